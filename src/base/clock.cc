@@ -1,0 +1,17 @@
+#include "base/clock.h"
+
+#include <chrono>
+
+namespace braid {
+
+int64_t MonotonicUs() {
+  auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+int64_t UnixSeconds() {
+  auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+}  // namespace braid

@@ -1,0 +1,14 @@
+// The one source of time. Modules that must stay pure (scheduler, cache, sim) get times as numbers.
+#pragma once
+
+#include <cstdint>
+
+namespace braid {
+
+// Microseconds of a monotonic clock with an arbitrary origin.
+int64_t MonotonicUs();
+
+// Seconds since 1970-01-01 UTC, for `created` fields and log lines only.
+int64_t UnixSeconds();
+
+}  // namespace braid

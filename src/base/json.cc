@@ -1,0 +1,114 @@
+// Limits around Boost.JSON: the library parses, this file says no.
+#include "base/json.h"
+
+#include <fmt/core.h>
+
+#include <set>
+
+#include "base/file.h"
+
+namespace braid {
+namespace {
+
+// Boost keeps the last of duplicate keys silently, so sizes are compared by a second, cheap pass: a
+// handler-free scan that counts keys per object.
+class DuplicateKeyScan {
+ public:
+  explicit DuplicateKeyScan(std::string_view text) : text_(text) {}
+
+  // The first duplicate key, or an empty string. `text_` is known to be valid JSON.
+  std::string Find() {
+    std::vector<std::set<std::string_view>> objects;
+    std::vector<bool> is_object;
+    bool expect_key = false;
+    for (size_t i = 0; i < text_.size(); ++i) {
+      char c = text_[i];
+      if (c == '{') {
+        objects.emplace_back();
+        is_object.push_back(true);
+        expect_key = true;
+      } else if (c == '[') {
+        is_object.push_back(false);
+        expect_key = false;
+      } else if (c == '}' || c == ']') {
+        if (is_object.back()) objects.pop_back();
+        is_object.pop_back();
+        expect_key = false;
+      } else if (c == ',') {
+        expect_key = !is_object.empty() && is_object.back();
+      } else if (c == '"') {
+        size_t end = StringEnd(i);
+        std::string_view body = text_.substr(i + 1, end - i - 1);
+        if (expect_key && !objects.back().insert(body).second) return std::string(body);
+        expect_key = false;
+        i = end;
+      }
+    }
+    return {};
+  }
+
+ private:
+  size_t StringEnd(size_t open) const {
+    size_t i = open + 1;
+    while (text_[i] != '"') i += text_[i] == '\\' ? 2 : 1;
+    return i;
+  }
+
+  std::string_view text_;
+};
+
+}  // namespace
+
+Result<json::value> ParseJson(std::string_view text, std::string_view what, JsonLimits limits) {
+  if (text.size() > limits.bytes_max) {
+    return Error{ErrorCode::kInvalid, fmt::format("{}: {} bytes of JSON, at most {} are accepted",
+                                                  what, text.size(), limits.bytes_max)};
+  }
+  json::parse_options options;
+  options.max_depth = limits.depth_max;
+  json::error_code ec;
+  json::parser parser({}, options);
+  size_t used = parser.write_some(text.data(), text.size(), ec);
+  if (!ec && text.find_first_not_of(" \t\r\n", used) != std::string_view::npos) {
+    ec = json::error::extra_data;
+  }
+  if (ec) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: not valid JSON near byte {}: {}", what, used, ec.message())};
+  }
+  json::value value = parser.release();
+  if (std::string key = DuplicateKeyScan(text).Find(); !key.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: the key \"{}\" stands twice in one object", what, key), key};
+  }
+  return value;
+}
+
+Result<json::value> ReadJsonFile(const std::string& path, JsonLimits limits) {
+  ASSIGN_OR_RETURN(std::string text, ReadFile(path, limits.bytes_max));
+  return ParseJson(text, path, limits);
+}
+
+std::string_view JsonKindName(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::null: return "null";
+    case json::kind::bool_: return "a boolean";
+    case json::kind::int64:
+    case json::kind::uint64: return "an integer";
+    case json::kind::double_: return "a number";
+    case json::kind::string: return "a string";
+    case json::kind::array: return "an array";
+    case json::kind::object: return "an object";
+  }
+  return "unknown";
+}
+
+std::string JsonExcerpt(const json::value& value, size_t bytes_max) {
+  std::string text = json::serialize(value);
+  if (text.size() <= bytes_max) return text;
+  size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "…";
+}
+
+}  // namespace braid

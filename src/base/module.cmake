@@ -1,0 +1,1 @@
+target_link_libraries(braid_base PUBLIC Threads::Threads Boost::json fmt::fmt spdlog::spdlog prometheus_core)

@@ -1,0 +1,46 @@
+// Everything that can happen to the scheduler. Events are plain values: a log of them replays a run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "scheduler/request.h"
+
+namespace braid {
+
+struct Submit {
+  Request request;
+};
+
+// Ends a request as soon as no step that uses its pages is in flight. Unknown ids are ignored, for an
+// abort may cross the request's own end.
+struct Abort {
+  RequestId id;
+  FinishReason reason = FinishReason::kAbort;  // kStop when a stop string was found in the text
+};
+
+// What one row of a finished step brought. Rows that do not sample have token -1.
+struct RowResult {
+  RequestId request;
+  TokenId token = -1;
+  TokenLogprob logprob;                       // filled when the request asked for logprobs
+  std::vector<TokenLogprob> prompt_logprobs;  // one per token of the row: the distribution after it
+  std::string error;                          // non-empty: this row failed (non-finite logits, …)
+};
+
+struct StepDone {
+  StepId step;
+  std::vector<RowResult> rows;  // in the plan's order
+};
+
+// Time passes only by events. Microseconds of a monotonic clock.
+struct Tick {
+  int64_t now_us = 0;
+};
+
+using Event = std::variant<Submit, Abort, StepDone, Tick>;
+
+}  // namespace braid

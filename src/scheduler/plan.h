@@ -1,0 +1,55 @@
+// One step's work, as data: which tokens of which sequences run, and what changed in the tables since
+// the last plan. The executor keeps a mirror of every running sequence's block tables by slot, so a
+// plan's size depends on what changed, not on how long the sequences are.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "scheduler/request.h"
+
+namespace braid {
+
+// A row's token that the step before this one samples; the executor puts it in.
+inline constexpr TokenId kSampledInFlight = -1;
+
+// A sequence enters a slot. Everything the slot held before is forgotten: tables, token history.
+struct Admission {
+  SlotId slot;
+  const Request* request = nullptr;  // owned by the scheduler, stable until the request is gone
+  std::vector<TokenId> output;       // tokens generated before (a resumed request), after the prompt
+};
+
+// Entry `index` of the slot's table of one group becomes `block`.
+struct TableUpdate {
+  SlotId slot;
+  GroupId group;
+  int32_t index = 0;
+  BlockId block;
+};
+
+// Tokens [token_begin, token_begin + token_count) of Plan::tokens, at sequence positions start, ….
+// Invariant: start is the number of tokens of the sequence whose KV and state are already in place.
+struct Row {
+  SlotId slot;
+  RequestId request;
+  int32_t token_begin = 0;
+  int32_t token_count = 0;
+  int32_t start = 0;
+  bool sample = false;           // the last token's distribution is sampled
+  bool prompt_logprobs = false;  // each token's distribution is reported
+};
+
+struct Plan {
+  StepId step;
+  std::vector<Admission> admissions;  // applied first, in order
+  std::vector<TableUpdate> tables;    // then these, in order
+  std::vector<BlockId> zero_state;    // unused by attention groups; blocks that must read as zero
+  std::vector<Row> rows;              // decode rows first, then prefill chunks
+  std::vector<TokenId> tokens;        // the rows' tokens, back to back
+  std::vector<SlotId> released;       // slots whose sequence has left; applied last
+  bool empty() const { return rows.empty(); }
+};
+
+}  // namespace braid

@@ -1,0 +1,62 @@
+// What a client asks of the engine: one sequence to continue, how to sample it and when to stop.
+// Immutable after Submit; every limit was checked by whoever built it (see scheduler/scheduler.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace braid {
+
+// How one token is chosen. All zero penalties and temperature 0 is greedy decoding.
+struct SamplingParams {
+  float temperature = 0.0f;         // 0: greedy
+  int32_t top_k = 0;                // 0: all
+  float top_p = 1.0f;               // (0, 1]
+  float min_p = 0.0f;               // [0, 1]
+  float repetition_penalty = 1.0f;  // > 0; over prompt and output (HF, CTRL paper)
+  float presence_penalty = 0.0f;    // over output tokens (OpenAI)
+  float frequency_penalty = 0.0f;   // over output tokens (OpenAI)
+  uint64_t seed = 0;                // draws are a function of (seed, position) only
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  bool operator==(const SamplingParams&) const = default;
+};
+
+struct StopParams {
+  std::vector<TokenId> stop_tokens;  // sorted; EOS set of the model joined with the request's
+  int32_t new_tokens_max = 16;       // >= 0; 0 with prompt_logprobs scores the prompt only
+  int32_t new_tokens_min = 0;        // stop tokens are masked until so many tokens came out
+  bool operator==(const StopParams&) const = default;
+};
+
+struct Request {
+  RequestId id;
+  std::vector<TokenId> prompt;  // >= 1 token, each in [0, vocabulary)
+  SamplingParams sampling;
+  StopParams stop;
+  int32_t logprobs = -1;         // >= 0: report the chosen token's log-probability and so many top ones
+  int32_t prompt_logprobs = -1;  // >= 0: the same for every prompt position
+  int32_t priority = 0;          // higher first
+  std::string tenant;            // namespace of the prefix cache and of fairness; made by the server
+};
+
+// A token's log-probability with the most probable alternatives, best first, ties by smaller id.
+// Log-probabilities are of the model's distribution, before temperature, penalties and bias.
+struct TokenLogprob {
+  TokenId token = -1;
+  float logprob = 0.0f;
+  std::vector<std::pair<TokenId, float>> top;
+  bool operator==(const TokenLogprob&) const = default;
+};
+
+enum class FinishReason : uint8_t {
+  kStop,    // a stop token; it is the last token reported
+  kLength,  // new_tokens_max or the context's end
+  kAbort,   // the client's or the server's wish
+  kError,   // the engine could not go on with this request; see Output::error
+};
+
+}  // namespace braid
