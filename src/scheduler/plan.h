@@ -45,7 +45,6 @@ struct Plan {
   StepId step;
   std::vector<Admission> admissions;  // applied first, in order
   std::vector<TableUpdate> tables;    // then these, in order
-  std::vector<BlockId> zero_state;    // unused by attention groups; blocks that must read as zero
   std::vector<Row> rows;              // decode rows first, then prefill chunks
   std::vector<TokenId> tokens;        // the rows' tokens, back to back
   std::vector<SlotId> released;       // slots whose sequence has left; applied last

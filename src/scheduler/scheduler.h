@@ -1,0 +1,82 @@
+// Who runs next, on which blocks: a pure function of the events applied so far. Integers and ids only;
+// no clock, random number, thread, device or float. The same code runs in production, on every rank, in
+// the simulator and in the replay tool.
+//
+// Invariants: a block in a running sequence's table is owned or pinned by that sequence until every step
+// that was planned with it has come back; a plan never needs memory that is not already reserved.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/geometry.h"
+#include "scheduler/event.h"
+#include "scheduler/plan.h"
+
+namespace braid {
+
+struct SchedulerConfig {
+  CacheGeometry cache;
+  int32_t context_tokens_max = 0;   // prompt + output of one sequence
+  int32_t step_tokens_max = 2048;   // token budget of one step (decode rows first, then chunks)
+  int32_t chunk_tokens_max = 0;     // tokens of one sequence in one step; 0: the step's budget
+  int32_t running_max = 64;         // sequences that hold a slot
+  int32_t waiting_max = 4096;       // queued requests; more are refused
+  int32_t vocabulary = 0;
+};
+
+// What a request produced since the last TakeOutputs. A request's last Output has `finish` set and is
+// its last; a request that was refused at Submit has exactly one, with kError.
+struct Output {
+  RequestId id;
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs;         // one per token when asked for
+  std::vector<TokenLogprob> prompt_logprobs;  // in order of position, once each
+  std::optional<FinishReason> finish;
+  ErrorCode error_code = ErrorCode::kInternal;
+  std::string error;
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;  // of the prompt, taken from the prefix cache
+  int32_t output_tokens = 0;  // in all
+  int32_t preemptions = 0;
+};
+
+// A snapshot for metrics and /server_info.
+struct SchedulerStats {
+  int32_t running = 0, waiting = 0;
+  int32_t parents_total = 0, parents_used = 0;
+  std::vector<int64_t> blocks_used;  // by group
+  int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
+};
+
+class Scheduler {
+ public:
+  // Validates once; afterwards only CHECKs.
+  static Result<Scheduler> Create(const SchedulerConfig& config);
+  Scheduler(Scheduler&&) noexcept;
+  Scheduler& operator=(Scheduler&&) noexcept;
+  ~Scheduler();
+
+  // Whether a request could ever run here; an error with numbers otherwise. Pure: changes nothing.
+  Status Admissible(const Request& request) const;
+
+  void Apply(const Event& event);
+  // The next step's work; empty when nothing can run. May be called once more before StepDone of the
+  // previous plan (overlap depth one).
+  Plan NextPlan();
+  std::vector<Output> TakeOutputs();
+
+  bool idle() const;  // no request is alive and no step in flight
+  SchedulerStats stats() const;
+
+ private:
+  struct State;
+  explicit Scheduler(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace braid
