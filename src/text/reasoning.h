@@ -1,0 +1,52 @@
+// Splits generated text into reasoning and content at <think> and </think>, piece by piece. However
+// the stream is cut, the concatenation of the pieces is the same. One per stream, one thread.
+//
+// A text has at most one block of reasoning, and only at its start: a tag further on is content. The
+// newlines next to the tags belong to the tags ("<think>\nREASONING\n</think>\n\nCONTENT").
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+struct ReasoningTags {
+  std::string open = "<think>";
+  std::string close = "</think>";
+};
+
+// True if the prompt ends with the opening tag (and blanks), so that generation begins inside it.
+bool PromptOpensReasoning(std::string_view prompt, const ReasoningTags& tags);
+
+class ReasoningSplitter {
+ public:
+  struct Piece {
+    std::string reasoning;
+    std::string content;
+  };
+
+  ReasoningSplitter(ReasoningTags tags, bool starts_inside);
+
+  Piece Push(std::string_view text);
+
+  // The end of the stream: what was held back (half a tag, newlines) belongs to where it stands.
+  Piece Flush();
+
+  bool inside_reasoning() const { return stage_ == Stage::kOpening || stage_ == Stage::kReasoning; }
+
+ private:
+  enum class Stage {
+    kStart,      // outside, only blanks so far: an opening tag may come
+    kOpening,    // inside, no text so far: newlines and a repeated opening tag are dropped
+    kReasoning,  // inside
+    kClosing,    // after the closing tag: newlines are dropped
+    kContent,    // everything passes
+  };
+  bool Step(Piece* piece);
+
+  ReasoningTags tags_;
+  Stage stage_;
+  std::string held_;
+};
+
+}  // namespace braid

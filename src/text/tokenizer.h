@@ -1,0 +1,60 @@
+// Text to token ids and back, by the checkpoint's own tokenizer.json (Hugging Face `tokenizers`).
+// Immutable after Load and safe to use from several threads at once.
+// Every id has bytes (possibly none), so decoding is concatenation of bytes and then UTF-8 repair:
+// each maximal invalid piece becomes one U+FFFD. Detokenizer does the same incrementally.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace braid {
+
+class Tokenizer {
+ public:
+  // Reads model_dir/tokenizer.json (at most 64 MiB, 2^20 tokens, 2^22 merges). A file that is cut off,
+  // has merges of unknown parts, or uses a decoder that is not a concatenation of bytes is an Error.
+  static Result<Tokenizer> Load(const std::string& model_dir);
+  static Result<Tokenizer> FromJson(std::string_view tokenizer_json);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // `text` must be UTF-8. Special tokens written out in it ("<|im_end|>") become their ids.
+  // `add_special_tokens` applies what tokenizer.json says to add around a text (Qwen: nothing).
+  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
+
+  // Valid UTF-8 for every id sequence. `skip_special` leaves out tokens marked special in the file;
+  // `<think>` or `<tool_call>`, which are added but not special, stay.
+  std::string Decode(std::span<const TokenId> ids, bool skip_special) const;
+
+  // The raw bytes of one token, often not whole UTF-8. Empty for ids outside the vocabulary (the
+  // padding rows of a model's embedding). The view lives as long as the tokenizer.
+  std::string_view TokenBytes(TokenId id) const;
+
+  // Highest id + 1. The model's logits may have more rows; the surplus must not be sampled.
+  int32_t vocabulary_size() const;
+  int32_t longest_token_bytes() const;
+  bool IsSpecial(TokenId id) const;
+
+  // By the token's name in the file: "<|im_end|>", "Ġthe".
+  std::optional<TokenId> TokenToId(std::string_view token) const;
+
+  // True if the first space of a decoded text is not part of it (SentencePiece-style decoders).
+  bool strips_leading_space() const;
+
+ private:
+  struct Vocabulary;
+  explicit Tokenizer(std::unique_ptr<const Vocabulary> vocabulary);
+  std::unique_ptr<const Vocabulary> vocabulary_;
+};
+
+}  // namespace braid
