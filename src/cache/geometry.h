@@ -7,13 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/block.h"
 #include "base/ids.h"
 
 namespace braid {
-
-// Tokens per block, the same in every group: prefix reuse happens at multiples of it. It is also the
-// chunk of the linear-attention kernels, so a block boundary is always a state boundary.
-inline constexpr int32_t kBlockTokens = 64;
 
 enum class GroupKind : uint8_t {
   // One block per kBlockTokens tokens, all of them needed: attention reads every earlier block.

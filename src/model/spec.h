@@ -1,0 +1,250 @@
+// A model as data. A family turns config.json into a ModelSpec; weights, cache needs, cost and the forward
+// pass are derived from it by visiting. Kinds of mixer and of feed-forward are closed variants: a kind
+// that does not answer every question below does not compile.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cache/geometry.h"
+#include "ops/norm.h"
+#include "ops/op.h"
+#include "ops/sequence.h"
+#include "tensor/dtype.h"
+
+namespace braid {
+
+// ---------------------------------------------------------------- weights
+
+// How a weight is divided between tensor- or expert-parallel ranks.
+enum class Shard : uint8_t { kReplicated, kRows, kColumns, kExperts };
+
+struct RowRange {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// A tensor of the checkpoint, or some of its rows in a given order. A leading '@' of the name stands for
+// the checkpoint's prefix ("model." or "model.language_model."). All dimensions but the last count as
+// rows, so a fused expert tensor [E, 2I, H] has E * 2I rows.
+struct Piece {
+  std::string tensor;
+  std::vector<int64_t> shape;
+  std::vector<RowRange> rows;  // empty: all, in order
+};
+
+enum class WeightUse : uint8_t {
+  kMatrix,  // packed for products: `count` matrices [n, k]
+  kVector,  // fp32, n * k elements in row-major order [n, k]
+};
+
+struct WeightSpec {
+  std::string name;  // canonical, for messages and sharding ("self_attn.qkv")
+  WeightUse use = WeightUse::kMatrix;
+  int64_t count = 1;
+  int64_t n = 0;
+  int64_t k = 1;
+  Shard shard = Shard::kReplicated;
+  bool transpose = false;  // vectors only: stored as [k, n] after loading
+  // Alternatives in order of preference; each is a list of pieces whose rows, one after the other, are
+  // the count * n rows of the weight. Exactly one alternative must be present in the checkpoint.
+  std::vector<std::vector<Piece>> sources;
+};
+
+// ---------------------------------------------------------------- kinds
+
+struct NormSpec {
+  float eps = 1e-6f;
+  float offset = 0.0f;  // 1: zero-centred weights
+};
+
+struct RotarySpec {
+  int32_t dims = 0;  // rotated channels of a head, even; 0: no positions
+  double theta = 10000.0;
+};
+
+// Softmax attention over all earlier tokens, grouped heads (specs/qwen_kimi 2.5).
+struct FullAttention {
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  bool output_gate = false;  // q_proj emits [query | gate] per head; out *= sigmoid(gate)
+  bool qk_norm = false;
+  RotarySpec rotary;
+};
+
+enum class DeltaLayout : uint8_t {
+  kSeparate,  // in_proj_qkv, in_proj_z, in_proj_b, in_proj_a (Qwen3.5)
+  kFused,     // in_proj_qkvz, in_proj_ba, rows interleaved per key head (Qwen3-Next)
+};
+
+// Linear attention with a convolution and a gated norm (specs/qwen_kimi 2.6).
+struct LinearAttention {
+  int32_t key_heads = 0;
+  int32_t value_heads = 0;
+  int32_t key_dim = 0;
+  int32_t value_dim = 0;
+  int32_t conv_width = 0;
+  DeltaLayout layout = DeltaLayout::kSeparate;
+  ops::GateActivation gate = ops::GateActivation::kSilu;
+};
+
+using Mixer = std::variant<FullAttention, LinearAttention>;
+
+struct DenseFfn {
+  int32_t width = 0;
+};
+
+// Softmax router, top-k experts, one shared expert (specs/qwen_kimi 2.7).
+struct MoeFfn {
+  int32_t experts = 0;
+  int32_t top_k = 0;
+  int32_t width = 0;
+  int32_t shared_width = 0;  // 0: no shared expert
+  bool shared_gate = false;  // its output is scaled by sigmoid(shared_expert_gate . x)
+  bool renormalise = true;
+};
+
+using Ffn = std::variant<DenseFfn, MoeFfn>;
+
+struct LayerSpec {
+  std::string prefix;  // of its tensors, "@layers.3."
+  Mixer mixer;
+  Ffn ffn;
+};
+
+// A multi-token-prediction head: one decoder layer that shares embedding and output head.
+struct DraftSpec {
+  std::string prefix;  // "mtp."
+  std::vector<LayerSpec> layers;
+};
+
+struct ModelSpec {
+  std::string family;        // "qwen3_5_moe"
+  std::string architecture;  // as in config.json
+  int32_t hidden = 0;
+  int32_t vocabulary = 0;
+  int32_t context_tokens_max = 0;
+  NormSpec norm;
+  std::vector<LayerSpec> layers;
+  bool tied_head = false;
+  std::vector<std::string> prefixes;       // candidates for '@', in order
+  std::vector<std::string> skip_prefixes;  // tensors that a text engine leaves alone ("model.visual.")
+  std::optional<DraftSpec> draft;
+};
+
+// ---------------------------------------------------------------- what a kind must answer
+
+struct CacheNeed {
+  GroupKind kind = GroupKind::kFull;
+  int64_t block_bytes = 0;  // of one layer per kBlockTokens tokens (kFull) or per state block (kState)
+};
+
+struct StepShape {
+  int64_t tokens = 0;          // in the step
+  int64_t sequences = 0;
+  int64_t context_tokens = 0;  // already in the cache, per sequence
+};
+
+// flops of products and recurrences; bytes that must come from memory: weights once, cache once.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+struct LayerPlace {
+  int64_t hidden = 0;
+  std::string prefix;
+};
+
+struct Weight;        // model/weights.h
+struct LayerContext;  // model/layer_context.h
+
+std::vector<WeightSpec> WeightsOf(const FullAttention&, const LayerPlace&);
+CacheNeed CacheOf(const FullAttention&, DType kv_dtype);
+Cost CostOf(const FullAttention&, int64_t hidden, const StepShape&);
+void Forward(const FullAttention&, const LayerContext&, Matrix x, Matrix out);
+
+std::vector<WeightSpec> WeightsOf(const LinearAttention&, const LayerPlace&);
+CacheNeed CacheOf(const LinearAttention&, DType kv_dtype);
+Cost CostOf(const LinearAttention&, int64_t hidden, const StepShape&);
+void Forward(const LinearAttention&, const LayerContext&, Matrix x, Matrix out);
+
+std::vector<WeightSpec> WeightsOf(const DenseFfn&, const LayerPlace&);
+Cost CostOf(const DenseFfn&, int64_t hidden, const StepShape&);
+void Forward(const DenseFfn&, const LayerContext&, Matrix x, Matrix out);
+
+std::vector<WeightSpec> WeightsOf(const MoeFfn&, const LayerPlace&);
+Cost CostOf(const MoeFfn&, int64_t hidden, const StepShape&);
+void Forward(const MoeFfn&, const LayerContext&, Matrix x, Matrix out);
+
+template <class M>
+concept MixerKind = requires(const M& m, const LayerPlace& place, const StepShape& shape,
+                             const LayerContext& context, Matrix x) {
+  { WeightsOf(m, place) } -> std::same_as<std::vector<WeightSpec>>;
+  { CacheOf(m, DType::kF32) } -> std::same_as<CacheNeed>;
+  { CostOf(m, int64_t{}, shape) } -> std::same_as<Cost>;
+  { Forward(m, context, x, x) } -> std::same_as<void>;
+};
+template <class F>
+concept FfnKind = requires(const F& f, const LayerPlace& place, const StepShape& shape,
+                           const LayerContext& context, Matrix x) {
+  { WeightsOf(f, place) } -> std::same_as<std::vector<WeightSpec>>;
+  { CostOf(f, int64_t{}, shape) } -> std::same_as<Cost>;
+  { Forward(f, context, x, x) } -> std::same_as<void>;
+};
+template <class... K>
+constexpr bool AllMixerKinds(const std::variant<K...>*) {
+  return (MixerKind<K> && ...);
+}
+template <class... K>
+constexpr bool AllFfnKinds(const std::variant<K...>*) {
+  return (FfnKind<K> && ...);
+}
+static_assert(AllMixerKinds(static_cast<const Mixer*>(nullptr)));
+static_assert(AllFfnKinds(static_cast<const Ffn*>(nullptr)));
+
+// ---------------------------------------------------------------- derived from the spec
+
+// All weights of the model, in the order in which the decoder holds them: embedding, per layer {input
+// norm, mixer's, post norm, ffn's}, final norm, head (unless tied).
+struct LayerWeightSpecs {
+  WeightSpec input_norm;
+  std::vector<WeightSpec> mixer;
+  WeightSpec post_norm;
+  std::vector<WeightSpec> ffn;
+};
+struct ModelWeightSpecs {
+  WeightSpec embedding;
+  std::vector<LayerWeightSpecs> layers;
+  WeightSpec final_norm;
+  std::optional<WeightSpec> head;
+};
+ModelWeightSpecs WeightsOf(const ModelSpec& spec);
+// The draft head's tensors: checked by the loader, not loaded yet.
+std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec);
+
+// Cache groups: all full-attention layers share "attention", all linear ones "state". slices[i] says where
+// layer i lies in its group's blocks.
+struct CachePlan {
+  std::vector<GroupGeometry> groups;  // blocks_per_parent still 1
+  std::vector<ops::CacheSlice> slices;
+};
+CachePlan CachePlanOf(const ModelSpec& spec, DType kv_dtype);
+
+// One step of the whole model; `logits_rows` rows go through the head.
+Cost CostOf(const ModelSpec& spec, const StepShape& shape, int64_t logits_rows);
+
+// Parameters in all, and those that one token's forward pass uses (head included, embedding not).
+struct ParameterCount {
+  int64_t total = 0;
+  int64_t active = 0;
+  int64_t embedding = 0;
+};
+ParameterCount ParametersOf(const ModelSpec& spec);
+
+}  // namespace braid

@@ -1,0 +1,56 @@
+// The loaded weights of a model, in the order of its specs.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/spec.h"
+#include "ops/packed.h"
+#include "tensor/tensor.h"
+
+namespace braid {
+
+class Checkpoint;
+
+// Exactly one of the two is set, by WeightSpec::use.
+struct Weight {
+  ops::PackedMatrix matrix;
+  const float* vector = nullptr;
+};
+
+struct LayerWeights {
+  Weight input_norm;
+  std::vector<Weight> mixer;  // in the order of WeightsOf(mixer)
+  Weight post_norm;
+  std::vector<Weight> ffn;
+};
+
+// Move-only: owns the memory that the weights point into.
+struct ModelWeights {
+  Weight embedding;
+  std::vector<LayerWeights> layers;
+  Weight final_norm;
+  Weight head;  // the embedding's matrix when tied
+  std::vector<Buffer> memory;
+  int64_t bytes = 0;
+};
+
+// What loading did besides loading.
+struct LoadReport {
+  std::vector<std::string> skipped;  // "model.visual.…: 153 tensors, 1.2 GB (vision, not used)"
+  std::vector<std::string> draft;    // "mtp.*: 19 tensors, 2.6 MB (draft head, not used yet)"
+  int64_t bytes_read = 0;
+};
+
+// fraction in [0, 1]; called from one thread.
+using LoadProgress = std::function<void(double fraction)>;
+
+// Strict in both directions: a weight without exactly one complete source, a tensor that nothing claims,
+// a wrong shape or type are errors, all of them listed together with the nearest known name.
+Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                 ThreadPool& pool, const LoadProgress& progress,
+                                 LoadReport* report);
+
+}  // namespace braid

@@ -1,0 +1,26 @@
+// y = x W^T. An output adds its k terms one after the other, k ascending, whatever the number of rows,
+// threads or panels at once: equal bits on every path are a consequence.
+#pragma once
+
+#include "ops/op.h"
+#include "ops/packed.h"
+
+namespace braid::ops {
+
+struct LinearArgs {
+  Matrix x;                        // [rows, k]
+  const PackedMatrix* w = nullptr; // one matrix [n, k]
+  Matrix y;                        // [rows, n]
+  // Products in fp32 even where the device computes in bf16 (routers, gates).
+  bool exact = false;
+};
+void Linear(const OpContext& context, const LinearArgs& args);
+
+// out = silu(gate) * up, gate_up = [gate | up] along the columns.
+struct SwigluArgs {
+  Matrix gate_up;  // [rows, 2 * n]
+  Matrix out;      // [rows, n]
+};
+void Swiglu(const OpContext& context, const SwigluArgs& args);
+
+}  // namespace braid::ops

@@ -1,0 +1,74 @@
+// An op is a best-first list of candidates that ends in a reference. A candidate says why it cannot run
+// here (`why_not`) from the device and from what the model fixes (head sizes, formats), never from the
+// number of rows: which candidate runs must not depend on the batch (docs/decisions, prefix rule).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "tensor/device.h"
+#include "tensor/tensor.h"
+
+namespace braid::ops {
+
+// Remembers, per op, which candidate was taken and why the better ones refused (--explain-ops).
+struct OpChoices {
+  struct Choice {
+    std::string_view op;
+    std::string_view taken;
+    std::vector<std::string> refused;  // "name: reason"
+  };
+  std::vector<Choice> choices;
+  void Note(std::string_view op, std::string_view taken, std::vector<std::string> refused);
+};
+
+struct OpContext {
+  Device device;
+  ThreadPool* pool = nullptr;
+  Workspace* workspace = nullptr;  // also measures: with Workspace::Measuring() ops do not run
+  OpChoices* choices = nullptr;    // may be null
+};
+
+template <class Args>
+struct Impl {
+  std::string_view name;
+  const char* (*why_not)(const Device&, const Args&);  // nullptr: can run
+  int64_t (*scratch_bytes)(const OpContext&, const Args&);  // nullptr: none
+  void (*run)(const OpContext&, const Args&, std::byte* scratch);
+};
+
+template <class Args>
+const Impl<Args>& Select(std::span<const Impl<Args>> candidates, const Device& device,
+                         const Args& args) {
+  for (const Impl<Args>& candidate : candidates) {
+    if (candidate.why_not(device, args) == nullptr) return candidate;
+  }
+  CHECK(false, "no candidate accepted: a list must end in a reference");
+}
+
+// Takes the first candidate that can run, gives it its scratch and runs it.
+template <class Args>
+void Dispatch(std::string_view op, std::span<const Impl<Args>> candidates, const OpContext& context,
+              const Args& args) {
+  const Impl<Args>& taken = Select(candidates, context.device, args);
+  if (context.choices) [[unlikely]] {
+    std::vector<std::string> refused;
+    for (const Impl<Args>& candidate : candidates) {
+      if (&candidate == &taken) break;
+      refused.push_back(std::string(candidate.name) + ": " +
+                        candidate.why_not(context.device, args));
+    }
+    context.choices->Note(op, taken.name, std::move(refused));
+  }
+  WorkspaceScope scope(*context.workspace);
+  int64_t bytes = taken.scratch_bytes ? taken.scratch_bytes(context, args) : 0;
+  std::byte* scratch = context.workspace->Take<std::byte>(bytes);
+  if (!context.workspace->measuring()) taken.run(context, args, scratch);
+}
+
+}  // namespace braid::ops

@@ -1,0 +1,37 @@
+// The sequences of one step, as every op that has memory sees them: which tokens of the flattened batch
+// are whose, at which positions, and where their pages lie.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/block.h"
+
+namespace braid::ops {
+
+inline constexpr int kGroupsMax = 4;
+
+// Tokens [token_begin, token_begin + token_count) of the batch are positions start, … of one sequence.
+// tables[g][i] is the address of block i of cache group g, or null for a hole. See cache/geometry.h for
+// which entries a step may read and write.
+struct SequenceSpan {
+  int32_t token_begin = 0;
+  int32_t token_count = 0;
+  int32_t start = 0;
+  std::array<std::byte* const*, kGroupsMax> tables = {};
+};
+
+struct SequenceIndex {
+  const SequenceSpan* spans = nullptr;
+  int32_t count = 0;
+  int32_t tokens = 0;  // sum of token_count
+};
+
+// Where a layer's part lies inside each block of a cache group.
+struct CacheSlice {
+  int32_t group = 0;
+  int64_t byte_offset = 0;
+};
+
+}  // namespace braid::ops

@@ -1,0 +1,83 @@
+// CPU detection: cpuid through the compiler's builtins, cores through the affinity mask and sysfs.
+#include "tensor/device.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+
+#include <fstream>
+#include <set>
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kIsaNames[] = {"base", "avx2", "avx512", "amx"};
+
+// "model name" and the flags that GCC 12's builtin does not know, from /proc/cpuinfo.
+void ReadCpuinfo(CpuFeatures& features) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    size_t colon = line.find(':');
+    if (colon == std::string::npos || colon + 2 > line.size()) continue;
+    std::string value = line.substr(colon + 2) + " ";
+    if (line.starts_with("model name")) features.model_name = line.substr(colon + 2);
+    if (!line.starts_with("flags")) continue;
+    features.avx_vnni = value.find(" avx_vnni ") != std::string::npos;
+    features.amx_bf16 = value.find(" amx_bf16 ") != std::string::npos;
+    features.amx_int8 = value.find(" amx_int8 ") != std::string::npos;
+    return;
+  }
+}
+
+std::string SiblingsOf(int cpu) {
+  std::ifstream file(
+      fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+  std::string text;
+  std::getline(file, text);
+  return text.empty() ? std::to_string(cpu) : text;
+}
+
+void CountCores(CpuFeatures& features) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) return;
+  std::set<std::string> cores;
+  features.logical_cores = CPU_COUNT(&mask);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &mask)) cores.insert(SiblingsOf(cpu));
+  }
+  features.physical_cores = static_cast<int>(cores.size());
+}
+
+}  // namespace
+
+std::string_view NameOf(Isa isa) { return kIsaNames[static_cast<int>(isa)]; }
+
+Result<Isa> ParseIsa(std::string_view name) {
+  for (int i = 0; i < 4; ++i) {
+    if (kIsaNames[i] == name) return static_cast<Isa>(i);
+  }
+  return Error{ErrorCode::kInvalid,
+               fmt::format("unknown ISA \"{}\": one of base, avx2, avx512, amx", name)};
+}
+
+CpuFeatures DetectCpu() {
+  CpuFeatures features;
+  __builtin_cpu_init();
+  features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  features.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
+  features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
+  ReadCpuinfo(features);
+  CountCores(features);
+  return features;
+}
+
+Isa BestIsa(const CpuFeatures& features) {
+  if (features.avx512_bf16 && features.amx_bf16) return Isa::kAmx;
+  if (features.avx512) return Isa::kAvx512;
+  return features.avx2 ? Isa::kAvx2 : Isa::kBase;
+}
+
+}  // namespace braid

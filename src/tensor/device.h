@@ -1,0 +1,46 @@
+// What the code may use of the machine: the instruction set, found at start and maskable by flag, and
+// the arithmetic of matrix products.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace braid {
+
+// Ordered: each includes what stands before it.
+enum class Isa : uint8_t { kBase, kAvx2, kAvx512, kAmx };
+
+std::string_view NameOf(Isa isa);
+Result<Isa> ParseIsa(std::string_view name);
+
+// How operands enter matrix products. Accumulation, state, norms and gates are fp32 in both.
+enum class Compute : uint8_t {
+  kF32,   // activations as they are
+  kBF16,  // activations rounded to bf16, row by row
+};
+
+struct CpuFeatures {
+  bool avx2 = false;         // with FMA and F16C
+  bool avx512 = false;       // F, BW, DQ, VL
+  bool avx512_bf16 = false;
+  bool avx512_vnni = false;
+  bool avx_vnni = false;
+  bool amx_bf16 = false;
+  bool amx_int8 = false;
+  std::string model_name;
+  int physical_cores = 1;    // of this process's affinity mask
+  int logical_cores = 1;
+};
+
+CpuFeatures DetectCpu();
+Isa BestIsa(const CpuFeatures& features);
+
+struct Device {
+  Isa isa = Isa::kBase;
+  Compute compute = Compute::kF32;
+};
+
+}  // namespace braid

@@ -1,0 +1,49 @@
+// Element types of tensors and of checkpoint files, and the scalar conversions that define them.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+namespace braid {
+
+enum class DType : uint8_t { kF32, kF16, kBF16, kF64, kI8, kU8, kI32, kI64, kF8E4M3, kBool, kI16 };
+
+constexpr int64_t SizeOf(DType type) {
+  constexpr int64_t kSizes[] = {4, 2, 2, 8, 1, 1, 4, 8, 1, 1, 2};
+  return kSizes[static_cast<int>(type)];
+}
+
+constexpr std::string_view NameOf(DType type) {
+  constexpr std::string_view kNames[] = {"f32", "f16", "bf16",   "f64",  "i8", "u8",
+                                         "i32", "i64", "f8e4m3", "bool", "i16"};
+  return kNames[static_cast<int>(type)];
+}
+
+inline float FloatOfBf16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+// Round to nearest even; a NaN stays a NaN.
+inline uint16_t Bf16OfFloat(float value) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+inline float RoundToBf16(float value) { return FloatOfBf16(Bf16OfFloat(value)); }
+
+// IEEE binary16, subnormals and infinities included.
+inline float FloatOfF16(uint16_t bits) {
+  uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  uint32_t exponent = (bits >> 10) & 0x1fu;
+  uint32_t mantissa = bits & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent == 0) {
+    float value = static_cast<float>(mantissa) * 0x1.0p-24f;
+    return sign ? -value : value;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+}
+
+}  // namespace braid

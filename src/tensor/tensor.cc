@@ -1,0 +1,64 @@
+// Memory of tensors: anonymous maps, huge pages where they pay.
+#include "tensor/tensor.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/math.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+}  // namespace
+
+Buffer::Buffer(int64_t bytes) : bytes_(bytes) {
+  CHECK(bytes >= 0);
+  if (bytes == 0) return;
+  void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(data != MAP_FAILED, "out of memory: {} bytes", bytes);
+  data_ = static_cast<std::byte*>(data);
+  if (bytes >= 2 * kHugePageBytes) {
+    ::madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  }
+}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_) ::munmap(data_, static_cast<size_t>(bytes_));
+}
+
+Workspace Workspace::Measuring() {
+  Workspace workspace;
+  workspace.measuring_ = true;
+  return workspace;
+}
+
+Workspace::Workspace(int64_t bytes) : buffer_(bytes) {}
+
+std::byte* Workspace::TakeBytes(int64_t bytes) {
+  CHECK(bytes >= 0);
+  int64_t begin = used_;
+  used_ += RoundUp(bytes, 64);
+  peak_ = std::max(peak_, used_);
+  if (measuring_) return nullptr;
+  CHECK(used_ <= buffer_.bytes(), "workspace of {} bytes, {} needed", buffer_.bytes(), used_);
+  return buffer_.data() + begin;
+}
+
+Matrix Workspace::TakeMatrix(int64_t rows, int64_t cols) {
+  int64_t stride = RoundUp(cols, 16);
+  if (stride % 1024 == 0) stride += 16;
+  return {Take<float>(rows * stride), rows, cols, stride};
+}
+
+}  // namespace braid
