@@ -12,6 +12,8 @@
 //   then the convolution's last (width - 1) input rows [width - 1][channels], oldest first.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/sequence.h"
@@ -28,7 +30,16 @@ struct LinearAttentionShape {
   int64_t conv_channels() const {
     return 2 * int64_t{key_heads} * key_dim + int64_t{value_heads} * value_dim;
   }
+  // Floats of one head's area, and where the parts behind the heads begin, within a slice.
+  int64_t head_floats() const {
+    return std::max(int64_t{key_dim} * value_dim, kBlockTokens * int64_t{key_dim + value_dim});
+  }
+  int64_t decay_offset() const { return value_heads * head_floats(); }
+  int64_t window_offset() const { return decay_offset() + int64_t{value_heads} * kBlockTokens; }
 };
+
+// Bytes of a layer's slice of a state block, a multiple of 64.
+int64_t StateBlockBytes(const LinearAttentionShape& shape);
 
 // Depthwise causal convolution over channels [q | k | v], then SiLU. The window before the span is read
 // from, and the window after it written to, the state pages; also at the last block boundary inside.
@@ -52,6 +63,6 @@ struct LinearAttentionArgs {
   const float* dt_bias = nullptr;  // [value_heads]
   Matrix out;                      // [tokens, value_heads * value_dim]
 };
-void LinearAttention(const OpContext& context, const LinearAttentionArgs& args);
+void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& args);
 
 }  // namespace braid::ops

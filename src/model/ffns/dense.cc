@@ -1,0 +1,44 @@
+// SwiGLU feed-forward: down(silu(gate x) * up x). Weights: [gate; up] as one matrix, down.
+#include <string>
+#include <vector>
+
+#include "model/layer_context.h"
+#include "ops/linear.h"
+
+namespace braid {
+namespace {
+
+enum : size_t { kGateUp, kDown };
+
+}  // namespace
+
+std::vector<WeightSpec> WeightsOf(const DenseFfn& f, const LayerPlace& place) {
+  const std::string base = place.prefix + "mlp.";
+  return {{.name = base + "gate_up",
+           .n = 2 * int64_t{f.width},
+           .k = place.hidden,
+           .shard = Shard::kRows,
+           .sources = {{{base + "gate_proj.weight", {f.width, place.hidden}, {}},
+                        {base + "up_proj.weight", {f.width, place.hidden}, {}}}}},
+          {.name = base + "down_proj",
+           .n = place.hidden,
+           .k = f.width,
+           .shard = Shard::kColumns,
+           .sources = {{{base + "down_proj.weight", {place.hidden, f.width}, {}}}}}};
+}
+
+Cost CostOf(const DenseFfn& f, int64_t hidden, const StepShape& shape) {
+  const double weights = 3.0 * static_cast<double>(hidden) * f.width;
+  return {.flops = 2 * weights * static_cast<double>(shape.tokens), .bytes = 2 * weights};
+}
+
+void Forward(const DenseFfn& f, const LayerContext& c, Matrix x, Matrix out) {
+  WorkspaceScope scope(*c.op.workspace);
+  Matrix gate_up = c.op.workspace->TakeMatrix(x.rows, 2 * int64_t{f.width});
+  Matrix hidden = c.op.workspace->TakeMatrix(x.rows, f.width);
+  ops::Linear(c.op, {.x = x, .w = &c.weights[kGateUp].matrix, .y = gate_up});
+  ops::Swiglu(c.op, {.gate_up = gate_up, .out = hidden});
+  ops::Linear(c.op, {.x = hidden, .w = &c.weights[kDown].matrix, .y = out});
+}
+
+}  // namespace braid

@@ -1,0 +1,124 @@
+// Mixture of experts with a softmax router and an optional gated shared expert (specs/qwen_kimi 2.7).
+// Weights: router, expert gate/up, expert down, then shared gate/up, shared down, shared gate vector.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "model/layer_context.h"
+#include "ops/experts.h"
+#include "ops/linear.h"
+
+namespace braid {
+namespace {
+
+enum : size_t { kRouter, kGateUp, kDown, kSharedGateUp, kSharedDown, kSharedGate };
+
+// Per-expert tensors as alternatives to the stacked ones.
+std::vector<Piece> ExpertPieces(const MoeFfn& f, const std::string& base, int64_t hidden,
+                                bool down) {
+  std::vector<Piece> pieces;
+  for (int32_t e = 0; e < f.experts; ++e) {
+    const std::string expert = base + "experts." + std::to_string(e) + ".";
+    if (down) {
+      pieces.push_back({expert + "down_proj.weight", {hidden, f.width}, {}});
+    } else {
+      pieces.push_back({expert + "gate_proj.weight", {f.width, hidden}, {}});
+      pieces.push_back({expert + "up_proj.weight", {f.width, hidden}, {}});
+    }
+  }
+  return pieces;
+}
+
+void AppendShared(const MoeFfn& f, const std::string& base, int64_t hidden,
+                  std::vector<WeightSpec>& specs) {
+  const std::string shared = base + "shared_expert.";
+  specs.push_back({.name = shared + "gate_up",
+                   .count = 2,
+                   .n = f.shared_width,
+                   .k = hidden,
+                   .shard = Shard::kRows,
+                   .sources = {{{shared + "gate_proj.weight", {f.shared_width, hidden}, {}},
+                                {shared + "up_proj.weight", {f.shared_width, hidden}, {}}}}});
+  specs.push_back({.name = shared + "down_proj",
+                   .n = hidden,
+                   .k = f.shared_width,
+                   .shard = Shard::kColumns,
+                   .sources = {{{shared + "down_proj.weight", {hidden, f.shared_width}, {}}}}});
+  if (!f.shared_gate) return;
+  specs.push_back({.name = base + "shared_expert_gate",
+                   .use = WeightUse::kVector,
+                   .n = hidden,
+                   .sources = {{{base + "shared_expert_gate.weight", {1, hidden}, {}}}}});
+}
+
+double DistinctExperts(const MoeFfn& f, int64_t tokens) {
+  const double untouched = 1.0 - static_cast<double>(f.top_k) / f.experts;
+  return f.experts * (1.0 - std::pow(untouched, static_cast<double>(tokens)));
+}
+
+}  // namespace
+
+std::vector<WeightSpec> WeightsOf(const MoeFfn& f, const LayerPlace& place) {
+  const std::string base = place.prefix + "mlp.";
+  const int64_t experts = f.experts, width = f.width, hidden = place.hidden;
+  std::vector<WeightSpec> specs = {
+      {.name = base + "gate",
+       .n = experts,
+       .k = hidden,
+       .sources = {{{base + "gate.weight", {experts, hidden}, {}}}}},
+      {.name = base + "experts.gate_up",
+       .count = 2 * experts,
+       .n = width,
+       .k = hidden,
+       .shard = Shard::kExperts,
+       .sources = {{{base + "experts.gate_up_proj", {experts, 2 * width, hidden}, {}}},
+                   ExpertPieces(f, base, hidden, false)}},
+      {.name = base + "experts.down",
+       .count = experts,
+       .n = hidden,
+       .k = width,
+       .shard = Shard::kExperts,
+       .sources = {{{base + "experts.down_proj", {experts, hidden, width}, {}}},
+                   ExpertPieces(f, base, hidden, true)}}};
+  if (f.shared_width > 0) AppendShared(f, base, hidden, specs);
+  return specs;
+}
+
+Cost CostOf(const MoeFfn& f, int64_t hidden, const StepShape& shape) {
+  const double matrix = 3.0 * static_cast<double>(hidden);
+  const double expert = matrix * f.width, shared = matrix * f.shared_width;
+  const double router = static_cast<double>(hidden) * f.experts;
+  return {.flops = 2 * static_cast<double>(shape.tokens) * (f.top_k * expert + shared + router),
+          .bytes = 2 * (DistinctExperts(f, shape.tokens) * expert + shared + router)};
+}
+
+void Forward(const MoeFfn& f, const LayerContext& c, Matrix x, Matrix out) {
+  WorkspaceScope scope(*c.op.workspace);
+  Workspace& ws = *c.op.workspace;
+  Matrix logits = ws.TakeMatrix(x.rows, f.experts);
+  int32_t* ids = ws.Take<int32_t>(x.rows * f.top_k);
+  float* weights = ws.Take<float>(x.rows * f.top_k);
+  const bool shared = f.shared_width > 0;
+  float* shared_weight = f.shared_gate ? ws.Take<float>(x.rows) : nullptr;
+  ops::Linear(c.op, {.x = x, .w = &c.weights[kRouter].matrix, .y = logits, .exact = true});
+  ops::Route(c.op, {.logits = logits,
+                    .top_k = f.top_k,
+                    .renormalise = f.renormalise,
+                    .ids = ids,
+                    .weights = weights});
+  if (f.shared_gate) {
+    ops::ScalarGate(c.op, {.x = x, .weight = c.weights[kSharedGate].vector, .out = shared_weight});
+  }
+  ops::Experts(c.op, {.x = x,
+                      .gate_up = &c.weights[kGateUp].matrix,
+                      .down = &c.weights[kDown].matrix,
+                      .ids = ids,
+                      .weights = weights,
+                      .top_k = f.top_k,
+                      .shared_gate_up = shared ? &c.weights[kSharedGateUp].matrix : nullptr,
+                      .shared_down = shared ? &c.weights[kSharedDown].matrix : nullptr,
+                      .shared_weight = shared_weight,
+                      .out = out});
+}
+
+}  // namespace braid

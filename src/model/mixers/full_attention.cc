@@ -1,0 +1,111 @@
+// Softmax attention with grouped heads, optional per-head output gate, q/k norms and partial rotation
+// (specs/qwen_kimi 2.5). Weights: [q (with gates); k; v] as one matrix, o, q_norm, k_norm.
+#include <cmath>
+#include <vector>
+
+#include "base/block.h"
+#include "model/layer_context.h"
+#include "ops/attention.h"
+#include "ops/linear.h"
+
+namespace braid {
+namespace {
+
+enum : size_t { kQkv, kOut, kQNorm, kKNorm };
+
+int64_t QueryRows(const FullAttention& m) {
+  return int64_t{m.heads} * m.head_dim * (m.output_gate ? 2 : 1);
+}
+int64_t KeyRows(const FullAttention& m) { return int64_t{m.kv_heads} * m.head_dim; }
+
+}  // namespace
+
+std::vector<WeightSpec> WeightsOf(const FullAttention& m, const LayerPlace& place) {
+  const int64_t q = QueryRows(m), kv = KeyRows(m), out = int64_t{m.heads} * m.head_dim;
+  const std::string base = place.prefix + "self_attn.";
+  std::vector<WeightSpec> specs = {
+      {.name = base + "qkv",
+       .n = q + 2 * kv,
+       .k = place.hidden,
+       .shard = Shard::kRows,
+       .sources = {{{base + "q_proj.weight", {q, place.hidden}, {}},
+                    {base + "k_proj.weight", {kv, place.hidden}, {}},
+                    {base + "v_proj.weight", {kv, place.hidden}, {}}}}},
+      {.name = base + "o_proj",
+       .n = place.hidden,
+       .k = out,
+       .shard = Shard::kColumns,
+       .sources = {{{base + "o_proj.weight", {place.hidden, out}, {}}}}},
+  };
+  if (!m.qk_norm) return specs;
+  for (const char* name : {"q_norm", "k_norm"}) {
+    specs.push_back({.name = base + name,
+                     .use = WeightUse::kVector,
+                     .n = m.head_dim,
+                     .sources = {{{base + name + ".weight", {m.head_dim}, {}}}}});
+  }
+  return specs;
+}
+
+CacheNeed CacheOf(const FullAttention& m, DType kv_dtype) {
+  return {.kind = GroupKind::kFull,
+          .block_bytes = 2 * KeyRows(m) * kBlockTokens * SizeOf(kv_dtype)};
+}
+
+Cost CostOf(const FullAttention& m, int64_t hidden, const StepShape& shape) {
+  const double tokens = static_cast<double>(shape.tokens);
+  const double per_sequence =
+      shape.sequences > 0 ? tokens / static_cast<double>(shape.sequences) : 0.0;
+  const double keys = static_cast<double>(shape.context_tokens) + (per_sequence + 1) / 2;
+  const double weights = static_cast<double>((QueryRows(m) + 2 * KeyRows(m)) * hidden +
+                                             hidden * m.heads * m.head_dim);
+  const double cached = static_cast<double>(shape.context_tokens + shape.tokens);
+  return {.flops = 2 * weights * tokens + 4.0 * tokens * keys * m.heads * m.head_dim,
+          .bytes = 2 * weights + static_cast<double>(shape.sequences) * cached * 4.0 *
+                                     static_cast<double>(KeyRows(m))};
+}
+
+void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out) {
+  WorkspaceScope scope(*c.op.workspace);
+  Workspace& ws = *c.op.workspace;
+  const int64_t q_cols = QueryRows(m), kv_cols = KeyRows(m), dim = m.head_dim;
+  const ops::AttentionShape shape{m.heads, m.kv_heads, m.head_dim, c.kv_dtype};
+  Matrix qkv = ws.TakeMatrix(x.rows, q_cols + 2 * kv_cols);
+  Matrix q = ws.TakeMatrix(x.rows, m.heads * dim);
+  Matrix mixed = ws.TakeMatrix(x.rows, m.heads * dim);
+  const int32_t pairs = m.rotary.dims / 2;
+  float* inverse_frequency = ws.Take<float>(pairs);
+  if (!ws.measuring()) {
+    for (int32_t j = 0; j < pairs; ++j) {
+      inverse_frequency[j] =
+          static_cast<float>(1.0 / std::pow(m.rotary.theta, 2.0 * j / m.rotary.dims));
+    }
+  }
+  const int64_t q_stride = m.output_gate ? 2 * dim : dim;
+  ops::Linear(c.op, {.x = x, .w = &c.weights[kQkv].matrix, .y = qkv});
+  ops::NormRopeWriteKv(c.op, {.shape = shape,
+                              .sequences = c.sequences,
+                              .cache = c.cache,
+                              .q = qkv.columns(0, q_cols),
+                              .q_stride = q_stride,
+                              .k = qkv.columns(q_cols, kv_cols),
+                              .v = qkv.columns(q_cols + kv_cols, kv_cols),
+                              .q_norm = m.qk_norm ? c.weights[kQNorm].vector : nullptr,
+                              .k_norm = m.qk_norm ? c.weights[kKNorm].vector : nullptr,
+                              .norm_offset = c.norm.offset,
+                              .eps = c.norm.eps,
+                              .inverse_frequency = inverse_frequency,
+                              .rotary_pairs = pairs,
+                              .q_out = q});
+  ops::Attention(c.op, {.shape = shape,
+                        .sequences = c.sequences,
+                        .cache = c.cache,
+                        .q = q,
+                        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim))),
+                        .gate = m.output_gate ? qkv.columns(dim, q_cols - dim) : Matrix{},
+                        .gate_stride = q_stride,
+                        .out = mixed});
+  ops::Linear(c.op, {.x = mixed, .w = &c.weights[kOut].matrix, .y = out});
+}
+
+}  // namespace braid
