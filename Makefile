@@ -1,0 +1,76 @@
+# The two commands are `make serve` and `make test`; `make help` lists all.
+# Everything below build/ and .venv is made here and may be deleted at any time.
+MODEL ?= models/braid-tiny
+HOST ?= 127.0.0.1
+PORT ?= 8000
+SETUP ?= yes
+GOLDEN_PYTHON ?= python3
+BENCH_ARGS ?= --input-tokens 512 --output-tokens 128 --sequences 8
+
+SHELL := /bin/bash
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+BRAID := build/release/braid
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test build setup setup-test bench format tidy asan tsan golden web clean
+
+help:  ## this list
+	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
+	@echo "make test     install what is missing, build, run every test, one summary"
+	@echo "make build    build the release preset: $(BRAID)"
+	@echo "make setup    install what building needs (Debian 12; SETUP=no skips it everywhere)"
+	@echo "make bench    measure MODEL offline (BENCH_ARGS, see braid bench offline --help)"
+	@echo "make format   clang-format all C++ files, rustfmt the Rust crate"
+	@echo "make tidy     check layers, lengths, words and the other house rules"
+	@echo "make asan     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make tsan     the suite under ThreadSanitizer"
+	@echo "make golden   export the golden values again (GOLDEN_PYTHON with torch, transformers)"
+	@echo "make web      bundle the page again (needs node and npm)"
+	@echo "make clean    delete build/"
+
+setup:
+ifneq ($(SETUP),no)
+	@scripts/setup.sh build
+endif
+
+setup-test:
+ifneq ($(SETUP),no)
+	@scripts/setup.sh build test
+endif
+
+build: setup
+	@test -f build/release/build.ninja || cmake --preset release > /dev/null
+	@cmake --build --preset release --target braid
+
+serve: build
+	@echo "Chat page: http://$(HOST):$(PORT)/"
+	@exec $(BRAID) serve $(MODEL) --host $(HOST) --port $(PORT)
+
+test: setup-test
+	@python3 tests/run_all.py --preset release
+
+asan: setup-test
+	@python3 tests/run_all.py --preset dev unit simulation golden http client
+
+tsan: setup-test
+	@python3 tests/run_all.py --preset tsan unit simulation golden http client
+
+bench: build
+	@$(BRAID) bench offline $(MODEL) $(BENCH_ARGS)
+
+format:
+	@git ls-files -z '*.h' '*.cc' | xargs -0 $$(command -v clang-format-19 || echo clang-format) -i
+	@cargo fmt --manifest-path rust/Cargo.toml
+
+tidy:
+	@python3 tests/tidy/tidy.py
+	@python3 tests/tidy/tidy_test.py
+
+golden: build
+	@$(GOLDEN_PYTHON) tests/golden/export.py
+
+web:
+	@cd web && npm ci --no-audit --no-fund && npm run build
+
+clean:
+	rm -rf build

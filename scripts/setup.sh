@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Installs what is missing and nothing else: scripts/setup.sh GROUP... with the groups of
+# scripts/packages.txt. A second run finds everything in place, needs no network and says nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly RUST_MINIMUM=1.87
+readonly REQUIREMENTS="tests/http/requirements.txt tests/client/requirements.txt
+  tests/page/requirements.txt"
+PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+say() { echo "setup: $*"; }
+die() {
+  echo "setup: error: $*" >&2
+  exit 1
+}
+
+# Packages of the groups named in the arguments, one per line.
+packages_of() {
+  local group
+  for group in "$@"; do
+    awk -v group="$group" '$1 == group { print $2; found = 1 } END { exit !found }' \
+      scripts/packages.txt || die "scripts/packages.txt has no group '$group'"
+  done
+}
+
+# Of the packages on standard input, those that are not installed.
+missing_packages() {
+  local wanted installed
+  wanted=$(sort -u)
+  # shellcheck disable=SC2086
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' $wanted 2>/dev/null |
+    awk '$1 == "installed" { print $2 }' | sort -u || true)
+  comm -23 <(echo "$wanted") <(echo "$installed")
+}
+
+is_debian_12() {
+  [ -r /etc/os-release ] && (. /etc/os-release && [ "${ID:-}" = debian ] &&
+    [ "${VERSION_ID:-}" = 12 ])
+}
+
+install_packages() {
+  local wanted missing root=()
+  wanted=$(packages_of "$@")
+  if ! is_debian_12; then
+    echo "setup: this system is not Debian 12. Install the equivalents of these packages" >&2
+    echo "and Rust $RUST_MINIMUM or newer by hand, then run make with SETUP=no:" >&2
+    # shellcheck disable=SC2086
+    printf '  %s\n' $wanted >&2
+    exit 1
+  fi
+  missing=$(missing_packages <<<"$wanted" | tr '\n' ' ')
+  [ -z "${missing// /}" ] && return
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "not root and no sudo. As root, run:
+  apt-get update && apt-get install -y --no-install-recommends $missing"
+    root=(sudo)
+  fi
+  say "installing Debian packages: $missing"
+  "${root[@]}" apt-get update -qq || die "apt-get update failed; is there a network?"
+  # shellcheck disable=SC2086
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o=Dpkg::Use-Pty=0 \
+    --no-install-recommends $missing || die "apt-get could not install: $missing"
+}
+
+rust_is_new_enough() {
+  local version
+  command -v cargo >/dev/null || return 1
+  version=$(rustc --version 2>/dev/null | cut -d' ' -f2) || return 1
+  [ -n "$version" ] && printf '%s\n' "$RUST_MINIMUM" "$version" | sort -V -C
+}
+
+install_rust() {
+  rust_is_new_enough && return
+  if command -v rustup >/dev/null; then
+    say "updating Rust to $RUST_MINIMUM or newer with rustup"
+    rustup toolchain install stable --profile minimal && rustup default stable ||
+      die "rustup could not install the stable toolchain"
+  else
+    say "installing Rust with rustup (in ${CARGO_HOME:-$HOME/.cargo})"
+    local script
+    script=$(mktemp)
+    curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$script" https://sh.rustup.rs ||
+      die "could not download rustup. Install Rust $RUST_MINIMUM or newer by hand."
+    RUSTUP_INIT_SKIP_PATH_CHECK=yes sh "$script" -y -q --profile minimal --no-modify-path ||
+      die "rustup could not install Rust. Install Rust $RUST_MINIMUM or newer by hand."
+    rm -f "$script"
+    hash -r
+  fi
+  rust_is_new_enough || die "Rust $RUST_MINIMUM or newer is needed, found $(rustc --version)"
+}
+
+# The test tools' Python packages, pinned, in .venv. The marker holds the hash of what was asked.
+install_venv() {
+  local file present=() arguments=() wanted
+  for file in $REQUIREMENTS; do
+    [ -f "$file" ] && present+=("$file") && arguments+=(-r "$file")
+  done
+  [ ${#present[@]} -gt 0 ] || die "none of these files is there: $REQUIREMENTS"
+  wanted=$(cat "${present[@]}" | sha256sum | cut -d' ' -f1)
+  [ "$(cat .venv/installed 2>/dev/null)" = "$wanted" ] && return
+  say "installing the test tools' Python packages in .venv"
+  rm -rf .venv
+  /usr/bin/python3 -m venv .venv || die "python3 -m venv failed"
+  .venv/bin/pip install -q --disable-pip-version-check "${arguments[@]}" ||
+    die "pip could not install ${present[*]}"
+  echo "$wanted" >.venv/installed
+}
+
+[ $# -gt 0 ] || die "usage: scripts/setup.sh GROUP... (groups: build, test)"
+install_packages "$@"
+install_rust
+for group in "$@"; do
+  if [ "$group" = test ]; then install_venv; fi
+done

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Builds one preset and runs every part of the test suite on it; one summary at the end.
+
+    python3 tests/run_all.py [--preset release|dev|tsan] [PART...]
+
+A part that fails does not hide the others. Each part's output goes to a file of its own in
+build/test-logs/PRESET, and the end of it is shown when the part fails. A part's counts are the last
+"N passed" and "N failed" it prints (pytest's words; GoogleTest's are added up); a part that exits
+non-zero has at least one failure, and so has one whose sanitizer wrote a report, in whichever
+process that was.
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SHOWN_LINES = 40
+SANITIZED = {
+    "dev": {
+        "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    },
+    "tsan": {"TSAN_OPTIONS": "second_deadlock_stack=1:history_size=4"},
+}
+
+
+@dataclass
+class Part:
+    name: str
+    command: list
+    needs: list = field(default_factory=list)  # files without which the part is a failure
+    timeout_s: int = 1800
+
+
+@dataclass
+class Outcome:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+
+def parts_of(preset):
+    build = f"build/{preset}"
+    binary = f"{build}/braid"
+    python = sys.executable
+    venv = ".venv/bin/python"
+    ctest = ["ctest", "--test-dir", build, "-V", "--no-tests=error", "-L"]
+
+    def pytest(folder, *more):
+        return [venv, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", folder, *more]
+
+    return [
+        Part("unit", [*ctest, "unit", "-j", "2"]),
+        Part("tidy", [python, "tests/tidy/tidy.py"]),
+        Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
+        Part("simulation", [*ctest, "simulation"]),
+        Part("golden", [python, "tests/golden/compare.py", binary],
+             ["tests/golden/compare.py", binary]),
+        Part("http", pytest("tests/http"), ["tests/http", venv, binary]),
+        Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
+        Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),
+        Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
+    ]
+
+
+def environment(preset, logs):
+    env = dict(os.environ)
+    env["BRAID_BIN"] = str(ROOT / f"build/{preset}/braid")
+    env["BRAID_PRESET"] = preset
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    env["PYTHONUNBUFFERED"] = "1"
+    for name, value in SANITIZED.get(preset, {}).items():
+        env[name] = f"{value}:log_path={logs}/sanitizer"
+        suppressions = ROOT / f"tests/{preset}.supp"
+        if suppressions.exists():
+            env[name] += f":suppressions={suppressions}"
+    return env
+
+
+def count(text, outcome):
+    """Reads the counts from a part's output."""
+    gtest = {
+        "passed": re.findall(r"\[  PASSED  \] (\d+) tests?", text),
+        "failed": re.findall(r"\[  FAILED  \] (\d+) tests?", text),
+        "skipped": re.findall(r"\[  SKIPPED \] (\d+) tests?", text),
+    }
+    if gtest["passed"] or gtest["failed"]:
+        for word, numbers in gtest.items():
+            setattr(outcome, word, sum(map(int, numbers)))
+        crashed = re.findall(r"(\d+) tests? failed out of", text)
+        outcome.failed = max([outcome.failed, *map(int, crashed)])
+        return
+    for word in ("passed", "failed", "skipped", "error"):
+        numbers = re.findall(rf"\b(\d+) {word}", text[-4000:])
+        if numbers:
+            target = "failed" if word == "error" else word
+            setattr(outcome, target, getattr(outcome, target) + int(numbers[-1]))
+
+
+def show(line):
+    if sys.stdout.isatty():
+        print(f"\r\033[K{line}", end="", flush=True)
+
+
+def run_command(part, log, env):
+    """Runs the command with its output in the log; returns the exit code, or None past the time."""
+    start = time.monotonic()
+    with open(log, "wb") as out:
+        process = subprocess.Popen(part.command, cwd=ROOT, env=env, stdout=out,
+                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        try:
+            while process.poll() is None:
+                seconds = time.monotonic() - start
+                if seconds > part.timeout_s:
+                    return None
+                show(f"{part.name:<12} {seconds:5.0f} s")
+                time.sleep(0.2)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return process.returncode
+
+
+def take_sanitizer_reports(logs, log):
+    """Moves the sanitizers' reports into the part's log; returns how many there were."""
+    reports = sorted(logs.glob("sanitizer.*"))
+    with open(log, "ab") as out:
+        for report in reports:
+            out.write(f"\n--- {report.name}\n".encode() + report.read_bytes())
+            report.unlink()
+    return len(reports)
+
+
+def run_part(part, preset, logs):
+    outcome = Outcome()
+    log = logs / f"{part.name}.log"
+    missing = [need for need in part.needs if not (ROOT / need).exists()]
+    if missing:
+        outcome.failed = 1
+        outcome.note = "missing: " + ", ".join(missing)
+        return outcome
+    start = time.monotonic()
+    code = run_command(part, log, environment(preset, logs))
+    outcome.seconds = time.monotonic() - start
+    reports = take_sanitizer_reports(logs, log)
+    text = log.read_text(errors="replace")
+    count(text, outcome)
+    if code is None:
+        outcome.note = f"stopped after {part.timeout_s} s"
+    elif code != 0:
+        outcome.note = f"exit code {code}"
+    if reports:
+        outcome.note = f"{outcome.note} {reports} sanitizer reports".strip()
+    if outcome.note:
+        outcome.failed = max(outcome.failed, 1)
+    elif outcome.passed + outcome.failed == 0:
+        outcome.passed = 1  # a part that does not count its checks counts as one
+    if outcome.failed:
+        show("")
+        print(f"---- {part.name} failed ({outcome.note}); the end of {log.relative_to(ROOT)}:")
+        print("\n".join(text.splitlines()[-SHOWN_LINES:]))
+    return outcome
+
+
+def build(preset):
+    """Configures once and builds all that can be built, with Ninja's output on the terminal."""
+    start = time.monotonic()
+    if not (ROOT / f"build/{preset}/build.ninja").exists():
+        subprocess.run(["cmake", "--preset", preset], cwd=ROOT, stdout=subprocess.DEVNULL)
+    code = subprocess.run(["cmake", "--build", "--preset", preset, "--", "-k", "0"],
+                          cwd=ROOT).returncode
+    outcome = Outcome(passed=int(code == 0), failed=int(code != 0))
+    outcome.seconds = time.monotonic() - start
+    outcome.note = "" if code == 0 else f"exit code {code}"
+    return outcome
+
+
+def report(name, outcome):
+    show("")
+    print(f"{name:<12} {outcome.passed:>8} {outcome.failed:>8} {outcome.skipped:>8} "
+          f"{outcome.seconds:>8.1f}  {outcome.note}".rstrip(), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--preset", default="release", choices=["release", "dev", "tsan"])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
+    arguments = parser.parse_args()
+    parts = parts_of(arguments.preset)
+    unknown = set(arguments.parts) - {part.name for part in parts}
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; "
+                     f"there are {', '.join(part.name for part in parts)}")
+    if arguments.parts:
+        parts = [part for part in parts if part.name in arguments.parts]
+
+    logs = ROOT / "build/test-logs" / arguments.preset
+    logs.mkdir(parents=True, exist_ok=True)
+    for stale in logs.glob("sanitizer.*"):
+        stale.unlink()
+    outcomes = {"build": build(arguments.preset)}
+    for part in parts:
+        show(f"{part.name} …")
+        outcomes[part.name] = run_part(part, arguments.preset, logs)
+        report(part.name, outcomes[part.name])
+
+    print(f"\n{'part':<12} {'passed':>8} {'failed':>8} {'skipped':>8} {'seconds':>8}")
+    for name, outcome in outcomes.items():
+        report(name, outcome)
+    passed = sum(outcome.passed for outcome in outcomes.values())
+    failed = sum(outcome.failed for outcome in outcomes.values())
+    print(f"\n{passed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
