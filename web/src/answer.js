@@ -1,0 +1,56 @@
+// One answer while it grows: adds the deltas up and keeps the times of the first and last token.
+import { streamChat } from "./stream.js";
+import { emptyAnswer } from "./conversation.js";
+
+// How often the page shows what has come, ms.
+const kShowEvery = 40;
+
+// Without usage (an answer that was stopped) the number of deltas stands for the tokens.
+function statsOf({ start, first, last, deltas, usage }) {
+  if (!first) return undefined;
+  const tokens = usage?.completion_tokens ?? deltas;
+  const seconds = (last - first) / 1000;
+  return {
+    first_token_ms: first - start,
+    tokens,
+    prompt_tokens: usage?.prompt_tokens,
+    tokens_per_second: tokens > 1 && seconds > 0 ? (tokens - 1) / seconds : undefined,
+  };
+}
+
+// Runs one request and calls show(answer) with a fresh copy now and then and at the end. Never
+// throws: what went wrong becomes part of the answer.
+export async function runAnswer(request, signal, show) {
+  const answer = emptyAnswer();
+  const times = { start: performance.now(), deltas: 0 };
+  const present = () => show({ ...answer, stats: statsOf(times) });
+  let timer = null;
+  present();
+  try {
+    await streamChat(request, signal, (event) => {
+      if (event.usage) times.usage = event.usage;
+      if (event.finish) answer.finish = event.finish;
+      if (!event.reasoning && !event.content) return;
+      times.last = performance.now();
+      times.first ??= times.last;
+      times.deltas += 1;
+      answer.reasoning += event.reasoning ?? "";
+      answer.content += event.content ?? "";
+      timer ??= setTimeout(() => {
+        timer = null;
+        present();
+      }, kShowEvery);
+    });
+    answer.status = "done";
+  } catch (error) {
+    answer.status = signal.aborted ? "stopped" : "failed";
+    if (!signal.aborted) answer.error = describe(error);
+  }
+  clearTimeout(timer);
+  present();
+}
+
+function describe(error) {
+  if (error instanceof TypeError) return { message: "The server cannot be reached." };
+  return { message: error.message, status: error.status, param: error.param };
+}

@@ -1,0 +1,33 @@
+// Line icons on a 24-unit grid, drawn in the colour of the text around them.
+const kPaths = {
+  braid: "M5 3c0 6 14 6 14 12 0 3-2 5-4 6M19 3c0 2-1 3-3 4M12 10c-4 2-7 3-7 6 0 2 1 4 3 5M12 3v3" +
+    "M12 15v6",
+  send: "M12 19V5M6 11l6-6 6 6",
+  copy: "M9 9h10v11H9zM5 15V4h10",
+  check: "M5 12l5 5 9-10",
+  again: "M20 11a8 8 0 1 0-2 6M20 5v6h-6",
+  edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
+  plus: "M12 5v14M5 12h14",
+  sliders: "M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4",
+  theme: "M12 3a9 9 0 1 0 0 18zM12 3a9 9 0 0 1 0 18",
+  close: "M6 6l12 12M18 6L6 18",
+  chevron: "M9 6l6 6-6 6",
+  thought: "M9 18h6M10 21h4M8 14a6 6 0 1 1 8 0c-.7.7-1 1.3-1 2H9c0-.7-.3-1.3-1-2z",
+  down: "M12 5v14M6 13l6 6 6-6",
+};
+
+export function Icon({ name }) {
+  return (
+    <svg class={`icon icon-${name}`} viewBox="0 0 24 24" aria-hidden="true">
+      <path d={kPaths[name]} />
+    </svg>
+  );
+}
+
+export function StopIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+      <rect x="7" y="7" width="10" height="10" rx="2" fill="currentColor" />
+    </svg>
+  );
+}
