@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly RUST_MINIMUM=1.87
+readonly RUSTUP_DIST=https://static.rust-lang.org/rustup/dist
 readonly REQUIREMENTS="tests/http/requirements.txt tests/client/requirements.txt
   tests/page/requirements.txt"
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -70,6 +71,18 @@ rust_is_new_enough() {
   [ -n "$version" ] && printf '%s\n' "$RUST_MINIMUM" "$version" | sort -V -C
 }
 
+download_and_run_rustup_init() (
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  cd "$folder"
+  url="$RUSTUP_DIST/$(uname -m)-unknown-linux-gnu/rustup-init"
+  curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o rustup-init "$url" || return
+  curl --proto '=https' --tlsv1.2 -sSf --retry 3 "$url.sha256" | cut -c-64 >sum || return
+  echo "$(cat sum)  rustup-init" | sha256sum --check --quiet || return
+  chmod +x rustup-init
+  RUSTUP_INIT_SKIP_PATH_CHECK=yes ./rustup-init -y -q --profile minimal --no-modify-path
+)
+
 install_rust() {
   rust_is_new_enough && return
   if command -v rustup >/dev/null; then
@@ -78,13 +91,8 @@ install_rust() {
       die "rustup could not install the stable toolchain"
   else
     say "installing Rust with rustup (in ${CARGO_HOME:-$HOME/.cargo})"
-    local script
-    script=$(mktemp)
-    curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$script" https://sh.rustup.rs ||
-      die "could not download rustup. Install Rust $RUST_MINIMUM or newer by hand."
-    RUSTUP_INIT_SKIP_PATH_CHECK=yes sh "$script" -y -q --profile minimal --no-modify-path ||
-      die "rustup could not install Rust. Install Rust $RUST_MINIMUM or newer by hand."
-    rm -f "$script"
+    download_and_run_rustup_init ||
+      die "rustup could not install Rust. Install Rust $RUST_MINIMUM or newer by hand: rustup.rs"
     hash -r
   fi
   rust_is_new_enough || die "Rust $RUST_MINIMUM or newer is needed, found $(rustc --version)"

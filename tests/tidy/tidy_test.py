@@ -83,6 +83,7 @@ SEEDED = [
     ("src/ops/cpu/kernels/dot.h", HEAD + "#include <algorithm>\n", "isa"),
     ("docs/a.md", "See /wo" "rk/shared for more.\n", "path"),
     ("scripts/a.sh", "cd /ro" "ot\n", "path"),
+    ("src/base/a.h", HEAD + "// see spe" "cs/kernels 2\n", "path"),
     ("scripts/a.sh", "cat /ho" "me/someone/x\n", "path"),
     ("tests/tidy/exceptions.txt", "src/base/result.h: lines: it is long\n", "exceptions"),
     ("tests/tidy/exceptions.txt", "src/base/result.h lines\n", "exceptions"),
