@@ -49,7 +49,8 @@ const policy = [
   "base-uri 'none'",
   "form-action 'none'",
 ].join("; ");
-const values = { policy, script, style, sources: sourcesHash() };
+const icon = encodeURIComponent(readFileSync(join(root, "src", "icon.svg"), "utf8"));
+const values = { policy, script, style, icon, sources: sourcesHash() };
 const template = readFileSync(join(root, "src", "index.html"), "utf8");
 const page = template.replace(/\{\{(\w+)\}\}/g, (_, name) => values[name]);
 

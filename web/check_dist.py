@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent
-# Names, not addresses: XML namespaces that Preact and uPlot pass to the DOM.
+# Names, not addresses: XML namespaces that Preact passes to the DOM.
 NAMESPACES = re.compile(r"https?://www\.w3\.org/[\w/.]+")
 
 

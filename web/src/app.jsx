@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { runAnswer } from "./answer.js";
 import { Composer } from "./composer.jsx";
 import * as conversation from "./conversation.js";
-import { Icon } from "./icons.jsx";
+import { Icon, Logo } from "./icons.jsx";
 import { Message } from "./message.jsx";
 import { useServer } from "./server.js";
 import { Settings } from "./settings.jsx";
@@ -38,7 +38,7 @@ function Header({ server, onNew, onSettings }) {
   return (
     <header class="top">
       <h1>
-        <Icon name="braid" />
+        <Logo />
         Braid
       </h1>
       <span class="model" data-testid="model-name" data-phase={server.phase}>
@@ -56,7 +56,7 @@ function Header({ server, onNew, onSettings }) {
 function Welcome({ onPick, previous, onRestore }) {
   return (
     <div class="welcome" data-testid="welcome">
-      <Icon name="braid" />
+      <Logo />
       <h2>What shall we ask?</h2>
       <ul>
         {kStarters.map(({ title, prompt }) => (
@@ -87,7 +87,7 @@ function useFollow(messages) {
     setAway(scrollHeight - scrollTop - clientHeight > 60);
   };
   useEffect(() => {
-    if (!away) follow();
+    if (messages.length > 0 && !away) follow();
   }, [messages]);
   return { area, away, follow, onScroll };
 }

@@ -1,7 +1,5 @@
 // Line icons on a 24-unit grid, drawn in the colour of the text around them.
 const kPaths = {
-  braid: "M5 3c0 6 14 6 14 12 0 3-2 5-4 6M19 3c0 2-1 3-3 4M12 10c-4 2-7 3-7 6 0 2 1 4 3 5M12 3v3" +
-    "M12 15v6",
   send: "M12 19V5M6 11l6-6 6 6",
   copy: "M9 9h10v11H9zM5 15V4h10",
   check: "M5 12l5 5 9-10",
@@ -20,6 +18,18 @@ export function Icon({ name }) {
   return (
     <svg class={`icon icon-${name}`} viewBox="0 0 24 24" aria-hidden="true">
       <path d={kPaths[name]} />
+    </svg>
+  );
+}
+
+// Three strands, each a third of a wave behind the last: the same drawing as icon.svg.
+export function Logo() {
+  return (
+    <svg class="logo" viewBox="0 0 24 24" aria-hidden="true">
+      <rect width="24" height="24" fill="#0d7a70" />
+      <path stroke="#6fcabf" d="M0 12q6-15 12 0t12 0" />
+      <path stroke="#b3e8e1" d="M-8 12q6-15 12 0t12 0 12 0" />
+      <path stroke="#fff" d="M-16 12q6-15 12 0t12 0 12 0 12 0" />
     </svg>
   );
 }

@@ -20,6 +20,9 @@ function rowsOf(facts, prefix = "") {
   );
 }
 
+// "memory.weights_bytes" reads "memory · weights"; the unit stands with the number.
+const title = (key) => key.replace(/_bytes$/, "").replaceAll(".", " · ").replaceAll("_", " ");
+
 function shown(key, value) {
   if (Array.isArray(value)) return value.join(", ");
   if (typeof value !== "number") return String(value);
@@ -35,7 +38,7 @@ function Facts({ server }) {
     <dl class="facts" data-testid="facts">
       {[...known].map(([key, value]) => (
         <div key={key}>
-          <dt>{key.replaceAll("_", " ")}</dt>
+          <dt>{title(key)}</dt>
           <dd>{shown(key, value)}</dd>
         </div>
       ))}

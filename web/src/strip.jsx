@@ -45,11 +45,11 @@ function Sparkline({ history }) {
   return <div class="spark" ref={box} aria-hidden="true" />;
 }
 
-function Cell({ label, value, testid, children }) {
+function Cell({ label, value, name, children }) {
   return (
-    <div class="cell">
+    <div class={`cell cell-${name}`}>
       <dt>{label}</dt>
-      <dd data-testid={testid}>{value}</dd>
+      <dd data-testid={`strip-${name}`}>{value}</dd>
       {children}
     </div>
   );
@@ -59,15 +59,15 @@ export function Strip({ server }) {
   const { running, waiting, pages } = server.metrics;
   return (
     <dl class="strip" aria-label="Server load" data-testid="strip">
-      <Cell label="Running" value={number(running)} testid="strip-running" />
-      <Cell label="Waiting" value={number(waiting)} testid="strip-waiting" />
-      <Cell label="Pages in use" value={percent(pages)} testid="strip-pages">
+      <Cell label="Running" value={number(running)} name="running" />
+      <Cell label="Waiting" value={number(waiting)} name="waiting" />
+      <Cell label="Pages in use" value={percent(pages)} name="pages">
         <dd class="bar" aria-hidden="true">
           <i style={{ width: `${Math.min(100, (pages ?? 0) * 100)}%` }} />
         </dd>
       </Cell>
-      <Cell label="Prompt tok/s" value={rate(server.prompt_rate)} testid="strip-prompt" />
-      <Cell label="Output tok/s" value={rate(server.generation_rate)} testid="strip-output" />
+      <Cell label="Prompt tok/s" value={rate(server.prompt_rate)} name="prompt" />
+      <Cell label="Output tok/s" value={rate(server.generation_rate)} name="output" />
       <dd class="graph">
         <Sparkline history={server.history} />
       </dd>
