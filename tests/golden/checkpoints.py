@@ -43,6 +43,7 @@ class Shape:
     mtp: bool = False
     family: str = "qwen3_5_moe"  # or qwen3_5_moe_nested, qwen3_next
     rope: str = "nested"  # where config.json keeps it: nested, mrope or flat
+    rope_theta: float = 1e6
     norm_eps: float = 1e-6
     dense_width: int = 0
     dense_layers: list = field(default_factory=list)
@@ -66,13 +67,14 @@ SHAPES = [
         name="qwen3_5_moe_c", seed=13, hidden=40, layers=[LINEAR, FULL, LINEAR],
         vocab=97, head_dim=16, query_heads=5, kv_heads=5, rotary=1.0,
         key_heads=3, value_heads=3, key_dim=32, value_dim=16,
-        experts=5, top_k=1, expert_width=16, shared_width=56, rope="flat", norm_eps=1e-5,
+        experts=5, top_k=1, expert_width=16, shared_width=56,
+        rope="flat", rope_theta=1e7, norm_eps=1e-5,
     ),
     Shape(
         name="qwen3_5_moe_full_only", seed=14, hidden=40, layers=[FULL],
         vocab=97, head_dim=24, query_heads=6, kv_heads=2, rotary=0.25,
         key_heads=1, value_heads=1, key_dim=8, value_dim=8,
-        experts=4, top_k=4, expert_width=24, shared_width=8,
+        experts=4, top_k=4, expert_width=24, shared_width=8, rope_theta=1e4,
     ),
     Shape(
         name="qwen3_5_moe_linear_only", seed=15, hidden=56, layers=[LINEAR, LINEAR],
@@ -137,10 +139,11 @@ def text_config(s):
     else:
         config |= {"attn_output_gate": True, "mamba_ssm_dtype": "float32"}
         config |= {"mtp_num_hidden_layers": int(s.mtp), "mtp_use_dedicated_embeddings": False}
+    rope = {"rope_theta": s.rope_theta, "partial_rotary_factor": s.rotary}
     if s.rope == "flat":
-        config |= {"rope_theta": 1e6, "rope_scaling": None, "partial_rotary_factor": s.rotary}
+        config |= rope | {"rope_scaling": None}
     else:
-        rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": s.rotary}
+        rope = {"rope_type": "default"} | rope
         if s.rope == "mrope":
             rope |= {"mrope_interleaved": True, "mrope_section": [4, 3, 3]}
         config["rope_parameters"] = rope
