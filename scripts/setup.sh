@@ -58,10 +58,14 @@ install_packages() {
     root=(sudo)
   fi
   say "installing Debian packages: $missing"
+  mkdir -p build
   "${root[@]}" apt-get update -qq || die "apt-get update failed; is there a network?"
   # shellcheck disable=SC2086
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o=Dpkg::Use-Pty=0 \
-    --no-install-recommends $missing || die "apt-get could not install: $missing"
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o=Dpkg::Use-Pty=0 \
+    --no-install-recommends $missing >build/setup.log 2>&1 || {
+    tail -20 build/setup.log >&2
+    die "apt-get could not install: $missing"
+  }
 }
 
 rust_is_new_enough() {
