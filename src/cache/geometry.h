@@ -9,6 +9,7 @@
 
 #include "base/block.h"
 #include "base/ids.h"
+#include "base/result.h"
 
 namespace braid {
 
@@ -22,6 +23,9 @@ enum class GroupKind : uint8_t {
   kState,
 };
 
+// Groups of one arena: full attention, recurrent state, and those of a draft head.
+inline constexpr size_t kCacheGroupsMax = 8;
+
 struct GroupGeometry {
   std::string name;
   GroupKind kind = GroupKind::kFull;
@@ -34,5 +38,34 @@ struct CacheGeometry {
   int64_t parent_bytes = 0;  // >= block_bytes * blocks_per_parent of every group
   int32_t parents = 0;       // parent 0 is the sink: never owned, padding rows may read and write it
 };
+
+// Refuses geometries that no arena can have: no group, sizes that do not fit a parent, an arena in which
+// a sequence of one block has no room. Everything below expects a geometry that passed.
+Status CheckGeometry(const CacheGeometry& geometry);
+
+// Ids are affine in (parent, place in the parent): block = parent * blocks_per_parent + place.
+// The arena offset, in bytes, of a block of `group`; the sink's blocks are at the arena's start.
+int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId block);
+
+// How many blocks of each group, by group index.
+struct BlockCounts {
+  int32_t by_group[kCacheGroupsMax] = {};
+  bool operator==(const BlockCounts&) const = default;
+};
+
+// State blocks that a sequence of `tokens` stored tokens holds at most between steps' plans: while its
+// prompt is read, the state it started from, the state it reaches and the rows of the block in progress;
+// afterwards the last two.
+int32_t StateBlocksPrefill(int64_t tokens);
+int32_t StateBlocksDecode(int64_t tokens);
+
+// The blocks of a sequence of `tokens` stored tokens that runs alone.
+BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens);
+
+// Parents that hold so many blocks when nothing else is in the arena.
+int64_t ParentsFor(const CacheGeometry& geometry, const BlockCounts& blocks);
+
+// The longest sequence, in stored tokens, that the arena holds when it runs alone.
+int64_t SequenceTokensMax(const CacheGeometry& geometry);
 
 }  // namespace braid

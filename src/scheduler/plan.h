@@ -14,7 +14,8 @@ namespace braid {
 // A row's token that the step before this one samples; the executor puts it in.
 inline constexpr TokenId kSampledInFlight = -1;
 
-// A sequence enters a slot. Everything the slot held before is forgotten: tables, token history.
+// A sequence enters a slot. Everything the slot held before is forgotten: tables, token history. The
+// slot's last sequence may not have been listed in `released`: the admission says so as well.
 struct Admission {
   SlotId slot;
   const Request* request = nullptr;  // owned by the scheduler, stable until the request is gone

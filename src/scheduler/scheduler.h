@@ -19,12 +19,22 @@
 
 namespace braid {
 
+// Order and starvation. Sequences rank by priority, then by arrival. Admission is strictly by rank: only a
+// higher priority overtakes a waiting request. It takes the blocks of the whole known prefix and of one
+// block of output, or waits. Each step first gives every decoding sequence its token. Of the rest the
+// first-ranked prefill gets at least half, so n tokens of it take at most 2n / rest + 1 steps; the others
+// share the other half, shortest remainder first: a short prompt waits for shorter ones only, a long one
+// at most until it ranks first. When a decoding sequence finds no block, the last-ranked one (perhaps
+// itself) loses its blocks and is replayed later; after kPreemptionsMax times it comes back with all that
+// it can ever need and is not chosen again, so every request ends.
+inline constexpr int32_t kPreemptionsMax = 8;
+
 struct SchedulerConfig {
   CacheGeometry cache;
   int32_t context_tokens_max = 0;   // prompt + output of one sequence
   int32_t step_tokens_max = 2048;   // token budget of one step (decode rows first, then chunks)
   int32_t chunk_tokens_max = 0;     // tokens of one sequence in one step; 0: the step's budget
-  int32_t running_max = 64;         // sequences that hold a slot
+  int32_t running_max = 64;         // sequences that hold a slot; at most step_tokens_max
   int32_t waiting_max = 4096;       // queued requests; more are refused
   int32_t vocabulary = 0;
 };
@@ -71,7 +81,11 @@ class Scheduler {
   std::vector<Output> TakeOutputs();
 
   bool idle() const;  // no request is alive and no step in flight
+  const SchedulerConfig& config() const;
   SchedulerStats stats() const;
+
+  // Recounts every block and slot; an error that names what does not agree. Takes time linear in the arena.
+  Status Audit() const;
 
  private:
   struct State;

@@ -1,0 +1,64 @@
+// Who owns which block of the arena. A parent is bound to one group from its first block in use to its
+// last; a group's next block comes from its fullest bound parent, lowest id first, and only then from the
+// lowest empty parent. Hence the same calls give the same ids, everywhere. Engine thread; ids only.
+//
+// Invariants: parent 0 is never handed out; a block has one owner; every operation is O(log parents).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "cache/geometry.h"
+#include "cache/id_set.h"
+
+namespace braid {
+
+class BlockPool {
+ public:
+  // The geometry has passed CheckGeometry.
+  explicit BlockPool(const CacheGeometry& geometry);
+
+  // Whether so many blocks of every group can be taken, all of them together.
+  bool CanTake(const BlockCounts& blocks) const;
+  // One block; CanTake must have said yes.
+  BlockId Take(GroupId group);
+  // Gives a block back. Returning a block that is not in use stops the program.
+  void Release(GroupId group, BlockId block);
+
+  int32_t parents_total() const { return parents_total_; }
+  int32_t parents_used() const { return parents_total_ - empty_parents_.size(); }
+  int64_t blocks_used(GroupId group) const { return At(group).used; }
+
+  // Recounts everything; an error that names the first figure that does not agree.
+  Status Audit() const;
+
+ private:
+  struct Group {
+    int32_t blocks_per_parent;
+    int64_t used = 0;
+    int64_t free_in_bound = 0;           // free blocks in bound parents
+    IdSet levels;                        // n: some bound parent has n free blocks, 0 < n < all
+    std::vector<IdSet> parents_by_free;  // [n]: the bound parents with n free blocks
+  };
+  struct Parent {
+    int32_t group = -1;  // none: empty
+    int32_t used = 0;
+  };
+
+  Group& At(GroupId group) { return groups_[static_cast<size_t>(group.value)]; }
+  const Group& At(GroupId group) const { return groups_[static_cast<size_t>(group.value)]; }
+  uint64_t* Words(int32_t parent) { return &bits_[static_cast<size_t>(parent) * words_]; }
+  // Moves a bound parent between the sets of its group after its count of used blocks changed.
+  void File(Group& group, int32_t parent, int32_t free_before, int32_t free_after);
+
+  int32_t parents_total_;  // without the sink
+  size_t words_;           // 64-bit words of one parent's map of used places
+  std::vector<Group> groups_;
+  std::vector<Parent> parents_;
+  std::vector<uint64_t> bits_;
+  IdSet empty_parents_;
+};
+
+}  // namespace braid

@@ -1,0 +1,108 @@
+// Arithmetic on geometries: checks, offsets, and how much fits. Pure; any thread.
+#include "cache/geometry.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "base/math.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kBlocksPerParentMax = 65536;
+
+Error Bad(std::string message) { return {ErrorCode::kInvalid, std::move(message), "cache"}; }
+
+Status CheckGroup(const CacheGeometry& geometry, const GroupGeometry& group) {
+  if (group.block_bytes <= 0) {
+    return Bad(fmt::format("cache group \"{}\": block_bytes is {}, must be positive", group.name,
+                           group.block_bytes));
+  }
+  if (group.blocks_per_parent < 1 || group.blocks_per_parent > kBlocksPerParentMax) {
+    return Bad(fmt::format("cache group \"{}\": blocks_per_parent is {}, must be 1 to {}", group.name,
+                           group.blocks_per_parent, kBlocksPerParentMax));
+  }
+  const auto bytes = CheckedMul(group.block_bytes, group.blocks_per_parent);
+  if (!bytes || *bytes > geometry.parent_bytes) {
+    return Bad(fmt::format("cache group \"{}\": {} blocks of {} bytes do not fit a parent of {} bytes",
+                           group.name, group.blocks_per_parent, group.block_bytes,
+                           geometry.parent_bytes));
+  }
+  const auto ids = CheckedMul(geometry.parents, group.blocks_per_parent);
+  if (!ids || *ids > std::numeric_limits<int32_t>::max()) {
+    return Bad(fmt::format("cache group \"{}\": {} parents of {} blocks exceed 2^31 block ids",
+                           group.name, geometry.parents, group.blocks_per_parent));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckGeometry(const CacheGeometry& geometry) {
+  if (geometry.groups.empty() || geometry.groups.size() > kCacheGroupsMax) {
+    return Bad(fmt::format("the cache has {} groups, must have 1 to {}", geometry.groups.size(),
+                           kCacheGroupsMax));
+  }
+  for (const GroupGeometry& group : geometry.groups) RETURN_IF_ERROR(CheckGroup(geometry, group));
+  if (!CheckedMul(geometry.parent_bytes, geometry.parents)) {
+    return Bad(fmt::format("{} parents of {} bytes exceed 2^63 bytes", geometry.parents,
+                           geometry.parent_bytes));
+  }
+  const int64_t least = ParentsFor(geometry, BlocksOfSequence(geometry, 1));
+  if (geometry.parents - 1 < least) {
+    return Bad(fmt::format("the arena has {} parents of {} bytes besides the sink, and one sequence of "
+                           "up to {} tokens needs {}",
+                           std::max(geometry.parents - 1, 0), geometry.parent_bytes, kBlockTokens,
+                           least));
+  }
+  return {};
+}
+
+int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId block) {
+  CHECK(group.valid() && static_cast<size_t>(group.value) < geometry.groups.size());
+  const GroupGeometry& g = geometry.groups[static_cast<size_t>(group.value)];
+  const int64_t parent = block.value / g.blocks_per_parent;
+  CHECK(block.valid() && parent < geometry.parents, "block {} of group \"{}\"", block.value, g.name);
+  return parent * geometry.parent_bytes + block.value % g.blocks_per_parent * g.block_bytes;
+}
+
+int32_t StateBlocksPrefill(int64_t tokens) {
+  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(tokens, kBlockTokens), 3));
+}
+
+int32_t StateBlocksDecode(int64_t tokens) {
+  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(tokens, kBlockTokens), 2));
+}
+
+BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens) {
+  BlockCounts counts;
+  for (size_t g = 0; g < geometry.groups.size(); ++g) {
+    const bool state = geometry.groups[g].kind == GroupKind::kState;
+    counts.by_group[g] = state ? StateBlocksPrefill(tokens)
+                               : static_cast<int32_t>(CeilDiv(tokens, kBlockTokens));
+  }
+  return counts;
+}
+
+int64_t ParentsFor(const CacheGeometry& geometry, const BlockCounts& blocks) {
+  int64_t parents = 0;
+  for (size_t g = 0; g < geometry.groups.size(); ++g) {
+    parents += CeilDiv(blocks.by_group[g], geometry.groups[g].blocks_per_parent);
+  }
+  return parents;
+}
+
+int64_t SequenceTokensMax(const CacheGeometry& geometry) {
+  // Monotone in the length, in whole blocks: bisect between a length that fits and one that does not.
+  int64_t fits = 0;
+  int64_t too_long = std::numeric_limits<int32_t>::max() / kBlockTokens;
+  while (too_long - fits > 1) {
+    const int64_t blocks = fits + (too_long - fits) / 2;
+    const int64_t need = ParentsFor(geometry, BlocksOfSequence(geometry, blocks * kBlockTokens));
+    (need <= geometry.parents - 1 ? fits : too_long) = blocks;
+  }
+  return fits * kBlockTokens;
+}
+
+}  // namespace braid

@@ -1,0 +1,202 @@
+// The engine thread's loop and the inbox in front of it; see the header. One mutex guards the inbox and
+// the published figures; scheduler, executor and the table of sinks belong to the thread in Run.
+#include "scheduler/driver.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace braid {
+namespace {
+
+// How often a sleeping loop shows that it is alive.
+constexpr std::chrono::milliseconds kHeartbeat{200};
+
+enum class Stopping : uint8_t { kNo, kDrain, kNow };
+
+}  // namespace
+
+struct Driver::State {
+  State(Scheduler s, Executor& e, DriverConfig c) : scheduler(std::move(s)), executor(e), config(c) {}
+
+  struct Entry {
+    Event event;
+    OutputSink* sink = nullptr;  // of a Submit
+  };
+
+  // Waits while there is nothing to do; false when the loop shall end.
+  bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
+  void StartStep(int64_t now_us);
+  void EndStep();
+  void Deliver();
+  void AbortAll();
+  void Publish();
+
+  Scheduler scheduler;
+  Executor& executor;
+  const DriverConfig config;
+  std::map<RequestId, OutputSink*> sinks;  // of the requests that are alive, in order of id
+  int32_t in_flight = 0;
+  DriverStats figures;   // of the engine thread; published under the mutex
+
+  std::atomic<int64_t> ids{0};
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  std::vector<Entry> inbox;
+  int32_t inbox_submits = 0;
+  Stopping stopping = Stopping::kNo;
+  DriverStats published;
+};
+
+Driver::Driver(Scheduler scheduler, Executor& executor, DriverConfig config)
+    : state_(std::make_unique<State>(std::move(scheduler), executor, config)) {
+  CHECK(config.overlap_depth == 0 || config.overlap_depth == 1, "overlap depth {}",
+        config.overlap_depth);
+  state_->Publish();
+}
+
+Driver::~Driver() = default;
+
+RequestId Driver::NewRequestId() { return RequestId(state_->ids.fetch_add(1)); }
+
+Status Driver::Submit(Request request, OutputSink* sink) {
+  CHECK(sink != nullptr && request.id.valid());
+  RETURN_IF_ERROR(state_->scheduler.Admissible(request));
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->stopping != Stopping::kNo) {
+      return Error{ErrorCode::kUnavailable, "the server is shutting down"};
+    }
+    const int32_t waiting = state_->published.scheduler.waiting + state_->inbox_submits;
+    if (waiting >= state_->scheduler.config().waiting_max) {
+      return Error{ErrorCode::kExhausted,
+                   fmt::format("{} requests wait already, no more than that may", waiting)};
+    }
+    ++state_->inbox_submits;
+    state_->inbox.push_back({braid::Submit{std::move(request)}, sink});
+  }
+  state_->wake.notify_one();
+  return {};
+}
+
+void Driver::Abort(RequestId id, FinishReason reason) {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->inbox.push_back({braid::Abort{id, reason}});
+  }
+  state_->wake.notify_one();
+}
+
+void Driver::Stop(bool now) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (now) {
+      state_->stopping = Stopping::kNow;
+    } else if (state_->stopping == Stopping::kNo) {
+      state_->stopping = Stopping::kDrain;
+    }
+  }
+  state_->wake.notify_one();
+}
+
+DriverStats Driver::stats() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->published;
+}
+
+// One turn: events in, a step launched, at most `overlap_depth` steps left in flight.
+void Driver::Run() {
+  State& s = *state_;
+  std::vector<Event> events;
+  while (s.CollectEvents(s.in_flight > 0, events)) {
+    for (const Event& event : s.executor.Exchange(std::move(events))) s.scheduler.Apply(event);
+    events.clear();
+    s.StartStep(MonotonicUs());
+    while (s.in_flight > s.config.overlap_depth) s.EndStep();
+    s.Deliver();
+    s.Publish();
+  }
+  s.AbortAll();
+  while (s.in_flight > 0) s.EndStep();
+  s.Deliver();
+  s.Publish();
+  CHECK(s.scheduler.idle() && s.sinks.empty(), "{} requests are left", s.sinks.size());
+}
+
+bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& events) {
+  std::unique_lock lock(mutex);
+  const auto something = [&] {
+    return !inbox.empty() || stopping != Stopping::kNo || work_in_flight || !scheduler.idle();
+  };
+  while (!wake.wait_for(lock, kHeartbeat, something)) published.heartbeat_us = MonotonicUs();
+  for (Entry& entry : inbox) {
+    if (const auto* submit = std::get_if<braid::Submit>(&entry.event)) {
+      const bool fresh = sinks.emplace(submit->request.id, entry.sink).second;
+      CHECK(fresh, "request id {} is used twice", submit->request.id.value);
+    }
+    events.push_back(std::move(entry.event));
+  }
+  // Until the next Publish, what was in the inbox counts as waiting.
+  published.scheduler.waiting += std::exchange(inbox_submits, 0);
+  inbox.clear();
+  if (stopping == Stopping::kDrain) return !events.empty() || work_in_flight || !scheduler.idle();
+  if (stopping == Stopping::kNow) {
+    for (const Event& event : events) scheduler.Apply(event);
+    events.clear();
+    return false;
+  }
+  return true;
+}
+
+void Driver::State::StartStep(int64_t now_us) {
+  Plan plan = scheduler.NextPlan();
+  if (!plan.empty()) {
+    executor.Launch(std::move(plan));
+    if (in_flight++ == 0) figures.step_started_us = now_us;
+    Publish();
+    return;
+  }
+  if (in_flight > 0) {
+    EndStep();
+    return;
+  }
+  CHECK(scheduler.idle(), "nothing can run, and {} requests wait", scheduler.stats().waiting);
+}
+
+void Driver::State::EndStep() {
+  scheduler.Apply(executor.Wait());
+  --in_flight;
+  const int64_t now_us = MonotonicUs();
+  figures.step_us_last = now_us - figures.step_started_us;
+  figures.step_started_us = in_flight > 0 ? now_us : 0;
+}
+
+void Driver::State::Deliver() {
+  for (Output& output : scheduler.TakeOutputs()) {
+    const auto at = sinks.find(output.id);
+    if (at == sinks.end()) continue;  // another rank's request
+    OutputSink* sink = at->second;
+    if (output.finish) sinks.erase(at);
+    sink->OnOutput(std::move(output));
+  }
+}
+
+void Driver::State::AbortAll() {
+  for (const auto& [id, sink] : sinks) scheduler.Apply(braid::Abort{id});
+}
+
+void Driver::State::Publish() {
+  figures.scheduler = scheduler.stats();
+  figures.heartbeat_us = MonotonicUs();
+  std::lock_guard lock(mutex);
+  published = figures;
+}
+
+}  // namespace braid

@@ -1,0 +1,91 @@
+// What can run at all: the scheduler's own figures and each request's, refused with numbers. Pure.
+#include <algorithm>
+
+#include "scheduler/scheduler_state.h"
+
+namespace braid {
+namespace {
+
+Error Bad(std::string message, std::string field) {
+  return {ErrorCode::kInvalid, std::move(message), std::move(field)};
+}
+
+Status CheckPrompt(const SchedulerConfig& config, const Request& request) {
+  if (request.prompt.empty()) return Bad("the prompt is empty, at least one token is needed", "prompt");
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    if (request.prompt[i] < 0 || request.prompt[i] >= config.vocabulary) {
+      return Bad(fmt::format("prompt token {} is {}, ids go from 0 to {}", i, request.prompt[i],
+                             config.vocabulary - 1),
+                 "prompt");
+    }
+  }
+  const int64_t least = static_cast<int64_t>(request.prompt.size()) + (request.stop.new_tokens_max > 0);
+  if (least > config.context_tokens_max) {
+    return Bad(fmt::format("the prompt has {} tokens{}; the context holds {} in all",
+                           request.prompt.size(),
+                           request.stop.new_tokens_max > 0 ? " and leaves no room for output" : "",
+                           config.context_tokens_max),
+               "prompt");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckConfig(const SchedulerConfig& config) {
+  RETURN_IF_ERROR(CheckGeometry(config.cache));
+  const auto positive = [](int32_t value, const char* field) -> Status {
+    if (value >= 1) return {};
+    return Bad(fmt::format("{} is {}, must be at least 1", field, value), field);
+  };
+  RETURN_IF_ERROR(positive(config.context_tokens_max, "context_tokens_max"));
+  RETURN_IF_ERROR(positive(config.step_tokens_max, "step_tokens_max"));
+  RETURN_IF_ERROR(positive(config.running_max, "running_max"));
+  RETURN_IF_ERROR(positive(config.waiting_max, "waiting_max"));
+  RETURN_IF_ERROR(positive(config.vocabulary, "vocabulary"));
+  if (config.chunk_tokens_max < 0) {
+    return Bad(fmt::format("chunk_tokens_max is {}, must be 0 (no limit) or more",
+                           config.chunk_tokens_max),
+               "chunk_tokens_max");
+  }
+  if (config.step_tokens_max < config.running_max) {
+    return Bad(fmt::format("step_tokens_max is {}, and {} running sequences need a token each",
+                           config.step_tokens_max, config.running_max),
+               "step_tokens_max");
+  }
+  return {};
+}
+
+int32_t LengthMax(const SchedulerConfig& config, const Request& request) {
+  return static_cast<int32_t>(
+      std::min(static_cast<int64_t>(request.prompt.size()) + request.stop.new_tokens_max,
+               static_cast<int64_t>(config.context_tokens_max)));
+}
+
+int32_t StoredMax(const Request& request, int32_t length_max) {
+  return std::max(length_max - 1, static_cast<int32_t>(request.prompt.size()));
+}
+
+Status CheckRequest(const SchedulerConfig& config, const Request& request) {
+  if (request.stop.new_tokens_max < 0) {
+    return Bad(fmt::format("new_tokens_max is {}, must be 0 or more", request.stop.new_tokens_max),
+               "max_tokens");
+  }
+  RETURN_IF_ERROR(CheckPrompt(config, request));
+  if (!std::is_sorted(request.stop.stop_tokens.begin(), request.stop.stop_tokens.end())) {
+    return Bad("the stop tokens are not sorted", "stop_tokens");
+  }
+  const int32_t stored = StoredMax(request, LengthMax(config, request));
+  const int64_t need = ParentsFor(config.cache, BlocksOfSequence(config.cache, stored));
+  if (need > config.cache.parents - 1) {
+    const int64_t fits = SequenceTokensMax(config.cache);
+    return Bad(fmt::format("prompt and output of up to {} tokens need {} cache parents and the arena "
+                           "has {}: {} tokens fit",
+                           LengthMax(config, request), need, config.cache.parents - 1,
+                           fits + (request.stop.new_tokens_max > 0)),
+               static_cast<int64_t>(request.prompt.size()) > fits ? "prompt" : "max_tokens");
+  }
+  return {};
+}
+
+}  // namespace braid

@@ -1,0 +1,171 @@
+// Plans: decode rows, admission, prefill chunks, and who makes room when there is none. Engine thread.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/math.h"
+#include "scheduler/scheduler_state.h"
+
+namespace braid {
+
+Plan Scheduler::State::Build() {
+  CHECK(steps.size() <= 1, "{} steps are in flight", steps.size());
+  Plan plan;
+  plan.rows.reserve(running.size() + 4);
+  plan.tokens.reserve(running.size() + 4);
+  next.rows.clear();
+  next.rows.reserve(running.size() + 4);
+  do {
+    preempted = false;
+    PlanDecodes(plan);
+    Admit();
+    PlanPrefills(plan);
+    // A sequence that made room for itself comes back in the same plan when nothing else could run.
+  } while (plan.empty() && preempted && steps.empty());
+  if (plan.empty()) return plan;
+  plan.step = StepId(steps_planned++);
+  plan.released = std::move(departed);
+  departed.clear();
+  next.id = plan.step;
+  steps.push_back(std::move(next));
+  next = Step();
+  return plan;
+}
+
+void Scheduler::State::PlanDecodes(Plan& plan) {
+  for (size_t i = 0; i < running.size();) {
+    Sequence& s = *running[i];
+    if (s.decode_ready()) PlanDecode(s, plan);
+    if (i < running.size() && running[i] == &s) ++i;  // not preempted
+  }
+}
+
+void Scheduler::State::PlanDecode(Sequence& s, Plan& plan) {
+  while (!AddRow(s, 1, plan)) {
+    // Its own rows give a state block back when they land, and a victim's rows give its blocks.
+    if (s.rows_in_flight > 0 || draining > 0) return;
+    Sequence& victim = Victim();
+    Preempt(victim);
+    if (&victim == &s) return;
+  }
+  ++decode_tokens;
+}
+
+// The last-ranked sequence. The one that needs room is never protected (it would own all it can need),
+// so there is always one, and nobody ranks behind it who already has a row in this plan.
+Sequence& Scheduler::State::Victim() const {
+  for (size_t i = running.size(); i-- > 0;) {
+    if (running[i]->preemptions < kPreemptionsMax) return *running[i];
+  }
+  CheckFailed(__FILE__, __LINE__, "a sequence that may be preempted", "");
+}
+
+// Blocks for all known tokens and one block of output, or for everything after many preemptions.
+BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
+  const bool whole = s.preemptions >= kPreemptionsMax;
+  const int32_t tokens = whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
+  BlockCounts demand = BlocksOfSequence(config.cache, tokens);
+  for (size_t g = 0; g < config.cache.groups.size(); ++g) {
+    if (config.cache.groups[g].kind == GroupKind::kState) {
+      demand.by_group[g] = StateBlocksPrefill(s.stored_max);
+    }
+  }
+  return demand;
+}
+
+void Scheduler::State::Admit() {
+  if (preempted || draining > 0) return;  // the room that was made is not for newcomers
+  while (!queue.empty() && !free_slots.empty()) {
+    Sequence& s = **queue.begin();
+    if (!s.blocks.Reserve(AdmissionDemand(s), pool)) return;
+    queue.erase(queue.begin());
+    s.waiting = false;
+    s.slot = SlotId(free_slots.Lowest());
+    free_slots.Erase(s.slot.value);
+    Move(s.phase, Admitted{});
+    s.prefill_end = s.known_tokens();
+    CHECK(s.planned == 0 && s.unresolved == 0 && s.rows_in_flight == 0);
+    running.insert(std::upper_bound(running.begin(), running.end(), &s, ByRank{}), &s);
+  }
+}
+
+void Scheduler::State::PlanPrefills(Plan& plan) {
+  prefills.clear();
+  for (Sequence* s : running) {
+    if (s->Is<Prefilling>()) prefills.push_back(s);
+  }
+  if (prefills.empty()) return;
+  const int32_t budget = config.step_tokens_max - static_cast<int32_t>(plan.tokens.size());
+  Sequence& first = *prefills.front();
+  // The first-ranked gets half at least and what the others leave; they go shortest remainder first.
+  int32_t shared = budget - std::min(first.prefill_end - first.planned, budget - budget / 2);
+  std::stable_sort(prefills.begin() + 1, prefills.end(), [](const Sequence* a, const Sequence* b) {
+    return a->prefill_end - a->planned < b->prefill_end - b->planned;
+  });
+  int32_t used = 0;
+  for (size_t i = 1; i < prefills.size() && used < shared; ++i) {
+    used += PlanChunk(*prefills[i], shared - used, false, plan);
+  }
+  PlanChunk(first, budget - used, true, plan);
+}
+
+int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first, Plan& plan) {
+  const int32_t count = ChunkTokens(s, budget, first);
+  if (count == 0) return 0;
+  if (!AddRow(s, count, plan)) {
+    // Admission reserved the state blocks of one step; more overlap than that waits for its own rows.
+    CHECK(s.rows_in_flight > 0, "request {} lacks blocks that it reserved", s.request.id.value);
+    return 0;
+  }
+  if (s.planned == s.prefill_end) Move(s.phase, PrefillPlanned{});
+  prefill_tokens += count;
+  return count;
+}
+
+// Chunks end at block boundaries where the budget reaches one. A crumb inside a block is worth a row only
+// for the first-ranked, which must go on, or when chunks are limited to less than a block.
+int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool first) const {
+  const int32_t chunk_max = config.chunk_tokens_max > 0 ? config.chunk_tokens_max : budget;
+  const int32_t remaining = s.prefill_end - s.planned;
+  const int32_t count = std::min({remaining, budget, chunk_max});
+  const int32_t end = s.planned + count;
+  const int32_t to_boundary = end / kBlockTokens * kBlockTokens - s.planned;
+  if (count < remaining) {
+    if (to_boundary > 0) return to_boundary;
+    return first || count == config.chunk_tokens_max ? count : 0;
+  }
+  // From inside one block to inside another beyond the next it would hold four states, not three.
+  const bool inside = s.planned % kBlockTokens != 0 && end % kBlockTokens != 0;
+  if (inside && end / kBlockTokens - 1 > s.planned / kBlockTokens) return to_boundary;
+  return count;
+}
+
+// False, with nothing changed, when the row's blocks cannot be had.
+bool Scheduler::State::AddRow(Sequence& s, int32_t count, Plan& plan) {
+  const int32_t start = s.planned;
+  const int32_t end = start + count;
+  changes.clear();
+  if (!s.blocks.Cover(start, end, pool, changes)) return false;
+  if (!s.announced) {
+    s.announced = true;
+    std::erase(departed, s.slot);
+    plan.admissions.push_back({.slot = s.slot, .request = &s.request, .output = s.output});
+  }
+  for (const TableChange& c : changes) plan.tables.push_back({s.slot, c.group, c.index, c.block});
+  const Row row{.slot = s.slot,
+                .request = s.request.id,
+                .token_begin = static_cast<int32_t>(plan.tokens.size()),
+                .token_count = count,
+                .start = start,
+                .sample = end >= s.prefill_end && s.known_tokens() + s.unresolved < s.length_max,
+                .prompt_logprobs = s.request.prompt_logprobs >= 0 && start < s.prompt_tokens() &&
+                                   end > s.prompt_logprobs_done};
+  for (int32_t p = start; p < end; ++p) plan.tokens.push_back(s.token(p));
+  plan.rows.push_back(row);
+  next.rows.push_back({&s, start, end, row.sample, row.prompt_logprobs});
+  s.planned = end;
+  s.unresolved += row.sample;
+  ++s.rows_in_flight;
+  return true;
+}
+
+}  // namespace braid

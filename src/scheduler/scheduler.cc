@@ -1,0 +1,275 @@
+// Events in, outputs out, and the life of a sequence between them. Plans are made in planning.cc.
+// Engine thread; no clock, no randomness, nothing iterated in an order that memory addresses decide.
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "scheduler/scheduler_state.h"
+
+namespace braid {
+
+void Scheduler::State::On(const Submit& event) {
+  const Request& request = event.request;
+  Status status = CheckRequest(config, request);
+  if (status.ok() && static_cast<int32_t>(queue.size()) >= config.waiting_max) {
+    status = Error{ErrorCode::kExhausted,
+                   fmt::format("{} requests wait already, no more than that may", queue.size())};
+  }
+  if (!status.ok()) {
+    Output output{.id = request.id};
+    output.finish = FinishReason::kError;
+    output.error_code = status.error().code;
+    output.error = status.error().message;
+    output.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+    refused.push_back(std::move(output));
+    return;
+  }
+  auto [at, inserted] =
+      sequences.emplace(request.id, std::make_unique<Sequence>(request, config.cache));
+  CHECK(inserted, "request id {} is used twice", request.id.value);
+  Sequence& s = *at->second;
+  s.arrival = arrivals++;
+  s.length_max = LengthMax(config, request);
+  s.stored_max = StoredMax(request, s.length_max);
+  Enqueue(s);
+}
+
+void Scheduler::State::On(const Abort& event) {
+  const auto at = sequences.find(event.id);
+  if (at == sequences.end() || at->second->Is<Finished>()) return;
+  Finish(*at->second, event.reason);
+}
+
+void Scheduler::State::On(const StepDone& event) {
+  CHECK(!steps.empty() && steps.front().id == event.step, "step {} was not the oldest in flight",
+        event.step.value);
+  const Step step = std::move(steps.front());
+  steps.pop_front();
+  CHECK(step.rows.size() == event.rows.size(), "step {} has {} rows, {} came back", event.step.value,
+        step.rows.size(), event.rows.size());
+  for (size_t i = 0; i < step.rows.size(); ++i) Land(step.rows[i], event.rows[i]);
+}
+
+void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
+  Sequence& s = *row.sequence;
+  CHECK(s.request.id == result.request, "a result for request {} came in the place of {}",
+        result.request.value, s.request.id.value);
+  --s.rows_in_flight;
+  s.unresolved -= row.sample;
+  if (s.Is<Finished>()) {  // found while this row was on its way: what it brought is not wanted
+    if (s.rows_in_flight == 0) Vacate(s);
+    EraseIfGone(s);
+    return;
+  }
+  if (!result.error.empty()) {
+    s.error = result.error;
+    Finish(s, FinishReason::kError);
+    return;
+  }
+  const bool decoding = s.Is<Decoding>();
+  s.blocks.RetireStates(
+      row.end, decoding ? StateBlocksDecode(s.stored_max) : StateBlocksPrefill(s.stored_max), pool);
+  if (row.prompt_logprobs) TakePromptLogprobs(s, row, result);
+  if (row.sample) {
+    TakeToken(s, result);
+  } else if (row.end >= s.prefill_end && s.known_tokens() == s.length_max) {
+    Finish(s, FinishReason::kLength);  // nothing was to be sampled
+  }
+  if (s.Is<Preempted>() && s.rows_in_flight == 0) {
+    --draining;
+    Vacate(s);
+    Enqueue(s);
+  }
+}
+
+void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
+  CHECK(result.token >= 0 && result.token < config.vocabulary, "request {} was given token {}",
+        s.request.id.value, result.token);
+  const StopParams& stop = s.request.stop;
+  const bool stops = static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
+                     std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), result.token);
+  s.output.push_back(result.token);
+  if (s.request.logprobs >= 0) s.logprobs.push_back(result.logprob);
+  Changed(s);
+  if (stops) {
+    Finish(s, FinishReason::kStop);
+  } else if (s.known_tokens() == s.length_max) {
+    Finish(s, FinishReason::kLength);
+  }
+}
+
+// A sequence that is replayed passes positions that were reported before.
+void Scheduler::State::TakePromptLogprobs(Sequence& s, const RowInFlight& row,
+                                          const RowResult& result) {
+  CHECK(static_cast<int32_t>(result.prompt_logprobs.size()) == row.end - row.start,
+        "request {}: {} prompt log-probabilities for {} tokens", s.request.id.value,
+        result.prompt_logprobs.size(), row.end - row.start);
+  const int32_t end = std::min(row.end, s.prompt_tokens());
+  for (int32_t p = std::max(row.start, s.prompt_logprobs_done); p < end; ++p) {
+    s.prompt_logprobs.push_back(result.prompt_logprobs[static_cast<size_t>(p - row.start)]);
+  }
+  s.prompt_logprobs_done = std::max(s.prompt_logprobs_done, end);
+  Changed(s);
+}
+
+void Scheduler::State::Enqueue(Sequence& s) {
+  s.waiting = true;
+  queue.insert(&s);
+}
+
+void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
+  if (s.waiting) {
+    queue.erase(&s);
+    s.waiting = false;
+  } else if (s.Is<Preempted>()) {
+    --draining;
+  } else {
+    running.erase(std::lower_bound(running.begin(), running.end(), &s, ByRank{}));
+  }
+  Move(s.phase, Ended{reason});
+  ++finished;
+  Changed(s);
+  if (s.rows_in_flight == 0) Vacate(s);
+}
+
+void Scheduler::State::Preempt(Sequence& s) {
+  running.erase(std::lower_bound(running.begin(), running.end(), &s, ByRank{}));
+  Move(s.phase, BlocksLost{});
+  ++s.preemptions;
+  ++preemptions;
+  preempted = true;
+  if (s.rows_in_flight > 0) {
+    ++draining;
+    return;
+  }
+  Vacate(s);
+  Enqueue(s);
+}
+
+// Gives blocks and slot back; no row of the sequence is in flight.
+void Scheduler::State::Vacate(Sequence& s) {
+  CHECK(s.rows_in_flight == 0 && s.unresolved == 0);
+  s.blocks.ReleaseAll(pool);
+  s.planned = 0;
+  if (!s.slot.valid()) return;
+  free_slots.Insert(s.slot.value);
+  if (s.announced) departed.push_back(s.slot);
+  s.announced = false;
+  s.slot = SlotId();
+}
+
+void Scheduler::State::Changed(Sequence& s) {
+  if (std::exchange(s.changed, true)) return;
+  changed.push_back(&s);
+}
+
+void Scheduler::State::EraseIfGone(Sequence& s) {
+  if (s.Is<Finished>() && s.rows_in_flight == 0 && !s.changed) sequences.erase(s.request.id);
+}
+
+Output Scheduler::State::MakeOutput(Sequence& s) {
+  Output output{.id = s.request.id};
+  output.tokens.assign(s.output.begin() + static_cast<ptrdiff_t>(s.tokens_taken), s.output.end());
+  s.tokens_taken = s.output.size();
+  output.logprobs = std::exchange(s.logprobs, {});
+  output.prompt_logprobs = std::exchange(s.prompt_logprobs, {});
+  if (const Finished* end = std::get_if<Finished>(&s.phase)) output.finish = end->reason;
+  output.error = s.error;
+  output.prompt_tokens = s.prompt_tokens();
+  output.output_tokens = static_cast<int32_t>(s.output.size());
+  output.preemptions = s.preemptions;
+  return output;
+}
+
+Result<Scheduler> Scheduler::Create(const SchedulerConfig& config) {
+  RETURN_IF_ERROR(CheckConfig(config));
+  return Scheduler(std::make_unique<State>(config));
+}
+
+Scheduler::Scheduler(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Scheduler::Scheduler(Scheduler&&) noexcept = default;
+Scheduler& Scheduler::operator=(Scheduler&&) noexcept = default;
+Scheduler::~Scheduler() = default;
+
+Status Scheduler::Admissible(const Request& request) const {
+  return CheckRequest(state_->config, request);
+}
+
+void Scheduler::Apply(const Event& event) {
+  std::visit([this](const auto& e) { state_->On(e); }, event);
+}
+
+Plan Scheduler::NextPlan() { return state_->Build(); }
+
+std::vector<Output> Scheduler::TakeOutputs() {
+  std::vector<Output> outputs = std::exchange(state_->refused, {});
+  outputs.reserve(outputs.size() + state_->changed.size());
+  for (Sequence* s : state_->changed) {
+    outputs.push_back(state_->MakeOutput(*s));
+    s->changed = false;
+    state_->EraseIfGone(*s);
+  }
+  state_->changed.clear();
+  return outputs;
+}
+
+bool Scheduler::idle() const {
+  return state_->running.empty() && state_->queue.empty() && state_->steps.empty();
+}
+
+const SchedulerConfig& Scheduler::config() const { return state_->config; }
+
+SchedulerStats Scheduler::stats() const {
+  const State& s = *state_;
+  SchedulerStats stats{.running = static_cast<int32_t>(s.running.size()),
+                       .waiting = static_cast<int32_t>(s.queue.size()) + s.draining,
+                       .parents_total = s.pool.parents_total(),
+                       .parents_used = s.pool.parents_used(),
+                       .blocks_used = {},
+                       .steps = s.steps_planned,
+                       .prefill_tokens = s.prefill_tokens,
+                       .decode_tokens = s.decode_tokens,
+                       .preemptions = s.preemptions,
+                       .finished = s.finished};
+  for (size_t g = 0; g < s.config.cache.groups.size(); ++g) {
+    stats.blocks_used.push_back(s.pool.blocks_used(GroupId(static_cast<int32_t>(g))));
+  }
+  return stats;
+}
+
+Status Scheduler::Audit() const {
+  const State& s = *state_;
+  const auto wrong = [](std::string message) {
+    return Error{ErrorCode::kInternal, "scheduler accounting: " + std::move(message)};
+  };
+  RETURN_IF_ERROR(s.pool.Audit());
+  for (size_t g = 0; g < s.config.cache.groups.size(); ++g) {
+    const GroupId group(static_cast<int32_t>(g));
+    std::vector<BlockId> owned;
+    for (const auto& [id, sequence] : s.sequences) sequence->blocks.AppendOwned(group, owned);
+    std::sort(owned.begin(), owned.end());
+    const auto twice = std::adjacent_find(owned.begin(), owned.end());
+    if (twice != owned.end()) {
+      return wrong(fmt::format("block {} of group {} has two owners", twice->value, g));
+    }
+    if (static_cast<int64_t>(owned.size()) != s.pool.blocks_used(group)) {
+      return wrong(fmt::format("group {}: {} blocks are owned, {} are in use", g, owned.size(),
+                               s.pool.blocks_used(group)));
+    }
+  }
+  std::vector<SlotId> slots;
+  for (const auto& [id, sequence] : s.sequences) {
+    if (sequence->slot.valid()) slots.push_back(sequence->slot);
+  }
+  std::sort(slots.begin(), slots.end());
+  if (std::adjacent_find(slots.begin(), slots.end()) != slots.end() ||
+      static_cast<int32_t>(slots.size()) + s.free_slots.size() != s.config.running_max) {
+    return wrong(fmt::format("{} slots are held and {} free, of {}", slots.size(), s.free_slots.size(),
+                             s.config.running_max));
+  }
+  return {};
+}
+
+}  // namespace braid

@@ -1,0 +1,68 @@
+// One request inside the scheduler: what it asked for, what came out so far, which blocks it owns and
+// what of it is in flight. Engine thread; owned by the scheduler's map, so its address is stable.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cache/block_tables.h"
+#include "scheduler/phase.h"
+#include "scheduler/plan.h"
+#include "scheduler/request.h"
+
+namespace braid {
+
+struct Sequence {
+  Sequence(Request r, const CacheGeometry& geometry) : request(std::move(r)), blocks(geometry) {}
+
+  const Request request;
+  int64_t arrival = 0;
+  int32_t length_max = 0;  // prompt + output at most
+  int32_t stored_max = 0;  // tokens that ever need cache; the last one sampled does not
+  std::vector<TokenId> output;
+
+  Phase phase = Queued{};
+  bool waiting = false;    // stands in the queue
+  SlotId slot;
+  bool announced = false;  // the executor knows that it holds the slot
+  BlockTables blocks;
+  int32_t prefill_end = 0;     // tokens known at admission: where the prefill ends
+  int32_t planned = 0;         // tokens in place once every planned row has landed
+  int32_t unresolved = 0;      // sampled tokens in flight
+  int32_t rows_in_flight = 0;
+  int32_t preemptions = 0;
+
+  // Not yet taken by TakeOutputs.
+  bool changed = false;
+  size_t tokens_taken = 0;
+  int32_t prompt_logprobs_done = 0;  // positions that were reported, ever
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  std::string error;
+
+  template <class P>
+  bool Is() const { return std::holds_alternative<P>(phase); }
+  int32_t prompt_tokens() const { return static_cast<int32_t>(request.prompt.size()); }
+  int32_t known_tokens() const { return prompt_tokens() + static_cast<int32_t>(output.size()); }
+  bool decode_ready() const {
+    const int32_t length = known_tokens() + unresolved;
+    return Is<Decoding>() && planned == length - 1 && length < length_max;
+  }
+  TokenId token(int32_t position) const {
+    if (position < prompt_tokens()) return request.prompt[static_cast<size_t>(position)];
+    const size_t i = static_cast<size_t>(position - prompt_tokens());
+    return i < output.size() ? output[i] : kSampledInFlight;
+  }
+};
+
+// Higher priorities first, then who came first.
+struct ByRank {
+  bool operator()(const Sequence* a, const Sequence* b) const {
+    if (a->request.priority != b->request.priority) return a->request.priority > b->request.priority;
+    return a->arrival < b->arrival;
+  }
+};
+
+}  // namespace braid
