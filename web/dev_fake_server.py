@@ -2,9 +2,9 @@
 """A fake of braid's HTTP API for work on the page: canned answers, made-up metrics, no model.
 
 It serves web/dist/index.html at / and is used by people who change the page, and by the page test
-when no binary is at hand. Words in the prompt choose what it does: "error" answers 400, "break"
-ends the stream with an error, "long" never stops by itself. Start it with --loading-seconds to see
-/ready answer 503 first.
+when no binary is at hand. Words in the prompt choose what it does: "break" ends the stream with an
+error, "long" answers for half a minute; a temperature above 2 is refused. Start it with
+--loading-seconds to see /ready answer 503 first.
 """
 
 import argparse
@@ -15,8 +15,8 @@ import threading
 import time
 
 PAGE = pathlib.Path(__file__).resolve().parent / "dist" / "index.html"
-THOUGHT = "Tom starts with 12 apples. He buys 7 more, so I add the two numbers. 12 + 7 = 19."
-ANSWER = """The answer is **19**. Here is the working, with `inline code`:
+THOUGHT = "A story about Finn the fox. He has 12 apples and finds 7 more, so I add: 12 + 7 = 19."
+ANSWER = """Finn the fox has **19** apples in the meadow. Here is the working, with `inline code`:
 
 ```python
 apples = 12 + 7
@@ -102,8 +102,10 @@ class Fake(http.server.BaseHTTPRequestHandler):
             self.error(404, f"no such path: {self.path}")
             return
         text = body["messages"][-1]["content"]
-        if "error" in text:
-            self.error(400, "temperature: must be between 0 and 2, got 3.5", "temperature")
+        temperature = body.get("temperature", 1)
+        if temperature > 2:
+            message = f"temperature: must be between 0 and 2, got {temperature}"
+            self.error(400, message, "temperature")
             return
         thinking = body.get("chat_template_kwargs", {}).get("enable_thinking", True)
         self.server.state.add(running=1, prompted=37)

@@ -2,7 +2,7 @@
 import { streamChat } from "./stream.js";
 import { emptyAnswer } from "./conversation.js";
 
-// How often the page shows what has come, ms.
+// The page shows the first token at once and then what has come at most this often, ms.
 const kShowEvery = 40;
 
 // Without usage (an answer that was stopped) the number of deltas stands for the tokens.
@@ -23,9 +23,14 @@ function statsOf({ start, first, last, deltas, usage }) {
 export async function runAnswer(request, signal, show) {
   const answer = emptyAnswer();
   const times = { start: performance.now(), deltas: 0 };
-  const present = () => show({ ...answer, stats: statsOf(times) });
   let timer = null;
-  present();
+  let shown = 0;
+  const present = () => {
+    timer = null;
+    shown = performance.now();
+    show({ ...answer, stats: statsOf(times) });
+  };
+  show({ ...answer });
   try {
     await streamChat(request, signal, (event) => {
       if (event.usage) times.usage = event.usage;
@@ -36,10 +41,8 @@ export async function runAnswer(request, signal, show) {
       times.deltas += 1;
       answer.reasoning += event.reasoning ?? "";
       answer.content += event.content ?? "";
-      timer ??= setTimeout(() => {
-        timer = null;
-        present();
-      }, kShowEvery);
+      if (times.last - shown >= kShowEvery && timer === null) present();
+      else timer ??= setTimeout(present, kShowEvery - (times.last - shown));
     });
     answer.status = "done";
   } catch (error) {

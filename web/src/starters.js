@@ -14,7 +14,8 @@ export const kStarters = [
     title: "Look it up in notes",
     prompt:
       "Read these notes.\nThe code of the old wagon is 3848. The owner of the quiet anchor is " +
-      "Omar. The weather in Madrid was mild that day. The place of the strange basket is the attic.\n\n" +
+      "Omar. The weather in Madrid was mild that day. The place of the strange basket is the " +
+      "attic.\n\n" +
       "Who is the owner of the quiet anchor?",
   },
   {

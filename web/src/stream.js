@@ -20,14 +20,14 @@ function errorFrom(text, status) {
 }
 
 // Yields the payload of each `data:` event. Events end with an empty line; a chunk of the body may
-// hold several events or end inside one, even inside a UTF-8 sequence.
+// hold several events or end inside one, even inside a UTF-8 sequence or a CR LF.
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    rest += value.replaceAll("\r\n", "\n");
+    rest = (rest + value).replaceAll("\r\n", "\n");
     const whole = rest.split("\n\n");
     rest = whole.pop();
     for (const event of whole) {
