@@ -1,6 +1,7 @@
 // Conversations to prompts by the checkpoint's own Jinja chat template, rendered as transformers does
 // (trim_blocks, lstrip_blocks, its tojson, raise_exception, strftime_now). Immutable after Load; Render
-// may run on several threads at once. Work, output, recursion and memory of a template are bounded.
+// may run on several threads at once. Instructions, output, recursion and time of a template are bounded;
+// what it keeps in variables is not, so templates come with the checkpoint and never from a request.
 #pragma once
 
 #include <string>

@@ -42,11 +42,16 @@ class ReasoningSplitter {
     kClosing,    // after the closing tag: newlines are dropped
     kContent,    // everything passes
   };
+  // One move of the machine; false when it needs more text.
   bool Step(Piece* piece);
+  bool StepStart();
+  bool StepOpening();
+  bool StepReasoning(Piece* piece);
 
   ReasoningTags tags_;
   Stage stage_;
-  std::string held_;
+  std::string held_;    // text not yet looked at, or what may be the beginning of a tag
+  std::string blanks_;  // before held_: blanks whose side is not yet known
 };
 
 }  // namespace braid

@@ -15,6 +15,8 @@
 #include "base/ids.h"
 #include "base/result.h"
 
+struct braid_text_tokenizer;
+
 namespace braid {
 
 class Tokenizer {
@@ -50,6 +52,9 @@ class Tokenizer {
 
   // True if the first space of a decoded text is not part of it (SentencePiece-style decoders).
   bool strips_leading_space() const;
+
+  // For the other files of this module.
+  const braid_text_tokenizer* rust_handle() const;
 
  private:
   struct Vocabulary;

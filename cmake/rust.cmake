@@ -1,0 +1,26 @@
+# The Rust library of src/text, built by cargo into a folder that all presets share (a clean build takes
+# minutes, and the library does not depend on the preset). With the crates already in cargo's cache no
+# network is needed. Cargo runs only when a file of rust/ has changed.
+find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin)
+if(NOT CARGO)
+  message(FATAL_ERROR "cargo not found: Rust 1.87 or newer is needed (rustup installs it)")
+endif()
+
+set(RUST_TARGET_DIR ${CMAKE_SOURCE_DIR}/build/rust)
+set(RUST_LIBRARY ${RUST_TARGET_DIR}/release/libbraid_text.a)
+file(GLOB RUST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
+add_custom_command(
+  OUTPUT ${RUST_LIBRARY}
+  COMMAND ${CARGO} build --release --locked --quiet
+          --manifest-path ${CMAKE_SOURCE_DIR}/rust/Cargo.toml --target-dir ${RUST_TARGET_DIR}
+  DEPENDS ${RUST_SOURCES} ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${CMAKE_SOURCE_DIR}/rust/Cargo.lock
+  COMMENT "Building the Rust library"
+  USES_TERMINAL VERBATIM)
+add_custom_target(rust_text_build DEPENDS ${RUST_LIBRARY})
+
+add_library(rust_text STATIC IMPORTED GLOBAL)
+set_target_properties(rust_text PROPERTIES
+  IMPORTED_LOCATION ${RUST_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/rust/include
+  INTERFACE_LINK_LIBRARIES "pthread;dl;m")
+add_dependencies(rust_text rust_text_build)

@@ -1,0 +1,205 @@
+//! Chat templates: Jinja as transformers configures it (trim_blocks, lstrip_blocks, loop controls, its
+//! own tojson, raise_exception, strftime_now), bounded in instructions, output, recursion and time.
+//!
+//! An environment lives for one rendering: building and parsing cost about 0.1 ms.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
+
+use crate::{json, python};
+
+const SOURCE_BYTES_MAX: usize = 1 << 20;
+const RECURSION_MAX: usize = 64;
+const NAME: &str = "chat_template";
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub fuel: u64,
+    pub output_bytes: u64,
+    pub wall_ms: u64,
+}
+
+pub struct Template {
+    source: String,
+}
+
+/// What one rendering has used and said, shared with the functions the template calls.
+struct Watch {
+    limits: Limits,
+    deadline: Instant,
+    printed: AtomicU64,
+    raised: Mutex<Option<String>>,
+}
+
+impl Watch {
+    fn new(limits: Limits) -> Watch {
+        Watch {
+            limits,
+            deadline: Instant::now() + Duration::from_millis(limits.wall_ms),
+            printed: AtomicU64::new(0),
+            raised: Mutex::new(None),
+        }
+    }
+
+    fn print(&self, bytes: usize) -> Result<(), Error> {
+        let printed = self.printed.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if printed > self.limits.output_bytes {
+            return Err(failed(format!("the output exceeds {} bytes", self.limits.output_bytes)));
+        }
+        if Instant::now() > self.deadline {
+            return Err(failed(format!("rendering takes longer than {} ms", self.limits.wall_ms)));
+        }
+        Ok(())
+    }
+
+    fn raise(&self, message: String) -> Error {
+        if let Ok(mut raised) = self.raised.lock() {
+            *raised = Some(message.clone());
+        }
+        failed(message)
+    }
+}
+
+struct BoundedWriter {
+    bytes: Vec<u8>,
+    bytes_max: u64,
+}
+
+impl io::Write for BoundedWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.bytes.len() + bytes.len()) as u64 > self.bytes_max {
+            return Err(io::Error::other(format!("the output exceeds {} bytes", self.bytes_max)));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Template {
+    pub fn compile(source: &str) -> Result<Template, String> {
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(format!("{} bytes, but at most {SOURCE_BYTES_MAX} are read", source.len()));
+        }
+        let source = without_generation_tags(source);
+        let watch = Arc::new(Watch::new(Limits { fuel: 0, output_bytes: 0, wall_ms: 0 }));
+        environment(&watch)
+            .and_then(|mut env| env.add_template(NAME, &source).map(|()| ()))
+            .map_err(|e| describe(&e))?;
+        Ok(Template { source })
+    }
+
+    pub fn render(&self, context: &str, limits: Limits) -> Result<String, String> {
+        let context: serde_json::Value =
+            serde_json::from_str(context).map_err(|e| format!("the context is not valid JSON: {e}"))?;
+        let watch = Arc::new(Watch::new(limits));
+        let mut output = BoundedWriter { bytes: Vec::new(), bytes_max: limits.output_bytes };
+        let result = environment(&watch).and_then(|mut env| {
+            env.set_fuel(Some(limits.fuel));
+            env.add_template(NAME, &self.source)?;
+            env.get_template(NAME)?.render_captured_to(Serde(&context), &mut output)?;
+            Ok(())
+        });
+        let raised = watch.raised.lock().ok().and_then(|mut raised| raised.take());
+        match result {
+            Ok(()) => String::from_utf8(output.bytes).map_err(|e| e.to_string()),
+            Err(error) => Err(raised.unwrap_or_else(|| describe(&error))),
+        }
+    }
+}
+
+fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
+    let mut env = Environment::new();
+    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_recursion_limit(RECURSION_MAX);
+    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    let printing = watch.clone();
+    env.set_formatter(move |out, _state, value| {
+        if let Some(text) = value.as_str() {
+            printing.print(text.len())?;
+            return out.write_str(text).map_err(Error::from);
+        }
+        let text = python::str(value)?;
+        printing.print(text.len())?;
+        out.write_str(&text).map_err(Error::from)
+    });
+    env.add_filter("tojson", json::tojson);
+    env.add_filter("string", |value: &Value| python::str(value));
+    env.add_test("sequence", |value: &Value| is_sized(value));
+    env.add_test("iterable", |value: &Value| is_sized(value) || value.kind() == ValueKind::Iterable);
+    let raising = watch.clone();
+    env.add_function("raise_exception", move |message: &Value| -> Result<Value, Error> {
+        Err(raising.raise(python::str(message)?))
+    });
+    env.add_function("strftime_now", |format: &str| strftime_now(format));
+    Ok(env)
+}
+
+/// What Python can take len() of; Jinja's undefined is an empty sequence.
+fn is_sized(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
+}
+
+fn strftime_now(format: &str) -> Result<String, Error> {
+    let format = std::ffi::CString::new(format).map_err(|_| failed("strftime_now: zero byte"))?;
+    let mut text = [0u8; 256];
+    let size = unsafe {
+        let now = libc::time(std::ptr::null_mut());
+        let mut parts: libc::tm = std::mem::zeroed();
+        if libc::localtime_r(&now, &mut parts).is_null() {
+            return Err(failed("strftime_now: no local time"));
+        }
+        libc::strftime(text.as_mut_ptr().cast(), text.len(), format.as_ptr(), &parts)
+    };
+    Ok(String::from_utf8_lossy(&text[..size]).into_owned())
+}
+
+/// `{% generation %}` marks the model's own text for training; here it is a block without effect.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let Some(end) = rest[start..].find("%}").map(|end| start + end) else { break };
+        out.push_str(&rest[..start]);
+        let tag = &rest[start + 2..end];
+        let word = tag.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+        match word {
+            "generation" => out.push_str(&format!("{{%{}", tag.replace(word, "if true"))),
+            "endgeneration" => out.push_str(&format!("{{%{}", tag.replace(word, "endif"))),
+            _ => {
+                // Go on right after "{%": a string inside the tag may hold another one.
+                out.push_str("{%");
+                rest = &rest[start + 2..];
+                continue;
+            }
+        }
+        rest = &rest[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+fn describe(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+fn failed(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message.into())
+}

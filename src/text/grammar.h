@@ -1,0 +1,60 @@
+// Constrained decoding: a JSON schema, a regular expression or a Lark grammar as a mask over token ids.
+// Grammars is immutable and may be shared by threads; a GrammarMatcher belongs to one stream.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace braid {
+
+enum class GrammarKind : uint8_t { kJsonSchema, kRegex, kLark };
+
+class GrammarMatcher {
+ public:
+  GrammarMatcher(GrammarMatcher&&) noexcept;
+  GrammarMatcher& operator=(GrammarMatcher&&) noexcept;
+  ~GrammarMatcher();
+
+  // Sets bit i % 32 of words[i / 32] for every token i that may come next; all other bits are cleared.
+  // When the text is complete the end token is among them, or the only one.
+  Status Mask(std::span<uint32_t> words);
+
+  // Moves on by one token. A token that the mask forbids is an Error, and so is every call after it.
+  Status Accept(TokenId id);
+
+  // True if the tokens accepted so far are a whole text of the grammar.
+  Result<bool> Complete();
+
+ private:
+  friend class Grammars;
+  struct State;
+  explicit GrammarMatcher(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+class Grammars {
+ public:
+  // Takes tens of milliseconds for a large vocabulary: once, at start. `end` is the token that may
+  // follow a whole text. The tokenizer is read, not kept.
+  static Result<Grammars> Create(const Tokenizer& tokenizer, TokenId end);
+
+  Grammars(Grammars&&) noexcept;
+  Grammars& operator=(Grammars&&) noexcept;
+  ~Grammars();
+
+  // `source` has at most 64 KiB. A wrong or too large grammar is an Error that says why.
+  Result<GrammarMatcher> Compile(GrammarKind kind, std::string_view source) const;
+
+ private:
+  struct State;
+  explicit Grammars(std::unique_ptr<const State> state);
+  std::unique_ptr<const State> state_;
+};
+
+}  // namespace braid
