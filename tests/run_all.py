@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
+FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 SANITIZED = {
     "dev": {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
@@ -104,6 +105,16 @@ def count(text, outcome):
             setattr(outcome, target, getattr(outcome, target) + int(numbers[-1]))
 
 
+def excerpt(text):
+    """What to show of a failed part's output: the lines around failures, and the end."""
+    lines = text.splitlines()
+    chosen = set(range(max(0, len(lines) - SHOWN_LINES), len(lines)))
+    failures = [i for i, line in enumerate(lines[:-SHOWN_LINES]) if FAILURE.search(line)]
+    for i in failures[:SHOWN_LINES // 4]:
+        chosen.update(range(i, min(i + 6, len(lines))))
+    return "\n".join(lines[i] for i in sorted(chosen))
+
+
 def show(line):
     if sys.stdout.isatty():
         print(f"\r\033[K{line}", end="", flush=True)
@@ -165,8 +176,8 @@ def run_part(part, preset, logs):
         outcome.passed = 1  # a part that does not count its checks counts as one
     if outcome.failed:
         show("")
-        print(f"---- {part.name} failed ({outcome.note}); the end of {log.relative_to(ROOT)}:")
-        print("\n".join(text.splitlines()[-SHOWN_LINES:]))
+        print(f"---- {part.name} failed ({outcome.note}); from {log.relative_to(ROOT)}:")
+        print(excerpt(text))
     return outcome
 
 
