@@ -1,0 +1,214 @@
+// Bodies to requests: JSON limits, the walk over the field table, and the rules between fields.
+#include "server/api_request.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/fields.h"
+#include "server/limits.h"
+
+namespace braid {
+namespace {
+
+// Counts values and looks at keys without recursion: the depth is bounded, the breadth is not.
+Refusal CheckShape(const json::value& body) {
+  std::vector<const json::value*> open{&body};
+  int64_t values = 0;
+  while (!open.empty()) {
+    const json::value& value = *open.back();
+    open.pop_back();
+    if (++values > limits::kJsonValuesMax) {
+      return ApiError{400, fmt::format("the body has more than {} JSON values",
+                                       limits::kJsonValuesMax)};
+    }
+    if (value.is_array()) {
+      for (const json::value& element : value.get_array()) open.push_back(&element);
+    } else if (value.is_object()) {
+      for (const auto& [key, element] : value.get_object()) {
+        if (key.size() > limits::kJsonKeyBytesMax) {
+          return ApiError{400, fmt::format("a JSON key is longer than {} bytes",
+                                           limits::kJsonKeyBytesMax)};
+        }
+        open.push_back(&element);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<double> AsNumber(const json::value& value) {
+  if (value.is_int64()) return static_cast<double>(value.get_int64());
+  if (value.is_uint64()) return static_cast<double>(value.get_uint64());
+  if (value.is_double() && std::isfinite(value.get_double())) return value.get_double();
+  return std::nullopt;
+}
+
+bool IsHarmless(const json::value& value) {
+  if (value.is_bool()) return !value.get_bool();
+  if (value.is_string()) return value.get_string().empty();
+  if (value.is_array()) return value.get_array().empty();
+  if (value.is_object()) return value.get_object().empty();
+  return AsNumber(value) == 0.0;
+}
+
+// Applies one row to one value. A struct so that each kind of rule is an overload.
+struct FieldReader {
+  const json::value& value;
+  const std::string& path;
+  const RequestLimits& limits;
+  ApiRequest* request;
+
+  Refusal operator()(const NumberRule& rule) const {
+    std::string right = fmt::format("a number {} {} and at most {}",
+                                    rule.above_min ? "above" : "of at least", rule.min, rule.max);
+    std::optional<double> number = AsNumber(value);
+    if (!number || *number < rule.min || *number > rule.max ||
+        (rule.above_min && *number == rule.min)) {
+      return WrongType(path, right, value);
+    }
+    request->*rule.member = *number;
+    return std::nullopt;
+  }
+
+  Refusal operator()(const IntegerRule& rule) const {
+    int64_t max = MaxOf(rule, limits);
+    if (!value.is_int64() || value.get_int64() < rule.min || value.get_int64() > max) {
+      return WrongType(path, fmt::format("an integer from {} to {}", rule.min, max), value);
+    }
+    request->*rule.member = value.get_int64();
+    return std::nullopt;
+  }
+
+  Refusal operator()(const FlagRule& rule) const {
+    if (!value.is_bool()) return WrongType(path, "true or false", value);
+    request->*rule.member = value.get_bool();
+    return std::nullopt;
+  }
+
+  Refusal operator()(const ParseRule& rule) const {
+    return rule.parse(value, path, limits, request);
+  }
+
+  Refusal operator()(const IgnoredRule&) const { return std::nullopt; }
+
+  Refusal operator()(const UnsupportedRule& rule) const {
+    if (IsHarmless(value)) return std::nullopt;
+    return ApiError{400, fmt::format("{}: {}", path, rule.instead), path, "unsupported_parameter"};
+  }
+};
+
+Refusal ReadFields(const json::object& body, const RequestLimits& limits, ApiRequest* request,
+                   std::vector<std::string>* unknown) {
+  for (const auto& [key, value] : body) {
+    std::string path(key);
+    std::span<const Field> fields = Fields();
+    auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) {
+      return f.name == path && (f.routes & request->route) != 0;
+    });
+    if (field == fields.end()) {
+      unknown->push_back(path);
+    } else if (!value.is_null()) {
+      FieldReader reader{value, path, limits, request};
+      if (Refusal refusal = std::visit(reader, field->rule)) return refusal;
+    }
+  }
+  return std::nullopt;
+}
+
+ApiError Missing(std::string_view field, std::string_view right) {
+  return {400, fmt::format("{}: is missing; it must be {}", field, right), std::string(field)};
+}
+
+Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
+  bool has_messages = !request.messages.empty();
+  switch (request.route) {
+    case kChat:
+    case kApplyTemplate:
+      if (!has_messages) return Missing("messages", "a list of at least one message");
+      break;
+    case kCompletions:
+      if (request.prompts.empty()) return Missing("prompt", "a string, token ids or a list of them");
+      break;
+    case kTokenize:
+      if (request.prompts.empty() && !has_messages) return Missing("prompt", "a string");
+      if (!request.prompts.empty() && has_messages) {
+        return ApiError{400, "messages: stands beside prompt; send one of them", "messages"};
+      }
+      if (request.prompts.size() > 1 || (request.prompts.size() == 1 &&
+                                         !std::holds_alternative<std::string>(request.prompts[0]))) {
+        return WrongType("prompt", "a string", body.at("prompt"));
+      }
+      break;
+    case kDetokenize:
+      if (!body.contains("tokens")) return Missing("tokens", "a list of token ids");
+      break;
+  }
+  return std::nullopt;
+}
+
+Refusal CheckTogether(const ApiRequest& request) {
+  auto max_tokens = request.max_completion_tokens ? request.max_completion_tokens
+                                                  : request.max_tokens;
+  std::string max_name = request.max_completion_tokens ? "max_completion_tokens" : "max_tokens";
+  bool reads_prompt = request.echo.value_or(false) || request.prompt_logprobs;
+  if (max_tokens == 0 && !reads_prompt) {
+    return ApiError{400, max_name + ": must be at least 1, unless echo or prompt_logprobs is set",
+                    max_name};
+  }
+  if (max_tokens && request.min_tokens.value_or(0) > *max_tokens) {
+    return ApiError{400, fmt::format("min_tokens: must be at most {} ({}), got {}", max_name,
+                                     *max_tokens, *request.min_tokens),
+                    "min_tokens"};
+  }
+  size_t answers = request.prompts.size() * static_cast<size_t>(request.n.value_or(1));
+  if (answers > limits::kPromptsTimesChoicesMax) {
+    return ApiError{400, fmt::format("prompt: {} prompts times n are {} answers, at most {} are "
+                                     "made in one request",
+                                     request.prompts.size(), answers,
+                                     limits::kPromptsTimesChoicesMax),
+                    "prompt"};
+  }
+  if (request.route == kChat && request.logprobs && !request.wants_logprobs.value_or(false)) {
+    return ApiError{400, "top_logprobs: needs logprobs to be true", "top_logprobs"};
+  }
+  if (request.include_usage && !request.stream.value_or(false)) {
+    return ApiError{400, "stream_options: needs stream to be true", "stream_options"};
+  }
+  if (request.continue_final_message.value_or(false)) {
+    if (request.add_generation_prompt.value_or(false)) {
+      return ApiError{400, "continue_final_message: cannot be combined with add_generation_prompt",
+                      "continue_final_message"};
+    }
+    if (!request.messages.empty() &&
+        request.messages.back().as_object().at("role") != "assistant") {
+      return ApiError{400, "continue_final_message: the last message must be the assistant's",
+                      "continue_final_message"};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
+                                      const RequestLimits& limits,
+                                      std::vector<std::string>* unknown) {
+  Result<json::value> parsed = ParseJson(
+      body, "request body", {.depth_max = limits::kJsonDepthMax, .bytes_max = limits::kBodyBytesMax});
+  if (!parsed) return ToApiError(parsed.error());
+  if (!parsed->is_object()) {
+    return ApiError{400, fmt::format("the body must be a JSON object, got {}", JsonKindName(*parsed))};
+  }
+  if (Refusal refusal = CheckShape(*parsed)) return *refusal;
+  ApiRequest request;
+  request.route = route;
+  const json::object& object = parsed->get_object();
+  if (Refusal refusal = ReadFields(object, limits, &request, unknown)) return *refusal;
+  if (Refusal refusal = CheckPresence(request, object)) return *refusal;
+  if (Refusal refusal = CheckTogether(request)) return *refusal;
+  return request;
+}
+
+}  // namespace braid

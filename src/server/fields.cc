@@ -1,0 +1,104 @@
+// The rows of the field table, in the order of ApiRequest.
+#include "server/fields.h"
+
+#include <limits>
+
+#include "server/limits.h"
+
+namespace braid {
+namespace {
+
+constexpr uint32_t kGenerate = kChat | kCompletions;
+constexpr uint32_t kTemplated = kChat | kTokenize | kApplyTemplate;
+constexpr uint32_t kAll = kGenerate | kTokenize | kDetokenize | kApplyTemplate;
+constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+constexpr std::string_view kNoGrammar = "constrained output is not supported by this version";
+constexpr std::string_view kTextOnly = "only text is taken";
+
+constexpr Field kFields[] = {
+    {"model", kAll, ParseRule{ParseModel}},
+    {"prompt", kCompletions | kTokenize, ParseRule{ParsePrompt}},
+    {"tokens", kDetokenize, ParseRule{ParseTokens}},
+    {"messages", kTemplated, ParseRule{ParseMessages}},
+    {"tools", kTemplated, ParseRule{ParseTools}},
+    {"tool_choice", kChat, ParseRule{ParseToolChoice}},
+    {"chat_template_kwargs", kTemplated, ParseRule{ParseTemplateValues}},
+    {"reasoning_effort", kChat | kApplyTemplate, ParseRule{ParseReasoningEffort}},
+    {"add_generation_prompt", kTemplated, FlagRule{&ApiRequest::add_generation_prompt}},
+    {"continue_final_message", kTemplated, FlagRule{&ApiRequest::continue_final_message}},
+    {"add_special_tokens", kGenerate | kTokenize, FlagRule{&ApiRequest::add_special_tokens}},
+
+    {"temperature", kGenerate, NumberRule{&ApiRequest::temperature, 0, 2}},
+    {"top_p", kGenerate, NumberRule{&ApiRequest::top_p, 0, 1, true}},
+    {"min_p", kGenerate, NumberRule{&ApiRequest::min_p, 0, 1}},
+    {"top_k", kGenerate, IntegerRule{&ApiRequest::top_k, -1, kVocabularyBound}},
+    {"repetition_penalty", kGenerate, NumberRule{&ApiRequest::repetition_penalty, 0, 10, true}},
+    {"presence_penalty", kGenerate, NumberRule{&ApiRequest::presence_penalty, -2, 2}},
+    {"frequency_penalty", kGenerate, NumberRule{&ApiRequest::frequency_penalty, -2, 2}},
+    {"seed", kGenerate, IntegerRule{&ApiRequest::seed, kInt64Min, kInt64Max}},
+    {"n", kGenerate, IntegerRule{&ApiRequest::n, 1, kChoicesBound}},
+    {"best_of", kCompletions, IntegerRule{&ApiRequest::best_of, 1, 1}},
+    {"logit_bias", kGenerate, ParseRule{ParseLogitBias}},
+
+    {"max_tokens", kGenerate, IntegerRule{&ApiRequest::max_tokens, 0, kInt64Max}},
+    {"max_completion_tokens", kChat, IntegerRule{&ApiRequest::max_completion_tokens, 0, kInt64Max}},
+    {"min_tokens", kGenerate, IntegerRule{&ApiRequest::min_tokens, 0, limits::kNewTokensMax}},
+    {"stop", kGenerate, ParseRule{ParseStop}},
+    {"stop_token_ids", kGenerate, ParseRule{ParseStopTokens}},
+    {"ignore_eos", kGenerate, FlagRule{&ApiRequest::ignore_eos}},
+    {"include_stop_str_in_output", kGenerate, FlagRule{&ApiRequest::include_stop_str_in_output}},
+
+    {"stream", kGenerate, FlagRule{&ApiRequest::stream}},
+    {"stream_options", kGenerate, ParseRule{ParseStreamOptions}},
+    {"echo", kCompletions, FlagRule{&ApiRequest::echo}},
+    {"skip_special_tokens", kGenerate | kDetokenize, FlagRule{&ApiRequest::skip_special_tokens}},
+    {"return_token_ids", kGenerate, FlagRule{&ApiRequest::return_token_ids}},
+    {"logprobs", kCompletions, IntegerRule{&ApiRequest::logprobs, 0, limits::kTopLogprobsMax}},
+    {"logprobs", kChat, FlagRule{&ApiRequest::wants_logprobs}},
+    {"top_logprobs", kChat, IntegerRule{&ApiRequest::logprobs, 0, limits::kTopLogprobsMax}},
+    {"prompt_logprobs", kGenerate,
+     IntegerRule{&ApiRequest::prompt_logprobs, 0, limits::kTopLogprobsMax}},
+    {"response_format", kGenerate, ParseRule{ParseResponseFormat}},
+
+    {"user", kGenerate, ParseRule{ParseUser}},
+    {"metadata", kGenerate, ParseRule{ParseMetadata}},
+    {"store", kChat, IgnoredRule{}},
+    {"service_tier", kGenerate, IgnoredRule{}},
+    {"parallel_tool_calls", kChat, IgnoredRule{}},
+    {"prompt_cache_key", kGenerate, IgnoredRule{}},
+    {"safety_identifier", kGenerate, IgnoredRule{}},
+    {"verbosity", kChat, IgnoredRule{}},
+
+    {"suffix", kCompletions, UnsupportedRule{"put the text before the gap in prompt"}},
+    {"bad_words", kGenerate, UnsupportedRule{"use logit_bias"}},
+    {"priority", kGenerate, UnsupportedRule{"requests are served in order of arrival"}},
+    {"truncate_prompt_tokens", kGenerate, UnsupportedRule{"prompts are never cut; shorten it"}},
+    {"chat_template", kTemplated, UnsupportedRule{"the model's own template is used"}},
+    {"functions", kChat, UnsupportedRule{"use tools"}},
+    {"function_call", kChat, UnsupportedRule{"use tool_choice"}},
+    {"guided_json", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"guided_regex", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"guided_choice", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"guided_grammar", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"structured_outputs", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"grammar", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"json_schema", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"regex", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"ebnf", kGenerate, UnsupportedRule{kNoGrammar}},
+    {"audio", kChat, UnsupportedRule{kTextOnly}},
+    {"prompt_embeds", kGenerate, UnsupportedRule{kTextOnly}},
+    {"kv_transfer_params", kGenerate, UnsupportedRule{"a client cannot name peers"}},
+};
+
+}  // namespace
+
+std::span<const Field> Fields() { return kFields; }
+
+int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits) {
+  if (rule.max == kVocabularyBound) return limits.vocabulary;
+  if (rule.max == kChoicesBound) return limits.choices_max;
+  return rule.max;
+}
+
+}  // namespace braid

@@ -1,0 +1,85 @@
+// The field table: one row per name that a body may have. The parser, its test (which walks every row
+// at, below and above its limit) and documents are made from it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "server/api_request.h"
+
+namespace braid {
+
+struct NumberRule {
+  std::optional<double> ApiRequest::*member;
+  double min = 0, max = 0;
+  bool above_min = false;  // min itself is refused
+};
+
+inline constexpr int64_t kVocabularyBound = -1000;  // as `max`: the model's vocabulary
+inline constexpr int64_t kChoicesBound = -1001;     // as `max`: the server's limit of choices
+
+struct IntegerRule {
+  std::optional<int64_t> ApiRequest::*member;
+  int64_t min = 0, max = 0;
+};
+
+struct FlagRule {
+  std::optional<bool> ApiRequest::*member;
+};
+
+// `path` names the value in errors.
+struct ParseRule {
+  Refusal (*parse)(const json::value& value, const std::string& path, const RequestLimits& limits,
+                   ApiRequest* request);
+};
+
+// Known and without effect here.
+struct IgnoredRule {};
+
+// Would change the answer and is refused, unless it is null, false, 0 or empty.
+struct UnsupportedRule {
+  std::string_view instead;
+};
+
+struct Field {
+  std::string_view name;
+  uint32_t routes;
+  std::variant<NumberRule, IntegerRule, FlagRule, ParseRule, IgnoredRule, UnsupportedRule> rule;
+};
+
+std::span<const Field> Fields();
+
+// The largest value that an integer field takes.
+int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits);
+
+// "must be a string, got 3": for the parsers of structured fields.
+ApiError WrongType(const std::string& path, std::string_view right, const json::value& found);
+
+// A list of token ids, each in [0, vocabulary).
+Refusal ParseTokenIds(const json::value& value, const std::string& path,
+                      const RequestLimits& limits, std::vector<TokenId>* ids);
+
+// Structured fields, in field_parsers.cc and message_parsers.cc.
+Refusal ParseModel(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParsePrompt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseTokens(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseStop(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseStopTokens(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseLogitBias(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseStreamOptions(const json::value&, const std::string&, const RequestLimits&,
+                           ApiRequest*);
+Refusal ParseResponseFormat(const json::value&, const std::string&, const RequestLimits&,
+                            ApiRequest*);
+Refusal ParseMetadata(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseUser(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseMessages(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseTools(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseToolChoice(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseTemplateValues(const json::value&, const std::string&, const RequestLimits&,
+                            ApiRequest*);
+Refusal ParseReasoningEffort(const json::value&, const std::string&, const RequestLimits&,
+                             ApiRequest*);
+
+}  // namespace braid

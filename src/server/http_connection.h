@@ -1,0 +1,89 @@
+// One client connection: reads a request, asks the API, writes the answer, again until either side
+// closes. A coroutine on the network thread; requests of one connection are served one after the other.
+// While an answer is being made the socket is read on, so that a client that left is noticed at once.
+// (A client that only shuts down its sending side looks the same and is treated the same.)
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http_types.h"
+#include "server/server.h"
+
+namespace braid {
+
+namespace asio = boost::asio;
+
+// What the connections of a server share. Network thread only, but for `config` and `api`.
+struct ConnectionHost {
+  const ServerConfig& config;
+  HttpApi& api;
+  asio::thread_pool& pool;
+  std::function<Wake(int64_t connection)> make_wake;
+  bool draining = false;
+  int64_t body_bytes = 0;  // reserved for bodies of requests not yet prepared
+};
+
+class HttpConnection {
+ public:
+  HttpConnection(int64_t id, asio::ip::tcp::socket socket, ConnectionHost& host);
+
+  // Serves until the connection ends. The object must live until then.
+  asio::awaitable<void> Run();
+  // One response without reading a request, for a server that is full.
+  asio::awaitable<void> RunRefusal(int status, std::string message);
+
+  // The answer in work may have something new.
+  void Wake();
+  // Called a few times a second: ends what has passed its deadline.
+  void Sweep(int64_t now_us);
+  // Draining: an idle connection closes.
+  void CloseIfIdle();
+  // Draining is over: the answer in work ends now.
+  void EndAnswer(EndReason reason);
+
+ private:
+  struct Incoming {
+    HttpRequest request;
+    bool head = false;
+    bool keep_alive = false;
+    bool http_1_1 = false;
+  };
+
+  asio::awaitable<bool> AwaitFirstByte();
+  asio::awaitable<std::optional<std::string>> ReadHead();
+  asio::awaitable<std::optional<Incoming>> ReadRequest();
+  asio::awaitable<bool> ReadBody(std::string head, Incoming* incoming);
+  asio::awaitable<bool> Serve(Incoming incoming);
+  asio::awaitable<Reply> Ask(HttpRequest request);
+  asio::awaitable<bool> SendAnswer(const Incoming& incoming, const std::string& request_id);
+  asio::awaitable<void> WatchClient();
+  asio::awaitable<bool> WriteResponse(const HttpResponse& response, const Incoming& incoming,
+                                      const std::string& request_id);
+  asio::awaitable<void> Refuse(int status, std::string message);
+  asio::awaitable<bool> Write(std::string_view bytes);
+  asio::awaitable<void> Linger();
+  std::string StreamHead(const Incoming& incoming, const std::string& request_id) const;
+  void SetDeadline(int64_t seconds);
+
+  int64_t id_;
+  asio::ip::tcp::socket socket_;
+  ConnectionHost& host_;
+  asio::steady_timer signal_;
+  boost::beast::flat_buffer buffer_;
+  std::unique_ptr<Answer> answer_;
+  int64_t deadline_us_ = 0;  // 0: none; passing it cancels what the socket does
+  bool timed_out_ = false;
+  bool idle_ = false;
+  bool woken_ = false;
+  bool gone_ = false;  // the client has left
+};
+
+}  // namespace braid

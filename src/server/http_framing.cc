@@ -1,0 +1,164 @@
+// The strict subset of HTTP/1.1 heads that is accepted, and the few bytes of framing that are written.
+#include "server/http_framing.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "server/limits.h"
+
+namespace braid {
+namespace {
+
+bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+    return lower(x) == lower(y);
+  });
+}
+
+std::string_view Trim(std::string_view text) {
+  size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+size_t TargetBytes(std::string_view request_line) {
+  size_t begin = request_line.find(' ');
+  if (begin == std::string_view::npos) return 0;
+  size_t end = request_line.find(' ', begin + 1);
+  return (end == std::string_view::npos ? request_line.size() : end) - begin - 1;
+}
+
+HttpRefusal TargetTooLong() {
+  return {414, fmt::format("the request target is longer than {} bytes", limits::kTargetBytesMax)};
+}
+
+HttpRefusal HeadTooLong() {
+  return {431, fmt::format("the headers are longer than {} bytes", limits::kHeadBytesMax)};
+}
+
+// Counts of the headers whose repetition or combination is dangerous.
+struct FramingHeaders {
+  int content_length = 0, transfer_encoding = 0, host = 0;
+  bool chunked = false;
+};
+
+std::optional<HttpRefusal> CheckField(std::string_view line, FramingHeaders* framing) {
+  if (line.size() > limits::kHeaderBytesMax) {
+    return HttpRefusal{431, fmt::format("a header is longer than {} bytes", limits::kHeaderBytesMax)};
+  }
+  if (line.front() == ' ' || line.front() == '\t') {
+    return HttpRefusal{400, "a header is folded over two lines"};
+  }
+  size_t colon = line.find(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return HttpRefusal{400, "a header line has no name and colon"};
+  }
+  std::string_view name = line.substr(0, colon), value = Trim(line.substr(colon + 1));
+  if (name.back() == ' ' || name.back() == '\t') {
+    return HttpRefusal{400, "a header name ends with a blank"};
+  }
+  if (EqualsIgnoringCase(name, "content-length")) {
+    ++framing->content_length;
+    if (value.empty() || value.find_first_not_of("0123456789") != std::string_view::npos) {
+      return HttpRefusal{400, "Content-Length is not a number"};
+    }
+  } else if (EqualsIgnoringCase(name, "transfer-encoding")) {
+    ++framing->transfer_encoding;
+    framing->chunked = EqualsIgnoringCase(value, "chunked");
+  } else if (EqualsIgnoringCase(name, "host")) {
+    ++framing->host;
+  } else if (EqualsIgnoringCase(name, "upgrade")) {
+    return HttpRefusal{400, "Upgrade is not supported; speak HTTP/1.1"};
+  }
+  return std::nullopt;
+}
+
+std::optional<HttpRefusal> CheckFraming(const FramingHeaders& framing, bool http_1_1) {
+  if (framing.content_length > 1) return HttpRefusal{400, "Content-Length stands more than once"};
+  if (framing.host > 1) return HttpRefusal{400, "Host stands more than once"};
+  if (http_1_1 && framing.host == 0) return HttpRefusal{400, "Host is missing"};
+  if (framing.transfer_encoding == 0) return std::nullopt;
+  if (framing.transfer_encoding > 1 || !framing.chunked) {
+    return HttpRefusal{400, "Transfer-Encoding must be \"chunked\" alone"};
+  }
+  if (framing.content_length > 0) {
+    return HttpRefusal{400, "Content-Length and Transfer-Encoding stand together"};
+  }
+  if (!http_1_1) return HttpRefusal{400, "Transfer-Encoding needs HTTP/1.1"};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<HttpRefusal> CheckHead(std::string_view head) {
+  CHECK(head.ends_with("\r\n\r\n"));
+  for (size_t i = 0; i < head.size(); ++i) {
+    bool broken = head[i] == '\0' || (head[i] == '\r' && head[i + 1] != '\n') ||
+                  (head[i] == '\n' && (i == 0 || head[i - 1] != '\r'));
+    if (broken) return HttpRefusal{400, "a stray NUL, CR or LF in the headers"};
+  }
+  size_t end = head.find("\r\n");
+  std::string_view request_line = head.substr(0, end);
+  if (TargetBytes(request_line) > limits::kTargetBytesMax) return TargetTooLong();
+  if (head.size() - end > limits::kHeadBytesMax) return HeadTooLong();
+  FramingHeaders framing;
+  size_t count = 0;
+  for (size_t begin = end + 2; (end = head.find("\r\n", begin)) != begin; begin = end + 2) {
+    if (++count > limits::kHeadersMax) {
+      return HttpRefusal{431, fmt::format("more than {} headers", limits::kHeadersMax)};
+    }
+    if (auto refusal = CheckField(head.substr(begin, end - begin), &framing)) return refusal;
+  }
+  return CheckFraming(framing, request_line.ends_with("HTTP/1.1"));
+}
+
+std::optional<HttpRefusal> CheckUnfinishedHead(std::string_view head) {
+  size_t line_end = head.find("\r\n");
+  std::string_view request_line = head.substr(0, line_end);
+  if (TargetBytes(request_line) > limits::kTargetBytesMax) return TargetTooLong();
+  if (line_end == std::string_view::npos) {
+    // A method longer than every known one is noise, not a request that is still coming.
+    if (head.size() > limits::kTargetBytesMax + 64) return TargetTooLong();
+    return std::nullopt;
+  }
+  if (head.size() - line_end > limits::kHeadBytesMax) return HeadTooLong();
+  return std::nullopt;
+}
+
+bool IsRequestId(std::string_view text) {
+  return !text.empty() && text.size() <= limits::kRequestIdBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '.' || c == '_' || c == ':' || c == '-';
+         });
+}
+
+std::string_view StatusText(int status) {
+  switch (status) {
+    case 200: return "OK";
+    case 400: return "Bad Request";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 413: return "Content Too Large";
+    case 414: return "URI Too Long";
+    case 415: return "Unsupported Media Type";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 503: return "Service Unavailable";
+    default: return "Unknown";
+  }
+}
+
+std::string SseEvent(std::string_view data) { return fmt::format("data: {}\n\n", data); }
+
+std::string HttpChunk(std::string_view bytes) {
+  CHECK(!bytes.empty(), "an empty chunk would end the body");
+  return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+}
+
+}  // namespace braid

@@ -1,0 +1,96 @@
+#include "server/http_framing.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "server/limits.h"
+
+namespace braid {
+namespace {
+
+std::string Head(const std::string& fields, const std::string& line = "POST /x HTTP/1.1") {
+  return line + "\r\nHost: a\r\n" + fields + "\r\n";
+}
+
+int StatusOf(const std::string& head) {
+  auto refusal = CheckHead(head);
+  return refusal ? refusal->status : 200;
+}
+
+TEST(HttpFraming, OrdinaryHeadsPass) {
+  EXPECT_EQ(StatusOf(Head("Content-Length: 12\r\nAccept: */*\r\n")), 200);
+  EXPECT_EQ(StatusOf(Head("Transfer-Encoding: chunked\r\n")), 200);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.0\r\n\r\n"), 200);
+}
+
+TEST(HttpFraming, AmbiguousFramingIsRefused) {
+  const std::string refused[] = {
+      "Content-Length: 1\r\nContent-Length: 1\r\n",
+      "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+      "Transfer-Encoding: gzip\r\n",
+      "Transfer-Encoding: gzip, chunked\r\n",
+      "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+      "Content-Length: +1\r\n",
+      "Content-Length: 1, 1\r\n",
+      "Content-Length:\r\n",
+      "Content-Length : 1\r\n",
+      "A: b\r\n folded\r\n",
+      "A: b\r\n\tfolded\r\n",
+      "A: b\nB: c\r\n",
+      "A: b\rB: c\r\n",
+      "no colon\r\n",
+      ": no name\r\n",
+      "Host: b\r\n",
+      "Upgrade: h2c\r\n",
+      std::string("A: \0\r\n", 6),
+  };
+  for (const std::string& fields : refused) EXPECT_EQ(StatusOf(Head(fields)), 400) << fields;
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\n\r\n"), 400) << "no Host";
+  EXPECT_EQ(StatusOf(Head("Transfer-Encoding: chunked\r\n", "POST /x HTTP/1.0")), 400);
+}
+
+TEST(HttpFraming, SizesAreAcceptedAtTheLimitAndRefusedAboveIt) {
+  auto target = [](size_t bytes) {
+    return Head("", "GET " + std::string(bytes, 'a') + " HTTP/1.1");
+  };
+  EXPECT_EQ(StatusOf(target(limits::kTargetBytesMax)), 200);
+  EXPECT_EQ(StatusOf(target(limits::kTargetBytesMax + 1)), 414);
+  auto header = [](size_t bytes) { return Head("A:" + std::string(bytes - 2, 'a') + "\r\n"); };
+  EXPECT_EQ(StatusOf(header(limits::kHeaderBytesMax)), 200);
+  EXPECT_EQ(StatusOf(header(limits::kHeaderBytesMax + 1)), 431);
+  auto count = [](size_t n) {
+    std::string fields;
+    for (size_t i = 1; i < n; ++i) fields += "A: b\r\n";
+    return Head(fields);
+  };
+  EXPECT_EQ(StatusOf(count(limits::kHeadersMax)), 200);
+  EXPECT_EQ(StatusOf(count(limits::kHeadersMax + 1)), 431);
+  std::string many;
+  for (int i = 0; i < 5; ++i) many += "A: " + std::string(8000, 'a') + "\r\n";
+  EXPECT_EQ(StatusOf(Head(many)), 431);
+}
+
+TEST(HttpFraming, AHeadThatNeverEndsIsRefusedBeforeItEnds) {
+  EXPECT_FALSE(CheckUnfinishedHead("GET / HT"));
+  EXPECT_EQ(CheckUnfinishedHead("GET " + std::string(9000, 'a'))->status, 414);
+  EXPECT_EQ(CheckUnfinishedHead(std::string(9000, 'a'))->status, 414);
+  EXPECT_EQ(CheckUnfinishedHead("GET / HTTP/1.1\r\n" + std::string(40000, 'a'))->status, 431);
+}
+
+TEST(HttpFraming, RequestIdsAreShortAndPlain) {
+  EXPECT_TRUE(IsRequestId("a-B_9.:"));
+  EXPECT_TRUE(IsRequestId(std::string(128, 'a')));
+  EXPECT_FALSE(IsRequestId(std::string(129, 'a')));
+  EXPECT_FALSE(IsRequestId(""));
+  EXPECT_FALSE(IsRequestId("a b"));
+  EXPECT_FALSE(IsRequestId("a\r\nSet-Cookie: x"));
+}
+
+TEST(HttpFraming, EventsAndChunksHaveTheirExactBytes) {
+  EXPECT_EQ(SseEvent(R"({"a":1})"), "data: {\"a\":1}\n\n");
+  EXPECT_EQ(HttpChunk("0123456789abcdef!"), "11\r\n0123456789abcdef!\r\n");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,227 @@
+// Listening, the table of connections, deadlines and draining.
+#include "server/http_server.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <future>
+#include <thread>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/http_connection.h"
+
+namespace braid {
+namespace {
+
+using asio::ip::tcp;
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr auto kSweepEvery = std::chrono::milliseconds(100);
+constexpr int64_t kFlushSeconds = 2;  // after draining, for the error events to go out
+constexpr int kBacklog = 1024;
+constexpr int64_t kFilesKept = 512;  // file descriptors left for everything else
+
+int32_t ConnectionsMax(const ServerConfig& config) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return config.connections_max;
+  int64_t soft = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, 1 << 30));
+  int64_t usable = soft > 2 * kFilesKept ? soft - kFilesKept : soft / 2;
+  return static_cast<int32_t>(std::min<int64_t>(config.connections_max, usable));
+}
+
+}  // namespace
+
+struct HttpServer::State {
+  State(const ServerConfig& server_config, HttpApi& api)
+      : config(server_config),
+        connections_max(ConnectionsMax(server_config)),
+        pool(static_cast<size_t>(server_config.prepare_threads)),
+        host{.config = server_config,
+             .api = api,
+             .pool = pool,
+             .make_wake = [this](int64_t id) { return MakeWake(id); }},
+        acceptor(io),
+        sweeper(io) {}
+
+  Wake MakeWake(int64_t id) {
+    return [this, id] {
+      asio::post(io, [this, id] {
+        if (auto it = connections.find(id); it != connections.end()) it->second->Wake();
+      });
+    };
+  }
+
+  Status Listen();
+  asio::awaitable<void> Accept();
+  asio::awaitable<void> SweepForever();
+  void Begin(tcp::socket socket);
+  void BeginDrain(int32_t seconds);
+  void SweepOnce();
+  void FinishDrainIfEmpty();
+
+  const ServerConfig& config;
+  const int32_t connections_max;
+  asio::thread_pool pool;
+  // Raw pointers: a connection lives in its coroutine, which removes it here when it ends.
+  std::unordered_map<int64_t, HttpConnection*> connections;
+  std::unordered_map<std::string, int32_t> per_address;
+  ConnectionHost host;
+  asio::io_context io{1};
+  tcp::acceptor acceptor;
+  asio::steady_timer sweeper;
+  uint16_t port = 0;
+  int64_t next_id = 0;
+  int64_t drain_end_us = 0;  // 0: not draining
+  bool ended_answers = false;
+  bool drain_done = false;
+  std::promise<void> drained;
+  std::future<void> drained_future = drained.get_future();
+  std::thread thread;
+};
+
+Status HttpServer::State::Listen() {
+  boost::system::error_code error;
+  tcp::resolver resolver(io);
+  auto found = resolver.resolve(config.host, std::to_string(config.port),
+                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--host {}: no address of this machine ({})", config.host,
+                             error.message()),
+                 "host"};
+  }
+  tcp::endpoint endpoint = *found.begin();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(kBacklog, error);
+  if (error) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("cannot listen on {}:{}: {}; choose another with --port, or 0 for any "
+                             "free one",
+                             config.host, config.port, error.message()),
+                 "port"};
+  }
+  port = acceptor.local_endpoint(error).port();
+  return {};
+}
+
+asio::awaitable<void> HttpServer::State::Accept() {
+  while (acceptor.is_open()) {
+    auto [error, socket] = co_await acceptor.async_accept(kTuple);
+    if (!error) {
+      Begin(std::move(socket));
+    } else if (acceptor.is_open()) {
+      // Out of descriptors or a connection that was reset before we saw it.
+      asio::steady_timer pause(io, std::chrono::milliseconds(50));
+      co_await pause.async_wait(kTuple);
+    }
+  }
+}
+
+void HttpServer::State::Begin(tcp::socket socket) {
+  boost::system::error_code error;
+  tcp::endpoint remote = socket.remote_endpoint(error);
+  if (error) return;
+  std::string address = remote.address().to_string();
+  int64_t id = next_id++;
+  int32_t& of_address = per_address[address];
+  bool full = static_cast<int64_t>(connections.size()) >= connections_max ||
+              of_address >= config.connections_per_address_max;
+  auto connection = std::make_unique<HttpConnection>(id, std::move(socket), host);
+  connections[id] = connection.get();
+  ++of_address;
+  auto run = [](std::unique_ptr<HttpConnection> self, bool refuse) -> asio::awaitable<void> {
+    if (refuse) {
+      co_await self->RunRefusal(503, "too many connections; try again");
+    } else {
+      co_await self->Run();
+    }
+  };
+  auto end = [this, id, address](std::exception_ptr failure) {
+    connections.erase(id);
+    auto it = per_address.find(address);
+    if (--it->second == 0) per_address.erase(it);
+    if (failure) LogError("a connection ended by an exception of a library");
+    FinishDrainIfEmpty();
+  };
+  asio::co_spawn(io, run(std::move(connection), full), end);
+}
+
+asio::awaitable<void> HttpServer::State::SweepForever() {
+  for (;;) {
+    sweeper.expires_after(kSweepEvery);
+    co_await sweeper.async_wait(kTuple);
+    SweepOnce();
+  }
+}
+
+void HttpServer::State::SweepOnce() {
+  int64_t now_us = MonotonicUs();
+  for (auto& [id, connection] : connections) connection->Sweep(now_us);
+  if (drain_end_us == 0 || now_us < drain_end_us) return;
+  if (!ended_answers) {
+    ended_answers = true;
+    for (auto& [id, connection] : connections) connection->EndAnswer(EndReason::kDrained);
+    drain_end_us = now_us + kFlushSeconds * 1'000'000;
+  } else if (!drain_done) {
+    drain_done = true;
+    drained.set_value();
+  }
+}
+
+void HttpServer::State::BeginDrain(int32_t seconds) {
+  if (drain_end_us != 0) return;
+  boost::system::error_code ignored;
+  acceptor.close(ignored);
+  host.draining = true;
+  drain_end_us = MonotonicUs() + int64_t{seconds} * 1'000'000 + 1;
+  for (auto& [id, connection] : connections) connection->CloseIfIdle();
+  FinishDrainIfEmpty();
+}
+
+void HttpServer::State::FinishDrainIfEmpty() {
+  if (drain_end_us == 0 || drain_done || !connections.empty()) return;
+  drain_done = true;
+  drained.set_value();
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Start(const ServerConfig& config, HttpApi& api) {
+  auto state = std::make_unique<State>(config, api);
+  RETURN_IF_ERROR(state->Listen());
+  asio::co_spawn(state->io, state->Accept(), asio::detached);
+  asio::co_spawn(state->io, state->SweepForever(), asio::detached);
+  state->thread = std::thread([raw = state.get()] { raw->io.run(); });
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::~HttpServer() { Stop(); }
+
+uint16_t HttpServer::port() const { return state_->port; }
+
+void HttpServer::Drain(int32_t seconds) {
+  asio::post(state_->io, [state = state_.get(), seconds] { state->BeginDrain(seconds); });
+  while (state_->drained_future.wait_for(std::chrono::milliseconds(20)) !=
+         std::future_status::ready) {
+    if (state_->io.stopped()) return;
+  }
+}
+
+void HttpServer::Stop() {
+  if (state_->thread.joinable()) {
+    state_->io.stop();
+    state_->thread.join();
+  }
+  state_->pool.join();
+}
+
+}  // namespace braid

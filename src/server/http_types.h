@@ -1,0 +1,77 @@
+// The border between the network (http_connection, http_server: the only files that see Asio and Beast)
+// and the API (router and what it calls): requests and answers as plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace braid {
+
+struct HttpRequest {
+  std::string method;
+  std::string path;          // without the query
+  std::string content_type;  // as sent; empty if absent
+  std::string content_encoding;
+  std::string request_id;    // the client's X-Request-Id if it is well-formed, else empty
+  std::string body;
+  int64_t received_us = 0;   // MonotonicUs when the last byte of it came
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body = {};
+  int retry_after_seconds = 0;  // > 0: sent as Retry-After
+  std::string allow = {};       // with 405
+  bool close = false;           // ends the connection
+};
+
+// Why the server, not the engine, ends an answer.
+enum class EndReason { kDrained, kTooLong, kSlowReader };
+
+struct AnswerStep {
+  std::string events;                    // SSE bytes to send now, if the answer streams
+  std::optional<HttpResponse> response;  // the whole answer, if it does not
+  bool last = false;                     // nothing comes after this
+};
+
+// An answer that the engine is working on. Used on the network thread, by its connection; destroying
+// it ends what still runs.
+class Answer {
+ public:
+  virtual ~Answer() = default;
+  virtual bool Streams() const = 0;
+  // What has come since the last call; empty when nothing has.
+  virtual AnswerStep Take() = 0;
+  // Ends the answer from the server's side: what came so far, and why, is in the next Take.
+  virtual void End(EndReason reason) = 0;
+  // About how much Take would give.
+  virtual size_t PendingBytes() const = 0;
+};
+
+struct Reply {
+  std::string request_id;  // goes out as X-Request-Id
+  std::variant<HttpResponse, std::unique_ptr<Answer>> content;
+};
+
+// Called whenever an answer's Take may have something new. Any thread; must not block.
+using Wake = std::function<void()>;
+
+class HttpApi {
+ public:
+  virtual ~HttpApi() = default;
+  // The most bytes a body may have at this moment.
+  virtual size_t BodyBytesMax() const = 0;
+  // True if Respond is quick, so that it may run on the network thread.
+  virtual bool IsQuick(const HttpRequest& request) const = 0;
+  // Any thread, several at once.
+  virtual Reply Respond(HttpRequest request, Wake wake) = 0;
+  // The error response for a request that did not get as far as Respond.
+  virtual HttpResponse Refuse(int status, std::string message) = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,58 @@
+// Every limit on what a client may send, in one place. Numbers that depend on the model stand in the
+// field table (fields.cc) and in prepare.cc; times and connection counts in ServerConfig.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace braid::limits {
+
+// HTTP.
+inline constexpr size_t kTargetBytesMax = 8 << 10;
+inline constexpr size_t kHeadersMax = 100;
+inline constexpr size_t kHeaderBytesMax = 8 << 10;
+inline constexpr size_t kHeadBytesMax = 32 << 10;  // all headers
+inline constexpr size_t kBodyBytesMin = 4 << 20;   // the smallest value of the body limit
+inline constexpr size_t kBodyBytesMax = 64 << 20;  // the largest
+inline constexpr size_t kBodyBytesPerSecond = 64 << 10;
+inline constexpr size_t kChunkExtensionBytesMax = 256;
+inline constexpr size_t kPipelinedBytesMax = 64 << 10;
+inline constexpr int32_t kRequestsPerConnectionMax = 10000;
+inline constexpr size_t kWriteBytesMax = 256 << 10;    // one write
+inline constexpr size_t kUnsentBytesMax = 4 << 20;     // L-12: a reader this slow is cut off
+inline constexpr size_t kRequestIdBytesMax = 128;
+
+// JSON.
+inline constexpr size_t kJsonDepthMax = 64;
+inline constexpr int64_t kJsonValuesMax = 1 << 20;
+inline constexpr size_t kJsonKeyBytesMax = 1 << 10;
+
+// Request fields.
+inline constexpr size_t kMessagesMax = 4096;
+inline constexpr size_t kPartsMax = 1024;
+inline constexpr size_t kNameBytesMax = 64;
+inline constexpr size_t kPromptsTimesChoicesMax = 128;
+inline constexpr int64_t kNewTokensMax = 131072;
+inline constexpr int64_t kTopLogprobsMax = 20;
+inline constexpr int64_t kPromptLogprobCellsMax = 1 << 20;  // prompt tokens times width
+inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr double kLogitBiasAbsMax = 100;
+inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kStopStringBytesMax = 256;
+inline constexpr size_t kStopTokensMax = 128;
+inline constexpr size_t kToolsMax = 128;
+inline constexpr size_t kToolBytesMax = 512 << 10;
+inline constexpr size_t kTemplateKeysMax = 64;
+inline constexpr size_t kTemplateBytesMax = 64 << 10;
+inline constexpr size_t kMetadataPairsMax = 64;
+inline constexpr size_t kMetadataBytesMax = 512;
+inline constexpr size_t kUnknownFieldsWarnedMax = 256;
+
+// L-5: bodies of a server whose prompts have at most `context_tokens_max` tokens.
+constexpr size_t BodyBytesMax(int64_t context_tokens_max) {
+  return std::clamp(static_cast<size_t>(std::max<int64_t>(context_tokens_max, 0)) * 32,
+                    kBodyBytesMin, kBodyBytesMax);
+}
+
+}  // namespace braid::limits

@@ -1,0 +1,195 @@
+// Parsers of conversations: messages, tools and what else reaches the chat template.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "server/fields.h"
+#include "server/limits.h"
+#include "text/chat_template.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
+                                                    "tool"};
+// What the server itself puts into the template's context.
+constexpr std::array<std::string_view, 4> kReservedValues = {"messages", "tools",
+                                                             "add_generation_prompt", "documents"};
+
+bool IsName(std::string_view text) {
+  return !text.empty() && text.size() <= limits::kNameBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+         });
+}
+
+Refusal CheckContent(const json::value& content, const std::string& path) {
+  if (content.is_string() || content.is_null()) return std::nullopt;
+  if (!content.is_array()) return WrongType(path, "a string or a list of parts", content);
+  const json::array& parts = content.get_array();
+  if (parts.size() > limits::kPartsMax) {
+    return ApiError{400, fmt::format("{}: has {} parts, at most {} are taken", path, parts.size(),
+                                     limits::kPartsMax),
+                    path};
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    std::string part = fmt::format("{}[{}]", path, i);
+    const json::value* type = parts[i].is_object() ? parts[i].get_object().if_contains("type")
+                                                   : nullptr;
+    if (type == nullptr || !type->is_string()) {
+      return WrongType(part, "an object with a type", parts[i]);
+    }
+    if (type->get_string() != "text") {
+      return ApiError{400, fmt::format("{}: only parts of type \"text\" are taken, got {}", part,
+                                       JsonExcerpt(*type)),
+                      part, "unsupported_parameter"};
+    }
+  }
+  return std::nullopt;
+}
+
+// Checks one message and brings roles and names of fields to the form that templates know.
+Refusal CheckMessage(json::value& value, const std::string& path) {
+  if (!value.is_object()) return WrongType(path, "an object", value);
+  json::object& message = value.get_object();
+  const json::value* role = message.if_contains("role");
+  if (role == nullptr) {
+    return ApiError{400, path + ".role: is missing", path + ".role"};
+  }
+  if (!role->is_string() ||
+      std::find(kRoles.begin(), kRoles.end(), std::string_view(role->get_string())) == kRoles.end()) {
+    return WrongType(path + ".role", fmt::format("one of {}", "system, developer, user, assistant, tool"),
+                     *role);
+  }
+  bool assistant = role->get_string() == "assistant";
+  if (role->get_string() == "developer") message["role"] = "system";
+  const json::value* name = message.if_contains("name");
+  if (name != nullptr && !name->is_null() &&
+      !(name->is_string() && name->get_string().size() <= limits::kNameBytesMax)) {
+    return WrongType(path + ".name", fmt::format("a string of at most {} bytes", limits::kNameBytesMax),
+                     *name);
+  }
+  const json::value* content = message.if_contains("content");
+  if (content != nullptr) {
+    if (Refusal refusal = CheckContent(*content, path + ".content")) return refusal;
+  }
+  if ((content == nullptr || content->is_null()) && !assistant) {
+    return ApiError{400, path + ".content: is missing", path + ".content"};
+  }
+  // Thinking comes back under either name.
+  if (const json::value* reasoning = message.if_contains("reasoning");
+      reasoning != nullptr && !message.contains("reasoning_content")) {
+    message["reasoning_content"] = json::value(*reasoning);
+  }
+  if (const json::value* reasoning = message.if_contains("reasoning_content");
+      reasoning != nullptr && !reasoning->is_string() && !reasoning->is_null()) {
+    return WrongType(path + ".reasoning_content", "a string", *reasoning);
+  }
+  return std::nullopt;
+}
+
+Refusal CheckTool(const json::value& tool, const std::string& path) {
+  const json::value* function = tool.is_object() ? tool.get_object().if_contains("function") : nullptr;
+  if (function == nullptr || !function->is_object()) {
+    return WrongType(path, "an object with type \"function\" and a function", tool);
+  }
+  const json::value* name = function->get_object().if_contains("name");
+  if (name == nullptr || !name->is_string() || !IsName(name->get_string())) {
+    return WrongType(path + ".function.name", "1 to 64 letters, digits, - or _",
+                     name == nullptr ? json::value(nullptr) : *name);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Refusal ParseMessages(const json::value& value, const std::string& path, const RequestLimits&,
+                      ApiRequest* request) {
+  if (!value.is_array()) return WrongType(path, "a list of messages", value);
+  size_t count = value.get_array().size();
+  if (count == 0 || count > limits::kMessagesMax) {
+    return ApiError{400, fmt::format("{}: must have 1 to {} messages, got {}", path,
+                                     limits::kMessagesMax, count),
+                    path};
+  }
+  json::value messages = value;
+  for (size_t i = 0; i < count; ++i) {
+    Refusal refusal = CheckMessage(messages.get_array()[i], fmt::format("{}[{}]", path, i));
+    if (refusal) return refusal;
+  }
+  Result<json::array> normal = NormalizeMessages(messages);
+  if (!normal) return ToApiError(normal.error());
+  request->messages = *std::move(normal);
+  return std::nullopt;
+}
+
+Refusal ParseTools(const json::value& value, const std::string& path, const RequestLimits&,
+                   ApiRequest* request) {
+  if (!value.is_array()) return WrongType(path, "a list of tools", value);
+  const json::array& tools = value.get_array();
+  if (tools.size() > limits::kToolsMax) {
+    return ApiError{400, fmt::format("{}: has {} tools, at most {} are taken", path, tools.size(),
+                                     limits::kToolsMax),
+                    path};
+  }
+  for (size_t i = 0; i < tools.size(); ++i) {
+    if (Refusal refusal = CheckTool(tools[i], fmt::format("{}[{}]", path, i))) return refusal;
+  }
+  size_t bytes = json::serialize(value).size();
+  if (bytes > limits::kToolBytesMax) {
+    return ApiError{400, fmt::format("{}: are {} bytes, at most {} are taken", path, bytes,
+                                     limits::kToolBytesMax),
+                    path};
+  }
+  request->tools = tools;
+  return std::nullopt;
+}
+
+Refusal ParseToolChoice(const json::value& value, const std::string& path, const RequestLimits&,
+                        ApiRequest* request) {
+  if (value == "auto") return std::nullopt;
+  if (value == "none") {
+    request->use_tools = false;
+    return std::nullopt;
+  }
+  if (value == "required" || value.is_object()) {
+    return ApiError{400, fmt::format("{}: only \"auto\" and \"none\" are supported by this version, "
+                                     "got {}",
+                                     path, JsonExcerpt(value)),
+                    path, "unsupported_parameter"};
+  }
+  return WrongType(path, "\"auto\" or \"none\"", value);
+}
+
+Refusal ParseTemplateValues(const json::value& value, const std::string& path,
+                            const RequestLimits&, ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object", value);
+  const json::object& values = value.get_object();
+  if (values.size() > limits::kTemplateKeysMax ||
+      json::serialize(value).size() > limits::kTemplateBytesMax) {
+    return ApiError{400, fmt::format("{}: must have at most {} keys and {} bytes", path,
+                                     limits::kTemplateKeysMax, limits::kTemplateBytesMax),
+                    path};
+  }
+  for (const auto& [key, entry] : values) {
+    std::string_view name = key;
+    if (std::find(kReservedValues.begin(), kReservedValues.end(), name) != kReservedValues.end()) {
+      return ApiError{400, fmt::format("{}.{}: is set by the server", path, name),
+                      fmt::format("{}.{}", path, name)};
+    }
+    request->template_values[key] = entry;
+  }
+  return std::nullopt;
+}
+
+Refusal ParseReasoningEffort(const json::value& value, const std::string& path,
+                             const RequestLimits&, ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "a string", value);
+  request->template_values["reasoning_effort"] = value;
+  if (value.get_string() == "none") request->template_values["enable_thinking"] = false;
+  return std::nullopt;
+}
+
+}  // namespace braid
