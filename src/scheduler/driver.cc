@@ -26,11 +26,6 @@ enum class Stopping : uint8_t { kNo, kDrain, kNow };
 struct Driver::State {
   State(Scheduler s, Executor& e, DriverConfig c) : scheduler(std::move(s)), executor(e), config(c) {}
 
-  struct Entry {
-    Event event;
-    OutputSink* sink = nullptr;  // of a Submit
-  };
-
   // Waits while there is nothing to do; false when the loop shall end.
   bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
   void StartStep(int64_t now_us);
@@ -49,8 +44,8 @@ struct Driver::State {
   std::atomic<int64_t> ids{0};
   mutable std::mutex mutex;
   std::condition_variable wake;
-  std::vector<Entry> inbox;
-  int32_t inbox_submits = 0;
+  std::vector<Event> inbox;
+  std::vector<std::pair<RequestId, OutputSink*>> inbox_sinks;  // one per Submit in the inbox
   Stopping stopping = Stopping::kNo;
   DriverStats published;
 };
@@ -74,13 +69,14 @@ Status Driver::Submit(Request request, OutputSink* sink) {
     if (state_->stopping != Stopping::kNo) {
       return Error{ErrorCode::kUnavailable, "the server is shutting down"};
     }
-    const int32_t waiting = state_->published.scheduler.waiting + state_->inbox_submits;
+    const int32_t waiting = state_->published.scheduler.waiting +
+                            static_cast<int32_t>(state_->inbox_sinks.size());
     if (waiting >= state_->scheduler.config().waiting_max) {
       return Error{ErrorCode::kExhausted,
                    fmt::format("{} requests wait already, no more than that may", waiting)};
     }
-    ++state_->inbox_submits;
-    state_->inbox.push_back({braid::Submit{std::move(request)}, sink});
+    state_->inbox_sinks.emplace_back(request.id, sink);
+    state_->inbox.emplace_back(std::in_place_type<braid::Submit>, std::move(request));
   }
   state_->wake.notify_one();
   return {};
@@ -89,7 +85,7 @@ Status Driver::Submit(Request request, OutputSink* sink) {
 void Driver::Abort(RequestId id, FinishReason reason) {
   {
     std::lock_guard lock(state_->mutex);
-    state_->inbox.push_back({braid::Abort{id, reason}});
+    state_->inbox.emplace_back(std::in_place_type<braid::Abort>, id, reason);
   }
   state_->wake.notify_one();
 }
@@ -136,15 +132,13 @@ bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& event
     return !inbox.empty() || stopping != Stopping::kNo || work_in_flight || !scheduler.idle();
   };
   while (!wake.wait_for(lock, kHeartbeat, something)) published.heartbeat_us = MonotonicUs();
-  for (Entry& entry : inbox) {
-    if (const auto* submit = std::get_if<braid::Submit>(&entry.event)) {
-      const bool fresh = sinks.emplace(submit->request.id, entry.sink).second;
-      CHECK(fresh, "request id {} is used twice", submit->request.id.value);
-    }
-    events.push_back(std::move(entry.event));
+  for (const auto& [id, sink] : inbox_sinks) {
+    CHECK(sinks.emplace(id, sink).second, "request id {} is used twice", id.value);
   }
-  // Until the next Publish, what was in the inbox counts as waiting.
-  published.scheduler.waiting += std::exchange(inbox_submits, 0);
+  // What has left the inbox counts as waiting until the next Publish.
+  published.scheduler.waiting += static_cast<int32_t>(inbox_sinks.size());
+  inbox_sinks.clear();
+  events.swap(inbox);
   inbox.clear();
   if (stopping == Stopping::kDrain) return !events.empty() || work_in_flight || !scheduler.idle();
   if (stopping == Stopping::kNow) {
