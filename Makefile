@@ -66,8 +66,9 @@ tidy:
 	@python3 tests/tidy/tidy.py
 	@python3 tests/tidy/tidy_test.py
 
-golden: build
+golden:
 	@$(GOLDEN_PYTHON) tests/golden/export.py
+	@$(GOLDEN_PYTHON) tests/golden/export_text.py
 
 web:
 	@cd web && npm ci --no-audit --no-fund && npm run build
