@@ -1,6 +1,6 @@
-// A generation counter announces a loop; members add themselves to `done` when they have seen the task
-// counter run out. The caller leaves only when every member has, so a loop's state is never reused
-// while somebody still reads it.
+// A generation counter announces a loop; members add themselves to `done` when they have seen the
+// task counter run out. The caller leaves only when every member has, so a loop's state is never
+// reused while somebody still reads it.
 #include "base/thread_pool.h"
 
 #include <immintrin.h>
@@ -64,7 +64,9 @@ struct ThreadPool::State {
   void Announce() {
     generation.fetch_add(1);
     if (sleepers.load() > 0) {
-      { std::lock_guard lock(mutex); }
+      {
+        std::lock_guard lock(mutex);
+      }
       wake.notify_all();
     }
   }

@@ -1,6 +1,7 @@
-// The compute threads: a fixed team that runs one parallel loop at a time. The caller is member 0. Tasks
-// are taken from an atomic counter, so a loop's result must not depend on who runs which task.
-// Members spin for a short while between loops (a step is a chain of many small loops), then sleep.
+// The compute threads: a fixed team that runs one parallel loop at a time. The caller is member 0.
+// Tasks are taken from an atomic counter, so a loop's result must not depend on who runs which
+// task. Members spin for a short while between loops (a step is a chain of many small loops), then
+// sleep.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ class ThreadPool {
 
   int threads() const;
 
-  // f(task, member) for every task in [0, tasks), member in [0, threads()). Returns when all are done.
-  // Runs on the caller alone when there is one task. Not reentrant; one caller at a time.
+  // f(task, member) for every task in [0, tasks), member in [0, threads()). Returns when all are
+  // done. Runs on the caller alone when there is one task. Not reentrant; one caller at a time.
   void Run(int64_t tasks, TaskRef f);
 
  private:

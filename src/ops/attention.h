@@ -1,6 +1,6 @@
-// Paged causal attention with grouped heads. Keys are taken in partitions of kPartitionTokens at absolute
-// positions, each with its own maximum, sum and output, merged in order of position; so a row's result
-// does not depend on how many rows, threads or chunks there were.
+// Paged causal attention with grouped heads. Keys are taken in partitions of kPartitionTokens at
+// absolute positions, each with its own maximum, sum and output, merged in order of position; so a
+// row's result does not depend on how many rows, threads or chunks there were.
 //
 // A layer's slice of a block: for each kv head, keys [kBlockTokens][head_dim], then values
 // [kBlockTokens][head_dim], in `kv_dtype` (f32 or bf16).
@@ -20,24 +20,25 @@ struct AttentionShape {
   DType kv_dtype = DType::kF32;
 };
 
-// Per head RMS norm with (weight_offset + weight), then rotation of the first 2 * rotary_pairs channels
-// ("NeoX" pairing: channel j with channel j + rotary_pairs), then keys and values go to their pages.
-// Angles are position * inverse_frequency in fp32; cos and sin are scaled by rotary_scale.
+// Per head RMS norm with (weight_offset + weight), then rotation of the first 2 * rotary_pairs
+// channels
+// ("NeoX" pairing: channel j with channel j + rotary_pairs), then keys and values go to their
+// pages. Angles are position * inverse_frequency in fp32; cos and sin are scaled by rotary_scale.
 struct WriteKvArgs {
   AttentionShape shape;
   SequenceIndex sequences;
   CacheSlice cache;
-  Matrix q;                           // [tokens, heads * q_stride]; head h at column h * q_stride
-  int64_t q_stride = 0;               // head_dim, or 2 * head_dim when a gate lies behind each query
-  Matrix k, v;                        // [tokens, kv_heads * head_dim]
-  const float* q_norm = nullptr;      // [head_dim] or null: no norm
+  Matrix q;                       // [tokens, heads * q_stride]; head h at column h * q_stride
+  int64_t q_stride = 0;           // head_dim, or 2 * head_dim when a gate lies behind each query
+  Matrix k, v;                    // [tokens, kv_heads * head_dim]
+  const float* q_norm = nullptr;  // [head_dim] or null: no norm
   const float* k_norm = nullptr;
   float norm_offset = 0.0f;
   float eps = 1e-6f;
   const float* inverse_frequency = nullptr;  // [rotary_pairs]
   int32_t rotary_pairs = 0;
   float rotary_scale = 1.0f;
-  Matrix q_out;                       // [tokens, heads * head_dim]
+  Matrix q_out;  // [tokens, heads * head_dim]
 };
 void NormRopeWriteKv(const OpContext& context, const WriteKvArgs& args);
 
@@ -45,11 +46,12 @@ struct AttentionArgs {
   AttentionShape shape;
   SequenceIndex sequences;
   CacheSlice cache;
-  Matrix q;      // [tokens, heads * head_dim]
+  Matrix q;  // [tokens, heads * head_dim]
   float scale = 1.0f;
-  Matrix gate;   // columns of q_proj's output or empty; out *= sigmoid(gate), head h at h * gate_stride
+  Matrix
+      gate;  // columns of q_proj's output or empty; out *= sigmoid(gate), head h at h * gate_stride
   int64_t gate_stride = 0;
-  Matrix out;    // [tokens, heads * head_dim]
+  Matrix out;  // [tokens, heads * head_dim]
 };
 void Attention(const OpContext& context, const AttentionArgs& args);
 

@@ -1,5 +1,5 @@
-// y = x W^T. An output adds its k terms one after the other, k ascending, whatever the number of rows,
-// threads or panels at once: equal bits on every path are a consequence.
+// y = x W^T. An output adds its k terms one after the other, k ascending, whatever the number of
+// rows, threads or panels at once: equal bits on every path are a consequence.
 #pragma once
 
 #include "ops/op.h"
@@ -8,9 +8,9 @@
 namespace braid::ops {
 
 struct LinearArgs {
-  Matrix x;                        // [rows, k]
-  const PackedMatrix* w = nullptr; // one matrix [n, k]
-  Matrix y;                        // [rows, n]
+  Matrix x;                         // [rows, k]
+  const PackedMatrix* w = nullptr;  // one matrix [n, k]
+  Matrix y;                         // [rows, n]
   // Products in fp32 even where the device computes in bf16 (routers, gates).
   bool exact = false;
 };

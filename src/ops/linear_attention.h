@@ -1,12 +1,13 @@
-// The one recurrence of all linear mixers: S <- decay(S); u = beta (v - S^T k) or v; S <- S + k u^T;
-// o = S^T q (Yang et al. 2024, gated delta networks; design record "state pages").
+// The one recurrence of all linear mixers: S <- decay(S); u = beta (v - S^T k) or v; S <- S + k
+// u^T; o = S^T q (Yang et al. 2024, gated delta networks; design record "state pages").
 //
-// Evaluated in chunks of kBlockTokens at absolute positions. Row t of a chunk is computed from the state
-// S0 at the chunk's start and the rows (k, u, G) before it, in one order, so prefill, decode and verify
-// are one function and a rejected draft is a shorter list of rows.
+// Evaluated in chunks of kBlockTokens at absolute positions. Row t of a chunk is computed from the
+// state S0 at the chunk's start and the rows (k, u, G) before it, in one order, so prefill, decode
+// and verify are one function and a rejected draft is a shorter list of rows.
 //
 // A layer's slice of a state block (all fp32), H = value heads:
-//   per head: max(dk * dv, 64 * (dk + dv)) floats: S[dk][dv] once the chunk is complete, until then the
+//   per head: max(dk * dv, 64 * (dk + dv)) floats: S[dk][dv] once the chunk is complete, until then
+//   the
 //             rows k[64][dk], u[64][dv] of the chunk in progress;
 //   then G[H][64]: inclusive prefix sums of the log decay of the rows in progress;
 //   then the convolution's last (width - 1) input rows [width - 1][channels], oldest first.
@@ -41,8 +42,9 @@ struct LinearAttentionShape {
 // Bytes of a layer's slice of a state block, a multiple of 64.
 int64_t StateBlockBytes(const LinearAttentionShape& shape);
 
-// Depthwise causal convolution over channels [q | k | v], then SiLU. The window before the span is read
-// from, and the window after it written to, the state pages; also at the last block boundary inside.
+// Depthwise causal convolution over channels [q | k | v], then SiLU. The window before the span is
+// read from, and the window after it written to, the state pages; also at the last block boundary
+// inside.
 struct ConvArgs {
   LinearAttentionShape shape;
   SequenceIndex sequences;
@@ -50,6 +52,8 @@ struct ConvArgs {
   Matrix x;                       // [tokens, conv_channels] raw projections
   const float* weight = nullptr;  // [conv_width][conv_channels], oldest tap first
   Matrix out;                     // [tokens, conv_channels]
+  const float* zeros =
+      nullptr;  // set by candidates: [conv_channels] zeros before a sequence's start
 };
 void CausalConv(const OpContext& context, const ConvArgs& args);
 
@@ -57,8 +61,8 @@ struct LinearAttentionArgs {
   LinearAttentionShape shape;
   SequenceIndex sequences;
   CacheSlice cache;
-  Matrix qkv;                      // [tokens, conv_channels], overwritten: q and k become unit vectors
-  Matrix a, b;                     // [tokens, value_heads]: raw decay and update gates
+  Matrix qkv;   // [tokens, conv_channels], overwritten: q and k become unit vectors
+  Matrix a, b;  // [tokens, value_heads]: raw decay and update gates
   const float* a_log = nullptr;    // [value_heads]
   const float* dt_bias = nullptr;  // [value_heads]
   Matrix out;                      // [tokens, value_heads * value_dim]

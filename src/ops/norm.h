@@ -5,15 +5,15 @@
 
 namespace braid::ops {
 
-// x += delta (when there is one); out = x * rsqrt(mean(x^2) + eps) * (weight_offset + weight), row by
-// row. weight_offset is 1 for zero-centred weights (Qwen) and 0 for plain ones.
+// x += delta (when there is one); out = x * rsqrt(mean(x^2) + eps) * (weight_offset + weight), row
+// by row. weight_offset is 1 for zero-centred weights (Qwen) and 0 for plain ones.
 struct RmsNormArgs {
-  Matrix x;                      // [rows, cols], updated when delta is set
-  Matrix delta;                  // [rows, cols] or empty (data == nullptr)
-  const float* weight = nullptr; // [cols]
+  Matrix x;                       // [rows, cols], updated when delta is set
+  Matrix delta;                   // [rows, cols] or empty (data == nullptr)
+  const float* weight = nullptr;  // [cols]
   float weight_offset = 0.0f;
   float eps = 1e-6f;
-  Matrix out;                    // [rows, cols]; empty: only the residual sum is wanted
+  Matrix out;  // [rows, cols]; empty: only the residual sum is wanted
 };
 void RmsNorm(const OpContext& context, const RmsNormArgs& args);
 
@@ -27,7 +27,7 @@ struct GatedNormArgs {
   int64_t head_dim = 0;
   GateActivation activation = GateActivation::kSilu;
   float eps = 1e-6f;
-  Matrix out;                     // [rows, heads * head_dim]; may be x
+  Matrix out;  // [rows, heads * head_dim]; may be x
 };
 void GatedNorm(const OpContext& context, const GatedNormArgs& args);
 

@@ -1,6 +1,7 @@
-// An op is a best-first list of candidates that ends in a reference. A candidate says why it cannot run
-// here (`why_not`) from the device and from what the model fixes (head sizes, formats), never from the
-// number of rows: which candidate runs must not depend on the batch (docs/decisions, prefix rule).
+// An op is a best-first list of candidates that ends in a reference. A candidate says why it cannot
+// run here (`why_not`) from the device and from what the model fixes (head sizes, formats), never
+// from the number of rows: which candidate runs must not depend on the batch (docs/decisions,
+// prefix rule).
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ struct OpContext {
 template <class Args>
 struct Impl {
   std::string_view name;
-  const char* (*why_not)(const Device&, const Args&);  // nullptr: can run
+  const char* (*why_not)(const Device&, const Args&);       // nullptr: can run
   int64_t (*scratch_bytes)(const OpContext&, const Args&);  // nullptr: none
   void (*run)(const OpContext&, const Args&, std::byte* scratch);
 };

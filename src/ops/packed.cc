@@ -48,9 +48,10 @@ void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byt
   std::byte* base = const_cast<std::byte*>(to.panel(matrix, p));
   if (to.format == WeightFormat::kF32) {
     float* out = reinterpret_cast<float*>(base);
-    for (int64_t c = 0; c < to.k; ++c) {
+    for (int64_t c = 0; c < RoundUp(to.k, 2); ++c) {
       for (int64_t r = 0; r < kPanelRows; ++r) {
-        out[c * kPanelRows + r] = rows[r] ? LoadElement(rows[r], c, dtype) : 0.0f;
+        const bool inside = rows[r] && c < to.k;
+        out[c * kPanelRows + r] = inside ? LoadElement(rows[r], c, dtype) : 0.0f;
       }
     }
     return;

@@ -1,7 +1,7 @@
-// Weight matrices in the layout that the kernels stream. `count` equal matrices [n, k] lie back to back;
-// each is cut into panels of 16 outputs (n padded with zeros):
-//   kBF16: panel[k / 2][16][2]  pairs along k, k padded to even: one 64-byte line per pair, in the order
-//          that AMX and AVX512-BF16 want and that AVX2 splits with one shift and one mask;
+// Weight matrices in the layout that the kernels stream. `count` equal matrices [n, k] lie back to
+// back; each is cut into panels of 16 outputs (n padded to 16 and k to even with zeros):
+//   kBF16: panel[k / 2][16][2]  pairs along k: one 64-byte line per pair, in the order that AMX and
+//          AVX512-BF16 want and that AVX2 splits with one shift and one mask;
 //   kF32:  panel[k][16].
 // Panels are 64-byte aligned and read strictly forward.
 #pragma once
@@ -27,7 +27,7 @@ struct PackedMatrix {
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
   int64_t panel_bytes() const {
-    return kPanelRows * (format == WeightFormat::kF32 ? 4 * k : 4 * CeilDiv(k, 2));
+    return kPanelRows * RoundUp(k, 2) * (format == WeightFormat::kF32 ? 4 : 2);
   }
   int64_t matrix_bytes() const { return panels() * panel_bytes(); }
   int64_t bytes() const { return count * matrix_bytes(); }

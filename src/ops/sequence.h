@@ -1,5 +1,5 @@
-// The sequences of one step, as every op that has memory sees them: which tokens of the flattened batch
-// are whose, at which positions, and where their pages lie.
+// The sequences of one step, as every op that has memory sees them: which tokens of the flattened
+// batch are whose, at which positions, and where their pages lie.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@ namespace braid::ops {
 
 inline constexpr int kGroupsMax = 4;
 
-// Tokens [token_begin, token_begin + token_count) of the batch are positions start, … of one sequence.
-// tables[g][i] is the address of block i of cache group g, or null for a hole. See cache/geometry.h for
-// which entries a step may read and write.
+// Tokens [token_begin, token_begin + token_count) of the batch are positions start, … of one
+// sequence. tables[g][i] is the address of block i of cache group g, or null for a hole. See
+// cache/geometry.h for which entries a step may read and write.
 struct SequenceSpan {
   int32_t token_begin = 0;
   int32_t token_count = 0;

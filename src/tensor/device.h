@@ -1,5 +1,5 @@
-// What the code may use of the machine: the instruction set, found at start and maskable by flag, and
-// the arithmetic of matrix products.
+// What the code may use of the machine: the instruction set, found at start and maskable by flag,
+// and the arithmetic of matrix products.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ enum class Compute : uint8_t {
 };
 
 struct CpuFeatures {
-  bool avx2 = false;         // with FMA and F16C
-  bool avx512 = false;       // F, BW, DQ, VL
+  bool avx2 = false;    // with FMA and F16C
+  bool avx512 = false;  // F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
   bool avx_vnni = false;
   bool amx_bf16 = false;
   bool amx_int8 = false;
   std::string model_name;
-  int physical_cores = 1;    // of this process's affinity mask
+  int physical_cores = 1;  // of this process's affinity mask
   int logical_cores = 1;
 };
 

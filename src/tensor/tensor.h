@@ -1,5 +1,5 @@
-// Owner and view of memory are different types: Buffer frees, TensorView is copied by value and never
-// owns. A view's last dimension is contiguous; rows may be further apart than they are long.
+// Owner and view of memory are different types: Buffer frees, TensorView is copied by value and
+// never owns. A view's last dimension is contiguous; rows may be further apart than they are long.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ class Buffer {
   int64_t bytes_ = 0;
 };
 
-// A matrix [rows, cols] of floats: row r begins at data + r * stride. All activations of the CPU engine
-// are fp32 in memory; narrower arithmetic rounds operands where a product reads them.
+// A matrix [rows, cols] of floats: row r begins at data + r * stride. All activations of the CPU
+// engine are fp32 in memory; narrower arithmetic rounds operands where a product reads them.
 struct Matrix {
   float* data = nullptr;
   int64_t rows = 0;
@@ -52,8 +52,8 @@ struct Matrix {
   }
 };
 
-// Bump allocator over one buffer: what a step needs between its ops. Sized once at start from a dry run
-// (see Workspace::peak); running out is a programmer's error.
+// Bump allocator over one buffer: what a step needs between its ops. Sized once at start from a dry
+// run (see Workspace::peak); running out is a programmer's error.
 class Workspace {
  public:
   Workspace() = default;
@@ -66,8 +66,8 @@ class Workspace {
   T* Take(int64_t count) {
     return reinterpret_cast<T*>(TakeBytes(count * static_cast<int64_t>(sizeof(T))));
   }
-  // [rows, cols] with rows padded by 16 floats where their stride would be a multiple of 4 KiB, so that
-  // consecutive rows do not fall into one cache set.
+  // [rows, cols] with rows padded by 16 floats where their stride would be a multiple of 4 KiB, so
+  // that consecutive rows do not fall into one cache set.
   Matrix TakeMatrix(int64_t rows, int64_t cols);
 
   int64_t mark() const { return used_; }

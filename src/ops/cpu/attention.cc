@@ -1,0 +1,249 @@
+// Paged attention on the CPU. A task is a few query tokens of one kv head, all of the heads that
+// share it as rows of one tile; it walks the partitions in order and merges as it goes.
+#include "ops/cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/dispatch.h"
+
+namespace braid::ops::cpu {
+namespace {
+
+using braid::cpu::AttendTask;
+using braid::cpu::kAttendRowsMax;
+using braid::cpu::KernelTable;
+static_assert(braid::cpu::kPageKeys == kBlockTokens);
+static_assert(braid::cpu::kPartitionKeys == kPartitionTokens);
+
+const char* NeedsWholeVectors(const Device& device, const AttentionShape& shape) {
+  if (const char* why = NeedsAvx2(device)) return why;
+  if (shape.head_dim % 8 != 0) return "head_dim is not a multiple of 8";
+  if (shape.heads / shape.kv_heads > kAttendRowsMax) return "more than 32 heads per kv head";
+  return nullptr;
+}
+
+// Bytes of keys (or values) of one kv head in a block.
+int64_t HeadBytes(const AttentionShape& shape) {
+  return int64_t{kBlockTokens} * shape.head_dim * SizeOf(shape.kv_dtype);
+}
+
+// Where kv head `head` of the layer begins in the block of position `position`; values follow keys.
+std::byte* HeadInBlock(const SequenceSpan& span, const CacheSlice& cache,
+                       const AttentionShape& shape, int64_t position, int64_t head) {
+  std::byte* block = span.tables[static_cast<size_t>(cache.group)][position / kBlockTokens];
+  CHECK(block != nullptr, "no block for position {}", position);
+  return block + cache.byte_offset + head * 2 * HeadBytes(shape);
+}
+
+struct RowContext {
+  const KernelTable& kernels;
+  const WriteKvArgs& args;
+};
+
+void NormAndRotate(const RowContext& c, float* x, const float* norm, const float* cos_sin) {
+  const int64_t dim = c.args.shape.head_dim;
+  if (norm) {
+    c.kernels.rms_norm({.x = x,
+                        .delta = nullptr,
+                        .weight = norm,
+                        .weight_offset = c.args.norm_offset,
+                        .eps = c.args.eps,
+                        .out = x,
+                        .cols = dim});
+  }
+  if (c.args.rotary_pairs > 0) c.kernels.rotate(x, cos_sin, c.args.rotary_pairs);
+}
+
+void StoreKv(const RowContext& c, const float* x, std::byte* head, int64_t slot) {
+  const int64_t dim = c.args.shape.head_dim;
+  if (c.args.shape.kv_dtype == DType::kBF16) {
+    c.kernels.to_bf16(x, reinterpret_cast<uint16_t*>(head) + slot * dim, dim);
+  } else {
+    std::copy_n(x, dim, reinterpret_cast<float*>(head) + slot * dim);
+  }
+}
+
+void WriteToken(const RowContext& c, const SequenceSpan& span, int64_t i, float* cos_sin) {
+  const WriteKvArgs& a = c.args;
+  const int64_t position = span.start + i, token = span.token_begin + i, dim = a.shape.head_dim;
+  for (int32_t j = 0; j < a.rotary_pairs; ++j) {
+    const float angle = static_cast<float>(position) * a.inverse_frequency[j];
+    cos_sin[j] = std::cos(angle) * a.rotary_scale;
+    cos_sin[a.rotary_pairs + j] = std::sin(angle) * a.rotary_scale;
+  }
+  for (int64_t h = 0; h < a.shape.heads; ++h) {
+    float* q = a.q_out.row(token) + h * dim;
+    std::copy_n(a.q.row(token) + h * a.q_stride, dim, q);
+    NormAndRotate(c, q, a.q_norm, cos_sin);
+  }
+  for (int64_t h = 0; h < a.shape.kv_heads; ++h) {
+    std::byte* head = HeadInBlock(span, a.cache, a.shape, position, h);
+    float* k = a.k.row(token) + h * dim;
+    NormAndRotate(c, k, a.k_norm, cos_sin);
+    StoreKv(c, k, head, position % kBlockTokens);
+    StoreKv(c, a.v.row(token) + h * dim, head + HeadBytes(a.shape), position % kBlockTokens);
+  }
+}
+
+int64_t WriteScratch(const OpContext& context, const WriteKvArgs& args) {
+  return 8 * int64_t{args.rotary_pairs} * context.pool->threads();
+}
+
+void RunWrite(const OpContext& context, const WriteKvArgs& args, std::byte* scratch) {
+  const RowContext c{*KernelsFor(context.device), args};
+  constexpr int64_t kTokensPerTask = 16;
+  float* cos_sin = reinterpret_cast<float*>(scratch);
+  for (int32_t s = 0; s < args.sequences.count; ++s) {
+    const SequenceSpan& span = args.sequences.spans[s];
+    const double flops = 20.0 * span.token_count * static_cast<double>(args.q.cols);
+    ForTasks(context, CeilDiv(span.token_count, kTokensPerTask), flops,
+             [&](int64_t task, int member) {
+               const int64_t end = std::min<int64_t>(span.token_count, (task + 1) * kTokensPerTask);
+               for (int64_t i = task * kTokensPerTask; i < end; ++i) {
+                 WriteToken(c, span, i, cos_sin + 2 * member * args.rotary_pairs);
+               }
+             });
+  }
+}
+
+// Scratch of one member: scaled queries, scores, one partition's result, the merged result.
+struct TileScratch {
+  float* q;
+  float* scores;
+  float* out;
+  float* merged;
+  float* stats;  // maxima, sums of the partition; then of the merged
+};
+int64_t TileFloats(int64_t dim) { return kAttendRowsMax * (3 * dim + kPartitionTokens + 4); }
+TileScratch SplitScratch(std::byte* scratch, int member, int64_t dim) {
+  float* p = reinterpret_cast<float*>(scratch) + member * TileFloats(dim);
+  TileScratch t;
+  t.q = p;
+  t.out = t.q + kAttendRowsMax * dim;
+  t.merged = t.out + kAttendRowsMax * dim;
+  t.scores = t.merged + kAttendRowsMax * dim;
+  t.stats = t.scores + kAttendRowsMax * kPartitionTokens;
+  return t;
+}
+
+int64_t AttentionScratch(const OpContext& context, const AttentionArgs& args) {
+  return 4 * TileFloats(args.shape.head_dim) * context.pool->threads();
+}
+
+struct Tile {
+  const SequenceSpan& span;
+  int64_t kv_head;
+  int64_t first;  // token of the span
+  int64_t tokens;
+};
+
+// One partition for all rows of the tile that can see it; merges into the running result.
+void RunPartition(const KernelTable& kernels, const AttentionArgs& a, const Tile& tile,
+                  const TileScratch& t, int64_t partition) {
+  const int64_t dim = a.shape.head_dim, group = a.shape.heads / a.shape.kv_heads;
+  const int64_t begin = partition * kPartitionTokens;
+  AttendTask task = {};
+  task.bf16 = a.shape.kv_dtype == DType::kBF16;
+  task.head_dim = dim;
+  task.scores = t.scores;
+  task.maxima = t.stats;
+  task.sums = t.stats + kAttendRowsMax;
+  task.out = t.out;
+  // Rows before `first_row` lie before this partition.
+  const int64_t first_token = std::max<int64_t>(0, begin - tile.span.start - tile.first);
+  const int64_t first_row = first_token * group;
+  int64_t last = 0;
+  for (int64_t i = first_token; i < tile.tokens; ++i) {
+    const int64_t position = tile.span.start + tile.first + i;
+    last = std::min<int64_t>(position + 1 - begin, kPartitionTokens);
+    for (int64_t g = 0; g < group; ++g) {
+      task.q[task.rows] = t.q + (i * group + g) * dim;
+      task.limits[task.rows++] = static_cast<int32_t>(last);
+    }
+  }
+  for (int64_t page = 0; page * kBlockTokens < last; ++page) {
+    task.keys[page] =
+        HeadInBlock(tile.span, a.cache, a.shape, begin + page * kBlockTokens, tile.kv_head);
+    task.values[page] = task.keys[page] + HeadBytes(a.shape);
+  }
+  kernels.attend(task);
+  float* maxima = t.stats + 2 * kAttendRowsMax;
+  float* sums = t.stats + 3 * kAttendRowsMax;
+  for (int64_t r = 0; r < task.rows; ++r) {
+    const int64_t row = first_row + r;
+    if (partition == 0) {
+      maxima[row] = task.maxima[r];
+      sums[row] = task.sums[r];
+      std::copy_n(t.out + r * dim, dim, t.merged + row * dim);
+    } else {
+      kernels.merge(maxima + row, sums + row, t.merged + row * dim, task.maxima[r], task.sums[r],
+                    t.out + r * dim, dim);
+    }
+  }
+}
+
+void RunTile(const KernelTable& kernels, const AttentionArgs& a, const Tile& tile,
+             const TileScratch& t) {
+  const int64_t dim = a.shape.head_dim, group = a.shape.heads / a.shape.kv_heads;
+  for (int64_t i = 0; i < tile.tokens; ++i) {
+    const int64_t token = tile.span.token_begin + tile.first + i;
+    const float* q = a.q.row(token) + tile.kv_head * group * dim;
+    for (int64_t d = 0; d < group * dim; ++d) t.q[i * group * dim + d] = q[d] * a.scale;
+  }
+  const int64_t last = tile.span.start + tile.first + tile.tokens - 1;
+  for (int64_t p = 0; p <= last / kPartitionTokens; ++p) RunPartition(kernels, a, tile, t, p);
+  const float* sums = t.stats + 3 * kAttendRowsMax;
+  for (int64_t i = 0; i < tile.tokens; ++i) {
+    const int64_t token = tile.span.token_begin + tile.first + i;
+    for (int64_t g = 0; g < group; ++g) {
+      const int64_t row = i * group + g, head = tile.kv_head * group + g;
+      float* out = a.out.row(token) + head * dim;
+      for (int64_t d = 0; d < dim; ++d) out[d] = t.merged[row * dim + d] / sums[row];
+      if (a.gate.data) kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, dim);
+    }
+  }
+}
+
+void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const int64_t group = args.shape.heads / args.shape.kv_heads;
+  const int64_t tile_tokens = std::max<int64_t>(1, kAttendRowsMax / group);
+  // Task i of the loop is tile i of the spans laid end to end, a tile per (few tokens, kv head).
+  auto tiles_of = [&](const SequenceSpan& span) {
+    return CeilDiv(span.token_count, tile_tokens) * args.shape.kv_heads;
+  };
+  int64_t tiles = 0;
+  double flops = 0;
+  for (int32_t s = 0; s < args.sequences.count; ++s) {
+    const SequenceSpan& span = args.sequences.spans[s];
+    tiles += tiles_of(span);
+    flops += 4.0 * span.token_count * (span.start + span.token_count / 2.0 + 1) *
+             static_cast<double>(args.out.cols);
+  }
+  ForTasks(context, tiles, flops, [&](int64_t i, int member) {
+    const SequenceSpan* span = args.sequences.spans;
+    for (; i >= tiles_of(*span); ++span) i -= tiles_of(*span);
+    // The latest tokens see the most keys: largest first.
+    const int64_t block = CeilDiv(span->token_count, tile_tokens) - 1 - i / args.shape.kv_heads;
+    const int64_t first = block * tile_tokens;
+    const Tile tile{*span, i % args.shape.kv_heads, first,
+                    std::min<int64_t>(tile_tokens, span->token_count - first)};
+    RunTile(kernels, args, tile, SplitScratch(scratch, member, args.shape.head_dim));
+  });
+}
+
+const char* WhyNotWrite(const Device& device, const WriteKvArgs& args) {
+  return NeedsWholeVectors(device, args.shape);
+}
+const char* WhyNotAttention(const Device& device, const AttentionArgs& args) {
+  return NeedsWholeVectors(device, args.shape);
+}
+
+}  // namespace
+
+constinit const Impl<WriteKvArgs> kNormRopeWriteKv = {"cpu", WhyNotWrite, WriteScratch, RunWrite};
+constinit const Impl<AttentionArgs> kAttention = {"cpu", WhyNotAttention, AttentionScratch,
+                                                  RunAttention};
+
+}  // namespace braid::ops::cpu

@@ -1,0 +1,212 @@
+// The fused mixture of experts: rows sorted by expert, gate and up panels together with SiLU on the
+// tile, then the down product by column groups, each adding the experts in ascending order. The
+// shared expert is the last expert, with every token as a row. Weight panels stream from memory
+// once per step and task.
+#include "ops/cpu/experts.h"
+
+#include <algorithm>
+
+#include "ops/cpu/dispatch.h"
+
+namespace braid::ops::cpu {
+namespace {
+
+using braid::cpu::GemmTask;
+using braid::cpu::KernelTable;
+
+constexpr int64_t kTileRows = 192;  // rows of one temporary tile: a multiple of kRowBlock
+constexpr int64_t kUpCols = 64;     // columns of gate and of up per task
+constexpr int64_t kDownCols = 128;  // columns of the output per task
+constexpr int64_t kTileFloats = kTileRows * 128;
+static_assert(kTileRows % braid::cpu::kRowBlock == 0 && 2 * kUpCols <= 128 && kDownCols <= 128);
+
+// One expert's share of the step.
+struct Share {
+  const PackedMatrix* gate_up = nullptr;
+  const PackedMatrix* down = nullptr;
+  int64_t gate = 0;    // index of the gate matrix; up is the next one
+  int64_t matrix = 0;  // index of the down matrix
+  int64_t first = 0;   // of its rows among all rows
+  PackedRows x;        // packed inputs [rows, hidden]
+  PackedRows h;        // packed activations [rows, width]
+};
+
+int64_t RowsOf(const ExpertsArgs& args) {
+  return args.x.rows * (args.top_k + (args.shared_down ? 1 : 0));
+}
+
+// The step's rows sorted by expert: tokens and weights, and where each expert's rows begin.
+struct Sorted {
+  int32_t* tokens = nullptr;
+  float* weights = nullptr;
+  int64_t* begins = nullptr;  // [experts + 1]
+  Share* shares = nullptr;    // those with rows
+  float* x = nullptr;
+  float* h = nullptr;
+  float* tiles = nullptr;  // [threads][kTileFloats]
+};
+
+// Lays the scratch out from `base` (null: only measures); returns its size.
+int64_t Lay(const OpContext& context, const ExpertsArgs& args, std::byte* base, Sorted& s) {
+  int64_t used = 0;
+  auto take = [&]<class T>(T*& out, int64_t count) {
+    out = reinterpret_cast<T*>(base + used);
+    used += RoundUp(count * static_cast<int64_t>(sizeof(T)), 64);
+  };
+  const int64_t rows = RowsOf(args), experts = args.down->count;
+  const int64_t shared_width = args.shared_down ? PaddedDepth(args.shared_down->k) : 0;
+  take(s.tokens, rows);
+  take(s.weights, rows);
+  take(s.begins, experts + 2);
+  take(s.shares, experts + 1);
+  take(s.x, rows * PaddedDepth(args.x.cols));
+  take(s.h, args.x.rows * (args.top_k * PaddedDepth(args.down->k) + shared_width));
+  take(s.tiles, context.pool->threads() * kTileFloats);
+  return used;
+}
+
+int64_t Scratch(const OpContext& context, const ExpertsArgs& args) {
+  Sorted s;
+  return Lay(context, args, nullptr, s);
+}
+
+void SortRows(const ExpertsArgs& args, Sorted& s) {
+  const int64_t experts = args.down->count, tokens = args.x.rows;
+  std::fill_n(s.begins, experts + 2, 0);
+  for (int64_t i = 0; i < tokens * args.top_k; ++i) ++s.begins[args.ids[i] + 2];
+  for (int64_t e = 0; e < experts; ++e) s.begins[e + 2] += s.begins[e + 1];
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t j = 0; j < args.top_k; ++j) {
+      const int64_t at = s.begins[args.ids[t * args.top_k + j] + 1]++;
+      s.tokens[at] = static_cast<int32_t>(t);
+      s.weights[at] = args.weights[t * args.top_k + j];
+    }
+  }
+  for (int64_t t = 0; args.shared_down && t < tokens; ++t) {
+    s.tokens[tokens * args.top_k + t] = static_cast<int32_t>(t);
+    s.weights[tokens * args.top_k + t] = args.shared_weight ? args.shared_weight[t] : 1.0f;
+  }
+}
+
+// The experts that have rows, ascending, the shared one last; returns how many.
+int64_t MakeShares(const ExpertsArgs& args, Sorted& s) {
+  int64_t count = 0;
+  float* h = s.h;
+  auto add = [&](const PackedMatrix* gate_up, const PackedMatrix* down, int64_t e, int64_t first,
+                 int64_t rows) {
+    Share& share = s.shares[count++];
+    share = {.gate_up = gate_up, .down = down, .gate = 2 * e, .matrix = e, .first = first};
+    share.x = {s.x + first * PaddedDepth(args.x.cols), rows, PaddedDepth(args.x.cols)};
+    share.h = {h, rows, PaddedDepth(down->k)};
+    h += share.h.floats();
+  };
+  for (int64_t e = 0; e < args.down->count; ++e) {
+    const int64_t rows = s.begins[e + 1] - s.begins[e];
+    if (rows > 0) add(args.gate_up, args.down, e, s.begins[e], rows);
+  }
+  if (args.shared_down) {
+    add(args.shared_gate_up, args.shared_down, 0, args.x.rows * args.top_k, args.x.rows);
+  }
+  return count;
+}
+
+// Rows [row, row + count) of a packed operand, `row` a multiple of kRowBlock.
+GemmTask TileTask(const PackedRows& x, const PackedMatrix& w, int64_t matrix, int64_t row,
+                  int64_t count) {
+  GemmTask task = TaskOf(x, w, matrix);
+  task.x = x.data + row * x.k;
+  task.rows = count;
+  return task;
+}
+
+// h[:, col …] = silu(gate) * up for one group of columns of one expert.
+void UpTask(const KernelTable& kernels, const Share& share, int64_t col, bool round, float* tile) {
+  const int64_t width = share.gate_up->n, cols = std::min(kUpCols, width - col);
+  for (int64_t row = 0; row < share.x.rows; row += kTileRows) {
+    const int64_t rows = std::min(kTileRows, share.x.rows - row);
+    for (int64_t part = 0; part < 2; ++part) {
+      GemmTask task = TileTask(share.x, *share.gate_up, share.gate + part, row, rows);
+      task.panel_begin = col / kPanelRows;
+      task.panel_end = CeilDiv(col + cols, kPanelRows);
+      task.y = tile + part * kUpCols;
+      task.y_stride = 2 * kUpCols;
+      kernels.gemm(task);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      float* gate = tile + r * 2 * kUpCols;
+      kernels.swiglu(gate, gate + kUpCols, gate, cols);
+      const int64_t block = (row + r) / braid::cpu::kRowBlock;
+      const int64_t block_rows = share.h.block_rows(block);
+      float* out = share.h.block(block) + col * block_rows + (row + r) % braid::cpu::kRowBlock;
+      for (int64_t c = 0; c < cols; ++c) {
+        out[c * block_rows] = round ? RoundToBf16(gate[c]) : gate[c];
+      }
+      const bool last = col + cols == width;
+      for (int64_t c = cols; last && c < share.h.k - col; ++c) out[c * block_rows] = 0.0f;
+    }
+  }
+}
+
+// out[:, col …] for one group of columns: every expert's rows, ascending.
+void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& s,
+              std::span<const Share> shares, int64_t col, float* tile) {
+  const int64_t cols = std::min(kDownCols, args.out.cols - col);
+  for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
+  for (const Share& share : shares) {
+    for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
+      const int64_t rows = std::min(kTileRows, share.h.rows - row);
+      GemmTask task = TileTask(share.h, *share.down, share.matrix, row, rows);
+      task.panel_begin = col / kPanelRows;
+      task.panel_end = CeilDiv(col + cols, kPanelRows);
+      task.y = tile;
+      task.y_stride = kDownCols;
+      kernels.gemm(task);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t i = share.first + row + r;
+        kernels.add_scaled(tile + r * kDownCols, s.weights[i], args.out.row(s.tokens[i]) + col,
+                           cols);
+      }
+    }
+  }
+}
+
+double FlopsOf(const ExpertsArgs& args) {
+  const double shared = args.shared_down ? static_cast<double>(args.shared_down->k) : 0.0;
+  return 6.0 * static_cast<double>(args.x.rows * args.x.cols) *
+         (args.top_k * static_cast<double>(args.down->k) + shared);
+}
+
+void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* scratch) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const bool round = context.device.compute == Compute::kBF16;
+  Sorted s;
+  Lay(context, args, scratch, s);
+  SortRows(args, s);
+  const std::span<const Share> shares(s.shares, static_cast<size_t>(MakeShares(args, s)));
+  const double flops = FlopsOf(args);
+  ForTasks(context, std::ssize(shares), flops / 16, [&](int64_t i, int) {
+    const Share& share = shares[static_cast<size_t>(i)];
+    for (int64_t b = 0; b < share.x.blocks(); ++b) {
+      PackRowBlock(share.x, b, args.x, s.tokens + share.first, round);
+    }
+  });
+  const int64_t widest = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0);
+  const int64_t groups = CeilDiv(widest, kUpCols);
+  ForTasks(context, std::ssize(shares) * groups, flops, [&](int64_t i, int member) {
+    // The shared expert, last in the list, has the most rows: largest first.
+    const Share& share = shares[shares.size() - 1 - static_cast<size_t>(i / groups)];
+    const int64_t col = i % groups * kUpCols;
+    if (col < share.gate_up->n) UpTask(kernels, share, col, round, s.tiles + member * kTileFloats);
+  });
+  ForTasks(context, CeilDiv(args.out.cols, kDownCols), flops, [&](int64_t i, int member) {
+    DownTask(kernels, args, s, shares, i * kDownCols, s.tiles + member * kTileFloats);
+  });
+}
+
+const char* WhyNot(const Device& device, const ExpertsArgs&) { return NeedsAvx2(device); }
+
+}  // namespace
+
+constinit const Impl<ExpertsArgs> kExperts = {"cpu", WhyNot, Scratch, RunExperts};
+
+}  // namespace braid::ops::cpu

@@ -1,0 +1,230 @@
+// The gated delta rule over rows of one chunk (see ops/linear_attention.h and DeltaTask). With S0
+// the state at the chunk's start and G the prefix sums of the log decay, for row t:
+//   u_t = beta_t (v_t - [exp(G_t) S0^T k_t + sum_{j<t} exp(G_t - G_j) (k_t . k_j) u_j])
+//   o_t = exp(G_t) S0^T q_t + sum_{j<=t} exp(G_t - G_j) (q_t . k_j) u_j
+//   S1  = exp(G_63) S0 + sum_j (exp(G_63 - G_j) k_j) u_j^T
+// Every sum runs over d or j in ascending order, so a row is the same in prefill and in decode.
+#pragma once
+
+#include "ops/cpu/kernels/table.h"
+
+namespace braid::cpu {
+
+template <class V>
+struct Delta {
+  using F = typename V::F;
+  static constexpr int64_t kLanes = V::kLanes;
+  static constexpr int kChunk = 64;
+
+  struct Scratch {
+    float* from_k;    // [64][dv] S0^T k of the new rows
+    float* from_q;    // [64][dv]
+    float* scaled;    // [64][dk] keys times their decay to the chunk's end
+    float* weight_k;  // [64]
+    float* weight_q;  // [64]
+    float* decay;     // [64]
+  };
+  static Scratch Split(const DeltaTask& t) {
+    float* p = t.scratch;
+    Scratch s;
+    s.from_k = p;
+    s.from_q = s.from_k + kChunk * t.dv;
+    s.scaled = s.from_q + kChunk * t.dv;
+    s.weight_k = s.scaled + kChunk * t.dk;
+    s.weight_q = s.weight_k + kChunk;
+    s.decay = s.weight_q + kChunk;
+    return s;
+  }
+
+  // out[r][c] = sum_d x[r][d] S[d][c] for R rows and C vectors of columns.
+  template <int R, int C>
+  static void StateTile(const float* const* x, const float* s, int64_t dk, int64_t dv,
+                        float* const* out) {
+    F acc[R][C];
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) acc[r][c] = V::Zero();
+    }
+    for (int64_t d = 0; d < dk; ++d) {
+      F b[C];
+      for (int c = 0; c < C; ++c) b[c] = V::Load(s + d * dv + c * kLanes);
+      for (int r = 0; r < R; ++r) {
+        const F a = V::Set1(x[r][d]);
+        for (int c = 0; c < C; ++c) acc[r][c] = V::Fma(a, b[c], acc[r][c]);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) V::Store(out[r] + c * kLanes, acc[r][c]);
+    }
+  }
+
+  template <int R>
+  static void StateRows(const float* const* x, const DeltaTask& t, float* const* out) {
+    constexpr int C = R > 2 ? 2 : 4;
+    float* at[R];
+    int64_t col = 0;
+    for (; col + C * kLanes <= t.dv; col += C * kLanes) {
+      for (int r = 0; r < R; ++r) at[r] = out[r] + col;
+      StateTile<R, C>(x, t.s0 + col, t.dk, t.dv, at);
+    }
+    for (; col < t.dv; col += kLanes) {
+      for (int r = 0; r < R; ++r) at[r] = out[r] + col;
+      StateTile<R, 1>(x, t.s0 + col, t.dk, t.dv, at);
+    }
+  }
+
+  // S0^T k and S0^T q of the new rows; zero without a state.
+  static void FromState(const DeltaTask& t, const Scratch& s) {
+    const int rows = t.row_end - t.row_begin;
+    if (!t.s0) {
+      for (int64_t i = 0; i < rows * t.dv; ++i) s.from_k[i] = s.from_q[i] = 0.0f;
+      return;
+    }
+    int i = 0;
+    for (; i + 2 <= rows; i += 2) {
+      const float* x[4] = {t.k + i * t.token_stride, t.k + (i + 1) * t.token_stride,
+                           t.q + i * t.token_stride, t.q + (i + 1) * t.token_stride};
+      float* out[4] = {s.from_k + i * t.dv, s.from_k + (i + 1) * t.dv, s.from_q + i * t.dv,
+                       s.from_q + (i + 1) * t.dv};
+      StateRows<4>(x, t, out);
+    }
+    if (i < rows) {
+      const float* x[2] = {t.k + i * t.token_stride, t.q + i * t.token_stride};
+      float* out[2] = {s.from_k + i * t.dv, s.from_q + i * t.dv};
+      StateRows<2>(x, t, out);
+    }
+  }
+
+  // weight_k[j] = k . k_j, weight_q[j] = q . k_j for J consecutive rows j.
+  template <int J>
+  static void Dots(const float* k, const float* q, const float* keys, int64_t dk, float* weight_k,
+                   float* weight_q) {
+    F acc_k[J], acc_q[J];
+    for (int j = 0; j < J; ++j) acc_k[j] = acc_q[j] = V::Zero();
+    for (int64_t d = 0; d < dk; d += kLanes) {
+      const F vk = V::Load(k + d), vq = V::Load(q + d);
+      for (int j = 0; j < J; ++j) {
+        const F key = V::Load(keys + j * dk + d);
+        acc_k[j] = V::Fma(vk, key, acc_k[j]);
+        acc_q[j] = V::Fma(vq, key, acc_q[j]);
+      }
+    }
+    for (int j = 0; j < J; ++j) {
+      weight_k[j] = V::Sum(acc_k[j]);
+      weight_q[j] = V::Sum(acc_q[j]);
+    }
+  }
+
+  // Decayed weights of rows 0 … row on row `row`, and exp(G_row) as the return value.
+  static float Weights(const DeltaTask& t, const Scratch& s, int row, const float* k,
+                       const float* q) {
+    int j = 0;
+    for (; j + 4 <= row + 1; j += 4) {
+      Dots<4>(k, q, t.rows_k + j * t.dk, t.dk, s.weight_k + j, s.weight_q + j);
+    }
+    for (; j <= row; ++j) {
+      Dots<1>(k, q, t.rows_k + j * t.dk, t.dk, s.weight_k + j, s.weight_q + j);
+    }
+    const F g = V::Set1(t.rows_g[row]);
+    for (j = 0; j <= row; j += kLanes) {
+      const F decay = V::Exp(V::Sub(g, V::Load(t.rows_g + j)));
+      V::Store(s.weight_k + j, V::Mul(V::Load(s.weight_k + j), decay));
+      V::Store(s.weight_q + j, V::Mul(V::Load(s.weight_q + j), decay));
+    }
+    V::Store(s.decay, V::Exp(g));
+    return s.decay[0];
+  }
+
+  // init * decay + sum_{j < count} weight[j] u_j over C vectors of columns from col.
+  template <int C>
+  static void Combine(const DeltaTask& t, const float* init, float decay, const float* weight,
+                      int count, int64_t col, F (&acc)[C]) {
+    const F d = V::Set1(decay);
+    for (int c = 0; c < C; ++c) acc[c] = V::Mul(d, V::Load(init + col + c * kLanes));
+    for (int j = 0; j < count; ++j) {
+      const F w = V::Set1(weight[j]);
+      const float* u = t.rows_u + j * t.dv + col;
+      for (int c = 0; c < C; ++c) acc[c] = V::Fma(w, V::Load(u + c * kLanes), acc[c]);
+    }
+  }
+
+  template <int C>
+  static void RowTile(const DeltaTask& t, const Scratch& s, int row, float decay, int64_t col) {
+    const int i = row - t.row_begin;
+    const float* v = t.v + i * t.token_stride;
+    const F beta = V::Set1(t.beta[i * t.gate_stride]);
+    F acc[C];
+    Combine<C>(t, s.from_k + i * t.dv, decay, s.weight_k, row, col, acc);
+    for (int c = 0; c < C; ++c) {
+      const F u = V::Mul(beta, V::Sub(V::Load(v + col + c * kLanes), acc[c]));
+      V::Store(t.rows_u + row * t.dv + col + c * kLanes, u);
+    }
+    Combine<C>(t, s.from_q + i * t.dv, decay, s.weight_q, row + 1, col, acc);
+    for (int c = 0; c < C; ++c) V::Store(t.out + i * t.out_stride + col + c * kLanes, acc[c]);
+  }
+
+  static void Row(const DeltaTask& t, const Scratch& s, int row) {
+    const int i = row - t.row_begin;
+    const float* k = t.k + i * t.token_stride;
+    const float* q = t.q + i * t.token_stride;
+    for (int64_t d = 0; d < t.dk; ++d) t.rows_k[row * t.dk + d] = k[d];
+    t.rows_g[row] = (row > 0 ? t.rows_g[row - 1] : 0.0f) + t.log_decay[i * t.gate_stride];
+    const float decay = Weights(t, s, row, k, q);
+    int64_t col = 0;
+    for (; col + 8 * kLanes <= t.dv; col += 8 * kLanes) RowTile<8>(t, s, row, decay, col);
+    for (; col + 4 * kLanes <= t.dv; col += 4 * kLanes) RowTile<4>(t, s, row, decay, col);
+    for (; col < t.dv; col += kLanes) RowTile<1>(t, s, row, decay, col);
+  }
+
+  // S1[d][c] for D rows d and C vectors of columns.
+  template <int D, int C>
+  static void FinishTile(const DeltaTask& t, const Scratch& s, float decay, int64_t d,
+                         int64_t col) {
+    F acc[D][C];
+    const F g = V::Set1(decay);
+    for (int r = 0; r < D; ++r) {
+      for (int c = 0; c < C; ++c) {
+        acc[r][c] = t.s0 ? V::Mul(g, V::Load(t.s0 + (d + r) * t.dv + col + c * kLanes)) : V::Zero();
+      }
+    }
+    for (int j = 0; j < kChunk; ++j) {
+      F u[C];
+      for (int c = 0; c < C; ++c) u[c] = V::Load(t.rows_u + j * t.dv + col + c * kLanes);
+      for (int r = 0; r < D; ++r) {
+        const F k = V::Set1(s.scaled[j * t.dk + d + r]);
+        for (int c = 0; c < C; ++c) acc[r][c] = V::Fma(k, u[c], acc[r][c]);
+      }
+    }
+    for (int r = 0; r < D; ++r) {
+      for (int c = 0; c < C; ++c) V::Store(t.s1 + (d + r) * t.dv + col + c * kLanes, acc[r][c]);
+    }
+  }
+
+  static void Finish(const DeltaTask& t, const Scratch& s) {
+    const F last = V::Set1(t.rows_g[kChunk - 1]);
+    for (int j = 0; j < kChunk; j += kLanes) {
+      V::Store(s.decay + j, V::Exp(V::Sub(last, V::Load(t.rows_g + j))));
+    }
+    for (int j = 0; j < kChunk; ++j) {
+      const F e = V::Set1(s.decay[j]);
+      for (int64_t d = 0; d < t.dk; d += kLanes) {
+        V::Store(s.scaled + j * t.dk + d, V::Mul(e, V::Load(t.rows_k + j * t.dk + d)));
+      }
+    }
+    V::Store(s.decay, V::Exp(last));
+    const float decay = s.decay[0];
+    for (int64_t d = 0; d < t.dk; d += 4) {
+      int64_t col = 0;
+      for (; col + 2 * kLanes <= t.dv; col += 2 * kLanes) FinishTile<4, 2>(t, s, decay, d, col);
+      for (; col < t.dv; col += kLanes) FinishTile<4, 1>(t, s, decay, d, col);
+    }
+  }
+
+  static void Run(const DeltaTask& t) {
+    const Scratch s = Split(t);
+    FromState(t, s);
+    for (int row = t.row_begin; row < t.row_end; ++row) Row(t, s, row);
+    if (t.s1 && t.row_end == kChunk) Finish(t, s);
+  }
+};
+
+}  // namespace braid::cpu

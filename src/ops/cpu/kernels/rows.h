@@ -1,0 +1,145 @@
+// Row-wise functions: norms, gates, convolution, conversions. A row's length is fixed by the model,
+// so whole vectors and the masked tail cut a row in the same places every time.
+#pragma once
+
+#include "ops/cpu/kernels/table.h"
+
+namespace braid::cpu {
+
+template <class V>
+struct Rows {
+  using F = typename V::F;
+  static constexpr int64_t kLanes = V::kLanes;
+
+  // f(index, count) for whole vectors, then for the tail with count < kLanes.
+  template <class Whole, class Tail>
+  static void ForEach(int64_t count, const Whole& whole, const Tail& tail) {
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) whole(i);
+    if (i < count) tail(i, count - i);
+  }
+
+  // out[i] = f(x..., i) with masked loads at the end.
+  template <class Function>
+  static void Map(int64_t count, float* out, const Function& f) {
+    ForEach(
+        count,
+        [&](int64_t i) { V::Store(out + i, f([&](const float* p) { return V::Load(p + i); })); },
+        [&](int64_t i, int64_t n) {
+          V::StoreSome(out + i, f([&](const float* p) { return V::LoadSome(p + i, n); }), n);
+        });
+  }
+
+  static F Sigmoid(F x) {
+    return V::Div(V::Set1(1.0f), V::Add(V::Set1(1.0f), V::Exp(V::Sub(V::Zero(), x))));
+  }
+  static F Silu(F x) { return V::Mul(x, Sigmoid(x)); }
+
+  static float Dot(const float* a, const float* b, int64_t count) {
+    F sum = V::Zero();
+    ForEach(
+        count, [&](int64_t i) { sum = V::Fma(V::Load(a + i), V::Load(b + i), sum); },
+        [&](int64_t i, int64_t n) {
+          sum = V::Fma(V::LoadSome(a + i, n), V::LoadSome(b + i, n), sum);
+        });
+    return V::Sum(sum);
+  }
+
+  static float InverseRms(const float* x, int64_t count, float eps) {
+    return 1.0f / V::Sqrt(Dot(x, x, count) / static_cast<float>(count) + eps);
+  }
+
+  static void RmsNorm(const NormTask& t) {
+    if (t.delta) {
+      Map(t.cols, t.x, [&](auto load) { return V::Add(load(t.x), load(t.delta)); });
+    }
+    if (!t.out) return;
+    const F scale = V::Set1(InverseRms(t.x, t.cols, t.eps));
+    const F offset = V::Set1(t.weight_offset);
+    Map(t.cols, t.out, [&](auto load) {
+      return V::Mul(V::Mul(load(t.x), scale), V::Add(offset, load(t.weight)));
+    });
+  }
+
+  static void GatedNorm(const GatedNormTask& t) {
+    const F scale = V::Set1(InverseRms(t.x, t.cols, t.eps));
+    Map(t.cols, t.out, [&](auto load) {
+      const F gate = t.sigmoid ? Sigmoid(load(t.gate)) : Silu(load(t.gate));
+      return V::Mul(V::Mul(V::Mul(load(t.x), scale), load(t.weight)), gate);
+    });
+  }
+
+  static void Conv(const ConvTask& t) {
+    Map(t.channels, t.out, [&](auto load) {
+      F sum = V::Zero();
+      for (int j = 0; j < t.width; ++j) {
+        sum = V::Fma(load(t.weight + j * t.channels), load(t.x[j]), sum);
+      }
+      return Silu(sum);
+    });
+  }
+
+  static void Swiglu(const float* gate, const float* up, float* out, int64_t count) {
+    Map(count, out, [&](auto load) { return V::Mul(Silu(load(gate)), load(up)); });
+  }
+
+  static void SigmoidMul(const float* gate, float* x, int64_t count) {
+    Map(count, x, [&](auto load) { return V::Mul(load(x), Sigmoid(load(gate))); });
+  }
+
+  static void AddScaled(const float* x, float scale, float* y, int64_t count) {
+    const F s = V::Set1(scale);
+    Map(count, y, [&](auto load) { return V::Fma(s, load(x), load(y)); });
+  }
+
+  static void Unit(float* x, int64_t count, float scale) {
+    const F s = V::Set1(scale / V::Sqrt(Dot(x, x, count) + 1e-6f));
+    Map(count, x, [&](auto load) { return V::Mul(load(x), s); });
+  }
+
+  // x[j], x[j + pairs] by the angle whose cosine is cos_sin[j] and sine cos_sin[pairs + j].
+  static void Rotate(float* x, const float* cos_sin, int64_t pairs) {
+    for (int64_t j = 0; j < pairs; ++j) {
+      const float a = x[j], b = x[j + pairs], c = cos_sin[j], s = cos_sin[pairs + j];
+      x[j] = a * c - b * s;
+      x[j + pairs] = b * c + a * s;
+    }
+  }
+
+  static void ToBf16(const float* x, uint16_t* out, int64_t count) {
+    ForEach(
+        count, [&](int64_t i) { V::StoreBf16(out + i, V::Load(x + i)); },
+        [&](int64_t i, int64_t n) {
+          uint16_t tail[kLanes];
+          V::StoreBf16(tail, V::LoadSome(x + i, n));
+          for (int64_t j = 0; j < n; ++j) out[i + j] = tail[j];
+        });
+  }
+
+  static float Max(const float* x, int64_t count) {
+    if (count < kLanes) {
+      float m = x[0];
+      for (int64_t i = 1; i < count; ++i) m = x[i] > m ? x[i] : m;
+      return m;
+    }
+    F m = V::Load(x);
+    for (int64_t i = kLanes; i + kLanes <= count; i += kLanes) m = V::Max(m, V::Load(x + i));
+    return V::MaxLane(V::Max(m, V::Load(x + count - kLanes)));
+  }
+
+  static float SumExp(const float* x, int64_t count, float maximum) {
+    const F m = V::Set1(maximum);
+    F sum = V::Zero();
+    float rest = 0.0f;
+    ForEach(
+        count, [&](int64_t i) { sum = V::Add(sum, V::Exp(V::Sub(V::Load(x + i), m))); },
+        [&](int64_t i, int64_t n) {
+          float tail[kLanes];
+          V::Store(tail, V::Exp(V::Sub(V::LoadSome(x + i, n), m)));
+          for (int64_t j = 0; j < n; ++j) rest += tail[j];
+        });
+    return V::Sum(sum) + rest;
+  }
+};
+
+}  // namespace braid::cpu

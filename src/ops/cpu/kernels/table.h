@@ -1,0 +1,122 @@
+// The inner loops that are compiled once per instruction set, as a table of functions over plain
+// arguments. Nothing here allocates, locks or knows of tensors; who calls which is decided in
+// ops/cpu.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace braid::cpu {
+
+inline constexpr int kRowBlock = 6;        // rows of a packed left operand that one tile covers
+inline constexpr int kAttendRowsMax = 32;  // query rows of one attention tile
+inline constexpr int kPartitionKeys = 256;
+inline constexpr int kPageKeys = 64;
+
+// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed: blocks of
+// kRowBlock rows (the last may be shorter, of R rows), each [k][R]; k is even for bf16 weights.
+struct GemmTask {
+  const float* x;
+  int64_t rows;
+  int64_t k;
+  const std::byte* w;  // panel 0
+  int64_t panel_bytes;
+  bool bf16;  // pairs of bf16, else fp32
+  int64_t panel_begin, panel_end;
+  int64_t n;  // outputs in all; columns at and past n are not stored
+  float* y;   // column 0 of panel `panel_begin`
+  int64_t y_stride;
+};
+
+struct NormTask {
+  float* x;            // updated when delta is set
+  const float* delta;  // or null
+  const float* weight;
+  float weight_offset;
+  float eps;
+  float* out;  // or null
+  int64_t cols;
+};
+
+struct GatedNormTask {
+  const float* x;
+  const float* gate;
+  const float* weight;
+  float eps;
+  bool sigmoid;  // else SiLU
+  float* out;
+  int64_t cols;
+};
+
+// out[c] = silu(sum_j weight[j][c] * x[j][c]), j from the oldest row.
+struct ConvTask {
+  const float* x[8];
+  int width;
+  const float* weight;  // [width][channels]
+  int64_t channels;
+  float* out;
+};
+
+// One attention tile: `rows` queries of one kv head against one partition of keys.
+struct AttendTask {
+  const float* q[kAttendRowsMax];  // [head_dim] each, scaled
+  int32_t limits[kAttendRowsMax];  // visible keys of the partition, 1 … kPartitionKeys
+  int rows;
+  const std::byte* keys[kPartitionKeys / kPageKeys];  // pages of [kPageKeys][head_dim]
+  const std::byte* values[kPartitionKeys / kPageKeys];
+  bool bf16;
+  int64_t head_dim;
+  float* scores;  // [rows][kPartitionKeys] scratch
+  float* maxima;  // [rows] results: maximum, sum of exponentials, weighted values
+  float* sums;
+  float* out;  // [rows][head_dim]
+};
+
+// Rows [row_begin, row_end) of one chunk of one head of the gated delta rule. Pointers to per-token
+// data stand at row row_begin; strides are in floats.
+struct DeltaTask {
+  int32_t row_begin, row_end;
+  int64_t dk, dv;
+  const float* q;  // unit vectors, q scaled by dk^-0.5
+  const float* k;
+  const float* v;
+  int64_t token_stride;
+  const float* beta;
+  const float* log_decay;
+  int64_t gate_stride;
+  const float* s0;  // [dk][dv], or null: zero
+  float* rows_k;    // [64][dk] rows of the chunk; those before row_begin are given
+  float* rows_u;    // [64][dv]
+  float* rows_g;    // [64] inclusive prefix sums of the log decay
+  float* out;
+  int64_t out_stride;
+  float* s1;  // [dk][dv] or null; written when row_end is the chunk's end; may alias nothing above
+  float* scratch;  // DeltaScratchFloats(dk, dv)
+};
+constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
+  return 64 * (2 * dv + dk) + 3 * 64 + 64;
+}
+
+struct KernelTable {
+  void (*gemm)(const GemmTask&);
+  void (*rms_norm)(const NormTask&);
+  void (*gated_norm)(const GatedNormTask&);
+  void (*conv)(const ConvTask&);
+  void (*swiglu)(const float* gate, const float* up, float* out, int64_t count);
+  void (*sigmoid_mul)(const float* gate, float* x, int64_t count);
+  void (*add_scaled)(const float* x, float scale, float* y, int64_t count);  // y += scale * x
+  float (*dot)(const float* a, const float* b, int64_t count);
+  void (*unit)(float* x, int64_t count, float scale);  // x *= scale / sqrt(sum x^2 + 1e-6)
+  void (*rotate)(float* x, const float* cos_sin, int64_t pairs);
+  void (*to_bf16)(const float* x, uint16_t* out, int64_t count);
+  void (*attend)(const AttendTask&);
+  // (m, l, o) of all partitions so far is merged with those of the next one.
+  void (*merge)(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t count);
+  void (*delta)(const DeltaTask&);
+  float (*max)(const float* x, int64_t count);
+  float (*sum_exp)(const float* x, int64_t count, float maximum);  // sum of exp(x - maximum)
+};
+
+const KernelTable& Avx2Kernels();
+
+}  // namespace braid::cpu

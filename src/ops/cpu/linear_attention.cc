@@ -1,0 +1,199 @@
+// The recurrence on the CPU: one task per (sequence, value head), which walks the chunks of its
+// span; the state of a chunk inside the span stays in the member's scratch, only boundaries that a
+// page stands for are written to memory.
+#include "ops/cpu/linear_attention.h"
+
+#include <algorithm>
+
+#include "ops/cpu/dispatch.h"
+#include "ops/state_layout.h"
+
+namespace braid::ops::cpu {
+namespace {
+
+using braid::cpu::ConvTask;
+using braid::cpu::DeltaTask;
+using braid::cpu::KernelTable;
+
+constexpr int kConvWidthMax = 8;
+
+const char* NeedsWholeVectors(const Device& device, const LinearAttentionShape& shape) {
+  if (const char* why = NeedsAvx2(device)) return why;
+  if (shape.key_dim % 8 != 0) return "key_dim is not a multiple of 8";
+  if (shape.value_dim % 8 != 0) return "value_dim is not a multiple of 8";
+  if (shape.conv_width > kConvWidthMax) return "convolution wider than 8";
+  return nullptr;
+}
+
+void ConvToken(const KernelTable& kernels, const ConvArgs& args, const SequenceSpan& span,
+               int64_t i) {
+  ConvTask task = {};
+  task.width = args.shape.conv_width;
+  task.weight = args.weight;
+  task.channels = args.shape.conv_channels();
+  task.out = args.out.row(span.token_begin + i);
+  ConvInputs(args, span, i, task.x);
+  kernels.conv(task);
+}
+
+int64_t ConvScratch(const OpContext&, const ConvArgs& args) {
+  return args.shape.conv_channels() * 4;
+}
+
+void RunConv(const OpContext& context, const ConvArgs& args, std::byte* scratch) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  // Stands for inputs before the sequence's first token.
+  float* zeros = reinterpret_cast<float*>(scratch);
+  std::fill_n(zeros, args.shape.conv_channels(), 0.0f);
+  ConvArgs with_zeros = args;
+  with_zeros.zeros = zeros;
+  constexpr int64_t kTokensPerTask = 16;
+  for (int32_t s = 0; s < args.sequences.count; ++s) {
+    const SequenceSpan& span = args.sequences.spans[s];
+    const double flops = 20.0 * span.token_count * static_cast<double>(args.shape.conv_channels());
+    ForTasks(context, CeilDiv(span.token_count, kTokensPerTask), flops, [&](int64_t task, int) {
+      const int64_t end = std::min<int64_t>(span.token_count, (task + 1) * kTokensPerTask);
+      for (int64_t i = task * kTokensPerTask; i < end; ++i) {
+        ConvToken(kernels, with_zeros, span, i);
+      }
+    });
+    // Only now, for the pages' windows are inputs of the loop above.
+    WriteConvWindows(with_zeros, span);
+  }
+}
+
+// Scratch of one member: the kernel's own, the rows of a chunk, two states.
+int64_t MemberFloats(const LinearAttentionShape& s) {
+  const int64_t dk = s.key_dim, dv = s.value_dim;
+  return braid::cpu::DeltaScratchFloats(dk, dv) + kBlockTokens * (dk + dv + 1) + 2 * dk * dv;
+}
+
+int64_t StepScratch(const OpContext& context, const LinearAttentionArgs& args) {
+  const int64_t gates = 2 * args.qkv.rows * args.shape.value_heads;
+  return 4 * (RoundUp(gates, 16) + MemberFloats(args.shape) * context.pool->threads());
+}
+
+// Unit q and k, g and beta of every token.
+void Prepare(const OpContext& context, const KernelTable& kernels, const LinearAttentionArgs& args,
+             float* log_decay, float* beta) {
+  const LinearAttentionShape& s = args.shape;
+  constexpr int64_t kTokensPerTask = 16;
+  const double flops = 20.0 * static_cast<double>(args.qkv.rows * s.conv_channels());
+  ForTasks(context, CeilDiv(args.qkv.rows, kTokensPerTask), flops, [&](int64_t task, int) {
+    const int64_t end = std::min(args.qkv.rows, (task + 1) * kTokensPerTask);
+    for (int64_t t = task * kTokensPerTask; t < end; ++t) {
+      float* row = args.qkv.row(t);
+      for (int64_t h = 0; h < s.key_heads; ++h) {
+        kernels.unit(row + h * s.key_dim, s.key_dim, QueryScale(s));
+        kernels.unit(row + (s.key_heads + h) * s.key_dim, s.key_dim, 1.0f);
+      }
+      for (int64_t h = 0; h < s.value_heads; ++h) {
+        log_decay[t * s.value_heads + h] =
+            LogDecay(args.a.row(t)[h], args.a_log[h], args.dt_bias[h]);
+        beta[t * s.value_heads + h] = UpdateGate(args.b.row(t)[h]);
+      }
+    }
+  });
+}
+
+struct HeadScratch {
+  float* kernel;
+  float* rows_k;
+  float* rows_u;
+  float* rows_g;
+  float* states[2];
+};
+HeadScratch SplitScratch(float* p, const LinearAttentionShape& s) {
+  HeadScratch h;
+  h.kernel = p;
+  h.rows_k = h.kernel + braid::cpu::DeltaScratchFloats(s.key_dim, s.value_dim);
+  h.rows_u = h.rows_k + kBlockTokens * s.key_dim;
+  h.rows_g = h.rows_u + kBlockTokens * s.value_dim;
+  h.states[0] = h.rows_g + kBlockTokens;
+  h.states[1] = h.states[0] + int64_t{s.key_dim} * s.value_dim;
+  return h;
+}
+
+// A chunk's rows live in its page while it is in progress. A chunk that this span completes works
+// on scratch, for the page then receives the state that is computed from those rows.
+void ChooseRows(const StatePage& page, int32_t row_begin, bool completes, const HeadScratch& h,
+                DeltaTask& task) {
+  CHECK(page.state || (completes && row_begin == 0), "no state page for a chunk in progress");
+  task.rows_k = completes ? h.rows_k : page.rows_k;
+  task.rows_u = completes ? h.rows_u : page.rows_u;
+  task.rows_g = completes ? h.rows_g : page.rows_g;
+  if (completes && row_begin > 0) {
+    std::copy_n(page.rows_k, row_begin * task.dk, h.rows_k);
+    std::copy_n(page.rows_u, row_begin * task.dv, h.rows_u);
+    std::copy_n(page.rows_g, row_begin, h.rows_g);
+  }
+}
+
+void RunHead(const KernelTable& kernels, const LinearAttentionArgs& args, const SequenceSpan& span,
+             int64_t head, const float* log_decay, const float* beta, const HeadScratch& h) {
+  const LinearAttentionShape& s = args.shape;
+  const int64_t key_head = head / (s.value_heads / s.key_heads);
+  const int64_t end = span.start + span.token_count;
+  const float* s0 = StateBefore(args, span, head);
+  for (int64_t position = span.start; position < end;) {
+    const int64_t chunk = position / kBlockTokens;
+    const int64_t chunk_end = std::min(end, (chunk + 1) * kBlockTokens);
+    const int64_t token = span.token_begin + position - span.start;
+    const StatePage page = PageOf(args.shape, args.cache, span, chunk, head);
+    DeltaTask task = {};
+    task.row_begin = static_cast<int32_t>(position % kBlockTokens);
+    task.row_end = static_cast<int32_t>(chunk_end - chunk * kBlockTokens);
+    task.dk = s.key_dim;
+    task.dv = s.value_dim;
+    task.q = args.qkv.row(token) + key_head * s.key_dim;
+    task.k = task.q + int64_t{s.key_heads} * s.key_dim;
+    task.v = args.qkv.row(token) + 2 * int64_t{s.key_heads} * s.key_dim + head * s.value_dim;
+    task.token_stride = args.qkv.stride;
+    task.log_decay = log_decay + token * s.value_heads + head;
+    task.beta = beta + token * s.value_heads + head;
+    task.gate_stride = s.value_heads;
+    task.s0 = s0;
+    task.out = args.out.row(token) + head * s.value_dim;
+    task.out_stride = args.out.stride;
+    task.scratch = h.kernel;
+    const bool completes = task.row_end == kBlockTokens;
+    ChooseRows(page, task.row_begin, completes, h, task);
+    if (completes) task.s1 = page.state ? page.state : h.states[chunk % 2];
+    kernels.delta(task);
+    s0 = task.s1;
+    position = chunk_end;
+  }
+}
+
+void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const LinearAttentionShape& s = args.shape;
+  const int64_t gates = args.qkv.rows * s.value_heads;
+  float* log_decay = reinterpret_cast<float*>(scratch);
+  float* beta = log_decay + gates;
+  float* members = log_decay + RoundUp(2 * gates, 16);
+  Prepare(context, kernels, args, log_decay, beta);
+  const double flops = static_cast<double>(args.qkv.rows) * static_cast<double>(s.value_heads) *
+                       8.0 * s.key_dim * s.value_dim;
+  ForTasks(context, int64_t{args.sequences.count} * s.value_heads, flops,
+           [&](int64_t i, int member) {
+             const HeadScratch h = SplitScratch(members + member * MemberFloats(s), s);
+             RunHead(kernels, args, args.sequences.spans[i / s.value_heads], i % s.value_heads,
+                     log_decay, beta, h);
+           });
+}
+
+const char* WhyNotConv(const Device& device, const ConvArgs& args) {
+  return NeedsWholeVectors(device, args.shape);
+}
+const char* WhyNotStep(const Device& device, const LinearAttentionArgs& args) {
+  return NeedsWholeVectors(device, args.shape);
+}
+
+}  // namespace
+
+constinit const Impl<ConvArgs> kCausalConv = {"cpu", WhyNotConv, ConvScratch, RunConv};
+constinit const Impl<LinearAttentionArgs> kLinearAttention = {"cpu", WhyNotStep, StepScratch,
+                                                              RunStep};
+
+}  // namespace braid::ops::cpu

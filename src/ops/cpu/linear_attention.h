@@ -1,0 +1,11 @@
+// CPU candidates of ops/linear_attention.h.
+#pragma once
+
+#include "ops/linear_attention.h"
+
+namespace braid::ops::cpu {
+
+extern const Impl<ConvArgs> kCausalConv;
+extern const Impl<LinearAttentionArgs> kLinearAttention;
+
+}  // namespace braid::ops::cpu

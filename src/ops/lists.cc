@@ -1,0 +1,110 @@
+// The best-first list of every op, and the functions that dispatch through them. A new candidate is
+// one name in one list.
+#include "ops/lists.h"
+
+#include "ops/cpu/attention.h"
+#include "ops/cpu/experts.h"
+#include "ops/cpu/linear.h"
+#include "ops/cpu/linear_attention.h"
+#include "ops/reference/reference.h"
+
+namespace braid::ops {
+
+std::span<const Impl<EmbedArgs>> EmbedList() {
+  static const Impl<EmbedArgs> kList[] = {reference::kEmbed};
+  return kList;
+}
+void Embed(const OpContext& context, const EmbedArgs& args) {
+  Dispatch("embed", EmbedList(), context, args);
+}
+
+std::span<const Impl<RmsNormArgs>> RmsNormList() {
+  static const Impl<RmsNormArgs> kList[] = {cpu::kRmsNorm, reference::kRmsNorm};
+  return kList;
+}
+void RmsNorm(const OpContext& context, const RmsNormArgs& args) {
+  Dispatch("rms_norm", RmsNormList(), context, args);
+}
+
+std::span<const Impl<GatedNormArgs>> GatedNormList() {
+  static const Impl<GatedNormArgs> kList[] = {cpu::kGatedNorm, reference::kGatedNorm};
+  return kList;
+}
+void GatedNorm(const OpContext& context, const GatedNormArgs& args) {
+  Dispatch("gated_norm", GatedNormList(), context, args);
+}
+
+std::span<const Impl<LinearArgs>> LinearList() {
+  static const Impl<LinearArgs> kList[] = {cpu::kLinear, reference::kLinear};
+  return kList;
+}
+void Linear(const OpContext& context, const LinearArgs& args) {
+  Dispatch("linear", LinearList(), context, args);
+}
+
+std::span<const Impl<SwigluArgs>> SwigluList() {
+  static const Impl<SwigluArgs> kList[] = {cpu::kSwiglu, reference::kSwiglu};
+  return kList;
+}
+void Swiglu(const OpContext& context, const SwigluArgs& args) {
+  Dispatch("swiglu", SwigluList(), context, args);
+}
+
+std::span<const Impl<WriteKvArgs>> WriteKvList() {
+  static const Impl<WriteKvArgs> kList[] = {cpu::kNormRopeWriteKv, reference::kNormRopeWriteKv};
+  return kList;
+}
+void NormRopeWriteKv(const OpContext& context, const WriteKvArgs& args) {
+  Dispatch("write_kv", WriteKvList(), context, args);
+}
+
+std::span<const Impl<AttentionArgs>> AttentionList() {
+  static const Impl<AttentionArgs> kList[] = {cpu::kAttention, reference::kAttention};
+  return kList;
+}
+void Attention(const OpContext& context, const AttentionArgs& args) {
+  Dispatch("attention", AttentionList(), context, args);
+}
+
+std::span<const Impl<ConvArgs>> ConvList() {
+  static const Impl<ConvArgs> kList[] = {cpu::kCausalConv, reference::kCausalConv};
+  return kList;
+}
+void CausalConv(const OpContext& context, const ConvArgs& args) {
+  Dispatch("conv", ConvList(), context, args);
+}
+
+std::span<const Impl<LinearAttentionArgs>> LinearAttentionList() {
+  static const Impl<LinearAttentionArgs> kList[] = {cpu::kLinearAttention,
+                                                    reference::kLinearAttention};
+  return kList;
+}
+void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& args) {
+  Dispatch("linear_attention", LinearAttentionList(), context, args);
+}
+
+std::span<const Impl<RouteArgs>> RouteList() {
+  static const Impl<RouteArgs> kList[] = {reference::kRoute};
+  return kList;
+}
+void Route(const OpContext& context, const RouteArgs& args) {
+  Dispatch("route", RouteList(), context, args);
+}
+
+std::span<const Impl<ScalarGateArgs>> ScalarGateList() {
+  static const Impl<ScalarGateArgs> kList[] = {reference::kScalarGate};
+  return kList;
+}
+void ScalarGate(const OpContext& context, const ScalarGateArgs& args) {
+  Dispatch("scalar_gate", ScalarGateList(), context, args);
+}
+
+std::span<const Impl<ExpertsArgs>> ExpertsList() {
+  static const Impl<ExpertsArgs> kList[] = {cpu::kExperts, reference::kExperts};
+  return kList;
+}
+void Experts(const OpContext& context, const ExpertsArgs& args) {
+  Dispatch("experts", ExpertsList(), context, args);
+}
+
+}  // namespace braid::ops

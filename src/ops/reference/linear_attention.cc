@@ -1,0 +1,167 @@
+// References of convolution and recurrence. A row is evaluated from the state at its chunk's start
+// and the rows of the chunk before it, exactly as ops/linear_attention.h defines; the plain
+// recurrence from token to token is the tests' independent oracle.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "ops/reference/reference.h"
+#include "ops/state_layout.h"
+
+namespace braid::ops::reference {
+namespace {
+
+int64_t ConvScratch(const OpContext&, const ConvArgs& args) {
+  return 4 * args.shape.conv_channels() + 8 * args.shape.conv_width;
+}
+
+void RunConv(const OpContext&, const ConvArgs& args, std::byte* scratch) {
+  const int64_t channels = args.shape.conv_channels();
+  const float** inputs = reinterpret_cast<const float**>(scratch);
+  float* zeros = reinterpret_cast<float*>(scratch + 8 * args.shape.conv_width);
+  std::fill_n(zeros, channels, 0.0f);
+  ConvArgs a = args;
+  a.zeros = zeros;
+  for (int32_t s = 0; s < a.sequences.count; ++s) {
+    const SequenceSpan& span = a.sequences.spans[s];
+    for (int64_t i = 0; i < span.token_count; ++i) {
+      ConvInputs(a, span, i, inputs);
+      for (int64_t c = 0; c < channels; ++c) {
+        double sum = 0;
+        for (int32_t j = 0; j < a.shape.conv_width; ++j) {
+          sum += double{a.weight[j * channels + c]} * inputs[j][c];
+        }
+        a.out.row(span.token_begin + i)[c] = static_cast<float>(Silu(sum));
+      }
+    }
+    WriteConvWindows(a, span);
+  }
+}
+
+void MakeUnit(float* x, int64_t count, double scale) {
+  double squares = 0;
+  for (int64_t d = 0; d < count; ++d) squares += double{x[d]} * x[d];
+  for (int64_t d = 0; d < count; ++d) {
+    x[d] = static_cast<float>(x[d] * scale / std::sqrt(squares + 1e-6));
+  }
+}
+
+// The rows of one chunk of one head, and the state at its start.
+struct Chunk {
+  std::vector<float> k, u, g;
+  std::vector<float> state;  // [dk][dv]; zeros before the first boundary
+};
+
+double Dot(const float* a, const float* b, int64_t count) {
+  double sum = 0;
+  for (int64_t d = 0; d < count; ++d) sum += double{a[d]} * b[d];
+  return sum;
+}
+
+// sum_d x[d] S[d][c] exp(g_row) + sum_{j < rows} exp(g_row - g_j) (x . k_j) u_j[c]
+double Read(const Chunk& chunk, const LinearAttentionShape& s, const float* x, int64_t row,
+            int64_t rows, int64_t c) {
+  const double g = chunk.g[static_cast<size_t>(row)];
+  double from_state = 0;
+  for (int64_t d = 0; d < s.key_dim; ++d) {
+    from_state += double{x[d]} * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
+  }
+  double sum = std::exp(g) * from_state;
+  for (int64_t j = 0; j < rows; ++j) {
+    const double decay = std::exp(g - chunk.g[static_cast<size_t>(j)]);
+    sum += decay * Dot(x, chunk.k.data() + j * s.key_dim, s.key_dim) *
+           chunk.u[static_cast<size_t>(j * s.value_dim + c)];
+  }
+  return sum;
+}
+
+void Row(const LinearAttentionArgs& a, int64_t token, int64_t head, int64_t row, Chunk& chunk) {
+  const LinearAttentionShape& s = a.shape;
+  const int64_t key_head = head / (s.value_heads / s.key_heads), keys = s.key_heads;
+  const float* q = a.qkv.row(token) + key_head * s.key_dim;
+  const float* k = q + keys * s.key_dim;
+  const float* v = a.qkv.row(token) + 2 * keys * s.key_dim + head * s.value_dim;
+  const double beta = UpdateGate(a.b.row(token)[head]);
+  const size_t at = static_cast<size_t>(row);
+  chunk.g[at] = (row > 0 ? chunk.g[at - 1] : 0.0f) +
+                LogDecay(a.a.row(token)[head], a.a_log[head], a.dt_bias[head]);
+  std::copy_n(k, s.key_dim, chunk.k.data() + row * s.key_dim);
+  for (int64_t c = 0; c < s.value_dim; ++c) {
+    chunk.u[static_cast<size_t>(row * s.value_dim + c)] =
+        static_cast<float>(beta * (v[c] - Read(chunk, s, k, row, row, c)));
+  }
+  for (int64_t c = 0; c < s.value_dim; ++c) {
+    a.out.row(token)[head * s.value_dim + c] =
+        static_cast<float>(Read(chunk, s, q, row, row + 1, c));
+  }
+}
+
+std::vector<float> StateAfter(const Chunk& chunk, const LinearAttentionShape& s) {
+  std::vector<float> state(chunk.state.size());
+  const double last = chunk.g[kBlockTokens - 1];
+  for (int64_t d = 0; d < s.key_dim; ++d) {
+    for (int64_t c = 0; c < s.value_dim; ++c) {
+      double sum = std::exp(last) * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
+      for (int64_t j = 0; j < kBlockTokens; ++j) {
+        sum += std::exp(last - chunk.g[static_cast<size_t>(j)]) *
+               double{chunk.k[static_cast<size_t>(j * s.key_dim + d)]} *
+               chunk.u[static_cast<size_t>(j * s.value_dim + c)];
+      }
+      state[static_cast<size_t>(d * s.value_dim + c)] = static_cast<float>(sum);
+    }
+  }
+  return state;
+}
+
+void RunHead(const LinearAttentionArgs& a, const SequenceSpan& span, int64_t head) {
+  const LinearAttentionShape& s = a.shape;
+  const int64_t dk = s.key_dim, dv = s.value_dim;
+  Chunk chunk{std::vector<float>(static_cast<size_t>(kBlockTokens * dk)),
+              std::vector<float>(static_cast<size_t>(kBlockTokens * dv)),
+              std::vector<float>(kBlockTokens), std::vector<float>(static_cast<size_t>(dk * dv))};
+  if (const float* before = StateBefore(a, span, head)) {
+    chunk.state.assign(before, before + dk * dv);
+  }
+  const int64_t first_row = span.start % kBlockTokens;
+  if (first_row > 0) {
+    const StatePage page = PageOf(s, a.cache, span, span.start / kBlockTokens, head);
+    std::copy_n(page.rows_k, first_row * dk, chunk.k.data());
+    std::copy_n(page.rows_u, first_row * dv, chunk.u.data());
+    std::copy_n(page.rows_g, first_row, chunk.g.data());
+  }
+  for (int64_t i = 0; i < span.token_count; ++i) {
+    const int64_t position = span.start + i, row = position % kBlockTokens;
+    const StatePage page = PageOf(s, a.cache, span, position / kBlockTokens, head);
+    Row(a, span.token_begin + i, head, row, chunk);
+    if (row == kBlockTokens - 1) {
+      chunk.state = StateAfter(chunk, s);
+      if (page.state) std::copy(chunk.state.begin(), chunk.state.end(), page.state);
+    } else if (i + 1 == span.token_count) {
+      std::copy_n(chunk.k.data(), (row + 1) * dk, page.rows_k);
+      std::copy_n(chunk.u.data(), (row + 1) * dv, page.rows_u);
+      std::copy_n(chunk.g.data(), row + 1, page.rows_g);
+    }
+  }
+}
+
+void RunStep(const OpContext&, const LinearAttentionArgs& a, std::byte*) {
+  const LinearAttentionShape& s = a.shape;
+  for (int64_t t = 0; t < a.qkv.rows; ++t) {
+    for (int64_t h = 0; h < s.key_heads; ++h) {
+      MakeUnit(a.qkv.row(t) + h * s.key_dim, s.key_dim, QueryScale(s));
+      MakeUnit(a.qkv.row(t) + (s.key_heads + h) * s.key_dim, s.key_dim, 1.0);
+    }
+  }
+  for (int32_t i = 0; i < a.sequences.count; ++i) {
+    for (int64_t h = 0; h < s.value_heads; ++h) RunHead(a, a.sequences.spans[i], h);
+  }
+}
+
+}  // namespace
+
+constinit const Impl<ConvArgs> kCausalConv = {"reference", Accepts, ConvScratch, RunConv};
+constinit const Impl<LinearAttentionArgs> kLinearAttention = {"reference", Accepts, nullptr,
+                                                              RunStep};
+
+}  // namespace braid::ops::reference

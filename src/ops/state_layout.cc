@@ -1,0 +1,98 @@
+// Address arithmetic of state blocks, convolution windows and the gates.
+#include "ops/state_layout.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/math.h"
+
+namespace braid::ops {
+namespace {
+
+float* Slice(const CacheSlice& cache, const SequenceSpan& span, int64_t chunk) {
+  std::byte* block = span.tables[static_cast<size_t>(cache.group)][chunk];
+  return block ? reinterpret_cast<float*>(block + cache.byte_offset) : nullptr;
+}
+
+// The window [conv_width - 1][channels] in the page of `chunk`, oldest row first.
+float* WindowOf(const ConvArgs& args, const SequenceSpan& span, int64_t chunk) {
+  float* slice = Slice(args.cache, span, chunk);
+  return slice ? slice + args.shape.window_offset() : nullptr;
+}
+
+// The input row at `position`: from this step, from the window before it, or zero.
+const float* InputAt(const ConvArgs& args, const SequenceSpan& span, int64_t position) {
+  if (position < 0) return args.zeros;
+  if (position >= span.start) return args.x.row(span.token_begin + position - span.start);
+  const float* window = WindowOf(args, span, (span.start - 1) / kBlockTokens);
+  CHECK(window != nullptr, "no state page before position {}", span.start);
+  const int64_t from_end = span.start - position;  // 1: the last row of the window
+  return window + (args.shape.conv_width - 1 - from_end) * args.shape.conv_channels();
+}
+
+}  // namespace
+
+int64_t StateBlockBytes(const LinearAttentionShape& shape) {
+  const int64_t window = (shape.conv_width - 1) * shape.conv_channels();
+  return RoundUp(4 * (shape.window_offset() + window), 64);
+}
+
+StatePage PageOf(const LinearAttentionShape& shape, const CacheSlice& cache,
+                 const SequenceSpan& span, int64_t chunk, int64_t head) {
+  float* slice = Slice(cache, span, chunk);
+  if (!slice) return {};
+  StatePage page;
+  page.state = slice + head * shape.head_floats();
+  page.rows_k = page.state;
+  page.rows_u = page.rows_k + int64_t{kBlockTokens} * shape.key_dim;
+  page.rows_g = slice + shape.decay_offset() + head * kBlockTokens;
+  return page;
+}
+
+const float* StateBefore(const LinearAttentionArgs& args, const SequenceSpan& span, int64_t head) {
+  const int64_t chunk = span.start / kBlockTokens;
+  if (chunk == 0) return nullptr;
+  const StatePage page = PageOf(args.shape, args.cache, span, chunk - 1, head);
+  CHECK(page.state != nullptr, "no state page before position {}", span.start);
+  return page.state;
+}
+
+void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, const float** inputs) {
+  const int32_t width = args.shape.conv_width;
+  for (int32_t j = 0; j < width; ++j) {
+    inputs[j] = InputAt(args, span, span.start + i - (width - 1) + j);
+  }
+}
+
+void WriteConvWindows(const ConvArgs& args, const SequenceSpan& span) {
+  const int64_t end = span.start + span.token_count;
+  const int64_t boundary = end / kBlockTokens * kBlockTokens;
+  const int64_t channels = args.shape.conv_channels(), rows = args.shape.conv_width - 1;
+  auto write = [&](int64_t after) {
+    float* window = WindowOf(args, span, (after - 1) / kBlockTokens);
+    CHECK(window != nullptr, "no state page for position {}", after);
+    // In place the rows move towards the front, so ascending order never reads what it has written.
+    for (int64_t j = 0; j < rows; ++j) {
+      const float* input = InputAt(args, span, after - rows + j);
+      std::memmove(window + j * channels, input, static_cast<size_t>(channels) * sizeof(float));
+    }
+  };
+  // The end's page is not the one with the old window when a boundary lies between; the boundary's
+  // may be.
+  write(end);
+  if (boundary > span.start && boundary < end) write(boundary);
+}
+
+float LogDecay(float a, float a_log, float dt_bias) {
+  const float x = a + dt_bias;
+  const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
+  return -std::exp(a_log) * softplus;
+}
+
+float UpdateGate(float b) { return 1.0f / (1.0f + std::exp(-b)); }
+
+float QueryScale(const LinearAttentionShape& shape) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.key_dim)));
+}
+
+}  // namespace braid::ops

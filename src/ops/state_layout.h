@@ -1,0 +1,39 @@
+// Where things lie in a state block, and which block a step reads and writes: the address
+// arithmetic that the reference and every fast candidate share (ops/linear_attention.h has the
+// layout).
+#pragma once
+
+#include "ops/linear_attention.h"
+
+namespace braid::ops {
+
+// One head's part of one chunk's page. `state` and `rows_k` are the same memory: a page holds the
+// rows of the chunk in progress or, once complete, the state at its end. All null where the table
+// has a hole.
+struct StatePage {
+  float* state = nullptr;   // [key_dim][value_dim]
+  float* rows_k = nullptr;  // [64][key_dim]
+  float* rows_u = nullptr;  // [64][value_dim]
+  float* rows_g = nullptr;  // [64]
+};
+StatePage PageOf(const LinearAttentionShape& shape, const CacheSlice& cache,
+                 const SequenceSpan& span, int64_t chunk, int64_t head);
+
+// The state at the start of the chunk of the span's first token; null before the first chunk's end.
+const float* StateBefore(const LinearAttentionArgs& args, const SequenceSpan& span, int64_t head);
+
+// The convolution's inputs for token i of the span, oldest first: rows of x, of the page's window,
+// zeros.
+void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, const float** inputs);
+
+// Writes the windows after the span's last token and at the last block boundary that the span
+// reaches. Reads the window before the span, so it runs after all outputs are computed.
+void WriteConvWindows(const ConvArgs& args, const SequenceSpan& span);
+
+// The gates, one function for prefill, decode and every candidate (fp32):
+// g = -exp(A_log) softplus(a + dt_bias), beta = sigmoid(b), q scaled by key_dim^-1/2.
+float LogDecay(float a, float a_log, float dt_bias);
+float UpdateGate(float b);
+float QueryScale(const LinearAttentionShape& shape);
+
+}  // namespace braid::ops
