@@ -1,0 +1,57 @@
+// x = embed(tokens); per layer: x += mixer(norm(x)); x += ffn(norm(x)); logits = head(norm(x)).
+// The residual sum is fused into the next norm.
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "model/layer_context.h"
+#include "ops/embed.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+
+namespace braid {
+
+Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, const CachePlan& cache,
+                 DType kv_dtype)
+    : spec_(spec), weights_(weights), cache_(cache), kv_dtype_(kv_dtype) {}
+
+void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
+                      Matrix logits) const {
+  WorkspaceScope scope(*context.workspace);
+  Workspace& ws = *context.workspace;
+  const int64_t tokens = input.sequences.tokens;
+  Matrix x = ws.TakeMatrix(tokens, spec_.hidden);
+  Matrix normed = ws.TakeMatrix(tokens, spec_.hidden);
+  Matrix branch = ws.TakeMatrix(tokens, spec_.hidden);
+  auto norm = [&](const Weight& weight, Matrix delta) {
+    ops::RmsNorm(context, {.x = x,
+                           .delta = delta,
+                           .weight = weight.vector,
+                           .weight_offset = spec_.norm.offset,
+                           .eps = spec_.norm.eps,
+                           .out = normed});
+  };
+  ops::Embed(context, {.table = &weights_.embedding.matrix, .ids = input.tokens, .out = x});
+  Matrix delta = {};
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    const LayerWeights& w = weights_.layers[i];
+    LayerContext layer{context, w.mixer, input.sequences, cache_.slices[i], kv_dtype_, spec_.norm};
+    norm(w.input_norm, delta);
+    std::visit([&](const auto& mixer) { ::braid::Forward(mixer, layer, normed, branch); },
+               spec_.layers[i].mixer);
+    norm(w.post_norm, branch);
+    layer.weights = w.ffn;
+    std::visit([&](const auto& ffn) { ::braid::Forward(ffn, layer, normed, branch); },
+               spec_.layers[i].ffn);
+    delta = branch;
+  }
+  norm(weights_.final_norm, delta);
+  Matrix rows = ws.TakeMatrix(input.logits_count, spec_.hidden);
+  for (int32_t i = 0; !ws.measuring() && i < input.logits_count; ++i) {
+    std::copy_n(normed.row(input.logits_rows[i]), spec_.hidden, rows.row(i));
+  }
+  ops::Linear(context, {.x = rows, .w = &weights_.head.matrix, .y = logits});
+}
+
+}  // namespace braid

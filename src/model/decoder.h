@@ -1,0 +1,37 @@
+// The forward pass of a model: walks the layers of its spec over one step's tokens.
+#pragma once
+
+#include <cstdint>
+
+#include "model/spec.h"
+#include "model/weights.h"
+#include "ops/op.h"
+#include "ops/sequence.h"
+
+namespace braid {
+
+struct DecoderInput {
+  const TokenId* tokens = nullptr;       // [sequences.tokens]
+  ops::SequenceIndex sequences;
+  const int32_t* logits_rows = nullptr;  // [logits_count] tokens of the batch whose logits are wanted
+  int32_t logits_count = 0;
+};
+
+class Decoder {
+ public:
+  // The spec, the weights and the plan must outlive the decoder.
+  Decoder(const ModelSpec& spec, const ModelWeights& weights, const CachePlan& cache,
+          DType kv_dtype);
+
+  // Writes logits [logits_count, vocabulary], in the order of logits_rows. With a measuring workspace
+  // nothing runs and the workspace's peak tells what a step of this shape needs.
+  void Forward(const ops::OpContext& context, const DecoderInput& input, Matrix logits) const;
+
+ private:
+  const ModelSpec& spec_;
+  const ModelWeights& weights_;
+  const CachePlan& cache_;
+  DType kv_dtype_;
+};
+
+}  // namespace braid

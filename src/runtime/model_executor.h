@@ -1,0 +1,46 @@
+// The Executor that runs a model on this machine: the arena's bytes, mirrors of the block tables by slot,
+// the decoder, the sampler. Used by the engine thread only. After construction a step allocates nothing
+// but its results.
+#pragma once
+
+#include <memory>
+
+#include "model/spec.h"
+#include "model/weights.h"
+#include "scheduler/executor.h"
+#include "tensor/device.h"
+
+namespace braid {
+
+struct ModelExecutorConfig {
+  CacheGeometry cache;
+  int32_t running_max = 64;
+  int32_t step_tokens_max = 2048;
+  int32_t context_tokens_max = 0;
+  DType kv_dtype = DType::kF32;
+  Device device;
+  int threads = 1;  // the engine thread included
+  // Ids at and past this are never sampled (padding rows of the embedding); 0: the whole vocabulary.
+  int32_t sampled_vocabulary = 0;
+};
+
+class ModelExecutor : public Executor {
+ public:
+  ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
+  ~ModelExecutor() override;
+
+  std::vector<Event> Exchange(std::vector<Event> local) override;
+  void Launch(Plan plan) override;
+  StepDone Wait() override;
+
+  // What every op chose and why, one line per op (--explain-ops); complete after one step.
+  std::string ExplainOps() const;
+  int64_t arena_bytes() const;
+  int64_t workspace_bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace braid
