@@ -2,9 +2,11 @@
 # shared libraries it names, and models/braid-tiny. Other models are mounted: see deploy/README.md.
 FROM debian:bookworm AS build
 WORKDIR /braid
+ENV CARGO_HOME=/opt/cargo
+ENV RUSTUP_HOME=/opt/rustup
+ENV PATH=/opt/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 COPY scripts scripts
 RUN scripts/setup.sh build
-ENV PATH=/root/.cargo/bin:/usr/local/bin:/usr/bin:/bin
 COPY . .
 RUN cmake --preset release -DBRAID_TESTS=OFF && cmake --build --preset release --target braid
 RUN strip build/release/braid && deploy/runtime_packages.sh build/release/braid > build/packages

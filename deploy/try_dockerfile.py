@@ -21,6 +21,7 @@ import urllib.request
 from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PORT = "8000"
 START_SECONDS = 120
 STOP_SECONDS = 60
@@ -65,7 +66,7 @@ class Builder:
 
     def __init__(self, folder, env, host_paths):
         self.folder = folder
-        self.env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **env}
+        self.env = {"PATH": PATH, "HOME": "/", "LANG": "C.UTF-8", **env}
         self.host_paths = host_paths
         self.stages = {}
         self.mounts = []
