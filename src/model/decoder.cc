@@ -1,4 +1,4 @@
-// x = embed(tokens); per layer: x += mixer(norm(x)); x += ffn(norm(x)); logits = head(norm(x)).
+// x = embed(tokens); per layer: x += mixer(norm(x)); x += ffn(norm(x)); states = norm(x).
 // The residual sum is fused into the next norm.
 #include "model/decoder.h"
 
@@ -17,7 +17,7 @@ Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, const Cache
     : spec_(spec), weights_(weights), cache_(cache), kv_dtype_(kv_dtype) {}
 
 void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
-                      Matrix logits) const {
+                      Matrix states) const {
   WorkspaceScope scope(*context.workspace);
   Workspace& ws = *context.workspace;
   const int64_t tokens = input.sequences.tokens;
@@ -47,11 +47,13 @@ void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
     delta = branch;
   }
   norm(weights_.final_norm, delta);
-  Matrix rows = ws.TakeMatrix(input.logits_count, spec_.hidden);
-  for (int32_t i = 0; !ws.measuring() && i < input.logits_count; ++i) {
-    std::copy_n(normed.row(input.logits_rows[i]), spec_.hidden, rows.row(i));
+  for (int32_t i = 0; !ws.measuring() && i < input.count; ++i) {
+    std::copy_n(normed.row(input.rows[i]), spec_.hidden, states.row(i));
   }
-  ops::Linear(context, {.x = rows, .w = &weights_.head.matrix, .y = logits});
+}
+
+void Decoder::Logits(const ops::OpContext& context, Matrix states, Matrix logits) const {
+  ops::Linear(context, {.x = states, .w = &weights_.head.matrix, .y = logits});
 }
 
 }  // namespace braid

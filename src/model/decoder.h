@@ -11,10 +11,10 @@
 namespace braid {
 
 struct DecoderInput {
-  const TokenId* tokens = nullptr;       // [sequences.tokens]
+  const TokenId* tokens = nullptr;  // [sequences.tokens]
   ops::SequenceIndex sequences;
-  const int32_t* logits_rows = nullptr;  // [logits_count] tokens of the batch whose logits are wanted
-  int32_t logits_count = 0;
+  const int32_t* rows = nullptr;  // [count] tokens of the batch whose distribution is wanted
+  int32_t count = 0;
 };
 
 class Decoder {
@@ -23,9 +23,12 @@ class Decoder {
   Decoder(const ModelSpec& spec, const ModelWeights& weights, const CachePlan& cache,
           DType kv_dtype);
 
-  // Writes logits [logits_count, vocabulary], in the order of logits_rows. With a measuring workspace
-  // nothing runs and the workspace's peak tells what a step of this shape needs.
-  void Forward(const ops::OpContext& context, const DecoderInput& input, Matrix logits) const;
+  // Runs all layers and writes the normed states of the wanted tokens to `states` [count, hidden].
+  // With a measuring workspace nothing runs and the workspace's peak tells what a step of this
+  // shape needs.
+  void Forward(const ops::OpContext& context, const DecoderInput& input, Matrix states) const;
+  // logits [rows, vocabulary] of normed states [rows, hidden].
+  void Logits(const ops::OpContext& context, Matrix states, Matrix logits) const;
 
  private:
   const ModelSpec& spec_;

@@ -6,12 +6,13 @@
 #include "ops/cpu/experts.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/linear_attention.h"
+#include "ops/cpu/route.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops {
 
 std::span<const Impl<EmbedArgs>> EmbedList() {
-  static const Impl<EmbedArgs> kList[] = {reference::kEmbed};
+  static const Impl<EmbedArgs> kList[] = {cpu::kEmbed, reference::kEmbed};
   return kList;
 }
 void Embed(const OpContext& context, const EmbedArgs& args) {
@@ -84,7 +85,7 @@ void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& ar
 }
 
 std::span<const Impl<RouteArgs>> RouteList() {
-  static const Impl<RouteArgs> kList[] = {reference::kRoute};
+  static const Impl<RouteArgs> kList[] = {cpu::kRoute, reference::kRoute};
   return kList;
 }
 void Route(const OpContext& context, const RouteArgs& args) {
@@ -92,7 +93,7 @@ void Route(const OpContext& context, const RouteArgs& args) {
 }
 
 std::span<const Impl<ScalarGateArgs>> ScalarGateList() {
-  static const Impl<ScalarGateArgs> kList[] = {reference::kScalarGate};
+  static const Impl<ScalarGateArgs> kList[] = {cpu::kScalarGate, reference::kScalarGate};
   return kList;
 }
 void ScalarGate(const OpContext& context, const ScalarGateArgs& args) {

@@ -1,6 +1,6 @@
-// The Executor that runs a model on this machine: the arena's bytes, mirrors of the block tables by slot,
-// the decoder, the sampler. Used by the engine thread only. After construction a step allocates nothing
-// but its results.
+// The Executor that runs a model on this machine: the arena's bytes, mirrors of the block tables by
+// slot, the decoder, the sampler. Used by the engine thread only. After construction a step
+// allocates nothing but its results.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,8 @@ struct ModelExecutorConfig {
   DType kv_dtype = DType::kF32;
   Device device;
   int threads = 1;  // the engine thread included
-  // Ids at and past this are never sampled (padding rows of the embedding); 0: the whole vocabulary.
+  // Ids at and past this are never sampled (padding rows of the embedding); 0: the whole
+  // vocabulary.
   int32_t sampled_vocabulary = 0;
 };
 

@@ -57,7 +57,7 @@ struct Matrix {
 class Workspace {
  public:
   Workspace() = default;
-  // A workspace without memory that only measures: Take returns nullptr.
+  // A workspace without memory that only measures: what Take returns must not be touched.
   static Workspace Measuring();
   explicit Workspace(int64_t bytes);
 
@@ -73,6 +73,7 @@ class Workspace {
   int64_t mark() const { return used_; }
   void Rewind(int64_t mark) { used_ = mark; }
   int64_t peak() const { return peak_; }
+  int64_t capacity() const { return buffer_.bytes(); }
   bool measuring() const { return measuring_; }
 
  private:

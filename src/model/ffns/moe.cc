@@ -1,5 +1,6 @@
-// Mixture of experts with a softmax router and an optional gated shared expert (specs/qwen_kimi 2.7).
-// Weights: router, expert gate/up, expert down, then shared gate/up, shared down, shared gate vector.
+// Mixture of experts with a softmax router and an optional gated shared expert
+// (specs/qwen_kimi 2.7). Weights: router, expert gate/up, expert down, then shared gate/up, shared
+// down, shared gate vector.
 #include <cmath>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// Softmax attention with grouped heads, optional per-head output gate, q/k norms and partial rotation
-// (specs/qwen_kimi 2.5). Weights: [q (with gates); k; v] as one matrix, o, q_norm, k_norm.
+// Softmax attention with grouped heads, optional per-head output gate, q/k norms and partial
+// rotation (specs/qwen_kimi 2.5). Weights: [q (with gates); k; v] as one matrix, o, q_norm, k_norm.
 #include <cmath>
 #include <vector>
 
@@ -57,8 +57,8 @@ Cost CostOf(const FullAttention& m, int64_t hidden, const StepShape& shape) {
   const double per_sequence =
       shape.sequences > 0 ? tokens / static_cast<double>(shape.sequences) : 0.0;
   const double keys = static_cast<double>(shape.context_tokens) + (per_sequence + 1) / 2;
-  const double weights = static_cast<double>((QueryRows(m) + 2 * KeyRows(m)) * hidden +
-                                             hidden * m.heads * m.head_dim);
+  const double weights =
+      static_cast<double>((QueryRows(m) + 2 * KeyRows(m)) * hidden + hidden * m.heads * m.head_dim);
   const double cached = static_cast<double>(shape.context_tokens + shape.tokens);
   return {.flops = 2 * weights * tokens + 4.0 * tokens * keys * m.heads * m.head_dim,
           .bytes = 2 * weights + static_cast<double>(shape.sequences) * cached * 4.0 *

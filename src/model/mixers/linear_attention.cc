@@ -1,5 +1,8 @@
-// Gated linear attention: convolution, delta rule with a decay per head, gated norm (specs/qwen_kimi 2.6).
-// Weights: [q; k; v; z; b; a] as one matrix, out, convolution taps, A_log, dt_bias, norm.
+// Gated linear attention: convolution, delta rule with a decay per head, gated norm
+// (specs/qwen_kimi 2.6). Weights: [q; k; v; z; b; a] as one matrix, out, convolution taps, A_log,
+// dt_bias, norm.
+#include "ops/linear_attention.h"
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -7,7 +10,6 @@
 #include "base/block.h"
 #include "model/layer_context.h"
 #include "ops/linear.h"
-#include "ops/linear_attention.h"
 
 namespace braid {
 namespace {
@@ -25,8 +27,8 @@ ops::LinearAttentionShape ShapeOf(const LinearAttention& m) {
   return {m.key_heads, m.value_heads, m.key_dim, m.value_dim, m.conv_width};
 }
 
-// Rows of one component (q, k, v, z, b or a) of a tensor that interleaves components per key head: in
-// each of `heads` blocks of `block` rows, `count` rows from `offset`.
+// Rows of one component (q, k, v, z, b or a) of a tensor that interleaves components per key head:
+// in each of `heads` blocks of `block` rows, `count` rows from `offset`.
 std::vector<RowRange> PerHead(int64_t heads, int64_t block, int64_t offset, int64_t count) {
   std::vector<RowRange> rows;
   for (int64_t h = 0; h < heads; ++h) rows.push_back({h * block + offset, count});
@@ -98,8 +100,8 @@ Cost CostOf(const LinearAttention& m, int64_t hidden, const StepShape& shape) {
   const double tokens = static_cast<double>(shape.tokens);
   const double weights = static_cast<double>(InRows(m) * hidden + hidden * ValueRows(m));
   const double state = static_cast<double>(m.value_heads) * m.key_dim * m.value_dim;
-  const double within = static_cast<double>(m.value_heads) * kBlockTokens / 2 *
-                        (4.0 * m.key_dim + 4.0 * m.value_dim);
+  const double within =
+      static_cast<double>(m.value_heads) * kBlockTokens / 2 * (4.0 * m.key_dim + 4.0 * m.value_dim);
   // The state is read once per step and sequence; rows of the chunk in progress are half a state.
   return {.flops = 2 * weights * tokens + tokens * (6 * state + within),
           .bytes = 2 * weights + static_cast<double>(shape.sequences) * 6 * state};

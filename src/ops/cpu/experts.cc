@@ -46,12 +46,12 @@ struct Sorted {
   float* tiles = nullptr;  // [threads][kTileFloats]
 };
 
-// Lays the scratch out from `base` (null: only measures); returns its size.
-int64_t Lay(const OpContext& context, const ExpertsArgs& args, std::byte* base, Sorted& s) {
-  int64_t used = 0;
+// Lays the scratch out from address `base`; returns its size.
+int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, Sorted& s) {
+  uintptr_t used = 0;
   auto take = [&]<class T>(T*& out, int64_t count) {
     out = reinterpret_cast<T*>(base + used);
-    used += RoundUp(count * static_cast<int64_t>(sizeof(T)), 64);
+    used += static_cast<uintptr_t>(RoundUp(count * static_cast<int64_t>(sizeof(T)), 64));
   };
   const int64_t rows = RowsOf(args), experts = args.down->count;
   const int64_t shared_width = args.shared_down ? PaddedDepth(args.shared_down->k) : 0;
@@ -62,12 +62,12 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, std::byte* base, 
   take(s.x, rows * PaddedDepth(args.x.cols));
   take(s.h, args.x.rows * (args.top_k * PaddedDepth(args.down->k) + shared_width));
   take(s.tiles, context.pool->threads() * kTileFloats);
-  return used;
+  return static_cast<int64_t>(used);
 }
 
 int64_t Scratch(const OpContext& context, const ExpertsArgs& args) {
   Sorted s;
-  return Lay(context, args, nullptr, s);
+  return Lay(context, args, 64, s);
 }
 
 void SortRows(const ExpertsArgs& args, Sorted& s) {
@@ -180,7 +180,7 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   const KernelTable& kernels = *KernelsFor(context.device);
   const bool round = context.device.compute == Compute::kBF16;
   Sorted s;
-  Lay(context, args, scratch, s);
+  Lay(context, args, reinterpret_cast<uintptr_t>(scratch), s);
   SortRows(args, s);
   const std::span<const Share> shares(s.shares, static_cast<size_t>(MakeShares(args, s)));
   const double flops = FlopsOf(args);

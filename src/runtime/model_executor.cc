@@ -1,0 +1,201 @@
+// One step: apply the plan's deltas, run the decoder over all rows, turn wanted states into logits
+// slice by slice (so that no step needs [tokens, vocabulary] at once), describe or sample them.
+#include "runtime/model_executor.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "model/decoder.h"
+#include "runtime/sampler.h"
+#include "runtime/slots.h"
+
+namespace braid {
+namespace {
+
+// Rows of logits in memory at once.
+constexpr int32_t kLogitsRows = 64;
+
+// A token of the batch whose distribution is wanted, and what for.
+struct Wanted {
+  int32_t row = 0;       // of the plan
+  int32_t token = 0;     // of the batch
+  int32_t position = 0;  // of the sequence
+  bool sample = false;
+  bool describe = false;
+};
+
+}  // namespace
+
+struct ModelExecutor::State {
+  const ModelSpec& spec;
+  ModelWeights weights;
+  ModelExecutorConfig config;
+  CachePlan cache_plan;
+  Buffer arena;
+  ThreadPool pool;
+  Workspace workspace;
+  ops::OpChoices choices;
+  Decoder decoder;
+  Slots slots;
+  Sampler sampler;
+  std::vector<ops::SequenceSpan> spans;
+  std::vector<TokenId> tokens;
+  std::vector<Wanted> wanted;
+  std::vector<int32_t> wanted_tokens;
+  std::deque<StepDone> done;
+
+  State(const ModelSpec& model, ModelWeights loaded, const ModelExecutorConfig& c)
+      : spec(model),
+        weights(std::move(loaded)),
+        config(c),
+        cache_plan(CachePlanOf(model, c.kv_dtype)),
+        arena(c.cache.parent_bytes * c.cache.parents),
+        pool(c.threads),
+        decoder(spec, weights, cache_plan, c.kv_dtype),
+        slots(config.cache, arena.data(), c.running_max, c.context_tokens_max),
+        sampler(model.vocabulary, c.sampled_vocabulary, c.threads) {
+    workspace = Workspace(MeasureStep());
+  }
+
+  ops::OpContext ContextOn(Workspace& on) {
+    return {config.device, &pool, &on, on.measuring() ? nullptr : &choices};
+  }
+
+  // The most a step can need: all tokens of the budget in it, each one's distribution wanted.
+  int64_t MeasureStep() {
+    Workspace measuring = Workspace::Measuring();
+    const ops::OpContext context = ContextOn(measuring);
+    DecoderInput input;
+    input.sequences.tokens = config.step_tokens_max;
+    input.count = config.step_tokens_max;
+    Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
+    decoder.Forward(context, input, states);
+    Matrix logits = measuring.TakeMatrix(kLogitsRows, spec.vocabulary);
+    decoder.Logits(context, states.first_rows(std::min(kLogitsRows, config.step_tokens_max)),
+                   logits);
+    return measuring.peak();
+  }
+
+  // Spans, tokens and wanted distributions of the plan's rows.
+  void Lay(const Plan& plan) {
+    spans.clear();
+    tokens.clear();
+    wanted.clear();
+    for (size_t r = 0; r < plan.rows.size(); ++r) {
+      const Row& row = plan.rows[r];
+      const auto begin = static_cast<int32_t>(tokens.size());
+      const Slot& slot = slots[row.slot];
+      spans.push_back(slots.SpanOf(row, begin));
+      for (int32_t i = 0; i < row.token_count; ++i) {
+        const TokenId token = plan.tokens[static_cast<size_t>(row.token_begin + i)];
+        const auto position = static_cast<size_t>(row.start + i);
+        CHECK(position < slot.tokens.size(), "position {} of a sequence of {} known tokens",
+              position, slot.tokens.size());
+        tokens.push_back(token == kSampledInFlight ? slot.tokens[position] : token);
+        const bool sample = row.sample && i + 1 == row.token_count;
+        if (!sample && !row.prompt_logprobs) continue;
+        wanted.push_back(
+            {static_cast<int32_t>(r), begin + i, row.start + i, sample, row.prompt_logprobs});
+      }
+    }
+    wanted_tokens.clear();
+    for (const Wanted& w : wanted) wanted_tokens.push_back(w.token);
+  }
+
+  void Finish(const ops::OpContext& context, const Plan& plan, int member, const Wanted& w,
+              std::span<const float> logits, StepDone& out) {
+    const Row& row = plan.rows[static_cast<size_t>(w.row)];
+    const Slot& slot = slots[row.slot];
+    RowResult& result = out.rows[static_cast<size_t>(w.row)];
+    if (w.describe) {
+      const auto next = static_cast<size_t>(w.position) + 1;
+      const TokenId follows =
+          next < static_cast<size_t>(slot.prompt_count) ? slot.tokens[next] : TokenId{-1};
+      result.prompt_logprobs[static_cast<size_t>(w.position - row.start)] =
+          Sampler::Describe(context, logits, slot.prompt_logprobs, follows);
+    }
+    if (w.sample) sampler.Choose(context, member, slot, logits, w.position + 1, result);
+  }
+
+  void Run(const Plan& plan, StepDone& out) {
+    const ops::OpContext context = ContextOn(workspace);
+    WorkspaceScope scope(workspace);
+    const DecoderInput input{.tokens = tokens.data(),
+                             .sequences = {spans.data(), static_cast<int32_t>(spans.size()),
+                                           static_cast<int32_t>(tokens.size())},
+                             .rows = wanted_tokens.data(),
+                             .count = static_cast<int32_t>(wanted_tokens.size())};
+    Matrix states = workspace.TakeMatrix(input.count, spec.hidden);
+    decoder.Forward(context, input, states);
+    for (int32_t begin = 0; begin < input.count; begin += kLogitsRows) {
+      const int32_t count = std::min(kLogitsRows, input.count - begin);
+      WorkspaceScope slice(workspace);
+      Matrix logits = workspace.TakeMatrix(count, spec.vocabulary);
+      decoder.Logits(context, {states.row(begin), count, states.cols, states.stride}, logits);
+      pool.Run(count, [&](int64_t i, int member) {
+        Finish(context, plan, member, wanted[static_cast<size_t>(begin + i)],
+               {logits.row(i), static_cast<size_t>(spec.vocabulary)}, out);
+      });
+    }
+  }
+
+  void RunStep(Plan plan) {
+    CHECK(static_cast<int32_t>(plan.tokens.size()) <= config.step_tokens_max,
+          "{} tokens in a step of at most {}", plan.tokens.size(), config.step_tokens_max);
+    StepDone out;
+    out.step = plan.step;
+    slots.Begin(plan);
+    Lay(plan);
+    for (const Row& row : plan.rows) {
+      RowResult result;
+      result.request = row.request;
+      if (row.prompt_logprobs) result.prompt_logprobs.resize(static_cast<size_t>(row.token_count));
+      out.rows.push_back(std::move(result));
+    }
+    if (!plan.rows.empty()) Run(plan, out);
+    for (size_t r = 0; r < plan.rows.size(); ++r) {
+      if (out.rows[r].token >= 0) Append(plan.rows[r], out.rows[r].token);
+    }
+    slots.End(plan);
+    done.push_back(std::move(out));
+  }
+
+  // The sampled token is known from here on, also to the next plan's kSampledInFlight.
+  void Append(const Row& row, TokenId token) {
+    Slot& slot = slots[row.slot];
+    CHECK(slot.tokens.size() == static_cast<size_t>(row.start + row.token_count));
+    slot.tokens.push_back(token);
+  }
+};
+
+ModelExecutor::ModelExecutor(const ModelSpec& spec, ModelWeights weights,
+                             const ModelExecutorConfig& config)
+    : state_(std::make_unique<State>(spec, std::move(weights), config)) {}
+
+ModelExecutor::~ModelExecutor() = default;
+
+std::vector<Event> ModelExecutor::Exchange(std::vector<Event> local) { return local; }
+
+void ModelExecutor::Launch(Plan plan) { state_->RunStep(std::move(plan)); }
+
+StepDone ModelExecutor::Wait() {
+  CHECK(!state_->done.empty(), "no step is in flight");
+  StepDone done = std::move(state_->done.front());
+  state_->done.pop_front();
+  return done;
+}
+
+std::string ModelExecutor::ExplainOps() const {
+  std::string text;
+  for (const auto& choice : state_->choices.choices) {
+    text += fmt::format("{:<18} {}", choice.op, choice.taken);
+    for (const std::string& refused : choice.refused) text += "   (" + refused + ")";
+    text += '\n';
+  }
+  return text;
+}
+
+int64_t ModelExecutor::arena_bytes() const { return state_->arena.bytes(); }
+int64_t ModelExecutor::workspace_bytes() const { return state_->workspace.capacity(); }
+
+}  // namespace braid

@@ -1,0 +1,84 @@
+// Bias, penalties, masks, then greedy choice or one draw keyed by (seed, position).
+#include "runtime/sampler.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/rng.h"
+#include "ops/sample.h"
+
+namespace braid {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+bool BelowMinimum(const Slot& slot, int32_t position) {
+  return position - slot.prompt_count < slot.stop.new_tokens_min;
+}
+
+}  // namespace
+
+Sampler::Sampler(int32_t vocabulary, int32_t sampled_vocabulary, int members)
+    : sampled_vocabulary_(sampled_vocabulary > 0 ? sampled_vocabulary : vocabulary),
+      scratch_(static_cast<size_t>(members)) {
+  for (Scratch& scratch : scratch_) {
+    scratch.logits.resize(static_cast<size_t>(vocabulary));
+    scratch.counts.resize(static_cast<size_t>(vocabulary));
+    scratch.candidates.reserve(static_cast<size_t>(vocabulary));
+  }
+}
+
+TokenLogprob Sampler::Describe(const ops::OpContext& context, std::span<const float> logits,
+                               int32_t top, TokenId next) {
+  const ops::LogitStats stats = ops::StatsOf(context, logits);
+  TokenLogprob out;
+  out.token = next;
+  if (next >= 0) out.logprob = ops::LogprobOf(logits[static_cast<size_t>(next)], stats);
+  out.top = ops::TopLogprobs(logits, stats, top);
+  return out;
+}
+
+std::span<const float> Sampler::Adjust(const Slot& slot, std::span<const float> logits,
+                                       Scratch& scratch) {
+  std::copy(logits.begin(), logits.end(), scratch.logits.begin());
+  std::span<float> adjusted(scratch.logits);
+  const SamplingParams& p = slot.sampling;
+  const ops::Penalties penalties{p.repetition_penalty, p.presence_penalty, p.frequency_penalty};
+  if (penalties.any()) {
+    ops::ApplyPenalties(penalties, slot.prompt(), slot.output(), scratch.counts, adjusted);
+  }
+  for (const auto& [token, bias] : p.logit_bias) adjusted[static_cast<size_t>(token)] += bias;
+  return adjusted;
+}
+
+void Sampler::Choose(const ops::OpContext& context, int member, const Slot& slot,
+                     std::span<const float> logits, int32_t position, RowResult& result) {
+  const ops::LogitStats stats = ops::StatsOf(context, logits);
+  if (!stats.finite) {
+    result.error = "the model's logits are not finite for this request";
+    return;
+  }
+  const SamplingParams& p = slot.sampling;
+  Scratch& scratch = scratch_[static_cast<size_t>(member)];
+  const bool masked = BelowMinimum(slot, position) && !slot.stop.stop_tokens.empty();
+  const bool adjusted = !p.logit_bias.empty() || p.repetition_penalty != 1.0f ||
+                        p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f || masked;
+  std::span<const float> view = adjusted ? Adjust(slot, logits, scratch) : logits;
+  for (TokenId token : slot.stop.stop_tokens) {
+    if (masked) scratch.logits[static_cast<size_t>(token)] = kNever;
+  }
+  view = view.first(static_cast<size_t>(sampled_vocabulary_));
+  if (p.temperature == 0.0f) {
+    result.token = ops::ArgMax(view);
+  } else {
+    const double uniform = RandomUniform(p.seed, static_cast<uint64_t>(position));
+    result.token =
+        ops::Sample({p.temperature, p.top_k, p.top_p, p.min_p}, view, uniform, scratch.candidates);
+  }
+  if (slot.logprobs < 0) return;
+  result.logprob.token = result.token;
+  result.logprob.logprob = ops::LogprobOf(logits[static_cast<size_t>(result.token)], stats);
+  result.logprob.top = ops::TopLogprobs(logits, stats, slot.logprobs);
+}
+
+}  // namespace braid

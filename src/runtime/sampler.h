@@ -1,0 +1,41 @@
+// The last stage of a step: what a row's logits say, as the request wants to know it.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ops/op.h"
+#include "runtime/slots.h"
+#include "scheduler/event.h"
+
+namespace braid {
+
+class Sampler {
+ public:
+  // Tokens at and past `sampled_vocabulary` are never chosen. One scratch per pool member.
+  Sampler(int32_t vocabulary, int32_t sampled_vocabulary, int members);
+
+  // The distribution after `position`, with `next` the token that really follows or -1.
+  static TokenLogprob Describe(const ops::OpContext& context, std::span<const float> logits,
+                               int32_t top, TokenId next);
+
+  // Chooses the token for sequence position `position` (the slot's tokens come before it). Fills
+  // token and, when asked for, logprob; or error when the logits are not finite.
+  void Choose(const ops::OpContext& context, int member, const Slot& slot,
+              std::span<const float> logits, int32_t position, RowResult& result);
+
+ private:
+  struct Scratch {
+    std::vector<float> logits;
+    std::vector<int32_t> counts;
+    std::vector<std::pair<float, TokenId>> candidates;
+  };
+  // A copy of the logits with bias, penalties and masks applied.
+  std::span<const float> Adjust(const Slot& slot, std::span<const float> logits, Scratch& scratch);
+
+  int32_t sampled_vocabulary_;
+  std::vector<Scratch> scratch_;
+};
+
+}  // namespace braid

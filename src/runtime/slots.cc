@@ -1,0 +1,66 @@
+// Applying a plan's deltas to the mirrors.
+#include "runtime/slots.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/math.h"
+
+namespace braid {
+
+Slots::Slots(const CacheGeometry& geometry, std::byte* arena, int32_t slots,
+             int32_t context_tokens_max)
+    : geometry_(geometry), arena_(arena), slots_(static_cast<size_t>(slots)) {
+  const auto entries = static_cast<size_t>(CeilDiv(context_tokens_max, kBlockTokens) + 1);
+  for (Slot& slot : slots_) {
+    slot.tokens.reserve(static_cast<size_t>(context_tokens_max) + 1);
+    slot.blocks.assign(geometry.groups.size(), std::vector<std::byte*>(entries, nullptr));
+  }
+}
+
+Slot& Slots::operator[](SlotId id) {
+  CHECK(id.valid() && static_cast<size_t>(id.value) < slots_.size(), "slot {}", id.value);
+  return slots_[static_cast<size_t>(id.value)];
+}
+
+void Slots::Begin(const Plan& plan) {
+  for (const Admission& admission : plan.admissions) {
+    Slot& slot = (*this)[admission.slot];
+    const Request& request = *admission.request;
+    slot.request = request.id;
+    slot.sampling = request.sampling;
+    slot.stop = request.stop;
+    slot.logprobs = request.logprobs;
+    slot.prompt_logprobs = request.prompt_logprobs;
+    slot.prompt_count = static_cast<int32_t>(request.prompt.size());
+    slot.tokens.assign(request.prompt.begin(), request.prompt.end());
+    slot.tokens.insert(slot.tokens.end(), admission.output.begin(), admission.output.end());
+    for (auto& table : slot.blocks) std::fill(table.begin(), table.end(), nullptr);
+  }
+  for (const TableUpdate& update : plan.tables) {
+    auto& table = (*this)[update.slot].blocks[static_cast<size_t>(update.group.value)];
+    table[static_cast<size_t>(update.index)] =
+        update.block.valid() ? arena_ + BlockBytesOffset(geometry_, update.group, update.block)
+                             : nullptr;
+  }
+}
+
+void Slots::End(const Plan& plan) {
+  for (SlotId id : plan.released) {
+    Slot& slot = (*this)[id];
+    slot.request = {};
+    slot.tokens.clear();
+    for (auto& table : slot.blocks) std::fill(table.begin(), table.end(), nullptr);
+  }
+}
+
+ops::SequenceSpan Slots::SpanOf(const Row& row, int32_t token_begin) {
+  Slot& slot = (*this)[row.slot];
+  CHECK(slot.request == row.request, "slot {} belongs to request {}, the row to {}", row.slot.value,
+        slot.request.value, row.request.value);
+  ops::SequenceSpan span{token_begin, row.token_count, row.start, {}};
+  for (size_t g = 0; g < slot.blocks.size(); ++g) span.tables[g] = slot.blocks[g].data();
+  return span;
+}
+
+}  // namespace braid

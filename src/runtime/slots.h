@@ -1,0 +1,53 @@
+// Mirrors of what the scheduler knows of every running sequence: its tokens and, per cache group,
+// where its blocks lie in memory. Kept up to date by the deltas of the plans; engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "cache/geometry.h"
+#include "ops/sequence.h"
+#include "scheduler/plan.h"
+
+namespace braid {
+
+struct Slot {
+  RequestId request;
+  SamplingParams sampling;
+  StopParams stop;
+  int32_t logprobs = -1;
+  int32_t prompt_logprobs = -1;
+  int32_t prompt_count = 0;
+  std::vector<TokenId> tokens;                  // prompt, then output as far as it is known
+  std::vector<std::vector<std::byte*>> blocks;  // [group][index], null for holes
+
+  std::span<const TokenId> prompt() const {
+    return std::span(tokens).first(static_cast<size_t>(prompt_count));
+  }
+  std::span<const TokenId> output() const {
+    return std::span(tokens).subspan(static_cast<size_t>(prompt_count));
+  }
+};
+
+class Slots {
+ public:
+  // `arena` is the address of parent 0.
+  Slots(const CacheGeometry& geometry, std::byte* arena, int32_t slots, int32_t context_tokens_max);
+
+  // Admissions and table updates of a plan; before its rows run.
+  void Begin(const Plan& plan);
+  // Releases of a plan; after its rows have run.
+  void End(const Plan& plan);
+
+  Slot& operator[](SlotId id);
+  // The span of a row whose tokens begin at `token_begin` of the batch.
+  ops::SequenceSpan SpanOf(const Row& row, int32_t token_begin);
+
+ private:
+  const CacheGeometry& geometry_;
+  std::byte* arena_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace braid
