@@ -77,7 +77,9 @@ class Fake(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"object": "list", "data": [model]})
         elif self.path == "/server_info":
             self.reply(200, {"version": "0.1.0", "threads": 2, "isa": "avx512",
-                             "memory": {"weights_bytes": 23185808, "arena_bytes": 268435456}})
+                             "memory": {"weights_bytes": 23185808, "arena_bytes": 268435456},
+                             "generation_defaults": {"temperature": 0.7, "top_p": 0.8, "top_k": 20},
+                             "scheduler": {"running": state.running, "cache_pages_total": 512}})
         elif self.path == "/metrics":
             self.reply(200, self.metrics().encode(), "text/plain; version=0.0.4")
         else:

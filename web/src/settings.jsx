@@ -30,13 +30,16 @@ function shown(key, value) {
   return Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4);
 }
 
+// What changes from second to second stands in the strip, and would be out of date here.
+const kLive = /^scheduler\.(running|waiting|steps|cache_pages_used)$/;
+
 function Facts({ server }) {
-  const { id, max_model_len } = server.model ?? {};
-  const rows = [["model", id], ["max_model_len", max_model_len], ...rowsOf(server.facts)];
-  const known = new Map(rows.filter(([, value]) => value !== undefined && value !== null));
+  const rows = rowsOf({ model: server.model?.id, ...server.facts }).filter(
+    ([key, value]) => value !== undefined && value !== null && !kLive.test(key),
+  );
   return (
     <dl class="facts" data-testid="facts">
-      {[...known].map(([key, value]) => (
+      {rows.map(([key, value]) => (
         <div key={key}>
           <dt>{title(key)}</dt>
           <dd>{shown(key, value)}</dd>
@@ -50,6 +53,7 @@ export function Settings({ settings, onChange, server, onClose }) {
   const close = useRef(null);
   useEffect(() => close.current.focus(), []);
   const set = (name) => (event) => onChange({ ...settings, [name]: event.target.value });
+  const model_default = (name) => server.facts?.generation_defaults?.[name];
   const reset = () => onChange({ ...kDefaultSettings, thinking: settings.thinking });
   return (
     <>
@@ -73,7 +77,8 @@ export function Settings({ settings, onChange, server, onClose }) {
             <label class="field" key={name}>
               <span>{label}</span>
               <input type="number" inputMode="decimal" {...range} value={settings[name]}
-                onInput={set(name)} placeholder="default" data-testid={`setting-${name}`} />
+                onInput={set(name)} placeholder={model_default(name) ?? "default"}
+                data-testid={`setting-${name}`} />
               <small>{hint}</small>
             </label>
           ))}

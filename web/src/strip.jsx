@@ -3,8 +3,11 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 
 const number = (value) => (value === undefined ? "–" : value.toLocaleString("en"));
-const percent = (value) =>
-  value === undefined ? "–" : `${(value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
+function percent(value) {
+  if (value === undefined) return "–";
+  if (value > 0 && value < 0.001) return "< 0.1 %";
+  return `${(value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
+}
 const rate = (value) => (value >= 10 || value === 0 ? value.toFixed(0) : value.toFixed(1));
 
 // The canvas takes its colours from the style of its element, so it follows the theme.
