@@ -6,8 +6,8 @@ Needs torch and transformers (see requirements.txt); `make test` does not run it
 values are transformers' in fp32 arithmetic on the stored bf16 weights, eager attention and
 experts, one thread, the whole prompt in one pass.  For every set the program also measures how
 far that is from the same model in fp64 arithmetic, and from transformers with two threads, with
-prefill in chunks of 64 and token by token.  measured.json has these figures: they are the
-context of the tolerance of compare.py.
+prefill in chunks of 64, token by token, and in bf16 arithmetic.  measured.json has these
+figures: they are the context of the tolerances of compare.py.
 
 Files of a set: score.jsonl (log-probabilities of the given tokens and the top 5 at every
 position), greedy.jsonl (a greedy continuation with its top-2 gaps), and for one set trace.json
@@ -79,6 +79,10 @@ class Oracle:
             experts_implementation="eager",
         ).eval()  # fmt: skip
         self.exact_model = copy.deepcopy(self.model).double()
+        self.bf16_model = copy.deepcopy(self.model).bfloat16()
+        for name, parameter in self.bf16_model.named_parameters():
+            if name.endswith("A_log"):  # fp32 on disk
+                parameter.data = self.model.get_parameter(name).data
         self.router_gap = float("inf")
         # transformers cannot keep a cache for a model without full attention.
         text = config.get("text_config", config)
@@ -114,6 +118,12 @@ class Oracle:
         with fp64_arithmetic():
             out = self.exact_model(input_ids=torch.tensor([ids]), use_cache=False)
             return out.logits[0].log_softmax(-1)
+
+    @torch.no_grad()
+    def bf16_differences(self, rows, ids):
+        """By how much bf16 arithmetic moves the given tokens' log-probabilities."""
+        out = self.bf16_model(input_ids=torch.tensor([ids]), use_cache=False)
+        return (given(out.logits[0].float().log_softmax(-1), ids) - given(rows, ids)).abs()
 
     def well_conditioned(self, rows, ids, kind):
         """Whether a correct fp32 implementation can be expected to agree on this prompt."""
@@ -200,12 +210,15 @@ def write_lines(path, lines):
             f.write(json.dumps(line, separators=(",", ":")) + "\n")
 
 
-def summary(oracle, rows, differences):
+def summary(oracle, rows, sequences, differences):
     """What measured.json says about one set."""
+    bf16 = torch.cat([oracle.bf16_differences(r, ids) for r, ids in zip(rows, sequences)])
     gap = oracle.router_gap
     return {
         "logit_std": round(torch.cat(rows).std(-1).mean().item(), 2),
         "router_gap_min": float(f"{gap:.2g}") if gap < float("inf") else None,
+        "bf16_mean": float(f"{bf16.mean().item():.2g}"),
+        "bf16_max": float(f"{bf16.max().item():.2g}"),
         "differs_from": {
             k: float(f"{max(d[k] for d in differences if k in d):.2g}")
             for k in ("fp64", "two_threads", "chunks_of_64", "token_by_token")
@@ -271,7 +284,7 @@ def export_random(shape):
     write_lines(folder / "score.jsonl", scores)
     write_lines(folder / "greedy.jsonl", greedy)
     oracle.router_gap = smallest_gap
-    return summary(oracle, rows_all, differences)
+    return summary(oracle, rows_all, [s["token_ids"] for s in scores], differences)
 
 
 def chat_ids(tokenizer, item):
@@ -314,7 +327,7 @@ def export_tiny():
     write_lines(out / "score.jsonl", scores)
     write_lines(out / "greedy.jsonl", greedy)
     oracle.router_gap = smallest_gap
-    return summary(oracle, rows_all, differences)
+    return summary(oracle, rows_all, [s["token_ids"] for s in scores], differences)
 
 
 def main():
