@@ -1,0 +1,185 @@
+// Chat and text completions share the envelope, the ends and the usage; they differ in their choices.
+#include "server/answer_format.h"
+
+#include "server/http_framing.h"
+#include "server/logprob_json.h"
+#include "server/server_metrics.h"
+
+namespace braid {
+namespace {
+
+json::array IdArray(const std::vector<TokenId>& ids) { return json::array(ids.begin(), ids.end()); }
+
+// Entry i of the engine's prompt log-probabilities is the distribution after token i; what follows the
+// last one is the answer.
+std::span<const TokenLogprob> OfPrompt(const ChoiceDelta& delta) {
+  std::span<const TokenLogprob> all(delta.prompt_logprobs);
+  return all.empty() ? all : all.first(all.size() - 1);
+}
+
+}  // namespace
+
+json::object UsageJson(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details",
+           json::object{{"reasoning_tokens", usage.reasoning_tokens}}}};
+}
+
+json::object AnswerFormat::Envelope(std::string_view chat_object) const {
+  return {{"id", generation_.id()},
+          {"object", shape_.route == kChat ? chat_object : "text_completion"},
+          {"created", generation_.created()},
+          {"model", generation_.service().context.card.name},
+          {"system_fingerprint", "braid-" + generation_.service().config.version}};
+}
+
+void AnswerFormat::AddEnd(const ChoiceDelta& delta, json::object* choice) const {
+  if (!delta.finish) {
+    (*choice)["finish_reason"] = nullptr;
+    return;
+  }
+  (*choice)["finish_reason"] = FinishName(*delta.finish);
+  (*choice)["stop_reason"] = delta.stop_reason;
+}
+
+void AnswerFormat::AddTokenIds(const ChoiceDelta& delta, json::object* choice) const {
+  if (!shape_.return_token_ids) return;
+  (*choice)["token_ids"] = IdArray(delta.tokens);
+  if (delta.first) (*choice)["prompt_token_ids"] = IdArray(generation_.prompt(delta.index));
+}
+
+json::object AnswerFormat::ChatChoice(const ChoiceDelta& delta) const {
+  const Tokenizer* tokenizer = generation_.service().context.tokenizer;
+  json::object message{{"role", "assistant"}, {"content", delta.text}};
+  if (!delta.reasoning.empty()) {
+    message["reasoning_content"] = delta.reasoning;
+    message["reasoning"] = delta.reasoning;
+  }
+  json::object choice{{"index", delta.index}, {"message", std::move(message)}};
+  choice["logprobs"] = shape_.logprobs >= 0
+                           ? json::value(ChatLogprobs(tokenizer, delta.logprobs, shape_.logprobs))
+                           : json::value(nullptr);
+  AddEnd(delta, &choice);
+  if (shape_.prompt_logprobs >= 0) {
+    choice["prompt_logprobs"] = PromptLogprobs(tokenizer, OfPrompt(delta), shape_.prompt_logprobs);
+  }
+  AddTokenIds(delta, &choice);
+  return choice;
+}
+
+json::object AnswerFormat::ChatChunkChoice(const ChoiceDelta& delta) const {
+  json::object piece;
+  if (delta.first) piece["role"] = "assistant";
+  if (delta.first || !delta.text.empty()) piece["content"] = delta.text;
+  if (!delta.reasoning.empty()) {
+    piece["reasoning_content"] = delta.reasoning;
+    piece["reasoning"] = delta.reasoning;
+  }
+  json::object choice{{"index", delta.index}, {"delta", std::move(piece)}};
+  choice["logprobs"] = nullptr;
+  const Tokenizer* tokenizer = generation_.service().context.tokenizer;
+  if (shape_.logprobs >= 0 && !delta.logprobs.empty()) {
+    choice["logprobs"] = ChatLogprobs(tokenizer, delta.logprobs, shape_.logprobs);
+  }
+  if (shape_.prompt_logprobs >= 0 && delta.first) {
+    choice["prompt_logprobs"] = PromptLogprobs(tokenizer, OfPrompt(delta), shape_.prompt_logprobs);
+  }
+  AddTokenIds(delta, &choice);
+  return choice;
+}
+
+json::object AnswerFormat::TextChoice(const ChoiceDelta& delta) const {
+  const Tokenizer* tokenizer = generation_.service().context.tokenizer;
+  LegacyLogprobs logprobs(tokenizer, shape_.logprobs);
+  std::string text;
+  if (echoes(delta)) {
+    // The prompt token by token, so that each one's offset is known.
+    std::span<const TokenLogprob> scored = OfPrompt(delta);
+    const std::vector<TokenId>& prompt = generation_.prompt(delta.index);
+    std::optional<Detokenizer> detokenizer;
+    if (tokenizer != nullptr) detokenizer.emplace(*tokenizer, false);
+    int64_t offset = 0;
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      if (i == 0) logprobs.AddFirst(prompt[i], 0);
+      if (i > 0 && i <= scored.size()) logprobs.Add(scored[i - 1], offset);
+      if (!detokenizer) continue;
+      std::string piece = detokenizer->Push(prompt[i]);
+      offset += CountCharacters(piece);
+      text += piece;
+    }
+    if (detokenizer) text += detokenizer->Flush();
+  }
+  int64_t begin = 0;
+  if (shape_.echo && tokenizer != nullptr && !delta.logprobs.empty()) {
+    begin = CountCharacters(tokenizer->Decode(generation_.prompt(delta.index), false));
+  }
+  for (size_t i = 0; i < delta.logprobs.size(); ++i) {
+    logprobs.Add(delta.logprobs[i], begin + delta.text_offsets[i]);
+  }
+  json::object choice{{"index", delta.index}, {"text", text + delta.text}};
+  choice["logprobs"] =
+      shape_.logprobs >= 0 ? json::value(logprobs.Take()) : json::value(nullptr);
+  AddEnd(delta, &choice);
+  if (shape_.prompt_logprobs >= 0 && delta.first) {
+    choice["prompt_logprobs"] = PromptLogprobs(tokenizer, OfPrompt(delta), shape_.prompt_logprobs);
+  }
+  AddTokenIds(delta, &choice);
+  return choice;
+}
+
+std::string AnswerFormat::Event(json::object choice) const {
+  json::object chunk = Envelope("chat.completion.chunk");
+  chunk["choices"] = json::array{std::move(choice)};
+  if (shape_.continuous_usage) {
+    chunk["usage"] = UsageJson(generation_.usage());
+  } else if (shape_.include_usage) {
+    chunk["usage"] = nullptr;
+  }
+  return SseEvent(json::serialize(chunk));
+}
+
+std::string AnswerFormat::Events(const ChoiceDelta& delta) const {
+  bool visible = delta.first || !delta.text.empty() || !delta.reasoning.empty() ||
+                 (shape_.logprobs >= 0 && !delta.logprobs.empty()) ||
+                 (shape_.return_token_ids && !delta.tokens.empty());
+  if (shape_.route != kChat) {
+    return visible || delta.finish ? Event(TextChoice(delta)) : std::string();
+  }
+  // A chat's end stands in a chunk of its own, with an empty delta.
+  std::string events;
+  if (visible) {
+    json::object choice = ChatChunkChoice(delta);
+    choice["finish_reason"] = nullptr;
+    events += Event(std::move(choice));
+  }
+  if (delta.finish) {
+    json::object choice{
+        {"index", delta.index}, {"delta", json::object{}}, {"logprobs", nullptr}};
+    AddEnd(delta, &choice);
+    events += Event(std::move(choice));
+  }
+  return events;
+}
+
+std::string AnswerFormat::UsageEvent() const {
+  json::object chunk = Envelope("chat.completion.chunk");
+  chunk["choices"] = json::array{};
+  chunk["usage"] = UsageJson(generation_.usage());
+  return SseEvent(json::serialize(chunk));
+}
+
+json::object AnswerFormat::Whole(const std::vector<ChoiceDelta>& choices) const {
+  json::object whole = Envelope("chat.completion");
+  json::array array;
+  for (const ChoiceDelta& choice : choices) {
+    array.push_back(shape_.route == kChat ? ChatChoice(choice) : TextChoice(choice));
+  }
+  whole["choices"] = std::move(array);
+  whole["usage"] = UsageJson(generation_.usage());
+  return whole;
+}
+
+}  // namespace braid

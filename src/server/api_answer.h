@@ -1,0 +1,31 @@
+// An Answer made of a Generation and a format: streamed as SSE or collected into one response.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "server/answer_format.h"
+#include "server/http_types.h"
+
+namespace braid {
+
+class ApiAnswer final : public Answer {
+ public:
+  ApiAnswer(std::unique_ptr<Generation> generation, AnswerShape shape);
+
+  bool Streams() const override { return shape_.stream; }
+  AnswerStep Take() override;
+  void End(EndReason reason) override { generation_->End(reason); }
+  size_t PendingBytes() const override { return generation_->PendingBytes(); }
+
+ private:
+  AnswerStep TakeEvents(const std::vector<ChoiceDelta>& deltas);
+  AnswerStep TakeWhole(std::vector<ChoiceDelta> deltas);
+
+  std::unique_ptr<Generation> generation_;
+  AnswerShape shape_;
+  AnswerFormat format_;
+  std::vector<ChoiceDelta> merged_;  // by index; when not streaming
+};
+
+}  // namespace braid

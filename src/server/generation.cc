@@ -1,0 +1,216 @@
+// Submitting, collecting, ending.
+#include "server/generation.h"
+
+#include <fmt/core.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace braid {
+namespace {
+
+ApiError EndError(EndReason reason) {
+  switch (reason) {
+    case EndReason::kDrained: return {503, "the server is shutting down", {}, "shutting_down"};
+    case EndReason::kTooLong: return {503, "the request took too long", {}, "request_timeout"};
+    case EndReason::kSlowReader: break;
+  }
+  return {503, "the client reads too slowly", {}, "slow_reader"};
+}
+
+}  // namespace
+
+struct Generation::Running {
+  Running(Choice choice, Request request, RequestId id)
+      : choice(std::move(choice)), id(id), prompt(request.prompt), request(std::move(request)) {}
+
+  Choice choice;
+  RequestId id;
+  std::vector<TokenId> prompt;
+  Request request;  // moved to the driver
+  bool submitted = false;
+  bool open = true;  // its mailbox is
+  bool engine_done = false;
+  std::optional<FinishReason> finish;
+  int32_t cached_tokens = 0;
+  int64_t last_token_us = 0;
+};
+
+Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin origin)
+    : service_(service),
+      text_(std::move(plan.text)),
+      choices_per_prompt_(plan.choices_per_prompt),
+      origin_(std::move(origin)),
+      created_(UnixSeconds()),
+      open_(plan.choices.size()) {
+  Driver& driver = service.context.driver;
+  running_.reserve(plan.choices.size());
+  for (PlannedChoice& planned : plan.choices) {
+    auto index = static_cast<int32_t>(running_.size());
+    RequestId id = driver.NewRequestId();
+    planned.request.id = id;
+    if (!plan.fixed_seed) {
+      planned.request.sampling.seed =
+          RandomBits(service.seed_base, static_cast<uint64_t>(id.value));
+    }
+    int32_t scored = planned.request.prompt_logprobs >= 0
+                         ? static_cast<int32_t>(planned.request.prompt.size())
+                         : 0;
+    Choice choice(index, service.context.tokenizer, text_, planned.starts_in_reasoning, scored);
+    running_.emplace_back(std::move(choice), std::move(planned.request), id);
+  }
+  // Not the seed's bits: an id tells nothing about the draws.
+  auto first = static_cast<uint64_t>(running_.front().id.value);
+  id_ = fmt::format("{}{:016x}", origin_.id_prefix, RandomBits(~service.seed_base, first));
+}
+
+OrRefusal<std::unique_ptr<Generation>> Generation::Start(Service& service, GenerationPlan plan,
+                                                         GenerationOrigin origin, Wake wake) {
+  std::unique_ptr<Generation> generation(
+      new Generation(service, std::move(plan), std::move(origin)));
+  if (Refusal refusal = generation->Submit(std::move(wake))) return *refusal;
+  return generation;
+}
+
+Refusal Generation::Submit(Wake wake) {
+  for (Running& running : running_) {
+    OutputSink* sink = service_.mailboxes.Open(running.id, wake);
+    Status status = service_.context.driver.Submit(std::move(running.request), sink);
+    if (!status) {
+      error_ = ToApiError(status.error());
+      service_.mailboxes.Close(running.id, false);
+      running.open = false;
+      break;
+    }
+    running.submitted = true;
+  }
+  if (!error_) return std::nullopt;
+  for (Running& running : running_) {
+    if (!running.submitted) running.open = false;
+  }
+  return error_;
+}
+
+Generation::~Generation() {
+  for (Running& running : running_) {
+    if (running.open) Close(running, FinishReason::kAbort);
+  }
+  if (running_.front().submitted) Log();
+}
+
+// The reader's side of a choice ends; the engine's too unless it has already.
+void Generation::Close(Running& running, FinishReason reason) {
+  if (!running.engine_done) service_.context.driver.Abort(running.id, reason);
+  running.finish = reason;
+  service_.metrics.CountFinish(*running.finish);
+  service_.metrics.e2e_latency.Observe(static_cast<double>(MonotonicUs() - origin_.received_us) /
+                                       1e6);
+  service_.mailboxes.Close(running.id, true);
+  running.open = false;
+}
+
+void Generation::Count(Running& running, const Output& output, int64_t at_us) {
+  running.cached_tokens = output.cached_tokens;
+  if (output.tokens.empty()) return;
+  ServerMetrics& metrics = service_.metrics;
+  if (running.last_token_us == 0) {
+    metrics.time_to_first_token.Observe(static_cast<double>(at_us - origin_.received_us) / 1e6);
+    metrics.prompt_tokens.Increment(static_cast<double>(running.prompt.size()));
+  } else {
+    metrics.inter_token_latency.Observe(static_cast<double>(at_us - running.last_token_us) / 1e6);
+  }
+  metrics.generation_tokens.Increment(static_cast<double>(output.tokens.size()));
+  running.last_token_us = at_us;
+  if (first_token_us_ == 0) first_token_us_ = at_us;
+  last_token_us_ = at_us;
+}
+
+// All that came of one choice becomes one delta.
+void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
+  std::optional<ChoiceDelta> merged;
+  for (Arrival& arrival : service_.mailboxes.Collect(running.id)) {
+    const Output& output = arrival.output;
+    Count(running, output, arrival.at_us);
+    running.engine_done = output.finish.has_value();
+    if (output.finish == FinishReason::kError) {
+      error_ = ToApiError({output.error_code, output.error});
+    } else if (output.finish == FinishReason::kAbort) {
+      error_ = EndError(EndReason::kDrained);
+    }
+    std::optional<ChoiceDelta> delta = running.choice.Add(std::move(arrival.output));
+    if (delta && merged) {
+      merged->Merge(*std::move(delta));
+    } else if (delta) {
+      merged = std::move(delta);
+    }
+    if (running.choice.finished()) break;
+  }
+  if (!merged) return;
+  if (merged->finish) {
+    --open_;
+    Close(running, *merged->finish);
+  }
+  deltas->push_back(*std::move(merged));
+}
+
+std::vector<ChoiceDelta> Generation::Poll() {
+  std::vector<ChoiceDelta> deltas = std::exchange(ending_, {});
+  for (Running& running : running_) {
+    if (running.open) Collect(running, &deltas);
+  }
+  return deltas;
+}
+
+void Generation::End(EndReason reason) {
+  if (open_ == 0) return;
+  error_ = EndError(reason);
+  for (Running& running : running_) {
+    if (!running.open) continue;
+    ending_.push_back(running.choice.End(FinishReason::kAbort));
+    --open_;
+    Close(running, FinishReason::kAbort);
+  }
+}
+
+Usage Generation::usage() const {
+  Usage usage;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Running& running = running_[i];
+    if (i % static_cast<size_t>(choices_per_prompt_) == 0) {
+      usage.prompt_tokens += static_cast<int64_t>(running.prompt.size());
+      usage.cached_tokens += running.cached_tokens;
+    }
+    usage.completion_tokens += running.choice.output_tokens();
+    usage.reasoning_tokens += running.choice.reasoning_tokens();
+  }
+  return usage;
+}
+
+size_t Generation::PendingBytes() const {
+  size_t bytes = 0;
+  for (const Running& running : running_) {
+    if (running.open) bytes += service_.mailboxes.PendingBytes(running.id);
+  }
+  return bytes;
+}
+
+const std::vector<TokenId>& Generation::prompt(int32_t choice) const {
+  return running_[static_cast<size_t>(choice)].prompt;
+}
+
+void Generation::Log() const {
+  Usage tokens = usage();
+  std::string finish;
+  for (const Running& running : running_) {
+    if (!finish.empty()) finish += ',';
+    finish += FinishName(running.finish.value_or(FinishReason::kAbort));
+  }
+  int64_t now_us = MonotonicUs();
+  LogInfo("{} {} prompt {} cached {} out {} finish {} first {} ms total {} ms{}", id_, origin_.path,
+          tokens.prompt_tokens, tokens.cached_tokens, tokens.completion_tokens, finish,
+          first_token_us_ == 0 ? -1 : (first_token_us_ - origin_.received_us) / 1000,
+          (now_us - origin_.received_us) / 1000,
+          origin_.request_id.empty() ? "" : " x-request-id " + origin_.request_id);
+}
+
+}  // namespace braid

@@ -1,0 +1,77 @@
+// All answers of one HTTP request: submits them to the driver, turns their outputs into deltas, keeps
+// count, and leaves one line in the log. Destroying it aborts what still runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/choice.h"
+#include "server/prepare.h"
+#include "server/service.h"
+
+namespace braid {
+
+struct Usage {
+  int64_t prompt_tokens = 0;  // each prompt once, whatever n
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;
+};
+
+struct GenerationOrigin {
+  std::string_view path;      // for the log: "/v1/chat/completions"
+  std::string_view id_prefix; // "chatcmpl-"
+  std::string request_id;     // the client's own; may be empty
+  int64_t received_us = 0;
+};
+
+class Generation {
+ public:
+  // Submits every choice or none.
+  static OrRefusal<std::unique_ptr<Generation>> Start(Service& service, GenerationPlan plan,
+                                                      GenerationOrigin origin, Wake wake);
+  ~Generation();
+
+  // What has come since the last call, by choice and in order.
+  std::vector<ChoiceDelta> Poll();
+  // Ends the choices that still run; the next Poll brings their last deltas.
+  void End(EndReason reason);
+
+  bool finished() const { return open_ == 0 && ending_.empty(); }
+  // Why it ended, if not as asked.
+  const std::optional<ApiError>& error() const { return error_; }
+
+  const std::string& id() const { return id_; }
+  int64_t created() const { return created_; }
+  Usage usage() const;
+  size_t PendingBytes() const;
+  const Service& service() const { return service_; }
+  // The prompt of a choice.
+  const std::vector<TokenId>& prompt(int32_t choice) const;
+
+ private:
+  struct Running;
+  Generation(Service& service, GenerationPlan plan, GenerationOrigin origin);
+  Refusal Submit(Wake wake);
+  void Collect(Running& running, std::vector<ChoiceDelta>* deltas);
+  void Close(Running& running, FinishReason reason);
+  void Count(Running& running, const Output& output, int64_t at_us);
+  void Log() const;
+
+  Service& service_;
+  TextOptions text_;
+  int32_t choices_per_prompt_;
+  GenerationOrigin origin_;
+  std::string id_;
+  int64_t created_;
+  std::vector<Running> running_;
+  size_t open_ = 0;  // choices whose last delta has not been made
+  std::vector<ChoiceDelta> ending_;
+  std::optional<ApiError> error_;
+  int64_t first_token_us_ = 0, last_token_us_ = 0;
+};
+
+}  // namespace braid

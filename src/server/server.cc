@@ -1,0 +1,82 @@
+// The server's two halves, put together: the router (API) and the HTTP server (network).
+#include "server/server.h"
+
+#include <fmt/core.h>
+
+#include "base/check.h"
+#include "server/http_server.h"
+#include "server/limits.h"
+#include "server/router.h"
+
+namespace braid {
+namespace {
+
+Status CheckConfig(const ServerConfig& config) {
+  auto positive = [](int64_t value, const char* field) -> Status {
+    if (value >= 1) return {};
+    return Error{ErrorCode::kInvalid, fmt::format("{} is {}, must be at least 1", field, value),
+                 field};
+  };
+  RETURN_IF_ERROR(positive(config.connections_max, "connections_max"));
+  RETURN_IF_ERROR(positive(config.connections_per_address_max, "connections_per_address_max"));
+  RETURN_IF_ERROR(positive(config.header_seconds_max, "header_seconds_max"));
+  RETURN_IF_ERROR(positive(config.body_seconds_base, "body_seconds_base"));
+  RETURN_IF_ERROR(positive(config.idle_seconds_max, "idle_seconds_max"));
+  RETURN_IF_ERROR(positive(config.write_seconds_max, "write_seconds_max"));
+  RETURN_IF_ERROR(positive(config.heartbeat_seconds, "heartbeat_seconds"));
+  RETURN_IF_ERROR(positive(config.request_seconds_max, "request_seconds_max"));
+  RETURN_IF_ERROR(positive(config.prepare_threads, "prepare_threads"));
+  RETURN_IF_ERROR(positive(config.choices_max, "choices_max"));
+  if (config.choices_max > static_cast<int32_t>(limits::kPromptsTimesChoicesMax)) {
+    return Error{ErrorCode::kInvalid, fmt::format("choices_max is {}, must be at most {}",
+                                                  config.choices_max,
+                                                  limits::kPromptsTimesChoicesMax),
+                 "choices_max"};
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Server::State {
+  explicit State(ServerConfig server_config) : config(std::move(server_config)), router(config) {}
+
+  const ServerConfig config;
+  Router router;
+  std::unique_ptr<HttpServer> http;  // after the router: its connections hold answers of it
+};
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<Server>> Server::Start(ServerConfig config) {
+  RETURN_IF_ERROR(CheckConfig(config));
+  auto state = std::make_unique<State>(std::move(config));
+  ASSIGN_OR_RETURN(state->http, HttpServer::Start(state->config, state->router));
+  return std::unique_ptr<Server>(new Server(std::move(state)));
+}
+
+Server::~Server() { StopNow(); }
+
+uint16_t Server::port() const { return state_->http->port(); }
+
+std::string Server::url() const {
+  const std::string& host = state_->config.host;
+  std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return fmt::format("http://{}:{}", shown, port());
+}
+
+void Server::SetLoading(std::string reason) { state_->router.SetLoading(std::move(reason)); }
+
+void Server::SetReady(ServerContext context) {
+  CHECK(context.card.context_tokens_max > 0 && context.card.vocabulary > 0);
+  state_->router.SetReady(std::move(context));
+}
+
+void Server::Drain(int32_t seconds) {
+  state_->router.SetDraining();
+  state_->http->Drain(seconds);
+}
+
+void Server::StopNow() { state_->http->Stop(); }
+
+}  // namespace braid

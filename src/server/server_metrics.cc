@@ -1,0 +1,77 @@
+// Registration of the metrics and the copy from the engine's own counters.
+#include "server/server_metrics.h"
+
+namespace braid {
+namespace {
+
+// vLLM's buckets, so that histograms of both can be added.
+const std::vector<double> kFirstTokenSeconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06,  0.08, 0.1,
+                                                0.25,  0.5,   0.75, 1,    2.5,  5,     7.5,  10,
+                                                20,    40,    80,   160,  640,  2560};
+const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4,
+                                           0.5,  0.75,  1,    2.5,   5,   7.5,  10,  20,  40, 80};
+const std::vector<double> kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                             30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+
+}  // namespace
+
+std::string_view FinishName(FinishReason reason) {
+  constexpr std::string_view kNames[] = {"stop", "length", "abort", "error"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+ServerMetrics::ServerMetrics(const std::string& model_name)
+    : labels_{{"model_name", model_name}},
+      prompt_tokens(registry_.AddCounter("braid:prompt_tokens_total",
+                                         "Prompt tokens of answered requests.", labels_)),
+      generation_tokens(registry_.AddCounter("braid:generation_tokens_total",
+                                             "Tokens generated.", labels_)),
+      time_to_first_token(registry_.AddHistogram("braid:time_to_first_token_seconds",
+                                                 "From a request's last byte to its first token.",
+                                                 kFirstTokenSeconds, labels_)),
+      inter_token_latency(registry_.AddHistogram("braid:inter_token_latency_seconds",
+                                                 "Between two tokens of one answer.", kTokenSeconds,
+                                                 labels_)),
+      e2e_latency(registry_.AddHistogram("braid:e2e_request_latency_seconds",
+                                         "From a request's last byte to its last token.",
+                                         kRequestSeconds, labels_)),
+      rejections(registry_.AddCounter("braid:admission_rejections_total",
+                                      "Requests refused with an error status.", labels_)),
+      running_(registry_.AddGauge("braid:num_requests_running", "Requests being computed.", labels_)),
+      waiting_(registry_.AddGauge("braid:num_requests_waiting", "Requests queued.", labels_)),
+      cache_usage_(registry_.AddGauge("braid:kv_cache_usage_perc",
+                                      "Part of the cache arena in use, 1 is all.", labels_)),
+      preemptions_(registry_.AddCounter("braid:num_preemptions_total",
+                                        "Times a running request was put back.", labels_)),
+      steps_(registry_.AddCounter("braid:scheduler_steps_total", "Steps of the engine.", labels_)),
+      prefill_rows_(registry_.AddCounter("braid:prefill_tokens_computed_total",
+                                         "Prompt tokens that were computed, not reused.", labels_)),
+      step_seconds_(registry_.AddGauge("braid:step_seconds_last", "Time of the last step.",
+                                       labels_)) {
+  for (size_t i = 0; i < finished_.size(); ++i) {
+    MetricsRegistry::Labels labels = labels_;
+    labels["finished_reason"] = FinishName(static_cast<FinishReason>(i));
+    finished_[i] = &registry_.AddCounter("braid:request_success_total",
+                                         "Answers by how they ended.", labels);
+  }
+}
+
+void ServerMetrics::CountFinish(FinishReason reason) {
+  finished_[static_cast<size_t>(reason)]->Increment();
+}
+
+std::string ServerMetrics::Text(const DriverStats& stats) {
+  const SchedulerStats& scheduler = stats.scheduler;
+  running_.Set(scheduler.running);
+  waiting_.Set(scheduler.waiting);
+  cache_usage_.Set(scheduler.parents_total == 0
+                       ? 0
+                       : static_cast<double>(scheduler.parents_used) / scheduler.parents_total);
+  AdvanceTo(preemptions_, static_cast<double>(scheduler.preemptions));
+  AdvanceTo(steps_, static_cast<double>(scheduler.steps));
+  AdvanceTo(prefill_rows_, static_cast<double>(scheduler.prefill_tokens));
+  step_seconds_.Set(static_cast<double>(stats.step_us_last) / 1e6);
+  return registry_.Text();
+}
+
+}  // namespace braid

@@ -1,0 +1,34 @@
+// What all API requests share once the model is ready. Immutable or thread-safe.
+#pragma once
+
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/rng.h"
+#include "server/api_request.h"
+#include "server/mailbox.h"
+#include "server/server.h"
+#include "server/server_metrics.h"
+
+namespace braid {
+
+struct Service {
+  Service(const ServerConfig& server_config, ServerContext server_context, uint64_t seeds)
+      : config(server_config),
+        context(std::move(server_context)),
+        metrics(context.card.name),
+        seed_base(seeds) {}
+
+  const ServerConfig& config;
+  ServerContext context;
+  ServerMetrics metrics;
+  Mailboxes mailboxes;
+  const uint64_t seed_base;
+
+  RequestLimits limits() const {
+    return {.vocabulary = context.card.vocabulary, .choices_max = config.choices_max};
+  }
+};
+
+}  // namespace braid

@@ -1,0 +1,105 @@
+// See the header.
+#include "server/simple_routes.h"
+
+#include <fmt/core.h>
+
+#include "server/limits.h"
+#include "server/prepare.h"
+
+namespace braid {
+namespace {
+
+json::object ModelJson(const ModelCard& card) {
+  return {{"id", card.name},
+          {"object", "model"},
+          {"created", card.created},
+          {"owned_by", "braid"},
+          {"max_model_len", card.context_tokens_max}};
+}
+
+json::value OrNull(const std::optional<double>& value) {
+  return value ? json::value(*value) : json::value(nullptr);
+}
+
+json::object DefaultsJson(const GenerationDefaults& defaults) {
+  return {{"do_sample", defaults.do_sample ? json::value(*defaults.do_sample) : json::value(nullptr)},
+          {"temperature", OrNull(defaults.temperature)},
+          {"top_p", OrNull(defaults.top_p)},
+          {"top_k", defaults.top_k ? json::value(*defaults.top_k) : json::value(nullptr)},
+          {"min_p", OrNull(defaults.min_p)},
+          {"repetition_penalty", OrNull(defaults.repetition_penalty)}};
+}
+
+}  // namespace
+
+HttpResponse JsonResponse(const json::value& body) { return {.body = json::serialize(body)}; }
+
+Refusal CheckModel(const ModelCard& card, const std::string& model) {
+  if (model.empty() || model == card.name) return std::nullopt;
+  std::string shown = json::serialize(json::string(model.substr(0, limits::kMetadataBytesMax)));
+  return ApiError{404, fmt::format("model: {} is not served here; this is \"{}\"", shown, card.name),
+                  "model", "model_not_found"};
+}
+
+HttpResponse ListModels(const ModelCard& card) {
+  return JsonResponse(json::object{{"object", "list"}, {"data", json::array{ModelJson(card)}}});
+}
+
+HttpResponse OneModel(const ModelCard& card, std::string_view id) {
+  if (Refusal refusal = CheckModel(card, std::string(id))) return ErrorResponse(*refusal);
+  return JsonResponse(ModelJson(card));
+}
+
+HttpResponse ServerInformation(const Service& service) {
+  const ModelCard& card = service.context.card;
+  json::object out = service.context.server_information;
+  out["version"] = service.config.version;
+  out["model"] = card.name;
+  out["context_tokens_max"] = card.context_tokens_max;
+  out["vocabulary"] = card.vocabulary;
+  out["eos_token_ids"] = json::array(card.eos_tokens.begin(), card.eos_tokens.end());
+  out["generation_defaults"] = DefaultsJson(card.defaults);
+  DriverStats stats = service.context.driver.stats();
+  out["scheduler"] = json::object{{"running", stats.scheduler.running},
+                                  {"waiting", stats.scheduler.waiting},
+                                  {"cache_pages_total", stats.scheduler.parents_total},
+                                  {"cache_pages_used", stats.scheduler.parents_used},
+                                  {"steps", stats.scheduler.steps}};
+  return JsonResponse(out);
+}
+
+HttpResponse Tokenize(const ServerContext& context, const ApiRequest& request) {
+  if (context.tokenizer == nullptr) {
+    return ErrorResponse({400, "this model has no tokenizer", "prompt"});
+  }
+  std::string text;
+  if (request.messages.empty()) {
+    text = std::get<std::string>(request.prompts.front());
+  } else {
+    auto rendered = RenderChat(context, request);
+    if (auto* error = std::get_if<ApiError>(&rendered)) return ErrorResponse(*error);
+    text = std::get<0>(std::move(rendered));
+  }
+  bool add_special = request.add_special_tokens.value_or(request.messages.empty());
+  Result<std::vector<TokenId>> tokens = context.tokenizer->Encode(text, add_special);
+  if (!tokens) return ErrorResponse(ToApiError(tokens.error()));
+  return JsonResponse(json::object{{"count", tokens->size()},
+                                   {"max_model_len", context.card.context_tokens_max},
+                                   {"tokens", json::array(tokens->begin(), tokens->end())}});
+}
+
+HttpResponse Detokenize(const ServerContext& context, const ApiRequest& request) {
+  if (context.tokenizer == nullptr) {
+    return ErrorResponse({400, "this model has no tokenizer", "tokens"});
+  }
+  bool skip = request.skip_special_tokens.value_or(false);
+  return JsonResponse(json::object{{"prompt", context.tokenizer->Decode(request.tokens, skip)}});
+}
+
+HttpResponse ApplyTemplate(const ServerContext& context, const ApiRequest& request) {
+  auto text = RenderChat(context, request);
+  if (auto* error = std::get_if<ApiError>(&text)) return ErrorResponse(*error);
+  return JsonResponse(json::object{{"prompt", std::get<0>(text)}});
+}
+
+}  // namespace braid

@@ -1,0 +1,21 @@
+// The routes that answer at once, without the engine.
+#pragma once
+
+#include "server/service.h"
+
+namespace braid {
+
+HttpResponse JsonResponse(const json::value& body);
+
+HttpResponse ListModels(const ModelCard& card);
+HttpResponse OneModel(const ModelCard& card, std::string_view id);
+HttpResponse ServerInformation(const Service& service);
+
+HttpResponse Tokenize(const ServerContext& context, const ApiRequest& request);
+HttpResponse Detokenize(const ServerContext& context, const ApiRequest& request);
+HttpResponse ApplyTemplate(const ServerContext& context, const ApiRequest& request);
+
+// 404 model_not_found unless `model` is empty or the one served.
+Refusal CheckModel(const ModelCard& card, const std::string& model);
+
+}  // namespace braid
