@@ -112,11 +112,14 @@ Status BlockPool::Audit() const {
   for (int32_t id = 0; id <= parents_total_; ++id) {
     const Parent& parent = parents_[static_cast<size_t>(id)];
     int32_t bits = 0;
-    for (size_t w = 0; w < words_; ++w) bits += std::popcount(bits_[static_cast<size_t>(id) * words_ + w]);
+    for (size_t w = 0; w < words_; ++w)
+      bits += std::popcount(bits_[static_cast<size_t>(id) * words_ + w]);
     if (bits != parent.used) {
-      return wrong(fmt::format("parent {} counts {} blocks, its map has {}", id, parent.used, bits));
+      return wrong(
+          fmt::format("parent {} counts {} blocks, its map has {}", id, parent.used, bits));
     }
-    if ((parent.group < 0) != (bits == 0)) return wrong(fmt::format("parent {} is bound and empty", id));
+    if ((parent.group < 0) != (bits == 0))
+      return wrong(fmt::format("parent {} is bound and empty", id));
     if (id > 0 && empty_parents_.Contains(id) != (bits == 0)) {
       return wrong(fmt::format("parent {} with {} blocks is filed wrongly", id, bits));
     }

@@ -62,8 +62,10 @@ bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
     const Table& table = tables_[g];
     const GroupKind kind = geometry_->groups[g].kind;
     if (kind == GroupKind::kState) {
-      CHECK(begin < kBlockTokens || !IsHole(table, begin / kBlockTokens - 1), "no state at {}", begin);
-      CHECK(begin % kBlockTokens == 0 || !IsHole(table, begin / kBlockTokens), "no rows at {}", begin);
+      CHECK(begin < kBlockTokens || !IsHole(table, begin / kBlockTokens - 1), "no state at {}",
+            begin);
+      CHECK(begin % kBlockTokens == 0 || !IsHole(table, begin / kBlockTokens), "no rows at {}",
+            begin);
     }
     const int32_t count = Missing(table, kind, end, indices);
     take.by_group[g] = std::max(count - static_cast<int32_t>(table.spares.size()), 0);

@@ -1,8 +1,8 @@
-// One sequence's blocks in every group: the tables with holes that a plan names, and the blocks it has
-// reserved beyond them. Engine thread.
+// One sequence's blocks in every group: the tables with holes that a plan names, and the blocks it
+// has reserved beyond them. Engine thread.
 //
-// Invariants: a block is in one place (a table entry or a spare); a full group's table has no holes; a
-// state group's table has entries only at the boundaries and rows that geometry.h names.
+// Invariants: a block is in one place (a table entry or a spare); a full group's table has no
+// holes; a state group's table has entries only at the boundaries and rows that geometry.h names.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,9 @@ class BlockTables {
   // changed. Spares first, then the pool; false, with nothing changed, when the pool has too few.
   bool Cover(int32_t begin, int32_t end, BlockPool& pool, std::vector<TableChange>& changes);
 
-  // A step that ended at token `end` has come back: states of boundaries before the last one are not
-  // read again. Blocks beyond `state_blocks` per state group go back to the pool, the others are spares.
+  // A step that ended at token `end` has come back: states of boundaries before the last one are
+  // not read again. Blocks beyond `state_blocks` per state group go back to the pool, the others
+  // are spares.
   void RetireStates(int32_t end, int32_t state_blocks, BlockPool& pool);
 
   void ReleaseAll(BlockPool& pool);

@@ -20,14 +20,14 @@ Status CheckGroup(const CacheGeometry& geometry, const GroupGeometry& group) {
                            group.block_bytes));
   }
   if (group.blocks_per_parent < 1 || group.blocks_per_parent > kBlocksPerParentMax) {
-    return Bad(fmt::format("cache group \"{}\": blocks_per_parent is {}, must be 1 to {}", group.name,
-                           group.blocks_per_parent, kBlocksPerParentMax));
+    return Bad(fmt::format("cache group \"{}\": blocks_per_parent is {}, must be 1 to {}",
+                           group.name, group.blocks_per_parent, kBlocksPerParentMax));
   }
   const auto bytes = CheckedMul(group.block_bytes, group.blocks_per_parent);
   if (!bytes || *bytes > geometry.parent_bytes) {
-    return Bad(fmt::format("cache group \"{}\": {} blocks of {} bytes do not fit a parent of {} bytes",
-                           group.name, group.blocks_per_parent, group.block_bytes,
-                           geometry.parent_bytes));
+    return Bad(
+        fmt::format("cache group \"{}\": {} blocks of {} bytes do not fit a parent of {} bytes",
+                    group.name, group.blocks_per_parent, group.block_bytes, geometry.parent_bytes));
   }
   const auto ids = CheckedMul(geometry.parents, group.blocks_per_parent);
   if (!ids || *ids > std::numeric_limits<int32_t>::max()) {
@@ -51,10 +51,10 @@ Status CheckGeometry(const CacheGeometry& geometry) {
   }
   const int64_t least = ParentsFor(geometry, BlocksOfSequence(geometry, 1));
   if (geometry.parents - 1 < least) {
-    return Bad(fmt::format("the arena has {} parents of {} bytes besides the sink, and one sequence of "
-                           "up to {} tokens needs {}",
-                           std::max(geometry.parents - 1, 0), geometry.parent_bytes, kBlockTokens,
-                           least));
+    return Bad(
+        fmt::format("the arena has {} parents of {} bytes besides the sink, and one sequence of "
+                    "up to {} tokens needs {}",
+                    std::max(geometry.parents - 1, 0), geometry.parent_bytes, kBlockTokens, least));
   }
   return {};
 }
@@ -63,7 +63,8 @@ int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId b
   CHECK(group.valid() && static_cast<size_t>(group.value) < geometry.groups.size());
   const GroupGeometry& g = geometry.groups[static_cast<size_t>(group.value)];
   const int64_t parent = block.value / g.blocks_per_parent;
-  CHECK(block.valid() && parent < geometry.parents, "block {} of group \"{}\"", block.value, g.name);
+  CHECK(block.valid() && parent < geometry.parents, "block {} of group \"{}\"", block.value,
+        g.name);
   return parent * geometry.parent_bytes + block.value % g.blocks_per_parent * g.block_bytes;
 }
 
@@ -79,8 +80,8 @@ BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens) {
   BlockCounts counts;
   for (size_t g = 0; g < geometry.groups.size(); ++g) {
     const bool state = geometry.groups[g].kind == GroupKind::kState;
-    counts.by_group[g] = state ? StateBlocksPrefill(tokens)
-                               : static_cast<int32_t>(CeilDiv(tokens, kBlockTokens));
+    counts.by_group[g] =
+        state ? StateBlocksPrefill(tokens) : static_cast<int32_t>(CeilDiv(tokens, kBlockTokens));
   }
   return counts;
 }
@@ -94,7 +95,8 @@ int64_t ParentsFor(const CacheGeometry& geometry, const BlockCounts& blocks) {
 }
 
 int64_t SequenceTokensMax(const CacheGeometry& geometry) {
-  // Monotone in the length, in whole blocks: bisect between a length that fits and one that does not.
+  // Monotone in the length, in whole blocks: bisect between a length that fits and one that does
+  // not.
   int64_t fits = 0;
   int64_t too_long = std::numeric_limits<int32_t>::max() / kBlockTokens;
   while (too_long - fits > 1) {

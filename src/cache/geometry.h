@@ -1,6 +1,7 @@
-// What the cache is made of, in numbers: tokens, blocks and bytes meet only here. A group is one kind of
-// storage (keys and values of the full-attention layers; recurrent state of the linear ones; a draft
-// head's layers). All groups share one arena of equal parents; a group packs its blocks into parents.
+// What the cache is made of, in numbers: tokens, blocks and bytes meet only here. A group is one
+// kind of storage (keys and values of the full-attention layers; recurrent state of the linear
+// ones; a draft head's layers). All groups share one arena of equal parents; a group packs its
+// blocks into parents.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,12 @@ namespace braid {
 enum class GroupKind : uint8_t {
   // One block per kBlockTokens tokens, all of them needed: attention reads every earlier block.
   kFull,
-  // Entry n holds the state after (n+1)*kBlockTokens tokens once the sequence has got there, and until
-  // then the rows of the block in progress. A step over positions [a, b) reads entries a/64-1 (state)
-  // and, if a is not a multiple of 64, a/64 (rows); it writes b/64-1 and, if b is not a multiple, b/64.
+  // Entry n holds the state after (n+1)*kBlockTokens tokens once the sequence has got there, and
+  // until
+  // then the rows of the block in progress. A step over positions [a, b) reads entries a/64-1
+  // (state)
+  // and, if a is not a multiple of 64, a/64 (rows); it writes b/64-1 and, if b is not a multiple,
+  // b/64.
   // Other entries may be holes.
   kState,
 };
@@ -36,11 +40,11 @@ struct GroupGeometry {
 struct CacheGeometry {
   std::vector<GroupGeometry> groups;
   int64_t parent_bytes = 0;  // >= block_bytes * blocks_per_parent of every group
-  int32_t parents = 0;       // parent 0 is the sink: never owned, padding rows may read and write it
+  int32_t parents = 0;  // parent 0 is the sink: never owned, padding rows may read and write it
 };
 
-// Refuses geometries that no arena can have: no group, sizes that do not fit a parent, an arena in which
-// a sequence of one block has no room. Everything below expects a geometry that passed.
+// Refuses geometries that no arena can have: no group, sizes that do not fit a parent, an arena in
+// which a sequence of one block has no room. Everything below expects a geometry that passed.
 Status CheckGeometry(const CacheGeometry& geometry);
 
 // Ids are affine in (parent, place in the parent): block = parent * blocks_per_parent + place.
@@ -53,9 +57,9 @@ struct BlockCounts {
   bool operator==(const BlockCounts&) const = default;
 };
 
-// State blocks that a sequence of `tokens` stored tokens holds at most between steps' plans: while its
-// prompt is read, the state it started from, the state it reaches and the rows of the block in progress;
-// afterwards the last two.
+// State blocks that a sequence of `tokens` stored tokens holds at most between steps' plans: while
+// its prompt is read, the state it started from, the state it reaches and the rows of the block in
+// progress; afterwards the last two.
 int32_t StateBlocksPrefill(int64_t tokens);
 int32_t StateBlocksDecode(int64_t tokens);
 

@@ -1,5 +1,6 @@
 // A set of small integers with O(log n) lowest member: a tree of 64-bit words, each bit of an upper
-// level saying whether the word below has members. Four levels hold sixteen million ids. Engine thread.
+// level saying whether the word below has members. Four levels hold sixteen million ids. Engine
+// thread.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,6 @@
-// The engine thread's loop and the inbox in front of it; see the header. One mutex guards the inbox and
-// the published figures; scheduler, executor and the table of sinks belong to the thread in Run.
+// The engine thread's loop and the inbox in front of it; see the header. One mutex guards the inbox
+// and the published figures; scheduler, executor and the table of sinks belong to the thread in
+// Run.
 #include "scheduler/driver.h"
 
 #include <atomic>
@@ -24,7 +25,8 @@ enum class Stopping : uint8_t { kNo, kDrain, kNow };
 }  // namespace
 
 struct Driver::State {
-  State(Scheduler s, Executor& e, DriverConfig c) : scheduler(std::move(s)), executor(e), config(c) {}
+  State(Scheduler s, Executor& e, DriverConfig c)
+      : scheduler(std::move(s)), executor(e), config(c) {}
 
   // Waits while there is nothing to do; false when the loop shall end.
   bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
@@ -39,7 +41,7 @@ struct Driver::State {
   const DriverConfig config;
   std::map<RequestId, OutputSink*> sinks;  // of the requests that are alive, in order of id
   int32_t in_flight = 0;
-  DriverStats figures;   // of the engine thread; published under the mutex
+  DriverStats figures;  // of the engine thread; published under the mutex
 
   std::atomic<int64_t> ids{0};
   mutable std::mutex mutex;
@@ -69,8 +71,8 @@ Status Driver::Submit(Request request, OutputSink* sink) {
     if (state_->stopping != Stopping::kNo) {
       return Error{ErrorCode::kUnavailable, "the server is shutting down"};
     }
-    const int32_t waiting = state_->published.scheduler.waiting +
-                            static_cast<int32_t>(state_->inbox_sinks.size());
+    const int32_t waiting =
+        state_->published.scheduler.waiting + static_cast<int32_t>(state_->inbox_sinks.size());
     if (waiting >= state_->scheduler.config().waiting_max) {
       return Error{ErrorCode::kExhausted,
                    fmt::format("{} requests wait already, no more than that may", waiting)};

@@ -1,6 +1,6 @@
-// The engine thread's loop: inbox → events → scheduler → executor → outputs. Submit and Abort may be
-// called from any thread; everything else happens on the thread that calls Run. Sinks are called on that
-// thread and must not block: they hand the output to their own thread.
+// The engine thread's loop: inbox → events → scheduler → executor → outputs. Submit and Abort may
+// be called from any thread; everything else happens on the thread that calls Run. Sinks are called
+// on that thread and must not block: they hand the output to their own thread.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ struct OutputSink {
 
 struct DriverStats {
   SchedulerStats scheduler;
-  int64_t step_us_last = 0;       // duration of the last step
-  int64_t step_started_us = 0;    // MonotonicUs when the step in flight began, 0 when none
-  int64_t heartbeat_us = 0;       // MonotonicUs of the loop's last turn
+  int64_t step_us_last = 0;     // duration of the last step
+  int64_t step_started_us = 0;  // MonotonicUs when the step in flight began, 0 when none
+  int64_t heartbeat_us = 0;     // MonotonicUs of the loop's last turn
 };
 
 struct DriverConfig {
@@ -36,13 +36,13 @@ class Driver {
 
   // A fresh id for a request; unique in this process.
   RequestId NewRequestId();
-  // Checks the request against the scheduler's limits and queues it. The sink must live until its last
-  // output. Fails with kUnavailable after Stop and kExhausted when too many wait.
+  // Checks the request against the scheduler's limits and queues it. The sink must live until its
+  // last output. Fails with kUnavailable after Stop and kExhausted when too many wait.
   Status Submit(Request request, OutputSink* sink);
   void Abort(RequestId id, FinishReason reason = FinishReason::kAbort);
 
-  // Serves until Stop; returns when no request is alive or, after Stop(now), at once with the remaining
-  // requests ended by kAbort.
+  // Serves until Stop; returns when no request is alive or, after Stop(now), at once with the
+  // remaining requests ended by kAbort.
   void Run();
   void Stop(bool now);
 

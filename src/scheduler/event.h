@@ -1,4 +1,5 @@
-// Everything that can happen to the scheduler. Events are plain values: a log of them replays a run.
+// Everything that can happen to the scheduler. Events are plain values: a log of them replays a
+// run.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ struct Submit {
   Request request;
 };
 
-// Ends a request as soon as no step that uses its pages is in flight. Unknown ids are ignored, for an
-// abort may cross the request's own end.
+// Ends a request as soon as no step that uses its pages is in flight. Unknown ids are ignored, for
+// an abort may cross the request's own end.
 struct Abort {
   RequestId id;
   FinishReason reason = FinishReason::kAbort;  // kStop when a stop string was found in the text

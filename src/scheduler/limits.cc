@@ -11,7 +11,8 @@ Error Bad(std::string message, std::string field) {
 }
 
 Status CheckPrompt(const SchedulerConfig& config, const Request& request) {
-  if (request.prompt.empty()) return Bad("the prompt is empty, at least one token is needed", "prompt");
+  if (request.prompt.empty())
+    return Bad("the prompt is empty, at least one token is needed", "prompt");
   for (size_t i = 0; i < request.prompt.size(); ++i) {
     if (request.prompt[i] < 0 || request.prompt[i] >= config.vocabulary) {
       return Bad(fmt::format("prompt token {} is {}, ids go from 0 to {}", i, request.prompt[i],
@@ -19,7 +20,8 @@ Status CheckPrompt(const SchedulerConfig& config, const Request& request) {
                  "prompt");
     }
   }
-  const int64_t least = static_cast<int64_t>(request.prompt.size()) + (request.stop.new_tokens_max > 0);
+  const int64_t least =
+      static_cast<int64_t>(request.prompt.size()) + (request.stop.new_tokens_max > 0);
   if (least > config.context_tokens_max) {
     return Bad(fmt::format("the prompt has {} tokens{}; the context holds {} in all",
                            request.prompt.size(),
@@ -42,6 +44,7 @@ Status CheckConfig(const SchedulerConfig& config) {
   RETURN_IF_ERROR(positive(config.step_tokens_max, "step_tokens_max"));
   RETURN_IF_ERROR(positive(config.running_max, "running_max"));
   RETURN_IF_ERROR(positive(config.waiting_max, "waiting_max"));
+  RETURN_IF_ERROR(positive(config.preemptions_max, "preemptions_max"));
   RETURN_IF_ERROR(positive(config.vocabulary, "vocabulary"));
   if (config.chunk_tokens_max < 0) {
     return Bad(fmt::format("chunk_tokens_max is {}, must be 0 (no limit) or more",
@@ -79,11 +82,12 @@ Status CheckRequest(const SchedulerConfig& config, const Request& request) {
   const int64_t need = ParentsFor(config.cache, BlocksOfSequence(config.cache, stored));
   if (need > config.cache.parents - 1) {
     const int64_t fits = SequenceTokensMax(config.cache);
-    return Bad(fmt::format("prompt and output of up to {} tokens need {} cache parents and the arena "
-                           "has {}: {} tokens fit",
-                           LengthMax(config, request), need, config.cache.parents - 1,
-                           fits + (request.stop.new_tokens_max > 0)),
-               static_cast<int64_t>(request.prompt.size()) > fits ? "prompt" : "max_tokens");
+    return Bad(
+        fmt::format("prompt and output of up to {} tokens need {} cache parents and the arena "
+                    "has {}: {} tokens fit",
+                    LengthMax(config, request), need, config.cache.parents - 1,
+                    fits + (request.stop.new_tokens_max > 0)),
+        static_cast<int64_t>(request.prompt.size()) > fits ? "prompt" : "max_tokens");
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// Where a request is in its life. A legal transition is an overload of Next; every other pair stops the
-// program with both names. Engine thread.
+// Where a request is in its life. A legal transition is an overload of Next; every other pair stops
+// the program with both names. Engine thread.
 #pragma once
 
 #include <variant>

@@ -1,6 +1,6 @@
-// One step's work, as data: which tokens of which sequences run, and what changed in the tables since
-// the last plan. The executor keeps a mirror of every running sequence's block tables by slot, so a
-// plan's size depends on what changed, not on how long the sequences are.
+// One step's work, as data: which tokens of which sequences run, and what changed in the tables
+// since the last plan. The executor keeps a mirror of every running sequence's block tables by
+// slot, so a plan's size depends on what changed, not on how long the sequences are.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace braid {
 // A row's token that the step before this one samples; the executor puts it in.
 inline constexpr TokenId kSampledInFlight = -1;
 
-// A sequence enters a slot. Everything the slot held before is forgotten: tables, token history. The
-// slot's last sequence may not have been listed in `released`: the admission says so as well.
+// A sequence enters a slot. Everything the slot held before is forgotten: tables, token history.
+// The slot's last sequence may not have been listed in `released`: the admission says so as well.
 struct Admission {
   SlotId slot;
   const Request* request = nullptr;  // owned by the scheduler, stable until the request is gone
-  std::vector<TokenId> output;       // tokens generated before (a resumed request), after the prompt
+  std::vector<TokenId> output;  // tokens generated before (a resumed request), after the prompt
 };
 
 // Entry `index` of the slot's table of one group becomes `block`.

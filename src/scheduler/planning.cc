@@ -1,4 +1,5 @@
-// Plans: decode rows, admission, prefill chunks, and who makes room when there is none. Engine thread.
+// Plans: decode rows, admission, prefill chunks, and who makes room when there is none. Engine
+// thread.
 #include <algorithm>
 
 #include "base/check.h"
@@ -50,19 +51,20 @@ void Scheduler::State::PlanDecode(Sequence& s, Plan& plan) {
   ++decode_tokens;
 }
 
-// The last-ranked sequence. The one that needs room is never protected (it would own all it can need),
-// so there is always one, and nobody ranks behind it who already has a row in this plan.
+// The last-ranked sequence. The one that needs room is never protected (it would own all it can
+// need), so there is always one, and nobody ranks behind it who already has a row in this plan.
 Sequence& Scheduler::State::Victim() const {
   for (size_t i = running.size(); i-- > 0;) {
-    if (running[i]->preemptions < kPreemptionsMax) return *running[i];
+    if (running[i]->preemptions < config.preemptions_max) return *running[i];
   }
   CheckFailed(__FILE__, __LINE__, "a sequence that may be preempted", "");
 }
 
 // Blocks for all known tokens and one block of output, or for everything after many preemptions.
 BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
-  const bool whole = s.preemptions >= kPreemptionsMax;
-  const int32_t tokens = whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
+  const bool whole = s.preemptions >= config.preemptions_max;
+  const int32_t tokens =
+      whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
   BlockCounts demand = BlocksOfSequence(config.cache, tokens);
   for (size_t g = 0; g < config.cache.groups.size(); ++g) {
     if (config.cache.groups[g].kind == GroupKind::kState) {
@@ -96,7 +98,8 @@ void Scheduler::State::PlanPrefills(Plan& plan) {
   if (prefills.empty()) return;
   const int32_t budget = config.step_tokens_max - static_cast<int32_t>(plan.tokens.size());
   Sequence& first = *prefills.front();
-  // The first-ranked gets half at least and what the others leave; they go shortest remainder first.
+  // The first-ranked gets half at least and what the others leave; they go shortest remainder
+  // first.
   int32_t shared = budget - std::min(first.prefill_end - first.planned, budget - budget / 2);
   std::stable_sort(prefills.begin() + 1, prefills.end(), [](const Sequence* a, const Sequence* b) {
     return a->prefill_end - a->planned < b->prefill_end - b->planned;
@@ -112,7 +115,8 @@ int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first, Pla
   const int32_t count = ChunkTokens(s, budget, first);
   if (count == 0) return 0;
   if (!AddRow(s, count, plan)) {
-    // Admission reserved the state blocks of one step; more overlap than that waits for its own rows.
+    // Admission reserved the state blocks of one step; more overlap than that waits for its own
+    // rows.
     CHECK(s.rows_in_flight > 0, "request {} lacks blocks that it reserved", s.request.id.value);
     return 0;
   }
@@ -121,8 +125,8 @@ int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first, Pla
   return count;
 }
 
-// Chunks end at block boundaries where the budget reaches one. A crumb inside a block is worth a row only
-// for the first-ranked, which must go on, or when chunks are limited to less than a block.
+// Chunks end at block boundaries where the budget reaches one. A crumb inside a block is worth a
+// row only for the first-ranked, which must go on, or when chunks are limited to less than a block.
 int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool first) const {
   const int32_t chunk_max = config.chunk_tokens_max > 0 ? config.chunk_tokens_max : budget;
   const int32_t remaining = s.prefill_end - s.planned;

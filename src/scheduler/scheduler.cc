@@ -1,5 +1,6 @@
 // Events in, outputs out, and the life of a sequence between them. Plans are made in planning.cc.
-// Engine thread; no clock, no randomness, nothing iterated in an order that memory addresses decide.
+// Engine thread; no clock, no randomness, nothing iterated in an order that memory addresses
+// decide.
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
@@ -47,8 +48,8 @@ void Scheduler::State::On(const StepDone& event) {
         event.step.value);
   const Step step = std::move(steps.front());
   steps.pop_front();
-  CHECK(step.rows.size() == event.rows.size(), "step {} has {} rows, {} came back", event.step.value,
-        step.rows.size(), event.rows.size());
+  CHECK(step.rows.size() == event.rows.size(), "step {} has {} rows, {} came back",
+        event.step.value, step.rows.size(), event.rows.size());
   for (size_t i = 0; i < step.rows.size(); ++i) Land(step.rows[i], event.rows[i]);
 }
 
@@ -88,8 +89,9 @@ void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
   CHECK(result.token >= 0 && result.token < config.vocabulary, "request {} was given token {}",
         s.request.id.value, result.token);
   const StopParams& stop = s.request.stop;
-  const bool stops = static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
-                     std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), result.token);
+  const bool stops =
+      static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
+      std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), result.token);
   s.output.push_back(result.token);
   if (s.request.logprobs >= 0) s.logprobs.push_back(result.logprob);
   Changed(s);
@@ -266,8 +268,8 @@ Status Scheduler::Audit() const {
   std::sort(slots.begin(), slots.end());
   if (std::adjacent_find(slots.begin(), slots.end()) != slots.end() ||
       static_cast<int32_t>(slots.size()) + s.free_slots.size() != s.config.running_max) {
-    return wrong(fmt::format("{} slots are held and {} free, of {}", slots.size(), s.free_slots.size(),
-                             s.config.running_max));
+    return wrong(fmt::format("{} slots are held and {} free, of {}", slots.size(),
+                             s.free_slots.size(), s.config.running_max));
   }
   return {};
 }

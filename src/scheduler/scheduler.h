@@ -1,9 +1,10 @@
-// Who runs next, on which blocks: a pure function of the events applied so far. Integers and ids only;
-// no clock, random number, thread, device or float. The same code runs in production, on every rank, in
-// the simulator and in the replay tool.
+// Who runs next, on which blocks: a pure function of the events applied so far. Integers and ids
+// only; no clock, random number, thread, device or float. The same code runs in production, on
+// every rank, in the simulator and in the replay tool.
 //
-// Invariants: a block in a running sequence's table is owned or pinned by that sequence until every step
-// that was planned with it has come back; a plan never needs memory that is not already reserved.
+// Invariants: a block in a running sequence's table is owned or pinned by that sequence until every
+// step that was planned with it has come back; a plan never needs memory that is not already
+// reserved.
 #pragma once
 
 #include <cstdint>
@@ -19,28 +20,28 @@
 
 namespace braid {
 
-// Order and starvation. Sequences rank by priority, then by arrival. Admission is strictly by rank: only a
-// higher priority overtakes a waiting request. It takes the blocks of the whole known prefix and of one
-// block of output, or waits. Each step first gives every decoding sequence its token. Of the rest the
-// first-ranked prefill gets at least half, so n tokens of it take at most 2n / rest + 1 steps; the others
-// share the other half, shortest remainder first: a short prompt waits for shorter ones only, a long one
-// at most until it ranks first. When a decoding sequence finds no block, the last-ranked one (perhaps
-// itself) loses its blocks and is replayed later; after kPreemptionsMax times it comes back with all that
-// it can ever need and is not chosen again, so every request ends.
-inline constexpr int32_t kPreemptionsMax = 8;
-
+// Order and starvation. Sequences rank by priority, then by arrival. Admission is strictly by rank:
+// only a higher priority overtakes a waiting request. It takes the blocks of the whole known prefix
+// and of one block of output, or waits. Each step first gives every decoding sequence its token. Of
+// the rest the first-ranked prefill gets at least half, so n tokens of it take at most 2n / rest +
+// 1 steps; the others share the other half, shortest remainder first: a short prompt waits for
+// shorter ones only, a long one at most until it ranks first. When a decoding sequence finds no
+// block, the last-ranked one (perhaps itself) loses its blocks and is replayed later; after
+// preemptions_max times it comes back with all that it can ever need and is not chosen again, so
+// every request ends.
 struct SchedulerConfig {
   CacheGeometry cache;
-  int32_t context_tokens_max = 0;   // prompt + output of one sequence
-  int32_t step_tokens_max = 2048;   // token budget of one step (decode rows first, then chunks)
-  int32_t chunk_tokens_max = 0;     // tokens of one sequence in one step; 0: the step's budget
-  int32_t running_max = 64;         // sequences that hold a slot; at most step_tokens_max
-  int32_t waiting_max = 4096;       // queued requests; more are refused
+  int32_t context_tokens_max = 0;  // prompt + output of one sequence
+  int32_t step_tokens_max = 2048;  // token budget of one step (decode rows first, then chunks)
+  int32_t chunk_tokens_max = 0;    // tokens of one sequence in one step; 0: the step's budget
+  int32_t running_max = 64;        // sequences that hold a slot; at most step_tokens_max
+  int32_t waiting_max = 4096;      // queued requests; more are refused
+  int32_t preemptions_max = 8;     // how often one request may lose its blocks
   int32_t vocabulary = 0;
 };
 
-// What a request produced since the last TakeOutputs. A request's last Output has `finish` set and is
-// its last; a request that was refused at Submit has exactly one, with kError.
+// What a request produced since the last TakeOutputs. A request's last Output has `finish` set and
+// is its last; a request that was refused at Submit has exactly one, with kError.
 struct Output {
   RequestId id;
   std::vector<TokenId> tokens;
@@ -75,8 +76,8 @@ class Scheduler {
   Status Admissible(const Request& request) const;
 
   void Apply(const Event& event);
-  // The next step's work; empty when nothing can run. May be called once more before StepDone of the
-  // previous plan (overlap depth one).
+  // The next step's work; empty when nothing can run. May be called once more before StepDone of
+  // the previous plan (overlap depth one).
   Plan NextPlan();
   std::vector<Output> TakeOutputs();
 
@@ -84,7 +85,8 @@ class Scheduler {
   const SchedulerConfig& config() const;
   SchedulerStats stats() const;
 
-  // Recounts every block and slot; an error that names what does not agree. Takes time linear in the arena.
+  // Recounts every block and slot; an error that names what does not agree. Takes time linear in
+  // the arena.
   Status Audit() const;
 
  private:

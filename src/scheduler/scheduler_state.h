@@ -79,15 +79,15 @@ struct Scheduler::State {
   std::set<Sequence*, ByRank> queue;
   std::vector<Sequence*> running;  // by rank: prefilling and decoding
   IdSet free_slots;
-  std::vector<SlotId> departed;    // left, and the executor has not been told
-  std::deque<Step> steps;          // in flight, oldest first
-  Step next;                       // the one being planned
-  int32_t draining = 0;            // preempted sequences whose rows have not landed
-  bool preempted = false;          // in the plan being made
+  std::vector<SlotId> departed;  // left, and the executor has not been told
+  std::deque<Step> steps;        // in flight, oldest first
+  Step next;                     // the one being planned
+  int32_t draining = 0;          // preempted sequences whose rows have not landed
+  bool preempted = false;        // in the plan being made
   std::vector<Sequence*> changed;
   std::vector<Output> refused;
-  std::vector<TableChange> changes;          // scratch
-  std::vector<Sequence*> prefills;           // scratch
+  std::vector<TableChange> changes;  // scratch
+  std::vector<Sequence*> prefills;   // scratch
   int64_t arrivals = 0;
   int64_t steps_planned = 0;
   int64_t prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;

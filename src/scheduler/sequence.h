@@ -1,5 +1,6 @@
-// One request inside the scheduler: what it asked for, what came out so far, which blocks it owns and
-// what of it is in flight. Engine thread; owned by the scheduler's map, so its address is stable.
+// One request inside the scheduler: what it asked for, what came out so far, which blocks it owns
+// and what of it is in flight. Engine thread; owned by the scheduler's map, so its address is
+// stable.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,13 @@ struct Sequence {
   std::vector<TokenId> output;
 
   Phase phase = Queued{};
-  bool waiting = false;    // stands in the queue
+  bool waiting = false;  // stands in the queue
   SlotId slot;
   bool announced = false;  // the executor knows that it holds the slot
   BlockTables blocks;
-  int32_t prefill_end = 0;     // tokens known at admission: where the prefill ends
-  int32_t planned = 0;         // tokens in place once every planned row has landed
-  int32_t unresolved = 0;      // sampled tokens in flight
+  int32_t prefill_end = 0;  // tokens known at admission: where the prefill ends
+  int32_t planned = 0;      // tokens in place once every planned row has landed
+  int32_t unresolved = 0;   // sampled tokens in flight
   int32_t rows_in_flight = 0;
   int32_t preemptions = 0;
 
@@ -43,7 +44,9 @@ struct Sequence {
   std::string error;
 
   template <class P>
-  bool Is() const { return std::holds_alternative<P>(phase); }
+  bool Is() const {
+    return std::holds_alternative<P>(phase);
+  }
   int32_t prompt_tokens() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t known_tokens() const { return prompt_tokens() + static_cast<int32_t>(output.size()); }
   bool decode_ready() const {
@@ -60,7 +63,8 @@ struct Sequence {
 // Higher priorities first, then who came first.
 struct ByRank {
   bool operator()(const Sequence* a, const Sequence* b) const {
-    if (a->request.priority != b->request.priority) return a->request.priority > b->request.priority;
+    if (a->request.priority != b->request.priority)
+      return a->request.priority > b->request.priority;
     return a->arrival < b->arrival;
   }
 };

@@ -1,0 +1,40 @@
+// A plan as one number: equal plans have equal hashes on every machine. For traces, for comparing
+// ranks and for comparing a replayed run with the one that was recorded. Any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/rng.h"
+#include "scheduler/plan.h"
+
+namespace braid {
+
+inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
+  const auto add = [&hash](int64_t value) {
+    hash = MixBits(hash + 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(value));
+  };
+  add(plan.step.value);
+  for (const Admission& a : plan.admissions) {
+    add(a.slot.value);
+    add(a.request->id.value);
+    for (TokenId token : a.output) add(token);
+  }
+  for (const TableUpdate& t : plan.tables) {
+    add(t.slot.value);
+    add(t.group.value);
+    add(t.index);
+    add(t.block.value);
+  }
+  for (const Row& r : plan.rows) {
+    add(r.slot.value);
+    add(r.request.value);
+    add(r.token_count);
+    add(r.start);
+    add(r.sample + 2 * r.prompt_logprobs);
+  }
+  for (TokenId token : plan.tokens) add(token);
+  for (SlotId slot : plan.released) add(slot.value);
+  return hash;
+}
+
+}  // namespace braid

@@ -1,0 +1,333 @@
+// See the header. The rules for which entries a row reads and writes are taken from
+// cache/geometry.h and written down here a second time on purpose: the scheduler's own code is what
+// is being checked.
+#include "sim/hash_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t B = kBlockTokens;
+
+}  // namespace
+
+HashExecutor::HashExecutor(const CacheGeometry& geometry, int32_t vocabulary,
+                           HashExecutorOptions options)
+    : lm_{vocabulary}, options_(std::move(options)), geometry_(geometry) {
+  CHECK(vocabulary > 0 && CheckGeometry(geometry).ok());
+  for (const GroupGeometry& g : geometry.groups) {
+    Group group{.kind = g.kind,
+                .first_block = g.blocks_per_parent,
+                .end_block = geometry.parents * g.blocks_per_parent,
+                .full = {},
+                .states = {},
+                .pins = {},
+                .seen = {}};
+    const size_t blocks = static_cast<size_t>(group.end_block);
+    if (g.kind == GroupKind::kFull) {
+      group.full.resize(blocks);
+    } else {
+      group.states.resize(blocks);
+    }
+    group.pins.resize(blocks);
+    group.seen.resize(blocks);
+    groups_.push_back(std::move(group));
+  }
+}
+
+HashExecutor::Slot& HashExecutor::At(SlotId slot) {
+  CHECK(slot.valid());
+  const size_t i = static_cast<size_t>(slot.value);
+  if (i >= slots_.size()) slots_.resize(i + 1);
+  return slots_[i];
+}
+
+void HashExecutor::Launch(Plan plan) {
+  CHECK(steps_.size() <= 1, "{} steps are in flight", steps_.size());
+  CHECK(!plan.rows.empty(), "step {} has no rows", plan.step.value);
+  for (const Admission& admission : plan.admissions) Admit(admission);
+  for (const TableUpdate& update : plan.tables) Update(update);
+  int32_t tokens = 0;
+  for (const Row& row : plan.rows) {
+    CHECK(row.token_begin == tokens && row.token_count > 0);
+    tokens += row.token_count;
+    LaunchRow(plan, row);
+  }
+  CHECK(tokens == static_cast<int32_t>(plan.tokens.size()));
+  for (SlotId slot : plan.released) {
+    CHECK(At(slot).live && At(slot).rows_in_flight == 0, "slot {} is released while in use",
+          slot.value);
+    At(slot) = Slot();
+  }
+  steps_.push_back({.order = launched_++, .plan = std::move(plan), .ran = false, .done = {}});
+  if (!options_.late) RunStep(steps_.back());
+}
+
+StepDone HashExecutor::Wait() {
+  CHECK(!steps_.empty(), "no step is in flight");
+  StepInFlight& step = steps_.front();
+  if (!step.ran) RunStep(step);
+  for (const Row& row : step.plan.rows) {
+    Slot& slot = At(row.slot);
+    --slot.rows_in_flight;
+    Pin(slot, row, -1);
+  }
+  // What the row no longer needs is not looked at again; the scheduler may give it to others now.
+  for (const Row& row : step.plan.rows) {
+    Slot& slot = At(row.slot);
+    const int32_t last = (row.start + row.token_count) / B - 1;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].kind != GroupKind::kState) continue;
+      for (int32_t i = 0; i < last; ++i) slot.tables[g][static_cast<size_t>(i)] = BlockId();
+    }
+  }
+  StepDone done = std::move(step.done);
+  steps_.pop_front();
+  return done;
+}
+
+void HashExecutor::Admit(const Admission& admission) {
+  Slot& slot = At(admission.slot);
+  CHECK(slot.rows_in_flight == 0, "slot {} is given away while a row of request {} is in flight",
+        admission.slot.value, slot.request->id.value);
+  slot = Slot();
+  slot.live = true;
+  slot.request = admission.request;
+  slot.history = admission.request->prompt;
+  slot.history.insert(slot.history.end(), admission.output.begin(), admission.output.end());
+  slot.tables.resize(groups_.size());
+}
+
+void HashExecutor::Update(const TableUpdate& update) {
+  Slot& slot = At(update.slot);
+  CHECK(slot.live && update.group.valid());
+  const size_t g = static_cast<size_t>(update.group.value);
+  Group& group = groups_.at(g);
+  CHECK(update.block.value >= group.first_block && update.block.value < group.end_block,
+        "block {} of group {} is not one to own", update.block.value, g);
+  const size_t block = static_cast<size_t>(update.block.value);
+  CHECK(group.pins[block] == 0, "block {} of group {} is handed over while a step uses it", block,
+        g);
+  std::vector<BlockId>& table = slot.tables[g];
+  const size_t index = static_cast<size_t>(update.index);
+  if (group.kind == GroupKind::kFull) {
+    CHECK(index == table.size(), "entry {} of a full table of {}", index, table.size());
+    FullBlock& cells = group.full[block];
+    cells.owner = slot.request->id;
+    cells.position.fill(-1);
+  } else {
+    group.states[block] = {.owner = slot.request->id, .rows = {}};
+  }
+  if (index >= table.size()) table.resize(index + 1);
+  CHECK(!table[index].valid(), "entry {} of group {} is taken", index, g);
+  table[index] = update.block;
+}
+
+// Everything a row reads or writes is in use from its launch until it has been waited for.
+void HashExecutor::Pin(const Slot& slot, const Row& row, int32_t change) {
+  const int32_t begin = row.start, end = row.start + row.token_count;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const auto pin = [&](int32_t index) {
+      const auto& table = slot.tables[g];
+      CHECK(index < static_cast<int32_t>(table.size()) && table[static_cast<size_t>(index)].valid(),
+            "request {}: rows {} to {} need entry {} of group {}, a hole", row.request.value, begin,
+            end, index, g);
+      groups_[g].pins[static_cast<size_t>(table[static_cast<size_t>(index)].value)] += change;
+    };
+    if (groups_[g].kind == GroupKind::kFull) {
+      for (int32_t i = 0; i < (end + B - 1) / B; ++i) pin(i);
+      continue;
+    }
+    if (begin >= B) pin(begin / B - 1);
+    if (begin % B != 0) pin(begin / B);
+    if (end >= B) pin(end / B - 1);
+    if (end % B != 0) pin(end / B);
+  }
+}
+
+void HashExecutor::LaunchRow(const Plan& plan, const Row& row) {
+  Slot& slot = At(row.slot);
+  CHECK(slot.live && slot.request->id == row.request, "slot {} is not request {}'s", row.slot.value,
+        row.request.value);
+  CHECK(slot.launched == row.start,
+        "request {} has {} tokens in place or in flight, the row starts at {}", row.request.value,
+        slot.launched, row.start);
+  CHECK(static_cast<size_t>(row.token_begin) + static_cast<size_t>(row.token_count) <=
+        plan.tokens.size());
+  slot.launched += row.token_count;
+  ++slot.rows_in_flight;
+  Pin(slot, row, 1);
+}
+
+void HashExecutor::RunStep(StepInFlight& step) {
+  if (options_.before_step) options_.before_step();
+  step.done.step = step.plan.step;
+  step.done.rows.reserve(step.plan.rows.size());
+  for (const Row& row : step.plan.rows) step.done.rows.push_back(RunRow(step, row));
+  step.ran = true;
+}
+
+RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
+  Slot& slot = At(row.slot);
+  CHECK(slot.in_place == row.start);
+  ReadTokens(step, row, slot, tokens_);
+  uint64_t prefix = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    const uint64_t hash = group.kind == GroupKind::kFull ? AdvanceFull(group, slot, g, row)
+                                                         : AdvanceState(group, slot, g, row);
+    CHECK(g == 0 || hash == prefix, "request {} at {}: groups 0 and {} disagree about the prefix",
+          row.request.value, row.start, g);
+    prefix = hash;
+  }
+  slot.in_place += row.token_count;
+  ++rows_run_;
+  tokens_run_ += row.token_count;
+  RowResult result{.request = row.request, .logprob = {}, .prompt_logprobs = {}, .error = {}};
+  const Request& request = *slot.request;
+  if (options_.row_fails && options_.row_fails(row.request, slot.in_place)) {
+    result.error = "the hash LM was told to fail here";
+  }
+  if (row.prompt_logprobs) {
+    for (int32_t i = 0; i < row.token_count; ++i) {
+      const size_t after = static_cast<size_t>(row.start + i) + 1;
+      const TokenId actual = after < request.prompt.size() ? request.prompt[after] : -1;
+      result.prompt_logprobs.push_back(
+          lm_.Distribution(prefixes_[static_cast<size_t>(i)], actual, request.prompt_logprobs));
+    }
+  }
+  if (row.sample) {
+    const int32_t made = slot.in_place - static_cast<int32_t>(request.prompt.size());
+    result.token = lm_.Next(request, prefix, slot.in_place, made);
+    CHECK(slot.history.size() == static_cast<size_t>(slot.in_place), "token {} is sampled twice",
+          slot.in_place);
+    slot.history.push_back(result.token);
+    slot.sampled_by = step.order;
+    if (request.logprobs >= 0) {
+      result.logprob = lm_.Distribution(prefix, result.token, request.logprobs);
+    }
+  }
+  return result;
+}
+
+// The row's tokens as the plan names them, checked against what the sequence is known to be.
+void HashExecutor::ReadTokens(const StepInFlight& step, const Row& row, const Slot& slot,
+                              std::vector<TokenId>& tokens) const {
+  tokens.clear();
+  for (int32_t i = 0; i < row.token_count; ++i) {
+    const size_t p = static_cast<size_t>(row.start + i);
+    CHECK(p < slot.history.size(), "request {}: token {} is not known", row.request.value, p);
+    TokenId token = step.plan.tokens[static_cast<size_t>(row.token_begin + i)];
+    if (token == kSampledInFlight) {
+      CHECK(slot.sampled_by == step.order - 1 && p + 1 == slot.history.size(),
+            "request {}: token {} was not sampled by the step before", row.request.value, p);
+      token = slot.history[p];
+    }
+    CHECK(token == slot.history[p], "request {}: token {} is {}, the plan says {}",
+          row.request.value, p, slot.history[p], token);
+    tokens.push_back(token);
+  }
+}
+
+HashExecutor::StateBlock& HashExecutor::StateAt(Group& group, const Slot& slot, size_t g,
+                                                int32_t index) {
+  StateBlock& entry =
+      group.states[static_cast<size_t>(slot.tables[g][static_cast<size_t>(index)].value)];
+  CHECK(entry.owner == slot.request->id, "a state of request {} is in the table of request {}",
+        entry.owner.value, slot.request->id.value);
+  return entry;
+}
+
+uint64_t HashExecutor::AdvanceState(Group& group, Slot& slot, size_t g, const Row& row) {
+  const int32_t begin = row.start, end = row.start + row.token_count;
+  const int32_t base = begin / B * B;
+  uint64_t state = kEmptyPrefix;
+  if (begin >= B) {
+    const StateBlock& entry = StateAt(group, slot, g, begin / B - 1);
+    CHECK(entry.content == Content::kState && entry.depth == base,
+          "request {} at {}: no state of depth {}", row.request.value, begin, base);
+    state = entry.state;
+  }
+  std::vector<TokenId> rows;  // of the block in progress
+  if (begin % B != 0) {
+    const StateBlock& entry = StateAt(group, slot, g, begin / B);
+    CHECK(entry.content == Content::kRows && entry.depth == base &&
+              static_cast<int32_t>(entry.rows.size()) == begin % B,
+          "request {} at {}: the rows in progress are not those", row.request.value, begin);
+    rows = entry.rows;
+  }
+  uint64_t hash = state;
+  for (TokenId token : rows) hash = AppendToken(hash, token);
+  prefixes_.clear();
+  for (int32_t i = 0; i < row.token_count; ++i) {
+    rows.push_back(tokens_[static_cast<size_t>(i)]);
+    hash = AppendToken(hash, rows.back());
+    prefixes_.push_back(hash);
+    if ((begin + i + 1) % B == 0) {
+      state = hash;
+      rows.clear();
+    }
+  }
+  if (end >= B && end / B != begin / B) {  // a boundary was crossed: its state stays behind
+    StateAt(group, slot, g, end / B - 1) = {.owner = row.request,
+                                            .content = Content::kState,
+                                            .depth = end / B * B,
+                                            .state = state,
+                                            .rows = {}};
+  }
+  if (end % B != 0) {
+    StateAt(group, slot, g, end / B) = {.owner = row.request,
+                                        .content = Content::kRows,
+                                        .depth = end / B * B,
+                                        .rows = std::move(rows)};
+  }
+  return hash;
+}
+
+uint64_t HashExecutor::AdvanceFull(Group& group, const Slot& slot, size_t g, const Row& row) {
+  const int32_t end = row.start + row.token_count;
+  const std::vector<BlockId>& table = slot.tables[g];
+  for (int32_t p = row.start; p < end; ++p) {
+    FullBlock& block = group.full[static_cast<size_t>(table[static_cast<size_t>(p / B)].value)];
+    block.token[static_cast<size_t>(p % B)] = tokens_[static_cast<size_t>(p - row.start)];
+    block.position[static_cast<size_t>(p % B)] = p;
+  }
+  prefixes_.clear();
+  uint64_t hash = kEmptyPrefix;
+  for (int32_t first = 0; first < end; first += B) {
+    const FullBlock& block =
+        group.full[static_cast<size_t>(table[static_cast<size_t>(first / B)].value)];
+    CHECK(block.owner == row.request, "a block of request {} is in the table of request {}",
+          block.owner.value, row.request.value);
+    for (int32_t p = first; p < std::min(first + B, end); ++p) {
+      const size_t i = static_cast<size_t>(p - first);
+      CHECK(block.position[i] == p, "request {} reads position {} and finds {}", row.request.value,
+            p, block.position[i]);
+      hash = AppendToken(hash, block.token[i]);
+      if (p >= row.start) prefixes_.push_back(hash);
+    }
+  }
+  return hash;
+}
+
+void HashExecutor::CheckTables() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::fill(groups_[g].seen.begin(), groups_[g].seen.end(), 0);
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      if (!slots_[s].live) continue;
+      for (BlockId block : slots_[s].tables[g]) {
+        if (!block.valid()) continue;
+        int32_t& seen = groups_[g].seen[static_cast<size_t>(block.value)];
+        CHECK(seen == 0, "block {} of group {} is in the tables of slots {} and {}", block.value, g,
+              seen - 1, s);
+        seen = static_cast<int32_t>(s) + 1;
+      }
+    }
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,108 @@
+// An Executor that runs the hash LM on fake memory: its blocks hold tokens, positions and hashes
+// instead of keys, values and states. Each row computes its prefix once through the block tables of
+// every full group and once through the state entries of every state group; all must agree. It
+// keeps the mirror of tables that a real executor keeps, and stops the program on a read of a cell
+// that nobody wrote, at the wrong position or depth, or of another sequence, and on a block that is
+// handed over while in use.
+//
+// Also the fake model behind a real Driver in tests of what stands above it. One thread, the
+// driver's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "cache/geometry.h"
+#include "scheduler/executor.h"
+#include "sim/hash_lm.h"
+
+namespace braid {
+
+struct HashExecutorOptions {
+  bool late = false;                  // a step runs when it is waited for, not when it is launched
+  std::function<void()> before_step;  // called before each step runs: to sleep, to block
+  std::function<bool(RequestId, int32_t length)> row_fails;  // rows that end in an error
+};
+
+class HashExecutor : public Executor {
+ public:
+  HashExecutor(const CacheGeometry& geometry, int32_t vocabulary, HashExecutorOptions options = {});
+
+  std::vector<Event> Exchange(std::vector<Event> local) override { return local; }
+  void Launch(Plan plan) override;
+  StepDone Wait() override;
+
+  // No block stands in the tables of two slots. Linear in the tables.
+  void CheckTables();
+
+  int64_t rows_run() const { return rows_run_; }
+  int64_t tokens_run() const { return tokens_run_; }
+
+ private:
+  struct FullBlock {
+    RequestId owner;
+    std::array<TokenId, kBlockTokens> token;
+    std::array<int32_t, kBlockTokens> position;  // -1: nobody wrote here
+  };
+  enum class Content : uint8_t { kUnwritten, kState, kRows };
+  struct StateBlock {
+    RequestId owner;
+    Content content = Content::kUnwritten;
+    int32_t depth = 0;  // tokens before the state, or before the first row
+    uint64_t state = 0;
+    std::vector<TokenId> rows;
+  };
+  struct Group {
+    GroupKind kind;
+    int32_t first_block, end_block;  // ids that may be owned
+    std::vector<FullBlock> full;
+    std::vector<StateBlock> states;
+    std::vector<int32_t> pins;  // rows in flight that use the block
+    std::vector<int32_t> seen;  // scratch of CheckTables: slot + 1
+  };
+  struct Slot {
+    bool live = false;
+    const Request* request = nullptr;
+    std::vector<TokenId> history;              // prompt and output, as far as sampled
+    std::vector<std::vector<BlockId>> tables;  // by group
+    int32_t launched = 0;                      // tokens of all rows launched
+    int32_t in_place = 0;                      // tokens of all rows run
+    int32_t rows_in_flight = 0;
+    int64_t sampled_by = -1;  // the step that sampled the last token, in launch order
+  };
+  struct StepInFlight {
+    int64_t order = 0;
+    Plan plan;
+    bool ran = false;
+    StepDone done;
+  };
+
+  Slot& At(SlotId slot);
+  void Admit(const Admission& admission);
+  void Update(const TableUpdate& update);
+  void Pin(const Slot& slot, const Row& row, int32_t change);
+  void LaunchRow(const Plan& plan, const Row& row);
+  void RunStep(StepInFlight& step);
+  RowResult RunRow(const StepInFlight& step, const Row& row);
+  void ReadTokens(const StepInFlight& step, const Row& row, const Slot& slot,
+                  std::vector<TokenId>& tokens) const;
+  uint64_t AdvanceState(Group& group, Slot& slot, size_t g, const Row& row);
+  StateBlock& StateAt(Group& group, const Slot& slot, size_t g, int32_t index);
+  uint64_t AdvanceFull(Group& group, const Slot& slot, size_t g, const Row& row);
+
+  const HashLm lm_;
+  const HashExecutorOptions options_;
+  const CacheGeometry geometry_;
+  std::vector<Group> groups_;
+  std::vector<Slot> slots_;
+  std::deque<StepInFlight> steps_;
+  std::vector<TokenId> tokens_;     // scratch: the row's tokens
+  std::vector<uint64_t> prefixes_;  // scratch: the prefix hash after each token of the row
+  int64_t launched_ = 0;
+  int64_t rows_run_ = 0, tokens_run_ = 0;
+};
+
+}  // namespace braid
