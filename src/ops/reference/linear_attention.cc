@@ -59,21 +59,26 @@ double Dot(const float* a, const float* b, int64_t count) {
   return sum;
 }
 
-// sum_d x[d] S[d][c] exp(g_row) + sum_{j < rows} exp(g_row - g_j) (x . k_j) u_j[c]
-double Read(const Chunk& chunk, const LinearAttentionShape& s, const float* x, int64_t row,
-            int64_t rows, int64_t c) {
+// For every column c: exp(g_row) sum_d x[d] S[d][c] + sum_{j < rows} exp(g_row - g_j) (x . k_j)
+// u_j[c]
+std::vector<double> Read(const Chunk& chunk, const LinearAttentionShape& s, const float* x,
+                         int64_t row, int64_t rows) {
   const double g = chunk.g[static_cast<size_t>(row)];
-  double from_state = 0;
+  std::vector<double> out(static_cast<size_t>(s.value_dim));
   for (int64_t d = 0; d < s.key_dim; ++d) {
-    from_state += double{x[d]} * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
+    for (int64_t c = 0; c < s.value_dim; ++c) {
+      out[static_cast<size_t>(c)] +=
+          std::exp(g) * x[d] * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
+    }
   }
-  double sum = std::exp(g) * from_state;
   for (int64_t j = 0; j < rows; ++j) {
-    const double decay = std::exp(g - chunk.g[static_cast<size_t>(j)]);
-    sum += decay * Dot(x, chunk.k.data() + j * s.key_dim, s.key_dim) *
-           chunk.u[static_cast<size_t>(j * s.value_dim + c)];
+    const double weight = std::exp(g - chunk.g[static_cast<size_t>(j)]) *
+                          Dot(x, chunk.k.data() + j * s.key_dim, s.key_dim);
+    for (int64_t c = 0; c < s.value_dim; ++c) {
+      out[static_cast<size_t>(c)] += weight * chunk.u[static_cast<size_t>(j * s.value_dim + c)];
+    }
   }
-  return sum;
+  return out;
 }
 
 void Row(const LinearAttentionArgs& a, int64_t token, int64_t head, int64_t row, Chunk& chunk) {
@@ -87,13 +92,14 @@ void Row(const LinearAttentionArgs& a, int64_t token, int64_t head, int64_t row,
   chunk.g[at] = (row > 0 ? chunk.g[at - 1] : 0.0f) +
                 LogDecay(a.a.row(token)[head], a.a_log[head], a.dt_bias[head]);
   std::copy_n(k, s.key_dim, chunk.k.data() + row * s.key_dim);
+  const std::vector<double> memory = Read(chunk, s, k, row, row);
   for (int64_t c = 0; c < s.value_dim; ++c) {
     chunk.u[static_cast<size_t>(row * s.value_dim + c)] =
-        static_cast<float>(beta * (v[c] - Read(chunk, s, k, row, row, c)));
+        static_cast<float>(beta * (v[c] - memory[static_cast<size_t>(c)]));
   }
+  const std::vector<double> out = Read(chunk, s, q, row, row + 1);
   for (int64_t c = 0; c < s.value_dim; ++c) {
-    a.out.row(token)[head * s.value_dim + c] =
-        static_cast<float>(Read(chunk, s, q, row, row + 1, c));
+    a.out.row(token)[head * s.value_dim + c] = static_cast<float>(out[static_cast<size_t>(c)]);
   }
 }
 

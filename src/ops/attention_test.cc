@@ -1,0 +1,165 @@
+// Paged attention: every candidate against the reference, and the prefix rule across cuts and
+// threads.
+#include "ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/test_context.h"
+#include "ops/test_pages.h"
+
+namespace braid::ops {
+namespace {
+
+struct Case {
+  AttentionShape shape;
+  int32_t rotary_pairs;
+  bool gate;
+};
+constexpr Case kCases[] = {{{4, 2, 64, DType::kF32}, 8, true},
+                           {{4, 2, 24, DType::kF32}, 3, true},
+                           {{6, 1, 40, DType::kBF16}, 20, false},
+                           {{16, 2, 256, DType::kBF16}, 32, true},
+                           {{3, 3, 8, DType::kF32}, 0, false}};
+
+int64_t BlockBytes(const AttentionShape& s) {
+  return 2 * int64_t{s.kv_heads} * kBlockTokens * s.head_dim * SizeOf(s.kv_dtype);
+}
+
+// A layer's projections for a whole sequence; queries carry gates behind them when the case has
+// one.
+struct Layer {
+  Layer(const Case& c, int64_t tokens)
+      : test_case(c),
+        rng(static_cast<uint64_t>(c.shape.head_dim)),
+        stride(c.shape.head_dim * (c.gate ? 2 : 1)),
+        q(rng, tokens, c.shape.heads * stride),
+        k(rng, tokens, int64_t{c.shape.kv_heads} * c.shape.head_dim),
+        v(rng, tokens, int64_t{c.shape.kv_heads} * c.shape.head_dim),
+        q_norm(rng, 1, c.shape.head_dim, 0.3),
+        k_norm(rng, 1, c.shape.head_dim, 0.3),
+        frequency(1, std::max(c.rotary_pairs, 1)) {
+    for (int32_t j = 0; j < c.rotary_pairs; ++j) {
+      frequency.values[static_cast<size_t>(j)] =
+          static_cast<float>(std::pow(10000.0, -double{static_cast<double>(j)} / c.rotary_pairs));
+    }
+  }
+  Case test_case;
+  Rng rng;
+  int64_t stride;
+  OwnedMatrix q, k, v, q_norm, k_norm, frequency;
+};
+
+struct Pass {
+  Pass(const OpContext& context, const Layer& layer, const std::vector<int64_t>& cuts)
+      : k(layer.k),
+        out(layer.q.view.rows,
+            int64_t{layer.test_case.shape.heads} * layer.test_case.shape.head_dim),
+        q(out.view.rows, out.view.cols),
+        pages(BlockBytes(layer.test_case.shape), layer.q.view.rows) {
+    int64_t begin = 0;
+    for (int64_t end : cuts) {
+      Step(context, layer, begin, end);
+      begin = end;
+    }
+    Step(context, layer, begin, layer.q.view.rows);
+  }
+
+  void Step(const OpContext& context, const Layer& layer, int64_t begin, int64_t end) {
+    const int64_t count = end - begin, dim = layer.test_case.shape.head_dim;
+    SequenceSpan span{0, static_cast<int32_t>(count), static_cast<int32_t>(begin), {}};
+    span.tables[0] = pages.table();
+    const SequenceIndex index{&span, 1, span.token_count};
+    const Matrix projected = RowsOf(layer.q.view, begin, count);
+    NormRopeWriteKv(context, {.shape = layer.test_case.shape,
+                              .sequences = index,
+                              .q = projected,
+                              .q_stride = layer.stride,
+                              .k = RowsOf(k.view, begin, count),
+                              .v = RowsOf(layer.v.view, begin, count),
+                              .q_norm = layer.q_norm.view.data,
+                              .k_norm = layer.k_norm.view.data,
+                              .norm_offset = 1.0f,
+                              .inverse_frequency = layer.frequency.view.data,
+                              .rotary_pairs = layer.test_case.rotary_pairs,
+                              .q_out = RowsOf(q.view, begin, count)});
+    const Matrix gate =
+        layer.test_case.gate ? projected.columns(dim, projected.cols - dim) : Matrix{};
+    Attention(context, {.shape = layer.test_case.shape,
+                        .sequences = index,
+                        .q = RowsOf(q.view, begin, count),
+                        .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim))),
+                        .gate = gate,
+                        .gate_stride = layer.stride,
+                        .out = RowsOf(out.view, begin, count)});
+  }
+  OwnedMatrix k, out, q;
+  TestPages pages;
+};
+
+TEST(Attention, EveryCandidateAgreesWithTheReference) {
+  for (const Case& c : kCases) {
+    const Layer layer(c, 331);
+    TestContext base(Isa::kBase);
+    const Pass expected(base.context, layer, {});
+    for (Isa isa : TestIsas()) {
+      TestContext test(isa, 2);
+      const Pass run(test.context, layer, {});
+      // With bf16 keys a value near a rounding edge may fall to either side.
+      const double tolerance = c.shape.kv_dtype == DType::kF32 ? 5e-6 : 5e-3;
+      EXPECT_LT(RelativeError(run.out.view, expected.out.view), tolerance)
+          << NameOf(isa) << " head_dim " << c.shape.head_dim;
+    }
+  }
+}
+
+TEST(Attention, AnyCutOfASequenceGivesTheSameBits) {
+  for (const Case& c : kCases) {
+    const Layer layer(c, 331);
+    for (Isa isa : TestIsas()) {
+      if (isa == Isa::kBase) continue;
+      TestContext one(isa, 1), two(isa, 2);
+      const Pass whole(two.context, layer, {});
+      std::vector<int64_t> every;
+      for (int64_t i = 1; i < 331; ++i) every.push_back(i);
+      for (const std::vector<int64_t>& cuts :
+           {std::vector<int64_t>{1}, {64}, {255}, {256}, {257}, {100, 101, 102, 300}, every}) {
+        const Pass cut(one.context, layer, cuts);
+        ASSERT_TRUE(SameBits(whole.out.values.data(), cut.out.values.data(),
+                             static_cast<int64_t>(whole.out.values.size())))
+            << NameOf(isa) << " head_dim " << c.shape.head_dim << " first cut " << cuts.front();
+      }
+    }
+  }
+}
+
+TEST(Attention, ASequencesBitsDoNotDependOnTheSequencesBesideIt) {
+  const Layer layer(kCases[0], 130);
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa, 2);
+    const Pass alone(test.context, layer, {});
+    // The same sequence twice in one step, from pages of its own.
+    Pass first(test.context, layer, {130}), second(test.context, layer, {130});
+    SequenceSpan spans[2] = {{0, 130, 0, {}}, {130, 130, 0, {}}};
+    spans[0].tables[0] = first.pages.table();
+    spans[1].tables[0] = second.pages.table();
+    OwnedMatrix q(260, alone.q.view.cols), gates(260, layer.q.view.cols), out(260, q.view.cols);
+    for (int64_t t = 0; t < 260; ++t) {
+      std::copy_n(alone.q.view.row(t % 130), q.view.cols, q.view.row(t));
+      std::copy_n(layer.q.view.row(t % 130), gates.view.cols, gates.view.row(t));
+    }
+    const int64_t dim = layer.test_case.shape.head_dim;
+    Attention(test.context, {.shape = layer.test_case.shape,
+                             .sequences = {spans, 2, 260},
+                             .q = q.view,
+                             .scale = 0.125f,
+                             .gate = gates.view.columns(dim, gates.view.cols - dim),
+                             .gate_stride = layer.stride,
+                             .out = out.view});
+    for (int64_t t = 0; t < 260; ++t) {
+      ASSERT_TRUE(SameBits(out.view.row(t), alone.out.view.row(t % 130), out.view.cols));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::ops

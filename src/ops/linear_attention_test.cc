@@ -1,0 +1,225 @@
+// The recurrence: the chunked evaluation against the plain recurrence of the papers in double,
+// every candidate against the reference, and the prefix rule: any cut of a sequence into steps
+// gives the same bits, in outputs and in pages.
+#include "ops/linear_attention.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/state_layout.h"
+#include "ops/test_context.h"
+#include "ops/test_pages.h"
+
+namespace braid::ops {
+namespace {
+
+constexpr LinearAttentionShape kShapes[] = {
+    {2, 2, 8, 8, 4}, {2, 6, 24, 40, 4}, {1, 4, 32, 32, 3}, {4, 8, 128, 128, 4}, {1, 1, 16, 72, 2}};
+
+// One layer's inputs for a whole sequence, and its weights.
+struct Layer {
+  Layer(const LinearAttentionShape& s, int64_t tokens, double correlation = 0.0)
+      : shape(s),
+        rng(static_cast<uint64_t>(s.value_dim * 7 + tokens)),
+        x(rng, tokens, s.conv_channels()),
+        a(rng, tokens, s.value_heads),
+        b(rng, tokens, s.value_heads, 2.0),
+        conv(rng, s.conv_width, s.conv_channels(), 0.5),
+        a_log(rng, 1, s.value_heads),
+        dt_bias(rng, 1, s.value_heads, 2.0) {
+    // Correlated keys make the triangular system ill-conditioned, as in trained models.
+    for (int64_t t = 1; t < tokens; ++t) {
+      for (int64_t c = 0; c < s.conv_channels(); ++c) {
+        float& v = x.view.row(t)[c];
+        v = static_cast<float>(correlation * x.view.row(0)[c] + (1 - correlation) * v);
+      }
+    }
+  }
+  LinearAttentionShape shape;
+  Rng rng;
+  OwnedMatrix x, a, b, conv, a_log, dt_bias;
+};
+
+// Runs the layer over the sequence cut at `cuts`, one step a piece, in its own pages.
+struct Pass {
+  Pass(const OpContext& context, const Layer& layer, const std::vector<int64_t>& cuts)
+      : out(layer.x.view.rows, int64_t{layer.shape.value_heads} * layer.shape.value_dim),
+        convolved(layer.x.view.rows, layer.shape.conv_channels()),
+        pages(StateBlockBytes(layer.shape), layer.x.view.rows) {
+    int64_t begin = 0;
+    for (int64_t end : cuts) {
+      Step(context, layer, begin, end);
+      begin = end;
+    }
+    Step(context, layer, begin, layer.x.view.rows);
+  }
+
+  void Step(const OpContext& context, const Layer& layer, int64_t begin, int64_t end) {
+    if (end <= begin) return;
+    SequenceSpan span{0, static_cast<int32_t>(end - begin), static_cast<int32_t>(begin), {}};
+    span.tables[0] = pages.table();
+    const SequenceIndex index{&span, 1, span.token_count};
+    CausalConv(context, {.shape = layer.shape,
+                         .sequences = index,
+                         .x = RowsOf(layer.x.view, begin, end - begin),
+                         .weight = layer.conv.view.data,
+                         .out = RowsOf(convolved.view, begin, end - begin)});
+    LinearAttentionStep(context, {.shape = layer.shape,
+                                  .sequences = index,
+                                  .qkv = RowsOf(convolved.view, begin, end - begin),
+                                  .a = RowsOf(layer.a.view, begin, end - begin),
+                                  .b = RowsOf(layer.b.view, begin, end - begin),
+                                  .a_log = layer.a_log.view.data,
+                                  .dt_bias = layer.dt_bias.view.data,
+                                  .out = RowsOf(out.view, begin, end - begin)});
+  }
+  OwnedMatrix out, convolved;
+  TestPages pages;
+};
+
+// S <- e^g S; u = beta (v - S^T k); S <- S + k u^T; o = S^T q, from the convolved inputs, in
+// double.
+OwnedMatrix PlainRecurrence(const Layer& layer, const Matrix& qkv) {
+  const LinearAttentionShape& s = layer.shape;
+  const int64_t dk = s.key_dim, dv = s.value_dim;
+  OwnedMatrix out(qkv.rows, s.value_heads * dv);
+  for (int64_t h = 0; h < s.value_heads; ++h) {
+    std::vector<double> state(static_cast<size_t>(dk * dv));
+    const int64_t key_head = h / (s.value_heads / s.key_heads);
+    for (int64_t t = 0; t < qkv.rows; ++t) {
+      const float* q = qkv.row(t) + key_head * dk;
+      const float* k = q + s.key_heads * dk;
+      const float* v = qkv.row(t) + 2 * s.key_heads * dk + h * dv;
+      const double a = double{layer.a.view.row(t)[h]} + layer.dt_bias.view.data[h];
+      const double g = -std::exp(double{layer.a_log.view.data[h]}) * std::log1p(std::exp(a));
+      const double beta = 1 / (1 + std::exp(-double{layer.b.view.row(t)[h]}));
+      for (double& x : state) x *= std::exp(g);
+      for (int64_t c = 0; c < dv; ++c) {
+        double memory = 0;
+        for (int64_t d = 0; d < dk; ++d) memory += state[static_cast<size_t>(d * dv + c)] * k[d];
+        const double u = beta * (v[c] - memory);
+        double o = 0;
+        for (int64_t d = 0; d < dk; ++d) {
+          double& cell = state[static_cast<size_t>(d * dv + c)];
+          cell += k[d] * u;
+          o += cell * q[d];
+        }
+        out.view.row(t)[h * dv + c] = static_cast<float>(o);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(LinearAttention, ChunkedEvaluationEqualsThePlainRecurrence) {
+  for (double correlation : {0.0, 0.9}) {
+    for (const LinearAttentionShape& shape : kShapes) {
+      const Layer layer(shape, 200, correlation);
+      for (Isa isa : TestIsas()) {
+        TestContext test(isa, 2);
+        Pass run(test.context, layer, {});
+        // After the step `convolved` holds the unit vectors that entered the recurrence.
+        const OwnedMatrix expected = PlainRecurrence(layer, run.convolved.view);
+        EXPECT_LT(RelativeError(run.out.view, expected.view), 1e-5)
+            << NameOf(isa) << " dk " << shape.key_dim << " correlation " << correlation;
+      }
+    }
+  }
+}
+
+TEST(LinearAttention, MatchesTheSpecsNumbers) {
+  // specs/qwen_kimi 6.3; dk = dv = 2 is what only the reference accepts.
+  const LinearAttentionShape shape{1, 1, 2, 2, 1};
+  Layer layer(shape, 2);
+  const float qkv[2][6] = {{1, 2, 0.5, -1.5, 1, -2}, {-1, 0.5, 2, 1, 0.5, 3}};
+  TestContext test(BestIsa(DetectCpu()));
+  Pass run(test.context, layer, {});
+  OwnedMatrix inputs(2, 6);
+  std::memcpy(inputs.values.data(), qkv, sizeof(qkv));
+  layer.a.values = {0.1f, -0.7f};
+  layer.b.values = {0.3f, -1.2f};
+  const float a_log = 0.5f, dt_bias = 0.25f;
+  SequenceSpan span{0, 2, 0, {}};
+  span.tables[0] = run.pages.table();
+  LinearAttentionStep(test.context, {.shape = shape,
+                                     .sequences = {&span, 1, 2},
+                                     .qkv = inputs.view,
+                                     .a = {layer.a.values.data(), 2, 1, 1},
+                                     .b = {layer.b.values.data(), 2, 1, 1},
+                                     .a_log = &a_log,
+                                     .dt_bias = &dt_bias,
+                                     .out = run.out.view});
+  const double expected[] = {-0.287221, 0.574442, -0.180002, -0.032823};
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(run.out.values[i], expected[i], 2e-6);
+}
+
+TEST(LinearAttention, AnyCutOfASequenceGivesTheSameBits) {
+  const std::vector<std::vector<int64_t>> all_cuts = {
+      {1},          {63},       {64},          {65},     {1, 2, 3, 4, 64, 65, 66, 67},
+      {100, 127},   {128, 129}, {63, 64, 130}, {3, 131}, {2, 66, 130, 194},
+      {62, 63, 65}, {192, 200}, {1, 193, 194}};
+  for (const LinearAttentionShape& shape : kShapes) {
+    const Layer layer(shape, 203, 0.5);
+    for (Isa isa : TestIsas()) {
+      TestContext one(isa, 1), two(isa, 2);
+      Pass whole(two.context, layer, {});
+      std::vector<int64_t> every(202);
+      for (size_t i = 0; i < every.size(); ++i) every[i] = static_cast<int64_t>(i) + 1;
+      auto check = [&](const std::vector<int64_t>& cuts) {
+        Pass cut(one.context, layer, cuts);
+        ASSERT_TRUE(SameBits(whole.out.values.data(), cut.out.values.data(),
+                             static_cast<int64_t>(whole.out.values.size())))
+            << NameOf(isa) << " dk " << shape.key_dim << " cut at " << cuts.front();
+      };
+      for (const auto& cuts : all_cuts) check(cuts);
+      check(every);
+    }
+  }
+}
+
+TEST(LinearAttention, PagesOfBoundariesThatNobodyAskedForMayBeHoles) {
+  const Layer layer(kShapes[1], 203);
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    Pass whole(test.context, layer, {});
+    Pass holes(test.context, layer, {203});
+    holes.pages.MakeHole(0);
+    holes.pages.MakeHole(1);
+    holes.Step(test.context, layer, 0, 203);
+    EXPECT_TRUE(SameBits(whole.out.values.data(), holes.out.values.data(),
+                         static_cast<int64_t>(whole.out.values.size())));
+  }
+}
+
+TEST(CausalConv, MatchesTheSpecsNumbers) {
+  // specs/qwen_kimi 6.2: one channel of a wider layer, which the fast candidates accept.
+  const LinearAttentionShape shape{1, 1, 8, 8, 4};
+  Layer layer(shape, 5);
+  const float taps[] = {0.1f, 0.2f, 0.3f, 0.4f};
+  const double expected[] = {0.239475, 0.825286, 1.761594, 2.857722, 3.928055};
+  for (int64_t j = 0; j < 4; ++j) layer.conv.view.row(j)[3] = taps[j];
+  for (int64_t t = 0; t < 5; ++t) layer.x.view.row(t)[3] = static_cast<float>(t + 1);
+  for (Isa isa : TestIsas()) {
+    for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{}, {1, 2, 3, 4}, {2}}) {
+      TestContext test(isa);
+      TestPages pages(StateBlockBytes(shape), 64);
+      OwnedMatrix out(5, shape.conv_channels());
+      int64_t begin = 0;
+      auto step = [&](int64_t end) {
+        SequenceSpan span{0, static_cast<int32_t>(end - begin), static_cast<int32_t>(begin), {}};
+        span.tables[0] = pages.table();
+        CausalConv(test.context, {.shape = shape,
+                                  .sequences = {&span, 1, span.token_count},
+                                  .x = RowsOf(layer.x.view, begin, end - begin),
+                                  .weight = layer.conv.view.data,
+                                  .out = RowsOf(out.view, begin, end - begin)});
+        begin = end;
+      };
+      for (int64_t cut : cuts) step(cut);
+      step(5);
+      for (int64_t t = 0; t < 5; ++t) EXPECT_NEAR(out.view.row(t)[3], expected[t], 2e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::ops

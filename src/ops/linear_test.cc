@@ -1,0 +1,241 @@
+// Products, norms, experts and router: every candidate against the reference, and the prefix rule:
+// a row's bits do not depend on the rows beside it or on the threads.
+#include "ops/linear.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/experts.h"
+#include "ops/norm.h"
+#include "ops/test_context.h"
+
+namespace braid::ops {
+namespace {
+
+struct LinearCase {
+  int64_t rows, n, k;
+  WeightFormat format;
+};
+
+constexpr LinearCase kLinearCases[] = {
+    {1, 16, 2, WeightFormat::kBF16},    {1, 64, 256, WeightFormat::kBF16},
+    {1, 97, 40, WeightFormat::kBF16},   {2, 33, 513, WeightFormat::kBF16},
+    {3, 160, 64, WeightFormat::kF32},   {4, 48, 1000, WeightFormat::kBF16},
+    {5, 15, 7, WeightFormat::kF32},     {6, 80, 300, WeightFormat::kBF16},
+    {7, 17, 259, WeightFormat::kF32},   {13, 300, 255, WeightFormat::kBF16},
+    {64, 129, 770, WeightFormat::kBF16}};
+
+TEST(Linear, EveryCandidateAgreesWithTheReference) {
+  for (const LinearCase& c : kLinearCases) {
+    Rng rng(static_cast<uint64_t>(c.rows * 1000 + c.n));
+    OwnedWeights w(rng, c.format, 1, c.n, c.k);
+    OwnedMatrix x(rng, c.rows, c.k), expected(c.rows, c.n);
+    for (Compute compute : {Compute::kF32, Compute::kBF16}) {
+      TestContext base(Isa::kBase, 1, compute);
+      Linear(base.context, {.x = x.view, .w = &w.matrix, .y = expected.view});
+      for (Isa isa : TestIsas()) {
+        TestContext test(isa, 2, compute);
+        OwnedMatrix y(c.rows, c.n);
+        Linear(test.context, {.x = x.view, .w = &w.matrix, .y = y.view});
+        EXPECT_LT(RelativeError(y.view, expected.view), 1e-5)
+            << NameOf(isa) << " " << c.rows << "x" << c.n << "x" << c.k;
+      }
+    }
+  }
+}
+
+TEST(Linear, ARowsBitsDoNotDependOnTheRowsBesideItOrOnTheThreads) {
+  for (const LinearCase& c : kLinearCases) {
+    Rng rng(static_cast<uint64_t>(c.rows + c.k));
+    OwnedWeights w(rng, c.format, 1, c.n, c.k);
+    OwnedMatrix x(rng, c.rows, c.k);
+    for (Isa isa : TestIsas()) {
+      TestContext one(isa, 1), two(isa, 2);
+      OwnedMatrix together(c.rows, c.n), alone(1, c.n);
+      Linear(two.context, {.x = x.view, .w = &w.matrix, .y = together.view});
+      for (int64_t r = 0; r < c.rows; ++r) {
+        Linear(one.context, {.x = RowsOf(x.view, r, 1), .w = &w.matrix, .y = alone.view});
+        ASSERT_TRUE(SameBits(together.view.row(r), alone.view.row(0), c.n))
+            << NameOf(isa) << " row " << r << " of " << c.rows << "x" << c.n << "x" << c.k;
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, ZeroCentredWeightsMatchTheSpecsNumbers) {
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    OwnedMatrix x(1, 4), out(1, 4);
+    x.values = {1, -2, 3, 0.5};
+    x.view.data = x.values.data();
+    const float weight[] = {0.1f, -0.2f, 0.0f, 0.3f};
+    RmsNorm(test.context, {.x = x.view, .weight = weight, .weight_offset = 1.0f, .out = out.view});
+    const double expected[] = {0.582794, -0.847701, 1.589439, 0.344378};
+    for (int i = 0; i < 4; ++i) EXPECT_NEAR(out.values[static_cast<size_t>(i)], expected[i], 1e-6);
+  }
+}
+
+TEST(RmsNorm, AddsTheDeltaToTheResidualFirst) {
+  Rng rng(5);
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa), base(Isa::kBase);
+    OwnedMatrix x(rng, 9, 37), delta(rng, 9, 37), weight(rng, 1, 37), out(9, 37), expected(9, 37);
+    OwnedMatrix x2 = x;
+    RmsNormArgs args{.x = x.view, .delta = delta.view, .weight = weight.view.data, .out = out.view};
+    RmsNorm(test.context, args);
+    args.x = x2.view;
+    args.out = expected.view;
+    RmsNorm(base.context, args);
+    EXPECT_TRUE(SameBits(x.values.data(), x2.values.data(), 9 * 37));
+    EXPECT_LT(RelativeError(out.view, expected.view), 1e-6);
+  }
+}
+
+TEST(GatedNorm, NormalisesEachHeadThenGates) {
+  Rng rng(6);
+  for (GateActivation activation : {GateActivation::kSilu, GateActivation::kSigmoid}) {
+    OwnedMatrix x(rng, 5, 3 * 24), gate(rng, 5, 3 * 24, 3.0), weight(rng, 1, 24);
+    OwnedMatrix out(5, 72), expected(5, 72);
+    GatedNormArgs args{.x = x.view,
+                       .gate = gate.view,
+                       .weight = weight.view.data,
+                       .head_dim = 24,
+                       .activation = activation,
+                       .out = expected.view};
+    TestContext base(Isa::kBase);
+    GatedNorm(base.context, args);
+    for (Isa isa : TestIsas()) {
+      TestContext test(isa);
+      args.out = out.view;
+      GatedNorm(test.context, args);
+      EXPECT_LT(RelativeError(out.view, expected.view), 1e-6) << NameOf(isa);
+    }
+  }
+}
+
+TEST(Route, SoftmaxTopTwoMatchesTheSpecsNumbers) {
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    OwnedMatrix logits(1, 4);
+    logits.values = {0.2f, 1.0f, -0.5f, 0.7f};
+    logits.view.data = logits.values.data();
+    int32_t ids[2];
+    float weights[2];
+    Route(test.context, {.logits = logits.view, .top_k = 2, .ids = ids, .weights = weights});
+    EXPECT_EQ(ids[0], 1);
+    EXPECT_EQ(ids[1], 3);
+    EXPECT_NEAR(weights[0], 0.574443, 1e-6);
+    EXPECT_NEAR(weights[1], 0.425557, 1e-6);
+  }
+}
+
+TEST(Route, TiesGoToTheSmallerIdAndWeightsNeedNotBeRenormalised) {
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    OwnedMatrix logits(1, 5);
+    logits.values = {1, 2, 2, 2, 0};
+    logits.view.data = logits.values.data();
+    int32_t ids[2];
+    float weights[2];
+    Route(
+        test.context,
+        {.logits = logits.view, .top_k = 2, .renormalise = false, .ids = ids, .weights = weights});
+    EXPECT_EQ(ids[0], 1);
+    EXPECT_EQ(ids[1], 2);
+    const double share = std::exp(2.0) / (std::exp(1.0) + 3 * std::exp(2.0) + 1);
+    EXPECT_NEAR(weights[0], share, 1e-6);
+    EXPECT_NEAR(weights[1], share, 1e-6);
+  }
+}
+
+// One mixture with everything an ExpertsArgs points to.
+struct Mixture {
+  Mixture(int64_t tokens, int64_t hidden, int64_t experts, int64_t width, int64_t shared_width)
+      : rng(static_cast<uint64_t>(tokens * 31 + hidden)),
+        gate_up(rng, WeightFormat::kBF16, 2 * experts, width, hidden),
+        down(rng, WeightFormat::kBF16, experts, hidden, width),
+        shared_gate_up(rng, WeightFormat::kBF16, 2, std::max<int64_t>(shared_width, 1), hidden),
+        shared_down(rng, WeightFormat::kBF16, 1, hidden, std::max<int64_t>(shared_width, 1)),
+        x(rng, tokens, hidden),
+        shared_weight(rng, 1, tokens) {
+    top_k = static_cast<int32_t>(std::min<int64_t>(3, experts));
+    OwnedMatrix logits(rng, tokens, experts);
+    ids.resize(static_cast<size_t>(tokens * top_k));
+    weights.resize(ids.size());
+    TestContext base(Isa::kBase);
+    Route(base.context,
+          {.logits = logits.view, .top_k = top_k, .ids = ids.data(), .weights = weights.data()});
+    args = {.x = x.view,
+            .gate_up = &gate_up.matrix,
+            .down = &down.matrix,
+            .ids = ids.data(),
+            .weights = weights.data(),
+            .top_k = top_k};
+    if (shared_width > 0) {
+      args.shared_gate_up = &shared_gate_up.matrix;
+      args.shared_down = &shared_down.matrix;
+      args.shared_weight = shared_weight.view.data;
+    }
+  }
+  Rng rng;
+  OwnedWeights gate_up, down, shared_gate_up, shared_down;
+  OwnedMatrix x, shared_weight;
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+  int32_t top_k;
+  ExpertsArgs args;
+};
+
+struct ExpertsCase {
+  int64_t tokens, hidden, experts, width, shared_width;
+};
+constexpr ExpertsCase kExpertsCases[] = {{1, 64, 8, 32, 48},  {5, 40, 7, 40, 24},
+                                         {33, 48, 5, 24, 0},  {70, 256, 16, 64, 128},
+                                         {401, 40, 2, 72, 8}, {9, 130, 1, 65, 17}};
+
+TEST(Experts, EveryCandidateAgreesWithTheReference) {
+  for (const ExpertsCase& c : kExpertsCases) {
+    Mixture mixture(c.tokens, c.hidden, c.experts, c.width, c.shared_width);
+    for (Compute compute : {Compute::kF32, Compute::kBF16}) {
+      OwnedMatrix expected(c.tokens, c.hidden), out(c.tokens, c.hidden);
+      TestContext base(Isa::kBase, 1, compute);
+      mixture.args.out = expected.view;
+      Experts(base.context, mixture.args);
+      for (Isa isa : TestIsas()) {
+        TestContext test(isa, 2, compute);
+        mixture.args.out = out.view;
+        Experts(test.context, mixture.args);
+        // Activations near a rounding edge may differ by one bf16 step between fp32 and double
+        // sums.
+        const double tolerance = compute == Compute::kF32 ? 2e-6 : 2e-3;
+        EXPECT_LT(RelativeError(out.view, expected.view), tolerance)
+            << NameOf(isa) << " " << c.tokens << " tokens of " << c.hidden;
+      }
+    }
+  }
+}
+
+TEST(Experts, ATokensBitsDoNotDependOnTheTokensBesideItOrOnTheThreads) {
+  for (const ExpertsCase& c : kExpertsCases) {
+    Mixture mixture(c.tokens, c.hidden, c.experts, c.width, c.shared_width);
+    for (Isa isa : TestIsas()) {
+      OwnedMatrix together(c.tokens, c.hidden), alone(1, c.hidden);
+      TestContext one(isa, 1), two(isa, 2);
+      mixture.args.out = together.view;
+      Experts(two.context, mixture.args);
+      for (int64_t t = 0; t < c.tokens; t += 1 + c.tokens / 8) {
+        ExpertsArgs args = mixture.args;
+        args.x = RowsOf(mixture.x.view, t, 1);
+        args.ids += t * mixture.top_k;
+        args.weights += t * mixture.top_k;
+        if (args.shared_weight) args.shared_weight += t;
+        args.out = alone.view;
+        Experts(one.context, args);
+        ASSERT_TRUE(SameBits(together.view.row(t), alone.view.row(0), c.hidden))
+            << NameOf(isa) << " token " << t << " of " << c.tokens;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::ops

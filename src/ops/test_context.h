@@ -1,0 +1,107 @@
+// What the op tests share: contexts for every candidate this machine can run, random matrices, bit
+// comparison.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/rng.h"
+#include "ops/op.h"
+#include "ops/packed.h"
+
+namespace braid::ops {
+
+// Owns what an OpContext points to.
+struct TestContext {
+  explicit TestContext(Isa isa, int threads = 1, Compute compute = Compute::kF32)
+      : pool(threads), workspace(int64_t{256} << 20) {
+    context.device = {isa, compute};
+    context.pool = &pool;
+    context.workspace = &workspace;
+  }
+  ThreadPool pool;
+  Workspace workspace;
+  OpContext context;
+};
+
+// The instruction sets to test: all that this machine has.
+inline std::vector<Isa> TestIsas() {
+  std::vector<Isa> isas;
+  for (Isa isa : {Isa::kBase, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (isa <= BestIsa(DetectCpu())) isas.push_back(isa);
+  }
+  return isas;
+}
+
+// A matrix with its memory; values are normal times `scale`. Rows are `stride` floats apart.
+struct OwnedMatrix {
+  OwnedMatrix(int64_t rows, int64_t cols, int64_t stride = 0)
+      : values(static_cast<size_t>(rows * std::max(stride, cols))),
+        view{values.data(), rows, cols, std::max(stride, cols)} {}
+  OwnedMatrix(Rng& rng, int64_t rows, int64_t cols, double scale = 1.0) : OwnedMatrix(rows, cols) {
+    for (float& v : values) v = static_cast<float>(rng.Normal() * scale);
+  }
+  OwnedMatrix(const OwnedMatrix& other) : values(other.values), view(other.view) {
+    view.data = values.data();
+  }
+  OwnedMatrix& operator=(const OwnedMatrix&) = delete;
+  std::vector<float> values;
+  Matrix view;
+};
+
+// `count` packed random matrices [n, k] with standard deviation k^-1/2.
+struct OwnedWeights {
+  OwnedWeights(Rng& rng, WeightFormat format, int64_t count, int64_t n, int64_t k) {
+    matrix = {format, count, n, k, nullptr};
+    memory = Buffer(matrix.bytes());
+    matrix.data = memory.data();
+    const double scale = 1.0 / std::sqrt(static_cast<double>(k));
+    const bool bf16 = format == WeightFormat::kBF16;
+    const int64_t size = bf16 ? 2 : 4;
+    std::vector<std::byte> rows(static_cast<size_t>(kPanelRows * k * size));
+    for (int64_t m = 0; m < count; ++m) {
+      for (int64_t p = 0; p < matrix.panels(); ++p) {
+        const std::byte* pointers[kPanelRows] = {};
+        for (int64_t r = 0; r < kPanelRows && p * kPanelRows + r < n; ++r) {
+          std::byte* row = rows.data() + r * k * size;
+          pointers[r] = row;
+          for (int64_t c = 0; c < k; ++c) {
+            const float value = static_cast<float>(rng.Normal() * scale);
+            const uint16_t half = Bf16OfFloat(value);
+            std::memcpy(row + c * size, bf16 ? static_cast<const void*>(&half) : &value,
+                        static_cast<size_t>(size));
+          }
+        }
+        PackPanel(matrix, m, p, pointers, bf16 ? DType::kBF16 : DType::kF32);
+      }
+    }
+  }
+  PackedMatrix matrix;
+  Buffer memory;
+};
+
+inline bool SameBits(const float* a, const float* b, int64_t count) {
+  return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
+}
+
+// The largest |a - b| relative to the largest |b|.
+inline double RelativeError(const Matrix& a, const Matrix& b) {
+  double worst = 0, largest = 0;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    for (int64_t c = 0; c < a.cols; ++c) {
+      const double difference = std::abs(double{a.row(r)[c]} - b.row(r)[c]);
+      worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
+      largest = std::max(largest, std::abs(double{b.row(r)[c]}));
+    }
+  }
+  return worst / std::max(largest, 1e-30);
+}
+
+// Rows [begin, begin + count) of a matrix.
+inline Matrix RowsOf(const Matrix& m, int64_t begin, int64_t count) {
+  return {m.row(begin), count, m.cols, m.stride};
+}
+
+}  // namespace braid::ops
