@@ -1,6 +1,6 @@
-// A model as data. A family turns config.json into a ModelSpec; weights, cache needs, cost and the forward
-// pass are derived from it by visiting. Kinds of mixer and of feed-forward are closed variants: a kind
-// that does not answer every question below does not compile.
+// A model as data. A family turns config.json into a ModelSpec; weights, cache needs, cost and the
+// forward pass are derived from it by visiting. Kinds of mixer and of feed-forward are closed
+// variants: a kind that does not answer every question below does not compile.
 #pragma once
 
 #include <concepts>
@@ -28,9 +28,9 @@ struct RowRange {
   int64_t count = 0;
 };
 
-// A tensor of the checkpoint, or some of its rows in a given order. A leading '@' of the name stands for
-// the checkpoint's prefix ("model." or "model.language_model."). All dimensions but the last count as
-// rows, so a fused expert tensor [E, 2I, H] has E * 2I rows.
+// A tensor of the checkpoint, or some of its rows in a given order. A leading '@' of the name
+// stands for the checkpoint's prefix ("model." or "model.language_model."). All dimensions but the
+// last count as rows, so a fused expert tensor [E, 2I, H] has E * 2I rows.
 struct Piece {
   std::string tensor;
   std::vector<int64_t> shape;
@@ -50,8 +50,9 @@ struct WeightSpec {
   int64_t k = 1;
   Shard shard = Shard::kReplicated;
   bool transpose = false;  // vectors only: stored as [k, n] after loading
-  // Alternatives in order of preference; each is a list of pieces whose rows, one after the other, are
-  // the count * n rows of the weight. Exactly one alternative must be present in the checkpoint.
+  // Alternatives in order of preference; each is a list of pieces whose rows, one after the other,
+  // are the count * n rows of the weight. Exactly one alternative must be present in the
+  // checkpoint.
   std::vector<std::vector<Piece>> sources;
 };
 
@@ -67,7 +68,7 @@ struct RotarySpec {
   double theta = 10000.0;
 };
 
-// Softmax attention over all earlier tokens, grouped heads (specs/qwen_kimi 2.5).
+// Softmax attention over all earlier tokens, grouped heads.
 struct FullAttention {
   int32_t heads = 0;
   int32_t kv_heads = 0;
@@ -82,7 +83,7 @@ enum class DeltaLayout : uint8_t {
   kFused,     // in_proj_qkvz, in_proj_ba, rows interleaved per key head (Qwen3-Next)
 };
 
-// Linear attention with a convolution and a gated norm (specs/qwen_kimi 2.6).
+// Linear attention with a convolution and a gated norm.
 struct LinearAttention {
   int32_t key_heads = 0;
   int32_t value_heads = 0;
@@ -99,7 +100,7 @@ struct DenseFfn {
   int32_t width = 0;
 };
 
-// Softmax router, top-k experts, one shared expert (specs/qwen_kimi 2.7).
+// Softmax router, top-k experts, one shared expert.
 struct MoeFfn {
   int32_t experts = 0;
   int32_t top_k = 0;
@@ -132,8 +133,9 @@ struct ModelSpec {
   NormSpec norm;
   std::vector<LayerSpec> layers;
   bool tied_head = false;
-  std::vector<std::string> prefixes;       // candidates for '@', in order
-  std::vector<std::string> skip_prefixes;  // tensors that a text engine leaves alone ("model.visual.")
+  std::vector<std::string> prefixes;  // candidates for '@', in order
+  std::vector<std::string>
+      skip_prefixes;  // tensors that a text engine leaves alone ("model.visual.")
   std::optional<DraftSpec> draft;
 };
 
@@ -141,11 +143,12 @@ struct ModelSpec {
 
 struct CacheNeed {
   GroupKind kind = GroupKind::kFull;
-  int64_t block_bytes = 0;  // of one layer per kBlockTokens tokens (kFull) or per state block (kState)
+  int64_t block_bytes =
+      0;  // of one layer per kBlockTokens tokens (kFull) or per state block (kState)
 };
 
 struct StepShape {
-  int64_t tokens = 0;          // in the step
+  int64_t tokens = 0;  // in the step
   int64_t sequences = 0;
   int64_t context_tokens = 0;  // already in the cache, per sequence
 };
@@ -210,8 +213,8 @@ static_assert(AllFfnKinds(static_cast<const Ffn*>(nullptr)));
 
 // ---------------------------------------------------------------- derived from the spec
 
-// All weights of the model, in the order in which the decoder holds them: embedding, per layer {input
-// norm, mixer's, post norm, ffn's}, final norm, head (unless tied).
+// All weights of the model, in the order in which the decoder holds them: embedding, per layer
+// {input norm, mixer's, post norm, ffn's}, final norm, head (unless tied).
 struct LayerWeightSpecs {
   WeightSpec input_norm;
   std::vector<WeightSpec> mixer;
@@ -228,8 +231,8 @@ ModelWeightSpecs WeightsOf(const ModelSpec& spec);
 // The draft head's tensors: checked by the loader, not loaded yet.
 std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec);
 
-// Cache groups: all full-attention layers share "attention", all linear ones "state". slices[i] says where
-// layer i lies in its group's blocks.
+// Cache groups: all full-attention layers share "attention", all linear ones "state". slices[i]
+// says where layer i lies in its group's blocks.
 struct CachePlan {
   std::vector<GroupGeometry> groups;  // blocks_per_parent still 1
   std::vector<ops::CacheSlice> slices;

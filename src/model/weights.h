@@ -41,14 +41,20 @@ struct ModelWeights {
 struct LoadReport {
   std::vector<std::string> skipped;  // "model.visual.…: 153 tensors, 1.2 GB (vision, not used)"
   std::vector<std::string> draft;    // "mtp.*: 19 tensors, 2.6 MB (draft head, not used yet)"
+  std::vector<std::string> notes;    // anything else that a reader should know
   int64_t bytes_read = 0;
 };
 
 // fraction in [0, 1]; called from one thread.
 using LoadProgress = std::function<void(double fraction)>;
 
-// Strict in both directions: a weight without exactly one complete source, a tensor that nothing claims,
-// a wrong shape or type are errors, all of them listed together with the nearest known name.
+// The spec as this checkpoint fills it: the head is untied if lm_head.weight is there, and the
+// draft head goes if no tensor of it is. LoadWeights does this itself.
+ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint);
+
+// Strict in both directions: a weight without exactly one complete source, a tensor that nothing
+// claims, a wrong shape or type are errors, all of them listed together with the nearest known
+// name.
 Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
                                  ThreadPool& pool, const LoadProgress& progress,
                                  LoadReport* report);

@@ -1,0 +1,75 @@
+// The list of families and the dispatch on `architectures`.
+#include "model/families/families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/spec.h"
+
+namespace braid {
+namespace {
+
+constexpr Family (*kFamilies[])() = {
+    Qwen3_5MoeFamily,
+};
+
+// Far above every published model, and far below where sizes in bytes could overflow.
+constexpr int64_t kParametersMax = int64_t{1} << 43;
+
+Result<ModelSpec> SpecOf(HfConfig config, const std::string& source) {
+  std::vector<std::string_view> known;
+  for (const Family& family : Families()) {
+    for (std::string_view architecture : family.architectures) {
+      known.push_back(architecture);
+      if (architecture != config.architecture()) continue;
+      ModelSpec spec = family.read(config);
+      RETURN_IF_ERROR(config.Finish());
+      spec.family = family.name;
+      spec.architecture = architecture;
+      if (const int64_t total = ParametersOf(spec).total; total > kParametersMax) {
+        return Error{ErrorCode::kInvalid,
+                     fmt::format("{}: its sizes make {} parameters; at most {} are accepted",
+                                 source, total, kParametersMax),
+                     "hidden_size"};
+      }
+      return spec;
+    }
+  }
+  return Error{ErrorCode::kInvalid,
+               fmt::format("{}: the architecture \"{}\" is not known; known are {}", source,
+                           config.architecture(), fmt::join(known, ", ")),
+               "architectures"};
+}
+
+}  // namespace
+
+std::vector<Family> Families() {
+  std::vector<Family> families;
+  for (Family (*family)() : kFamilies) families.push_back(family());
+  return families;
+}
+
+Result<Family> FindFamily(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (Family& family : Families()) {
+    if (family.name == name) return family;
+    names.push_back(family.name);
+  }
+  return Error{
+      ErrorCode::kInvalid,
+      fmt::format("the family \"{}\" is not known; known are {}", name, fmt::join(names, ", ")),
+      "family"};
+}
+
+Result<ModelSpec> ReadModelSpec(const std::string& directory) {
+  ASSIGN_OR_RETURN(HfConfig config, HfConfig::Read(directory));
+  return SpecOf(std::move(config), directory + "/config.json");
+}
+
+Result<ModelSpec> ParseModelSpec(std::string_view config_json, const std::string& source) {
+  ASSIGN_OR_RETURN(HfConfig config, HfConfig::Parse(config_json, source));
+  return SpecOf(std::move(config), source);
+}
+
+}  // namespace braid

@@ -1,0 +1,40 @@
+// The model families: each turns a config.json into a ModelSpec. Dispatch is on `architectures`,
+// never on model_type. A new family of known kinds is a file of its own, a declaration here and an
+// entry in the list of families.cc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "model/hf_config.h"
+#include "model/spec.h"
+
+namespace braid {
+
+// kTiny is for tests, kMid is large enough that a step is bound by the memory's bandwidth.
+enum class ExampleSize : uint8_t { kTiny, kMid };
+
+struct Family {
+  std::string_view name;                                // "qwen3_5_moe"
+  std::vector<std::string_view> architectures;          // the first is the one that examples name
+  ModelSpec (*read)(HfConfig& config) = nullptr;        // problems are noted in `config`
+  json::object (*example)(ExampleSize size) = nullptr;  // the config.json of a small model
+};
+
+Family Qwen3_5MoeFamily();
+
+std::vector<Family> Families();
+// By name; the error lists the names that exist.
+Result<Family> FindFamily(std::string_view name);
+
+// Reads `directory`/config.json: an unknown architecture, a missing or absurd value, a key that
+// nobody understands are errors that name the key.
+Result<ModelSpec> ReadModelSpec(const std::string& directory);
+// The same for a config.json in memory; `source` names it in messages.
+Result<ModelSpec> ParseModelSpec(std::string_view config_json, const std::string& source);
+
+}  // namespace braid

@@ -1,0 +1,12 @@
+// Numbers as people read them, in start-up plans, tables and messages. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace braid {
+
+std::string ByteText(int64_t bytes);   // "812 B", "22.1 MiB", "7.45 GiB"
+std::string CountText(int64_t count);  // "812", "11.6 M", "4.03 B"
+
+}  // namespace braid

@@ -1,0 +1,137 @@
+// The loader on real checkpoints: which numbers of the file end where.
+#include "model/weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "model/checkpoint.h"
+#include "model/families/families.h"
+#include "model/test_directory.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kTiny = BRAID_SOURCE_DIR "/models/braid-tiny";
+
+struct Loaded {
+  ModelSpec spec;
+  Checkpoint checkpoint;
+  ModelWeights weights;
+  LoadReport report;
+};
+
+Result<Loaded> Load(const std::string& directory) {
+  ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(directory));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(directory));
+  ThreadPool pool(2);
+  LoadReport report;
+  ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(spec, checkpoint, pool, nullptr, &report));
+  return Loaded{std::move(spec), std::move(checkpoint), std::move(weights), std::move(report)};
+}
+
+// Element `index` of a bf16 or f32 tensor of the file.
+float Stored(const Loaded& model, const std::string& name, int64_t index) {
+  const TensorEntry* entry = model.checkpoint.Find(name);
+  CHECK(entry != nullptr, "{}", name);
+  if (entry->dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, entry->data + 4 * index, 4);
+    return value;
+  }
+  CHECK(entry->dtype == DType::kBF16);
+  uint16_t bits;
+  std::memcpy(&bits, entry->data + 2 * index, 2);
+  return FloatOfBf16(bits);
+}
+
+TEST(LoadWeights, BraidTinyHoldsEveryTensorOfTheFile) {
+  Result<Loaded> model = Load(kTiny);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->checkpoint.tensors().size(), 159u);
+  ASSERT_EQ(model->report.draft.size(), 1u);
+  EXPECT_THAT(model->report.draft[0], HasSubstr("mtp.*: 19 tensors"));
+  EXPECT_TRUE(model->report.skipped.empty());
+  EXPECT_EQ(model->weights.head.matrix.data, model->weights.embedding.matrix.data);
+
+  const ops::PackedMatrix& embedding = model->weights.embedding.matrix;
+  for (int64_t row : {0, 17, 4095}) {
+    for (int64_t col : {0, 1, 255}) {
+      EXPECT_EQ(embedding.At(0, row, col),
+                Stored(*model, "model.embed_tokens.weight", row * 256 + col));
+    }
+  }
+}
+
+TEST(LoadWeights, RowsOfAllSourcesOfAProjectionFollowEachOther) {
+  Result<Loaded> model = Load(kTiny);
+  ASSERT_TRUE(model) << model.error().message;
+  // Layer 0: q k v (512 rows), z (256), b (8), a (8).
+  const ops::PackedMatrix& in = model->weights.layers[0].mixer[0].matrix;
+  ASSERT_EQ(in.n, 512 + 256 + 8 + 8);
+  const std::string base = "model.layers.0.linear_attn.";
+  EXPECT_EQ(in.At(0, 511, 3), Stored(*model, base + "in_proj_qkv.weight", 511 * 256 + 3));
+  EXPECT_EQ(in.At(0, 512, 3), Stored(*model, base + "in_proj_z.weight", 3));
+  EXPECT_EQ(in.At(0, 768 + 7, 5), Stored(*model, base + "in_proj_b.weight", 7 * 256 + 5));
+  EXPECT_EQ(in.At(0, 776 + 2, 9), Stored(*model, base + "in_proj_a.weight", 2 * 256 + 9));
+  // The convolution is stored tap by tap.
+  const float* conv = model->weights.layers[0].mixer[2].vector;
+  EXPECT_EQ(conv[3 * 512 + 100], Stored(*model, base + "conv1d.weight", 100 * 4 + 3));
+  EXPECT_EQ(model->weights.layers[0].mixer[3].vector[5], Stored(*model, base + "A_log", 5));
+}
+
+TEST(LoadWeights, ExpertsAlternateGateAndUp) {
+  Result<Loaded> model = Load(kTiny);
+  ASSERT_TRUE(model) << model.error().message;
+  const ops::PackedMatrix& gate_up = model->weights.layers[2].ffn[1].matrix;
+  ASSERT_EQ(gate_up.count, 32);
+  ASSERT_EQ(gate_up.n, 64);
+  const std::string name = "model.layers.2.mlp.experts.gate_up_proj";
+  for (int64_t expert : {0, 7, 15}) {
+    const int64_t rows = expert * 128;
+    EXPECT_EQ(gate_up.At(2 * expert, 63, 255), Stored(*model, name, (rows + 63) * 256 + 255));
+    EXPECT_EQ(gate_up.At(2 * expert + 1, 0, 1), Stored(*model, name, (rows + 64) * 256 + 1));
+  }
+}
+
+TEST(LoadWeights, ReportsProgressUpToOne) {
+  Result<ModelSpec> spec = ReadModelSpec(kTiny);
+  Result<Checkpoint> checkpoint = Checkpoint::Open(kTiny);
+  ASSERT_TRUE(spec && checkpoint);
+  ThreadPool pool(2);
+  std::vector<double> seen;
+  ASSERT_TRUE(LoadWeights(*spec, *checkpoint, pool, [&](double f) { seen.push_back(f); }, nullptr));
+  ASSERT_FALSE(seen.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(seen));
+  EXPECT_EQ(seen.back(), 1.0);
+}
+
+TEST(LoadWeights, PrefixesPerExpertTensorsShardsAndSkippedPartsOfAMultimodalCheckpoint) {
+  Result<Loaded> model = Load(BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_b");
+  ASSERT_TRUE(model) << model.error().message;
+  ASSERT_EQ(model->report.skipped.size(), 1u);
+  EXPECT_THAT(model->report.skipped[0], HasSubstr("model.visual.*: 1 tensors"));
+  const ops::PackedMatrix& gate_up = model->weights.layers[3].ffn[1].matrix;
+  const std::string base = "model.language_model.layers.3.mlp.experts.5.";
+  EXPECT_EQ(gate_up.At(10, 23, 63), Stored(*model, base + "gate_proj.weight", 23 * 64 + 63));
+  EXPECT_EQ(gate_up.At(11, 2, 1), Stored(*model, base + "up_proj.weight", 2 * 64 + 1));
+  EXPECT_EQ(model->weights.layers[3].ffn[2].matrix.At(5, 63, 23),
+            Stored(*model, base + "down_proj.weight", 63 * 24 + 23));
+}
+
+TEST(LoadWeights, EveryGoldenCheckpointOfTheFamilyLoads) {
+  for (const char* name : {"a", "b", "c", "full_only", "linear_only"}) {
+    Result<Loaded> model = Load(std::string(BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_") + name);
+    ASSERT_TRUE(model) << name << ": " << model.error().message;
+    EXPECT_EQ(model->weights.head.matrix.data == model->weights.embedding.matrix.data,
+              model->spec.tied_head);
+  }
+}
+
+}  // namespace
+}  // namespace braid
