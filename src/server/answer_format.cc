@@ -1,4 +1,5 @@
-// Chat and text completions share the envelope, the ends and the usage; they differ in their choices.
+// Chat and text completions share the envelope, the ends and the usage; they differ in their
+// choices.
 #include "server/answer_format.h"
 
 #include "server/http_framing.h"
@@ -10,8 +11,8 @@ namespace {
 
 json::array IdArray(const std::vector<TokenId>& ids) { return json::array(ids.begin(), ids.end()); }
 
-// Entry i of the engine's prompt log-probabilities is the distribution after token i; what follows the
-// last one is the answer.
+// Entry i of the engine's prompt log-probabilities is the distribution after token i; what follows
+// the last one is the answer.
 std::span<const TokenLogprob> OfPrompt(const ChoiceDelta& delta) {
   std::span<const TokenLogprob> all(delta.prompt_logprobs);
   return all.empty() ? all : all.first(all.size() - 1);
@@ -20,12 +21,12 @@ std::span<const TokenLogprob> OfPrompt(const ChoiceDelta& delta) {
 }  // namespace
 
 json::object UsageJson(const Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details",
-           json::object{{"reasoning_tokens", usage.reasoning_tokens}}}};
+  return {
+      {"prompt_tokens", usage.prompt_tokens},
+      {"completion_tokens", usage.completion_tokens},
+      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+      {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
+      {"completion_tokens_details", json::object{{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
 json::object AnswerFormat::Envelope(std::string_view chat_object) const {
@@ -120,8 +121,7 @@ json::object AnswerFormat::TextChoice(const ChoiceDelta& delta) const {
     logprobs.Add(delta.logprobs[i], begin + delta.text_offsets[i]);
   }
   json::object choice{{"index", delta.index}, {"text", text + delta.text}};
-  choice["logprobs"] =
-      shape_.logprobs >= 0 ? json::value(logprobs.Take()) : json::value(nullptr);
+  choice["logprobs"] = shape_.logprobs >= 0 ? json::value(logprobs.Take()) : json::value(nullptr);
   AddEnd(delta, &choice);
   if (shape_.prompt_logprobs >= 0 && delta.first) {
     choice["prompt_logprobs"] = PromptLogprobs(tokenizer, OfPrompt(delta), shape_.prompt_logprobs);
@@ -156,8 +156,7 @@ std::string AnswerFormat::Events(const ChoiceDelta& delta) const {
     events += Event(std::move(choice));
   }
   if (delta.finish) {
-    json::object choice{
-        {"index", delta.index}, {"delta", json::object{}}, {"logprobs", nullptr}};
+    json::object choice{{"index", delta.index}, {"delta", json::object{}}, {"logprobs", nullptr}};
     AddEnd(delta, &choice);
     events += Event(std::move(choice));
   }

@@ -18,8 +18,8 @@ struct AnswerShape {
   bool continuous_usage = false;  // every chunk with the usage so far
   bool echo = false;
   bool return_token_ids = false;
-  int32_t logprobs = -1;          // alternatives to show; -1: none
-  int32_t prompt_logprobs = -1;   // as the field prompt_logprobs asked
+  int32_t logprobs = -1;         // alternatives to show; -1: none
+  int32_t prompt_logprobs = -1;  // as the field prompt_logprobs asked
 };
 
 class AnswerFormat {

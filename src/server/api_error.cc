@@ -17,11 +17,16 @@ std::string_view TypeOf(int status) {
 
 ApiError ToApiError(const Error& error) {
   switch (error.code) {
-    case ErrorCode::kInvalid: return {400, error.message, error.field};
-    case ErrorCode::kNotFound: return {404, error.message, error.field};
-    case ErrorCode::kUnavailable: return {503, error.message, error.field, "unavailable"};
-    case ErrorCode::kExhausted: return {503, error.message, error.field, "overloaded"};
-    case ErrorCode::kInternal: break;
+    case ErrorCode::kInvalid:
+      return {400, error.message, error.field};
+    case ErrorCode::kNotFound:
+      return {404, error.message, error.field};
+    case ErrorCode::kUnavailable:
+      return {503, error.message, error.field, "unavailable"};
+    case ErrorCode::kExhausted:
+      return {503, error.message, error.field, "overloaded"};
+    case ErrorCode::kInternal:
+      break;
   }
   return {500, error.message, error.field};
 }

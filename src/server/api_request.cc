@@ -20,16 +20,16 @@ Refusal CheckShape(const json::value& body) {
     const json::value& value = *open.back();
     open.pop_back();
     if (++values > limits::kJsonValuesMax) {
-      return ApiError{400, fmt::format("the body has more than {} JSON values",
-                                       limits::kJsonValuesMax)};
+      return ApiError{400,
+                      fmt::format("the body has more than {} JSON values", limits::kJsonValuesMax)};
     }
     if (value.is_array()) {
       for (const json::value& element : value.get_array()) open.push_back(&element);
     } else if (value.is_object()) {
       for (const auto& [key, element] : value.get_object()) {
         if (key.size() > limits::kJsonKeyBytesMax) {
-          return ApiError{400, fmt::format("a JSON key is longer than {} bytes",
-                                           limits::kJsonKeyBytesMax)};
+          return ApiError{
+              400, fmt::format("a JSON key is longer than {} bytes", limits::kJsonKeyBytesMax)};
         }
         open.push_back(&element);
       }
@@ -129,15 +129,17 @@ Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
       if (!has_messages) return Missing("messages", "a list of at least one message");
       break;
     case kCompletions:
-      if (request.prompts.empty()) return Missing("prompt", "a string, token ids or a list of them");
+      if (request.prompts.empty())
+        return Missing("prompt", "a string, token ids or a list of them");
       break;
     case kTokenize:
       if (request.prompts.empty() && !has_messages) return Missing("prompt", "a string");
       if (!request.prompts.empty() && has_messages) {
         return ApiError{400, "messages: stands beside prompt; send one of them", "messages"};
       }
-      if (request.prompts.size() > 1 || (request.prompts.size() == 1 &&
-                                         !std::holds_alternative<std::string>(request.prompts[0]))) {
+      if (request.prompts.size() > 1 ||
+          (request.prompts.size() == 1 &&
+           !std::holds_alternative<std::string>(request.prompts[0]))) {
         return WrongType("prompt", "a string", body.at("prompt"));
       }
       break;
@@ -149,8 +151,8 @@ Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
 }
 
 Refusal CheckTogether(const ApiRequest& request) {
-  auto max_tokens = request.max_completion_tokens ? request.max_completion_tokens
-                                                  : request.max_tokens;
+  auto max_tokens =
+      request.max_completion_tokens ? request.max_completion_tokens : request.max_tokens;
   std::string max_name = request.max_completion_tokens ? "max_completion_tokens" : "max_tokens";
   bool reads_prompt = request.echo.value_or(false) || request.prompt_logprobs;
   if (max_tokens == 0 && !reads_prompt) {
@@ -158,16 +160,17 @@ Refusal CheckTogether(const ApiRequest& request) {
                     max_name};
   }
   if (max_tokens && request.min_tokens.value_or(0) > *max_tokens) {
-    return ApiError{400, fmt::format("min_tokens: must be at most {} ({}), got {}", max_name,
-                                     *max_tokens, *request.min_tokens),
+    return ApiError{400,
+                    fmt::format("min_tokens: must be at most {} ({}), got {}", max_name,
+                                *max_tokens, *request.min_tokens),
                     "min_tokens"};
   }
   size_t answers = request.prompts.size() * static_cast<size_t>(request.n.value_or(1));
   if (answers > limits::kPromptsTimesChoicesMax) {
-    return ApiError{400, fmt::format("prompt: {} prompts times n are {} answers, at most {} are "
-                                     "made in one request",
-                                     request.prompts.size(), answers,
-                                     limits::kPromptsTimesChoicesMax),
+    return ApiError{400,
+                    fmt::format("prompt: {} prompts times n are {} answers, at most {} are "
+                                "made in one request",
+                                request.prompts.size(), answers, limits::kPromptsTimesChoicesMax),
                     "prompt"};
   }
   if (request.route == kChat && request.logprobs && !request.wants_logprobs.value_or(false)) {
@@ -195,11 +198,13 @@ Refusal CheckTogether(const ApiRequest& request) {
 OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
                                       const RequestLimits& limits,
                                       std::vector<std::string>* unknown) {
-  Result<json::value> parsed = ParseJson(
-      body, "request body", {.depth_max = limits::kJsonDepthMax, .bytes_max = limits::kBodyBytesMax});
+  Result<json::value> parsed =
+      ParseJson(body, "request body",
+                {.depth_max = limits::kJsonDepthMax, .bytes_max = limits::kBodyBytesMax});
   if (!parsed) return ToApiError(parsed.error());
   if (!parsed->is_object()) {
-    return ApiError{400, fmt::format("the body must be a JSON object, got {}", JsonKindName(*parsed))};
+    return ApiError{400,
+                    fmt::format("the body must be a JSON object, got {}", JsonKindName(*parsed))};
   }
   if (Refusal refusal = CheckShape(*parsed)) return *refusal;
   ApiRequest request;

@@ -30,15 +30,15 @@ struct ApiRequest {
   std::string model;  // empty: not given
 
   // What is to be continued.
-  std::vector<Prompt> prompts;     // completions, tokenize
-  json::array messages;            // chat, tokenize, apply_template: in the template's form
+  std::vector<Prompt> prompts;  // completions, tokenize
+  json::array messages;         // chat, tokenize, apply_template: in the template's form
   json::array tools;
-  json::object template_values;    // chat_template_kwargs and what belongs there
-  bool use_tools = true;           // false with tool_choice "none"
+  json::object template_values;  // chat_template_kwargs and what belongs there
+  bool use_tools = true;         // false with tool_choice "none"
   std::optional<bool> add_generation_prompt;
   std::optional<bool> continue_final_message;
   std::optional<bool> add_special_tokens;
-  std::vector<TokenId> tokens;     // detokenize
+  std::vector<TokenId> tokens;  // detokenize
 
   // How a token is chosen.
   std::optional<double> temperature, top_p, min_p;
@@ -55,8 +55,8 @@ struct ApiRequest {
   // What to return.
   std::optional<bool> stream, echo, skip_special_tokens, return_token_ids;
   std::optional<bool> include_usage, continuous_usage;
-  std::optional<bool> wants_logprobs;            // chat's `logprobs`
-  std::optional<int64_t> logprobs;               // how many alternatives
+  std::optional<bool> wants_logprobs;  // chat's `logprobs`
+  std::optional<int64_t> logprobs;     // how many alternatives
   std::optional<int64_t> prompt_logprobs;
 };
 

@@ -1,5 +1,5 @@
-// One answer in the making: tokens in, deltas of text out. Detokenises, separates thinking, and stops at
-// stop strings (which are looked for in the content, not in the thinking). Network thread.
+// One answer in the making: tokens in, deltas of text out. Detokenises, separates thinking, and
+// stops at stop strings (which are looked for in the content, not in the thinking). Network thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct ChoiceDelta {
   std::vector<TokenLogprob> prompt_logprobs;  // all of them, in the first delta; if asked for
   bool first = false;
   std::optional<FinishReason> finish;
-  json::value stop_reason;                    // a stop string or token id that the client named
+  json::value stop_reason;  // a stop string or token id that the client named
 
   // Appends a later delta of the same answer.
   void Merge(ChoiceDelta later);

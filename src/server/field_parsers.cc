@@ -38,8 +38,8 @@ Refusal ParseModel(const json::value& value, const std::string& path, const Requ
 }
 
 // A string, a list of strings, a list of token ids, or a list of lists of token ids.
-Refusal ParsePrompt(const json::value& value, const std::string& path,
-                    const RequestLimits& limits, ApiRequest* request) {
+Refusal ParsePrompt(const json::value& value, const std::string& path, const RequestLimits& limits,
+                    ApiRequest* request) {
   constexpr std::string_view kRight = "a string, a list of strings, or token ids";
   if (value.is_string()) {
     request->prompts.emplace_back(std::string(value.get_string()));
@@ -54,8 +54,9 @@ Refusal ParsePrompt(const json::value& value, const std::string& path,
     return std::nullopt;
   }
   if (array.size() > limits::kPromptsTimesChoicesMax) {
-    return ApiError{400, fmt::format("{}: has {} prompts, at most {} are taken", path, array.size(),
-                                     limits::kPromptsTimesChoicesMax),
+    return ApiError{400,
+                    fmt::format("{}: has {} prompts, at most {} are taken", path, array.size(),
+                                limits::kPromptsTimesChoicesMax),
                     path};
   }
   for (size_t i = 0; i < array.size(); ++i) {
@@ -72,8 +73,8 @@ Refusal ParsePrompt(const json::value& value, const std::string& path,
   return std::nullopt;
 }
 
-Refusal ParseTokens(const json::value& value, const std::string& path,
-                    const RequestLimits& limits, ApiRequest* request) {
+Refusal ParseTokens(const json::value& value, const std::string& path, const RequestLimits& limits,
+                    ApiRequest* request) {
   return ParseTokenIds(value, path, limits, &request->tokens);
 }
 
@@ -91,8 +92,9 @@ Refusal ParseStop(const json::value& value, const std::string& path, const Reque
   if (!value.is_array()) return add(value, path);
   const json::array& array = value.get_array();
   if (array.size() > limits::kStopStringsMax) {
-    return ApiError{400, fmt::format("{}: has {} strings, at most {} are taken", path, array.size(),
-                                     limits::kStopStringsMax),
+    return ApiError{400,
+                    fmt::format("{}: has {} strings, at most {} are taken", path, array.size(),
+                                limits::kStopStringsMax),
                     path};
   }
   for (size_t i = 0; i < array.size(); ++i) {
@@ -104,8 +106,9 @@ Refusal ParseStop(const json::value& value, const std::string& path, const Reque
 Refusal ParseStopTokens(const json::value& value, const std::string& path,
                         const RequestLimits& limits, ApiRequest* request) {
   if (value.is_array() && value.get_array().size() > limits::kStopTokensMax) {
-    return ApiError{400, fmt::format("{}: has {} ids, at most {} are taken", path,
-                                     value.get_array().size(), limits::kStopTokensMax),
+    return ApiError{400,
+                    fmt::format("{}: has {} ids, at most {} are taken", path,
+                                value.get_array().size(), limits::kStopTokensMax),
                     path};
   }
   return ParseTokenIds(value, path, limits, &request->stop_token_ids);
@@ -117,15 +120,16 @@ Refusal ParseLogitBias(const json::value& value, const std::string& path,
   if (!value.is_object()) return WrongType(path, "an object of token ids and numbers", value);
   const json::object& object = value.get_object();
   if (object.size() > limits::kLogitBiasMax) {
-    return ApiError{400, fmt::format("{}: has {} entries, at most {} are taken", path,
-                                     object.size(), limits::kLogitBiasMax),
+    return ApiError{400,
+                    fmt::format("{}: has {} entries, at most {} are taken", path, object.size(),
+                                limits::kLogitBiasMax),
                     path};
   }
   for (const auto& [key, bias] : object) {
     TokenId id = -1;
     auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    bool is_id = error == std::errc() && end == key.data() + key.size() && id >= 0 &&
-                 id < limits.vocabulary;
+    bool is_id =
+        error == std::errc() && end == key.data() + key.size() && id >= 0 && id < limits.vocabulary;
     if (!is_id) {
       return WrongType(path, fmt::format("keyed by token ids from 0 to {}", limits.vocabulary - 1),
                        json::value(key));
@@ -161,15 +165,16 @@ Refusal ParseStreamOptions(const json::value& value, const std::string& path, co
   return std::nullopt;
 }
 
-Refusal ParseResponseFormat(const json::value& value, const std::string& path,
-                            const RequestLimits&, ApiRequest*) {
+Refusal ParseResponseFormat(const json::value& value, const std::string& path, const RequestLimits&,
+                            ApiRequest*) {
   const json::value* type = value.is_object() ? value.get_object().if_contains("type") : nullptr;
   if (type == nullptr || !type->is_string()) {
     return WrongType(path, "an object with a type, {\"type\": \"text\"}", value);
   }
   if (type->get_string() != "text") {
-    return ApiError{400, fmt::format("{}.type: only \"text\" is supported by this version, got {}",
-                                     path, JsonExcerpt(*type)),
+    return ApiError{400,
+                    fmt::format("{}.type: only \"text\" is supported by this version, got {}", path,
+                                JsonExcerpt(*type)),
                     path + ".type", "unsupported_parameter"};
   }
   return std::nullopt;
@@ -178,13 +183,14 @@ Refusal ParseResponseFormat(const json::value& value, const std::string& path,
 Refusal ParseMetadata(const json::value& value, const std::string& path, const RequestLimits&,
                       ApiRequest*) {
   if (!value.is_object() || value.get_object().size() > limits::kMetadataPairsMax) {
-    return WrongType(path, fmt::format("an object of at most {} entries", limits::kMetadataPairsMax),
-                     value);
+    return WrongType(
+        path, fmt::format("an object of at most {} entries", limits::kMetadataPairsMax), value);
   }
   for (const auto& [key, text] : value.get_object()) {
     if (!text.is_string() || text.get_string().size() > limits::kMetadataBytesMax) {
       return WrongType(fmt::format("{}.{}", path, std::string_view(key)),
-                       fmt::format("a string of at most {} bytes", limits::kMetadataBytesMax), text);
+                       fmt::format("a string of at most {} bytes", limits::kMetadataBytesMax),
+                       text);
     }
   }
   return std::nullopt;

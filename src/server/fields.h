@@ -1,5 +1,5 @@
-// The field table: one row per name that a body may have. The parser, its test (which walks every row
-// at, below and above its limit) and documents are made from it.
+// The field table: one row per name that a body may have. The parser, its test (which walks every
+// row at, below and above its limit) and documents are made from it.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@
 namespace braid {
 
 struct NumberRule {
-  std::optional<double> ApiRequest::*member;
+  std::optional<double> ApiRequest::* member;
   double min = 0, max = 0;
   bool above_min = false;  // min itself is refused
 };
@@ -21,12 +21,12 @@ inline constexpr int64_t kVocabularyBound = -1000;  // as `max`: the model's voc
 inline constexpr int64_t kChoicesBound = -1001;     // as `max`: the server's limit of choices
 
 struct IntegerRule {
-  std::optional<int64_t> ApiRequest::*member;
+  std::optional<int64_t> ApiRequest::* member;
   int64_t min = 0, max = 0;
 };
 
 struct FlagRule {
-  std::optional<bool> ApiRequest::*member;
+  std::optional<bool> ApiRequest::* member;
 };
 
 // `path` names the value in errors.

@@ -11,9 +11,12 @@ namespace {
 
 ApiError EndError(EndReason reason) {
   switch (reason) {
-    case EndReason::kDrained: return {503, "the server is shutting down", {}, "shutting_down"};
-    case EndReason::kTooLong: return {503, "the request took too long", {}, "request_timeout"};
-    case EndReason::kSlowReader: break;
+    case EndReason::kDrained:
+      return {503, "the server is shutting down", {}, "shutting_down"};
+    case EndReason::kTooLong:
+      return {503, "the request took too long", {}, "request_timeout"};
+    case EndReason::kSlowReader:
+      break;
   }
   return {503, "the client reads too slowly", {}, "slow_reader"};
 }

@@ -1,5 +1,5 @@
-// All answers of one HTTP request: submits them to the driver, turns their outputs into deltas, keeps
-// count, and leaves one line in the log. Destroying it aborts what still runs.
+// All answers of one HTTP request: submits them to the driver, turns their outputs into deltas,
+// keeps count, and leaves one line in the log. Destroying it aborts what still runs.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct Usage {
 };
 
 struct GenerationOrigin {
-  std::string_view path;      // for the log: "/v1/chat/completions"
-  std::string_view id_prefix; // "chatcmpl-"
-  std::string request_id;     // the client's own; may be empty
+  std::string_view path;       // for the log: "/v1/chat/completions"
+  std::string_view id_prefix;  // "chatcmpl-"
+  std::string request_id;      // the client's own; may be empty
   int64_t received_us = 0;
 };
 

@@ -1,4 +1,5 @@
-// The protocol half of a connection. Beast parses; http_framing refuses what is ambiguous before that.
+// The protocol half of a connection. Beast parses; http_framing refuses what is ambiguous before
+// that.
 #include "server/http_connection.h"
 
 #include <fmt/core.h>
@@ -103,7 +104,8 @@ asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
   co_return !error;
 }
 
-// The bytes up to and with the blank line, taken off the buffer; nullopt when the connection is over.
+// The bytes up to and with the blank line, taken off the buffer; nullopt when the connection is
+// over.
 asio::awaitable<std::optional<std::string>> HttpConnection::ReadHead() {
   bool alive = co_await AwaitFirstByte();
   if (!alive) co_return std::nullopt;
@@ -153,8 +155,10 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   uint64_t limit = host_.api.BodyBytesMax();
   parser.header_limit(static_cast<uint32_t>(head.size() + 1));
   parser.body_limit(limit);
-  auto on_chunk = [](uint64_t, boost::beast::string_view extension, boost::beast::error_code& error) {
-    if (extension.size() > limits::kChunkExtensionBytesMax) error = http::error::bad_chunk_extension;
+  auto on_chunk = [](uint64_t, boost::beast::string_view extension,
+                     boost::beast::error_code& error) {
+    if (extension.size() > limits::kChunkExtensionBytesMax)
+      error = http::error::bad_chunk_extension;
   };
   parser.on_chunk_header(on_chunk);
   boost::beast::error_code error;
@@ -257,7 +261,7 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
     if (incoming.http_1_1 && step.last) bytes += kHttpLastChunk;
     bool written = co_await Write(bytes);
     if (!written || gone_) co_return false;
-    if (step.last) co_return incoming.http_1_1 && incoming.keep_alive;
+    if (step.last) co_return incoming.http_1_1&& incoming.keep_alive;
     if (woken_) continue;
     signal_.expires_after(std::chrono::seconds(host_.config.heartbeat_seconds));
     auto [error] = co_await signal_.async_wait(kTuple);
@@ -292,9 +296,9 @@ std::string HttpConnection::StreamHead(const Incoming& incoming,
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
       "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nX-Request-Id: {}\r\n{}\r\n",
       request_id,
-      !incoming.http_1_1         ? "Connection: close\r\n"
-      : incoming.keep_alive      ? "Transfer-Encoding: chunked\r\n"
-                                 : "Transfer-Encoding: chunked\r\nConnection: close\r\n");
+      !incoming.http_1_1    ? "Connection: close\r\n"
+      : incoming.keep_alive ? "Transfer-Encoding: chunked\r\n"
+                            : "Transfer-Encoding: chunked\r\nConnection: close\r\n");
 }
 
 asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response,
@@ -302,7 +306,8 @@ asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response
                                                     const std::string& request_id) {
   const bool keep = incoming.keep_alive && !response.close && !host_.draining;
   std::string bytes = fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Content-Type-Options: nosniff\r\n",
+      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Content-Type-Options: "
+      "nosniff\r\n",
       response.status, StatusText(response.status), response.content_type, response.body.size());
   if (!request_id.empty()) bytes += fmt::format("X-Request-Id: {}\r\n", request_id);
   if (response.retry_after_seconds > 0) {
@@ -317,7 +322,7 @@ asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response
   bytes += "\r\n";
   if (!incoming.head) bytes += response.body;
   bool written = co_await Write(bytes);
-  co_return written && keep;
+  co_return written&& keep;
 }
 
 // The parser's state is unknown after this, so the connection ends.

@@ -1,7 +1,7 @@
 // One client connection: reads a request, asks the API, writes the answer, again until either side
-// closes. A coroutine on the network thread; requests of one connection are served one after the other.
-// While an answer is being made the socket is read on, so that a client that left is noticed at once.
-// (A client that only shuts down its sending side looks the same and is treated the same.)
+// closes. A coroutine on the network thread; requests of one connection are served one after the
+// other. While an answer is being made the socket is read on, so that a client that left is noticed
+// at once. (A client that only shuts down its sending side looks the same and is treated the same.)
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -1,4 +1,5 @@
-// The strict subset of HTTP/1.1 heads that is accepted, and the few bytes of framing that are written.
+// The strict subset of HTTP/1.1 heads that is accepted, and the few bytes of framing that are
+// written.
 #include "server/http_framing.h"
 
 #include <fmt/core.h>
@@ -47,7 +48,8 @@ struct FramingHeaders {
 
 std::optional<HttpRefusal> CheckField(std::string_view line, FramingHeaders* framing) {
   if (line.size() > limits::kHeaderBytesMax) {
-    return HttpRefusal{431, fmt::format("a header is longer than {} bytes", limits::kHeaderBytesMax)};
+    return HttpRefusal{431,
+                       fmt::format("a header is longer than {} bytes", limits::kHeaderBytesMax)};
   }
   if (line.front() == ' ' || line.front() == '\t') {
     return HttpRefusal{400, "a header is folded over two lines"};
@@ -138,19 +140,32 @@ bool IsRequestId(std::string_view text) {
 
 std::string_view StatusText(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 400: return "Bad Request";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 413: return "Content Too Large";
-    case 414: return "URI Too Long";
-    case 415: return "Unsupported Media Type";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 503: return "Service Unavailable";
-    default: return "Unknown";
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Unknown";
   }
 }
 

@@ -92,10 +92,10 @@ Status HttpServer::State::Listen() {
   auto found = resolver.resolve(config.host, std::to_string(config.port),
                                 tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || found.empty()) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("--host {}: no address of this machine ({})", config.host,
-                             error.message()),
-                 "host"};
+    return Error{
+        ErrorCode::kInvalid,
+        fmt::format("--host {}: no address of this machine ({})", config.host, error.message()),
+        "host"};
   }
   tcp::endpoint endpoint = *found.begin();
   acceptor.open(endpoint.protocol(), error);

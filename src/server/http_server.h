@@ -1,5 +1,5 @@
-// Accepts connections and owns the network thread and the preparation threads. The API behind it is an
-// HttpApi; this file and http_connection are the only ones that know the network.
+// Accepts connections and owns the network thread and the preparation threads. The API behind it is
+// an HttpApi; this file and http_connection are the only ones that know the network.
 #pragma once
 
 #include <cstdint>

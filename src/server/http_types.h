@@ -1,5 +1,5 @@
-// The border between the network (http_connection, http_server: the only files that see Asio and Beast)
-// and the API (router and what it calls): requests and answers as plain values.
+// The border between the network (http_connection, http_server: the only files that see Asio and
+// Beast) and the API (router and what it calls): requests and answers as plain values.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct HttpRequest {
   std::string path;          // without the query
   std::string content_type;  // as sent; empty if absent
   std::string content_encoding;
-  std::string request_id;    // the client's X-Request-Id if it is well-formed, else empty
+  std::string request_id;  // the client's X-Request-Id if it is well-formed, else empty
   std::string body;
-  int64_t received_us = 0;   // MonotonicUs when the last byte of it came
+  int64_t received_us = 0;  // MonotonicUs when the last byte of it came
 };
 
 struct HttpResponse {
@@ -39,8 +39,8 @@ struct AnswerStep {
   bool last = false;                     // nothing comes after this
 };
 
-// An answer that the engine is working on. Used on the network thread, by its connection; destroying
-// it ends what still runs.
+// An answer that the engine is working on. Used on the network thread, by its connection;
+// destroying it ends what still runs.
 class Answer {
  public:
   virtual ~Answer() = default;

@@ -1,5 +1,5 @@
-// Every limit on what a client may send, in one place. Numbers that depend on the model stand in the
-// field table (fields.cc) and in prepare.cc; times and connection counts in ServerConfig.
+// Every limit on what a client may send, in one place. Numbers that depend on the model stand in
+// the field table (fields.cc) and in prepare.cc; times and connection counts in ServerConfig.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ inline constexpr size_t kBodyBytesPerSecond = 64 << 10;
 inline constexpr size_t kChunkExtensionBytesMax = 256;
 inline constexpr size_t kPipelinedBytesMax = 64 << 10;
 inline constexpr int32_t kRequestsPerConnectionMax = 10000;
-inline constexpr size_t kWriteBytesMax = 256 << 10;    // one write
-inline constexpr size_t kUnsentBytesMax = 4 << 20;     // L-12: a reader this slow is cut off
+inline constexpr size_t kWriteBytesMax = 256 << 10;  // one write
+inline constexpr size_t kUnsentBytesMax = 4 << 20;   // L-12: a reader this slow is cut off
 inline constexpr size_t kRequestIdBytesMax = 128;
 
 // JSON.

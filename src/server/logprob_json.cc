@@ -12,9 +12,7 @@ namespace {
 
 constexpr double kLowestLogprob = -9999;  // JSON has no infinity
 
-double Finite(float logprob) {
-  return std::max(static_cast<double>(logprob), kLowestLogprob);
-}
+double Finite(float logprob) { return std::max(static_cast<double>(logprob), kLowestLogprob); }
 
 json::object ChatEntry(const Tokenizer* tokenizer, TokenId token, float logprob) {
   json::object entry{{"token", TokenName(tokenizer, token)}, {"logprob", Finite(logprob)}};
@@ -94,9 +92,10 @@ json::array PromptLogprobs(const Tokenizer* tokenizer, std::span<const TokenLogp
     json::object position;
     int64_t rank = 0;
     auto add = [&](TokenId token, float logprob, json::value shown_rank) {
-      position[std::to_string(token)] = json::object{{"logprob", Finite(logprob)},
-                                                     {"rank", std::move(shown_rank)},
-                                                     {"decoded_token", TokenName(tokenizer, token)}};
+      position[std::to_string(token)] =
+          json::object{{"logprob", Finite(logprob)},
+                       {"rank", std::move(shown_rank)},
+                       {"decoded_token", TokenName(tokenizer, token)}};
     };
     for (auto [token, logprob] : Top(entry, top)) add(token, logprob, ++rank);
     if (!position.contains(std::to_string(entry.token))) add(entry.token, entry.logprob, nullptr);

@@ -11,15 +11,16 @@
 
 namespace braid {
 
-// A token as text: its bytes if they are UTF-8, else "bytes:\xe2\x82", so that different tokens keep
-// different names; "token_id:7" without a tokenizer.
+// A token as text: its bytes if they are UTF-8, else "bytes:\xe2\x82", so that different tokens
+// keep different names; "token_id:7" without a tokenizer.
 std::string TokenName(const Tokenizer* tokenizer, TokenId token);
 
 // Chat: {"content": [{"token", "logprob", "bytes", "top_logprobs": […]}, …]}.
 json::object ChatLogprobs(const Tokenizer* tokenizer, std::span<const TokenLogprob> entries,
                           int32_t top);
 
-// Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, one row after the other.
+// Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, one row after the
+// other.
 class LegacyLogprobs {
  public:
   LegacyLogprobs(const Tokenizer* tokenizer, int32_t top) : tokenizer_(tokenizer), top_(top) {}

@@ -20,7 +20,8 @@ size_t BytesOf(const Output& output) {
 
 class Mailboxes::Mailbox final : public OutputSink {
  public:
-  Mailbox(RequestId id, Mailboxes& owner, Wake wake) : id(id), owner(owner), wake(std::move(wake)) {}
+  Mailbox(RequestId id, Mailboxes& owner, Wake wake)
+      : id(id), owner(owner), wake(std::move(wake)) {}
   void OnOutput(Output output) override { owner.Deliver(*this, std::move(output)); }
 
   const RequestId id;

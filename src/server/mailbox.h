@@ -1,5 +1,6 @@
-// Where the engine thread leaves a request's outputs and the network thread picks them up. A mailbox
-// lives until both sides are done with it: the engine with its last output, the reader by Close.
+// Where the engine thread leaves a request's outputs and the network thread picks them up. A
+// mailbox lives until both sides are done with it: the engine with its last output, the reader by
+// Close.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ class Mailboxes {
  public:
   Mailboxes();
   ~Mailboxes();
-  // A mailbox for one request, to be given to Driver::Submit. `wake` is called after every delivery.
+  // A mailbox for one request, to be given to Driver::Submit. `wake` is called after every
+  // delivery.
   OutputSink* Open(RequestId id, Wake wake);
   // What has come since the last call, in order.
   std::vector<Arrival> Collect(RequestId id);

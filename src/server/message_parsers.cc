@@ -30,20 +30,22 @@ Refusal CheckContent(const json::value& content, const std::string& path) {
   if (!content.is_array()) return WrongType(path, "a string or a list of parts", content);
   const json::array& parts = content.get_array();
   if (parts.size() > limits::kPartsMax) {
-    return ApiError{400, fmt::format("{}: has {} parts, at most {} are taken", path, parts.size(),
-                                     limits::kPartsMax),
+    return ApiError{400,
+                    fmt::format("{}: has {} parts, at most {} are taken", path, parts.size(),
+                                limits::kPartsMax),
                     path};
   }
   for (size_t i = 0; i < parts.size(); ++i) {
     std::string part = fmt::format("{}[{}]", path, i);
-    const json::value* type = parts[i].is_object() ? parts[i].get_object().if_contains("type")
-                                                   : nullptr;
+    const json::value* type =
+        parts[i].is_object() ? parts[i].get_object().if_contains("type") : nullptr;
     if (type == nullptr || !type->is_string()) {
       return WrongType(part, "an object with a type", parts[i]);
     }
     if (type->get_string() != "text") {
-      return ApiError{400, fmt::format("{}: only parts of type \"text\" are taken, got {}", part,
-                                       JsonExcerpt(*type)),
+      return ApiError{400,
+                      fmt::format("{}: only parts of type \"text\" are taken, got {}", part,
+                                  JsonExcerpt(*type)),
                       part, "unsupported_parameter"};
     }
   }
@@ -58,18 +60,18 @@ Refusal CheckMessage(json::value& value, const std::string& path) {
   if (role == nullptr) {
     return ApiError{400, path + ".role: is missing", path + ".role"};
   }
-  if (!role->is_string() ||
-      std::find(kRoles.begin(), kRoles.end(), std::string_view(role->get_string())) == kRoles.end()) {
-    return WrongType(path + ".role", fmt::format("one of {}", "system, developer, user, assistant, tool"),
-                     *role);
+  if (!role->is_string() || std::find(kRoles.begin(), kRoles.end(),
+                                      std::string_view(role->get_string())) == kRoles.end()) {
+    return WrongType(path + ".role",
+                     fmt::format("one of {}", "system, developer, user, assistant, tool"), *role);
   }
   bool assistant = role->get_string() == "assistant";
   if (role->get_string() == "developer") message["role"] = "system";
   const json::value* name = message.if_contains("name");
   if (name != nullptr && !name->is_null() &&
       !(name->is_string() && name->get_string().size() <= limits::kNameBytesMax)) {
-    return WrongType(path + ".name", fmt::format("a string of at most {} bytes", limits::kNameBytesMax),
-                     *name);
+    return WrongType(path + ".name",
+                     fmt::format("a string of at most {} bytes", limits::kNameBytesMax), *name);
   }
   const json::value* content = message.if_contains("content");
   if (content != nullptr) {
@@ -91,7 +93,8 @@ Refusal CheckMessage(json::value& value, const std::string& path) {
 }
 
 Refusal CheckTool(const json::value& tool, const std::string& path) {
-  const json::value* function = tool.is_object() ? tool.get_object().if_contains("function") : nullptr;
+  const json::value* function =
+      tool.is_object() ? tool.get_object().if_contains("function") : nullptr;
   if (function == nullptr || !function->is_object()) {
     return WrongType(path, "an object with type \"function\" and a function", tool);
   }
@@ -110,9 +113,10 @@ Refusal ParseMessages(const json::value& value, const std::string& path, const R
   if (!value.is_array()) return WrongType(path, "a list of messages", value);
   size_t count = value.get_array().size();
   if (count == 0 || count > limits::kMessagesMax) {
-    return ApiError{400, fmt::format("{}: must have 1 to {} messages, got {}", path,
-                                     limits::kMessagesMax, count),
-                    path};
+    return ApiError{
+        400,
+        fmt::format("{}: must have 1 to {} messages, got {}", path, limits::kMessagesMax, count),
+        path};
   }
   json::value messages = value;
   for (size_t i = 0; i < count; ++i) {
@@ -130,8 +134,9 @@ Refusal ParseTools(const json::value& value, const std::string& path, const Requ
   if (!value.is_array()) return WrongType(path, "a list of tools", value);
   const json::array& tools = value.get_array();
   if (tools.size() > limits::kToolsMax) {
-    return ApiError{400, fmt::format("{}: has {} tools, at most {} are taken", path, tools.size(),
-                                     limits::kToolsMax),
+    return ApiError{400,
+                    fmt::format("{}: has {} tools, at most {} are taken", path, tools.size(),
+                                limits::kToolsMax),
                     path};
   }
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -139,9 +144,10 @@ Refusal ParseTools(const json::value& value, const std::string& path, const Requ
   }
   size_t bytes = json::serialize(value).size();
   if (bytes > limits::kToolBytesMax) {
-    return ApiError{400, fmt::format("{}: are {} bytes, at most {} are taken", path, bytes,
-                                     limits::kToolBytesMax),
-                    path};
+    return ApiError{
+        400,
+        fmt::format("{}: are {} bytes, at most {} are taken", path, bytes, limits::kToolBytesMax),
+        path};
   }
   request->tools = tools;
   return std::nullopt;
@@ -155,22 +161,24 @@ Refusal ParseToolChoice(const json::value& value, const std::string& path, const
     return std::nullopt;
   }
   if (value == "required" || value.is_object()) {
-    return ApiError{400, fmt::format("{}: only \"auto\" and \"none\" are supported by this version, "
-                                     "got {}",
-                                     path, JsonExcerpt(value)),
+    return ApiError{400,
+                    fmt::format("{}: only \"auto\" and \"none\" are supported by this version, "
+                                "got {}",
+                                path, JsonExcerpt(value)),
                     path, "unsupported_parameter"};
   }
   return WrongType(path, "\"auto\" or \"none\"", value);
 }
 
-Refusal ParseTemplateValues(const json::value& value, const std::string& path,
-                            const RequestLimits&, ApiRequest* request) {
+Refusal ParseTemplateValues(const json::value& value, const std::string& path, const RequestLimits&,
+                            ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object", value);
   const json::object& values = value.get_object();
   if (values.size() > limits::kTemplateKeysMax ||
       json::serialize(value).size() > limits::kTemplateBytesMax) {
-    return ApiError{400, fmt::format("{}: must have at most {} keys and {} bytes", path,
-                                     limits::kTemplateKeysMax, limits::kTemplateBytesMax),
+    return ApiError{400,
+                    fmt::format("{}: must have at most {} keys and {} bytes", path,
+                                limits::kTemplateKeysMax, limits::kTemplateBytesMax),
                     path};
   }
   for (const auto& [key, entry] : values) {

@@ -36,8 +36,9 @@ OrRefusal<std::string> CutAfterLastMessage(std::string text, const json::object&
     found = text.rfind(last);
   }
   if (found == std::string::npos) {
-    return ApiError{400, "continue_final_message: the template does not write the last message's "
-                         "content as it is",
+    return ApiError{400,
+                    "continue_final_message: the template does not write the last message's "
+                    "content as it is",
                     "continue_final_message"};
   }
   text.resize(found + last.size());
@@ -76,8 +77,8 @@ StopParams StopOf(const ApiRequest& request, const ServerContext& context, size_
   int64_t otherwise = request.route == kChat ? room : kCompletionTokensDefault;
   int64_t asked = request.max_completion_tokens.value_or(request.max_tokens.value_or(otherwise));
   stop.new_tokens_max = static_cast<int32_t>(std::min({asked, room, limits::kNewTokensMax}));
-  stop.new_tokens_min = static_cast<int32_t>(
-      std::min<int64_t>(request.min_tokens.value_or(0), stop.new_tokens_max));
+  stop.new_tokens_min =
+      static_cast<int32_t>(std::min<int64_t>(request.min_tokens.value_or(0), stop.new_tokens_max));
   return stop;
 }
 
@@ -115,8 +116,8 @@ OrRefusal<std::vector<EncodedPrompt>> EncodeAll(const ServerContext& context,
   }
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     std::string path = request.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", i);
-    auto tokens = EncodePrompt(context, request.prompts[i],
-                               request.add_special_tokens.value_or(true), path);
+    auto tokens =
+        EncodePrompt(context, request.prompts[i], request.add_special_tokens.value_or(true), path);
     if (auto* error = std::get_if<ApiError>(&tokens)) return *error;
     encoded.push_back({std::get<0>(std::move(tokens)), false});
   }
@@ -129,9 +130,10 @@ Refusal CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t w
   for (const EncodedPrompt& prompt : prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
   int64_t cells = tokens * (width + 1) * n;
   if (cells <= limits::kPromptLogprobCellsMax) return std::nullopt;
-  return ApiError{400, fmt::format("prompt_logprobs: {} prompt tokens with {} alternatives each are "
-                                   "too many; at most {} entries are made",
-                                   tokens * n, width, limits::kPromptLogprobCellsMax),
+  return ApiError{400,
+                  fmt::format("prompt_logprobs: {} prompt tokens with {} alternatives each are "
+                              "too many; at most {} entries are made",
+                              tokens * n, width, limits::kPromptLogprobCellsMax),
                   "prompt_logprobs"};
 }
 

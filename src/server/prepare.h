@@ -1,5 +1,5 @@
-// From a parsed request to what the engine takes: rendering, tokenising, defaults, and the limits that
-// need token counts. Runs on a preparation thread.
+// From a parsed request to what the engine takes: rendering, tokenising, defaults, and the limits
+// that need token counts. Runs on a preparation thread.
 #pragma once
 
 #include <cstdint>

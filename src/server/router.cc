@@ -19,13 +19,17 @@ struct PostRoute {
 };
 
 constexpr PostRoute kPosts[] = {
-    {"/v1/chat/completions", kChat}, {"/v1/completions", kCompletions},
-    {"/tokenize", kTokenize},        {"/v1/tokenize", kTokenize},
-    {"/detokenize", kDetokenize},    {"/v1/detokenize", kDetokenize},
-    {"/apply_template", kApplyTemplate}, {"/apply-template", kApplyTemplate},
+    {"/v1/chat/completions", kChat},
+    {"/v1/completions", kCompletions},
+    {"/tokenize", kTokenize},
+    {"/v1/tokenize", kTokenize},
+    {"/detokenize", kDetokenize},
+    {"/v1/detokenize", kDetokenize},
+    {"/apply_template", kApplyTemplate},
+    {"/apply-template", kApplyTemplate},
 };
 
-constexpr std::string_view kGets[] = {"/",        "/health",  "/ready",       "/version",
+constexpr std::string_view kGets[] = {"/",        "/health",      "/ready",    "/version",
                                       "/metrics", "/server_info", "/v1/models"};
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
@@ -76,10 +80,9 @@ AnswerShape ShapeOf(const ApiRequest& request, const Tokenizer* tokenizer) {
 
 Router::Router(const ServerConfig& config)
     : config_(config),
-      seed_base_(config.seed_base != 0
-                     ? config.seed_base
-                     : MixBits(static_cast<uint64_t>(UnixSeconds()) ^
-                               (static_cast<uint64_t>(MonotonicUs()) << 20))) {}
+      seed_base_(config.seed_base != 0 ? config.seed_base
+                                       : MixBits(static_cast<uint64_t>(UnixSeconds()) ^
+                                                 (static_cast<uint64_t>(MonotonicUs()) << 20))) {}
 
 Router::~Router() = default;
 
@@ -129,7 +132,8 @@ Reply Router::Respond(HttpRequest request, Wake wake) {
 
 Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
   const PostRoute* post = FindPost(request.path);
-  if (request.method == "POST" && post != nullptr) return Post(post->route, request, std::move(wake));
+  if (request.method == "POST" && post != nullptr)
+    return Post(post->route, request, std::move(wake));
   if (request.method == "GET" && IsGet(request.path)) return Get(request);
   if (post != nullptr || IsGet(request.path)) {
     std::string right = post != nullptr ? "POST" : "GET";
@@ -147,8 +151,8 @@ HttpResponse Router::Health() const {
   DriverStats stats = service->context.driver.stats();
   int64_t step_us = stats.step_started_us == 0 ? 0 : MonotonicUs() - stats.step_started_us;
   if (step_us > int64_t{config_.step_seconds_max} * 1'000'000) {
-    return ErrorResponse({503, fmt::format("a step has been running for {} s", step_us / 1'000'000),
-                          {}, "stalled"});
+    return ErrorResponse(
+        {503, fmt::format("a step has been running for {} s", step_us / 1'000'000), {}, "stalled"});
   }
   return JsonResponse(json::object{{"status", "ok"}});
 }
@@ -198,11 +202,15 @@ Router::Content Router::Post(Route route, const HttpRequest& request, Wake wake)
     return ErrorResponse(*refusal);
   }
   switch (route) {
-    case kTokenize: return Tokenize(service->context, api_request);
-    case kDetokenize: return Detokenize(service->context, api_request);
-    case kApplyTemplate: return ApplyTemplate(service->context, api_request);
+    case kTokenize:
+      return Tokenize(service->context, api_request);
+    case kDetokenize:
+      return Detokenize(service->context, api_request);
+    case kApplyTemplate:
+      return ApplyTemplate(service->context, api_request);
     case kChat:
-    case kCompletions: break;
+    case kCompletions:
+      break;
   }
   return Generate(std::move(api_request), request, std::move(wake));
 }

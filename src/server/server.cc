@@ -28,9 +28,9 @@ Status CheckConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(positive(config.prepare_threads, "prepare_threads"));
   RETURN_IF_ERROR(positive(config.choices_max, "choices_max"));
   if (config.choices_max > static_cast<int32_t>(limits::kPromptsTimesChoicesMax)) {
-    return Error{ErrorCode::kInvalid, fmt::format("choices_max is {}, must be at most {}",
-                                                  config.choices_max,
-                                                  limits::kPromptsTimesChoicesMax),
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("choices_max is {}, must be at most {}", config.choices_max,
+                             limits::kPromptsTimesChoicesMax),
                  "choices_max"};
   }
   return {};

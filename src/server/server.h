@@ -1,8 +1,8 @@
-// The HTTP server: one network thread, a few threads that parse, render and tokenise. It starts before
-// the model is ready: /health answers at once, /ready and the API say 503 until SetReady.
+// The HTTP server: one network thread, a few threads that parse, render and tokenise. It starts
+// before the model is ready: /health answers at once, /ready and the API say 503 until SetReady.
 //
-// Life: Start, SetReady, [Drain], StopNow, then the destructor. Requests that the driver still runs use
-// memory of the server: stop the driver's thread before the server is destroyed.
+// Life: Start, SetReady, [Drain], StopNow, then the destructor. Requests that the driver still runs
+// use memory of the server: stop the driver's thread before the server is destroyed.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +21,31 @@ namespace braid {
 
 struct ServerConfig {
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;                // 0: any free one
-  std::string page_html = {};          // GET /
-  std::string version = "0.1.0";       // GET /version
-  int32_t connections_max = 16384;     // L-10; fewer where the file limit is lower
+  uint16_t port = 8000;             // 0: any free one
+  std::string page_html = {};       // GET /
+  std::string version = "0.1.0";    // GET /version
+  int32_t connections_max = 16384;  // L-10; fewer where the file limit is lower
   int32_t connections_per_address_max = 1024;
   int64_t bodies_bytes_max = int64_t{1} << 30;  // L-6: all request bodies in memory
-  int32_t header_seconds_max = 10;     // L-3
-  int32_t body_seconds_base = 30;      // L-4; plus a second for each 64 KiB
-  int32_t idle_seconds_max = 75;       // L-10: keep-alive
-  int32_t write_seconds_max = 30;      // L-12: no progress for so long ends the connection
-  int32_t heartbeat_seconds = 15;      // L-13
-  int32_t request_seconds_max = 3600;  // L-53
-  int32_t step_seconds_max = 300;      // /health is 503 when a step takes longer
-  int32_t choices_max = 8;             // L-26: `n`; at most 128
+  int32_t header_seconds_max = 10;              // L-3
+  int32_t body_seconds_base = 30;               // L-4; plus a second for each 64 KiB
+  int32_t idle_seconds_max = 75;                // L-10: keep-alive
+  int32_t write_seconds_max = 30;               // L-12: no progress for so long ends the connection
+  int32_t heartbeat_seconds = 15;               // L-13
+  int32_t request_seconds_max = 3600;           // L-53
+  int32_t step_seconds_max = 300;               // /health is 503 when a step takes longer
+  int32_t choices_max = 8;                      // L-26: `n`; at most 128
   int32_t prepare_threads = 2;
-  uint64_t seed_base = 0;              // mixed into the seeds of requests without one; 0: the clock
+  uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
 
 // What a client may learn and choose of the model that is served.
 struct ModelCard {
-  std::string name;                  // the id in /v1/models; requests may leave `model` out
-  int64_t created = 0;               // seconds since 1970
-  int32_t context_tokens_max = 0;    // prompt and answer together
-  int32_t vocabulary = 0;            // ids in [0, vocabulary)
-  std::vector<TokenId> eos_tokens;   // ascending
+  std::string name;                 // the id in /v1/models; requests may leave `model` out
+  int64_t created = 0;              // seconds since 1970
+  int32_t context_tokens_max = 0;   // prompt and answer together
+  int32_t vocabulary = 0;           // ids in [0, vocabulary)
+  std::vector<TokenId> eos_tokens;  // ascending
   GenerationDefaults defaults;
 };
 

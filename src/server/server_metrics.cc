@@ -5,11 +5,11 @@ namespace braid {
 namespace {
 
 // vLLM's buckets, so that histograms of both can be added.
-const std::vector<double> kFirstTokenSeconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06,  0.08, 0.1,
-                                                0.25,  0.5,   0.75, 1,    2.5,  5,     7.5,  10,
+const std::vector<double> kFirstTokenSeconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
+                                                0.25,  0.5,   0.75, 1,    2.5,  5,    7.5,  10,
                                                 20,    40,    80,   160,  640,  2560};
-const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4,
-                                           0.5,  0.75,  1,    2.5,   5,   7.5,  10,  20,  40, 80};
+const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                                           0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 const std::vector<double> kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
 
@@ -24,8 +24,8 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
     : labels_{{"model_name", model_name}},
       prompt_tokens(registry_.AddCounter("braid:prompt_tokens_total",
                                          "Prompt tokens of answered requests.", labels_)),
-      generation_tokens(registry_.AddCounter("braid:generation_tokens_total",
-                                             "Tokens generated.", labels_)),
+      generation_tokens(
+          registry_.AddCounter("braid:generation_tokens_total", "Tokens generated.", labels_)),
       time_to_first_token(registry_.AddHistogram("braid:time_to_first_token_seconds",
                                                  "From a request's last byte to its first token.",
                                                  kFirstTokenSeconds, labels_)),
@@ -37,7 +37,8 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
                                          kRequestSeconds, labels_)),
       rejections(registry_.AddCounter("braid:admission_rejections_total",
                                       "Requests refused with an error status.", labels_)),
-      running_(registry_.AddGauge("braid:num_requests_running", "Requests being computed.", labels_)),
+      running_(
+          registry_.AddGauge("braid:num_requests_running", "Requests being computed.", labels_)),
       waiting_(registry_.AddGauge("braid:num_requests_waiting", "Requests queued.", labels_)),
       cache_usage_(registry_.AddGauge("braid:kv_cache_usage_perc",
                                       "Part of the cache arena in use, 1 is all.", labels_)),
@@ -46,13 +47,13 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
       steps_(registry_.AddCounter("braid:scheduler_steps_total", "Steps of the engine.", labels_)),
       prefill_rows_(registry_.AddCounter("braid:prefill_tokens_computed_total",
                                          "Prompt tokens that were computed, not reused.", labels_)),
-      step_seconds_(registry_.AddGauge("braid:step_seconds_last", "Time of the last step.",
-                                       labels_)) {
+      step_seconds_(
+          registry_.AddGauge("braid:step_seconds_last", "Time of the last step.", labels_)) {
   for (size_t i = 0; i < finished_.size(); ++i) {
     MetricsRegistry::Labels labels = labels_;
     labels["finished_reason"] = FinishName(static_cast<FinishReason>(i));
-    finished_[i] = &registry_.AddCounter("braid:request_success_total",
-                                         "Answers by how they ended.", labels);
+    finished_[i] =
+        &registry_.AddCounter("braid:request_success_total", "Answers by how they ended.", labels);
   }
 }
 

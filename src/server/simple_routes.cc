@@ -22,12 +22,13 @@ json::value OrNull(const std::optional<double>& value) {
 }
 
 json::object DefaultsJson(const GenerationDefaults& defaults) {
-  return {{"do_sample", defaults.do_sample ? json::value(*defaults.do_sample) : json::value(nullptr)},
-          {"temperature", OrNull(defaults.temperature)},
-          {"top_p", OrNull(defaults.top_p)},
-          {"top_k", defaults.top_k ? json::value(*defaults.top_k) : json::value(nullptr)},
-          {"min_p", OrNull(defaults.min_p)},
-          {"repetition_penalty", OrNull(defaults.repetition_penalty)}};
+  return {
+      {"do_sample", defaults.do_sample ? json::value(*defaults.do_sample) : json::value(nullptr)},
+      {"temperature", OrNull(defaults.temperature)},
+      {"top_p", OrNull(defaults.top_p)},
+      {"top_k", defaults.top_k ? json::value(*defaults.top_k) : json::value(nullptr)},
+      {"min_p", OrNull(defaults.min_p)},
+      {"repetition_penalty", OrNull(defaults.repetition_penalty)}};
 }
 
 }  // namespace
@@ -37,7 +38,8 @@ HttpResponse JsonResponse(const json::value& body) { return {.body = json::seria
 Refusal CheckModel(const ModelCard& card, const std::string& model) {
   if (model.empty() || model == card.name) return std::nullopt;
   std::string shown = json::serialize(json::string(model.substr(0, limits::kMetadataBytesMax)));
-  return ApiError{404, fmt::format("model: {} is not served here; this is \"{}\"", shown, card.name),
+  return ApiError{404,
+                  fmt::format("model: {} is not served here; this is \"{}\"", shown, card.name),
                   "model", "model_not_found"};
 }
 
