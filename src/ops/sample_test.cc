@@ -71,12 +71,13 @@ TEST(Sample, PenaltiesFollowTheirFormulasAndLeaveNoTrace) {
   for (int32_t count : counts) EXPECT_EQ(count, 0);
 }
 
-// Relative frequencies of 20,000 draws.
-std::map<TokenId, double> Frequencies(const SampleParams& params, std::span<const float> logits) {
+// Relative frequencies of the draws.
+std::map<TokenId, double> Frequencies(const SampleParams& params, std::span<const float> logits,
+                                      uint64_t draws = 20000) {
   std::map<TokenId, double> seen;
   std::vector<std::pair<float, TokenId>> candidates;
-  for (uint64_t i = 0; i < 20000; ++i) {
-    seen[Sample(params, logits, RandomUniform(7, i), candidates)] += 1.0 / 20000;
+  for (uint64_t i = 0; i < draws; ++i) {
+    seen[Sample(params, logits, RandomUniform(7, i), candidates)] += 1.0 / static_cast<double>(draws);
   }
   return seen;
 }
@@ -104,10 +105,10 @@ TEST(Sample, TopKTopPAndMinPKeepTheLargest) {
 
 TEST(Sample, TopPOfALargeVocabularyNeedsNoFullSort) {
   const std::vector<float> flat(5000, 0.0f);
-  const auto seen = Frequencies({.top_p = 0.5f}, flat);
+  const auto seen = Frequencies({.top_p = 0.5f}, flat, 4000);
   // Equal weights: the smaller half of the ids is kept.
   EXPECT_LT(seen.rbegin()->first, 2500);
-  EXPECT_GT(seen.size(), 2300u);
+  EXPECT_GT(seen.size(), 1800u);
 }
 
 }  // namespace

@@ -13,6 +13,10 @@ struct Gemm {
   static constexpr int kPanelVecs = 16 / V::kLanes;
   // k steps of one pass: R rows of x and a slab of a panel stay in the first-level cache.
   static constexpr int64_t kDepth = 256;
+  // From here on widening a slab of weights costs less than doing it again for every row block.
+  static constexpr int64_t kManyRows = 4 * kRowBlock;
+  // Rows whose slab of x stays in the second-level cache.
+  static constexpr int64_t kRowsAtOnce = 40 * kRowBlock;
 
   template <bool kBf16>
   static constexpr int64_t StepBytes() {
@@ -126,7 +130,67 @@ struct Gemm {
     }
   }
 
+  // A slab of one bf16 panel as fp32: [k_count][16].
+  static void Expand(const std::byte* w, int64_t k_count, float* slab) {
+    for (int64_t k = 0; k < k_count; k += 2) {
+      for (int c = 0; c < kPanelVecs; ++c) {
+        const std::byte* at = w + k * 32 + c * (4 * V::kLanes);
+        V::Store(slab + k * 16 + c * V::kLanes, V::PairFirst(at));
+        V::Store(slab + (k + 1) * 16 + c * V::kLanes, V::PairSecond(at));
+      }
+    }
+  }
+
+  // Many rows: each slab is widened once and then meets all rows of the range.
+  template <int R>
+  static void SlabRows(const GemmTask& t, int64_t row, int64_t p, int64_t k, int64_t k_count,
+                       const float* slab) {
+    const float* x = t.x + row * t.k + k * R;
+    float* y = t.y + row * t.y_stride + (p - t.panel_begin) * 16;
+    const std::byte* w = reinterpret_cast<const std::byte*>(slab);
+    if ((p + 1) * 16 <= t.n) {
+      Tile<R, 1, false>(x, w, 0, k_count, y, t.y_stride, k == 0);
+    } else {
+      Partial<R, false>(x, w, k_count, y, t.y_stride, t.n - p * 16, k == 0);
+    }
+  }
+
+  static void SlabBlock(const GemmTask& t, int64_t row, int64_t p, int64_t k, int64_t k_count,
+                        const float* slab) {
+    switch (t.rows - row) {
+      case 1:
+        return SlabRows<1>(t, row, p, k, k_count, slab);
+      case 2:
+        return SlabRows<2>(t, row, p, k, k_count, slab);
+      case 3:
+        return SlabRows<3>(t, row, p, k, k_count, slab);
+      case 4:
+        return SlabRows<4>(t, row, p, k, k_count, slab);
+      case 5:
+        return SlabRows<5>(t, row, p, k, k_count, slab);
+      default:
+        return SlabRows<6>(t, row, p, k, k_count, slab);
+    }
+  }
+
+  static void RunManyRows(const GemmTask& t) {
+    alignas(64) float slab[kDepth * 16];
+    for (int64_t first = 0; first < t.rows; first += kRowsAtOnce) {
+      const int64_t last = first + kRowsAtOnce < t.rows ? first + kRowsAtOnce : t.rows;
+      for (int64_t k = 0; k < t.k; k += kDepth) {
+        const int64_t count = t.k - k < kDepth ? t.k - k : kDepth;
+        for (int64_t p = t.panel_begin; p < t.panel_end; ++p) {
+          Expand(t.w + p * t.panel_bytes + k * 32, count, slab);
+          for (int64_t row = first; row < last; row += kRowBlock) {
+            SlabBlock(t, row, p, k, count, slab);
+          }
+        }
+      }
+    }
+  }
+
   static void Run(const GemmTask& t) {
+    if (t.bf16 && t.rows >= kManyRows) return RunManyRows(t);
     // Few rows: weights stream once from memory, so a panel is read to its end.
     const int64_t depth = t.rows <= kRowBlock ? t.k : kDepth;
     for (int64_t k = 0; k < t.k; k += depth) {
