@@ -154,9 +154,9 @@ bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& event
 void Driver::State::StartStep(int64_t now_us) {
   Plan plan = scheduler.NextPlan();
   if (!plan.empty()) {
-    executor.Launch(std::move(plan));
     if (in_flight++ == 0) figures.step_started_us = now_us;
-    Publish();
+    Publish();  // before the step: it may hang
+    executor.Launch(std::move(plan));
     return;
   }
   if (in_flight > 0) {

@@ -1,0 +1,61 @@
+// Offsets, capacities, and the geometries that are refused.
+#include "cache/geometry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+CacheGeometry Geometry(int32_t parents) {
+  return {.groups = {{"full", GroupKind::kFull, 1000, 4}, {"state", GroupKind::kState, 4096, 1}},
+          .parent_bytes = 4096,
+          .parents = parents};
+}
+
+TEST(Geometry, OffsetsAreAffineInParentAndPlaceAndPassFourGigabytes) {
+  EXPECT_EQ(BlockBytesOffset(Geometry(10), GroupId(0), BlockId(4 * 3 + 2)), 3 * 4096 + 2000);
+  EXPECT_EQ(BlockBytesOffset(Geometry(10), GroupId(1), BlockId(9)), 9 * 4096);
+  // A million tokens: 15,625 blocks of 8 MiB.
+  CacheGeometry large = Geometry(16000);
+  large.parent_bytes = large.groups[1].block_bytes = int64_t{8} << 20;
+  EXPECT_EQ(BlockBytesOffset(large, GroupId(1), BlockId(15625)), int64_t{15625} << 23);
+}
+
+TEST(Geometry, ALongestSequenceFitsAndOneTokenMoreDoesNot) {
+  for (int32_t parents : {5, 6, 40, 1000}) {
+    const CacheGeometry g = Geometry(parents);
+    const int64_t most = SequenceTokensMax(g);
+    EXPECT_LE(ParentsFor(g, BlocksOfSequence(g, most)), parents - 1);
+    EXPECT_GT(ParentsFor(g, BlocksOfSequence(g, most + 1)), parents - 1);
+  }
+  EXPECT_EQ(SequenceTokensMax(Geometry(3)), 64);  // one full parent, one state
+  EXPECT_EQ(SequenceTokensMax(Geometry(1 + 3 + 2)),
+            512);  // three states, two parents of four blocks
+}
+
+TEST(Geometry, RefusesWhatNoArenaCanBe) {
+  const auto message = [](const CacheGeometry& g) {
+    const Status status = CheckGeometry(g);
+    return status.ok() ? std::string() : status.error().message;
+  };
+  EXPECT_EQ(message(Geometry(3)), "");
+  EXPECT_THAT(message(Geometry(2)), HasSubstr("1 parents"));
+  EXPECT_THAT(message(Geometry(0)), HasSubstr("has 0 parents"));
+  EXPECT_THAT(message(Geometry(-5)), HasSubstr("has 0 parents"));
+  CacheGeometry g = Geometry(10);
+  g.groups[0].blocks_per_parent = 5;
+  EXPECT_THAT(message(g), HasSubstr("\"full\": 5 blocks of 1000 bytes do not fit"));
+  g.groups[0].blocks_per_parent = 0;
+  EXPECT_THAT(message(g), HasSubstr("blocks_per_parent is 0"));
+  g.groups[0].block_bytes = int64_t{1} << 62;
+  g.groups[0].blocks_per_parent = 4;
+  EXPECT_THAT(message(g), HasSubstr("do not fit"));
+  g.groups.clear();
+  EXPECT_THAT(message(g), HasSubstr("0 groups"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,330 @@
+// What plans look like, request by request; the simulation covers what comes of combining them.
+// Numbers in names (C5.n, C6.n, C7.n) are those of the behavioural scenarios.
+#include "scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "scheduler/phase.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+SchedulerConfig Config(int32_t parents) {
+  return {
+      .cache = {.groups = {{"full", GroupKind::kFull, 64, 1}, {"state", GroupKind::kState, 64, 1}},
+                .parent_bytes = 64,
+                .parents = parents + 1},
+      .context_tokens_max = 4096,
+      .step_tokens_max = 256,
+      .running_max = 4,
+      .vocabulary = 100};
+}
+
+Request MakeRequest(int64_t id, int32_t prompt, int32_t new_tokens) {
+  Request r;
+  r.id = RequestId(id);
+  r.prompt.assign(static_cast<size_t>(prompt), 1);
+  r.stop.new_tokens_max = new_tokens;
+  return r;
+}
+
+// A scheduler with an executor that samples the same token always.
+class Engine {
+ public:
+  explicit Engine(const SchedulerConfig& config) : scheduler(*Scheduler::Create(config)) {}
+
+  void Submit(Request r) { scheduler.Apply(braid::Submit{std::move(r)}); }
+  StepDone Result(const Plan& plan) const {
+    StepDone done{plan.step, {}};
+    for (const Row& row : plan.rows) {
+      RowResult result{.request = row.request, .logprob = {}, .prompt_logprobs = {}, .error = {}};
+      if (row.sample) result.token = token;
+      if (row.prompt_logprobs) result.prompt_logprobs.resize(static_cast<size_t>(row.token_count));
+      done.rows.push_back(std::move(result));
+    }
+    return done;
+  }
+  // Plans, runs and takes the outputs of one step.
+  Plan Step() {
+    Plan plan = scheduler.NextPlan();
+    if (!plan.empty()) scheduler.Apply(Result(plan));
+    Take();
+    return plan;
+  }
+  void Take() {
+    for (Output& o : scheduler.TakeOutputs()) {
+      tokens[o.id.value] += static_cast<int32_t>(o.tokens.size());
+      prompt_logprobs[o.id.value] += static_cast<int32_t>(o.prompt_logprobs.size());
+      if (o.finish) last.emplace(o.id.value, o);
+    }
+  }
+  void Finish() {
+    for (int i = 0; i < 100000 && !scheduler.idle(); ++i) Step();
+    EXPECT_TRUE(scheduler.idle());
+    EXPECT_EQ(scheduler.stats().parents_used, 0);
+    EXPECT_TRUE(scheduler.Audit().ok());
+  }
+
+  Scheduler scheduler;
+  TokenId token = 5;
+  std::map<int64_t, int32_t> tokens, prompt_logprobs;
+  std::map<int64_t, Output> last;
+};
+
+std::vector<int64_t> Requests(const Plan& plan) {
+  std::vector<int64_t> ids;
+  for (const Row& row : plan.rows) ids.push_back(row.request.value);
+  return ids;
+}
+
+TEST(Scheduler, CreateRefusesBudgetsThatCannotServeAStep) {
+  SchedulerConfig config = Config(10);
+  config.step_tokens_max = 3;
+  EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("4 running sequences"));
+  config = Config(1);
+  EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("needs 2"));
+  config = Config(10);
+  config.vocabulary = 0;
+  EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("vocabulary is 0"));
+}
+
+TEST(Scheduler, C5_72_RefusesWhatCanNeverFitAndAcceptsTheLongestThatDoes) {
+  Engine e(Config(3 + 5));  // three states and 320 tokens of the full group
+  EXPECT_TRUE(e.scheduler.Admissible(MakeRequest(1, 300, 21)).ok());
+  const Status status = e.scheduler.Admissible(MakeRequest(1, 300, 22));
+  EXPECT_EQ(status.error().field, "max_tokens");
+  EXPECT_THAT(status.error().message,
+              HasSubstr("need 9 cache parents and the arena has 8: 321 tokens"));
+  EXPECT_EQ(e.scheduler.Admissible(MakeRequest(1, 321, 1)).error().field, "prompt");
+  e.Submit(MakeRequest(2, 300, 22));
+  e.Take();
+  EXPECT_EQ(e.last.at(2).finish, FinishReason::kError);
+  EXPECT_EQ(e.last.at(2).error_code, ErrorCode::kInvalid);
+  e.Submit(MakeRequest(3, 300, 21));
+  e.Finish();
+  EXPECT_EQ(e.tokens[3], 21);
+  EXPECT_EQ(e.last.at(3).preemptions, 0);
+}
+
+TEST(Scheduler, NamesWhatIsWrongWithARequest) {
+  Engine e(Config(100));
+  const auto field = [&](const Request& r) { return e.scheduler.Admissible(r).error().field; };
+  EXPECT_EQ(field(MakeRequest(1, 0, 1)), "prompt");
+  EXPECT_EQ(field(MakeRequest(1, 4096, 1)), "prompt");
+  EXPECT_TRUE(e.scheduler.Admissible(MakeRequest(1, 4096, 0)).ok());
+  EXPECT_EQ(field(MakeRequest(1, 1, -1)), "max_tokens");
+  Request r = MakeRequest(1, 3, 1);
+  r.prompt[2] = 100;
+  EXPECT_THAT(e.scheduler.Admissible(r).error().message,
+              HasSubstr("token 2 is 100, ids go from 0 to 99"));
+}
+
+TEST(Scheduler, C5_74_TheSecondWaitsUntilTheFirstHasEnded) {
+  Engine e(Config(3 + 3));
+  e.Submit(MakeRequest(1, 150, 10));
+  e.Submit(MakeRequest(2, 150, 10));
+  EXPECT_THAT(Requests(e.Step()), ElementsAre(1));
+  EXPECT_EQ(e.scheduler.stats().waiting, 1);
+  e.Finish();
+  EXPECT_EQ(e.tokens[2], 10);
+}
+
+TEST(Scheduler, RefusesMoreWaitersThanMayWait) {
+  SchedulerConfig config = Config(20);
+  config.waiting_max = 1;
+  Engine e(config);
+  e.Submit(MakeRequest(1, 10, 1));
+  e.Submit(MakeRequest(2, 10, 1));
+  e.Take();
+  EXPECT_EQ(e.last.at(2).error_code, ErrorCode::kExhausted);
+}
+
+TEST(Scheduler, C7_93_DecodeRowsComeFirstAndChunksShareTheRest) {
+  Engine e(Config(60));
+  e.Submit(MakeRequest(1, 10, 100));
+  e.Step();
+  e.Submit(MakeRequest(2, 1000, 10));
+  e.Submit(MakeRequest(3, 20, 10));
+  const Plan plan = e.Step();
+  EXPECT_THAT(Requests(plan), ElementsAre(1, 3, 2));
+  EXPECT_EQ(plan.rows[2].token_count, 192);  // 256 - 1 - 20, cut at a block
+  EXPECT_FALSE(plan.rows[2].sample);
+  EXPECT_TRUE(plan.rows[1].sample);
+  e.Finish();
+}
+
+TEST(Scheduler, TheFirstRankedPrefillKeepsItsShareUnderAFloodOfShortOnes) {
+  SchedulerConfig config = Config(400);
+  config.running_max = 64;
+  Engine e(config);
+  e.Submit(MakeRequest(0, 2000, 1));
+  int32_t steps = 0;
+  for (int64_t id = 1; !e.last.contains(0); ++steps) {
+    for (int i = 0; i < 4; ++i) e.Submit(MakeRequest(id++, 64, 1));
+    e.Step();
+  }
+  EXPECT_LE(steps, 2 * 2000 / 256 + 2);
+  e.Finish();
+}
+
+TEST(Scheduler, ChunksNeverExceedTheirLimitAndEndAtBlocksWhereTheyCan) {
+  SchedulerConfig config = Config(60);
+  config.chunk_tokens_max = 37;
+  Engine e(config);
+  e.Submit(MakeRequest(1, 100, 1));
+  std::vector<int32_t> starts;
+  for (Plan plan = e.Step(); !plan.empty(); plan = e.Step()) starts.push_back(plan.rows[0].start);
+  EXPECT_THAT(starts, ElementsAre(0, 37, 64));
+}
+
+TEST(Scheduler, C6_85_APreemptedRequestReplaysPromptAndOutput) {
+  Engine e(Config(10));
+  e.Submit(MakeRequest(1, 60, 250));
+  e.Submit(MakeRequest(2, 60, 250));
+  bool replayed = false;
+  for (int i = 0; i < 1000 && !e.scheduler.idle(); ++i) {
+    const int32_t before = e.tokens[2];
+    const Plan plan = e.Step();
+    ASSERT_TRUE(e.scheduler.Audit().ok()) << e.scheduler.Audit().error().message;
+    for (const Admission& a : plan.admissions) {
+      if (a.output.empty()) continue;
+      replayed = true;
+      EXPECT_EQ(a.request->id, RequestId(2));  // the later one gave way
+      EXPECT_EQ(static_cast<int32_t>(a.output.size()), before);
+    }
+  }
+  EXPECT_TRUE(replayed);
+  EXPECT_EQ(e.tokens[1], 250);
+  EXPECT_EQ(e.tokens[2], 250);
+  EXPECT_EQ(e.last.at(1).preemptions, 0);
+  EXPECT_EQ(e.last.at(2).preemptions, 1);
+}
+
+TEST(Scheduler, ARequestPreemptedOftenComesBackWithAllItNeedsAndStays) {
+  SchedulerConfig config = Config(9);
+  config.preemptions_max = 2;
+  Engine e(config);
+  e.Submit(MakeRequest(0, 30, 200));
+  // Each newcomer outranks everybody before it and grows.
+  for (int64_t id = 1; !e.scheduler.idle() && id < 30; ++id) {
+    Request r = MakeRequest(id, 30, 100);
+    r.priority = static_cast<int32_t>(id);
+    e.Submit(std::move(r));
+    for (int i = 0; i < 150; ++i) e.Step();
+  }
+  e.Finish();
+  EXPECT_EQ(e.tokens[0], 200);
+  EXPECT_LE(e.last.at(0).preemptions, 2);
+}
+
+TEST(Scheduler, C7_100_OverlapFindsTheEndOneRoundLateAndDropsTheExtraToken) {
+  Engine e(Config(20));
+  Request r = MakeRequest(1, 10, 50);
+  r.stop.stop_tokens = {7};
+  e.Submit(r);
+  e.token = 7;  // the very first token ends it
+  const Plan first = e.scheduler.NextPlan();
+  const Plan second = e.scheduler.NextPlan();
+  EXPECT_THAT(second.tokens, ElementsAre(kSampledInFlight));
+  e.scheduler.Apply(e.Result(first));
+  e.Take();
+  EXPECT_EQ(e.last.at(1).finish, FinishReason::kStop);
+  EXPECT_EQ(e.last.at(1).output_tokens, 1);
+  EXPECT_FALSE(e.scheduler.idle());
+  EXPECT_GT(e.scheduler.stats().parents_used, 0);  // its row is still in flight
+  e.scheduler.Apply(e.Result(second));
+  e.Finish();
+  EXPECT_EQ(e.tokens[1], 1);
+}
+
+TEST(Scheduler, C7_98_AnAbortInFlightGivesBackWhenTheStepLands) {
+  Engine e(Config(20));
+  e.Submit(MakeRequest(1, 100, 50));
+  const Plan plan = e.scheduler.NextPlan();
+  e.scheduler.Apply(Abort{RequestId(1)});
+  e.scheduler.Apply(Abort{RequestId(1)});  // twice, and once after the end
+  e.scheduler.Apply(Abort{RequestId(77)});
+  e.Take();
+  EXPECT_EQ(e.last.at(1).finish, FinishReason::kAbort);
+  EXPECT_GT(e.scheduler.stats().parents_used, 0);
+  e.scheduler.Apply(e.Result(plan));
+  e.scheduler.Apply(Abort{RequestId(1)});
+  e.Finish();
+}
+
+TEST(Scheduler, StopTokensWaitForTheLeastNumberOfTokens) {
+  Engine e(Config(20));
+  Request r = MakeRequest(1, 10, 50);
+  r.stop.stop_tokens = {5};
+  r.stop.new_tokens_min = 3;
+  e.Submit(r);
+  e.Finish();
+  EXPECT_EQ(e.tokens[1], 4);
+  EXPECT_EQ(e.last.at(1).finish, FinishReason::kStop);
+}
+
+TEST(Scheduler, TheContextsEndFinishesWithLength) {
+  SchedulerConfig config = Config(20);
+  config.context_tokens_max = 100;
+  Engine e(config);
+  e.Submit(MakeRequest(1, 90, 50));
+  e.Finish();
+  EXPECT_EQ(e.tokens[1], 10);
+  EXPECT_EQ(e.last.at(1).finish, FinishReason::kLength);
+}
+
+TEST(Scheduler, ScoringAPromptSamplesNothingAndReportsEveryPositionOnce) {
+  Engine e(Config(20));
+  Request r = MakeRequest(1, 700, 0);
+  r.prompt_logprobs = 0;
+  e.Submit(r);
+  e.Finish();
+  EXPECT_EQ(e.tokens[1], 0);
+  EXPECT_EQ(e.prompt_logprobs[1], 700);
+  EXPECT_EQ(e.last.at(1).finish, FinishReason::kLength);
+}
+
+TEST(Scheduler, AFailedRowEndsItsRequestOnly) {
+  Engine e(Config(20));
+  e.Submit(MakeRequest(1, 10, 5));
+  e.Submit(MakeRequest(2, 10, 5));
+  const Plan plan = e.scheduler.NextPlan();
+  StepDone done = e.Result(plan);
+  done.rows[0].error = "logits are not finite";
+  e.scheduler.Apply(done);
+  e.Finish();
+  const int64_t failed = plan.rows[0].request.value;
+  EXPECT_EQ(e.last.at(failed).finish, FinishReason::kError);
+  EXPECT_EQ(e.last.at(failed).error, "logits are not finite");
+  EXPECT_EQ(e.tokens[3 - failed], 5);
+}
+
+TEST(Scheduler, HigherPrioritiesAreAdmittedFirst) {
+  SchedulerConfig config = Config(20);
+  config.running_max = 1;
+  Engine e(config);
+  for (int64_t id = 0; id < 3; ++id) {
+    Request r = MakeRequest(id, 10, 1);
+    r.priority = id == 2 ? 1 : 0;
+    e.Submit(std::move(r));
+  }
+  EXPECT_THAT(Requests(e.Step()), ElementsAre(2));
+  EXPECT_THAT(Requests(e.Step()), ElementsAre(0));
+  EXPECT_THAT(Requests(e.Step()), ElementsAre(1));
+}
+
+TEST(Phase, AnIllegalTransitionStopsTheProgramWithBothNames) {
+  Phase phase = Queued{};
+  EXPECT_DEATH(Move(phase, PrefillPlanned{}), "PrefillPlanned in phase Queued");
+  phase = Finished{FinishReason::kStop};
+  EXPECT_DEATH(Move(phase, Admitted{}), "Admitted in phase Finished");
+}
+
+}  // namespace
+}  // namespace braid
