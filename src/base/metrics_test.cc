@@ -1,3 +1,4 @@
+// The registry and its text form.
 #include "base/metrics.h"
 
 #include <gtest/gtest.h>

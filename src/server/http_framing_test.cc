@@ -1,3 +1,4 @@
+// Heads of requests: what passes, what is refused, and where exactly the limits are.
 #include "server/http_framing.h"
 
 #include <gtest/gtest.h>
