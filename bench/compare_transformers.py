@@ -5,9 +5,13 @@
     python bench/compare_transformers.py models/braid-tiny --braid build/release/braid
 
 Run it with a Python that has torch and transformers.  Workload: K sequences of N random tokens
-are prefilled in one batch, then M tokens each are decoded greedily with a cache.  Both fp32 and
-bf16 are measured; the better one is the number to beat.  Rounds alternate between all programs,
-so that a change of the machine's speed meets all of them; medians are printed as JSON.
+are prefilled in one batch, then M tokens each are decoded greedily with a cache.  transformers is
+measured in fp32 and in bf16, one after the other (with a large model both would not fit), with
+each number of threads asked for.  Within an arithmetic, rounds alternate between transformers and
+our engine, so that a change of the machine's speed meets both.  Medians are printed as JSON;
+`braid_to_transformers` is the worst ratio, the one against transformers at its best.
+
+Use an otherwise idle machine: transformers with two threads on two busy cores is ten times slower.
 """
 
 import argparse
@@ -49,13 +53,14 @@ def load(folder, dtype):
 class Transformers:
     """One model in one arithmetic."""
 
-    def __init__(self, folder, dtype):
-        self.model = load(folder, DTYPES[dtype])
+    def __init__(self, model, threads):
+        self.model, self.threads = model, threads
         self.vocabulary = self.model.get_input_embeddings().weight.shape[0]
 
     @torch.inference_mode()
     def measure(self, work):
         """Rates of one round."""
+        torch.set_num_threads(self.threads)
         ids = torch.randint(self.vocabulary, (work.sequences, work.input_tokens))
         start = time.perf_counter()
         out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1)
@@ -100,8 +105,8 @@ class Work:
         self.sequences = sequences
 
 
-def compare(programs, work, rounds):
-    """Medians by program; one round before that is not counted."""
+def medians(programs, work, rounds):
+    """Median rates by program; the first round is not counted."""
     samples = {name: [] for name in programs}
     for i in range(rounds + 1):
         for name, program in programs.items():
@@ -110,16 +115,28 @@ def compare(programs, work, rounds):
             print(f"{vars(work)} round {i}: {name}: {speeds}", file=sys.stderr, flush=True)
             if i > 0:
                 samples[name].append(rates)
-    result = vars(work) | {"rounds": rounds}
-    for name, rates in samples.items():
-        result[name] = {k: round(statistics.median(r[k] for r in rates), 1) for k in KEYS}
-    theirs = [result[name] for name in samples if name != "braid"]
+    return {
+        name: {k: round(statistics.median(r[k] for r in rates), 1) for k in KEYS}
+        for name, rates in samples.items()
+    }
+
+
+def summary(work, by_dtype):
+    """One workload: medians by arithmetic, the number to beat, and our ratio to it."""
+    result = vars(work) | by_dtype
+    theirs = [
+        rates for part in by_dtype.values() for name, rates in part.items() if name != "braid"
+    ]
     result["to_beat"] = {k: max(t[k] for t in theirs) for k in KEYS}
-    if "braid" in samples:
-        ours = result["braid"]
+    if any("braid" in part for part in by_dtype.values()):
         result["braid_to_transformers"] = {
-            "prefill": round(ours[KEYS[0]] / result["to_beat"][KEYS[0]], 2),
-            "decode": round(ours[KEYS[1]] / result["to_beat"][KEYS[1]], 2),
+            k: min(
+                round(part["braid"][k] / rates[k], 2)
+                for part in by_dtype.values()
+                for name, rates in part.items()
+                if name != "braid"
+            )
+            for k in KEYS
         }
     return result
 
@@ -137,12 +154,14 @@ def parse():
     p.add_argument("--sequences", type=int, nargs="+", default=[1])
     p.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     p.add_argument("--rounds", type=int, default=3, help="counted rounds (default 3)")
-    p.add_argument("--threads", type=int, default=physical_cores())
+    p.add_argument("--threads", type=int, default=physical_cores(), help="of our engine")
+    p.add_argument("--transformers-threads", type=int, nargs="+", help="default: --threads")
     args = p.parse_args()
     if args.output_tokens < 2 or args.input_tokens < 1 or min(args.sequences) < 1:
         p.error("--output-tokens must be at least 2, --input-tokens and --sequences at least 1")
-    if args.rounds < 1 or args.threads < 1:
-        p.error("--rounds and --threads must be at least 1")
+    args.transformers_threads = args.transformers_threads or [args.threads]
+    if args.rounds < 1 or min(args.threads, *args.transformers_threads) < 1:
+        p.error("--rounds, --threads and --transformers-threads must be at least 1")
     return args
 
 
@@ -151,22 +170,28 @@ def main():
     args = parse()
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    programs = {f"transformers_{d}": Transformers(args.model, d) for d in args.dtypes}
-    if args.braid:
-        programs["braid"] = Braid(args.braid, args.model, args.threads, args.braid_flags.split())
+    works = [Work(args.input_tokens, args.output_tokens, k) for k in args.sequences]
+    measured = [{} for _ in works]
+    for dtype in args.dtypes:
+        model = load(args.model, DTYPES[dtype])
+        programs = {
+            f"transformers, {n} threads": Transformers(model, n) for n in args.transformers_threads
+        }
+        if args.braid:
+            flags = args.braid_flags.split()
+            programs["braid"] = Braid(args.braid, args.model, args.threads, flags)
+        for work, by_dtype in zip(works, measured):
+            by_dtype[dtype] = medians(programs, work, args.rounds)
+        del model, programs
     result = {
         "model": args.model,
-        "threads": args.threads,
+        "rounds": args.rounds,
         "versions": {
             "torch": torch.__version__.split("+")[0],
             "transformers": transformers.__version__,
         },
-        "runs": [
-            compare(programs, Work(args.input_tokens, args.output_tokens, k), args.rounds)
-            for k in args.sequences
-        ],
+        "runs": [summary(work, by_dtype) for work, by_dtype in zip(works, measured)],
     }
     print(json.dumps(result, indent=2))
 
