@@ -8,14 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use minijinja::machinery::{tokenize, Token};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, ValueKind};
+use minijinja::value::{Kwargs, Serde, StringInput, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
 use crate::{json, python};
 
 const SOURCE_BYTES_MAX: usize = 1 << 20;
+const TOKENS_MAX: usize = 100_000;
+const TAG_TOKENS_MAX: usize = 2_000;
+const ELIF_MAX: usize = 1_000;
 const RECURSION_MAX: usize = 64;
+const INDENT_MAX: usize = 64;
 const NAME: &str = "chat_template";
 
 #[repr(C)]
@@ -92,6 +97,7 @@ impl Template {
             return Err(format!("{} bytes, but at most {SOURCE_BYTES_MAX} are read", source.len()));
         }
         let source = without_generation_tags(source);
+        check_size(&source)?;
         let watch = Arc::new(Watch::new(Limits { fuel: 0, output_bytes: 0, wall_ms: 0 }));
         environment(&watch)
             .and_then(|mut env| env.add_template(NAME, &source).map(|()| ()))
@@ -120,7 +126,7 @@ impl Template {
 
 fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
     let mut env = Environment::new();
-    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    env.set_syntax(syntax()?);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_recursion_limit(RECURSION_MAX);
     env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
@@ -134,6 +140,11 @@ fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
         printing.print(text.len())?;
         out.write_str(&text).map_err(Error::from)
     });
+    // Their arguments are sizes to allocate, and no chat template needs them.
+    for name in ["batch", "slice"] {
+        env.remove_filter(name);
+    }
+    env.add_filter("indent", indent);
     env.add_filter("tojson", json::tojson);
     env.add_filter("string", |value: &Value| python::str(value));
     env.add_test("sequence", |value: &Value| is_sized(value));
@@ -146,9 +157,51 @@ fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
     Ok(env)
 }
 
+fn syntax() -> Result<SyntaxConfig, Error> {
+    SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()
+}
+
+/// The parser recurses for operators and `elif` without a guard of its own, as deep as their number.
+fn check_size(source: &str) -> Result<(), String> {
+    let syntax = syntax().map_err(|e| describe(&e))?;
+    let (mut tokens, mut tag_tokens, mut elifs) = (0, 0, 0);
+    for item in tokenize(source, false, syntax) {
+        let (token, span) = item.map_err(|e| describe(&e))?;
+        tokens += 1;
+        tag_tokens += 1;
+        match token {
+            Token::TemplateData(_) | Token::VariableStart | Token::BlockStart => tag_tokens = 0,
+            Token::Ident("elif") => elifs += 1,
+            _ => {}
+        }
+        if tag_tokens > TAG_TOKENS_MAX || tokens > TOKENS_MAX || elifs > ELIF_MAX {
+            return Err(format!(
+                "too large: more than {TAG_TOKENS_MAX} tokens in a tag, {ELIF_MAX} elif or \
+                 {TOKENS_MAX} tokens in all (in {NAME}:{})",
+                span.start_line
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// What Python can take len() of; Jinja's undefined is an empty sequence.
 fn is_sized(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
+}
+
+/// The built-in filter, for widths that make sense.
+fn indent(
+    value: StringInput<'_>,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    if width.or(options.get("width")?) > Some(INDENT_MAX) {
+        return Err(failed(format!("indent: the width exceeds {INDENT_MAX}")));
+    }
+    minijinja::filters::indent(value, width, first, blank, options)
 }
 
 fn strftime_now(format: &str) -> Result<String, Error> {
@@ -170,7 +223,7 @@ fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(end) = rest[start..].find("%}").map(|end| start + end) else { break };
+        let Some(end) = rest[start + 2..].find("%}").map(|end| start + 2 + end) else { break };
         out.push_str(&rest[..start]);
         let tag = &rest[start + 2..end];
         let word = tag.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();

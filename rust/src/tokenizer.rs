@@ -48,6 +48,7 @@ impl Tokenizer {
             .map_err(|e| format!("refused: {e}"))?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| e.to_string())?;
+        check_added(&file, &inner)?;
         let table = Table::new(size, &inner, &decoding)?;
         Ok(Tokenizer { inner, table })
     }
@@ -121,6 +122,22 @@ fn insert_token<'a>(
         }
         _ => Ok(()),
     }
+}
+
+/// The library numbers added tokens itself, one after the other; the file must agree.
+fn check_added(file: &Value, inner: &tokenizers::Tokenizer) -> Result<(), String> {
+    for token in file["added_tokens"].as_array().into_iter().flatten() {
+        let content = token["content"].as_str().unwrap_or_default();
+        let id = inner.token_to_id(content);
+        if id.map(u64::from) != token["id"].as_u64() {
+            return Err(format!(
+                "added_tokens: {content:?} has id {}, expected {}: new tokens follow the vocabulary without gaps",
+                token["id"],
+                id.map_or("none".into(), |id| id.to_string())
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_merges(model: &Value, vocabulary: &serde_json::Map<String, Value>) -> Result<(), String> {
