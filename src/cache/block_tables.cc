@@ -55,9 +55,10 @@ int32_t BlockTables::Missing(const Table& table, GroupKind kind, int32_t end, in
 bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
                         std::vector<TableChange>& changes) {
   CHECK(begin >= 0 && begin < end);
+  if (end <= covered_ && begin / kBlockTokens == (covered_ - 1) / kBlockTokens) return true;
   BlockCounts take;
   int32_t indices[2];
-  bool missing = false, beyond_spares = false;
+  bool beyond_spares = false;
   for (size_t g = 0; g < tables_.size(); ++g) {
     const Table& table = tables_[g];
     const GroupKind kind = geometry_->groups[g].kind;
@@ -69,10 +70,8 @@ bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
     }
     const int32_t count = Missing(table, kind, end, indices);
     take.by_group[g] = std::max(count - static_cast<int32_t>(table.spares.size()), 0);
-    missing |= count > 0;
     beyond_spares |= take.by_group[g] > 0;
   }
-  if (!missing) return true;
   if (beyond_spares && !pool.CanTake(take)) return false;
   for (size_t g = 0; g < tables_.size(); ++g) {
     Table& table = tables_[g];
@@ -95,11 +94,15 @@ bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
       changes.push_back({Group(g), index, block});
     }
   }
+  covered_ = end % kBlockTokens == 0 ? 0 : static_cast<int32_t>(RoundUp(end, kBlockTokens));
   return true;
 }
 
 void BlockTables::RetireStates(int32_t end, int32_t state_blocks, BlockPool& pool) {
   const int32_t keep_from = end / kBlockTokens - 1;
+  if (keep_from == kept_from_ && state_blocks == kept_blocks_) return;
+  kept_from_ = keep_from;
+  kept_blocks_ = state_blocks;
   for (size_t g = 0; g < tables_.size(); ++g) {
     if (geometry_->groups[g].kind != GroupKind::kState) continue;
     Table& table = tables_[g];
@@ -126,6 +129,8 @@ void BlockTables::ReleaseAll(BlockPool& pool) {
     for (BlockId block : tables_[g].spares) pool.Release(Group(g), block);
     tables_[g] = Table();
   }
+  covered_ = 0;
+  kept_from_ = kept_blocks_ = -1;
 }
 
 void BlockTables::AppendOwned(GroupId group, std::vector<BlockId>& out) const {

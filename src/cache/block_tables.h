@@ -56,6 +56,9 @@ class BlockTables {
 
   const CacheGeometry* geometry_;
   std::vector<Table> tables_;
+  // Most steps stay inside a block and change nothing: what the last calls left behind.
+  int32_t covered_ = 0;  // a row that goes on from the last one and ends here has its entries
+  int32_t kept_from_ = -1, kept_blocks_ = -1;  // of the last RetireStates
 };
 
 }  // namespace braid
