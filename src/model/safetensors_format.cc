@@ -49,17 +49,17 @@ class Events {
   std::string problem_;
 };
 
+struct TypeName {
+  std::string_view name;
+  DType type;
+};
+constexpr TypeName kTypeNames[] = {
+    {"F32", DType::kF32},   {"F16", DType::kF16}, {"BF16", DType::kBF16},     {"F64", DType::kF64},
+    {"I8", DType::kI8},     {"U8", DType::kU8},   {"I32", DType::kI32},       {"I64", DType::kI64},
+    {"BOOL", DType::kBool}, {"I16", DType::kI16}, {"F8_E4M3", DType::kF8E4M3}};
+
 std::optional<DType> ParseDType(std::string_view name) {
-  struct Known {
-    std::string_view name;
-    DType type;
-  };
-  static constexpr Known kKnown[] = {
-      {"F32", DType::kF32}, {"F16", DType::kF16},       {"BF16", DType::kBF16},
-      {"F64", DType::kF64}, {"I8", DType::kI8},         {"U8", DType::kU8},
-      {"I32", DType::kI32}, {"I64", DType::kI64},       {"BOOL", DType::kBool},
-      {"I16", DType::kI16}, {"F8_E4M3", DType::kF8E4M3}};
-  for (const Known& known : kKnown) {
+  for (const TypeName& known : kTypeNames) {
     if (known.name == name) return known.type;
   }
   return std::nullopt;
@@ -355,6 +355,10 @@ boost::json::parse_options Options() {
 }
 
 }  // namespace
+
+std::string_view SafetensorsName(DType type) {
+  return std::ranges::find(kTypeNames, type, &TypeName::type)->name;
+}
 
 Status ReadSafetensorsHeader(std::string_view text, const std::string& source,
                              const HeaderTensorSink& sink) {

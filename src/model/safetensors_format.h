@@ -16,6 +16,9 @@ namespace braid {
 inline constexpr int64_t kTensorNameBytesMax = 1024;
 inline constexpr int64_t kTensorRankMax = 8;
 
+// "BF16", "F32" …: how safetensors calls a type.
+std::string_view SafetensorsName(DType type);
+
 struct HeaderTensor {
   std::string name;
   DType dtype = DType::kF32;

@@ -120,7 +120,8 @@ struct LayerSpec {
 
 // A multi-token-prediction head: one decoder layer that shares embedding and output head.
 struct DraftSpec {
-  std::string prefix;  // "mtp."
+  std::string prefix;     // "mtp."
+  bool declared = false;  // config.json asks for it; whether it is there, the checkpoint says
   std::vector<LayerSpec> layers;
 };
 

@@ -5,8 +5,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 
 #include "base/math.h"
 #include "base/thread_pool.h"
@@ -203,6 +205,15 @@ void PackAll(const std::vector<BoundWeight>& bound, const std::vector<Target>& t
   });
 }
 
+LoadReport NewReport(const ModelSpec& spec, const ModelSpec& fitted) {
+  LoadReport report;
+  if (spec.tied_head && !fitted.tied_head) {
+    report.notes.push_back(
+        "lm_head.weight is there although tie_word_embeddings is true: it is used");
+  }
+  return report;
+}
+
 }  // namespace
 
 ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
@@ -215,11 +226,30 @@ ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
   return spec;
 }
 
+DType MainTypeOf(const Checkpoint& checkpoint) {
+  std::map<DType, int64_t> bytes;
+  for (const auto& [name, entry] : checkpoint.tensors()) bytes[entry.dtype] += entry.bytes;
+  return std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first;
+}
+
+Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
+  const ModelWeightSpecs specs = WeightsOf(fitted);
+  ModelWeights unfilled;
+  std::vector<const WeightSpec*> spec_list;
+  std::vector<Weight*> weight_list;
+  Flatten(specs, unfilled, spec_list, weight_list);
+  LoadReport report = NewReport(spec, fitted);
+  ASSIGN_OR_RETURN(auto bound, BindWeights(fitted, spec_list, checkpoint, &report));
+  return report;
+}
+
 Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
                                  ThreadPool& pool, const LoadProgress& progress,
                                  LoadReport* report) {
   const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
   const ModelWeightSpecs specs = WeightsOf(fitted);
+  if (report != nullptr) *report = NewReport(spec, fitted);
   ModelWeights weights;
   std::vector<const WeightSpec*> spec_list;
   std::vector<Weight*> weight_list;
@@ -251,13 +281,7 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
   PackAll(bound, targets, checkpoint, pool, meter);
   if (progress) progress(1.0);
   if (fitted.tied_head) weights.head = weights.embedding;
-  if (report != nullptr) {
-    report->bytes_read = source_bytes;
-    if (spec.tied_head && !fitted.tied_head) {
-      report->notes.push_back(
-          "lm_head.weight is there although tie_word_embeddings is true: it is used");
-    }
-  }
+  if (report != nullptr) report->bytes_read = source_bytes;
   return weights;
 }
 

@@ -45,12 +45,18 @@ struct LoadReport {
   int64_t bytes_read = 0;
 };
 
+// The element type of most of the checkpoint's bytes.
+DType MainTypeOf(const Checkpoint& checkpoint);
+
 // fraction in [0, 1]; called from one thread.
 using LoadProgress = std::function<void(double fraction)>;
 
 // The spec as this checkpoint fills it: the head is untied if lm_head.weight is there, and the
 // draft head goes if no tensor of it is. LoadWeights does this itself.
 ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint);
+
+// All of LoadWeights' checks without reading a weight.
+Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 // Strict in both directions: a weight without exactly one complete source, a tensor that nothing
 // claims, a wrong shape or type are errors, all of them listed together with the nearest known

@@ -167,11 +167,10 @@ ModelSpec ReadQwenHybrid(HfConfig& config, QwenHybridTraits traits) {
                            .mixer = pattern[at] ? Mixer(full) : Mixer(linear),
                            .ffn = ffns[at]});
   }
-  // Whether there is a draft head, the checkpoint says: exporters strip it and leave the key, or
-  // keep it and lose the key.
-  const int32_t named = config.IntOr("num_nextn_predict_layers", {0, 8}, 1);
+  // Exporters strip the draft head and leave the key, or keep it and lose the key.
+  const int32_t named = config.IntOr("num_nextn_predict_layers", {0, 8}, 0);
   const int32_t drafts = config.IntOr("mtp_num_hidden_layers", {0, 8}, named);
-  spec.draft = DraftSpec{.prefix = "mtp."};
+  spec.draft = DraftSpec{.prefix = "mtp.", .declared = drafts > 0};
   for (int32_t i = 0; i < std::max(drafts, 1); ++i) {
     spec.draft->layers.push_back({.prefix = fmt::format("mtp.layers.{}.", i),
                                   .mixer = full,

@@ -1,0 +1,34 @@
+// What `braid inspect` shows: a model in numbers, from its config alone or with its checkpoint. One
+// list of facts, two renderings. Pure apart from the checkpoint's headers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "model/checkpoint.h"
+#include "model/spec.h"
+#include "model/weights.h"
+
+namespace braid {
+
+struct Fact {
+  std::string key;    // "kv_bytes_per_token"; its name in JSON, and with blanks in the table
+  std::string text;   // "20.0 KiB"
+  json::value value;  // 20480
+};
+
+struct FactSection {
+  std::string name;
+  std::vector<Fact> facts;
+};
+
+// `checkpoint` and `report` (of CheckWeights or LoadWeights) may be null: config only, sizes as in
+// bf16.
+std::vector<FactSection> DescribeModel(const ModelSpec& spec, const Checkpoint* checkpoint,
+                                       const LoadReport* report);
+
+std::string FactsAsText(const std::vector<FactSection>& sections);
+json::object FactsAsJson(const std::vector<FactSection>& sections);
+
+}  // namespace braid
