@@ -4,10 +4,10 @@
     python3 tests/run_all.py [--preset release|dev|tsan] [PART...]
 
 A part that fails does not hide the others. Each part's output goes to a file of its own in
-build/test-logs/PRESET, and the end of it is shown when the part fails. A part's counts are the last
-"N passed" and "N failed" it prints (pytest's words; GoogleTest's are added up); a part that exits
-non-zero has at least one failure, and so has one whose sanitizer wrote a report, in whichever
-process that was.
+build/test-logs/PRESET, and the end of it is shown when the part fails. A part's counts are in the
+last line that begins with "N passed" or "N failed" (pytest's words; GoogleTest's are added up); a
+part that exits non-zero has at least one failure, and so has one whose sanitizer wrote a report,
+in whichever process that was.
 """
 import argparse
 import os
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
+CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
 SANITIZED = {
     "dev": {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
@@ -98,11 +99,10 @@ def count(text, outcome):
         crashed = re.findall(r"(\d+) tests? failed out of", text)
         outcome.failed = max([outcome.failed, *map(int, crashed)])
         return
-    for word in ("passed", "failed", "skipped", "error"):
-        numbers = re.findall(rf"\b(\d+) {word}", text[-4000:])
-        if numbers:
-            target = "failed" if word == "error" else word
-            setattr(outcome, target, getattr(outcome, target) + int(numbers[-1]))
+    closing = [line for line in text.splitlines() if CLOSING.match(line)]
+    for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", (closing or [""])[-1]):
+        target = "failed" if word == "error" else word
+        setattr(outcome, target, getattr(outcome, target) + int(number))
 
 
 def excerpt(text):

@@ -20,6 +20,8 @@ FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 5
 FILE_LINES_MAX = {".h": 400, ".cc": 600, ".cu": 800, ".cuh": 800}
 HOST = {".h", ".cc"}
+RULES = {"layer", "lines", "function", "parameters", "columns", "word", "construct", "name",
+         "opening", "isa", "path", "exceptions"}
 CODE = {".h", ".cc", ".cu", ".cuh", ".py", ".rs", ".ts", ".tsx", ".js", ".mjs", ".css", ".sh",
         ".cmake"}
 CODE_NAMES = {"Makefile", "CMakeLists.txt", "Dockerfile", "LAYERS", "run"}
@@ -288,8 +290,9 @@ def main():
     root = sys.argv[1] if len(sys.argv) > 1 else own
     findings, files = check(root)
     print("\n".join(findings))
-    bad = len({finding.split(":", 1)[0] for finding in findings})
-    print(f"{len(findings)} findings; {files - bad} passed, {bad} failed (files)")
+    broken = {finding.split(": ")[1] for finding in findings}
+    print(f"{files} files, {len(findings)} findings; {len(RULES) - len(broken)} passed, "
+          f"{len(broken)} failed (rules)")
     return int(bool(findings))
 
 

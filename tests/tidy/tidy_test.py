@@ -121,6 +121,9 @@ class TidyTest(unittest.TestCase):
                 (root / name).write_text(content)
             return tidy.check(root)[0]
 
+    def test_every_rule_has_a_seeded_violation(self):
+        self.assertEqual({rule for _, _, rule in SEEDED}, tidy.RULES)
+
     def test_a_clean_tree_has_no_finding(self):
         self.assertEqual(self.findings("src/base/b.h", HEAD), [])
 
