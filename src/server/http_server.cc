@@ -10,7 +10,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <future>
 #include <thread>
 #include <unordered_map>
 
@@ -81,8 +80,7 @@ struct HttpServer::State {
   int64_t drain_end_us = 0;  // 0: not draining
   bool ended_answers = false;
   bool drain_done = false;
-  std::promise<void> drained;
-  std::future<void> drained_future = drained.get_future();
+  std::function<void()> on_drained;
   std::thread thread;
 };
 
@@ -173,7 +171,7 @@ void HttpServer::State::SweepOnce() {
     drain_end_us = now_us + kFlushSeconds * 1'000'000;
   } else if (!drain_done) {
     drain_done = true;
-    drained.set_value();
+    on_drained();
   }
 }
 
@@ -190,38 +188,51 @@ void HttpServer::State::BeginDrain(int32_t seconds) {
 void HttpServer::State::FinishDrainIfEmpty() {
   if (drain_end_us == 0 || drain_done || !connections.empty()) return;
   drain_done = true;
-  drained.set_value();
+  on_drained();
 }
 
-HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+HttpServer::HttpServer(std::unique_ptr<State> state)
+    : port_(state->port), state_(std::move(state)) {
+  state_->on_drained = [this] { FinishDrain(); };
+}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Start(const ServerConfig& config, HttpApi& api) {
   auto state = std::make_unique<State>(config, api);
   RETURN_IF_ERROR(state->Listen());
-  asio::co_spawn(state->io, state->Accept(), asio::detached);
-  asio::co_spawn(state->io, state->SweepForever(), asio::detached);
-  state->thread = std::thread([raw = state.get()] { raw->io.run(); });
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+  State& started = *state;
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
+  asio::co_spawn(started.io, started.Accept(), asio::detached);
+  asio::co_spawn(started.io, started.SweepForever(), asio::detached);
+  started.thread = std::thread([&started] { started.io.run(); });
+  return server;
 }
 
 HttpServer::~HttpServer() { Stop(); }
 
-uint16_t HttpServer::port() const { return state_->port; }
+void HttpServer::FinishDrain() {
+  std::lock_guard lock(mutex_);
+  drained_ = true;
+  drained_changed_.notify_all();
+}
 
 void HttpServer::Drain(int32_t seconds) {
+  std::unique_lock lock(mutex_);
+  if (!state_) return;
   asio::post(state_->io, [state = state_.get(), seconds] { state->BeginDrain(seconds); });
-  while (state_->drained_future.wait_for(std::chrono::milliseconds(20)) !=
-         std::future_status::ready) {
-    if (state_->io.stopped()) return;
-  }
+  drained_changed_.wait(lock, [this] { return drained_; });
 }
 
 void HttpServer::Stop() {
-  if (state_->thread.joinable()) {
-    state_->io.stop();
-    state_->thread.join();
+  std::unique_ptr<State> state;
+  {
+    std::lock_guard lock(mutex_);
+    state = std::move(state_);
   }
-  state_->pool.join();
+  if (!state) return;
+  state->io.stop();
+  state->thread.join();
+  state->pool.join();
+  FinishDrain();
 }
 
 }  // namespace braid

@@ -2,8 +2,10 @@
 // an HttpApi; this file and http_connection are the only ones that know the network.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "base/result.h"
 #include "server/http_types.h"
@@ -17,16 +19,23 @@ class HttpServer {
   static Result<std::unique_ptr<HttpServer>> Start(const ServerConfig& config, HttpApi& api);
   ~HttpServer();
 
-  uint16_t port() const;
+  uint16_t port() const { return port_; }
   // See Server::Drain. Any thread but the network's own.
   void Drain(int32_t seconds);
-  // Ends everything and joins the threads; the second call does nothing.
+  // Ends everything, joins the threads and destroys every connection with its answer; the second
+  // call does nothing.
   void Stop();
 
  private:
   struct State;
   explicit HttpServer(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  void FinishDrain();
+
+  uint16_t port_ = 0;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable drained_changed_;
+  bool drained_ = false;
+  std::unique_ptr<State> state_;  // null after Stop
 };
 
 }  // namespace braid

@@ -148,11 +148,13 @@ Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
 HttpResponse Router::Health() const {
   const Service* service = ready_.load();
   if (service == nullptr) return JsonResponse(json::object{{"status", "loading"}});
-  DriverStats stats = service->context.driver.stats();
-  int64_t step_us = stats.step_started_us == 0 ? 0 : MonotonicUs() - stats.step_started_us;
-  if (step_us > int64_t{config_.step_seconds_max} * 1'000'000) {
-    return ErrorResponse(
-        {503, fmt::format("a step has been running for {} s", step_us / 1'000'000), {}, "stalled"});
+  // The engine's loop beats in every turn, working or idle; a step lasts one turn.
+  int64_t silent_us = MonotonicUs() - service->context.driver.stats().heartbeat_us;
+  if (silent_us > int64_t{config_.step_seconds_max} * 1'000'000) {
+    return ErrorResponse({503,
+                          fmt::format("the engine has been silent for {} s", silent_us / 1'000'000),
+                          {},
+                          "stalled"});
   }
   return JsonResponse(json::object{{"status", "ok"}});
 }

@@ -1,8 +1,9 @@
 // The HTTP server: one network thread, a few threads that parse, render and tokenise. It starts
 // before the model is ready: /health answers at once, /ready and the API say 503 until SetReady.
 //
-// Life: Start, SetReady, [Drain], StopNow, then the destructor. Requests that the driver still runs
-// use memory of the server: stop the driver's thread before the server is destroyed.
+// Life: Start, SetReady, [Drain], StopNow, then the destructor. After StopNow the server asks
+// nothing of the driver any more; but what the driver still runs reports to memory of the server,
+// so the driver's thread must have ended before the server is destroyed.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,7 @@ struct ModelCard {
   GenerationDefaults defaults;
 };
 
-// What the server serves. The references must outlive it.
+// What the server serves. The references must stay valid until StopNow.
 struct ServerContext {
   Driver& driver;
   const Tokenizer* tokenizer = nullptr;  // null: only token ids are taken and given
@@ -74,7 +75,7 @@ class Server {
   // Stops accepting, lets running requests finish for so long, then ends them with an error event.
   // Returns when every connection is closed, or after StopNow was called from another thread.
   void Drain(int32_t seconds);
-  // Closes everything at once and joins the server's threads.
+  // Closes everything at once, aborts what runs and joins the server's threads.
   void StopNow();
 
  private:

@@ -40,6 +40,8 @@ class FakeServer:
         if not started.wait(START_SECONDS) or self.port is None:
             self.process.kill()
             pytest.fail(f"{' '.join(command)} did not start:\n{''.join(self.log)}")
+        if "loading_ms" not in options:
+            wait_for(lambda: self.get("/ready")[0] == 200)
 
     def _read(self, started):
         for line in self.process.stdout:

@@ -1,10 +1,10 @@
-// The real HTTP server on a fake model, for the HTTP tests: the scheduler drives the hash LM, whose next
-// token is a hash of all tokens before it. Tokenizer and chat template are those of MODEL_DIR.
+// The real HTTP server on a fake model, for the HTTP tests: the scheduler drives the hash LM, whose
+// next token is a hash of all tokens before it. Tokenizer and chat template are those of MODEL_DIR.
 //
 //   fake_server MODEL_DIR [KEY=VALUE…]    prints "listening on http://127.0.0.1:PORT"
 //
-// Keys: port, context, step_us (a step's length), running, waiting, drain_seconds, loading_ms, and the
-// times and counts of ServerConfig by name. SIGTERM drains, a second one stops at once.
+// Keys: port, context, step_us (a step's length), running, waiting, drain_seconds, loading_ms, and
+// the times and counts of ServerConfig by name. SIGTERM drains, a second one stops at once.
 #include <fmt/core.h>
 
 #include <charconv>
@@ -129,7 +129,9 @@ int Serve(const std::string& dir, Options options) {
 
   HashExecutorOptions pace;
   if (step_us > 0) {
-    pace.before_step = [step_us] { std::this_thread::sleep_for(std::chrono::microseconds(step_us)); };
+    pace.before_step = [step_us] {
+      std::this_thread::sleep_for(std::chrono::microseconds(step_us));
+    };
   }
   Model model = LoadText(dir, scheduler_config.context_tokens_max);
   HashExecutor executor(scheduler_config.cache, scheduler_config.vocabulary, pace);
