@@ -43,7 +43,6 @@ build: setup
 	@cmake --build --preset release --target braid
 
 serve: build
-	@echo "Chat page: http://$(HOST):$(PORT)/"
 	@exec $(BRAID) serve $(MODEL) --host $(HOST) --port $(PORT)
 
 test: setup-test
