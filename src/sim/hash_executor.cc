@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-constexpr int32_t B = kBlockTokens;
+constexpr int32_t kB = kBlockTokens;
 
 }  // namespace
 
@@ -79,7 +79,7 @@ StepDone HashExecutor::Wait() {
   // What the row no longer needs is not looked at again; the scheduler may give it to others now.
   for (const Row& row : step.plan.rows) {
     Slot& slot = At(row.slot);
-    const int32_t last = (row.start + row.token_count) / B - 1;
+    const int32_t last = (row.start + row.token_count) / kB - 1;
     for (size_t g = 0; g < groups_.size(); ++g) {
       if (groups_[g].kind != GroupKind::kState) continue;
       for (int32_t i = 0; i < last; ++i) slot.tables[g][static_cast<size_t>(i)] = BlockId();
@@ -139,13 +139,13 @@ void HashExecutor::Pin(const Slot& slot, const Row& row, int32_t change) {
       groups_[g].pins[static_cast<size_t>(table[static_cast<size_t>(index)].value)] += change;
     };
     if (groups_[g].kind == GroupKind::kFull) {
-      for (int32_t i = 0; i < (end + B - 1) / B; ++i) pin(i);
+      for (int32_t i = 0; i < (end + kB - 1) / kB; ++i) pin(i);
       continue;
     }
-    if (begin >= B) pin(begin / B - 1);
-    if (begin % B != 0) pin(begin / B);
-    if (end >= B) pin(end / B - 1);
-    if (end % B != 0) pin(end / B);
+    if (begin >= kB) pin(begin / kB - 1);
+    if (begin % kB != 0) pin(begin / kB);
+    if (end >= kB) pin(end / kB - 1);
+    if (end % kB != 0) pin(end / kB);
   }
 }
 
@@ -244,19 +244,19 @@ HashExecutor::StateBlock& HashExecutor::StateAt(Group& group, const Slot& slot, 
 
 uint64_t HashExecutor::AdvanceState(Group& group, Slot& slot, size_t g, const Row& row) {
   const int32_t begin = row.start, end = row.start + row.token_count;
-  const int32_t base = begin / B * B;
+  const int32_t base = begin / kB * kB;
   uint64_t state = kEmptyPrefix;
-  if (begin >= B) {
-    const StateBlock& entry = StateAt(group, slot, g, begin / B - 1);
+  if (begin >= kB) {
+    const StateBlock& entry = StateAt(group, slot, g, begin / kB - 1);
     CHECK(entry.content == Content::kState && entry.depth == base,
           "request {} at {}: no state of depth {}", row.request.value, begin, base);
     state = entry.state;
   }
   std::vector<TokenId> rows;  // of the block in progress
-  if (begin % B != 0) {
-    const StateBlock& entry = StateAt(group, slot, g, begin / B);
+  if (begin % kB != 0) {
+    const StateBlock& entry = StateAt(group, slot, g, begin / kB);
     CHECK(entry.content == Content::kRows && entry.depth == base &&
-              static_cast<int32_t>(entry.rows.size()) == begin % B,
+              static_cast<int32_t>(entry.rows.size()) == begin % kB,
           "request {} at {}: the rows in progress are not those", row.request.value, begin);
     rows = entry.rows;
   }
@@ -267,23 +267,23 @@ uint64_t HashExecutor::AdvanceState(Group& group, Slot& slot, size_t g, const Ro
     rows.push_back(tokens_[static_cast<size_t>(i)]);
     hash = AppendToken(hash, rows.back());
     prefixes_.push_back(hash);
-    if ((begin + i + 1) % B == 0) {
+    if ((begin + i + 1) % kB == 0) {
       state = hash;
       rows.clear();
     }
   }
-  if (end >= B && end / B != begin / B) {  // a boundary was crossed: its state stays behind
-    StateAt(group, slot, g, end / B - 1) = {.owner = row.request,
-                                            .content = Content::kState,
-                                            .depth = end / B * B,
-                                            .state = state,
-                                            .rows = {}};
+  if (end >= kB && end / kB != begin / kB) {  // a boundary was crossed: its state stays behind
+    StateAt(group, slot, g, end / kB - 1) = {.owner = row.request,
+                                             .content = Content::kState,
+                                             .depth = end / kB * kB,
+                                             .state = state,
+                                             .rows = {}};
   }
-  if (end % B != 0) {
-    StateAt(group, slot, g, end / B) = {.owner = row.request,
-                                        .content = Content::kRows,
-                                        .depth = end / B * B,
-                                        .rows = std::move(rows)};
+  if (end % kB != 0) {
+    StateAt(group, slot, g, end / kB) = {.owner = row.request,
+                                         .content = Content::kRows,
+                                         .depth = end / kB * kB,
+                                         .rows = std::move(rows)};
   }
   return hash;
 }
@@ -292,18 +292,18 @@ uint64_t HashExecutor::AdvanceFull(Group& group, const Slot& slot, size_t g, con
   const int32_t end = row.start + row.token_count;
   const std::vector<BlockId>& table = slot.tables[g];
   for (int32_t p = row.start; p < end; ++p) {
-    FullBlock& block = group.full[static_cast<size_t>(table[static_cast<size_t>(p / B)].value)];
-    block.token[static_cast<size_t>(p % B)] = tokens_[static_cast<size_t>(p - row.start)];
-    block.position[static_cast<size_t>(p % B)] = p;
+    FullBlock& block = group.full[static_cast<size_t>(table[static_cast<size_t>(p / kB)].value)];
+    block.token[static_cast<size_t>(p % kB)] = tokens_[static_cast<size_t>(p - row.start)];
+    block.position[static_cast<size_t>(p % kB)] = p;
   }
   prefixes_.clear();
   uint64_t hash = kEmptyPrefix;
-  for (int32_t first = 0; first < end; first += B) {
+  for (int32_t first = 0; first < end; first += kB) {
     const FullBlock& block =
-        group.full[static_cast<size_t>(table[static_cast<size_t>(first / B)].value)];
+        group.full[static_cast<size_t>(table[static_cast<size_t>(first / kB)].value)];
     CHECK(block.owner == row.request, "a block of request {} is in the table of request {}",
           block.owner.value, row.request.value);
-    for (int32_t p = first; p < std::min(first + B, end); ++p) {
+    for (int32_t p = first; p < std::min(first + kB, end); ++p) {
       const size_t i = static_cast<size_t>(p - first);
       CHECK(block.position[i] == p, "request {} reads position {} and finds {}", row.request.value,
             p, block.position[i]);

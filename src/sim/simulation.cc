@@ -1,4 +1,6 @@
-// See the header. The checks' numbers (I-1 …) are those of the invariants in docs/SIMULATION.
+// See the header. After each step: conservation and single ownership (Audit, CheckTables), progress
+// and fairness (I-18); at the end: one end per request (I-19), the oracle's answer (I-20), empty
+// pools.
 #include "sim/simulation.h"
 
 #include <algorithm>
