@@ -1,6 +1,6 @@
-# The Rust library of src/text, built by cargo into a folder that all presets share (a clean build takes
-# minutes, and the library does not depend on the preset). With the crates already in cargo's cache no
-# network is needed. Cargo runs only when a file of rust/ has changed.
+# The Rust library of src/text, built by cargo into a folder that all presets share (a clean build
+# takes minutes, and the library does not depend on the preset). With the crates already in cargo's
+# cache no network is needed. Cargo runs only when a file of rust/ has changed.
 find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin)
 if(NOT CARGO)
   message(FATAL_ERROR "cargo not found: Rust 1.87 or newer is needed (rustup installs it)")

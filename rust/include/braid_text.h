@@ -1,8 +1,8 @@
-/* The C interface of the Rust library in rust/: tokenizers, chat templates and grammars. Included by
- * src/text only. Strings are UTF-8 with a length, never zero-terminated. A function that can fail
- * returns NULL or a negative number and sets *error; the caller frees every braid_text_buffer it was
- * given with braid_text_buffer_free. No Rust panic leaves the library: it becomes an error. Handles
- * that are not const may be used by one thread at a time, const ones by several. */
+/* The C interface of the Rust library in rust/: tokenizers, chat templates and grammars. Included
+ * by src/text only. Strings are UTF-8 with a length, never zero-terminated. A function that can
+ * fail returns NULL or a negative number and sets *error; the caller frees every braid_text_buffer
+ * it was given with braid_text_buffer_free. No Rust panic leaves the library: it becomes an error.
+ * Handles that are not const may be used by one thread at a time, const ones by several. */
 #ifndef BRAID_TEXT_H_
 #define BRAID_TEXT_H_
 
@@ -41,8 +41,8 @@ void braid_text_ids_free(braid_text_ids ids);
 
 /* ---- tokenizer ---- */
 
-/* Row i of the table is token i: bytes[offsets[i] .. offsets[i + 1]), empty where no token has the id.
- * Lives as long as the tokenizer. */
+/* Row i of the table is token i: bytes[offsets[i] .. offsets[i + 1]), empty where no token has the
+ * id. Lives as long as the tokenizer. */
 typedef struct {
   size_t token_count;
   const uint8_t* bytes;
@@ -79,23 +79,27 @@ int32_t braid_text_template_render(const braid_text_template* compiled, braid_te
 
 /* ---- grammar ---- */
 
-/* Token ids in the order of the tokenizer; `end_id` is the token that may follow a complete text. */
-braid_text_grammars* braid_text_grammars_create(const braid_text_tokenizer* tokenizer, uint32_t end_id,
-                                                braid_text_buffer* error);
+/* Token ids in the order of the tokenizer; `end_id` is the token that may follow a complete text.
+ */
+braid_text_grammars* braid_text_grammars_create(const braid_text_tokenizer* tokenizer,
+                                                uint32_t end_id, braid_text_buffer* error);
 void braid_text_grammars_free(braid_text_grammars* grammars);
 /* `kind` is "json_schema", "regex" or "lark". */
-braid_text_matcher* braid_text_matcher_create(const braid_text_grammars* grammars, braid_text_view kind,
-                                              braid_text_view source, braid_text_buffer* error);
+braid_text_matcher* braid_text_matcher_create(const braid_text_grammars* grammars,
+                                              braid_text_view kind, braid_text_view source,
+                                              braid_text_buffer* error);
 void braid_text_matcher_free(braid_text_matcher* matcher);
 /* Bit i of words[i / 32] is set if token i may come next. Bits past the vocabulary are cleared. */
 int32_t braid_text_matcher_mask(braid_text_matcher* matcher, uint32_t* words, size_t word_count,
                                 braid_text_buffer* error);
-/* 0 on success; a token that the mask forbids is an error, and the matcher is of no use after it. */
-int32_t braid_text_matcher_accept(braid_text_matcher* matcher, uint32_t id, braid_text_buffer* error);
+/* 0 on success; a token that the mask forbids is an error, and the matcher is of no use after it.
+ */
+int32_t braid_text_matcher_accept(braid_text_matcher* matcher, uint32_t id,
+                                  braid_text_buffer* error);
 /* 1 if the text so far is complete, 0 if not, -1 after an error. */
 int32_t braid_text_matcher_complete(braid_text_matcher* matcher, braid_text_buffer* error);
 
 #ifdef __cplusplus
 }
 #endif
-#endif  /* BRAID_TEXT_H_ */
+#endif /* BRAID_TEXT_H_ */

@@ -1,6 +1,6 @@
 //! The border to C: views in, buffers and opaque handles out. `guard` is the only way through it.
-//! Safety rests on the caller keeping what include/braid_text.h says: views point to `size` readable
-//! bytes, handles come from this library and are freed once, out-pointers are valid.
+//! Safety rests on the caller keeping what include/braid_text.h says: views point to `size`
+//! readable bytes, handles come from this library and are freed once, out-pointers are valid.
 
 use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -113,7 +113,10 @@ unsafe fn free<T>(handle: *mut T) {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn braid_text_tokenizer_load(json: View, error: *mut Buffer) -> *mut Tokenizer {
+pub unsafe extern "C" fn braid_text_tokenizer_load(
+    json: View,
+    error: *mut Buffer,
+) -> *mut Tokenizer {
     guard(error, std::ptr::null_mut(), || {
         Ok(Box::into_raw(Box::new(Tokenizer::load(json.bytes())?)))
     })
@@ -157,14 +160,20 @@ pub unsafe extern "C" fn braid_text_tokenizer_encode(
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn braid_text_tokenizer_token_id(tokenizer: *const Tokenizer, token: View) -> i32 {
+pub unsafe extern "C" fn braid_text_tokenizer_token_id(
+    tokenizer: *const Tokenizer,
+    token: View,
+) -> i32 {
     guard(std::ptr::null_mut(), -1, || {
         Ok((*tokenizer).token_id(token.text("the token")?).map_or(-1, |id| id as i32))
     })
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn braid_text_template_compile(source: View, error: *mut Buffer) -> *mut Template {
+pub unsafe extern "C" fn braid_text_template_compile(
+    source: View,
+    error: *mut Buffer,
+) -> *mut Template {
     guard(error, std::ptr::null_mut(), || {
         Ok(Box::into_raw(Box::new(Template::compile(source.text("the template")?)?)))
     })
@@ -239,7 +248,11 @@ pub unsafe extern "C" fn braid_text_matcher_mask(
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn braid_text_matcher_accept(matcher: *mut Matcher, id: u32, error: *mut Buffer) -> i32 {
+pub unsafe extern "C" fn braid_text_matcher_accept(
+    matcher: *mut Matcher,
+    id: u32,
+    error: *mut Buffer,
+) -> i32 {
     guard(error, -1, || {
         (*matcher).accept(id)?;
         Ok(0)
@@ -247,6 +260,9 @@ pub unsafe extern "C" fn braid_text_matcher_accept(matcher: *mut Matcher, id: u3
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn braid_text_matcher_complete(matcher: *mut Matcher, error: *mut Buffer) -> i32 {
+pub unsafe extern "C" fn braid_text_matcher_complete(
+    matcher: *mut Matcher,
+    error: *mut Buffer,
+) -> i32 {
     guard(error, -1, || Ok((*matcher).complete()?.into()))
 }

@@ -1,5 +1,6 @@
-//! Grammars over a tokenizer's vocabulary: a JSON schema, a regular expression or a Lark grammar becomes
-//! a matcher that says, after every token, which tokens may come next. Bounded by llguidance's limits.
+//! Grammars over a tokenizer's vocabulary: a JSON schema, a regular expression or a Lark grammar
+//! becomes a matcher that says, after every token, which tokens may come next. Bounded by
+//! llguidance's limits.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ impl TokenizerEnv for Vocabulary {
         &self.trie
     }
 
-    /// The longest tokens first; grammars need some tokenisation of forced text, not the canonical one.
+    /// The longest tokens first; grammars need some tokenisation of forced text, not the canonical
+    /// one.
     fn tokenize_bytes(&self, text: &[u8]) -> Vec<TokenId> {
         self.trie.greedy_tokenize(text)
     }
@@ -48,7 +50,8 @@ impl Grammars {
         }
         let words: Vec<Vec<u8>> = (0..size)
             .map(|id| {
-                let bytes = &table.bytes[table.offsets[id] as usize..table.offsets[id + 1] as usize];
+                let bytes =
+                    &table.bytes[table.offsets[id] as usize..table.offsets[id + 1] as usize];
                 let marker = table.special[id] != 0;
                 // A special token is not its name: the marker byte keeps it out of ordinary text.
                 let prefix = marker.then_some(TokTrie::SPECIAL_TOKEN_MARKER);

@@ -1,4 +1,5 @@
-//! `tojson` as transformers defines it: Python's json.dumps with ensure_ascii off, `< > & '` left alone.
+//! `tojson` as transformers defines it: Python's json.dumps with ensure_ascii off, `< > & '` left
+//! alone.
 
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
@@ -16,7 +17,12 @@ struct Style {
 }
 
 /// tojson(value, ensure_ascii=false, indent=none, separators=none, sort_keys=false)
-pub fn tojson(value: &Value, ensure_ascii: Option<bool>, indent: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+pub fn tojson(
+    value: &Value,
+    ensure_ascii: Option<bool>,
+    indent: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
     let ensure_ascii = ensure_ascii.or(options.get("ensure_ascii")?).unwrap_or(false);
     let indent: Option<Value> = indent.or(options.get("indent")?);
     let separators: Option<Value> = options.get("separators")?;
@@ -74,7 +80,9 @@ impl Style {
                     style.write(&value.get_item(key)?, out, depth + 1)
                 })?;
             }
-            kind => return Err(failed(&format!("a value of type {kind} cannot be written as JSON"))),
+            kind => {
+                return Err(failed(&format!("a value of type {kind} cannot be written as JSON")))
+            }
         }
         Ok(())
     }

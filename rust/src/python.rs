@@ -5,7 +5,8 @@ use minijinja::{Error, ErrorKind, Value};
 
 const DEPTH_MAX: usize = 128;
 
-/// `str(value)`: strings as they are, everything else as `repr`; undefined is empty, as Jinja has it.
+/// `str(value)`: strings as they are, everything else as `repr`; undefined is empty, as Jinja has
+/// it.
 pub fn str(value: &Value) -> Result<String, Error> {
     match value.kind() {
         ValueKind::String => Ok(value.as_str().unwrap_or_default().to_string()),
@@ -20,7 +21,10 @@ pub fn str(value: &Value) -> Result<String, Error> {
 
 fn repr(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
     if depth > DEPTH_MAX {
-        return Err(Error::new(ErrorKind::InvalidOperation, "a value is nested too deeply to be printed"));
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "a value is nested too deeply to be printed",
+        ));
     }
     match value.kind() {
         ValueKind::Undefined => out.push_str("Undefined"),
@@ -83,8 +87,8 @@ fn repr_string(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// The shortest digits that read back as the same number, in Python's notation: 1e-05, 0.0001, 1e+16.
-/// `words` are the names of infinity, minus infinity and not-a-number.
+/// The shortest digits that read back as the same number, in Python's notation: 1e-05, 0.0001,
+/// 1e+16. `words` are the names of infinity, minus infinity and not-a-number.
 pub fn float(x: f64, words: [&str; 3]) -> String {
     if x.is_nan() {
         return words[2].into();

@@ -1,5 +1,6 @@
-//! Chat templates: Jinja as transformers configures it (trim_blocks, lstrip_blocks, loop controls, its
-//! own tojson, raise_exception, strftime_now), bounded in instructions, output, recursion and time.
+//! Chat templates: Jinja as transformers configures it (trim_blocks, lstrip_blocks, loop controls,
+//! its own tojson, raise_exception, strftime_now), bounded in instructions, output, recursion and
+//! time.
 //!
 //! An environment lives for one rendering: building and parsing cost about 0.1 ms.
 
@@ -106,8 +107,8 @@ impl Template {
     }
 
     pub fn render(&self, context: &str, limits: Limits) -> Result<String, String> {
-        let context: serde_json::Value =
-            serde_json::from_str(context).map_err(|e| format!("the context is not valid JSON: {e}"))?;
+        let context: serde_json::Value = serde_json::from_str(context)
+            .map_err(|e| format!("the context is not valid JSON: {e}"))?;
         let watch = Arc::new(Watch::new(limits));
         let mut output = BoundedWriter { bytes: Vec::new(), bytes_max: limits.output_bytes };
         let result = environment(&watch).and_then(|mut env| {
@@ -148,7 +149,9 @@ fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
     env.add_filter("tojson", json::tojson);
     env.add_filter("string", |value: &Value| python::str(value));
     env.add_test("sequence", |value: &Value| is_sized(value));
-    env.add_test("iterable", |value: &Value| is_sized(value) || value.kind() == ValueKind::Iterable);
+    env.add_test("iterable", |value: &Value| {
+        is_sized(value) || value.kind() == ValueKind::Iterable
+    });
     let raising = watch.clone();
     env.add_function("raise_exception", move |message: &Value| -> Result<Value, Error> {
         Err(raising.raise(python::str(message)?))
@@ -161,7 +164,8 @@ fn syntax() -> Result<SyntaxConfig, Error> {
     SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()
 }
 
-/// The parser recurses for operators and `elif` without a guard of its own, as deep as their number.
+/// The parser recurses for operators and `elif` without a guard of its own, as deep as their
+/// number.
 fn check_size(source: &str) -> Result<(), String> {
     let syntax = syntax().map_err(|e| describe(&e))?;
     let (mut tokens, mut tag_tokens, mut elifs) = (0, 0, 0);
@@ -187,7 +191,10 @@ fn check_size(source: &str) -> Result<(), String> {
 
 /// What Python can take len() of; Jinja's undefined is an empty sequence.
 fn is_sized(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
+    matches!(
+        value.kind(),
+        ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined
+    )
 }
 
 /// The built-in filter, for widths that make sense.

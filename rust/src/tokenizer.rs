@@ -1,7 +1,7 @@
 //! One tokenizer.json: validated, then loaded, then flattened to a table of bytes per token.
 //!
-//! The file is hostile until checked. The library's own loader trusts more than it should, so limits,
-//! duplicate ids and merges are looked at first, on the plain JSON.
+//! The file is hostile until checked. The library's own loader trusts more than it should, so
+//! limits, duplicate ids and merges are looked at first, on the plain JSON.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -39,7 +39,8 @@ impl Tokenizer {
         if json.len() > FILE_BYTES_MAX {
             return Err(format!("{} bytes, but at most {FILE_BYTES_MAX} are read", json.len()));
         }
-        let file: Value = serde_json::from_slice(json).map_err(|e| format!("not valid JSON: {e}"))?;
+        let file: Value =
+            serde_json::from_slice(json).map_err(|e| format!("not valid JSON: {e}"))?;
         let size = check_model(&file)?;
         let decoding = Decoding::of(&file["decoder"])?;
         let mut inner = std::str::from_utf8(json)
@@ -75,7 +76,10 @@ fn check_model(file: &Value) -> Result<usize, String> {
     }
     let vocabulary = model["vocab"].as_object().ok_or("model.vocab is not an object")?;
     if vocabulary.is_empty() || vocabulary.len() > VOCABULARY_MAX {
-        return Err(format!("model.vocab has {} tokens, expected 1 to {VOCABULARY_MAX}", vocabulary.len()));
+        return Err(format!(
+            "model.vocab has {} tokens, expected 1 to {VOCABULARY_MAX}",
+            vocabulary.len()
+        ));
     }
     let mut by_id: HashMap<u64, &str> = HashMap::with_capacity(vocabulary.len());
     for (token, id) in vocabulary {
@@ -88,7 +92,10 @@ fn check_model(file: &Value) -> Result<usize, String> {
         _ => return Err("added_tokens is not an array".into()),
     };
     if added.len() > ADDED_MAX {
-        return Err(format!("added_tokens has {} entries, at most {ADDED_MAX} are read", added.len()));
+        return Err(format!(
+            "added_tokens has {} entries, at most {ADDED_MAX} are read",
+            added.len()
+        ));
     }
     for token in added {
         let content = token["content"].as_str().ok_or("added_tokens: content is not a string")?;
@@ -109,13 +116,15 @@ fn insert_token<'a>(
 ) -> Result<(), String> {
     if token.len() > TOKEN_BYTES_MAX {
         let excerpt: String = token.chars().take(40).collect();
-        return Err(format!("{place}: token {excerpt:?}… has {} bytes, at most {TOKEN_BYTES_MAX}", token.len()));
+        return Err(format!(
+            "{place}: token {excerpt:?}… has {} bytes, at most {TOKEN_BYTES_MAX}",
+            token.len()
+        ));
     }
     let limit = (VOCABULARY_MAX + ADDED_MAX) as u64;
-    let id = id
-        .as_u64()
-        .filter(|id| *id < limit)
-        .ok_or_else(|| format!("{place}: token {token:?} has id {id}, expected 0 to {}", limit - 1))?;
+    let id = id.as_u64().filter(|id| *id < limit).ok_or_else(|| {
+        format!("{place}: token {token:?} has id {id}, expected 0 to {}", limit - 1)
+    })?;
     match by_id.insert(id, token) {
         Some(other) if other != token => {
             Err(format!("{place}: tokens {other:?} and {token:?} share id {id}"))
@@ -131,7 +140,8 @@ fn check_added(file: &Value, inner: &tokenizers::Tokenizer) -> Result<(), String
         let id = inner.token_to_id(content);
         if id.map(u64::from) != token["id"].as_u64() {
             return Err(format!(
-                "added_tokens: {content:?} has id {}, expected {}: new tokens follow the vocabulary without gaps",
+                "added_tokens: {content:?} has id {}, expected {}: \
+                 new tokens follow the vocabulary without gaps",
                 token["id"],
                 id.map_or("none".into(), |id| id.to_string())
             ));
@@ -143,7 +153,10 @@ fn check_added(file: &Value, inner: &tokenizers::Tokenizer) -> Result<(), String
 fn check_merges(model: &Value, vocabulary: &serde_json::Map<String, Value>) -> Result<(), String> {
     let merges = model["merges"].as_array().ok_or("model.merges is not an array")?;
     if merges.len() > MERGES_MAX {
-        return Err(format!("model.merges has {} entries, at most {MERGES_MAX} are read", merges.len()));
+        return Err(format!(
+            "model.merges has {} entries, at most {MERGES_MAX} are read",
+            merges.len()
+        ));
     }
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or("");
     for (i, merge) in merges.iter().enumerate() {
@@ -156,7 +169,9 @@ fn check_merges(model: &Value, vocabulary: &serde_json::Map<String, Value>) -> R
         let merged = format!("{left}{}", right.strip_prefix(prefix).unwrap_or(right));
         for part in [left, right, merged.as_str()] {
             if !vocabulary.contains_key(part) {
-                return Err(format!("model.merges[{i}] names {part:?}, which is not in model.vocab"));
+                return Err(format!(
+                    "model.merges[{i}] names {part:?}, which is not in model.vocab"
+                ));
             }
         }
     }
@@ -181,11 +196,21 @@ impl Decoding {
                 Some("ByteLevel") => decoding.byte_level = Some(byte_level_alphabet()),
                 Some("ByteFallback") => decoding.byte_fallback = true,
                 Some("Fuse") => {}
-                Some("Replace") => match (step["pattern"]["String"].as_str(), step["content"].as_str()) {
-                    (Some(from), Some(to)) => decoding.replacements.push((from.into(), to.into())),
-                    _ => return Err("decoder: a Replace step needs a pattern of kind String".into()),
-                },
-                Some("Strip") if step["content"] == " " && step["start"] == 1 && step["stop"] == 0 => {
+                Some("Replace") => {
+                    match (step["pattern"]["String"].as_str(), step["content"].as_str()) {
+                        (Some(from), Some(to)) => {
+                            decoding.replacements.push((from.into(), to.into()))
+                        }
+                        _ => {
+                            return Err(
+                                "decoder: a Replace step needs a pattern of kind String".into()
+                            )
+                        }
+                    }
+                }
+                Some("Strip")
+                    if step["content"] == " " && step["start"] == 1 && step["stop"] == 0 =>
+                {
                     decoding.strips_leading_space = true;
                 }
                 other => {
@@ -209,7 +234,9 @@ impl Decoding {
             return bytes.unwrap_or_else(|| token.as_bytes().to_vec());
         }
         let hex = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
-        if let Some(byte) = hex.filter(|hex| hex.len() == 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+        if let Some(byte) =
+            hex.filter(|hex| hex.len() == 2).and_then(|hex| u8::from_str_radix(hex, 16).ok())
+        {
             return vec![byte];
         }
         let mut text = token.to_string();
@@ -221,7 +248,11 @@ impl Decoding {
 }
 
 impl Table {
-    fn new(size: usize, inner: &tokenizers::Tokenizer, decoding: &Decoding) -> Result<Table, String> {
+    fn new(
+        size: usize,
+        inner: &tokenizers::Tokenizer,
+        decoding: &Decoding,
+    ) -> Result<Table, String> {
         let mut table = Table {
             bytes: Vec::new(),
             offsets: vec![0],
@@ -232,7 +263,9 @@ impl Table {
             if let Some(token) = inner.id_to_token(id as u32) {
                 table.bytes.extend(decoding.bytes(&token));
             }
-            table.offsets.push(u32::try_from(table.bytes.len()).map_err(|_| "tokens exceed 4 GiB")?);
+            table
+                .offsets
+                .push(u32::try_from(table.bytes.len()).map_err(|_| "tokens exceed 4 GiB")?);
         }
         for (id, token) in inner.get_added_tokens_decoder() {
             if let Some(special) = table.special.get_mut(id as usize) {
@@ -243,7 +276,8 @@ impl Table {
     }
 }
 
-/// GPT-2's alphabet: printable bytes stand for themselves, the others for the characters from U+0100.
+/// GPT-2's alphabet: printable bytes stand for themselves, the others for the characters from
+/// U+0100.
 fn byte_level_alphabet() -> HashMap<char, u8> {
     let mut next = 0x100u32;
     (0..=255u8)

@@ -33,9 +33,8 @@ braid_text_render_limits LimitsFor(size_t context_bytes) {
 
 // {"bos_token": …, "eos_token": …}: those that the config names, as strings.
 json::object SpecialTokens(const json::object& config) {
-  constexpr std::array<std::string_view, 7> kNames = {"bos_token", "eos_token", "unk_token",
-                                                      "sep_token", "pad_token", "cls_token",
-                                                      "mask_token"};
+  constexpr std::array<std::string_view, 7> kNames = {
+      "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
   json::object tokens;
   for (std::string_view name : kNames) {
     const json::value* token = config.if_contains(name);
@@ -59,7 +58,8 @@ Result<Sources> SourcesFrom(const json::value& value) {
     const json::object* entry = item.if_object();
     const json::value* name = entry != nullptr ? entry->if_contains("name") : nullptr;
     const json::value* source = entry != nullptr ? entry->if_contains("template") : nullptr;
-    if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string()) continue;
+    if (name == nullptr || source == nullptr || !name->is_string() || !source->is_string())
+      continue;
     if (name->get_string() == "default") sources.main = std::string(source->get_string());
     if (name->get_string() == "tool_use") sources.with_tools = std::string(source->get_string());
   }
@@ -91,12 +91,11 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& model_dir) {
              value != nullptr && !value->is_null()) {
     ASSIGN_OR_RETURN(sources, SourcesFrom(*value));
   } else {
-    return Error{ErrorCode::kNotFound,
-                 model_dir + " has no chat template: neither chat_template.jinja nor "
-                             "chat_template in tokenizer_config.json"};
+    return Error{ErrorCode::kNotFound, model_dir +
+                                           " has no chat template: neither chat_template.jinja nor "
+                                           "chat_template in tokenizer_config.json"};
   }
-  ASSIGN_OR_RETURN(ChatTemplate out,
-                   FromSource(std::move(sources.main), SpecialTokens(config)));
+  ASSIGN_OR_RETURN(ChatTemplate out, FromSource(std::move(sources.main), SpecialTokens(config)));
   if (!sources.with_tools.empty()) {
     ASSIGN_OR_RETURN([[maybe_unused]] const TemplateHandle handle, Compile(sources.with_tools));
     out.tool_source_ = std::move(sources.with_tools);
@@ -114,9 +113,9 @@ Result<ChatTemplate> ChatTemplate::FromSource(std::string source, json::object s
 
 Result<std::string> ChatTemplate::Render(const json::value& context) const {
   if (!context.is_object()) {
-    return Error{ErrorCode::kInvalid, "the template's context is " +
-                                          std::string(JsonKindName(context)) +
-                                          ", expected an object"};
+    return Error{
+        ErrorCode::kInvalid,
+        "the template's context is " + std::string(JsonKindName(context)) + ", expected an object"};
   }
   json::object all = special_tokens_;
   all["tools"] = nullptr;

@@ -1,7 +1,8 @@
-// Conversations to prompts by the checkpoint's own Jinja chat template, rendered as transformers does
-// (trim_blocks, lstrip_blocks, its tojson, raise_exception, strftime_now). Immutable after Load; Render
-// may run on several threads at once. Instructions, output, recursion and time of a template are bounded;
-// what it keeps in variables is not, so templates come with the checkpoint and never from a request.
+// Conversations to prompts by the checkpoint's own Jinja chat template, rendered as transformers
+// does (trim_blocks, lstrip_blocks, its tojson, raise_exception, strftime_now). Immutable after
+// Load; Render may run on several threads at once. Instructions, output, recursion and time of a
+// template are bounded; what it keeps in variables is not, so templates come with the checkpoint
+// and never from a request.
 #pragma once
 
 #include <string>
@@ -14,16 +15,16 @@ namespace braid {
 
 class ChatTemplate {
  public:
-  // model_dir/chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a list
-  // of {name, template}, of which "default", and "tool_use" when tools are given, are used).
+  // model_dir/chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a
+  // list of {name, template}, of which "default", and "tool_use" when tools are given, are used).
   // kNotFound if the checkpoint has none; kInvalid with a line number if it does not parse.
   static Result<ChatTemplate> Load(const std::string& model_dir);
 
   // `special_tokens` are added to every context: {"eos_token": "<|im_end|>", …}.
   static Result<ChatTemplate> FromSource(std::string source, json::object special_tokens);
 
-  // `context` is an object: messages (see NormalizeMessages), tools, add_generation_prompt, and what
-  // the template itself knows (enable_thinking, …). tools defaults to null and
+  // `context` is an object: messages (see NormalizeMessages), tools, add_generation_prompt, and
+  // what the template itself knows (enable_thinking, …). tools defaults to null and
   // add_generation_prompt to false. A raise_exception in the template is kInvalid with its text.
   Result<std::string> Render(const json::value& context) const;
 
@@ -37,9 +38,10 @@ class ChatTemplate {
   json::object special_tokens_;
 };
 
-// Brings OpenAI-style messages into the form templates expect: an array of objects with a string role;
-// content parts of type "text" joined to one string (other parts are refused); the arguments of tool
-// calls parsed from their JSON string to an object. Errors carry the path ("messages[2].content").
+// Brings OpenAI-style messages into the form templates expect: an array of objects with a string
+// role; content parts of type "text" joined to one string (other parts are refused); the arguments
+// of tool calls parsed from their JSON string to an object. Errors carry the path
+// ("messages[2].content").
 Result<json::array> NormalizeMessages(const json::value& messages);
 
 }  // namespace braid

@@ -1,10 +1,10 @@
+// Where templates are found, what they may cost, and that hostile ones end with an error.
 #include "text/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-
+#include "base/clock.h"
 #include "text/test_model.h"
 
 namespace braid {
@@ -19,31 +19,36 @@ Result<std::string> Render(std::string source, const json::value& context) {
 }
 
 std::string RenderError(std::string source) {
-  const auto start = std::chrono::steady_clock::now();
+  const int64_t start_us = MonotonicUs();
   auto text = Render(std::move(source), json::object({{"messages", json::array()}}));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(seconds.count(), 10);
+  const int64_t wall_us = MonotonicUs() - start_us;
+  EXPECT_LT(wall_us, 10'000'000);
   return text ? "rendered" : text.error().message;
 }
 
 TEST(ChatTemplateTest, HostileTemplatesEndWithAnError) {
   const std::string r = "range(99999)";
-  EXPECT_THAT(RenderError("{% for a in " + r + " %}{% for b in " + r + " %}{% endfor %}{% endfor %}"),
-              HasSubstr("ran out of fuel"));
+  EXPECT_THAT(
+      RenderError("{% for a in " + r + " %}{% for b in " + r + " %}{% endfor %}{% endfor %}"),
+      HasSubstr("ran out of fuel"));
   EXPECT_THAT(RenderError("{% for a in range(10000000) %}{% endfor %}"), HasSubstr("range"));
   EXPECT_THAT(RenderError("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
               HasSubstr("recursion limit"));
-  EXPECT_THAT(RenderError("{% for x in [[[]]] recursive %}{{ loop([[]]) }}{{ loop([x]) }}{% endfor %}"),
-              HasSubstr("recursion limit"));
-  EXPECT_THAT(RenderError("{% set x = 'xxxxxxxx' * 1000000 %}{% for a in range(999) %}{{ x }}{% endfor %}"),
-              HasSubstr("the output exceeds"));
+  EXPECT_THAT(
+      RenderError("{% for x in [[[]]] recursive %}{{ loop([[]]) }}{{ loop([x]) }}{% endfor %}"),
+      HasSubstr("recursion limit"));
+  EXPECT_THAT(
+      RenderError("{% set x = 'xxxxxxxx' * 1000000 %}{% for a in range(999) %}{{ x }}{% endfor %}"),
+      HasSubstr("the output exceeds"));
   EXPECT_THAT(RenderError("{% for a in range(999) %}" + std::string(100'000, 'x') + "{% endfor %}"),
               HasSubstr("the output exceeds"));
   EXPECT_THAT(RenderError("{{ 'x' * 100000000000 }}"), HasSubstr("repeat"));
-  EXPECT_THAT(RenderError("{{ 'a\nb' | indent(1000000000000) }}"), HasSubstr("the width exceeds 64"));
+  EXPECT_THAT(RenderError("{{ 'a\nb' | indent(1000000000000) }}"),
+              HasSubstr("the width exceeds 64"));
   EXPECT_THAT(RenderError("{% for a in [1] %}{{ '%999999999d' | format(1) }}{% endfor %}"),
               HasSubstr("the output exceeds"));
-  EXPECT_THAT(RenderError("{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns.x }}"),
+  EXPECT_THAT(RenderError("{% set ns = namespace(x=[]) %}{% for i in range(300) %}"
+                          "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
               HasSubstr("nested too deeply"));
 }
 
@@ -55,7 +60,8 @@ TEST(ChatTemplateTest, SlowTemplatesRunIntoTheWallLimit) {
 }
 
 TEST(ChatTemplateTest, TemplatesThatDoNotParseNameTheLine) {
-  for (std::string_view source : {"\n\n{% if %}", "\n\n{{ x", "\n\n{% for x in %}", "\n\n{% nope %}"}) {
+  for (std::string_view source :
+       {"\n\n{% if %}", "\n\n{{ x", "\n\n{% for x in %}", "\n\n{% nope %}"}) {
     auto chat = ChatTemplate::FromSource(std::string(source), {});
     ASSERT_FALSE(chat);
     EXPECT_THAT(chat.error().message, HasSubstr("does not parse"));
@@ -75,9 +81,11 @@ TEST(ChatTemplateTest, TemplatesThatDoNotParseNameTheLine) {
 
 TEST(ChatTemplateTest, RandomTemplatesNeverCrash) {
   const std::vector<std::string_view> parts = {
-      "{%", "%}", "{{", "}}", "{#", "#}", " for ", " in ", " if ", " endfor ", " endif ", "messages",
-      "x",  "|",  "(",  ")",  "[",  "]",  "'",     " set ", "=",    "tojson",   "-",       ".role",
-      "::", "1",  "~",  "loop.previtem", " macro x() ", " endmacro ", "range(9)", " generation "};
+      "{%",          "%}",         "{{",       "}}",          "{#",       "#}",    " for ",
+      " in ",        " if ",       " endfor ", " endif ",     "messages", "x",     "|",
+      "(",           ")",          "[",        "]",           "'",        " set ", "=",
+      "tojson",      "-",          ".role",    "::",          "1",        "~",     "loop.previtem",
+      " macro x() ", " endmacro ", "range(9)", " generation "};
   Rng rng(11);
   int rendered = 0;
   for (int i = 0; i < 20'000; ++i) {
@@ -99,7 +107,8 @@ TEST(ChatTemplateTest, ATemplateCannotReachFiles) {
 }
 
 TEST(ChatTemplateTest, GenerationMarksAreBlocksWithoutEffect) {
-  auto text = Render("a\n{%- generation -%} b {% endgeneration %}\n{{ '{% generation' }}", json::object());
+  auto text =
+      Render("a\n{%- generation -%} b {% endgeneration %}\n{{ '{% generation' }}", json::object());
   ASSERT_TRUE(text) << text.error().message;
   EXPECT_EQ(*text, "ab {% generation");
 }
@@ -132,7 +141,8 @@ TEST(ChatTemplateTest, FindsTheTemplateWhereCheckpointsKeepIt) {
   EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(context), "A<e>");
 
   folder.Write("tokenizer_config.json", R"({"chat_template": [
-      {"name": "default", "template": "D{{ tools }}"}, {"name": "tool_use", "template": "T{{ tools }}"}]})");
+      {"name": "default", "template": "D{{ tools }}"},
+      {"name": "tool_use", "template": "T{{ tools }}"}]})");
   EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(context), "DNone");
   json::object with_tools = context.get_object();
   with_tools["tools"] = json::array({"f"});

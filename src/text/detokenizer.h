@@ -1,6 +1,7 @@
 // Incremental detokenisation: one token in, the text that became certain out. Never half a UTF-8
-// sequence; bytes that can no longer become a character turn into U+FFFD as soon as that is certain.
-// The concatenation of all results equals Tokenizer::Decode of all ids. One per stream, one thread.
+// sequence; bytes that can no longer become a character turn into U+FFFD as soon as that is
+// certain. The concatenation of all results equals Tokenizer::Decode of all ids. One per stream,
+// one thread.
 #pragma once
 
 #include <string>

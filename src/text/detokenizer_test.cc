@@ -1,3 +1,4 @@
+// Streams of tokens give the same text as decoding at once, always in whole characters.
 #include "text/detokenizer.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +59,9 @@ TEST(DetokenizerTest, AnswersAsSoonAsItIsCertain) {
   EXPECT_EQ(detokenizer.Push(globe[3]), "\U0001F30D");
   EXPECT_EQ(detokenizer.Push(globe[3]), "\uFFFD");  // a continuation byte that continues nothing
   EXPECT_EQ(detokenizer.Push(globe[0]), "");
-  EXPECT_EQ(detokenizer.Push(*tokenizer.TokenToId("A")), "\uFFFD" "A");
+  EXPECT_EQ(detokenizer.Push(*tokenizer.TokenToId("A")),
+            "\uFFFD"
+            "A");
   EXPECT_EQ(detokenizer.Push(globe[0]), "");
   EXPECT_EQ(detokenizer.Flush(), "\uFFFD");
   EXPECT_EQ(detokenizer.Flush(), "");

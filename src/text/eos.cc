@@ -35,8 +35,8 @@ Result<std::optional<json::object>> ReadObject(const std::string& path) {
   if (!FileExists(path)) return std::optional<json::object>();
   ASSIGN_OR_RETURN(json::value value, ReadJsonFile(path));
   if (!value.is_object()) {
-    return Error{ErrorCode::kInvalid, path + " is " + std::string(JsonKindName(value)) +
-                                          ", expected an object"};
+    return Error{ErrorCode::kInvalid,
+                 path + " is " + std::string(JsonKindName(value)) + ", expected an object"};
   }
   return std::optional<json::object>(std::move(value.get_object()));
 }
@@ -63,8 +63,9 @@ Status AddFromTokenizerConfig(const std::string& path, const Tokenizer& tokenize
   if (eos != nullptr && eos->is_object()) eos = eos->get_object().if_contains("content");
   if (eos == nullptr || eos->is_null()) return {};
   if (!eos->is_string()) {
-    return Error{ErrorCode::kInvalid, path + ": eos_token is " + JsonExcerpt(*eos) +
-                                          ", expected a string or an object with content",
+    return Error{ErrorCode::kInvalid,
+                 path + ": eos_token is " + JsonExcerpt(*eos) +
+                     ", expected a string or an object with content",
                  "eos_token"};
   }
   const std::optional<TokenId> id = tokenizer.TokenToId(std::string_view(eos->get_string()));

@@ -1,3 +1,4 @@
+// The ids that end an answer, out of three files.
 #include "text/eos.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +16,8 @@ TEST(EosTest, TheShippedModelStopsAtBothTokens) {
   const Tokenizer tokenizer = LoadBraidTiny();
   auto ids = EosTokens(kBraidTiny, &tokenizer);
   ASSERT_TRUE(ids) << ids.error().message;
-  EXPECT_THAT(*ids, ElementsAre(*tokenizer.TokenToId("<|endoftext|>"), *tokenizer.TokenToId("<|im_end|>")));
+  EXPECT_THAT(
+      *ids, ElementsAre(*tokenizer.TokenToId("<|endoftext|>"), *tokenizer.TokenToId("<|im_end|>")));
 }
 
 TEST(EosTest, UnitesAllThreeFiles) {

@@ -1,10 +1,10 @@
 // One table: key, bounds, where it goes.
 #include "text/generation_defaults.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <limits>
-
-#include <fmt/core.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -61,8 +61,8 @@ Result<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir) 
   RETURN_IF_ERROR(ReadNumber(file, "temperature", {0, 100, true}, &defaults.temperature));
   RETURN_IF_ERROR(ReadNumber(file, "top_p", {0, 1, false}, &defaults.top_p));
   RETURN_IF_ERROR(ReadNumber(file, "min_p", {0, 1, true}, &defaults.min_p));
-  RETURN_IF_ERROR(ReadNumber(file, "repetition_penalty", {0, 10, false},
-                             &defaults.repetition_penalty));
+  RETURN_IF_ERROR(
+      ReadNumber(file, "repetition_penalty", {0, 10, false}, &defaults.repetition_penalty));
   RETURN_IF_ERROR(
       ReadNumber(file, "top_k", {-1, std::numeric_limits<int32_t>::max(), true}, &top_k));
   if (top_k) {

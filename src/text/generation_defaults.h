@@ -19,7 +19,8 @@ struct GenerationDefaults {
   std::optional<int32_t> top_k;
 };
 
-// No generation_config.json: all absent. A value of a wrong type or range is an Error that names it.
+// No generation_config.json: all absent. A value of a wrong type or range is an Error that names
+// it.
 Result<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir);
 
 }  // namespace braid

@@ -1,3 +1,4 @@
+// Recommended sampling settings: read whole, or refused by name.
 #include "text/generation_defaults.h"
 
 #include <gmock/gmock.h>
@@ -14,8 +15,8 @@ TEST(GenerationDefaultsTest, AbsentFilesAndKeysStayAbsent) {
     if (!content.empty()) folder.Write("generation_config.json", content);
     auto defaults = ReadGenerationDefaults(folder.path());
     ASSERT_TRUE(defaults) << defaults.error().message;
-    EXPECT_FALSE(defaults->do_sample || defaults->temperature || defaults->top_p || defaults->top_k ||
-                 defaults->min_p || defaults->repetition_penalty);
+    EXPECT_FALSE(defaults->do_sample || defaults->temperature || defaults->top_p ||
+                 defaults->top_k || defaults->min_p || defaults->repetition_penalty);
   }
 }
 
@@ -36,9 +37,10 @@ TEST(GenerationDefaultsTest, ReadsEveryKey) {
 
 TEST(GenerationDefaultsTest, WrongValuesAreNamed) {
   for (std::string_view wrong :
-       {R"({"do_sample": 1})", R"({"temperature": -1})", R"({"temperature": "1"})", R"({"top_p": 0})",
-        R"({"top_p": 1.01})", R"({"min_p": -0.1})", R"({"repetition_penalty": 0})",
-        R"({"top_k": 1.5})", R"({"top_k": -2})", R"({"top_k": 1e300})", "[]"}) {
+       {R"({"do_sample": 1})", R"({"temperature": -1})", R"({"temperature": "1"})",
+        R"({"top_p": 0})", R"({"top_p": 1.01})", R"({"min_p": -0.1})",
+        R"({"repetition_penalty": 0})", R"({"top_k": 1.5})", R"({"top_k": -2})",
+        R"({"top_k": 1e300})", "[]"}) {
     ModelFolder folder;
     folder.Write("generation_config.json", wrong);
     auto defaults = ReadGenerationDefaults(folder.path());

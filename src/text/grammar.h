@@ -1,5 +1,5 @@
-// Constrained decoding: a JSON schema, a regular expression or a Lark grammar as a mask over token ids.
-// Grammars is immutable and may be shared by threads; a GrammarMatcher belongs to one stream.
+// Constrained decoding: a JSON schema, a regular expression or a Lark grammar as a mask over token
+// ids. Grammars is immutable and may be shared by threads; a GrammarMatcher belongs to one stream.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@ class GrammarMatcher {
   GrammarMatcher& operator=(GrammarMatcher&&) noexcept;
   ~GrammarMatcher();
 
-  // Sets bit i % 32 of words[i / 32] for every token i that may come next; all other bits are cleared.
-  // When the text is complete the end token is among them, or the only one.
+  // Sets bit i % 32 of words[i / 32] for every token i that may come next; all other bits are
+  // cleared. When the text is complete the end token is among them, or the only one.
   Status Mask(std::span<uint32_t> words);
 
-  // Moves on by one token. A token that the mask forbids is an Error, and so is every call after it.
+  // Moves on by one token. A token that the mask forbids is an Error, and so is every call after
+  // it.
   Status Accept(TokenId id);
 
   // True if the tokens accepted so far are a whole text of the grammar.

@@ -1,3 +1,4 @@
+// OpenAI-style messages become what templates expect; errors name the field.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,14 +36,16 @@ TEST(MessagesTest, ErrorsNameTheField) {
       {R"([])", "messages", "at least one message"},
       {R"(["hi"])", "messages[0]", "is a string, expected an object"},
       {R"([{"content": "x"}])", "messages[0].role", "expected a string"},
-      {R"([{"role": "user", "content": "x"}, {"role": 3}])", "messages[1].role", "expected a string"},
+      {R"([{"role": "user", "content": "x"}, {"role": 3}])", "messages[1].role",
+       "expected a string"},
       {R"([{"role": "user", "content": 3}])", "messages[0].content", "a string or a list"},
       {R"([{"role": "user", "content": ["x"]}])", "messages[0].content[0]", "expected an object"},
       {R"([{"role": "user", "content": [{"type": "image_url"}]}])", "messages[0].content[0].type",
        "\"image_url\", expected \"text\""},
       {R"([{"role": "user", "content": [{"type": "text"}]}])", "messages[0].content[0].text",
        "expected a string"},
-      {R"([{"role": "assistant", "tool_calls": {}}])", "messages[0].tool_calls", "expected an array"},
+      {R"([{"role": "assistant", "tool_calls": {}}])", "messages[0].tool_calls",
+       "expected an array"},
       {R"([{"role": "assistant", "tool_calls": [1]}])", "messages[0].tool_calls[0]", "an object"},
       {R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": "{\"a\": "}}]}])",
        "messages[0].tool_calls[0].function.arguments", ""},

@@ -1,5 +1,5 @@
-// A small state machine. Everything it holds back between pushes is shorter than a tag, except blanks,
-// which are kept apart so that no byte is looked at twice.
+// A small state machine. Everything it holds back between pushes is shorter than a tag, except
+// blanks, which are kept apart so that no byte is looked at twice.
 #include "text/reasoning.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Splits generated text into reasoning and content at <think> and </think>, piece by piece. However
 // the stream is cut, the concatenation of the pieces is the same. One per stream, one thread.
 //
-// A text has at most one block of reasoning, and only at its start: a tag further on is content. The
-// newlines next to the tags belong to the tags ("<think>\nREASONING\n</think>\n\nCONTENT").
+// A text has at most one block of reasoning, and only at its start: a tag further on is content.
+// The newlines next to the tags belong to the tags ("<think>\nREASONING\n</think>\n\nCONTENT").
 #pragma once
 
 #include <string>

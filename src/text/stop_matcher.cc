@@ -1,5 +1,6 @@
-// One Knuth-Morris-Pratt automaton per stop string. What is held back is the longest prefix of any stop
-// string that the text so far ends with; since stop strings are UTF-8, cuts fall between characters.
+// One Knuth-Morris-Pratt automaton per stop string. What is held back is the longest prefix of any
+// stop string that the text so far ends with; since stop strings are UTF-8, cuts fall between
+// characters.
 #include "text/stop_matcher.h"
 
 #include <algorithm>

@@ -69,12 +69,24 @@ inline std::string WildText(Rng* rng, int64_t length) {
   for (int64_t i = 0; i < length; ++i) {
     uint32_t c = 0;
     switch (rng->Below(6)) {
-      case 0: c = static_cast<uint32_t>(rng->Below(0x110000)); break;
-      case 1: c = static_cast<uint32_t>(0x80 + rng->Below(0x780)); break;
-      case 2: c = static_cast<uint32_t>(0x4E00 + rng->Below(0x5000)); break;
-      case 3: c = static_cast<uint32_t>(0x1F300 + rng->Below(0x300)); break;
-      case 4: c = static_cast<uint32_t>("\n \t.,"[rng->Below(5)]); break;
-      default: c = static_cast<uint32_t>('a' + rng->Below(26)); break;
+      case 0:
+        c = static_cast<uint32_t>(rng->Below(0x110000));
+        break;
+      case 1:
+        c = static_cast<uint32_t>(0x80 + rng->Below(0x780));
+        break;
+      case 2:
+        c = static_cast<uint32_t>(0x4E00 + rng->Below(0x5000));
+        break;
+      case 3:
+        c = static_cast<uint32_t>(0x1F300 + rng->Below(0x300));
+        break;
+      case 4:
+        c = static_cast<uint32_t>("\n \t.,"[rng->Below(5)]);
+        break;
+      default:
+        c = static_cast<uint32_t>('a' + rng->Below(26));
+        break;
     }
     if ((c >= 0xD800 && c < 0xE000) || c == 0xFFFD) c = 'z';
     AppendUtf8(c, &text);

@@ -1,5 +1,5 @@
-// The Rust library loads, checks and encodes; decoding is concatenation over its table of token bytes
-// and never crosses the border.
+// The Rust library loads, checks and encodes; decoding is concatenation over its table of token
+// bytes and never crosses the border.
 #include "text/tokenizer.h"
 
 #include <algorithm>

@@ -21,8 +21,9 @@ namespace braid {
 
 class Tokenizer {
  public:
-  // Reads model_dir/tokenizer.json (at most 64 MiB, 2^20 tokens, 2^22 merges). A file that is cut off,
-  // has merges of unknown parts, or uses a decoder that is not a concatenation of bytes is an Error.
+  // Reads model_dir/tokenizer.json (at most 64 MiB, 2^20 tokens, 2^22 merges). A file that is cut
+  // off, has merges of unknown parts, or uses a decoder that is not a concatenation of bytes is an
+  // Error.
   static Result<Tokenizer> Load(const std::string& model_dir);
   static Result<Tokenizer> FromJson(std::string_view tokenizer_json);
 

@@ -1,11 +1,12 @@
+// Round trips, limits and damaged files of the tokenizer.
 #include "text/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "text/test_model.h"
 
@@ -21,7 +22,8 @@ constexpr std::string_view kSmall = R"({
      "normalized": false, "special": true},
     {"id": 4, "content": "<call>", "single_word": false, "lstrip": false, "rstrip": false,
      "normalized": false, "special": false}],
-  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
+              "use_regex": false},
   "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 6}, "merges": [["a", "b"]]}})";
 
 std::string Replaced(std::string_view from, std::string_view to) {
@@ -51,7 +53,8 @@ TEST(TokenizerTest, EncodesBackToTheSameText) {
 
 TEST(TokenizerTest, KeepsAddedTokensThatAreNotSpecial) {
   const Tokenizer tokenizer = LoadBraidTiny();
-  const std::string text = "<think>\nx\n</think>\n\n<tool_call>y</tool_call><|im_end|><|endoftext|>";
+  const std::string text =
+      "<think>\nx\n</think>\n\n<tool_call>y</tool_call><|im_end|><|endoftext|>";
   auto ids = tokenizer.Encode(text, false);
   ASSERT_TRUE(ids);
   EXPECT_EQ(tokenizer.Decode(*ids, false), text);
@@ -196,12 +199,12 @@ TEST(TokenizerTest, AMebibyteOfOneCharacterTakesSeconds) {
   for (std::string_view unit : {"a", " ", "\n", "1", "\xCC\x81", "!", "<", "\xF0\x9F\x8C\x8D"}) {
     std::string text;
     while (text.size() < (size_t{1} << 20)) text += unit;
-    const auto start = std::chrono::steady_clock::now();
+    const int64_t start_us = MonotonicUs();
     auto ids = tokenizer.Encode(text, false);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const int64_t wall_us = MonotonicUs() - start_us;
     ASSERT_TRUE(ids);
     EXPECT_EQ(tokenizer.Decode(*ids, false), text);
-    EXPECT_LT(seconds.count(), 20) << unit;  // about 1 in a release build; quadratic would be hours
+    EXPECT_LT(wall_us, 20'000'000) << unit;  // about 1 in a release build; quadratic would be hours
   }
 }
 

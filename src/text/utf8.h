@@ -1,5 +1,5 @@
-// UTF-8 repair as `errors="replace"` does it in Python and as the WHATWG standard says: every maximal
-// piece that starts like a character and cannot be finished becomes one U+FFFD.
+// UTF-8 repair as `errors="replace"` does it in Python and as the WHATWG standard says: every
+// maximal piece that starts like a character and cannot be finished becomes one U+FFFD.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace braid {
 
-// Appends the repaired form of `bytes` to `*text` and returns how many bytes were used. What is left
-// (at most 3 bytes) is a valid but unfinished sequence at the end.
+// Appends the repaired form of `bytes` to `*text` and returns how many bytes were used. What is
+// left (at most 3 bytes) is a valid but unfinished sequence at the end.
 size_t AppendRepairedUtf8(std::string_view bytes, std::string* text);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";

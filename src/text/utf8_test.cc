@@ -1,3 +1,4 @@
+// Repair of broken UTF-8 against the standard's table.
 #include "text/utf8.h"
 
 #include <gtest/gtest.h>
