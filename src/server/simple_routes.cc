@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <charconv>
+
 #include "server/limits.h"
 #include "server/prepare.h"
 
@@ -15,6 +17,20 @@ json::object ModelJson(const ModelCard& card) {
           {"created", card.created},
           {"owned_by", "braid"},
           {"max_model_len", card.context_tokens_max}};
+}
+
+// "a%2Fb" is "a/b"; what is not an escape stays as it is.
+std::string PercentDecoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const char* digits = text.data() + i + 1;
+    bool escape = text[i] == '%' && i + 2 <= text.size() - 1 &&
+                  std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2;
+    out += escape ? static_cast<char>(value) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
 }
 
 json::value OrNull(const std::optional<double>& value) {
@@ -48,7 +64,7 @@ HttpResponse ListModels(const ModelCard& card) {
 }
 
 HttpResponse OneModel(const ModelCard& card, std::string_view id) {
-  if (Refusal refusal = CheckModel(card, std::string(id))) return ErrorResponse(*refusal);
+  if (Refusal refusal = CheckModel(card, PercentDecoded(id))) return ErrorResponse(*refusal);
   return JsonResponse(ModelJson(card));
 }
 

@@ -151,7 +151,9 @@ def test_another_model_is_404(server):
     assert answer["error"]["code"] == "model_not_found"
     assert server.post(CHAT, chat(model="fake", max_tokens=1))[0] == 200
     assert server.get("/v1/models/fake")[1]["id"] == "fake"
-    assert server.get("/v1/models/other")[0] == 404
+    assert server.get("/v1/models/f%61ke")[0] == 200
+    assert server.get("/v1/models/other%2Fone")[0] == 404
+    assert server.get("/v1/models/fak%6")[0] == 404
 
 
 def test_unknown_fields_have_no_effect_and_are_warned_of_once(server):
