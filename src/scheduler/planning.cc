@@ -85,6 +85,7 @@ void Scheduler::State::Admit() {
     free_slots.Erase(s.slot.value);
     Move(s.phase, Admitted{});
     s.prefill_end = s.known_tokens();
+    s.output.reserve(static_cast<size_t>(std::min(s.length_max - s.prompt_tokens(), 4096)));
     CHECK(s.planned == 0 && s.unresolved == 0 && s.rows_in_flight == 0);
     running.insert(std::upper_bound(running.begin(), running.end(), &s, ByRank{}), &s);
   }

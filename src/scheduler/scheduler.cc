@@ -34,7 +34,6 @@ void Scheduler::State::On(const Submit& event) {
   s.arrival = arrivals++;
   s.length_max = LengthMax(config, request);
   s.stored_max = StoredMax(request, s.length_max);
-  s.output.reserve(static_cast<size_t>(std::min(s.length_max - s.prompt_tokens(), 1024)));
   Enqueue(s);
 }
 

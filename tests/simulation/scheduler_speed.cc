@@ -2,18 +2,14 @@
 // the time of NextPlan + Apply, and of TakeOutputs, per step. Not a test: run by hand, alone on the
 // machine.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "scheduler/scheduler.h"
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double Us(Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
 braid::SchedulerConfig Config(int32_t parents) {
   return {.cache = {.groups = {{"full", braid::GroupKind::kFull, 1024, 4},
@@ -38,9 +34,9 @@ void Measure(int32_t parents) {
   }
   std::vector<double> plan_us, output_us;
   for (int step = 0; step < 5000; ++step) {
-    const auto t0 = Clock::now();
+    const auto t0 = braid::MonotonicUs();
     const braid::Plan plan = scheduler->NextPlan();
-    const auto t1 = Clock::now();
+    const auto t1 = braid::MonotonicUs();
     braid::StepDone done{plan.step, {}};
     done.rows.resize(plan.rows.size());
     for (size_t i = 0; i < plan.rows.size(); ++i) {
@@ -49,14 +45,14 @@ void Measure(int32_t parents) {
     }
     const bool decode = plan.rows.size() == 256 && plan.tokens.size() == 256;
     const braid::Event event = std::move(done);
-    const auto t2 = Clock::now();
+    const auto t2 = braid::MonotonicUs();
     scheduler->Apply(event);
-    const auto t3 = Clock::now();
+    const auto t3 = braid::MonotonicUs();
     const size_t outputs = scheduler->TakeOutputs().size();
-    const auto t4 = Clock::now();
+    const auto t4 = braid::MonotonicUs();
     if (!decode || outputs != 256) continue;
-    plan_us.push_back(Us(t1 - t0) + Us(t3 - t2));
-    output_us.push_back(Us(t4 - t3));
+    plan_us.push_back(static_cast<double>(t1 - t0 + t3 - t2));
+    output_us.push_back(static_cast<double>(t4 - t3));
   }
   std::sort(plan_us.begin(), plan_us.end());
   std::sort(output_us.begin(), output_us.end());

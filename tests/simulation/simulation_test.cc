@@ -6,11 +6,12 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+
+#include "base/clock.h"
 
 namespace {
 
@@ -38,7 +39,7 @@ int main(int argc, char** argv) {
   }
   std::signal(SIGABRT, SayWhichSeed);
   braid::SimulationStats total;
-  const auto begin = std::chrono::steady_clock::now();
+  const int64_t begin_us = braid::MonotonicUs();
   for (uint64_t seed = from; seed < from + seeds; ++seed) {
     seed_at_work = seed;
     const auto once = braid::RunSimulation(seed);
@@ -59,8 +60,7 @@ int main(int argc, char** argv) {
     total.stopped += once->stopped;
     total.late_tokens += once->late_tokens;
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = static_cast<double>(braid::MonotonicUs() - begin_us) * 1e-6;
   std::printf(
       "%llu seeds twice in %.1f s (%.0f rows/s): %lld steps, %lld rows, %lld tokens, "
       "%lld preemptions, %lld protected, %lld aborted, %lld failed, %lld refused, %lld stopped, "
