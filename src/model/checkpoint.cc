@@ -234,8 +234,9 @@ Result<Checkpoint> Checkpoint::Open(const std::string& directory) {
   const bool has_single = FileExists(single), has_index = FileExists(index_path);
   if (has_single == has_index) {
     return Error{has_single ? ErrorCode::kInvalid : ErrorCode::kNotFound,
-                 fmt::format("{}: {} {} and {}; exactly one of them must be there", directory,
-                             has_single ? "holds both" : "holds neither", kSingleName, kIndexName)};
+                 fmt::format("{}: {} {} {} {}; exactly one of them must be there", directory,
+                             has_single ? "holds both" : "holds neither", kSingleName,
+                             has_single ? "and" : "nor", kIndexName)};
   }
   if (has_single) {
     ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(single));
