@@ -1,0 +1,23 @@
+// `braid version`.
+#include <fmt/core.h>
+
+#include "cli/command_factories.h"
+#include "cli/version.h"
+
+namespace braid {
+namespace {
+
+class VersionCommand : public Command {
+ public:
+  void AddFlags(Flags&) override {}
+  Status Run() override {
+    fmt::print("braid {}\n", kVersion);
+    return {};
+  }
+};
+
+}  // namespace
+
+CommandPointer MakeVersionCommand() { return std::make_unique<VersionCommand>(); }
+
+}  // namespace braid
