@@ -8,9 +8,8 @@
 namespace braid {
 namespace {
 
-// Whether layer i is a full-attention layer: the last of every group, and all behind the last whole
-// group.
-std::vector<bool> ReadPattern(HfConfig& config, int32_t layers) {
+// Whether layer i is a full-attention layer: the last of every group.
+std::vector<bool> ReadPattern(HfConfig& config, int32_t layers, bool full_tail) {
   const int32_t size = config.IntOr("layer_group_size", {1, 4096}, 0);
   std::vector<std::string> kinds =
       config.Words("layer_types", layers, {"linear_attention", "full_attention"});
@@ -24,7 +23,8 @@ std::vector<bool> ReadPattern(HfConfig& config, int32_t layers) {
   }
   std::vector<bool> full;
   for (int32_t i = 0; i < layers; ++i) {
-    full.push_back(kinds.empty() ? (i + 1) % size == 0 || i >= layers / size * size
+    const bool tail = full_tail && size > 0 && i >= layers / size * size;
+    full.push_back(kinds.empty() ? (i + 1) % size == 0 || tail
                                  : kinds[static_cast<size_t>(i)] != "linear_attention");
   }
   return full;
@@ -84,7 +84,7 @@ void ReadLingLayers(HfConfig& config, const LingTraits& traits, ModelSpec& spec)
       ReadSigmoidMoe(config, layers,
                      {.shared = "shared_experts.",
                       .bias = {"gate.expert_bias", "gate.e_score_correction_bias"}});
-  const std::vector<bool> full = ReadPattern(config, layers);
+  const std::vector<bool> full = ReadPattern(config, layers, traits.full_tail);
   const std::vector<Ffn> ffns = ReadFfns(config, moe, layers);
   for (size_t i = 0; i < full.size(); ++i) {
     spec.layers.push_back({.prefix = fmt::format("@layers.{}.", i),

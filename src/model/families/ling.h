@@ -10,8 +10,9 @@
 namespace braid {
 
 struct LingTraits {
-  bool head_gate = false;                    // on full attention
-  std::vector<LinearAttention> linear;       // of each layer, used where it is not full
+  bool head_gate = false;               // on full attention
+  bool full_tail = false;               // layers behind the last whole group are full
+  std::vector<LinearAttention> linear;  // of each layer, used where it is not full
 };
 
 // A model without layers; their number; and the layers, once the family knows its linear ones.

@@ -61,7 +61,7 @@ ModelSpec Read(HfConfig& config) {
   }
   const bool first_convention =
       config.Word("lightning_slope_mode", {"production", "hf"}) == "production";
-  LingTraits traits;
+  LingTraits traits{.full_tail = true};
   for (int32_t i = 0; i < layers; ++i) {
     linear.constant_decay = LogDecays(heads, i, layers, first_convention);
     traits.linear.push_back(linear);
