@@ -1,5 +1,5 @@
-// `braid serve`: the HTTP server starts first and says 503 while the engine loads. The main thread waits
-// for signals: the first drains, the second stops at once.
+// `braid serve`: the HTTP server starts first and says 503 while the engine loads. The main thread
+// waits for signals: the first drains, the second stops at once.
 #include <fmt/core.h>
 
 #include <atomic>
