@@ -186,6 +186,11 @@ Status BenchOfflineCommand::Run() {
                  fmt::format("{} sequences do not fit at once, {} do: give more --memory",
                              sequences_, engine->limits().running_max)};
   }
+  const int32_t context = engine->limits().context_tokens_max;
+  if (int64_t{input_tokens_} + output_tokens_ > context) {
+    return Error{ErrorCode::kInvalid, fmt::format("{} + {} tokens do not fit the context of {}",
+                                                  input_tokens_, output_tokens_, context)};
+  }
   double peak_flops = 0, peak_bytes = 0;
   {
     ThreadPool pool(engine->machine().threads);

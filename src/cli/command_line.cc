@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/suggest.h"
 #include "cli/version.h"
@@ -121,6 +122,7 @@ int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
 }  // namespace
 
 int RunCommandLine(int argc, const char* const* argv) {
+  InitLog(LogLevel::kWarning, false);
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     PrintOverview();
