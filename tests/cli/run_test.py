@@ -13,16 +13,16 @@ def lines(done):
 
 
 def test_run_answers_in_text(braid, tiny):
-    done = braid("run", tiny, "What is 17 + 25?", "--temperature", "0")
+    done = braid("run", tiny, "How much is 62 + 12?", "--temperature", "0")
     assert done.returncode == 0, done.stderr
-    assert "42" in done.stdout
+    assert "74" in done.stdout
     assert "<think>" not in done.stdout
 
 
 def test_run_json_has_all_keys(braid, tiny):
-    (out,) = lines(braid("run", tiny, "What is 17 + 25?", "--temperature", "0", "--json"))
+    (out,) = lines(braid("run", tiny, "How much is 62 + 12?", "--temperature", "0", "--json"))
     assert out["finish_reason"] == "stop"
-    assert "42" in out["text"]
+    assert "74" in out["text"]
     assert out["reasoning"]
     assert "logprobs" not in out
     usage = out["usage"]
@@ -31,7 +31,7 @@ def test_run_json_has_all_keys(braid, tiny):
 
 
 def test_no_thinking_means_no_reasoning(braid, tiny):
-    (out,) = lines(braid("run", tiny, "What is 17 + 25?", "--temperature", "0", "--json",
+    (out,) = lines(braid("run", tiny, "How much is 62 + 12?", "--temperature", "0", "--json",
                          "--no-thinking"))  # fmt: skip
     assert out["reasoning"] is None
 
@@ -53,9 +53,9 @@ def test_raw_continues_standard_input(braid, tiny):
 
 def test_chat_from_a_pipe_has_turns_and_commands(braid, tiny):
     done = braid("run", tiny, "--temperature", "0",
-                 input="What is 17 + 25?\n/reset\nWhat is 3 + 4?\n/exit\nignored\n")  # fmt: skip
+                 input="How much is 62 + 12?\n/reset\nHow much is 81 - 20?\n/exit\nignored\n")  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "42" in done.stdout and "7" in done.stdout
+    assert "74" in done.stdout and "61" in done.stdout
 
 
 def test_ids_in_and_out_need_no_tokenizer(braid, tiny, ids_only):
