@@ -1,8 +1,13 @@
 """run and score: shapes of the output, and that they agree."""
 
 import json
+import signal
+import subprocess
+import time
 
 import pytest
+
+from conftest import BINARY
 
 PROMPT = [4065, 286, 198, 1073, 275, 261, 598]
 
@@ -52,8 +57,8 @@ def test_raw_continues_standard_input(braid, tiny):
 
 
 def test_chat_from_a_pipe_has_turns_and_commands(braid, tiny):
-    done = braid("run", tiny, "--temperature", "0",
-                 input="How much is 62 + 12?\n/reset\nHow much is 81 - 20?\n/exit\nignored\n")  # fmt: skip
+    turns = "How much is 62 + 12?\n/reset\nHow much is 81 - 20?\n/exit\nno\n"
+    done = braid("run", tiny, "--temperature", "0", input=turns)
     assert done.returncode == 0, done.stderr
     assert "74" in done.stdout and "61" in done.stdout
 
@@ -143,3 +148,15 @@ def test_explain_ops_names_what_ran(braid, tiny):
     done = braid("run", tiny, "--token-ids", "[1]", "--max-tokens", "2", "--explain-ops")
     assert done.returncode == 0
     assert len(done.stderr.splitlines()) > 3
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(tiny):
+    words = ["run", str(tiny), "--token-ids", "[5,6,7]", "--temperature", "0", "--json"]
+    with subprocess.Popen([BINARY, *words, "--max-tokens", "8000"], stdout=subprocess.PIPE,
+                          text=True) as process:  # fmt: skip
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        out = json.loads(process.communicate(timeout=60)[0])
+    assert process.returncode == 0
+    assert out["finish_reason"] == "abort"
+    assert 0 < len(out["token_ids"]) < 8000
