@@ -1,5 +1,5 @@
-// `braid bench offline`: prefill and decode through the same driver as serving, on random tokens, beside
-// what the machine can do at best, measured in the same run.
+// `braid bench offline`: prefill and decode through the same driver as serving, on random tokens,
+// beside what the machine can do at best, measured in the same run.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -87,9 +87,9 @@ Result<double> BenchOfflineCommand::PrefillSeconds(Engine& engine, int32_t seque
   return static_cast<double>(end_us - start_us) * 1e-6;
 }
 
-// Seconds of a step in which every sequence decodes one token. The sequence whose first token came last
-// sets the clock: from then on all of them run, for they may generate as many tokens more as prefill
-// takes steps.
+// Seconds of a step in which every sequence decodes one token. The sequence whose first token came
+// last sets the clock: from then on all of them run, for they may generate as many tokens more as
+// prefill takes steps.
 Result<double> BenchOfflineCommand::DecodeStepSeconds(Engine& engine) const {
   const SchedulerConfig& limits = engine.limits();
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
@@ -98,8 +98,8 @@ Result<double> BenchOfflineCommand::DecodeStepSeconds(Engine& engine) const {
   const int64_t prefill_steps =
       2 * CeilDiv(prompt_tokens, std::min(rest, chunk * sequences_)) + sequences_;
   const int64_t room = limits.context_tokens_max - input_tokens_;
-  const int64_t new_tokens = sequences_ == 1 ? output_tokens_
-                                             : std::min(output_tokens_ + prefill_steps, room);
+  const int64_t new_tokens =
+      sequences_ == 1 ? output_tokens_ : std::min(output_tokens_ + prefill_steps, room);
   ASSIGN_OR_RETURN(const std::vector<RequestResult> results,
                    RunBatch(engine, sequences_, static_cast<int32_t>(new_tokens)));
   const RequestResult* last = &results.front();
@@ -108,7 +108,8 @@ Result<double> BenchOfflineCommand::DecodeStepSeconds(Engine& engine) const {
     if (result.token_us.front() > last->token_us.front()) last = &result;
     first_end_us = std::min(first_end_us, result.token_us.back());
   }
-  int64_t steps = std::min<int64_t>(output_tokens_, static_cast<int64_t>(last->token_us.size())) - 1;
+  int64_t steps =
+      std::min<int64_t>(output_tokens_, static_cast<int64_t>(last->token_us.size())) - 1;
   while (steps > 1 && last->token_us[static_cast<size_t>(steps)] > first_end_us) --steps;
   const int64_t us = last->token_us[static_cast<size_t>(steps)] - last->token_us.front();
   return static_cast<double>(us) * 1e-6 / static_cast<double>(steps);
@@ -129,18 +130,18 @@ Result<OfflineSpeed> BenchOfflineCommand::Measure(Engine& engine) const {
     prefill.push_back(all);
     decode.push_back(step);
   }
-  return OfflineSpeed{
-      .prefill_tokens_per_second = input_tokens_ * static_cast<double>(sequences_) / Median(prefill),
-      .decode_tokens_per_second = sequences_ / Median(decode),
-      .time_to_first_token_ms = Median(first) * 1e3};
+  return OfflineSpeed{.prefill_tokens_per_second =
+                          input_tokens_ * static_cast<double>(sequences_) / Median(prefill),
+                      .decode_tokens_per_second = sequences_ / Median(decode),
+                      .time_to_first_token_ms = Median(first) * 1e3};
 }
 
 void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed, double peak_flops,
                                 double peak_bytes) const {
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
-  const Cost prefill = CostOf(
-      engine.spec(), {.tokens = prompt_tokens, .sequences = sequences_, .context_tokens = 0},
-      sequences_);
+  const Cost prefill =
+      CostOf(engine.spec(), {.tokens = prompt_tokens, .sequences = sequences_, .context_tokens = 0},
+             sequences_);
   const Cost decode = CostOf(engine.spec(),
                              {.tokens = sequences_,
                               .sequences = sequences_,
@@ -184,6 +185,11 @@ Status BenchOfflineCommand::Run() {
     return Error{ErrorCode::kInvalid,
                  fmt::format("{} sequences do not fit at once, {} do: give more --memory",
                              sequences_, engine->limits().running_max)};
+  }
+  const int32_t context = engine->limits().context_tokens_max;
+  if (int64_t{input_tokens_} + output_tokens_ > context) {
+    return Error{ErrorCode::kInvalid, fmt::format("{} + {} tokens do not fit the context of {}",
+                                                  input_tokens_, output_tokens_, context)};
   }
   double peak_flops = 0, peak_bytes = 0;
   {

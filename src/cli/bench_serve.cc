@@ -1,6 +1,6 @@
-// `braid bench serve`: load on any server that speaks OpenAI's completions with streams. Prompts are
-// random token ids (or words, for servers that take no ids); arrivals are Poisson or a fixed number at a
-// time. The keys of the JSON are those that other load generators use.
+// `braid bench serve`: load on any server that speaks OpenAI's completions with streams. Prompts
+// are random token ids (or words, for servers that take no ids); arrivals are Poisson or a fixed
+// number at a time. The keys of the JSON are those that other load generators use.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -84,10 +84,10 @@ Result<std::string> BenchServeCommand::FirstModel(const Endpoint& endpoint) cons
   load.on_end = [&](size_t, HttpOutcome outcome) { answer = std::move(outcome); };
   RunCalls(load, {{.target = "/models", .body = ""}});
   if (answer.status != 200) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("{}/models: {}", base_url_,
-                             answer.status == 0 ? answer.error
-                                                : fmt::format("status {}", answer.status))};
+    return Error{
+        ErrorCode::kUnavailable,
+        fmt::format("{}/models: {}", base_url_,
+                    answer.status == 0 ? answer.error : fmt::format("status {}", answer.status))};
   }
   ASSIGN_OR_RETURN(const json::value body, ParseJson(answer.body, base_url_ + "/models"));
   boost::system::error_code error;

@@ -88,14 +88,14 @@ void PrintSpeed(const GeneratedAnswer& generation) {
   const double seconds = static_cast<double>(times.back() - times.front()) * 1e-6;
   fmt::print("\033[2m[{} tokens, {:.1f} per second{}]\033[0m\n", times.size(),
              static_cast<double>(times.size() - 1) / seconds,
-             generation.interrupted                               ? ", stopped"
+             generation.interrupted                              ? ", stopped"
              : generation.answer.finish == FinishReason::kLength ? ", cut off"
-                                                                  : "");
+                                                                 : "");
 }
 
 // One turn: the user's message is in `messages`, the answer is appended.
 Status TakeTurn(Engine& engine, const ChatOptions& options, const SamplingFlags& sampling,
-              SignalQueue& signals, json::array& messages) {
+                SignalQueue& signals, json::array& messages) {
   ASSIGN_OR_RETURN(RenderedPrompt prompt, RenderPrompt(engine, ChatContext(options, messages)));
   const bool terminal = StdoutIsTerminal();
   AnswerPrinter printer(terminal);

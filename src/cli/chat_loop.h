@@ -17,8 +17,8 @@ struct ChatOptions {
 // What the chat template gets for these messages.
 json::object ChatContext(const ChatOptions& options, json::array messages);
 
-// Writes an answer to standard output as it grows. On a terminal the reasoning is shown dimmed; elsewhere
-// it is left out.
+// Writes an answer to standard output as it grows. On a terminal the reasoning is shown dimmed;
+// elsewhere it is left out.
 class AnswerPrinter {
  public:
   explicit AnswerPrinter(bool terminal) : terminal_(terminal) {}

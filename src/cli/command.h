@@ -1,4 +1,5 @@
-// What a command of the binary is: its flags, and what it does once they are read. One object per run.
+// What a command of the binary is: its flags, and what it does once they are read. One object per
+// run.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// From argv to a command: help, suggestions for mistyped words, exit codes. CLI11 throws; everything
-// it throws is caught here. Main thread.
+// From argv to a command: help, suggestions for mistyped words, exit codes. CLI11 throws;
+// everything it throws is caught here. Main thread.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/suggest.h"
 #include "cli/version.h"
@@ -22,15 +23,17 @@ std::string FullName(const CommandEntry& entry) {
 }
 
 void PrintOverview() {
-  fmt::print("braid {}: serves hybrid linear-attention mixture-of-experts models\n\n"
-             "usage: braid COMMAND [ARGUMENTS]\n\n",
-             kVersion);
+  fmt::print(
+      "braid {}: serves hybrid linear-attention mixture-of-experts models\n\n"
+      "usage: braid COMMAND [ARGUMENTS]\n\n",
+      kVersion);
   for (const CommandEntry& entry : Commands()) {
     fmt::print("  {:<14} {}\n", FullName(entry), entry.summary);
   }
   fmt::print("  {:<14} {}\n\n", "help", "This list, or the help of one command");
-  fmt::print("braid help COMMAND shows flags and examples. Every flag can also be set through the\n"
-             "environment: --max-model-len is BRAID_MAX_MODEL_LEN.\n");
+  fmt::print(
+      "braid help COMMAND shows flags and examples. Every flag can also be set through the\n"
+      "environment: --max-model-len is BRAID_MAX_MODEL_LEN.\n");
 }
 
 // The entry that `words` begin with; null if none.
@@ -61,9 +64,9 @@ int UnknownCommand(const std::vector<std::string>& words) {
     return kUsageError;
   }
   const std::string nearest = Nearest(words[0], known);
-  fmt::print(stderr, "braid: unknown command \"{}\"{}\n", words[0],
-             nearest.empty() ? "; braid help lists all"
-                             : fmt::format("; did you mean \"{}\"?", nearest));
+  fmt::print(
+      stderr, "braid: unknown command \"{}\"{}\n", words[0],
+      nearest.empty() ? "; braid help lists all" : fmt::format("; did you mean \"{}\"?", nearest));
   return kUsageError;
 }
 
@@ -100,8 +103,8 @@ int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
     fmt::print("{}", app.help());
     return 0;
   } catch (const CLI::ExtrasError&) {
-    fmt::print(stderr, "braid {}: {}\n(braid help {} shows all flags)\n", name,
-               DescribeExtras(app), name);
+    fmt::print(stderr, "braid {}: {}\n(braid help {} shows all flags)\n", name, DescribeExtras(app),
+               name);
     return kUsageError;
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "braid {}: {}\n(braid help {} shows all flags)\n", name, error.what(), name);
@@ -119,6 +122,7 @@ int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
 }  // namespace
 
 int RunCommandLine(int argc, const char* const* argv) {
+  InitLog(LogLevel::kWarning, false);
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     PrintOverview();

@@ -12,7 +12,7 @@ constexpr CommandEntry kCommands[] = {
      MakeServeCommand},
     {"", "run", "Chat in the terminal, or answer one prompt",
      "  braid run models/braid-tiny\n"
-     "  braid run models/braid-tiny \"What is 17 + 25?\" --temperature 0\n"
+     "  braid run models/braid-tiny \"How much is 62 + 12?\" --temperature 0\n"
      "  braid run MODEL --token-ids '[1, 2, 3]' --json --max-tokens 32 --logprobs 5\n"
      "  echo \"Once upon a time\" | braid run MODEL --raw\n",
      MakeRunCommand},

@@ -106,11 +106,11 @@ void PrintText(const Findings& f) {
   line("cores", fmt::format("{} physical, {} logical, {} NUMA node{}", cpu.physical_cores,
                             cpu.logical_cores, f.nodes, f.nodes == 1 ? "" : "s"));
   line("features", FeatureList(cpu));
-  line("kernels", fmt::format("{}, {} threads, products in {}", NameOf(f.machine.device.isa),
-                              f.machine.threads,
-                              f.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"));
-  line("memory", fmt::format("{}, of it free {}", ByteText(f.memory_total),
-                             ByteText(f.memory_available)));
+  line("kernels",
+       fmt::format("{}, {} threads, products in {}", NameOf(f.machine.device.isa),
+                   f.machine.threads, f.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"));
+  line("memory",
+       fmt::format("{}, of it free {}", ByteText(f.memory_total), ByteText(f.memory_available)));
   line("huge pages", f.huge_pages.empty() ? "unknown" : f.huge_pages);
   line("compute", fmt::format("{:.1f} GFLOP/s fp32, measured", f.flops_per_second * 1e-9));
   line("bandwidth", fmt::format("{:.1f} GB/s reading, measured", f.bytes_per_second * 1e-9));

@@ -159,7 +159,9 @@ Driver& Engine::driver() { return *state_->driver; }
 const Tokenizer* Engine::tokenizer() const {
   return state_->tokenizer ? &*state_->tokenizer : nullptr;
 }
-const ChatTemplate* Engine::chat_template() const { return state_->chat ? &*state_->chat : nullptr; }
+const ChatTemplate* Engine::chat_template() const {
+  return state_->chat ? &*state_->chat : nullptr;
+}
 const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
 const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
 const EngineOptions& Engine::options() const { return state_->options; }

@@ -1,5 +1,5 @@
-// The engine assembled in one process: checkpoint, weights, cache, executor, scheduler, driver and the
-// engine thread, with the tokenizer and chat template if the checkpoint has them.
+// The engine assembled in one process: checkpoint, weights, cache, executor, scheduler, driver and
+// the engine thread, with the tokenizer and chat template if the checkpoint has them.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ class Engine {
   const Machine& machine() const;
   const SchedulerConfig& limits() const;
   Driver& driver();
-  const Tokenizer* tokenizer() const;      // null: ids only
+  const Tokenizer* tokenizer() const;         // null: ids only
   const ChatTemplate* chat_template() const;  // null: no chat
   const std::vector<TokenId>& eos_tokens() const;
   const GenerationDefaults& defaults() const;
@@ -55,7 +55,8 @@ class Engine {
 // The tokens of a text, or an error that says that the checkpoint has no tokenizer.
 Result<std::vector<TokenId>> EncodeText(const Engine& engine, std::string_view text,
                                         bool add_special_tokens);
-// The tokens of a chat as the model's template writes it; `context` as ChatTemplate::Render takes it.
+// The tokens of a chat as the model's template writes it; `context` as ChatTemplate::Render takes
+// it.
 struct RenderedPrompt {
   std::string text;
   std::vector<TokenId> tokens;

@@ -162,7 +162,8 @@ void EvalCommand::Print(const std::vector<EvalTask>& tasks) const {
   const auto line = [](const std::string& name, int64_t r, int64_t n, double perplexity) {
     const Interval i = WilsonInterval(r, n);
     const std::string share =
-        n == 0 ? "-" : fmt::format("{:.1f} %", 100.0 * static_cast<double>(r) / static_cast<double>(n));
+        n == 0 ? "-"
+               : fmt::format("{:.1f} %", 100.0 * static_cast<double>(r) / static_cast<double>(n));
     const std::string range =
         n == 0 ? "-" : fmt::format("{:.1f} – {:.1f} %", 100 * i.low, 100 * i.high);
     fmt::print("{:<16} {:>6} {:>10}   {:<18} {:>10}\n", name, n, share, range,

@@ -28,8 +28,8 @@ struct RemoteModel {
   std::string api_key;
 };
 
-// Asks an OpenAI-compatible server for every chat item, greedily. Texts are left out: its API gives no
-// log-probabilities of a prompt.
+// Asks an OpenAI-compatible server for every chat item, greedily. Texts are left out: its API gives
+// no log-probabilities of a prompt.
 Status EvalRemotely(const RemoteModel& remote, int32_t concurrency, int32_t new_tokens_max,
                     std::vector<EvalTask>& tasks);
 

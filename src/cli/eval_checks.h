@@ -1,5 +1,5 @@
-// Is a reply to a task right? The checks of models/eval/README.md, as models/recipe/evaluate.py does
-// them. Pure.
+// Is a reply to a task right? The checks of models/eval/README.md, as models/recipe/evaluate.py
+// does them. Pure.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace braid {
 
 struct EvalItem {
   std::string id;
-  json::value messages;      // null for texts
-  json::value tools;         // null: none
+  json::value messages;  // null for texts
+  json::value tools;     // null: none
   bool thinking = true;
-  std::string text;          // of perplexity items
-  std::string check;         // exact, number, contains, tool_call, no_tool_call, perplexity
+  std::string text;   // of perplexity items
+  std::string check;  // exact, number, contains, tool_call, no_tool_call, perplexity
   json::value answer;
 
   bool measures_perplexity() const { return check == "perplexity"; }
@@ -27,7 +27,7 @@ struct EvalItem {
 Result<EvalItem> ParseEvalItem(const json::object& object, const std::string& place);
 
 struct EvalReply {
-  std::string content;            // without reasoning, calls and surrounding blanks
+  std::string content;             // without reasoning, calls and surrounding blanks
   std::vector<json::value> calls;  // null for one that is no JSON
 };
 

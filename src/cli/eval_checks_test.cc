@@ -49,7 +49,8 @@ TEST(EvalChecks, ToolCallsCompareAsJsonAndInOrder) {
   EXPECT_FALSE(Right("tool_call", call, "<tool_call>{bad}</tool_call>"));
   EXPECT_FALSE(Right("tool_call", call, same));
   const std::string other = R"({"name": "sub", "arguments": {}})";
-  const std::string both = "<tool_call>" + call + "</tool_call><tool_call>" + other + "</tool_call>";
+  const std::string both =
+      "<tool_call>" + call + "</tool_call><tool_call>" + other + "</tool_call>";
   EXPECT_TRUE(Right("tool_call", "[" + call + "," + other + "]", both));
   EXPECT_FALSE(Right("tool_call", "[" + other + "," + call + "]", both));
   EXPECT_FALSE(Right("tool_call", call, both));

@@ -18,7 +18,8 @@ std::string BodyOf(const RemoteModel& remote, const EvalItem& item, int32_t new_
   return json::serialize(body);
 }
 
-// {"name", "arguments"} of a call in OpenAI's form, whose arguments are a string of JSON; null otherwise.
+// {"name", "arguments"} of a call in OpenAI's form, whose arguments are a string of JSON; null
+// otherwise.
 json::value CallOf(const json::value& call) {
   const json::object* object = call.if_object();
   const json::value* function = object != nullptr ? object->if_contains("function") : nullptr;
@@ -71,8 +72,8 @@ Status EvalRemotely(const RemoteModel& remote, int32_t concurrency, int32_t new_
   std::vector<std::pair<EvalTask*, const EvalItem*>> items;
   for (EvalTask& task : tasks) {
     for (const EvalItem& item : task.chats) {
-      calls.push_back({.target = "/chat/completions",
-                       .body = BodyOf(remote, item, new_tokens_max)});
+      calls.push_back(
+          {.target = "/chat/completions", .body = BodyOf(remote, item, new_tokens_max)});
       items.emplace_back(&task, &item);
     }
   }

@@ -1,7 +1,7 @@
 // Server-sent events, as the HTML standard reads them; only `data` matters here.
-#include "cli/http_client.h"
-
 #include <fmt/core.h>
+
+#include "cli/http_client.h"
 
 namespace braid {
 
@@ -50,8 +50,7 @@ Result<Endpoint> ParseBaseUrl(std::string_view url) {
   }
   endpoint.port = colon == std::string_view::npos ? "80" : authority.substr(colon + 1);
   if (endpoint.host.empty()) return bad("no host");
-  if (endpoint.port.empty() ||
-      endpoint.port.find_first_not_of("0123456789") != std::string::npos) {
+  if (endpoint.port.empty() || endpoint.port.find_first_not_of("0123456789") != std::string::npos) {
     return bad("no port number");
   }
   return endpoint;

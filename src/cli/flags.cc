@@ -89,8 +89,7 @@ int64_t ParseBytes(std::string_view text) {
 
 template <class T>
 CLI::Option* Flags::Add(std::string_view flag, T& value, std::string_view help) {
-  return app_.add_option(FlagNames(flag), value, std::string(help))
-      ->envname(EnvironmentName(flag));
+  return app_.add_option(FlagNames(flag), value, std::string(help))->envname(EnvironmentName(flag));
 }
 
 void Flags::Required(std::string_view name, std::string& value, std::string_view help) {

@@ -72,8 +72,8 @@ Request RequestFor(const Engine& engine, std::vector<TokenId> prompt, const Samp
   request.stop.stop_tokens = engine.eos_tokens();
   const int64_t room = std::max<int64_t>(
       1, engine.limits().context_tokens_max - static_cast<int64_t>(prompt.size()));
-  request.stop.new_tokens_max = static_cast<int32_t>(
-      std::min<int64_t>(flags.max_tokens.value_or(kNewTokensDefault), room));
+  request.stop.new_tokens_max =
+      static_cast<int32_t>(std::min<int64_t>(flags.max_tokens.value_or(kNewTokensDefault), room));
   request.prompt = std::move(prompt);
   return request;
 }

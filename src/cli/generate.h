@@ -30,7 +30,7 @@ struct TextPiece {
 
 struct GeneratedAnswer {
   RequestResult answer;
-  TextPiece text;         // empty without a tokenizer
+  TextPiece text;  // empty without a tokenizer
   bool interrupted = false;
   int64_t elapsed_us = 0;
 };

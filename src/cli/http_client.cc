@@ -1,5 +1,6 @@
-// One io_context on the calling thread; each of `concurrency` coroutines takes the next call when it has
-// ended its last. A connection per call: servers that close after a stream need no special case.
+// One io_context on the calling thread; each of `concurrency` coroutines takes the next call when
+// it has ended its last. A connection per call: servers that close after a stream need no special
+// case.
 #include "cli/http_client.h"
 
 #include <fmt/core.h>
@@ -63,9 +64,8 @@ asio::awaitable<void> ReadBody(Run& run, size_t index, beast::tcp_stream& stream
   co_await http::async_read_header(stream, buffer, parser, Into(error));
   if (error) co_return;
   outcome.status = static_cast<int>(parser.get().result_int());
-  const bool events =
-      parser.get()[http::field::content_type].starts_with("text/event-stream") &&
-      run.load.on_event != nullptr;
+  const bool events = parser.get()[http::field::content_type].starts_with("text/event-stream") &&
+                      run.load.on_event != nullptr;
   EventSplitter splitter;
   char bytes[16384];
   while (!parser.is_done()) {
@@ -111,8 +111,7 @@ asio::awaitable<void> TakeCalls(Run& run) {
   asio::steady_timer timer(co_await asio::this_coro::executor);
   while (run.next < run.calls.size()) {
     const size_t index = run.next++;
-    const int64_t wait_us =
-        run.began_us + run.calls[index].start_after_us - MonotonicUs();
+    const int64_t wait_us = run.began_us + run.calls[index].start_after_us - MonotonicUs();
     if (wait_us > 0) {
       timer.expires_after(std::chrono::microseconds(wait_us));
       error_code ignored;

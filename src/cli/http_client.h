@@ -1,5 +1,5 @@
-// A small HTTP/1.1 client for the load generator and for evaluating through a server: many POSTs with a
-// bounded number at the same time, on one thread (the caller's). No TLS.
+// A small HTTP/1.1 client for the load generator and for evaluating through a server: many POSTs
+// with a bounded number at the same time, on one thread (the caller's). No TLS.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ struct Endpoint {
 Result<Endpoint> ParseBaseUrl(std::string_view url);
 
 struct HttpCall {
-  std::string target;  // below the endpoint's path: "/chat/completions"
-  std::string body;    // JSON; empty: a GET
+  std::string target;          // below the endpoint's path: "/chat/completions"
+  std::string body;            // JSON; empty: a GET
   int64_t start_after_us = 0;  // since RunCalls began
 };
 
 // What came back, and when (MonotonicUs).
 struct HttpOutcome {
-  int status = 0;  // 0: no answer, see error
-  std::string body;    // of answers that are not streams
+  int status = 0;    // 0: no answer, see error
+  std::string body;  // of answers that are not streams
   std::string error;
   int64_t sent_us = 0;
   int64_t ended_us = 0;

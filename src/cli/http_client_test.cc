@@ -20,14 +20,15 @@ TEST(HttpClient, ReadsBaseUrls) {
 }
 
 TEST(HttpClient, RefusesWhatIsNoAddress) {
-  for (const char* url : {"https://host", "host:8000", "http://", "http://host:x", "http://host:",
-                          "http://[::1"}) {
+  for (const char* url :
+       {"https://host", "host:8000", "http://", "http://host:x", "http://host:", "http://[::1"}) {
     EXPECT_FALSE(ParseBaseUrl(url)) << url;
   }
 }
 
 TEST(HttpClient, EventsAreTheSameHoweverTheStreamIsCut) {
-  const std::string stream = ": hello\r\n\r\ndata: {\"a\":1}\n\nevent: x\ndata:b\ndata: c\n\ndata: d\n";
+  const std::string stream =
+      ": hello\r\n\r\ndata: {\"a\":1}\n\nevent: x\ndata:b\ndata: c\n\ndata: d\n";
   for (size_t piece = 1; piece <= stream.size(); ++piece) {
     EventSplitter splitter;
     std::vector<std::string> events;

@@ -1,5 +1,5 @@
-// The loops carry their instruction set by attribute and touch nothing but intrinsics, so that no inline
-// code built for it can be picked by the linker for others.
+// The loops carry their instruction set by attribute and touch nothing but intrinsics, so that no
+// inline code built for it can be picked by the linker for others.
 #include "cli/machine_limits.h"
 
 #include <immintrin.h>

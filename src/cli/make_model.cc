@@ -1,10 +1,11 @@
 // `braid make-model`: a checkpoint with random weights.
+#include "model/make_model.h"
+
 #include <fmt/core.h>
 
 #include "cli/command_factories.h"
 #include "cli/progress.h"
 #include "model/families/families.h"
-#include "model/make_model.h"
 #include "model/quantities.h"
 #include "tensor/device.h"
 

@@ -1,4 +1,5 @@
-// From the engine thread to a waiting command: outputs of any number of requests, in order. Any thread.
+// From the engine thread to a waiting command: outputs of any number of requests, in order. Any
+// thread.
 #pragma once
 
 #include <condition_variable>
@@ -48,8 +49,9 @@ struct RequestResult {
 
 std::string_view NameOf(FinishReason reason);  // "stop", "length", …
 
-// Runs the requests (ids are given here) with at most `in_flight_max` submitted at once, and hands each
-// answer over with its index, as they end. Stops at the first that the engine refuses or that fails.
+// Runs the requests (ids are given here) with at most `in_flight_max` submitted at once, and hands
+// each answer over with its index, as they end. Stops at the first that the engine refuses or that
+// fails.
 Status RunRequests(Driver& driver, std::vector<Request> requests, size_t in_flight_max,
                    const std::function<void(size_t index, RequestResult answer)>& done);
 

@@ -85,7 +85,8 @@ Result<RenderedPrompt> RunCommandOptions::PromptOf(const Engine& engine) const {
   return prompt;
 }
 
-std::string RunCommandOptions::JsonOf(const Engine& engine, const GeneratedAnswer& generation) const {
+std::string RunCommandOptions::JsonOf(const Engine& engine,
+                                      const GeneratedAnswer& generation) const {
   const auto& answer = generation.answer;
   std::string out = "{\"token_ids\":";
   AppendIds(out, answer.tokens);

@@ -1,5 +1,5 @@
-// `braid score`: log-probabilities of given texts, through the same driver as serving. The output does
-// not depend on --chunk-tokens, --batch or --threads.
+// `braid score`: log-probabilities of given texts, through the same driver as serving. The output
+// does not depend on --chunk-tokens, --batch or --threads.
 #include <fmt/core.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// `braid serve`: the HTTP server starts first and says 503 while the engine loads. The main thread waits
-// for signals: the first drains, the second stops at once.
+// `braid serve`: the HTTP server starts first and says 503 while the engine loads. The main thread
+// waits for signals: the first drains, the second stops at once.
 #include <fmt/core.h>
 
 #include <atomic>
@@ -29,7 +29,7 @@ class ServeCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
     flags.Text("--host", host_, "Address to listen on; :: for all");
-    flags.Number("--port", port_, {0, 65535}, "Port to listen on; 0: any free one (default: 8000)");
+    flags.Number("--port", port_, {0, 65535}, "Port to listen on; 0: any free one");
     flags.Text("--served-model-name", name_, "Name in /v1/models (default: the directory's)");
     flags.Number("--drain-seconds", drain_seconds_, {0, 86400},
                  "How long running requests may go on after SIGTERM");
@@ -96,7 +96,8 @@ Status WarmUp(Engine& engine) {
 }
 
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
-  signals.Wait(-1);
+  while (signals.Wait(-1) == 0) {
+  }
   LogInfo("draining for up to {} s; a second signal stops at once", drain_seconds_);
   std::atomic<bool> drained{false};
   std::thread drain([&] {

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as something to wait for. Made on the main thread before any other thread starts,
-// so that all threads leave these signals alone; read by one thread.
+// SIGINT and SIGTERM as something to wait for. Made on the main thread before any other thread
+// starts, so that all threads leave these signals alone; read by one thread.
 #pragma once
 
 #include <initializer_list>

@@ -34,18 +34,17 @@ Result<std::vector<TokenId>> TokenIdsOf(const json::value& value, std::string_vi
                                         int32_t vocabulary) {
   const json::array* array = value.if_array();
   if (array == nullptr || array->empty()) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{} is {}, must be a non-empty array of token ids", what,
-                             JsonExcerpt(value))};
+    return Error{
+        ErrorCode::kInvalid,
+        fmt::format("{} is {}, must be a non-empty array of token ids", what, JsonExcerpt(value))};
   }
   std::vector<TokenId> ids;
   ids.reserve(array->size());
   for (const json::value& item : *array) {
     const int64_t* id = item.if_int64();
     if (id == nullptr || *id < 0 || *id >= vocabulary) {
-      return Error{ErrorCode::kInvalid,
-                   fmt::format("{}[{}] is {}, ids go from 0 to {}", what, ids.size(),
-                               JsonExcerpt(item), vocabulary - 1)};
+      return Error{ErrorCode::kInvalid, fmt::format("{}[{}] is {}, ids go from 0 to {}", what,
+                                                    ids.size(), JsonExcerpt(item), vocabulary - 1)};
     }
     ids.push_back(static_cast<TokenId>(*id));
   }

@@ -1,8 +1,9 @@
 // `braid version`.
+#include "cli/version.h"
+
 #include <fmt/core.h>
 
 #include "cli/command_factories.h"
-#include "cli/version.h"
 
 namespace braid {
 namespace {

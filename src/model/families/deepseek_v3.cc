@@ -1,5 +1,5 @@
 // DeepSeek-V3 and R1: latent attention with YaRN in every layer, dense first layers, sigmoid router
-// with groups (specs/ling_deepseek 4).
+// with groups. The draft head is the layer behind the last one.
 #include <fmt/core.h>
 
 #include "model/families/latent_moe.h"

@@ -1,189 +1,217 @@
-// Every stored golden set of transformers (or of the slow oracle) through the decoder alone: the
-// log-probabilities of the given tokens, and the same bits however a prompt is cut into steps.
+// Configs: what is understood, what is harmless, what is refused, and with which words.
 #include "model/families/families.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-
-#include "base/file.h"
-#include "base/json.h"
-#include "base/thread_pool.h"
-#include "model/checkpoint.h"
-#include "model/decoder.h"
-#include "model/weights.h"
+#include "model/test_directory.h"
 
 namespace braid {
 namespace {
 
-struct Golden {
-  std::vector<TokenId> ids;
-  std::vector<double> logprobs;  // of ids[i] after those before it; [0] is not used
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// braid-tiny's config.json with some keys set; a null value takes a key away.
+json::object TinyWith(const json::object& changes) {
+  Result<json::value> config = ReadJsonFile(BRAID_SOURCE_DIR "/models/braid-tiny/config.json");
+  CHECK(config.ok());
+  json::object object = config->get_object();
+  for (const auto& [key, value] : changes) {
+    if (value.is_null()) {
+      object.erase(key);
+    } else {
+      object[key] = value;
+    }
+  }
+  return object;
+}
+
+Result<ModelSpec> Read(const json::object& config) {
+  return ParseModelSpec(json::serialize(config), "config.json");
+}
+
+std::string ErrorOf(const json::object& changes) {
+  Result<ModelSpec> spec = Read(TinyWith(changes));
+  return spec ? "" : spec.error().message;
+}
+
+TEST(ReadModelSpec, BraidTinyIsWhatItsConfigSays) {
+  Result<ModelSpec> spec = ReadModelSpec(BRAID_SOURCE_DIR "/models/braid-tiny");
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->family, "qwen3_5_moe");
+  EXPECT_EQ(spec->hidden, 256);
+  EXPECT_EQ(spec->vocabulary, 4096);
+  EXPECT_EQ(spec->context_tokens_max, 8192);
+  EXPECT_TRUE(spec->tied_head);
+  EXPECT_EQ(spec->norm.offset, 1.0f);
+  ASSERT_EQ(spec->layers.size(), 8u);
+  const auto* full = std::get_if<FullAttention>(&spec->layers[3].mixer);
+  ASSERT_NE(full, nullptr);
+  EXPECT_EQ(full->rotary.dims, 16);
+  EXPECT_EQ(full->rotary.theta, 1e6);
+  EXPECT_TRUE(full->output_gate);
+  const auto* linear = std::get_if<LinearAttention>(&spec->layers[0].mixer);
+  ASSERT_NE(linear, nullptr);
+  EXPECT_EQ(linear->value_heads, 8);
+  const auto* moe = std::get_if<MoeFfn>(&spec->layers[0].ffn);
+  ASSERT_NE(moe, nullptr);
+  EXPECT_EQ(moe->top_k, 4);
+  EXPECT_EQ(moe->shared_width, 128);
+}
+
+TEST(ReadModelSpec, KeysMayStandInTextConfigOrBesideIt) {
+  json::object inner = TinyWith({});
+  inner.erase("architectures");
+  inner.erase("rms_norm_eps");
+  inner["hidden_size"] = 128;
+  const json::object root = {{"architectures", {"Qwen3_5MoeForConditionalGeneration"}},
+                             {"model_type", "qwen3_5_moe"},
+                             {"hidden_size", 999},
+                             {"rms_norm_eps", 1e-5},
+                             {"vision_config", {{"depth", 3}}},
+                             {"image_token_id", 7},
+                             {"text_config", inner}};
+  Result<ModelSpec> spec = Read(root);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(spec->hidden, 128);
+  EXPECT_EQ(spec->norm.eps, 1e-5f);
+}
+
+TEST(ReadModelSpec, RopeComesNestedOrFlat) {
+  Result<ModelSpec> flat = Read(TinyWith({{"rope_parameters", nullptr},
+                                          {"rope_theta", 5e5},
+                                          {"partial_rotary_factor", 0.5},
+                                          {"rope_scaling", nullptr}}));
+  ASSERT_TRUE(flat) << flat.error().message;
+  EXPECT_EQ(std::get<FullAttention>(flat->layers[3].mixer).rotary.dims, 32);
+  EXPECT_EQ(std::get<FullAttention>(flat->layers[3].mixer).rotary.theta, 5e5);
+  EXPECT_EQ(ErrorOf({{"rope_theta", 1e6}}), "");
+  EXPECT_THAT(ErrorOf({{"rope_theta", 1e7}}), HasSubstr("differs from rope_parameters.rope_theta"));
+}
+
+TEST(ReadModelSpec, AnIntervalStandsInForLayerTypes) {
+  Result<ModelSpec> spec =
+      Read(TinyWith({{"layer_types", nullptr}, {"full_attention_interval", 3}}));
+  ASSERT_TRUE(spec) << spec.error().message;
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(std::holds_alternative<FullAttention>(spec->layers[i].mixer), (i + 1) % 3 == 0) << i;
+  }
+}
+
+TEST(ReadModelSpec, WithoutExpertsTheModelIsDense) {
+  Result<ModelSpec> spec = Read(TinyWith({{"num_experts", 0}, {"intermediate_size", 512}}));
+  ASSERT_TRUE(spec) << spec.error().message;
+  const auto* dense = std::get_if<DenseFfn>(&spec->layers[5].ffn);
+  ASSERT_NE(dense, nullptr);
+  EXPECT_EQ(dense->width, 512);
+}
+
+TEST(ReadModelSpec, KeysOfTrainingSavingAndPicturesAreHarmless) {
+  EXPECT_EQ(ErrorOf({{"transformers_version", "9.9"},
+                     {"attention_dropout", 0.1},
+                     {"initializer_range", 0.5},
+                     {"router_aux_loss_coef", 3},
+                     {"vision_config", {{"depth", 27}}},
+                     {"some_new_switch", false},
+                     {"some_new_list", json::array{}},
+                     {"some_new_number", 0}}),
+            "");
+}
+
+struct BadKey {
+  json::object changes;
+  const char* message;
 };
 
-std::vector<Golden> ReadGoldens(const std::string& name) {
-  const std::string path = BRAID_SOURCE_DIR "/tests/golden/" + name + "/score.jsonl";
-  Result<std::string> text = ReadFile(path, size_t{4} << 20);
-  CHECK(text, "{}", path);
-  std::vector<Golden> goldens;
-  for (size_t begin = 0; begin < text->size();) {
-    const size_t end = std::min(text->find('\n', begin), text->size());
-    const json::value line = json::parse(text->substr(begin, end - begin));
-    Golden golden;
-    for (const json::value& id : line.at("token_ids").as_array()) {
-      golden.ids.push_back(static_cast<TokenId>(id.as_int64()));
-    }
-    for (const json::value& p : line.at("logprobs").as_array()) {
-      golden.logprobs.push_back(p.is_null() ? 0.0 : p.to_number<double>());
-    }
-    goldens.push_back(std::move(golden));
-    begin = end + 1;
-  }
-  return goldens;
-}
-
-// A loaded model with pages for one sequence.
-class Model {
- public:
-  Model(const std::string& name, int threads, Isa isa)
-      : pool_(threads), workspace_(int64_t{256} << 20) {
-    const std::string directory = BRAID_SOURCE_DIR "/tests/golden/" + name;
-    Result<ModelSpec> spec = ReadModelSpec(directory);
-    CHECK(spec, "{}", spec.error().message);
-    Result<Checkpoint> checkpoint = Checkpoint::Open(directory);
-    CHECK(checkpoint, "{}", checkpoint.error().message);
-    spec_ = FitToCheckpoint(*spec, *checkpoint);
-    Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool_, nullptr, nullptr);
-    CHECK(weights, "{}", weights.error().message);
-    weights_ = std::move(*weights);
-    plan_ = CachePlanOf(spec_, DType::kF32);
-    context_ = {.device = {isa, Compute::kF32}, .pool = &pool_, .workspace = &workspace_};
-  }
-
-  // Logits [tokens, vocabulary] of a prompt in steps that end at `cuts` and at its end.
-  std::vector<float> Logits(const std::vector<TokenId>& ids, std::vector<int32_t> cuts) {
-    const auto tokens = static_cast<int32_t>(ids.size());
-    MakePages(tokens);
-    std::vector<float> logits(ids.size() * static_cast<size_t>(spec_.vocabulary));
-    cuts.push_back(tokens);
-    int32_t begin = 0;
-    for (int32_t end : cuts) {
-      end = std::min(end, tokens);
-      if (end > begin) Step(ids, begin, end, logits);
-      begin = std::max(begin, end);
-    }
-    return logits;
-  }
-
-  int32_t vocabulary() const { return spec_.vocabulary; }
-
- private:
-  void MakePages(int32_t tokens) {
-    const auto blocks = static_cast<size_t>(CeilDiv(tokens, kBlockTokens));
-    pages_.clear();
-    tables_.clear();
-    for (const GroupGeometry& group : plan_.groups) {
-      std::vector<std::byte*> table;
-      for (size_t b = 0; b < blocks; ++b) {
-        pages_.emplace_back(static_cast<size_t>(group.block_bytes / 4),
-                            std::numeric_limits<float>::quiet_NaN());
-        table.push_back(reinterpret_cast<std::byte*>(pages_.back().data()));
-      }
-      tables_.push_back(std::move(table));
-    }
-  }
-
-  void Step(const std::vector<TokenId>& ids, int32_t begin, int32_t end,
-            std::vector<float>& logits) {
-    const int32_t count = end - begin;
-    ops::SequenceSpan span{0, count, begin, {}};
-    for (size_t g = 0; g < tables_.size(); ++g) span.tables[g] = tables_[g].data();
-    std::vector<int32_t> rows(static_cast<size_t>(count));
-    for (int32_t i = 0; i < count; ++i) rows[static_cast<size_t>(i)] = i;
-    std::vector<float> states(static_cast<size_t>(count) * static_cast<size_t>(spec_.hidden));
-    const Matrix view{states.data(), count, spec_.hidden, spec_.hidden};
-    const Decoder decoder(spec_, weights_, plan_, DType::kF32);
-    decoder.Forward(context_,
-                    {.tokens = ids.data() + begin,
-                     .sequences = {&span, 1, count},
-                     .rows = rows.data(),
-                     .count = count},
-                    view);
-    float* out = logits.data() + int64_t{begin} * spec_.vocabulary;
-    decoder.Logits(context_, view, {out, count, spec_.vocabulary, spec_.vocabulary});
-  }
-
-  ThreadPool pool_;
-  Workspace workspace_;
-  ModelSpec spec_;
-  ModelWeights weights_;
-  CachePlan plan_;
-  ops::OpContext context_;
-  std::vector<std::vector<float>> pages_;
-  std::vector<std::vector<std::byte*>> tables_;
-};
-
-double LargestDifference(const Golden& golden, const std::vector<float>& logits, size_t width) {
-  double worst = 0;
-  for (size_t i = 1; i < golden.ids.size(); ++i) {
-    const float* row = logits.data() + (i - 1) * width;
-    double sum = 0;
-    for (size_t v = 0; v < width; ++v) sum += std::exp(double{row[v]});
-    const double logprob = row[static_cast<size_t>(golden.ids[i])] - std::log(sum);
-    const double difference = std::abs(logprob - golden.logprobs[i]);
-    worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
-  }
-  return worst;
-}
-
-std::vector<int32_t> Every(int32_t tokens) {
-  std::vector<int32_t> cuts;
-  for (int32_t i = 1; i < tokens; ++i) cuts.push_back(i);
-  return cuts;
-}
-
-class FamilyGolden : public testing::TestWithParam<const char*> {};
-
-TEST_P(FamilyGolden, LogProbabilitiesAreTheOraclesAndNoCutChangesABit) {
-  const std::vector<Golden> goldens = ReadGoldens(GetParam());
-  ASSERT_FALSE(goldens.empty());
-  const Isa best = BestIsa(DetectCpu());
-  Model two(GetParam(), 2, best), one(GetParam(), 1, best);
-  const auto width = static_cast<size_t>(two.vocabulary());
-  double worst = 0;
-  for (const Golden& golden : goldens) {
-    const std::vector<float> whole = two.Logits(golden.ids, {});
-    worst = std::max(worst, LargestDifference(golden, whole, width));
-    for (const std::vector<int32_t>& cuts :
-         {std::vector<int32_t>{}, {1, 2, 3, 63, 65, 130}, {64, 128, 192, 256}, {100},
-          Every(static_cast<int32_t>(std::min<size_t>(golden.ids.size(), 130)))}) {
-      const std::vector<float> cut = one.Logits(golden.ids, cuts);
-      ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(float)), 0)
-          << golden.ids.size() << " tokens, " << cuts.size() << " cuts";
-    }
-  }
-  RecordProperty("max_difference", std::to_string(worst));
-  EXPECT_LE(worst, 1e-4);
-}
-
-TEST_P(FamilyGolden, TheReferencesAgree) {
-  const std::vector<Golden> goldens = ReadGoldens(GetParam());
-  Model model(GetParam(), 1, Isa::kBase);
-  for (const Golden& golden : goldens) {
-    if (golden.ids.size() > 70) continue;
-    const std::vector<float> logits = model.Logits(golden.ids, {2, 40});
-    EXPECT_LE(LargestDifference(golden, logits, static_cast<size_t>(model.vocabulary())), 1e-4);
+TEST(ReadModelSpec, EveryBadKeyIsNamedWithWhatWouldBeRight) {
+  const BadKey kBad[] = {
+      {{{"architectures", {"LlamaForCausalLM"}}},
+       "\"LlamaForCausalLM\" is not known; known are Qwen3_5MoeForCausalLM, "
+       "Qwen3_5MoeForConditionalGeneration"},
+      {{{"architectures", nullptr}}, "\"architectures\" is absent"},
+      {{{"architectures", 5}}, "must be a list of one name"},
+      {{{"hidden_size", nullptr}}, "\"hidden_size\" is missing; it must be an integer from 1"},
+      {{{"hidden_size", "256"}},
+       "\"hidden_size\" is \"256\"; it must be an integer from 1 to 65536"},
+      {{{"hidden_size", 256.5}}, "\"hidden_size\" is 2.565E2"},
+      {{{"hidden_size", 1e18}}, "it must be an integer from 1 to 65536"},
+      {{{"hidden_size", int64_t{1} << 60}}, "\"hidden_size\" is 1152921504606846976"},
+      {{{"hidden_size", ~uint64_t{0}}}, "\"hidden_size\" is 18446744073709551615"},
+      {{{"hidden_size", -1}}, "\"hidden_size\" is -1"},
+      {{{"vocab_size", 0}}, "\"vocab_size\" is 0"},
+      {{{"num_hidden_layers", 100000}},
+       "\"num_hidden_layers\" is 100000; it must be an integer from 1"},
+      {{{"num_hidden_layers", 9}}, "\"layer_types\""},
+      {{{"layer_types", {"linear_attention"}}}, "a list of 8 words, and has 1"},
+      {{{"num_experts", 4096}, {"num_hidden_layers", 512}, {"layer_types", nullptr}},
+       "at most 65536 in all"},
+      {{{"num_experts_per_tok", 17}},
+       "\"num_experts_per_tok\" is 17; it must be an integer from 1 to 16"},
+      {{{"num_attention_heads", 5}}, "must be a multiple of num_key_value_heads, 2"},
+      {{{"linear_num_value_heads", 6}}, "must be a multiple of linear_num_key_heads, 4"},
+      {{{"rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1e6}}}},
+       "\"rope_parameters.rope_type\" is \"yarn\"; it must be one of \"default\", \"mrope\""},
+      {{{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}, {"factor", 4.0}}}},
+       "\"rope_parameters.factor\""},
+      {{{"rope_parameters", {{"rope_type", "default"}}}},
+       "\"rope_parameters.rope_theta\" is missing"},
+      {{{"rope_parameters", {{"rope_theta", 1e6}, {"partial_rotary_factor", 0.27}}}},
+       "must be an even number"},
+      {{{"rope_parameters", nullptr}, {"rope_theta", 1e6}, {"rope_scaling", {{"type", "linear"}}}},
+       "\"rope_scaling.type\" is \"linear\""},
+      {{{"hidden_act", "gelu"}}, "\"hidden_act\" is \"gelu\"; it must be \"silu\""},
+      {{{"output_gate_type", "tanh"}}, "\"output_gate_type\""},
+      {{{"attention_bias", true}}, "\"attention_bias\" is true, which asks for biases"},
+      {{{"layer_scale", true}}, "\"layer_scale\""},
+      {{{"quantization_config", {{"quant_method", "fp8"}}}}, "asks for quantised weights"},
+      {{{"attn_output_gate", "yes"}}, "it must be true or false"},
+      {{{"rms_norm_eps", 2}}, "\"rms_norm_eps\" is 2; it must be a number"},
+      {{{"logit_softcap", 30.0}}, "\"logit_softcap\" is 3E1: this key is not known"},
+      {{{"text_config", 3}}, "\"text_config\" is an integer"},
+  };
+  for (const BadKey& bad : kBad) {
+    EXPECT_THAT(ErrorOf(bad.changes), AllOf(HasSubstr("config.json"), HasSubstr(bad.message)))
+        << json::serialize(bad.changes);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FamilyGolden,
-                         testing::Values("qwen3_5_a", "qwen3_5_b", "kimi_linear_a", "kimi_linear_b",
-                                         "ling_3_a", "ling_3_b", "ling_2_a", "ling_2_b",
-                                         "deepseek_v3_a", "deepseek_v3_b"),
-                         [](const auto& info) { return std::string(info.param); });
+TEST(ReadModelSpec, AllProblemsAreListedAtOnce) {
+  const std::string error =
+      ErrorOf({{"hidden_size", 0}, {"vocab_size", "x"}, {"logit_softcap", 30.0}});
+  EXPECT_THAT(error, AllOf(HasSubstr("\"hidden_size\""), HasSubstr("\"vocab_size\""),
+                           HasSubstr("\"logit_softcap\"")));
+}
+
+TEST(ReadModelSpec, SizesThatAreEachPossibleMayBeTooMuchTogether) {
+  const std::string error = ErrorOf({{"hidden_size", 65536},
+                                     {"num_experts", 128},
+                                     {"moe_intermediate_size", 262144},
+                                     {"num_hidden_layers", 512},
+                                     {"layer_types", nullptr}});
+  EXPECT_THAT(error, HasSubstr("parameters; at most"));
+}
+
+TEST(ReadModelSpec, ADirectoryWithoutAConfigIsExplained) {
+  TestDirectory dir;
+  Result<ModelSpec> gone = ReadModelSpec(dir.path() + "/gone");
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message, HasSubstr("not a directory; a model is a directory"));
+  Result<ModelSpec> empty = ReadModelSpec(dir.path());
+  ASSERT_FALSE(empty);
+  EXPECT_THAT(empty.error().message, HasSubstr("config.json: no such file"));
+  for (const char* text : {"", "{", "[]", "{\"architectures\": [\"A\"], \"architectures\": []}"}) {
+    dir.Write("config.json", text);
+    Result<ModelSpec> spec = ReadModelSpec(dir.path());
+    ASSERT_FALSE(spec) << text;
+    EXPECT_THAT(spec.error().message, HasSubstr("config.json")) << text;
+  }
+  dir.Write("config.json", std::string("{\"a\":\"").append(2 << 20, 'x').append("\"}"));
+  Result<ModelSpec> large = ReadModelSpec(dir.path());
+  ASSERT_FALSE(large);
+  EXPECT_THAT(large.error().message, HasSubstr("at most 1048576"));
+}
 
 }  // namespace
 }  // namespace braid

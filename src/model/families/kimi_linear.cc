@@ -1,5 +1,5 @@
 // Kimi-Linear: Kimi delta attention (a decay per channel, gates through a low rank), latent
-// attention without positions, sigmoid router with a bias (specs/qwen_kimi 3). Layer lists count
+// attention without positions, sigmoid router with a bias. Layer lists count
 // from one.
 #include <fmt/core.h>
 

@@ -1,4 +1,5 @@
-// Config keys of the Ling families (specs/ling_deepseek 2 and 3).
+// Config keys of the Ling families, and what follows from them for both. Problems are noted in the
+// config and reported together; limits of activations and layer kinds are per layer.
 #include "model/families/ling.h"
 
 #include <fmt/core.h>

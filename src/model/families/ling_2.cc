@@ -1,5 +1,5 @@
 // Ling-2.5 and 2.6, and Ring: Lightning attention (a constant decay per head and layer, no
-// convolution, no update gate), grouped output norm, latent attention (specs/ling_deepseek 2).
+// convolution, no update gate), grouped output norm, latent attention.
 #include <fmt/core.h>
 
 #include <bit>

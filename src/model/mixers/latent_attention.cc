@@ -1,4 +1,4 @@
-// Multi-head latent attention in the absorbed form (specs/ling_deepseek 1.7): a token's cache row is
+// Multi-head latent attention in the absorbed form: a token's cache row is
 // its normed latent and a shared key; queries go through the key half of kv_b_proj into the latent
 // space, results through its value half out of it. Weights: query projection (one, or down, norm
 // and up), kv_a, its norm, key and value halves of kv_b per head, output, head gate.

@@ -1,5 +1,5 @@
 // Linear attention: input projection, convolution or normed and rotated q and k, the recurrence,
-// gated norm, output projection (specs/qwen_kimi 2.6 and 3.3, specs/ling_deepseek 2.4 and 3.3).
+// gated norm, output projection. Which of these a mixer has is data (model/spec.h).
 #include "model/mixers/linear_attention.h"
 
 #include <vector>
