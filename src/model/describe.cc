@@ -40,7 +40,8 @@ std::string MixerText(const Mixer& mixer) {
           },
           [](const LatentAttention& m) {
             return fmt::format(
-                "latent attention, {} heads, latent {} wide, keys {} and {} shared ({} rotated, theta "
+                "latent attention, {} heads, latent {} wide, keys {} and {} shared ({} rotated, "
+                "theta "
                 "{}), values {} wide{}{}",
                 m.heads, m.latent_dim, m.key_dim, m.shared_dim, m.rotary.dims, m.rotary.theta,
                 m.value_dim,
@@ -48,7 +49,7 @@ std::string MixerText(const Mixer& mixer) {
                 m.head_gate ? ", gated heads" : "");
           },
           [](const LinearAttention& m) {
-            const char* kind = m.rule.add         ? "constant decay"
+            const char* kind = m.rule.add        ? "constant decay"
                                : m.channel_decay ? "delta rule, a decay per channel"
                                                  : "gated delta rule";
             return fmt::format(

@@ -97,7 +97,7 @@ struct FullAttention {
 // Softmax attention over a latent vector and a shared key per token. Queries are brought into the
 // latent space (absorbed form), in prefill as in decode.
 struct LatentAttention {
-  std::string module;   // "self_attn."
+  std::string module;  // "self_attn."
   int32_t heads = 0;
   int32_t query_rank = 0;  // 0: queries come from one projection, else through this many channels
   int32_t latent_dim = 0;
@@ -106,8 +106,8 @@ struct LatentAttention {
   int32_t value_dim = 0;
   bool head_gate = false;  // a head's output *= sigmoid(g_proj x), one number per head
   RotarySpec rotary;
-  float score_scale = 1.0f;  // of queries times keys
-  float latent_eps = 1e-6f;  // of the norms of the latent and of the query's rank
+  float score_scale = 1.0f;            // of queries times keys
+  float latent_eps = 1e-6f;            // of the norms of the latent and of the query's rank
   std::vector<std::string> out_names;  // of the output projection, alternatives
 };
 
@@ -115,7 +115,8 @@ struct LatentAttention {
 enum class DeltaLayout : uint8_t {
   kSeparate,   // in_proj_qkv, in_proj_z, in_proj_b, in_proj_a (Qwen3.5)
   kFused,      // in_proj_qkvz, in_proj_ba, rows interleaved per key head (Qwen3-Next)
-  kPerTensor,  // q_proj, k_proj, v_proj, g_proj, b_proj, f_proj, one convolution each (Kimi, Ling-3)
+  kPerTensor,  // q_proj, k_proj, v_proj, g_proj, b_proj, f_proj, one convolution each (Kimi,
+               // Ling-3)
   kPacked,     // query_key_value, g_proj (Ling-2.5)
 };
 
@@ -197,7 +198,7 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   bool tied_head = false;
   std::string embedding = "@embed_tokens";  // its tensor without ".weight"
-  std::vector<std::string> prefixes;  // candidates for '@', in order
+  std::vector<std::string> prefixes;        // candidates for '@', in order
   std::vector<std::string>
       skip_prefixes;  // tensors that a text engine leaves alone ("model.visual.")
   std::optional<DraftSpec> draft;

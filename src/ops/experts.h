@@ -10,8 +10,8 @@ enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
 
 // How a router scores and selects. An expert's score is softmax or sigmoid of its logit. Selected
 // are the top k of score + bias (ties to the smaller id) among the `groups_kept` groups whose two
-// best such sums add up to most; bias and groups go with sigmoid only. Weights are the scores without the bias, divided by their sum when
-// `renormalise`, times `scale`.
+// best such sums add up to most; bias and groups go with sigmoid only. Weights are the scores
+// without the bias, divided by their sum when `renormalise`, times `scale`.
 struct RouterRule {
   RouterScore score = RouterScore::kSoftmax;
   bool renormalise = true;
@@ -26,8 +26,8 @@ struct RouteArgs {
   int32_t top_k = 0;
   RouterRule rule;
   const float* bias = nullptr;  // [experts] or null
-  int32_t* ids = nullptr;    // [tokens, top_k]
-  float* weights = nullptr;  // [tokens, top_k]
+  int32_t* ids = nullptr;       // [tokens, top_k]
+  float* weights = nullptr;     // [tokens, top_k]
 };
 void Route(const OpContext& context, const RouteArgs& args);
 
@@ -46,7 +46,7 @@ struct ExpertsArgs {
   const float* shared_weight = nullptr;  // [tokens]: factor of the shared expert, or null: 1
   float limit = 0.0f;  // of the activation, 0: none (SwigluArgs::limit); of the shared expert below
   float shared_limit = 0.0f;
-  Matrix out;                            // [tokens, hidden]
+  Matrix out;  // [tokens, hidden]
 };
 void Experts(const OpContext& context, const ExpertsArgs& args);
 

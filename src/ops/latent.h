@@ -14,7 +14,7 @@ struct WriteLatentArgs {
   AttentionShape shape;  // latent()
   SequenceIndex sequences;
   CacheSlice cache;
-  Matrix row;  // [tokens, head_dim] latent and shared key, raw; overwritten
+  Matrix row;                   // [tokens, head_dim] latent and shared key, raw; overwritten
   const float* norm = nullptr;  // [value_dim]
   float eps = 1e-6f;
   Rotation rotation;     // of the last head_dim - value_dim channels
@@ -28,7 +28,7 @@ void WriteLatent(const OpContext& context, const WriteLatentArgs& args);
 // For every matrix i of w: columns [i * y_step, + n) of y = W_i x[:, i * x_step, + k), times
 // sigmoid(gate[:, i]) when there is a gate. An output adds its k terms in ascending order.
 struct HeadLinearArgs {
-  Matrix x;                         // [rows, >= count * x_step]
+  Matrix x;  // [rows, >= count * x_step]
   int64_t x_step = 0;
   const PackedMatrix* w = nullptr;  // count matrices [n, k]
   Matrix gate;                      // [rows, count] or empty

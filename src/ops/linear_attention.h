@@ -10,7 +10,8 @@
 //   per head: max(dk * dv, 64 * (dk + dv)) floats: S[dk][dv] once the chunk is complete, until then
 //   the
 //             rows k[64][dk], u[64][dv] of the chunk in progress;
-//   then G[H][64], or [H][64][dk] for a decay per channel: inclusive prefix sums of the log decay of
+//   then G[H][64], or [H][64][dk] for a decay per channel: inclusive prefix sums of the log decay
+//   of
 //             the rows in progress;
 //   then the convolution's last (width - 1) input rows [width - 1][channels], oldest first.
 #pragma once
@@ -88,7 +89,7 @@ struct LinearAttentionArgs {
   const float* a_log = nullptr;     // [value_heads]
   const float* dt_bias = nullptr;   // [value_heads * decay_width]
   const float* constant = nullptr;  // kConstant: [value_heads] log decays
-  Matrix out;                      // [tokens, value_heads * value_dim]
+  Matrix out;                       // [tokens, value_heads * value_dim]
 };
 void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& args);
 

@@ -12,20 +12,45 @@
 namespace braid::ops {
 namespace {
 
-constexpr LinearAttentionShape kShapes[] = {
-    {2, 2, 8, 8, 4}, {2, 6, 24, 40, 4}, {1, 4, 32, 32, 3}, {4, 8, 128, 128, 4}, {1, 1, 16, 72, 2}};
+struct Case {
+  LinearAttentionShape shape;
+  LinearAttentionRule rule;
+};
+constexpr LinearAttentionRule kBounded{.decay = DecayForm::kBounded, .lower_bound = -5.0f};
+constexpr LinearAttentionRule kLightning{.decay = DecayForm::kConstant, .add = true};
+constexpr Case kCases[] = {{{2, 2, 8, 8, 4}, {}},
+                           {{2, 6, 24, 40, 4}, {}},
+                           {{1, 4, 32, 32, 3}, {}},
+                           {{4, 8, 128, 128, 4}, {}},
+                           {{1, 1, 16, 72, 2}, {}},
+                           {{3, 3, 16, 16, 4, true}, {}},
+                           {{2, 4, 24, 40, 4, true}, kBounded},
+                           {{2, 2, 128, 128, 4, true}, kBounded},
+                           {{2, 2, 72, 16, 4, true}, kBounded},
+                           {{1, 2, 12, 20, 3, true}, kBounded},
+                           {{3, 3, 32, 24, 1}, kLightning},
+                           {{2, 4, 128, 128, 1}, kLightning}};
 
 // One layer's inputs for a whole sequence, and its weights.
 struct Layer {
-  Layer(const LinearAttentionShape& s, int64_t tokens, double correlation = 0.0)
+  Layer(const Case& c, int64_t tokens, double correlation = 0.0)
+      : Layer(c.shape, c.rule, tokens, correlation) {}
+  Layer(const LinearAttentionShape& s, int64_t tokens) : Layer(s, {}, tokens, 0.0) {}
+  Layer(const LinearAttentionShape& s, const LinearAttentionRule& r, int64_t tokens,
+        double correlation)
       : shape(s),
+        rule(r),
         rng(static_cast<uint64_t>(s.value_dim * 7 + tokens)),
         x(rng, tokens, s.conv_channels()),
-        a(rng, tokens, s.value_heads),
+        a(rng, tokens, s.value_heads * s.decay_width()),
         b(rng, tokens, s.value_heads, 2.0),
         conv(rng, s.conv_width, s.conv_channels(), 0.5),
         a_log(rng, 1, s.value_heads),
-        dt_bias(rng, 1, s.value_heads, 2.0) {
+        dt_bias(rng, 1, s.value_heads * s.decay_width(), 2.0),
+        constant(1, s.value_heads) {
+    for (int64_t h = 0; h < s.value_heads; ++h) {
+      constant.values[static_cast<size_t>(h)] = -0.5f / static_cast<float>(h * h + 1);
+    }
     // Correlated keys make the triangular system ill-conditioned, as in trained models.
     for (int64_t t = 1; t < tokens; ++t) {
       for (int64_t c = 0; c < s.conv_channels(); ++c) {
@@ -35,8 +60,9 @@ struct Layer {
     }
   }
   LinearAttentionShape shape;
+  LinearAttentionRule rule;
   Rng rng;
-  OwnedMatrix x, a, b, conv, a_log, dt_bias;
+  OwnedMatrix x, a, b, conv, a_log, dt_bias, constant;
 };
 
 // Runs the layer over the sequence cut at `cuts`, one step a piece, in its own pages.
@@ -65,16 +91,29 @@ struct Pass {
                          .out = RowsOf(convolved.view, begin, end - begin)});
     LinearAttentionStep(context, {.shape = layer.shape,
                                   .sequences = index,
+                                  .rule = layer.rule,
                                   .qkv = RowsOf(convolved.view, begin, end - begin),
                                   .a = RowsOf(layer.a.view, begin, end - begin),
                                   .b = RowsOf(layer.b.view, begin, end - begin),
                                   .a_log = layer.a_log.view.data,
                                   .dt_bias = layer.dt_bias.view.data,
+                                  .constant = layer.constant.view.data,
                                   .out = RowsOf(out.view, begin, end - begin)});
   }
   OwnedMatrix out, convolved;
   TestPages pages;
 };
+
+double PlainLogDecay(const Layer& layer, int64_t t, int64_t h, int64_t d) {
+  if (layer.rule.decay == DecayForm::kConstant) return layer.constant.view.data[h];
+  const int64_t width = layer.shape.decay_width(), at = h * width + d % width;
+  const double a = double{layer.a.view.row(t)[at]} + layer.dt_bias.view.data[at];
+  const double rate = std::exp(double{layer.a_log.view.data[h]});
+  if (layer.rule.decay == DecayForm::kBounded) {
+    return layer.rule.lower_bound / (1 + std::exp(-rate * a));
+  }
+  return -rate * std::log1p(std::exp(a));
+}
 
 // S <- e^g S; u = beta (v - S^T k); S <- S + k u^T; o = S^T q, from the convolved inputs, in
 // double.
@@ -89,14 +128,15 @@ OwnedMatrix PlainRecurrence(const Layer& layer, const Matrix& qkv) {
       const float* q = qkv.row(t) + key_head * dk;
       const float* k = q + s.key_heads * dk;
       const float* v = qkv.row(t) + 2 * s.key_heads * dk + h * dv;
-      const double a = double{layer.a.view.row(t)[h]} + layer.dt_bias.view.data[h];
-      const double g = -std::exp(double{layer.a_log.view.data[h]}) * std::log1p(std::exp(a));
       const double beta = 1 / (1 + std::exp(-double{layer.b.view.row(t)[h]}));
-      for (double& x : state) x *= std::exp(g);
+      for (int64_t d = 0; d < dk; ++d) {
+        const double decay = std::exp(PlainLogDecay(layer, t, h, d));
+        for (int64_t c = 0; c < dv; ++c) state[static_cast<size_t>(d * dv + c)] *= decay;
+      }
       for (int64_t c = 0; c < dv; ++c) {
         double memory = 0;
         for (int64_t d = 0; d < dk; ++d) memory += state[static_cast<size_t>(d * dv + c)] * k[d];
-        const double u = beta * (v[c] - memory);
+        const double u = layer.rule.add ? v[c] : beta * (v[c] - memory);
         double o = 0;
         for (int64_t d = 0; d < dk; ++d) {
           double& cell = state[static_cast<size_t>(d * dv + c)];
@@ -112,8 +152,9 @@ OwnedMatrix PlainRecurrence(const Layer& layer, const Matrix& qkv) {
 
 TEST(LinearAttention, ChunkedEvaluationEqualsThePlainRecurrence) {
   for (double correlation : {0.0, 0.9}) {
-    for (const LinearAttentionShape& shape : kShapes) {
-      const Layer layer(shape, 200, correlation);
+    for (const Case& c : kCases) {
+      const LinearAttentionShape& shape = c.shape;
+      const Layer layer(c, 200, correlation);
       for (Isa isa : TestIsas()) {
         TestContext test(isa, 2);
         Pass run(test.context, layer, {});
@@ -152,13 +193,57 @@ TEST(LinearAttention, MatchesKnownNumbers) {
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(run.out.values[i], expected[i], 2e-6);
 }
 
+// One head of two channels, token by token, through the reference.
+std::vector<float> TwoSteps(const LinearAttentionShape& shape, LinearAttentionArgs args,
+                            std::vector<float> qkv, int32_t tokens) {
+  TestContext test(BestIsa(DetectCpu()));
+  TestPages pages(StateBlockBytes(shape), 64);
+  SequenceSpan span{0, tokens, 0, {}};
+  span.tables[0] = pages.table();
+  std::vector<float> out(static_cast<size_t>(2 * tokens));
+  args.shape = shape;
+  args.sequences = {&span, 1, tokens};
+  args.qkv = {qkv.data(), tokens, 6, 6};
+  args.out = {out.data(), tokens, 2, 2};
+  LinearAttentionStep(test.context, args);
+  return out;
+}
+
+TEST(LinearAttention, ADecayPerChannelMatchesKnownNumbers) {
+  const LinearAttentionShape shape{1, 1, 2, 2, 1, true};
+  float a[] = {0.1f, -0.4f, -0.7f, 0.9f}, b[] = {0.3f, -1.2f};
+  const float a_log = 0.5f, dt_bias[] = {0.25f, -0.5f};
+  LinearAttentionArgs args{
+      .a = {a, 2, 2, 2}, .b = {b, 2, 1, 1}, .a_log = &a_log, .dt_bias = dt_bias};
+  const std::vector<float> qkv = {1, 2, 0.5, -1.5, 1, -2, -1, 0.5, 2, 1, 0.5, 3};
+  const std::vector<float> softplus = TwoSteps(shape, args, qkv, 2);
+  EXPECT_NEAR(softplus[2], -0.136533, 2e-6);
+  EXPECT_NEAR(softplus[3], -0.119759, 2e-6);
+  args.rule = kBounded;
+  const std::vector<float> bounded = TwoSteps(shape, args, qkv, 2);
+  EXPECT_NEAR(bounded[2], -0.076091, 2e-6);
+  EXPECT_NEAR(bounded[3], -0.240644, 2e-6);
+}
+
+TEST(LinearAttention, AConstantDecayMatchesKnownNumbers) {
+  // The token itself is not decayed, and the scale of the query is applied once.
+  const LinearAttentionShape shape{1, 1, 2, 2, 1};
+  const float constant = -0.5f;
+  const std::vector<float> out =
+      TwoSteps(shape, {.rule = kLightning, .constant = &constant},
+               {1, 0, 1, 2, 1, 0, 0.5, -1, 0, 1, 2, -1, 2, 1, -1, 0.5, 0.5, 3}, 3);
+  const double expected[] = {0.707107, 0, -2.057536, 0.707107, 1.367954, -3.610862};
+  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(out[i], expected[i], 2e-6) << i;
+}
+
 TEST(LinearAttention, AnyCutOfASequenceGivesTheSameBits) {
   const std::vector<std::vector<int64_t>> all_cuts = {
       {1},          {63},       {64},          {65},     {1, 2, 3, 4, 64, 65, 66, 67},
       {100, 127},   {128, 129}, {63, 64, 130}, {3, 131}, {2, 66, 130, 194},
       {62, 63, 65}, {192, 200}, {1, 193, 194}};
-  for (const LinearAttentionShape& shape : kShapes) {
-    const Layer layer(shape, 203, 0.5);
+  for (const Case& c : kCases) {
+    const LinearAttentionShape& shape = c.shape;
+    const Layer layer(c, 203, 0.5);
     for (Isa isa : TestIsas()) {
       TestContext one(isa, 1), two(isa, 2);
       Pass whole(two.context, layer, {});
@@ -177,7 +262,7 @@ TEST(LinearAttention, AnyCutOfASequenceGivesTheSameBits) {
 }
 
 TEST(LinearAttention, PagesOfBoundariesThatNobodyAskedForMayBeHoles) {
-  const Layer layer(kShapes[1], 203);
+  const Layer layer(kCases[1], 203);
   for (Isa isa : TestIsas()) {
     TestContext test(isa);
     Pass whole(test.context, layer, {});

@@ -128,6 +128,86 @@ TEST(Route, SoftmaxTopTwoMatchesKnownNumbers) {
   }
 }
 
+struct Routed {
+  int32_t ids[3];
+  float weights[3];
+};
+Routed RouteOne(Isa isa, std::vector<float> logits, const float* bias, int32_t k,
+                const RouterRule& rule) {
+  TestContext test(isa);
+  Routed routed = {};
+  const auto experts = static_cast<int64_t>(logits.size());
+  Route(test.context, {.logits = {logits.data(), 1, experts, experts},
+                       .top_k = k,
+                       .rule = rule,
+                       .bias = bias,
+                       .ids = routed.ids,
+                       .weights = routed.weights});
+  return routed;
+}
+
+TEST(Route, SigmoidSelectsWithTheBiasAndWeighsWithoutIt) {
+  const float bias[] = {0.5f, -0.6f, 0.9f, 0.0f};
+  for (Isa isa : TestIsas()) {
+    const Routed r = RouteOne(isa, {0.2f, 1.0f, -0.5f, 0.7f}, bias, 2,
+                              {.score = RouterScore::kSigmoid, .scale = 2.446f});
+    EXPECT_EQ(r.ids[0], 0);
+    EXPECT_EQ(r.ids[1], 2);
+    EXPECT_NEAR(r.weights[0], 1.450216, 2e-6);
+    EXPECT_NEAR(r.weights[1], 0.995784, 2e-6);
+  }
+}
+
+TEST(Route, GroupsAreJudgedByTheirTwoBestAndTheOthersAreOut) {
+  const std::vector<float> logits = {1.2f, -0.3f, 0.4f, 0.9f, -1.5f, 2.0f, 0.1f, 0.2f};
+  const float bias[] = {0, 0.3f, 0, -0.5f, 0.6f, -0.9f, 0.2f, 0.2f};
+  const float low[] = {-1, -1, -1, -1, -1.2f, -1.2f, -1.3f, -1.3f};
+  const RouterRule rule{
+      .score = RouterScore::kSigmoid, .groups = 4, .groups_kept = 2, .scale = 2.5f};
+  for (Isa isa : TestIsas()) {
+    const Routed r = RouteOne(isa, logits, bias, 3, rule);
+    const int32_t ids[] = {0, 1, 7};
+    const double weights[] = {1.101723, 0.610060, 0.788217};
+    for (size_t j = 0; j < 3; ++j) {
+      EXPECT_EQ(r.ids[j], ids[j]);
+      EXPECT_NEAR(r.weights[j], weights[j], 2e-6);
+    }
+    // Experts of dropped groups are out even when all kept sums are negative.
+    const Routed negative = RouteOne(isa, logits, low, 3, rule);
+    EXPECT_EQ(negative.ids[0], 0);
+    EXPECT_EQ(negative.ids[1], 2);
+    EXPECT_EQ(negative.ids[2], 3);
+  }
+}
+
+TEST(Swiglu, TheLimitClampsGateAboveAndUpOnBothSides) {
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    float gate_up[] = {6, -3, 2, 5, -7, 1}, out[3];
+    Swiglu(test.context, {.gate_up = {gate_up, 1, 6, 6}, .out = {out, 1, 3, 3}, .limit = 4.0f});
+    const double expected[] = {16.0, 0.56911, 1.761594};
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(out[i], expected[i], 5e-6) << NameOf(isa);
+  }
+}
+
+TEST(GatedNorm, GroupsMayHaveAWeightPerChannel) {
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    float x[] = {1, 2, 3, 4, -2, 0, 1, 1}, gate[] = {0, 1, -1, 2, 0, 0, 3, -3};
+    const float weight[] = {1, 1, 1, 1, 0.5f, 2, 1, 1};
+    GatedNorm(test.context, {.x = {x, 1, 8, 8},
+                             .gate = {gate, 1, 8, 8},
+                             .weight = weight,
+                             .weight_per_channel = true,
+                             .head_dim = 4,
+                             .activation = GateActivation::kSigmoid,
+                             .out = {x, 1, 8, 8}});
+    const double expected[] = {0.182574,  0.533890, 0.294611, 1.286486,
+                               -0.408248, 0,        0.777773, 0.038723};
+    for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(x[i], expected[i], 3e-6) << NameOf(isa);
+  }
+}
+
 TEST(Route, TiesGoToTheSmallerIdAndWeightsNeedNotBeRenormalised) {
   for (Isa isa : TestIsas()) {
     TestContext test(isa);
@@ -136,9 +216,11 @@ TEST(Route, TiesGoToTheSmallerIdAndWeightsNeedNotBeRenormalised) {
     logits.view.data = logits.values.data();
     int32_t ids[2];
     float weights[2];
-    Route(
-        test.context,
-        {.logits = logits.view, .top_k = 2, .rule = {.renormalise = false}, .ids = ids, .weights = weights});
+    Route(test.context, {.logits = logits.view,
+                         .top_k = 2,
+                         .rule = {.renormalise = false},
+                         .ids = ids,
+                         .weights = weights});
     EXPECT_EQ(ids[0], 1);
     EXPECT_EQ(ids[1], 2);
     const double share = std::exp(2.0) / (std::exp(1.0) + 3 * std::exp(2.0) + 1);

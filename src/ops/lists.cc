@@ -69,7 +69,8 @@ void Attention(const OpContext& context, const AttentionArgs& args) {
 }
 
 std::span<const Impl<HeadNormRotateArgs>> HeadNormRotateList() {
-  static const Impl<HeadNormRotateArgs> kList[] = {cpu::kHeadNormRotate, reference::kHeadNormRotate};
+  static const Impl<HeadNormRotateArgs> kList[] = {cpu::kHeadNormRotate,
+                                                   reference::kHeadNormRotate};
   return kList;
 }
 void HeadNormRotate(const OpContext& context, const HeadNormRotateArgs& args) {

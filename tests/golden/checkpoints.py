@@ -8,7 +8,7 @@ gates between one token and a thousand.
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from safetensors.torch import save_file
@@ -47,6 +47,11 @@ class Shape:
     norm_eps: float = 1e-6
     dense_width: int = 0
     dense_layers: list = field(default_factory=list)
+    lengths: list = None  # of its prompts, or null: export.py's
+
+    def make(self):
+        """config.json and the tensors."""
+        return model_config(self), Weights(self).all()
 
 
 SHAPES = [
@@ -90,11 +95,28 @@ SHAPES = [
         experts=8, top_k=2, expert_width=24, shared_width=32, per_expert=True, mtp=True,
         family="qwen3_next", rope="flat", dense_width=72, dense_layers=[0, 2, 3, 4],
     ),
+    Shape(
+        name="qwen3_5_a", seed=21, hidden=40, layers=[LINEAR, FULL, LINEAR],
+        vocab=67, head_dim=24, query_heads=4, kv_heads=2, rotary=0.5,
+        key_heads=2, value_heads=6, key_dim=16, value_dim=24,
+        experts=0, top_k=0, expert_width=0, shared_width=0, family="qwen3_5_dense",
+        dense_width=56, dense_layers=[0, 1, 2], lengths=[1, 3, 65, 260],
+    ),
+    Shape(
+        name="qwen3_5_b", seed=22, hidden=40, layers=[LINEAR, FULL, FULL],
+        vocab=67, head_dim=16, query_heads=3, kv_heads=1, rotary=0.25,
+        key_heads=3, value_heads=3, key_dim=16, value_dim=16,
+        experts=0, top_k=0, expert_width=0, shared_width=0, family="qwen3_5_dense_nested",
+        rope="mrope", tied=True, mtp=True, dense_width=40, dense_layers=[0, 1, 2],
+        lengths=[1, 3, 65, 260],
+    ),
 ]  # fmt: skip
 
 
 def text_config(s):
     """The flat configuration of the language model."""
+    if s.family.startswith("qwen3_5_dense"):
+        return dense_config(s)
     next_family = s.family == "qwen3_next"
     config = {
         "architectures": ["Qwen3NextForCausalLM" if next_family else "Qwen3_5MoeForCausalLM"],
@@ -150,15 +172,26 @@ def text_config(s):
     return config
 
 
+def dense_config(s):
+    """Qwen3.5 without experts: the same keys but for the feed-forward part."""
+    config = text_config(replace(s, family="qwen3_5_moe"))
+    for key in list(config):
+        if "expert" in key or "router" in key or key in ("norm_topk_prob", "moe_intermediate_size"):
+            del config[key]
+    config |= {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text"}
+    return config | {"intermediate_size": s.dense_width}
+
+
 def model_config(s):
     """What config.json holds: the flat form, or text_config beside a small vision_config."""
     text = text_config(s)
-    if s.family != "qwen3_5_moe_nested":
+    if not s.family.endswith("_nested"):
         return text
     del text["architectures"]
+    dense = s.family == "qwen3_5_dense_nested"
     return {
-        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
-        "model_type": "qwen3_5_moe",
+        "architectures": [f"Qwen3_5{'' if dense else 'Moe'}ForConditionalGeneration"],
+        "model_type": "qwen3_5" if dense else "qwen3_5_moe",
         "dtype": "bfloat16",
         "image_token_id": 296,
         "video_token_id": 297,
@@ -167,7 +200,7 @@ def model_config(s):
         "tie_word_embeddings": s.tied,
         "text_config": text,
         "vision_config": {
-            "model_type": "qwen3_5_moe_vision",
+            "model_type": "qwen3_5_vision" if dense else "qwen3_5_moe_vision",
             "depth": 1,
             "hidden_size": 16,
             "intermediate_size": 16,
@@ -283,7 +316,8 @@ class Weights:
     def all(self):
         """Every tensor of the checkpoint by name."""
         s = self.s
-        prefix = "model.language_model." if s.family == "qwen3_5_moe_nested" else "model."
+        nested = s.family.endswith("_nested")
+        prefix = "model.language_model." if nested else "model."
         embedding = self.normal(s.vocab, s.hidden, std=self.embedding)
         self.put(prefix + "embed_tokens.weight", embedding)
         for i, kind in enumerate(s.layers):
@@ -295,9 +329,9 @@ class Weights:
             self.zero_centred_norm("mtp.pre_fc_norm_embedding", s.hidden)
             self.zero_centred_norm("mtp.pre_fc_norm_hidden", s.hidden)
             self.matrix("mtp.fc", s.hidden, 2 * s.hidden)
-            self.layer("mtp.layers.0", FULL, dense=False)
+            self.layer("mtp.layers.0", FULL, dense=s.experts == 0)
             self.zero_centred_norm("mtp.norm", s.hidden)
-        if s.family == "qwen3_5_moe_nested":
+        if nested:
             self.put("model.visual.blocks.0.norm1.weight", self.normal(16, mean=1.0, std=0.1))
         return self.tensors
 
@@ -307,8 +341,8 @@ def write_checkpoint(shape, folder):
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("model*.safetensors*"):
         old.unlink()
-    (folder / "config.json").write_text(json.dumps(model_config(shape), indent=2) + "\n")
-    tensors = Weights(shape).all()
+    config, tensors = shape.make()
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     meta = {"format": "pt"}
     if shape.shards == 1:
         save_file(tensors, str(folder / "model.safetensors"), metadata=meta)

@@ -23,10 +23,16 @@ import pathlib
 import torch
 import transformers
 from transformers import AutoTokenizer
+from transformers.models.bailing_hybrid import modeling_bailing_hybrid
+from transformers.models.deepseek_v3 import modeling_deepseek_v3
+from transformers.models.kimi_linear import modeling_kimi_linear
+from transformers.models.qwen3_5 import modeling_qwen3_5
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe
 from transformers.models.qwen3_next import modeling_qwen3_next
 
 import checkpoints
+import latent_checkpoints
+import oracle_ling2
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -43,6 +49,18 @@ ROUTER_GAP_MIN = {"random": 2e-4, "trained": 3e-5}
 FROM_EXACT_MAX = {"random": 2e-5, "trained": 5e-5}
 
 
+MODULES = (
+    modeling_bailing_hybrid,
+    modeling_deepseek_v3,
+    modeling_kimi_linear,
+    modeling_qwen3_5,
+    modeling_qwen3_5_moe,
+    modeling_qwen3_next,
+)
+# Published names of architectures that transformers calls otherwise.
+CLASSES = {"BailingMoeV3ForCausalLM": "BailingHybridForCausalLM"}
+
+
 class Fp64Torch:
     """The torch module with fp64 in the place of fp32."""
 
@@ -56,7 +74,7 @@ class Fp64Torch:
 def fp64_arithmetic():
     """Make the models' explicit casts to fp32 casts to fp64."""
     cast = torch.Tensor.float
-    modules = (modeling_qwen3_5_moe, modeling_qwen3_next)
+    modules = MODULES
     torch.Tensor.float = torch.Tensor.double
     for m in modules:
         m.torch = Fp64Torch()
@@ -73,7 +91,8 @@ class Oracle:
 
     def __init__(self, folder):
         config = json.loads((folder / "config.json").read_text())
-        model_class = getattr(transformers, config["architectures"][0])
+        name = config["architectures"][0]
+        model_class = getattr(transformers, CLASSES.get(name, name))
         self.model = model_class.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager",
             experts_implementation="eager",
@@ -94,6 +113,17 @@ class Oracle:
     def watch_router(self, module, _, output):
         """Note the distance between the last chosen and the first rejected expert."""
         logits = output[0].reshape(-1, module.weight.shape[0])
+        if hasattr(module, "e_score_correction_bias"):
+            logits = logits.sigmoid() + module.e_score_correction_bias
+            groups = logits.reshape(len(logits), module.num_group, -1)
+            sums = groups.topk(2, -1).values.sum(-1).sort(-1, descending=True).values
+            if module.topk_group < module.num_group:
+                gap = sums[:, module.topk_group - 1] - sums[:, module.topk_group]
+                self.router_gap = min(self.router_gap, gap.min().item())
+            kept = torch.zeros(len(logits), module.num_group)
+            best = groups.topk(2, -1).values.sum(-1).topk(module.topk_group, -1).indices
+            kept = kept.scatter(1, best, 1).repeat_interleave(groups.shape[-1], 1)
+            logits = logits.masked_fill(kept == 0, -1e9)
         if module.top_k < logits.shape[-1]:
             order = logits.sort(-1, descending=True).values
             gap = order[:, module.top_k - 1] - order[:, module.top_k]
@@ -145,6 +175,38 @@ class Oracle:
                 return new, torch.stack(rows)
             cache = out.past_key_values
             part = new[-1:] if self.has_cache else ids + new
+
+
+class LingOracle(Oracle):
+    """The slow oracle of oracle_ling2.py behind the same methods."""
+
+    def __init__(self, folder):  # pylint: disable=super-init-not-called
+        self.model = oracle_ling2.Ling2(folder)
+        self.has_cache = False
+        self.router_gap = float("inf")
+
+    def logprobs(self, ids, threads=1, chunk=None):
+        """Log-probabilities [position, vocabulary], fp64 rounded to fp32."""
+        rows, gap = self.model.logprobs(ids)
+        self.router_gap = min(self.router_gap, gap)
+        return torch.tensor(rows, dtype=torch.float32)
+
+    def exact_logprobs(self, ids):
+        """The same without rounding."""
+        return torch.tensor(self.model.logprobs(ids)[0])
+
+    def bf16_differences(self, rows, ids):
+        """By how much products of bf16 inputs move the given tokens' log-probabilities."""
+        rounded = torch.tensor(self.model.logprobs(ids, bf16=True)[0])
+        return (given(rounded, ids) - given(rows, ids)).abs().float()
+
+    def greedy(self, ids, count, stop):
+        """Greedy continuation, the whole text again for every token."""
+        part, rows = list(ids), []
+        while len(rows) < count:
+            rows.append(self.logprobs(part)[-1])
+            part.append(rows[-1].argmax().item())
+        return part[len(ids) :], torch.stack(rows)
 
 
 def top_pairs(rows):
@@ -260,11 +322,12 @@ def export_random(shape):
     """One random checkpoint: weights, prompts, expected values."""
     folder = HERE / shape.name
     checkpoints.write_checkpoint(shape, folder)
-    oracle = Oracle(folder)
+    ling_2 = getattr(shape, "family", None) == "ling_2"
+    oracle = LingOracle(folder) if ling_2 else Oracle(folder)
     rng = torch.Generator().manual_seed(1000 + shape.seed)
     scores, greedy, rows_all, differences = [], [], [], []
     smallest_gap = float("inf")
-    for length in PROMPT_LENGTHS:
+    for length in shape.lengths or PROMPT_LENGTHS:
         while True:
             ids = torch.randint(shape.vocab, (length,), generator=rng).tolist()
             oracle.router_gap = float("inf")
@@ -339,7 +402,8 @@ def main():
     args = p.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    work = {s.name: lambda s=s: export_random(s) for s in checkpoints.SHAPES}
+    shapes = [*checkpoints.SHAPES, *latent_checkpoints.SHAPES]
+    work = {s.name: lambda s=s: export_random(s) for s in shapes}
     work["braid_tiny"] = export_tiny
     if args.only and args.only not in work:
         p.error(f"--only {args.only}: there is {', '.join(work)}")

@@ -13,8 +13,7 @@ ModelSpec Read(HfConfig& config) {
   LatentAttention latent = ReadLatentAttention(config, "self_attn.", true);
   latent.out_names = {"o_proj"};
   const MoeFfn moe = ReadSigmoidMoe(
-      config, layers,
-      {.shared = "shared_experts.", .bias = {"gate.e_score_correction_bias"}});
+      config, layers, {.shared = "shared_experts.", .bias = {"gate.e_score_correction_bias"}});
   const DenseFfn dense{.width = config.Int("intermediate_size", kDimRange)};
   const std::vector<bool> is_dense = ReadDenseLayers(config, layers);
   for (size_t i = 0; i < is_dense.size(); ++i) {

@@ -1,7 +1,5 @@
 // Every stored golden set of transformers (or of the slow oracle) through the decoder alone: the
 // log-probabilities of the given tokens, and the same bits however a prompt is cut into steps.
-#include "model/families/families.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "model/checkpoint.h"
 #include "model/decoder.h"
+#include "model/families/families.h"
 #include "model/weights.h"
 
 namespace braid {
@@ -158,7 +157,10 @@ TEST_P(FamilyGolden, LogProbabilitiesAreTheOraclesAndNoCutChangesABit) {
     const std::vector<float> whole = two.Logits(golden.ids, {});
     worst = std::max(worst, LargestDifference(golden, whole, width));
     for (const std::vector<int32_t>& cuts :
-         {std::vector<int32_t>{}, {1, 2, 3, 63, 65, 130}, {64, 128, 192, 256}, {100},
+         {std::vector<int32_t>{},
+          {1, 2, 3, 63, 65, 130},
+          {64, 128, 192, 256},
+          {100},
           Every(static_cast<int32_t>(std::min<size_t>(golden.ids.size(), 130)))}) {
       const std::vector<float> cut = one.Logits(golden.ids, cuts);
       ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(float)), 0)

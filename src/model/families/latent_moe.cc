@@ -74,8 +74,8 @@ int32_t IntUnderOr(HfConfig& config, std::initializer_list<std::string_view> key
     if (!config.Has(key)) continue;
     const int32_t found = config.IntOr(key, range, otherwise);
     if (!first.empty() && found != value) {
-      config.Fail(key, fmt::format("is {} and \"{}\", another name of it, is {}", found, first,
-                                   value));
+      config.Fail(key,
+                  fmt::format("is {} and \"{}\", another name of it, is {}", found, first, value));
     }
     if (first.empty()) first = key;
     value = found;
@@ -118,8 +118,8 @@ RotaryReading ReadRotary(HfConfig& config, int32_t dims) {
   rotary.dims = dims;
   rotary.theta = config.Number(nested ? "rope_parameters.rope_theta" : "rope_theta", {1.0, 1e12});
   if (nested && config.NumberOr("rope_theta", {1.0, 1e12}, rotary.theta) != rotary.theta) {
-    config.Fail("rope_theta", fmt::format("differs from rope_parameters.rope_theta, {}",
-                                          rotary.theta));
+    config.Fail("rope_theta",
+                fmt::format("differs from rope_parameters.rope_theta, {}", rotary.theta));
   }
   const std::string kind = config.Word(section + "rope_type", {"default", "yarn"});
   const std::string old_kind = config.Word(section + "type", {"default", "yarn"});
@@ -151,20 +151,17 @@ LatentAttention ReadLatentAttention(HfConfig& config, const std::string& module,
 
 MoeFfn ReadSigmoidMoe(HfConfig& config, int32_t layers, MoeNames names) {
   MoeFfn moe{.names = std::move(names)};
-  moe.experts = IntUnder(config, {"num_experts", "n_routed_experts", "num_local_experts"},
-                         {1, 4096});
-  moe.top_k =
-      IntUnder(config, {"num_experts_per_tok", "num_experts_per_token"}, {1, moe.experts});
+  moe.experts =
+      IntUnder(config, {"num_experts", "n_routed_experts", "num_local_experts"}, {1, 4096});
+  moe.top_k = IntUnder(config, {"num_experts_per_tok", "num_experts_per_token"}, {1, moe.experts});
   moe.width = config.Int("moe_intermediate_size", kDimRange);
-  const int32_t shared =
-      IntUnderOr(config, {"n_shared_experts", "num_shared_experts"}, {0, 64}, 1);
+  const int32_t shared = IntUnderOr(config, {"n_shared_experts", "num_shared_experts"}, {0, 64}, 1);
   moe.shared_width =
       shared * config.IntOr("moe_shared_expert_intermediate_size", kDimRange, moe.width);
   moe.router.score = ops::RouterScore::kSigmoid;
   moe.router.renormalise =
       config.BoolOr("norm_topk_prob", true) && config.BoolOr("moe_renormalize", true);
-  moe.router.scale =
-      static_cast<float>(config.Number("routed_scaling_factor", {1e-6, 1e6}));
+  moe.router.scale = static_cast<float>(config.Number("routed_scaling_factor", {1e-6, 1e6}));
   moe.router.groups = IntUnderOr(config, {"n_group", "num_expert_group"}, {1, moe.experts}, 1);
   moe.router.groups_kept = config.IntOr("topk_group", {1, moe.router.groups}, moe.router.groups);
   CheckSigmoid(config);

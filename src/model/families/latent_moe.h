@@ -1,5 +1,5 @@
-// What the families with latent attention and a sigmoid router have together: their config keys under
-// all the names that exporters write.
+// What the families with latent attention and a sigmoid router have together: their config keys
+// under all the names that exporters write.
 #pragma once
 
 #include <initializer_list>

@@ -33,8 +33,7 @@ std::vector<bool> ReadPattern(HfConfig& config, int32_t layers, bool full_tail) 
 
 // Per-layer limits of the activation; none where the list is absent.
 std::vector<double> ReadLimits(HfConfig& config, const char* key, size_t layers) {
-  std::vector<double> limits =
-      config.Numbers(key, static_cast<int64_t>(layers), {0.0, 1e6});
+  std::vector<double> limits = config.Numbers(key, static_cast<int64_t>(layers), {0.0, 1e6});
   limits.resize(layers + 1);
   return limits;
 }
@@ -72,19 +71,16 @@ ModelSpec ReadLingModel(HfConfig& config) {
   return spec;
 }
 
-int32_t ReadLingLayerCount(HfConfig& config) {
-  return config.Int("num_hidden_layers", {1, 512});
-}
+int32_t ReadLingLayerCount(HfConfig& config) { return config.Int("num_hidden_layers", {1, 512}); }
 
 void ReadLingLayers(HfConfig& config, const LingTraits& traits, ModelSpec& spec) {
   const auto layers = static_cast<int32_t>(traits.linear.size());
   LatentAttention latent = ReadLatentAttention(config, "attention.", true);
   latent.out_names = {"dense", "o_proj"};
   latent.head_gate = traits.head_gate;
-  const MoeFfn moe =
-      ReadSigmoidMoe(config, layers,
-                     {.shared = "shared_experts.",
-                      .bias = {"gate.expert_bias", "gate.e_score_correction_bias"}});
+  const MoeFfn moe = ReadSigmoidMoe(
+      config, layers,
+      {.shared = "shared_experts.", .bias = {"gate.expert_bias", "gate.e_score_correction_bias"}});
   const std::vector<bool> full = ReadPattern(config, layers, traits.full_tail);
   const std::vector<Ffn> ffns = ReadFfns(config, moe, layers);
   for (size_t i = 0; i < full.size(); ++i) {

@@ -1,5 +1,5 @@
-// Ling-3: Kimi delta attention with a bounded decay and full-rank gates, latent attention with a gate
-// per head. A library's export renames its architecture.
+// Ling-3: Kimi delta attention with a bounded decay and full-rank gates, latent attention with a
+// gate per head. A library's export renames its architecture.
 #include <fmt/core.h>
 
 #include "model/families/ling.h"

@@ -38,7 +38,8 @@ WeightSpec HalfOfKvB(const LatentAttention& m, const std::string& base, bool val
   const int64_t block = int64_t{m.key_dim} + m.value_dim;
   const int64_t count = values ? m.value_dim : m.key_dim;
   std::vector<RowRange> rows;
-  for (int64_t h = 0; h < m.heads; ++h) rows.push_back({h * block + (values ? m.key_dim : 0), count});
+  for (int64_t h = 0; h < m.heads; ++h)
+    rows.push_back({h * block + (values ? m.key_dim : 0), count});
   WeightSpec spec{
       .name = base + (values ? "kv_b_proj.values" : "kv_b_proj.keys"),
       .count = m.heads,
@@ -130,10 +131,10 @@ Cost CostOf(const LatentAttention& m, int64_t hidden, const StepShape& shape) {
   const double per_sequence =
       shape.sequences > 0 ? tokens / static_cast<double>(shape.sequences) : 0.0;
   const double keys = static_cast<double>(shape.context_tokens) + (per_sequence + 1) / 2;
-  const int64_t queries = m.query_rank == 0 ? QueryRows(m) * hidden
-                                            : m.query_rank * (hidden + QueryRows(m));
-  const int64_t kv = RowWidth(m) * hidden +
-                     int64_t{m.heads} * (int64_t{m.key_dim} + m.value_dim) * m.latent_dim;
+  const int64_t queries =
+      m.query_rank == 0 ? QueryRows(m) * hidden : m.query_rank * (hidden + QueryRows(m));
+  const int64_t kv =
+      RowWidth(m) * hidden + int64_t{m.heads} * (int64_t{m.key_dim} + m.value_dim) * m.latent_dim;
   const int64_t out = (int64_t{m.heads} * m.value_dim + (m.head_gate ? m.heads : 0)) * hidden;
   const double weights = static_cast<double>(queries + kv + out);
   const double cached = static_cast<double>(shape.context_tokens + shape.tokens);

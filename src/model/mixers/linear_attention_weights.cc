@@ -43,12 +43,9 @@ std::vector<Piece> WholePieces(const LinearAttention& m, const std::string& base
                {"in_proj_a", rows.decay}};
       break;
     case DeltaLayout::kPerTensor:
-      parts = {{"q_proj", rows.key},
-               {"k_proj", rows.key},
-               {"v_proj", rows.value},
-               {m.gate_rank > 0 ? "g_a_proj" : "g_proj", rows.gate},
-               {"b_proj", rows.update},
-               {m.gate_rank > 0 ? "f_a_proj" : "f_proj", rows.decay}};
+      parts = {{"q_proj", rows.key},    {"k_proj", rows.key},
+               {"v_proj", rows.value},  {m.gate_rank > 0 ? "g_a_proj" : "g_proj", rows.gate},
+               {"b_proj", rows.update}, {m.gate_rank > 0 ? "f_a_proj" : "f_proj", rows.decay}};
       break;
     default:
       parts = {{"query_key_value", rows.conv}, {"g_proj", rows.gate}};
@@ -163,8 +160,7 @@ std::vector<WeightSpec> WeightsOf(const LinearAttention& m, const LayerPlace& pl
                          : WholePieces(m, base, place.hidden)}},
       {.name = base + "out_proj", .n = place.hidden, .k = rows.value, .shard = Shard::kColumns}};
   for (const std::string& name : OutNames(m)) {
-    specs[slots.out].sources.push_back(
-        {{base + name + ".weight", {place.hidden, rows.value}, {}}});
+    specs[slots.out].sources.push_back({{base + name + ".weight", {place.hidden, rows.value}, {}}});
   }
   const int64_t decays = int64_t{m.value_heads} * (m.channel_decay ? m.key_dim : 1);
   if (slots.conv) specs.push_back(ConvWeight(m, base));

@@ -80,19 +80,20 @@ void RunRoute(const OpContext& context, const RouteArgs& args, std::byte* scratc
   const auto& kernels = *KernelsFor(context.device);
   const int64_t experts = args.logits.cols, k = args.top_k;
   const double flops = 20.0 * static_cast<double>(args.logits.rows * experts);
-  ForTasks(context, CeilDiv(args.logits.rows, kTokensPerTask), flops, [&](int64_t task, int member) {
-    float* choice = reinterpret_cast<float*>(scratch) + member * (experts + args.rule.groups);
-    const int64_t end = std::min(args.logits.rows, (task + 1) * kTokensPerTask);
-    for (int64_t t = task * kTokensPerTask; t < end; ++t) {
-      int32_t* ids = args.ids + t * k;
-      float* weights = args.weights + t * k;
-      if (args.rule.score == RouterScore::kSigmoid) {
-        RouteToken(args, args.logits.row(t), choice, ids, weights);
-      } else {
-        SoftmaxToken(kernels, args, args.logits.row(t), ids, weights);
-      }
-    }
-  });
+  ForTasks(
+      context, CeilDiv(args.logits.rows, kTokensPerTask), flops, [&](int64_t task, int member) {
+        float* choice = reinterpret_cast<float*>(scratch) + member * (experts + args.rule.groups);
+        const int64_t end = std::min(args.logits.rows, (task + 1) * kTokensPerTask);
+        for (int64_t t = task * kTokensPerTask; t < end; ++t) {
+          int32_t* ids = args.ids + t * k;
+          float* weights = args.weights + t * k;
+          if (args.rule.score == RouterScore::kSigmoid) {
+            RouteToken(args, args.logits.row(t), choice, ids, weights);
+          } else {
+            SoftmaxToken(kernels, args, args.logits.row(t), ids, weights);
+          }
+        }
+      });
 }
 
 void RunScalarGate(const OpContext& context, const ScalarGateArgs& args, std::byte*) {

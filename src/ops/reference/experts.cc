@@ -97,8 +97,8 @@ void RunExperts(const OpContext& context, const ExpertsArgs& a, std::byte*) {
     std::vector<double> y(static_cast<size_t>(a.out.cols));
     for (int64_t j = 0; j < a.top_k; ++j) {
       const int64_t e = a.ids[t * a.top_k + j];
-      AddExpert(round, a.x.row(t), *a.gate_up, 2 * e, *a.down, e, a.weights[t * a.top_k + j], a.limit,
-                y);
+      AddExpert(round, a.x.row(t), *a.gate_up, 2 * e, *a.down, e, a.weights[t * a.top_k + j],
+                a.limit, y);
     }
     if (a.shared_down) {
       AddExpert(round, a.x.row(t), *a.shared_gate_up, 0, *a.shared_down, 0,

@@ -117,8 +117,7 @@ std::vector<float> StateAfter(const Chunk& chunk, const LinearAttentionShape& s)
     for (int64_t c = 0; c < s.value_dim; ++c) {
       double sum = std::exp(last) * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
       for (int64_t j = 0; j < kBlockTokens; ++j) {
-        sum += std::exp(last - g(j, d)) *
-               double{chunk.k[static_cast<size_t>(j * s.key_dim + d)]} *
+        sum += std::exp(last - g(j, d)) * double{chunk.k[static_cast<size_t>(j * s.key_dim + d)]} *
                chunk.u[static_cast<size_t>(j * s.value_dim + c)];
       }
       state[static_cast<size_t>(d * s.value_dim + c)] = static_cast<float>(sum);

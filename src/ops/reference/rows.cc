@@ -75,7 +75,8 @@ void RunSwiglu(const OpContext&, const SwigluArgs& args, std::byte*) {
   for (int64_t r = 0; r < args.out.rows; ++r) {
     const float* gate = args.gate_up.row(r);
     for (int64_t c = 0; c < args.out.cols; ++c) {
-      args.out.row(r)[c] = static_cast<float>(GatedUnit(gate[c], gate[args.out.cols + c], args.limit));
+      args.out.row(r)[c] =
+          static_cast<float>(GatedUnit(gate[c], gate[args.out.cols + c], args.limit));
     }
   }
 }

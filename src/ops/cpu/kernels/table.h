@@ -67,8 +67,8 @@ struct AttendTask {
   bool bf16;
   int64_t head_dim;
   int64_t value_dim;  // channels of a value, which are head_dim apart like keys
-  float* scores;  // [rows][kPartitionKeys] scratch
-  float* maxima;  // [rows] results: maximum, sum of exponentials, weighted values
+  float* scores;      // [rows][kPartitionKeys] scratch
+  float* maxima;      // [rows] results: maximum, sum of exponentials, weighted values
   float* sums;
   float* out;  // [rows][value_dim]
 };
@@ -80,7 +80,7 @@ struct DeltaTask {
   int64_t dk, dv;
   bool channel_decay;  // the decay is [dk] per row instead of one number
   bool add;            // u = v: no update gate, nothing is erased
-  const float* q;  // unit vectors, q scaled by dk^-0.5
+  const float* q;      // unit vectors, q scaled by dk^-0.5
   const float* k;
   const float* v;
   int64_t token_stride;
