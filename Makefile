@@ -49,10 +49,10 @@ test: setup-test
 	@python3 tests/run_all.py --preset release
 
 asan: setup-test
-	@python3 tests/run_all.py --preset dev unit simulation golden http client
+	@python3 tests/run_all.py --preset dev unit simulation golden cli http client
 
 tsan: setup-test
-	@python3 tests/run_all.py --preset tsan unit simulation golden http client
+	@python3 tests/run_all.py --preset tsan unit simulation golden cli http client
 
 bench: build
 	@$(BRAID) bench offline $(MODEL) $(BENCH_ARGS)

@@ -1,6 +1,6 @@
-# Reads src/LAYERS and makes one static library braid_<module> per line, linked to what the line names.
-# Sources are all *.cc below src/<module>; *_test.cc beside them form one test program per module.
-# A module may add flags or dependencies of its own in src/<module>/module.cmake.
+# Reads src/LAYERS and makes one static library braid_<module> per line, linked to what the line
+# names. Sources are all *.cc below src/<module>; *_test.cc beside them form one test program per
+# module. A module may add flags or dependencies of its own in src/<module>/module.cmake.
 function(braid_add_module module deps)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${module}/*.cc)
   set(tests ${sources})

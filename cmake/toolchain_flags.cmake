@@ -1,5 +1,6 @@
-# Compiler flags of the whole project: warnings are errors, contraction of a*b+c is never left to the
-# compiler (equal arithmetic on every path is a promise, see docs/decisions), sanitizers by preset.
+# Compiler flags of the whole project: warnings are errors, contraction of a*b+c is never left to
+# the compiler (equal arithmetic on every path is a promise, see docs/decisions), sanitizers by
+# preset.
 add_library(braid_flags INTERFACE)
 target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(braid_flags INTERFACE

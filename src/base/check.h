@@ -1,5 +1,5 @@
-// CHECK: always on, for programmers' errors. Prints where, what and an optional message (format string
-// and arguments), then aborts. Nothing a user can cause may reach a CHECK.
+// CHECK: always on, for programmers' errors. Prints where, what and an optional message (format
+// string and arguments), then aborts. Nothing a user can cause may reach a CHECK.
 #pragma once
 
 #include <fmt/core.h>
@@ -11,8 +11,9 @@ namespace braid {
 
 }  // namespace braid
 
-#define CHECK(cond, ...)                                                                      \
-  do {                                                                                        \
-    if (!(cond)) [[unlikely]]                                                                 \
-      ::braid::CheckFailed(__FILE__, __LINE__, #cond, std::string{__VA_OPT__(fmt::format(__VA_ARGS__))}); \
+#define CHECK(cond, ...)                                                       \
+  do {                                                                         \
+    if (!(cond)) [[unlikely]]                                                  \
+      ::braid::CheckFailed(__FILE__, __LINE__, #cond,                          \
+                           std::string{__VA_OPT__(fmt::format(__VA_ARGS__))}); \
   } while (false)

@@ -1,3 +1,4 @@
+// The one file that reads the system's clocks.
 #include "base/clock.h"
 
 #include <chrono>

@@ -18,10 +18,10 @@ struct StrongId {
 
 using RequestId = StrongId<struct RequestTag, int64_t>;  // made by the server, unique per process
 using SlotId = StrongId<struct SlotTag>;                 // a running sequence's row in the executor
-using BlockId = StrongId<struct BlockTag>;               // a block of one cache group; 0 is the sink
-using GroupId = StrongId<struct GroupTag>;               // index into the cache geometry's groups
+using BlockId = StrongId<struct BlockTag>;  // a block of one cache group; 0 is the sink
+using GroupId = StrongId<struct GroupTag>;  // index into the cache geometry's groups
 using StepId = StrongId<struct StepTag, int64_t>;
-using TokenId = int32_t;                                 // a vocabulary index; arithmetic is useful
+using TokenId = int32_t;  // a vocabulary index; arithmetic is useful
 
 }  // namespace braid
 

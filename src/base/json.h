@@ -1,5 +1,4 @@
-// JSON through Boost.JSON with limits (depth, size) and field access that explains itself: every
-// mismatch is an Error whose `field` is the path ("messages[2].content") and whose message says what
+// JSON through Boost.JSON with limits (depth, size): an Error says where the text is wrong, what
 // was found and what would be right.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Logging: one line per event to stderr, fmt syntax. LogWarning etc. are thread-safe and never block on
-// a slow sink for longer than one write.
+// Logging: one line per event to stderr, fmt syntax. LogWarning etc. are thread-safe and never
+// block on a slow sink for longer than one write.
 #pragma once
 
 #include <spdlog/spdlog.h>

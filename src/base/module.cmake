@@ -1,1 +1,2 @@
-target_link_libraries(braid_base PUBLIC Threads::Threads Boost::json fmt::fmt spdlog::spdlog prometheus_core)
+target_link_libraries(braid_base PUBLIC
+  Threads::Threads Boost::json fmt::fmt spdlog::spdlog prometheus_core)

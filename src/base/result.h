@@ -1,5 +1,6 @@
 // Errors as values. Result<T> is either a value or an Error; Status is a Result without a value.
-// Used for everything that a user, a file, a peer or a device can cause; see base/check.h for the rest.
+// Used for everything that a user, a file, a peer or a device can cause; base/check.h is for the
+// rest.
 #pragma once
 
 #include <string>
@@ -63,15 +64,17 @@ class [[nodiscard]] Status {
 #define BRAID_CONCAT(a, b) BRAID_CONCAT_INNER(a, b)
 #define BRAID_ASSIGN_OR_RETURN_INNER(tmp, decl, expr) \
   auto tmp = (expr);                                  \
-  if (!tmp) [[unlikely]] return tmp.error();          \
+  if (!tmp) [[unlikely]]                              \
+    return tmp.error();                               \
   decl = *std::move(tmp)
 
 // ASSIGN_OR_RETURN(auto x, F()): x is the value of F(), or the function returns F()'s error.
 #define ASSIGN_OR_RETURN(decl, expr) \
   BRAID_ASSIGN_OR_RETURN_INNER(BRAID_CONCAT(braid_result_, __LINE__), decl, expr)
 
-#define RETURN_IF_ERROR(expr)                          \
-  do {                                                 \
-    auto braid_status = (expr);                        \
-    if (!braid_status) [[unlikely]] return braid_status.error(); \
+#define RETURN_IF_ERROR(expr)       \
+  do {                              \
+    auto braid_status = (expr);     \
+    if (!braid_status) [[unlikely]] \
+      return braid_status.error();  \
   } while (false)

@@ -1,5 +1,5 @@
-// Random numbers that are functions of a key, never of a history: the same (seed, counter) gives the
-// same bits on every thread, rank and run. splitmix64 finaliser (Steele, Lea, Flood 2014).
+// Random numbers that are functions of a key, never of a history: the same (seed, counter) gives
+// the same bits on every thread, rank and run. splitmix64 finaliser (Steele, Lea, Flood 2014).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The thread pool: every task runs exactly once, loops of any size follow each other, sleeping members
-// wake up.
+// The thread pool: every task runs exactly once, loops of any size follow each other, sleeping
+// members wake up.
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>

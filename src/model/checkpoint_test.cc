@@ -191,10 +191,8 @@ TEST(Checkpoint, TheLargestHostileHeadersCostLittle) {
   cases.push_back({"too many tensors",
                    SafetensorsBytes(LongHeader(25'000'000, 8, end_hole, &count), 1000), "262144"});
   cases.push_back({"too many bytes of names",
-                   SafetensorsBytes(LongHeader(90'000'000, 1000, end_hole, &count), 1000),
+                   SafetensorsBytes(LongHeader(20'000'000, 1000, end_hole, &count), 1000),
                    "names"});
-  cases.push_back(
-      {"blanks", SafetensorsBytes(std::string("{").append(99'000'000, ' '), 0), "JSON"});
   cases.push_back(
       {"metadata",
        SafetensorsBytes(

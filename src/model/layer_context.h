@@ -1,5 +1,5 @@
-// What a kind's Forward may see: the ops, its weights in the order of WeightsOf, the step's sequences and
-// its slice of the cache. Scratch comes from op.workspace inside a WorkspaceScope.
+// What a kind's Forward may see: the ops, its weights in the order of WeightsOf, the step's
+// sequences and its slice of the cache. Scratch comes from op.workspace inside a WorkspaceScope.
 #pragma once
 
 #include <span>

@@ -30,7 +30,7 @@ ModelSpec Large() {
     "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
     "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
     "shared_expert_intermediate_size": 512, "max_position_embeddings": 262144,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}})",
+    "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25}})",
                                           "test");
   CHECK(spec.ok(), "{}", spec.error().message);
   return *std::move(spec);

@@ -126,8 +126,8 @@ TEST(LinearAttention, ChunkedEvaluationEqualsThePlainRecurrence) {
   }
 }
 
-TEST(LinearAttention, MatchesTheSpecsNumbers) {
-  // specs/qwen_kimi 6.3; dk = dv = 2 is what only the reference accepts.
+TEST(LinearAttention, MatchesKnownNumbers) {
+  // Computed in double; dk = dv = 2 is what only the reference accepts.
   const LinearAttentionShape shape{1, 1, 2, 2, 1};
   Layer layer(shape, 2);
   const float qkv[2][6] = {{1, 2, 0.5, -1.5, 1, -2}, {-1, 0.5, 2, 1, 0.5, 3}};
@@ -190,8 +190,8 @@ TEST(LinearAttention, PagesOfBoundariesThatNobodyAskedForMayBeHoles) {
   }
 }
 
-TEST(CausalConv, MatchesTheSpecsNumbers) {
-  // specs/qwen_kimi 6.2: one channel of a wider layer, which the fast candidates accept.
+TEST(CausalConv, MatchesKnownNumbers) {
+  // Computed in double: one channel of a wider layer, which the fast candidates accept.
   const LinearAttentionShape shape{1, 1, 8, 8, 4};
   Layer layer(shape, 5);
   const float taps[] = {0.1f, 0.2f, 0.3f, 0.4f};

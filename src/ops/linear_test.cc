@@ -61,7 +61,7 @@ TEST(Linear, ARowsBitsDoNotDependOnTheRowsBesideItOrOnTheThreads) {
   }
 }
 
-TEST(RmsNorm, ZeroCentredWeightsMatchTheSpecsNumbers) {
+TEST(RmsNorm, ZeroCentredWeightsMatchKnownNumbers) {
   for (Isa isa : TestIsas()) {
     TestContext test(isa);
     OwnedMatrix x(1, 4), out(1, 4);
@@ -112,7 +112,7 @@ TEST(GatedNorm, NormalisesEachHeadThenGates) {
   }
 }
 
-TEST(Route, SoftmaxTopTwoMatchesTheSpecsNumbers) {
+TEST(Route, SoftmaxTopTwoMatchesKnownNumbers) {
   for (Isa isa : TestIsas()) {
     TestContext test(isa);
     OwnedMatrix logits(1, 4);

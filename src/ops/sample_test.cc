@@ -1,5 +1,5 @@
-// Sampling: the formulas of the penalties, the filters, the draws' distribution and their independence of
-// anything but the arguments.
+// Sampling: the formulas of the penalties, the filters, the draws' distribution and their
+// independence of anything but the arguments.
 #include "ops/sample.h"
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ TEST(Sample, LogprobsSumToOneOnEveryInstructionSet) {
 TEST(Sample, NonFiniteLogitsAreSeen) {
   for (Isa isa : TestIsas()) {
     TestContext test(isa);
-    for (float bad : {std::numeric_limits<float>::quiet_NaN(),
-                      std::numeric_limits<float>::infinity()}) {
+    for (float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       for (size_t at : {size_t{0}, size_t{500}, size_t{1002}}) {
         std::vector<float> logits = RandomLogits(2, 1003);
         logits[at] = bad;
@@ -77,7 +77,8 @@ std::map<TokenId, double> Frequencies(const SampleParams& params, std::span<cons
   std::map<TokenId, double> seen;
   std::vector<std::pair<float, TokenId>> candidates;
   for (uint64_t i = 0; i < draws; ++i) {
-    seen[Sample(params, logits, RandomUniform(7, i), candidates)] += 1.0 / static_cast<double>(draws);
+    seen[Sample(params, logits, RandomUniform(7, i), candidates)] +=
+        1.0 / static_cast<double>(draws);
   }
   return seen;
 }

@@ -114,7 +114,7 @@ struct ModelExecutor::State {
       result.prompt_logprobs[static_cast<size_t>(w.position - row.start)] =
           Sampler::Describe(context, logits, slot.prompt_logprobs, follows);
     }
-    if (w.sample) sampler.Choose(context, member, slot, logits, w.position + 1, result);
+    if (w.sample) sampler.Choose(context, {slot, w.position + 1, member}, logits, result);
   }
 
   void Run(const Plan& plan, StepDone& out) {

@@ -51,16 +51,17 @@ std::span<const float> Sampler::Adjust(const Slot& slot, std::span<const float> 
   return adjusted;
 }
 
-void Sampler::Choose(const ops::OpContext& context, int member, const Slot& slot,
-                     std::span<const float> logits, int32_t position, RowResult& result) {
+void Sampler::Choose(const ops::OpContext& context, const Place& place,
+                     std::span<const float> logits, RowResult& result) {
+  const Slot& slot = place.slot;
   const ops::LogitStats stats = ops::StatsOf(context, logits);
   if (!stats.finite) {
     result.error = "the model's logits are not finite for this request";
     return;
   }
   const SamplingParams& p = slot.sampling;
-  Scratch& scratch = scratch_[static_cast<size_t>(member)];
-  const bool masked = BelowMinimum(slot, position) && !slot.stop.stop_tokens.empty();
+  Scratch& scratch = scratch_[static_cast<size_t>(place.member)];
+  const bool masked = BelowMinimum(slot, place.position) && !slot.stop.stop_tokens.empty();
   const bool adjusted = !p.logit_bias.empty() || p.repetition_penalty != 1.0f ||
                         p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f || masked;
   std::span<const float> view = adjusted ? Adjust(slot, logits, scratch) : logits;
@@ -71,7 +72,7 @@ void Sampler::Choose(const ops::OpContext& context, int member, const Slot& slot
   if (p.temperature == 0.0f) {
     result.token = ops::ArgMax(view);
   } else {
-    const double uniform = RandomUniform(p.seed, static_cast<uint64_t>(position));
+    const double uniform = RandomUniform(p.seed, static_cast<uint64_t>(place.position));
     result.token =
         ops::Sample({p.temperature, p.top_k, p.top_p, p.min_p}, view, uniform, scratch.candidates);
   }

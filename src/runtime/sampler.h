@@ -20,10 +20,15 @@ class Sampler {
   static TokenLogprob Describe(const ops::OpContext& context, std::span<const float> logits,
                                int32_t top, TokenId next);
 
-  // Chooses the token for sequence position `position` (the slot's tokens come before it). Fills
-  // token and, when asked for, logprob; or error when the logits are not finite.
-  void Choose(const ops::OpContext& context, int member, const Slot& slot,
-              std::span<const float> logits, int32_t position, RowResult& result);
+  // The token after the slot's first `position` tokens is wanted, on pool member `member`.
+  struct Place {
+    const Slot& slot;
+    int32_t position = 0;
+    int member = 0;
+  };
+  // Fills token and, when asked for, logprob; or error when the logits are not finite.
+  void Choose(const ops::OpContext& context, const Place& place, std::span<const float> logits,
+              RowResult& result);
 
  private:
   struct Scratch {

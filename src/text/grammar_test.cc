@@ -6,7 +6,6 @@
 
 #include <memory>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "text/test_model.h"
 
@@ -139,13 +138,13 @@ TEST_F(GrammarTest, WrongOrHugeGrammarsAreErrors) {
   EXPECT_THAT(CompileError(GrammarKind::kRegex, std::string(70'000, 'a')),
               HasSubstr("at most 65536"));
   EXPECT_THAT(CompileError(GrammarKind::kRegex, "\xFF"), HasSubstr("not valid UTF-8"));
-  const int64_t start_us = MonotonicUs();
+  const double start = CpuSeconds();
   GrammarMatcher huge = Compile(GrammarKind::kRegex, "((((a{1000}){1000}){1000}){1000})");
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(huge.Accept(Allowed(&huge).front()));
   EXPECT_NE(CompileError(GrammarKind::kRegex, std::string(5'000, '(')), "compiled");
   EXPECT_NE(CompileError(GrammarKind::kJsonSchema, std::string(10'000, '[')), "compiled");
-  const int64_t wall_us = MonotonicUs() - start_us;
-  EXPECT_LT(wall_us, 10'000'000);
+  const double seconds = CpuSeconds() - start;
+  EXPECT_LT(seconds, 10);
 }
 
 TEST_F(GrammarTest, TheEndTokenMustExist) {

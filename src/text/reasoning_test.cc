@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "base/clock.h"
 #include "base/rng.h"
+#include "text/test_model.h"
 
 namespace braid {
 namespace {
@@ -127,14 +127,14 @@ TEST(ReasoningTest, ThePromptSaysWhereGenerationBegins) {
 TEST(ReasoningTest, LongRunsOfBlanksAreLinear) {
   for (bool inside : {false, true}) {
     ReasoningSplitter splitter({}, inside);
-    const int64_t start_us = MonotonicUs();
+    const double start = CpuSeconds();
     size_t size = splitter.Push(inside ? "x" : " ").reasoning.size();
     for (int i = 0; i < (1 << 20); ++i) size += splitter.Push("\n").content.size();
     const ReasoningSplitter::Piece last = splitter.Flush();
     size += last.content.size() + last.reasoning.size();
-    const int64_t wall_us = MonotonicUs() - start_us;
+    const double seconds = CpuSeconds() - start;
     EXPECT_EQ(size, (size_t{1} << 20) + 1);
-    EXPECT_LT(wall_us, 10'000'000);
+    EXPECT_LT(seconds, 10);
   }
 }
 

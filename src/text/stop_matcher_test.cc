@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
 #include "base/rng.h"
+#include "text/test_model.h"
 
 namespace braid {
 namespace {
@@ -100,13 +100,13 @@ TEST(StopMatcherTest, NeverCutsACharacter) {
 TEST(StopMatcherTest, WorstCasesAreLinear) {
   const std::string nearly = std::string(255, 'a') + "b";
   StopMatcher matcher({nearly, std::string(254, 'a') + "c", std::string(200, 'a') + "d"});
-  const int64_t start_us = MonotonicUs();
+  const double start = CpuSeconds();
   size_t released = 0;
   for (int i = 0; i < (1 << 20); ++i) released += matcher.Push("a").text.size();
   released += matcher.Flush().text.size();
-  const int64_t wall_us = MonotonicUs() - start_us;
+  const double seconds = CpuSeconds() - start;
   EXPECT_EQ(released, size_t{1} << 20);
-  EXPECT_LT(wall_us, 10'000'000);
+  EXPECT_LT(seconds, 10);
 }
 
 }  // namespace

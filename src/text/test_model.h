@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ inline Tokenizer LoadBraidTiny() {
   CHECK(tokenizer.ok());
   return *std::move(tokenizer);
 }
+
+// Processor time of this program: limits on it hold on a busy machine too.
+inline double CpuSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 // A folder that exists for one test.
 class ModelFolder {

@@ -4,6 +4,7 @@ Nothing here knows how the page is made: it goes by labels, data-testid and what
 """
 
 import json
+import re
 import time
 
 from playwright.sync_api import expect
@@ -230,6 +231,24 @@ def test_an_event_cut_anywhere_is_put_together(ready_page):
     }""", list(body))
     ask(page, "x")
     assert finish(page) == "naïve 中文 🦊"
+
+
+def test_an_answer_that_comes_in_one_piece_does_not_flatter_the_rate(ready_page):
+    page = ready_page()
+    chunks = [{"choices": [{"index": 0, "delta": {"content": "word "}}]}] * 500
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+
+    def late(route):
+        time.sleep(0.5)
+        route.fulfill(content_type="text/event-stream", body=body)
+
+    page.route(CHAT, late)
+    ask(page, "x")
+    finish(page)
+    stats = page.get_by_test_id("stats").inner_text()
+    rate = float(re.search(r"([\d.]+) tokens/s", stats)[1])
+    assert 100 < rate <= 1000 and "500 tokens" in stats, stats
 
 
 def test_a_stream_that_breaks_off_is_an_error(ready_page):

@@ -5,17 +5,18 @@ import { emptyAnswer } from "./conversation.js";
 // The page shows the first token at once and then what has come at most this often, ms.
 const kShowEvery = 40;
 
-// Without usage (an answer that was stopped) the number of deltas stands for the tokens.
+// An answer that arrives in less time than this may have come in one piece, ms.
+const kOnePiece = 100;
+
+// Without usage (an answer that was stopped) the number of deltas stands for the tokens. The rate
+// is that between the first and the last token; tokens that came in one piece say nothing of the
+// time between them, so there the time since the request counts, which never flatters.
 function statsOf({ start, first, last, deltas, usage }) {
   if (!first) return undefined;
   const tokens = usage?.completion_tokens ?? deltas;
-  const seconds = (last - first) / 1000;
-  return {
-    first_token_ms: first - start,
-    tokens,
-    prompt_tokens: usage?.prompt_tokens,
-    tokens_per_second: tokens > 1 && seconds > 0 ? (tokens - 1) / seconds : undefined,
-  };
+  const spread = last - first;
+  const per_ms = spread >= kOnePiece ? (tokens - 1) / spread : tokens / (last - start);
+  return { first_token_ms: first - start, tokens, tokens_per_second: per_ms * 1000 };
 }
 
 // Runs one request and calls show(answer) with a fresh copy now and then and at the end. Never

@@ -12,6 +12,7 @@ namespace {
 
 constexpr Family (*kFamilies[])() = {
     Qwen3_5MoeFamily,
+    Qwen3NextFamily,
 };
 
 // Far above every published model, and far below where sizes in bytes could overflow.

@@ -26,6 +26,7 @@ struct Family {
 };
 
 Family Qwen3_5MoeFamily();
+Family Qwen3NextFamily();
 
 std::vector<Family> Families();
 // By name; the error lists the names that exist.

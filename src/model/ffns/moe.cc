@@ -1,5 +1,5 @@
-// Mixture of experts with a softmax router and an optional gated shared expert
-// (specs/qwen_kimi 2.7). Weights: router, expert gate/up, expert down, then shared gate/up, shared
+// Mixture of experts with a softmax router and an optional gated shared expert.
+// Weights: router, expert gate/up, expert down, then shared gate/up, shared
 // down, shared gate vector.
 #include <cmath>
 #include <string>

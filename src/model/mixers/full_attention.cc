@@ -1,5 +1,5 @@
 // Softmax attention with grouped heads, optional per-head output gate, q/k norms and partial
-// rotation (specs/qwen_kimi 2.5). Weights: [q (with gates); k; v] as one matrix, o, q_norm, k_norm.
+// rotation. Weights: [q (with gates); k; v] as one matrix, o, q_norm, k_norm.
 #include <cmath>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// Gated linear attention: convolution, delta rule with a decay per head, gated norm
-// (specs/qwen_kimi 2.6). Weights: [q; k; v; z; b; a] as one matrix, out, convolution taps, A_log,
+// Gated linear attention: convolution, delta rule with a decay per head, gated norm.
+// Weights: [q; k; v; z; b; a] as one matrix, out, convolution taps, A_log,
 // dt_bias, norm.
 #include "ops/linear_attention.h"
 

@@ -1,0 +1,19 @@
+// One factory per command; each command lives in the file of its name.
+#pragma once
+
+#include "cli/command.h"
+
+namespace braid {
+
+CommandPointer MakeServeCommand();
+CommandPointer MakeRunCommand();
+CommandPointer MakeScoreCommand();
+CommandPointer MakeEvalCommand();
+CommandPointer MakeBenchOfflineCommand();
+CommandPointer MakeBenchServeCommand();
+CommandPointer MakeInspectCommand();
+CommandPointer MakeDoctorCommand();
+CommandPointer MakeMakeModelCommand();
+CommandPointer MakeVersionCommand();
+
+}  // namespace braid

@@ -1,0 +1,54 @@
+// The table of commands: help, suggestions and dispatch read it.
+#include "cli/command_factories.h"
+
+namespace braid {
+namespace {
+
+constexpr CommandEntry kCommands[] = {
+    {"", "serve", "Serve a model over HTTP: OpenAI's API and a chat page",
+     "  braid serve models/braid-tiny\n"
+     "  braid serve MODEL --host :: --port 8080 --max-model-len 32768 --memory 16G\n"
+     "  BRAID_PORT=9000 braid serve MODEL\n",
+     MakeServeCommand},
+    {"", "run", "Chat in the terminal, or answer one prompt",
+     "  braid run models/braid-tiny\n"
+     "  braid run models/braid-tiny \"How much is 62 + 12?\" --temperature 0\n"
+     "  braid run MODEL --token-ids '[1, 2, 3]' --json --max-tokens 32 --logprobs 5\n"
+     "  echo \"Once upon a time\" | braid run MODEL --raw\n",
+     MakeRunCommand},
+    {"", "score", "Log-probabilities of given texts, token by token",
+     "  braid score models/braid-tiny prompts.jsonl --top 5 > scores.jsonl\n"
+     "  echo '{\"token_ids\": [1, 2, 3]}' | braid score MODEL - --compute fp32\n",
+     MakeScoreCommand},
+    {"", "eval", "Accuracy on sets of tasks",
+     "  braid eval models/braid-tiny models/eval/*.jsonl\n"
+     "  braid eval MODEL models/eval/lists.jsonl --limit 20 --json\n"
+     "  braid eval --base-url http://127.0.0.1:8000/v1 --model NAME models/eval/*.jsonl\n",
+     MakeEvalCommand},
+    {"bench", "offline", "Prefill and decode speed of this engine, without a server",
+     "  braid bench offline models/braid-tiny --input-tokens 512 --output-tokens 128 "
+     "--sequences 8\n"
+     "  braid bench offline MODEL --json --repeat 5\n",
+     MakeBenchOfflineCommand},
+    {"bench", "serve", "Load a server that speaks OpenAI's API and measure latencies",
+     "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
+     "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",
+     MakeBenchServeCommand},
+    {"", "inspect", "What a checkpoint holds and needs",
+     "  braid inspect models/braid-tiny\n"
+     "  braid inspect MODEL --json\n",
+     MakeInspectCommand},
+    {"", "doctor", "What this machine offers, measured, and what to change", "  braid doctor\n",
+     MakeDoctorCommand},
+    {"", "make-model", "Write a checkpoint with random weights, for tests and benches",
+     "  braid make-model /tmp/mid --family qwen3_5_moe --shape mid --seed 1\n"
+     "  braid make-model /tmp/odd --family qwen3_5_moe --shape tiny,num_experts=5\n",
+     MakeMakeModelCommand},
+    {"", "version", "The version of this binary", "  braid version\n", MakeVersionCommand},
+};
+
+}  // namespace
+
+std::span<const CommandEntry> Commands() { return kCommands; }
+
+}  // namespace braid

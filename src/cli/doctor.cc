@@ -1,0 +1,163 @@
+// `braid doctor`: the machine as the engine sees it, measured, with what would help.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/command_factories.h"
+#include "cli/engine_options.h"
+#include "cli/machine_limits.h"
+#include "model/machine_memory.h"
+#include "model/quantities.h"
+
+namespace braid {
+namespace {
+
+struct Findings {
+  Machine machine;
+  int64_t memory_total = 0;
+  int64_t memory_available = 0;
+  std::string huge_pages;  // "always", "madvise", "never", or empty
+  int nodes = 0;           // NUMA
+  double flops_per_second = 0;
+  double bytes_per_second = 0;
+  std::vector<std::string> advice;
+};
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The word in brackets of "always [madvise] never".
+std::string Chosen(const std::string& line) {
+  const size_t open = line.find('['), close = line.find(']');
+  return open == std::string::npos || close < open ? "" : line.substr(open + 1, close - open - 1);
+}
+
+int CountNodes() {
+  int nodes = 0;
+  while (::access(fmt::format("/sys/devices/system/node/node{}", nodes).c_str(), F_OK) == 0) {
+    ++nodes;
+  }
+  return nodes;
+}
+
+std::string FeatureList(const CpuFeatures& cpu) {
+  std::vector<std::string_view> names;
+  if (cpu.avx2) names.push_back("AVX2");
+  if (cpu.avx512) names.push_back("AVX-512");
+  if (cpu.avx512_bf16) names.push_back("AVX512-BF16");
+  if (cpu.avx512_vnni) names.push_back("AVX512-VNNI");
+  if (cpu.avx_vnni) names.push_back("AVX-VNNI");
+  if (cpu.amx_bf16) names.push_back("AMX-BF16");
+  if (cpu.amx_int8) names.push_back("AMX-INT8");
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+void Advise(Findings& f) {
+  const CpuFeatures& cpu = f.machine.cpu;
+  if (!cpu.avx2) f.advice.push_back("this CPU has no AVX2: only the plain, slow kernels run here");
+  if (f.huge_pages == "never") {
+    f.advice.push_back(
+        "transparent huge pages are off: echo madvise > "
+        "/sys/kernel/mm/transparent_hugepage/enabled saves misses of the TLB");
+  }
+  if (f.memory_available < f.memory_total / 4) {
+    f.advice.push_back(fmt::format("only {} of {} are free: large models will not fit",
+                                   ByteText(f.memory_available), ByteText(f.memory_total)));
+  }
+  if (cpu.logical_cores > cpu.physical_cores) {
+    f.advice.push_back(
+        fmt::format("{} logical on {} physical cores: --threads {} (the default) is usually best",
+                    cpu.logical_cores, cpu.physical_cores, cpu.physical_cores));
+  }
+  if (f.nodes > 1) {
+    f.advice.push_back(fmt::format(
+        "{} NUMA nodes: numactl --cpunodebind=0 --membind=0 braid … keeps memory near", f.nodes));
+  }
+}
+
+Findings Examine(const Machine& machine) {
+  Findings f;
+  f.machine = machine;
+  f.memory_total = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                   static_cast<int64_t>(::sysconf(_SC_PAGE_SIZE));
+  f.memory_available = AvailableMemory();
+  f.huge_pages = Chosen(FirstLine("/sys/kernel/mm/transparent_hugepage/enabled"));
+  f.nodes = CountNodes();
+  ThreadPool pool(machine.threads);
+  f.flops_per_second = MeasureFlopsPerSecond(machine.device.isa, pool);
+  f.bytes_per_second = MeasureBytesPerSecond(machine.device.isa, pool);
+  Advise(f);
+  return f;
+}
+
+void PrintText(const Findings& f) {
+  const CpuFeatures& cpu = f.machine.cpu;
+  const auto line = [](std::string_view name, const std::string& value) {
+    fmt::print("{:<16} {}\n", name, value);
+  };
+  line("CPU", cpu.model_name);
+  line("cores", fmt::format("{} physical, {} logical, {} NUMA node{}", cpu.physical_cores,
+                            cpu.logical_cores, f.nodes, f.nodes == 1 ? "" : "s"));
+  line("features", FeatureList(cpu));
+  line("kernels",
+       fmt::format("{}, {} threads, products in {}", NameOf(f.machine.device.isa),
+                   f.machine.threads, f.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"));
+  line("memory",
+       fmt::format("{}, of it free {}", ByteText(f.memory_total), ByteText(f.memory_available)));
+  line("huge pages", f.huge_pages.empty() ? "unknown" : f.huge_pages);
+  line("compute", fmt::format("{:.1f} GFLOP/s fp32, measured", f.flops_per_second * 1e-9));
+  line("bandwidth", fmt::format("{:.1f} GB/s reading, measured", f.bytes_per_second * 1e-9));
+  fmt::print("\n");
+  for (const std::string& advice : f.advice) fmt::print("* {}\n", advice);
+  if (f.advice.empty()) fmt::print("Nothing to change.\n");
+}
+
+void PrintJson(const Findings& f) {
+  json::array advice;
+  for (const std::string& text : f.advice) advice.emplace_back(text);
+  const json::object out{{"cpu", f.machine.cpu.model_name},
+                         {"physical_cores", f.machine.cpu.physical_cores},
+                         {"logical_cores", f.machine.cpu.logical_cores},
+                         {"numa_nodes", f.nodes},
+                         {"features", FeatureList(f.machine.cpu)},
+                         {"isa", std::string(NameOf(f.machine.device.isa))},
+                         {"threads", f.machine.threads},
+                         {"memory_bytes", f.memory_total},
+                         {"memory_available_bytes", f.memory_available},
+                         {"huge_pages", f.huge_pages},
+                         {"flops_per_second", f.flops_per_second},
+                         {"read_bytes_per_second", f.bytes_per_second},
+                         {"advice", std::move(advice)}};
+  fmt::print("{}\n", json::serialize(out));
+}
+
+class DoctorCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Switch("--json", json_, "Print a JSON object");
+    AddDeviceFlags(flags, options_);
+  }
+  Status Run() override {
+    ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(options_));
+    const Findings findings = Examine(machine);
+    json_ ? PrintJson(findings) : PrintText(findings);
+    return {};
+  }
+
+ private:
+  EngineOptions options_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+CommandPointer MakeDoctorCommand() { return std::make_unique<DoctorCommand>(); }
+
+}  // namespace braid

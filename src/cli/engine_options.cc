@@ -1,0 +1,59 @@
+// See the header. Pure but for the detection of the CPU.
+#include "cli/engine_options.h"
+
+#include <fmt/core.h>
+
+namespace braid {
+
+void AddDeviceFlags(Flags& flags, EngineOptions& options) {
+  flags.Choice("--compute", options.compute, {"fp32", "bf16", "auto"},
+               "Operands of matrix products; auto: bf16 where the CPU multiplies it, else fp32");
+  flags.Choice("--isa", options.isa, {"auto", "base", "avx2", "avx512", "amx"},
+               "Highest instruction set to use");
+  flags.Number("--threads", options.threads, {1, 1024},
+               "Compute threads (default: physical cores)");
+}
+
+void AddEngineFlags(Flags& flags, EngineOptions& options) {
+  AddDeviceFlags(flags, options);
+  flags.Choice("--kv-dtype", options.kv_dtype, {"fp32", "bf16", "auto"},
+               "Keys and values in the cache; auto: as --compute");
+  flags.Bytes("--memory", options.memory_bytes,
+              "Memory for weights, workspace and cache (default: most of what is free)");
+  flags.Number("--max-model-len", options.context_tokens_max, {1, 1 << 30},
+               "Tokens of one sequence, prompt and answer (default: the model's, or what fits)");
+  flags.Number("--max-batch-tokens", options.step_tokens_max, {1, 1 << 20},
+               "Tokens of one step, all sequences together");
+  flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
+               "Prompt tokens of one sequence in one step (default: the step's)");
+  flags.Switch("--explain-ops", options.explain_ops,
+               "Print which implementation each op got, and why not a better one");
+}
+
+Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& cpu) {
+  Machine machine;
+  machine.cpu = cpu;
+  machine.device.isa = BestIsa(cpu);
+  if (options.isa != "auto") {
+    ASSIGN_OR_RETURN(const Isa wanted, ParseIsa(options.isa));
+    if (wanted > machine.device.isa) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("--isa {}: this CPU ({}) has at most {}", options.isa,
+                               cpu.model_name, NameOf(machine.device.isa))};
+    }
+    machine.device.isa = wanted;
+  }
+  const bool multiplies_bf16 = cpu.avx512_bf16 && machine.device.isa >= Isa::kAvx512;
+  const bool bf16 = options.compute == "bf16" || (options.compute == "auto" && multiplies_bf16);
+  machine.device.compute = bf16 ? Compute::kBF16 : Compute::kF32;
+  const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
+  machine.kv_dtype = bf16_kv ? DType::kBF16 : DType::kF32;
+  machine.threads = options.threads > 0 ? options.threads : cpu.physical_cores;
+  return machine;
+}
+
+Result<Machine> ResolveMachine(const EngineOptions& options) {
+  return ResolveMachine(options, DetectCpu());
+}
+
+}  // namespace braid

@@ -1,0 +1,45 @@
+// What a user may choose of the engine, with the flags for it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "cli/flags.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+
+namespace braid {
+
+struct EngineOptions {
+  std::string model_dir;
+  std::string compute = "auto";    // fp32, bf16, auto
+  std::string isa = "auto";        // base, avx2, avx512, amx, auto
+  std::string kv_dtype = "auto";   // fp32, bf16, auto: as the arithmetic
+  int32_t threads = 0;             // 0: physical cores
+  int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
+  int32_t context_tokens_max = 0;  // 0: the model's, or what fits
+  int32_t step_tokens_max = 2048;
+  int32_t chunk_tokens_max = 0;  // 0: no limit of its own
+  int32_t running_max = 64;
+  bool explain_ops = false;
+};
+
+// The model as first positional argument is not among them.
+void AddEngineFlags(Flags& flags, EngineOptions& options);
+// --threads, --isa, --compute only.
+void AddDeviceFlags(Flags& flags, EngineOptions& options);
+
+// What the options come to on this machine.
+struct Machine {
+  CpuFeatures cpu;
+  Device device;
+  DType kv_dtype = DType::kF32;
+  int threads = 1;
+};
+
+// kInvalid when an instruction set is asked for that the CPU lacks.
+Result<Machine> ResolveMachine(const EngineOptions& options);
+Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& cpu);
+
+}  // namespace braid

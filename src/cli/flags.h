@@ -1,0 +1,61 @@
+// The flags of one command: typed, bounded, each with its aliases and its environment variable.
+// Hides the parsing library from the commands.
+//
+// A flag "--max-model-len" is also read from BRAID_MAX_MODEL_LEN and answers to the names that
+// users of other servers know. The command line wins over the environment.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace braid {
+
+// "--max-model-len,-c,--context-length,--ctx-size": the flag, then its aliases.
+std::string FlagNames(std::string_view flag);
+// "BRAID_MAX_MODEL_LEN".
+std::string EnvironmentName(std::string_view flag);
+// "8G", "512MiB", "1.5 GB", "4096": bytes, with K, M, G, T as powers of 1024; -1 if it is none.
+int64_t ParseBytes(std::string_view text);
+
+struct Range {
+  double least;
+  double most;
+};
+
+class Flags {
+ public:
+  explicit Flags(CLI::App& app) : app_(app) {}
+
+  // Positional arguments, in order of the calls.
+  void Required(std::string_view name, std::string& value, std::string_view help);
+  void Optional(std::string_view name, std::string& value, std::string_view help);
+  void RequiredList(std::string_view name, std::vector<std::string>& values, std::string_view help);
+
+  void Switch(std::string_view flag, bool& value, std::string_view help);
+  void Text(std::string_view flag, std::string& value, std::string_view help);
+  void Choice(std::string_view flag, std::string& value, std::vector<std::string> choices,
+              std::string_view help);
+  void Bytes(std::string_view flag, int64_t& value, std::string_view help);
+  void Number(std::string_view flag, int32_t& value, Range range, std::string_view help);
+  void Number(std::string_view flag, double& value, Range range, std::string_view help);
+  void Number(std::string_view flag, std::optional<int32_t>& value, Range range,
+              std::string_view help);
+  void Number(std::string_view flag, std::optional<double>& value, Range range,
+              std::string_view help);
+  void Seed(std::string_view flag, std::optional<uint64_t>& value, std::string_view help);
+
+ private:
+  template <class T>
+  CLI::Option* Add(std::string_view flag, T& value, std::string_view help);
+  CLI::App& app_;
+};
+
+}  // namespace braid

@@ -1,0 +1,120 @@
+// See the header.
+#include "cli/generate.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "text/detokenizer.h"
+#include "text/reasoning.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kNewTokensDefault = 1024;
+
+// Tokens to pieces of text, as far as the checkpoint has a tokenizer.
+class TextStream {
+ public:
+  TextStream(const Tokenizer& tokenizer, const GenerateOptions& options)
+      : detokenizer_(tokenizer, true), split_(options.split_reasoning) {
+    if (split_) splitter_.emplace(ReasoningTags{}, options.starts_in_reasoning);
+  }
+  TextPiece Push(TokenId id) { return Split(detokenizer_.Push(id)); }
+  TextPiece Flush() {
+    TextPiece piece = Split(detokenizer_.Flush());
+    if (!split_) return piece;
+    ReasoningSplitter::Piece rest = splitter_->Flush();
+    piece.reasoning += rest.reasoning;
+    piece.content += rest.content;
+    return piece;
+  }
+
+ private:
+  TextPiece Split(std::string text) {
+    if (!split_) return {.reasoning = "", .content = std::move(text)};
+    ReasoningSplitter::Piece piece = splitter_->Push(text);
+    return {std::move(piece.reasoning), std::move(piece.content)};
+  }
+  Detokenizer detokenizer_;
+  bool split_;
+  std::optional<ReasoningSplitter> splitter_;
+};
+
+}  // namespace
+
+void SamplingFlags::AddTo(Flags& flags) {
+  flags.Number("--max-tokens", max_tokens, {1, 1 << 30},
+               "Tokens of the answer at most (default: 1024, or what the context leaves)");
+  flags.Number("--temperature", temperature, {0, 100}, "0: always the most probable token");
+  flags.Number("--top-k", top_k, {0, 1 << 30}, "Sample among the k most probable; 0: all");
+  flags.Number("--top-p", top_p, {1e-6, 1}, "Sample among the most probable of this mass");
+  flags.Number("--min-p", min_p, {0, 1}, "Sample above this share of the best probability");
+  flags.Seed("--seed", seed, "Same seed, same answer (default: another one every time)");
+}
+
+Request RequestFor(const Engine& engine, std::vector<TokenId> prompt, const SamplingFlags& flags) {
+  const GenerationDefaults& defaults = engine.defaults();
+  const bool use_defaults = defaults.do_sample.value_or(true);
+  const auto pick = [&](const std::optional<double>& flag, const std::optional<double>& otherwise,
+                        double last) {
+    return static_cast<float>(flag.value_or(use_defaults ? otherwise.value_or(last) : last));
+  };
+  Request request;
+  SamplingParams& sampling = request.sampling;
+  const bool greedy = !flags.temperature && !use_defaults;
+  sampling.temperature = greedy ? 0.0f : pick(flags.temperature, defaults.temperature, 1.0);
+  sampling.top_p = pick(flags.top_p, defaults.top_p, 1.0);
+  sampling.min_p = pick(flags.min_p, defaults.min_p, 0.0);
+  sampling.top_k = flags.top_k.value_or(use_defaults ? defaults.top_k.value_or(0) : 0);
+  sampling.repetition_penalty = pick({}, defaults.repetition_penalty, 1.0);
+  sampling.seed = flags.seed.value_or(MixBits(static_cast<uint64_t>(MonotonicUs())));
+  request.stop.stop_tokens = engine.eos_tokens();
+  const int64_t room = std::max<int64_t>(
+      1, engine.limits().context_tokens_max - static_cast<int64_t>(prompt.size()));
+  request.stop.new_tokens_max =
+      static_cast<int32_t>(std::min<int64_t>(flags.max_tokens.value_or(kNewTokensDefault), room));
+  request.prompt = std::move(prompt);
+  return request;
+}
+
+Result<GeneratedAnswer> Generate(Engine& engine, Request request, const GenerateOptions& options) {
+  constexpr int kAskEveryMs = 50;
+  OutputQueue queue;
+  GeneratedAnswer out;
+  const int64_t start_us = MonotonicUs();
+  request.id = engine.driver().NewRequestId();
+  const RequestId id = request.id;
+  RETURN_IF_ERROR(engine.driver().Submit(std::move(request), &queue));
+  std::optional<TextStream> stream;
+  if (engine.tokenizer() != nullptr) stream.emplace(*engine.tokenizer(), options);
+  const auto emit = [&](const TextPiece& piece) {
+    out.text.reasoning += piece.reasoning;
+    out.text.content += piece.content;
+    if (!piece.reasoning.empty() || !piece.content.empty()) options.on_piece(piece);
+  };
+  for (bool ended = false; !ended;) {
+    std::optional<TimedOutput> timed = queue.NextWithin(kAskEveryMs);
+    if (!out.interrupted && options.interrupted()) {
+      out.interrupted = true;
+      engine.driver().Abort(id);
+    }
+    if (!timed) continue;
+    std::vector<TokenId> tokens = timed->output.tokens;
+    ended = timed->output.finish.has_value();
+    if (ended && *timed->output.finish == FinishReason::kStop && !tokens.empty()) {
+      tokens.pop_back();  // the stop token is no text
+    }
+    out.answer.Add(*std::move(timed));
+    if (!stream) continue;
+    for (const TokenId token : tokens) emit(stream->Push(token));
+    if (ended) emit(stream->Flush());
+  }
+  out.elapsed_us = MonotonicUs() - start_us;
+  if (out.answer.finish == FinishReason::kError) {
+    return Error{ErrorCode::kInternal, out.answer.error};
+  }
+  return out;
+}
+
+}  // namespace braid

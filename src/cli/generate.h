@@ -1,0 +1,47 @@
+// One answer, streamed: from a request to pieces of text on the calling thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cli/engine.h"
+#include "cli/output_queue.h"
+
+namespace braid {
+
+// What the user set; the rest comes from the checkpoint's generation_config.json.
+struct SamplingFlags {
+  std::optional<int32_t> max_tokens;
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+
+  void AddTo(Flags& flags);
+};
+
+// A request with sampling, stop tokens and a length that fits the context.
+Request RequestFor(const Engine& engine, std::vector<TokenId> prompt, const SamplingFlags& flags);
+
+struct TextPiece {
+  std::string reasoning;
+  std::string content;
+};
+
+struct GeneratedAnswer {
+  RequestResult answer;
+  TextPiece text;  // empty without a tokenizer
+  bool interrupted = false;
+  int64_t elapsed_us = 0;
+};
+
+struct GenerateOptions {
+  bool split_reasoning = false;
+  bool starts_in_reasoning = false;
+  std::function<void(const TextPiece&)> on_piece = [](const TextPiece&) {};
+  std::function<bool()> interrupted = [] { return false; };  // asked about 20 times a second
+};
+
+Result<GeneratedAnswer> Generate(Engine& engine, Request request, const GenerateOptions& options);
+
+}  // namespace braid

@@ -1,0 +1,4 @@
+// The binary `braid`.
+#include "cli/command.h"
+
+int main(int argc, char** argv) { return braid::RunCommandLine(argc, argv); }

@@ -1,0 +1,75 @@
+// `braid make-model`: a checkpoint with random weights.
+#include "model/make_model.h"
+
+#include <fmt/core.h>
+
+#include "cli/command_factories.h"
+#include "cli/progress.h"
+#include "model/families/families.h"
+#include "model/quantities.h"
+#include "tensor/device.h"
+
+namespace braid {
+namespace {
+
+class MakeModelCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    std::vector<std::string> names;
+    for (const Family& family : Families()) names.emplace_back(family.name);
+    flags.Required("OUT", directory_, "Directory to write");
+    flags.Choice("--family", family_, std::move(names), "Which kind of model");
+    flags.Text("--shape", shape_,
+               "tiny or mid, then keys of config.json: tiny,hidden_size=128,num_experts=5");
+    flags.Seed("--seed", seed_, "Equal seeds give equal files (default: 0)");
+    flags.Number("--threads", threads_, {1, 1024}, "Threads (default: physical cores)");
+  }
+  Status Run() override;
+
+ private:
+  std::string directory_;
+  std::string family_ = "qwen3_5_moe";
+  std::string shape_ = "tiny";
+  std::optional<uint64_t> seed_;
+  int32_t threads_ = 0;
+};
+
+// At commas, but not at those inside brackets or quotes of a JSON value.
+std::vector<std::string> SplitShape(std::string_view shape) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  bool quoted = false;
+  for (const char c : shape) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == '[' || c == '{')) ++depth;
+    if (!quoted && (c == ']' || c == '}')) --depth;
+    if (c == ',' && depth == 0 && !quoted) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+Status MakeModelCommand::Run() {
+  MakeModelRequest request;
+  request.directory = directory_;
+  request.family = family_;
+  request.shape = SplitShape(shape_);
+  request.seed = seed_.value_or(0);
+  ProgressBar bar("writing " + directory_, 0.5);
+  request.progress = [&](double fraction) { bar.Show(fraction); };
+  ThreadPool pool(threads_ > 0 ? threads_ : DetectCpu().physical_cores);
+  ASSIGN_OR_RETURN(const MadeModel made, MakeModel(request, pool));
+  fmt::print("{}: {} parameters, {} tensors, {} in {} file{}\n", directory_,
+             CountText(made.parameters), made.tensors, ByteText(made.bytes), made.files,
+             made.files == 1 ? "" : "s");
+  return {};
+}
+
+}  // namespace
+
+CommandPointer MakeMakeModelCommand() { return std::make_unique<MakeModelCommand>(); }
+
+}  // namespace braid

@@ -1,0 +1,7 @@
+# The binary. Its page comes bundled from web/dist.
+include(embed)
+target_link_libraries(braid_cli PRIVATE CLI11::CLI11)
+braid_embed(braid_cli web/dist/index.html kPageHtml)
+add_executable(braid ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
+set_target_properties(braid PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+target_link_libraries(braid PRIVATE braid_cli)

@@ -1,0 +1,58 @@
+// From the engine thread to a waiting command: outputs of any number of requests, in order. Any
+// thread.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "scheduler/driver.h"
+
+namespace braid {
+
+struct TimedOutput {
+  Output output;
+  int64_t at_us = 0;  // MonotonicUs when the engine gave it
+};
+
+class OutputQueue : public OutputSink {
+ public:
+  void OnOutput(Output output) override;
+  // The next output; waits for it.
+  TimedOutput Next();
+  // The next output, or nothing after so many milliseconds.
+  std::optional<TimedOutput> NextWithin(int milliseconds);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<TimedOutput> queue_;
+};
+
+// Everything that one request brought.
+struct RequestResult {
+  std::vector<TokenId> tokens;
+  std::vector<int64_t> token_us;  // when each token came
+  std::vector<TokenLogprob> logprobs;
+  std::vector<TokenLogprob> prompt_logprobs;
+  FinishReason finish = FinishReason::kAbort;
+  std::string error;
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;
+
+  void Add(TimedOutput timed);
+};
+
+std::string_view NameOf(FinishReason reason);  // "stop", "length", …
+
+// Runs the requests (ids are given here) with at most `in_flight_max` submitted at once, and hands
+// each answer over with its index, as they end. Stops at the first that the engine refuses or that
+// fails.
+Status RunRequests(Driver& driver, std::vector<Request> requests, size_t in_flight_max,
+                   const std::function<void(size_t index, RequestResult answer)>& done);
+
+}  // namespace braid

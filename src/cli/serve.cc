@@ -1,0 +1,154 @@
+// `braid serve`: the HTTP server starts first and says 503 while the engine loads. The main thread
+// waits for signals: the first drains, the second stops at once.
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/command_factories.h"
+#include "cli/engine.h"
+#include "cli/output_queue.h"
+#include "cli/signals.h"
+#include "cli/version.h"
+#include "server/server.h"
+
+namespace braid {
+
+extern const std::string_view kPageHtml;  // web/dist/index.html, bundled by the build
+
+namespace {
+
+class ServeCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
+    flags.Text("--host", host_, "Address to listen on; :: for all");
+    flags.Number("--port", port_, {0, 65535}, "Port to listen on; 0: any free one");
+    flags.Text("--served-model-name", name_, "Name in /v1/models (default: the directory's)");
+    flags.Number("--drain-seconds", drain_seconds_, {0, 86400},
+                 "How long running requests may go on after SIGTERM");
+    flags.Number("--max-num-seqs", options_.running_max, {1, 1 << 16},
+                 "Sequences that run at the same time");
+    flags.Choice("--log-level", log_level_, {"debug", "info", "warning", "error", "off"},
+                 "What is logged to standard error");
+    flags.Switch("--log-json", log_json_, "Log one JSON object a line");
+    AddEngineFlags(flags, options_);
+  }
+  Status Run() override;
+
+ private:
+  void StartLog() const;
+  std::string ModelName() const;
+  ServerContext ContextOf(Engine& engine) const;
+  Status ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals);
+
+  EngineOptions options_;
+  std::string host_ = "127.0.0.1";
+  std::string name_;
+  std::string log_level_ = "info";
+  int32_t port_ = 8000;
+  int32_t drain_seconds_ = 30;
+  bool log_json_ = false;
+};
+
+void ServeCommand::StartLog() const {
+  constexpr std::string_view kNames[] = {"debug", "info", "warning", "error", "off"};
+  uint8_t level = 0;
+  while (kNames[level] != log_level_) ++level;
+  InitLog(static_cast<LogLevel>(level), log_json_);
+}
+
+std::string ServeCommand::ModelName() const {
+  if (!name_.empty()) return name_;
+  std::error_code error;
+  const auto path = std::filesystem::weakly_canonical(options_.model_dir, error);
+  const std::string last = error ? "" : path.filename().string();
+  return last.empty() ? "model" : last;
+}
+
+ServerContext ServeCommand::ContextOf(Engine& engine) const {
+  return {.driver = engine.driver(),
+          .tokenizer = engine.tokenizer(),
+          .chat = engine.chat_template(),
+          .card = {.name = ModelName(),
+                   .created = UnixSeconds(),
+                   .context_tokens_max = engine.limits().context_tokens_max,
+                   .vocabulary = engine.spec().vocabulary,
+                   .eos_tokens = engine.eos_tokens(),
+                   .defaults = engine.defaults()},
+          .server_information = engine.PlanObject()};
+}
+
+// One short request, so that every op has chosen its implementation.
+Status WarmUp(Engine& engine) {
+  Request request;
+  request.prompt.assign(8, 0);
+  request.stop.new_tokens_max = 2;
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  return RunRequests(engine.driver(), std::move(requests), 1, [](size_t, RequestResult) {});
+}
+
+Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
+  while (signals.Wait(-1) == 0) {
+  }
+  LogInfo("draining for up to {} s; a second signal stops at once", drain_seconds_);
+  std::atomic<bool> drained{false};
+  std::thread drain([&] {
+    server.Drain(drain_seconds_);
+    drained = true;
+  });
+  constexpr int kLookEveryMs = 50;
+  bool stopped = false;
+  while (!drained) {
+    if (signals.Wait(kLookEveryMs) == 0 || stopped) continue;
+    LogInfo("stopping at once");
+    stopped = true;
+    engine.Stop(true);
+    server.StopNow();
+  }
+  drain.join();
+  engine.Stop(true);
+  engine.Join();
+  server.StopNow();
+  LogInfo("stopped");
+  return {};
+}
+
+Status ServeCommand::Run() {
+  StartLog();
+  std::signal(SIGPIPE, SIG_IGN);
+  SignalQueue signals{SIGINT, SIGTERM};
+  ServerConfig config;
+  config.host = host_;
+  config.port = static_cast<uint16_t>(port_);
+  config.page_html = std::string(kPageHtml);
+  config.version = kVersion;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(std::move(config)));
+  const auto stage = [&](std::string what) {
+    server->SetLoading(std::move(what));
+    if (signals.Wait(0) != 0) std::_Exit(0);
+  };
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_, stage));
+  fmt::print(stderr, "{}", engine->PlanText());
+  if (options_.explain_ops) {
+    RETURN_IF_ERROR(WarmUp(*engine));
+    fmt::print(stderr, "{}", engine->ExplainOps());
+  }
+  server->SetReady(ContextOf(*engine));
+  fmt::print("listening on {}\nchat page: {}/\n", server->url(), server->url());
+  std::fflush(stdout);
+  return ServeUntilSignal(*engine, *server, signals);
+}
+
+}  // namespace
+
+CommandPointer MakeServeCommand() { return std::make_unique<ServeCommand>(); }
+
+}  // namespace braid

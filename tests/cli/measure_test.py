@@ -1,0 +1,128 @@
+"""eval, bench, inspect, doctor, make-model and serve."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+
+from conftest import BINARY, ROOT, TINY
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A served braid-tiny; yields its address."""
+    command = [BINARY, "serve", str(TINY), "--port", "0", "--log-level", "error"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, text=True) as process:
+        first = process.stdout.readline()
+        yield re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", first)[1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_eval_prints_accuracy_intervals_and_perplexity(braid, tiny):
+    done = braid("eval", tiny, ROOT / "models/eval/arithmetic.jsonl",
+                 ROOT / "models/eval/text.jsonl", "--limit", "8", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    arithmetic, text = json.loads(done.stdout)["tasks"]
+    assert arithmetic["task"] == "arithmetic" and arithmetic["n"] == 8
+    assert arithmetic["accuracy"] == 1 and arithmetic["high"] == 1
+    assert 0.6 < arithmetic["low"] < 0.8
+    assert text["n"] == 8 and 1.2 < text["perplexity"] < 1.5
+
+
+def test_eval_through_a_server_finds_the_same(braid, server):
+    sets = ROOT / "models/eval"
+    words = [sets / "lists.jsonl", sets / "tools.jsonl", "--limit", "10", "--json"]
+    here = braid("eval", TINY, *words)
+    there = braid("eval", *words, "--base-url", server + "/v1", "--model", "braid-tiny")
+    assert here.returncode == there.returncode == 0, there.stderr
+    assert json.loads(here.stdout) == json.loads(there.stdout)
+
+
+def test_eval_table_has_a_line_per_task(braid, tiny):
+    done = braid("eval", tiny, ROOT / "models/eval/lists.jsonl", "--limit", "2")
+    assert re.search(r"^lists +2 ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", ['{"check": "guess"}', "{}", '{"check": "number", "answer": "x"}'])
+def test_eval_names_the_line_it_cannot_read(braid, tiny, tmp_path, line):
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(line + "\n")
+    done = braid("eval", tiny, file)
+    assert done.returncode == 1
+    assert "tasks.jsonl:1" in done.stderr
+
+
+def test_bench_offline_has_its_keys(braid, tiny):
+    done = braid("bench", "offline", tiny, "--input-tokens", "100", "--output-tokens", "8",
+                 "--sequences", "3", "--repeat", "1", "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    out = json.loads(done.stdout)
+    for key in ("prefill_tokens_per_second", "decode_tokens_per_second", "time_to_first_token_ms",
+                "fraction_of_compute_peak", "fraction_of_bandwidth"):  # fmt: skip
+        assert out[key] > 0, key
+    assert out["fraction_of_compute_peak"] < 1.2
+
+
+def test_bench_serve_measures_a_server(braid, server):
+    words = ["bench", "serve", "--base-url", server + "/v1", "--requests", "6", "--input-tokens",
+             "20", "--output-tokens", "5", "--json"]  # fmt: skip
+    out = json.loads(braid(*words, "--concurrency", "3", "--goodput-ttft-ms", "60000").stdout)
+    assert out["completed"] == 6 and out["failed"] == 0
+    assert out["total_input_tokens"] == 120 and out["total_output_tokens"] == 30
+    assert out["request_goodput"] == out["request_throughput"]
+    assert 0 < out["median_ttft_ms"] <= out["p99_ttft_ms"] <= out["p99_e2el_ms"]
+    out = json.loads(braid(*words, "--request-rate", "50").stdout)
+    assert out["completed"] == 6
+
+
+def test_bench_serve_says_when_nobody_answers(braid):
+    done = braid("bench", "serve", "--base-url", "http://127.0.0.1:1/v1", "--requests", "1")
+    assert done.returncode == 1
+    assert "refused" in done.stderr
+
+
+def test_inspect_is_json_too(braid, tiny):
+    assert braid("inspect", tiny).stdout.count("\n") > 10
+    assert json.loads(braid("inspect", tiny, "--json").stdout)
+
+
+def test_doctor_measures(braid):
+    out = json.loads(braid("doctor", "--json").stdout)
+    assert out["flops_per_second"] > 1e9 and out["read_bytes_per_second"] > 1e8
+    assert out["physical_cores"] <= os.cpu_count()
+
+
+def test_make_model_gives_equal_files_that_run(braid, tmp_path):
+    for name in ("one", "same", "other"):
+        done = braid("make-model", tmp_path / name, "--family", "qwen3_5_moe", "--shape",
+                     "tiny,num_experts=5", "--seed", "2" if name == "other" else "1")  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    read = {n: (tmp_path / n / "model.safetensors").read_bytes() for n in ("one", "same", "other")}
+    assert read["one"] == read["same"] != read["other"]
+    assert braid("run", tmp_path / "one", "--token-ids", "[1,2,3]").returncode == 0
+
+
+def test_make_model_names_what_is_wrong(braid, tmp_path):
+    done = braid("make-model", tmp_path / "a", "--shape", "huge")
+    assert done.returncode == 1 and "huge" in done.stderr
+    done = braid("make-model", tmp_path / "a", "--family", "gpt")
+    assert done.returncode == 2 and "qwen3_5_moe" in done.stderr
+
+
+def test_serve_is_ready_and_has_the_page(server):
+    assert urllib.request.urlopen(server + "/ready").status == 200
+    assert b"<html" in urllib.request.urlopen(server + "/").read()
+    with urllib.request.urlopen(server + "/v1/models") as models:
+        assert json.load(models)["data"][0]["id"] == "braid-tiny"
+
+
+def test_a_taken_port_is_one_message(braid, server):
+    done = braid("serve", TINY, "--port", server.rsplit(":", 1)[1])
+    assert done.returncode == 1
+    assert "port" in done.stderr or "address" in done.stderr.lower()
