@@ -70,7 +70,8 @@ Sequence& Scheduler::State::Victim() const {
 
 // Blocks for all known tokens and one block of output, or for everything after many preemptions.
 BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
-  const bool whole = s.preemptions >= config.preemptions_max;
+  const bool whole = s.preemptions >= config.preemptions_max &&
+                     !Planted(PlantedBug::kHeadroomNotReserved);
   const int32_t tokens =
       whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
   BlockCounts demand = BlocksOfSequence(config.cache, tokens);
@@ -221,12 +222,16 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count, Plan& plan) {
                 .sample = end >= s.prefill_end && s.known_tokens() + s.unresolved < s.length_max,
                 .prompt_logprobs = s.request.prompt_logprobs >= 0 && start < s.prompt_tokens() &&
                                    end > s.prompt_logprobs_done};
-  for (int32_t p = start; p < end; ++p) plan.tokens.push_back(s.token(p));
+  for (int32_t p = start; p < end; ++p) {
+    const bool stale = Planted(PlantedBug::kStaleToken) && s.token(p) == kSampledInFlight;
+    plan.tokens.push_back(s.token(stale ? p - 1 : p));
+  }
   plan.rows.push_back(row);
   next.rows.push_back({&s, start, end, row.sample, row.prompt_logprobs});
   s.planned = end;
   s.unresolved += row.sample;
   ++s.rows_in_flight;
+  if (Planted(PlantedBug::kPublishedTooEarly) && end <= s.known_tokens()) Publish(s, next.rows.back());
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/planted_bug.h"
 #include "scheduler/scheduler_state.h"
 
 namespace braid {
@@ -66,6 +67,7 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
   }
   if (!result.error.empty()) {
     s.error = result.error;
+    if (Planted(PlantedBug::kFailedRowPublished)) Publish(s, row);
     Finish(s, FinishReason::kError);
     return;
   }
@@ -101,6 +103,9 @@ void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
       static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
       std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), result.token);
   s.output.push_back(result.token);
+  if (Planted(PlantedBug::kLastTokenPublished) && s.reuses) {
+    s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), false, cache);
+  }
   if (s.request.logprobs >= 0) s.logprobs.push_back(result.logprob);
   Changed(s);
   if (stops) {
@@ -143,6 +148,10 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
   ++finished;
   Changed(s);
   if (s.rows_in_flight == 0) Vacate(s);
+  if (s.rows_in_flight > 0 && s.slot.valid() && Planted(PlantedBug::kSlotReusedInFlight)) {
+    free_slots.Insert(s.slot.value);
+    s.slot = SlotId();
+  }
 }
 
 void Scheduler::State::Preempt(Sequence& s) {
@@ -153,6 +162,10 @@ void Scheduler::State::Preempt(Sequence& s) {
   ++preemptions;
   preempted = true;
   if (s.rows_in_flight > 0) {
+    if (Planted(PlantedBug::kPreemptedInFlight)) {
+      s.blocks.ReleaseAll(false, cache);
+      s.reuses = false;
+    }
     ++draining;
     return;
   }
@@ -163,7 +176,7 @@ void Scheduler::State::Preempt(Sequence& s) {
 // Gives blocks and slot back; no row of the sequence is in flight.
 void Scheduler::State::Vacate(Sequence& s) {
   CHECK(s.rows_in_flight == 0 && s.unresolved == 0);
-  s.blocks.ReleaseAll(!s.error.empty(), cache);
+  s.blocks.ReleaseAll(!s.error.empty() && !Planted(PlantedBug::kFailedRowPublished), cache);
   s.planned = 0;
   if (!s.slot.valid()) return;
   free_slots.Insert(s.slot.value);

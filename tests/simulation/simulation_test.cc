@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < braid::kReuseStops; ++i) {
     std::printf(" %s %lld", braid::NameOf(static_cast<braid::ReuseStop>(i)),
                 static_cast<long long>(total.reuse_stops[i]));
-    few |= total.reuse_stops[i] < 100;
+    few |= total.reuse_stops[i] < static_cast<int64_t>(seeds / 50);
   }
   std::printf("; evicted %lld blocks, %lld states\n", static_cast<long long>(total.evictions_full),
               static_cast<long long>(total.evictions_state));
