@@ -26,6 +26,7 @@ BlockPool::BlockPool(const CacheGeometry& geometry)
     words_ = std::max(words_, static_cast<size_t>(CeilDiv(g.blocks_per_parent, 64)));
   }
   bits_.resize(parents_.size() * words_);
+  cached_bits_.resize(bits_.size());
   for (int32_t parent = 1; parent < geometry.parents; ++parent) empty_parents_.Insert(parent);
 }
 
@@ -52,72 +53,147 @@ void BlockPool::File(Group& group, int32_t parent, int32_t free_before, int32_t 
   }
 }
 
-BlockId BlockPool::Take(GroupId group_id) {
+bool BlockPool::CanMake(const BlockCounts& blocks) const {
+  int64_t parents = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int64_t beyond = blocks.by_group[g] - groups_[g].free_in_locked;
+    if (beyond > 0) parents += CeilDiv(beyond, groups_[g].blocks_per_parent);
+  }
+  return parents <= parents_total_ - locked_parents_;
+}
+
+BlockPool::Place BlockPool::PlaceOf(GroupId group, BlockId block) const {
+  const int32_t packed = At(group).blocks_per_parent;
+  const int32_t parent = block.value / packed;
+  const int32_t place = block.value % packed;
+  CHECK(block.valid() && parent > 0 && parent <= parents_total_, "block {} of group {}",
+        block.value, group.value);
+  return {parent, static_cast<size_t>(parent) * words_ + static_cast<size_t>(place / 64),
+          uint64_t{1} << (place & 63)};
+}
+
+void BlockPool::CountLocked(Group& group, Parent& parent, int32_t change) {
+  if (parent.locked == 0) {
+    ++locked_parents_;
+    group.free_in_locked += group.blocks_per_parent;
+  }
+  parent.locked += change;
+  group.free_in_locked -= change;
+  if (parent.locked > 0) return;
+  --locked_parents_;
+  group.free_in_locked -= group.blocks_per_parent;
+}
+
+// The block's parent is bound, or empty and gets bound.
+void BlockPool::MarkUsed(GroupId group_id, const Place& place) {
   Group& group = At(group_id);
-  int32_t id = -1;
-  if (!group.levels.empty()) {
-    id = group.parents_by_free[static_cast<size_t>(group.levels.Lowest())].Lowest();
-  } else {
-    id = empty_parents_.Lowest();
-    CHECK(id > 0, "no block of group {} is free", group_id.value);
-    empty_parents_.Erase(id);
-    parents_[static_cast<size_t>(id)].group = group_id.value;
+  Parent& parent = parents_[static_cast<size_t>(place.parent)];
+  if (parent.group < 0) {
+    empty_parents_.Erase(place.parent);
+    parent.group = group_id.value;
     group.free_in_bound += group.blocks_per_parent;
   }
-  Parent& parent = parents_[static_cast<size_t>(id)];
-  uint64_t* words = Words(id);
-  int32_t word = 0;
-  while (~words[word] == 0) ++word;
-  const int32_t place = word * 64 + std::countr_one(words[word]);
-  CHECK(place < group.blocks_per_parent);
-  words[word] |= uint64_t{1} << (place & 63);
+  bits_[place.word] |= place.bit;
   const int32_t free = group.blocks_per_parent - parent.used;
   ++parent.used;
   ++group.used;
   --group.free_in_bound;
-  File(group, id, free, free - 1);
-  return BlockId(id * group.blocks_per_parent + place);
+  File(group, place.parent, free, free - 1);
+}
+
+BlockId BlockPool::Take(GroupId group_id) {
+  Group& group = At(group_id);
+  const int32_t id = group.levels.empty()
+                         ? empty_parents_.Lowest()
+                         : group.parents_by_free[static_cast<size_t>(group.levels.Lowest())].Lowest();
+  CHECK(id > 0, "no block of group {} is free", group_id.value);
+  const uint64_t* words = Words(id);
+  int32_t word = 0;
+  while (~words[word] == 0) ++word;
+  const int32_t place = word * 64 + std::countr_one(words[word]);
+  CHECK(place < group.blocks_per_parent);
+  const BlockId block(id * group.blocks_per_parent + place);
+  MarkUsed(group_id, PlaceOf(group_id, block));
+  CountLocked(group, parents_[static_cast<size_t>(id)], 1);
+  return block;
+}
+
+void BlockPool::Claim(GroupId group_id, BlockId block) {
+  const Place place = PlaceOf(group_id, block);
+  const Parent& parent = parents_[static_cast<size_t>(place.parent)];
+  CHECK((parent.group < 0 || parent.group == group_id.value) && !(bits_[place.word] & place.bit),
+        "block {} of group {} is not free", block.value, group_id.value);
+  MarkUsed(group_id, place);
+  cached_bits_[place.word] |= place.bit;
+  ++At(group_id).cached;
+}
+
+bool BlockPool::IsCached(GroupId group, BlockId block) const {
+  const Place place = PlaceOf(group, block);
+  return (cached_bits_[place.word] & place.bit) != 0;
+}
+
+void BlockPool::SetCached(GroupId group_id, BlockId block, bool cached) {
+  Group& group = At(group_id);
+  const Place place = PlaceOf(group_id, block);
+  Parent& parent = parents_[static_cast<size_t>(place.parent)];
+  CHECK(parent.group == group_id.value && (bits_[place.word] & place.bit) != 0 &&
+            ((cached_bits_[place.word] & place.bit) != 0) != cached,
+        "block {} of group {} cannot change to cached: {}", block.value, group_id.value, cached);
+  cached_bits_[place.word] ^= place.bit;
+  group.cached += cached ? 1 : -1;
+  CountLocked(group, parent, cached ? -1 : 1);
 }
 
 void BlockPool::Release(GroupId group_id, BlockId block) {
   Group& group = At(group_id);
-  const int32_t id = block.value / group.blocks_per_parent;
-  const int32_t place = block.value % group.blocks_per_parent;
-  CHECK(block.valid() && id > 0 && id <= parents_total_, "block {} of group {}", block.value,
-        group_id.value);
-  Parent& parent = parents_[static_cast<size_t>(id)];
-  uint64_t& word = Words(id)[place / 64];
-  const uint64_t bit = uint64_t{1} << (place & 63);
-  CHECK(parent.group == group_id.value && (word & bit) != 0, "block {} of group {} is not in use",
-        block.value, group_id.value);
-  word &= ~bit;
+  const Place place = PlaceOf(group_id, block);
+  Parent& parent = parents_[static_cast<size_t>(place.parent)];
+  CHECK(parent.group == group_id.value && (bits_[place.word] & place.bit) != 0,
+        "block {} of group {} is not in use", block.value, group_id.value);
+  if ((cached_bits_[place.word] & place.bit) != 0) {
+    cached_bits_[place.word] &= ~place.bit;
+    --group.cached;
+  } else {
+    CountLocked(group, parent, -1);
+  }
+  bits_[place.word] &= ~place.bit;
   const int32_t free = group.blocks_per_parent - parent.used;
   --parent.used;
   --group.used;
   ++group.free_in_bound;
-  File(group, id, free, free + 1);
+  File(group, place.parent, free, free + 1);
   if (parent.used > 0) return;
   group.free_in_bound -= group.blocks_per_parent;
   parent.group = -1;
-  empty_parents_.Insert(id);
+  empty_parents_.Insert(place.parent);
 }
 
 Status BlockPool::Audit() const {
   const auto wrong = [](std::string message) {
     return Error{ErrorCode::kInternal, "cache accounting: " + std::move(message), ""};
   };
-  std::vector<int64_t> used(groups_.size()), free(groups_.size());
+  std::vector<int64_t> used(groups_.size()), free(groups_.size()), cached(groups_.size());
+  std::vector<int64_t> unlocked(groups_.size());
+  int32_t locked_parents = 0;
   if (parents_[0].group != -1 || empty_parents_.Contains(0)) return wrong("the sink is in use");
   int32_t empty = 0;
   for (int32_t id = 0; id <= parents_total_; ++id) {
     const Parent& parent = parents_[static_cast<size_t>(id)];
-    int32_t bits = 0;
-    for (size_t w = 0; w < words_; ++w)
-      bits += std::popcount(bits_[static_cast<size_t>(id) * words_ + w]);
-    if (bits != parent.used) {
-      return wrong(
-          fmt::format("parent {} counts {} blocks, its map has {}", id, parent.used, bits));
+    int32_t bits = 0, cached_bits = 0;
+    for (size_t w = static_cast<size_t>(id) * words_; w < (static_cast<size_t>(id) + 1) * words_;
+         ++w) {
+      bits += std::popcount(bits_[w]);
+      cached_bits += std::popcount(bits_[w] & cached_bits_[w]);
+      if ((cached_bits_[w] & ~bits_[w]) != 0) {
+        return wrong(fmt::format("parent {} has cached blocks that are free", id));
+      }
     }
+    if (bits != parent.used || bits - cached_bits != parent.locked) {
+      return wrong(fmt::format("parent {} counts {} blocks, {} locked; its maps have {} and {}", id,
+                               parent.used, parent.locked, bits, bits - cached_bits));
+    }
+    locked_parents += parent.locked > 0;
     if ((parent.group < 0) != (bits == 0))
       return wrong(fmt::format("parent {} is bound and empty", id));
     if (id > 0 && empty_parents_.Contains(id) != (bits == 0)) {
@@ -129,13 +205,26 @@ Status BlockPool::Audit() const {
     const int32_t left = group.blocks_per_parent - bits;
     used[static_cast<size_t>(parent.group)] += bits;
     free[static_cast<size_t>(parent.group)] += left;
+    cached[static_cast<size_t>(parent.group)] += cached_bits;
+    if (parent.locked > 0) {
+      unlocked[static_cast<size_t>(parent.group)] += group.blocks_per_parent - parent.locked;
+    }
     if (left > 0 && (!group.parents_by_free[static_cast<size_t>(left)].Contains(id) ||
                      !group.levels.Contains(left))) {
       return wrong(fmt::format("parent {} with {} free blocks is not on offer", id, left));
     }
   }
   if (empty != empty_parents_.size()) return wrong(fmt::format("{} parents are empty", empty));
+  if (locked_parents != locked_parents_) {
+    return wrong(fmt::format("{} parents are locked, {} counted", locked_parents, locked_parents_));
+  }
   for (size_t g = 0; g < groups_.size(); ++g) {
+    if (cached[g] != groups_[g].cached || unlocked[g] != groups_[g].free_in_locked) {
+      return wrong(fmt::format("group {} counts {} cached blocks and {} to be had beside locked "
+                               "ones, recounted {} and {}",
+                               g, groups_[g].cached, groups_[g].free_in_locked, cached[g],
+                               unlocked[g]));
+    }
     if (used[g] != groups_[g].used || free[g] != groups_[g].free_in_bound) {
       return wrong(fmt::format("group {} counts {} used and {} free blocks, recounted {} and {}", g,
                                groups_[g].used, groups_[g].free_in_bound, used[g], free[g]));

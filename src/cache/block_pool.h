@@ -1,7 +1,7 @@
-// Who owns which block of the arena. A parent is bound to one group from its first block in use to
-// its last; a group's next block comes from its fullest bound parent, lowest id first, and only
-// then from the lowest empty parent. Hence the same calls give the same ids, everywhere. Engine
-// thread; ids only.
+// Which blocks of the arena are free, locked (somebody needs them) or cached (kept as long as nobody
+// needs the room). A parent is bound to one group from its first block in use to its last; a group's
+// next block comes from its fullest bound parent, lowest id first, and only then from the lowest
+// empty parent. Hence the same calls give the same ids, everywhere. Engine thread; ids only.
 //
 // Invariants: parent 0 is never handed out; a block has one owner; every operation is O(log
 // parents).
@@ -24,14 +24,26 @@ class BlockPool {
 
   // Whether so many blocks of every group can be taken, all of them together.
   bool CanTake(const BlockCounts& blocks) const;
-  // One block; CanTake must have said yes.
+  // The same once every cached block has been released.
+  bool CanMake(const BlockCounts& blocks) const;
+  // One block, locked; CanTake must have said yes.
   BlockId Take(GroupId group);
+  // This very block, which must be free; it becomes cached.
+  void Claim(GroupId group, BlockId block);
+  // A block in use becomes cached or locked; it must not be so already.
+  void SetCached(GroupId group, BlockId block, bool cached);
   // Gives a block back. Returning a block that is not in use stops the program.
   void Release(GroupId group, BlockId block);
 
   int32_t parents_total() const { return parents_total_; }
-  int32_t parents_used() const { return parents_total_ - empty_parents_.size(); }
-  int64_t blocks_used(GroupId group) const { return At(group).used; }
+  // Parents with a locked block; parents whose blocks in use are all cached.
+  int32_t parents_used() const { return locked_parents_; }
+  int32_t parents_cached() const {
+    return parents_total_ - empty_parents_.size() - locked_parents_;
+  }
+  int64_t blocks_used(GroupId group) const { return At(group).used - At(group).cached; }
+  int64_t blocks_cached(GroupId group) const { return At(group).cached; }
+  bool IsCached(GroupId group, BlockId block) const;
 
   // Recounts everything; an error that names the first figure that does not agree.
   Status Audit() const;
@@ -40,18 +52,30 @@ class BlockPool {
   struct Group {
     int32_t blocks_per_parent;
     int64_t used = 0;
+    int64_t cached = 0;                  // of those
     int64_t free_in_bound = 0;           // free blocks in bound parents
+    int64_t free_in_locked = 0;          // blocks not locked in parents that have locked ones
     IdSet levels;                        // n: some bound parent has n free blocks, 0 < n < all
     std::vector<IdSet> parents_by_free;  // [n]: the bound parents with n free blocks
   };
   struct Parent {
     int32_t group = -1;  // none: empty
     int32_t used = 0;
+    int32_t locked = 0;
   };
 
   Group& At(GroupId group) { return groups_[static_cast<size_t>(group.value)]; }
   const Group& At(GroupId group) const { return groups_[static_cast<size_t>(group.value)]; }
   uint64_t* Words(int32_t parent) { return &bits_[static_cast<size_t>(parent) * words_]; }
+  // The bit of a block in a map, and its parent; stops the program unless the block can be owned.
+  struct Place {
+    int32_t parent;
+    size_t word;
+    uint64_t bit;
+  };
+  Place PlaceOf(GroupId group, BlockId block) const;
+  void MarkUsed(GroupId group, const Place& place);
+  void CountLocked(Group& group, Parent& parent, int32_t change);
   // Moves a bound parent between the sets of its group after its count of used blocks changed.
   void File(Group& group, int32_t parent, int32_t free_before, int32_t free_after);
 
@@ -59,7 +83,9 @@ class BlockPool {
   size_t words_;           // 64-bit words of one parent's map of used places
   std::vector<Group> groups_;
   std::vector<Parent> parents_;
-  std::vector<uint64_t> bits_;
+  std::vector<uint64_t> bits_;         // in use
+  std::vector<uint64_t> cached_bits_;  // of those, cached
+  int32_t locked_parents_ = 0;
   IdSet empty_parents_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "cache/planted_bug.h"
 
 namespace braid {
 namespace {
@@ -18,17 +19,17 @@ int32_t Owned(size_t live, size_t spares) { return static_cast<int32_t>(live + s
 BlockTables::BlockTables(const CacheGeometry& geometry)
     : geometry_(&geometry), tables_(geometry.groups.size()) {}
 
-bool BlockTables::Reserve(const BlockCounts& owned, BlockPool& pool) {
+bool BlockTables::Reserve(const BlockCounts& blocks, PrefixCache& cache) {
   BlockCounts take;
   for (size_t g = 0; g < tables_.size(); ++g) {
     const Table& table = tables_[g];
     const int32_t has = Owned(static_cast<size_t>(table.live), table.spares.size());
-    take.by_group[g] = std::max(owned.by_group[g] - has, 0);
+    take.by_group[g] = std::max(blocks.by_group[g] - has, 0);
   }
-  if (!pool.CanTake(take)) return false;
+  if (!cache.MakeRoom(take)) return false;
   for (size_t g = 0; g < tables_.size(); ++g) {
     std::vector<BlockId>& spares = tables_[g].spares;
-    for (int32_t i = 0; i < take.by_group[g]; ++i) spares.push_back(pool.Take(Group(g)));
+    for (int32_t i = 0; i < take.by_group[g]; ++i) spares.push_back(cache.Take(Group(g)));
     // Spares are used from the back, lowest id first.
     std::sort(spares.begin(), spares.end(), std::greater<>());
   }
@@ -52,7 +53,7 @@ int32_t BlockTables::Missing(const Table& table, GroupKind kind, int32_t end, in
   return count;
 }
 
-bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
+bool BlockTables::Cover(int32_t begin, int32_t end, PrefixCache& cache,
                         std::vector<TableChange>& changes) {
   CHECK(begin >= 0 && begin < end);
   if (end <= covered_ && begin / kBlockTokens == (covered_ - 1) / kBlockTokens) return true;
@@ -72,7 +73,7 @@ bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
     take.by_group[g] = std::max(count - static_cast<int32_t>(table.spares.size()), 0);
     beyond_spares |= take.by_group[g] > 0;
   }
-  if (beyond_spares && !pool.CanTake(take)) return false;
+  if (beyond_spares && !cache.MakeRoom(take)) return false;
   for (size_t g = 0; g < tables_.size(); ++g) {
     Table& table = tables_[g];
     const GroupKind kind = geometry_->groups[g].kind;
@@ -84,7 +85,7 @@ bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
       }
       BlockId block;
       if (table.spares.empty()) {
-        block = pool.Take(Group(g));
+        block = cache.Take(Group(g));
       } else {
         block = table.spares.back();
         table.spares.pop_back();
@@ -98,45 +99,166 @@ bool BlockTables::Cover(int32_t begin, int32_t end, BlockPool& pool,
   return true;
 }
 
-void BlockTables::RetireStates(int32_t end, int32_t state_blocks, BlockPool& pool) {
-  const int32_t keep_from = end / kBlockTokens - 1;
+void BlockTables::AppendEntries(std::vector<TableChange>& changes) const {
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    const std::vector<BlockId>& entries = tables_[g].entries;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].valid()) changes.push_back({Group(g), static_cast<int32_t>(i), entries[i]});
+    }
+  }
+}
+
+bool BlockTables::HasKind(GroupKind kind) const {
+  for (const GroupGeometry& g : geometry_->groups) {
+    if (g.kind == kind) return true;
+  }
+  return false;
+}
+
+PartBlocks BlockTables::Entries(GroupKind kind, size_t at) const {
+  PartBlocks blocks;
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    if (geometry_->groups[g].kind != kind || at >= tables_[g].entries.size()) continue;
+    blocks.by_group[g] = tables_[g].entries[at];
+  }
+  return blocks;
+}
+
+bool BlockTables::Borrowed(const PrefixIndex& index, GroupKind kind, size_t at) const {
+  if (at >= path_.size() || !index.Carries(path_[at], kind)) return false;
+  const PartBlocks& published = index.Blocks(path_[at]);
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    if (geometry_->groups[g].kind != kind) continue;
+    const std::vector<BlockId>& entries = tables_[g].entries;
+    return at < entries.size() && entries[at].valid() && entries[at] == published.by_group[g];
+  }
+  return false;
+}
+
+void BlockTables::Enter(const PrefixSpace& space, const PrefixMatch& match, PrefixCache& cache) {
+  CHECK(!root_.valid() && path_.empty());
+  root_ = cache.Root(space);
+  found_ = static_cast<size_t>(match.tokens / kBlockTokens);
+  for (size_t i = 0; i < found_; ++i) {
+    path_.push_back(match.nodes[i]);
+    cache.Refer(path_.back());
+    const PartBlocks& published = cache.index().Blocks(path_.back());
+    for (size_t g = 0; g < tables_.size(); ++g) {
+      const bool full = geometry_->groups[g].kind == GroupKind::kFull;
+      tables_[g].entries.push_back(full || i + 1 == found_ ? published.by_group[g] : BlockId());
+      tables_[g].live += full || i + 1 == found_;
+    }
+    if (HasKind(GroupKind::kFull)) cache.Pin(path_.back(), GroupKind::kFull);
+  }
+  if (found_ == 0 || !HasKind(GroupKind::kState)) return;
+  last_state_ = path_.back();
+  cache.Pin(last_state_, GroupKind::kState);
+  first_state_ = found_ - 1;
+}
+
+void BlockTables::Stamp(const PrefixMatch& match, int64_t epoch, PrefixCache& cache) {
+  epoch_ = epoch;
+  for (PrefixNodeId node : match.nodes) cache.index().Touch(node, GroupKind::kFull, epoch);
+  if (!last_state_.valid()) return;
+  cache.index().Touch(last_state_, GroupKind::kState, epoch);
+  cache.index().MarkHit(last_state_);
+}
+
+void BlockTables::Publish(int32_t begin, int32_t end, const TokenPieces& tokens, bool branch,
+                          PrefixCache& cache) {
+  const size_t full = static_cast<size_t>(end / kBlockTokens);
+  BlockTokens block;
+  for (size_t i = path_.size(); i < full; ++i) {
+    tokens.Copy(static_cast<int32_t>(i), block);
+    path_.push_back(cache.Child(i == 0 ? root_ : path_.back(), block));
+    if (HasKind(GroupKind::kFull)) {
+      cache.PublishFull(path_.back(), Entries(GroupKind::kFull, i), epoch_);
+    }
+  }
+  const int32_t boundary = end / kBlockTokens * kBlockTokens;
+  if (boundary > begin && HasKind(GroupKind::kState)) PublishState(boundary, branch, cache);
+}
+
+void BlockTables::PublishState(int32_t boundary, bool branch, PrefixCache& cache) {
+  const size_t at = static_cast<size_t>(boundary / kBlockTokens - 1);
+  const bool shallow = Planted(PlantedBug::kBoundaryOffByOne) ||
+                       (branch && Planted(PlantedBug::kPromotedTooShallow));
+  const PrefixNodeId node = path_[shallow && at > 0 ? at - 1 : at];
+  cache.PublishState(node, Entries(GroupKind::kState, at), epoch_);
+  if (branch) cache.index().MarkBranch(node);
+  if (last_state_.valid() && last_state_ != node) cache.index().MarkSuperseded(last_state_);
+  last_state_ = node;
+}
+
+void BlockTables::RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache) {
+  const int32_t keep_from = end / kBlockTokens - 1 + Planted(PlantedBug::kFreedInFlight);
   if (keep_from == kept_from_ && state_blocks == kept_blocks_) return;
   kept_from_ = keep_from;
   kept_blocks_ = state_blocks;
-  for (size_t g = 0; g < tables_.size(); ++g) {
-    if (geometry_->groups[g].kind != GroupKind::kState) continue;
-    Table& table = tables_[g];
-    for (; table.first < keep_from; ++table.first) {
-      if (IsHole(table, table.first)) continue;
-      BlockId& entry = table.entries[static_cast<size_t>(table.first)];
-      table.spares.push_back(entry);
+  for (; static_cast<int32_t>(first_state_) < keep_from; ++first_state_) {
+    const bool borrowed = Borrowed(cache.index(), GroupKind::kState, first_state_);
+    for (size_t g = 0; g < tables_.size(); ++g) {
+      Table& table = tables_[g];
+      if (geometry_->groups[g].kind != GroupKind::kState) continue;
+      if (IsHole(table, static_cast<int32_t>(first_state_))) continue;
+      BlockId& entry = table.entries[first_state_];
+      if (!borrowed) table.spares.push_back(entry);
       entry = BlockId();
       --table.live;
     }
+    if (borrowed) cache.Unpin(path_[first_state_], GroupKind::kState);
+  }
+  BlockCounts keep;
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    if (geometry_->groups[g].kind != GroupKind::kState) continue;
+    keep.by_group[g] = state_blocks;
+    Table& table = tables_[g];
     while (!table.spares.empty() &&
            Owned(static_cast<size_t>(table.live), table.spares.size()) > state_blocks) {
-      pool.Release(Group(g), table.spares.back());
+      cache.Release(Group(g), table.spares.back());
       table.spares.pop_back();
     }
   }
+  Reserve(keep, cache);
 }
 
-void BlockTables::ReleaseAll(BlockPool& pool) {
+void BlockTables::ReleaseAll(bool discard, PrefixCache& cache) {
+  const bool keep_pins = Planted(PlantedBug::kPinsForgotten);
+  for (size_t i = first_state_; i < path_.size(); ++i) {
+    if (!Borrowed(cache.index(), GroupKind::kState, i)) continue;
+    for (size_t g = 0; g < tables_.size(); ++g) {
+      if (geometry_->groups[g].kind == GroupKind::kState) tables_[g].entries[i] = BlockId();
+    }
+    if (!keep_pins) cache.Unpin(path_[i], GroupKind::kState);
+  }
+  for (size_t i = path_.size(); i-- > 0;) {
+    if (HasKind(GroupKind::kFull)) {
+      if (Borrowed(cache.index(), GroupKind::kFull, i) && !Planted(PlantedBug::kSharedFreed)) {
+        for (size_t g = 0; g < tables_.size(); ++g) {
+          if (geometry_->groups[g].kind == GroupKind::kFull) tables_[g].entries[i] = BlockId();
+        }
+      }
+      if (!keep_pins) cache.Unpin(path_[i], GroupKind::kFull);
+    }
+    if (discard && i >= found_) cache.Discard(path_[i]);
+    cache.Unrefer(path_[i]);
+  }
+  if (root_.valid()) cache.Unrefer(root_);
   for (size_t g = 0; g < tables_.size(); ++g) {
     for (BlockId block : tables_[g].entries) {
-      if (block.valid()) pool.Release(Group(g), block);
+      if (block.valid()) cache.Release(Group(g), block);
     }
-    for (BlockId block : tables_[g].spares) pool.Release(Group(g), block);
-    tables_[g] = Table();
+    for (BlockId block : tables_[g].spares) cache.Release(Group(g), block);
   }
-  covered_ = 0;
-  kept_from_ = kept_blocks_ = -1;
+  *this = BlockTables(*geometry_);
 }
 
-void BlockTables::AppendOwned(GroupId group, std::vector<BlockId>& out) const {
+void BlockTables::AppendOwned(GroupId group, const PrefixIndex& index,
+                              std::vector<BlockId>& out) const {
   const Table& table = tables_[static_cast<size_t>(group.value)];
-  for (BlockId block : table.entries) {
-    if (block.valid()) out.push_back(block);
+  const GroupKind kind = geometry_->groups[static_cast<size_t>(group.value)].kind;
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    if (table.entries[i].valid() && !Borrowed(index, kind, i)) out.push_back(table.entries[i]);
   }
   out.insert(out.end(), table.spares.begin(), table.spares.end());
 }

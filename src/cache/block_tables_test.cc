@@ -12,14 +12,14 @@ class BlockTablesTest : public ::testing::Test {
   // (group, index) pairs that a row adds.
   std::vector<std::pair<int, int>> Cover(int32_t begin, int32_t end) {
     std::vector<TableChange> changes;
-    EXPECT_TRUE(tables_.Cover(begin, end, pool_, changes));
+    EXPECT_TRUE(tables_.Cover(begin, end, cache_, changes));
     std::vector<std::pair<int, int>> out;
     for (const TableChange& c : changes) out.emplace_back(c.group.value, c.index);
     return out;
   }
   size_t Owned(int32_t group) {
     std::vector<BlockId> owned;
-    tables_.AppendOwned(GroupId(group), owned);
+    tables_.AppendOwned(GroupId(group), cache_.index(), owned);
     return owned.size();
   }
 
@@ -28,7 +28,7 @@ class BlockTablesTest : public ::testing::Test {
       .groups = {{"full", GroupKind::kFull, 64, 1}, {"state", GroupKind::kState, 64, 1}},
       .parent_bytes = 64,
       .parents = 20};
-  BlockPool pool_{geometry_};
+  PrefixCache cache_{geometry_};
   BlockTables tables_{geometry_};
 };
 
@@ -42,20 +42,20 @@ TEST_F(BlockTablesTest, AnAlignedChunkWritesOneStateAndNoRows) {
 
 TEST_F(BlockTablesTest, ADecodingSequenceOwnsTwoStateBlocksForEver) {
   Cover(0, 100);
-  tables_.RetireStates(100, 2, pool_);
+  tables_.RetireStates(100, 2, cache_);
   for (int32_t at = 100; at < 1000; ++at) {
     Cover(at, at + 1);
-    tables_.RetireStates(at + 1, 2, pool_);
+    tables_.RetireStates(at + 1, 2, cache_);
     ASSERT_EQ(Owned(1), 2u) << at;
     ASSERT_EQ(Owned(0), static_cast<size_t>(at / 64 + 1)) << at;
   }
-  tables_.ReleaseAll(pool_);
-  EXPECT_EQ(pool_.parents_used(), 0);
+  tables_.ReleaseAll(false, cache_);
+  EXPECT_EQ(cache_.pool().parents_used(), 0);
 }
 
 TEST_F(BlockTablesTest, AReservationIsUsedBeforeThePool) {
-  ASSERT_TRUE(tables_.Reserve({{2, 3}}, pool_));
-  EXPECT_EQ(pool_.parents_used(), 5);
+  ASSERT_TRUE(tables_.Reserve({{2, 3}}, cache_));
+  EXPECT_EQ(cache_.pool().parents_used(), 5);
   Cover(0, 128);
   Cover(128, 129);
   EXPECT_EQ(Owned(0), 3u);
@@ -64,20 +64,20 @@ TEST_F(BlockTablesTest, AReservationIsUsedBeforeThePool) {
 
 TEST_F(BlockTablesTest, NothingChangesWhenThePoolHasTooFew) {
   Cover(0, 64 * 10);
-  const int32_t used = pool_.parents_used();
+  const int32_t used = cache_.pool().parents_used();
   std::vector<TableChange> changes;
-  EXPECT_FALSE(tables_.Cover(64 * 10, 64 * 19, pool_, changes));
-  EXPECT_FALSE(tables_.Reserve({{20, 0}}, pool_));
+  EXPECT_FALSE(tables_.Cover(64 * 10, 64 * 19, cache_, changes));
+  EXPECT_FALSE(tables_.Reserve({{20, 0}}, cache_));
   EXPECT_TRUE(changes.empty());
-  EXPECT_EQ(pool_.parents_used(), used);
+  EXPECT_EQ(cache_.pool().parents_used(), used);
   Cover(64 * 10, 64 * 10 + 1);
 }
 
 TEST_F(BlockTablesTest, StopsWhenARowStartsWhereNoStateIs) {
   Cover(0, 128);
   std::vector<TableChange> changes;
-  EXPECT_DEATH(tables_.Cover(64, 65, pool_, changes), "no state at 64");
-  EXPECT_DEATH(tables_.Cover(130, 131, pool_, changes), "no rows at 130");
+  EXPECT_DEATH(tables_.Cover(64, 65, cache_, changes), "no state at 64");
+  EXPECT_DEATH(tables_.Cover(130, 131, cache_, changes), "no rows at 130");
 }
 
 }  // namespace

@@ -42,6 +42,9 @@ struct Tick {
   int64_t now_us = 0;
 };
 
-using Event = std::variant<Submit, Abort, StepDone, Tick>;
+// Forgets every cached prefix that no running request uses.
+struct FlushCache {};
+
+using Event = std::variant<Submit, Abort, StepDone, Tick, FlushCache>;
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/planted_bug.h"
 #include "scheduler/scheduler_state.h"
 
 namespace braid {
@@ -66,12 +67,15 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
   }
   if (!result.error.empty()) {
     s.error = result.error;
+    if (Planted(PlantedBug::kFailedRowPublished)) Publish(s, row);
     Finish(s, FinishReason::kError);
     return;
   }
+  Publish(s, row);
   const bool decoding = s.Is<Decoding>();
   s.blocks.RetireStates(
-      row.end, decoding ? StateBlocksDecode(s.stored_max) : StateBlocksPrefill(s.stored_max), pool);
+      row.end, decoding ? StateBlocksDecode(s.stored_max) : StateBlocksPrefill(s.stored_max),
+      cache);
   if (row.prompt_logprobs) TakePromptLogprobs(s, row, result);
   if (row.sample) {
     TakeToken(s, result);
@@ -85,6 +89,12 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
   }
 }
 
+// What the row completed may be used by others from now on.
+void Scheduler::State::Publish(Sequence& s, const RowInFlight& row) {
+  if (!s.reuses || row.start / kBlockTokens == row.end / kBlockTokens) return;
+  s.blocks.Publish(row.start, row.end, s.tokens(), row.end == s.branch_at, cache);
+}
+
 void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
   CHECK(result.token >= 0 && result.token < config.vocabulary, "request {} was given token {}",
         s.request.id.value, result.token);
@@ -93,6 +103,9 @@ void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
       static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
       std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), result.token);
   s.output.push_back(result.token);
+  if (Planted(PlantedBug::kLastTokenPublished) && s.reuses) {
+    s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), false, cache);
+  }
   if (s.request.logprobs >= 0) s.logprobs.push_back(result.logprob);
   Changed(s);
   if (stops) {
@@ -130,19 +143,29 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
   } else {
     running.erase(std::lower_bound(running.begin(), running.end(), &s, ByRank{}));
   }
+  if (starving == s.request.id) starving = RequestId();
   Move(s.phase, Ended{reason});
   ++finished;
   Changed(s);
   if (s.rows_in_flight == 0) Vacate(s);
+  if (s.rows_in_flight > 0 && s.slot.valid() && Planted(PlantedBug::kSlotReusedInFlight)) {
+    free_slots.Insert(s.slot.value);
+    s.slot = SlotId();
+  }
 }
 
 void Scheduler::State::Preempt(Sequence& s) {
   running.erase(std::lower_bound(running.begin(), running.end(), &s, ByRank{}));
+  if (starving == s.request.id) starving = RequestId();
   Move(s.phase, BlocksLost{});
   ++s.preemptions;
   ++preemptions;
   preempted = true;
   if (s.rows_in_flight > 0) {
+    if (Planted(PlantedBug::kPreemptedInFlight)) {
+      s.blocks.ReleaseAll(false, cache);
+      s.reuses = false;
+    }
     ++draining;
     return;
   }
@@ -153,7 +176,7 @@ void Scheduler::State::Preempt(Sequence& s) {
 // Gives blocks and slot back; no row of the sequence is in flight.
 void Scheduler::State::Vacate(Sequence& s) {
   CHECK(s.rows_in_flight == 0 && s.unresolved == 0);
-  s.blocks.ReleaseAll(pool);
+  s.blocks.ReleaseAll(!s.error.empty() && !Planted(PlantedBug::kFailedRowPublished), cache);
   s.planned = 0;
   if (!s.slot.valid()) return;
   free_slots.Insert(s.slot.value);
@@ -180,6 +203,8 @@ Output Scheduler::State::MakeOutput(Sequence& s) {
   if (const Finished* end = std::get_if<Finished>(&s.phase)) output.finish = end->reason;
   output.error = s.error;
   output.prompt_tokens = s.prompt_tokens();
+  output.cached_tokens = s.reuse.tokens;
+  output.reuse = s.reuse;
   output.output_tokens = static_cast<int32_t>(s.output.size());
   output.preemptions = s.preemptions;
   return output;
@@ -227,51 +252,27 @@ SchedulerStats Scheduler::stats() const {
   const State& s = *state_;
   SchedulerStats stats{.running = static_cast<int32_t>(s.running.size()),
                        .waiting = static_cast<int32_t>(s.queue.size()) + s.draining,
-                       .parents_total = s.pool.parents_total(),
-                       .parents_used = s.pool.parents_used(),
+                       .parents_total = s.cache.pool().parents_total(),
+                       .parents_used = s.cache.pool().parents_used(),
+                       .parents_cached = s.cache.pool().parents_cached(),
                        .blocks_used = {},
+                       .blocks_cached = {},
+                       .prompt_tokens = s.prompt_tokens,
+                       .reused_tokens = s.reused_tokens,
+                       .reuse_stops = s.reuse_stops,
+                       .evictions_full = s.cache.evictions(GroupKind::kFull),
+                       .evictions_state = s.cache.evictions(GroupKind::kState),
                        .steps = s.steps_planned,
                        .prefill_tokens = s.prefill_tokens,
                        .decode_tokens = s.decode_tokens,
                        .preemptions = s.preemptions,
                        .finished = s.finished};
   for (size_t g = 0; g < s.config.cache.groups.size(); ++g) {
-    stats.blocks_used.push_back(s.pool.blocks_used(GroupId(static_cast<int32_t>(g))));
+    const GroupId group(static_cast<int32_t>(g));
+    stats.blocks_used.push_back(s.cache.pool().blocks_used(group));
+    stats.blocks_cached.push_back(s.cache.pool().blocks_cached(group));
   }
   return stats;
-}
-
-Status Scheduler::Audit() const {
-  const State& s = *state_;
-  const auto wrong = [](std::string message) {
-    return Error{ErrorCode::kInternal, "scheduler accounting: " + std::move(message)};
-  };
-  RETURN_IF_ERROR(s.pool.Audit());
-  for (size_t g = 0; g < s.config.cache.groups.size(); ++g) {
-    const GroupId group(static_cast<int32_t>(g));
-    std::vector<BlockId> owned;
-    for (const auto& [id, sequence] : s.sequences) sequence->blocks.AppendOwned(group, owned);
-    std::sort(owned.begin(), owned.end());
-    const auto twice = std::adjacent_find(owned.begin(), owned.end());
-    if (twice != owned.end()) {
-      return wrong(fmt::format("block {} of group {} has two owners", twice->value, g));
-    }
-    if (static_cast<int64_t>(owned.size()) != s.pool.blocks_used(group)) {
-      return wrong(fmt::format("group {}: {} blocks are owned, {} are in use", g, owned.size(),
-                               s.pool.blocks_used(group)));
-    }
-  }
-  std::vector<SlotId> slots;
-  for (const auto& [id, sequence] : s.sequences) {
-    if (sequence->slot.valid()) slots.push_back(sequence->slot);
-  }
-  std::sort(slots.begin(), slots.end());
-  if (std::adjacent_find(slots.begin(), slots.end()) != slots.end() ||
-      static_cast<int32_t>(slots.size()) + s.free_slots.size() != s.config.running_max) {
-    return wrong(fmt::format("{} slots are held and {} free, of {}", slots.size(),
-                             s.free_slots.size(), s.config.running_max));
-  }
-  return {};
 }
 
 }  // namespace braid

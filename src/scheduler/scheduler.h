@@ -7,6 +7,7 @@
 // reserved.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 
 #include "base/result.h"
 #include "cache/geometry.h"
+#include "cache/prefix_match.h"
 #include "scheduler/event.h"
 #include "scheduler/plan.h"
 
@@ -38,6 +40,14 @@ struct SchedulerConfig {
   int32_t waiting_max = 4096;      // queued requests; more are refused
   int32_t preemptions_max = 8;     // how often one request may lose its blocks
   int32_t vocabulary = 0;
+  bool prefix_cache = true;        // off: every prompt is computed from its first token
+};
+
+// How much of a prompt came from the prefix cache, and why not more.
+struct Reuse {
+  int32_t tokens = 0;  // reused
+  int32_t known = 0;   // keys and values were there up to here
+  ReuseStop stop = ReuseStop::kOff;
 };
 
 // What a request produced since the last TakeOutputs. A request's last Output has `finish` set and
@@ -51,7 +61,8 @@ struct Output {
   ErrorCode error_code = ErrorCode::kInternal;
   std::string error;
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;  // of the prompt, taken from the prefix cache
+  int32_t cached_tokens = 0;  // of the prompt, taken from the prefix cache: reuse.tokens
+  Reuse reuse;
   int32_t output_tokens = 0;  // in all
   int32_t preemptions = 0;
 };
@@ -59,8 +70,12 @@ struct Output {
 // A snapshot for metrics and /server_info.
 struct SchedulerStats {
   int32_t running = 0, waiting = 0;
-  int32_t parents_total = 0, parents_used = 0;
-  std::vector<int64_t> blocks_used;  // by group
+  // Used: running requests need it. Cached: kept until the room is needed. The rest is free.
+  int32_t parents_total = 0, parents_used = 0, parents_cached = 0;
+  std::vector<int64_t> blocks_used, blocks_cached;  // by group
+  int64_t prompt_tokens = 0, reused_tokens = 0;     // of requests at their first admission
+  std::array<int64_t, kReuseStops> reuse_stops{};   // the same requests, by why not more
+  int64_t evictions_full = 0, evictions_state = 0;
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
 };
 

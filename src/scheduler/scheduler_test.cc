@@ -29,7 +29,7 @@ SchedulerConfig Config(int32_t parents) {
 Request MakeRequest(int64_t id, int32_t prompt, int32_t new_tokens) {
   Request r;
   r.id = RequestId(id);
-  r.prompt.assign(static_cast<size_t>(prompt), 1);
+  r.prompt.assign(static_cast<size_t>(prompt), static_cast<TokenId>(id % 100));
   r.stop.new_tokens_max = new_tokens;
   return r;
 }

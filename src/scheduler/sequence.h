@@ -13,6 +13,7 @@
 #include "scheduler/phase.h"
 #include "scheduler/plan.h"
 #include "scheduler/request.h"
+#include "scheduler/scheduler.h"
 
 namespace braid {
 
@@ -30,11 +31,15 @@ struct Sequence {
   SlotId slot;
   bool announced = false;  // the executor knows that it holds the slot
   BlockTables blocks;
+  bool reuses = false;      // finds prefixes and publishes its own
+  int32_t branch_at = 0;    // a boundary that others have reached as well: leave a state there
   int32_t prefill_end = 0;  // tokens known at admission: where the prefill ends
   int32_t planned = 0;      // tokens in place once every planned row has landed
   int32_t unresolved = 0;   // sampled tokens in flight
   int32_t rows_in_flight = 0;
   int32_t preemptions = 0;
+  bool ever_admitted = false;
+  Reuse reuse;  // of the first admission
 
   // Not yet taken by TakeOutputs.
   bool changed = false;
@@ -48,6 +53,7 @@ struct Sequence {
     return std::holds_alternative<P>(phase);
   }
   int32_t prompt_tokens() const { return static_cast<int32_t>(request.prompt.size()); }
+  TokenPieces tokens() const { return {request.prompt, output}; }
   int32_t known_tokens() const { return prompt_tokens() + static_cast<int32_t>(output.size()); }
   bool decode_ready() const {
     const int32_t length = known_tokens() + unresolved;

@@ -7,11 +7,19 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/planted_bug.h"
 
 namespace braid {
 namespace {
 
 constexpr int32_t kB = kBlockTokens;
+constexpr int32_t kNobody = -1, kPoisoned = -2;  // positions of cells
+
+uint64_t SpaceOf(const Request& request) {
+  uint64_t space = static_cast<uint64_t>(request.dp_rank) + 1;
+  for (const char c : request.tenant) space = MixBits(space + static_cast<unsigned char>(c));
+  return space;
+}
 
 }  // namespace
 
@@ -49,7 +57,7 @@ HashExecutor::Slot& HashExecutor::At(SlotId slot) {
 void HashExecutor::Launch(Plan plan) {
   CHECK(steps_.size() <= 1, "{} steps are in flight", steps_.size());
   CHECK(!plan.rows.empty(), "step {} has no rows", plan.step.value);
-  for (const Admission& admission : plan.admissions) Admit(admission);
+  for (const Admission& admission : plan.admissions) Admit(plan, admission);
   for (const TableUpdate& update : plan.tables) Update(update);
   int32_t tokens = 0;
   for (const Row& row : plan.rows) {
@@ -87,19 +95,27 @@ StepDone HashExecutor::Wait() {
   }
   StepDone done = std::move(step.done);
   steps_.pop_front();
+  ++landed_;
   return done;
 }
 
-void HashExecutor::Admit(const Admission& admission) {
+void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
   Slot& slot = At(admission.slot);
   CHECK(slot.rows_in_flight == 0, "slot {} is given away while a row of request {} is in flight",
         admission.slot.value, slot.request->id.value);
   slot = Slot();
   slot.live = true;
   slot.request = admission.request;
+  slot.space = SpaceOf(*slot.request);
   slot.history = admission.request->prompt;
   slot.history.insert(slot.history.end(), admission.output.begin(), admission.output.end());
   slot.tables.resize(groups_.size());
+  for (const Row& row : plan.rows) {
+    if (row.slot != admission.slot) continue;
+    CHECK(row.start % kB == 0 && row.start < static_cast<int32_t>(slot.history.size()),
+          "request {} starts at {}", row.request.value, row.start);
+    slot.reused = slot.launched = slot.in_place = row.start;
+  }
 }
 
 void HashExecutor::Update(const TableUpdate& update) {
@@ -110,21 +126,61 @@ void HashExecutor::Update(const TableUpdate& update) {
   CHECK(update.block.value >= group.first_block && update.block.value < group.end_block,
         "block {} of group {} is not one to own", update.block.value, g);
   const size_t block = static_cast<size_t>(update.block.value);
-  CHECK(group.pins[block] == 0, "block {} of group {} is handed over while a step uses it", block,
-        g);
   std::vector<BlockId>& table = slot.tables[g];
   const size_t index = static_cast<size_t>(update.index);
-  if (group.kind == GroupKind::kFull) {
-    CHECK(index == table.size(), "entry {} of a full table of {}", index, table.size());
-    FullBlock& cells = group.full[block];
-    cells.owner = slot.request->id;
-    cells.position.fill(-1);
-  } else {
-    group.states[block] = {.owner = slot.request->id, .rows = {}};
-  }
+  CHECK(group.kind == GroupKind::kState || index == table.size(),
+        "entry {} of a full table of {}", index, table.size());
   if (index >= table.size()) table.resize(index + 1);
   CHECK(!table[index].valid(), "entry {} of group {} is taken", index, g);
   table[index] = update.block;
+  if ((update.index + 1) * kB <= slot.reused) {
+    CheckReused(group, slot, update);
+    return;
+  }
+  CHECK(group.pins[block] == 0, "block {} of group {} is handed over while a step uses it", block,
+        g);
+  if (Planted(PlantedBug::kNotZeroed)) return;
+  if (group.kind == GroupKind::kFull) {
+    FullBlock& cells = group.full[block];
+    cells = {.space = slot.space, .token = {}, .position = {}};
+    cells.position.fill(kNobody);
+  } else {
+    group.states[block] = {.space = slot.space, .rows = {}};
+  }
+}
+
+// What a request takes over is there, complete, of its own space, and written by a landed step.
+// What it says is checked whenever it is read.
+void HashExecutor::CheckReused(const Group& group, const Slot& slot,
+                               const TableUpdate& update) const {
+  const size_t block = static_cast<size_t>(update.block.value);
+  const bool full = group.kind == GroupKind::kFull;
+  const uint64_t space = full ? group.full[block].space : group.states[block].space;
+  const int64_t order = full ? group.full[block].written_by : group.states[block].written_by;
+  CHECK(space == slot.space, "request {} is given a block of another space",
+        slot.request->id.value);
+  CHECK(order >= 0 && order < landed_, "request {} is given a block before its step has landed",
+        slot.request->id.value);
+  CHECK(!full || group.full[block].position[kB - 1] == update.index * kB + kB - 1,
+        "request {} is given an incomplete block", slot.request->id.value);
+}
+
+// What a failed row wrote is not to be read by anybody.
+void HashExecutor::Poison(Slot& slot, const Row& row) {
+  const int32_t end = row.start + row.token_count;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const std::vector<BlockId>& table = slot.tables[g];
+    for (int32_t i = row.start / kB; i * kB < end; ++i) {
+      if (i >= static_cast<int32_t>(table.size())) continue;
+      const BlockId block = table[static_cast<size_t>(i)];
+      if (!block.valid()) continue;
+      if (groups_[g].kind == GroupKind::kFull) {
+        groups_[g].full[static_cast<size_t>(block.value)].position.fill(kPoisoned);
+      } else {
+        groups_[g].states[static_cast<size_t>(block.value)].content = Content::kPoison;
+      }
+    }
+  }
 }
 
 // Everything a row reads or writes is in use from its launch until it has been waited for.
@@ -171,27 +227,41 @@ void HashExecutor::RunStep(StepInFlight& step) {
   step.ran = true;
 }
 
+// The hash of everything up to the row's end, on which all groups and the history agree.
+uint64_t HashExecutor::AdvanceGroups(const StepInFlight& step, Slot& slot, const Row& row) {
+  uint64_t prefix = kEmptyPrefix;
+  for (int32_t p = 0; p < row.start + row.token_count; ++p) {
+    prefix = AppendToken(prefix, slot.history[static_cast<size_t>(p)]);
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    const uint64_t hash = group.kind == GroupKind::kFull
+                              ? AdvanceFull(step.order, group, slot, g, row)
+                              : AdvanceState(step.order, group, slot, g, row);
+    CHECK(hash == prefix, "request {} at {}: group {} holds another prefix", row.request.value,
+          row.start, g);
+  }
+  return prefix;
+}
+
 RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
   Slot& slot = At(row.slot);
   CHECK(slot.in_place == row.start);
-  ReadTokens(step, row, slot, tokens_);
-  uint64_t prefix = 0;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    Group& group = groups_[g];
-    const uint64_t hash = group.kind == GroupKind::kFull ? AdvanceFull(group, slot, g, row)
-                                                         : AdvanceState(group, slot, g, row);
-    CHECK(g == 0 || hash == prefix, "request {} at {}: groups 0 and {} disagree about the prefix",
-          row.request.value, row.start, g);
-    prefix = hash;
-  }
-  slot.in_place += row.token_count;
-  ++rows_run_;
-  tokens_run_ += row.token_count;
   RowResult result{.request = row.request, .logprob = {}, .prompt_logprobs = {}, .error = {}};
   const Request& request = *slot.request;
-  if (options_.row_fails && options_.row_fails(row.request, slot.in_place)) {
+  const int32_t end = row.start + row.token_count;
+  slot.failed |= options_.row_fails && options_.row_fails(row.request, end);
+  if (slot.failed) {
+    Poison(slot, row);
+    slot.in_place = end;
     result.error = "the hash LM was told to fail here";
+    return result;
   }
+  ReadTokens(step, row, slot, tokens_);
+  const uint64_t prefix = AdvanceGroups(step, slot, row);
+  slot.in_place = end;
+  ++rows_run_;
+  tokens_run_ += row.token_count;
   if (row.prompt_logprobs) {
     for (int32_t i = 0; i < row.token_count; ++i) {
       const size_t after = static_cast<size_t>(row.start + i) + 1;
@@ -237,12 +307,13 @@ HashExecutor::StateBlock& HashExecutor::StateAt(Group& group, const Slot& slot, 
                                                 int32_t index) {
   StateBlock& entry =
       group.states[static_cast<size_t>(slot.tables[g][static_cast<size_t>(index)].value)];
-  CHECK(entry.owner == slot.request->id, "a state of request {} is in the table of request {}",
-        entry.owner.value, slot.request->id.value);
+  CHECK(entry.space == slot.space, "request {} reads a state of another space",
+        slot.request->id.value);
   return entry;
 }
 
-uint64_t HashExecutor::AdvanceState(Group& group, Slot& slot, size_t g, const Row& row) {
+uint64_t HashExecutor::AdvanceState(int64_t order, Group& group, Slot& slot, size_t g,
+                                    const Row& row) {
   const int32_t begin = row.start, end = row.start + row.token_count;
   const int32_t base = begin / kB * kB;
   uint64_t state = kEmptyPrefix;
@@ -272,27 +343,33 @@ uint64_t HashExecutor::AdvanceState(Group& group, Slot& slot, size_t g, const Ro
       rows.clear();
     }
   }
-  if (end >= kB && end / kB != begin / kB) {  // a boundary was crossed: its state stays behind
-    StateAt(group, slot, g, end / kB - 1) = {.owner = row.request,
-                                             .content = Content::kState,
-                                             .depth = end / kB * kB,
-                                             .state = state,
-                                             .rows = {}};
-  }
-  if (end % kB != 0) {
-    StateAt(group, slot, g, end / kB) = {.owner = row.request,
-                                         .content = Content::kRows,
-                                         .depth = end / kB * kB,
-                                         .rows = std::move(rows)};
-  }
+  const auto write = [&](int32_t index, Content content) -> StateBlock& {
+    StateBlock& entry = StateAt(group, slot, g, index);
+    CHECK(entry.content == Content::kUnwritten || entry.content == Content::kRows,
+          "request {} at {}: a state is overwritten", row.request.value, begin);
+    entry = {.space = slot.space,
+             .written_by = order,
+             .content = content,
+             .depth = end / kB * kB,
+             .state = state,
+             .rows = {}};
+    return entry;
+  };
+  // A boundary was crossed: its state stays behind.
+  if (end >= kB && end / kB != begin / kB) write(end / kB - 1, Content::kState);
+  if (end % kB != 0) write(end / kB, Content::kRows).rows = std::move(rows);
   return hash;
 }
 
-uint64_t HashExecutor::AdvanceFull(Group& group, const Slot& slot, size_t g, const Row& row) {
+uint64_t HashExecutor::AdvanceFull(int64_t order, Group& group, const Slot& slot, size_t g,
+                                   const Row& row) {
   const int32_t end = row.start + row.token_count;
   const std::vector<BlockId>& table = slot.tables[g];
   for (int32_t p = row.start; p < end; ++p) {
     FullBlock& block = group.full[static_cast<size_t>(table[static_cast<size_t>(p / kB)].value)];
+    CHECK(block.position[static_cast<size_t>(p % kB)] == kNobody,
+          "request {} at {}: a cell is overwritten", row.request.value, p);
+    block.written_by = order;
     block.token[static_cast<size_t>(p % kB)] = tokens_[static_cast<size_t>(p - row.start)];
     block.position[static_cast<size_t>(p % kB)] = p;
   }
@@ -301,8 +378,8 @@ uint64_t HashExecutor::AdvanceFull(Group& group, const Slot& slot, size_t g, con
   for (int32_t first = 0; first < end; first += kB) {
     const FullBlock& block =
         group.full[static_cast<size_t>(table[static_cast<size_t>(first / kB)].value)];
-    CHECK(block.owner == row.request, "a block of request {} is in the table of request {}",
-          block.owner.value, row.request.value);
+    CHECK(block.space == slot.space, "request {} reads a block of another space",
+          row.request.value);
     for (int32_t p = first; p < std::min(first + kB, end); ++p) {
       const size_t i = static_cast<size_t>(p - first);
       CHECK(block.position[i] == p, "request {} reads position {} and finds {}", row.request.value,
@@ -316,14 +393,20 @@ uint64_t HashExecutor::AdvanceFull(Group& group, const Slot& slot, size_t g, con
 
 void HashExecutor::CheckTables() {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    std::fill(groups_[g].seen.begin(), groups_[g].seen.end(), 0);
+    Group& group = groups_[g];
+    std::fill(group.seen.begin(), group.seen.end(), 0);
+    const auto writes = [&](int32_t s, size_t index) {
+      return slots_[static_cast<size_t>(s)].in_place < (static_cast<int32_t>(index) + 1) * kB;
+    };
     for (size_t s = 0; s < slots_.size(); ++s) {
       if (!slots_[s].live) continue;
-      for (BlockId block : slots_[s].tables[g]) {
+      for (size_t i = 0; i < slots_[s].tables[g].size(); ++i) {
+        const BlockId block = slots_[s].tables[g][i];
         if (!block.valid()) continue;
-        int32_t& seen = groups_[g].seen[static_cast<size_t>(block.value)];
-        CHECK(seen == 0, "block {} of group {} is in the tables of slots {} and {}", block.value, g,
-              seen - 1, s);
+        int32_t& seen = group.seen[static_cast<size_t>(block.value)];
+        CHECK(seen == 0 || (!writes(seen - 1, i) && !writes(static_cast<int32_t>(s), i)),
+              "block {} of group {} is in the tables of slots {} and {}, and not complete",
+              block.value, g, seen - 1, s);
         seen = static_cast<int32_t>(s) + 1;
       }
     }

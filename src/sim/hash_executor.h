@@ -2,8 +2,9 @@
 // instead of keys, values and states. Each row computes its prefix once through the block tables of
 // every full group and once through the state entries of every state group; all must agree. It
 // keeps the mirror of tables that a real executor keeps, and stops the program on a read of a cell
-// that nobody wrote, at the wrong position or depth, or of another sequence, and on a block that is
-// handed over while in use.
+// that nobody wrote, of other tokens, at the wrong position or depth, or of another tenant; on a
+// write to what others may read; on a block that is handed over while in use; and on a prefix that
+// is reused before the step that wrote it has come back.
 //
 // Also the fake model behind a real Driver in tests of what stands above it. One thread, the
 // driver's.
@@ -35,7 +36,8 @@ class HashExecutor : public Executor {
   void Launch(Plan plan) override;
   StepDone Wait() override;
 
-  // No block stands in the tables of two slots. Linear in the tables.
+  // A block that stands in the tables of two slots is complete: nobody will write to it. Linear in
+  // the tables.
   void CheckTables();
 
   int64_t rows_run() const { return rows_run_; }
@@ -43,13 +45,15 @@ class HashExecutor : public Executor {
 
  private:
   struct FullBlock {
-    RequestId owner;
+    uint64_t space = 0;        // of the request that wrote it
+    int64_t written_by = -1;   // the last step that did, in launch order
     std::array<TokenId, kBlockTokens> token;
     std::array<int32_t, kBlockTokens> position;  // -1: nobody wrote here
   };
-  enum class Content : uint8_t { kUnwritten, kState, kRows };
+  enum class Content : uint8_t { kUnwritten, kState, kRows, kPoison };
   struct StateBlock {
-    RequestId owner;
+    uint64_t space = 0;
+    int64_t written_by = -1;
     Content content = Content::kUnwritten;
     int32_t depth = 0;  // tokens before the state, or before the first row
     uint64_t state = 0;
@@ -68,6 +72,9 @@ class HashExecutor : public Executor {
     const Request* request = nullptr;
     std::vector<TokenId> history;              // prompt and output, as far as sampled
     std::vector<std::vector<BlockId>> tables;  // by group
+    uint64_t space = 0;                        // tenant and rank
+    bool failed = false;                       // a row of it did; later ones are not run
+    int32_t reused = 0;                        // tokens in place when it came
     int32_t launched = 0;                      // tokens of all rows launched
     int32_t in_place = 0;                      // tokens of all rows run
     int32_t rows_in_flight = 0;
@@ -81,17 +88,20 @@ class HashExecutor : public Executor {
   };
 
   Slot& At(SlotId slot);
-  void Admit(const Admission& admission);
+  void Admit(const Plan& plan, const Admission& admission);
   void Update(const TableUpdate& update);
+  void CheckReused(const Group& group, const Slot& slot, const TableUpdate& update) const;
+  void Poison(Slot& slot, const Row& row);
   void Pin(const Slot& slot, const Row& row, int32_t change);
   void LaunchRow(const Plan& plan, const Row& row);
   void RunStep(StepInFlight& step);
+  uint64_t AdvanceGroups(const StepInFlight& step, Slot& slot, const Row& row);
   RowResult RunRow(const StepInFlight& step, const Row& row);
   void ReadTokens(const StepInFlight& step, const Row& row, const Slot& slot,
                   std::vector<TokenId>& tokens) const;
-  uint64_t AdvanceState(Group& group, Slot& slot, size_t g, const Row& row);
+  uint64_t AdvanceState(int64_t order, Group& group, Slot& slot, size_t g, const Row& row);
   StateBlock& StateAt(Group& group, const Slot& slot, size_t g, int32_t index);
-  uint64_t AdvanceFull(Group& group, const Slot& slot, size_t g, const Row& row);
+  uint64_t AdvanceFull(int64_t order, Group& group, const Slot& slot, size_t g, const Row& row);
 
   const HashLm lm_;
   const HashExecutorOptions options_;
@@ -101,7 +111,7 @@ class HashExecutor : public Executor {
   std::deque<StepInFlight> steps_;
   std::vector<TokenId> tokens_;     // scratch: the row's tokens
   std::vector<uint64_t> prefixes_;  // scratch: the prefix hash after each token of the row
-  int64_t launched_ = 0;
+  int64_t launched_ = 0, landed_ = 0;  // steps
   int64_t rows_run_ = 0, tokens_run_ = 0;
 };
 

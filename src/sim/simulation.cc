@@ -25,6 +25,7 @@ struct Answer {
   std::optional<FinishReason> finish;
   bool refused = false;
   int32_t preemptions = 0;
+  std::vector<int32_t> first_start;  // where the row after each admission began
 };
 
 class Run {
@@ -51,6 +52,7 @@ class Run {
       CHECK(launched || !quiet || scheduler_.idle(), "nothing runs and somebody waits");  // I-18
       while (in_flight_ > w_.overlap_depth || (!launched && in_flight_ > 0)) Land();
       RETURN_IF_ERROR(TakeOutputs());
+      if (w_.flush_step == turn) scheduler_.Apply(FlushCache{});
       if (Status audit = scheduler_.Audit(); !audit.ok()) return audit.error();
       executor_.CheckTables();
       if (submitted == w_.requests.size() && scheduler_.idle()) break;
@@ -95,7 +97,13 @@ class Run {
 
   // The best-ranked sequence that holds a slot is never passed over for long (I-18).
   void CheckProgress(const Plan& plan) {
-    for (const Admission& a : plan.admissions) slots_[a.slot] = a.request->id;
+    for (const Admission& a : plan.admissions) {
+      slots_[a.slot] = a.request->id;
+      for (const Row& row : plan.rows) {
+        if (row.slot != a.slot) continue;
+        answers_[row.request].first_start.push_back(row.start);
+      }
+    }
     const RequestId* best = nullptr;
     for (const auto& [slot, id] : slots_) {
       if (answers_[id].finish) continue;
@@ -143,6 +151,10 @@ class Run {
       a.finish = o.finish;
       a.refused = o.finish && o.error_code != ErrorCode::kInternal;
       a.preemptions = o.preemptions;
+      if (o.preemptions == 0 && !a.first_start.empty() &&
+          o.cached_tokens != a.first_start.front()) {
+        return wrong("cached_tokens is not what was reused");
+      }
       if (!a.refused && o.output_tokens != static_cast<int32_t>(a.tokens.size())) {
         return wrong("output_tokens is not the number of tokens");
       }
@@ -209,7 +221,8 @@ class Run {
 
   Result<SimulationStats> Conclude() {
     const SchedulerStats s = scheduler_.stats();
-    if (s.parents_used != 0) {
+    scheduler_.Apply(FlushCache{});
+    if (s.parents_used != 0 || scheduler_.stats().parents_cached != 0) {
       return Error{ErrorCode::kInternal,
                    fmt::format("{} parents are still in use", s.parents_used)};
     }
@@ -223,6 +236,11 @@ class Run {
       stats_.protected_requests += a.preemptions == w_.config.preemptions_max;
     }
     stats_.preemptions = s.preemptions;
+    stats_.prompt_tokens = s.prompt_tokens;
+    stats_.reused_tokens = s.reused_tokens;
+    stats_.reuse_stops = s.reuse_stops;
+    stats_.evictions_full = s.evictions_full;
+    stats_.evictions_state = s.evictions_state;
     stats_.rows = executor_.rows_run();
     stats_.tokens = executor_.tokens_run();
     return stats_;

@@ -4,6 +4,7 @@
 // an error.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/result.h"
@@ -16,6 +17,9 @@ struct SimulationStats {
   int64_t steps = 0, rows = 0, tokens = 0;
   int64_t preemptions = 0, protected_requests = 0, aborted = 0, failed = 0, refused = 0,
           stopped = 0;
+  int64_t prompt_tokens = 0, reused_tokens = 0;  // of requests at their first admission
+  std::array<int64_t, kReuseStops> reuse_stops{};
+  int64_t evictions_full = 0, evictions_state = 0;
   int64_t late_tokens = 0;  // sampled for requests that had ended
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "sim/hash_lm.h"
 
 namespace braid {
 namespace {
@@ -29,7 +30,8 @@ CacheGeometry MakeGeometry(Rng& rng, bool squeeze) {
   // From barely one short sequence to room for all.
   const int32_t blocks = squeeze || !OneIn(rng, 3) ? Between(rng, 4, 14) : Between(rng, 1, 3);
   const int64_t alone = ParentsFor(geometry, BlocksOfSequence(geometry, blocks * kBlockTokens));
-  const int32_t more = squeeze ? Between(rng, 2, 6) : OneIn(rng, 2) ? 0 : Between(rng, 0, 12);
+  const int32_t room = OneIn(rng, 2) ? 12 : 80;
+  const int32_t more = squeeze ? Between(rng, 2, 6) : OneIn(rng, 3) ? 0 : Between(rng, 0, room);
   geometry.parents = static_cast<int32_t>(alone) + 1 + more;
   return geometry;
 }
@@ -62,7 +64,26 @@ struct Mix {
   bool squeeze;
   bool priorities;
   bool usurpers;  // each request outranks all before it
+  bool shared;    // prompts go on from earlier ones
+  bool spaces;    // several tenants and ranks
 };
+
+// An earlier request's prompt, perhaps with its answer, cut or not, before the tokens drawn so far.
+void GoOnFrom(Rng& rng, const SchedulerConfig& config, const Request& earlier, Request& r) {
+  std::vector<TokenId> prefix = earlier.prompt;
+  if (OneIn(rng, 2)) {
+    const OracleAnswer answer = AskOracle({config.vocabulary}, earlier, config.context_tokens_max);
+    prefix.insert(prefix.end(), answer.tokens.begin(), answer.tokens.end());
+  }
+  if (OneIn(rng, 2)) prefix.resize(static_cast<size_t>(Length(rng, static_cast<int32_t>(prefix.size()))));
+  if (OneIn(rng, 8)) r.prompt.clear();
+  r.prompt.insert(r.prompt.begin(), prefix.begin(), prefix.end());
+  // Most shall fit.
+  const int64_t fits =
+      std::min<int64_t>(config.context_tokens_max, SequenceTokensMax(config.cache));
+  const auto most = static_cast<size_t>(std::max<int64_t>(fits - r.stop.new_tokens_max, 1));
+  if (r.prompt.size() > most && !OneIn(rng, 8)) r.prompt.resize(most);
+}
 
 Request MakeRequest(Rng& rng, const SchedulerConfig& config, const Mix& mix) {
   Request r;
@@ -104,18 +125,31 @@ Workload MakeWorkload(uint64_t seed) {
   Mix mix{.prompt_most = 96,
           .squeeze = squeeze,
           .priorities = OneIn(rng, 2),
-          .usurpers = squeeze && OneIn(rng, 2)};
+          .usurpers = squeeze && OneIn(rng, 2),
+          .shared = !OneIn(rng, 3),
+          .spaces = OneIn(rng, 3)};
+  if (OneIn(rng, 8)) w.config.prefix_cache = false;
+  if (OneIn(rng, 6)) w.flush_step = Between(rng, 1, 100);
   const bool aborts = OneIn(rng, 2);
   const bool flood = OneIn(rng, 3);
+  const bool slow = OneIn(rng, 2);  // answers are there when the next request comes
   if (!squeeze && OneIn(rng, 2)) mix.prompt_most = w.config.context_tokens_max;
   const int32_t count = Between(rng, 1, 24);
   int64_t step = 0;
   for (int32_t i = 0; i < count; ++i) {
-    if (!flood) step += Between(rng, 0, mix.usurpers ? 80 : 12);
+    if (!flood) step += Between(rng, 0, mix.usurpers || slow ? 80 : 12);
     ArrivingRequest arriving{.step = step, .request = MakeRequest(rng, w.config, mix)};
     if (aborts && OneIn(rng, 3)) arriving.abort_step = step + Between(rng, 0, 40);
     arriving.request.id = RequestId(i);
     if (mix.usurpers) arriving.request.priority = i;
+    if (mix.shared && i > 0 && !OneIn(rng, 4)) {
+      const auto& earlier = w.requests[static_cast<size_t>(rng.Below(i))].request;
+      GoOnFrom(rng, w.config, earlier, arriving.request);
+    }
+    if (mix.spaces) {
+      arriving.request.tenant = OneIn(rng, 2) ? "a" : "b";
+      arriving.request.dp_rank = Between(rng, 0, 1);
+    }
     w.requests.push_back(std::move(arriving));
   }
   return w;

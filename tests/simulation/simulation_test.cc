@@ -59,7 +59,13 @@ int main(int argc, char** argv) {
     total.refused += once->refused;
     total.stopped += once->stopped;
     total.late_tokens += once->late_tokens;
+    total.prompt_tokens += once->prompt_tokens;
+    total.reused_tokens += once->reused_tokens;
+    for (size_t i = 0; i < braid::kReuseStops; ++i) total.reuse_stops[i] += once->reuse_stops[i];
+    total.evictions_full += once->evictions_full;
+    total.evictions_state += once->evictions_state;
   }
+  bool few = false;
   const double seconds = static_cast<double>(braid::MonotonicUs() - begin_us) * 1e-6;
   std::printf(
       "%llu seeds twice in %.1f s (%.0f rows/s): %lld steps, %lld rows, %lld tokens, "
@@ -72,9 +78,18 @@ int main(int argc, char** argv) {
       static_cast<long long>(total.aborted), static_cast<long long>(total.failed),
       static_cast<long long>(total.refused), static_cast<long long>(total.stopped),
       static_cast<long long>(total.late_tokens));
+  std::printf("reused %lld of %lld prompt tokens;", static_cast<long long>(total.reused_tokens),
+              static_cast<long long>(total.prompt_tokens));
+  for (size_t i = 0; i < braid::kReuseStops; ++i) {
+    std::printf(" %s %lld", braid::NameOf(static_cast<braid::ReuseStop>(i)),
+                static_cast<long long>(total.reuse_stops[i]));
+    few |= total.reuse_stops[i] < static_cast<int64_t>(seeds / 50);
+  }
+  std::printf("; evicted %lld blocks, %lld states\n", static_cast<long long>(total.evictions_full),
+              static_cast<long long>(total.evictions_state));
   // A run that met none of these has not looked.
   if (seeds >= 1000 &&
-      (total.preemptions < 100 || total.protected_requests == 0 || total.aborted < 100 ||
+      (few || total.preemptions < 100 || total.protected_requests == 0 || total.aborted < 100 ||
        total.failed < 100 || total.refused < 100 || total.late_tokens < 100)) {
     std::fprintf(stderr, "simulation: MISTRUSTED, a situation was not met often enough\n");
     return 1;

@@ -1,0 +1,36 @@
+// The mistakes that somebody could make in the cache and the scheduler, one name each; see
+// cache/planted_bug.h.
+#pragma once
+
+#include <cstdint>
+
+namespace braid {
+
+enum class PlantedBug : uint8_t {
+  kNone,
+  kSnapshotNotRestored,   // the executor is not told where the state of a hit is
+  kPublishedTooEarly,     // blocks are published when their step is planned
+  kBoundaryOffByOne,      // a state is published one block before where it belongs
+  kFreedInFlight,         // states are given back while the next row still reads them
+  kStaleAfterPreemption,  // a resumed request's table misses the blocks it found again
+  kWrongTenant,           // all tenants share one space
+  kWrongDpRank,           // all ranks share one space
+  kPromotedTooShallow,    // a branch snapshot is filed one block too early
+  kPinnedEvicted,         // eviction ignores pins
+  kNotZeroed,             // the executor keeps what a new block held before
+  kPublishedTwice,        // a second request's block takes the place of the canonical one
+  kHeadroomNotReserved,   // a request preempted often comes back without all it can need
+  kSharedFreed,           // a request frees the blocks that it only borrowed
+  kPinsForgotten,         // a request that ends leaves its pins
+  kFailedRowPublished,    // a row that failed publishes what it wrote
+  kTokensNotCompared,     // a weak hash alone decides
+  kWholePromptReused,     // no token is left to compute
+  kInteriorEvicted,       // keys and values are evicted from the middle of a prefix
+  kLastTokenPublished,    // the sampled token counts as stored
+  kSlotReusedInFlight,    // a slot is free before the last row has landed
+  kPreemptedInFlight,     // a victim's blocks are free before its rows have landed
+  kStaleToken,            // a row repeats the last known token instead of the one in flight
+  kCount,
+};
+
+}  // namespace braid

@@ -1,0 +1,397 @@
+// The trie, its hash chains and the order of eviction; see the header. Engine thread.
+#include "cache/prefix_index.h"
+
+#include <bit>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "cache/planted_bug.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kBucketsMin = 1024;
+// How many evicted prefixes are remembered, to say so when they are asked for again.
+constexpr size_t kEvictedKeys = 16384;
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  return (std::rotl(a, 27) ^ b) * 0x9fb21c651e98df25ull + 0x52dce729ull;
+}
+
+}  // namespace
+
+const char* NameOf(ReuseStop stop) {
+  switch (stop) {
+    case ReuseStop::kOff:
+      return "off";
+    case ReuseStop::kComplete:
+      return "complete";
+    case ReuseStop::kNeverSeen:
+      return "never_seen";
+    case ReuseStop::kEvicted:
+      return "evicted";
+    case ReuseStop::kNoSnapshot:
+      return "no_snapshot";
+  }
+  CheckFailed(__FILE__, __LINE__, "a ReuseStop", "");
+}
+
+PrefixIndex::PrefixIndex(const CacheGeometry& geometry)
+    : buckets_(kBucketsMin), evicted_(kEvictedKeys) {
+  for (const GroupGeometry& g : geometry.groups) {
+    has_full_ |= g.kind == GroupKind::kFull;
+    has_state_ |= g.kind == GroupKind::kState;
+  }
+}
+
+PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) {
+  Key key{0x243f6a8885a308d3ull + static_cast<uint64_t>(space.dp_rank), 0x13198a2e03707344ull};
+  for (const char c : space.tenant) {
+    key.low = Mix(key.low, static_cast<unsigned char>(c));
+    key.high = Mix(key.high, key.low);
+  }
+  return {MixBits(key.low), MixBits(key.high + 1)};
+}
+
+PrefixIndex::Key PrefixIndex::ChildKey(const Key& parent, const BlockTokens& tokens) {
+  uint64_t a = parent.low, b = parent.high;
+  for (size_t i = 0; i < tokens.size(); i += 2) {
+    const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(tokens[i])) << 32 |
+                          static_cast<uint32_t>(tokens[i + 1]);
+    a = Mix(a, pair);
+    b = Mix(b, pair ^ 0xa4093822299f31d0ull);
+  }
+  if (Planted(PlantedBug::kTokensNotCompared)) return {MixBits(a) % 64, 0};
+  return {MixBits(a ^ std::rotl(b, 31)), MixBits(b + parent.low)};
+}
+
+PrefixNodeId PrefixIndex::Find(PrefixNodeId parent, const Key& key,
+                               const BlockTokens& tokens) const {
+  for (PrefixNodeId at = buckets_[Bucket(key)]; at.valid(); at = At(at).next) {
+    const Node& node = At(at);
+    if (node.key != key) continue;
+    if (Planted(PlantedBug::kTokensNotCompared) && node.depth == At(parent).depth + 1) return at;
+    if (node.parent == parent && node.tokens == tokens) return at;
+  }
+  return {};
+}
+
+PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& tokens,
+                               int32_t limit) const {
+  PrefixMatch match{.stop = ReuseStop::kComplete, .nodes = {}};
+  const int32_t spare = Planted(PlantedBug::kWholePromptReused) ? 0 : 1;
+  const int32_t blocks = std::min(tokens.size() - spare, limit) / kBlockTokens;
+  const auto root = roots_.find(
+      std::pair(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant),
+                Planted(PlantedBug::kWrongDpRank) ? 0 : space.dp_rank));
+  PrefixNodeId at = root == roots_.end() ? PrefixNodeId() : root->second;
+  Key key = RootKey(space);
+  BlockTokens block;
+  for (int32_t i = 0; i < blocks; ++i) {
+    tokens.Copy(i, block);
+    key = ChildKey(key, block);
+    if (at.valid()) at = Find(at, key, block);
+    if (!at.valid() || !Usable(At(at))) {
+      const bool evicted =
+          (at.valid() && At(at).full.was) || evicted_[key.high % kEvictedKeys] == key;
+      match.stop = evicted ? ReuseStop::kEvicted : ReuseStop::kNeverSeen;
+      break;
+    }
+    match.nodes.push_back(at);
+    match.known += kBlockTokens;
+    if (!has_state_ || At(at).state.carried) match.tokens = match.known;
+  }
+  if (match.tokens < match.known) {
+    match.stop = At(match.nodes.back()).state.was ? ReuseStop::kEvicted : ReuseStop::kNoSnapshot;
+  }
+  return match;
+}
+
+PrefixNodeId PrefixIndex::NewNode() {
+  ++nodes_alive_;
+  if (free_nodes_.empty()) {
+    nodes_.emplace_back();
+    return PrefixNodeId(static_cast<int32_t>(nodes_.size()) - 1);
+  }
+  const PrefixNodeId id = free_nodes_.back();
+  free_nodes_.pop_back();
+  At(id) = Node();
+  return id;
+}
+
+// Twice the buckets; the cost is spread over the insertions that filled the old ones.
+void PrefixIndex::Grow() {
+  std::vector<PrefixNodeId> old(buckets_.size() * 2);
+  old.swap(buckets_);
+  for (PrefixNodeId head : old) {
+    while (head.valid()) {
+      const PrefixNodeId id = head;
+      head = At(id).next;
+      PrefixNodeId& bucket = buckets_[Bucket(At(id).key)];
+      At(id).next = bucket;
+      bucket = id;
+    }
+  }
+}
+
+PrefixNodeId PrefixIndex::Root(const PrefixSpace& space) {
+  std::pair name(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant),
+                 Planted(PlantedBug::kWrongDpRank) ? 0 : space.dp_rank);
+  const auto [at, inserted] = roots_.try_emplace(std::move(name));
+  if (inserted) {
+    at->second = NewNode();
+    At(at->second).alive = true;
+    At(at->second).key = RootKey(space);
+  }
+  Refer(at->second);
+  return at->second;
+}
+
+PrefixNodeId PrefixIndex::Child(PrefixNodeId parent, const BlockTokens& tokens) {
+  const Key key = ChildKey(At(parent).key, tokens);
+  PrefixNodeId id = Find(parent, key, tokens);
+  if (!id.valid()) {
+    if (static_cast<size_t>(nodes_alive_) > buckets_.size()) Grow();
+    id = NewNode();
+    Node& node = At(id);
+    node.alive = true;
+    node.parent = parent;
+    node.key = key;
+    node.depth = At(parent).depth + 1;
+    node.tokens = tokens;
+    node.next = buckets_[Bucket(key)];
+    buckets_[Bucket(key)] = id;
+    ++At(parent).children;
+  }
+  Refer(id);
+  return id;
+}
+
+void PrefixIndex::Unrefer(PrefixNodeId node) {
+  CHECK(At(node).references > 0);
+  --At(node).references;
+  Prune(node);
+}
+
+// Removes a node that nothing needs, then its parent if that was the last reason for it, and so on.
+void PrefixIndex::Prune(PrefixNodeId id) {
+  while (id.valid()) {
+    Node& node = At(id);
+    if (node.references > 0 || node.children > 0 || node.full.carried || node.state.carried) return;
+    if (node.parent.valid()) {
+      PrefixNodeId* link = &buckets_[Bucket(node.key)];
+      while (*link != id) link = &At(*link).next;
+      *link = node.next;
+      --At(node.parent).children;
+    } else {
+      std::erase_if(roots_, [&](const auto& entry) { return entry.second == id; });
+    }
+    const PrefixNodeId parent = node.parent;
+    node.alive = false;
+    free_nodes_.push_back(id);
+    --nodes_alive_;
+    id = parent;
+  }
+}
+
+bool PrefixIndex::Evictable(const Node& node, GroupKind kind) const {
+  const Part& part = node.part(kind);
+  if (!part.carried) return false;
+  if (part.pins > 0 && !Planted(PlantedBug::kPinnedEvicted)) return false;
+  return kind == GroupKind::kState || node.full_children == 0 ||
+         Planted(PlantedBug::kInteriorEvicted);
+}
+
+void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
+  Node& node = At(id);
+  Part& part = node.part(kind);
+  const bool state = kind == GroupKind::kState;
+  const bool probationary = state && node.superseded && !node.hit && !node.branch;
+  const Rank rank{.tier = probationary ? 0 : 1,
+                  .epoch = part.epoch,
+                  .depth = probationary ? node.depth : -node.depth,
+                  .part = kind,
+                  .node = id.value};
+  const bool wanted = Evictable(node, kind);
+  if (part.filed && (!wanted || part.rank != rank)) {
+    victims_.erase(part.rank);
+    part.filed = false;
+  }
+  if (!wanted || part.filed) return;
+  part.rank = rank;
+  part.filed = true;
+  victims_.insert(rank);
+}
+
+void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks, int64_t epoch) {
+  Node& node = At(id);
+  Part& part = node.part(kind);
+  CHECK(!part.carried || Planted(PlantedBug::kPublishedTwice), "a part is published twice");
+  if (kind == GroupKind::kFull) {
+    CHECK(node.depth == 1 || At(node.parent).full.carried, "a prefix with a gap");
+    if (!part.carried) ++At(node.parent).full_children;
+    File(node.parent, kind);
+  } else {
+    node.hit = node.branch = node.superseded = false;
+  }
+  for (size_t g = 0; g < kCacheGroupsMax; ++g) {
+    if (blocks.by_group[g].valid()) node.blocks.by_group[g] = blocks.by_group[g];
+  }
+  parts_[kind == GroupKind::kState] += !part.carried;
+  part.carried = true;
+  part.pins = 1;
+  part.epoch = epoch;
+  File(id, kind);
+}
+
+void PrefixIndex::Replace(PrefixNodeId id, const PartBlocks& blocks, int64_t epoch) {
+  Part& full = At(id).full;
+  CHECK(full.carried && full.pins == 0, "blocks in use are replaced");
+  for (size_t g = 0; g < kCacheGroupsMax; ++g) {
+    if (blocks.by_group[g].valid()) At(id).blocks.by_group[g] = blocks.by_group[g];
+  }
+  full.pins = 1;
+  full.epoch = epoch;
+  File(id, GroupKind::kFull);
+}
+
+bool PrefixIndex::Pin(PrefixNodeId id, GroupKind kind) {
+  Part& part = At(id).part(kind);
+  CHECK(part.carried, "a part that is not there is pinned");
+  const bool first = part.pins++ == 0;
+  if (first) File(id, kind);
+  return first;
+}
+
+bool PrefixIndex::Unpin(PrefixNodeId id, GroupKind kind) {
+  Part& part = At(id).part(kind);
+  CHECK(part.carried && part.pins > 0, "a part that is not pinned is unpinned");
+  if (--part.pins > 0) return false;
+  File(id, kind);
+  return true;
+}
+
+void PrefixIndex::Touch(PrefixNodeId id, GroupKind kind, int64_t epoch) {
+  Part& part = At(id).part(kind);
+  if (!part.carried) return;
+  part.epoch = epoch;
+  File(id, kind);
+}
+
+void PrefixIndex::MarkHit(PrefixNodeId id) {
+  At(id).hit = true;
+  File(id, GroupKind::kState);
+}
+
+void PrefixIndex::MarkBranch(PrefixNodeId id) {
+  At(id).branch = true;
+  File(id, GroupKind::kState);
+}
+
+void PrefixIndex::MarkSuperseded(PrefixNodeId id) {
+  At(id).superseded = true;
+  File(id, GroupKind::kState);
+}
+
+void PrefixIndex::Remove(PrefixNodeId id, GroupKind kind) {
+  Node& node = At(id);
+  Part& part = node.part(kind);
+  part.carried = false;
+  part.was = true;
+  --parts_[kind == GroupKind::kState];
+  File(id, kind);
+  if (kind == GroupKind::kState) return;
+  --At(node.parent).full_children;
+  File(node.parent, kind);
+}
+
+PrefixIndex::Victim PrefixIndex::TakePart(PrefixNodeId id, GroupKind kind) {
+  const Node& node = At(id);
+  CHECK(Evictable(node, kind), "a part in use is evicted");
+  Victim victim{.node = id, .part = kind, .blocks = node.blocks, .epoch = node.part(kind).epoch};
+  Refer(id);
+  Remove(id, kind);
+  return victim;
+}
+
+std::optional<PrefixIndex::Victim> PrefixIndex::TakeVictim() {
+  if (victims_.empty()) return {};
+  const Rank first = *victims_.begin();
+  const PrefixNodeId id(first.node);
+  // A state alone would be of no use.
+  if (first.part == GroupKind::kFull && Evictable(At(id), GroupKind::kState)) {
+    return TakePart(id, GroupKind::kState);
+  }
+  return TakePart(id, first.part);
+}
+
+bool PrefixIndex::CanDiscard(PrefixNodeId node, GroupKind part) const {
+  return Evictable(At(node), part);
+}
+
+bool PrefixIndex::Restorable(const Victim& victim) const {
+  const Node& node = At(victim.node);
+  if (victim.part == GroupKind::kState) return Usable(node);
+  return node.depth == 1 || At(node.parent).full.carried;
+}
+
+void PrefixIndex::Restore(const Victim& victim) {
+  Node& node = At(victim.node);
+  Part& part = node.part(victim.part);
+  part.carried = true;
+  part.was = false;
+  ++parts_[victim.part == GroupKind::kState];
+  if (victim.part == GroupKind::kFull) {
+    ++At(node.parent).full_children;
+    File(node.parent, GroupKind::kFull);
+  }
+  File(victim.node, victim.part);
+  Unrefer(victim.node);
+}
+
+void PrefixIndex::Forget(const Victim& victim) {
+  const Key& key = At(victim.node).key;
+  if (victim.part == GroupKind::kFull) evicted_[key.high % kEvictedKeys] = key;
+  Unrefer(victim.node);
+}
+
+Status PrefixIndex::Audit() const {
+  const auto wrong = [](std::string message) {
+    return Error{ErrorCode::kInternal, "prefix index: " + std::move(message), ""};
+  };
+  std::vector<int32_t> children(nodes_.size()), full_children(nodes_.size());
+  int64_t alive = 0, filed = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    if (!node.alive) continue;
+    ++alive;
+    filed += node.full.filed + node.state.filed;
+    for (GroupKind kind : {GroupKind::kFull, GroupKind::kState}) {
+      const Part& part = node.part(kind);
+      if (part.filed != Evictable(node, kind)) {
+        return wrong(fmt::format("node {} is filed wrongly for eviction", i));
+      }
+      if (!part.carried && part.pins > 0) return wrong(fmt::format("node {}: stray pins", i));
+    }
+    if (!node.parent.valid()) continue;
+    ++children[static_cast<size_t>(node.parent.value)];
+    full_children[static_cast<size_t>(node.parent.value)] += node.full.carried;
+    if (!At(node.parent).alive) return wrong(fmt::format("node {} has a dead parent", i));
+    if (node.full.carried && node.depth > 1 && !At(node.parent).full.carried) {
+      return wrong(fmt::format("node {} carries blocks behind a gap", i));
+    }
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].alive) continue;
+    if (children[i] != nodes_[i].children || full_children[i] != nodes_[i].full_children) {
+      return wrong(fmt::format("node {} counts its children wrongly", i));
+    }
+  }
+  if (alive != nodes_alive_ || filed != static_cast<int64_t>(victims_.size())) {
+    return wrong(fmt::format("{} nodes and {} victims counted, {} and {} kept", alive, filed,
+                             nodes_alive_, victims_.size()));
+  }
+  return {};
+}
+
+}  // namespace braid

@@ -1,0 +1,159 @@
+// What is stored of which prefixes: a trie of blocks. A node is a block of tokens after its parent,
+// exactly: it is found by a 128-bit hash of everything before it and then compared, token by token.
+// A node may carry two parts: one block of every full group, and one of every state group. Engine
+// thread; ids only.
+//
+// Invariants: a node that carries the full part has a parent that does; a pinned part stays; a node
+// lives as long as it carries a part, has children or is referred to. Every operation is O(log n) in
+// the number of nodes, and none depends on addresses.
+#pragma once
+
+#include <compare>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "cache/geometry.h"
+#include "cache/prefix_match.h"
+
+namespace braid {
+
+// The blocks of one part, by group index; those of other groups are invalid.
+struct PartBlocks {
+  BlockId by_group[kCacheGroupsMax];
+};
+
+class PrefixIndex {
+ public:
+  // The geometry outlives the index.
+  explicit PrefixIndex(const CacheGeometry& geometry);
+
+  // The deepest boundary at which every group can resume, with at least one of the tokens left and
+  // none reused past `limit`. Changes nothing.
+  PrefixMatch Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit) const;
+
+  // The node of a space, or of a block after `parent`; made when absent. The caller refers to it.
+  PrefixNodeId Root(const PrefixSpace& space);
+  PrefixNodeId Child(PrefixNodeId parent, const BlockTokens& tokens);
+  void Refer(PrefixNodeId node) { ++At(node).references; }
+  void Unrefer(PrefixNodeId node);
+
+  bool Carries(PrefixNodeId node, GroupKind part) const { return At(node).part(part).carried; }
+  const PartBlocks& Blocks(PrefixNodeId node) const { return At(node).blocks; }
+  // The node takes a part that it does not carry, pinned once.
+  void Put(PrefixNodeId node, GroupKind part, const PartBlocks& blocks, int64_t epoch);
+  // Other blocks take the place of a full part that is not pinned; pinned once.
+  void Replace(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch);
+  // True when the part was not pinned before; is not pinned any more.
+  bool Pin(PrefixNodeId node, GroupKind part);
+  bool Unpin(PrefixNodeId node, GroupKind part);
+  int32_t pins(PrefixNodeId node, GroupKind part) const { return At(node).part(part).pins; }
+  // A request of this epoch uses the part.
+  void Touch(PrefixNodeId node, GroupKind part, int64_t epoch);
+  // What a snapshot is worth: somebody resumed from it; it is a branch point that a second request
+  // revealed; a deeper one of the same sequence exists.
+  void MarkHit(PrefixNodeId node);
+  void MarkBranch(PrefixNodeId node);
+  void MarkSuperseded(PrefixNodeId node);
+
+  // Eviction takes, of what is not pinned: snapshots that nobody has used and a deeper one replaces,
+  // shallow ones first; then what was used longest ago, and of one request's the deepest first.
+  struct Victim {
+    PrefixNodeId node;  // referred to until it is Restored or Forgotten
+    GroupKind part = GroupKind::kFull;
+    PartBlocks blocks;
+    int64_t epoch = 0;
+  };
+  std::optional<Victim> TakeVictim();
+  // False when the part cannot stand alone: what it needs has been evicted meanwhile.
+  bool Restorable(const Victim& victim) const;
+  void Restore(const Victim& victim);
+  void Forget(const Victim& victim);
+  // Takes a part that is not pinned (and, if full, has nothing behind it) out of turn.
+  Victim TakePart(PrefixNodeId node, GroupKind part);
+
+  int64_t parts(GroupKind part) const { return parts_[part == GroupKind::kState]; }
+  int64_t nodes() const { return nodes_alive_; }
+  bool CanDiscard(PrefixNodeId node, GroupKind part) const;
+
+  // Calls f(node, part, blocks, pins) for every part that is carried. Linear; for audits.
+  template <class F>
+  void ForEachPart(F f) const {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& n = nodes_[i];
+      const PrefixNodeId id(static_cast<int32_t>(i));
+      if (n.full.carried) f(id, GroupKind::kFull, n.blocks, n.full.pins);
+      if (n.state.carried) f(id, GroupKind::kState, n.blocks, n.state.pins);
+    }
+  }
+  // Recounts references between nodes; an error that names what does not agree.
+  Status Audit() const;
+
+ private:
+  struct Key {
+    uint64_t low = 0, high = 0;
+    bool operator==(const Key&) const = default;
+  };
+  // Ordered by what goes first.
+  struct Rank {
+    int32_t tier = 0;
+    int64_t epoch = 0;
+    int32_t depth = 0;
+    GroupKind part = GroupKind::kFull;
+    int32_t node = 0;
+    auto operator<=>(const Rank&) const = default;
+  };
+  struct Part {
+    bool carried = false;
+    bool filed = false;  // in victims_ as `rank`
+    bool was = false;    // carried once and evicted
+    int32_t pins = 0;
+    int64_t epoch = 0;
+    Rank rank;
+  };
+  struct Node {
+    Part& part(GroupKind kind) { return kind == GroupKind::kFull ? full : state; }
+    const Part& part(GroupKind kind) const { return kind == GroupKind::kFull ? full : state; }
+
+    PrefixNodeId parent, next;  // next: in the same bucket
+    Key key;
+    int32_t depth = 0;  // blocks; 0: a root
+    int32_t children = 0, full_children = 0;
+    int32_t references = 0;
+    bool alive = false, hit = false, branch = false, superseded = false;
+    Part full, state;
+    PartBlocks blocks;
+    BlockTokens tokens;
+  };
+
+  Node& At(PrefixNodeId id) { return nodes_[static_cast<size_t>(id.value)]; }
+  const Node& At(PrefixNodeId id) const { return nodes_[static_cast<size_t>(id.value)]; }
+  static Key RootKey(const PrefixSpace& space);
+  static Key ChildKey(const Key& parent, const BlockTokens& tokens);
+  PrefixNodeId Find(PrefixNodeId parent, const Key& key, const BlockTokens& tokens) const;
+  size_t Bucket(const Key& key) const { return key.low & (buckets_.size() - 1); }
+  // Whether attention can read everything up to the node.
+  bool Usable(const Node& node) const { return !has_full_ || node.full.carried; }
+  bool Evictable(const Node& node, GroupKind part) const;
+  PrefixNodeId NewNode();
+  void Grow();
+  void Prune(PrefixNodeId node);
+  // Files a part as a victim, or not, as its pins and surroundings now say.
+  void File(PrefixNodeId node, GroupKind part);
+  void Remove(PrefixNodeId node, GroupKind part);
+
+  bool has_full_ = false, has_state_ = false;
+  std::deque<Node> nodes_;
+  std::vector<PrefixNodeId> free_nodes_;
+  std::vector<PrefixNodeId> buckets_;  // heads of chains; a power of two
+  std::map<std::pair<std::string, int32_t>, PrefixNodeId, std::less<>> roots_;
+  std::set<Rank> victims_;
+  std::vector<Key> evicted_;  // by hash: keys of nodes that carried a full part once
+  int64_t nodes_alive_ = 0;
+  int64_t parts_[2] = {0, 0};  // carried: full, state
+};
+
+}  // namespace braid

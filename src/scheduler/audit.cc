@@ -1,0 +1,78 @@
+// Recounts who owns and pins what. Linear in the arena; for tests, and for production while idle.
+#include <algorithm>
+#include <map>
+
+#include "scheduler/scheduler_state.h"
+
+namespace braid {
+namespace {
+
+Error Wrong(std::string message) {
+  return {ErrorCode::kInternal, "scheduler accounting: " + std::move(message), ""};
+}
+
+}  // namespace
+
+// Every block in use is the index's or one sequence's, and is so once.
+Status Scheduler::State::AuditBlocks() const {
+  for (size_t g = 0; g < config.cache.groups.size(); ++g) {
+    const GroupId group(static_cast<int32_t>(g));
+    std::vector<BlockId> owned;
+    for (const auto& [id, s] : sequences) s->blocks.AppendOwned(group, cache.index(), owned);
+    cache.index().ForEachPart(
+        [&](PrefixNodeId, GroupKind part, const PartBlocks& blocks, int32_t) {
+          if (part == config.cache.groups[g].kind) owned.push_back(blocks.by_group[g]);
+        });
+    std::sort(owned.begin(), owned.end());
+    const auto twice = std::adjacent_find(owned.begin(), owned.end());
+    if (twice != owned.end()) {
+      return Wrong(fmt::format("block {} of group {} has two owners", twice->value, g));
+    }
+    const int64_t used = cache.pool().blocks_used(group) + cache.pool().blocks_cached(group);
+    if (static_cast<int64_t>(owned.size()) != used) {
+      return Wrong(fmt::format("group {}: {} blocks are owned, {} are in use", g, owned.size(),
+                               used));
+    }
+  }
+  return {};
+}
+
+Status Scheduler::State::AuditPins() const {
+  std::map<std::pair<PrefixNodeId, GroupKind>, int32_t> held;
+  for (const auto& [id, s] : sequences) {
+    s->blocks.ForEachPin(cache.index(),
+                         [&](PrefixNodeId node, GroupKind part) { ++held[{node, part}]; });
+  }
+  Status status;
+  cache.index().ForEachPart([&](PrefixNodeId node, GroupKind part, const PartBlocks&,
+                                int32_t pins) {
+    const auto at = held.find({node, part});
+    const int32_t found = at == held.end() ? 0 : at->second;
+    if (found == pins) return;
+    status = Wrong(fmt::format("node {} counts {} pins, {} are held", node.value, pins, found));
+  });
+  return status;
+}
+
+Status Scheduler::State::AuditSlots() const {
+  std::vector<SlotId> slots;
+  for (const auto& [id, s] : sequences) {
+    if (s->slot.valid()) slots.push_back(s->slot);
+  }
+  std::sort(slots.begin(), slots.end());
+  if (std::adjacent_find(slots.begin(), slots.end()) != slots.end() ||
+      static_cast<int32_t>(slots.size()) + free_slots.size() != config.running_max) {
+    return Wrong(fmt::format("{} slots are held and {} free, of {}", slots.size(),
+                             free_slots.size(), config.running_max));
+  }
+  return {};
+}
+
+Status Scheduler::Audit() const {
+  RETURN_IF_ERROR(state_->cache.Audit());
+  RETURN_IF_ERROR(state_->AuditBlocks());
+  RETURN_IF_ERROR(state_->AuditPins());
+  return state_->AuditSlots();
+}
+
+}  // namespace braid
