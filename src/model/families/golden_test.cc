@@ -47,8 +47,9 @@ std::vector<Golden> ReadGoldens(const std::string& name) {
 // A loaded model with pages for one sequence.
 class Model {
  public:
-  Model(const std::string& name, int threads, Isa isa)
-      : pool_(threads), workspace_(int64_t{256} << 20) {
+  Model(const std::string& name, int threads, Isa isa, Compute compute = Compute::kF32,
+        DType kv_dtype = DType::kF32)
+      : pool_(threads), workspace_(int64_t{256} << 20), kv_dtype_(kv_dtype) {
     const std::string directory = BRAID_SOURCE_DIR "/tests/golden/" + name;
     Result<ModelSpec> spec = ReadModelSpec(directory);
     CHECK(spec, "{}", spec.error().message);
@@ -58,8 +59,8 @@ class Model {
     Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool_, nullptr, nullptr);
     CHECK(weights, "{}", weights.error().message);
     weights_ = std::move(*weights);
-    plan_ = CachePlanOf(spec_, DType::kF32);
-    context_ = {.device = {isa, Compute::kF32}, .pool = &pool_, .workspace = &workspace_};
+    plan_ = CachePlanOf(spec_, kv_dtype_);
+    context_ = {.device = {isa, compute}, .pool = &pool_, .workspace = &workspace_};
   }
 
   // Logits [tokens, vocabulary] of a prompt in steps that end at `cuts` and at its end.
@@ -104,7 +105,7 @@ class Model {
     for (int32_t i = 0; i < count; ++i) rows[static_cast<size_t>(i)] = i;
     std::vector<float> states(static_cast<size_t>(count) * static_cast<size_t>(spec_.hidden));
     const Matrix view{states.data(), count, spec_.hidden, spec_.hidden};
-    const Decoder decoder(spec_, weights_, plan_, DType::kF32);
+    const Decoder decoder(spec_, weights_, plan_, kv_dtype_);
     decoder.Forward(context_,
                     {.tokens = ids.data() + begin,
                      .sequences = {&span, 1, count},
@@ -117,6 +118,7 @@ class Model {
 
   ThreadPool pool_;
   Workspace workspace_;
+  DType kv_dtype_;
   ModelSpec spec_;
   ModelWeights weights_;
   CachePlan plan_;
@@ -178,6 +180,22 @@ TEST_P(FamilyGolden, TheReferencesAgree) {
     if (golden.ids.size() > 70) continue;
     const std::vector<float> logits = model.Logits(golden.ids, {2, 40});
     EXPECT_LE(LargestDifference(golden, logits, static_cast<size_t>(model.vocabulary())), 1e-4);
+  }
+}
+
+TEST_P(FamilyGolden, NoCutChangesABitInBf16Either) {
+  const Isa best = BestIsa(DetectCpu());
+  Model two(GetParam(), 2, best, Compute::kBF16, DType::kBF16);
+  Model one(GetParam(), 1, best, Compute::kBF16, DType::kBF16);
+  for (const Golden& golden : ReadGoldens(GetParam())) {
+    const std::vector<float> whole = two.Logits(golden.ids, {});
+    EXPECT_TRUE(std::isfinite(whole.back()));
+    for (const std::vector<int32_t>& cuts :
+         {std::vector<int32_t>{1, 2, 3, 63, 65, 130}, {64, 128, 192, 256}, Every(70)}) {
+      const std::vector<float> cut = one.Logits(golden.ids, cuts);
+      ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(float)), 0)
+          << golden.ids.size() << " tokens, " << cuts.size() << " cuts";
+    }
   }
 }
 
