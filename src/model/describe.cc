@@ -38,11 +38,23 @@ std::string MixerText(const Mixer& mixer) {
                 m.heads, m.kv_heads, m.head_dim, m.rotary.dims, m.rotary.theta,
                 m.qk_norm ? ", q and k normalised" : "", m.output_gate ? ", gated output" : "");
           },
-          [](const LinearAttention& m) {
+          [](const LatentAttention& m) {
             return fmt::format(
-                "linear attention (gated delta rule), {} key heads {} wide, {} value "
-                "heads {} wide, convolution over {}",
-                m.key_heads, m.key_dim, m.value_heads, m.value_dim, m.conv_width);
+                "latent attention, {} heads, latent {} wide, keys {} and {} shared ({} rotated, theta "
+                "{}), values {} wide{}{}",
+                m.heads, m.latent_dim, m.key_dim, m.shared_dim, m.rotary.dims, m.rotary.theta,
+                m.value_dim,
+                m.query_rank > 0 ? fmt::format(", queries through {}", m.query_rank) : "",
+                m.head_gate ? ", gated heads" : "");
+          },
+          [](const LinearAttention& m) {
+            const char* kind = m.rule.add         ? "constant decay"
+                               : m.channel_decay ? "delta rule, a decay per channel"
+                                                 : "gated delta rule";
+            return fmt::format(
+                "linear attention ({}), {} key heads {} wide, {} value heads {} wide{}", kind,
+                m.key_heads, m.key_dim, m.value_heads, m.value_dim,
+                m.conv_width > 1 ? fmt::format(", convolution over {}", m.conv_width) : "");
           },
       },
       mixer);
@@ -54,7 +66,7 @@ std::string FfnText(const Ffn& ffn) {
                         [](const MoeFfn& f) {
                           std::string text = fmt::format(
                               "{} experts {} wide, {} a token{}", f.experts, f.width, f.top_k,
-                              f.renormalise ? "" : ", weights not renormalised");
+                              f.router.renormalise ? "" : ", weights not renormalised");
                           if (f.shared_width > 0) {
                             text += fmt::format(", shared expert {} wide{}", f.shared_width,
                                                 f.shared_gate ? " (gated)" : "");
@@ -124,7 +136,7 @@ FactSection WeightSection(const ModelSpec& spec, DType dtype) {
   parts["norms"] += PackedBytes(weights.final_norm, dtype);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerWeightSpecs& layer = weights.layers[i];
-    const bool full = std::holds_alternative<FullAttention>(spec.layers[i].mixer);
+    const bool full = !std::holds_alternative<LinearAttention>(spec.layers[i].mixer);
     parts["norms"] += PackedBytes(layer.input_norm, dtype) + PackedBytes(layer.post_norm, dtype);
     for (const WeightSpec& weight : layer.mixer) {
       parts[full ? "full_attention" : "linear_attention"] += PackedBytes(weight, dtype);

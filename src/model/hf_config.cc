@@ -260,6 +260,22 @@ std::vector<int32_t> HfConfig::Ints(std::string_view key, IntRange range) {
   return numbers;
 }
 
+std::vector<double> HfConfig::Numbers(std::string_view key, int64_t count, NumberRange range) {
+  const json::value* value = Use(key);
+  if (value == nullptr) return {};
+  const json::array* list = value->if_array();
+  if (list == nullptr || static_cast<int64_t>(list->size()) < count) {
+    Wrong(key, *value, fmt::format("a list of {} numbers or more", count));
+    return {};
+  }
+  std::vector<double> numbers;
+  for (const json::value& item : *list) {
+    const std::string name = fmt::format("{}[{}]", key, numbers.size());
+    numbers.push_back(item.is_null() ? 0.0 : NumberOf(name, item, range));
+  }
+  return numbers;
+}
+
 void HfConfig::MustBeNeutral(std::string_view key, std::string_view meaning) {
   const json::value* value = Use(key);
   if (value && !IsNeutral(*value)) {

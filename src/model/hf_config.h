@@ -52,6 +52,9 @@ class HfConfig {
   // Empty when the key is absent.
   std::vector<int32_t> Ints(std::string_view key, IntRange range);
 
+  // At least `count` numbers, null counting as 0; empty when the key is absent.
+  std::vector<double> Numbers(std::string_view key, int64_t count, NumberRange range);
+
   // The key must be absent, null, false, 0 or empty; `meaning` says what it would ask for.
   void MustBeNeutral(std::string_view key, std::string_view meaning);
   // These change nothing here, whatever they say.

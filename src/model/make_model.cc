@@ -49,6 +49,7 @@ constexpr Rule kRules[] = {
     {"expert_gate.weight", 1.5, false}, {"in_proj_b.weight", 1.5, false},
     {"gate_proj.weight", 1.3, false},   {"gate_up_proj", 1.15, false},
     {"o_proj.weight", 1.5, true},       {"out_proj.weight", 1.0, true},
+    {"dense.weight", 1.5, true},        {"w2.weight", 1.2, true},
     {"down_proj.weight", 1.2, true},    {"down_proj", 1.2, true},
 };
 
@@ -61,7 +62,8 @@ Draw DrawOf(const TensorPlan& tensor, const ModelSpec& spec) {
   if (name.ends_with("dt_bias")) return {-2.0, 3.0, true};
   if (name.ends_with("linear_attn.norm.weight")) return {1.0, 0.2, false, DType::kF32};
   if (name.ends_with("conv1d.weight")) return {0.0, 0.5};
-  if (name.ends_with("embed_tokens.weight")) return {0.0, embedding};
+  if (name.ends_with(spec.embedding.substr(1) + ".weight")) return {0.0, embedding};
+  if (name.ends_with("_bias")) return {0.0, 0.2, false, DType::kF32};
   if (tensor.shape.size() == 1) return {1.0 - spec.norm.offset, 0.2};
   const double one = 1.0 / std::sqrt(static_cast<double>(tensor.shape.back()));
   for (const Rule& rule : kRules) {

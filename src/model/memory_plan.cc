@@ -1,10 +1,11 @@
 // From bytes to parents, and from parents to tokens and sequences.
 #include "model/memory_plan.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "base/math.h"
 #include "model/quantities.h"
@@ -160,13 +161,14 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
   lines.push_back(fmt::format(
       "sequences of up to {} tokens{}, up to {} at once", plan.model_len_max,
       plan.model_len_cut ? " (what fits; the model could do more)" : "", plan.running_max));
-  std::string holds;
-  for (int64_t tokens : {512, 4096, 32768}) {
-    if (tokens >= plan.model_len_max) break;
-    holds += fmt::format("{} of {} tokens, ", plan.SequencesOf(tokens), tokens);
+  std::set<int64_t> lengths = {plan.model_len_max};
+  for (int64_t tokens : {512, 4096, 32768})
+    lengths.insert(std::min<int64_t>(tokens, plan.model_len_max));
+  std::vector<std::string> holds;
+  for (int64_t tokens : lengths) {
+    holds.push_back(fmt::format("{} of {} tokens", plan.SequencesOf(tokens), tokens));
   }
-  lines.push_back(fmt::format("the cache holds {}{} of {} tokens", holds,
-                              plan.SequencesOf(plan.model_len_max), plan.model_len_max));
+  lines.push_back(fmt::format("sequences that fit in the cache: {}", fmt::join(holds, ", ")));
   return lines;
 }
 

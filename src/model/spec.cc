@@ -60,7 +60,7 @@ int64_t ActiveElements(const WeightSpec& weight, const Ffn& ffn) {
 
 ModelWeightSpecs WeightsOf(const ModelSpec& spec) {
   ModelWeightSpecs weights;
-  weights.embedding = MatrixWeight("@embed_tokens", spec.vocabulary, spec.hidden, Shard::kRows);
+  weights.embedding = MatrixWeight(spec.embedding, spec.vocabulary, spec.hidden, Shard::kRows);
   for (const LayerSpec& layer : spec.layers) {
     weights.layers.push_back(LayerWeightsOf(layer, spec.hidden));
   }
@@ -76,10 +76,10 @@ std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec) {
   const std::string& prefix = spec.draft->prefix;
   const int64_t hidden = spec.hidden;
   std::vector<WeightSpec> weights = {
-      NormWeight(prefix + "pre_fc_norm_embedding", hidden),
-      NormWeight(prefix + "pre_fc_norm_hidden", hidden),
-      MatrixWeight(prefix + "fc", hidden, 2 * hidden, Shard::kRows),
-      NormWeight(prefix + "norm", hidden),
+      NormWeight(prefix + spec.draft->embedding_norm, hidden),
+      NormWeight(prefix + spec.draft->hidden_norm, hidden),
+      MatrixWeight(prefix + spec.draft->projection, hidden, 2 * hidden, Shard::kRows),
+      NormWeight(prefix + spec.draft->final_norm, hidden),
   };
   for (const LayerSpec& layer : spec.draft->layers) {
     LayerWeightSpecs specs = LayerWeightsOf(layer, hidden);

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cache/geometry.h"
+#include "ops/experts.h"
+#include "ops/linear_attention.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/sequence.h"
@@ -49,7 +51,8 @@ struct WeightSpec {
   int64_t n = 0;
   int64_t k = 1;
   Shard shard = Shard::kReplicated;
-  bool transpose = false;  // vectors only: stored as [k, n] after loading
+  // Vectors are stored as [k, n] after loading. Of a matrix the source is count matrices [k, n].
+  bool transpose = false;
   // Alternatives in order of preference; each is a list of pieces whose rows, one after the other,
   // are the count * n rows of the weight. Exactly one alternative must be present in the
   // checkpoint.
@@ -63,10 +66,23 @@ struct NormSpec {
   float offset = 0.0f;  // 1: zero-centred weights
 };
 
+// Interpolation of slow rotations for contexts longer than the trained one (Peng et al. 2023).
+struct YarnSpec {
+  double factor = 1.0;
+  int32_t original_tokens = 0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+};
+
 struct RotarySpec {
   int32_t dims = 0;  // rotated channels of a head, even; 0: no positions
   double theta = 10000.0;
+  bool interleaved = false;  // pairs of neighbours instead of halves
+  std::optional<YarnSpec> yarn;
+  float scale = 1.0f;  // of cos and sin
 };
+// out[dims / 2]
+void FillInverseFrequencies(const RotarySpec& rotary, float* out);
 
 // Softmax attention over all earlier tokens, grouped heads.
 struct FullAttention {
@@ -78,36 +94,77 @@ struct FullAttention {
   RotarySpec rotary;
 };
 
-enum class DeltaLayout : uint8_t {
-  kSeparate,  // in_proj_qkv, in_proj_z, in_proj_b, in_proj_a (Qwen3.5)
-  kFused,     // in_proj_qkvz, in_proj_ba, rows interleaved per key head (Qwen3-Next)
+// Softmax attention over a latent vector and a shared key per token. Queries are brought into the
+// latent space (absorbed form), in prefill as in decode.
+struct LatentAttention {
+  std::string module;   // "self_attn."
+  int32_t heads = 0;
+  int32_t query_rank = 0;  // 0: queries come from one projection, else through this many channels
+  int32_t latent_dim = 0;
+  int32_t key_dim = 0;     // of a head, not rotated, reconstructed from the latent
+  int32_t shared_dim = 0;  // of the key that all heads share; rotary.dims or 0 of them are rotated
+  int32_t value_dim = 0;
+  bool head_gate = false;  // a head's output *= sigmoid(g_proj x), one number per head
+  RotarySpec rotary;
+  float score_scale = 1.0f;  // of queries times keys
+  float latent_eps = 1e-6f;  // of the norms of the latent and of the query's rank
+  std::vector<std::string> out_names;  // of the output projection, alternatives
 };
 
-// Linear attention with a convolution and a gated norm.
+// How the tensors of a linear mixer are called and cut.
+enum class DeltaLayout : uint8_t {
+  kSeparate,   // in_proj_qkv, in_proj_z, in_proj_b, in_proj_a (Qwen3.5)
+  kFused,      // in_proj_qkvz, in_proj_ba, rows interleaved per key head (Qwen3-Next)
+  kPerTensor,  // q_proj, k_proj, v_proj, g_proj, b_proj, f_proj, one convolution each (Kimi, Ling-3)
+  kPacked,     // query_key_value, g_proj (Ling-2.5)
+};
+
+// Linear attention with a gated norm.
 struct LinearAttention {
+  std::string module = "linear_attn.";
   int32_t key_heads = 0;
   int32_t value_heads = 0;
   int32_t key_dim = 0;
   int32_t value_dim = 0;
-  int32_t conv_width = 0;
+  int32_t conv_width = 0;  // 1: no convolution
   DeltaLayout layout = DeltaLayout::kSeparate;
+  ops::LinearAttentionRule rule;
+  bool channel_decay = false;
+  std::vector<float> constant_decay;  // rule.decay kConstant: the log decay of every head
+  int32_t gate_rank = 0;    // kPerTensor: of the projections of decay and output gate; 0: full
+  bool qk_norm = false;     // RMS norms of q and k per head, then their rotation
+  RotarySpec rotary;        // with qk_norm
+  int32_t norm_groups = 0;  // of the output norm over all channels; 0: one per head, shared weights
   ops::GateActivation gate = ops::GateActivation::kSilu;
 };
 
-using Mixer = std::variant<FullAttention, LinearAttention>;
+using Mixer = std::variant<FullAttention, LatentAttention, LinearAttention>;
 
 struct DenseFfn {
+  std::vector<std::string> modules = {"mlp."};  // alternatives
   int32_t width = 0;
+  float limit = 0.0f;  // of the activation (ops::SwigluArgs)
 };
 
-// Softmax router, top-k experts, one shared expert.
+// The names of a mixture's tensors.
+struct MoeNames {
+  std::string module = "mlp.";
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of a routed expert
+  std::string shared = "shared_expert.";
+  std::vector<std::string> bias;  // of the router's selection bias, alternatives; empty: none
+};
+
+// Router, top-k experts, one shared expert.
 struct MoeFfn {
+  MoeNames names;
   int32_t experts = 0;
   int32_t top_k = 0;
   int32_t width = 0;
   int32_t shared_width = 0;  // 0: no shared expert
   bool shared_gate = false;  // its output is scaled by sigmoid(shared_expert_gate . x)
-  bool renormalise = true;
+  ops::RouterRule router;
+  float limit = 0.0f;  // of the activation (ops::SwigluArgs)
+  float shared_limit = 0.0f;
 };
 
 using Ffn = std::variant<DenseFfn, MoeFfn>;
@@ -123,6 +180,11 @@ struct DraftSpec {
   std::string prefix;     // "mtp."
   bool declared = false;  // config.json asks for it; whether it is there, the checkpoint says
   std::vector<LayerSpec> layers;
+  // Names under the prefix.
+  std::string embedding_norm = "pre_fc_norm_embedding";
+  std::string hidden_norm = "pre_fc_norm_hidden";
+  std::string projection = "fc";
+  std::string final_norm = "norm";
 };
 
 struct ModelSpec {
@@ -134,6 +196,7 @@ struct ModelSpec {
   NormSpec norm;
   std::vector<LayerSpec> layers;
   bool tied_head = false;
+  std::string embedding = "@embed_tokens";  // its tensor without ".weight"
   std::vector<std::string> prefixes;  // candidates for '@', in order
   std::vector<std::string>
       skip_prefixes;  // tensors that a text engine leaves alone ("model.visual.")
@@ -172,6 +235,11 @@ std::vector<WeightSpec> WeightsOf(const FullAttention&, const LayerPlace&);
 CacheNeed CacheOf(const FullAttention&, DType kv_dtype);
 Cost CostOf(const FullAttention&, int64_t hidden, const StepShape&);
 void Forward(const FullAttention&, const LayerContext&, Matrix x, Matrix out);
+
+std::vector<WeightSpec> WeightsOf(const LatentAttention&, const LayerPlace&);
+CacheNeed CacheOf(const LatentAttention&, DType kv_dtype);
+Cost CostOf(const LatentAttention&, int64_t hidden, const StepShape&);
+void Forward(const LatentAttention&, const LayerContext&, Matrix x, Matrix out);
 
 std::vector<WeightSpec> WeightsOf(const LinearAttention&, const LayerPlace&);
 CacheNeed CacheOf(const LinearAttention&, DType kv_dtype);

@@ -28,6 +28,15 @@ bool IsWeightType(DType type, WeightUse use) {
          (type == DType::kF64 && use == WeightUse::kVector);
 }
 
+// Exporters of vectors add and drop dimensions of one element.
+bool SameShape(std::vector<int64_t> a, std::vector<int64_t> b, WeightUse use) {
+  if (use == WeightUse::kVector) {
+    std::erase(a, 1);
+    std::erase(b, 1);
+  }
+  return a == b;
+}
+
 // Levenshtein's distance, or `limit` when it is at least that.
 size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
   std::vector<size_t> row(b.size() + 1);
@@ -145,7 +154,7 @@ const TensorEntry* Binder::Take(const WeightSpec& weight, const Piece& piece) {
     return nullptr;
   }
   const bool first = claimed_.insert(entry).second;
-  if (entry->shape != piece.shape) {
+  if (!SameShape(entry->shape, piece.shape, weight.use)) {
     if (first) {
       Problem(name, fmt::format("\"{}\" in {} has the shape {}; config.json asks for {}", name,
                                 checkpoint_.file_path(*entry), ShapeText(entry->shape),
@@ -166,7 +175,9 @@ const TensorEntry* Binder::Take(const WeightSpec& weight, const Piece& piece) {
 void Binder::AppendRuns(const WeightSpec& weight, const Piece& piece, const TensorEntry& entry,
                         BoundWeight& bound) const {
   const int64_t row_bytes = piece.shape.back() * SizeOf(entry.dtype);
-  CHECK(weight.use == WeightUse::kVector || piece.shape.back() == weight.k, "{}", weight.name);
+  CHECK(weight.use == WeightUse::kVector ||
+            piece.shape.back() == (weight.transpose ? weight.n : weight.k),
+        "{}", weight.name);
   int64_t at = bound.runs.empty() ? 0 : bound.runs.back().weight_offset + bound.runs.back().bytes;
   if (piece.rows.empty()) {
     bound.runs.push_back({&entry, 0, at, entry.bytes});

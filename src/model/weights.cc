@@ -99,7 +99,30 @@ void FillVector(const BoundWeight& bound, float* out) {
   }
 }
 
+// The same for a weight whose source holds its matrices transposed.
+void FillTransposedPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix,
+                          const PackTask& task) {
+  const int64_t element = SizeOf(bound.dtype), row_bytes = matrix.k * element;
+  std::vector<std::byte> gathered(static_cast<size_t>(ops::kPanelRows * row_bytes));
+  for (int64_t p = task.begin; p < task.end; ++p) {
+    const std::byte* rows[ops::kPanelRows] = {};
+    for (int64_t r = 0; r < ops::kPanelRows; ++r) {
+      const int64_t row = p * ops::kPanelRows + r;
+      if (row >= matrix.n) continue;
+      std::byte* to = gathered.data() + r * row_bytes;
+      for (int64_t c = 0; c < matrix.k; ++c) {
+        const int64_t from = ((task.matrix * matrix.k + c) * matrix.n + row) * element;
+        std::memcpy(to + c * element, bound.At(from), static_cast<size_t>(element));
+      }
+      rows[r] = to;
+    }
+    ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
+  }
+}
+
 void FillPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task) {
+  if (bound.spec->transpose) return FillTransposedPanels(bound, matrix, task);
+
   const int64_t row_bytes = matrix.k * SizeOf(bound.dtype);
   for (int64_t p = task.begin; p < task.end; ++p) {
     const std::byte* rows[ops::kPanelRows] = {};
@@ -121,6 +144,11 @@ void AppendTasks(const BoundWeight& bound, size_t index, const ops::PackedMatrix
   }
   const int64_t step = std::max<int64_t>(1, kTaskSourceBytes / (ops::kPanelRows * row_bytes));
   for (int64_t m = 0; m < spec.count; ++m) {
+    if (spec.transpose) {  // every panel takes from all of the matrix: one task
+      const int64_t bytes = spec.n * row_bytes;
+      tasks.push_back({index, m, 0, matrix.panels(), m * bytes, (m + 1) * bytes});
+      continue;
+    }
     for (int64_t p = 0; p < matrix.panels(); p += step) {
       const int64_t end = std::min(p + step, matrix.panels());
       const int64_t first_row = m * spec.n + p * ops::kPanelRows;

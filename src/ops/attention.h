@@ -3,11 +3,13 @@
 // row's result does not depend on how many rows, threads or chunks there were.
 //
 // A layer's slice of a block: for each kv head, keys [kBlockTokens][head_dim], then values
-// [kBlockTokens][head_dim], in `kv_dtype` (f32 or bf16).
+// [kBlockTokens][head_dim], in `kv_dtype` (f32 or bf16). A latent cache (value_dim > 0) has one kv
+// head and no values of their own: a token's value is the first value_dim channels of its key.
 #pragma once
 
 #include "ops/op.h"
 #include "ops/sequence.h"
+#include "tensor/dtype.h"
 
 namespace braid::ops {
 
@@ -16,8 +18,16 @@ inline constexpr int32_t kPartitionTokens = 256;
 struct AttentionShape {
   int32_t heads = 0;
   int32_t kv_heads = 0;
-  int32_t head_dim = 0;
+  int32_t head_dim = 0;  // of queries and keys
   DType kv_dtype = DType::kF32;
+  int32_t value_dim = 0;  // 0: values of head_dim channels behind the keys
+
+  bool latent() const { return value_dim > 0; }
+  int64_t out_dim() const { return latent() ? value_dim : head_dim; }
+  // Bytes of one kv head in a block.
+  int64_t head_bytes() const {
+    return (latent() ? 1 : 2) * int64_t{kBlockTokens} * head_dim * SizeOf(kv_dtype);
+  }
 };
 
 // Per head RMS norm with (weight_offset + weight), then rotation of the first 2 * rotary_pairs
@@ -51,7 +61,7 @@ struct AttentionArgs {
   Matrix
       gate;  // columns of q_proj's output or empty; out *= sigmoid(gate), head h at h * gate_stride
   int64_t gate_stride = 0;
-  Matrix out;  // [tokens, heads * head_dim]
+  Matrix out;  // [tokens, heads * out_dim]
 };
 void Attention(const OpContext& context, const AttentionArgs& args);
 

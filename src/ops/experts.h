@@ -6,12 +6,26 @@
 
 namespace braid::ops {
 
-// Top-k of softmax(logits) over all experts, ties to the smaller id; weights divided by their sum
-// when `renormalise`. ids[t][0..k) are ascending: the order in which contributions are added.
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+
+// How a router scores and selects. An expert's score is softmax or sigmoid of its logit. Selected
+// are the top k of score + bias (ties to the smaller id) among the `groups_kept` groups whose two
+// best such sums add up to most; bias and groups go with sigmoid only. Weights are the scores without the bias, divided by their sum when
+// `renormalise`, times `scale`.
+struct RouterRule {
+  RouterScore score = RouterScore::kSoftmax;
+  bool renormalise = true;
+  int32_t groups = 1;  // divides the number of experts; more than one: each of at least two experts
+  int32_t groups_kept = 1;
+  float scale = 1.0f;
+};
+
+// ids[t][0..k) are ascending: the order in which contributions are added.
 struct RouteArgs {
   Matrix logits;  // [tokens, experts]
   int32_t top_k = 0;
-  bool renormalise = true;
+  RouterRule rule;
+  const float* bias = nullptr;  // [experts] or null
   int32_t* ids = nullptr;    // [tokens, top_k]
   float* weights = nullptr;  // [tokens, top_k]
 };
@@ -30,6 +44,8 @@ struct ExpertsArgs {
   const PackedMatrix* shared_gate_up = nullptr;  // 2 matrices [shared_width, hidden], or null
   const PackedMatrix* shared_down = nullptr;     // 1 matrix [hidden, shared_width]
   const float* shared_weight = nullptr;  // [tokens]: factor of the shared expert, or null: 1
+  float limit = 0.0f;  // of the activation, 0: none (SwigluArgs::limit); of the shared expert below
+  float shared_limit = 0.0f;
   Matrix out;                            // [tokens, hidden]
 };
 void Experts(const OpContext& context, const ExpertsArgs& args);

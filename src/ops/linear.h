@@ -16,10 +16,12 @@ struct LinearArgs {
 };
 void Linear(const OpContext& context, const LinearArgs& args);
 
-// out = silu(gate) * up, gate_up = [gate | up] along the columns.
+// out = silu(gate) * up, gate_up = [gate | up] along the columns. With a limit:
+// min(silu(gate), limit) * clamp(up, -limit, limit).
 struct SwigluArgs {
   Matrix gate_up;  // [rows, 2 * n]
   Matrix out;      // [rows, n]
+  float limit = 0.0f;  // 0: none
 };
 void Swiglu(const OpContext& context, const SwigluArgs& args);
 

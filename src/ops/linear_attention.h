@@ -1,5 +1,6 @@
 // The one recurrence of all linear mixers: S <- decay(S); u = beta (v - S^T k) or v; S <- S + k
-// u^T; o = S^T q (Yang et al. 2024, gated delta networks; design record "state pages").
+// u^T; o = S^T q (Yang et al. 2024, gated delta networks; Kimi delta attention, whose decay is a
+// number per key channel; Lightning attention, whose decay is a constant and whose u is v).
 //
 // Evaluated in chunks of kBlockTokens at absolute positions. Row t of a chunk is computed from the
 // state S0 at the chunk's start and the rows (k, u, G) before it, in one order, so prefill, decode
@@ -9,7 +10,8 @@
 //   per head: max(dk * dv, 64 * (dk + dv)) floats: S[dk][dv] once the chunk is complete, until then
 //   the
 //             rows k[64][dk], u[64][dv] of the chunk in progress;
-//   then G[H][64]: inclusive prefix sums of the log decay of the rows in progress;
+//   then G[H][64], or [H][64][dk] for a decay per channel: inclusive prefix sums of the log decay of
+//             the rows in progress;
 //   then the convolution's last (width - 1) input rows [width - 1][channels], oldest first.
 #pragma once
 
@@ -26,7 +28,8 @@ struct LinearAttentionShape {
   int32_t value_heads = 0;  // a multiple of key_heads; value head h reads key head h / (ratio)
   int32_t key_dim = 0;
   int32_t value_dim = 0;
-  int32_t conv_width = 0;
+  int32_t conv_width = 0;      // 1: no convolution
+  bool channel_decay = false;  // a decay per key channel instead of one per head
 
   int64_t conv_channels() const {
     return 2 * int64_t{key_heads} * key_dim + int64_t{value_heads} * value_dim;
@@ -36,7 +39,10 @@ struct LinearAttentionShape {
     return std::max(int64_t{key_dim} * value_dim, kBlockTokens * int64_t{key_dim + value_dim});
   }
   int64_t decay_offset() const { return value_heads * head_floats(); }
-  int64_t window_offset() const { return decay_offset() + int64_t{value_heads} * kBlockTokens; }
+  int64_t decay_width() const { return channel_decay ? key_dim : 1; }
+  int64_t window_offset() const {
+    return decay_offset() + value_heads * kBlockTokens * decay_width();
+  }
 };
 
 // Bytes of a layer's slice of a state block, a multiple of 64.
@@ -57,14 +63,31 @@ struct ConvArgs {
 };
 void CausalConv(const OpContext& context, const ConvArgs& args);
 
+// The log decay g <= 0 of a head (or of a channel of a head) at a token.
+enum class DecayForm : uint8_t {
+  kSoftplus,  // -exp(a_log) softplus(a + dt_bias)
+  kBounded,   // lower_bound sigmoid(exp(a_log) (a + dt_bias))
+  kConstant,  // constant[head], whatever the token
+};
+
+struct LinearAttentionRule {
+  DecayForm decay = DecayForm::kSoftplus;
+  float lower_bound = 0.0f;  // kBounded: negative
+  // u = v, and k and q are taken as they are: no update gate, nothing is erased.
+  bool add = false;
+};
+
 struct LinearAttentionArgs {
   LinearAttentionShape shape;
   SequenceIndex sequences;
   CacheSlice cache;
-  Matrix qkv;   // [tokens, conv_channels], overwritten: q and k become unit vectors
-  Matrix a, b;  // [tokens, value_heads]: raw decay and update gates
-  const float* a_log = nullptr;    // [value_heads]
-  const float* dt_bias = nullptr;  // [value_heads]
+  LinearAttentionRule rule;
+  Matrix qkv;  // [tokens, conv_channels], overwritten: q and k become unit vectors, q is scaled
+  Matrix a;    // [tokens, value_heads * decay_width]: raw decay gates; kConstant: empty
+  Matrix b;    // [tokens, value_heads]: raw update gates; add: empty
+  const float* a_log = nullptr;     // [value_heads]
+  const float* dt_bias = nullptr;   // [value_heads * decay_width]
+  const float* constant = nullptr;  // kConstant: [value_heads] log decays
   Matrix out;                      // [tokens, value_heads * value_dim]
 };
 void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& args);

@@ -138,7 +138,7 @@ TEST(Route, TiesGoToTheSmallerIdAndWeightsNeedNotBeRenormalised) {
     float weights[2];
     Route(
         test.context,
-        {.logits = logits.view, .top_k = 2, .renormalise = false, .ids = ids, .weights = weights});
+        {.logits = logits.view, .top_k = 2, .rule = {.renormalise = false}, .ids = ids, .weights = weights});
     EXPECT_EQ(ids[0], 1);
     EXPECT_EQ(ids[1], 2);
     const double share = std::exp(2.0) / (std::exp(1.0) + 3 * std::exp(2.0) + 1);

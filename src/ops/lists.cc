@@ -4,6 +4,7 @@
 
 #include "ops/cpu/attention.h"
 #include "ops/cpu/experts.h"
+#include "ops/cpu/latent.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/linear_attention.h"
 #include "ops/cpu/route.h"
@@ -67,6 +68,30 @@ void Attention(const OpContext& context, const AttentionArgs& args) {
   Dispatch("attention", AttentionList(), context, args);
 }
 
+std::span<const Impl<HeadNormRotateArgs>> HeadNormRotateList() {
+  static const Impl<HeadNormRotateArgs> kList[] = {cpu::kHeadNormRotate, reference::kHeadNormRotate};
+  return kList;
+}
+void HeadNormRotate(const OpContext& context, const HeadNormRotateArgs& args) {
+  Dispatch("head_norm_rotate", HeadNormRotateList(), context, args);
+}
+
+std::span<const Impl<WriteLatentArgs>> WriteLatentList() {
+  static const Impl<WriteLatentArgs> kList[] = {cpu::kWriteLatent, reference::kWriteLatent};
+  return kList;
+}
+void WriteLatent(const OpContext& context, const WriteLatentArgs& args) {
+  Dispatch("write_latent", WriteLatentList(), context, args);
+}
+
+std::span<const Impl<HeadLinearArgs>> HeadLinearList() {
+  static const Impl<HeadLinearArgs> kList[] = {cpu::kHeadLinear, reference::kHeadLinear};
+  return kList;
+}
+void HeadLinear(const OpContext& context, const HeadLinearArgs& args) {
+  Dispatch("head_linear", HeadLinearList(), context, args);
+}
+
 std::span<const Impl<ConvArgs>> ConvList() {
   static const Impl<ConvArgs> kList[] = {cpu::kCausalConv, reference::kCausalConv};
   return kList;
@@ -89,6 +114,8 @@ std::span<const Impl<RouteArgs>> RouteList() {
   return kList;
 }
 void Route(const OpContext& context, const RouteArgs& args) {
+  const bool plain = args.bias == nullptr && args.rule.groups == 1;
+  CHECK(plain || args.rule.score == RouterScore::kSigmoid, "bias and groups go with sigmoid");
   Dispatch("route", RouteList(), context, args);
 }
 

@@ -19,11 +19,12 @@ void RmsNorm(const OpContext& context, const RmsNormArgs& args);
 
 enum class GateActivation : uint8_t { kSilu, kSigmoid };
 
-// Per head of `head_dim` channels: out = x * rsqrt(mean(x^2) + eps) * weight * act(gate).
+// Per group of `head_dim` channels: out = x * rsqrt(mean(x^2) + eps) * weight * act(gate).
 struct GatedNormArgs {
   Matrix x;                       // [rows, heads * head_dim]
   Matrix gate;                    // [rows, heads * head_dim]
-  const float* weight = nullptr;  // [head_dim]
+  const float* weight = nullptr;  // [head_dim], or [heads * head_dim] with weight_per_channel
+  bool weight_per_channel = false;
   int64_t head_dim = 0;
   GateActivation activation = GateActivation::kSilu;
   float eps = 1e-6f;

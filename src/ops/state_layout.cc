@@ -45,7 +45,7 @@ StatePage PageOf(const LinearAttentionShape& shape, const CacheSlice& cache,
   page.state = slice + head * shape.head_floats();
   page.rows_k = page.state;
   page.rows_u = page.rows_k + int64_t{kBlockTokens} * shape.key_dim;
-  page.rows_g = slice + shape.decay_offset() + head * kBlockTokens;
+  page.rows_g = slice + shape.decay_offset() + head * kBlockTokens * shape.decay_width();
   return page;
 }
 
@@ -83,10 +83,23 @@ void WriteConvWindows(const ConvArgs& args, const SequenceSpan& span) {
   if (boundary > span.start && boundary < end) write(boundary);
 }
 
-float LogDecay(float a, float a_log, float dt_bias) {
+float LogDecay(const LinearAttentionRule& rule, float a, float a_log, float dt_bias) {
   const float x = a + dt_bias;
+  if (rule.decay == DecayForm::kBounded) {
+    return rule.lower_bound / (1.0f + std::exp(-std::exp(a_log) * x));
+  }
   const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
   return -std::exp(a_log) * softplus;
+}
+
+void LogDecays(const LinearAttentionArgs& args, int64_t token, int64_t head, float* out) {
+  const int64_t width = args.shape.decay_width();
+  for (int64_t d = 0; d < width; ++d) {
+    const int64_t at = head * width + d;
+    out[d] = args.rule.decay == DecayForm::kConstant
+                 ? args.constant[head]
+                 : LogDecay(args.rule, args.a.row(token)[at], args.a_log[head], args.dt_bias[at]);
+  }
 }
 
 float UpdateGate(float b) { return 1.0f / (1.0f + std::exp(-b)); }

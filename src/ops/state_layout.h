@@ -14,7 +14,7 @@ struct StatePage {
   float* state = nullptr;   // [key_dim][value_dim]
   float* rows_k = nullptr;  // [64][key_dim]
   float* rows_u = nullptr;  // [64][value_dim]
-  float* rows_g = nullptr;  // [64]
+  float* rows_g = nullptr;  // [64][decay_width]
 };
 StatePage PageOf(const LinearAttentionShape& shape, const CacheSlice& cache,
                  const SequenceSpan& span, int64_t chunk, int64_t head);
@@ -31,9 +31,11 @@ void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, const
 void WriteConvWindows(const ConvArgs& args, const SequenceSpan& span);
 
 // The gates, one function for prefill, decode and every candidate (fp32):
-// g = -exp(A_log) softplus(a + dt_bias), beta = sigmoid(b), q scaled by key_dim^-1/2.
-float LogDecay(float a, float a_log, float dt_bias);
+// the log decay of LinearAttentionRule, beta = sigmoid(b), q scaled by key_dim^-1/2.
+float LogDecay(const LinearAttentionRule& rule, float a, float a_log, float dt_bias);
 float UpdateGate(float b);
 float QueryScale(const LinearAttentionShape& shape);
+// Of one head at one token: out[decay_width].
+void LogDecays(const LinearAttentionArgs& args, int64_t token, int64_t head, float* out);
 
 }  // namespace braid::ops

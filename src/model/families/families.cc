@@ -11,8 +11,8 @@ namespace braid {
 namespace {
 
 constexpr Family (*kFamilies[])() = {
-    Qwen3_5MoeFamily,
-    Qwen3NextFamily,
+    Qwen3_5MoeFamily, Qwen3_5Family, Qwen3NextFamily,  KimiLinearFamily,
+    Ling3Family,      Ling2Family,   DeepseekV3Family,
 };
 
 // Far above every published model, and far below where sizes in bytes could overflow.

@@ -25,6 +25,11 @@ struct Family {
   json::object (*example)(ExampleSize size) = nullptr;  // the config.json of a small model
 };
 
+Family DeepseekV3Family();
+Family KimiLinearFamily();
+Family Ling2Family();
+Family Ling3Family();
+Family Qwen3_5Family();
 Family Qwen3_5MoeFamily();
 Family Qwen3NextFamily();
 

@@ -104,7 +104,7 @@ MoeFfn ReadMoe(HfConfig& config, int32_t layers) {
   moe.width = config.IntOr("moe_intermediate_size", kWidth, 512);
   moe.shared_width = config.IntOr("shared_expert_intermediate_size", {0, kWidth.high}, 512);
   moe.shared_gate = true;
-  moe.renormalise = config.BoolOr("norm_topk_prob", true);
+  moe.router.renormalise = config.BoolOr("norm_topk_prob", true);
   if (int64_t{layers} * moe.experts > kExpertsInAllMax) {
     config.Fail("num_experts",
                 fmt::format("is {} in each of {} layers; at most {} in all are accepted",

@@ -13,18 +13,24 @@ enum : size_t { kGateUp, kDown };
 }  // namespace
 
 std::vector<WeightSpec> WeightsOf(const DenseFfn& f, const LayerPlace& place) {
-  const std::string base = place.prefix + "mlp.";
-  return {{.name = base + "gate_up",
+  const std::string name = place.prefix + f.modules.front();
+  std::vector<std::vector<Piece>> gate_up, down;
+  for (const std::string& module : f.modules) {
+    const std::string base = place.prefix + module;
+    gate_up.push_back({{base + "gate_proj.weight", {f.width, place.hidden}, {}},
+                       {base + "up_proj.weight", {f.width, place.hidden}, {}}});
+    down.push_back({{base + "down_proj.weight", {place.hidden, f.width}, {}}});
+  }
+  return {{.name = name + "gate_up",
            .n = 2 * int64_t{f.width},
            .k = place.hidden,
            .shard = Shard::kRows,
-           .sources = {{{base + "gate_proj.weight", {f.width, place.hidden}, {}},
-                        {base + "up_proj.weight", {f.width, place.hidden}, {}}}}},
-          {.name = base + "down_proj",
+           .sources = std::move(gate_up)},
+          {.name = name + "down_proj",
            .n = place.hidden,
            .k = f.width,
            .shard = Shard::kColumns,
-           .sources = {{{base + "down_proj.weight", {place.hidden, f.width}, {}}}}}};
+           .sources = std::move(down)}};
 }
 
 Cost CostOf(const DenseFfn& f, int64_t hidden, const StepShape& shape) {
@@ -37,7 +43,7 @@ void Forward(const DenseFfn& f, const LayerContext& c, Matrix x, Matrix out) {
   Matrix gate_up = c.op.workspace->TakeMatrix(x.rows, 2 * int64_t{f.width});
   Matrix hidden = c.op.workspace->TakeMatrix(x.rows, f.width);
   ops::Linear(c.op, {.x = x, .w = &c.weights[kGateUp].matrix, .y = gate_up});
-  ops::Swiglu(c.op, {.gate_up = gate_up, .out = hidden});
+  ops::Swiglu(c.op, {.gate_up = gate_up, .out = hidden, .limit = f.limit});
   ops::Linear(c.op, {.x = hidden, .w = &c.weights[kDown].matrix, .y = out});
 }
 

@@ -1,6 +1,6 @@
-// Mixture of experts with a softmax router and an optional gated shared expert.
-// Weights: router, expert gate/up, expert down, then shared gate/up, shared
-// down, shared gate vector.
+// Mixture of experts with an optional shared expert, which may be gated. Weights: router, expert
+// gate/up, expert down, then, as far as the mixture has them, shared gate/up, shared down, shared
+// gate vector; the router's selection bias last.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -21,10 +21,10 @@ std::vector<Piece> ExpertPieces(const MoeFfn& f, const std::string& base, int64_
   for (int32_t e = 0; e < f.experts; ++e) {
     const std::string expert = base + "experts." + std::to_string(e) + ".";
     if (down) {
-      pieces.push_back({expert + "down_proj.weight", {hidden, f.width}, {}});
+      pieces.push_back({expert + f.names.down + ".weight", {hidden, f.width}, {}});
     } else {
-      pieces.push_back({expert + "gate_proj.weight", {f.width, hidden}, {}});
-      pieces.push_back({expert + "up_proj.weight", {f.width, hidden}, {}});
+      pieces.push_back({expert + f.names.gate + ".weight", {f.width, hidden}, {}});
+      pieces.push_back({expert + f.names.up + ".weight", {f.width, hidden}, {}});
     }
   }
   return pieces;
@@ -32,7 +32,7 @@ std::vector<Piece> ExpertPieces(const MoeFfn& f, const std::string& base, int64_
 
 void AppendShared(const MoeFfn& f, const std::string& base, int64_t hidden,
                   std::vector<WeightSpec>& specs) {
-  const std::string shared = base + "shared_expert.";
+  const std::string shared = base + f.names.shared;
   specs.push_back({.name = shared + "gate_up",
                    .count = 2,
                    .n = f.shared_width,
@@ -60,7 +60,7 @@ double DistinctExperts(const MoeFfn& f, int64_t tokens) {
 }  // namespace
 
 std::vector<WeightSpec> WeightsOf(const MoeFfn& f, const LayerPlace& place) {
-  const std::string base = place.prefix + "mlp.";
+  const std::string base = place.prefix + f.names.module;
   const int64_t experts = f.experts, width = f.width, hidden = place.hidden;
   std::vector<WeightSpec> specs = {
       {.name = base + "gate",
@@ -82,6 +82,12 @@ std::vector<WeightSpec> WeightsOf(const MoeFfn& f, const LayerPlace& place) {
        .sources = {{{base + "experts.down_proj", {experts, hidden, width}, {}}},
                    ExpertPieces(f, base, hidden, true)}}};
   if (f.shared_width > 0) AppendShared(f, base, hidden, specs);
+  if (f.names.bias.empty()) return specs;
+  WeightSpec bias{.name = base + f.names.bias.front(), .use = WeightUse::kVector, .n = experts};
+  for (const std::string& name : f.names.bias) {
+    bias.sources.push_back({{base + name, {experts}, {}}});
+  }
+  specs.push_back(std::move(bias));
   return specs;
 }
 
@@ -104,7 +110,8 @@ void Forward(const MoeFfn& f, const LayerContext& c, Matrix x, Matrix out) {
   ops::Linear(c.op, {.x = x, .w = &c.weights[kRouter].matrix, .y = logits, .exact = true});
   ops::Route(c.op, {.logits = logits,
                     .top_k = f.top_k,
-                    .renormalise = f.renormalise,
+                    .rule = f.router,
+                    .bias = f.names.bias.empty() ? nullptr : c.weights.back().vector,
                     .ids = ids,
                     .weights = weights});
   if (f.shared_gate) {
@@ -119,6 +126,8 @@ void Forward(const MoeFfn& f, const LayerContext& c, Matrix x, Matrix out) {
                       .shared_gate_up = shared ? &c.weights[kSharedGateUp].matrix : nullptr,
                       .shared_down = shared ? &c.weights[kSharedDown].matrix : nullptr,
                       .shared_weight = shared_weight,
+                      .limit = f.limit,
+                      .shared_limit = f.shared_limit,
                       .out = out});
 }
 

@@ -75,12 +75,7 @@ void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out
   Matrix mixed = ws.TakeMatrix(x.rows, m.heads * dim);
   const int32_t pairs = m.rotary.dims / 2;
   float* inverse_frequency = ws.Take<float>(pairs);
-  if (!ws.measuring()) {
-    for (int32_t j = 0; j < pairs; ++j) {
-      inverse_frequency[j] =
-          static_cast<float>(1.0 / std::pow(m.rotary.theta, 2.0 * j / m.rotary.dims));
-    }
-  }
+  if (!ws.measuring()) FillInverseFrequencies(m.rotary, inverse_frequency);
   const int64_t q_stride = m.output_gate ? 2 * dim : dim;
   ops::Linear(c.op, {.x = x, .w = &c.weights[kQkv].matrix, .y = qkv});
   ops::NormRopeWriteKv(c.op, {.shape = shape,

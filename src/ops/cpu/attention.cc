@@ -19,13 +19,13 @@ static_assert(braid::cpu::kPartitionKeys == kPartitionTokens);
 const char* NeedsWholeVectors(const Device& device, const AttentionShape& shape) {
   if (const char* why = NeedsAvx2(device)) return why;
   if (shape.head_dim % 8 != 0) return "head_dim is not a multiple of 8";
-  if (shape.heads / shape.kv_heads > kAttendRowsMax) return "more than 32 heads per kv head";
+  if (shape.value_dim % 8 != 0) return "value_dim is not a multiple of 8";
   return nullptr;
 }
 
-// Bytes of keys (or values) of one kv head in a block.
-int64_t HeadBytes(const AttentionShape& shape) {
-  return int64_t{kBlockTokens} * shape.head_dim * SizeOf(shape.kv_dtype);
+// Bytes from the keys of a kv head in a block to its values.
+int64_t ValueOffset(const AttentionShape& shape) {
+  return shape.latent() ? 0 : shape.head_bytes() / 2;
 }
 
 // Where kv head `head` of the layer begins in the block of position `position`; values follow keys.
@@ -33,7 +33,7 @@ std::byte* HeadInBlock(const SequenceSpan& span, const CacheSlice& cache,
                        const AttentionShape& shape, int64_t position, int64_t head) {
   std::byte* block = span.tables[static_cast<size_t>(cache.group)][position / kBlockTokens];
   CHECK(block != nullptr, "no block for position {}", position);
-  return block + cache.byte_offset + head * 2 * HeadBytes(shape);
+  return block + cache.byte_offset + head * shape.head_bytes();
 }
 
 struct RowContext {
@@ -52,7 +52,7 @@ void NormAndRotate(const RowContext& c, float* x, const float* norm, const float
                         .out = x,
                         .cols = dim});
   }
-  if (c.args.rotary_pairs > 0) c.kernels.rotate(x, cos_sin, c.args.rotary_pairs);
+  if (c.args.rotary_pairs > 0) c.kernels.rotate(x, cos_sin, c.args.rotary_pairs, false);
 }
 
 void StoreKv(const RowContext& c, const float* x, std::byte* head, int64_t slot) {
@@ -82,7 +82,7 @@ void WriteToken(const RowContext& c, const SequenceSpan& span, int64_t i, float*
     float* k = a.k.row(token) + h * dim;
     NormAndRotate(c, k, a.k_norm, cos_sin);
     StoreKv(c, k, head, position % kBlockTokens);
-    StoreKv(c, a.v.row(token) + h * dim, head + HeadBytes(a.shape), position % kBlockTokens);
+    StoreKv(c, a.v.row(token) + h * dim, head + ValueOffset(a.shape), position % kBlockTokens);
   }
 }
 
@@ -131,9 +131,12 @@ int64_t AttentionScratch(const OpContext& context, const AttentionArgs& args) {
   return 4 * TileFloats(args.shape.head_dim) * context.pool->threads();
 }
 
+// A few tokens' rows of some of the heads that share a kv head.
 struct Tile {
   const SequenceSpan& span;
   int64_t kv_head;
+  int64_t first_head;  // of all heads
+  int64_t heads;
   int64_t first;  // token of the span
   int64_t tokens;
 };
@@ -141,11 +144,12 @@ struct Tile {
 // One partition for all rows of the tile that can see it; merges into the running result.
 void RunPartition(const KernelTable& kernels, const AttentionArgs& a, const Tile& tile,
                   const TileScratch& t, int64_t partition) {
-  const int64_t dim = a.shape.head_dim, group = a.shape.heads / a.shape.kv_heads;
+  const int64_t dim = a.shape.head_dim, group = tile.heads, value_dim = a.shape.out_dim();
   const int64_t begin = partition * kPartitionTokens;
   AttendTask task = {};
   task.bf16 = a.shape.kv_dtype == DType::kBF16;
   task.head_dim = dim;
+  task.value_dim = value_dim;
   task.scores = t.scores;
   task.maxima = t.stats;
   task.sums = t.stats + kAttendRowsMax;
@@ -165,7 +169,7 @@ void RunPartition(const KernelTable& kernels, const AttentionArgs& a, const Tile
   for (int64_t page = 0; page * kBlockTokens < last; ++page) {
     task.keys[page] =
         HeadInBlock(tile.span, a.cache, a.shape, begin + page * kBlockTokens, tile.kv_head);
-    task.values[page] = task.keys[page] + HeadBytes(a.shape);
+    task.values[page] = task.keys[page] + ValueOffset(a.shape);
   }
   kernels.attend(task);
   float* maxima = t.stats + 2 * kAttendRowsMax;
@@ -175,20 +179,20 @@ void RunPartition(const KernelTable& kernels, const AttentionArgs& a, const Tile
     if (partition == 0) {
       maxima[row] = task.maxima[r];
       sums[row] = task.sums[r];
-      std::copy_n(t.out + r * dim, dim, t.merged + row * dim);
+      std::copy_n(t.out + r * value_dim, value_dim, t.merged + row * value_dim);
     } else {
-      kernels.merge(maxima + row, sums + row, t.merged + row * dim, task.maxima[r], task.sums[r],
-                    t.out + r * dim, dim);
+      kernels.merge(maxima + row, sums + row, t.merged + row * value_dim, task.maxima[r],
+                    task.sums[r], t.out + r * value_dim, value_dim);
     }
   }
 }
 
 void RunTile(const KernelTable& kernels, const AttentionArgs& a, const Tile& tile,
              const TileScratch& t) {
-  const int64_t dim = a.shape.head_dim, group = a.shape.heads / a.shape.kv_heads;
+  const int64_t dim = a.shape.head_dim, group = tile.heads, value_dim = a.shape.out_dim();
   for (int64_t i = 0; i < tile.tokens; ++i) {
     const int64_t token = tile.span.token_begin + tile.first + i;
-    const float* q = a.q.row(token) + tile.kv_head * group * dim;
+    const float* q = a.q.row(token) + tile.first_head * dim;
     for (int64_t d = 0; d < group * dim; ++d) t.q[i * group * dim + d] = q[d] * a.scale;
   }
   const int64_t last = tile.span.start + tile.first + tile.tokens - 1;
@@ -197,10 +201,12 @@ void RunTile(const KernelTable& kernels, const AttentionArgs& a, const Tile& til
   for (int64_t i = 0; i < tile.tokens; ++i) {
     const int64_t token = tile.span.token_begin + tile.first + i;
     for (int64_t g = 0; g < group; ++g) {
-      const int64_t row = i * group + g, head = tile.kv_head * group + g;
-      float* out = a.out.row(token) + head * dim;
-      for (int64_t d = 0; d < dim; ++d) out[d] = t.merged[row * dim + d] / sums[row];
-      if (a.gate.data) kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, dim);
+      const int64_t row = i * group + g, head = tile.first_head + g;
+      float* out = a.out.row(token) + head * value_dim;
+      for (int64_t d = 0; d < value_dim; ++d) out[d] = t.merged[row * value_dim + d] / sums[row];
+      if (a.gate.data) {
+        kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, value_dim);
+      }
     }
   }
 }
@@ -208,10 +214,13 @@ void RunTile(const KernelTable& kernels, const AttentionArgs& a, const Tile& til
 void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
   const KernelTable& kernels = *KernelsFor(context.device);
   const int64_t group = args.shape.heads / args.shape.kv_heads;
-  const int64_t tile_tokens = std::max<int64_t>(1, kAttendRowsMax / group);
-  // Task i of the loop is tile i of the spans laid end to end, a tile per (few tokens, kv head).
+  // Heads that share a kv head are rows of one tile, or of several when there are many.
+  const int64_t parts = CeilDiv(group, kAttendRowsMax), part_heads = CeilDiv(group, parts);
+  const int64_t tile_tokens = std::max<int64_t>(1, kAttendRowsMax / part_heads);
+  const int64_t columns = args.shape.kv_heads * parts;
+  // Task i of the loop is tile i of the spans laid end to end, a tile per (few tokens, part).
   auto tiles_of = [&](const SequenceSpan& span) {
-    return CeilDiv(span.token_count, tile_tokens) * args.shape.kv_heads;
+    return CeilDiv(span.token_count, tile_tokens) * columns;
   };
   int64_t tiles = 0;
   double flops = 0;
@@ -225,10 +234,15 @@ void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte
     const SequenceSpan* span = args.sequences.spans;
     for (; i >= tiles_of(*span); ++span) i -= tiles_of(*span);
     // The latest tokens see the most keys: largest first.
-    const int64_t block = CeilDiv(span->token_count, tile_tokens) - 1 - i / args.shape.kv_heads;
+    const int64_t block = CeilDiv(span->token_count, tile_tokens) - 1 - i / columns;
     const int64_t first = block * tile_tokens;
-    const Tile tile{*span, i % args.shape.kv_heads, first,
-                    std::min<int64_t>(tile_tokens, span->token_count - first)};
+    const int64_t kv_head = i % columns / parts, head = i % parts * part_heads;
+    const Tile tile{.span = *span,
+                    .kv_head = kv_head,
+                    .first_head = kv_head * group + head,
+                    .heads = std::min(part_heads, group - head),
+                    .first = first,
+                    .tokens = std::min<int64_t>(tile_tokens, span->token_count - first)};
     RunTile(kernels, args, tile, SplitScratch(scratch, member, args.shape.head_dim));
   });
 }

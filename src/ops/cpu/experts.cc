@@ -27,6 +27,7 @@ struct Share {
   int64_t gate = 0;    // index of the gate matrix; up is the next one
   int64_t matrix = 0;  // index of the down matrix
   int64_t first = 0;   // of its rows among all rows
+  float limit = 0;     // of the activation
   PackedRows x;        // packed inputs [rows, hidden]
   PackedRows h;        // packed activations [rows, width]
 };
@@ -96,6 +97,7 @@ int64_t MakeShares(const ExpertsArgs& args, Sorted& s) {
                  int64_t rows) {
     Share& share = s.shares[count++];
     share = {.gate_up = gate_up, .down = down, .gate = 2 * e, .matrix = e, .first = first};
+    share.limit = down == args.shared_down ? args.shared_limit : args.limit;
     share.x = {s.x + first * PaddedDepth(args.x.cols), rows, PaddedDepth(args.x.cols)};
     share.h = {h, rows, PaddedDepth(down->k)};
     h += share.h.floats();
@@ -134,7 +136,7 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, bool ro
     }
     for (int64_t r = 0; r < rows; ++r) {
       float* gate = tile + r * 2 * kUpCols;
-      kernels.swiglu(gate, gate + kUpCols, gate, cols);
+      kernels.swiglu(gate, gate + kUpCols, gate, cols, share.limit);
       const int64_t block = (row + r) / braid::cpu::kRowBlock;
       const int64_t block_rows = share.h.block_rows(block);
       float* out = share.h.block(block) + col * block_rows + (row + r) % braid::cpu::kRowBlock;

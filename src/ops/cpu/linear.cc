@@ -60,7 +60,7 @@ void RunSwiglu(const OpContext& context, const SwigluArgs& args, std::byte*) {
   const KernelTable& kernels = *KernelsFor(context.device);
   ForRows(context, args.out.rows, args.out.cols, [&](int64_t r) {
     const float* gate = args.gate_up.row(r);
-    kernels.swiglu(gate, gate + args.out.cols, args.out.row(r), args.out.cols);
+    kernels.swiglu(gate, gate + args.out.cols, args.out.row(r), args.out.cols, args.limit);
   });
 }
 
@@ -83,7 +83,7 @@ void RunGatedNorm(const OpContext& context, const GatedNormArgs& args, std::byte
     for (int64_t c = 0; c < args.x.cols; c += args.head_dim) {
       kernels.gated_norm({.x = args.x.row(r) + c,
                           .gate = args.gate.row(r) + c,
-                          .weight = args.weight,
+                          .weight = args.weight + (args.weight_per_channel ? c : 0),
                           .eps = args.eps,
                           .sigmoid = args.activation == GateActivation::kSigmoid,
                           .out = args.out.row(r) + c,

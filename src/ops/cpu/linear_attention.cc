@@ -65,15 +65,16 @@ void RunConv(const OpContext& context, const ConvArgs& args, std::byte* scratch)
 // Scratch of one member: the kernel's own, the rows of a chunk, two states.
 int64_t MemberFloats(const LinearAttentionShape& s) {
   const int64_t dk = s.key_dim, dv = s.value_dim;
-  return braid::cpu::DeltaScratchFloats(dk, dv) + kBlockTokens * (dk + dv + 1) + 2 * dk * dv;
+  return braid::cpu::DeltaScratchFloats(dk, dv) + kBlockTokens * (dk + dv + s.decay_width()) +
+         2 * dk * dv;
 }
 
 int64_t StepScratch(const OpContext& context, const LinearAttentionArgs& args) {
-  const int64_t gates = 2 * args.qkv.rows * args.shape.value_heads;
+  const int64_t gates = args.qkv.rows * args.shape.value_heads * (1 + args.shape.decay_width());
   return 4 * (RoundUp(gates, 16) + MemberFloats(args.shape) * context.pool->threads());
 }
 
-// Unit q and k, g and beta of every token.
+// q and k as the recurrence wants them, g and beta of every token.
 void Prepare(const OpContext& context, const KernelTable& kernels, const LinearAttentionArgs& args,
              float* log_decay, float* beta) {
   const LinearAttentionShape& s = args.shape;
@@ -83,14 +84,17 @@ void Prepare(const OpContext& context, const KernelTable& kernels, const LinearA
     const int64_t end = std::min(args.qkv.rows, (task + 1) * kTokensPerTask);
     for (int64_t t = task * kTokensPerTask; t < end; ++t) {
       float* row = args.qkv.row(t);
-      for (int64_t h = 0; h < s.key_heads; ++h) {
+      for (int64_t c = 0; args.rule.add && c < int64_t{s.key_heads} * s.key_dim; ++c) {
+        row[c] *= QueryScale(s);
+      }
+      for (int64_t h = 0; !args.rule.add && h < s.key_heads; ++h) {
         kernels.unit(row + h * s.key_dim, s.key_dim, QueryScale(s));
         kernels.unit(row + (s.key_heads + h) * s.key_dim, s.key_dim, 1.0f);
       }
       for (int64_t h = 0; h < s.value_heads; ++h) {
-        log_decay[t * s.value_heads + h] =
-            LogDecay(args.a.row(t)[h], args.a_log[h], args.dt_bias[h]);
-        beta[t * s.value_heads + h] = UpdateGate(args.b.row(t)[h]);
+        const int64_t at = t * s.value_heads + h;
+        LogDecays(args, t, h, log_decay + at * s.decay_width());
+        beta[at] = args.rule.add ? 1.0f : UpdateGate(args.b.row(t)[h]);
       }
     }
   });
@@ -109,15 +113,15 @@ HeadScratch SplitScratch(float* p, const LinearAttentionShape& s) {
   h.rows_k = h.kernel + braid::cpu::DeltaScratchFloats(s.key_dim, s.value_dim);
   h.rows_u = h.rows_k + kBlockTokens * s.key_dim;
   h.rows_g = h.rows_u + kBlockTokens * s.value_dim;
-  h.states[0] = h.rows_g + kBlockTokens;
+  h.states[0] = h.rows_g + kBlockTokens * s.decay_width();
   h.states[1] = h.states[0] + int64_t{s.key_dim} * s.value_dim;
   return h;
 }
 
 // A chunk's rows live in its page while it is in progress. A chunk that this span completes works
 // on scratch, for the page then receives the state that is computed from those rows.
-void ChooseRows(const StatePage& page, int32_t row_begin, bool completes, const HeadScratch& h,
-                DeltaTask& task) {
+void ChooseRows(const StatePage& page, bool completes, const HeadScratch& h, DeltaTask& task) {
+  const int32_t row_begin = task.row_begin;
   CHECK(page.state || (completes && row_begin == 0), "no state page for a chunk in progress");
   task.rows_k = completes ? h.rows_k : page.rows_k;
   task.rows_u = completes ? h.rows_u : page.rows_u;
@@ -125,7 +129,7 @@ void ChooseRows(const StatePage& page, int32_t row_begin, bool completes, const 
   if (completes && row_begin > 0) {
     std::copy_n(page.rows_k, row_begin * task.dk, h.rows_k);
     std::copy_n(page.rows_u, row_begin * task.dv, h.rows_u);
-    std::copy_n(page.rows_g, row_begin, h.rows_g);
+    std::copy_n(page.rows_g, row_begin * (task.channel_decay ? task.dk : 1), h.rows_g);
   }
 }
 
@@ -145,19 +149,22 @@ void RunHead(const KernelTable& kernels, const LinearAttentionArgs& args, const 
     task.row_end = static_cast<int32_t>(chunk_end - chunk * kBlockTokens);
     task.dk = s.key_dim;
     task.dv = s.value_dim;
+    task.channel_decay = s.channel_decay;
+    task.add = args.rule.add;
     task.q = args.qkv.row(token) + key_head * s.key_dim;
     task.k = task.q + int64_t{s.key_heads} * s.key_dim;
     task.v = args.qkv.row(token) + 2 * int64_t{s.key_heads} * s.key_dim + head * s.value_dim;
     task.token_stride = args.qkv.stride;
-    task.log_decay = log_decay + token * s.value_heads + head;
+    task.log_decay = log_decay + (token * s.value_heads + head) * s.decay_width();
+    task.decay_stride = s.value_heads * s.decay_width();
     task.beta = beta + token * s.value_heads + head;
-    task.gate_stride = s.value_heads;
+    task.beta_stride = s.value_heads;
     task.s0 = s0;
     task.out = args.out.row(token) + head * s.value_dim;
     task.out_stride = args.out.stride;
     task.scratch = h.kernel;
     const bool completes = task.row_end == kBlockTokens;
-    ChooseRows(page, task.row_begin, completes, h, task);
+    ChooseRows(page, completes, h, task);
     if (completes) task.s1 = page.state ? page.state : h.states[chunk % 2];
     kernels.delta(task);
     s0 = task.s1;
@@ -170,8 +177,8 @@ void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byt
   const LinearAttentionShape& s = args.shape;
   const int64_t gates = args.qkv.rows * s.value_heads;
   float* log_decay = reinterpret_cast<float*>(scratch);
-  float* beta = log_decay + gates;
-  float* members = log_decay + RoundUp(2 * gates, 16);
+  float* beta = log_decay + gates * s.decay_width();
+  float* members = log_decay + RoundUp(gates * (1 + s.decay_width()), 16);
   Prepare(context, kernels, args, log_decay, beta);
   const double flops = static_cast<double>(args.qkv.rows) * static_cast<double>(s.value_heads) *
                        8.0 * s.key_dim * s.value_dim;

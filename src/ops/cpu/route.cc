@@ -14,33 +14,83 @@ constexpr int32_t kTopKMax = 64;
 constexpr int64_t kTokensPerTask = 16;
 
 // The k best experts of one token, best first, ties by smaller id; then in ascending order of id.
-void SelectExperts(const float* logits, int64_t experts, int32_t k, int32_t* ids) {
+void SelectExperts(const float* choice, int64_t experts, int32_t k, int32_t* ids) {
   int32_t count = 0;
   for (int32_t e = 0; e < experts; ++e) {
-    if (count == k && !(logits[e] > logits[ids[k - 1]])) continue;
+    if (count == k && !(choice[e] > choice[ids[k - 1]])) continue;
     int32_t at = count < k ? count++ : k - 1;
-    for (; at > 0 && logits[e] > logits[ids[at - 1]]; --at) ids[at] = ids[at - 1];
+    for (; at > 0 && choice[e] > choice[ids[at - 1]]; --at) ids[at] = ids[at - 1];
     ids[at] = e;
   }
   std::sort(ids, ids + k);
 }
 
-void RunRoute(const OpContext& context, const RouteArgs& args, std::byte*) {
+// Minus infinity for the members of all groups but the best `groups_kept`. `sums` is scratch.
+void MaskGroups(const RouterRule& rule, int64_t experts, float* choice, float* sums) {
+  const int64_t size = experts / rule.groups;
+  for (int64_t g = 0; g < rule.groups; ++g) {
+    const float* c = choice + g * size;
+    float first = std::max(c[0], c[1]), second = std::min(c[0], c[1]);
+    for (int64_t i = 2; i < size; ++i) {
+      second = std::max(second, std::min(first, c[i]));
+      first = std::max(first, c[i]);
+    }
+    sums[g] = first + second;
+  }
+  for (int64_t g = 0; g < rule.groups; ++g) {
+    int64_t better = 0;
+    for (int64_t h = 0; h < rule.groups; ++h) {
+      better += sums[h] > sums[g] || (sums[h] == sums[g] && h < g);
+    }
+    if (better >= rule.groups_kept) std::fill_n(choice + g * size, size, -INFINITY);
+  }
+}
+
+// One token's experts and weights. `choice` is scratch for experts + groups floats.
+void RouteToken(const RouteArgs& args, const float* logits, float* choice, int32_t* ids,
+                float* weights) {
+  const int64_t experts = args.logits.cols, k = args.top_k;
+  for (int64_t e = 0; e < experts; ++e) {
+    choice[e] = 1.0f / (1.0f + std::exp(-logits[e])) + (args.bias ? args.bias[e] : 0.0f);
+  }
+  if (args.rule.groups > 1) MaskGroups(args.rule, experts, choice, choice + experts);
+  SelectExperts(choice, experts, args.top_k, ids);
+  float sum = 1e-20f;
+  for (int64_t j = 0; j < k; ++j) sum += weights[j] = 1.0f / (1.0f + std::exp(-logits[ids[j]]));
+  const float scale = args.rule.renormalise ? args.rule.scale / sum : args.rule.scale;
+  for (int64_t j = 0; j < k; ++j) weights[j] *= scale;
+}
+
+void SoftmaxToken(const braid::cpu::KernelTable& kernels, const RouteArgs& args,
+                  const float* logits, int32_t* ids, float* weights) {
+  const int64_t experts = args.logits.cols, k = args.top_k;
+  SelectExperts(logits, experts, args.top_k, ids);
+  const float maximum = kernels.max(logits, experts);
+  float sum = 0.0f;
+  for (int64_t j = 0; j < k; ++j) sum += weights[j] = std::exp(logits[ids[j]] - maximum);
+  if (!args.rule.renormalise) sum = kernels.sum_exp(logits, experts, maximum);
+  for (int64_t j = 0; j < k; ++j) weights[j] = weights[j] / sum * args.rule.scale;
+}
+
+int64_t RouteScratch(const OpContext& context, const RouteArgs& args) {
+  return 4 * (args.logits.cols + args.rule.groups) * context.pool->threads();
+}
+
+void RunRoute(const OpContext& context, const RouteArgs& args, std::byte* scratch) {
   const auto& kernels = *KernelsFor(context.device);
   const int64_t experts = args.logits.cols, k = args.top_k;
   const double flops = 20.0 * static_cast<double>(args.logits.rows * experts);
-  ForTasks(context, CeilDiv(args.logits.rows, kTokensPerTask), flops, [&](int64_t task, int) {
+  ForTasks(context, CeilDiv(args.logits.rows, kTokensPerTask), flops, [&](int64_t task, int member) {
+    float* choice = reinterpret_cast<float*>(scratch) + member * (experts + args.rule.groups);
     const int64_t end = std::min(args.logits.rows, (task + 1) * kTokensPerTask);
     for (int64_t t = task * kTokensPerTask; t < end; ++t) {
-      const float* logits = args.logits.row(t);
       int32_t* ids = args.ids + t * k;
       float* weights = args.weights + t * k;
-      SelectExperts(logits, experts, args.top_k, ids);
-      const float maximum = kernels.max(logits, experts);
-      float sum = 0.0f;
-      for (int64_t j = 0; j < k; ++j) sum += weights[j] = std::exp(logits[ids[j]] - maximum);
-      if (!args.renormalise) sum = kernels.sum_exp(logits, experts, maximum);
-      for (int64_t j = 0; j < k; ++j) weights[j] /= sum;
+      if (args.rule.score == RouterScore::kSigmoid) {
+        RouteToken(args, args.logits.row(t), choice, ids, weights);
+      } else {
+        SoftmaxToken(kernels, args, args.logits.row(t), ids, weights);
+      }
     }
   });
 }
@@ -75,7 +125,8 @@ void RunEmbed(const OpContext& context, const EmbedArgs& args, std::byte*) {
 }
 
 const char* WhyNotRoute(const Device& device, const RouteArgs& args) {
-  return args.top_k > kTopKMax ? "more than 64 experts per token" : NeedsAvx2(device);
+  if (args.top_k > kTopKMax) return "more than 64 experts per token";
+  return NeedsAvx2(device);
 }
 const char* WhyNotGate(const Device& device, const ScalarGateArgs&) { return NeedsAvx2(device); }
 const char* WhyNotEmbed(const Device&, const EmbedArgs& args) {
@@ -84,7 +135,7 @@ const char* WhyNotEmbed(const Device&, const EmbedArgs& args) {
 
 }  // namespace
 
-constinit const Impl<RouteArgs> kRoute = {"cpu", WhyNotRoute, nullptr, RunRoute};
+constinit const Impl<RouteArgs> kRoute = {"cpu", WhyNotRoute, RouteScratch, RunRoute};
 constinit const Impl<ScalarGateArgs> kScalarGate = {"cpu", WhyNotGate, nullptr, RunScalarGate};
 constinit const Impl<EmbedArgs> kEmbed = {"cpu", WhyNotEmbed, nullptr, RunEmbed};
 

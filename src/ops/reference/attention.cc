@@ -10,14 +10,14 @@
 namespace braid::ops::reference {
 namespace {
 
-int64_t HeadBytes(const AttentionShape& shape) {
-  return int64_t{kBlockTokens} * shape.head_dim * SizeOf(shape.kv_dtype);
+int64_t ValueOffset(const AttentionShape& shape) {
+  return shape.latent() ? 0 : shape.head_bytes() / 2;
 }
 
 std::byte* At(const SequenceSpan& span, const CacheSlice& cache, const AttentionShape& shape,
               int64_t position, int64_t head) {
   std::byte* block = span.tables[static_cast<size_t>(cache.group)][position / kBlockTokens];
-  return block + cache.byte_offset + head * 2 * HeadBytes(shape) +
+  return block + cache.byte_offset + head * shape.head_bytes() +
          position % kBlockTokens * shape.head_dim * SizeOf(shape.kv_dtype);
 }
 
@@ -73,7 +73,7 @@ void RunWrite(const OpContext&, const WriteKvArgs& a, std::byte*) {
         NormAndRotate(a, a.k_norm, position, k);
         for (int64_t c = 0; c < dim; ++c) {
           Store(at, c, a.shape.kv_dtype, k[c]);
-          Store(at + HeadBytes(a.shape), c, a.shape.kv_dtype, a.v.row(token)[h * dim + c]);
+          Store(at + ValueOffset(a.shape), c, a.shape.kv_dtype, a.v.row(token)[h * dim + c]);
         }
       }
     }
@@ -93,20 +93,21 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
     scores[static_cast<size_t>(p)] = dot * a.scale;
   }
   const double maximum = *std::max_element(scores.begin(), scores.end());
-  std::vector<double> out(static_cast<size_t>(dim));
+  const int64_t value_dim = a.shape.out_dim();
+  std::vector<double> out(static_cast<size_t>(value_dim));
   double sum = 0;
   for (int64_t p = 0; p < keys; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p)] - maximum);
-    const std::byte* v = At(span, a.cache, a.shape, p, kv_head) + HeadBytes(a.shape);
+    const std::byte* v = At(span, a.cache, a.shape, p, kv_head) + ValueOffset(a.shape);
     sum += weight;
-    for (int64_t c = 0; c < dim; ++c) {
+    for (int64_t c = 0; c < value_dim; ++c) {
       out[static_cast<size_t>(c)] += weight * Load(v, c, a.shape.kv_dtype);
     }
   }
-  for (int64_t c = 0; c < dim; ++c) {
+  for (int64_t c = 0; c < value_dim; ++c) {
     double value = out[static_cast<size_t>(c)] / sum;
     if (a.gate.data) value *= Sigmoid(a.gate.row(token)[h * a.gate_stride + c]);
-    a.out.row(token)[h * dim + c] = static_cast<float>(value);
+    a.out.row(token)[h * value_dim + c] = static_cast<float>(value);
   }
 }
 

@@ -1,6 +1,7 @@
 // References of the router and of the experts.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -9,35 +10,68 @@
 namespace braid::ops::reference {
 namespace {
 
-// Selection compares logits, which order as their softmax does; only the weights need exponentials.
+// What experts are chosen by: score + bias, minus infinity outside the kept groups. Without a bias
+// logits order as their scores do.
+std::vector<double> Choices(const RouteArgs& args, const float* logits) {
+  const int64_t experts = args.logits.cols, groups = args.rule.groups, size = experts / groups;
+  std::vector<double> choice(logits, logits + experts);
+  for (int64_t e = 0; e < experts && args.rule.score == RouterScore::kSigmoid; ++e) {
+    // fp32 by definition: rounding decides what is a tie.
+    const float score = 1.0f / (1.0f + std::exp(-logits[e]));
+    choice[static_cast<size_t>(e)] = score + (args.bias ? args.bias[e] : 0.0f);
+  }
+  if (groups == 1) return choice;
+  std::vector<std::pair<float, int64_t>> sums;  // negated: the best first, ties by smaller group
+  for (int64_t g = 0; g < groups; ++g) {
+    std::vector<double> members(choice.begin() + g * size, choice.begin() + (g + 1) * size);
+    std::partial_sort(members.begin(), members.begin() + 2, members.end(), std::greater<>());
+    sums.push_back({-(static_cast<float>(members[0]) + static_cast<float>(members[1])), g});
+  }
+  std::sort(sums.begin(), sums.end());
+  for (int64_t i = args.rule.groups_kept; i < groups; ++i) {
+    std::fill_n(choice.begin() + sums[static_cast<size_t>(i)].second * size, size, -INFINITY);
+  }
+  return choice;
+}
+
 void RunRoute(const OpContext&, const RouteArgs& args, std::byte*) {
   const int64_t experts = args.logits.cols, k = args.top_k;
+  const bool sigmoid = args.rule.score == RouterScore::kSigmoid;
   std::vector<int32_t> order(static_cast<size_t>(experts));
   for (int64_t t = 0; t < args.logits.rows; ++t) {
     const float* logits = args.logits.row(t);
+    const std::vector<double> choice = Choices(args, logits);
     std::iota(order.begin(), order.end(), 0);
     auto better = [&](int32_t a, int32_t b) {
-      return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+      const double x = choice[static_cast<size_t>(a)], y = choice[static_cast<size_t>(b)];
+      return x > y || (x == y && a < b);
     };
     std::partial_sort(order.begin(), order.begin() + k, order.end(), better);
     std::sort(order.begin(), order.begin() + k);
     const double maximum = *std::max_element(logits, logits + experts);
-    double all = 0, chosen = 0;
-    for (int64_t e = 0; e < experts; ++e) all += std::exp(logits[e] - maximum);
-    for (int64_t j = 0; j < k; ++j)
-      chosen += std::exp(logits[order[static_cast<size_t>(j)]] - maximum);
+    auto score = [&](int64_t e) {
+      return sigmoid ? Sigmoid(logits[e]) : std::exp(logits[e] - maximum);
+    };
+    double sum = sigmoid ? 1e-20 : 0.0;
+    if (args.rule.renormalise) {
+      for (int64_t j = 0; j < k; ++j) sum += score(order[static_cast<size_t>(j)]);
+    } else if (sigmoid) {
+      sum = 1.0;
+    } else {
+      for (int64_t e = 0; e < experts; ++e) sum += score(e);
+    }
     for (int64_t j = 0; j < k; ++j) {
       const int32_t e = order[static_cast<size_t>(j)];
       args.ids[t * k + j] = e;
-      args.weights[t * k + j] =
-          static_cast<float>(std::exp(logits[e] - maximum) / (args.renormalise ? chosen : all));
+      args.weights[t * k + j] = static_cast<float>(score(e) / sum * args.rule.scale);
     }
   }
 }
 
 // y += scale * down(silu(gate x) * up x)
 void AddExpert(bool round, const float* x, const PackedMatrix& gate_up, int64_t gate,
-               const PackedMatrix& down, int64_t matrix, double scale, std::vector<double>& y) {
+               const PackedMatrix& down, int64_t matrix, double scale, double limit,
+               std::vector<double>& y) {
   auto operand = [round](double v) {
     return round ? double{RoundToBf16(static_cast<float>(v))} : v;
   };
@@ -48,7 +82,7 @@ void AddExpert(bool round, const float* x, const PackedMatrix& gate_up, int64_t 
       g += operand(x[k]) * gate_up.At(gate, i, k);
       u += operand(x[k]) * gate_up.At(gate + 1, i, k);
     }
-    h[static_cast<size_t>(i)] = operand(Silu(g) * u);
+    h[static_cast<size_t>(i)] = operand(GatedUnit(g, u, limit));
   }
   for (int64_t n = 0; n < down.n; ++n) {
     double sum = 0;
@@ -63,11 +97,12 @@ void RunExperts(const OpContext& context, const ExpertsArgs& a, std::byte*) {
     std::vector<double> y(static_cast<size_t>(a.out.cols));
     for (int64_t j = 0; j < a.top_k; ++j) {
       const int64_t e = a.ids[t * a.top_k + j];
-      AddExpert(round, a.x.row(t), *a.gate_up, 2 * e, *a.down, e, a.weights[t * a.top_k + j], y);
+      AddExpert(round, a.x.row(t), *a.gate_up, 2 * e, *a.down, e, a.weights[t * a.top_k + j], a.limit,
+                y);
     }
     if (a.shared_down) {
       AddExpert(round, a.x.row(t), *a.shared_gate_up, 0, *a.shared_down, 0,
-                a.shared_weight ? a.shared_weight[t] : 1.0f, y);
+                a.shared_weight ? a.shared_weight[t] : 1.0f, a.shared_limit, y);
     }
     for (int64_t c = 0; c < a.out.cols; ++c) {
       a.out.row(t)[c] = static_cast<float>(y[static_cast<size_t>(c)]);

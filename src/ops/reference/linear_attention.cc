@@ -53,27 +53,26 @@ struct Chunk {
   std::vector<float> state;  // [dk][dv]; zeros before the first boundary
 };
 
-double Dot(const float* a, const float* b, int64_t count) {
-  double sum = 0;
-  for (int64_t d = 0; d < count; ++d) sum += double{a[d]} * b[d];
-  return sum;
-}
-
-// For every column c: exp(g_row) sum_d x[d] S[d][c] + sum_{j < rows} exp(g_row - g_j) (x . k_j)
-// u_j[c]
+// For every column c: sum_d exp(g_row[d]) x[d] S[d][c] +
+// sum_{j < rows} (sum_d exp(g_row[d] - g_j[d]) x[d] k_j[d]) u_j[c]
 std::vector<double> Read(const Chunk& chunk, const LinearAttentionShape& s, const float* x,
                          int64_t row, int64_t rows) {
-  const double g = chunk.g[static_cast<size_t>(row)];
+  auto g = [&](int64_t j, int64_t d) {
+    return double{chunk.g[static_cast<size_t>(j * s.decay_width() + d % s.decay_width())]};
+  };
   std::vector<double> out(static_cast<size_t>(s.value_dim));
   for (int64_t d = 0; d < s.key_dim; ++d) {
     for (int64_t c = 0; c < s.value_dim; ++c) {
       out[static_cast<size_t>(c)] +=
-          std::exp(g) * x[d] * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
+          std::exp(g(row, d)) * x[d] * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
     }
   }
   for (int64_t j = 0; j < rows; ++j) {
-    const double weight = std::exp(g - chunk.g[static_cast<size_t>(j)]) *
-                          Dot(x, chunk.k.data() + j * s.key_dim, s.key_dim);
+    double weight = 0;
+    for (int64_t d = 0; d < s.key_dim; ++d) {
+      weight += std::exp(g(row, d) - g(j, d)) * x[d] *
+                double{chunk.k[static_cast<size_t>(j * s.key_dim + d)]};
+    }
     for (int64_t c = 0; c < s.value_dim; ++c) {
       out[static_cast<size_t>(c)] += weight * chunk.u[static_cast<size_t>(j * s.value_dim + c)];
     }
@@ -87,15 +86,20 @@ void Row(const LinearAttentionArgs& a, int64_t token, int64_t head, int64_t row,
   const float* q = a.qkv.row(token) + key_head * s.key_dim;
   const float* k = q + keys * s.key_dim;
   const float* v = a.qkv.row(token) + 2 * keys * s.key_dim + head * s.value_dim;
-  const double beta = UpdateGate(a.b.row(token)[head]);
-  const size_t at = static_cast<size_t>(row);
-  chunk.g[at] = (row > 0 ? chunk.g[at - 1] : 0.0f) +
-                LogDecay(a.a.row(token)[head], a.a_log[head], a.dt_bias[head]);
+  const int64_t width = s.decay_width();
+  float* g = chunk.g.data() + row * width;
+  LogDecays(a, token, head, g);
+  for (int64_t d = 0; d < width && row > 0; ++d) g[d] += g[d - width];
   std::copy_n(k, s.key_dim, chunk.k.data() + row * s.key_dim);
-  const std::vector<double> memory = Read(chunk, s, k, row, row);
-  for (int64_t c = 0; c < s.value_dim; ++c) {
-    chunk.u[static_cast<size_t>(row * s.value_dim + c)] =
-        static_cast<float>(beta * (v[c] - memory[static_cast<size_t>(c)]));
+  if (a.rule.add) {
+    std::copy_n(v, s.value_dim, chunk.u.data() + row * s.value_dim);
+  } else {
+    const double beta = UpdateGate(a.b.row(token)[head]);
+    const std::vector<double> memory = Read(chunk, s, k, row, row);
+    for (int64_t c = 0; c < s.value_dim; ++c) {
+      chunk.u[static_cast<size_t>(row * s.value_dim + c)] =
+          static_cast<float>(beta * (v[c] - memory[static_cast<size_t>(c)]));
+    }
   }
   const std::vector<double> out = Read(chunk, s, q, row, row + 1);
   for (int64_t c = 0; c < s.value_dim; ++c) {
@@ -105,12 +109,15 @@ void Row(const LinearAttentionArgs& a, int64_t token, int64_t head, int64_t row,
 
 std::vector<float> StateAfter(const Chunk& chunk, const LinearAttentionShape& s) {
   std::vector<float> state(chunk.state.size());
-  const double last = chunk.g[kBlockTokens - 1];
+  auto g = [&](int64_t j, int64_t d) {
+    return double{chunk.g[static_cast<size_t>(j * s.decay_width() + d % s.decay_width())]};
+  };
   for (int64_t d = 0; d < s.key_dim; ++d) {
+    const double last = g(kBlockTokens - 1, d);
     for (int64_t c = 0; c < s.value_dim; ++c) {
       double sum = std::exp(last) * chunk.state[static_cast<size_t>(d * s.value_dim + c)];
       for (int64_t j = 0; j < kBlockTokens; ++j) {
-        sum += std::exp(last - chunk.g[static_cast<size_t>(j)]) *
+        sum += std::exp(last - g(j, d)) *
                double{chunk.k[static_cast<size_t>(j * s.key_dim + d)]} *
                chunk.u[static_cast<size_t>(j * s.value_dim + c)];
       }
@@ -125,7 +132,8 @@ void RunHead(const LinearAttentionArgs& a, const SequenceSpan& span, int64_t hea
   const int64_t dk = s.key_dim, dv = s.value_dim;
   Chunk chunk{std::vector<float>(static_cast<size_t>(kBlockTokens * dk)),
               std::vector<float>(static_cast<size_t>(kBlockTokens * dv)),
-              std::vector<float>(kBlockTokens), std::vector<float>(static_cast<size_t>(dk * dv))};
+              std::vector<float>(static_cast<size_t>(kBlockTokens * s.decay_width())),
+              std::vector<float>(static_cast<size_t>(dk * dv))};
   if (const float* before = StateBefore(a, span, head)) {
     chunk.state.assign(before, before + dk * dv);
   }
@@ -134,7 +142,7 @@ void RunHead(const LinearAttentionArgs& a, const SequenceSpan& span, int64_t hea
     const StatePage page = PageOf(s, a.cache, span, span.start / kBlockTokens, head);
     std::copy_n(page.rows_k, first_row * dk, chunk.k.data());
     std::copy_n(page.rows_u, first_row * dv, chunk.u.data());
-    std::copy_n(page.rows_g, first_row, chunk.g.data());
+    std::copy_n(page.rows_g, first_row * s.decay_width(), chunk.g.data());
   }
   for (int64_t i = 0; i < span.token_count; ++i) {
     const int64_t position = span.start + i, row = position % kBlockTokens;
@@ -146,7 +154,7 @@ void RunHead(const LinearAttentionArgs& a, const SequenceSpan& span, int64_t hea
     } else if (i + 1 == span.token_count) {
       std::copy_n(chunk.k.data(), (row + 1) * dk, page.rows_k);
       std::copy_n(chunk.u.data(), (row + 1) * dv, page.rows_u);
-      std::copy_n(chunk.g.data(), row + 1, page.rows_g);
+      std::copy_n(chunk.g.data(), (row + 1) * s.decay_width(), page.rows_g);
     }
   }
 }
@@ -154,7 +162,10 @@ void RunHead(const LinearAttentionArgs& a, const SequenceSpan& span, int64_t hea
 void RunStep(const OpContext&, const LinearAttentionArgs& a, std::byte*) {
   const LinearAttentionShape& s = a.shape;
   for (int64_t t = 0; t < a.qkv.rows; ++t) {
-    for (int64_t h = 0; h < s.key_heads; ++h) {
+    for (int64_t c = 0; a.rule.add && c < int64_t{s.key_heads} * s.key_dim; ++c) {
+      a.qkv.row(t)[c] *= QueryScale(s);
+    }
+    for (int64_t h = 0; !a.rule.add && h < s.key_heads; ++h) {
       MakeUnit(a.qkv.row(t) + h * s.key_dim, s.key_dim, QueryScale(s));
       MakeUnit(a.qkv.row(t) + (s.key_heads + h) * s.key_dim, s.key_dim, 1.0);
     }

@@ -5,9 +5,11 @@
 #include "ops/attention.h"
 #include "ops/embed.h"
 #include "ops/experts.h"
+#include "ops/latent.h"
 #include "ops/linear.h"
 #include "ops/linear_attention.h"
 #include "ops/norm.h"
+#include "ops/rotary.h"
 
 namespace braid::ops::reference {
 
@@ -18,6 +20,9 @@ extern const Impl<LinearArgs> kLinear;
 extern const Impl<SwigluArgs> kSwiglu;
 extern const Impl<WriteKvArgs> kNormRopeWriteKv;
 extern const Impl<AttentionArgs> kAttention;
+extern const Impl<HeadNormRotateArgs> kHeadNormRotate;
+extern const Impl<WriteLatentArgs> kWriteLatent;
+extern const Impl<HeadLinearArgs> kHeadLinear;
 extern const Impl<ConvArgs> kCausalConv;
 extern const Impl<LinearAttentionArgs> kLinearAttention;
 extern const Impl<RouteArgs> kRoute;
@@ -32,5 +37,7 @@ const char* Accepts(const Device&, const Args&) {
 
 double Sigmoid(double x);
 double Silu(double x);
+// silu(gate) * up, clamped when limit > 0 (ops/linear.h)
+double GatedUnit(double gate, double up, double limit);
 
 }  // namespace braid::ops::reference

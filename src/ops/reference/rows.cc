@@ -1,4 +1,5 @@
 // References of the row-wise ops: embedding, norms, products, gates.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/reference/reference.h"
@@ -7,6 +8,10 @@ namespace braid::ops::reference {
 
 double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 double Silu(double x) { return x * Sigmoid(x); }
+double GatedUnit(double gate, double up, double limit) {
+  if (limit <= 0) return Silu(gate) * up;
+  return std::min(Silu(gate), limit) * std::clamp(up, -limit, limit);
+}
 
 namespace {
 
@@ -42,10 +47,11 @@ void RunGatedNorm(const OpContext&, const GatedNormArgs& args, std::byte*) {
     for (int64_t head = 0; head < args.x.cols; head += args.head_dim) {
       const float* x = args.x.row(r) + head;
       const double scale = InverseRms(x, args.head_dim, args.eps);
+      const float* weight = args.weight + (args.weight_per_channel ? head : 0);
       for (int64_t c = 0; c < args.head_dim; ++c) {
         const double gate = args.gate.row(r)[head + c];
         const double act = args.activation == GateActivation::kSilu ? Silu(gate) : Sigmoid(gate);
-        args.out.row(r)[head + c] = static_cast<float>(x[c] * scale * args.weight[c] * act);
+        args.out.row(r)[head + c] = static_cast<float>(x[c] * scale * weight[c] * act);
       }
     }
   }
@@ -69,7 +75,7 @@ void RunSwiglu(const OpContext&, const SwigluArgs& args, std::byte*) {
   for (int64_t r = 0; r < args.out.rows; ++r) {
     const float* gate = args.gate_up.row(r);
     for (int64_t c = 0; c < args.out.cols; ++c) {
-      args.out.row(r)[c] = static_cast<float>(Silu(gate[c]) * gate[args.out.cols + c]);
+      args.out.row(r)[c] = static_cast<float>(GatedUnit(gate[c], gate[args.out.cols + c], args.limit));
     }
   }
 }

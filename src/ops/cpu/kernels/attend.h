@@ -47,7 +47,7 @@ struct Attend {
     F acc[R][C];
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < C; ++c) {
-        float* out = t.out + (row + r) * t.head_dim + d + c * kLanes;
+        float* out = t.out + (row + r) * t.value_dim + d + c * kLanes;
         acc[r][c] = key_begin == 0 ? V::Zero() : V::Load(out);
       }
     }
@@ -63,7 +63,7 @@ struct Attend {
     }
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < C; ++c) {
-        V::Store(t.out + (row + r) * t.head_dim + d + c * kLanes, acc[r][c]);
+        V::Store(t.out + (row + r) * t.value_dim + d + c * kLanes, acc[r][c]);
       }
     }
   }
@@ -86,8 +86,8 @@ struct Attend {
   template <int R, bool kBf16>
   static void Values(const AttendTask& t, int row) {
     int64_t d = 0;
-    for (; d + 2 * kLanes <= t.head_dim; d += 2 * kLanes) ValuesOfRows<R, 2, kBf16>(t, row, d);
-    for (; d < t.head_dim; d += kLanes) ValuesOfRows<R, 1, kBf16>(t, row, d);
+    for (; d + 2 * kLanes <= t.value_dim; d += 2 * kLanes) ValuesOfRows<R, 2, kBf16>(t, row, d);
+    for (; d < t.value_dim; d += kLanes) ValuesOfRows<R, 1, kBf16>(t, row, d);
   }
 
   template <int R, bool kBf16>

@@ -3,7 +3,10 @@
 //   u_t = beta_t (v_t - [exp(G_t) S0^T k_t + sum_{j<t} exp(G_t - G_j) (k_t . k_j) u_j])
 //   o_t = exp(G_t) S0^T q_t + sum_{j<=t} exp(G_t - G_j) (q_t . k_j) u_j
 //   S1  = exp(G_63) S0 + sum_j (exp(G_63 - G_j) k_j) u_j^T
-// Every sum runs over d or j in ascending order, so a row is the same in prefill and in decode.
+// With a decay per channel, G is a vector and stands inside the sums over d; every exponent is a
+// difference of a later and an earlier row, so no factor exceeds one. Every sum runs over d or j in
+// a fixed order that depends on neither the other rows nor the step's cut, so a row is the same in
+// prefill and in decode.
 #pragma once
 
 #include "ops/cpu/kernels/table.h"
@@ -19,10 +22,11 @@ struct Delta {
   struct Scratch {
     float* from_k;    // [64][dv] S0^T k of the new rows
     float* from_q;    // [64][dv]
-    float* scaled;    // [64][dk] keys times their decay to the chunk's end
+    float* scaled;    // [64][dk] keys times a decay: of their row, later to the chunk's end
+    float* scaled_q;  // [64][dk] queries times their row's decay
     float* weight_k;  // [64]
     float* weight_q;  // [64]
-    float* decay;     // [64]
+    float* decay;     // [max(64, dk)]
   };
   static Scratch Split(const DeltaTask& t) {
     float* p = t.scratch;
@@ -30,7 +34,8 @@ struct Delta {
     s.from_k = p;
     s.from_q = s.from_k + kChunk * t.dv;
     s.scaled = s.from_q + kChunk * t.dv;
-    s.weight_k = s.scaled + kChunk * t.dk;
+    s.scaled_q = s.scaled + kChunk * t.dk;
+    s.weight_k = s.scaled_q + kChunk * t.dk;
     s.weight_q = s.weight_k + kChunk;
     s.decay = s.weight_q + kChunk;
     return s;
@@ -72,6 +77,30 @@ struct Delta {
     }
   }
 
+  // Prefix sums of the new rows' log decay.
+  static void Accumulate(const DeltaTask& t) {
+    const int64_t width = t.channel_decay ? t.dk : 1;
+    for (int row = t.row_begin; row < t.row_end; ++row) {
+      const float* log_decay = t.log_decay + (row - t.row_begin) * t.decay_stride;
+      float* g = t.rows_g + row * width;
+      for (int64_t d = 0; d < width; ++d) g[d] = (row > 0 ? g[d - width] : 0.0f) + log_decay[d];
+    }
+  }
+
+  // The new rows of k and q times their decay since the chunk's start.
+  static void ScaleRows(const DeltaTask& t, const Scratch& s) {
+    for (int i = 0; i < t.row_end - t.row_begin; ++i) {
+      const float* g = t.rows_g + (t.row_begin + i) * t.dk;
+      for (int64_t d = 0; d < t.dk; d += kLanes) {
+        const F decay = V::Exp(V::Load(g + d));
+        const F k = V::Load(t.k + i * t.token_stride + d);
+        const F q = V::Load(t.q + i * t.token_stride + d);
+        V::Store(s.scaled + i * t.dk + d, V::Mul(decay, k));
+        V::Store(s.scaled_q + i * t.dk + d, V::Mul(decay, q));
+      }
+    }
+  }
+
   // S0^T k and S0^T q of the new rows; zero without a state.
   static void FromState(const DeltaTask& t, const Scratch& s) {
     const int rows = t.row_end - t.row_begin;
@@ -79,16 +108,20 @@ struct Delta {
       for (int64_t i = 0; i < rows * t.dv; ++i) s.from_k[i] = s.from_q[i] = 0.0f;
       return;
     }
+    if (t.channel_decay) ScaleRows(t, s);
+    const float* k = t.channel_decay ? s.scaled : t.k;
+    const float* q = t.channel_decay ? s.scaled_q : t.q;
+    const int64_t stride = t.channel_decay ? t.dk : t.token_stride;
     int i = 0;
     for (; i + 2 <= rows; i += 2) {
-      const float* x[4] = {t.k + i * t.token_stride, t.k + (i + 1) * t.token_stride,
-                           t.q + i * t.token_stride, t.q + (i + 1) * t.token_stride};
+      const float* x[4] = {k + i * stride, k + (i + 1) * stride, q + i * stride,
+                           q + (i + 1) * stride};
       float* out[4] = {s.from_k + i * t.dv, s.from_k + (i + 1) * t.dv, s.from_q + i * t.dv,
                        s.from_q + (i + 1) * t.dv};
       StateRows<4>(x, t, out);
     }
     if (i < rows) {
-      const float* x[2] = {t.k + i * t.token_stride, t.q + i * t.token_stride};
+      const float* x[2] = {k + i * stride, q + i * stride};
       float* out[2] = {s.from_k + i * t.dv, s.from_q + i * t.dv};
       StateRows<2>(x, t, out);
     }
@@ -114,9 +147,31 @@ struct Delta {
     }
   }
 
-  // Decayed weights of rows 0 … row on row `row`, and exp(G_row) as the return value.
+  // The same with a decay per channel: sum_d exp(g[d] - g_j[d]) k[d] k_j[d].
+  static void ChannelWeights(const DeltaTask& t, const Scratch& s, int row, const float* k,
+                             const float* q) {
+    const float* g = t.rows_g + row * t.dk;
+    for (int j = 0; j <= row; ++j) {
+      F acc_k = V::Zero(), acc_q = V::Zero();
+      for (int64_t d = 0; d < t.dk; d += kLanes) {
+        const F decay = V::Exp(V::Sub(V::Load(g + d), V::Load(t.rows_g + j * t.dk + d)));
+        const F key = V::Mul(decay, V::Load(t.rows_k + j * t.dk + d));
+        acc_k = V::Fma(V::Load(k + d), key, acc_k);
+        acc_q = V::Fma(V::Load(q + d), key, acc_q);
+      }
+      s.weight_k[j] = V::Sum(acc_k);
+      s.weight_q[j] = V::Sum(acc_q);
+    }
+  }
+
+  // Decayed weights of rows 0 … row on row `row`, and as the return value the decay of what the
+  // state contributes.
   static float Weights(const DeltaTask& t, const Scratch& s, int row, const float* k,
                        const float* q) {
+    if (t.channel_decay) {
+      ChannelWeights(t, s, row, k, q);
+      return 1.0f;  // it is in the scaled rows already
+    }
     int j = 0;
     for (; j + 4 <= row + 1; j += 4) {
       Dots<4>(k, q, t.rows_k + j * t.dk, t.dk, s.weight_k + j, s.weight_q + j);
@@ -148,16 +203,27 @@ struct Delta {
   }
 
   template <int C>
+  static void UpdateTile(const DeltaTask& t, const Scratch& s, int row, float decay, int64_t col) {
+    const int i = row - t.row_begin;
+    const float* v = t.v + i * t.token_stride + col;
+    float* u = t.rows_u + row * t.dv + col;
+    if (t.add) {
+      for (int c = 0; c < C; ++c) V::Store(u + c * kLanes, V::Load(v + c * kLanes));
+      return;
+    }
+    const F beta = V::Set1(t.beta[i * t.beta_stride]);
+    F memory[C];
+    Combine<C>(t, s.from_k + i * t.dv, decay, s.weight_k, row, col, memory);
+    for (int c = 0; c < C; ++c) {
+      V::Store(u + c * kLanes, V::Mul(beta, V::Sub(V::Load(v + c * kLanes), memory[c])));
+    }
+  }
+
+  template <int C>
   static void RowTile(const DeltaTask& t, const Scratch& s, int row, float decay, int64_t col) {
     const int i = row - t.row_begin;
-    const float* v = t.v + i * t.token_stride;
-    const F beta = V::Set1(t.beta[i * t.gate_stride]);
+    UpdateTile<C>(t, s, row, decay, col);
     F acc[C];
-    Combine<C>(t, s.from_k + i * t.dv, decay, s.weight_k, row, col, acc);
-    for (int c = 0; c < C; ++c) {
-      const F u = V::Mul(beta, V::Sub(V::Load(v + col + c * kLanes), acc[c]));
-      V::Store(t.rows_u + row * t.dv + col + c * kLanes, u);
-    }
     Combine<C>(t, s.from_q + i * t.dv, decay, s.weight_q, row + 1, col, acc);
     for (int c = 0; c < C; ++c) V::Store(t.out + i * t.out_stride + col + c * kLanes, acc[c]);
   }
@@ -167,7 +233,6 @@ struct Delta {
     const float* k = t.k + i * t.token_stride;
     const float* q = t.q + i * t.token_stride;
     for (int64_t d = 0; d < t.dk; ++d) t.rows_k[row * t.dk + d] = k[d];
-    t.rows_g[row] = (row > 0 ? t.rows_g[row - 1] : 0.0f) + t.log_decay[i * t.gate_stride];
     const float decay = Weights(t, s, row, k, q);
     int64_t col = 0;
     for (; col + 8 * kLanes <= t.dv; col += 8 * kLanes) RowTile<8>(t, s, row, decay, col);
@@ -177,11 +242,10 @@ struct Delta {
 
   // S1[d][c] for D rows d and C vectors of columns.
   template <int D, int C>
-  static void FinishTile(const DeltaTask& t, const Scratch& s, float decay, int64_t d,
-                         int64_t col) {
+  static void FinishTile(const DeltaTask& t, const Scratch& s, int64_t d, int64_t col) {
     F acc[D][C];
-    const F g = V::Set1(decay);
     for (int r = 0; r < D; ++r) {
+      const F g = V::Set1(s.decay[t.channel_decay ? d + r : 0]);
       for (int c = 0; c < C; ++c) {
         acc[r][c] = t.s0 ? V::Mul(g, V::Load(t.s0 + (d + r) * t.dv + col + c * kLanes)) : V::Zero();
       }
@@ -199,7 +263,20 @@ struct Delta {
     }
   }
 
-  static void Finish(const DeltaTask& t, const Scratch& s) {
+  // Keys times their decay to the chunk's end, and in `decay` the state's.
+  static void ChannelFinishScale(const DeltaTask& t, const Scratch& s) {
+    const float* last = t.rows_g + (kChunk - 1) * t.dk;
+    for (int64_t d = 0; d < t.dk; d += kLanes) {
+      const F g = V::Load(last + d);
+      V::Store(s.decay + d, V::Exp(g));
+      for (int j = 0; j < kChunk; ++j) {
+        const F e = V::Exp(V::Sub(g, V::Load(t.rows_g + j * t.dk + d)));
+        V::Store(s.scaled + j * t.dk + d, V::Mul(e, V::Load(t.rows_k + j * t.dk + d)));
+      }
+    }
+  }
+
+  static void FinishScale(const DeltaTask& t, const Scratch& s) {
     const F last = V::Set1(t.rows_g[kChunk - 1]);
     for (int j = 0; j < kChunk; j += kLanes) {
       V::Store(s.decay + j, V::Exp(V::Sub(last, V::Load(t.rows_g + j))));
@@ -211,16 +288,20 @@ struct Delta {
       }
     }
     V::Store(s.decay, V::Exp(last));
-    const float decay = s.decay[0];
+  }
+
+  static void Finish(const DeltaTask& t, const Scratch& s) {
+    t.channel_decay ? ChannelFinishScale(t, s) : FinishScale(t, s);
     for (int64_t d = 0; d < t.dk; d += 4) {
       int64_t col = 0;
-      for (; col + 2 * kLanes <= t.dv; col += 2 * kLanes) FinishTile<4, 2>(t, s, decay, d, col);
-      for (; col < t.dv; col += kLanes) FinishTile<4, 1>(t, s, decay, d, col);
+      for (; col + 2 * kLanes <= t.dv; col += 2 * kLanes) FinishTile<4, 2>(t, s, d, col);
+      for (; col < t.dv; col += kLanes) FinishTile<4, 1>(t, s, d, col);
     }
   }
 
   static void Run(const DeltaTask& t) {
     const Scratch s = Split(t);
+    Accumulate(t);
     FromState(t, s);
     for (int row = t.row_begin; row < t.row_end; ++row) Row(t, s, row);
     if (t.s1 && t.row_end == kChunk) Finish(t, s);

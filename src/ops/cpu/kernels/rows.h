@@ -79,8 +79,17 @@ struct Rows {
     });
   }
 
-  static void Swiglu(const float* gate, const float* up, float* out, int64_t count) {
-    Map(count, out, [&](auto load) { return V::Mul(Silu(load(gate)), load(up)); });
+  static void Swiglu(const float* gate, const float* up, float* out, int64_t count, float limit) {
+    if (limit <= 0.0f) {
+      Map(count, out, [&](auto load) { return V::Mul(Silu(load(gate)), load(up)); });
+      return;
+    }
+    const F low = V::Set1(-limit);
+    auto negative = [](F x) { return V::Sub(V::Zero(), x); };
+    auto at_most = [&](F x) { return negative(V::Max(low, negative(x))); };
+    Map(count, out, [&](auto load) {
+      return V::Mul(at_most(Silu(load(gate))), at_most(V::Max(low, load(up))));
+    });
   }
 
   static void SigmoidMul(const float* gate, float* x, int64_t count) {
@@ -97,12 +106,15 @@ struct Rows {
     Map(count, x, [&](auto load) { return V::Mul(load(x), s); });
   }
 
-  // x[j], x[j + pairs] by the angle whose cosine is cos_sin[j] and sine cos_sin[pairs + j].
-  static void Rotate(float* x, const float* cos_sin, int64_t pairs) {
+  // Pair j by the angle whose cosine is cos_sin[j] and sine cos_sin[pairs + j]: channels j and
+  // j + pairs, or 2 j and 2 j + 1 when interleaved.
+  static void Rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved) {
+    const int64_t step = interleaved ? 2 : 1, apart = interleaved ? 1 : pairs;
     for (int64_t j = 0; j < pairs; ++j) {
-      const float a = x[j], b = x[j + pairs], c = cos_sin[j], s = cos_sin[pairs + j];
-      x[j] = a * c - b * s;
-      x[j + pairs] = b * c + a * s;
+      float* p = x + j * step;
+      const float a = p[0], b = p[apart], c = cos_sin[j], s = cos_sin[pairs + j];
+      p[0] = a * c - b * s;
+      p[apart] = b * c + a * s;
     }
   }
 

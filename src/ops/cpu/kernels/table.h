@@ -66,10 +66,11 @@ struct AttendTask {
   const std::byte* values[kPartitionKeys / kPageKeys];
   bool bf16;
   int64_t head_dim;
+  int64_t value_dim;  // channels of a value, which are head_dim apart like keys
   float* scores;  // [rows][kPartitionKeys] scratch
   float* maxima;  // [rows] results: maximum, sum of exponentials, weighted values
   float* sums;
-  float* out;  // [rows][head_dim]
+  float* out;  // [rows][value_dim]
 };
 
 // Rows [row_begin, row_end) of one chunk of one head of the gated delta rule. Pointers to per-token
@@ -77,24 +78,27 @@ struct AttendTask {
 struct DeltaTask {
   int32_t row_begin, row_end;
   int64_t dk, dv;
+  bool channel_decay;  // the decay is [dk] per row instead of one number
+  bool add;            // u = v: no update gate, nothing is erased
   const float* q;  // unit vectors, q scaled by dk^-0.5
   const float* k;
   const float* v;
   int64_t token_stride;
   const float* beta;
+  int64_t beta_stride;
   const float* log_decay;
-  int64_t gate_stride;
+  int64_t decay_stride;
   const float* s0;  // [dk][dv], or null: zero
   float* rows_k;    // [64][dk] rows of the chunk; those before row_begin are given
   float* rows_u;    // [64][dv]
-  float* rows_g;    // [64] inclusive prefix sums of the log decay
+  float* rows_g;    // [64] or [64][dk] inclusive prefix sums of the log decay
   float* out;
   int64_t out_stride;
   float* s1;  // [dk][dv] or null; written when row_end is the chunk's end; may alias nothing above
   float* scratch;  // DeltaScratchFloats(dk, dv)
 };
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
-  return 64 * (2 * dv + dk) + 3 * 64 + 64;
+  return 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
 }
 
 struct KernelTable {
@@ -102,12 +106,13 @@ struct KernelTable {
   void (*rms_norm)(const NormTask&);
   void (*gated_norm)(const GatedNormTask&);
   void (*conv)(const ConvTask&);
-  void (*swiglu)(const float* gate, const float* up, float* out, int64_t count);
+  // limit 0: none; see SwigluArgs
+  void (*swiglu)(const float* gate, const float* up, float* out, int64_t count, float limit);
   void (*sigmoid_mul)(const float* gate, float* x, int64_t count);
   void (*add_scaled)(const float* x, float scale, float* y, int64_t count);  // y += scale * x
   float (*dot)(const float* a, const float* b, int64_t count);
   void (*unit)(float* x, int64_t count, float scale);  // x *= scale / sqrt(sum x^2 + 1e-6)
-  void (*rotate)(float* x, const float* cos_sin, int64_t pairs);
+  void (*rotate)(float* x, const float* cos_sin, int64_t pairs, bool interleaved);
   void (*to_bf16)(const float* x, uint16_t* out, int64_t count);
   void (*attend)(const AttendTask&);
   // (m, l, o) of all partitions so far is merged with those of the next one.

@@ -1,0 +1,159 @@
+// Norms and rotations per head, cache rows of latent attention, products per head. A task is a few
+// tokens, or one head's product; an output's bits depend on its own row only.
+#include "ops/cpu/latent.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/dispatch.h"
+
+namespace braid::ops::cpu {
+namespace {
+
+using braid::cpu::GemmTask;
+using braid::cpu::KernelTable;
+
+constexpr int64_t kTokensPerTask = 16;
+
+// f(span, i, cos_sin) for every token of every span, with the token's angles.
+template <class F>
+void ForTokens(const OpContext& context, const SequenceIndex& sequences, const Rotation& rotation,
+               double flops_per_token, float* scratch, const F& f) {
+  for (int32_t s = 0; s < sequences.count; ++s) {
+    const SequenceSpan& span = sequences.spans[s];
+    const double flops = flops_per_token * span.token_count;
+    ForTasks(context, CeilDiv(span.token_count, kTokensPerTask), flops,
+             [&](int64_t task, int member) {
+               float* cos_sin = scratch + 2 * member * rotation.pairs;
+               const int64_t end = std::min<int64_t>(span.token_count, (task + 1) * kTokensPerTask);
+               for (int64_t i = task * kTokensPerTask; i < end; ++i) {
+                 for (int32_t j = 0; j < rotation.pairs; ++j) {
+                   const float angle =
+                       static_cast<float>(span.start + i) * rotation.inverse_frequency[j];
+                   cos_sin[j] = std::cos(angle) * rotation.scale;
+                   cos_sin[rotation.pairs + j] = std::sin(angle) * rotation.scale;
+                 }
+                 f(span, i, cos_sin);
+               }
+             });
+  }
+}
+
+int64_t AngleBytes(const OpContext& context, const Rotation& rotation) {
+  return 8 * int64_t{rotation.pairs} * context.pool->threads();
+}
+
+void NormInPlace(const KernelTable& kernels, float* x, const float* weight, float eps,
+                 int64_t cols) {
+  kernels.rms_norm({.x = x,
+                    .delta = nullptr,
+                    .weight = weight,
+                    .weight_offset = 0.0f,
+                    .eps = eps,
+                    .out = x,
+                    .cols = cols});
+}
+
+void RunHeadNormRotate(const OpContext& context, const HeadNormRotateArgs& args,
+                       std::byte* scratch) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const Rotation& r = args.rotation;
+  ForTokens(context, args.sequences, r, 20.0 * static_cast<double>(args.x.cols),
+            reinterpret_cast<float*>(scratch),
+            [&](const SequenceSpan& span, int64_t i, const float* cos_sin) {
+              float* row = args.x.row(span.token_begin + i);
+              for (int64_t c = 0; c < args.x.cols; c += args.head_dim) {
+                NormInPlace(kernels, row + c, args.weight, args.eps, args.head_dim);
+                kernels.rotate(row + c, cos_sin, r.pairs, r.interleaved);
+              }
+            });
+}
+
+void StoreRow(const KernelTable& kernels, const WriteLatentArgs& a, const float* row,
+              std::byte* page, int64_t slot) {
+  const int64_t width = a.shape.head_dim;
+  if (a.shape.kv_dtype == DType::kBF16) {
+    kernels.to_bf16(row, reinterpret_cast<uint16_t*>(page) + slot * width, width);
+  } else {
+    std::copy_n(row, width, reinterpret_cast<float*>(page) + slot * width);
+  }
+}
+
+void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byte* scratch) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const Rotation& r = a.rotation;
+  const int64_t width = a.shape.head_dim, latent = a.shape.value_dim, key = width - latent;
+  ForTokens(context, a.sequences, r, 20.0 * static_cast<double>(a.shape.heads * key + width),
+            reinterpret_cast<float*>(scratch),
+            [&](const SequenceSpan& span, int64_t i, const float* cos_sin) {
+              const int64_t token = span.token_begin + i, position = span.start + i;
+              for (int64_t h = 0; h < a.shape.heads; ++h) {
+                float* q = a.q_out.row(token) + h * width + latent;
+                std::copy_n(a.q.row(token) + h * a.q_stride + a.q_offset, key, q);
+                kernels.rotate(q, cos_sin, r.pairs, r.interleaved);
+              }
+              float* row = a.row.row(token);
+              NormInPlace(kernels, row, a.norm, a.eps, latent);
+              kernels.rotate(row + latent, cos_sin, r.pairs, r.interleaved);
+              std::byte* block =
+                  span.tables[static_cast<size_t>(a.cache.group)][position / kBlockTokens];
+              CHECK(block != nullptr, "no block for position {}", position);
+              StoreRow(kernels, a, row, block + a.cache.byte_offset, position % kBlockTokens);
+            });
+}
+
+int64_t HeadLinearScratch(const OpContext& context, const HeadLinearArgs& args) {
+  return 4 * args.x.rows * PaddedDepth(args.w->k) * context.pool->threads();
+}
+
+// One matrix: packs its columns of x, then all of its panels.
+void RunOneHead(const OpContext& context, const HeadLinearArgs& args, int64_t head, float* packed) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const PackedMatrix& w = *args.w;
+  const PackedRows x{packed, args.x.rows, PaddedDepth(w.k)};
+  const Matrix columns{args.x.data + head * args.x_step, args.x.rows, w.k, args.x.stride};
+  const bool round = context.device.compute == Compute::kBF16;
+  for (int64_t b = 0; b < x.blocks(); ++b) PackRowBlock(x, b, columns, nullptr, round);
+  GemmTask task = TaskOf(x, w, head);
+  task.y = args.y.data + head * args.y_step;
+  task.y_stride = args.y.stride;
+  kernels.gemm(task);
+  for (int64_t r = 0; args.gate.data && r < args.x.rows; ++r) {
+    const float gate = 1.0f / (1.0f + std::exp(-args.gate.row(r)[head]));
+    float* y = args.y.row(r) + head * args.y_step;
+    for (int64_t c = 0; c < w.n; ++c) y[c] *= gate;
+  }
+}
+
+void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::byte* scratch) {
+  const int64_t floats = args.x.rows * PaddedDepth(args.w->k);
+  const double flops =
+      2.0 * static_cast<double>(args.x.rows * args.w->n) * static_cast<double>(args.w->k);
+  ForTasks(context, args.w->count, flops * static_cast<double>(args.w->count),
+           [&](int64_t head, int member) {
+             RunOneHead(context, args, head, reinterpret_cast<float*>(scratch) + member * floats);
+           });
+}
+
+int64_t HeadNormRotateScratch(const OpContext& context, const HeadNormRotateArgs& args) {
+  return AngleBytes(context, args.rotation);
+}
+int64_t WriteLatentScratch(const OpContext& context, const WriteLatentArgs& args) {
+  return AngleBytes(context, args.rotation);
+}
+
+template <class Args>
+const char* WhyNot(const Device& device, const Args&) {
+  return NeedsAvx2(device);
+}
+
+}  // namespace
+
+constinit const Impl<HeadNormRotateArgs> kHeadNormRotate = {"cpu", WhyNot, HeadNormRotateScratch,
+                                                            RunHeadNormRotate};
+constinit const Impl<WriteLatentArgs> kWriteLatent = {"cpu", WhyNot, WriteLatentScratch,
+                                                      RunWriteLatent};
+constinit const Impl<HeadLinearArgs> kHeadLinear = {"cpu", WhyNot, HeadLinearScratch,
+                                                    RunHeadLinear};
+
+}  // namespace braid::ops::cpu
