@@ -78,8 +78,8 @@ class Machine {
 };
 
 Machine& TheMachine() {
-  static Machine machine;
-  return machine;
+  static const auto machine = std::make_unique<Machine>();
+  return *machine;
 }
 
 class Engine {
