@@ -101,7 +101,7 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
     match.known += kBlockTokens;
     if (!has_state_ || At(at).state.carried) match.tokens = match.known;
   }
-  if (match.tokens < match.known) {
+  if (match.tokens < match.known && match.stop != ReuseStop::kEvicted) {
     match.stop = At(match.nodes.back()).state.was ? ReuseStop::kEvicted : ReuseStop::kNoSnapshot;
   }
   return match;
