@@ -12,7 +12,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test build setup setup-test bench format tidy asan tsan golden web clean
+.PHONY: help serve test build setup setup-test bench format tidy mutants asan tsan golden web clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
@@ -22,6 +22,7 @@ help:  ## this list
 	@echo "make bench    measure MODEL offline (BENCH_ARGS, see braid bench offline --help)"
 	@echo "make format   clang-format all C++ files, rustfmt the Rust crate"
 	@echo "make tidy     check layers, lengths, words and the other house rules"
+	@echo "make mutants  plant each known bug and see that the simulation finds it"
 	@echo "make asan     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan     the suite under ThreadSanitizer"
 	@echo "make golden   export the golden values again (GOLDEN_PYTHON with torch, transformers)"
@@ -47,6 +48,11 @@ serve: build
 
 test: setup-test
 	@python3 tests/run_all.py --preset release
+
+mutants: setup-test
+	@test -f build/release/build.ninja || cmake --preset release > /dev/null
+	@cmake --build --preset release --target mutant_test > /dev/null
+	@build/release/tests/simulation/mutant_test
 
 asan: setup-test
 	@python3 tests/run_all.py --preset dev unit simulation golden cli http client

@@ -103,9 +103,10 @@ void BlockPool::MarkUsed(GroupId group_id, const Place& place) {
 
 BlockId BlockPool::Take(GroupId group_id) {
   Group& group = At(group_id);
-  const int32_t id = group.levels.empty()
-                         ? empty_parents_.Lowest()
-                         : group.parents_by_free[static_cast<size_t>(group.levels.Lowest())].Lowest();
+  const int32_t id =
+      group.levels.empty()
+          ? empty_parents_.Lowest()
+          : group.parents_by_free[static_cast<size_t>(group.levels.Lowest())].Lowest();
   CHECK(id > 0, "no block of group {} is free", group_id.value);
   const uint64_t* words = Words(id);
   int32_t word = 0;
@@ -220,10 +221,10 @@ Status BlockPool::Audit() const {
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (cached[g] != groups_[g].cached || unlocked[g] != groups_[g].free_in_locked) {
-      return wrong(fmt::format("group {} counts {} cached blocks and {} to be had beside locked "
-                               "ones, recounted {} and {}",
-                               g, groups_[g].cached, groups_[g].free_in_locked, cached[g],
-                               unlocked[g]));
+      return wrong(
+          fmt::format("group {} counts {} cached blocks and {} to be had beside locked "
+                      "ones, recounted {} and {}",
+                      g, groups_[g].cached, groups_[g].free_in_locked, cached[g], unlocked[g]));
     }
     if (used[g] != groups_[g].used || free[g] != groups_[g].free_in_bound) {
       return wrong(fmt::format("group {} counts {} used and {} free blocks, recounted {} and {}", g,

@@ -1,7 +1,7 @@
-// Which blocks of the arena are free, locked (somebody needs them) or cached (kept as long as nobody
-// needs the room). A parent is bound to one group from its first block in use to its last; a group's
-// next block comes from its fullest bound parent, lowest id first, and only then from the lowest
-// empty parent. Hence the same calls give the same ids, everywhere. Engine thread; ids only.
+// Which blocks of the arena are free, locked (somebody needs them) or cached (kept as long as
+// nobody needs the room). A parent is bound to one group from its first block in use to its last; a
+// group's next block comes from its fullest bound parent, lowest id first, and only then from the
+// lowest empty parent. Hence the same calls give the same ids, everywhere. Engine thread; ids only.
 //
 // Invariants: parent 0 is never handed out; a block has one owner; every operation is O(log
 // parents).

@@ -1,10 +1,10 @@
 // One sequence's blocks in every group: the tables with holes that a plan names, the blocks it has
 // reserved beyond them, and its path through the prefix cache. Engine thread.
 //
-// Invariants: a block is in one place (a table entry or a spare); a full group's table has no holes;
-// a state group's table has entries only at the boundaries and rows that geometry.h names. An entry
-// is the index's, borrowed, if the path's node carries the same block, and the sequence's own
-// otherwise. The full parts of all path nodes are pinned, and the states that entries borrow.
+// Invariants: a block is in one place (a table entry or a spare); a full group's table has no
+// holes; a state group's table has entries only at the boundaries and rows that geometry.h names.
+// An entry is the index's, borrowed, if the path's node carries the same block, and the sequence's
+// own otherwise. The full parts of all path nodes are pinned, and the states that entries borrow.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +43,14 @@ class BlockTables {
   // Appends all entries there are, for an executor that knows none.
   void AppendEntries(std::vector<TableChange>& changes) const;
 
-  // A step over tokens [begin, end) has come back: blocks that became full and the state at the last
-  // boundary inside pass to the index, unless it has them. Needs Enter. A branch snapshot is one that
-  // a second request asked for.
+  // A step over tokens [begin, end) has come back: blocks that became full and the state at the
+  // last boundary inside pass to the index, unless it has them. Needs Enter. A branch snapshot is
+  // one that a second request asked for.
   void Publish(int32_t begin, int32_t end, const TokenPieces& tokens, bool branch,
                PrefixCache& cache);
 
-  // A step that ended at token `end` has come back: states of boundaries before the last one are not
-  // read again. The sequence keeps `state_blocks` per state group, the rest goes back; what it
+  // A step that ended at token `end` has come back: states of boundaries before the last one are
+  // not read again. The sequence keeps `state_blocks` per state group, the rest goes back; what it
   // published is made up for where there is room.
   void RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache);
 
@@ -90,9 +90,9 @@ class BlockTables {
   int32_t kept_from_ = -1, kept_blocks_ = -1;  // of the last RetireStates
   PrefixNodeId root_;
   std::vector<PrefixNodeId> path_;  // one per full block that is in place
-  PrefixNodeId last_state_;         // of the path: the deepest with a state that this sequence knows
-  size_t first_state_ = 0;          // no entry of a state group below is live
-  size_t found_ = 0;                // path nodes that were there before
+  PrefixNodeId last_state_;  // of the path: the deepest with a state that this sequence knows
+  size_t first_state_ = 0;   // no entry of a state group below is live
+  size_t found_ = 0;         // path nodes that were there before
   int64_t epoch_ = 0;
 };
 

@@ -70,8 +70,7 @@ void PrefixCache::PublishState(PrefixNodeId node, const PartBlocks& blocks, int6
 
 void PrefixCache::Pin(PrefixNodeId node, GroupKind part) {
   if (!index_.Pin(node, part)) return;
-  ForBlocks(part, index_.Blocks(node),
-            [&](GroupId g, BlockId b) { pool_.SetCached(g, b, false); });
+  ForBlocks(part, index_.Blocks(node), [&](GroupId g, BlockId b) { pool_.SetCached(g, b, false); });
 }
 
 void PrefixCache::Unpin(PrefixNodeId node, GroupKind part) {

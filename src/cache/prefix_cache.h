@@ -1,9 +1,9 @@
 // The arena and what is stored in it: hands blocks out, keeps published ones until their room is
 // needed, and decides what goes. Engine thread; ids only.
 //
-// Invariants: a block in use belongs to one sequence or to the index; a block of the index is locked
-// in the pool while it is pinned and cached otherwise; whoever pins a node's full part pins those of
-// all nodes before it, so everything cached can be evicted.
+// Invariants: a block in use belongs to one sequence or to the index; a block of the index is
+// locked in the pool while it is pinned and cached otherwise; whoever pins a node's full part pins
+// those of all nodes before it, so everything cached can be evicted.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +36,15 @@ class PrefixCache {
   void Refer(PrefixNodeId node) { index_.Refer(node); }
   void Unrefer(PrefixNodeId node) { index_.Unrefer(node); }
 
-  // The caller has written a node's part and pins it from now on. The blocks pass to the index if it
-  // has none there, or none that is in use; otherwise they stay the caller's.
+  // The caller has written a node's part and pins it from now on. The blocks pass to the index if
+  // it has none there, or none that is in use; otherwise they stay the caller's.
   void PublishFull(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch);
   // The same for a state; but where there is one already, nothing changes and nothing is pinned.
   void PublishState(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch);
   void Pin(PrefixNodeId node, GroupKind part);
   void Unpin(PrefixNodeId node, GroupKind part);
-  // Frees what a sequence published and must not be used: parts that nobody pins and nothing follows.
+  // Frees what a sequence published and must not be used: parts that nobody pins and nothing
+  // follows.
   void Discard(PrefixNodeId node);
   // Frees everything that is not pinned.
   void Flush();

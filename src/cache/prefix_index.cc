@@ -81,9 +81,9 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
   PrefixMatch match{.stop = ReuseStop::kComplete, .nodes = {}};
   const int32_t spare = Planted(PlantedBug::kWholePromptReused) ? 0 : 1;
   const int32_t blocks = std::min(tokens.size() - spare, limit) / kBlockTokens;
-  const auto root = roots_.find(
-      std::pair(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant),
-                Planted(PlantedBug::kWrongDpRank) ? 0 : space.dp_rank));
+  const auto root =
+      roots_.find(std::pair(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant),
+                            Planted(PlantedBug::kWrongDpRank) ? 0 : space.dp_rank));
   PrefixNodeId at = root == roots_.end() ? PrefixNodeId() : root->second;
   Key key = RootKey(space);
   BlockTokens block;
@@ -101,7 +101,7 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
     match.known += kBlockTokens;
     if (!has_state_ || At(at).state.carried) match.tokens = match.known;
   }
-  if (match.tokens < match.known) {
+  if (match.tokens < match.known && match.stop != ReuseStop::kEvicted) {
     match.stop = At(match.nodes.back()).state.was ? ReuseStop::kEvicted : ReuseStop::kNoSnapshot;
   }
   return match;

@@ -4,8 +4,8 @@
 // thread; ids only.
 //
 // Invariants: a node that carries the full part has a parent that does; a pinned part stays; a node
-// lives as long as it carries a part, has children or is referred to. Every operation is O(log n) in
-// the number of nodes, and none depends on addresses.
+// lives as long as it carries a part, has children or is referred to. Every operation is O(log n)
+// in the number of nodes, and none depends on addresses.
 #pragma once
 
 #include <compare>
@@ -59,8 +59,9 @@ class PrefixIndex {
   void MarkBranch(PrefixNodeId node);
   void MarkSuperseded(PrefixNodeId node);
 
-  // Eviction takes, of what is not pinned: snapshots that nobody has used and a deeper one replaces,
-  // shallow ones first; then what was used longest ago, and of one request's the deepest first.
+  // Eviction takes, of what is not pinned: snapshots that nobody has used and a deeper one
+  // replaces, shallow ones first; then what was used longest ago, and of one request's the deepest
+  // first.
   struct Victim {
     PrefixNodeId node;  // referred to until it is Restored or Forgotten
     GroupKind part = GroupKind::kFull;

@@ -33,7 +33,8 @@ struct TokenPieces {
     const size_t begin = static_cast<size_t>(index) * kBlockTokens;
     const size_t first =
         begin < prompt.size() ? std::min<size_t>(prompt.size() - begin, kBlockTokens) : 0;
-    std::copy_n(prompt.begin() + static_cast<ptrdiff_t>(first == 0 ? 0 : begin), first, out.begin());
+    std::copy_n(prompt.begin() + static_cast<ptrdiff_t>(first == 0 ? 0 : begin), first,
+                out.begin());
     if (first == kBlockTokens) return;
     const size_t skip = begin + first - prompt.size();
     std::copy_n(output.begin() + static_cast<ptrdiff_t>(skip), kBlockTokens - first,

@@ -19,10 +19,9 @@ Status Scheduler::State::AuditBlocks() const {
     const GroupId group(static_cast<int32_t>(g));
     std::vector<BlockId> owned;
     for (const auto& [id, s] : sequences) s->blocks.AppendOwned(group, cache.index(), owned);
-    cache.index().ForEachPart(
-        [&](PrefixNodeId, GroupKind part, const PartBlocks& blocks, int32_t) {
-          if (part == config.cache.groups[g].kind) owned.push_back(blocks.by_group[g]);
-        });
+    cache.index().ForEachPart([&](PrefixNodeId, GroupKind part, const PartBlocks& blocks, int32_t) {
+      if (part == config.cache.groups[g].kind) owned.push_back(blocks.by_group[g]);
+    });
     std::sort(owned.begin(), owned.end());
     const auto twice = std::adjacent_find(owned.begin(), owned.end());
     if (twice != owned.end()) {
@@ -30,8 +29,8 @@ Status Scheduler::State::AuditBlocks() const {
     }
     const int64_t used = cache.pool().blocks_used(group) + cache.pool().blocks_cached(group);
     if (static_cast<int64_t>(owned.size()) != used) {
-      return Wrong(fmt::format("group {}: {} blocks are owned, {} are in use", g, owned.size(),
-                               used));
+      return Wrong(
+          fmt::format("group {}: {} blocks are owned, {} are in use", g, owned.size(), used));
     }
   }
   return {};
@@ -44,13 +43,13 @@ Status Scheduler::State::AuditPins() const {
                          [&](PrefixNodeId node, GroupKind part) { ++held[{node, part}]; });
   }
   Status status;
-  cache.index().ForEachPart([&](PrefixNodeId node, GroupKind part, const PartBlocks&,
-                                int32_t pins) {
-    const auto at = held.find({node, part});
-    const int32_t found = at == held.end() ? 0 : at->second;
-    if (found == pins) return;
-    status = Wrong(fmt::format("node {} counts {} pins, {} are held", node.value, pins, found));
-  });
+  cache.index().ForEachPart(
+      [&](PrefixNodeId node, GroupKind part, const PartBlocks&, int32_t pins) {
+        const auto at = held.find({node, part});
+        const int32_t found = at == held.end() ? 0 : at->second;
+        if (found == pins) return;
+        status = Wrong(fmt::format("node {} counts {} pins, {} are held", node.value, pins, found));
+      });
   return status;
 }
 

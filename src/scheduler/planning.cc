@@ -70,8 +70,8 @@ Sequence& Scheduler::State::Victim() const {
 
 // Blocks for all known tokens and one block of output, or for everything after many preemptions.
 BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
-  const bool whole = s.preemptions >= config.preemptions_max &&
-                     !Planted(PlantedBug::kHeadroomNotReserved);
+  const bool whole =
+      s.preemptions >= config.preemptions_max && !Planted(PlantedBug::kHeadroomNotReserved);
   const int32_t tokens =
       whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
   BlockCounts demand = BlocksOfSequence(config.cache, tokens);
@@ -170,8 +170,8 @@ int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first, Pla
   return count;
 }
 
-// Where the next chunk must end at the latest so that a state is left there: at the branch point that
-// this request revealed, and at the last boundary that the same prompt could resume from.
+// Where the next chunk must end at the latest so that a state is left there: at the branch point
+// that this request revealed, and at the last boundary that the same prompt could resume from.
 int32_t Scheduler::State::PrefillCut(const Sequence& s) const {
   if (!s.reuses || !has_state) return s.prefill_end;
   if (s.planned < s.branch_at) return s.branch_at;
@@ -231,7 +231,8 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count, Plan& plan) {
   s.planned = end;
   s.unresolved += row.sample;
   ++s.rows_in_flight;
-  if (Planted(PlantedBug::kPublishedTooEarly) && end <= s.known_tokens()) Publish(s, next.rows.back());
+  if (Planted(PlantedBug::kPublishedTooEarly) && end <= s.known_tokens())
+    Publish(s, next.rows.back());
   return true;
 }
 

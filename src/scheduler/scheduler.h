@@ -40,7 +40,7 @@ struct SchedulerConfig {
   int32_t waiting_max = 4096;      // queued requests; more are refused
   int32_t preemptions_max = 8;     // how often one request may lose its blocks
   int32_t vocabulary = 0;
-  bool prefix_cache = true;        // off: every prompt is computed from its first token
+  bool prefix_cache = true;  // off: every prompt is computed from its first token
 };
 
 // How much of a prompt came from the prefix cache, and why not more.

@@ -100,9 +100,9 @@ struct Scheduler::State {
   std::vector<Output> refused;
   std::vector<TableChange> changes;  // scratch
   std::vector<Sequence*> prefills;   // scratch
-  bool has_state = false;         // some group is of recurrent state
-  RequestId blocked;              // the queue's first was refused when the cache was at
-  int64_t blocked_at = -1;        // this version
+  bool has_state = false;            // some group is of recurrent state
+  RequestId blocked;                 // the queue's first was refused when the cache was at
+  int64_t blocked_at = -1;           // this version
   int64_t epochs = 0;
   int64_t arrivals = 0;
   int64_t prompt_tokens = 0, reused_tokens = 0;

@@ -128,8 +128,8 @@ void HashExecutor::Update(const TableUpdate& update) {
   const size_t block = static_cast<size_t>(update.block.value);
   std::vector<BlockId>& table = slot.tables[g];
   const size_t index = static_cast<size_t>(update.index);
-  CHECK(group.kind == GroupKind::kState || index == table.size(),
-        "entry {} of a full table of {}", index, table.size());
+  CHECK(group.kind == GroupKind::kState || index == table.size(), "entry {} of a full table of {}",
+        index, table.size());
   if (index >= table.size()) table.resize(index + 1);
   CHECK(!table[index].valid(), "entry {} of group {} is taken", index, g);
   table[index] = update.block;

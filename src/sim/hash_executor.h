@@ -45,8 +45,8 @@ class HashExecutor : public Executor {
 
  private:
   struct FullBlock {
-    uint64_t space = 0;        // of the request that wrote it
-    int64_t written_by = -1;   // the last step that did, in launch order
+    uint64_t space = 0;       // of the request that wrote it
+    int64_t written_by = -1;  // the last step that did, in launch order
     std::array<TokenId, kBlockTokens> token;
     std::array<int32_t, kBlockTokens> position;  // -1: nobody wrote here
   };
@@ -109,8 +109,8 @@ class HashExecutor : public Executor {
   std::vector<Group> groups_;
   std::vector<Slot> slots_;
   std::deque<StepInFlight> steps_;
-  std::vector<TokenId> tokens_;     // scratch: the row's tokens
-  std::vector<uint64_t> prefixes_;  // scratch: the prefix hash after each token of the row
+  std::vector<TokenId> tokens_;        // scratch: the row's tokens
+  std::vector<uint64_t> prefixes_;     // scratch: the prefix hash after each token of the row
   int64_t launched_ = 0, landed_ = 0;  // steps
   int64_t rows_run_ = 0, tokens_run_ = 0;
 };

@@ -75,7 +75,8 @@ void GoOnFrom(Rng& rng, const SchedulerConfig& config, const Request& earlier, R
     const OracleAnswer answer = AskOracle({config.vocabulary}, earlier, config.context_tokens_max);
     prefix.insert(prefix.end(), answer.tokens.begin(), answer.tokens.end());
   }
-  if (OneIn(rng, 2)) prefix.resize(static_cast<size_t>(Length(rng, static_cast<int32_t>(prefix.size()))));
+  if (OneIn(rng, 2))
+    prefix.resize(static_cast<size_t>(Length(rng, static_cast<int32_t>(prefix.size()))));
   if (OneIn(rng, 8)) r.prompt.clear();
   r.prompt.insert(r.prompt.begin(), prefix.begin(), prefix.end());
   // Most shall fit.

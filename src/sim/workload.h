@@ -22,7 +22,7 @@ struct Workload {
   bool late = false;             // steps run when they are waited for
   int32_t row_error_one_in = 0;  // 0: rows do not fail
   uint64_t error_seed = 0;
-  int64_t flush_step = -1;  // turn in which the prefix cache is flushed, -1: never
+  int64_t flush_step = -1;                // turn in which the prefix cache is flushed, -1: never
   std::vector<ArrivingRequest> requests;  // by step
 };
 

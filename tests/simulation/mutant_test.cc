@@ -1,4 +1,5 @@
-// Proof that the simulation can see: each planted bug, alone, must make some seed fail. A line each,
+// Proof that the simulation can see: each planted bug, alone, must make some seed fail. A line
+// each,
 //   NAME caught at seed N     or     NAME missed
 // and a non-zero exit on a miss. Every bug runs in a process of its own, for it may do anything.
 #include <signal.h>
@@ -62,8 +63,8 @@ static_assert(std::size(kNames) == static_cast<size_t>(PlantedBug::kCount));
 }
 
 bool Caught(PlantedBug bug, uint64_t seeds) {
-  void* shared = mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                      -1, 0);
+  void* shared =
+      mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(shared != MAP_FAILED);
   auto* seed = static_cast<volatile uint64_t*>(shared);
   const pid_t child = fork();
@@ -72,7 +73,8 @@ bool Caught(PlantedBug bug, uint64_t seeds) {
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);
   // Out of processor time is no finding.
-  const bool idle = WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
+  const bool idle =
+      WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
   const bool caught = !idle && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   const char* name = kNames[static_cast<size_t>(bug)];
   if (caught) {

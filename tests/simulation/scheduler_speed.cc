@@ -22,9 +22,34 @@ braid::SchedulerConfig Config(int32_t parents) {
           .vocabulary = 1000};
 }
 
-void Measure(int32_t parents) {
+// Leaves so many blocks in the prefix cache: conversations of 64 blocks that are idle now.
+void FillCache(braid::Scheduler& scheduler, int64_t blocks) {
+  for (int64_t id = 1000; id < 1000 + blocks / 64; ++id) {
+    braid::Request request;
+    request.id = braid::RequestId(id);
+    request.prompt.assign(64 * 64, static_cast<braid::TokenId>(id % 1000));
+    request.prompt[0] = static_cast<braid::TokenId>(id / 1000);
+    scheduler.Apply(braid::Submit{std::move(request)});
+    while (!scheduler.idle()) {
+      const braid::Plan plan = scheduler.NextPlan();
+      braid::StepDone done{plan.step, {}};
+      for (const braid::Row& row : plan.rows) {
+        done.rows.push_back({.request = row.request,
+                             .token = row.sample ? 7 : -1,
+                             .logprob = {},
+                             .prompt_logprobs = {},
+                             .error = {}});
+      }
+      scheduler.Apply(std::move(done));
+      scheduler.TakeOutputs();
+    }
+  }
+}
+
+void Measure(int32_t parents, int64_t cached) {
   auto scheduler = braid::Scheduler::Create(Config(parents));
   CHECK(scheduler.ok(), "{}", scheduler.error().message);
+  FillCache(*scheduler, cached);
   for (int64_t i = 0; i < 256; ++i) {
     braid::Request request;
     request.id = braid::RequestId(i);
@@ -62,13 +87,15 @@ void Measure(int32_t parents) {
   double sum = 0;
   for (double us : plan_us) sum += us;
   std::printf(
-      "%7d blocks: plan + apply %.1f us median, %.1f us p99 (%.1f M rows/s); outputs %.1f us\n",
-      parents - 1, at(plan_us, 0.5), at(plan_us, 0.99),
+      "%7d parents, %7lld blocks cached: plan + apply %.1f us median, %.1f us p99 (%.1f M rows/s); "
+      "outputs %.1f us\n",
+      parents - 1, static_cast<long long>(cached), at(plan_us, 0.5), at(plan_us, 0.99),
       256.0 * static_cast<double>(plan_us.size()) / sum, at(output_us, 0.5));
 }
 
 }  // namespace
 
 int main() {
-  for (int32_t parents : {40001, 100001, 1000001}) Measure(parents);
+  for (int32_t parents : {40001, 100001, 1000001}) Measure(parents, 0);
+  for (int64_t cached : {1000, 100000, 1000000}) Measure(1000001, cached);
 }
