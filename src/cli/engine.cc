@@ -102,6 +102,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.chunk_tokens_max = options.chunk_tokens_max;
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
+  limits.prefix_cache = !options.no_prefix_cache;
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{
       .cache = memory.geometry,

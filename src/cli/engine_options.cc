@@ -26,6 +26,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "Tokens of one step, all sequences together");
   flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
                "Prompt tokens of one sequence in one step (default: the step's)");
+  flags.Switch("--no-prefix-cache", options.no_prefix_cache,
+               "Compute every prompt from its first token");
   flags.Switch("--explain-ops", options.explain_ops,
                "Print which implementation each op got, and why not a better one");
 }

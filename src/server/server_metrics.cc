@@ -42,6 +42,11 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
       waiting_(registry_.AddGauge("braid:num_requests_waiting", "Requests queued.", labels_)),
       cache_usage_(registry_.AddGauge("braid:kv_cache_usage_perc",
                                       "Part of the cache arena in use, 1 is all.", labels_)),
+      prefix_queries_(registry_.AddCounter("braid:prefix_cache_queries_total",
+                                           "Prompt tokens looked up in the prefix cache.",
+                                           labels_)),
+      prefix_hits_(registry_.AddCounter("braid:prefix_cache_hits_total",
+                                        "Prompt tokens taken from the prefix cache.", labels_)),
       preemptions_(registry_.AddCounter("braid:num_preemptions_total",
                                         "Times a running request was put back.", labels_)),
       steps_(registry_.AddCounter("braid:scheduler_steps_total", "Steps of the engine.", labels_)),
@@ -68,6 +73,8 @@ std::string ServerMetrics::Text(const DriverStats& stats) {
   cache_usage_.Set(scheduler.parents_total == 0
                        ? 0
                        : static_cast<double>(scheduler.parents_used) / scheduler.parents_total);
+  AdvanceTo(prefix_queries_, static_cast<double>(scheduler.prompt_tokens));
+  AdvanceTo(prefix_hits_, static_cast<double>(scheduler.reused_tokens));
   AdvanceTo(preemptions_, static_cast<double>(scheduler.preemptions));
   AdvanceTo(steps_, static_cast<double>(scheduler.steps));
   AdvanceTo(prefill_rows_, static_cast<double>(scheduler.prefill_tokens));

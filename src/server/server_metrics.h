@@ -34,6 +34,8 @@ class ServerMetrics {
   prometheus::Gauge& running_;
   prometheus::Gauge& waiting_;
   prometheus::Gauge& cache_usage_;
+  prometheus::Counter& prefix_queries_;
+  prometheus::Counter& prefix_hits_;
   prometheus::Counter& preemptions_;
   prometheus::Counter& steps_;
   prometheus::Counter& prefill_rows_;

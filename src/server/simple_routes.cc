@@ -82,6 +82,7 @@ HttpResponse ServerInformation(const Service& service) {
                                   {"waiting", stats.scheduler.waiting},
                                   {"cache_pages_total", stats.scheduler.parents_total},
                                   {"cache_pages_used", stats.scheduler.parents_used},
+                                  {"cache_pages_cached", stats.scheduler.parents_cached},
                                   {"steps", stats.scheduler.steps}};
   return JsonResponse(out);
 }
