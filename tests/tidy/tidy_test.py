@@ -103,7 +103,7 @@ INNOCENT = [
     ("src/base/clock.cc", HEAD + "auto F() { return std::chrono::steady_clock::now(); }\n"),
     ("src/base/information.h", HEAD + "struct Commonwealth {};\n"),
     ("src/base/a.cc", HEAD + "template <class T>\nT F(T x) { return x; }\n"),
-    ("docs/a.md", "x" * 200 + " a/root/b ${HOME}/work/x https://example.org/home/\n"),
+    ("docs/a.md", "x" * 200 + " a/root/b ${HOME}/wo" "rk/x https://example.org/home/\n"),
     ("web/dist/index.html", "x" * 5000 + " TO" "DO\n"),
     ("tests/tidy/exceptions.txt", "src/base/long.h: lines: seeded below\n"),
 ]
