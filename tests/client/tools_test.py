@@ -122,7 +122,8 @@ def test_a_call_cut_off_is_an_answer_of_finish_reason_length(client, model):
 def test_stop_strings_are_not_looked_for_in_calls(client, model):
     request = request_of(CALLS[0], model)
     whole = client.chat.completions.create(**request).choices[0]
-    stopped = client.chat.completions.create(**request, stop=["arguments", "}", "</tool"]).choices[0]
+    request["stop"] = ["arguments", "}", "</tool"]
+    stopped = client.chat.completions.create(**request).choices[0]
     assert called(stopped.message) == called(whole.message)
 
 
