@@ -47,7 +47,7 @@ Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& 
   }
   const bool multiplies_bf16 = cpu.avx512_bf16 && machine.device.isa >= Isa::kAvx512;
   const bool bf16 = options.compute == "bf16" || (options.compute == "auto" && multiplies_bf16);
-  machine.device.compute = bf16 ? Compute::kBF16 : Compute::kF32;
+  machine.device = DeviceOf(cpu, machine.device.isa, bf16 ? Compute::kBF16 : Compute::kF32);
   const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
   machine.kv_dtype = bf16_kv ? DType::kBF16 : DType::kF32;
   machine.threads = options.threads > 0 ? options.threads : cpu.physical_cores;

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -27,6 +29,13 @@ void ReadCpuinfo(CpuFeatures& features) {
     features.amx_int8 = value.find(" amx_int8 ") != std::string::npos;
     return;
   }
+}
+
+// arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA): Linux 5.16 and later; refused where signal stacks are
+// too small for the tiles.
+bool RequestTiles() {
+  constexpr int64_t kRequestPermission = 0x1023, kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 std::string SiblingsOf(int cpu) {
@@ -70,14 +79,25 @@ CpuFeatures DetectCpu() {
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
   features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
   ReadCpuinfo(features);
+  features.amx_granted = features.amx_bf16 && RequestTiles();
   CountCores(features);
   return features;
 }
 
 Isa BestIsa(const CpuFeatures& features) {
-  if (features.avx512_bf16 && features.amx_bf16) return Isa::kAmx;
+  const bool amx = features.amx_bf16 && features.amx_int8 && features.amx_granted;
+  if (amx && features.avx512_bf16 && features.avx512_vnni) return Isa::kAmx;
   if (features.avx512) return Isa::kAvx512;
   return features.avx2 ? Isa::kAvx2 : Isa::kBase;
+}
+
+Device DeviceOf(const CpuFeatures& features, Isa isa, Compute compute) {
+  const bool avx512 = isa >= Isa::kAvx512;
+  return {.isa = isa,
+          .compute = compute,
+          .avx_vnni = isa >= Isa::kAvx2 && features.avx_vnni,
+          .avx512_bf16 = avx512 && features.avx512_bf16,
+          .avx512_vnni = avx512 && features.avx512_vnni};
 }
 
 }  // namespace braid

@@ -10,7 +10,8 @@
 
 namespace braid {
 
-// Ordered: each includes what stands before it.
+// Ordered: each includes what stands before it. kAmx stands for AMX with bf16 and int8 tiles and
+// for AVX-512 with its BF16 and VNNI instructions.
 enum class Isa : uint8_t { kBase, kAvx2, kAvx512, kAmx };
 
 std::string_view NameOf(Isa isa);
@@ -30,17 +31,27 @@ struct CpuFeatures {
   bool avx_vnni = false;
   bool amx_bf16 = false;
   bool amx_int8 = false;
+  bool amx_granted = false;  // the operating system lets this process use tile registers
   std::string model_name;
   int physical_cores = 1;  // of this process's affinity mask
   int logical_cores = 1;
 };
 
+// Asks the operating system for tile registers where the CPU has them; a process gets them once for
+// all its threads.
 CpuFeatures DetectCpu();
 Isa BestIsa(const CpuFeatures& features);
 
 struct Device {
   Isa isa = Isa::kBase;
   Compute compute = Compute::kF32;
+  // Dot products that not every CPU of `isa` has.
+  bool avx_vnni = false;
+  bool avx512_bf16 = false;
+  bool avx512_vnni = false;
 };
+
+// The device of a CPU on which nothing above `isa` is used.
+Device DeviceOf(const CpuFeatures& features, Isa isa, Compute compute);
 
 }  // namespace braid
