@@ -10,5 +10,6 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx512/table.cc
 set(BRAID_AVX512_DOT_FLAGS ${BRAID_AVX512_FLAGS} -mavx512bf16 -mavx512vnni)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx512/products.cc
   PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_DOT_FLAGS}")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/products.cc
+file(GLOB amx_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/*.cc)
+set_source_files_properties(${amx_sources}
   PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_DOT_FLAGS};-mamx-tile;-mamx-bf16;-mamx-int8")
