@@ -11,6 +11,8 @@ CommandPointer MakeScoreCommand();
 CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchServeCommand();
+CommandPointer MakeSimulateCommand();
+CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakeDoctorCommand();
 CommandPointer MakeMakeModelCommand();

@@ -34,6 +34,16 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
      "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",
      MakeBenchServeCommand},
+    {"", "simulate", "Scheduler and prefix cache against a model made of hashes",
+     "  braid simulate --seeds 100000\n"
+     "  braid simulate --workload agentic --faults none --no-prefix-cache\n"
+     "  braid simulate --minutes 30 --faults abort,tiny\n",
+     MakeSimulateCommand},
+    {"", "replay", "Repeat a recorded run and compare it, plan by plan and token by token",
+     "  braid serve MODEL --event-log run.log\n"
+     "  braid replay run.log\n"
+     "  braid replay run.log --model MODEL\n",
+     MakeReplayCommand},
     {"", "inspect", "What a checkpoint holds and needs",
      "  braid inspect models/braid-tiny\n"
      "  braid inspect MODEL --json\n",

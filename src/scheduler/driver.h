@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/result.h"
+#include "scheduler/event_log.h"
 #include "scheduler/executor.h"
 #include "scheduler/scheduler.h"
 
@@ -26,7 +27,8 @@ struct DriverStats {
 };
 
 struct DriverConfig {
-  int32_t overlap_depth = 0;  // steps planned ahead of the one that runs: 0 or 1
+  int32_t overlap_depth = 0;            // steps planned ahead of the one that runs: 0 or 1
+  EventLogWriter* event_log = nullptr;  // records the run; null: nobody does; outlives the driver
 };
 
 class Driver {
