@@ -60,6 +60,8 @@ constexpr Field kFields[] = {
     {"prompt_logprobs", kGenerate,
      IntegerRule{&ApiRequest::prompt_logprobs, 0, limits::kTopLogprobsMax}},
     {"response_format", kGenerate, ParseRule{ParseResponseFormat}},
+    {"braid", kGenerate, ParseRule{ParseBraid}},
+    {"cache_salt", kGenerate, ParseRule{ParseCacheSalt}},
 
     {"user", kGenerate, ParseRule{ParseUser}},
     {"metadata", kGenerate, ParseRule{ParseMetadata}},
