@@ -13,6 +13,7 @@ CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchServeCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakeDoctorCommand();
+CommandPointer MakeDoctorPrefixCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();
 
