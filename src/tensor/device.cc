@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -61,6 +63,13 @@ Result<Isa> ParseIsa(std::string_view name) {
                fmt::format("unknown ISA \"{}\": one of base, avx2, avx512, amx", name)};
 }
 
+bool RequestAmx() {
+  // From the kernel's asm/prctl.h, which older distributions lack: the state component of tiles.
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 CpuFeatures DetectCpu() {
   CpuFeatures features;
   __builtin_cpu_init();
@@ -70,6 +79,11 @@ CpuFeatures DetectCpu() {
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
   features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
   ReadCpuinfo(features);
+  if (features.amx_bf16 || features.amx_int8) {
+    const bool permitted = RequestAmx();
+    features.amx_bf16 = features.amx_bf16 && permitted;
+    features.amx_int8 = features.amx_int8 && permitted;
+  }
   CountCores(features);
   return features;
 }

@@ -102,6 +102,7 @@ constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
 }
 
 struct KernelTable {
+  int64_t lanes;  // attend and delta take head sizes that are multiples of this
   void (*gemm)(const GemmTask&);
   void (*rms_norm)(const NormTask&);
   void (*gated_norm)(const GatedNormTask&);
@@ -123,5 +124,6 @@ struct KernelTable {
 };
 
 const KernelTable& Avx2Kernels();
+const KernelTable& Avx512Kernels();
 
 }  // namespace braid::cpu
