@@ -15,6 +15,7 @@ CommandPointer MakeSimulateCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakeDoctorCommand();
+CommandPointer MakeDoctorPrefixCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();
 

@@ -4,6 +4,7 @@
 namespace braid {
 namespace {
 
+// The first that matches counts: "doctor prefix" stands before "doctor".
 constexpr CommandEntry kCommands[] = {
     {"", "serve", "Serve a model over HTTP: OpenAI's API and a chat page",
      "  braid serve models/braid-tiny\n"
@@ -48,6 +49,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid inspect models/braid-tiny\n"
      "  braid inspect MODEL --json\n",
      MakeInspectCommand},
+    {"doctor", "prefix", "Where two requests part, and why little of the first was reused",
+     "  braid doctor prefix A.json B.json --model models/braid-tiny\n"
+     "  braid doctor prefix A.json B.json --model MODEL --json\n",
+     MakeDoctorPrefixCommand},
     {"", "doctor", "What this machine offers, measured, and what to change", "  braid doctor\n",
      MakeDoctorCommand},
     {"", "make-model", "Write a checkpoint with random weights, for tests and benches",
