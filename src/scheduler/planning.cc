@@ -30,7 +30,7 @@ Plan Scheduler::State::Build() {
   departed.clear();
   next.id = plan.step;
   steps.push_back(std::move(next));
-  next = Step();
+  next = std::move(landed);
   return plan;
 }
 

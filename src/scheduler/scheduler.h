@@ -94,7 +94,9 @@ class Scheduler {
   // The next step's work; empty when nothing can run. May be called once more before StepDone of
   // the previous plan (overlap depth one).
   Plan NextPlan();
-  std::vector<Output> TakeOutputs();
+  // What came out since the last call, a request's tokens in order. The caller may move them out of
+  // the vector, which is valid until the next call.
+  std::vector<Output>& TakeOutputs();
 
   bool idle() const;  // no request is alive and no step in flight
   const SchedulerConfig& config() const;

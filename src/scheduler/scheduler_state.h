@@ -93,11 +93,13 @@ struct Scheduler::State {
   std::vector<SlotId> departed;  // left, and the executor has not been told
   std::deque<Step> steps;        // in flight, oldest first
   Step next;                     // the one being planned
+  Step landed;                   // the last that came back; its memory is used again
   int32_t draining = 0;          // preempted sequences whose rows have not landed
   bool preempted = false;        // in the plan being made
   RequestId starving;            // found no blocks for its row; nobody is admitted before it does
   std::vector<Sequence*> changed;
   std::vector<Output> refused;
+  std::vector<Output> outputs;  // of the last TakeOutputs
   std::vector<TableChange> changes;  // scratch
   std::vector<Sequence*> prefills;   // scratch
   bool has_state = false;            // some group is of recurrent state

@@ -37,6 +37,7 @@ class AnswerFormat {
 
  private:
   json::object Envelope(std::string_view chat_object) const;
+  json::array ToolCalls(const ChoiceDelta& delta) const;
   json::object ChatChoice(const ChoiceDelta& delta) const;
   json::object ChatChunkChoice(const ChoiceDelta& delta) const;
   json::object TextChoice(const ChoiceDelta& delta) const;
@@ -48,6 +49,9 @@ class AnswerFormat {
   const Generation& generation_;
   AnswerShape shape_;
 };
+
+// The id under which a client answers a call: the model's own where its format has one.
+std::string CallId(const Generation& generation, int32_t choice, const AnswerEvent& call);
 
 json::object UsageJson(const Usage& usage);
 

@@ -31,13 +31,6 @@ void ReadCpuinfo(CpuFeatures& features) {
   }
 }
 
-// arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA): Linux 5.16 and later; refused where signal stacks are
-// too small for the tiles.
-bool RequestTiles() {
-  constexpr int64_t kRequestPermission = 0x1023, kTileData = 18;
-  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 std::string SiblingsOf(int cpu) {
   std::ifstream file(
       fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
@@ -70,6 +63,13 @@ Result<Isa> ParseIsa(std::string_view name) {
                fmt::format("unknown ISA \"{}\": one of base, avx2, avx512, amx", name)};
 }
 
+bool RequestAmx() {
+  // From the kernel's asm/prctl.h, which older distributions lack: the state component of tiles.
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 CpuFeatures DetectCpu() {
   CpuFeatures features;
   __builtin_cpu_init();
@@ -79,14 +79,18 @@ CpuFeatures DetectCpu() {
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
   features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
   ReadCpuinfo(features);
-  features.amx_granted = features.amx_bf16 && RequestTiles();
+  if (features.amx_bf16 || features.amx_int8) {
+    const bool permitted = RequestAmx();
+    features.amx_bf16 = features.amx_bf16 && permitted;
+    features.amx_int8 = features.amx_int8 && permitted;
+  }
   CountCores(features);
   return features;
 }
 
 Isa BestIsa(const CpuFeatures& features) {
-  const bool amx = features.amx_bf16 && features.amx_int8 && features.amx_granted;
-  if (amx && features.avx512_bf16 && features.avx512_vnni) return Isa::kAmx;
+  const bool tiles = features.amx_bf16 && features.amx_int8;
+  if (tiles && features.avx512_bf16 && features.avx512_vnni) return Isa::kAmx;
   if (features.avx512) return Isa::kAvx512;
   return features.avx2 ? Isa::kAvx2 : Isa::kBase;
 }

@@ -13,6 +13,10 @@ namespace braid::ops::cpu {
 // The kernels of the device's instruction set; null below AVX2.
 const braid::cpu::KernelTable* KernelsFor(const Device& device);
 
+// The widest of its kernels whose vectors divide both sizes of a head (attention, recurrence); null
+// if none do.
+const braid::cpu::KernelTable* KernelsFor(const Device& device, int64_t size, int64_t other_size);
+
 // nullptr, or why a device without kernels cannot run.
 const char* NeedsAvx2(const Device& device);
 

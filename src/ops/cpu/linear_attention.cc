@@ -173,8 +173,8 @@ void RunHead(const KernelTable& kernels, const LinearAttentionArgs& args, const 
 }
 
 void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {
-  const KernelTable& kernels = *KernelsFor(context.device);
   const LinearAttentionShape& s = args.shape;
+  const KernelTable& kernels = *KernelsFor(context.device, s.key_dim, s.value_dim);
   const int64_t gates = args.qkv.rows * s.value_heads;
   float* log_decay = reinterpret_cast<float*>(scratch);
   float* beta = log_decay + gates * s.decay_width();

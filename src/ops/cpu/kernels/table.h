@@ -103,6 +103,7 @@ constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
 }
 
 struct KernelTable {
+  int64_t lanes;  // attend and delta take head sizes that are multiples of this
   void (*gemm)(const GemmTask&);
   void (*rms_norm)(const NormTask&);
   void (*gated_norm)(const GatedNormTask&);
@@ -124,5 +125,6 @@ struct KernelTable {
 };
 
 const KernelTable& Avx2Kernels();
+const KernelTable& Avx512Kernels();
 
 }  // namespace braid::cpu
