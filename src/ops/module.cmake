@@ -8,5 +8,6 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx2/table.cc
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx512/table.cc
   PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_FLAGS}")
 set(BRAID_AMX_FLAGS ${BRAID_AVX512_FLAGS} -mavx512bf16 -mamx-tile -mamx-bf16)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/delta.cc
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/attend.cc
+  ${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/delta.cc
   PROPERTIES COMPILE_OPTIONS "${BRAID_AMX_FLAGS}")
