@@ -3,6 +3,7 @@
 #include "cli/engine.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/trace.h"
 #include "cli/progress.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
@@ -27,6 +29,7 @@ struct Engine::State {
   Machine machine;
   ModelSpec spec;
   std::optional<Checkpoint> checkpoint;
+  std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
   std::unique_ptr<ModelExecutor> executor;
@@ -46,6 +49,8 @@ struct Engine::State {
   Status TakeRecorded();
   std::string MachineText() const;
   Status StartEngine(ModelWeights weights);
+  Status StartTrace();
+  void WriteTrace() const;
 };
 
 Status Engine::State::LoadText() {
@@ -113,7 +118,7 @@ Status Engine::State::TakeRecorded() {
 
 Result<ModelWeights> Engine::State::LoadModelWeights(
     const std::function<void(std::string)>& stage) {
-  ThreadPool pool(machine.threads);
+  ThreadPool pool(machine.threads, machine.binding);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
   return LoadWeights(
       spec, *checkpoint, pool,
@@ -150,6 +155,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .kv_dtype = machine.kv_dtype,
       .device = machine.device,
       .threads = machine.threads,
+      .binding = machine.binding,
+      .trace = trace.get(),
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
   memory.workspace_bytes = executor->workspace_bytes();
@@ -161,8 +168,27 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   }
   driver = std::make_unique<Driver>(std::move(scheduler), *executor,
                                     DriverConfig{.event_log = event_log.get()});
-  thread = std::thread([this] { driver->Run(); });
+  thread = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "braid-engine");
+    executor->BindEngineThread();
+    driver->Run();
+  });
   return {};
+}
+
+// The file is made at once: a path that cannot be written is said before the model is loaded.
+Status Engine::State::StartTrace() {
+  if (options.trace_file.empty()) return {};
+  RETURN_IF_ERROR(WriteFile(options.trace_file, ""));
+  constexpr int64_t kEventsMax = 1 << 19;  // per thread: 20 MiB, about a minute of small steps
+  trace = std::make_unique<Trace>(machine.threads, kEventsMax);
+  return {};
+}
+
+void Engine::State::WriteTrace() const {
+  if (!trace) return;
+  const Status written = WriteFile(options.trace_file, trace->ToJson());
+  fmt::print(stderr, "{}\n", written ? "trace: " + options.trace_file : written.error().message);
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -170,6 +196,7 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
+  state_->WriteTrace();
 }
 
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
@@ -186,6 +213,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   }
   stage("reading config.json");
   ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
+  RETURN_IF_ERROR(s.StartTrace());
   ASSIGN_OR_RETURN(s.spec, ReadModelSpec(options.model_dir));
   ASSIGN_OR_RETURN(s.checkpoint, Checkpoint::Open(options.model_dir));
   s.spec = FitToCheckpoint(std::move(s.spec), *s.checkpoint);

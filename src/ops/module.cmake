@@ -2,8 +2,7 @@
 # ops/cpu/products.h).
 function(braid_isa_flags pattern)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/${pattern})
-  set_source_files_properties(${sources}
-    TARGET_DIRECTORY braid_ops PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
 endfunction()
 
 set(BRAID_AVX2_FLAGS -mavx2 -mfma -mf16c -O3)
@@ -12,7 +11,9 @@ set(BRAID_AVX512_FLAGS ${BRAID_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx
   -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
 set(BRAID_DOT_FLAGS ${BRAID_AVX512_FLAGS} -mavx512bf16 -mavx512vnni)
 braid_isa_flags(avx2/*.cc ${BRAID_AVX2_FLAGS})
+braid_isa_flags(avx2/peak_vnni.cc ${BRAID_AVX2_FLAGS} -mavxvnni)
 braid_isa_flags(avxvnni/*.cc ${BRAID_AVX2_FLAGS} -mavxvnni)
 braid_isa_flags(avx512/*.cc ${BRAID_AVX512_FLAGS})
 braid_isa_flags(avx512/products.cc ${BRAID_DOT_FLAGS})
+braid_isa_flags(avx512/peak_dot.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(amx/*.cc ${BRAID_DOT_FLAGS} -mamx-tile -mamx-bf16 -mamx-int8)
