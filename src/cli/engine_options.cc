@@ -28,6 +28,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "Prompt tokens of one sequence in one step (default: the step's)");
   flags.Switch("--no-prefix-cache", options.no_prefix_cache,
                "Compute every prompt from its first token");
+  flags.Text("--event-log", options.event_log,
+             "Record the run in this file; `braid replay FILE` repeats it");
   flags.Switch("--explain-ops", options.explain_ops,
                "Print which implementation each op got, and why not a better one");
 }

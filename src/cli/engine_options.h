@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
@@ -24,6 +26,9 @@ struct EngineOptions {
   int32_t running_max = 64;
   bool no_prefix_cache = false;
   bool explain_ops = false;
+  std::string event_log;  // file to record the run in; empty: none
+  // A recorded run's figures take the place of what would be derived here.
+  std::optional<SchedulerConfig> recorded;
 };
 
 // The model as first positional argument is not among them.

@@ -117,8 +117,8 @@ void CausalConv(const OpContext& context, const ConvArgs& args) {
 }
 
 std::span<const Impl<LinearAttentionArgs>> LinearAttentionList() {
-  static const Impl<LinearAttentionArgs> kList[] = {cpu::kLinearAttention,
-                                                    reference::kLinearAttention};
+  static const Impl<LinearAttentionArgs> kList[] = {
+      cpu::kLinearAttentionTiles, cpu::kLinearAttention, reference::kLinearAttention};
   return kList;
 }
 void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& args) {

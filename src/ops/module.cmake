@@ -7,11 +7,12 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx2/table.cc
   PROPERTIES COMPILE_OPTIONS "${BRAID_AVX2_FLAGS}")
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx512/table.cc
   PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_FLAGS}")
-set(BRAID_DOT_FLAGS ${BRAID_AVX512_FLAGS} -mavx512bf16 -mavx512vnni)
+set(BRAID_AVX512_DOT_FLAGS ${BRAID_AVX512_FLAGS} -mavx512bf16 -mavx512vnni)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx512/products.cc
-  PROPERTIES COMPILE_OPTIONS "${BRAID_DOT_FLAGS}")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/products.cc
-  PROPERTIES COMPILE_OPTIONS "${BRAID_DOT_FLAGS};-mamx-tile;-mamx-bf16;-mamx-int8")
+  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_DOT_FLAGS}")
+file(GLOB amx_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/*.cc)
+set_source_files_properties(${amx_sources}
+  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_DOT_FLAGS};-mamx-tile;-mamx-bf16;-mamx-int8")
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx2/products.cc
   PROPERTIES COMPILE_OPTIONS "${BRAID_AVX2_FLAGS}")
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avxvnni/products.cc

@@ -262,6 +262,7 @@ SchedulerStats Scheduler::stats() const {
                        .prompt_tokens = s.prompt_tokens,
                        .reused_tokens = s.reused_tokens,
                        .reuse_stops = s.reuse_stops,
+                       .lost_tokens = s.lost_tokens,
                        .evictions_full = s.cache.evictions(GroupKind::kFull),
                        .evictions_state = s.cache.evictions(GroupKind::kState),
                        .steps = s.steps_planned,

@@ -66,6 +66,14 @@ json::object AnswerFormat::Envelope(std::string_view chat_object) const {
           {"system_fingerprint", "braid-" + generation_.service().config.version}};
 }
 
+void AnswerFormat::AddUsage(json::object* answer) const {
+  (*answer)["usage"] = UsageJson(generation_.usage());
+  if (!shape_.explain_reuse) return;
+  json::array prompts;
+  for (const PromptReuse& prompt : generation_.reuse()) prompts.push_back(ReuseJson(prompt));
+  (*answer)["braid"] = json::object{{"prompts", std::move(prompts)}};
+}
+
 void AnswerFormat::AddEnd(const ChoiceDelta& delta, json::object* choice) const {
   if (!delta.finish) {
     (*choice)["finish_reason"] = nullptr;
@@ -218,7 +226,7 @@ std::string AnswerFormat::Events(const ChoiceDelta& delta) const {
 std::string AnswerFormat::UsageEvent() const {
   json::object chunk = Envelope("chat.completion.chunk");
   chunk["choices"] = json::array{};
-  chunk["usage"] = UsageJson(generation_.usage());
+  AddUsage(&chunk);
   return SseEvent(json::serialize(chunk));
 }
 
@@ -229,7 +237,7 @@ json::object AnswerFormat::Whole(const std::vector<ChoiceDelta>& choices) const 
     array.push_back(shape_.route == kChat ? ChatChoice(choice) : TextChoice(choice));
   }
   whole["choices"] = std::move(array);
-  whole["usage"] = UsageJson(generation_.usage());
+  AddUsage(&whole);
   return whole;
 }
 

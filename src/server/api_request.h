@@ -59,6 +59,9 @@ struct ApiRequest {
   std::optional<bool> wants_logprobs;  // chat's `logprobs`
   std::optional<int64_t> logprobs;     // how many alternatives
   std::optional<int64_t> prompt_logprobs;
+  bool explain_reuse = false;  // braid.explain
+
+  std::string cache_salt;  // prompts share the prefix cache with those of the same salt only
 };
 
 // What the limits depend on.

@@ -62,6 +62,8 @@ constexpr Field kFields[] = {
     {"parallel_tool_calls", kChat, FlagRule{&ApiRequest::parallel_tool_calls}},
     {"separate_reasoning", kChat, FlagRule{&ApiRequest::separate_reasoning}},
     {"response_format", kGenerate, ParseRule{ParseResponseFormat}},
+    {"braid", kGenerate, ParseRule{ParseBraid}},
+    {"cache_salt", kGenerate, ParseRule{ParseCacheSalt}},
 
     {"user", kGenerate, ParseRule{ParseUser}},
     {"metadata", kGenerate, ParseRule{ParseMetadata}},

@@ -163,12 +163,16 @@ OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest
     return ApiError{400, "messages: this model has no chat template; use /v1/completions",
                     "messages"};
   }
+  return RenderChat(*context.chat, request);
+}
+
+OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request) {
   const bool continues = request.continue_final_message.value_or(false);
   json::object values = request.template_values;
   values["messages"] = request.messages;
   if (request.use_tools && !request.tools.empty()) values["tools"] = request.tools;
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
-  Result<std::string> text = context.chat->Render(values);
+  Result<std::string> text = chat.Render(values);
   if (!text) {
     ApiError error = ToApiError(text.error());
     if (error.param.empty()) error.param = "messages";
@@ -234,6 +238,7 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
     engine.stop = StopOf(request, context, prompt.tokens.size());
     engine.logprobs = LogprobsOf(request);
     engine.prompt_logprobs = prompt_logprobs;
+    engine.tenant = request.cache_salt;
     engine.prompt = std::move(prompt.tokens);
     for (int64_t i = 0; i < n; ++i) {
       plan.choices.push_back({engine, prompt.starts_in_reasoning});

@@ -40,6 +40,7 @@ struct GenerationPlan {
 
 // The prompt of a chat as the model's template writes it.
 OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request);
+OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request);
 
 // Token ids of a prompt that fits the context. `path` names it in errors.
 OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,

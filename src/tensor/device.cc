@@ -89,8 +89,8 @@ CpuFeatures DetectCpu() {
 }
 
 Isa BestIsa(const CpuFeatures& features) {
-  const bool tiles = features.amx_bf16 && features.amx_int8;
-  if (tiles && features.avx512_bf16 && features.avx512_vnni) return Isa::kAmx;
+  const bool amx = features.amx_bf16 && features.amx_int8;
+  if (amx && features.avx512_bf16 && features.avx512_vnni) return Isa::kAmx;
   if (features.avx512) return Isa::kAvx512;
   return features.avx2 ? Isa::kAvx2 : Isa::kBase;
 }

@@ -96,10 +96,13 @@ struct DeltaTask {
   float* out;
   int64_t out_stride;
   float* s1;  // [dk][dv] or null; written when row_end is the chunk's end; may alias nothing above
-  float* scratch;  // DeltaScratchFloats(dk, dv)
+  float* scratch;  // DeltaScratchFloats(dk, dv), aligned to 64 bytes
 };
+// Enough for every kernel; a multiple of 16.
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
-  return 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t lanes = 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t tiles = 192 * dv + 112 * dk + dk * dv / 2 + 16448;
+  return ((lanes > tiles ? lanes : tiles) + 15) / 16 * 16;
 }
 
 struct KernelTable {
@@ -126,5 +129,9 @@ struct KernelTable {
 
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
+
+// With products on tile registers, operands rounded to bf16: a decay per head, dk a multiple of 32
+// and dv one of 16.
+void DeltaOnTiles(const DeltaTask&);
 
 }  // namespace braid::cpu
