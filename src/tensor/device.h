@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/topology.h"
 
 namespace braid {
 
@@ -29,16 +30,17 @@ struct CpuFeatures {
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
   bool avx_vnni = false;
-  bool amx_bf16 = false;
+  bool amx_bf16 = false;  // and the kernel lets this process use tiles
   bool amx_int8 = false;
-  bool amx_granted = false;  // the operating system lets this process use tile registers
   std::string model_name;
-  int physical_cores = 1;  // of this process's affinity mask
-  int logical_cores = 1;
+  Topology topology;  // of this process's affinity mask
 };
 
-// Asks the operating system for tile registers where the CPU has them; a process gets them once for
-// all its threads.
+// Asks the kernel to let this process use AMX tiles (arch_prctl, once for all threads, those of
+// later included). False where the CPU or the kernel has none: no tile instruction may run then.
+bool RequestAmx();
+
+// Asks for AMX tiles too, so that what it reports may be used at once.
 CpuFeatures DetectCpu();
 Isa BestIsa(const CpuFeatures& features);
 

@@ -14,12 +14,13 @@ inline constexpr int kTileAttendRows = 128;  // and on tile registers
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
-// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed: blocks of
-// kRowBlock rows (the last may be shorter, of R rows), each [k][R]; k is even for bf16 weights.
+// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed as the function
+// wants it; for KernelTable::gemm: fp32 in blocks of kRowBlock rows (the last may be shorter, of R
+// rows), each [k][R]; k is even for bf16 weights. Other formats: kernels/product.h.
 struct GemmTask {
-  const float* x;
+  const std::byte* x;
   int64_t rows;
-  int64_t k;
+  int64_t k;           // padded as the left operand is
   const std::byte* w;  // panel 0
   int64_t panel_bytes;
   bool bf16;  // pairs of bf16, else fp32
