@@ -175,7 +175,8 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
   task.scores = t.scores;
   task.maxima = t.stats;
   task.sums = t.stats + rows_max;
-  task.out = t.out;
+  // The first partition needs no merge.
+  task.out = partition == 0 ? t.merged : t.out;
   task.tiles = {t.queries, t.weights, t.values};
   task.rows = static_cast<int>(tile.tokens * group - skipped);
   int64_t last = 0;
@@ -197,7 +198,6 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
     if (partition == 0) {
       maxima[row] = task.maxima[r];
       sums[row] = task.sums[r];
-      std::copy_n(t.out + r * value_dim, value_dim, t.merged + row * value_dim);
     } else {
       engine.kernels.merge(maxima + row, sums + row, t.merged + row * value_dim, task.maxima[r],
                            task.sums[r], t.out + r * value_dim, value_dim);

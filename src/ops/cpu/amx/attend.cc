@@ -1,6 +1,6 @@
-// One attention tile on tile registers: up to 64 query rows of one kv head against one partition of
-// at most 256 keys in bf16. Scores stand as [key][row], for then keys are left operands as they lie
-// in their page, and the softmax goes along vectors of rows. Queries and weights are rounded to
+// One attention tile on tile registers: up to 128 query rows of one kv head against one partition
+// of at most 256 keys in bf16. Scores stand as [key][row], for then keys are left operands as they
+// lie in their page, and the softmax goes along vectors of rows. Queries and weights are rounded to
 // bf16; scores, maxima, sums and outputs are fp32. A row's maximum, its sum over ascending keys and
 // its steps of 32 keys do not depend on the rows beside it: keys that it does not see have a weight
 // of zero.
@@ -68,24 +68,36 @@ void ScorePage(const AttendTask& t, const uint16_t* keys, float* scores) {
   TileFence();
 }
 
+// The keys of the tile after this one, on their way while it is multiplied.
+void PrefetchKeys(const AttendTask& t, int key, int last) {
+  if (key >= last) return;
+  const uint16_t* at = Key(t.keys, key, t.head_dim);
+  for (int64_t i = 0; i < kTileRows * t.head_dim; i += 32) _mm_prefetch(at + i, _MM_HINT_T0);
+}
+
+// Queries of four columns of tiles stay in the first-level cache for all keys.
 void Scores(const AttendTask& t, int columns, int last) {
   if (columns == 1) {
     for (int key = 0; key < last; key += kPageKeys) {
+      for (int i = 0; i < kPageKeys; i += kTileRows) PrefetchKeys(t, key + kPageKeys + i, last);
       ScorePage(t, Key(t.keys, key, t.head_dim), t.scores + key * kRows);
     }
     return;
   }
-  for (int key = 0; key < last; key += kTileRows) {
-    Multiply({.a = Key(t.keys, key, t.head_dim),
-              .a_row = t.head_dim,
-              .a_step = kTileDepth,
-              .b = t.tiles.queries,
-              .b_column = t.head_dim * kTileRows,
-              .c = t.scores + key * kRows,
-              .c_row = kRows,
-              .steps = static_cast<int>(t.head_dim / kTileDepth),
-              .columns = columns,
-              .add = false});
+  for (int column = 0; column < columns; column += 4) {
+    for (int key = 0; key < last; key += kTileRows) {
+      PrefetchKeys(t, key + kTileRows, last);
+      Multiply({.a = Key(t.keys, key, t.head_dim),
+                .a_row = t.head_dim,
+                .a_step = kTileDepth,
+                .b = t.tiles.queries + column * t.head_dim * kTileRows,
+                .b_column = t.head_dim * kTileRows,
+                .c = t.scores + key * kRows + column * kTileRows,
+                .c_row = kRows,
+                .steps = static_cast<int>(t.head_dim / kTileDepth),
+                .columns = columns - column < 4 ? columns - column : 4,
+                .add = false});
+    }
   }
 }
 

@@ -8,9 +8,9 @@
 
 namespace braid::cpu {
 
-inline constexpr int kRowBlock = 6;         // rows of a packed left operand that one tile covers
-inline constexpr int kAttendRows = 32;      // query rows of one attention tile on vectors
-inline constexpr int kTileAttendRows = 64;  // and on tile registers
+inline constexpr int kRowBlock = 6;          // rows of a packed left operand that one tile covers
+inline constexpr int kAttendRows = 32;       // query rows of one attention tile on vectors
+inline constexpr int kTileAttendRows = 128;  // and on tile registers
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
@@ -108,8 +108,8 @@ struct DeltaTask {
 };
 // Enough for every kernel; a multiple of 16.
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
-  const int64_t lanes = 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
-  const int64_t tiles = 192 * dv + 112 * dk + dk * dv / 2 + 16448;
+  const int64_t lanes = 64 * (2 * dv + 3 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t tiles = 192 * dv + 304 * dk + dk * dv / 2 + 16480;
   return ((lanes > tiles ? lanes : tiles) + 15) / 16 * 16;
 }
 
@@ -132,14 +132,14 @@ struct KernelTable {
   void (*merge)(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t count);
   void (*delta)(const DeltaTask&);
   float (*max)(const float* x, int64_t count);
-  float (*sum_exp)(const float* x, int64_t count, float maximum);  // sum of exp(x - maximum)
+  // sum of exp((x - maximum) * scale)
+  float (*sum_exp)(const float* x, int64_t count, float maximum, float scale);
 };
 
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 
-// With products on tile registers, operands rounded to bf16: a decay per head, dk a multiple of 32
-// and dv one of 16.
+// With products on tile registers, operands rounded to bf16: dk a multiple of 32, dv one of 16.
 void DeltaOnTiles(const DeltaTask&);
 
 // Attention with bf16 keys and values, head_dim and value_dim multiples of 32. `tiles` holds rows
