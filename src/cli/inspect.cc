@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "cli/command_factories.h"
+#include "cli/engine_options.h"
 #include "model/checkpoint.h"
 #include "model/describe.h"
 #include "model/families/families.h"
@@ -15,12 +16,15 @@ class InspectCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", directory_, "Directory of the checkpoint");
+    AddWeightFlags(flags, weights_, quantise_head_);
     flags.Switch("--json", json_, "Print a JSON object");
   }
   Status Run() override;
 
  private:
   std::string directory_;
+  std::string weights_ = "auto";
+  bool quantise_head_ = false;
   bool json_ = false;
 };
 
@@ -32,7 +36,8 @@ Status InspectCommand::Run() {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(directory_));
   spec = FitToCheckpoint(std::move(spec), checkpoint);
   ASSIGN_OR_RETURN(const LoadReport report, CheckWeights(spec, checkpoint));
-  const std::vector<FactSection> facts = DescribeModel(spec, &checkpoint, &report);
+  const std::vector<FactSection> facts =
+      DescribeModel(spec, &checkpoint, &report, WeightChoiceOf(weights_, quantise_head_));
   if (json_) {
     fmt::print("{}\n", json::serialize(FactsAsJson(facts)));
   } else {

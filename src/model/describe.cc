@@ -129,22 +129,23 @@ FactSection ParameterSection(const ModelSpec& spec) {
 }
 
 // Bytes of the packed weights by part.
-FactSection WeightSection(const ModelSpec& spec, DType dtype) {
+FactSection WeightSection(const ModelSpec& spec, DType dtype, const WeightChoice& choice) {
   const ModelWeightSpecs weights = WeightsOf(spec);
   std::map<std::string_view, int64_t> parts;
-  parts["embedding"] += PackedBytes(weights.embedding, dtype);
-  if (weights.head) parts["head"] += PackedBytes(*weights.head, dtype);
-  parts["norms"] += PackedBytes(weights.final_norm, dtype);
+  parts["embedding"] += PackedBytes(weights.embedding, dtype, choice);
+  if (weights.head) parts["head"] += PackedBytes(*weights.head, dtype, choice);
+  parts["norms"] += PackedBytes(weights.final_norm, dtype, choice);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerWeightSpecs& layer = weights.layers[i];
     const bool full = !std::holds_alternative<LinearAttention>(spec.layers[i].mixer);
-    parts["norms"] += PackedBytes(layer.input_norm, dtype) + PackedBytes(layer.post_norm, dtype);
+    parts["norms"] +=
+        PackedBytes(layer.input_norm, dtype, choice) + PackedBytes(layer.post_norm, dtype, choice);
     for (const WeightSpec& weight : layer.mixer) {
-      parts[full ? "full_attention" : "linear_attention"] += PackedBytes(weight, dtype);
+      parts[full ? "full_attention" : "linear_attention"] += PackedBytes(weight, dtype, choice);
     }
     for (const WeightSpec& weight : layer.ffn) {
       parts[weight.shard == Shard::kExperts ? "experts" : "other_feed_forward"] +=
-          PackedBytes(weight, dtype);
+          PackedBytes(weight, dtype, choice);
     }
   }
   FactSection section{"weights", {Plain("stored_as", std::string(NameOf(dtype)))}};
@@ -154,6 +155,9 @@ FactSection WeightSection(const ModelSpec& spec, DType dtype) {
     total += bytes;
   }
   section.facts.push_back(Bytes("total", total));
+  for (const auto& [format, bytes] : WeightBytesOf(spec, dtype, choice)) {
+    section.facts.push_back(Bytes(fmt::format("in_{}", format), bytes));
+  }
   return section;
 }
 
@@ -194,10 +198,11 @@ FactSection CheckpointSection(const Checkpoint& checkpoint, const LoadReport* re
 }  // namespace
 
 std::vector<FactSection> DescribeModel(const ModelSpec& spec, const Checkpoint* checkpoint,
-                                       const LoadReport* report) {
+                                       const LoadReport* report, const WeightChoice& choice) {
   const ModelSpec fitted = checkpoint ? FitToCheckpoint(spec, *checkpoint) : spec;
   std::vector<FactSection> sections = {ModelSection(fitted), ParameterSection(fitted)};
-  sections.push_back(WeightSection(fitted, checkpoint ? MainTypeOf(*checkpoint) : DType::kBF16));
+  sections.push_back(
+      WeightSection(fitted, checkpoint ? MainTypeOf(*checkpoint) : DType::kBF16, choice));
   sections.push_back(CacheSection(fitted));
   if (checkpoint) sections.push_back(CheckpointSection(*checkpoint, report));
   return sections;

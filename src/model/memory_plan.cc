@@ -80,25 +80,48 @@ int64_t MemoryPlan::SequencesOf(int64_t tokens) const {
   return (geometry.parents - 1) / std::max<int64_t>(1, ParentsOfSequence(geometry, tokens));
 }
 
-int64_t PackedBytes(const WeightSpec& weight, DType dtype) {
+int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
   if (weight.use == WeightUse::kVector) {
     return weight.n * weight.k * static_cast<int64_t>(sizeof(float));
   }
-  const ops::PackedMatrix matrix{
-      .format = ops::FormatFor(dtype), .count = weight.count, .n = weight.n, .k = weight.k};
+  const ops::PackedMatrix matrix{.format = FormatOf(weight, stored, choice),
+                                 .count = weight.count,
+                                 .n = weight.n,
+                                 .k = weight.k};
   return matrix.bytes();
 }
 
-int64_t WeightBytesOf(const ModelSpec& spec, DType dtype) {
+std::map<std::string_view, int64_t> WeightBytesOf(const ModelSpec& spec, DType stored,
+                                                  const WeightChoice& choice) {
   const ModelWeightSpecs weights = WeightsOf(spec);
-  int64_t bytes = PackedBytes(weights.embedding, dtype) + PackedBytes(weights.final_norm, dtype);
-  if (weights.head) bytes += PackedBytes(*weights.head, dtype);
+  std::map<std::string_view, int64_t> bytes;
+  auto add = [&](const WeightSpec& weight) {
+    const bool vector = weight.use == WeightUse::kVector;
+    const ops::WeightFormat format =
+        vector ? ops::WeightFormat::kF32 : FormatOf(weight, stored, choice);
+    bytes[ops::NameOf(format)] += PackedBytes(weight, stored, choice);
+  };
+  add(weights.embedding);
+  add(weights.final_norm);
+  if (weights.head) add(*weights.head);
   for (const LayerWeightSpecs& layer : weights.layers) {
-    bytes += PackedBytes(layer.input_norm, dtype) + PackedBytes(layer.post_norm, dtype);
-    for (const WeightSpec& weight : layer.mixer) bytes += PackedBytes(weight, dtype);
-    for (const WeightSpec& weight : layer.ffn) bytes += PackedBytes(weight, dtype);
+    add(layer.input_norm);
+    add(layer.post_norm);
+    for (const WeightSpec& weight : layer.mixer) add(weight);
+    for (const WeightSpec& weight : layer.ffn) add(weight);
   }
   return bytes;
+}
+
+std::string FormatsText(const std::map<std::string_view, int64_t>& bytes) {
+  std::vector<std::pair<int64_t, std::string_view>> order;
+  for (const auto& [name, size] : bytes) order.emplace_back(-size, name);
+  std::ranges::sort(order);
+  std::vector<std::string> parts;
+  for (const auto& [size, name] : order) {
+    parts.push_back(fmt::format("{} {}", name, ByteText(-size)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request) {

@@ -171,7 +171,8 @@ void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
 }
 
 // Sets shapes and formats; returns the offsets of the weights in one buffer and its size.
-int64_t LayOut(const std::vector<BoundWeight>& bound, std::vector<Target>& targets) {
+int64_t LayOut(const std::vector<BoundWeight>& bound, const WeightChoice& choice,
+               std::vector<Target>& targets) {
   int64_t bytes = 0;
   for (size_t i = 0; i < bound.size(); ++i) {
     const WeightSpec& spec = *bound[i].spec;
@@ -180,8 +181,10 @@ int64_t LayOut(const std::vector<BoundWeight>& bound, std::vector<Target>& targe
     if (spec.use == WeightUse::kVector) {
       bytes += RoundUp(spec.n * spec.k * static_cast<int64_t>(sizeof(float)), kAlignment);
     } else {
-      weight.matrix = {
-          .format = ops::FormatFor(bound[i].dtype), .count = spec.count, .n = spec.n, .k = spec.k};
+      weight.matrix = {.format = FormatOf(spec, bound[i].dtype, choice),
+                       .count = spec.count,
+                       .n = spec.n,
+                       .k = spec.k};
       bytes += RoundUp(weight.matrix.bytes(), kAlignment);
     }
   }
@@ -254,6 +257,15 @@ ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
   return spec;
 }
 
+ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
+  const ops::WeightFormat kept = ops::FormatFor(stored);
+  if (!choice.format || weight.quantisable == Quantisable::kNever) return kept;
+  const bool head = weight.quantisable == Quantisable::kHead;
+  if (ops::IsQuantised(*choice.format) && head && !choice.head) return kept;
+  // A sum of 65536 products of 8 bits is the largest that 32 bits hold.
+  return weight.k <= 65536 ? *choice.format : kept;
+}
+
 DType MainTypeOf(const Checkpoint& checkpoint) {
   std::map<DType, int64_t> bytes;
   for (const auto& [name, entry] : checkpoint.tensors()) bytes[entry.dtype] += entry.bytes;
@@ -273,8 +285,7 @@ Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpo
 }
 
 Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
-                                 ThreadPool& pool, const LoadProgress& progress,
-                                 LoadReport* report) {
+                                 ThreadPool& pool, const LoadOptions& options, LoadReport* report) {
   const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
   const ModelWeightSpecs specs = WeightsOf(fitted);
   if (report != nullptr) *report = NewReport(spec, fitted);
@@ -287,7 +298,7 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
 
   std::vector<Target> targets;
   for (Weight* weight : weight_list) targets.push_back({.weight = weight});
-  weights.bytes = LayOut(bound, targets);
+  weights.bytes = LayOut(bound, options.weights, targets);
   if (const int64_t available = AvailableMemory(); weights.bytes > available) {
     return Error{ErrorCode::kExhausted,
                  fmt::format("{}: the weights need {} of memory and {} are available",
@@ -305,9 +316,9 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
     }
     source_bytes += bound[i].runs.back().weight_offset + bound[i].runs.back().bytes;
   }
-  ProgressMeter meter(progress, source_bytes);
+  ProgressMeter meter(options.progress, source_bytes);
   PackAll(bound, targets, checkpoint, pool, meter);
-  if (progress) progress(1.0);
+  if (options.progress) options.progress(1.0);
   if (fitted.tied_head) weights.head = weights.embedding;
   if (report != nullptr) report->bytes_read = source_bytes;
   return weights;

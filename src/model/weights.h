@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,13 @@ struct ModelWeights {
   int64_t bytes = 0;
 };
 
+// The formats in which matrices are kept.
+struct WeightChoice {
+  std::optional<ops::WeightFormat> format;  // none: as the checkpoint stores them
+  bool head = false;                        // a quantised format holds for embedding and head too
+};
+ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightChoice& choice);
+
 // What loading did besides loading.
 struct LoadReport {
   std::vector<std::string> skipped;  // "model.visual.…: 153 tensors, 1.2 GB (vision, not used)"
@@ -61,8 +69,11 @@ Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpo
 // Strict in both directions: a weight without exactly one complete source, a tensor that nothing
 // claims, a wrong shape or type are errors, all of them listed together with the nearest known
 // name.
+struct LoadOptions {
+  WeightChoice weights;
+  LoadProgress progress;  // may be empty
+};
 Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
-                                 ThreadPool& pool, const LoadProgress& progress,
-                                 LoadReport* report);
+                                 ThreadPool& pool, const LoadOptions& options, LoadReport* report);
 
 }  // namespace braid
