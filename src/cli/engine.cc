@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <thread>
 
@@ -32,6 +33,7 @@ struct Engine::State {
   std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
+  std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
@@ -78,8 +80,10 @@ Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   request.available_bytes = AvailableMemory();
-  ASSIGN_OR_RETURN(const LoadReport checked, CheckWeights(spec, *checkpoint));
-  for (const WeightStorage& weight : checked.weights) request.weight_bytes += weight.packed_bytes;
+  ASSIGN_OR_RETURN(const LoadReport checked,
+                   CheckWeights(spec, *checkpoint, options.weight_choice()));
+  formats = WeightBytesOf(checked);
+  for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
@@ -122,20 +126,18 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
     const std::function<void(std::string)>& stage) {
   ThreadPool pool(machine.threads, machine.binding);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
-  return LoadWeights(
-      spec, *checkpoint, pool,
-      [&](double fraction) {
-        bar.Show(fraction);
-        stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
-      },
-      &report);
+  const LoadOptions load{.weights = options.weight_choice(), .progress = [&](double fraction) {
+                           bar.Show(fraction);
+                           stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
+                         }};
+  return LoadWeights(spec, *checkpoint, pool, load, &report);
 }
 
 std::string Engine::State::MachineText() const {
-  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}", machine.threads,
-                     NameOf(machine.device.isa),
+  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}, weights {}",
+                     machine.threads, NameOf(machine.device.isa),
                      machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
-                     NameOf(machine.kv_dtype));
+                     NameOf(machine.kv_dtype), FormatsText(formats));
 }
 
 Status Engine::State::StartEngine(ModelWeights weights) {
@@ -272,6 +274,7 @@ json::object Engine::PlanObject() const {
           {"isa", std::string(NameOf(s.machine.device.isa))},
           {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
           {"kv_dtype", std::string(NameOf(s.machine.kv_dtype))},
+          {"weights", FormatsText(s.formats)},
           {"load_seconds", s.load_seconds}};
 }
 

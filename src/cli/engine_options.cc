@@ -14,8 +14,25 @@ void AddDeviceFlags(Flags& flags, EngineOptions& options) {
                "Compute threads (default: physical cores, fewer under a CPU quota)");
 }
 
+void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
+  flags.Choice("--weights", weights, {"auto", "bf16", "int8", "int4"},
+               "Format of the matrices in memory; auto: as the checkpoint stores them");
+  flags.Switch("--quantize-head", head, "With int8 or int4: the embedding and the output head too");
+}
+
+WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
+  WeightChoice choice{.format = {}, .head = head};
+  for (auto format : {ops::WeightFormat::kBF16, ops::WeightFormat::kI8, ops::WeightFormat::kI4}) {
+    if (weights == ops::NameOf(format)) choice.format = format;
+  }
+  return choice;
+}
+
+WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weights, quantise_head); }
+
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
   AddDeviceFlags(flags, options);
+  AddWeightFlags(flags, options.weights, options.quantise_head);
   flags.Choice("--kv-dtype", options.kv_dtype, {"fp32", "bf16", "auto"},
                "Keys and values in the cache; auto: as --compute");
   flags.Bytes("--memory", options.memory_bytes,

@@ -80,25 +80,34 @@ int64_t MemoryPlan::SequencesOf(int64_t tokens) const {
   return (geometry.parents - 1) / std::max<int64_t>(1, ParentsOfSequence(geometry, tokens));
 }
 
-int64_t PackedBytes(const WeightSpec& weight, DType dtype) {
+int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
   if (weight.use == WeightUse::kVector) {
     return weight.n * weight.k * static_cast<int64_t>(sizeof(float));
   }
-  const ops::PackedMatrix matrix{
-      .format = ops::FormatFor(dtype), .count = weight.count, .n = weight.n, .k = weight.k};
+  const ops::PackedMatrix matrix{.format = FormatOf(weight, stored, choice),
+                                 .count = weight.count,
+                                 .n = weight.n,
+                                 .k = weight.k};
   return matrix.bytes();
 }
 
-int64_t WeightBytesOf(const ModelSpec& spec, DType dtype) {
-  const ModelWeightSpecs weights = WeightsOf(spec);
-  int64_t bytes = PackedBytes(weights.embedding, dtype) + PackedBytes(weights.final_norm, dtype);
-  if (weights.head) bytes += PackedBytes(*weights.head, dtype);
-  for (const LayerWeightSpecs& layer : weights.layers) {
-    bytes += PackedBytes(layer.input_norm, dtype) + PackedBytes(layer.post_norm, dtype);
-    for (const WeightSpec& weight : layer.mixer) bytes += PackedBytes(weight, dtype);
-    for (const WeightSpec& weight : layer.ffn) bytes += PackedBytes(weight, dtype);
+std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report) {
+  std::map<std::string_view, int64_t> bytes;
+  for (const WeightStorage& weight : report.weights) {
+    bytes[ops::NameOf(weight.runs_as)] += weight.packed_bytes;
   }
   return bytes;
+}
+
+std::string FormatsText(const std::map<std::string_view, int64_t>& bytes) {
+  std::vector<std::pair<int64_t, std::string_view>> order;
+  for (const auto& [name, size] : bytes) order.emplace_back(-size, name);
+  std::ranges::sort(order);
+  std::vector<std::string> parts;
+  for (const auto& [size, name] : order) {
+    parts.push_back(fmt::format("{} {}", name, ByteText(-size)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request) {

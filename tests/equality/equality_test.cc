@@ -1,12 +1,15 @@
 // One request, computed in many ways by the real model: alone and cold, from every kind of cached
 // prefix, among others, in other chunks, preempted, one step ahead. Tokens and log-probabilities
-// must be the same bits. A row of the table is a request, a column a way; one thread.
+// must be the same bits. A row of the table is a request and an arithmetic (instruction set,
+// compute, format of the weights), a column a way; one thread.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 
 #include "base/rng.h"
 #include "base/thread_pool.h"
@@ -30,10 +33,28 @@ struct Answer {
   int32_t preemptions = 0;
 };
 
-// One executor, for loading takes longest; each run has a scheduler, and so a cache, of its own.
+struct Arithmetic {
+  const char* name;
+  Isa isa;
+  Compute compute;
+  std::optional<ops::WeightFormat> weights;
+};
+constexpr Arithmetic kArithmetics[] = {
+    {"Avx2Fp32", Isa::kAvx2, Compute::kF32, {}},
+    {"Avx512Fp32", Isa::kAvx512, Compute::kF32, {}},
+    {"Avx512Bf16", Isa::kAvx512, Compute::kBF16, {}},
+    {"AmxBf16", Isa::kAmx, Compute::kBF16, {}},
+    {"Avx2Int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8},
+    {"AmxInt8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8},
+    {"Avx512Int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4},
+};
+constexpr size_t kArithmeticCount = std::size(kArithmetics);
+
+// An executor per arithmetic, for loading takes longest; each run has a scheduler, and so a cache,
+// of its own.
 class Machine {
  public:
-  Machine() {
+  explicit Machine(const Arithmetic& arithmetic) {
     const std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
     auto spec = ReadModelSpec(directory);
     CHECK(spec.ok(), "{}", spec.error().message);
@@ -41,9 +62,9 @@ class Machine {
     CHECK(checkpoint.ok(), "{}", checkpoint.error().message);
     spec_ = FitToCheckpoint(*std::move(spec), *checkpoint);
     ThreadPool pool(2);
-    Device device;
-    device.isa = BestIsa(DetectCpu());
-    auto weights = LoadWeights(spec_, *checkpoint, pool, nullptr, nullptr);
+    const Device device = DeviceOf(DetectCpu(), arithmetic.isa, arithmetic.compute);
+    const LoadOptions load{.weights = {.format = arithmetic.weights, .head = true}, .progress = {}};
+    auto weights = LoadWeights(spec_, *checkpoint, pool, load, nullptr);
     CHECK(weights.ok(), "{}", weights.error().message);
     MemoryRequest request{.kv_dtype = DType::kF32,
                           .arena_bytes = 256 << 20,
@@ -77,8 +98,15 @@ class Machine {
   std::unique_ptr<ModelExecutor> executor_;
 };
 
+// The arithmetic of the running test; tests run one after the other.
+size_t& Chosen() {
+  static size_t chosen = 0;
+  return chosen;
+}
 Machine& TheMachine() {
-  static const auto machine = std::make_unique<Machine>();
+  static std::unique_ptr<Machine> machines[kArithmeticCount];
+  std::unique_ptr<Machine>& machine = machines[Chosen()];
+  if (!machine) machine = std::make_unique<Machine>(kArithmetics[Chosen()]);
   return *machine;
 }
 
@@ -177,21 +205,35 @@ void ExpectSame(const Answer& got, const Answer& want) {
   EXPECT_EQ(got.logprobs, want.logprobs);
 }
 
-class EqualityTest : public ::testing::TestWithParam<bool> {
+using Row = std::tuple<size_t, bool>;  // arithmetic, sampled
+
+class EqualityTest : public ::testing::TestWithParam<Row> {
  protected:
-  // Before the test's own engine starts, for all engines use one arena.
-  EqualityTest() : target_(Target(GetParam())), want_(GetParam() ? Sampled() : Greedy()) {}
-  static const Answer& Greedy() {
-    static const Answer answer = Cold(Target(false));
-    return answer;
+  // Before the test's own engine starts, for all engines of an arithmetic use one arena.
+  EqualityTest() : target_(Choose()), want_(Wanted()) {}
+  void SetUp() override {
+    const Arithmetic& arithmetic = kArithmetics[Chosen()];
+    if (arithmetic.isa > BestIsa(DetectCpu())) GTEST_SKIP() << "no " << arithmetic.name << " here";
   }
-  static const Answer& Sampled() {
-    static const Answer answer = Cold(Target(true));
-    return answer;
+  static Request Choose() {
+    Chosen() = std::get<0>(GetParam());
+    // Where this machine cannot compute so, the test is skipped before it runs.
+    if (kArithmetics[Chosen()].isa > BestIsa(DetectCpu())) return {};
+    return Target(std::get<1>(GetParam()));
+  }
+  static const Answer& Wanted() {
+    static std::map<Row, Answer> answers;
+    const auto [at, added] = answers.try_emplace(GetParam());
+    if (added && kArithmetics[Chosen()].isa <= BestIsa(DetectCpu())) {
+      at->second = Cold(Target(std::get<1>(GetParam())));
+    }
+    return at->second;
   }
   const Request target_;
   const Answer& want_;
-  const SchedulerConfig& config_ = TheMachine().config();
+  const SchedulerConfig config_ = kArithmetics[Chosen()].isa <= BestIsa(DetectCpu())
+                                      ? TheMachine().config()
+                                      : SchedulerConfig();
 };
 
 TEST_P(EqualityTest, WarmTheSamePromptAgain) {
@@ -318,8 +360,13 @@ TEST_P(EqualityTest, PromptLogprobsOfAWarmPromptAreThoseOfACold) {
   ExpectSame(got, want_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, EqualityTest, ::testing::Values(false, true),
-                         [](const auto& row) { return row.param ? "Sampled" : "Greedy"; });
+INSTANTIATE_TEST_SUITE_P(Rows, EqualityTest,
+                         ::testing::Combine(::testing::Range<size_t>(0, kArithmeticCount),
+                                            ::testing::Bool()),
+                         [](const auto& row) {
+                           return std::string(kArithmetics[std::get<0>(row.param)].name) +
+                                  (std::get<1>(row.param) ? "Sampled" : "Greedy");
+                         });
 
 }  // namespace
 }  // namespace braid

@@ -56,7 +56,7 @@ class Model {
     Result<Checkpoint> checkpoint = Checkpoint::Open(directory);
     CHECK(checkpoint, "{}", checkpoint.error().message);
     spec_ = FitToCheckpoint(*spec, *checkpoint);
-    Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool_, nullptr, nullptr);
+    Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool_, {}, nullptr);
     CHECK(weights, "{}", weights.error().message);
     weights_ = std::move(*weights);
     plan_ = CachePlanOf(spec_, kv_dtype_);

@@ -118,7 +118,10 @@ std::vector<WeightSpec> WeightsOf(const LatentAttention& m, const LayerPlace& pl
     o.sources.push_back({{base + name + ".weight", {hidden, out}, {}}});
   }
   specs.push_back(std::move(o));
-  if (m.head_gate) specs.push_back(MatrixSpec(base + "g_proj", m.heads, hidden, Shard::kRows));
+  if (m.head_gate) {
+    specs.push_back(MatrixSpec(base + "g_proj", m.heads, hidden, Shard::kRows));
+    specs.back().quantisable = Quantisable::kNever;
+  }
   return specs;
 }
 
