@@ -10,9 +10,13 @@ CommandPointer MakeRunCommand();
 CommandPointer MakeScoreCommand();
 CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
+CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchServeCommand();
+CommandPointer MakeSimulateCommand();
+CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakeDoctorCommand();
+CommandPointer MakeDoctorPrefixCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();
 

@@ -4,6 +4,7 @@
 namespace braid {
 namespace {
 
+// The first that matches counts: "doctor prefix" stands before "doctor".
 constexpr CommandEntry kCommands[] = {
     {"", "serve", "Serve a model over HTTP: OpenAI's API and a chat page",
      "  braid serve models/braid-tiny\n"
@@ -30,14 +31,33 @@ constexpr CommandEntry kCommands[] = {
      "--sequences 8\n"
      "  braid bench offline MODEL --json --repeat 5\n",
      MakeBenchOfflineCommand},
+    {"bench", "ops", "Each operation's speed beside this machine's limits",
+     "  braid bench ops\n"
+     "  braid bench ops linear --filter \"1 row\" --isa avx2\n"
+     "  braid bench ops --json > ops.json\n",
+     MakeBenchOpsCommand},
     {"bench", "serve", "Load a server that speaks OpenAI's API and measure latencies",
      "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
      "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",
      MakeBenchServeCommand},
+    {"", "simulate", "Scheduler and prefix cache against a model made of hashes",
+     "  braid simulate --seeds 100000\n"
+     "  braid simulate --workload agentic --faults none --no-prefix-cache\n"
+     "  braid simulate --minutes 30 --faults abort,tiny\n",
+     MakeSimulateCommand},
+    {"", "replay", "Repeat a recorded run and compare it, plan by plan and token by token",
+     "  braid serve MODEL --event-log run.log\n"
+     "  braid replay run.log\n"
+     "  braid replay run.log --model MODEL\n",
+     MakeReplayCommand},
     {"", "inspect", "What a checkpoint holds and needs",
      "  braid inspect models/braid-tiny\n"
      "  braid inspect MODEL --json\n",
      MakeInspectCommand},
+    {"doctor", "prefix", "Where two requests part, and why little of the first was reused",
+     "  braid doctor prefix A.json B.json --model models/braid-tiny\n"
+     "  braid doctor prefix A.json B.json --model MODEL --json\n",
+     MakeDoctorPrefixCommand},
     {"", "doctor", "What this machine offers, measured, and what to change", "  braid doctor\n",
      MakeDoctorCommand},
     {"", "make-model", "Write a checkpoint with random weights, for tests and benches",

@@ -33,6 +33,7 @@ struct Engine::State {
   LoadReport report;
   MemoryPlan memory;
   std::unique_ptr<ModelExecutor> executor;
+  std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
   std::unique_ptr<Driver> driver;
   std::optional<Tokenizer> tokenizer;
@@ -45,6 +46,8 @@ struct Engine::State {
   Status LoadText();
   Status PlanCache();
   Result<ModelWeights> LoadModelWeights(const std::function<void(std::string)>& stage);
+  Status TakeRecorded();
+  std::string MachineText() const;
   Status StartEngine(ModelWeights weights);
   Status StartTrace();
   void WriteTrace() const;
@@ -83,6 +86,33 @@ Status Engine::State::PlanCache() {
   request.model_len_max = options.context_tokens_max;
   request.running_max = std::min(options.running_max, options.step_tokens_max);
   ASSIGN_OR_RETURN(memory, PlanMemory(spec, request));
+  return options.recorded ? TakeRecorded() : Status();
+}
+
+// The arena of a recorded run instead of the planned one, when the model can have it.
+Status Engine::State::TakeRecorded() {
+  const CacheGeometry& cache = options.recorded->cache;
+  const auto same = [](const GroupGeometry& a, const GroupGeometry& b) {
+    return a.kind == b.kind && a.block_bytes == b.block_bytes;
+  };
+  const auto& groups = memory.geometry.groups;
+  if (options.recorded->vocabulary != spec.vocabulary ||
+      !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} is not the model of the recorded run, or its --kv-dtype was "
+                             "another: vocabularies or cache blocks differ",
+                             options.model_dir)};
+  }
+  if (cache.parent_bytes * cache.parents > memory.arena_bytes) {
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("the recorded run had a cache of {}, here are {}",
+                    ByteText(cache.parent_bytes * cache.parents), ByteText(memory.arena_bytes))};
+  }
+  memory.geometry = cache;
+  memory.arena_bytes = cache.parent_bytes * cache.parents;
+  memory.model_len_max = options.recorded->context_tokens_max;
+  memory.running_max = options.recorded->running_max;
   return {};
 }
 
@@ -99,6 +129,13 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
       &report);
 }
 
+std::string Engine::State::MachineText() const {
+  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}", machine.threads,
+                     NameOf(machine.device.isa),
+                     machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
+                     NameOf(machine.kv_dtype));
+}
+
 Status Engine::State::StartEngine(ModelWeights weights) {
   memory.weight_bytes = weights.bytes;
   limits.cache = memory.geometry;
@@ -108,6 +145,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
   limits.prefix_cache = !options.no_prefix_cache;
+  if (options.recorded) limits = *options.recorded;
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{
       .cache = memory.geometry,
@@ -122,7 +160,14 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
   memory.workspace_bytes = executor->workspace_bytes();
-  driver = std::make_unique<Driver>(std::move(scheduler), *executor, DriverConfig{});
+  if (!options.event_log.empty()) {
+    ASSIGN_OR_RETURN(event_log,
+                     EventLogWriter::Create(
+                         options.event_log,
+                         {.config = limits, .model = options.model_dir + "; " + MachineText()}));
+  }
+  driver = std::make_unique<Driver>(std::move(scheduler), *executor,
+                                    DriverConfig{.event_log = event_log.get()});
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();
@@ -185,6 +230,7 @@ const ModelSpec& Engine::spec() const { return state_->spec; }
 const Machine& Engine::machine() const { return state_->machine; }
 const SchedulerConfig& Engine::limits() const { return state_->limits; }
 Driver& Engine::driver() { return *state_->driver; }
+Executor& Engine::executor() { return *state_->executor; }
 const Tokenizer* Engine::tokenizer() const {
   return state_->tokenizer ? &*state_->tokenizer : nullptr;
 }
@@ -199,10 +245,7 @@ std::string Engine::PlanText() const {
   const State& s = *state_;
   std::string text;
   for (const std::string& line : DescribePlan(s.memory)) text += line + '\n';
-  text += fmt::format("machine: {} threads, ISA {}, compute {}, keys and values {}\n",
-                      s.machine.threads, NameOf(s.machine.device.isa),
-                      s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
-                      NameOf(s.machine.kv_dtype));
+  text += "machine: " + s.MachineText() + '\n';
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
                       s.limits.running_max);
   for (const std::string& line : s.report.draft) text += line + '\n';

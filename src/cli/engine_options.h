@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
@@ -26,6 +28,9 @@ struct EngineOptions {
   bool no_prefix_cache = false;
   bool explain_ops = false;
   std::string trace_file;  // empty: none
+  std::string event_log;   // file to record the run in; empty: none
+  // A recorded run's figures take the place of what would be derived here.
+  std::optional<SchedulerConfig> recorded;
 };
 
 // The model as first positional argument is not among them.

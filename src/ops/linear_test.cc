@@ -48,8 +48,8 @@ TEST(Linear, ARowsBitsDoNotDependOnTheRowsBesideItOrOnTheThreads) {
     Rng rng(static_cast<uint64_t>(c.rows + c.k));
     OwnedWeights w(rng, c.format, 1, c.n, c.k);
     OwnedMatrix x(rng, c.rows, c.k);
-    for (Isa isa : TestIsas()) {
-      TestContext one(isa, 1), two(isa, 2);
+    for (auto [isa, compute] : TestArithmetics()) {
+      TestContext one(isa, 1, compute), two(isa, 2, compute);
       OwnedMatrix together(c.rows, c.n), alone(1, c.n);
       Linear(two.context, {.x = x.view, .w = &w.matrix, .y = together.view});
       for (int64_t r = 0; r < c.rows; ++r) {
@@ -299,9 +299,9 @@ TEST(Experts, EveryCandidateAgreesWithTheReference) {
 TEST(Experts, ATokensBitsDoNotDependOnTheTokensBesideItOrOnTheThreads) {
   for (const ExpertsCase& c : kExpertsCases) {
     Mixture mixture(c.tokens, c.hidden, c.experts, c.width, c.shared_width);
-    for (Isa isa : TestIsas()) {
+    for (auto [isa, compute] : TestArithmetics()) {
       OwnedMatrix together(c.tokens, c.hidden), alone(1, c.hidden);
-      TestContext one(isa, 1), two(isa, 2);
+      TestContext one(isa, 1, compute), two(isa, 2, compute);
       mixture.args.out = together.view;
       Experts(two.context, mixture.args);
       for (int64_t t = 0; t < c.tokens; t += 1 + c.tokens / 8) {

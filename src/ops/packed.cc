@@ -48,7 +48,7 @@ void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byt
   std::byte* base = const_cast<std::byte*>(to.panel(matrix, p));
   if (to.format == WeightFormat::kF32) {
     float* out = reinterpret_cast<float*>(base);
-    for (int64_t c = 0; c < RoundUp(to.k, 2); ++c) {
+    for (int64_t c = 0; c < to.depth(); ++c) {
       for (int64_t r = 0; r < kPanelRows; ++r) {
         const bool inside = rows[r] && c < to.k;
         out[c * kPanelRows + r] = inside ? LoadElement(rows[r], c, dtype) : 0.0f;
@@ -60,9 +60,9 @@ void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byt
   uint32_t* out = reinterpret_cast<uint32_t*>(base);
   int64_t pairs = to.k / 2;
   for (int64_t r = 0; r < kPanelRows; ++r) {
-    for (int64_t c = 0; c < CeilDiv(to.k, 2); ++c) {
+    for (int64_t c = 0; c < to.depth() / 2; ++c) {
       uint32_t pair = 0;
-      if (rows[r]) std::memcpy(&pair, rows[r] + 4 * c, c < pairs ? 4 : 2);
+      if (rows[r] && 2 * c < to.k) std::memcpy(&pair, rows[r] + 4 * c, c < pairs ? 4 : 2);
       out[c * kPanelRows + r] = pair;
     }
   }

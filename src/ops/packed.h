@@ -1,8 +1,9 @@
 // Weight matrices in the layout that the kernels stream. `count` equal matrices [n, k] lie back to
-// back; each is cut into panels of 16 outputs (n padded to 16 and k to even with zeros):
-//   kBF16: panel[k / 2][16][2]  pairs along k: one 64-byte line per pair, in the order that AMX and
-//          AVX512-BF16 want and that AVX2 splits with one shift and one mask;
-//   kF32:  panel[k][16].
+// back; each is cut into panels of 16 outputs (n padded to 16 with zeros, k to the format's step):
+//   kBF16: panel[k / 2][16][2], k padded to 32: one 64-byte line per pair along k; 16 lines are a
+//          tile of AMX, a line an operand of AVX512-BF16, and AVX2 splits it with a shift and a
+//          mask;
+//   kF32:  panel[k][16], k padded to 2.
 // Panels are 64-byte aligned and read strictly forward.
 #pragma once
 
@@ -26,8 +27,9 @@ struct PackedMatrix {
   std::byte* data = nullptr;
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
+  int64_t depth() const { return RoundUp(k, format == WeightFormat::kF32 ? 2 : 32); }
   int64_t panel_bytes() const {
-    return kPanelRows * RoundUp(k, 2) * (format == WeightFormat::kF32 ? 4 : 2);
+    return kPanelRows * depth() * (format == WeightFormat::kF32 ? 4 : 2);
   }
   int64_t matrix_bytes() const { return panels() * panel_bytes(); }
   int64_t bytes() const { return count * matrix_bytes(); }

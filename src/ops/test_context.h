@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -17,7 +18,7 @@ namespace braid::ops {
 struct TestContext {
   explicit TestContext(Isa isa, int threads = 1, Compute compute = Compute::kF32)
       : pool(threads), workspace(int64_t{256} << 20) {
-    context.device = {isa, compute};
+    context.device = DeviceOf(DetectCpu(), isa, compute);
     context.pool = &pool;
     context.workspace = &workspace;
   }
@@ -33,6 +34,15 @@ inline std::vector<Isa> TestIsas() {
     if (isa <= BestIsa(DetectCpu())) isas.push_back(isa);
   }
   return isas;
+}
+
+// Every one of them with either arithmetic.
+inline std::vector<std::pair<Isa, Compute>> TestArithmetics() {
+  std::vector<std::pair<Isa, Compute>> all;
+  for (Isa isa : TestIsas()) {
+    for (Compute compute : {Compute::kF32, Compute::kBF16}) all.emplace_back(isa, compute);
+  }
+  return all;
 }
 
 // A matrix with its memory; values are normal times `scale`. Rows are `stride` floats apart.

@@ -67,9 +67,19 @@ CpuFeatures DetectCpu() {
 }
 
 Isa BestIsa(const CpuFeatures& features) {
-  if (features.avx512_bf16 && features.amx_bf16) return Isa::kAmx;
+  const bool amx = features.amx_bf16 && features.amx_int8;
+  if (amx && features.avx512_bf16 && features.avx512_vnni) return Isa::kAmx;
   if (features.avx512) return Isa::kAvx512;
   return features.avx2 ? Isa::kAvx2 : Isa::kBase;
+}
+
+Device DeviceOf(const CpuFeatures& features, Isa isa, Compute compute) {
+  const bool avx512 = isa >= Isa::kAvx512;
+  return {.isa = isa,
+          .compute = compute,
+          .avx_vnni = isa >= Isa::kAvx2 && features.avx_vnni,
+          .avx512_bf16 = avx512 && features.avx512_bf16,
+          .avx512_vnni = avx512 && features.avx512_vnni};
 }
 
 }  // namespace braid

@@ -11,7 +11,8 @@
 
 namespace braid {
 
-// Ordered: each includes what stands before it.
+// Ordered: each includes what stands before it. kAmx stands for AMX with bf16 and int8 tiles and
+// for AVX-512 with its BF16 and VNNI instructions.
 enum class Isa : uint8_t { kBase, kAvx2, kAvx512, kAmx };
 
 std::string_view NameOf(Isa isa);
@@ -46,6 +47,13 @@ Isa BestIsa(const CpuFeatures& features);
 struct Device {
   Isa isa = Isa::kBase;
   Compute compute = Compute::kF32;
+  // Dot products that not every CPU of `isa` has.
+  bool avx_vnni = false;
+  bool avx512_bf16 = false;
+  bool avx512_vnni = false;
 };
+
+// The device of a CPU on which nothing above `isa` is used.
+Device DeviceOf(const CpuFeatures& features, Isa isa, Compute compute);
 
 }  // namespace braid

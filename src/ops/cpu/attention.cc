@@ -212,7 +212,8 @@ void RunTile(const KernelTable& kernels, const AttentionArgs& a, const Tile& til
 }
 
 void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
-  const KernelTable& kernels = *KernelsFor(context.device);
+  const KernelTable& kernels =
+      *KernelsFor(context.device, args.shape.head_dim, args.shape.out_dim());
   const int64_t group = args.shape.heads / args.shape.kv_heads;
   // Heads that share a kv head are rows of one tile, or of several when there are many.
   const int64_t parts = CeilDiv(group, kAttendRowsMax), part_heads = CeilDiv(group, parts);

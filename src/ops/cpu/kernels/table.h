@@ -13,12 +13,13 @@ inline constexpr int kAttendRowsMax = 32;  // query rows of one attention tile
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
-// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed: blocks of
-// kRowBlock rows (the last may be shorter, of R rows), each [k][R]; k is even for bf16 weights.
+// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed as the function
+// wants it; for KernelTable::gemm: fp32 in blocks of kRowBlock rows (the last may be shorter, of R
+// rows), each [k][R]; k is even for bf16 weights. Other formats: kernels/product.h.
 struct GemmTask {
-  const float* x;
+  const std::byte* x;
   int64_t rows;
-  int64_t k;
+  int64_t k;           // padded as the left operand is
   const std::byte* w;  // panel 0
   int64_t panel_bytes;
   bool bf16;  // pairs of bf16, else fp32
@@ -95,13 +96,17 @@ struct DeltaTask {
   float* out;
   int64_t out_stride;
   float* s1;  // [dk][dv] or null; written when row_end is the chunk's end; may alias nothing above
-  float* scratch;  // DeltaScratchFloats(dk, dv)
+  float* scratch;  // DeltaScratchFloats(dk, dv), aligned to 64 bytes
 };
+// Enough for every kernel; a multiple of 16.
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
-  return 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t lanes = 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t tiles = 192 * dv + 112 * dk + dk * dv / 2 + 16448;
+  return ((lanes > tiles ? lanes : tiles) + 15) / 16 * 16;
 }
 
 struct KernelTable {
+  int64_t lanes;  // attend and delta take head sizes that are multiples of this
   void (*gemm)(const GemmTask&);
   void (*rms_norm)(const NormTask&);
   void (*gated_norm)(const GatedNormTask&);
@@ -123,5 +128,10 @@ struct KernelTable {
 };
 
 const KernelTable& Avx2Kernels();
+const KernelTable& Avx512Kernels();
+
+// With products on tile registers, operands rounded to bf16: a decay per head, dk a multiple of 32
+// and dv one of 16.
+void DeltaOnTiles(const DeltaTask&);
 
 }  // namespace braid::cpu
