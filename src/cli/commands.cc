@@ -31,6 +31,11 @@ constexpr CommandEntry kCommands[] = {
      "--sequences 8\n"
      "  braid bench offline MODEL --json --repeat 5\n",
      MakeBenchOfflineCommand},
+    {"bench", "ops", "Each operation's speed beside this machine's limits",
+     "  braid bench ops\n"
+     "  braid bench ops linear --filter \"1 row\" --isa avx2\n"
+     "  braid bench ops --json > ops.json\n",
+     MakeBenchOpsCommand},
     {"bench", "serve", "Load a server that speaks OpenAI's API and measure latencies",
      "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
      "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",

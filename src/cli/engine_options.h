@@ -31,12 +31,12 @@ struct EngineOptions {
   int32_t running_max = 64;
   bool no_prefix_cache = false;
   bool explain_ops = false;
-
-  WeightChoice weight_choice() const;
-  std::string event_log;  // file to record the run in; empty: none
+  std::string trace_file;  // empty: none
+  std::string event_log;   // file to record the run in; empty: none
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
-  std::string trace_file;  // empty: none
+
+  WeightChoice weight_choice() const;
 };
 
 // The model as first positional argument is not among them.
