@@ -77,6 +77,9 @@ Status Engine::State::PlanCache() {
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
+  if (options.recorded) {
+    request.arena_bytes = options.recorded->cache.parent_bytes * options.recorded->cache.parents;
+  }
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
   request.running_max = std::min(options.running_max, options.step_tokens_max);
@@ -97,12 +100,6 @@ Status Engine::State::TakeRecorded() {
                  fmt::format("{} is not the model of the recorded run, or its --kv-dtype was "
                              "another: vocabularies or cache blocks differ",
                              options.model_dir)};
-  }
-  if (cache.parent_bytes * cache.parents > memory.arena_bytes) {
-    return Error{
-        ErrorCode::kExhausted,
-        fmt::format("the recorded run had a cache of {}, here are {}",
-                    ByteText(cache.parent_bytes * cache.parents), ByteText(memory.arena_bytes))};
   }
   memory.geometry = cache;
   memory.arena_bytes = cache.parent_bytes * cache.parents;

@@ -51,6 +51,11 @@ Status CheckConfig(const SchedulerConfig& config) {
                            config.chunk_tokens_max),
                "chunk_tokens_max");
   }
+  if (config.step_tokens_max < kBlockTokens) {
+    return Bad(fmt::format("step_tokens_max is {}, must be at least {}, one block",
+                           config.step_tokens_max, kBlockTokens),
+               "step_tokens_max");
+  }
   if (config.step_tokens_max < config.running_max) {
     return Bad(fmt::format("step_tokens_max is {}, and {} running sequences need a token each",
                            config.step_tokens_max, config.running_max),

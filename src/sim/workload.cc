@@ -49,7 +49,7 @@ SchedulerConfig MakeConfig(Rng& rng, bool squeeze) {
   config.vocabulary = OneIn(rng, 2) ? 1000 : Between(rng, 2, 40);
   config.running_max = Between(rng, 1, 8);
   const int32_t budgets[] = {0, 7, 64, 100, 300, 2048};
-  config.step_tokens_max = config.running_max + budgets[rng.Below(6)];
+  config.step_tokens_max = std::max(config.running_max + budgets[rng.Below(6)], kBlockTokens);
   const int32_t chunks[] = {0, 0, 0, 5, 64, 128, 100};
   config.chunk_tokens_max = chunks[rng.Below(7)];
   const int64_t fits = std::min<int64_t>(SequenceTokensMax(config.cache), 1280);
