@@ -14,7 +14,7 @@ enum class PlantedBug : uint8_t {
   kFreedInFlight,         // states are given back while the next row still reads them
   kStaleAfterPreemption,  // a resumed request's table misses the blocks it found again
   kWrongTenant,           // all tenants share one space
-  kWrongDpRank,           // all ranks share one space
+  kWrongDpRank,           // prefixes are looked up at the first rank
   kPromotedTooShallow,    // a branch snapshot is filed one block too early
   kPinnedEvicted,         // eviction ignores pins
   kNotZeroed,             // the executor keeps what a new block held before

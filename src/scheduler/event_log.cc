@@ -133,6 +133,7 @@ class Decoder {
     text_.remove_prefix(size);
   }
   void operator()(GroupKind& v) { Enum(v, GroupKind::kState); }
+  void operator()(Placement& v) { Enum(v, Placement::kRoundRobin); }
   void operator()(FinishReason& v) { Enum(v, FinishReason::kError); }
   template <class Tag, class Rep>
   void operator()(StrongId<Tag, Rep>& v) {
@@ -200,7 +201,7 @@ void Fields(LogStart& s, Coder& code) {
   code(s.model, c.cache.groups, c.cache.parent_bytes, c.cache.parents);
   code(c.context_tokens_max, c.step_tokens_max, c.chunk_tokens_max);
   code(c.running_max, c.waiting_max, c.preemptions_max, c.vocabulary);
-  code(c.prefix_cache);
+  code(c.prefix_cache, c.dp_ranks, c.placement, c.decode_latency_us);
 }
 template <class Coder>
 void Fields(SamplingParams& p, Coder& code) {

@@ -79,8 +79,12 @@ TEST_F(PrefixTest, C2_21_NothingIsReusedWhenTheCacheIsOff) {
 }
 
 TEST_F(PrefixTest, C2_22_TenantsAndRanksDoNotMeet) {
+  SchedulerConfig config = Config();
+  config.dp_ranks = 2;
+  Use(config);
   Request mine = MakeRequest(256, 1), other = MakeRequest(256, 1), rank = MakeRequest(256, 1);
   mine.tenant = "a";
+  mine.dp_rank = other.dp_rank = 0;
   other.tenant = "b";
   rank.tenant = "a";
   rank.dp_rank = 1;
