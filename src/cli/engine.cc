@@ -137,6 +137,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
   limits.prefix_cache = !options.no_prefix_cache;
+  limits.decode_latency_us = int64_t{options.decode_latency_ms} * 1000;
   if (options.recorded) limits = *options.recorded;
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{

@@ -110,6 +110,10 @@ std::string CommandOf(uint64_t seed, const WorkloadOptions& o) {
     command += fmt::format(" --faults {}", fmt::join(names, ","));
   }
   if (o.overlap_depth) command += fmt::format(" --overlap {}", *o.overlap_depth);
+  if (o.placement) {
+    constexpr const char* kNames[] = {"prefix-affine", "least-loaded", "round-robin"};
+    command += fmt::format(" --policy {}", kNames[static_cast<size_t>(*o.placement)]);
+  }
   if (!o.prefix_cache) command += " --no-prefix-cache";
   if (!o.only.empty()) command += fmt::format(" --only {}", fmt::join(o.only, ","));
   if (o.prompt_tokens_max > 0) command += fmt::format(" --cut-prompts {}", o.prompt_tokens_max);
