@@ -18,7 +18,17 @@ namespace {
 constexpr std::string_view kMagic = "BRAIDLOG";
 constexpr size_t kHeaderBytes = 12, kChecksumBytes = 4;
 
-enum class Kind : uint8_t { kEnd, kStart, kSubmit, kAbort, kStepDone, kTick, kFlushCache, kPlan };
+enum class Kind : uint8_t {
+  kEnd,
+  kStart,
+  kSubmit,
+  kAbort,
+  kStepDone,
+  kTick,
+  kFlushCache,
+  kPlan,
+  kResetCache
+};
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
   uint64_t sum = kind + payload.size();
@@ -241,6 +251,8 @@ void Fields(Tick& e, Coder& code) {
 template <class Coder>
 void Fields(FlushCache&, Coder&) {}
 template <class Coder>
+void Fields(ResetCache&, Coder&) {}
+template <class Coder>
 void Fields(PlanMark& p, Coder& code) {
   code(p.step, p.hash);
 }
@@ -250,6 +262,7 @@ Kind KindOf(const Abort&) { return Kind::kAbort; }
 Kind KindOf(const StepDone&) { return Kind::kStepDone; }
 Kind KindOf(const Tick&) { return Kind::kTick; }
 Kind KindOf(const FlushCache&) { return Kind::kFlushCache; }
+Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
 Kind KindOf(const PlanMark&) { return Kind::kPlan; }
 Kind KindOf(const LogStart&) { return Kind::kStart; }
 
@@ -407,6 +420,9 @@ Result<std::optional<LogRecord>> EventLogReader::Next() {
       break;
     case Kind::kFlushCache:
       record = DecodeEvent<FlushCache>(payload);
+      break;
+    case Kind::kResetCache:
+      record = DecodeEvent<ResetCache>(payload);
       break;
     case Kind::kPlan: {
       PlanMark mark;

@@ -39,6 +39,7 @@ class PlacementTest : public ::testing::Test {
     return r;
   }
   RequestId Send(const Request& r) {
+    tenants_[r.id.value] = r.tenant;
     s_.Apply(Submit{r});
     return r.id;
   }
@@ -66,11 +67,20 @@ class PlacementTest : public ::testing::Test {
     for (int i = 0; i < 10000 && !s_.idle(); ++i) Step();
     EXPECT_TRUE(s_.idle());
   }
-  // The ranks of the requests that a plan admits, by id.
+  // The requests that a plan admits; their own objects may be gone by now.
+  static std::map<int64_t, SlotId> Admitted(const Plan& plan) {
+    std::map<int64_t, SlotId> admitted;
+    for (const Row& row : plan.rows) {
+      for (const Admission& a : plan.admissions) {
+        if (a.slot == row.slot) admitted[row.request.value] = row.slot;
+      }
+    }
+    return admitted;
+  }
   std::map<int64_t, int32_t> RanksOf(const Plan& plan) const {
     std::map<int64_t, int32_t> ranks;
-    for (const Admission& a : plan.admissions) {
-      ranks[a.request->id.value] = a.slot.value / s_.config().running_max;
+    for (const auto& [id, slot] : Admitted(plan)) {
+      ranks[id] = slot.value / s_.config().running_max;
     }
     return ranks;
   }
@@ -81,6 +91,7 @@ class PlacementTest : public ::testing::Test {
   }
 
   Scheduler s_ = *Scheduler::Create(Config(1));
+  std::map<int64_t, std::string> tenants_;
   int64_t next_id_ = 0;
 };
 
@@ -214,9 +225,9 @@ TEST_F(PlacementTest, AFloodOfOneTenantDelaysAnothersFirstRequestByOneAtMost) {
     for (bool admitted = false; !admitted;) {
       const Plan plan = Step();
       ASSERT_FALSE(plan.empty());
-      for (const Admission& a : plan.admissions) {
-        admitted |= a.request->id == mine;
-        if (!admitted) ++before[a.request->tenant];
+      for (const auto& [id, slot] : Admitted(plan)) {
+        admitted |= id == mine.value;
+        if (!admitted) ++before[tenants_[id]];
       }
     }
     EXPECT_LE(before["flood"], 1);
@@ -237,12 +248,10 @@ TEST_F(PlacementTest, TenantsThatAlwaysWaitAreServedAlike) {
     Send(r);
   }
   std::map<std::string, int64_t> tokens;
-  std::map<int64_t, std::string> tenants;
   while (tokens["long"] + tokens["short"] < 16000) {
     const Plan plan = Step();
     ASSERT_FALSE(plan.empty());
-    for (const Admission& a : plan.admissions) tenants[a.request->id.value] = a.request->tenant;
-    for (const Row& row : plan.rows) tokens[tenants[row.request.value]] += row.token_count;
+    for (const Row& row : plan.rows) tokens[tenants_[row.request.value]] += row.token_count;
   }
   EXPECT_NEAR(static_cast<double>(tokens["long"]), 8000, 600);
 }

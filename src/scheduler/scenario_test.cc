@@ -422,7 +422,7 @@ TEST_F(ScenarioTest, C6_87_C6_89_AVictimResumesFromItsSnapshotOrComputesAgain) {
     for (Plan plan = Step(); !plan.empty(); plan = Step()) {
       for (const Admission& a : plan.admissions) {
         for (const Row& row : plan.rows) {
-          if (a.request->id == victim && row.slot == a.slot) start = row.start;
+          if (row.request == victim && row.slot == a.slot) start = row.start;
         }
       }
     }

@@ -56,6 +56,13 @@ void Scheduler::State::On(const StepDone& event) {
   steps.pop_front();
 }
 
+void Scheduler::State::On(const ResetCache&) {
+  CHECK(Quiet() && queue.empty() && steps.empty(), "the cache is reset while requests are alive");
+  ranks.clear();
+  for (int32_t i = 0; i < config.dp_ranks; ++i) ranks.emplace_back(config);
+  blocked = RequestId();
+}
+
 void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
   Sequence& s = *row.sequence;
   CHECK(s.request.id == result.request, "a result for request {} came in the place of {}",

@@ -22,19 +22,6 @@
 
 namespace braid {
 
-// Order and starvation. Sequences rank by priority, then by arrival. Admission is strictly by rank:
-// only a higher priority overtakes a waiting request. It takes the blocks of the whole known prefix
-// and of one block of output, or waits. Each step first gives every decoding sequence its token. Of
-// the rest the first-ranked prefill gets at least half, so n tokens of it take at most 2n / rest +
-// 1 steps; the others share the other half, shortest remainder first: a short prompt waits for
-// shorter ones only, a long one at most until it ranks first. When a decoding sequence finds no
-// block, the last-ranked one (perhaps itself) loses its blocks and is replayed later; after
-// preemptions_max times it comes back with all that it can ever need and is not chosen again, so
-// every request ends.
-// Tenants share fairly: of the requests with the highest priority the one is next whose tenant was
-// served least, in tokens, counted from when the tenant came. So a tenant's first request waits for
-// at most one more request of each other tenant, however many of theirs wait.
-//
 // Data-parallel ranks have an arena, slots and a budget each; a request runs on one of them.
 enum class Placement : uint8_t {
   kPrefixAffine,  // where most of its prefix is, if that is half of it; otherwise least loaded
@@ -42,6 +29,18 @@ enum class Placement : uint8_t {
   kRoundRobin,    // on one after the other
 };
 
+// Order and starvation. Of the requests that wait, those of the highest priority come first, and of
+// these the one whose tenant was served least, in tokens computed, counted from when it came to
+// wait; then who came first. So a tenant's first request waits for at most one more of each other
+// tenant of its priority, however many of theirs wait. An admission takes the blocks of the whole
+// known prefix and of one block of output, or waits, and nobody else is admitted to where it might
+// go. Running sequences rank by priority, then by arrival. Each step first gives every decoding
+// sequence its token. Of the rest the first-ranked prefill gets at least half, so n tokens of it
+// take at most 2n / rest + 1 steps; the others share the other half, shortest remainder first: a
+// short prompt waits for shorter ones only, a long one at most until it ranks first. When a
+// decoding sequence finds no block, the last-ranked one of its rank (perhaps itself) loses its
+// blocks and is replayed later; after preemptions_max times it comes back with all that it can ever
+// need and is not chosen again, so every request ends.
 struct SchedulerConfig {
   CacheGeometry cache;             // of each rank
   int32_t context_tokens_max = 0;  // prompt + output of one sequence

@@ -71,6 +71,7 @@ struct Scheduler::State {
   void On(const FlushCache&) {
     for (Rank& rank : ranks) rank.cache.Flush();
   }
+  void On(const ResetCache& event);
   void On(const Tick&) {}  // no rule reads time; logs carry it
   void Land(const RowInFlight& row, const RowResult& result);
   void TakeToken(Sequence& s, const RowResult& result);
