@@ -29,6 +29,7 @@ enum class PlantedBug : uint8_t {
   kLastTokenPublished,    // the sampled token counts as stored
   kSlotReusedInFlight,    // a slot is free before the last row has landed
   kPreemptedInFlight,     // a victim's blocks are free before its rows have landed
+  kIdleRankLeftOut,       // a plan does not count the rows of a rank that has none
   kStaleToken,            // a row repeats the last known token instead of the one in flight
   kCount,
 };

@@ -51,7 +51,9 @@ Plan Scheduler::State::Joined() {
                 std::make_move_iterator(from.end()));
     };
     for (Row& row : part.rows) row.token_begin += static_cast<int32_t>(plan.tokens.size());
-    plan.rank_rows.push_back(static_cast<int32_t>(part.rows.size()));
+    if (!part.rows.empty() || !Planted(PlantedBug::kIdleRankLeftOut)) {
+      plan.rank_rows.push_back(static_cast<int32_t>(part.rows.size()));
+    }
     append(part.admissions, plan.admissions);
     append(part.tables, plan.tables);
     append(part.rows, plan.rows);

@@ -41,6 +41,7 @@ constexpr const char* kNames[] = {
     "last-token-published",
     "slot-reused-in-flight",
     "preempted-in-flight",
+    "idle-rank-left-out",
     "stale-token",
 };
 static_assert(std::size(kNames) == static_cast<size_t>(PlantedBug::kCount));
