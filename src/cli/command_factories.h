@@ -11,10 +11,12 @@ CommandPointer MakeScoreCommand();
 CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchServeCommand();
+CommandPointer MakeBenchAgenticCommand();
 CommandPointer MakeSimulateCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakeDoctorCommand();
+CommandPointer MakeDoctorPrefixCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();
 

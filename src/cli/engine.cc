@@ -3,6 +3,7 @@
 #include "cli/engine.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/trace.h"
 #include "cli/progress.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
@@ -27,6 +29,7 @@ struct Engine::State {
   Machine machine;
   ModelSpec spec;
   std::optional<Checkpoint> checkpoint;
+  std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
   std::unique_ptr<ModelExecutor> executor;
@@ -46,6 +49,8 @@ struct Engine::State {
   Status TakeRecorded();
   std::string MachineText() const;
   Status StartEngine(ModelWeights weights);
+  Status StartTrace();
+  void WriteTrace() const;
 };
 
 Status Engine::State::LoadText() {
@@ -73,10 +78,12 @@ Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   request.available_bytes = AvailableMemory();
-  request.weight_bytes = WeightBytesOf(spec, DType::kBF16);
+  ASSIGN_OR_RETURN(const LoadReport checked, CheckWeights(spec, *checkpoint));
+  for (const WeightStorage& weight : checked.weights) request.weight_bytes += weight.packed_bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
+  if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.parent_bytes * options.recorded->cache.parents;
   }
@@ -110,7 +117,7 @@ Status Engine::State::TakeRecorded() {
 
 Result<ModelWeights> Engine::State::LoadModelWeights(
     const std::function<void(std::string)>& stage) {
-  ThreadPool pool(machine.threads);
+  ThreadPool pool(machine.threads, machine.binding);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
   return LoadWeights(
       spec, *checkpoint, pool,
@@ -148,6 +155,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .kv_dtype = machine.kv_dtype,
       .device = machine.device,
       .threads = machine.threads,
+      .binding = machine.binding,
+      .trace = trace.get(),
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
   memory.workspace_bytes = executor->workspace_bytes();
@@ -159,8 +168,27 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   }
   driver = std::make_unique<Driver>(std::move(scheduler), *executor,
                                     DriverConfig{.event_log = event_log.get()});
-  thread = std::thread([this] { driver->Run(); });
+  thread = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "braid-engine");
+    executor->BindEngineThread();
+    driver->Run();
+  });
   return {};
+}
+
+// The file is made at once: a path that cannot be written is said before the model is loaded.
+Status Engine::State::StartTrace() {
+  if (options.trace_file.empty()) return {};
+  RETURN_IF_ERROR(WriteFile(options.trace_file, ""));
+  constexpr int64_t kEventsMax = 1 << 19;  // per thread: 20 MiB, about a minute of small steps
+  trace = std::make_unique<Trace>(machine.threads, kEventsMax);
+  return {};
+}
+
+void Engine::State::WriteTrace() const {
+  if (!trace) return;
+  const Status written = WriteFile(options.trace_file, trace->ToJson());
+  fmt::print(stderr, "{}\n", written ? "trace: " + options.trace_file : written.error().message);
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -168,6 +196,7 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
+  state_->WriteTrace();
 }
 
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
@@ -184,6 +213,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   }
   stage("reading config.json");
   ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
+  RETURN_IF_ERROR(s.StartTrace());
   ASSIGN_OR_RETURN(s.spec, ReadModelSpec(options.model_dir));
   ASSIGN_OR_RETURN(s.checkpoint, Checkpoint::Open(options.model_dir));
   s.spec = FitToCheckpoint(std::move(s.spec), *s.checkpoint);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/flags.h"
@@ -18,8 +19,9 @@ struct EngineOptions {
   std::string compute = "auto";    // fp32, bf16, auto
   std::string isa = "auto";        // base, avx2, avx512, amx, auto
   std::string kv_dtype = "auto";   // fp32, bf16, auto: as the arithmetic
-  int32_t threads = 0;             // 0: physical cores
+  int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
+  int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
   int32_t context_tokens_max = 0;  // 0: the model's, or what fits
   int32_t step_tokens_max = 2048;
   int32_t chunk_tokens_max = 0;  // 0: no limit of its own
@@ -30,6 +32,7 @@ struct EngineOptions {
   std::string event_log;  // file to record the run in; empty: none
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
+  std::string trace_file;  // empty: none
 };
 
 // The model as first positional argument is not among them.
@@ -43,6 +46,7 @@ struct Machine {
   Device device;
   DType kv_dtype = DType::kF32;
   int threads = 1;
+  std::vector<std::vector<int>> binding;  // CPUs of each thread, or empty (Topology::Binding)
 };
 
 // kInvalid when an instruction set is asked for that the CPU lacks.

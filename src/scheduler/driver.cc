@@ -97,6 +97,14 @@ void Driver::Abort(RequestId id, FinishReason reason) {
   state_->wake.notify_one();
 }
 
+void Driver::FlushCache() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->inbox.emplace_back(braid::FlushCache{});
+  }
+  state_->wake.notify_one();
+}
+
 void Driver::Stop(bool now) {
   {
     std::lock_guard lock(state_->mutex);

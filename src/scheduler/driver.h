@@ -46,6 +46,9 @@ class Driver {
   Status Submit(Request request, OutputSink* sink);
   void Abort(RequestId id, FinishReason reason = FinishReason::kAbort);
 
+  // Forgets every cached prefix that no running request uses, before the next step.
+  void FlushCache();
+
   // Serves until Stop; returns when no request is alive or, after Stop(now), at once with the
   // remaining requests ended by kAbort.
   void Run();

@@ -274,6 +274,7 @@ SchedulerStats Scheduler::stats() const {
                        .prompt_tokens = s.prompt_tokens,
                        .reused_tokens = s.reused_tokens,
                        .reuse_stops = s.reuse_stops,
+                       .lost_tokens = s.lost_tokens,
                        .steps = s.steps_planned,
                        .prefill_tokens = s.prefill_tokens,
                        .decode_tokens = s.decode_tokens,

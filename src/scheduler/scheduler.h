@@ -90,6 +90,7 @@ struct SchedulerStats {
   std::vector<int64_t> blocks_used, blocks_cached;  // by group
   int64_t prompt_tokens = 0, reused_tokens = 0;     // of requests at their first admission
   std::array<int64_t, kReuseStops> reuse_stops{};   // the same requests, by why not more
+  std::array<int64_t, kReuseStops> lost_tokens{};   // their tokens that were computed, by why
   int64_t evictions_full = 0, evictions_state = 0;
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
 };

@@ -143,7 +143,7 @@ struct Scheduler::State {
   int64_t epochs = 0;
   int64_t arrivals = 0;
   int64_t prompt_tokens = 0, reused_tokens = 0;
-  std::array<int64_t, kReuseStops> reuse_stops{};
+  std::array<int64_t, kReuseStops> reuse_stops{}, lost_tokens{};
   int64_t steps_planned = 0;
   int64_t prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
 };

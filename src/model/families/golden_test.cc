@@ -60,7 +60,8 @@ class Model {
     CHECK(weights, "{}", weights.error().message);
     weights_ = std::move(*weights);
     plan_ = CachePlanOf(spec_, kv_dtype_);
-    context_ = {.device = {isa, compute}, .pool = &pool_, .workspace = &workspace_};
+    context_ = {
+        .device = DeviceOf(DetectCpu(), isa, compute), .pool = &pool_, .workspace = &workspace_};
   }
 
   // Logits [tokens, vocabulary] of a prompt in steps that end at `cuts` and at its end.

@@ -1,0 +1,95 @@
+// Sixteen fp32 lanes on AVX-512 (F, BW, DQ, VL). Every function is one fixed sequence of
+// instructions, so equal inputs give equal bits wherever it is used.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace braid::cpu {
+
+struct VecAvx512 {
+  static constexpr int kLanes = 16;
+  using F = __m512;
+
+  static F Zero() { return _mm512_setzero_ps(); }
+  static F Set1(float x) { return _mm512_set1_ps(x); }
+  static F Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  // The first n < 16 lanes; the others are zero and untouched in memory.
+  static F LoadSome(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(Mask(n), p); }
+  static void StoreSome(float* p, F x, int64_t n) { _mm512_mask_storeu_ps(p, Mask(n), x); }
+
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static float Sqrt(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
+
+  // Halves, quarters, then pairs: lane i is added to lane i + 8, i + 4, i + 2, i + 1.
+  static float Sum(F x) {
+    const __m256 half = _mm256_add_ps(Low(x), High(x));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  static float MaxLane(F x) {
+    const __m256 half = _mm256_max_ps(Low(x), High(x));
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+  }
+
+  // Sixteen pairs of bf16: the first and the second of each pair.
+  static F PairFirst(const void* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+  }
+  static F PairSecond(const void* p) {
+    const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), high));
+  }
+  static F LoadBf16(const uint16_t* p) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  // Round to nearest even; NaN payloads may become infinities' neighbours but stay NaN.
+  static void StoreBf16(uint16_t* p, F x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i rounded = _mm512_mask_mov_epi32(_mm512_add_epi32(bits, bias), nan, quiet);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+  }
+
+  // exp(x): x = n ln 2 + r, polynomial of degree 6 in r (relative error below 2^-22); zero below
+  // -87.3; NaN stays NaN. The same bits as on AVX2.
+  static F Exp(F x) {
+    const F low = Set1(-87.33654f);
+    const F clamped = _mm512_max_ps(low, _mm512_min_ps(Set1(88.72283f), x));
+    const F n = _mm512_roundscale_ps(Mul(clamped, Set1(1.44269504f)),
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    F r = Fma(n, Set1(-0.693359375f), clamped);
+    r = Fma(n, Set1(2.12194440e-4f), r);
+    F p = Set1(1.3888889e-3f);
+    p = Fma(p, r, Set1(8.3333333e-3f));
+    p = Fma(p, r, Set1(4.1666667e-2f));
+    p = Fma(p, r, Set1(1.6666667e-1f));
+    p = Fma(p, r, Set1(0.5f));
+    p = Fma(p, r, Set1(1.0f));
+    p = Fma(p, r, Set1(1.0f));
+    const __mmask16 not_low = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(not_low, p, n);
+  }
+
+ private:
+  static __m256 Low(F x) { return _mm512_castps512_ps256(x); }
+  static __m256 High(F x) { return _mm512_extractf32x8_ps(x, 1); }
+  static __mmask16 Mask(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
+};
+
+}  // namespace braid::cpu
