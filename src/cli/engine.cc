@@ -88,6 +88,9 @@ Status Engine::State::PlanCache() {
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
+  if (options.recorded) {
+    request.arena_bytes = options.recorded->cache.parent_bytes * options.recorded->cache.parents;
+  }
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
   request.running_max = std::min(options.running_max, options.step_tokens_max);
@@ -108,12 +111,6 @@ Status Engine::State::TakeRecorded() {
                  fmt::format("{} is not the model of the recorded run, or its --kv-dtype was "
                              "another: vocabularies or cache blocks differ",
                              options.model_dir)};
-  }
-  if (cache.parent_bytes * cache.parents > memory.arena_bytes) {
-    return Error{
-        ErrorCode::kExhausted,
-        fmt::format("the recorded run had a cache of {}, here are {}",
-                    ByteText(cache.parent_bytes * cache.parents), ByteText(memory.arena_bytes))};
   }
   memory.geometry = cache;
   memory.arena_bytes = cache.parent_bytes * cache.parents;
@@ -149,6 +146,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
   limits.prefix_cache = !options.no_prefix_cache;
+  limits.decode_latency_us = int64_t{options.decode_latency_ms} * 1000;
   if (options.recorded) limits = *options.recorded;
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{

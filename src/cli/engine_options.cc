@@ -43,6 +43,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "Tokens of one step, all sequences together");
   flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
                "Prompt tokens of one sequence in one step (default: the step's)");
+  flags.Number("--decode-latency-ms", options.decode_latency_ms, {0, 1 << 20},
+               "Ration prompts so that steps in which answers grow take no longer (0: do not)");
   flags.Switch("--no-prefix-cache", options.no_prefix_cache,
                "Compute every prompt from its first token");
   flags.Text("--event-log", options.event_log,

@@ -29,6 +29,7 @@ struct EngineOptions {
   int32_t step_tokens_max = 2048;
   int32_t chunk_tokens_max = 0;  // 0: no limit of its own
   int32_t running_max = 64;
+  int32_t decode_latency_ms = 0;  // 0: prompts take what the step's budget leaves
   bool no_prefix_cache = false;
   bool explain_ops = false;
   std::string trace_file;  // empty: none
