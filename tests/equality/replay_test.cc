@@ -31,7 +31,7 @@ class Model {
     CHECK(checkpoint.ok(), "{}", checkpoint.error().message);
     spec_ = FitToCheckpoint(*std::move(spec), *checkpoint);
     ThreadPool pool(2);
-    auto weights = LoadWeights(spec_, *checkpoint, pool, nullptr, nullptr);
+    auto weights = LoadWeights(spec_, *checkpoint, pool, {}, nullptr);
     CHECK(weights.ok(), "{}", weights.error().message);
     // Room for about two of the requests: they evict and preempt each other.
     MemoryRequest request{
