@@ -11,6 +11,7 @@ CommandPointer MakeScoreCommand();
 CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchServeCommand();
+CommandPointer MakeBenchAgenticCommand();
 CommandPointer MakeSimulateCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();

@@ -21,6 +21,7 @@ struct EngineOptions {
   std::string kv_dtype = "auto";   // fp32, bf16, auto: as the arithmetic
   int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
+  int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
   int32_t context_tokens_max = 0;  // 0: the model's, or what fits
   int32_t step_tokens_max = 2048;
   int32_t chunk_tokens_max = 0;  // 0: no limit of its own
