@@ -66,6 +66,7 @@ def parts_of(preset):
         Part("golden", [python, "tests/golden/compare.py", binary],
              ["tests/golden/compare.py", binary]),
         Part("cli", pytest("tests/cli"), ["tests/cli", venv, binary]),
+        Part("formats", pytest("tests/formats"), ["tests/formats", venv, binary]),
         Part("http", pytest("tests/http"), ["tests/http", venv, binary]),
         Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
         Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),

@@ -12,6 +12,7 @@ CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchServeCommand();
+CommandPointer MakeBenchAgenticCommand();
 CommandPointer MakeSimulateCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();

@@ -40,6 +40,11 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
      "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",
      MakeBenchServeCommand},
+    {"bench", "agentic", "Conversations of many turns: what a server computes again",
+     "  braid bench agentic models/braid-tiny\n"
+     "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n"
+     "  braid bench agentic --base-url http://127.0.0.1:8000/v1 --first-tokens 4000\n",
+     MakeBenchAgenticCommand},
     {"", "simulate", "Scheduler and prefix cache against a model made of hashes",
      "  braid simulate --seeds 100000\n"
      "  braid simulate --workload agentic --faults none --no-prefix-cache\n"

@@ -78,10 +78,12 @@ Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   request.available_bytes = AvailableMemory();
-  request.weight_bytes = WeightBytesOf(spec, DType::kBF16);
+  ASSIGN_OR_RETURN(const LoadReport checked, CheckWeights(spec, *checkpoint));
+  for (const WeightStorage& weight : checked.weights) request.weight_bytes += weight.packed_bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
+  if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
   request.running_max = std::min(options.running_max, options.step_tokens_max);

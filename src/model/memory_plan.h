@@ -19,7 +19,7 @@ inline constexpr double kArenaShare = 0.7;
 struct MemoryRequest {
   DType kv_dtype = DType::kBF16;
   int64_t available_bytes = 0;  // before loading: AvailableMemory()
-  int64_t weight_bytes = 0;     // packed; WeightBytesOf is a good estimate before loading
+  int64_t weight_bytes = 0;     // packed
   int64_t workspace_bytes = 0;
   std::optional<int64_t> total_bytes;  // --memory: weights, workspace and arena together
   std::optional<int64_t> arena_bytes;  // or the arena alone

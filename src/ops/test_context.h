@@ -68,7 +68,7 @@ struct OwnedWeights {
     memory = Buffer(matrix.bytes());
     matrix.data = memory.data();
     const double scale = 1.0 / std::sqrt(static_cast<double>(k));
-    const bool bf16 = format == WeightFormat::kBF16;
+    const bool bf16 = format != WeightFormat::kF32;  // quantised weights come from bf16
     const int64_t size = bf16 ? 2 : 4;
     std::vector<std::byte> rows(static_cast<size_t>(kPanelRows * k * size));
     for (int64_t m = 0; m < count; ++m) {

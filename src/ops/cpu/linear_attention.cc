@@ -209,7 +209,6 @@ const char* WhyNotStep(const Device& device, const LinearAttentionArgs& args) {
 const char* WhyNotTiles(const Device& device, const LinearAttentionArgs& args) {
   if (device.isa < Isa::kAmx) return "needs AMX";
   if (device.compute != Compute::kBF16) return "operands are to stay fp32";
-  if (args.shape.channel_decay) return "a decay per channel";
   if (args.shape.key_dim % 32 != 0) return "key_dim is not a multiple of 32";
   if (args.shape.value_dim % 16 != 0) return "value_dim is not a multiple of 16";
   return nullptr;

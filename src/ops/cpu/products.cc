@@ -14,6 +14,8 @@ constexpr LeftFormat kF32Blocks = {braid::cpu::kRowBlock, 2,
 constexpr LeftFormat kBf16Steps = {braid::cpu::kDotRows, 32,
                                    [](int64_t depth) { return 2 * depth; }, false};
 
+constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true};
+
 template <bool kRound>
 void PackF32(const PackTask& task) {
   float* out = reinterpret_cast<float*>(task.block);
@@ -26,27 +28,69 @@ void PackF32(const PackTask& task) {
   }
 }
 
+template <Isa kIsa>
+const char* NeedsIsa(const Device& device) {
+  if (device.isa >= kIsa) return nullptr;
+  return kIsa == Isa::kAmx ? "needs AMX" : kIsa == Isa::kAvx512 ? "needs AVX-512" : "needs AVX2";
+}
+const char* NeedsAvx512Bf16(const Device& device) {
+  return device.avx512_bf16 ? nullptr : "needs AVX512-BF16";
+}
+const char* NeedsAvx512Vnni(const Device& device) {
+  return device.avx512_vnni ? nullptr : "needs AVX512-VNNI";
+}
+const char* NeedsAvxVnni(const Device& device) {
+  return device.avx_vnni ? nullptr : "needs AVX-VNNI";
+}
+
+using Needs = const char* (*)(const Device&);
+
+constexpr const char* kNotRounded = "activations are not to be rounded";
+bool Rounds(const Device& device, bool exact) { return device.compute == Compute::kBF16 && !exact; }
+
+template <Needs kNeeds>
 const char* WhyNotBf16(const Device& device, WeightFormat format, bool exact) {
   if (format != WeightFormat::kBF16) return "the weights are not bf16";
-  return exact || device.compute != Compute::kBF16 ? "activations are not to be rounded" : nullptr;
+  return Rounds(device, exact) ? kNeeds(device) : kNotRounded;
 }
-const char* WhyNotBf16Amx(const Device& device, WeightFormat format, bool exact) {
-  return device.isa < Isa::kAmx ? "needs AMX" : WhyNotBf16(device, format, exact);
+template <WeightFormat kFormat, Needs kNeeds>
+const char* WhyNotQuantised(const Device& device, WeightFormat format, bool) {
+  if (format == kFormat) return kNeeds(device);
+  return kFormat == WeightFormat::kI8 ? "the weights are not int8" : "the weights are not int4";
 }
-const char* WhyNotAvx2(const Device& device, WeightFormat, bool) {
-  return device.isa < Isa::kAvx2 ? "needs AVX2 with FMA" : nullptr;
-}
-const char* WhyNotAvx2Rounded(const Device& device, WeightFormat format, bool exact) {
-  if (exact || device.compute != Compute::kBF16) return "activations are not to be rounded";
-  return WhyNotAvx2(device, format, exact);
+template <bool kRound, Isa kIsa>
+const char* WhyNotFp32(const Device& device, WeightFormat format, bool exact) {
+  if (IsQuantised(format)) return "the weights are quantised";
+  return kRound && !Rounds(device, exact) ? kNotRounded : NeedsIsa<kIsa>(device);
 }
 
 void GemmAvx2(const GemmTask& task) { braid::cpu::Avx2Kernels().gemm(task); }
+void GemmAvx512(const GemmTask& task) { braid::cpu::Avx512Kernels().gemm(task); }
 
+constexpr auto kI8 = WeightFormat::kI8, kI4 = WeightFormat::kI4;
 constexpr Product kProducts[] = {
-    {"amx_bf16", WhyNotBf16Amx, &kBf16Steps, braid::cpu::PackBf16Avx512, braid::cpu::Bf16Amx},
-    {"avx2_rounded", WhyNotAvx2Rounded, &kF32Blocks, PackF32<true>, GemmAvx2},
-    {"avx2", WhyNotAvx2, &kF32Blocks, PackF32<false>, GemmAvx2},
+    {"amx_bf16", WhyNotBf16<NeedsIsa<Isa::kAmx>>, &kBf16Steps, braid::cpu::PackBf16Avx512,
+     braid::cpu::Bf16Amx},
+    {"avx512_bf16", WhyNotBf16<NeedsAvx512Bf16>, &kBf16Steps, braid::cpu::PackBf16Avx512,
+     braid::cpu::Bf16Avx512},
+    {"amx_int8", WhyNotQuantised<kI8, NeedsIsa<Isa::kAmx>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8Amx},
+    {"avx512_int8", WhyNotQuantised<kI8, NeedsAvx512Vnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8Avx512},
+    {"avxvnni_int8", WhyNotQuantised<kI8, NeedsAvxVnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8AvxVnni},
+    {"avx2_int8", WhyNotQuantised<kI8, NeedsIsa<Isa::kAvx2>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8Avx2},
+    {"avx512_int4", WhyNotQuantised<kI4, NeedsAvx512Vnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int4Avx512},
+    {"avxvnni_int4", WhyNotQuantised<kI4, NeedsAvxVnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int4AvxVnni},
+    {"avx2_int4", WhyNotQuantised<kI4, NeedsIsa<Isa::kAvx2>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int4Avx2},
+    {"avx512_rounded", WhyNotFp32<true, Isa::kAvx512>, &kF32Blocks, PackF32<true>, GemmAvx512},
+    {"avx512", WhyNotFp32<false, Isa::kAvx512>, &kF32Blocks, PackF32<false>, GemmAvx512},
+    {"avx2_rounded", WhyNotFp32<true, Isa::kAvx2>, &kF32Blocks, PackF32<true>, GemmAvx2},
+    {"avx2", WhyNotFp32<false, Isa::kAvx2>, &kF32Blocks, PackF32<false>, GemmAvx2},
 };
 
 }  // namespace

@@ -41,6 +41,15 @@ void Configure(bool wide, int rows0, int rows1) {
   _tile_loadconfig(&config);
 }
 
+// A tile of outputs: `rows` rows of `cols` columns from `y`, of panel `panel` and of the row block
+// that begins at `row`. Less than 16 columns go through a tile of the caller's.
+struct Cell {
+  int64_t row, rows, panel, cols;
+  float* y;
+  float* tile;
+  int64_t stride;  // of `tile`
+};
+
 struct Bf16Dot {
   static constexpr int64_t kStep = 32;
   static int64_t RowBytes(int64_t depth) { return 2 * depth; }
@@ -57,15 +66,36 @@ struct Bf16Dot {
     if constexpr (kPanel == 2) _tile_dpbf16ps(2, 4, 7);
     if constexpr (kPanel == 3) _tile_dpbf16ps(3, 4, 5);
   }
+  static void Finish(const GemmTask&, const Cell&) {}
 };
 
-// A tile of outputs: `rows` rows of `cols` columns from `y`, of panel `panel` and of the row block
-// that begins at `row`. Less than 16 columns go through a tile of the caller's.
-struct Cell {
-  int64_t row, rows, panel, cols;
-  float* y;
-  float* tile;
-  int64_t stride;  // of `tile`
+struct Int8Dot {
+  static constexpr int64_t kStep = 64;
+  static int64_t RowBytes(int64_t depth) { return Int8RowBytes(depth); }
+  static void Wide() {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  }
+  template <int kPanel>
+  static void Narrow() {
+    if constexpr (kPanel == 0) _tile_dpbssd(0, 4, 5);
+    if constexpr (kPanel == 1) _tile_dpbssd(1, 4, 6);
+    if constexpr (kPanel == 2) _tile_dpbssd(2, 4, 7);
+    if constexpr (kPanel == 3) _tile_dpbssd(3, 4, 5);
+  }
+  // The sums become numbers, in place.
+  static void Finish(const GemmTask& t, const Cell& cell) {
+    const std::byte* block = t.x + cell.row * RowBytes(t.k) + cell.rows * t.k;
+    const float* scales = reinterpret_cast<const float*>(block);
+    const __m512 scale = _mm512_loadu_ps(t.w + cell.panel * t.panel_bytes + t.k * 16);
+    for (int64_t r = 0; r < cell.rows; ++r) {
+      float* at = cell.tile + r * cell.stride;
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
+      _mm512_storeu_ps(at, _mm512_mul_ps(_mm512_mul_ps(sum, scale), _mm512_set1_ps(scales[r])));
+    }
+  }
 };
 
 template <class Dot>
@@ -151,13 +181,15 @@ class Product {
     _tile_zero(2);
     _tile_zero(3);
   }
-  static void Close(const GemmTask& t, const Cell* cells) {
+  // `last`: the outputs are complete.
+  static void Close(const GemmTask& t, const Cell* cells, bool last) {
     _tile_stored(0, cells[0].tile, cells[0].stride * 4);
     _tile_stored(1, cells[1].tile, cells[1].stride * 4);
     _tile_stored(2, cells[2].tile, cells[2].stride * 4);
     _tile_stored(3, cells[3].tile, cells[3].stride * 4);
     Fence();
     for (int i = 0; i < 4; ++i) {
+      if (last && cells[i].cols > 0) Dot::Finish(t, cells[i]);
       if (cells[i].tile != cells[i].y) Copy(cells[i].tile, 16, cells[i].y, t.y_stride, cells[i]);
     }
   }
@@ -186,7 +218,7 @@ class Product {
           b0 += kTileBytes;
           b1 += kTileBytes;
         }
-        Close(t, cells);
+        Close(t, cells, s_end * Dot::kStep == t.k);
       }
     }
   }
@@ -225,7 +257,7 @@ class Product {
         a += a_bytes;
         for (const std::byte*& w : b) w += kTileBytes;
       }
-      Close(t, cells);
+      Close(t, cells, s_end * Dot::kStep == t.k);
     }
   }
 };
@@ -233,5 +265,6 @@ class Product {
 }  // namespace
 
 void Bf16Amx(const GemmTask& task) { Product<Bf16Dot>::Run(task); }
+void Int8Amx(const GemmTask& task) { Product<Int8Dot>::Run(task); }
 
 }  // namespace braid::cpu
