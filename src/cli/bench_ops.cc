@@ -82,6 +82,7 @@ class BenchOpsCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Optional("FAMILY", family_, "Only this family (default: all)");
     flags.Text("--filter", filter_, "Only cases whose name contains this");
+    flags.Choice("--weights", weights_, {"bf16", "int8", "int4"}, "Format of products' weights");
     flags.Number("--repeat", repeat_, {5, 1000}, "Least measurements per case; medians are shown");
     flags.Switch("--list", list_, "Print the names of the cases only");
     flags.Switch("--json", json_, "Print a JSON object");
@@ -90,6 +91,7 @@ class BenchOpsCommand : public Command {
   Status Run() override;
 
  private:
+  ops::WeightFormat Weights() const;
   Result<std::vector<OpCase>> Cases(const Machine& machine) const;
   OpResult Measure(const OpCase& op, ThreadPool& pool) const;
   void SetLimit(OpResult& result) const;
@@ -100,14 +102,20 @@ class BenchOpsCommand : public Command {
   Machine machine_;
   MachineLimits limits_;
   std::string family_, filter_;
+  std::string weights_ = "bf16";
   int32_t repeat_ = 5;
   bool list_ = false;
   bool json_ = false;
 };
 
+ops::WeightFormat BenchOpsCommand::Weights() const {
+  if (weights_ == "int8") return ops::WeightFormat::kI8;
+  return weights_ == "int4" ? ops::WeightFormat::kI4 : ops::WeightFormat::kBF16;
+}
+
 Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const {
   std::vector<OpCase> cases;
-  AddProductCases(cases);
+  AddProductCases(machine, Weights(), cases);
   AddMixerCases(machine, cases);
   AddRowCases(cases);
   AddPoolCases(machine.threads, cases);
@@ -166,8 +174,7 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool) const {
 
 void BenchOpsCommand::SetLimit(OpResult& result) const {
   const OpCase& op = *result.op;
-  const Unit unit =
-      op.multiplies ? ProductUnit(machine_.device) : UnitFor(machine_.device, Operands::kF32);
+  const Unit unit = UnitFor(machine_.device, op.operands);
   const bool memory = op.source == Source::kMemory;
   const Bandwidth& bandwidth = limits_.bandwidth;
   const double compute_ns = op.flops / limits_.PeakOf(unit) * 1e9;
@@ -178,9 +185,9 @@ void BenchOpsCommand::SetLimit(OpResult& result) const {
 }
 
 void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
-  fmt::print("{}, {} threads, {}, products in {}; medians, % of the limit\n\n",
+  fmt::print("{}, {} threads, {}, products in {}, weights {}; medians, % of the limit\n\n",
              machine_.cpu.model_name, machine_.threads, NameOf(machine_.device.isa),
-             machine_.device.compute == Compute::kF32 ? "fp32" : "bf16");
+             machine_.device.compute == Compute::kF32 ? "fp32" : "bf16", weights_);
   for (const UnitPeak& peak : limits_.units) {
     fmt::print("{:<20} {:>8.1f} Gop/s\n", NameOf(peak.unit), peak.operations_per_second * 1e-9);
   }
@@ -222,6 +229,7 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
                          {"isa", NameOf(machine_.device.isa)},
                          {"compute", machine_.device.compute == Compute::kF32 ? "fp32" : "bf16"},
                          {"kv_dtype", NameOf(machine_.kv_dtype)},
+                         {"weights", weights_},
                          {"compiler", __VERSION__},
                          {"limits", LimitsObject(limits_)},
                          {"results", std::move(rows)}};

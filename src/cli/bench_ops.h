@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "cli/engine_options.h"
+#include "cli/machine_limits.h"
 #include "ops/op.h"
 #include "ops/packed.h"
 
@@ -30,14 +31,14 @@ enum class Source : uint8_t { kMemory, kL3 };
 struct OpCase {
   std::string_view family;
   std::string name;
-  bool multiplies = false;  // arithmetic in the products' operands, else in fp32
+  Operands operands = Operands::kF32;  // of its arithmetic
   double flops = 0;
   double bytes = 0;  // read or written at least once
   Source source = Source::kMemory;
   std::function<std::unique_ptr<OpRun>()> make;
 };
 
-void AddProductCases(std::vector<OpCase>& cases);
+void AddProductCases(const Machine& machine, ops::WeightFormat weights, std::vector<OpCase>& cases);
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases);
 void AddRowCases(std::vector<OpCase>& cases);
 void AddPoolCases(int threads, std::vector<OpCase>& cases);

@@ -115,7 +115,8 @@ class AttentionRun : public OpRun {
   BenchMatrix q_, out_;
 };
 
-void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, StepOf step) {
+void AddAttention(std::vector<OpCase>& cases, Operands operands, const ops::AttentionShape& shape,
+                  StepOf step) {
   const auto rows = static_cast<double>(step.rows());
   const double keys =
       static_cast<double>(step.context) + (static_cast<double>(step.tokens) + 1) / 2;
@@ -125,7 +126,7 @@ void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, 
   const int64_t groups = ColdCopies(static_cast<int64_t>(bytes));
   cases.push_back({.family = shape.latent() ? "latent" : "attention",
                    .name = step.Text(),
-                   .multiplies = true,
+                   .operands = operands,
                    .flops = 2.0 * rows * keys * shape.heads *
                             static_cast<double>(shape.head_dim + shape.out_dim()),
                    .bytes = bytes,
@@ -171,7 +172,8 @@ class LinearAttentionRun : public OpRun {
   BenchMatrix qkv_, gates_, betas_, per_head_, out_;
 };
 
-void AddLinearAttention(std::vector<OpCase>& cases, bool channel_decay, StepOf step) {
+void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool channel_decay,
+                        StepOf step) {
   ops::LinearAttentionShape shape = kDelta;
   shape.channel_decay = channel_decay;
   const double state = static_cast<double>(shape.value_heads) * shape.key_dim * shape.value_dim;
@@ -189,7 +191,7 @@ void AddLinearAttention(std::vector<OpCase>& cases, bool channel_decay, StepOf s
   cases.push_back(
       {.family = "linear_attention",
        .name = step.Text() + (channel_decay ? ", decay per channel" : ""),
-       .multiplies = true,
+       .operands = operands,
        .flops = static_cast<double>(step.rows()) * (6 * state + within),
        .bytes = bytes,
        .make = [=] { return std::make_unique<LinearAttentionRun>(shape, step, groups); }});
@@ -198,27 +200,28 @@ void AddLinearAttention(std::vector<OpCase>& cases, bool channel_decay, StepOf s
 }  // namespace
 
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
+  const Operands operands = ProductOperands(machine.device);
   const ops::AttentionShape grouped{
       .heads = 16, .kv_heads = 2, .head_dim = 256, .kv_dtype = machine.kv_dtype};
   const ops::AttentionShape latent{
       .heads = 16, .kv_heads = 1, .head_dim = 576, .kv_dtype = machine.kv_dtype, .value_dim = 512};
   for (const ops::AttentionShape& shape : {grouped, latent}) {
-    AddAttention(cases, shape, {1, 4096, 1});
-    AddAttention(cases, shape, {1, 32768, 1});
-    AddAttention(cases, shape, {8, 4096, 1});
-    AddAttention(cases, shape, {1, 0, 2048});
-    AddAttention(cases, shape, {1, 4096, 512});
-    AddAttention(cases, shape, {1, 32768, 128});
+    AddAttention(cases, operands, shape, {1, 4096, 1});
+    AddAttention(cases, operands, shape, {1, 32768, 1});
+    AddAttention(cases, operands, shape, {8, 4096, 1});
+    AddAttention(cases, operands, shape, {1, 0, 2048});
+    AddAttention(cases, operands, shape, {1, 4096, 512});
+    AddAttention(cases, operands, shape, {1, 32768, 128});
   }
   for (const bool channel_decay : {false, true}) {
-    AddLinearAttention(cases, channel_decay, {1, 4096 + 32, 1});
-    AddLinearAttention(cases, channel_decay, {8, 4096 + 32, 1});
-    AddLinearAttention(cases, channel_decay, {1, 0, 2048});
+    AddLinearAttention(cases, operands, channel_decay, {1, 4096 + 32, 1});
+    AddLinearAttention(cases, operands, channel_decay, {8, 4096 + 32, 1});
+    AddLinearAttention(cases, operands, channel_decay, {1, 0, 2048});
   }
   // The cost of a token does not grow with what came before it.
   for (const int64_t context : {32768, 262144}) {
-    AddLinearAttention(cases, false, {1, context + 32, 1});
-    AddLinearAttention(cases, false, {1, context, 2048});
+    AddLinearAttention(cases, operands, false, {1, context + 32, 1});
+    AddLinearAttention(cases, operands, false, {1, context, 2048});
   }
 }
 

@@ -28,7 +28,7 @@ class LinearRun : public OpRun {
       : exact_(s.exact),
         x_(s.rows, s.k),
         y_(s.rows, s.n),
-        copies_(ColdCopies(2 * s.n * s.k)),
+        copies_(ColdCopies(s.n * s.k)),
         weights_(s.format, copies_, s.n, s.k) {}
   void Run(const ops::OpContext& context, int64_t turn) override {
     const ops::PackedMatrix w = weights_.one(turn % copies_);
@@ -42,13 +42,21 @@ class LinearRun : public OpRun {
   BenchWeights weights_;
 };
 
-void AddLinear(std::vector<OpCase>& cases, std::string_view what, LinearRun::Shape s) {
-  const double weights = static_cast<double>(s.n * s.k);
+double BytesOf(WeightFormat format, int64_t n, int64_t k) {
+  return static_cast<double>(ops::PackedMatrix{format, 1, n, k, nullptr}.bytes());
+}
+
+Operands OperandsOf(const Machine& machine, WeightFormat format) {
+  return ops::IsQuantised(format) ? Operands::kInt8 : ProductOperands(machine.device);
+}
+
+void AddLinear(std::vector<OpCase>& cases, std::string_view what, Operands operands,
+               LinearRun::Shape s) {
   cases.push_back({.family = "linear",
                    .name = fmt::format("{} {} -> {}, {}", what, s.k, s.n, Rows(s.rows)),
-                   .multiplies = !s.exact,
-                   .flops = 2 * weights * static_cast<double>(s.rows),
-                   .bytes = weights * (s.format == WeightFormat::kF32 ? 4 : 2),
+                   .operands = s.exact ? Operands::kF32 : operands,
+                   .flops = 2 * static_cast<double>(s.n * s.k * s.rows),
+                   .bytes = BytesOf(s.format, s.n, s.k),
                    .make = [s] { return std::make_unique<LinearRun>(s); }});
 }
 
@@ -73,13 +81,13 @@ class ExpertsRun : public OpRun {
   // Several draws, so that one token's experts are cold again when they come around.
   static constexpr int64_t kDraws = 16;
 
-  explicit ExpertsRun(int64_t rows)
+  ExpertsRun(WeightFormat format, int64_t rows)
       : x_(rows, kHidden),
         out_(rows, kHidden),
-        gate_up_(WeightFormat::kBF16, 2 * kExperts, kWidth, kHidden),
-        down_(WeightFormat::kBF16, kExperts, kHidden, kWidth),
-        shared_gate_up_(WeightFormat::kBF16, 2, kWidth, kHidden),
-        shared_down_(WeightFormat::kBF16, 1, kHidden, kWidth),
+        gate_up_(format, 2 * kExperts, kWidth, kHidden),
+        down_(format, kExperts, kHidden, kWidth),
+        shared_gate_up_(format, 2, kWidth, kHidden),
+        shared_down_(format, 1, kHidden, kWidth),
         weights_(static_cast<size_t>(rows * kTopK), 1.0f / kTopK) {
     for (int64_t d = 0; d < kDraws; ++d)
       ids_.push_back(DrawExperts(rows, static_cast<uint64_t>(d)));
@@ -103,7 +111,7 @@ class ExpertsRun : public OpRun {
   std::vector<std::vector<int32_t>> ids_;
 };
 
-void AddExperts(std::vector<OpCase>& cases, int64_t rows) {
+void AddExperts(std::vector<OpCase>& cases, Operands operands, WeightFormat format, int64_t rows) {
   // Distinct experts, on average over the draws, and the shared one.
   double distinct = 1;
   for (int64_t d = 0; d < ExpertsRun::kDraws; ++d) {
@@ -112,28 +120,32 @@ void AddExperts(std::vector<OpCase>& cases, int64_t rows) {
         static_cast<double>(std::set<int32_t>(ids.begin(), ids.end()).size()) / ExpertsRun::kDraws;
   }
   const double expert = 3.0 * kWidth * kHidden;
+  const double expert_bytes =
+      2 * BytesOf(format, kWidth, kHidden) + BytesOf(format, kHidden, kWidth);
   cases.push_back({.family = "experts",
                    .name = fmt::format("64 of width 512, 8 + 1 per token, {}", Rows(rows)),
-                   .multiplies = true,
+                   .operands = operands,
                    .flops = 2 * expert * (kTopK + 1) * static_cast<double>(rows),
-                   .bytes = 2 * expert * distinct,
-                   .make = [rows] { return std::make_unique<ExpertsRun>(rows); }});
+                   .bytes = expert_bytes * distinct,
+                   .make = [=] { return std::make_unique<ExpertsRun>(format, rows); }});
 }
 
 }  // namespace
 
-void AddProductCases(std::vector<OpCase>& cases) {
+void AddProductCases(const Machine& machine, WeightFormat weights, std::vector<OpCase>& cases) {
+  const Operands operands = OperandsOf(machine, weights);
   for (int64_t rows : kRowCounts) {
-    AddLinear(cases, "delta in", {rows, 12352, kHidden, WeightFormat::kBF16, false});
-    AddLinear(cases, "attention in", {rows, 9216, kHidden, WeightFormat::kBF16, false});
-    AddLinear(cases, "mixer out", {rows, kHidden, 4096, WeightFormat::kBF16, false});
-    AddLinear(cases, "router", {rows, kExperts, kHidden, WeightFormat::kBF16, true});
+    AddLinear(cases, "delta in", operands, {rows, 12352, kHidden, weights, false});
+    AddLinear(cases, "attention in", operands, {rows, 9216, kHidden, weights, false});
+    AddLinear(cases, "mixer out", operands, {rows, kHidden, 4096, weights, false});
+    // Never quantised, and with fp32 activations.
+    AddLinear(cases, "router", operands, {rows, kExperts, kHidden, WeightFormat::kBF16, true});
   }
   for (int64_t rows : {1, 8, 32}) {
-    AddLinear(cases, "head", {rows, 65536, kHidden, WeightFormat::kBF16, false});
+    AddLinear(cases, "head", operands, {rows, 65536, kHidden, weights, false});
   }
-  AddLinear(cases, "small", {7, 96, 80, WeightFormat::kBF16, false});
-  for (int64_t rows : kRowCounts) AddExperts(cases, rows);
+  AddLinear(cases, "small", operands, {7, 96, 80, weights, false});
+  for (int64_t rows : kRowCounts) AddExperts(cases, operands, weights, rows);
 }
 
 }  // namespace braid

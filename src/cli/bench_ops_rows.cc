@@ -60,7 +60,7 @@ struct RouteData {
 struct SampleData {
   SampleData() : logits(1, 65536) {}
   BenchMatrix logits;
-  std::vector<std::pair<float, TokenId>> candidates;
+  ops::SampleScratch scratch;
   TokenId token = 0;
 };
 
@@ -141,12 +141,12 @@ void AddRowCases(std::vector<OpCase>& cases) {
   cases.push_back(SampleCase("log-sum", [](const ops::OpContext& c, SampleData& d, int64_t) {
     d.token = ops::StatsOf(c, LogitsOf(d)).finite;
   }));
-  cases.push_back(SampleCase("greedy", [](const ops::OpContext&, SampleData& d, int64_t) {
-    d.token = ops::ArgMax(LogitsOf(d));
+  cases.push_back(SampleCase("greedy", [](const ops::OpContext& c, SampleData& d, int64_t) {
+    d.token = ops::ArgMax(c, LogitsOf(d));
   }));
-  cases.push_back(SampleCase("top-p 0.9", [](const ops::OpContext&, SampleData& d, int64_t turn) {
+  cases.push_back(SampleCase("top-p 0.9", [](const ops::OpContext& c, SampleData& d, int64_t turn) {
     const double draw = static_cast<double>(turn % 100) / 100;
-    d.token = ops::Sample({.top_p = 0.9f}, LogitsOf(d), draw, d.candidates);
+    d.token = ops::Sample(c, {.top_p = 0.9f}, LogitsOf(d), draw, d.scratch);
   }));
 }
 

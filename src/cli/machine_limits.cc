@@ -128,8 +128,8 @@ Unit UnitFor(const Device& device, Operands operands) {
   return isa == Isa::kAvx2 ? Unit::kFmaAvx2 : Unit::kFmaBase;
 }
 
-Unit ProductUnit(const Device& device) {
-  return UnitFor(device, device.compute == Compute::kBF16 ? Operands::kBF16 : Operands::kF32);
+Operands ProductOperands(const Device& device) {
+  return device.compute == Compute::kBF16 ? Operands::kBF16 : Operands::kF32;
 }
 
 double MeasureUnit(Unit unit, ThreadPool& pool) {
