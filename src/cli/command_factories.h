@@ -12,6 +12,7 @@ CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchServeCommand();
 CommandPointer MakeInspectCommand();
+CommandPointer MakeConvertCommand();
 CommandPointer MakeDoctorCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();

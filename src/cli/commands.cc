@@ -36,8 +36,13 @@ constexpr CommandEntry kCommands[] = {
      MakeBenchServeCommand},
     {"", "inspect", "What a checkpoint holds and needs",
      "  braid inspect models/braid-tiny\n"
-     "  braid inspect MODEL --json\n",
+     "  braid inspect MODEL --json --tensors\n"
+     "  braid inspect --config-only config.json\n",
      MakeInspectCommand},
+    {"", "convert", "Write a checkpoint anew with plain weights",
+     "  braid convert MODEL-FP8 MODEL-BF16\n"
+     "  braid convert MODEL-INT4 MODEL-FP32 --weights fp32\n",
+     MakeConvertCommand},
     {"", "doctor", "What this machine offers, measured, and what to change", "  braid doctor\n",
      MakeDoctorCommand},
     {"", "make-model", "Write a checkpoint with random weights, for tests and benches",
