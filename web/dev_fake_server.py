@@ -94,12 +94,21 @@ class Fake(http.server.BaseHTTPRequestHandler):
                 "braid:kv_cache_usage_perc": ("gauge", min(1.0, 0.03 + 0.11 * state.running)),
                 "braid:generation_tokens_total": ("counter", state.generated),
                 "braid:prompt_tokens_total": ("counter", state.prompted),
+                "braid:prefix_cache_queries_total": ("counter", state.prompted),
+                "braid:prefix_cache_hits_total": ("counter", state.prompted * 3 // 4),
             }
-        return "".join(f'# TYPE {name} {kind}\n{name}{{model_name="braid-fake"}} {value}\n'
+            cached = min(400, state.prompted)
+            pages = {"used": 60 * state.running, "cached": cached, "free": 440 - cached}
+        text = "".join(f'# TYPE {name} {kind}\n{name}{{model_name="braid-fake"}} {value}\n'
                        for name, (kind, value) in values.items())
+        return text + "".join(f'braid:cache_pages{{model_name="braid-fake",state="{name}"}} {n}\n'
+                              for name, n in pages.items())
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "{}")
+        if self.path == "/flush_cache":
+            self.reply(200, {"status": "ok"})
+            return
         if self.path != "/v1/chat/completions":
             self.error(404, f"no such path: {self.path}")
             return

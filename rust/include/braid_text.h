@@ -88,6 +88,9 @@ void braid_text_grammars_free(braid_text_grammars* grammars);
 braid_text_matcher* braid_text_matcher_create(const braid_text_grammars* grammars,
                                               braid_text_view kind, braid_text_view source,
                                               braid_text_buffer* error);
+/* A matcher in the same state, for another stream; `matcher` is only read. */
+braid_text_matcher* braid_text_matcher_copy(const braid_text_matcher* matcher,
+                                            braid_text_buffer* error);
 void braid_text_matcher_free(braid_text_matcher* matcher);
 /* Bit i of words[i / 32] is set if token i may come next. Bits past the vocabulary are cleared. */
 int32_t braid_text_matcher_mask(braid_text_matcher* matcher, uint32_t* words, size_t word_count,

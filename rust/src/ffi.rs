@@ -229,6 +229,14 @@ pub unsafe extern "C" fn braid_text_matcher_create(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn braid_text_matcher_copy(
+    matcher: *const Matcher,
+    error: *mut Buffer,
+) -> *mut Matcher {
+    guard(error, std::ptr::null_mut(), || Ok(Box::into_raw(Box::new((*matcher).copy()))))
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn braid_text_matcher_free(matcher: *mut Matcher) {
     free(matcher)
 }

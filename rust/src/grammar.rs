@@ -90,6 +90,11 @@ impl Grammars {
 }
 
 impl Matcher {
+    /// A matcher in the same state that shares nothing with this one.
+    pub fn copy(&self) -> Matcher {
+        Matcher { inner: self.inner.deep_clone() }
+    }
+
     pub fn mask(&mut self, words: &mut [u32]) -> Result<(), String> {
         let mask = self.inner.compute_mask_or_eos().map_err(|e| e.to_string())?;
         words.fill(0);

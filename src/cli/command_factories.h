@@ -11,9 +11,13 @@ CommandPointer MakeScoreCommand();
 CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchServeCommand();
+CommandPointer MakeBenchAgenticCommand();
+CommandPointer MakeSimulateCommand();
+CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakeConvertCommand();
 CommandPointer MakeDoctorCommand();
+CommandPointer MakeDoctorPrefixCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();
 

@@ -4,6 +4,7 @@
 namespace braid {
 namespace {
 
+// The first that matches counts: "doctor prefix" stands before "doctor".
 constexpr CommandEntry kCommands[] = {
     {"", "serve", "Serve a model over HTTP: OpenAI's API and a chat page",
      "  braid serve models/braid-tiny\n"
@@ -34,6 +35,21 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
      "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",
      MakeBenchServeCommand},
+    {"bench", "agentic", "Conversations of many turns: what a server computes again",
+     "  braid bench agentic models/braid-tiny\n"
+     "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n"
+     "  braid bench agentic --base-url http://127.0.0.1:8000/v1 --first-tokens 4000\n",
+     MakeBenchAgenticCommand},
+    {"", "simulate", "Scheduler and prefix cache against a model made of hashes",
+     "  braid simulate --seeds 100000\n"
+     "  braid simulate --workload agentic --faults none --no-prefix-cache\n"
+     "  braid simulate --minutes 30 --faults abort,tiny\n",
+     MakeSimulateCommand},
+    {"", "replay", "Repeat a recorded run and compare it, plan by plan and token by token",
+     "  braid serve MODEL --event-log run.log\n"
+     "  braid replay run.log\n"
+     "  braid replay run.log --model MODEL\n",
+     MakeReplayCommand},
     {"", "inspect", "What a checkpoint holds and needs",
      "  braid inspect models/braid-tiny\n"
      "  braid inspect MODEL --json --tensors\n"
@@ -43,6 +59,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid convert MODEL-FP8 MODEL-BF16\n"
      "  braid convert MODEL-INT4 MODEL-FP32 --weights fp32\n",
      MakeConvertCommand},
+    {"doctor", "prefix", "Where two requests part, and why little of the first was reused",
+     "  braid doctor prefix A.json B.json --model models/braid-tiny\n"
+     "  braid doctor prefix A.json B.json --model MODEL --json\n",
+     MakeDoctorPrefixCommand},
     {"", "doctor", "What this machine offers, measured, and what to change", "  braid doctor\n",
      MakeDoctorCommand},
     {"", "make-model", "Write a checkpoint with random weights, for tests and benches",

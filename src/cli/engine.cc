@@ -3,6 +3,7 @@
 #include "cli/engine.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/trace.h"
 #include "cli/progress.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
@@ -28,9 +30,11 @@ struct Engine::State {
   Machine machine;
   ModelSpec spec;
   std::optional<Checkpoint> checkpoint;
+  std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
   std::unique_ptr<ModelExecutor> executor;
+  std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
   std::unique_ptr<Driver> driver;
   std::optional<Tokenizer> tokenizer;
@@ -43,7 +47,11 @@ struct Engine::State {
   Status LoadText();
   Status PlanCache();
   Result<ModelWeights> LoadModelWeights(const std::function<void(std::string)>& stage);
+  Status TakeRecorded();
+  std::string MachineText() const;
   Status StartEngine(ModelWeights weights);
+  Status StartTrace();
+  void WriteTrace() const;
 };
 
 Status Engine::State::LoadText() {
@@ -77,16 +85,44 @@ Status Engine::State::PlanCache() {
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
+  if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
   request.running_max = std::min(options.running_max, options.step_tokens_max);
   ASSIGN_OR_RETURN(memory, PlanMemory(spec, request));
+  return options.recorded ? TakeRecorded() : Status();
+}
+
+// The arena of a recorded run instead of the planned one, when the model can have it.
+Status Engine::State::TakeRecorded() {
+  const CacheGeometry& cache = options.recorded->cache;
+  const auto same = [](const GroupGeometry& a, const GroupGeometry& b) {
+    return a.kind == b.kind && a.block_bytes == b.block_bytes;
+  };
+  const auto& groups = memory.geometry.groups;
+  if (options.recorded->vocabulary != spec.vocabulary ||
+      !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} is not the model of the recorded run, or its --kv-dtype was "
+                             "another: vocabularies or cache blocks differ",
+                             options.model_dir)};
+  }
+  if (cache.parent_bytes * cache.parents > memory.arena_bytes) {
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("the recorded run had a cache of {}, here are {}",
+                    ByteText(cache.parent_bytes * cache.parents), ByteText(memory.arena_bytes))};
+  }
+  memory.geometry = cache;
+  memory.arena_bytes = cache.parent_bytes * cache.parents;
+  memory.model_len_max = options.recorded->context_tokens_max;
+  memory.running_max = options.recorded->running_max;
   return {};
 }
 
 Result<ModelWeights> Engine::State::LoadModelWeights(
     const std::function<void(std::string)>& stage) {
-  ThreadPool pool(machine.threads);
+  ThreadPool pool(machine.threads, machine.binding);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
   return LoadWeights(
       spec, *checkpoint, pool,
@@ -95,6 +131,13 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
         stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
       },
       &report);
+}
+
+std::string Engine::State::MachineText() const {
+  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}", machine.threads,
+                     NameOf(machine.device.isa),
+                     machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
+                     NameOf(machine.kv_dtype));
 }
 
 Status Engine::State::StartEngine(ModelWeights weights) {
@@ -106,6 +149,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
   limits.prefix_cache = !options.no_prefix_cache;
+  if (options.recorded) limits = *options.recorded;
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{
       .cache = memory.geometry,
@@ -115,12 +159,40 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .kv_dtype = machine.kv_dtype,
       .device = machine.device,
       .threads = machine.threads,
+      .binding = machine.binding,
+      .trace = trace.get(),
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
   memory.workspace_bytes = executor->workspace_bytes();
-  driver = std::make_unique<Driver>(std::move(scheduler), *executor, DriverConfig{});
-  thread = std::thread([this] { driver->Run(); });
+  if (!options.event_log.empty()) {
+    ASSIGN_OR_RETURN(event_log,
+                     EventLogWriter::Create(
+                         options.event_log,
+                         {.config = limits, .model = options.model_dir + "; " + MachineText()}));
+  }
+  driver = std::make_unique<Driver>(std::move(scheduler), *executor,
+                                    DriverConfig{.event_log = event_log.get()});
+  thread = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "braid-engine");
+    executor->BindEngineThread();
+    driver->Run();
+  });
   return {};
+}
+
+// The file is made at once: a path that cannot be written is said before the model is loaded.
+Status Engine::State::StartTrace() {
+  if (options.trace_file.empty()) return {};
+  RETURN_IF_ERROR(WriteFile(options.trace_file, ""));
+  constexpr int64_t kEventsMax = 1 << 19;  // per thread: 20 MiB, about a minute of small steps
+  trace = std::make_unique<Trace>(machine.threads, kEventsMax);
+  return {};
+}
+
+void Engine::State::WriteTrace() const {
+  if (!trace) return;
+  const Status written = WriteFile(options.trace_file, trace->ToJson());
+  fmt::print(stderr, "{}\n", written ? "trace: " + options.trace_file : written.error().message);
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -128,6 +200,7 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
+  state_->WriteTrace();
 }
 
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
@@ -138,6 +211,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   s.options = options;
   stage("reading config.json");
   ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
+  RETURN_IF_ERROR(s.StartTrace());
   ASSIGN_OR_RETURN(OpenedModel model, OpenModel(options.model_dir));
   s.spec = std::move(model.spec);
   s.checkpoint = std::move(model.checkpoint);
@@ -154,6 +228,7 @@ const ModelSpec& Engine::spec() const { return state_->spec; }
 const Machine& Engine::machine() const { return state_->machine; }
 const SchedulerConfig& Engine::limits() const { return state_->limits; }
 Driver& Engine::driver() { return *state_->driver; }
+Executor& Engine::executor() { return *state_->executor; }
 const Tokenizer* Engine::tokenizer() const {
   return state_->tokenizer ? &*state_->tokenizer : nullptr;
 }
@@ -168,10 +243,7 @@ std::string Engine::PlanText() const {
   const State& s = *state_;
   std::string text;
   for (const std::string& line : DescribePlan(s.memory)) text += line + '\n';
-  text += fmt::format("machine: {} threads, ISA {}, compute {}, keys and values {}\n",
-                      s.machine.threads, NameOf(s.machine.device.isa),
-                      s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
-                      NameOf(s.machine.kv_dtype));
+  text += "machine: " + s.MachineText() + '\n';
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
                       s.limits.running_max);
   for (const std::string& line : s.report.draft) text += line + '\n';

@@ -29,6 +29,7 @@ class Engine {
   const Machine& machine() const;
   const SchedulerConfig& limits() const;
   Driver& driver();
+  Executor& executor();                       // the engine thread's until Join
   const Tokenizer* tokenizer() const;         // null: ids only
   const ChatTemplate* chat_template() const;  // null: no chat
   const std::vector<TokenId>& eos_tokens() const;

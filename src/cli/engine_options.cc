@@ -11,7 +11,7 @@ void AddDeviceFlags(Flags& flags, EngineOptions& options) {
   flags.Choice("--isa", options.isa, {"auto", "base", "avx2", "avx512", "amx"},
                "Highest instruction set to use");
   flags.Number("--threads", options.threads, {1, 1024},
-               "Compute threads (default: physical cores)");
+               "Compute threads (default: physical cores, fewer under a CPU quota)");
 }
 
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
@@ -28,6 +28,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "Prompt tokens of one sequence in one step (default: the step's)");
   flags.Switch("--no-prefix-cache", options.no_prefix_cache,
                "Compute every prompt from its first token");
+  flags.Text("--event-log", options.event_log,
+             "Record the run in this file; `braid replay FILE` repeats it");
+  flags.Text("--trace", options.trace_file,
+             "Write what each thread did when into FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,
                "Print which implementation each op got, and why not a better one");
 }
@@ -47,10 +51,11 @@ Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& 
   }
   const bool multiplies_bf16 = cpu.avx512_bf16 && machine.device.isa >= Isa::kAvx512;
   const bool bf16 = options.compute == "bf16" || (options.compute == "auto" && multiplies_bf16);
-  machine.device.compute = bf16 ? Compute::kBF16 : Compute::kF32;
+  machine.device = DeviceOf(cpu, machine.device.isa, bf16 ? Compute::kBF16 : Compute::kF32);
   const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
   machine.kv_dtype = bf16_kv ? DType::kBF16 : DType::kF32;
-  machine.threads = options.threads > 0 ? options.threads : cpu.physical_cores;
+  machine.threads = options.threads > 0 ? options.threads : cpu.topology.DefaultThreads();
+  machine.binding = cpu.topology.Binding(machine.threads);
   return machine;
 }
 

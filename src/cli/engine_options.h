@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
 
@@ -16,14 +19,19 @@ struct EngineOptions {
   std::string compute = "auto";    // fp32, bf16, auto
   std::string isa = "auto";        // base, avx2, avx512, amx, auto
   std::string kv_dtype = "auto";   // fp32, bf16, auto: as the arithmetic
-  int32_t threads = 0;             // 0: physical cores
+  int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
+  int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
   int32_t context_tokens_max = 0;  // 0: the model's, or what fits
   int32_t step_tokens_max = 2048;
   int32_t chunk_tokens_max = 0;  // 0: no limit of its own
   int32_t running_max = 64;
   bool no_prefix_cache = false;
   bool explain_ops = false;
+  std::string event_log;  // file to record the run in; empty: none
+  // A recorded run's figures take the place of what would be derived here.
+  std::optional<SchedulerConfig> recorded;
+  std::string trace_file;  // empty: none
 };
 
 // The model as first positional argument is not among them.
@@ -37,6 +45,7 @@ struct Machine {
   Device device;
   DType kv_dtype = DType::kF32;
   int threads = 1;
+  std::vector<std::vector<int>> binding;  // CPUs of each thread, or empty (Topology::Binding)
 };
 
 // kInvalid when an instruction set is asked for that the CPU lacks.

@@ -27,6 +27,7 @@ constexpr Alias kAliases[] = {
     {"--max-tokens", "-n,--n-predict"},
     {"--kv-dtype", "--kv-cache-dtype"},
     {"--drain-seconds", "--shutdown-timeout"},
+    {"--tool-parser", "--tool-call-parser"},
 };
 
 std::string Upper(std::string_view text) {

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/command_factories.h"
-#include "cli/engine.h"
+#include "cli/local_server.h"
 #include "cli/output_queue.h"
 #include "cli/signals.h"
 #include "cli/version.h"
@@ -38,6 +38,11 @@ class ServeCommand : public Command {
     flags.Choice("--log-level", log_level_, {"debug", "info", "warning", "error", "off"},
                  "What is logged to standard error");
     flags.Switch("--log-json", log_json_, "Log one JSON object a line");
+    flags.Text("--tool-parser", tool_parser_,
+               "How the model writes tool calls: auto (from its chat template), none, " +
+                   ToolFormatNames());
+    flags.Text("--reasoning-parser", reasoning_parser_,
+               "How it marks its thinking: auto, think, deepseek_r1, kimi, none");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
@@ -45,6 +50,8 @@ class ServeCommand : public Command {
  private:
   void StartLog() const;
   std::string ModelName() const;
+  Status CheckParsers() const;
+  void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
   Status ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals);
 
@@ -52,6 +59,8 @@ class ServeCommand : public Command {
   std::string host_ = "127.0.0.1";
   std::string name_;
   std::string log_level_ = "info";
+  std::string tool_parser_ = "auto";
+  std::string reasoning_parser_ = "auto";
   int32_t port_ = 8000;
   int32_t drain_seconds_ = 30;
   bool log_json_ = false;
@@ -72,17 +81,32 @@ std::string ServeCommand::ModelName() const {
   return last.empty() ? "model" : last;
 }
 
+Status ServeCommand::CheckParsers() const {
+  const bool tools =
+      tool_parser_ == "auto" || tool_parser_ == "none" || FindToolFormat(tool_parser_) != nullptr;
+  if (!tools) {
+    return Error{ErrorCode::kInvalid, fmt::format("--tool-parser {}: must be auto, none, {}",
+                                                  tool_parser_, ToolFormatNames())};
+  }
+  if (reasoning_parser_ != "auto" && !FindReasoningFormat(reasoning_parser_)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--reasoning-parser {}: must be auto, think, deepseek_r1, kimi, none",
+                             reasoning_parser_)};
+  }
+  return {};
+}
+
+void ServeCommand::ChooseParsers(const ChatTemplate* chat, ModelCard* card) const {
+  const std::string source = chat == nullptr ? std::string() : chat->Source();
+  card->tools = tool_parser_ == "auto" ? DetectToolFormat(source) : FindToolFormat(tool_parser_);
+  card->reasoning = reasoning_parser_ == "auto" ? DetectReasoningFormat(source)
+                                                : *FindReasoningFormat(reasoning_parser_);
+}
+
 ServerContext ServeCommand::ContextOf(Engine& engine) const {
-  return {.driver = engine.driver(),
-          .tokenizer = engine.tokenizer(),
-          .chat = engine.chat_template(),
-          .card = {.name = ModelName(),
-                   .created = UnixSeconds(),
-                   .context_tokens_max = engine.limits().context_tokens_max,
-                   .vocabulary = engine.spec().vocabulary,
-                   .eos_tokens = engine.eos_tokens(),
-                   .defaults = engine.defaults()},
-          .server_information = engine.PlanObject()};
+  ServerContext context = braid::ContextOf(engine, ModelName());
+  ChooseParsers(engine.chat_template(), &context.card);
+  return context;
 }
 
 // One short request, so that every op has chosen its implementation.
@@ -122,6 +146,7 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
 }
 
 Status ServeCommand::Run() {
+  RETURN_IF_ERROR(CheckParsers());
   StartLog();
   std::signal(SIGPIPE, SIG_IGN);
   SignalQueue signals{SIGINT, SIGTERM};

@@ -17,12 +17,15 @@ struct LinearCase {
 };
 
 constexpr LinearCase kLinearCases[] = {
-    {1, 16, 2, WeightFormat::kBF16},    {1, 64, 256, WeightFormat::kBF16},
-    {1, 97, 40, WeightFormat::kBF16},   {2, 33, 513, WeightFormat::kBF16},
-    {3, 160, 64, WeightFormat::kF32},   {4, 48, 1000, WeightFormat::kBF16},
-    {5, 15, 7, WeightFormat::kF32},     {6, 80, 300, WeightFormat::kBF16},
-    {7, 17, 259, WeightFormat::kF32},   {13, 300, 255, WeightFormat::kBF16},
-    {64, 129, 770, WeightFormat::kBF16}};
+    {1, 16, 2, WeightFormat::kBF16},     {1, 64, 256, WeightFormat::kBF16},
+    {1, 97, 40, WeightFormat::kBF16},    {2, 33, 513, WeightFormat::kBF16},
+    {3, 160, 64, WeightFormat::kF32},    {4, 48, 1000, WeightFormat::kBF16},
+    {5, 15, 7, WeightFormat::kF32},      {6, 80, 300, WeightFormat::kBF16},
+    {7, 17, 259, WeightFormat::kF32},    {13, 300, 255, WeightFormat::kBF16},
+    {64, 129, 770, WeightFormat::kBF16}, {1, 100, 130, WeightFormat::kI8},
+    {17, 33, 4500, WeightFormat::kI8},   {40, 64, 64, WeightFormat::kI8},
+    {1, 100, 130, WeightFormat::kI4},    {5, 16, 31, WeightFormat::kI4},
+    {19, 50, 1000, WeightFormat::kI4}};
 
 TEST(Linear, EveryCandidateAgreesWithTheReference) {
   for (const LinearCase& c : kLinearCases) {
@@ -48,8 +51,8 @@ TEST(Linear, ARowsBitsDoNotDependOnTheRowsBesideItOrOnTheThreads) {
     Rng rng(static_cast<uint64_t>(c.rows + c.k));
     OwnedWeights w(rng, c.format, 1, c.n, c.k);
     OwnedMatrix x(rng, c.rows, c.k);
-    for (Isa isa : TestIsas()) {
-      TestContext one(isa, 1), two(isa, 2);
+    for (auto [isa, compute] : TestArithmetics()) {
+      TestContext one(isa, 1, compute), two(isa, 2, compute);
       OwnedMatrix together(c.rows, c.n), alone(1, c.n);
       Linear(two.context, {.x = x.view, .w = &w.matrix, .y = together.view});
       for (int64_t r = 0; r < c.rows; ++r) {
@@ -231,12 +234,13 @@ TEST(Route, TiesGoToTheSmallerIdAndWeightsNeedNotBeRenormalised) {
 
 // One mixture with everything an ExpertsArgs points to.
 struct Mixture {
-  Mixture(int64_t tokens, int64_t hidden, int64_t experts, int64_t width, int64_t shared_width)
+  Mixture(int64_t tokens, int64_t hidden, int64_t experts, int64_t width, int64_t shared_width,
+          WeightFormat format = WeightFormat::kBF16)
       : rng(static_cast<uint64_t>(tokens * 31 + hidden)),
-        gate_up(rng, WeightFormat::kBF16, 2 * experts, width, hidden),
-        down(rng, WeightFormat::kBF16, experts, hidden, width),
-        shared_gate_up(rng, WeightFormat::kBF16, 2, std::max<int64_t>(shared_width, 1), hidden),
-        shared_down(rng, WeightFormat::kBF16, 1, hidden, std::max<int64_t>(shared_width, 1)),
+        gate_up(rng, format, 2 * experts, width, hidden),
+        down(rng, format, experts, hidden, width),
+        shared_gate_up(rng, format, 2, std::max<int64_t>(shared_width, 1), hidden),
+        shared_down(rng, format, 1, hidden, std::max<int64_t>(shared_width, 1)),
         x(rng, tokens, hidden),
         shared_weight(rng, 1, tokens) {
     top_k = static_cast<int32_t>(std::min<int64_t>(3, experts));
@@ -269,14 +273,20 @@ struct Mixture {
 
 struct ExpertsCase {
   int64_t tokens, hidden, experts, width, shared_width;
+  WeightFormat format = WeightFormat::kBF16;
 };
-constexpr ExpertsCase kExpertsCases[] = {{1, 64, 8, 32, 48},  {5, 40, 7, 40, 24},
-                                         {33, 48, 5, 24, 0},  {70, 256, 16, 64, 128},
-                                         {401, 40, 2, 72, 8}, {9, 130, 1, 65, 17}};
+constexpr ExpertsCase kExpertsCases[] = {{1, 64, 8, 32, 48},
+                                         {5, 40, 7, 40, 24},
+                                         {33, 48, 5, 24, 0},
+                                         {70, 256, 16, 64, 128},
+                                         {401, 40, 2, 72, 8},
+                                         {9, 130, 1, 65, 17},
+                                         {33, 130, 5, 72, 40, WeightFormat::kI8},
+                                         {21, 130, 5, 96, 40, WeightFormat::kI4}};
 
 TEST(Experts, EveryCandidateAgreesWithTheReference) {
   for (const ExpertsCase& c : kExpertsCases) {
-    Mixture mixture(c.tokens, c.hidden, c.experts, c.width, c.shared_width);
+    Mixture mixture(c.tokens, c.hidden, c.experts, c.width, c.shared_width, c.format);
     for (Compute compute : {Compute::kF32, Compute::kBF16}) {
       OwnedMatrix expected(c.tokens, c.hidden), out(c.tokens, c.hidden);
       TestContext base(Isa::kBase, 1, compute);
@@ -288,7 +298,8 @@ TEST(Experts, EveryCandidateAgreesWithTheReference) {
         Experts(test.context, mixture.args);
         // Activations near a rounding edge may differ by one bf16 step between fp32 and double
         // sums.
-        const double tolerance = compute == Compute::kF32 ? 2e-6 : 2e-3;
+        const bool rounded = compute == Compute::kBF16 || IsQuantised(c.format);
+        const double tolerance = rounded ? 2e-3 : 2e-6;
         EXPECT_LT(RelativeError(out.view, expected.view), tolerance)
             << NameOf(isa) << " " << c.tokens << " tokens of " << c.hidden;
       }
@@ -298,10 +309,10 @@ TEST(Experts, EveryCandidateAgreesWithTheReference) {
 
 TEST(Experts, ATokensBitsDoNotDependOnTheTokensBesideItOrOnTheThreads) {
   for (const ExpertsCase& c : kExpertsCases) {
-    Mixture mixture(c.tokens, c.hidden, c.experts, c.width, c.shared_width);
-    for (Isa isa : TestIsas()) {
+    Mixture mixture(c.tokens, c.hidden, c.experts, c.width, c.shared_width, c.format);
+    for (auto [isa, compute] : TestArithmetics()) {
       OwnedMatrix together(c.tokens, c.hidden), alone(1, c.hidden);
-      TestContext one(isa, 1), two(isa, 2);
+      TestContext one(isa, 1, compute), two(isa, 2, compute);
       mixture.args.out = together.view;
       Experts(two.context, mixture.args);
       for (int64_t t = 0; t < c.tokens; t += 1 + c.tokens / 8) {

@@ -2,6 +2,9 @@
 // one name in one list.
 #include "ops/lists.h"
 
+#include <algorithm>
+#include <array>
+
 #include "ops/cpu/attention.h"
 #include "ops/cpu/experts.h"
 #include "ops/cpu/latent.h"
@@ -11,6 +14,18 @@
 #include "ops/reference/reference.h"
 
 namespace braid::ops {
+namespace {
+
+template <class Args, size_t N>
+std::array<Impl<Args>, N + 1> Followed(const std::array<Impl<Args>, N>& candidates,
+                                       const Impl<Args>& last) {
+  std::array<Impl<Args>, N + 1> all;
+  std::copy(candidates.begin(), candidates.end(), all.begin());
+  all[N] = last;
+  return all;
+}
+
+}  // namespace
 
 std::span<const Impl<EmbedArgs>> EmbedList() {
   static const Impl<EmbedArgs> kList[] = {cpu::kEmbed, reference::kEmbed};
@@ -37,7 +52,7 @@ void GatedNorm(const OpContext& context, const GatedNormArgs& args) {
 }
 
 std::span<const Impl<LinearArgs>> LinearList() {
-  static const Impl<LinearArgs> kList[] = {cpu::kLinear, reference::kLinear};
+  static const auto kList = Followed(cpu::LinearProducts(), reference::kLinear);
   return kList;
 }
 void Linear(const OpContext& context, const LinearArgs& args) {
@@ -61,7 +76,8 @@ void NormRopeWriteKv(const OpContext& context, const WriteKvArgs& args) {
 }
 
 std::span<const Impl<AttentionArgs>> AttentionList() {
-  static const Impl<AttentionArgs> kList[] = {cpu::kAttention, reference::kAttention};
+  static const Impl<AttentionArgs> kList[] = {cpu::kAttentionTiles, cpu::kAttention,
+                                              reference::kAttention};
   return kList;
 }
 void Attention(const OpContext& context, const AttentionArgs& args) {
@@ -102,8 +118,8 @@ void CausalConv(const OpContext& context, const ConvArgs& args) {
 }
 
 std::span<const Impl<LinearAttentionArgs>> LinearAttentionList() {
-  static const Impl<LinearAttentionArgs> kList[] = {cpu::kLinearAttention,
-                                                    reference::kLinearAttention};
+  static const Impl<LinearAttentionArgs> kList[] = {
+      cpu::kLinearAttentionTiles, cpu::kLinearAttention, reference::kLinearAttention};
   return kList;
 }
 void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& args) {
@@ -129,7 +145,7 @@ void ScalarGate(const OpContext& context, const ScalarGateArgs& args) {
 }
 
 std::span<const Impl<ExpertsArgs>> ExpertsList() {
-  static const Impl<ExpertsArgs> kList[] = {cpu::kExperts, reference::kExperts};
+  static const auto kList = Followed(cpu::ExpertsProducts(), reference::kExperts);
   return kList;
 }
 void Experts(const OpContext& context, const ExpertsArgs& args) {

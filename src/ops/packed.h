@@ -1,13 +1,20 @@
 // Weight matrices in the layout that the kernels stream. `count` equal matrices [n, k] lie back to
-// back; each is cut into panels of 16 outputs (n padded to 16 and k to even with zeros):
-//   kBF16: panel[k / 2][16][2]  pairs along k: one 64-byte line per pair, in the order that AMX and
-//          AVX512-BF16 want and that AVX2 splits with one shift and one mask;
-//   kF32:  panel[k][16].
+// back; each is cut into panels of 16 outputs (n padded to 16 with zeros, k to the format's step):
+//   kBF16: panel[k / 2][16][2], k padded to 32: one 64-byte line per pair along k; 16 lines are a
+//          tile of AMX, a line an operand of AVX512-BF16, and AVX2 splits it with a shift and a
+//          mask;
+//   kF32:  panel[k][16], k padded to 2;
+//   kI8:   panel[k / 4][16][4] of int8, k padded to 64, then 16 fp32 scales: a weight is
+//          q * scale, |q| <= 127, with one scale per output;
+//   kI4:   per 64 of k (padded to it) 2 x 16 fp16 scales, one per output and 32 of k, then 8 lines
+//          [16][4] of bytes: line i has k = 8 i + j in the low and 8 i + 4 + j in the high half of
+//          byte j, stored as q + 8: a weight is q * scale, -8 <= q <= 7.
 // Panels are 64-byte aligned and read strictly forward.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/math.h"
 #include "tensor/dtype.h"
@@ -16,7 +23,11 @@ namespace braid::ops {
 
 inline constexpr int64_t kPanelRows = 16;
 
-enum class WeightFormat : uint8_t { kBF16, kF32 };
+enum class WeightFormat : uint8_t { kBF16, kF32, kI8, kI4 };
+
+std::string_view NameOf(WeightFormat format);  // "bf16", "fp32", "int8", "int4"
+// Weights rounded to integers: activations are quantised too, per row (ops/cpu/kernels/product.h).
+constexpr bool IsQuantised(WeightFormat format) { return format >= WeightFormat::kI8; }
 
 struct PackedMatrix {
   WeightFormat format = WeightFormat::kBF16;
@@ -26,9 +37,10 @@ struct PackedMatrix {
   std::byte* data = nullptr;
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
-  int64_t panel_bytes() const {
-    return kPanelRows * RoundUp(k, 2) * (format == WeightFormat::kF32 ? 4 : 2);
+  int64_t depth() const {
+    return RoundUp(k, format == WeightFormat::kF32 ? 2 : format == WeightFormat::kBF16 ? 32 : 64);
   }
+  int64_t panel_bytes() const;
   int64_t matrix_bytes() const { return panels() * panel_bytes(); }
   int64_t bytes() const { return count * matrix_bytes(); }
   const std::byte* panel(int64_t matrix, int64_t p) const {
@@ -38,10 +50,17 @@ struct PackedMatrix {
   float At(int64_t matrix, int64_t row, int64_t col) const;
 };
 
+// The scale of an int8 matrix's output, or of an int4 matrix's output and group of 32 along k.
+float ScaleAt(const PackedMatrix& w, int64_t matrix, int64_t row, int64_t group);
+// The integer of a quantised weight.
+int QuantisedAt(const PackedMatrix& w, int64_t matrix, int64_t row, int64_t col);
+
 // The format that keeps every bit of a checkpoint's element type.
 WeightFormat FormatFor(DType dtype);
 
 // Fills panel p of one matrix from up to 16 source rows of k elements; a null row packs zeros.
+// Quantises for kI8 (scale = max |w| / 127 of the row) and kI4 (scale = w / -8 of the weight of
+// largest magnitude in the group, in fp16), to the nearest integer, ties to even.
 void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byte* const rows[16],
                DType dtype);
 

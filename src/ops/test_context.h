@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -17,7 +18,7 @@ namespace braid::ops {
 struct TestContext {
   explicit TestContext(Isa isa, int threads = 1, Compute compute = Compute::kF32)
       : pool(threads), workspace(int64_t{256} << 20) {
-    context.device = {isa, compute};
+    context.device = DeviceOf(DetectCpu(), isa, compute);
     context.pool = &pool;
     context.workspace = &workspace;
   }
@@ -33,6 +34,15 @@ inline std::vector<Isa> TestIsas() {
     if (isa <= BestIsa(DetectCpu())) isas.push_back(isa);
   }
   return isas;
+}
+
+// Every one of them with either arithmetic.
+inline std::vector<std::pair<Isa, Compute>> TestArithmetics() {
+  std::vector<std::pair<Isa, Compute>> all;
+  for (Isa isa : TestIsas()) {
+    for (Compute compute : {Compute::kF32, Compute::kBF16}) all.emplace_back(isa, compute);
+  }
+  return all;
 }
 
 // A matrix with its memory; values are normal times `scale`. Rows are `stride` floats apart.
@@ -58,7 +68,7 @@ struct OwnedWeights {
     memory = Buffer(matrix.bytes());
     matrix.data = memory.data();
     const double scale = 1.0 / std::sqrt(static_cast<double>(k));
-    const bool bf16 = format == WeightFormat::kBF16;
+    const bool bf16 = format != WeightFormat::kF32;  // quantised weights come from bf16
     const int64_t size = bf16 ? 2 : 4;
     std::vector<std::byte> rows(static_cast<size_t>(kPanelRows * k * size));
     for (int64_t m = 0; m < count; ++m) {

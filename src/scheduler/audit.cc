@@ -25,12 +25,12 @@ Status Scheduler::State::AuditBlocks() const {
     std::sort(owned.begin(), owned.end());
     const auto twice = std::adjacent_find(owned.begin(), owned.end());
     if (twice != owned.end()) {
-      return Wrong(fmt::format("block {} of group {} has two owners", twice->value, g));
+      return Wrong(fmt::format("I-1: block {} of group {} has two owners", twice->value, g));
     }
     const int64_t used = cache.pool().blocks_used(group) + cache.pool().blocks_cached(group);
     if (static_cast<int64_t>(owned.size()) != used) {
       return Wrong(
-          fmt::format("group {}: {} blocks are owned, {} are in use", g, owned.size(), used));
+          fmt::format("I-1: group {}: {} blocks are owned, {} are in use", g, owned.size(), used));
     }
   }
   return {};
@@ -48,7 +48,8 @@ Status Scheduler::State::AuditPins() const {
         const auto at = held.find({node, part});
         const int32_t found = at == held.end() ? 0 : at->second;
         if (found == pins) return;
-        status = Wrong(fmt::format("node {} counts {} pins, {} are held", node.value, pins, found));
+        status =
+            Wrong(fmt::format("I-2: node {} counts {} pins, {} are held", node.value, pins, found));
       });
   return status;
 }
@@ -61,7 +62,7 @@ Status Scheduler::State::AuditSlots() const {
   std::sort(slots.begin(), slots.end());
   if (std::adjacent_find(slots.begin(), slots.end()) != slots.end() ||
       static_cast<int32_t>(slots.size()) + free_slots.size() != config.running_max) {
-    return Wrong(fmt::format("{} slots are held and {} free, of {}", slots.size(),
+    return Wrong(fmt::format("I-1: {} slots are held and {} free, of {}", slots.size(),
                              free_slots.size(), config.running_max));
   }
   return {};

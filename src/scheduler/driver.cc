@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace braid {
 namespace {
@@ -30,6 +31,8 @@ struct Driver::State {
 
   // Waits while there is nothing to do; false when the loop shall end.
   bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
+  // All that the scheduler is told goes through here.
+  void Apply(const Event& event);
   void StartStep(int64_t now_us);
   void EndStep();
   void Deliver();
@@ -92,6 +95,14 @@ void Driver::Abort(RequestId id, FinishReason reason) {
   state_->wake.notify_one();
 }
 
+void Driver::FlushCache() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->inbox.emplace_back(braid::FlushCache{});
+  }
+  state_->wake.notify_one();
+}
+
 void Driver::Stop(bool now) {
   {
     std::lock_guard lock(state_->mutex);
@@ -114,7 +125,7 @@ void Driver::Run() {
   State& s = *state_;
   std::vector<Event> events;
   while (s.CollectEvents(s.in_flight > 0, events)) {
-    for (const Event& event : s.executor.Exchange(std::move(events))) s.scheduler.Apply(event);
+    for (const Event& event : s.executor.Exchange(std::move(events))) s.Apply(event);
     events.clear();
     s.StartStep(MonotonicUs());
     while (s.in_flight > s.config.overlap_depth) s.EndStep();
@@ -144,15 +155,26 @@ bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& event
   inbox.clear();
   if (stopping == Stopping::kDrain) return !events.empty() || work_in_flight || !scheduler.idle();
   if (stopping == Stopping::kNow) {
-    for (const Event& event : events) scheduler.Apply(event);
+    for (const Event& event : events) Apply(event);
     events.clear();
     return false;
   }
   return true;
 }
 
+void Driver::State::Apply(const Event& event) {
+  if (config.event_log != nullptr) config.event_log->Add(event);
+  scheduler.Apply(event);
+}
+
 void Driver::State::StartStep(int64_t now_us) {
   Plan plan = scheduler.NextPlan();
+  if (config.event_log != nullptr) {
+    config.event_log->Add(plan);
+    if (const Status status = config.event_log->Flush(); !status) {
+      LogError("{}", status.error().message);
+    }
+  }
   if (!plan.empty()) {
     if (in_flight++ == 0) figures.step_started_us = now_us;
     Publish();  // before the step: it may hang
@@ -167,10 +189,12 @@ void Driver::State::StartStep(int64_t now_us) {
 }
 
 void Driver::State::EndStep() {
-  scheduler.Apply(executor.Wait());
+  StepDone done = executor.Wait();
   --in_flight;
   const int64_t now_us = MonotonicUs();
   figures.step_us_last = now_us - figures.step_started_us;
+  done.duration_us = figures.step_us_last;
+  Apply(std::move(done));
   figures.step_started_us = in_flight > 0 ? now_us : 0;
 }
 
@@ -185,7 +209,7 @@ void Driver::State::Deliver() {
 }
 
 void Driver::State::AbortAll() {
-  for (const auto& [id, sink] : sinks) scheduler.Apply(braid::Abort{id});
+  for (const auto& [id, sink] : sinks) Apply(braid::Abort{id});
 }
 
 void Driver::State::Publish() {

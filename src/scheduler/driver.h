@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/result.h"
+#include "scheduler/event_log.h"
 #include "scheduler/executor.h"
 #include "scheduler/scheduler.h"
 
@@ -26,7 +27,8 @@ struct DriverStats {
 };
 
 struct DriverConfig {
-  int32_t overlap_depth = 0;  // steps planned ahead of the one that runs: 0 or 1
+  int32_t overlap_depth = 0;            // steps planned ahead of the one that runs: 0 or 1
+  EventLogWriter* event_log = nullptr;  // records the run; null: nobody does; outlives the driver
 };
 
 class Driver {
@@ -40,6 +42,9 @@ class Driver {
   // last output. Fails with kUnavailable after Stop and kExhausted when too many wait.
   Status Submit(Request request, OutputSink* sink);
   void Abort(RequestId id, FinishReason reason = FinishReason::kAbort);
+
+  // Forgets every cached prefix that no running request uses, before the next step.
+  void FlushCache();
 
   // Serves until Stop; returns when no request is alive or, after Stop(now), at once with the
   // remaining requests ended by kAbort.

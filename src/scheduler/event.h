@@ -35,6 +35,7 @@ struct RowResult {
 struct StepDone {
   StepId step;
   std::vector<RowResult> rows;  // in the plan's order
+  int64_t duration_us = 0;      // what the step took, measured by the driver; 0: not measured
 };
 
 // Time passes only by events. Microseconds of a monotonic clock.

@@ -30,7 +30,7 @@ Plan Scheduler::State::Build() {
   departed.clear();
   next.id = plan.step;
   steps.push_back(std::move(next));
-  next = Step();
+  next = std::move(landed);
   return plan;
 }
 
@@ -113,6 +113,11 @@ bool Scheduler::State::Seat(Sequence& s) {
   prompt_tokens += s.prompt_tokens();
   reused_tokens += match.tokens;
   ++reuse_stops[static_cast<size_t>(match.stop)];
+  // Without a snapshot the tokens up to `known` are lost; those after it nobody had.
+  const bool snapshot = match.stop == ReuseStop::kNoSnapshot;
+  const int32_t end = snapshot ? match.known : s.prompt_tokens();
+  lost_tokens[static_cast<size_t>(match.stop)] += end - match.tokens;
+  lost_tokens[static_cast<size_t>(ReuseStop::kNeverSeen)] += s.prompt_tokens() - end;
   return true;
 }
 

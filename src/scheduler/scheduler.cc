@@ -47,11 +47,12 @@ void Scheduler::State::On(const Abort& event) {
 void Scheduler::State::On(const StepDone& event) {
   CHECK(!steps.empty() && steps.front().id == event.step, "step {} was not the oldest in flight",
         event.step.value);
-  const Step step = std::move(steps.front());
-  steps.pop_front();
+  Step& step = steps.front();
   CHECK(step.rows.size() == event.rows.size(), "step {} has {} rows, {} came back",
         event.step.value, step.rows.size(), event.rows.size());
   for (size_t i = 0; i < step.rows.size(); ++i) Land(step.rows[i], event.rows[i]);
+  landed = std::move(step);
+  steps.pop_front();
 }
 
 void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
@@ -230,9 +231,10 @@ void Scheduler::Apply(const Event& event) {
 
 Plan Scheduler::NextPlan() { return state_->Build(); }
 
-std::vector<Output> Scheduler::TakeOutputs() {
-  std::vector<Output> outputs = std::exchange(state_->refused, {});
-  outputs.reserve(outputs.size() + state_->changed.size());
+std::vector<Output>& Scheduler::TakeOutputs() {
+  std::vector<Output>& outputs = state_->outputs;
+  outputs.clear();
+  std::swap(outputs, state_->refused);
   for (Sequence* s : state_->changed) {
     outputs.push_back(state_->MakeOutput(*s));
     s->changed = false;
@@ -260,6 +262,7 @@ SchedulerStats Scheduler::stats() const {
                        .prompt_tokens = s.prompt_tokens,
                        .reused_tokens = s.reused_tokens,
                        .reuse_stops = s.reuse_stops,
+                       .lost_tokens = s.lost_tokens,
                        .evictions_full = s.cache.evictions(GroupKind::kFull),
                        .evictions_state = s.cache.evictions(GroupKind::kState),
                        .steps = s.steps_planned,

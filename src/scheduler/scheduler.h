@@ -75,6 +75,7 @@ struct SchedulerStats {
   std::vector<int64_t> blocks_used, blocks_cached;  // by group
   int64_t prompt_tokens = 0, reused_tokens = 0;     // of requests at their first admission
   std::array<int64_t, kReuseStops> reuse_stops{};   // the same requests, by why not more
+  std::array<int64_t, kReuseStops> lost_tokens{};   // their tokens that were computed, by why
   int64_t evictions_full = 0, evictions_state = 0;
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
 };
@@ -94,7 +95,9 @@ class Scheduler {
   // The next step's work; empty when nothing can run. May be called once more before StepDone of
   // the previous plan (overlap depth one).
   Plan NextPlan();
-  std::vector<Output> TakeOutputs();
+  // What came out since the last call, a request's tokens in order. The caller may move them out of
+  // the vector, which is valid until the next call.
+  std::vector<Output>& TakeOutputs();
 
   bool idle() const;  // no request is alive and no step in flight
   const SchedulerConfig& config() const;

@@ -93,11 +93,13 @@ struct Scheduler::State {
   std::vector<SlotId> departed;  // left, and the executor has not been told
   std::deque<Step> steps;        // in flight, oldest first
   Step next;                     // the one being planned
+  Step landed;                   // the last that came back; its memory is used again
   int32_t draining = 0;          // preempted sequences whose rows have not landed
   bool preempted = false;        // in the plan being made
   RequestId starving;            // found no blocks for its row; nobody is admitted before it does
   std::vector<Sequence*> changed;
   std::vector<Output> refused;
+  std::vector<Output> outputs;  // of the last TakeOutputs
   std::vector<TableChange> changes;  // scratch
   std::vector<Sequence*> prefills;   // scratch
   bool has_state = false;            // some group is of recurrent state
@@ -106,7 +108,7 @@ struct Scheduler::State {
   int64_t epochs = 0;
   int64_t arrivals = 0;
   int64_t prompt_tokens = 0, reused_tokens = 0;
-  std::array<int64_t, kReuseStops> reuse_stops{};
+  std::array<int64_t, kReuseStops> reuse_stops{}, lost_tokens{};
   int64_t steps_planned = 0;
   int64_t prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
 };

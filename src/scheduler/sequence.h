@@ -18,31 +18,31 @@
 namespace braid {
 
 struct Sequence {
-  Sequence(Request r, const CacheGeometry& geometry) : request(std::move(r)), blocks(geometry) {}
+  Sequence(Request r, const CacheGeometry& geometry) : blocks(geometry), request(std::move(r)) {}
 
-  const Request request;
-  int64_t arrival = 0;
-  int32_t length_max = 0;  // prompt + output at most
-  int32_t stored_max = 0;  // tokens that ever need cache; the last one sampled does not
-  std::vector<TokenId> output;
-
+  // What every step reads and writes comes first and lies together.
   Phase phase = Queued{};
-  bool waiting = false;  // stands in the queue
-  SlotId slot;
+  bool waiting = false;    // stands in the queue
   bool announced = false;  // the executor knows that it holds the slot
-  BlockTables blocks;
-  bool reuses = false;      // finds prefixes and publishes its own
-  int32_t branch_at = 0;    // a boundary that others have reached as well: leave a state there
+  bool reuses = false;     // finds prefixes and publishes its own
+  bool changed = false;    // has something for TakeOutputs
+  SlotId slot;
+  int32_t length_max = 0;   // prompt + output at most
+  int32_t stored_max = 0;   // tokens that ever need cache; the last one sampled does not
   int32_t prefill_end = 0;  // tokens known at admission: where the prefill ends
+  int32_t branch_at = 0;    // a boundary that others have reached as well: leave a state there
   int32_t planned = 0;      // tokens in place once every planned row has landed
   int32_t unresolved = 0;   // sampled tokens in flight
   int32_t rows_in_flight = 0;
   int32_t preemptions = 0;
+  std::vector<TokenId> output;
+  BlockTables blocks;
+  const Request request;
+  int64_t arrival = 0;
   bool ever_admitted = false;
   Reuse reuse;  // of the first admission
 
   // Not yet taken by TakeOutputs.
-  bool changed = false;
   size_t tokens_taken = 0;
   int32_t prompt_logprobs_done = 0;  // positions that were reported, ever
   std::vector<TokenLogprob> logprobs, prompt_logprobs;

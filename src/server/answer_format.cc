@@ -2,12 +2,18 @@
 // choices.
 #include "server/answer_format.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+
 #include "server/http_framing.h"
 #include "server/logprob_json.h"
 #include "server/server_metrics.h"
 
 namespace braid {
 namespace {
+
+using Kind = AnswerEvent::Kind;
 
 json::array IdArray(const std::vector<TokenId>& ids) { return json::array(ids.begin(), ids.end()); }
 
@@ -29,6 +35,29 @@ json::object UsageJson(const Usage& usage) {
       {"completion_tokens_details", json::object{{"reasoning_tokens", usage.reasoning_tokens}}}};
 }
 
+std::string CallId(const Generation& generation, int32_t choice, const AnswerEvent& call) {
+  if (!call.id.empty()) return call.id;
+  const std::string& id = generation.id();
+  return fmt::format("call_{}{:02x}{:02x}", id.substr(id.find('-') + 1), choice, call.call);
+}
+
+json::array AnswerFormat::ToolCalls(const ChoiceDelta& delta) const {
+  json::array calls;
+  for (const AnswerEvent& event : delta.events) {
+    if (event.kind == Kind::kCallBegin) {
+      calls.push_back(
+          json::object{{"id", CallId(generation_, delta.index, event)},
+                       {"type", "function"},
+                       {"function", json::object{{"name", event.text}, {"arguments", ""}}}});
+    } else if (event.kind == Kind::kCallArguments) {
+      // Calls come one after the other, so the pieces are those of the last one.
+      json::value& arguments = calls.back().at("function").at("arguments");
+      arguments.get_string() += event.text;
+    }
+  }
+  return calls;
+}
+
 json::object AnswerFormat::Envelope(std::string_view chat_object) const {
   return {{"id", generation_.id()},
           {"object", shape_.route == kChat ? chat_object : "text_completion"},
@@ -37,12 +66,20 @@ json::object AnswerFormat::Envelope(std::string_view chat_object) const {
           {"system_fingerprint", "braid-" + generation_.service().config.version}};
 }
 
+void AnswerFormat::AddUsage(json::object* answer) const {
+  (*answer)["usage"] = UsageJson(generation_.usage());
+  if (!shape_.explain_reuse) return;
+  json::array prompts;
+  for (const PromptReuse& prompt : generation_.reuse()) prompts.push_back(ReuseJson(prompt));
+  (*answer)["braid"] = json::object{{"prompts", std::move(prompts)}};
+}
+
 void AnswerFormat::AddEnd(const ChoiceDelta& delta, json::object* choice) const {
   if (!delta.finish) {
     (*choice)["finish_reason"] = nullptr;
     return;
   }
-  (*choice)["finish_reason"] = FinishName(*delta.finish);
+  (*choice)["finish_reason"] = delta.called ? "tool_calls" : FinishName(*delta.finish);
   (*choice)["stop_reason"] = delta.stop_reason;
 }
 
@@ -54,10 +91,15 @@ void AnswerFormat::AddTokenIds(const ChoiceDelta& delta, json::object* choice) c
 
 json::object AnswerFormat::ChatChoice(const ChoiceDelta& delta) const {
   const Tokenizer* tokenizer = generation_.service().context.tokenizer;
-  json::object message{{"role", "assistant"}, {"content", delta.text}};
-  if (!delta.reasoning.empty()) {
-    message["reasoning_content"] = delta.reasoning;
-    message["reasoning"] = delta.reasoning;
+  const std::string text = delta.text(), reasoning = delta.reasoning();
+  json::object message{{"role", "assistant"}, {"content", text}};
+  if (!reasoning.empty()) {
+    message["reasoning_content"] = reasoning;
+    message["reasoning"] = reasoning;
+  }
+  if (json::array calls = ToolCalls(delta); !calls.empty()) {
+    if (text.empty()) message["content"] = nullptr;
+    message["tool_calls"] = std::move(calls);
   }
   json::object choice{{"index", delta.index}, {"message", std::move(message)}};
   choice["logprobs"] = shape_.logprobs >= 0
@@ -74,10 +116,11 @@ json::object AnswerFormat::ChatChoice(const ChoiceDelta& delta) const {
 json::object AnswerFormat::ChatChunkChoice(const ChoiceDelta& delta) const {
   json::object piece;
   if (delta.first) piece["role"] = "assistant";
-  if (delta.first || !delta.text.empty()) piece["content"] = delta.text;
-  if (!delta.reasoning.empty()) {
-    piece["reasoning_content"] = delta.reasoning;
-    piece["reasoning"] = delta.reasoning;
+  const std::string text = delta.text(), reasoning = delta.reasoning();
+  if (delta.first || !text.empty()) piece["content"] = text;
+  if (!reasoning.empty()) {
+    piece["reasoning_content"] = reasoning;
+    piece["reasoning"] = reasoning;
   }
   json::object choice{{"index", delta.index}, {"delta", std::move(piece)}};
   choice["logprobs"] = nullptr;
@@ -120,7 +163,7 @@ json::object AnswerFormat::TextChoice(const ChoiceDelta& delta) const {
   for (size_t i = 0; i < delta.logprobs.size(); ++i) {
     logprobs.Add(delta.logprobs[i], begin + delta.text_offsets[i]);
   }
-  json::object choice{{"index", delta.index}, {"text", text + delta.text}};
+  json::object choice{{"index", delta.index}, {"text", text + delta.text()}};
   choice["logprobs"] = shape_.logprobs >= 0 ? json::value(logprobs.Take()) : json::value(nullptr);
   AddEnd(delta, &choice);
   if (shape_.prompt_logprobs >= 0 && delta.first) {
@@ -142,8 +185,10 @@ std::string AnswerFormat::Event(json::object choice) const {
 }
 
 std::string AnswerFormat::Events(const ChoiceDelta& delta) const {
-  bool visible = delta.first || !delta.text.empty() || !delta.reasoning.empty() ||
-                 (shape_.logprobs >= 0 && !delta.logprobs.empty()) ||
+  const bool says = std::any_of(delta.events.begin(), delta.events.end(), [](const auto& event) {
+    return event.kind == Kind::kText || event.kind == Kind::kReasoning;
+  });
+  bool visible = delta.first || says || (shape_.logprobs >= 0 && !delta.logprobs.empty()) ||
                  (shape_.return_token_ids && !delta.tokens.empty());
   if (shape_.route != kChat) {
     return visible || delta.finish ? Event(TextChoice(delta)) : std::string();
@@ -154,6 +199,21 @@ std::string AnswerFormat::Events(const ChoiceDelta& delta) const {
     json::object choice = ChatChunkChoice(delta);
     choice["finish_reason"] = nullptr;
     events += Event(std::move(choice));
+  }
+  for (const AnswerEvent& event : delta.events) {
+    if (event.kind != Kind::kCallBegin && event.kind != Kind::kCallArguments) continue;
+    json::object call{{"index", event.call}};
+    if (event.kind == Kind::kCallBegin) {
+      call["id"] = CallId(generation_, delta.index, event);
+      call["type"] = "function";
+      call["function"] = json::object{{"name", event.text}, {"arguments", ""}};
+    } else {
+      call["function"] = json::object{{"arguments", event.text}};
+    }
+    events += Event({{"index", delta.index},
+                     {"delta", json::object{{"tool_calls", json::array{std::move(call)}}}},
+                     {"logprobs", nullptr},
+                     {"finish_reason", nullptr}});
   }
   if (delta.finish) {
     json::object choice{{"index", delta.index}, {"delta", json::object{}}, {"logprobs", nullptr}};
@@ -166,7 +226,7 @@ std::string AnswerFormat::Events(const ChoiceDelta& delta) const {
 std::string AnswerFormat::UsageEvent() const {
   json::object chunk = Envelope("chat.completion.chunk");
   chunk["choices"] = json::array{};
-  chunk["usage"] = UsageJson(generation_.usage());
+  AddUsage(&chunk);
   return SseEvent(json::serialize(chunk));
 }
 
@@ -177,7 +237,7 @@ json::object AnswerFormat::Whole(const std::vector<ChoiceDelta>& choices) const 
     array.push_back(shape_.route == kChat ? ChatChoice(choice) : TextChoice(choice));
   }
   whole["choices"] = std::move(array);
-  whole["usage"] = UsageJson(generation_.usage());
+  AddUsage(&whole);
   return whole;
 }
 

@@ -20,7 +20,7 @@ AnswerStep ApiAnswer::TakeEvents(const std::vector<ChoiceDelta>& deltas) {
   for (const ChoiceDelta& delta : deltas) step.events += format_.Events(delta);
   step.last = generation_->finished();
   if (!step.last) return step;
-  if (shape_.include_usage) step.events += format_.UsageEvent();
+  if (shape_.include_usage || shape_.explain_reuse) step.events += format_.UsageEvent();
   if (generation_->error()) {
     step.events += SseEvent(json::serialize(ErrorJson(*generation_->error())));
   }

@@ -55,9 +55,13 @@ struct ApiRequest {
   // What to return.
   std::optional<bool> stream, echo, skip_special_tokens, return_token_ids;
   std::optional<bool> include_usage, continuous_usage;
+  std::optional<bool> separate_reasoning, parallel_tool_calls;
   std::optional<bool> wants_logprobs;  // chat's `logprobs`
   std::optional<int64_t> logprobs;     // how many alternatives
   std::optional<int64_t> prompt_logprobs;
+  bool explain_reuse = false;  // braid.explain
+
+  std::string cache_salt;  // prompts share the prefix cache with those of the same salt only
 };
 
 // What the limits depend on.

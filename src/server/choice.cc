@@ -1,4 +1,4 @@
-// The chain detokenizer → reasoning splitter → stop matcher, and its end.
+// The chain detokenizer → parser of thinking and calls → stop matcher, and its end.
 #include "server/choice.h"
 
 #include <algorithm>
@@ -21,13 +21,13 @@ int64_t CountCharacters(std::string_view text) {
 }
 
 void ChoiceDelta::Merge(ChoiceDelta later) {
-  text += later.text;
-  reasoning += later.reasoning;
+  for (AnswerEvent& event : later.events) AddEvent(std::move(event), &events);
   Append(&tokens, std::move(later.tokens));
   Append(&logprobs, std::move(later.logprobs));
   Append(&text_offsets, std::move(later.text_offsets));
   Append(&prompt_logprobs, std::move(later.prompt_logprobs));
   finish = later.finish;
+  called = later.called;
   stop_reason = std::move(later.stop_reason);
 }
 
@@ -36,49 +36,71 @@ Choice::Choice(int32_t index, const Tokenizer* tokenizer, const TextOptions& opt
     : index_(index),
       options_(options),
       tokenizer_(tokenizer),
-      splitter_(ReasoningTags{}, starts_in_reasoning),
+      parser_(options.syntax, starts_in_reasoning),
       matcher_(options.stop),
       prompt_logprobs_expected_(static_cast<size_t>(prompt_logprobs_expected)) {
-  if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, options.skip_special);
+  if (tokenizer != nullptr) {
+    detokenizer_.emplace(*tokenizer, options.skip_special, options.kept_tokens);
+  }
+}
+
+// The server ends the answer although the engine would go on.
+void Choice::EndHere(ChoiceDelta* delta) {
+  delta->finish = FinishReason::kStop;
+  delta->called = calls_ > 0;
+  finished_ = true;
 }
 
 void Choice::AddContent(std::string_view content, ChoiceDelta* delta) {
-  if (finished_) return;
   StopMatcher::Piece piece = matcher_.Push(content);
-  delta->text += piece.text;
+  if (piece.stopped && options_.include_stop) piece.text += options_.stop[piece.which];
+  AddEvent({AnswerEvent::Kind::kText, std::move(piece.text)}, &delta->events);
   if (!piece.stopped) return;
-  if (options_.include_stop) delta->text += options_.stop[piece.which];
   delta->stop_reason = options_.stop[piece.which];
-  delta->finish = FinishReason::kStop;
-  finished_ = true;
+  EndHere(delta);
+}
+
+void Choice::AddEvents(AnswerEvents events, ChoiceDelta* delta) {
+  for (AnswerEvent& event : events) {
+    if (finished_) return;
+    if (event.kind == AnswerEvent::Kind::kText) {
+      AddContent(event.text, delta);
+      continue;
+    }
+    // A stop string does not span what stands between two pieces of text.
+    if (event.kind == AnswerEvent::Kind::kCallBegin) {
+      AddEvent({AnswerEvent::Kind::kText, matcher_.Flush().text}, &delta->events);
+    }
+    const bool call_ends = event.kind == AnswerEvent::Kind::kCallEnd;
+    AddEvent(std::move(event), &delta->events);
+    if (!call_ends) continue;
+    ++calls_;
+    if (!options_.parallel_calls) EndHere(delta);
+  }
 }
 
 void Choice::AddText(std::string_view text, ChoiceDelta* delta) {
   text_characters_ += CountCharacters(text);
-  if (!options_.split_reasoning) return AddContent(text, delta);
-  ReasoningSplitter::Piece piece = splitter_.Push(text);
-  delta->reasoning += piece.reasoning;
-  AddContent(piece.content, delta);
+  AddEvents(parser_.Push(text), delta);
 }
 
 void Choice::AddToken(TokenId token, ChoiceDelta* delta) {
   if (!detokenizer_) return;
-  bool inside = options_.split_reasoning && splitter_.inside_reasoning();
+  const bool inside = parser_.inside_reasoning();
   AddText(detokenizer_->Push(token), delta);
-  if (inside || (options_.split_reasoning && splitter_.inside_reasoning())) ++reasoning_tokens_;
+  if (inside || parser_.inside_reasoning()) ++reasoning_tokens_;
 }
 
 void Choice::Finish(FinishReason reason, ChoiceDelta* delta) {
   if (detokenizer_ && !finished_) {
     AddText(detokenizer_->Flush(), delta);
-    if (options_.split_reasoning) {
-      ReasoningSplitter::Piece piece = splitter_.Flush();
-      delta->reasoning += piece.reasoning;
-      AddContent(piece.content, delta);
-    }
-    if (!finished_) delta->text += matcher_.Flush().text;
+    if (!finished_) AddEvents(parser_.Flush(reason != FinishReason::kStop), delta);
+    if (!finished_) AddEvent({AnswerEvent::Kind::kText, matcher_.Flush().text}, &delta->events);
   }
-  if (!finished_) delta->finish = reason;  // else a stop string came with the last bytes
+  if (!finished_) {  // else a stop string came with the last bytes
+    delta->finish = reason;
+    delta->called = calls_ > 0 && reason == FinishReason::kStop;
+  }
   finished_ = true;
 }
 

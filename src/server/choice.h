@@ -1,5 +1,6 @@
-// One answer in the making: tokens in, deltas of text out. Detokenises, separates thinking, and
-// stops at stop strings (which are looked for in the content, not in the thinking). Network thread.
+// One answer in the making: tokens in, deltas of events out. Detokenises, separates thinking, finds
+// tool calls, and stops at stop strings (which are looked for in the content, not in thinking or
+// calls). Network thread.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 #include "scheduler/scheduler.h"
 #include "server/prepare.h"
+#include "text/answer_parser.h"
 #include "text/detokenizer.h"
-#include "text/reasoning.h"
 #include "text/stop_matcher.h"
 
 namespace braid {
@@ -18,16 +19,18 @@ namespace braid {
 // What one answer gained since the last delta.
 struct ChoiceDelta {
   int32_t index = 0;
-  std::string text;
-  std::string reasoning;
+  AnswerEvents events;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;         // of tokens that are part of the text; if asked for
   std::vector<int64_t> text_offsets;          // one per entry of logprobs, in characters
   std::vector<TokenLogprob> prompt_logprobs;  // all of them, in the first delta; if asked for
   bool first = false;
   std::optional<FinishReason> finish;
+  bool called = false;      // with `finish`: the model was done, and called tools
   json::value stop_reason;  // a stop string or token id that the client named
 
+  std::string text() const { return JoinedText(events, AnswerEvent::Kind::kText); }
+  std::string reasoning() const { return JoinedText(events, AnswerEvent::Kind::kReasoning); }
   // Appends a later delta of the same answer.
   void Merge(ChoiceDelta later);
 };
@@ -49,7 +52,9 @@ class Choice {
 
  private:
   void AddText(std::string_view text, ChoiceDelta* delta);
+  void AddEvents(AnswerEvents events, ChoiceDelta* delta);
   void AddContent(std::string_view content, ChoiceDelta* delta);
+  void EndHere(ChoiceDelta* delta);
   void AddToken(TokenId token, ChoiceDelta* delta);
   void Finish(FinishReason reason, ChoiceDelta* delta);
 
@@ -57,13 +62,14 @@ class Choice {
   const TextOptions& options_;
   const Tokenizer* tokenizer_;
   std::optional<Detokenizer> detokenizer_;
-  ReasoningSplitter splitter_;
+  AnswerParser parser_;
   StopMatcher matcher_;
   size_t prompt_logprobs_expected_;
   std::vector<TokenLogprob> prompt_logprobs_;
   int64_t text_characters_ = 0;  // of all text so far, thinking included
   bool started_ = false;
   bool finished_ = false;
+  int32_t calls_ = 0;  // whole ones
   int32_t output_tokens_ = 0;
   int32_t reasoning_tokens_ = 0;
 };

@@ -36,7 +36,7 @@ class ChoiceTest : public testing::Test {
 
 TEST_F(ChoiceTest, TheTextIsThatOfTheTokens) {
   ChoiceDelta delta = Run(Encode("Grüße, 世界 🌍!"), FinishReason::kLength);
-  EXPECT_EQ(delta.text, "Grüße, 世界 🌍!");
+  EXPECT_EQ(delta.text(), "Grüße, 世界 🌍!");
   EXPECT_EQ(delta.finish, FinishReason::kLength);
   EXPECT_EQ(delta.logprobs.size(), delta.tokens.size());
 }
@@ -44,7 +44,7 @@ TEST_F(ChoiceTest, TheTextIsThatOfTheTokens) {
 TEST_F(ChoiceTest, AStopTokenIsCountedButNotShown) {
   std::vector<TokenId> tokens = Encode("Hello<|im_end|>");
   ChoiceDelta delta = Run(tokens, FinishReason::kStop);
-  EXPECT_EQ(delta.text, "Hello");
+  EXPECT_EQ(delta.text(), "Hello");
   EXPECT_EQ(delta.tokens, tokens);
   EXPECT_EQ(delta.logprobs.size(), tokens.size() - 1);
   EXPECT_TRUE(delta.stop_reason.is_null()) << "the client did not name it";
@@ -54,33 +54,33 @@ TEST_F(ChoiceTest, AStopTokenIsCountedButNotShown) {
   delta = Run(named, FinishReason::kStop);
   EXPECT_EQ(delta.stop_reason, named.back());
   options_.include_stop = true;
-  EXPECT_EQ(Run(named, FinishReason::kStop).text, "Hello world");
+  EXPECT_EQ(Run(named, FinishReason::kStop).text(), "Hello world");
 }
 
 TEST_F(ChoiceTest, AStopStringEndsTheAnswerBeforeIt) {
   options_.stop = {"never", "wor"};
   ChoiceDelta delta = Run(Encode("Hello big world and more"), FinishReason::kLength);
-  EXPECT_EQ(delta.text, "Hello big ");
+  EXPECT_EQ(delta.text(), "Hello big ");
   EXPECT_EQ(delta.finish, FinishReason::kStop);
   EXPECT_EQ(delta.stop_reason, "wor");
   options_.include_stop = true;
-  EXPECT_EQ(Run(Encode("Hello big world and more"), FinishReason::kLength).text, "Hello big wor");
+  EXPECT_EQ(Run(Encode("Hello big world and more"), FinishReason::kLength).text(), "Hello big wor");
 }
 
 TEST_F(ChoiceTest, HalfAStopStringIsTextAtTheEnd) {
   options_.stop = {"world peace"};
   ChoiceDelta delta = Run(Encode("Hello world"), FinishReason::kLength);
-  EXPECT_EQ(delta.text, "Hello world");
+  EXPECT_EQ(delta.text(), "Hello world");
   EXPECT_EQ(delta.finish, FinishReason::kLength);
 }
 
 TEST_F(ChoiceTest, ThinkingIsSeparatedAndStopStringsAreForTheContent) {
-  options_.split_reasoning = true;
+  options_.syntax.split_reasoning = true;
   options_.stop = {"5"};
   std::vector<TokenId> tokens = Encode("2 + 3 is 5.\n</think>\n\nThe answer is 5.");
   ChoiceDelta delta = Run(tokens, FinishReason::kLength, true);
-  EXPECT_EQ(delta.reasoning, "2 + 3 is 5.");
-  EXPECT_EQ(delta.text, "The answer is ");
+  EXPECT_EQ(delta.reasoning(), "2 + 3 is 5.");
+  EXPECT_EQ(delta.text(), "The answer is ");
   EXPECT_EQ(delta.finish, FinishReason::kStop);
   EXPECT_GT(reasoning_tokens_, 3);
   EXPECT_LT(reasoning_tokens_, static_cast<int32_t>(tokens.size()) - 3);
@@ -90,7 +90,7 @@ TEST_F(ChoiceTest, AnUnfinishedCharacterAtTheEndBecomesOneReplacement) {
   std::vector<TokenId> tokens = Encode("🜲");
   ASSERT_GT(tokens.size(), 1u) << "needs a character of several tokens";
   tokens.pop_back();
-  EXPECT_EQ(Run(tokens, FinishReason::kLength).text, "\xEF\xBF\xBD");
+  EXPECT_EQ(Run(tokens, FinishReason::kLength).text(), "\xEF\xBF\xBD");
 }
 
 TEST_F(ChoiceTest, NothingIsShownBeforeThePromptIsScored) {
@@ -114,7 +114,7 @@ TEST_F(ChoiceTest, EndShowsWhatWasHeldBack) {
   auto delta = choice.Add(std::move(output));
   ASSERT_TRUE(delta);
   ChoiceDelta end = choice.End(FinishReason::kAbort);
-  EXPECT_EQ(delta->text + end.text, "Hello");
+  EXPECT_EQ(delta->text() + end.text(), "Hello");
   EXPECT_EQ(end.finish, FinishReason::kAbort);
 }
 

@@ -180,6 +180,32 @@ Refusal ParseResponseFormat(const json::value& value, const std::string& path, c
   return std::nullopt;
 }
 
+// This server's own options: {"explain": true}.
+Refusal ParseBraid(const json::value& value, const std::string& path, const RequestLimits&,
+                   ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object, {\"explain\": true}", value);
+  for (const auto& [key, option] : value.get_object()) {
+    const std::string member = fmt::format("{}.{}", path, std::string_view(key));
+    if (key != "explain") {
+      return ApiError{400, member + ": is not known; the one option is explain", member};
+    }
+    if (!option.is_bool()) return WrongType(member, "true or false", option);
+    request->explain_reuse = option.get_bool();
+  }
+  return std::nullopt;
+}
+
+Refusal ParseCacheSalt(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
+  if (!value.is_string() || value.get_string().empty() ||
+      value.get_string().size() > limits::kCacheSaltBytesMax) {
+    return WrongType(path, fmt::format("a string of 1 to {} bytes", limits::kCacheSaltBytesMax),
+                     value);
+  }
+  request->cache_salt = value.get_string();
+  return std::nullopt;
+}
+
 Refusal ParseMetadata(const json::value& value, const std::string& path, const RequestLimits&,
                       ApiRequest*) {
   if (!value.is_object() || value.get_object().size() > limits::kMetadataPairsMax) {

@@ -79,6 +79,8 @@ Refusal ParseTools(const json::value&, const std::string&, const RequestLimits&,
 Refusal ParseToolChoice(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseTemplateValues(const json::value&, const std::string&, const RequestLimits&,
                             ApiRequest*);
+Refusal ParseBraid(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseCacheSalt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseReasoningEffort(const json::value&, const std::string&, const RequestLimits&,
                              ApiRequest*);
 

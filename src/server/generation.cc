@@ -35,7 +35,8 @@ struct Generation::Running {
   bool open = true;  // its mailbox is
   bool engine_done = false;
   std::optional<FinishReason> finish;
-  int32_t cached_tokens = 0;
+  Reuse reuse;
+  int32_t preemptions = 0;
   int64_t last_token_us = 0;
 };
 
@@ -113,7 +114,8 @@ void Generation::Close(Running& running, FinishReason reason) {
 }
 
 void Generation::Count(Running& running, const Output& output, int64_t at_us) {
-  running.cached_tokens = output.cached_tokens;
+  running.reuse = output.reuse;
+  running.preemptions = output.preemptions;
   if (output.tokens.empty()) return;
   ServerMetrics& metrics = service_.metrics;
   if (running.last_token_us == 0) {
@@ -181,12 +183,23 @@ Usage Generation::usage() const {
     const Running& running = running_[i];
     if (i % static_cast<size_t>(choices_per_prompt_) == 0) {
       usage.prompt_tokens += static_cast<int64_t>(running.prompt.size());
-      usage.cached_tokens += running.cached_tokens;
+      usage.cached_tokens += running.reuse.tokens;
     }
     usage.completion_tokens += running.choice.output_tokens();
     usage.reasoning_tokens += running.choice.reasoning_tokens();
   }
   return usage;
+}
+
+std::vector<PromptReuse> Generation::reuse() const {
+  std::vector<PromptReuse> prompts;
+  for (size_t i = 0; i < running_.size(); i += static_cast<size_t>(choices_per_prompt_)) {
+    const Running& first = running_[i];
+    prompts.push_back({.prompt_tokens = static_cast<int32_t>(first.prompt.size()),
+                       .reuse = first.reuse,
+                       .preemptions = first.preemptions});
+  }
+  return prompts;
 }
 
 size_t Generation::PendingBytes() const {

@@ -10,6 +10,7 @@
 
 #include "server/choice.h"
 #include "server/prepare.h"
+#include "server/reuse_json.h"
 #include "server/service.h"
 
 namespace braid {
@@ -47,6 +48,8 @@ class Generation {
   const std::string& id() const { return id_; }
   int64_t created() const { return created_; }
   Usage usage() const;
+  // One entry for each prompt.
+  std::vector<PromptReuse> reuse() const;
   size_t PendingBytes() const;
   const Service& service() const { return service_; }
   // The prompt of a choice.

@@ -47,6 +47,7 @@ inline constexpr size_t kTemplateKeysMax = 64;
 inline constexpr size_t kTemplateBytesMax = 64 << 10;
 inline constexpr size_t kMetadataPairsMax = 64;
 inline constexpr size_t kMetadataBytesMax = 512;
+inline constexpr size_t kCacheSaltBytesMax = 256;
 inline constexpr size_t kUnknownFieldsWarnedMax = 256;
 
 // L-5: bodies of a server whose prompts have at most `context_tokens_max` tokens.

@@ -97,6 +97,25 @@ int32_t PromptLogprobsOf(const ApiRequest& request) {
   return static_cast<int32_t>(asked);
 }
 
+// How the text of a chat's answer is read, and which special tokens that needs.
+void SetSyntax(const ServerContext& context, const ApiRequest& request, TextOptions* text) {
+  const ReasoningFormat& reasoning = context.card.reasoning;
+  text->syntax.split_reasoning = reasoning.separates() && request.separate_reasoning.value_or(true);
+  text->syntax.reasoning_tags = reasoning.tags;
+  std::vector<std::string_view> tags = {reasoning.tags.open, reasoning.tags.close};
+  if (request.use_tools && !request.tools.empty() && context.card.tools != nullptr) {
+    const ToolFormat& format = *context.card.tools;
+    text->syntax.tools = &format;
+    text->syntax.schemas = ToolSchemas(request.tools);
+    for (std::string_view tag : format.tags()) tags.push_back(tag);
+  }
+  if (context.tokenizer == nullptr) return;
+  for (std::string_view tag : tags) {
+    std::optional<TokenId> id = tag.empty() ? std::nullopt : context.tokenizer->TokenToId(tag);
+    if (id) text->kept_tokens.push_back(*id);
+  }
+}
+
 struct EncodedPrompt {
   std::vector<TokenId> tokens;
   bool starts_in_reasoning = false;
@@ -108,7 +127,7 @@ OrRefusal<std::vector<EncodedPrompt>> EncodeAll(const ServerContext& context,
   if (request.route == kChat) {
     auto text = RenderChat(context, request);
     if (auto* error = std::get_if<ApiError>(&text)) return *error;
-    bool inside = PromptOpensReasoning(std::get<0>(text), ReasoningTags{});
+    bool inside = StartsInReasoning(context.card.reasoning, std::get<0>(text));
     auto tokens = EncodePrompt(context, std::get<0>(std::move(text)), false, "messages");
     if (auto* error = std::get_if<ApiError>(&tokens)) return *error;
     encoded.push_back({std::get<0>(std::move(tokens)), inside});
@@ -144,12 +163,16 @@ OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest
     return ApiError{400, "messages: this model has no chat template; use /v1/completions",
                     "messages"};
   }
+  return RenderChat(*context.chat, request);
+}
+
+OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request) {
   const bool continues = request.continue_final_message.value_or(false);
   json::object values = request.template_values;
   values["messages"] = request.messages;
   if (request.use_tools && !request.tools.empty()) values["tools"] = request.tools;
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
-  Result<std::string> text = context.chat->Render(values);
+  Result<std::string> text = chat.Render(values);
   if (!text) {
     ApiError error = ToApiError(text.error());
     if (error.param.empty()) error.param = "messages";
@@ -207,13 +230,15 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
                .stop_tokens = request.stop_token_ids,
                .include_stop = request.include_stop_str_in_output.value_or(false),
                .skip_special = request.skip_special_tokens.value_or(true),
-               .split_reasoning = request.route == kChat};
+               .parallel_calls = request.parallel_tool_calls.value_or(true)};
+  if (request.route == kChat) SetSyntax(context, request, &plan.text);
   for (EncodedPrompt& prompt : prompts) {
     Request engine;
     engine.sampling = SamplingOf(request, context.card.defaults);
     engine.stop = StopOf(request, context, prompt.tokens.size());
     engine.logprobs = LogprobsOf(request);
     engine.prompt_logprobs = prompt_logprobs;
+    engine.tenant = request.cache_salt;
     engine.prompt = std::move(prompt.tokens);
     for (int64_t i = 0; i < n; ++i) {
       plan.choices.push_back({engine, prompt.starts_in_reasoning});

@@ -10,6 +10,7 @@
 #include "server/api_error.h"
 #include "server/api_request.h"
 #include "server/service.h"
+#include "text/answer_parser.h"
 
 namespace braid {
 
@@ -19,7 +20,9 @@ struct TextOptions {
   std::vector<TokenId> stop_tokens;  // those the client named: shown as the stop reason
   bool include_stop = false;
   bool skip_special = true;
-  bool split_reasoning = false;
+  std::vector<TokenId> kept_tokens;  // special ones that the parser of the text needs
+  AnswerSyntax syntax;
+  bool parallel_calls = true;  // false: the answer ends with its first tool call
 };
 
 // One answer to be made: prompt p's choice i has index p * n + i.
@@ -37,6 +40,7 @@ struct GenerationPlan {
 
 // The prompt of a chat as the model's template writes it.
 OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request);
+OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request);
 
 // Token ids of a prompt that fits the context. `path` names it in errors.
 OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,

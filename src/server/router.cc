@@ -31,6 +31,7 @@ constexpr PostRoute kPosts[] = {
 
 constexpr std::string_view kGets[] = {"/",        "/health",      "/ready",    "/version",
                                       "/metrics", "/server_info", "/v1/models"};
+constexpr std::string_view kFlushPath = "/flush_cache";  // takes no body
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 const PostRoute* FindPost(std::string_view path) {
@@ -66,6 +67,7 @@ AnswerShape ShapeOf(const ApiRequest& request, const Tokenizer* tokenizer) {
                     .continuous_usage = request.continuous_usage.value_or(false),
                     .echo = request.echo.value_or(false)};
   shape.return_token_ids = request.return_token_ids.value_or(false) || tokenizer == nullptr;
+  shape.explain_reuse = request.explain_reuse;
   shape.logprobs = static_cast<int32_t>(request.logprobs.value_or(-1));
   if (request.route == kChat) {
     shape.logprobs = request.wants_logprobs.value_or(false)
@@ -132,11 +134,13 @@ Reply Router::Respond(HttpRequest request, Wake wake) {
 
 Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
   const PostRoute* post = FindPost(request.path);
+  if (request.method == "POST" && request.path == kFlushPath) return Flush();
   if (request.method == "POST" && post != nullptr)
     return Post(post->route, request, std::move(wake));
   if (request.method == "GET" && IsGet(request.path)) return Get(request);
-  if (post != nullptr || IsGet(request.path)) {
-    std::string right = post != nullptr ? "POST" : "GET";
+  const bool posts = post != nullptr || request.path == kFlushPath;
+  if (posts || IsGet(request.path)) {
+    std::string right = posts ? "POST" : "GET";
     HttpResponse response = ErrorResponse(
         {405, fmt::format("{} takes {}, not {}", request.path, right, Printable(request.method))});
     response.allow = right;
@@ -183,6 +187,14 @@ HttpResponse Router::Get(const HttpRequest& request) {
             .body = service->metrics.Text(service->context.driver.stats())};
   }
   return OneModel(card, std::string_view(path).substr(kModelPrefix.size()));
+}
+
+// Takes effect before the engine's next step; what running requests use stays.
+HttpResponse Router::Flush() {
+  Service* service = ready_.load();
+  if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"});
+  service->context.driver.FlushCache();
+  return JsonResponse(json::object{{"status", "ok"}});
 }
 
 Router::Content Router::Post(Route route, const HttpRequest& request, Wake wake) {

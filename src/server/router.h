@@ -32,6 +32,7 @@ class Router final : public HttpApi {
 
   Content Dispatch(const HttpRequest& request, Wake wake);
   HttpResponse Get(const HttpRequest& request);
+  HttpResponse Flush();
   Content Post(Route route, const HttpRequest& request, Wake wake);
   Content Generate(ApiRequest request, const HttpRequest& http, Wake wake);
   HttpResponse Health() const;

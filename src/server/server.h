@@ -16,7 +16,9 @@
 #include "scheduler/driver.h"
 #include "text/chat_template.h"
 #include "text/generation_defaults.h"
+#include "text/reasoning.h"
 #include "text/tokenizer.h"
+#include "text/tool_format.h"
 
 namespace braid {
 
@@ -48,6 +50,8 @@ struct ModelCard {
   int32_t vocabulary = 0;           // ids in [0, vocabulary)
   std::vector<TokenId> eos_tokens;  // ascending
   GenerationDefaults defaults;
+  const ToolFormat* tools = nullptr;  // how it writes tool calls; null: calls stay text
+  ReasoningFormat reasoning = {};
 };
 
 // What the server serves. The references must stay valid until StopNow.

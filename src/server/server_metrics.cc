@@ -12,6 +12,8 @@ const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 
                                            0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 const std::vector<double> kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+constexpr const char* kEvictionsHelp =
+    "Cached parts of prefixes that gave their pages up: blocks of keys and values, states.";
 
 }  // namespace
 
@@ -49,16 +51,46 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
                                         "Prompt tokens taken from the prefix cache.", labels_)),
       preemptions_(registry_.AddCounter("braid:num_preemptions_total",
                                         "Times a running request was put back.", labels_)),
+      evictions_keys_(registry_.AddCounter("braid:prefix_cache_evictions_total", kEvictionsHelp,
+                                           With("kind", "keys_values"))),
+      evictions_states_(registry_.AddCounter("braid:prefix_cache_evictions_total", kEvictionsHelp,
+                                             With("kind", "state"))),
       steps_(registry_.AddCounter("braid:scheduler_steps_total", "Steps of the engine.", labels_)),
       prefill_rows_(registry_.AddCounter("braid:prefill_tokens_computed_total",
                                          "Prompt tokens that were computed, not reused.", labels_)),
       step_seconds_(
           registry_.AddGauge("braid:step_seconds_last", "Time of the last step.", labels_)) {
+  AddLabelled();
+}
+
+MetricsRegistry::Labels ServerMetrics::With(const std::string& label,
+                                            std::string_view value) const {
+  MetricsRegistry::Labels labels = labels_;
+  labels[label] = value;
+  return labels;
+}
+
+void ServerMetrics::AddLabelled() {
   for (size_t i = 0; i < finished_.size(); ++i) {
-    MetricsRegistry::Labels labels = labels_;
-    labels["finished_reason"] = FinishName(static_cast<FinishReason>(i));
     finished_[i] =
-        &registry_.AddCounter("braid:request_success_total", "Answers by how they ended.", labels);
+        &registry_.AddCounter("braid:request_success_total", "Answers by how they ended.",
+                              With("finished_reason", FinishName(static_cast<FinishReason>(i))));
+  }
+  constexpr std::string_view kStates[] = {"used", "cached", "free"};
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    pages_[i] = &registry_.AddGauge(
+        "braid:cache_pages",
+        "Pages of the cache arena: used by running requests, cached for later ones, free.",
+        With("state", kStates[i]));
+  }
+  for (size_t i = 0; i < kReuseStops; ++i) {
+    const char* reason = NameOf(static_cast<ReuseStop>(i));
+    reuse_stops_[i] = &registry_.AddCounter("braid:prefix_reuse_stops_total",
+                                            "Requests by why no more of the prompt was reused.",
+                                            With("reason", reason));
+    lost_tokens_[i] = &registry_.AddCounter("braid:prefix_reuse_lost_tokens_total",
+                                            "Prompt tokens that were not reused, by why.",
+                                            With("reason", reason));
   }
 }
 
@@ -75,6 +107,15 @@ std::string ServerMetrics::Text(const DriverStats& stats) {
                        : static_cast<double>(scheduler.parents_used) / scheduler.parents_total);
   AdvanceTo(prefix_queries_, static_cast<double>(scheduler.prompt_tokens));
   AdvanceTo(prefix_hits_, static_cast<double>(scheduler.reused_tokens));
+  AdvanceTo(evictions_keys_, static_cast<double>(scheduler.evictions_full));
+  AdvanceTo(evictions_states_, static_cast<double>(scheduler.evictions_state));
+  pages_[0]->Set(scheduler.parents_used);
+  pages_[1]->Set(scheduler.parents_cached);
+  pages_[2]->Set(scheduler.parents_total - scheduler.parents_used - scheduler.parents_cached);
+  for (size_t i = 0; i < kReuseStops; ++i) {
+    AdvanceTo(*reuse_stops_[i], static_cast<double>(scheduler.reuse_stops[i]));
+    AdvanceTo(*lost_tokens_[i], static_cast<double>(scheduler.lost_tokens[i]));
+  }
   AdvanceTo(preemptions_, static_cast<double>(scheduler.preemptions));
   AdvanceTo(steps_, static_cast<double>(scheduler.steps));
   AdvanceTo(prefill_rows_, static_cast<double>(scheduler.prefill_tokens));

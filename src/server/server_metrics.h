@@ -18,6 +18,9 @@ class ServerMetrics {
   std::string Text(const DriverStats& stats);
 
  private:
+  MetricsRegistry::Labels With(const std::string& label, std::string_view value) const;
+  void AddLabelled();
+
   // Declared before the references into it.
   MetricsRegistry registry_;
   MetricsRegistry::Labels labels_;
@@ -37,10 +40,15 @@ class ServerMetrics {
   prometheus::Counter& prefix_queries_;
   prometheus::Counter& prefix_hits_;
   prometheus::Counter& preemptions_;
+  prometheus::Counter& evictions_keys_;
+  prometheus::Counter& evictions_states_;
   prometheus::Counter& steps_;
   prometheus::Counter& prefill_rows_;
   prometheus::Gauge& step_seconds_;
   std::array<prometheus::Counter*, 4> finished_;
+  std::array<prometheus::Gauge*, 3> pages_;  // used, cached, free
+  std::array<prometheus::Counter*, kReuseStops> reuse_stops_;
+  std::array<prometheus::Counter*, kReuseStops> lost_tokens_;
 };
 
 // "stop", "length", "abort", "error".

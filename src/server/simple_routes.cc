@@ -76,6 +76,8 @@ HttpResponse ServerInformation(const Service& service) {
   out["context_tokens_max"] = card.context_tokens_max;
   out["vocabulary"] = card.vocabulary;
   out["eos_token_ids"] = json::array(card.eos_tokens.begin(), card.eos_tokens.end());
+  out["tool_parser"] = card.tools == nullptr ? "none" : std::string(card.tools->name);
+  out["reasoning_separated"] = card.reasoning.separates();
   out["generation_defaults"] = DefaultsJson(card.defaults);
   DriverStats stats = service.context.driver.stats();
   out["scheduler"] = json::object{{"running", stats.scheduler.running},

@@ -67,7 +67,7 @@ void HashExecutor::Launch(Plan plan) {
   }
   CHECK(tokens == static_cast<int32_t>(plan.tokens.size()));
   for (SlotId slot : plan.released) {
-    CHECK(At(slot).live && At(slot).rows_in_flight == 0, "slot {} is released while in use",
+    CHECK(At(slot).live && At(slot).rows_in_flight == 0, "I-3: slot {} is released while in use",
           slot.value);
     At(slot) = Slot();
   }
@@ -101,8 +101,9 @@ StepDone HashExecutor::Wait() {
 
 void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
   Slot& slot = At(admission.slot);
-  CHECK(slot.rows_in_flight == 0, "slot {} is given away while a row of request {} is in flight",
-        admission.slot.value, slot.request->id.value);
+  CHECK(slot.rows_in_flight == 0,
+        "I-3: slot {} is given away while a row of request {} is in flight", admission.slot.value,
+        slot.request->id.value);
   slot = Slot();
   slot.live = true;
   slot.request = admission.request;
@@ -124,7 +125,7 @@ void HashExecutor::Update(const TableUpdate& update) {
   const size_t g = static_cast<size_t>(update.group.value);
   Group& group = groups_.at(g);
   CHECK(update.block.value >= group.first_block && update.block.value < group.end_block,
-        "block {} of group {} is not one to own", update.block.value, g);
+        "I-4: block {} of group {} is not one to own", update.block.value, g);
   const size_t block = static_cast<size_t>(update.block.value);
   std::vector<BlockId>& table = slot.tables[g];
   const size_t index = static_cast<size_t>(update.index);
@@ -137,8 +138,8 @@ void HashExecutor::Update(const TableUpdate& update) {
     CheckReused(group, slot, update);
     return;
   }
-  CHECK(group.pins[block] == 0, "block {} of group {} is handed over while a step uses it", block,
-        g);
+  CHECK(group.pins[block] == 0, "I-14: block {} of group {} is handed over while a step uses it",
+        block, g);
   if (Planted(PlantedBug::kNotZeroed)) return;
   if (group.kind == GroupKind::kFull) {
     FullBlock& cells = group.full[block];
@@ -157,12 +158,12 @@ void HashExecutor::CheckReused(const Group& group, const Slot& slot,
   const bool full = group.kind == GroupKind::kFull;
   const uint64_t space = full ? group.full[block].space : group.states[block].space;
   const int64_t order = full ? group.full[block].written_by : group.states[block].written_by;
-  CHECK(space == slot.space, "request {} is given a block of another space",
+  CHECK(space == slot.space, "I-10: request {} is given a block of another space",
         slot.request->id.value);
-  CHECK(order >= 0 && order < landed_, "request {} is given a block before its step has landed",
-        slot.request->id.value);
+  CHECK(order >= 0 && order < landed_,
+        "I-7: request {} is given a block before its step has landed", slot.request->id.value);
   CHECK(!full || group.full[block].position[kB - 1] == update.index * kB + kB - 1,
-        "request {} is given an incomplete block", slot.request->id.value);
+        "I-7: request {} is given an incomplete block", slot.request->id.value);
 }
 
 // What a failed row wrote is not to be read by anybody.
@@ -190,8 +191,8 @@ void HashExecutor::Pin(const Slot& slot, const Row& row, int32_t change) {
     const auto pin = [&](int32_t index) {
       const auto& table = slot.tables[g];
       CHECK(index < static_cast<int32_t>(table.size()) && table[static_cast<size_t>(index)].valid(),
-            "request {}: rows {} to {} need entry {} of group {}, a hole", row.request.value, begin,
-            end, index, g);
+            "I-6: request {}: rows {} to {} need entry {} of group {}, a hole", row.request.value,
+            begin, end, index, g);
       groups_[g].pins[static_cast<size_t>(table[static_cast<size_t>(index)].value)] += change;
     };
     if (groups_[g].kind == GroupKind::kFull) {
@@ -207,11 +208,11 @@ void HashExecutor::Pin(const Slot& slot, const Row& row, int32_t change) {
 
 void HashExecutor::LaunchRow(const Plan& plan, const Row& row) {
   Slot& slot = At(row.slot);
-  CHECK(slot.live && slot.request->id == row.request, "slot {} is not request {}'s", row.slot.value,
-        row.request.value);
+  CHECK(slot.live && slot.request->id == row.request, "I-12: slot {} is not request {}'s",
+        row.slot.value, row.request.value);
   CHECK(slot.launched == row.start,
-        "request {} has {} tokens in place or in flight, the row starts at {}", row.request.value,
-        slot.launched, row.start);
+        "I-8: request {} has {} tokens in place or in flight, the row starts at {}",
+        row.request.value, slot.launched, row.start);
   CHECK(static_cast<size_t>(row.token_begin) + static_cast<size_t>(row.token_count) <=
         plan.tokens.size());
   slot.launched += row.token_count;
@@ -238,7 +239,7 @@ uint64_t HashExecutor::AdvanceGroups(const StepInFlight& step, Slot& slot, const
     const uint64_t hash = group.kind == GroupKind::kFull
                               ? AdvanceFull(step.order, group, slot, g, row)
                               : AdvanceState(step.order, group, slot, g, row);
-    CHECK(hash == prefix, "request {} at {}: group {} holds another prefix", row.request.value,
+    CHECK(hash == prefix, "I-6: request {} at {}: group {} holds another prefix", row.request.value,
           row.start, g);
   }
   return prefix;
@@ -251,6 +252,7 @@ RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
   const Request& request = *slot.request;
   const int32_t end = row.start + row.token_count;
   slot.failed |= options_.row_fails && options_.row_fails(row.request, end);
+  slot.failed |= options_.step_lost && options_.step_lost(step.order);
   if (slot.failed) {
     Poison(slot, row);
     slot.in_place = end;
@@ -307,7 +309,7 @@ HashExecutor::StateBlock& HashExecutor::StateAt(Group& group, const Slot& slot, 
                                                 int32_t index) {
   StateBlock& entry =
       group.states[static_cast<size_t>(slot.tables[g][static_cast<size_t>(index)].value)];
-  CHECK(entry.space == slot.space, "request {} reads a state of another space",
+  CHECK(entry.space == slot.space, "I-10: request {} reads a state of another space",
         slot.request->id.value);
   return entry;
 }
@@ -320,7 +322,7 @@ uint64_t HashExecutor::AdvanceState(int64_t order, Group& group, Slot& slot, siz
   if (begin >= kB) {
     const StateBlock& entry = StateAt(group, slot, g, begin / kB - 1);
     CHECK(entry.content == Content::kState && entry.depth == base,
-          "request {} at {}: no state of depth {}", row.request.value, begin, base);
+          "I-6: request {} at {}: no state of depth {}", row.request.value, begin, base);
     state = entry.state;
   }
   std::vector<TokenId> rows;  // of the block in progress
@@ -328,7 +330,7 @@ uint64_t HashExecutor::AdvanceState(int64_t order, Group& group, Slot& slot, siz
     const StateBlock& entry = StateAt(group, slot, g, begin / kB);
     CHECK(entry.content == Content::kRows && entry.depth == base &&
               static_cast<int32_t>(entry.rows.size()) == begin % kB,
-          "request {} at {}: the rows in progress are not those", row.request.value, begin);
+          "I-6: request {} at {}: the rows in progress are not those", row.request.value, begin);
     rows = entry.rows;
   }
   uint64_t hash = state;
@@ -346,7 +348,7 @@ uint64_t HashExecutor::AdvanceState(int64_t order, Group& group, Slot& slot, siz
   const auto write = [&](int32_t index, Content content) -> StateBlock& {
     StateBlock& entry = StateAt(group, slot, g, index);
     CHECK(entry.content == Content::kUnwritten || entry.content == Content::kRows,
-          "request {} at {}: a state is overwritten", row.request.value, begin);
+          "I-3: request {} at {}: a state is overwritten", row.request.value, begin);
     entry = {.space = slot.space,
              .written_by = order,
              .content = content,
@@ -368,7 +370,7 @@ uint64_t HashExecutor::AdvanceFull(int64_t order, Group& group, const Slot& slot
   for (int32_t p = row.start; p < end; ++p) {
     FullBlock& block = group.full[static_cast<size_t>(table[static_cast<size_t>(p / kB)].value)];
     CHECK(block.position[static_cast<size_t>(p % kB)] == kNobody,
-          "request {} at {}: a cell is overwritten", row.request.value, p);
+          "I-3: request {} at {}: a cell is overwritten", row.request.value, p);
     block.written_by = order;
     block.token[static_cast<size_t>(p % kB)] = tokens_[static_cast<size_t>(p - row.start)];
     block.position[static_cast<size_t>(p % kB)] = p;
@@ -378,12 +380,12 @@ uint64_t HashExecutor::AdvanceFull(int64_t order, Group& group, const Slot& slot
   for (int32_t first = 0; first < end; first += kB) {
     const FullBlock& block =
         group.full[static_cast<size_t>(table[static_cast<size_t>(first / kB)].value)];
-    CHECK(block.space == slot.space, "request {} reads a block of another space",
+    CHECK(block.space == slot.space, "I-10: request {} reads a block of another space",
           row.request.value);
     for (int32_t p = first; p < std::min(first + kB, end); ++p) {
       const size_t i = static_cast<size_t>(p - first);
-      CHECK(block.position[i] == p, "request {} reads position {} and finds {}", row.request.value,
-            p, block.position[i]);
+      CHECK(block.position[i] == p, "I-4: request {} reads position {} and finds {}",
+            row.request.value, p, block.position[i]);
       hash = AppendToken(hash, block.token[i]);
       if (p >= row.start) prefixes_.push_back(hash);
     }
@@ -405,7 +407,7 @@ void HashExecutor::CheckTables() {
         if (!block.valid()) continue;
         int32_t& seen = group.seen[static_cast<size_t>(block.value)];
         CHECK(seen == 0 || (!writes(seen - 1, i) && !writes(static_cast<int32_t>(s), i)),
-              "block {} of group {} is in the tables of slots {} and {}, and not complete",
+              "I-3: block {} of group {} is in the tables of slots {} and {}, and not complete",
               block.value, g, seen - 1, s);
         seen = static_cast<int32_t>(s) + 1;
       }

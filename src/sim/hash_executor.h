@@ -26,11 +26,14 @@ struct HashExecutorOptions {
   bool late = false;                  // a step runs when it is waited for, not when it is launched
   std::function<void()> before_step;  // called before each step runs: to sleep, to block
   std::function<bool(RequestId, int32_t length)> row_fails;  // rows that end in an error
+  std::function<bool(int64_t order)> step_lost;              // steps all of whose rows do
 };
 
 class HashExecutor : public Executor {
  public:
   HashExecutor(const CacheGeometry& geometry, int32_t vocabulary, HashExecutorOptions options = {});
+  // From the next step on.
+  void SetOptions(HashExecutorOptions options) { options_ = std::move(options); }
 
   std::vector<Event> Exchange(std::vector<Event> local) override { return local; }
   void Launch(Plan plan) override;
@@ -104,7 +107,7 @@ class HashExecutor : public Executor {
   uint64_t AdvanceFull(int64_t order, Group& group, const Slot& slot, size_t g, const Row& row);
 
   const HashLm lm_;
-  const HashExecutorOptions options_;
+  HashExecutorOptions options_;
   const CacheGeometry geometry_;
   std::vector<Group> groups_;
   std::vector<Slot> slots_;

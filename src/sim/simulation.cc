@@ -1,9 +1,9 @@
-// See the header. After each step: conservation and single ownership (Audit, CheckTables), progress
-// and fairness (I-18); at the end: one end per request (I-19), the oracle's answer (I-20), empty
-// pools.
+// See the header. What concerns memory is checked by Scheduler::Audit and the hash executor, what
+// concerns requests here.
 #include "sim/simulation.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <utility>
@@ -26,60 +26,75 @@ struct Answer {
   bool refused = false;
   int32_t preemptions = 0;
   std::vector<int32_t> first_start;  // where the row after each admission began
+  int32_t priority = 0;
+  int64_t submitted = 0;  // turn
+  bool answered = false;  // had its first output
 };
+
+Scheduler MakeScheduler(const SchedulerConfig& config) {
+  auto scheduler = Scheduler::Create(config);
+  CHECK(scheduler.ok(), "{}", scheduler.error().message);
+  return *std::move(scheduler);
+}
+
+HashExecutorOptions ExecutorOptions(const Workload& w) {
+  HashExecutorOptions options{.late = w.late, .before_step = {}, .row_fails = {}, .step_lost = {}};
+  const auto one_in = [seed = w.error_seed](uint64_t key, int32_t n) {
+    return RandomBits(seed, key) % static_cast<uint64_t>(n) == 0;
+  };
+  if (w.row_error_one_in > 0) {
+    options.row_fails = [one_in, n = w.row_error_one_in](RequestId id, int32_t length) {
+      return one_in(static_cast<uint64_t>(id.value) * 100000 + static_cast<uint64_t>(length), n);
+    };
+  }
+  if (w.lost_step_one_in > 0) {
+    options.step_lost = [one_in, n = w.lost_step_one_in](int64_t order) {
+      return one_in(static_cast<uint64_t>(order) | uint64_t{1} << 62, n);
+    };
+  }
+  return options;
+}
 
 class Run {
  public:
-  explicit Run(const Workload& workload)
+  Run(const Workload& workload, SimulatedEngine& engine)
       : w_(workload),
         lm_{w_.config.vocabulary},
-        scheduler_(Create(w_.config)),
-        executor_(w_.config.cache, w_.config.vocabulary, Options(w_)) {}
+        scheduler_(engine.scheduler),
+        executor_(engine.executor),
+        before_(scheduler_.stats()),
+        rows_before_(executor_.rows_run()),
+        tokens_before_(executor_.tokens_run()) {
+    for (const ArrivingRequest& r : w_.requests) {
+      answers_[r.request.id].priority = r.request.priority;
+    }
+  }
 
   Result<SimulationStats> Go() {
     size_t submitted = 0;
-    for (int64_t turn = 0;; ++turn) {
-      CHECK(turn < 200000, "no end: {} running, {} waiting", scheduler_.stats().running,
+    for (; submitted < w_.requests.size() || !scheduler_.idle(); ++turn_) {
+      CHECK(turn_ < 200000, "I-18: no end: {} running, {} waiting", scheduler_.stats().running,
             scheduler_.stats().waiting);
-      for (; submitted < w_.requests.size() && w_.requests[submitted].step <= turn; ++submitted) {
+      for (; submitted < w_.requests.size() && w_.requests[submitted].step <= turn_; ++submitted) {
+        answers_[w_.requests[submitted].request.id].submitted = turn_;
         scheduler_.Apply(Submit{w_.requests[submitted].request});
       }
       for (const ArrivingRequest& r : w_.requests) {
-        if (r.abort_step == turn) scheduler_.Apply(Abort{r.request.id});
+        if (r.abort_step == turn_) scheduler_.Apply(Abort{r.request.id});
       }
       const bool quiet = in_flight_ == 0;
       const bool launched = LaunchNext();
-      CHECK(launched || !quiet || scheduler_.idle(), "nothing runs and somebody waits");  // I-18
+      CHECK(launched || !quiet || scheduler_.idle(), "I-17: nothing runs and somebody waits");
       while (in_flight_ > w_.overlap_depth || (!launched && in_flight_ > 0)) Land();
       RETURN_IF_ERROR(TakeOutputs());
-      if (w_.flush_step == turn) scheduler_.Apply(FlushCache{});
+      if (w_.flush_step == turn_) scheduler_.Apply(FlushCache{});
       if (Status audit = scheduler_.Audit(); !audit.ok()) return audit.error();
       executor_.CheckTables();
-      if (submitted == w_.requests.size() && scheduler_.idle()) break;
     }
     return Conclude();
   }
 
  private:
-  static Scheduler Create(const SchedulerConfig& config) {
-    auto scheduler = Scheduler::Create(config);
-    CHECK(scheduler.ok(), "{}", scheduler.error().message);
-    return *std::move(scheduler);
-  }
-
-  static HashExecutorOptions Options(const Workload& w) {
-    HashExecutorOptions options{.late = w.late, .before_step = {}, .row_fails = {}};
-    if (w.row_error_one_in > 0) {
-      options.row_fails = [seed = w.error_seed, n = w.row_error_one_in](RequestId id,
-                                                                        int32_t length) {
-        const uint64_t key =
-            static_cast<uint64_t>(id.value) * 100000 + static_cast<uint64_t>(length);
-        return RandomBits(seed, key) % static_cast<uint64_t>(n) == 0;
-      };
-    }
-    return options;
-  }
-
   bool LaunchNext() {
     Plan plan = scheduler_.NextPlan();
     if (plan.empty()) {
@@ -119,14 +134,12 @@ class Run {
     if (best != nullptr) {
       passed_over_ = runs(plan) || last_best_ != *best ? 0 : passed_over_ + 1;
       last_best_ = *best;
-      CHECK(passed_over_ <= kIdlePlansMax, "request {} is passed over", best->value);
+      CHECK(passed_over_ <= kIdlePlansMax, "I-18: request {} is passed over", best->value);
     }
     for (SlotId slot : plan.released) slots_.erase(slot);
   }
 
-  int32_t Priority(RequestId id) const {
-    return w_.requests[static_cast<size_t>(id.value)].request.priority;
-  }
+  int32_t Priority(RequestId id) { return answers_[id].priority; }
 
   void Land() {
     StepDone done = executor_.Wait();
@@ -143,20 +156,21 @@ class Run {
       const auto wrong = [&](const char* what) {
         return Error{ErrorCode::kInternal, fmt::format("request {}: {}", o.id.value, what)};
       };
-      if (a.finish) return wrong("an output after the last one");  // I-19
+      if (a.finish) return wrong("I-19: an output after the last one");
       const auto move = [](auto& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
       move(o.tokens, a.tokens);
       move(o.logprobs, a.logprobs);
       move(o.prompt_logprobs, a.prompt_logprobs);
       a.finish = o.finish;
+      if (!std::exchange(a.answered, true)) CountWait(turn_ - a.submitted);
       a.refused = o.finish && o.error_code != ErrorCode::kInternal;
       a.preemptions = o.preemptions;
       if (o.preemptions == 0 && !a.first_start.empty() &&
           o.cached_tokens != a.first_start.front()) {
-        return wrong("cached_tokens is not what was reused");
+        return wrong("I-20: cached_tokens is not what was reused");
       }
       if (!a.refused && o.output_tokens != static_cast<int32_t>(a.tokens.size())) {
-        return wrong("output_tokens is not the number of tokens");
+        return wrong("I-20: output_tokens is not the number of tokens");
       }
       for (TokenId token : o.tokens) {
         stats_.trace = MixBits(stats_.trace + static_cast<uint64_t>(token));
@@ -165,25 +179,31 @@ class Run {
     return {};
   }
 
+  void CountWait(int64_t turns) {
+    ++stats_.waits[std::min<size_t>(std::bit_width(static_cast<uint64_t>(turns)),
+                                    stats_.waits.size() - 1)];
+    stats_.wait_max = std::max(stats_.wait_max, turns);
+  }
+
   // I-20 for one request.
   Status Compare(const ArrivingRequest& arriving, const Answer& a) const {
     const Request& r = arriving.request;
     const auto wrong = [&](std::string what) {
       return Error{ErrorCode::kInternal, fmt::format("request {}: {}", r.id.value, what)};
     };
-    if (!a.finish) return wrong("it never ended");
+    if (!a.finish) return wrong("I-19: it never ended");
     if (a.refused) return {};
-    if (a.preemptions > w_.config.preemptions_max) return wrong("it was preempted too often");
+    if (a.preemptions > w_.config.preemptions_max) return wrong("I-18: it was preempted too often");
     const OracleAnswer want = AskOracle(lm_, r, w_.config.context_tokens_max);
     const bool cut = *a.finish == FinishReason::kAbort || *a.finish == FinishReason::kError;
     if (*a.finish == FinishReason::kAbort && arriving.abort_step < 0)
-      return wrong("nobody aborted it");
+      return wrong("I-19: nobody aborted it");
     if (a.tokens.size() > want.tokens.size() ||
         !std::equal(a.tokens.begin(), a.tokens.end(), want.tokens.begin())) {
-      return wrong("its tokens are not the oracle's");
+      return wrong("I-20: its tokens are not the oracle's");
     }
     if (!cut && (a.tokens.size() != want.tokens.size() || *a.finish != want.finish)) {
-      return wrong(fmt::format("{} tokens came out, the oracle has {}", a.tokens.size(),
+      return wrong(fmt::format("I-20: {} tokens came out, the oracle has {}", a.tokens.size(),
                                want.tokens.size()));
     }
     return CompareLogprobs(r, a, cut);
@@ -194,11 +214,11 @@ class Run {
       return Error{ErrorCode::kInternal, fmt::format("request {}: {}", r.id.value, what)};
     };
     if (a.logprobs.size() != (r.logprobs >= 0 ? a.tokens.size() : 0)) {
-      return wrong("not one log-probability per token");
+      return wrong("I-20: not one log-probability per token");
     }
     const size_t scored = r.prompt_logprobs >= 0 ? r.prompt.size() : 0;
     if (a.prompt_logprobs.size() > scored || (!cut && a.prompt_logprobs.size() != scored)) {
-      return wrong("not one prompt log-probability per prompt token");
+      return wrong("I-20: not one prompt log-probability per prompt token");
     }
     uint64_t prefix = kEmptyPrefix;
     for (size_t p = 0; p < r.prompt.size() + a.logprobs.size(); ++p) {
@@ -206,14 +226,14 @@ class Run {
       if (!in_prompt) {
         const size_t i = p - r.prompt.size();
         if (a.logprobs[i] != lm_.Distribution(prefix, a.tokens[i], r.logprobs)) {
-          return wrong("a log-probability is wrong");
+          return wrong("I-20: a log-probability is wrong");
         }
       }
       prefix = AppendToken(prefix, in_prompt ? r.prompt[p] : a.tokens[p - r.prompt.size()]);
       if (!in_prompt || p >= a.prompt_logprobs.size()) continue;
       const TokenId next = p + 1 < r.prompt.size() ? r.prompt[p + 1] : -1;
       if (a.prompt_logprobs[p] != lm_.Distribution(prefix, next, r.prompt_logprobs)) {
-        return wrong("a prompt log-probability is wrong");
+        return wrong("I-20: a prompt log-probability is wrong");
       }
     }
     return {};
@@ -221,10 +241,9 @@ class Run {
 
   Result<SimulationStats> Conclude() {
     const SchedulerStats s = scheduler_.stats();
-    scheduler_.Apply(FlushCache{});
-    if (s.parents_used != 0 || scheduler_.stats().parents_cached != 0) {
+    if (s.parents_used != 0) {
       return Error{ErrorCode::kInternal,
-                   fmt::format("{} parents are still in use", s.parents_used)};
+                   fmt::format("I-1: {} parents are still in use", s.parents_used)};
     }
     for (const ArrivingRequest& r : w_.requests) {
       const Answer& a = answers_[r.request.id];
@@ -235,21 +254,27 @@ class Run {
       stats_.stopped += *a.finish == FinishReason::kStop;
       stats_.protected_requests += a.preemptions == w_.config.preemptions_max;
     }
-    stats_.preemptions = s.preemptions;
-    stats_.prompt_tokens = s.prompt_tokens;
-    stats_.reused_tokens = s.reused_tokens;
-    stats_.reuse_stops = s.reuse_stops;
-    stats_.evictions_full = s.evictions_full;
-    stats_.evictions_state = s.evictions_state;
-    stats_.rows = executor_.rows_run();
-    stats_.tokens = executor_.tokens_run();
+    stats_.requests = static_cast<int64_t>(w_.requests.size());
+    stats_.preemptions = s.preemptions - before_.preemptions;
+    stats_.prompt_tokens = s.prompt_tokens - before_.prompt_tokens;
+    stats_.reused_tokens = s.reused_tokens - before_.reused_tokens;
+    for (size_t i = 0; i < kReuseStops; ++i) {
+      stats_.reuse_stops[i] = s.reuse_stops[i] - before_.reuse_stops[i];
+    }
+    stats_.evictions_full = s.evictions_full - before_.evictions_full;
+    stats_.evictions_state = s.evictions_state - before_.evictions_state;
+    stats_.rows = executor_.rows_run() - rows_before_;
+    stats_.tokens = executor_.tokens_run() - tokens_before_;
     return stats_;
   }
 
   const Workload& w_;
   const HashLm lm_;
-  Scheduler scheduler_;
-  HashExecutor executor_;
+  Scheduler& scheduler_;
+  HashExecutor& executor_;
+  const SchedulerStats before_;
+  const int64_t rows_before_, tokens_before_;
+  int64_t turn_ = 0;
   int32_t in_flight_ = 0;
   std::map<RequestId, Answer> answers_;
   std::map<SlotId, RequestId> slots_;
@@ -260,8 +285,59 @@ class Run {
 
 }  // namespace
 
-Result<SimulationStats> RunWorkload(const Workload& workload) { return Run(workload).Go(); }
+void SimulationStats::Add(const SimulationStats& other) {
+  trace = MixBits(trace ^ other.trace);
+  requests += other.requests;
+  steps += other.steps;
+  rows += other.rows;
+  tokens += other.tokens;
+  preemptions += other.preemptions;
+  protected_requests += other.protected_requests;
+  aborted += other.aborted;
+  failed += other.failed;
+  refused += other.refused;
+  stopped += other.stopped;
+  late_tokens += other.late_tokens;
+  prompt_tokens += other.prompt_tokens;
+  reused_tokens += other.reused_tokens;
+  for (size_t i = 0; i < kReuseStops; ++i) reuse_stops[i] += other.reuse_stops[i];
+  evictions_full += other.evictions_full;
+  evictions_state += other.evictions_state;
+  for (size_t i = 0; i < waits.size(); ++i) waits[i] += other.waits[i];
+  wait_max = std::max(wait_max, other.wait_max);
+}
 
-Result<SimulationStats> RunSimulation(uint64_t seed) { return RunWorkload(MakeWorkload(seed)); }
+int64_t SimulationStats::WaitQuantile(double share) const {
+  int64_t all = 0, seen = 0;
+  for (int64_t n : waits) all += n;
+  for (size_t i = 0; i < waits.size(); ++i) {
+    seen += waits[i];
+    if (static_cast<double>(seen) >= share * static_cast<double>(all)) return (int64_t{1} << i) - 1;
+  }
+  return wait_max;
+}
+
+SimulatedEngine::SimulatedEngine(const Workload& workload)
+    : scheduler(MakeScheduler(workload.config)),
+      executor(workload.config.cache, workload.config.vocabulary, ExecutorOptions(workload)) {}
+
+Result<SimulationStats> RunWave(const Workload& workload, SimulatedEngine& engine) {
+  engine.executor.SetOptions(ExecutorOptions(workload));
+  return Run(workload, engine).Go();
+}
+
+Result<SimulationStats> RunWorkload(const Workload& workload) {
+  SimulatedEngine engine(workload);
+  ASSIGN_OR_RETURN(const SimulationStats stats, RunWave(workload, engine));
+  engine.scheduler.Apply(FlushCache{});
+  if (const int32_t left = engine.scheduler.stats().parents_cached; left != 0) {
+    return Error{ErrorCode::kInternal, fmt::format("I-1: {} parents outlive a flush", left)};
+  }
+  return stats;
+}
+
+Result<SimulationStats> RunSeed(uint64_t seed, const WorkloadOptions& options) {
+  return RunWorkload(MakeWorkload(seed, options));
+}
 
 }  // namespace braid

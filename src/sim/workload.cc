@@ -112,9 +112,199 @@ Request MakeRequest(Rng& rng, const SchedulerConfig& config, const Mix& mix) {
   return r;
 }
 
+// Shuffled lengths at which something changes: nothing, a block, all there is.
+int32_t EdgeLength(Rng& rng, int32_t most) {
+  const int32_t edges[] = {1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, most - 1, most};
+  return std::clamp(edges[rng.Below(std::size(edges))], 1, most);
+}
+
+int32_t FitsAlone(const SchedulerConfig& config) {
+  return static_cast<int32_t>(
+      std::min<int64_t>(config.context_tokens_max, SequenceTokensMax(config.cache)));
+}
+
+class RequestSource {
+ public:
+  RequestSource(Rng& rng, Workload& w, const Mix& mix, bool aborts)
+      : rng_(rng), w_(w), mix_(mix), aborts_(aborts) {}
+
+  void Draw(WorkloadKind kind) {
+    switch (kind) {
+      case WorkloadKind::kAgentic:
+        return Agentic();
+      case WorkloadKind::kBranches:
+        return Branches();
+      case WorkloadKind::kFloods:
+        return Floods();
+      case WorkloadKind::kLengths:
+        return Lengths();
+      default:
+        return Any(kind);
+    }
+  }
+
+ private:
+  void Add(Request request) {
+    ArrivingRequest arriving{.step = step_, .request = std::move(request)};
+    if (aborts_ && OneIn(rng_, 3)) arriving.abort_step = step_ + Between(rng_, 0, 40);
+    const auto i = static_cast<int32_t>(w_.requests.size());
+    arriving.request.id = RequestId(i);
+    if (mix_.usurpers) arriving.request.priority = i;
+    if (mix_.spaces) {
+      if (arriving.request.tenant.empty()) arriving.request.tenant = OneIn(rng_, 2) ? "a" : "b";
+      arriving.request.dp_rank = Between(rng_, 0, 1);
+    }
+    w_.requests.push_back(std::move(arriving));
+  }
+
+  void Any(WorkloadKind kind) {
+    const bool flood = OneIn(rng_, 3);
+    const bool slow = OneIn(rng_, 2);  // answers are there when the next request comes
+    bool shared = mix_.shared;
+    if (kind != WorkloadKind::kMixed) shared = kind == WorkloadKind::kShared;
+    const int32_t count = Between(rng_, 1, 24);
+    for (int32_t i = 0; i < count; ++i) {
+      if (!flood) step_ += Between(rng_, 0, mix_.usurpers || slow ? 80 : 12);
+      Request r = MakeRequest(rng_, w_.config, mix_);
+      if (shared && i > 0 && !OneIn(rng_, 4)) {
+        GoOnFrom(rng_, w_.config, w_.requests[static_cast<size_t>(rng_.Below(i))].request, r);
+      }
+      Add(std::move(r));
+    }
+  }
+
+  void Agentic() {
+    const int32_t conversations = Between(rng_, 1, 4), turns = Between(rng_, 2, 6);
+    const int32_t gap = OneIn(rng_, 3) ? 2 : 60;
+    const int32_t first_most = std::max(FitsAlone(w_.config) / 3, 1);
+    std::vector<std::vector<TokenId>> so_far(static_cast<size_t>(conversations));
+    for (int32_t turn = 0; turn < turns; ++turn) {
+      for (std::vector<TokenId>& text : so_far) {
+        step_ += Between(rng_, 0, gap);
+        Mix mix = mix_;
+        mix.prompt_most = turn == 0 ? first_most : 40;
+        Request r = MakeRequest(rng_, w_.config, mix);
+        r.stop.new_tokens_max = Between(rng_, 1, 90);
+        r.prompt.insert(r.prompt.begin(), text.begin(), text.end());
+        const auto length = static_cast<int32_t>(r.prompt.size());
+        if (length + r.stop.new_tokens_max > FitsAlone(w_.config)) continue;
+        text = r.prompt;
+        const OracleAnswer answer =
+            AskOracle({w_.config.vocabulary}, r, w_.config.context_tokens_max);
+        text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
+        Add(std::move(r));
+      }
+    }
+  }
+
+  void Branches() {
+    Mix mix = mix_;
+    mix.prompt_most = std::max(FitsAlone(w_.config) * 2 / 3, 1);
+    const Request trunk = MakeRequest(rng_, w_.config, mix);
+    const auto most = static_cast<int32_t>(trunk.prompt.size());
+    const int32_t cuts[] = {Length(rng_, most), Length(rng_, most), most};
+    mix.prompt_most = 70;
+    for (int32_t i = Between(rng_, 3, 20); i > 0; --i) {
+      step_ += Between(rng_, 0, 50);
+      Request r = MakeRequest(rng_, w_.config, mix);
+      const auto cut = trunk.prompt.begin() + cuts[rng_.Below(3)];
+      r.prompt.insert(r.prompt.begin(), trunk.prompt.begin(), cut);
+      Add(std::move(r));
+    }
+  }
+
+  void Floods() {
+    for (int32_t wave = Between(rng_, 1, 3); wave > 0; --wave) {
+      for (int32_t i = Between(rng_, 10, 40); i > 0; --i) {
+        Request r = MakeRequest(rng_, w_.config, mix_);
+        r.tenant = "flood";
+        Add(std::move(r));
+      }
+      for (int32_t i = Between(rng_, 1, 4); i > 0; --i) {
+        step_ += Between(rng_, 0, 10);
+        Request r = MakeRequest(rng_, w_.config, mix_);
+        r.tenant = OneIn(rng_, 2) ? "one" : "two";
+        Add(std::move(r));
+      }
+      step_ += Between(rng_, 0, 200);
+    }
+  }
+
+  void Lengths() {
+    const int32_t most = FitsAlone(w_.config);
+    for (int32_t i = Between(rng_, 2, 16); i > 0; --i) {
+      step_ += Between(rng_, 0, 30);
+      Request r = MakeRequest(rng_, w_.config, mix_);
+      // The first token repeats, so that prefixes of every length meet.
+      r.prompt.assign(static_cast<size_t>(EdgeLength(rng_, most)), r.prompt.front() % 2);
+      r.stop.new_tokens_max = OneIn(rng_, 5) ? 0 : EdgeLength(rng_, most);
+      if (r.stop.new_tokens_max == 0) r.prompt_logprobs = 0;
+      Add(std::move(r));
+    }
+  }
+
+  Rng& rng_;
+  Workload& w_;
+  const Mix mix_;
+  const bool aborts_;
+  int64_t step_ = 0;
+};
+
+void CutTo(std::vector<ArrivingRequest>& requests, const WorkloadOptions& options) {
+  if (!options.only.empty()) {
+    std::erase_if(requests, [&](const ArrivingRequest& r) {
+      return std::find(options.only.begin(), options.only.end(), r.request.id.value) ==
+             options.only.end();
+    });
+  }
+  for (ArrivingRequest& r : requests) {
+    const auto cut = static_cast<size_t>(options.prompt_tokens_max);
+    if (cut > 0 && r.request.prompt.size() > cut) r.request.prompt.resize(cut);
+    int32_t& made = r.request.stop.new_tokens_max;
+    if (options.output_tokens_max > 0) made = std::min(made, options.output_tokens_max);
+  }
+}
+
+// Takes out what the options rule out. Everything was drawn before, so the rest stays what it is.
+void Restrict(Workload& w, const WorkloadOptions& options) {
+  const auto off = [&](Fault fault) { return (options.faults & MaskOf(fault)) == 0; };
+  for (ArrivingRequest& r : w.requests) {
+    if (off(Fault::kAbort)) r.abort_step = -1;
+  }
+  if (off(Fault::kRowError)) w.row_error_one_in = 0;
+  if (off(Fault::kLostStep)) w.lost_step_one_in = 0;
+  if (off(Fault::kLate)) w.late = false;
+  if (off(Fault::kTiny)) w.config.cache.parents += 1000;
+  if (off(Fault::kFlush)) w.flush_step = -1;
+  w.overlap_depth = options.overlap_depth.value_or(w.overlap_depth);
+  w.config.prefix_cache &= options.prefix_cache;
+  CutTo(w.requests, options);
+}
+
+// The kinds that a mixed run does not meet on its own.
+WorkloadKind DrawKind(Rng& rng) {
+  if (!OneIn(rng, 2)) return WorkloadKind::kMixed;
+  constexpr WorkloadKind kKinds[] = {WorkloadKind::kAgentic, WorkloadKind::kBranches,
+                                     WorkloadKind::kFloods, WorkloadKind::kLengths};
+  return kKinds[rng.Below(std::size(kKinds))];
+}
+
 }  // namespace
 
-Workload MakeWorkload(uint64_t seed) {
+const char* NameOf(WorkloadKind kind) {
+  constexpr const char* kNames[] = {"mixed",    "random", "shared", "agentic",
+                                    "branches", "floods", "lengths"};
+  static_assert(std::size(kNames) == static_cast<size_t>(WorkloadKind::kCount));
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const char* NameOf(Fault fault) {
+  constexpr const char* kNames[] = {"abort", "row-error", "lost-step", "late", "tiny", "flush"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Fault::kCount));
+  return kNames[static_cast<size_t>(fault)];
+}
+
+Workload MakeWorkload(uint64_t seed, const WorkloadOptions& options) {
   Rng rng(seed);
   // Short prompts that all grow long in an arena for one or two: preemption after preemption.
   const bool squeeze = OneIn(rng, 5);
@@ -122,6 +312,7 @@ Workload MakeWorkload(uint64_t seed) {
   w.overlap_depth = Between(rng, 0, 1);
   w.late = OneIn(rng, 2);
   if (OneIn(rng, 2)) w.row_error_one_in = Between(rng, 50, 2000);
+  if (OneIn(rng, 4)) w.lost_step_one_in = Between(rng, 20, 500);
   w.error_seed = rng.Next();
   Mix mix{.prompt_most = 96,
           .squeeze = squeeze,
@@ -132,28 +323,26 @@ Workload MakeWorkload(uint64_t seed) {
   if (OneIn(rng, 8)) w.config.prefix_cache = false;
   if (OneIn(rng, 6)) w.flush_step = Between(rng, 1, 100);
   const bool aborts = OneIn(rng, 2);
-  const bool flood = OneIn(rng, 3);
-  const bool slow = OneIn(rng, 2);  // answers are there when the next request comes
   if (!squeeze && OneIn(rng, 2)) mix.prompt_most = w.config.context_tokens_max;
-  const int32_t count = Between(rng, 1, 24);
-  int64_t step = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    if (!flood) step += Between(rng, 0, mix.usurpers || slow ? 80 : 12);
-    ArrivingRequest arriving{.step = step, .request = MakeRequest(rng, w.config, mix)};
-    if (aborts && OneIn(rng, 3)) arriving.abort_step = step + Between(rng, 0, 40);
-    arriving.request.id = RequestId(i);
-    if (mix.usurpers) arriving.request.priority = i;
-    if (mix.shared && i > 0 && !OneIn(rng, 4)) {
-      const auto& earlier = w.requests[static_cast<size_t>(rng.Below(i))].request;
-      GoOnFrom(rng, w.config, earlier, arriving.request);
-    }
-    if (mix.spaces) {
-      arriving.request.tenant = OneIn(rng, 2) ? "a" : "b";
-      arriving.request.dp_rank = Between(rng, 0, 1);
-    }
-    w.requests.push_back(std::move(arriving));
-  }
+  WorkloadKind kind = options.kind;
+  if (kind == WorkloadKind::kMixed) kind = DrawKind(rng);
+  RequestSource(rng, w, mix, aborts).Draw(kind);
+  Restrict(w, options);
   return w;
+}
+
+Workload MakeWave(uint64_t seed, const Workload& first, int64_t first_id,
+                  const WorkloadOptions& options) {
+  Workload wave = MakeWorkload(seed, options);
+  for (ArrivingRequest& r : wave.requests) {
+    r.request.id.value += first_id;
+    // Drawn for another vocabulary.
+    for (TokenId& token : r.request.prompt) token %= first.config.vocabulary;
+  }
+  wave.config = first.config;
+  wave.overlap_depth = first.overlap_depth;
+  wave.late = first.late;
+  return wave;
 }
 
 }  // namespace braid

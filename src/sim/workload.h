@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "scheduler/scheduler.h"
@@ -21,11 +23,57 @@ struct Workload {
   int32_t overlap_depth = 0;
   bool late = false;             // steps run when they are waited for
   int32_t row_error_one_in = 0;  // 0: rows do not fail
+  int32_t lost_step_one_in = 0;  // 0: no step is lost; all rows of one that is fail
   uint64_t error_seed = 0;
   int64_t flush_step = -1;                // turn in which the prefix cache is flushed, -1: never
   std::vector<ArrivingRequest> requests;  // by step
 };
 
-Workload MakeWorkload(uint64_t seed);
+// Where the requests come from.
+enum class WorkloadKind : uint8_t {
+  kMixed,     // any of the following
+  kRandom,    // prompts that share nothing
+  kShared,    // prompts that go on from earlier ones, cut anywhere
+  kAgentic,   // conversations: each turn is the last one, its answer and something new
+  kBranches,  // one trunk, left at a few places again and again
+  kFloods,    // one tenant submits everything at once, others come one by one
+  kLengths,   // lengths at and beside every limit
+  kCount,
+};
+
+enum class Fault : uint8_t {
+  kAbort,     // requests are aborted at any moment
+  kRowError,  // single rows fail
+  kLostStep,  // all rows of a step fail
+  kLate,      // steps run when they are waited for, not when they are launched
+  kTiny,      // arenas with barely room for one request
+  kFlush,     // the prefix cache is flushed in the middle
+  kCount,
+};
+
+using FaultMask = uint32_t;
+inline constexpr FaultMask kAllFaults = (1u << static_cast<uint32_t>(Fault::kCount)) - 1;
+constexpr FaultMask MaskOf(Fault fault) { return 1u << static_cast<uint32_t>(fault); }
+
+// "agentic", "lost-step": as on the command line.
+const char* NameOf(WorkloadKind kind);
+const char* NameOf(Fault fault);
+
+struct WorkloadOptions {
+  WorkloadKind kind = WorkloadKind::kMixed;
+  FaultMask faults = kAllFaults;  // those that may come up
+  std::optional<int32_t> overlap_depth;
+  bool prefix_cache = true;
+  // What a failing run is shrunk by.
+  std::vector<int32_t> only;      // numbers of the requests that stay; empty: all
+  int32_t prompt_tokens_max = 0;  // longer prompts are cut; 0: none is
+  int32_t output_tokens_max = 0;
+};
+
+Workload MakeWorkload(uint64_t seed, const WorkloadOptions& options = {});
+// More requests for an engine that lives on: as MakeWorkload, for the first one's figures and
+// faults. Request ids start at `first_id`.
+Workload MakeWave(uint64_t seed, const Workload& first, int64_t first_id,
+                  const WorkloadOptions& options = {});
 
 }  // namespace braid

@@ -1,11 +1,11 @@
-// CPU detection: cpuid through the compiler's builtins, cores through the affinity mask and sysfs.
+// CPU detection: cpuid through the compiler's builtins, the rest from /proc.
 #include "tensor/device.h"
 
 #include <fmt/core.h>
-#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
-#include <set>
 
 namespace braid {
 namespace {
@@ -29,26 +29,6 @@ void ReadCpuinfo(CpuFeatures& features) {
   }
 }
 
-std::string SiblingsOf(int cpu) {
-  std::ifstream file(
-      fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-  std::string text;
-  std::getline(file, text);
-  return text.empty() ? std::to_string(cpu) : text;
-}
-
-void CountCores(CpuFeatures& features) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) return;
-  std::set<std::string> cores;
-  features.logical_cores = CPU_COUNT(&mask);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) cores.insert(SiblingsOf(cpu));
-  }
-  features.physical_cores = static_cast<int>(cores.size());
-}
-
 }  // namespace
 
 std::string_view NameOf(Isa isa) { return kIsaNames[static_cast<int>(isa)]; }
@@ -61,6 +41,13 @@ Result<Isa> ParseIsa(std::string_view name) {
                fmt::format("unknown ISA \"{}\": one of base, avx2, avx512, amx", name)};
 }
 
+bool RequestAmx() {
+  // From the kernel's asm/prctl.h, which older distributions lack: the state component of tiles.
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 CpuFeatures DetectCpu() {
   CpuFeatures features;
   __builtin_cpu_init();
@@ -70,14 +57,29 @@ CpuFeatures DetectCpu() {
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
   features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
   ReadCpuinfo(features);
-  CountCores(features);
+  if (features.amx_bf16 || features.amx_int8) {
+    const bool permitted = RequestAmx();
+    features.amx_bf16 = features.amx_bf16 && permitted;
+    features.amx_int8 = features.amx_int8 && permitted;
+  }
+  features.topology = ReadTopology(AffinityMask());
   return features;
 }
 
 Isa BestIsa(const CpuFeatures& features) {
-  if (features.avx512_bf16 && features.amx_bf16) return Isa::kAmx;
+  const bool amx = features.amx_bf16 && features.amx_int8;
+  if (amx && features.avx512_bf16 && features.avx512_vnni) return Isa::kAmx;
   if (features.avx512) return Isa::kAvx512;
   return features.avx2 ? Isa::kAvx2 : Isa::kBase;
+}
+
+Device DeviceOf(const CpuFeatures& features, Isa isa, Compute compute) {
+  const bool avx512 = isa >= Isa::kAvx512;
+  return {.isa = isa,
+          .compute = compute,
+          .avx_vnni = isa >= Isa::kAvx2 && features.avx_vnni,
+          .avx512_bf16 = avx512 && features.avx512_bf16,
+          .avx512_vnni = avx512 && features.avx512_vnni};
 }
 
 }  // namespace braid

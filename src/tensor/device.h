@@ -7,10 +7,12 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/topology.h"
 
 namespace braid {
 
-// Ordered: each includes what stands before it.
+// Ordered: each includes what stands before it. kAmx stands for AMX with bf16 and int8 tiles and
+// for AVX-512 with its BF16 and VNNI instructions.
 enum class Isa : uint8_t { kBase, kAvx2, kAvx512, kAmx };
 
 std::string_view NameOf(Isa isa);
@@ -28,19 +30,30 @@ struct CpuFeatures {
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
   bool avx_vnni = false;
-  bool amx_bf16 = false;
+  bool amx_bf16 = false;  // and the kernel lets this process use tiles
   bool amx_int8 = false;
   std::string model_name;
-  int physical_cores = 1;  // of this process's affinity mask
-  int logical_cores = 1;
+  Topology topology;  // of this process's affinity mask
 };
 
+// Asks the kernel to let this process use AMX tiles (arch_prctl, once for all threads, those of
+// later included). False where the CPU or the kernel has none: no tile instruction may run then.
+bool RequestAmx();
+
+// Asks for AMX tiles too, so that what it reports may be used at once.
 CpuFeatures DetectCpu();
 Isa BestIsa(const CpuFeatures& features);
 
 struct Device {
   Isa isa = Isa::kBase;
   Compute compute = Compute::kF32;
+  // Dot products that not every CPU of `isa` has.
+  bool avx_vnni = false;
+  bool avx512_bf16 = false;
+  bool avx512_vnni = false;
 };
+
+// The device of a CPU on which nothing above `isa` is used.
+Device DeviceOf(const CpuFeatures& features, Isa isa, Compute compute);
 
 }  // namespace braid

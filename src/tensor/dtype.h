@@ -59,6 +59,21 @@ inline float FloatOfF16(uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+// Round to nearest even; what is too large becomes infinity.
+inline uint16_t F16OfFloat(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), sign = bits >> 16 & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
+  if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {
+    // Subnormal: adding a half lets the hardware round to multiples of 2^-24.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u;
+  return static_cast<uint16_t>(sign | rounded >> 13);
+}
+
 // OCP 8-bit floats: 4 bits of exponent and 3 of mantissa, no infinities (0x7f, 0xff: NaN).
 inline float FloatOfE4M3(uint8_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;

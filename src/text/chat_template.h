@@ -28,6 +28,9 @@ class ChatTemplate {
   // add_generation_prompt to false. A raise_exception in the template is kInvalid with its text.
   Result<std::string> Render(const json::value& context) const;
 
+  // Its text; of both where a checkpoint has one of its own for tools.
+  std::string Source() const { return source_ + tool_source_; }
+
   // What the template reads: "enable_thinking" occurs in its source, for example.
   bool Mentions(std::string_view word) const;
 

@@ -1,6 +1,7 @@
 // Keeps only the unfinished end of the bytes so far: at most three.
 #include "text/detokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/utf8.h"
@@ -8,7 +9,10 @@
 namespace braid {
 
 std::string Detokenizer::Push(TokenId id) {
-  if (skip_special_ && tokenizer_->IsSpecial(id)) return {};
+  if (skip_special_ && tokenizer_->IsSpecial(id) &&
+      std::find(kept_.begin(), kept_.end(), id) == kept_.end()) {
+    return {};
+  }
   std::string_view bytes = tokenizer_->TokenBytes(id);
   if (strip_space_ && !bytes.empty()) {
     strip_space_ = false;

@@ -4,6 +4,7 @@
 // one thread.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/ids.h"
@@ -13,10 +14,12 @@ namespace braid {
 
 class Detokenizer {
  public:
-  // `tokenizer` must outlive this object.
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special)
+  // `tokenizer` and `kept` must outlive this object. Special tokens in `kept` are not skipped: the
+  // tags that a parser of the text looks for.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special, std::span<const TokenId> kept = {})
       : tokenizer_(&tokenizer),
         skip_special_(skip_special),
+        kept_(kept),
         strip_space_(tokenizer.strips_leading_space()) {}
 
   // The newly complete text; often empty in the middle of a character.
@@ -29,6 +32,7 @@ class Detokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  std::span<const TokenId> kept_;
   bool strip_space_;     // the next byte is the first of the text and goes if it is a space
   std::string pending_;  // at most 3 bytes: a valid but unfinished UTF-8 sequence
 };

@@ -28,6 +28,34 @@ size_t CountLeading(std::string_view text, std::string_view of) {
 
 }  // namespace
 
+std::optional<ReasoningFormat> FindReasoningFormat(std::string_view name) {
+  constexpr std::string_view kThink[] = {"think", "qwen3",   "qwen3-thinking", "glm45",
+                                         "ling3", "kimi_k2", "deepseek-v3",    "deepseek_v3"};
+  if (std::find(std::begin(kThink), std::end(kThink), name) != std::end(kThink)) {
+    return ReasoningFormat{};
+  }
+  if (name == "deepseek_r1" || name == "deepseek-r1") {
+    return ReasoningFormat{.tags = {}, .opens_always = true};
+  }
+  if (name == "kimi") return ReasoningFormat{.tags = {"◁think▷", "◁/think▷"}};
+  if (name == "none") return ReasoningFormat{.tags = {"", ""}};
+  return std::nullopt;
+}
+
+ReasoningFormat DetectReasoningFormat(std::string_view chat_template) {
+  const bool kimi = chat_template.find("◁think▷") != std::string_view::npos;
+  return *FindReasoningFormat(kimi ? "kimi" : "think");
+}
+
+bool StartsInReasoning(const ReasoningFormat& format, std::string_view prompt) {
+  if (!format.separates()) return false;
+  if (PromptOpensReasoning(prompt, format.tags)) return true;
+  const size_t last = prompt.find_last_not_of(kBlanks);
+  const bool closed =
+      last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(format.tags.close);
+  return format.opens_always && !closed;
+}
+
 bool PromptOpensReasoning(std::string_view prompt, const ReasoningTags& tags) {
   const size_t last = prompt.find_last_not_of(kBlanks);
   return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(tags.open);

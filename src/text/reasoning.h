@@ -5,6 +5,7 @@
 // The newlines next to the tags belong to the tags ("<think>\nREASONING\n</think>\n\nCONTENT").
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,23 @@ struct ReasoningTags {
   std::string open = "<think>";
   std::string close = "</think>";
 };
+
+// How a model marks its thinking.
+struct ReasoningFormat {
+  ReasoningTags tags;
+  bool opens_always = false;  // the answer begins inside, even where the prompt does not open it
+  // False: thinking is not told apart.
+  bool separates() const { return !tags.close.empty(); }
+};
+
+// By name: "think" (also known under the names that other servers give to models with these
+// tags), "deepseek_r1" (opens always), "kimi" (◁think▷), "none". nullopt: there is none such.
+std::optional<ReasoningFormat> FindReasoningFormat(std::string_view name);
+// The format of a model with this chat template.
+ReasoningFormat DetectReasoningFormat(std::string_view chat_template);
+
+// True if an answer to this prompt begins inside the thinking.
+bool StartsInReasoning(const ReasoningFormat& format, std::string_view prompt);
 
 // True if the prompt ends with the opening tag (and blanks), so that generation begins inside it.
 bool PromptOpensReasoning(std::string_view prompt, const ReasoningTags& tags);

@@ -107,7 +107,9 @@ Model LoadText(const std::string& dir, int32_t context) {
                 .context_tokens_max = context,
                 .vocabulary = model.tokenizer.vocabulary_size(),
                 .eos_tokens = Must(EosTokens(dir, &model.tokenizer)),
-                .defaults = Must(ReadGenerationDefaults(dir))};
+                .defaults = Must(ReadGenerationDefaults(dir)),
+                .tools = DetectToolFormat(model.chat.Source()),
+                .reasoning = DetectReasoningFormat(model.chat.Source())};
   return model;
 }
 

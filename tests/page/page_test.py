@@ -137,6 +137,18 @@ def test_the_live_strip_shows_the_load(ready_page):
     expect(page.get_by_test_id("strip-output")).to_have_text("0")
 
 
+def test_the_live_strip_shows_what_the_cache_keeps_and_saves(ready_page):
+    page = ready_page()
+    page.evaluate("fetch('flush_cache', {method: 'POST'})")
+    ask(page, STORY * 10)  # some whole blocks of tokens
+    finish(page)
+    expect(page.get_by_test_id("strip-page-bar")).to_have_attribute(
+        "title", re.compile(r"^0 pages in use, [1-9][0-9]* cached, [1-9][0-9]* free$"))
+    page.get_by_test_id("regenerate").click()
+    finish(page)
+    expect(page.get_by_test_id("strip-reused")).to_have_text(re.compile(r"^[1-9][0-9.]* %$"))
+
+
 def test_the_next_question_carries_the_conversation(ready_page):
     page = ready_page()
     requests = []

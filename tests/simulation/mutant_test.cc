@@ -2,18 +2,12 @@
 // each,
 //   NAME caught at seed N     or     NAME missed
 // and a non-zero exit on a miss. Every bug runs in a process of its own, for it may do anything.
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/check.h"
 #include "cache/planted_bug.h"
-#include "sim/simulation.h"
+#include "sim/isolated.h"
+#include "sim/seed_runs.h"
 
 namespace braid {
 
@@ -48,34 +42,21 @@ constexpr const char* kNames[] = {
 };
 static_assert(std::size(kNames) == static_cast<size_t>(PlantedBug::kCount));
 
-// Ends when a seed fails; the parent reads from `seed` which one.
-[[noreturn]] void Suffer(PlantedBug bug, uint64_t seeds, volatile uint64_t* seed) {
-  const rlimit no_core{0, 0}, cpu{120, 120};
-  setrlimit(RLIMIT_CORE, &no_core);
-  setrlimit(RLIMIT_CPU, &cpu);
-  if (std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(3);
-  planted_bug = bug;
-  for (uint64_t at = 1; at <= seeds; ++at) {
-    *seed = at;
-    if (!RunSimulation(at).ok()) std::_Exit(1);
-  }
-  std::_Exit(0);
-}
-
-bool Caught(PlantedBug bug, uint64_t seeds) {
-  void* shared =
-      mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  CHECK(shared != MAP_FAILED);
-  auto* seed = static_cast<volatile uint64_t*>(shared);
-  const pid_t child = fork();
-  CHECK(child >= 0, "cannot start a process");
-  if (child == 0) Suffer(bug, seeds, seed);
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  // Out of processor time is no finding.
-  const bool idle =
-      WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL);
-  const bool caught = !idle && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+// The first seed that fails; 0 when none does.
+uint64_t Catch(PlantedBug bug, uint64_t seeds) {
+  constexpr int32_t kCpuSecondsMax = 120;
+  SharedValue<uint64_t> seed;
+  IsolatedProcess process(
+      [&] {
+        planted_bug = bug;
+        for (*seed = 1; *seed <= seeds; ++*seed) {
+          if (!RunSeed(*seed).ok()) return false;
+        }
+        return true;
+      },
+      kCpuSecondsMax);
+  const IsolatedEnd end = process.Wait();
+  const bool caught = !end.clean && !end.out_of_time;
   const char* name = kNames[static_cast<size_t>(bug)];
   if (caught) {
     std::printf("%s caught at seed %llu\n", name, static_cast<unsigned long long>(*seed));
@@ -83,18 +64,36 @@ bool Caught(PlantedBug bug, uint64_t seeds) {
     std::printf("%s missed\n", name);
   }
   std::fflush(stdout);
-  munmap(shared, sizeof(uint64_t));
-  return caught;
+  return caught ? *seed : 0;
+}
+
+// A failing seed is made small, and what is left still fails.
+bool Shrinks(PlantedBug bug, uint64_t seed) {
+  planted_bug = bug;
+  const SimulationFailure small = Shrink(seed, {}, "as found");
+  planted_bug = PlantedBug::kNone;
+  const bool shrunk = !small.smallest.only.empty() && small.smallest.only.size() <= 3 &&
+                      small.message != "as found";
+  std::printf("%s %s: %s (%s)\n", kNames[static_cast<size_t>(bug)],
+              shrunk ? "shrunk to" : "not shrunk beyond", small.command.c_str(),
+              small.message.c_str());
+  return shrunk;
 }
 
 }  // namespace
 }  // namespace braid
 
 int main(int argc, char** argv) {
+  using braid::PlantedBug;
   const uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 10000;
   bool all = true;
-  for (size_t bug = 1; bug < static_cast<size_t>(braid::PlantedBug::kCount); ++bug) {
-    all &= braid::Caught(static_cast<braid::PlantedBug>(bug), seeds);
+  uint64_t to_shrink = 0;
+  for (size_t i = 1; i < static_cast<size_t>(PlantedBug::kCount); ++i) {
+    const auto bug = static_cast<PlantedBug>(i);
+    const uint64_t seed = braid::Catch(bug, seeds);
+    all &= seed > 0;
+    if (bug == PlantedBug::kBoundaryOffByOne) to_shrink = seed;
   }
+  if (to_shrink > 0) all &= braid::Shrinks(PlantedBug::kBoundaryOffByOne, to_shrink);
   return all ? 0 : 1;
 }

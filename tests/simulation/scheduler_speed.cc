@@ -1,8 +1,10 @@
-// What a step of the scheduler costs: 256 sequences decode in an arena of 100,000 blocks. Prints
-// the time of NextPlan + Apply, and of TakeOutputs, per step. Not a test: run by hand, alone on the
-// machine.
+// What a step of the scheduler costs when 256 sequences decode, for arenas of several sizes, caches
+// of several fillings and crowds of conversations that were served before. Prints one line each. A
+// window is 64 steps, in which every sequence fills a block once; the best window says what the
+// work costs, the median what it cost here. Not a test: run by hand.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "base/check.h"
@@ -11,6 +13,10 @@
 
 namespace {
 
+constexpr int kRows = 256;
+constexpr int kWindowSteps = 64;
+constexpr int kWindows = 100;
+
 braid::SchedulerConfig Config(int32_t parents) {
   return {.cache = {.groups = {{"full", braid::GroupKind::kFull, 1024, 4},
                                {"state", braid::GroupKind::kState, 4096, 1}},
@@ -18,84 +24,104 @@ braid::SchedulerConfig Config(int32_t parents) {
                     .parents = parents},
           .context_tokens_max = 100000,
           .step_tokens_max = 8192,
-          .running_max = 256,
+          .running_max = kRows,
           .vocabulary = 1000};
 }
 
-// Leaves so many blocks in the prefix cache: conversations of 64 blocks that are idle now.
-void FillCache(braid::Scheduler& scheduler, int64_t blocks) {
-  for (int64_t id = 1000; id < 1000 + blocks / 64; ++id) {
+struct Case {
+  int32_t parents;       // of the arena
+  int64_t cached;        // blocks that earlier conversations left in the prefix cache
+  int32_t conversation;  // blocks of each of them
+};
+
+// Takes the place of the executor: every row that samples gets token 7.
+braid::Event Done(const braid::Plan& plan) {
+  braid::StepDone done{plan.step, {}};
+  done.rows.resize(plan.rows.size());
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    done.rows[i].request = plan.rows[i].request;
+    if (plan.rows[i].sample) done.rows[i].token = 7;
+  }
+  return done;
+}
+
+void FillCache(braid::Scheduler& scheduler, const Case& c) {
+  for (int64_t i = 0; i < c.cached / c.conversation; ++i) {
     braid::Request request;
-    request.id = braid::RequestId(id);
-    request.prompt.assign(64 * 64, static_cast<braid::TokenId>(id % 1000));
-    request.prompt[0] = static_cast<braid::TokenId>(id / 1000);
+    request.id = braid::RequestId(1000 + i);
+    request.prompt.assign(static_cast<size_t>(c.conversation) * 64,
+                          static_cast<braid::TokenId>(i % 1000));
+    request.prompt[0] = static_cast<braid::TokenId>(i / 1000);
     scheduler.Apply(braid::Submit{std::move(request)});
     while (!scheduler.idle()) {
-      const braid::Plan plan = scheduler.NextPlan();
-      braid::StepDone done{plan.step, {}};
-      for (const braid::Row& row : plan.rows) {
-        done.rows.push_back({.request = row.request,
-                             .token = row.sample ? 7 : -1,
-                             .logprob = {},
-                             .prompt_logprobs = {},
-                             .error = {}});
-      }
-      scheduler.Apply(std::move(done));
+      scheduler.Apply(Done(scheduler.NextPlan()));
       scheduler.TakeOutputs();
     }
   }
 }
 
-void Measure(int32_t parents, int64_t cached) {
-  auto scheduler = braid::Scheduler::Create(Config(parents));
+// Microseconds per step: the scheduler's own work, and handing the tokens out.
+struct Cost {
+  double work, outputs;
+};
+
+Cost MeasureWindow(braid::Scheduler& scheduler) {
+  int64_t work_us = 0, output_us = 0;
+  for (int step = 0; step < kWindowSteps; ++step) {
+    const int64_t t0 = braid::MonotonicUs();
+    const braid::Plan plan = scheduler.NextPlan();
+    const int64_t t1 = braid::MonotonicUs();
+    CHECK(plan.rows.size() == kRows && plan.tokens.size() == kRows);
+    const braid::Event event = Done(plan);
+    const int64_t t2 = braid::MonotonicUs();
+    scheduler.Apply(event);
+    const int64_t t3 = braid::MonotonicUs();
+    CHECK(scheduler.TakeOutputs().size() == kRows);
+    work_us += t1 - t0 + t3 - t2;
+    output_us += braid::MonotonicUs() - t3;
+  }
+  return {static_cast<double>(work_us) / kWindowSteps,
+          static_cast<double>(output_us) / kWindowSteps};
+}
+
+void Measure(const Case& c) {
+  auto scheduler = braid::Scheduler::Create(Config(c.parents + 1));
   CHECK(scheduler.ok(), "{}", scheduler.error().message);
-  FillCache(*scheduler, cached);
-  for (int64_t i = 0; i < 256; ++i) {
+  FillCache(*scheduler, c);
+  for (int64_t i = 0; i < kRows; ++i) {
     braid::Request request;
     request.id = braid::RequestId(i);
     request.prompt.assign(static_cast<size_t>(500 + i), 1);
     request.stop.new_tokens_max = 20000;
     scheduler->Apply(braid::Submit{std::move(request)});
   }
-  std::vector<double> plan_us, output_us;
-  for (int step = 0; step < 5000; ++step) {
-    const auto t0 = braid::MonotonicUs();
-    const braid::Plan plan = scheduler->NextPlan();
-    const auto t1 = braid::MonotonicUs();
-    braid::StepDone done{plan.step, {}};
-    done.rows.resize(plan.rows.size());
-    for (size_t i = 0; i < plan.rows.size(); ++i) {
-      done.rows[i].request = plan.rows[i].request;
-      if (plan.rows[i].sample) done.rows[i].token = 7;
-    }
-    const bool decode = plan.rows.size() == 256 && plan.tokens.size() == 256;
-    const braid::Event event = std::move(done);
-    const auto t2 = braid::MonotonicUs();
-    scheduler->Apply(event);
-    const auto t3 = braid::MonotonicUs();
-    const size_t outputs = scheduler->TakeOutputs().size();
-    const auto t4 = braid::MonotonicUs();
-    if (!decode || outputs != 256) continue;
-    plan_us.push_back(static_cast<double>(t1 - t0 + t3 - t2));
-    output_us.push_back(static_cast<double>(t4 - t3));
+  for (int step = 0; step < 100; ++step) {  // the prompts, and what is done for the first time
+    scheduler->Apply(Done(scheduler->NextPlan()));
+    scheduler->TakeOutputs();
   }
-  std::sort(plan_us.begin(), plan_us.end());
-  std::sort(output_us.begin(), output_us.end());
-  const auto at = [](const std::vector<double>& v, double q) {
-    return v[static_cast<size_t>(q * static_cast<double>(v.size() - 1))];
+  std::vector<Cost> windows;
+  for (int i = 0; i < kWindows; ++i) windows.push_back(MeasureWindow(*scheduler));
+  const auto at = [&](double Cost::* part, size_t rank) {
+    std::sort(windows.begin(), windows.end(),
+              [&](const Cost& a, const Cost& b) { return a.*part < b.*part; });
+    return windows[rank].*part;
   };
-  double sum = 0;
-  for (double us : plan_us) sum += us;
-  std::printf(
-      "%7d parents, %7lld blocks cached: plan + apply %.1f us median, %.1f us p99 (%.1f M rows/s); "
-      "outputs %.1f us\n",
-      parents - 1, static_cast<long long>(cached), at(plan_us, 0.5), at(plan_us, 0.99),
-      256.0 * static_cast<double>(plan_us.size()) / sum, at(output_us, 0.5));
+  const double best = at(&Cost::work, 0);
+  std::printf("%8d | %7lld | %13lld | %9.1f | %6.1f | %11.1f | %7.1f\n", c.parents,
+              static_cast<long long>(c.cached), static_cast<long long>(c.cached / c.conversation),
+              best, at(&Cost::work, kWindows / 2), kRows / best, at(&Cost::outputs, 0));
+  std::fflush(stdout);
 }
 
 }  // namespace
 
-int main() {
-  for (int32_t parents : {40001, 100001, 1000001}) Measure(parents, 0);
-  for (int64_t cached : {1000, 100000, 1000000}) Measure(1000001, cached);
+int main(int argc, char** argv) {
+  constexpr Case kCases[] = {{10000, 0, 64},      {100000, 0, 64},        {100000, 50000, 64},
+                             {1000000, 1000, 64}, {1000000, 1000000, 64}, {1000000, 200000, 4}};
+  const int only = argc > 1 ? std::atoi(argv[1]) : -1;  // one case, to profile it
+  std::printf("256 decode rows; microseconds a step: the scheduler's own work, outputs beside\n");
+  std::printf(" parents |  cached | conversations | work best | median | M rows/s    | outputs\n");
+  for (int i = 0; i < static_cast<int>(std::size(kCases)); ++i) {
+    if (only < 0 || only == i) Measure(kCases[i]);
+  }
 }

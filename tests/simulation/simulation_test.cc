@@ -1,29 +1,65 @@
-// Seeds through the real scheduler and the hash LM. A failure names its seed; run one seed again
-// with
-//   simulation_test --seed N       or a range with  --seeds COUNT [--from N].
-// Each seed runs twice: the same seed gives the same trace.
+// Seeds through the real scheduler and the hash LM, each twice: the same seed gives the same trace.
+// A failure names its seed; `braid simulate --seed N` runs one alone.
+//   simulation_test [--seeds COUNT] [--from N]
 #include "sim/simulation.h"
 
-#include <unistd.h>
-
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
 #include "base/clock.h"
+#include "sim/isolated.h"
 
 namespace {
 
-volatile uint64_t seed_at_work = 0;
+struct Progress {
+  uint64_t seed = 0;
+  braid::SimulationStats total;
+};
 
-// A failed CHECK ends in abort(), which cannot say which seed it was.
-void SayWhichSeed(int) {
-  char text[64];
-  const int length = std::snprintf(text, sizeof(text), "simulation: failed at --seed %llu\n",
-                                   static_cast<unsigned long long>(seed_at_work));
-  if (write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) std::_Exit(2);
-  std::_Exit(1);
+bool RunAll(uint64_t from, uint64_t seeds, Progress& progress) {
+  for (uint64_t seed = from; seed < from + seeds; ++seed) {
+    progress.seed = seed;
+    const auto once = braid::RunSeed(seed);
+    const auto again = braid::RunSeed(seed);
+    if (!once || !again || once->trace != again->trace) {
+      std::fprintf(stderr, "%s\n", once.ok() ? "two runs differ" : once.error().message.c_str());
+      return false;
+    }
+    progress.total.Add(*once);
+  }
+  return true;
+}
+
+// A run that met a situation hardly ever has not looked at it.
+bool MetEverything(const braid::SimulationStats& total, int64_t seeds) {
+  bool few = total.preemptions < 100 || total.protected_requests == 0 || total.aborted < 100 ||
+             total.failed < 100 || total.refused < 100 || total.late_tokens < 100;
+  for (const int64_t stops : total.reuse_stops) few |= stops < seeds / 50;
+  if (few) std::fprintf(stderr, "MISTRUSTED, a situation was not met often enough\n");
+  return !few;
+}
+
+void Print(const braid::SimulationStats& t) {
+  const auto say = [](const char* what, int64_t n) {
+    std::printf(", %s %lld", what, static_cast<long long>(n));
+  };
+  say("requests", t.requests);
+  say("steps", t.steps);
+  say("rows", t.rows);
+  say("preemptions", t.preemptions);
+  say("protected", t.protected_requests);
+  say("aborted", t.aborted);
+  say("failed", t.failed);
+  say("refused", t.refused);
+  say("late tokens", t.late_tokens);
+  say("reused", t.reused_tokens);
+  say("evicted blocks", t.evictions_full);
+  say("evicted states", t.evictions_state);
+  for (size_t i = 0; i < braid::kReuseStops; ++i) {
+    say(braid::NameOf(static_cast<braid::ReuseStop>(i)), t.reuse_stops[i]);
+  }
+  std::printf("\n");
 }
 
 }  // namespace
@@ -34,65 +70,19 @@ int main(int argc, char** argv) {
     const std::string_view flag = argv[i];
     const uint64_t value = std::strtoull(argv[i + 1], nullptr, 10);
     if (flag == "--seeds") seeds = value;
-    if (flag == "--from" || flag == "--seed") from = value;
-    if (flag == "--seed") seeds = 1;
+    if (flag == "--from") from = value;
   }
-  std::signal(SIGABRT, SayWhichSeed);
-  braid::SimulationStats total;
   const int64_t begin_us = braid::MonotonicUs();
-  for (uint64_t seed = from; seed < from + seeds; ++seed) {
-    seed_at_work = seed;
-    const auto once = braid::RunSimulation(seed);
-    const auto again = braid::RunSimulation(seed);
-    if (!once || !again || once->trace != again->trace) {
-      std::fprintf(stderr, "simulation: seed %llu: %s\n", static_cast<unsigned long long>(seed),
-                   once.ok() ? "two runs differ" : once.error().message.c_str());
-      return 1;
-    }
-    total.steps += once->steps;
-    total.rows += once->rows;
-    total.tokens += once->tokens;
-    total.preemptions += once->preemptions;
-    total.protected_requests += once->protected_requests;
-    total.aborted += once->aborted;
-    total.failed += once->failed;
-    total.refused += once->refused;
-    total.stopped += once->stopped;
-    total.late_tokens += once->late_tokens;
-    total.prompt_tokens += once->prompt_tokens;
-    total.reused_tokens += once->reused_tokens;
-    for (size_t i = 0; i < braid::kReuseStops; ++i) total.reuse_stops[i] += once->reuse_stops[i];
-    total.evictions_full += once->evictions_full;
-    total.evictions_state += once->evictions_state;
-  }
-  bool few = false;
-  const double seconds = static_cast<double>(braid::MonotonicUs() - begin_us) * 1e-6;
-  std::printf(
-      "%llu seeds twice in %.1f s (%.0f rows/s): %lld steps, %lld rows, %lld tokens, "
-      "%lld preemptions, %lld protected, %lld aborted, %lld failed, %lld refused, %lld stopped, "
-      "%lld late tokens\n",
-      static_cast<unsigned long long>(seeds), seconds,
-      2 * static_cast<double>(total.rows) / seconds, static_cast<long long>(total.steps),
-      static_cast<long long>(total.rows), static_cast<long long>(total.tokens),
-      static_cast<long long>(total.preemptions), static_cast<long long>(total.protected_requests),
-      static_cast<long long>(total.aborted), static_cast<long long>(total.failed),
-      static_cast<long long>(total.refused), static_cast<long long>(total.stopped),
-      static_cast<long long>(total.late_tokens));
-  std::printf("reused %lld of %lld prompt tokens;", static_cast<long long>(total.reused_tokens),
-              static_cast<long long>(total.prompt_tokens));
-  for (size_t i = 0; i < braid::kReuseStops; ++i) {
-    std::printf(" %s %lld", braid::NameOf(static_cast<braid::ReuseStop>(i)),
-                static_cast<long long>(total.reuse_stops[i]));
-    few |= total.reuse_stops[i] < static_cast<int64_t>(seeds / 50);
-  }
-  std::printf("; evicted %lld blocks, %lld states\n", static_cast<long long>(total.evictions_full),
-              static_cast<long long>(total.evictions_state));
-  // A run that met none of these has not looked.
-  if (seeds >= 1000 &&
-      (few || total.preemptions < 100 || total.protected_requests == 0 || total.aborted < 100 ||
-       total.failed < 100 || total.refused < 100 || total.late_tokens < 100)) {
-    std::fprintf(stderr, "simulation: MISTRUSTED, a situation was not met often enough\n");
+  braid::SharedValue<Progress> progress;
+  braid::IsolatedProcess process([&] { return RunAll(from, seeds, *progress); }, 0);
+  const braid::IsolatedEnd end = process.Wait();
+  if (!end.clean) {
+    std::fprintf(stderr, "simulation: seed %llu fails: %s\n",
+                 static_cast<unsigned long long>(progress->seed), end.said.c_str());
     return 1;
   }
-  return 0;
+  std::printf("%llu seeds twice in %.1f s", static_cast<unsigned long long>(seeds),
+              static_cast<double>(braid::MonotonicUs() - begin_us) * 1e-6);
+  Print(progress->total);
+  return seeds < 1000 || MetEverything(progress->total, static_cast<int64_t>(seeds)) ? 0 : 1;
 }

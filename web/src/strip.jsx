@@ -58,17 +58,31 @@ function Cell({ label, value, name, children }) {
   );
 }
 
+// Pages that running requests use, and those that later ones can take over.
+function PageBar({ by_state, used }) {
+  const { used: busy = 0, cached = 0, free = 0 } = by_state ?? {};
+  const all = busy + cached + free;
+  const share = (count) => ({ width: `${all > 0 ? (100 * count) / all : 0}%` });
+  const title = all > 0 ? `${busy} pages in use, ${cached} cached, ${free} free` : undefined;
+  return (
+    <dd class="bar" title={title} data-testid="strip-page-bar">
+      <i class="used" style={all > 0 ? share(busy) : { width: `${100 * (used ?? 0)}%` }} />
+      <i class="cached" style={share(cached)} />
+    </dd>
+  );
+}
+
 export function Strip({ server }) {
-  const { running, waiting, pages } = server.metrics;
+  const { running, waiting, pages, pages_by_state, looked_up, reused } = server.metrics;
+  const hit_rate = looked_up > 0 ? reused / looked_up : undefined;
   return (
     <dl class="strip" aria-label="Server load" data-testid="strip">
       <Cell label="Running" value={number(running)} name="running" />
       <Cell label="Waiting" value={number(waiting)} name="waiting" />
       <Cell label="Pages in use" value={percent(pages)} name="pages">
-        <dd class="bar" aria-hidden="true">
-          <i style={{ width: `${Math.min(100, (pages ?? 0) * 100)}%` }} />
-        </dd>
+        <PageBar by_state={pages_by_state} used={pages} />
       </Cell>
+      <Cell label="Prompt reused" value={percent(hit_rate)} name="reused" />
       <Cell label="Prompt tok/s" value={rate(server.prompt_rate)} name="prompt" />
       <Cell label="Output tok/s" value={rate(server.generation_rate)} name="output" />
       <dd class="graph">

@@ -55,7 +55,8 @@ class GoldenModel {
  public:
   GoldenModel(int threads, Isa isa, Compute compute, DType kv_dtype)
       : pool_(threads), workspace_(int64_t{256} << 20), kv_dtype_(kv_dtype) {
-    context_ = {.device = {isa, compute}, .pool = &pool_, .workspace = &workspace_};
+    context_ = {
+        .device = DeviceOf(DetectCpu(), isa, compute), .pool = &pool_, .workspace = &workspace_};
   }
   // A golden set as it is.
   GoldenModel(const std::string& name, int threads, Isa isa, Compute compute = Compute::kF32,

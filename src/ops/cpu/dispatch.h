@@ -1,12 +1,12 @@
-// What the CPU candidates share: the kernel table for a device, loops over the pool, and the
-// packing of left operands.
+// What the CPU candidates share: the kernel table for a device and loops over the pool. Products
+// are chosen in ops/cpu/products.h.
 #pragma once
 
 #include <algorithm>
 
+#include "base/math.h"
 #include "ops/cpu/kernels/table.h"
 #include "ops/op.h"
-#include "ops/packed.h"
 
 namespace braid::ops::cpu {
 
@@ -32,27 +32,5 @@ void ForTasks(const OpContext& context, int64_t tasks, double flops, const F& f)
   }
   context.pool->Run(tasks, f);
 }
-
-// Left operands of products: rows in blocks of kRowBlock (the last shorter, R rows), each block
-// [k][R]; k padded to even with zeros. `ids` picks rows of x, or null for 0, 1, ….
-struct PackedRows {
-  float* data = nullptr;
-  int64_t rows = 0;
-  int64_t k = 0;  // padded
-
-  int64_t blocks() const { return CeilDiv(rows, braid::cpu::kRowBlock); }
-  int64_t floats() const { return rows * k; }
-  float* block(int64_t b) const { return data + b * braid::cpu::kRowBlock * k; }
-  int64_t block_rows(int64_t b) const {
-    return std::min<int64_t>(braid::cpu::kRowBlock, rows - b * braid::cpu::kRowBlock);
-  }
-};
-inline int64_t PaddedDepth(int64_t k) { return RoundUp(k, 2); }
-
-// Fills block b; `round` rounds to bf16.
-void PackRowBlock(const PackedRows& to, int64_t b, const Matrix& x, const int32_t* ids, bool round);
-
-// One product task over panels of one matrix; see braid::cpu::GemmTask.
-braid::cpu::GemmTask TaskOf(const PackedRows& x, const PackedMatrix& w, int64_t matrix);
 
 }  // namespace braid::ops::cpu

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/products.h"
 
 namespace braid::ops::cpu {
 namespace {
@@ -14,23 +15,32 @@ namespace {
 using braid::cpu::GemmTask;
 using braid::cpu::KernelTable;
 
-constexpr int64_t kTileRows = 192;  // rows of one temporary tile: a multiple of kRowBlock
+constexpr int64_t kTileRows = 192;  // rows of one temporary tile: whole blocks of every form
 constexpr int64_t kUpCols = 64;     // columns of gate and of up per task
 constexpr int64_t kDownCols = 128;  // columns of the output per task
 constexpr int64_t kTileFloats = kTileRows * 128;
-static_assert(kTileRows % braid::cpu::kRowBlock == 0 && 2 * kUpCols <= 128 && kDownCols <= 128);
+static_assert(kTileRows % braid::cpu::kRowBlock == 0 && kTileRows % braid::cpu::kDotRows == 0);
+static_assert(2 * kUpCols <= 128 && kDownCols <= 128);
 
 // One expert's share of the step.
 struct Share {
   const PackedMatrix* gate_up = nullptr;
   const PackedMatrix* down = nullptr;
-  int64_t gate = 0;    // index of the gate matrix; up is the next one
-  int64_t matrix = 0;  // index of the down matrix
-  int64_t first = 0;   // of its rows among all rows
-  float limit = 0;     // of the activation
-  PackedRows x;        // packed inputs [rows, hidden]
-  PackedRows h;        // packed activations [rows, width]
+  int64_t gate = 0;         // index of the gate matrix; up is the next one
+  int64_t matrix = 0;       // index of the down matrix
+  int64_t first = 0;        // of its rows among all rows
+  float limit = 0;          // of the activation
+  PackedRows x;             // packed inputs [rows, hidden]
+  PackedRows h;             // packed activations [rows, width]
+  float* staged = nullptr;  // [rows, width], where h can only be packed by whole rows
 };
+
+int64_t RowBytes(const Device& device, const PackedMatrix& w) {
+  return PackedRows{&ProductFor(device, w.format, false), nullptr, 1, w.k}.row_bytes();
+}
+bool Staged(const Device& device, const PackedMatrix& down) {
+  return ProductFor(device, down.format, false).left->whole_rows;
+}
 
 int64_t RowsOf(const ExpertsArgs& args) {
   return args.x.rows * (args.top_k + (args.shared_down ? 1 : 0));
@@ -42,8 +52,10 @@ struct Sorted {
   float* weights = nullptr;
   int64_t* begins = nullptr;  // [experts + 1]
   Share* shares = nullptr;    // those with rows
-  float* x = nullptr;
-  float* h = nullptr;
+  std::byte* x = nullptr;
+  std::byte* h = nullptr;
+  float* staged = nullptr;
+  int64_t staged_floats = 0;
   float* tiles = nullptr;  // [threads][kTileFloats]
 };
 
@@ -54,14 +66,24 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
     out = reinterpret_cast<T*>(base + used);
     used += static_cast<uintptr_t>(RoundUp(count * static_cast<int64_t>(sizeof(T)), 64));
   };
-  const int64_t rows = RowsOf(args), experts = args.down->count;
-  const int64_t shared_width = args.shared_down ? PaddedDepth(args.shared_down->k) : 0;
-  take(s.tokens, rows);
-  take(s.weights, rows);
+  const int64_t tokens = args.x.rows, routed = tokens * args.top_k, experts = args.down->count;
+  int64_t x = 0, h = 0;
+  s.staged_floats = 0;
+  auto count = [&](const PackedMatrix& gate_up, const PackedMatrix& down, int64_t rows) {
+    x += rows * RowBytes(context.device, gate_up);
+    h += rows * RowBytes(context.device, down);
+    s.staged_floats += Staged(context.device, down) ? rows * down.k : 0;
+  };
+  count(*args.gate_up, *args.down, routed);
+  if (args.shared_down) count(*args.shared_gate_up, *args.shared_down, tokens);
+  take(s.tokens, RowsOf(args));
+  take(s.weights, RowsOf(args));
   take(s.begins, experts + 2);
   take(s.shares, experts + 1);
-  take(s.x, rows * PaddedDepth(args.x.cols));
-  take(s.h, args.x.rows * (args.top_k * PaddedDepth(args.down->k) + shared_width));
+  // The operands of every share begin on a line.
+  take(s.x, x + 64 * (experts + 1));
+  take(s.h, h + 64 * (experts + 1));
+  take(s.staged, s.staged_floats);
   take(s.tiles, context.pool->threads() * kTileFloats);
   return static_cast<int64_t>(used);
 }
@@ -90,17 +112,19 @@ void SortRows(const ExpertsArgs& args, Sorted& s) {
 }
 
 // The experts that have rows, ascending, the shared one last; returns how many.
-int64_t MakeShares(const ExpertsArgs& args, Sorted& s) {
+int64_t MakeShares(const Device& device, const ExpertsArgs& args, Sorted& s) {
   int64_t count = 0;
-  float* h = s.h;
   auto add = [&](const PackedMatrix* gate_up, const PackedMatrix* down, int64_t e, int64_t first,
                  int64_t rows) {
     Share& share = s.shares[count++];
     share = {.gate_up = gate_up, .down = down, .gate = 2 * e, .matrix = e, .first = first};
     share.limit = down == args.shared_down ? args.shared_limit : args.limit;
-    share.x = {s.x + first * PaddedDepth(args.x.cols), rows, PaddedDepth(args.x.cols)};
-    share.h = {h, rows, PaddedDepth(down->k)};
-    h += share.h.floats();
+    share.x = {&ProductFor(device, gate_up->format, false), s.x, rows, gate_up->k};
+    share.h = {&ProductFor(device, down->format, false), s.h, rows, down->k};
+    share.staged = Staged(device, *down) ? s.staged : nullptr;
+    s.x += RoundUp(share.x.bytes(), 64);
+    s.h += RoundUp(share.h.bytes(), 64);
+    if (share.staged) s.staged += rows * down->k;
   };
   for (int64_t e = 0; e < args.down->count; ++e) {
     const int64_t rows = s.begins[e + 1] - s.begins[e];
@@ -112,40 +136,34 @@ int64_t MakeShares(const ExpertsArgs& args, Sorted& s) {
   return count;
 }
 
-// Rows [row, row + count) of a packed operand, `row` a multiple of kRowBlock.
-GemmTask TileTask(const PackedRows& x, const PackedMatrix& w, int64_t matrix, int64_t row,
-                  int64_t count) {
-  GemmTask task = TaskOf(x, w, matrix);
-  task.x = x.data + row * x.k;
-  task.rows = count;
-  return task;
+// Packs columns [col, col + cols) of h, rows [row, row + h.rows) of the share.
+void PackTile(const PackedRows& to, int64_t row, int64_t col, const Matrix& h) {
+  const int64_t block_rows = to.product->left->block_rows;
+  for (int64_t r = 0; r < h.rows; r += block_rows) {
+    const int64_t count = std::min(block_rows, h.rows - r);
+    to.Pack(row + r, count, col, {h.row(r), count, h.cols, h.stride}, nullptr);
+  }
 }
 
 // h[:, col …] = silu(gate) * up for one group of columns of one expert.
-void UpTask(const KernelTable& kernels, const Share& share, int64_t col, bool round, float* tile) {
+void UpTask(const KernelTable& kernels, const Share& share, int64_t col, float* tile) {
   const int64_t width = share.gate_up->n, cols = std::min(kUpCols, width - col);
   for (int64_t row = 0; row < share.x.rows; row += kTileRows) {
     const int64_t rows = std::min(kTileRows, share.x.rows - row);
     for (int64_t part = 0; part < 2; ++part) {
-      GemmTask task = TileTask(share.x, *share.gate_up, share.gate + part, row, rows);
+      GemmTask task = TaskOf(share.x, *share.gate_up, share.gate + part, row, rows);
       task.panel_begin = col / kPanelRows;
       task.panel_end = CeilDiv(col + cols, kPanelRows);
       task.y = tile + part * kUpCols;
       task.y_stride = 2 * kUpCols;
-      kernels.gemm(task);
+      share.x.product->run(task);
     }
     for (int64_t r = 0; r < rows; ++r) {
       float* gate = tile + r * 2 * kUpCols;
-      kernels.swiglu(gate, gate + kUpCols, gate, cols, share.limit);
-      const int64_t block = (row + r) / braid::cpu::kRowBlock;
-      const int64_t block_rows = share.h.block_rows(block);
-      float* out = share.h.block(block) + col * block_rows + (row + r) % braid::cpu::kRowBlock;
-      for (int64_t c = 0; c < cols; ++c) {
-        out[c * block_rows] = round ? RoundToBf16(gate[c]) : gate[c];
-      }
-      const bool last = col + cols == width;
-      for (int64_t c = cols; last && c < share.h.k - col; ++c) out[c * block_rows] = 0.0f;
+      float* out = share.staged ? share.staged + (row + r) * width + col : gate;
+      kernels.swiglu(gate, gate + kUpCols, out, cols, share.limit);
     }
+    if (!share.staged) PackTile(share.h, row, col, {tile, rows, cols, 2 * kUpCols});
   }
 }
 
@@ -157,12 +175,12 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
   for (const Share& share : shares) {
     for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
       const int64_t rows = std::min(kTileRows, share.h.rows - row);
-      GemmTask task = TileTask(share.h, *share.down, share.matrix, row, rows);
+      GemmTask task = TaskOf(share.h, *share.down, share.matrix, row, rows);
       task.panel_begin = col / kPanelRows;
       task.panel_end = CeilDiv(col + cols, kPanelRows);
       task.y = tile;
       task.y_stride = kDownCols;
-      kernels.gemm(task);
+      share.h.product->run(task);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t i = share.first + row + r;
         kernels.add_scaled(tile + r * kDownCols, s.weights[i], args.out.row(s.tokens[i]) + col,
@@ -180,16 +198,16 @@ double FlopsOf(const ExpertsArgs& args) {
 
 void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* scratch) {
   const KernelTable& kernels = *KernelsFor(context.device);
-  const bool round = context.device.compute == Compute::kBF16;
   Sorted s;
   Lay(context, args, reinterpret_cast<uintptr_t>(scratch), s);
   SortRows(args, s);
-  const std::span<const Share> shares(s.shares, static_cast<size_t>(MakeShares(args, s)));
+  const std::span<const Share> shares(s.shares,
+                                      static_cast<size_t>(MakeShares(context.device, args, s)));
   const double flops = FlopsOf(args);
   ForTasks(context, std::ssize(shares), flops / 16, [&](int64_t i, int) {
     const Share& share = shares[static_cast<size_t>(i)];
     for (int64_t b = 0; b < share.x.blocks(); ++b) {
-      PackRowBlock(share.x, b, args.x, s.tokens + share.first, round);
+      share.x.PackBlock(b, args.x, s.tokens + share.first);
     }
   });
   const int64_t widest = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0);
@@ -198,17 +216,32 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
     // The shared expert, last in the list, has the most rows: largest first.
     const Share& share = shares[shares.size() - 1 - static_cast<size_t>(i / groups)];
     const int64_t col = i % groups * kUpCols;
-    if (col < share.gate_up->n) UpTask(kernels, share, col, round, s.tiles + member * kTileFloats);
+    if (col < share.gate_up->n) UpTask(kernels, share, col, s.tiles + member * kTileFloats);
   });
+  if (s.staged_floats > 0) {
+    ForTasks(context, std::ssize(shares), flops / 16, [&](int64_t i, int) {
+      const Share& share = shares[static_cast<size_t>(i)];
+      const int64_t width = share.h.k;
+      if (share.staged) PackTile(share.h, 0, 0, {share.staged, share.h.rows, width, width});
+    });
+  }
   ForTasks(context, CeilDiv(args.out.cols, kDownCols), flops, [&](int64_t i, int member) {
     DownTask(kernels, args, s, shares, i * kDownCols, s.tiles + member * kTileFloats);
   });
 }
 
-const char* WhyNot(const Device& device, const ExpertsArgs&) { return NeedsAvx2(device); }
+template <size_t I>
+struct WhyNotExperts {
+  static const char* Ask(const Device& device, const ExpertsArgs& args) {
+    return Products()[I].why_not(device, args.gate_up->format, false);
+  }
+};
 
 }  // namespace
 
-constinit const Impl<ExpertsArgs> kExperts = {"cpu", WhyNot, Scratch, RunExperts};
+std::array<Impl<ExpertsArgs>, kProductCount> ExpertsProducts() {
+  return CandidatesOf<ExpertsArgs, WhyNotExperts>({.scratch_bytes = Scratch, .run = RunExperts},
+                                                  std::make_index_sequence<kProductCount>());
+}
 
 }  // namespace braid::ops::cpu

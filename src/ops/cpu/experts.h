@@ -1,10 +1,11 @@
 // CPU candidates of ops/experts.h.
 #pragma once
 
+#include "ops/cpu/products.h"
 #include "ops/experts.h"
 
 namespace braid::ops::cpu {
 
-extern const Impl<ExpertsArgs> kExperts;
+std::array<Impl<ExpertsArgs>, kProductCount> ExpertsProducts();
 
 }  // namespace braid::ops::cpu

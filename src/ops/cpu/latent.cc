@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/products.h"
 
 namespace braid::ops::cpu {
 namespace {
@@ -102,22 +103,27 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
             });
 }
 
+// The left operand of one matrix.
+PackedRows HeadOperand(const OpContext& context, const HeadLinearArgs& args, std::byte* data) {
+  return {.product = &ProductFor(context.device, args.w->format, false),
+          .data = data,
+          .rows = args.x.rows,
+          .k = args.w->k};
+}
+
 int64_t HeadLinearScratch(const OpContext& context, const HeadLinearArgs& args) {
-  return 4 * args.x.rows * PaddedDepth(args.w->k) * context.pool->threads();
+  return RoundUp(HeadOperand(context, args, nullptr).bytes(), 64) * context.pool->threads();
 }
 
 // One matrix: packs its columns of x, then all of its panels.
-void RunOneHead(const OpContext& context, const HeadLinearArgs& args, int64_t head, float* packed) {
-  const KernelTable& kernels = *KernelsFor(context.device);
+void RunOneHead(const HeadLinearArgs& args, int64_t head, const PackedRows& x) {
   const PackedMatrix& w = *args.w;
-  const PackedRows x{packed, args.x.rows, PaddedDepth(w.k)};
   const Matrix columns{args.x.data + head * args.x_step, args.x.rows, w.k, args.x.stride};
-  const bool round = context.device.compute == Compute::kBF16;
-  for (int64_t b = 0; b < x.blocks(); ++b) PackRowBlock(x, b, columns, nullptr, round);
-  GemmTask task = TaskOf(x, w, head);
+  for (int64_t b = 0; b < x.blocks(); ++b) x.PackBlock(b, columns, nullptr);
+  GemmTask task = TaskOf(x, w, head, 0, x.rows);
   task.y = args.y.data + head * args.y_step;
   task.y_stride = args.y.stride;
-  kernels.gemm(task);
+  x.product->run(task);
   for (int64_t r = 0; args.gate.data && r < args.x.rows; ++r) {
     const float gate = 1.0f / (1.0f + std::exp(-args.gate.row(r)[head]));
     float* y = args.y.row(r) + head * args.y_step;
@@ -126,12 +132,12 @@ void RunOneHead(const OpContext& context, const HeadLinearArgs& args, int64_t he
 }
 
 void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::byte* scratch) {
-  const int64_t floats = args.x.rows * PaddedDepth(args.w->k);
+  const int64_t bytes = RoundUp(HeadOperand(context, args, nullptr).bytes(), 64);
   const double flops =
       2.0 * static_cast<double>(args.x.rows * args.w->n) * static_cast<double>(args.w->k);
   ForTasks(context, args.w->count, flops * static_cast<double>(args.w->count),
            [&](int64_t head, int member) {
-             RunOneHead(context, args, head, reinterpret_cast<float*>(scratch) + member * floats);
+             RunOneHead(args, head, HeadOperand(context, args, scratch + member * bytes));
            });
 }
 

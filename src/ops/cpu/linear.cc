@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/products.h"
 
 namespace braid::ops::cpu {
 namespace {
@@ -12,36 +13,52 @@ namespace {
 using braid::cpu::GemmTask;
 using braid::cpu::KernelTable;
 
-// Bytes of weights per task: large enough to stream, small enough to share out.
+// Bytes of weights per task of few rows: large enough to stream, small enough to share out.
 constexpr int64_t kTaskBytes = 256 << 10;
-// Panels that one task walks for many rows: its slabs fill half of a second-level cache.
-constexpr int64_t kPanelsMax = 8;
+// The same for many rows: a task's rows stay in a second-level cache while its panels pass by, and
+// tasks that share panels follow each other.
+constexpr int64_t kPanelsMax = 32;
+constexpr int64_t kTaskRows = 384;
+// Rows of a task are a multiple of this: whole blocks of every left operand's form.
+constexpr int64_t kWholeRows = 96;
+static_assert(kWholeRows % braid::cpu::kRowBlock == 0 && kWholeRows % braid::cpu::kDotRows == 0);
 
 int64_t PanelsPerTask(const LinearArgs& args) {
+  if (args.x.rows > kWholeRows) return kPanelsMax;
   const int64_t by_bytes = std::max<int64_t>(1, kTaskBytes / args.w->panel_bytes());
-  const int64_t cap = args.x.rows > braid::cpu::kRowBlock ? kPanelsMax : 64;
-  return std::min(cap, RoundUp(by_bytes, 4));
+  return std::min<int64_t>(64, RoundUp(by_bytes, 4));
 }
 
-int64_t LinearScratch(const OpContext&, const LinearArgs& args) {
-  return 4 * args.x.rows * PaddedDepth(args.w->k);
+PackedRows Operand(const OpContext& context, const LinearArgs& args, std::byte* data) {
+  return {.product = &ProductFor(context.device, args.w->format, args.exact),
+          .data = data,
+          .rows = args.x.rows,
+          .k = args.w->k};
+}
+
+int64_t LinearScratch(const OpContext& context, const LinearArgs& args) {
+  return Operand(context, args, nullptr).bytes();
 }
 
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scratch) {
-  const KernelTable& kernels = *KernelsFor(context.device);
-  const PackedRows x{reinterpret_cast<float*>(scratch), args.x.rows, PaddedDepth(args.w->k)};
-  const bool round = context.device.compute == Compute::kBF16 && !args.exact;
-  ForTasks(context, x.blocks(), static_cast<double>(x.floats()) * 4,
-           [&](int64_t b, int) { PackRowBlock(x, b, args.x, nullptr, round); });
-  const int64_t group = PanelsPerTask(args);
+  const PackedRows x = Operand(context, args, scratch);
+  ForTasks(context, x.blocks(), static_cast<double>(x.rows * x.k) * 4,
+           [&](int64_t b, int) { x.PackBlock(b, args.x, nullptr); });
+  const int64_t panels = PanelsPerTask(args), groups = CeilDiv(args.w->panels(), panels);
+  // Where panels alone are too few tasks, smaller parts of the rows make more.
+  const int64_t wanted = CeilDiv(int64_t{4} * context.pool->threads(), groups);
+  const int64_t rows =
+      std::clamp(RoundUp(CeilDiv(x.rows, wanted), kWholeRows), kWholeRows, kTaskRows);
+  const int64_t parts = CeilDiv(x.rows, rows);
   const double flops = 2.0 * static_cast<double>(x.rows * args.w->n * args.w->k);
-  ForTasks(context, CeilDiv(args.w->panels(), group), flops, [&](int64_t i, int) {
-    GemmTask task = TaskOf(x, *args.w, 0);
-    task.panel_begin = i * group;
-    task.panel_end = std::min(task.panel_end, (i + 1) * group);
-    task.y = args.y.data + task.panel_begin * kPanelRows;
+  ForTasks(context, groups * parts, flops, [&](int64_t i, int) {
+    const int64_t group = i / parts, row = i % parts * rows;
+    GemmTask task = TaskOf(x, *args.w, 0, row, std::min(rows, x.rows - row));
+    task.panel_begin = group * panels;
+    task.panel_end = std::min(task.panel_end, (group + 1) * panels);
+    task.y = args.y.row(row) + task.panel_begin * kPanelRows;
     task.y_stride = args.y.stride;
-    kernels.gemm(task);
+    x.product->run(task);
   });
 }
 
@@ -92,6 +109,13 @@ void RunGatedNorm(const OpContext& context, const GatedNormArgs& args, std::byte
   });
 }
 
+template <size_t I>
+struct WhyNotLinear {
+  static const char* Ask(const Device& device, const LinearArgs& args) {
+    return Products()[I].why_not(device, args.w->format, args.exact);
+  }
+};
+
 template <class Args>
 const char* WhyNot(const Device& device, const Args&) {
   return NeedsAvx2(device);
@@ -99,7 +123,11 @@ const char* WhyNot(const Device& device, const Args&) {
 
 }  // namespace
 
-constinit const Impl<LinearArgs> kLinear = {"cpu", WhyNot, LinearScratch, RunLinear};
+std::array<Impl<LinearArgs>, kProductCount> LinearProducts() {
+  return CandidatesOf<LinearArgs, WhyNotLinear>({.scratch_bytes = LinearScratch, .run = RunLinear},
+                                                std::make_index_sequence<kProductCount>());
+}
+
 constinit const Impl<SwigluArgs> kSwiglu = {"cpu", WhyNot, nullptr, RunSwiglu};
 constinit const Impl<RmsNormArgs> kRmsNorm = {"cpu", WhyNot, nullptr, RunRmsNorm};
 constinit const Impl<GatedNormArgs> kGatedNorm = {"cpu", WhyNot, nullptr, RunGatedNorm};

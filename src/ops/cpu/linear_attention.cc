@@ -133,7 +133,9 @@ void ChooseRows(const StatePage& page, bool completes, const HeadScratch& h, Del
   }
 }
 
-void RunHead(const KernelTable& kernels, const LinearAttentionArgs& args, const SequenceSpan& span,
+using DeltaKernel = void (*)(const DeltaTask&);
+
+void RunHead(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceSpan& span,
              int64_t head, const float* log_decay, const float* beta, const HeadScratch& h) {
   const LinearAttentionShape& s = args.shape;
   const int64_t key_head = head / (s.value_heads / s.key_heads);
@@ -166,28 +168,36 @@ void RunHead(const KernelTable& kernels, const LinearAttentionArgs& args, const 
     const bool completes = task.row_end == kBlockTokens;
     ChooseRows(page, completes, h, task);
     if (completes) task.s1 = page.state ? page.state : h.states[chunk % 2];
-    kernels.delta(task);
+    delta(task);
     s0 = task.s1;
     position = chunk_end;
   }
 }
 
-void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {
+void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch,
+             DeltaKernel delta) {
   const LinearAttentionShape& s = args.shape;
-  const KernelTable& kernels = *KernelsFor(context.device, s.key_dim, s.value_dim);
   const int64_t gates = args.qkv.rows * s.value_heads;
   float* log_decay = reinterpret_cast<float*>(scratch);
   float* beta = log_decay + gates * s.decay_width();
   float* members = log_decay + RoundUp(gates * (1 + s.decay_width()), 16);
-  Prepare(context, kernels, args, log_decay, beta);
+  Prepare(context, *KernelsFor(context.device), args, log_decay, beta);
   const double flops = static_cast<double>(args.qkv.rows) * static_cast<double>(s.value_heads) *
                        8.0 * s.key_dim * s.value_dim;
   ForTasks(context, int64_t{args.sequences.count} * s.value_heads, flops,
            [&](int64_t i, int member) {
              const HeadScratch h = SplitScratch(members + member * MemberFloats(s), s);
-             RunHead(kernels, args, args.sequences.spans[i / s.value_heads], i % s.value_heads,
+             RunHead(delta, args, args.sequences.spans[i / s.value_heads], i % s.value_heads,
                      log_decay, beta, h);
            });
+}
+
+void RunOnLanes(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {
+  const LinearAttentionShape& s = args.shape;
+  RunStep(context, args, scratch, KernelsFor(context.device, s.key_dim, s.value_dim)->delta);
+}
+void RunOnTiles(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {
+  RunStep(context, args, scratch, braid::cpu::DeltaOnTiles);
 }
 
 const char* WhyNotConv(const Device& device, const ConvArgs& args) {
@@ -196,11 +206,20 @@ const char* WhyNotConv(const Device& device, const ConvArgs& args) {
 const char* WhyNotStep(const Device& device, const LinearAttentionArgs& args) {
   return NeedsWholeVectors(device, args.shape);
 }
+const char* WhyNotTiles(const Device& device, const LinearAttentionArgs& args) {
+  if (device.isa < Isa::kAmx) return "needs AMX";
+  if (device.compute != Compute::kBF16) return "operands are to stay fp32";
+  if (args.shape.key_dim % 32 != 0) return "key_dim is not a multiple of 32";
+  if (args.shape.value_dim % 16 != 0) return "value_dim is not a multiple of 16";
+  return nullptr;
+}
 
 }  // namespace
 
 constinit const Impl<ConvArgs> kCausalConv = {"cpu", WhyNotConv, ConvScratch, RunConv};
+constinit const Impl<LinearAttentionArgs> kLinearAttentionTiles = {"amx", WhyNotTiles, StepScratch,
+                                                                   RunOnTiles};
 constinit const Impl<LinearAttentionArgs> kLinearAttention = {"cpu", WhyNotStep, StepScratch,
-                                                              RunStep};
+                                                              RunOnLanes};
 
 }  // namespace braid::ops::cpu

@@ -6,6 +6,7 @@
 namespace braid::ops::cpu {
 
 extern const Impl<ConvArgs> kCausalConv;
+extern const Impl<LinearAttentionArgs> kLinearAttentionTiles;  // products on AMX
 extern const Impl<LinearAttentionArgs> kLinearAttention;
 
 }  // namespace braid::ops::cpu

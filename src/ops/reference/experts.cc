@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "ops/reference/left_row.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops::reference {
@@ -69,39 +70,31 @@ void RunRoute(const OpContext&, const RouteArgs& args, std::byte*) {
 }
 
 // y += scale * down(silu(gate x) * up x)
-void AddExpert(bool round, const float* x, const PackedMatrix& gate_up, int64_t gate,
+void AddExpert(const Device& device, const float* x, const PackedMatrix& gate_up, int64_t gate,
                const PackedMatrix& down, int64_t matrix, double scale, double limit,
                std::vector<double>& y) {
-  auto operand = [round](double v) {
-    return round ? double{RoundToBf16(static_cast<float>(v))} : v;
-  };
-  std::vector<double> h(static_cast<size_t>(gate_up.n));
+  const LeftRow in(device, gate_up.format, false, x, gate_up.k);
+  std::vector<float> h(static_cast<size_t>(gate_up.n));
   for (int64_t i = 0; i < gate_up.n; ++i) {
-    double g = 0, u = 0;
-    for (int64_t k = 0; k < gate_up.k; ++k) {
-      g += operand(x[k]) * gate_up.At(gate, i, k);
-      u += operand(x[k]) * gate_up.At(gate + 1, i, k);
-    }
-    h[static_cast<size_t>(i)] = operand(GatedUnit(g, u, limit));
+    const double g = in.Times(gate_up, gate, i), u = in.Times(gate_up, gate + 1, i);
+    h[static_cast<size_t>(i)] = static_cast<float>(GatedUnit(g, u, limit));
   }
+  const LeftRow hidden(device, down.format, false, h.data(), down.k);
   for (int64_t n = 0; n < down.n; ++n) {
-    double sum = 0;
-    for (int64_t k = 0; k < down.k; ++k) sum += h[static_cast<size_t>(k)] * down.At(matrix, n, k);
-    y[static_cast<size_t>(n)] += scale * sum;
+    y[static_cast<size_t>(n)] += scale * hidden.Times(down, matrix, n);
   }
 }
 
 void RunExperts(const OpContext& context, const ExpertsArgs& a, std::byte*) {
-  const bool round = context.device.compute == Compute::kBF16;
   for (int64_t t = 0; t < a.x.rows; ++t) {
     std::vector<double> y(static_cast<size_t>(a.out.cols));
     for (int64_t j = 0; j < a.top_k; ++j) {
       const int64_t e = a.ids[t * a.top_k + j];
-      AddExpert(round, a.x.row(t), *a.gate_up, 2 * e, *a.down, e, a.weights[t * a.top_k + j],
-                a.limit, y);
+      AddExpert(context.device, a.x.row(t), *a.gate_up, 2 * e, *a.down, e,
+                a.weights[t * a.top_k + j], a.limit, y);
     }
     if (a.shared_down) {
-      AddExpert(round, a.x.row(t), *a.shared_gate_up, 0, *a.shared_down, 0,
+      AddExpert(context.device, a.x.row(t), *a.shared_gate_up, 0, *a.shared_down, 0,
                 a.shared_weight ? a.shared_weight[t] : 1.0f, a.shared_limit, y);
     }
     for (int64_t c = 0; c < a.out.cols; ++c) {

@@ -1,6 +1,7 @@
 // References of norms and rotations per head, latent cache rows and products per head.
 #include <cmath>
 
+#include "ops/reference/left_row.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops::reference {
@@ -70,17 +71,13 @@ void RunWriteLatent(const OpContext&, const WriteLatentArgs& a, std::byte*) {
 }
 
 void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::byte*) {
-  const bool round = context.device.compute == Compute::kBF16;
   for (int64_t r = 0; r < args.x.rows; ++r) {
     for (int64_t i = 0; i < args.w->count; ++i) {
       const double gate = args.gate.data ? Sigmoid(args.gate.row(r)[i]) : 1.0;
+      const LeftRow x(context.device, args.w->format, false, args.x.row(r) + i * args.x_step,
+                      args.w->k);
       for (int64_t n = 0; n < args.w->n; ++n) {
-        double sum = 0;
-        for (int64_t k = 0; k < args.w->k; ++k) {
-          const float x = args.x.row(r)[i * args.x_step + k];
-          sum += double{round ? RoundToBf16(x) : x} * args.w->At(i, n, k);
-        }
-        args.y.row(r)[i * args.y_step + n] = static_cast<float>(sum * gate);
+        args.y.row(r)[i * args.y_step + n] = static_cast<float>(x.Times(*args.w, i, n) * gate);
       }
     }
   }

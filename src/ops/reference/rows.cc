@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/reference/left_row.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops::reference {
@@ -58,15 +59,10 @@ void RunGatedNorm(const OpContext&, const GatedNormArgs& args, std::byte*) {
 }
 
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte*) {
-  const bool round = context.device.compute == Compute::kBF16 && !args.exact;
   for (int64_t r = 0; r < args.x.rows; ++r) {
+    const LeftRow x(context.device, args.w->format, args.exact, args.x.row(r), args.w->k);
     for (int64_t n = 0; n < args.w->n; ++n) {
-      double sum = 0;
-      for (int64_t k = 0; k < args.w->k; ++k) {
-        const float x = args.x.row(r)[k];
-        sum += double{round ? RoundToBf16(x) : x} * args.w->At(0, n, k);
-      }
-      args.y.row(r)[n] = static_cast<float>(sum);
+      args.y.row(r)[n] = static_cast<float>(x.Times(*args.w, 0, n));
     }
   }
 }

@@ -18,6 +18,8 @@ struct Gemm {
   // Rows whose slab of x stays in the second-level cache.
   static constexpr int64_t kRowsAtOnce = 40 * kRowBlock;
 
+  static const float* Left(const GemmTask& t) { return reinterpret_cast<const float*>(t.x); }
+
   template <bool kBf16>
   static constexpr int64_t StepBytes() {
     return kBf16 ? 32 : 64;  // bytes of a panel per k
@@ -91,7 +93,7 @@ struct Gemm {
   static void Block(const GemmTask& t, int64_t row, int64_t k_begin, int64_t k_count) {
     // As many panels at once as the registers allow: enough independent chains for few rows.
     constexpr int P = R == 1 ? 4 : R == 2 ? 2 : 1;
-    const float* x = t.x + row * t.k + k_begin * R;
+    const float* x = Left(t) + row * t.k + k_begin * R;
     float* y = t.y + row * t.y_stride;
     const bool fresh = k_begin == 0;
     int64_t p = t.panel_begin;
@@ -145,7 +147,7 @@ struct Gemm {
   template <int R>
   static void SlabRows(const GemmTask& t, int64_t row, int64_t p, int64_t k, int64_t k_count,
                        const float* slab) {
-    const float* x = t.x + row * t.k + k * R;
+    const float* x = Left(t) + row * t.k + k * R;
     float* y = t.y + row * t.y_stride + (p - t.panel_begin) * 16;
     const std::byte* w = reinterpret_cast<const std::byte*>(slab);
     if ((p + 1) * 16 <= t.n) {

@@ -139,15 +139,16 @@ struct Rows {
     return V::MaxLane(V::Max(m, V::Load(x + count - kLanes)));
   }
 
-  static float SumExp(const float* x, int64_t count, float maximum) {
-    const F m = V::Set1(maximum);
+  static float SumExp(const float* x, int64_t count, float maximum, float scale) {
+    const F m = V::Set1(maximum), by = V::Set1(scale);
+    auto exp = [&](F v) { return V::Exp(V::Mul(V::Sub(v, m), by)); };
     F sum = V::Zero();
     float rest = 0.0f;
     ForEach(
-        count, [&](int64_t i) { sum = V::Add(sum, V::Exp(V::Sub(V::Load(x + i), m))); },
+        count, [&](int64_t i) { sum = V::Add(sum, exp(V::Load(x + i))); },
         [&](int64_t i, int64_t n) {
           float tail[kLanes];
-          V::Store(tail, V::Exp(V::Sub(V::LoadSome(x + i, n), m)));
+          V::Store(tail, exp(V::LoadSome(x + i, n)));
           for (int64_t j = 0; j < n; ++j) rest += tail[j];
         });
     return V::Sum(sum) + rest;

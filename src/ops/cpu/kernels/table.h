@@ -8,17 +8,19 @@
 
 namespace braid::cpu {
 
-inline constexpr int kRowBlock = 6;        // rows of a packed left operand that one tile covers
-inline constexpr int kAttendRowsMax = 32;  // query rows of one attention tile
+inline constexpr int kRowBlock = 6;          // rows of a packed left operand that one tile covers
+inline constexpr int kAttendRows = 32;       // query rows of one attention tile on vectors
+inline constexpr int kTileAttendRows = 128;  // and on tile registers
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
-// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed: blocks of
-// kRowBlock rows (the last may be shorter, of R rows), each [k][R]; k is even for bf16 weights.
+// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed as the function
+// wants it; for KernelTable::gemm: fp32 in blocks of kRowBlock rows (the last may be shorter, of R
+// rows), each [k][R]; k is even for bf16 weights. Other formats: kernels/product.h.
 struct GemmTask {
-  const float* x;
+  const std::byte* x;
   int64_t rows;
-  int64_t k;
+  int64_t k;           // padded as the left operand is
   const std::byte* w;  // panel 0
   int64_t panel_bytes;
   bool bf16;  // pairs of bf16, else fp32
@@ -59,18 +61,25 @@ struct ConvTask {
 
 // One attention tile: `rows` queries of one kv head against one partition of keys.
 struct AttendTask {
-  const float* q[kAttendRowsMax];  // [head_dim] each, scaled
-  int32_t limits[kAttendRowsMax];  // visible keys of the partition, 1 … kPartitionKeys
+  const float* q;  // [rows][head_dim], scaled
+  // Visible keys of the partition, up to kPartitionKeys. On tile registers a row may see none, then
+  // its results mean nothing, and the array is filled up to a multiple of 16 rows with zeros.
+  int32_t limits[kTileAttendRows];
   int rows;
   const std::byte* keys[kPartitionKeys / kPageKeys];  // pages of [kPageKeys][head_dim]
   const std::byte* values[kPartitionKeys / kPageKeys];
   bool bf16;
   int64_t head_dim;
   int64_t value_dim;  // channels of a value, which are head_dim apart like keys
-  float* scores;      // [rows][kPartitionKeys] scratch
+  float* scores;      // scratch: [rows][kPartitionKeys], or [kPartitionKeys][kTileAttendRows]
   float* maxima;      // [rows] results: maximum, sum of exponentials, weighted values
   float* sums;
-  float* out;  // [rows][value_dim]
+  float* out;  // [rows][value_dim]; on tile registers a multiple of 16 rows is written
+  struct {
+    const uint16_t* queries;  // of PackQueriesForTiles
+    uint16_t* weights;        // scratch: [kTileAttendRows][kPartitionKeys]
+    uint16_t* values;         // scratch: [kPartitionKeys * value_dim]
+  } tiles;
 };
 
 // Rows [row_begin, row_end) of one chunk of one head of the gated delta rule. Pointers to per-token
@@ -95,10 +104,13 @@ struct DeltaTask {
   float* out;
   int64_t out_stride;
   float* s1;  // [dk][dv] or null; written when row_end is the chunk's end; may alias nothing above
-  float* scratch;  // DeltaScratchFloats(dk, dv)
+  float* scratch;  // DeltaScratchFloats(dk, dv), aligned to 64 bytes
 };
+// Enough for every kernel; a multiple of 16.
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
-  return 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t lanes = 64 * (2 * dv + 3 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t tiles = 192 * dv + 304 * dk + dk * dv / 2 + 16480;
+  return ((lanes > tiles ? lanes : tiles) + 15) / 16 * 16;
 }
 
 struct KernelTable {
@@ -120,10 +132,19 @@ struct KernelTable {
   void (*merge)(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t count);
   void (*delta)(const DeltaTask&);
   float (*max)(const float* x, int64_t count);
-  float (*sum_exp)(const float* x, int64_t count, float maximum);  // sum of exp(x - maximum)
+  // sum of exp((x - maximum) * scale)
+  float (*sum_exp)(const float* x, int64_t count, float maximum, float scale);
 };
 
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
+
+// With products on tile registers, operands rounded to bf16: dk a multiple of 32, dv one of 16.
+void DeltaOnTiles(const DeltaTask&);
+
+// Attention with bf16 keys and values, head_dim and value_dim multiples of 32. `tiles` holds rows
+// rounded up to 16, of head_dim.
+void PackQueriesForTiles(const float* q, int rows, int64_t head_dim, uint16_t* tiles);
+void AttendOnTiles(const AttendTask&);
 
 }  // namespace braid::cpu

@@ -1,0 +1,61 @@
+// `braid replay`: a recorded run once more, without its clients; with the model when one is given.
+#include "scheduler/replay.h"
+
+#include <fmt/core.h>
+
+#include "cli/command_factories.h"
+#include "cli/engine.h"
+#include "cli/progress.h"
+
+namespace braid {
+namespace {
+
+class ReplayCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Required("FILE", file_, "What --event-log wrote");
+    flags.Text("--model", options_.model_dir,
+               "Compute every token again with this checkpoint and compare");
+    AddDeviceFlags(flags, options_);
+    flags.Choice("--kv-dtype", options_.kv_dtype, {"fp32", "bf16", "auto"},
+                 "Keys and values in the cache, as in the recorded run");
+  }
+  Status Run() override;
+
+ private:
+  std::string file_;
+  EngineOptions options_;
+};
+
+Status ReplayCommand::Run() {
+  ASSIGN_OR_RETURN(EventLogReader log, EventLogReader::Open(file_));
+  fmt::print("recorded: {}\n", log.start().model);
+  std::unique_ptr<Engine> engine;
+  if (!options_.model_dir.empty()) {
+    if (const auto checked = Scheduler::Create(log.start().config); !checked) {
+      return checked.error();
+    }
+    options_.recorded = log.start().config;
+    options_.step_tokens_max = log.start().config.step_tokens_max;
+    options_.running_max = log.start().config.running_max;
+    ASSIGN_OR_RETURN(engine, Engine::Load(options_));
+    engine->Stop(true);
+    engine->Join();
+  }
+  ProgressBar bar("replaying", 0.5);
+  Executor* executor = engine ? &engine->executor() : nullptr;
+  ASSIGN_OR_RETURN(const ReplayReport report, Replay(log, executor, [&](const ReplayReport& r) {
+                     bar.Show(0, fmt::format("{} plans, {} tokens", r.plans, r.tokens));
+                   }));
+  fmt::print("{} requests, {} events: {} plans are equal, {} tokens {}\n", report.requests,
+             report.events, report.plans, report.tokens,
+             engine ? "and their log-probabilities are equal" : "taken from the log");
+  if (report.truncated) fmt::print("the log ends inside a record: the run was cut off there\n");
+  return {};
+}
+
+}  // namespace
+
+CommandPointer MakeReplayCommand() { return std::make_unique<ReplayCommand>(); }
+
+}  // namespace braid

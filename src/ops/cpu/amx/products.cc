@@ -1,0 +1,270 @@
+// Products on tile registers: 16 rows by 64 bytes of depth times 16 outputs per instruction. A row
+// of a tile does not touch the others, so an output has the same bits in every shape below. Tiles
+// are configured at the start of a call and released at its end.
+#include <immintrin.h>
+
+#include "ops/cpu/kernels/product.h"
+
+namespace braid::cpu {
+namespace {
+
+constexpr int64_t kTileBytes = 1024;  // of weights: 16 outputs by one step
+// Steps of one pass over the depth for many rows. Long passes: taking outputs up again costs more
+// than streaming both operands from the second level's cache.
+constexpr int64_t kPassSteps = 128;
+// Of left operands that stay in the second level's cache while the panels pass by.
+constexpr int64_t kLeftBytes = 3 << 19;
+constexpr int64_t kAheadBytes = 4096;  // of the prefetch of weights for few rows
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+// The compiler takes tile instructions for ones that do not touch memory.
+inline void Fence() { asm volatile("" ::: "memory"); }
+
+// Outputs in tiles 0 to 3. Wide: two row blocks (tiles 4, 5) by two panels (6, 7); narrow: one row
+// block (4) by four panels (5, 6, 7 in turn).
+void Configure(bool wide, int rows0, int rows1) {
+  TileConfig config;
+  const int rows[8] = {
+      rows0, rows0, wide ? rows1 : rows0, wide ? rows1 : rows0, rows0, wide ? rows1 : 16, 16, 16};
+  for (int i = 0; i < 8; ++i) {
+    config.row_bytes[i] = 64;
+    config.rows[i] = static_cast<uint8_t>(rows[i]);
+  }
+  Fence();
+  _tile_loadconfig(&config);
+}
+
+// A tile of outputs: `rows` rows of `cols` columns from `y`, of panel `panel` and of the row block
+// that begins at `row`. Less than 16 columns go through a tile of the caller's.
+struct Cell {
+  int64_t row, rows, panel, cols;
+  float* y;
+  float* tile;
+  int64_t stride;  // of `tile`
+};
+
+struct Bf16Dot {
+  static constexpr int64_t kStep = 32;
+  static int64_t RowBytes(int64_t depth) { return 2 * depth; }
+  static void Wide() {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  template <int kPanel>
+  static void Narrow() {
+    if constexpr (kPanel == 0) _tile_dpbf16ps(0, 4, 5);
+    if constexpr (kPanel == 1) _tile_dpbf16ps(1, 4, 6);
+    if constexpr (kPanel == 2) _tile_dpbf16ps(2, 4, 7);
+    if constexpr (kPanel == 3) _tile_dpbf16ps(3, 4, 5);
+  }
+  static void Finish(const GemmTask&, const Cell&) {}
+};
+
+struct Int8Dot {
+  static constexpr int64_t kStep = 64;
+  static int64_t RowBytes(int64_t depth) { return Int8RowBytes(depth); }
+  static void Wide() {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
+  }
+  template <int kPanel>
+  static void Narrow() {
+    if constexpr (kPanel == 0) _tile_dpbssd(0, 4, 5);
+    if constexpr (kPanel == 1) _tile_dpbssd(1, 4, 6);
+    if constexpr (kPanel == 2) _tile_dpbssd(2, 4, 7);
+    if constexpr (kPanel == 3) _tile_dpbssd(3, 4, 5);
+  }
+  // The sums become numbers, in place.
+  static void Finish(const GemmTask& t, const Cell& cell) {
+    const std::byte* block = t.x + cell.row * RowBytes(t.k) + cell.rows * t.k;
+    const float* scales = reinterpret_cast<const float*>(block);
+    const __m512 scale = _mm512_loadu_ps(t.w + cell.panel * t.panel_bytes + t.k * 16);
+    for (int64_t r = 0; r < cell.rows; ++r) {
+      float* at = cell.tile + r * cell.stride;
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
+      _mm512_storeu_ps(at, _mm512_mul_ps(_mm512_mul_ps(sum, scale), _mm512_set1_ps(scales[r])));
+    }
+  }
+};
+
+template <class Dot>
+class Product {
+ public:
+  static void Run(const GemmTask& t) {
+    if (t.rows <= kDotRows) {
+      Configure(false, static_cast<int>(t.rows), 0);
+      NarrowBlock(t, 0, 0, t.k / Dot::kStep);
+    } else {
+      ManyRows(t);
+    }
+    Fence();
+    _tile_release();
+  }
+
+ private:
+  static const std::byte* Left(const GemmTask& t, int64_t row, int64_t step) {
+    return t.x + row * Dot::RowBytes(t.k) + step * BlockRows(t, row) * 64;
+  }
+  static const std::byte* Right(const GemmTask& t, int64_t panel, int64_t step) {
+    return t.w + panel * t.panel_bytes + step * kTileBytes;
+  }
+  static int64_t BlockRows(const GemmTask& t, int64_t row) {
+    return t.rows - row < kDotRows ? t.rows - row : kDotRows;
+  }
+
+  static void ManyRows(const GemmTask& t) {
+    const int64_t steps = t.k / Dot::kStep;
+    const int64_t pass_steps = steps < kPassSteps ? steps : kPassSteps;
+    const int64_t pass_rows = kLeftBytes / (64 * pass_steps) / 32 * 32;
+    for (int64_t first = 0; first < t.rows; first += pass_rows) {
+      const int64_t last = first + pass_rows < t.rows ? first + pass_rows : t.rows;
+      const int64_t pairs = first + (last - first) / 32 * 32;
+      for (int64_t s = 0; s < steps; s += pass_steps) {
+        const int64_t end = s + pass_steps < steps ? s + pass_steps : steps;
+        if (pairs > first) {
+          Configure(true, 16, 16);
+          WideBlocks(t, first, pairs, s, end);
+        }
+        const int rest = static_cast<int>(last - pairs);
+        if (rest > kDotRows) {
+          Configure(true, 16, rest - kDotRows);
+          WideBlocks(t, pairs, last, s, end);
+        } else if (rest > 0) {
+          Configure(false, rest, 0);
+          NarrowBlock(t, pairs, s, end);
+        }
+      }
+    }
+  }
+
+  static Cell CellOf(const GemmTask& t, int64_t row, int64_t panel, float* tile) {
+    Cell cell{.row = row, .rows = BlockRows(t, row), .panel = panel};
+    // A panel that is not there takes part for the sake of the others.
+    cell.cols = panel < t.panel_end ? t.n - panel * 16 : 0;
+    if (cell.cols > 16) cell.cols = 16;
+    cell.y = t.y + row * t.y_stride + (panel - t.panel_begin) * 16;
+    cell.tile = cell.cols == 16 ? cell.y : tile;
+    cell.stride = cell.cols == 16 ? t.y_stride : 16;
+    return cell;
+  }
+  static void Copy(const float* from, int64_t from_stride, float* to, int64_t to_stride,
+                   const Cell& cell) {
+    for (int64_t r = 0; r < cell.rows; ++r) {
+      for (int64_t c = 0; c < cell.cols; ++c) to[r * to_stride + c] = from[r * from_stride + c];
+    }
+  }
+  // Outputs so far, for passes after the first.
+  static void Open(const GemmTask& t, const Cell* cells) {
+    for (int i = 0; i < 4; ++i) {
+      if (cells[i].tile != cells[i].y) Copy(cells[i].y, t.y_stride, cells[i].tile, 16, cells[i]);
+    }
+    Fence();
+    _tile_loadd(0, cells[0].tile, cells[0].stride * 4);
+    _tile_loadd(1, cells[1].tile, cells[1].stride * 4);
+    _tile_loadd(2, cells[2].tile, cells[2].stride * 4);
+    _tile_loadd(3, cells[3].tile, cells[3].stride * 4);
+  }
+  static void Zero() {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  // `last`: the outputs are complete.
+  static void Close(const GemmTask& t, const Cell* cells, bool last) {
+    _tile_stored(0, cells[0].tile, cells[0].stride * 4);
+    _tile_stored(1, cells[1].tile, cells[1].stride * 4);
+    _tile_stored(2, cells[2].tile, cells[2].stride * 4);
+    _tile_stored(3, cells[3].tile, cells[3].stride * 4);
+    Fence();
+    for (int i = 0; i < 4; ++i) {
+      if (last && cells[i].cols > 0) Dot::Finish(t, cells[i]);
+      if (cells[i].tile != cells[i].y) Copy(cells[i].tile, 16, cells[i].y, t.y_stride, cells[i]);
+    }
+  }
+
+  // Rows [begin, end) two blocks at a time, all panels, steps [s, s_end).
+  static void WideBlocks(const GemmTask& t, int64_t begin, int64_t end, int64_t s, int64_t s_end) {
+    alignas(64) float tiles[4][16 * 16];
+    for (int64_t p = t.panel_begin; p < t.panel_end; p += 2) {
+      const int64_t p1 = p + 1 < t.panel_end ? p + 1 : p;
+      for (int64_t row = begin; row < end; row += 32) {
+        const Cell cells[4] = {CellOf(t, row, p, tiles[0]), CellOf(t, row, p + 1, tiles[1]),
+                               CellOf(t, row + 16, p, tiles[2]),
+                               CellOf(t, row + 16, p + 1, tiles[3])};
+        s == 0 ? Zero() : Open(t, cells);
+        const std::byte *a0 = Left(t, row, s), *a1 = Left(t, row + 16, s);
+        const std::byte *b0 = Right(t, p, s), *b1 = Right(t, p1, s);
+        const int64_t a0_bytes = cells[0].rows * 64, a1_bytes = cells[2].rows * 64;
+        for (int64_t i = s; i < s_end; ++i) {
+          _tile_loadd(4, a0, 64);
+          _tile_loadd(6, b0, 64);
+          _tile_loadd(7, b1, 64);
+          _tile_loadd(5, a1, 64);
+          Dot::Wide();
+          a0 += a0_bytes;
+          a1 += a1_bytes;
+          b0 += kTileBytes;
+          b1 += kTileBytes;
+        }
+        Close(t, cells, s_end * Dot::kStep == t.k);
+      }
+    }
+  }
+
+  // One tile of weights ahead of its use.
+  static void Prefetch(const std::byte* w) {
+    for (int line = 0; line < 16; ++line) {
+      _mm_prefetch(reinterpret_cast<const char*>(w + kAheadBytes + line * 64), _MM_HINT_T0);
+    }
+  }
+
+  // The row block at `row`, four panels at a time: as many streams of weights.
+  static void NarrowBlock(const GemmTask& t, int64_t row, int64_t s, int64_t s_end) {
+    alignas(64) float tiles[4][16 * 16];
+    const int64_t a_bytes = BlockRows(t, row) * 64;
+    for (int64_t p = t.panel_begin; p < t.panel_end; p += 4) {
+      Cell cells[4];
+      const std::byte* b[4];
+      for (int64_t i = 0; i < 4; ++i) {
+        cells[i] = CellOf(t, row, p + i, tiles[i]);
+        b[i] = Right(t, p + i < t.panel_end ? p + i : p, s);
+      }
+      s == 0 ? Zero() : Open(t, cells);
+      const std::byte* a = Left(t, row, s);
+      for (int64_t i = s; i < s_end; ++i) {
+        for (const std::byte* w : b) Prefetch(w);
+        _tile_loadd(4, a, 64);
+        _tile_loadd(5, b[0], 64);
+        Dot::template Narrow<0>();
+        _tile_loadd(6, b[1], 64);
+        Dot::template Narrow<1>();
+        _tile_loadd(7, b[2], 64);
+        Dot::template Narrow<2>();
+        _tile_loadd(5, b[3], 64);
+        Dot::template Narrow<3>();
+        a += a_bytes;
+        for (const std::byte*& w : b) w += kTileBytes;
+      }
+      Close(t, cells, s_end * Dot::kStep == t.k);
+    }
+  }
+};
+
+}  // namespace
+
+void Bf16Amx(const GemmTask& task) { Product<Bf16Dot>::Run(task); }
+void Int8Amx(const GemmTask& task) { Product<Int8Dot>::Run(task); }
+
+}  // namespace braid::cpu

@@ -1,0 +1,111 @@
+// Packing in bf16, and products on AVX-512's dot instructions: BF16 and VNNI.
+#include <immintrin.h>
+
+#include "ops/cpu/kernels/dot.h"
+
+namespace braid::cpu {
+namespace {
+
+// The first n of 16 lanes, n clipped to 0 … 16.
+inline __mmask16 Lanes(int64_t n) {
+  return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+}
+
+struct Zmm {
+  using Line = __m512i;
+  using Left = __m512i;
+  using Result = __m512;
+  static constexpr int kVecs = 1;
+  static constexpr int64_t kStep = 64;
+  static int64_t RowBytes(int64_t depth) { return Int8RowBytes(depth); }
+  static Left LoadLeft(const std::byte* p) {
+    return _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p));
+  }
+  static void Store(float* y, Result value, int64_t lanes) {
+    _mm512_mask_storeu_ps(y, Lanes(lanes), value);
+  }
+};
+
+struct Bf16Zmm : Zmm {
+  using Sum = __m512;
+  static constexpr int kRows = 6, kPanels = 4, kPanelsOne = 4;
+  static constexpr int64_t kStep = 32;
+  static int64_t RowBytes(int64_t depth) { return 2 * depth; }
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    WholeTile<Bf16Zmm, R, P>(tile);
+  }
+  static Sum Start(const LineTile&, int) { return _mm512_setzero_ps(); }
+  static Line Load(const std::byte* p) { return _mm512_loadu_si512(p); }
+  static Sum Dot(Sum sum, Left a, Line b) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+  static Result Finish(const LineTile&, int, Sum sum, const std::byte*, int) { return sum; }
+};
+
+// The instruction wants one operand unsigned: weights are moved up by 128, and as many times the
+// row's sum is taken off.
+struct Int8Zmm : Zmm {
+  using Sum = __m512i;
+  static constexpr int kRows = 6, kPanels = 4, kPanelsOne = 4;
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    WholeTile<Int8Zmm, R, P>(tile);
+  }
+  static Sum Start(const LineTile& t, int r) { return _mm512_set1_epi32(-128 * t.totals[r]); }
+  static Line Load(const std::byte* p) {
+    return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
+  }
+  static Sum Dot(Sum sum, Left a, Line b) { return _mm512_dpbusd_epi32(sum, b, a); }
+  static Result Finish(const LineTile& t, int r, Sum sum, const std::byte* scales, int) {
+    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(scales)),
+                         _mm512_set1_ps(t.scales[r]));
+  }
+};
+
+struct Int4Zmm : Zmm {
+  using Sum = __m512i;
+  static constexpr int kRows = 4, kPanels = 2, kPanelsOne = 4;
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    GroupTile<Int4Zmm, R, P>(tile);
+  }
+  static Result Zero() { return _mm512_setzero_ps(); }
+  static Sum StartGroup() { return _mm512_setzero_si512(); }
+  static Left LoadGroupLeft(const std::byte* p) { return LoadLeft(p); }
+  static void Split(const std::byte* p, Line& low, Line& high) {
+    const __m512i mask = _mm512_set1_epi8(15), both = _mm512_loadu_si512(p);
+    low = _mm512_and_si512(both, mask);
+    high = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
+  }
+  static Sum DotGroup(Sum sum, Left a, Line b) { return _mm512_dpbusd_epi32(sum, b, a); }
+  static __m512 LoadScale(const std::byte* p, int) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Result AddGroup(Result all, Sum sum, int32_t excess, __m512 scale) {
+    const __m512i exact = _mm512_sub_epi32(sum, _mm512_set1_epi32(excess));
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact), scale, all);
+  }
+  static Result Scale(Result all, float scale) { return _mm512_mul_ps(all, _mm512_set1_ps(scale)); }
+};
+
+}  // namespace
+
+void PackBf16Avx512(const PackTask& task) {
+  for (int64_t r = 0; r < task.count; ++r) {
+    const float* x = task.rows[r] - task.begin;
+    for (int64_t c = task.begin; c < task.depth_end; c += 32) {
+      const __m512 low = _mm512_maskz_loadu_ps(Lanes(task.end - c), x + c);
+      const __m512 high = _mm512_maskz_loadu_ps(Lanes(task.end - c - 16), x + c + 16);
+      const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
+      _mm512_storeu_si512(task.block + (c / 32 * task.count + r) * 64,
+                          reinterpret_cast<__m512i>(both));
+    }
+  }
+}
+
+void Bf16Avx512(const GemmTask& task) { DotProduct<Bf16Zmm>::Run(task); }
+void Int8Avx512(const GemmTask& task) { DotProduct<Int8Zmm>::Run(task); }
+void Int4Avx512(const GemmTask& task) { DotProduct<Int4Zmm>::Run(task); }
+
+}  // namespace braid::cpu

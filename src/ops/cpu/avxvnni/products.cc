@@ -1,0 +1,20 @@
+// Integer products on AVX-VNNI: AVX2's width with one instruction for four products.
+#include <immintrin.h>
+
+#include "ops/cpu/kernels/dot_avx2.h"
+
+namespace braid::cpu {
+namespace {
+
+struct MaddVnni {
+  static __m256i Dot(__m256i sum, __m256i a, __m256i b) {
+    return _mm256_dpbusd_avx_epi32(sum, a, b);
+  }
+};
+
+}  // namespace
+
+void Int8AvxVnni(const GemmTask& task) { DotProduct<Int8Ymm<MaddVnni>>::Run(task); }
+void Int4AvxVnni(const GemmTask& task) { DotProduct<Int4Ymm<MaddVnni>>::Run(task); }
+
+}  // namespace braid::cpu

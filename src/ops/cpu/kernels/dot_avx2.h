@@ -1,0 +1,94 @@
+// int8 and int4 dot products of 32 bytes, with AVX2's instructions or AVX-VNNI's: `Madd` says
+// which.
+#pragma once
+
+#include <immintrin.h>
+
+#include "ops/cpu/kernels/dot.h"
+
+namespace braid::cpu {
+
+struct Ymm {
+  using Sum = __m256i;
+  using Line = __m256i;
+  using Result = __m256;
+  static constexpr int kVecs = 2;  // of a line of weights
+  static constexpr int64_t kStep = 64;
+  static int64_t RowBytes(int64_t depth) { return Int8RowBytes(depth); }
+  static Line Load(const std::byte* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static __m256i Broadcast(const std::byte* p) {
+    return _mm256_set1_epi32(*reinterpret_cast<const int32_t*>(p));
+  }
+  static void Store(float* y, Result value, int64_t lanes) {
+    if (lanes >= 8) return _mm256_storeu_ps(y, value);
+    if (lanes <= 0) return;
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    _mm256_maskstore_ps(y, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(lanes)), lane),
+                        value);
+  }
+};
+
+// Unsigned times signed bytes, by fours, onto a sum; no product of |a| <= 127 and |b| <= 127, nor
+// one of 0 … 15 and 127, overflows.
+struct MaddAvx2 {
+  static __m256i Dot(__m256i sum, __m256i a, __m256i b) {
+    return _mm256_add_epi32(sum,
+                            _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+  }
+};
+
+template <class Madd>
+struct Int8Ymm : Ymm {
+  static constexpr int kRows = 2, kPanels = 2, kPanelsOne = 4;
+  struct Left {
+    __m256i value, magnitude;
+  };
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    WholeTile<Int8Ymm, R, P>(tile);
+  }
+  static Sum Start(const LineTile&, int) { return _mm256_setzero_si256(); }
+  static Left LoadLeft(const std::byte* p) {
+    const __m256i value = Broadcast(p);
+    return {value, _mm256_abs_epi8(value)};
+  }
+  // The sign goes over to the weight.
+  static Sum Dot(Sum sum, const Left& a, Line b) {
+    return Madd::Dot(sum, a.magnitude, _mm256_sign_epi8(b, a.value));
+  }
+  static Result Finish(const LineTile& t, int r, Sum sum, const std::byte* scales, int part) {
+    const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(scales) + 8 * part);
+    return _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale),
+                         _mm256_set1_ps(t.scales[r]));
+  }
+};
+
+template <class Madd>
+struct Int4Ymm : Ymm {
+  static constexpr int kRows = 2, kPanels = 1, kPanelsOne = 2;
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    GroupTile<Int4Ymm, R, P>(tile);
+  }
+  static Result Zero() { return _mm256_setzero_ps(); }
+  static Sum StartGroup() { return _mm256_setzero_si256(); }
+  static __m256i LoadGroupLeft(const std::byte* p) { return Broadcast(p); }
+  static void Split(const std::byte* p, Line& low, Line& high) {
+    const __m256i mask = _mm256_set1_epi8(15), both = Load(p);
+    low = _mm256_and_si256(both, mask);
+    high = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
+  }
+  static Sum DotGroup(Sum sum, __m256i a, Line b) { return Madd::Dot(sum, b, a); }
+  static __m256 LoadScale(const std::byte* p, int part) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + part));
+  }
+  static Result AddGroup(Result all, Sum sum, int32_t excess, __m256 scale) {
+    const __m256i exact = _mm256_sub_epi32(sum, _mm256_set1_epi32(excess));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact), scale, all);
+  }
+  static Result Scale(Result all, float scale) { return _mm256_mul_ps(all, _mm256_set1_ps(scale)); }
+};
+
+}  // namespace braid::cpu

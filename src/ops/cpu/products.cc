@@ -1,0 +1,144 @@
+// The list, and the forms of left operands. What is packed here is packed without vector code.
+#include "ops/cpu/products.h"
+
+#include <algorithm>
+
+namespace braid::ops::cpu {
+namespace {
+
+using braid::cpu::GemmTask;
+using braid::cpu::PackTask;
+
+constexpr LeftFormat kF32Blocks = {braid::cpu::kRowBlock, 2,
+                                   [](int64_t depth) { return 4 * depth; }, false};
+constexpr LeftFormat kBf16Steps = {braid::cpu::kDotRows, 32,
+                                   [](int64_t depth) { return 2 * depth; }, false};
+
+constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true};
+
+template <bool kRound>
+void PackF32(const PackTask& task) {
+  float* out = reinterpret_cast<float*>(task.block);
+  for (int64_t r = 0; r < task.count; ++r) {
+    const float* x = task.rows[r] - task.begin;
+    for (int64_t c = task.begin; c < task.end; ++c) {
+      out[c * task.count + r] = kRound ? RoundToBf16(x[c]) : x[c];
+    }
+    for (int64_t c = task.end; c < task.depth_end; ++c) out[c * task.count + r] = 0.0f;
+  }
+}
+
+template <Isa kIsa>
+const char* NeedsIsa(const Device& device) {
+  if (device.isa >= kIsa) return nullptr;
+  return kIsa == Isa::kAmx ? "needs AMX" : kIsa == Isa::kAvx512 ? "needs AVX-512" : "needs AVX2";
+}
+const char* NeedsAvx512Bf16(const Device& device) {
+  return device.avx512_bf16 ? nullptr : "needs AVX512-BF16";
+}
+const char* NeedsAvx512Vnni(const Device& device) {
+  return device.avx512_vnni ? nullptr : "needs AVX512-VNNI";
+}
+const char* NeedsAvxVnni(const Device& device) {
+  return device.avx_vnni ? nullptr : "needs AVX-VNNI";
+}
+
+using Needs = const char* (*)(const Device&);
+
+constexpr const char* kNotRounded = "activations are not to be rounded";
+bool Rounds(const Device& device, bool exact) { return device.compute == Compute::kBF16 && !exact; }
+
+template <Needs kNeeds>
+const char* WhyNotBf16(const Device& device, WeightFormat format, bool exact) {
+  if (format != WeightFormat::kBF16) return "the weights are not bf16";
+  return Rounds(device, exact) ? kNeeds(device) : kNotRounded;
+}
+template <WeightFormat kFormat, Needs kNeeds>
+const char* WhyNotQuantised(const Device& device, WeightFormat format, bool) {
+  if (format == kFormat) return kNeeds(device);
+  return kFormat == WeightFormat::kI8 ? "the weights are not int8" : "the weights are not int4";
+}
+template <bool kRound, Isa kIsa>
+const char* WhyNotFp32(const Device& device, WeightFormat format, bool exact) {
+  if (IsQuantised(format)) return "the weights are quantised";
+  return kRound && !Rounds(device, exact) ? kNotRounded : NeedsIsa<kIsa>(device);
+}
+
+void GemmAvx2(const GemmTask& task) { braid::cpu::Avx2Kernels().gemm(task); }
+void GemmAvx512(const GemmTask& task) { braid::cpu::Avx512Kernels().gemm(task); }
+
+constexpr auto kI8 = WeightFormat::kI8, kI4 = WeightFormat::kI4;
+constexpr Product kProducts[] = {
+    {"amx_bf16", WhyNotBf16<NeedsIsa<Isa::kAmx>>, &kBf16Steps, braid::cpu::PackBf16Avx512,
+     braid::cpu::Bf16Amx},
+    {"avx512_bf16", WhyNotBf16<NeedsAvx512Bf16>, &kBf16Steps, braid::cpu::PackBf16Avx512,
+     braid::cpu::Bf16Avx512},
+    {"amx_int8", WhyNotQuantised<kI8, NeedsIsa<Isa::kAmx>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8Amx},
+    {"avx512_int8", WhyNotQuantised<kI8, NeedsAvx512Vnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8Avx512},
+    {"avxvnni_int8", WhyNotQuantised<kI8, NeedsAvxVnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8AvxVnni},
+    {"avx2_int8", WhyNotQuantised<kI8, NeedsIsa<Isa::kAvx2>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int8Avx2},
+    {"avx512_int4", WhyNotQuantised<kI4, NeedsAvx512Vnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int4Avx512},
+    {"avxvnni_int4", WhyNotQuantised<kI4, NeedsAvxVnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int4AvxVnni},
+    {"avx2_int4", WhyNotQuantised<kI4, NeedsIsa<Isa::kAvx2>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+     braid::cpu::Int4Avx2},
+    {"avx512_rounded", WhyNotFp32<true, Isa::kAvx512>, &kF32Blocks, PackF32<true>, GemmAvx512},
+    {"avx512", WhyNotFp32<false, Isa::kAvx512>, &kF32Blocks, PackF32<false>, GemmAvx512},
+    {"avx2_rounded", WhyNotFp32<true, Isa::kAvx2>, &kF32Blocks, PackF32<true>, GemmAvx2},
+    {"avx2", WhyNotFp32<false, Isa::kAvx2>, &kF32Blocks, PackF32<false>, GemmAvx2},
+};
+
+}  // namespace
+
+std::span<const Product, kProductCount> Products() { return kProducts; }
+
+const Product& ProductFor(const Device& device, WeightFormat format, bool exact) {
+  for (const Product& product : kProducts) {
+    if (!product.why_not(device, format, exact)) return product;
+  }
+  CHECK(false, "no product for this device");
+}
+
+void PackedRows::Pack(int64_t row, int64_t count, int64_t col, const Matrix& x,
+                      const int32_t* ids) const {
+  const int64_t first = row / product->left->block_rows * product->left->block_rows;
+  CHECK(row == first && count == std::min(rows - first, product->left->block_rows));
+  PackTask task;
+  for (int64_t r = 0; r < count; ++r) task.rows[r] = x.row(ids ? ids[r] : r);
+  task.count = count;
+  task.begin = col;
+  task.end = col + x.cols;
+  task.depth_end = task.end == k ? depth() : task.end;
+  task.block = data + row * row_bytes();
+  product->pack(task);
+}
+
+void PackedRows::PackBlock(int64_t b, const Matrix& x, const int32_t* ids) const {
+  const int64_t row = b * product->left->block_rows;
+  const int64_t count = std::min(rows - row, product->left->block_rows);
+  const Matrix from = ids ? x : Matrix{x.row(row), count, x.cols, x.stride};
+  Pack(row, count, 0, from, ids ? ids + row : nullptr);
+}
+
+GemmTask TaskOf(const PackedRows& x, const PackedMatrix& w, int64_t matrix, int64_t row,
+                int64_t count) {
+  CHECK(w.k == x.k, "operands of {} and {} terms", x.k, w.k);
+  return {.x = x.data + row * x.row_bytes(),
+          .rows = count,
+          .k = x.depth(),
+          .w = w.panel(matrix, 0),
+          .panel_bytes = w.panel_bytes(),
+          .bf16 = w.format == WeightFormat::kBF16,
+          .panel_begin = 0,
+          .panel_end = w.panels(),
+          .n = w.n,
+          .y = nullptr,
+          .y_stride = 0};
+}
+
+}  // namespace braid::ops::cpu

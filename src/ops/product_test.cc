@@ -1,0 +1,167 @@
+// The products' arithmetic, bit for bit: what the tile instructions do is written out in scalar
+// code.
+#include <gtest/gtest.h>
+
+#include "ops/linear.h"
+#include "ops/test_context.h"
+
+namespace braid::ops {
+namespace {
+
+bool HasIsa(Isa isa) { return isa <= BestIsa(DetectCpu()); }
+
+float Flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? 0.0f : x; }
+float Operand(float x) { return Flush(RoundToBf16(Flush(x))); }
+
+// TDPBF16PS: per 32 terms the even and the odd ones apart, each from zero with fused
+// multiply-adds; their sum is added to the output. Every result that is denormal becomes zero, of
+// whichever sign.
+float TileProduct(const float* x, const PackedMatrix& w, int64_t row) {
+  float sum = 0;
+  for (int64_t step = 0; step < w.k; step += 32) {
+    float parts[2] = {0, 0};
+    for (int64_t k = step; k < std::min(w.k, step + 32); ++k) {
+      float& part = parts[k % 2];
+      part = Flush(std::fma(Operand(x[k]), Flush(w.At(0, row, k)), part));
+    }
+    sum = Flush(sum + Flush(parts[0] + parts[1]));
+  }
+  return sum;
+}
+
+TEST(TileProduct, IsWhatTheInstructionIsDocumentedToDo) {
+  if (!HasIsa(Isa::kAmx)) GTEST_SKIP() << "no AMX here";
+  TestContext test(Isa::kAmx, 1, Compute::kBF16);
+  // The second scale brings products below the normal numbers, the third operands.
+  for (double scale : {1.0, 1e-37, 3e-39}) {
+    for (int64_t k : {64, 700}) {
+      Rng rng(11);
+      OwnedWeights w(rng, WeightFormat::kBF16, 1, 40, k);
+      OwnedMatrix x(rng, 37, k, scale), y(37, 40);
+      Linear(test.context, {.x = x.view, .w = &w.matrix, .y = y.view});
+      for (int64_t r = 0; r < 37; ++r) {
+        for (int64_t n = 0; n < 40; ++n) {
+          const float expected = TileProduct(x.view.row(r), w.matrix, n);
+          ASSERT_EQ(y.view.row(r)[n], expected)
+              << "scale " << scale << " row " << r << " output " << n;
+        }
+      }
+    }
+  }
+}
+
+// Quantised products are defined to the bit, and sums of integers have no order.
+TEST(QuantisedProduct, HasTheSameBitsOnEveryInstructionSetAndWithEitherArithmetic) {
+  for (WeightFormat format : {WeightFormat::kI8, WeightFormat::kI4}) {
+    for (int64_t k : {64, 100, 1090}) {
+      Rng rng(static_cast<uint64_t>(k));
+      OwnedWeights w(rng, format, 1, 75, k);
+      OwnedMatrix x(rng, 50, k), expected(50, 75), y(50, 75);
+      std::fill_n(x.view.row(3), k, 0.0f);
+      std::fill_n(x.view.row(4), k, 1e-37f);
+      TestContext base(Isa::kBase);
+      Linear(base.context, {.x = x.view, .w = &w.matrix, .y = expected.view});
+      for (auto [isa, compute] : TestArithmetics()) {
+        TestContext test(isa, 2, compute);
+        // With and without the dot instructions that not every CPU has.
+        for (bool dots : {true, false}) {
+          if (!dots) test.context.device.avx_vnni = test.context.device.avx512_vnni = false;
+          for (int64_t rows : {1, 2, 7, 50}) {
+            std::fill(y.values.begin(), y.values.end(), -1.0f);
+            Linear(test.context, {.x = x.view.first_rows(rows), .w = &w.matrix, .y = y.view});
+            for (int64_t r = 0; r < rows; ++r) {
+              ASSERT_TRUE(SameBits(y.view.row(r), expected.view.row(r), 75))
+                  << NameOf(isa) << " " << NameOf(format) << " depth " << k << " row " << r;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantisedProduct, IsCloseToTheWeightsItWasMadeFrom) {
+  for (auto [format, bound] : {std::pair(WeightFormat::kI8, 0.02), {WeightFormat::kI4, 0.2}}) {
+    Rng one(8), two(8);
+    OwnedWeights exact(one, WeightFormat::kBF16, 1, 64, 512), w(two, format, 1, 64, 512);
+    OwnedMatrix x(one, 9, 512), expected(9, 64), y(9, 64);
+    TestContext base(Isa::kBase);
+    Linear(base.context, {.x = x.view, .w = &exact.matrix, .y = expected.view});
+    Linear(base.context, {.x = x.view, .w = &w.matrix, .y = y.view});
+    EXPECT_LT(RelativeError(y.view, expected.view), bound) << NameOf(format);
+    EXPECT_GT(RelativeError(y.view, expected.view), 1e-4) << NameOf(format);
+  }
+}
+
+TEST(QuantisedProduct, WhatIsNotFiniteStaysSo) {
+  for (Isa isa : TestIsas()) {
+    for (WeightFormat format : {WeightFormat::kI8, WeightFormat::kI4}) {
+      Rng rng(2);
+      OwnedWeights w(rng, format, 1, 20, 96);
+      OwnedMatrix x(rng, 3, 96), y(3, 20);
+      x.view.row(0)[40] = NAN;
+      x.view.row(2)[95] = INFINITY;
+      TestContext test(isa);
+      Linear(test.context, {.x = x.view, .w = &w.matrix, .y = y.view});
+      for (int64_t n = 0; n < 20; ++n) {
+        EXPECT_TRUE(std::isnan(y.view.row(0)[n]) && std::isnan(y.view.row(2)[n])) << NameOf(isa);
+        EXPECT_TRUE(std::isfinite(y.view.row(1)[n])) << NameOf(isa);
+      }
+    }
+  }
+}
+
+TEST(Quantise, KeepsTheLargestWeightAndTheSign) {
+  const float row[40] = {0.5f, -1.0f, 0.25f, 1e-3f};
+  for (WeightFormat format : {WeightFormat::kI8, WeightFormat::kI4}) {
+    PackedMatrix w{format, 1, 1, 40, nullptr};
+    Buffer memory(w.bytes());
+    w.data = memory.data();
+    const std::byte* rows[kPanelRows] = {reinterpret_cast<const std::byte*>(row)};
+    PackPanel(w, 0, 0, rows, DType::kF32);
+    EXPECT_FLOAT_EQ(w.At(0, 0, 1), -1.0f) << NameOf(format);
+    EXPECT_NEAR(w.At(0, 0, 0), 0.5f, 0.005) << NameOf(format);
+    EXPECT_EQ(w.At(0, 0, 39), 0.0f) << NameOf(format);
+    EXPECT_EQ(w.At(0, 5, 1), 0.0f) << NameOf(format);
+  }
+}
+
+TEST(Quantise, HalfPrecisionRoundsToNearestEven) {
+  for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    const float value = FloatOfF16(static_cast<uint16_t>(bits));
+    ASSERT_EQ(F16OfFloat(value), bits);
+    ASSERT_EQ(F16OfFloat(-value), bits | 0x8000u);
+    // Halfway to the next: to the even one.
+    const float next = bits == 0x7bff ? 65536.0f : FloatOfF16(static_cast<uint16_t>(bits + 1));
+    ASSERT_EQ(F16OfFloat((value + next) / 2), bits + (bits & 1));
+  }
+  EXPECT_EQ(F16OfFloat(1e6f), 0x7c00);
+}
+
+// More rows than one pass takes, and more depth.
+TEST(Linear, ManyRowsCutAnywhereGiveTheSameBits) {
+  constexpr int64_t kRows = 557, kOutputs = 200, kDepth = 1090;
+  Rng rng(3);
+  OwnedMatrix x(rng, kRows, kDepth);
+  for (auto [isa, format] : {std::pair(Isa::kAvx2, WeightFormat::kBF16),
+                             {Isa::kAvx512, WeightFormat::kBF16},
+                             {Isa::kAmx, WeightFormat::kBF16},
+                             {Isa::kAmx, WeightFormat::kI8}}) {
+    if (!HasIsa(isa)) continue;
+    OwnedWeights w(rng, format, 1, kOutputs, kDepth);
+    TestContext test(isa, 2, Compute::kBF16);
+    OwnedMatrix together(kRows, kOutputs), part(kRows, kOutputs);
+    Linear(test.context, {.x = x.view, .w = &w.matrix, .y = together.view});
+    for (int64_t rows : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 96, 100, 512, 540}) {
+      const int64_t first = kRows - rows;
+      Linear(test.context, {.x = RowsOf(x.view, first, rows), .w = &w.matrix, .y = part.view});
+      for (int64_t r = 0; r < rows; ++r) {
+        ASSERT_TRUE(SameBits(part.view.row(r), together.view.row(first + r), kOutputs))
+            << NameOf(isa) << " row " << r << " of " << rows;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::ops

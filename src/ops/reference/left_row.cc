@@ -1,0 +1,50 @@
+// Rounding, quantising and multiplying, term by term.
+#include "ops/reference/left_row.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace braid::ops::reference {
+
+LeftRow::LeftRow(const Device& device, WeightFormat format, bool exact, const float* x, int64_t k)
+    : values_(x, x + k) {
+  if (!IsQuantised(format)) {
+    if (device.compute != Compute::kBF16 || exact) return;
+    for (float& v : values_) v = RoundToBf16(v);
+    return;
+  }
+  float most = 0;
+  bool finite = true;
+  for (float v : values_) {
+    finite = finite && std::isfinite(v);
+    most = std::max(most, std::abs(v));
+  }
+  const bool some = finite && most >= 0x1p-100f;
+  scale_ = !finite ? NAN : some ? most / 127.0f : 0.0f;
+  const float factor = some ? 127.0f / most : 0.0f;
+  for (float& v : values_) v = some ? std::nearbyint(v * factor) : 0.0f;
+}
+
+double LeftRow::Times(const PackedMatrix& w, int64_t matrix, int64_t output) const {
+  const auto k = static_cast<int64_t>(values_.size());
+  if (!IsQuantised(w.format)) {
+    double sum = 0;
+    for (int64_t c = 0; c < k; ++c) {
+      sum += double{values_[static_cast<size_t>(c)]} * w.At(matrix, output, c);
+    }
+    return sum;
+  }
+  // Integers below 2^31 are exact in double.
+  const int64_t group = w.format == WeightFormat::kI4 ? 32 : k;
+  float total = 0;
+  for (int64_t begin = 0; begin < k; begin += group) {
+    double sum = 0;
+    for (int64_t c = begin; c < std::min(k, begin + group); ++c) {
+      sum += double{values_[static_cast<size_t>(c)]} * QuantisedAt(w, matrix, output, c);
+    }
+    total = std::fma(static_cast<float>(sum), ScaleAt(w, matrix, output, begin / 32), total);
+  }
+  return total * scale_;
+}
+
+}  // namespace braid::ops::reference

@@ -1,0 +1,154 @@
+// See the header. What a damaged or made-up log could bring is checked before it reaches a CHECK of
+// the scheduler.
+#include "scheduler/replay.h"
+
+#include <fmt/core.h>
+
+#include <deque>
+#include <set>
+
+#include "scheduler/plan_hash.h"
+
+namespace braid {
+namespace {
+
+std::string Excerpt(const TokenLogprob& t) {
+  return fmt::format("token {} at {:.9g}, {} alternatives", t.token, t.logprob, t.top.size());
+}
+
+class Replayer {
+ public:
+  Replayer(Scheduler scheduler, Executor* executor)
+      : scheduler_(std::move(scheduler)), executor_(executor) {}
+
+  Status Take(const LogRecord& record) {
+    if (const PlanMark* mark = std::get_if<PlanMark>(&record)) return Compare(*mark);
+    const Event& event = std::get<Event>(record);
+    if (const Submit* submit = std::get_if<Submit>(&event)) {
+      if (!ids_.insert(submit->request.id).second) {
+        return Impossible(fmt::format("request {} comes twice", submit->request.id.value));
+      }
+      ++report_.requests;
+    }
+    if (const StepDone* done = std::get_if<StepDone>(&event)) RETURN_IF_ERROR(Compare(*done));
+    scheduler_.Apply(event);
+    scheduler_.TakeOutputs();
+    ++report_.events;
+    return {};
+  }
+
+  // Steps that were still running when the log ended.
+  void Drain() {
+    for (; executor_ != nullptr && !in_flight_.empty(); in_flight_.pop_front()) executor_->Wait();
+  }
+
+  ReplayReport& report() { return report_; }
+
+ private:
+  struct Step {
+    StepId id;
+    std::vector<std::pair<RequestId, bool>> rows;  // request, sampled
+  };
+
+  Error Impossible(std::string what) const {
+    return {ErrorCode::kInvalid, fmt::format("no run can have written this log: after step {}, {}",
+                                             last_step_.value, what)};
+  }
+  Error Differs(std::string what) const { return {ErrorCode::kInternal, std::move(what)}; }
+
+  Status Compare(const PlanMark& mark) {
+    if (in_flight_.size() > 1) return Impossible("a plan is made while two steps run");
+    Plan plan = scheduler_.NextPlan();
+    const uint64_t hash = HashPlan(plan);
+    if (plan.step != mark.step || hash != mark.hash) {
+      return Differs(
+          fmt::format("plan {} differs: its hash was {:016x}, and is {:016x} for plan {}",
+                      mark.step.value, mark.hash, hash, plan.step.value));
+    }
+    if (plan.empty()) return {};
+    ++report_.plans;
+    last_step_ = plan.step;
+    Step step{plan.step, {}};
+    for (const Row& row : plan.rows) step.rows.emplace_back(row.request, row.sample);
+    in_flight_.push_back(std::move(step));
+    if (executor_ != nullptr) executor_->Launch(std::move(plan));
+    return {};
+  }
+
+  Status Compare(const StepDone& recorded) {
+    if (in_flight_.empty() || in_flight_.front().id != recorded.step ||
+        in_flight_.front().rows.size() != recorded.rows.size()) {
+      return Impossible(fmt::format("step {} with {} rows comes back", recorded.step.value,
+                                    recorded.rows.size()));
+    }
+    const int32_t vocabulary = scheduler_.config().vocabulary;
+    for (size_t i = 0; i < recorded.rows.size(); ++i) {
+      const auto& [request, samples] = in_flight_.front().rows[i];
+      const RowResult& row = recorded.rows[i];
+      const bool token = row.token >= 0 && row.token < vocabulary;
+      if (row.request != request || (samples && row.error.empty() && !token)) {
+        return Impossible(fmt::format("row {} of step {} is request {}'s, with token {}", i,
+                                      recorded.step.value, row.request.value, row.token));
+      }
+      report_.tokens += token;
+    }
+    in_flight_.pop_front();
+    if (executor_ == nullptr) return {};
+    return CompareResults(recorded, executor_->Wait());
+  }
+
+  Status CompareResults(const StepDone& recorded, const StepDone& computed) const {
+    for (size_t i = 0; i < recorded.rows.size(); ++i) {
+      const RowResult& was = recorded.rows[i];
+      const RowResult& is = computed.rows[i];
+      const auto differs = [&](const std::string& before, const std::string& now) {
+        return Differs(fmt::format("step {}, request {}: recorded {}, computed {}",
+                                   recorded.step.value, was.request.value, before, now));
+      };
+      if (was.error != is.error) {
+        return differs("\"" + was.error + "\"", "\"" + is.error + "\"");
+      }
+      if (was.token != is.token) {
+        return differs(fmt::format("token {}", was.token), fmt::format("token {}", is.token));
+      }
+      if (was.logprob != is.logprob) return differs(Excerpt(was.logprob), Excerpt(is.logprob));
+      if (was.prompt_logprobs != is.prompt_logprobs) {
+        return differs("other log-probabilities of the prompt", "these");
+      }
+    }
+    return {};
+  }
+
+  Scheduler scheduler_;
+  Executor* executor_;
+  std::deque<Step> in_flight_;
+  std::set<RequestId> ids_;
+  StepId last_step_;
+  ReplayReport report_;
+};
+
+}  // namespace
+
+Result<ReplayReport> Replay(EventLogReader& log, Executor* executor,
+                            const std::function<void(const ReplayReport&)>& progress) {
+  ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(log.start().config));
+  Replayer replayer(std::move(scheduler), executor);
+  Status status;
+  while (status.ok()) {
+    auto record = log.Next();
+    if (!record) {
+      status = record.error();
+    } else if (!record->has_value()) {
+      break;
+    } else {
+      status = replayer.Take(**record);
+      if (progress) progress(replayer.report());
+    }
+  }
+  replayer.Drain();
+  RETURN_IF_ERROR(status);
+  replayer.report().truncated = log.truncated();
+  return replayer.report();
+}
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+// One sentence for each reason; see the header.
+#include "server/reuse_json.h"
+
+#include <fmt/core.h>
+
+namespace braid {
+
+std::string ExplainReuse(const PromptReuse& prompt) {
+  const auto& [tokens, known, stop] = prompt.reuse;
+  const int32_t all = prompt.prompt_tokens;
+  switch (stop) {
+    case ReuseStop::kOff:
+      return "nothing was looked up: the prefix cache is off, or the answer needs the "
+             "log-probabilities of the prompt, which are computed with its tokens";
+    case ReuseStop::kComplete:
+      if (tokens == 0) {
+        return fmt::format("a prompt of {} tokens has no whole block of {} before its last token",
+                           all, kBlockTokens);
+      }
+      return fmt::format(
+          "every whole block of {} tokens was reused; the last {} of {} tokens were "
+          "computed, of which one at least always is",
+          kBlockTokens, all - tokens, all);
+    case ReuseStop::kNeverSeen:
+      return fmt::format(
+          "no stored prefix goes on with tokens {} to {}: they are new, or they "
+          "differ from what was computed before under the same cache_salt",
+          tokens, std::min(tokens + kBlockTokens, all) - 1);
+    case ReuseStop::kEvicted:
+      return fmt::format(
+          "what was stored after token {} was evicted to make room for other "
+          "requests; more --memory keeps more",
+          tokens);
+    case ReuseStop::kNoSnapshot:
+      return fmt::format(
+          "keys and values are stored up to token {}, but the recurrent state is "
+          "only up to token {}; this request left one at token {}, so the next "
+          "with the same beginning resumes there",
+          known, tokens, known);
+  }
+  return "";
+}
+
+json::object ReuseJson(const PromptReuse& prompt) {
+  return {{"prompt_tokens", prompt.prompt_tokens}, {"reused_tokens", prompt.reuse.tokens},
+          {"known_tokens", prompt.reuse.known},    {"stop", NameOf(prompt.reuse.stop)},
+          {"explanation", ExplainReuse(prompt)},   {"preemptions", prompt.preemptions}};
+}
+
+}  // namespace braid
