@@ -5,6 +5,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 SETUP ?= yes
 GOLDEN_PYTHON ?= python3
+FUZZ_SECONDS ?= 60
 BENCH_ARGS ?= --input-tokens 512 --output-tokens 128 --sequences 8
 
 SHELL := /bin/bash
@@ -12,7 +13,8 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test build setup setup-test bench format tidy mutants asan tsan golden web clean
+.PHONY: help serve test build setup setup-test bench format tidy mutants asan tsan fuzz golden web \
+  clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
@@ -25,6 +27,7 @@ help:  ## this list
 	@echo "make mutants  plant each known bug and see that the simulation finds it"
 	@echo "make asan     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan     the suite under ThreadSanitizer"
+	@echo "make fuzz     each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)); needs clang-19"
 	@echo "make golden   export the golden values again (GOLDEN_PYTHON with torch, transformers)"
 	@echo "make web      bundle the page again (needs node and npm)"
 	@echo "make clean    delete build/"
@@ -59,6 +62,11 @@ asan: setup-test
 
 tsan: setup-test
 	@python3 tests/run_all.py --preset tsan unit simulation golden cli http client
+
+fuzz: setup
+	@test -f build/fuzz/build.ninja || cmake --preset fuzz > /dev/null
+	@cmake --build --preset fuzz
+	@python3 tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 bench: build
 	@$(BRAID) bench offline $(MODEL) $(BENCH_ARGS)

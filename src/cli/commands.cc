@@ -57,8 +57,13 @@ constexpr CommandEntry kCommands[] = {
      MakeReplayCommand},
     {"", "inspect", "What a checkpoint holds and needs",
      "  braid inspect models/braid-tiny\n"
-     "  braid inspect MODEL --json\n",
+     "  braid inspect MODEL --json --tensors\n"
+     "  braid inspect --config-only config.json\n",
      MakeInspectCommand},
+    {"", "convert", "Write a checkpoint anew with plain weights",
+     "  braid convert MODEL-FP8 MODEL-BF16\n"
+     "  braid convert MODEL-INT4 MODEL-FP32 --weights fp32\n",
+     MakeConvertCommand},
     {"doctor", "prefix", "Where two requests part, and why little of the first was reused",
      "  braid doctor prefix A.json B.json --model models/braid-tiny\n"
      "  braid doctor prefix A.json B.json --model MODEL --json\n",

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <thread>
@@ -56,7 +57,8 @@ struct Engine::State {
 };
 
 Status Engine::State::LoadText() {
-  const std::string& dir = options.model_dir;
+  std::string dir = options.model_dir;
+  if (!IsDirectory(dir)) dir = std::filesystem::absolute(dir).parent_path().string();  // of a GGUF
   if (FileExists(dir + "/tokenizer.json")) {
     ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(dir));
     if (tokenizer->vocabulary_size() > spec.vocabulary) {
@@ -207,18 +209,12 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   auto state = std::make_unique<State>();
   State& s = *state;
   s.options = options;
-  if (!IsDirectory(options.model_dir)) {
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("{} is not a directory; a model is a directory with config.json and "
-                             "safetensors files",
-                             options.model_dir)};
-  }
   stage("reading config.json");
   ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
   RETURN_IF_ERROR(s.StartTrace());
-  ASSIGN_OR_RETURN(s.spec, ReadModelSpec(options.model_dir));
-  ASSIGN_OR_RETURN(s.checkpoint, Checkpoint::Open(options.model_dir));
-  s.spec = FitToCheckpoint(std::move(s.spec), *s.checkpoint);
+  ASSIGN_OR_RETURN(OpenedModel model, OpenModel(options.model_dir));
+  s.spec = std::move(model.spec);
+  s.checkpoint = std::move(model.checkpoint);
   RETURN_IF_ERROR(s.LoadText());
   RETURN_IF_ERROR(s.PlanCache());
   ASSIGN_OR_RETURN(ModelWeights weights, s.LoadModelWeights(stage));

@@ -23,8 +23,9 @@ constexpr size_t kConfigBytesMax = size_t{1} << 20;
 class InspectCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Required("MODEL", directory_,
-                   "Directory of the checkpoint; with --config-only also a config.json");
+    flags.Required(
+        "MODEL", directory_,
+        "Directory of the checkpoint, or a GGUF file; with --config-only also a config.json");
     AddWeightFlags(flags, weights_, quantise_head_);
     flags.Switch("--json", json_, "Print a JSON object");
     flags.Switch("--config-only", config_only_, "Read config.json alone; no weights are needed");
@@ -101,12 +102,8 @@ Status InspectCommand::Dump(const ModelSpec& spec, const Checkpoint& checkpoint)
 
 Status InspectCommand::Run() {
   if (config_only_) return DescribeConfig();
-  if (!IsDirectory(directory_)) {
-    return Error{ErrorCode::kNotFound, fmt::format("{} is not a directory", directory_)};
-  }
-  ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(directory_));
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(directory_));
-  spec = FitToCheckpoint(std::move(spec), checkpoint);
+  ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(directory_));
+  const auto& [spec, checkpoint] = model;
   if (!dump_.empty()) return Dump(spec, checkpoint);
   const WeightChoice choice = WeightChoiceOf(weights_, quantise_head_);
   ASSIGN_OR_RETURN(const LoadReport report, CheckWeights(spec, checkpoint, choice));

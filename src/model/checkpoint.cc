@@ -259,6 +259,16 @@ Result<Checkpoint> Checkpoint::Open(const std::string& directory) {
   return checkpoint;
 }
 
+Checkpoint Checkpoint::OfGguf(MappedFile file, std::deque<GgufView> views,
+                              std::map<std::string, TensorEntry, std::less<>> tensors) {
+  Checkpoint checkpoint;
+  checkpoint.directory_ = file.path();
+  checkpoint.files_.push_back(std::move(file));
+  checkpoint.views_ = std::move(views);
+  checkpoint.tensors_ = std::move(tensors);
+  return checkpoint;
+}
+
 const TensorEntry* Checkpoint::Find(std::string_view name) const {
   const auto at = tensors_.find(name);
   return at == tensors_.end() ? nullptr : &at->second;

@@ -4,6 +4,7 @@
 // (plain file names inside the directory that exist and hold what the index says).
 #pragma once
 
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -15,6 +16,26 @@
 
 namespace braid {
 
+struct GgufType;
+
+// Rows of a GGUF file in the order in which the model has them: runs of rows, perhaps with their
+// columns in another order, perhaps with -exp undone.
+struct GgufView {
+  struct Rows {
+    const std::byte* first = nullptr;
+    int64_t count = 0;
+  };
+  struct Columns {
+    int64_t begin = 0;
+    int64_t count = 0;
+  };
+  const GgufType* type = nullptr;
+  int64_t row_bytes = 0;
+  std::vector<Rows> rows;
+  std::vector<Columns> columns;  // empty: as stored
+  bool log_of_negative = false;  // the stored numbers are -exp of the model's
+};
+
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
@@ -22,11 +43,15 @@ struct TensorEntry {
   int32_t file = 0;  // index into the checkpoint's files
   const std::byte* data = nullptr;
   int64_t bytes = 0;
+  const GgufView* view = nullptr;  // of a GGUF file; then dtype and data do not count
 };
 
 class Checkpoint {
  public:
   static Result<Checkpoint> Open(const std::string& directory);
+  // A GGUF file under the model's names: the entries' views are among `views`.
+  static Checkpoint OfGguf(MappedFile file, std::deque<GgufView> views,
+                           std::map<std::string, TensorEntry, std::less<>> tensors);
 
   const TensorEntry* Find(std::string_view name) const;  // null when absent
   const std::map<std::string, TensorEntry, std::less<>>& tensors() const { return tensors_; }
@@ -44,6 +69,7 @@ class Checkpoint {
 
   std::string directory_;
   std::vector<MappedFile> files_;
+  std::deque<GgufView> views_;
   std::map<std::string, TensorEntry, std::less<>> tensors_;
 };
 

@@ -113,8 +113,8 @@ Result<HfConfig> HfConfig::Read(const std::string& directory) {
   const std::string path = directory + "/config.json";
   if (!IsDirectory(directory)) {
     return Error{ErrorCode::kNotFound,
-                 fmt::format("{}: not a directory; a model is a directory with config.json and "
-                             "safetensors files",
+                 fmt::format("{} is not a directory; a model is a directory with config.json and "
+                             "safetensors files, or a file whose name ends with .gguf",
                              directory)};
   }
   if (!FileExists(path)) {

@@ -17,8 +17,8 @@
 #include "base/json.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "model/checkpoint_writer.h"
 #include "model/families/families.h"
-#include "model/safetensors_writer.h"
 #include "model/spec.h"
 #include "tensor/tensor.h"
 
@@ -154,8 +154,7 @@ void Fill(const std::array<T, kQuantiles>& values, uint64_t stream, int64_t begi
 // ------------------------------------------------------------------ files
 
 struct Chunk {
-  size_t file = 0;
-  size_t tensor = 0;  // within the file
+  size_t tensor = 0;
   int64_t begin = 0;  // element
   int64_t count = 0;
 };
@@ -168,59 +167,18 @@ class ModelWriter {
   Result<MadeModel> Write(ThreadPool& pool);
 
  private:
-  Status CreateFiles();
-  Status WriteIndex() const;
-  void WriteChunk(const Chunk& chunk, std::byte* buffer);
-  std::string FileName(size_t file) const;
+  void WriteChunk(const CheckpointWriter& files, const Chunk& chunk, std::byte* buffer);
 
   const MakeModelRequest& request_;
   const ModelSpec& spec_;
   std::unique_ptr<Table> normal_;
   std::unique_ptr<Table> uniform_;
-  std::vector<std::vector<TensorPlan>> plans_;  // by file
-  std::vector<SafetensorsWriter> writers_;
-  int64_t total_bytes_ = 0;
   std::mutex mutex_;
   std::optional<Error> error_;  // the first, under the mutex
 };
 
-std::string ModelWriter::FileName(size_t file) const {
-  if (plans_.size() == 1) return "model.safetensors";
-  return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, plans_.size());
-}
-
-Status ModelWriter::CreateFiles() {
-  int64_t file_bytes = 0;
-  for (TensorPlan& plan : PlanTensors(spec_)) {
-    if (plans_.empty() || file_bytes + plan.bytes() > request_.shard_bytes_max) {
-      plans_.emplace_back();
-      file_bytes = 0;
-    }
-    file_bytes += plan.bytes();
-    total_bytes_ += plan.bytes();
-    plans_.back().push_back(std::move(plan));
-  }
-  for (size_t file = 0; file < plans_.size(); ++file) {
-    ASSIGN_OR_RETURN(
-        SafetensorsWriter writer,
-        SafetensorsWriter::Create(request_.directory + "/" + FileName(file), plans_[file]));
-    writers_.push_back(std::move(writer));
-  }
-  return {};
-}
-
-Status ModelWriter::WriteIndex() const {
-  if (plans_.size() == 1) return {};
-  json::object map;
-  for (size_t file = 0; file < plans_.size(); ++file) {
-    for (const TensorPlan& plan : plans_[file]) map[plan.name] = FileName(file);
-  }
-  const json::object index = {{"metadata", {{"total_size", total_bytes_}}}, {"weight_map", map}};
-  return WriteFile(request_.directory + "/model.safetensors.index.json", json::serialize(index));
-}
-
-void ModelWriter::WriteChunk(const Chunk& chunk, std::byte* buffer) {
-  const TensorPlan& plan = plans_[chunk.file][chunk.tensor];
+void ModelWriter::WriteChunk(const CheckpointWriter& files, const Chunk& chunk, std::byte* buffer) {
+  const TensorPlan& plan = files.tensors()[chunk.tensor];
   const Draw draw = DrawOf(plan, spec_);
   const Table& unit = draw.uniform ? *uniform_ : *normal_;
   const uint64_t stream = MixBits(request_.seed + 1) ^ HashName(plan.name);
@@ -235,25 +193,25 @@ void ModelWriter::WriteChunk(const Chunk& chunk, std::byte* buffer) {
     Fill(values, stream, chunk.begin, chunk.count, reinterpret_cast<uint16_t*>(buffer));
   }
   const int64_t element = SizeOf(plan.dtype);
-  Status status = writers_[chunk.file].Write(chunk.tensor, chunk.begin * element,
-                                             {buffer, static_cast<size_t>(chunk.count * element)});
+  Status status = files.Write(chunk.tensor, chunk.begin * element,
+                              {buffer, static_cast<size_t>(chunk.count * element)});
   if (status) return;
   std::lock_guard lock(mutex_);
   if (!error_) error_ = status.error();
 }
 
 Result<MadeModel> ModelWriter::Write(ThreadPool& pool) {
-  RETURN_IF_ERROR(CreateFiles());
-  MadeModel made{.bytes = total_bytes_, .files = static_cast<int64_t>(plans_.size())};
+  ASSIGN_OR_RETURN(
+      CheckpointWriter files,
+      CheckpointWriter::Create(request_.directory, PlanTensors(spec_), request_.shard_bytes_max));
+  MadeModel made{.bytes = files.bytes(), .files = files.files()};
   std::vector<Chunk> chunks;
-  for (size_t file = 0; file < plans_.size(); ++file) {
-    for (size_t tensor = 0; tensor < plans_[file].size(); ++tensor) {
-      const int64_t elements = plans_[file][tensor].elements();
-      ++made.tensors;
-      made.parameters += elements;
-      for (int64_t at = 0; at < elements; at += kChunkElements) {
-        chunks.push_back({file, tensor, at, std::min(kChunkElements, elements - at)});
-      }
+  for (size_t tensor = 0; tensor < files.tensors().size(); ++tensor) {
+    const int64_t elements = files.tensors()[tensor].elements();
+    ++made.tensors;
+    made.parameters += elements;
+    for (int64_t at = 0; at < elements; at += kChunkElements) {
+      chunks.push_back({tensor, at, std::min(kChunkElements, elements - at)});
     }
   }
   std::vector<Buffer> buffers;
@@ -262,15 +220,14 @@ Result<MadeModel> ModelWriter::Write(ThreadPool& pool) {
   }
   std::atomic<int64_t> done = 0;
   pool.Run(static_cast<int64_t>(chunks.size()), [&](int64_t i, int member) {
-    WriteChunk(chunks[static_cast<size_t>(i)], buffers[static_cast<size_t>(member)].data());
+    WriteChunk(files, chunks[static_cast<size_t>(i)], buffers[static_cast<size_t>(member)].data());
     const int64_t count = done.fetch_add(1) + 1;
     if (member == 0 && request_.progress) {
       request_.progress(static_cast<double>(count) / static_cast<double>(chunks.size()));
     }
   });
   if (error_) return *error_;
-  for (SafetensorsWriter& writer : writers_) RETURN_IF_ERROR(writer.Finish());
-  RETURN_IF_ERROR(WriteIndex());
+  RETURN_IF_ERROR(files.Finish());
   return made;
 }
 

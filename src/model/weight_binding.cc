@@ -144,6 +144,7 @@ std::string Binder::ChoosePrefix() const {
 std::vector<Candidate> Binder::Candidates(const std::string& name, WeightUse use) const {
   std::vector<Candidate> found;
   const TensorEntry* plain = checkpoint_.Find(name);
+  if (plain && plain->view) return {{plain, &GgufFormat(*plain)}};
   if (use == WeightUse::kMatrix) {
     for (const StorageFormat* format : spec_.quantization.formats) {
       const std::string part = PartName(*format, name, format->parts[0].suffix);

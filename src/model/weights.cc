@@ -168,7 +168,9 @@ void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
     const int64_t count = std::min(run.count - inside, task.source_end - at);
     const int64_t first = run.first + inside, bytes = stored.main().bytes;
     const int64_t elements = stored.elements();
-    if (stored.format && !stored.format->row_major) {
+    if (stored.main().view) {
+      // its rows lie in several places: the kernel's own reading ahead has to do
+    } else if (stored.format && !stored.format->row_major) {
       f(stored.main(), 0, bytes);
     } else {  // in rows, so that no product leaves 63 bits
       const int64_t row_bytes = bytes / (elements / stored.k);

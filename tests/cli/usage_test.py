@@ -5,7 +5,7 @@ import json
 import pytest
 
 COMMANDS = [["serve"], ["run"], ["score"], ["eval"], ["bench", "offline"], ["bench", "serve"],
-            ["inspect"], ["doctor"], ["make-model"], ["version"]]  # fmt: skip
+            ["inspect"], ["convert"], ["doctor"], ["make-model"], ["version"]]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -186,7 +186,36 @@ def test_a_quantised_model_is_its_dequantised_twin(braid, models, tmp_path, fami
     assert got != original  # the format did round
 
 
-@pytest.mark.parametrize("path", sorted((HERE / "layouts").glob("*.safetensors")),
+@pytest.mark.parametrize("weights", ["fp32", "bf16"])
+def test_convert_writes_what_the_format_stands_for(braid, models, tmp_path, weights):
+    encode, decode, quantization, _ = FORMATS["int4_packed"]
+    source = models("deepseek_v3")
+    config = json.loads((source / "config.json").read_text())
+    tensors, values = quantise(per_expert(stored.read_model(source)), encode, decode)
+    write_model(tmp_path / "q", tensors, {**config, "quantization_config": quantization})
+    (tmp_path / "q/generation_config.json").write_text("{}")
+    out = tmp_path / "plain"
+    said = braid("convert", tmp_path / "q", out, "--weights", weights)
+    assert ("were rounded" in said) == (weights == "bf16")
+    written = stored.read_model(out)
+    for name, want in values.items():
+        got = stored.as_float(*written[name])
+        if weights == "bf16":
+            bits = want.view(np.uint32).astype(np.int64)
+            want = stored.as_float("BF16", (bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype("u2"))
+        assert np.array_equal(got, want), name
+    assert "quantization_config" not in json.loads((out / "config.json").read_text())
+    assert (out / "generation_config.json").exists()
+    if weights == "fp32":
+        assert scores(braid, out, tmp_path) == scores(braid, tmp_path / "q", tmp_path)
+    assert "not empty" in braid("convert", tmp_path / "q", out, fails=True)
+
+
+LAYOUTS = [path for path in sorted((HERE / "layouts").glob("*.safetensors"))
+           if path.stem != "gguf_blocks"]
+
+
+@pytest.mark.parametrize("path", LAYOUTS,
                          ids=lambda path: path.stem)
 def test_a_layout_of_a_public_package_is_read_as_the_package_reads_it(braid, tmp_path, path):
     parts, metadata = stored.read(path)

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "model/families/gguf.h"
 #include "model/spec.h"
+#include "model/weights.h"
 
 namespace braid {
 namespace {
@@ -51,6 +53,57 @@ Result<ModelSpec> SpecOf(HfConfig config, const std::string& source, const json:
 }
 
 }  // namespace
+
+namespace {
+
+constexpr GgufFamily (*kGgufFamilies[])() = {Qwen3_5Gguf};
+
+Result<OpenedModel> OpenGgufAs(GgufFile gguf, const GgufFamily& family,
+                               const GgufFamily::Architecture& architecture) {
+  const std::string path = gguf.file.path();
+  GgufKeys keys(gguf, std::string(architecture.gguf));
+  json::object config = family.config(keys);
+  RETURN_IF_ERROR(keys.Finish());
+  config["architectures"] = {architecture.hf};
+  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(json::serialize(config), path + ": metadata"));
+  GgufNames names(gguf);
+  family.map(spec, names);
+  RETURN_IF_ERROR(names.Finish());
+  Checkpoint checkpoint =
+      Checkpoint::OfGguf(std::move(gguf.file), std::move(names.views), std::move(names.tensors));
+  spec = FitToCheckpoint(std::move(spec), checkpoint);
+  return OpenedModel{std::move(spec), std::move(checkpoint)};
+}
+
+Result<OpenedModel> OpenGguf(const std::string& path) {
+  ASSIGN_OR_RETURN(GgufFile gguf, ReadGguf(path));
+  const auto at = gguf.metadata.find("general.architecture");
+  const json::string* name = at == gguf.metadata.end() ? nullptr : at->second.if_string();
+  std::vector<std::string_view> known;
+  for (const auto& make : kGgufFamilies) {
+    const GgufFamily family = make();
+    for (const GgufFamily::Architecture& architecture : family.architectures) {
+      known.push_back(architecture.gguf);
+      if (name && std::string_view(*name) == architecture.gguf) {
+        return OpenGgufAs(std::move(gguf), family, architecture);
+      }
+    }
+  }
+  return Error{ErrorCode::kInvalid,
+               fmt::format("{}: general.architecture is {}; known are {}", path,
+                           name ? JsonExcerpt(at->second) : "absent", fmt::join(known, ", ")),
+               "general.architecture"};
+}
+
+}  // namespace
+
+Result<OpenedModel> OpenModel(const std::string& path) {
+  if (!IsDirectory(path) && path.ends_with(".gguf")) return OpenGguf(path);
+  ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(path));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(path));
+  spec = FitToCheckpoint(std::move(spec), checkpoint);
+  return OpenedModel{std::move(spec), std::move(checkpoint)};
+}
 
 std::vector<Family> Families() {
   std::vector<Family> families;

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "model/checkpoint.h"
 #include "model/hf_config.h"
 #include "model/spec.h"
 
@@ -33,9 +34,32 @@ Family Qwen3_5Family();
 Family Qwen3_5MoeFamily();
 Family Qwen3NextFamily();
 
+class GgufKeys;
+class GgufNames;
+
+// How a family's models look in GGUF files.
+struct GgufFamily {
+  struct Architecture {
+    std::string_view gguf;  // general.architecture
+    std::string_view hf;    // the architecture of config.json that it stands for
+  };
+  std::vector<Architecture> architectures;
+  json::object (*config)(GgufKeys& keys) = nullptr;  // without "architectures"
+  // Gives the tensors their names; may adapt the spec to how the files store values.
+  void (*map)(ModelSpec& spec, GgufNames& names) = nullptr;
+};
+GgufFamily Qwen3_5Gguf();
+
 std::vector<Family> Families();
 // By name; the error lists the names that exist.
 Result<Family> FindFamily(std::string_view name);
+
+// A model of either kind: a Hugging Face directory or a GGUF file.
+struct OpenedModel {
+  ModelSpec spec;  // as the checkpoint fills it (FitToCheckpoint)
+  Checkpoint checkpoint;
+};
+Result<OpenedModel> OpenModel(const std::string& path);
 
 // Reads `directory`/config.json: an unknown architecture, a missing or absurd value, a key that
 // nobody understands are errors that name the key.

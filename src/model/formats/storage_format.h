@@ -57,6 +57,9 @@ struct StoredWeight {
   void Read(int64_t first, int64_t count, DType as, std::byte* out) const;
 };
 
+// The format of a tensor of a GGUF file, by its element type.
+const StorageFormat& GgufFormat(const TensorEntry& tensor);
+
 // "X.weight" and a suffix; empty when the format cannot name a part of this weight.
 std::string PartName(const StorageFormat& format, std::string_view weight, std::string_view suffix);
 

@@ -1,0 +1,49 @@
+// `braid convert`: a checkpoint with plain weights from one in any format that the engine reads.
+#include "model/convert.h"
+
+#include <fmt/core.h>
+
+#include "cli/command_factories.h"
+#include "cli/progress.h"
+#include "model/quantities.h"
+#include "tensor/device.h"
+
+namespace braid {
+namespace {
+
+class ConvertCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Required("IN", from_, "Directory of a checkpoint");
+    flags.Required("OUT", to_, "Directory to write; new or empty");
+    flags.Choice("--weights", weights_, {"bf16", "fp32"}, "Type of the matrices");
+    flags.Number("--threads", threads_, {1, 1024}, "Threads (default: physical cores)");
+  }
+  Status Run() override;
+
+ private:
+  std::string from_, to_, weights_ = "bf16";
+  int32_t threads_ = 0;
+};
+
+Status ConvertCommand::Run() {
+  ProgressBar bar("writing " + to_, 0.5);
+  const ConvertRequest request = {.from = from_,
+                                  .to = to_,
+                                  .weights = weights_ == "fp32" ? DType::kF32 : DType::kBF16,
+                                  .progress = [&](double fraction) { bar.Show(fraction); }};
+  ThreadPool pool(threads_ > 0 ? threads_ : DetectCpu().physical_cores);
+  ASSIGN_OR_RETURN(const Converted made, ConvertCheckpoint(request, pool));
+  fmt::print("{}: {} tensors, {} in {} file{}\n", to_, made.tensors, ByteText(made.bytes),
+             made.files, made.files == 1 ? "" : "s");
+  if (made.rounded > 0) {
+    fmt::print("{} matrices were rounded to bf16; --weights fp32 keeps every bit\n", made.rounded);
+  }
+  return {};
+}
+
+}  // namespace
+
+CommandPointer MakeConvertCommand() { return std::make_unique<ConvertCommand>(); }
+
+}  // namespace braid

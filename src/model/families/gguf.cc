@@ -1,0 +1,130 @@
+// Metadata and names, with what was not understood.
+#include "model/families/gguf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+constexpr size_t kListedMax = 16;
+
+Error Listed(const std::string& path, const std::string& what,
+             const std::vector<std::string>& items) {
+  const size_t shown = std::min(items.size(), kListedMax);
+  std::string text =
+      fmt::format("{}: {}: {}", path, what,
+                  fmt::join(items.begin(), items.begin() + static_cast<int64_t>(shown), ", "));
+  if (items.size() > shown) text += fmt::format(" and {} more", items.size() - shown);
+  return {ErrorCode::kInvalid, std::move(text), items.front()};
+}
+
+}  // namespace
+
+json::value GgufKeys::Value(std::string_view key) {
+  const std::string full = prefix_ + std::string(key);
+  used_.insert(full);
+  const auto at = file_.metadata.find(full);
+  return at == file_.metadata.end() ? json::value() : at->second;
+}
+
+int64_t GgufKeys::IntOr(std::string_view key, int64_t otherwise) {
+  const json::value value = Value(key);
+  boost::system::error_code ec;
+  const auto number = value.is_number() ? value.to_number<int64_t>(ec) : otherwise;
+  return ec ? otherwise : number;
+}
+
+double GgufKeys::NumberOr(std::string_view key, double otherwise) {
+  const json::value value = Value(key);
+  return value.is_number() ? value.to_number<double>() : otherwise;
+}
+
+void GgufKeys::Copy(std::string_view key, std::string_view name, json::object& config) {
+  json::value value = Value(key);
+  if (value.is_uint64() && value.get_uint64() <= INT64_MAX) {
+    value = static_cast<int64_t>(value.get_uint64());
+  }
+  if (!value.is_null()) config[name] = std::move(value);
+}
+
+Status GgufKeys::Finish() const {
+  std::vector<std::string> unknown;
+  for (auto at = file_.metadata.lower_bound(prefix_);
+       at != file_.metadata.end() && at->first.starts_with(prefix_); ++at) {
+    if (!used_.contains(at->first)) {
+      unknown.push_back(fmt::format("\"{}\" ({})", at->first, JsonExcerpt(at->second)));
+    }
+  }
+  if (unknown.empty()) return {};
+  return Listed(file_.file.path(), "keys that are not known and may change the mathematics",
+                unknown);
+}
+
+void GgufNames::Whole(const std::string& name, const std::string& tensor) {
+  const GgufTensor* found = file_.Find(tensor);
+  if (found == nullptr) return;
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < found->shape.size(); ++i) rows *= found->shape[i];
+  Rows(name, found->shape, {{tensor, 0, rows}});
+}
+
+void GgufNames::Rows(const std::string& name, std::vector<int64_t> shape,
+                     const std::vector<GgufRows>& rows) {
+  GgufView view;
+  TensorEntry entry{.name = name, .shape = std::move(shape)};
+  last_ = nullptr;
+  for (const GgufRows& part : rows) {
+    const GgufTensor* tensor = file_.Find(part.tensor);
+    if (tensor == nullptr) return;
+    used_.insert(tensor->name);
+    if (view.type == nullptr) {
+      view.type = tensor->type;
+      view.row_bytes = tensor->row_bytes();
+      entry.data = tensor->data;
+    }
+    if (view.type != tensor->type || view.row_bytes != tensor->row_bytes()) {
+      return Problem(fmt::format("{} and {}, which form {}, have different types or rows",
+                                 rows.front().tensor, part.tensor, name));
+    }
+    if (part.count < 0 || part.begin < 0 ||
+        part.begin + part.count > tensor->bytes / view.row_bytes) {
+      return Problem(fmt::format("{} has {} rows and {} needs rows {} to {}", part.tensor,
+                                 tensor->bytes / view.row_bytes, name, part.begin,
+                                 part.begin + part.count));
+    }
+    view.rows.push_back({tensor->data + part.begin * view.row_bytes, part.count});
+    entry.bytes += part.count * view.row_bytes;
+  }
+  views.push_back(std::move(view));
+  last_ = &views.back();
+  entry.view = last_;
+  tensors.emplace(name, std::move(entry));
+}
+
+void GgufNames::Columns(std::vector<GgufView::Columns> columns) {
+  if (last_) last_->columns = std::move(columns);
+}
+
+void GgufNames::LogOfNegative() {
+  if (last_) last_->log_of_negative = true;
+}
+
+void GgufNames::Skip(std::string_view prefix) {
+  for (const GgufTensor& tensor : file_.tensors) {
+    if (tensor.name.starts_with(prefix)) used_.insert(tensor.name);
+  }
+}
+
+Status GgufNames::Finish() const {
+  if (!problems_.empty()) return Listed(file_.file.path(), "wrong tensors", problems_);
+  std::vector<std::string> unknown;
+  for (const GgufTensor& tensor : file_.tensors) {
+    if (!used_.contains(tensor.name)) unknown.push_back(tensor.name);
+  }
+  if (unknown.empty()) return {};
+  return Listed(file_.file.path(), "tensors that belong to no weight of the model", unknown);
+}
+
+}  // namespace braid

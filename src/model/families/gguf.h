@@ -1,0 +1,78 @@
+// Models in GGUF files: their metadata becomes a config.json of the family, their tensors take the
+// names, the order of rows and the values that the family's weights have. What the mapping does not
+// know is refused. Pure.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/checkpoint.h"
+#include "model/gguf_file.h"
+#include "model/spec.h"
+
+namespace braid {
+
+// The metadata of one architecture, "qwen35moe.block_count" by "block_count".
+class GgufKeys {
+ public:
+  GgufKeys(const GgufFile& file, std::string architecture)
+      : file_(file), prefix_(std::move(architecture) + ".") {}
+
+  // Null when absent; the key counts as understood.
+  json::value Value(std::string_view key);
+  int64_t IntOr(std::string_view key, int64_t otherwise);
+  double NumberOr(std::string_view key, double otherwise);
+  // Copies the value to `config[name]` if the key is there.
+  void Copy(std::string_view key, std::string_view name, json::object& config);
+  // Changes nothing here, whatever it says.
+  void Ignore(std::string_view key) { Value(key); }
+  const GgufTensor* Tensor(std::string_view name) const { return file_.Find(name); }
+  // Keys of the architecture that nobody understood.
+  Status Finish() const;
+
+ private:
+  const GgufFile& file_;
+  std::string prefix_;
+  std::set<std::string, std::less<>> used_;
+};
+
+// Rows of a tensor of the file.
+struct GgufRows {
+  std::string tensor;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// Collects the tensors under the model's names. A tensor that the file lacks is left out: the
+// loader says what is missing.
+class GgufNames {
+ public:
+  explicit GgufNames(const GgufFile& file) : file_(file) {}
+
+  void Whole(const std::string& name, const std::string& tensor);
+  // All of one element type and row length.
+  void Rows(const std::string& name, std::vector<int64_t> shape, const std::vector<GgufRows>& rows);
+  // Of the last tensor that was given a name.
+  void Columns(std::vector<GgufView::Columns> columns);
+  void LogOfNegative();
+  void Skip(std::string_view prefix);
+  // Tensors of the file that nobody named.
+  Status Finish() const;
+
+  std::deque<GgufView> views;
+  std::map<std::string, TensorEntry, std::less<>> tensors;
+
+ private:
+  void Problem(std::string text) { problems_.push_back(std::move(text)); }
+
+  const GgufFile& file_;
+  std::set<std::string, std::less<>> used_;
+  std::vector<std::string> problems_;
+  GgufView* last_ = nullptr;
+};
+
+}  // namespace braid

@@ -1,0 +1,182 @@
+// Qwen3.5 in GGUF files. Zero-centred norms are stored plus one; the value heads of linear layers
+// are tiled over the key heads instead of grouped by them; ssm_a is -exp(A_log).
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "model/families/families.h"
+#include "model/families/gguf.h"
+
+namespace braid {
+namespace {
+
+void CopyLinear(GgufKeys& keys, json::object& config) {
+  keys.Copy("ssm.group_count", "linear_num_key_heads", config);
+  keys.Copy("ssm.time_step_rank", "linear_num_value_heads", config);
+  keys.Copy("ssm.state_size", "linear_key_head_dim", config);
+  keys.Copy("ssm.conv_kernel", "linear_conv_kernel_dim", config);
+  const int64_t heads = keys.IntOr("ssm.time_step_rank", 0);
+  const int64_t inner = keys.IntOr("ssm.inner_size", 0);
+  if (heads > 0 && inner % heads == 0) config["linear_value_head_dim"] = inner / heads;
+}
+
+json::object Config(GgufKeys& keys) {
+  json::object config = {{"hidden_act", "silu"}, {"attn_output_gate", true}};
+  keys.Copy("embedding_length", "hidden_size", config);
+  keys.Copy("context_length", "max_position_embeddings", config);
+  keys.Copy("attention.head_count", "num_attention_heads", config);
+  keys.Copy("attention.head_count_kv", "num_key_value_heads", config);
+  keys.Copy("attention.key_length", "head_dim", config);
+  keys.Copy("attention.layer_norm_rms_epsilon", "rms_norm_eps", config);
+  keys.Copy("feed_forward_length", "intermediate_size", config);
+  keys.Copy("expert_count", "num_experts", config);
+  keys.Copy("expert_used_count", "num_experts_per_tok", config);
+  keys.Copy("expert_feed_forward_length", "moe_intermediate_size", config);
+  keys.Copy("expert_shared_feed_forward_length", "shared_expert_intermediate_size", config);
+  keys.Copy("full_attention_interval", "full_attention_interval", config);
+  CopyLinear(keys, config);
+  keys.Ignore("attention.value_length");
+  keys.Ignore("rope.dimension_sections");  // for text, mrope is plain RoPE
+  const int64_t drafts = std::clamp<int64_t>(keys.IntOr("nextn_predict_layers", 0), 0, 8);
+  const int64_t layers = std::max<int64_t>(0, keys.IntOr("block_count", 0)) - drafts;
+  config["num_hidden_layers"] = layers;
+  const double head_dim = static_cast<double>(keys.IntOr("attention.key_length", 1));
+  const double rotated = static_cast<double>(keys.IntOr("rope.dimension_count", 0));
+  config["rope_parameters"] = {{"rope_type", "default"},
+                               {"rope_theta", keys.NumberOr("rope.freq_base", 0)},
+                               {"partial_rotary_factor", rotated / std::max(head_dim, 1.0)}};
+  if (const json::value recurrent = keys.Value("attention.recurrent_layers");
+      recurrent.is_array()) {
+    json::array kinds;
+    for (const json::value& item : recurrent.get_array()) {
+      if (static_cast<int64_t>(kinds.size()) == layers) break;
+      kinds.push_back(item == json::value(true) ? "linear_attention" : "full_attention");
+    }
+    config["layer_types"] = std::move(kinds);
+  }
+  const GgufTensor* embedding = keys.Tensor("token_embd.weight");
+  if (embedding && embedding->shape.size() == 2) config["vocab_size"] = embedding->shape[0];
+  config["tie_word_embeddings"] = keys.Tensor("output.weight") == nullptr;
+  return config;
+}
+
+// The place of value head j in a file: heads of one key head follow each other here, and stand
+// key_heads apart there.
+int64_t TiledHead(const LinearAttention& m, int64_t j) {
+  const int64_t ratio = m.value_heads / m.key_heads;
+  return j % ratio * m.key_heads + j / ratio;
+}
+
+// Rows of all value heads in the model's order, `dim` rows each, from row `begin` on.
+std::vector<GgufRows> HeadRows(const LinearAttention& m, const std::string& tensor, int64_t begin,
+                               int64_t dim) {
+  std::vector<GgufRows> rows;
+  for (int64_t j = 0; j < m.value_heads; ++j) {
+    rows.push_back({tensor, begin + TiledHead(m, j) * dim, dim});
+  }
+  return rows;
+}
+
+std::vector<GgufView::Columns> HeadColumns(const LinearAttention& m, int64_t dim) {
+  std::vector<GgufView::Columns> columns;
+  for (int64_t j = 0; j < m.value_heads; ++j) columns.push_back({TiledHead(m, j) * dim, dim});
+  return columns;
+}
+
+void MapLinear(const LinearAttention& m, int64_t hidden, const std::string& to,
+               const std::string& from, GgufNames& names) {
+  const std::string base = to + "linear_attn.";
+  const int64_t keys = int64_t{2} * m.key_heads * m.key_dim, dv = m.value_dim;
+  const int64_t values = m.value_heads * dv;
+  const auto with_values = [&](const std::string& tensor) {
+    std::vector<GgufRows> rows = {{tensor, 0, keys}};
+    for (GgufRows& head : HeadRows(m, tensor, keys, dv)) rows.push_back(std::move(head));
+    return rows;
+  };
+  names.Rows(base + "in_proj_qkv.weight", {keys + values, hidden},
+             with_values(from + "attn_qkv.weight"));
+  names.Rows(base + "in_proj_z.weight", {values, hidden},
+             HeadRows(m, from + "attn_gate.weight", 0, dv));
+  names.Rows(base + "in_proj_b.weight", {m.value_heads, hidden},
+             HeadRows(m, from + "ssm_beta.weight", 0, 1));
+  names.Rows(base + "in_proj_a.weight", {m.value_heads, hidden},
+             HeadRows(m, from + "ssm_alpha.weight", 0, 1));
+  names.Rows(base + "conv1d.weight", {keys + values, 1, m.conv_width},
+             with_values(from + "ssm_conv1d.weight"));
+  names.Whole(base + "A_log", from + "ssm_a");
+  names.Columns(HeadColumns(m, 1));
+  names.LogOfNegative();
+  names.Whole(base + "dt_bias", from + "ssm_dt.bias");
+  names.Columns(HeadColumns(m, 1));
+  names.Whole(base + "norm.weight", from + "ssm_norm.weight");
+  names.Whole(base + "out_proj.weight", from + "ssm_out.weight");
+  names.Columns(HeadColumns(m, dv));
+}
+
+void MapMoe(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
+            GgufNames& names) {
+  const std::string base = to + "mlp.";
+  std::vector<GgufRows> gate_up;
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    gate_up.push_back({from + "ffn_gate_exps.weight", e * moe.width, moe.width});
+    gate_up.push_back({from + "ffn_up_exps.weight", e * moe.width, moe.width});
+  }
+  names.Rows(base + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, gate_up);
+  names.Whole(base + "experts.down_proj", from + "ffn_down_exps.weight");
+  names.Whole(base + "gate.weight", from + "ffn_gate_inp.weight");
+  names.Whole(base + "shared_expert_gate.weight", from + "ffn_gate_inp_shexp.weight");
+  for (const char* part : {"gate", "up", "down"}) {
+    names.Whole(fmt::format("{}shared_expert.{}_proj.weight", base, part),
+                fmt::format("{}ffn_{}_shexp.weight", from, part));
+  }
+}
+
+void MapLayer(const LayerSpec& layer, int64_t hidden, int64_t index, GgufNames& names) {
+  const std::string to = fmt::format("model.layers.{}.", index);
+  const std::string from = fmt::format("blk.{}.", index);
+  names.Whole(to + "input_layernorm.weight", from + "attn_norm.weight");
+  names.Whole(to + "post_attention_layernorm.weight", from + "post_attention_norm.weight");
+  if (const auto* linear = std::get_if<LinearAttention>(&layer.mixer)) {
+    MapLinear(*linear, hidden, to, from, names);
+  } else {
+    for (const auto& [name, tensor] : {std::pair("q_proj", "attn_q"),
+                                       {"k_proj", "attn_k"},
+                                       {"v_proj", "attn_v"},
+                                       {"o_proj", "attn_output"},
+                                       {"q_norm", "attn_q_norm"},
+                                       {"k_norm", "attn_k_norm"}}) {
+      names.Whole(fmt::format("{}self_attn.{}.weight", to, name),
+                  fmt::format("{}{}.weight", from, tensor));
+    }
+  }
+  if (const auto* moe = std::get_if<MoeFfn>(&layer.ffn)) {
+    MapMoe(*moe, hidden, to, from, names);
+  } else {
+    for (const char* part : {"gate", "up", "down"}) {
+      names.Whole(fmt::format("{}mlp.{}_proj.weight", to, part),
+                  fmt::format("{}ffn_{}.weight", from, part));
+    }
+  }
+}
+
+}  // namespace
+
+GgufFamily Qwen3_5Gguf() {
+  return {
+      .architectures = {{"qwen35", "Qwen3_5ForCausalLM"}, {"qwen35moe", "Qwen3_5MoeForCausalLM"}},
+      .config = Config,
+      .map = [](ModelSpec& spec, GgufNames& names) {
+        spec.norm.offset = 0;
+        names.Whole("model.embed_tokens.weight", "token_embd.weight");
+        names.Whole("model.norm.weight", "output_norm.weight");
+        names.Whole("lm_head.weight", "output.weight");
+        for (size_t i = 0; i < spec.layers.size(); ++i) {
+          MapLayer(spec.layers[i], spec.hidden, static_cast<int64_t>(i), names);
+        }
+        for (size_t i = 0; i < 8; ++i) {  // the draft head's
+          names.Skip(fmt::format("blk.{}.", spec.layers.size() + i));
+        }
+      }};
+}
+
+}  // namespace braid

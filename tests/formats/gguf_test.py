@@ -1,0 +1,127 @@
+"""GGUF files: what llama.cpp's converter makes of golden checkpoints scores as the checkpoints do,
+blocks of every type are read as the package gguf reads them, and wrong files are refused."""
+
+import json
+import re
+import struct
+
+import numpy as np
+import pytest
+
+import gguf_writer
+import stored
+from formats_test import HERE, dump
+
+GOLDEN = HERE.parent / "golden"
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_moe_a", "qwen3_5_a"])
+def test_a_converted_golden_checkpoint_scores_as_the_golden(braid, tmp_path, name):
+    want = [json.loads(line) for line in (GOLDEN / name / "score.jsonl").read_text().splitlines()]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"token_ids": w["token_ids"]}) + "\n" for w in want))
+    lines = braid("score", HERE / f"layouts/{name}.gguf", prompts, "--compute", "fp32")
+    for line, expected in zip(lines.splitlines(), want, strict=True):
+        got = np.array(json.loads(line)["logprobs"][1:])
+        assert np.abs(got - np.array(expected["logprobs"][1:])).max(initial=0) <= 1e-4
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_moe_a", "qwen3_5_a"])
+def test_every_tensor_of_a_converted_checkpoint_is_the_original(braid, tmp_path, name):
+    """Up to the roundings of 1 + w and exp(A_log) that the file's values went through."""
+    for tensor, (kind, bits) in stored.read_model(GOLDEN / name).items():
+        got = dump(braid, HERE / f"layouts/{name}.gguf", tensor, tmp_path / "dump").reshape(-1)
+        want = stored.as_float(kind, bits).reshape(-1)
+        norm = tensor.endswith("norm.weight") and "linear_attn" not in tensor
+        assert np.allclose(got - 1 if norm else got, want, rtol=1e-6, atol=2e-7), tensor
+
+
+METADATA = {
+    "general.architecture": "qwen35", "qwen35.block_count": 1, "qwen35.context_length": 64,
+    "qwen35.embedding_length": 512, "qwen35.feed_forward_length": 8,
+    "qwen35.attention.head_count": 2, "qwen35.attention.head_count_kv": 1,
+    "qwen35.attention.key_length": 16, "qwen35.rope.freq_base": 10000.0,
+    "qwen35.attention.layer_norm_rms_epsilon": 1e-6, "qwen35.rope.dimension_count": 4,
+    "qwen35.full_attention_interval": 1, "qwen35.ssm.conv_kernel": 4, "qwen35.ssm.state_size": 16,
+    "qwen35.ssm.group_count": 1, "qwen35.ssm.time_step_rank": 1, "qwen35.ssm.inner_size": 16,
+}
+LAYER = {"attn_norm": (512,), "post_attention_norm": (512,), "attn_q": (64, 512),
+         "attn_k": (16, 512), "attn_v": (16, 512), "attn_output": (512, 32), "attn_q_norm": (16,),
+         "attn_k_norm": (16,), "ffn_gate": (8, 512), "ffn_up": (8, 512), "ffn_down": (512, 8)}
+
+
+def small_model():
+    """Tensors of one layer of full attention over 512 channels, all zeros."""
+    shapes = {f"blk.0.{name}.weight": shape for name, shape in LAYER.items()}
+    shapes.update({"token_embd.weight": (32, 512), "output_norm.weight": (512,)})
+    return {name: ("F32", shape, bytes(4 * int(np.prod(shape)))) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "Q4_K", "Q6_K"])
+def test_blocks_are_read_as_the_package_reads_them(braid, tmp_path, kind):
+    blocks, _ = stored.read(HERE / "layouts/gguf_blocks.safetensors")
+    tensors = small_model()
+    tensors["blk.0.ffn_gate.weight"] = (kind, (8, 512), blocks[kind][1].tobytes())
+    gguf_writer.write(tmp_path / "m.gguf", METADATA, tensors)
+    got = dump(braid, tmp_path / "m.gguf", "model.layers.0.mlp.gate_proj.weight", tmp_path / "d")
+    assert np.array_equal(got, blocks[kind + ".expected"][1])
+    facts = json.loads(braid("inspect", tmp_path / "m.gguf", "--json"))
+    assert f"{kind} and F32, runs as f32" in facts["formats"]
+
+
+def test_what_a_file_says_and_nobody_knows_is_refused(braid, tmp_path):
+    path = tmp_path / "m.gguf"
+    tensors = small_model()
+    wrong = {
+        "a key that may change the mathematics": (
+            {**METADATA, "qwen35.rope.scaling.type": "yarn"}, tensors, "rope.scaling.type"),
+        "another architecture": (
+            {**METADATA, "general.architecture": "llama"}, tensors, "known are qwen35"),
+        "a tensor too many": (
+            METADATA, {**tensors, "blk.0.attn_q.bias": ("F32", (64,), bytes(256))},
+            "blk.0.attn_q.bias"),
+        "a tensor too few": (
+            METADATA, {n: t for n, t in tensors.items() if "ffn_up" not in n},
+            "up_proj.weight\" [8, 512] is missing"),
+        "another shape": (
+            METADATA, {**tensors, "blk.0.attn_k.weight": ("F32", (8, 512), bytes(16384))},
+            "has the shape [8, 512]; it must be"),
+        "a key of another type": (
+            {**METADATA, "qwen35.embedding_length": "many"}, tensors, "hidden_size"),
+    }
+    for what, (metadata, changed, message) in wrong.items():
+        gguf_writer.write(path, metadata, changed)
+        assert message in braid("inspect", path, fails=True), what
+
+
+def test_a_file_cut_anywhere_is_refused(braid, tmp_path):
+    whole = (HERE / "layouts/qwen3_5_a.gguf").read_bytes()
+    ends = {match.end() for match in re.finditer(rb"qwen35\.|blk\.|general\.", whole)}
+    for end in sorted({0, 3, 4, 8, 16, 24, 31, len(whole) - 1, *list(ends)[::12]}):
+        (tmp_path / "cut.gguf").write_bytes(whole[:end])
+        assert "cut.gguf: " in braid("inspect", tmp_path / "cut.gguf", fails=True), end
+
+
+HUGE = [2**63 - 1, 2**63, 2**64 - 1, 2**62]
+
+
+@pytest.mark.parametrize("count", HUGE)
+def test_counts_that_overflow_are_refused(braid, tmp_path, count):
+    path = tmp_path / "m.gguf"
+    named = gguf_writer.header(1, 0) + gguf_writer.text("t")
+    files = {
+        "tensors": gguf_writer.header(count, 0),
+        "keys": gguf_writer.header(0, count),
+        "a string": gguf_writer.header(0, 1) + struct.pack("<Q", count),
+        "a list": gguf_writer.header(0, 1) + gguf_writer.text("k")
+                  + struct.pack("<IIQ", gguf_writer.ARRAY, gguf_writer.U32, count),
+        "a list of strings": gguf_writer.header(0, 1) + gguf_writer.text("k")
+                             + struct.pack("<IIQ", gguf_writer.ARRAY, gguf_writer.STRING, count),
+        "a dimension": named + struct.pack("<IQIQ", 1, count, 0, 0),
+        "a product": named + struct.pack("<IQQIQ", 2, 2**62, 2**62, 0, 0),
+        "a rank": named + struct.pack("<I", count % 2**32),
+        "an offset": named + struct.pack("<IQIQ", 1, 8, 0, count),
+    }
+    for what, data in files.items():
+        path.write_bytes(data + bytes(64))
+        assert "m.gguf: " in braid("inspect", path, fails=True), what
