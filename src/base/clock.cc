@@ -10,6 +10,11 @@ int64_t MonotonicUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
+int64_t MonotonicNs() {
+  auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 int64_t UnixSeconds() {
   auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();

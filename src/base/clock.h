@@ -5,8 +5,9 @@
 
 namespace braid {
 
-// Microseconds of a monotonic clock with an arbitrary origin.
+// Microseconds and nanoseconds of a monotonic clock with an arbitrary origin.
 int64_t MonotonicUs();
+int64_t MonotonicNs();
 
 // Seconds since 1970-01-01 UTC, for `created` fields and log lines only.
 int64_t UnixSeconds();

@@ -1,79 +1,149 @@
-// A generation counter announces a loop; members add themselves to `done` when they have seen the
-// task counter run out. The caller leaves only when every member has, so a loop's state is never
-// reused while somebody still reads it.
+// One word, the gate, says which loop is open and how many members have joined it. The caller opens
+// the gate, works, closes it and waits for those who joined; nobody can join a closed loop, so a
+// loop's state is never reused while somebody still reads it.
 #include "base/thread_pool.h"
 
+#include <fmt/core.h>
 #include <immintrin.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
-#include <vector>
 
 #include "base/check.h"
+#include "base/topology.h"
+#include "base/trace.h"
 
 namespace braid {
 namespace {
 
-// About 20 to 50 microseconds of pauses before sleeping.
-constexpr int kSpins = 2000;
+// Ticks of the time-stamp counter (2 to 4 per nanosecond) to spin for before sleeping: what a
+// futex costs to enter and leave, several times over, and as long as the serial stretches of a
+// step.
+constexpr uint64_t kSpinTicks = 150'000;
+
+// The gate: generation << 32 | closed << 31 | members that joined.
+constexpr uint64_t kClosed = uint64_t{1} << 31;
+constexpr uint64_t kJoinedMask = kClosed - 1;
+constexpr uint64_t GenerationOf(uint64_t gate) { return gate >> 32; }
+
+using Futex = std::atomic<uint32_t>;
+static_assert(sizeof(Futex) == sizeof(uint32_t));
+
+void SleepWhile(Futex& word, uint32_t value) {
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+void WakeAll(Futex& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+// True when `done` came true within the spin.
+template <class F>
+bool SpinUntil(uint64_t ticks, const F& done) {
+  const uint64_t start = __rdtsc();
+  while (!done()) {
+    if (__rdtsc() - start > ticks) return false;
+    _mm_pause();
+  }
+  return true;
+}
+
+void Bind(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int cpu : cpus) CPU_SET(static_cast<size_t>(cpu), &set);
+  // A mask that has shrunk since it was read is no reason to stop: the kernel then places the
+  // thread.
+  ::sched_setaffinity(0, sizeof(set), &set);
+}
 
 }  // namespace
 
 struct ThreadPool::State {
-  std::atomic<uint64_t> generation{0};
-  std::atomic<int64_t> next{0};
-  std::atomic<int> done{0};
-  int64_t tasks = 0;
-  const TaskRef* task = nullptr;
-  std::atomic<bool> stop{false};
+  alignas(64) std::atomic<uint64_t> gate{kClosed};
+  Futex opened{0};  // the generation, to sleep on
   std::atomic<int> sleepers{0};
-  std::mutex mutex;
-  std::condition_variable wake;
+  std::atomic<bool> stop{false};
+  alignas(64) std::atomic<int64_t> next{0};
+  alignas(64) Futex finished{0};  // members that have left the open loop
+  std::atomic<bool> caller_sleeps{false};
+  alignas(64) int64_t tasks = 0;
+  const TaskRef* task = nullptr;
+  Trace* trace = nullptr;
+  uint64_t spin_ticks = kSpinTicks;
+  std::vector<std::vector<int>> binding;
   std::vector<std::thread> members;
 
   void Work(int member) {
     const TaskRef& f = *task;
-    int64_t n = tasks;
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) f(i, member);
+    const int64_t n = tasks;
+    const int64_t start_ns = trace ? MonotonicNs() : 0;
+    int64_t count = 0;
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n; ++count) f(i, member);
+    if (trace && count > 0) trace->Record(member, trace->label(), start_ns, count);
   }
 
-  // Waits until the generation differs from `seen`; false when the pool stops.
-  bool AwaitLoop(uint64_t seen) {
-    for (int spin = 0; spin < kSpins; ++spin) {
-      if (generation.load(std::memory_order_acquire) != seen) return !stop.load();
-      _mm_pause();
-    }
-    std::unique_lock lock(mutex);
+  // Waits until the gate's generation differs from `seen`.
+  void AwaitLoop(uint64_t seen) {
+    const auto opens = [&] { return GenerationOf(gate.load(std::memory_order_acquire)) != seen; };
+    if (SpinUntil(spin_ticks, opens)) return;
     sleepers.fetch_add(1);
-    wake.wait(lock, [&] { return generation.load() != seen; });
+    while (GenerationOf(gate.load()) == seen) SleepWhile(opened, static_cast<uint32_t>(seen));
     sleepers.fetch_sub(1);
-    return !stop.load();
+  }
+
+  bool Join(uint64_t generation) {
+    uint64_t now = gate.load(std::memory_order_acquire);
+    while (GenerationOf(now) == generation && !(now & kClosed)) {
+      if (gate.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) return true;
+    }
+    return false;
   }
 
   void MemberLoop(int member) {
+    ::pthread_setname_np(::pthread_self(), fmt::format("braid-{}", member).c_str());
+    if (!binding.empty()) Bind(binding[static_cast<size_t>(member)]);
     uint64_t seen = 0;
-    while (AwaitLoop(seen)) {
-      ++seen;
+    while (true) {
+      AwaitLoop(seen);
+      if (stop.load()) return;
+      seen = GenerationOf(gate.load(std::memory_order_acquire));
+      if (!Join(seen)) continue;
       Work(member);
-      done.fetch_add(1, std::memory_order_release);
+      finished.fetch_add(1);
+      if (caller_sleeps.load()) WakeAll(finished);
     }
   }
 
-  void Announce() {
-    generation.fetch_add(1);
-    if (sleepers.load() > 0) {
-      {
-        std::lock_guard lock(mutex);
-      }
-      wake.notify_all();
-    }
+  void Open() {
+    const uint64_t generation = (GenerationOf(gate.load(std::memory_order_relaxed)) + 1);
+    gate.store(generation << 32);
+    opened.store(static_cast<uint32_t>(generation));
+    if (sleepers.load() > 0) WakeAll(opened);
+  }
+
+  void CloseAndWait() {
+    const auto joined = static_cast<uint32_t>(gate.fetch_or(kClosed) & kJoinedMask);
+    const auto all = [&] { return finished.load(std::memory_order_acquire) == joined; };
+    if (SpinUntil(spin_ticks, all)) return;
+    caller_sleeps.store(true);
+    for (uint32_t now; (now = finished.load()) != joined;) SleepWhile(finished, now);
+    caller_sleeps.store(false);
   }
 };
 
-ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads, std::vector<std::vector<int>> binding)
+    : state_(std::make_unique<State>()) {
   CHECK(threads >= 1, "{} threads", threads);
+  CHECK(binding.empty() || binding.size() == static_cast<size_t>(threads),
+        "CPUs for {} of {} threads", binding.size(), threads);
+  state_->binding = std::move(binding);
+  // With fewer CPUs than threads whoever spins keeps off the one it waits for.
+  if (threads > static_cast<int>(AffinityMask().size())) state_->spin_ticks = 0;
   for (int member = 1; member < threads; ++member) {
     state_->members.emplace_back([state = state_.get(), member] { state->MemberLoop(member); });
   }
@@ -81,11 +151,17 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
 
 ThreadPool::~ThreadPool() {
   state_->stop.store(true);
-  state_->Announce();
+  state_->Open();
   for (std::thread& member : state_->members) member.join();
 }
 
 int ThreadPool::threads() const { return static_cast<int>(state_->members.size()) + 1; }
+void ThreadPool::set_trace(Trace* trace) { state_->trace = trace; }
+Trace* ThreadPool::trace() const { return state_->trace; }
+
+void ThreadPool::BindCaller() const {
+  if (!state_->binding.empty()) Bind(state_->binding[0]);
+}
 
 void ThreadPool::Run(int64_t tasks, TaskRef f) {
   State& s = *state_;
@@ -96,18 +172,10 @@ void ThreadPool::Run(int64_t tasks, TaskRef f) {
   s.tasks = tasks;
   s.task = &f;
   s.next.store(0, std::memory_order_relaxed);
-  s.done.store(0, std::memory_order_relaxed);
-  s.Announce();
+  s.finished.store(0, std::memory_order_relaxed);
+  s.Open();
   s.Work(0);
-  int spins = 0;
-  while (s.done.load(std::memory_order_acquire) != static_cast<int>(s.members.size())) {
-    // With more runnable threads than cores a member may not have been scheduled yet.
-    if (++spins > kSpins) {
-      std::this_thread::yield();
-    } else {
-      _mm_pause();
-    }
-  }
+  s.CloseAndWait();
 }
 
 }  // namespace braid

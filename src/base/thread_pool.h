@@ -1,13 +1,17 @@
 // The compute threads: a fixed team that runs one parallel loop at a time. The caller is member 0.
 // Tasks are taken from an atomic counter, so a loop's result must not depend on who runs which
-// task. Members spin for a short while between loops (a step is a chain of many small loops), then
-// sleep.
+// task. A member that is late joins while tasks are left and is not waited for otherwise: what
+// delays one member (another process, a server thread on its core) costs the team at most the task
+// in its hands. Waiting is a short spin, then sleep.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace braid {
+
+class Trace;
 
 // A borrowed callable; the callee must outlive the call.
 class TaskRef {
@@ -26,17 +30,26 @@ class TaskRef {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller.
-  explicit ThreadPool(int threads);
+  // `threads` >= 1 counts the caller. Members are named braid-1, braid-2 … for perf and top.
+  // `binding` has the CPUs of each member (Topology::Binding), or is empty: the kernel places them.
+  explicit ThreadPool(int threads, std::vector<std::vector<int>> binding = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const;
 
+  // Binds the calling thread, which is going to call Run, to member 0's CPUs. Threads that it
+  // starts afterwards inherit that.
+  void BindCaller() const;
+
   // f(task, member) for every task in [0, tasks), member in [0, threads()). Returns when all are
   // done. Runs on the caller alone when there is one task. Not reentrant; one caller at a time.
   void Run(int64_t tasks, TaskRef f);
+
+  // Records every member's part of every loop; null ends that. Between loops only.
+  void set_trace(Trace* trace);
+  Trace* trace() const;
 
  private:
   struct State;

@@ -3,11 +3,16 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
+
+#include "base/json.h"
+#include "base/topology.h"
+#include "base/trace.h"
 
 namespace braid {
 namespace {
@@ -47,6 +52,93 @@ TEST(ThreadPool, MembersThatFellAsleepWakeUp) {
     pool.Run(8, [&](int64_t, int) { sum.fetch_add(1); });
   }
   EXPECT_EQ(sum.load(), 40);
+}
+
+TEST(ThreadPool, WhatOneMemberHoldsUpTheOthersDoNot) {
+  ThreadPool pool(2);
+  std::atomic<bool> release{false};
+  std::atomic<int> entered{0};
+  std::thread holder([&] {
+    while (entered.load() == 0) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    release.store(true);
+  });
+  // Whoever takes task 0 waits; the other one runs all the rest meanwhile.
+  std::atomic<int> rest{0};
+  pool.Run(100, [&](int64_t task, int) {
+    if (task != 0) {
+      rest.fetch_add(1);
+      return;
+    }
+    entered.store(1);
+    while (!release.load()) std::this_thread::yield();
+  });
+  holder.join();
+  EXPECT_EQ(rest.load(), 99);
+}
+
+TEST(ThreadPool, FarMoreThreadsThanCoresStillFinishEveryLoop) {
+  ThreadPool pool(64);
+  std::atomic<int64_t> sum{0};
+  for (int round = 0; round < 200; ++round) {
+    pool.Run(130, [&](int64_t task, int) { sum.fetch_add(task); });
+  }
+  EXPECT_EQ(sum.load(), int64_t{200} * 130 * 129 / 2);
+}
+
+TEST(ThreadPool, BoundMembersRunOnTheirCpus) {
+  const std::vector<int> mask = AffinityMask();
+  if (mask.size() < 2) GTEST_SKIP() << "needs two CPUs";
+  std::vector<std::vector<int>> binding = {{mask[0]}, {mask[1]}};
+  ThreadPool pool(2, binding);
+  std::atomic<int> arrived{0};
+  int cpus[2] = {-1, -1};
+  std::thread caller([&] {
+    pool.BindCaller();
+    // Both must arrive, so each member takes one task.
+    pool.Run(2, [&](int64_t, int member) {
+      arrived.fetch_add(1);
+      while (arrived.load() < 2) std::this_thread::yield();
+      cpus[member] = ::sched_getcpu();
+    });
+  });
+  caller.join();
+  EXPECT_EQ(cpus[0], mask[0]);
+  EXPECT_EQ(cpus[1], mask[1]);
+}
+
+TEST(ThreadPool, ATraceHasEveryLoopOfEveryMemberUnderItsLabel) {
+  ThreadPool pool(2);
+  Trace trace(2, 100);
+  pool.set_trace(&trace);
+  std::atomic<int> arrived{0};
+  {
+    const TraceSpan span(pool.trace(), "product", 7);
+    pool.Run(2, [&](int64_t, int) {
+      arrived.fetch_add(1);
+      while (arrived.load() < 2) std::this_thread::yield();
+    });
+  }
+  pool.set_trace(nullptr);
+  pool.Run(2, [](int64_t, int) {});
+  const auto json = ParseJson(trace.ToJson(), "trace");
+  ASSERT_TRUE(json) << json.error().message;
+  int spans[2] = {0, 0};
+  for (const json::value& event : json->at("traceEvents").as_array()) {
+    if (event.at("ph").as_string() != "X") continue;
+    EXPECT_EQ(event.at("name").as_string(), "product");
+    EXPECT_GE(event.at("dur").to_number<double>(), 0);
+    ++spans[event.at("tid").as_int64()];
+  }
+  EXPECT_EQ(spans[0], 2);  // the op, and its loop inside
+  EXPECT_EQ(spans[1], 1);
+}
+
+TEST(ThreadPool, AFullTraceRecordsNoMore) {
+  Trace trace(1, 3);
+  for (int i = 0; i < 5; ++i) trace.Record(0, "x", 0, i);
+  EXPECT_EQ(trace.ToJson().find("\"count\":3"), std::string::npos);
+  EXPECT_NE(trace.ToJson().find("\"count\":2"), std::string::npos);
 }
 
 }  // namespace

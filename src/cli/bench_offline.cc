@@ -24,6 +24,13 @@ struct OfflineSpeed {
   double time_to_first_token_ms = 0;
 };
 
+// What the machine can do at best, of the unit that multiplies.
+struct Peaks {
+  Unit unit;
+  double flops = 0;
+  double bytes = 0;
+};
+
 class BenchOfflineCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
@@ -45,8 +52,7 @@ class BenchOfflineCommand : public Command {
   Result<double> PrefillSeconds(Engine& engine, int32_t sequences) const;
   Result<double> DecodeStepSeconds(Engine& engine) const;
   Result<OfflineSpeed> Measure(Engine& engine) const;
-  void Print(const Engine& engine, const OfflineSpeed& speed, double peak_flops,
-             double peak_bytes) const;
+  void Print(const Engine& engine, const OfflineSpeed& speed, const Peaks& peaks) const;
 
   EngineOptions options_;
   int32_t input_tokens_ = 512;
@@ -136,8 +142,8 @@ Result<OfflineSpeed> BenchOfflineCommand::Measure(Engine& engine) const {
                       .time_to_first_token_ms = Median(first) * 1e3};
 }
 
-void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed, double peak_flops,
-                                double peak_bytes) const {
+void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
+                                const Peaks& peaks) const {
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
   const Cost prefill =
       CostOf(engine.spec(), {.tokens = prompt_tokens, .sequences = sequences_, .context_tokens = 0},
@@ -150,8 +156,8 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
   const double prefill_seconds =
       static_cast<double>(prompt_tokens) / speed.prefill_tokens_per_second;
   const double step_seconds = sequences_ / speed.decode_tokens_per_second;
-  const double compute = prefill.flops / prefill_seconds / peak_flops;
-  const double bandwidth = decode.bytes / step_seconds / peak_bytes;
+  const double compute = prefill.flops / prefill_seconds / peaks.flops;
+  const double bandwidth = decode.bytes / step_seconds / peaks.bytes;
   if (json_) {
     json::object out{{"input_tokens", input_tokens_},
                      {"output_tokens", output_tokens_},
@@ -162,18 +168,20 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
                      {"time_to_first_token_ms", speed.time_to_first_token_ms},
                      {"fraction_of_compute_peak", compute},
                      {"fraction_of_bandwidth", bandwidth},
-                     {"peak_flops_per_second", peak_flops},
-                     {"peak_bytes_per_second", peak_bytes},
+                     {"peak_unit", std::string(KeyOf(peaks.unit))},
+                     {"peak_flops_per_second", peaks.flops},
+                     {"peak_bytes_per_second", peaks.bytes},
                      {"engine", engine.PlanObject()}};
     fmt::print("{}\n", json::serialize(out));
     return;
   }
   fmt::print("{} sequences of {} + {} tokens, {} threads, {}\n", sequences_, input_tokens_,
              output_tokens_, engine.machine().threads, NameOf(engine.machine().device.isa));
-  fmt::print("prefill             {:>10.1f} tokens/s   {:.1f} % of {:.1f} GFLOP/s\n",
-             speed.prefill_tokens_per_second, compute * 100, peak_flops * 1e-9);
+  fmt::print("prefill             {:>10.1f} tokens/s   {:.1f} % of {:.1f} GFLOP/s ({})\n",
+             speed.prefill_tokens_per_second, compute * 100, peaks.flops * 1e-9,
+             NameOf(peaks.unit));
   fmt::print("decode              {:>10.1f} tokens/s   {:.1f} % of {:.1f} GB/s\n",
-             speed.decode_tokens_per_second, bandwidth * 100, peak_bytes * 1e-9);
+             speed.decode_tokens_per_second, bandwidth * 100, peaks.bytes * 1e-9);
   fmt::print("time to first token {:>10.1f} ms, one sequence\n", speed.time_to_first_token_ms);
 }
 
@@ -193,14 +201,15 @@ Status BenchOfflineCommand::Run() {
     return Error{ErrorCode::kInvalid, fmt::format("{} + {} tokens do not fit the context of {}",
                                                   input_tokens_, output_tokens_, context)};
   }
-  double peak_flops = 0, peak_bytes = 0;
+  const Machine& machine = engine->machine();
+  Peaks peaks{.unit = UnitFor(machine.device, ProductOperands(machine.device))};
   {
-    ThreadPool pool(engine->machine().threads);
-    peak_flops = MeasureFlopsPerSecond(engine->machine().device.isa, pool);
-    peak_bytes = MeasureBytesPerSecond(engine->machine().device.isa, pool);
+    ThreadPool pool(machine.threads, machine.binding);
+    peaks.flops = MeasureUnit(peaks.unit, pool);
+    peaks.bytes = MeasureBandwidth(machine.device.isa, pool).memory_read;
   }
   ASSIGN_OR_RETURN(const OfflineSpeed speed, Measure(*engine));
-  Print(*engine, speed, peak_flops, peak_bytes);
+  Print(*engine, speed, peaks);
   if (options_.explain_ops) fmt::print(stderr, "{}", engine->ExplainOps());
   return {};
 }

@@ -12,6 +12,7 @@
 #include "cli/command_factories.h"
 #include "cli/http_client.h"
 #include "cli/progress.h"
+#include "cli/served_model.h"
 #include "cli/statistics.h"
 
 namespace braid {
@@ -58,7 +59,6 @@ class BenchServeCommand : public Command {
   Status Run() override;
 
  private:
-  Result<std::string> FirstModel(const Endpoint& endpoint) const;
   std::vector<HttpCall> MakeCalls(const std::string& model) const;
   Result<std::vector<RequestTrace>> Load(const Endpoint& endpoint,
                                          const std::vector<HttpCall>& calls) const;
@@ -77,26 +77,6 @@ class BenchServeCommand : public Command {
   bool words_ = false;
   bool json_ = false;
 };
-
-Result<std::string> BenchServeCommand::FirstModel(const Endpoint& endpoint) const {
-  HttpLoad load{.endpoint = endpoint, .api_key = api_key_, .timeout_seconds = 30};
-  HttpOutcome answer;
-  load.on_end = [&](size_t, HttpOutcome outcome) { answer = std::move(outcome); };
-  RunCalls(load, {{.target = "/models", .body = ""}});
-  if (answer.status != 200) {
-    return Error{
-        ErrorCode::kUnavailable,
-        fmt::format("{}/models: {}", base_url_,
-                    answer.status == 0 ? answer.error : fmt::format("status {}", answer.status))};
-  }
-  ASSIGN_OR_RETURN(const json::value body, ParseJson(answer.body, base_url_ + "/models"));
-  boost::system::error_code error;
-  const json::value* id = body.find_pointer("/data/0/id", error);
-  if (id == nullptr || !id->is_string()) {
-    return Error{ErrorCode::kInvalid, base_url_ + "/models names no model: give --model"};
-  }
-  return std::string(id->get_string());
-}
 
 std::vector<HttpCall> BenchServeCommand::MakeCalls(const std::string& model) const {
   // Low ids are plain bytes and short pieces of text in byte-level vocabularies, never special.
@@ -260,7 +240,7 @@ Status BenchServeCommand::Run() {
   ASSIGN_OR_RETURN(const Endpoint endpoint, ParseBaseUrl(base_url_));
   std::string model = model_;
   if (model.empty()) {
-    ASSIGN_OR_RETURN(model, FirstModel(endpoint));
+    ASSIGN_OR_RETURN(model, FirstModel(base_url_, api_key_));
   }
   ASSIGN_OR_RETURN(const std::vector<RequestTrace> traces, Load(endpoint, MakeCalls(model)));
   const json::object report = Report(traces);

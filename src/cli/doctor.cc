@@ -20,9 +20,7 @@ struct Findings {
   int64_t memory_total = 0;
   int64_t memory_available = 0;
   std::string huge_pages;  // "always", "madvise", "never", or empty
-  int nodes = 0;           // NUMA
-  double flops_per_second = 0;
-  double bytes_per_second = 0;
+  MachineLimits limits;
   std::vector<std::string> advice;
 };
 
@@ -37,14 +35,6 @@ std::string FirstLine(const std::string& path) {
 std::string Chosen(const std::string& line) {
   const size_t open = line.find('['), close = line.find(']');
   return open == std::string::npos || close < open ? "" : line.substr(open + 1, close - open - 1);
-}
-
-int CountNodes() {
-  int nodes = 0;
-  while (::access(fmt::format("/sys/devices/system/node/node{}", nodes).c_str(), F_OK) == 0) {
-    ++nodes;
-  }
-  return nodes;
 }
 
 std::string FeatureList(const CpuFeatures& cpu) {
@@ -71,14 +61,23 @@ void Advise(Findings& f) {
     f.advice.push_back(fmt::format("only {} of {} are free: large models will not fit",
                                    ByteText(f.memory_available), ByteText(f.memory_total)));
   }
-  if (cpu.logical_cores > cpu.physical_cores) {
+  const Topology& topology = cpu.topology;
+  const auto cores = static_cast<int>(topology.cores.size());
+  if (topology.logical_cpus > cores) {
     f.advice.push_back(
         fmt::format("{} logical on {} physical cores: --threads {} (the default) is usually best",
-                    cpu.logical_cores, cpu.physical_cores, cpu.physical_cores));
+                    topology.logical_cpus, cores, topology.DefaultThreads()));
   }
-  if (f.nodes > 1) {
-    f.advice.push_back(fmt::format(
-        "{} NUMA nodes: numactl --cpunodebind=0 --membind=0 braid … keeps memory near", f.nodes));
+  if (topology.DefaultThreads() < cores) {
+    f.advice.push_back(
+        fmt::format("the control group grants {:.2f} CPUs: {} threads by default, not {}; more "
+                    "would be stopped in turn while the others wait",
+                    topology.quota_cpus, topology.DefaultThreads(), cores));
+  }
+  if (topology.nodes > 1) {
+    f.advice.push_back(
+        fmt::format("{} NUMA nodes: numactl --cpunodebind=0 --membind=0 braid … keeps memory near",
+                    topology.nodes));
   }
 }
 
@@ -89,10 +88,8 @@ Findings Examine(const Machine& machine) {
                    static_cast<int64_t>(::sysconf(_SC_PAGE_SIZE));
   f.memory_available = AvailableMemory();
   f.huge_pages = Chosen(FirstLine("/sys/kernel/mm/transparent_hugepage/enabled"));
-  f.nodes = CountNodes();
-  ThreadPool pool(machine.threads);
-  f.flops_per_second = MeasureFlopsPerSecond(machine.device.isa, pool);
-  f.bytes_per_second = MeasureBytesPerSecond(machine.device.isa, pool);
+  ThreadPool pool(machine.threads, machine.binding);
+  f.limits = MeasureLimits(machine.cpu, machine.device.isa, pool);
   Advise(f);
   return f;
 }
@@ -103,8 +100,9 @@ void PrintText(const Findings& f) {
     fmt::print("{:<16} {}\n", name, value);
   };
   line("CPU", cpu.model_name);
-  line("cores", fmt::format("{} physical, {} logical, {} NUMA node{}", cpu.physical_cores,
-                            cpu.logical_cores, f.nodes, f.nodes == 1 ? "" : "s"));
+  const Topology& topology = cpu.topology;
+  line("cores", fmt::format("{} physical, {} logical, {} NUMA node{}", topology.cores.size(),
+                            topology.logical_cpus, topology.nodes, topology.nodes == 1 ? "" : "s"));
   line("features", FeatureList(cpu));
   line("kernels",
        fmt::format("{}, {} threads, products in {}", NameOf(f.machine.device.isa),
@@ -112,8 +110,17 @@ void PrintText(const Findings& f) {
   line("memory",
        fmt::format("{}, of it free {}", ByteText(f.memory_total), ByteText(f.memory_available)));
   line("huge pages", f.huge_pages.empty() ? "unknown" : f.huge_pages);
-  line("compute", fmt::format("{:.1f} GFLOP/s fp32, measured", f.flops_per_second * 1e-9));
-  line("bandwidth", fmt::format("{:.1f} GB/s reading, measured", f.bytes_per_second * 1e-9));
+  fmt::print("\nmeasured, {} threads together:\n", f.machine.threads);
+  for (const UnitPeak& peak : f.limits.units) {
+    fmt::print("  {:<18} {:>9.1f} Gop/s\n", NameOf(peak.unit), peak.operations_per_second * 1e-9);
+  }
+  const Bandwidth& bandwidth = f.limits.bandwidth;
+  for (const auto& [name, rate] :
+       {std::pair{"memory, reading", bandwidth.memory_read},
+        std::pair{"memory, copying", bandwidth.memory_copy},
+        std::pair{"L2, reading", bandwidth.l2_read}, std::pair{"L3, reading", bandwidth.l3_read}}) {
+    fmt::print("  {:<18} {:>9.1f} GB/s\n", name, rate * 1e-9);
+  }
   fmt::print("\n");
   for (const std::string& advice : f.advice) fmt::print("* {}\n", advice);
   if (f.advice.empty()) fmt::print("Nothing to change.\n");
@@ -122,18 +129,19 @@ void PrintText(const Findings& f) {
 void PrintJson(const Findings& f) {
   json::array advice;
   for (const std::string& text : f.advice) advice.emplace_back(text);
+  const Topology& topology = f.machine.cpu.topology;
   const json::object out{{"cpu", f.machine.cpu.model_name},
-                         {"physical_cores", f.machine.cpu.physical_cores},
-                         {"logical_cores", f.machine.cpu.logical_cores},
-                         {"numa_nodes", f.nodes},
+                         {"physical_cores", topology.cores.size()},
+                         {"logical_cores", topology.logical_cpus},
+                         {"numa_nodes", topology.nodes},
+                         {"quota_cpus", topology.quota_cpus},
                          {"features", FeatureList(f.machine.cpu)},
                          {"isa", std::string(NameOf(f.machine.device.isa))},
                          {"threads", f.machine.threads},
                          {"memory_bytes", f.memory_total},
                          {"memory_available_bytes", f.memory_available},
                          {"huge_pages", f.huge_pages},
-                         {"flops_per_second", f.flops_per_second},
-                         {"read_bytes_per_second", f.bytes_per_second},
+                         {"limits", LimitsObject(f.limits)},
                          {"advice", std::move(advice)}};
   fmt::print("{}\n", json::serialize(out));
 }

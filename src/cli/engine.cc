@@ -3,6 +3,7 @@
 #include "cli/engine.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/trace.h"
 #include "cli/progress.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
@@ -28,6 +30,7 @@ struct Engine::State {
   Machine machine;
   ModelSpec spec;
   std::optional<Checkpoint> checkpoint;
+  std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
   std::map<std::string_view, int64_t> formats;  // bytes of weights
@@ -48,6 +51,8 @@ struct Engine::State {
   Status TakeRecorded();
   std::string MachineText() const;
   Status StartEngine(ModelWeights weights);
+  Status StartTrace();
+  void WriteTrace() const;
 };
 
 Status Engine::State::LoadText() {
@@ -75,11 +80,17 @@ Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   request.available_bytes = AvailableMemory();
-  formats = WeightBytesOf(spec, MainTypeOf(*checkpoint), options.weight_choice());
+  ASSIGN_OR_RETURN(const LoadReport checked,
+                   CheckWeights(spec, *checkpoint, options.weight_choice()));
+  formats = WeightBytesOf(checked);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
+  if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
+  if (options.recorded) {
+    request.arena_bytes = options.recorded->cache.parent_bytes * options.recorded->cache.parents;
+  }
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
   request.running_max = std::min(options.running_max, options.step_tokens_max);
@@ -101,12 +112,6 @@ Status Engine::State::TakeRecorded() {
                              "another: vocabularies or cache blocks differ",
                              options.model_dir)};
   }
-  if (cache.parent_bytes * cache.parents > memory.arena_bytes) {
-    return Error{
-        ErrorCode::kExhausted,
-        fmt::format("the recorded run had a cache of {}, here are {}",
-                    ByteText(cache.parent_bytes * cache.parents), ByteText(memory.arena_bytes))};
-  }
   memory.geometry = cache;
   memory.arena_bytes = cache.parent_bytes * cache.parents;
   memory.model_len_max = options.recorded->context_tokens_max;
@@ -116,7 +121,7 @@ Status Engine::State::TakeRecorded() {
 
 Result<ModelWeights> Engine::State::LoadModelWeights(
     const std::function<void(std::string)>& stage) {
-  ThreadPool pool(machine.threads);
+  ThreadPool pool(machine.threads, machine.binding);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
   const LoadOptions load{.weights = options.weight_choice(), .progress = [&](double fraction) {
                            bar.Show(fraction);
@@ -141,6 +146,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
   limits.prefix_cache = !options.no_prefix_cache;
+  limits.decode_latency_us = int64_t{options.decode_latency_ms} * 1000;
   if (options.recorded) limits = *options.recorded;
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{
@@ -151,6 +157,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .kv_dtype = machine.kv_dtype,
       .device = machine.device,
       .threads = machine.threads,
+      .binding = machine.binding,
+      .trace = trace.get(),
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
   memory.workspace_bytes = executor->workspace_bytes();
@@ -162,8 +170,27 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   }
   driver = std::make_unique<Driver>(std::move(scheduler), *executor,
                                     DriverConfig{.event_log = event_log.get()});
-  thread = std::thread([this] { driver->Run(); });
+  thread = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "braid-engine");
+    executor->BindEngineThread();
+    driver->Run();
+  });
   return {};
+}
+
+// The file is made at once: a path that cannot be written is said before the model is loaded.
+Status Engine::State::StartTrace() {
+  if (options.trace_file.empty()) return {};
+  RETURN_IF_ERROR(WriteFile(options.trace_file, ""));
+  constexpr int64_t kEventsMax = 1 << 19;  // per thread: 20 MiB, about a minute of small steps
+  trace = std::make_unique<Trace>(machine.threads, kEventsMax);
+  return {};
+}
+
+void Engine::State::WriteTrace() const {
+  if (!trace) return;
+  const Status written = WriteFile(options.trace_file, trace->ToJson());
+  fmt::print(stderr, "{}\n", written ? "trace: " + options.trace_file : written.error().message);
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -171,6 +198,7 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
+  state_->WriteTrace();
 }
 
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
@@ -187,6 +215,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   }
   stage("reading config.json");
   ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
+  RETURN_IF_ERROR(s.StartTrace());
   ASSIGN_OR_RETURN(s.spec, ReadModelSpec(options.model_dir));
   ASSIGN_OR_RETURN(s.checkpoint, Checkpoint::Open(options.model_dir));
   s.spec = FitToCheckpoint(std::move(s.spec), *s.checkpoint);

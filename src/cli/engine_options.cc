@@ -11,7 +11,7 @@ void AddDeviceFlags(Flags& flags, EngineOptions& options) {
   flags.Choice("--isa", options.isa, {"auto", "base", "avx2", "avx512", "amx"},
                "Highest instruction set to use");
   flags.Number("--threads", options.threads, {1, 1024},
-               "Compute threads (default: physical cores)");
+               "Compute threads (default: physical cores, fewer under a CPU quota)");
 }
 
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
@@ -43,10 +43,14 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "Tokens of one step, all sequences together");
   flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
                "Prompt tokens of one sequence in one step (default: the step's)");
+  flags.Number("--decode-latency-ms", options.decode_latency_ms, {0, 1 << 20},
+               "Ration prompts so that steps in which answers grow take no longer (0: do not)");
   flags.Switch("--no-prefix-cache", options.no_prefix_cache,
                "Compute every prompt from its first token");
   flags.Text("--event-log", options.event_log,
              "Record the run in this file; `braid replay FILE` repeats it");
+  flags.Text("--trace", options.trace_file,
+             "Write what each thread did when into FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,
                "Print which implementation each op got, and why not a better one");
 }
@@ -69,7 +73,8 @@ Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& 
   machine.device = DeviceOf(cpu, machine.device.isa, bf16 ? Compute::kBF16 : Compute::kF32);
   const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
   machine.kv_dtype = bf16_kv ? DType::kBF16 : DType::kF32;
-  machine.threads = options.threads > 0 ? options.threads : cpu.physical_cores;
+  machine.threads = options.threads > 0 ? options.threads : cpu.topology.DefaultThreads();
+  machine.binding = cpu.topology.Binding(machine.threads);
   return machine;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/flags.h"
@@ -21,19 +22,22 @@ struct EngineOptions {
   std::string kv_dtype = "auto";   // fp32, bf16, auto: as the arithmetic
   std::string weights = "auto";    // bf16, int8, int4, auto: as stored
   bool quantise_head = false;      // a quantised format for embedding and head too
-  int32_t threads = 0;             // 0: physical cores
+  int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
+  int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
   int32_t context_tokens_max = 0;  // 0: the model's, or what fits
   int32_t step_tokens_max = 2048;
   int32_t chunk_tokens_max = 0;  // 0: no limit of its own
   int32_t running_max = 64;
+  int32_t decode_latency_ms = 0;  // 0: prompts take what the step's budget leaves
   bool no_prefix_cache = false;
   bool explain_ops = false;
-
-  WeightChoice weight_choice() const;
-  std::string event_log;  // file to record the run in; empty: none
+  std::string trace_file;  // empty: none
+  std::string event_log;   // file to record the run in; empty: none
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
+
+  WeightChoice weight_choice() const;
 };
 
 // The model as first positional argument is not among them.
@@ -50,6 +54,7 @@ struct Machine {
   Device device;
   DType kv_dtype = DType::kF32;
   int threads = 1;
+  std::vector<std::vector<int>> binding;  // CPUs of each thread, or empty (Topology::Binding)
 };
 
 // kInvalid when an instruction set is asked for that the CPU lacks.

@@ -9,7 +9,7 @@ namespace {
 CpuFeatures Avx2Cpu() {
   CpuFeatures cpu;
   cpu.avx2 = true;
-  cpu.physical_cores = 4;
+  for (int core = 0; core < 4; ++core) cpu.topology.cores.push_back({{core}});
   cpu.model_name = "test";
   return cpu;
 }
@@ -43,6 +43,9 @@ TEST(EngineOptions, RefusesAnInstructionSetThatTheCpuLacks) {
 TEST(EngineOptions, ThreadsDefaultToPhysicalCores) {
   EXPECT_EQ(ResolveMachine({}, Avx2Cpu())->threads, 4);
   EXPECT_EQ(ResolveMachine({.threads = 3}, Avx2Cpu())->threads, 3);
+  CpuFeatures limited = Avx2Cpu();
+  limited.topology.quota_cpus = 1.5;
+  EXPECT_EQ(ResolveMachine({}, limited)->threads, 1);
 }
 
 }  // namespace

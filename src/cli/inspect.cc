@@ -1,5 +1,9 @@
-// `braid inspect`: what a checkpoint holds and needs, without loading its weights.
-#include <fmt/core.h>
+// `braid inspect`: what a checkpoint holds and needs, without loading its weights; or what a
+// config alone says; or one tensor's values.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
 
 #include "base/file.h"
 #include "cli/command_factories.h"
@@ -7,42 +11,106 @@
 #include "model/checkpoint.h"
 #include "model/describe.h"
 #include "model/families/families.h"
+#include "model/formats/storage_format.h"
+#include "model/quantities.h"
 #include "model/weights.h"
 
 namespace braid {
 namespace {
 
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
+
 class InspectCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Required("MODEL", directory_, "Directory of the checkpoint");
+    flags.Required("MODEL", directory_,
+                   "Directory of the checkpoint; with --config-only also a config.json");
     AddWeightFlags(flags, weights_, quantise_head_);
     flags.Switch("--json", json_, "Print a JSON object");
+    flags.Switch("--config-only", config_only_, "Read config.json alone; no weights are needed");
+    flags.Switch("--tensors", tensors_, "Also list every weight: stored as, runs as, bytes");
+    flags.Text("--dump", dump_, "Write the values of one tensor, by name, to --output");
+    flags.Text("--output", output_, "File for --dump: fp32, row-major, little-endian");
   }
   Status Run() override;
 
  private:
-  std::string directory_;
+  Status DescribeConfig() const;
+  Status Dump(const ModelSpec& spec, const Checkpoint& checkpoint) const;
+  void Print(const std::vector<FactSection>& facts, const LoadReport* report) const;
+
+  std::string directory_, dump_, output_;
   std::string weights_ = "auto";
   bool quantise_head_ = false;
-  bool json_ = false;
+  bool json_ = false, config_only_ = false, tensors_ = false;
 };
 
+void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadReport* report) const {
+  const bool list = tensors_ && report;
+  if (!json_) {
+    fmt::print("{}", FactsAsText(facts));
+    if (list) fmt::print("\ntensors\n");
+    for (size_t i = 0; list && i < report->weights.size(); ++i) {
+      const WeightStorage& w = report->weights[i];
+      fmt::print("  {}: {}, {} stored, runs as {}, {}\n", w.name, w.stored_as,
+                 ByteText(w.stored_bytes), ops::NameOf(w.runs_as), ByteText(w.packed_bytes));
+    }
+    return;
+  }
+  json::object object = FactsAsJson(facts);
+  if (list) {
+    json::array& all = object["tensors"].emplace_array();
+    for (const WeightStorage& w : report->weights) {
+      all.push_back({{"name", w.name},
+                     {"stored_as", w.stored_as},
+                     {"stored_bytes", w.stored_bytes},
+                     {"runs_as", std::string(ops::NameOf(w.runs_as))},
+                     {"packed_bytes", w.packed_bytes}});
+    }
+  }
+  fmt::print("{}\n", json::serialize(object));
+}
+
+Status InspectCommand::DescribeConfig() const {
+  const std::string path = IsDirectory(directory_) ? directory_ + "/config.json" : directory_;
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+  ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+  Print(DescribeModel(spec, nullptr, nullptr, WeightChoiceOf(weights_, quantise_head_)), nullptr);
+  return {};
+}
+
+Status InspectCommand::Dump(const ModelSpec& spec, const Checkpoint& checkpoint) const {
+  if (output_.empty()) {
+    return Error{ErrorCode::kInvalid, "--dump needs --output FILE for the values", "--output"};
+  }
+  ASSIGN_OR_RETURN(const std::deque<StoredWeight> all, StoredWeightsOf(spec, checkpoint));
+  const auto at = std::ranges::find(all, dump_, &StoredWeight::name);
+  if (at == all.end()) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{} has no weight \"{}\"; --tensors lists them", directory_, dump_)};
+  }
+  std::string values(static_cast<size_t>(at->elements()) * sizeof(float), '\0');
+  at->Read(0, at->elements(), DType::kF32, reinterpret_cast<std::byte*>(values.data()));
+  RETURN_IF_ERROR(WriteFile(output_, values));
+  fmt::print("{}\n", json::serialize(json::object{{"name", dump_},
+                                                  {"stored_as", std::string(at->format_name())},
+                                                  {"rows", at->matrices * at->rows},
+                                                  {"columns", at->k}}));
+  return {};
+}
+
 Status InspectCommand::Run() {
+  if (config_only_) return DescribeConfig();
   if (!IsDirectory(directory_)) {
     return Error{ErrorCode::kNotFound, fmt::format("{} is not a directory", directory_)};
   }
   ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(directory_));
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(directory_));
   spec = FitToCheckpoint(std::move(spec), checkpoint);
-  ASSIGN_OR_RETURN(const LoadReport report, CheckWeights(spec, checkpoint));
-  const std::vector<FactSection> facts =
-      DescribeModel(spec, &checkpoint, &report, WeightChoiceOf(weights_, quantise_head_));
-  if (json_) {
-    fmt::print("{}\n", json::serialize(FactsAsJson(facts)));
-  } else {
-    fmt::print("{}", FactsAsText(facts));
-  }
+  if (!dump_.empty()) return Dump(spec, checkpoint);
+  const WeightChoice choice = WeightChoiceOf(weights_, quantise_head_);
+  ASSIGN_OR_RETURN(const LoadReport report, CheckWeights(spec, checkpoint, choice));
+  Print(DescribeModel(spec, &checkpoint, &report, choice), &report);
   return {};
 }
 

@@ -1,133 +1,218 @@
-// The loops carry their instruction set by attribute and touch nothing but intrinsics, so that no
-// inline code built for it can be picked by the linker for others.
+// The loops themselves are in ops/cpu/<isa>/peak.cc; here they are shared out and timed.
 #include "cli/machine_limits.h"
 
 #include <immintrin.h>
 
 #include <algorithm>
-#include <vector>
+#include <cstring>
 
+#include "base/check.h"
 #include "base/clock.h"
+#include "ops/cpu/kernels/peak.h"
 #include "tensor/tensor.h"
 
 namespace braid {
 namespace {
 
-// Independent chains: enough to cover the latency of two units.
-constexpr int kChains = 12;
-constexpr int64_t kRounds = 400'000;
+using cpu::MemoryLoops;
+using cpu::PeakLoop;
 
-__attribute__((target("avx512f"))) float FmaAvx512(float start) {
-  __m512 sums[kChains];
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(start + static_cast<float>(i));
-  const __m512 factor = _mm512_set1_ps(0.999f), term = _mm512_set1_ps(start);
-  for (int64_t n = 0; n < kRounds; ++n) {
-    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_fmadd_ps(sums[i], factor, term);
-  }
-  __m512 all = sums[0];
-  for (int i = 1; i < kChains; ++i) all = _mm512_add_ps(all, sums[i]);
-  return _mm512_cvtss_f32(all);
-}
+constexpr double kUnitSeconds = 0.08;
+constexpr double kRepeatSeconds = 300e-6;
 
-__attribute__((target("avx2,fma"))) float FmaAvx2(float start) {
-  __m256 sums[kChains];
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm256_set1_ps(start + static_cast<float>(i));
-  const __m256 factor = _mm256_set1_ps(0.999f), term = _mm256_set1_ps(start);
-  for (int64_t n = 0; n < kRounds; ++n) {
-    for (int i = 0; i < kChains; ++i) sums[i] = _mm256_fmadd_ps(sums[i], factor, term);
-  }
-  __m256 all = sums[0];
-  for (int i = 1; i < kChains; ++i) all = _mm256_add_ps(all, sums[i]);
-  return _mm256_cvtss_f32(all);
-}
-
-float FmaBase(float start) {
+// What every x86-64 has.
+float FmaBase(int64_t rounds, float start) {
+  constexpr int kChains = 12;
   __m128 sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = _mm_set1_ps(start + static_cast<float>(i));
   const __m128 factor = _mm_set1_ps(0.999f), term = _mm_set1_ps(start);
-  for (int64_t n = 0; n < kRounds; ++n) {
-    for (int i = 0; i < kChains; ++i) sums[i] = _mm_add_ps(_mm_mul_ps(sums[i], factor), term);
+  for (int64_t n = 0; n < rounds; ++n) {
+    for (__m128& sum : sums) sum = _mm_add_ps(_mm_mul_ps(sum, factor), term);
   }
-  __m128 all = sums[0];
-  for (int i = 1; i < kChains; ++i) all = _mm_add_ps(all, sums[i]);
-  return _mm_cvtss_f32(all);
-}
-
-// XOR of `bytes` bytes (a multiple of 512), read as four streams: more than one line in flight per
-// stream of the prefetcher.
-__attribute__((target("avx2"))) int64_t ReadAvx2(const std::byte* data, int64_t bytes) {
-  const int64_t quarter = bytes / 4;
-  const auto* in = reinterpret_cast<const __m256i*>(data);
-  const int64_t step = quarter / 32;
-  __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
-  for (int64_t i = 0; i < step; ++i) {
-    a = _mm256_xor_si256(a, _mm256_load_si256(in + i));
-    b = _mm256_xor_si256(b, _mm256_load_si256(in + step + i));
-    c = _mm256_xor_si256(c, _mm256_load_si256(in + 2 * step + i));
-    d = _mm256_xor_si256(d, _mm256_load_si256(in + 3 * step + i));
-  }
-  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d));
-  return _mm256_extract_epi64(all, 0);
+  for (int i = 1; i < kChains; ++i) sums[0] = _mm_add_ps(sums[0], sums[i]);
+  return _mm_cvtss_f32(sums[0]);
 }
 
 int64_t ReadBase(const std::byte* data, int64_t bytes) {
-  const int64_t step = bytes / 64;
-  const auto* in = reinterpret_cast<const __m128i*>(data);
-  __m128i a = _mm_setzero_si128(), b = a, c = a, d = a;
-  for (int64_t i = 0; i < step; ++i) {
-    a = _mm_xor_si128(a, _mm_load_si128(in + i));
-    b = _mm_xor_si128(b, _mm_load_si128(in + step + i));
-    c = _mm_xor_si128(c, _mm_load_si128(in + 2 * step + i));
-    d = _mm_xor_si128(d, _mm_load_si128(in + 3 * step + i));
+  int64_t sum = 0;
+  for (int64_t at = 0; at < bytes; at += 8) {
+    int64_t word = 0;
+    std::memcpy(&word, data + at, 8);
+    sum ^= word;
   }
-  return _mm_cvtsi128_si64(_mm_xor_si128(_mm_xor_si128(a, b), _mm_xor_si128(c, d)));
+  return sum;
+}
+void CopyBase(const std::byte* from, std::byte* to, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+struct UnitEntry {
+  std::string_view key, name;
+  Isa isa;
+  bool (*has)(const CpuFeatures&);
+  PeakLoop (*loop)();
+};
+constexpr auto kAlways = [](const CpuFeatures&) { return true; };
+constexpr UnitEntry kUnits[] = {
+    {"fma_base", "fp32, SSE", Isa::kBase, kAlways, [] { return PeakLoop{2.0 * 4 * 12, FmaBase}; }},
+    {"fma_avx2", "fp32, AVX2", Isa::kAvx2, kAlways, cpu::PeakFmaAvx2},
+    {"dot_int8_avx2", "int8, AVX-VNNI", Isa::kAvx2, [](const CpuFeatures& c) { return c.avx_vnni; },
+     cpu::PeakDotInt8Avx2},
+    {"fma_avx512", "fp32, AVX-512", Isa::kAvx512, kAlways, cpu::PeakFmaAvx512},
+    {"dot_bf16_avx512", "bf16, AVX512-BF16", Isa::kAvx512,
+     [](const CpuFeatures& c) { return c.avx512_bf16; }, cpu::PeakDotBf16Avx512},
+    {"dot_int8_avx512", "int8, AVX512-VNNI", Isa::kAvx512,
+     [](const CpuFeatures& c) { return c.avx512_vnni; }, cpu::PeakDotInt8Avx512},
+    {"tile_bf16", "bf16, AMX", Isa::kAmx, kAlways, cpu::PeakTileBf16},
+    {"tile_int8", "int8, AMX", Isa::kAmx, [](const CpuFeatures& c) { return c.amx_int8; },
+     cpu::PeakTileInt8},
+};
+const UnitEntry& EntryOf(Unit unit) { return kUnits[static_cast<int>(unit)]; }
+
+double SecondsSince(int64_t start_ns) {
+  return static_cast<double>(MonotonicNs() - start_ns) * 1e-9;
+}
+
+// The shortest run of f within the budget of seconds; f runs at least twice.
+template <class F>
+double BestSeconds(double budget, const F& f) {
+  double best = 1e30;
+  const int64_t begin_ns = MonotonicNs();
+  for (int runs = 0; runs < 2 || SecondsSince(begin_ns) < budget; ++runs) {
+    const int64_t start_ns = MonotonicNs();
+    f();
+    best = std::min(best, SecondsSince(start_ns));
+  }
+  return best;
+}
+
+MemoryLoops LoopsFor(Isa isa) {
+  if (isa >= Isa::kAvx512) return cpu::MemoryLoopsAvx512();
+  return isa == Isa::kAvx2 ? cpu::MemoryLoopsAvx2() : MemoryLoops{ReadBase, CopyBase};
+}
+
+// Every thread reads its own `bytes` of the buffer `passes` times.
+double CacheRead(const MemoryLoops& loops, const Buffer& buffer, int64_t bytes, ThreadPool& pool) {
+  const int64_t threads = std::min<int64_t>(pool.threads(), buffer.bytes() / bytes);
+  const int64_t passes = std::max<int64_t>(1, (int64_t{16} << 20) / bytes);
+  std::vector<int64_t> sums(static_cast<size_t>(threads));
+  const double seconds = BestSeconds(0.05, [&] {
+    pool.Run(threads, [&](int64_t task, int) {
+      int64_t& sum = sums[static_cast<size_t>(task)];
+      for (int64_t pass = 0; pass < passes; ++pass) {
+        sum += loops.read(buffer.data() + task * bytes, bytes);
+      }
+    });
+  });
+  for (int64_t sum : sums) CHECK(sum == 0, "an even number of equal words cancels");
+  return static_cast<double>(threads * passes * bytes) / seconds;
 }
 
 }  // namespace
 
-double MeasureFlopsPerSecond(Isa isa, ThreadPool& pool) {
-  const auto loop = isa >= Isa::kAvx512 ? FmaAvx512 : isa == Isa::kAvx2 ? FmaAvx2 : FmaBase;
-  const double lanes = isa >= Isa::kAvx512 ? 16 : isa == Isa::kAvx2 ? 8 : 4;
-  const int64_t tasks = int64_t{8} * pool.threads();
-  std::vector<float> results(static_cast<size_t>(tasks));
-  double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const int64_t start_us = MonotonicUs();
-    pool.Run(tasks, [&](int64_t task, int) {
-      results[static_cast<size_t>(task)] = loop(static_cast<float>(task) * 1e-3f);
-    });
-    const double seconds = static_cast<double>(MonotonicUs() - start_us) * 1e-6;
-    const double flops = 2.0 * lanes * kChains * static_cast<double>(kRounds * tasks);
-    // A result that no float can be would mean that the loop was optimised away.
-    CHECK(results[0] == results[0]);
-    best = std::max(best, flops / seconds);
+std::string_view NameOf(Unit unit) { return EntryOf(unit).name; }
+std::string_view KeyOf(Unit unit) { return EntryOf(unit).key; }
+
+Unit UnitFor(const Device& device, Operands operands) {
+  const Isa isa = device.isa;
+  if (operands == Operands::kInt8) {
+    if (isa == Isa::kAmx) return Unit::kTileInt8;
+    if (device.avx512_vnni) return Unit::kDotInt8Avx512;
+    if (device.avx_vnni) return Unit::kDotInt8Avx2;
   }
-  return best;
+  if (operands == Operands::kBF16) {
+    if (isa == Isa::kAmx) return Unit::kTileBf16;
+    if (device.avx512_bf16) return Unit::kDotBf16;
+  }
+  if (isa >= Isa::kAvx512) return Unit::kFmaAvx512;
+  return isa == Isa::kAvx2 ? Unit::kFmaAvx2 : Unit::kFmaBase;
 }
 
-double MeasureBytesPerSecond(Isa isa, ThreadPool& pool) {
+Operands ProductOperands(const Device& device) {
+  return device.compute == Compute::kBF16 ? Operands::kBF16 : Operands::kF32;
+}
+
+double MeasureUnit(Unit unit, ThreadPool& pool) {
+  const PeakLoop loop = EntryOf(unit).loop();
+  std::vector<float> results(static_cast<size_t>(pool.threads()));
+  int64_t rounds = 64;
+  const auto run = [&] {
+    pool.Run(pool.threads(), [&](int64_t task, int) {
+      results[static_cast<size_t>(task)] = loop.run(rounds, static_cast<float>(task + 1));
+    });
+  };
+  while (rounds < (int64_t{1} << 30) && BestSeconds(0, run) < kRepeatSeconds) rounds *= 2;
+  const double seconds = BestSeconds(kUnitSeconds, run);
+  // Also keeps the loop from being optimised away.
+  for (float result : results) CHECK(result == result, "{}: not a number", NameOf(unit));
+  return loop.operations_per_round * static_cast<double>(rounds * pool.threads()) / seconds;
+}
+
+Bandwidth MeasureBandwidth(Isa isa, ThreadPool& pool) {
   constexpr int64_t kBytes = int64_t{512} << 20;
-  constexpr int64_t kTaskBytes = int64_t{4} << 20;
+  constexpr int64_t kWindowBytes = int64_t{32} << 20;
+  constexpr int64_t kTaskBytes = int64_t{1} << 20;
+  constexpr int64_t kTasks = kWindowBytes / kTaskBytes;
+  const MemoryLoops loops = LoopsFor(isa);
   const Buffer buffer(kBytes);
-  constexpr int64_t kTasks = kBytes / kTaskBytes;
   // Written once: pages that were never touched are all the same zero page.
-  pool.Run(kTasks, [&](int64_t task, int) {
+  pool.Run(kBytes / kTaskBytes, [&](int64_t task, int) {
     std::fill_n(buffer.as<int64_t>() + task * (kTaskBytes / 8), kTaskBytes / 8, task);
   });
-  const auto read = isa >= Isa::kAvx2 ? ReadAvx2 : ReadBase;
-  std::vector<int64_t> results(static_cast<size_t>(kTasks));
-  double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const int64_t start_us = MonotonicUs();
-    pool.Run(kTasks, [&](int64_t task, int) {
-      results[static_cast<size_t>(task)] = read(buffer.data() + task * kTaskBytes, kTaskBytes);
-    });
-    const double seconds = static_cast<double>(MonotonicUs() - start_us) * 1e-6;
-    // An even number of equal words cancels.
-    CHECK(results[1] == 0);
-    best = std::max(best, static_cast<double>(kBytes) / seconds);
+  // Windows follow each other through the whole buffer: none is still in a cache when it is read.
+  int64_t window = 0;
+  const auto next_window = [&] {
+    window = (window + kWindowBytes) % kBytes;
+    return buffer.data() + window;
+  };
+  Bandwidth out;
+  std::vector<int64_t> sums(kTasks);
+  out.memory_read = static_cast<double>(kWindowBytes) / BestSeconds(0.2, [&] {
+                      const std::byte* from = next_window();
+                      pool.Run(kTasks, [&](int64_t task, int) {
+                        sums[static_cast<size_t>(task)] =
+                            loops.read(from + task * kTaskBytes, kTaskBytes);
+                      });
+                    });
+  for (int64_t sum : sums) CHECK(sum == 0, "an even number of equal words cancels");
+  out.memory_copy = 2.0 * static_cast<double>(kWindowBytes) / BestSeconds(0.1, [&] {
+                      const std::byte* from = next_window();
+                      std::byte* to = buffer.data() + (window + kBytes / 2) % kBytes;
+                      pool.Run(kTasks, [&](int64_t task, int) {
+                        loops.copy(from + task * kTaskBytes, to + task * kTaskBytes, kTaskBytes);
+                      });
+                    });
+  out.l2_read = CacheRead(loops, buffer, int64_t{512} << 10, pool);
+  out.l3_read = CacheRead(loops, buffer, int64_t{8} << 20, pool);
+  return out;
+}
+
+double MachineLimits::PeakOf(Unit unit) const {
+  for (const UnitPeak& peak : units) {
+    if (peak.unit == unit) return peak.operations_per_second;
   }
-  return best;
+  CHECK(false, "{} was not measured", NameOf(unit));
+}
+
+json::object LimitsObject(const MachineLimits& limits) {
+  json::object out;
+  for (const UnitPeak& peak : limits.units) out[KeyOf(peak.unit)] = peak.operations_per_second;
+  out["memory_read"] = limits.bandwidth.memory_read;
+  out["memory_copy"] = limits.bandwidth.memory_copy;
+  out["l2_read"] = limits.bandwidth.l2_read;
+  out["l3_read"] = limits.bandwidth.l3_read;
+  return out;
+}
+
+MachineLimits MeasureLimits(const CpuFeatures& cpu, Isa isa, ThreadPool& pool) {
+  MachineLimits limits;
+  for (int i = 0; i < static_cast<int>(std::size(kUnits)); ++i) {
+    if (kUnits[i].isa > isa || !kUnits[i].has(cpu)) continue;
+    const auto unit = static_cast<Unit>(i);
+    limits.units.push_back({unit, MeasureUnit(unit, pool)});
+  }
+  limits.bandwidth = MeasureBandwidth(isa, pool);
+  return limits;
 }
 
 }  // namespace braid

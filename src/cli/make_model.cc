@@ -60,7 +60,7 @@ Status MakeModelCommand::Run() {
   request.seed = seed_.value_or(0);
   ProgressBar bar("writing " + directory_, 0.5);
   request.progress = [&](double fraction) { bar.Show(fraction); };
-  ThreadPool pool(threads_ > 0 ? threads_ : DetectCpu().physical_cores);
+  ThreadPool pool(threads_ > 0 ? threads_ : DetectCpu().topology.DefaultThreads());
   ASSIGN_OR_RETURN(const MadeModel made, MakeModel(request, pool));
   fmt::print("{}: {} parameters, {} tensors, {} in {} file{}\n", directory_,
              CountText(made.parameters), made.tensors, ByteText(made.bytes), made.files,

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/command_factories.h"
-#include "cli/engine.h"
+#include "cli/local_server.h"
 #include "cli/output_queue.h"
 #include "cli/signals.h"
 #include "cli/version.h"
@@ -104,16 +104,7 @@ void ServeCommand::ChooseParsers(const ChatTemplate* chat, ModelCard* card) cons
 }
 
 ServerContext ServeCommand::ContextOf(Engine& engine) const {
-  ServerContext context{.driver = engine.driver(),
-                        .tokenizer = engine.tokenizer(),
-                        .chat = engine.chat_template(),
-                        .card = {.name = ModelName(),
-                                 .created = UnixSeconds(),
-                                 .context_tokens_max = engine.limits().context_tokens_max,
-                                 .vocabulary = engine.spec().vocabulary,
-                                 .eos_tokens = engine.eos_tokens(),
-                                 .defaults = engine.defaults()},
-                        .server_information = engine.PlanObject()};
+  ServerContext context = braid::ContextOf(engine, ModelName());
   ChooseParsers(engine.chat_template(), &context.card);
   return context;
 }

@@ -7,7 +7,9 @@
 #include <map>
 
 #include "base/block.h"
+#include "base/math.h"
 #include "model/memory_plan.h"
+#include "model/mixers/linear_attention.h"
 #include "model/quantities.h"
 
 namespace braid {
@@ -116,49 +118,111 @@ FactSection ModelSection(const ModelSpec& spec) {
        Number("layers", static_cast<int64_t>(spec.layers.size())), Number("hidden", spec.hidden),
        Number("vocabulary", spec.vocabulary), Number("context_tokens_max", spec.context_tokens_max),
        Plain("head", spec.tied_head ? "the embedding" : "lm_head")}};
+  if (!spec.quantization.method.empty()) {
+    section.facts.push_back(Plain("quantization", spec.quantization.method));
+  }
   AppendKinds(spec, "mixer", [](const LayerSpec& l) { return MixerText(l.mixer); }, section);
   AppendKinds(spec, "ffn", [](const LayerSpec& l) { return FfnText(l.ffn); }, section);
   return section;
+}
+
+int64_t DraftParametersOf(const ModelSpec& spec) {
+  if (!spec.draft || !spec.draft->declared) return 0;
+  int64_t total = 0;
+  for (const WeightSpec& weight : DraftWeightsOf(spec)) total += weight.count * weight.n * weight.k;
+  return total;
 }
 
 FactSection ParameterSection(const ModelSpec& spec) {
   const ParameterCount count = ParametersOf(spec);
   return {"parameters",
           {Count("total", count.total), Count("active_per_token", count.active),
-           Count("embedding", count.embedding)}};
+           Count("embedding", count.embedding), Count("draft_head", DraftParametersOf(spec))}};
 }
 
-// Bytes of the packed weights by part.
-FactSection WeightSection(const ModelSpec& spec, DType dtype, const WeightChoice& choice) {
+// All parameters in one format, as tables of models count: int4 in groups of 32 with a 2-byte
+// scale.
+FactSection SizeSection(const ModelSpec& spec) {
+  const int64_t total = ParametersOf(spec).total;
+  return {"sizes",
+          {Bytes("all_bf16", 2 * total), Bytes("all_fp8", total),
+           Bytes("all_int4_groups_of_32", total / 2 + CeilDiv(total, 32) * 2)}};
+}
+
+// Bytes of the packed weights by part, in the order in which a report lists them.
+FactSection WeightSection(const ModelSpec& spec, const LoadReport* report,
+                          const WeightChoice& choice) {
+  size_t next = 0;
+  const auto bytes = [&](const WeightSpec& weight) {
+    return report ? report->weights[next++].packed_bytes
+                  : PackedBytes(weight, DType::kBF16, choice);
+  };
   const ModelWeightSpecs weights = WeightsOf(spec);
   std::map<std::string_view, int64_t> parts;
-  parts["embedding"] += PackedBytes(weights.embedding, dtype, choice);
-  if (weights.head) parts["head"] += PackedBytes(*weights.head, dtype, choice);
-  parts["norms"] += PackedBytes(weights.final_norm, dtype, choice);
+  parts["embedding"] += bytes(weights.embedding);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerWeightSpecs& layer = weights.layers[i];
     const bool full = !std::holds_alternative<LinearAttention>(spec.layers[i].mixer);
-    parts["norms"] +=
-        PackedBytes(layer.input_norm, dtype, choice) + PackedBytes(layer.post_norm, dtype, choice);
+    parts["norms"] += bytes(layer.input_norm);
     for (const WeightSpec& weight : layer.mixer) {
-      parts[full ? "full_attention" : "linear_attention"] += PackedBytes(weight, dtype, choice);
+      parts[full ? "full_attention" : "linear_attention"] += bytes(weight);
     }
+    parts["norms"] += bytes(layer.post_norm);
     for (const WeightSpec& weight : layer.ffn) {
-      parts[weight.shard == Shard::kExperts ? "experts" : "other_feed_forward"] +=
-          PackedBytes(weight, dtype, choice);
+      parts[weight.shard == Shard::kExperts ? "experts" : "other_feed_forward"] += bytes(weight);
     }
   }
-  FactSection section{"weights", {Plain("stored_as", std::string(NameOf(dtype)))}};
+  parts["norms"] += bytes(weights.final_norm);
+  if (weights.head) parts["head"] += bytes(*weights.head);
+  FactSection section{"weights", {}};
+  if (report == nullptr) section.facts.push_back(Plain("as_if_stored_as", "bf16"));
   int64_t total = 0;
-  for (const auto& [part, bytes] : parts) {
-    section.facts.push_back(Bytes(std::string(part), bytes));
-    total += bytes;
+  for (const auto& [part, part_bytes] : parts) {
+    section.facts.push_back(Bytes(std::string(part), part_bytes));
+    total += part_bytes;
   }
   section.facts.push_back(Bytes("total", total));
-  for (const auto& [format, bytes] : WeightBytesOf(spec, dtype, choice)) {
-    section.facts.push_back(Bytes(fmt::format("in_{}", format), bytes));
+  return section;
+}
+
+// How the weights are stored and how they run, one line for every pair of both.
+FactSection FormatSection(const LoadReport& report) {
+  struct Sum {
+    int64_t weights = 0;
+    int64_t stored = 0;
+    int64_t packed = 0;
+  };
+  std::map<std::string, Sum> sums;
+  for (const WeightStorage& weight : report.weights) {
+    Sum& sum = sums[fmt::format("{}, runs as {}", weight.stored_as, ops::NameOf(weight.runs_as))];
+    ++sum.weights;
+    sum.stored += weight.stored_bytes;
+    sum.packed += weight.packed_bytes;
+  }
+  FactSection section{"formats", {}};
+  for (const auto& [name, sum] : sums) {
+    section.facts.push_back({name,
+                             fmt::format("{} weights, {} stored, {} in memory", sum.weights,
+                                         ByteText(sum.stored), ByteText(sum.packed)),
+                             json::object{{"weights", sum.weights},
+                                          {"stored_bytes", sum.stored},
+                                          {"packed_bytes", sum.packed}}});
   }
   return section;
+}
+
+// The state as tables of models count it: fp32 matrices of the recurrences, and the inputs of the
+// convolutions in bf16. What the cache keeps per block is more (rows of the chunk in progress).
+void AppendStateSizes(const ModelSpec& spec, FactSection& section) {
+  int64_t recurrent = 0, convolution = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* mixer = std::get_if<LinearAttention>(&layer.mixer);
+    if (mixer == nullptr) continue;
+    recurrent += int64_t{4} * mixer->value_heads * mixer->key_dim * mixer->value_dim;
+    convolution += int64_t{2} * (mixer->conv_width - 1) * RowsOf(*mixer).conv;
+  }
+  section.facts.push_back(Bytes("recurrent_state_bytes", recurrent));
+  section.facts.push_back(Bytes("convolution_state_bytes_bf16", convolution));
 }
 
 FactSection CacheSection(const ModelSpec& spec) {
@@ -174,6 +238,7 @@ FactSection CacheSection(const ModelSpec& spec) {
     if (group.kind != GroupKind::kState) continue;
     section.facts.push_back(Bytes("state_bytes_per_block", group.block_bytes));
     section.facts.push_back(Bytes("state_bytes_per_sequence", 2 * group.block_bytes));
+    AppendStateSizes(spec, section);
   }
   return section;
 }
@@ -201,8 +266,9 @@ std::vector<FactSection> DescribeModel(const ModelSpec& spec, const Checkpoint* 
                                        const LoadReport* report, const WeightChoice& choice) {
   const ModelSpec fitted = checkpoint ? FitToCheckpoint(spec, *checkpoint) : spec;
   std::vector<FactSection> sections = {ModelSection(fitted), ParameterSection(fitted)};
-  sections.push_back(
-      WeightSection(fitted, checkpoint ? MainTypeOf(*checkpoint) : DType::kBF16, choice));
+  if (report == nullptr) sections.push_back(SizeSection(fitted));
+  sections.push_back(WeightSection(fitted, report, choice));
+  if (report) sections.push_back(FormatSection(*report));
   sections.push_back(CacheSection(fitted));
   if (checkpoint) sections.push_back(CheckpointSection(*checkpoint, report));
   return sections;

@@ -276,6 +276,13 @@ std::vector<double> HfConfig::Numbers(std::string_view key, int64_t count, Numbe
   return numbers;
 }
 
+const json::object* HfConfig::Object(std::string_view key) {
+  const json::value* value = Use(key);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) Wrong(key, *value, "an object");
+  return value->if_object();
+}
+
 void HfConfig::MustBeNeutral(std::string_view key, std::string_view meaning) {
   const json::value* value = Use(key);
   if (value && !IsNeutral(*value)) {

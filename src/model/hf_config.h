@@ -52,6 +52,9 @@ class HfConfig {
   // Empty when the key is absent.
   std::vector<int32_t> Ints(std::string_view key, IntRange range);
 
+  // The key's object, whose members the caller judges; null when absent or not an object.
+  const json::object* Object(std::string_view key);
+
   // At least `count` numbers, null counting as 0; empty when the key is absent.
   std::vector<double> Numbers(std::string_view key, int64_t count, NumberRange range);
 

@@ -91,24 +91,10 @@ int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& 
   return matrix.bytes();
 }
 
-std::map<std::string_view, int64_t> WeightBytesOf(const ModelSpec& spec, DType stored,
-                                                  const WeightChoice& choice) {
-  const ModelWeightSpecs weights = WeightsOf(spec);
+std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report) {
   std::map<std::string_view, int64_t> bytes;
-  auto add = [&](const WeightSpec& weight) {
-    const bool vector = weight.use == WeightUse::kVector;
-    const ops::WeightFormat format =
-        vector ? ops::WeightFormat::kF32 : FormatOf(weight, stored, choice);
-    bytes[ops::NameOf(format)] += PackedBytes(weight, stored, choice);
-  };
-  add(weights.embedding);
-  add(weights.final_norm);
-  if (weights.head) add(*weights.head);
-  for (const LayerWeightSpecs& layer : weights.layers) {
-    add(layer.input_norm);
-    add(layer.post_norm);
-    for (const WeightSpec& weight : layer.mixer) add(weight);
-    for (const WeightSpec& weight : layer.ffn) add(weight);
+  for (const WeightStorage& weight : report.weights) {
+    bytes[ops::NameOf(weight.runs_as)] += weight.packed_bytes;
   }
   return bytes;
 }

@@ -22,7 +22,7 @@ inline constexpr double kArenaShare = 0.7;
 struct MemoryRequest {
   DType kv_dtype = DType::kBF16;
   int64_t available_bytes = 0;  // before loading: AvailableMemory()
-  int64_t weight_bytes = 0;     // packed; WeightBytesOf is a good estimate before loading
+  int64_t weight_bytes = 0;     // packed
   int64_t workspace_bytes = 0;
   std::optional<int64_t> total_bytes;  // --memory: weights, workspace and arena together
   std::optional<int64_t> arena_bytes;  // or the arena alone
@@ -47,11 +47,10 @@ struct MemoryPlan {
   int64_t SequencesOf(int64_t tokens) const;
 };
 
-// Bytes of the packed weights if the checkpoint is stored in `stored`: of one, and of all by the
-// name of their format ("bf16", "int8"; vectors are "fp32").
+// Bytes of a packed weight whose elements the checkpoint stores, or a decoder yields, as `stored`.
 int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice);
-std::map<std::string_view, int64_t> WeightBytesOf(const ModelSpec& spec, DType stored,
-                                                  const WeightChoice& choice);
+// Bytes of all weights by the name of the format in which they run ("bf16", "int8").
+std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report);
 // "int8 1.9 GB, bf16 0.2 GB": most bytes first.
 std::string FormatsText(const std::map<std::string_view, int64_t>& bytes);
 

@@ -54,9 +54,10 @@ struct TypeName {
   DType type;
 };
 constexpr TypeName kTypeNames[] = {
-    {"F32", DType::kF32},   {"F16", DType::kF16}, {"BF16", DType::kBF16},     {"F64", DType::kF64},
-    {"I8", DType::kI8},     {"U8", DType::kU8},   {"I32", DType::kI32},       {"I64", DType::kI64},
-    {"BOOL", DType::kBool}, {"I16", DType::kI16}, {"F8_E4M3", DType::kF8E4M3}};
+    {"F32", DType::kF32}, {"F16", DType::kF16},        {"BF16", DType::kBF16},
+    {"F64", DType::kF64}, {"I8", DType::kI8},          {"U8", DType::kU8},
+    {"I32", DType::kI32}, {"I64", DType::kI64},        {"BOOL", DType::kBool},
+    {"I16", DType::kI16}, {"F8_E4M3", DType::kF8E4M3}, {"F8_E8M0", DType::kF8E8M0}};
 
 std::optional<DType> ParseDType(std::string_view name) {
   for (const TypeName& known : kTypeNames) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/geometry.h"
+#include "model/formats/quantization.h"
 #include "ops/experts.h"
 #include "ops/linear_attention.h"
 #include "ops/norm.h"
@@ -210,6 +211,7 @@ struct ModelSpec {
   std::vector<std::string>
       skip_prefixes;  // tensors that a text engine leaves alone ("model.visual.")
   std::optional<DraftSpec> draft;
+  QuantizationSpec quantization;  // how the checkpoint's weights are stored
 };
 
 // ---------------------------------------------------------------- what a kind must answer

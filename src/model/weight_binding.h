@@ -3,37 +3,48 @@
 // message.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "base/result.h"
 #include "model/checkpoint.h"
+#include "model/formats/storage_format.h"
 #include "model/spec.h"
 #include "model/weights.h"
 
 namespace braid {
 
-// Bytes of a tensor that lie one after the other, and the weight's source bytes that they are.
+// Elements of a stored weight that lie one after the other, and which of the weight they are.
 struct SourceRun {
-  const TensorEntry* tensor = nullptr;
-  int64_t tensor_offset = 0;
-  int64_t weight_offset = 0;
-  int64_t bytes = 0;
+  const StoredWeight* stored = nullptr;
+  int64_t first = 0;  // of the stored weight
+  int64_t at = 0;     // of the weight
+  int64_t count = 0;
 };
 
-// The weight's count * n * k elements, row-major, in runs of ascending weight_offset.
+// The weight's count * n * k elements, row-major, in runs of ascending `at`.
 struct BoundWeight {
   const WeightSpec* spec = nullptr;
-  DType dtype = DType::kBF16;  // of all its elements
+  DType dtype = DType::kBF16;  // what Read delivers; holds every stored value exactly
   std::vector<SourceRun> runs;
 
-  // The run that holds the byte `offset` of the weight's source, and that byte's address.
-  const SourceRun& RunAt(int64_t offset) const;
-  const std::byte* At(int64_t offset) const;
+  const SourceRun& RunAt(int64_t element) const;
+  // The address of elements [first, first + count), if they lie in the file as `dtype`; else null.
+  const std::byte* Direct(int64_t first, int64_t count) const;
+  // Writes elements [first, first + count). Of a quantised weight: whole rows.
+  void Read(int64_t first, int64_t count, std::byte* out) const;
 };
 
-// `weights` in the order given. Fills `report` when it is not null.
-Result<std::vector<BoundWeight>> BindWeights(const ModelSpec& spec,
-                                             const std::vector<const WeightSpec*>& weights,
-                                             const Checkpoint& checkpoint, LoadReport* report);
+struct Binding {
+  std::vector<BoundWeight> weights;
+  std::deque<StoredWeight> stored;  // what the runs point to
+};
+
+// `weights` in the order given. Fills `report`, for weights kept as `choice` says, when it is not
+// null. Spec, weights and checkpoint
+// must outlive the binding.
+Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const WeightSpec*>& weights,
+                            const Checkpoint& checkpoint, const WeightChoice& choice,
+                            LoadReport* report);
 
 }  // namespace braid

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <map>
 
 #include "base/math.h"
 #include "base/thread_pool.h"
@@ -35,7 +34,7 @@ struct PackTask {
   int64_t matrix = 0;
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t source_begin = 0;  // of the weight's source bytes
+  int64_t source_begin = 0;  // of the weight's elements
   int64_t source_end = 0;
 };
 
@@ -70,32 +69,15 @@ void Flatten(const ModelWeightSpecs& specs, ModelWeights& weights,
   }
 }
 
-float FloatAt(const std::byte* data, DType dtype) {
-  switch (dtype) {
-    case DType::kF32: {
-      float value;
-      std::memcpy(&value, data, 4);
-      return value;
-    }
-    case DType::kF64: {
-      double value;
-      std::memcpy(&value, data, 8);
-      return static_cast<float>(value);
-    }
-    default: {
-      uint16_t bits;
-      std::memcpy(&bits, data, 2);
-      return dtype == DType::kF16 ? FloatOfF16(bits) : FloatOfBf16(bits);
-    }
-  }
-}
-
 void FillVector(const BoundWeight& bound, float* out) {
   const WeightSpec& spec = *bound.spec;
-  const int64_t element = SizeOf(bound.dtype);
-  for (int64_t i = 0; i < spec.n * spec.k; ++i) {
+  const int64_t count = spec.n * spec.k, element = SizeOf(bound.dtype);
+  std::vector<std::byte> stored(static_cast<size_t>(count * element));
+  bound.Read(0, count, stored.data());
+  const TensorEntry values{.name = spec.name, .dtype = bound.dtype, .data = stored.data()};
+  for (int64_t i = 0; i < count; ++i) {
     const int64_t at = spec.transpose ? i % spec.k * spec.n + i / spec.k : i;
-    out[at] = FloatAt(bound.At(i * element), bound.dtype);
+    out[at] = ElementAt(values, i);
   }
 }
 
@@ -103,6 +85,9 @@ void FillVector(const BoundWeight& bound, float* out) {
 void FillTransposedPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix,
                           const PackTask& task) {
   const int64_t element = SizeOf(bound.dtype), row_bytes = matrix.k * element;
+  const int64_t elements = matrix.k * matrix.n;
+  std::vector<std::byte> source(static_cast<size_t>(elements * element));
+  bound.Read(task.matrix * elements, elements, source.data());
   std::vector<std::byte> gathered(static_cast<size_t>(ops::kPanelRows * row_bytes));
   for (int64_t p = task.begin; p < task.end; ++p) {
     const std::byte* rows[ops::kPanelRows] = {};
@@ -111,8 +96,8 @@ void FillTransposedPanels(const BoundWeight& bound, const ops::PackedMatrix& mat
       if (row >= matrix.n) continue;
       std::byte* to = gathered.data() + r * row_bytes;
       for (int64_t c = 0; c < matrix.k; ++c) {
-        const int64_t from = ((task.matrix * matrix.k + c) * matrix.n + row) * element;
-        std::memcpy(to + c * element, bound.At(from), static_cast<size_t>(element));
+        std::memcpy(to + c * element, source.data() + (c * matrix.n + row) * element,
+                    static_cast<size_t>(element));
       }
       rows[r] = to;
     }
@@ -120,16 +105,30 @@ void FillTransposedPanels(const BoundWeight& bound, const ops::PackedMatrix& mat
   }
 }
 
+// The addresses of a panel's rows: in the file, or in `decoded` if they have to be computed.
+void PanelRows(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task,
+               int64_t p, std::vector<std::byte>& decoded, const std::byte** rows) {
+  const int64_t first = p * ops::kPanelRows;
+  const int64_t count = std::min(ops::kPanelRows, matrix.n - first);
+  const int64_t from = (task.matrix * matrix.n + first) * matrix.k;
+  bool direct = true;
+  for (int64_t r = 0; r < count; ++r) {
+    rows[r] = bound.Direct(from + r * matrix.k, matrix.k);
+    direct = direct && rows[r];
+  }
+  if (direct) return;
+  const int64_t row_bytes = matrix.k * SizeOf(bound.dtype);
+  decoded.resize(static_cast<size_t>(count * row_bytes));
+  bound.Read(from, count * matrix.k, decoded.data());
+  for (int64_t r = 0; r < count; ++r) rows[r] = decoded.data() + r * row_bytes;
+}
+
 void FillPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task) {
   if (bound.spec->transpose) return FillTransposedPanels(bound, matrix, task);
-
-  const int64_t row_bytes = matrix.k * SizeOf(bound.dtype);
+  std::vector<std::byte> decoded;
   for (int64_t p = task.begin; p < task.end; ++p) {
     const std::byte* rows[ops::kPanelRows] = {};
-    for (int64_t r = 0; r < ops::kPanelRows; ++r) {
-      const int64_t row = p * ops::kPanelRows + r;
-      if (row < matrix.n) rows[r] = bound.At((task.matrix * matrix.n + row) * row_bytes);
-    }
+    PanelRows(bound, matrix, task, p, decoded, rows);
     ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
   }
 }
@@ -139,34 +138,43 @@ void AppendTasks(const BoundWeight& bound, size_t index, const ops::PackedMatrix
   const WeightSpec& spec = *bound.spec;
   const int64_t row_bytes = spec.k * SizeOf(bound.dtype);
   if (spec.use == WeightUse::kVector) {
-    tasks.push_back({.weight = index, .source_end = spec.n * row_bytes});
+    tasks.push_back({.weight = index, .source_end = spec.n * spec.k});
     return;
   }
   const int64_t step = std::max<int64_t>(1, kTaskSourceBytes / (ops::kPanelRows * row_bytes));
   for (int64_t m = 0; m < spec.count; ++m) {
     if (spec.transpose) {  // every panel takes from all of the matrix: one task
-      const int64_t bytes = spec.n * row_bytes;
-      tasks.push_back({index, m, 0, matrix.panels(), m * bytes, (m + 1) * bytes});
+      const int64_t elements = spec.n * spec.k;
+      tasks.push_back({index, m, 0, matrix.panels(), m * elements, (m + 1) * elements});
       continue;
     }
     for (int64_t p = 0; p < matrix.panels(); p += step) {
       const int64_t end = std::min(p + step, matrix.panels());
       const int64_t first_row = m * spec.n + p * ops::kPanelRows;
       const int64_t last_row = m * spec.n + std::min(spec.n, end * ops::kPanelRows);
-      tasks.push_back({index, m, p, end, first_row * row_bytes, last_row * row_bytes});
+      tasks.push_back({index, m, p, end, first_row * spec.k, last_row * spec.k});
     }
   }
 }
 
-// f(tensor, offset, bytes) for the parts of the checkpoint that a task reads.
+// f(tensor, offset, bytes) for the parts of the checkpoint that hold the codes of what a task
+// reads.
 template <class F>
 void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
   for (int64_t at = task.source_begin; at < task.source_end;) {
     const SourceRun& run = bound.RunAt(at);
-    const int64_t inside = at - run.weight_offset;
-    const int64_t bytes = std::min(run.bytes - inside, task.source_end - at);
-    f(*run.tensor, run.tensor_offset + inside, bytes);
-    at += bytes;
+    const StoredWeight& stored = *run.stored;
+    const int64_t inside = at - run.at;
+    const int64_t count = std::min(run.count - inside, task.source_end - at);
+    const int64_t first = run.first + inside, bytes = stored.main().bytes;
+    const int64_t elements = stored.elements();
+    if (stored.format && !stored.format->row_major) {
+      f(stored.main(), 0, bytes);
+    } else {  // in rows, so that no product leaves 63 bits
+      const int64_t row_bytes = bytes / (elements / stored.k);
+      f(stored.main(), first / stored.k * row_bytes, CeilDiv(count, stored.k) * row_bytes);
+    }
+    at += count;
   }
 }
 
@@ -195,8 +203,8 @@ int64_t LayOut(const std::vector<BoundWeight>& bound, const WeightChoice& choice
 class ProgressMeter {
  public:
   ProgressMeter(const LoadProgress& progress, int64_t total) : progress_(progress), total_(total) {}
-  void Add(int64_t bytes, int member) {
-    const int64_t done = done_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  void Add(int64_t elements, int member) {
+    const int64_t done = done_.fetch_add(elements, std::memory_order_relaxed) + elements;
     if (member != 0 || !progress_) return;
     const double fraction = static_cast<double>(done) / static_cast<double>(total_);
     if (fraction < reported_ + 0.01) return;
@@ -266,13 +274,8 @@ ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightC
   return weight.k <= 65536 ? *choice.format : kept;
 }
 
-DType MainTypeOf(const Checkpoint& checkpoint) {
-  std::map<DType, int64_t> bytes;
-  for (const auto& [name, entry] : checkpoint.tensors()) bytes[entry.dtype] += entry.bytes;
-  return std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first;
-}
-
-Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint) {
+Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                const WeightChoice& choice) {
   const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
   const ModelWeightSpecs specs = WeightsOf(fitted);
   ModelWeights unfilled;
@@ -280,8 +283,20 @@ Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpo
   std::vector<Weight*> weight_list;
   Flatten(specs, unfilled, spec_list, weight_list);
   LoadReport report = NewReport(spec, fitted);
-  ASSIGN_OR_RETURN(auto bound, BindWeights(fitted, spec_list, checkpoint, &report));
+  ASSIGN_OR_RETURN(const Binding binding,
+                   BindWeights(fitted, spec_list, checkpoint, choice, &report));
   return report;
+}
+
+Result<std::deque<StoredWeight>> StoredWeightsOf(const ModelSpec& fitted,
+                                                 const Checkpoint& checkpoint) {
+  const ModelWeightSpecs specs = WeightsOf(fitted);
+  ModelWeights unfilled;
+  std::vector<const WeightSpec*> spec_list;
+  std::vector<Weight*> weight_list;
+  Flatten(specs, unfilled, spec_list, weight_list);
+  ASSIGN_OR_RETURN(Binding binding, BindWeights(fitted, spec_list, checkpoint, {}, nullptr));
+  return std::move(binding.stored);
 }
 
 Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
@@ -293,8 +308,9 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
   std::vector<const WeightSpec*> spec_list;
   std::vector<Weight*> weight_list;
   Flatten(specs, weights, spec_list, weight_list);
-  ASSIGN_OR_RETURN(const std::vector<BoundWeight> bound,
-                   BindWeights(fitted, spec_list, checkpoint, report));
+  ASSIGN_OR_RETURN(const Binding binding,
+                   BindWeights(fitted, spec_list, checkpoint, options.weights, report));
+  const std::vector<BoundWeight>& bound = binding.weights;
 
   std::vector<Target> targets;
   for (Weight* weight : weight_list) targets.push_back({.weight = weight});
@@ -305,7 +321,7 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
                              checkpoint.directory(), ByteText(weights.bytes), ByteText(available))};
   }
   weights.memory.emplace_back(weights.bytes);
-  int64_t source_bytes = 0;
+  int64_t source_elements = 0;
   for (size_t i = 0; i < bound.size(); ++i) {
     std::byte* data = weights.memory[0].data() + targets[i].offset;
     Weight& weight = *targets[i].weight;
@@ -314,13 +330,14 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
     } else {
       weight.matrix.data = data;
     }
-    source_bytes += bound[i].runs.back().weight_offset + bound[i].runs.back().bytes;
+    source_elements += bound[i].spec->count * bound[i].spec->n * bound[i].spec->k;
   }
-  ProgressMeter meter(options.progress, source_bytes);
+  ProgressMeter meter(options.progress, source_elements);
   PackAll(bound, targets, checkpoint, pool, meter);
   if (options.progress) options.progress(1.0);
   if (fitted.tied_head) weights.head = weights.embedding;
-  if (report != nullptr) report->bytes_read = source_bytes;
+  if (report == nullptr) return weights;
+  for (const WeightStorage& weight : report->weights) report->bytes_read += weight.stored_bytes;
   return weights;
 }
 

@@ -1,6 +1,7 @@
 // The loaded weights of a model, in the order of its specs.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 namespace braid {
 
 class Checkpoint;
+struct StoredWeight;
 
 // Exactly one of the two is set, by WeightSpec::use.
 struct Weight {
@@ -45,16 +47,24 @@ struct WeightChoice {
 };
 ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightChoice& choice);
 
+// How one weight is stored, and how it runs.
+struct WeightStorage {
+  std::string name;
+  std::string stored_as;  // "fp8 in blocks"
+  int64_t stored_bytes = 0;
+  ops::WeightFormat runs_as = ops::WeightFormat::kBF16;  // vectors: fp32
+  int64_t packed_bytes = 0;                              // in memory
+};
+
 // What loading did besides loading.
 struct LoadReport {
+  std::vector<WeightStorage> weights;  // in the order of the specs
+
   std::vector<std::string> skipped;  // "model.visual.…: 153 tensors, 1.2 GB (vision, not used)"
   std::vector<std::string> draft;    // "mtp.*: 19 tensors, 2.6 MB (draft head, not used yet)"
   std::vector<std::string> notes;    // anything else that a reader should know
   int64_t bytes_read = 0;
 };
-
-// The element type of most of the checkpoint's bytes.
-DType MainTypeOf(const Checkpoint& checkpoint);
 
 // fraction in [0, 1]; called from one thread.
 using LoadProgress = std::function<void(double fraction)>;
@@ -63,8 +73,14 @@ using LoadProgress = std::function<void(double fraction)>;
 // draft head goes if no tensor of it is. LoadWeights does this itself.
 ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint);
 
-// All of LoadWeights' checks without reading a weight.
-Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint);
+// All of LoadWeights' checks without reading a weight; quantised ones may have their scales read.
+Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                const WeightChoice& choice = {});
+
+// The tensors of the model as the checkpoint stores them, each once, after CheckWeights' checks.
+// `fitted` (FitToCheckpoint) and the checkpoint must outlive them.
+Result<std::deque<StoredWeight>> StoredWeightsOf(const ModelSpec& fitted,
+                                                 const Checkpoint& checkpoint);
 
 // Strict in both directions: a weight without exactly one complete source, a tensor that nothing
 // claims, a wrong shape or type are errors, all of them listed together with the nearest known

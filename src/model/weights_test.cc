@@ -126,8 +126,7 @@ TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
         kept = w.layers[0].mixer[0].matrix.At(0, 3, c);
       }
       EXPECT_NEAR(kept / largest, 1.0f, 1e-3f);
-      const auto bytes = WeightBytesOf(FitToCheckpoint(model->spec, model->checkpoint),
-                                       MainTypeOf(model->checkpoint), {format, head});
+      const auto bytes = WeightBytesOf(model->report);
       int64_t planned = 0;
       for (const auto& [kind, size] : bytes) planned += size;
       EXPECT_GT(bytes.at(ops::NameOf(format)), planned / 4);

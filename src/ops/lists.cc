@@ -76,7 +76,8 @@ void NormRopeWriteKv(const OpContext& context, const WriteKvArgs& args) {
 }
 
 std::span<const Impl<AttentionArgs>> AttentionList() {
-  static const Impl<AttentionArgs> kList[] = {cpu::kAttention, reference::kAttention};
+  static const Impl<AttentionArgs> kList[] = {cpu::kAttentionTiles, cpu::kAttention,
+                                              reference::kAttention};
   return kList;
 }
 void Attention(const OpContext& context, const AttentionArgs& args) {

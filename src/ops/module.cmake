@@ -1,19 +1,19 @@
-# Instruction-set files carry their own flags; they are chosen at run time (ops/cpu/dispatch.h).
+# Instruction-set files carry their own flags; they are chosen at run time (ops/cpu/dispatch.h,
+# ops/cpu/products.h).
+function(braid_isa_flags pattern)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/${pattern})
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+endfunction()
+
 set(BRAID_AVX2_FLAGS -mavx2 -mfma -mf16c -O3)
 # GCC 12's own AVX-512 headers pass variables that they leave undefined on purpose.
 set(BRAID_AVX512_FLAGS ${BRAID_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx2/table.cc
-  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX2_FLAGS}")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx512/table.cc
-  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_FLAGS}")
-set(BRAID_AVX512_DOT_FLAGS ${BRAID_AVX512_FLAGS} -mavx512bf16 -mavx512vnni)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx512/products.cc
-  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_DOT_FLAGS}")
-file(GLOB amx_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/amx/*.cc)
-set_source_files_properties(${amx_sources}
-  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX512_DOT_FLAGS};-mamx-tile;-mamx-bf16;-mamx-int8")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avx2/products.cc
-  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX2_FLAGS}")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/cpu/avxvnni/products.cc
-  PROPERTIES COMPILE_OPTIONS "${BRAID_AVX2_FLAGS};-mavxvnni")
+set(BRAID_DOT_FLAGS ${BRAID_AVX512_FLAGS} -mavx512bf16 -mavx512vnni)
+braid_isa_flags(avx2/*.cc ${BRAID_AVX2_FLAGS})
+braid_isa_flags(avx2/peak_vnni.cc ${BRAID_AVX2_FLAGS} -mavxvnni)
+braid_isa_flags(avxvnni/*.cc ${BRAID_AVX2_FLAGS} -mavxvnni)
+braid_isa_flags(avx512/*.cc ${BRAID_AVX512_FLAGS})
+braid_isa_flags(avx512/products.cc ${BRAID_DOT_FLAGS})
+braid_isa_flags(avx512/peak_dot.cc ${BRAID_DOT_FLAGS})
+braid_isa_flags(amx/*.cc ${BRAID_DOT_FLAGS} -mamx-tile -mamx-bf16 -mamx-int8)

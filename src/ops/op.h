@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/thread_pool.h"
+#include "base/trace.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
@@ -69,7 +70,9 @@ void Dispatch(std::string_view op, std::span<const Impl<Args>> candidates, const
   WorkspaceScope scope(*context.workspace);
   int64_t bytes = taken.scratch_bytes ? taken.scratch_bytes(context, args) : 0;
   std::byte* scratch = context.workspace->Take<std::byte>(bytes);
-  if (!context.workspace->measuring()) taken.run(context, args, scratch);
+  if (context.workspace->measuring()) return;
+  const TraceSpan span(context.pool->trace(), op);
+  taken.run(context, args, scratch);
 }
 
 }  // namespace braid::ops

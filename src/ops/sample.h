@@ -29,7 +29,7 @@ std::vector<std::pair<TokenId, float>> TopLogprobs(std::span<const float> logits
                                                    const LogitStats& stats, int32_t count);
 
 // The largest logit's id, ties by smaller id.
-TokenId ArgMax(std::span<const float> logits);
+TokenId ArgMax(const OpContext& context, std::span<const float> logits);
 
 struct Penalties {
   float repetition = 1.0f;
@@ -50,9 +50,14 @@ struct SampleParams {
   float top_p = 1.0f;
   float min_p = 0.0f;
 };
-// Temperature, then min-p, top-k and top-p; one draw with `uniform` in [0, 1). `candidates` is
-// scratch of the logits' length.
-TokenId Sample(const SampleParams& params, std::span<const float> logits, double uniform,
-               std::vector<std::pair<float, TokenId>>& candidates);
+// Memory that a member of the pool keeps between draws.
+struct SampleScratch {
+  std::vector<std::pair<float, TokenId>> candidates;  // reserve the vocabulary's size
+  std::vector<float> maxima, sums;                    // of blocks of the vocabulary
+};
+// Temperature, then min-p, top-k and top-p; one draw with `uniform` in [0, 1). The logits are
+// finite or minus infinity, one at least is finite.
+TokenId Sample(const OpContext& context, const SampleParams& params, std::span<const float> logits,
+               double uniform, SampleScratch& scratch);
 
 }  // namespace braid::ops

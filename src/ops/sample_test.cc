@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -54,7 +55,6 @@ TEST(Sample, TopLogprobsAreSortedAndTiesGoToTheSmallerId) {
   EXPECT_EQ(top[0].first, 4);
   EXPECT_EQ(top[1].first, 1);
   EXPECT_EQ(top[2].first, 2);
-  EXPECT_EQ(ArgMax(std::vector<float>{1, 3, 3}), 1);
 }
 
 TEST(Sample, PenaltiesFollowTheirFormulasAndLeaveNoTrace) {
@@ -75,9 +75,10 @@ TEST(Sample, PenaltiesFollowTheirFormulasAndLeaveNoTrace) {
 std::map<TokenId, double> Frequencies(const SampleParams& params, std::span<const float> logits,
                                       uint64_t draws = 20000) {
   std::map<TokenId, double> seen;
-  std::vector<std::pair<float, TokenId>> candidates;
+  TestContext test(BestIsa(DetectCpu()));
+  SampleScratch scratch;
   for (uint64_t i = 0; i < draws; ++i) {
-    seen[Sample(params, logits, RandomUniform(7, i), candidates)] +=
+    seen[Sample(test.context, params, logits, RandomUniform(7, i), scratch)] +=
         1.0 / static_cast<double>(draws);
   }
   return seen;
@@ -102,6 +103,82 @@ TEST(Sample, TopKTopPAndMinPKeepTheLargest) {
   EXPECT_EQ(Frequencies({.top_p = 0.8f}, logits).size(), 2u);
   EXPECT_EQ(Frequencies({.top_p = 0.9f}, logits).size(), 3u);
   EXPECT_EQ(Frequencies({.min_p = 0.3f}, logits).size(), 2u);
+}
+
+TEST(Sample, ArgMaxIsTheFirstOfTheLargest) {
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    for (size_t at : {size_t{0}, size_t{17}, size_t{255}, size_t{256}, size_t{999}, size_t{1002}}) {
+      std::vector<float> logits = RandomLogits(3, 1003);
+      logits[at] = 50.0f;
+      logits.back() = 50.0f;
+      EXPECT_EQ(ArgMax(test.context, logits), static_cast<TokenId>(at)) << NameOf(isa);
+    }
+  }
+}
+
+// What the filters keep, by a sort of everything.
+std::vector<TokenId> KeptBySorting(const SampleParams& params, std::span<const float> logits) {
+  const float maximum = *std::max_element(logits.begin(), logits.end());
+  std::vector<std::pair<float, TokenId>> all;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const float weight = std::exp((logits[i] - maximum) / params.temperature);
+    if (weight > 0 && weight >= params.min_p) all.emplace_back(-weight, static_cast<TokenId>(i));
+  }
+  std::sort(all.begin(), all.end());
+  if (params.top_k > 0) all.resize(std::min(all.size(), static_cast<size_t>(params.top_k)));
+  double sum = 0, reached = 0;
+  for (const auto& entry : all) sum -= double{entry.first};
+  std::vector<TokenId> kept;
+  for (const auto& [weight, id] : all) {
+    if (params.top_p < 1 && reached >= params.top_p * sum) break;
+    kept.push_back(id);
+    reached -= double{weight};
+  }
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+TEST(Sample, TheFiltersKeepWhatASortOfTheVocabularyKeeps) {
+  const SampleParams all_params[] = {
+      {.top_k = 1},     {.top_k = 20},
+      {.top_k = 900},   {.top_k = 5, .top_p = 0.7f},
+      {.min_p = 0.02f}, {.temperature = 0.6f, .top_k = 40, .top_p = 0.9f, .min_p = 0.05f},
+      {.top_p = 0.3f},  {.temperature = 2.0f, .top_p = 0.95f},
+      {.top_p = 0.99f}, {.temperature = 0.1f, .top_p = 0.5f}};
+  std::vector<float> logits = RandomLogits(4, 5003);
+  logits[7] = -std::numeric_limits<float>::infinity();
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    SampleScratch scratch;
+    for (const SampleParams& params : all_params) {
+      const TokenId token = Sample(test.context, params, logits, 0.5, scratch);
+      std::vector<TokenId> kept;
+      for (const auto& candidate : scratch.candidates) kept.push_back(candidate.second);
+      std::sort(kept.begin(), kept.end());
+      EXPECT_EQ(kept, KeptBySorting(params, logits))
+          << NameOf(isa) << " top_k " << params.top_k << " top_p " << params.top_p;
+      EXPECT_TRUE(std::binary_search(kept.begin(), kept.end(), token));
+    }
+  }
+}
+
+TEST(Sample, ADrawFromEverythingFollowsTheCumulativeSum) {
+  const std::vector<float> logits = RandomLogits(5, 2003);
+  const float maximum = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (float l : logits) total += std::exp((double{l} - maximum) / 0.7);
+  TestContext test(BestIsa(DetectCpu()));
+  SampleScratch scratch;
+  for (double uniform : {0.0, 0.1, 0.37, 0.5, 0.9, 0.99999}) {
+    const auto token =
+        static_cast<size_t>(Sample(test.context, {.temperature = 0.7f}, logits, uniform, scratch));
+    double before = 0;
+    for (size_t i = 0; i < token; ++i) before += std::exp((double{logits[i]} - maximum) / 0.7);
+    const double after = before + std::exp((double{logits[token]} - maximum) / 0.7);
+    EXPECT_LE(before, (uniform + 1e-5) * total);
+    EXPECT_GE(after, (uniform - 1e-5) * total);
+  }
 }
 
 TEST(Sample, TopPOfALargeVocabularyNeedsNoFullSort) {

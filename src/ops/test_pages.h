@@ -4,11 +4,11 @@
 
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <vector>
 
 #include "base/math.h"
 #include "ops/sequence.h"
+#include "tensor/tensor.h"
 
 namespace braid::ops {
 
@@ -16,23 +16,22 @@ namespace braid::ops {
 class TestPages {
  public:
   TestPages(int64_t block_bytes, int64_t tokens_max)
-      : floats_(block_bytes / 4), table_(static_cast<size_t>(CeilDiv(tokens_max, kBlockTokens))) {
+      : table_(static_cast<size_t>(CeilDiv(tokens_max, kBlockTokens))) {
     for (std::byte*& entry : table_) {
-      blocks_.push_back(std::make_unique<float[]>(static_cast<size_t>(floats_)));
-      std::fill_n(blocks_.back().get(), floats_, std::numeric_limits<float>::quiet_NaN());
-      entry = reinterpret_cast<std::byte*>(blocks_.back().get());
+      blocks_.emplace_back(block_bytes);
+      std::fill_n(reinterpret_cast<float*>(blocks_.back().data()), block_bytes / 4,
+                  std::numeric_limits<float>::quiet_NaN());
+      entry = blocks_.back().data();
     }
   }
   std::byte* const* table() const { return table_.data(); }
   void MakeHole(int64_t entry) { table_[static_cast<size_t>(entry)] = nullptr; }
   void Restore(int64_t entry) {
-    table_[static_cast<size_t>(entry)] =
-        reinterpret_cast<std::byte*>(blocks_[static_cast<size_t>(entry)].get());
+    table_[static_cast<size_t>(entry)] = blocks_[static_cast<size_t>(entry)].data();
   }
 
  private:
-  int64_t floats_;
-  std::vector<std::unique_ptr<float[]>> blocks_;
+  std::vector<Buffer> blocks_;
   std::vector<std::byte*> table_;
 };
 

@@ -50,11 +50,12 @@ struct ModelExecutor::State {
         config(c),
         cache_plan(CachePlanOf(model, c.kv_dtype)),
         arena(c.cache.parent_bytes * c.cache.parents),
-        pool(c.threads),
+        pool(c.threads, c.binding),
         decoder(spec, weights, cache_plan, c.kv_dtype),
         slots(config.cache, arena.data(), c.running_max, c.context_tokens_max),
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads) {
     workspace = Workspace(MeasureStep());
+    pool.set_trace(c.trace);
   }
 
   ops::OpContext ContextOn(Workspace& on) {
@@ -132,6 +133,7 @@ struct ModelExecutor::State {
       WorkspaceScope slice(workspace);
       Matrix logits = workspace.TakeMatrix(count, spec.vocabulary);
       decoder.Logits(context, {states.row(begin), count, states.cols, states.stride}, logits);
+      const TraceSpan span(config.trace, "sample", count);
       pool.Run(count, [&](int64_t i, int member) {
         Finish(context, plan, member, wanted[static_cast<size_t>(begin + i)],
                {logits.row(i), static_cast<size_t>(spec.vocabulary)}, out);
@@ -142,6 +144,7 @@ struct ModelExecutor::State {
   void RunStep(Plan plan) {
     CHECK(static_cast<int32_t>(plan.tokens.size()) <= config.step_tokens_max,
           "{} tokens in a step of at most {}", plan.tokens.size(), config.step_tokens_max);
+    const TraceSpan span(config.trace, "step", static_cast<int64_t>(plan.tokens.size()));
     StepDone out;
     out.step = plan.step;
     slots.Begin(plan);
@@ -173,6 +176,8 @@ ModelExecutor::ModelExecutor(const ModelSpec& spec, ModelWeights weights,
     : state_(std::make_unique<State>(spec, std::move(weights), config)) {}
 
 ModelExecutor::~ModelExecutor() = default;
+
+void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 
 std::vector<Event> ModelExecutor::Exchange(std::vector<Event> local) { return local; }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "base/trace.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "scheduler/executor.h"
@@ -19,7 +21,9 @@ struct ModelExecutorConfig {
   int32_t context_tokens_max = 0;
   DType kv_dtype = DType::kF32;
   Device device;
-  int threads = 1;  // the engine thread included
+  int threads = 1;                        // the engine thread included
+  std::vector<std::vector<int>> binding;  // CPUs of each thread (ThreadPool), or empty
+  Trace* trace = nullptr;                 // or what to record steps in; outlives the executor
   // Ids at and past this are never sampled (padding rows of the embedding); 0: the whole
   // vocabulary.
   int32_t sampled_vocabulary = 0;
@@ -33,6 +37,9 @@ class ModelExecutor : public Executor {
   std::vector<Event> Exchange(std::vector<Event> local) override;
   void Launch(Plan plan) override;
   StepDone Wait() override;
+
+  // Binds the calling thread, which is going to run the steps, to its CPUs.
+  void BindEngineThread() const;
 
   // What every op chose and why, one line per op (--explain-ops); complete after one step.
   std::string ExplainOps() const;

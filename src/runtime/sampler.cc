@@ -24,7 +24,7 @@ Sampler::Sampler(int32_t vocabulary, int32_t sampled_vocabulary, int members)
   for (Scratch& scratch : scratch_) {
     scratch.logits.resize(static_cast<size_t>(vocabulary));
     scratch.counts.resize(static_cast<size_t>(vocabulary));
-    scratch.candidates.reserve(static_cast<size_t>(vocabulary));
+    scratch.sample.candidates.reserve(static_cast<size_t>(vocabulary));
   }
 }
 
@@ -70,11 +70,11 @@ void Sampler::Choose(const ops::OpContext& context, const Place& place,
   }
   view = view.first(static_cast<size_t>(sampled_vocabulary_));
   if (p.temperature == 0.0f) {
-    result.token = ops::ArgMax(view);
+    result.token = ops::ArgMax(context, view);
   } else {
     const double uniform = RandomUniform(p.seed, static_cast<uint64_t>(place.position));
-    result.token =
-        ops::Sample({p.temperature, p.top_k, p.top_p, p.min_p}, view, uniform, scratch.candidates);
+    result.token = ops::Sample(context, {p.temperature, p.top_k, p.top_p, p.min_p}, view, uniform,
+                               scratch.sample);
   }
   if (slot.logprobs < 0) return;
   result.logprob.token = result.token;

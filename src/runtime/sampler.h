@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "ops/sample.h"
 #include "runtime/slots.h"
 #include "scheduler/event.h"
 
@@ -34,7 +35,7 @@ class Sampler {
   struct Scratch {
     std::vector<float> logits;
     std::vector<int32_t> counts;
-    std::vector<std::pair<float, TokenId>> candidates;
+    ops::SampleScratch sample;
   };
   // A copy of the logits with bias, penalties and masks applied.
   std::span<const float> Adjust(const Slot& slot, std::span<const float> logits, Scratch& scratch);

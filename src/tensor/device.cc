@@ -1,13 +1,11 @@
-// CPU detection: cpuid through the compiler's builtins, cores through the affinity mask and sysfs.
+// CPU detection: cpuid through the compiler's builtins, the rest from /proc.
 #include "tensor/device.h"
 
 #include <fmt/core.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <fstream>
-#include <set>
 
 namespace braid {
 namespace {
@@ -29,26 +27,6 @@ void ReadCpuinfo(CpuFeatures& features) {
     features.amx_int8 = value.find(" amx_int8 ") != std::string::npos;
     return;
   }
-}
-
-std::string SiblingsOf(int cpu) {
-  std::ifstream file(
-      fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-  std::string text;
-  std::getline(file, text);
-  return text.empty() ? std::to_string(cpu) : text;
-}
-
-void CountCores(CpuFeatures& features) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) return;
-  std::set<std::string> cores;
-  features.logical_cores = CPU_COUNT(&mask);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) cores.insert(SiblingsOf(cpu));
-  }
-  features.physical_cores = static_cast<int>(cores.size());
 }
 
 }  // namespace
@@ -84,7 +62,7 @@ CpuFeatures DetectCpu() {
     features.amx_bf16 = features.amx_bf16 && permitted;
     features.amx_int8 = features.amx_int8 && permitted;
   }
-  CountCores(features);
+  features.topology = ReadTopology(AffinityMask());
   return features;
 }
 

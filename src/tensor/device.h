@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/topology.h"
 
 namespace braid {
 
@@ -32,8 +33,7 @@ struct CpuFeatures {
   bool amx_bf16 = false;  // and the kernel lets this process use tiles
   bool amx_int8 = false;
   std::string model_name;
-  int physical_cores = 1;  // of this process's affinity mask
-  int logical_cores = 1;
+  Topology topology;  // of this process's affinity mask
 };
 
 // Asks the kernel to let this process use AMX tiles (arch_prctl, once for all threads, those of

@@ -7,16 +7,29 @@
 
 namespace braid {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kF64, kI8, kU8, kI32, kI64, kF8E4M3, kBool, kI16 };
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kF64,
+  kI8,
+  kU8,
+  kI32,
+  kI64,
+  kF8E4M3,
+  kBool,
+  kI16,
+  kF8E8M0
+};
 
 constexpr int64_t SizeOf(DType type) {
-  constexpr int64_t kSizes[] = {4, 2, 2, 8, 1, 1, 4, 8, 1, 1, 2};
+  constexpr int64_t kSizes[] = {4, 2, 2, 8, 1, 1, 4, 8, 1, 1, 2, 1};
   return kSizes[static_cast<int>(type)];
 }
 
 constexpr std::string_view NameOf(DType type) {
-  constexpr std::string_view kNames[] = {"f32", "f16", "bf16",   "f64",  "i8", "u8",
-                                         "i32", "i64", "f8e4m3", "bool", "i16"};
+  constexpr std::string_view kNames[] = {"f32", "f16", "bf16",   "f64",  "i8",  "u8",
+                                         "i32", "i64", "f8e4m3", "bool", "i16", "f8e8m0"};
   return kNames[static_cast<int>(type)];
 }
 
@@ -59,6 +72,32 @@ inline uint16_t F16OfFloat(float value) {
   }
   const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u;
   return static_cast<uint16_t>(sign | rounded >> 13);
+}
+
+// OCP 8-bit floats: 4 bits of exponent and 3 of mantissa, no infinities (0x7f, 0xff: NaN).
+inline float FloatOfE4M3(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
+  const uint32_t exponent = (bits >> 3) & 0xfu, mantissa = bits & 0x7u;
+  if ((bits & 0x7fu) == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);
+  if (exponent == 0) {
+    const float value = static_cast<float>(mantissa) * 0x1.0p-9f;
+    return sign ? -value : value;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 120) << 23) | (mantissa << 20));
+}
+
+// A scale of 8 bits: 2^(bits - 127), 0xff: NaN.
+inline float FloatOfE8M0(uint8_t bits) {
+  if (bits == 0xff) return std::bit_cast<float>(0x7fc00000u);
+  if (bits == 0) return 0x1.0p-127f;
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 23);
+}
+
+// 4-bit floats, one in the low four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+inline float FloatOfE2M1(uint8_t bits) {
+  constexpr float kValues[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  const float value = kValues[bits & 7u];
+  return bits & 8u ? -value : value;
 }
 
 }  // namespace braid

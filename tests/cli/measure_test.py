@@ -87,6 +87,25 @@ def test_bench_serve_says_when_nobody_answers(braid):
     assert "refused" in done.stderr
 
 
+def test_inspect_of_a_config_needs_no_weights(braid):
+    done = braid("inspect", "--config-only", ROOT / "tests/configs/deepseek_v3.json", "--json")
+    facts = json.loads(done.stdout)
+    assert facts["parameters"]["total"] == 671026419200
+    assert facts["cache"]["kv_bytes_per_token_bf16"] == 70272
+    assert facts["model"]["quantization"] == "fp8"
+
+
+def test_inspect_lists_and_dumps_tensors(braid, tiny, tmp_path):
+    facts = json.loads(braid("inspect", tiny, "--json", "--tensors").stdout)
+    total = sum(weight["packed_bytes"] for weight in facts["tensors"])
+    assert total == facts["weights"]["total"]
+    values = tmp_path / "values"
+    done = braid("inspect", tiny, "--dump", "model.norm.weight", "--output", values)
+    shape = json.loads(done.stdout)
+    assert values.stat().st_size == 4 * shape["rows"] * shape["columns"] == 4 * 256
+    assert "--tensors" in braid("inspect", tiny, "--dump", "no", "--output", values).stderr
+
+
 def test_inspect_is_json_too(braid, tiny):
     assert braid("inspect", tiny).stdout.count("\n") > 10
     assert json.loads(braid("inspect", tiny, "--json").stdout)
@@ -94,7 +113,12 @@ def test_inspect_is_json_too(braid, tiny):
 
 def test_doctor_measures(braid):
     out = json.loads(braid("doctor", "--json").stdout)
-    assert out["flops_per_second"] > 1e9 and out["read_bytes_per_second"] > 1e8
+    limits = out["limits"]
+    assert limits["memory_read"] > 1e8 and limits["memory_copy"] > 1e8
+    assert limits["fma_base"] > 1e9
+    # Each instruction set adds its units and keeps those below it.
+    below = json.loads(braid("doctor", "--json", "--isa", "base").stdout)["limits"]
+    assert "fma_avx2" not in below and set(below) <= set(limits)
     assert out["physical_cores"] <= os.cpu_count()
 
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/file.h"
 #include "model/spec.h"
 
 namespace braid {
@@ -17,14 +18,20 @@ constexpr Family (*kFamilies[])() = {
 
 // Far above every published model, and far below where sizes in bytes could overflow.
 constexpr int64_t kParametersMax = int64_t{1} << 43;
+constexpr size_t kQuantConfigBytesMax = size_t{1} << 20;
 
-Result<ModelSpec> SpecOf(HfConfig config, const std::string& source) {
+// `modelopt` is the content of hf_quant_config.json, or null.
+Result<ModelSpec> SpecOf(HfConfig config, const std::string& source, const json::object* modelopt) {
   std::vector<std::string_view> known;
   for (const Family& family : Families()) {
     for (std::string_view architecture : family.architectures) {
       known.push_back(architecture);
       if (architecture != config.architecture()) continue;
       ModelSpec spec = family.read(config);
+      spec.quantization = ReadQuantization(config);
+      if (modelopt && spec.quantization.method.empty()) {
+        spec.quantization = ReadModelOptFile(*modelopt, config);
+      }
       RETURN_IF_ERROR(config.Finish());
       spec.family = family.name;
       spec.architecture = architecture;
@@ -65,12 +72,16 @@ Result<Family> FindFamily(std::string_view name) {
 
 Result<ModelSpec> ReadModelSpec(const std::string& directory) {
   ASSIGN_OR_RETURN(HfConfig config, HfConfig::Read(directory));
-  return SpecOf(std::move(config), directory + "/config.json");
+  const std::string beside = directory + "/hf_quant_config.json";
+  if (!FileExists(beside)) return SpecOf(std::move(config), directory + "/config.json", nullptr);
+  ASSIGN_OR_RETURN(const json::value file,
+                   ReadJsonFile(beside, {.bytes_max = kQuantConfigBytesMax}));
+  return SpecOf(std::move(config), directory + "/config.json", file.if_object());
 }
 
 Result<ModelSpec> ParseModelSpec(std::string_view config_json, const std::string& source) {
   ASSIGN_OR_RETURN(HfConfig config, HfConfig::Parse(config_json, source));
-  return SpecOf(std::move(config), source);
+  return SpecOf(std::move(config), source, nullptr);
 }
 
 }  // namespace braid

@@ -102,7 +102,6 @@ ModelSpec ReadLatentModel(HfConfig& config) {
   config.MustBeNeutral("attention_bias", "biases of the attention's projections");
   config.MustBeNeutral("use_bias", "biases of projections");
   config.MustBeNeutral("use_qkv_bias", "biases of the attention's projections");
-  config.MustBeNeutral("quantization_config", "quantised weights");
   config.MustBeNeutral("use_sliding_window", "attention over a window");
   // Sizes that follow from others, and how the model was trained.
   config.Ignore({"num_key_value_heads", "qk_head_dim", "pretraining_tp", "ep_size", "seq_aux",

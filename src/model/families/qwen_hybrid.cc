@@ -139,7 +139,6 @@ void CheckNeutralKeys(HfConfig& config) {
   config.MustBeNeutral("attention_bias", "biases of the attention's projections");
   config.MustBeNeutral("layer_scale", "a learnt scale of each branch");
   config.MustBeNeutral("mtp_use_dedicated_embeddings", "a draft head with an embedding of its own");
-  config.MustBeNeutral("quantization_config", "quantised weights");
   config.MustBeNeutral("use_sliding_window", "attention over a window");
 }
 

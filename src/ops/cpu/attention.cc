@@ -11,7 +11,6 @@ namespace braid::ops::cpu {
 namespace {
 
 using braid::cpu::AttendTask;
-using braid::cpu::kAttendRowsMax;
 using braid::cpu::KernelTable;
 static_assert(braid::cpu::kPageKeys == kBlockTokens);
 static_assert(braid::cpu::kPartitionKeys == kPartitionTokens);
@@ -107,6 +106,13 @@ void RunWrite(const OpContext& context, const WriteKvArgs& args, std::byte* scra
   }
 }
 
+// What runs a tile: on vectors, or on tile registers.
+struct Engine {
+  const KernelTable& kernels;
+  bool tiles;
+  int64_t rows_max() const { return tiles ? braid::cpu::kTileAttendRows : braid::cpu::kAttendRows; }
+};
+
 // Scratch of one member: scaled queries, scores, one partition's result, the merged result.
 struct TileScratch {
   float* q;
@@ -114,21 +120,32 @@ struct TileScratch {
   float* out;
   float* merged;
   float* stats;  // maxima, sums of the partition; then of the merged
+  uint16_t* queries;
+  uint16_t* weights;
+  uint16_t* values;
 };
-int64_t TileFloats(int64_t dim) { return kAttendRowsMax * (3 * dim + kPartitionTokens + 4); }
-TileScratch SplitScratch(std::byte* scratch, int member, int64_t dim) {
-  float* p = reinterpret_cast<float*>(scratch) + member * TileFloats(dim);
+int64_t TileFloats(const AttentionShape& shape) {
+  const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
+  const int64_t halves = rows * dim + rows * kPartitionTokens + kPartitionTokens * dim;
+  return RoundUp(rows * (3 * dim + kPartitionTokens + 4) + halves / 2, 16);
+}
+TileScratch SplitScratch(std::byte* scratch, int member, const AttentionShape& shape) {
+  const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
+  float* p = reinterpret_cast<float*>(scratch) + member * TileFloats(shape);
   TileScratch t;
   t.q = p;
-  t.out = t.q + kAttendRowsMax * dim;
-  t.merged = t.out + kAttendRowsMax * dim;
-  t.scores = t.merged + kAttendRowsMax * dim;
-  t.stats = t.scores + kAttendRowsMax * kPartitionTokens;
+  t.out = t.q + rows * dim;
+  t.merged = t.out + rows * dim;
+  t.scores = t.merged + rows * dim;
+  t.stats = t.scores + rows * kPartitionTokens;
+  t.queries = reinterpret_cast<uint16_t*>(t.stats + 4 * rows);
+  t.weights = t.queries + rows * dim;
+  t.values = t.weights + rows * kPartitionTokens;
   return t;
 }
 
 int64_t AttentionScratch(const OpContext& context, const AttentionArgs& args) {
-  return 4 * TileFloats(args.shape.head_dim) * context.pool->threads();
+  return 4 * TileFloats(args.shape) * context.pool->threads();
 }
 
 // A few tokens' rows of some of the heads that share a kv head.
@@ -142,62 +159,65 @@ struct Tile {
 };
 
 // One partition for all rows of the tile that can see it; merges into the running result.
-void RunPartition(const KernelTable& kernels, const AttentionArgs& a, const Tile& tile,
+void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile,
                   const TileScratch& t, int64_t partition) {
   const int64_t dim = a.shape.head_dim, group = tile.heads, value_dim = a.shape.out_dim();
-  const int64_t begin = partition * kPartitionTokens;
+  const int64_t begin = partition * kPartitionTokens, rows_max = engine.rows_max();
+  // Rows before `first` lie before this partition. Queries on tile registers are packed for all
+  // partitions, so there these rows take part and see nothing.
+  const int64_t first = group * std::max<int64_t>(0, begin - tile.span.start - tile.first);
+  const int64_t skipped = engine.tiles ? 0 : first;
   AttendTask task = {};
   task.bf16 = a.shape.kv_dtype == DType::kBF16;
   task.head_dim = dim;
   task.value_dim = value_dim;
+  task.q = t.q + skipped * dim;
   task.scores = t.scores;
   task.maxima = t.stats;
-  task.sums = t.stats + kAttendRowsMax;
-  task.out = t.out;
-  // Rows before `first_row` lie before this partition.
-  const int64_t first_token = std::max<int64_t>(0, begin - tile.span.start - tile.first);
-  const int64_t first_row = first_token * group;
+  task.sums = t.stats + rows_max;
+  // The first partition needs no merge.
+  task.out = partition == 0 ? t.merged : t.out;
+  task.tiles = {t.queries, t.weights, t.values};
+  task.rows = static_cast<int>(tile.tokens * group - skipped);
   int64_t last = 0;
-  for (int64_t i = first_token; i < tile.tokens; ++i) {
-    const int64_t position = tile.span.start + tile.first + i;
+  for (int64_t row = first; row < tile.tokens * group; ++row) {
+    const int64_t position = tile.span.start + tile.first + row / group;
     last = std::min<int64_t>(position + 1 - begin, kPartitionTokens);
-    for (int64_t g = 0; g < group; ++g) {
-      task.q[task.rows] = t.q + (i * group + g) * dim;
-      task.limits[task.rows++] = static_cast<int32_t>(last);
-    }
+    task.limits[row - skipped] = static_cast<int32_t>(last);
   }
   for (int64_t page = 0; page * kBlockTokens < last; ++page) {
     task.keys[page] =
         HeadInBlock(tile.span, a.cache, a.shape, begin + page * kBlockTokens, tile.kv_head);
     task.values[page] = task.keys[page] + ValueOffset(a.shape);
   }
-  kernels.attend(task);
-  float* maxima = t.stats + 2 * kAttendRowsMax;
-  float* sums = t.stats + 3 * kAttendRowsMax;
-  for (int64_t r = 0; r < task.rows; ++r) {
-    const int64_t row = first_row + r;
+  engine.tiles ? braid::cpu::AttendOnTiles(task) : engine.kernels.attend(task);
+  float* maxima = t.stats + 2 * rows_max;
+  float* sums = t.stats + 3 * rows_max;
+  for (int64_t row = first; row < tile.tokens * group; ++row) {
+    const int64_t r = row - skipped;
     if (partition == 0) {
       maxima[row] = task.maxima[r];
       sums[row] = task.sums[r];
-      std::copy_n(t.out + r * value_dim, value_dim, t.merged + row * value_dim);
     } else {
-      kernels.merge(maxima + row, sums + row, t.merged + row * value_dim, task.maxima[r],
-                    task.sums[r], t.out + r * value_dim, value_dim);
+      engine.kernels.merge(maxima + row, sums + row, t.merged + row * value_dim, task.maxima[r],
+                           task.sums[r], t.out + r * value_dim, value_dim);
     }
   }
 }
 
-void RunTile(const KernelTable& kernels, const AttentionArgs& a, const Tile& tile,
-             const TileScratch& t) {
+void RunTile(const Engine& engine, const AttentionArgs& a, const Tile& tile, const TileScratch& t) {
   const int64_t dim = a.shape.head_dim, group = tile.heads, value_dim = a.shape.out_dim();
   for (int64_t i = 0; i < tile.tokens; ++i) {
     const int64_t token = tile.span.token_begin + tile.first + i;
     const float* q = a.q.row(token) + tile.first_head * dim;
     for (int64_t d = 0; d < group * dim; ++d) t.q[i * group * dim + d] = q[d] * a.scale;
   }
+  if (engine.tiles) {
+    braid::cpu::PackQueriesForTiles(t.q, static_cast<int>(tile.tokens * group), dim, t.queries);
+  }
   const int64_t last = tile.span.start + tile.first + tile.tokens - 1;
-  for (int64_t p = 0; p <= last / kPartitionTokens; ++p) RunPartition(kernels, a, tile, t, p);
-  const float* sums = t.stats + 3 * kAttendRowsMax;
+  for (int64_t p = 0; p <= last / kPartitionTokens; ++p) RunPartition(engine, a, tile, t, p);
+  const float* sums = t.stats + 3 * engine.rows_max();
   for (int64_t i = 0; i < tile.tokens; ++i) {
     const int64_t token = tile.span.token_begin + tile.first + i;
     for (int64_t g = 0; g < group; ++g) {
@@ -205,19 +225,20 @@ void RunTile(const KernelTable& kernels, const AttentionArgs& a, const Tile& til
       float* out = a.out.row(token) + head * value_dim;
       for (int64_t d = 0; d < value_dim; ++d) out[d] = t.merged[row * value_dim + d] / sums[row];
       if (a.gate.data) {
-        kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, value_dim);
+        engine.kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, value_dim);
       }
     }
   }
 }
 
-void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
-  const KernelTable& kernels =
-      *KernelsFor(context.device, args.shape.head_dim, args.shape.out_dim());
+void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch,
+                  bool on_tiles) {
+  const Engine engine{*KernelsFor(context.device, args.shape.head_dim, args.shape.out_dim()),
+                      on_tiles};
   const int64_t group = args.shape.heads / args.shape.kv_heads;
   // Heads that share a kv head are rows of one tile, or of several when there are many.
-  const int64_t parts = CeilDiv(group, kAttendRowsMax), part_heads = CeilDiv(group, parts);
-  const int64_t tile_tokens = std::max<int64_t>(1, kAttendRowsMax / part_heads);
+  const int64_t parts = CeilDiv(group, engine.rows_max()), part_heads = CeilDiv(group, parts);
+  const int64_t tile_tokens = std::max<int64_t>(1, engine.rows_max() / part_heads);
   const int64_t columns = args.shape.kv_heads * parts;
   // Task i of the loop is tile i of the spans laid end to end, a tile per (few tokens, part).
   auto tiles_of = [&](const SequenceSpan& span) {
@@ -244,8 +265,15 @@ void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte
                     .heads = std::min(part_heads, group - head),
                     .first = first,
                     .tokens = std::min<int64_t>(tile_tokens, span->token_count - first)};
-    RunTile(kernels, args, tile, SplitScratch(scratch, member, args.shape.head_dim));
+    RunTile(engine, args, tile, SplitScratch(scratch, member, args.shape));
   });
+}
+
+void RunOnLanes(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
+  RunAttention(context, args, scratch, false);
+}
+void RunOnTiles(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
+  RunAttention(context, args, scratch, true);
 }
 
 const char* WhyNotWrite(const Device& device, const WriteKvArgs& args) {
@@ -254,11 +282,21 @@ const char* WhyNotWrite(const Device& device, const WriteKvArgs& args) {
 const char* WhyNotAttention(const Device& device, const AttentionArgs& args) {
   return NeedsWholeVectors(device, args.shape);
 }
+const char* WhyNotTiles(const Device& device, const AttentionArgs& args) {
+  if (device.isa < Isa::kAmx) return "needs AMX";
+  if (device.compute != Compute::kBF16) return "operands are to stay fp32";
+  if (args.shape.kv_dtype != DType::kBF16) return "keys and values are not bf16";
+  if (args.shape.head_dim % 32 != 0) return "head_dim is not a multiple of 32";
+  if (args.shape.out_dim() % 32 != 0) return "value_dim is not a multiple of 32";
+  return nullptr;
+}
 
 }  // namespace
 
 constinit const Impl<WriteKvArgs> kNormRopeWriteKv = {"cpu", WhyNotWrite, WriteScratch, RunWrite};
+constinit const Impl<AttentionArgs> kAttentionTiles = {"amx", WhyNotTiles, AttentionScratch,
+                                                       RunOnTiles};
 constinit const Impl<AttentionArgs> kAttention = {"cpu", WhyNotAttention, AttentionScratch,
-                                                  RunAttention};
+                                                  RunOnLanes};
 
 }  // namespace braid::ops::cpu

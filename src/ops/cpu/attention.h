@@ -6,6 +6,7 @@
 namespace braid::ops::cpu {
 
 extern const Impl<WriteKvArgs> kNormRopeWriteKv;
+extern const Impl<AttentionArgs> kAttentionTiles;  // products on AMX
 extern const Impl<AttentionArgs> kAttention;
 
 }  // namespace braid::ops::cpu

@@ -68,7 +68,7 @@ void SoftmaxToken(const braid::cpu::KernelTable& kernels, const RouteArgs& args,
   const float maximum = kernels.max(logits, experts);
   float sum = 0.0f;
   for (int64_t j = 0; j < k; ++j) sum += weights[j] = std::exp(logits[ids[j]] - maximum);
-  if (!args.rule.renormalise) sum = kernels.sum_exp(logits, experts, maximum);
+  if (!args.rule.renormalise) sum = kernels.sum_exp(logits, experts, maximum, 1.0f);
   for (int64_t j = 0; j < k; ++j) weights[j] = weights[j] / sum * args.rule.scale;
 }
 

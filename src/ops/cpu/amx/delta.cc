@@ -1,8 +1,10 @@
 // The gated delta rule over rows of one chunk with its products on tile registers: operands rounded
 // to bf16, sums, state, decays and the triangular solve inside 16 rows in fp32. The formulas are
-// those of kernels/delta.h with a decay per head. Rows are solved in blocks of 16 at absolute
-// positions, and a row takes the same steps of 32 terms whichever other rows are new, so its bits
-// are the same in prefill and in decode.
+// those of kernels/delta.h; a decay per channel is applied before the rounding. Rows are solved in
+// blocks of 16 at absolute positions, and a row takes the same steps of 32 terms whichever other
+// rows are new, so its bits are the same in prefill and in decode.
+#include "ops/cpu/kernels/delta.h"
+
 #include <immintrin.h>
 
 #include "ops/cpu/kernels/table.h"
@@ -17,24 +19,34 @@ constexpr int kBlocks = kChunk / kTileRows;
 // A tile may begin at any row and reads 16.
 constexpr int kRows = kChunk + kTileRows;
 
+// Delta's loops, instantiated for the flags of this file alone.
+struct Lanes : VecAvx512 {};
+using Near = Delta<Lanes>;
+
 struct Scratch {
-  float* from_k;        // [kRows][dv] S0^T k of the new rows, then what the memory holds for them
-  float* from_q;        // [kRows][dv] the same of q, then the output
-  float* scores_k;      // [kRows][64] k . k_j
-  float* scores_q;      // [kRows][64] q . k_j
-  float* inside;        // [64][16] decayed weights on the rows of the own block
-  float* decay;         // [64]
-  uint16_t* state;      // tiles of S0
-  uint16_t* keys;       // [kRows][dk]
-  uint16_t* queries;    // [kRows][dk]
-  uint16_t* key_tiles;  // k as right operands, one column of tiles per block
-  uint16_t* updates;    // tiles of u
-  uint16_t* weights_k;  // [kRows][64] decayed weights on rows of the blocks before
-  uint16_t* weights_q;  // [kRows][64] decayed weights on all rows up to the own
+  float* from_k;      // [kRows][dv] S0^T k of the new rows, then what the memory holds for them
+  float* from_q;      // [kRows][dv] the same of q, then the output
+  float* scores_k;    // [kRows][64] k . k_j; with a decay per channel decayed, of earlier blocks
+  float* scores_q;    // [kRows][64] q . k_j
+  float* inside;      // [64][16] decayed weights on the rows of the own block
+  float* decay;       // [64]
+  float* scaled;      // [64][dk] keys times a decay per channel
+  uint16_t* rounded;  // [64][dk] the same
+  float* weights[2];  // [16] weights of k and q with a decay per channel on the own block
+  Near::Scratch near;
+  uint16_t* state;          // tiles of S0
+  uint16_t* keys;           // [kRows][dk] left operands of products with S0
+  uint16_t* queries;        // [kRows][dk]
+  uint16_t* score_keys;     // [kRows][dk] left operands of products with keys
+  uint16_t* score_queries;  // [kRows][dk]
+  uint16_t* key_tiles;      // keys as right operands, one column of tiles per block
+  uint16_t* updates;        // tiles of u
+  uint16_t* weights_k;      // [kRows][64] decayed weights on rows of the blocks before
+  uint16_t* weights_q;      // [kRows][64] decayed weights on all rows up to the own
 };
 
 Scratch Split(const DeltaTask& t) {
-  Scratch s;
+  Scratch s = {};
   float* p = t.scratch;
   auto take = [&](int64_t floats) {
     float* at = p;
@@ -49,12 +61,21 @@ Scratch Split(const DeltaTask& t) {
   s.inside = take(kChunk * kTileRows);
   s.decay = take(kChunk);
   s.state = take_bf16(t.dk * t.dv);
-  s.keys = take_bf16(kRows * t.dk);
-  s.queries = take_bf16(kRows * t.dk);
+  s.keys = s.score_keys = take_bf16(kRows * t.dk);
+  s.queries = s.score_queries = take_bf16(kRows * t.dk);
   s.key_tiles = take_bf16(kChunk * t.dk);
   s.updates = take_bf16(kChunk * t.dv);
   s.weights_k = take_bf16(kRows * kChunk);
   s.weights_q = take_bf16(kRows * kChunk);
+  if (!t.channel_decay) return s;
+  s.score_keys = take_bf16(kRows * t.dk);
+  s.score_queries = take_bf16(kRows * t.dk);
+  s.scaled = take(kChunk * t.dk);
+  s.rounded = take_bf16(kChunk * t.dk);
+  for (float*& weights : s.weights) weights = take(kTileRows);
+  s.near.near = take(12 * t.dk);
+  s.near.row_k = take(t.dk);
+  s.near.row_q = take(t.dk);
   return s;
 }
 
@@ -85,24 +106,75 @@ void PackUpdates(const DeltaTask& t, int block, int end, const float* factors, u
   }
 }
 
-void PackRows(const DeltaTask& t, const Scratch& s) {
+// A token's row of q, k or v lies far from the next one's, where no hardware looks ahead.
+void Prefetch(const float* row, int64_t count) {
+  for (int64_t i = 0; i < count; i += 16) _mm_prefetch(row + i, _MM_HINT_T0);
+}
+
+// The new rows of k and the prefix sums of their log decay.
+void AppendRows(const DeltaTask& t) {
+  constexpr int64_t kAhead = 6;
+  const int64_t width = t.channel_decay ? t.dk : 1;
   for (int row = t.row_begin; row < t.row_end; ++row) {
     const int64_t i = row - t.row_begin;
     const float* k = t.k + i * t.token_stride;
+    if (row + kAhead < t.row_end) {
+      Prefetch(k + kAhead * t.token_stride, t.dk);
+      Prefetch(t.q + (i + kAhead) * t.token_stride, t.dk);
+    }
+    Prefetch(t.v + i * t.token_stride, t.dv);
     for (int64_t d = 0; d < t.dk; d += 16) V::Store(t.rows_k + row * t.dk + d, V::Load(k + d));
-    RoundRow(t.q + i * t.token_stride, s.queries + row * t.dk, t.dk);
-    t.rows_g[row] = (row > 0 ? t.rows_g[row - 1] : 0.0f) + t.log_decay[i * t.decay_stride];
+    const float* log_decay = t.log_decay + i * t.decay_stride;
+    float* g = t.rows_g + row * width;
+    for (int64_t d = 0; d < width; ++d) g[d] = (row > 0 ? g[d - width] : 0.0f) + log_decay[d];
   }
-  const int steps = static_cast<int>(t.dk / kTileDepth);
+}
+
+// 16 rows of `rows`, which begin at row 16 * block, as right operands of scores.
+void PackKeyTiles(const DeltaTask& t, const Scratch& s, const uint16_t* rows, int block) {
+  PackRowsAsOutputs(rows, t.dk, static_cast<int>(t.dk / kTileDepth),
+                    s.key_tiles + block * kTileRows * t.dk);
+}
+
+// A decay per head: k and q enter products as they are, scores and products are decayed.
+void PackRows(const DeltaTask& t, const Scratch& s) {
+  for (int row = t.row_begin; row < t.row_end; ++row) {
+    RoundRow(t.q + (row - t.row_begin) * t.token_stride, s.queries + row * t.dk, t.dk);
+  }
   for (int row = 0; row < t.row_end; ++row) {
     RoundRow(t.rows_k + row * t.dk, s.keys + row * t.dk, t.dk);
   }
   for (int block = 0; block * kTileRows < t.row_end; ++block) {
-    PackRowsAsOutputs(s.keys + block * kTileRows * t.dk, t.dk, steps,
-                      s.key_tiles + block * kTileRows * t.dk);
+    PackKeyTiles(t, s, s.keys + block * kTileRows * t.dk, block);
   }
   for (int row = t.row_begin & ~15; row < t.row_end; row += 16) {
     V::Store(s.decay + row, V::Exp(V::Load(t.rows_g + row)));
+  }
+}
+
+// A decay per channel: k and q of rows [begin, end) of one block times their decay since the
+// chunk's start, for S0, and since the block's, for the keys of the blocks before, which are taken
+// up to there.
+void PackDecayedRows(const DeltaTask& t, const Scratch& s, int begin, int end) {
+  const int own = begin & ~(kTileRows - 1);
+  for (int row = begin; row < end; ++row) {
+    const float* k = t.rows_k + row * t.dk;
+    const float* q = t.q + (row - t.row_begin) * t.token_stride;
+    for (int64_t d = 0; d < t.dk; d += 16) {
+      const __m512 decay = V::Exp(V::Load(t.rows_g + row * t.dk + d));
+      V::Store(s.near.row_k + d, V::Mul(decay, V::Load(k + d)));
+      V::Store(s.near.row_q + d, V::Mul(decay, V::Load(q + d)));
+    }
+    RoundRow(s.near.row_k, s.keys + row * t.dk, t.dk);
+    RoundRow(s.near.row_q, s.queries + row * t.dk, t.dk);
+    Near::ScaleRow(t, row, own, k, q, s.near.row_k, s.near.row_q);
+    RoundRow(s.near.row_k, s.score_keys + row * t.dk, t.dk);
+    RoundRow(s.near.row_q, s.score_queries + row * t.dk, t.dk);
+  }
+  Near::ScaleKeys(t, own, 0, own, s.scaled);
+  for (int row = 0; row < own; ++row) RoundRow(s.scaled + row * t.dk, s.rounded + row * t.dk, t.dk);
+  for (int block = 0; block < own / kTileRows; ++block) {
+    PackKeyTiles(t, s, s.rounded + block * kTileRows * t.dk, block);
   }
 }
 
@@ -134,8 +206,10 @@ void FromState(const DeltaTask& t, const Scratch& s, int row) {
   Multiply(p);
 }
 
+// Products with the keys of the blocks before and, with a decay per head, of the own one.
 void Scores(const DeltaTask& t, const Scratch& s, int row, int block) {
-  TileProduct p{.a = s.queries + row * t.dk,
+  const int columns = block + (t.channel_decay ? 0 : 1);
+  TileProduct p{.a = s.score_queries + row * t.dk,
                 .a_row = t.dk,
                 .a_step = kTileDepth,
                 .b = s.key_tiles,
@@ -143,28 +217,36 @@ void Scores(const DeltaTask& t, const Scratch& s, int row, int block) {
                 .c = s.scores_q + row * kChunk,
                 .c_row = kChunk,
                 .steps = static_cast<int>(t.dk / kTileDepth),
-                .columns = block + 1,
+                .columns = columns,
                 .add = false};
   Multiply(p);
   if (t.add) return;
-  p.a = s.keys + row * t.dk;
+  p.a = s.score_keys + row * t.dk;
   p.c = s.scores_k + row * kChunk;
   Multiply(p);
 }
 
-// Scores times decays: on earlier blocks and on the own one. What stands above the diagonal is
-// replaced, never multiplied, for its decay may have overflowed.
+// Weights of one row on the 16 rows from j: a product with its decay, or what has it already. What
+// stands above the diagonal is replaced, never multiplied, for its decay may have overflowed.
 void Weights(const DeltaTask& t, const Scratch& s, int row, int block) {
-  const __m512 g = V::Set1(t.rows_g[row]);
   const int own = block * kTileRows;
+  if (t.channel_decay) {
+    Near::NearWeights(t, s.near, row, t.rows_k + row * t.dk,
+                      t.q + (row - t.row_begin) * t.token_stride, s.weights[0], s.weights[1]);
+  }
   for (int j = 0; j <= own; j += kTileRows) {
-    const __m512 decay = V::Exp(V::Sub(g, V::Load(t.rows_g + j)));
     const int64_t at = row * kChunk + j;
+    const bool near = t.channel_decay && j == own;
     const __mmask16 before =
         j < own ? __mmask16{0xffff} : static_cast<__mmask16>((1u << (row - own)) - 1);
     const __mmask16 upto = static_cast<__mmask16>(2u * before + 1u);
-    const __m512 w_q = _mm512_maskz_mul_ps(upto, V::Load(s.scores_q + at), decay);
-    const __m512 w_k = _mm512_maskz_mul_ps(before, V::Load(s.scores_k + at), decay);
+    __m512 w_k = _mm512_maskz_loadu_ps(before, near ? s.weights[0] : s.scores_k + at);
+    __m512 w_q = _mm512_maskz_loadu_ps(upto, near ? s.weights[1] : s.scores_q + at);
+    if (!t.channel_decay) {
+      const __m512 decay = V::Exp(V::Sub(V::Set1(t.rows_g[row]), V::Load(t.rows_g + j)));
+      w_k = _mm512_maskz_mul_ps(before, w_k, decay);
+      w_q = _mm512_maskz_mul_ps(upto, w_q, decay);
+    }
     if (j == own) V::Store(s.inside + row * kTileRows, w_k);
     // A step of 32 terms also covers the block behind an even one.
     _mm512_storeu_si512(s.weights_q + at, RoundPair(w_q, V::Zero()));
@@ -224,10 +306,12 @@ void Block(const DeltaTask& t, const Scratch& s, int block) {
   const int own = block * kTileRows;
   const int begin = t.row_begin > own ? t.row_begin : own;
   const int end = t.row_end < own + kTileRows ? t.row_end : own + kTileRows;
+  if (t.channel_decay) PackDecayedRows(t, s, begin, end);
   FromState(t, s, begin);
   Scores(t, s, begin, block);
   for (int row = begin; row < end; ++row) {
     Weights(t, s, row, block);
+    if (t.channel_decay) continue;
     const __m512 decay = V::Set1(s.decay[row]);
     for (int64_t i = row * t.dv; i < (row + 1) * t.dv; i += 16) {
       V::Store(s.from_q + i, V::Mul(decay, V::Load(s.from_q + i)));
@@ -247,13 +331,13 @@ void Block(const DeltaTask& t, const Scratch& s, int block) {
 }
 
 // Rows of keys as left operands of K^T u: tiles [dk / 16][2 steps][16 channels][32 rows].
-void PackKeysAsColumns(const DeltaTask& t, uint16_t* tiles) {
-  for (int64_t d = 0; d < t.dk; d += 16) {
+void PackKeysAsColumns(const float* keys, int64_t dk, uint16_t* tiles) {
+  for (int64_t d = 0; d < dk; d += 16) {
     for (int step = 0; step < kChunk / kTileDepth; ++step) {
-      const float* k = t.rows_k + step * kTileDepth * t.dk + d;
+      const float* k = keys + step * kTileDepth * dk + d;
       __m512i r[16];
       for (int i = 0; i < 16; ++i) {
-        r[i] = Interleave(V::Load(k + 2 * i * t.dk), V::Load(k + (2 * i + 1) * t.dk));
+        r[i] = Interleave(V::Load(k + 2 * i * dk), V::Load(k + (2 * i + 1) * dk));
       }
       TransposePairs(r);
       uint16_t* out = tiles + d * kChunk + step * kTileElements;
@@ -262,18 +346,25 @@ void PackKeysAsColumns(const DeltaTask& t, uint16_t* tiles) {
   }
 }
 
-// S1 = exp(G_63) S0 + sum_j k_j (exp(G_63 - G_j) u_j)^T.
+// S1 = exp(G_63) S0 + sum_j k_j (exp(G_63 - G_j) u_j)^T; with a decay per channel the keys have it.
 void Finish(const DeltaTask& t, const Scratch& s) {
-  const __m512 last = V::Set1(t.rows_g[kChunk - 1]);
-  for (int j = 0; j < kChunk; j += 16) {
-    V::Store(s.decay + j, V::Exp(V::Sub(last, V::Load(t.rows_g + j))));
-  }
-  for (int block = 0; block < kBlocks; ++block) PackUpdates(t, block, kChunk, s.decay, s.updates);
   uint16_t* columns = s.key_tiles;
-  PackKeysAsColumns(t, columns);
-  const __m512 decay = V::Exp(last);
-  for (int64_t i = 0; t.s0 && i < t.dk * t.dv; i += 16) {
-    V::Store(t.s1 + i, V::Mul(decay, V::Load(t.s0 + i)));
+  const float* last = t.rows_g + (kChunk - 1) * (t.channel_decay ? t.dk : 1);
+  if (t.channel_decay) {
+    Near::ScaleKeys(t, kChunk - 1, 0, kChunk, s.scaled);
+    PackKeysAsColumns(s.scaled, t.dk, columns);
+  } else {
+    for (int j = 0; j < kChunk; j += 16) {
+      V::Store(s.decay + j, V::Exp(V::Sub(V::Set1(*last), V::Load(t.rows_g + j))));
+    }
+    for (int block = 0; block < kBlocks; ++block) PackUpdates(t, block, kChunk, s.decay, s.updates);
+    PackKeysAsColumns(t.rows_k, t.dk, columns);
+  }
+  for (int64_t d = 0; t.s0 && d < t.dk; ++d) {
+    const __m512 decay = V::Exp(V::Set1(last[t.channel_decay ? d : 0]));
+    for (int64_t i = d * t.dv; i < (d + 1) * t.dv; i += 16) {
+      V::Store(t.s1 + i, V::Mul(decay, V::Load(t.s0 + i)));
+    }
   }
   for (int64_t d = 0; d < t.dk; d += kTileRows) {
     Multiply({.a = columns + d * kChunk,
@@ -295,10 +386,13 @@ void DeltaOnTiles(const DeltaTask& t) {
   const Scratch s = Split(t);
   const int new_rows = t.row_end - t.row_begin;
   ConfigureTiles(new_rows < kTileRows ? new_rows : kTileRows);
-  PackRows(t, s);
+  AppendRows(t);
+  if (!t.channel_decay) PackRows(t, s);
   if (t.s0) PackState(t, s.state);
   const int first = t.row_begin / kTileRows;
-  for (int block = 0; block < kBlocks; ++block) {
+  // Steps of 32 rows read one block more than is solved, with weights of zero.
+  for (int64_t i = 0; i < kChunk * t.dv; i += 32) _mm512_storeu_si512(s.updates + i, __m512i{});
+  for (int block = 0; block * kTileRows < t.row_begin; ++block) {
     PackUpdates(t, block, t.row_begin, nullptr, s.updates);
   }
   for (int block = first; block * kTileRows < t.row_end; ++block) Block(t, s, block);

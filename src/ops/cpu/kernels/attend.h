@@ -28,7 +28,7 @@ struct Attend {
       const F k0 = LoadKv<kBf16>(page, at + d);
       const F k1 = LoadKv<kBf16>(page, at + t.head_dim + d);
       for (int r = 0; r < R; ++r) {
-        const F q = V::Load(t.q[row + r] + d);
+        const F q = V::Load(t.q + (row + r) * t.head_dim + d);
         acc[r][0] = V::Fma(q, k0, acc[r][0]);
         acc[r][1] = V::Fma(q, k1, acc[r][1]);
       }

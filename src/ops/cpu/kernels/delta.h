@@ -4,9 +4,11 @@
 //   o_t = exp(G_t) S0^T q_t + sum_{j<=t} exp(G_t - G_j) (q_t . k_j) u_j
 //   S1  = exp(G_63) S0 + sum_j (exp(G_63 - G_j) k_j) u_j^T
 // With a decay per channel, G is a vector and stands inside the sums over d; every exponent is a
-// difference of a later and an earlier row, so no factor exceeds one. Every sum runs over d or j in
-// a fixed order that depends on neither the other rows nor the step's cut, so a row is the same in
-// prefill and in decode.
+// difference of a later and an earlier row, so no factor exceeds one. There a row's decay since an
+// earlier one is taken in two factors that meet at a reference row between them: the first of the
+// row's block of 16, or within it of 4, at absolute positions; then keys are scaled once per block.
+// Every sum runs over d or j in a fixed order that depends on neither the other rows nor the step's
+// cut, so a row is the same in prefill and in decode.
 #pragma once
 
 #include "ops/cpu/kernels/table.h"
@@ -27,6 +29,10 @@ struct Delta {
     float* weight_k;  // [64]
     float* weight_q;  // [64]
     float* decay;     // [max(64, dk)]
+    float* far;       // [48][dk] keys of the blocks before times their decay up to the own one
+    float* near;      // [12][dk] the same within the block
+    float* row_k;     // [dk] k and q of one row times their decay since a reference
+    float* row_q;
   };
   static Scratch Split(const DeltaTask& t) {
     float* p = t.scratch;
@@ -38,6 +44,10 @@ struct Delta {
     s.weight_k = s.scaled_q + kChunk * t.dk;
     s.weight_q = s.weight_k + kChunk;
     s.decay = s.weight_q + kChunk;
+    s.far = s.decay + (t.dk > kChunk ? t.dk : kChunk);
+    s.near = s.far + 48 * t.dk;
+    s.row_k = s.near + 12 * t.dk;
+    s.row_q = s.row_k + t.dk;
     return s;
   }
 
@@ -147,11 +157,48 @@ struct Delta {
     }
   }
 
-  // The same with a decay per channel: sum_d exp(g[d] - g_j[d]) k[d] k_j[d].
-  static void ChannelWeights(const DeltaTask& t, const Scratch& s, int row, const float* k,
-                             const float* q) {
+  // Keys of rows [begin, end) times their decay up to row `reference`, which is not before them.
+  static void ScaleKeys(const DeltaTask& t, int reference, int begin, int end, float* out) {
+    const float* to = t.rows_g + reference * t.dk;
+    for (int j = begin; j < end; ++j) {
+      const float* g = t.rows_g + j * t.dk;
+      for (int64_t d = 0; d < t.dk; d += kLanes) {
+        const F decay = V::Exp(V::Sub(V::Load(to + d), V::Load(g + d)));
+        V::Store(out + (j - begin) * t.dk + d, V::Mul(decay, V::Load(t.rows_k + j * t.dk + d)));
+      }
+    }
+  }
+
+  // k and q of row `row` times their decay since row `reference`.
+  static void ScaleRow(const DeltaTask& t, int row, int reference, const float* k, const float* q,
+                       float* row_k, float* row_q) {
     const float* g = t.rows_g + row * t.dk;
-    for (int j = 0; j <= row; ++j) {
+    const float* from = t.rows_g + reference * t.dk;
+    for (int64_t d = 0; d < t.dk; d += kLanes) {
+      const F decay = V::Exp(V::Sub(V::Load(g + d), V::Load(from + d)));
+      V::Store(row_k + d, V::Mul(decay, V::Load(k + d)));
+      V::Store(row_q + d, V::Mul(decay, V::Load(q + d)));
+    }
+  }
+
+  static void DotsOfRows(const float* k, const float* q, const float* keys, int64_t dk, int count,
+                         float* weight_k, float* weight_q) {
+    int j = 0;
+    for (; j + 4 <= count; j += 4) Dots<4>(k, q, keys + j * dk, dk, weight_k + j, weight_q + j);
+    for (; j < count; ++j) Dots<1>(k, q, keys + j * dk, dk, weight_k + j, weight_q + j);
+  }
+
+  // Weights with a decay per channel, sum_d exp(g[d] - g_j[d]) k[d] k_j[d], of the rows of the own
+  // block of 16 up to `row`. `near` and the scaled row are scratch; `near` is filled by the first
+  // of the rows of a block of 4 that one call has.
+  static void NearWeights(const DeltaTask& t, const Scratch& s, int row, const float* k,
+                          const float* q, float* weight_k, float* weight_q) {
+    const int block = row / 16 * 16, reference = row / 4 * 4;
+    if (row == reference || row == t.row_begin) ScaleKeys(t, reference, block, reference, s.near);
+    ScaleRow(t, row, reference, k, q, s.row_k, s.row_q);
+    DotsOfRows(s.row_k, s.row_q, s.near, t.dk, reference - block, weight_k, weight_q);
+    const float* g = t.rows_g + row * t.dk;
+    for (int j = reference; j <= row; ++j) {
       F acc_k = V::Zero(), acc_q = V::Zero();
       for (int64_t d = 0; d < t.dk; d += kLanes) {
         const F decay = V::Exp(V::Sub(V::Load(g + d), V::Load(t.rows_g + j * t.dk + d)));
@@ -159,9 +206,18 @@ struct Delta {
         acc_k = V::Fma(V::Load(k + d), key, acc_k);
         acc_q = V::Fma(V::Load(q + d), key, acc_q);
       }
-      s.weight_k[j] = V::Sum(acc_k);
-      s.weight_q[j] = V::Sum(acc_q);
+      weight_k[j - block] = V::Sum(acc_k);
+      weight_q[j - block] = V::Sum(acc_q);
     }
+  }
+
+  static void ChannelWeights(const DeltaTask& t, const Scratch& s, int row, const float* k,
+                             const float* q) {
+    const int block = row / 16 * 16;
+    if (row == block || row == t.row_begin) ScaleKeys(t, block, 0, block, s.far);
+    ScaleRow(t, row, block, k, q, s.row_k, s.row_q);
+    DotsOfRows(s.row_k, s.row_q, s.far, t.dk, block, s.weight_k, s.weight_q);
+    NearWeights(t, s, row, k, q, s.weight_k + block, s.weight_q + block);
   }
 
   // Decayed weights of rows 0 … row on row `row`, and as the return value the decay of what the
@@ -172,15 +228,9 @@ struct Delta {
       ChannelWeights(t, s, row, k, q);
       return 1.0f;  // it is in the scaled rows already
     }
-    int j = 0;
-    for (; j + 4 <= row + 1; j += 4) {
-      Dots<4>(k, q, t.rows_k + j * t.dk, t.dk, s.weight_k + j, s.weight_q + j);
-    }
-    for (; j <= row; ++j) {
-      Dots<1>(k, q, t.rows_k + j * t.dk, t.dk, s.weight_k + j, s.weight_q + j);
-    }
+    DotsOfRows(k, q, t.rows_k, t.dk, row + 1, s.weight_k, s.weight_q);
     const F g = V::Set1(t.rows_g[row]);
-    for (j = 0; j <= row; j += kLanes) {
+    for (int j = 0; j <= row; j += kLanes) {
       const F decay = V::Exp(V::Sub(g, V::Load(t.rows_g + j)));
       V::Store(s.weight_k + j, V::Mul(V::Load(s.weight_k + j), decay));
       V::Store(s.weight_q + j, V::Mul(V::Load(s.weight_q + j), decay));

@@ -8,8 +8,9 @@
 
 namespace braid::cpu {
 
-inline constexpr int kRowBlock = 6;        // rows of a packed left operand that one tile covers
-inline constexpr int kAttendRowsMax = 32;  // query rows of one attention tile
+inline constexpr int kRowBlock = 6;          // rows of a packed left operand that one tile covers
+inline constexpr int kAttendRows = 32;       // query rows of one attention tile on vectors
+inline constexpr int kTileAttendRows = 128;  // and on tile registers
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
@@ -60,18 +61,25 @@ struct ConvTask {
 
 // One attention tile: `rows` queries of one kv head against one partition of keys.
 struct AttendTask {
-  const float* q[kAttendRowsMax];  // [head_dim] each, scaled
-  int32_t limits[kAttendRowsMax];  // visible keys of the partition, 1 … kPartitionKeys
+  const float* q;  // [rows][head_dim], scaled
+  // Visible keys of the partition, up to kPartitionKeys. On tile registers a row may see none, then
+  // its results mean nothing, and the array is filled up to a multiple of 16 rows with zeros.
+  int32_t limits[kTileAttendRows];
   int rows;
   const std::byte* keys[kPartitionKeys / kPageKeys];  // pages of [kPageKeys][head_dim]
   const std::byte* values[kPartitionKeys / kPageKeys];
   bool bf16;
   int64_t head_dim;
   int64_t value_dim;  // channels of a value, which are head_dim apart like keys
-  float* scores;      // [rows][kPartitionKeys] scratch
+  float* scores;      // scratch: [rows][kPartitionKeys], or [kPartitionKeys][kTileAttendRows]
   float* maxima;      // [rows] results: maximum, sum of exponentials, weighted values
   float* sums;
-  float* out;  // [rows][value_dim]
+  float* out;  // [rows][value_dim]; on tile registers a multiple of 16 rows is written
+  struct {
+    const uint16_t* queries;  // of PackQueriesForTiles
+    uint16_t* weights;        // scratch: [kTileAttendRows][kPartitionKeys]
+    uint16_t* values;         // scratch: [kPartitionKeys * value_dim]
+  } tiles;
 };
 
 // Rows [row_begin, row_end) of one chunk of one head of the gated delta rule. Pointers to per-token
@@ -100,10 +108,20 @@ struct DeltaTask {
 };
 // Enough for every kernel; a multiple of 16.
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
-  const int64_t lanes = 64 * (2 * dv + 2 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
-  const int64_t tiles = 192 * dv + 112 * dk + dk * dv / 2 + 16448;
+  const int64_t lanes = 64 * (2 * dv + 3 * dk) + 3 * 64 + (dk > 64 ? dk : 64);
+  const int64_t tiles = 192 * dv + 304 * dk + dk * dv / 2 + 16480;
   return ((lanes > tiles ? lanes : tiles) + 15) / 16 * 16;
 }
+
+// Log decays of one token: -rate softplus(a + bias) or bound sigmoid(rate (a + bias)).
+struct LogDecayTask {
+  const float* a;
+  const float* bias;
+  const float* rate;
+  float bound;  // negative; 0: the first form
+  float* out;
+  int64_t count;
+};
 
 struct KernelTable {
   int64_t lanes;  // attend and delta take head sizes that are multiples of this
@@ -114,6 +132,8 @@ struct KernelTable {
   // limit 0: none; see SwigluArgs
   void (*swiglu)(const float* gate, const float* up, float* out, int64_t count, float limit);
   void (*sigmoid_mul)(const float* gate, float* x, int64_t count);
+  void (*sigmoid)(const float* x, float* out, int64_t count);
+  void (*log_decay)(const LogDecayTask&);
   void (*add_scaled)(const float* x, float scale, float* y, int64_t count);  // y += scale * x
   float (*dot)(const float* a, const float* b, int64_t count);
   void (*unit)(float* x, int64_t count, float scale);  // x *= scale / sqrt(sum x^2 + 1e-6)
@@ -124,14 +144,19 @@ struct KernelTable {
   void (*merge)(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t count);
   void (*delta)(const DeltaTask&);
   float (*max)(const float* x, int64_t count);
-  float (*sum_exp)(const float* x, int64_t count, float maximum);  // sum of exp(x - maximum)
+  // sum of exp((x - maximum) * scale)
+  float (*sum_exp)(const float* x, int64_t count, float maximum, float scale);
 };
 
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 
-// With products on tile registers, operands rounded to bf16: a decay per head, dk a multiple of 32
-// and dv one of 16.
+// With products on tile registers, operands rounded to bf16: dk a multiple of 32, dv one of 16.
 void DeltaOnTiles(const DeltaTask&);
+
+// Attention with bf16 keys and values, head_dim and value_dim multiples of 32. `tiles` holds rows
+// rounded up to 16, of head_dim.
+void PackQueriesForTiles(const float* q, int rows, int64_t head_dim, uint16_t* tiles);
+void AttendOnTiles(const AttendTask&);
 
 }  // namespace braid::cpu

@@ -1,0 +1,41 @@
+// Which CPUs this process may compute on: the cores of its affinity mask, the NUMA nodes they
+// belong to, and the CPU time that a control group grants. Read once at start; files come below a
+// root folder, so that tests describe machines of their own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace braid {
+
+struct Core {
+  std::vector<int> cpus;  // its logical CPUs within the mask, ascending
+  int node = 0;
+};
+
+struct Topology {
+  std::vector<Core> cores;  // of the mask, by node, then by first CPU: neighbours share a node
+  int logical_cpus = 0;     // of the mask
+  int nodes = 1;            // that have cores of the mask
+  double quota_cpus = 0;    // CPU seconds per second that the control groups grant; 0: unlimited
+
+  // Threads that are worth having: one per core, and no more than the quota keeps running. A quota
+  // of 2.5 gives 2: a third thread would be stopped half of the time, and everybody waits for it.
+  int DefaultThreads() const;
+  // CPUs for each of `threads` compute threads, or nothing when they should not be bound. They are
+  // bound when they take every core of the mask; with fewer, two processes would bind themselves to
+  // the same cores, and the kernel places them better (taskset says which cores to take).
+  std::vector<std::vector<int>> Binding(int threads) const;
+};
+
+// The calling thread's affinity mask, which control groups' cpusets have already narrowed.
+std::vector<int> AffinityMask();
+
+// `root` holds sys/ and proc/self/cgroup; what is missing counts as one node, no siblings, no
+// quota.
+Topology ReadTopology(const std::vector<int>& mask, const std::string& root = "/");
+
+// "0-3,8" as 0 1 2 3 8; stops at what is not a number.
+std::vector<int> ParseCpuList(const std::string& text);
+
+}  // namespace braid

@@ -1,0 +1,78 @@
+// compressed-tensors' pack-quantized integers of four bits: words of eight codes along the row, the
+// lowest bits first; codes and zero points are stored plus 8. value = (code - zero) * scale.
+#include <fmt/format.h>
+
+#include "model/formats/groups.h"
+
+namespace braid {
+namespace {
+
+constexpr FormatPart kParts[] = {
+    {"_packed"}, {"_scale"}, {"_shape", true}, {"_zero_point", true}, {"_g_idx", true}};
+enum : size_t { kCodes, kScale, kShape, kZero, kIndex };
+constexpr DType kWords[] = {DType::kI32};
+constexpr int64_t kPerWord = 8;
+
+int64_t ShapeEntry(const TensorEntry& shape, int64_t i) {
+  int64_t value = 0;
+  std::memcpy(&value, shape.data + i * SizeOf(shape.dtype),
+              static_cast<size_t>(SizeOf(shape.dtype)));
+  return value;
+}
+
+std::string Problem(const StoredWeight& w) {
+  const int64_t groups = GroupCount(w);
+  std::string text = PartProblem(*w.parts[kCodes], kWords, {{w.rows, CeilDiv(w.k, kPerWord)}});
+  if (text.empty()) text = PartProblem(*w.parts[kScale], kGroupScaleTypes, {{w.rows, groups}});
+  if (text.empty() && w.parts[kShape]) {
+    const TensorEntry& shape = *w.parts[kShape];
+    constexpr DType kTypes[] = {DType::kI64, DType::kI32};
+    text = PartProblem(shape, kTypes, {{2}});
+    if (text.empty() && (ShapeEntry(shape, 0) != w.rows || ShapeEntry(shape, 1) != w.k)) {
+      text = fmt::format("\"{}\" says [{}, {}]; config.json asks for [{}, {}]", shape.name,
+                         ShapeEntry(shape, 0), ShapeEntry(shape, 1), w.rows, w.k);
+    }
+  }
+  if (text.empty() && w.parts[kZero]) {
+    text = PartProblem(*w.parts[kZero], kWords, {{CeilDiv(w.rows, kPerWord), groups}});
+  }
+  if (text.empty() && w.parts[kIndex]) text = GroupIndexProblem(w, *w.parts[kIndex]);
+  return text;
+}
+
+// Zero points are packed along the rows, eight rows a word.
+int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
+  if (w.parts[kZero] == nullptr) return 8;
+  const uint32_t word = WordAt(*w.parts[kZero], row / kPerWord * GroupCount(w) + group);
+  return static_cast<int32_t>(word >> (4 * (row % kPerWord)) & 15u);
+}
+
+void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
+  const int64_t words = CeilDiv(w.k, kPerWord), groups = GroupCount(w);
+  for (int64_t r = row; r < row + count; ++r) {
+    for (int64_t c = 0; c < w.k; ++c) {
+      const uint32_t word = WordAt(*w.parts[kCodes], r * words + c / kPerWord);
+      const auto code = static_cast<int32_t>(word >> (4 * (c % kPerWord)) & 15u);
+      const int64_t group = GroupOf(w, w.parts[kIndex], c);
+      const float scale = ElementAt(*w.parts[kScale], r * groups + group);
+      *out++ = static_cast<float>(code - ZeroOf(w, r, group)) * scale;
+    }
+  }
+}
+
+}  // namespace
+
+std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index) {
+  if (std::string text = PartProblem(index, kWords, {{w.k}}); !text.empty()) return text;
+  for (int64_t c = 0; c < w.k; ++c) {
+    if (WordAt(index, c) < static_cast<uint64_t>(GroupCount(w))) continue;
+    return fmt::format("\"{}\"[{}] is {}; there are {} groups", index.name, c,
+                       static_cast<int32_t>(WordAt(index, c)), GroupCount(w));
+  }
+  return {};
+}
+
+const StorageFormat kInt4Packed = {
+    .name = "int4 packed", .parts = kParts, .types = kWords, .problem = Problem, .decode = Decode};
+
+}  // namespace braid

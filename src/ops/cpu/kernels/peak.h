@@ -1,0 +1,36 @@
+// Loops that only keep one unit busy, for measuring what a machine can do at best: arithmetic on
+// registers, reads and copies of memory. Nothing a model needs runs here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace braid::cpu {
+
+struct PeakLoop {
+  double operations_per_round;  // a multiply-add is two
+  // Independent chains of the unit's instruction; the result depends on every one of them.
+  float (*run)(int64_t rounds, float start);
+};
+
+PeakLoop PeakFmaAvx2();
+PeakLoop PeakFmaAvx512();
+PeakLoop PeakDotBf16Avx512();  // vdpbf16ps
+PeakLoop PeakDotInt8Avx2();    // vpdpbusd of AVX-VNNI
+PeakLoop PeakDotInt8Avx512();  // vpdpbusd of AVX512-VNNI
+PeakLoop PeakTileBf16();       // tdpbf16ps
+PeakLoop PeakTileInt8();       // tdpbssd
+
+// Memory. `bytes` is a multiple of kMemoryStep, pointers are 64-byte aligned.
+inline constexpr int kStreams = 4;
+inline constexpr int64_t kMemoryStep = kStreams * 64;
+struct MemoryLoops {
+  // XOR of all 64-bit words, read as kStreams streams at once.
+  int64_t (*read)(const std::byte* data, int64_t bytes);
+  // Stores that do not read their target first.
+  void (*copy)(const std::byte* from, std::byte* to, int64_t bytes);
+};
+MemoryLoops MemoryLoopsAvx2();
+MemoryLoops MemoryLoopsAvx512();
+
+}  // namespace braid::cpu

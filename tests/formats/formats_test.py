@@ -1,0 +1,245 @@
+"""Quantised checkpoints: the engine's weights are bit for bit what the decoders here and the
+packages that wrote the layouts say, and a quantised model answers as its dequantised twin."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+import decoders
+import encoders
+import stored
+
+HERE = pathlib.Path(__file__).resolve().parent
+TARGET = "model.layers.0.mlp.down_proj.weight"
+
+
+def compressed(name, bits, kind, **weights):
+    group = {"targets": ["Linear"], "weights": {"num_bits": bits, "type": kind, **weights}}
+    return {"quant_method": "compressed-tensors", "format": name, "ignore": ["lm_head"],
+            "config_groups": {"group_0": group}}
+
+
+def integers(method, group):
+    return {"quant_method": method, "bits": 4, "group_size": group}
+
+
+# name: (encoder, decoder of its parts and the weight's shape, quantization_config, exact in bf16)
+FORMATS = {
+    "fp8_blocks": (
+        encoders.fp8_blocks,
+        lambda p, s: decoders.fp8_blocks(p[".weight"], p[".weight_scale_inv"]),
+        {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, False),
+    "fp8_blocks_ue8m0": (
+        lambda w: encoders.fp8_blocks(w, power_of_two=True),
+        lambda p, s: decoders.fp8_blocks(p[".weight"], p[".weight_scale_inv"]),
+        {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}, True),
+    "fp8_channel": (
+        encoders.fp8_channel,
+        lambda p, s: decoders.scaled(p[".weight"], p[".weight_scale"]),
+        compressed("float-quantized", 8, "float", strategy="channel"), False),
+    "int4_packed": (
+        lambda w: encoders.int4_packed(w, 32),
+        lambda p, s: decoders.int4_packed(p[".weight_packed"], p[".weight_scale"], s, 32),
+        compressed("pack-quantized", 4, "int", strategy="group", group_size=32), False),
+    "nvfp4": (
+        lambda w: encoders.nvfp4(w, divide=True),
+        lambda p, s: decoders.nvfp4(p[".weight_packed"], p[".weight_scale"],
+                                    p[".weight_global_scale"], True),
+        compressed("nvfp4-pack-quantized", 4, "float", group_size=16), False),
+    "nvfp4_modelopt": (
+        lambda w: encoders.nvfp4(w, divide=False),
+        lambda p, s: decoders.nvfp4(p[".weight"], p[".weight_scale"], p[".weight_scale_2"], False),
+        {"quant_method": "modelopt", "quant_algo": "NVFP4"}, False),
+    "mxfp4": (
+        encoders.mxfp4,
+        lambda p, s: decoders.mxfp4(p[".weight_packed"], p[".weight_scale"]),
+        compressed("mxfp4-pack-quantized", 4, "float", group_size=32), True),
+    "awq": (
+        lambda w: encoders.awq(w, 32),
+        lambda p, s: decoders.awq(p[".qweight"], p[".qzeros"], p[".scales"], 32),
+        integers("awq", 32), False),
+    "gptq": (
+        lambda w: encoders.gptq(w, 32),
+        lambda p, s: decoders.gptq(p[".qweight"], p[".qzeros"], p[".scales"], 32, p[".g_idx"]),
+        integers("gptq", 32), False),
+    "gptq_act_order": (
+        lambda w: encoders.gptq(w, 64, shuffled=True),
+        lambda p, s: decoders.gptq(p[".qweight"], p[".qzeros"], p[".scales"], 64, p[".g_idx"]),
+        {**integers("gptq", 64), "desc_act": True}, False),
+}
+
+# Shapes with edges: 192 and 160 columns against blocks of 128, heads that no block divides.
+MODELS = {
+    "qwen3_5_moe": ["hidden_size=192", "num_experts=3", "moe_intermediate_size=160",
+                    "shared_expert_intermediate_size=64", "num_hidden_layers=4"],
+    "qwen3_next": ["hidden_size=192", "num_experts=3", "moe_intermediate_size=160",
+                   "shared_expert_intermediate_size=64", "num_hidden_layers=4"],
+    "deepseek_v3": ["hidden_size=192", "kv_lora_rank=64", "q_lora_rank=96", "qk_nope_head_dim=32",
+                    "v_head_dim=48", "qk_rope_head_dim=16", "intermediate_size=320",
+                    "moe_intermediate_size=160"],
+}
+LAYOUT_MODEL = ["hidden_size=64", "intermediate_size=256", "num_hidden_layers=1",
+                "full_attention_interval=1"]
+# Never quantised by exporters; the input projections of Qwen's update gate and decay neither.
+KEPT = ("embed_tokens", "lm_head", "norm", "mlp.gate.", "shared_expert_gate", "conv1d", "in_proj_a",
+        "in_proj_b", "A_log", "dt_bias", "correction_bias")
+
+
+@pytest.fixture(scope="session")
+def models(braid, tmp_path_factory):
+    """Folders of small random models by family, made once."""
+    made = {}
+
+    def make(family):
+        if family not in made:
+            folder = tmp_path_factory.mktemp(family) / "model"
+            braid("make-model", folder, "--family", family, *shape_flags(MODELS[family]))
+            made[family] = folder
+        return made[family]
+
+    return make
+
+
+def shape_flags(shape):
+    return ["--shape", ",".join(["tiny", *shape])]
+
+
+def write_model(folder, tensors, config):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    stored.write(folder / "model.safetensors", tensors)
+
+
+def per_expert(tensors):
+    """Stacked experts as one tensor an expert, the form that quantised exports have."""
+    out = {}
+    for name, (kind, bits) in tensors.items():
+        if name.endswith("experts.gate_up_proj"):
+            for e, both in enumerate(bits):
+                half = both.shape[0] // 2
+                base = name.removesuffix("gate_up_proj") + f"{e}."
+                out[base + "gate_proj.weight"] = (kind, both[:half])
+                out[base + "up_proj.weight"] = (kind, both[half:])
+        elif name.endswith("experts.down_proj"):
+            for e, one in enumerate(bits):
+                out[name.removesuffix("down_proj") + f"{e}.down_proj.weight"] = (kind, one)
+        else:
+            out[name] = (kind, bits)
+    return out
+
+
+def quantise(tensors, encode, decode):
+    """(quantised tensors, {name: fp32 values} of those that were quantised)."""
+    out, values = {}, {}
+    for name, (kind, bits) in tensors.items():
+        small = bits.ndim != 2 or bits.shape[1] % 32 or bits.shape[0] % 8
+        if small or not name.endswith(".weight") or any(word in name for word in KEPT):
+            out[name] = (kind, bits)
+            continue
+        parts = encode(stored.as_float(kind, bits))
+        base = name.removesuffix(".weight")
+        out.update({base + suffix: part for suffix, part in parts.items()})
+        values[name] = decode(parts, bits.shape)
+    return out, values
+
+
+def dump(braid, folder, name, scratch):
+    facts = json.loads(braid("inspect", folder, "--dump", name, "--output", scratch))
+    return np.fromfile(scratch, "<f4").reshape(facts["rows"], facts["columns"])
+
+
+def scores(braid, folder, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    ids = [int(x) for x in np.random.default_rng(3).integers(0, 500, 90)]
+    prompts.write_text("".join(json.dumps({"token_ids": ids[:n]}) + "\n" for n in (1, 7, 90)))
+    lines = braid("score", folder, prompts, "--compute", "fp32").splitlines()
+    return [json.loads(line)["logprobs"] for line in lines]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("family", MODELS)
+def test_a_quantised_model_is_its_dequantised_twin(braid, models, tmp_path, family, name):
+    encode, decode, quantization, exact = FORMATS[name]
+    source = models(family)
+    config = json.loads((source / "config.json").read_text())
+    plain = per_expert(stored.read_model(source))
+    tensors, values = quantise(plain, encode, decode)
+    assert len(values) > 10
+    write_model(tmp_path / "q", tensors, {**config, "quantization_config": quantization})
+    for tensor in list(values)[::5]:
+        got = dump(braid, tmp_path / "q", tensor, tmp_path / "dump")
+        assert np.array_equal(got.view(np.uint32), values[tensor].view(np.uint32)), tensor
+
+    facts = json.loads(braid("inspect", tmp_path / "q", "--json", "--tensors"))
+    runs_as = {w["runs_as"] for w in facts["tensors"] if w["stored_as"] not in ("bf16", "f32")}
+    assert runs_as == {"bf16" if exact else "fp32"}
+
+    twin = {n: ("F32", values[n] if n in values else stored.as_float(*tensor))
+            for n, tensor in plain.items()}
+    write_model(tmp_path / "twin", twin, config)
+    got, want = (scores(braid, tmp_path / folder, tmp_path) for folder in ("q", "twin"))
+    assert got == want
+    original = scores(braid, source, tmp_path)
+    assert got != original  # the format did round
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "layouts").glob("*.safetensors")),
+                         ids=lambda path: path.stem)
+def test_a_layout_of_a_public_package_is_read_as_the_package_reads_it(braid, tmp_path, path):
+    parts, metadata = stored.read(path)
+    expected = parts.pop("expected")[1]
+    folder = tmp_path / "model"
+    braid("make-model", folder, "--family", "qwen3_5", *shape_flags(LAYOUT_MODEL))
+    tensors = stored.read_model(folder)
+    del tensors[TARGET]
+    base = TARGET.removesuffix("weight")
+    tensors.update({base + name: part for name, part in parts.items()})
+    config = json.loads((folder / "config.json").read_text())
+    shutil.rmtree(folder)
+    quantization = json.loads(metadata["quantization_config"])
+    write_model(folder, tensors, {**config, "quantization_config": quantization})
+    got = dump(braid, folder, TARGET, tmp_path / "dump")
+    assert np.array_equal(got, expected)
+
+
+def broken(tensors, base):
+    """name -> (tensors with one mistake, what the message says)."""
+    packed, scale = tensors[base + "_packed"], tensors[base + "_scale"]
+    without = {n: t for n, t in tensors.items() if n != base + "_scale"}
+    return {
+        "no scale": (without, f'"{base}_scale" is missing'),
+        "scale misspelt": ({**without, base + "_scales": scale},
+                           f'"{base}_scale" is missing; the nearest name is "{base}_scales"'),
+        "scale of another shape": ({**tensors, base + "_scale": ("F16", scale[1][:, :-1])},
+                                   f'"{base}_scale" has the shape'),
+        "codes of another type": ({**tensors, base + "_packed": ("I64", packed[1])},
+                                  f'"{base}" '),
+        "quantised and plain": ({**tensors, base: ("BF16", np.zeros((64, 256), np.uint16))},
+                                "are two forms of one weight"),
+        "shape says otherwise": ({**tensors, base + "_shape": ("I64", np.array([64, 255]))},
+                                 "says [64, 255]"),
+    }
+
+
+def test_what_is_wrong_with_scales_is_said_with_the_nearest_name(braid, tmp_path):
+    braid("make-model", tmp_path / "made", "--family", "qwen3_5", *shape_flags(LAYOUT_MODEL))
+    tensors = stored.read_model(tmp_path / "made")
+    config = json.loads((tmp_path / "made/config.json").read_text())
+    config["quantization_config"] = FORMATS["int4_packed"][2]
+    values = stored.as_float(*tensors.pop(TARGET))
+    base = TARGET.removesuffix(".weight")
+    tensors.update({base + suffix: part
+                    for suffix, part in encoders.int4_packed(values, 32).items()})
+    for number, (what, (mistaken, text)) in enumerate(broken(tensors, TARGET).items()):
+        write_model(tmp_path / str(number), mistaken, config)
+        assert text in braid("inspect", tmp_path / str(number), fails=True), what
+    listed = {**config, "quantization_config": {**config["quantization_config"],
+                                                "ignore": ["re:.*down_proj"]}}
+    write_model(tmp_path / "ignored", tensors, listed)
+    assert "not quantised" in braid("inspect", tmp_path / "ignored", fails=True)
+    del config["quantization_config"]
+    write_model(tmp_path / "unsaid", tensors, config)
+    assert "belongs to no weight" in braid("inspect", tmp_path / "unsaid", fails=True)
