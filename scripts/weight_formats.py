@@ -4,11 +4,11 @@
 
     scripts/weight_formats.py MODEL [--braid build/release/braid] [--isa ISA] [--texts FILE...]
 
-A text is the whole conversation of one line of an evaluation set (models/eval by default)."""
+A text is the conversation of one line of an evaluation set (models/eval by default) with its
+answer, in ChatML, which is the form that the models of the Qwen families were trained on."""
 import argparse
 import glob
 import json
-import math
 import os
 import subprocess
 import sys
@@ -31,8 +31,13 @@ def texts_of(paths, limit):
         with open(path, encoding="utf-8") as file:
             items = [json.loads(line) for line in file][:limit]
         for item in items:
-            text = "\n".join(m["content"] for m in item["messages"] if m.get("content"))
-            lines.append(json.dumps({"text": text}))
+            turns = [(m["role"], m["content"])
+                     for m in item.get("messages", []) if m.get("content")]
+            if isinstance(item.get("answer"), (str, int)):
+                turns.append(("assistant", str(item["answer"])))
+            said = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
+            if said:
+                lines.append(json.dumps({"text": said}))
     return lines
 
 
@@ -55,7 +60,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--braid", default=os.path.join(ROOT, "build/release/braid"))
     parser.add_argument("--isa", default="auto")
-    parser.add_argument("--limit", type=int, default=20, help="texts of each file")
+    parser.add_argument("--limit", type=int, default=10, help="texts of each file at most")
     parser.add_argument("--texts", nargs="*",
                         default=sorted(glob.glob(os.path.join(ROOT, "models/eval/*.jsonl"))))
     args = parser.parse_args()
@@ -64,16 +69,15 @@ def main():
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(texts_of(args.texts, args.limit)) + "\n")
         base = None
-        print("| weights | perplexity | mean change of a log-probability | largest | "
-              "same best token |\n|---|---|---|---|---|")
+        print("| weights | mean change of a log-probability | largest | same best token |\n"
+              "|---|---|---|---|")
         for name, flags in CHOICES:
             logprobs, best = score(args, flags, path)
             base = base or (logprobs, best)
             changes = [abs(a - b) for a, b in zip(logprobs, base[0])]
             same = sum(a == b for a, b in zip(best, base[1])) / len(best)
-            perplexity = math.exp(-sum(logprobs) / len(logprobs))
-            print(f"| {name} | {perplexity:.3f} | {sum(changes) / len(changes):.4f} | "
-                  f"{max(changes):.2f} | {100 * same:.1f} % |", flush=True)
+            print(f"| {name} | {sum(changes) / len(changes):.4f} | {max(changes):.2f} | "
+                  f"{100 * same:.1f} % |", flush=True)
         print(f"\n{len(base[0])} tokens of {len(args.texts)} files", file=sys.stderr)
 
 
