@@ -119,7 +119,7 @@ Result<SimulationOptions> SimulateCommand::Options() const {
   options.soak = minutes_ > 0;
   const bool open = steps_ > 0 || minutes_ > 0;
   options.seeds = seed_ ? 1 : seeds_.value_or(open ? 0 : 1000);
-  options.processes = seed_ ? 1 : threads_ > 0 ? threads_ : DetectCpu().physical_cores;
+  options.processes = seed_ ? 1 : threads_ > 0 ? threads_ : DetectCpu().topology.DefaultThreads();
   return options;
 }
 
