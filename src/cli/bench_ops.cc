@@ -175,13 +175,18 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool) const {
 void BenchOpsCommand::SetLimit(OpResult& result) const {
   const OpCase& op = *result.op;
   const Unit unit = UnitFor(machine_.device, op.operands);
-  const bool memory = op.source == Source::kMemory;
   const Bandwidth& bandwidth = limits_.bandwidth;
+  // Activations: of a few rows they stay in the second-level caches.
+  const bool small = op.bytes <= (512 << 10) * double(machine_.threads);
+  const auto [source, rate] = op.source == Source::kMemory
+                                  ? std::pair{"memory", bandwidth.memory_read}
+                              : small ? std::pair{"L2", bandwidth.l2_read}
+                                      : std::pair{"L3", bandwidth.l3_read};
   const double compute_ns = op.flops / limits_.PeakOf(unit) * 1e9;
-  const double bytes_ns = op.bytes / (memory ? bandwidth.memory_read : bandwidth.l3_read) * 1e9;
+  const double bytes_ns = op.bytes / rate * 1e9;
   result.limit_ns = std::max(compute_ns, bytes_ns);
   if (result.limit_ns == 0) return;
-  result.limited_by = compute_ns > bytes_ns ? NameOf(unit) : memory ? "memory" : "L3";
+  result.limited_by = compute_ns > bytes_ns ? NameOf(unit) : source;
 }
 
 void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
@@ -191,8 +196,12 @@ void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
   for (const UnitPeak& peak : limits_.units) {
     fmt::print("{:<20} {:>8.1f} Gop/s\n", NameOf(peak.unit), peak.operations_per_second * 1e-9);
   }
-  fmt::print("{:<20} {:>8.1f} GB/s\n{:<20} {:>8.1f} GB/s\n", "memory",
-             limits_.bandwidth.memory_read * 1e-9, "L3", limits_.bandwidth.l3_read * 1e-9);
+  const Bandwidth& bandwidth = limits_.bandwidth;
+  for (const auto& [name, rate] :
+       {std::pair{"memory", bandwidth.memory_read}, std::pair{"L3", bandwidth.l3_read},
+        std::pair{"L2", bandwidth.l2_read}}) {
+    fmt::print("{:<20} {:>8.1f} GB/s\n", name, rate * 1e-9);
+  }
   std::string_view family;
   for (const OpResult& result : results) {
     const OpCase& op = *result.op;

@@ -26,7 +26,7 @@ class OpRun {
 inline constexpr int64_t kColdBytes = int64_t{256} << 20;
 
 // What bounds a case besides the arithmetic.
-enum class Source : uint8_t { kMemory, kL3 };
+enum class Source : uint8_t { kMemory, kCaches };
 
 struct OpCase {
   std::string_view family;
