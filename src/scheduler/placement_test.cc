@@ -213,14 +213,14 @@ TEST_F(PlacementTest, AFloodOfOneTenantDelaysAnothersFirstRequestByOneAtMost) {
   SchedulerConfig config = Config(1);
   config.running_max = 2;
   Use(config);
-  const auto send = [&](const char* tenant, int32_t tokens) {
+  const auto send = [&](const std::string& tenant, int32_t tokens) {
     Request r = Make(tokens, 5, static_cast<TokenId>(next_id_) * 60);
     r.tenant = tenant;
     return Send(r);
   };
   for (int i = 0; i < 300; ++i) send(i % 3 == 0 ? "flood" : "surge", 20 + i % 7);
   for (int round = 0; round < 20; ++round) {
-    const RequestId mine = send("quiet", 30);
+    const RequestId mine = send("quiet " + std::to_string(round), 30);
     std::map<std::string, int> before;
     for (bool admitted = false; !admitted;) {
       const Plan plan = Step();
@@ -232,7 +232,7 @@ TEST_F(PlacementTest, AFloodOfOneTenantDelaysAnothersFirstRequestByOneAtMost) {
     }
     EXPECT_LE(before["flood"], 1);
     EXPECT_LE(before["surge"], 1);
-    for (int i = 0; i < 9; ++i) Step();  // it ends, and "quiet" is idle again
+    for (int i = 0; i < 9; ++i) Step();
   }
   Drain();
 }

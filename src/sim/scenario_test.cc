@@ -115,6 +115,39 @@ TEST_F(ScenarioTest, C5_80_C6_91_EveryHistoryLeavesNothingBehind) {
   }
 }
 
+// Two hundred requests of one tenant wait; another's single request is answered as soon as one of
+// the running ones has ended, however long the line is.
+TEST_F(ScenarioTest, AFloodDoesNotDelayAnotherTenantsAnswer) {
+  w_.config.running_max = 4;
+  SimulatedEngine engine(w_);
+  int64_t next_id = 0;
+  const auto submit = [&](const char* tenant) {
+    Request r;
+    r.id = RequestId(next_id++);
+    r.tenant = tenant;
+    r.prompt.assign(30, static_cast<TokenId>(next_id % 900));
+    r.stop.new_tokens_max = 20;
+    engine.scheduler.Apply(Submit{r});
+    return r.id;
+  };
+  const auto step = [&](RequestId wanted) {
+    engine.executor.Launch(engine.scheduler.NextPlan());
+    engine.scheduler.Apply(engine.executor.Wait());
+    bool answered = false;
+    for (const Output& o : engine.scheduler.TakeOutputs()) answered |= o.id == wanted;
+    return answered;
+  };
+  for (int i = 0; i < 200; ++i) submit("flood");
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 7; ++i) step(RequestId());
+    const RequestId mine = submit("quiet");
+    int32_t steps = 1;
+    while (!step(mine)) ++steps;
+    EXPECT_LE(steps, 20 + 2);  // the rest of the longest answer, and its own prompt
+    for (int i = 0; i < 30; ++i) step(RequestId());
+  }
+}
+
 TEST_F(ScenarioTest, C7_99_EveryFirstTokenIsItsOwnRequestsUnderOverlap) {
   w_.overlap_depth = 1;
   w_.late = true;

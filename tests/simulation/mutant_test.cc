@@ -72,7 +72,9 @@ uint64_t Catch(PlantedBug bug, uint64_t seeds) {
 }
 
 struct Last : OutputSink {
-  void OnOutput(Output output) override { finished |= output.finish.has_value(); }
+  void OnOutput(Output output) override {
+    if (output.finish) finished = true;
+  }
   std::atomic<bool> finished{false};
 };
 
