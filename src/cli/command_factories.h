@@ -12,6 +12,7 @@ CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchServeCommand();
 CommandPointer MakeBenchAgenticCommand();
+CommandPointer MakeBenchLongPromptCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakeDoctorCommand();
 CommandPointer MakeDoctorPrefixCommand();
