@@ -13,6 +13,7 @@ CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchServeCommand();
 CommandPointer MakeBenchAgenticCommand();
+CommandPointer MakeBenchLongPromptCommand();
 CommandPointer MakeSimulateCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();

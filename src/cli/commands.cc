@@ -45,6 +45,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n"
      "  braid bench agentic --base-url http://127.0.0.1:8000/v1 --first-tokens 4000\n",
      MakeBenchAgenticCommand},
+    {"bench", "long-prompt", "What one long prompt does to the streams beside it",
+     "  braid bench long-prompt --base-url http://127.0.0.1:8000/v1 --long-tokens 20000\n"
+     "  braid bench long-prompt --streams 16 --output-tokens 2000 --json\n",
+     MakeBenchLongPromptCommand},
     {"", "simulate", "Scheduler and prefix cache against a model made of hashes",
      "  braid simulate --seeds 100000\n"
      "  braid simulate --workload agentic --faults none --no-prefix-cache\n"

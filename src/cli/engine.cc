@@ -254,6 +254,12 @@ std::string Engine::PlanText() const {
 
 json::object Engine::PlanObject() const {
   const State& s = *state_;
+  json::array capacity;
+  for (const MemoryPlan::Capacity& c : s.memory.Capacities()) {
+    capacity.push_back(json::object{{"tokens", c.tokens},
+                                    {"resumable_conversations", c.resumable},
+                                    {"running_sequences", c.running}});
+  }
   return {{"architecture", s.spec.architecture},
           {"weight_bytes", s.memory.weight_bytes},
           {"workspace_bytes", s.memory.workspace_bytes},
@@ -261,6 +267,8 @@ json::object Engine::PlanObject() const {
           {"kv_bytes_per_token", s.memory.kv_bytes_per_token},
           {"state_bytes_per_sequence", s.memory.state_bytes_per_sequence},
           {"cache_tokens_one_sequence", SequenceTokensMax(s.memory.geometry)},
+          {"capacity", std::move(capacity)},
+          {"prefix_cache", s.limits.prefix_cache},
           {"context_tokens_max", s.limits.context_tokens_max},
           {"step_tokens_max", s.limits.step_tokens_max},
           {"running_max", s.limits.running_max},

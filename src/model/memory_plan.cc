@@ -80,6 +80,19 @@ int64_t MemoryPlan::SequencesOf(int64_t tokens) const {
   return (geometry.parents - 1) / std::max<int64_t>(1, ParentsOfSequence(geometry, tokens));
 }
 
+std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
+  std::set<int64_t> lengths = {model_len_max};
+  for (int64_t tokens : {512, 4096, 32768})
+    lengths.insert(std::min<int64_t>(tokens, model_len_max));
+  std::vector<Capacity> capacities;
+  for (int64_t tokens : lengths) {
+    capacities.push_back({.tokens = tokens,
+                          .resumable = ResumableConversations(geometry, tokens),
+                          .running = std::min<int64_t>(SequencesOf(tokens), running_max)});
+  }
+  return capacities;
+}
+
 int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
   if (weight.use == WeightUse::kVector) {
     return weight.n * weight.k * static_cast<int64_t>(sizeof(float));
@@ -170,14 +183,10 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
   lines.push_back(fmt::format(
       "sequences of up to {} tokens{}, up to {} at once", plan.model_len_max,
       plan.model_len_cut ? " (what fits; the model could do more)" : "", plan.running_max));
-  std::set<int64_t> lengths = {plan.model_len_max};
-  for (int64_t tokens : {512, 4096, 32768})
-    lengths.insert(std::min<int64_t>(tokens, plan.model_len_max));
-  std::vector<std::string> holds;
-  for (int64_t tokens : lengths) {
-    holds.push_back(fmt::format("{} of {} tokens", plan.SequencesOf(tokens), tokens));
+  for (const MemoryPlan::Capacity& c : plan.Capacities()) {
+    lines.push_back(fmt::format("of {} tokens: {} resumable conversations, or {} running sequences",
+                                c.tokens, c.resumable, c.running));
   }
-  lines.push_back(fmt::format("sequences that fit in the cache: {}", fmt::join(holds, ", ")));
   return lines;
 }
 

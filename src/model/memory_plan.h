@@ -45,6 +45,13 @@ struct MemoryPlan {
 
   // How many sequences of so many tokens the arena holds at once.
   int64_t SequencesOf(int64_t tokens) const;
+  // What to expect of the arena at some lengths, ascending, up to model_len_max.
+  struct Capacity {
+    int64_t tokens = 0;
+    int64_t resumable = 0;  // conversations that take turns and are never computed again
+    int64_t running = 0;    // or sequences at once, running_max at most
+  };
+  std::vector<Capacity> Capacities() const;
 };
 
 // Bytes of a packed weight whose elements the checkpoint stores, or a decoder yields, as `stored`.
