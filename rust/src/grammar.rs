@@ -11,7 +11,7 @@ use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, Tokeni
 
 use crate::tokenizer::Tokenizer;
 
-const SOURCE_BYTES_MAX: usize = 64 << 10;
+const SOURCE_BYTES_MAX: usize = 1 << 20;
 
 pub struct Grammars {
     factory: ParserFactory,

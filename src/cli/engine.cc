@@ -34,6 +34,7 @@ struct Engine::State {
   std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
+  std::unique_ptr<GrammarLibrary> grammars;     // the executor asks it
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
@@ -73,6 +74,9 @@ Status Engine::State::LoadText() {
     }
   }
   ASSIGN_OR_RETURN(eos, EosTokens(dir, tokenizer ? &*tokenizer : nullptr));
+  if (tokenizer && !eos.empty()) {
+    ASSIGN_OR_RETURN(grammars, GrammarLibrary::Create(*tokenizer, eos.front()));
+  }
   ASSIGN_OR_RETURN(defaults, ReadGenerationDefaults(dir));
   return {};
 }
@@ -161,7 +165,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .threads = machine.threads,
       .binding = machine.binding,
       .trace = trace.get(),
-      .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0};
+      .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
+      .constraints = grammars.get()};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
   memory.workspace_bytes = executor->workspace_bytes();
   if (!options.event_log.empty()) {
@@ -235,6 +240,7 @@ const Tokenizer* Engine::tokenizer() const {
 const ChatTemplate* Engine::chat_template() const {
   return state_->chat ? &*state_->chat : nullptr;
 }
+GrammarLibrary* Engine::grammars() const { return state_->grammars.get(); }
 const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
 const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
 const EngineOptions& Engine::options() const { return state_->options; }

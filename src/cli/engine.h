@@ -13,6 +13,7 @@
 #include "scheduler/driver.h"
 #include "text/chat_template.h"
 #include "text/generation_defaults.h"
+#include "text/grammar_library.h"
 #include "text/tokenizer.h"
 
 namespace braid {
@@ -32,6 +33,7 @@ class Engine {
   Executor& executor();                       // the engine thread's until Join
   const Tokenizer* tokenizer() const;         // null: ids only
   const ChatTemplate* chat_template() const;  // null: no chat
+  GrammarLibrary* grammars() const;           // null: no constrained output
   const std::vector<TokenId>& eos_tokens() const;
   const GenerationDefaults& defaults() const;
   const EngineOptions& options() const;

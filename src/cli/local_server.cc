@@ -9,6 +9,7 @@ ServerContext ContextOf(Engine& engine, std::string model_name) {
   return {.driver = engine.driver(),
           .tokenizer = engine.tokenizer(),
           .chat = engine.chat_template(),
+          .grammars = engine.grammars(),
           .card = {.name = std::move(model_name),
                    .created = UnixSeconds(),
                    .context_tokens_max = engine.limits().context_tokens_max,

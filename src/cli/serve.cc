@@ -2,6 +2,7 @@
 // waits for signals: the first drains, the second stops at once.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/command_factories.h"
 #include "cli/local_server.h"
@@ -38,6 +40,11 @@ class ServeCommand : public Command {
     flags.Choice("--log-level", log_level_, {"debug", "info", "warning", "error", "off"},
                  "What is logged to standard error");
     flags.Switch("--log-json", log_json_, "Log one JSON object a line");
+    flags.Text("--api-key", api_key_, "The key that clients must send; it opens everything");
+    flags.Text("--api-key-file", api_key_file_,
+               "JSON file of keys with names and limits; SIGHUP reads it again");
+    flags.Text("--cors-origins", cors_origins_,
+               "Web pages of these origins may use the API: https://a.example,… or *");
     flags.Text("--tool-parser", tool_parser_,
                "How the model writes tool calls: auto (from its chat template), none, " +
                    ToolFormatNames());
@@ -50,6 +57,7 @@ class ServeCommand : public Command {
  private:
   void StartLog() const;
   std::string ModelName() const;
+  Status SetKeys(Server& server) const;
   Status CheckParsers() const;
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
@@ -59,6 +67,9 @@ class ServeCommand : public Command {
   std::string host_ = "127.0.0.1";
   std::string name_;
   std::string log_level_ = "info";
+  std::string api_key_;
+  std::string api_key_file_;
+  std::string cors_origins_;
   std::string tool_parser_ = "auto";
   std::string reasoning_parser_ = "auto";
   int32_t port_ = 8000;
@@ -79,6 +90,18 @@ std::string ServeCommand::ModelName() const {
   const auto path = std::filesystem::weakly_canonical(options_.model_dir, error);
   const std::string last = error ? "" : path.filename().string();
   return last.empty() ? "model" : last;
+}
+
+Status ServeCommand::SetKeys(Server& server) const {
+  std::vector<ApiKey> keys;
+  if (!api_key_file_.empty()) {
+    constexpr size_t kBytesMax = 4 << 20;
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(api_key_file_, kBytesMax));
+    ASSIGN_OR_RETURN(keys, ParseApiKeys(text, api_key_file_));
+  }
+  if (!api_key_.empty()) keys.push_back({.name = "default", .key = api_key_, .admin = true});
+  server.SetKeys(std::move(keys));
+  return {};
 }
 
 Status ServeCommand::CheckParsers() const {
@@ -120,7 +143,16 @@ Status WarmUp(Engine& engine) {
 }
 
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
-  while (signals.Wait(-1) == 0) {
+  while (true) {
+    const int signal = signals.Wait(-1);
+    if (signal == SIGINT || signal == SIGTERM) break;
+    if (signal != SIGHUP) continue;
+    const Status status = SetKeys(server);
+    if (status) {
+      LogInfo("the API keys were read again");
+    } else {
+      LogError("the API keys stay as they were: {}", status.error().message);
+    }
   }
   LogInfo("draining for up to {} s; a second signal stops at once", drain_seconds_);
   std::atomic<bool> drained{false};
@@ -131,7 +163,8 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
   constexpr int kLookEveryMs = 50;
   bool stopped = false;
   while (!drained) {
-    if (signals.Wait(kLookEveryMs) == 0 || stopped) continue;
+    const int signal = signals.Wait(kLookEveryMs);
+    if ((signal != SIGINT && signal != SIGTERM) || stopped) continue;
     LogInfo("stopping at once");
     stopped = true;
     engine.Stop(true);
@@ -149,16 +182,23 @@ Status ServeCommand::Run() {
   RETURN_IF_ERROR(CheckParsers());
   StartLog();
   std::signal(SIGPIPE, SIG_IGN);
-  SignalQueue signals{SIGINT, SIGTERM};
+  SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
   ServerConfig config;
   config.host = host_;
   config.port = static_cast<uint16_t>(port_);
   config.page_html = std::string(kPageHtml);
   config.version = kVersion;
+  for (std::string_view left = cors_origins_; !left.empty();) {
+    const size_t end = std::min(left.find(','), left.size());
+    if (end > 0) config.cors_origins.emplace_back(left.substr(0, end));
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(std::move(config)));
+  RETURN_IF_ERROR(SetKeys(*server));
   const auto stage = [&](std::string what) {
     server->SetLoading(std::move(what));
-    if (signals.Wait(0) != 0) std::_Exit(0);
+    const int signal = signals.Wait(0);
+    if (signal == SIGINT || signal == SIGTERM) std::_Exit(0);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_, stage));
   fmt::print(stderr, "{}", engine->PlanText());

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "model/decoder.h"
+#include "runtime/constraint_worker.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
 
@@ -38,6 +39,7 @@ struct ModelExecutor::State {
   Decoder decoder;
   Slots slots;
   Sampler sampler;
+  ConstraintWorker constraints;
   std::vector<ops::SequenceSpan> spans;
   std::vector<TokenId> tokens;
   std::vector<Wanted> wanted;
@@ -53,7 +55,8 @@ struct ModelExecutor::State {
         pool(c.threads, c.binding),
         decoder(spec, weights, cache_plan, c.kv_dtype),
         slots(config.cache, arena.data(), c.running_max, c.context_tokens_max),
-        sampler(model.vocabulary, c.sampled_vocabulary, c.threads) {
+        sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
+        constraints(c.constraints, c.running_max, model.vocabulary) {
     workspace = Workspace(MeasureStep());
     pool.set_trace(c.trace);
   }
@@ -115,7 +118,17 @@ struct ModelExecutor::State {
       result.prompt_logprobs[static_cast<size_t>(w.position - row.start)] =
           Sampler::Describe(context, logits, slot.prompt_logprobs, follows);
     }
-    if (w.sample) sampler.Choose(context, {slot, w.position + 1, member}, logits, result);
+    if (!w.sample) return;
+    const uint32_t* allowed = nullptr;
+    if (!slot.grammar.empty()) {
+      const Result<const uint32_t*> mask = constraints.Await(row.slot);
+      if (!mask) {
+        result.error = "the request's grammar: " + mask.error().message;
+        return;
+      }
+      allowed = *mask;
+    }
+    sampler.Choose(context, {slot, w.position + 1, member, allowed}, logits, result);
   }
 
   void Run(const Plan& plan, StepDone& out) {
@@ -148,7 +161,14 @@ struct ModelExecutor::State {
     StepDone out;
     out.step = plan.step;
     slots.Begin(plan);
+    for (const Admission& admission : plan.admissions) constraints.Reset(admission.slot);
     Lay(plan);
+    // The masks are computed while the decoder runs.
+    for (const Row& row : plan.rows) {
+      if (row.sample && !slots[row.slot].grammar.empty()) {
+        constraints.Prepare(row.slot, slots[row.slot]);
+      }
+    }
     for (const Row& row : plan.rows) {
       RowResult result;
       result.request = row.request;

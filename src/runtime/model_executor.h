@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/token_constraint.h"
 #include "base/trace.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -27,6 +28,9 @@ struct ModelExecutorConfig {
   // Ids at and past this are never sampled (padding rows of the embedding); 0: the whole
   // vocabulary.
   int32_t sampled_vocabulary = 0;
+  // Where the grammars of requests come from; null: a request with one ends with an error. Must
+  // outlive the executor.
+  ConstraintSource* constraints = nullptr;
 };
 
 class ModelExecutor : public Executor {

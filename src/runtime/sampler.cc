@@ -51,6 +51,15 @@ std::span<const float> Sampler::Adjust(const Slot& slot, std::span<const float> 
   return adjusted;
 }
 
+bool Sampler::Constrain(const uint32_t* allowed, std::span<float> logits) const {
+  bool any = false;
+  for (size_t i = 0; i < static_cast<size_t>(sampled_vocabulary_); ++i) {
+    if ((allowed[i / 32] >> (i % 32) & 1) == 0) logits[i] = kNever;
+    any = any || logits[i] != kNever;
+  }
+  return any;
+}
+
 void Sampler::Choose(const ops::OpContext& context, const Place& place,
                      std::span<const float> logits, RowResult& result) {
   const Slot& slot = place.slot;
@@ -63,10 +72,15 @@ void Sampler::Choose(const ops::OpContext& context, const Place& place,
   Scratch& scratch = scratch_[static_cast<size_t>(place.member)];
   const bool masked = BelowMinimum(slot, place.position) && !slot.stop.stop_tokens.empty();
   const bool adjusted = !p.logit_bias.empty() || p.repetition_penalty != 1.0f ||
-                        p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f || masked;
+                        p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f || masked ||
+                        place.allowed != nullptr;
   std::span<const float> view = adjusted ? Adjust(slot, logits, scratch) : logits;
   for (TokenId token : slot.stop.stop_tokens) {
     if (masked) scratch.logits[static_cast<size_t>(token)] = kNever;
+  }
+  if (place.allowed != nullptr && !Constrain(place.allowed, scratch.logits)) {
+    result.error = "no token may come next by the request's grammar and its other limits";
+    return;
   }
   view = view.first(static_cast<size_t>(sampled_vocabulary_));
   if (p.temperature == 0.0f) {

@@ -26,6 +26,7 @@ class Sampler {
     const Slot& slot;
     int32_t position = 0;
     int member = 0;
+    const uint32_t* allowed = nullptr;  // bit i % 32 of [i / 32]: token i may be chosen; null: any
   };
   // Fills token and, when asked for, logprob; or error when the logits are not finite.
   void Choose(const ops::OpContext& context, const Place& place, std::span<const float> logits,
@@ -39,6 +40,8 @@ class Sampler {
   };
   // A copy of the logits with bias, penalties and masks applied.
   std::span<const float> Adjust(const Slot& slot, std::span<const float> logits, Scratch& scratch);
+  // Masks the tokens that are not allowed; false if none is left.
+  bool Constrain(const uint32_t* allowed, std::span<float> logits) const;
 
   int32_t sampled_vocabulary_;
   std::vector<Scratch> scratch_;

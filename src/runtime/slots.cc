@@ -32,6 +32,8 @@ void Slots::Begin(const Plan& plan) {
     slot.stop = request.stop;
     slot.logprobs = request.logprobs;
     slot.prompt_logprobs = request.prompt_logprobs;
+    slot.grammar = request.grammar;
+    slot.grammar_after = request.grammar_after;
     slot.prompt_count = static_cast<int32_t>(request.prompt.size());
     slot.tokens.assign(request.prompt.begin(), request.prompt.end());
     slot.tokens.insert(slot.tokens.end(), admission.output.begin(), admission.output.end());

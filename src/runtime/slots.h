@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cache/geometry.h"
@@ -19,6 +20,8 @@ struct Slot {
   int32_t logprobs = -1;
   int32_t prompt_logprobs = -1;
   int32_t prompt_count = 0;
+  std::string grammar;  // as in Request
+  TokenId grammar_after = -1;
   std::vector<TokenId> tokens;                  // prompt, then output as far as it is known
   std::vector<std::vector<std::byte*>> blocks;  // [group][index], null for holes
 

@@ -42,6 +42,10 @@ struct Request {
   int32_t priority = 0;          // higher first
   std::string tenant;    // namespace of the prefix cache and of fairness; made by the server
   int32_t dp_rank = -1;  // the data-parallel rank that must run it; -1: the scheduler chooses
+  // What the output must match, as the executor's ConstraintSource reads it; empty: anything. It
+  // holds from the token after `grammar_after` on (the end of thinking), or from the first if -1.
+  std::string grammar;
+  TokenId grammar_after = -1;
 };
 
 // A token's log-probability with the most probable alternatives, best first, ties by smaller id.

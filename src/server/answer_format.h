@@ -1,4 +1,5 @@
-// The JSON of answers: chat completions and text completions, whole and in chunks.
+// How the APIs write answers: the same deltas as OpenAI's chunks, the Responses API's events or
+// Anthropic's. One per request, network thread.
 #pragma once
 
 #include <memory>
@@ -19,41 +20,28 @@ struct AnswerShape {
   bool echo = false;
   bool return_token_ids = false;
   bool explain_reuse = false;
-  int32_t logprobs = -1;         // alternatives to show; -1: none
-  int32_t prompt_logprobs = -1;  // as the field prompt_logprobs asked
+  int32_t logprobs = -1;           // alternatives to show; -1: none
+  int32_t prompt_logprobs = -1;    // as the field prompt_logprobs asked
+  json::object request_echo = {};  // Responses: what the answer repeats of the request
 };
 
 class AnswerFormat {
  public:
-  // `generation` must outlive the object.
-  AnswerFormat(const Generation& generation, AnswerShape shape)
-      : generation_(generation), shape_(shape) {}
-
+  virtual ~AnswerFormat() = default;
   // The SSE events that show a delta; empty if there is nothing to see.
-  std::string Events(const ChoiceDelta& delta) const;
-  // The chunk after the last one, with the usage and what explains it.
-  std::string UsageEvent() const;
+  virtual std::string Events(const ChoiceDelta& delta) = 0;
+  // The SSE events after the last delta: usage, the error if there was one, the end.
+  virtual std::string End() = 0;
   // The whole answer; one merged delta for each choice, by index.
-  json::object Whole(const std::vector<ChoiceDelta>& choices) const;
-
- private:
-  json::object Envelope(std::string_view chat_object) const;
-  json::array ToolCalls(const ChoiceDelta& delta) const;
-  json::object ChatChoice(const ChoiceDelta& delta) const;
-  json::object ChatChunkChoice(const ChoiceDelta& delta) const;
-  json::object TextChoice(const ChoiceDelta& delta) const;
-  void AddUsage(json::object* answer) const;
-  void AddEnd(const ChoiceDelta& delta, json::object* choice) const;
-  void AddTokenIds(const ChoiceDelta& delta, json::object* choice) const;
-  std::string Event(json::object choice) const;
-  bool echoes(const ChoiceDelta& delta) const { return shape_.echo && delta.first; }
-
-  const Generation& generation_;
-  AnswerShape shape_;
+  virtual json::object Whole(const std::vector<ChoiceDelta>& choices) = 0;
 };
 
+// The format of the shape's route. `generation` must outlive it.
+std::unique_ptr<AnswerFormat> MakeAnswerFormat(const Generation& generation, AnswerShape shape);
+
 // The id under which a client answers a call: the model's own where its format has one.
-std::string CallId(const Generation& generation, int32_t choice, const AnswerEvent& call);
+std::string CallId(const Generation& generation, int32_t choice, int32_t call,
+                   const std::string& models_own);
 
 json::object UsageJson(const Usage& usage);
 

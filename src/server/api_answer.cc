@@ -8,23 +8,21 @@
 namespace braid {
 
 ApiAnswer::ApiAnswer(std::unique_ptr<Generation> generation, AnswerShape shape)
-    : generation_(std::move(generation)), shape_(shape), format_(*generation_, shape) {}
+    : generation_(std::move(generation)),
+      route_(shape.route),
+      streams_(shape.stream),
+      format_(MakeAnswerFormat(*generation_, std::move(shape))) {}
 
 AnswerStep ApiAnswer::Take() {
   std::vector<ChoiceDelta> deltas = generation_->Poll();
-  return shape_.stream ? TakeEvents(deltas) : TakeWhole(std::move(deltas));
+  return streams_ ? TakeEvents(deltas) : TakeWhole(std::move(deltas));
 }
 
 AnswerStep ApiAnswer::TakeEvents(const std::vector<ChoiceDelta>& deltas) {
   AnswerStep step;
-  for (const ChoiceDelta& delta : deltas) step.events += format_.Events(delta);
+  for (const ChoiceDelta& delta : deltas) step.events += format_->Events(delta);
   step.last = generation_->finished();
-  if (!step.last) return step;
-  if (shape_.include_usage || shape_.explain_reuse) step.events += format_.UsageEvent();
-  if (generation_->error()) {
-    step.events += SseEvent(json::serialize(ErrorJson(*generation_->error())));
-  }
-  step.events += kSseDone;
+  if (step.last) step.events += format_->End();
   return step;
 }
 
@@ -41,12 +39,12 @@ AnswerStep ApiAnswer::TakeWhole(std::vector<ChoiceDelta> deltas) {
   AnswerStep step{.last = generation_->finished()};
   if (!step.last) return step;
   if (generation_->error()) {
-    step.response = ErrorResponse(*generation_->error());
+    step.response = ErrorResponse(*generation_->error(), route_ == kMessages);
     return step;
   }
   std::sort(merged_.begin(), merged_.end(),
             [](const ChoiceDelta& a, const ChoiceDelta& b) { return a.index < b.index; });
-  step.response = HttpResponse{.body = json::serialize(format_.Whole(merged_))};
+  step.response = HttpResponse{.body = json::serialize(format_->Whole(merged_))};
   return step;
 }
 

@@ -13,7 +13,7 @@ class ApiAnswer final : public Answer {
  public:
   ApiAnswer(std::unique_ptr<Generation> generation, AnswerShape shape);
 
-  bool Streams() const override { return shape_.stream; }
+  bool Streams() const override { return streams_; }
   AnswerStep Take() override;
   void End(EndReason reason) override { generation_->End(reason); }
   size_t PendingBytes() const override { return generation_->PendingBytes(); }
@@ -23,8 +23,9 @@ class ApiAnswer final : public Answer {
   AnswerStep TakeWhole(std::vector<ChoiceDelta> deltas);
 
   std::unique_ptr<Generation> generation_;
-  AnswerShape shape_;
-  AnswerFormat format_;
+  const Route route_;
+  const bool streams_;
+  std::unique_ptr<AnswerFormat> format_;
   std::vector<ChoiceDelta> merged_;  // by index; when not streaming
 };
 

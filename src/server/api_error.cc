@@ -38,9 +38,25 @@ json::object ErrorJson(const ApiError& error) {
                                  {"code", OrNull(error.code)}}}};
 }
 
-HttpResponse ErrorResponse(const ApiError& error) {
-  HttpResponse response{.status = error.status, .body = json::serialize(ErrorJson(error))};
-  if (error.status == 503 || error.status == 429) response.retry_after_seconds = 1;
+json::object AnthropicErrorJson(const ApiError& error) {
+  const int status = error.status;
+  const std::string_view type = status == 401   ? "authentication_error"
+                                : status == 403 ? "permission_error"
+                                : status == 404 ? "not_found_error"
+                                : status == 413 ? "request_too_large"
+                                : status == 429 ? "rate_limit_error"
+                                : status == 503 ? "overloaded_error"
+                                : status >= 500 ? "api_error"
+                                                : "invalid_request_error";
+  return {{"type", "error"}, {"error", json::object{{"type", type}, {"message", error.message}}}};
+}
+
+HttpResponse ErrorResponse(const ApiError& error, bool anthropic) {
+  const json::object body = anthropic ? AnthropicErrorJson(error) : ErrorJson(error);
+  HttpResponse response{.status = error.status, .body = json::serialize(body)};
+  if (error.status == 503 || error.status == 429) {
+    response.retry_after_seconds = error.retry_after_seconds;
+  }
   return response;
 }
 

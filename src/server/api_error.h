@@ -14,8 +14,9 @@ namespace braid {
 struct ApiError {
   int status = 400;
   std::string message;
-  std::string param = {};  // the field's path, "messages[2].content"; empty: null
-  std::string code = {};   // a closed set of words; empty: null
+  std::string param = {};           // the field's path, "messages[2].content"; empty: null
+  std::string code = {};            // a closed set of words; empty: null
+  int32_t retry_after_seconds = 1;  // with 429 and 503
 };
 
 // Why a request cannot be served; nullopt if it can.
@@ -30,6 +31,9 @@ using OrRefusal = std::variant<T, ApiError>;
 ApiError ToApiError(const Error& error);
 
 json::object ErrorJson(const ApiError& error);
-HttpResponse ErrorResponse(const ApiError& error);
+// Anthropic's form: {"type": "error", "error": {"type", "message"}}.
+json::object AnthropicErrorJson(const ApiError& error);
+
+HttpResponse ErrorResponse(const ApiError& error, bool anthropic = false);
 
 }  // namespace braid

@@ -123,10 +123,18 @@ ApiError Missing(std::string_view field, std::string_view right) {
 
 Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
   bool has_messages = !request.messages.empty();
+  if (request.route == kMessages && !request.max_tokens) {
+    return Missing("max_tokens", "the largest number of tokens of the answer");
+  }
   switch (request.route) {
     case kChat:
     case kApplyTemplate:
+    case kMessages:
+    case kCountTokens:
       if (!has_messages) return Missing("messages", "a list of at least one message");
+      break;
+    case kResponses:
+      if (!has_messages) return Missing("input", "a string or a list of items");
       break;
     case kCompletions:
       if (request.prompts.empty())
@@ -143,9 +151,50 @@ Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
         return WrongType("prompt", "a string", body.at("prompt"));
       }
       break;
+    case kParseCalls:
+    case kSeparateReasoning:
+      if (!body.contains("text")) return Missing("text", "a string");
+      break;
+    case kAbort:
+      if (request.request_id.empty() && !request.abort_all.value_or(false)) {
+        return Missing("rid", "the id of a request, or abort_all true");
+      }
+      break;
+    case kFlushCache:
+      break;
     case kDetokenize:
       if (!body.contains("tokens")) return Missing("tokens", "a list of token ids");
       break;
+  }
+  return std::nullopt;
+}
+
+// A forced tool must exist, and what is constrained must be able to end.
+Refusal CheckConstraints(const ApiRequest& request) {
+  const bool forced = request.tool_choice == ToolChoice::kRequired;
+  if (forced && request.tools.empty()) {
+    return ApiError{400, "tool_choice: needs tools to choose from", "tool_choice"};
+  }
+  const bool known =
+      std::any_of(request.tools.begin(), request.tools.end(), [&](const json::value& tool) {
+        return tool.at("function").at("name").as_string() == request.tool_name;
+      });
+  if (!request.tool_name.empty() && !known) {
+    return ApiError{400,
+                    fmt::format("tool_choice: there is no tool named \"{}\" in tools",
+                                request.tool_name.substr(0, limits::kNameBytesMax)),
+                    "tool_choice"};
+  }
+  if (!forced && !request.grammar) return std::nullopt;
+  if (forced && request.grammar) {
+    return ApiError{400,
+                    fmt::format("{}: cannot be combined with a tool_choice that forces a call",
+                                request.grammar->path),
+                    request.grammar->path};
+  }
+  if (request.ignore_eos.value_or(false) || request.min_tokens.value_or(0) > 0) {
+    std::string name = request.ignore_eos.value_or(false) ? "ignore_eos" : "min_tokens";
+    return ApiError{400, name + ": constrained output ends where its grammar does", name};
   }
   return std::nullopt;
 }
@@ -173,6 +222,7 @@ Refusal CheckTogether(const ApiRequest& request) {
                                 request.prompts.size(), answers, limits::kPromptsTimesChoicesMax),
                     "prompt"};
   }
+  if (Refusal refusal = CheckConstraints(request)) return refusal;
   if (request.route == kChat && request.logprobs && !request.wants_logprobs.value_or(false)) {
     return ApiError{400, "top_logprobs: needs logprobs to be true", "top_logprobs"};
   }
@@ -213,6 +263,14 @@ OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
   if (Refusal refusal = ReadFields(object, limits, &request, unknown)) return *refusal;
   if (Refusal refusal = CheckPresence(request, object)) return *refusal;
   if (Refusal refusal = CheckTogether(request)) return *refusal;
+  if (!request.system.empty()) {
+    json::object system{{"role", "system"}, {"content", request.system}};
+    request.messages.insert(request.messages.begin(), std::move(system));
+  }
+  // Anthropic's models think when they are asked to.
+  if (route == kMessages || route == kCountTokens) {
+    request.template_values.emplace("enable_thinking", false);
+  }
   return request;
 }
 

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "server/api_error.h"
+#include "text/grammar.h"
 
 namespace braid {
 
@@ -21,6 +22,30 @@ enum Route : uint32_t {
   kTokenize = 4,
   kDetokenize = 8,
   kApplyTemplate = 16,
+  kResponses = 32,
+  kMessages = 64,      // Anthropic's
+  kCountTokens = 128,  // of such messages
+  kParseCalls = 256,
+  kSeparateReasoning = 512,
+  kAbort = 1024,
+  kFlushCache = 2048,  // takes no body
+};
+
+constexpr bool IsAnthropic(Route route) { return route == kMessages || route == kCountTokens; }
+
+// Conversations that the model answers, whatever the form of the request.
+constexpr bool IsChat(Route route) {
+  return route == kChat || route == kResponses || route == kMessages || route == kCountTokens;
+}
+
+enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
+
+// What the answer must match, as one of the fields for it said.
+struct WantedGrammar {
+  GrammarKind kind = GrammarKind::kJsonSchema;
+  json::value schema;  // kJsonSchema
+  std::string source;  // the other kinds
+  std::string path;    // the field, for errors
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -32,19 +57,26 @@ struct ApiRequest {
   // What is to be continued.
   std::vector<Prompt> prompts;  // completions, tokenize
   json::array messages;         // chat, tokenize, apply_template: in the template's form
+  std::string system;           // stands before the messages; responses and messages
   json::array tools;
   json::object template_values;  // chat_template_kwargs and what belongs there
-  bool use_tools = true;         // false with tool_choice "none"
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name;  // the one that must be called; empty: any
   std::optional<bool> add_generation_prompt;
   std::optional<bool> continue_final_message;
   std::optional<bool> add_special_tokens;
   std::vector<TokenId> tokens;  // detokenize
+  // What the helpers take: a model's text and how to read it; the id of a request to end.
+  std::string text, parser, request_id;
+  std::optional<bool> abort_all;
 
   // How a token is chosen.
   std::optional<double> temperature, top_p, min_p;
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int64_t> top_k, seed, n, best_of;
   std::vector<std::pair<TokenId, float>> logit_bias;
+
+  std::optional<WantedGrammar> grammar;
 
   // When to stop.
   std::optional<int64_t> max_tokens, max_completion_tokens, min_tokens;

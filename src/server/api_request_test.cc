@@ -20,6 +20,11 @@ std::string Body(Route route, const std::string& field) {
   std::string rest = field.empty() ? "" : fmt::format(", {}", field);
   if (route == kCompletions) return R"({"prompt": "a")" + rest + "}";
   if (route == kDetokenize) return R"({"tokens": [1])" + rest + "}";
+  if (route == kResponses) return R"({"input": "a")" + rest + "}";
+  if (route == kAbort) return R"({"rid": "a")" + rest + "}";
+  if (route == kParseCalls || route == kSeparateReasoning) return R"({"text": "a")" + rest + "}";
+  if (route == kMessages && field.find("\"max_tokens") == std::string::npos)
+    rest += R"(, "max_tokens": 131072)";
   return R"({"messages": [{"role": "user", "content": "a"}])" + rest + "}";
 }
 
@@ -43,7 +48,8 @@ std::string With(Route route, std::string_view name, const std::string& value) {
 
 std::vector<Route> RoutesOf(const Field& field) {
   std::vector<Route> routes;
-  for (Route route : {kChat, kCompletions, kTokenize, kDetokenize, kApplyTemplate}) {
+  for (uint32_t bit = kChat; bit <= kAbort; bit *= 2) {
+    const auto route = static_cast<Route>(bit);
     if ((field.routes & route) != 0) routes.push_back(route);
   }
   return routes;
@@ -96,7 +102,8 @@ TEST(ApiRequest, IntegersAreTakenAtTheirLimitsAndRefusedBeyond) {
       if (rule->min > std::numeric_limits<int64_t>::min()) {
         EXPECT_EQ(with(fmt::format("{}", rule->min - 1)), field.name);
       }
-      EXPECT_EQ(with("null"), "ok");
+      const bool required = route == kMessages && field.name == "max_tokens";
+      EXPECT_EQ(with("null"), required ? field.name : "ok");
       EXPECT_EQ(with("1.0"), field.name);
       EXPECT_EQ(with("true"), field.name);
       for (const std::string& value : kAbsurd) EXPECT_NE(with(value), "ok") << value;
@@ -136,8 +143,9 @@ TEST(ApiRequest, ParsedFieldsRefuseOtherTypes) {
     if (!std::holds_alternative<ParseRule>(field.rule)) continue;
     for (Route route : RoutesOf(field)) {
       SCOPED_TRACE(field.name);
-      bool replaces = field.name == "prompt" || field.name == "messages" || field.name == "tokens";
       std::string name(field.name);
+      bool replaces = Body(route, "").find(fmt::format("\"{}\"", name)) != std::string::npos ||
+                      name == "prompt" || name == "messages";
       for (const char* value : {"1.5", "true"}) {
         std::string body = replaces ? fmt::format("{{\"{}\": {}}}", name, value)
                                     : Body(route, fmt::format("\"{}\": {}", name, value));
@@ -252,8 +260,9 @@ TEST(ApiRequest, FieldsThatContradictEachOtherAreRefused) {
   EXPECT_EQ(With(kChat, "stream_options", R"({"include_usage": true})"), "stream_options");
   EXPECT_EQ(With(kChat, "continue_final_message", "true"), "continue_final_message");
   EXPECT_EQ(With(kChat, "response_format", R"({"type": "text"})"), "ok");
-  EXPECT_EQ(With(kChat, "response_format", R"({"type": "json_object"})"), "response_format.type");
-  EXPECT_EQ(With(kChat, "tool_choice", "\"required\""), "tool_choice");
+  EXPECT_EQ(With(kChat, "response_format", R"({"type": "json_object"})"), "ok");
+  EXPECT_EQ(With(kChat, "response_format", R"({"type": "poem"})"), "response_format.type");
+  EXPECT_EQ(With(kChat, "tool_choice", "\"required\""), "tool_choice") << "there are no tools";
   EXPECT_EQ(With(kChat, "chat_template_kwargs", R"({"messages": []})"),
             "chat_template_kwargs.messages");
   EXPECT_EQ(With(kChat, "tools", R"([{"type": "function", "function": {"name": "a b"}}])"),

@@ -165,21 +165,6 @@ Refusal ParseStreamOptions(const json::value& value, const std::string& path, co
   return std::nullopt;
 }
 
-Refusal ParseResponseFormat(const json::value& value, const std::string& path, const RequestLimits&,
-                            ApiRequest*) {
-  const json::value* type = value.is_object() ? value.get_object().if_contains("type") : nullptr;
-  if (type == nullptr || !type->is_string()) {
-    return WrongType(path, "an object with a type, {\"type\": \"text\"}", value);
-  }
-  if (type->get_string() != "text") {
-    return ApiError{400,
-                    fmt::format("{}.type: only \"text\" is supported by this version, got {}", path,
-                                JsonExcerpt(*type)),
-                    path + ".type", "unsupported_parameter"};
-  }
-  return std::nullopt;
-}
-
 // This server's own options: {"explain": true}.
 Refusal ParseBraid(const json::value& value, const std::string& path, const RequestLimits&,
                    ApiRequest* request) {
@@ -219,6 +204,27 @@ Refusal ParseMetadata(const json::value& value, const std::string& path, const R
                        text);
     }
   }
+  return std::nullopt;
+}
+
+Refusal ParseText(const json::value& value, const std::string& path, const RequestLimits&,
+                  ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "a string", value);
+  request->text = value.get_string();
+  return std::nullopt;
+}
+
+Refusal ParseParser(const json::value& value, const std::string& path, const RequestLimits&,
+                    ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "a parser's name", value);
+  request->parser = value.get_string();
+  return std::nullopt;
+}
+
+Refusal ParseRequestId(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "the id of a request", value);
+  request->request_id = value.get_string();
   return std::nullopt;
 }
 

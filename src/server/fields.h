@@ -61,6 +61,34 @@ ApiError WrongType(const std::string& path, std::string_view right, const json::
 Refusal ParseTokenIds(const json::value& value, const std::string& path,
                       const RequestLimits& limits, std::vector<TokenId>* ids);
 
+// Fields that constrain the output, in grammar_parsers.cc: a JSON schema (an object or its text), a
+// regular expression, a list of texts, a grammar in GBNF or Lark; and the objects that hold one.
+Refusal ParseJsonSchema(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseRegex(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseChoices(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseGrammar(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseResponseFormat(const json::value&, const std::string&, const RequestLimits&,
+                            ApiRequest*);
+Refusal ParseStructuredOutputs(const json::value&, const std::string&, const RequestLimits&,
+                               ApiRequest*);
+
+// Conversations in other APIs' forms, in responses_parsers.cc and anthropic_parsers.cc.
+Refusal ParseInput(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseResponsesTools(const json::value&, const std::string&, const RequestLimits&,
+                            ApiRequest*);
+Refusal ParseResponsesToolChoice(const json::value&, const std::string&, const RequestLimits&,
+                                 ApiRequest*);
+Refusal ParseTextOptions(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseReasoningOptions(const json::value&, const std::string&, const RequestLimits&,
+                              ApiRequest*);
+Refusal ParseSystem(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseTurns(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseAnthropicTools(const json::value&, const std::string&, const RequestLimits&,
+                            ApiRequest*);
+Refusal ParseAnthropicToolChoice(const json::value&, const std::string&, const RequestLimits&,
+                                 ApiRequest*);
+Refusal ParseThinking(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+
 // Structured fields, in field_parsers.cc and message_parsers.cc.
 Refusal ParseModel(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParsePrompt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
@@ -70,9 +98,10 @@ Refusal ParseStopTokens(const json::value&, const std::string&, const RequestLim
 Refusal ParseLogitBias(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseStreamOptions(const json::value&, const std::string&, const RequestLimits&,
                            ApiRequest*);
-Refusal ParseResponseFormat(const json::value&, const std::string&, const RequestLimits&,
-                            ApiRequest*);
 Refusal ParseMetadata(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseText(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseParser(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseRequestId(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseUser(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseMessages(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseTools(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);

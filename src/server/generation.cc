@@ -13,6 +13,8 @@ ApiError EndError(EndReason reason) {
   switch (reason) {
     case EndReason::kDrained:
       return {503, "the server is shutting down", {}, "shutting_down"};
+    case EndReason::kAborted:
+      return {499, "the request was ended by another one", {}, "aborted"};
     case EndReason::kTooLong:
       return {503, "the request took too long", {}, "request_timeout"};
     case EndReason::kSlowReader:
@@ -46,7 +48,8 @@ Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin o
       choices_per_prompt_(plan.choices_per_prompt),
       origin_(std::move(origin)),
       created_(UnixSeconds()),
-      open_(plan.choices.size()) {
+      open_(plan.choices.size()),
+      place_(std::move(plan.place)) {
   Driver& driver = service.context.driver;
   running_.reserve(plan.choices.size());
   for (PlannedChoice& planned : plan.choices) {
@@ -72,7 +75,12 @@ OrRefusal<std::unique_ptr<Generation>> Generation::Start(Service& service, Gener
                                                          GenerationOrigin origin, Wake wake) {
   std::unique_ptr<Generation> generation(
       new Generation(service, std::move(plan), std::move(origin)));
-  if (Refusal refusal = generation->Submit(std::move(wake))) return *refusal;
+  Generation& started = *generation;
+  service.running.Add(started.id_, &started.end_asked_, wake);
+  if (!started.origin_.request_id.empty()) {
+    service.running.Add(started.origin_.request_id, &started.end_asked_, wake);
+  }
+  if (Refusal refusal = started.Submit(std::move(wake))) return *refusal;
   return generation;
 }
 
@@ -96,6 +104,7 @@ Refusal Generation::Submit(Wake wake) {
 }
 
 Generation::~Generation() {
+  service_.running.Remove(&end_asked_);
   for (Running& running : running_) {
     if (running.open) Close(running, FinishReason::kAbort);
   }
@@ -106,6 +115,7 @@ Generation::~Generation() {
 void Generation::Close(Running& running, FinishReason reason) {
   if (!running.engine_done) service_.context.driver.Abort(running.id, reason);
   running.finish = reason;
+  service_.drain_rate.Ended(MonotonicUs());
   service_.metrics.CountFinish(*running.finish);
   service_.metrics.e2e_latency.Observe(static_cast<double>(MonotonicUs() - origin_.received_us) /
                                        1e6);
@@ -159,6 +169,7 @@ void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
 }
 
 std::vector<ChoiceDelta> Generation::Poll() {
+  if (end_asked_.exchange(false)) End(EndReason::kAborted);
   std::vector<ChoiceDelta> deltas = std::exchange(ending_, {});
   for (Running& running : running_) {
     if (running.open) Collect(running, &deltas);

@@ -2,6 +2,7 @@
 // keeps count, and leaves one line in the log. Destroying it aborts what still runs.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -73,7 +74,9 @@ class Generation {
   std::vector<Running> running_;
   size_t open_ = 0;  // choices whose last delta has not been made
   std::vector<ChoiceDelta> ending_;
+  std::unique_ptr<TenantLoad::Place> place_;
   std::optional<ApiError> error_;
+  std::atomic<bool> end_asked_{false};  // by another connection
   int64_t first_token_us_ = 0, last_token_us_ = 0;
 };
 

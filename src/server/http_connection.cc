@@ -11,6 +11,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/clock.h"
+#include "server/api_keys.h"
 #include "server/http_framing.h"
 #include "server/limits.h"
 
@@ -207,6 +208,9 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   request.path = target.substr(0, target.find('?'));
   request.content_type = View(message[http::field::content_type]);
   request.content_encoding = View(message[http::field::content_encoding]);
+  request.origin = View(message[http::field::origin]);
+  request.key = BearerKey(View(message[http::field::authorization]));
+  if (request.key.empty()) request.key = View(message["x-api-key"]);
   std::string_view request_id = View(message["X-Request-Id"]);
   if (IsRequestId(request_id)) request.request_id = request_id;
   request.body = std::move(message.body());
@@ -229,6 +233,7 @@ asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
 // True if the connection can serve another request.
 asio::awaitable<bool> HttpConnection::Serve(Incoming incoming) {
   Reply reply = co_await Ask(std::move(incoming.request));
+  incoming.reply_headers = reply.headers;
   if (auto* response = std::get_if<HttpResponse>(&reply.content)) {
     co_return co_await WriteResponse(*response, incoming, reply.request_id);
   }
@@ -294,8 +299,8 @@ std::string HttpConnection::StreamHead(const Incoming& incoming,
                                        const std::string& request_id) const {
   return fmt::format(
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-      "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nX-Request-Id: {}\r\n{}\r\n",
-      request_id,
+      "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nX-Request-Id: {}\r\n{}{}\r\n",
+      request_id, incoming.reply_headers,
       !incoming.http_1_1    ? "Connection: close\r\n"
       : incoming.keep_alive ? "Transfer-Encoding: chunked\r\n"
                             : "Transfer-Encoding: chunked\r\nConnection: close\r\n");
@@ -313,6 +318,8 @@ asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response
   if (response.retry_after_seconds > 0) {
     bytes += fmt::format("Retry-After: {}\r\n", response.retry_after_seconds);
   }
+  bytes += response.headers;
+  bytes += incoming.reply_headers;
   if (!response.allow.empty()) bytes += fmt::format("Allow: {}\r\n", response.allow);
   if (!keep) {
     bytes += "Connection: close\r\n";

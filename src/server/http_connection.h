@@ -55,6 +55,7 @@ class HttpConnection {
     bool head = false;
     bool keep_alive = false;
     bool http_1_1 = false;
+    std::string reply_headers;
   };
 
   asio::awaitable<bool> AwaitFirstByte();

@@ -144,6 +144,10 @@ std::string_view StatusText(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -160,6 +164,8 @@ std::string_view StatusText(int status) {
       return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
+    case 499:
+      return "Client Closed Request";
     case 500:
       return "Internal Server Error";
     case 503:
@@ -167,6 +173,10 @@ std::string_view StatusText(int status) {
     default:
       return "Unknown";
   }
+}
+
+std::string SseNamedEvent(std::string_view name, std::string_view data) {
+  return fmt::format("event: {}\n{}", name, SseEvent(data));
 }
 
 std::string SseEvent(std::string_view data) { return fmt::format("data: {}\n\n", data); }

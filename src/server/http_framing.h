@@ -26,6 +26,7 @@ std::string_view StatusText(int status);
 
 // An SSE event, a comment, and the end of an OpenAI-style stream.
 std::string SseEvent(std::string_view data);
+std::string SseNamedEvent(std::string_view name, std::string_view data);
 inline constexpr std::string_view kSsePing = ": ping\n\n";
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
 

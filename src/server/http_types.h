@@ -16,6 +16,8 @@ struct HttpRequest {
   std::string path;          // without the query
   std::string content_type;  // as sent; empty if absent
   std::string content_encoding;
+  std::string key;         // of Authorization: Bearer, else of x-api-key; empty if absent
+  std::string origin;      // of the page that asks, if a browser does
   std::string request_id;  // the client's X-Request-Id if it is well-formed, else empty
   std::string body;
   int64_t received_us = 0;  // MonotonicUs when the last byte of it came
@@ -27,11 +29,12 @@ struct HttpResponse {
   std::string body = {};
   int retry_after_seconds = 0;  // > 0: sent as Retry-After
   std::string allow = {};       // with 405
+  std::string headers = {};     // further ones, each with its CRLF
   bool close = false;           // ends the connection
 };
 
 // Why the server, not the engine, ends an answer.
-enum class EndReason { kDrained, kTooLong, kSlowReader };
+enum class EndReason { kDrained, kTooLong, kSlowReader, kAborted };
 
 struct AnswerStep {
   std::string events;                    // SSE bytes to send now, if the answer streams
@@ -54,7 +57,8 @@ class Answer {
 };
 
 struct Reply {
-  std::string request_id;  // goes out as X-Request-Id
+  std::string request_id;    // goes out as X-Request-Id
+  std::string headers = {};  // further ones, each with its CRLF, of an answer too
   std::variant<HttpResponse, std::unique_ptr<Answer>> content;
 };
 

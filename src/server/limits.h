@@ -43,6 +43,7 @@ inline constexpr size_t kStopStringBytesMax = 256;
 inline constexpr size_t kStopTokensMax = 128;
 inline constexpr size_t kToolsMax = 128;
 inline constexpr size_t kToolBytesMax = 512 << 10;
+inline constexpr size_t kGrammarChoicesMax = 4096;
 inline constexpr size_t kTemplateKeysMax = 64;
 inline constexpr size_t kTemplateBytesMax = 64 << 10;
 inline constexpr size_t kMetadataPairsMax = 64;

@@ -155,19 +155,23 @@ Refusal ParseTools(const json::value& value, const std::string& path, const Requ
 
 Refusal ParseToolChoice(const json::value& value, const std::string& path, const RequestLimits&,
                         ApiRequest* request) {
+  constexpr std::string_view kRight =
+      "\"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": …}}";
   if (value == "auto") return std::nullopt;
   if (value == "none") {
-    request->use_tools = false;
+    request->tool_choice = ToolChoice::kNone;
     return std::nullopt;
   }
-  if (value == "required" || value.is_object()) {
-    return ApiError{400,
-                    fmt::format("{}: only \"auto\" and \"none\" are supported by this version, "
-                                "got {}",
-                                path, JsonExcerpt(value)),
-                    path, "unsupported_parameter"};
-  }
-  return WrongType(path, "\"auto\" or \"none\"", value);
+  request->tool_choice = ToolChoice::kRequired;
+  if (value == "required") return std::nullopt;
+  const json::value* function =
+      value.is_object() ? value.get_object().if_contains("function") : nullptr;
+  const json::value* name = function != nullptr && function->is_object()
+                                ? function->get_object().if_contains("name")
+                                : nullptr;
+  if (name == nullptr || !name->is_string()) return WrongType(path, kRight, value);
+  request->tool_name = name->get_string();
+  return std::nullopt;
 }
 
 Refusal ParseTemplateValues(const json::value& value, const std::string& path, const RequestLimits&,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "server/grammar_plan.h"
 #include "server/limits.h"
 #include "text/reasoning.h"
 
@@ -74,7 +75,7 @@ StopParams StopOf(const ApiRequest& request, const ServerContext& context, size_
   stop.stop_tokens.erase(std::unique(stop.stop_tokens.begin(), stop.stop_tokens.end()),
                          stop.stop_tokens.end());
   int64_t room = context.card.context_tokens_max - static_cast<int64_t>(prompt_tokens);
-  int64_t otherwise = request.route == kChat ? room : kCompletionTokensDefault;
+  int64_t otherwise = IsChat(request.route) ? room : kCompletionTokensDefault;
   int64_t asked = request.max_completion_tokens.value_or(request.max_tokens.value_or(otherwise));
   stop.new_tokens_max = static_cast<int32_t>(std::min({asked, room, limits::kNewTokensMax}));
   stop.new_tokens_min =
@@ -84,8 +85,8 @@ StopParams StopOf(const ApiRequest& request, const ServerContext& context, size_
 
 // How many alternatives to report; -1: no log-probabilities.
 int32_t LogprobsOf(const ApiRequest& request) {
-  if (request.route == kChat && !request.wants_logprobs.value_or(false)) return -1;
-  int64_t none = request.route == kChat ? 0 : -1;
+  if (IsChat(request.route) && !request.wants_logprobs.value_or(false)) return -1;
+  int64_t none = IsChat(request.route) ? 0 : -1;
   return static_cast<int32_t>(request.logprobs.value_or(none));
 }
 
@@ -97,13 +98,17 @@ int32_t PromptLogprobsOf(const ApiRequest& request) {
   return static_cast<int32_t>(asked);
 }
 
+bool OffersTools(const ApiRequest& request) {
+  return request.tool_choice != ToolChoice::kNone && !request.tools.empty();
+}
+
 // How the text of a chat's answer is read, and which special tokens that needs.
 void SetSyntax(const ServerContext& context, const ApiRequest& request, TextOptions* text) {
   const ReasoningFormat& reasoning = context.card.reasoning;
   text->syntax.split_reasoning = reasoning.separates() && request.separate_reasoning.value_or(true);
   text->syntax.reasoning_tags = reasoning.tags;
   std::vector<std::string_view> tags = {reasoning.tags.open, reasoning.tags.close};
-  if (request.use_tools && !request.tools.empty() && context.card.tools != nullptr) {
+  if (OffersTools(request) && context.card.tools != nullptr) {
     const ToolFormat& format = *context.card.tools;
     text->syntax.tools = &format;
     text->syntax.schemas = ToolSchemas(request.tools);
@@ -124,7 +129,7 @@ struct EncodedPrompt {
 OrRefusal<std::vector<EncodedPrompt>> EncodeAll(const ServerContext& context,
                                                 const ApiRequest& request) {
   std::vector<EncodedPrompt> encoded;
-  if (request.route == kChat) {
+  if (IsChat(request.route)) {
     auto text = RenderChat(context, request);
     if (auto* error = std::get_if<ApiError>(&text)) return *error;
     bool inside = StartsInReasoning(context.card.reasoning, std::get<0>(text));
@@ -170,7 +175,7 @@ OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& re
   const bool continues = request.continue_final_message.value_or(false);
   json::object values = request.template_values;
   values["messages"] = request.messages;
-  if (request.use_tools && !request.tools.empty()) values["tools"] = request.tools;
+  if (OffersTools(request)) values["tools"] = request.tools;
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
   Result<std::string> text = chat.Render(values);
   if (!text) {
@@ -223,6 +228,12 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
   const int32_t prompt_logprobs = PromptLogprobsOf(request);
   if (Refusal refusal = CheckPromptLogprobs(prompts, prompt_logprobs, n)) return *refusal;
 
+  const bool reasons = std::any_of(prompts.begin(), prompts.end(),
+                                   [](const auto& prompt) { return prompt.starts_in_reasoning; });
+  auto grammar = PlanGrammar(context, request, reasons);
+  if (auto* error = std::get_if<ApiError>(&grammar)) return *error;
+  const auto& [grammar_text, grammar_after] = std::get<0>(grammar);
+
   GenerationPlan plan;
   plan.choices_per_prompt = static_cast<int32_t>(n);
   plan.fixed_seed = request.seed.has_value();
@@ -231,12 +242,14 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
                .include_stop = request.include_stop_str_in_output.value_or(false),
                .skip_special = request.skip_special_tokens.value_or(true),
                .parallel_calls = request.parallel_tool_calls.value_or(true)};
-  if (request.route == kChat) SetSyntax(context, request, &plan.text);
+  if (IsChat(request.route)) SetSyntax(context, request, &plan.text);
   for (EncodedPrompt& prompt : prompts) {
     Request engine;
     engine.sampling = SamplingOf(request, context.card.defaults);
     engine.stop = StopOf(request, context, prompt.tokens.size());
     engine.logprobs = LogprobsOf(request);
+    engine.grammar = grammar_text;
+    engine.grammar_after = prompt.starts_in_reasoning ? grammar_after : TokenId{-1};
     engine.prompt_logprobs = prompt_logprobs;
     engine.tenant = request.cache_salt;
     engine.prompt = std::move(prompt.tokens);

@@ -36,6 +36,7 @@ struct GenerationPlan {
   std::vector<PlannedChoice> choices;
   int32_t choices_per_prompt = 1;
   bool fixed_seed = false;
+  std::unique_ptr<TenantLoad::Place> place;  // among the requests of its tenant
 };
 
 // The prompt of a chat as the model's template writes it.

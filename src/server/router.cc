@@ -3,47 +3,44 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/api_answer.h"
 #include "server/limits.h"
+#include "server/openapi.h"
 #include "server/prepare.h"
+#include "server/route_table.h"
 #include "server/simple_routes.h"
 
 namespace braid {
 namespace {
 
-struct PostRoute {
-  std::string_view path;
-  Route route;
-};
-
-constexpr PostRoute kPosts[] = {
-    {"/v1/chat/completions", kChat},
-    {"/v1/completions", kCompletions},
-    {"/tokenize", kTokenize},
-    {"/v1/tokenize", kTokenize},
-    {"/detokenize", kDetokenize},
-    {"/v1/detokenize", kDetokenize},
-    {"/apply_template", kApplyTemplate},
-    {"/apply-template", kApplyTemplate},
-};
-
-constexpr std::string_view kGets[] = {"/",        "/health",      "/ready",    "/version",
-                                      "/metrics", "/server_info", "/v1/models"};
-constexpr std::string_view kFlushPath = "/flush_cache";  // takes no body
+// What the page's own policy, a meta element, cannot say.
+constexpr std::string_view kPageHeaders =
+    "Content-Security-Policy: frame-ancestors 'none'\r\nX-Frame-Options: DENY\r\n"
+    "Referrer-Policy: no-referrer\r\n";
+// The answer to a browser that asks whether it may ask.
+constexpr std::string_view kPreflightHeaders =
+    "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: authorization, "
+    "content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta\r\n"
+    "Access-Control-Max-Age: 600\r\n";
+constexpr std::string_view kHealthGenerate = "/health_generate";
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 const PostRoute* FindPost(std::string_view path) {
-  for (const PostRoute& post : kPosts) {
+  for (const PostRoute& post : PostRoutes()) {
     if (post.path == path) return &post;
   }
   return nullptr;
 }
 
 bool IsGet(std::string_view path) {
-  return std::find(std::begin(kGets), std::end(kGets), path) != std::end(kGets) ||
-         path.starts_with(kModelPrefix);
+  const std::span<const GetRoute> gets = GetRoutes();
+  return path.starts_with(kModelPrefix) ||
+         std::any_of(gets.begin(), gets.end(),
+                     [&](const GetRoute& get) { return get.path == path; });
 }
 
 // "application/json; charset=utf-8" is JSON, and so is a body without a type.
@@ -60,6 +57,40 @@ std::string Printable(std::string_view text) {
   return out;
 }
 
+// What a Responses answer repeats of its request.
+json::object EchoOf(const ApiRequest& request) {
+  const auto number = [](const auto& value) {
+    return value ? json::value(*value) : json::value(nullptr);
+  };
+  json::array tools;
+  for (const json::value& tool : request.tools) {
+    json::object flat = tool.at("function").as_object();
+    flat["type"] = "function";
+    flat.emplace("parameters", nullptr);
+    flat.emplace("strict", false);
+    tools.push_back(std::move(flat));
+  }
+  const bool forced = request.tool_choice == ToolChoice::kRequired;
+  json::value choice = request.tool_choice == ToolChoice::kNone ? "none"
+                       : forced                                 ? "required"
+                                                                : "auto";
+  if (!request.tool_name.empty()) {
+    choice = json::object{{"type", "function"}, {"name", request.tool_name}};
+  }
+  return {
+      {"instructions", request.system.empty() ? json::value(nullptr) : json::value(request.system)},
+      {"max_output_tokens", number(request.max_tokens)},
+      {"temperature", number(request.temperature)},
+      {"top_p", number(request.top_p)},
+      {"parallel_tool_calls", request.parallel_tool_calls.value_or(true)},
+      {"previous_response_id", nullptr},
+      {"store", false},
+      {"tool_choice", std::move(choice)},
+      {"tools", std::move(tools)},
+      {"truncation", "disabled"},
+      {"metadata", json::object{}}};
+}
+
 AnswerShape ShapeOf(const ApiRequest& request, const Tokenizer* tokenizer) {
   AnswerShape shape{.route = request.route,
                     .stream = request.stream.value_or(false),
@@ -69,11 +100,12 @@ AnswerShape ShapeOf(const ApiRequest& request, const Tokenizer* tokenizer) {
   shape.return_token_ids = request.return_token_ids.value_or(false) || tokenizer == nullptr;
   shape.explain_reuse = request.explain_reuse;
   shape.logprobs = static_cast<int32_t>(request.logprobs.value_or(-1));
-  if (request.route == kChat) {
+  if (IsChat(request.route)) {
     shape.logprobs = request.wants_logprobs.value_or(false)
                          ? static_cast<int32_t>(request.logprobs.value_or(0))
                          : -1;
   }
+  if (request.route == kResponses) shape.request_echo = EchoOf(request);
   shape.prompt_logprobs = static_cast<int32_t>(request.prompt_logprobs.value_or(-1));
   return shape;
 }
@@ -122,6 +154,11 @@ std::string Router::NewRequestId() {
 Reply Router::Respond(HttpRequest request, Wake wake) {
   Reply reply;
   reply.request_id = request.request_id.empty() ? NewRequestId() : request.request_id;
+  reply.headers = CorsHeaders(request);
+  if (request.method == "OPTIONS" && !reply.headers.empty()) {
+    reply.content = HttpResponse{.body = {}, .headers = std::string(kPreflightHeaders)};
+    return reply;
+  }
   reply.content = Dispatch(request, std::move(wake));
   auto* response = std::get_if<HttpResponse>(&reply.content);
   if (response != nullptr && response->status >= 400) {
@@ -132,15 +169,53 @@ Reply Router::Respond(HttpRequest request, Wake wake) {
   return reply;
 }
 
-Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
+// What lets a browser show the answer to a page of another origin; empty where it may not.
+std::string Router::CorsHeaders(const HttpRequest& request) const {
+  if (request.origin.empty()) return {};
+  for (const std::string& origin : config_.cors_origins) {
+    if (origin == "*") return "Access-Control-Allow-Origin: *\r\n";
+    if (origin == request.origin) {
+      return fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", origin);
+    }
+  }
+  return {};
+}
+
+// Why the request's key does not open its path; nullopt if it does. What does not exist is asked
+// for with a key too, so that nobody learns more without one.
+std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) const {
   const PostRoute* post = FindPost(request.path);
-  if (request.method == "POST" && request.path == kFlushPath) return Flush();
+  for (const GetRoute& get : GetRoutes()) {
+    if (get.open && get.path == request.path) return std::nullopt;
+  }
+  const bool anthropic = post != nullptr && IsAnthropic(post->route);
+  const std::optional<ApiKey> owner = keys_.Find(request.key);
+  if (!owner) {
+    HttpResponse response =
+        ErrorResponse({401,
+                       "the API key is missing or wrong; send it as Authorization: Bearer KEY",
+                       {},
+                       "invalid_api_key"},
+                      anthropic);
+    response.headers = "WWW-Authenticate: Bearer\r\n";
+    return response;
+  }
+  if (post == nullptr || !post->admin || owner->admin) return std::nullopt;
+  return ErrorResponse(
+      {403, fmt::format("{} needs an admin's key", request.path), {}, "admin_key_required"});
+}
+
+Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
+  if (std::optional<HttpResponse> refusal = CheckKey(request)) return *std::move(refusal);
+  const PostRoute* post = FindPost(request.path);
   if (request.method == "POST" && post != nullptr)
     return Post(post->route, request, std::move(wake));
+  if (request.method == "GET" && request.path == kHealthGenerate) {
+    return HealthGenerate(request, std::move(wake));
+  }
   if (request.method == "GET" && IsGet(request.path)) return Get(request);
-  const bool posts = post != nullptr || request.path == kFlushPath;
-  if (posts || IsGet(request.path)) {
-    std::string right = posts ? "POST" : "GET";
+  if (post != nullptr || IsGet(request.path)) {
+    std::string right = post != nullptr ? "POST" : "GET";
     HttpResponse response = ErrorResponse(
         {405, fmt::format("{} takes {}, not {}", request.path, right, Printable(request.method))});
     response.allow = right;
@@ -172,7 +247,9 @@ HttpResponse Router::Ready() const {
 HttpResponse Router::Get(const HttpRequest& request) {
   const std::string& path = request.path;
   if (path == "/") {
-    return {.content_type = "text/html; charset=utf-8", .body = config_.page_html};
+    return {.content_type = "text/html; charset=utf-8",
+            .body = config_.page_html,
+            .headers = std::string(kPageHeaders)};
   }
   if (path == "/health") return Health();
   if (path == "/ready") return Ready();
@@ -181,6 +258,10 @@ HttpResponse Router::Get(const HttpRequest& request) {
   if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"});
   const ModelCard& card = service->context.card;
   if (path == "/v1/models") return ListModels(card);
+  if (path == "/openapi.json") {
+    return JsonResponse(OpenApiDocument(service->limits(), config_.version));
+  }
+  if (path == "/v1/loads") return Loads(*service);
   if (path == "/server_info") return ServerInformation(*service);
   if (path == "/metrics") {
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
@@ -198,22 +279,25 @@ HttpResponse Router::Flush() {
 }
 
 Router::Content Router::Post(Route route, const HttpRequest& request, Wake wake) {
+  if (route == kFlushCache) return Flush();
+  const bool anthropic = IsAnthropic(route);
   if (!IsJson(request.content_type)) {
     return ErrorResponse({415, fmt::format("Content-Type must be application/json, got {}",
-                                           Printable(request.content_type))});
+                                           Printable(request.content_type))},
+                         anthropic);
   }
   if (!request.content_encoding.empty() && request.content_encoding != "identity") {
-    return ErrorResponse({415, "Content-Encoding must be identity"});
+    return ErrorResponse({415, "Content-Encoding must be identity"}, anthropic);
   }
   Service* service = ready_.load();
-  if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"});
+  if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"}, anthropic);
   std::vector<std::string> unknown;
   auto parsed = ParseApiRequest(route, request.body, service->limits(), &unknown);
-  if (auto* error = std::get_if<ApiError>(&parsed)) return ErrorResponse(*error);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return ErrorResponse(*error, anthropic);
   WarnOfUnknown(unknown, request.path);
   auto& api_request = std::get<ApiRequest>(parsed);
   if (Refusal refusal = CheckModel(service->context.card, api_request.model)) {
-    return ErrorResponse(*refusal);
+    return ErrorResponse(*refusal, anthropic);
   }
   switch (route) {
     case kTokenize:
@@ -222,27 +306,80 @@ Router::Content Router::Post(Route route, const HttpRequest& request, Wake wake)
       return Detokenize(service->context, api_request);
     case kApplyTemplate:
       return ApplyTemplate(service->context, api_request);
+    case kParseCalls:
+      return ParseCalls(service->context, api_request);
+    case kSeparateReasoning:
+      return SeparateReasoning(service->context, api_request);
+    case kAbort:
+      return JsonResponse(json::object{{"aborted", service->running.End(api_request.request_id)}});
+    case kCountTokens:
+      return CountTokens(service->context, api_request);
+    case kFlushCache:  // answered above
     case kChat:
     case kCompletions:
+    case kResponses:
+    case kMessages:
       break;
   }
   return Generate(std::move(api_request), request, std::move(wake));
 }
 
+// One token from the model: what a probe asks that wants to know whether answers still come.
+Router::Content Router::HealthGenerate(const HttpRequest& http, Wake wake) {
+  if (ready_.load() == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"});
+  ApiRequest request;
+  request.route = kCompletions;
+  request.prompts.emplace_back(std::vector<TokenId>{0});
+  request.max_tokens = 1;
+  request.temperature = 0;
+  return Generate(std::move(request), http, std::move(wake));
+}
+
 Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wake wake) {
   Service& service = *ready_.load();
-  if (draining_) return ErrorResponse({503, "the server is shutting down", {}, "shutting_down"});
+  const bool anthropic = IsAnthropic(request.route);
+  if (draining_)
+    return ErrorResponse({503, "the server is shutting down", {}, "shutting_down"}, anthropic);
   AnswerShape shape = ShapeOf(request, service.context.tokenizer);
   auto plan = PlanGeneration(service, std::move(request));
-  if (auto* error = std::get_if<ApiError>(&plan)) return ErrorResponse(*error);
-  const bool chat = shape.route == kChat;
-  GenerationOrigin origin{.path = chat ? "/v1/chat/completions" : "/v1/completions",
-                          .id_prefix = chat ? "chatcmpl-" : "cmpl-",
+  if (auto* error = std::get_if<ApiError>(&plan)) return ErrorResponse(*error, anthropic);
+  const PostRoute* post = FindPost(http.path);
+  GenerationOrigin origin{.path = post == nullptr ? kHealthGenerate : post->path,
+                          .id_prefix = post == nullptr ? "cmpl-" : post->id_prefix,
                           .request_id = http.request_id,
                           .received_us = http.received_us};
+  const std::optional<ApiKey> owner = keys_.Find(http.key);
+  if (!owner) return ErrorResponse({401, "the API key is not valid any more"}, anthropic);
+  const ApiKey& tenant = *owner;
+  auto& planned = std::get<0>(plan);
+  planned.place = service.tenants.Enter(tenant.name, tenant.requests_max);
+  if (planned.place == nullptr) {
+    return ErrorResponse({429,
+                          fmt::format("{} has {} requests already, as many as its key allows",
+                                      tenant.name, tenant.requests_max),
+                          {},
+                          "rate_limit_exceeded",
+                          RetryAfter()},
+                         anthropic);
+  }
+  // What a client sends as cache_salt only parts a tenant's own prefixes further.
+  for (PlannedChoice& choice : planned.choices) {
+    std::string& space = choice.request.tenant;
+    if (!tenant.name.empty()) space = space.empty() ? tenant.name : tenant.name + '/' + space;
+  }
   auto started = Generation::Start(service, std::get<0>(std::move(plan)), origin, std::move(wake));
-  if (auto* error = std::get_if<ApiError>(&started)) return ErrorResponse(*error);
-  return std::make_unique<ApiAnswer>(std::get<0>(std::move(started)), shape);
+  if (auto* error = std::get_if<ApiError>(&started)) {
+    error->retry_after_seconds = RetryAfter();
+    return ErrorResponse(*error, anthropic);
+  }
+  return std::make_unique<ApiAnswer>(std::get<0>(std::move(started)), std::move(shape));
+}
+
+// When the queue should have a place again.
+int32_t Router::RetryAfter() const {
+  Service& service = *ready_.load();
+  const int64_t waiting = service.context.driver.stats().scheduler.waiting;
+  return service.drain_rate.SecondsFor(waiting, MonotonicUs());
 }
 
 // Once for each key, and for so many keys that a client cannot fill the log.

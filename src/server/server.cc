@@ -65,6 +65,8 @@ std::string Server::url() const {
   return fmt::format("http://{}:{}", shown, port());
 }
 
+void Server::SetKeys(std::vector<ApiKey> keys) { state_->router.SetKeys(std::move(keys)); }
+
 void Server::SetLoading(std::string reason) { state_->router.SetLoading(std::move(reason)); }
 
 void Server::SetReady(ServerContext context) {

@@ -14,8 +14,10 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "scheduler/driver.h"
+#include "server/api_keys.h"
 #include "text/chat_template.h"
 #include "text/generation_defaults.h"
+#include "text/grammar_library.h"
 #include "text/reasoning.h"
 #include "text/tokenizer.h"
 #include "text/tool_format.h"
@@ -39,6 +41,7 @@ struct ServerConfig {
   int32_t step_seconds_max = 300;               // /health is 503 when a step takes longer
   int32_t choices_max = 8;                      // L-26: `n`; at most 128
   int32_t prepare_threads = 2;
+  std::vector<std::string> cors_origins = {};  // pages of these may use the API; "*": of any
   uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
 
@@ -59,6 +62,7 @@ struct ServerContext {
   Driver& driver;
   const Tokenizer* tokenizer = nullptr;  // null: only token ids are taken and given
   const ChatTemplate* chat = nullptr;    // null: /v1/chat/completions refuses
+  GrammarLibrary* grammars = nullptr;    // null: constrained output is refused
   ModelCard card;
   json::object server_information = {};  // GET /server_info, beside what the server knows itself
 };
@@ -71,6 +75,9 @@ class Server {
 
   uint16_t port() const;
   std::string url() const;  // http://127.0.0.1:8000
+
+  // Who may use the API from now on; without keys everybody.
+  void SetKeys(std::vector<ApiKey> keys);
 
   // Shown by /ready until SetReady: "loading weights, 40 %".
   void SetLoading(std::string reason);

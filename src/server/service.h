@@ -6,8 +6,11 @@
 #include <string>
 
 #include "base/rng.h"
+#include "server/api_keys.h"
 #include "server/api_request.h"
+#include "server/drain_rate.h"
 #include "server/mailbox.h"
+#include "server/running_board.h"
 #include "server/server.h"
 #include "server/server_metrics.h"
 
@@ -24,6 +27,9 @@ struct Service {
   ServerContext context;
   ServerMetrics metrics;
   Mailboxes mailboxes;
+  RunningBoard running;
+  TenantLoad tenants;
+  DrainRate drain_rate;
   const uint64_t seed_base;
 
   RequestLimits limits() const {

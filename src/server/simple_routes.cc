@@ -3,8 +3,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 
+#include "server/answer_blocks.h"
 #include "server/limits.h"
 #include "server/prepare.h"
 
@@ -115,6 +117,67 @@ HttpResponse Detokenize(const ServerContext& context, const ApiRequest& request)
   }
   bool skip = request.skip_special_tokens.value_or(false);
   return JsonResponse(json::object{{"prompt", context.tokenizer->Decode(request.tokens, skip)}});
+}
+
+HttpResponse CountTokens(const ServerContext& context, const ApiRequest& request) {
+  auto text = RenderChat(context, request);
+  if (auto* error = std::get_if<ApiError>(&text)) return ErrorResponse(*error, true);
+  Result<std::vector<TokenId>> tokens = context.tokenizer->Encode(std::get<0>(text), false);
+  if (!tokens) return ErrorResponse(ToApiError(tokens.error()), true);
+  return JsonResponse(json::object{{"input_tokens", tokens->size()}});
+}
+
+HttpResponse ParseCalls(const ServerContext& context, const ApiRequest& request) {
+  const ToolFormat* format =
+      request.parser.empty() ? context.card.tools : FindToolFormat(request.parser);
+  if (format == nullptr) {
+    return ErrorResponse(
+        {400, "tool_call_parser: must be one of " + ToolFormatNames(), "tool_call_parser"});
+  }
+  const AnswerSyntax syntax{.split_reasoning = false,
+                            .reasoning_tags = {},
+                            .tools = format,
+                            .schemas = ToolSchemas(request.tools)};
+  AnswerParser parser(syntax, false);
+  AnswerEvents events = parser.Push(request.text);
+  for (AnswerEvent& event : parser.Flush(false)) AddEvent(std::move(event), &events);
+  AnswerBlocks blocks;
+  blocks.Add(events, {});
+  json::array calls;
+  for (const AnswerBlock& block : blocks.blocks()) {
+    if (block.kind != AnswerBlock::Kind::kCall) continue;
+    calls.push_back(
+        json::object{{"tool_index", block.call}, {"name", block.name}, {"parameters", block.text}});
+  }
+  return JsonResponse(json::object{{"normal_text", JoinedText(events, AnswerEvent::Kind::kText)},
+                                   {"calls", std::move(calls)}});
+}
+
+HttpResponse SeparateReasoning(const ServerContext& context, const ApiRequest& request) {
+  std::optional<ReasoningFormat> format = context.card.reasoning;
+  if (!request.parser.empty()) format = FindReasoningFormat(request.parser);
+  if (!format || !format->separates()) {
+    return ErrorResponse(
+        {400, "reasoning_parser: must be one of think, deepseek_r1, kimi", "reasoning_parser"});
+  }
+  ReasoningSplitter splitter(format->tags, StartsInReasoning(*format, ""));
+  ReasoningSplitter::Piece piece = splitter.Push(request.text);
+  const ReasoningSplitter::Piece rest = splitter.Flush();
+  return JsonResponse(json::object{{"reasoning_text", piece.reasoning + rest.reasoning},
+                                   {"text", piece.content + rest.content}});
+}
+
+HttpResponse Loads(const Service& service) {
+  const SchedulerStats stats = service.context.driver.stats().scheduler;
+  const double total = std::max<double>(1, static_cast<double>(stats.parents_total));
+  json::object load{{"dp_rank", 0},
+                    {"num_running_reqs", stats.running},
+                    {"num_waiting_reqs", stats.waiting},
+                    {"num_total_reqs", stats.running + stats.waiting},
+                    {"token_usage", static_cast<double>(stats.parents_used) / total}};
+  return JsonResponse(json::object{{"version", service.config.version},
+                                   {"dp_rank_count", 1},
+                                   {"loads", json::array{std::move(load)}}});
 }
 
 HttpResponse ApplyTemplate(const ServerContext& context, const ApiRequest& request) {

@@ -13,6 +13,12 @@ HttpResponse ServerInformation(const Service& service);
 
 HttpResponse Tokenize(const ServerContext& context, const ApiRequest& request);
 HttpResponse Detokenize(const ServerContext& context, const ApiRequest& request);
+HttpResponse CountTokens(const ServerContext& context, const ApiRequest& request);
+// What the parsers of tool calls and of thinking make of a text.
+HttpResponse ParseCalls(const ServerContext& context, const ApiRequest& request);
+HttpResponse SeparateReasoning(const ServerContext& context, const ApiRequest& request);
+// Load for routers: running and waiting requests, use of the cache.
+HttpResponse Loads(const Service& service);
 HttpResponse ApplyTemplate(const ServerContext& context, const ApiRequest& request);
 
 // 404 model_not_found unless `model` is empty or the one served.

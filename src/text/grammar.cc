@@ -56,6 +56,14 @@ Status GrammarMatcher::Accept(TokenId id) {
   return {};
 }
 
+Result<GrammarMatcher> GrammarMatcher::Copy() const {
+  auto state = std::make_unique<State>();
+  braid_text_buffer error = {};
+  state->handle.reset(braid_text_matcher_copy(state_->handle.get(), &error));
+  if (state->handle == nullptr) return Error{ErrorCode::kInternal, TakeRustText(error)};
+  return GrammarMatcher(std::move(state));
+}
+
 Result<bool> GrammarMatcher::Complete() {
   braid_text_buffer error = {};
   const int32_t complete = braid_text_matcher_complete(state_->handle.get(), &error);

@@ -29,6 +29,9 @@ class GrammarMatcher {
   // it.
   Status Accept(TokenId id);
 
+  // A matcher in the same state, for another stream.
+  Result<GrammarMatcher> Copy() const;
+
   // True if the tokens accepted so far are a whole text of the grammar.
   Result<bool> Complete();
 
@@ -49,7 +52,7 @@ class Grammars {
   Grammars& operator=(Grammars&&) noexcept;
   ~Grammars();
 
-  // `source` has at most 64 KiB. A wrong or too large grammar is an Error that says why.
+  // `source` has at most 1 MiB. A wrong or too large grammar is an Error that says why.
   Result<GrammarMatcher> Compile(GrammarKind kind, std::string_view source) const;
 
  private:

@@ -24,15 +24,21 @@ struct ToolFormat {
   std::array<std::string_view, 2> section;  // stand around all calls and are dropped; or empty
   std::string_view name_prefix = {};        // dropped from the name
   std::string_view name_begin = {}, name_end = {};
+  std::string_view name_tag = {};  // a tag within name_prefix
+
   std::string_view key_begin = {}, key_end = {}, value_begin = {}, value_end = {};
   std::string_view body_end = {};  // after the last parameter
   bool value_newlines = false;     // one newline on either side of a value is not part of it
   bool id_in_header = false;       // the text before the arguments is the call's id
 
+  // How a call is written where a grammar forces it: {NAME} is the tool's name, {N} a number;
+  // arguments, or keys and values, stand between begin and end.
+  std::string_view write_begin = {}, write_end = {}, write_between = {};
+
   // Those that may be tokens of their own.
-  std::array<std::string_view, 12> tags() const {
-    return {open[0],  open[1],   close,       section[0], section[1], name_begin,
-            name_end, key_begin, value_begin, value_end,  key_end,    body_end};
+  std::array<std::string_view, 13> tags() const {
+    return {open[0],   open[1],     close,     section[0], section[1], name_begin, name_end,
+            key_begin, value_begin, value_end, key_end,    body_end,   name_tag};
   }
 };
 

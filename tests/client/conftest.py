@@ -3,58 +3,22 @@
 The server is $BRAID_BASE_URL where that is set, else $BRAID_BIN serving models/braid-tiny.
 """
 
-import os
 import pathlib
 import re
-import subprocess
-import threading
+import sys
 import time
 import urllib.request
 
 import openai
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-START_SECONDS = 120
-
-
-def start_braid(binary):
-    """Starts the binary on a free port; returns the process and the address that it prints."""
-    command = [binary, "serve", str(ROOT / "models/braid-tiny"), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    timer = threading.Timer(START_SECONDS, process.kill)
-    timer.start()
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        match = re.search(r"listening on (http://\S+)", line)
-        if match:
-            timer.cancel()
-            # The rest is read and dropped, so that a full pipe never stops the server.
-            threading.Thread(target=lambda: list(process.stdout), daemon=True).start()
-            return process, match[1].rstrip("/")
-    timer.cancel()
-    pytest.exit(f"{' '.join(command)} did not start:\n{''.join(seen)}", returncode=1)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from serving import addresses  # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def base_url():
-    address = os.environ.get("BRAID_BASE_URL")
-    if address:
-        yield address.rstrip("/")
-        return
-    binary = os.environ.get("BRAID_BIN")
-    if not binary:
-        pytest.exit("set BRAID_BIN to the braid binary or BRAID_BASE_URL to a server", returncode=1)
-    process, address = start_braid(binary)
-    yield address
-    process.terminate()
-    try:
-        code = process.wait(timeout=60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail("braid serve did not stop within 60 s of SIGTERM")
-    assert code == 0, f"braid serve ended with {code}"
+    yield from addresses()
 
 
 @pytest.fixture(scope="session")

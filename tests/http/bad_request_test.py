@@ -83,7 +83,7 @@ BAD = [
     (CHAT, chat(metadata={"a": "x" * 513}), "metadata.a"),
     (CHAT, chat(user="x" * 513), "user"),
     # What this version does not do.
-    (CHAT, chat(response_format={"type": "json_object"}), "response_format.type"),
+    (CHAT, chat(response_format={"type": "json_object"}), "response_format"),
     (CHAT, chat(tool_choice="required"), "tool_choice"),
     (CHAT, chat(functions=[{"name": "f"}]), "functions"),
     (CHAT, chat(chat_template="x"), "chat_template"),

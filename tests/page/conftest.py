@@ -4,58 +4,23 @@ The server is $BRAID_BASE_URL where that is set, else $BRAID_BIN serving models/
 the page is being changed: BRAID_BASE_URL of web/dev_fake_server.py.)
 """
 
-import os
 import pathlib
-import re
 import shutil
-import subprocess
-import threading
+import sys
 
 import pytest
 from playwright.sync_api import sync_playwright
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-START_SECONDS = 120
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from serving import addresses  # noqa: E402
+
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
                   "--disable-component-update", "--disable-sync"]
 
 
-def start_braid(binary):
-    """Starts the binary on a free port; returns the process and the address that it prints."""
-    command = [binary, "serve", str(ROOT / "models/braid-tiny"), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    timer = threading.Timer(START_SECONDS, process.kill)
-    timer.start()
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        match = re.search(r"listening on (http://\S+)", line)
-        if match:
-            timer.cancel()
-            # The rest is read and dropped, so that a full pipe never stops the server.
-            threading.Thread(target=lambda: list(process.stdout), daemon=True).start()
-            return process, match[1].rstrip("/")
-    timer.cancel()
-    pytest.exit(f"{' '.join(command)} did not start:\n{''.join(seen)}", returncode=1)
-
-
 @pytest.fixture(scope="session")
 def base_url():
-    address = os.environ.get("BRAID_BASE_URL")
-    if address:
-        yield address.rstrip("/")
-        return
-    binary = os.environ.get("BRAID_BIN")
-    if not binary:
-        pytest.exit("set BRAID_BIN to the braid binary or BRAID_BASE_URL to a server", returncode=1)
-    process, address = start_braid(binary)
-    yield address
-    process.terminate()
-    try:
-        process.wait(timeout=30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail("braid serve did not stop within 30 s of SIGTERM")
+    yield from addresses()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,33 @@
+// Masks of constrained requests, computed on a thread of its own while the step runs. A request's
+// constraint follows its output: whatever of it was not yet accepted is accepted before the next
+// mask, so a preempted request goes on where it was. Reset and Prepare are called by the engine
+// thread before the step's rows run, Await by the members of its pool, once for each Prepare.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/token_constraint.h"
+#include "runtime/slots.h"
+
+namespace braid {
+
+class ConstraintWorker {
+ public:
+  // `source` may be null: then every mask is an error. The thread starts with the first Prepare.
+  ConstraintWorker(ConstraintSource* source, int32_t slots, int32_t vocabulary);
+  ~ConstraintWorker();
+
+  // The slot belongs to another request from now on.
+  void Reset(SlotId id);
+  // Begins the mask of the token after the slot's tokens. `slot` must not change until Await.
+  void Prepare(SlotId id, const Slot& slot);
+  // Waits for the mask. It stays as it is until the slot's next Prepare.
+  Result<const uint32_t*> Await(SlotId id);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace braid

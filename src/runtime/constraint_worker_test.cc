@@ -1,0 +1,116 @@
+// Masks beside the step: where a grammar begins, what ends an answer, what a preempted request
+// finds, and that an error stays its request's own.
+#include "runtime/constraint_worker.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+constexpr TokenId kEnd = 40, kCloseThinking = 41;
+
+// Token n may follow n - 1; after the grammar's length the end. "bad" does not start.
+class Counting final : public TokenConstraint {
+ public:
+  explicit Counting(TokenId last) : last_(last) {}
+  Status Mask(std::span<uint32_t> words) override {
+    std::fill(words.begin(), words.end(), 0);
+    const auto next = static_cast<uint32_t>(next_ > last_ ? kEnd : next_);
+    words[next / 32] |= uint32_t{1} << (next % 32);
+    return {};
+  }
+  Status Accept(TokenId token) override {
+    if (token != next_) return Error{ErrorCode::kInvalid, "not the next number"};
+    ++next_;
+    return {};
+  }
+
+ private:
+  TokenId last_, next_ = 0;
+};
+
+class Source final : public ConstraintSource {
+ public:
+  Result<std::unique_ptr<TokenConstraint>> Start(std::string_view grammar, bool) override {
+    if (grammar == "bad") return Error{ErrorCode::kInvalid, "it is bad"};
+    return std::unique_ptr<TokenConstraint>(new Counting(static_cast<TokenId>(grammar.size())));
+  }
+  TokenId end_token() const override { return kEnd; }
+};
+
+std::vector<TokenId> Allowed(ConstraintWorker& worker, SlotId id, const Slot& slot) {
+  worker.Prepare(id, slot);
+  const Result<const uint32_t*> mask = worker.Await(id);
+  EXPECT_TRUE(mask) << mask.error().message;
+  std::vector<TokenId> tokens;
+  for (TokenId token = 0; token < 64; ++token) {
+    if ((*mask)[token / 32] >> (token % 32) & 1) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+Slot SlotWith(std::string grammar, std::vector<TokenId> tokens) {
+  Slot slot;
+  slot.grammar = std::move(grammar);
+  slot.stop.stop_tokens = {kEnd, 50};
+  slot.prompt_count = 2;
+  slot.tokens = {7, 8};
+  slot.tokens.insert(slot.tokens.end(), tokens.begin(), tokens.end());
+  return slot;
+}
+
+TEST(ConstraintWorker, FollowsTheOutputAndEndsWithAnyStopToken) {
+  Source source;
+  ConstraintWorker worker(&source, 2, 64);
+  worker.Reset(SlotId{0});
+  Slot slot = SlotWith("..", {});
+  EXPECT_EQ(Allowed(worker, SlotId{0}, slot), (std::vector<TokenId>{0}));
+  EXPECT_EQ(Allowed(worker, SlotId{0}, slot), (std::vector<TokenId>{0})) << "asked again";
+  slot.tokens.push_back(0);
+  EXPECT_EQ(Allowed(worker, SlotId{0}, slot), (std::vector<TokenId>{1}));
+  slot.tokens.insert(slot.tokens.end(), {1, 2});
+  EXPECT_EQ(Allowed(worker, SlotId{0}, slot), (std::vector<TokenId>{kEnd, 50}));
+}
+
+TEST(ConstraintWorker, APreemptedRequestGoesOnWhereItWas) {
+  Source source;
+  ConstraintWorker worker(&source, 2, 64);
+  for (int32_t s : {0, 1, 0}) {
+    worker.Reset(SlotId{s});
+    const Slot slot = SlotWith(".....", {0, 1, 2});
+    EXPECT_EQ(Allowed(worker, SlotId{s}, slot), (std::vector<TokenId>{3}));
+  }
+}
+
+TEST(ConstraintWorker, ThinkingIsFreeButCannotEndTheAnswer) {
+  Source source;
+  ConstraintWorker worker(&source, 1, 64);
+  worker.Reset(SlotId{0});
+  Slot slot = SlotWith("..", {5, 5});
+  slot.grammar_after = kCloseThinking;
+  std::vector<TokenId> allowed = Allowed(worker, SlotId{0}, slot);
+  EXPECT_EQ(allowed.size(), 62u);
+  EXPECT_EQ(std::count(allowed.begin(), allowed.end(), kEnd), 0);
+  EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 50), 0);
+  slot.tokens.push_back(kCloseThinking);
+  EXPECT_EQ(Allowed(worker, SlotId{0}, slot), (std::vector<TokenId>{0}));
+}
+
+TEST(ConstraintWorker, AnErrorIsItsRequestsOwn) {
+  Source source;
+  ConstraintWorker worker(&source, 3, 64);
+  const Slot bad = SlotWith("bad", {}), wrong = SlotWith("..", {9}), good = SlotWith("..", {});
+  for (int32_t s : {0, 1, 2}) worker.Reset(SlotId{s});
+  worker.Prepare(SlotId{0}, bad);
+  worker.Prepare(SlotId{1}, wrong);
+  EXPECT_EQ(Allowed(worker, SlotId{2}, good), (std::vector<TokenId>{0}));
+  EXPECT_EQ(worker.Await(SlotId{0}).error().message, "it is bad");
+  EXPECT_EQ(worker.Await(SlotId{1}).error().message, "not the next number");
+  ConstraintWorker none(nullptr, 1, 64);
+  none.Reset(SlotId{0});
+  none.Prepare(SlotId{0}, good);
+  EXPECT_FALSE(none.Await(SlotId{0}));
+}
+
+}  // namespace
+}  // namespace braid

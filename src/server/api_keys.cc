@@ -1,0 +1,131 @@
+// See the header.
+#include "server/api_keys.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kNameBytesMax = 64;
+constexpr size_t kKeyBytesMin = 8;
+constexpr size_t kKeyBytesMax = 512;
+constexpr int64_t kRequestsMax = 1 << 20;
+
+bool IsName(std::string_view text) {
+  return !text.empty() && text.size() <= kNameBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+         });
+}
+
+bool IsKey(std::string_view text) {
+  return text.size() >= kKeyBytesMin && text.size() <= kKeyBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
+Error Wrong(const std::string& path, std::string_view right) {
+  return {ErrorCode::kInvalid, fmt::format("{}: must be {}", path, right), path};
+}
+
+Result<ApiKey> ParseKey(const json::value& value, const std::string& path) {
+  if (!value.is_object()) return Wrong(path, "an object with name and key");
+  ApiKey key;
+  for (const auto& [name, field] : value.get_object()) {
+    const std::string at = fmt::format("{}.{}", path, std::string_view(name));
+    if (name == "name" && field.is_string()) {
+      key.name = field.get_string();
+    } else if (name == "key" && field.is_string()) {
+      key.key = field.get_string();
+    } else if (name == "admin" && field.is_bool()) {
+      key.admin = field.get_bool();
+    } else if (name == "requests_max" && field.is_int64() && field.get_int64() >= 1 &&
+               field.get_int64() <= kRequestsMax) {
+      key.requests_max = static_cast<int32_t>(field.get_int64());
+    } else {
+      // The value is not shown: it may be a key.
+      return Wrong(at,
+                   "one of name (a text), key (a text), admin (true or false), requests_max "
+                   "(an integer from 1)");
+    }
+  }
+  if (!IsName(key.name)) return Wrong(path + ".name", "1 to 64 letters, digits, - or _");
+  if (!IsKey(key.key)) return Wrong(path + ".key", "8 to 512 printable characters without blanks");
+  return key;
+}
+
+// All bytes of both are looked at, so that the time tells nothing about where they differ.
+bool SameBytes(std::string_view a, std::string_view b) {
+  unsigned different = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < b.size(); ++i) {
+    different |=
+        static_cast<unsigned char>(b[i]) ^ static_cast<unsigned char>(i < a.size() ? a[i] : '\0');
+  }
+  return different == 0;
+}
+
+}  // namespace
+
+Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what) {
+  ASSIGN_OR_RETURN(const json::value value, ParseJson(text, what));
+  const json::value* list = value.is_object() ? value.get_object().if_contains("keys") : nullptr;
+  if (list == nullptr || !list->is_array() || list->get_array().empty()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: must be {{\"keys\": [{{\"name\": …, \"key\": …}}, …]}} with at "
+                             "least one key",
+                             what)};
+  }
+  std::vector<ApiKey> keys;
+  for (const json::value& entry : list->get_array()) {
+    ASSIGN_OR_RETURN(ApiKey key, ParseKey(entry, fmt::format("{}: keys[{}]", what, keys.size())));
+    const bool twice = std::any_of(keys.begin(), keys.end(),
+                                   [&](const ApiKey& other) { return other.key == key.key; });
+    if (twice) return Wrong(fmt::format("{}: keys[{}].key", what, keys.size()), "there once");
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+void ApiKeys::Replace(std::vector<ApiKey> keys) {
+  std::lock_guard lock(mutex_);
+  keys_ = std::move(keys);
+}
+
+std::optional<ApiKey> ApiKeys::Find(std::string_view presented) const {
+  std::lock_guard lock(mutex_);
+  if (keys_.empty()) return ApiKey{.name = {}, .key = {}, .admin = true};
+  std::optional<ApiKey> found;
+  for (const ApiKey& key : keys_) {
+    if (SameBytes(presented, key.key)) found = key;
+  }
+  return found;
+}
+
+std::string_view BearerKey(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  const bool bearer =
+      authorization.size() > kScheme.size() &&
+      std::equal(kScheme.begin(), kScheme.end(), authorization.begin(),
+                 [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
+  return bearer ? authorization.substr(kScheme.size()) : std::string_view();
+}
+
+std::unique_ptr<TenantLoad::Place> TenantLoad::Enter(const std::string& tenant, int32_t most) {
+  std::lock_guard lock(mutex_);
+  int32_t& count = requests_[tenant];
+  if (most > 0 && count >= most) return nullptr;
+  ++count;
+  return std::make_unique<Place>(*this, tenant);
+}
+
+void TenantLoad::Leave(const std::string& tenant) {
+  std::lock_guard lock(mutex_);
+  auto entry = requests_.find(tenant);
+  if (--entry->second == 0) requests_.erase(entry);
+}
+
+}  // namespace braid

@@ -1,0 +1,99 @@
+// See the header.
+#include "server/conversation.h"
+
+#include <fmt/core.h>
+
+#include "server/fields.h"
+#include "server/limits.h"
+
+namespace braid {
+
+void ChatBuilder::System(std::string_view text) {
+  messages_.push_back(json::object{{"role", "system"}, {"content", text}});
+}
+
+void ChatBuilder::User(std::string_view text) {
+  messages_.push_back(json::object{{"role", "user"}, {"content", text}});
+}
+
+void ChatBuilder::ToolResult(std::string_view call_id, std::string_view text) {
+  messages_.push_back(json::object{{"role", "tool"}, {"tool_call_id", call_id}, {"content", text}});
+}
+
+json::object& ChatBuilder::Assistant() {
+  if (messages_.empty() || messages_.back().at("role").as_string() != "assistant") {
+    messages_.push_back(json::object{{"role", "assistant"}, {"content", ""}});
+  }
+  return messages_.back().as_object();
+}
+
+void ChatBuilder::Append(std::string_view key, std::string_view text) {
+  json::value& value = Assistant()[key];
+  std::string all = value.is_string() ? std::string(value.get_string()) : std::string();
+  all += text;
+  value = all;
+}
+
+void ChatBuilder::AssistantText(std::string_view text) { Append("content", text); }
+
+void ChatBuilder::AssistantThought(std::string_view text) { Append("reasoning_content", text); }
+
+void ChatBuilder::AssistantCall(std::string_view call_id, std::string_view name,
+                                std::string_view arguments) {
+  json::value& calls = Assistant()["tool_calls"];
+  if (!calls.is_array()) calls = json::array{};
+  calls.get_array().push_back(
+      json::object{{"id", call_id},
+                   {"type", "function"},
+                   {"function", json::object{{"name", name}, {"arguments", arguments}}}});
+}
+
+json::value ChatTool(const json::object& flat, std::string_view schema) {
+  json::object function;
+  for (std::string_view key : {"name", "description", "strict"}) {
+    if (const json::value* value = flat.if_contains(key); value != nullptr && !value->is_null()) {
+      function[key] = *value;
+    }
+  }
+  if (const json::value* parameters = flat.if_contains(schema);
+      parameters != nullptr && !parameters->is_null()) {
+    function["parameters"] = *parameters;
+  }
+  return json::object{{"type", "function"}, {"function", std::move(function)}};
+}
+
+OrRefusal<std::string> TextOfParts(const json::value& content, std::string_view types,
+                                   const std::string& path) {
+  if (content.is_string()) return std::string(content.get_string());
+  if (content.is_null()) return std::string();
+  if (!content.is_array()) return WrongType(path, "a string or a list of parts", content);
+  const json::array& parts = content.get_array();
+  if (parts.size() > limits::kPartsMax) {
+    return ApiError{400,
+                    fmt::format("{}: has {} parts, at most {} are taken", path, parts.size(),
+                                limits::kPartsMax),
+                    path};
+  }
+  const std::string known = fmt::format(" {} ", types);
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    const json::object* part = parts[i].if_object();
+    const json::value* type = part == nullptr ? nullptr : part->if_contains("type");
+    if (type == nullptr || !type->is_string()) {
+      return WrongType(at, "an object with a type", parts[i]);
+    }
+    const json::value* piece = part->if_contains("text");
+    if (known.find(fmt::format(" {} ", std::string_view(type->get_string()))) ==
+        std::string::npos) {
+      return ApiError{400, fmt::format("{}: only text is taken, got {}", at, JsonExcerpt(*type)),
+                      at, "unsupported_parameter"};
+    }
+    if (piece == nullptr || !piece->is_string())
+      return WrongType(at, "a part with a text", parts[i]);
+    text += piece->get_string();
+  }
+  return text;
+}
+
+}  // namespace braid

@@ -1,0 +1,40 @@
+// Conversations of other APIs in the one form that the rest of the server knows: OpenAI's chat
+// messages and tools. Pure functions of JSON; errors carry the path of the request as it was sent.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "server/api_error.h"
+
+namespace braid {
+
+// Appends messages in chat form.
+class ChatBuilder {
+ public:
+  explicit ChatBuilder(json::array* messages) : messages_(*messages) {}
+
+  void System(std::string_view text);
+  void User(std::string_view text);
+  void ToolResult(std::string_view call_id, std::string_view text);
+  // What the assistant thought, said and called in one turn is one message.
+  void AssistantText(std::string_view text);
+  void AssistantThought(std::string_view text);
+  void AssistantCall(std::string_view call_id, std::string_view name, std::string_view arguments);
+
+ private:
+  json::object& Assistant();
+  void Append(std::string_view key, std::string_view text);
+  json::array& messages_;
+};
+
+// A chat tool from a flat one: {"name", "description", "parameters"}. `schema` names the key that
+// holds the parameters' schema.
+json::value ChatTool(const json::object& flat, std::string_view schema);
+
+// The text of a string or of a list of parts {"type": one of `types`, "text"}; other parts are
+// refused. `types` has blanks between.
+OrRefusal<std::string> TextOfParts(const json::value& content, std::string_view types,
+                                   const std::string& path);
+
+}  // namespace braid

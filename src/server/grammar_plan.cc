@@ -1,0 +1,106 @@
+// Every kind becomes one text that the library compiles and keeps.
+#include "server/grammar_plan.h"
+
+#include <fmt/core.h>
+
+#include "text/schema_limits.h"
+#include "text/tool_grammar.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kTooComplex = "grammar_too_complex";
+
+ApiError Wrong(const std::string& path, const std::string& message, std::string_view code) {
+  return {400, fmt::format("{}: {}", path, message), path, std::string(code)};
+}
+
+// Limits that have names of their own; what is left is the compiler's.
+Refusal CheckWanted(const WantedGrammar& wanted) {
+  Status status;
+  if (wanted.kind == GrammarKind::kJsonSchema) status = CheckSchema(wanted.schema);
+  if (wanted.kind == GrammarKind::kRegex) status = CheckRegex(wanted.source);
+  if (status) return std::nullopt;
+  return Wrong(wanted.path, status.error().message, kTooComplex);
+}
+
+// The tools that may be called.
+json::array Callable(const ApiRequest& request) {
+  if (request.tool_name.empty()) return request.tools;
+  json::array only;
+  for (const json::value& tool : request.tools) {
+    if (tool.at("function").at("name").as_string() == request.tool_name) only.push_back(tool);
+  }
+  return only;
+}
+
+Refusal CheckToolSchemas(const json::array& tools) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const json::value* parameters = tools[i].at("function").as_object().if_contains("parameters");
+    if (parameters == nullptr) continue;
+    const Status status = CheckSchema(*parameters);
+    if (!status) {
+      return Wrong(fmt::format("tools[{}].function.parameters", i), status.error().message,
+                   kTooComplex);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
+                                      bool reasons) {
+  const bool forced = request.tool_choice == ToolChoice::kRequired;
+  if (!forced && !request.grammar) return PlannedGrammar{};
+  const std::string path = forced ? "tool_choice" : request.grammar->path;
+  if (context.grammars == nullptr) {
+    return Wrong(path, "constrained output needs a tokenizer, which this model does not have",
+                 "unsupported_parameter");
+  }
+  const bool offers = request.tool_choice == ToolChoice::kAuto && !request.tools.empty();
+  const ToolFormat* format = context.card.tools;
+  PlannedGrammar plan;
+  if (forced || (offers && format != nullptr)) {
+    if (format == nullptr) {
+      return Wrong(path, "it is not known how this model writes tool calls; see --tool-parser",
+                   "unsupported_parameter");
+    }
+    if (!forced && request.grammar->kind != GrammarKind::kJsonSchema) {
+      return Wrong(path, "beside tools only a JSON schema can be asked for", kTooComplex);
+    }
+    if (!forced) {
+      if (Refusal refusal = CheckWanted(*request.grammar)) return *refusal;
+    }
+    const json::array tools = Callable(request);
+    if (Refusal refusal = CheckToolSchemas(tools)) return *refusal;
+    plan.text =
+        GrammarText(GrammarKind::kLark,
+                    ToolGrammarText({.format = *format,
+                                     .tools = tools,
+                                     .parallel = request.parallel_tool_calls.value_or(true),
+                                     .otherwise = forced ? nullptr : &request.grammar->schema},
+                                    context.grammars->tokenizer()));
+  } else {
+    const WantedGrammar& wanted = *request.grammar;
+    if (Refusal refusal = CheckWanted(wanted)) return *refusal;
+    plan.text = GrammarText(wanted.kind, wanted.kind == GrammarKind::kJsonSchema
+                                             ? json::serialize(OneLineSchema(wanted.schema))
+                                             : wanted.source);
+  }
+  if (const Status status = context.grammars->Check(plan.text); !status) {
+    return Wrong(path, status.error().message, "invalid_grammar");
+  }
+  if (reasons) {
+    const std::optional<TokenId> close =
+        context.tokenizer->TokenToId(context.card.reasoning.tags.close);
+    if (!close) {
+      return Wrong(path, "this model's end of thinking is not one token; turn thinking off",
+                   "unsupported_parameter");
+    }
+    plan.after = *close;
+  }
+  return plan;
+}
+
+}  // namespace braid

@@ -1,0 +1,24 @@
+// From what a request wants of its answer's form to the grammar that the engine holds it to.
+// Preparation threads.
+#pragma once
+
+#include <string>
+
+#include "base/ids.h"
+#include "server/api_error.h"
+#include "server/api_request.h"
+#include "server/server.h"
+
+namespace braid {
+
+struct PlannedGrammar {
+  std::string text;    // as Request::grammar; empty: anything goes
+  TokenId after = -1;  // the end of thinking
+};
+
+// Checks the limits, compiles, and refuses what cannot be compiled. `reasons`: some prompt opens
+// the thinking, behind which the grammar then begins.
+OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
+                                      bool reasons);
+
+}  // namespace braid

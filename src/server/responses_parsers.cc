@@ -1,0 +1,146 @@
+// Parsers of OpenAI's Responses API: input items, flat tools, text format, reasoning.
+#include <fmt/core.h>
+
+#include "server/conversation.h"
+#include "server/fields.h"
+#include "server/limits.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kTextParts = "input_text output_text text reasoning_text summary_text";
+
+json::value At(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value == nullptr ? json::value(nullptr) : *value;
+}
+
+std::string_view StringAt(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string())
+                                                : std::string_view();
+}
+
+Refusal AddMessage(const json::object& item, const std::string& path, ChatBuilder* chat) {
+  auto content = TextOfParts(At(item, "content"), kTextParts, path + ".content");
+  if (auto* error = std::get_if<ApiError>(&content)) return *error;
+  const std::string& text = std::get<0>(content);
+  const std::string_view role = StringAt(item, "role");
+  if (role == "assistant") {
+    chat->AssistantText(text);
+  } else if (role == "user") {
+    chat->User(text);
+  } else if (role == "system" || role == "developer") {
+    chat->System(text);
+  } else {
+    return WrongType(path + ".role", "one of user, assistant, system, developer", At(item, "role"));
+  }
+  return std::nullopt;
+}
+
+// The thought is in `content`; without it the summary stands for it.
+Refusal AddReasoning(const json::object& item, const std::string& path, ChatBuilder* chat) {
+  for (const char* key : {"content", "summary"}) {
+    auto text = TextOfParts(At(item, key), kTextParts, fmt::format("{}.{}", path, key));
+    if (auto* error = std::get_if<ApiError>(&text)) return *error;
+    if (std::get<0>(text).empty()) continue;
+    chat->AssistantThought(std::get<0>(text));
+    break;
+  }
+  return std::nullopt;
+}
+
+Refusal AddItem(const json::value& value, const std::string& path, ChatBuilder* chat) {
+  if (!value.is_object()) return WrongType(path, "an item: an object", value);
+  const json::object& item = value.get_object();
+  const std::string_view type = StringAt(item, "type");
+  if (type == "message" || (type.empty() && item.contains("role"))) {
+    return AddMessage(item, path, chat);
+  }
+  if (type == "reasoning") return AddReasoning(item, path, chat);
+  if (type == "function_call") {
+    const std::string_view name = StringAt(item, "name");
+    if (name.empty()) return WrongType(path + ".name", "the tool's name", At(item, "name"));
+    chat->AssistantCall(StringAt(item, "call_id"), name, StringAt(item, "arguments"));
+    return std::nullopt;
+  }
+  if (type == "function_call_output") {
+    auto output = TextOfParts(At(item, "output"), kTextParts, path + ".output");
+    if (auto* error = std::get_if<ApiError>(&output)) return *error;
+    chat->ToolResult(StringAt(item, "call_id"), std::get<0>(output));
+    return std::nullopt;
+  }
+  return ApiError{400,
+                  fmt::format("{}.type: must be message, reasoning, function_call or "
+                              "function_call_output, got {}",
+                              path, JsonExcerpt(At(item, "type"))),
+                  path + ".type", "unsupported_parameter"};
+}
+
+}  // namespace
+
+Refusal ParseInput(const json::value& value, const std::string& path, const RequestLimits& limits,
+                   ApiRequest* request) {
+  json::array messages;
+  ChatBuilder chat(&messages);
+  if (value.is_string()) {
+    chat.User(value.get_string());
+  } else if (!value.is_array() || value.get_array().empty()) {
+    return WrongType(path, "a string or a list of at least one item", value);
+  } else {
+    size_t index = 0;
+    for (const json::value& item : value.get_array()) {
+      if (Refusal refusal = AddItem(item, fmt::format("{}[{}]", path, index++), &chat)) {
+        return refusal;
+      }
+    }
+  }
+  return ParseMessages(messages, path, limits, request);
+}
+
+Refusal ParseResponsesTools(const json::value& value, const std::string& path,
+                            const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_array()) return WrongType(path, "a list of tools", value);
+  json::array tools;
+  size_t index = 0;
+  for (const json::value& tool : value.get_array()) {
+    const std::string at = fmt::format("{}[{}]", path, index++);
+    if (!tool.is_object()) return WrongType(at, "an object with a type", tool);
+    // Tools of other types are run by whoever offers them; this server has none.
+    if (StringAt(tool.get_object(), "type") != "function") continue;
+    tools.push_back(ChatTool(tool.get_object(), "parameters"));
+  }
+  return ParseTools(tools, path, limits, request);
+}
+
+// Like chat's, but a tool is named beside the type: {"type": "function", "name": …}.
+Refusal ParseResponsesToolChoice(const json::value& value, const std::string& path,
+                                 const RequestLimits& limits, ApiRequest* request) {
+  const json::object* choice = value.if_object();
+  if (choice == nullptr || StringAt(*choice, "name").empty()) {
+    return ParseToolChoice(value, path, limits, request);
+  }
+  request->tool_choice = ToolChoice::kRequired;
+  request->tool_name = StringAt(*choice, "name");
+  return std::nullopt;
+}
+
+// {"format": {"type": "json_schema", "name": …, "schema": …}, "verbosity": …}
+Refusal ParseTextOptions(const json::value& value, const std::string& path,
+                         const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object with a format", value);
+  const json::value* format = value.get_object().if_contains("format");
+  if (format == nullptr || format->is_null()) return std::nullopt;
+  return ParseResponseFormat(*format, path + ".format", limits, request);
+}
+
+// {"effort": "low", "summary": …}
+Refusal ParseReasoningOptions(const json::value& value, const std::string& path,
+                              const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object with an effort", value);
+  const json::value* effort = value.get_object().if_contains("effort");
+  if (effort == nullptr || effort->is_null()) return std::nullopt;
+  return ParseReasoningEffort(*effort, path + ".effort", limits, request);
+}
+
+}  // namespace braid

@@ -1,0 +1,29 @@
+// The paths of the API: one row per path, read by the router, the OpenAPI document and its test.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "server/api_request.h"
+
+namespace braid {
+
+struct PostRoute {
+  std::string_view path;
+  Route route;
+  std::string_view summary;
+  std::string_view required = {};   // fields that a body must have, with blanks between
+  std::string_view id_prefix = {};  // of answers
+  bool admin = false;               // needs an admin's key
+};
+
+struct GetRoute {
+  std::string_view path;
+  std::string_view summary;
+  bool open = false;  // needs no key
+};
+
+std::span<const PostRoute> PostRoutes();
+std::span<const GetRoute> GetRoutes();
+
+}  // namespace braid

@@ -1,0 +1,147 @@
+"""API keys of `braid serve`: who gets in, limits of a key, reading the file again."""
+
+import http.client
+import json
+import pathlib
+import signal
+import sys
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from serving import serving  # noqa: E402
+
+ANN, ROOT_KEY, BEN = "key-of-ann-1", "key-of-root-1", "key-of-ben-1"
+
+
+def ask(port, method, path, key=None, body=None, header="Authorization"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers[header] = f"Bearer {key}" if header == "Authorization" else key
+    connection.request(method, path, json.dumps(body) if body else None, headers)
+    response = connection.getresponse()
+    data = response.read()
+    connection.close()
+    kind = response.headers.get("Content-Type", "")
+    return response.status, json.loads(data) if "json" in kind else data, response.headers
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "keys.json"
+    path.write_text(json.dumps({"keys": [
+        {"name": "ann", "key": ANN, "requests_max": 1},
+        {"name": "root", "key": ROOT_KEY, "admin": True}]}))
+    with serving("--api-key-file", str(path)) as served:
+        yield served.process, served.port, served.log, path
+
+
+TEXT = {"prompt": "Once", "max_tokens": 2}
+
+
+def test_only_keys_open_the_api(keyed):
+    _, port, _, _ = keyed
+    for path in ("/health", "/ready", "/"):
+        assert ask(port, "GET", path)[0] == 200, path
+    for method, path in (("GET", "/v1/models"), ("GET", "/metrics"), ("GET", "/server_info"),
+                         ("GET", "/openapi.json"), ("POST", "/v1/completions"), ("GET", "/nowhere"),
+                         ("POST", "/tokenize"), ("POST", "/abort_request")):
+        status, error, headers = ask(port, method, path, body=TEXT)
+        assert status == 401 and error["error"]["code"] == "invalid_api_key", path
+        assert headers["WWW-Authenticate"] == "Bearer"
+        assert ask(port, method, path, key=ANN + "x", body=TEXT)[0] == 401
+    status, error, _ = ask(port, "POST", "/v1/messages", body=TEXT)
+    assert status == 401 and error["error"]["type"] == "authentication_error"
+    assert ask(port, "POST", "/v1/completions", ANN, TEXT)[0] == 200
+    assert ask(port, "POST", "/v1/completions", ANN, TEXT, header="x-api-key")[0] == 200
+
+
+def test_only_an_admin_ends_requests_of_others(keyed):
+    _, port, _, _ = keyed
+    assert ask(port, "POST", "/abort_request", ANN, {"rid": "x"})[0] == 403
+    assert ask(port, "POST", "/abort_request", ROOT_KEY, {"rid": "x"})[0] == 200
+
+
+def test_a_key_has_so_many_requests_at_once(keyed):
+    _, port, _, _ = keyed
+    long = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps(long),
+                       {"Content-Type": "application/json", "Authorization": f"Bearer {ANN}"})
+    response = connection.getresponse()
+    assert response.readline().startswith(b"data:")
+    status, error, headers = ask(port, "POST", "/v1/completions", ANN, TEXT)
+    assert status == 429 and error["error"]["type"] == "rate_limit_error"
+    assert int(headers["Retry-After"]) >= 1
+    assert ask(port, "POST", "/v1/completions", ROOT_KEY, TEXT)[0] == 200, "others are not held up"
+    response.close()
+    connection.close()
+    end = time.monotonic() + 20
+    while ask(port, "POST", "/v1/completions", ANN, TEXT)[0] != 200:
+        assert time.monotonic() < end, "the place is given back when the client leaves"
+
+
+def test_tenants_do_not_see_each_others_prefixes(keyed):
+    _, port, _, _ = keyed
+    body = {"prompt": "The same words again and again. " * 20, "max_tokens": 1}
+    cached = [ask(port, "POST", "/v1/completions", key, body)[1]["usage"]["prompt_tokens_details"]
+              ["cached_tokens"] for key in (ANN, ANN, ROOT_KEY, ROOT_KEY)]
+    assert cached[0] == 0 and cached[1] > 0 and cached[2] == 0 and cached[3] > 0
+
+
+def test_the_file_is_read_again_on_sighup(keyed):
+    process, port, log, path = keyed
+    right = path.read_text()
+    path.write_text(json.dumps({"keys": [{"name": "ben", "key": BEN, "admin": True}]}))
+    process.send_signal(signal.SIGHUP)
+    end = time.monotonic() + 20
+    while ask(port, "GET", "/v1/models", BEN)[0] != 200:
+        assert time.monotonic() < end
+    assert ask(port, "GET", "/v1/models", ANN)[0] == 401
+    path.write_text("{")
+    process.send_signal(signal.SIGHUP)
+    while not any("stay as they were" in line for line in log):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert ask(port, "GET", "/v1/models", BEN)[0] == 200, "a wrong file changes nothing"
+    path.write_text(right)
+    process.send_signal(signal.SIGHUP)
+    while ask(port, "GET", "/v1/models", ANN)[0] != 200:
+        assert time.monotonic() < end
+    assert not any(key in line for line in log for key in (ANN, BEN, ROOT_KEY))
+
+
+def test_the_page_says_what_it_may_load(keyed):
+    _, port, _, _ = keyed
+    headers = ask(port, "GET", "/")[2]
+    assert headers["X-Frame-Options"] == "DENY"
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_other_origins_may_ask_only_where_they_are_named():
+    def origin(port, method, page):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request(method, "/v1/models", headers={"Origin": page})
+        response = connection.getresponse()
+        response.read()
+        return response.status, response.headers
+
+    with serving("--cors-origins", "https://a.example,https://b.example") as served:
+        for page in ("https://a.example", "https://b.example"):
+            status, headers = origin(served.port, "GET", page)
+            assert status == 200 and headers["Access-Control-Allow-Origin"] == page
+            status, headers = origin(served.port, "OPTIONS", page)
+            assert status == 200 and "authorization" in headers["Access-Control-Allow-Headers"]
+        status, headers = origin(served.port, "GET", "https://c.example")
+        assert headers["Access-Control-Allow-Origin"] is None
+        assert origin(served.port, "OPTIONS", "https://c.example")[0] == 405
+
+
+def test_a_wrong_file_is_one_message(tmp_path, braid, tiny):
+    path = tmp_path / "keys.json"
+    path.write_text('{"keys": [{"name": "a b", "key": "12345678"}]}')
+    done = braid("serve", tiny, "--port", "0", "--api-key-file", path)
+    assert done.returncode == 1 and "keys[0].name" in done.stderr and "12345678" not in done.stderr
