@@ -11,10 +11,14 @@ each number of threads asked for.  Within an arithmetic, rounds alternate betwee
 our engine, so that a change of the machine's speed meets both.  Medians are printed as JSON;
 `braid_to_transformers` is the worst ratio, the one against transformers at its best.
 
+Where both would not fit into the free memory (fp32 of a large model) only one of them holds the
+model at a time: rounds of transformers come first, our engine's after them.
+
 Use an otherwise idle machine: transformers with two threads on two busy cores is ten times slower.
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -111,7 +115,7 @@ def medians(programs, work, rounds):
     for i in range(rounds + 1):
         for name, program in programs.items():
             rates = program.measure(work)
-            speeds = ", ".join(f"{k.split('_')[0]} {v:.0f}" for k, v in rates.items())
+            speeds = ", ".join(f"{k.split('_')[0]} {v:.1f}" for k, v in rates.items())
             print(f"{vars(work)} round {i}: {name}: {speeds}", file=sys.stderr, flush=True)
             if i > 0:
                 samples[name].append(rates)
@@ -119,6 +123,51 @@ def medians(programs, work, rounds):
         name: {k: round(statistics.median(r[k] for r in rates), 1) for k in KEYS}
         for name, rates in samples.items()
     }
+
+
+def weight_bytes(folder):
+    """Bytes of the checkpoint's files, which are mostly bf16."""
+    names = (n for n in os.listdir(folder) if n.endswith(".safetensors"))
+    return sum(os.path.getsize(os.path.join(folder, n)) for n in names)
+
+
+def available_bytes():
+    """What the system can still give without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as f:
+        fields = dict(line.split(":", 1) for line in f)
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
+def check_memory(folder, dtype):
+    """True when our engine's copy fits beside a loaded model; an end when not even that fits."""
+    ours, theirs = weight_bytes(folder), weight_bytes(folder) * (2 if dtype == "float32" else 1)
+    room = available_bytes() - (2 << 30)  # activations, caches, the rest of the system
+    if theirs > room:
+        sys.exit(f"{folder} in {dtype} needs {theirs / 2**30:.1f} GiB, {room / 2**30:.1f} are free:"
+                 " leave this arithmetic out (--dtypes) or free memory")  # fmt: skip
+    return theirs + ours <= room
+
+
+def measure_dtype(args, dtype, works):
+    """Medians of one arithmetic, a dictionary by program for each workload."""
+    together = check_memory(args.model, dtype)
+    ours = {}
+    if args.braid:
+        flags = args.braid_flags.split()
+        ours = {"braid": Braid(args.braid, args.model, args.threads, flags)}
+    model = load(args.model, DTYPES[dtype])
+    theirs = {
+        f"transformers, {n} threads": Transformers(model, n) for n in args.transformers_threads
+    }
+    programs = {**theirs, **ours} if together else theirs
+    measured = [medians(programs, work, args.rounds) for work in works]
+    # Every reference goes: with a large model the next one would not fit beside it.
+    del model, theirs, programs
+    gc.collect()
+    if not together:
+        for by_program, work in zip(measured, works):
+            by_program.update(medians(ours, work, args.rounds))
+    return measured
 
 
 def summary(work, by_dtype):
@@ -174,16 +223,8 @@ def main():
     works = [Work(args.input_tokens, args.output_tokens, k) for k in args.sequences]
     measured = [{} for _ in works]
     for dtype in args.dtypes:
-        model = load(args.model, DTYPES[dtype])
-        programs = {
-            f"transformers, {n} threads": Transformers(model, n) for n in args.transformers_threads
-        }
-        if args.braid:
-            flags = args.braid_flags.split()
-            programs["braid"] = Braid(args.braid, args.model, args.threads, flags)
-        for work, by_dtype in zip(works, measured):
-            by_dtype[dtype] = medians(programs, work, args.rounds)
-        del model, programs
+        for by_dtype, medians_of in zip(measured, measure_dtype(args, dtype, works)):
+            by_dtype[dtype] = medians_of
     result = {
         "model": args.model,
         "rounds": args.rounds,

@@ -62,7 +62,7 @@ TEST(BlockPool, C1_4_PrefersTheFullestParentOfTheGroup) {
   EXPECT_EQ(pool.Take(kA), blocks[0]);
 }
 
-TEST(BlockPool, C1_5_OrderDependsOnIdsNotOnTheOrderOfReleases) {
+TEST(BlockPool, C1_5_C1_9_OrderDependsOnIdsNotOnTheOrderOfReleases) {
   BlockPool pool(TwoGroups(5, 1, 1));
   std::vector<BlockId> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(pool.Take(kA));
@@ -72,7 +72,18 @@ TEST(BlockPool, C1_5_OrderDependsOnIdsNotOnTheOrderOfReleases) {
   EXPECT_EQ(pool.Take(kA), BlockId(3));
 }
 
-TEST(BlockPool, StopsOnADoubleFreeOnAForeignBlockAndOnTheSink) {
+TEST(BlockPool, C1_6_AReleasedSiblingLeavesTheOthersAndItsPlaceIsUsedAgain) {
+  BlockPool pool(TwoGroups(3, 2, 1));
+  const BlockId first = pool.Take(kA), second = pool.Take(kA);
+  pool.Release(kA, first);
+  EXPECT_FALSE(pool.CanTake(Counts(0, 2)));  // its parent stays bound
+  EXPECT_EQ(pool.Take(kA), first);
+  pool.Release(kA, second);
+  pool.Release(kA, first);
+  EXPECT_TRUE(pool.CanTake(Counts(0, 2)));
+}
+
+TEST(BlockPool, C1_8_StopsOnADoubleFreeOnAForeignBlockAndOnTheSink) {
   BlockPool pool(TwoGroups(4, 2, 1));
   const BlockId block = pool.Take(kA);
   pool.Take(kA);
@@ -83,7 +94,7 @@ TEST(BlockPool, StopsOnADoubleFreeOnAForeignBlockAndOnTheSink) {
   EXPECT_DEATH(pool.Release(kA, BlockId(99)), "block 99");
 }
 
-TEST(BlockPool, WhatCanTakePromisesCanBeTakenInAnyHistory) {
+TEST(BlockPool, C5_69_WhatCanTakePromisesCanBeTakenInAnyHistory) {
   Rng rng(7);
   BlockPool pool(TwoGroups(12, 3, 70));
   std::vector<BlockId> owned[2];

@@ -240,7 +240,7 @@ void BlockTables::ReleaseAll(bool discard, PrefixCache& cache) {
       }
       if (!keep_pins) cache.Unpin(path_[i], GroupKind::kFull);
     }
-    if (discard && i >= found_) cache.Discard(path_[i]);
+    if (discard) cache.Discard(path_[i]);
     cache.Unrefer(path_[i]);
   }
   if (root_.valid()) cache.Unrefer(root_);

@@ -32,7 +32,7 @@ class BlockTablesTest : public ::testing::Test {
   BlockTables tables_{geometry_};
 };
 
-TEST_F(BlockTablesTest, ALongChunkLeavesHolesBetweenItsStates) {
+TEST_F(BlockTablesTest, C4_54_ALongChunkLeavesHolesBetweenItsStates) {
   EXPECT_EQ(Cover(0, 300), (Entries{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {1, 3}, {1, 4}}));
 }
 
@@ -40,7 +40,7 @@ TEST_F(BlockTablesTest, AnAlignedChunkWritesOneStateAndNoRows) {
   EXPECT_EQ(Cover(0, 128), (Entries{{0, 0}, {0, 1}, {1, 1}}));
 }
 
-TEST_F(BlockTablesTest, ADecodingSequenceOwnsTwoStateBlocksForEver) {
+TEST_F(BlockTablesTest, C5_75_ADecodingSequenceOwnsTwoStateBlocksForEver) {
   Cover(0, 100);
   tables_.RetireStates(100, 2, cache_);
   for (int32_t at = 100; at < 1000; ++at) {
@@ -51,6 +51,12 @@ TEST_F(BlockTablesTest, ADecodingSequenceOwnsTwoStateBlocksForEver) {
   }
   tables_.ReleaseAll(false, cache_);
   EXPECT_EQ(cache_.pool().parents_used(), 0);
+}
+
+TEST_F(BlockTablesTest, C4_51_ATokenInsideABlockNeedsNothingAndTheNextBlocksFirstNeedsOneEach) {
+  Cover(0, 63);
+  EXPECT_EQ(Cover(63, 64), (Entries{}));
+  EXPECT_EQ(Cover(64, 65), (Entries{{0, 1}, {1, 1}}));
 }
 
 TEST_F(BlockTablesTest, AReservationIsUsedBeforeThePool) {
@@ -73,7 +79,7 @@ TEST_F(BlockTablesTest, NothingChangesWhenThePoolHasTooFew) {
   Cover(64 * 10, 64 * 10 + 1);
 }
 
-TEST_F(BlockTablesTest, StopsWhenARowStartsWhereNoStateIs) {
+TEST_F(BlockTablesTest, C4_52_StopsWhenARowStartsWhereNoStateIs) {
   Cover(0, 128);
   std::vector<TableChange> changes;
   EXPECT_DEATH(tables_.Cover(64, 65, cache_, changes), "no state at 64");

@@ -94,6 +94,28 @@ int64_t ParentsFor(const CacheGeometry& geometry, const BlockCounts& blocks) {
   return parents;
 }
 
+int64_t ResumableConversations(const CacheGeometry& geometry, int64_t tokens) {
+  const int64_t blocks = tokens / kBlockTokens;
+  const int64_t room =
+      geometry.parents - 1 - ParentsFor(geometry, BlocksOfSequence(geometry, tokens));
+  if (blocks == 0) return 0;
+  const auto parents = [&](int64_t count) {
+    int64_t need = 0;
+    for (const GroupGeometry& group : geometry.groups) {
+      const int64_t each = group.kind == GroupKind::kState ? 1 : blocks;
+      need += CeilDiv(count * each, group.blocks_per_parent);
+    }
+    return need;
+  };
+  int64_t fits = 0;
+  int64_t too_many = int64_t{geometry.parents} * kBlocksPerParentMax;
+  while (too_many - fits > 1) {
+    const int64_t count = fits + (too_many - fits) / 2;
+    (parents(count) <= room ? fits : too_many) = count;
+  }
+  return fits;
+}
+
 int64_t SequenceTokensMax(const CacheGeometry& geometry) {
   // Monotone in the length, in whole blocks: bisect between a length that fits and one that does
   // not.

@@ -36,6 +36,14 @@ TEST(Geometry, ALongestSequenceFitsAndOneTokenMoreDoesNot) {
             512);  // three states, two parents of four blocks
 }
 
+TEST(Geometry, C5_73_ParentsAreSharedByTheGroupsThatGrow) {
+  const CacheGeometry geometry{
+      .groups = {{"full", GroupKind::kFull, 64, 1}, {"draft", GroupKind::kFull, 64, 1}},
+      .parent_bytes = 64,
+      .parents = 1 + 8};
+  EXPECT_EQ(SequenceTokensMax(geometry), 4 * kBlockTokens);
+}
+
 TEST(Geometry, RefusesWhatNoArenaCanBe) {
   const auto message = [](const CacheGeometry& g) {
     const Status status = CheckGeometry(g);

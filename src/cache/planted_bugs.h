@@ -14,7 +14,7 @@ enum class PlantedBug : uint8_t {
   kFreedInFlight,         // states are given back while the next row still reads them
   kStaleAfterPreemption,  // a resumed request's table misses the blocks it found again
   kWrongTenant,           // all tenants share one space
-  kWrongDpRank,           // all ranks share one space
+  kWrongDpRank,           // prefixes are looked up at the first rank
   kPromotedTooShallow,    // a branch snapshot is filed one block too early
   kPinnedEvicted,         // eviction ignores pins
   kNotZeroed,             // the executor keeps what a new block held before
@@ -29,6 +29,7 @@ enum class PlantedBug : uint8_t {
   kLastTokenPublished,    // the sampled token counts as stored
   kSlotReusedInFlight,    // a slot is free before the last row has landed
   kPreemptedInFlight,     // a victim's blocks are free before its rows have landed
+  kIdleRankLeftOut,       // a plan does not count the rows of a rank that has none
   kStaleToken,            // a row repeats the last known token instead of the one in flight
   kCount,
 };

@@ -81,9 +81,8 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
   PrefixMatch match{.stop = ReuseStop::kComplete, .nodes = {}};
   const int32_t spare = Planted(PlantedBug::kWholePromptReused) ? 0 : 1;
   const int32_t blocks = std::min(tokens.size() - spare, limit) / kBlockTokens;
-  const auto root =
-      roots_.find(std::pair(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant),
-                            Planted(PlantedBug::kWrongDpRank) ? 0 : space.dp_rank));
+  const auto root = roots_.find(
+      std::pair(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant), space.dp_rank));
   PrefixNodeId at = root == roots_.end() ? PrefixNodeId() : root->second;
   Key key = RootKey(space);
   BlockTokens block;
@@ -135,8 +134,7 @@ void PrefixIndex::Grow() {
 }
 
 PrefixNodeId PrefixIndex::Root(const PrefixSpace& space) {
-  std::pair name(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant),
-                 Planted(PlantedBug::kWrongDpRank) ? 0 : space.dp_rank);
+  std::pair name(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant), space.dp_rank);
   const auto [at, inserted] = roots_.try_emplace(std::move(name));
   if (inserted) {
     at->second = NewNode();

@@ -202,7 +202,7 @@ Status BenchOfflineCommand::Run() {
                                                   input_tokens_, output_tokens_, context)};
   }
   const Machine& machine = engine->machine();
-  Peaks peaks{.unit = ProductUnit(machine.device, machine.cpu)};
+  Peaks peaks{.unit = UnitFor(machine.device, ProductOperands(machine.device))};
   {
     ThreadPool pool(machine.threads, machine.binding);
     peaks.flops = MeasureUnit(peaks.unit, pool);

@@ -31,6 +31,11 @@ constexpr CommandEntry kCommands[] = {
      "--sequences 8\n"
      "  braid bench offline MODEL --json --repeat 5\n",
      MakeBenchOfflineCommand},
+    {"bench", "ops", "Each operation's speed beside this machine's limits",
+     "  braid bench ops\n"
+     "  braid bench ops linear --filter \"1 row\" --isa avx2\n"
+     "  braid bench ops --json > ops.json\n",
+     MakeBenchOpsCommand},
     {"bench", "serve", "Load a server that speaks OpenAI's API and measure latencies",
      "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
      "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",
@@ -40,6 +45,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n"
      "  braid bench agentic --base-url http://127.0.0.1:8000/v1 --first-tokens 4000\n",
      MakeBenchAgenticCommand},
+    {"bench", "long-prompt", "What one long prompt does to the streams beside it",
+     "  braid bench long-prompt --base-url http://127.0.0.1:8000/v1 --long-tokens 20000\n"
+     "  braid bench long-prompt --streams 16 --output-tokens 2000 --json\n",
+     MakeBenchLongPromptCommand},
     {"", "simulate", "Scheduler and prefix cache against a model made of hashes",
      "  braid simulate --seeds 100000\n"
      "  braid simulate --workload agentic --faults none --no-prefix-cache\n"

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <thread>
 
@@ -33,6 +34,7 @@ struct Engine::State {
   std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
+  std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
@@ -80,12 +82,17 @@ Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   request.available_bytes = AvailableMemory();
-  ASSIGN_OR_RETURN(const LoadReport checked, CheckWeights(spec, *checkpoint));
-  for (const WeightStorage& weight : checked.weights) request.weight_bytes += weight.packed_bytes;
+  ASSIGN_OR_RETURN(const LoadReport checked,
+                   CheckWeights(spec, *checkpoint, options.weight_choice()));
+  formats = WeightBytesOf(checked);
+  for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
                                           int64_t{64} * spec.vocabulary);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
+  if (options.recorded) {
+    request.arena_bytes = options.recorded->cache.parent_bytes * options.recorded->cache.parents;
+  }
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
   request.running_max = std::min(options.running_max, options.step_tokens_max);
@@ -107,12 +114,6 @@ Status Engine::State::TakeRecorded() {
                              "another: vocabularies or cache blocks differ",
                              options.model_dir)};
   }
-  if (cache.parent_bytes * cache.parents > memory.arena_bytes) {
-    return Error{
-        ErrorCode::kExhausted,
-        fmt::format("the recorded run had a cache of {}, here are {}",
-                    ByteText(cache.parent_bytes * cache.parents), ByteText(memory.arena_bytes))};
-  }
   memory.geometry = cache;
   memory.arena_bytes = cache.parent_bytes * cache.parents;
   memory.model_len_max = options.recorded->context_tokens_max;
@@ -124,20 +125,18 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
     const std::function<void(std::string)>& stage) {
   ThreadPool pool(machine.threads, machine.binding);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
-  return LoadWeights(
-      spec, *checkpoint, pool,
-      [&](double fraction) {
-        bar.Show(fraction);
-        stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
-      },
-      &report);
+  const LoadOptions load{.weights = options.weight_choice(), .progress = [&](double fraction) {
+                           bar.Show(fraction);
+                           stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
+                         }};
+  return LoadWeights(spec, *checkpoint, pool, load, &report);
 }
 
 std::string Engine::State::MachineText() const {
-  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}", machine.threads,
-                     NameOf(machine.device.isa),
+  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}, weights {}",
+                     machine.threads, NameOf(machine.device.isa),
                      machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
-                     NameOf(machine.kv_dtype));
+                     NameOf(machine.kv_dtype), FormatsText(formats));
 }
 
 Status Engine::State::StartEngine(ModelWeights weights) {
@@ -149,6 +148,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
   limits.prefix_cache = !options.no_prefix_cache;
+  limits.decode_latency_us = int64_t{options.decode_latency_ms} * 1000;
   if (options.recorded) limits = *options.recorded;
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{
@@ -254,6 +254,12 @@ std::string Engine::PlanText() const {
 
 json::object Engine::PlanObject() const {
   const State& s = *state_;
+  json::array capacity;
+  for (const MemoryPlan::Capacity& c : s.memory.Capacities()) {
+    capacity.push_back(json::object{{"tokens", c.tokens},
+                                    {"resumable_conversations", c.resumable},
+                                    {"running_sequences", c.running}});
+  }
   return {{"architecture", s.spec.architecture},
           {"weight_bytes", s.memory.weight_bytes},
           {"workspace_bytes", s.memory.workspace_bytes},
@@ -261,6 +267,8 @@ json::object Engine::PlanObject() const {
           {"kv_bytes_per_token", s.memory.kv_bytes_per_token},
           {"state_bytes_per_sequence", s.memory.state_bytes_per_sequence},
           {"cache_tokens_one_sequence", SequenceTokensMax(s.memory.geometry)},
+          {"capacity", std::move(capacity)},
+          {"prefix_cache", s.limits.prefix_cache},
           {"context_tokens_max", s.limits.context_tokens_max},
           {"step_tokens_max", s.limits.step_tokens_max},
           {"running_max", s.limits.running_max},
@@ -268,6 +276,7 @@ json::object Engine::PlanObject() const {
           {"isa", std::string(NameOf(s.machine.device.isa))},
           {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
           {"kv_dtype", std::string(NameOf(s.machine.kv_dtype))},
+          {"weights", FormatsText(s.formats)},
           {"load_seconds", s.load_seconds}};
 }
 

@@ -14,8 +14,25 @@ void AddDeviceFlags(Flags& flags, EngineOptions& options) {
                "Compute threads (default: physical cores, fewer under a CPU quota)");
 }
 
+void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
+  flags.Choice("--weights", weights, {"auto", "bf16", "int8", "int4"},
+               "Format of the matrices in memory; auto: as the checkpoint stores them");
+  flags.Switch("--quantize-head", head, "With int8 or int4: the embedding and the output head too");
+}
+
+WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
+  WeightChoice choice{.format = {}, .head = head};
+  for (auto format : {ops::WeightFormat::kBF16, ops::WeightFormat::kI8, ops::WeightFormat::kI4}) {
+    if (weights == ops::NameOf(format)) choice.format = format;
+  }
+  return choice;
+}
+
+WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weights, quantise_head); }
+
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
   AddDeviceFlags(flags, options);
+  AddWeightFlags(flags, options.weights, options.quantise_head);
   flags.Choice("--kv-dtype", options.kv_dtype, {"fp32", "bf16", "auto"},
                "Keys and values in the cache; auto: as --compute");
   flags.Bytes("--memory", options.memory_bytes,
@@ -26,6 +43,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "Tokens of one step, all sequences together");
   flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
                "Prompt tokens of one sequence in one step (default: the step's)");
+  flags.Number("--decode-latency-ms", options.decode_latency_ms, {0, 1 << 20},
+               "Ration prompts so that steps in which answers grow take no longer (0: do not)");
   flags.Switch("--no-prefix-cache", options.no_prefix_cache,
                "Compute every prompt from its first token");
   flags.Text("--event-log", options.event_log,

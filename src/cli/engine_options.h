@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "model/weights.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -19,6 +20,8 @@ struct EngineOptions {
   std::string compute = "auto";    // fp32, bf16, auto
   std::string isa = "auto";        // base, avx2, avx512, amx, auto
   std::string kv_dtype = "auto";   // fp32, bf16, auto: as the arithmetic
+  std::string weights = "auto";    // bf16, int8, int4, auto: as stored
+  bool quantise_head = false;      // a quantised format for embedding and head too
   int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
   int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
@@ -26,16 +29,22 @@ struct EngineOptions {
   int32_t step_tokens_max = 2048;
   int32_t chunk_tokens_max = 0;  // 0: no limit of its own
   int32_t running_max = 64;
+  int32_t decode_latency_ms = 0;  // 0: prompts take what the step's budget leaves
   bool no_prefix_cache = false;
   bool explain_ops = false;
-  std::string event_log;  // file to record the run in; empty: none
+  std::string trace_file;  // empty: none
+  std::string event_log;   // file to record the run in; empty: none
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
-  std::string trace_file;  // empty: none
+
+  WeightChoice weight_choice() const;
 };
 
 // The model as first positional argument is not among them.
 void AddEngineFlags(Flags& flags, EngineOptions& options);
+// --weights and --quantize-head only, and what they come to.
+void AddWeightFlags(Flags& flags, std::string& weights, bool& head);
+WeightChoice WeightChoiceOf(std::string_view weights, bool head);
 // --threads, --isa, --compute only.
 void AddDeviceFlags(Flags& flags, EngineOptions& options);
 

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "cli/command_factories.h"
+#include "cli/engine_options.h"
 #include "model/checkpoint.h"
 #include "model/describe.h"
 #include "model/families/families.h"
@@ -25,6 +26,7 @@ class InspectCommand : public Command {
     flags.Required(
         "MODEL", directory_,
         "Directory of the checkpoint, or a GGUF file; with --config-only also a config.json");
+    AddWeightFlags(flags, weights_, quantise_head_);
     flags.Switch("--json", json_, "Print a JSON object");
     flags.Switch("--config-only", config_only_, "Read config.json alone; no weights are needed");
     flags.Switch("--tensors", tensors_, "Also list every weight: stored as, runs as, bytes");
@@ -39,6 +41,8 @@ class InspectCommand : public Command {
   void Print(const std::vector<FactSection>& facts, const LoadReport* report) const;
 
   std::string directory_, dump_, output_;
+  std::string weights_ = "auto";
+  bool quantise_head_ = false;
   bool json_ = false, config_only_ = false, tensors_ = false;
 };
 
@@ -50,7 +54,7 @@ void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadRepo
     for (size_t i = 0; list && i < report->weights.size(); ++i) {
       const WeightStorage& w = report->weights[i];
       fmt::print("  {}: {}, {} stored, runs as {}, {}\n", w.name, w.stored_as,
-                 ByteText(w.stored_bytes), NameOf(w.runs_as), ByteText(w.packed_bytes));
+                 ByteText(w.stored_bytes), ops::NameOf(w.runs_as), ByteText(w.packed_bytes));
     }
     return;
   }
@@ -61,7 +65,7 @@ void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadRepo
       all.push_back({{"name", w.name},
                      {"stored_as", w.stored_as},
                      {"stored_bytes", w.stored_bytes},
-                     {"runs_as", std::string(NameOf(w.runs_as))},
+                     {"runs_as", std::string(ops::NameOf(w.runs_as))},
                      {"packed_bytes", w.packed_bytes}});
     }
   }
@@ -72,7 +76,7 @@ Status InspectCommand::DescribeConfig() const {
   const std::string path = IsDirectory(directory_) ? directory_ + "/config.json" : directory_;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
-  Print(DescribeModel(spec, nullptr, nullptr), nullptr);
+  Print(DescribeModel(spec, nullptr, nullptr, WeightChoiceOf(weights_, quantise_head_)), nullptr);
   return {};
 }
 
@@ -101,8 +105,9 @@ Status InspectCommand::Run() {
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(directory_));
   const auto& [spec, checkpoint] = model;
   if (!dump_.empty()) return Dump(spec, checkpoint);
-  ASSIGN_OR_RETURN(const LoadReport report, CheckWeights(spec, checkpoint));
-  Print(DescribeModel(spec, &checkpoint, &report), &report);
+  const WeightChoice choice = WeightChoiceOf(weights_, quantise_head_);
+  ASSIGN_OR_RETURN(const LoadReport report, CheckWeights(spec, checkpoint, choice));
+  Print(DescribeModel(spec, &checkpoint, &report, choice), &report);
   return {};
 }
 

@@ -113,23 +113,23 @@ double CacheRead(const MemoryLoops& loops, const Buffer& buffer, int64_t bytes, 
 std::string_view NameOf(Unit unit) { return EntryOf(unit).name; }
 std::string_view KeyOf(Unit unit) { return EntryOf(unit).key; }
 
-Unit UnitFor(const Device& device, const CpuFeatures& cpu, Operands operands) {
+Unit UnitFor(const Device& device, Operands operands) {
   const Isa isa = device.isa;
   if (operands == Operands::kInt8) {
-    if (isa == Isa::kAmx && cpu.amx_int8) return Unit::kTileInt8;
-    if (isa >= Isa::kAvx512 && cpu.avx512_vnni) return Unit::kDotInt8Avx512;
-    if (isa >= Isa::kAvx2 && cpu.avx_vnni) return Unit::kDotInt8Avx2;
+    if (isa == Isa::kAmx) return Unit::kTileInt8;
+    if (device.avx512_vnni) return Unit::kDotInt8Avx512;
+    if (device.avx_vnni) return Unit::kDotInt8Avx2;
   }
   if (operands == Operands::kBF16) {
     if (isa == Isa::kAmx) return Unit::kTileBf16;
-    if (isa >= Isa::kAvx512 && cpu.avx512_bf16) return Unit::kDotBf16;
+    if (device.avx512_bf16) return Unit::kDotBf16;
   }
   if (isa >= Isa::kAvx512) return Unit::kFmaAvx512;
   return isa == Isa::kAvx2 ? Unit::kFmaAvx2 : Unit::kFmaBase;
 }
 
-Unit ProductUnit(const Device& device, const CpuFeatures& cpu) {
-  return UnitFor(device, cpu, device.compute == Compute::kBF16 ? Operands::kBF16 : Operands::kF32);
+Operands ProductOperands(const Device& device) {
+  return device.compute == Compute::kBF16 ? Operands::kBF16 : Operands::kF32;
 }
 
 double MeasureUnit(Unit unit, ThreadPool& pool) {

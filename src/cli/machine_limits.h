@@ -29,9 +29,9 @@ std::string_view KeyOf(Unit unit);   // "fma_avx512", in JSON
 
 // The unit with the highest peak for products of these operands on the device.
 enum class Operands : uint8_t { kF32, kBF16, kInt8 };
-Unit UnitFor(const Device& device, const CpuFeatures& cpu, Operands operands);
-// Of the operands that the device's `compute` gives to products of bf16 weights.
-Unit ProductUnit(const Device& device, const CpuFeatures& cpu);
+Unit UnitFor(const Device& device, Operands operands);
+// Operands of products of weights that are not quantised.
+Operands ProductOperands(const Device& device);
 
 // Operations per second (a multiply-add is two), all threads of the pool together. 0.1 s.
 double MeasureUnit(Unit unit, ThreadPool& pool);

@@ -81,6 +81,8 @@ class SimulateCommand : public Command {
     flags.Text("--faults", faults_,
                "Which may come up: all, none, or of abort,row-error,lost-step,late,tiny,flush");
     flags.Number("--overlap", overlap_, {0, 1}, "Steps planned ahead (default: as drawn)");
+    flags.Choice("--policy", policy_, {"drawn", "prefix-affine", "least-loaded", "round-robin"},
+                 "Which data-parallel rank a request goes to");
     flags.Switch("--no-prefix-cache", no_prefix_cache_, "Compute every prompt from its start");
     flags.Text("--only", only_, "Numbers of the requests that stay: 0,3,7");
     flags.Number("--cut-prompts", cut_prompts_, {0, kMany}, "Longer prompts are cut to this");
@@ -99,7 +101,7 @@ class SimulateCommand : public Command {
   std::optional<uint64_t> from_, seed_;
   int32_t steps_ = 0, cut_prompts_ = 0, cut_outputs_ = 0, threads_ = 0;
   double minutes_ = 0;
-  std::string kind_ = "mixed", faults_ = "all", only_;
+  std::string kind_ = "mixed", faults_ = "all", policy_ = "drawn", only_;
   bool no_prefix_cache_ = false, json_ = false;
 };
 
@@ -111,6 +113,9 @@ Result<SimulationOptions> SimulateCommand::Options() const {
   ASSIGN_OR_RETURN(w.only, ParseNumbers(only_));
   w.overlap_depth = overlap_;
   w.prefix_cache = !no_prefix_cache_;
+  if (policy_ == "prefix-affine") w.placement = Placement::kPrefixAffine;
+  if (policy_ == "least-loaded") w.placement = Placement::kLeastLoaded;
+  if (policy_ == "round-robin") w.placement = Placement::kRoundRobin;
   w.prompt_tokens_max = cut_prompts_;
   w.output_tokens_max = cut_outputs_;
   options.from = seed_.value_or(from_.value_or(1));
@@ -119,7 +124,7 @@ Result<SimulationOptions> SimulateCommand::Options() const {
   options.soak = minutes_ > 0;
   const bool open = steps_ > 0 || minutes_ > 0;
   options.seeds = seed_ ? 1 : seeds_.value_or(open ? 0 : 1000);
-  options.processes = seed_ ? 1 : threads_ > 0 ? threads_ : DetectCpu().physical_cores;
+  options.processes = seed_ ? 1 : threads_ > 0 ? threads_ : DetectCpu().topology.DefaultThreads();
   return options;
 }
 

@@ -150,10 +150,12 @@ FactSection SizeSection(const ModelSpec& spec) {
 }
 
 // Bytes of the packed weights by part, in the order in which a report lists them.
-FactSection WeightSection(const ModelSpec& spec, const LoadReport* report) {
+FactSection WeightSection(const ModelSpec& spec, const LoadReport* report,
+                          const WeightChoice& choice) {
   size_t next = 0;
   const auto bytes = [&](const WeightSpec& weight) {
-    return report ? report->weights[next++].packed_bytes : PackedBytes(weight, DType::kBF16);
+    return report ? report->weights[next++].packed_bytes
+                  : PackedBytes(weight, DType::kBF16, choice);
   };
   const ModelWeightSpecs weights = WeightsOf(spec);
   std::map<std::string_view, int64_t> parts;
@@ -192,7 +194,7 @@ FactSection FormatSection(const LoadReport& report) {
   };
   std::map<std::string, Sum> sums;
   for (const WeightStorage& weight : report.weights) {
-    Sum& sum = sums[fmt::format("{}, runs as {}", weight.stored_as, NameOf(weight.runs_as))];
+    Sum& sum = sums[fmt::format("{}, runs as {}", weight.stored_as, ops::NameOf(weight.runs_as))];
     ++sum.weights;
     sum.stored += weight.stored_bytes;
     sum.packed += weight.packed_bytes;
@@ -261,11 +263,11 @@ FactSection CheckpointSection(const Checkpoint& checkpoint, const LoadReport* re
 }  // namespace
 
 std::vector<FactSection> DescribeModel(const ModelSpec& spec, const Checkpoint* checkpoint,
-                                       const LoadReport* report) {
+                                       const LoadReport* report, const WeightChoice& choice) {
   const ModelSpec fitted = checkpoint ? FitToCheckpoint(spec, *checkpoint) : spec;
   std::vector<FactSection> sections = {ModelSection(fitted), ParameterSection(fitted)};
   if (report == nullptr) sections.push_back(SizeSection(fitted));
-  sections.push_back(WeightSection(fitted, report));
+  sections.push_back(WeightSection(fitted, report, choice));
   if (report) sections.push_back(FormatSection(*report));
   sections.push_back(CacheSection(fitted));
   if (checkpoint) sections.push_back(CheckpointSection(*checkpoint, report));

@@ -26,7 +26,7 @@ struct FactSection {
 // `checkpoint` and `report` (of CheckWeights or LoadWeights) may be null: config only, sizes as in
 // bf16.
 std::vector<FactSection> DescribeModel(const ModelSpec& spec, const Checkpoint* checkpoint,
-                                       const LoadReport* report);
+                                       const LoadReport* report, const WeightChoice& choice = {});
 
 std::string FactsAsText(const std::vector<FactSection>& sections);
 json::object FactsAsJson(const std::vector<FactSection>& sections);

@@ -38,7 +38,7 @@ TEST(MakeModel, WhatItWritesLoadsWithNothingLeftOver) {
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   ThreadPool pool(2);
   LoadReport report;
-  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, nullptr, &report);
+  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, &report);
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(report.draft.size(), 1u);
   EXPECT_EQ(static_cast<int64_t>(checkpoint->tensors().size()), made->tensors);

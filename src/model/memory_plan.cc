@@ -80,25 +80,47 @@ int64_t MemoryPlan::SequencesOf(int64_t tokens) const {
   return (geometry.parents - 1) / std::max<int64_t>(1, ParentsOfSequence(geometry, tokens));
 }
 
-int64_t PackedBytes(const WeightSpec& weight, DType dtype) {
+std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
+  std::set<int64_t> lengths = {model_len_max};
+  for (int64_t tokens : {512, 4096, 32768})
+    lengths.insert(std::min<int64_t>(tokens, model_len_max));
+  std::vector<Capacity> capacities;
+  for (int64_t tokens : lengths) {
+    capacities.push_back({.tokens = tokens,
+                          .resumable = ResumableConversations(geometry, tokens),
+                          .running = std::min<int64_t>(SequencesOf(tokens), running_max)});
+  }
+  return capacities;
+}
+
+int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
   if (weight.use == WeightUse::kVector) {
     return weight.n * weight.k * static_cast<int64_t>(sizeof(float));
   }
-  const ops::PackedMatrix matrix{
-      .format = ops::FormatFor(dtype), .count = weight.count, .n = weight.n, .k = weight.k};
+  const ops::PackedMatrix matrix{.format = FormatOf(weight, stored, choice),
+                                 .count = weight.count,
+                                 .n = weight.n,
+                                 .k = weight.k};
   return matrix.bytes();
 }
 
-int64_t WeightBytesOf(const ModelSpec& spec, DType dtype) {
-  const ModelWeightSpecs weights = WeightsOf(spec);
-  int64_t bytes = PackedBytes(weights.embedding, dtype) + PackedBytes(weights.final_norm, dtype);
-  if (weights.head) bytes += PackedBytes(*weights.head, dtype);
-  for (const LayerWeightSpecs& layer : weights.layers) {
-    bytes += PackedBytes(layer.input_norm, dtype) + PackedBytes(layer.post_norm, dtype);
-    for (const WeightSpec& weight : layer.mixer) bytes += PackedBytes(weight, dtype);
-    for (const WeightSpec& weight : layer.ffn) bytes += PackedBytes(weight, dtype);
+std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report) {
+  std::map<std::string_view, int64_t> bytes;
+  for (const WeightStorage& weight : report.weights) {
+    bytes[ops::NameOf(weight.runs_as)] += weight.packed_bytes;
   }
   return bytes;
+}
+
+std::string FormatsText(const std::map<std::string_view, int64_t>& bytes) {
+  std::vector<std::pair<int64_t, std::string_view>> order;
+  for (const auto& [name, size] : bytes) order.emplace_back(-size, name);
+  std::ranges::sort(order);
+  std::vector<std::string> parts;
+  for (const auto& [size, name] : order) {
+    parts.push_back(fmt::format("{} {}", name, ByteText(-size)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request) {
@@ -161,14 +183,10 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
   lines.push_back(fmt::format(
       "sequences of up to {} tokens{}, up to {} at once", plan.model_len_max,
       plan.model_len_cut ? " (what fits; the model could do more)" : "", plan.running_max));
-  std::set<int64_t> lengths = {plan.model_len_max};
-  for (int64_t tokens : {512, 4096, 32768})
-    lengths.insert(std::min<int64_t>(tokens, plan.model_len_max));
-  std::vector<std::string> holds;
-  for (int64_t tokens : lengths) {
-    holds.push_back(fmt::format("{} of {} tokens", plan.SequencesOf(tokens), tokens));
+  for (const MemoryPlan::Capacity& c : plan.Capacities()) {
+    lines.push_back(fmt::format("of {} tokens: {} resumable conversations, or {} running sequences",
+                                c.tokens, c.resumable, c.running));
   }
-  lines.push_back(fmt::format("sequences that fit in the cache: {}", fmt::join(holds, ", ")));
   return lines;
 }
 

@@ -2,13 +2,16 @@
 // arena; and what the arena then holds, in tokens and sequences. Pure: sizes come as numbers.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "cache/geometry.h"
 #include "model/spec.h"
+#include "model/weights.h"
 
 namespace braid {
 
@@ -42,11 +45,21 @@ struct MemoryPlan {
 
   // How many sequences of so many tokens the arena holds at once.
   int64_t SequencesOf(int64_t tokens) const;
+  // What to expect of the arena at some lengths, ascending, up to model_len_max.
+  struct Capacity {
+    int64_t tokens = 0;
+    int64_t resumable = 0;  // conversations that take turns and are never computed again
+    int64_t running = 0;    // or sequences at once, running_max at most
+  };
+  std::vector<Capacity> Capacities() const;
 };
 
-// Bytes of the packed weights if the checkpoint is stored in `dtype`: of one, and of all.
-int64_t PackedBytes(const WeightSpec& weight, DType dtype);
-int64_t WeightBytesOf(const ModelSpec& spec, DType dtype);
+// Bytes of a packed weight whose elements the checkpoint stores, or a decoder yields, as `stored`.
+int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice);
+// Bytes of all weights by the name of the format in which they run ("bf16", "int8").
+std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report);
+// "int8 1.9 GB, bf16 0.2 GB": most bytes first.
+std::string FormatsText(const std::map<std::string_view, int64_t>& bytes);
 
 // The parent is the largest block of any group; groups pack as many of their blocks into it as fit.
 // Errors say what is needed and what there is.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "model/describe.h"
 #include "model/families/families.h"
 #include "model/machine_memory.h"
@@ -43,6 +45,25 @@ MemoryRequest RequestOf(int64_t available) {
           .workspace_bytes = 10 * kMiB,
           .total_bytes = {},
           .arena_bytes = {}};
+}
+
+TEST(Capacities, StandInTheStartUpTextAndNeverExceedWhatRuns) {
+  Result<MemoryPlan> plan = PlanMemory(Tiny(), RequestOf(200 * kMiB));
+  ASSERT_TRUE(plan) << plan.error().message;
+  const std::vector<MemoryPlan::Capacity> capacities = plan->Capacities();
+  ASSERT_EQ(capacities.size(), 3u);  // 512, 4096 and all of 8192
+  std::string text;
+  for (const std::string& line : DescribePlan(*plan)) text += line + '\n';
+  int64_t before = std::numeric_limits<int64_t>::max();
+  for (const MemoryPlan::Capacity& c : capacities) {
+    EXPECT_EQ(c.resumable, ResumableConversations(plan->geometry, c.tokens));
+    EXPECT_EQ(c.running, std::min<int64_t>(plan->SequencesOf(c.tokens), plan->running_max));
+    EXPECT_LT(c.resumable, before);
+    before = c.resumable;
+    EXPECT_THAT(text, HasSubstr(fmt::format(
+                          "of {} tokens: {} resumable conversations, or {} running sequences",
+                          c.tokens, c.resumable, c.running)));
+  }
 }
 
 TEST(ParametersOf, AgreesWithThePublishedSizeOfALargeModel) {

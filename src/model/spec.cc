@@ -61,12 +61,14 @@ int64_t ActiveElements(const WeightSpec& weight, const Ffn& ffn) {
 ModelWeightSpecs WeightsOf(const ModelSpec& spec) {
   ModelWeightSpecs weights;
   weights.embedding = MatrixWeight(spec.embedding, spec.vocabulary, spec.hidden, Shard::kRows);
+  weights.embedding.quantisable = Quantisable::kHead;
   for (const LayerSpec& layer : spec.layers) {
     weights.layers.push_back(LayerWeightsOf(layer, spec.hidden));
   }
   weights.final_norm = NormWeight("@norm", spec.hidden);
   if (!spec.tied_head) {
     weights.head = MatrixWeight("lm_head", spec.vocabulary, spec.hidden, Shard::kRows);
+    weights.head->quantisable = Quantisable::kHead;
   }
   return weights;
 }

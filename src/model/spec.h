@@ -45,6 +45,13 @@ enum class WeightUse : uint8_t {
   kVector,  // fp32, n * k elements in row-major order [n, k]
 };
 
+// Whether a choice of a quantised format holds for a matrix (model/weights.h).
+enum class Quantisable : uint8_t {
+  kYes,
+  kHead,   // embedding and output head: when asked for
+  kNever,  // it decides, or stands in an exponent: routers, update gates, decays
+};
+
 struct WeightSpec {
   std::string name;  // canonical, for messages and sharding ("self_attn.qkv")
   WeightUse use = WeightUse::kMatrix;
@@ -52,6 +59,7 @@ struct WeightSpec {
   int64_t n = 0;
   int64_t k = 1;
   Shard shard = Shard::kReplicated;
+  Quantisable quantisable = Quantisable::kYes;
   // Vectors are stored as [k, n] after loading. Of a matrix the source is count matrices [k, n].
   bool transpose = false;
   // Alternatives in order of preference; each is a list of pieces whose rows, one after the other,

@@ -432,10 +432,12 @@ void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {
 namespace {
 
 // What is stored for a weight; a tensor that several weights share counts with each of its rows.
-WeightStorage StorageOf(const BoundWeight& bound) {
-  WeightStorage storage{.name = bound.spec->name,
-                        .runs_as = bound.dtype,
-                        .packed_bytes = PackedBytes(*bound.spec, bound.dtype)};
+WeightStorage StorageOf(const BoundWeight& bound, const WeightChoice& choice) {
+  const bool vector = bound.spec->use == WeightUse::kVector;
+  WeightStorage storage{
+      .name = bound.spec->name,
+      .runs_as = vector ? ops::WeightFormat::kF32 : FormatOf(*bound.spec, bound.dtype, choice),
+      .packed_bytes = PackedBytes(*bound.spec, bound.dtype, choice)};
   std::vector<std::string_view> formats;
   for (const SourceRun& run : bound.runs) {
     const StoredWeight& stored = *run.stored;
@@ -452,7 +454,8 @@ WeightStorage StorageOf(const BoundWeight& bound) {
 }  // namespace
 
 Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const WeightSpec*>& weights,
-                            const Checkpoint& checkpoint, LoadReport* report) {
+                            const Checkpoint& checkpoint, const WeightChoice& choice,
+                            LoadReport* report) {
   Binding binding;
   Binder binder(spec, checkpoint, binding);
   for (const WeightSpec* weight : weights) binding.weights.push_back(binder.Bind(*weight));
@@ -460,7 +463,9 @@ Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const Weigh
   binder.Leftovers(report);
   RETURN_IF_ERROR(binder.Finish());
   if (report == nullptr) return binding;
-  for (const BoundWeight& bound : binding.weights) report->weights.push_back(StorageOf(bound));
+  for (const BoundWeight& bound : binding.weights) {
+    report->weights.push_back(StorageOf(bound, choice));
+  }
   return binding;
 }
 

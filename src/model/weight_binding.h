@@ -40,9 +40,11 @@ struct Binding {
   std::deque<StoredWeight> stored;  // what the runs point to
 };
 
-// `weights` in the order given. Fills `report` when it is not null. Spec, weights and checkpoint
+// `weights` in the order given. Fills `report`, for weights kept as `choice` says, when it is not
+// null. Spec, weights and checkpoint
 // must outlive the binding.
 Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const WeightSpec*>& weights,
-                            const Checkpoint& checkpoint, LoadReport* report);
+                            const Checkpoint& checkpoint, const WeightChoice& choice,
+                            LoadReport* report);
 
 }  // namespace braid

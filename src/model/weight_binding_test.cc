@@ -65,7 +65,7 @@ class StrictLoader : public ::testing::Test {
     Result<Checkpoint> checkpoint = Checkpoint::Open(directory);
     CHECK(checkpoint.ok(), "{}", checkpoint.error().message);
     ThreadPool pool(1);
-    Result<ModelWeights> weights = LoadWeights(spec_, *checkpoint, pool, nullptr, &report_);
+    Result<ModelWeights> weights = LoadWeights(spec_, *checkpoint, pool, {}, &report_);
     return weights ? "" : weights.error().message;
   }
 

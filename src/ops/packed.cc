@@ -176,10 +176,21 @@ void PackF32(const PackedMatrix& to, std::byte* base, const std::byte* const row
   TransposeAll(wide, to.depth(), base);
 }
 
-void PackBf16(const PackedMatrix& to, std::byte* base, const std::byte* const rows[16]) {
+void PackBf16(const PackedMatrix& to, std::byte* base, const std::byte* const rows[16],
+              DType dtype) {
   const std::vector<std::byte> zeros(static_cast<size_t>(to.depth() * 2));
+  const bool round = dtype != DType::kBF16;
+  std::vector<uint16_t> rounded(round ? static_cast<size_t>(kPanelRows * to.k) : 0);
+  std::vector<float> x(round ? static_cast<size_t>(to.k) : 0);
   const std::byte* pairs[kPanelRows];
-  for (int64_t r = 0; r < kPanelRows; ++r) pairs[r] = rows[r] ? rows[r] : zeros.data();
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    pairs[r] = rows[r] ? rows[r] : zeros.data();
+    if (!rows[r] || !round) continue;
+    LoadRow(rows[r], to.k, dtype, x.data());
+    uint16_t* row = rounded.data() + r * to.k;
+    for (int64_t c = 0; c < to.k; ++c) row[c] = Bf16OfFloat(x[static_cast<size_t>(c)]);
+    pairs[r] = reinterpret_cast<const std::byte*>(row);
+  }
   const int64_t whole = to.k / 2;
   Transpose(pairs, whole, base);
   for (int64_t c = whole; c < to.depth() / 2; ++c) {
@@ -261,8 +272,7 @@ void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byt
     case WeightFormat::kI4:
       return PackInt4(to, base, rows, dtype);
     case WeightFormat::kBF16:
-      CHECK(dtype == DType::kBF16, "rows of {} for bf16 panels", NameOf(dtype));
-      return PackBf16(to, base, rows);
+      return PackBf16(to, base, rows, dtype);
   }
 }
 

@@ -126,6 +126,17 @@ TEST(Quantise, KeepsTheLargestWeightAndTheSign) {
   }
 }
 
+TEST(Quantise, RowsOfOtherTypesAreRoundedToBf16) {
+  const float row[3] = {0.1f, -3.14159f, 1e30f};
+  PackedMatrix w{WeightFormat::kBF16, 1, 1, 3, nullptr};
+  Buffer memory(w.bytes());
+  w.data = memory.data();
+  const std::byte* rows[kPanelRows] = {reinterpret_cast<const std::byte*>(row)};
+  PackPanel(w, 0, 0, rows, DType::kF32);
+  for (int64_t c = 0; c < 3; ++c) EXPECT_EQ(w.At(0, 0, c), RoundToBf16(row[c]));
+  EXPECT_EQ(w.At(0, 3, 1), 0.0f);
+}
+
 TEST(Quantise, HalfPrecisionRoundsToNearestEven) {
   for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const float value = FloatOfF16(static_cast<uint16_t>(bits));

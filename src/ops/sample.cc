@@ -16,8 +16,6 @@ using Candidates = std::vector<std::pair<float, TokenId>>;
 
 // Logits of one block; its maximum and its sum cost a few nanoseconds.
 constexpr size_t kBlock = 256;
-// First sizes of the sorted head of the candidates when only top-p limits them.
-constexpr size_t kHeadStart = 256;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 bool Before(const std::pair<float, TokenId>& a, const std::pair<float, TokenId>& b) {
@@ -83,23 +81,24 @@ float ReachedBy(size_t k, std::span<const float> maxima, std::vector<float>& scr
   return *kth;
 }
 
-// Keeps the fewest largest whose weights reach the target; sorts only as far as needed.
+// Keeps the fewest largest whose weights reach the target, in linear time: halves the range that
+// the last of them lies in.
 void KeepUpTo(double target, Candidates& candidates) {
+  auto begin = candidates.begin(), end = candidates.end();
   double reached = 0;
-  size_t sorted = 0;
-  while (sorted < candidates.size()) {
-    const size_t end = std::min(candidates.size(), std::max(kHeadStart, 4 * sorted));
-    auto from = candidates.begin() + static_cast<std::ptrdiff_t>(sorted);
-    auto to = candidates.begin() + static_cast<std::ptrdiff_t>(end);
-    std::partial_sort(from, to, candidates.end(), Before);
-    for (; sorted < end; ++sorted) {
-      reached += candidates[sorted].first;
-      if (reached >= target) {
-        candidates.resize(sorted + 1);
-        return;
-      }
+  while (end - begin > 1) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, Before);
+    double sum = 0;
+    for (auto at = begin; at != middle; ++at) sum += at->first;
+    if (reached + sum >= target) {
+      end = middle;
+    } else {
+      reached += sum;
+      begin = middle;
     }
   }
+  candidates.erase(end, candidates.end());
 }
 
 // Top-p over all ids: those with the largest weights, in a few widening steps, until they reach the

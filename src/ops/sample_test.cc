@@ -141,11 +141,11 @@ std::vector<TokenId> KeptBySorting(const SampleParams& params, std::span<const f
 
 TEST(Sample, TheFiltersKeepWhatASortOfTheVocabularyKeeps) {
   const SampleParams all_params[] = {
-      {.top_k = 1},         {.top_k = 20},
-      {.top_k = 900},       {.top_k = 5, .top_p = 0.7f},
-      {.min_p = 0.02f},     {.temperature = 0.6f, .top_k = 40, .top_p = 0.9f, .min_p = 0.05f},
-      {.top_p = 0.3f},      {.temperature = 2.0f, .top_p = 0.95f},
-      {.top_p = 0.999999f}, {.temperature = 0.1f, .top_p = 0.5f}};
+      {.top_k = 1},     {.top_k = 20},
+      {.top_k = 900},   {.top_k = 5, .top_p = 0.7f},
+      {.min_p = 0.02f}, {.temperature = 0.6f, .top_k = 40, .top_p = 0.9f, .min_p = 0.05f},
+      {.top_p = 0.3f},  {.temperature = 2.0f, .top_p = 0.95f},
+      {.top_p = 0.99f}, {.temperature = 0.1f, .top_p = 0.5f}};
   std::vector<float> logits = RandomLogits(4, 5003);
   logits[7] = -std::numeric_limits<float>::infinity();
   for (Isa isa : TestIsas()) {

@@ -14,11 +14,14 @@ Error Wrong(std::string message) {
 }  // namespace
 
 // Every block in use is the index's or one sequence's, and is so once.
-Status Scheduler::State::AuditBlocks() const {
+Status Scheduler::State::AuditBlocks(int32_t rank) const {
+  const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
   for (size_t g = 0; g < config.cache.groups.size(); ++g) {
     const GroupId group(static_cast<int32_t>(g));
     std::vector<BlockId> owned;
-    for (const auto& [id, s] : sequences) s->blocks.AppendOwned(group, cache.index(), owned);
+    for (const auto& [id, s] : sequences) {
+      if (s->rank == rank) s->blocks.AppendOwned(group, cache.index(), owned);
+    }
     cache.index().ForEachPart([&](PrefixNodeId, GroupKind part, const PartBlocks& blocks, int32_t) {
       if (part == config.cache.groups[g].kind) owned.push_back(blocks.by_group[g]);
     });
@@ -36,9 +39,11 @@ Status Scheduler::State::AuditBlocks() const {
   return {};
 }
 
-Status Scheduler::State::AuditPins() const {
+Status Scheduler::State::AuditPins(int32_t rank) const {
+  const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
   std::map<std::pair<PrefixNodeId, GroupKind>, int32_t> held;
   for (const auto& [id, s] : sequences) {
+    if (s->rank != rank) continue;
     s->blocks.ForEachPin(cache.index(),
                          [&](PrefixNodeId node, GroupKind part) { ++held[{node, part}]; });
   }
@@ -54,10 +59,11 @@ Status Scheduler::State::AuditPins() const {
   return status;
 }
 
-Status Scheduler::State::AuditSlots() const {
+Status Scheduler::State::AuditSlots(int32_t rank) const {
+  const IdSet& free_slots = ranks[static_cast<size_t>(rank)].free_slots;
   std::vector<SlotId> slots;
   for (const auto& [id, s] : sequences) {
-    if (s->slot.valid()) slots.push_back(s->slot);
+    if (s->slot.valid() && s->rank == rank) slots.push_back(s->slot);
   }
   std::sort(slots.begin(), slots.end());
   if (std::adjacent_find(slots.begin(), slots.end()) != slots.end() ||
@@ -69,10 +75,13 @@ Status Scheduler::State::AuditSlots() const {
 }
 
 Status Scheduler::Audit() const {
-  RETURN_IF_ERROR(state_->cache.Audit());
-  RETURN_IF_ERROR(state_->AuditBlocks());
-  RETURN_IF_ERROR(state_->AuditPins());
-  return state_->AuditSlots();
+  for (int32_t r = 0; r < state_->config.dp_ranks; ++r) {
+    RETURN_IF_ERROR(state_->ranks[static_cast<size_t>(r)].cache.Audit());
+    RETURN_IF_ERROR(state_->AuditBlocks(r));
+    RETURN_IF_ERROR(state_->AuditPins(r));
+    RETURN_IF_ERROR(state_->AuditSlots(r));
+  }
+  return {};
 }
 
 }  // namespace braid

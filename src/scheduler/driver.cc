@@ -33,6 +33,7 @@ struct Driver::State {
   bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
   // All that the scheduler is told goes through here.
   void Apply(const Event& event);
+  void AuditIfIdle(int64_t now_us);
   void StartStep(int64_t now_us);
   void EndStep();
   void Deliver();
@@ -45,6 +46,7 @@ struct Driver::State {
   std::map<RequestId, OutputSink*> sinks;  // of the requests that are alive, in order of id
   int32_t in_flight = 0;
   DriverStats figures;  // of the engine thread; published under the mutex
+  int64_t audited_us = 0;
 
   std::atomic<int64_t> ids{0};
   mutable std::mutex mutex;
@@ -130,6 +132,7 @@ void Driver::Run() {
     s.StartStep(MonotonicUs());
     while (s.in_flight > s.config.overlap_depth) s.EndStep();
     s.Deliver();
+    s.AuditIfIdle(MonotonicUs());
     s.Publish();
   }
   s.AbortAll();
@@ -165,6 +168,19 @@ bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& event
 void Driver::State::Apply(const Event& event) {
   if (config.event_log != nullptr) config.event_log->Add(event);
   scheduler.Apply(event);
+}
+
+// A mistake in the accounts costs the cached prefixes, not the server.
+void Driver::State::AuditIfIdle(int64_t now_us) {
+  if (config.audit_every_us == 0 || now_us - audited_us < config.audit_every_us) return;
+  if (in_flight > 0 || !scheduler.idle()) return;
+  audited_us = now_us;
+  ++figures.audits;
+  const Status status = scheduler.Audit();
+  if (status.ok()) return;
+  LogError("{}; the cache starts anew, please report this", status.error().message);
+  ++figures.repairs;
+  Apply(ResetCache{});
 }
 
 void Driver::State::StartStep(int64_t now_us) {

@@ -24,10 +24,13 @@ struct DriverStats {
   int64_t step_us_last = 0;     // duration of the last step
   int64_t step_started_us = 0;  // MonotonicUs when the step in flight began, 0 when none
   int64_t heartbeat_us = 0;     // MonotonicUs of the loop's last turn
+  int64_t audits = 0;           // recounts of all blocks, made while idle
+  int64_t repairs = 0;          // of those that did not agree: the cache was emptied
 };
 
 struct DriverConfig {
   int32_t overlap_depth = 0;            // steps planned ahead of the one that runs: 0 or 1
+  int64_t audit_every_us = 60'000'000;  // at most so often, and only while nothing runs; 0: never
   EventLogWriter* event_log = nullptr;  // records the run; null: nobody does; outlives the driver
 };
 

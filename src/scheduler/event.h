@@ -46,6 +46,10 @@ struct Tick {
 // Forgets every cached prefix that no running request uses.
 struct FlushCache {};
 
-using Event = std::variant<Submit, Abort, StepDone, Tick, FlushCache>;
+// Forgets every block and every cached prefix, and starts with empty arenas. Only while no request
+// is alive: the way out when an audit has found that the accounts are wrong.
+struct ResetCache {};
+
+using Event = std::variant<Submit, Abort, StepDone, Tick, FlushCache, ResetCache>;
 
 }  // namespace braid

@@ -18,7 +18,17 @@ namespace {
 constexpr std::string_view kMagic = "BRAIDLOG";
 constexpr size_t kHeaderBytes = 12, kChecksumBytes = 4;
 
-enum class Kind : uint8_t { kEnd, kStart, kSubmit, kAbort, kStepDone, kTick, kFlushCache, kPlan };
+enum class Kind : uint8_t {
+  kEnd,
+  kStart,
+  kSubmit,
+  kAbort,
+  kStepDone,
+  kTick,
+  kFlushCache,
+  kPlan,
+  kResetCache
+};
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
   uint64_t sum = kind + payload.size();
@@ -133,6 +143,7 @@ class Decoder {
     text_.remove_prefix(size);
   }
   void operator()(GroupKind& v) { Enum(v, GroupKind::kState); }
+  void operator()(Placement& v) { Enum(v, Placement::kRoundRobin); }
   void operator()(FinishReason& v) { Enum(v, FinishReason::kError); }
   template <class Tag, class Rep>
   void operator()(StrongId<Tag, Rep>& v) {
@@ -200,7 +211,7 @@ void Fields(LogStart& s, Coder& code) {
   code(s.model, c.cache.groups, c.cache.parent_bytes, c.cache.parents);
   code(c.context_tokens_max, c.step_tokens_max, c.chunk_tokens_max);
   code(c.running_max, c.waiting_max, c.preemptions_max, c.vocabulary);
-  code(c.prefix_cache);
+  code(c.prefix_cache, c.dp_ranks, c.placement, c.decode_latency_us);
 }
 template <class Coder>
 void Fields(SamplingParams& p, Coder& code) {
@@ -240,6 +251,8 @@ void Fields(Tick& e, Coder& code) {
 template <class Coder>
 void Fields(FlushCache&, Coder&) {}
 template <class Coder>
+void Fields(ResetCache&, Coder&) {}
+template <class Coder>
 void Fields(PlanMark& p, Coder& code) {
   code(p.step, p.hash);
 }
@@ -249,6 +262,7 @@ Kind KindOf(const Abort&) { return Kind::kAbort; }
 Kind KindOf(const StepDone&) { return Kind::kStepDone; }
 Kind KindOf(const Tick&) { return Kind::kTick; }
 Kind KindOf(const FlushCache&) { return Kind::kFlushCache; }
+Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
 Kind KindOf(const PlanMark&) { return Kind::kPlan; }
 Kind KindOf(const LogStart&) { return Kind::kStart; }
 
@@ -406,6 +420,9 @@ Result<std::optional<LogRecord>> EventLogReader::Next() {
       break;
     case Kind::kFlushCache:
       record = DecodeEvent<FlushCache>(payload);
+      break;
+    case Kind::kResetCache:
+      record = DecodeEvent<ResetCache>(payload);
       break;
     case Kind::kPlan: {
       PlanMark mark;

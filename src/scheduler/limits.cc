@@ -6,6 +6,8 @@
 namespace braid {
 namespace {
 
+constexpr int64_t kSlotsMax = 1 << 20;
+
 Error Bad(std::string message, std::string field) {
   return {ErrorCode::kInvalid, std::move(message), std::move(field)};
 }
@@ -46,10 +48,26 @@ Status CheckConfig(const SchedulerConfig& config) {
   RETURN_IF_ERROR(positive(config.waiting_max, "waiting_max"));
   RETURN_IF_ERROR(positive(config.preemptions_max, "preemptions_max"));
   RETURN_IF_ERROR(positive(config.vocabulary, "vocabulary"));
+  RETURN_IF_ERROR(positive(config.dp_ranks, "dp_ranks"));
+  if (int64_t{config.dp_ranks} * config.running_max > kSlotsMax) {
+    return Bad(fmt::format("{} ranks of {} sequences are more than {} slots", config.dp_ranks,
+                           config.running_max, kSlotsMax),
+               "dp_ranks");
+  }
+  if (config.decode_latency_us < 0) {
+    return Bad(fmt::format("decode_latency_us is {}, must be 0 (no limit) or more",
+                           config.decode_latency_us),
+               "decode_latency_us");
+  }
   if (config.chunk_tokens_max < 0) {
     return Bad(fmt::format("chunk_tokens_max is {}, must be 0 (no limit) or more",
                            config.chunk_tokens_max),
                "chunk_tokens_max");
+  }
+  if (config.step_tokens_max < kBlockTokens) {
+    return Bad(fmt::format("step_tokens_max is {}, must be at least {}, one block",
+                           config.step_tokens_max, kBlockTokens),
+               "step_tokens_max");
   }
   if (config.step_tokens_max < config.running_max) {
     return Bad(fmt::format("step_tokens_max is {}, and {} running sequences need a token each",
@@ -75,6 +93,12 @@ Status CheckRequest(const SchedulerConfig& config, const Request& request) {
                "max_tokens");
   }
   RETURN_IF_ERROR(CheckPrompt(config, request));
+  if (request.dp_rank < -1 || request.dp_rank >= config.dp_ranks) {
+    return Bad(fmt::format("dp_rank is {}, must be -1 (any) to {}: there are {} data-parallel "
+                           "ranks",
+                           request.dp_rank, config.dp_ranks - 1, config.dp_ranks),
+               "dp_rank");
+  }
   if (!std::is_sorted(request.stop.stop_tokens.begin(), request.stop.stop_tokens.end())) {
     return Bad("the stop tokens are not sorted", "stop_tokens");
   }

@@ -46,9 +46,13 @@ struct Plan {
   StepId step;
   std::vector<Admission> admissions;  // applied first, in order
   std::vector<TableUpdate> tables;    // then these, in order
-  std::vector<Row> rows;              // decode rows first, then prefill chunks
-  std::vector<TokenId> tokens;        // the rows' tokens, back to back
-  std::vector<SlotId> released;       // slots whose sequence has left; applied last
+  // By rank; of each rank decode rows first, then prefill chunks.
+  std::vector<Row> rows;
+  // How many of the rows are each rank's; a rank without any takes part in the step all the same.
+  // The rank of a slot is slot / running_max.
+  std::vector<int32_t> rank_rows;
+  std::vector<TokenId> tokens;   // the rows' tokens, back to back
+  std::vector<SlotId> released;  // slots whose sequence has left; applied last
   bool empty() const { return rows.empty(); }
 };
 

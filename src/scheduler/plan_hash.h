@@ -32,6 +32,7 @@ inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
     add(r.start);
     add(r.sample + 2 * r.prompt_logprobs);
   }
+  for (int32_t rows : plan.rank_rows) add(rows);
   for (TokenId token : plan.tokens) add(token);
   for (SlotId slot : plan.released) add(slot.value);
   return hash;

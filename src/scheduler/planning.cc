@@ -1,5 +1,4 @@
-// Plans: decode rows, admission, prefill chunks, and who makes room when there is none. Engine
-// thread.
+// Plans: decode rows, prefill chunks, and who makes room when there is none. Engine thread.
 #include <algorithm>
 #include <utility>
 
@@ -12,144 +11,119 @@ namespace braid {
 
 Plan Scheduler::State::Build() {
   CHECK(steps.size() <= 1, "{} steps are in flight", steps.size());
-  Plan plan;
-  plan.rows.reserve(running.size() + 4);
-  plan.tokens.reserve(running.size() + 4);
-  next.rows.clear();
-  next.rows.reserve(running.size() + 4);
-  do {
-    preempted = false;
-    PlanDecodes(plan);
+  parts.resize(ranks.size());
+  next.resize(ranks.size());
+  next[0] = std::move(landed);
+  bool empty = true, again = true;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    parts[r].rows.reserve(ranks[r].running.size() + 4);
+    parts[r].tokens.reserve(ranks[r].running.size() + 4);
+    next[r].rows.clear();
+    next[r].rows.reserve(ranks[r].running.size() + 4);
+    next[r].prefill_tokens = 0;
+  }
+  // A sequence that made room for itself comes back in the same plan when nothing else could run.
+  while (empty && again) {
+    again = false;
+    decode_rows = 0;
+    for (Rank& rank : ranks) {
+      rank.preempted = false;
+      PlanDecodes(rank);
+    }
     Admit();
-    PlanPrefills(plan);
-    // A sequence that made room for itself comes back in the same plan when nothing else could run.
-  } while (plan.empty() && preempted && steps.empty());
-  if (plan.empty()) return plan;
+    for (Rank& rank : ranks) PlanPrefills(rank);
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      empty &= parts[r].empty();
+      again |= ranks[r].preempted && steps.empty();
+    }
+  }
+  return empty ? Plan() : Joined();
+}
+
+// The ranks' parts as one plan, and its step as the one in flight.
+Plan Scheduler::State::Joined() {
+  Plan plan = std::exchange(parts[0], {});
+  plan.rank_rows.push_back(static_cast<int32_t>(plan.rows.size()));
+  for (size_t r = 1; r < parts.size(); ++r) {
+    Plan& part = parts[r];
+    const auto append = [](auto& from, auto& to) {
+      to.insert(to.end(), std::make_move_iterator(from.begin()),
+                std::make_move_iterator(from.end()));
+    };
+    for (Row& row : part.rows) row.token_begin += static_cast<int32_t>(plan.tokens.size());
+    if (!part.rows.empty() || !Planted(PlantedBug::kIdleRankLeftOut)) {
+      plan.rank_rows.push_back(static_cast<int32_t>(part.rows.size()));
+    }
+    append(part.admissions, plan.admissions);
+    append(part.tables, plan.tables);
+    append(part.rows, plan.rows);
+    append(part.tokens, plan.tokens);
+    append(next[r].rows, next[0].rows);
+    // Ranks work side by side: the longest decides what the step costs.
+    next[0].prefill_tokens = std::max(next[0].prefill_tokens, next[r].prefill_tokens);
+    part = Plan();
+  }
   plan.step = StepId(steps_planned++);
-  plan.released = std::move(departed);
-  departed.clear();
-  next.id = plan.step;
-  steps.push_back(std::move(next));
-  next = std::move(landed);
+  plan.released = std::exchange(departed, {});
+  next[0].id = plan.step;
+  steps.push_back(std::exchange(next[0], {}));
   return plan;
 }
 
-void Scheduler::State::PlanDecodes(Plan& plan) {
+void Scheduler::State::PlanDecodes(Rank& rank) {
+  std::vector<Sequence*>& running = rank.running;
   for (size_t i = 0; i < running.size();) {
     Sequence& s = *running[i];
-    if (s.decode_ready()) PlanDecode(s, plan);
+    if (s.decode_ready()) PlanDecode(s);
     if (i < running.size() && running[i] == &s) ++i;  // not preempted
   }
 }
 
-void Scheduler::State::PlanDecode(Sequence& s, Plan& plan) {
-  while (!AddRow(s, 1, plan)) {
+void Scheduler::State::PlanDecode(Sequence& s) {
+  while (!AddRow(s, 1)) {
     if (!MakeWay(s)) return;
   }
+  ++decode_rows;
   ++decode_tokens;
 }
 
 // Whether to try again now: a sequence whose row found no blocks has made somebody lose theirs.
 bool Scheduler::State::MakeWay(Sequence& s) {
-  starving = s.request.id;
+  Rank& rank = RankOf(s);
+  rank.starving = s.request.id;
   // Its own rows give a state block back when they land, and a victim's rows give its blocks.
-  if (s.rows_in_flight > 0 || draining > 0) return false;
-  Sequence& victim = Victim();
+  if (s.rows_in_flight > 0 || rank.draining > 0) return false;
+  Sequence& victim = Victim(rank);
   Preempt(victim);
   return &victim != &s;
 }
 
 // The last-ranked sequence. The one that needs room is never protected (it would own all it can
 // need), so there is always one. It may have a row in this plan; it then leaves when that lands.
-Sequence& Scheduler::State::Victim() const {
+Sequence& Scheduler::State::Victim(const Rank& rank) const {
+  const std::vector<Sequence*>& running = rank.running;
   for (size_t i = running.size(); i-- > 0;) {
     if (running[i]->preemptions < config.preemptions_max) return *running[i];
   }
   CheckFailed(__FILE__, __LINE__, "a sequence that may be preempted", "");
 }
 
-// Blocks for all known tokens and one block of output, or for everything after many preemptions.
-BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
-  const bool whole =
-      s.preemptions >= config.preemptions_max && !Planted(PlantedBug::kHeadroomNotReserved);
-  const int32_t tokens =
-      whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
-  BlockCounts demand = BlocksOfSequence(config.cache, tokens);
-  for (size_t g = 0; g < config.cache.groups.size(); ++g) {
-    if (config.cache.groups[g].kind == GroupKind::kState) {
-      demand.by_group[g] = StateBlocksPrefill(s.stored_max);
-    }
-  }
-  return demand;
+// What decode rows leave of the step's tokens, or less, so that they do not wait too long.
+int32_t Scheduler::State::PrefillBudget(int32_t planned) const {
+  const int32_t budget = config.step_tokens_max - planned;
+  if (config.decode_latency_us == 0 || decode_rows == 0) return budget;
+  return cost.Ration(config.decode_latency_us, budget);
 }
 
-// What is stored of the sequence's tokens. A prompt that is scored needs every position that was
-// not reported yet; one that was preempted often keeps all it has to itself.
-PrefixMatch Scheduler::State::FindPrefix(const Sequence& s) const {
-  if (!s.reuses) return {};
-  const bool scored = s.request.prompt_logprobs >= 0;
-  const int32_t limit = scored ? s.prompt_logprobs_done : s.known_tokens();
-  PrefixMatch match = cache.Match({s.request.tenant, s.request.dp_rank}, s.tokens(), limit);
-  if (scored && match.stop == ReuseStop::kComplete) match.stop = ReuseStop::kOff;
-  return match;
-}
-
-// All the blocks that the admission needs, or none.
-bool Scheduler::State::Seat(Sequence& s) {
-  s.reuses = config.prefix_cache && s.preemptions < config.preemptions_max;
-  const PrefixMatch match = FindPrefix(s);
-  if (s.reuses) s.blocks.Enter({s.request.tenant, s.request.dp_rank}, match, cache);
-  if (!s.blocks.Reserve(AdmissionDemand(s), cache)) {
-    s.blocks.ReleaseAll(false, cache);
-    return false;
-  }
-  if (s.reuses) s.blocks.Stamp(match, ++epochs, cache);
-  CHECK(s.planned == 0 && s.unresolved == 0 && s.rows_in_flight == 0);
-  s.planned = match.tokens;
-  s.branch_at = match.known > match.tokens ? match.known : 0;
-  s.prefill_end = s.known_tokens();
-  if (std::exchange(s.ever_admitted, true)) return true;
-  s.reuse = {.tokens = match.tokens, .known = match.known, .stop = match.stop};
-  prompt_tokens += s.prompt_tokens();
-  reused_tokens += match.tokens;
-  ++reuse_stops[static_cast<size_t>(match.stop)];
-  // Without a snapshot the tokens up to `known` are lost; those after it nobody had.
-  const bool snapshot = match.stop == ReuseStop::kNoSnapshot;
-  const int32_t end = snapshot ? match.known : s.prompt_tokens();
-  lost_tokens[static_cast<size_t>(match.stop)] += end - match.tokens;
-  lost_tokens[static_cast<size_t>(ReuseStop::kNeverSeen)] += s.prompt_tokens() - end;
-  return true;
-}
-
-void Scheduler::State::Admit() {
-  // The room that was made is not for newcomers.
-  if (preempted || draining > 0 || starving.valid()) return;
-  while (!queue.empty() && !free_slots.empty()) {
-    Sequence& s = **queue.begin();
-    if (blocked == s.request.id && blocked_at == cache.version()) return;
-    if (!Seat(s)) {
-      blocked = s.request.id;
-      blocked_at = cache.version();
-      return;
-    }
-    queue.erase(queue.begin());
-    s.waiting = false;
-    s.slot = SlotId(free_slots.Lowest());
-    free_slots.Erase(s.slot.value);
-    Move(s.phase, Admitted{});
-    s.output.reserve(static_cast<size_t>(std::min(s.length_max - s.prompt_tokens(), 4096)));
-    running.insert(std::upper_bound(running.begin(), running.end(), &s, ByRank{}), &s);
-  }
-}
-
-void Scheduler::State::PlanPrefills(Plan& plan) {
+void Scheduler::State::PlanPrefills(Rank& rank) {
   prefills.clear();
-  for (Sequence* s : running) {
+  for (Sequence* s : rank.running) {
     if (s->Is<Prefilling>()) prefills.push_back(s);
   }
   if (prefills.empty()) return;
-  const int32_t budget = config.step_tokens_max - static_cast<int32_t>(plan.tokens.size());
   Sequence& first = *prefills.front();
+  const Plan& part = parts[static_cast<size_t>(first.rank)];
+  const int32_t budget = PrefillBudget(static_cast<int32_t>(part.tokens.size()));
   // The first-ranked gets half at least and what the others leave; they go shortest remainder
   // first.
   int32_t shared = budget - std::min(first.prefill_end - first.planned, budget - budget / 2);
@@ -158,20 +132,21 @@ void Scheduler::State::PlanPrefills(Plan& plan) {
   });
   int32_t used = 0;
   for (size_t i = 1; i < prefills.size() && used < shared; ++i) {
-    used += PlanChunk(*prefills[i], shared - used, false, plan);
+    used += PlanChunk(*prefills[i], shared - used, false);
   }
-  PlanChunk(first, budget - used, true, plan);
+  PlanChunk(first, budget - used, true);
 }
 
-int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first, Plan& plan) {
+int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first) {
   if (!s.Is<Prefilling>()) return 0;  // preempted a moment ago
   const int32_t count = ChunkTokens(s, budget, first);
   if (count == 0) return 0;
-  while (!AddRow(s, count, plan)) {
+  while (!AddRow(s, count)) {
     if (!MakeWay(s)) return 0;
   }
   if (s.planned == s.prefill_end) Move(s.phase, PrefillPlanned{});
   prefill_tokens += count;
+  next[static_cast<size_t>(s.rank)].prefill_tokens += count;
   return count;
 }
 
@@ -203,7 +178,10 @@ int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool fi
 }
 
 // False, with nothing changed, when the row's blocks cannot be had.
-bool Scheduler::State::AddRow(Sequence& s, int32_t count, Plan& plan) {
+bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
+  Rank& rank = RankOf(s);
+  Plan& plan = parts[static_cast<size_t>(s.rank)];
+  Step& step = next[static_cast<size_t>(s.rank)];
   const int32_t start = s.planned;
   const int32_t end = start + count;
   changes.clear();
@@ -211,8 +189,8 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count, Plan& plan) {
       !(s.preemptions > 0 && Planted(PlantedBug::kStaleAfterPreemption))) {
     s.blocks.AppendEntries(changes);
   }
-  if (!s.blocks.Cover(start, end, cache, changes)) return false;
-  if (starving == s.request.id) starving = RequestId();
+  if (!s.blocks.Cover(start, end, rank.cache, changes)) return false;
+  if (rank.starving == s.request.id) rank.starving = RequestId();
   if (!s.announced) {
     s.announced = true;
     std::erase(departed, s.slot);
@@ -232,12 +210,13 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count, Plan& plan) {
     plan.tokens.push_back(s.token(stale ? p - 1 : p));
   }
   plan.rows.push_back(row);
-  next.rows.push_back({&s, start, end, row.sample, row.prompt_logprobs});
+  step.rows.push_back({&s, start, end, row.sample, row.prompt_logprobs});
   s.planned = end;
+  s.computed += count;
   s.unresolved += row.sample;
   ++s.rows_in_flight;
   if (Planted(PlantedBug::kPublishedTooEarly) && end <= s.known_tokens())
-    Publish(s, next.rows.back());
+    Publish(s, step.rows.back());
   return true;
 }
 

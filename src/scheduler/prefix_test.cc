@@ -79,8 +79,12 @@ TEST_F(PrefixTest, C2_21_NothingIsReusedWhenTheCacheIsOff) {
 }
 
 TEST_F(PrefixTest, C2_22_TenantsAndRanksDoNotMeet) {
+  SchedulerConfig config = Config();
+  config.dp_ranks = 2;
+  Use(config);
   Request mine = MakeRequest(256, 1), other = MakeRequest(256, 1), rank = MakeRequest(256, 1);
   mine.tenant = "a";
+  mine.dp_rank = other.dp_rank = 0;
   other.tenant = "b";
   rank.tenant = "a";
   rank.dp_rank = 1;
@@ -99,7 +103,7 @@ TEST_F(PrefixTest, C2_24_AStateBeyondTheSharedPartIsOfNoUse) {
   EXPECT_EQ(shorter.reuse.stop, ReuseStop::kNoSnapshot);
 }
 
-TEST_F(PrefixTest, C2_28_TheThirdRequestHitsTheBranchThatTheSecondRevealed) {
+TEST_F(PrefixTest, C2_28_C3_33_TheThirdRequestHitsTheBranchThatTheSecondRevealed) {
   std::vector<int32_t> reused;
   for (TokenId tail : {1000, 2000, 3000}) {
     Request r = MakeRequest(320, 1);
@@ -109,7 +113,7 @@ TEST_F(PrefixTest, C2_28_TheThirdRequestHitsTheBranchThatTheSecondRevealed) {
   EXPECT_EQ(reused, (std::vector<int32_t>{0, 0, 320}));
 }
 
-TEST_F(PrefixTest, C3_40_TheNextTurnReusesPromptAndAnswer) {
+TEST_F(PrefixTest, C3_40_C3_41_TheNextTurnReusesPromptAndAnswer) {
   Request turn = MakeRequest(100, 200);
   Ask(turn);
   Request next = MakeRequest(0, 1);

@@ -31,6 +31,9 @@ class Replayer {
       ++report_.requests;
     }
     if (const StepDone* done = std::get_if<StepDone>(&event)) RETURN_IF_ERROR(Compare(*done));
+    if (std::holds_alternative<ResetCache>(event) && !scheduler_.idle()) {
+      return Impossible("the cache is reset while requests are alive");
+    }
     scheduler_.Apply(event);
     scheduler_.TakeOutputs();
     ++report_.events;

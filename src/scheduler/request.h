@@ -40,8 +40,8 @@ struct Request {
   int32_t logprobs = -1;  // >= 0: report the chosen token's log-probability and so many top ones
   int32_t prompt_logprobs = -1;  // >= 0: the same for every prompt position
   int32_t priority = 0;          // higher first
-  std::string tenant;   // namespace of the prefix cache and of fairness; made by the server
-  int32_t dp_rank = 0;  // the data-parallel rank that runs it; prefixes of others are not its own
+  std::string tenant;    // namespace of the prefix cache and of fairness; made by the server
+  int32_t dp_rank = -1;  // the data-parallel rank that must run it; -1: the scheduler chooses
 };
 
 // A token's log-probability with the most probable alternatives, best first, ties by smaller id.

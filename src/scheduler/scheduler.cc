@@ -15,7 +15,7 @@ namespace braid {
 void Scheduler::State::On(const Submit& event) {
   const Request& request = event.request;
   Status status = CheckRequest(config, request);
-  if (status.ok() && static_cast<int32_t>(queue.size()) >= config.waiting_max) {
+  if (status.ok() && queue.size() >= config.waiting_max) {
     status = Error{ErrorCode::kExhausted,
                    fmt::format("{} requests wait already, no more than that may", queue.size())};
   }
@@ -50,9 +50,17 @@ void Scheduler::State::On(const StepDone& event) {
   Step& step = steps.front();
   CHECK(step.rows.size() == event.rows.size(), "step {} has {} rows, {} came back",
         event.step.value, step.rows.size(), event.rows.size());
+  cost.Learn(event.duration_us, step.prefill_tokens);
   for (size_t i = 0; i < step.rows.size(); ++i) Land(step.rows[i], event.rows[i]);
   landed = std::move(step);
   steps.pop_front();
+}
+
+void Scheduler::State::On(const ResetCache&) {
+  CHECK(Quiet() && queue.empty() && steps.empty(), "the cache is reset while requests are alive");
+  ranks.clear();
+  for (int32_t i = 0; i < config.dp_ranks; ++i) ranks.emplace_back(config);
+  blocked = RequestId();
 }
 
 void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
@@ -76,7 +84,7 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
   const bool decoding = s.Is<Decoding>();
   s.blocks.RetireStates(
       row.end, decoding ? StateBlocksDecode(s.stored_max) : StateBlocksPrefill(s.stored_max),
-      cache);
+      RankOf(s).cache);
   if (row.prompt_logprobs) TakePromptLogprobs(s, row, result);
   if (row.sample) {
     TakeToken(s, result);
@@ -84,7 +92,7 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
     Finish(s, FinishReason::kLength);  // nothing was to be sampled
   }
   if (s.Is<Preempted>() && s.rows_in_flight == 0) {
-    --draining;
+    --RankOf(s).draining;
     Vacate(s);
     Enqueue(s);
   }
@@ -93,7 +101,7 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
 // What the row completed may be used by others from now on.
 void Scheduler::State::Publish(Sequence& s, const RowInFlight& row) {
   if (!s.reuses || row.start / kBlockTokens == row.end / kBlockTokens) return;
-  s.blocks.Publish(row.start, row.end, s.tokens(), row.end == s.branch_at, cache);
+  s.blocks.Publish(row.start, row.end, s.tokens(), row.end == s.branch_at, RankOf(s).cache);
 }
 
 void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
@@ -105,7 +113,7 @@ void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
       std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), result.token);
   s.output.push_back(result.token);
   if (Planted(PlantedBug::kLastTokenPublished) && s.reuses) {
-    s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), false, cache);
+    s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), false, RankOf(s).cache);
   }
   if (s.request.logprobs >= 0) s.logprobs.push_back(result.logprob);
   Changed(s);
@@ -132,42 +140,46 @@ void Scheduler::State::TakePromptLogprobs(Sequence& s, const RowInFlight& row,
 
 void Scheduler::State::Enqueue(Sequence& s) {
   s.waiting = true;
-  queue.insert(&s);
+  queue.Insert(s);
 }
 
 void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
   if (s.waiting) {
-    queue.erase(&s);
+    queue.Erase(s);
     s.waiting = false;
-  } else if (s.Is<Preempted>()) {
-    --draining;
   } else {
-    running.erase(std::lower_bound(running.begin(), running.end(), &s, ByRank{}));
+    Rank& rank = RankOf(s);
+    if (s.Is<Preempted>()) {
+      --rank.draining;
+    } else {
+      rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
+    }
+    if (rank.starving == s.request.id) rank.starving = RequestId();
   }
-  if (starving == s.request.id) starving = RequestId();
   Move(s.phase, Ended{reason});
   ++finished;
   Changed(s);
   if (s.rows_in_flight == 0) Vacate(s);
   if (s.rows_in_flight > 0 && s.slot.valid() && Planted(PlantedBug::kSlotReusedInFlight)) {
-    free_slots.Insert(s.slot.value);
+    RankOf(s).free_slots.Insert(s.slot.value % config.running_max);
     s.slot = SlotId();
   }
 }
 
 void Scheduler::State::Preempt(Sequence& s) {
-  running.erase(std::lower_bound(running.begin(), running.end(), &s, ByRank{}));
-  if (starving == s.request.id) starving = RequestId();
+  Rank& rank = RankOf(s);
+  rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
+  if (rank.starving == s.request.id) rank.starving = RequestId();
   Move(s.phase, BlocksLost{});
   ++s.preemptions;
   ++preemptions;
-  preempted = true;
+  rank.preempted = true;
   if (s.rows_in_flight > 0) {
     if (Planted(PlantedBug::kPreemptedInFlight)) {
-      s.blocks.ReleaseAll(false, cache);
+      s.blocks.ReleaseAll(false, rank.cache);
       s.reuses = false;
     }
-    ++draining;
+    ++rank.draining;
     return;
   }
   Vacate(s);
@@ -177,10 +189,14 @@ void Scheduler::State::Preempt(Sequence& s) {
 // Gives blocks and slot back; no row of the sequence is in flight.
 void Scheduler::State::Vacate(Sequence& s) {
   CHECK(s.rows_in_flight == 0 && s.unresolved == 0);
-  s.blocks.ReleaseAll(!s.error.empty() && !Planted(PlantedBug::kFailedRowPublished), cache);
   s.planned = 0;
+  if (s.rank < 0) return;  // never admitted
+  Rank& rank = RankOf(s);
+  s.blocks.ReleaseAll(!s.error.empty() && !Planted(PlantedBug::kFailedRowPublished), rank.cache);
+  queue.Charge(s, std::max<int64_t>(std::exchange(s.computed, 0), 0));
+  s.rank = -1;
   if (!s.slot.valid()) return;
-  free_slots.Insert(s.slot.value);
+  rank.free_slots.Insert(s.slot.value % config.running_max);
   if (s.announced) departed.push_back(s.slot);
   s.announced = false;
   s.slot = SlotId();
@@ -245,35 +261,38 @@ std::vector<Output>& Scheduler::TakeOutputs() {
 }
 
 bool Scheduler::idle() const {
-  return state_->running.empty() && state_->queue.empty() && state_->steps.empty();
+  return state_->Quiet() && state_->queue.empty() && state_->steps.empty();
 }
 
 const SchedulerConfig& Scheduler::config() const { return state_->config; }
 
 SchedulerStats Scheduler::stats() const {
   const State& s = *state_;
-  SchedulerStats stats{.running = static_cast<int32_t>(s.running.size()),
-                       .waiting = static_cast<int32_t>(s.queue.size()) + s.draining,
-                       .parents_total = s.cache.pool().parents_total(),
-                       .parents_used = s.cache.pool().parents_used(),
-                       .parents_cached = s.cache.pool().parents_cached(),
-                       .blocks_used = {},
-                       .blocks_cached = {},
+  SchedulerStats stats{.waiting = s.queue.size(),
+                       .blocks_used = std::vector<int64_t>(s.config.cache.groups.size()),
+                       .blocks_cached = std::vector<int64_t>(s.config.cache.groups.size()),
                        .prompt_tokens = s.prompt_tokens,
                        .reused_tokens = s.reused_tokens,
                        .reuse_stops = s.reuse_stops,
                        .lost_tokens = s.lost_tokens,
-                       .evictions_full = s.cache.evictions(GroupKind::kFull),
-                       .evictions_state = s.cache.evictions(GroupKind::kState),
                        .steps = s.steps_planned,
                        .prefill_tokens = s.prefill_tokens,
                        .decode_tokens = s.decode_tokens,
                        .preemptions = s.preemptions,
                        .finished = s.finished};
-  for (size_t g = 0; g < s.config.cache.groups.size(); ++g) {
-    const GroupId group(static_cast<int32_t>(g));
-    stats.blocks_used.push_back(s.cache.pool().blocks_used(group));
-    stats.blocks_cached.push_back(s.cache.pool().blocks_cached(group));
+  for (const State::Rank& rank : s.ranks) {
+    stats.running += static_cast<int32_t>(rank.running.size());
+    stats.waiting += rank.draining;
+    stats.parents_total += rank.cache.pool().parents_total();
+    stats.parents_used += rank.cache.pool().parents_used();
+    stats.parents_cached += rank.cache.pool().parents_cached();
+    stats.evictions_full += rank.cache.evictions(GroupKind::kFull);
+    stats.evictions_state += rank.cache.evictions(GroupKind::kState);
+    for (size_t g = 0; g < s.config.cache.groups.size(); ++g) {
+      const GroupId group(static_cast<int32_t>(g));
+      stats.blocks_used[g] += rank.cache.pool().blocks_used(group);
+      stats.blocks_cached[g] += rank.cache.pool().blocks_cached(group);
+    }
   }
   return stats;
 }

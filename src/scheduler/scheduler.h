@@ -22,25 +22,40 @@
 
 namespace braid {
 
-// Order and starvation. Sequences rank by priority, then by arrival. Admission is strictly by rank:
-// only a higher priority overtakes a waiting request. It takes the blocks of the whole known prefix
-// and of one block of output, or waits. Each step first gives every decoding sequence its token. Of
-// the rest the first-ranked prefill gets at least half, so n tokens of it take at most 2n / rest +
-// 1 steps; the others share the other half, shortest remainder first: a short prompt waits for
-// shorter ones only, a long one at most until it ranks first. When a decoding sequence finds no
-// block, the last-ranked one (perhaps itself) loses its blocks and is replayed later; after
-// preemptions_max times it comes back with all that it can ever need and is not chosen again, so
-// every request ends.
+// Data-parallel ranks have an arena, slots and a budget each; a request runs on one of them.
+enum class Placement : uint8_t {
+  kPrefixAffine,  // where most of its prefix is, if that is half of it; otherwise least loaded
+  kLeastLoaded,   // where the fewest sequences run
+  kRoundRobin,    // on one after the other
+};
+
+// Order and starvation. Of the requests that wait, those of the highest priority come first, and of
+// these the one whose tenant was served least, in tokens computed, counted from when it came to
+// wait; then who came first. So a tenant's first request waits for at most one more of each other
+// tenant of its priority, however many of theirs wait. An admission takes the blocks of the whole
+// known prefix and of one block of output, or waits, and nobody else is admitted to where it might
+// go. Running sequences rank by priority, then by arrival. Each step first gives every decoding
+// sequence its token. Of the rest the first-ranked prefill gets at least half, so n tokens of it
+// take at most 2n / rest + 1 steps; the others share the other half, shortest remainder first: a
+// short prompt waits for shorter ones only, a long one at most until it ranks first. When a
+// decoding sequence finds no block, the last-ranked one of its rank (perhaps itself) loses its
+// blocks and is replayed later; after preemptions_max times it comes back with all that it can ever
+// need and is not chosen again, so every request ends.
 struct SchedulerConfig {
-  CacheGeometry cache;
+  CacheGeometry cache;             // of each rank
   int32_t context_tokens_max = 0;  // prompt + output of one sequence
   int32_t step_tokens_max = 2048;  // token budget of one step (decode rows first, then chunks)
   int32_t chunk_tokens_max = 0;    // tokens of one sequence in one step; 0: the step's budget
-  int32_t running_max = 64;        // sequences that hold a slot; at most step_tokens_max
+  int32_t running_max = 64;        // sequences of a rank that hold a slot; at most step_tokens_max
   int32_t waiting_max = 4096;      // queued requests; more are refused
   int32_t preemptions_max = 8;     // how often one request may lose its blocks
   int32_t vocabulary = 0;
   bool prefix_cache = true;  // off: every prompt is computed from its first token
+  int32_t dp_ranks = 1;
+  Placement placement = Placement::kPrefixAffine;
+  // While somebody decodes, prompt tokens are rationed so that a step takes no longer than this, as
+  // far as the steps measured so far tell; a block's worth always goes on. 0: no ration.
+  int64_t decode_latency_us = 0;
 };
 
 // How much of a prompt came from the prefix cache, and why not more.

@@ -1,5 +1,5 @@
-// The scheduler's inside, split over scheduler.cc (events in, outputs out) and planning.cc (plans).
-// Engine thread.
+// The scheduler's inside, split over scheduler.cc (events in, outputs out), admission.cc (who runs
+// where) and planning.cc (plans). Engine thread.
 #pragma once
 
 #include <deque>
@@ -12,6 +12,8 @@
 #include "cache/prefix_cache.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/sequence.h"
+#include "scheduler/step_cost.h"
+#include "scheduler/waiting_queue.h"
 
 namespace braid {
 
@@ -25,13 +27,14 @@ int32_t LengthMax(const SchedulerConfig& config, const Request& request);
 int32_t StoredMax(const Request& request, int32_t length_max);
 
 struct Scheduler::State {
-  explicit State(const SchedulerConfig& c)
-      : config(c), cache(config.cache), free_slots(config.running_max) {
-    for (int32_t i = 0; i < config.running_max; ++i) free_slots.Insert(i);
+  explicit State(const SchedulerConfig& c) : config(c), queue(config.dp_ranks) {
+    ranks.reserve(static_cast<size_t>(config.dp_ranks));
+    for (int32_t i = 0; i < config.dp_ranks; ++i) ranks.emplace_back(config);
     for (const GroupGeometry& g : config.cache.groups) has_state |= g.kind == GroupKind::kState;
     changes.reserve(16);
   }
 
+  struct Rank;
   struct RowInFlight {
     Sequence* sequence;
     int32_t start;
@@ -42,13 +45,33 @@ struct Scheduler::State {
   struct Step {
     StepId id;
     std::vector<RowInFlight> rows;
+    int32_t prefill_tokens = 0;
+  };
+  // What each data-parallel rank has to itself.
+  struct Rank {
+    explicit Rank(const SchedulerConfig& config)
+        : cache(config.cache), free_slots(config.running_max) {
+      for (int32_t i = 0; i < config.running_max; ++i) free_slots.Insert(i);
+    }
+    PrefixCache cache;
+    std::vector<Sequence*> running;  // by rank in the queue's sense: prefilling and decoding
+    IdSet free_slots;
+    int32_t draining = 0;     // preempted sequences whose rows have not landed
+    bool preempted = false;   // in the plan being made
+    RequestId starving;       // found no blocks for its row; nobody is admitted before it does
+    bool closed = false;      // admits nobody in the plan being made
+    RequestId blocked;        // the first of its queue was refused when the cache was at
+    int64_t blocked_at = -1;  // this version
   };
 
   // Events.
   void On(const Submit& event);
   void On(const Abort& event);
   void On(const StepDone& event);
-  void On(const FlushCache&) { cache.Flush(); }
+  void On(const FlushCache&) {
+    for (Rank& rank : ranks) rank.cache.Flush();
+  }
+  void On(const ResetCache& event);
   void On(const Tick&) {}  // no rule reads time; logs carry it
   void Land(const RowInFlight& row, const RowResult& result);
   void TakeToken(Sequence& s, const RowResult& result);
@@ -64,47 +87,59 @@ struct Scheduler::State {
   void EraseIfGone(Sequence& s);
   Output MakeOutput(Sequence& s);
 
-  Status AuditBlocks() const;
-  Status AuditPins() const;
-  Status AuditSlots() const;
+  Status AuditBlocks(int32_t rank) const;
+  Status AuditPins(int32_t rank) const;
+  Status AuditSlots(int32_t rank) const;
 
   // Plans.
   Plan Build();
-  void PlanDecodes(Plan& plan);
-  void PlanDecode(Sequence& s, Plan& plan);
-  void Admit();
-  bool Seat(Sequence& s);
-  PrefixMatch FindPrefix(const Sequence& s) const;
-  BlockCounts AdmissionDemand(const Sequence& s) const;
-  int32_t PrefillCut(const Sequence& s) const;
-  void PlanPrefills(Plan& plan);
-  int32_t PlanChunk(Sequence& s, int32_t budget, bool first, Plan& plan);
+  Plan Joined();
+  void PlanDecodes(Rank& rank);
+  void PlanDecode(Sequence& s);
+  void PlanPrefills(Rank& rank);
+  int32_t PrefillBudget(int32_t planned) const;
+  int32_t PlanChunk(Sequence& s, int32_t budget, bool first);
   int32_t ChunkTokens(const Sequence& s, int32_t budget, bool first) const;
-  bool AddRow(Sequence& s, int32_t count, Plan& plan);
+  int32_t PrefillCut(const Sequence& s) const;
+  bool AddRow(Sequence& s, int32_t count);
   bool MakeWay(Sequence& s);
-  Sequence& Victim() const;
+  Sequence& Victim(const Rank& rank) const;
+
+  // Admission.
+  void Admit();
+  bool AdmitFirst();
+  bool AdmitTo(Sequence& s, int32_t rank);
+  bool Seat(Sequence& s, Rank& rank);
+  std::vector<int32_t> Placements(const Sequence& s) const;
+  PrefixMatch FindPrefix(const Sequence& s, int32_t rank) const;
+  BlockCounts AdmissionDemand(const Sequence& s) const;
+
+  Rank& RankOf(const Sequence& s) { return ranks[static_cast<size_t>(s.rank)]; }
+  const Rank& RankOf(const Sequence& s) const { return ranks[static_cast<size_t>(s.rank)]; }
+  int64_t CacheVersion() const;
+  bool Quiet() const;
 
   const SchedulerConfig config;
-  PrefixCache cache;
+  std::vector<Rank> ranks;
   std::map<RequestId, std::unique_ptr<Sequence>> sequences;
-  std::set<Sequence*, ByRank> queue;
-  std::vector<Sequence*> running;  // by rank: prefilling and decoding
-  IdSet free_slots;
+  WaitingQueue queue;
+  RequestId blocked;        // the first of those that may run anywhere was refused when the caches
+  int64_t blocked_at = -1;  // were at this version
+  int32_t next_rank = 0;    // of round robin
+  int32_t decode_rows = 0;  // in the plan being made
+  StepCost cost;
   std::vector<SlotId> departed;  // left, and the executor has not been told
   std::deque<Step> steps;        // in flight, oldest first
-  Step next;                     // the one being planned
-  Step landed;                   // the last that came back; its memory is used again
-  int32_t draining = 0;          // preempted sequences whose rows have not landed
-  bool preempted = false;        // in the plan being made
-  RequestId starving;            // found no blocks for its row; nobody is admitted before it does
+  // The one being planned, a part for each rank: joined when all are there.
+  std::vector<Plan> parts;
+  std::vector<Step> next;
+  Step landed;  // the last that came back; its memory is used again
   std::vector<Sequence*> changed;
   std::vector<Output> refused;
-  std::vector<Output> outputs;  // of the last TakeOutputs
+  std::vector<Output> outputs;       // of the last TakeOutputs
   std::vector<TableChange> changes;  // scratch
   std::vector<Sequence*> prefills;   // scratch
   bool has_state = false;            // some group is of recurrent state
-  RequestId blocked;                 // the queue's first was refused when the cache was at
-  int64_t blocked_at = -1;           // this version
   int64_t epochs = 0;
   int64_t arrivals = 0;
   int64_t prompt_tokens = 0, reused_tokens = 0;

@@ -85,8 +85,9 @@ std::vector<int64_t> Requests(const Plan& plan) {
 
 TEST(Scheduler, CreateRefusesBudgetsThatCannotServeAStep) {
   SchedulerConfig config = Config(10);
-  config.step_tokens_max = 3;
-  EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("4 running sequences"));
+  config.running_max = 80;
+  config.step_tokens_max = 70;
+  EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("80 running sequences"));
   config = Config(1);
   EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("needs 2"));
   config = Config(10);
@@ -94,7 +95,7 @@ TEST(Scheduler, CreateRefusesBudgetsThatCannotServeAStep) {
   EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("vocabulary is 0"));
 }
 
-TEST(Scheduler, C5_72_RefusesWhatCanNeverFitAndAcceptsTheLongestThatDoes) {
+TEST(Scheduler, C5_72_C5_79_RefusesWhatCanNeverFitAndAcceptsTheLongestThatDoes) {
   Engine e(Config(3 + 5));  // three states and 320 tokens of the full group
   EXPECT_TRUE(e.scheduler.Admissible(MakeRequest(1, 300, 21)).ok());
   const Status status = e.scheduler.Admissible(MakeRequest(1, 300, 22));
@@ -159,7 +160,7 @@ TEST(Scheduler, C7_93_DecodeRowsComeFirstAndChunksShareTheRest) {
   e.Finish();
 }
 
-TEST(Scheduler, TheFirstRankedPrefillKeepsItsShareUnderAFloodOfShortOnes) {
+TEST(Scheduler, C7_94_TheFirstRankedPrefillKeepsItsShareUnderAFloodOfShortOnes) {
   SchedulerConfig config = Config(400);
   config.running_max = 64;
   Engine e(config);
@@ -173,7 +174,7 @@ TEST(Scheduler, TheFirstRankedPrefillKeepsItsShareUnderAFloodOfShortOnes) {
   e.Finish();
 }
 
-TEST(Scheduler, ChunksNeverExceedTheirLimitAndEndAtBlocksWhereTheyCan) {
+TEST(Scheduler, C3_29_ChunksNeverExceedTheirLimitAndEndAtBlocksWhereTheyCan) {
   SchedulerConfig config = Config(60);
   config.chunk_tokens_max = 37;
   Engine e(config);

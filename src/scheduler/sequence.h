@@ -27,6 +27,8 @@ struct Sequence {
   bool reuses = false;     // finds prefixes and publishes its own
   bool changed = false;    // has something for TakeOutputs
   SlotId slot;
+  int32_t rank = -1;        // the data-parallel rank that runs it, while it holds a slot
+  int64_t computed = 0;     // tokens of its rows, less those that its tenant was charged for
   int32_t length_max = 0;   // prompt + output at most
   int32_t stored_max = 0;   // tokens that ever need cache; the last one sampled does not
   int32_t prefill_end = 0;  // tokens known at admission: where the prefill ends

@@ -15,8 +15,8 @@ namespace {
 constexpr int32_t kB = kBlockTokens;
 constexpr int32_t kNobody = -1, kPoisoned = -2;  // positions of cells
 
-uint64_t SpaceOf(const Request& request) {
-  uint64_t space = static_cast<uint64_t>(request.dp_rank) + 1;
+uint64_t SpaceOf(const Request& request, size_t rank) {
+  uint64_t space = static_cast<uint64_t>(rank) + 1;
   for (const char c : request.tenant) space = MixBits(space + static_cast<unsigned char>(c));
   return space;
 }
@@ -25,9 +25,13 @@ uint64_t SpaceOf(const Request& request) {
 
 HashExecutor::HashExecutor(const CacheGeometry& geometry, int32_t vocabulary,
                            HashExecutorOptions options)
-    : lm_{vocabulary}, options_(std::move(options)), geometry_(geometry) {
+    : lm_{vocabulary},
+      options_(std::move(options)),
+      geometry_(geometry),
+      kinds_(geometry.groups.size()) {
   CHECK(vocabulary > 0 && CheckGeometry(geometry).ok());
-  for (const GroupGeometry& g : geometry.groups) {
+  for (size_t i = 0; i < kinds_ * static_cast<size_t>(options_.dp_ranks); ++i) {
+    const GroupGeometry& g = geometry.groups[i % kinds_];
     Group group{.kind = g.kind,
                 .first_block = g.blocks_per_parent,
                 .end_block = geometry.parents * g.blocks_per_parent,
@@ -54,9 +58,29 @@ HashExecutor::Slot& HashExecutor::At(SlotId slot) {
   return slots_[i];
 }
 
+size_t HashExecutor::RankOf(SlotId slot) const {
+  return options_.running_max == 0 ? 0 : static_cast<size_t>(slot.value / options_.running_max);
+}
+
+// Every rank takes part, with the rows of its own slots and maybe none.
+void HashExecutor::CheckRanks(const Plan& plan) const {
+  if (options_.running_max == 0) return;
+  CHECK(plan.rank_rows.size() == static_cast<size_t>(options_.dp_ranks),
+        "I-21: a plan for {} ranks, there are {}", plan.rank_rows.size(), options_.dp_ranks);
+  size_t at = 0;
+  for (size_t rank = 0; rank < plan.rank_rows.size(); ++rank) {
+    for (int32_t i = 0; i < plan.rank_rows[rank]; ++i, ++at) {
+      CHECK(at < plan.rows.size() && RankOf(plan.rows[at].slot) == rank,
+            "I-21: row {} is not of rank {}", at, rank);
+    }
+  }
+  CHECK(at == plan.rows.size(), "I-21: {} rows are of no rank", plan.rows.size() - at);
+}
+
 void HashExecutor::Launch(Plan plan) {
   CHECK(steps_.size() <= 1, "{} steps are in flight", steps_.size());
   CHECK(!plan.rows.empty(), "step {} has no rows", plan.step.value);
+  CheckRanks(plan);
   for (const Admission& admission : plan.admissions) Admit(plan, admission);
   for (const TableUpdate& update : plan.tables) Update(update);
   int32_t tokens = 0;
@@ -88,8 +112,8 @@ StepDone HashExecutor::Wait() {
   for (const Row& row : step.plan.rows) {
     Slot& slot = At(row.slot);
     const int32_t last = (row.start + row.token_count) / kB - 1;
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g].kind != GroupKind::kState) continue;
+    for (size_t g = 0; g < kinds_; ++g) {
+      if (geometry_.groups[g].kind != GroupKind::kState) continue;
       for (int32_t i = 0; i < last; ++i) slot.tables[g][static_cast<size_t>(i)] = BlockId();
     }
   }
@@ -107,10 +131,14 @@ void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
   slot = Slot();
   slot.live = true;
   slot.request = admission.request;
-  slot.space = SpaceOf(*slot.request);
+  slot.rank = RankOf(admission.slot);
+  const int32_t wanted = slot.request->dp_rank;
+  CHECK(wanted < 0 || options_.running_max == 0 || static_cast<size_t>(wanted) == slot.rank,
+        "I-10: request {} of rank {} runs on rank {}", slot.request->id.value, wanted, slot.rank);
+  slot.space = SpaceOf(*slot.request, slot.rank);
   slot.history = admission.request->prompt;
   slot.history.insert(slot.history.end(), admission.output.begin(), admission.output.end());
-  slot.tables.resize(groups_.size());
+  slot.tables.resize(kinds_);
   for (const Row& row : plan.rows) {
     if (row.slot != admission.slot) continue;
     CHECK(row.start % kB == 0 && row.start < static_cast<int32_t>(slot.history.size()),
@@ -123,7 +151,8 @@ void HashExecutor::Update(const TableUpdate& update) {
   Slot& slot = At(update.slot);
   CHECK(slot.live && update.group.valid());
   const size_t g = static_cast<size_t>(update.group.value);
-  Group& group = groups_.at(g);
+  CHECK(g < kinds_, "group {} of {}", g, kinds_);
+  Group& group = GroupOf(slot, g);
   CHECK(update.block.value >= group.first_block && update.block.value < group.end_block,
         "I-4: block {} of group {} is not one to own", update.block.value, g);
   const size_t block = static_cast<size_t>(update.block.value);
@@ -169,16 +198,17 @@ void HashExecutor::CheckReused(const Group& group, const Slot& slot,
 // What a failed row wrote is not to be read by anybody.
 void HashExecutor::Poison(Slot& slot, const Row& row) {
   const int32_t end = row.start + row.token_count;
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (size_t g = 0; g < kinds_; ++g) {
+    Group& group = GroupOf(slot, g);
     const std::vector<BlockId>& table = slot.tables[g];
     for (int32_t i = row.start / kB; i * kB < end; ++i) {
       if (i >= static_cast<int32_t>(table.size())) continue;
       const BlockId block = table[static_cast<size_t>(i)];
       if (!block.valid()) continue;
-      if (groups_[g].kind == GroupKind::kFull) {
-        groups_[g].full[static_cast<size_t>(block.value)].position.fill(kPoisoned);
+      if (group.kind == GroupKind::kFull) {
+        group.full[static_cast<size_t>(block.value)].position.fill(kPoisoned);
       } else {
-        groups_[g].states[static_cast<size_t>(block.value)].content = Content::kPoison;
+        group.states[static_cast<size_t>(block.value)].content = Content::kPoison;
       }
     }
   }
@@ -187,15 +217,16 @@ void HashExecutor::Poison(Slot& slot, const Row& row) {
 // Everything a row reads or writes is in use from its launch until it has been waited for.
 void HashExecutor::Pin(const Slot& slot, const Row& row, int32_t change) {
   const int32_t begin = row.start, end = row.start + row.token_count;
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (size_t g = 0; g < kinds_; ++g) {
+    Group& group = GroupOf(slot, g);
     const auto pin = [&](int32_t index) {
       const auto& table = slot.tables[g];
       CHECK(index < static_cast<int32_t>(table.size()) && table[static_cast<size_t>(index)].valid(),
             "I-6: request {}: rows {} to {} need entry {} of group {}, a hole", row.request.value,
             begin, end, index, g);
-      groups_[g].pins[static_cast<size_t>(table[static_cast<size_t>(index)].value)] += change;
+      group.pins[static_cast<size_t>(table[static_cast<size_t>(index)].value)] += change;
     };
-    if (groups_[g].kind == GroupKind::kFull) {
+    if (group.kind == GroupKind::kFull) {
       for (int32_t i = 0; i < (end + kB - 1) / kB; ++i) pin(i);
       continue;
     }
@@ -234,8 +265,8 @@ uint64_t HashExecutor::AdvanceGroups(const StepInFlight& step, Slot& slot, const
   for (int32_t p = 0; p < row.start + row.token_count; ++p) {
     prefix = AppendToken(prefix, slot.history[static_cast<size_t>(p)]);
   }
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    Group& group = groups_[g];
+  for (size_t g = 0; g < kinds_; ++g) {
+    Group& group = GroupOf(slot, g);
     const uint64_t hash = group.kind == GroupKind::kFull
                               ? AdvanceFull(step.order, group, slot, g, row)
                               : AdvanceState(step.order, group, slot, g, row);
@@ -394,14 +425,15 @@ uint64_t HashExecutor::AdvanceFull(int64_t order, Group& group, const Slot& slot
 }
 
 void HashExecutor::CheckTables() {
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    Group& group = groups_[g];
+  for (size_t at = 0; at < groups_.size(); ++at) {
+    const size_t g = at % kinds_;
+    Group& group = groups_[at];
     std::fill(group.seen.begin(), group.seen.end(), 0);
     const auto writes = [&](int32_t s, size_t index) {
       return slots_[static_cast<size_t>(s)].in_place < (static_cast<int32_t>(index) + 1) * kB;
     };
     for (size_t s = 0; s < slots_.size(); ++s) {
-      if (!slots_[s].live) continue;
+      if (!slots_[s].live || slots_[s].rank != at / kinds_) continue;
       for (size_t i = 0; i < slots_[s].tables[g].size(); ++i) {
         const BlockId block = slots_[s].tables[g][i];
         if (!block.valid()) continue;

@@ -23,6 +23,8 @@
 namespace braid {
 
 struct HashExecutorOptions {
+  int32_t dp_ranks = 1;               // each with memory of its own
+  int32_t running_max = 0;            // slots of each; 0: all are of one rank
   bool late = false;                  // a step runs when it is waited for, not when it is launched
   std::function<void()> before_step;  // called before each step runs: to sleep, to block
   std::function<bool(RequestId, int32_t length)> row_fails;  // rows that end in an error
@@ -72,6 +74,7 @@ class HashExecutor : public Executor {
   };
   struct Slot {
     bool live = false;
+    size_t rank = 0;
     const Request* request = nullptr;
     std::vector<TokenId> history;              // prompt and output, as far as sampled
     std::vector<std::vector<BlockId>> tables;  // by group
@@ -91,6 +94,9 @@ class HashExecutor : public Executor {
   };
 
   Slot& At(SlotId slot);
+  size_t RankOf(SlotId slot) const;
+  Group& GroupOf(const Slot& slot, size_t g) { return groups_[slot.rank * kinds_ + g]; }
+  void CheckRanks(const Plan& plan) const;
   void Admit(const Plan& plan, const Admission& admission);
   void Update(const TableUpdate& update);
   void CheckReused(const Group& group, const Slot& slot, const TableUpdate& update) const;
@@ -109,7 +115,8 @@ class HashExecutor : public Executor {
   const HashLm lm_;
   HashExecutorOptions options_;
   const CacheGeometry geometry_;
-  std::vector<Group> groups_;
+  const size_t kinds_;         // groups of a rank
+  std::vector<Group> groups_;  // rank by rank
   std::vector<Slot> slots_;
   std::deque<StepInFlight> steps_;
   std::vector<TokenId> tokens_;        // scratch: the row's tokens

@@ -47,12 +47,25 @@ struct Share {
   int64_t seeds, steps;  // of this worker; 0: no limit
 };
 
+// The figures of an engine that shall live long: the first from this seed on with room for some
+// requests, but not for all that come, unless no arena may be tiny.
+Workload LongLived(uint64_t seed, const WorkloadOptions& options) {
+  constexpr int32_t kParentsMax = 40, kRunningMin = 3;
+  Workload w = MakeWorkload(seed, options);
+  if ((options.faults & MaskOf(Fault::kTiny)) == 0) return w;
+  while (w.config.cache.parents > kParentsMax || w.config.running_max < kRunningMin ||
+         w.config.context_tokens_max < 4 * kBlockTokens) {
+    w = MakeWorkload(++seed, options);
+  }
+  return w;
+}
+
 // The work of one process; false, with the message on standard error, when a seed fails.
 bool RunShare(const Share& share, Worker& worker) {
   const SimulationOptions& o = share.options;
   const auto stride = static_cast<uint64_t>(o.processes);
   const uint64_t first = o.from + static_cast<uint64_t>(share.index);
-  const Workload base = MakeWorkload(first, o.workload);
+  const Workload base = o.soak ? LongLived(first, o.workload) : Workload();
   std::optional<SimulatedEngine> engine;
   if (o.soak) engine.emplace(base);
   const int64_t begin_us = MonotonicUs();
@@ -110,6 +123,10 @@ std::string CommandOf(uint64_t seed, const WorkloadOptions& o) {
     command += fmt::format(" --faults {}", fmt::join(names, ","));
   }
   if (o.overlap_depth) command += fmt::format(" --overlap {}", *o.overlap_depth);
+  if (o.placement) {
+    constexpr const char* kNames[] = {"prefix-affine", "least-loaded", "round-robin"};
+    command += fmt::format(" --policy {}", kNames[static_cast<size_t>(*o.placement)]);
+  }
   if (!o.prefix_cache) command += " --no-prefix-cache";
   if (!o.only.empty()) command += fmt::format(" --only {}", fmt::join(o.only, ","));
   if (o.prompt_tokens_max > 0) command += fmt::format(" --cut-prompts {}", o.prompt_tokens_max);

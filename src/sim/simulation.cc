@@ -38,7 +38,12 @@ Scheduler MakeScheduler(const SchedulerConfig& config) {
 }
 
 HashExecutorOptions ExecutorOptions(const Workload& w) {
-  HashExecutorOptions options{.late = w.late, .before_step = {}, .row_fails = {}, .step_lost = {}};
+  HashExecutorOptions options{.dp_ranks = w.config.dp_ranks,
+                              .running_max = w.config.running_max,
+                              .late = w.late,
+                              .before_step = {},
+                              .row_fails = {},
+                              .step_lost = {}};
   const auto one_in = [seed = w.error_seed](uint64_t key, int32_t n) {
     return RandomBits(seed, key) % static_cast<uint64_t>(n) == 0;
   };
@@ -101,13 +106,23 @@ class Run {
       CHECK(plan.admissions.empty() && plan.tables.empty() && plan.released.empty());
       return false;
     }
-    CHECK(static_cast<int32_t>(plan.tokens.size()) <= w_.config.step_tokens_max);
+    CheckBudgets(plan);
     stats_.trace = HashPlan(plan, stats_.trace);
     CheckProgress(plan);
     executor_.Launch(std::move(plan));
     ++in_flight_;
     ++stats_.steps;
     return true;
+  }
+
+  // Every rank has a budget of its own.
+  void CheckBudgets(const Plan& plan) const {
+    std::vector<int32_t> tokens(static_cast<size_t>(w_.config.dp_ranks));
+    for (const Row& row : plan.rows) {
+      int32_t& of_rank = tokens[static_cast<size_t>(row.slot.value / w_.config.running_max)];
+      of_rank += row.token_count;
+      CHECK(of_rank <= w_.config.step_tokens_max, "I-18: a rank's budget is passed");
+    }
   }
 
   // The best-ranked sequence that holds a slot is never passed over for long (I-18).

@@ -49,13 +49,15 @@ SchedulerConfig MakeConfig(Rng& rng, bool squeeze) {
   config.vocabulary = OneIn(rng, 2) ? 1000 : Between(rng, 2, 40);
   config.running_max = Between(rng, 1, 8);
   const int32_t budgets[] = {0, 7, 64, 100, 300, 2048};
-  config.step_tokens_max = config.running_max + budgets[rng.Below(6)];
+  config.step_tokens_max = std::max(config.running_max + budgets[rng.Below(6)], kBlockTokens);
   const int32_t chunks[] = {0, 0, 0, 5, 64, 128, 100};
   config.chunk_tokens_max = chunks[rng.Below(7)];
   const int64_t fits = std::min<int64_t>(SequenceTokensMax(config.cache), 1280);
   config.context_tokens_max = static_cast<int32_t>(fits) + (OneIn(rng, 4) ? 200 : 0);
   if (OneIn(rng, 2)) config.preemptions_max = Between(rng, 1, 2);
   config.waiting_max = OneIn(rng, 6) ? Between(rng, 1, 3) : 1000;
+  if (OneIn(rng, 3)) config.dp_ranks = Between(rng, 2, 4);
+  config.placement = static_cast<Placement>(Between(rng, 0, 2));
   return config;
 }
 
@@ -152,7 +154,7 @@ class RequestSource {
     if (mix_.usurpers) arriving.request.priority = i;
     if (mix_.spaces) {
       if (arriving.request.tenant.empty()) arriving.request.tenant = OneIn(rng_, 2) ? "a" : "b";
-      arriving.request.dp_rank = Between(rng_, 0, 1);
+      if (OneIn(rng_, 2)) arriving.request.dp_rank = Between(rng_, 0, w_.config.dp_ranks - 1);
     }
     w_.requests.push_back(std::move(arriving));
   }
@@ -278,6 +280,7 @@ void Restrict(Workload& w, const WorkloadOptions& options) {
   if (off(Fault::kFlush)) w.flush_step = -1;
   w.overlap_depth = options.overlap_depth.value_or(w.overlap_depth);
   w.config.prefix_cache &= options.prefix_cache;
+  w.config.placement = options.placement.value_or(w.config.placement);
   CutTo(w.requests, options);
 }
 
@@ -338,6 +341,7 @@ Workload MakeWave(uint64_t seed, const Workload& first, int64_t first_id,
     r.request.id.value += first_id;
     // Drawn for another vocabulary.
     for (TokenId& token : r.request.prompt) token %= first.config.vocabulary;
+    if (r.request.dp_rank >= first.config.dp_ranks) r.request.dp_rank = -1;
   }
   wave.config = first.config;
   wave.overlap_depth = first.overlap_depth;

@@ -64,6 +64,7 @@ struct WorkloadOptions {
   FaultMask faults = kAllFaults;  // those that may come up
   std::optional<int32_t> overlap_depth;
   bool prefix_cache = true;
+  std::optional<Placement> placement;
   // What a failing run is shrunk by.
   std::vector<int32_t> only;      // numbers of the requests that stay; empty: all
   int32_t prompt_tokens_max = 0;  // longer prompts are cut; 0: none is

@@ -113,7 +113,12 @@ def test_inspect_is_json_too(braid, tiny):
 
 def test_doctor_measures(braid):
     out = json.loads(braid("doctor", "--json").stdout)
-    assert out["flops_per_second"] > 1e9 and out["read_bytes_per_second"] > 1e8
+    limits = out["limits"]
+    assert limits["memory_read"] > 1e8 and limits["memory_copy"] > 1e8
+    assert limits["fma_base"] > 1e9
+    # Each instruction set adds its units and keeps those below it.
+    below = json.loads(braid("doctor", "--json", "--isa", "base").stdout)["limits"]
+    assert "fma_avx2" not in below and set(below) <= set(limits)
     assert out["physical_cores"] <= os.cpu_count()
 
 

@@ -1,18 +1,25 @@
 // One request, computed in many ways by the real model: alone and cold, from every kind of cached
 // prefix, among others, in other chunks, preempted, one step ahead. Tokens and log-probabilities
-// must be the same bits. A row of the table is a request, a column a way; one thread.
+// must be the same bits. A row of the table is a model in an arithmetic (instruction set, operands
+// of products, format of the weights) and a request, a column a way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
+#include "model/make_model.h"
 #include "model/memory_plan.h"
+#include "model/test_directory.h"
 #include "model/weights.h"
 #include "runtime/model_executor.h"
 #include "scheduler/scheduler.h"
@@ -28,66 +35,165 @@ struct Answer {
   std::vector<TokenLogprob> logprobs, prompt_logprobs;
   Reuse reuse;
   int32_t preemptions = 0;
+  std::string error;
 };
+
+// The column that is not a way of computing: which model. Random ones have one of every kind of
+// layer that their family knows.
+enum class Model : uint8_t {
+  kBraidTiny,
+  kDeepseekV3,
+  kKimiLinear,
+  kLing2,
+  kLing3,
+  kQwen35,
+  kQwen35Moe,
+  kQwen3Next,
+};
+constexpr const char* kModelNames[] = {"braid_tiny", "deepseek_v3", "kimi_linear", "ling_2",
+                                       "ling_3",     "qwen3_5",     "qwen3_5_moe", "qwen3_next"};
+constexpr int kModels = static_cast<int>(std::size(kModelNames));
+
+struct Arithmetic {
+  const char* name;
+  Isa isa;
+  Compute compute;
+  std::optional<ops::WeightFormat> weights;
+};
+constexpr Arithmetic kArithmetics[] = {
+    {"avx2_fp32", Isa::kAvx2, Compute::kF32, {}},
+    {"avx512_fp32", Isa::kAvx512, Compute::kF32, {}},
+    {"avx512_bf16", Isa::kAvx512, Compute::kBF16, {}},
+    {"amx_bf16", Isa::kAmx, Compute::kBF16, {}},
+    {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8},
+    {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8},
+    {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4},
+};
+
+struct Subject {
+  Model model;
+  const Arithmetic* arithmetic;
+  auto operator<=>(const Subject&) const = default;
+};
+
+// What this machine can compute; at least the plain loops in fp32.
+std::vector<const Arithmetic*> ArithmeticsHere() {
+  static constexpr Arithmetic kPlain = {"base_fp32", Isa::kBase, Compute::kF32, {}};
+  std::vector<const Arithmetic*> here;
+  for (const Arithmetic& arithmetic : kArithmetics) {
+    if (arithmetic.isa <= BestIsa(DetectCpu())) here.push_back(&arithmetic);
+  }
+  if (here.empty()) here.push_back(&kPlain);
+  return here;
+}
+
+// The best arithmetic of a kind that this machine has, or null.
+const Arithmetic* BestHere(Compute compute) {
+  const Arithmetic* best = nullptr;
+  for (const Arithmetic* arithmetic : ArithmeticsHere()) {
+    if (arithmetic->compute == compute && !arithmetic->weights) best = arithmetic;
+  }
+  return best;
+}
+
+// A fault injected for tests: whatever reads this token computes with NaN from there on.
+constexpr TokenId kNanTokenForTest = 7;
+
+void InjectNanForTest(ModelWeights& weights) {
+  const ops::PackedMatrix& embedding = weights.embedding.matrix;
+  CHECK(embedding.format == ops::WeightFormat::kBF16);
+  constexpr uint16_t kNan = 0x7fc0;
+  // One element, as packed.h lays them out: panel[k / 2][16][2].
+  const int64_t row = kNanTokenForTest % ops::kPanelRows;
+  std::byte* panel = embedding.data + kNanTokenForTest / ops::kPanelRows * embedding.panel_bytes();
+  std::memcpy(panel + row * 2 * static_cast<int64_t>(sizeof(kNan)), &kNan, sizeof(kNan));
+  CHECK(std::isnan(embedding.At(0, kNanTokenForTest, 0)));
+}
 
 // One executor, for loading takes longest; each run has a scheduler, and so a cache, of its own.
 class Machine {
  public:
-  Machine() {
-    const std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
-    auto spec = ReadModelSpec(directory);
-    CHECK(spec.ok(), "{}", spec.error().message);
-    auto checkpoint = Checkpoint::Open(directory);
-    CHECK(checkpoint.ok(), "{}", checkpoint.error().message);
-    spec_ = FitToCheckpoint(*std::move(spec), *checkpoint);
-    ThreadPool pool(2);
-    Device device;
-    device.isa = BestIsa(DetectCpu());
-    auto weights = LoadWeights(spec_, *checkpoint, pool, nullptr, nullptr);
-    CHECK(weights.ok(), "{}", weights.error().message);
-    MemoryRequest request{.kv_dtype = DType::kF32,
-                          .arena_bytes = 256 << 20,
-                          .model_len_max = 4096,
-                          .running_max = 17};
-    auto plan = PlanMemory(spec_, request);
-    CHECK(plan.ok(), "{}", plan.error().message);
+  explicit Machine(const Subject& subject, bool inject_nan_for_test = false) {
+    const auto& [model, arithmetic] = subject;
+    // A step of a random model is too short to be worth a second thread.
+    const int threads = model == Model::kBraidTiny ? 2 : 1;
+    ThreadPool pool(threads);
+    const TestDirectory made;
+    std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
+    if (model != Model::kBraidTiny) {
+      directory = made.path() + "/model";
+      Must(MakeModel({.directory = directory,
+                      .family = kModelNames[static_cast<size_t>(model)],
+                      .shape = {"tiny"},
+                      .seed = 1,
+                      .progress = {}},
+                     pool));
+    }
+    const Checkpoint checkpoint = Must(Checkpoint::Open(directory));
+    spec_ = FitToCheckpoint(Must(ReadModelSpec(directory)), checkpoint);
+    const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
+    const LoadOptions load{.weights = {.format = arithmetic->weights, .head = true},
+                           .progress = {}};
+    ModelWeights weights = Must(LoadWeights(spec_, checkpoint, pool, load, nullptr));
+    if (inject_nan_for_test) InjectNanForTest(weights);
+    const bool bf16 = arithmetic->compute == Compute::kBF16;
+    const MemoryRequest request{.kv_dtype = bf16 ? DType::kBF16 : DType::kF32,
+                                .arena_bytes = model == Model::kBraidTiny ? 256 << 20 : 32 << 20,
+                                .model_len_max = 2048,
+                                .running_max = 17};
+    MemoryPlan plan = Must(PlanMemory(spec_, request));
     // A parent per block: small arenas are then exact.
-    for (GroupGeometry& group : plan->geometry.groups) group.blocks_per_parent = 1;
-    config_ = {.cache = plan->geometry,
-               .context_tokens_max = 4096,
+    for (GroupGeometry& group : plan.geometry.groups) {
+      group.blocks_per_parent = 1;
+      has_state_ |= group.kind == GroupKind::kState;
+    }
+    config_ = {.cache = plan.geometry,
+               .context_tokens_max = request.model_len_max,
                .step_tokens_max = kStepTokens,
                .running_max = 17,
                .vocabulary = spec_.vocabulary};
-    executor_ = std::make_unique<ModelExecutor>(spec_, *std::move(weights),
-                                                ModelExecutorConfig{.cache = plan->geometry,
-                                                                    .running_max = 17,
-                                                                    .step_tokens_max = kStepTokens,
-                                                                    .context_tokens_max = 4096,
-                                                                    .kv_dtype = request.kv_dtype,
-                                                                    .device = device,
-                                                                    .threads = 2});
+    const ModelExecutorConfig executor{.cache = plan.geometry,
+                                       .running_max = 17,
+                                       .step_tokens_max = kStepTokens,
+                                       .context_tokens_max = request.model_len_max,
+                                       .kv_dtype = request.kv_dtype,
+                                       .device = device,
+                                       .threads = threads};
+    executor_ = std::make_unique<ModelExecutor>(spec_, std::move(weights), executor);
   }
 
   const SchedulerConfig& config() const { return config_; }
   ModelExecutor& executor() { return *executor_; }
+  bool has_state() const { return has_state_; }
 
  private:
+  template <class T>
+  static T Must(Result<T> result) {
+    CHECK(result.ok(), "{}", result.error().message);
+    return *std::move(result);
+  }
+
   ModelSpec spec_;
   SchedulerConfig config_;
+  bool has_state_ = false;
   std::unique_ptr<ModelExecutor> executor_;
 };
 
-Machine& TheMachine() {
-  static const auto machine = std::make_unique<Machine>();
+// Made when first asked for, kept to the end.
+Machine& MachineOf(const Subject& subject) {
+  static const auto machines = std::make_unique<std::map<Subject, std::unique_ptr<Machine>>>();
+  std::unique_ptr<Machine>& machine = (*machines)[subject];
+  if (machine == nullptr) machine = std::make_unique<Machine>(subject);
   return *machine;
 }
 
 class Engine {
  public:
-  explicit Engine(const SchedulerConfig& config, int32_t depth = 0)
-      : scheduler_(*Scheduler::Create(config)), depth_(depth) {}
+  Engine(Machine& machine, const SchedulerConfig& config, int32_t depth = 0)
+      : executor_(machine.executor()), scheduler_(*Scheduler::Create(config)), depth_(depth) {}
 
   void Submit(const Request& request) { scheduler_.Apply(braid::Submit{request}); }
+  SchedulerStats stats() const { return scheduler_.stats(); }
   bool Step() {
     Plan plan = scheduler_.NextPlan();
     const bool launched = !plan.empty();
@@ -107,7 +213,7 @@ class Engine {
       move(o.prompt_logprobs, a.prompt_logprobs);
       a.reuse = o.reuse;
       a.preemptions = o.preemptions;
-      if (o.finish == FinishReason::kError) ADD_FAILURE() << o.error;
+      a.error = o.error;
     }
     return launched;
   }
@@ -124,18 +230,20 @@ class Engine {
   const Answer& answer(int64_t id) { return answers_[id]; }
 
  private:
-  ModelExecutor& executor_ = TheMachine().executor();
+  ModelExecutor& executor_;
   Scheduler scheduler_;
   const int32_t depth_;
   int32_t in_flight_ = 0;
   std::map<int64_t, Answer> answers_;
 };
 
+// Ids that every model has.
 std::vector<TokenId> Tokens(uint64_t seed, int32_t count) {
+  constexpr int64_t kVocabulary = 512;
   Rng rng(seed);
   std::vector<TokenId> tokens;
   for (int32_t i = 0; i < count; ++i) {
-    tokens.push_back(static_cast<TokenId>(rng.Below(TheMachine().config().vocabulary)));
+    tokens.push_back(static_cast<TokenId>(rng.Below(kVocabulary)));
   }
   return tokens;
 }
@@ -161,10 +269,10 @@ Request Target(bool sampled) {
   return r;
 }
 
-Answer Cold(const Request& request) {
-  SchedulerConfig config = TheMachine().config();
+Answer Cold(Machine& machine, const Request& request) {
+  SchedulerConfig config = machine.config();
   config.prefix_cache = false;
-  Engine run(config);
+  Engine run(machine, config);
   return run.Ask(request);
 }
 
@@ -173,29 +281,36 @@ std::vector<TokenId> Head(const std::vector<TokenId>& tokens, int32_t count) {
 }
 
 void ExpectSame(const Answer& got, const Answer& want) {
+  EXPECT_EQ(got.error, "");
   EXPECT_EQ(got.tokens, want.tokens);
   EXPECT_EQ(got.logprobs, want.logprobs);
 }
 
-class EqualityTest : public ::testing::TestWithParam<bool> {
+// A model in an arithmetic, and whether its tokens are sampled.
+using TableRow = std::tuple<Subject, bool>;
+
+class EqualityTest : public ::testing::TestWithParam<TableRow> {
  protected:
-  // Before the test's own engine starts, for all engines use one arena.
-  EqualityTest() : target_(Target(GetParam())), want_(GetParam() ? Sampled() : Greedy()) {}
-  static const Answer& Greedy() {
-    static const Answer answer = Cold(Target(false));
-    return answer;
+  // Before the test's own engine starts, for all engines of a model use one arena.
+  EqualityTest() : target_(Target(sampled())), want_(Want()) {}
+
+  static bool sampled() { return std::get<1>(GetParam()); }
+  static Machine& machine() { return MachineOf(std::get<0>(GetParam())); }
+  const Answer& Want() const {
+    static const auto answers = std::make_unique<std::map<TableRow, Answer>>();
+    auto at = answers->find(GetParam());
+    if (at == answers->end()) at = answers->emplace(GetParam(), Cold(target_)).first;
+    return at->second;
   }
-  static const Answer& Sampled() {
-    static const Answer answer = Cold(Target(true));
-    return answer;
-  }
+  static Answer Cold(const Request& request) { return braid::Cold(machine(), request); }
+
   const Request target_;
   const Answer& want_;
-  const SchedulerConfig& config_ = TheMachine().config();
+  const SchedulerConfig& config_ = machine().config();
 };
 
 TEST_P(EqualityTest, WarmTheSamePromptAgain) {
-  Engine run(config_);
+  Engine run(machine(), config_);
   Request first = target_;
   first.id = RequestId(1);
   ExpectSame(run.Ask(first), want_);
@@ -206,7 +321,7 @@ TEST_P(EqualityTest, WarmTheSamePromptAgain) {
 
 TEST_P(EqualityTest, WarmFromEveryBoundaryThatAPromptCanEndAt) {
   for (int32_t length = 64; length <= 320; length += 64) {
-    Engine run(config_);
+    Engine run(machine(), config_);
     run.Ask(MakeRequest(1, Head(target_.prompt, length + 5), 1));
     const Answer& warm = run.Ask(target_);
     EXPECT_EQ(warm.reuse.tokens, length);
@@ -217,7 +332,7 @@ TEST_P(EqualityTest, WarmFromEveryBoundaryThatAPromptCanEndAt) {
 TEST_P(EqualityTest, WarmFromTheEndOfAChunk) {
   SchedulerConfig config = config_;
   config.chunk_tokens_max = 128;
-  Engine run(config);
+  Engine run(machine(), config);
   std::vector<TokenId> other = Head(target_.prompt, 256);
   other.resize(400, 3);
   run.Ask(MakeRequest(1, other, 1));
@@ -227,11 +342,13 @@ TEST_P(EqualityTest, WarmFromTheEndOfAChunk) {
 }
 
 TEST_P(EqualityTest, WarmFromABranchThatASecondRequestRevealed) {
-  Engine run(config_);
+  Engine run(machine(), config_);
   for (int64_t id : {1, 2}) {
     std::vector<TokenId> other = Head(target_.prompt, 192);
     other.resize(400, static_cast<TokenId>(id));
-    EXPECT_EQ(run.Ask(MakeRequest(id, other, 1)).reuse.tokens, 0);
+    // Without recurrent state the branch needs no revealing.
+    const int32_t reused = id == 2 && !machine().has_state() ? 192 : 0;
+    EXPECT_EQ(run.Ask(MakeRequest(id, other, 1)).reuse.tokens, reused);
   }
   const Answer& warm = run.Ask(target_);
   EXPECT_EQ(warm.reuse.tokens, 192);
@@ -249,7 +366,7 @@ TEST_P(EqualityTest, WarmFromABlockThatDecodingCrossed) {
   Request second = MakeRequest(kTarget, prompt, 100);
   second.sampling = target_.sampling;
   const Answer want = Cold(second);
-  Engine run(config_);
+  Engine run(machine(), config_);
   ExpectSame(run.Ask(first), turn);
   const Answer& got = run.Ask(second);
   EXPECT_EQ(got.reuse.tokens, 256);  // 100 + 200 - 1 tokens were stored
@@ -257,7 +374,7 @@ TEST_P(EqualityTest, WarmFromABlockThatDecodingCrossed) {
 }
 
 TEST_P(EqualityTest, BatchedWithFifteenOthers) {
-  Engine run(config_);
+  Engine run(machine(), config_);
   for (int64_t id = 0; id < 15; ++id) {
     Request other = MakeRequest(
         id, Tokens(100 + static_cast<uint64_t>(id), 17 + 23 * static_cast<int32_t>(id)), 60);
@@ -273,13 +390,13 @@ TEST_P(EqualityTest, InChunksOfOtherSizes) {
   for (int32_t chunk : {50, 64, 128, 512}) {
     SchedulerConfig config = config_;
     config.chunk_tokens_max = chunk;
-    Engine run(config);
+    Engine run(machine(), config);
     ExpectSame(run.Ask(target_), want_);
   }
 }
 
 TEST_P(EqualityTest, OneStepAhead) {
-  Engine run(config_, 1);
+  Engine run(machine(), config_, 1);
   Request first = target_;
   first.id = RequestId(1);
   ExpectSame(run.Ask(first), want_);
@@ -292,8 +409,9 @@ TEST_P(EqualityTest, PreemptedAndResumed) {
     config.prefix_cache = prefix_cache;
     const BlockCounts alone = BlocksOfSequence(config.cache, 450);
     // Room for a second sequence, but not for both at their full length.
-    config.cache.parents = static_cast<int32_t>(ParentsFor(config.cache, alone)) + 1 + 3;
-    Engine run(config);
+    const int32_t more = machine().has_state() ? 3 : 1;
+    config.cache.parents = static_cast<int32_t>(ParentsFor(config.cache, alone)) + 1 + more;
+    Engine run(machine(), config);
     run.Submit(target_);
     for (int step = 0; step < 30; ++step) run.Step();
     Request usurper = MakeRequest(1, Tokens(5, 60), 400);
@@ -309,7 +427,7 @@ TEST_P(EqualityTest, PromptLogprobsOfAWarmPromptAreThoseOfACold) {
   Request scored = target_;
   scored.prompt_logprobs = 2;
   const Answer want = Cold(scored);
-  Engine run(config_);
+  Engine run(machine(), config_);
   run.Ask(MakeRequest(1, target_.prompt, 1));
   const Answer& got = run.Ask(scored);
   EXPECT_EQ(got.reuse.tokens, 0);
@@ -318,8 +436,115 @@ TEST_P(EqualityTest, PromptLogprobsOfAWarmPromptAreThoseOfACold) {
   ExpectSame(got, want_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, EqualityTest, ::testing::Values(false, true),
-                         [](const auto& row) { return row.param ? "Sampled" : "Greedy"; });
+std::string NameOfRow(const ::testing::TestParamInfo<TableRow>& row) {
+  const auto& [subject, sampled] = row.param;
+  return std::string(kModelNames[static_cast<size_t>(subject.model)]) + "_" +
+         subject.arithmetic->name + (sampled ? "_sampled" : "_greedy");
+}
+
+std::vector<Subject> Trained() {
+  std::vector<Subject> subjects;
+  for (const Arithmetic* here : ArithmeticsHere()) subjects.push_back({Model::kBraidTiny, here});
+  return subjects;
+}
+
+std::vector<Subject> Random() {
+  std::vector<Subject> subjects;
+  for (int i = 1; i < kModels; ++i) {
+    for (Compute compute : {Compute::kF32, Compute::kBF16}) {
+      const Arithmetic* best = BestHere(compute);
+      if (best != nullptr) subjects.push_back({static_cast<Model>(i), best});
+    }
+  }
+  return subjects;
+}
+
+INSTANTIATE_TEST_SUITE_P(Trained, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Trained()), ::testing::Bool()),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(Random, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Random()), ::testing::Bool()),
+                         NameOfRow);
+
+class NonFiniteTest : public ::testing::TestWithParam<Model> {
+ protected:
+  static Request Clean(Request request) {
+    std::replace(request.prompt.begin(), request.prompt.end(), kNanTokenForTest, TokenId{8});
+    request.sampling.logit_bias = {{kNanTokenForTest, -1000.0f}};
+    return request;
+  }
+  // 200 tokens of the clean prompt, the bad one, and some more: known to be bad at its end only.
+  static Request Bad(int64_t id, const Request& clean) {
+    Request bad = clean;
+    bad.id = RequestId(id);
+    bad.prompt[200] = kNanTokenForTest;
+    return bad;
+  }
+};
+
+TEST_P(NonFiniteTest, EndsThatRequestOnlyAndNothingOfItIsReused) {
+  Machine machine({GetParam(), BestHere(Compute::kF32)}, /*inject_nan_for_test=*/true);
+  const Request clean = Clean(Target(true));
+  const Answer want = Cold(machine, clean);
+  SchedulerConfig config = machine.config();
+  config.chunk_tokens_max = 64;  // the bad prompt's blocks come back one by one, before its end
+  Engine run(machine, config);
+  run.Submit(Bad(1, clean));
+  for (int step = 0; step < 5; ++step) run.Step();
+  Request longer = Bad(2, clean);  // takes over what the first has published, and outlives it
+  const std::vector<TokenId> more = Tokens(11, 150);
+  longer.prompt.insert(longer.prompt.end(), more.begin(), more.end());
+  run.Submit(longer);
+  run.Submit(clean);
+  for (int64_t id = 3; id < 8; ++id) {
+    run.Submit(Clean(MakeRequest(id, Tokens(static_cast<uint64_t>(id), 90), 40)));
+  }
+  run.Drain();
+  for (int64_t id : {1, 2}) {
+    EXPECT_THAT(run.answer(id).error, ::testing::HasSubstr("not finite"));
+    EXPECT_TRUE(run.answer(id).tokens.empty());
+  }
+  EXPECT_EQ(run.answer(2).reuse.tokens, 320);
+  ExpectSame(run.answer(kTarget), want);
+  for (int64_t id = 3; id < 8; ++id) EXPECT_EQ(run.answer(id).tokens.size(), 40u);
+  // Of the bad prompt no more is found than it has in common with the good one.
+  const Answer& again = run.Ask(Bad(9, clean));
+  EXPECT_LE(again.reuse.known, 192);
+  EXPECT_FALSE(again.error.empty());
+  Request warm = clean;
+  warm.id = RequestId(10);
+  ExpectSame(run.Ask(warm), want);
+  EXPECT_GT(run.answer(10).reuse.tokens, 0);
+}
+
+TEST_P(NonFiniteTest, EndsADecodingRequestAfterItsGoodTokens) {
+  Machine machine({GetParam(), BestHere(Compute::kF32)}, /*inject_nan_for_test=*/true);
+  Request request = Clean(Target(false));
+  const Answer want = Cold(machine, request);
+  request.sampling.logit_bias = {{kNanTokenForTest, 1000.0f}};  // sampled first, read then
+  Engine run(machine, machine.config());
+  const Answer& got = run.Ask(request);
+  EXPECT_EQ(got.tokens, std::vector<TokenId>{kNanTokenForTest});
+  EXPECT_THAT(got.error, ::testing::HasSubstr("not finite"));
+  Request other = Clean(Target(false));
+  other.id = RequestId(1);
+  ExpectSame(run.Ask(other), want);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, NonFiniteTest,
+                         ::testing::Values(Model::kQwen3Next, Model::kKimiLinear, Model::kLing2,
+                                           Model::kDeepseekV3),
+                         [](const auto& row) {
+                           return std::string(kModelNames[static_cast<size_t>(row.param)]);
+                         });
+
+// A family without a row in the table is a mistake.
+TEST(EqualityTable, HasARowForEveryFamily) {
+  std::vector<std::string> names(kModelNames + 1, kModelNames + kModels);
+  std::vector<std::string> families;
+  for (const Family& family : Families()) families.emplace_back(family.name);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAreArray(families));
+}
 
 }  // namespace
 }  // namespace braid

@@ -175,7 +175,7 @@ def test_a_quantised_model_is_its_dequantised_twin(braid, models, tmp_path, fami
 
     facts = json.loads(braid("inspect", tmp_path / "q", "--json", "--tensors"))
     runs_as = {w["runs_as"] for w in facts["tensors"] if w["stored_as"] not in ("bf16", "f32")}
-    assert runs_as == {"bf16" if exact else "f32"}
+    assert runs_as == {"bf16" if exact else "fp32"}
 
     twin = {n: ("F32", values[n] if n in values else stored.as_float(*tensor))
             for n, tensor in plain.items()}

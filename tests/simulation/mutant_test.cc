@@ -2,10 +2,13 @@
 // each,
 //   NAME caught at seed N     or     NAME missed
 // and a non-zero exit on a miss. Every bug runs in a process of its own, for it may do anything.
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "cache/planted_bug.h"
+#include "scheduler/driver.h"
 #include "sim/isolated.h"
 #include "sim/seed_runs.h"
 
@@ -38,6 +41,7 @@ constexpr const char* kNames[] = {
     "last-token-published",
     "slot-reused-in-flight",
     "preempted-in-flight",
+    "idle-rank-left-out",
     "stale-token",
 };
 static_assert(std::size(kNames) == static_cast<size_t>(PlantedBug::kCount));
@@ -65,6 +69,47 @@ uint64_t Catch(PlantedBug bug, uint64_t seeds) {
   }
   std::fflush(stdout);
   return caught ? *seed : 0;
+}
+
+struct Last : OutputSink {
+  void OnOutput(Output output) override {
+    if (output.finish) finished = true;
+  }
+  std::atomic<bool> finished{false};
+};
+
+// A driver whose accounts are wrong says so while it is idle, starts anew, and goes on serving.
+bool Repairs() {
+  const Workload w{.config = {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
+                                                   {"state", GroupKind::kState, 64, 1}},
+                                        .parent_bytes = 64,
+                                        .parents = 20},
+                              .context_tokens_max = 500,
+                              .step_tokens_max = 100,
+                              .running_max = 2,
+                              .vocabulary = 100},
+                   .requests = {}};
+  SimulatedEngine engine(w);
+  HashExecutor& executor = engine.executor;
+  planted_bug = PlantedBug::kPinsForgotten;
+  Driver driver(std::move(engine.scheduler), executor, {.audit_every_us = 1});
+  std::thread thread([&] { driver.Run(); });
+  Last first, second;
+  for (Last* sink : {&first, &second}) {
+    Request request;
+    request.id = driver.NewRequestId();
+    request.prompt.assign(100, 1);
+    request.stop.new_tokens_max = 3;
+    if (!driver.Submit(std::move(request), sink)) break;
+    while (!sink->finished) std::this_thread::yield();
+  }
+  driver.Stop(false);
+  thread.join();
+  planted_bug = PlantedBug::kNone;
+  const DriverStats stats = driver.stats();
+  const bool repaired = second.finished && stats.repairs > 0 && stats.scheduler.parents_used == 0;
+  std::printf("wrong accounts %s\n", repaired ? "are found and repaired" : "are not repaired");
+  return repaired;
 }
 
 // A failing seed is made small, and what is left still fails.
@@ -95,5 +140,6 @@ int main(int argc, char** argv) {
     if (bug == PlantedBug::kBoundaryOffByOne) to_shrink = seed;
   }
   if (to_shrink > 0) all &= braid::Shrinks(PlantedBug::kBoundaryOffByOne, to_shrink);
+  all &= braid::Repairs();
   return all ? 0 : 1;
 }

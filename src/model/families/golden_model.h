@@ -72,7 +72,7 @@ class GoldenModel {
   Status Load(const std::string& name, ModelSpec spec) {
     ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(GoldenDirectory(name)));
     spec_ = FitToCheckpoint(std::move(spec), checkpoint);
-    ASSIGN_OR_RETURN(weights_, LoadWeights(spec_, checkpoint, pool_, nullptr, nullptr));
+    ASSIGN_OR_RETURN(weights_, LoadWeights(spec_, checkpoint, pool_, {}, nullptr));
     plan_ = CachePlanOf(spec_, kv_dtype_);
     return {};
   }

@@ -236,7 +236,7 @@ TEST(LatentFamilies, ExamplesWithADraftHeadLoadWithNothingLeftOver) {
     Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
     ASSERT_TRUE(checkpoint) << checkpoint.error().message;
     LoadReport report;
-    Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, nullptr, &report);
+    Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, &report);
     ASSERT_TRUE(weights) << weights.error().message;
     EXPECT_EQ(report.draft.empty(), std::string(family) == "kimi_linear") << family;
     EXPECT_EQ(static_cast<int64_t>(checkpoint->tensors().size()), made->tensors) << family;

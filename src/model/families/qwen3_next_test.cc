@@ -34,13 +34,14 @@ TEST(Qwen3Next, FusedRowsComeOutByComponent) {
   Result<Checkpoint> checkpoint = Checkpoint::Open(kGolden);
   ASSERT_TRUE(spec && checkpoint);
   ThreadPool pool(2);
-  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, nullptr, nullptr);
+  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, nullptr);
   ASSERT_TRUE(weights) << weights.error().message;
   // 2 key heads 24 wide, 4 value heads 16 wide: blocks of 24 q, 24 k, 32 v, 32 z; then 2 b, 2 a.
-  constexpr int64_t kBlock = 112, kHidden = 48, kQ = 0, kK = 48, kV = 96, kZ = 160, kB = 224,
-                    kA = 228;
+  constexpr int64_t kBlock = 112, kHidden = 48, kQ = 0, kK = 48, kV = 96, kZ = 160, kB = 0, kA = 4;
   const ops::PackedMatrix& in = weights->layers[0].mixer[0].matrix;
-  ASSERT_EQ(in.n, 232);
+  const ops::PackedMatrix& gates = weights->layers[0].mixer[2].matrix;
+  ASSERT_EQ(in.n, 224);
+  ASSERT_EQ(gates.n, 8);
   auto stored = [&](const char* name, int64_t row) {
     const TensorEntry* entry = checkpoint->Find(name);
     CHECK(entry != nullptr && entry->dtype == DType::kBF16);
@@ -55,8 +56,8 @@ TEST(Qwen3Next, FusedRowsComeOutByComponent) {
   EXPECT_EQ(in.At(0, kV + 16 + 1, 7), stored(qkvz, 48 + 16 + 1));           // v of value head 1
   EXPECT_EQ(in.At(0, kV + 32 + 2, 7), stored(qkvz, kBlock + 48 + 2));       // v of value head 2
   EXPECT_EQ(in.At(0, kZ + 48 + 9, 7), stored(qkvz, kBlock + 80 + 16 + 9));  // z of value head 3
-  EXPECT_EQ(in.At(0, kB + 2, 7), stored(ba, 4));                            // b of value head 2
-  EXPECT_EQ(in.At(0, kA + 1, 7), stored(ba, 2 + 1));                        // a of value head 1
+  EXPECT_EQ(gates.At(0, kB + 2, 7), stored(ba, 4));                         // b of value head 2
+  EXPECT_EQ(gates.At(0, kA + 1, 7), stored(ba, 2 + 1));                     // a of value head 1
 }
 
 TEST(Qwen3Next, AMadeModelLoads) {
@@ -73,7 +74,7 @@ TEST(Qwen3Next, AMadeModelLoads) {
   Result<ModelSpec> spec = ReadModelSpec(dir.path());
   Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
   ASSERT_TRUE(spec && checkpoint);
-  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, nullptr, nullptr);
+  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, nullptr);
   ASSERT_TRUE(weights) << weights.error().message;
 }
 

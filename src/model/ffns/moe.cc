@@ -66,6 +66,7 @@ std::vector<WeightSpec> WeightsOf(const MoeFfn& f, const LayerPlace& place) {
       {.name = base + "gate",
        .n = experts,
        .k = hidden,
+       .quantisable = Quantisable::kNever,
        .sources = {{{base + "gate.weight", {experts, hidden}, {}}}}},
       {.name = base + "experts.gate_up",
        .count = 2 * experts,

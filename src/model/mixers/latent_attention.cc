@@ -2,6 +2,7 @@
 // its normed latent and a shared key; queries go through the key half of kv_b_proj into the latent
 // space, results through its value half out of it. Weights: query projection (one, or down, norm
 // and up), kv_a, its norm, key and value halves of kv_b per head, output, head gate.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -66,34 +67,68 @@ Matrix Queries(const LatentAttention& m, const LayerContext& c, Matrix x) {
   return q;
 }
 
-// The cache rows of the step's tokens, and the queries [tokens, heads * RowWidth] in their space.
-Matrix WriteAndAbsorb(const LatentAttention& m, const LayerContext& c,
-                      std::span<const Weight> weights, Matrix x, Matrix q) {
-  Workspace& ws = *c.op.workspace;
-  Matrix row = ws.TakeMatrix(x.rows, RowWidth(m));
-  Matrix absorbed = ws.TakeMatrix(x.rows, m.heads * RowWidth(m));
-  float* inverse_frequency = ws.Take<float>(m.rotary.dims / 2);
-  if (!ws.measuring()) FillInverseFrequencies(m.rotary, inverse_frequency);
-  ops::Linear(c.op, {.x = x, .w = &weights[kKvA].matrix, .y = row});
-  ops::WriteLatent(
+// Memory of the heads that are in the latent space at the same time. A head's result does not
+// depend on which others are.
+constexpr int64_t kHeadsBytes = int64_t{128} << 20;
+
+// Heads [first, first + count): queries into the latent space, attention, results out of it.
+struct HeadGroup {
+  int64_t first, count;
+  Matrix absorbed;  // [tokens, count * RowWidth]
+  Matrix latent;    // [tokens, count * latent_dim]
+};
+
+ops::PackedMatrix HeadsOf(const Weight& weight, const HeadGroup& group) {
+  ops::PackedMatrix w = weight.matrix;
+  if (w.data) w.data += group.first * w.matrix_bytes();  // none while memory is measured
+  w.count = group.count;
+  return w;
+}
+
+// What all heads share.
+struct LatentStep {
+  std::span<const Weight> weights;
+  Matrix q;
+  Matrix row;  // raw cache rows; the first group writes them
+  ops::Rotation rotation;
+  Matrix gate;   // [tokens, heads] or empty
+  Matrix mixed;  // [tokens, heads * value_dim]
+};
+
+void RunHeads(const LatentAttention& m, const LayerContext& c, const LatentStep& step,
+              const HeadGroup& group) {
+  const int32_t heads = static_cast<int32_t>(group.count);
+  const ops::AttentionShape shape{heads, 1, static_cast<int32_t>(RowWidth(m)), c.kv_dtype,
+                                  m.latent_dim};
+  const Matrix q = step.q.columns(group.first * QueryDim(m), heads * QueryDim(m));
+  const ops::PackedMatrix key_up = HeadsOf(step.weights[kKeyUp], group);
+  const ops::PackedMatrix value_up = HeadsOf(step.weights[kValueUp], group);
+  ops::WriteLatent(c.op, {.shape = shape,
+                          .sequences = c.sequences,
+                          .cache = c.cache,
+                          .row = group.first == 0 ? step.row : Matrix{},
+                          .norm = step.weights[kKvNorm].vector,
+                          .eps = m.latent_eps,
+                          .rotation = step.rotation,
+                          .q = q,
+                          .q_stride = QueryDim(m),
+                          .q_offset = m.key_dim,
+                          .q_out = group.absorbed});
+  ops::HeadLinear(
       c.op,
-      {.shape = {m.heads, 1, static_cast<int32_t>(RowWidth(m)), c.kv_dtype, m.latent_dim},
-       .sequences = c.sequences,
-       .cache = c.cache,
-       .row = row,
-       .norm = weights[kKvNorm].vector,
-       .eps = m.latent_eps,
-       .rotation = {inverse_frequency, m.rotary.dims / 2, m.rotary.scale, m.rotary.interleaved},
-       .q = q,
-       .q_stride = QueryDim(m),
-       .q_offset = m.key_dim,
-       .q_out = absorbed});
-  ops::HeadLinear(c.op, {.x = q,
-                         .x_step = QueryDim(m),
-                         .w = &weights[kKeyUp].matrix,
-                         .y = absorbed,
-                         .y_step = RowWidth(m)});
-  return absorbed;
+      {.x = q, .x_step = QueryDim(m), .w = &key_up, .y = group.absorbed, .y_step = RowWidth(m)});
+  ops::Attention(c.op, {.shape = shape,
+                        .sequences = c.sequences,
+                        .cache = c.cache,
+                        .q = group.absorbed,
+                        .scale = m.score_scale,
+                        .out = group.latent});
+  ops::HeadLinear(c.op, {.x = group.latent,
+                         .x_step = m.latent_dim,
+                         .w = &value_up,
+                         .gate = step.gate.data ? step.gate.columns(group.first, heads) : Matrix{},
+                         .y = step.mixed.columns(group.first * m.value_dim, heads * m.value_dim),
+                         .y_step = m.value_dim});
 }
 
 }  // namespace
@@ -118,7 +153,10 @@ std::vector<WeightSpec> WeightsOf(const LatentAttention& m, const LayerPlace& pl
     o.sources.push_back({{base + name + ".weight", {hidden, out}, {}}});
   }
   specs.push_back(std::move(o));
-  if (m.head_gate) specs.push_back(MatrixSpec(base + "g_proj", m.heads, hidden, Shard::kRows));
+  if (m.head_gate) {
+    specs.push_back(MatrixSpec(base + "g_proj", m.heads, hidden, Shard::kRows));
+    specs.back().quantisable = Quantisable::kNever;
+  }
   return specs;
 }
 
@@ -147,29 +185,33 @@ void Forward(const LatentAttention& m, const LayerContext& c, Matrix x, Matrix o
   WorkspaceScope scope(*c.op.workspace);
   Workspace& ws = *c.op.workspace;
   const std::span<const Weight> weights = c.weights.subspan(QueryWeights(m));
-  const Matrix q = Queries(m, c, x);
-  const Matrix absorbed = WriteAndAbsorb(m, c, weights, x, q);
-  Matrix latent = ws.TakeMatrix(x.rows, int64_t{m.heads} * m.latent_dim);
-  Matrix mixed = ws.TakeMatrix(x.rows, int64_t{m.heads} * m.value_dim);
-  Matrix gate = {};
+  LatentStep step{.weights = weights, .q = Queries(m, c, x)};
+  step.row = ws.TakeMatrix(x.rows, RowWidth(m));
+  step.mixed = ws.TakeMatrix(x.rows, int64_t{m.heads} * m.value_dim);
+  float* inverse_frequency = ws.Take<float>(m.rotary.dims / 2);
+  if (!ws.measuring()) FillInverseFrequencies(m.rotary, inverse_frequency);
+  step.rotation = {inverse_frequency, m.rotary.dims / 2, m.rotary.scale, m.rotary.interleaved};
   if (m.head_gate) {
-    gate = ws.TakeMatrix(x.rows, m.heads);
-    ops::Linear(c.op, {.x = x, .w = &weights[kGate].matrix, .y = gate});
+    step.gate = ws.TakeMatrix(x.rows, m.heads);
+    ops::Linear(c.op, {.x = x, .w = &weights[kGate].matrix, .y = step.gate});
   }
-  ops::Attention(
-      c.op, {.shape = {m.heads, 1, static_cast<int32_t>(RowWidth(m)), c.kv_dtype, m.latent_dim},
-             .sequences = c.sequences,
-             .cache = c.cache,
-             .q = absorbed,
-             .scale = m.score_scale,
-             .out = latent});
-  ops::HeadLinear(c.op, {.x = latent,
-                         .x_step = m.latent_dim,
-                         .w = &weights[kValueUp].matrix,
-                         .gate = gate,
-                         .y = mixed,
-                         .y_step = m.value_dim});
-  ops::Linear(c.op, {.x = mixed, .w = &weights[kOut].matrix, .y = out});
+  ops::Linear(c.op, {.x = x, .w = &weights[kKvA].matrix, .y = step.row});
+  // Never less for more tokens, for the workspace is measured with the most of them.
+  const int64_t head_floats = std::max<int64_t>(1, x.rows) * (RowWidth(m) + m.latent_dim);
+  const int64_t floats =
+      std::min(m.heads * head_floats, std::max(head_floats, kHeadsBytes / int64_t{sizeof(float)}));
+  float* memory = ws.Take<float>(floats);
+  const int64_t at_once = std::min<int64_t>(m.heads, floats / head_floats);
+  for (int64_t first = 0; first < m.heads; first += at_once) {
+    const int64_t count = std::min(at_once, m.heads - first);
+    const int64_t queries = count * RowWidth(m), results = count * int64_t{m.latent_dim};
+    RunHeads(m, c, step,
+             {.first = first,
+              .count = count,
+              .absorbed = {memory, x.rows, queries, queries},
+              .latent = {memory ? memory + x.rows * queries : nullptr, x.rows, results, results}});
+  }
+  ops::Linear(c.op, {.x = step.mixed, .w = &weights[kOut].matrix, .y = out});
 }
 
 }  // namespace braid

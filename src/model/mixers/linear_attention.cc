@@ -57,7 +57,8 @@ Cost CostOf(const LinearAttention& m, int64_t hidden, const StepShape& shape) {
   const double tokens = static_cast<double>(shape.tokens);
   const double from_rank =
       m.gate_rank * static_cast<double>(rows.value + int64_t{m.value_heads} * m.key_dim);
-  const double weights = static_cast<double>((rows.total() + rows.value) * hidden) + from_rank;
+  const double weights =
+      static_cast<double>((rows.in() + rows.gates() + rows.value) * hidden) + from_rank;
   const double state = static_cast<double>(m.value_heads) * m.key_dim * m.value_dim;
   const double within =
       static_cast<double>(m.value_heads) * kBlockTokens / 2 * (4.0 * m.key_dim + 4.0 * m.value_dim);
@@ -74,9 +75,11 @@ void Forward(const LinearAttention& m, const LayerContext& c, Matrix x, Matrix o
   auto vector = [&](const std::optional<size_t>& slot) {
     return slot ? c.weights[*slot].vector : nullptr;
   };
-  Matrix in = ws.TakeMatrix(x.rows, rows.total());
+  Matrix in = ws.TakeMatrix(x.rows, rows.in());
+  Matrix gates = ws.TakeMatrix(x.rows, rows.gates());
   Matrix mixed = ws.TakeMatrix(x.rows, rows.value);
   ops::Linear(c.op, {.x = x, .w = &c.weights[slots.in].matrix, .y = in});
+  if (slots.gates) ops::Linear(c.op, {.x = x, .w = &c.weights[*slots.gates].matrix, .y = gates});
   Matrix qkv = in.columns(0, rows.conv);
   if (slots.conv) {
     qkv = ws.TakeMatrix(x.rows, rows.conv);
@@ -88,23 +91,21 @@ void Forward(const LinearAttention& m, const LayerContext& c, Matrix x, Matrix o
                            .out = qkv});
   }
   if (m.qk_norm) NormRotate(m, c, slots, qkv);
-  const int64_t gate_at = rows.conv, update_at = gate_at + rows.gate;
-  const int64_t decay_at = update_at + rows.update;
-  const Matrix decay = FromRank(c, slots.decay_up, in.columns(decay_at, rows.decay));
+  const Matrix decay = FromRank(c, slots.decay_up, gates.columns(rows.update, rows.decay));
   ops::LinearAttentionStep(c.op, {.shape = ShapeOf(m),
                                   .sequences = c.sequences,
                                   .cache = c.cache,
                                   .rule = m.rule,
                                   .qkv = qkv,
                                   .a = decay,
-                                  .b = in.columns(update_at, rows.update),
+                                  .b = gates.columns(0, rows.update),
                                   .a_log = vector(slots.a_log),
                                   .dt_bias = vector(slots.dt_bias),
                                   .constant = m.constant_decay.data(),
                                   .out = mixed});
   const bool grouped = m.norm_groups > 0;
   ops::GatedNorm(c.op, {.x = mixed,
-                        .gate = FromRank(c, slots.gate_up, in.columns(gate_at, rows.gate)),
+                        .gate = FromRank(c, slots.gate_up, in.columns(rows.conv, rows.gate)),
                         .weight = c.weights[slots.norm].vector,
                         .weight_per_channel = grouped,
                         .head_dim = grouped ? rows.value / m.norm_groups : m.value_dim,

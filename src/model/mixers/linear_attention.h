@@ -12,6 +12,7 @@ namespace braid {
 struct LinearSlots {
   size_t in = 0;
   size_t out = 1;
+  std::optional<size_t> gates;
   std::optional<size_t> conv, a_log, dt_bias;
   size_t norm = 0;
   std::optional<size_t> q_norm, k_norm;
@@ -19,7 +20,8 @@ struct LinearSlots {
 };
 LinearSlots SlotsOf(const LinearAttention& m);
 
-// Rows of the input projection, in this order: q, k, v, output gate, update gate, decay.
+// Rows of the input projection: q, k, v, output gate; and of the small one beside it: update gate,
+// decay.
 struct LinearRows {
   int64_t key = 0;  // of q, and of k
   int64_t value = 0;
@@ -27,7 +29,8 @@ struct LinearRows {
   int64_t gate = 0;
   int64_t update = 0;
   int64_t decay = 0;
-  int64_t total() const { return conv + gate + update + decay; }
+  int64_t in() const { return conv + gate; }
+  int64_t gates() const { return update + decay; }
 };
 LinearRows RowsOf(const LinearAttention& m);
 

@@ -1,5 +1,6 @@
 // The tensors of linear mixers in the layouts that checkpoints have (specs of the families), as one
-// input projection [q; k; v; output gate; update gate; decay] and the vectors beside it.
+// input projection [q; k; v; output gate], a small one [update gate; decay] that is never
+// quantised, and the vectors beside them.
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,44 +18,49 @@ std::vector<RowRange> PerHead(int64_t heads, int64_t block, int64_t offset, int6
   return rows;
 }
 
-std::vector<Piece> FusedPieces(const LinearAttention& m, const std::string& base, int64_t hidden) {
+// Rows of the input projection and of the small one.
+struct InPieces {
+  std::vector<Piece> in, gates;
+};
+
+InPieces FusedPieces(const LinearAttention& m, const std::string& base, int64_t hidden) {
   const int64_t heads = m.key_heads, ratio = m.value_heads / m.key_heads;
   const int64_t dk = m.key_dim, dv = ratio * m.value_dim, block = 2 * dk + 2 * dv;
   const std::string qkvz = base + "in_proj_qkvz.weight", ba = base + "in_proj_ba.weight";
   const std::vector<int64_t> qkvz_shape = {heads * block, hidden};
   const std::vector<int64_t> ba_shape = {2 * int64_t{m.value_heads}, hidden};
-  return {{qkvz, qkvz_shape, PerHead(heads, block, 0, dk)},
-          {qkvz, qkvz_shape, PerHead(heads, block, dk, dk)},
-          {qkvz, qkvz_shape, PerHead(heads, block, 2 * dk, dv)},
-          {qkvz, qkvz_shape, PerHead(heads, block, 2 * dk + dv, dv)},
-          {ba, ba_shape, PerHead(heads, 2 * ratio, 0, ratio)},
-          {ba, ba_shape, PerHead(heads, 2 * ratio, ratio, ratio)}};
+  return {.in = {{qkvz, qkvz_shape, PerHead(heads, block, 0, dk)},
+                 {qkvz, qkvz_shape, PerHead(heads, block, dk, dk)},
+                 {qkvz, qkvz_shape, PerHead(heads, block, 2 * dk, dv)},
+                 {qkvz, qkvz_shape, PerHead(heads, block, 2 * dk + dv, dv)}},
+          .gates = {{ba, ba_shape, PerHead(heads, 2 * ratio, 0, ratio)},
+                    {ba, ba_shape, PerHead(heads, 2 * ratio, ratio, ratio)}}};
 }
 
 // Whole tensors, one after the other.
-std::vector<Piece> WholePieces(const LinearAttention& m, const std::string& base, int64_t hidden) {
+InPieces WholePieces(const LinearAttention& m, const std::string& base, int64_t hidden) {
   const LinearRows rows = RowsOf(m);
-  std::vector<std::pair<const char*, int64_t>> parts;
+  auto pieces = [&](std::vector<std::pair<const char*, int64_t>> parts) {
+    std::vector<Piece> all;
+    for (const auto& [name, count] : parts) {
+      all.push_back({base + name + ".weight", {count, hidden}, {}});
+    }
+    return all;
+  };
   switch (m.layout) {
     case DeltaLayout::kSeparate:
-      parts = {{"in_proj_qkv", rows.conv},
-               {"in_proj_z", rows.gate},
-               {"in_proj_b", rows.update},
-               {"in_proj_a", rows.decay}};
-      break;
+      return {.in = pieces({{"in_proj_qkv", rows.conv}, {"in_proj_z", rows.gate}}),
+              .gates = pieces({{"in_proj_b", rows.update}, {"in_proj_a", rows.decay}})};
     case DeltaLayout::kPerTensor:
-      parts = {{"q_proj", rows.key},    {"k_proj", rows.key},
-               {"v_proj", rows.value},  {m.gate_rank > 0 ? "g_a_proj" : "g_proj", rows.gate},
-               {"b_proj", rows.update}, {m.gate_rank > 0 ? "f_a_proj" : "f_proj", rows.decay}};
-      break;
+      return {.in = pieces({{"q_proj", rows.key},
+                            {"k_proj", rows.key},
+                            {"v_proj", rows.value},
+                            {m.gate_rank > 0 ? "g_a_proj" : "g_proj", rows.gate}}),
+              .gates = pieces({{"b_proj", rows.update},
+                               {m.gate_rank > 0 ? "f_a_proj" : "f_proj", rows.decay}})};
     default:
-      parts = {{"query_key_value", rows.conv}, {"g_proj", rows.gate}};
+      return {.in = pieces({{"query_key_value", rows.conv}, {"g_proj", rows.gate}}), .gates = {}};
   }
-  std::vector<Piece> pieces;
-  for (const auto& [name, count] : parts) {
-    pieces.push_back({base + name + ".weight", {count, hidden}, {}});
-  }
-  return pieces;
 }
 
 // Names of the output projection and of the output norm, alternatives.
@@ -116,6 +122,7 @@ LinearRows RowsOf(const LinearAttention& m) {
 LinearSlots SlotsOf(const LinearAttention& m) {
   LinearSlots slots;
   size_t next = 2;
+  if (RowsOf(m).gates() > 0) slots.gates = next++;
   if (m.conv_width > 1) slots.conv = next++;
   if (m.rule.decay != ops::DecayForm::kConstant) {
     slots.a_log = next++;
@@ -151,16 +158,24 @@ std::vector<WeightSpec> WeightsOf(const LinearAttention& m, const LayerPlace& pl
                       .sources = {{{base + name + ".weight", {n, m.gate_rank}, {}}}}};
   };
   const bool fused = m.layout == DeltaLayout::kFused;
+  InPieces pieces = fused ? FusedPieces(m, base, place.hidden) : WholePieces(m, base, place.hidden);
   std::vector<WeightSpec> specs = {
       {.name = base + "in_proj",
-       .n = rows.total(),
+       .n = rows.in(),
        .k = place.hidden,
        .shard = Shard::kRows,
-       .sources = {fused ? FusedPieces(m, base, place.hidden)
-                         : WholePieces(m, base, place.hidden)}},
+       .sources = {std::move(pieces.in)}},
       {.name = base + "out_proj", .n = place.hidden, .k = rows.value, .shard = Shard::kColumns}};
   for (const std::string& name : OutNames(m)) {
     specs[slots.out].sources.push_back({{base + name + ".weight", {place.hidden, rows.value}, {}}});
+  }
+  if (slots.gates) {
+    specs.push_back({.name = base + "gates",
+                     .n = rows.gates(),
+                     .k = place.hidden,
+                     .shard = Shard::kRows,
+                     .quantisable = Quantisable::kNever,
+                     .sources = {std::move(pieces.gates)}});
   }
   const int64_t decays = int64_t{m.value_heads} * (m.channel_decay ? m.key_dim : 1);
   if (slots.conv) specs.push_back(ConvWeight(m, base));
@@ -170,7 +185,10 @@ std::vector<WeightSpec> WeightsOf(const LinearAttention& m, const LayerPlace& pl
   if (slots.q_norm) specs.push_back(vector("query_layernorm.weight", m.key_dim));
   if (slots.k_norm) specs.push_back(vector("key_layernorm.weight", m.key_dim));
   if (slots.gate_up) specs.push_back(from_rank("g_b_proj", rows.value));
-  if (slots.decay_up) specs.push_back(from_rank("f_b_proj", decays));
+  if (slots.decay_up) {
+    specs.push_back(from_rank("f_b_proj", decays));
+    specs.back().quantisable = Quantisable::kNever;
+  }
   return specs;
 }
 

@@ -93,6 +93,7 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
                 std::copy_n(a.q.row(token) + h * a.q_stride + a.q_offset, key, q);
                 kernels.rotate(q, cos_sin, r.pairs, r.interleaved);
               }
+              if (!a.row.data) return;
               float* row = a.row.row(token);
               NormInPlace(kernels, row, a.norm, a.eps, latent);
               kernels.rotate(row + latent, cos_sin, r.pairs, r.interleaved);

@@ -4,6 +4,7 @@
 #include "ops/cpu/linear_attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/cpu/dispatch.h"
 #include "ops/state_layout.h"
@@ -69,15 +70,61 @@ int64_t MemberFloats(const LinearAttentionShape& s) {
          2 * dk * dv;
 }
 
-int64_t StepScratch(const OpContext& context, const LinearAttentionArgs& args) {
-  const int64_t gates = args.qkv.rows * args.shape.value_heads * (1 + args.shape.decay_width());
-  return 4 * (RoundUp(gates, 16) + MemberFloats(args.shape) * context.pool->threads());
+// Log decays and update gates of all tokens, then the decays' rates, then the members' scratch.
+struct Gates {
+  float* log_decay;  // [tokens][value_heads * decay_width]
+  float* beta;       // [tokens][value_heads]
+  float* rate;       // [value_heads * decay_width] exp(a_log)
+  float* members;
+};
+int64_t GateFloats(const LinearAttentionArgs& args) {
+  const int64_t heads = args.shape.value_heads, width = args.shape.decay_width();
+  return RoundUp(args.qkv.rows * heads * (1 + width) + heads * width, 16);
+}
+Gates SplitGates(const LinearAttentionArgs& args, std::byte* scratch) {
+  const int64_t heads = args.shape.value_heads, width = args.shape.decay_width();
+  Gates g;
+  g.log_decay = reinterpret_cast<float*>(scratch);
+  g.beta = g.log_decay + args.qkv.rows * heads * width;
+  g.rate = g.beta + args.qkv.rows * heads;
+  g.members = g.log_decay + GateFloats(args);
+  return g;
 }
 
-// q and k as the recurrence wants them, g and beta of every token.
+int64_t StepScratch(const OpContext& context, const LinearAttentionArgs& args) {
+  return 4 * (GateFloats(args) + MemberFloats(args.shape) * context.pool->threads());
+}
+
+void PrepareGates(const KernelTable& kernels, const LinearAttentionArgs& args, int64_t token,
+                  const Gates& g) {
+  const int64_t heads = args.shape.value_heads, all = heads * args.shape.decay_width();
+  float* log_decay = g.log_decay + token * all;
+  float* beta = g.beta + token * heads;
+  if (args.rule.decay == DecayForm::kConstant) {
+    for (int64_t h = 0; h < heads; ++h) LogDecays(args, token, h, log_decay + h * (all / heads));
+  } else {
+    kernels.log_decay({.a = args.a.row(token),
+                       .bias = args.dt_bias,
+                       .rate = g.rate,
+                       .bound = args.rule.decay == DecayForm::kBounded ? args.rule.lower_bound : 0,
+                       .out = log_decay,
+                       .count = all});
+  }
+  if (args.rule.add) {
+    std::fill_n(beta, heads, 1.0f);
+  } else {
+    kernels.sigmoid(args.b.row(token), beta, heads);
+  }
+}
+
+// q and k as the recurrence wants them, decays and update gates of every token.
 void Prepare(const OpContext& context, const KernelTable& kernels, const LinearAttentionArgs& args,
-             float* log_decay, float* beta) {
+             const Gates& gates) {
   const LinearAttentionShape& s = args.shape;
+  const int64_t width = s.decay_width();
+  for (int64_t i = 0; args.a_log && i < s.value_heads * width; ++i) {
+    gates.rate[i] = i % width == 0 ? std::exp(args.a_log[i / width]) : gates.rate[i - 1];
+  }
   constexpr int64_t kTokensPerTask = 16;
   const double flops = 20.0 * static_cast<double>(args.qkv.rows * s.conv_channels());
   ForTasks(context, CeilDiv(args.qkv.rows, kTokensPerTask), flops, [&](int64_t task, int) {
@@ -91,11 +138,7 @@ void Prepare(const OpContext& context, const KernelTable& kernels, const LinearA
         kernels.unit(row + h * s.key_dim, s.key_dim, QueryScale(s));
         kernels.unit(row + (s.key_heads + h) * s.key_dim, s.key_dim, 1.0f);
       }
-      for (int64_t h = 0; h < s.value_heads; ++h) {
-        const int64_t at = t * s.value_heads + h;
-        LogDecays(args, t, h, log_decay + at * s.decay_width());
-        beta[at] = args.rule.add ? 1.0f : UpdateGate(args.b.row(t)[h]);
-      }
+      PrepareGates(kernels, args, t, gates);
     }
   });
 }
@@ -136,7 +179,7 @@ void ChooseRows(const StatePage& page, bool completes, const HeadScratch& h, Del
 using DeltaKernel = void (*)(const DeltaTask&);
 
 void RunHead(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceSpan& span,
-             int64_t head, const float* log_decay, const float* beta, const HeadScratch& h) {
+             int64_t head, const Gates& gates, const HeadScratch& h) {
   const LinearAttentionShape& s = args.shape;
   const int64_t key_head = head / (s.value_heads / s.key_heads);
   const int64_t end = span.start + span.token_count;
@@ -157,9 +200,9 @@ void RunHead(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceS
     task.k = task.q + int64_t{s.key_heads} * s.key_dim;
     task.v = args.qkv.row(token) + 2 * int64_t{s.key_heads} * s.key_dim + head * s.value_dim;
     task.token_stride = args.qkv.stride;
-    task.log_decay = log_decay + (token * s.value_heads + head) * s.decay_width();
+    task.log_decay = gates.log_decay + (token * s.value_heads + head) * s.decay_width();
     task.decay_stride = s.value_heads * s.decay_width();
-    task.beta = beta + token * s.value_heads + head;
+    task.beta = gates.beta + token * s.value_heads + head;
     task.beta_stride = s.value_heads;
     task.s0 = s0;
     task.out = args.out.row(token) + head * s.value_dim;
@@ -177,19 +220,15 @@ void RunHead(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceS
 void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch,
              DeltaKernel delta) {
   const LinearAttentionShape& s = args.shape;
-  const int64_t gates = args.qkv.rows * s.value_heads;
-  float* log_decay = reinterpret_cast<float*>(scratch);
-  float* beta = log_decay + gates * s.decay_width();
-  float* members = log_decay + RoundUp(gates * (1 + s.decay_width()), 16);
-  Prepare(context, *KernelsFor(context.device), args, log_decay, beta);
+  const Gates gates = SplitGates(args, scratch);
+  Prepare(context, *KernelsFor(context.device), args, gates);
   const double flops = static_cast<double>(args.qkv.rows) * static_cast<double>(s.value_heads) *
                        8.0 * s.key_dim * s.value_dim;
-  ForTasks(context, int64_t{args.sequences.count} * s.value_heads, flops,
-           [&](int64_t i, int member) {
-             const HeadScratch h = SplitScratch(members + member * MemberFloats(s), s);
-             RunHead(delta, args, args.sequences.spans[i / s.value_heads], i % s.value_heads,
-                     log_decay, beta, h);
-           });
+  ForTasks(
+      context, int64_t{args.sequences.count} * s.value_heads, flops, [&](int64_t i, int member) {
+        const HeadScratch h = SplitScratch(gates.members + member * MemberFloats(s), s);
+        RunHead(delta, args, args.sequences.spans[i / s.value_heads], i % s.value_heads, gates, h);
+      });
 }
 
 void RunOnLanes(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {

@@ -53,6 +53,7 @@ void RunWriteLatent(const OpContext&, const WriteLatentArgs& a, std::byte*) {
         }
         Rotate(a.rotation, position, q);
       }
+      if (!a.row.data) continue;
       float* row = a.row.row(token);
       Norm(row, a.norm, a.eps, latent);
       Rotate(a.rotation, position, row + latent);

@@ -21,6 +21,8 @@ constexpr KernelTable KernelsOf() {
       .conv = R::Conv,
       .swiglu = R::Swiglu,
       .sigmoid_mul = R::SigmoidMul,
+      .sigmoid = R::SigmoidOf,
+      .log_decay = R::LogDecay,
       .add_scaled = R::AddScaled,
       .dot = R::Dot,
       .unit = R::Unit,

@@ -96,6 +96,36 @@ struct Rows {
     Map(count, x, [&](auto load) { return V::Mul(load(x), Sigmoid(load(gate))); });
   }
 
+  static void SigmoidOf(const float* x, float* out, int64_t count) {
+    Map(count, out, [&](auto load) { return Sigmoid(load(x)); });
+  }
+
+  // log(1 + exp(x)) = max(x, 0) + log1p(t), t = exp(-|x|) in (0, 1]; log1p(t) = 2 artanh(t / (2 +
+  // t)), whose argument is at most 1 / 3.
+  static F Softplus(F x) {
+    const F negative = V::Sub(V::Zero(), x);
+    const F t = V::Exp(V::Sub(V::Zero(), V::Max(x, negative)));
+    const F s = V::Div(t, V::Add(V::Set1(2.0f), t));
+    const F s2 = V::Mul(s, s);
+    F p = V::Set1(2.0f / 17);
+    for (int n = 15; n >= 1; n -= 2) p = V::Fma(p, s2, V::Set1(2.0f / static_cast<float>(n)));
+    return V::Fma(p, s, V::Max(V::Zero(), x));
+  }
+
+  static void LogDecay(const LogDecayTask& t) {
+    if (t.bound < 0.0f) {
+      const F bound = V::Set1(t.bound);
+      Map(t.count, t.out, [&](auto load) {
+        return V::Mul(bound, Sigmoid(V::Mul(load(t.rate), V::Add(load(t.a), load(t.bias)))));
+      });
+      return;
+    }
+    Map(t.count, t.out, [&](auto load) {
+      const F rate = V::Sub(V::Zero(), load(t.rate));
+      return V::Mul(rate, Softplus(V::Add(load(t.a), load(t.bias))));
+    });
+  }
+
   static void AddScaled(const float* x, float scale, float* y, int64_t count) {
     const F s = V::Set1(scale);
     Map(count, y, [&](auto load) { return V::Fma(s, load(x), load(y)); });

@@ -113,6 +113,16 @@ constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
   return ((lanes > tiles ? lanes : tiles) + 15) / 16 * 16;
 }
 
+// Log decays of one token: -rate softplus(a + bias) or bound sigmoid(rate (a + bias)).
+struct LogDecayTask {
+  const float* a;
+  const float* bias;
+  const float* rate;
+  float bound;  // negative; 0: the first form
+  float* out;
+  int64_t count;
+};
+
 struct KernelTable {
   int64_t lanes;  // attend and delta take head sizes that are multiples of this
   void (*gemm)(const GemmTask&);
@@ -122,6 +132,8 @@ struct KernelTable {
   // limit 0: none; see SwigluArgs
   void (*swiglu)(const float* gate, const float* up, float* out, int64_t count, float limit);
   void (*sigmoid_mul)(const float* gate, float* x, int64_t count);
+  void (*sigmoid)(const float* x, float* out, int64_t count);
+  void (*log_decay)(const LogDecayTask&);
   void (*add_scaled)(const float* x, float scale, float* y, int64_t count);  // y += scale * x
   float (*dot)(const float* a, const float* b, int64_t count);
   void (*unit)(float* x, int64_t count, float scale);  // x *= scale / sqrt(sum x^2 + 1e-6)

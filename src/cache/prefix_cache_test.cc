@@ -1,0 +1,297 @@
+// Which prefixes are found, which blocks go first, and who owns what in between. Numbers in names
+// (C1.n, C2.n, C3.n, C5.n) are those of the behavioural scenarios.
+#include "cache/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "cache/block_tables.h"
+
+namespace braid {
+namespace {
+
+using Text = std::vector<TokenId>;
+
+// Blocks of the named kinds: "ab" are two blocks, of tokens 'a' and of tokens 'b'.
+Text Blocks(const std::string& kinds) {
+  Text text;
+  for (char kind : kinds) text.insert(text.end(), kBlockTokens, kind);
+  return text;
+}
+
+class PrefixCacheTest : public ::testing::Test {
+ protected:
+  explicit PrefixCacheTest(int32_t packed = 1, int32_t parents = 31)
+      : geometry_{
+            .groups = {{"full", GroupKind::kFull, 64, packed}, {"state", GroupKind::kState, 64, 1}},
+            .parent_bytes = 64 * packed,
+            .parents = parents} {}
+
+  // The path of a text that was computed in one step, with a state at its end.
+  struct Holder {
+    Holder(PrefixCacheTest& t, const std::string& kinds, int64_t epoch, bool branch = false)
+        : test(t), tables(t.geometry_), text(Blocks(kinds)) {
+      const auto size = static_cast<int32_t>(text.size());
+      const PrefixMatch match = t.Match(text);
+      tables.Enter({}, match, t.cache_);
+      tables.Stamp(match, epoch, t.cache_);
+      std::vector<TableChange> changes;
+      EXPECT_TRUE(tables.Cover(match.tokens, size, t.cache_, changes));
+      tables.Publish(match.tokens, size, {text, {}}, branch, t.cache_);
+    }
+    ~Holder() { tables.ReleaseAll(false, test.cache_); }
+    PrefixCacheTest& test;
+    BlockTables tables;
+    Text text;
+  };
+  void Store(const std::string& kinds, int64_t epoch) { Holder(*this, kinds, epoch); }
+
+  PrefixMatch Match(const Text& text) const { return cache_.Match({}, {text, {}}, 1 << 20); }
+  // How many blocks of a longer text are found.
+  int32_t Found(const std::string& kinds) const {
+    Text text = Blocks(kinds);
+    text.push_back('.');
+    return Match(text).tokens / kBlockTokens;
+  }
+  int32_t Known(const std::string& kinds) const {
+    Text text = Blocks(kinds);
+    text.push_back('.');
+    return Match(text).known / kBlockTokens;
+  }
+  // Blocks of a group that are neither in use nor stored.
+  void MakeRoom(int32_t full, int32_t state) {
+    EXPECT_TRUE(cache_.MakeRoom({{full, state}}));
+    EXPECT_TRUE(cache_.Audit().ok()) << cache_.Audit().error().message;
+  }
+  int32_t Free() const {
+    return cache_.pool().parents_total() - cache_.pool().parents_used() -
+           cache_.pool().parents_cached();
+  }
+
+  const CacheGeometry geometry_;
+  PrefixCache cache_{geometry_};
+};
+
+TEST_F(PrefixCacheTest, C1_7_ABlockOfSeveralReadersLivesUntilTheLastHasLeft) {
+  Store("ab", 1);
+  {
+    const Holder one(*this, "abx", 2);
+    {
+      const Holder two(*this, "aby", 3);
+      EXPECT_FALSE(cache_.MakeRoom({{28, 0}}));
+    }
+    EXPECT_FALSE(cache_.MakeRoom({{28, 0}}));
+    EXPECT_EQ(Found("abx"), 3);
+  }
+  MakeRoom(30, 0);
+  EXPECT_EQ(Found("abx"), 0);
+}
+
+TEST_F(PrefixCacheTest, C1_10_WhoLeavesGivesBackWhatIsHisAndLeavesWhatIsPublished) {
+  {
+    Holder holder(*this, "abc", 1);
+    EXPECT_TRUE(holder.tables.Reserve({{9, 4}}, cache_));
+    EXPECT_EQ(cache_.pool().parents_used(), 13);
+  }
+  EXPECT_EQ(cache_.pool().parents_used(), 0);
+  EXPECT_EQ(cache_.pool().parents_cached(), 4);
+  cache_.Flush();
+  EXPECT_EQ(Free(), 30);
+  EXPECT_EQ(cache_.index().nodes(), 0);
+}
+
+TEST_F(PrefixCacheTest, C2_11_C2_13_AHitEndsAtTheDeepestStateAndSaysHowFarKeysGo) {
+  Store("ab", 1);
+  Store("abcd", 2);
+  EXPECT_EQ(Found("abc"), 2);
+  EXPECT_EQ(Known("abc"), 3);
+  EXPECT_EQ(Found("abcd"), 4);
+  EXPECT_EQ(Known("abcd"), 4);
+}
+
+TEST_F(PrefixCacheTest, C2_12_C2_26_KeysWithoutAStateAreNoHit) {
+  Store("abcd", 1);
+  EXPECT_EQ(Found("abc"), 0);
+  EXPECT_EQ(Known("abc"), 3);
+}
+
+TEST_F(PrefixCacheTest, C2_16_LessThanABlockIsNotLookedUp) {
+  Store("ab", 1);
+  for (size_t tokens : {1, 63, 64}) {
+    const PrefixMatch match = Match(Text(tokens, 'a'));
+    EXPECT_EQ(match.tokens, 0) << tokens;
+    EXPECT_EQ(match.stop, ReuseStop::kComplete) << tokens;
+  }
+}
+
+TEST_F(PrefixCacheTest, C2_23_ADeepStateIsFoundPastBoundariesWithoutOne) {
+  Store("abcdef", 1);
+  EXPECT_EQ(Found("abcdefg"), 6);
+}
+
+// Against a list of what was stored: the deepest boundary at which some text ended, up to which
+// the tokens agree. Nothing is evicted, so nothing else may be found.
+TEST_F(PrefixCacheTest, C2_19_FindsWhatALinearSearchFinds) {
+  Rng rng(5);
+  for (int round = 0; round < 200; ++round) {
+    PrefixCache cache(geometry_);
+    std::vector<std::string> stored;
+    for (int64_t i = 0; i < 6; ++i) {
+      std::string kinds;
+      for (int64_t n = 1 + rng.Below(4); n > 0; --n) kinds += "ab"[rng.Below(2)];
+      const Text text = Blocks(kinds);
+      const auto size = static_cast<int32_t>(text.size());
+      BlockTables tables(geometry_);
+      PrefixMatch match = cache.Match({}, {text, {}}, size);
+      int32_t brute = 0;
+      for (const std::string& s : stored) {
+        const auto depth = static_cast<int32_t>(s.size());
+        if (kinds.starts_with(s) && depth * kBlockTokens < size) brute = std::max(brute, depth);
+      }
+      ASSERT_EQ(match.tokens, brute * kBlockTokens) << kinds;
+      tables.Enter({}, match, cache);
+      tables.Stamp(match, i, cache);
+      std::vector<TableChange> changes;
+      ASSERT_TRUE(tables.Cover(match.tokens, size, cache, changes));
+      tables.Publish(match.tokens, size, {text, {}}, false, cache);
+      tables.ReleaseAll(false, cache);
+      ASSERT_TRUE(cache.Audit().ok()) << cache.Audit().error().message;
+      stored.push_back(kinds);
+    }
+  }
+}
+
+TEST_F(PrefixCacheTest, C2_27_ALookUpThatIsGivenUpLeavesTheOrderOfEviction) {
+  Store("aa", 1);
+  Store("bb", 2);
+  Text text = Blocks("aa");
+  text.push_back('.');
+  BlockTables tables(geometry_);
+  tables.Enter({}, Match(text), cache_);  // admission fails: no Stamp
+  tables.ReleaseAll(false, cache_);
+  MakeRoom(30 - 3, 0);
+  EXPECT_EQ(Found("aa"), 0);
+  EXPECT_EQ(Found("bb"), 2);
+}
+
+TEST_F(PrefixCacheTest, C3_37_ASnapshotThatSomebodyUsedKeepsItsRank) {
+  Store("aa", 1);
+  Store("aab", 2);  // resumes at "aa", which is now superseded, and hit
+  Store("c", 3);
+  Store("cd", 4);
+  Store("cde", 5);
+  // "aa" and "c" were hit. Nobody has used "aab", "cd" or "cde".
+  MakeRoom(30 - 10, 0);
+  EXPECT_EQ(Found("aa"), 2);
+  EXPECT_EQ(Found("c"), 1);
+}
+
+TEST_F(PrefixCacheTest, C3_42_OneBlockStaysOfTwoThatWereComputedAtTheSameTime) {
+  {
+    const Holder one(*this, "abc", 1);
+    BlockTables two(geometry_);
+    two.Enter({}, {}, cache_);
+    std::vector<TableChange> changes;
+    ASSERT_TRUE(two.Cover(0, 192, cache_, changes));
+    two.Publish(0, 192, {one.text, {}}, false, cache_);
+    EXPECT_EQ(cache_.pool().parents_used(), 8);
+    two.ReleaseAll(false, cache_);
+    EXPECT_EQ(cache_.pool().parents_used(), 4);
+  }
+  EXPECT_EQ(cache_.pool().parents_cached(), 4);
+  EXPECT_EQ(Found("abc"), 3);
+}
+
+TEST_F(PrefixCacheTest, C3_46_AStateThatIsThereAlreadyIsTakenOnceOnly) {
+  const Holder one(*this, "a", 1);
+  BlockTables two(geometry_);
+  two.Enter({}, {}, cache_);
+  std::vector<TableChange> changes;
+  ASSERT_TRUE(two.Cover(0, 64, cache_, changes));
+  two.Publish(0, 64, {one.text, {}}, false, cache_);
+  two.ReleaseAll(false, cache_);
+  EXPECT_EQ(cache_.index().parts(GroupKind::kState), 1);
+  EXPECT_TRUE(cache_.Audit().ok());
+}
+
+TEST_F(PrefixCacheTest, C3_47_C5_66_ASnapshotThatADeeperOneReplacedGoesFirst) {
+  {
+    Holder holder(*this, "a", 9);
+    const Text text = Blocks("abc");
+    std::vector<TableChange> changes;
+    for (int32_t end : {128, 192}) {  // the same sequence, chunk by chunk
+      ASSERT_TRUE(holder.tables.Cover(end - 64, end, cache_, changes));
+      holder.tables.Publish(end - 64, end, {text, {}}, false, cache_);
+    }
+  }
+  Store("x", 1);  // older, but its only snapshot
+  EXPECT_EQ(Found("a"), 1);
+  MakeRoom(30 - 7, 0);
+  EXPECT_EQ(Found("a"), 0);
+  EXPECT_EQ(Found("ab"), 2);
+  MakeRoom(30 - 6, 0);
+  EXPECT_EQ(Found("ab"), 0);
+  EXPECT_EQ(Found("abc"), 3);
+  EXPECT_EQ(Found("x"), 1);
+}
+
+TEST_F(PrefixCacheTest, C3_48_ABranchInTheMiddleLeavesTheDeeperPartAsItIs) {
+  Store("abcd", 1);
+  Store("abx", 2);
+  EXPECT_EQ(Found("abcd"), 4);
+  EXPECT_EQ(Found("abx"), 3);
+  EXPECT_EQ(Known("aby"), 2);
+}
+
+TEST_F(PrefixCacheTest, C5_70_TheStateUsedLongestAgoGoesAndWhatIsPinnedStays) {
+  Store("a", 1);
+  Store("b", 2);
+  const Holder pinned(*this, "ax", 3);  // resumed from "a"
+  Store("c", 4);
+  MakeRoom(0, 30 - 8 + 1);
+  EXPECT_EQ(Found("b"), 0);
+  EXPECT_EQ(Known("b"), 1);  // its keys are there
+  EXPECT_EQ(Found("ax"), 2);
+  EXPECT_EQ(Found("c"), 1);
+}
+
+TEST_F(PrefixCacheTest, C5_71_KeysGoFromTheEndAndTheStatesBehindThemAreNoHit) {
+  Store("abcd", 1);
+  MakeRoom(30 - 3, 0);  // of four blocks and a state, three parents stay
+  EXPECT_EQ(Found("abcd"), 0);
+  EXPECT_LT(Known("abcd"), 4);
+  EXPECT_GT(Known("abcd"), 0);
+}
+
+class PackedCacheTest : public PrefixCacheTest {
+ protected:
+  PackedCacheTest() : PrefixCacheTest(4, 7) {}
+};
+
+TEST_F(PackedCacheTest, C5_64_FreePlacesAndEmptyParentsAreUsedBeforeAnythingIsEvicted) {
+  Store("ab", 1);   // half a parent, and a state
+  MakeRoom(2, 0);   // the other half
+  MakeRoom(18, 0);  // and four empty parents
+  EXPECT_EQ(cache_.evictions(GroupKind::kFull) + cache_.evictions(GroupKind::kState), 0);
+  EXPECT_EQ(Found("ab"), 2);
+  MakeRoom(19, 0);
+  EXPECT_GT(cache_.evictions(GroupKind::kFull) + cache_.evictions(GroupKind::kState), 0);
+}
+
+TEST_F(PackedCacheTest, C5_67_WhatWasEvictedInVainIsPutBack) {
+  Store("a", 1);
+  const Holder pinned(*this, "b", 2);  // in the parent of "a": evicting that frees no parent
+  Store("c", 3);
+  // Parents: one of keys, three of states, two empty. A third empty one can come from a state.
+  MakeRoom(0, 3);
+  EXPECT_EQ(cache_.evictions(GroupKind::kState), 1);
+  EXPECT_EQ(cache_.evictions(GroupKind::kFull), 0);
+  EXPECT_EQ(Known("a"), 1);
+  EXPECT_EQ(Found("c"), 1);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,228 @@
+// Attention (grouped and latent) and linear attention with the mid model's heads: decode and
+// prefill at several contexts. Pages lie scattered as the cache hands them out: one buffer per
+// sequence, blocks in order.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/math.h"
+#include "cli/bench_ops.h"
+#include "ops/attention.h"
+#include "ops/linear_attention.h"
+
+namespace braid {
+namespace {
+
+// Block tables of some sequences; only blocks in [first, last] of each exist.
+class BenchPages {
+ public:
+  BenchPages(int64_t sequences, int64_t block_bytes, int64_t first, int64_t last)
+      : memory_(sequences * (last + 1 - first) * block_bytes),
+        tables_(static_cast<size_t>(sequences)) {
+    const int64_t blocks = last + 1 - first;
+    for (int64_t s = 0; s < sequences; ++s) {
+      auto& table = tables_[static_cast<size_t>(s)];
+      table.resize(static_cast<size_t>(last + 1));
+      for (int64_t b = 0; b < blocks; ++b) {
+        table[static_cast<size_t>(first + b)] = memory_.data() + (s * blocks + b) * block_bytes;
+      }
+    }
+  }
+  // Every block gets the same random content: numbers of about 1 in the element type.
+  void Fill(DType dtype, int64_t block_bytes) {
+    Rng rng(1);
+    const int64_t size = SizeOf(dtype);
+    for (int64_t at = 0; at < block_bytes; at += size) {
+      const auto value = static_cast<float>(rng.Normal());
+      const uint16_t half = Bf16OfFloat(value);
+      std::memcpy(memory_.data() + at,
+                  dtype == DType::kBF16 ? static_cast<const void*>(&half) : &value,
+                  static_cast<size_t>(size));
+    }
+    for (int64_t at = block_bytes; at < memory_.bytes(); at += block_bytes) {
+      std::memcpy(memory_.data() + at, memory_.data(), static_cast<size_t>(block_bytes));
+    }
+  }
+  std::byte* const* table(int64_t s) const { return tables_[static_cast<size_t>(s)].data(); }
+
+ private:
+  Buffer memory_;
+  std::vector<std::vector<std::byte*>> tables_;
+};
+
+// `sequences` sequences with `context` tokens behind them compute `tokens` more each.
+struct StepOf {
+  int64_t sequences, context, tokens;
+  int64_t rows() const { return sequences * tokens; }
+  std::string Text() const {
+    const std::string many = sequences > 1 ? fmt::format("{} sequences, ", sequences) : "";
+    return tokens == 1 ? fmt::format("decode, {}context {}", many, context)
+                       : fmt::format("prefill, {} tokens after {}", tokens, context);
+  }
+};
+
+// Spans of the step for each turn: groups of sequences take turns, so that their pages are cold.
+class Turns {
+ public:
+  Turns(const StepOf& step, int64_t groups, const BenchPages& pages)
+      : step_(step), groups_(groups), spans_(static_cast<size_t>(groups * step.sequences)) {
+    for (int64_t s = 0; s < groups * step.sequences; ++s) {
+      ops::SequenceSpan& span = spans_[static_cast<size_t>(s)];
+      span.token_begin = static_cast<int32_t>(s % step.sequences * step.tokens);
+      span.token_count = static_cast<int32_t>(step.tokens);
+      span.start = static_cast<int32_t>(step.context);
+      span.tables[0] = pages.table(s);
+    }
+  }
+  ops::SequenceIndex At(int64_t turn) const {
+    return {spans_.data() + turn % groups_ * step_.sequences, static_cast<int32_t>(step_.sequences),
+            static_cast<int32_t>(step_.rows())};
+  }
+
+ private:
+  StepOf step_;
+  int64_t groups_;
+  std::vector<ops::SequenceSpan> spans_;
+};
+
+int64_t LastBlock(const StepOf& step) { return (step.context + step.tokens - 1) / kBlockTokens; }
+
+class AttentionRun : public OpRun {
+ public:
+  AttentionRun(const ops::AttentionShape& shape, const StepOf& step, int64_t groups)
+      : shape_(shape),
+        block_bytes_(shape.kv_heads * shape.head_bytes()),
+        pages_(groups * step.sequences, block_bytes_, 0, LastBlock(step)),
+        turns_(step, groups, pages_),
+        q_(step.rows(), int64_t{shape.heads} * shape.head_dim),
+        out_(step.rows(), shape.heads * shape.out_dim()) {
+    pages_.Fill(shape.kv_dtype, block_bytes_);
+  }
+  void Run(const ops::OpContext& context, int64_t turn) override {
+    ops::Attention(context, {.shape = shape_,
+                             .sequences = turns_.At(turn),
+                             .q = q_.view,
+                             .scale = 0.0625f,
+                             .out = out_.view});
+  }
+
+ private:
+  ops::AttentionShape shape_;
+  int64_t block_bytes_;
+  BenchPages pages_;
+  Turns turns_;
+  BenchMatrix q_, out_;
+};
+
+void AddAttention(std::vector<OpCase>& cases, Operands operands, const ops::AttentionShape& shape,
+                  StepOf step) {
+  const auto rows = static_cast<double>(step.rows());
+  const double keys =
+      static_cast<double>(step.context) + (static_cast<double>(step.tokens) + 1) / 2;
+  const auto cached = static_cast<double>(step.context + step.tokens);
+  const double bytes = static_cast<double>(step.sequences * shape.kv_heads * shape.head_bytes()) *
+                       cached / kBlockTokens;
+  const int64_t groups = ColdCopies(static_cast<int64_t>(bytes));
+  cases.push_back({.family = shape.latent() ? "latent" : "attention",
+                   .name = step.Text(),
+                   .operands = operands,
+                   .flops = 2.0 * rows * keys * shape.heads *
+                            static_cast<double>(shape.head_dim + shape.out_dim()),
+                   .bytes = bytes,
+                   .make = [=] { return std::make_unique<AttentionRun>(shape, step, groups); }});
+}
+
+constexpr ops::LinearAttentionShape kDelta{
+    .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .conv_width = 4};
+
+class LinearAttentionRun : public OpRun {
+ public:
+  LinearAttentionRun(const ops::LinearAttentionShape& shape, const StepOf& step, int64_t groups)
+      : shape_(shape),
+        pages_(groups * step.sequences, ops::StateBlockBytes(shape), First(step), LastBlock(step)),
+        turns_(step, groups, pages_),
+        qkv_(step.rows(), shape.conv_channels()),
+        gates_(step.rows(), shape.value_heads * shape.decay_width()),
+        betas_(step.rows(), shape.value_heads),
+        per_head_(3, shape.value_heads * shape.decay_width()),
+        out_(step.rows(), int64_t{shape.value_heads} * shape.value_dim) {
+    pages_.Fill(DType::kF32, ops::StateBlockBytes(shape));
+  }
+  void Run(const ops::OpContext& context, int64_t turn) override {
+    ops::LinearAttentionStep(context, {.shape = shape_,
+                                       .sequences = turns_.At(turn),
+                                       .qkv = qkv_.view,
+                                       .a = gates_.view,
+                                       .b = betas_.view,
+                                       .a_log = per_head_.view.row(0),
+                                       .dt_bias = per_head_.view.row(1),
+                                       .constant = per_head_.view.row(2),
+                                       .out = out_.view});
+  }
+
+ private:
+  // The page of the token before the step holds the state that the step begins with.
+  static int64_t First(const StepOf& step) {
+    return std::max<int64_t>(0, step.context / kBlockTokens - 1);
+  }
+  ops::LinearAttentionShape shape_;
+  BenchPages pages_;
+  Turns turns_;
+  BenchMatrix qkv_, gates_, betas_, per_head_, out_;
+};
+
+void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool channel_decay,
+                        StepOf step) {
+  ops::LinearAttentionShape shape = kDelta;
+  shape.channel_decay = channel_decay;
+  const double state = static_cast<double>(shape.value_heads) * shape.key_dim * shape.value_dim;
+  // As CostOf(LinearAttention): the state is met three times, the chunk's rows half on average.
+  const double within = static_cast<double>(shape.value_heads) * kBlockTokens / 2 *
+                        (4.0 * shape.key_dim + 4.0 * shape.value_dim);
+  // Read once; where the step completes a chunk also written. Rows of the chunk in progress.
+  const double rows_so_far = static_cast<double>(step.context % kBlockTokens) *
+                             static_cast<double>(shape.value_heads) *
+                             static_cast<double>(shape.key_dim + shape.value_dim);
+  const double bytes =
+      4 * static_cast<double>(step.sequences) * (state * (step.tokens > 1 ? 2 : 1) + rows_so_far);
+  const int64_t groups =
+      ColdCopies(step.sequences * ops::StateBlockBytes(shape) * (step.tokens > 1 ? 8 : 2));
+  cases.push_back(
+      {.family = "linear_attention",
+       .name = step.Text() + (channel_decay ? ", decay per channel" : ""),
+       .operands = operands,
+       .flops = static_cast<double>(step.rows()) * (6 * state + within),
+       .bytes = bytes,
+       .make = [=] { return std::make_unique<LinearAttentionRun>(shape, step, groups); }});
+}
+
+}  // namespace
+
+void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
+  const Operands operands = ProductOperands(machine.device);
+  const ops::AttentionShape grouped{
+      .heads = 16, .kv_heads = 2, .head_dim = 256, .kv_dtype = machine.kv_dtype};
+  const ops::AttentionShape latent{
+      .heads = 16, .kv_heads = 1, .head_dim = 576, .kv_dtype = machine.kv_dtype, .value_dim = 512};
+  for (const ops::AttentionShape& shape : {grouped, latent}) {
+    AddAttention(cases, operands, shape, {1, 4096, 1});
+    AddAttention(cases, operands, shape, {1, 32768, 1});
+    AddAttention(cases, operands, shape, {8, 4096, 1});
+    AddAttention(cases, operands, shape, {1, 0, 2048});
+    AddAttention(cases, operands, shape, {1, 4096, 512});
+    AddAttention(cases, operands, shape, {1, 32768, 128});
+  }
+  for (const bool channel_decay : {false, true}) {
+    AddLinearAttention(cases, operands, channel_decay, {1, 4096 + 32, 1});
+    AddLinearAttention(cases, operands, channel_decay, {8, 4096 + 32, 1});
+    AddLinearAttention(cases, operands, channel_decay, {1, 0, 2048});
+  }
+  // The cost of a token does not grow with what came before it.
+  for (const int64_t context : {32768, 262144}) {
+    AddLinearAttention(cases, operands, false, {1, context + 32, 1});
+    AddLinearAttention(cases, operands, false, {1, context, 2048});
+  }
+}
+
+}  // namespace braid

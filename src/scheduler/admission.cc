@@ -1,0 +1,174 @@
+// Who is admitted, and to which rank: all the blocks that it needs, or nothing. Engine thread.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "cache/planted_bug.h"
+#include "scheduler/scheduler_state.h"
+
+namespace braid {
+namespace {
+
+// How many more sequences than the least loaded rank a rank with the prefix may have, as a share of
+// its slots.
+constexpr int32_t kSkewDivisor = 4;
+
+}  // namespace
+
+bool Scheduler::State::Quiet() const {
+  return std::all_of(ranks.begin(), ranks.end(), [](const Rank& r) { return r.running.empty(); });
+}
+
+int64_t Scheduler::State::CacheVersion() const {
+  int64_t version = 0;
+  for (const Rank& rank : ranks) version += rank.cache.version();
+  return version;
+}
+
+// Blocks for all known tokens and one block of output, or for everything after many preemptions.
+BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
+  const bool whole =
+      s.preemptions >= config.preemptions_max && !Planted(PlantedBug::kHeadroomNotReserved);
+  const int32_t tokens =
+      whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
+  BlockCounts demand = BlocksOfSequence(config.cache, tokens);
+  for (size_t g = 0; g < config.cache.groups.size(); ++g) {
+    if (config.cache.groups[g].kind == GroupKind::kState) {
+      demand.by_group[g] = StateBlocksPrefill(s.stored_max);
+    }
+  }
+  return demand;
+}
+
+// What a rank has stored of the sequence's tokens. A prompt that is scored needs every position
+// that was not reported yet; one that was preempted often keeps all it has to itself.
+PrefixMatch Scheduler::State::FindPrefix(const Sequence& s, int32_t rank) const {
+  if (!config.prefix_cache || s.preemptions >= config.preemptions_max) return {};
+  const bool scored = s.request.prompt_logprobs >= 0;
+  const int32_t limit = scored ? s.prompt_logprobs_done : s.known_tokens();
+  const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
+  PrefixMatch match = cache.Match({s.request.tenant, rank}, s.tokens(), limit);
+  if (scored && match.stop == ReuseStop::kComplete) match.stop = ReuseStop::kOff;
+  return match;
+}
+
+// All the blocks that the admission needs, or none.
+bool Scheduler::State::Seat(Sequence& s, Rank& rank) {
+  s.reuses = config.prefix_cache && s.preemptions < config.preemptions_max;
+  const PrefixMatch match = FindPrefix(s, Planted(PlantedBug::kWrongDpRank) ? 0 : s.rank);
+  if (s.reuses) s.blocks.Enter({s.request.tenant, s.rank}, match, rank.cache);
+  if (!s.blocks.Reserve(AdmissionDemand(s), rank.cache)) {
+    s.blocks.ReleaseAll(false, rank.cache);
+    return false;
+  }
+  if (s.reuses) s.blocks.Stamp(match, ++epochs, rank.cache);
+  CHECK(s.planned == 0 && s.unresolved == 0 && s.rows_in_flight == 0);
+  s.planned = match.tokens;
+  s.branch_at = match.known > match.tokens ? match.known : 0;
+  s.prefill_end = s.known_tokens();
+  if (std::exchange(s.ever_admitted, true)) return true;
+  s.reuse = {.tokens = match.tokens, .known = match.known, .stop = match.stop};
+  prompt_tokens += s.prompt_tokens();
+  reused_tokens += match.tokens;
+  ++reuse_stops[static_cast<size_t>(match.stop)];
+  // Without a snapshot the tokens up to `known` are lost; those after it nobody had.
+  const bool snapshot = match.stop == ReuseStop::kNoSnapshot;
+  const int32_t end = snapshot ? match.known : s.prompt_tokens();
+  lost_tokens[static_cast<size_t>(match.stop)] += end - match.tokens;
+  lost_tokens[static_cast<size_t>(ReuseStop::kNeverSeen)] += s.prompt_tokens() - end;
+  return true;
+}
+
+// The ranks to try, best first.
+std::vector<int32_t> Scheduler::State::Placements(const Sequence& s) const {
+  const auto count = static_cast<int32_t>(ranks.size());
+  std::vector<int32_t> order(ranks.size());
+  for (int32_t i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
+  if (count == 1) return order;
+  if (config.placement == Placement::kRoundRobin) {
+    std::rotate(order.begin(), order.begin() + next_rank, order.end());
+    return order;
+  }
+  const auto load = [&](int32_t r) {
+    return static_cast<int32_t>(ranks[static_cast<size_t>(r)].running.size());
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return load(a) < load(b); });
+  if (config.placement == Placement::kLeastLoaded) return order;
+  const int32_t skew_max = std::max(config.running_max / kSkewDivisor, 1);
+  const int32_t least = load(order.front());
+  std::stable_partition(order.begin(), order.end(), [&](int32_t r) {
+    return load(r) - least <= skew_max && 2 * FindPrefix(s, r).tokens > s.known_tokens();
+  });
+  return order;
+}
+
+bool Scheduler::State::AdmitTo(Sequence& s, int32_t r) {
+  Rank& rank = ranks[static_cast<size_t>(r)];
+  if (rank.closed || rank.free_slots.empty()) return false;
+  s.rank = r;
+  if (!Seat(s, rank)) {
+    s.rank = -1;
+    return false;
+  }
+  queue.Admitted(s);
+  queue.Erase(s);
+  // For what is to be computed at once; Vacate adds what came on top.
+  const int32_t charge = s.known_tokens() - s.planned;
+  queue.Charge(s, charge);
+  s.computed = -charge;
+  s.waiting = false;
+  s.slot = SlotId(r * config.running_max + rank.free_slots.Lowest());
+  rank.free_slots.Erase(s.slot.value % config.running_max);
+  next_rank = (r + 1) % config.dp_ranks;
+  Move(s.phase, braid::Admitted{});
+  s.output.reserve(static_cast<size_t>(std::min(s.length_max - s.prompt_tokens(), 4096)));
+  rank.running.insert(std::upper_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}), &s);
+  return true;
+}
+
+// Admits the first of all that wait, or closes what it waits for. False when nobody is left whom
+// somebody could take.
+bool Scheduler::State::AdmitFirst() {
+  Sequence* first = queue.First(-1);
+  for (int32_t r = 0; r < config.dp_ranks; ++r) {
+    Sequence* own = ranks[static_cast<size_t>(r)].closed ? nullptr : queue.First(r);
+    if (own != nullptr && (first == nullptr || queue.Before(*own, *first))) first = own;
+  }
+  if (first == nullptr) return false;
+  Sequence& s = *first;
+  if (const int32_t r = s.request.dp_rank; r >= 0) {
+    Rank& rank = ranks[static_cast<size_t>(r)];
+    const bool known = rank.blocked == s.request.id && rank.blocked_at == rank.cache.version();
+    if (!known && AdmitTo(s, r)) return true;
+    rank.blocked = rank.free_slots.empty() ? RequestId() : s.request.id;
+    rank.blocked_at = rank.cache.version();
+    rank.closed = true;
+    return true;
+  }
+  if (blocked == s.request.id && blocked_at == CacheVersion()) return false;
+  for (const int32_t r : Placements(s)) {
+    if (AdmitTo(s, r)) return true;
+  }
+  blocked = RequestId();
+  const bool all_open = std::none_of(
+      ranks.begin(), ranks.end(), [](const Rank& r) { return r.closed || r.free_slots.empty(); });
+  if (all_open) {
+    blocked = s.request.id;
+    blocked_at = CacheVersion();
+  }
+  return false;
+}
+
+void Scheduler::State::Admit() {
+  bool open = false;
+  for (Rank& rank : ranks) {
+    // The room that was made is not for newcomers.
+    rank.closed = rank.preempted || rank.draining > 0 || rank.starving.valid();
+    open |= !rank.closed && !rank.free_slots.empty();
+  }
+  while (open && !queue.empty() && AdmitFirst()) {
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,300 @@
+// Where requests run, whose turn it is, and how long a step may take. Numbers in names (C7.n,
+// C12.n) are those of the behavioural scenarios.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "scheduler/plan_hash.h"
+#include "scheduler/scheduler.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PlacementTest : public ::testing::Test {
+ protected:
+  static SchedulerConfig Config(int32_t dp_ranks, Placement placement = Placement::kPrefixAffine) {
+    return {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
+                                 {"state", GroupKind::kState, 64, 1}},
+                      .parent_bytes = 64,
+                      .parents = 200},
+            .context_tokens_max = 40000,
+            .step_tokens_max = 512,
+            .running_max = 8,
+            .vocabulary = 50000,
+            .dp_ranks = dp_ranks,
+            .placement = placement};
+  }
+  void Use(const SchedulerConfig& config) { s_ = *Scheduler::Create(config); }
+  Request Make(int32_t tokens, int32_t new_tokens, TokenId first = 10) {
+    Request r;
+    r.id = RequestId(next_id_++);
+    r.prompt.resize(static_cast<size_t>(tokens));
+    std::iota(r.prompt.begin(), r.prompt.end(), first);
+    r.stop.new_tokens_max = new_tokens;
+    return r;
+  }
+  RequestId Send(const Request& r) {
+    tenants_[r.id.value] = r.tenant;
+    s_.Apply(Submit{r});
+    return r.id;
+  }
+  void Land(const Plan& plan, int64_t duration_us = 0) {
+    StepDone done{plan.step, {}};
+    for (const Row& row : plan.rows) {
+      const auto scored = static_cast<size_t>(row.prompt_logprobs ? row.token_count : 0);
+      done.rows.push_back({.request = row.request,
+                           .token = row.sample ? 7 : -1,
+                           .logprob = {},
+                           .prompt_logprobs = std::vector<TokenLogprob>(scored),
+                           .error = {}});
+    }
+    done.duration_us = duration_us;
+    s_.Apply(done);
+    s_.TakeOutputs();
+    EXPECT_TRUE(s_.Audit().ok());
+  }
+  Plan Step() {
+    Plan plan = s_.NextPlan();
+    if (!plan.empty()) Land(plan);
+    return plan;
+  }
+  void Drain() {
+    for (int i = 0; i < 10000 && !s_.idle(); ++i) Step();
+    EXPECT_TRUE(s_.idle());
+  }
+  // The requests that a plan admits; their own objects may be gone by now.
+  static std::map<int64_t, SlotId> Admitted(const Plan& plan) {
+    std::map<int64_t, SlotId> admitted;
+    for (const Row& row : plan.rows) {
+      for (const Admission& a : plan.admissions) {
+        if (a.slot == row.slot) admitted[row.request.value] = row.slot;
+      }
+    }
+    return admitted;
+  }
+  std::map<int64_t, int32_t> RanksOf(const Plan& plan) const {
+    std::map<int64_t, int32_t> ranks;
+    for (const auto& [id, slot] : Admitted(plan)) {
+      ranks[id] = slot.value / s_.config().running_max;
+    }
+    return ranks;
+  }
+  int32_t RankOf(const Request& r) {
+    Send(r);
+    const Plan plan = Step();
+    return RanksOf(plan).at(r.id.value);
+  }
+
+  Scheduler s_ = *Scheduler::Create(Config(1));
+  std::map<int64_t, std::string> tenants_;
+  int64_t next_id_ = 0;
+};
+
+TEST_F(PlacementTest, C7_95_EveryRankHasAChunkAndABudgetOfItsOwn) {
+  Use(Config(4));
+  for (TokenId i = 0; i < 4; ++i) Send(Make(3000, 1, i * 5000));
+  const Plan plan = Step();
+  EXPECT_THAT(plan.rank_rows, ElementsAre(1, 1, 1, 1));
+  for (const Row& row : plan.rows) EXPECT_EQ(row.token_count, 512);
+}
+
+TEST_F(PlacementTest, AnIdleRankTakesPartInEveryStep) {
+  Use(Config(3));
+  Request r = Make(100, 3);
+  r.dp_rank = 1;
+  Send(r);
+  for (Plan plan = Step(); !plan.empty(); plan = Step()) {
+    EXPECT_THAT(plan.rank_rows, ElementsAre(0, 1, 0));
+  }
+}
+
+TEST_F(PlacementTest, C12_156_AHolderOfThePrefixIsPreferredUnlessItIsFarBusier) {
+  Use(Config(3));
+  Request first = Make(640, 1);
+  first.dp_rank = 2;
+  Send(first);
+  Drain();
+  EXPECT_EQ(RankOf(Make(640, 300)), 2);
+  EXPECT_EQ(RankOf(Make(640, 300)), 2);
+  EXPECT_EQ(RankOf(Make(640, 300)), 2);  // two more than the others
+  EXPECT_EQ(RankOf(Make(640, 300)), 0);  // three would be too many
+  Request half = Make(320, 300);
+  half.prompt.resize(700, 9);
+  EXPECT_EQ(RankOf(half), 1);  // less than half of it is anywhere
+}
+
+TEST_F(PlacementTest, C12_156_OfSeveralHoldersTheLeastLoadedIsTaken) {
+  Use(Config(3));
+  for (const int32_t rank : {1, 2}) {
+    Request r = Make(640, 1);
+    r.dp_rank = rank;
+    Send(r);
+    Drain();
+  }
+  EXPECT_EQ(RankOf(Make(640, 300)), 1);
+  EXPECT_EQ(RankOf(Make(640, 300)), 2);
+}
+
+TEST_F(PlacementTest, C12_157_AFullRankIsPassedOverAndWhenAllAreFullARequestWaits) {
+  SchedulerConfig config = Config(2);
+  config.running_max = 1;
+  Use(config);
+  Request first = Make(640, 1);
+  first.dp_rank = 1;
+  Send(first);
+  Drain();
+  EXPECT_EQ(RankOf(Make(640, 300)), 1);
+  EXPECT_EQ(RankOf(Make(640, 300)), 0);
+  Send(Make(640, 1));
+  EXPECT_TRUE(RanksOf(Step()).empty());
+  EXPECT_EQ(s_.stats().waiting, 1);
+  Drain();
+}
+
+TEST_F(PlacementTest, C12_158_WhatWasPlacedAMomentAgoCountsAsLoad) {
+  Use(Config(4, Placement::kLeastLoaded));
+  for (TokenId i = 0; i < 8; ++i) Send(Make(20, 50, i * 100));
+  std::map<int32_t, int32_t> placed;
+  for (const auto& [id, rank] : RanksOf(Step())) ++placed[rank];
+  EXPECT_EQ(placed, (std::map<int32_t, int32_t>{{0, 2}, {1, 2}, {2, 2}, {3, 2}}));
+}
+
+TEST_F(PlacementTest, C12_159_TheLastTokenDoesNotCountAndAPromptToBeScoredHoldsNothing) {
+  Use(Config(2));
+  Request first = Make(129, 1);  // 128 of them are stored
+  first.dp_rank = 1;
+  Send(first);
+  Drain();
+  EXPECT_EQ(RankOf(Make(129, 300)), 1);
+  EXPECT_EQ(RankOf(Make(128, 300)), 0);  // 64 of 128 are no more than half
+  Request scored = Make(129, 0);
+  scored.prompt_logprobs = 0;
+  EXPECT_EQ(RankOf(scored), 0);  // as busy as the other, and lower
+}
+
+TEST_F(PlacementTest, C12_160_ARankThatDoesNotExistIsRefused) {
+  Use(Config(2));
+  for (const int32_t rank : {-2, 2}) {
+    Request r = Make(10, 1);
+    r.dp_rank = rank;
+    const Status status = s_.Admissible(r);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().field, "dp_rank");
+    EXPECT_THAT(status.error().message, HasSubstr("there are 2 data-parallel ranks"));
+  }
+}
+
+TEST_F(PlacementTest, RoundRobinTakesTheRanksInTurn) {
+  Use(Config(3, Placement::kRoundRobin));
+  std::vector<int32_t> ranks;
+  for (TokenId i = 0; i < 6; ++i) ranks.push_back(RankOf(Make(20, 50, i * 100)));
+  EXPECT_THAT(ranks, ElementsAre(0, 1, 2, 0, 1, 2));
+}
+
+TEST_F(PlacementTest, ARequestThatMustWaitForItsRankDelaysNobodyElsewhere) {
+  SchedulerConfig config = Config(2);
+  config.running_max = 1;
+  Use(config);
+  for (int i = 0; i < 2; ++i) {
+    Request r = Make(20, 300, i * 1000);
+    r.dp_rank = 0;
+    Send(r);
+  }
+  EXPECT_EQ(RanksOf(Step()).size(), 1u);
+  EXPECT_EQ(RankOf(Make(20, 1, 5000)), 1);
+}
+
+TEST_F(PlacementTest, AFloodOfOneTenantDelaysAnothersFirstRequestByOneAtMost) {
+  SchedulerConfig config = Config(1);
+  config.running_max = 2;
+  Use(config);
+  const auto send = [&](const std::string& tenant, int32_t tokens) {
+    Request r = Make(tokens, 5, static_cast<TokenId>(next_id_) * 60);
+    r.tenant = tenant;
+    return Send(r);
+  };
+  for (int i = 0; i < 300; ++i) send(i % 3 == 0 ? "flood" : "surge", 20 + i % 7);
+  for (int round = 0; round < 20; ++round) {
+    const RequestId mine = send("quiet " + std::to_string(round), 30);
+    std::map<std::string, int> before;
+    for (bool admitted = false; !admitted;) {
+      const Plan plan = Step();
+      ASSERT_FALSE(plan.empty());
+      for (const auto& [id, slot] : Admitted(plan)) {
+        admitted |= id == mine.value;
+        if (!admitted) ++before[tenants_[id]];
+      }
+    }
+    EXPECT_LE(before["flood"], 1);
+    EXPECT_LE(before["surge"], 1);
+    for (int i = 0; i < 9; ++i) Step();
+  }
+  Drain();
+}
+
+TEST_F(PlacementTest, TenantsThatAlwaysWaitAreServedAlike) {
+  SchedulerConfig config = Config(1);
+  config.running_max = 1;
+  Use(config);
+  // "long" asks for ten times as much at a time; both get half of the tokens.
+  for (int i = 0; i < 400; ++i) {
+    Request r = Make(i % 8 == 0 ? 500 : 50, 1, static_cast<TokenId>(i) * 100);
+    r.tenant = i % 8 == 0 ? "long" : "short";
+    Send(r);
+  }
+  std::map<std::string, int64_t> tokens;
+  while (tokens["long"] + tokens["short"] < 16000) {
+    const Plan plan = Step();
+    ASSERT_FALSE(plan.empty());
+    for (const Row& row : plan.rows) tokens[tenants_[row.request.value]] += row.token_count;
+  }
+  EXPECT_NEAR(static_cast<double>(tokens["long"]), 8000, 600);
+}
+
+// A device on which a step takes 1 ms, and 20 us more for every prompt token.
+int64_t Duration(const Plan& plan) {
+  int64_t prompt = 0;
+  for (const Row& row : plan.rows) prompt += row.token_count > 1 ? row.token_count : 0;
+  return 1000 + 20 * prompt;
+}
+
+TEST_F(PlacementTest, ALongPromptDoesNotMakeStepsLongerThanTheLatencyAskedFor) {
+  for (const int64_t latency_us : {int64_t{0}, int64_t{5000}}) {
+    SchedulerConfig config = Config(1);
+    config.cache.parents = 2000;
+    config.running_max = 32;
+    config.step_tokens_max = 2048;
+    config.decode_latency_us = latency_us;
+    Use(config);
+    for (TokenId i = 0; i < 16; ++i) Send(Make(30, 2000, i * 100));
+    for (int i = 0; i < 20; ++i) {
+      const Plan plan = s_.NextPlan();
+      Land(plan, Duration(plan));
+    }
+    const RequestId big = Send(Make(20000, 1, 20000));
+    int64_t longest = 0, steps = 0;
+    for (bool reading = true; reading; ++steps) {
+      const Plan plan = s_.NextPlan();
+      ASSERT_GE(plan.rows.size(), 16u);  // nobody misses a step
+      reading = false;
+      for (const Row& row : plan.rows) reading |= row.request == big && !row.sample;
+      longest = std::max(longest, Duration(plan));
+      Land(plan, Duration(plan));
+    }
+    if (latency_us == 0) {
+      EXPECT_GT(longest, 40000);
+    } else {
+      EXPECT_LE(longest, latency_us);
+      EXPECT_LE(steps, 20000 / 192 + 5);  // and it uses what it may: 192 tokens are 4.8 ms
+    }
+    Drain();
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,98 @@
+// See the header.
+#include "scheduler/waiting_queue.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace braid {
+namespace {
+
+// Tenants whose tags are kept although none of theirs waits.
+constexpr size_t kIdleTenantsMax = 4096;
+
+}  // namespace
+
+WaitingQueue::Key WaitingQueue::KeyOf(const Sequence& s) const {
+  return {-s.request.priority, tenants_.at(s.request.tenant).tag, s.arrival};
+}
+
+void WaitingQueue::Insert(Sequence& s) {
+  Forget();
+  const std::string& name = s.request.tenant;
+  Tenant& tenant = tenants_[name];
+  if (tenant.waiting++ == 0) {
+    tenant.tag = std::max(tenant.tag, tags_.empty() ? now_ : *tags_.begin());
+    tags_.insert(tenant.tag);
+  }
+  ++size_;
+  Lines& lines = LinesOf(s);
+  auto& line = lines.by_tenant[name];
+  if (!line.empty()) lines.firsts.erase(KeyOf(**line.begin()));
+  CHECK(line.insert(&s).second, "request {} waits twice", s.request.id.value);
+  lines.firsts.emplace(KeyOf(**line.begin()), *line.begin());
+}
+
+void WaitingQueue::Erase(Sequence& s) {
+  Lines& lines = LinesOf(s);
+  const auto line = lines.by_tenant.find(s.request.tenant);
+  CHECK(line != lines.by_tenant.end(), "request {} does not wait", s.request.id.value);
+  lines.firsts.erase(KeyOf(**line->second.begin()));
+  CHECK(line->second.erase(&s) == 1, "request {} does not wait", s.request.id.value);
+  if (line->second.empty()) {
+    lines.by_tenant.erase(line);
+  } else {
+    Sequence* first = *line->second.begin();
+    lines.firsts.emplace(KeyOf(*first), first);
+  }
+  Tenant& tenant = tenants_.at(s.request.tenant);
+  if (--tenant.waiting == 0) tags_.erase(tags_.find(tenant.tag));
+  --size_;
+}
+
+Sequence* WaitingQueue::First(int32_t rank) const {
+  const auto& firsts = lines_[static_cast<size_t>(rank + 1)].firsts;
+  return firsts.empty() ? nullptr : firsts.begin()->second;
+}
+
+bool WaitingQueue::Before(const Sequence& a, const Sequence& b) const {
+  return KeyOf(a) < KeyOf(b);
+}
+
+void WaitingQueue::Admitted(const Sequence& s) {
+  now_ = std::max(now_, tenants_.at(s.request.tenant).tag);
+}
+
+void WaitingQueue::Charge(const Sequence& s, int64_t tokens) {
+  const auto tenant = tenants_.find(s.request.tenant);
+  if (tenant == tenants_.end()) return;  // forgotten: everybody else has caught up
+  SetTag(tenant->first, tenant->second, tenant->second.tag + tokens);
+}
+
+void WaitingQueue::SetTag(const std::string& name, Tenant& tenant, int64_t tag) {
+  std::vector<std::pair<Lines*, Sequence*>> moved;
+  for (Lines& lines : lines_) {
+    const auto line = lines.by_tenant.find(name);
+    if (line == lines.by_tenant.end()) continue;
+    Sequence* first = *line->second.begin();
+    lines.firsts.erase(KeyOf(*first));
+    moved.emplace_back(&lines, first);
+  }
+  if (tenant.waiting > 0) {
+    tags_.erase(tags_.find(tenant.tag));
+    tags_.insert(tag);
+  }
+  tenant.tag = tag;
+  for (const auto& [lines, first] : moved) lines->firsts.emplace(KeyOf(*first), first);
+}
+
+// Tags that the admitted have passed say nothing any more; past a bound the others go as well.
+void WaitingQueue::Forget() {
+  if (tenants_.size() <= kIdleTenantsMax) return;
+  std::erase_if(tenants_,
+                [&](const auto& t) { return t.second.waiting == 0 && t.second.tag <= now_; });
+  if (tenants_.size() <= 2 * kIdleTenantsMax) return;
+  std::erase_if(tenants_, [&](const auto& t) { return t.second.waiting == 0; });
+}
+
+}  // namespace braid

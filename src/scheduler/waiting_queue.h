@@ -1,0 +1,61 @@
+// Who is admitted next: the highest priority, then the tenant that was served least, then who came
+// first. Start-time fair queueing (Goyal, Vin, Cheng 1996) with tenants as flows: a tenant's tag is
+// the tokens that were spent on it; one that comes to wait starts at the least tag of those that
+// do, so that idleness saves nothing up. One queue for requests that may run anywhere and
+// one for each rank's own. Engine thread.
+//
+// Invariant: a tenant's line is filed under its best-ranked request and its tag.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "scheduler/sequence.h"
+
+namespace braid {
+
+class WaitingQueue {
+ public:
+  explicit WaitingQueue(int32_t dp_ranks) : lines_(static_cast<size_t>(dp_ranks) + 1) {}
+
+  void Insert(Sequence& s);
+  void Erase(Sequence& s);
+  // The next of those that must run on `rank`, or, for -1, may run on any; null when none waits.
+  Sequence* First(int32_t rank) const;
+  // Whether `a` is before `b`, of whichever queues.
+  bool Before(const Sequence& a, const Sequence& b) const;
+  // The sequence was admitted; it was First.
+  void Admitted(const Sequence& s);
+  // Tokens were spent on the sequence's tenant.
+  void Charge(const Sequence& s, int64_t tokens);
+
+  int32_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  struct Tenant {
+    int64_t tag = 0;
+    int32_t waiting = 0;
+  };
+  using Key = std::tuple<int32_t, int64_t, int64_t>;  // -priority, tag, arrival
+  struct Lines {
+    std::map<std::string, std::set<Sequence*, ByRank>> by_tenant;
+    std::map<Key, Sequence*> firsts;  // of each tenant
+  };
+
+  Lines& LinesOf(const Sequence& s) { return lines_[static_cast<size_t>(s.request.dp_rank + 1)]; }
+  Key KeyOf(const Sequence& s) const;
+  void SetTag(const std::string& name, Tenant& tenant, int64_t tag);
+  void Forget();
+
+  std::vector<Lines> lines_;  // [0]: of any rank; [1 + r]: of rank r
+  std::map<std::string, Tenant> tenants_;
+  std::multiset<int64_t> tags_;  // of tenants that wait
+  int64_t now_ = 0;              // the highest tag of who was admitted, for when nobody waits
+  int32_t size_ = 0;
+};
+
+}  // namespace braid

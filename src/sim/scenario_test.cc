@@ -1,0 +1,159 @@
+// What only shows when tokens are computed: the hash LM through real plans. Numbers in names (C3.n
+// to C7.n) are those of the behavioural scenarios.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "sim/simulation.h"
+
+namespace braid {
+namespace {
+
+SchedulerConfig Config() {
+  return {
+      .cache = {.groups = {{"full", GroupKind::kFull, 64, 2}, {"state", GroupKind::kState, 128, 1}},
+                .parent_bytes = 128,
+                .parents = 60},
+      .context_tokens_max = 2000,
+      .step_tokens_max = 300,
+      .running_max = 8,
+      .vocabulary = 1000};
+}
+
+class ScenarioTest : public ::testing::Test {
+ protected:
+  // Submits a request with tokens first, first + 1, … at a turn of the loop.
+  Request& Add(int64_t turn, int32_t tokens, int32_t new_tokens, TokenId first = 0) {
+    Request r;
+    r.id = RequestId(static_cast<int64_t>(w_.requests.size()));
+    r.prompt.resize(static_cast<size_t>(tokens));
+    std::iota(r.prompt.begin(), r.prompt.end(), first);
+    for (TokenId& t : r.prompt) t %= w_.config.vocabulary;
+    r.stop.new_tokens_max = new_tokens;
+    r.logprobs = 2;
+    w_.requests.push_back({.step = turn, .request = std::move(r)});
+    return w_.requests.back().request;
+  }
+  // Every answer is compared with the oracle's.
+  SimulationStats Run() {
+    const auto stats = RunWorkload(w_);
+    EXPECT_TRUE(stats.ok()) << stats.error().message;
+    return stats.ok() ? *stats : SimulationStats{};
+  }
+
+  Workload w_{.config = Config(), .requests = {}};
+};
+
+TEST_F(ScenarioTest, C3_49_WhatGoesOnFromASnapshotIsWhatAColdRunSays) {
+  for (int32_t tokens : {64, 65, 127, 128, 129, 300, 320, 321}) {
+    w_.requests.clear();
+    Add(0, tokens, 70);
+    Add(200, tokens, 70);
+    const SimulationStats stats = Run();
+    EXPECT_EQ(stats.reused_tokens, (tokens - 1) / 64 * 64) << tokens;
+  }
+}
+
+TEST_F(ScenarioTest, C4_50_C4_58_ABlockThatHeldBadValuesStartsFromNothing) {
+  w_.config.cache.parents = 12;  // the second gets the blocks of the first, which were poisoned
+  w_.row_error_one_in = 1;
+  w_.error_seed = 1;
+  Add(0, 500, 1);
+  EXPECT_EQ(Run().failed, 1);
+  SimulatedEngine engine(w_);
+  ASSERT_TRUE(RunWave(w_, engine).ok());
+  w_.row_error_one_in = 0;
+  w_.requests.clear();
+  Add(0, 500, 60).id = RequestId(10);
+  const auto stats = RunWave(w_, engine);
+  ASSERT_TRUE(stats.ok()) << stats.error().message;
+  EXPECT_EQ(stats->failed, 0);
+  EXPECT_EQ(stats->reused_tokens, 0);
+}
+
+TEST_F(ScenarioTest, C4_53_TwoSequencesThatWriteOneBlockStopTheProgram) {
+  Request a = Add(0, 10, 1), b = Add(0, 10, 1);
+  Plan plan;
+  plan.step = StepId(0);
+  plan.admissions = {{.slot = SlotId(0), .request = &a, .output = {}},
+                     {.slot = SlotId(1), .request = &b, .output = {}}};
+  for (int32_t slot : {0, 1}) {
+    plan.tables.push_back({SlotId(slot), GroupId(0), 0, BlockId(2)});
+    plan.tables.push_back({SlotId(slot), GroupId(1), 0, BlockId(slot + 3)});
+    const Request& r = slot == 0 ? a : b;
+    plan.rows.push_back({.slot = SlotId(slot),
+                         .request = r.id,
+                         .token_begin = slot * 10,
+                         .token_count = 10,
+                         .start = 0,
+                         .sample = true});
+    plan.tokens.insert(plan.tokens.end(), r.prompt.begin(), r.prompt.end());
+  }
+  HashExecutor executor(w_.config.cache, w_.config.vocabulary);
+  EXPECT_DEATH(
+      {
+        executor.Launch(plan);
+        executor.CheckTables();
+      },
+      "I-3");
+}
+
+TEST_F(ScenarioTest, C4_56_C4_61_CutAnywhereTheStateIsThatOfTheWholeText) {
+  for (int32_t chunk : {0, 1, 5, 63, 64, 65, 128, 200}) {
+    w_.config.chunk_tokens_max = chunk;
+    w_.requests.clear();
+    Add(0, 470, 90);
+    Add(1, 300, 90, 500);
+    Run();
+  }
+}
+
+TEST_F(ScenarioTest, C5_80_C6_91_EveryHistoryLeavesNothingBehind) {
+  for (uint64_t seed = 900000; seed < 900060; ++seed) {
+    const auto stats = RunSeed(seed);
+    EXPECT_TRUE(stats.ok()) << seed << ": " << stats.error().message;
+  }
+}
+
+// Two hundred requests of one tenant wait; another's single request is answered as soon as one of
+// the running ones has ended, however long the line is.
+TEST_F(ScenarioTest, AFloodDoesNotDelayAnotherTenantsAnswer) {
+  w_.config.running_max = 4;
+  SimulatedEngine engine(w_);
+  int64_t next_id = 0;
+  const auto submit = [&](const char* tenant) {
+    Request r;
+    r.id = RequestId(next_id++);
+    r.tenant = tenant;
+    r.prompt.assign(30, static_cast<TokenId>(next_id % 900));
+    r.stop.new_tokens_max = 20;
+    engine.scheduler.Apply(Submit{r});
+    return r.id;
+  };
+  const auto step = [&](RequestId wanted) {
+    engine.executor.Launch(engine.scheduler.NextPlan());
+    engine.scheduler.Apply(engine.executor.Wait());
+    bool answered = false;
+    for (const Output& o : engine.scheduler.TakeOutputs()) answered |= o.id == wanted;
+    return answered;
+  };
+  for (int i = 0; i < 200; ++i) submit("flood");
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 7; ++i) step(RequestId());
+    const RequestId mine = submit("quiet");
+    int32_t steps = 1;
+    while (!step(mine)) ++steps;
+    EXPECT_LE(steps, 20 + 2);  // the rest of the longest answer, and its own prompt
+    for (int i = 0; i < 30; ++i) step(RequestId());
+  }
+}
+
+TEST_F(ScenarioTest, C7_99_EveryFirstTokenIsItsOwnRequestsUnderOverlap) {
+  w_.overlap_depth = 1;
+  w_.late = true;
+  for (int32_t i = 0; i < 40; ++i) Add(i / 3, 20 + 7 * i, 1 + i % 3, i * 20);
+  Run();
+}
+
+}  // namespace
+}  // namespace braid
