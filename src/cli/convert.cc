@@ -32,7 +32,7 @@ Status ConvertCommand::Run() {
                                   .to = to_,
                                   .weights = weights_ == "fp32" ? DType::kF32 : DType::kBF16,
                                   .progress = [&](double fraction) { bar.Show(fraction); }};
-  ThreadPool pool(threads_ > 0 ? threads_ : DetectCpu().physical_cores);
+  ThreadPool pool(threads_ > 0 ? threads_ : DetectCpu().topology.DefaultThreads());
   ASSIGN_OR_RETURN(const Converted made, ConvertCheckpoint(request, pool));
   fmt::print("{}: {} tensors, {} in {} file{}\n", to_, made.tensors, ByteText(made.bytes),
              made.files, made.files == 1 ? "" : "s");

@@ -118,13 +118,6 @@ SHAPES = [
         rope="flat", dense_width=33, dense_layers=[0, 1, 2, 3, 4], lengths=[1, 2, 64, 127, 300],
     ),
     Shape(
-        name="qwen3_next_b", seed=17, hidden=36, layers=[LINEAR, LINEAR, FULL],
-        vocab=83, head_dim=20, query_heads=3, kv_heads=3, rotary=0.5,
-        key_heads=3, value_heads=9, key_dim=8, value_dim=12,
-        experts=5, top_k=3, expert_width=20, shared_width=12, family="qwen3_next", rope="flat",
-        dense_width=30, dense_layers=[0, 2], lengths=[1, 3, 65, 260],
-    ),
-    Shape(
         name="qwen3_next_c", seed=18, hidden=32,
         layers=[LINEAR, LINEAR, FULL, LINEAR, LINEAR, FULL, LINEAR],
         vocab=61, head_dim=12, query_heads=4, kv_heads=1, rotary=0.5,

@@ -117,19 +117,6 @@ SHAPES = [
         lengths=[1, 2, 64, 127, 300],
     ),
     LatentShape(
-        name="ling_3_c", seed=43, family="ling_3", hidden=36,
-        layers=[LINEAR, FULL, LINEAR, FULL, LINEAR], dense=3, vocab=71, heads=2, latent=20,
-        nope=12, rope=4, value=10, dense_width=18, experts=9, top_k=4, expert_width=6, groups=3,
-        groups_kept=2, scale=1.7, query_rank=14, linear_heads=2, linear_dim=20, group_size=2,
-        norm_eps=1e-5, lengths=[1, 2, 64, 127, 300],
-    ),
-    LatentShape(
-        name="ling_2_c", seed=53, family="ling_2", hidden=28, layers=[LINEAR, LINEAR, FULL],
-        dense=2, vocab=71, heads=7, latent=12, nope=6, rope=6, value=10, dense_width=18, experts=5,
-        top_k=1, expert_width=10, groups=1, groups_kept=1, scale=2.0, linear_heads=7,
-        linear_dim=12, group_size=3, norm_groups=7, norm_eps=1e-5, lengths=[1, 2, 64, 127, 300],
-    ),
-    LatentShape(
         name="deepseek_v3_c", seed=63, family="deepseek_v3", hidden=36, layers=[FULL] * 5, dense=3,
         vocab=71, heads=3, latent=20, nope=10, rope=12, value=14, dense_width=18, experts=9,
         top_k=4, expert_width=6, groups=3, groups_kept=2, scale=2.5, query_rank=16, norm_eps=1e-5,
