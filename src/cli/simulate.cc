@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/command_factories.h"
 #include "cli/progress.h"
 #include "sim/seed_runs.h"
-#include "tensor/device.h"
 
 namespace braid {
 namespace {
@@ -87,7 +87,7 @@ class SimulateCommand : public Command {
     flags.Text("--only", only_, "Numbers of the requests that stay: 0,3,7");
     flags.Number("--cut-prompts", cut_prompts_, {0, kMany}, "Longer prompts are cut to this");
     flags.Number("--cut-outputs", cut_outputs_, {0, kMany}, "Longer answers are cut to this");
-    flags.Number("--threads", threads_, {1, 1024}, "Processes (default: physical cores)");
+    flags.Number("--threads", threads_, {1, 1024}, "Processes (default: one per hardware thread)");
     flags.Switch("--json", json_, "Print one JSON object");
   }
   Status Run() override;
@@ -124,7 +124,10 @@ Result<SimulationOptions> SimulateCommand::Options() const {
   options.soak = minutes_ > 0;
   const bool open = steps_ > 0 || minutes_ > 0;
   options.seeds = seed_ ? 1 : seeds_.value_or(open ? 0 : 1000);
-  options.processes = seed_ ? 1 : threads_ > 0 ? threads_ : DetectCpu().physical_cores;
+  options.processes = seed_ ? 1
+                      : threads_ > 0
+                          ? threads_
+                          : static_cast<int32_t>(std::max(std::thread::hardware_concurrency(), 1u));
   return options;
 }
 
