@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/command_factories.h"
 #include "cli/progress.h"
 #include "sim/seed_runs.h"
-#include "tensor/device.h"
 
 namespace braid {
 namespace {
@@ -87,7 +87,7 @@ class SimulateCommand : public Command {
     flags.Text("--only", only_, "Numbers of the requests that stay: 0,3,7");
     flags.Number("--cut-prompts", cut_prompts_, {0, kMany}, "Longer prompts are cut to this");
     flags.Number("--cut-outputs", cut_outputs_, {0, kMany}, "Longer answers are cut to this");
-    flags.Number("--threads", threads_, {1, 1024}, "Processes (default: physical cores)");
+    flags.Number("--threads", threads_, {1, 1024}, "Processes (default: one per hardware thread)");
     flags.Switch("--json", json_, "Print one JSON object");
   }
   Status Run() override;

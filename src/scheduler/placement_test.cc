@@ -211,7 +211,7 @@ TEST_F(PlacementTest, ARequestThatMustWaitForItsRankDelaysNobodyElsewhere) {
 
 TEST_F(PlacementTest, AFloodOfOneTenantDelaysAnothersFirstRequestByOneAtMost) {
   SchedulerConfig config = Config(1);
-  config.running_max = 2;
+  config.running_max = 1;
   Use(config);
   const auto send = [&](const std::string& tenant, int32_t tokens) {
     Request r = Make(tokens, 5, static_cast<TokenId>(next_id_) * 60);

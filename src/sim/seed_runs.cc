@@ -53,8 +53,8 @@ Workload LongLived(uint64_t seed, const WorkloadOptions& options) {
   constexpr int32_t kParentsMax = 40, kRunningMin = 3;
   Workload w = MakeWorkload(seed, options);
   if ((options.faults & MaskOf(Fault::kTiny)) == 0) return w;
-  while (w.config.cache.parents > kParentsMax || w.config.running_max < kRunningMin ||
-         w.config.context_tokens_max < 4 * kBlockTokens) {
+  while (w.config.prefix_cache != options.prefix_cache || w.config.cache.parents > kParentsMax ||
+         w.config.running_max < kRunningMin || w.config.context_tokens_max < 4 * kBlockTokens) {
     w = MakeWorkload(++seed, options);
   }
   return w;
