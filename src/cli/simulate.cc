@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/command_factories.h"
 #include "cli/progress.h"
 #include "sim/seed_runs.h"
+#include "tensor/device.h"
 
 namespace braid {
 namespace {
