@@ -66,7 +66,7 @@ def test_blocks_are_read_as_the_package_reads_them(braid, tmp_path, kind):
     got = dump(braid, tmp_path / "m.gguf", "model.layers.0.mlp.gate_proj.weight", tmp_path / "d")
     assert np.array_equal(got, blocks[kind + ".expected"][1])
     facts = json.loads(braid("inspect", tmp_path / "m.gguf", "--json"))
-    assert f"{kind} and F32, runs as f32" in facts["formats"]
+    assert f"{kind} and F32, runs as fp32" in facts["formats"]
 
 
 def test_what_a_file_says_and_nobody_knows_is_refused(braid, tmp_path):
