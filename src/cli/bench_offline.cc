@@ -145,14 +145,21 @@ Result<OfflineSpeed> BenchOfflineCommand::Measure(Engine& engine) const {
 void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
                                 const Peaks& peaks) const {
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
-  const Cost prefill =
-      CostOf(engine.spec(), {.tokens = prompt_tokens, .sequences = sequences_, .context_tokens = 0},
-             sequences_);
-  const Cost decode = CostOf(engine.spec(),
-                             {.tokens = sequences_,
-                              .sequences = sequences_,
-                              .context_tokens = input_tokens_ + output_tokens_ / 2},
-                             sequences_);
+  const WeightChoice choice = options_.weight_choice();
+  const ops::PackedMatrix like{.format = choice.format.value_or(ops::WeightFormat::kBF16),
+                               .n = 1,
+                               .k = engine.spec().hidden};
+  StepShape shape{.tokens = prompt_tokens,
+                  .sequences = sequences_,
+                  .context_tokens = 0,
+                  .bytes_per_weight = like.bytes_per_weight()};
+  if (choice.head || !ops::IsQuantised(like.format)) {
+    shape.bytes_per_head_weight = shape.bytes_per_weight;
+  }
+  const Cost prefill = CostOf(engine.spec(), shape, sequences_);
+  shape.tokens = sequences_;
+  shape.context_tokens = input_tokens_ + output_tokens_ / 2;
+  const Cost decode = CostOf(engine.spec(), shape, sequences_);
   const double prefill_seconds =
       static_cast<double>(prompt_tokens) / speed.prefill_tokens_per_second;
   const double step_seconds = sequences_ / speed.decode_tokens_per_second;
@@ -202,7 +209,10 @@ Status BenchOfflineCommand::Run() {
                                                   input_tokens_, output_tokens_, context)};
   }
   const Machine& machine = engine->machine();
-  Peaks peaks{.unit = UnitFor(machine.device, ProductOperands(machine.device))};
+  const auto format = options_.weight_choice().format;
+  const bool quantised = format && ops::IsQuantised(*format);
+  Peaks peaks{.unit = UnitFor(machine.device,
+                              quantised ? Operands::kInt8 : ProductOperands(machine.device))};
   {
     ThreadPool pool(machine.threads, machine.binding);
     peaks.flops = MeasureUnit(peaks.unit, pool);

@@ -110,7 +110,8 @@ Cost CostOf(const ModelSpec& spec, const StepShape& shape, int64_t logits_rows) 
   const double hidden = spec.hidden, head = hidden * spec.vocabulary;
   const double tokens = static_cast<double>(shape.tokens);
   const double rows = static_cast<double>(logits_rows);
-  Cost sum{.flops = 2 * rows * head, .bytes = (rows > 0 ? 2 * head : 0.0) + 2 * tokens * hidden};
+  Cost sum{.flops = 2 * rows * head,
+           .bytes = shape.bytes_per_head_weight * ((rows > 0 ? head : 0.0) + tokens * hidden)};
   for (const LayerSpec& layer : spec.layers) {
     auto cost_of = [&](const auto& kind) { return CostOf(kind, spec.hidden, shape); };
     Add(sum, std::visit(cost_of, layer.mixer));

@@ -225,7 +225,9 @@ struct CacheNeed {
 struct StepShape {
   int64_t tokens = 0;  // in the step
   int64_t sequences = 0;
-  int64_t context_tokens = 0;  // already in the cache, per sequence
+  int64_t context_tokens = 0;        // already in the cache, per sequence
+  double bytes_per_weight = 2;       // of matrices that may be quantised
+  double bytes_per_head_weight = 2;  // of embedding and head
 };
 
 // flops of products and recurrences; bytes that must come from memory: weights once, cache once.

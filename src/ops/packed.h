@@ -41,6 +41,10 @@ struct PackedMatrix {
     return RoundUp(k, format == WeightFormat::kF32 ? 2 : format == WeightFormat::kBF16 ? 32 : 64);
   }
   int64_t panel_bytes() const;
+  // Of one weight, its share of the scales included.
+  double bytes_per_weight() const {
+    return static_cast<double>(panel_bytes()) / static_cast<double>(kPanelRows * k);
+  }
   int64_t matrix_bytes() const { return panels() * panel_bytes(); }
   int64_t bytes() const { return count * matrix_bytes(); }
   const std::byte* panel(int64_t matrix, int64_t p) const {

@@ -61,8 +61,9 @@ Cost CostOf(const FullAttention& m, int64_t hidden, const StepShape& shape) {
       static_cast<double>((QueryRows(m) + 2 * KeyRows(m)) * hidden + hidden * m.heads * m.head_dim);
   const double cached = static_cast<double>(shape.context_tokens + shape.tokens);
   return {.flops = 2 * weights * tokens + 4.0 * tokens * keys * m.heads * m.head_dim,
-          .bytes = 2 * weights + static_cast<double>(shape.sequences) * cached * 4.0 *
-                                     static_cast<double>(KeyRows(m))};
+          .bytes = shape.bytes_per_weight * weights + static_cast<double>(shape.sequences) *
+                                                          cached * 4.0 *
+                                                          static_cast<double>(KeyRows(m))};
 }
 
 void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out) {

@@ -178,7 +178,8 @@ Cost CostOf(const LatentAttention& m, int64_t hidden, const StepShape& shape) {
   const double cached = static_cast<double>(shape.context_tokens + shape.tokens);
   const double width = static_cast<double>(RowWidth(m));
   return {.flops = 2 * weights * tokens + 2.0 * tokens * keys * m.heads * (width + m.latent_dim),
-          .bytes = 2 * weights + static_cast<double>(shape.sequences) * cached * 4.0 * width};
+          .bytes = shape.bytes_per_weight * weights +
+                   static_cast<double>(shape.sequences) * cached * 4.0 * width};
 }
 
 void Forward(const LatentAttention& m, const LayerContext& c, Matrix x, Matrix out) {

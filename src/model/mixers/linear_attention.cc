@@ -57,14 +57,15 @@ Cost CostOf(const LinearAttention& m, int64_t hidden, const StepShape& shape) {
   const double tokens = static_cast<double>(shape.tokens);
   const double from_rank =
       m.gate_rank * static_cast<double>(rows.value + int64_t{m.value_heads} * m.key_dim);
-  const double weights =
-      static_cast<double>((rows.in() + rows.gates() + rows.value) * hidden) + from_rank;
+  const double gates = static_cast<double>(rows.gates() * hidden) + from_rank;  // never quantised
+  const double projections = static_cast<double>((rows.in() + rows.value) * hidden);
   const double state = static_cast<double>(m.value_heads) * m.key_dim * m.value_dim;
   const double within =
       static_cast<double>(m.value_heads) * kBlockTokens / 2 * (4.0 * m.key_dim + 4.0 * m.value_dim);
   // The state is read once per step and sequence; rows of the chunk in progress are half a state.
-  return {.flops = 2 * weights * tokens + tokens * (6 * state + within),
-          .bytes = 2 * weights + static_cast<double>(shape.sequences) * 6 * state};
+  return {.flops = 2 * (projections + gates) * tokens + tokens * (6 * state + within),
+          .bytes = shape.bytes_per_weight * projections + 2 * gates +
+                   static_cast<double>(shape.sequences) * 6 * state};
 }
 
 void Forward(const LinearAttention& m, const LayerContext& c, Matrix x, Matrix out) {
