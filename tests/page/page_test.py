@@ -50,12 +50,12 @@ def set_option(page, name, value):
     page.get_by_label("Close settings").click()
 
 
-def never_ending(page):
-    """Makes the next requests run until they are stopped: 4000 tokens at least."""
+def never_ending(page, tokens=4000):
+    """Makes the next requests run until they are stopped, or for so many tokens."""
 
     def rewrite(route):
         body = route.request.post_data_json
-        route.continue_(post_data=json.dumps({**body, "min_tokens": 4000, "max_tokens": 4000}))
+        route.continue_(post_data=json.dumps({**body, "min_tokens": tokens, "max_tokens": tokens}))
 
     page.route(CHAT, rewrite)
 
@@ -75,6 +75,7 @@ def test_a_typed_question_gets_an_answer_that_grows(ready_page):
     page = ready_page()
     set_option(page, "temperature", "0")
     page.evaluate(WATCH)
+    never_ending(page, 1500)  # long enough for a busy browser to draw it more than once
     ask(page, STORY)
     text = finish(page)
     growth = page.evaluate("window.growth")

@@ -8,7 +8,8 @@ namespace {
 
 // The first n of 16 lanes, n clipped to 0 … 16.
 inline __mmask16 Lanes(int64_t n) {
-  return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
+  const uint32_t lanes = n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1;
+  return static_cast<__mmask16>(lanes);
 }
 
 struct Zmm {
