@@ -27,6 +27,29 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # What ccache asks for before it keeps objects that were compiled with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
+
+# Kernels are compiled for speed (src/ops/module.cmake). The other modules compile in a third less
+# time with less of it, and those that read, check and print, where a step's time is not spent, in
+# half with a precompiled header besides. The sanitizer presets compile without it and so show what
+# a file forgets to include.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(BRAID_PRECOMPILED <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <map> <memory>
+  <optional> <set> <span> <string> <string_view> <utility> <variant> <vector> <boost/json.hpp>
+  <fmt/core.h>)
+function(braid_compile_quickly target)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE -O1)
+  if(target STREQUAL braid_base)
+    target_precompile_headers(${target} PRIVATE ${BRAID_PRECOMPILED})
+  else()
+    target_precompile_headers(${target} REUSE_FROM braid_base)
+  endif()
+endfunction()

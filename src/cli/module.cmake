@@ -1,8 +1,7 @@
 # The binary. Its page comes bundled from web/dist.
 include(embed)
 target_link_libraries(braid_cli PRIVATE CLI11::CLI11)
-# Parsing flags and printing need no speed, and the library for it compiles twice as fast this way.
-target_compile_options(braid_cli PRIVATE $<$<CONFIG:Release>:-O1>)
+braid_compile_quickly(braid_cli)
 braid_embed(braid_cli web/dist/index.html kPageHtml)
 add_executable(braid ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
 set_target_properties(braid PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

@@ -1,5 +1,6 @@
 # Instruction-set files carry their own flags; they are chosen at run time (ops/cpu/dispatch.h,
 # ops/cpu/products.h).
+target_compile_options(braid_ops PRIVATE $<$<CONFIG:Release>:-O3>)
 function(braid_isa_flags pattern)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/${pattern})
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
