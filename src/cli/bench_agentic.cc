@@ -6,35 +6,23 @@
 
 #include <algorithm>
 
-#include "base/json.h"
-#include "base/rng.h"
 #include "cli/command_factories.h"
-#include "cli/http_client.h"
+#include "cli/completion_server.h"
 #include "cli/local_server.h"
 #include "cli/progress.h"
-#include "cli/served_model.h"
 #include "cli/statistics.h"
 
 namespace braid {
 namespace {
 
 // One turn of one conversation, as the server answered it.
-struct Turn {
-  int64_t sent_us = 0, first_us = 0;
-  int64_t prompt_tokens = 0, output_tokens = 0;
-  std::optional<int64_t> cached_tokens;  // as usage says
-  int64_t reusable_tokens = 0;           // computed before in this conversation
-  json::array output_ids;
-  std::string output_text;
-  std::string error;
-
-  double ttft_ms() const { return static_cast<double>(first_us - sent_us) * 1e-3; }
+struct Turn : StreamedAnswer {
+  int64_t reusable_tokens = 0;  // computed before in this conversation
 };
 
-// What a conversation has said so far, as the next prompt.
+// What a conversation has said so far, as the next prompt: ids or text.
 struct Conversation {
-  json::array ids;
-  std::string text;
+  json::value said;
   std::vector<Turn> turns;
 };
 
@@ -48,9 +36,7 @@ class BenchAgenticCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.Optional("MODEL", options_.model_dir, "Directory of a checkpoint to serve here");
-    flags.Text("--base-url", base_url_, "A running server, http://HOST:PORT/v1, instead of MODEL");
-    flags.Text("--model", model_, "Model's name there (default: the first of /models)");
-    flags.Text("--api-key", api_key_, "Key, if the server wants one");
+    server_.AddFlags(flags);
     flags.Number("--conversations", conversations_, {1, 4096}, "Conversations, turn about");
     flags.Number("--turns", turns_, {2, 1000}, "Turns of each");
     flags.Number("--first-tokens", first_tokens_, {1, 1 << 24}, "Prompt tokens of the first turn");
@@ -73,12 +59,11 @@ class BenchAgenticCommand : public Command {
   Result<json::object> Measure();
   Result<std::vector<Conversation>> Converse(const Endpoint& endpoint) const;
   Status TakeTurn(const Endpoint& endpoint, std::vector<Conversation>& conversations) const;
-  HttpCall MakeCall(const Conversation& conversation) const;
-  void Say(Conversation& conversation, int64_t tokens, Rng& rng) const;
+  void Say(Conversation& conversation, const json::value& more) const;
   json::object Report(const std::vector<Conversation>& conversations) const;
 
   EngineOptions options_;
-  std::string base_url_, model_, api_key_;
+  CompletionServer server_{.base_url = "", .model = "", .api_key = ""};
   int32_t conversations_ = 8, turns_ = 12;
   int32_t first_tokens_ = 1500, turn_tokens_ = 100, output_tokens_ = 32;
   int32_t concurrency_ = 1;
@@ -89,10 +74,10 @@ class BenchAgenticCommand : public Command {
 
 Status BenchAgenticCommand::CheckFlags() const {
   const auto wrong = [](const char* text) { return Error{ErrorCode::kInvalid, text}; };
-  if (base_url_.empty() == options_.model_dir.empty()) {
+  if (server_.base_url.empty() == options_.model_dir.empty()) {
     return wrong("give MODEL, a checkpoint to serve here, or --base-url of a running server");
   }
-  if (cache_share_ && !base_url_.empty())
+  if (cache_share_ && !server_.base_url.empty())
     return wrong("--cache-share needs MODEL: it sets a cache");
   if (turn_tokens_ <= output_tokens_) {
     return Error{ErrorCode::kInvalid,
@@ -103,103 +88,45 @@ Status BenchAgenticCommand::CheckFlags() const {
   return {};
 }
 
-// The user's part of a turn: random ids that are plain text in byte-level vocabularies, or words.
-void BenchAgenticCommand::Say(Conversation& conversation, int64_t tokens, Rng& rng) const {
-  constexpr int64_t kIdBegin = 300, kIdEnd = 1000;
-  constexpr std::string_view kWords[] = {"river", "stone", "green", "walk",  "seven", "paper",
-                                         "light", "house", "cloud", "music", "bread", "north"};
-  for (int64_t t = 0; t < tokens; ++t) {
-    if (words_) {
-      conversation.text += ' ';
-      conversation.text += kWords[rng.Below(12)];
-    } else {
-      conversation.ids.push_back(kIdBegin + rng.Below(kIdEnd - kIdBegin));
-    }
-  }
-}
-
-HttpCall BenchAgenticCommand::MakeCall(const Conversation& conversation) const {
-  json::object body{{"model", model_},  {"max_tokens", output_tokens_},
-                    {"temperature", 0}, {"ignore_eos", true},
-                    {"stream", true},   {"stream_options", json::object{{"include_usage", true}}}};
-  if (words_) {
-    body["prompt"] = conversation.text;
+void BenchAgenticCommand::Say(Conversation& conversation, const json::value& more) const {
+  json::value& said = conversation.said;
+  if (said.is_null()) {
+    said = more;
+  } else if (words_) {
+    said.get_string() += more.get_string();
   } else {
-    body["prompt"] = conversation.ids;
-    body["return_token_ids"] = true;
-  }
-  return {.target = "/completions", .body = json::serialize(body)};
-}
-
-void TakeEvent(std::string_view data, int64_t at_us, Turn& turn) {
-  if (data == "[DONE]") return;
-  const auto event = ParseJson(data, "event");
-  if (!event || !event->is_object()) {
-    turn.error = "an event that is no JSON object";
-    return;
-  }
-  boost::system::error_code error;
-  if (const json::value* problem = event->get_object().if_contains("error")) {
-    turn.error = JsonExcerpt(*problem, 200);
-  }
-  if (const json::value* piece = event->find_pointer("/choices/0/text", error)) {
-    if (turn.first_us == 0) turn.first_us = at_us;
-    if (piece->is_string()) turn.output_text += piece->get_string();
-  }
-  const json::value* ids = event->find_pointer("/choices/0/token_ids", error);
-  if (ids != nullptr && ids->is_array()) {
-    turn.output_ids.insert(turn.output_ids.end(), ids->get_array().begin(), ids->get_array().end());
-  }
-  const auto count = [&](const char* pointer) -> std::optional<int64_t> {
-    const json::value* value = event->find_pointer(pointer, error);
-    return value != nullptr && value->is_int64() ? std::optional(value->get_int64()) : std::nullopt;
-  };
-  turn.prompt_tokens = count("/usage/prompt_tokens").value_or(turn.prompt_tokens);
-  turn.output_tokens = count("/usage/completion_tokens").value_or(turn.output_tokens);
-  if (const auto cached = count("/usage/prompt_tokens_details/cached_tokens")) {
-    turn.cached_tokens = cached;
+    said.get_array().insert(said.get_array().end(), more.get_array().begin(),
+                            more.get_array().end());
   }
 }
 
 // One turn of every conversation, in their order.
 Status BenchAgenticCommand::TakeTurn(const Endpoint& endpoint,
                                      std::vector<Conversation>& conversations) const {
+  const json::object more = words_ ? json::object() : json::object{{"return_token_ids", true}};
   std::vector<HttpCall> calls;
-  std::vector<Turn> turns(conversations.size());
-  for (const Conversation& conversation : conversations) calls.push_back(MakeCall(conversation));
-  HttpLoad load{.endpoint = endpoint, .api_key = api_key_, .concurrency = concurrency_};
-  load.on_event = [&](size_t call, std::string_view data, int64_t at_us) {
-    TakeEvent(data, at_us, turns[call]);
-  };
-  load.on_end = [&](size_t call, HttpOutcome outcome) {
-    Turn& turn = turns[call];
-    turn.sent_us = outcome.sent_us;
-    if (outcome.status == 0) {
-      turn.error = outcome.error;
-    } else if (outcome.status != 200) {
-      turn.error = fmt::format("status {}: {}", outcome.status, outcome.body.substr(0, 200));
-    } else if (turn.error.empty() && turn.first_us == 0) {
-      turn.error = "no token came";
-    } else if (turn.error.empty() && turn.prompt_tokens == 0) {
+  for (const Conversation& conversation : conversations) {
+    calls.push_back(CompletionCall(server_.model, conversation.said, output_tokens_, more));
+  }
+  std::vector<StreamedAnswer> answers =
+      StreamCompletions(endpoint, server_.api_key, concurrency_, calls);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    Turn turn{std::move(answers[i])};
+    if (turn.error.empty() && turn.prompt_tokens == 0) {
       turn.error = "no usage came: the server does not know stream_options";
-    } else if (turn.error.empty() && !words_ && turn.output_ids.empty()) {
+    } else if (turn.error.empty() && !words_ && turn.token_ids.empty()) {
       turn.error = "no token ids came: the server does not know return_token_ids; give --words";
     }
-  };
-  RunCalls(load, calls);
-  for (size_t i = 0; i < turns.size(); ++i) {
-    if (!turns[i].error.empty()) return Error{ErrorCode::kUnavailable, turns[i].error};
+    if (!turn.error.empty()) return Error{ErrorCode::kUnavailable, turn.error};
     Conversation& conversation = conversations[i];
     if (!conversation.turns.empty()) {
       // The last token that was sampled has not been through the model yet.
       const Turn& before = conversation.turns.back();
-      turns[i].reusable_tokens =
-          std::min(before.prompt_tokens + before.output_tokens, turns[i].prompt_tokens) - 1;
+      turn.reusable_tokens =
+          std::min(before.prompt_tokens + before.output_tokens, turn.prompt_tokens) - 1;
     }
-    conversation.text += turns[i].output_text;
-    conversation.ids.insert(conversation.ids.end(), turns[i].output_ids.begin(),
-                            turns[i].output_ids.end());
-    conversation.turns.push_back(std::move(turns[i]));
+    Say(conversation, words_ ? json::value(turn.text) : json::value(turn.token_ids));
+    conversation.turns.push_back(std::move(turn));
   }
   return {};
 }
@@ -210,7 +137,8 @@ Result<std::vector<Conversation>> BenchAgenticCommand::Converse(const Endpoint& 
   Rng rng(seed_.value_or(0));
   for (int32_t turn = 0; turn < turns_; ++turn) {
     for (Conversation& conversation : conversations) {
-      Say(conversation, turn == 0 ? first_tokens_ : turn_tokens_ - output_tokens_, rng);
+      const int32_t tokens = turn == 0 ? first_tokens_ : turn_tokens_ - output_tokens_;
+      Say(conversation, RandomPrompt(rng, tokens, words_));
     }
     RETURN_IF_ERROR(TakeTurn(endpoint, conversations));
     bar.Show(static_cast<double>(turn + 1) / turns_);
@@ -306,15 +234,13 @@ void PrintReport(const json::object& report) {
 // Serves the model here; with a share, a first run finds how many pages are filled.
 Result<json::object> BenchAgenticCommand::Measure() {
   std::unique_ptr<LocalServer> local;
-  std::string base_url = base_url_;
-  if (base_url.empty()) {
+  CompletionServer server = server_;
+  if (server.base_url.empty()) {
     ASSIGN_OR_RETURN(local, LocalServer::Start(options_));
-    base_url = local->base_url();
+    server.base_url = local->base_url();
   }
-  ASSIGN_OR_RETURN(const Endpoint endpoint, ParseBaseUrl(base_url));
-  if (model_.empty()) {
-    ASSIGN_OR_RETURN(model_, FirstModel(base_url, api_key_));
-  }
+  ASSIGN_OR_RETURN(const Endpoint endpoint, server.Find());
+  server_.model = server.model;
   ASSIGN_OR_RETURN(const std::vector<Conversation> conversations, Converse(endpoint));
   json::object report = Report(conversations);
   if (local == nullptr) return report;

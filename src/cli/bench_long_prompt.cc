@@ -6,29 +6,17 @@
 
 #include <algorithm>
 
-#include "base/json.h"
-#include "base/rng.h"
 #include "cli/command_factories.h"
-#include "cli/http_client.h"
-#include "cli/served_model.h"
+#include "cli/completion_server.h"
 #include "cli/statistics.h"
 
 namespace braid {
 namespace {
 
-// The calls of one run: streams first, then the long prompt if it is there.
-struct CallTrace {
-  int64_t sent_us = 0, ended_us = 0;
-  std::vector<int64_t> event_us;  // of each event that brought a token
-  std::string error;
-};
-
 class BenchLongPromptCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Text("--base-url", base_url_, "Server, http://HOST:PORT/v1");
-    flags.Text("--model", model_, "Model's name (default: the first of /models)");
-    flags.Text("--api-key", api_key_, "Key, if the server wants one");
+    server_.AddFlags(flags);
     flags.Number("--long-tokens", long_tokens_, {1, 1 << 24}, "Tokens of the long prompt");
     flags.Number("--streams", streams_, {1, 1 << 12}, "Streams that decode beside it");
     flags.Number("--input-tokens", input_tokens_, {1, 1 << 24}, "Prompt tokens of a stream");
@@ -40,86 +28,42 @@ class BenchLongPromptCommand : public Command {
   Status Run() override;
 
  private:
-  HttpCall MakeCall(Rng& rng, int32_t input_tokens, int32_t output_tokens) const;
-  Result<std::vector<CallTrace>> RunOnce(const Endpoint& endpoint, Rng& rng,
-                                         std::optional<int64_t> long_after_us) const;
+  // The streams, then the long prompt if it is there.
+  Result<std::vector<StreamedAnswer>> RunOnce(const Endpoint& endpoint, Rng& rng,
+                                              std::optional<int64_t> long_after_us) const;
 
-  std::string base_url_ = "http://127.0.0.1:8000/v1";
-  std::string model_, api_key_;
+  CompletionServer server_;
   int32_t long_tokens_ = 20000, streams_ = 16, input_tokens_ = 64, output_tokens_ = 256;
   std::optional<uint64_t> seed_;
   bool json_ = false;
 };
 
-HttpCall BenchLongPromptCommand::MakeCall(Rng& rng, int32_t input_tokens,
-                                          int32_t output_tokens) const {
-  constexpr int64_t kIdBegin = 300, kIdEnd = 1000;  // plain text in byte-level vocabularies
-  json::array prompt;
-  for (int32_t t = 0; t < input_tokens; ++t) {
-    prompt.push_back(kIdBegin + rng.Below(kIdEnd - kIdBegin));
-  }
-  const json::object body{{"model", model_},    {"prompt", std::move(prompt)},
-                          {"temperature", 0},   {"max_tokens", output_tokens},
-                          {"ignore_eos", true}, {"stream", true}};
-  return {.target = "/completions", .body = json::serialize(body)};
-}
-
-void TakeEvent(std::string_view data, int64_t at_us, CallTrace& trace) {
-  if (data == "[DONE]") return;
-  const auto event = ParseJson(data, "event");
-  boost::system::error_code error;
-  if (!event) {
-    trace.error = "an event that is no JSON";
-  } else if (const json::value* problem = event->find_pointer("/error", error)) {
-    trace.error = JsonExcerpt(*problem, 200);
-  } else if (event->find_pointer("/choices/0", error) != nullptr) {
-    trace.event_us.push_back(at_us);
-  }
-}
-
-Result<std::vector<CallTrace>> BenchLongPromptCommand::RunOnce(
+Result<std::vector<StreamedAnswer>> BenchLongPromptCommand::RunOnce(
     const Endpoint& endpoint, Rng& rng, std::optional<int64_t> long_after_us) const {
   std::vector<HttpCall> calls;
   for (int32_t i = 0; i < streams_; ++i) {
-    calls.push_back(MakeCall(rng, input_tokens_, output_tokens_));
+    calls.push_back(
+        CompletionCall(server_.model, RandomPrompt(rng, input_tokens_, false), output_tokens_));
   }
   if (long_after_us) {
-    calls.push_back(MakeCall(rng, long_tokens_, 1));
+    calls.push_back(CompletionCall(server_.model, RandomPrompt(rng, long_tokens_, false), 1));
     calls.back().start_after_us = *long_after_us;
   }
-  std::vector<CallTrace> traces(calls.size());
-  HttpLoad load{.endpoint = endpoint,
-                .api_key = api_key_,
-                .concurrency = static_cast<int32_t>(calls.size()),
-                .timeout_seconds = 3600};
-  load.on_event = [&](size_t call, std::string_view data, int64_t at_us) {
-    TakeEvent(data, at_us, traces[call]);
-  };
-  load.on_end = [&](size_t call, HttpOutcome outcome) {
-    CallTrace& trace = traces[call];
-    trace.sent_us = outcome.sent_us;
-    trace.ended_us = outcome.ended_us;
-    if (outcome.status == 0) {
-      trace.error = outcome.error;
-    } else if (outcome.status != 200) {
-      trace.error = fmt::format("status {}: {}", outcome.status, outcome.body.substr(0, 200));
-    } else if (trace.error.empty() && trace.event_us.empty()) {
-      trace.error = "no token came";
-    }
-  };
-  RunCalls(load, calls);
-  for (const CallTrace& trace : traces) {
-    if (!trace.error.empty()) return Error{ErrorCode::kUnavailable, trace.error};
+  std::vector<StreamedAnswer> answers =
+      StreamCompletions(endpoint, server_.api_key, static_cast<int32_t>(calls.size()), calls);
+  for (const StreamedAnswer& answer : answers) {
+    if (!answer.error.empty()) return Error{ErrorCode::kUnavailable, answer.error};
   }
-  return traces;
+  return answers;
 }
 
 // Gaps between a stream's events, in milliseconds, that overlap a time.
-std::vector<double> Gaps(std::span<const CallTrace> streams, int64_t begin_us, int64_t end_us) {
+std::vector<double> Gaps(std::span<const StreamedAnswer> streams, int64_t begin_us,
+                         int64_t end_us) {
   std::vector<double> gaps;
-  for (const CallTrace& stream : streams) {
-    for (size_t i = 1; i < stream.event_us.size(); ++i) {
-      const int64_t from = stream.event_us[i - 1], to = stream.event_us[i];
+  for (const StreamedAnswer& stream : streams) {
+    for (size_t i = 1; i < stream.token_us.size(); ++i) {
+      const int64_t from = stream.token_us[i - 1], to = stream.token_us[i];
       if (to > begin_us && from < end_us) gaps.push_back(static_cast<double>(to - from) * 1e-3);
     }
   }
@@ -127,11 +71,11 @@ std::vector<double> Gaps(std::span<const CallTrace> streams, int64_t begin_us, i
 }
 
 // When every stream has its first token, and when the first of them ends.
-std::pair<int64_t, int64_t> AllDecoding(std::span<const CallTrace> streams) {
-  int64_t begin_us = 0, end_us = streams.front().event_us.back();
-  for (const CallTrace& stream : streams) {
-    begin_us = std::max(begin_us, stream.event_us.front());
-    end_us = std::min(end_us, stream.event_us.back());
+std::pair<int64_t, int64_t> AllDecoding(std::span<const StreamedAnswer> streams) {
+  int64_t begin_us = 0, end_us = streams.front().token_us.back();
+  for (const StreamedAnswer& stream : streams) {
+    begin_us = std::max(begin_us, stream.token_us.front());
+    end_us = std::min(end_us, stream.token_us.back());
   }
   return {begin_us, end_us};
 }
@@ -144,20 +88,17 @@ json::object Latencies(const std::vector<double>& gaps) {
 }
 
 Status BenchLongPromptCommand::Run() {
-  ASSIGN_OR_RETURN(const Endpoint endpoint, ParseBaseUrl(base_url_));
-  if (model_.empty()) {
-    ASSIGN_OR_RETURN(model_, FirstModel(base_url_, api_key_));
-  }
+  ASSIGN_OR_RETURN(const Endpoint endpoint, server_.Find());
   Rng rng(seed_.value_or(0));
-  ASSIGN_OR_RETURN(const std::vector<CallTrace> without, RunOnce(endpoint, rng, std::nullopt));
+  ASSIGN_OR_RETURN(const std::vector<StreamedAnswer> without, RunOnce(endpoint, rng, std::nullopt));
   const auto [begin_us, end_us] = AllDecoding(without);
   // A quarter into the time in which all streams decode.
   const int64_t after_us =
       begin_us - without.front().sent_us + std::max<int64_t>(0, end_us - begin_us) / 4;
-  ASSIGN_OR_RETURN(const std::vector<CallTrace> with, RunOnce(endpoint, rng, after_us));
+  ASSIGN_OR_RETURN(const std::vector<StreamedAnswer> with, RunOnce(endpoint, rng, after_us));
   const std::span streams = std::span(with).first(static_cast<size_t>(streams_));
-  const CallTrace& intruder = with.back();
-  const int64_t read_us = intruder.event_us.front();
+  const StreamedAnswer& intruder = with.back();
+  const int64_t read_us = intruder.token_us.front();
   const json::object before = Latencies(Gaps(without, begin_us, end_us));
   const json::object beside = Latencies(Gaps(streams, intruder.sent_us, read_us));
   const auto number = [](const json::object& o, const char* key) {

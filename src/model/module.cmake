@@ -1,0 +1,5 @@
+# The decoders of quantised checkpoints are loops over all weights.
+braid_compile_quickly(braid_model)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/formats/*.cc)
+set_source_files_properties(${sources} PROPERTIES
+  COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
