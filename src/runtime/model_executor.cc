@@ -191,6 +191,27 @@ struct ModelExecutor::State {
   }
 };
 
+Status ModelExecutor::CanRun(const SchedulerConfig& config) {
+  const auto bad = [](std::string message, const char* field) {
+    return Error{ErrorCode::kInvalid, std::move(message), field};
+  };
+  if (config.dp_ranks != 1) {
+    return bad(fmt::format("dp_ranks is {}; this engine is one rank", config.dp_ranks), "dp_ranks");
+  }
+  if (config.draft_tokens_max != 0) {
+    return bad(fmt::format("draft_tokens_max is {}; this engine makes no guesses, so it must be 0",
+                           config.draft_tokens_max),
+               "draft_tokens_max");
+  }
+  if (config.handoff) {
+    return bad(
+        "handoff is on; this engine computes requests from their first token to their last, "
+        "so it must be off",
+        "handoff");
+  }
+  return {};
+}
+
 ModelExecutor::ModelExecutor(const ModelSpec& spec, ModelWeights weights,
                              const ModelExecutorConfig& config)
     : state_(std::make_unique<State>(spec, std::move(weights), config)) {}

@@ -11,6 +11,7 @@
 #include "model/spec.h"
 #include "model/weights.h"
 #include "scheduler/executor.h"
+#include "scheduler/scheduler.h"
 #include "tensor/device.h"
 
 namespace braid {
@@ -35,6 +36,9 @@ struct ModelExecutorConfig {
 
 class ModelExecutor : public Executor {
  public:
+  // Refuses what a scheduler can plan and this executor cannot carry out: several data-parallel
+  // ranks, guesses in rows, pages of other engines.
+  static Status CanRun(const SchedulerConfig& config);
   ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
   ~ModelExecutor() override;
 

@@ -18,7 +18,7 @@ constexpr const char* kEvictionsHelp =
 }  // namespace
 
 std::string_view FinishName(FinishReason reason) {
-  constexpr std::string_view kNames[] = {"stop", "length", "abort", "error"};
+  constexpr std::string_view kNames[] = {"stop", "length", "abort", "error", "sent"};
   return kNames[static_cast<size_t>(reason)];
 }
 
