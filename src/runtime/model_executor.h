@@ -16,6 +16,9 @@
 
 namespace braid {
 
+// In debug and sanitizer builds.
+inline constexpr bool kPoisonFreed = BRAID_POISON_FREED;
+
 struct ModelExecutorConfig {
   CacheGeometry cache;
   int32_t running_max = 64;
@@ -32,6 +35,9 @@ struct ModelExecutorConfig {
   // Where the grammars of requests come from; null: a request with one ends with an error. Must
   // outlive the executor.
   ConstraintSource* constraints = nullptr;
+  // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
+  // read of one ends in a request whose logits are not finite.
+  bool poison_freed = kPoisonFreed;
 };
 
 class ModelExecutor : public Executor {

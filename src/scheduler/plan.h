@@ -55,8 +55,16 @@ struct Transfer {
   int32_t end = 0;
 };
 
+// Nobody needs what the block of a rank held. It may be in a table again, of this plan.
+struct FreedBlock {
+  int32_t rank = 0;
+  GroupId group;
+  BlockId block;
+};
+
 struct Plan {
   StepId step;
+  std::vector<FreedBlock> freed;      // before everything else; empty unless the config asks for it
   std::vector<Admission> admissions;  // applied first, in order
   std::vector<TableUpdate> tables;    // then these, in order
   // By rank; of each rank decode rows first, then prefill chunks.

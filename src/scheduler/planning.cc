@@ -64,6 +64,11 @@ Plan Scheduler::State::Joined() {
     next[0].prefill_tokens = std::max(next[0].prefill_tokens, next[r].prefill_tokens);
     part = Plan();
   }
+  for (size_t r = 0; config.report_freed && r < ranks.size(); ++r) {
+    for (const auto& [group, block] : ranks[r].cache.TakeFreed()) {
+      plan.freed.push_back({static_cast<int32_t>(r), group, block});
+    }
+  }
   plan.step = StepId(steps_planned++);
   plan.released = std::exchange(departed, {});
   next[0].id = plan.step;

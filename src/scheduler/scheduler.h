@@ -61,7 +61,8 @@ struct SchedulerConfig {
   // last step has come back, a sequence that may have guesses has no row in it: what they are, and
   // where they begin, is not known yet.
   int32_t draft_tokens_max = 0;
-  bool handoff = false;  // pages may go to other engines and come from there: see RequestRole
+  bool report_freed = false;  // plans say which blocks became free, to be poisoned
+  bool handoff = false;       // pages may go to other engines and come from there: see RequestRole
 };
 
 // How much of a prompt came from the prefix cache, and why not more.

@@ -52,6 +52,7 @@ struct Scheduler::State {
   struct Rank {
     explicit Rank(const SchedulerConfig& config)
         : cache(config.cache), free_slots(config.running_max) {
+      cache.RememberFreed(config.report_freed);
       for (int32_t i = 0; i < config.running_max; ++i) free_slots.Insert(i);
     }
     PrefixCache cache;
