@@ -28,7 +28,8 @@ inline StepDone ResultOf(const Plan& plan, TokenId token = 7) {
 
 class SchedulerFixture : public ::testing::Test {
  protected:
-  explicit SchedulerFixture(const SchedulerConfig& config = BlockConfig()) { Use(config); }
+  SchedulerFixture() : SchedulerFixture(BlockConfig(200)) {}
+  explicit SchedulerFixture(const SchedulerConfig& config) : s_(*Scheduler::Create(config)) {}
 
   // One block per parent, so that memory is counted in blocks.
   static SchedulerConfig BlockConfig(int32_t parents = 200) {
@@ -94,7 +95,7 @@ class SchedulerFixture : public ::testing::Test {
     return ids;
   }
 
-  Scheduler s_ = *Scheduler::Create(BlockConfig());
+  Scheduler s_;
   std::map<RequestId, Output> outputs_;
   int64_t next_id_ = 0;
 };
