@@ -125,6 +125,8 @@ void BlockPool::Claim(GroupId group_id, BlockId block) {
   CHECK((parent.group < 0 || parent.group == group_id.value) && !(bits_[place.word] & place.bit),
         "block {} of group {} is not free", block.value, group_id.value);
   MarkUsed(group_id, place);
+  // It holds what it held.
+  if (remember_freed_) std::erase(freed_, std::pair(group_id, block));
   cached_bits_[place.word] |= place.bit;
   ++At(group_id).cached;
 }
@@ -147,6 +149,7 @@ void BlockPool::SetCached(GroupId group_id, BlockId block, bool cached) {
 }
 
 void BlockPool::Release(GroupId group_id, BlockId block) {
+  if (remember_freed_) freed_.emplace_back(group_id, block);
   Group& group = At(group_id);
   const Place place = PlaceOf(group_id, block);
   Parent& parent = parents_[static_cast<size_t>(place.parent)];

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -44,6 +45,11 @@ class BlockPool {
   int64_t blocks_used(GroupId group) const { return At(group).used - At(group).cached; }
   int64_t blocks_cached(GroupId group) const { return At(group).cached; }
   bool IsCached(GroupId group, BlockId block) const;
+
+  // From now on, or not, remembers what is released, for whoever wants to make it unusable.
+  void RememberFreed(bool remember) { remember_freed_ = remember; }
+  // What was released since the last call, in order. Some of it may be in use again.
+  std::vector<std::pair<GroupId, BlockId>> TakeFreed() { return std::exchange(freed_, {}); }
 
   // Recounts everything; an error that names the first figure that does not agree.
   Status Audit() const;
@@ -87,6 +93,8 @@ class BlockPool {
   std::vector<uint64_t> cached_bits_;  // of those, cached
   int32_t locked_parents_ = 0;
   IdSet empty_parents_;
+  bool remember_freed_ = false;
+  std::vector<std::pair<GroupId, BlockId>> freed_;
 };
 
 }  // namespace braid

@@ -52,6 +52,8 @@ class PrefixCache {
   PrefixIndex& index() { return index_; }
   const PrefixIndex& index() const { return index_; }
   const BlockPool& pool() const { return pool_; }
+  void RememberFreed(bool remember) { pool_.RememberFreed(remember); }
+  std::vector<std::pair<GroupId, BlockId>> TakeFreed() { return pool_.TakeFreed(); }
   int64_t evictions(GroupKind part) const { return evictions_[part == GroupKind::kState]; }
   // Grows with everything that can turn a refused demand into one that fits, or deepen a match.
   int64_t version() const { return version_; }

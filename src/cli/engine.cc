@@ -154,6 +154,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   limits.prefix_cache = !options.no_prefix_cache;
   limits.decode_latency_us = int64_t{options.decode_latency_ms} * 1000;
   if (options.recorded) limits = *options.recorded;
+  limits.report_freed = kPoisonFreed;
+  RETURN_IF_ERROR(ModelExecutor::CanRun(limits));
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   const ModelExecutorConfig config{
       .cache = memory.geometry,

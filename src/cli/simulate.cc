@@ -79,11 +79,14 @@ class SimulateCommand : public Command {
                  "For so long, and one engine lives through all seeds, as a server does");
     flags.Choice("--workload", kind_, std::move(kinds), "Where the requests come from");
     flags.Text("--faults", faults_,
-               "Which may come up: all, none, or of abort,row-error,lost-step,late,tiny,flush");
+               "Which may come up: all, none, or of abort,row-error,lost-step,late,tiny,flush,"
+               "transfer");
     flags.Number("--overlap", overlap_, {0, 1}, "Steps planned ahead (default: as drawn)");
     flags.Choice("--policy", policy_, {"drawn", "prefix-affine", "least-loaded", "round-robin"},
                  "Which data-parallel rank a request goes to");
     flags.Switch("--no-prefix-cache", no_prefix_cache_, "Compute every prompt from its start");
+    flags.Switch("--no-drafts", no_drafts_, "No row carries guesses");
+    flags.Switch("--no-handoff", no_handoff_, "No prompt comes from another engine or goes to one");
     flags.Text("--only", only_, "Numbers of the requests that stay: 0,3,7");
     flags.Number("--cut-prompts", cut_prompts_, {0, kMany}, "Longer prompts are cut to this");
     flags.Number("--cut-outputs", cut_outputs_, {0, kMany}, "Longer answers are cut to this");
@@ -102,7 +105,7 @@ class SimulateCommand : public Command {
   int32_t steps_ = 0, cut_prompts_ = 0, cut_outputs_ = 0, threads_ = 0;
   double minutes_ = 0;
   std::string kind_ = "mixed", faults_ = "all", policy_ = "drawn", only_;
-  bool no_prefix_cache_ = false, json_ = false;
+  bool no_prefix_cache_ = false, no_drafts_ = false, no_handoff_ = false, json_ = false;
 };
 
 Result<SimulationOptions> SimulateCommand::Options() const {
@@ -113,6 +116,8 @@ Result<SimulationOptions> SimulateCommand::Options() const {
   ASSIGN_OR_RETURN(w.only, ParseNumbers(only_));
   w.overlap_depth = overlap_;
   w.prefix_cache = !no_prefix_cache_;
+  w.drafts = !no_drafts_;
+  w.handoff = !no_handoff_;
   if (policy_ == "prefix-affine") w.placement = Placement::kPrefixAffine;
   if (policy_ == "least-loaded") w.placement = Placement::kLeastLoaded;
   if (policy_ == "round-robin") w.placement = Placement::kRoundRobin;
@@ -146,6 +151,8 @@ void SimulateCommand::Print(const SimulationReport& r) const {
   }
   fmt::print("\nevicted {} blocks and {} states; {} preemptions, {} requests protected\n",
              t.evictions_full, t.evictions_state, t.preemptions, t.protected_requests);
+  fmt::print("guessed {} tokens, {:.1f} % of them right; moved {} prompts, {} of them in vain\n",
+             t.drafts, Percent(t.drafts_accepted, t.drafts), t.transfers, t.transfers_failed);
   fmt::print("steps to the first output: half within {}, 99 % within {}, at most {}\n",
              t.WaitQuantile(0.5), t.WaitQuantile(0.99), t.wait_max);
   fmt::print("resident: {:.1f} MiB after a tenth of the time, {:.1f} MiB at the end\n",
@@ -174,6 +181,10 @@ void SimulateCommand::PrintJson(const SimulationReport& r) const {
                    {"evicted_blocks", t.evictions_full},
                    {"evicted_states", t.evictions_state},
                    {"preemptions", t.preemptions},
+                   {"drafts", t.drafts},
+                   {"drafts_accepted", t.drafts_accepted},
+                   {"transfers", t.transfers},
+                   {"transfers_failed", t.transfers_failed},
                    {"wait_steps_median", t.WaitQuantile(0.5)},
                    {"wait_steps_p99", t.WaitQuantile(0.99)},
                    {"wait_steps_max", t.wait_max},

@@ -3,6 +3,8 @@
 #include "runtime/model_executor.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <deque>
 
 #include "model/decoder.h"
@@ -43,7 +45,8 @@ struct ModelExecutor::State {
   std::vector<ops::SequenceSpan> spans;
   std::vector<TokenId> tokens;
   std::vector<Wanted> wanted;
-  std::vector<int32_t> wanted_tokens;
+  std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
+  std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
   std::deque<StepDone> done;
 
   State(const ModelSpec& model, ModelWeights loaded, const ModelExecutorConfig& c)
@@ -80,6 +83,15 @@ struct ModelExecutor::State {
     return measuring.peak();
   }
 
+  // All bits set are NaN in every format that pages are kept in.
+  void Poison(const Plan& plan) {
+    for (const FreedBlock& freed : plan.freed) {
+      const auto group = static_cast<size_t>(freed.group.value);
+      std::memset(arena.data() + BlockBytesOffset(config.cache, freed.group, freed.block), 0xff,
+                  static_cast<size_t>(config.cache.groups[group].block_bytes));
+    }
+  }
+
   // Spans, tokens and wanted distributions of the plan's rows.
   void Lay(const Plan& plan) {
     spans.clear();
@@ -104,6 +116,30 @@ struct ModelExecutor::State {
     }
     wanted_tokens.clear();
     for (const Wanted& w : wanted) wanted_tokens.push_back(w.token);
+    // A row that ends without being sampled is looked at where it ends: whatever is not finite
+    // before that is not finite there.
+    last_states.clear();
+    for (size_t r = 0; r < plan.rows.size(); ++r) {
+      const Row& row = plan.rows[r];
+      if (row.sample) continue;
+      const int32_t last = spans[r].token_begin + row.token_count - 1;
+      const auto at = std::find(wanted_tokens.begin(), wanted_tokens.end(), last);
+      last_states.emplace_back(static_cast<int32_t>(r),
+                               static_cast<int32_t>(at - wanted_tokens.begin()));
+      if (at == wanted_tokens.end()) wanted_tokens.push_back(last);
+    }
+  }
+
+  void CheckLastStates(const Matrix& states, StepDone& out) const {
+    for (const auto& [row, at] : last_states) {
+      const float* state = states.row(at);
+      const bool finite =
+          std::all_of(state, state + spec.hidden, [](float x) { return std::isfinite(x); });
+      if (!finite) {
+        out.rows[static_cast<size_t>(row)].error =
+            "the model's states are not finite for this request";
+      }
+    }
   }
 
   void Finish(const ops::OpContext& context, const Plan& plan, int member, const Wanted& w,
@@ -141,8 +177,10 @@ struct ModelExecutor::State {
                              .count = static_cast<int32_t>(wanted_tokens.size())};
     Matrix states = workspace.TakeMatrix(input.count, spec.hidden);
     decoder.Forward(context, input, states);
-    for (int32_t begin = 0; begin < input.count; begin += kLogitsRows) {
-      const int32_t count = std::min(kLogitsRows, input.count - begin);
+    CheckLastStates(states, out);
+    const auto distributions = static_cast<int32_t>(wanted.size());
+    for (int32_t begin = 0; begin < distributions; begin += kLogitsRows) {
+      const int32_t count = std::min(kLogitsRows, distributions - begin);
       WorkspaceScope slice(workspace);
       Matrix logits = workspace.TakeMatrix(count, spec.vocabulary);
       decoder.Logits(context, {states.row(begin), count, states.cols, states.stride}, logits);
@@ -160,6 +198,7 @@ struct ModelExecutor::State {
     const TraceSpan span(config.trace, "step", static_cast<int64_t>(plan.tokens.size()));
     StepDone out;
     out.step = plan.step;
+    if (config.poison_freed) Poison(plan);
     slots.Begin(plan);
     for (const Admission& admission : plan.admissions) constraints.Reset(admission.slot);
     Lay(plan);
@@ -190,6 +229,27 @@ struct ModelExecutor::State {
     slot.tokens.push_back(token);
   }
 };
+
+Status ModelExecutor::CanRun(const SchedulerConfig& config) {
+  const auto bad = [](std::string message, const char* field) {
+    return Error{ErrorCode::kInvalid, std::move(message), field};
+  };
+  if (config.dp_ranks != 1) {
+    return bad(fmt::format("dp_ranks is {}; this engine is one rank", config.dp_ranks), "dp_ranks");
+  }
+  if (config.draft_tokens_max != 0) {
+    return bad(fmt::format("draft_tokens_max is {}; this engine makes no guesses, so it must be 0",
+                           config.draft_tokens_max),
+               "draft_tokens_max");
+  }
+  if (config.handoff) {
+    return bad(
+        "handoff is on; this engine computes requests from their first token to their last, "
+        "so it must be off",
+        "handoff");
+  }
+  return {};
+}
 
 ModelExecutor::ModelExecutor(const ModelSpec& spec, ModelWeights weights,
                              const ModelExecutorConfig& config)

@@ -11,9 +11,13 @@
 #include "model/spec.h"
 #include "model/weights.h"
 #include "scheduler/executor.h"
+#include "scheduler/scheduler.h"
 #include "tensor/device.h"
 
 namespace braid {
+
+// In debug and sanitizer builds.
+inline constexpr bool kPoisonFreed = BRAID_POISON_FREED;
 
 struct ModelExecutorConfig {
   CacheGeometry cache;
@@ -31,10 +35,16 @@ struct ModelExecutorConfig {
   // Where the grammars of requests come from; null: a request with one ends with an error. Must
   // outlive the executor.
   ConstraintSource* constraints = nullptr;
+  // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
+  // read of one ends in a request whose logits are not finite.
+  bool poison_freed = kPoisonFreed;
 };
 
 class ModelExecutor : public Executor {
  public:
+  // Refuses what a scheduler can plan and this executor cannot carry out: several data-parallel
+  // ranks, guesses in rows, pages of other engines.
+  static Status CanRun(const SchedulerConfig& config);
   ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
   ~ModelExecutor() override;
 

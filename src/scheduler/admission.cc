@@ -122,9 +122,10 @@ bool Scheduler::State::AdmitTo(Sequence& s, int32_t r) {
   s.slot = SlotId(r * config.running_max + rank.free_slots.Lowest());
   rank.free_slots.Erase(s.slot.value % config.running_max);
   next_rank = (r + 1) % config.dp_ranks;
-  Move(s.phase, braid::Admitted{});
+  s.receives ? Move(s.phase, PagesAwaited{}) : Move(s.phase, braid::Admitted{});
   s.output.reserve(static_cast<size_t>(std::min(s.length_max - s.prompt_tokens(), 4096)));
   rank.running.insert(std::upper_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}), &s);
+  if (s.receives) PlanTransfer(s, true);
   return true;
 }
 

@@ -23,19 +23,33 @@ struct Abort {
   FinishReason reason = FinishReason::kAbort;  // kStop when a stop string was found in the text
 };
 
-// What one row of a finished step brought. Rows that do not sample have token -1.
+// What one row of a finished step brought. Rows that do not sample have token -1. Of the row's
+// drafts the first `accepted` are what would have been sampled; `token` comes after them, and what
+// the row computed beyond is void.
 struct RowResult {
   RequestId request;
+  int32_t accepted = 0;
   TokenId token = -1;
   TokenLogprob logprob;                       // filled when the request asked for logprobs
   std::vector<TokenLogprob> prompt_logprobs;  // one per token of the row: the distribution after it
   std::string error;                          // non-empty: this row failed (non-finite logits, …)
+  std::vector<TokenLogprob> accepted_logprobs;  // as `logprob`, of the drafts that were accepted
+  std::vector<TokenId> drafts;                  // guesses at what follows `token`; may be none
 };
 
 struct StepDone {
   StepId step;
   std::vector<RowResult> rows;  // in the plan's order
   int64_t duration_us = 0;      // what the step took, measured by the driver; 0: not measured
+};
+
+// A transfer that a plan started is over. What a peer repeats, or says of a request that is gone,
+// is ignored.
+struct TransferDone {
+  RequestId request;
+  TokenId token = -1;    // the prompt's first token, when pages have arrived
+  TokenLogprob logprob;  // its log-probability, when the request asked for logprobs
+  std::string error;     // non-empty: the pages did not get there
 };
 
 // Time passes only by events. Microseconds of a monotonic clock.
@@ -50,6 +64,6 @@ struct FlushCache {};
 // is alive: the way out when an audit has found that the accounts are wrong.
 struct ResetCache {};
 
-using Event = std::variant<Submit, Abort, StepDone, Tick, FlushCache, ResetCache>;
+using Event = std::variant<Submit, Abort, StepDone, TransferDone, Tick, FlushCache, ResetCache>;
 
 }  // namespace braid

@@ -27,7 +27,8 @@ enum class Kind : uint8_t {
   kTick,
   kFlushCache,
   kPlan,
-  kResetCache
+  kResetCache,
+  kTransferDone,
 };
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
@@ -144,7 +145,8 @@ class Decoder {
   }
   void operator()(GroupKind& v) { Enum(v, GroupKind::kState); }
   void operator()(Placement& v) { Enum(v, Placement::kRoundRobin); }
-  void operator()(FinishReason& v) { Enum(v, FinishReason::kError); }
+  void operator()(FinishReason& v) { Enum(v, FinishReason::kSent); }
+  void operator()(RequestRole& v) { Enum(v, RequestRole::kDecode); }
   template <class Tag, class Rep>
   void operator()(StrongId<Tag, Rep>& v) {
     (*this)(v.value);
@@ -212,6 +214,7 @@ void Fields(LogStart& s, Coder& code) {
   code(c.context_tokens_max, c.step_tokens_max, c.chunk_tokens_max);
   code(c.running_max, c.waiting_max, c.preemptions_max, c.vocabulary);
   code(c.prefix_cache, c.dp_ranks, c.placement, c.decode_latency_us);
+  code(c.draft_tokens_max, c.handoff);
 }
 template <class Coder>
 void Fields(SamplingParams& p, Coder& code) {
@@ -223,7 +226,7 @@ void Fields(Request& r, Coder& code) {
   code(r.id, r.prompt, r.sampling, r.stop.stop_tokens);
   code(r.stop.new_tokens_max, r.stop.new_tokens_min, r.logprobs);
   code(r.prompt_logprobs, r.priority, r.tenant, r.cache_salt, r.dp_rank);
-  code(r.grammar, r.grammar_after);
+  code(r.role, r.grammar, r.grammar_after);
 }
 template <class Coder>
 void Fields(TokenLogprob& t, Coder& code) {
@@ -231,7 +234,8 @@ void Fields(TokenLogprob& t, Coder& code) {
 }
 template <class Coder>
 void Fields(RowResult& r, Coder& code) {
-  code(r.request, r.token, r.logprob, r.prompt_logprobs, r.error);
+  code(r.request, r.accepted, r.token, r.logprob, r.prompt_logprobs, r.error);
+  code(r.accepted_logprobs, r.drafts);
 }
 template <class Coder>
 void Fields(Submit& e, Coder& code) {
@@ -244,6 +248,10 @@ void Fields(Abort& e, Coder& code) {
 template <class Coder>
 void Fields(StepDone& e, Coder& code) {
   code(e.step, e.rows, e.duration_us);
+}
+template <class Coder>
+void Fields(TransferDone& e, Coder& code) {
+  code(e.request, e.token, e.logprob, e.error);
 }
 template <class Coder>
 void Fields(Tick& e, Coder& code) {
@@ -261,6 +269,7 @@ void Fields(PlanMark& p, Coder& code) {
 Kind KindOf(const Submit&) { return Kind::kSubmit; }
 Kind KindOf(const Abort&) { return Kind::kAbort; }
 Kind KindOf(const StepDone&) { return Kind::kStepDone; }
+Kind KindOf(const TransferDone&) { return Kind::kTransferDone; }
 Kind KindOf(const Tick&) { return Kind::kTick; }
 Kind KindOf(const FlushCache&) { return Kind::kFlushCache; }
 Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
@@ -415,6 +424,9 @@ Result<std::optional<LogRecord>> EventLogReader::Next() {
       break;
     case Kind::kStepDone:
       record = DecodeEvent<StepDone>(payload);
+      break;
+    case Kind::kTransferDone:
+      record = DecodeEvent<TransferDone>(payload);
       break;
     case Kind::kTick:
       record = DecodeEvent<Tick>(payload);

@@ -59,6 +59,12 @@ Status CheckConfig(const SchedulerConfig& config) {
                            config.decode_latency_us),
                "decode_latency_us");
   }
+  if (config.draft_tokens_max < 0 || config.draft_tokens_max >= kBlockTokens) {
+    return Bad(
+        fmt::format("draft_tokens_max is {}, must be 0 (no guesses) to {}, less than a block",
+                    config.draft_tokens_max, kBlockTokens - 1),
+        "draft_tokens_max");
+  }
   if (config.chunk_tokens_max < 0) {
     return Bad(fmt::format("chunk_tokens_max is {}, must be 0 (no limit) or more",
                            config.chunk_tokens_max),
@@ -98,6 +104,19 @@ Status CheckRequest(const SchedulerConfig& config, const Request& request) {
                            "ranks",
                            request.dp_rank, config.dp_ranks - 1, config.dp_ranks),
                "dp_rank");
+  }
+  if (request.role != RequestRole::kBoth && !config.handoff) {
+    return Bad(
+        "the request's other part is another engine's; this engine neither sends pages nor "
+        "receives them",
+        "role");
+  }
+  if (request.role == RequestRole::kDecode &&
+      (request.prompt_logprobs >= 0 || request.stop.new_tokens_max == 0)) {
+    return Bad(
+        "a request whose prompt is computed elsewhere makes at least one token here, and "
+        "its prompt is not scored here",
+        request.prompt_logprobs >= 0 ? "prompt_logprobs" : "max_tokens");
   }
   if (!std::is_sorted(request.stop.stop_tokens.begin(), request.stop.stop_tokens.end())) {
     return Bad("the stop tokens are not sorted", "stop_tokens");

@@ -21,6 +21,15 @@ struct Prefilling {
 struct Decoding {
   static constexpr const char* kName = "Decoding";
 };
+// Holds a slot and blocks, into which its prompt's pages are coming from another engine.
+struct Receiving {
+  static constexpr const char* kName = "Receiving";
+};
+// Holds a slot and blocks; its prompt is planned to the end, and its pages go, or wait to go, to
+// the engine that decodes.
+struct Sending {
+  static constexpr const char* kName = "Sending";
+};
 // Has lost its blocks, or does so when its rows in flight land; then it waits to be admitted again.
 struct Preempted {
   static constexpr const char* kName = "Preempted";
@@ -31,7 +40,7 @@ struct Finished {
   FinishReason reason;
 };
 
-using Phase = std::variant<Queued, Prefilling, Decoding, Preempted, Finished>;
+using Phase = std::variant<Queued, Prefilling, Decoding, Receiving, Sending, Preempted, Finished>;
 
 // What moves a request on.
 struct Admitted {
@@ -39,6 +48,15 @@ struct Admitted {
 };
 struct PrefillPlanned {  // the last chunk
   static constexpr const char* kName = "PrefillPlanned";
+};
+struct PagesAwaited {  // admitted, and the prompt is computed elsewhere
+  static constexpr const char* kName = "PagesAwaited";
+};
+struct PagesArrived {
+  static constexpr const char* kName = "PagesArrived";
+};
+struct HandoffPlanned {  // the last chunk of a prompt that others go on with
+  static constexpr const char* kName = "HandoffPlanned";
 };
 struct BlocksLost {
   static constexpr const char* kName = "BlocksLost";
@@ -51,11 +69,17 @@ struct Ended {
 inline Phase Next(const Queued&, const Admitted&) { return Prefilling{}; }
 inline Phase Next(const Preempted&, const Admitted&) { return Prefilling{}; }
 inline Phase Next(const Prefilling&, const PrefillPlanned&) { return Decoding{}; }
+inline Phase Next(const Prefilling&, const HandoffPlanned&) { return Sending{}; }
+inline Phase Next(const Queued&, const PagesAwaited&) { return Receiving{}; }
+inline Phase Next(const Receiving&, const PagesArrived&) { return Decoding{}; }
+inline Phase Next(const Receiving&, const BlocksLost&) { return Preempted{}; }
 inline Phase Next(const Prefilling&, const BlocksLost&) { return Preempted{}; }
 inline Phase Next(const Decoding&, const BlocksLost&) { return Preempted{}; }
 inline Phase Next(const Queued&, const Ended& e) { return Finished{e.reason}; }
 inline Phase Next(const Prefilling&, const Ended& e) { return Finished{e.reason}; }
 inline Phase Next(const Decoding&, const Ended& e) { return Finished{e.reason}; }
+inline Phase Next(const Receiving&, const Ended& e) { return Finished{e.reason}; }
+inline Phase Next(const Sending&, const Ended& e) { return Finished{e.reason}; }
 inline Phase Next(const Preempted&, const Ended& e) { return Finished{e.reason}; }
 
 template <class From, class Cause>

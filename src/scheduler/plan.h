@@ -31,19 +31,40 @@ struct TableUpdate {
 };
 
 // Tokens [token_begin, token_begin + token_count) of Plan::tokens, at sequence positions start, ….
-// Invariant: start is the number of tokens of the sequence whose KV and state are already in place.
+// The last `drafts` of them are guesses at what the row's sampling will say; they never complete a
+// block. Invariant: start is the number of tokens of the sequence whose KV and state are already in
+// place, refused guesses not counted.
 struct Row {
   SlotId slot;
   RequestId request;
   int32_t token_begin = 0;
   int32_t token_count = 0;
   int32_t start = 0;
-  bool sample = false;           // the last token's distribution is sampled
+  int32_t drafts = 0;
+  bool sample = false;  // what comes after the last token that is no wrong guess is sampled
   bool prompt_logprobs = false;  // each token's distribution is reported
+};
+
+// The pages of tokens [begin, end) of a slot's sequence go to another engine, or come from there
+// into the blocks that the tables name. They are in use until its end is reported: TransferDone.
+struct Transfer {
+  SlotId slot;
+  RequestId request;
+  bool receive = false;
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+// Nobody needs what the block of a rank held. It may be in a table again, of this plan.
+struct FreedBlock {
+  int32_t rank = 0;
+  GroupId group;
+  BlockId block;
 };
 
 struct Plan {
   StepId step;
+  std::vector<FreedBlock> freed;      // before everything else; empty unless the config asks for it
   std::vector<Admission> admissions;  // applied first, in order
   std::vector<TableUpdate> tables;    // then these, in order
   // By rank; of each rank decode rows first, then prefill chunks.
@@ -51,9 +72,10 @@ struct Plan {
   // How many of the rows are each rank's; a rank without any takes part in the step all the same.
   // The rank of a slot is slot / running_max.
   std::vector<int32_t> rank_rows;
-  std::vector<TokenId> tokens;   // the rows' tokens, back to back
-  std::vector<SlotId> released;  // slots whose sequence has left; applied last
-  bool empty() const { return rows.empty(); }
+  std::vector<TokenId> tokens;      // the rows' tokens, back to back
+  std::vector<Transfer> transfers;  // started when the step is launched, side by side with it
+  std::vector<SlotId> released;     // slots whose sequence has left; applied last
+  bool empty() const { return rows.empty() && transfers.empty(); }
 };
 
 }  // namespace braid

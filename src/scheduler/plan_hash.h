@@ -30,10 +30,18 @@ inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
     add(r.request.value);
     add(r.token_count);
     add(r.start);
+    add(r.drafts);
     add(r.sample + 2 * r.prompt_logprobs);
   }
   for (int32_t rows : plan.rank_rows) add(rows);
   for (TokenId token : plan.tokens) add(token);
+  for (const Transfer& t : plan.transfers) {
+    add(t.slot.value);
+    add(t.request.value);
+    add(t.receive);
+    add(t.begin);
+    add(t.end);
+  }
   for (SlotId slot : plan.released) add(slot.value);
   return hash;
 }

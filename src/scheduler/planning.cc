@@ -58,10 +58,16 @@ Plan Scheduler::State::Joined() {
     append(part.tables, plan.tables);
     append(part.rows, plan.rows);
     append(part.tokens, plan.tokens);
+    append(part.transfers, plan.transfers);
     append(next[r].rows, next[0].rows);
     // Ranks work side by side: the longest decides what the step costs.
     next[0].prefill_tokens = std::max(next[0].prefill_tokens, next[r].prefill_tokens);
     part = Plan();
+  }
+  for (size_t r = 0; config.report_freed && r < ranks.size(); ++r) {
+    for (const auto& [group, block] : ranks[r].cache.TakeFreed()) {
+      plan.freed.push_back({static_cast<int32_t>(r), group, block});
+    }
   }
   plan.step = StepId(steps_planned++);
   plan.released = std::exchange(departed, {});
@@ -72,19 +78,60 @@ Plan Scheduler::State::Joined() {
 
 void Scheduler::State::PlanDecodes(Rank& rank) {
   std::vector<Sequence*>& running = rank.running;
+  draft_budget = (config.step_tokens_max - static_cast<int32_t>(running.size())) / 2;
+  const bool guesses = config.draft_tokens_max > 0 && !Planted(PlantedBug::kDraftsNotAwaited);
   for (size_t i = 0; i < running.size();) {
     Sequence& s = *running[i];
-    if (s.decode_ready()) PlanDecode(s);
+    if (s.decode_ready()) {
+      if (!guesses || s.rows_in_flight == 0) PlanDecode(s);
+    } else if (s.Is<Sending>() && s.rows_in_flight == 0) {
+      PlanTransfer(s, false);
+    }
     if (i < running.size() && running[i] == &s) ++i;  // not preempted
   }
 }
 
+// How many of a sequence's guesses its next row takes: they stay within the length and the budget,
+// and inside one block, so that taking them back never concerns a block that is complete.
+int32_t Scheduler::State::DraftTokens(const Sequence& s) const {
+  if (s.drafts.empty()) return 0;
+  const int32_t first = s.planned + 1;  // position of the first guess
+  const int32_t to_boundary =
+      Planted(PlantedBug::kDraftPublished) ? kBlockTokens : kBlockTokens - 1 - first % kBlockTokens;
+  const int32_t most = std::min({config.draft_tokens_max, to_boundary, s.length_max - first - 1});
+  return std::min({static_cast<int32_t>(s.drafts.size()), most, draft_budget});
+}
+
+// For guesses nobody makes way.
 void Scheduler::State::PlanDecode(Sequence& s) {
-  while (!AddRow(s, 1)) {
+  s.drafts.resize(static_cast<size_t>(DraftTokens(s)));
+  if (!s.drafts.empty() && !AddRow(s, 1)) s.drafts.clear();
+  while (s.drafts.empty() && !AddRow(s, 1)) {
     if (!MakeWay(s)) return;
   }
+  draft_budget -= static_cast<int32_t>(s.drafts.size());
+  drafts_planned += static_cast<int64_t>(s.drafts.size());
   ++decode_rows;
   ++decode_tokens;
+}
+
+// The prompt's pages, from where they are known to its end. They are in use as those of a row are.
+void Scheduler::State::PlanTransfer(Sequence& s, bool receive) {
+  if (receive) {
+    CHECK(Cover(s, s.planned, s.prompt_tokens()), "request {} awaits pages without blocks",
+          s.request.id.value);
+  }
+  if (receive && Planted(PlantedBug::kReadBeforeArrival)) {
+    Publish(s, s.planned, s.prompt_tokens());
+  }
+  if (!receive && Planted(PlantedBug::kSentPagesFreed)) {
+    s.blocks.ReleaseAll(false, RankOf(s).cache);
+  }
+  s.transferring = true;
+  ++s.rows_in_flight;
+  ++transfers;
+  parts[static_cast<size_t>(s.rank)].transfers.push_back(
+      {s.slot, s.request.id, receive, receive ? s.planned : 0, s.prompt_tokens()});
 }
 
 // Whether to try again now: a sequence whose row found no blocks has made somebody lose theirs.
@@ -98,12 +145,14 @@ bool Scheduler::State::MakeWay(Sequence& s) {
   return &victim != &s;
 }
 
-// The last-ranked sequence. The one that needs room is never protected (it would own all it can
-// need), so there is always one. It may have a row in this plan; it then leaves when that lands.
+// The last-ranked sequence that computes. The one that needs room is never protected (it would own
+// all it can need), so there is always one. It may have a row in this plan; it then leaves when
+// that lands.
 Sequence& Scheduler::State::Victim(const Rank& rank) const {
   const std::vector<Sequence*>& running = rank.running;
   for (size_t i = running.size(); i-- > 0;) {
-    if (running[i]->preemptions < config.preemptions_max) return *running[i];
+    const bool computes = running[i]->Is<Prefilling>() || running[i]->Is<Decoding>();
+    if (computes && running[i]->preemptions < config.preemptions_max) return *running[i];
   }
   CheckFailed(__FILE__, __LINE__, "a sequence that may be preempted", "");
 }
@@ -144,7 +193,10 @@ int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first) {
   while (!AddRow(s, count)) {
     if (!MakeWay(s)) return 0;
   }
-  if (s.planned == s.prefill_end) Move(s.phase, PrefillPlanned{});
+  if (s.planned == s.prefill_end) {
+    const bool leaves = s.request.role == RequestRole::kPrefill;
+    leaves ? Move(s.phase, HandoffPlanned{}) : Move(s.phase, PrefillPlanned{});
+  }
   prefill_tokens += count;
   next[static_cast<size_t>(s.rank)].prefill_tokens += count;
   return count;
@@ -177,13 +229,11 @@ int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool fi
   return count;
 }
 
-// False, with nothing changed, when the row's blocks cannot be had.
-bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
+// Blocks for tokens [start, end), and the plan says so; false, with nothing changed, when they
+// cannot be had.
+bool Scheduler::State::Cover(Sequence& s, int32_t start, int32_t end) {
   Rank& rank = RankOf(s);
   Plan& plan = parts[static_cast<size_t>(s.rank)];
-  Step& step = next[static_cast<size_t>(s.rank)];
-  const int32_t start = s.planned;
-  const int32_t end = start + count;
   changes.clear();
   if (!s.announced && !Planted(PlantedBug::kSnapshotNotRestored) &&
       !(s.preemptions > 0 && Planted(PlantedBug::kStaleAfterPreemption))) {
@@ -197,11 +247,24 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
     plan.admissions.push_back({.slot = s.slot, .request = &s.request, .output = s.output});
   }
   for (const TableChange& c : changes) plan.tables.push_back({s.slot, c.group, c.index, c.block});
+  return true;
+}
+
+// `count` tokens that are known, and the sequence's guesses behind them; false, with nothing
+// changed, when the row's blocks cannot be had.
+bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
+  Plan& plan = parts[static_cast<size_t>(s.rank)];
+  Step& step = next[static_cast<size_t>(s.rank)];
+  const auto drafts = static_cast<int32_t>(s.drafts.size());
+  const int32_t start = s.planned;
+  const int32_t end = start + count;
+  if (!Cover(s, start, end + drafts)) return false;
   const Row row{.slot = s.slot,
                 .request = s.request.id,
                 .token_begin = static_cast<int32_t>(plan.tokens.size()),
-                .token_count = count,
+                .token_count = count + drafts,
                 .start = start,
+                .drafts = drafts,
                 .sample = end >= s.prefill_end && s.known_tokens() + s.unresolved < s.length_max,
                 .prompt_logprobs = s.request.prompt_logprobs >= 0 && start < s.prompt_tokens() &&
                                    end > s.prompt_logprobs_done};
@@ -209,14 +272,15 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
     const bool stale = Planted(PlantedBug::kStaleToken) && s.token(p) == kSampledInFlight;
     plan.tokens.push_back(s.token(stale ? p - 1 : p));
   }
+  plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.end());
   plan.rows.push_back(row);
-  step.rows.push_back({&s, start, end, row.sample, row.prompt_logprobs});
-  s.planned = end;
-  s.computed += count;
+  step.rows.push_back({&s, start, end, drafts, row.sample, row.prompt_logprobs});
+  s.planned = end + drafts;
+  s.computed += row.token_count;
   s.unresolved += row.sample;
   ++s.rows_in_flight;
-  if (Planted(PlantedBug::kPublishedTooEarly) && end <= s.known_tokens())
-    Publish(s, step.rows.back());
+  if (Planted(PlantedBug::kDraftsNotAwaited)) s.planned = end;
+  if (Planted(PlantedBug::kPublishedTooEarly) && end <= s.known_tokens()) Publish(s, start, end);
   return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <deque>
 #include <set>
 
@@ -50,7 +51,12 @@ class Replayer {
  private:
   struct Step {
     StepId id;
-    std::vector<std::pair<RequestId, bool>> rows;  // request, sampled
+    struct Planned {
+      RequestId request;
+      bool sample;
+      int32_t drafts;
+    };
+    std::vector<Planned> rows;
   };
 
   Error Impossible(std::string what) const {
@@ -72,7 +78,7 @@ class Replayer {
     ++report_.plans;
     last_step_ = plan.step;
     Step step{plan.step, {}};
-    for (const Row& row : plan.rows) step.rows.emplace_back(row.request, row.sample);
+    for (const Row& row : plan.rows) step.rows.push_back({row.request, row.sample, row.drafts});
     in_flight_.push_back(std::move(step));
     if (executor_ != nullptr) executor_->Launch(std::move(plan));
     return {};
@@ -86,9 +92,11 @@ class Replayer {
     }
     const int32_t vocabulary = scheduler_.config().vocabulary;
     for (size_t i = 0; i < recorded.rows.size(); ++i) {
-      const auto& [request, samples] = in_flight_.front().rows[i];
+      const auto& [request, samples, drafts] = in_flight_.front().rows[i];
       const RowResult& row = recorded.rows[i];
-      const bool token = row.token >= 0 && row.token < vocabulary;
+      const auto known = [&](TokenId t) { return t >= 0 && t < vocabulary; };
+      const bool token = known(row.token) && row.accepted >= 0 && row.accepted <= drafts &&
+                         std::all_of(row.drafts.begin(), row.drafts.end(), known);
       if (row.request != request || (samples && row.error.empty() && !token)) {
         return Impossible(fmt::format("row {} of step {} is request {}'s, with token {}", i,
                                       recorded.step.value, row.request.value, row.token));
@@ -111,10 +119,16 @@ class Replayer {
       if (was.error != is.error) {
         return differs("\"" + was.error + "\"", "\"" + is.error + "\"");
       }
+      if (was.accepted != is.accepted || was.drafts != is.drafts) {
+        return differs("other guesses", "these");
+      }
       if (was.token != is.token) {
         return differs(fmt::format("token {}", was.token), fmt::format("token {}", is.token));
       }
       if (was.logprob != is.logprob) return differs(Excerpt(was.logprob), Excerpt(is.logprob));
+      if (was.accepted_logprobs != is.accepted_logprobs) {
+        return differs("other log-probabilities of guesses", "these");
+      }
       if (was.prompt_logprobs != is.prompt_logprobs) {
         return differs("other log-probabilities of the prompt", "these");
       }

@@ -32,6 +32,14 @@ struct StopParams {
   bool operator==(const StopParams&) const = default;
 };
 
+// Which part of a request is this engine's. The other part is another engine's, and the pages of
+// the prompt go from one to the other.
+enum class RequestRole : uint8_t {
+  kBoth,     // all of it
+  kPrefill,  // the prompt and the first token; then the prompt's pages are sent
+  kDecode,   // the prompt's pages and the first token arrive; it goes on from there
+};
+
 struct Request {
   RequestId id;
   std::vector<TokenId> prompt;  // >= 1 token, each in [0, vocabulary)
@@ -43,6 +51,7 @@ struct Request {
   std::string tenant;            // whom fairness and the prefix cache know; made by the server
   std::string cache_salt;        // parts the tenant's prefixes further; made by the client
   int32_t dp_rank = -1;  // the data-parallel rank that must run it; -1: the scheduler chooses
+  RequestRole role = RequestRole::kBoth;
   // What the output must match, as the executor's ConstraintSource reads it; empty: anything. It
   // holds from the token after `grammar_after` on (the end of thinking), or from the first if -1.
   std::string grammar;
@@ -63,6 +72,7 @@ enum class FinishReason : uint8_t {
   kLength,  // new_tokens_max or the context's end
   kAbort,   // the client's or the server's wish
   kError,   // the engine could not go on with this request; see Output::error
+  kSent,    // its prompt's pages have reached the engine that goes on with it
 };
 
 }  // namespace braid

@@ -35,6 +35,7 @@ void Scheduler::State::On(const Submit& event) {
   s.arrival = arrivals++;
   s.length_max = LengthMax(config, request);
   s.stored_max = StoredMax(request, s.length_max);
+  s.receives = request.role == RequestRole::kDecode;
   Enqueue(s);
 }
 
@@ -57,13 +58,15 @@ void Scheduler::State::On(const StepDone& event) {
 }
 
 void Scheduler::State::On(const ResetCache&) {
-  CHECK(Quiet() && queue.empty() && steps.empty(), "the cache is reset while requests are alive");
+  CHECK(Quiet() && queue.empty() && steps.empty() && transfers == 0,
+        "the cache is reset while requests are alive");
   ranks.clear();
   for (int32_t i = 0; i < config.dp_ranks; ++i) ranks.emplace_back(config);
   blocked = RequestId();
 }
 
-void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
+void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result) {
+  RowInFlight row = planned;
   Sequence& s = *row.sequence;
   CHECK(s.request.id == result.request, "a result for request {} came in the place of {}",
         result.request.value, s.request.id.value);
@@ -76,18 +79,22 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
   }
   if (!result.error.empty()) {
     s.error = result.error;
-    if (Planted(PlantedBug::kFailedRowPublished)) Publish(s, row);
+    if (Planted(PlantedBug::kFailedRowPublished)) Publish(s, row.start, row.end);
     Finish(s, FinishReason::kError);
     return;
   }
-  Publish(s, row);
-  const bool decoding = s.Is<Decoding>();
-  s.blocks.RetireStates(
-      row.end, decoding ? StateBlocksDecode(s.stored_max) : StateBlocksPrefill(s.stored_max),
-      RankOf(s).cache);
+  if (row.drafts > 0) {  // what was refused counts as never computed
+    CHECK(result.accepted >= 0 && result.accepted <= row.drafts, "request {}: {} of {} guesses",
+          s.request.id.value, result.accepted, row.drafts);
+    row.end += Planted(PlantedBug::kRefusedCommitted) ? row.drafts : result.accepted;
+    row.end -= Planted(PlantedBug::kCommitOffByOne) && result.accepted > 0;
+    s.planned = row.end;
+  }
+  Publish(s, row.start, row.end);
+  RetireStates(s, row.end);
   if (row.prompt_logprobs) TakePromptLogprobs(s, row, result);
   if (row.sample) {
-    TakeToken(s, result);
+    TakeTokens(s, row, result);
   } else if (row.end >= s.prefill_end && s.known_tokens() == s.length_max) {
     Finish(s, FinishReason::kLength);  // nothing was to be sampled
   }
@@ -98,30 +105,97 @@ void Scheduler::State::Land(const RowInFlight& row, const RowResult& result) {
   }
 }
 
-// What the row completed may be used by others from now on.
-void Scheduler::State::Publish(Sequence& s, const RowInFlight& row) {
-  if (!s.reuses || row.start / kBlockTokens == row.end / kBlockTokens) return;
-  s.blocks.Publish(row.start, row.end, s.tokens(), row.end == s.branch_at, RankOf(s).cache);
+// What was completed may be used by others from now on.
+void Scheduler::State::Publish(Sequence& s, int32_t start, int32_t end) {
+  if (!s.reuses || start / kBlockTokens == end / kBlockTokens) return;
+  s.blocks.Publish(start, end, s.tokens(), end == s.branch_at, RankOf(s).cache);
 }
 
-void Scheduler::State::TakeToken(Sequence& s, const RowResult& result) {
-  CHECK(result.token >= 0 && result.token < config.vocabulary, "request {} was given token {}",
-        s.request.id.value, result.token);
+// A row with guesses may reach from inside a block into the next one, as a prompt's chunk may.
+void Scheduler::State::RetireStates(Sequence& s, int32_t end) {
+  const bool single = s.Is<Decoding>() && config.draft_tokens_max == 0;
+  s.blocks.RetireStates(end,
+                        single ? StateBlocksDecode(s.stored_max) : StateBlocksPrefill(s.stored_max),
+                        RankOf(s).cache);
+}
+
+// An end may be among the guesses that were right; what comes after it is not wanted.
+void Scheduler::State::TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result) {
+  for (int32_t i = 0; i < (row.drafts > 0 ? result.accepted : 0) && !s.Is<Finished>(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const bool described = at < result.accepted_logprobs.size();
+    if (Planted(PlantedBug::kStopAmongDraftsMissed)) {
+      s.output.push_back(s.drafts[at]);
+      continue;
+    }
+    TakeToken(s, s.drafts[at], described ? result.accepted_logprobs[at] : TokenLogprob());
+    ++drafts_accepted;
+    ++decode_tokens;
+  }
+  if (!s.Is<Finished>()) TakeToken(s, result.token, result.logprob);
+  s.drafts.clear();
+  if (config.draft_tokens_max > 0 && s.Is<Decoding>()) s.drafts = result.drafts;
+}
+
+void Scheduler::State::TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob) {
+  CHECK(token >= 0 && token < config.vocabulary, "request {} was given token {}",
+        s.request.id.value, token);
   const StopParams& stop = s.request.stop;
-  const bool stops =
-      static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
-      std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), result.token);
-  s.output.push_back(result.token);
+  const bool stops = static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
+                     std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), token);
+  s.output.push_back(token);
   if (Planted(PlantedBug::kLastTokenPublished) && s.reuses) {
     s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), false, RankOf(s).cache);
   }
-  if (s.request.logprobs >= 0) s.logprobs.push_back(result.logprob);
+  if (s.request.logprobs >= 0) s.logprobs.push_back(logprob);
   Changed(s);
   if (stops) {
     Finish(s, FinishReason::kStop);
   } else if (s.known_tokens() == s.length_max) {
     Finish(s, FinishReason::kLength);
   }
+}
+
+// The pages of a prompt have left, or arrived, or did not.
+void Scheduler::State::On(const TransferDone& event) {
+  const auto at = sequences.find(event.request);
+  if (at == sequences.end() || !at->second->transferring) return;
+  Sequence& s = *at->second;
+  s.transferring = false;
+  --s.rows_in_flight;
+  --transfers;
+  ++transfers_done;
+  transfers_failed += !event.error.empty();
+  if (s.Is<Finished>()) {  // aborted meanwhile: nobody writes to its blocks any more
+    Vacate(s);
+    EraseIfGone(s);
+  } else if (s.Is<Receiving>()) {
+    Arrive(s, event);
+  } else {
+    s.error = event.error;
+    Finish(s, event.error.empty() ? FinishReason::kSent : FinishReason::kError);
+  }
+}
+
+// A prompt whose pages did not arrive, or without its token, is computed here when its turn comes
+// again.
+void Scheduler::State::Arrive(Sequence& s, const TransferDone& event) {
+  s.receives = false;
+  const bool here = event.error.empty() && event.token >= 0 && event.token < config.vocabulary;
+  if (!here && !Planted(PlantedBug::kTransferFailureIgnored)) {
+    Rank& rank = RankOf(s);
+    rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
+    Move(s.phase, BlocksLost{});
+    Vacate(s);
+    Enqueue(s);
+    return;
+  }
+  const int32_t start = s.planned;
+  s.planned = s.prompt_tokens();
+  Move(s.phase, PagesArrived{});
+  Publish(s, start, s.planned);
+  RetireStates(s, s.planned);
+  TakeToken(s, event.token, event.logprob);
 }
 
 // A sequence that is replayed passes positions that were reported before.
@@ -157,6 +231,9 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
     if (rank.starving == s.request.id) rank.starving = RequestId();
   }
   Move(s.phase, Ended{reason});
+  if (s.transferring && Planted(PlantedBug::kAwaitedPagesFreed)) {
+    s.blocks.ReleaseAll(false, RankOf(s).cache);
+  }
   ++finished;
   Changed(s);
   if (s.rows_in_flight == 0) Vacate(s);
@@ -190,6 +267,7 @@ void Scheduler::State::Preempt(Sequence& s) {
 void Scheduler::State::Vacate(Sequence& s) {
   CHECK(s.rows_in_flight == 0 && s.unresolved == 0);
   s.planned = 0;
+  s.drafts.clear();
   if (s.rank < 0) return;  // never admitted
   Rank& rank = RankOf(s);
   s.blocks.ReleaseAll(!s.error.empty() && !Planted(PlantedBug::kFailedRowPublished), rank.cache);
@@ -261,7 +339,8 @@ std::vector<Output>& Scheduler::TakeOutputs() {
 }
 
 bool Scheduler::idle() const {
-  return state_->Quiet() && state_->queue.empty() && state_->steps.empty();
+  return state_->Quiet() && state_->queue.empty() && state_->steps.empty() &&
+         state_->transfers == 0;
 }
 
 const SchedulerConfig& Scheduler::config() const { return state_->config; }
@@ -279,7 +358,11 @@ SchedulerStats Scheduler::stats() const {
                        .prefill_tokens = s.prefill_tokens,
                        .decode_tokens = s.decode_tokens,
                        .preemptions = s.preemptions,
-                       .finished = s.finished};
+                       .finished = s.finished,
+                       .drafts = s.drafts_planned,
+                       .drafts_accepted = s.drafts_accepted,
+                       .transfers = s.transfers_done,
+                       .transfers_failed = s.transfers_failed};
   for (const State::Rank& rank : s.ranks) {
     stats.running += static_cast<int32_t>(rank.running.size());
     stats.waiting += rank.draining;

@@ -56,6 +56,13 @@ struct SchedulerConfig {
   // While somebody decodes, prompt tokens are rationed so that a step takes no longer than this, as
   // far as the steps measured so far tell; a block's worth always goes on. 0: no ration.
   int64_t decode_latency_us = 0;
+  // Guesses that a decode row may carry, less than a block; 0: none. Rows with guesses take at most
+  // half of the budget that one token for each sequence leaves. Where a plan is made before the
+  // last step has come back, a sequence that may have guesses has no row in it: what they are, and
+  // where they begin, is not known yet.
+  int32_t draft_tokens_max = 0;
+  bool report_freed = false;  // plans say which blocks became free, to be poisoned
+  bool handoff = false;       // pages may go to other engines and come from there: see RequestRole
 };
 
 // How much of a prompt came from the prefix cache, and why not more.
@@ -93,6 +100,8 @@ struct SchedulerStats {
   std::array<int64_t, kReuseStops> lost_tokens{};   // their tokens that were computed, by why
   int64_t evictions_full = 0, evictions_state = 0;
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
+  int64_t drafts = 0, drafts_accepted = 0;      // guesses computed; of those, right ones
+  int64_t transfers = 0, transfers_failed = 0;  // over; of those, failed
 };
 
 class Scheduler {

@@ -38,7 +38,8 @@ struct Scheduler::State {
   struct RowInFlight {
     Sequence* sequence;
     int32_t start;
-    int32_t end;
+    int32_t end;  // of what is known; guesses follow
+    int32_t drafts;
     bool sample;
     bool prompt_logprobs;
   };
@@ -51,6 +52,7 @@ struct Scheduler::State {
   struct Rank {
     explicit Rank(const SchedulerConfig& config)
         : cache(config.cache), free_slots(config.running_max) {
+      cache.RememberFreed(config.report_freed);
       for (int32_t i = 0; i < config.running_max; ++i) free_slots.Insert(i);
     }
     PrefixCache cache;
@@ -68,13 +70,17 @@ struct Scheduler::State {
   void On(const Submit& event);
   void On(const Abort& event);
   void On(const StepDone& event);
+  void On(const TransferDone& event);
   void On(const FlushCache&) {
     for (Rank& rank : ranks) rank.cache.Flush();
   }
   void On(const ResetCache& event);
   void On(const Tick&) {}  // no rule reads time; logs carry it
-  void Land(const RowInFlight& row, const RowResult& result);
-  void TakeToken(Sequence& s, const RowResult& result);
+  void Land(const RowInFlight& planned, const RowResult& result);
+  void RetireStates(Sequence& s, int32_t end);
+  void TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result);
+  void TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob);
+  void Arrive(Sequence& s, const TransferDone& event);
   void TakePromptLogprobs(Sequence& s, const RowInFlight& row, const RowResult& result);
 
   // Life.
@@ -82,7 +88,7 @@ struct Scheduler::State {
   void Finish(Sequence& s, FinishReason reason);
   void Preempt(Sequence& s);
   void Vacate(Sequence& s);
-  void Publish(Sequence& s, const RowInFlight& row);
+  void Publish(Sequence& s, int32_t start, int32_t end);
   void Changed(Sequence& s);
   void EraseIfGone(Sequence& s);
   Output MakeOutput(Sequence& s);
@@ -96,12 +102,15 @@ struct Scheduler::State {
   Plan Joined();
   void PlanDecodes(Rank& rank);
   void PlanDecode(Sequence& s);
+  int32_t DraftTokens(const Sequence& s) const;
+  void PlanTransfer(Sequence& s, bool receive);
   void PlanPrefills(Rank& rank);
   int32_t PrefillBudget(int32_t planned) const;
   int32_t PlanChunk(Sequence& s, int32_t budget, bool first);
   int32_t ChunkTokens(const Sequence& s, int32_t budget, bool first) const;
   int32_t PrefillCut(const Sequence& s) const;
   bool AddRow(Sequence& s, int32_t count);
+  bool Cover(Sequence& s, int32_t start, int32_t end);
   bool MakeWay(Sequence& s);
   Sequence& Victim(const Rank& rank) const;
 
@@ -123,10 +132,12 @@ struct Scheduler::State {
   std::vector<Rank> ranks;
   std::map<RequestId, std::unique_ptr<Sequence>> sequences;
   WaitingQueue queue;
-  RequestId blocked;        // the first of those that may run anywhere was refused when the caches
-  int64_t blocked_at = -1;  // were at this version
-  int32_t next_rank = 0;    // of round robin
-  int32_t decode_rows = 0;  // in the plan being made
+  RequestId blocked;         // the first of those that may run anywhere was refused when the caches
+  int64_t blocked_at = -1;   // were at this version
+  int32_t next_rank = 0;     // of round robin
+  int32_t decode_rows = 0;   // in the plan being made
+  int32_t draft_budget = 0;  // guesses that its rank may still have in it
+  int32_t transfers = 0;     // under way
   StepCost cost;
   std::vector<SlotId> departed;  // left, and the executor has not been told
   std::deque<Step> steps;        // in flight, oldest first
@@ -146,6 +157,7 @@ struct Scheduler::State {
   std::array<int64_t, kReuseStops> reuse_stops{}, lost_tokens{};
   int64_t steps_planned = 0;
   int64_t prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
+  int64_t drafts_planned = 0, drafts_accepted = 0, transfers_done = 0, transfers_failed = 0;
 };
 
 }  // namespace braid

@@ -22,22 +22,25 @@ struct Sequence {
 
   // What every step reads and writes comes first and lies together.
   Phase phase = Queued{};
-  bool waiting = false;    // stands in the queue
-  bool announced = false;  // the executor knows that it holds the slot
-  bool reuses = false;     // finds prefixes and publishes its own
-  bool changed = false;    // has something for TakeOutputs
+  bool waiting = false;       // stands in the queue
+  bool announced = false;     // the executor knows that it holds the slot
+  bool reuses = false;        // finds prefixes and publishes its own
+  bool changed = false;       // has something for TakeOutputs
+  bool receives = false;      // its prompt's pages are to come from another engine
+  bool transferring = false;  // a transfer of its pages is under way
   SlotId slot;
-  int32_t rank = -1;        // the data-parallel rank that runs it, while it holds a slot
-  int64_t computed = 0;     // tokens of its rows, less those that its tenant was charged for
-  int32_t length_max = 0;   // prompt + output at most
-  int32_t stored_max = 0;   // tokens that ever need cache; the last one sampled does not
-  int32_t prefill_end = 0;  // tokens known at admission: where the prefill ends
-  int32_t branch_at = 0;    // a boundary that others have reached as well: leave a state there
-  int32_t planned = 0;      // tokens in place once every planned row has landed
-  int32_t unresolved = 0;   // sampled tokens in flight
-  int32_t rows_in_flight = 0;
+  int32_t rank = -1;           // the data-parallel rank that runs it, while it holds a slot
+  int64_t computed = 0;        // tokens of its rows, less those that its tenant was charged for
+  int32_t length_max = 0;      // prompt + output at most
+  int32_t stored_max = 0;      // tokens that ever need cache; the last one sampled does not
+  int32_t prefill_end = 0;     // tokens known at admission: where the prefill ends
+  int32_t branch_at = 0;       // a boundary that others have reached as well: leave a state there
+  int32_t planned = 0;         // tokens in place once every planned row has landed
+  int32_t unresolved = 0;      // sampled tokens in flight
+  int32_t rows_in_flight = 0;  // and its transfer
   int32_t preemptions = 0;
   std::vector<TokenId> output;
+  std::vector<TokenId> drafts;  // guesses at what comes next, or those of the row in flight
   BlockTables blocks;
   const Request request;
   int64_t arrival = 0;

@@ -82,7 +82,7 @@ void HashExecutor::CheckRanks(const Plan& plan) const {
 
 void HashExecutor::Launch(Plan plan) {
   CHECK(steps_.size() <= 1, "{} steps are in flight", steps_.size());
-  CHECK(!plan.rows.empty(), "step {} has no rows", plan.step.value);
+  CHECK(!plan.empty(), "step {} has no rows", plan.step.value);
   CheckRanks(plan);
   for (const Admission& admission : plan.admissions) Admit(plan, admission);
   for (const TableUpdate& update : plan.tables) Update(update);
@@ -93,6 +93,7 @@ void HashExecutor::Launch(Plan plan) {
     LaunchRow(plan, row);
   }
   CHECK(tokens == static_cast<int32_t>(plan.tokens.size()));
+  for (const Transfer& transfer : plan.transfers) LaunchTransfer(transfer);
   for (SlotId slot : plan.released) {
     CHECK(At(slot).live && At(slot).rows_in_flight == 0, "I-3: slot {} is released while in use",
           slot.value);
@@ -111,19 +112,20 @@ StepDone HashExecutor::Wait() {
     --slot.rows_in_flight;
     Pin(slot, row, -1);
   }
-  // What the row no longer needs is not looked at again; the scheduler may give it to others now.
-  for (const Row& row : step.plan.rows) {
-    Slot& slot = At(row.slot);
-    const int32_t last = (row.start + row.token_count) / kB - 1;
-    for (size_t g = 0; g < kinds_; ++g) {
-      if (geometry_.groups[g].kind != GroupKind::kState) continue;
-      for (int32_t i = 0; i < last; ++i) slot.tables[g][static_cast<size_t>(i)] = BlockId();
-    }
-  }
+  for (const Row& row : step.plan.rows) ForgetStates(At(row.slot), row.start + row.token_count);
   StepDone done = std::move(step.done);
   steps_.pop_front();
   ++landed_;
   return done;
+}
+
+// The states before the last boundary are not looked at again; the scheduler may give them to
+// others now.
+void HashExecutor::ForgetStates(Slot& slot, int32_t end) {
+  for (size_t g = 0; g < kinds_; ++g) {
+    if (geometry_.groups[g].kind != GroupKind::kState) continue;
+    for (int32_t i = 0; i < end / kB - 1; ++i) slot.tables[g][static_cast<size_t>(i)] = BlockId();
+  }
 }
 
 void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
@@ -147,6 +149,11 @@ void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
     CHECK(row.start % kB == 0 && row.start < static_cast<int32_t>(slot.history.size()),
           "request {} starts at {}", row.request.value, row.start);
     slot.reused = slot.launched = slot.in_place = row.start;
+  }
+  for (const Transfer& transfer : plan.transfers) {
+    if (transfer.slot != admission.slot) continue;
+    CHECK(transfer.receive && transfer.begin % kB == 0);
+    slot.reused = slot.launched = slot.in_place = transfer.begin;
   }
 }
 
@@ -247,6 +254,7 @@ void HashExecutor::LaunchRow(const Plan& plan, const Row& row) {
   CHECK(slot.launched == row.start,
         "I-8: request {} has {} tokens in place or in flight, the row starts at {}",
         row.request.value, slot.launched, row.start);
+  CHECK(row.drafts >= 0 && row.drafts < row.token_count);
   CHECK(static_cast<size_t>(row.token_begin) + static_cast<size_t>(row.token_count) <=
         plan.tokens.size());
   slot.launched += row.token_count;
@@ -263,16 +271,15 @@ void HashExecutor::RunStep(StepInFlight& step) {
 }
 
 // The hash of everything up to the row's end, on which all groups and the history agree.
-uint64_t HashExecutor::AdvanceGroups(const StepInFlight& step, Slot& slot, const Row& row) {
+uint64_t HashExecutor::AdvanceGroups(int64_t order, Slot& slot, const Row& row) {
   uint64_t prefix = kEmptyPrefix;
   for (int32_t p = 0; p < row.start + row.token_count; ++p) {
     prefix = AppendToken(prefix, slot.history[static_cast<size_t>(p)]);
   }
   for (size_t g = 0; g < kinds_; ++g) {
     Group& group = GroupOf(slot, g);
-    const uint64_t hash = group.kind == GroupKind::kFull
-                              ? AdvanceFull(step.order, group, slot, g, row)
-                              : AdvanceState(step.order, group, slot, g, row);
+    const uint64_t hash = group.kind == GroupKind::kFull ? AdvanceFull(order, group, slot, g, row)
+                                                         : AdvanceState(order, group, slot, g, row);
     CHECK(hash == prefix, "I-6: request {} at {}: group {} holds another prefix", row.request.value,
           row.start, g);
   }
@@ -282,9 +289,10 @@ uint64_t HashExecutor::AdvanceGroups(const StepInFlight& step, Slot& slot, const
 RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
   Slot& slot = At(row.slot);
   CHECK(slot.in_place == row.start);
-  RowResult result{.request = row.request, .logprob = {}, .prompt_logprobs = {}, .error = {}};
+  RowResult result;
+  result.request = row.request;
   const Request& request = *slot.request;
-  const int32_t end = row.start + row.token_count;
+  int32_t end = row.start + row.token_count;
   slot.failed |= options_.row_fails && options_.row_fails(row.request, end);
   slot.failed |= options_.step_lost && options_.step_lost(step.order);
   if (slot.failed) {
@@ -294,8 +302,16 @@ RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
     return result;
   }
   ReadTokens(step, row, slot, tokens_);
-  const uint64_t prefix = AdvanceGroups(step, slot, row);
+  slot.history.insert(slot.history.end(), tokens_.end() - row.drafts, tokens_.end());
+  AdvanceGroups(step.order, slot, row);
+  // What follows a guess that was wrong is as if it had never been.
+  slot.refused = row.drafts - Verify(slot, row, result);
+  slot.refused_end = std::max(slot.refused_end, end);
+  end -= slot.refused;
+  slot.history.resize(slot.history.size() - static_cast<size_t>(slot.refused));
+  if (row.drafts > 0) slot.launched = end;
   slot.in_place = end;
+  const uint64_t prefix = prefixes_[static_cast<size_t>(end - row.start - 1)];
   ++rows_run_;
   tokens_run_ += row.token_count;
   if (row.prompt_logprobs) {
@@ -316,6 +332,7 @@ RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
     if (request.logprobs >= 0) {
       result.logprob = lm_.Distribution(prefix, result.token, request.logprobs);
     }
+    Guess(slot, AppendToken(prefix, result.token), result);
   }
   return result;
 }
@@ -324,7 +341,7 @@ RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
 void HashExecutor::ReadTokens(const StepInFlight& step, const Row& row, const Slot& slot,
                               std::vector<TokenId>& tokens) const {
   tokens.clear();
-  for (int32_t i = 0; i < row.token_count; ++i) {
+  for (int32_t i = 0; i < row.token_count - row.drafts; ++i) {
     const size_t p = static_cast<size_t>(row.start + i);
     CHECK(p < slot.history.size(), "request {}: token {} is not known", row.request.value, p);
     TokenId token = step.plan.tokens[static_cast<size_t>(row.token_begin + i)];
@@ -337,6 +354,8 @@ void HashExecutor::ReadTokens(const StepInFlight& step, const Row& row, const Sl
           row.request.value, p, slot.history[p], token);
     tokens.push_back(token);
   }
+  const auto end = step.plan.tokens.begin() + row.token_begin + row.token_count;
+  tokens.insert(tokens.end(), end - row.drafts, end);
 }
 
 HashExecutor::StateBlock& HashExecutor::StateAt(Group& group, const Slot& slot, size_t g,
@@ -348,25 +367,32 @@ HashExecutor::StateBlock& HashExecutor::StateAt(Group& group, const Slot& slot, 
   return entry;
 }
 
+// The state before the block that token `at` is in, and the rows of that block so far.
+uint64_t HashExecutor::ReadState(Group& group, const Slot& slot, size_t g, int32_t at,
+                                 std::vector<TokenId>& rows) {
+  const int32_t base = at / kB * kB;
+  uint64_t state = kEmptyPrefix;
+  if (at >= kB) {
+    const StateBlock& entry = StateAt(group, slot, g, at / kB - 1);
+    CHECK(entry.content == Content::kState && entry.depth == base,
+          "I-6: request {} at {}: no state of depth {}", slot.request->id.value, at, base);
+    state = entry.state;
+  }
+  if (at == base) return state;
+  const StateBlock& entry = StateAt(group, slot, g, at / kB);
+  CHECK(entry.content == Content::kRows && entry.depth == base &&
+            static_cast<int32_t>(entry.rows.size()) == at - base + slot.refused,
+        "I-6: request {} at {}: the rows in progress are not those", slot.request->id.value, at);
+  rows = entry.rows;
+  if (!Planted(PlantedBug::kRefusedKept)) rows.resize(static_cast<size_t>(at - base));
+  return state;
+}
+
 uint64_t HashExecutor::AdvanceState(int64_t order, Group& group, Slot& slot, size_t g,
                                     const Row& row) {
   const int32_t begin = row.start, end = row.start + row.token_count;
-  const int32_t base = begin / kB * kB;
-  uint64_t state = kEmptyPrefix;
-  if (begin >= kB) {
-    const StateBlock& entry = StateAt(group, slot, g, begin / kB - 1);
-    CHECK(entry.content == Content::kState && entry.depth == base,
-          "I-6: request {} at {}: no state of depth {}", row.request.value, begin, base);
-    state = entry.state;
-  }
   std::vector<TokenId> rows;  // of the block in progress
-  if (begin % kB != 0) {
-    const StateBlock& entry = StateAt(group, slot, g, begin / kB);
-    CHECK(entry.content == Content::kRows && entry.depth == base &&
-              static_cast<int32_t>(entry.rows.size()) == begin % kB,
-          "I-6: request {} at {}: the rows in progress are not those", row.request.value, begin);
-    rows = entry.rows;
-  }
+  uint64_t state = ReadState(group, slot, g, begin, rows);
   uint64_t hash = state;
   for (TokenId token : rows) hash = AppendToken(hash, token);
   prefixes_.clear();
@@ -403,25 +429,34 @@ uint64_t HashExecutor::AdvanceFull(int64_t order, Group& group, const Slot& slot
   const std::vector<BlockId>& table = slot.tables[g];
   for (int32_t p = row.start; p < end; ++p) {
     FullBlock& block = group.full[static_cast<size_t>(table[static_cast<size_t>(p / kB)].value)];
-    CHECK(block.position[static_cast<size_t>(p % kB)] == kNobody,
+    const int32_t was = block.position[static_cast<size_t>(p % kB)];
+    CHECK(was == kNobody || (was == p && p < slot.refused_end),
           "I-3: request {} at {}: a cell is overwritten", row.request.value, p);
     block.written_by = order;
     block.token[static_cast<size_t>(p % kB)] = tokens_[static_cast<size_t>(p - row.start)];
     block.position[static_cast<size_t>(p % kB)] = p;
   }
+  return ReadFull(group, slot, g, end, row.start);
+}
+
+// The hash of tokens [0, end) as the blocks hold them; of those after each token from `from` on, a
+// list.
+uint64_t HashExecutor::ReadFull(Group& group, const Slot& slot, size_t g, int32_t end,
+                                int32_t from) {
+  const std::vector<BlockId>& table = slot.tables[g];
   prefixes_.clear();
   uint64_t hash = kEmptyPrefix;
   for (int32_t first = 0; first < end; first += kB) {
     const FullBlock& block =
         group.full[static_cast<size_t>(table[static_cast<size_t>(first / kB)].value)];
     CHECK(block.space == slot.space, "I-10: request {} reads a block of another space",
-          row.request.value);
+          slot.request->id.value);
     for (int32_t p = first; p < std::min(first + kB, end); ++p) {
       const size_t i = static_cast<size_t>(p - first);
       CHECK(block.position[i] == p, "I-4: request {} reads position {} and finds {}",
-            row.request.value, p, block.position[i]);
+            slot.request->id.value, p, block.position[i]);
       hash = AppendToken(hash, block.token[i]);
-      if (p >= row.start) prefixes_.push_back(hash);
+      if (p >= from) prefixes_.push_back(hash);
     }
   }
   return hash;

@@ -29,6 +29,10 @@ struct HashExecutorOptions {
   std::function<void()> before_step;  // called before each step runs: to sleep, to block
   std::function<bool(RequestId, int32_t length)> row_fails;  // rows that end in an error
   std::function<bool(int64_t order)> step_lost;              // steps all of whose rows do
+  // Guesses that a sampled token comes with, at most, and how many of 100 are right.
+  int32_t drafts_max = 0;
+  int32_t drafts_right = 0;
+  uint64_t drafts_seed = 0;
 };
 
 class HashExecutor : public Executor {
@@ -40,6 +44,13 @@ class HashExecutor : public Executor {
   std::vector<Event> Exchange(std::vector<Event> local) override { return local; }
   void Launch(Plan plan) override;
   StepDone Wait() override;
+
+  // Transfers that plans have started, whose step has landed, and that are not over. There is no
+  // network and no other engine: what would arrive is made up from the hash LM, and what would be
+  // sent is read and compared. A transfer that fails leaves rubbish in the blocks it was to fill.
+  int32_t fake_transfers() const;
+  TransferDone EndFakeTransfer(int32_t index, bool fails);
+  bool Transferring(RequestId request) const;
 
   // A block that stands in the tables of two slots is complete: nobody will write to it. Linear in
   // the tables.
@@ -83,8 +94,14 @@ class HashExecutor : public Executor {
     int32_t reused = 0;                        // tokens in place when it came
     int32_t launched = 0;                      // tokens of all rows launched
     int32_t in_place = 0;                      // tokens of all rows run
-    int32_t rows_in_flight = 0;
+    int32_t refused = 0;                       // guesses of the last row, behind what is in place
+    int32_t refused_end = 0;                   // cells up to here may hold what was refused
+    int32_t rows_in_flight = 0;                // and its transfer
     int64_t sampled_by = -1;  // the step that sampled the last token, in launch order
+  };
+  struct FakeTransfer {
+    Transfer what;
+    int64_t order = 0;  // of the step whose plan started it
   };
   struct StepInFlight {
     int64_t order = 0;
@@ -103,11 +120,20 @@ class HashExecutor : public Executor {
   void Poison(Slot& slot, const Row& row);
   void Pin(const Slot& slot, const Row& row, int32_t change);
   void LaunchRow(const Plan& plan, const Row& row);
+  void ForgetStates(Slot& slot, int32_t end);
+  void LaunchTransfer(const Transfer& transfer);
   void RunStep(StepInFlight& step);
-  uint64_t AdvanceGroups(const StepInFlight& step, Slot& slot, const Row& row);
+  static Row RowOf(const Transfer& transfer);
+  uint64_t AdvanceGroups(int64_t order, Slot& slot, const Row& row);
+  void CheckSent(Slot& slot, int32_t end);
+  int32_t Verify(const Slot& slot, const Row& row, RowResult& result) const;
+  void Guess(const Slot& slot, uint64_t prefix, RowResult& result) const;
   RowResult RunRow(const StepInFlight& step, const Row& row);
   void ReadTokens(const StepInFlight& step, const Row& row, const Slot& slot,
                   std::vector<TokenId>& tokens) const;
+  uint64_t ReadState(Group& group, const Slot& slot, size_t g, int32_t at,
+                     std::vector<TokenId>& rows);
+  uint64_t ReadFull(Group& group, const Slot& slot, size_t g, int32_t end, int32_t from);
   uint64_t AdvanceState(int64_t order, Group& group, Slot& slot, size_t g, const Row& row);
   StateBlock& StateAt(Group& group, const Slot& slot, size_t g, int32_t index);
   uint64_t AdvanceFull(int64_t order, Group& group, const Slot& slot, size_t g, const Row& row);
@@ -119,6 +145,7 @@ class HashExecutor : public Executor {
   std::vector<Group> groups_;  // rank by rank
   std::vector<Slot> slots_;
   std::deque<StepInFlight> steps_;
+  std::vector<FakeTransfer> transfers_;
   std::vector<TokenId> tokens_;        // scratch: the row's tokens
   std::vector<uint64_t> prefixes_;     // scratch: the prefix hash after each token of the row
   int64_t launched_ = 0, landed_ = 0;  // steps

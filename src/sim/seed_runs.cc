@@ -128,6 +128,8 @@ std::string CommandOf(uint64_t seed, const WorkloadOptions& o) {
     command += fmt::format(" --policy {}", kNames[static_cast<size_t>(*o.placement)]);
   }
   if (!o.prefix_cache) command += " --no-prefix-cache";
+  if (!o.drafts) command += " --no-drafts";
+  if (!o.handoff) command += " --no-handoff";
   if (!o.only.empty()) command += fmt::format(" --only {}", fmt::join(o.only, ","));
   if (o.prompt_tokens_max > 0) command += fmt::format(" --cut-prompts {}", o.prompt_tokens_max);
   if (o.output_tokens_max > 0) command += fmt::format(" --cut-outputs {}", o.output_tokens_max);
@@ -144,6 +146,8 @@ class Shrinker {
       Try([&](WorkloadOptions& o) { o.faults &= ~(1u << f); });
     }
     Try([](WorkloadOptions& o) { o.overlap_depth = 0; });
+    Try([](WorkloadOptions& o) { o.drafts = false; });
+    Try([](WorkloadOptions& o) { o.handoff = false; });
     DropRequests();
     int32_t prompt = 1, output = 1;
     for (const ArrivingRequest& r : MakeWorkload(found_.seed, found_.smallest).requests) {

@@ -43,7 +43,10 @@ HashExecutorOptions ExecutorOptions(const Workload& w) {
                               .late = w.late,
                               .before_step = {},
                               .row_fails = {},
-                              .step_lost = {}};
+                              .step_lost = {},
+                              .drafts_max = w.config.draft_tokens_max,
+                              .drafts_right = w.drafts_right,
+                              .drafts_seed = w.error_seed};
   const auto one_in = [seed = w.error_seed](uint64_t key, int32_t n) {
     return RandomBits(seed, key) % static_cast<uint64_t>(n) == 0;
   };
@@ -89,8 +92,11 @@ class Run {
       }
       const bool quiet = in_flight_ == 0;
       const bool launched = LaunchNext();
-      CHECK(launched || !quiet || scheduler_.idle(), "I-17: nothing runs and somebody waits");
+      const bool moving = executor_.fake_transfers() > 0;
+      CHECK(launched || !quiet || moving || scheduler_.idle(),
+            "I-17: nothing runs and somebody waits");
       while (in_flight_ > w_.overlap_depth || (!launched && in_flight_ > 0)) Land();
+      EndTransfers(!launched && quiet);
       RETURN_IF_ERROR(TakeOutputs());
       if (w_.flush_step == turn_) scheduler_.Apply(FlushCache{});
       if (Status audit = scheduler_.Audit(); !audit.ok()) return audit.error();
@@ -115,6 +121,19 @@ class Run {
     return true;
   }
 
+  // Transfers take their time; when nothing else goes on, one ends.
+  void EndTransfers(bool must) {
+    while (const int32_t count = executor_.fake_transfers()) {
+      const uint64_t draw = RandomBits(w_.error_seed, ++draws_);
+      if (!std::exchange(must, false) && draw % 4 != 0) return;
+      const auto index = static_cast<int32_t>(draw / 4 % static_cast<uint64_t>(count));
+      const auto n = static_cast<uint64_t>(w_.transfer_error_one_in);
+      TransferDone done = executor_.EndFakeTransfer(index, n > 0 && draw / 4096 % n == 0);
+      if (draw / 1024 % 4 == 0) scheduler_.Apply(done);  // a peer may say it twice
+      scheduler_.Apply(done);
+    }
+  }
+
   // Every rank has a budget of its own.
   void CheckBudgets(const Plan& plan) const {
     std::vector<int32_t> tokens(static_cast<size_t>(w_.config.dp_ranks));
@@ -133,10 +152,13 @@ class Run {
         if (row.slot != a.slot) continue;
         answers_[row.request].first_start.push_back(row.start);
       }
+      for (const Transfer& t : plan.transfers) {
+        if (t.slot == a.slot) answers_[t.request].first_start.push_back(t.begin);
+      }
     }
     const RequestId* best = nullptr;
     for (const auto& [slot, id] : slots_) {
-      if (answers_[id].finish) continue;
+      if (answers_[id].finish || executor_.Transferring(id)) continue;
       if (best == nullptr || Priority(id) > Priority(*best) ||
           (Priority(id) == Priority(*best) && id < *best)) {
         best = &id;
@@ -210,7 +232,11 @@ class Run {
     if (a.refused) return {};
     if (a.preemptions > w_.config.preemptions_max) return wrong("I-18: it was preempted too often");
     const OracleAnswer want = AskOracle(lm_, r, w_.config.context_tokens_max);
-    const bool cut = *a.finish == FinishReason::kAbort || *a.finish == FinishReason::kError;
+    const bool sent = *a.finish == FinishReason::kSent;
+    if (sent && (r.role != RequestRole::kPrefill || a.tokens.size() != 1)) {
+      return wrong("I-19: its pages are gone");
+    }
+    const bool cut = sent || *a.finish == FinishReason::kAbort || *a.finish == FinishReason::kError;
     if (*a.finish == FinishReason::kAbort && arriving.abort_step < 0)
       return wrong("I-19: nobody aborted it");
     if (a.tokens.size() > want.tokens.size() ||
@@ -278,6 +304,10 @@ class Run {
     }
     stats_.evictions_full = s.evictions_full - before_.evictions_full;
     stats_.evictions_state = s.evictions_state - before_.evictions_state;
+    stats_.drafts = s.drafts - before_.drafts;
+    stats_.drafts_accepted = s.drafts_accepted - before_.drafts_accepted;
+    stats_.transfers = s.transfers - before_.transfers;
+    stats_.transfers_failed = s.transfers_failed - before_.transfers_failed;
     stats_.rows = executor_.rows_run() - rows_before_;
     stats_.tokens = executor_.tokens_run() - tokens_before_;
     return stats_;
@@ -290,6 +320,7 @@ class Run {
   const SchedulerStats before_;
   const int64_t rows_before_, tokens_before_;
   int64_t turn_ = 0;
+  uint64_t draws_ = 0;  // for transfers
   int32_t in_flight_ = 0;
   std::map<RequestId, Answer> answers_;
   std::map<SlotId, RequestId> slots_;
@@ -318,6 +349,10 @@ void SimulationStats::Add(const SimulationStats& other) {
   for (size_t i = 0; i < kReuseStops; ++i) reuse_stops[i] += other.reuse_stops[i];
   evictions_full += other.evictions_full;
   evictions_state += other.evictions_state;
+  drafts += other.drafts;
+  drafts_accepted += other.drafts_accepted;
+  transfers += other.transfers;
+  transfers_failed += other.transfers_failed;
   for (size_t i = 0; i < waits.size(); ++i) waits[i] += other.waits[i];
   wait_max = std::max(wait_max, other.wait_max);
 }

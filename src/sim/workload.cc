@@ -268,6 +268,20 @@ void CutTo(std::vector<ArrivingRequest>& requests, const WorkloadOptions& option
   }
 }
 
+// Guesses in rows, and prompts that come from elsewhere or go there.
+void DrawElsewhere(Rng& rng, Workload& w) {
+  if (OneIn(rng, 2)) w.config.draft_tokens_max = OneIn(rng, 8) ? 63 : Between(rng, 1, 7);
+  w.drafts_right = Between(rng, 20, 100);
+  w.config.handoff = OneIn(rng, 3);
+  if (OneIn(rng, 2)) w.transfer_error_one_in = Between(rng, 2, 10);
+  for (ArrivingRequest& r : w.requests) {
+    const int32_t role = Between(rng, 0, 3);
+    if (role == 0) r.request.role = RequestRole::kPrefill;
+    if (role != 1 || r.request.prompt_logprobs >= 0 || r.request.stop.new_tokens_max == 0) continue;
+    r.request.role = RequestRole::kDecode;
+  }
+}
+
 // Takes out what the options rule out. Everything was drawn before, so the rest stays what it is.
 void Restrict(Workload& w, const WorkloadOptions& options) {
   const auto off = [&](Fault fault) { return (options.faults & MaskOf(fault)) == 0; };
@@ -279,6 +293,12 @@ void Restrict(Workload& w, const WorkloadOptions& options) {
   if (off(Fault::kLate)) w.late = false;
   if (off(Fault::kTiny)) w.config.cache.parents += 1000;
   if (off(Fault::kFlush)) w.flush_step = -1;
+  if (off(Fault::kTransfer)) w.transfer_error_one_in = 0;
+  if (!options.drafts) w.config.draft_tokens_max = 0;
+  w.config.handoff &= options.handoff;
+  for (ArrivingRequest& r : w.requests) {
+    if (!w.config.handoff) r.request.role = RequestRole::kBoth;
+  }
   w.overlap_depth = options.overlap_depth.value_or(w.overlap_depth);
   w.config.prefix_cache &= options.prefix_cache;
   w.config.placement = options.placement.value_or(w.config.placement);
@@ -303,7 +323,8 @@ const char* NameOf(WorkloadKind kind) {
 }
 
 const char* NameOf(Fault fault) {
-  constexpr const char* kNames[] = {"abort", "row-error", "lost-step", "late", "tiny", "flush"};
+  constexpr const char* kNames[] = {"abort", "row-error", "lost-step", "late",
+                                    "tiny",  "flush",     "transfer"};
   static_assert(std::size(kNames) == static_cast<size_t>(Fault::kCount));
   return kNames[static_cast<size_t>(fault)];
 }
@@ -331,6 +352,7 @@ Workload MakeWorkload(uint64_t seed, const WorkloadOptions& options) {
   WorkloadKind kind = options.kind;
   if (kind == WorkloadKind::kMixed) kind = DrawKind(rng);
   RequestSource(rng, w, mix, aborts).Draw(kind);
+  DrawElsewhere(rng, w);
   Restrict(w, options);
   return w;
 }
@@ -343,8 +365,10 @@ Workload MakeWave(uint64_t seed, const Workload& first, int64_t first_id,
     // Drawn for another vocabulary.
     for (TokenId& token : r.request.prompt) token %= first.config.vocabulary;
     if (r.request.dp_rank >= first.config.dp_ranks) r.request.dp_rank = -1;
+    if (!first.config.handoff) r.request.role = RequestRole::kBoth;
   }
   wave.config = first.config;
+  wave.drafts_right = first.drafts_right;
   wave.overlap_depth = first.overlap_depth;
   wave.late = first.late;
   return wave;

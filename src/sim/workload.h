@@ -25,6 +25,8 @@ struct Workload {
   int32_t row_error_one_in = 0;  // 0: rows do not fail
   int32_t lost_step_one_in = 0;  // 0: no step is lost; all rows of one that is fail
   uint64_t error_seed = 0;
+  int32_t drafts_right = 0;               // of 100 guesses
+  int32_t transfer_error_one_in = 0;      // 0: no transfer fails
   int64_t flush_step = -1;                // turn in which the prefix cache is flushed, -1: never
   std::vector<ArrivingRequest> requests;  // by step
 };
@@ -48,6 +50,7 @@ enum class Fault : uint8_t {
   kLate,      // steps run when they are waited for, not when they are launched
   kTiny,      // arenas with barely room for one request
   kFlush,     // the prefix cache is flushed in the middle
+  kTransfer,  // pages that should arrive, or be sent, do not
   kCount,
 };
 
@@ -64,6 +67,8 @@ struct WorkloadOptions {
   FaultMask faults = kAllFaults;  // those that may come up
   std::optional<int32_t> overlap_depth;
   bool prefix_cache = true;
+  bool drafts = true;   // rows may carry guesses
+  bool handoff = true;  // prompts may come from, or go to, other engines
   std::optional<Placement> placement;
   // What a failing run is shrunk by.
   std::vector<int32_t> only;      // numbers of the requests that stay; empty: all

@@ -43,6 +43,16 @@ constexpr const char* kNames[] = {
     "preempted-in-flight",
     "idle-rank-left-out",
     "stale-token",
+    "draft-published",
+    "refused-committed",
+    "refused-kept",
+    "commit-off-by-one",
+    "drafts-not-awaited",
+    "stop-among-drafts-missed",
+    "read-before-arrival",
+    "sent-pages-freed",
+    "awaited-pages-freed",
+    "transfer-failure-ignored",
 };
 static_assert(std::size(kNames) == static_cast<size_t>(PlantedBug::kCount));
 
