@@ -60,11 +60,11 @@ struct Engine::State {
 Status Engine::State::LoadText() {
   std::string dir = options.model_dir;
   if (!IsDirectory(dir)) dir = std::filesystem::absolute(dir).parent_path().string();  // of a GGUF
-  if (FileExists(dir + "/tokenizer.json")) {
+  if (Tokenizer::IsIn(dir)) {
     ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(dir));
     if (tokenizer->vocabulary_size() > spec.vocabulary) {
       return Error{ErrorCode::kInvalid,
-                   fmt::format("{}/tokenizer.json has ids up to {}, the model's vocabulary has {}",
+                   fmt::format("{}: the tokenizer has ids up to {}, the model's vocabulary has {}",
                                dir, tokenizer->vocabulary_size() - 1, spec.vocabulary)};
     }
     if (auto chat_template = ChatTemplate::Load(dir); chat_template) {
@@ -295,7 +295,7 @@ Result<std::vector<TokenId>> EncodeText(const Engine& engine, std::string_view t
                                         bool add_special_tokens) {
   if (engine.tokenizer() == nullptr) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("{} has no tokenizer.json: give token ids instead of text",
+                 fmt::format("{} has no tokenizer: give token ids instead of text",
                              engine.options().model_dir)};
   }
   return engine.tokenizer()->Encode(text, add_special_tokens);
