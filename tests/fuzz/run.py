@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGETS = {
     "safetensors": [], "gguf": [], "config": [ROOT / "build/fuzz-seeds/config"],
-    "tokenizer": [], "chat_template": [ROOT / "tests/golden/templates"],
+    "tokenizer": [], "tiktoken": [], "chat_template": [ROOT / "tests/golden/templates"],
 }
 
 
