@@ -13,8 +13,8 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test build setup setup-test bench format tidy mutants asan tsan fuzz golden web \
-  clean
+.PHONY: help serve test build setup setup-test setup-fuzz bench format tidy mutants asan tsan fuzz \
+  golden web clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
@@ -27,7 +27,7 @@ help:  ## this list
 	@echo "make mutants  plant each known bug and see that the simulation finds it"
 	@echo "make asan     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan     the suite under ThreadSanitizer"
-	@echo "make fuzz     each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)); needs clang-19"
+	@echo "make fuzz     each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)), with Debian's clang 19"
 	@echo "make golden   export the golden values again (GOLDEN_PYTHON with torch, transformers)"
 	@echo "make web      bundle the page again (needs node and npm)"
 	@echo "make clean    delete build/"
@@ -40,6 +40,11 @@ endif
 setup-test:
 ifneq ($(SETUP),no)
 	@scripts/setup.sh build test
+endif
+
+setup-fuzz:
+ifneq ($(SETUP),no)
+	@scripts/setup.sh build fuzz
 endif
 
 build: setup
@@ -63,7 +68,7 @@ asan: setup-test
 tsan: setup-test
 	@python3 tests/run_all.py --preset tsan unit simulation golden cli http client
 
-fuzz: setup
+fuzz: setup-fuzz
 	@test -f build/fuzz/build.ninja || cmake --preset fuzz > /dev/null
 	@cmake --build --preset fuzz
 	@python3 tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
@@ -82,6 +87,7 @@ tidy:
 golden:
 	@$(GOLDEN_PYTHON) tests/golden/export.py
 	@$(GOLDEN_PYTHON) tests/golden/export_text.py
+	@$(GOLDEN_PYTHON) tests/golden/export_tiktoken.py
 
 web:
 	@cd web && npm ci --no-audit --no-fund && npm run build

@@ -1,17 +1,26 @@
-# The Rust library of src/text, built by cargo into a folder that all presets share (a clean build
-# takes minutes, and the library does not depend on the preset). With the crates already in cargo's
-# cache no network is needed. Cargo runs only when a file of rust/ has changed.
+# The Rust library of src/text, built by cargo into a folder that all presets but `fuzz` share (a
+# clean build takes minutes, and the library does not depend on the preset). With the crates already
+# in cargo's cache no network is needed. Cargo runs only when a file of rust/ has changed.
 find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin)
 if(NOT CARGO)
   message(FATAL_ERROR "cargo not found: Rust 1.87 or newer is needed (rustup installs it)")
 endif()
 
 set(RUST_TARGET_DIR ${CMAKE_SOURCE_DIR}/build/rust)
+set(RUST_ENVIRONMENT "")
+if(BRAID_FUZZ)
+  # What libFuzzer needs to see which code an input reaches.
+  set(RUST_TARGET_DIR ${CMAKE_SOURCE_DIR}/build/rust-fuzz)
+  string(CONCAT flags "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 "
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters "
+    "-Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1 -Cdebug-assertions=yes")
+  set(RUST_ENVIRONMENT ${CMAKE_COMMAND} -E env "RUSTFLAGS=${flags}")
+endif()
 set(RUST_LIBRARY ${RUST_TARGET_DIR}/release/libbraid_text.a)
 file(GLOB RUST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
 add_custom_command(
   OUTPUT ${RUST_LIBRARY}
-  COMMAND ${CARGO} build --release --locked --quiet
+  COMMAND ${RUST_ENVIRONMENT} ${CARGO} build --release --locked --quiet
           --manifest-path ${CMAKE_SOURCE_DIR}/rust/Cargo.toml --target-dir ${RUST_TARGET_DIR}
   DEPENDS ${RUST_SOURCES} ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${CMAKE_SOURCE_DIR}/rust/Cargo.lock
   COMMENT "Building the Rust library"

@@ -119,7 +119,7 @@ install_venv() {
   echo "$wanted" >.venv/installed
 }
 
-[ $# -gt 0 ] || die "usage: scripts/setup.sh GROUP... (groups: build, test)"
+[ $# -gt 0 ] || die "usage: scripts/setup.sh GROUP... (groups: build, test, fuzz)"
 install_packages "$@"
 install_rust
 for group in "$@"; do

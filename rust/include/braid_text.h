@@ -24,7 +24,7 @@ typedef struct {
 } braid_text_view;
 
 /* Owned by the caller; {NULL, 0, 0} is empty. */
-typedef struct {
+typedef struct braid_text_buffer {
   char* data;
   size_t size;
   size_t capacity;
@@ -53,6 +53,10 @@ typedef struct {
 
 /* `json` is the content of tokenizer.json. */
 braid_text_tokenizer* braid_text_tokenizer_load(braid_text_view json, braid_text_buffer* error);
+/* The contents of tiktoken.model and of the tokenizer_config.json beside it. */
+braid_text_tokenizer* braid_text_tokenizer_load_tiktoken(braid_text_view model,
+                                                         braid_text_view config,
+                                                         braid_text_buffer* error);
 void braid_text_tokenizer_free(braid_text_tokenizer* tokenizer);
 braid_text_table braid_text_tokenizer_table(const braid_text_tokenizer* tokenizer);
 int32_t braid_text_tokenizer_encode(const braid_text_tokenizer* tokenizer, braid_text_view text,

@@ -123,6 +123,17 @@ pub unsafe extern "C" fn braid_text_tokenizer_load(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn braid_text_tokenizer_load_tiktoken(
+    model: View,
+    config: View,
+    error: *mut Buffer,
+) -> *mut Tokenizer {
+    guard(error, std::ptr::null_mut(), || {
+        Ok(Box::into_raw(Box::new(Tokenizer::load_tiktoken(model.bytes(), config.bytes())?)))
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn braid_text_tokenizer_free(tokenizer: *mut Tokenizer) {
     free(tokenizer)
 }

@@ -7,4 +7,5 @@ mod grammar;
 mod json;
 mod python;
 mod template;
+mod tiktoken;
 mod tokenizer;

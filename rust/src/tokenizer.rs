@@ -8,11 +8,13 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-const FILE_BYTES_MAX: usize = 64 << 20;
-const VOCABULARY_MAX: usize = 1 << 20;
+use crate::tiktoken;
+
+pub const FILE_BYTES_MAX: usize = 64 << 20;
+pub const VOCABULARY_MAX: usize = 1 << 20;
 const MERGES_MAX: usize = 1 << 22;
 const ADDED_MAX: usize = 65_536;
-const TOKEN_BYTES_MAX: usize = 1_024;
+pub const TOKEN_BYTES_MAX: usize = 1_024;
 
 pub struct Table {
     pub bytes: Vec<u8>,
@@ -24,6 +26,7 @@ pub struct Table {
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     pub table: Table,
+    cuts_long_texts: bool,
 }
 
 /// How a token's text in the file becomes bytes.
@@ -41,25 +44,41 @@ impl Tokenizer {
         }
         let file: Value =
             serde_json::from_slice(json).map_err(|e| format!("not valid JSON: {e}"))?;
-        let size = check_model(&file)?;
+        let text = std::str::from_utf8(json).map_err(|e| format!("refused: {e}"))?;
+        Tokenizer::of(&file, text, false)
+    }
+
+    /// The content of tiktoken.model and of the tokenizer_config.json beside it.
+    pub fn load_tiktoken(model: &[u8], config: &[u8]) -> Result<Tokenizer, String> {
+        let file = tiktoken::to_json(model, config)?;
+        let text = serde_json::to_string(&file).map_err(|e| e.to_string())?;
+        Tokenizer::of(&file, &text, true)
+    }
+
+    /// `text` is `file` as JSON.
+    fn of(file: &Value, text: &str, cuts_long_texts: bool) -> Result<Tokenizer, String> {
+        let size = check_model(file)?;
         let decoding = Decoding::of(&file["decoder"])?;
-        let mut inner = std::str::from_utf8(json)
-            .map_err(|e| e.to_string())
-            .and_then(|text| tokenizers::Tokenizer::from_str(text).map_err(|e| e.to_string()))
-            .map_err(|e| format!("refused: {e}"))?;
+        let mut inner =
+            tokenizers::Tokenizer::from_str(text).map_err(|e| format!("refused: {e}"))?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| e.to_string())?;
-        check_added(&file, &inner)?;
+        check_added(file, &inner)?;
         let table = Table::new(size, &inner, &decoding)?;
-        Ok(Tokenizer { inner, table })
+        Ok(Tokenizer { inner, table, cuts_long_texts })
     }
 
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, String> {
-        let encoding = self
-            .inner
-            .encode_fast(text, add_special_tokens)
-            .map_err(|e| format!("cannot be encoded: {e}"))?;
-        Ok(encoding.get_ids().to_vec())
+        let pieces = if self.cuts_long_texts { tiktoken::pieces(text) } else { vec![text] };
+        let mut ids = Vec::new();
+        for piece in pieces {
+            let encoding = self
+                .inner
+                .encode_fast(piece, add_special_tokens)
+                .map_err(|e| format!("cannot be encoded: {e}"))?;
+            ids.extend_from_slice(encoding.get_ids());
+        }
+        Ok(ids)
     }
 
     pub fn token_id(&self, token: &str) -> Option<u32> {
@@ -278,7 +297,7 @@ impl Table {
 
 /// GPT-2's alphabet: printable bytes stand for themselves, the others for the characters from
 /// U+0100.
-fn byte_level_alphabet() -> HashMap<char, u8> {
+pub fn byte_level_alphabet() -> HashMap<char, u8> {
     let mut next = 0x100u32;
     (0..=255u8)
         .map(|byte| {

@@ -17,12 +17,14 @@
 #include "cli/progress.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
+#include "model/gguf_file.h"
 #include "model/machine_memory.h"
 #include "model/memory_plan.h"
 #include "model/quantities.h"
 #include "model/weights.h"
 #include "runtime/model_executor.h"
 #include "text/eos.h"
+#include "text/gguf_text.h"
 
 namespace braid {
 
@@ -48,6 +50,7 @@ struct Engine::State {
   std::thread thread;
 
   Status LoadText();
+  Status LoadGgufText();
   Status PlanCache();
   Result<ModelWeights> LoadModelWeights(const std::function<void(std::string)>& stage);
   Status TakeRecorded();
@@ -57,23 +60,46 @@ struct Engine::State {
   void WriteTrace() const;
 };
 
+// Of a GGUF file: what it holds itself, else what lies beside it.
+Status Engine::State::LoadGgufText() {
+  ASSIGN_OR_RETURN(const json::object metadata, ReadGgufTokenizer(options.model_dir));
+  Result<std::optional<GgufText>> text = ReadGgufText(metadata);
+  if (!text) {
+    return Error{text.error().code, options.model_dir + ": " + text.error().message,
+                 text.error().field};
+  }
+  if (!*text) return {};
+  tokenizer = std::move((*text)->tokenizer);
+  chat = std::move((*text)->chat_template);
+  eos = std::move((*text)->eos);
+  return {};
+}
+
 Status Engine::State::LoadText() {
   std::string dir = options.model_dir;
-  if (!IsDirectory(dir)) dir = std::filesystem::absolute(dir).parent_path().string();  // of a GGUF
-  if (FileExists(dir + "/tokenizer.json")) {
+  if (!IsDirectory(dir)) {
+    RETURN_IF_ERROR(LoadGgufText());
+    dir = std::filesystem::absolute(dir).parent_path().string();
+  }
+  const bool beside = !tokenizer;
+  if (beside && Tokenizer::IsIn(dir)) {
     ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(dir));
-    if (tokenizer->vocabulary_size() > spec.vocabulary) {
-      return Error{ErrorCode::kInvalid,
-                   fmt::format("{}/tokenizer.json has ids up to {}, the model's vocabulary has {}",
-                               dir, tokenizer->vocabulary_size() - 1, spec.vocabulary)};
-    }
+  }
+  if (tokenizer && tokenizer->vocabulary_size() > spec.vocabulary) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: the tokenizer has ids up to {}, the model's vocabulary has {}",
+                             options.model_dir, tokenizer->vocabulary_size() - 1, spec.vocabulary)};
+  }
+  if (beside && tokenizer) {
     if (auto chat_template = ChatTemplate::Load(dir); chat_template) {
       chat = *std::move(chat_template);
     } else if (chat_template.error().code != ErrorCode::kNotFound) {
       return chat_template.error();
     }
   }
-  ASSIGN_OR_RETURN(eos, EosTokens(dir, tokenizer ? &*tokenizer : nullptr));
+  if (beside) {
+    ASSIGN_OR_RETURN(eos, EosTokens(dir, tokenizer ? &*tokenizer : nullptr));
+  }
   if (tokenizer && !eos.empty()) {
     ASSIGN_OR_RETURN(grammars, GrammarLibrary::Create(*tokenizer, eos.front()));
   }
@@ -297,7 +323,7 @@ Result<std::vector<TokenId>> EncodeText(const Engine& engine, std::string_view t
                                         bool add_special_tokens) {
   if (engine.tokenizer() == nullptr) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("{} has no tokenizer.json: give token ids instead of text",
+                 fmt::format("{} has no tokenizer: give token ids instead of text",
                              engine.options().model_dir)};
   }
   return engine.tokenizer()->Encode(text, add_special_tokens);

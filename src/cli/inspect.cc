@@ -9,6 +9,7 @@
 #include "cli/command_factories.h"
 #include "cli/engine_options.h"
 #include "model/checkpoint.h"
+#include "model/checksums.h"
 #include "model/describe.h"
 #include "model/families/families.h"
 #include "model/formats/storage_format.h"
@@ -32,18 +33,21 @@ class InspectCommand : public Command {
     flags.Switch("--tensors", tensors_, "Also list every weight: stored as, runs as, bytes");
     flags.Text("--dump", dump_, "Write the values of one tensor, by name, to --output");
     flags.Text("--output", output_, "File for --dump: fp32, row-major, little-endian");
+    flags.Switch("--verify", verify_,
+                 "First compare the files with the SHA-256 sums that stand beside them");
   }
   Status Run() override;
 
  private:
   Status DescribeConfig() const;
+  Status Verify() const;
   Status Dump(const ModelSpec& spec, const Checkpoint& checkpoint) const;
   void Print(const std::vector<FactSection>& facts, const LoadReport* report) const;
 
   std::string directory_, dump_, output_;
   std::string weights_ = "auto";
   bool quantise_head_ = false;
-  bool json_ = false, config_only_ = false, tensors_ = false;
+  bool json_ = false, config_only_ = false, tensors_ = false, verify_ = false;
 };
 
 void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadReport* report) const {
@@ -100,8 +104,20 @@ Status InspectCommand::Dump(const ModelSpec& spec, const Checkpoint& checkpoint)
   return {};
 }
 
+// What was compared goes to standard error, beside what is printed of the model.
+Status InspectCommand::Verify() const {
+  const auto progress = [](const std::string& name) { fmt::print(stderr, "comparing {}\n", name); };
+  ASSIGN_OR_RETURN(const ChecksumReport report, VerifyChecksums(directory_, progress));
+  fmt::print(stderr, "{} files have the sums that they should have\n", report.checked.size());
+  for (const std::string& name : report.unknown) {
+    fmt::print(stderr, "{}: nothing states its sum\n", name);
+  }
+  return {};
+}
+
 Status InspectCommand::Run() {
   if (config_only_) return DescribeConfig();
+  if (verify_) RETURN_IF_ERROR(Verify());
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(directory_));
   const auto& [spec, checkpoint] = model;
   if (!dump_.empty()) return Dump(spec, checkpoint);

@@ -17,6 +17,8 @@ constexpr uint64_t kNameBytesMax = 1024;
 constexpr uint64_t kStringBytesMax = size_t{1} << 20;
 constexpr uint64_t kListKeptMax = 4096;
 constexpr uint64_t kKeptBytesMax = uint64_t{16} << 20;  // of all values that are kept
+constexpr uint64_t kTokenizerBytesMax = uint64_t{192} << 20;
+constexpr std::string_view kTokenizerPrefix = "tokenizer.";
 constexpr uint32_t kRankMax = 4;
 constexpr uint32_t kAlignmentMax = 65'536;
 
@@ -41,7 +43,9 @@ constexpr uint64_t kSizes[kKinds] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 // Reads forward; after the first problem everything is zero and the problem stays.
 class Cursor {
  public:
-  explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  // Lists of any length are kept whose keys begin with `long_lists`, if it is not empty.
+  explicit Cursor(std::span<const std::byte> bytes, std::string_view long_lists = {})
+      : bytes_(bytes), long_lists_(long_lists) {}
 
   template <class T>
   T Take() {
@@ -78,9 +82,14 @@ class Cursor {
   // Counts what is kept of the metadata.
   void Keep(uint64_t bytes) {
     kept_ += bytes;
-    if (kept_ > kKeptBytesMax) {
-      Fail(fmt::format("has metadata of more than {} bytes beside its long lists", kKeptBytesMax));
+    const uint64_t most = long_lists_.empty() ? kKeptBytesMax : kTokenizerBytesMax;
+    if (kept_ > most) {
+      Fail(fmt::format("has metadata of more than {} bytes{}", most,
+                       long_lists_.empty() ? " beside its long lists" : ""));
     }
+  }
+  bool KeepsList(std::string_view key, uint64_t count) const {
+    return count <= kListKeptMax || (!long_lists_.empty() && key.starts_with(long_lists_));
   }
   bool ok() const { return problem_.empty(); }
   const std::string& problem() const { return problem_; }
@@ -88,6 +97,7 @@ class Cursor {
 
  private:
   std::span<const std::byte> bytes_;
+  std::string_view long_lists_;
   uint64_t at_ = 0;
   uint64_t kept_ = 0;
   std::string problem_;
@@ -146,7 +156,7 @@ json::value TakeList(Cursor& cursor, const std::string& key) {
         fmt::format("the list \"{}\" claims {} items, more than the file holds", key, count));
     return nullptr;
   }
-  if (count > kListKeptMax) {
+  if (!cursor.KeepsList(key, count)) {
     if (kind != kString) cursor.Skip(count * least);
     for (uint64_t i = 0; kind == kString && i < count && cursor.ok(); ++i) {
       cursor.TakeString(kStringBytesMax, "an item");
@@ -254,20 +264,27 @@ uint64_t AlignmentOf(Cursor& cursor, const GgufFile& gguf) {
   return 32;
 }
 
-void TakeAll(Cursor& cursor, GgufFile& gguf) {
+// Head and metadata; returns the number of tensors.
+uint64_t TakeHead(Cursor& cursor, GgufFile& gguf) {
   if (cursor.Take<uint32_t>() != 0x46554747) {
-    return cursor.Fail("does not begin with \"GGUF\": not a GGUF file");
+    cursor.Fail("does not begin with \"GGUF\": not a GGUF file");
+    return 0;
   }
   const auto version = cursor.Take<uint32_t>();
   if (version < 2 || version > 3) {
-    return cursor.Fail(fmt::format("is of version {}; versions 2 and 3 are known", version));
+    cursor.Fail(fmt::format("is of version {}; versions 2 and 3 are known", version));
   }
   const auto tensors = cursor.Take<uint64_t>(), keys = cursor.Take<uint64_t>();
   if (tensors > kTensorsMax || keys > kMetadataMax) {
-    return cursor.Fail(fmt::format("claims {} tensors and {} keys; at most {} and {} are accepted",
-                                   tensors, keys, kTensorsMax, kMetadataMax));
+    cursor.Fail(fmt::format("claims {} tensors and {} keys; at most {} and {} are accepted",
+                            tensors, keys, kTensorsMax, kMetadataMax));
   }
   TakeMetadata(cursor, keys, gguf);
+  return tensors;
+}
+
+void TakeAll(Cursor& cursor, GgufFile& gguf) {
+  const uint64_t tensors = TakeHead(cursor, gguf);
   std::vector<uint64_t> offsets;
   for (uint64_t i = 0; i < tensors && cursor.ok(); ++i) {
     offsets.push_back(TakeTensor(cursor, gguf.tensors.emplace_back()));
@@ -302,6 +319,22 @@ Result<GgufFile> ReadGguf(const std::string& path) {
   TakeAll(cursor, gguf);
   if (cursor.ok()) return gguf;
   return Error{ErrorCode::kInvalid, fmt::format("{}: {}", path, cursor.problem())};
+}
+
+Result<json::object> ReadGgufTokenizer(const std::string& path) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  GgufFile gguf{.file = std::move(file), .metadata = {}, .tensors = {}};
+  Cursor cursor(gguf.file.bytes(), kTokenizerPrefix);
+  TakeHead(cursor, gguf);
+  if (!cursor.ok()) {
+    return Error{ErrorCode::kInvalid, fmt::format("{}: {}", path, cursor.problem())};
+  }
+  json::object found;
+  for (auto at = gguf.metadata.lower_bound(kTokenizerPrefix);
+       at != gguf.metadata.end() && at->first.starts_with(kTokenizerPrefix); ++at) {
+    found[at->first] = std::move(at->second);
+  }
+  return found;
 }
 
 }  // namespace braid

@@ -1,7 +1,7 @@
 // GGUF files: metadata and tensors in one map of the file. Everything a file says is checked before
 // it is used: counts, lengths, types, shapes in checked arithmetic, offsets (aligned, no overlap,
-// nothing past the end), duplicates. Large lists of metadata (vocabularies) are passed over. Any
-// thread.
+// nothing past the end), duplicates. Large lists of metadata (vocabularies) are read on request.
+// Any thread.
 #pragma once
 
 #include <map>
@@ -35,5 +35,8 @@ struct GgufFile {
 };
 
 Result<GgufFile> ReadGguf(const std::string& path);
+
+// The metadata whose keys begin with "tokenizer.", with all of its lists (vocabularies).
+Result<json::object> ReadGgufTokenizer(const std::string& path);
 
 }  // namespace braid

@@ -114,6 +114,8 @@ struct LatentAttention {
   int32_t shared_dim = 0;  // of the key that all heads share; rotary.dims or 0 of them are rotated
   int32_t value_dim = 0;
   bool head_gate = false;  // a head's output *= sigmoid(g_proj x), one number per head
+  bool split_kv_b =
+      false;  // stored as k_b_proj [heads, latent, key], v_b_proj [heads, value, latent]
   RotarySpec rotary;
   float score_scale = 1.0f;            // of queries times keys
   float latent_eps = 1e-6f;            // of the norms of the latent and of the query's rank

@@ -288,6 +288,7 @@ void AppendRuns(const WeightSpec& weight, const Piece& piece, const StoredWeight
   CHECK(weight.use == WeightUse::kVector || row == (weight.transpose ? weight.n : weight.k), "{}",
         weight.name);
   int64_t at = bound.runs.empty() ? 0 : bound.runs.back().at + bound.runs.back().count;
+  bound.pieces.push_back(at);
   if (piece.rows.empty()) {
     bound.runs.push_back({&stored, 0, at, stored.elements()});
     return;

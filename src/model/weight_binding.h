@@ -27,7 +27,9 @@ struct BoundWeight {
   const WeightSpec* spec = nullptr;
   DType dtype = DType::kBF16;  // what Read delivers; holds every stored value exactly
   std::vector<SourceRun> runs;
+  std::vector<int64_t> pieces;  // where each piece of the source begins, in elements
 
+  int64_t elements() const { return spec->count * spec->n * spec->k; }
   const SourceRun& RunAt(int64_t element) const;
   // The address of elements [first, first + count), if they lie in the file as `dtype`; else null.
   const std::byte* Direct(int64_t first, int64_t count) const;

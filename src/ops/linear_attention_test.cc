@@ -253,6 +253,18 @@ TEST(LinearAttention, ADecayPerChannelMatchesKnownNumbers) {
   EXPECT_NEAR(bounded[3], -0.240644, 2e-6);
 }
 
+TEST(LinearAttention, TheEpsilonOfKeysNearZeroIsAddedToTheSumOfSquares) {
+  const LinearAttentionShape shape{1, 1, 2, 2, 1};
+  float a = 0, b = 0;
+  const float a_log = 0, dt_bias = 0;
+  const std::vector<float> out = TwoSteps(
+      shape, {.a = {&a, 1, 1, 1}, .b = {&b, 1, 1, 1}, .a_log = &a_log, .dt_bias = &dt_bias},
+      {1, 0, 3e-4f, 4e-4f, 2, -4}, 1);
+  // k is (3, 4) 1e-4 / sqrt(25e-8 + 1e-6), q is (1, 0) / sqrt(2), half of v is written.
+  EXPECT_NEAR(out[0], 0.189737, 1e-6);
+  EXPECT_NEAR(out[1], -0.379473, 1e-6);
+}
+
 TEST(LinearAttention, AConstantDecayMatchesKnownNumbers) {
   // The token itself is not decayed, and the scale of the query is applied once.
   const LinearAttentionShape shape{1, 1, 2, 2, 1};

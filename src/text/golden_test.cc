@@ -1,4 +1,5 @@
-// transformers' own output (tests/golden/text_golden.jsonl) against ours, byte for byte.
+// transformers' own output (tests/golden/text_golden.jsonl) and that of small tokenizers of every
+// family (tests/golden/words) against ours, byte for byte.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,11 +17,12 @@
 namespace braid {
 namespace {
 
+const std::string kGolden = BRAID_SOURCE_DIR "/tests/golden";
 const std::string kModel = BRAID_SOURCE_DIR "/models/braid-tiny";
 
 // The lines of one kind.
 std::vector<json::object> GoldenLines(std::string_view kind) {
-  auto text = ReadFile(BRAID_SOURCE_DIR "/tests/golden/text_golden.jsonl", size_t{1} << 20);
+  auto text = ReadFile(kGolden + "/text_golden.jsonl", size_t{1} << 20);
   EXPECT_TRUE(text);
   std::vector<json::object> lines;
   std::istringstream stream(text ? *text : "");
@@ -60,6 +62,29 @@ TEST_F(GoldenTest, EncodesAsTransformersDoes) {
       EXPECT_EQ(*ids, Ids(line)) << Text(line, "text");
     }
   }
+}
+
+TEST(WordsTest, SplitsWordsAsEveryFamilyDoes) {
+  auto text = ReadFile(kGolden + "/words/encode.jsonl", size_t{1} << 20);
+  ASSERT_TRUE(text);
+  std::map<std::string, Tokenizer> tokenizers;
+  std::istringstream stream(*text);
+  for (std::string line; std::getline(stream, line);) {
+    const json::object golden = json::parse(line).as_object();
+    const std::string family = Text(golden, "family");
+    auto known = tokenizers.find(family);
+    if (known == tokenizers.end()) {
+      auto file = ReadFile(kGolden + "/words/" + family + ".json", size_t{1} << 20);
+      ASSERT_TRUE(file) << family;
+      auto loaded = Tokenizer::FromJson(*file);
+      ASSERT_TRUE(loaded) << family << ": " << loaded.error().message;
+      known = tokenizers.emplace(family, *std::move(loaded)).first;
+    }
+    auto ids = known->second.Encode(Text(golden, "text"), false);
+    ASSERT_TRUE(ids) << ids.error().message;
+    EXPECT_EQ(*ids, Ids(golden)) << family << ": " << Text(golden, "text");
+  }
+  EXPECT_EQ(tokenizers.size(), 4u);
 }
 
 TEST_F(GoldenTest, DecodesAnyIdsAsTransformersDoes) {

@@ -30,18 +30,45 @@ Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::Load(const std::string& model_dir) {
   const std::string path = model_dir + "/tokenizer.json";
-  if (!FileExists(path)) return Error{ErrorCode::kNotFound, path + " does not exist"};
+  if (!FileExists(path)) return LoadTiktoken(model_dir);
   ASSIGN_OR_RETURN(const std::string json, ReadFile(path, kFileBytesMax));
   Result<Tokenizer> tokenizer = FromJson(json);
   if (tokenizer) return tokenizer;
   return Error{tokenizer.error().code, path + ": " + tokenizer.error().message};
 }
 
+bool Tokenizer::IsIn(const std::string& model_dir) {
+  return FileExists(model_dir + "/tokenizer.json") || FileExists(model_dir + "/tiktoken.model");
+}
+
+Result<Tokenizer> Tokenizer::LoadTiktoken(const std::string& model_dir) {
+  const std::string path = model_dir + "/tiktoken.model";
+  if (!FileExists(path)) {
+    return Error{ErrorCode::kNotFound,
+                 model_dir + " has neither tokenizer.json nor tiktoken.model"};
+  }
+  ASSIGN_OR_RETURN(const std::string model, ReadFile(path, kFileBytesMax));
+  ASSIGN_OR_RETURN(const std::string config,
+                   ReadFile(model_dir + "/tokenizer_config.json", kFileBytesMax));
+  Result<Tokenizer> tokenizer = FromTiktoken(model, config);
+  if (tokenizer) return tokenizer;
+  return Error{tokenizer.error().code, path + ": " + tokenizer.error().message};
+}
+
 Result<Tokenizer> Tokenizer::FromJson(std::string_view tokenizer_json) {
-  auto vocabulary = std::make_unique<Vocabulary>();
   braid_text_buffer error = {};
-  vocabulary->handle.reset(braid_text_tokenizer_load(RustView(tokenizer_json), &error));
-  if (vocabulary->handle == nullptr) return Error{ErrorCode::kInvalid, TakeRustText(error)};
+  return Of(braid_text_tokenizer_load(RustView(tokenizer_json), &error), &error);
+}
+
+Result<Tokenizer> Tokenizer::FromTiktoken(std::string_view model, std::string_view config) {
+  braid_text_buffer error = {};
+  return Of(braid_text_tokenizer_load_tiktoken(RustView(model), RustView(config), &error), &error);
+}
+
+Result<Tokenizer> Tokenizer::Of(braid_text_tokenizer* loaded, braid_text_buffer* error) {
+  auto vocabulary = std::make_unique<Vocabulary>();
+  vocabulary->handle.reset(loaded);
+  if (loaded == nullptr) return Error{ErrorCode::kInvalid, TakeRustText(*error)};
   vocabulary->table = braid_text_tokenizer_table(vocabulary->handle.get());
   const braid_text_table& table = vocabulary->table;
   uint32_t longest = 0;

@@ -1,7 +1,8 @@
-// Text to token ids and back, by the checkpoint's own tokenizer.json (Hugging Face `tokenizers`).
-// Immutable after Load and safe to use from several threads at once.
-// Every id has bytes (possibly none), so decoding is concatenation of bytes and then UTF-8 repair:
-// each maximal invalid piece becomes one U+FFFD. Detokenizer does the same incrementally.
+// Text to token ids and back, by the checkpoint's own tokenizer.json (Hugging Face `tokenizers`)
+// or, where there is none, its tiktoken.model. Immutable after Load and safe to use from several
+// threads at once. Every id has bytes (possibly none), so decoding is concatenation of bytes and
+// then UTF-8 repair: each maximal invalid piece becomes one U+FFFD. Detokenizer does the same
+// incrementally.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 
+struct braid_text_buffer;
 struct braid_text_tokenizer;
 
 namespace braid {
@@ -25,7 +27,12 @@ class Tokenizer {
   // off, has merges of unknown parts, or uses a decoder that is not a concatenation of bytes is an
   // Error.
   static Result<Tokenizer> Load(const std::string& model_dir);
+  // Whether there is a file to load from.
+  static bool IsIn(const std::string& model_dir);
   static Result<Tokenizer> FromJson(std::string_view tokenizer_json);
+  // tiktoken.model, and the tokenizer_config.json that names the class and the special tokens. A
+  // class that splits text in a way that is not known is an Error.
+  static Result<Tokenizer> FromTiktoken(std::string_view model, std::string_view config);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -60,6 +67,8 @@ class Tokenizer {
  private:
   struct Vocabulary;
   explicit Tokenizer(std::unique_ptr<const Vocabulary> vocabulary);
+  static Result<Tokenizer> LoadTiktoken(const std::string& model_dir);
+  static Result<Tokenizer> Of(braid_text_tokenizer* loaded, braid_text_buffer* error);
   std::unique_ptr<const Vocabulary> vocabulary_;
 };
 

@@ -1,5 +1,6 @@
 """eval, bench, inspect, doctor, make-model and serve."""
 
+import hashlib
 import json
 import os
 import re
@@ -104,6 +105,23 @@ def test_inspect_lists_and_dumps_tensors(braid, tiny, tmp_path):
     shape = json.loads(done.stdout)
     assert values.stat().st_size == 4 * shape["rows"] * shape["columns"] == 4 * 256
     assert "--tensors" in braid("inspect", tiny, "--dump", "no", "--output", values).stderr
+
+
+def test_inspect_compares_sums(braid, tiny, tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((tiny / name).read_bytes())
+    sums = "".join(f"{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}  {name}\n"
+                   for name in ("config.json", "model.safetensors"))  # fmt: skip
+    (tmp_path / "SHA256SUMS").write_text(sums)
+    done = braid("inspect", tmp_path, "--verify")
+    assert done.returncode == 0, done.stderr
+    assert "2 files have the sums that they should have" in done.stderr
+    data = bytearray((tmp_path / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(data)
+    done = braid("inspect", tmp_path, "--verify")
+    assert done.returncode != 0
+    assert "model.safetensors has" in done.stderr
 
 
 def test_inspect_is_json_too(braid, tiny):

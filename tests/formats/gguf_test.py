@@ -15,15 +15,32 @@ from formats_test import HERE, dump
 GOLDEN = HERE.parent / "golden"
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_moe_a", "qwen3_5_a"])
+def scores_of(braid, model, prompts):
+    lines = braid("score", model, prompts, "--compute", "fp32").splitlines()
+    return [np.array(json.loads(line)["logprobs"][1:]) for line in lines]
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_moe_a", "qwen3_5_a", "deepseek_v3_a", "kimi_linear_c"])
 def test_a_converted_golden_checkpoint_scores_as_the_golden(braid, tmp_path, name):
     want = [json.loads(line) for line in (GOLDEN / name / "score.jsonl").read_text().splitlines()]
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"token_ids": w["token_ids"]}) + "\n" for w in want))
-    lines = braid("score", HERE / f"layouts/{name}.gguf", prompts, "--compute", "fp32")
-    for line, expected in zip(lines.splitlines(), want, strict=True):
-        got = np.array(json.loads(line)["logprobs"][1:])
+    found = scores_of(braid, HERE / f"layouts/{name}.gguf", prompts)
+    for got, expected in zip(found, want, strict=True):
         assert np.abs(got - np.array(expected["logprobs"][1:])).max(initial=0) <= 1e-4
+
+
+@pytest.mark.parametrize("name", stored.MADE)
+def test_a_converted_made_checkpoint_scores_as_it_does_itself(braid, tmp_path, name):
+    braid("make-model", tmp_path / "made", *stored.MADE[name])
+    prompts = tmp_path / "prompts.jsonl"
+    ids = [int(x) for x in np.random.default_rng(3).integers(0, 96, 150)]
+    prompts.write_text("".join(json.dumps({"token_ids": ids[:n]}) + "\n" for n in (2, 70, 150)))
+    want = scores_of(braid, tmp_path / "made", prompts)
+    found = scores_of(braid, HERE / f"layouts/{name}.gguf", prompts)
+    assert np.concatenate(want).std() > 0.1
+    for got, expected in zip(found, want, strict=True):
+        assert np.abs(got - expected).max() <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_moe_a", "qwen3_5_a"])
@@ -34,6 +51,27 @@ def test_every_tensor_of_a_converted_checkpoint_is_the_original(braid, tmp_path,
         want = stored.as_float(kind, bits).reshape(-1)
         norm = tensor.endswith("norm.weight") and "linear_attn" not in tensor
         assert np.allclose(got - 1 if norm else got, want, rtol=1e-6, atol=2e-7), tensor
+
+
+def test_a_file_alone_has_a_tokenizer_and_a_chat_template(braid, tmp_path):
+    """Made with the package gguf from the tokenizer of the words goldens."""
+    lines = (GOLDEN / "words/encode.jsonl").read_text("utf-8").split("\n")
+    texts = [json.loads(line) for line in lines if '"family":"qwen3_5"' in line]
+    texts = [t for t in texts if 1 < len(t["ids"]) < 250 and "<" not in t["text"]]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"text": t["text"]}) + "\n" for t in texts))
+    model = HERE / "layouts/text.gguf"
+    for line, expected in zip(braid("score", model, prompts).splitlines(), texts, strict=True):
+        assert json.loads(line)["token_ids"] == expected["ids"], expected["text"]
+    facts = json.loads(braid("run", model, "Hi", "--max-tokens", "1", "--json"))
+    rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    prompts.write_text(json.dumps({"text": rendered}) + "\n")
+    ids = json.loads(braid("score", model, prompts))["token_ids"]
+    assert facts["usage"]["prompt_tokens"] == len(ids)
+    vocabulary = json.loads((GOLDEN / "words/qwen3_5.json").read_text("utf-8"))["model"]["vocab"]
+    assert vocabulary["<|im_end|>"] in ids
+    start = vocabulary.get("<|im_start|>", len(vocabulary) + 1)
+    assert ids[0] == start and ids.count(start) == 2
 
 
 METADATA = {

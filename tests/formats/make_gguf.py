@@ -1,14 +1,19 @@
 """Makes layouts/*.gguf and layouts/gguf_blocks.safetensors with llama.cpp's converter and the
 package gguf 0.19.
 
-    python3 tests/formats/make_gguf.py LLAMA_CPP
+    BRAID_BIN=build/release/braid python3 tests/formats/make_gguf.py LLAMA_CPP [NAME...]
 
-LLAMA_CPP is a copy of llama.cpp's sources (llama-cpp-python 0.3.36 has one). Two golden
-checkpoints go through its converter; random blocks of every type through the package's decoders.
+LLAMA_CPP is a copy of llama.cpp's sources (llama-cpp-python 0.3.36 has one). Golden checkpoints of
+the families that it knows go through its converter, and one of make-model, for it does not know
+Qwen3-Next's dense layers; random blocks of every type go through the package's decoders.
 """
 
+import json
+import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 
 import numpy as np
 
@@ -22,18 +27,73 @@ from conversion.base import ModelBase, ModelType, get_model_architecture  # noqa
 
 import stored  # noqa: E402
 
+CONVERTED = ("qwen3_5_moe_a", "qwen3_5_a", "deepseek_v3_a", "kimi_linear_c", "qwen3_next_made")
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden"
 
 
-def convert(name):
+def convert(name, folder):
     source = GOLDEN / name
+    if name in stored.MADE:
+        source = folder / name
+        subprocess.run([os.environ["BRAID_BIN"], "make-model", source, *stored.MADE[name]],
+                       check=True)
     architecture = get_model_architecture(ModelBase.load_hparams(source, False), ModelType.TEXT)
     converter = get_model_class(architecture)
     converter.set_vocab, converter.no_mtp = lambda self: None, True
     with torch.inference_mode():
         converter(source, gguf.LlamaFileType.MOSTLY_BF16, HERE / f"layouts/{name}.gguf",
                   model_name="golden").write()
+
+
+def text():
+    """A model of zeros that has a tokenizer and a chat template in its metadata."""
+    words = json.loads((GOLDEN / "words/qwen3_5.json").read_text())
+    tokens = sorted(words["model"]["vocab"], key=words["model"]["vocab"].get)
+    named = {"<|endoftext|>": gguf.TokenType.CONTROL, "<|im_start|>": gguf.TokenType.CONTROL,
+             "<|im_end|>": gguf.TokenType.CONTROL, "<think>": gguf.TokenType.USER_DEFINED,
+             "[PAD]": gguf.TokenType.UNUSED}
+    tokens += [token for token in named if token not in tokens]
+    types = [named.get(token, gguf.TokenType.NORMAL) for token in tokens]
+    writer = gguf.GGUFWriter(HERE / "layouts/text.gguf", "qwen35")
+    writer.add_block_count(1)
+    writer.add_context_length(256)
+    writer.add_embedding_length(32)
+    writer.add_feed_forward_length(8)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(16)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(1e4)
+    writer.add_rope_dimension_count(4)
+    writer.add_full_attention_interval(1)
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_state_size(16)
+    writer.add_ssm_group_count(1)
+    writer.add_ssm_time_step_rank(1)
+    writer.add_ssm_inner_size(16)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen35")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([" ".join(pair) for pair in words["model"]["merges"]])
+    writer.add_eos_token_id(tokens.index("<|endoftext|>"))
+    writer.add_eot_token_id(tokens.index("<|im_end|>"))
+    writer.add_bos_token_id(tokens.index("<|endoftext|>"))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template((GOLDEN / "templates/json.jinja").read_text())
+    shapes = {"attn_norm": (32,), "post_attention_norm": (32,), "attn_q": (64, 32),
+              "attn_k": (16, 32), "attn_v": (16, 32), "attn_output": (32, 32),
+              "attn_q_norm": (16,), "attn_k_norm": (16,), "ffn_gate": (8, 32), "ffn_up": (8, 32),
+              "ffn_down": (32, 8)}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"blk.0.{name}.weight", np.zeros(shape, np.float32))
+    writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float16))
+    writer.add_tensor("output_norm.weight", np.zeros(32, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def blocks():
@@ -54,6 +114,11 @@ def blocks():
 
 
 if __name__ == "__main__":
-    for golden in ("qwen3_5_moe_a", "qwen3_5_a"):
-        convert(golden)
-    blocks()
+    if sys.argv[2:] == ["text"]:
+        sys.exit(text())
+    for golden in sys.argv[2:] or CONVERTED:
+        with tempfile.TemporaryDirectory() as scratch:
+            convert(golden, pathlib.Path(scratch))
+    if not sys.argv[2:]:
+        text()
+        blocks()

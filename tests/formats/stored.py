@@ -8,6 +8,9 @@ import numpy as np
 
 BITS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64, "I8": np.int8,
         "U8": np.uint8, "I32": np.int32, "I64": np.int64, "F8_E4M3": np.uint8, "F8_E8M0": np.uint8}
+# Checkpoints of make-model that stored files were made from, by its arguments.
+MADE = {"qwen3_next_made": ["--family", "qwen3_next", "--shape",
+                            "tiny,linear_num_value_heads=6,vocab_size=96,hidden_size=48"]}
 
 
 def read(path):

@@ -16,13 +16,21 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGETS = {
-    "safetensors": [], "gguf": [], "config": [ROOT / "tests/configs"],
-    "tokenizer": [], "chat_template": [ROOT / "tests/golden/templates"],
+    "safetensors": [], "gguf": [], "config": [ROOT / "build/fuzz-seeds/config"],
+    "tokenizer": [], "tiktoken": [], "chat_template": [ROOT / "tests/golden/templates"],
 }
 
 
+def make_seeds():
+    """The configs of the golden sets: small models of every family, so an input takes little."""
+    folder = ROOT / "build/fuzz-seeds/config"
+    folder.mkdir(parents=True, exist_ok=True)
+    for config in (ROOT / "tests/golden").glob("*/config.json"):
+        (folder / config.parent.name).write_bytes(config.read_bytes())
+
+
 def run(name, seeds, build, seconds):
-    """(inputs tried, exit code) of one target."""
+    """(inputs tried, edges of the code that they covered, exit code) of one target."""
     kept = ROOT / "build/fuzz-corpus" / name
     findings = ROOT / "build/fuzz-findings"
     for folder in (kept, findings):
@@ -33,9 +41,10 @@ def run(name, seeds, build, seconds):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           errors="replace", check=False)
     tried = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
+    covered = re.findall(r"cov: (\d+)", done.stderr)
     if done.returncode != 0:
         print(done.stderr[-4000:])
-    return int(tried.group(1)) if tried else 0, done.returncode
+    return int(tried.group(1)) if tried else 0, int((covered or [0])[-1]), done.returncode
 
 
 def main():
@@ -45,11 +54,13 @@ def main():
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], metavar="TARGET")
     arguments = parser.parse_args()
     failed = 0
+    make_seeds()
     names = arguments.targets or list(TARGETS)
     for name in names:
-        tried, code = run(name, TARGETS[name], arguments.build, arguments.seconds)
+        tried, covered, code = run(name, TARGETS[name], arguments.build, arguments.seconds)
         failed += code != 0
-        print(f"{name:<14} {tried:>10} inputs in {arguments.seconds} s"
+        print(f"{name:<14} {tried:>10} inputs in {arguments.seconds} s, "
+              f"{tried / max(arguments.seconds, 1):.0f} a second, {covered} edges covered"
               f"{'' if code == 0 else ', exit code ' + str(code)}", flush=True)
     print(f"{len(names) - failed} passed, {failed} failed")
     return int(failed > 0)

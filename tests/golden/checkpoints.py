@@ -126,6 +126,14 @@ SHAPES = [
         dense_width=27, dense_layers=[0, 2, 3, 4, 6], norm_eps=1e-5, per_expert=True,
         lengths=[1, 2, 63, 129, 300],
     ),
+    Shape(
+        name="qwen3_next_b", seed=17, hidden=36,
+        layers=[LINEAR, LINEAR, FULL] * 3, vocab=61, head_dim=20, query_heads=6, kv_heads=3,
+        rotary=0.3, key_heads=3, value_heads=6, key_dim=12, value_dim=20,
+        experts=7, top_k=3, expert_width=11, shared_width=13, family="qwen3_next", rope="flat",
+        dense_width=21, dense_layers=[0, 2, 3, 4, 6, 8], per_expert=True, rope_theta=1e7,
+        lengths=[1, 2, 62, 128, 500],
+    ),
 ]  # fmt: skip
 
 

@@ -93,10 +93,13 @@ class Oracle:
         config = json.loads((folder / "config.json").read_text())
         name = config["architectures"][0]
         model_class = getattr(transformers, CLASSES.get(name, name))
-        self.model = model_class.from_pretrained(
+        self.model, report = model_class.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager",
-            experts_implementation="eager",
-        ).eval()  # fmt: skip
+            experts_implementation="eager", output_loading_info=True,
+        )  # fmt: skip
+        if report["missing_keys"]:  # transformers would draw them
+            raise ValueError(f"{folder}: transformers misses {sorted(report['missing_keys'])}")
+        self.model.eval()
         self.exact_model = copy.deepcopy(self.model).double()
         self.bf16_model = copy.deepcopy(self.model).bfloat16()
         for name, parameter in self.bf16_model.named_parameters():

@@ -9,58 +9,12 @@ import pathlib
 import random
 
 from transformers import AutoTokenizer
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from export_texts import TEXTS
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODEL = HERE.parent.parent / "models" / "braid-tiny"
-
-TEXTS = [
-    "",
-    " ",
-    "  ",
-    "\n",
-    "\r\n\r\n",
-    "\t\tx",
-    "Hello, world!",
-    " leading and trailing ",
-    "don't WE'LL i'm",
-    "1234567890 3.14159 -7e-12",
-    "a" * 300,
-    "ab" * 100,
-    " " * 257,
-    "\n" * 65,
-    "é e\u0301 ñ n\u0303",
-    "ﬁ ligature Å",
-    "naïve café — “quotes” … ‘x’",
-    "Привет, мир! Как дела?",
-    "你好,世界。今天天气很好。",
-    "日本語のテキスト、カタカナ",
-    "안녕하세요 세계",
-    "שלום עולם",
-    "مرحبا بالعالم",
-    "नमस्ते दुनिया",
-    "สวัสดีชาวโลก",
-    "👋🌍👨‍👩‍👧‍👦🏳️‍🌈🇩🇪",
-    "\u200b\u200d\ufeff zero width",
-    "a\u0300\u0301\u0302\u0303b",
-    "\U00010348\U0001d11e",
-    "\x00\x01\x7f",
-    "\u2028\u2029\u0085\u00a0nbsp",
-    "def f(x):\n    return x + 1\n\n\nprint(f(2))\n",
-    '{"a": [1, 2, {"b": null}]}',
-    "<|im_start|>user\nHi<|im_end|>\n",
-    "<think>\nhm\n</think>\n\nyes",
-    "<tool_call>\n{}\n</tool_call><|endoftext|>",
-    "<|im_star|> <|im_end |> <think",
-    "mixed <think>inside</think> words<|im_end|>tail",
-    "İstanbul ıİ ß ẞ ΣΑΣ",
-    "x\u0338= \u2260 \u212b \u1e9b\u0323",
-    "The quick brown fox jumps over the lazy dog. " * 8,
-    "CamelCaseAndsnake_case99",
-    "http://example.org/a?b=c&d=%20#frag",
-    "½ ² ³ Ⅷ ٣ ५",
-    "a\u00adb soft",
-    "q\u0307\u0323 q\u0323\u0307",
-]
 
 TOOLS = [
     {
@@ -148,15 +102,25 @@ VALUES = {
     "after": "unseen",
 }
 
+STYLES = ("xml", "json", "turns", "roles_json", "roles_xml", "bars_fence", "bars_plain")
+SWITCHES = {
+    None: ({}, {"enable_thinking": False}, {"enable_thinking": True}),
+    "turns": ({},),
+    "roles_json": ({},),
+    "bars_fence": ({},),
+    "bars_plain": ({}, {"thinking": False}, {"thinking": True}),
+}
 RAISES = "{{ raise_exception('Roles must alternate: ' + messages[0].role) }}"
 
 
 def render_cases():
-    # xml: in the style of Qwen3.5 (macro, reversed scan, XML-like calls); json: in that of Qwen3
-    # and Qwen3-Next (Hermes calls); language: what else occurs in published templates.
+    # In the style of what the families publish. xml: Qwen3.5 (macro, reversed scan, XML-like
+    # calls); json: Qwen3 and Qwen3-Next (Hermes calls); turns: Kimi; roles_json: Ling-2; roles_xml:
+    # Ling-3 and Ring; bars_fence: DeepSeek-V3 and R1; bars_plain: DeepSeek-V3.1. language: what
+    # else occurs in published templates.
     templates = {
         name: (HERE / "templates" / f"{name}.jinja").read_text()
-        for name in ("xml", "json", "language")
+        for name in (*STYLES, "language")
     }
     templates["braid-tiny"] = (MODEL / "chat_template.jinja").read_text()
     templates["raises"] = RAISES
@@ -173,10 +137,10 @@ def render_cases():
         [{"role": "user", "content": ""}],
     ]
     cases = []
-    for name in ("braid-tiny", "xml", "json"):
+    for name in ("braid-tiny", *STYLES):
         for messages in conversations:
             for tools in (None, TOOLS):
-                for extra in ({}, {"enable_thinking": False}, {"enable_thinking": True}):
+                for extra in SWITCHES.get(name, SWITCHES[None]):
                     for prompt in ((True,) if extra else (True, False)):
                         cases.append(
                             (
@@ -201,16 +165,17 @@ def render(tokenizer, source, context):
     tools = context.pop("tools", None)
     prompt = context.pop("add_generation_prompt", False)
     try:
-        return {
-            "text": tokenizer.apply_chat_template(
-                messages,
-                tools=tools,
-                chat_template=source,
-                tokenize=False,
-                add_generation_prompt=prompt,
-                **context,
-            )
-        }
+        # Not by apply_chat_template, which drops keys that are None: some published templates ask
+        # whether a content is none.
+        rendered, _ = render_jinja_template(
+            conversations=[messages],
+            tools=tools,
+            chat_template=source,
+            add_generation_prompt=prompt,
+            **tokenizer.special_tokens_map,
+            **context,
+        )
+        return {"text": rendered[0]}
     except Exception as error:  # jinja2's errors have no common public base
         return {"error": str(error)}
 

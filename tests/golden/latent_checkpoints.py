@@ -122,6 +122,20 @@ SHAPES = [
         top_k=4, expert_width=6, groups=3, groups_kept=2, scale=2.5, query_rank=16, norm_eps=1e-5,
         shards=2, lengths=[1, 2, 64, 127, 300],
     ),
+    LatentShape(
+        name="ling_3_c", seed=43, family="ling_3", hidden=28,
+        layers=[LINEAR, LINEAR, LINEAR, FULL, LINEAR, LINEAR, LINEAR, FULL, LINEAR], dense=6,
+        vocab=71, heads=7, latent=20, nope=10, rope=6, value=14, dense_width=18, experts=9, top_k=4,
+        expert_width=10, groups=3, groups_kept=2, scale=2.5, linear_heads=7,
+        linear_dim=10, group_size=4, norm_eps=1e-5, lengths=[1, 2, 64, 127, 500],
+    ),
+    LatentShape(
+        name="ling_2_c", seed=53, family="ling_2", hidden=36,
+        layers=[LINEAR, FULL, LINEAR, FULL, FULL], dense=2, vocab=71, heads=3, latent=20, nope=10,
+        rope=6, value=14, dense_width=18, experts=9, top_k=4, expert_width=10, groups=3,
+        groups_kept=2, scale=2.5, query_rank=16, linear_heads=3, linear_dim=12, group_size=2,
+        norm_groups=3, tied=True, norm_eps=1e-5, lengths=[1, 2, 64, 127, 500],
+    ),
 ]  # fmt: skip
 
 

@@ -91,6 +91,12 @@ std::vector<Mistake> QwenMistakes() {
        InMoe([](MoeFfn& m) { m.shared_gate = false; })},
       {"no shared expert", "qwen3_5_moe_a", InMoe([](MoeFfn& m) { m.shared_width = 0; })},
       {"one expert fewer a token", "qwen3_5_moe_a", InMoe([](MoeFfn& m) { --m.top_k; })},
+      {"heads of hidden / heads channels", "qwen3_5_a",
+       [](ModelSpec& s) {
+         for (LayerSpec& layer : s.layers) {
+           if (auto* m = std::get_if<Full>(&layer.mixer)) m->head_dim = s.hidden / m->heads;
+         }
+       }},
       {"an untied head", "qwen3_5_b", [](ModelSpec& s) { s.tied_head = false; }},
       {"gate and up of experts exchanged", "qwen3_5_moe_b",
        InMoe([](MoeFfn& m) { std::swap(m.names.gate, m.names.up); })},
@@ -168,6 +174,8 @@ std::vector<Mistake> LingMistakes() {
       {"theta of rotation is 10000", "ling_3_a",
        InMixers<Latent>([](Latent& m) { m.rotary.theta = 1e4; })},
       {"YaRN is forgotten", "ling_3_b", InMixers<Latent>([](Latent& m) { m.rotary.yarn.reset(); })},
+      {"the square of a magnitude that the config does not name", "ling_3_b",
+       InMixers<Latent>([](Latent& m) { m.score_scale *= std::pow(m.rotary.scale, 2.0f); })},
       {"the router's scale is forgotten", "ling_3_a", InMoe([](MoeFfn& m) { m.router.scale = 1; })},
       {"groups of the router are ignored", "ling_3_a",
        InMoe([](MoeFfn& m) { m.router.groups = m.router.groups_kept = 1; })},

@@ -56,7 +56,8 @@ Result<ModelSpec> SpecOf(HfConfig config, const std::string& source, const json:
 
 namespace {
 
-constexpr GgufFamily (*kGgufFamilies[])() = {Qwen3_5Gguf};
+constexpr GgufFamily (*kGgufFamilies[])() = {Qwen3_5Gguf, Qwen3NextGguf, Deepseek2Gguf,
+                                             KimiLinearGguf};
 
 Result<OpenedModel> OpenGgufAs(GgufFile gguf, const GgufFamily& family,
                                const GgufFamily::Architecture& architecture) {

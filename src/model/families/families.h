@@ -48,7 +48,10 @@ struct GgufFamily {
   // Gives the tensors their names; may adapt the spec to how the files store values.
   void (*map)(ModelSpec& spec, GgufNames& names) = nullptr;
 };
+GgufFamily Deepseek2Gguf();
+GgufFamily KimiLinearGguf();
 GgufFamily Qwen3_5Gguf();
+GgufFamily Qwen3NextGguf();
 
 std::vector<Family> Families();
 // By name; the error lists the names that exist.

@@ -1,5 +1,6 @@
-// Qwen3.5 in GGUF files. Zero-centred norms are stored plus one; the value heads of linear layers
-// are tiled over the key heads instead of grouped by them; ssm_a is -exp(A_log).
+// Qwen3.5 and Qwen3-Next in GGUF files. Zero-centred norms are stored plus one; ssm_a is
+// -exp(A_log). Qwen3.5's value heads of linear layers are tiled over the key heads instead of
+// grouped by them; Qwen3-Next's b and a stay interleaved by key head.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -60,11 +61,11 @@ json::object Config(GgufKeys& keys) {
   return config;
 }
 
-// The place of value head j in a file: heads of one key head follow each other here, and stand
-// key_heads apart there.
+// The place of value head j in a file: heads of one key head follow each other here, and where a
+// file tiles them they stand key_heads apart there. Fused layouts are not tiled.
 int64_t TiledHead(const LinearAttention& m, int64_t j) {
   const int64_t ratio = m.value_heads / m.key_heads;
-  return j % ratio * m.key_heads + j / ratio;
+  return m.layout == DeltaLayout::kFused ? j : j % ratio * m.key_heads + j / ratio;
 }
 
 // Rows of all value heads in the model's order, `dim` rows each, from row `begin` on.
@@ -83,6 +84,19 @@ std::vector<GgufView::Columns> HeadColumns(const LinearAttention& m, int64_t dim
   return columns;
 }
 
+// b and a of the value heads of one key head follow each other.
+void MapFusedGates(const LinearAttention& m, int64_t hidden, const std::string& base,
+                   const std::string& from, GgufNames& names) {
+  const int64_t ratio = m.value_heads / m.key_heads;
+  std::vector<GgufRows> b, a;
+  for (int64_t h = 0; h < m.key_heads; ++h) {
+    b.push_back({from + "ssm_ba.weight", 2 * ratio * h, ratio});
+    a.push_back({from + "ssm_ba.weight", 2 * ratio * h + ratio, ratio});
+  }
+  names.Rows(base + "in_proj_b.weight", {m.value_heads, hidden}, b);
+  names.Rows(base + "in_proj_a.weight", {m.value_heads, hidden}, a);
+}
+
 void MapLinear(const LinearAttention& m, int64_t hidden, const std::string& to,
                const std::string& from, GgufNames& names) {
   const std::string base = to + "linear_attn.";
@@ -97,10 +111,14 @@ void MapLinear(const LinearAttention& m, int64_t hidden, const std::string& to,
              with_values(from + "attn_qkv.weight"));
   names.Rows(base + "in_proj_z.weight", {values, hidden},
              HeadRows(m, from + "attn_gate.weight", 0, dv));
-  names.Rows(base + "in_proj_b.weight", {m.value_heads, hidden},
-             HeadRows(m, from + "ssm_beta.weight", 0, 1));
-  names.Rows(base + "in_proj_a.weight", {m.value_heads, hidden},
-             HeadRows(m, from + "ssm_alpha.weight", 0, 1));
+  if (m.layout == DeltaLayout::kFused) {
+    MapFusedGates(m, hidden, base, from, names);
+  } else {
+    names.Rows(base + "in_proj_b.weight", {m.value_heads, hidden},
+               HeadRows(m, from + "ssm_beta.weight", 0, 1));
+    names.Rows(base + "in_proj_a.weight", {m.value_heads, hidden},
+               HeadRows(m, from + "ssm_alpha.weight", 0, 1));
+  }
   names.Rows(base + "conv1d.weight", {keys + values, 1, m.conv_width},
              with_values(from + "ssm_conv1d.weight"));
   names.Whole(base + "A_log", from + "ssm_a");
@@ -159,24 +177,32 @@ void MapLayer(const LayerSpec& layer, int64_t hidden, int64_t index, GgufNames& 
   }
 }
 
+void Map(ModelSpec& spec, GgufNames& names) {
+  spec.norm.offset = 0;
+  names.Whole("model.embed_tokens.weight", "token_embd.weight");
+  names.Whole("model.norm.weight", "output_norm.weight");
+  names.Whole("lm_head.weight", "output.weight");
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    MapLayer(spec.layers[i], spec.hidden, static_cast<int64_t>(i), names);
+    auto* linear = std::get_if<LinearAttention>(&spec.layers[i].mixer);
+    if (linear) linear->layout = DeltaLayout::kSeparate;  // what the names make of a fused one
+  }
+  for (size_t i = 0; i < 8; ++i) {  // the draft head's
+    names.Skip(fmt::format("blk.{}.", spec.layers.size() + i));
+  }
+}
+
 }  // namespace
 
 GgufFamily Qwen3_5Gguf() {
   return {
       .architectures = {{"qwen35", "Qwen3_5ForCausalLM"}, {"qwen35moe", "Qwen3_5MoeForCausalLM"}},
       .config = Config,
-      .map = [](ModelSpec& spec, GgufNames& names) {
-        spec.norm.offset = 0;
-        names.Whole("model.embed_tokens.weight", "token_embd.weight");
-        names.Whole("model.norm.weight", "output_norm.weight");
-        names.Whole("lm_head.weight", "output.weight");
-        for (size_t i = 0; i < spec.layers.size(); ++i) {
-          MapLayer(spec.layers[i], spec.hidden, static_cast<int64_t>(i), names);
-        }
-        for (size_t i = 0; i < 8; ++i) {  // the draft head's
-          names.Skip(fmt::format("blk.{}.", spec.layers.size() + i));
-        }
-      }};
+      .map = Map};
+}
+
+GgufFamily Qwen3NextGguf() {
+  return {.architectures = {{"qwen3next", "Qwen3NextForCausalLM"}}, .config = Config, .map = Map};
 }
 
 }  // namespace braid

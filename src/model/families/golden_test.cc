@@ -70,8 +70,10 @@ TEST_P(FamilyGolden, NoCutChangesABitInBf16Either) {
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyGolden,
                          testing::Values("qwen3_5_a", "qwen3_5_b", "qwen3_5_c", "qwen3_next_a",
-                                         "kimi_linear_a", "kimi_linear_b", "ling_3_a", "ling_3_b",
-                                         "ling_2_a", "ling_2_b", "deepseek_v3_a", "deepseek_v3_b"),
+                                         "qwen3_next_b", "qwen3_next_c", "kimi_linear_a",
+                                         "kimi_linear_b", "kimi_linear_c", "ling_3_a", "ling_3_b",
+                                         "ling_3_c", "ling_2_a", "ling_2_b", "ling_2_c",
+                                         "deepseek_v3_a", "deepseek_v3_b", "deepseek_v3_c"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

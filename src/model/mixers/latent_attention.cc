@@ -36,6 +36,16 @@ WeightSpec NormSpecOf(const std::string& name, int64_t n) {
 
 // One half of kv_b_proj, whose rows are, per head, key_dim of keys, then value_dim of values.
 WeightSpec HalfOfKvB(const LatentAttention& m, const std::string& base, bool values) {
+  if (m.split_kv_b) {
+    const std::string name = base + (values ? "v_b_proj" : "k_b_proj");
+    const int64_t n = values ? m.value_dim : m.latent_dim, k = values ? m.latent_dim : m.key_dim;
+    return {.name = name,
+            .count = m.heads,
+            .n = n,
+            .k = k,
+            .shard = Shard::kRows,
+            .sources = {{{name + ".weight", {m.heads, n, k}, {}}}}};
+  }
   const int64_t block = int64_t{m.key_dim} + m.value_dim;
   const int64_t count = values ? m.value_dim : m.key_dim;
   std::vector<RowRange> rows;

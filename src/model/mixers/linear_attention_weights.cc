@@ -37,6 +37,18 @@ InPieces FusedPieces(const LinearAttention& m, const std::string& base, int64_t 
                     {ba, ba_shape, PerHead(heads, 2 * ratio, ratio, ratio)}}};
 }
 
+// A tensor of several components, a piece for each: ranks divide every one of them.
+void AppendComponents(const std::string& tensor, const std::vector<int64_t>& counts,
+                      std::vector<int64_t> row_shape, std::vector<Piece>& pieces) {
+  int64_t rows = 0, begin = 0;
+  for (const int64_t count : counts) rows += count;
+  row_shape.insert(row_shape.begin(), rows);
+  for (const int64_t count : counts) {
+    pieces.push_back({tensor, row_shape, {{begin, count}}});
+    begin += count;
+  }
+}
+
 // Whole tensors, one after the other.
 InPieces WholePieces(const LinearAttention& m, const std::string& base, int64_t hidden) {
   const LinearRows rows = RowsOf(m);
@@ -47,9 +59,16 @@ InPieces WholePieces(const LinearAttention& m, const std::string& base, int64_t 
     }
     return all;
   };
+  const bool packed = m.layout == DeltaLayout::kPacked;
+  std::vector<Piece> in;
+  if (packed || m.layout == DeltaLayout::kSeparate) {
+    AppendComponents(base + (packed ? "query_key_value.weight" : "in_proj_qkv.weight"),
+                     {rows.key, rows.key, rows.value}, {hidden}, in);
+    in.push_back(pieces({{packed ? "g_proj" : "in_proj_z", rows.gate}}).front());
+  }
   switch (m.layout) {
     case DeltaLayout::kSeparate:
-      return {.in = pieces({{"in_proj_qkv", rows.conv}, {"in_proj_z", rows.gate}}),
+      return {.in = std::move(in),
               .gates = pieces({{"in_proj_b", rows.update}, {"in_proj_a", rows.decay}})};
     case DeltaLayout::kPerTensor:
       return {.in = pieces({{"q_proj", rows.key},
@@ -59,7 +78,7 @@ InPieces WholePieces(const LinearAttention& m, const std::string& base, int64_t 
               .gates = pieces({{"b_proj", rows.update},
                                {m.gate_rank > 0 ? "f_a_proj" : "f_proj", rows.decay}})};
     default:
-      return {.in = pieces({{"query_key_value", rows.conv}, {"g_proj", rows.gate}}), .gates = {}};
+      return {.in = std::move(in), .gates = {}};
   }
 }
 
@@ -88,8 +107,10 @@ const char* NormName(const LinearAttention& m) {
 WeightSpec ConvWeight(const LinearAttention& m, const std::string& base) {
   const LinearRows rows = RowsOf(m);
   const int64_t width = m.conv_width;
-  std::vector<Piece> pieces = {{base + "conv1d.weight", {rows.conv, 1, width}, {}}};
-  if (m.layout == DeltaLayout::kPerTensor) {
+  std::vector<Piece> pieces;
+  if (m.layout != DeltaLayout::kPerTensor) {
+    AppendComponents(base + "conv1d.weight", {rows.key, rows.key, rows.value}, {1, width}, pieces);
+  } else {
     pieces = {{base + "q_conv1d.weight", {rows.key, 1, width}, {}},
               {base + "k_conv1d.weight", {rows.key, 1, width}, {}},
               {base + "v_conv1d.weight", {rows.value, 1, width}, {}}};
