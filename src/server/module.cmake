@@ -1,0 +1,2 @@
+# TLS of the public listeners.
+target_link_libraries(braid_server PUBLIC OpenSSL::SSL OpenSSL::Crypto)
