@@ -33,7 +33,7 @@ def serving(*flags, binary=None):
     log, address = [], None
     for line in process.stdout:
         log.append(line)
-        if match := re.search(r"listening on (http://\S+)", line):
+        if match := re.search(r"listening on (https?://\S+)", line):
             address = match[1].rstrip("/")
             break
     timer.cancel()

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 namespace braid {
 namespace {
@@ -13,22 +14,38 @@ namespace {
 struct Alias {
   std::string_view flag;
   std::string_view others;
+  std::string_view variables = {};  // of the environment, with blanks between
 };
 
 // Of vLLM, SGLang and llama.cpp.
 constexpr Alias kAliases[] = {
-    {"--max-model-len", "-c,--context-length,--ctx-size"},
-    {"--max-num-seqs", "--max-running-requests,--parallel"},
-    {"--max-batch-tokens", "--max-num-batched-tokens"},
-    {"--chunk-tokens", "--chunked-prefill-size"},
-    {"--served-model-name", "-a,--alias"},
-    {"--threads", "-t"},
+    {"--host", "", "LLAMA_ARG_HOST"},
+    {"--port", "", "LLAMA_ARG_PORT"},
+    {"--max-model-len", "-c,--context-length,--ctx-size", "LLAMA_ARG_CTX_SIZE"},
+    {"--max-num-seqs", "--max-running-requests,--parallel", "LLAMA_ARG_N_PARALLEL"},
+    {"--max-batch-tokens", "--max-num-batched-tokens,--batch-size,-b", "LLAMA_ARG_BATCH"},
+    {"--chunk-tokens", "--chunked-prefill-size,--ubatch-size", "LLAMA_ARG_UBATCH"},
+    {"--served-model-name", "-a,--alias", "LLAMA_ARG_ALIAS"},
+    {"--threads", "-t", "LLAMA_ARG_THREADS"},
     {"--temperature", "--temp"},
     {"--max-tokens", "-n,--n-predict"},
     {"--kv-dtype", "--kv-cache-dtype"},
+    {"--no-prefix-cache", "--disable-radix-cache,--no-enable-prefix-caching"},
     {"--drain-seconds", "--shutdown-timeout"},
+    {"--watchdog-seconds", "--watchdog-timeout"},
     {"--tool-parser", "--tool-call-parser"},
+    {"--api-key", "", "VLLM_API_KEY LLAMA_API_KEY"},
+    {"--tls-cert", "--ssl-certfile,--ssl-cert-file", "LLAMA_ARG_SSL_CERT_FILE"},
+    {"--tls-key", "--ssl-keyfile,--ssl-key-file", "LLAMA_ARG_SSL_KEY_FILE"},
+    {"--cors-origins", "--allowed-origins"},
 };
+
+const Alias* FindAlias(std::string_view flag) {
+  for (const Alias& alias : kAliases) {
+    if (alias.flag == flag) return &alias;
+  }
+  return nullptr;
+}
 
 std::string Upper(std::string_view text) {
   std::string out;
@@ -60,14 +77,22 @@ CLI::Validator Within(Range range, bool integer) {
 }  // namespace
 
 std::string FlagNames(std::string_view flag) {
-  for (const Alias& alias : kAliases) {
-    if (alias.flag == flag) return fmt::format("{},{}", flag, alias.others);
-  }
-  return std::string(flag);
+  const Alias* alias = FindAlias(flag);
+  if (alias == nullptr || alias->others.empty()) return std::string(flag);
+  return fmt::format("{},{}", flag, alias->others);
 }
 
 std::string EnvironmentName(std::string_view flag) {
-  return "BRAID_" + Upper(flag.substr(flag.find_first_not_of('-')));
+  const std::string own = "BRAID_" + Upper(flag.substr(flag.find_first_not_of('-')));
+  const Alias* alias = FindAlias(flag);
+  if (alias == nullptr || std::getenv(own.c_str()) != nullptr) return own;
+  for (std::string_view left = alias->variables; !left.empty();) {
+    const size_t end = std::min(left.find(' '), left.size());
+    const std::string name(left.substr(0, end));
+    if (std::getenv(name.c_str()) != nullptr) return name;
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return own;
 }
 
 int64_t ParseBytes(std::string_view text) {
@@ -94,7 +119,9 @@ CLI::Option* Flags::Add(std::string_view flag, T& value, std::string_view help) 
 }
 
 void Flags::Required(std::string_view name, std::string& value, std::string_view help) {
-  app_.add_option(std::string(name), value, std::string(help))->required();
+  // The model may be named as other servers have it.
+  const std::string names = name == "MODEL" ? "MODEL,--model,--model-path,-m" : std::string(name);
+  app_.add_option(names, value, std::string(help))->required();
 }
 
 void Flags::Optional(std::string_view name, std::string& value, std::string_view help) {

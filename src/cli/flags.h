@@ -20,7 +20,7 @@ namespace braid {
 
 // "--max-model-len,-c,--context-length,--ctx-size": the flag, then its aliases.
 std::string FlagNames(std::string_view flag);
-// "BRAID_MAX_MODEL_LEN".
+// "BRAID_MAX_MODEL_LEN", or another server's variable for the same where only that is set.
 std::string EnvironmentName(std::string_view flag);
 // "8G", "512MiB", "1.5 GB", "4096": bytes, with K, M, G, T as powers of 1024; -1 if it is none.
 int64_t ParseBytes(std::string_view text);

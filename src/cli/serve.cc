@@ -43,6 +43,26 @@ class ServeCommand : public Command {
     flags.Text("--api-key", api_key_, "The key that clients must send; it opens everything");
     flags.Text("--api-key-file", api_key_file_,
                "JSON file of keys with names and limits; SIGHUP reads it again");
+    flags.Text("--admin-api-key", admin_api_key_,
+               "The key that opens administration; with it --api-key does not");
+    flags.Number("--admin-port", admin_port_, {0, 65535},
+                 "Administration (abort, flush, pause) only at this port");
+    flags.Text("--admin-host", admin_host_, "Address of --admin-port");
+    flags.Number("--login-failures", login_failures_, {0, 1 << 20},
+                 "Wrong keys a second of one address before it is refused; 0: any number");
+    flags.Text("--tls-cert", tls_certificate_,
+               "PEM file of the certificate chain: HTTPS; SIGHUP reads it again");
+    flags.Text("--tls-key", tls_key_, "PEM file of its key");
+    flags.Number("--queue-seconds", queue_seconds_, {1, 86400},
+                 "How long a request may wait for its turn");
+    flags.Number("--request-seconds", request_seconds_, {1, 86400},
+                 "How long a request may take in all");
+    flags.Number("--watchdog-seconds", watchdog_seconds_, {1, 86400},
+                 "/health is an error when a step takes longer");
+    flags.Text("--request-log", request_log_,
+               "File of a line for each request, without its text; -: standard output");
+    flags.Choice("--metrics-compat", metrics_compat_, {"none", "vllm"},
+                 "Metrics under another server's names too");
     flags.Text("--cors-origins", cors_origins_,
                "Web pages of these origins may use the API: https://a.example,… or *");
     flags.Text("--tool-parser", tool_parser_,
@@ -58,6 +78,8 @@ class ServeCommand : public Command {
   void StartLog() const;
   std::string ModelName() const;
   Status SetKeys(Server& server) const;
+  void ReadAgain(Server& server) const;
+  ServerConfig ConfigOf() const;
   Status CheckParsers() const;
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
@@ -69,12 +91,24 @@ class ServeCommand : public Command {
   std::string log_level_ = "info";
   std::string api_key_;
   std::string api_key_file_;
+  std::string admin_api_key_;
+  std::string admin_host_ = "127.0.0.1";
+  std::string tls_certificate_;
+  std::string tls_key_;
+  std::string request_log_;
+  std::string metrics_compat_ = "none";
   std::string cors_origins_;
   std::string tool_parser_ = "auto";
   std::string reasoning_parser_ = "auto";
   int32_t port_ = 8000;
   int32_t drain_seconds_ = 30;
+  std::optional<int32_t> admin_port_;
+  int32_t login_failures_ = 10;
+  int32_t queue_seconds_ = 60;
+  int32_t request_seconds_ = 3600;
+  int32_t watchdog_seconds_ = 300;
   bool log_json_ = false;
+  std::unique_ptr<RequestLog> log_;
 };
 
 void ServeCommand::StartLog() const {
@@ -99,7 +133,9 @@ Status ServeCommand::SetKeys(Server& server) const {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(api_key_file_, kBytesMax));
     ASSIGN_OR_RETURN(keys, ParseApiKeys(text, api_key_file_));
   }
-  if (!api_key_.empty()) keys.push_back({.name = "default", .key = api_key_, .admin = true});
+  const bool two = !admin_api_key_.empty();
+  if (!api_key_.empty()) keys.push_back({.name = "default", .key = api_key_, .admin = !two});
+  if (two) keys.push_back({.name = "admin", .key = admin_api_key_, .admin = true});
   server.SetKeys(std::move(keys));
   return {};
 }
@@ -142,17 +178,25 @@ Status WarmUp(Engine& engine) {
   return RunRequests(engine.driver(), std::move(requests), 1, [](size_t, RequestResult) {});
 }
 
+// What SIGHUP asks for. What cannot be read leaves what is in use.
+void ServeCommand::ReadAgain(Server& server) const {
+  if (const Status status = SetKeys(server); status) {
+    LogInfo("the API keys were read again");
+  } else {
+    LogError("the API keys stay as they were: {}", status.error().message);
+  }
+  if (const Status status = server.ReloadTls(); !status) {
+    LogError("the certificate stays as it was: {}", status.error().message);
+  }
+  if (log_ != nullptr) log_->Reopen();
+}
+
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
   while (true) {
     const int signal = signals.Wait(-1);
     if (signal == SIGINT || signal == SIGTERM) break;
     if (signal != SIGHUP) continue;
-    const Status status = SetKeys(server);
-    if (status) {
-      LogInfo("the API keys were read again");
-    } else {
-      LogError("the API keys stay as they were: {}", status.error().message);
-    }
+    ReadAgain(server);
   }
   LogInfo("draining for up to {} s; a second signal stops at once", drain_seconds_);
   std::atomic<bool> drained{false};
@@ -178,22 +222,39 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
   return {};
 }
 
-Status ServeCommand::Run() {
-  RETURN_IF_ERROR(CheckParsers());
-  StartLog();
-  std::signal(SIGPIPE, SIG_IGN);
-  SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
+ServerConfig ServeCommand::ConfigOf() const {
   ServerConfig config;
   config.host = host_;
   config.port = static_cast<uint16_t>(port_);
+  config.admin_host = admin_host_;
+  config.admin_port = admin_port_.value_or(-1);
+  config.tls_certificate = tls_certificate_;
+  config.tls_key = tls_key_;
   config.page_html = std::string(kPageHtml);
   config.version = kVersion;
+  config.login_failures_per_second = login_failures_;
+  config.queue_seconds_max = queue_seconds_;
+  config.request_seconds_max = request_seconds_;
+  config.step_seconds_max = watchdog_seconds_;
+  config.vllm_metrics = metrics_compat_ == "vllm";
+  config.request_log = log_.get();
   for (std::string_view left = cors_origins_; !left.empty();) {
     const size_t end = std::min(left.find(','), left.size());
     if (end > 0) config.cors_origins.emplace_back(left.substr(0, end));
     left.remove_prefix(std::min(end + 1, left.size()));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(std::move(config)));
+  return config;
+}
+
+Status ServeCommand::Run() {
+  RETURN_IF_ERROR(CheckParsers());
+  StartLog();
+  std::signal(SIGPIPE, SIG_IGN);
+  SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
+  if (!request_log_.empty()) {
+    ASSIGN_OR_RETURN(log_, RequestLog::Open(request_log_, log_json_));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(ConfigOf()));
   RETURN_IF_ERROR(SetKeys(*server));
   const auto stage = [&](std::string what) {
     server->SetLoading(std::move(what));
@@ -208,6 +269,7 @@ Status ServeCommand::Run() {
   }
   server->SetReady(ContextOf(*engine));
   fmt::print("listening on {}\nchat page: {}/\n", server->url(), server->url());
+  if (admin_port_) fmt::print("administration at port {}\n", server->admin_port());
   std::fflush(stdout);
   return ServeUntilSignal(*engine, *server, signals);
 }

@@ -164,7 +164,8 @@ struct ModelExecutor::State {
       }
       allowed = *mask;
     }
-    sampler.Choose(context, {slot, w.position + 1, member, allowed}, logits, result);
+    const TokenId forced = slot.ForcedToken();
+    sampler.Choose(context, {slot, w.position + 1, member, forced, allowed}, logits, result);
   }
 
   void Run(const Plan& plan, StepDone& out) {

@@ -60,14 +60,9 @@ bool Sampler::Constrain(const uint32_t* allowed, std::span<float> logits) const 
   return any;
 }
 
-void Sampler::Choose(const ops::OpContext& context, const Place& place,
-                     std::span<const float> logits, RowResult& result) {
+TokenId Sampler::Pick(const ops::OpContext& context, const Place& place,
+                      std::span<const float> logits) {
   const Slot& slot = place.slot;
-  const ops::LogitStats stats = ops::StatsOf(context, logits);
-  if (!stats.finite) {
-    result.error = "the model's logits are not finite for this request";
-    return;
-  }
   const SamplingParams& p = slot.sampling;
   Scratch& scratch = scratch_[static_cast<size_t>(place.member)];
   const bool masked = BelowMinimum(slot, place.position) && !slot.stop.stop_tokens.empty();
@@ -78,22 +73,31 @@ void Sampler::Choose(const ops::OpContext& context, const Place& place,
   for (TokenId token : slot.stop.stop_tokens) {
     if (masked) scratch.logits[static_cast<size_t>(token)] = kNever;
   }
-  if (place.allowed != nullptr && !Constrain(place.allowed, scratch.logits)) {
+  if (place.allowed != nullptr && !Constrain(place.allowed, scratch.logits)) return -1;
+  view = view.first(static_cast<size_t>(sampled_vocabulary_));
+  if (p.temperature == 0.0f) return ops::ArgMax(context, view);
+  const double uniform = RandomUniform(p.seed, static_cast<uint64_t>(place.position));
+  return ops::Sample(context, {p.temperature, p.top_k, p.top_p, p.min_p}, view, uniform,
+                     scratch.sample);
+}
+
+void Sampler::Choose(const ops::OpContext& context, const Place& place,
+                     std::span<const float> logits, RowResult& result) {
+  const ops::LogitStats stats = ops::StatsOf(context, logits);
+  if (!stats.finite) {
+    result.error = "the model's logits are not finite for this request";
+    return;
+  }
+  const TokenId token = place.forced >= 0 ? place.forced : Pick(context, place, logits);
+  if (token < 0) {
     result.error = "no token may come next by the request's grammar and its other limits";
     return;
   }
-  view = view.first(static_cast<size_t>(sampled_vocabulary_));
-  if (p.temperature == 0.0f) {
-    result.token = ops::ArgMax(context, view);
-  } else {
-    const double uniform = RandomUniform(p.seed, static_cast<uint64_t>(place.position));
-    result.token = ops::Sample(context, {p.temperature, p.top_k, p.top_p, p.min_p}, view, uniform,
-                               scratch.sample);
-  }
-  if (slot.logprobs < 0) return;
-  result.logprob.token = result.token;
-  result.logprob.logprob = ops::LogprobOf(logits[static_cast<size_t>(result.token)], stats);
-  result.logprob.top = ops::TopLogprobs(logits, stats, slot.logprobs);
+  result.token = token;
+  if (place.slot.logprobs < 0) return;
+  result.logprob.token = token;
+  result.logprob.logprob = ops::LogprobOf(logits[static_cast<size_t>(token)], stats);
+  result.logprob.top = ops::TopLogprobs(logits, stats, place.slot.logprobs);
 }
 
 }  // namespace braid

@@ -26,6 +26,7 @@ class Sampler {
     const Slot& slot;
     int32_t position = 0;
     int member = 0;
+    TokenId forced = -1;                // >= 0: this one and no other
     const uint32_t* allowed = nullptr;  // bit i % 32 of [i / 32]: token i may be chosen; null: any
   };
   // Fills token and, when asked for, logprob; or error when the logits are not finite.
@@ -38,6 +39,8 @@ class Sampler {
     std::vector<int32_t> counts;
     ops::SampleScratch sample;
   };
+  // The choice itself; -1 if no token may come.
+  TokenId Pick(const ops::OpContext& context, const Place& place, std::span<const float> logits);
   // A copy of the logits with bias, penalties and masks applied.
   std::span<const float> Adjust(const Slot& slot, std::span<const float> logits, Scratch& scratch);
   // Masks the tokens that are not allowed; false if none is left.

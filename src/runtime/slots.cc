@@ -8,6 +8,23 @@
 
 namespace braid {
 
+// A function of the output alone, so a preempted request goes on as before.
+TokenId Slot::ForcedToken() const {
+  if (thinking.tokens_max < 0) return -1;
+  constexpr size_t kOpensWithin = 8;
+  std::span<const TokenId> thought = output();
+  if (thinking.open >= 0) {
+    const auto begin = thought.first(std::min(thought.size(), kOpensWithin));
+    const auto open = std::find(begin.begin(), begin.end(), thinking.open);
+    if (open == begin.end()) return -1;
+    thought = thought.subspan(static_cast<size_t>(open - begin.begin()) + 1);
+  }
+  const auto most = static_cast<size_t>(thinking.tokens_max);
+  if (thought.size() != most) return -1;
+  const bool ended = std::find(thought.begin(), thought.end(), thinking.close) != thought.end();
+  return ended ? TokenId{-1} : thinking.close;
+}
+
 Slots::Slots(const CacheGeometry& geometry, std::byte* arena, int32_t slots,
              int32_t context_tokens_max)
     : geometry_(geometry), arena_(arena), slots_(static_cast<size_t>(slots)) {
@@ -34,6 +51,7 @@ void Slots::Begin(const Plan& plan) {
     slot.prompt_logprobs = request.prompt_logprobs;
     slot.grammar = request.grammar;
     slot.grammar_after = request.grammar_after;
+    slot.thinking = request.thinking;
     slot.prompt_count = static_cast<int32_t>(request.prompt.size());
     slot.tokens.assign(request.prompt.begin(), request.prompt.end());
     slot.tokens.insert(slot.tokens.end(), admission.output.begin(), admission.output.end());

@@ -22,8 +22,12 @@ struct Slot {
   int32_t prompt_count = 0;
   std::string grammar;  // as in Request
   TokenId grammar_after = -1;
+  ThinkingLimit thinking;
   std::vector<TokenId> tokens;                  // prompt, then output as far as it is known
   std::vector<std::vector<std::byte*>> blocks;  // [group][index], null for holes
+
+  // The token that must come next, for the thought is as long as it may be; -1: any may.
+  TokenId ForcedToken() const;
 
   std::span<const TokenId> prompt() const {
     return std::span(tokens).first(static_cast<size_t>(prompt_count));

@@ -31,6 +31,7 @@ struct Driver::State {
 
   // Waits while there is nothing to do; false when the loop shall end.
   bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
+  bool holds() const { return paused && stopping == Stopping::kNo; }
   // All that the scheduler is told goes through here.
   void Apply(const Event& event);
   void AuditIfIdle(int64_t now_us);
@@ -54,6 +55,7 @@ struct Driver::State {
   std::vector<Event> inbox;
   std::vector<std::pair<RequestId, OutputSink*>> inbox_sinks;  // one per Submit in the inbox
   Stopping stopping = Stopping::kNo;
+  bool paused = false;
   DriverStats published;
 };
 
@@ -105,6 +107,15 @@ void Driver::FlushCache() {
   state_->wake.notify_one();
 }
 
+void Driver::SetPaused(bool paused) {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->paused = paused;
+    state_->published.paused = state_->holds();
+  }
+  state_->wake.notify_one();
+}
+
 void Driver::Stop(bool now) {
   {
     std::lock_guard lock(state_->mutex);
@@ -121,6 +132,8 @@ DriverStats Driver::stats() const {
   std::lock_guard lock(state_->mutex);
   return state_->published;
 }
+
+const SchedulerConfig& Driver::config() const { return state_->scheduler.config(); }
 
 // One turn: events in, a step launched, at most `overlap_depth` steps left in flight.
 void Driver::Run() {
@@ -145,7 +158,8 @@ void Driver::Run() {
 bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& events) {
   std::unique_lock lock(mutex);
   const auto something = [&] {
-    return !inbox.empty() || stopping != Stopping::kNo || work_in_flight || !scheduler.idle();
+    return !inbox.empty() || stopping != Stopping::kNo || work_in_flight ||
+           (!paused && !scheduler.idle());
   };
   while (!wake.wait_for(lock, kHeartbeat, something)) published.heartbeat_us = MonotonicUs();
   for (const auto& [id, sink] : inbox_sinks) {
@@ -156,6 +170,7 @@ bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& event
   inbox_sinks.clear();
   events.swap(inbox);
   inbox.clear();
+  figures.paused = holds();
   if (stopping == Stopping::kDrain) return !events.empty() || work_in_flight || !scheduler.idle();
   if (stopping == Stopping::kNow) {
     for (const Event& event : events) Apply(event);
@@ -185,6 +200,10 @@ void Driver::State::AuditIfIdle(int64_t now_us) {
 }
 
 void Driver::State::StartStep(int64_t now_us) {
+  if (figures.paused) {
+    if (in_flight > 0) EndStep();
+    return;
+  }
   Plan plan = scheduler.NextPlan();
   if (config.event_log != nullptr) {
     config.event_log->Add(plan);
@@ -194,6 +213,12 @@ void Driver::State::StartStep(int64_t now_us) {
   }
   if (!plan.empty()) {
     if (in_flight++ == 0) figures.step_started_us = now_us;
+    figures.step_rows = static_cast<int32_t>(plan.rows.size());
+    figures.step_tokens = static_cast<int32_t>(plan.tokens.size());
+    for (const Admission& admission : plan.admissions) {
+      const auto at = sinks.find(admission.request->id);
+      if (at != sinks.end()) at->second->OnAdmitted();
+    }
     Publish();  // before the step: it may hang
     executor.Launch(std::move(plan));
     return;

@@ -15,17 +15,21 @@ namespace braid {
 
 struct OutputSink {
   virtual ~OutputSink() = default;
+  // The request's first row is about to run; again after a preemption.
+  virtual void OnAdmitted() {}
   // `output` is the sink's to keep. After the output with `finish` set the driver forgets the sink.
   virtual void OnOutput(Output output) = 0;
 };
 
 struct DriverStats {
   SchedulerStats scheduler;
-  int64_t step_us_last = 0;     // duration of the last step
-  int64_t step_started_us = 0;  // MonotonicUs when the step in flight began, 0 when none
-  int64_t heartbeat_us = 0;     // MonotonicUs of the loop's last turn
-  int64_t audits = 0;           // recounts of all blocks, made while idle
-  int64_t repairs = 0;          // of those that did not agree: the cache was emptied
+  int64_t step_us_last = 0;                // duration of the last step
+  int64_t step_started_us = 0;             // MonotonicUs when the step in flight began, 0 when none
+  int64_t heartbeat_us = 0;                // MonotonicUs of the loop's last turn
+  int32_t step_rows = 0, step_tokens = 0;  // of the last step that began
+  bool paused = false;
+  int64_t audits = 0;   // recounts of all blocks, made while idle
+  int64_t repairs = 0;  // of those that did not agree: the cache was emptied
 };
 
 struct DriverConfig {
@@ -49,12 +53,17 @@ class Driver {
   // Forgets every cached prefix that no running request uses, before the next step.
   void FlushCache();
 
+  // While paused no step begins: requests stay where they are, and may be submitted and aborted.
+  // Stop ends the pause.
+  void SetPaused(bool paused);
+
   // Serves until Stop; returns when no request is alive or, after Stop(now), at once with the
   // remaining requests ended by kAbort.
   void Run();
   void Stop(bool now);
 
   DriverStats stats() const;
+  const SchedulerConfig& config() const;
 
  private:
   struct State;

@@ -227,6 +227,7 @@ void Fields(Request& r, Coder& code) {
   code(r.stop.new_tokens_max, r.stop.new_tokens_min, r.logprobs);
   code(r.prompt_logprobs, r.priority, r.tenant, r.cache_salt, r.dp_rank);
   code(r.role, r.grammar, r.grammar_after);
+  code(r.thinking.tokens_max, r.thinking.open, r.thinking.close);
 }
 template <class Coder>
 void Fields(TokenLogprob& t, Coder& code) {

@@ -40,6 +40,14 @@ enum class RequestRole : uint8_t {
   kDecode,   // the prompt's pages and the first token arrive; it goes on from there
 };
 
+// Bounds the thought that an answer begins with: after so many tokens the next is its end.
+struct ThinkingLimit {
+  int32_t tokens_max = -1;  // -1: none
+  TokenId open = -1;  // begins the thought, among the first tokens; -1: the prompt has begun it
+  TokenId close = -1;
+  bool operator==(const ThinkingLimit&) const = default;
+};
+
 struct Request {
   RequestId id;
   std::vector<TokenId> prompt;  // >= 1 token, each in [0, vocabulary)
@@ -56,6 +64,7 @@ struct Request {
   // holds from the token after `grammar_after` on (the end of thinking), or from the first if -1.
   std::string grammar;
   TokenId grammar_after = -1;
+  ThinkingLimit thinking;
 };
 
 // A token's log-probability with the most probable alternatives, best first, ties by smaller id.

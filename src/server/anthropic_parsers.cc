@@ -162,17 +162,4 @@ Refusal ParseAnthropicToolChoice(const json::value& value, const std::string& pa
   return std::nullopt;
 }
 
-// {"type": "enabled", "budget_tokens": 1024}, {"type": "adaptive"}, {"type": "disabled"}.
-Refusal ParseThinking(const json::value& value, const std::string& path, const RequestLimits&,
-                      ApiRequest* request) {
-  const json::object* thinking = value.if_object();
-  const std::string_view type =
-      thinking == nullptr ? std::string_view() : StringAt(*thinking, "type");
-  if (type != "enabled" && type != "disabled" && type != "adaptive") {
-    return WrongType(path, "an object with a type: enabled, adaptive or disabled", value);
-  }
-  request->template_values["enable_thinking"] = type != "disabled";
-  return std::nullopt;
-}
-
 }  // namespace braid

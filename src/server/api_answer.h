@@ -16,6 +16,9 @@ class ApiAnswer final : public Answer {
   bool Streams() const override { return streams_; }
   AnswerStep Take() override;
   void End(EndReason reason) override { generation_->End(reason); }
+  std::optional<EndReason> Overdue(int64_t now_us) const override {
+    return generation_->Overdue(now_us);
+  }
   size_t PendingBytes() const override { return generation_->PendingBytes(); }
 
  private:

@@ -14,6 +14,7 @@ constexpr size_t kNameBytesMax = 64;
 constexpr size_t kKeyBytesMin = 8;
 constexpr size_t kKeyBytesMax = 512;
 constexpr int64_t kRequestsMax = 1 << 20;
+constexpr int64_t kTokensPerMinuteMax = 1 << 30;
 
 bool IsName(std::string_view text) {
   return !text.empty() && text.size() <= kNameBytesMax &&
@@ -46,11 +47,14 @@ Result<ApiKey> ParseKey(const json::value& value, const std::string& path) {
     } else if (name == "requests_max" && field.is_int64() && field.get_int64() >= 1 &&
                field.get_int64() <= kRequestsMax) {
       key.requests_max = static_cast<int32_t>(field.get_int64());
+    } else if (name == "tokens_per_minute" && field.is_int64() && field.get_int64() >= 1 &&
+               field.get_int64() <= kTokensPerMinuteMax) {
+      key.tokens_per_minute = static_cast<int32_t>(field.get_int64());
     } else {
       // The value is not shown: it may be a key.
       return Wrong(at,
-                   "one of name (a text), key (a text), admin (true or false), requests_max "
-                   "(an integer from 1)");
+                   "one of name (a text), key (a text), admin (true or false), requests_max and "
+                   "tokens_per_minute (integers from 1)");
     }
   }
   if (!IsName(key.name)) return Wrong(path + ".name", "1 to 64 letters, digits, - or _");
@@ -114,18 +118,36 @@ std::string_view BearerKey(std::string_view authorization) {
   return bearer ? authorization.substr(kScheme.size()) : std::string_view();
 }
 
-std::unique_ptr<TenantLoad::Place> TenantLoad::Enter(const std::string& tenant, int32_t most) {
+TenantLoad::Entry TenantLoad::Enter(const ApiKey& key, int64_t prompt_tokens, int64_t now_us) {
   std::lock_guard lock(mutex_);
-  int32_t& count = requests_[tenant];
-  if (most > 0 && count >= most) return nullptr;
-  ++count;
-  return std::make_unique<Place>(*this, tenant);
+  Tenant& tenant = tenants_[key.name];
+  if (key.requests_max > 0 && tenant.requests >= key.requests_max) return {};
+  if (tenant.per_minute != key.tokens_per_minute) {
+    tenant.per_minute = key.tokens_per_minute;
+    tenant.tokens.reset();
+  }
+  if (key.tokens_per_minute > 0) {
+    const double most = key.tokens_per_minute;
+    const auto wanted = static_cast<double>(prompt_tokens);
+    if (!tenant.tokens) tenant.tokens.emplace(most / 60, most, now_us);
+    if (!tenant.tokens->Has(wanted, now_us)) {
+      return {nullptr, tenant.tokens->SecondsUntil(wanted, now_us)};
+    }
+    tenant.tokens->Take(wanted, now_us);
+  }
+  ++tenant.requests;
+  return {std::make_unique<Place>(*this, key.name)};
 }
 
 void TenantLoad::Leave(const std::string& tenant) {
   std::lock_guard lock(mutex_);
-  auto entry = requests_.find(tenant);
-  if (--entry->second == 0) requests_.erase(entry);
+  --tenants_.at(tenant).requests;
+}
+
+void TenantLoad::Spend(const std::string& tenant, int64_t tokens, int64_t now_us) {
+  std::lock_guard lock(mutex_);
+  Tenant& entry = tenants_.at(tenant);
+  if (entry.tokens) entry.tokens->Take(static_cast<double>(tokens), now_us);
 }
 
 }  // namespace braid

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/rate_bucket.h"
 
 namespace braid {
 
@@ -21,9 +22,11 @@ struct ApiKey {
   bool admin = false;  // may end other requests and see the server's inside
   int32_t requests_max =
       0;  // at the same time, running and waiting; 0: as many as the server takes
+  int32_t tokens_per_minute = 0;  // of prompts and answers together; 0: any number
 };
 
-// {"keys": [{"name": …, "key": …, "admin": true, "requests_max": 4}, …]}; kInvalid with the path of
+// {"keys": [{"name": …, "key": …, "admin": true, "requests_max": 4, "tokens_per_minute":
+// 6000}, …]}; kInvalid with the path of
 // what is wrong. Several keys may share a name.
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what);
 
@@ -42,7 +45,7 @@ class ApiKeys {
 // The key in "Bearer KEY", or empty.
 std::string_view BearerKey(std::string_view authorization);
 
-// Counts each tenant's requests.
+// Counts each tenant's requests and tokens.
 class TenantLoad {
  public:
   // A place among a tenant's requests, given back when it is destroyed.
@@ -52,19 +55,33 @@ class TenantLoad {
     ~Place() { load_.Leave(tenant_); }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
+    // So many tokens were generated.
+    void Spend(int64_t tokens, int64_t now_us) { load_.Spend(tenant_, tokens, now_us); }
+    const std::string& tenant() const { return tenant_; }
 
    private:
     TenantLoad& load_;
     const std::string tenant_;
   };
-  // Null if the tenant has `most` requests already (0: no limit).
-  std::unique_ptr<Place> Enter(const std::string& tenant, int32_t most);
+  struct Entry {
+    std::unique_ptr<Place> place;     // null: refused
+    int32_t retry_after_seconds = 0;  // > 0: for its tokens; else for its requests
+  };
+  // Refused if the tenant has as many requests as its key allows, or has used up its tokens of the
+  // minute; else those of the prompt are taken.
+  Entry Enter(const ApiKey& key, int64_t prompt_tokens, int64_t now_us);
 
  private:
+  struct Tenant {
+    int32_t requests = 0;
+    int32_t per_minute = 0;
+    std::optional<RateBucket> tokens;
+  };
   void Leave(const std::string& tenant);
+  void Spend(const std::string& tenant, int64_t tokens, int64_t now_us);
 
   std::mutex mutex_;
-  std::map<std::string, int32_t> requests_;
+  std::map<std::string, Tenant> tenants_;  // names come from the file of keys
 };
 
 }  // namespace braid

@@ -103,11 +103,8 @@ Refusal ReadFields(const json::object& body, const RequestLimits& limits, ApiReq
                    std::vector<std::string>* unknown) {
   for (const auto& [key, value] : body) {
     std::string path(key);
-    std::span<const Field> fields = Fields();
-    auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) {
-      return f.name == path && (f.routes & request->route) != 0;
-    });
-    if (field == fields.end()) {
+    const Field* field = FindField(path, request->route);
+    if (field == nullptr) {
       unknown->push_back(path);
     } else if (!value.is_null()) {
       FieldReader reader{value, path, limits, request};
@@ -161,6 +158,9 @@ Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
       }
       break;
     case kFlushCache:
+    case kPause:
+    case kResume:
+    case kCancel:
       break;
     case kDetokenize:
       if (!body.contains("tokens")) return Missing("tokens", "a list of token ids");
@@ -266,6 +266,11 @@ OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
   if (!request.system.empty()) {
     json::object system{{"role", "system"}, {"content", request.system}};
     request.messages.insert(request.messages.begin(), std::move(system));
+  }
+  if (request.enable_thinking) {
+    for (const char* name : {"enable_thinking", "thinking"}) {
+      request.template_values.emplace(name, *request.enable_thinking);
+    }
   }
   // Anthropic's models think when they are asked to.
   if (route == kMessages || route == kCountTokens) {

@@ -29,7 +29,15 @@ enum Route : uint32_t {
   kSeparateReasoning = 512,
   kAbort = 1024,
   kFlushCache = 2048,  // takes no body
+  kPause = 4096,       // needs none
+  kResume = 8192,      // takes none
+  kCancel = 16384,     // takes none; the id is in the path
 };
+
+// Whether a request must have a body, and whether what it has is read.
+constexpr bool NeedsBody(Route route) {
+  return (route & (kFlushCache | kPause | kResume | kCancel)) == 0;
+}
 
 constexpr bool IsAnthropic(Route route) { return route == kMessages || route == kCountTokens; }
 
@@ -45,7 +53,10 @@ struct WantedGrammar {
   GrammarKind kind = GrammarKind::kJsonSchema;
   json::value schema;  // kJsonSchema
   std::string source;  // the other kinds
-  std::string path;    // the field, for errors
+  // Text with tagged parts, kLark: {"structures": [{"begin", "schema", "end"}, …], "triggers":
+  // […]}.
+  json::value structural = nullptr;
+  std::string path = {};  // the field, for errors
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -77,6 +88,8 @@ struct ApiRequest {
   std::vector<std::pair<TokenId, float>> logit_bias;
 
   std::optional<WantedGrammar> grammar;
+  std::optional<bool> enable_thinking;
+  std::optional<int64_t> thinking_budget;  // tokens; -1: any number
 
   // When to stop.
   std::optional<int64_t> max_tokens, max_completion_tokens, min_tokens;
@@ -87,7 +100,7 @@ struct ApiRequest {
   // What to return.
   std::optional<bool> stream, echo, skip_special_tokens, return_token_ids;
   std::optional<bool> include_usage, continuous_usage;
-  std::optional<bool> separate_reasoning, parallel_tool_calls;
+  std::optional<bool> separate_reasoning, include_reasoning, parallel_tool_calls;
   std::optional<bool> wants_logprobs;  // chat's `logprobs`
   std::optional<int64_t> logprobs;     // how many alternatives
   std::optional<int64_t> prompt_logprobs;

@@ -67,6 +67,7 @@ void Choice::AddEvents(AnswerEvents events, ChoiceDelta* delta) {
       AddContent(event.text, delta);
       continue;
     }
+    if (event.kind == AnswerEvent::Kind::kReasoning && !options_.shows_reasoning) continue;
     // A stop string does not span what stands between two pieces of text.
     if (event.kind == AnswerEvent::Kind::kCallBegin) {
       AddEvent({AnswerEvent::Kind::kText, matcher_.Flush().text}, &delta->events);

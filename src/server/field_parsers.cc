@@ -228,6 +228,17 @@ Refusal ParseRequestId(const json::value& value, const std::string& path, const 
   return std::nullopt;
 }
 
+// SGLang's and vLLM's words: requests stay where they are, or end first.
+Refusal ParsePauseMode(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
+  if (value == "abort") {
+    request->abort_all = true;
+  } else if (value != "in_place" && value != "keep" && value != "retract") {
+    return WrongType(path, "\"in_place\", \"keep\", \"retract\" or \"abort\"", value);
+  }
+  return std::nullopt;
+}
+
 Refusal ParseUser(const json::value& value, const std::string& path, const RequestLimits&,
                   ApiRequest*) {
   if (!value.is_string() || value.get_string().size() > limits::kMetadataBytesMax) {

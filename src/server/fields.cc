@@ -1,6 +1,7 @@
 // The rows of the field table, in the order of ApiRequest.
 #include "server/fields.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "server/limits.h"
@@ -34,7 +35,10 @@ constexpr Field kFields[] = {
     {"messages", kAnthropic, ParseRule{ParseTurns}},
     {"tools", kAnthropic, ParseRule{ParseAnthropicTools}},
     {"tool_choice", kAnthropic, ParseRule{ParseAnthropicToolChoice}},
-    {"thinking", kAnthropic, ParseRule{ParseThinking}},
+    {"thinking", kAnthropic | kChat, ParseRule{ParseThinking}},
+    {"enable_thinking", kChat | kApplyTemplate, FlagRule{&ApiRequest::enable_thinking}},
+    {"thinking_budget", kChat | kResponses | kMessages,
+     IntegerRule{&ApiRequest::thinking_budget, -1, kInt64Max}},
     {"chat_template_kwargs", kTemplated | kResponses | kAnthropic, ParseRule{ParseTemplateValues}},
     {"reasoning_effort", kChat | kApplyTemplate, ParseRule{ParseReasoningEffort}},
     {"add_generation_prompt", kTemplated, FlagRule{&ApiRequest::add_generation_prompt}},
@@ -45,8 +49,8 @@ constexpr Field kFields[] = {
     {"tools", kParseCalls, ParseRule{ParseTools}},
     {"tool_call_parser", kParseCalls, ParseRule{ParseParser}},
     {"reasoning_parser", kSeparateReasoning, ParseRule{ParseParser}},
-    {"rid", kAbort, ParseRule{ParseRequestId}},
-    {"request_id", kAbort, ParseRule{ParseRequestId}},
+    {"request_id", kGenerate | kAbort, ParseRule{ParseRequestId}},
+    {"mode", kPause, ParseRule{ParsePauseMode}},
     {"abort_all", kAbort, FlagRule{&ApiRequest::abort_all}},
 
     {"temperature", kGenerate, NumberRule{&ApiRequest::temperature, 0, 2}},
@@ -84,19 +88,16 @@ constexpr Field kFields[] = {
      IntegerRule{&ApiRequest::prompt_logprobs, 0, limits::kTopLogprobsMax}},
     {"parallel_tool_calls", kChat | kResponses, FlagRule{&ApiRequest::parallel_tool_calls}},
     {"separate_reasoning", kChat, FlagRule{&ApiRequest::separate_reasoning}},
+    {"include_reasoning", kChat, FlagRule{&ApiRequest::include_reasoning}},
     {"response_format", kOpenAi, ParseRule{ParseResponseFormat}},
-    {"guided_json", kGenerate, ParseRule{ParseJsonSchema}},
-    {"guided_regex", kGenerate, ParseRule{ParseRegex}},
-    {"guided_choice", kGenerate, ParseRule{ParseChoices}},
-    {"guided_grammar", kGenerate, ParseRule{ParseGrammar}},
-    {"structured_outputs", kGenerate, ParseRule{ParseStructuredOutputs}},
-    {"grammar", kGenerate, ParseRule{ParseGrammar}},
     {"json_schema", kGenerate, ParseRule{ParseJsonSchema}},
     {"regex", kGenerate, ParseRule{ParseRegex}},
-    {"ebnf", kGenerate, ParseRule{ParseGrammar}},
+    {"guided_choice", kGenerate, ParseRule{ParseChoices}},
+    {"grammar", kGenerate, ParseRule{ParseGrammar}},
+    {"structured_outputs", kGenerate, ParseRule{ParseStructuredOutputs}},
+    {"structural_tag", kGenerate, ParseRule{ParseStructuralTag}},
     {"guided_decoding_backend", kGenerate, IgnoredRule{}},
     {"guided_whitespace_pattern", kGenerate, UnsupportedRule{"values are written on one line"}},
-    {"structural_tag", kGenerate, UnsupportedRule{"use grammar"}},
     {"braid", kOpenAi, ParseRule{ParseBraid}},
     {"cache_salt", kGenerate, ParseRule{ParseCacheSalt}},
 
@@ -112,6 +113,10 @@ constexpr Field kFields[] = {
     {"prompt_cache_key", kGenerate, IgnoredRule{}},
     {"safety_identifier", kGenerate, IgnoredRule{}},
     {"verbosity", kChat, IgnoredRule{}},
+    {"stream_reasoning", kChat, IgnoredRule{}},
+    {"session_id", kGenerate, IgnoredRule{}},
+    {"id_slot", kOpenAi, IgnoredRule{}},
+    {"cache_prompt", kOpenAi, IgnoredRule{}},
 
     {"previous_response_id", kResponses,
      UnsupportedRule{"responses are not stored; send the whole conversation as input"}},
@@ -131,9 +136,53 @@ constexpr Field kFields[] = {
     {"kv_transfer_params", kGenerate, UnsupportedRule{"a client cannot name peers"}},
 };
 
+// One row per spelling; a name that means different things on different routes may have several.
+constexpr FieldAlias kAliases[] = {
+    // SGLang
+    {"rid", "request_id"},
+    {"input_ids", "prompt"},
+    {"max_new_tokens", "max_tokens"},
+    {"ebnf", "grammar"},
+    {"extra_key", "cache_salt"},
+    {"return_input_ids", "return_token_ids"},
+    // vLLM
+    {"guided_json", "json_schema"},
+    {"guided_regex", "regex"},
+    {"guided_grammar", "grammar"},
+    {"thinking_token_budget", "thinking_budget"},
+    // llama-server
+    {"n_predict", "max_tokens"},
+    {"n_probs", "logprobs"},
+    {"repeat_penalty", "repetition_penalty"},
+    {"return_tokens", "return_token_ids"},
+    {"thinking_budget_tokens", "thinking_budget"},
+    {"reasoning_budget", "thinking_budget"},
+    // OpenAI's and others' names on routes that have another
+    {"max_tokens", "max_output_tokens"},
+    {"max_output_tokens", "max_tokens"},
+    {"max_completion_tokens", "max_tokens"},
+};
+
 }  // namespace
 
 std::span<const Field> Fields() { return kFields; }
+
+std::span<const FieldAlias> FieldAliases() { return kAliases; }
+
+const Field* FindField(std::string_view name, Route route) {
+  const auto find = [&](std::string_view wanted) -> const Field* {
+    const auto at = std::find_if(std::begin(kFields), std::end(kFields), [&](const Field& field) {
+      return field.name == wanted && (field.routes & route) != 0;
+    });
+    return at == std::end(kFields) ? nullptr : at;
+  };
+  if (const Field* field = find(name)) return field;
+  for (const FieldAlias& alias : kAliases) {
+    if (alias.name != name) continue;
+    if (const Field* field = find(alias.means)) return field;
+  }
+  return nullptr;
+}
 
 int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits) {
   if (rule.max == kVocabularyBound) return limits.vocabulary;

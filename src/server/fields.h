@@ -51,6 +51,16 @@ struct Field {
 
 std::span<const Field> Fields();
 
+// A name of SGLang, vLLM or llama-server for a field of this server.
+struct FieldAlias {
+  std::string_view name;
+  std::string_view means;
+};
+std::span<const FieldAlias> FieldAliases();
+
+// The row of a name, or of what it is an alias for, on a route; null if there is none.
+const Field* FindField(std::string_view name, Route route);
+
 // The largest value that an integer field takes.
 int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits);
 
@@ -112,5 +122,8 @@ Refusal ParseBraid(const json::value&, const std::string&, const RequestLimits&,
 Refusal ParseCacheSalt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseReasoningEffort(const json::value&, const std::string&, const RequestLimits&,
                              ApiRequest*);
+Refusal ParsePauseMode(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseStructuralTag(const json::value&, const std::string&, const RequestLimits&,
+                           ApiRequest*);
 
 }  // namespace braid

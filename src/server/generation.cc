@@ -17,6 +17,8 @@ ApiError EndError(EndReason reason) {
       return {499, "the request was ended by another one", {}, "aborted"};
     case EndReason::kTooLong:
       return {503, "the request took too long", {}, "request_timeout"};
+    case EndReason::kQueuedTooLong:
+      return {503, "the request waited too long for its turn", {}, "queue_timeout"};
     case EndReason::kSlowReader:
       break;
   }
@@ -39,7 +41,7 @@ struct Generation::Running {
   std::optional<FinishReason> finish;
   Reuse reuse;
   int32_t preemptions = 0;
-  int64_t last_token_us = 0;
+  int64_t admitted_us = 0, first_token_us = 0, last_token_us = 0;
 };
 
 Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin origin)
@@ -76,10 +78,17 @@ OrRefusal<std::unique_ptr<Generation>> Generation::Start(Service& service, Gener
   std::unique_ptr<Generation> generation(
       new Generation(service, std::move(plan), std::move(origin)));
   Generation& started = *generation;
-  service.running.Add(started.id_, &started.end_asked_, wake);
-  if (!started.origin_.request_id.empty()) {
-    service.running.Add(started.origin_.request_id, &started.end_asked_, wake);
-  }
+  RunningRequest& shown = started.shown_;
+  shown.id = started.id_;
+  shown.client_id = started.origin_.request_id;
+  shown.tenant = started.place_ == nullptr ? "" : started.place_->tenant();
+  shown.path = started.origin_.path;
+  shown.created = started.created_;
+  shown.received_us = started.origin_.received_us;
+  shown.prompt_tokens = started.usage().prompt_tokens;
+  shown.choices = started.choices_per_prompt_;
+  shown.wake = wake;
+  service.running.Add(shown);
   if (Refusal refusal = started.Submit(std::move(wake))) return *refusal;
   return generation;
 }
@@ -104,7 +113,7 @@ Refusal Generation::Submit(Wake wake) {
 }
 
 Generation::~Generation() {
-  service_.running.Remove(&end_asked_);
+  service_.running.Remove(shown_);
   for (Running& running : running_) {
     if (running.open) Close(running, FinishReason::kAbort);
   }
@@ -115,12 +124,41 @@ Generation::~Generation() {
 void Generation::Close(Running& running, FinishReason reason) {
   if (!running.engine_done) service_.context.driver.Abort(running.id, reason);
   running.finish = reason;
-  service_.drain_rate.Ended(MonotonicUs());
-  service_.metrics.CountFinish(*running.finish);
-  service_.metrics.e2e_latency.Observe(static_cast<double>(MonotonicUs() - origin_.received_us) /
-                                       1e6);
+  const int64_t now_us = MonotonicUs();
+  service_.drain_rate.Ended(now_us);
+  CountEnd(running, now_us);
   service_.mailboxes.Close(running.id, true);
   running.open = false;
+}
+
+void Generation::CountEnd(const Running& running, int64_t now_us) {
+  ServerMetrics& metrics = service_.metrics;
+  metrics.CountFinish(*running.finish);
+  const auto seconds = [](int64_t from_us, int64_t to_us) {
+    return static_cast<double>(to_us - from_us) / 1e6;
+  };
+  metrics.e2e_latency.Observe(seconds(origin_.received_us, now_us));
+  metrics.request_prompt_tokens.Observe(static_cast<double>(running.prompt.size()));
+  metrics.request_generation_tokens.Observe(running.choice.output_tokens());
+  if (running.first_token_us == 0) return;
+  metrics.inference_time.Observe(seconds(running.admitted_us, now_us));
+  metrics.decode_time.Observe(seconds(running.first_token_us, running.last_token_us));
+  const int32_t gaps = running.choice.output_tokens() - 1;
+  if (gaps < 1) return;
+  metrics.time_per_output_token.Observe(seconds(running.first_token_us, running.last_token_us) /
+                                        gaps);
+}
+
+// The engine's word that the request has left the queue.
+void Generation::NoteAdmission(Running& running) {
+  if (running.admitted_us > 0) return;
+  running.admitted_us = service_.mailboxes.AdmittedUs(running.id);
+  if (running.admitted_us == 0) return;
+  service_.metrics.queue_time.Observe(
+      static_cast<double>(running.admitted_us - origin_.received_us) / 1e6);
+  if (times_.admitted > 0) return;
+  times_.admitted = running.admitted_us;
+  shown_.admitted_us = running.admitted_us;
 }
 
 void Generation::Count(Running& running, const Output& output, int64_t at_us) {
@@ -128,21 +166,46 @@ void Generation::Count(Running& running, const Output& output, int64_t at_us) {
   running.preemptions = output.preemptions;
   if (output.tokens.empty()) return;
   ServerMetrics& metrics = service_.metrics;
-  if (running.last_token_us == 0) {
+  const auto count = static_cast<int64_t>(output.tokens.size());
+  if (running.first_token_us == 0) {
+    running.first_token_us = at_us;
     metrics.time_to_first_token.Observe(static_cast<double>(at_us - origin_.received_us) / 1e6);
+    metrics.prefill_time.Observe(static_cast<double>(at_us - running.admitted_us) / 1e6);
     metrics.prompt_tokens.Increment(static_cast<double>(running.prompt.size()));
+    shown_.cached_tokens = usage().cached_tokens;
   } else {
     metrics.inter_token_latency.Observe(static_cast<double>(at_us - running.last_token_us) / 1e6);
   }
-  metrics.generation_tokens.Increment(static_cast<double>(output.tokens.size()));
+  metrics.generation_tokens.Increment(static_cast<double>(count));
+  if (place_ != nullptr) place_->Spend(count, at_us);
   running.last_token_us = at_us;
-  if (first_token_us_ == 0) first_token_us_ = at_us;
-  last_token_us_ = at_us;
+  if (times_.first_token == 0) {
+    times_.first_token = at_us;
+    shown_.first_token_us = at_us;
+  }
+  times_.last_token = at_us;
+  shown_.output_tokens += count;
+}
+
+std::optional<EndReason> Generation::Overdue(int64_t now_us) const {
+  if (open_ == 0) return std::nullopt;
+  const int64_t waited_us = now_us - origin_.received_us;
+  const ServerConfig& config = service_.config;
+  if (waited_us > int64_t{config.request_seconds_max} * 1'000'000) return EndReason::kTooLong;
+  if (times_.admitted > 0 || waited_us <= int64_t{config.queue_seconds_max} * 1'000'000) {
+    return std::nullopt;
+  }
+  // The word of it may lie in the mailbox unread, for a long prompt has nothing else to say.
+  for (const Running& running : running_) {
+    if (running.open && service_.mailboxes.AdmittedUs(running.id) > 0) return std::nullopt;
+  }
+  return EndReason::kQueuedTooLong;
 }
 
 // All that came of one choice becomes one delta.
 void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
   std::optional<ChoiceDelta> merged;
+  NoteAdmission(running);
   for (Arrival& arrival : service_.mailboxes.Collect(running.id)) {
     const Output& output = arrival.output;
     Count(running, output, arrival.at_us);
@@ -169,7 +232,7 @@ void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
 }
 
 std::vector<ChoiceDelta> Generation::Poll() {
-  if (end_asked_.exchange(false)) End(EndReason::kAborted);
+  if (shown_.end_asked.exchange(false)) End(EndReason::kAborted);
   std::vector<ChoiceDelta> deltas = std::exchange(ending_, {});
   for (Running& running : running_) {
     if (running.open) Collect(running, &deltas);
@@ -226,18 +289,36 @@ const std::vector<TokenId>& Generation::prompt(int32_t choice) const {
 }
 
 void Generation::Log() const {
-  Usage tokens = usage();
+  const Usage tokens = usage();
   std::string finish;
   for (const Running& running : running_) {
     if (!finish.empty()) finish += ',';
     finish += FinishName(running.finish.value_or(FinishReason::kAbort));
   }
-  int64_t now_us = MonotonicUs();
-  LogInfo("{} {} prompt {} cached {} out {} finish {} first {} ms total {} ms{}", id_, origin_.path,
-          tokens.prompt_tokens, tokens.cached_tokens, tokens.completion_tokens, finish,
-          first_token_us_ == 0 ? -1 : (first_token_us_ - origin_.received_us) / 1000,
-          (now_us - origin_.received_us) / 1000,
-          origin_.request_id.empty() ? "" : " x-request-id " + origin_.request_id);
+  const int64_t now_us = MonotonicUs();
+  const auto since = [&](int64_t at_us) { return at_us == 0 ? -1 : at_us - origin_.received_us; };
+  if (service_.config.request_log == nullptr) {
+    LogInfo("{} {} prompt {} cached {} out {} finish {} first {} ms total {} ms{}", id_,
+            origin_.path, tokens.prompt_tokens, tokens.cached_tokens, tokens.completion_tokens,
+            finish, times_.first_token == 0 ? -1 : since(times_.first_token) / 1000,
+            since(now_us) / 1000,
+            origin_.request_id.empty() ? "" : " x-request-id " + origin_.request_id);
+    return;
+  }
+  service_.config.request_log->Add({.unix_seconds = UnixSeconds(),
+                                    .method = "POST",
+                                    .path = origin_.path,
+                                    .status = error_ ? error_->status : 200,
+                                    .id = id_,
+                                    .client_id = origin_.request_id,
+                                    .tenant = shown_.tenant,
+                                    .finish = std::move(finish),
+                                    .prompt_tokens = tokens.prompt_tokens,
+                                    .cached_tokens = tokens.cached_tokens,
+                                    .output_tokens = tokens.completion_tokens,
+                                    .queue_us = since(times_.admitted),
+                                    .first_token_us = since(times_.first_token),
+                                    .total_us = since(now_us)});
 }
 
 }  // namespace braid

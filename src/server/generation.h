@@ -30,6 +30,11 @@ struct GenerationOrigin {
   int64_t received_us = 0;
 };
 
+// Of the first choice, MonotonicUs; 0: has not come.
+struct GenerationTimes {
+  int64_t admitted = 0, first_token = 0, last_token = 0;
+};
+
 class Generation {
  public:
   // Submits every choice or none.
@@ -52,6 +57,8 @@ class Generation {
   // One entry for each prompt.
   std::vector<PromptReuse> reuse() const;
   size_t PendingBytes() const;
+  // Past the queue's or the request's time limit.
+  std::optional<EndReason> Overdue(int64_t now_us) const;
   const Service& service() const { return service_; }
   // The prompt of a choice.
   const std::vector<TokenId>& prompt(int32_t choice) const;
@@ -63,6 +70,8 @@ class Generation {
   void Collect(Running& running, std::vector<ChoiceDelta>* deltas);
   void Close(Running& running, FinishReason reason);
   void Count(Running& running, const Output& output, int64_t at_us);
+  void NoteAdmission(Running& running);
+  void CountEnd(const Running& running, int64_t now_us);
   void Log() const;
 
   Service& service_;
@@ -76,8 +85,8 @@ class Generation {
   std::vector<ChoiceDelta> ending_;
   std::unique_ptr<TenantLoad::Place> place_;
   std::optional<ApiError> error_;
-  std::atomic<bool> end_asked_{false};  // by another connection
-  int64_t first_token_us_ = 0, last_token_us_ = 0;
+  RunningRequest shown_;  // on the board
+  GenerationTimes times_;
 };
 
 }  // namespace braid

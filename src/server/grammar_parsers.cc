@@ -2,6 +2,8 @@
 // one member of the request; two of them in one request are refused.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "server/fields.h"
 #include "server/limits.h"
 #include "text/tool_grammar.h"
@@ -23,6 +25,10 @@ Refusal SetGrammar(WantedGrammar grammar, ApiRequest* request) {
   return std::nullopt;
 }
 
+const json::value* Member(const json::value& value, std::string_view key) {
+  return value.is_object() ? value.get_object().if_contains(key) : nullptr;
+}
+
 }  // namespace
 
 Refusal ParseJsonSchema(const json::value& value, const std::string& path, const RequestLimits&,
@@ -36,7 +42,7 @@ Refusal ParseJsonSchema(const json::value& value, const std::string& path, const
   if (!schema.is_object()) {
     return WrongType(path, "a JSON schema: an object, or its text", value);
   }
-  return SetGrammar({GrammarKind::kJsonSchema, std::move(schema), {}, path}, request);
+  return SetGrammar({.schema = std::move(schema), .path = path}, request);
 }
 
 Refusal ParseRegex(const json::value& value, const std::string& path, const RequestLimits&,
@@ -44,7 +50,9 @@ Refusal ParseRegex(const json::value& value, const std::string& path, const Requ
   if (!value.is_string() || value.get_string().empty()) {
     return WrongType(path, "a regular expression", value);
   }
-  return SetGrammar({GrammarKind::kRegex, {}, std::string(value.get_string()), path}, request);
+  return SetGrammar(
+      {.kind = GrammarKind::kRegex, .source = std::string(value.get_string()), .path = path},
+      request);
 }
 
 Refusal ParseChoices(const json::value& value, const std::string& path, const RequestLimits&,
@@ -62,7 +70,8 @@ Refusal ParseChoices(const json::value& value, const std::string& path, const Re
     if (!text.is_string() || text.get_string().empty()) return WrongType(path, kRight, text);
     choices.emplace_back(text.get_string());
   }
-  return SetGrammar({GrammarKind::kLark, {}, ChoiceGrammarText(choices), path}, request);
+  return SetGrammar(
+      {.kind = GrammarKind::kLark, .source = ChoiceGrammarText(choices), .path = path}, request);
 }
 
 Refusal ParseGrammar(const json::value& value, const std::string& path, const RequestLimits&,
@@ -72,7 +81,55 @@ Refusal ParseGrammar(const json::value& value, const std::string& path, const Re
   }
   Result<std::string> lark = LarkFromGbnf(value.get_string());
   if (!lark) return ApiError{400, fmt::format("{}: {}", path, lark.error().message), path};
-  return SetGrammar({GrammarKind::kLark, {}, *std::move(lark), path}, request);
+  return SetGrammar({.kind = GrammarKind::kLark, .source = *std::move(lark), .path = path},
+                    request);
+}
+
+// {"structures": [{"begin": "<f>", "schema": {…}, "end": "</f>"}, …], "triggers": ["<f"]} or its
+// text.
+Refusal ParseStructuralTag(const json::value& value, const std::string& path,
+                           const RequestLimits& limits, ApiRequest* request) {
+  if (value.is_string()) {
+    Result<json::value> parsed = ParseJson(std::string_view(value.get_string()), path);
+    if (!parsed) return ApiError{400, parsed.error().message, path};
+    if (!parsed->is_object()) return WrongType(path, "an object, or its text", value);
+    return ParseStructuralTag(*parsed, path, limits, request);
+  }
+  const json::value *structures = Member(value, "structures"),
+                    *triggers = Member(value, "triggers");
+  const bool lists = structures != nullptr && triggers != nullptr && structures->is_array() &&
+                     triggers->is_array() && !structures->get_array().empty();
+  if (!lists) {
+    return WrongType(path, "an object with structures and triggers, two lists", value);
+  }
+  if (structures->get_array().size() > limits::kToolsMax ||
+      triggers->get_array().size() > limits::kToolsMax) {
+    return ApiError{
+        400,
+        fmt::format("{}: at most {} structures and triggers are taken", path, limits::kToolsMax),
+        path};
+  }
+  const auto text = [](const json::value* member) {
+    return member != nullptr && member->is_string() ? std::string_view(member->get_string())
+                                                    : std::string_view();
+  };
+  for (const json::value& trigger : triggers->get_array()) {
+    if (text(&trigger).empty()) return WrongType(path + ".triggers", "texts", trigger);
+  }
+  for (const json::value& structure : structures->get_array()) {
+    const std::string_view begin = text(Member(structure, "begin"));
+    const json::value* schema = Member(structure, "schema");
+    const bool starts =
+        std::any_of(triggers->get_array().begin(), triggers->get_array().end(),
+                    [&](const json::value& trigger) { return begin.starts_with(text(&trigger)); });
+    if (!starts || text(Member(structure, "end")).empty() || schema == nullptr ||
+        !schema->is_object()) {
+      return WrongType(path + ".structures",
+                       "objects with begin, which starts with a trigger, schema and end",
+                       structure);
+    }
+  }
+  return SetGrammar({.kind = GrammarKind::kLark, .structural = value, .path = path}, request);
 }
 
 // {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": …}}.
@@ -85,10 +142,12 @@ Refusal ParseResponseFormat(const json::value& value, const std::string& path,
   if (*type == "text") return std::nullopt;
   if (*type == "json_object") {
     json::value any = json::object{{"type", "object"}};
-    return SetGrammar({GrammarKind::kJsonSchema, std::move(any), {}, path}, request);
+    return SetGrammar({.schema = std::move(any), .path = path}, request);
   }
+  if (*type == "structural_tag") return ParseStructuralTag(value, path, limits, request);
   if (*type != "json_schema") {
-    return WrongType(path + ".type", "\"text\", \"json_object\" or \"json_schema\"", *type);
+    return WrongType(path + ".type",
+                     "\"text\", \"json_object\", \"json_schema\" or \"structural_tag\"", *type);
   }
   // The schema stands in an object with a name; in the Responses form beside the type.
   const json::value* holder = value.get_object().if_contains("json_schema");
@@ -109,7 +168,8 @@ Refusal ParseStructuredOutputs(const json::value& value, const std::string& path
   constexpr Key kKeys[] = {{"json", ParseJsonSchema},
                            {"regex", ParseRegex},
                            {"choice", ParseChoices},
-                           {"grammar", ParseGrammar}};
+                           {"grammar", ParseGrammar},
+                           {"structural_tag", ParseStructuralTag}};
   if (!value.is_object())
     return WrongType(path, "an object with json, regex, choice or grammar", value);
   for (const auto& [name, wanted] : value.get_object()) {
@@ -117,7 +177,7 @@ Refusal ParseStructuredOutputs(const json::value& value, const std::string& path
     const std::string at = fmt::format("{}.{}", path, std::string_view(name));
     if (name == "json_object") {
       json::value any = json::object{{"type", "object"}};
-      if (Refusal refusal = SetGrammar({GrammarKind::kJsonSchema, any, {}, at}, request)) {
+      if (Refusal refusal = SetGrammar({.schema = any, .path = at}, request)) {
         return refusal;
       }
       continue;
@@ -125,8 +185,9 @@ Refusal ParseStructuredOutputs(const json::value& value, const std::string& path
     auto key = std::find_if(std::begin(kKeys), std::end(kKeys),
                             [&](const Key& k) { return k.name == name; });
     if (key == std::end(kKeys)) {
-      return ApiError{400, at + ": is not known here; json, regex, choice and grammar are", at,
-                      "unsupported_parameter"};
+      return ApiError{
+          400, at + ": is not known here; json, regex, choice, grammar and structural_tag are", at,
+          "unsupported_parameter"};
     }
     if (Refusal refusal = key->parse(wanted, at, limits, request)) return refusal;
   }

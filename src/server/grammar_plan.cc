@@ -20,6 +20,11 @@ Refusal CheckWanted(const WantedGrammar& wanted) {
   Status status;
   if (wanted.kind == GrammarKind::kJsonSchema) status = CheckSchema(wanted.schema);
   if (wanted.kind == GrammarKind::kRegex) status = CheckRegex(wanted.source);
+  if (!wanted.structural.is_null()) {
+    for (const json::value& part : wanted.structural.at("structures").as_array()) {
+      if (status) status = CheckSchema(part.at("schema"));
+    }
+  }
   if (status) return std::nullopt;
   return Wrong(wanted.path, status.error().message, kTooComplex);
 }
@@ -84,9 +89,12 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
   } else {
     const WantedGrammar& wanted = *request.grammar;
     if (Refusal refusal = CheckWanted(wanted)) return *refusal;
+    const Tokenizer& tokenizer = context.grammars->tokenizer();
     plan.text = GrammarText(wanted.kind, wanted.kind == GrammarKind::kJsonSchema
                                              ? json::serialize(OneLineSchema(wanted.schema))
-                                             : wanted.source);
+                                         : wanted.structural.is_null()
+                                             ? wanted.source
+                                             : StructuralTagText(wanted.structural, tokenizer));
   }
   if (const Status status = context.grammars->Check(plan.text); !status) {
     return Wrong(path, status.error().message, "invalid_grammar");

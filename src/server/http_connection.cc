@@ -41,8 +41,13 @@ HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(int64_t id, asio::ip::tcp::socket socket, ConnectionHost& host)
-    : id_(id), socket_(std::move(socket)), host_(host), signal_(socket_.get_executor()) {}
+HttpConnection::HttpConnection(int64_t id, asio::ip::tcp::socket socket, HttpPeer peer,
+                               ConnectionHost& host)
+    : id_(id),
+      peer_(std::move(peer)),
+      stream_(std::move(socket), host.tls.get()),
+      host_(host),
+      signal_(stream_.get_executor()) {}
 
 void HttpConnection::Wake() {
   woken_ = true;
@@ -57,17 +62,20 @@ void HttpConnection::Sweep(int64_t now_us) {
   boost::system::error_code ignored;
   if (answer_ && answer_->PendingBytes() > limits::kUnsentBytesMax) {
     answer_->End(EndReason::kSlowReader);
-    socket_.cancel(ignored);
+    stream_.socket().cancel(ignored);
+  }
+  if (answer_) {
+    if (const std::optional<EndReason> reason = answer_->Overdue(now_us)) EndAnswer(*reason);
   }
   if (deadline_us_ == 0 || now_us < deadline_us_) return;
   deadline_us_ = 0;
   timed_out_ = true;
-  socket_.cancel(ignored);
+  stream_.socket().cancel(ignored);
 }
 
 void HttpConnection::CloseIfIdle() {
   boost::system::error_code ignored;
-  if (idle_) socket_.cancel(ignored);
+  if (idle_) stream_.socket().cancel(ignored);
 }
 
 void HttpConnection::EndAnswer(EndReason reason) {
@@ -78,7 +86,10 @@ void HttpConnection::EndAnswer(EndReason reason) {
 
 asio::awaitable<void> HttpConnection::Run() {
   boost::system::error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  SetDeadline(host_.config.header_seconds_max);
+  bool open = co_await stream_.Open();
+  if (!open) co_return;
   for (int32_t served = 1; served <= limits::kRequestsPerConnectionMax; ++served) {
     std::optional<Incoming> incoming = co_await ReadRequest();
     if (!incoming) co_return;
@@ -86,10 +97,14 @@ asio::awaitable<void> HttpConnection::Run() {
     bool keep = co_await Serve(std::move(*incoming));
     if (!keep) break;
   }
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  SetDeadline(kLingerSeconds);
+  co_await stream_.CloseSending();
 }
 
 asio::awaitable<void> HttpConnection::RunRefusal(int status, std::string message) {
+  SetDeadline(kLingerSeconds);
+  bool open = co_await stream_.Open();
+  if (!open) co_return;
   co_await Refuse(status, std::move(message));
 }
 
@@ -99,7 +114,7 @@ asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
   if (host_.draining) co_return false;
   idle_ = true;
   SetDeadline(host_.config.idle_seconds_max);
-  auto [error, bytes] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+  auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
   idle_ = false;
   buffer_.commit(bytes);
   co_return !error;
@@ -126,7 +141,7 @@ asio::awaitable<std::optional<std::string>> HttpConnection::ReadHead() {
       co_return std::nullopt;
     }
     searched = seen.size() < 3 ? 0 : seen.size() - 3;
-    auto [error, bytes] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
     buffer_.commit(bytes);
     if (!error) continue;
     if (timed_out_) {
@@ -184,7 +199,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   int64_t seconds = reserved / static_cast<int64_t>(limits::kBodyBytesPerSecond);
   SetDeadline(host_.config.body_seconds_base + seconds);
   if (!parser.is_done()) {
-    auto [read_error, bytes] = co_await http::async_read(socket_, buffer_, parser, kTuple);
+    auto [read_error, bytes] = co_await http::async_read(stream_, buffer_, parser, kTuple);
     error = read_error;
   }
   deadline_us_ = 0;
@@ -214,6 +229,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   std::string_view request_id = View(message["X-Request-Id"]);
   if (IsRequestId(request_id)) request.request_id = request_id;
   request.body = std::move(message.body());
+  request.peer = peer_;
   incoming->http_1_1 = message.version() >= 11;
   incoming->keep_alive = message.keep_alive();
   incoming->head = request.method == "HEAD";
@@ -254,7 +270,6 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
     bool written = co_await Write(head);
     if (!written) co_return false;
   }
-  const int64_t end_us = MonotonicUs() + host_.config.request_seconds_max * kSecondUs;
   for (;;) {
     woken_ = false;
     AnswerStep step = answer_->Take();
@@ -271,9 +286,7 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
     signal_.expires_after(std::chrono::seconds(host_.config.heartbeat_seconds));
     auto [error] = co_await signal_.async_wait(kTuple);
     if (gone_) co_return false;
-    if (MonotonicUs() > end_us) {
-      answer_->End(EndReason::kTooLong);
-    } else if (!error && streams) {
+    if (!error && streams) {
       bytes = incoming.http_1_1 ? HttpChunk(kSsePing) : std::string(kSsePing);
       written = co_await Write(bytes);
       if (!written) co_return false;
@@ -284,14 +297,14 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
 // Returns when the client has left. Bytes of a next request stay in the buffer.
 asio::awaitable<void> HttpConnection::WatchClient() {
   while (buffer_.size() < limits::kPipelinedBytesMax) {
-    auto [error, bytes] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
     buffer_.commit(bytes);
     if (error) {
       if (error != asio::error::operation_aborted) gone_ = true;
       co_return;
     }
   }
-  asio::steady_timer never(socket_.get_executor(), asio::steady_timer::time_point::max());
+  asio::steady_timer never(stream_.get_executor(), asio::steady_timer::time_point::max());
   co_await never.async_wait(kTuple);
 }
 
@@ -343,12 +356,11 @@ asio::awaitable<void> HttpConnection::Refuse(int status, std::string message) {
 
 // Closing with unread input would reset the connection and could lose the response on its way.
 asio::awaitable<void> HttpConnection::Linger() {
-  boost::system::error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   SetDeadline(kLingerSeconds);
+  co_await stream_.CloseSending();
   buffer_.clear();
   for (;;) {
-    auto [error, bytes] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
     if (error) break;
   }
   deadline_us_ = 0;
@@ -359,7 +371,7 @@ asio::awaitable<bool> HttpConnection::Write(std::string_view bytes) {
   while (!bytes.empty()) {
     SetDeadline(host_.config.write_seconds_max);
     std::string_view piece = bytes.substr(0, limits::kWriteBytesMax);
-    auto [error, written] = co_await socket_.async_write_some(asio::buffer(piece), kTuple);
+    auto [error, written] = co_await stream_.async_write_some(asio::buffer(piece), kTuple);
     deadline_us_ = 0;
     if (error) co_return false;
     bytes.remove_prefix(written);

@@ -6,6 +6,7 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 
+#include "server/client_stream.h"
 #include "server/http_types.h"
 #include "server/server.h"
 
@@ -27,13 +29,14 @@ struct ConnectionHost {
   HttpApi& api;
   asio::thread_pool& pool;
   std::function<Wake(int64_t connection)> make_wake;
+  std::unique_ptr<asio::ssl::context> tls = nullptr;  // of connections that begin; null: none
   bool draining = false;
   int64_t body_bytes = 0;  // reserved for bodies of requests not yet prepared
 };
 
 class HttpConnection {
  public:
-  HttpConnection(int64_t id, asio::ip::tcp::socket socket, ConnectionHost& host);
+  HttpConnection(int64_t id, asio::ip::tcp::socket socket, HttpPeer peer, ConnectionHost& host);
 
   // Serves until the connection ends. The object must live until then.
   asio::awaitable<void> Run();
@@ -75,7 +78,8 @@ class HttpConnection {
   void SetDeadline(int64_t seconds);
 
   int64_t id_;
-  asio::ip::tcp::socket socket_;
+  const HttpPeer peer_;
+  ClientStream stream_;
   ConnectionHost& host_;
   asio::steady_timer signal_;
   boost::beast::flat_buffer buffer_;

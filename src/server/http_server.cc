@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/http_connection.h"
+#include "server/tls.h"
 
 namespace braid {
 namespace {
@@ -37,6 +38,44 @@ int32_t ConnectionsMax(const ServerConfig& config) {
 
 }  // namespace
 
+// One port that is listened on.
+struct Listener {
+  explicit Listener(asio::io_context& io, bool admin) : acceptor(io), admin(admin) {}
+
+  Status Open(asio::io_context& io, const std::string& host, uint16_t port);
+  uint16_t port() const {
+    boost::system::error_code error;
+    return acceptor.local_endpoint(error).port();
+  }
+
+  tcp::acceptor acceptor;
+  const bool admin;
+};
+
+Status Listener::Open(asio::io_context& io, const std::string& host, uint16_t port) {
+  const char* flag = admin ? "--admin-host" : "--host";
+  boost::system::error_code error;
+  tcp::resolver resolver(io);
+  auto found = resolver.resolve(host, std::to_string(port),
+                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} {}: no address of this machine ({})", flag, host, error.message()),
+                 "host"};
+  }
+  tcp::endpoint endpoint = *found.begin();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(kBacklog, error);
+  if (!error) return {};
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("cannot listen on {}:{}: {}; choose another with {}, or 0 for any "
+                           "free one",
+                           host, port, error.message(), admin ? "--admin-port" : "--port"),
+               "port"};
+}
+
 struct HttpServer::State {
   State(const ServerConfig& server_config, HttpApi& api)
       : config(server_config),
@@ -46,7 +85,8 @@ struct HttpServer::State {
              .api = api,
              .pool = pool,
              .make_wake = [this](int64_t id) { return MakeWake(id); }},
-        acceptor(io),
+        open_port(io, false),
+        admin_port(io, true),
         sweeper(io) {}
 
   Wake MakeWake(int64_t id) {
@@ -58,9 +98,9 @@ struct HttpServer::State {
   }
 
   Status Listen();
-  asio::awaitable<void> Accept();
+  asio::awaitable<void> Accept(Listener& listener);
   asio::awaitable<void> SweepForever();
-  void Begin(tcp::socket socket);
+  void Begin(tcp::socket socket, bool admin);
   void BeginDrain(int32_t seconds);
   void SweepOnce();
   void FinishDrainIfEmpty();
@@ -73,9 +113,8 @@ struct HttpServer::State {
   std::unordered_map<std::string, int32_t> per_address;
   ConnectionHost host;
   asio::io_context io{1};
-  tcp::acceptor acceptor;
+  Listener open_port, admin_port;
   asio::steady_timer sweeper;
-  uint16_t port = 0;
   int64_t next_id = 0;
   int64_t drain_end_us = 0;  // 0: not draining
   bool ended_answers = false;
@@ -85,38 +124,20 @@ struct HttpServer::State {
 };
 
 Status HttpServer::State::Listen() {
-  boost::system::error_code error;
-  tcp::resolver resolver(io);
-  auto found = resolver.resolve(config.host, std::to_string(config.port),
-                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error || found.empty()) {
-    return Error{
-        ErrorCode::kInvalid,
-        fmt::format("--host {}: no address of this machine ({})", config.host, error.message()),
-        "host"};
+  if (!config.tls_certificate.empty()) {
+    ASSIGN_OR_RETURN(host.tls, LoadTls({config.tls_certificate, config.tls_key}));
   }
-  tcp::endpoint endpoint = *found.begin();
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(kBacklog, error);
-  if (error) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("cannot listen on {}:{}: {}; choose another with --port, or 0 for any "
-                             "free one",
-                             config.host, config.port, error.message()),
-                 "port"};
-  }
-  port = acceptor.local_endpoint(error).port();
-  return {};
+  RETURN_IF_ERROR(open_port.Open(io, config.host, config.port));
+  if (config.admin_port < 0) return {};
+  return admin_port.Open(io, config.admin_host, static_cast<uint16_t>(config.admin_port));
 }
 
-asio::awaitable<void> HttpServer::State::Accept() {
-  while (acceptor.is_open()) {
-    auto [error, socket] = co_await acceptor.async_accept(kTuple);
+asio::awaitable<void> HttpServer::State::Accept(Listener& listener) {
+  while (listener.acceptor.is_open()) {
+    auto [error, socket] = co_await listener.acceptor.async_accept(kTuple);
     if (!error) {
-      Begin(std::move(socket));
-    } else if (acceptor.is_open()) {
+      Begin(std::move(socket), listener.admin);
+    } else if (listener.acceptor.is_open()) {
       // Out of descriptors or a connection that was reset before we saw it.
       asio::steady_timer pause(io, std::chrono::milliseconds(50));
       co_await pause.async_wait(kTuple);
@@ -124,7 +145,7 @@ asio::awaitable<void> HttpServer::State::Accept() {
   }
 }
 
-void HttpServer::State::Begin(tcp::socket socket) {
+void HttpServer::State::Begin(tcp::socket socket, bool admin) {
   boost::system::error_code error;
   tcp::endpoint remote = socket.remote_endpoint(error);
   if (error) return;
@@ -133,7 +154,8 @@ void HttpServer::State::Begin(tcp::socket socket) {
   int32_t& of_address = per_address[address];
   bool full = static_cast<int64_t>(connections.size()) >= connections_max ||
               of_address >= config.connections_per_address_max;
-  auto connection = std::make_unique<HttpConnection>(id, std::move(socket), host);
+  auto connection =
+      std::make_unique<HttpConnection>(id, std::move(socket), HttpPeer{address, admin}, host);
   connections[id] = connection.get();
   ++of_address;
   auto run = [](std::unique_ptr<HttpConnection> self, bool refuse) -> asio::awaitable<void> {
@@ -178,7 +200,8 @@ void HttpServer::State::SweepOnce() {
 void HttpServer::State::BeginDrain(int32_t seconds) {
   if (drain_end_us != 0) return;
   boost::system::error_code ignored;
-  acceptor.close(ignored);
+  open_port.acceptor.close(ignored);
+  admin_port.acceptor.close(ignored);
   host.draining = true;
   drain_end_us = MonotonicUs() + int64_t{seconds} * 1'000'000 + 1;
   for (auto& [id, connection] : connections) connection->CloseIfIdle();
@@ -192,7 +215,9 @@ void HttpServer::State::FinishDrainIfEmpty() {
 }
 
 HttpServer::HttpServer(std::unique_ptr<State> state)
-    : port_(state->port), state_(std::move(state)) {
+    : port_(state->open_port.port()),
+      admin_port_(state->admin_port.port()),
+      state_(std::move(state)) {
   state_->on_drained = [this] { FinishDrain(); };
 }
 
@@ -201,7 +226,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const ServerConfig& config
   RETURN_IF_ERROR(state->Listen());
   State& started = *state;
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
-  asio::co_spawn(started.io, started.Accept(), asio::detached);
+  asio::co_spawn(started.io, started.Accept(started.open_port), asio::detached);
+  if (config.admin_port >= 0) {
+    asio::co_spawn(started.io, started.Accept(started.admin_port), asio::detached);
+  }
   asio::co_spawn(started.io, started.SweepForever(), asio::detached);
   started.thread = std::thread([&started] { started.io.run(); });
   return server;
@@ -220,6 +248,16 @@ void HttpServer::Drain(int32_t seconds) {
   if (!state_) return;
   asio::post(state_->io, [state = state_.get(), seconds] { state->BeginDrain(seconds); });
   drained_changed_.wait(lock, [this] { return drained_; });
+}
+
+Status HttpServer::ReloadTls(const ServerConfig& config) {
+  ASSIGN_OR_RETURN(auto loaded, LoadTls({config.tls_certificate, config.tls_key}));
+  std::lock_guard lock(mutex_);
+  if (!state_) return {};
+  asio::post(state_->io, [state = state_.get(), loaded = std::move(loaded)]() mutable {
+    state->host.tls = std::move(loaded);
+  });
+  return {};
 }
 
 void HttpServer::Stop() {

@@ -20,6 +20,9 @@ class HttpServer {
   ~HttpServer();
 
   uint16_t port() const { return port_; }
+  uint16_t admin_port() const { return admin_port_; }  // 0: there is none
+  // Reads the certificate and the key again, for connections that begin from now on.
+  Status ReloadTls(const ServerConfig& config);
   // See Server::Drain. Any thread but the network's own.
   void Drain(int32_t seconds);
   // Ends everything, joins the threads and destroys every connection with its answer; the second
@@ -31,7 +34,7 @@ class HttpServer {
   explicit HttpServer(std::unique_ptr<State> state);
   void FinishDrain();
 
-  uint16_t port_ = 0;
+  uint16_t port_ = 0, admin_port_ = 0;
   std::mutex mutex_;  // guards what follows
   std::condition_variable drained_changed_;
   bool drained_ = false;

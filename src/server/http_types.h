@@ -11,6 +11,12 @@
 
 namespace braid {
 
+// Who is at the other end of a connection.
+struct HttpPeer {
+  std::string address;
+  bool admin_listener = false;  // came to the port that is for administration
+};
+
 struct HttpRequest {
   std::string method;
   std::string path;          // without the query
@@ -20,6 +26,7 @@ struct HttpRequest {
   std::string origin;      // of the page that asks, if a browser does
   std::string request_id;  // the client's X-Request-Id if it is well-formed, else empty
   std::string body;
+  HttpPeer peer;
   int64_t received_us = 0;  // MonotonicUs when the last byte of it came
 };
 
@@ -34,7 +41,7 @@ struct HttpResponse {
 };
 
 // Why the server, not the engine, ends an answer.
-enum class EndReason { kDrained, kTooLong, kSlowReader, kAborted };
+enum class EndReason { kDrained, kTooLong, kQueuedTooLong, kSlowReader, kAborted };
 
 struct AnswerStep {
   std::string events;                    // SSE bytes to send now, if the answer streams
@@ -52,6 +59,8 @@ class Answer {
   virtual AnswerStep Take() = 0;
   // Ends the answer from the server's side: what came so far, and why, is in the next Take.
   virtual void End(EndReason reason) = 0;
+  // Why it has to end by now, if it has: called a few times a second.
+  virtual std::optional<EndReason> Overdue(int64_t now_us) const = 0;
   // About how much Take would give.
   virtual size_t PendingBytes() const = 0;
 };

@@ -51,6 +51,9 @@ inline constexpr size_t kMetadataBytesMax = 512;
 inline constexpr size_t kCacheSaltBytesMax = 256;
 inline constexpr size_t kUnknownFieldsWarnedMax = 256;
 
+// Waiting prompts: so many times the tokens that the cache holds (L-51).
+inline constexpr int64_t kWaitingTokensTimesPool = 8;
+
 // L-5: bodies of a server whose prompts have at most `context_tokens_max` tokens.
 constexpr size_t BodyBytesMax(int64_t context_tokens_max) {
   return std::clamp(static_cast<size_t>(std::max<int64_t>(context_tokens_max, 0)) * 32,

@@ -22,6 +22,7 @@ class Mailboxes::Mailbox final : public OutputSink {
  public:
   Mailbox(RequestId id, Mailboxes& owner, Wake wake)
       : id(id), owner(owner), wake(std::move(wake)) {}
+  void OnAdmitted() override { owner.Admit(*this); }
   void OnOutput(Output output) override { owner.Deliver(*this, std::move(output)); }
 
   const RequestId id;
@@ -29,6 +30,7 @@ class Mailboxes::Mailbox final : public OutputSink {
   Wake wake;
   std::vector<Arrival> arrivals;
   size_t pending_bytes = 0;
+  int64_t admitted_us = 0;
   bool engine_done = false;
   bool reader_done = false;
 };
@@ -55,6 +57,19 @@ void Mailboxes::Deliver(Mailbox& mailbox, Output output) {
   mailbox.pending_bytes += BytesOf(output);
   mailbox.arrivals.push_back({std::move(output), now_us});
   mailbox.wake();
+}
+
+void Mailboxes::Admit(Mailbox& mailbox) {
+  const int64_t now_us = MonotonicUs();
+  std::lock_guard lock(mutex_);
+  if (mailbox.admitted_us > 0 || mailbox.reader_done) return;
+  mailbox.admitted_us = now_us;
+  mailbox.wake();
+}
+
+int64_t Mailboxes::AdmittedUs(RequestId id) const {
+  std::lock_guard lock(mutex_);
+  return boxes_.at(id)->admitted_us;
 }
 
 std::vector<Arrival> Mailboxes::Collect(RequestId id) {

@@ -28,6 +28,8 @@ class Mailboxes {
   OutputSink* Open(RequestId id, Wake wake);
   // What has come since the last call, in order.
   std::vector<Arrival> Collect(RequestId id);
+  // When the engine first took the request up (MonotonicUs), 0 while it waits.
+  int64_t AdmittedUs(RequestId id) const;
   // About how many bytes Collect would hand out.
   size_t PendingBytes(RequestId id) const;
   // The reader has gone; later outputs are dropped. For a request that was never submitted too.
@@ -36,6 +38,7 @@ class Mailboxes {
  private:
   class Mailbox;
   void Deliver(Mailbox& mailbox, Output output);
+  void Admit(Mailbox& mailbox);
 
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, std::unique_ptr<Mailbox>> boxes_;

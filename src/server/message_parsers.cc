@@ -106,6 +106,12 @@ Refusal CheckTool(const json::value& tool, const std::string& path) {
   return std::nullopt;
 }
 
+// Templates have one name for it or the other.
+void SetThinking(bool on, ApiRequest* request) {
+  request->template_values["enable_thinking"] = on;
+  request->template_values["thinking"] = on;
+}
+
 }  // namespace
 
 Refusal ParseMessages(const json::value& value, const std::string& path, const RequestLimits&,
@@ -200,7 +206,25 @@ Refusal ParseReasoningEffort(const json::value& value, const std::string& path,
                              const RequestLimits&, ApiRequest* request) {
   if (!value.is_string()) return WrongType(path, "a string", value);
   request->template_values["reasoning_effort"] = value;
-  if (value.get_string() == "none") request->template_values["enable_thinking"] = false;
+  if (value.get_string() == "none") SetThinking(false, request);
+  return std::nullopt;
+}
+
+// {"type": "enabled", "budget_tokens": 1024}, {"type": "adaptive"}, {"type": "disabled"}.
+Refusal ParseThinking(const json::value& value, const std::string& path, const RequestLimits&,
+                      ApiRequest* request) {
+  const json::object* thinking = value.if_object();
+  const json::value* type = thinking == nullptr ? nullptr : thinking->if_contains("type");
+  if (type == nullptr || (*type != "enabled" && *type != "disabled" && *type != "adaptive")) {
+    return WrongType(path, "an object with a type: enabled, adaptive or disabled", value);
+  }
+  SetThinking(*type != "disabled", request);
+  const json::value* budget = thinking->if_contains("budget_tokens");
+  if (budget == nullptr || budget->is_null()) return std::nullopt;
+  if (!budget->is_int64() || budget->get_int64() < 1) {
+    return WrongType(path + ".budget_tokens", "an integer of at least 1", *budget);
+  }
+  request->thinking_budget = budget->get_int64();
   return std::nullopt;
 }
 

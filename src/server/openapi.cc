@@ -62,6 +62,8 @@ constexpr ParserSchema kSchemas[] = {
     {ParseAnthropicTools, kObjects},
     {ParseAnthropicToolChoice, kObject},
     {ParseThinking, kObject},
+    {ParsePauseMode, kString},
+    {ParseStructuralTag, kStringOrObject},
 };
 
 // A field may always be null, which is the same as leaving it out.
@@ -111,6 +113,11 @@ json::object BodySchema(const PostRoute& route, const RequestLimits& limits) {
     if ((field.routes & route.route) == 0) continue;
     properties[field.name] = std::visit(RuleSchema{limits}, field.rule);
   }
+  for (const FieldAlias& alias : FieldAliases()) {
+    const Field* field = FindField(alias.name, route.route);
+    if (field == nullptr || field->name == alias.name) continue;
+    properties[alias.name] = std::visit(RuleSchema{limits}, field->rule);
+  }
   json::object schema{{"type", "object"}, {"properties", std::move(properties)}};
   json::array required;
   for (std::string_view left = route.required; !left.empty();) {
@@ -120,6 +127,13 @@ json::object BodySchema(const PostRoute& route, const RequestLimits& limits) {
   }
   if (!required.empty()) schema["required"] = std::move(required);
   return schema;
+}
+
+json::array IdParameter() {
+  return {json::object{{"name", "id"},
+                       {"in", "path"},
+                       {"required", true},
+                       {"schema", json::object{{"type", "string"}}}}};
 }
 
 json::object Responses() {
@@ -135,19 +149,16 @@ json::object OpenApiDocument(const RequestLimits& limits, std::string_view versi
   for (const PostRoute& route : PostRoutes()) {
     json::object content{{"application/json", json::object{{"schema", BodySchema(route, limits)}}}};
     json::object post{{"summary", route.summary}, {"responses", Responses()}};
-    if (route.route != kFlushCache) {
-      post["requestBody"] = json::object{{"required", true}, {"content", std::move(content)}};
+    if (NeedsBody(route.route) || route.route == kPause) {
+      post["requestBody"] =
+          json::object{{"required", NeedsBody(route.route)}, {"content", std::move(content)}};
     }
+    if (route.path.find("{id}") != std::string_view::npos) post["parameters"] = IdParameter();
     paths[route.path] = json::object{{"post", std::move(post)}};
   }
   for (const GetRoute& route : GetRoutes()) {
     json::object get{{"summary", route.summary}, {"responses", Responses()}};
-    if (route.path.ends_with("{id}")) {
-      get["parameters"] = json::array{json::object{{"name", "id"},
-                                                   {"in", "path"},
-                                                   {"required", true},
-                                                   {"schema", json::object{{"type", "string"}}}}};
-    }
+    if (route.path.ends_with("{id}")) get["parameters"] = IdParameter();
     paths[route.path] = json::object{{"get", std::move(get)}};
   }
   return {{"openapi", "3.1.0"},

@@ -121,6 +121,22 @@ void SetSyntax(const ServerContext& context, const ApiRequest& request, TextOpti
   }
 }
 
+OrRefusal<ThinkingLimit> ThinkingLimitOf(const ServerContext& context, const ApiRequest& request) {
+  const int64_t budget = request.thinking_budget.value_or(-1);
+  if (budget < 0 || context.tokenizer == nullptr) return ThinkingLimit{};
+  const ReasoningTags& tags = context.card.reasoning.tags;
+  const auto open = context.tokenizer->TokenToId(tags.open);
+  const auto close = context.tokenizer->TokenToId(tags.close);
+  if (!open || !close) {
+    return ApiError{400,
+                    "thinking_budget: the beginning and the end of this model's thinking are not "
+                    "one token each",
+                    "thinking_budget", "unsupported_parameter"};
+  }
+  const int64_t most = std::min<int64_t>(budget, limits::kNewTokensMax);
+  return ThinkingLimit{static_cast<int32_t>(most), *open, *close};
+}
+
 struct EncodedPrompt {
   std::vector<TokenId> tokens;
   bool starts_in_reasoning = false;
@@ -234,6 +250,9 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
   if (auto* error = std::get_if<ApiError>(&grammar)) return *error;
   const auto& [grammar_text, grammar_after] = std::get<0>(grammar);
 
+  auto limit = ThinkingLimitOf(context, request);
+  if (auto* error = std::get_if<ApiError>(&limit)) return *error;
+
   GenerationPlan plan;
   plan.choices_per_prompt = static_cast<int32_t>(n);
   plan.fixed_seed = request.seed.has_value();
@@ -241,6 +260,7 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
                .stop_tokens = request.stop_token_ids,
                .include_stop = request.include_stop_str_in_output.value_or(false),
                .skip_special = request.skip_special_tokens.value_or(true),
+               .shows_reasoning = request.include_reasoning.value_or(true),
                .parallel_calls = request.parallel_tool_calls.value_or(true)};
   if (IsChat(request.route)) SetSyntax(context, request, &plan.text);
   for (EncodedPrompt& prompt : prompts) {
@@ -252,6 +272,8 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
     engine.grammar_after = prompt.starts_in_reasoning ? grammar_after : TokenId{-1};
     engine.prompt_logprobs = prompt_logprobs;
     engine.cache_salt = request.cache_salt;
+    engine.thinking = *std::get_if<ThinkingLimit>(&limit);
+    if (prompt.starts_in_reasoning) engine.thinking.open = -1;
     engine.prompt = std::move(prompt.tokens);
     for (int64_t i = 0; i < n; ++i) {
       plan.choices.push_back({engine, prompt.starts_in_reasoning});

@@ -22,6 +22,7 @@ struct TextOptions {
   bool skip_special = true;
   std::vector<TokenId> kept_tokens;  // special ones that the parser of the text needs
   AnswerSyntax syntax;
+  bool shows_reasoning = true;
   bool parallel_calls = true;  // false: the answer ends with its first tool call
 };
 

@@ -9,6 +9,7 @@ constexpr PostRoute kPosts[] = {
     {"/v1/completions", kCompletions, "Continue a text", "prompt", "cmpl-"},
     {"/v1/responses", kResponses, "Answer a conversation as items; nothing is stored", "input",
      "resp_"},
+    {"/v1/responses/{id}/cancel", kCancel, "End a response that is being made"},
     {"/v1/messages", kMessages, "Answer a conversation as blocks", "messages max_tokens", "msg_"},
     {"/v1/messages/count_tokens", kCountTokens, "Count the tokens of a conversation", "messages"},
     {"/tokenize", kTokenize, "Token ids of a text or a conversation"},
@@ -22,6 +23,10 @@ constexpr PostRoute kPosts[] = {
     {"/abort_request", kAbort, "End a running request", "", "", true},
     {"/flush_cache", kFlushCache, "Forget the cached prefixes that no request uses", "", "", true},
     {"/abort_requests", kAbort, "End a running request", "", "", true},
+    {"/pause", kPause, "Begin no step until resumed; requests stay", "", "", true},
+    {"/pause_generation", kPause, "Begin no step until resumed; requests stay", "", "", true},
+    {"/resume", kResume, "Go on after a pause", "", "", true},
+    {"/continue_generation", kResume, "Go on after a pause", "", "", true},
 };
 
 constexpr GetRoute kGets[] = {
@@ -34,6 +39,8 @@ constexpr GetRoute kGets[] = {
     {"/openapi.json", "This document"},
     {"/server_info", "The model, the plan of memory, the scheduler's state"},
     {"/v1/loads", "Load for routers"},
+    {"/v1/running", "The requests that are being answered, without their text"},
+    {"/v1/responses/{id}", "A response that is being made; none is stored"},
     {"/v1/models", "The model that is served"},
     {"/v1/models/{id}", "The model, by its name"},
 };
@@ -42,5 +49,34 @@ constexpr GetRoute kGets[] = {
 
 std::span<const PostRoute> PostRoutes() { return kPosts; }
 std::span<const GetRoute> GetRoutes() { return kGets; }
+
+std::optional<std::string_view> MatchPath(std::string_view pattern, std::string_view path) {
+  constexpr std::string_view kId = "{id}";
+  const size_t at = pattern.find(kId);
+  if (at == std::string_view::npos) {
+    return pattern == path ? std::optional(std::string_view()) : std::nullopt;
+  }
+  const std::string_view before = pattern.substr(0, at), after = pattern.substr(at + kId.size());
+  if (path.size() <= before.size() + after.size()) return std::nullopt;
+  if (!path.starts_with(before) || !path.ends_with(after)) return std::nullopt;
+  return path.substr(before.size(), path.size() - before.size() - after.size());
+}
+
+const PostRoute* FindPost(std::string_view path) {
+  for (const PostRoute& post : kPosts) {
+    if (MatchPath(post.path, path)) return &post;
+  }
+  return nullptr;
+}
+
+const GetRoute* FindGet(std::string_view path) {
+  // A longer path that is posted to is not the id of a shorter one.
+  const PostRoute* post = FindPost(path);
+  if (post != nullptr && post->path != path) return nullptr;
+  for (const GetRoute& get : kGets) {
+    if (MatchPath(get.path, path)) return &get;
+  }
+  return nullptr;
+}
 
 }  // namespace braid

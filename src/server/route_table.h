@@ -1,6 +1,7 @@
 // The paths of the API: one row per path, read by the router, the OpenAPI document and its test.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -25,5 +26,11 @@ struct GetRoute {
 
 std::span<const PostRoute> PostRoutes();
 std::span<const GetRoute> GetRoutes();
+
+// The row of a path; null if there is none.
+const PostRoute* FindPost(std::string_view path);
+const GetRoute* FindGet(std::string_view path);
+// What of `path` stands for {id} in `pattern`, empty where there is none; nullopt: another path.
+std::optional<std::string_view> MatchPath(std::string_view pattern, std::string_view path);
 
 }  // namespace braid

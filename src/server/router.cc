@@ -8,10 +8,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/api_answer.h"
+#include "server/http_framing.h"
 #include "server/limits.h"
 #include "server/openapi.h"
 #include "server/prepare.h"
 #include "server/route_table.h"
+#include "server/running_routes.h"
 #include "server/simple_routes.h"
 
 namespace braid {
@@ -27,21 +29,6 @@ constexpr std::string_view kPreflightHeaders =
     "content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta\r\n"
     "Access-Control-Max-Age: 600\r\n";
 constexpr std::string_view kHealthGenerate = "/health_generate";
-constexpr std::string_view kModelPrefix = "/v1/models/";
-
-const PostRoute* FindPost(std::string_view path) {
-  for (const PostRoute& post : PostRoutes()) {
-    if (post.path == path) return &post;
-  }
-  return nullptr;
-}
-
-bool IsGet(std::string_view path) {
-  const std::span<const GetRoute> gets = GetRoutes();
-  return path.starts_with(kModelPrefix) ||
-         std::any_of(gets.begin(), gets.end(),
-                     [&](const GetRoute& get) { return get.path == path; });
-}
 
 // "application/json; charset=utf-8" is JSON, and so is a body without a type.
 bool IsJson(std::string_view content_type) {
@@ -116,7 +103,8 @@ Router::Router(const ServerConfig& config)
     : config_(config),
       seed_base_(config.seed_base != 0 ? config.seed_base
                                        : MixBits(static_cast<uint64_t>(UnixSeconds()) ^
-                                                 (static_cast<uint64_t>(MonotonicUs()) << 20))) {}
+                                                 (static_cast<uint64_t>(MonotonicUs()) << 20))),
+      logins_(config.login_failures_per_second) {}
 
 Router::~Router() = default;
 
@@ -141,7 +129,7 @@ size_t Router::BodyBytesMax() const {
 }
 
 HttpResponse Router::Refuse(int status, std::string message) {
-  if (Service* service = ready_.load()) service->metrics.rejections.Increment();
+  if (Service* service = ready_.load()) service->metrics.CountRejection(status);
   HttpResponse response = ErrorResponse({status, std::move(message)});
   response.close = true;
   return response;
@@ -161,12 +149,27 @@ Reply Router::Respond(HttpRequest request, Wake wake) {
   }
   reply.content = Dispatch(request, std::move(wake));
   auto* response = std::get_if<HttpResponse>(&reply.content);
-  if (response != nullptr && response->status >= 400) {
-    if (Service* service = ready_.load()) service->metrics.rejections.Increment();
-    LogDebug("{} {} {} {}", request.method, Printable(request.path), response->status,
-             reply.request_id);
-  }
+  if (response != nullptr) NoteResponse(request, *response, reply.request_id);
   return reply;
+}
+
+void Router::NoteResponse(const HttpRequest& request, const HttpResponse& response,
+                          const std::string& id) {
+  const std::string path = Printable(request.path);
+  if (response.status >= 400) {
+    if (Service* service = ready_.load()) service->metrics.CountRejection(response.status);
+    LogDebug("{} {} {} {}", request.method, path, response.status, id);
+  }
+  if (config_.request_log == nullptr) return;
+  const std::optional<ApiKey> owner = keys_.Find(request.key);
+  config_.request_log->Add({.unix_seconds = UnixSeconds(),
+                            .method = request.method,
+                            .path = path,
+                            .status = response.status,
+                            .id = id,
+                            .tenant = owner ? owner->name : "",
+                            .finish = {},
+                            .total_us = MonotonicUs() - request.received_us});
 }
 
 // What lets a browser show the answer to a page of another origin; empty where it may not.
@@ -183,14 +186,19 @@ std::string Router::CorsHeaders(const HttpRequest& request) const {
 
 // Why the request's key does not open its path; nullopt if it does. What does not exist is asked
 // for with a key too, so that nobody learns more without one.
-std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) const {
+std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) {
   const PostRoute* post = FindPost(request.path);
-  for (const GetRoute& get : GetRoutes()) {
-    if (get.open && get.path == request.path) return std::nullopt;
-  }
+  const GetRoute* get = FindGet(request.path);
+  if (get != nullptr && get->open) return std::nullopt;
   const bool anthropic = post != nullptr && IsAnthropic(post->route);
+  const int64_t now_us = MonotonicUs();
+  if (!logins_.Allows(request.peer.address, now_us)) {
+    return ErrorResponse({429, "too many wrong API keys from this address", {}, "too_many_logins"},
+                         anthropic);
+  }
   const std::optional<ApiKey> owner = keys_.Find(request.key);
   if (!owner) {
+    if (!request.key.empty()) logins_.Failed(request.peer.address, now_us);
     HttpResponse response =
         ErrorResponse({401,
                        "the API key is missing or wrong; send it as Authorization: Bearer KEY",
@@ -200,7 +208,11 @@ std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) const {
     response.headers = "WWW-Authenticate: Bearer\r\n";
     return response;
   }
-  if (post == nullptr || !post->admin || owner->admin) return std::nullopt;
+  if (post == nullptr || !post->admin) return std::nullopt;
+  if (config_.admin_port >= 0 && !request.peer.admin_listener) {
+    return ErrorResponse({404, fmt::format("{} is served on the admin port only", request.path)});
+  }
+  if (owner->admin) return std::nullopt;
   return ErrorResponse(
       {403, fmt::format("{} needs an admin's key", request.path), {}, "admin_key_required"});
 }
@@ -208,34 +220,42 @@ std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) const {
 Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
   if (std::optional<HttpResponse> refusal = CheckKey(request)) return *std::move(refusal);
   const PostRoute* post = FindPost(request.path);
-  if (request.method == "POST" && post != nullptr)
-    return Post(post->route, request, std::move(wake));
-  if (request.method == "GET" && request.path == kHealthGenerate) {
-    return HealthGenerate(request, std::move(wake));
+  const GetRoute* get = FindGet(request.path);
+  if (request.method == "POST" && post != nullptr) return Post(*post, request, std::move(wake));
+  if (request.method == "GET" && get != nullptr) {
+    return request.path == kHealthGenerate ? HealthGenerate(request, std::move(wake))
+                                           : Content(Get(*get, request));
   }
-  if (request.method == "GET" && IsGet(request.path)) return Get(request);
-  if (post != nullptr || IsGet(request.path)) {
-    std::string right = post != nullptr ? "POST" : "GET";
-    HttpResponse response = ErrorResponse(
-        {405, fmt::format("{} takes {}, not {}", request.path, right, Printable(request.method))});
-    response.allow = right;
-    return response;
+  if (post == nullptr && get == nullptr) {
+    return ErrorResponse({404, fmt::format("no such path: {}", Printable(request.path))});
   }
-  return ErrorResponse({404, fmt::format("no such path: {}", Printable(request.path))});
+  const std::string right = post != nullptr ? "POST" : "GET";
+  HttpResponse response = ErrorResponse(
+      {405, fmt::format("{} takes {}, not {}", request.path, right, Printable(request.method))});
+  response.allow = right;
+  return response;
 }
 
 HttpResponse Router::Health() const {
   const Service* service = ready_.load();
   if (service == nullptr) return JsonResponse(json::object{{"status", "loading"}});
   // The engine's loop beats in every turn, working or idle; a step lasts one turn.
-  int64_t silent_us = MonotonicUs() - service->context.driver.stats().heartbeat_us;
+  const DriverStats stats = service->context.driver.stats();
+  const int64_t now_us = MonotonicUs();
+  const int64_t silent_us = now_us - stats.heartbeat_us;
   if (silent_us > int64_t{config_.step_seconds_max} * 1'000'000) {
-    return ErrorResponse({503,
-                          fmt::format("the engine has been silent for {} s", silent_us / 1'000'000),
-                          {},
-                          "stalled"});
+    const std::string what =
+        stats.step_started_us == 0
+            ? "between two steps"
+            : fmt::format("in a step of {} rows and {} tokens that began {} s ago", stats.step_rows,
+                          stats.step_tokens, (now_us - stats.step_started_us) / 1'000'000);
+    return ErrorResponse(
+        {503,
+         fmt::format("the engine has been silent for {} s, {}", silent_us / 1'000'000, what),
+         {},
+         "stalled"});
   }
-  return JsonResponse(json::object{{"status", "ok"}});
+  return JsonResponse(json::object{{"status", "ok"}, {"paused", stats.paused}});
 }
 
 HttpResponse Router::Ready() const {
@@ -244,8 +264,8 @@ HttpResponse Router::Ready() const {
   return JsonResponse(json::object{{"status", "ready"}});
 }
 
-HttpResponse Router::Get(const HttpRequest& request) {
-  const std::string& path = request.path;
+HttpResponse Router::Get(const GetRoute& route, const HttpRequest& request) {
+  const std::string_view path = route.path;
   if (path == "/") {
     return {.content_type = "text/html; charset=utf-8",
             .body = config_.page_html,
@@ -257,29 +277,53 @@ HttpResponse Router::Get(const HttpRequest& request) {
   Service* service = ready_.load();
   if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"});
   const ModelCard& card = service->context.card;
+  const std::string_view id = *MatchPath(route.path, request.path);
   if (path == "/v1/models") return ListModels(card);
+  if (path == "/v1/models/{id}") return OneModel(card, id);
+  if (path == "/v1/running") return ListRunning(*service, WhoseOf(request));
+  if (path == "/v1/responses/{id}") return RunningResponse(*service, id, WhoseOf(request));
   if (path == "/openapi.json") {
     return JsonResponse(OpenApiDocument(service->limits(), config_.version));
   }
   if (path == "/v1/loads") return Loads(*service);
-  if (path == "/server_info") return ServerInformation(*service);
-  if (path == "/metrics") {
-    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-            .body = service->metrics.Text(service->context.driver.stats())};
-  }
-  return OneModel(card, std::string_view(path).substr(kModelPrefix.size()));
+  if (path == "/metrics") return MetricsOf(*service);
+  return ServerInformation(*service);
 }
 
-// Takes effect before the engine's next step; what running requests use stays.
-HttpResponse Router::Flush() {
+HttpResponse Router::MetricsOf(Service& service) const {
+  const RequestLog* log = config_.request_log;
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+          .body = service.metrics.Text({.driver = service.context.driver.stats(),
+                                        .log_lines_dropped = log == nullptr ? 0 : log->dropped()})};
+}
+
+// An admin sees and ends everybody's requests, anybody else those of the same name.
+RunningBoard::Whose Router::WhoseOf(const HttpRequest& request) const {
+  const std::optional<ApiKey> owner = keys_.Find(request.key);
+  if (!owner) return {.all = false, .tenant = "\n"};  // nobody's: the key has just been removed
+  return {.all = owner->admin, .tenant = owner->name};
+}
+
+// What changes the engine and takes nothing of a body; the cache is flushed, and a pause begins,
+// before the engine's next step.
+HttpResponse Router::Control(Route route, const HttpRequest& request) {
   Service* service = ready_.load();
   if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"});
-  service->context.driver.FlushCache();
+  Driver& driver = service->context.driver;
+  if (route == kCancel) {
+    const std::string id(*MatchPath(FindPost(request.path)->path, request.path));
+    return CancelResponse(*service, id, WhoseOf(request));
+  }
+  if (route == kFlushCache) driver.FlushCache();
+  if (route == kPause) driver.SetPaused(true);
+  if (route == kResume) driver.SetPaused(false);
   return JsonResponse(json::object{{"status", "ok"}});
 }
 
-Router::Content Router::Post(Route route, const HttpRequest& request, Wake wake) {
-  if (route == kFlushCache) return Flush();
+Router::Content Router::Post(const PostRoute& post, const HttpRequest& request, Wake wake) {
+  const Route route = post.route;
+  const bool has_body = NeedsBody(route) || (route == kPause && !request.body.empty());
+  if (!has_body) return Control(route, request);
   const bool anthropic = IsAnthropic(route);
   if (!IsJson(request.content_type)) {
     return ErrorResponse({415, fmt::format("Content-Type must be application/json, got {}",
@@ -311,10 +355,16 @@ Router::Content Router::Post(Route route, const HttpRequest& request, Wake wake)
     case kSeparateReasoning:
       return SeparateReasoning(service->context, api_request);
     case kAbort:
-      return JsonResponse(json::object{{"aborted", service->running.End(api_request.request_id)}});
+      return JsonResponse(
+          json::object{{"aborted", service->running.End(api_request.request_id, {.all = true})}});
     case kCountTokens:
       return CountTokens(service->context, api_request);
+    case kPause:
+      if (api_request.abort_all.value_or(false)) service->running.End("", {.all = true});
+      return Control(route, request);
     case kFlushCache:  // answered above
+    case kResume:
+    case kCancel:
     case kChat:
     case kCompletions:
     case kResponses:
@@ -341,26 +391,27 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
   if (draining_)
     return ErrorResponse({503, "the server is shutting down", {}, "shutting_down"}, anthropic);
   AnswerShape shape = ShapeOf(request, service.context.tokenizer);
+  const std::string client_id = IsRequestId(request.request_id) ? request.request_id : "";
   auto plan = PlanGeneration(service, std::move(request));
   if (auto* error = std::get_if<ApiError>(&plan)) return ErrorResponse(*error, anthropic);
   const PostRoute* post = FindPost(http.path);
   GenerationOrigin origin{.path = post == nullptr ? kHealthGenerate : post->path,
                           .id_prefix = post == nullptr ? "cmpl-" : post->id_prefix,
-                          .request_id = http.request_id,
+                          .request_id = http.request_id.empty() ? client_id : http.request_id,
                           .received_us = http.received_us};
   const std::optional<ApiKey> owner = keys_.Find(http.key);
   if (!owner) return ErrorResponse({401, "the API key is not valid any more"}, anthropic);
   const ApiKey& tenant = *owner;
   auto& planned = std::get<0>(plan);
-  planned.place = service.tenants.Enter(tenant.name, tenant.requests_max);
-  if (planned.place == nullptr) {
-    return ErrorResponse({429,
-                          fmt::format("{} has {} requests already, as many as its key allows",
-                                      tenant.name, tenant.requests_max),
-                          {},
-                          "rate_limit_exceeded",
-                          RetryAfter()},
-                         anthropic);
+  int64_t prompt_tokens = 0;
+  for (const PlannedChoice& choice : planned.choices) {
+    prompt_tokens += static_cast<int64_t>(choice.request.prompt.size());
+  }
+  TenantLoad::Entry entry = service.tenants.Enter(tenant, prompt_tokens, MonotonicUs());
+  if (entry.place == nullptr) return ErrorResponse(OverLimit(tenant, entry), anthropic);
+  planned.place = std::move(entry.place);
+  if (Refusal refusal = CheckWaiting(service, prompt_tokens)) {
+    return ErrorResponse(*refusal, anthropic);
   }
   for (PlannedChoice& choice : planned.choices) choice.request.tenant = tenant.name;
   auto started = Generation::Start(service, std::get<0>(std::move(plan)), origin, std::move(wake));
@@ -369,6 +420,31 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
     return ErrorResponse(*error, anthropic);
   }
   return std::make_unique<ApiAnswer>(std::get<0>(std::move(started)), std::move(shape));
+}
+
+ApiError Router::OverLimit(const ApiKey& tenant, const TenantLoad::Entry& entry) const {
+  const bool tokens = entry.retry_after_seconds > 0;
+  return {429,
+          tokens ? fmt::format("{} has used up the {} tokens a minute that its key allows",
+                               tenant.name, tenant.tokens_per_minute)
+                 : fmt::format("{} has {} requests already, as many as its key allows", tenant.name,
+                               tenant.requests_max),
+          {},
+          "rate_limit_exceeded",
+          tokens ? entry.retry_after_seconds : RetryAfter()};
+}
+
+// L-51: what waits may be several times what the cache can hold, not more.
+Refusal Router::CheckWaiting(const Service& service, int64_t prompt_tokens) const {
+  const SchedulerConfig& config = service.context.driver.config();
+  const int64_t most = limits::kWaitingTokensTimesPool * config.cache.parents * kBlockTokens;
+  const int64_t waiting = service.running.WaitingTokens();
+  if (waiting == 0 || waiting + prompt_tokens <= most) return std::nullopt;
+  return ApiError{503,
+                  fmt::format("{} prompt tokens wait already, no more than {} may", waiting, most),
+                  {},
+                  "overloaded",
+                  RetryAfter()};
 }
 
 // When the queue should have a place again.

@@ -9,6 +9,8 @@
 
 #include "server/api_keys.h"
 #include "server/http_types.h"
+#include "server/login_guard.h"
+#include "server/route_table.h"
 #include "server/service.h"
 
 namespace braid {
@@ -34,10 +36,16 @@ class Router final : public HttpApi {
 
   Content Dispatch(const HttpRequest& request, Wake wake);
   std::string CorsHeaders(const HttpRequest& request) const;
-  std::optional<HttpResponse> CheckKey(const HttpRequest& request) const;
-  HttpResponse Get(const HttpRequest& request);
-  HttpResponse Flush();
-  Content Post(Route route, const HttpRequest& request, Wake wake);
+  std::optional<HttpResponse> CheckKey(const HttpRequest& request);
+  void NoteResponse(const HttpRequest& request, const HttpResponse& response,
+                    const std::string& id);
+  HttpResponse Get(const GetRoute& route, const HttpRequest& request);
+  HttpResponse MetricsOf(Service& service) const;
+  RunningBoard::Whose WhoseOf(const HttpRequest& request) const;
+  HttpResponse Control(Route route, const HttpRequest& request);
+  Content Post(const PostRoute& post, const HttpRequest& request, Wake wake);
+  ApiError OverLimit(const ApiKey& tenant, const TenantLoad::Entry& entry) const;
+  Refusal CheckWaiting(const Service& service, int64_t prompt_tokens) const;
   Content Generate(ApiRequest request, const HttpRequest& http, Wake wake);
   Content HealthGenerate(const HttpRequest& http, Wake wake);
   int32_t RetryAfter() const;
@@ -51,6 +59,7 @@ class Router final : public HttpApi {
   const uint64_t seed_base_;
   std::unique_ptr<Service> service_;
   ApiKeys keys_;
+  LoginGuard logins_;
   std::atomic<Service*> ready_{nullptr};  // service_ once it may be used
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> next_request_{0};

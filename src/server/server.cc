@@ -25,8 +25,12 @@ Status CheckConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(positive(config.write_seconds_max, "write_seconds_max"));
   RETURN_IF_ERROR(positive(config.heartbeat_seconds, "heartbeat_seconds"));
   RETURN_IF_ERROR(positive(config.request_seconds_max, "request_seconds_max"));
+  RETURN_IF_ERROR(positive(config.queue_seconds_max, "queue_seconds_max"));
   RETURN_IF_ERROR(positive(config.prepare_threads, "prepare_threads"));
   RETURN_IF_ERROR(positive(config.choices_max, "choices_max"));
+  if (config.tls_certificate.empty() != config.tls_key.empty()) {
+    return Error{ErrorCode::kInvalid, "--tls-cert and --tls-key belong together", "tls_key"};
+  }
   if (config.choices_max > static_cast<int32_t>(limits::kPromptsTimesChoicesMax)) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("choices_max is {}, must be at most {}", config.choices_max,
@@ -62,7 +66,15 @@ uint16_t Server::port() const { return state_->http->port(); }
 std::string Server::url() const {
   const std::string& host = state_->config.host;
   std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return fmt::format("http://{}:{}", shown, port());
+  return fmt::format("{}://{}:{}", state_->config.tls_certificate.empty() ? "http" : "https", shown,
+                     port());
+}
+
+uint16_t Server::admin_port() const { return state_->http->admin_port(); }
+
+Status Server::ReloadTls() {
+  if (state_->config.tls_certificate.empty()) return {};
+  return state_->http->ReloadTls(state_->config);
 }
 
 void Server::SetKeys(std::vector<ApiKey> keys) { state_->router.SetKeys(std::move(keys)); }

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "scheduler/driver.h"
 #include "server/api_keys.h"
+#include "server/request_log.h"
 #include "text/chat_template.h"
 #include "text/generation_defaults.h"
 #include "text/grammar_library.h"
@@ -26,7 +27,11 @@ namespace braid {
 
 struct ServerConfig {
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;             // 0: any free one
+  uint16_t port = 8000;  // 0: any free one
+  std::string admin_host = "127.0.0.1";
+  int32_t admin_port = -1;           // >= 0: administration is possible there only
+  std::string tls_certificate = {};  // PEM file; empty: no TLS
+  std::string tls_key = {};
   std::string page_html = {};       // GET /
   std::string version = "0.1.0";    // GET /version
   int32_t connections_max = 16384;  // L-10; fewer where the file limit is lower
@@ -38,9 +43,13 @@ struct ServerConfig {
   int32_t write_seconds_max = 30;               // L-12: no progress for so long ends the connection
   int32_t heartbeat_seconds = 15;               // L-13
   int32_t request_seconds_max = 3600;           // L-53
+  int32_t queue_seconds_max = 60;               // L-53: until the engine begins
+  int32_t login_failures_per_second = 10;       // L-15: of one address; 0: any number
   int32_t step_seconds_max = 300;               // /health is 503 when a step takes longer
   int32_t choices_max = 8;                      // L-26: `n`; at most 128
   int32_t prepare_threads = 2;
+  bool vllm_metrics = false;          // metrics under vLLM's names too
+  RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server
   std::vector<std::string> cors_origins = {};  // pages of these may use the API; "*": of any
   uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
@@ -74,10 +83,13 @@ class Server {
   ~Server();
 
   uint16_t port() const;
-  std::string url() const;  // http://127.0.0.1:8000
+  uint16_t admin_port() const;  // 0: there is none
+  std::string url() const;      // http://127.0.0.1:8000
 
   // Who may use the API from now on; without keys everybody.
   void SetKeys(std::vector<ApiKey> keys);
+  // Reads certificate and key again; an error leaves those in use. Without TLS nothing happens.
+  Status ReloadTls();
 
   // Shown by /ready until SetReady: "loading weights, 40 %".
   void SetLoading(std::string reason);

@@ -1,6 +1,8 @@
 // Registration of the metrics and the copy from the engine's own counters.
 #include "server/server_metrics.h"
 
+#include <algorithm>
+
 namespace braid {
 namespace {
 
@@ -12,6 +14,18 @@ const std::vector<double> kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 
                                            0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 const std::vector<double> kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+// vLLM's series for counts of tokens: 1, 2, 5, 10, … up to the longest prompt.
+std::vector<double> TokenBuckets(int32_t most) {
+  std::vector<double> buckets;
+  for (double power = 1;; power *= 10) {
+    for (double digit : {1.0, 2.0, 5.0}) {
+      if (digit * power > most) return buckets;
+      buckets.push_back(digit * power);
+    }
+  }
+}
+
+constexpr int kStatuses[] = {400, 401, 403, 404, 405, 408, 413, 414, 415, 429, 431, 499, 500, 503};
 constexpr const char* kEvictionsHelp =
     "Cached parts of prefixes that gave their pages up: blocks of keys and values, states.";
 
@@ -22,23 +36,41 @@ std::string_view FinishName(FinishReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-ServerMetrics::ServerMetrics(const std::string& model_name)
-    : labels_{{"model_name", model_name}},
+prometheus::Histogram& ServerMetrics::Seconds(const char* name, const char* help,
+                                              const std::vector<double>& buckets) {
+  return registry_.AddHistogram(name, help, buckets, labels_);
+}
+
+ServerMetrics::ServerMetrics(Labels shown)
+    : shown_(std::move(shown)),
+      labels_{{"model_name", shown_.model_name}, {"engine", "0"}},
+      token_buckets_(TokenBuckets(shown_.context_tokens_max)),
       prompt_tokens(registry_.AddCounter("braid:prompt_tokens_total",
                                          "Prompt tokens of answered requests.", labels_)),
       generation_tokens(
           registry_.AddCounter("braid:generation_tokens_total", "Tokens generated.", labels_)),
-      time_to_first_token(registry_.AddHistogram("braid:time_to_first_token_seconds",
-                                                 "From a request's last byte to its first token.",
-                                                 kFirstTokenSeconds, labels_)),
-      inter_token_latency(registry_.AddHistogram("braid:inter_token_latency_seconds",
-                                                 "Between two tokens of one answer.", kTokenSeconds,
-                                                 labels_)),
-      e2e_latency(registry_.AddHistogram("braid:e2e_request_latency_seconds",
-                                         "From a request's last byte to its last token.",
-                                         kRequestSeconds, labels_)),
-      rejections(registry_.AddCounter("braid:admission_rejections_total",
-                                      "Requests refused with an error status.", labels_)),
+      time_to_first_token(Seconds("braid:time_to_first_token_seconds",
+                                  "From a request's last byte to its first token.",
+                                  kFirstTokenSeconds)),
+      inter_token_latency(Seconds("braid:inter_token_latency_seconds",
+                                  "Between two tokens of one answer.", kTokenSeconds)),
+      e2e_latency(Seconds("braid:e2e_request_latency_seconds",
+                          "From a request's last byte to its last token.", kRequestSeconds)),
+      queue_time(Seconds("braid:request_queue_time_seconds",
+                         "From a request's last byte until the engine takes it up.",
+                         kRequestSeconds)),
+      prefill_time(Seconds("braid:request_prefill_time_seconds", "From there to the first token.",
+                           kRequestSeconds)),
+      decode_time(Seconds("braid:request_decode_time_seconds", "From the first token to the last.",
+                          kRequestSeconds)),
+      inference_time(Seconds("braid:request_inference_time_seconds", "Prefill and decode together.",
+                             kRequestSeconds)),
+      time_per_output_token(Seconds("braid:request_time_per_output_token_seconds",
+                                    "Mean time between the tokens of one answer.", kTokenSeconds)),
+      request_prompt_tokens(registry_.AddHistogram(
+          "braid:request_prompt_tokens", "Prompt tokens of one answer.", token_buckets_, labels_)),
+      request_generation_tokens(registry_.AddHistogram(
+          "braid:request_generation_tokens", "Tokens of one answer.", token_buckets_, labels_)),
       running_(
           registry_.AddGauge("braid:num_requests_running", "Requests being computed.", labels_)),
       waiting_(registry_.AddGauge("braid:num_requests_waiting", "Requests queued.", labels_)),
@@ -65,7 +97,11 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
       prefill_rows_(registry_.AddCounter("braid:prefill_tokens_computed_total",
                                          "Prompt tokens that were computed, not reused.", labels_)),
       step_seconds_(
-          registry_.AddGauge("braid:step_seconds_last", "Time of the last step.", labels_)) {
+          registry_.AddGauge("braid:step_seconds_last", "Time of the last step.", labels_)),
+      paused_(
+          registry_.AddGauge("braid:engine_paused", "1 while no step begins on request.", labels_)),
+      log_lines_dropped_(registry_.AddCounter("braid:request_log_dropped_total",
+                                              "Lines that the request log lost.", labels_)) {
   AddLabelled();
 }
 
@@ -81,6 +117,27 @@ void ServerMetrics::AddLabelled() {
     finished_[i] =
         &registry_.AddCounter("braid:request_success_total", "Answers by how they ended.",
                               With("finished_reason", FinishName(static_cast<FinishReason>(i))));
+  }
+  const auto rejected = [&](std::string_view status) {
+    return &registry_.AddCounter("braid:admission_rejections_total",
+                                 "Requests refused with an error status.", With("status", status));
+  };
+  for (int status : kStatuses) rejections_[status] = rejected(std::to_string(status));
+  rejections_[0] = rejected("other");
+  constexpr std::string_view kSources[] = {"local_compute", "local_cache_hit"};
+  for (size_t i = 0; i < by_source_.size(); ++i) {
+    by_source_[i] = &registry_.AddCounter("braid:prompt_tokens_by_source_total",
+                                          "Prompt tokens by where their computation came from.",
+                                          With("source", kSources[i]));
+  }
+  for (const std::string& group : shown_.cache_groups) {
+    for (const char* state : {"used", "cached"}) {
+      MetricsRegistry::Labels labels = With("group", group);
+      labels["state"] = state;
+      blocks_.push_back(&registry_.AddGauge(
+          "braid:cache_blocks", "Blocks of keys and values, and recurrent states, in the cache.",
+          labels));
+    }
   }
   constexpr std::string_view kStates[] = {"used", "cached", "free"};
   for (size_t i = 0; i < pages_.size(); ++i) {
@@ -104,7 +161,13 @@ void ServerMetrics::CountFinish(FinishReason reason) {
   finished_[static_cast<size_t>(reason)]->Increment();
 }
 
-std::string ServerMetrics::Text(const DriverStats& stats) {
+void ServerMetrics::CountRejection(int status) {
+  const auto at = rejections_.find(status);
+  (at == rejections_.end() ? rejections_.at(0) : at->second)->Increment();
+}
+
+std::string ServerMetrics::Text(const Outside& outside) {
+  const DriverStats& stats = outside.driver;
   const SchedulerStats& scheduler = stats.scheduler;
   running_.Set(scheduler.running);
   waiting_.Set(scheduler.waiting);
@@ -128,7 +191,23 @@ std::string ServerMetrics::Text(const DriverStats& stats) {
   AdvanceTo(steps_, static_cast<double>(scheduler.steps));
   AdvanceTo(prefill_rows_, static_cast<double>(scheduler.prefill_tokens));
   step_seconds_.Set(static_cast<double>(stats.step_us_last) / 1e6);
-  return registry_.Text();
+  AdvanceTo(*by_source_[0], static_cast<double>(scheduler.prompt_tokens - scheduler.reused_tokens));
+  AdvanceTo(*by_source_[1], static_cast<double>(scheduler.reused_tokens));
+  for (size_t group = 0; group < scheduler.blocks_used.size(); ++group) {
+    blocks_[2 * group]->Set(static_cast<double>(scheduler.blocks_used[group]));
+    blocks_[2 * group + 1]->Set(static_cast<double>(scheduler.blocks_cached[group]));
+  }
+  paused_.Set(stats.paused ? 1 : 0);
+  AdvanceTo(log_lines_dropped_, static_cast<double>(outside.log_lines_dropped));
+  std::string text = registry_.Text();
+  if (!shown_.vllm_names) return text;
+  std::string also;
+  for (size_t begin = 0, at = 0; begin < text.size(); begin = at + 6) {
+    at = std::min(text.find("braid:", begin), text.size());
+    also.append(text, begin, at - begin);
+    if (at < text.size()) also += "vllm:";
+  }
+  return text + also;
 }
 
 }  // namespace braid

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "base/metrics.h"
 #include "scheduler/driver.h"
@@ -12,18 +14,34 @@ namespace braid {
 
 class ServerMetrics {
  public:
-  explicit ServerMetrics(const std::string& model_name);
+  struct Labels {
+    std::string model_name;
+    int32_t context_tokens_max = 0;         // bounds the buckets of token counts
+    std::vector<std::string> cache_groups;  // in the scheduler's order
+    bool vllm_names = false;                // every metric a second time with the prefix vllm:
+  };
+  explicit ServerMetrics(Labels labels);
 
   void CountFinish(FinishReason reason);
-  std::string Text(const DriverStats& stats);
+  void CountRejection(int status);
+  // Numbers that are kept elsewhere.
+  struct Outside {
+    DriverStats driver;
+    int64_t log_lines_dropped = 0;
+  };
+  std::string Text(const Outside& outside);
 
  private:
   MetricsRegistry::Labels With(const std::string& label, std::string_view value) const;
   void AddLabelled();
+  prometheus::Histogram& Seconds(const char* name, const char* help,
+                                 const std::vector<double>& buckets);
 
   // Declared before the references into it.
   MetricsRegistry registry_;
+  const Labels shown_;
   MetricsRegistry::Labels labels_;
+  const std::vector<double> token_buckets_;
 
  public:
   prometheus::Counter& prompt_tokens;
@@ -31,7 +49,13 @@ class ServerMetrics {
   prometheus::Histogram& time_to_first_token;
   prometheus::Histogram& inter_token_latency;
   prometheus::Histogram& e2e_latency;
-  prometheus::Counter& rejections;
+  prometheus::Histogram& queue_time;
+  prometheus::Histogram& prefill_time;
+  prometheus::Histogram& decode_time;
+  prometheus::Histogram& inference_time;
+  prometheus::Histogram& time_per_output_token;
+  prometheus::Histogram& request_prompt_tokens;
+  prometheus::Histogram& request_generation_tokens;
 
  private:
   prometheus::Gauge& running_;
@@ -47,8 +71,13 @@ class ServerMetrics {
   prometheus::Counter& steps_;
   prometheus::Counter& prefill_rows_;
   prometheus::Gauge& step_seconds_;
-  std::array<prometheus::Counter*, 4> finished_;  // all but kSent, which no API asks for
-  std::array<prometheus::Gauge*, 3> pages_;       // used, cached, free
+  prometheus::Gauge& paused_;
+  prometheus::Counter& log_lines_dropped_;
+  std::array<prometheus::Counter*, 4> finished_;    // all but kSent, which no API asks for
+  std::map<int, prometheus::Counter*> rejections_;  // by status; 0: any other
+  std::array<prometheus::Counter*, 2> by_source_;   // computed, from the cache
+  std::vector<prometheus::Gauge*> blocks_;          // of each group, used and cached
+  std::array<prometheus::Gauge*, 3> pages_;         // used, cached, free
   std::array<prometheus::Counter*, kReuseStops> reuse_stops_;
   std::array<prometheus::Counter*, kReuseStops> lost_tokens_;
 };

@@ -16,11 +16,20 @@
 
 namespace braid {
 
+inline std::vector<std::string> CacheGroups(const SchedulerConfig& config) {
+  std::vector<std::string> names;
+  for (const GroupGeometry& group : config.cache.groups) names.push_back(group.name);
+  return names;
+}
+
 struct Service {
   Service(const ServerConfig& server_config, ServerContext server_context, uint64_t seeds)
       : config(server_config),
         context(std::move(server_context)),
-        metrics(context.card.name),
+        metrics({.model_name = context.card.name,
+                 .context_tokens_max = context.card.context_tokens_max,
+                 .cache_groups = CacheGroups(context.driver.config()),
+                 .vllm_names = server_config.vllm_metrics}),
         seed_base(seeds) {}
 
   const ServerConfig& config;

@@ -163,6 +163,38 @@ TEST(Driver, RefusesMoreThanMayWaitWhileAStepHangs) {
   }
 }
 
+TEST_P(DriverTest, APauseHoldsEverythingWhereItIs) {
+  Serving serving(GetParam());
+  Collector before, after;
+  Request first = serving.MakeRequest(50, 400), second = serving.MakeRequest(50, 5, 2);
+  const RequestId first_id = first.id;
+  ASSERT_TRUE(serving.driver.Submit(std::move(first), &before).ok());
+  before.AwaitTokens(3);
+  serving.driver.SetPaused(true);
+  ASSERT_TRUE(serving.driver.Submit(std::move(second), &after).ok());
+  // What was under way when the pause came may still arrive.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const size_t tokens = before.tokens().size();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(before.tokens().size(), tokens);
+  EXPECT_TRUE(after.tokens().empty());
+  EXPECT_TRUE(serving.driver.stats().paused);
+  serving.driver.Abort(first_id);
+  EXPECT_EQ(before.Await(), FinishReason::kAbort) << "requests can be ended meanwhile";
+  serving.driver.SetPaused(false);
+  EXPECT_EQ(after.Await(), FinishReason::kLength);
+  EXPECT_FALSE(serving.driver.stats().paused);
+}
+
+TEST_P(DriverTest, DrainingEndsAPause) {
+  Serving serving(GetParam());
+  serving.driver.SetPaused(true);
+  Collector collector;
+  ASSERT_TRUE(serving.driver.Submit(serving.MakeRequest(10, 5), &collector).ok());
+  serving.driver.Stop(false);
+  EXPECT_EQ(collector.Await(), FinishReason::kLength);
+}
+
 TEST(Driver, RefusesAnInadmissibleRequestAtOnce) {
   Serving serving(0);
   Collector sink;

@@ -83,9 +83,8 @@ bool Requires(const json::value& schema, std::string_view key) {
   const json::value* required = Find(schema, "required");
   if (required == nullptr || !required->is_array()) return false;
   const json::array& keys = required->get_array();
-  return std::any_of(keys.begin(), keys.end(), [&](const json::value& k) {
-    return k.is_string() && k.get_string() == key;
-  });
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const json::value& k) { return k.is_string() && k.get_string() == key; });
 }
 
 // What a parameter's schema needs from the root to be read alone.
@@ -171,6 +170,61 @@ class CallRules {
 };
 
 }  // namespace
+
+namespace {
+
+// What in a text may be a token of its own: "<tool_call>", "◁think▷".
+std::vector<std::string_view> TagsIn(std::string_view text) {
+  std::vector<std::string_view> tags;
+  for (const auto& [open, close] :
+       {std::pair<std::string_view, std::string_view>{"<", ">"}, {"◁", "▷"}}) {
+    for (size_t at = text.find(open); at != std::string_view::npos;
+         at = text.find(open, at + open.size())) {
+      const size_t end = text.find(close, at);
+      if (end != std::string_view::npos) tags.push_back(text.substr(at, end + close.size() - at));
+    }
+  }
+  return tags;
+}
+
+}  // namespace
+
+std::string StructuralTagText(const json::value& tag, const Tokenizer& tokenizer) {
+  const Writer writer(tokenizer);
+  const auto written = [&](std::string_view text) { return writer.Text(text, TagsIn(text)); };
+  const json::array& structures = tag.at("structures").as_array();
+  std::string parts, rules;
+  std::vector<bool> placed(structures.size(), false);
+  int number = 0;
+  for (const json::value& trigger_value : tag.at("triggers").as_array()) {
+    const std::string_view trigger = trigger_value.as_string();
+    const std::string part = fmt::format("part_{}", number);
+    std::string bodies;
+    for (size_t i = 0; i < structures.size(); ++i) {
+      const json::value& structure = structures[i];
+      const std::string_view begin = structure.at("begin").as_string();
+      if (placed[i] || !begin.starts_with(trigger)) continue;
+      placed[i] = true;
+      const std::string body = fmt::format("body_{}", i);
+      bodies += (bodies.empty() ? "" : " | ") + body;
+      rules += fmt::format("{}: {}{}_json {}\n{}_json: %json {}\n", body,
+                           written(begin.substr(trigger.size())), body,
+                           written(structure.at("end").as_string()), body,
+                           json::serialize(OneLineSchema(structure.at("schema"))));
+    }
+    if (bodies.empty()) continue;
+    const std::string begins = written(trigger);
+    if (begins.starts_with("<[")) {
+      rules += fmt::format("{}: FREE? {}({})\n", part, begins, bodies);
+    } else {
+      rules += fmt::format("found_{}[suffix={}]: /(.|\\n)*/\n{}: found_{} ({})\n", number,
+                           Literal(trigger), part, number, bodies);
+    }
+    parts += (parts.empty() ? "" : " | ") + part;
+    ++number;
+  }
+  return fmt::format("start: ({})* FREE?\nFREE: /(.|\\n)+/\n{}", parts, rules);
+}
 
 json::value OneLineSchema(json::value schema) {
   if (schema.is_object()) {

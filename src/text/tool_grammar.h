@@ -26,6 +26,10 @@ std::string ToolGrammarText(const ToolGrammar& grammar, const Tokenizer& tokeniz
 // Lark for one of the texts.
 std::string ChoiceGrammarText(const std::vector<std::string>& choices);
 
+// Lark for free text in which every trigger begins one of the structures: {"structures": [{"begin",
+// "schema", "end"}, …], "triggers": […]}, each "begin" starting with a trigger.
+std::string StructuralTagText(const json::value& tag, const Tokenizer& tokenizer);
+
 // llama.cpp's GBNF and the EBNF that others take ("root ::= …") as Lark; text that has no "::=" is
 // Lark already and stays as it is. kInvalid with the line.
 Result<std::string> LarkFromGbnf(std::string_view source);

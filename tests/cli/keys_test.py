@@ -34,7 +34,7 @@ def keyed(tmp_path_factory):
     path.write_text(json.dumps({"keys": [
         {"name": "ann", "key": ANN, "requests_max": 1},
         {"name": "root", "key": ROOT_KEY, "admin": True}]}))
-    with serving("--api-key-file", str(path)) as served:
+    with serving("--api-key-file", str(path), "--login-failures", "0") as served:
         yield served.process, served.port, served.log, path
 
 

@@ -171,6 +171,64 @@ def test_constrained_answers_do_not_depend_on_what_else_runs(async_client, clien
     assert together == alone, "neither the batch nor what the cache held changes them"
 
 
+def tag_of(begin, trigger, end=";"):
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}},
+              "required": ["n"], "additionalProperties": False}
+    return {"structures": [{"begin": begin, "schema": schema, "end": end},
+                           {"begin": "never" + begin, "schema": schema, "end": end}],
+            "triggers": [trigger, "never"]}
+
+
+def spellings_of(tag):
+    return ({"response_format": {"type": "structural_tag", **tag}},
+            {"structural_tag": json.dumps(tag)}, {"structural_tag": tag},
+            {"structured_outputs": {"structural_tag": json.dumps(tag)}})
+
+
+def test_a_structural_tag_holds_where_its_trigger_was_written_and_nowhere_else(client, model):
+    free = ask(client, model).message.content
+    word = re.findall(r"[A-Za-z]{3,}", free)[1]
+    contents = set()
+    for extra in spellings_of(tag_of(word + "=", word)):
+        answer = ask(client, model, extra)
+        contents.add(answer.message.content)
+    assert len(contents) == 1, "every spelling means the same"
+    content = contents.pop()
+    before = free[:free.index(word)]
+    assert content.startswith(before + word + "="), content
+    for rest in content.split(word)[1:]:
+        match = re.match(r'=(\{"n": -?\d+\});', rest)
+        assert match or answer.finish_reason == "length", content
+        if match:
+            assert json.loads(match[1])["n"] <= 99
+
+
+def test_a_structural_tag_may_begin_with_a_special_token(client, model):
+    tag = tag_of("<tool_call>", "<tool_call>", "</tool_call>")
+    ids = client.post("/tokenize", cast_to=object, body={"prompt": "<tool_call>",
+                                                         "add_special_tokens": False})["tokens"]
+    answer = ask(client, model, {"structural_tag": tag, "skip_special_tokens": False},
+                 logit_bias={str(ids[0]): 3}, max_tokens=60)
+    free = ask(client, model, {"skip_special_tokens": False}, logit_bias={str(ids[0]): 100},
+               max_tokens=3)
+    assert len(ids) == 1 and free.message.content.startswith("<tool_call>")
+    forced = ask(client, model, {"structural_tag": tag, "skip_special_tokens": False},
+                 logit_bias={str(ids[0]): 100}, max_tokens=60)
+    assert re.match(r'<tool_call>\{"n": -?\d+\}</tool_call>', forced.message.content) or \
+        forced.finish_reason == "length", forced.message.content
+    assert answer.finish_reason in ("stop", "length")
+
+
+@pytest.mark.parametrize("tag", [
+    {}, {"structures": [], "triggers": ["a"]}, {"structures": [{"begin": "a"}], "triggers": ["a"]},
+    {"structures": [{"begin": "b", "schema": {}, "end": "c"}], "triggers": ["a"]},
+    {"structures": [{"begin": "a", "schema": {}, "end": "c"}], "triggers": [""]}, "nonsense"])
+def test_a_wrong_structural_tag_is_refused_by_name(client, model, tag):
+    with pytest.raises(openai.BadRequestError) as failure:
+        ask(client, model, {"structural_tag": tag})
+    assert failure.value.param.startswith("structural_tag")
+
+
 BAD = [
     (dict(response_format={"type": "json_schema"}), "response_format.schema"),
     (dict(response_format={"type": "poem"}), "response_format.type"),

@@ -78,6 +78,8 @@ ServerConfig ConfigOf(Options* options) {
   take("heartbeat_seconds", &config.heartbeat_seconds);
   take("request_seconds_max", &config.request_seconds_max);
   take("step_seconds_max", &config.step_seconds_max);
+  take("queue_seconds_max", &config.queue_seconds_max);
+  take("login_failures_per_second", &config.login_failures_per_second);
   return config;
 }
 

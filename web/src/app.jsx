@@ -1,10 +1,14 @@
-// The page: header, live strip, conversation, composer; it owns the state that they share.
+// The page: header, live strip, and one of the tabs: the conversation with its composer, which it
+// owns the state of, or what the server does, serves and takes.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { runAnswer } from "./answer.js";
+import { Api } from "./api.jsx";
 import { Composer } from "./composer.jsx";
 import * as conversation from "./conversation.js";
 import { Icon, Logo } from "./icons.jsx";
+import { Live } from "./live.jsx";
 import { Message } from "./message.jsx";
+import { Model } from "./model.jsx";
 import { useServer } from "./server.js";
 import { Settings } from "./settings.jsx";
 import { kStarters } from "./starters.js";
@@ -28,7 +32,35 @@ function Banner({ server }) {
   );
 }
 
-function Header({ server, onNew, onSettings }) {
+const kTabs = ["Chat", "Live", "Model", "API"];
+const tabOfAddress = () =>
+  kTabs.find((tab) => tab.toLowerCase() === location.hash.slice(1).toLowerCase()) ?? kTabs[0];
+
+// The tab stands in the address, so that it can be linked to and the browser's way back works.
+function useTab() {
+  const [tab, setTab] = useState(tabOfAddress);
+  useEffect(() => {
+    const follow = () => setTab(tabOfAddress());
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  return tab;
+}
+
+function Tabs({ tab }) {
+  return (
+    <nav class="tabs" aria-label="Parts of the page">
+      {kTabs.map((name) => (
+        <a key={name} href={`#${name.toLowerCase()}`} data-testid={`tab-${name.toLowerCase()}`}
+          aria-current={name === tab ? "page" : undefined}>
+          {name}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+function Header({ server, tab, onNew, onSettings }) {
   const tool = (name, label, onClick, testid) => (
     <button type="button" class="tool" aria-label={label} title={label} onClick={onClick}
       data-testid={testid}>
@@ -44,9 +76,10 @@ function Header({ server, onNew, onSettings }) {
       <span class="model" data-testid="model-name" data-phase={server.phase}>
         {server.model?.id ?? "…"}
       </span>
+      <Tabs tab={tab} />
       <nav aria-label="Page">
-        {tool("plus", "New chat", onNew, "new-chat")}
-        {tool("sliders", "Settings", onSettings, "open-settings")}
+        {tab === "Chat" && tool("plus", "New chat", onNew, "new-chat")}
+        {tab === "Chat" && tool("sliders", "Settings", onSettings, "open-settings")}
         {tool("theme", "Light or dark", toggleTheme, "theme")}
       </nav>
     </header>
@@ -132,37 +165,16 @@ function useConversation(model) {
   return { ...settle, answer, ask, stop, startAnew, restore };
 }
 
-export function App() {
-  const server = useServer();
-  const chat = useConversation(server.model?.id);
-  const view = useFollow(chat.messages);
-  const [draft, setDraft] = useState("");
-  const [drawer, setDrawer] = useState(false);
+function Chat({ chat, view, ready, draft, setDraft }) {
   const { messages, busy, settings } = chat;
-  const ready = server.phase === "ready";
-
-  useEffect(() => {
-    const keys = (event) => {
-      if (event.key !== "Escape") return;
-      if (drawer) setDrawer(false);
-      else chat.stop();
-    };
-    addEventListener("keydown", keys);
-    return () => removeEventListener("keydown", keys);
-  }, [drawer]);
-
   const send = () => {
     chat.ask(draft.trim());
     setDraft("");
     view.follow();
   };
   const last_question = messages.findLastIndex(({ role }) => role === "user");
-
   return (
     <>
-      <Header server={server} onNew={chat.startAnew} onSettings={() => setDrawer(true)} />
-      <Strip server={server} />
-      <Banner server={server} />
       <main ref={view.area} onScroll={view.onScroll}>
         {messages.length === 0 ? (
           <Welcome onPick={ready ? chat.ask : setDraft} previous={chat.previous}
@@ -189,6 +201,44 @@ export function App() {
           ready={ready} onSend={send} onStop={chat.stop}
           onThinking={() => chat.setSettings({ ...settings, thinking: !settings.thinking })} />
       </div>
+    </>
+  );
+}
+
+export function App() {
+  const server = useServer();
+  const chat = useConversation(server.model?.id);
+  const view = useFollow(chat.messages);
+  const [draft, setDraft] = useState("");
+  const [drawer, setDrawer] = useState(false);
+  const tab = useTab();
+  const { settings } = chat;
+  const ready = server.phase === "ready";
+
+  useEffect(() => {
+    const keys = (event) => {
+      if (event.key !== "Escape") return;
+      if (drawer) setDrawer(false);
+      else chat.stop();
+    };
+    addEventListener("keydown", keys);
+    return () => removeEventListener("keydown", keys);
+  }, [drawer]);
+
+  return (
+    <>
+      <Header server={server} tab={tab} onNew={chat.startAnew} onSettings={() => setDrawer(true)} />
+      <Strip server={server} />
+      <Banner server={server} />
+      {tab === "Chat" ? (
+        <Chat chat={chat} view={view} ready={ready} draft={draft} setDraft={setDraft} />
+      ) : (
+        <main class="panel">
+          {tab === "Live" && <Live server={server} />}
+          {tab === "Model" && <Model server={server} />}
+          {tab === "API" && <Api server={server} />}
+        </main>
+      )}
       {drawer && (
         <Settings settings={settings} onChange={chat.setSettings} server={server}
           onClose={() => setDrawer(false)} />

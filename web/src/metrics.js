@@ -10,20 +10,74 @@ const kNames = {
   reused: "braid:prefix_cache_hits_total",
 };
 
+const kHistograms = {
+  queue: "braid:request_queue_time_seconds",
+  first_token: "braid:time_to_first_token_seconds",
+  between_tokens: "braid:inter_token_latency_seconds",
+  whole: "braid:e2e_request_latency_seconds",
+};
+
+// Every sample as {name, labels, value}. Values of labels hold no quotes.
+function parseSamples(text) {
+  const samples = [];
+  for (const line of text.split("\n")) {
+    const match = /^([\w:]+)(?:\{(.*)\})?\s+(\S+)/.exec(line);
+    if (!match) continue;
+    const labels = {};
+    for (const [, key, value] of (match[2] ?? "").matchAll(/(\w+)="([^"]*)"/g)) labels[key] = value;
+    samples.push({ name: match[1], labels, value: Number(match[3]) });
+  }
+  return samples;
+}
+
+// The value below which a part of all observations lies, interpolated within its bucket. In the
+// first bucket only its upper bound is known: {below: 0.3}.
+export function quantile({ bounds, counts }, part) {
+  const total = counts.at(-1) ?? 0;
+  if (total === 0) return undefined;
+  const index = counts.findIndex((count) => count >= part * total);
+  if (index === 0) return { below: bounds[0] };
+  const below = index > 0 ? counts[index - 1] : 0;
+  const from = index > 0 ? bounds[index - 1] : 0;
+  const to = Number.isFinite(bounds[index]) ? bounds[index] : from;
+  const inside = counts[index] - below;
+  return inside > 0 ? from + ((to - from) * (part * total - below)) / inside : to;
+}
+
+function histogram(samples, name) {
+  const buckets = samples
+    .filter((sample) => sample.name === `${name}_bucket`)
+    .map(({ labels, value }) => [labels.le === "+Inf" ? Infinity : Number(labels.le), value])
+    .sort(([a], [b]) => a - b);
+  return { bounds: buckets.map(([bound]) => bound), counts: buckets.map(([, count]) => count) };
+}
+
+// {used: 3, cached: 5, …}: the values of one metric by one of its labels.
+function byLabel(samples, name, label) {
+  const values = {};
+  for (const sample of samples) {
+    if (sample.name === name) values[sample.labels[label]] = sample.value;
+  }
+  return values;
+}
+
 // Sums the samples of each name over their labels; a name that is absent stays undefined. The pages
 // come by their state as well: {used, cached, free}, {} when the server does not tell.
 export function parseMetrics(text) {
+  const samples = parseSamples(text);
   const sums = new Map();
-  const pages_by_state = {};
-  for (const line of text.split("\n")) {
-    const match = /^([\w:]+)(?:\{.*\})?\s+(\S+)/.exec(line);
-    if (!match) continue;
-    sums.set(match[1], (sums.get(match[1]) ?? 0) + Number(match[2]));
-    const state = /^braid:cache_pages\{.*state="(\w+)"/.exec(line);
-    if (state) pages_by_state[state[1]] = Number(match[2]);
-  }
-  const values = { pages_by_state };
+  for (const { name, value } of samples) sums.set(name, (sums.get(name) ?? 0) + value);
+  const values = {};
   for (const [key, name] of Object.entries(kNames)) values[key] = sums.get(name);
+  values.pages_by_state = byLabel(samples, "braid:cache_pages", "state");
+  values.finished = byLabel(samples, "braid:request_success_total", "finished_reason");
+  values.reuse_stops = byLabel(samples, "braid:prefix_reuse_stops_total", "reason");
+  values.lost_tokens = byLabel(samples, "braid:prefix_reuse_lost_tokens_total", "reason");
+  values.blocks = samples
+    .filter(({ name }) => name === "braid:cache_blocks")
+    .map(({ labels, value }) => ({ group: labels.group, state: labels.state, value }));
+  values.times = {};
+  for (const [key, name] of Object.entries(kHistograms)) values.times[key] = histogram(samples, name);
   return values;
 }
 

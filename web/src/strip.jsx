@@ -1,13 +1,8 @@
 // The live strip: requests, pages and throughput, each second, from /metrics.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { count, percent } from "./format.js";
 
-const number = (value) => (value === undefined ? "–" : value.toLocaleString("en"));
-function percent(value) {
-  if (value === undefined) return "–";
-  if (value > 0 && value < 0.001) return "< 0.1 %";
-  return `${(value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
-}
 const rate = (value) => (value >= 10 || value === 0 ? value.toFixed(0) : value.toFixed(1));
 
 // The canvas takes its colours from the style of its element, so it follows the theme.
@@ -77,8 +72,8 @@ export function Strip({ server }) {
   const hit_rate = looked_up > 0 ? reused / looked_up : undefined;
   return (
     <dl class="strip" aria-label="Server load" data-testid="strip">
-      <Cell label="Running" value={number(running)} name="running" />
-      <Cell label="Waiting" value={number(waiting)} name="waiting" />
+      <Cell label="Running" value={count(running)} name="running" />
+      <Cell label="Waiting" value={count(waiting)} name="waiting" />
       <Cell label="Pages in use" value={percent(pages)} name="pages">
         <PageBar by_state={pages_by_state} used={pages} />
       </Cell>

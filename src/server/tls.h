@@ -1,0 +1,21 @@
+// TLS of the listeners: a certificate chain and its key from PEM files. Connections that exist keep
+// the pair that they began with when another is loaded.
+#pragma once
+
+#include <boost/asio/ssl/context.hpp>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+namespace braid {
+
+struct TlsFiles {
+  std::string certificate;  // PEM, the server's own certificate first
+  std::string key;          // PEM, without a pass phrase
+};
+
+// kInvalid, with the file's name and what is wrong with it. TLS 1.2 and later.
+Result<std::unique_ptr<boost::asio::ssl::context>> LoadTls(const TlsFiles& files);
+
+}  // namespace braid

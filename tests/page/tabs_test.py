@@ -1,0 +1,103 @@
+"""The tabs beside the chat: what runs and its end, latencies, the model, examples that work."""
+
+import json
+import re
+import subprocess
+import threading
+import urllib.request
+
+import pytest
+from playwright.sync_api import expect
+
+
+def post(base_url, body):
+    request = urllib.request.Request(f"{base_url}/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return response.read()
+
+
+def open_tab(page, name):
+    page.get_by_test_id(f"tab-{name}").click()
+    expect(page.get_by_test_id(f"tab-{name}")).to_have_attribute("aria-current", "page")
+
+
+def test_a_running_request_is_shown_and_can_be_cancelled(ready_page, base_url):
+    page = ready_page()
+    open_tab(page, "live")
+    expect(page.get_by_test_id("nothing-runs")).to_be_visible()
+    body = {"prompt": "Once", "max_tokens": 6000, "ignore_eos": True}
+    ended = []
+
+    def ask():
+        try:
+            ended.append(post(base_url, body))
+        except urllib.error.HTTPError as error:
+            ended.append(error.code)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    request = page.get_by_test_id("running-request")
+    expect(request).to_have_count(1)
+    expect(request).to_have_attribute("data-phase", "decode")
+    expect(request).to_contain_text("prompt tokens")
+    page.get_by_test_id("cancel-request").click()
+    expect(request).to_have_count(0)
+    thread.join(30)
+    assert ended == [499]
+
+
+def test_latencies_and_the_cache_are_shown(ready_page, base_url):
+    post(base_url, {"prompt": "Once upon a time " * 50, "max_tokens": 4})
+    page = ready_page()
+    open_tab(page, "live")
+    table = page.get_by_test_id("latencies")
+    expect(table.get_by_role("row").nth(2)).to_contain_text(re.compile(r"\d+ ?(ms|s)"))
+    live = page.get_by_test_id("live")
+    expect(live).to_contain_text("Pages cached for later")
+    expect(live).to_contain_text("Recurrent states")
+    expect(live).to_contain_text(re.compile(r"of [\d,]+ prompt tokens came from the cache"))
+
+
+def test_the_model_and_its_memory_are_shown(ready_page):
+    page = ready_page()
+    open_tab(page, "model")
+    model = page.get_by_test_id("model")
+    expect(model).to_contain_text("architecture")
+    expect(page.get_by_test_id("memory-bar")).to_have_attribute("aria-label", re.compile("weight"))
+    assert "[object" not in model.inner_text() and "undefined" not in model.inner_text()
+
+
+def test_the_examples_work_as_they_stand(ready_page, base_url):
+    page = ready_page()
+    open_tab(page, "api")
+    command = page.get_by_test_id("snippet").inner_text()
+    assert base_url in command
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip().endswith("data: [DONE]"), done.stderr
+    page.get_by_test_id("tool-Python").click()
+    script = page.get_by_test_id("snippet").inner_text()
+    compile(script, "snippet", "exec")
+    assert base_url in script
+    page.get_by_test_id("tool-JavaScript").click()
+    expect(page.get_by_test_id("snippet")).to_contain_text(base_url)
+
+
+def test_a_tab_has_an_address_and_the_chat_is_kept(ready_page):
+    page = ready_page()
+    page.get_by_test_id("composer").fill("half a question")
+    open_tab(page, "api")
+    assert page.url.endswith("#api")
+    page.go_back()
+    expect(page.get_by_test_id("composer")).to_have_value("half a question")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("tab", ["chat", "live", "model", "api"])
+def test_nothing_is_wider_than_the_screen(ready_page, width, tab):
+    page = ready_page(width=width)
+    open_tab(page, tab)
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    panel = page.locator("main")
+    assert panel.evaluate("element => element.scrollWidth - element.clientWidth") <= 0

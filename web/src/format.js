@@ -1,0 +1,26 @@
+// Numbers as the page writes them.
+
+export const count = (value) => (value === undefined ? "–" : value.toLocaleString("en"));
+
+export function percent(value) {
+  if (value === undefined || Number.isNaN(value)) return "–";
+  if (value > 0 && value < 0.001) return "< 0.1 %";
+  return `${(value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
+}
+
+export function seconds(value) {
+  if (value === undefined || value === null) return "–";
+  if (value.below !== undefined) return `< ${seconds(value.below)}`;
+  if (value < 0.001) return "< 1 ms";
+  if (value < 1) return `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms`;
+  return `${value.toFixed(value < 10 ? 2 : 0)} s`;
+}
+
+export function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  for (; value >= 1024 && unit < units.length - 1; unit += 1) value /= 1024;
+  return `${value.toFixed(unit > 0 && value < 100 ? 1 : 0)} ${units[unit]}`;
+}
+
+export const words = (key) => key.replace(/_bytes$/, "").replaceAll("_", " ");
