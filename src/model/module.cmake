@@ -2,6 +2,6 @@
 braid_compile_quickly(braid_model)
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/formats/*.cc)
 set_source_files_properties(${sources} PROPERTIES
-  COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
+  COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)
 # Sums of files (checksums.h).
 target_link_libraries(braid_model PRIVATE OpenSSL::Crypto)
