@@ -178,8 +178,9 @@ void Driver::State::AuditIfIdle(int64_t now_us) {
   ++figures.audits;
   const Status status = scheduler.Audit();
   if (status.ok()) return;
-  LogError("{}; the cache starts anew, please report this", status.error().message);
-  ++figures.repairs;
+  if (figures.repairs++ == 0) {  // the first says it; figures count the others
+    LogError("{}; the cache starts anew, please report this", status.error().message);
+  }
   Apply(ResetCache{});
 }
 

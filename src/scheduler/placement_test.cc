@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "scheduler/plan_hash.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_fixture.h"
 
 namespace braid {
 namespace {
@@ -15,8 +15,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class PlacementTest : public ::testing::Test {
+class PlacementTest : public SchedulerFixture {
  protected:
+  PlacementTest() : SchedulerFixture(Config(1)) {}
   static SchedulerConfig Config(int32_t dp_ranks, Placement placement = Placement::kPrefixAffine) {
     return {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
                                  {"state", GroupKind::kState, 64, 1}},
@@ -29,43 +30,14 @@ class PlacementTest : public ::testing::Test {
             .dp_ranks = dp_ranks,
             .placement = placement};
   }
-  void Use(const SchedulerConfig& config) { s_ = *Scheduler::Create(config); }
-  Request Make(int32_t tokens, int32_t new_tokens, TokenId first = 10) {
-    Request r;
-    r.id = RequestId(next_id_++);
-    r.prompt.resize(static_cast<size_t>(tokens));
-    std::iota(r.prompt.begin(), r.prompt.end(), first);
-    r.stop.new_tokens_max = new_tokens;
-    return r;
-  }
   RequestId Send(const Request& r) {
     tenants_[r.id.value] = r.tenant;
-    s_.Apply(Submit{r});
-    return r.id;
+    return SchedulerFixture::Send(r);
   }
-  void Land(const Plan& plan, int64_t duration_us = 0) {
-    StepDone done{plan.step, {}};
-    for (const Row& row : plan.rows) {
-      const auto scored = static_cast<size_t>(row.prompt_logprobs ? row.token_count : 0);
-      done.rows.push_back({.request = row.request,
-                           .token = row.sample ? 7 : -1,
-                           .logprob = {},
-                           .prompt_logprobs = std::vector<TokenLogprob>(scored),
-                           .error = {}});
-    }
+  void LandAfter(const Plan& plan, int64_t duration_us) {
+    StepDone done = ResultOf(plan);
     done.duration_us = duration_us;
-    s_.Apply(done);
-    s_.TakeOutputs();
-    EXPECT_TRUE(s_.Audit().ok());
-  }
-  Plan Step() {
-    Plan plan = s_.NextPlan();
-    if (!plan.empty()) Land(plan);
-    return plan;
-  }
-  void Drain() {
-    for (int i = 0; i < 10000 && !s_.idle(); ++i) Step();
-    EXPECT_TRUE(s_.idle());
+    Land(std::move(done));
   }
   // The requests that a plan admits; their own objects may be gone by now.
   static std::map<int64_t, SlotId> Admitted(const Plan& plan) {
@@ -90,9 +62,7 @@ class PlacementTest : public ::testing::Test {
     return RanksOf(plan).at(r.id.value);
   }
 
-  Scheduler s_ = *Scheduler::Create(Config(1));
   std::map<int64_t, std::string> tenants_;
-  int64_t next_id_ = 0;
 };
 
 TEST_F(PlacementTest, C7_95_EveryRankHasAChunkAndABudgetOfItsOwn) {
@@ -216,6 +186,7 @@ TEST_F(PlacementTest, AFloodOfOneTenantDelaysAnothersFirstRequestByOneAtMost) {
   const auto send = [&](const std::string& tenant, int32_t tokens) {
     Request r = Make(tokens, 5, static_cast<TokenId>(next_id_) * 60);
     r.tenant = tenant;
+    r.cache_salt = "salt " + std::to_string(next_id_);  // which makes no tenant of its own
     return Send(r);
   };
   for (int i = 0; i < 300; ++i) send(i % 3 == 0 ? "flood" : "surge", 20 + i % 7);
@@ -274,7 +245,7 @@ TEST_F(PlacementTest, ALongPromptDoesNotMakeStepsLongerThanTheLatencyAskedFor) {
     for (TokenId i = 0; i < 16; ++i) Send(Make(30, 2000, i * 100));
     for (int i = 0; i < 20; ++i) {
       const Plan plan = s_.NextPlan();
-      Land(plan, Duration(plan));
+      LandAfter(plan, Duration(plan));
     }
     const RequestId big = Send(Make(20000, 1, 20000));
     int64_t longest = 0, steps = 0;
@@ -284,7 +255,7 @@ TEST_F(PlacementTest, ALongPromptDoesNotMakeStepsLongerThanTheLatencyAskedFor) {
       reading = false;
       for (const Row& row : plan.rows) reading |= row.request == big && !row.sample;
       longest = std::max(longest, Duration(plan));
-      Land(plan, Duration(plan));
+      LandAfter(plan, Duration(plan));
     }
     if (latency_us == 0) {
       EXPECT_GT(longest, 40000);

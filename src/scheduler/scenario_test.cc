@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_fixture.h"
 
 namespace braid {
 namespace {
@@ -15,76 +15,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class ScenarioTest : public ::testing::Test {
+class ScenarioTest : public SchedulerFixture {
  protected:
-  // One block per parent, so that memory is counted in blocks.
-  static SchedulerConfig Config(int32_t parents = 200) {
-    return {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
-                                 {"state", GroupKind::kState, 64, 1}},
-                      .parent_bytes = 64,
-                      .parents = parents + 1},
-            .context_tokens_max = 4096,
-            .step_tokens_max = 1024,
-            .running_max = 4,
-            .vocabulary = 5000};
-  }
-  void Use(const SchedulerConfig& config) { s_ = *Scheduler::Create(config); }
-
-  // Tokens first, first + 1, …: prompts with equal `first` share their prefix.
-  Request Make(int32_t tokens, int32_t new_tokens, TokenId first = 10) {
-    Request r;
-    r.id = RequestId(next_id_++);
-    r.prompt.resize(static_cast<size_t>(tokens));
-    std::iota(r.prompt.begin(), r.prompt.end(), first);
-    r.stop.new_tokens_max = new_tokens;
-    return r;
-  }
-  RequestId Send(const Request& r) {
-    s_.Apply(Submit{r});
-    return r.id;
-  }
-  StepDone Result(const Plan& plan) const {
-    StepDone done{plan.step, {}};
-    for (const Row& row : plan.rows) {
-      done.rows.push_back({.request = row.request,
-                           .token = row.sample ? 7 : -1,
-                           .logprob = {},
-                           .prompt_logprobs = {},
-                           .error = {}});
-    }
-    return done;
-  }
-  void Land(const Plan& plan) {
-    s_.Apply(Result(plan));
-    for (Output& o : s_.TakeOutputs()) {
-      outputs_[o.id].tokens.insert(outputs_[o.id].tokens.end(), o.tokens.begin(), o.tokens.end());
-      if (o.finish) outputs_[o.id].finish = o.finish;
-      outputs_[o.id].cached_tokens = o.cached_tokens;
-      outputs_[o.id].preemptions = o.preemptions;
-    }
-    const Status audit = s_.Audit();
-    EXPECT_TRUE(audit.ok()) << audit.error().message;
-  }
-  Plan Step() {
-    Plan plan = s_.NextPlan();
-    if (!plan.empty()) Land(plan);
-    return plan;
-  }
-  void Drain() {
-    for (int i = 0; i < 10000 && !s_.idle(); ++i) Step();
-    EXPECT_TRUE(s_.idle());
-    EXPECT_EQ(s_.stats().parents_used, 0);
-  }
-  int32_t Reused(const Request& r) {
-    Send(r);
-    Drain();
-    return outputs_[r.id].cached_tokens;
-  }
-  static std::vector<int64_t> Ids(const Plan& plan) {
-    std::vector<int64_t> ids;
-    for (const Row& row : plan.rows) ids.push_back(row.request.value);
-    return ids;
-  }
+  static SchedulerConfig Config(int32_t parents = 200) { return BlockConfig(parents); }
   // (start, count) of each row of one request until it ends.
   std::vector<std::pair<int32_t, int32_t>> RowsOf(const Request& r) {
     Send(r);
@@ -96,10 +29,6 @@ class ScenarioTest : public ::testing::Test {
     }
     return rows;
   }
-
-  Scheduler s_ = *Scheduler::Create(Config());
-  std::map<RequestId, Output> outputs_;
-  int64_t next_id_ = 0;
 };
 
 using Rows = std::vector<std::pair<int32_t, int32_t>>;

@@ -1,13 +1,12 @@
 // What plans look like, request by request; the simulation covers what comes of combining them.
 // Numbers in names (C5.n, C6.n, C7.n) are those of the behavioural scenarios.
-#include "scheduler/scheduler.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "scheduler/phase.h"
+#include "scheduler/scheduler_fixture.h"
 
 namespace braid {
 namespace {
@@ -40,16 +39,7 @@ class Engine {
   explicit Engine(const SchedulerConfig& config) : scheduler(*Scheduler::Create(config)) {}
 
   void Submit(Request r) { scheduler.Apply(braid::Submit{std::move(r)}); }
-  StepDone Result(const Plan& plan) const {
-    StepDone done{plan.step, {}};
-    for (const Row& row : plan.rows) {
-      RowResult result{.request = row.request, .logprob = {}, .prompt_logprobs = {}, .error = {}};
-      if (row.sample) result.token = token;
-      if (row.prompt_logprobs) result.prompt_logprobs.resize(static_cast<size_t>(row.token_count));
-      done.rows.push_back(std::move(result));
-    }
-    return done;
-  }
+  StepDone Result(const Plan& plan) const { return ResultOf(plan, token); }
   // Plans, runs and takes the outputs of one step.
   Plan Step() {
     Plan plan = scheduler.NextPlan();
@@ -93,6 +83,49 @@ TEST(Scheduler, CreateRefusesBudgetsThatCannotServeAStep) {
   config = Config(10);
   config.vocabulary = 0;
   EXPECT_THAT(Scheduler::Create(config).error().message, HasSubstr("vocabulary is 0"));
+}
+
+struct Absurd {
+  void (*change)(SchedulerConfig&);
+  const char* said;
+};
+
+TEST(Scheduler, CreateRefusesAbsurdFiguresAndSaysThem) {
+  const Absurd cases[] = {
+      {[](auto& c) { c.cache.groups.clear(); }, "0 groups, must have 1 to 8"},
+      {[](auto& c) { c.cache.groups[0].block_bytes = 0; }, "block_bytes is 0, must be positive"},
+      {[](auto& c) { c.cache.groups[0].block_bytes = -64; }, "block_bytes is -64"},
+      {[](auto& c) { c.cache.groups[1].blocks_per_parent = 0; }, "blocks_per_parent is 0"},
+      {[](auto& c) { c.cache.groups[1].blocks_per_parent = 2; }, "2 blocks of 64 bytes do not fit"},
+      {[](auto& c) { c.cache.parent_bytes = 0; }, "do not fit a parent of 0 bytes"},
+      {[](auto& c) { c.cache.parents = 0; }, "0 parents of 64 bytes besides the sink"},
+      {[](auto& c) { c.cache.parents = 2; }, "1 parents of 64 bytes besides the sink"},
+      {[](auto& c) { c.context_tokens_max = 0; }, "context_tokens_max is 0, must be at least 1"},
+      {[](auto& c) { c.step_tokens_max = 0; }, "step_tokens_max is 0, must be at least 1"},
+      {[](auto& c) { c.step_tokens_max = 63; }, "step_tokens_max is 63, must be at least 64"},
+      {[](auto& c) { c.running_max = 0; }, "running_max is 0, must be at least 1"},
+      {[](auto& c) { c.running_max = 257; }, "256, and 257 running sequences need a token each"},
+      {[](auto& c) { c.waiting_max = -1; }, "waiting_max is -1, must be at least 1"},
+      {[](auto& c) { c.preemptions_max = 0; }, "preemptions_max is 0, must be at least 1"},
+      {[](auto& c) { c.vocabulary = 0; }, "vocabulary is 0, must be at least 1"},
+      {[](auto& c) { c.dp_ranks = 0; }, "dp_ranks is 0, must be at least 1"},
+      {[](auto& c) { c.dp_ranks = 1 << 20; }, "1048576 ranks of 4 sequences are more than 1048576"},
+      {[](auto& c) { c.decode_latency_us = -1; }, "decode_latency_us is -1, must be 0"},
+      {[](auto& c) { c.chunk_tokens_max = -1; }, "chunk_tokens_max is -1, must be 0"},
+      {[](auto& c) { c.draft_tokens_max = 64; },
+       "draft_tokens_max is 64, must be 0 (no guesses) to "
+       "63"},
+      {[](auto& c) { c.draft_tokens_max = -1; }, "draft_tokens_max is -1"},
+  };
+  ASSERT_TRUE(Scheduler::Create(Config(10)).ok());
+  for (const Absurd& c : cases) {
+    SchedulerConfig config = Config(10);
+    c.change(config);
+    const auto refused = Scheduler::Create(config);
+    ASSERT_FALSE(refused.ok()) << c.said;
+    EXPECT_THAT(refused.error().message, HasSubstr(c.said));
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+  }
 }
 
 TEST(Scheduler, C5_72_C5_79_RefusesWhatCanNeverFitAndAcceptsTheLongestThatDoes) {

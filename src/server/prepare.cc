@@ -251,7 +251,7 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
     engine.grammar = grammar_text;
     engine.grammar_after = prompt.starts_in_reasoning ? grammar_after : TokenId{-1};
     engine.prompt_logprobs = prompt_logprobs;
-    engine.tenant = request.cache_salt;
+    engine.cache_salt = request.cache_salt;
     engine.prompt = std::move(prompt.tokens);
     for (int64_t i = 0; i < n; ++i) {
       plan.choices.push_back({engine, prompt.starts_in_reasoning});

@@ -55,6 +55,12 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
                                            With("kind", "keys_values"))),
       evictions_states_(registry_.AddCounter("braid:prefix_cache_evictions_total", kEvictionsHelp,
                                              With("kind", "state"))),
+      audits_(registry_.AddCounter("braid:cache_audits_total",
+                                   "Recounts of all cache pages, made while nothing runs.",
+                                   labels_)),
+      repairs_(registry_.AddCounter("braid:cache_repairs_total",
+                                    "Recounts that did not agree; the cache started anew.",
+                                    labels_)),
       steps_(registry_.AddCounter("braid:scheduler_steps_total", "Steps of the engine.", labels_)),
       prefill_rows_(registry_.AddCounter("braid:prefill_tokens_computed_total",
                                          "Prompt tokens that were computed, not reused.", labels_)),
@@ -117,6 +123,8 @@ std::string ServerMetrics::Text(const DriverStats& stats) {
     AdvanceTo(*lost_tokens_[i], static_cast<double>(scheduler.lost_tokens[i]));
   }
   AdvanceTo(preemptions_, static_cast<double>(scheduler.preemptions));
+  AdvanceTo(audits_, static_cast<double>(stats.audits));
+  AdvanceTo(repairs_, static_cast<double>(stats.repairs));
   AdvanceTo(steps_, static_cast<double>(scheduler.steps));
   AdvanceTo(prefill_rows_, static_cast<double>(scheduler.prefill_tokens));
   step_seconds_.Set(static_cast<double>(stats.step_us_last) / 1e6);

@@ -42,11 +42,13 @@ class ServerMetrics {
   prometheus::Counter& preemptions_;
   prometheus::Counter& evictions_keys_;
   prometheus::Counter& evictions_states_;
+  prometheus::Counter& audits_;
+  prometheus::Counter& repairs_;
   prometheus::Counter& steps_;
   prometheus::Counter& prefill_rows_;
   prometheus::Gauge& step_seconds_;
-  std::array<prometheus::Counter*, 4> finished_;
-  std::array<prometheus::Gauge*, 3> pages_;  // used, cached, free
+  std::array<prometheus::Counter*, 4> finished_;  // all but kSent, which no API asks for
+  std::array<prometheus::Gauge*, 3> pages_;       // used, cached, free
   std::array<prometheus::Counter*, kReuseStops> reuse_stops_;
   std::array<prometheus::Counter*, kReuseStops> lost_tokens_;
 };
