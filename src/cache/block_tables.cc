@@ -157,7 +157,9 @@ void BlockTables::Enter(const PrefixSpace& space, const PrefixMatch& match, Pref
 }
 
 void BlockTables::Stamp(const PrefixMatch& match, int64_t epoch, PrefixCache& cache) {
-  epoch_ = epoch;
+  // What is computed again after an eviction is worth what it was when it was used last: else what
+  // comes round less often than there is room for would drive out all the rest, again and again.
+  epoch_ = match.stop == ReuseStop::kEvicted ? match.evicted_epoch : epoch;
   for (PrefixNodeId node : match.nodes) cache.index().Touch(node, GroupKind::kFull, epoch);
   if (!last_state_.valid()) return;
   cache.index().Touch(last_state_, GroupKind::kState, epoch);

@@ -98,9 +98,11 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
     key = ChildKey(key, block);
     if (at.valid()) at = Find(at, key, block);
     if (!at.valid() || !Usable(At(at))) {
-      const bool evicted =
-          (at.valid() && At(at).full.was) || evicted_[key.high % kEvictedKeys] == key;
+      const Evicted& ghost = evicted_[key.high % kEvictedKeys];
+      const bool known = at.valid() && At(at).full.was;
+      const bool evicted = known || ghost.key == key;
       match.stop = evicted ? ReuseStop::kEvicted : ReuseStop::kNeverSeen;
+      if (evicted) match.evicted_epoch = known ? At(at).full.epoch : ghost.epoch;
       break;
     }
     match.nodes.push_back(at);
@@ -108,7 +110,9 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
     if (!has_state_ || At(at).state.carried) match.tokens = match.known;
   }
   if (match.tokens < match.known && match.stop != ReuseStop::kEvicted) {
-    match.stop = At(match.nodes.back()).state.was ? ReuseStop::kEvicted : ReuseStop::kNoSnapshot;
+    const Part& state = At(match.nodes.back()).state;
+    match.stop = state.was ? ReuseStop::kEvicted : ReuseStop::kNoSnapshot;
+    if (state.was) match.evicted_epoch = state.epoch;
   }
   return match;
 }
@@ -355,7 +359,7 @@ void PrefixIndex::Restore(const Victim& victim) {
 
 void PrefixIndex::Forget(const Victim& victim) {
   const Key& key = At(victim.node).key;
-  if (victim.part == GroupKind::kFull) evicted_[key.high % kEvictedKeys] = key;
+  if (victim.part == GroupKind::kFull) evicted_[key.high % kEvictedKeys] = {key, victim.epoch};
   Unrefer(victim.node);
 }
 

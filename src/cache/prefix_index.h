@@ -156,7 +156,11 @@ class PrefixIndex {
   std::vector<PrefixNodeId> buckets_;  // heads of chains; a power of two
   std::map<RootName, PrefixNodeId> roots_;
   std::set<Rank> victims_;
-  std::vector<Key> evicted_;  // by hash: keys of nodes that carried a full part once
+  struct Evicted {
+    Key key;
+    int64_t epoch = 0;
+  };
+  std::vector<Evicted> evicted_;  // by hash: nodes that carried a full part once
   int64_t nodes_alive_ = 0;
   int64_t parts_[2] = {0, 0};  // carried: full, state
 };

@@ -58,6 +58,7 @@ struct PrefixMatch {
   int32_t tokens = 0;  // a multiple of kBlockTokens: everything before it can be reused
   int32_t known = 0;   // >= tokens: keys and values reach so far
   ReuseStop stop = ReuseStop::kOff;
+  int64_t evicted_epoch = 0;        // if kEvicted: when what is missing was used last
   std::vector<PrefixNodeId> nodes;  // known / kBlockTokens of them, from the first block on
 };
 

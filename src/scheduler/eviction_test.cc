@@ -1,0 +1,67 @@
+// What stays when there is too little room: conversations that take turns in an arena that does not
+// hold them all.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "scheduler/scheduler_fixture.h"
+
+namespace braid {
+namespace {
+
+constexpr int kConversations = 8, kTurns = 12;
+
+class EvictionTest : public SchedulerFixture {
+ protected:
+  // A conversation's first `turns` turns as a prompt.
+  Request Turn(int32_t conversation, int32_t turns) {
+    return Make(1500 + 100 * turns, 1, static_cast<TokenId>(conversation * 3000));
+  }
+  static SchedulerConfig Config(int32_t parents) {
+    SchedulerConfig config = BlockConfig(parents);
+    config.vocabulary = 100000;
+    return config;
+  }
+  // Percent of the tokens that earlier turns had, and that were reused.
+  double ShareReused(int32_t parents, int32_t conversations = kConversations) {
+    Use(Config(parents));
+    int64_t reusable = 0, reused = 0;
+    for (int32_t turn = 0; turn < kTurns; ++turn) {
+      for (int32_t c = 0; c < conversations; ++c) {
+        const Request r = Turn(c, turn);
+        reused += Reused(r);
+        if (turn > 0) reusable += 1500 + 100 * (turn - 1);
+      }
+    }
+    return 100.0 * static_cast<double>(reused) / static_cast<double>(reusable);
+  }
+};
+
+// At the end the eight have 336 blocks of keys and a state each.
+TEST_F(EvictionTest, WithTooLittleRoomReuseShrinksWithTheRoom) {
+  struct Case {
+    int32_t parents;
+    double least;  // percent; the least recently used alone gives 98, 70, 22, 2.5 and 0
+  };
+  for (const Case& c : {Case{350, 98}, {300, 88}, {240, 70}, {200, 50}, {120, 24}}) {
+    EXPECT_GE(ShareReused(c.parents), c.least) << c.parents << " parents";
+  }
+}
+
+TEST_F(EvictionTest, ConversationsThatAreOverDoNotKeepTheRoomOfThoseThatGoOn) {
+  Use(Config(110));
+  for (int32_t c = 2; c < 8; ++c) Ask(Turn(c, 0));
+  int32_t late = 0, late_reused = 0;
+  for (int32_t turn = 0; turn < kTurns; ++turn) {
+    for (int32_t c = 0; c < 2; ++c) {
+      const int32_t reused = Reused(Turn(c, turn));
+      if (turn < 2) continue;
+      late += 1500 + 100 * (turn - 1);
+      late_reused += reused;
+    }
+  }
+  EXPECT_GE(late_reused, late * 95 / 100);
+}
+
+}  // namespace
+}  // namespace braid
