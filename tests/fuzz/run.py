@@ -3,7 +3,7 @@
 
     python3 tests/fuzz/run.py [--seconds 60] [--build build/fuzz] [TARGET...]
 
-New inputs go to build/fuzz-corpus; an input that crashes, leaks or takes more than ten seconds goes
+New inputs go to build/fuzz-corpus; an input that crashes, leaks or takes more than a minute goes
 to build/fuzz-findings, is printed, and makes the exit code 1.
 """
 
@@ -36,7 +36,7 @@ def run(name, seeds, build, seconds):
     for folder in (kept, findings):
         folder.mkdir(parents=True, exist_ok=True)
     command = [build / f"tests/fuzz/fuzz_{name}", kept, HERE / "corpus" / name, *seeds,
-               f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048", "-max_len=65536",
+               f"-max_total_time={seconds}", "-timeout=60", "-rss_limit_mb=2048", "-max_len=65536",
                "-print_final_stats=1", f"-artifact_prefix={findings}/{name}-"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           errors="replace", check=False)
