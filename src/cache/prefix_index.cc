@@ -44,11 +44,19 @@ PrefixIndex::PrefixIndex(const CacheGeometry& geometry)
   }
 }
 
+PrefixIndex::RootName PrefixIndex::NameOf(const PrefixSpace& space) {
+  const bool bug = Planted(PlantedBug::kWrongTenant);
+  return {std::string(bug ? "" : space.tenant), std::string(space.salt), space.dp_rank};
+}
+
 PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) {
   Key key{0x243f6a8885a308d3ull + static_cast<uint64_t>(space.dp_rank), 0x13198a2e03707344ull};
-  for (const char c : space.tenant) {
-    key.low = Mix(key.low, static_cast<unsigned char>(c));
-    key.high = Mix(key.high, key.low);
+  for (const std::string_view name : {space.tenant, space.salt}) {
+    for (const char c : name) {
+      key.low = Mix(key.low, static_cast<unsigned char>(c));
+      key.high = Mix(key.high, key.low);
+    }
+    key.low = Mix(key.low, name.size());
   }
   return {MixBits(key.low), MixBits(key.high + 1)};
 }
@@ -81,8 +89,7 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
   PrefixMatch match{.stop = ReuseStop::kComplete, .nodes = {}};
   const int32_t spare = Planted(PlantedBug::kWholePromptReused) ? 0 : 1;
   const int32_t blocks = std::min(tokens.size() - spare, limit) / kBlockTokens;
-  const auto root = roots_.find(
-      std::pair(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant), space.dp_rank));
+  const auto root = roots_.find(NameOf(space));
   PrefixNodeId at = root == roots_.end() ? PrefixNodeId() : root->second;
   Key key = RootKey(space);
   BlockTokens block;
@@ -134,8 +141,7 @@ void PrefixIndex::Grow() {
 }
 
 PrefixNodeId PrefixIndex::Root(const PrefixSpace& space) {
-  std::pair name(std::string(Planted(PlantedBug::kWrongTenant) ? "" : space.tenant), space.dp_rank);
-  const auto [at, inserted] = roots_.try_emplace(std::move(name));
+  const auto [at, inserted] = roots_.try_emplace(NameOf(space));
   if (inserted) {
     at->second = NewNode();
     At(at->second).alive = true;

@@ -13,6 +13,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -132,6 +134,8 @@ class PrefixIndex {
 
   Node& At(PrefixNodeId id) { return nodes_[static_cast<size_t>(id.value)]; }
   const Node& At(PrefixNodeId id) const { return nodes_[static_cast<size_t>(id.value)]; }
+  using RootName = std::tuple<std::string, std::string, int32_t>;  // tenant, salt, rank
+  static RootName NameOf(const PrefixSpace& space);
   static Key RootKey(const PrefixSpace& space);
   static Key ChildKey(const Key& parent, const BlockTokens& tokens);
   PrefixNodeId Find(PrefixNodeId parent, const Key& key, const BlockTokens& tokens) const;
@@ -150,7 +154,7 @@ class PrefixIndex {
   std::deque<Node> nodes_;
   std::vector<PrefixNodeId> free_nodes_;
   std::vector<PrefixNodeId> buckets_;  // heads of chains; a power of two
-  std::map<std::pair<std::string, int32_t>, PrefixNodeId, std::less<>> roots_;
+  std::map<RootName, PrefixNodeId> roots_;
   std::set<Rank> victims_;
   std::vector<Key> evicted_;  // by hash: keys of nodes that carried a full part once
   int64_t nodes_alive_ = 0;

@@ -20,6 +20,7 @@ using BlockTokens = std::array<TokenId, kBlockTokens>;
 // Prefixes of different spaces never meet.
 struct PrefixSpace {
   std::string_view tenant;
+  std::string_view salt;  // parts a tenant's prefixes further
   int32_t dp_rank = 0;
 };
 

@@ -47,7 +47,8 @@ PrefixMatch Scheduler::State::FindPrefix(const Sequence& s, int32_t rank) const 
   const bool scored = s.request.prompt_logprobs >= 0;
   const int32_t limit = scored ? s.prompt_logprobs_done : s.known_tokens();
   const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
-  PrefixMatch match = cache.Match({s.request.tenant, rank}, s.tokens(), limit);
+  PrefixMatch match =
+      cache.Match({s.request.tenant, s.request.cache_salt, rank}, s.tokens(), limit);
   if (scored && match.stop == ReuseStop::kComplete) match.stop = ReuseStop::kOff;
   return match;
 }
@@ -56,7 +57,7 @@ PrefixMatch Scheduler::State::FindPrefix(const Sequence& s, int32_t rank) const 
 bool Scheduler::State::Seat(Sequence& s, Rank& rank) {
   s.reuses = config.prefix_cache && s.preemptions < config.preemptions_max;
   const PrefixMatch match = FindPrefix(s, Planted(PlantedBug::kWrongDpRank) ? 0 : s.rank);
-  if (s.reuses) s.blocks.Enter({s.request.tenant, s.rank}, match, rank.cache);
+  if (s.reuses) s.blocks.Enter({s.request.tenant, s.request.cache_salt, s.rank}, match, rank.cache);
   if (!s.blocks.Reserve(AdmissionDemand(s), rank.cache)) {
     s.blocks.ReleaseAll(false, rank.cache);
     return false;

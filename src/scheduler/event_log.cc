@@ -222,7 +222,7 @@ template <class Coder>
 void Fields(Request& r, Coder& code) {
   code(r.id, r.prompt, r.sampling, r.stop.stop_tokens);
   code(r.stop.new_tokens_max, r.stop.new_tokens_min, r.logprobs);
-  code(r.prompt_logprobs, r.priority, r.tenant, r.dp_rank);
+  code(r.prompt_logprobs, r.priority, r.tenant, r.cache_salt, r.dp_rank);
   code(r.grammar, r.grammar_after);
   code(r.thinking.tokens_max, r.thinking.open, r.thinking.close);
 }

@@ -216,6 +216,7 @@ TEST_F(PlacementTest, AFloodOfOneTenantDelaysAnothersFirstRequestByOneAtMost) {
   const auto send = [&](const std::string& tenant, int32_t tokens) {
     Request r = Make(tokens, 5, static_cast<TokenId>(next_id_) * 60);
     r.tenant = tenant;
+    r.cache_salt = "salt " + std::to_string(next_id_);  // which makes no tenant of its own
     return Send(r);
   };
   for (int i = 0; i < 300; ++i) send(i % 3 == 0 ? "flood" : "surge", 20 + i % 7);

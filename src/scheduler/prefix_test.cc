@@ -78,19 +78,25 @@ TEST_F(PrefixTest, C2_21_NothingIsReusedWhenTheCacheIsOff) {
   EXPECT_EQ(scheduler_.stats().parents_cached, 0);
 }
 
-TEST_F(PrefixTest, C2_22_TenantsAndRanksDoNotMeet) {
+TEST_F(PrefixTest, C2_22_TenantsSaltsAndRanksDoNotMeet) {
   SchedulerConfig config = Config();
   config.dp_ranks = 2;
   Use(config);
   Request mine = MakeRequest(256, 1), other = MakeRequest(256, 1), rank = MakeRequest(256, 1);
+  Request salted = MakeRequest(256, 1), swapped = MakeRequest(256, 1);
   mine.tenant = "a";
-  mine.dp_rank = other.dp_rank = 0;
+  mine.dp_rank = other.dp_rank = salted.dp_rank = swapped.dp_rank = 0;
   other.tenant = "b";
+  salted.tenant = "a";
+  salted.cache_salt = "b";
+  swapped.cache_salt = "a";
   rank.tenant = "a";
   rank.dp_rank = 1;
   Ask(mine);
   EXPECT_EQ(Reused(other), 0);
   EXPECT_EQ(Reused(rank), 0);
+  EXPECT_EQ(Reused(salted), 0);
+  EXPECT_EQ(Reused(swapped), 0);
   mine.id = RequestId(next_id_++);
   EXPECT_EQ(Reused(mine), 192);
 }

@@ -48,7 +48,8 @@ struct Request {
   int32_t logprobs = -1;  // >= 0: report the chosen token's log-probability and so many top ones
   int32_t prompt_logprobs = -1;  // >= 0: the same for every prompt position
   int32_t priority = 0;          // higher first
-  std::string tenant;    // namespace of the prefix cache and of fairness; made by the server
+  std::string tenant;            // whom fairness and the prefix cache know; made by the server
+  std::string cache_salt;        // parts the tenant's prefixes further; made by the client
   int32_t dp_rank = -1;  // the data-parallel rank that must run it; -1: the scheduler chooses
   // What the output must match, as the executor's ConstraintSource reads it; empty: anything. It
   // holds from the token after `grammar_after` on (the end of thinking), or from the first if -1.

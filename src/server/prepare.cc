@@ -273,7 +273,7 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
     engine.prompt_logprobs = prompt_logprobs;
     engine.thinking = *std::get_if<ThinkingLimit>(&limit);
     if (prompt.starts_in_reasoning) engine.thinking.open = -1;
-    engine.tenant = request.cache_salt;
+    engine.cache_salt = request.cache_salt;
     engine.prompt = std::move(prompt.tokens);
     for (int64_t i = 0; i < n; ++i) {
       plan.choices.push_back({engine, prompt.starts_in_reasoning});

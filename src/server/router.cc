@@ -413,11 +413,7 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
   if (Refusal refusal = CheckWaiting(service, prompt_tokens)) {
     return ErrorResponse(*refusal, anthropic);
   }
-  // What a client sends as cache_salt only parts a tenant's own prefixes further.
-  for (PlannedChoice& choice : planned.choices) {
-    std::string& space = choice.request.tenant;
-    if (!tenant.name.empty()) space = space.empty() ? tenant.name : tenant.name + '/' + space;
-  }
+  for (PlannedChoice& choice : planned.choices) choice.request.tenant = tenant.name;
   auto started = Generation::Start(service, std::get<0>(std::move(plan)), origin, std::move(wake));
   if (auto* error = std::get_if<ApiError>(&started)) {
     error->retry_after_seconds = RetryAfter();

@@ -17,7 +17,10 @@ constexpr int32_t kNobody = -1, kPoisoned = -2;  // positions of cells
 
 uint64_t SpaceOf(const Request& request, size_t rank) {
   uint64_t space = static_cast<uint64_t>(rank) + 1;
-  for (const char c : request.tenant) space = MixBits(space + static_cast<unsigned char>(c));
+  for (const std::string* name : {&request.tenant, &request.cache_salt}) {
+    for (const char c : *name) space = MixBits(space + static_cast<unsigned char>(c));
+    space = MixBits(space ^ name->size());
+  }
   return space;
 }
 

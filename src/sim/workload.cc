@@ -154,6 +154,7 @@ class RequestSource {
     if (mix_.usurpers) arriving.request.priority = i;
     if (mix_.spaces) {
       if (arriving.request.tenant.empty()) arriving.request.tenant = OneIn(rng_, 2) ? "a" : "b";
+      if (OneIn(rng_, 4)) arriving.request.cache_salt = "salt";
       if (OneIn(rng_, 2)) arriving.request.dp_rank = Between(rng_, 0, w_.config.dp_ranks - 1);
     }
     w_.requests.push_back(std::move(arriving));
