@@ -1,19 +1,71 @@
-// Set-up of the process-wide log sink (stderr).
+// Set-up of the process-wide log sink (stderr). A line that stderr does not take at once is lost: a
+// pipe that nobody reads must not hold up whoever logs.
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <poll.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <string>
+
+#include "base/json.h"
 
 namespace braid {
+namespace {
+
+// A pipe that can take anything takes so much without blocking (PIPE_BUF).
+constexpr size_t kLineBytesMax = 4096;
+
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit StderrSink(bool json) : json_(json), colours_(!json && ::isatty(STDERR_FILENO) == 1) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    std::string line(text.data(), text.size());
+    if (json_) {
+      if (line.ends_with('\n')) line.pop_back();
+      line += json::serialize(
+                  json::string(std::string_view(message.payload.data(), message.payload.size()))) +
+              "}\n";
+    } else if (colours_ && message.color_range_end > message.color_range_start) {
+      line.insert(message.color_range_end, "\033[m");
+      line.insert(message.color_range_start, ColourOf(message.level));
+    }
+    if (line.size() > kLineBytesMax) {
+      line.resize(kLineBytesMax - 1);
+      line += '\n';
+    }
+    pollfd writable{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    if (::poll(&writable, 1, 0) != 1 || (writable.revents & POLLOUT) == 0) return;
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  }
+  void flush_() override {}
+
+ private:
+  static const char* ColourOf(spdlog::level::level_enum level) {
+    return level >= spdlog::level::err    ? "\033[31m"
+           : level == spdlog::level::warn ? "\033[33m"
+                                          : "\033[32m";
+  }
+
+  const bool json_, colours_;
+};
+
+}  // namespace
 
 void InitLog(LogLevel level, bool json) {
-  auto logger = spdlog::get("braid");
-  if (!logger) logger = spdlog::stderr_color_mt("braid");
-  spdlog::set_default_logger(logger);
+  auto logger = std::make_unique<spdlog::logger>("braid", std::make_unique<StderrSink>(json));
+  spdlog::set_default_logger(std::move(logger));
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
                                                    spdlog::level::warn, spdlog::level::err,
                                                    spdlog::level::off};
   spdlog::set_level(kLevels[static_cast<size_t>(level)]);
-  spdlog::set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%v"})"
+  spdlog::set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":)"
                            : "%H:%M:%S %^%L%$ %v");
 }
 

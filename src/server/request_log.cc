@@ -70,6 +70,7 @@ struct RequestLog::State {
   int file = -1;
   std::atomic<int64_t>* dropped = nullptr;
   int64_t warned_us = 0;
+  bool stuck = false;
   std::mutex mutex;
   std::condition_variable wake;
   std::deque<std::string> lines;
@@ -107,7 +108,9 @@ void RequestLog::State::Lose(const char* why) {
 void RequestLog::State::Write(std::string_view line) {
   while (!line.empty()) {
     pollfd writable{.fd = file, .events = POLLOUT, .revents = 0};
-    if (::poll(&writable, 1, kWritableWaitMs) == 0) return Lose("nobody reads it");
+    // Once nobody reads it, each further line gets no time, so that stopping is quick too.
+    stuck = ::poll(&writable, 1, stuck ? 0 : kWritableWaitMs) == 0;
+    if (stuck) return Lose("nobody reads it");
     const ssize_t written = ::write(file, line.data(), line.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return Lose(std::strerror(errno));

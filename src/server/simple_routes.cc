@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "server/answer_blocks.h"
+#include "server/limit_table.h"
 #include "server/limits.h"
 #include "server/prepare.h"
 
@@ -88,6 +89,7 @@ HttpResponse ServerInformation(const Service& service) {
                                   {"cache_pages_used", stats.scheduler.parents_used},
                                   {"cache_pages_cached", stats.scheduler.parents_cached},
                                   {"steps", stats.scheduler.steps}};
+  out["limits"] = LimitsJson(service);
   return JsonResponse(out);
 }
 

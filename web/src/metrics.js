@@ -77,7 +77,9 @@ export function parseMetrics(text) {
     .filter(({ name }) => name === "braid:cache_blocks")
     .map(({ labels, value }) => ({ group: labels.group, state: labels.state, value }));
   values.times = {};
-  for (const [key, name] of Object.entries(kHistograms)) values.times[key] = histogram(samples, name);
+  for (const [key, name] of Object.entries(kHistograms)) {
+    values.times[key] = histogram(samples, name);
+  }
   return values;
 }
 

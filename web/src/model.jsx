@@ -1,8 +1,8 @@
 // The Model tab: what the server says about the model and how it has laid out its memory.
 import { bytes, count, words } from "./format.js";
 
-// What changes from second to second stands in the strip, and would be out of date here.
-const kLive = new Set(["scheduler"]);
+// What changes from second to second stands in the strip; limits are for those who send requests.
+const kLive = new Set(["scheduler", "limits"]);
 
 function shown(key, value) {
   if (value === null) return "–";

@@ -35,7 +35,8 @@ const kLive = /^scheduler\.(running|waiting|steps|cache_pages_used)$/;
 
 function Facts({ server }) {
   const rows = rowsOf({ model: server.model?.id, ...server.facts }).filter(
-    ([key, value]) => value !== undefined && value !== null && !kLive.test(key),
+    ([key, value]) => value !== undefined && value !== null && !kLive.test(key) &&
+      typeof value?.[0] !== "object",
   );
   return (
     <dl class="facts" data-testid="facts">

@@ -1,0 +1,171 @@
+"""Faults around a running `braid serve`: killed and started again, stopped under load, a full disk,
+a log that nobody reads."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from serving import ROOT, serving  # noqa: E402
+
+TEXT = {"prompt": "Once", "max_tokens": 3, "ignore_eos": True, "temperature": 0}
+STREAM = {**TEXT, "max_tokens": 300, "stream": True}
+
+
+def post(port, body, timeout=60):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/completions", json.dumps(body),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def metric(port, name):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    return sum(map(float, re.findall(rf"^braid:{name}(?:{{[^}}]*}})? (\S+)$", text, re.M)))
+
+
+def start(port, *flags, **more):
+    """A server at this port that the test itself ends."""
+    binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
+    process = subprocess.Popen(
+        [binary, "serve", str(ROOT / "models/braid-tiny"), "--port", str(port), *flags],
+        stdout=subprocess.PIPE, text=True, **more)
+    assert process.stdout.readline().startswith("listening on ")
+    return process
+
+
+def free_port():
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        return any_port.getsockname()[1]
+
+
+def test_killed_and_started_again_it_serves_the_same(tmp_path):
+    port, log = free_port(), tmp_path / "requests.log"
+    flags = ["--request-log", str(log), "--log-json", "--event-log", str(tmp_path / "events")]
+    first = start(port, *flags, stderr=subprocess.DEVNULL)
+    wanted = json.loads(post(port, TEXT)[1])["choices"]
+    broken = []
+
+    def stream():
+        try:
+            broken.append(post(port, {**STREAM, "max_tokens": 100000}))
+        except (OSError, http.client.HTTPException) as error:
+            broken.append(error)
+
+    threads = [threading.Thread(target=stream) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    first.kill()
+    first.wait()
+    for thread in threads:
+        thread.join(30)
+    assert all(isinstance(end, Exception) for end in broken), "a cut stream is no whole one"
+    second = start(port, *flags, stderr=subprocess.DEVNULL)
+    try:
+        assert json.loads(post(port, TEXT)[1])["choices"] == wanted
+        assert metric(port, "num_requests_running") == 0
+    finally:
+        second.terminate()
+        assert second.wait(30) == 0
+    for line in log.read_text().splitlines():
+        json.loads(line)
+
+
+def test_stopped_under_load_it_finishes_what_runs_and_refuses_the_rest():
+    port = free_port()
+    process = start(port, stderr=subprocess.DEVNULL)
+    answers, refused = [], []
+
+    def stream():
+        answers.append(post(port, STREAM))
+
+    threads = [threading.Thread(target=stream) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    while metric(port, "num_requests_running") < 20:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    try:
+        refused.append(post(port, TEXT)[0])
+    except OSError as error:
+        refused.append(error)
+    for thread in threads:
+        thread.join(60)
+    assert process.wait(40) == 0
+    assert isinstance(refused[0], OSError) or refused[0] == 503
+    assert len(answers) == 20
+    for status, data in answers:
+        assert status == 200 and data.endswith(b"data: [DONE]\n\n") and b'"error"' not in data
+
+
+def test_a_full_disk_loses_lines_of_the_log_and_nothing_else():
+    with serving("--request-log", "/dev/full") as served:
+        for _ in range(20):
+            assert post(served.port, TEXT)[0] == 200
+        end = time.monotonic() + 10
+        while metric(served.port, "request_log_dropped_total") < 20:
+            assert time.monotonic() < end
+        said = [line for line in served.log if "are lost" in line]
+        assert len(said) == 1 and "No space left" in said[0]
+
+
+def test_a_log_that_cannot_be_opened_is_named_at_the_start(braid, tiny):
+    done = braid("serve", tiny, "--port", "0", "--request-log", "/nowhere/at/all")
+    assert done.returncode == 1 and "--request-log /nowhere/at/all" in done.stderr
+
+
+def test_a_moved_log_goes_on_under_its_name_after_sighup(tmp_path):
+    log, moved = tmp_path / "log", tmp_path / "log.1"
+    with serving("--request-log", str(log)) as served:
+        post(served.port, TEXT)
+        end = time.monotonic() + 10
+        while not log.read_text():
+            assert time.monotonic() < end
+        log.rename(moved)
+        served.process.send_signal(signal.SIGHUP)
+        while not log.exists():
+            assert time.monotonic() < end
+        post(served.port, TEXT)
+        while not log.read_text():
+            assert time.monotonic() < end
+    assert moved.read_text().count("\n") == 1 and log.read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("flags", [[], ["--request-log", "-"]])
+def test_a_log_that_nobody_reads_holds_nothing_up(flags):
+    port = free_port()
+    process = start(port, "--log-level", "debug", *flags, stderr=subprocess.PIPE)
+    try:
+        begin = time.monotonic()
+        for _ in range(15):  # each is refused with a line; together far more than a pipe holds
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            for _ in range(40):
+                connection.request("POST", "/v1/completions", "{}" + " " * 10,
+                                   {"Content-Type": "application/json",
+                                    "X-Request-Id": "r" * 120})
+                assert connection.getresponse().read()
+            connection.close()
+        assert post(port, TEXT)[0] == 200
+        assert time.monotonic() - begin < 60
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
