@@ -107,7 +107,10 @@ int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
                name);
     return kUsageError;
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "braid {}: {}\n(braid help {} shows all flags)\n", name, error.what(), name);
+    // The library calls MODEL by its other name.
+    const bool model = error.what() == std::string_view("--model is required");
+    fmt::print(stderr, "braid {}: {}\n(braid help {} shows all flags)\n", name,
+               model ? "MODEL is required" : error.what(), name);
     return kUsageError;
   }
   const Status status = command->Run();

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 
 #include "base/rng.h"
@@ -164,13 +165,15 @@ TEST(Driver, RefusesMoreThanMayWaitWhileAStepHangs) {
 }
 
 TEST_P(DriverTest, APauseHoldsEverythingWhereItIs) {
-  Serving serving(GetParam());
+  std::counting_semaphore<> steps(8);  // so many may run before the pause
   Collector before, after;
+  Serving serving(GetParam(), Config(), {.before_step = [&] { steps.acquire(); }});
   Request first = serving.MakeRequest(50, 400), second = serving.MakeRequest(50, 5, 2);
   const RequestId first_id = first.id;
   ASSERT_TRUE(serving.driver.Submit(std::move(first), &before).ok());
   before.AwaitTokens(3);
   serving.driver.SetPaused(true);
+  steps.release(1000);
   ASSERT_TRUE(serving.driver.Submit(std::move(second), &after).ok());
   // What was under way when the pause came may still arrive.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
