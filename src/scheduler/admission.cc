@@ -56,11 +56,21 @@ PrefixMatch Scheduler::State::FindPrefix(const Sequence& s, int32_t rank) const 
 // All the blocks that the admission needs, or none.
 bool Scheduler::State::Seat(Sequence& s, Rank& rank) {
   s.reuses = config.prefix_cache && s.preemptions < config.preemptions_max;
-  const PrefixMatch match = FindPrefix(s, Planted(PlantedBug::kWrongDpRank) ? 0 : s.rank);
-  if (s.reuses) s.blocks.Enter({s.request.tenant, s.request.cache_salt, s.rank}, match, rank.cache);
-  if (!s.blocks.Reserve(AdmissionDemand(s), rank.cache)) {
+  PrefixMatch match = FindPrefix(s, Planted(PlantedBug::kWrongDpRank) ? 0 : s.rank);
+  const auto take = [&] {
+    const PrefixSpace space{s.request.tenant, s.request.cache_salt, s.rank};
+    if (s.reuses) s.blocks.Enter(space, match, rank.cache);
+    if (s.blocks.Reserve(AdmissionDemand(s), rank.cache)) return true;
     s.blocks.ReleaseAll(false, rank.cache);
     return false;
+  };
+  if (!take()) {
+    // What is reused stays where it is, in parents that other groups then cannot have, and the
+    // state that it goes on from comes on top of the sequence's own. Without it a sequence that has
+    // the rank to itself always fits; with it, it could wait for ever.
+    if (match.nodes.empty() || !rank.running.empty()) return false;
+    match = {.stop = ReuseStop::kEvicted, .evicted_epoch = epochs, .nodes = {}};
+    if (!take()) return false;
   }
   if (s.reuses) s.blocks.Stamp(match, ++epochs, rank.cache);
   CHECK(s.planned == 0 && s.unresolved == 0 && s.rows_in_flight == 0);

@@ -81,6 +81,9 @@ def test_killed_and_started_again_it_serves_the_same(tmp_path):
     second = start(port, *flags, stderr=subprocess.DEVNULL)
     try:
         assert json.loads(post(port, TEXT)[1])["choices"] == wanted
+        deadline = time.monotonic() + 10  # a step after the answer's last token
+        while metric(port, "num_requests_running") > 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert metric(port, "num_requests_running") == 0
     finally:
         second.terminate()

@@ -12,6 +12,11 @@
 
 namespace {
 
+// Seeds that failed once, for as long as they mean the same workload.
+constexpr uint64_t kFailedOnce[] = {
+    21131,  // a request that had a rank to itself found no room beside what it reused, and waited
+};
+
 struct Progress {
   uint64_t seed = 0;
   braid::SimulationStats total;
@@ -80,7 +85,13 @@ int main(int argc, char** argv) {
   }
   const int64_t begin_us = braid::MonotonicUs();
   braid::SharedValue<Progress> progress;
-  braid::IsolatedProcess process([&] { return RunAll(from, seeds, *progress); }, 0);
+  const auto run = [&] {
+    for (const uint64_t seed : kFailedOnce) {
+      if (!RunAll(seed, 1, *progress)) return false;
+    }
+    return RunAll(from, seeds, *progress);
+  };
+  braid::IsolatedProcess process(run, 0);
   const braid::IsolatedEnd end = process.Wait();
   if (!end.clean) {
     std::fprintf(stderr, "simulation: seed %llu fails: %s\n",
