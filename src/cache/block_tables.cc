@@ -159,7 +159,7 @@ void BlockTables::Enter(const PrefixSpace& space, const PrefixMatch& match, Pref
 void BlockTables::Stamp(const PrefixMatch& match, int64_t epoch, PrefixCache& cache) {
   // What is computed again after an eviction is worth what it was when it was used last: else what
   // comes round less often than there is room for would drive out all the rest, again and again.
-  epoch_ = match.stop == ReuseStop::kEvicted ? match.evicted_epoch : epoch;
+  epochs_ = {match.stop == ReuseStop::kEvicted ? match.evicted_epoch : epoch, epoch};
   for (PrefixNodeId node : match.nodes) cache.index().Touch(node, GroupKind::kFull, epoch);
   if (!last_state_.valid()) return;
   cache.index().Touch(last_state_, GroupKind::kState, epoch);
@@ -174,7 +174,7 @@ void BlockTables::Publish(int32_t begin, int32_t end, const TokenPieces& tokens,
     tokens.Copy(static_cast<int32_t>(i), block);
     path_.push_back(cache.Child(i == 0 ? root_ : path_.back(), block));
     if (HasKind(GroupKind::kFull)) {
-      cache.PublishFull(path_.back(), Entries(GroupKind::kFull, i), epoch_);
+      cache.PublishFull(path_.back(), Entries(GroupKind::kFull, i), epochs_);
     }
   }
   const int32_t boundary = end / kBlockTokens * kBlockTokens;
@@ -186,7 +186,7 @@ void BlockTables::PublishState(int32_t boundary, bool branch, PrefixCache& cache
   const bool shallow = Planted(PlantedBug::kBoundaryOffByOne) ||
                        (branch && Planted(PlantedBug::kPromotedTooShallow));
   const PrefixNodeId node = path_[shallow && at > 0 ? at - 1 : at];
-  cache.PublishState(node, Entries(GroupKind::kState, at), epoch_);
+  cache.PublishState(node, Entries(GroupKind::kState, at), epochs_);
   if (branch) cache.index().MarkBranch(node);
   if (last_state_.valid() && last_state_ != node) cache.index().MarkSuperseded(last_state_);
   last_state_ = node;

@@ -31,7 +31,7 @@ class BlockTables {
   // Starts in a space of the prefix cache, with what a match found already in place: borrowed and
   // pinned. The tables are empty.
   void Enter(const PrefixSpace& space, const PrefixMatch& match, PrefixCache& cache);
-  // The request was admitted: what it found was used in this epoch, its own blocks will bear it.
+  // The request was admitted: what it found was used in this epoch, and so will its own blocks be.
   void Stamp(const PrefixMatch& match, int64_t epoch, PrefixCache& cache);
 
   // Takes blocks until the sequence has at least these counts; all or nothing.
@@ -93,7 +93,7 @@ class BlockTables {
   PrefixNodeId last_state_;  // of the path: the deepest with a state that this sequence knows
   size_t first_state_ = 0;   // no entry of a state group below is live
   size_t found_ = 0;         // path nodes that were there before
-  int64_t epoch_ = 0;
+  PartEpochs epochs_;  // of what it publishes
 };
 
 }  // namespace braid

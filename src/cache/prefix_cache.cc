@@ -47,7 +47,7 @@ void PrefixCache::Evict(const BlockCounts& blocks) {
   }
 }
 
-void PrefixCache::PublishFull(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch) {
+void PrefixCache::PublishFull(PrefixNodeId node, const PartBlocks& blocks, PartEpochs epochs) {
   if (index_.Carries(node, GroupKind::kFull) && !Planted(PlantedBug::kPublishedTwice)) {
     if (index_.pins(node, GroupKind::kFull) > 0) {
       Pin(node, GroupKind::kFull);
@@ -55,16 +55,16 @@ void PrefixCache::PublishFull(PrefixNodeId node, const PartBlocks& blocks, int64
     }
     // Nobody uses the old blocks and the caller cannot stop using its own: keep those.
     ForBlocks(GroupKind::kFull, index_.Blocks(node), [&](GroupId g, BlockId b) { Release(g, b); });
-    index_.Replace(node, blocks, epoch);
+    index_.Replace(node, blocks, epochs);
     return;
   }
-  index_.Put(node, GroupKind::kFull, blocks, epoch);
+  index_.Put(node, GroupKind::kFull, blocks, epochs);
   ++version_;
 }
 
-void PrefixCache::PublishState(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch) {
+void PrefixCache::PublishState(PrefixNodeId node, const PartBlocks& blocks, PartEpochs epochs) {
   if (index_.Carries(node, GroupKind::kState)) return;
-  index_.Put(node, GroupKind::kState, blocks, epoch);
+  index_.Put(node, GroupKind::kState, blocks, epochs);
   ++version_;
 }
 

@@ -38,9 +38,9 @@ class PrefixCache {
 
   // The caller has written a node's part and pins it from now on. The blocks pass to the index if
   // it has none there, or none that is in use; otherwise they stay the caller's.
-  void PublishFull(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch);
+  void PublishFull(PrefixNodeId node, const PartBlocks& blocks, PartEpochs epochs);
   // The same for a state; but where there is one already, nothing changes and nothing is pinned.
-  void PublishState(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch);
+  void PublishState(PrefixNodeId node, const PartBlocks& blocks, PartEpochs epochs);
   void Pin(PrefixNodeId node, GroupKind part);
   void Unpin(PrefixNodeId node, GroupKind part);
   // Frees what a sequence published and must not be used: parts that nobody pins and nothing

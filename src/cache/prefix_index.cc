@@ -1,6 +1,7 @@
 // The trie, its hash chains and the order of eviction; see the header. Engine thread.
 #include "cache/prefix_index.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/check.h"
@@ -102,7 +103,7 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
       const bool known = at.valid() && At(at).full.was;
       const bool evicted = known || ghost.key == key;
       match.stop = evicted ? ReuseStop::kEvicted : ReuseStop::kNeverSeen;
-      if (evicted) match.evicted_epoch = known ? At(at).full.epoch : ghost.epoch;
+      if (evicted) match.evicted_epoch = known ? At(at).full.epochs.used : ghost.used;
       break;
     }
     match.nodes.push_back(at);
@@ -112,7 +113,7 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
   if (match.tokens < match.known && match.stop != ReuseStop::kEvicted) {
     const Part& state = At(match.nodes.back()).state;
     match.stop = state.was ? ReuseStop::kEvicted : ReuseStop::kNoSnapshot;
-    if (state.was) match.evicted_epoch = state.epoch;
+    if (state.was) match.evicted_epoch = state.epochs.used;
   }
   return match;
 }
@@ -216,7 +217,7 @@ void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
   const bool state = kind == GroupKind::kState;
   const bool probationary = state && node.superseded && !node.hit && !node.branch;
   const Rank rank{.tier = probationary ? 0 : 1,
-                  .epoch = part.epoch,
+                  .epoch = part.epochs.rank,
                   .depth = probationary ? node.depth : -node.depth,
                   .part = kind,
                   .node = id.value};
@@ -231,7 +232,8 @@ void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
   victims_.insert(rank);
 }
 
-void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks, int64_t epoch) {
+void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks,
+                      PartEpochs epochs) {
   Node& node = At(id);
   Part& part = node.part(kind);
   CHECK(!part.carried || Planted(PlantedBug::kPublishedTwice), "a part is published twice");
@@ -248,18 +250,18 @@ void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks,
   parts_[kind == GroupKind::kState] += !part.carried;
   part.carried = true;
   part.pins = 1;
-  part.epoch = epoch;
+  part.epochs = epochs;
   File(id, kind);
 }
 
-void PrefixIndex::Replace(PrefixNodeId id, const PartBlocks& blocks, int64_t epoch) {
+void PrefixIndex::Replace(PrefixNodeId id, const PartBlocks& blocks, PartEpochs epochs) {
   Part& full = At(id).full;
   CHECK(full.carried && full.pins == 0, "blocks in use are replaced");
   for (size_t g = 0; g < kCacheGroupsMax; ++g) {
     if (blocks.by_group[g].valid()) At(id).blocks.by_group[g] = blocks.by_group[g];
   }
   full.pins = 1;
-  full.epoch = epoch;
+  full.epochs = {std::max(full.epochs.rank, epochs.rank), std::max(full.epochs.used, epochs.used)};
   File(id, GroupKind::kFull);
 }
 
@@ -282,7 +284,7 @@ bool PrefixIndex::Unpin(PrefixNodeId id, GroupKind kind) {
 void PrefixIndex::Touch(PrefixNodeId id, GroupKind kind, int64_t epoch) {
   Part& part = At(id).part(kind);
   if (!part.carried) return;
-  part.epoch = epoch;
+  part.epochs = {epoch, epoch};
   File(id, kind);
 }
 
@@ -316,7 +318,8 @@ void PrefixIndex::Remove(PrefixNodeId id, GroupKind kind) {
 PrefixIndex::Victim PrefixIndex::TakePart(PrefixNodeId id, GroupKind kind) {
   const Node& node = At(id);
   CHECK(Evictable(node, kind), "a part in use is evicted");
-  Victim victim{.node = id, .part = kind, .blocks = node.blocks, .epoch = node.part(kind).epoch};
+  Victim victim{
+      .node = id, .part = kind, .blocks = node.blocks, .used = node.part(kind).epochs.used};
   Refer(id);
   Remove(id, kind);
   return victim;
@@ -359,7 +362,7 @@ void PrefixIndex::Restore(const Victim& victim) {
 
 void PrefixIndex::Forget(const Victim& victim) {
   const Key& key = At(victim.node).key;
-  if (victim.part == GroupKind::kFull) evicted_[key.high % kEvictedKeys] = {key, victim.epoch};
+  if (victim.part == GroupKind::kFull) evicted_[key.high % kEvictedKeys] = {key, victim.used};
   Unrefer(victim.node);
 }
 

@@ -46,14 +46,14 @@ class PrefixIndex {
   bool Carries(PrefixNodeId node, GroupKind part) const { return At(node).part(part).carried; }
   const PartBlocks& Blocks(PrefixNodeId node) const { return At(node).blocks; }
   // The node takes a part that it does not carry, pinned once.
-  void Put(PrefixNodeId node, GroupKind part, const PartBlocks& blocks, int64_t epoch);
+  void Put(PrefixNodeId node, GroupKind part, const PartBlocks& blocks, PartEpochs epochs);
   // Other blocks take the place of a full part that is not pinned; pinned once.
-  void Replace(PrefixNodeId node, const PartBlocks& blocks, int64_t epoch);
+  void Replace(PrefixNodeId node, const PartBlocks& blocks, PartEpochs epochs);
   // True when the part was not pinned before; is not pinned any more.
   bool Pin(PrefixNodeId node, GroupKind part);
   bool Unpin(PrefixNodeId node, GroupKind part);
   int32_t pins(PrefixNodeId node, GroupKind part) const { return At(node).part(part).pins; }
-  // A request of this epoch uses the part.
+  // A request of this epoch uses the part: both of the part's epochs are this one.
   void Touch(PrefixNodeId node, GroupKind part, int64_t epoch);
   // What a snapshot is worth: somebody resumed from it; it is a branch point that a second request
   // revealed; a deeper one of the same sequence exists.
@@ -62,13 +62,13 @@ class PrefixIndex {
   void MarkSuperseded(PrefixNodeId node);
 
   // Eviction takes, of what is not pinned: snapshots that nobody has used and a deeper one
-  // replaces, shallow ones first; then what was used longest ago, and of one request's the deepest
-  // first.
+  // replaces, shallow ones first; then by the ranks of their epochs, lowest first, and of one
+  // request's the deepest first.
   struct Victim {
     PrefixNodeId node;  // referred to until it is Restored or Forgotten
     GroupKind part = GroupKind::kFull;
     PartBlocks blocks;
-    int64_t epoch = 0;
+    int64_t used = 0;
   };
   std::optional<Victim> TakeVictim();
   // False when the part cannot stand alone: what it needs has been evicted meanwhile.
@@ -114,7 +114,7 @@ class PrefixIndex {
     bool filed = false;  // in victims_ as `rank`
     bool was = false;    // carried once and evicted
     int32_t pins = 0;
-    int64_t epoch = 0;
+    PartEpochs epochs;
     Rank rank;
   };
   struct Node {
@@ -158,7 +158,7 @@ class PrefixIndex {
   std::set<Rank> victims_;
   struct Evicted {
     Key key;
-    int64_t epoch = 0;
+    int64_t used = 0;
   };
   std::vector<Evicted> evicted_;  // by hash: nodes that carried a full part once
   int64_t nodes_alive_ = 0;

@@ -17,6 +17,12 @@ namespace braid {
 using PrefixNodeId = StrongId<struct PrefixNodeTag>;
 using BlockTokens = std::array<TokenId, kBlockTokens>;
 
+// Of a stored part. Requests draw epochs in the order in which they are admitted.
+struct PartEpochs {
+  int64_t rank = 0;  // what eviction goes by
+  int64_t used = 0;  // of the last request that wanted it; >= rank
+};
+
 // Prefixes of different spaces never meet.
 struct PrefixSpace {
   std::string_view tenant;

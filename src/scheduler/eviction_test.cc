@@ -63,5 +63,22 @@ TEST_F(EvictionTest, ConversationsThatAreOverDoNotKeepTheRoomOfThoseThatGoOn) {
   EXPECT_GE(late_reused, late * 95 / 100);
 }
 
+// Each of the requests in between takes the room of what ranks lowest. The conversation was evicted
+// while the six others, which are over, were new; it must not stay behind them for ever.
+TEST_F(EvictionTest, AConversationThatWasEvictedOnceIsNotTheNextToGoForEver) {
+  Use(Config(150));
+  Ask(Turn(0, 0));
+  for (int32_t c = 2; c < 8; ++c) Ask(Turn(c, 0));
+  int32_t late = 0, late_reused = 0;
+  for (int32_t turn = 1; turn < kTurns; ++turn) {
+    const int32_t reused = Reused(Turn(0, turn));
+    Ask(Make(200, 1, static_cast<TokenId>(40000 + 1000 * turn)));
+    if (turn < 4) continue;
+    late += 1500 + 100 * (turn - 1);
+    late_reused += reused;
+  }
+  EXPECT_GE(late_reused, late * 95 / 100);
+}
+
 }  // namespace
 }  // namespace braid
