@@ -125,17 +125,12 @@ Refusal ParseTurns(const json::value& value, const std::string& path, const Requ
 
 Refusal ParseAnthropicTools(const json::value& value, const std::string& path,
                             const RequestLimits& limits, ApiRequest* request) {
-  if (!value.is_array()) return WrongType(path, "a list of tools", value);
-  json::array tools;
-  size_t index = 0;
-  for (const json::value& tool : value.get_array()) {
-    const std::string at = fmt::format("{}[{}]", path, index++);
-    if (!tool.is_object()) return WrongType(at, "an object with name and input_schema", tool);
-    // Tools that the API's own servers would run have a type and no schema.
-    if (!tool.get_object().contains("input_schema")) continue;
-    tools.push_back(ChatTool(tool.get_object(), "input_schema"));
-  }
-  return ParseTools(tools, path, limits, request);
+  // Tools that the API's own servers would run have a type and no schema.
+  const auto tools = ChatTools(value, path, "input_schema", [](const json::object& tool) {
+    return tool.contains("input_schema");
+  });
+  if (const auto* error = std::get_if<ApiError>(&tools)) return *error;
+  return ParseTools(std::get<0>(tools), path, limits, request);
 }
 
 Refusal ParseAnthropicToolChoice(const json::value& value, const std::string& path,

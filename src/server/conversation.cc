@@ -48,6 +48,8 @@ void ChatBuilder::AssistantCall(std::string_view call_id, std::string_view name,
                    {"function", json::object{{"name", name}, {"arguments", arguments}}}});
 }
 
+namespace {
+
 json::value ChatTool(const json::object& flat, std::string_view schema) {
   json::object function;
   for (std::string_view key : {"name", "description", "strict"}) {
@@ -60,6 +62,20 @@ json::value ChatTool(const json::object& flat, std::string_view schema) {
     function["parameters"] = *parameters;
   }
   return json::object{{"type", "function"}, {"function", std::move(function)}};
+}
+
+}  // namespace
+
+OrRefusal<json::array> ChatTools(const json::value& value, const std::string& path,
+                                 std::string_view schema, bool (*ours)(const json::object& tool)) {
+  if (!value.is_array()) return WrongType(path, "a list of tools", value);
+  json::array tools;
+  for (size_t i = 0; i < value.get_array().size(); ++i) {
+    const json::value& tool = value.get_array()[i];
+    if (!tool.is_object()) return WrongType(fmt::format("{}[{}]", path, i), "an object", tool);
+    if (ours(tool.get_object())) tools.push_back(ChatTool(tool.get_object(), schema));
+  }
+  return tools;
 }
 
 OrRefusal<std::string> TextOfParts(const json::value& content, std::string_view types,

@@ -28,9 +28,11 @@ class ChatBuilder {
   json::array& messages_;
 };
 
-// A chat tool from a flat one: {"name", "description", "parameters"}. `schema` names the key that
-// holds the parameters' schema.
-json::value ChatTool(const json::object& flat, std::string_view schema);
+// A list of flat tools, {"name", "description", "parameters"}, as chat tools; `schema` names the
+// key that holds the parameters' schema. Those that are not `ours` are left out: the API's own
+// servers would run them, and this one has none.
+OrRefusal<json::array> ChatTools(const json::value& value, const std::string& path,
+                                 std::string_view schema, bool (*ours)(const json::object& tool));
 
 // The text of a string or of a list of parts {"type": one of `types`, "text"}; other parts are
 // refused. `types` has blanks between.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "server/conversation.h"
 #include "server/fields.h"
 #include "server/limits.h"
 #include "text/chat_template.h"
@@ -26,29 +27,8 @@ bool IsName(std::string_view text) {
 }
 
 Refusal CheckContent(const json::value& content, const std::string& path) {
-  if (content.is_string() || content.is_null()) return std::nullopt;
-  if (!content.is_array()) return WrongType(path, "a string or a list of parts", content);
-  const json::array& parts = content.get_array();
-  if (parts.size() > limits::kPartsMax) {
-    return ApiError{400,
-                    fmt::format("{}: has {} parts, at most {} are taken", path, parts.size(),
-                                limits::kPartsMax),
-                    path};
-  }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    std::string part = fmt::format("{}[{}]", path, i);
-    const json::value* type =
-        parts[i].is_object() ? parts[i].get_object().if_contains("type") : nullptr;
-    if (type == nullptr || !type->is_string()) {
-      return WrongType(part, "an object with a type", parts[i]);
-    }
-    if (type->get_string() != "text") {
-      return ApiError{400,
-                      fmt::format("{}: only parts of type \"text\" are taken, got {}", part,
-                                  JsonExcerpt(*type)),
-                      part, "unsupported_parameter"};
-    }
-  }
+  const auto text = TextOfParts(content, "text", path);
+  if (const auto* error = std::get_if<ApiError>(&text)) return *error;
   return std::nullopt;
 }
 

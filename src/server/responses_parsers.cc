@@ -100,17 +100,11 @@ Refusal ParseInput(const json::value& value, const std::string& path, const Requ
 
 Refusal ParseResponsesTools(const json::value& value, const std::string& path,
                             const RequestLimits& limits, ApiRequest* request) {
-  if (!value.is_array()) return WrongType(path, "a list of tools", value);
-  json::array tools;
-  size_t index = 0;
-  for (const json::value& tool : value.get_array()) {
-    const std::string at = fmt::format("{}[{}]", path, index++);
-    if (!tool.is_object()) return WrongType(at, "an object with a type", tool);
-    // Tools of other types are run by whoever offers them; this server has none.
-    if (StringAt(tool.get_object(), "type") != "function") continue;
-    tools.push_back(ChatTool(tool.get_object(), "parameters"));
-  }
-  return ParseTools(tools, path, limits, request);
+  const auto tools = ChatTools(value, path, "parameters", [](const json::object& tool) {
+    return StringAt(tool, "type") == "function";
+  });
+  if (const auto* error = std::get_if<ApiError>(&tools)) return *error;
+  return ParseTools(std::get<0>(tools), path, limits, request);
 }
 
 // Like chat's, but a tool is named beside the type: {"type": "function", "name": …}.
