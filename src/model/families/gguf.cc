@@ -127,4 +127,16 @@ Status GgufNames::Finish() const {
   return Listed(file_.file.path(), "tensors that belong to no weight of the model", unknown);
 }
 
+void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
+                GgufNames& names) {
+  std::vector<GgufRows> gate_up;
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    gate_up.push_back({from + "ffn_gate_exps.weight", e * moe.width, moe.width});
+    gate_up.push_back({from + "ffn_up_exps.weight", e * moe.width, moe.width});
+  }
+  names.Rows(to + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, gate_up);
+  names.Whole(to + "experts.down_proj", from + "ffn_down_exps.weight");
+  names.Whole(to + "gate.weight", from + "ffn_gate_inp.weight");
+}
+
 }  // namespace braid

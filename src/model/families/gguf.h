@@ -75,4 +75,9 @@ class GgufNames {
   GgufView* last_ = nullptr;
 };
 
+// The router and the experts of a mixture, under the module `to` of the model, from the layer
+// `from` of the file: gate and up together, one row after the other per expert.
+void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
+                GgufNames& names);
+
 }  // namespace braid

@@ -143,14 +143,7 @@ void MapKda(const LinearAttention& m, const std::string& to, const std::string& 
 void MapMoe(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
             GgufNames& names) {
   const std::string base = to + moe.names.module;
-  std::vector<GgufRows> gate_up;
-  for (int64_t e = 0; e < moe.experts; ++e) {
-    gate_up.push_back({from + "ffn_gate_exps.weight", e * moe.width, moe.width});
-    gate_up.push_back({from + "ffn_up_exps.weight", e * moe.width, moe.width});
-  }
-  names.Rows(base + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, gate_up);
-  names.Whole(base + "experts.down_proj", from + "ffn_down_exps.weight");
-  names.Whole(base + "gate.weight", from + "ffn_gate_inp.weight");
+  MapExperts(moe, hidden, base, from, names);
   names.Whole(base + moe.names.bias.front(), from + "exp_probs_b.bias");
   MapWeights(base + moe.names.shared, from, names,
              {{"gate_proj", "ffn_gate_shexp"},

@@ -134,14 +134,7 @@ void MapLinear(const LinearAttention& m, int64_t hidden, const std::string& to,
 void MapMoe(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
             GgufNames& names) {
   const std::string base = to + "mlp.";
-  std::vector<GgufRows> gate_up;
-  for (int64_t e = 0; e < moe.experts; ++e) {
-    gate_up.push_back({from + "ffn_gate_exps.weight", e * moe.width, moe.width});
-    gate_up.push_back({from + "ffn_up_exps.weight", e * moe.width, moe.width});
-  }
-  names.Rows(base + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, gate_up);
-  names.Whole(base + "experts.down_proj", from + "ffn_down_exps.weight");
-  names.Whole(base + "gate.weight", from + "ffn_gate_inp.weight");
+  MapExperts(moe, hidden, base, from, names);
   names.Whole(base + "shared_expert_gate.weight", from + "ffn_gate_inp_shexp.weight");
   for (const char* part : {"gate", "up", "down"}) {
     names.Whole(fmt::format("{}shared_expert.{}_proj.weight", base, part),
