@@ -2,6 +2,8 @@
 
 export const count = (value) => (value === undefined ? "–" : value.toLocaleString("en"));
 
+export const some = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+
 export function percent(value) {
   if (value === undefined || Number.isNaN(value)) return "–";
   if (value > 0 && value < 0.001) return "< 0.1 %";

@@ -1,6 +1,6 @@
 // The Live tab: who is being answered and how far, latencies, the cache, why prompts were computed.
 import { useEffect, useState } from "preact/hooks";
-import { count, percent, seconds, words } from "./format.js";
+import { count, percent, seconds, some, words } from "./format.js";
 import { quantile } from "./metrics.js";
 
 const kPeriod = 1000;
@@ -13,7 +13,7 @@ const kTimes = [
 ];
 
 const kReasons = {
-  complete: "Everything that can be was reused",
+  complete: "The end of a prompt always is",
   never_seen: "No stored prefix goes on so: new text",
   evicted: "It was stored, and evicted for others",
   no_snapshot: "Keys were stored, the state at that point was not",
@@ -162,7 +162,7 @@ function Reuse({ metrics }) {
   const share = metrics.looked_up > 0 ? metrics.reused / metrics.looked_up : undefined;
   const rows = stops.map(([reason, requests]) => [
     kReasons[reason] ?? words(reason),
-    `${count(requests)} requests, ${count(lost[reason] ?? 0)} tokens`,
+    `${some(requests, "request")}, ${some(lost[reason] ?? 0, "token")}`,
   ]);
   return (
     <section class="card" aria-label="Reuse of prompts">
