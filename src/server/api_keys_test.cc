@@ -88,15 +88,24 @@ TEST(TenantLoad, TokensComeBackWithTime) {
 TEST(LoginGuard, RefusesAnAddressThatTriesManyKeys) {
   LoginGuard guard(3);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(guard.Allows("a", 0));
+    EXPECT_TRUE(guard.Allows("a", "", 0));
     guard.Failed("a", 0);
   }
-  EXPECT_FALSE(guard.Allows("a", 0));
-  EXPECT_TRUE(guard.Allows("b", 0));
-  EXPECT_TRUE(guard.Allows("a", 400'000));
+  EXPECT_FALSE(guard.Allows("a", "", 0));
+  EXPECT_TRUE(guard.Allows("b", "", 0));
+  EXPECT_TRUE(guard.Allows("a", "", 400'000));
   LoginGuard off(0);
   for (int i = 0; i < 100; ++i) off.Failed("a", 0);
-  EXPECT_TRUE(off.Allows("a", 0));
+  EXPECT_TRUE(off.Allows("a", "", 0));
+}
+
+TEST(LoginGuard, AKeyThatAnAddressHasUsedGoesOnWorking) {
+  LoginGuard guard(3);
+  guard.Succeeded("proxy", "team");
+  for (int i = 0; i < 3; ++i) guard.Failed("proxy", 0);
+  EXPECT_TRUE(guard.Allows("proxy", "team", 0));
+  EXPECT_FALSE(guard.Allows("proxy", "other", 0));
+  EXPECT_FALSE(guard.Allows("proxy", "", 0));
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
-// How often an address may send a wrong key (L-15): so often a second, then nothing that needs a
-// key is answered for a moment, so that keys cannot be tried out. Thread-safe.
+// How often an address may send a wrong key (L-15): so often a second, then for a moment it is
+// answered only with keys that it has used before, so that keys cannot be tried out, and whoever
+// shares a proxy's address with one who does notices nothing. Thread-safe.
 #pragma once
 
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "server/rate_bucket.h"
 
@@ -15,15 +17,19 @@ class LoginGuard {
   // 0: any number.
   explicit LoginGuard(int32_t failures_per_second) : per_second_(failures_per_second) {}
 
-  bool Allows(const std::string& address, int64_t now_us);
+  // `name`: of the key that was sent, empty if there is no such key.
+  bool Allows(const std::string& address, const std::string& name, int64_t now_us);
   void Failed(const std::string& address, int64_t now_us);
+  void Succeeded(const std::string& address, const std::string& name);
 
  private:
   static constexpr size_t kAddressesMax = 4096;
+  static std::string Login(const std::string& address, const std::string& name);
 
   const int32_t per_second_;
   std::mutex mutex_;
   std::unordered_map<std::string, RateBucket> failures_;  // of addresses that have failed lately
+  std::unordered_set<std::string> succeeded_;              // Login() of each
 };
 
 }  // namespace braid

@@ -192,11 +192,11 @@ std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) {
   if (get != nullptr && get->open) return std::nullopt;
   const bool anthropic = post != nullptr && IsAnthropic(post->route);
   const int64_t now_us = MonotonicUs();
-  if (!logins_.Allows(request.peer.address, now_us)) {
+  const std::optional<ApiKey> owner = keys_.Find(request.key);
+  if (!logins_.Allows(request.peer.address, owner ? owner->name : "", now_us)) {
     return ErrorResponse({429, "too many wrong API keys from this address", {}, "too_many_logins"},
                          anthropic);
   }
-  const std::optional<ApiKey> owner = keys_.Find(request.key);
   if (!owner) {
     if (!request.key.empty()) logins_.Failed(request.peer.address, now_us);
     HttpResponse response =
@@ -208,6 +208,7 @@ std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) {
     response.headers = "WWW-Authenticate: Bearer\r\n";
     return response;
   }
+  logins_.Succeeded(request.peer.address, owner->name);
   if (post == nullptr || !post->admin) return std::nullopt;
   if (config_.admin_port >= 0 && !request.peer.admin_listener) {
     return ErrorResponse({404, fmt::format("{} is served on the admin port only", request.path)});
