@@ -4,6 +4,8 @@ import json
 import threading
 import time
 
+from conftest import wait_for
+
 TEXT = {"prompt": "a", "max_tokens": 2, "ignore_eos": True}
 LONG = {"prompt": "a", "max_tokens": 400, "ignore_eos": True}
 
@@ -46,11 +48,11 @@ def test_more_prompt_tokens_than_may_wait_are_refused(start_server):
                if row["what"] == "waiting prompt tokens")
     prompt = [1] * 4000
     count = row["value"] // len(prompt)
-    threads, answers = in_threads(server, [LONG] + [{**TEXT, "prompt": prompt}] * (count + 8))
-    deadline = time.monotonic() + 20
-    while not answers:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    threads, _ = in_threads(server, [{**LONG, "max_tokens": 8000}])
+    wait_for(lambda: server.metric("num_requests_running") == 1)
+    more, answers = in_threads(server, [{**TEXT, "prompt": prompt}] * (count + 8))
+    threads += more
+    wait_for(lambda: answers, 60)
     refused = [body for status, body in answers if status == 503]
     assert refused and all(body["error"]["code"] == "overloaded" for body in refused)
     assert "prompt tokens wait already" in refused[0]["error"]["message"]
