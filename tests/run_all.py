@@ -63,7 +63,7 @@ def parts_of(preset):
         Part("tidy", [python, "tests/tidy/tidy.py"]),
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
         Part("simulation", [*ctest, "simulation"]),
-        Part("scenarios", [python, "tests/simulation/scenarios.py"]),
+        Part("scenarios", [python, "tests/scenarios.py"]),
         Part("golden", [python, "tests/golden/compare.py", binary],
              ["tests/golden/compare.py", binary]),
         Part("cli", pytest("tests/cli"), ["tests/cli", venv, binary]),

@@ -95,6 +95,19 @@ def test_each_habit_that_breaks_a_prefix_is_named(doctor, case):
         assert found["common_tokens"] < found["b"]["tokens"]
 
 
+def test_f3_a_nonce_near_the_front_of_an_agents_prompt_is_named(doctor):
+    def agent(nonce):
+        front = system(f"x-billing-header: version=2.1.4; request={nonce};\n" + RULES * 10)
+        return chat(front, *[ASK, ANSWER] * 8, MORE)
+
+    found = doctor(agent("3fa94c21-77aa"), agent("9bd0e5c1-1bcd"), "--json")
+    assert found["b"]["where"].endswith("messages[0].content (system)")
+    assert found["b"]["after"].startswith("9bd0e5c1")
+    assert found["common_tokens"] < 64 and found["b"]["tokens"] > 1500
+    assert found["reusable_tokens_next"] == found["reusable_tokens_later"] == 0
+    assert any("changes between the requests" in line for line in found["advice"]), found
+
+
 def test_the_place_is_shown_with_its_surroundings(doctor):
     first, second, _, _ = CASES["a clock"]
     found = doctor(first, second, "--json")

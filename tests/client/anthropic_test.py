@@ -33,7 +33,7 @@ def test_a_message_is_answered_whole(claude, model):
     assert usage.input_tokens + usage.cache_read_input_tokens > 5 and usage.output_tokens > 0
 
 
-def test_a_stream_says_the_same_in_well_formed_events(claude, model):
+def test_f6_a_stream_says_the_same_in_well_formed_events(claude, model):
     request = dict(model=model, max_tokens=300, messages=QUESTION, extra_body=GREEDY,
                    thinking={"type": "enabled", "budget_tokens": 1024})
     whole = claude.messages.create(**request)
@@ -80,7 +80,7 @@ def test_tokens_are_counted(claude, model):
     assert more > plain + 20
 
 
-def test_a_loop_of_asking_calling_and_concluding(claude, model):
+def test_f6_a_loop_of_asking_calling_and_concluding(claude, model):
     needs_the_real_model(model)
     messages = [{"role": "user", "content": "What is 706 + 778? Use the calculator."}]
     called = 0
@@ -130,7 +130,7 @@ def test_a_tool_can_be_forced(claude, model):
         assert message.content[0].name == "note" or choice["type"] == "any"
 
 
-def test_errors_are_the_clients_exceptions(claude, model):
+def test_f6_errors_are_the_clients_exceptions(claude, model):
     with pytest.raises(anthropic.BadRequestError) as failure:
         claude.messages.create(model=model, max_tokens=5, messages=QUESTION,
                                extra_body={"temperature": 9})

@@ -42,7 +42,7 @@ def test_a_chat_is_answered_whole(client, model):
     assert answer.id.startswith("chatcmpl-") and answer._request_id
 
 
-def test_a_chat_stream_says_the_same(client, model):
+def test_f6_a_chat_stream_says_the_same(client, model):
     request = dict(model=model, messages=QUESTION, temperature=0, max_tokens=300)
     message = client.chat.completions.create(**request).choices[0].message
     content, reasoning, finishes, usage = text_of(client.chat.completions.create(
@@ -173,7 +173,7 @@ def test_tools_reach_the_template(client, model, base_url):
                                           max_tokens=2).choices
 
 
-def test_errors_are_the_clients_exceptions(client, model):
+def test_f6_errors_are_the_clients_exceptions(client, model):
     def chat(**more):
         return client.chat.completions.create(**{"model": model, "messages": QUESTION,
                                                  "max_tokens": 1, **more})

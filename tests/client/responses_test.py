@@ -43,7 +43,7 @@ def test_a_response_is_whole(client, model):
         assert "19" in response.output_text
 
 
-def test_a_stream_has_every_event_of_every_item(client, model):
+def test_f6_a_stream_has_every_event_of_every_item(client, model):
     request = dict(model=model, input=QUESTION, max_output_tokens=300, temperature=0)
     whole = client.responses.create(**request)
     events = list(client.responses.create(**request, stream=True))

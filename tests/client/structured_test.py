@@ -58,7 +58,7 @@ def test_every_answer_validates_however_it_was_sampled(client, model):
     assert ended >= 35, f"only {ended} of 40 came to an end"
 
 
-def test_thinking_is_free_and_the_json_is_behind_it(client, model):
+def test_f16_thinking_is_free_and_the_json_is_behind_it(client, model):
     for effort in (True, False):
         choice = ask(client, model, {"chat_template_kwargs": {"enable_thinking": effort}},
                      response_format=schema_format(PERSON))
@@ -257,7 +257,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("request_,param", BAD, ids=lambda value: str(value)[:50])
-def test_what_cannot_be_constrained_is_refused_by_name(client, model, request_, param):
+def test_f16_what_cannot_be_constrained_is_refused_by_name(client, model, request_, param):
     with pytest.raises(openai.BadRequestError) as failure:
         client.chat.completions.create(**dict(model=model, messages=QUESTION, max_tokens=5)
                                        | request_)

@@ -64,7 +64,7 @@ def test_the_model_calls_the_tools_that_the_tasks_want(client, model):
     assert right >= 20, f"{right} of 24"
 
 
-def test_a_stream_of_calls_says_the_same(client, model):
+def test_f5_a_stream_of_calls_says_the_same(client, model):
     parallel = [item for item in CALLS if isinstance(item["answer"], list)][:3]
     assert parallel
     for item in parallel + CALLS[:3]:
@@ -86,7 +86,7 @@ def test_parallel_tool_calls_false_ends_after_the_first(client, model):
     assert choice.finish_reason == "tool_calls"
 
 
-def test_a_loop_of_asking_calling_and_concluding(client, model):
+def test_f6_a_loop_of_asking_calling_and_concluding(client, model):
     concluded = 0
     for left, right in ((12, 30), (706, 778), (41, 5)):
         messages = [{"role": "user", "content": f"What is {left} + {right}? Use the calculator."}]
@@ -107,7 +107,7 @@ def test_a_loop_of_asking_calling_and_concluding(client, model):
     assert concluded == 3
 
 
-def test_a_call_cut_off_is_an_answer_of_finish_reason_length(client, model):
+def test_f5_a_call_cut_off_is_an_answer_of_finish_reason_length(client, model):
     request = request_of(CALLS[0], model)
     whole = client.chat.completions.create(**request)
     for tokens in range(1, whole.usage.completion_tokens, 3):

@@ -121,7 +121,7 @@ def test_a_key_that_stands_twice_is_named(server):
     assert json.loads(answer)["error"]["param"] == "prompt"
 
 
-def test_a_prompt_longer_than_the_context_is_refused_with_the_numbers(server):
+def test_f15_a_prompt_longer_than_the_context_is_refused_with_the_numbers(server):
     for path, body, param in ((TEXT, {"prompt": [5] * 8192}, "prompt"),
                               (TEXT, {"prompt": "word " * 9000}, "prompt"),
                               (TEXT, {"prompt": "a" * 3_000_000}, "prompt"),

@@ -75,6 +75,52 @@ def test_every_reason_is_told_and_counted(start_server):
     assert evictions["keys_values"] > 0 and evictions["state"] > 0
 
 
+def common_prefix(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+def test_f2_branching_conversations_reuse_all_but_a_block_and_the_rest_is_told(start_server):
+    server = start_server()
+    seen = []
+
+    def ask_chat(*messages):
+        status, told = server.post("/tokenize", {"messages": messages})
+        assert status == 200, told
+        common = max((common_prefix(told["tokens"], earlier) for earlier in seen), default=0)
+        seen.append(told["tokens"])
+        body = {"messages": messages, "max_tokens": 1, "braid": {"explain": True}}
+        status, answer = server.post("/v1/chat/completions", body)
+        assert status == 200, answer
+        (found,) = answer["braid"]["prompts"]
+        assert found["prompt_tokens"] == len(told["tokens"])
+        assert found["known_tokens"] >= common - BLOCK, "the keys of what is common are known"
+        if found["stop"] != "no_snapshot":
+            assert found["reused_tokens"] >= common - BLOCK, found["explanation"]
+        return common, found
+
+    def user(text):
+        return {"role": "user", "content": f"{text} " * 30}
+
+    system = {"role": "system", "content": "Answer in one short sentence. " * 40}
+    for session in range(20):
+        first = user(f"What is the {session}th number?")
+        common, found = ask_chat(system, first)
+        assert session < 2 or found["reused_tokens"] >= common - BLOCK > BLOCK
+        turn = {"role": "assistant", "content": "It is known. " * 20,
+                "reasoning_content": f"The number {session} is asked for. " * 20}
+        for edit in range(4):
+            common, found = ask_chat(system, first, turn, user(f"{edit} more than that?"))
+        assert common > 4 * BLOCK and found["reused_tokens"] >= common - BLOCK
+
+    stops = by_label(server, "prefix_reuse_stops_total", "reason")
+    assert sum(stops.values()) == len(seen) == 100
+    lost = by_label(server, "prefix_reuse_lost_tokens_total", "reason")
+    hits = server.metric("prefix_cache_hits_total")
+    assert hits + sum(lost.values()) == sum(map(len, seen))
+    assert stops["no_snapshot"] <= 1 + 20, "once at each place where conversations part"
+    assert lost["evicted"] == 0
+
+
 def test_a_stream_ends_with_the_explanation(server):
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "stream": True,
             "braid": {"explain": True}}

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import threading
 import time
 
@@ -231,12 +232,25 @@ def test_a_request_that_takes_too_long_ends_with_an_error_event(start_server):
     assert status == 503 and answer["error"]["code"] == "request_timeout"
 
 
-def test_a_stalled_step_shows_in_health_and_does_not_block_it(start_server):
+def test_f9_a_stalled_step_shows_in_health_and_does_not_block_it(start_server):
     server = start_server(step_us=3000000, step_seconds_max=1, drain_seconds=0)
     connection, _ = open_stream(server, TEXT, LONG)
     with contextlib.closing(connection):
         assert server.get("/health")[0] == 200
         wait_for(lambda: server.get("/health")[0] == 503, 5)
+
+
+def test_f9_a_saturated_server_stays_healthy(start_server):
+    server = start_server(running=4, waiting=16, step_us=20000, drain_seconds=0)
+    with contextlib.ExitStack() as held:
+        for _ in range(20):
+            held.enter_context(contextlib.closing(open_stream(server, TEXT, LONG)[0]))
+        wait_for(lambda: server.metric("num_requests_waiting") == 16)
+        end = time.monotonic() + float(os.environ.get("BRAID_SATURATED_SECONDS", "3"))
+        while time.monotonic() < end:
+            assert server.request("POST", TEXT, LONG)[0] == 503
+            assert server.request("GET", "/health", timeout=1)[0] == 200
+        assert server.metric("num_requests_running") == 4
 
 
 def test_before_the_model_is_ready_only_health_answers(start_server):
@@ -298,7 +312,7 @@ def test_many_streams_at_once_equal_each_alone(server):
         assert server.post(TEXT, body)[1]["choices"][0]["text"] == text
 
 
-def test_aborts_at_every_moment_leave_nothing_behind(start_server):
+def test_f7_aborts_at_every_moment_leave_nothing_behind(start_server):
     server = start_server(step_us=1000, running=8)
 
     def leave_after(i):
@@ -308,11 +322,11 @@ def test_aborts_at_every_moment_leave_nothing_behind(start_server):
         time.sleep(0.003 * (i % 40))
         connection.close()
 
-    threads = [threading.Thread(target=leave_after, args=(i,)) for i in range(120)]
+    threads = [threading.Thread(target=leave_after, args=(i,)) for i in range(200)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    server.wait_idle()
+    server.wait_idle(1)
     assert server.metric("kv_cache_usage_perc") == 0
     assert server.post(TEXT, {**LONG, "max_tokens": 3})[0] == 200
