@@ -94,6 +94,14 @@ def test_reasoning_can_be_left_out_of_the_answer(client, model, unbounded):
     assert message.content == unbounded.choices[0].message.content
 
 
+def test_reasoning_can_stay_in_the_content(client, model, unbounded):
+    message = think(client, model, separate_reasoning=False).choices[0].message
+    apart = unbounded.choices[0].message
+    assert not getattr(message, "reasoning_content", None)
+    assert apart.reasoning_content.strip() in message.content
+    assert message.content.endswith(apart.content)
+
+
 def test_wrong_budgets_are_refused(client, model):
     for budget in (-2, 1.5, "many"):
         with pytest.raises(openai.BadRequestError, match="thinking_budget"):

@@ -65,6 +65,22 @@ def test_texts_can_be_parsed(server):
     assert parsed == {"reasoning_text": "Hm.", "text": "So."}
 
 
+def test_a_template_is_applied(server):
+    talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "I am"}]
+
+    def prompt(messages, path="/apply_template", **more):
+        status, answer = server.post(path, {"messages": messages} | more)
+        assert status == 200, answer
+        return answer["prompt"]
+
+    ended = prompt(talk[:1], add_generation_prompt=False)
+    assert "Hi." in ended and "assistant" not in ended
+    opened = prompt(talk[:1])
+    assert opened.startswith(ended) and "assistant" in opened[len(ended):]
+    assert prompt(talk[:1], "/apply-template") == opened
+    assert prompt(talk, continue_final_message=True, add_generation_prompt=False).endswith("I am")
+
+
 def test_the_api_describes_itself(server):
     status, document = server.get("/openapi.json")
     assert status == 200 and document["openapi"].startswith("3.")
