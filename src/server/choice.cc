@@ -128,11 +128,13 @@ std::optional<ChoiceDelta> Choice::Add(Output output) {
                        options_.stop_tokens.end()) {
       delta.stop_reason = token;
     }
-    if (is_stop && !options_.include_stop) break;
+    // A stop token has its entry although it is no text: who scores a prompt with one new token
+    // counts on an entry for each.
     if (has_logprobs) {
       delta.logprobs.push_back(std::move(output.logprobs[i]));
       delta.text_offsets.push_back(text_characters_);
     }
+    if (is_stop && !options_.include_stop) break;
     AddToken(token, &delta);
   }
   if (output.finish && !finished_) Finish(*output.finish, &delta);

@@ -21,7 +21,7 @@ struct ChoiceDelta {
   int32_t index = 0;
   AnswerEvents events;
   std::vector<TokenId> tokens;
-  std::vector<TokenLogprob> logprobs;         // of tokens that are part of the text; if asked for
+  std::vector<TokenLogprob> logprobs;         // of `tokens`; if asked for
   std::vector<int64_t> text_offsets;          // one per entry of logprobs, in characters
   std::vector<TokenLogprob> prompt_logprobs;  // all of them, in the first delta; if asked for
   bool first = false;

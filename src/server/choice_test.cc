@@ -46,7 +46,7 @@ TEST_F(ChoiceTest, AStopTokenIsCountedButNotShown) {
   ChoiceDelta delta = Run(tokens, FinishReason::kStop);
   EXPECT_EQ(delta.text(), "Hello");
   EXPECT_EQ(delta.tokens, tokens);
-  EXPECT_EQ(delta.logprobs.size(), tokens.size() - 1);
+  EXPECT_EQ(delta.logprobs.size(), tokens.size());
   EXPECT_TRUE(delta.stop_reason.is_null()) << "the client did not name it";
 
   std::vector<TokenId> named = Encode("Hello world");
