@@ -327,6 +327,6 @@ def test_f7_aborts_at_every_moment_leave_nothing_behind(start_server):
         thread.start()
     for thread in threads:
         thread.join()
-    server.wait_idle(1)
+    server.wait_idle(1 if os.environ.get("BRAID_PRESET", "release") == "release" else 10)
     assert server.metric("kv_cache_usage_perc") == 0
     assert server.post(TEXT, {**LONG, "max_tokens": 3})[0] == 200
