@@ -141,9 +141,9 @@ int Serve(const std::string& dir, Options options) {
   HashExecutor executor(scheduler_config.cache, scheduler_config.vocabulary, pace);
   Driver driver(Must(Scheduler::Create(scheduler_config)), executor, {});
   std::unique_ptr<Server> server = Must(Server::Start(config));
+  server->SetLoading("loading the fake model");
   fmt::print("listening on {}\n", server->url());
   std::fflush(stdout);
-  server->SetLoading("loading the fake model");
   std::this_thread::sleep_for(std::chrono::milliseconds(loading_ms));
   std::thread engine([&] { driver.Run(); });
   server->SetReady({.driver = driver,

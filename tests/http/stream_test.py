@@ -243,8 +243,9 @@ def test_f9_a_stalled_step_shows_in_health_and_does_not_block_it(start_server):
 def test_f9_a_saturated_server_stays_healthy(start_server):
     server = start_server(running=4, waiting=16, step_us=20000, drain_seconds=0)
     with contextlib.ExitStack() as held:
-        for _ in range(20):
+        for count in range(20):
             held.enter_context(contextlib.closing(open_stream(server, TEXT, LONG)[0]))
+            wait_for(lambda: server.metric("num_requests_running") == min(count + 1, 4))
         wait_for(lambda: server.metric("num_requests_waiting") == 16)
         end = time.monotonic() + float(os.environ.get("BRAID_SATURATED_SECONDS", "3"))
         while time.monotonic() < end:
