@@ -29,6 +29,7 @@ SANITIZED = {
     },
     "tsan": {"TSAN_OPTIONS": "second_deadlock_stack=1:history_size=4"},
 }
+SLOWER = {"release": 1, "dev": 2, "tsan": 4}  # how much longer a part may take
 
 
 @dataclass
@@ -216,6 +217,8 @@ def main():
                      f"there are {', '.join(part.name for part in parts)}")
     if arguments.parts:
         parts = [part for part in parts if part.name in arguments.parts]
+    for part in parts:
+        part.timeout_s *= SLOWER[arguments.preset]
 
     logs = ROOT / "build/test-logs" / arguments.preset
     logs.mkdir(parents=True, exist_ok=True)
