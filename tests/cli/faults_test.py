@@ -94,7 +94,7 @@ def test_killed_and_started_again_it_serves_the_same(tmp_path):
 
 def test_f8_stopped_under_load_it_finishes_what_runs_and_refuses_the_rest():
     port = free_port()
-    process = start(port, stderr=subprocess.DEVNULL)
+    process = start(port, "--drain-seconds", "300", stderr=subprocess.DEVNULL)
     answers, refused = [], []
 
     def stream():
