@@ -1,10 +1,7 @@
 // The loops themselves are in ops/cpu/<isa>/peak.cc; here they are shared out and timed.
 #include "cli/machine_limits.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -20,32 +17,6 @@ using cpu::PeakLoop;
 constexpr double kUnitSeconds = 0.08;
 constexpr double kRepeatSeconds = 300e-6;
 
-// What every x86-64 has.
-float FmaBase(int64_t rounds, float start) {
-  constexpr int kChains = 12;
-  __m128 sums[kChains];
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm_set1_ps(start + static_cast<float>(i));
-  const __m128 factor = _mm_set1_ps(0.999f), term = _mm_set1_ps(start);
-  for (int64_t n = 0; n < rounds; ++n) {
-    for (__m128& sum : sums) sum = _mm_add_ps(_mm_mul_ps(sum, factor), term);
-  }
-  for (int i = 1; i < kChains; ++i) sums[0] = _mm_add_ps(sums[0], sums[i]);
-  return _mm_cvtss_f32(sums[0]);
-}
-
-int64_t ReadBase(const std::byte* data, int64_t bytes) {
-  int64_t sum = 0;
-  for (int64_t at = 0; at < bytes; at += 8) {
-    int64_t word = 0;
-    std::memcpy(&word, data + at, 8);
-    sum ^= word;
-  }
-  return sum;
-}
-void CopyBase(const std::byte* from, std::byte* to, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 struct UnitEntry {
   std::string_view key, name;
   Isa isa;
@@ -54,7 +25,7 @@ struct UnitEntry {
 };
 constexpr auto kAlways = [](const CpuFeatures&) { return true; };
 constexpr UnitEntry kUnits[] = {
-    {"fma_base", "fp32, SSE", Isa::kBase, kAlways, [] { return PeakLoop{2.0 * 4 * 12, FmaBase}; }},
+    {"fma_base", "fp32, SSE", Isa::kBase, kAlways, cpu::PeakFmaBase},
     {"fma_avx2", "fp32, AVX2", Isa::kAvx2, kAlways, cpu::PeakFmaAvx2},
     {"dot_int8_avx2", "int8, AVX-VNNI", Isa::kAvx2, [](const CpuFeatures& c) { return c.avx_vnni; },
      cpu::PeakDotInt8Avx2},
@@ -88,7 +59,7 @@ double BestSeconds(double budget, const F& f) {
 
 MemoryLoops LoopsFor(Isa isa) {
   if (isa >= Isa::kAvx512) return cpu::MemoryLoopsAvx512();
-  return isa == Isa::kAvx2 ? cpu::MemoryLoopsAvx2() : MemoryLoops{ReadBase, CopyBase};
+  return isa == Isa::kAvx2 ? cpu::MemoryLoopsAvx2() : cpu::MemoryLoopsBase();
 }
 
 // Every thread reads its own `bytes` of the buffer `passes` times.

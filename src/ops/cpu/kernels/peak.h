@@ -13,6 +13,7 @@ struct PeakLoop {
   float (*run)(int64_t rounds, float start);
 };
 
+PeakLoop PeakFmaBase();  // a multiplication and an addition, of four numbers each
 PeakLoop PeakFmaAvx2();
 PeakLoop PeakFmaAvx512();
 PeakLoop PeakDotBf16Avx512();  // vdpbf16ps
@@ -30,6 +31,7 @@ struct MemoryLoops {
   // Stores that do not read their target first.
   void (*copy)(const std::byte* from, std::byte* to, int64_t bytes);
 };
+MemoryLoops MemoryLoopsBase();
 MemoryLoops MemoryLoopsAvx2();
 MemoryLoops MemoryLoopsAvx512();
 
