@@ -46,11 +46,6 @@ void RequestResult::Add(TimedOutput timed) {
   if (!output.error.empty()) error = std::move(output.error);
 }
 
-std::string_view NameOf(FinishReason reason) {
-  constexpr std::string_view kNames[] = {"stop", "length", "abort", "error"};
-  return kNames[static_cast<size_t>(reason)];
-}
-
 Status RunRequests(Driver& driver, std::vector<Request> requests, size_t in_flight_max,
                    const std::function<void(size_t index, RequestResult answer)>& done) {
   OutputQueue queue;

@@ -47,8 +47,6 @@ struct RequestResult {
   void Add(TimedOutput timed);
 };
 
-std::string_view NameOf(FinishReason reason);  // "stop", "length", …
-
 // Runs the requests (ids are given here) with at most `in_flight_max` submitted at once, and hands
 // each answer over with its index, as they end. Stops at the first that the engine refuses or that
 // fails.

@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "cli/token_output.h"
+#include "server/server_metrics.h"
 #include "text/reasoning.h"
 
 namespace braid {
@@ -96,7 +97,7 @@ std::string RunCommandOptions::JsonOf(const Engine& engine,
   };
   text("text", generation.text.content, engine.tokenizer() != nullptr);
   text("reasoning", generation.text.reasoning, !generation.text.reasoning.empty());
-  text("finish_reason", std::string(NameOf(answer.finish)), true);
+  text("finish_reason", std::string(FinishName(answer.finish)), true);
   if (logprobs_) {
     out += ",\"logprobs\":[";
     for (size_t i = 0; i < answer.logprobs.size(); ++i) {
