@@ -20,7 +20,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from serving import ROOT, serving  # noqa: E402
 
 TEXT = {"prompt": "Once", "max_tokens": 3, "ignore_eos": True, "temperature": 0}
-STREAM = {**TEXT, "max_tokens": 300, "stream": True}
+# Under a sanitizer, which slows everything down, an answer takes as long with fewer tokens.
+SANITIZED = os.environ.get("BRAID_PRESET", "release") != "release"
+STREAM = {**TEXT, "max_tokens": 60 if SANITIZED else 300, "stream": True}
 
 
 def post(port, body, timeout=60):
@@ -94,7 +96,7 @@ def test_killed_and_started_again_it_serves_the_same(tmp_path):
 
 def test_f8_stopped_under_load_it_finishes_what_runs_and_refuses_the_rest():
     port = free_port()
-    process = start(port, "--drain-seconds", "300", stderr=subprocess.DEVNULL)
+    process = start(port, stderr=subprocess.DEVNULL)
     answers, refused = [], []
 
     def stream():

@@ -52,7 +52,7 @@ def test_more_prompt_tokens_than_may_wait_are_refused(start_server):
     wait_for(lambda: server.metric("num_requests_running") == 1)
     more, answers = in_threads(server, [{**TEXT, "prompt": prompt}] * (count + 8))
     threads += more
-    wait_for(lambda: answers, 60)
+    wait_for(lambda: answers, 20)
     refused = [body for status, body in answers if status == 503]
     assert refused and all(body["error"]["code"] == "overloaded" for body in refused)
     assert "prompt tokens wait already" in refused[0]["error"]["message"]
