@@ -1,6 +1,6 @@
-// How often an address may send a wrong key (L-15): so often a second, then for a moment it is
-// answered only with keys that it has used before, so that keys cannot be tried out, and whoever
-// shares a proxy's address with one who does notices nothing. Thread-safe.
+// How often an address may send a wrong key (L-15): so often a second, then for a moment only keys
+// that it has used before are answered. Other keys cannot be tried out from there, and whoever
+// shares a proxy's address with one who tries notices nothing. Thread-safe.
 #pragma once
 
 #include <mutex>
