@@ -13,12 +13,13 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test build setup setup-test setup-fuzz bench format tidy mutants asan tsan fuzz \
-  golden web clean
+.PHONY: help serve test test-clients build setup setup-test setup-clients setup-fuzz bench format \
+  tidy mutants asan tsan fuzz golden web clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
 	@echo "make test     install what is missing, build, run every test, one summary"
+	@echo "make test-clients  the same for tests with other people's clients, as SDKs and lm-eval"
 	@echo "make build    build the release preset: $(BRAID)"
 	@echo "make setup    install what building needs (Debian 12; SETUP=no skips it everywhere)"
 	@echo "make bench    measure MODEL offline (BENCH_ARGS, see braid bench offline --help)"
@@ -42,6 +43,11 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh build test
 endif
 
+setup-clients:
+ifneq ($(SETUP),no)
+	@scripts/setup.sh build clients
+endif
+
 setup-fuzz:
 ifneq ($(SETUP),no)
 	@scripts/setup.sh build fuzz
@@ -56,6 +62,9 @@ serve: build
 
 test: setup-test
 	@python3 tests/run_all.py --preset release
+
+test-clients: setup-clients
+	@python3 tests/run_all.py --preset release clients
 
 mutants: setup-test
 	@test -f build/release/build.ninja || cmake --preset release > /dev/null

@@ -102,26 +102,46 @@ install_rust() {
   rust_is_new_enough || die "Rust $RUST_MINIMUM or newer is needed, found $(rustc --version)"
 }
 
-# The test tools' Python packages, pinned, in .venv. The marker holds the hash of what was asked.
+# install_venv FOLDER REQUIREMENTS...: Python packages, pinned, in a virtual environment. The marker
+# holds the hash of what was asked.
 install_venv() {
-  local file present=() arguments=() wanted
-  for file in $REQUIREMENTS; do
-    [ -f "$file" ] && present+=("$file") && arguments+=(-r "$file")
+  local folder=$1 file arguments=() wanted
+  shift
+  for file in "$@"; do
+    arguments+=(-r "$file")
   done
-  [ ${#present[@]} -gt 0 ] || die "none of these files is there: $REQUIREMENTS"
-  wanted=$(cat "${present[@]}" | sha256sum | cut -d' ' -f1)
-  [ "$(cat .venv/installed 2>/dev/null)" = "$wanted" ] && return
-  say "installing the test tools' Python packages in .venv"
-  rm -rf .venv
-  /usr/bin/python3 -m venv .venv || die "python3 -m venv failed"
-  .venv/bin/pip install -q --disable-pip-version-check "${arguments[@]}" ||
-    die "pip could not install ${present[*]}"
-  echo "$wanted" >.venv/installed
+  wanted=$(cat "$@" | sha256sum | cut -d' ' -f1)
+  [ "$(cat "$folder/installed" 2>/dev/null)" = "$wanted" ] && return
+  say "installing Python packages in $folder"
+  rm -rf "$folder"
+  /usr/bin/python3 -m venv "$folder" || die "python3 -m venv failed"
+  "$folder/bin/pip" install -q --use-pep517 --disable-pip-version-check "${arguments[@]}" ||
+    die "pip could not install $*"
+  echo "$wanted" >"$folder/installed"
 }
 
-[ $# -gt 0 ] || die "usage: scripts/setup.sh GROUP... (groups: build, test, fuzz)"
-install_packages "$@"
+# The npm packages of the tests with clients, as their lock says.
+install_npm() (
+  cd tests/clients/node
+  wanted=$(sha256sum <package-lock.json | cut -d' ' -f1)
+  [ "$(cat node_modules/installed 2>/dev/null)" = "$wanted" ] && exit
+  say "installing npm packages in tests/clients/node"
+  npm ci --no-audit --no-fund >/dev/null 2>&1 || die "npm ci failed in tests/clients/node"
+  echo "$wanted" >node_modules/installed
+)
+
+[ $# -gt 0 ] || die "usage: scripts/setup.sh GROUP... (groups: build, test, clients, fuzz)"
+groups=("$@")
+if [[ " $* " = *" clients "* ]] && ! command -v npm >/dev/null; then groups+=(node); fi
+install_packages "${groups[@]}"
 install_rust
 for group in "$@"; do
-  if [ "$group" = test ]; then install_venv; fi
+  # shellcheck disable=SC2086
+  case "$group" in
+    test) install_venv .venv $REQUIREMENTS ;;
+    clients)
+      install_venv .venv-clients tests/clients/requirements.txt
+      install_npm
+      ;;
+  esac
 done

@@ -38,6 +38,7 @@ class Part:
     command: list
     needs: list = field(default_factory=list)  # files without which the part is a failure
     timeout_s: int = 1800
+    asked_for: bool = False  # runs only when it is named
 
 
 @dataclass
@@ -53,11 +54,11 @@ def parts_of(preset):
     build = f"build/{preset}"
     binary = f"{build}/braid"
     python = sys.executable
-    venv = ".venv/bin/python"
+    venv, clients = ".venv/bin/python", ".venv-clients/bin/python"
     ctest = ["ctest", "--test-dir", build, "-V", "--no-tests=error", "-L"]
 
-    def pytest(folder, *more):
-        return [venv, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", folder, *more]
+    def pytest(folder, python_of_tests=venv):
+        return [python_of_tests, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", folder]
 
     return [
         Part("unit", [*ctest, "unit", "-j", "2"]),
@@ -74,6 +75,7 @@ def parts_of(preset):
         Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
         Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),
         Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
+        Part("clients", pytest("tests/clients", clients), [clients, binary], asked_for=True),
     ]
 
 
@@ -208,7 +210,7 @@ def report(name, outcome):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", default="release", choices=["release", "dev", "tsan"])
-    parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="default: all but clients")
     arguments = parser.parse_args()
     parts = parts_of(arguments.preset)
     unknown = set(arguments.parts) - {part.name for part in parts}
@@ -217,6 +219,8 @@ def main():
                      f"there are {', '.join(part.name for part in parts)}")
     if arguments.parts:
         parts = [part for part in parts if part.name in arguments.parts]
+    else:
+        parts = [part for part in parts if not part.asked_for]
     for part in parts:
         part.timeout_s *= SLOWER[arguments.preset]
 
