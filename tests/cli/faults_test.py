@@ -1,5 +1,5 @@
 """Faults around a running `braid serve`: killed and started again, stopped under load, a full disk,
-a log that nobody reads."""
+a log that nobody reads, a clock that jumps."""
 
 import contextlib
 import http.client
@@ -172,5 +172,44 @@ def test_a_log_that_nobody_reads_holds_nothing_up(flags):
         assert post(port, TEXT)[0] == 200
         assert time.monotonic() - begin < 60
     finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.skipif(SANITIZED, reason="libfaketime and a sanitizer each want to be loaded first")
+def test_no_time_runs_out_when_the_clock_jumps(tmp_path):
+    shift = tmp_path / "shift"
+    shift.write_text("+0")
+    (library,) = pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
+    environment = os.environ | {
+        "LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(shift), "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    port = free_port()
+    process = start(port, "--request-seconds", "60", "--queue-seconds", "30",
+                    stderr=subprocess.DEVNULL, env=environment)
+    idle = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        def created():
+            return json.loads(post(port, TEXT)[1])["created"]
+
+        idle.request("GET", "/health")
+        assert idle.getresponse().read()
+        answers = []
+        long = {**STREAM, "max_tokens": 3000}
+        thread = threading.Thread(target=lambda: answers.append(post(port, long)))
+        thread.start()
+        before = created()
+        for seconds in (3600, -3600, 0):
+            shift.write_text(f"{seconds:+d}")
+            assert abs(created() - before - seconds) < 60, "the server sees the clock jump"
+        assert not answers, "the stream went on over every jump"
+        thread.join(60)
+        ((status, data),) = answers
+        assert status == 200 and data.endswith(b"data: [DONE]\n\n") and b'"error"' not in data
+        assert data.count(b'"text"') > 2000
+        idle.request("GET", "/health")
+        assert idle.getresponse().status == 200, "an idle connection is still open"
+    finally:
+        idle.close()
         process.terminate()
         assert process.wait(30) == 0
