@@ -2,6 +2,7 @@
 #include "server/http_server.h"
 
 #include <fmt/core.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -231,7 +232,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const ServerConfig& config
     asio::co_spawn(started.io, started.Accept(started.admin_port), asio::detached);
   }
   asio::co_spawn(started.io, started.SweepForever(), asio::detached);
-  started.thread = std::thread([&started] { started.io.run(); });
+  started.thread = std::thread([&started] {
+    ::pthread_setname_np(::pthread_self(), "braid-http");
+    started.io.run();
+  });
   return server;
 }
 
