@@ -137,8 +137,9 @@ def resident_mib(pid):
 def metrics(address):
     with urllib.request.urlopen(f"{address}/metrics") as response:
         lines = [line for line in response.read().decode().splitlines() if line[:1] != "#"]
-    return lambda name, label="": sum(float(line.rsplit(" ", 1)[1]) for line in lines
-                                      if re.match(rf"braid:{name}(?:{{|\s)", line) and label in line)
+    return lambda name, label="": sum(
+        float(line.rsplit(" ", 1)[1]) for line in lines
+        if re.match(rf"braid:{name}(?:{{|\s)", line) and label in line)
 
 
 def left_over(address):
