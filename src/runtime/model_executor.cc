@@ -160,6 +160,7 @@ struct ModelExecutor::State {
       const Result<const uint32_t*> mask = constraints.Await(row.slot);
       if (!mask) {
         result.error = "the request's grammar: " + mask.error().message;
+        result.error_code = ErrorCode::kInvalid;
         return;
       }
       allowed = *mask;

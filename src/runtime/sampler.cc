@@ -91,6 +91,7 @@ void Sampler::Choose(const ops::OpContext& context, const Place& place,
   const TokenId token = place.forced >= 0 ? place.forced : Pick(context, place, logits);
   if (token < 0) {
     result.error = "no token may come next by the request's grammar and its other limits";
+    result.error_code = ErrorCode::kInvalid;
     return;
   }
   result.token = token;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/result.h"
 #include "scheduler/request.h"
 
 namespace braid {
@@ -33,6 +34,7 @@ struct RowResult {
   TokenLogprob logprob;                       // filled when the request asked for logprobs
   std::vector<TokenLogprob> prompt_logprobs;  // one per token of the row: the distribution after it
   std::string error;                          // non-empty: this row failed (non-finite logits, …)
+  ErrorCode error_code = ErrorCode::kInternal;  // kInvalid: by what the request asks for
   std::vector<TokenLogprob> accepted_logprobs;  // as `logprob`, of the drafts that were accepted
   std::vector<TokenId> drafts;                  // guesses at what follows `token`; may be none
 };

@@ -79,6 +79,7 @@ void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result)
   }
   if (!result.error.empty()) {
     s.error = result.error;
+    s.error_code = result.error_code;
     if (Planted(PlantedBug::kFailedRowPublished)) Publish(s, row.start, row.end);
     Finish(s, FinishReason::kError);
     return;
@@ -297,6 +298,7 @@ Output Scheduler::State::MakeOutput(Sequence& s) {
   output.prompt_logprobs = std::exchange(s.prompt_logprobs, {});
   if (const Finished* end = std::get_if<Finished>(&s.phase)) output.finish = end->reason;
   output.error = s.error;
+  output.error_code = s.error_code;
   output.prompt_tokens = s.prompt_tokens();
   output.cached_tokens = s.reuse.tokens;
   output.reuse = s.reuse;

@@ -52,6 +52,7 @@ struct Sequence {
   int32_t prompt_logprobs_done = 0;  // positions that were reported, ever
   std::vector<TokenLogprob> logprobs, prompt_logprobs;
   std::string error;
+  ErrorCode error_code = ErrorCode::kInternal;
 
   template <class P>
   bool Is() const {

@@ -44,18 +44,41 @@ def ask(client, model, extra=None, **more):
     return client.chat.completions.create(**request | more).choices[0]
 
 
-def test_every_answer_validates_however_it_was_sampled(client, model):
+SCHEMAS = [
+    PERSON,
+    {"type": "array", "minItems": 1, "maxItems": 4, "items": {"anyOf": [
+        {"type": "number", "minimum": -10, "maximum": 10}, {"type": "boolean"}, {"type": "null"},
+        {"type": "string", "pattern": "^[a-c]{2,4}$"}]}},
+    {"type": "object", "additionalProperties": False, "required": ["when", "where"],
+     "properties": {"when": {"type": "string", "format": "date"},
+                    "where": {"type": "object", "additionalProperties": False,
+                              "required": ["x", "y"],
+                              "properties": {"x": {"type": "integer", "multipleOf": 5,
+                                                   "minimum": 0, "maximum": 95},
+                                             "y": {"const": "north"}}}}},
+    {"$ref": "#/$defs/tree", "$defs": {"tree": {
+        "type": "object", "additionalProperties": False, "required": ["name"],
+        "properties": {"name": {"enum": ["oak", "elm", "ash"]},
+                       "left": {"$ref": "#/$defs/tree"}, "right": {"$ref": "#/$defs/tree"}}}}},
+]
+
+
+def test_each_of_500_answers_validates_however_it_was_sampled(client, model):
     ended = 0
-    for seed in range(5):
-        answer = client.chat.completions.create(
-            model=model, messages=QUESTION, max_tokens=200, n=8, temperature=1.3, seed=seed,
-            response_format=schema_format(PERSON), extra_body=NO_THINKING | {"top_k": -1})
-        for choice in answer.choices:
-            if choice.finish_reason == "length":
-                continue
-            ended += 1
-            jsonschema.validate(json.loads(choice.message.content), PERSON)
-    assert ended >= 35, f"only {ended} of 40 came to an end"
+    for seed in range(25):
+        for schema in SCHEMAS:
+            answer = client.chat.completions.create(
+                model=model, messages=QUESTION, max_tokens=200, n=8, temperature=1.3, seed=seed,
+                response_format=schema_format(schema), extra_body=NO_THINKING | {"top_k": -1})
+            for choice in answer.choices:
+                if choice.finish_reason == "length":
+                    continue
+                ended += 1
+                jsonschema.validate(json.loads(choice.message.content), schema,
+                                    format_checker=jsonschema.FormatChecker())
+        if ended >= 500:
+            return
+    pytest.fail(f"only {ended} of 800 came to an end")
 
 
 def test_f16_thinking_is_free_and_the_json_is_behind_it(client, model):
@@ -263,3 +286,11 @@ def test_f16_what_cannot_be_constrained_is_refused_by_name(client, model, reques
                                        | request_)
     assert failure.value.param == param, failure.value
     assert client.models.list().data, "the server lives on"
+
+
+def test_a_grammar_that_grows_out_of_its_bounds_is_the_requests_fault(client, model):
+    far = {"type": "integer", "multipleOf": 99991, "minimum": 0, "maximum": 10**15}
+    with pytest.raises(openai.BadRequestError) as failure:
+        ask(client, model, response_format=schema_format(far))
+    assert "grammar" in failure.value.message and "too many" in failure.value.message
+    assert ask(client, model).message.content, "the next request notices nothing"
