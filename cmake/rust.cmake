@@ -8,6 +8,8 @@ endif()
 
 set(RUST_TARGET_DIR ${CMAKE_SOURCE_DIR}/build/rust)
 set(RUST_ENVIRONMENT "")
+set(RUST_ARGUMENTS "")
+set(RUST_LIBRARY ${RUST_TARGET_DIR}/release/libbraid_text.a)
 if(BRAID_FUZZ)
   # What libFuzzer needs to see which code an input reaches.
   set(RUST_TARGET_DIR ${CMAKE_SOURCE_DIR}/build/rust-fuzz)
@@ -15,13 +17,17 @@ if(BRAID_FUZZ)
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters "
     "-Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1 -Cdebug-assertions=yes")
   set(RUST_ENVIRONMENT ${CMAKE_COMMAND} -E env "RUSTFLAGS=${flags}")
+  # With a target named, cargo leaves out of the flags what runs while it builds.
+  set(RUST_TARGET ${CMAKE_SYSTEM_PROCESSOR}-unknown-linux-gnu)
+  set(RUST_ARGUMENTS --target ${RUST_TARGET})
+  set(RUST_LIBRARY ${RUST_TARGET_DIR}/${RUST_TARGET}/release/libbraid_text.a)
 endif()
-set(RUST_LIBRARY ${RUST_TARGET_DIR}/release/libbraid_text.a)
 file(GLOB RUST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs)
 add_custom_command(
   OUTPUT ${RUST_LIBRARY}
   COMMAND ${RUST_ENVIRONMENT} ${CARGO} build --release --locked --quiet
           --manifest-path ${CMAKE_SOURCE_DIR}/rust/Cargo.toml --target-dir ${RUST_TARGET_DIR}
+          ${RUST_ARGUMENTS}
   DEPENDS ${RUST_SOURCES} ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${CMAKE_SOURCE_DIR}/rust/Cargo.lock
   COMMENT "Building the Rust library"
   VERBATIM)

@@ -1,0 +1,105 @@
+// Z-3: text of a model, read in one piece and in several, in any format of tool calls. The events
+// put together are the same, the arguments of whole calls are JSON, and no byte is made up.
+#include <fmt/core.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "text/answer_parser.h"
+#include "text/tool_format.h"
+#include "text/utf8.h"
+
+namespace braid {
+namespace {
+
+const json::array& Tools() {
+  static const json::array tools = json::parse(R"([
+    {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties":
+      {"s": {"type": "string"}, "n": {"type": "integer"}, "b": {"type": "boolean"},
+       "o": {"type": "object"}, "a": {"type": "array"}}}}},
+    {"type": "function", "function": {"name": "g"}}])")
+                                       .as_array();
+  return tools;
+}
+
+struct Call {
+  std::string name, id, arguments;
+  bool whole = false;
+  bool operator==(const Call&) const = default;
+};
+
+struct Answer {
+  std::string text, reasoning;
+  std::vector<Call> calls;
+  bool operator==(const Answer&) const = default;
+};
+
+void Add(const AnswerEvents& events, Answer* answer) {
+  for (const AnswerEvent& event : events) {
+    const auto call = static_cast<size_t>(event.call);
+    switch (event.kind) {
+      case AnswerEvent::Kind::kText:
+        answer->text += event.text;
+        break;
+      case AnswerEvent::Kind::kReasoning:
+        answer->reasoning += event.text;
+        break;
+      case AnswerEvent::Kind::kCallBegin:
+        CHECK(call == answer->calls.size(), "calls are counted from 0");
+        answer->calls.push_back({event.text, event.id, {}});
+        break;
+      case AnswerEvent::Kind::kCallArguments:
+        CHECK(call + 1 == answer->calls.size() && !answer->calls[call].whole);
+        answer->calls[call].arguments += event.text;
+        break;
+      case AnswerEvent::Kind::kCallEnd:
+        CHECK(call + 1 == answer->calls.size() && !answer->calls[call].whole);
+        answer->calls[call].whole = true;
+        break;
+    }
+  }
+}
+
+struct How {
+  bool inside = false, cut = false;
+};
+
+Answer Read(const AnswerSyntax& syntax, const How& how, std::string_view text, Rng* rng) {
+  AnswerParser parser(syntax, how.inside);
+  Answer answer;
+  while (rng != nullptr && !text.empty()) {
+    const auto n = static_cast<size_t>(1 + rng->Below(8));
+    Add(parser.Push(text.substr(0, n)), &answer);
+    text.remove_prefix(std::min(n, text.size()));
+  }
+  if (!text.empty()) Add(parser.Push(text), &answer);
+  Add(parser.Flush(how.cut), &answer);
+  return answer;
+}
+
+}  // namespace
+}  // namespace braid
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace braid;
+  if (size < 3) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 3, size - 3);
+  if (!IsValidUtf8(text)) return 0;  // the detokenizer repairs what it gives
+  const std::span<const ToolFormat> formats = ToolFormats();
+  const size_t format = data[0] % (formats.size() + 1);
+  const AnswerSyntax syntax{.split_reasoning = (data[1] & 1) != 0,
+                            .reasoning_tags = {},
+                            .tools = format < formats.size() ? &formats[format] : nullptr,
+                            .schemas = ToolSchemas(Tools())};
+  const How how{.inside = (data[1] & 2) != 0, .cut = (data[1] & 4) != 0};
+  const Answer whole = Read(syntax, how, text, nullptr);
+  Rng rng(data[2]);
+  CHECK(whole == Read(syntax, how, text, &rng), "pieces change what a text says");
+  CHECK(whole.text.size() + whole.reasoning.size() <= text.size());
+  for (const Call& call : whole.calls) {
+    if (!call.whole) continue;
+    boost::system::error_code error;
+    const json::value arguments = json::parse(call.arguments, error);
+    CHECK(!error && arguments.is_object(), "arguments that are none: {}", call.arguments);
+  }
+  return 0;
+}

@@ -1,0 +1,141 @@
+// Z-1: bytes sent to the HTTP server over a socket, whole and in pieces. However they are cut, the
+// same requests arrive at the API behind it, and what arrives cannot be read in another way.
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "server/http_server.h"
+#include "server/limits.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kBodyBytesMax = 4096;
+constexpr int64_t kPauseUs = 30;  // long enough, mostly, that a piece is read alone
+
+// Answers at once, and keeps what it was asked.
+class RecordingApi final : public HttpApi {
+ public:
+  size_t BodyBytesMax() const override { return kBodyBytesMax; }
+  bool IsQuick(const HttpRequest&) const override { return true; }
+  Reply Respond(HttpRequest request, Wake) override {
+    Check(request);
+    const std::lock_guard lock(mutex_);
+    seen_.push_back(fmt::format("{} {} {} [{}] [{}] [{}]", request.method, request.path,
+                                request.content_type, request.key, request.request_id,
+                                request.body));
+    return {.request_id = "id", .content = HttpResponse{}};
+  }
+  HttpResponse Refuse(int status, std::string message) override {
+    CHECK(status >= 400 && status < 600 && !message.empty());
+    return {.status = status, .body = std::move(message)};
+  }
+  std::vector<std::string> TakeSeen() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(seen_, {});
+  }
+
+ private:
+  static void Check(const HttpRequest& request) {
+    constexpr std::string_view kBreaks("\r\n\0", 3);
+    for (const std::string& field : {request.method, request.path, request.content_type,
+                                     request.content_encoding, request.key, request.origin}) {
+      CHECK(field.find_first_of(kBreaks) == std::string::npos, "a field of two lines");
+    }
+    CHECK(request.method.find(' ') == std::string::npos);
+    CHECK(request.path.size() <= limits::kTargetBytesMax);
+    CHECK(request.body.size() <= kBodyBytesMax);
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> seen_;
+};
+
+class Target {
+ public:
+  Target() {
+    config_.port = 0;
+    auto server = HttpServer::Start(config_, api_);
+    CHECK(server, "{}", server.error().message);
+    server_ = std::move(*server);
+  }
+
+  // What the server took of `bytes`, sent in pieces that end at `cuts`.
+  std::vector<std::string> Send(std::string_view bytes, const std::vector<size_t>& cuts) {
+    const int out = Connect();
+    size_t from = 0;
+    bool open = true;
+    for (size_t to : cuts) {
+      open = open && SendAll(out, bytes.substr(from, to - from));
+      from = to;
+      usleep(kPauseUs);
+    }
+    if (open) SendAll(out, bytes.substr(from));
+    shutdown(out, SHUT_WR);
+    std::string answer;
+    char buffer[4096];
+    for (ssize_t n = 0; (n = recv(out, buffer, sizeof(buffer), 0)) > 0;) {
+      answer.append(buffer, static_cast<size_t>(n));
+    }
+    close(out);
+    CHECK(answer.empty() || answer.starts_with("HTTP/1.1 "));
+    return api_.TakeSeen();
+  }
+
+ private:
+  int Connect() {
+    const int out = socket(AF_INET, SOCK_STREAM, 0);
+    const int yes = 1;
+    setsockopt(out, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server_->port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(connect(out, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    return out;
+  }
+  static bool SendAll(int out, std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = send(out, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return false;  // refused: the server closed it
+      bytes.remove_prefix(static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+  ServerConfig config_;
+  RecordingApi api_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace
+}  // namespace braid
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace braid;
+  static const std::unique_ptr<Target> target = std::make_unique<Target>();
+  if (size < 2) return 0;
+  Rng rng(data[0]);
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::vector<std::string> whole = target->Send(bytes, {});
+  std::vector<size_t> cuts;
+  for (int i = 0; i < 4; ++i) {
+    cuts.push_back(static_cast<size_t>(rng.Below(static_cast<int64_t>(bytes.size()))));
+  }
+  std::sort(cuts.begin(), cuts.end());
+  const std::vector<std::string> pieces = target->Send(bytes, cuts);
+  CHECK(whole == pieces, "{} requests in one piece, {} in several", whole.size(), pieces.size());
+  return 0;
+}

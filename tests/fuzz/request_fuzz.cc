@@ -1,0 +1,98 @@
+// Z-2: a body for any route. One that is taken keeps every bound of the field table and of
+// limits.h; one that is refused says why, in valid UTF-8. The first byte chooses the route.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "server/api_request.h"
+#include "server/fields.h"
+#include "server/limits.h"
+#include "text/utf8.h"
+
+namespace braid {
+namespace {
+
+constexpr Route kRoutes[] = {kChat,          kCompletions,       kTokenize, kDetokenize,
+                             kApplyTemplate, kResponses,         kMessages, kCountTokens,
+                             kParseCalls,    kSeparateReasoning, kAbort,    kPause};
+constexpr RequestLimits kLimits{.vocabulary = 1000, .choices_max = 8};
+
+template <class... Lambdas>
+struct Overloaded : Lambdas... {
+  using Lambdas::operator()...;
+};
+
+void CheckTokens(const std::vector<TokenId>& ids) {
+  for (const TokenId id : ids) CHECK(id >= 0 && id < kLimits.vocabulary);
+}
+
+void CheckFields(const ApiRequest& request, Route route) {
+  for (const Field& field : Fields()) {
+    if ((field.routes & route) == 0) continue;
+    std::visit(Overloaded{
+                   [&](const NumberRule& rule) {
+                     const std::optional<double> value = request.*rule.member;
+                     if (!value) return;
+                     CHECK(std::isfinite(*value) && *value >= rule.min && *value <= rule.max, "{}",
+                           field.name);
+                     CHECK(!rule.above_min || *value > rule.min, "{}", field.name);
+                   },
+                   [&](const IntegerRule& rule) {
+                     const std::optional<int64_t> value = request.*rule.member;
+                     if (!value) return;
+                     CHECK(*value >= rule.min && *value <= MaxOf(rule, kLimits), "{}", field.name);
+                   },
+                   [](const auto&) {},
+               },
+               field.rule);
+  }
+}
+
+void CheckLists(const ApiRequest& request) {
+  CHECK(request.messages.size() <= limits::kMessagesMax);
+  CHECK(request.tools.size() <= limits::kToolsMax);
+  CHECK(request.stop.size() <= limits::kStopStringsMax);
+  for (const std::string& stop : request.stop) {
+    CHECK(!stop.empty() && stop.size() <= limits::kStopStringBytesMax);
+  }
+  CHECK(request.stop_token_ids.size() <= limits::kStopTokensMax);
+  CheckTokens(request.stop_token_ids);
+  CheckTokens(request.tokens);
+  CHECK(request.logit_bias.size() <= limits::kLogitBiasMax);
+  for (const auto& [id, bias] : request.logit_bias) {
+    CHECK(id >= 0 && id < kLimits.vocabulary);
+    CHECK(std::abs(bias) <= static_cast<float>(limits::kLogitBiasAbsMax));
+  }
+  const int64_t choices = request.n.value_or(1);
+  CHECK(static_cast<int64_t>(request.prompts.size()) * choices <=
+        static_cast<int64_t>(limits::kPromptsTimesChoicesMax));
+  for (const Prompt& prompt : request.prompts) {
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) CheckTokens(*ids);
+  }
+  CHECK(request.template_values.size() <= limits::kTemplateKeysMax + 8);
+  CHECK(request.cache_salt.size() <= limits::kCacheSaltBytesMax);
+}
+
+}  // namespace
+}  // namespace braid
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace braid;
+  if (size == 0) return 0;
+  const Route route = kRoutes[data[0] % std::size(kRoutes)];
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  std::vector<std::string> unknown;
+  const auto parsed = ParseApiRequest(route, body, kLimits, &unknown);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) {
+    CHECK(error->status >= 400 && error->status < 500, "{} {}", error->status, error->message);
+    CHECK(!error->message.empty() && IsValidUtf8(error->message) && IsValidUtf8(error->param));
+    return 0;
+  }
+  const auto& request = std::get<ApiRequest>(parsed);
+  CHECK(request.route == route);
+  CheckFields(request, route);
+  CheckLists(request);
+  return 0;
+}
