@@ -116,6 +116,20 @@ std::vector<Case> HermesCases() {
       {"hermes",
        "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>",
        {"", "", {{"now", "{}", "", true}}}},
+      // A backslash before a real newline.
+      {"hermes",
+       "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b\\\nc\\\\\\\"d\"}}</tool_call>",
+       {"", "", {{"now", R"({"a": "b\nc\\\"d"})", "", true}}}},
+      // Arguments that are no object: the text of one, none, another value.
+      {"hermes",
+       R"(<tool_call>{"name": "now", "arguments": "{\"a\": \"b\"}"}</tool_call>)",
+       {"", "", {{"now", R"({"a": "b"})", "", true}}}},
+      {"hermes",
+       R"(<tool_call>{"arguments": null, "name": "now"}</tool_call>)",
+       {"", "", {{"now", "{}", "", true}}}},
+      {"hermes",
+       R"(<tool_call>{"name": "now", "arguments": [1, {"a": 2}]}</tool_call>)",
+       {"", "", {{"now", R"([1, {"a": 2}])", "", true}}}},
       // Tags, brackets and escapes inside strings.
       {"hermes",
        R"(<tool_call>{"name": "now", "arguments": {"a": "</tool_call>\"}\\"}}</tool_call>x)",
@@ -175,6 +189,10 @@ std::vector<Case> ParameterCases() {
        {"",
         "",
         {{"get_weather", R"({"city": "\n<b>\"x\"\n\\ </b>\n", "days": "many"})", "", true}}}},
+      // The end within the tag before a value.
+      {"glm",
+       "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_val",
+       {"", "", {{"get_weather", R"({"city": ""})", "", true}}}},
       // Repeated and unknown parameters.
       {"qwen3_xml",
        "<tool_call><function=now><parameter=a>1</parameter><parameter=a>2</parameter>"

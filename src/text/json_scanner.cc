@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace braid {
 namespace {
@@ -35,18 +36,18 @@ void AppendJsonEscaped(char c, std::string* out) {
 }
 
 void JsonScanner::StringByte(char c, std::string* value) {
-  if (static_cast<unsigned char>(c) < 0x20) {
-    if (escaped_) value->pop_back();  // a backslash before a real newline says nothing more
+  const bool escaped = std::exchange(escaped_, false);
+  if (static_cast<unsigned char>(c) < 0x20) {  // a backslash before a real newline says nothing
     AppendControl(c, value);
-    escaped_ = false;
+    return;
+  }
+  if (escaped) *value += '\\';
+  if (c == '\\' && !escaped) {
+    escaped_ = true;  // passed on with what it escapes
     return;
   }
   *value += c;
-  if (escaped_) {
-    escaped_ = false;
-  } else if (c == '\\') {
-    escaped_ = true;
-  } else if (c == '"') {
+  if (c == '"' && !escaped) {
     in_string_ = false;
     ended_ = open_.empty();
   }

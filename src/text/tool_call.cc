@@ -11,6 +11,7 @@ namespace {
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr size_t kHeaderBytesMax = 4096;   // a longer way to the name is text
 constexpr size_t kBeforeBytesMax = 16384;  // of arguments that come before the name
+constexpr size_t kAsideBytesMax = 65536;   // of arguments that are no object
 
 bool IsBlank(char c) { return kBlanks.find(c) != std::string_view::npos; }
 
@@ -43,6 +44,18 @@ std::string BareName(std::string_view header, const ToolFormat& format) {
     }
   }
   return Trimmed(header);
+}
+
+// What a model means by arguments that are no object: the text of one is that object, null is none.
+// Anything else stays as it is.
+std::string ObjectMeant(std::string text) {
+  const Result<json::value> value = ParseJson(text, "arguments");
+  if (!value) return text;
+  if (value->is_null()) return "{}";
+  if (!value->is_string()) return text;
+  const std::string inner(value->get_string());
+  const Result<json::value> meant = ParseJson(inner, "arguments");
+  return meant && meant->is_object() ? inner : text;
 }
 
 // The end of the JSON string that begins at text[0] == '"', or 0 if it has not ended.
@@ -87,7 +100,7 @@ void ToolCallParser::Flush(bool cut, int32_t* calls, AnswerEvents* events) {
     AddEvent({options_.outside, std::exchange(blanks_, {}) + opener_ + header_ + held_}, events_);
   } else if (stage_ == Stage::kClose) {
     EndCall();
-  } else if (stage_ == Stage::kValue) {
+  } else if (stage_ == Stage::kValue && value_started_) {
     EmitValue(Take(held_.size()));
   }
   if (begun_ && !cut) CloseOpenCall();
@@ -103,7 +116,7 @@ void ToolCallParser::CloseOpenCall() {
   }
   if (stage_ == Stage::kArguments && scanner_.started()) {
     if (scanner_.in_string()) return;  // what it would have said is not known
-    EmitArguments(scanner_.MissingClosers());
+    EndJson();
   } else {
     EndArguments();
   }
@@ -171,6 +184,24 @@ void ToolCallParser::EmitArguments(std::string text) {
   before_ += text;
 }
 
+// Arguments that the model writes as JSON.
+void ToolCallParser::EmitJson(std::string text) {
+  const bool object = aside_.empty() && (has_arguments_ || text.starts_with('{'));
+  has_arguments_ = true;
+  if (object) return EmitArguments(std::move(text));
+  aside_ += text;
+  if (aside_.size() <= kAsideBytesMax) return;
+  EmitArguments(aside_);
+  aside_.clear();
+}
+
+// They are whole but for what closes them.
+void ToolCallParser::EndJson() {
+  const std::string closers = scanner_.MissingClosers();
+  EmitArguments(aside_.empty() ? closers : ObjectMeant(aside_ + closers));
+  aside_.clear();
+}
+
 bool ToolCallParser::StepText() {
   const std::array<std::string_view, 4> tags = {format_.open[0], format_.open[1],
                                                 format_.section[0], format_.section[1]};
@@ -189,6 +220,7 @@ bool ToolCallParser::StepText() {
     opener_ = tags[i];
     header_.clear();
     before_.clear();
+    aside_.clear();
     scanner_ = {};
     keys_.clear();
     has_arguments_ = false;
@@ -326,11 +358,10 @@ bool ToolCallParser::StepArguments() {
   std::string value;
   const size_t taken = scanner_.Push(held_, &value);
   Take(taken);
-  has_arguments_ = has_arguments_ || scanner_.started();
-  if (!value.empty()) EmitArguments(std::move(value));
-  if (!begun_ && before_.size() > kBeforeBytesMax) return NotACall();
+  if (!value.empty()) EmitJson(std::move(value));
+  if (!begun_ && before_.size() + aside_.size() > kBeforeBytesMax) return NotACall();
   if (!scanner_.ended()) return false;
-  if (scanner_.started()) EmitArguments(scanner_.MissingClosers());
+  if (scanner_.started()) EndJson();
   if (format_.body == ToolFormat::Body::kJsonCall) {
     stage_ = Stage::kObject;
   } else {

@@ -68,6 +68,8 @@ class ToolCallParser {
   void EndArguments();
   void EmitOutside(std::string_view text);
   void EmitArguments(std::string text);
+  void EmitJson(std::string text);
+  void EndJson();
   void EmitValue(std::string_view text);
   void EndValue();
   std::string Take(size_t bytes);
@@ -87,6 +89,7 @@ class ToolCallParser {
   std::string name_;
   std::string member_;  // kJsonCall: the key
   std::string before_;  // kJsonCall: arguments that came before the name
+  std::string aside_;   // arguments that are no object, until they are whole
   std::string key_;     // kParameters: of the value that is read
   std::vector<std::string> keys_;
   std::string value_;  // kParameters: a value that is not streamed, or the newline held back

@@ -1,5 +1,6 @@
 // Z-3: text of a model, read in one piece and in several, in any format of tool calls. The events
-// put together are the same, the arguments of whole calls are JSON, and no byte is made up.
+// put together are the same, arguments are JSON where the format leaves that to the parser, and no
+// byte of a text is made up. The first three bytes choose format, place and pieces.
 #include <fmt/core.h>
 
 #include "base/check.h"
@@ -96,7 +97,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(whole == Read(syntax, how, text, &rng), "pieces change what a text says");
   CHECK(whole.text.size() + whole.reasoning.size() <= text.size());
   for (const Call& call : whole.calls) {
+    CHECK(IsValidUtf8(call.name) && IsValidUtf8(call.arguments));
     if (!call.whole) continue;
+    CHECK(!call.arguments.empty());
+    if (syntax.tools->body != ToolFormat::Body::kParameters) continue;  // written by the model
     boost::system::error_code error;
     const json::value arguments = json::parse(call.arguments, error);
     CHECK(!error && arguments.is_object(), "arguments that are none: {}", call.arguments);
