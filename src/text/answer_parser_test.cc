@@ -120,16 +120,6 @@ std::vector<Case> HermesCases() {
       {"hermes",
        "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b\\\nc\\\\\\\"d\"}}</tool_call>",
        {"", "", {{"now", R"({"a": "b\nc\\\"d"})", "", true}}}},
-      // Arguments that are no object: the text of one, none, another value.
-      {"hermes",
-       R"(<tool_call>{"name": "now", "arguments": "{\"a\": \"b\"}"}</tool_call>)",
-       {"", "", {{"now", R"({"a": "b"})", "", true}}}},
-      {"hermes",
-       R"(<tool_call>{"arguments": null, "name": "now"}</tool_call>)",
-       {"", "", {{"now", "{}", "", true}}}},
-      {"hermes",
-       R"(<tool_call>{"name": "now", "arguments": [1, {"a": 2}]}</tool_call>)",
-       {"", "", {{"now", R"([1, {"a": 2}])", "", true}}}},
       // Tags, brackets and escapes inside strings.
       {"hermes",
        R"(<tool_call>{"name": "now", "arguments": {"a": "</tool_call>\"}\\"}}</tool_call>x)",
@@ -160,6 +150,21 @@ std::vector<Case> HermesCases() {
       {"hermes", "<tool_call>now</tool_call> ", {"<tool_call>now</tool_call> "}},
       {"hermes", "<tool_call>{\"a\": 1}", {"<tool_call>{\"a\": 1}"}},
       {"hermes", "x < y <tool_cal> <<tool_call", {"x < y <tool_cal> <<tool_call"}},
+  };
+}
+
+// Arguments that are no object: the text of one, none, another value.
+std::vector<Case> ObjectlessCases() {
+  return {
+      {"hermes",
+       R"(<tool_call>{"name": "now", "arguments": "{\"a\": \"b\"}"}</tool_call>)",
+       {"", "", {{"now", R"({"a": "b"})", "", true}}}},
+      {"hermes",
+       R"(<tool_call>{"arguments": null, "name": "now"}</tool_call>)",
+       {"", "", {{"now", "{}", "", true}}}},
+      {"hermes",
+       R"(<tool_call>{"name": "now", "arguments": [1, {"a": 2}]}</tool_call>)",
+       {"", "", {{"now", R"([1, {"a": 2}])", "", true}}}},
   };
 }
 
@@ -261,7 +266,7 @@ std::vector<Case> TokenTagCases() {
 
 std::vector<Case> AllCases() {
   std::vector<Case> all = HermesCases();
-  for (auto* more : {&ParameterCases, &TokenTagCases}) {
+  for (auto* more : {&ObjectlessCases, &ParameterCases, &TokenTagCases}) {
     for (Case& c : (*more)()) all.push_back(std::move(c));
   }
   return all;
