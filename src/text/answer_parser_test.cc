@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "text/test_model.h"
 
 namespace braid {
 namespace {
@@ -366,6 +367,50 @@ TEST(AnswerParser, AnyTextIsReadWithoutLossOrDelay) {
     for (size_t i = 0; i < c.text.size(); ++i)
       bytes.push_back(std::string_view(c.text).substr(i, 1));
     ASSERT_EQ(Read(c, bytes), whole) << c.format << ": " << c.text;
+  }
+}
+
+// Work that grows with the square of the text would take seconds, and minutes on a request's body.
+TEST(AnswerParser, LongTextsTakeTimeInProportion) {
+  constexpr size_t kBytes = 1 << 18;
+  const json::array tools = Tools();
+  for (const ToolFormat& format : ToolFormats()) {
+    const std::string open(format.open[0]), name(format.name_begin);
+    const std::string call = open + name + "now" + std::string(format.name_end) + "\n";
+    const std::string starts[] = {"",
+                                  open,
+                                  call,
+                                  call + std::string(format.key_begin),
+                                  call + std::string(format.key_begin) + "k" +
+                                      std::string(format.key_end) + std::string(format.value_begin),
+                                  open + "{\"name\": \"now\", \"arguments\": "};
+    const std::string parts[] = {"x ",
+                                 "<",
+                                 "{\"a\": [",
+                                 "\"",
+                                 "\\",
+                                 open,
+                                 call,
+                                 std::string(format.section[0]),
+                                 open + "{\"arguments\": \"",
+                                 open + "{",
+                                 std::string(format.key_begin)};
+    for (const std::string& start : starts) {
+      for (const std::string& part : parts) {
+        if (part.empty()) continue;
+        std::string text = start;
+        while (text.size() < kBytes) text += part;
+        const double before = CpuSeconds();
+        const AnswerSyntax syntax{.split_reasoning = true,
+                                  .reasoning_tags = {},
+                                  .tools = &format,
+                                  .schemas = ToolSchemas(tools)};
+        AnswerParser parser(syntax, false);
+        parser.Push(text);
+        parser.Flush(false);
+        EXPECT_LT(CpuSeconds() - before, 0.3) << format.name << " " << start << " and " << part;
+      }
+    }
   }
 }
 

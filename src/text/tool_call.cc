@@ -9,8 +9,9 @@ namespace braid {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr size_t kHeaderBytesMax = 4096;   // a longer way to the name is text
+constexpr size_t kHeaderBytesMax = 4096;   // a longer name is text, a longer key nothing
 constexpr size_t kBeforeBytesMax = 16384;  // of arguments that come before the name
+constexpr size_t kScannedBytes = 4096;     // of them, looked at in one move
 constexpr size_t kAsideBytesMax = 65536;   // of arguments that are no object
 
 bool IsBlank(char c) { return kBlanks.find(c) != std::string_view::npos; }
@@ -21,12 +22,17 @@ std::string Trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1));
 }
 
-// Where a tag begins in `text`, whole or cut off by the end; text.size() if nowhere.
-size_t FindTag(std::string_view text, std::string_view tag) {
-  for (size_t at = text.find(tag[0]); at != std::string_view::npos;
-       at = text.find(tag[0], at + 1)) {
+// Where the first of the tags (some may be empty) begins in `text`, whole or cut off by the end;
+// text.size() if nowhere.
+size_t FindTag(std::string_view text, std::span<const std::string_view> tags) {
+  std::string firsts;
+  for (std::string_view tag : tags) firsts += tag.substr(0, 1);
+  for (size_t at = text.find_first_of(firsts); at != std::string_view::npos;
+       at = text.find_first_of(firsts, at + 1)) {
     const std::string_view rest = text.substr(at);
-    if (rest.starts_with(tag) || tag.starts_with(rest)) return at;
+    for (std::string_view tag : tags) {
+      if (!tag.empty() && (rest.starts_with(tag) || tag.starts_with(rest))) return at;
+    }
   }
   return text.size();
 }
@@ -84,7 +90,11 @@ ToolCallParser::ToolCallParser(const ToolFormat& format, const ToolSchemas& sche
 void ToolCallParser::Push(std::string_view text, int32_t* calls, AnswerEvents* events) {
   calls_ = calls;
   events_ = events;
-  held_ += text;
+  const size_t done = InHeader() ? header_at_ : at_;
+  text_.erase(0, done);
+  at_ -= done;
+  header_at_ = 0;
+  text_ += text;
   while (Step()) {
   }
 }
@@ -92,19 +102,20 @@ void ToolCallParser::Push(std::string_view text, int32_t* calls, AnswerEvents* e
 void ToolCallParser::Flush(bool cut, int32_t* calls, AnswerEvents* events) {
   Push({}, calls, events);
   if (stage_ == Stage::kText) {
-    EmitOutside(Take(held_.size()));
+    EmitOutside(Take(Held().size()));
     if (!after_call_) AddEvent({options_.outside, std::exchange(blanks_, {})}, events_);
     return;
   }
   if (!begun_) {
-    AddEvent({options_.outside, std::exchange(blanks_, {}) + opener_ + header_ + held_}, events_);
+    AddEvent({options_.outside, std::exchange(blanks_, {}) + opener_ + text_.substr(header_at_)},
+             events_);
   } else if (stage_ == Stage::kClose) {
     EndCall();
   } else if (stage_ == Stage::kValue && value_started_) {
-    EmitValue(Take(held_.size()));
+    EmitValue(Take(Held().size()));
   }
   if (begun_ && !cut) CloseOpenCall();
-  held_.clear();
+  at_ = text_.size();
   stage_ = Stage::kText;
 }
 
@@ -150,18 +161,17 @@ bool ToolCallParser::Step() {
 }
 
 std::string ToolCallParser::Take(size_t bytes) {
-  std::string taken = held_.substr(0, bytes);
-  held_.erase(0, bytes);
-  if (!begun_ && stage_ != Stage::kText) header_ += taken;
+  std::string taken(Held().substr(0, bytes));
+  at_ += taken.size();
   return taken;
 }
 
 void ToolCallParser::DropBlanks() {
-  Take(std::min(held_.find_first_not_of(kBlanks), held_.size()));
+  at_ += std::min(Held().find_first_not_of(kBlanks), Held().size());
 }
 
 bool ToolCallParser::MayBecome(std::string_view marker) const {
-  return held_.size() < marker.size() && marker.starts_with(held_);
+  return Held().size() < marker.size() && marker.starts_with(Held());
 }
 
 // Text outside calls, with the blanks at its end held back.
@@ -205,20 +215,17 @@ void ToolCallParser::EndJson() {
 bool ToolCallParser::StepText() {
   const std::array<std::string_view, 4> tags = {format_.open[0], format_.open[1],
                                                 format_.section[0], format_.section[1]};
-  size_t at = held_.size();
-  for (std::string_view tag : tags) {
-    if (!tag.empty()) at = std::min(at, FindTag(held_, tag));
-  }
+  const size_t at = FindTag(Held(), tags);
   if (at > 0) EmitOutside(Take(at));
   for (size_t i = 0; i < tags.size(); ++i) {
-    if (tags[i].empty() || !held_.starts_with(tags[i])) continue;
+    if (tags[i].empty() || !Held().starts_with(tags[i])) continue;
     Take(tags[i].size());
     if (i >= 2) {
       blanks_.clear();
       return true;
     }
     opener_ = tags[i];
-    header_.clear();
+    header_at_ = at_;
     before_.clear();
     aside_.clear();
     scanner_ = {};
@@ -228,7 +235,8 @@ bool ToolCallParser::StepText() {
     stage_ = Stage::kHeader;
     // Where the tag of the name itself opens the call.
     if (tags[i] == format_.name_begin) {
-      held_.insert(0, opener_);
+      at_ -= opener_.size();
+      header_at_ = at_;
       opener_.clear();
     }
     return true;
@@ -239,9 +247,9 @@ bool ToolCallParser::StepText() {
 // The tag is text after all; what followed it is looked at again.
 bool ToolCallParser::NotACall() {
   stage_ = Stage::kText;
+  at_ = header_at_;
   if (opener_.empty()) opener_ = Take(1);  // the tag of the name, still held
   EmitOutside(std::exchange(opener_, {}));
-  held_.insert(0, std::exchange(header_, {}));
   return true;
 }
 
@@ -250,7 +258,6 @@ bool ToolCallParser::Begin(std::string name, std::string id) {
   begun_ = true;
   blanks_.clear();
   after_call_ = false;
-  header_.clear();
   name_ = std::move(name);
   call_ = (*calls_)++;
   AddEvent({AnswerEvent::Kind::kCallBegin, name_, call_, std::move(id)}, events_);
@@ -275,56 +282,46 @@ void ToolCallParser::EndCall() {
 }
 
 bool ToolCallParser::StepHeader() {
-  if (header_.size() + held_.size() > kHeaderBytesMax) {
-    // Only a header that has not ended within the bound gets here with so much held back.
-    const std::string_view begin = std::string_view(held_).substr(0, kHeaderBytesMax);
-    const bool ends =
-        !format_.name_end.empty() && begin.find(format_.name_end) != std::string_view::npos;
-    if (!ends && format_.body != ToolFormat::Body::kJsonCall) return NotACall();
-  }
   DropBlanks();
+  if (HeaderBytes() > kHeaderBytesMax) return NotACall();
   if (format_.body == ToolFormat::Body::kJsonCall) {
-    if (held_.empty()) return false;
-    if (held_[0] != '{') return NotACall();
+    if (Held().empty()) return false;
+    if (Held()[0] != '{') return NotACall();
     Take(1);
     stage_ = Stage::kObject;
     return true;
   }
   if (!format_.name_begin.empty()) {
     if (MayBecome(format_.name_begin)) return false;
-    if (!held_.starts_with(format_.name_begin)) return NotACall();
+    if (!Held().starts_with(format_.name_begin)) return NotACall();
   }
   return StepHeaderName(format_.name_end);
 }
 
 bool ToolCallParser::StepHeaderName(std::string_view end_tag) {
-  const size_t from = format_.name_begin.size();
-  size_t end = held_.size(), tag = 0;
-  if (!end_tag.empty()) {
-    const size_t found = held_.find(end_tag, from);
-    if (found == std::string::npos) return false;
-    end = found;
-    tag = end_tag.size();
-  } else {
-    // The name is one word: it ends before a blank or a tag.
-    end = held_.find_first_of("<\n", from);
-    if (end == std::string::npos) return false;
+  // What decides is a matter of the header's first bytes, whether more has come already or not.
+  const std::string_view seen = Held().substr(0, kHeaderBytesMax - HeaderBytes());
+  const size_t from = std::min(format_.name_begin.size(), seen.size());
+  // Without a tag the name is one word: it ends before a blank or a tag.
+  const size_t end = end_tag.empty() ? seen.find_first_of("<\n", from) : seen.find(end_tag, from);
+  if (end == std::string_view::npos) {
+    return HeaderBytes() + Held().size() < kHeaderBytesMax ? false : NotACall();
   }
-  const std::string header = Trimmed(std::string_view(held_).substr(from, end - from));
+  const std::string header = Trimmed(Held().substr(from, end - from));
   const std::string name = BareName(header, format_);
   if (name.find_first_of("<>\n{}\"") != std::string::npos) return NotACall();
   if (!Begin(name, format_.id_in_header ? header : std::string()) || !begun_) return true;
-  held_.erase(0, end + tag);
+  at_ += end + end_tag.size();
   stage_ = format_.body == ToolFormat::Body::kParameters ? Stage::kParameter : Stage::kArguments;
   return true;
 }
 
 bool ToolCallParser::StepObject() {
-  while (!held_.empty() && (IsBlank(held_[0]) || held_[0] == ',')) Take(1);
-  if (held_.empty()) return false;
-  if (held_[0] == '"') {
-    const size_t end = StringEnd(held_);
-    if (end == 0 && held_.size() <= kHeaderBytesMax) return false;
+  while (!Held().empty() && (IsBlank(Held()[0]) || Held()[0] == ',')) Take(1);
+  if (Held().empty()) return false;
+  if (Held()[0] == '"') {
+    const size_t end = StringEnd(Held().substr(0, kHeaderBytesMax));
+    if (end == 0 && Held().size() < kHeaderBytesMax) return false;
     if (end != 0) {
       member_ = Unquoted(Take(end));
       stage_ = Stage::kMember;
@@ -332,19 +329,19 @@ bool ToolCallParser::StepObject() {
     }
   }
   if (!begun_) return NotACall();
-  if (held_[0] == '}') Take(1);
+  if (Held()[0] == '}') Take(1);
   EndArguments();
   stage_ = Stage::kClose;
   return true;
 }
 
 bool ToolCallParser::StepMember() {
-  while (!held_.empty() && (IsBlank(held_[0]) || held_[0] == ':')) Take(1);
-  if (held_.empty()) return false;
+  while (!Held().empty() && (IsBlank(Held()[0]) || Held()[0] == ':')) Take(1);
+  if (Held().empty()) return false;
   const bool arguments = member_ == "arguments" || member_ == "parameters";
-  if (member_ == "name" && !begun_ && held_[0] == '"') {
-    const size_t end = StringEnd(held_);
-    if (end == 0) return held_.size() > kHeaderBytesMax ? NotACall() : false;
+  if (member_ == "name" && !begun_ && Held()[0] == '"') {
+    const size_t end = StringEnd(Held().substr(0, kHeaderBytesMax));
+    if (end == 0) return Held().size() < kHeaderBytesMax ? false : NotACall();
     const std::string name = Unquoted(Take(end));
     stage_ = Stage::kObject;
     return Begin(name, {});
@@ -356,11 +353,10 @@ bool ToolCallParser::StepMember() {
 
 bool ToolCallParser::StepArguments() {
   std::string value;
-  const size_t taken = scanner_.Push(held_, &value);
-  Take(taken);
+  at_ += scanner_.Push(Held().substr(0, kScannedBytes), &value);
   if (!value.empty()) EmitJson(std::move(value));
-  if (!begun_ && before_.size() + aside_.size() > kBeforeBytesMax) return NotACall();
-  if (!scanner_.ended()) return false;
+  if (!begun_ && HeaderBytes() > kBeforeBytesMax) return NotACall();
+  if (!scanner_.ended()) return !Held().empty();
   if (scanner_.started()) EndJson();
   if (format_.body == ToolFormat::Body::kJsonCall) {
     stage_ = Stage::kObject;
@@ -373,23 +369,23 @@ bool ToolCallParser::StepArguments() {
 
 bool ToolCallParser::StepSkip() {
   std::string value;
-  Take(scanner_.Push(held_, &value));
-  if (!begun_ && header_.size() > kHeaderBytesMax) return NotACall();
-  if (!scanner_.ended()) return false;
+  at_ += scanner_.Push(Held().substr(0, kScannedBytes), &value);
+  if (!begun_ && HeaderBytes() > kBeforeBytesMax) return NotACall();
+  if (!scanner_.ended()) return !Held().empty();
   stage_ = Stage::kObject;
   return true;
 }
 
 bool ToolCallParser::StepParameter() {
   DropBlanks();
-  if (held_.empty()) return false;
-  if (held_.starts_with(format_.key_begin)) {
+  if (Held().empty()) return false;
+  if (Held().starts_with(format_.key_begin)) {
     Take(format_.key_begin.size());
     stage_ = Stage::kKey;
     return true;
   }
-  const bool body_end = !format_.body_end.empty() && held_.starts_with(format_.body_end);
-  if (body_end || held_.starts_with(format_.close)) {
+  const bool body_end = !format_.body_end.empty() && Held().starts_with(format_.body_end);
+  if (body_end || Held().starts_with(format_.close)) {
     EndArguments();
     if (body_end) Take(format_.body_end.size());
     stage_ = Stage::kClose;
@@ -403,9 +399,15 @@ bool ToolCallParser::StepParameter() {
 }
 
 bool ToolCallParser::StepKey() {
-  const size_t end = held_.find(format_.key_end);
-  if (end == std::string::npos) return false;
-  key_ = Trimmed(std::string_view(held_).substr(0, end));
+  const std::string_view seen = Held().substr(0, kHeaderBytesMax);
+  const size_t end = seen.find(format_.key_end);
+  if (end == std::string_view::npos) {
+    if (seen.size() < kHeaderBytesMax) return false;
+    Take(kHeaderBytesMax);  // no key is that long: like all that does not belong here
+    stage_ = Stage::kParameter;
+    return true;
+  }
+  key_ = Trimmed(Held().substr(0, end));
   Take(end + format_.key_end.size());
   repeated_ = std::find(keys_.begin(), keys_.end(), key_) != keys_.end();
   if (!repeated_) {
@@ -453,18 +455,18 @@ bool ToolCallParser::StepValue() {
   if (!value_started_) {
     if (!format_.value_begin.empty()) {
       DropBlanks();
-      if (held_.empty() || MayBecome(format_.value_begin)) return false;
-      if (held_.starts_with(format_.value_begin)) Take(format_.value_begin.size());
-    } else if (held_.empty()) {
+      if (Held().empty() || MayBecome(format_.value_begin)) return false;
+      if (Held().starts_with(format_.value_begin)) Take(format_.value_begin.size());
+    } else if (Held().empty()) {
       return false;
     }
-    if (format_.value_newlines && held_.starts_with('\n')) Take(1);
+    if (format_.value_newlines && Held().starts_with('\n')) Take(1);
     value_started_ = true;
     if (streams_value_) EmitArguments("\"");
   }
-  const size_t end = FindTag(held_, format_.value_end);
+  const size_t end = FindTag(Held(), {&format_.value_end, 1});
   if (end > 0) EmitValue(Take(end));
-  if (!held_.starts_with(format_.value_end)) return false;
+  if (!Held().starts_with(format_.value_end)) return false;
   Take(format_.value_end.size());
   EndValue();
   return true;
@@ -472,9 +474,9 @@ bool ToolCallParser::StepValue() {
 
 bool ToolCallParser::StepClose() {
   // Blanks, a fence's end, a bracket too many.
-  Take(std::min(held_.find_first_not_of(" \t\r\n`}"), held_.size()));
-  if (held_.empty()) return false;
-  if (held_.starts_with(format_.close)) {
+  Take(std::min(Held().find_first_not_of(" \t\r\n`}"), Held().size()));
+  if (Held().empty()) return false;
+  if (Held().starts_with(format_.close)) {
     Take(format_.close.size());
   } else if (MayBecome(format_.close)) {
     return false;

@@ -72,9 +72,12 @@ class ToolCallParser {
   void EndJson();
   void EmitValue(std::string_view text);
   void EndValue();
+  std::string_view Held() const { return std::string_view(text_).substr(at_); }
+  bool InHeader() const { return stage_ != Stage::kText && !begun_; }
+  size_t HeaderBytes() const { return at_ - header_at_; }
   std::string Take(size_t bytes);
   void DropBlanks();
-  // True if held_ may still become `marker`; needs more text then.
+  // True if Held() may still become `marker`; needs more text then.
   bool MayBecome(std::string_view marker) const;
 
   const ToolFormat& format_;
@@ -82,9 +85,11 @@ class ToolCallParser {
   const Options options_;
 
   Stage stage_ = Stage::kText;
-  std::string held_;    // not yet looked at
+  // What has come and is not yet done with; from at_ on it was not yet looked at, and before that
+  // are what was taken since the call's opening tag, until its name is known.
+  std::string text_;
+  size_t at_ = 0, header_at_ = 0;
   std::string blanks_;  // outside calls: dropped if a call follows
-  std::string header_;  // what was taken since the call's opening tag, until its name is known
   std::string opener_;  // the tag that began it
   std::string name_;
   std::string member_;  // kJsonCall: the key
