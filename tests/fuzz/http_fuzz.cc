@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -86,7 +87,10 @@ class Target {
     shutdown(out, SHUT_WR);
     std::string answer;
     char buffer[4096];
-    for (ssize_t n = 0; (n = recv(out, buffer, sizeof(buffer), 0)) > 0;) {
+    for (;;) {
+      const ssize_t n = recv(out, buffer, sizeof(buffer), 0);
+      if (n < 0 && errno == EINTR) continue;  // the fuzzer's clock
+      if (n <= 0) break;
       answer.append(buffer, static_cast<size_t>(n));
     }
     close(out);
@@ -109,6 +113,7 @@ class Target {
   static bool SendAll(int out, std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t n = send(out, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return false;  // refused: the server closed it
       bytes.remove_prefix(static_cast<size_t>(n));
     }
