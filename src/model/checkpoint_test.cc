@@ -303,6 +303,23 @@ TEST(Checkpoint, EveryBadIndexGivesOneMessageThatSaysWhatIsWrong) {
   }
 }
 
+TEST(Checkpoint, L61_AnIndexHasBounds) {
+  TestDirectory dir;
+  const auto index_of = [](int files) {
+    std::string map;
+    for (int i = 0; i < files; ++i) {
+      map += fmt::format(R"({}"t{}":"f{}.safetensors")", i == 0 ? "" : ",", i, i);
+    }
+    return fmt::format(R"({{"weight_map":{{{}}}}})", map);
+  };
+  dir.Write(kIndex, index_of(4096));
+  EXPECT_THAT(Open(dir).error, HasSubstr("not in the directory"));
+  dir.Write(kIndex, index_of(4097));
+  EXPECT_THAT(Open(dir).error, HasSubstr("more than 4096 files"));
+  dir.Write(kIndex, std::string((size_t{64} << 20) + 1, ' '));
+  EXPECT_THAT(Open(dir).error, HasSubstr("67108864"));
+}
+
 TEST(Checkpoint, ADirectoryHoldsEitherOneFileOrAnIndex) {
   TestDirectory dir;
   EXPECT_THAT(Open(dir).error, HasSubstr("holds neither model.safetensors nor"));

@@ -49,6 +49,19 @@ TEST(ChatTemplateTest, HostileTemplatesEndWithAnError) {
               HasSubstr("nested too deeply"));
 }
 
+TEST(ChatTemplateTest, L64_ATemplateHasBounds) {
+  EXPECT_EQ(RenderError(std::string(1 << 20, 'x')), "rendered");
+  EXPECT_THAT(RenderError(std::string((1 << 20) + 1, 'x')), HasSubstr("1048576"));
+  EXPECT_EQ(RenderError("{% for a in range(100000) %}{% endfor %}"), "rendered");
+  EXPECT_THAT(RenderError("{% for a in range(100001) %}{% endfor %}"), HasSubstr("range"));
+  std::string deep, wide;
+  for (int i = 0; i < 200; ++i) deep += "{% if true %}";
+  for (int i = 0; i < 200; ++i) deep += "{% endif %}";
+  EXPECT_NE(RenderError(deep), "rendered");
+  for (int i = 0; i < 60000; ++i) wide += "{{a}}";
+  EXPECT_THAT(RenderError(wide), HasSubstr("100000"));
+}
+
 TEST(ChatTemplateTest, SlowTemplatesRunIntoTheWallLimit) {
   // Few instructions, each of them slow: a search through a long text.
   const std::string source =

@@ -1,6 +1,7 @@
 // Round trips, limits and damaged files of the tokenizer.
 #include "text/tokenizer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -148,6 +149,37 @@ TEST(TokenizerTest, RefusesWhatItCannotTrust) {
   EXPECT_THAT(LoadError(Replaced("<end>", std::string(1'025, 'x'))), HasSubstr("at most 1024"));
   EXPECT_THAT(LoadError("[]"), HasSubstr("model.type is missing"));
   EXPECT_THAT(LoadError(std::string(100'000, '[')), HasSubstr("not valid JSON"));
+}
+
+// `count` times what `item` makes of a number, with commas between.
+template <class Item>
+std::string List(int64_t count, const Item& item) {
+  std::string text;
+  for (int64_t i = 0; i < count; ++i) text += (i == 0 ? "" : ",") + item(i);
+  return text;
+}
+
+TEST(TokenizerTest, L62_ATokenizerHasBounds) {
+  const auto with_vocabulary = [](int64_t count) {
+    const auto token = [](int64_t i) { return fmt::format("\"t{}\":{}", i, i); };
+    return fmt::format(R"({{"decoder": {{"type": "ByteLevel"}}, "model": {{"type": "BPE",
+        "merges": [], "vocab": {{{}}}}}}})",
+                       List(count, token));
+  };
+  EXPECT_THAT(LoadError(with_vocabulary((1 << 20) + 1)), HasSubstr("1048576"));
+  const std::string merges = List((1 << 22) + 1, [](int64_t) { return std::string(R"("a b")"); });
+  EXPECT_THAT(LoadError(Replaced(R"(["a", "b"])", merges)), HasSubstr("4194304"));
+  const auto added = [](int64_t i) {
+    return fmt::format(R"({{"id": {}, "content": "<{}>", "special": true}})", i, i);
+  };
+  const std::string many = fmt::format(
+      R"({{"added_tokens": [{}], "decoder": {{"type": "ByteLevel"}},
+         "model": {{"type": "BPE", "merges": [], "vocab": {{}}}}}})",
+      List(65537, added));
+  EXPECT_THAT(LoadError(many), HasSubstr("65536"));
+  ModelFolder folder;
+  folder.Write("tokenizer.json", std::string((size_t{64} << 20) + 1, ' '));
+  EXPECT_THAT(Tokenizer::Load(folder.path()).error().message, HasSubstr("67108864"));
 }
 
 TEST(TokenizerTest, ACutFileIsAnError) {
