@@ -174,7 +174,7 @@ TEST(TokenizerTest, L62_ATokenizerHasBounds) {
   };
   const std::string many = fmt::format(
       R"({{"added_tokens": [{}], "decoder": {{"type": "ByteLevel"}},
-         "model": {{"type": "BPE", "merges": [], "vocab": {{}}}}}})",
+         "model": {{"type": "BPE", "merges": [], "vocab": {{"a": 65537}}}}}})",
       List(65537, added));
   EXPECT_THAT(LoadError(many), HasSubstr("65536"));
   ModelFolder folder;
