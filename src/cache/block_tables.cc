@@ -56,7 +56,7 @@ int32_t BlockTables::Missing(const Table& table, GroupKind kind, int32_t end, in
 bool BlockTables::Cover(int32_t begin, int32_t end, PrefixCache& cache,
                         std::vector<TableChange>& changes) {
   CHECK(begin >= 0 && begin < end);
-  if (end <= covered_ && begin / kBlockTokens == (covered_ - 1) / kBlockTokens) return true;
+  if (Covers(begin, end)) return true;
   BlockCounts take;
   int32_t indices[2];
   bool beyond_spares = false;
@@ -192,12 +192,8 @@ void BlockTables::PublishState(int32_t boundary, bool branch, PrefixCache& cache
   last_state_ = node;
 }
 
-void BlockTables::RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache) {
-  const int32_t keep_from = end / kBlockTokens - 1 + Planted(PlantedBug::kFreedInFlight);
-  if (keep_from == kept_from_ && state_blocks == kept_blocks_) return;
-  kept_from_ = keep_from;
-  kept_blocks_ = state_blocks;
-  for (; static_cast<int32_t>(first_state_) < keep_from; ++first_state_) {
+void BlockTables::RetireStatesFrom(PrefixCache& cache) {
+  for (; static_cast<int32_t>(first_state_) < kept_from_; ++first_state_) {
     const bool borrowed = Borrowed(cache.index(), GroupKind::kState, first_state_);
     for (size_t g = 0; g < tables_.size(); ++g) {
       Table& table = tables_[g];
@@ -213,10 +209,10 @@ void BlockTables::RetireStates(int32_t end, int32_t state_blocks, PrefixCache& c
   BlockCounts keep;
   for (size_t g = 0; g < tables_.size(); ++g) {
     if (geometry_->groups[g].kind != GroupKind::kState) continue;
-    keep.by_group[g] = state_blocks;
+    keep.by_group[g] = kept_blocks_;
     Table& table = tables_[g];
     while (!table.spares.empty() &&
-           Owned(static_cast<size_t>(table.live), table.spares.size()) > state_blocks) {
+           Owned(static_cast<size_t>(table.live), table.spares.size()) > kept_blocks_) {
       cache.Release(Group(g), table.spares.back());
       table.spares.pop_back();
     }

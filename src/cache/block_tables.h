@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "cache/geometry.h"
+#include "cache/planted_bug.h"
 #include "cache/prefix_cache.h"
 
 namespace braid {
@@ -40,6 +41,10 @@ class BlockTables {
   // Gives every entry that a step over tokens [begin, end) reads or writes a block and appends what
   // changed. Spares first, then the cache's; false, with nothing changed, when it has too few.
   bool Cover(int32_t begin, int32_t end, PrefixCache& cache, std::vector<TableChange>& changes);
+  // True if a call of Cover would change nothing.
+  bool Covers(int32_t begin, int32_t end) const {
+    return end <= covered_ && begin / kBlockTokens == (covered_ - 1) / kBlockTokens;
+  }
   // Appends all entries there are, for an executor that knows none.
   void AppendEntries(std::vector<TableChange>& changes) const;
 
@@ -52,7 +57,13 @@ class BlockTables {
   // A step that ended at token `end` has come back: states of boundaries before the last one are
   // not read again. The sequence keeps `state_blocks` per state group, the rest goes back; what it
   // published is made up for where there is room.
-  void RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache);
+  void RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache) {
+    const int32_t keep_from = end / kBlockTokens - 1 + Planted(PlantedBug::kFreedInFlight);
+    if (keep_from == kept_from_ && state_blocks == kept_blocks_) return;
+    kept_from_ = keep_from;
+    kept_blocks_ = state_blocks;
+    RetireStatesFrom(cache);
+  }
 
   // `discard`: what this sequence published must not be used either.
   void ReleaseAll(bool discard, PrefixCache& cache);
@@ -81,6 +92,7 @@ class BlockTables {
   bool Borrowed(const PrefixIndex& index, GroupKind kind, size_t at) const;
   // The entries of all groups of a kind at one index.
   PartBlocks Entries(GroupKind kind, size_t at) const;
+  void RetireStatesFrom(PrefixCache& cache);
   void PublishState(int32_t boundary, bool branch, PrefixCache& cache);
 
   const CacheGeometry* geometry_;

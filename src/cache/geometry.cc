@@ -68,14 +68,6 @@ int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId b
   return parent * geometry.parent_bytes + block.value % g.blocks_per_parent * g.block_bytes;
 }
 
-int32_t StateBlocksPrefill(int64_t tokens) {
-  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(tokens, kBlockTokens), 3));
-}
-
-int32_t StateBlocksDecode(int64_t tokens) {
-  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(tokens, kBlockTokens), 2));
-}
-
 BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens) {
   BlockCounts counts;
   for (size_t g = 0; g < geometry.groups.size(); ++g) {

@@ -4,12 +4,14 @@
 // blocks into parents.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/block.h"
 #include "base/ids.h"
+#include "base/math.h"
 #include "base/result.h"
 
 namespace braid {
@@ -60,8 +62,12 @@ struct BlockCounts {
 // State blocks that a sequence of `tokens` stored tokens holds at most between steps' plans: while
 // its prompt is read, the state it started from, the state it reaches and the rows of the block in
 // progress; afterwards the last two.
-int32_t StateBlocksPrefill(int64_t tokens);
-int32_t StateBlocksDecode(int64_t tokens);
+inline int32_t StateBlocksPrefill(int64_t tokens) {
+  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(tokens, kBlockTokens), 3));
+}
+inline int32_t StateBlocksDecode(int64_t tokens) {
+  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(tokens, kBlockTokens), 2));
+}
 
 // The blocks of a sequence of `tokens` stored tokens that runs alone.
 BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens);

@@ -233,6 +233,10 @@ int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool fi
 // cannot be had.
 bool Scheduler::State::Cover(Sequence& s, int32_t start, int32_t end) {
   Rank& rank = RankOf(s);
+  if (s.announced && s.blocks.Covers(start, end)) {
+    if (rank.starving == s.request.id) rank.starving = RequestId();
+    return true;
+  }
   Plan& plan = parts[static_cast<size_t>(s.rank)];
   changes.clear();
   if (!s.announced && !Planted(PlantedBug::kSnapshotNotRestored) &&
@@ -272,7 +276,7 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
     const bool stale = Planted(PlantedBug::kStaleToken) && s.token(p) == kSampledInFlight;
     plan.tokens.push_back(s.token(stale ? p - 1 : p));
   }
-  plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.end());
+  if (drafts > 0) plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.end());
   plan.rows.push_back(row);
   step.rows.push_back({&s, start, end, drafts, row.sample, row.prompt_logprobs});
   s.planned = end + drafts;
