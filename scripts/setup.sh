@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 
 readonly RUST_MINIMUM=1.87
 readonly RUSTUP_DIST=https://static.rust-lang.org/rustup/dist
-readonly REQUIREMENTS="tests/http/requirements.txt tests/client/requirements.txt
-  tests/page/requirements.txt tests/formats/requirements.txt"
+readonly REQUIREMENTS="tests/client/requirements.txt tests/formats/requirements.txt
+  tests/page/requirements.txt"
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { echo "setup: $*"; }
