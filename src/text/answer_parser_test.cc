@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "text/test_answer.h"
 #include "text/test_model.h"
 
 namespace braid {
@@ -24,49 +25,8 @@ json::array Tools() {
       ->as_array();
 }
 
-// One call as a client sees it.
-struct Call {
-  std::string name, arguments, id;
-  bool whole = false;
-  bool operator==(const Call&) const = default;
-};
-
-struct Answer {
-  std::string text, reasoning;
-  std::vector<Call> calls;
-  bool operator==(const Answer&) const = default;
-};
-
-void PrintTo(const Answer& answer, std::ostream* out) {
-  *out << "text \"" << answer.text << "\" reasoning \"" << answer.reasoning << "\"";
-  for (const Call& call : answer.calls) {
-    *out << " call " << call.name << " " << call.arguments << " id \"" << call.id << "\""
-         << (call.whole ? "" : " (open)");
-  }
-}
-
-void Add(const AnswerEvents& events, Answer* answer) {
-  for (const AnswerEvent& event : events) {
-    switch (event.kind) {
-      case AnswerEvent::Kind::kText:
-        answer->text += event.text;
-        break;
-      case AnswerEvent::Kind::kReasoning:
-        answer->reasoning += event.text;
-        break;
-      case AnswerEvent::Kind::kCallBegin:
-        EXPECT_EQ(static_cast<size_t>(event.call), answer->calls.size());
-        answer->calls.push_back({event.text, {}, event.id});
-        break;
-      case AnswerEvent::Kind::kCallArguments:
-        answer->calls.at(static_cast<size_t>(event.call)).arguments += event.text;
-        break;
-      case AnswerEvent::Kind::kCallEnd:
-        answer->calls.at(static_cast<size_t>(event.call)).whole = true;
-        break;
-    }
-  }
-}
+using Call = JoinedCall;
+using Answer = JoinedAnswer;
 
 struct Case {
   std::string format;

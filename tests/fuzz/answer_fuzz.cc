@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "text/answer_parser.h"
+#include "text/test_answer.h"
 #include "text/tool_format.h"
 #include "text/utf8.h"
 
@@ -22,51 +23,13 @@ const json::array& Tools() {
   return tools;
 }
 
-struct Call {
-  std::string name, id, arguments;
-  bool whole = false;
-  bool operator==(const Call&) const = default;
-};
-
-struct Answer {
-  std::string text, reasoning;
-  std::vector<Call> calls;
-  bool operator==(const Answer&) const = default;
-};
-
-void Add(const AnswerEvents& events, Answer* answer) {
-  for (const AnswerEvent& event : events) {
-    const auto call = static_cast<size_t>(event.call);
-    switch (event.kind) {
-      case AnswerEvent::Kind::kText:
-        answer->text += event.text;
-        break;
-      case AnswerEvent::Kind::kReasoning:
-        answer->reasoning += event.text;
-        break;
-      case AnswerEvent::Kind::kCallBegin:
-        CHECK(call == answer->calls.size(), "calls are counted from 0");
-        answer->calls.push_back({event.text, event.id, {}});
-        break;
-      case AnswerEvent::Kind::kCallArguments:
-        CHECK(call + 1 == answer->calls.size() && !answer->calls[call].whole);
-        answer->calls[call].arguments += event.text;
-        break;
-      case AnswerEvent::Kind::kCallEnd:
-        CHECK(call + 1 == answer->calls.size() && !answer->calls[call].whole);
-        answer->calls[call].whole = true;
-        break;
-    }
-  }
-}
-
 struct How {
   bool inside = false, cut = false;
 };
 
-Answer Read(const AnswerSyntax& syntax, const How& how, std::string_view text, Rng* rng) {
+JoinedAnswer Read(const AnswerSyntax& syntax, const How& how, std::string_view text, Rng* rng) {
   AnswerParser parser(syntax, how.inside);
-  Answer answer;
+  JoinedAnswer answer;
   while (rng != nullptr && !text.empty()) {
     const auto n = static_cast<size_t>(1 + rng->Below(8));
     Add(parser.Push(text.substr(0, n)), &answer);
@@ -92,11 +55,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                             .tools = format < formats.size() ? &formats[format] : nullptr,
                             .schemas = ToolSchemas(Tools())};
   const How how{.inside = (data[1] & 2) != 0, .cut = (data[1] & 4) != 0};
-  const Answer whole = Read(syntax, how, text, nullptr);
+  const JoinedAnswer whole = Read(syntax, how, text, nullptr);
   Rng rng(data[2]);
   CHECK(whole == Read(syntax, how, text, &rng), "pieces change what a text says");
   CHECK(whole.text.size() + whole.reasoning.size() <= text.size());
-  for (const Call& call : whole.calls) {
+  for (const JoinedCall& call : whole.calls) {
     CHECK(IsValidUtf8(call.name) && IsValidUtf8(call.arguments));
     if (!call.whole) continue;
     CHECK(!call.arguments.empty());
