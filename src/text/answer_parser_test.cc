@@ -330,6 +330,32 @@ TEST(AnswerParser, AnyTextIsReadWithoutLossOrDelay) {
   }
 }
 
+// A call is one whether its text comes at once or in pieces, however long the rest of it is; a name
+// or a key that does not end is none, at the same place in both.
+TEST(AnswerParser, BoundsDoNotDependOnThePieces) {
+  const std::string more(10'000, 'x');
+  for (const ToolFormat& format : ToolFormats()) {
+    const std::string name = std::string(format.name_prefix) + "now";
+    const std::string begin =
+        format.body == ToolFormat::Body::kJsonCall
+            ? std::string(format.open[0]) + R"({"name": "now", "arguments": {"a": ")" + more
+            : std::string(format.open[0]) + std::string(format.name_begin) + name +
+                  std::string(format.name_end) + "\n" + std::string(format.key_begin) + "a" +
+                  std::string(format.key_end) + std::string(format.value_begin) + more;
+    const std::string endless = std::string(format.open[0]) + std::string(format.name_begin) + more;
+    for (const std::string& text : {begin, endless, begin + endless}) {
+      const Case c{std::string(format.name), text, {}, false, true};
+      std::vector<std::string_view> pieces;
+      for (size_t at = 0; at < text.size(); at += 7) {
+        pieces.push_back(std::string_view(text).substr(at, 7));
+      }
+      const Answer whole = Read(c, {text});
+      EXPECT_EQ(whole, Read(c, pieces)) << format.name;
+      EXPECT_EQ(whole.calls.size(), text == endless ? 0 : 1) << format.name;
+    }
+  }
+}
+
 // Work that grows with the square of the text would take seconds, and minutes on a request's body.
 TEST(AnswerParser, LongTextsTakeTimeInProportion) {
   constexpr size_t kBytes = 1 << 18;
