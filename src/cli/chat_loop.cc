@@ -100,8 +100,8 @@ Status TakeTurn(Engine& engine, const ChatOptions& options, const SamplingFlags&
   const bool terminal = StdoutIsTerminal();
   AnswerPrinter printer(terminal);
   GenerateOptions how;
-  how.split_reasoning = true;
-  how.starts_in_reasoning = PromptOpensReasoning(prompt.text, ReasoningTags{});
+  how.reasoning = &ReasoningOf(engine);
+  how.starts_in_reasoning = StartsInReasoning(*how.reasoning, prompt.text);
   how.on_piece = [&](const TextPiece& piece) { printer.Print(piece); };
   how.interrupted = [&] { return signals.Wait(0) != 0; };
   Request request = RequestFor(engine, std::move(prompt.tokens), sampling);

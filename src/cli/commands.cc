@@ -75,8 +75,8 @@ constexpr CommandEntry kCommands[] = {
     {"", "doctor", "What this machine offers, measured, and what to change", "  braid doctor\n",
      MakeDoctorCommand},
     {"", "make-model", "Write a checkpoint with random weights, for tests and benches",
-     "  braid make-model /tmp/mid --family qwen3_5_moe --shape mid --seed 1\n"
-     "  braid make-model /tmp/odd --family qwen3_5_moe --shape tiny,num_experts=5\n",
+     "  braid make-model /tmp/mid --shape mid --seed 1\n"
+     "  braid make-model /tmp/odd --shape tiny,num_experts=5\n",
      MakeMakeModelCommand},
     {"", "version", "The version of this binary", "  braid version\n", MakeVersionCommand},
 };

@@ -13,17 +13,31 @@ namespace {
 
 constexpr int32_t kNewTokensDefault = 1024;
 
+// Tags of thinking that are special tokens, which text leaves out otherwise.
+std::vector<TokenId> TagTokens(const Tokenizer& tokenizer, const ReasoningFormat* format) {
+  std::vector<TokenId> ids;
+  if (format == nullptr || !format->separates()) return ids;
+  for (const std::string_view tag : {format->tags.open, format->tags.close}) {
+    if (const auto id = tokenizer.TokenToId(tag)) ids.push_back(*id);
+  }
+  return ids;
+}
+
 // Tokens to pieces of text, as far as the checkpoint has a tokenizer.
 class TextStream {
  public:
   TextStream(const Tokenizer& tokenizer, const GenerateOptions& options)
-      : detokenizer_(tokenizer, true), split_(options.split_reasoning) {
-    if (split_) splitter_.emplace(ReasoningTags{}, options.starts_in_reasoning);
+      : kept_(TagTokens(tokenizer, options.reasoning)), detokenizer_(tokenizer, true, kept_) {
+    if (options.reasoning == nullptr || !options.reasoning->separates()) return;
+    splitter_.emplace(options.reasoning->tags, options.starts_in_reasoning);
   }
+  TextStream(const TextStream&) = delete;
+  TextStream& operator=(const TextStream&) = delete;
+
   TextPiece Push(TokenId id) { return Split(detokenizer_.Push(id)); }
   TextPiece Flush() {
     TextPiece piece = Split(detokenizer_.Flush());
-    if (!split_) return piece;
+    if (!splitter_) return piece;
     ReasoningSplitter::Piece rest = splitter_->Flush();
     piece.reasoning += rest.reasoning;
     piece.content += rest.content;
@@ -32,16 +46,21 @@ class TextStream {
 
  private:
   TextPiece Split(std::string text) {
-    if (!split_) return {.reasoning = "", .content = std::move(text)};
+    if (!splitter_) return {.reasoning = "", .content = std::move(text)};
     ReasoningSplitter::Piece piece = splitter_->Push(text);
     return {std::move(piece.reasoning), std::move(piece.content)};
   }
+  std::vector<TokenId> kept_;
   Detokenizer detokenizer_;
-  bool split_;
   std::optional<ReasoningSplitter> splitter_;
 };
 
 }  // namespace
+
+const ReasoningFormat& ReasoningOf(const Engine& engine) {
+  const ChatTemplate* chat = engine.chat_template();
+  return DetectReasoningFormat(chat == nullptr ? std::string() : chat->Source());
+}
 
 void SamplingFlags::AddTo(Flags& flags) {
   flags.Number("--max-tokens", max_tokens, {1, 1 << 30},

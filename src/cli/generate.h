@@ -7,6 +7,7 @@
 
 #include "cli/engine.h"
 #include "cli/output_queue.h"
+#include "text/reasoning.h"
 
 namespace braid {
 
@@ -23,6 +24,9 @@ struct SamplingFlags {
 // A request with sampling, stop tokens and a length that fits the context.
 Request RequestFor(const Engine& engine, std::vector<TokenId> prompt, const SamplingFlags& flags);
 
+// How the model marks its thinking, as its chat template shows.
+const ReasoningFormat& ReasoningOf(const Engine& engine);
+
 struct TextPiece {
   std::string reasoning;
   std::string content;
@@ -36,7 +40,7 @@ struct GeneratedAnswer {
 };
 
 struct GenerateOptions {
-  bool split_reasoning = false;
+  const ReasoningFormat* reasoning = nullptr;  // null: thinking is not told apart
   bool starts_in_reasoning = false;
   std::function<void(const TextPiece&)> on_piece = [](const TextPiece&) {};
   std::function<bool()> interrupted = [] { return false; };  // asked about 20 times a second

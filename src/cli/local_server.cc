@@ -2,6 +2,7 @@
 #include "cli/local_server.h"
 
 #include "base/clock.h"
+#include "cli/generate.h"
 
 namespace braid {
 
@@ -15,7 +16,8 @@ ServerContext ContextOf(Engine& engine, std::string model_name) {
                    .context_tokens_max = engine.limits().context_tokens_max,
                    .vocabulary = engine.spec().vocabulary,
                    .eos_tokens = engine.eos_tokens(),
-                   .defaults = engine.defaults()},
+                   .defaults = engine.defaults(),
+                   .reasoning = ReasoningOf(engine)},
           .server_information = engine.PlanObject()};
 }
 

@@ -28,7 +28,7 @@ class MakeModelCommand : public Command {
 
  private:
   std::string directory_;
-  std::string family_ = "qwen3_5_moe";
+  std::string family_{Families().front().name};
   std::string shape_ = "tiny";
   std::optional<uint64_t> seed_;
   int32_t threads_ = 0;

@@ -124,8 +124,8 @@ Status RunCommandOptions::Answer(Engine& engine, SignalQueue& signals) {
   AnswerPrinter printer(StdoutIsTerminal());
   const bool stream = !json_ && token_ids_.empty();
   GenerateOptions how;
-  how.split_reasoning = chat;
-  how.starts_in_reasoning = chat && PromptOpensReasoning(prompt.text, ReasoningTags{});
+  how.reasoning = chat ? &ReasoningOf(engine) : nullptr;
+  how.starts_in_reasoning = chat && StartsInReasoning(*how.reasoning, prompt.text);
   if (stream) how.on_piece = [&](const TextPiece& piece) { printer.Print(piece); };
   how.interrupted = [&] { return signals.Wait(0) != 0; };
   ASSIGN_OR_RETURN(const GeneratedAnswer generation, Generate(engine, std::move(request), how));

@@ -68,8 +68,9 @@ class ServeCommand : public Command {
     flags.Text("--tool-parser", tool_parser_,
                "How the model writes tool calls: auto (from its chat template), none, " +
                    ToolFormatNames());
-    flags.Text("--reasoning-parser", reasoning_parser_,
-               "How it marks its thinking: auto, think, deepseek_r1, kimi, none");
+    flags.Text(
+        "--reasoning-parser", reasoning_parser_,
+        "How it marks its thinking: auto (from its chat template), " + ReasoningFormatNames());
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
@@ -148,9 +149,8 @@ Status ServeCommand::CheckParsers() const {
                                                   tool_parser_, ToolFormatNames())};
   }
   if (reasoning_parser_ != "auto" && !FindReasoningFormat(reasoning_parser_)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("--reasoning-parser {}: must be auto, think, deepseek_r1, kimi, none",
-                             reasoning_parser_)};
+    return Error{ErrorCode::kInvalid, fmt::format("--reasoning-parser {}: must be auto, {}",
+                                                  reasoning_parser_, ReasoningFormatNames())};
   }
   return {};
 }

@@ -100,7 +100,7 @@ Result<std::string> ReadArchitecture(const json::object& root, const std::string
   if (list == nullptr || list->size() != 1 || !list->front().is_string()) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("{}: \"architectures\" is {}; it must be a list of one name, "
-                             "[\"Qwen3_5MoeForCausalLM\"] for example",
+                             "the class of transformers that computes the model",
                              source, value ? JsonExcerpt(*value) : "absent"),
                  "architectures"};
   }

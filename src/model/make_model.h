@@ -15,7 +15,7 @@ namespace braid {
 
 struct MakeModelRequest {
   std::string directory;  // made if it is not there; must not hold a checkpoint yet
-  std::string family;     // "qwen3_5_moe"
+  std::string family;     // its name in Families()
   // "tiny" or "mid" (tiny when neither is given), then "key=value" for keys of config.json with
   // values in JSON, as in "num_hidden_layers=8".
   std::vector<std::string> shape;

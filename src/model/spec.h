@@ -124,11 +124,10 @@ struct LatentAttention {
 
 // How the tensors of a linear mixer are called and cut.
 enum class DeltaLayout : uint8_t {
-  kSeparate,   // in_proj_qkv, in_proj_z, in_proj_b, in_proj_a (Qwen3.5)
-  kFused,      // in_proj_qkvz, in_proj_ba, rows interleaved per key head (Qwen3-Next)
-  kPerTensor,  // q_proj, k_proj, v_proj, g_proj, b_proj, f_proj, one convolution each (Kimi,
-               // Ling-3)
-  kPacked,     // query_key_value, g_proj (Ling-2.5)
+  kSeparate,   // in_proj_qkv, in_proj_z, in_proj_b, in_proj_a
+  kFused,      // in_proj_qkvz, in_proj_ba, rows interleaved per key head
+  kPerTensor,  // q_proj, k_proj, v_proj, g_proj, b_proj, f_proj, one convolution each
+  kPacked,     // query_key_value, g_proj
 };
 
 // Linear attention with a gated norm.
@@ -200,7 +199,7 @@ struct DraftSpec {
 };
 
 struct ModelSpec {
-  std::string family;        // "qwen3_5_moe"
+  std::string family;        // its name in Families()
   std::string architecture;  // as in config.json
   int32_t hidden = 0;
   int32_t vocabulary = 0;

@@ -1,4 +1,4 @@
-// What latent attention needs around ops/attention.h (DeepSeek-V2, 2024; absorbed form): the cache
+// What latent attention needs around ops/attention.h (arXiv 2405.04434; absorbed form): the cache
 // row of a token, and products with a matrix per head.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The one recurrence of all linear mixers: S <- decay(S); u = beta (v - S^T k) or v; S <- S + k
-// u^T; o = S^T q (Yang et al. 2024, gated delta networks; Kimi delta attention, whose decay is a
+// u^T; o = S^T q (arXiv 2412.06464, gated delta networks; arXiv 2510.26692, whose decay is a
 // number per key channel; Lightning attention, whose decay is a constant and whose u is v).
 //
 // Evaluated in chunks of kBlockTokens at absolute positions. Row t of a chunk is computed from the

@@ -6,7 +6,7 @@
 namespace braid::ops {
 
 // x += delta (when there is one); out = x * rsqrt(mean(x^2) + eps) * (weight_offset + weight), row
-// by row. weight_offset is 1 for zero-centred weights (Qwen) and 0 for plain ones.
+// by row. weight_offset is 1 for zero-centred weights and 0 for plain ones.
 struct RmsNormArgs {
   Matrix x;                       // [rows, cols], updated when delta is set
   Matrix delta;                   // [rows, cols] or empty (data == nullptr)

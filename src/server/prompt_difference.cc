@@ -220,10 +220,12 @@ Advice WhiteSpace(const Comparison& c) {
 }
 
 Advice Thinking(const Comparison& c) {
-  const std::string tag = ReasoningTags{}.open;
-  const auto near = [&](const std::string& text) {
-    const size_t from = c.at >= tag.size() ? c.at - tag.size() + 1 : 0;
-    return text.substr(from, 2 * tag.size()).find(tag) != std::string::npos;
+  const auto near = [&](std::string_view text) {
+    return std::ranges::any_of(ReasoningFormats(), [&](const ReasoningFormat& format) {
+      const std::string_view tag = format.tags.open;
+      const size_t from = std::min(c.at >= tag.size() ? c.at - tag.size() + 1 : 0, text.size());
+      return !tag.empty() && text.substr(from, 2 * tag.size()).find(tag) != std::string_view::npos;
+    });
   };
   if (near(c.first.text) == near(c.second.text)) return std::nullopt;
   return "one prompt has thinking here and the other has not: the template leaves it out of "

@@ -156,11 +156,14 @@ HttpResponse ParseCalls(const ServerContext& context, const ApiRequest& request)
 }
 
 HttpResponse SeparateReasoning(const ServerContext& context, const ApiRequest& request) {
-  std::optional<ReasoningFormat> format = context.card.reasoning;
+  const ReasoningFormat* format = &context.card.reasoning;
   if (!request.parser.empty()) format = FindReasoningFormat(request.parser);
-  if (!format || !format->separates()) {
+  if (format == nullptr) {
     return ErrorResponse(
-        {400, "reasoning_parser: must be one of think, deepseek_r1, kimi", "reasoning_parser"});
+        {400, "reasoning_parser: must be one of " + ReasoningFormatNames(), "reasoning_parser"});
+  }
+  if (!format->separates()) {
+    return JsonResponse(json::object{{"reasoning_text", ""}, {"text", request.text}});
   }
   ReasoningSplitter splitter(format->tags, StartsInReasoning(*format, ""));
   ReasoningSplitter::Piece piece = splitter.Push(request.text);

@@ -1,51 +1,16 @@
-// Names of splitting rules are those of llama.cpp; the rules are the tokenizer.json's of the models
-// that they stand for, whose normalisation the files do not mention.
+// Metadata in, a tokenizer.json out; how words are split is in families/word_splits.cc.
 #include "text/gguf_text.h"
 
 #include <fmt/format.h>
 
-#include <array>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "text/word_split.h"
+
 namespace braid {
 namespace {
-
-struct Splitting {
-  std::string_view name;
-  bool compose = false;      // Unicode's composed form first
-  bool whole_words = false;  // a word that is a token is not merged from parts
-  std::array<std::string_view, 3> patterns = {};
-};
-
-// Contractions, words, single digits, other signs, blanks.
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen35 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
-    R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kBailing =
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n])"
-    R"(|\s+(?!\S)|\s+)";
-constexpr std::string_view kDeepseek =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
-    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kKimi =
-    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
-    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr Splitting kSplittings[] = {
-    {.name = "qwen2", .compose = true, .patterns = {kQwen2}},
-    {.name = "qwen35", .compose = true, .patterns = {kQwen35}},
-    {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseek}},
-    {.name = "kimi-k2", .whole_words = true, .patterns = {kKimi}},
-    {.name = "bailingmoe", .patterns = {kBailing}},
-    {.name = "bailingmoe2", .patterns = {kBailing}},
-};
 
 constexpr int64_t kControl = 3, kUserDefined = 4, kUnused = 5, kTypesMost = 6;
 
@@ -83,9 +48,9 @@ Result<std::optional<TokenId>> Id(const json::object& metadata, std::string_view
   return std::optional<TokenId>(static_cast<TokenId>(id));
 }
 
-json::value PreTokenizer(const Splitting& splitting) {
+json::value PreTokenizer(const WordSplit& split) {
   json::array steps;
-  for (const std::string_view pattern : splitting.patterns) {
+  for (const std::string_view pattern : split.patterns) {
     if (pattern.empty()) continue;
     steps.push_back({{"type", "Split"},
                      {"pattern", {{"Regex", pattern}}},
@@ -144,13 +109,13 @@ Status ReadTokens(const json::object& metadata, json::object& vocabulary, json::
   return {};
 }
 
-Result<const Splitting*> SplittingOf(const json::object& metadata) {
+Result<const WordSplit*> WordSplitOf(const json::object& metadata) {
   constexpr std::string_view kKey = "tokenizer.ggml.pre";
   ASSIGN_OR_RETURN(const std::string_view name, Name(metadata, kKey));
   std::vector<std::string_view> known;
-  for (const Splitting& splitting : kSplittings) {
-    if (splitting.name == name) return &splitting;
-    known.push_back(splitting.name);
+  for (const WordSplit& split : WordSplits()) {
+    if (split.name == name) return &split;
+    known.push_back(split.name);
   }
   return Wrong(kKey, fmt::format("is \"{}\"; known are {}", name, fmt::join(known, ", ")));
 }
@@ -160,7 +125,7 @@ Result<std::string> TokenizerJson(const json::object& metadata) {
   if (model != "gpt2") {
     return Wrong("tokenizer.ggml.model", fmt::format("is \"{}\"; known is gpt2", model));
   }
-  ASSIGN_OR_RETURN(const Splitting* splitting, SplittingOf(metadata));
+  ASSIGN_OR_RETURN(const WordSplit* split, WordSplitOf(metadata));
   ASSIGN_OR_RETURN(const json::array* merges, List(metadata, "tokenizer.ggml.merges"));
   json::object vocabulary;
   json::array added;
@@ -170,14 +135,14 @@ Result<std::string> TokenizerJson(const json::object& metadata) {
                        {"padding", nullptr},
                        {"normalizer", nullptr},
                        {"added_tokens", std::move(added)},
-                       {"pre_tokenizer", PreTokenizer(*splitting)},
+                       {"pre_tokenizer", PreTokenizer(*split)},
                        {"post_processor", nullptr},
                        {"decoder",
                         {{"type", "ByteLevel"},
                          {"add_prefix_space", false},
                          {"trim_offsets", true},
                          {"use_regex", false}}}};
-  if (splitting->compose) file["normalizer"] = {{"type", "NFC"}};
+  if (split->compose) file["normalizer"] = {{"type", "NFC"}};
   const json::value* add = Find(metadata, "tokenizer.ggml.add_bos_token");
   ASSIGN_OR_RETURN(const std::optional<TokenId> bos,
                    Id(metadata, "tokenizer.ggml.bos_token_id",
@@ -194,7 +159,7 @@ Result<std::string> TokenizerJson(const json::object& metadata) {
                    {"end_of_word_suffix", nullptr},
                    {"fuse_unk", false},
                    {"byte_fallback", false},
-                   {"ignore_merges", splitting->whole_words},
+                   {"ignore_merges", split->whole_words},
                    {"vocab", std::move(vocabulary)},
                    {"merges", *merges}};
   return json::serialize(file);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/named_rows.h"
+
 namespace braid {
 namespace {
 
@@ -28,24 +30,18 @@ size_t CountLeading(std::string_view text, std::string_view of) {
 
 }  // namespace
 
-std::optional<ReasoningFormat> FindReasoningFormat(std::string_view name) {
-  constexpr std::string_view kThink[] = {"think", "qwen3",   "qwen3-thinking", "glm45",
-                                         "ling3", "kimi_k2", "deepseek-v3",    "deepseek_v3"};
-  if (std::find(std::begin(kThink), std::end(kThink), name) != std::end(kThink)) {
-    return ReasoningFormat{};
-  }
-  if (name == "deepseek_r1" || name == "deepseek-r1") {
-    return ReasoningFormat{.tags = {}, .opens_always = true};
-  }
-  if (name == "kimi") return ReasoningFormat{.tags = {"◁think▷", "◁/think▷"}};
-  if (name == "none") return ReasoningFormat{.tags = {"", ""}};
-  return std::nullopt;
+const ReasoningFormat* FindReasoningFormat(std::string_view name) {
+  return FindByName(ReasoningFormats(), name);
 }
 
-ReasoningFormat DetectReasoningFormat(std::string_view chat_template) {
-  const bool kimi = chat_template.find("◁think▷") != std::string_view::npos;
-  return *FindReasoningFormat(kimi ? "kimi" : "think");
+const ReasoningFormat& DetectReasoningFormat(std::string_view chat_template) {
+  for (const ReasoningFormat& format : ReasoningFormats()) {
+    if (chat_template.find(format.evidence) != std::string_view::npos) return format;
+  }
+  return ReasoningFormats().back();
 }
+
+std::string ReasoningFormatNames() { return JoinNames(ReasoningFormats()); }
 
 bool StartsInReasoning(const ReasoningFormat& format, std::string_view prompt) {
   if (!format.separates()) return false;
@@ -62,7 +58,7 @@ bool PromptOpensReasoning(std::string_view prompt, const ReasoningTags& tags) {
 }
 
 ReasoningSplitter::ReasoningSplitter(ReasoningTags tags, bool starts_inside)
-    : tags_(std::move(tags)), stage_(starts_inside ? Stage::kOpening : Stage::kStart) {}
+    : tags_(tags), stage_(starts_inside ? Stage::kOpening : Stage::kStart) {}
 
 ReasoningSplitter::Piece ReasoningSplitter::Push(std::string_view text) {
   Piece piece;

@@ -5,30 +5,37 @@
 // The newlines next to the tags belong to the tags ("<think>\nREASONING\n</think>\n\nCONTENT").
 #pragma once
 
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace braid {
 
 struct ReasoningTags {
-  std::string open = "<think>";
-  std::string close = "</think>";
+  std::string_view open = "<think>";
+  std::string_view close = "</think>";
 };
 
-// How a model marks its thinking.
+// How a model marks its thinking: one row of data per format.
 struct ReasoningFormat {
-  ReasoningTags tags;
+  std::string_view name;
+  std::string_view aliases = {};   // other servers' names, with blanks between
+  std::string_view evidence = {};  // a template of this format contains it
+  ReasoningTags tags = {};
   bool opens_always = false;  // the answer begins inside, even where the prompt does not open it
   // False: thinking is not told apart.
   bool separates() const { return !tags.close.empty(); }
 };
 
-// By name: "think" (also known under the names that other servers give to models with these
-// tags), "deepseek_r1" (opens always), "kimi" (◁think▷), "none". nullopt: there is none such.
-std::optional<ReasoningFormat> FindReasoningFormat(std::string_view name);
-// The format of a model with this chat template.
-ReasoningFormat DetectReasoningFormat(std::string_view chat_template);
+// All formats (families/). The last is "none", which tells nothing apart; one before it fits every
+// template.
+std::span<const ReasoningFormat> ReasoningFormats();
+// By name or alias; null if there is none.
+const ReasoningFormat* FindReasoningFormat(std::string_view name);
+// The first whose evidence is in the chat template.
+const ReasoningFormat& DetectReasoningFormat(std::string_view chat_template);
+// The names, with ", " between: for messages.
+std::string ReasoningFormatNames();
 
 // True if an answer to this prompt begins inside the thinking.
 bool StartsInReasoning(const ReasoningFormat& format, std::string_view prompt);

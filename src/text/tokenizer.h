@@ -39,7 +39,7 @@ class Tokenizer {
   ~Tokenizer();
 
   // `text` must be UTF-8. Special tokens written out in it ("<|im_end|>") become their ids.
-  // `add_special_tokens` applies what tokenizer.json says to add around a text (Qwen: nothing).
+  // `add_special_tokens` applies what tokenizer.json says to add around a text (often nothing).
   Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
 
   // Valid UTF-8 for every id sequence. `skip_special` leaves out tokens marked special in the file;

@@ -42,7 +42,7 @@ struct ToolFormat {
   }
 };
 
-// All formats; detection takes the first row whose evidence is in the template.
+// All formats (families/); detection takes the first row whose evidence is in the template.
 std::span<const ToolFormat> ToolFormats();
 
 // The format that a chat template teaches; null if none.

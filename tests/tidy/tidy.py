@@ -21,7 +21,7 @@ PARAMETERS_MAX = 5
 FILE_LINES_MAX = {".h": 400, ".cc": 600, ".cu": 800, ".cuh": 800}
 HOST = {".h", ".cc"}
 RULES = {"layer", "lines", "function", "parameters", "columns", "word", "construct", "name",
-         "opening", "isa", "path", "exceptions"}
+         "opening", "isa", "path", "family", "exceptions"}
 CODE = {".h", ".cc", ".cu", ".cuh", ".py", ".rs", ".ts", ".tsx", ".js", ".mjs", ".css", ".sh",
         ".cmake"}
 CODE_NAMES = {"Makefile", "CMakeLists.txt", "Dockerfile", "LAYERS", "run"}
@@ -71,6 +71,9 @@ TYPE = re.compile(r"\b(?:class|struct|union|enum(?:\s+class)?|concept)\s+(?:alig
                   r"(?:\[\[\w+\]\]\s*)?([A-Za-z_]\w*)\s*(?=[:{;<]|final\b|=|$)"
                   r"|\busing\s+([A-Za-z_]\w*)\s*=")
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
+# What only one family of models has is data in a folder of that name, and code asks for no family.
+FAMILY_NAME = re.compile(r"qwen|kimi|deepseek|bailing|\bling\b|\bling[-_.]?\d", re.IGNORECASE)
+FAMILY_FREE = re.compile(r"^(src|rust|web/src)/(?!(.*/)?families/)(?!.*_test\.)")
 ISA_FILE = re.compile(r"^src/ops/cpu/(?!kernels/)(\w+)/[^/]+(?<!_test)\.cc$")
 ISA_SYSTEM = {"immintrin.h", "cstdint", "cstddef"}
 KERNELS = "ops/cpu/kernels/"
@@ -254,6 +257,14 @@ def check_lines(tree, path, text):
             tree.say(path, number, "path", f"a path of one machine: {line.strip()[:60]}")
 
 
+def check_family_names(tree, path, text):
+    for number, line in enumerate(text.split("\n"), 1):
+        match = FAMILY_NAME.search(line)
+        if match:
+            tree.say(path, number, "family", f"'{match[0]}': what belongs to one family of models "
+                     "is data in model/families or text/families")
+
+
 def check_cpp(tree, path, text, allowed):
     lines = text.count("\n") + (not text.endswith("\n"))
     if lines > FILE_LINES_MAX[suffix(path)]:
@@ -279,6 +290,8 @@ def check(root):
             continue
         text = tree.text(path)
         check_lines(tree, path, text)
+        if FAMILY_FREE.match(path):
+            check_family_names(tree, path, text)
         if suffix(path) in FILE_LINES_MAX:
             check_cpp(tree, path, text, allowed)
     tree.check_exceptions()

@@ -85,6 +85,8 @@ SEEDED = [
     ("scripts/a.sh", "cd /ro" "ot\n", "path"),
     ("src/base/a.h", HEAD + "// see spe" "cs/kernels 2\n", "path"),
     ("scripts/a.sh", "cat /ho" "me/someone/x\n", "path"),
+    ("src/base/a.cc", HEAD + 'bool F() { return name == "qwen3_next"; }\n', "family"),
+    ("rust/src/a.rs", "// Ling-3 only\n", "family"),
     ("tests/tidy/exceptions.txt", "src/base/result.h: lines: it is long\n", "exceptions"),
     ("tests/tidy/exceptions.txt", "src/base/result.h lines\n", "exceptions"),
 ]
@@ -103,6 +105,9 @@ INNOCENT = [
     ("src/base/clock.cc", HEAD + "auto F() { return std::chrono::steady_clock::now(); }\n"),
     ("src/base/information.h", HEAD + "struct Commonwealth {};\n"),
     ("src/base/a.cc", HEAD + "template <class T>\nT F(T x) { return x; }\n"),
+    ("src/base/families/a.cc", HEAD + 'const char* kName = "qwen3_next";\n'),
+    ("src/base/a_test.cc", HEAD + 'const char* kName = "kimi_linear";\n'),
+    ("src/base/a.cc", HEAD + "void Linger();  // on the calling thread\n"),
     ("docs/a.md", "x" * 200 + " a/root/b ${HOME}/wo" "rk/x https://example.org/home/\n"),
     ("web/dist/index.html", "x" * 5000 + " TO" "DO\n"),
     ("tests/tidy/exceptions.txt", "src/base/long.h: lines: seeded below\n"),

@@ -1,0 +1,19 @@
+// How a tokenizer cuts text into words before it merges tokens: what a GGUF file says by name only.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+
+namespace braid {
+
+struct WordSplit {
+  std::string_view name;                          // tokenizer.ggml.pre
+  bool compose = false;                           // Unicode's composed form first
+  bool whole_words = false;                       // a word that is a token is not merged from parts
+  std::array<std::string_view, 3> patterns = {};  // one after the other; empty ones do not count
+};
+
+std::span<const WordSplit> WordSplits();
+
+}  // namespace braid
