@@ -332,27 +332,49 @@ TEST(AnswerParser, AnyTextIsReadWithoutLossOrDelay) {
 
 // A call is one whether its text comes at once or in pieces, however long the rest of it is; a name
 // or a key that does not end is none, at the same place in both.
+// The text at once and in pieces of 7 bytes gives the same, and so many calls.
+void ExpectCallsHoweverCut(const ToolFormat& format, const std::string& text, size_t calls) {
+  const Case c{std::string(format.name), text, {}, false, true};
+  std::vector<std::string_view> pieces;
+  for (size_t at = 0; at < text.size(); at += 7) {
+    pieces.push_back(std::string_view(text).substr(at, 7));
+  }
+  const Answer whole = Read(c, {text});
+  EXPECT_EQ(whole, Read(c, pieces)) << format.name << text.substr(0, 60);
+  EXPECT_EQ(whole.calls.size(), calls) << format.name << text.substr(0, 60);
+}
+
 TEST(AnswerParser, BoundsDoNotDependOnThePieces) {
   const std::string more(10'000, 'x');
   for (const ToolFormat& format : ToolFormats()) {
-    const std::string name = std::string(format.name_prefix) + "now";
-    const std::string begin =
-        format.body == ToolFormat::Body::kJsonCall
-            ? std::string(format.open[0]) + R"({"name": "now", "arguments": {"a": ")" + more
-            : std::string(format.open[0]) + std::string(format.name_begin) + name +
-                  std::string(format.name_end) + "\n" + std::string(format.key_begin) + "a" +
-                  std::string(format.key_end) + std::string(format.value_begin) + more;
-    const std::string endless = std::string(format.open[0]) + std::string(format.name_begin) + more;
-    for (const std::string& text : {begin, endless, begin + endless}) {
-      const Case c{std::string(format.name), text, {}, false, true};
-      std::vector<std::string_view> pieces;
-      for (size_t at = 0; at < text.size(); at += 7) {
-        pieces.push_back(std::string_view(text).substr(at, 7));
-      }
-      const Answer whole = Read(c, {text});
-      EXPECT_EQ(whole, Read(c, pieces)) << format.name;
-      EXPECT_EQ(whole.calls.size(), text == endless ? 0 : 1) << format.name;
+    const std::string open(format.open[0]), close(format.close);
+    if (format.body == ToolFormat::Body::kJsonCall) {
+      const std::string begin = open + R"({"name": "now", "arguments": {"a": ")" + more;
+      const std::string endless = open + more;
+      ExpectCallsHoweverCut(format, begin, 1);
+      ExpectCallsHoweverCut(format, endless, 0);
+      ExpectCallsHoweverCut(format, begin + endless, 1);
+      ExpectCallsHoweverCut(format, open + R"({"name": ")" + more + "\"}" + close, 0);
+      ExpectCallsHoweverCut(format, open + "{\"" + more + R"(": 1, "name": "now"})" + close, 0);
+      continue;
     }
+    const auto header = [&](const std::string& name) {
+      return open + std::string(format.name_begin) + std::string(format.name_prefix) + name +
+             std::string(format.name_end) + "\n";
+    };
+    const auto key = [&](const std::string& name) {
+      return std::string(format.key_begin) + name + std::string(format.key_end) +
+             std::string(format.value_begin);
+    };
+    const std::string begin = header("now") + key("a") + more;
+    const std::string endless = open + std::string(format.name_begin) + more;
+    ExpectCallsHoweverCut(format, begin, 1);
+    ExpectCallsHoweverCut(format, endless, 0);
+    ExpectCallsHoweverCut(format, begin + endless, 1);
+    ExpectCallsHoweverCut(format, header(more) + "{}" + close, 0);
+    if (format.key_begin.empty()) continue;
+    const std::string end = "1" + std::string(format.value_end) + std::string(format.body_end);
+    ExpectCallsHoweverCut(format, header("now") + key(more) + end + close, 1);
   }
 }
 
