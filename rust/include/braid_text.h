@@ -84,9 +84,10 @@ int32_t braid_text_template_render(const braid_text_template* compiled, braid_te
 /* ---- grammar ---- */
 
 /* Token ids in the order of the tokenizer; `end_id` is the token that may follow a complete text.
- */
+   Finding what may come next ends with an error after `mask_items_max` items of the parser. */
 braid_text_grammars* braid_text_grammars_create(const braid_text_tokenizer* tokenizer,
-                                                uint32_t end_id, braid_text_buffer* error);
+                                                uint32_t end_id, uint64_t mask_items_max,
+                                                braid_text_buffer* error);
 void braid_text_grammars_free(braid_text_grammars* grammars);
 /* `kind` is "json_schema", "regex" or "lark". */
 braid_text_matcher* braid_text_matcher_create(const braid_text_grammars* grammars,

@@ -214,10 +214,15 @@ pub unsafe extern "C" fn braid_text_template_render(
 pub unsafe extern "C" fn braid_text_grammars_create(
     tokenizer: *const Tokenizer,
     end_id: u32,
+    mask_items_max: u64,
     error: *mut Buffer,
 ) -> *mut Grammars {
     guard(error, std::ptr::null_mut(), || {
-        Ok(Box::into_raw(Box::new(Grammars::new(&*tokenizer, end_id)?)))
+        Ok(Box::into_raw(Box::new(Grammars::new(
+            &*tokenizer,
+            end_id,
+            mask_items_max as usize,
+        )?)))
     })
 }
 

@@ -42,7 +42,11 @@ impl TokenizerEnv for Vocabulary {
 }
 
 impl Grammars {
-    pub fn new(tokenizer: &Tokenizer, end_id: u32) -> Result<Grammars, String> {
+    pub fn new(
+        tokenizer: &Tokenizer,
+        end_id: u32,
+        mask_items_max: usize,
+    ) -> Result<Grammars, String> {
         let table = &tokenizer.table;
         let size = table.special.len();
         if end_id as usize >= size {
@@ -65,6 +69,7 @@ impl Grammars {
             .map_err(|e| e.to_string())?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
+        factory.limits_mut().step_max_items = mask_items_max;
         Ok(Grammars { factory })
     }
 

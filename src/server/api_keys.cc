@@ -139,6 +139,19 @@ TenantLoad::Entry TenantLoad::Enter(const ApiKey& key, int64_t prompt_tokens, in
   return {std::make_unique<Place>(*this, key.name)};
 }
 
+int32_t TenantLoad::SecondsUntilCompile(const std::string& tenant, int64_t now_us) {
+  std::lock_guard lock(mutex_);
+  std::optional<RateBucket>& seconds = tenants_[tenant].compile_seconds;
+  return !seconds || seconds->Has(0, now_us) ? 0 : seconds->SecondsUntil(0, now_us);
+}
+
+void TenantLoad::SpendCompile(const std::string& tenant, int64_t work_us, int64_t now_us) {
+  std::lock_guard lock(mutex_);
+  std::optional<RateBucket>& seconds = tenants_[tenant].compile_seconds;
+  if (!seconds) seconds.emplace(kCompileShare, kCompileBurstSeconds, now_us);
+  seconds->Take(static_cast<double>(work_us) * 1e-6, now_us);
+}
+
 void TenantLoad::Leave(const std::string& tenant) {
   std::lock_guard lock(mutex_);
   --tenants_.at(tenant).requests;

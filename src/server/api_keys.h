@@ -71,11 +71,18 @@ class TenantLoad {
   // minute; else those of the prompt are taken.
   Entry Enter(const ApiKey& key, int64_t prompt_tokens, int64_t now_us);
 
+  // How much of a thread a tenant's grammars may take, and for how long more than that.
+  static constexpr double kCompileShare = 0.25, kCompileBurstSeconds = 4;
+  // The whole seconds until a tenant may have another compiled; 0: now.
+  int32_t SecondsUntilCompile(const std::string& tenant, int64_t now_us);
+  void SpendCompile(const std::string& tenant, int64_t work_us, int64_t now_us);
+
  private:
   struct Tenant {
     int32_t requests = 0;
     int32_t per_minute = 0;
     std::optional<RateBucket> tokens;
+    std::optional<RateBucket> compile_seconds;
   };
   void Leave(const std::string& tenant);
   void Spend(const std::string& tenant, int64_t tokens, int64_t now_us);

@@ -85,6 +85,19 @@ TEST(TenantLoad, TokensComeBackWithTime) {
   EXPECT_NE(load.Enter({.name = "b", .key = {}, .tokens_per_minute = 60}, 60, 0).place, nullptr);
 }
 
+TEST(TenantLoad, CompilingComesBackWithTime) {
+  TenantLoad load;
+  constexpr int64_t kSecond = 1'000'000;
+  EXPECT_EQ(load.SecondsUntilCompile("a", 0), 0);
+  load.SpendCompile("a", 4 * kSecond, 0);
+  EXPECT_EQ(load.SecondsUntilCompile("a", 0), 0);
+  load.SpendCompile("a", 2 * kSecond, 0);  // a quarter of a second comes back in each
+  EXPECT_EQ(load.SecondsUntilCompile("a", 0), 9);
+  EXPECT_EQ(load.SecondsUntilCompile("b", 0), 0);
+  EXPECT_EQ(load.SecondsUntilCompile("a", 4 * kSecond), 5);
+  EXPECT_EQ(load.SecondsUntilCompile("a", 8 * kSecond), 0);
+}
+
 TEST(LoginGuard, RefusesAnAddressThatTriesManyKeys) {
   LoginGuard guard(3);
   for (int i = 0; i < 3; ++i) {

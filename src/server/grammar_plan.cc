@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include "base/clock.h"
 #include "text/schema_limits.h"
 #include "text/tool_grammar.h"
 
@@ -52,10 +53,31 @@ Refusal CheckToolSchemas(const json::array& tools) {
   return std::nullopt;
 }
 
+// L-38: compiling takes no tenant more than its share of a preparation thread.
+Refusal Compile(Service& service, const std::string& path, std::string_view tenant,
+                const std::string& text) {
+  GrammarLibrary& library = *service.context.grammars;
+  const std::string name(tenant);
+  if (!name.empty() && !library.Has(text)) {
+    if (const int32_t seconds = service.tenants.SecondsUntilCompile(name, MonotonicUs())) {
+      return ApiError{429,
+                      fmt::format("{}: {} has had grammars compiled for too long; those that were "
+                                  "compiled already are taken at any time",
+                                  path, tenant),
+                      path, "rate_limit_exceeded", seconds};
+    }
+  }
+  const GrammarLibrary::Checked checked = library.Check(text);
+  if (!name.empty()) service.tenants.SpendCompile(name, checked.work_us, MonotonicUs());
+  if (checked.status) return std::nullopt;
+  return Wrong(path, checked.status.error().message, "invalid_grammar");
+}
+
 }  // namespace
 
-OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
-                                      bool reasons) {
+OrRefusal<PlannedGrammar> PlanGrammar(Service& service, const ApiRequest& request,
+                                      std::string_view tenant, bool reasons) {
+  const ServerContext& context = service.context;
   const bool forced = request.tool_choice == ToolChoice::kRequired;
   if (!forced && !request.grammar) return PlannedGrammar{};
   const std::string path = forced ? "tool_choice" : request.grammar->path;
@@ -85,20 +107,20 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
                                      .tools = tools,
                                      .parallel = request.parallel_tool_calls.value_or(true),
                                      .otherwise = forced ? nullptr : &request.grammar->schema},
-                                    context.grammars->tokenizer()));
+                                    context.grammars->tokenizer()),
+                    tenant);
   } else {
     const WantedGrammar& wanted = *request.grammar;
     if (Refusal refusal = CheckWanted(wanted)) return *refusal;
     const Tokenizer& tokenizer = context.grammars->tokenizer();
-    plan.text = GrammarText(wanted.kind, wanted.kind == GrammarKind::kJsonSchema
-                                             ? json::serialize(OneLineSchema(wanted.schema))
-                                         : wanted.structural.is_null()
-                                             ? wanted.source
-                                             : StructuralTagText(wanted.structural, tokenizer));
+    plan.text = GrammarText(
+        wanted.kind,
+        wanted.kind == GrammarKind::kJsonSchema ? json::serialize(OneLineSchema(wanted.schema))
+        : wanted.structural.is_null()           ? wanted.source
+                                                : StructuralTagText(wanted.structural, tokenizer),
+        tenant);
   }
-  if (const Status status = context.grammars->Check(plan.text); !status) {
-    return Wrong(path, status.error().message, "invalid_grammar");
-  }
+  if (Refusal refusal = Compile(service, path, tenant, plan.text)) return *refusal;
   if (reasons) {
     const std::optional<TokenId> close =
         context.tokenizer->TokenToId(context.card.reasoning.tags.close);

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/ids.h"
 #include "server/api_error.h"
 #include "server/api_request.h"
-#include "server/server.h"
+#include "server/service.h"
 
 namespace braid {
 
@@ -16,9 +17,9 @@ struct PlannedGrammar {
   TokenId after = -1;  // the end of thinking
 };
 
-// Checks the limits, compiles, and refuses what cannot be compiled. `reasons`: some prompt opens
-// the thinking, behind which the grammar then begins.
-OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
-                                      bool reasons);
+// Checks the limits, compiles for this tenant, and refuses what cannot be compiled. `reasons`: some
+// prompt opens the thinking, behind which the grammar then begins.
+OrRefusal<PlannedGrammar> PlanGrammar(Service& service, const ApiRequest& request,
+                                      std::string_view tenant, bool reasons);
 
 }  // namespace braid

@@ -2,7 +2,10 @@
 #include "server/limit_table.h"
 
 #include "server/limits.h"
+#include "text/chat_template.h"
+#include "text/grammar_library.h"
 #include "text/schema_limits.h"
+#include "text/tool_call.h"
 
 namespace braid {
 namespace {
@@ -70,8 +73,14 @@ std::vector<LimitRow> FieldRows(const ServerConfig& config, const ModelCard& car
       {"L-35", "schema enum values", grammar.enum_values, 400},
       {"L-36", "repetitions", grammar.repetitions, 400},
       {"L-37", "regex bytes", grammar.regex_bytes, 400},
+      {"L-38", "seconds of compiling a tenant's grammars at once",
+       static_cast<int64_t>(TenantLoad::kCompileBurstSeconds), 429},
+      {"L-39", "bytes of compiled grammars", GrammarLibrary::kBytesMax, 0},
+      {"L-40", "items of a grammar's parser at a token", Grammars::kMaskItemsMax, 400},
       {"L-41", "template keys", Size(limits::kTemplateKeysMax), 400},
       {"L-41", "template values bytes", Size(limits::kTemplateBytesMax), 400},
+      {"L-42", "seconds of rendering the chat template", ChatTemplate::kRenderSecondsMax, 400},
+      {"L-43", "parts of a message that are no text", 0, 400},
       {"L-44", "metadata pairs", Size(limits::kMetadataPairsMax), 400},
       {"L-44", "metadata bytes", Size(limits::kMetadataBytesMax), 400},
   };
@@ -83,9 +92,12 @@ std::vector<LimitRow> QueueRows(const ServerConfig& config, const SchedulerConfi
       {"L-51", "waiting requests", scheduler.waiting_max, 503},
       {"L-51", "waiting prompt tokens",
        limits::kWaitingTokensTimesPool * scheduler.cache.parents * kBlockTokens, 503},
+      {"L-52", "requests of a tenant, 0: as its key says", 0, 429},
       {"L-53", "seconds in the queue", config.queue_seconds_max, 503},
       {"L-53", "seconds of a request", config.request_seconds_max, 503},
       {"L-54", "preemptions of a request", scheduler.preemptions_max, 0},
+      {"L-55", "bytes of the name in a tool call", Size(ToolCallParser::kHeaderBytesMax), 0},
+      {"L-56", "grammars compiled at once", GrammarLibrary::kCompiledAtOnceMax, 0},
   };
 }
 

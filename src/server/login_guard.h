@@ -29,7 +29,7 @@ class LoginGuard {
   const int32_t per_second_;
   std::mutex mutex_;
   std::unordered_map<std::string, RateBucket> failures_;  // of addresses that have failed lately
-  std::unordered_set<std::string> succeeded_;              // Login() of each
+  std::unordered_set<std::string> succeeded_;             // Login() of each
 };
 
 }  // namespace braid

@@ -232,7 +232,8 @@ OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const
   return tokens;
 }
 
-OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest request) {
+OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
+                                         std::string_view tenant) {
   const ServerContext& context = service.context;
   if (context.tokenizer == nullptr && !request.stop.empty()) {
     return ApiError{400, "stop: needs a tokenizer, which this model does not have", "stop"};
@@ -246,7 +247,7 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
 
   const bool reasons = std::any_of(prompts.begin(), prompts.end(),
                                    [](const auto& prompt) { return prompt.starts_in_reasoning; });
-  auto grammar = PlanGrammar(context, request, reasons);
+  auto grammar = PlanGrammar(service, request, tenant, reasons);
   if (auto* error = std::get_if<ApiError>(&grammar)) return *error;
   const auto& [grammar_text, grammar_after] = std::get<0>(grammar);
 
@@ -272,6 +273,7 @@ OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest requ
     engine.grammar_after = prompt.starts_in_reasoning ? grammar_after : TokenId{-1};
     engine.prompt_logprobs = prompt_logprobs;
     engine.cache_salt = request.cache_salt;
+    engine.tenant = tenant;
     engine.thinking = *std::get_if<ThinkingLimit>(&limit);
     if (prompt.starts_in_reasoning) engine.thinking.open = -1;
     engine.prompt = std::move(prompt.tokens);

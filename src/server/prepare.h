@@ -48,6 +48,7 @@ OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& re
 OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,
                                              bool add_special_tokens, const std::string& path);
 
-OrRefusal<GenerationPlan> PlanGeneration(const Service& service, ApiRequest request);
+OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
+                                         std::string_view tenant);
 
 }  // namespace braid

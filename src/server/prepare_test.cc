@@ -41,7 +41,7 @@ class PrepareTest : public testing::Test {
     std::vector<std::string> unknown;
     auto parsed = ParseApiRequest(route, body, service_.limits(), &unknown);
     if (auto* error = std::get_if<ApiError>(&parsed)) return *error;
-    return PlanGeneration(service_, std::get<0>(std::move(parsed)));
+    return PlanGeneration(service_, std::get<0>(std::move(parsed)), "ann");
   }
   Request First(Route route, const std::string& body) {
     auto plan = Plan(route, body);

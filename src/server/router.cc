@@ -393,16 +393,16 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
     return ErrorResponse({503, "the server is shutting down", {}, "shutting_down"}, anthropic);
   AnswerShape shape = ShapeOf(request, service.context.tokenizer);
   const std::string client_id = IsRequestId(request.request_id) ? request.request_id : "";
-  auto plan = PlanGeneration(service, std::move(request));
+  const std::optional<ApiKey> owner = keys_.Find(http.key);
+  if (!owner) return ErrorResponse({401, "the API key is not valid any more"}, anthropic);
+  const ApiKey& tenant = *owner;
+  auto plan = PlanGeneration(service, std::move(request), tenant.name);
   if (auto* error = std::get_if<ApiError>(&plan)) return ErrorResponse(*error, anthropic);
   const PostRoute* post = FindPost(http.path);
   GenerationOrigin origin{.path = post == nullptr ? kHealthGenerate : post->path,
                           .id_prefix = post == nullptr ? "cmpl-" : post->id_prefix,
                           .request_id = http.request_id.empty() ? client_id : http.request_id,
                           .received_us = http.received_us};
-  const std::optional<ApiKey> owner = keys_.Find(http.key);
-  if (!owner) return ErrorResponse({401, "the API key is not valid any more"}, anthropic);
-  const ApiKey& tenant = *owner;
   auto& planned = std::get<0>(plan);
   int64_t prompt_tokens = 0;
   for (const PlannedChoice& choice : planned.choices) {
@@ -414,7 +414,6 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
   if (Refusal refusal = CheckWaiting(service, prompt_tokens)) {
     return ErrorResponse(*refusal, anthropic);
   }
-  for (PlannedChoice& choice : planned.choices) choice.request.tenant = tenant.name;
   auto started = Generation::Start(service, std::get<0>(std::move(plan)), origin, std::move(wake));
   if (auto* error = std::get_if<ApiError>(&started)) {
     error->retry_after_seconds = RetryAfter();

@@ -28,7 +28,7 @@ Result<TemplateHandle> Compile(std::string_view source) {
 braid_text_render_limits LimitsFor(size_t context_bytes) {
   return {.fuel = 2'000'000 + 64 * static_cast<uint64_t>(context_bytes),
           .output_bytes = std::max<uint64_t>(uint64_t{16} << 20, 4 * context_bytes),
-          .wall_ms = 2'000};
+          .wall_ms = 1000 * ChatTemplate::kRenderSecondsMax};
 }
 
 // {"bos_token": …, "eos_token": …}: those that the config names, as strings.

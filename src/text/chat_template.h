@@ -15,6 +15,8 @@ namespace braid {
 
 class ChatTemplate {
  public:
+  static constexpr int64_t kRenderSecondsMax = 2;
+
   // model_dir/chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a
   // list of {name, template}, of which "default", and "tool_use" when tools are given, are used).
   // kNotFound if the checkpoint has none; kInvalid with a line number if it does not parse.

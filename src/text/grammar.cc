@@ -74,8 +74,8 @@ Result<bool> GrammarMatcher::Complete() {
 Result<Grammars> Grammars::Create(const Tokenizer& tokenizer, TokenId end) {
   auto state = std::make_unique<State>();
   braid_text_buffer error = {};
-  state->handle.reset(
-      braid_text_grammars_create(tokenizer.rust_handle(), static_cast<uint32_t>(end), &error));
+  state->handle.reset(braid_text_grammars_create(
+      tokenizer.rust_handle(), static_cast<uint32_t>(end), kMaskItemsMax, &error));
   if (state->handle == nullptr) return Error{ErrorCode::kInvalid, TakeRustText(error)};
   return Grammars(std::move(state));
 }

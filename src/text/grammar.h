@@ -44,6 +44,10 @@ class GrammarMatcher {
 
 class Grammars {
  public:
+  // Items of the parser for the tokens that may come next, about 2 ms: a grammar that needs more
+  // ends its request with an error.
+  static constexpr int64_t kMaskItemsMax = 50'000;
+
   // Takes tens of milliseconds for a large vocabulary: once, at start. `end` is the token that may
   // follow a whole text. The tokenizer is read, not kept.
   static Result<Grammars> Create(const Tokenizer& tokenizer, TokenId end);

@@ -7,6 +7,8 @@
 #include <array>
 #include <optional>
 
+#include "base/clock.h"
+
 namespace braid {
 namespace {
 
@@ -57,9 +59,9 @@ class Stream final : public TokenConstraint {
 
 }  // namespace
 
-std::string GrammarText(GrammarKind kind, std::string_view source) {
+std::string GrammarText(GrammarKind kind, std::string_view source, std::string_view tenant) {
   for (const KindName& row : kKinds) {
-    if (row.kind == kind) return fmt::format("{}\n{}", row.name, source);
+    if (row.kind == kind) return fmt::format("{} {}\n{}", row.name, tenant, source);
   }
   return {};
 }
@@ -83,7 +85,7 @@ Result<std::unique_ptr<GrammarLibrary>> GrammarLibrary::Create(const Tokenizer& 
 Result<GrammarMatcher> GrammarLibrary::Compile(std::string_view grammar) const {
   const size_t line = std::min(grammar.find('\n'), grammar.size());
   for (const KindName& row : kKinds) {
-    if (row.name == grammar.substr(0, line)) {
+    if (row.name == grammar.substr(0, std::min(grammar.find(' '), line))) {
       return grammars_.Compile(row.kind, grammar.substr(std::min(line + 1, grammar.size())));
     }
   }
@@ -101,26 +103,37 @@ void GrammarLibrary::Keep(std::string_view grammar, GrammarMatcher matcher) {
   }
 }
 
-Result<GrammarMatcher> GrammarLibrary::CopyOf(std::string_view grammar) {
-  const auto find = [&]() -> std::optional<Result<GrammarMatcher>> {
-    std::lock_guard lock(mutex_);
-    auto found = index_.find(grammar);
-    if (found == index_.end()) return std::nullopt;
-    entries_.splice(entries_.begin(), entries_, found->second);
-    return found->second->matcher.Copy();
-  };
-  if (auto found = find()) return *std::move(found);
-  std::lock_guard compiling(compiling_);
-  if (auto found = find()) return *std::move(found);
-  ASSIGN_OR_RETURN(GrammarMatcher matcher, Compile(grammar));
+std::optional<Result<GrammarMatcher>> GrammarLibrary::Find(std::string_view grammar) {
   std::lock_guard lock(mutex_);
-  Keep(grammar, std::move(matcher));
+  auto found = index_.find(grammar);
+  if (found == index_.end()) return std::nullopt;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->matcher.Copy();
+}
+
+Result<GrammarMatcher> GrammarLibrary::CopyOf(std::string_view grammar, int64_t* work_us) {
+  if (auto found = Find(grammar)) return *std::move(found);
+  std::lock_guard compiling(compiling_);
+  if (auto found = Find(grammar)) return *std::move(found);
+  const int64_t begin_us = MonotonicUs();
+  Result<GrammarMatcher> matcher = Compile(grammar);
+  if (work_us != nullptr) *work_us += MonotonicUs() - begin_us;
+  if (!matcher) return matcher;
+  std::lock_guard lock(mutex_);
+  Keep(grammar, *std::move(matcher));
   return entries_.front().matcher.Copy();
 }
 
-Status GrammarLibrary::Check(std::string_view grammar) {
-  Result<GrammarMatcher> copy = CopyOf(grammar);
-  return copy ? Status() : Status(copy.error());
+bool GrammarLibrary::Has(std::string_view grammar) {
+  std::lock_guard lock(mutex_);
+  return index_.contains(grammar);
+}
+
+GrammarLibrary::Checked GrammarLibrary::Check(std::string_view grammar) {
+  Checked checked;
+  Result<GrammarMatcher> copy = CopyOf(grammar, &checked.work_us);
+  if (!copy) checked.status = copy.error();
+  return checked;
 }
 
 Result<std::unique_ptr<TokenConstraint>> GrammarLibrary::Start(std::string_view grammar,

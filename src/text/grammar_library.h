@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,18 +18,26 @@
 
 namespace braid {
 
-// What Start and Check take: the kind and the source in one text.
-std::string GrammarText(GrammarKind kind, std::string_view source);
+// What Start and Check take: kind, tenant and source in one text. Nobody's grammar is found by
+// another tenant, who could tell by the time that it was there.
+std::string GrammarText(GrammarKind kind, std::string_view source, std::string_view tenant = {});
 
 class GrammarLibrary final : public ConstraintSource {
  public:
+  static constexpr int64_t kBytesMax = int64_t{256} << 20;
+  static constexpr int64_t kCompiledAtOnceMax = 1;  // others wait, and find it if it was theirs
+
   // `tokenizer` must outlive the object. About so many bytes of compiled grammars are kept, the
   // least recently used go first.
   static Result<std::unique_ptr<GrammarLibrary>> Create(const Tokenizer& tokenizer, TokenId end,
-                                                        int64_t bytes_max = int64_t{256} << 20);
+                                                        int64_t bytes_max = kBytesMax);
 
-  // Compiles, or finds, a grammar: why it cannot be used, if so.
-  Status Check(std::string_view grammar);
+  bool Has(std::string_view grammar);
+  struct Checked {
+    Status status;        // why it cannot be used, if so
+    int64_t work_us = 0;  // of compiling; 0 if it was there
+  };
+  Checked Check(std::string_view grammar);
 
   Result<std::unique_ptr<TokenConstraint>> Start(std::string_view grammar,
                                                  bool after_thinking) override;
@@ -41,7 +50,9 @@ class GrammarLibrary final : public ConstraintSource {
     GrammarMatcher matcher;  // at its beginning; only copied
   };
   GrammarLibrary(const Tokenizer& tokenizer, Grammars grammars, TokenId end, int64_t bytes_max);
-  Result<GrammarMatcher> CopyOf(std::string_view grammar);
+  std::optional<Result<GrammarMatcher>> Find(std::string_view grammar);
+  // Adds the time of compiling to `work_us`, where there is one.
+  Result<GrammarMatcher> CopyOf(std::string_view grammar, int64_t* work_us = nullptr);
   Result<GrammarMatcher> Compile(std::string_view grammar) const;
   void Keep(std::string_view grammar, GrammarMatcher matcher);
 

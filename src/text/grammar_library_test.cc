@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "text/answer_parser.h"
 #include "text/schema_limits.h"
 #include "text/test_model.h"
@@ -105,12 +108,39 @@ TEST_F(GrammarLibraryTest, KeepsWhatFitsAndStillCompilesTheRest) {
   auto library = Library(600 << 10);  // two grammars
   for (int round = 0; round < 3; ++round) {
     for (char c = 'a'; c < 'f'; ++c) {
-      EXPECT_TRUE(library->Check(GrammarText(GrammarKind::kRegex, std::string(1, c))));
+      EXPECT_TRUE(library->Check(GrammarText(GrammarKind::kRegex, std::string(1, c))).status);
     }
   }
-  EXPECT_FALSE(library->Check("regex\n(open"));
-  EXPECT_FALSE(library->Check("poem\na"));
-  EXPECT_FALSE(library->Check(""));
+  EXPECT_FALSE(library->Check("regex\n(open").status);
+  EXPECT_FALSE(library->Check("poem\na").status);
+  EXPECT_FALSE(library->Check("").status);
+}
+
+TEST_F(GrammarLibraryTest, ATenantDoesNotFindAnothersGrammars) {
+  auto library = Library();
+  const auto text = [](std::string_view tenant) {
+    return GrammarText(GrammarKind::kRegex, "[a-z]{300}", tenant);
+  };
+  EXPECT_GT(library->Check(text("ann")).work_us, 0);
+  EXPECT_EQ(library->Check(text("ann")).work_us, 0);
+  EXPECT_TRUE(library->Has(text("ann")));
+  EXPECT_FALSE(library->Has(text("ben")));
+  EXPECT_FALSE(library->Has(text("")));
+  EXPECT_GT(library->Check(text("ben")).work_us, 0);
+  EXPECT_TRUE(library->Start(text("ben"), false).ok());
+}
+
+// What is asked for at the same time is compiled once.
+TEST_F(GrammarLibraryTest, CompilesWhatManyWantOnce) {
+  auto library = Library();
+  const std::string text = GrammarText(GrammarKind::kRegex, "[a-z]{2000}");
+  std::atomic<int> compiled = 0;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] { compiled += library->Check(text).work_us > 0 ? 1 : 0; });
+  }
+  threads.clear();
+  EXPECT_EQ(compiled, 1);
 }
 
 TEST_F(GrammarLibraryTest, ForcedCallsAreReadBackWithTheirTypes) {
@@ -132,7 +162,7 @@ TEST_F(GrammarLibraryTest, ForcedCallsAreReadBackWithTheirTypes) {
   for (const ToolFormat& format : ToolFormats()) {
     const std::string text = GrammarText(
         GrammarKind::kLark, ToolGrammarText({.format = format, .tools = tools}, tokenizer_));
-    const Status status = library->Check(text);
+    const Status status = library->Check(text).status;
     ASSERT_TRUE(status) << format.name << ": " << status.error().message << "\n" << text;
     const AnswerSyntax syntax{.split_reasoning = false,
                               .reasoning_tags = {},
@@ -182,7 +212,7 @@ TEST_F(GrammarLibraryTest, GbnfBecomesLark) {
       "number ::= [0-9]{1,2}\nword-2 ::= 'it\"s' [a-c/]+\n");
   ASSERT_TRUE(lark);
   const std::string text = GrammarText(GrammarKind::kLark, *lark);
-  const Status status = library->Check(text);
+  const Status status = library->Check(text).status;
   ASSERT_TRUE(status) << status.error().message << *lark;
   Rng rng(3);
   int whole = 0;

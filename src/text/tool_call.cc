@@ -9,7 +9,6 @@ namespace braid {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr size_t kHeaderBytesMax = 4096;   // a longer name is text, a longer key nothing
 constexpr size_t kBeforeBytesMax = 16384;  // of arguments that come before the name
 constexpr size_t kScannedBytes = 4096;     // of them, looked at in one move
 constexpr size_t kAsideBytesMax = 65536;   // of arguments that are no object

@@ -20,6 +20,8 @@ namespace braid {
 
 class ToolCallParser {
  public:
+  static constexpr size_t kHeaderBytesMax = 4096;  // a longer name is text, a longer key nothing
+
   struct Options {
     AnswerEvent::Kind outside = AnswerEvent::Kind::kText;  // what the text around calls is
     bool known_tools_only = false;  // other names are text: for thinking, which may speak of tools

@@ -83,6 +83,28 @@ def test_a_key_has_so_many_requests_at_once(keyed):
         assert time.monotonic() < end, "the place is given back when the client leaves"
 
 
+def test_compiling_for_one_tenant_does_not_take_all_threads(keyed):
+    """L-38: who has had grammars compiled for seconds waits; others, and known grammars, do not."""
+    _, port, _, _ = keyed
+
+    def constrained(key, number):
+        schema = {"enum": [f"{number * 7919 + i * 104729:010d}" for i in range(4900)]}
+        return ask(port, "POST", "/v1/completions", key, {**TEXT, "guided_json": schema})
+
+    assert constrained(ANN, 0)[0] == 200
+    refused = None
+    for number in range(1, 2000):
+        refused = constrained(ANN, number)
+        if refused[0] != 200:
+            break
+    status, error, headers = refused
+    assert status == 429 and error["error"]["code"] == "rate_limit_exceeded", error
+    assert "guided_json" in error["error"]["message"] and int(headers["Retry-After"]) >= 1
+    assert constrained(ANN, number - 1)[0] == 200
+    assert constrained(ROOT_KEY, 1)[0] == 200
+    assert ask(port, "POST", "/v1/completions", ANN, TEXT)[0] == 200
+
+
 def test_tenants_do_not_see_each_others_prefixes(keyed):
     _, port, _, _ = keyed
     body = {"prompt": "The same words again and again. " * 20, "max_tokens": 1}

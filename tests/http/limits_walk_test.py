@@ -45,6 +45,17 @@ ELSEWHERE = {
     "schema enum values": "../client/structured_test.py",
     "repetitions": "../client/structured_test.py",
     "regex bytes": "../client/structured_test.py",
+    "seconds of compiling a tenant's grammars at once":
+        "../cli/keys_test.py::test_compiling_for_one_tenant_does_not_take_all_threads",
+    "bytes of compiled grammars": "../../src/text/grammar_library_test.cc",
+    "items of a grammar's parser at a token":
+        "../client/structured_test.py::"
+        "test_a_grammar_that_grows_out_of_its_bounds_is_the_requests_fault",
+    "seconds of rendering the chat template": "../../src/text/chat_template_test.cc",
+    "requests of a tenant, 0: as its key says":
+        "../cli/keys_test.py::test_a_key_has_so_many_requests_at_once",
+    "bytes of the name in a tool call": "../../src/text/answer_parser_test.cc",
+    "grammars compiled at once": "../../src/text/grammar_library_test.cc",
     "running sequences": "time_limits_test.py::test_what_waits_too_long_is_refused",
     "waiting requests": "stream_test.py::test_a_full_queue_says_so",
     "waiting prompt tokens":
@@ -165,6 +176,9 @@ WALKS = {
     "tool name bytes": lambda s, n: chat(s, tools=tools(1, name=n)),
     "template keys": lambda s, n: chat(s, chat_template_kwargs={f"k{i}": 1 for i in range(n)}),
     "template values bytes": lambda s, n: chat(s, chat_template_kwargs={"k": "x" * (n - 8)}),
+    "parts of a message that are no text": lambda s, n: chat(s, messages=[
+        {"role": "user", "content": [{"type": "text", "text": "a"}] + n * [
+            {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]}]),
     "metadata pairs": lambda s, n: text(s, metadata={f"k{i}": "v" for i in range(n)}),
     "metadata bytes": lambda s, n: text(s, metadata={"k": "v" * n}),
 }
@@ -242,7 +256,7 @@ def test_every_row_is_walked_or_tested_elsewhere(walked):
         assert f"def {name}(" in source.read_text() if name else source.exists(), named
     ids = {row["id"] for row in rows}
     for number in (1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 20, 22, 23, 25, 26, 27, 29, 30, 31,
-                   32, 33, 34, 35, 36, 37, 41, 44, 50, 51, 53, 54):
+                   32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 50, 51, 52, 53, 54, 55, 56):
         assert f"L-{number}" in ids or number == 14, number
 
 
