@@ -23,10 +23,10 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(*flags, binary=None):
-    """Serves braid-tiny on a free port; at the end it must stop within a minute and say 0."""
+def serving(*flags, binary=None, model=ROOT / "models/braid-tiny"):
+    """Serves a model on a free port; at the end it must stop within a minute and say 0."""
     binary = binary or os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
-    command = [binary, "serve", str(ROOT / "models/braid-tiny"), "--port", "0", *flags]
+    command = [binary, "serve", str(model), "--port", "0", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     timer = threading.Timer(START_SECONDS, process.kill)
     timer.start()

@@ -286,6 +286,8 @@ std::string Engine::PlanText() const {
   return text;
 }
 
+double Engine::load_seconds() const { return state_->load_seconds; }
+
 json::object Engine::PlanObject() const {
   const State& s = *state_;
   json::array capacity;

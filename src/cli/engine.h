@@ -33,6 +33,7 @@ class Engine {
   Executor& executor();                       // the engine thread's until Join
   const Tokenizer* tokenizer() const;         // null: ids only
   const ChatTemplate* chat_template() const;  // null: no chat
+  double load_seconds() const;                // what Load took
   GrammarLibrary* grammars() const;           // null: no constrained output
   const std::vector<TokenId>& eos_tokens() const;
   const GenerationDefaults& defaults() const;

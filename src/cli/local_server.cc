@@ -18,6 +18,7 @@ ServerContext ContextOf(Engine& engine, std::string model_name) {
                    .eos_tokens = engine.eos_tokens(),
                    .defaults = engine.defaults(),
                    .reasoning = ReasoningOf(engine)},
+          .load_seconds = engine.load_seconds(),
           .server_information = engine.PlanObject()};
 }
 

@@ -212,6 +212,9 @@ void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
     running.engine_done = output.finish.has_value();
     if (output.finish == FinishReason::kError) {
       error_ = ToApiError({output.error_code, output.error});
+      if (output.error_code == ErrorCode::kInternal) {
+        service_.metrics.corrupted_requests.Increment();
+      }
     } else if (output.finish == FinishReason::kAbort) {
       error_ = EndError(EndReason::kDrained);
     }

@@ -73,6 +73,7 @@ struct ServerContext {
   const ChatTemplate* chat = nullptr;    // null: /v1/chat/completions refuses
   GrammarLibrary* grammars = nullptr;    // null: constrained output is refused
   ModelCard card;
+  double load_seconds = 0;               // of the model, until it could answer
   json::object server_information = {};  // GET /server_info, beside what the server knows itself
 };
 

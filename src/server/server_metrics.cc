@@ -49,6 +49,9 @@ ServerMetrics::ServerMetrics(Labels shown)
                                          "Prompt tokens of answered requests.", labels_)),
       generation_tokens(
           registry_.AddCounter("braid:generation_tokens_total", "Tokens generated.", labels_)),
+      corrupted_requests(registry_.AddCounter(
+          "braid:corrupted_requests_total",
+          "Answers that were given up because the engine's numbers were not finite.", labels_)),
       time_to_first_token(Seconds("braid:time_to_first_token_seconds",
                                   "From a request's last byte to its first token.",
                                   kFirstTokenSeconds)),
@@ -113,6 +116,14 @@ MetricsRegistry::Labels ServerMetrics::With(const std::string& label,
 }
 
 void ServerMetrics::AddLabelled() {
+  registry_
+      .AddGauge("braid:engine_load_weights_time", "Seconds that loading the model took.", labels_)
+      .Set(shown_.load_seconds);
+  MetricsRegistry::Labels cache = With("block_size", std::to_string(kBlockTokens));
+  cache["num_pages"] = std::to_string(shown_.cache_pages);
+  cache["enable_prefix_caching"] = shown_.prefix_cache ? "True" : "False";
+  registry_.AddGauge("braid:cache_config_info", "How the cache is set up, in the labels.", cache)
+      .Set(1);
   for (size_t i = 0; i < finished_.size(); ++i) {
     finished_[i] =
         &registry_.AddCounter("braid:request_success_total", "Answers by how they ended.",

@@ -18,7 +18,10 @@ class ServerMetrics {
     std::string model_name;
     int32_t context_tokens_max = 0;         // bounds the buckets of token counts
     std::vector<std::string> cache_groups;  // in the scheduler's order
-    bool vllm_names = false;                // every metric a second time with the prefix vllm:
+    double load_seconds = 0;                // of the model
+    int64_t cache_pages = 0;
+    bool prefix_cache = false;
+    bool vllm_names = false;  // every metric a second time with the prefix vllm:
   };
   explicit ServerMetrics(Labels labels);
 
@@ -46,6 +49,7 @@ class ServerMetrics {
  public:
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;
+  prometheus::Counter& corrupted_requests;  // whose numbers were not finite
   prometheus::Histogram& time_to_first_token;
   prometheus::Histogram& inter_token_latency;
   prometheus::Histogram& e2e_latency;

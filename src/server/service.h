@@ -29,6 +29,9 @@ struct Service {
         metrics({.model_name = context.card.name,
                  .context_tokens_max = context.card.context_tokens_max,
                  .cache_groups = CacheGroups(context.driver.config()),
+                 .load_seconds = context.load_seconds,
+                 .cache_pages = context.driver.config().cache.parents,
+                 .prefix_cache = context.driver.config().prefix_cache,
                  .vllm_names = server_config.vllm_metrics}),
         seed_base(seeds) {}
 

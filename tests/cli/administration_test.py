@@ -175,10 +175,15 @@ def test_metrics_have_vllms_names_where_asked():
                  "prompt_tokens_total", "generation_tokens_total", "request_success_total",
                  "num_preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total",
                  "request_prompt_tokens_bucket", "request_generation_tokens_bucket",
-                 "prompt_tokens_by_source_total"):
+                 "prompt_tokens_by_source_total", "cache_config_info",
+                 "corrupted_requests_total", "engine_load_weights_time"):
         assert f"\nvllm:{name}{{" in text and f"\nbraid:{name}{{" in text, name
     line = next(line for line in text.splitlines() if line.startswith("vllm:time_to_first_token"))
     assert 'engine="0"' in line and "model_name=" in line
+    setup = next(line for line in text.splitlines() if line.startswith("vllm:cache_config_info"))
+    assert 'block_size="64"' in setup and 'enable_prefix_caching="True"' in setup
+    load = next(line for line in text.splitlines() if line.startswith("vllm:engine_load_w"))
+    assert float(load.split()[-1]) > 0
 
 
 def test_flags_and_variables_of_other_servers_are_understood(braid, tiny):

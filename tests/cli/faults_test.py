@@ -177,6 +177,34 @@ def test_a_log_that_nobody_reads_holds_nothing_up(flags):
 
 
 @pytest.mark.skipif(SANITIZED, reason="libfaketime and a sanitizer each want to be loaded first")
+def test_weights_that_are_no_numbers_end_only_the_requests_that_meet_them(tmp_path, braid):
+    """One token's embedding is NaN: who sends it gets an error and no token, others get theirs."""
+    model = tmp_path / "model"
+    done = braid("make-model", str(model), "--shape", "tiny,tie_word_embeddings=false")
+    assert done.returncode == 0, done.stderr
+    path = next(model.glob("*.safetensors"))
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[:8], "little")
+    table = json.loads(content[8:8 + size])["model.embed_tokens.weight"]
+    row = table["shape"][1] * 2
+    begin = 8 + size + table["data_offsets"][0] + 7 * row
+    assert table["dtype"] == "BF16"
+    content[begin:begin + row] = b"\xc0\x7f" * table["shape"][1]
+    path.write_bytes(content)
+    fields = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    with serving(model=model) as served:
+        good = {"prompt": [1, 2, 3], **fields}
+        before = post(served.port, good)
+        assert before[0] == 200
+        for count in (1, 2):
+            status, answer = post(served.port, {"prompt": [1, 2, 7, 3], **fields})
+            assert status == 500 and b"not finite" in answer, answer
+            assert metric(served.port, "corrupted_requests_total") == count
+        status, after = post(served.port, good)
+        choices = [json.loads(text)["choices"] for text in (before[1], after)]
+        assert status == 200 and choices[0] == choices[1]
+
+
 def test_no_time_runs_out_when_the_clock_jumps(tmp_path):
     shift = tmp_path / "shift"
     shift.write_text("+0")
