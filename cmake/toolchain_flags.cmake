@@ -5,6 +5,7 @@ add_library(braid_flags INTERFACE)
 target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_options(braid_flags INTERFACE
   -Wall -Wextra -Wconversion -Werror -ffp-contract=off -fno-math-errno -fstack-protector-strong
+  -fno-semantic-interposition
   -Wno-missing-field-initializers
   # GCC 12 sees overlaps in std::string that are not there (its bug 105651).
   -Wno-restrict)

@@ -151,14 +151,14 @@ bool Scheduler::State::AdmitFirst() {
   Sequence& s = *first;
   if (const int32_t r = s.request.dp_rank; r >= 0) {
     Rank& rank = ranks[static_cast<size_t>(r)];
-    const bool known = rank.blocked == s.request.id && rank.blocked_at == rank.cache.version();
+    const bool known = rank.blocked == s.id && rank.blocked_at == rank.cache.version();
     if (!known && AdmitTo(s, r)) return true;
-    rank.blocked = rank.free_slots.empty() ? RequestId() : s.request.id;
+    rank.blocked = rank.free_slots.empty() ? RequestId() : s.id;
     rank.blocked_at = rank.cache.version();
     rank.closed = true;
     return true;
   }
-  if (blocked == s.request.id && blocked_at == CacheVersion()) return false;
+  if (blocked == s.id && blocked_at == CacheVersion()) return false;
   for (const int32_t r : Placements(s)) {
     if (AdmitTo(s, r)) return true;
   }
@@ -166,7 +166,7 @@ bool Scheduler::State::AdmitFirst() {
   const bool all_open = std::none_of(
       ranks.begin(), ranks.end(), [](const Rank& r) { return r.closed || r.free_slots.empty(); });
   if (all_open) {
-    blocked = s.request.id;
+    blocked = s.id;
     blocked_at = CacheVersion();
   }
   return false;

@@ -31,10 +31,10 @@ struct RowResult {
   RequestId request;
   int32_t accepted = 0;
   TokenId token = -1;
-  TokenLogprob logprob;                       // filled when the request asked for logprobs
-  std::vector<TokenLogprob> prompt_logprobs;  // one per token of the row: the distribution after it
-  std::string error;                          // non-empty: this row failed (non-finite logits, …)
+  std::string error;                            // non-empty: this row failed (non-finite logits, …)
   ErrorCode error_code = ErrorCode::kInternal;  // kInvalid: by what the request asks for
+  TokenLogprob logprob;                         // filled when the request asked for logprobs
+  std::vector<TokenLogprob> prompt_logprobs;  // one per token of the row: the distribution after it
   std::vector<TokenLogprob> accepted_logprobs;  // as `logprob`, of the drafts that were accepted
   std::vector<TokenId> drafts;                  // guesses at what follows `token`; may be none
 };

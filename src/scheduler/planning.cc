@@ -104,7 +104,7 @@ int32_t Scheduler::State::DraftTokens(const Sequence& s) const {
 
 // For guesses nobody makes way.
 void Scheduler::State::PlanDecode(Sequence& s) {
-  s.drafts.resize(static_cast<size_t>(DraftTokens(s)));
+  if (!s.drafts.empty()) s.drafts.resize(static_cast<size_t>(DraftTokens(s)));
   if (!s.drafts.empty() && !AddRow(s, 1)) s.drafts.clear();
   while (s.drafts.empty() && !AddRow(s, 1)) {
     if (!MakeWay(s)) return;
@@ -119,7 +119,7 @@ void Scheduler::State::PlanDecode(Sequence& s) {
 void Scheduler::State::PlanTransfer(Sequence& s, bool receive) {
   if (receive) {
     CHECK(Cover(s, s.planned, s.prompt_tokens()), "request {} awaits pages without blocks",
-          s.request.id.value);
+          s.id.value);
   }
   if (receive && Planted(PlantedBug::kReadBeforeArrival)) {
     Publish(s, s.planned, s.prompt_tokens());
@@ -131,13 +131,13 @@ void Scheduler::State::PlanTransfer(Sequence& s, bool receive) {
   ++s.rows_in_flight;
   ++transfers;
   parts[static_cast<size_t>(s.rank)].transfers.push_back(
-      {s.slot, s.request.id, receive, receive ? s.planned : 0, s.prompt_tokens()});
+      {s.slot, s.id, receive, receive ? s.planned : 0, s.prompt_tokens()});
 }
 
 // Whether to try again now: a sequence whose row found no blocks has made somebody lose theirs.
 bool Scheduler::State::MakeWay(Sequence& s) {
   Rank& rank = RankOf(s);
-  rank.starving = s.request.id;
+  rank.starving = s.id;
   // Its own rows give a state block back when they land, and a victim's rows give its blocks.
   if (s.rows_in_flight > 0 || rank.draining > 0) return false;
   Sequence& victim = Victim(rank);
@@ -229,14 +229,26 @@ int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool fi
   return count;
 }
 
+void Sequence::AppendTokens(int32_t begin, int32_t end, std::vector<TokenId>& out) const {
+  for (int32_t p = begin; p < end; ++p) {
+    const bool stale = Planted(PlantedBug::kStaleToken) && token(p) == kSampledInFlight;
+    out.push_back(token(stale ? p - 1 : p));
+  }
+}
+
 // Blocks for tokens [start, end), and the plan says so; false, with nothing changed, when they
 // cannot be had.
 bool Scheduler::State::Cover(Sequence& s, int32_t start, int32_t end) {
   Rank& rank = RankOf(s);
-  if (s.announced && s.blocks.Covers(start, end)) {
-    if (rank.starving == s.request.id) rank.starving = RequestId();
-    return true;
-  }
+  const bool there = s.announced && s.blocks.Covers(start, end);
+  if (!there && !CoverAnew(s, start, end)) return false;
+  if (rank.starving == s.id) rank.starving = RequestId();
+  return true;
+}
+
+// The same for a sequence that has not all of them yet, or that the executor does not know.
+bool Scheduler::State::CoverAnew(Sequence& s, int32_t start, int32_t end) {
+  Rank& rank = RankOf(s);
   Plan& plan = parts[static_cast<size_t>(s.rank)];
   changes.clear();
   if (!s.announced && !Planted(PlantedBug::kSnapshotNotRestored) &&
@@ -244,7 +256,6 @@ bool Scheduler::State::Cover(Sequence& s, int32_t start, int32_t end) {
     s.blocks.AppendEntries(changes);
   }
   if (!s.blocks.Cover(start, end, rank.cache, changes)) return false;
-  if (rank.starving == s.request.id) rank.starving = RequestId();
   if (!s.announced) {
     s.announced = true;
     std::erase(departed, s.slot);
@@ -264,18 +275,15 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
   const int32_t end = start + count;
   if (!Cover(s, start, end + drafts)) return false;
   const Row row{.slot = s.slot,
-                .request = s.request.id,
+                .request = s.id,
                 .token_begin = static_cast<int32_t>(plan.tokens.size()),
                 .token_count = count + drafts,
                 .start = start,
                 .drafts = drafts,
                 .sample = end >= s.prefill_end && s.known_tokens() + s.unresolved < s.length_max,
-                .prompt_logprobs = s.request.prompt_logprobs >= 0 && start < s.prompt_tokens() &&
+                .prompt_logprobs = s.wants_prompt_logprobs && start < s.prompt_tokens() &&
                                    end > s.prompt_logprobs_done};
-  for (int32_t p = start; p < end; ++p) {
-    const bool stale = Planted(PlantedBug::kStaleToken) && s.token(p) == kSampledInFlight;
-    plan.tokens.push_back(s.token(stale ? p - 1 : p));
-  }
+  s.AppendTokens(start, end, plan.tokens);
   if (drafts > 0) plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.end());
   plan.rows.push_back(row);
   step.rows.push_back({&s, start, end, drafts, row.sample, row.prompt_logprobs});

@@ -68,8 +68,8 @@ void Scheduler::State::On(const ResetCache&) {
 void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result) {
   RowInFlight row = planned;
   Sequence& s = *row.sequence;
-  CHECK(s.request.id == result.request, "a result for request {} came in the place of {}",
-        result.request.value, s.request.id.value);
+  CHECK(s.id == result.request, "a result for request {} came in the place of {}",
+        result.request.value, s.id.value);
   --s.rows_in_flight;
   s.unresolved -= row.sample;
   if (s.Is<Finished>()) {  // found while this row was on its way: what it brought is not wanted
@@ -86,7 +86,7 @@ void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result)
   }
   if (row.drafts > 0) {  // what was refused counts as never computed
     CHECK(result.accepted >= 0 && result.accepted <= row.drafts, "request {}: {} of {} guesses",
-          s.request.id.value, result.accepted, row.drafts);
+          s.id.value, result.accepted, row.drafts);
     row.end += Planted(PlantedBug::kRefusedCommitted) ? row.drafts : result.accepted;
     row.end -= Planted(PlantedBug::kCommitOffByOne) && result.accepted > 0;
     s.planned = row.end;
@@ -107,8 +107,7 @@ void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result)
 }
 
 // What was completed may be used by others from now on.
-void Scheduler::State::Publish(Sequence& s, int32_t start, int32_t end) {
-  if (!s.reuses || start / kBlockTokens == end / kBlockTokens) return;
+void Scheduler::State::PublishBlocks(Sequence& s, int32_t start, int32_t end) {
   s.blocks.Publish(start, end, s.tokens(), end == s.branch_at, RankOf(s).cache);
 }
 
@@ -121,8 +120,8 @@ void Scheduler::State::RetireStates(Sequence& s, int32_t end) {
 }
 
 // An end may be among the guesses that were right; what comes after it is not wanted.
-void Scheduler::State::TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result) {
-  for (int32_t i = 0; i < (row.drafts > 0 ? result.accepted : 0) && !s.Is<Finished>(); ++i) {
+void Scheduler::State::TakeAccepted(Sequence& s, const RowResult& result) {
+  for (int32_t i = 0; i < result.accepted && !s.Is<Finished>(); ++i) {
     const auto at = static_cast<size_t>(i);
     const bool described = at < result.accepted_logprobs.size();
     if (Planted(PlantedBug::kStopAmongDraftsMissed)) {
@@ -133,22 +132,32 @@ void Scheduler::State::TakeTokens(Sequence& s, const RowInFlight& row, const Row
     ++drafts_accepted;
     ++decode_tokens;
   }
+}
+
+void Scheduler::State::TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result) {
+  if (row.drafts > 0) TakeAccepted(s, result);
   if (!s.Is<Finished>()) TakeToken(s, result.token, result.logprob);
+  if (config.draft_tokens_max == 0) return;
   s.drafts.clear();
-  if (config.draft_tokens_max > 0 && s.Is<Decoding>()) s.drafts = result.drafts;
+  if (s.Is<Decoding>()) s.drafts = result.drafts;
+}
+
+// Whether a token that comes next ends the answer.
+bool Scheduler::State::Stops(const Sequence& s, TokenId token) {
+  const StopParams& stop = s.request.stop;
+  return static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
+         std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), token);
 }
 
 void Scheduler::State::TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob) {
-  CHECK(token >= 0 && token < config.vocabulary, "request {} was given token {}",
-        s.request.id.value, token);
-  const StopParams& stop = s.request.stop;
-  const bool stops = static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
-                     std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), token);
+  CHECK(token >= 0 && token < config.vocabulary, "request {} was given token {}", s.id.value,
+        token);
+  const bool stops = s.may_stop && Stops(s, token);
   s.output.push_back(token);
   if (Planted(PlantedBug::kLastTokenPublished) && s.reuses) {
     s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), false, RankOf(s).cache);
   }
-  if (s.request.logprobs >= 0) s.logprobs.push_back(logprob);
+  if (s.wants_logprobs) s.logprobs.push_back(logprob);
   Changed(s);
   if (stops) {
     Finish(s, FinishReason::kStop);
@@ -203,7 +212,7 @@ void Scheduler::State::Arrive(Sequence& s, const TransferDone& event) {
 void Scheduler::State::TakePromptLogprobs(Sequence& s, const RowInFlight& row,
                                           const RowResult& result) {
   CHECK(static_cast<int32_t>(result.prompt_logprobs.size()) == row.end - row.start,
-        "request {}: {} prompt log-probabilities for {} tokens", s.request.id.value,
+        "request {}: {} prompt log-probabilities for {} tokens", s.id.value,
         result.prompt_logprobs.size(), row.end - row.start);
   const int32_t end = std::min(row.end, s.prompt_tokens());
   for (int32_t p = std::max(row.start, s.prompt_logprobs_done); p < end; ++p) {
@@ -229,7 +238,7 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
     } else {
       rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
     }
-    if (rank.starving == s.request.id) rank.starving = RequestId();
+    if (rank.starving == s.id) rank.starving = RequestId();
   }
   Move(s.phase, Ended{reason});
   if (s.transferring && Planted(PlantedBug::kAwaitedPagesFreed)) {
@@ -247,7 +256,7 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
 void Scheduler::State::Preempt(Sequence& s) {
   Rank& rank = RankOf(s);
   rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
-  if (rank.starving == s.request.id) rank.starving = RequestId();
+  if (rank.starving == s.id) rank.starving = RequestId();
   Move(s.phase, BlocksLost{});
   ++s.preemptions;
   ++preemptions;
@@ -287,11 +296,11 @@ void Scheduler::State::Changed(Sequence& s) {
 }
 
 void Scheduler::State::EraseIfGone(Sequence& s) {
-  if (s.Is<Finished>() && s.rows_in_flight == 0 && !s.changed) sequences.erase(s.request.id);
+  if (s.Is<Finished>() && s.rows_in_flight == 0 && !s.changed) sequences.erase(s.id);
 }
 
 Output Scheduler::State::MakeOutput(Sequence& s) {
-  Output output{.id = s.request.id};
+  Output output{.id = s.id};
   output.tokens.assign(s.output.begin() + static_cast<ptrdiff_t>(s.tokens_taken), s.output.end());
   s.tokens_taken = s.output.size();
   output.logprobs = std::exchange(s.logprobs, {});

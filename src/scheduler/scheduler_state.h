@@ -78,7 +78,9 @@ struct Scheduler::State {
   void On(const Tick&) {}  // no rule reads time; logs carry it
   void Land(const RowInFlight& planned, const RowResult& result);
   void RetireStates(Sequence& s, int32_t end);
+  void TakeAccepted(Sequence& s, const RowResult& result);
   void TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result);
+  static bool Stops(const Sequence& s, TokenId token);
   void TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob);
   void Arrive(Sequence& s, const TransferDone& event);
   void TakePromptLogprobs(Sequence& s, const RowInFlight& row, const RowResult& result);
@@ -88,7 +90,10 @@ struct Scheduler::State {
   void Finish(Sequence& s, FinishReason reason);
   void Preempt(Sequence& s);
   void Vacate(Sequence& s);
-  void Publish(Sequence& s, int32_t start, int32_t end);
+  void Publish(Sequence& s, int32_t start, int32_t end) {
+    if (s.reuses && start / kBlockTokens != end / kBlockTokens) PublishBlocks(s, start, end);
+  }
+  void PublishBlocks(Sequence& s, int32_t start, int32_t end);
   void Changed(Sequence& s);
   void EraseIfGone(Sequence& s);
   Output MakeOutput(Sequence& s);
@@ -111,6 +116,7 @@ struct Scheduler::State {
   int32_t PrefillCut(const Sequence& s) const;
   bool AddRow(Sequence& s, int32_t count);
   bool Cover(Sequence& s, int32_t start, int32_t end);
+  bool CoverAnew(Sequence& s, int32_t start, int32_t end);
   bool MakeWay(Sequence& s);
   Sequence& Victim(const Rank& rank) const;
 

@@ -17,10 +17,18 @@
 
 namespace braid {
 
-struct Sequence {
-  Sequence(Request r, const CacheGeometry& geometry) : blocks(geometry), request(std::move(r)) {}
+struct alignas(64) Sequence {
+  Sequence(Request r, const CacheGeometry& geometry)
+      : id(r.id),
+        prompt_count(static_cast<int32_t>(r.prompt.size())),
+        may_stop(!r.stop.stop_tokens.empty()),
+        wants_logprobs(r.logprobs >= 0),
+        wants_prompt_logprobs(r.prompt_logprobs >= 0),
+        blocks(geometry),
+        request(std::move(r)) {}
 
-  // What every step reads and writes comes first and lies together.
+  // What every step reads and writes comes first, in three cache lines: of many sequences it then
+  // stays near the core from step to step.
   Phase phase = Queued{};
   bool waiting = false;       // stands in the queue
   bool announced = false;     // the executor knows that it holds the slot
@@ -28,19 +36,22 @@ struct Sequence {
   bool changed = false;       // has something for TakeOutputs
   bool receives = false;      // its prompt's pages are to come from another engine
   bool transferring = false;  // a transfer of its pages is under way
+  const RequestId id;         // of the request, as the next four
+  const int32_t prompt_count;
+  const bool may_stop, wants_logprobs, wants_prompt_logprobs;
   SlotId slot;
   int32_t rank = -1;           // the data-parallel rank that runs it, while it holds a slot
-  int64_t computed = 0;        // tokens of its rows, less those that its tenant was charged for
   int32_t length_max = 0;      // prompt + output at most
   int32_t stored_max = 0;      // tokens that ever need cache; the last one sampled does not
   int32_t prefill_end = 0;     // tokens known at admission: where the prefill ends
-  int32_t branch_at = 0;       // a boundary that others have reached as well: leave a state there
   int32_t planned = 0;         // tokens in place once every planned row has landed
   int32_t unresolved = 0;      // sampled tokens in flight
   int32_t rows_in_flight = 0;  // and its transfer
-  int32_t preemptions = 0;
+  int64_t computed = 0;        // tokens of its rows, less those that its tenant was charged for
   std::vector<TokenId> output;
   std::vector<TokenId> drafts;  // guesses at what comes next, or those of the row in flight
+  int32_t branch_at = 0;        // a boundary that others have reached as well: leave a state there
+  int32_t preemptions = 0;
   BlockTables blocks;
   const Request request;
   int64_t arrival = 0;
@@ -58,7 +69,7 @@ struct Sequence {
   bool Is() const {
     return std::holds_alternative<P>(phase);
   }
-  int32_t prompt_tokens() const { return static_cast<int32_t>(request.prompt.size()); }
+  int32_t prompt_tokens() const { return prompt_count; }
   TokenPieces tokens() const { return {request.prompt, output}; }
   int32_t known_tokens() const { return prompt_tokens() + static_cast<int32_t>(output.size()); }
   bool decode_ready() const {
@@ -70,6 +81,8 @@ struct Sequence {
     const size_t i = static_cast<size_t>(position - prompt_tokens());
     return i < output.size() ? output[i] : kSampledInFlight;
   }
+  // Tokens [begin, end), of which those that are in flight are not known.
+  void AppendTokens(int32_t begin, int32_t end, std::vector<TokenId>& out) const;
 };
 
 // Higher priorities first, then who came first.

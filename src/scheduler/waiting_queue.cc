@@ -29,16 +29,16 @@ void WaitingQueue::Insert(Sequence& s) {
   Lines& lines = LinesOf(s);
   auto& line = lines.by_tenant[name];
   if (!line.empty()) lines.firsts.erase(KeyOf(**line.begin()));
-  CHECK(line.insert(&s).second, "request {} waits twice", s.request.id.value);
+  CHECK(line.insert(&s).second, "request {} waits twice", s.id.value);
   lines.firsts.emplace(KeyOf(**line.begin()), *line.begin());
 }
 
 void WaitingQueue::Erase(Sequence& s) {
   Lines& lines = LinesOf(s);
   const auto line = lines.by_tenant.find(s.request.tenant);
-  CHECK(line != lines.by_tenant.end(), "request {} does not wait", s.request.id.value);
+  CHECK(line != lines.by_tenant.end(), "request {} does not wait", s.id.value);
   lines.firsts.erase(KeyOf(**line->second.begin()));
-  CHECK(line->second.erase(&s) == 1, "request {} does not wait", s.request.id.value);
+  CHECK(line->second.erase(&s) == 1, "request {} does not wait", s.id.value);
   if (line->second.empty()) {
     lines.by_tenant.erase(line);
   } else {
