@@ -1,7 +1,9 @@
 // Z-1: bytes sent to the HTTP server over a socket, whole and in pieces. However they are cut, the
-// same requests arrive at the API behind it, and what arrives cannot be read in another way.
+// same requests arrive at the API behind it, and another parser, as proxies use it, reads the same
+// requests in the same bytes: nobody can smuggle one past the other.
 #include <arpa/inet.h>
 #include <fmt/core.h>
+#include <http_parser.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -26,6 +28,52 @@ namespace {
 constexpr size_t kBodyBytesMax = 4096;
 constexpr int64_t kPauseUs = 30;  // long enough, mostly, that a piece is read alone
 
+// What must be the same however a request is read.
+std::string Record(std::string_view method, std::string_view path, std::string_view body) {
+  return fmt::format("{} {} [{}]", method, path, body);
+}
+
+// The requests that http_parser (Node's, before llhttp) finds, up to what it refuses.
+class SecondParser {
+ public:
+  std::vector<std::string> Read(std::string_view bytes) {
+    http_parser_init(&parser_, HTTP_REQUEST);
+    parser_.data = this;
+    http_parser_settings settings;
+    http_parser_settings_init(&settings);
+    settings.on_url = [](http_parser* p, const char* at, size_t size) {
+      Self(p).target_.append(at, size);
+      return 0;
+    };
+    settings.on_headers_complete = [](http_parser* p) {
+      p->upgrade = 0;  // as a server that offers no other protocol
+      return 0;
+    };
+    settings.on_body = [](http_parser* p, const char* at, size_t size) {
+      Self(p).body_.append(at, size);
+      return 0;
+    };
+    settings.on_message_complete = [](http_parser* p) {
+      SecondParser& self = Self(p);
+      const std::string_view target = self.target_;
+      self.found_.push_back(Record(http_method_str(static_cast<http_method>(p->method)),
+                                   target.substr(0, target.find('?')), self.body_));
+      self.target_.clear();
+      self.body_.clear();
+      return 0;
+    };
+    http_parser_execute(&parser_, &settings, bytes.data(), bytes.size());
+    return std::move(found_);
+  }
+
+ private:
+  static SecondParser& Self(http_parser* p) { return *static_cast<SecondParser*>(p->data); }
+
+  http_parser parser_;
+  std::string target_, body_;
+  std::vector<std::string> found_;
+};
+
 // Answers at once, and keeps what it was asked.
 class RecordingApi final : public HttpApi {
  public:
@@ -37,6 +85,7 @@ class RecordingApi final : public HttpApi {
     seen_.push_back(fmt::format("{} {} {} [{}] [{}] [{}]", request.method, request.path,
                                 request.content_type, request.key, request.request_id,
                                 request.body));
+    records_.push_back(Record(request.method, request.path, request.body));
     return {.request_id = "id", .content = HttpResponse{}};
   }
   HttpResponse Refuse(int status, std::string message) override {
@@ -45,7 +94,12 @@ class RecordingApi final : public HttpApi {
   }
   std::vector<std::string> TakeSeen() {
     const std::lock_guard lock(mutex_);
+    records_.clear();
     return std::exchange(seen_, {});
+  }
+  std::vector<std::string> records() {
+    const std::lock_guard lock(mutex_);
+    return records_;
   }
 
  private:
@@ -61,7 +115,7 @@ class RecordingApi final : public HttpApi {
   }
 
   std::mutex mutex_;
-  std::vector<std::string> seen_;
+  std::vector<std::string> seen_, records_;
 };
 
 class Target {
@@ -95,6 +149,11 @@ class Target {
     }
     close(out);
     CHECK(answer.empty() || answer.starts_with("HTTP/1.1 "));
+    const std::vector<std::string> taken = api_.records(), others = SecondParser().Read(bytes);
+    for (size_t i = 0; i < taken.size(); ++i) {
+      CHECK(i < others.size() && taken[i] == others[i], "request {} is {} here and {} elsewhere", i,
+            taken[i], i < others.size() ? others[i] : "none");
+    }
     return api_.TakeSeen();
   }
 
