@@ -25,11 +25,10 @@ std::string_view Trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-size_t TargetBytes(std::string_view request_line) {
-  size_t begin = request_line.find(' ');
-  if (begin == std::string_view::npos) return 0;
-  size_t end = request_line.find(' ', begin + 1);
-  return (end == std::string_view::npos ? request_line.size() : end) - begin - 1;
+std::string_view TargetOf(std::string_view request_line) {
+  const size_t begin = request_line.find(' ');
+  if (begin == std::string_view::npos) return {};
+  return request_line.substr(begin + 1, request_line.find(' ', begin + 1) - begin - 1);
 }
 
 HttpRefusal TargetTooLong() {
@@ -98,13 +97,24 @@ std::optional<HttpRefusal> CheckFraming(const FramingHeaders& framing, bool http
 std::optional<HttpRefusal> CheckHead(std::string_view head) {
   CHECK(head.ends_with("\r\n\r\n"));
   for (size_t i = 0; i < head.size(); ++i) {
-    bool broken = head[i] == '\0' || (head[i] == '\r' && head[i + 1] != '\n') ||
-                  (head[i] == '\n' && (i == 0 || head[i - 1] != '\r'));
-    if (broken) return HttpRefusal{400, "a stray NUL, CR or LF in the headers"};
+    const auto byte = static_cast<unsigned char>(head[i]);
+    const bool ends_line =
+        (byte == '\r' && head[i + 1] == '\n') || (byte == '\n' && i > 0 && head[i - 1] == '\r');
+    if ((byte < ' ' && byte != '\t' && !ends_line) || byte == 0x7f) {
+      return HttpRefusal{400, "a stray NUL, CR, LF or other control byte in the headers"};
+    }
   }
   size_t end = head.find("\r\n");
   std::string_view request_line = head.substr(0, end);
-  if (TargetBytes(request_line) > limits::kTargetBytesMax) return TargetTooLong();
+  if (std::any_of(request_line.begin(), request_line.end(),
+                  [](unsigned char c) { return c < ' ' || c > '~'; })) {
+    return HttpRefusal{400, "the request line must be visible ASCII; write other bytes as %XX"};
+  }
+  const std::string_view target = TargetOf(request_line);
+  if (target.size() > limits::kTargetBytesMax) return TargetTooLong();
+  if (!target.starts_with('/') && target != "*") {
+    return HttpRefusal{400, "the request target must be a path that begins with /"};
+  }
   if (head.size() - end > limits::kHeadBytesMax) return HeadTooLong();
   FramingHeaders framing;
   size_t count = 0;
@@ -120,7 +130,7 @@ std::optional<HttpRefusal> CheckHead(std::string_view head) {
 std::optional<HttpRefusal> CheckUnfinishedHead(std::string_view head) {
   size_t line_end = head.find("\r\n");
   std::string_view request_line = head.substr(0, line_end);
-  if (TargetBytes(request_line) > limits::kTargetBytesMax) return TargetTooLong();
+  if (TargetOf(request_line).size() > limits::kTargetBytesMax) return TargetTooLong();
   if (line_end == std::string_view::npos) {
     // A method longer than every known one is noise, not a request that is still coming.
     if (head.size() > limits::kTargetBytesMax + 64) return TargetTooLong();

@@ -48,12 +48,21 @@ TEST(HttpFraming, AmbiguousFramingIsRefused) {
   };
   for (const std::string& fields : refused) EXPECT_EQ(StatusOf(Head(fields)), 400) << fields;
   EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\n\r\n"), 400) << "no Host";
+  for (const char* line : {"GET ?/v1 HTTP/1.1", "GET v1 HTTP/1.1", "GET http://a/ HTTP/1.1",
+                           "GET /\xa2 HTTP/1.1", "GET /\ta HTTP/1.1", "G\xc3\xa9T / HTTP/1.1"}) {
+    EXPECT_EQ(StatusOf(Head("", line)), 400) << line;
+  }
+  EXPECT_EQ(StatusOf(Head("", "OPTIONS * HTTP/1.1")), 200);
+  for (const char byte : {'\x01', '\x0b', '\x1b', '\x7f'}) {
+    EXPECT_EQ(StatusOf(Head(std::string("A: b") + byte + "c\r\n")), 400) << int{byte};
+  }
+  EXPECT_EQ(StatusOf(Head("A: b\tc\r\nB: \xc3\xa9\r\n")), 200);
   EXPECT_EQ(StatusOf(Head("Transfer-Encoding: chunked\r\n", "POST /x HTTP/1.0")), 400);
 }
 
 TEST(HttpFraming, SizesAreAcceptedAtTheLimitAndRefusedAboveIt) {
   auto target = [](size_t bytes) {
-    return Head("", "GET " + std::string(bytes, 'a') + " HTTP/1.1");
+    return Head("", "GET /" + std::string(bytes - 1, 'a') + " HTTP/1.1");
   };
   EXPECT_EQ(StatusOf(target(limits::kTargetBytesMax)), 200);
   EXPECT_EQ(StatusOf(target(limits::kTargetBytesMax + 1)), 414);

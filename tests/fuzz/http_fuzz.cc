@@ -56,15 +56,23 @@ class SecondParser {
     settings.on_message_complete = [](http_parser* p) {
       SecondParser& self = Self(p);
       const std::string_view target = self.target_;
-      self.found_.push_back(Record(http_method_str(static_cast<http_method>(p->method)),
-                                   target.substr(0, target.find('?')), self.body_));
+      // The API sees HEAD as GET; the connection leaves the body out.
+      const auto method = static_cast<http_method>(p->method == HTTP_HEAD ? HTTP_GET : p->method);
+      self.found_.push_back(
+          Record(http_method_str(method), target.substr(0, target.find('?')), self.body_));
       self.target_.clear();
       self.body_.clear();
       return 0;
     };
     http_parser_execute(&parser_, &settings, bytes.data(), bytes.size());
+    const http_errno error = HTTP_PARSER_ERRNO(&parser_);
+    gave_up_ = error == HPE_INVALID_METHOD || error == HPE_INVALID_TRANSFER_ENCODING;
     return std::move(found_);
   }
+
+  // It stopped at a method that is not in its list, or at a header whose name goes on after
+  // "Transfer-Encoding", which it takes for that one.
+  bool gave_up() const { return gave_up_; }
 
  private:
   static SecondParser& Self(http_parser* p) { return *static_cast<SecondParser*>(p->data); }
@@ -72,6 +80,7 @@ class SecondParser {
   http_parser parser_;
   std::string target_, body_;
   std::vector<std::string> found_;
+  bool gave_up_ = false;
 };
 
 // Answers at once, and keeps what it was asked.
@@ -149,8 +158,10 @@ class Target {
     }
     close(out);
     CHECK(answer.empty() || answer.starts_with("HTTP/1.1 "));
-    const std::vector<std::string> taken = api_.records(), others = SecondParser().Read(bytes);
+    SecondParser second;
+    const std::vector<std::string> taken = api_.records(), others = second.Read(bytes);
     for (size_t i = 0; i < taken.size(); ++i) {
+      if (i == others.size() && second.gave_up()) break;
       CHECK(i < others.size() && taken[i] == others[i], "request {} is {} here and {} elsewhere", i,
             taken[i], i < others.size() ? others[i] : "none");
     }
