@@ -57,7 +57,8 @@ class SecondParser {
       SecondParser& self = Self(p);
       const std::string_view target = self.target_;
       // The API sees HEAD as GET; the connection leaves the body out.
-      const auto method = static_cast<http_method>(p->method == HTTP_HEAD ? HTTP_GET : p->method);
+      auto method = static_cast<http_method>(p->method);
+      if (method == HTTP_HEAD) method = HTTP_GET;
       self.found_.push_back(
           Record(http_method_str(method), target.substr(0, target.find('?')), self.body_));
       self.target_.clear();
