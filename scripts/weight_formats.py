@@ -5,7 +5,7 @@
     scripts/weight_formats.py MODEL [--braid build/release/braid] [--isa ISA] [--texts FILE...]
 
 A text is the conversation of one line of an evaluation set (models/eval by default) with its
-answer, in ChatML, which is the form that the models of the Qwen families were trained on."""
+answer, in ChatML, the form that the models were trained on."""
 import argparse
 import glob
 import json
