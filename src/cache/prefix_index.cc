@@ -12,6 +12,8 @@ namespace braid {
 namespace {
 
 constexpr size_t kBucketsMin = 1024;
+// A prefix that is not there is mostly found out without looking at a node, which is cold memory.
+constexpr size_t kBucketsPerNode = 4;
 // How many evicted prefixes are remembered, to say so when they are asked for again.
 constexpr size_t kEvictedKeys = 16384;
 
@@ -160,7 +162,7 @@ PrefixNodeId PrefixIndex::Child(PrefixNodeId parent, const BlockTokens& tokens) 
   const Key key = ChildKey(At(parent).key, tokens);
   PrefixNodeId id = Find(parent, key, tokens);
   if (!id.valid()) {
-    if (static_cast<size_t>(nodes_alive_) > buckets_.size()) Grow();
+    if (static_cast<size_t>(nodes_alive_) * kBucketsPerNode > buckets_.size()) Grow();
     id = NewNode();
     Node& node = At(id);
     node.alive = true;
