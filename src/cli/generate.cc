@@ -2,6 +2,7 @@
 #include "cli/generate.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -13,23 +14,16 @@ namespace {
 
 constexpr int32_t kNewTokensDefault = 1024;
 
-// Tags of thinking that are special tokens, which text leaves out otherwise.
-std::vector<TokenId> TagTokens(const Tokenizer& tokenizer, const ReasoningFormat* format) {
-  std::vector<TokenId> ids;
-  if (format == nullptr || !format->separates()) return ids;
-  for (const std::string_view tag : {format->tags.open, format->tags.close}) {
-    if (const auto id = tokenizer.TokenToId(tag)) ids.push_back(*id);
-  }
-  return ids;
-}
-
 // Tokens to pieces of text, as far as the checkpoint has a tokenizer.
 class TextStream {
  public:
   TextStream(const Tokenizer& tokenizer, const GenerateOptions& options)
-      : kept_(TagTokens(tokenizer, options.reasoning)), detokenizer_(tokenizer, true, kept_) {
+      : detokenizer_(tokenizer, true, kept_) {
     if (options.reasoning == nullptr || !options.reasoning->separates()) return;
-    splitter_.emplace(options.reasoning->tags, options.starts_in_reasoning);
+    const ReasoningTags& tags = options.reasoning->tags;
+    kept_ = tokenizer.TokensToIds(std::array{tags.open, tags.close});
+    detokenizer_ = Detokenizer(tokenizer, true, kept_);
+    splitter_.emplace(tags, options.starts_in_reasoning);
   }
   TextStream(const TextStream&) = delete;
   TextStream& operator=(const TextStream&) = delete;
@@ -50,7 +44,7 @@ class TextStream {
     ReasoningSplitter::Piece piece = splitter_->Push(text);
     return {std::move(piece.reasoning), std::move(piece.content)};
   }
-  std::vector<TokenId> kept_;
+  std::vector<TokenId> kept_;  // tags that are special tokens, which text leaves out otherwise
   Detokenizer detokenizer_;
   std::optional<ReasoningSplitter> splitter_;
 };

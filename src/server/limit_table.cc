@@ -97,7 +97,7 @@ std::vector<LimitRow> QueueRows(const ServerConfig& config, const SchedulerConfi
       {"L-53", "seconds of a request", config.request_seconds_max, 503},
       {"L-54", "preemptions of a request", scheduler.preemptions_max, 0},
       {"L-55", "bytes of the name in a tool call", Size(ToolCallParser::kHeaderBytesMax), 0},
-      {"L-56", "grammars compiled at once", GrammarLibrary::kCompiledAtOnceMax, 0},
+      {"L-56", "grammars compiled at once", 1, 0},
   };
 }
 

@@ -114,11 +114,7 @@ void SetSyntax(const ServerContext& context, const ApiRequest& request, TextOpti
     text->syntax.schemas = ToolSchemas(request.tools);
     for (std::string_view tag : format.tags()) tags.push_back(tag);
   }
-  if (context.tokenizer == nullptr) return;
-  for (std::string_view tag : tags) {
-    std::optional<TokenId> id = tag.empty() ? std::nullopt : context.tokenizer->TokenToId(tag);
-    if (id) text->kept_tokens.push_back(*id);
-  }
+  if (context.tokenizer != nullptr) text->kept_tokens = context.tokenizer->TokensToIds(tags);
 }
 
 OrRefusal<ThinkingLimit> ThinkingLimitOf(const ServerContext& context, const ApiRequest& request) {

@@ -26,11 +26,13 @@ class PrepareTest : public testing::Test {
   PrepareTest()
       : tokenizer_(*Tokenizer::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
         chat_(*ChatTemplate::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
+        grammars_(*GrammarLibrary::Create(tokenizer_, 4066)),
         driver_(SmallScheduler(), executor_, {}),
         service_(config_,
                  {.driver = driver_,
                   .tokenizer = &tokenizer_,
                   .chat = &chat_,
+                  .grammars = grammars_.get(),
                   .card = {.name = "m",
                            .context_tokens_max = 100,
                            .vocabulary = 4073,
@@ -57,10 +59,20 @@ class PrepareTest : public testing::Test {
   ServerConfig config_;
   Tokenizer tokenizer_;
   ChatTemplate chat_;
+  std::unique_ptr<GrammarLibrary> grammars_;
   NoExecutor executor_;
   Driver driver_;
   Service service_;
 };
+
+// L-39: nobody else can find it.
+TEST_F(PrepareTest, AGrammarIsItsTenants) {
+  const Request request = First(kCompletions, R"({"prompt": "a", "regex": "[ab]+"})");
+  EXPECT_EQ(request.tenant, "ann");
+  EXPECT_EQ(request.grammar, GrammarText(GrammarKind::kRegex, "[ab]+", "ann"));
+  EXPECT_TRUE(grammars_->Has(request.grammar));
+  EXPECT_FALSE(grammars_->Has(GrammarText(GrammarKind::kRegex, "[ab]+", "ben")));
+}
 
 TEST_F(PrepareTest, AbsentSamplingFieldsTakeTheModelsDefaultsThenNeutralValues) {
   service_.context.card.defaults = {.temperature = 0.7, .top_p = 0.8, .top_k = 20};

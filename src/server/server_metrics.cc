@@ -120,7 +120,7 @@ void ServerMetrics::AddLabelled() {
       .AddGauge("braid:engine_load_weights_time", "Seconds that loading the model took.", labels_)
       .Set(shown_.load_seconds);
   MetricsRegistry::Labels cache = With("block_size", std::to_string(kBlockTokens));
-  cache["num_pages"] = std::to_string(shown_.cache_pages);
+  cache["num_gpu_blocks"] = std::to_string(shown_.cache_blocks);
   cache["enable_prefix_caching"] = shown_.prefix_cache ? "True" : "False";
   registry_.AddGauge("braid:cache_config_info", "How the cache is set up, in the labels.", cache)
       .Set(1);

@@ -19,7 +19,7 @@ class ServerMetrics {
     int32_t context_tokens_max = 0;         // bounds the buckets of token counts
     std::vector<std::string> cache_groups;  // in the scheduler's order
     double load_seconds = 0;                // of the model
-    int64_t cache_pages = 0;
+    int64_t cache_blocks = 0;  // that one long sequence could fill
     bool prefix_cache = false;
     bool vllm_names = false;  // every metric a second time with the prefix vllm:
   };

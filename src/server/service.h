@@ -30,7 +30,7 @@ struct Service {
                  .context_tokens_max = context.card.context_tokens_max,
                  .cache_groups = CacheGroups(context.driver.config()),
                  .load_seconds = context.load_seconds,
-                 .cache_pages = context.driver.config().cache.parents,
+                 .cache_blocks = SequenceTokensMax(context.driver.config().cache) / kBlockTokens,
                  .prefix_cache = context.driver.config().prefix_cache,
                  .vllm_names = server_config.vllm_metrics}),
         seed_base(seeds) {}

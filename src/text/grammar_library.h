@@ -25,7 +25,6 @@ std::string GrammarText(GrammarKind kind, std::string_view source, std::string_v
 class GrammarLibrary final : public ConstraintSource {
  public:
   static constexpr int64_t kBytesMax = int64_t{256} << 20;
-  static constexpr int64_t kCompiledAtOnceMax = 1;  // others wait, and find it if it was theirs
 
   // `tokenizer` must outlive the object. About so many bytes of compiled grammars are kept, the
   // least recently used go first.

@@ -130,6 +130,14 @@ std::optional<TokenId> Tokenizer::TokenToId(std::string_view token) const {
   return id;
 }
 
+std::vector<TokenId> Tokenizer::TokensToIds(std::span<const std::string_view> tokens) const {
+  std::vector<TokenId> ids;
+  for (const std::string_view token : tokens) {
+    if (const auto id = TokenToId(token)) ids.push_back(*id);
+  }
+  return ids;
+}
+
 bool Tokenizer::strips_leading_space() const {
   return vocabulary_->table.strips_leading_space != 0;
 }

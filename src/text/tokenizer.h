@@ -57,6 +57,8 @@ class Tokenizer {
 
   // By the token's name in the file: "<|im_end|>", "Ġthe".
   std::optional<TokenId> TokenToId(std::string_view token) const;
+  // Of those that are one token each.
+  std::vector<TokenId> TokensToIds(std::span<const std::string_view> tokens) const;
 
   // True if the first space of a decoded text is not part of it (SentencePiece-style decoders).
   bool strips_leading_space() const;

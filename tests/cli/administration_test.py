@@ -4,6 +4,7 @@ wrong keys, the log of requests, the watchdog."""
 import http.client
 import json
 import pathlib
+import re
 import sys
 import threading
 import time
@@ -182,6 +183,7 @@ def test_metrics_have_vllms_names_where_asked():
     assert 'engine="0"' in line and "model_name=" in line
     setup = next(line for line in text.splitlines() if line.startswith("vllm:cache_config_info"))
     assert 'block_size="64"' in setup and 'enable_prefix_caching="True"' in setup
+    assert int(re.search(r'num_gpu_blocks="(\d+)"', setup)[1]) > 100
     load = next(line for line in text.splitlines() if line.startswith("vllm:engine_load_w"))
     assert float(load.split()[-1]) > 0
 

@@ -1,6 +1,7 @@
 """run and score: shapes of the output, and that they agree."""
 
 import json
+import pathlib
 import signal
 import subprocess
 import time
@@ -33,6 +34,19 @@ def test_run_json_has_all_keys(braid, tiny):
     usage = out["usage"]
     assert usage["completion_tokens"] == len(out["token_ids"])
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_thinking_is_told_apart_by_the_templates_own_marks(braid, tiny, tmp_path):
+    """The template opens the thought with other tags, which the model never closes."""
+    for path in pathlib.Path(tiny).iterdir():
+        (tmp_path / path.name).symlink_to(path.resolve())
+    template = tmp_path / "chat_template.jinja"
+    text = template.read_text().replace("<think>", "◁think▷").replace("</think>", "◁/think▷")
+    template.unlink()
+    template.write_text(text)
+    (out,) = lines(braid("run", str(tmp_path), "How much is 62 + 12?", "--temperature", "0",
+                         "--json", "--max-tokens", "8"))
+    assert out["reasoning"] and not out["text"], out
 
 
 def test_no_thinking_means_no_reasoning(braid, tiny):

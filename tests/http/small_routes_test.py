@@ -63,6 +63,11 @@ def test_texts_can_be_parsed(server):
     status, parsed = server.post("/separate_reasoning",
                                  {"text": "Hm.</think>So.", "reasoning_parser": "deepseek-r1"})
     assert parsed == {"reasoning_text": "Hm.", "text": "So."}
+    whole = {"text": "<think>Hm.</think>So.", "reasoning_parser": "none"}
+    assert server.post("/separate_reasoning", whole) == (
+        200, {"reasoning_text": "", "text": whole["text"]})
+    status, error = server.post("/separate_reasoning", {"text": "", "reasoning_parser": "mind"})
+    assert status == 400 and "think" in error["error"]["message"]
 
 
 def test_a_template_is_applied(server):
