@@ -147,6 +147,19 @@ TEST_F(GrammarTest, WrongOrHugeGrammarsAreErrors) {
   EXPECT_LT(seconds, 10);
 }
 
+// L-40: 300 ways to read each byte are too many to look at for every token.
+TEST_F(GrammarTest, AMaskThatNeedsTooMuchWorkIsAnError) {
+  std::string rules = "start: x*\nx:";
+  for (int i = 0; i < 300; ++i) rules += fmt::format("{} n{}", i > 0 ? " |" : "", i);
+  for (int i = 0; i < 300; ++i) rules += fmt::format("\nn{}: /[a-z]/ /[{:c}]/", i, 'a' + i % 26);
+  GrammarMatcher matcher = Compile(GrammarKind::kLark, rules);
+  std::vector<uint32_t> words(4096 / 32);
+  const Status status = matcher.Mask(words);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kExhausted);
+  EXPECT_THAT(status.error().message, HasSubstr("limit 50000"));
+}
+
 TEST_F(GrammarTest, TheEndTokenMustExist) {
   for (TokenId end : {-1, 4073}) EXPECT_FALSE(Grammars::Create(tokenizer_, end));
 }

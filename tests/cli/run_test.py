@@ -45,8 +45,8 @@ def test_thinking_is_told_apart_by_the_templates_own_marks(braid, tiny, tmp_path
     template.unlink()
     template.write_text(text)
     (out,) = lines(braid("run", str(tmp_path), "How much is 62 + 12?", "--temperature", "0",
-                         "--json", "--max-tokens", "8"))
-    assert out["reasoning"] and not out["text"], out
+                         "--json"))
+    assert "74" in out["reasoning"] and not out["text"], out
 
 
 def test_no_thinking_means_no_reasoning(braid, tiny):

@@ -48,9 +48,7 @@ ELSEWHERE = {
     "seconds of compiling a tenant's grammars at once":
         "../cli/keys_test.py::test_compiling_for_one_tenant_does_not_take_all_threads",
     "bytes of compiled grammars": "../../src/text/grammar_library_test.cc",
-    "items of a grammar's parser at a token":
-        "../client/structured_test.py::"
-        "test_a_grammar_that_grows_out_of_its_bounds_is_the_requests_fault",
+    "items of a grammar's parser at a token": "../../src/text/grammar_test.cc",
     "seconds of rendering the chat template": "../../src/text/chat_template_test.cc",
     "requests of a tenant, 0: as its key says":
         "../cli/keys_test.py::test_a_key_has_so_many_requests_at_once",
