@@ -11,9 +11,8 @@
 namespace braid {
 namespace {
 
-constexpr size_t kBucketsMin = 1024;
-// A prefix that is not there is mostly found out without looking at a node, which is cold memory.
-constexpr size_t kBucketsPerNode = 4;
+constexpr size_t kSlotsMin = 1024;
+constexpr size_t kSlotsPerNode = 2;  // at least
 // How many evicted prefixes are remembered, to say so when they are asked for again.
 constexpr size_t kEvictedKeys = 16384;
 
@@ -40,7 +39,7 @@ const char* NameOf(ReuseStop stop) {
 }
 
 PrefixIndex::PrefixIndex(const CacheGeometry& geometry)
-    : buckets_(kBucketsMin), evicted_(kEvictedKeys) {
+    : slots_(kSlotsMin), evicted_(kEvictedKeys) {
   for (const GroupGeometry& g : geometry.groups) {
     has_full_ |= g.kind == GroupKind::kFull;
     has_state_ |= g.kind == GroupKind::kState;
@@ -78,13 +77,36 @@ PrefixIndex::Key PrefixIndex::ChildKey(const Key& parent, const BlockTokens& tok
 
 PrefixNodeId PrefixIndex::Find(PrefixNodeId parent, const Key& key,
                                const BlockTokens& tokens) const {
-  for (PrefixNodeId at = buckets_[Bucket(key)]; at.valid(); at = At(at).next) {
+  const uint32_t hash = static_cast<uint32_t>(key.low);
+  for (size_t i = Home(hash); slots_[i].node.valid(); i = After(i)) {
+    if (slots_[i].hash != hash) continue;
+    const PrefixNodeId at = slots_[i].node;
     const Node& node = At(at);
     if (node.key != key) continue;
     if (Planted(PlantedBug::kTokensNotCompared) && node.depth == At(parent).depth + 1) return at;
     if (node.parent == parent && node.tokens == tokens) return at;
   }
   return {};
+}
+
+void PrefixIndex::FillSlot(uint32_t hash, PrefixNodeId node) {
+  size_t at = Home(hash);
+  while (slots_[at].node.valid()) at = After(at);
+  slots_[at] = {hash, node};
+}
+
+// What comes after in the run moves up where it may, so that the run has no gap.
+void PrefixIndex::EmptySlot(PrefixNodeId node) {
+  size_t gap = Home(static_cast<uint32_t>(At(node).key.low));
+  while (slots_[gap].node != node) gap = After(gap);
+  for (size_t i = After(gap); slots_[i].node.valid(); i = After(i)) {
+    const size_t mask = slots_.size() - 1;
+    const size_t from_home = (i - Home(slots_[i].hash)) & mask;
+    if (from_home < ((i - gap) & mask)) continue;
+    slots_[gap] = slots_[i];
+    gap = i;
+  }
+  slots_[gap] = {};
 }
 
 PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& tokens,
@@ -132,18 +154,12 @@ PrefixNodeId PrefixIndex::NewNode() {
   return id;
 }
 
-// Twice the buckets; the cost is spread over the insertions that filled the old ones.
+// Twice the slots; the cost is spread over the insertions that filled the old ones.
 void PrefixIndex::Grow() {
-  std::vector<PrefixNodeId> old(buckets_.size() * 2);
-  old.swap(buckets_);
-  for (PrefixNodeId head : old) {
-    while (head.valid()) {
-      const PrefixNodeId id = head;
-      head = At(id).next;
-      PrefixNodeId& bucket = buckets_[Bucket(At(id).key)];
-      At(id).next = bucket;
-      bucket = id;
-    }
+  std::vector<Slot> old(slots_.size() * 2);
+  old.swap(slots_);
+  for (const Slot& slot : old) {
+    if (slot.node.valid()) FillSlot(slot.hash, slot.node);
   }
 }
 
@@ -162,7 +178,7 @@ PrefixNodeId PrefixIndex::Child(PrefixNodeId parent, const BlockTokens& tokens) 
   const Key key = ChildKey(At(parent).key, tokens);
   PrefixNodeId id = Find(parent, key, tokens);
   if (!id.valid()) {
-    if (static_cast<size_t>(nodes_alive_) * kBucketsPerNode > buckets_.size()) Grow();
+    if (static_cast<size_t>(nodes_alive_) * kSlotsPerNode > slots_.size()) Grow();
     id = NewNode();
     Node& node = At(id);
     node.alive = true;
@@ -170,8 +186,7 @@ PrefixNodeId PrefixIndex::Child(PrefixNodeId parent, const BlockTokens& tokens) 
     node.key = key;
     node.depth = At(parent).depth + 1;
     node.tokens = tokens;
-    node.next = buckets_[Bucket(key)];
-    buckets_[Bucket(key)] = id;
+    FillSlot(static_cast<uint32_t>(key.low), id);
     ++At(parent).children;
   }
   Refer(id);
@@ -190,9 +205,7 @@ void PrefixIndex::Prune(PrefixNodeId id) {
     Node& node = At(id);
     if (node.references > 0 || node.children > 0 || node.full.carried || node.state.carried) return;
     if (node.parent.valid()) {
-      PrefixNodeId* link = &buckets_[Bucket(node.key)];
-      while (*link != id) link = &At(*link).next;
-      *link = node.next;
+      EmptySlot(id);
       --At(node.parent).children;
     } else {
       std::erase_if(roots_, [&](const auto& entry) { return entry.second == id; });
@@ -214,24 +227,19 @@ bool PrefixIndex::Evictable(const Node& node, GroupKind kind) const {
 }
 
 void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
-  Node& node = At(id);
-  Part& part = node.part(kind);
+  const Node& node = At(id);
   const bool state = kind == GroupKind::kState;
   const bool probationary = state && node.superseded && !node.hit && !node.branch;
-  const Rank rank{.tier = probationary ? 0 : 1,
-                  .epoch = part.epochs.rank,
-                  .depth = probationary ? node.depth : -node.depth,
-                  .part = kind,
-                  .node = id.value};
+  const VictimQueue::Rank rank{.tier = probationary ? 0 : 1,
+                               .depth = probationary ? node.depth : -node.depth,
+                               .epoch = node.part(kind).epochs.rank,
+                               .node = id,
+                               .part = kind};
   const bool wanted = Evictable(node, kind);
-  if (part.filed && (!wanted || part.rank != rank)) {
-    victims_.erase(part.rank);
-    part.filed = false;
-  }
-  if (!wanted || part.filed) return;
-  part.rank = rank;
-  part.filed = true;
-  victims_.insert(rank);
+  const VictimQueue::Rank* filed = victims_.Find(id, kind);
+  if (filed != nullptr && wanted && *filed == rank) return;
+  if (filed != nullptr) victims_.Erase(id, kind);
+  if (wanted) victims_.Insert(rank);
 }
 
 void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks,
@@ -329,13 +337,12 @@ PrefixIndex::Victim PrefixIndex::TakePart(PrefixNodeId id, GroupKind kind) {
 
 std::optional<PrefixIndex::Victim> PrefixIndex::TakeVictim() {
   if (victims_.empty()) return {};
-  const Rank first = *victims_.begin();
-  const PrefixNodeId id(first.node);
+  const VictimQueue::Rank& first = victims_.first();
   // A state alone would be of no use.
-  if (first.part == GroupKind::kFull && Evictable(At(id), GroupKind::kState)) {
-    return TakePart(id, GroupKind::kState);
+  if (first.part == GroupKind::kFull && Evictable(At(first.node), GroupKind::kState)) {
+    return TakePart(first.node, GroupKind::kState);
   }
-  return TakePart(id, first.part);
+  return TakePart(first.node, first.part);
 }
 
 bool PrefixIndex::CanDiscard(PrefixNodeId node, GroupKind part) const {
@@ -378,10 +385,11 @@ Status PrefixIndex::Audit() const {
     const Node& node = nodes_[i];
     if (!node.alive) continue;
     ++alive;
-    filed += node.full.filed + node.state.filed;
     for (GroupKind kind : {GroupKind::kFull, GroupKind::kState}) {
       const Part& part = node.part(kind);
-      if (part.filed != Evictable(node, kind)) {
+      const bool wanted = Evictable(node, kind);
+      filed += wanted;
+      if (wanted != (victims_.Find(PrefixNodeId(static_cast<int32_t>(i)), kind) != nullptr)) {
         return wrong(fmt::format("node {} is filed wrongly for eviction", i));
       }
       if (!part.carried && part.pins > 0) return wrong(fmt::format("node {}: stray pins", i));

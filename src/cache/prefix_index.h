@@ -8,11 +8,9 @@
 // in the number of nodes, and none depends on addresses.
 #pragma once
 
-#include <compare>
 #include <deque>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -20,6 +18,7 @@
 
 #include "cache/geometry.h"
 #include "cache/prefix_match.h"
+#include "cache/victim_queue.h"
 
 namespace braid {
 
@@ -100,28 +99,17 @@ class PrefixIndex {
     uint64_t low = 0, high = 0;
     bool operator==(const Key&) const = default;
   };
-  // Ordered by what goes first.
-  struct Rank {
-    int32_t tier = 0;
-    int64_t epoch = 0;
-    int32_t depth = 0;
-    GroupKind part = GroupKind::kFull;
-    int32_t node = 0;
-    auto operator<=>(const Rank&) const = default;
-  };
   struct Part {
     bool carried = false;
-    bool filed = false;  // in victims_ as `rank`
-    bool was = false;    // carried once and evicted
+    bool was = false;  // carried once and evicted
     int32_t pins = 0;
     PartEpochs epochs;
-    Rank rank;
   };
   struct Node {
     Part& part(GroupKind kind) { return kind == GroupKind::kFull ? full : state; }
     const Part& part(GroupKind kind) const { return kind == GroupKind::kFull ? full : state; }
 
-    PrefixNodeId parent, next;  // next: in the same bucket
+    PrefixNodeId parent;
     Key key;
     int32_t depth = 0;  // blocks; 0: a root
     int32_t children = 0, full_children = 0;
@@ -139,7 +127,11 @@ class PrefixIndex {
   static Key RootKey(const PrefixSpace& space);
   static Key ChildKey(const Key& parent, const BlockTokens& tokens);
   PrefixNodeId Find(PrefixNodeId parent, const Key& key, const BlockTokens& tokens) const;
-  size_t Bucket(const Key& key) const { return key.low & (buckets_.size() - 1); }
+  // Where a search for the hash begins; it goes on until it finds an empty slot.
+  size_t Home(uint32_t hash) const { return hash & (slots_.size() - 1); }
+  size_t After(size_t slot) const { return (slot + 1) & (slots_.size() - 1); }
+  void FillSlot(uint32_t hash, PrefixNodeId node);
+  void EmptySlot(PrefixNodeId node);
   // Whether attention can read everything up to the node.
   bool Usable(const Node& node) const { return !has_full_ || node.full.carried; }
   bool Evictable(const Node& node, GroupKind part) const;
@@ -153,9 +145,15 @@ class PrefixIndex {
   bool has_full_ = false, has_state_ = false;
   std::deque<Node> nodes_;
   std::vector<PrefixNodeId> free_nodes_;
-  std::vector<PrefixNodeId> buckets_;  // heads of chains; a power of two
+  // Open addressing with linear probing; a power of two. That a hash is not there is mostly found
+  // out without looking at a node, which is cold memory.
+  struct Slot {
+    uint32_t hash = 0;  // the key's lowest bits
+    PrefixNodeId node;
+  };
+  std::vector<Slot> slots_;
   std::map<RootName, PrefixNodeId> roots_;
-  std::set<Rank> victims_;
+  VictimQueue victims_;
   struct Evicted {
     Key key;
     int64_t used = 0;
