@@ -297,14 +297,12 @@ def gap_of(server, during):
 def test_the_walk_gets_what_the_table_says_and_disturbs_nobody(walked):
     before = resident_mib(walked)
     assert walk_all(walked) == [] and walk_all(walked) == []
-    after = resident_mib(walked)
-    # Bodies of 64 MiB, which the allocator keeps for the next ones.
-    assert after - before < 192 or SANITIZED
     ratios = []
     while len(ratios) < 4 and (not ratios or ratios[-1] >= 2):
         # Other processes share the machine: what they disturbed is measured again.
         quiet = gap_of(walked, lambda: time.sleep(2))
         ratios.append(gap_of(walked, lambda: walk_all(walked)) / quiet)
     assert ratios[-1] < 2 or SANITIZED, ratios
-    assert resident_mib(walked) - after < 32 or SANITIZED
+    # After hundreds of requests, some of 64 MiB, of which the allocator keeps two or three.
+    assert resident_mib(walked) - before < 192 or SANITIZED
     assert walked.get("/health")[0] == 200
