@@ -174,5 +174,30 @@ TEST(Linear, ManyRowsCutAnywhereGiveTheSameBits) {
   }
 }
 
+// Outputs too many for the caches go past them, where they lie as a model's do.
+TEST(Linear, ManyOutputsHaveTheBitsOfFew) {
+  constexpr int64_t kRows = 560, kOutputs = 1999, kStride = 2048, kDepth = 80;
+  Rng rng(4);
+  OwnedMatrix x(rng, kRows, kDepth);
+  for (auto [isa, format] : {std::pair(Isa::kAvx512, WeightFormat::kBF16),
+                             {Isa::kAmx, WeightFormat::kBF16},
+                             {Isa::kAmx, WeightFormat::kI8}}) {
+    if (!HasIsa(isa)) continue;
+    OwnedWeights w(rng, format, 1, kOutputs, kDepth);
+    TestContext test(isa, 2, Compute::kBF16);
+    Buffer memory(kRows * kStride * 4);
+    const Matrix y{reinterpret_cast<float*>(memory.data()), kRows, kOutputs, kStride};
+    Linear(test.context, {.x = x.view, .w = &w.matrix, .y = y});
+    OwnedMatrix part(7, kOutputs);
+    for (int64_t first = 0; first < kRows; first += 7) {
+      Linear(test.context, {.x = RowsOf(x.view, first, 7), .w = &w.matrix, .y = part.view});
+      for (int64_t r = 0; r < 7; ++r) {
+        ASSERT_TRUE(SameBits(part.view.row(r), y.row(first + r), kOutputs))
+            << NameOf(isa) << " row " << first + r;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid::ops

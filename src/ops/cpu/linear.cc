@@ -29,6 +29,12 @@ int64_t PanelsPerTask(const LinearArgs& args) {
   return std::min<int64_t>(64, RoundUp(by_bytes, 4));
 }
 
+// More than second-level caches hold, and whole lines.
+bool PastCaches(const Matrix& y) {
+  return y.rows * y.stride > (1 << 20) && reinterpret_cast<uintptr_t>(y.data) % 64 == 0 &&
+         y.stride % 16 == 0;
+}
+
 PackedRows Operand(const OpContext& context, const LinearArgs& args, std::byte* data) {
   return {.product = &ProductFor(context.device, args.w->format, args.exact),
           .data = data,
@@ -51,6 +57,7 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
       std::clamp(RoundUp(CeilDiv(x.rows, wanted), kWholeRows), kWholeRows, kTaskRows);
   const int64_t parts = CeilDiv(x.rows, rows);
   const double flops = 2.0 * static_cast<double>(x.rows * args.w->n * args.w->k);
+  const bool past_caches = PastCaches(args.y);
   ForTasks(context, groups * parts, flops, [&](int64_t i, int) {
     const int64_t group = i / parts, row = i % parts * rows;
     GemmTask task = TaskOf(x, *args.w, 0, row, std::min(rows, x.rows - row));
@@ -58,6 +65,7 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
     task.panel_end = std::min(task.panel_end, (group + 1) * panels);
     task.y = args.y.row(row) + task.panel_begin * kPanelRows;
     task.y_stride = args.y.stride;
+    task.past_caches = past_caches;
     x.product->run(task);
   });
 }

@@ -9,11 +9,13 @@ namespace braid::cpu {
 namespace {
 
 constexpr int64_t kTileBytes = 1024;  // of weights: 16 outputs by one step
-// Steps of one pass over the depth for many rows. Long passes: taking outputs up again costs more
-// than streaming both operands from the second level's cache.
-constexpr int64_t kPassSteps = 128;
-// Of left operands that stay in the second level's cache while the panels pass by.
-constexpr int64_t kLeftBytes = 3 << 19;
+// Steps of one pass over the depth for many rows: a pair of panels stays in the first level's cache
+// while the rows of a slice pass by.
+constexpr int64_t kPassSteps = 16;
+// Of a slice's left operands: they stay in the second level's cache while the panels pass by, with
+// the pair at work, the next one and the sums. Half of that cache may be another thread's.
+constexpr int64_t kLeftBytes = 3 << 18;
+constexpr int64_t kSliceRows = 192;
 constexpr int64_t kAheadBytes = 4096;  // of the prefetch of weights for few rows
 
 struct alignas(64) TileConfig {
@@ -104,12 +106,13 @@ class Product {
   static void Run(const GemmTask& t) {
     if (t.rows <= kDotRows) {
       Configure(false, static_cast<int>(t.rows), 0);
-      NarrowBlock(t, 0, 0, t.k / Dot::kStep);
+      NarrowBlock(t, 0);
     } else {
       ManyRows(t);
     }
     Fence();
     _tile_release();
+    if (t.past_caches) _mm_sfence();  // such stores do not wait for a lock's release by themselves
   }
 
  private:
@@ -124,26 +127,22 @@ class Product {
   }
 
   static void ManyRows(const GemmTask& t) {
-    const int64_t steps = t.k / Dot::kStep;
-    const int64_t pass_steps = steps < kPassSteps ? steps : kPassSteps;
-    const int64_t pass_rows = kLeftBytes / (64 * pass_steps) / 32 * 32;
-    for (int64_t first = 0; first < t.rows; first += pass_rows) {
-      const int64_t last = first + pass_rows < t.rows ? first + pass_rows : t.rows;
+    const int64_t fit = kLeftBytes / Dot::RowBytes(t.k) / 32 * 32;
+    const int64_t slice = fit < 32 ? 32 : fit < kSliceRows ? fit : kSliceRows;
+    for (int64_t first = 0; first < t.rows; first += slice) {
+      const int64_t last = first + slice < t.rows ? first + slice : t.rows;
       const int64_t pairs = first + (last - first) / 32 * 32;
-      for (int64_t s = 0; s < steps; s += pass_steps) {
-        const int64_t end = s + pass_steps < steps ? s + pass_steps : steps;
-        if (pairs > first) {
-          Configure(true, 16, 16);
-          WideBlocks(t, first, pairs, s, end);
-        }
-        const int rest = static_cast<int>(last - pairs);
-        if (rest > kDotRows) {
-          Configure(true, 16, rest - kDotRows);
-          WideBlocks(t, pairs, last, s, end);
-        } else if (rest > 0) {
-          Configure(false, rest, 0);
-          NarrowBlock(t, pairs, s, end);
-        }
+      if (pairs > first) {
+        Configure(true, 16, 16);
+        WideBlocks(t, first, pairs);
+      }
+      const int rest = static_cast<int>(last - pairs);
+      if (rest > kDotRows) {
+        Configure(true, 16, rest - kDotRows);
+        WideBlocks(t, pairs, last);
+      } else if (rest > 0) {
+        Configure(false, rest, 0);
+        NarrowBlock(t, pairs);
       }
     }
   }
@@ -154,26 +153,10 @@ class Product {
     cell.cols = panel < t.panel_end ? t.n - panel * 16 : 0;
     if (cell.cols > 16) cell.cols = 16;
     cell.y = t.y + row * t.y_stride + (panel - t.panel_begin) * 16;
-    cell.tile = cell.cols == 16 ? cell.y : tile;
-    cell.stride = cell.cols == 16 ? t.y_stride : 16;
+    const bool direct = cell.cols == 16 && !t.past_caches;
+    cell.tile = direct ? cell.y : tile;
+    cell.stride = direct ? t.y_stride : 16;
     return cell;
-  }
-  static void Copy(const float* from, int64_t from_stride, float* to, int64_t to_stride,
-                   const Cell& cell) {
-    for (int64_t r = 0; r < cell.rows; ++r) {
-      for (int64_t c = 0; c < cell.cols; ++c) to[r * to_stride + c] = from[r * from_stride + c];
-    }
-  }
-  // Outputs so far, for passes after the first.
-  static void Open(const GemmTask& t, const Cell* cells) {
-    for (int i = 0; i < 4; ++i) {
-      if (cells[i].tile != cells[i].y) Copy(cells[i].y, t.y_stride, cells[i].tile, 16, cells[i]);
-    }
-    Fence();
-    _tile_loadd(0, cells[0].tile, cells[0].stride * 4);
-    _tile_loadd(1, cells[1].tile, cells[1].stride * 4);
-    _tile_loadd(2, cells[2].tile, cells[2].stride * 4);
-    _tile_loadd(3, cells[3].tile, cells[3].stride * 4);
   }
   static void Zero() {
     _tile_zero(0);
@@ -181,44 +164,101 @@ class Product {
     _tile_zero(2);
     _tile_zero(3);
   }
-  // `last`: the outputs are complete.
-  static void Close(const GemmTask& t, const Cell* cells, bool last) {
+  // Sums between passes: four whole tiles.
+  static void LoadSums(const float* sums) {
+    Fence();
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums + 256, 64);
+    _tile_loadd(2, sums + 512, 64);
+    _tile_loadd(3, sums + 768, 64);
+  }
+  static void StoreSums(float* sums) {
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + 256, 64);
+    _tile_stored(2, sums + 512, 64);
+    _tile_stored(3, sums + 768, 64);
+    Fence();
+  }
+  static void StoreOutputs(const GemmTask& t, const Cell* cells) {
     _tile_stored(0, cells[0].tile, cells[0].stride * 4);
     _tile_stored(1, cells[1].tile, cells[1].stride * 4);
     _tile_stored(2, cells[2].tile, cells[2].stride * 4);
     _tile_stored(3, cells[3].tile, cells[3].stride * 4);
     Fence();
     for (int i = 0; i < 4; ++i) {
-      if (last && cells[i].cols > 0) Dot::Finish(t, cells[i]);
-      if (cells[i].tile != cells[i].y) Copy(cells[i].tile, 16, cells[i].y, t.y_stride, cells[i]);
+      const Cell& cell = cells[i];
+      if (cell.cols > 0) Dot::Finish(t, cell);
+      if (cell.tile == cell.y) continue;
+      if (t.past_caches && cell.cols == 16) {
+        for (int64_t r = 0; r < cell.rows; ++r) {
+          _mm512_stream_ps(cell.y + r * t.y_stride, _mm512_load_ps(cell.tile + r * 16));
+        }
+        continue;
+      }
+      for (int64_t r = 0; r < cell.rows; ++r) {
+        for (int64_t c = 0; c < cell.cols; ++c) cell.y[r * t.y_stride + c] = cell.tile[r * 16 + c];
+      }
     }
   }
 
-  // Rows [begin, end) two blocks at a time, all panels, steps [s, s_end).
-  static void WideBlocks(const GemmTask& t, int64_t begin, int64_t end, int64_t s, int64_t s_end) {
+  // Brings the pair of panels after this one into the second level's cache, some lines with each
+  // step.
+  struct Ahead {
+    const std::byte *at, *end;
+    int64_t bytes;  // with each step
+
+    void Fetch() {
+      for (const std::byte* stop = at + bytes; at < stop && at < end; at += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+      }
+    }
+  };
+
+  // Steps [s, s_end) of the two row blocks at `row` and of two panels, added to tiles 0 to 3.
+  static void Steps(const GemmTask& t, int64_t row, const int64_t (&p)[2], int64_t s, int64_t s_end,
+                    Ahead& ahead) {
+    const std::byte *a0 = Left(t, row, s), *a1 = Left(t, row + 16, s);
+    const int64_t a1_bytes = BlockRows(t, row + 16) * 64;
+    const std::byte *b0 = Right(t, p[0], s), *b1 = Right(t, p[1], s);
+    for (int64_t i = s; i < s_end; ++i) {
+      ahead.Fetch();
+      _tile_loadd(4, a0, 64);
+      _tile_loadd(6, b0, 64);
+      _tile_loadd(7, b1, 64);
+      _tile_loadd(5, a1, 64);
+      Dot::Wide();
+      a0 += kTileBytes;
+      a1 += a1_bytes;
+      b0 += kTileBytes;
+      b1 += kTileBytes;
+    }
+  }
+
+  // Rows [begin, end) two blocks at a time, at most kSliceRows; all panels.
+  static void WideBlocks(const GemmTask& t, int64_t begin, int64_t end) {
     alignas(64) float tiles[4][16 * 16];
+    alignas(64) float sums[kSliceRows * 32];
+    const int64_t steps = t.k / Dot::kStep, blocks = (end - begin + 31) / 32;
+    const int64_t ahead_bytes = (32 + blocks - 1) / blocks * 64;  // a step's share of the next pair
     for (int64_t p = t.panel_begin; p < t.panel_end; p += 2) {
-      const int64_t p1 = p + 1 < t.panel_end ? p + 1 : p;
-      for (int64_t row = begin; row < end; row += 32) {
-        const Cell cells[4] = {CellOf(t, row, p, tiles[0]), CellOf(t, row, p + 1, tiles[1]),
-                               CellOf(t, row + 16, p, tiles[2]),
-                               CellOf(t, row + 16, p + 1, tiles[3])};
-        s == 0 ? Zero() : Open(t, cells);
-        const std::byte *a0 = Left(t, row, s), *a1 = Left(t, row + 16, s);
-        const std::byte *b0 = Right(t, p, s), *b1 = Right(t, p1, s);
-        const int64_t a0_bytes = cells[0].rows * 64, a1_bytes = cells[2].rows * 64;
-        for (int64_t i = s; i < s_end; ++i) {
-          _tile_loadd(4, a0, 64);
-          _tile_loadd(6, b0, 64);
-          _tile_loadd(7, b1, 64);
-          _tile_loadd(5, a1, 64);
-          Dot::Wide();
-          a0 += a0_bytes;
-          a1 += a1_bytes;
-          b0 += kTileBytes;
-          b1 += kTileBytes;
+      const int64_t pair[2] = {p, p + 1 < t.panel_end ? p + 1 : p};
+      Ahead ahead = {Right(t, p + 2, 0), Right(t, p + 4 < t.panel_end ? p + 4 : t.panel_end, 0),
+                     ahead_bytes};
+      for (int64_t s = 0; s < steps; s += kPassSteps) {
+        const int64_t s_end = s + kPassSteps < steps ? s + kPassSteps : steps;
+        for (int64_t row = begin; row < end; row += 32) {
+          float* sum = sums + (row - begin) * 32;
+          s == 0 ? Zero() : LoadSums(sum);
+          Steps(t, row, pair, s, s_end, ahead);
+          if (s_end < steps) {
+            StoreSums(sum);
+            continue;
+          }
+          const Cell cells[4] = {CellOf(t, row, p, tiles[0]), CellOf(t, row, p + 1, tiles[1]),
+                                 CellOf(t, row + 16, p, tiles[2]),
+                                 CellOf(t, row + 16, p + 1, tiles[3])};
+          StoreOutputs(t, cells);
         }
-        Close(t, cells, s_end * Dot::kStep == t.k);
       }
     }
   }
@@ -231,7 +271,7 @@ class Product {
   }
 
   // The row block at `row`, four panels at a time: as many streams of weights.
-  static void NarrowBlock(const GemmTask& t, int64_t row, int64_t s, int64_t s_end) {
+  static void NarrowBlock(const GemmTask& t, int64_t row) {
     alignas(64) float tiles[4][16 * 16];
     const int64_t a_bytes = BlockRows(t, row) * 64;
     for (int64_t p = t.panel_begin; p < t.panel_end; p += 4) {
@@ -239,11 +279,11 @@ class Product {
       const std::byte* b[4];
       for (int64_t i = 0; i < 4; ++i) {
         cells[i] = CellOf(t, row, p + i, tiles[i]);
-        b[i] = Right(t, p + i < t.panel_end ? p + i : p, s);
+        b[i] = Right(t, p + i < t.panel_end ? p + i : p, 0);
       }
-      s == 0 ? Zero() : Open(t, cells);
-      const std::byte* a = Left(t, row, s);
-      for (int64_t i = s; i < s_end; ++i) {
+      Zero();
+      const std::byte* a = Left(t, row, 0);
+      for (int64_t i = 0; i < t.k / Dot::kStep; ++i) {
         for (const std::byte* w : b) Prefetch(w);
         _tile_loadd(4, a, 64);
         _tile_loadd(5, b[0], 64);
@@ -257,7 +297,7 @@ class Product {
         a += a_bytes;
         for (const std::byte*& w : b) w += kTileBytes;
       }
-      Close(t, cells, s_end * Dot::kStep == t.k);
+      StoreOutputs(t, cells);
     }
   }
 };

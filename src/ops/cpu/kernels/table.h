@@ -28,6 +28,7 @@ struct GemmTask {
   int64_t n;  // outputs in all; columns at and past n are not stored
   float* y;   // column 0 of panel `panel_begin`
   int64_t y_stride;
+  bool past_caches = false;  // y begins on a line, as its rows do, and is not read again soon
 };
 
 struct NormTask {
