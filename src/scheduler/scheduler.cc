@@ -359,6 +359,7 @@ const SchedulerConfig& Scheduler::config() const { return state_->config; }
 SchedulerStats Scheduler::stats() const {
   const State& s = *state_;
   SchedulerStats stats{.waiting = s.queue.size(),
+                       .waiting_preempted = s.queue.preempted(),
                        .blocks_used = std::vector<int64_t>(s.config.cache.groups.size()),
                        .blocks_cached = std::vector<int64_t>(s.config.cache.groups.size()),
                        .prompt_tokens = s.prompt_tokens,
@@ -377,6 +378,7 @@ SchedulerStats Scheduler::stats() const {
   for (const State::Rank& rank : s.ranks) {
     stats.running += static_cast<int32_t>(rank.running.size());
     stats.waiting += rank.draining;
+    stats.waiting_preempted += rank.draining;
     stats.parents_total += rank.cache.pool().parents_total();
     stats.parents_used += rank.cache.pool().parents_used();
     stats.parents_cached += rank.cache.pool().parents_cached();

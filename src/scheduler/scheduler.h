@@ -92,6 +92,7 @@ struct Output {
 // A snapshot for metrics and /server_info.
 struct SchedulerStats {
   int32_t running = 0, waiting = 0;
+  int32_t waiting_preempted = 0;  // of those that wait: they ran before
   // Used: running requests need it. Cached: kept until the room is needed. The rest is free.
   int32_t parents_total = 0, parents_used = 0, parents_cached = 0;
   std::vector<int64_t> blocks_used, blocks_cached;  // by group

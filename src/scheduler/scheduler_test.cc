@@ -221,10 +221,15 @@ TEST(Scheduler, C6_85_APreemptedRequestReplaysPromptAndOutput) {
   Engine e(Config(10));
   e.Submit(MakeRequest(1, 60, 250));
   e.Submit(MakeRequest(2, 60, 250));
-  bool replayed = false;
+  EXPECT_EQ(e.scheduler.stats().waiting, 2);
+  EXPECT_EQ(e.scheduler.stats().waiting_preempted, 0);
+  bool replayed = false, waited = false;
   for (int i = 0; i < 1000 && !e.scheduler.idle(); ++i) {
     const int32_t before = e.tokens[2];
     const Plan plan = e.Step();
+    const SchedulerStats stats = e.scheduler.stats();
+    EXPECT_EQ(stats.waiting_preempted, stats.waiting);
+    waited |= stats.waiting_preempted > 0;
     ASSERT_TRUE(e.scheduler.Audit().ok()) << e.scheduler.Audit().error().message;
     for (const Admission& a : plan.admissions) {
       if (a.output.empty()) continue;
@@ -233,7 +238,7 @@ TEST(Scheduler, C6_85_APreemptedRequestReplaysPromptAndOutput) {
       EXPECT_EQ(static_cast<int32_t>(a.output.size()), before);
     }
   }
-  EXPECT_TRUE(replayed);
+  EXPECT_TRUE(replayed && waited);
   EXPECT_EQ(e.tokens[1], 250);
   EXPECT_EQ(e.tokens[2], 250);
   EXPECT_EQ(e.last.at(1).preemptions, 0);

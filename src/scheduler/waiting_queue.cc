@@ -26,6 +26,7 @@ void WaitingQueue::Insert(Sequence& s) {
     tags_.insert(tenant.tag);
   }
   ++size_;
+  preempted_ += s.preemptions > 0;
   Lines& lines = LinesOf(s);
   auto& line = lines.by_tenant[name];
   if (!line.empty()) lines.firsts.erase(KeyOf(**line.begin()));
@@ -48,6 +49,7 @@ void WaitingQueue::Erase(Sequence& s) {
   Tenant& tenant = tenants_.at(s.request.tenant);
   if (--tenant.waiting == 0) tags_.erase(tags_.find(tenant.tag));
   --size_;
+  preempted_ -= s.preemptions > 0;
 }
 
 Sequence* WaitingQueue::First(int32_t rank) const {

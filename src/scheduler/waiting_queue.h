@@ -33,6 +33,7 @@ class WaitingQueue {
   void Charge(const Sequence& s, int64_t tokens);
 
   int32_t size() const { return size_; }
+  int32_t preempted() const { return preempted_; }  // of them, those that ran before
   bool empty() const { return size_ == 0; }
 
  private:
@@ -55,7 +56,7 @@ class WaitingQueue {
   std::map<std::string, Tenant> tenants_;
   std::multiset<int64_t> tags_;  // of tenants that wait
   int64_t now_ = 0;              // the highest tag of who was admitted, for when nobody waits
-  int32_t size_ = 0;
+  int32_t size_ = 0, preempted_ = 0;
 };
 
 }  // namespace braid

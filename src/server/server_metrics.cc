@@ -26,6 +26,8 @@ std::vector<double> TokenBuckets(int32_t most) {
 }
 
 constexpr int kStatuses[] = {400, 401, 403, 404, 405, 408, 413, 414, 415, 429, 431, 499, 500, 503};
+constexpr const char* kWaitingHelp =
+    "Requests queued: until there is room, or once more after they were put back.";
 constexpr const char* kEvictionsHelp =
     "Cached parts of prefixes that gave their pages up: blocks of keys and values, states.";
 
@@ -77,6 +79,10 @@ ServerMetrics::ServerMetrics(Labels shown)
       running_(
           registry_.AddGauge("braid:num_requests_running", "Requests being computed.", labels_)),
       waiting_(registry_.AddGauge("braid:num_requests_waiting", "Requests queued.", labels_)),
+      waiting_room_(registry_.AddGauge("braid:num_requests_waiting_by_reason", kWaitingHelp,
+                                       With("reason", "capacity"))),
+      waiting_preempted_(registry_.AddGauge("braid:num_requests_waiting_by_reason", kWaitingHelp,
+                                            With("reason", "preempted"))),
       cache_usage_(registry_.AddGauge("braid:kv_cache_usage_perc",
                                       "Part of the cache arena in use, 1 is all.", labels_)),
       prefix_queries_(registry_.AddCounter("braid:prefix_cache_queries_total",
@@ -182,6 +188,8 @@ std::string ServerMetrics::Text(const Outside& outside) {
   const SchedulerStats& scheduler = stats.scheduler;
   running_.Set(scheduler.running);
   waiting_.Set(scheduler.waiting);
+  waiting_room_.Set(scheduler.waiting - scheduler.waiting_preempted);
+  waiting_preempted_.Set(scheduler.waiting_preempted);
   cache_usage_.Set(scheduler.parents_total == 0
                        ? 0
                        : static_cast<double>(scheduler.parents_used) / scheduler.parents_total);

@@ -19,7 +19,7 @@ class ServerMetrics {
     int32_t context_tokens_max = 0;         // bounds the buckets of token counts
     std::vector<std::string> cache_groups;  // in the scheduler's order
     double load_seconds = 0;                // of the model
-    int64_t cache_blocks = 0;  // that one long sequence could fill
+    int64_t cache_blocks = 0;               // that one long sequence could fill
     bool prefix_cache = false;
     bool vllm_names = false;  // every metric a second time with the prefix vllm:
   };
@@ -64,6 +64,7 @@ class ServerMetrics {
  private:
   prometheus::Gauge& running_;
   prometheus::Gauge& waiting_;
+  prometheus::Gauge &waiting_room_, &waiting_preempted_;
   prometheus::Gauge& cache_usage_;
   prometheus::Counter& prefix_queries_;
   prometheus::Counter& prefix_hits_;

@@ -169,6 +169,7 @@ def test_metrics_have_vllms_names_where_asked():
         ask(served.port, "POST", "/v1/completions", body=TEXT)
         text = ask(served.port, "GET", "/metrics")[2] and ask(served.port, "GET", "/metrics")[1]
     for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
+                 "num_requests_waiting_by_reason",
                  "time_to_first_token_seconds_bucket", "inter_token_latency_seconds_bucket",
                  "request_time_per_output_token_seconds_bucket", "e2e_request_latency_seconds_sum",
                  "request_queue_time_seconds_count", "request_prefill_time_seconds_count",

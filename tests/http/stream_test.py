@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import threading
 import time
 
@@ -194,6 +195,10 @@ def test_a_full_queue_says_so(start_server):
     wait_for(lambda: server.metric("num_requests_running") == 1)
     held += [open_stream(server, TEXT, LONG) for _ in range(2)]
     wait_for(lambda: server.metric("num_requests_waiting") == 2)
+    text = server.request("GET", "/metrics")[2].decode()
+    for reason, count in (("capacity", 2), ("preempted", 0)):
+        assert re.search(rf'^braid:num_requests_waiting_by_reason{{.*reason="{reason}".*}} {count}$',
+                         text, re.M), reason
     status, headers, body = server.request("POST", TEXT, LONG)
     assert status == 503 and headers["Retry-After"]
     assert json.loads(body)["error"]["code"] == "overloaded"
