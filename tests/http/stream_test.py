@@ -197,8 +197,8 @@ def test_a_full_queue_says_so(start_server):
     wait_for(lambda: server.metric("num_requests_waiting") == 2)
     text = server.request("GET", "/metrics")[2].decode()
     for reason, count in (("capacity", 2), ("preempted", 0)):
-        assert re.search(rf'^braid:num_requests_waiting_by_reason{{.*reason="{reason}".*}} {count}$',
-                         text, re.M), reason
+        row = rf'^braid:num_requests_waiting_by_reason{{.*reason="{reason}".*}} {count}$'
+        assert re.search(row, text, re.M), reason
     status, headers, body = server.request("POST", TEXT, LONG)
     assert status == 503 and headers["Retry-After"]
     assert json.loads(body)["error"]["code"] == "overloaded"
