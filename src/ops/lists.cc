@@ -76,8 +76,8 @@ void NormRopeWriteKv(const OpContext& context, const WriteKvArgs& args) {
 }
 
 std::span<const Impl<AttentionArgs>> AttentionList() {
-  static const Impl<AttentionArgs> kList[] = {cpu::kAttentionTiles, cpu::kAttention,
-                                              reference::kAttention};
+  static const Impl<AttentionArgs> kList[] = {cpu::kAttentionAmx, cpu::kAttentionBf16,
+                                              cpu::kAttention, reference::kAttention};
   return kList;
 }
 void Attention(const OpContext& context, const AttentionArgs& args) {
@@ -119,7 +119,8 @@ void CausalConv(const OpContext& context, const ConvArgs& args) {
 
 std::span<const Impl<LinearAttentionArgs>> LinearAttentionList() {
   static const Impl<LinearAttentionArgs> kList[] = {
-      cpu::kLinearAttentionTiles, cpu::kLinearAttention, reference::kLinearAttention};
+      cpu::kLinearAttentionAmx, cpu::kLinearAttentionBf16, cpu::kLinearAttention,
+      reference::kLinearAttention};
   return kList;
 }
 void LinearAttentionStep(const OpContext& context, const LinearAttentionArgs& args) {

@@ -12,6 +12,7 @@ namespace {
 
 using braid::cpu::AttendTask;
 using braid::cpu::KernelTable;
+using braid::cpu::TileKernels;
 static_assert(braid::cpu::kPageKeys == kBlockTokens);
 static_assert(braid::cpu::kPartitionKeys == kPartitionTokens);
 
@@ -106,10 +107,10 @@ void RunWrite(const OpContext& context, const WriteKvArgs& args, std::byte* scra
   }
 }
 
-// What runs a tile: on vectors, or on tile registers.
+// What runs a task: rows on vectors, or products on tiles of 16 rows.
 struct Engine {
   const KernelTable& kernels;
-  bool tiles;
+  const TileKernels* tiles;  // or null
   int64_t rows_max() const { return tiles ? braid::cpu::kTileAttendRows : braid::cpu::kAttendRows; }
 };
 
@@ -163,7 +164,7 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
                   const TileScratch& t, int64_t partition) {
   const int64_t dim = a.shape.head_dim, group = tile.heads, value_dim = a.shape.out_dim();
   const int64_t begin = partition * kPartitionTokens, rows_max = engine.rows_max();
-  // Rows before `first` lie before this partition. Queries on tile registers are packed for all
+  // Rows before `first` lie before this partition. Queries on tiles are packed for all
   // partitions, so there these rows take part and see nothing.
   const int64_t first = group * std::max<int64_t>(0, begin - tile.span.start - tile.first);
   const int64_t skipped = engine.tiles ? 0 : first;
@@ -190,7 +191,7 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
         HeadInBlock(tile.span, a.cache, a.shape, begin + page * kBlockTokens, tile.kv_head);
     task.values[page] = task.keys[page] + ValueOffset(a.shape);
   }
-  engine.tiles ? braid::cpu::AttendOnTiles(task) : engine.kernels.attend(task);
+  engine.tiles ? engine.tiles->attend(task) : engine.kernels.attend(task);
   float* maxima = t.stats + 2 * rows_max;
   float* sums = t.stats + 3 * rows_max;
   for (int64_t row = first; row < tile.tokens * group; ++row) {
@@ -213,7 +214,7 @@ void RunTile(const Engine& engine, const AttentionArgs& a, const Tile& tile, con
     for (int64_t d = 0; d < group * dim; ++d) t.q[i * group * dim + d] = q[d] * a.scale;
   }
   if (engine.tiles) {
-    braid::cpu::PackQueriesForTiles(t.q, static_cast<int>(tile.tokens * group), dim, t.queries);
+    engine.tiles->pack_queries(t.q, static_cast<int>(tile.tokens * group), dim, t.queries);
   }
   const int64_t last = tile.span.start + tile.first + tile.tokens - 1;
   for (int64_t p = 0; p <= last / kPartitionTokens; ++p) RunPartition(engine, a, tile, t, p);
@@ -232,9 +233,9 @@ void RunTile(const Engine& engine, const AttentionArgs& a, const Tile& tile, con
 }
 
 void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch,
-                  bool on_tiles) {
+                  const TileKernels* tile_kernels) {
   const Engine engine{*KernelsFor(context.device, args.shape.head_dim, args.shape.out_dim()),
-                      on_tiles};
+                      tile_kernels};
   const int64_t group = args.shape.heads / args.shape.kv_heads;
   // Heads that share a kv head are rows of one tile, or of several when there are many.
   const int64_t parts = CeilDiv(group, engine.rows_max()), part_heads = CeilDiv(group, parts);
@@ -270,10 +271,11 @@ void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte
 }
 
 void RunOnLanes(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
-  RunAttention(context, args, scratch, false);
+  RunAttention(context, args, scratch, nullptr);
 }
+template <const TileKernels& (*kKernels)()>
 void RunOnTiles(const OpContext& context, const AttentionArgs& args, std::byte* scratch) {
-  RunAttention(context, args, scratch, true);
+  RunAttention(context, args, scratch, &kKernels());
 }
 
 const char* WhyNotWrite(const Device& device, const WriteKvArgs& args) {
@@ -282,8 +284,9 @@ const char* WhyNotWrite(const Device& device, const WriteKvArgs& args) {
 const char* WhyNotAttention(const Device& device, const AttentionArgs& args) {
   return NeedsWholeVectors(device, args.shape);
 }
+template <const char* (*kNeeds)(const Device&)>
 const char* WhyNotTiles(const Device& device, const AttentionArgs& args) {
-  if (device.isa < Isa::kAmx) return "needs AMX";
+  if (const char* why = kNeeds(device)) return why;
   if (device.compute != Compute::kBF16) return "operands are to stay fp32";
   if (args.shape.kv_dtype != DType::kBF16) return "keys and values are not bf16";
   if (args.shape.head_dim % 32 != 0) return "head_dim is not a multiple of 32";
@@ -294,8 +297,11 @@ const char* WhyNotTiles(const Device& device, const AttentionArgs& args) {
 }  // namespace
 
 constinit const Impl<WriteKvArgs> kNormRopeWriteKv = {"cpu", WhyNotWrite, WriteScratch, RunWrite};
-constinit const Impl<AttentionArgs> kAttentionTiles = {"amx", WhyNotTiles, AttentionScratch,
-                                                       RunOnTiles};
+constinit const Impl<AttentionArgs> kAttentionAmx = {"amx", WhyNotTiles<NeedsAmx>, AttentionScratch,
+                                                     RunOnTiles<braid::cpu::AmxTileKernels>};
+constinit const Impl<AttentionArgs> kAttentionBf16 = {"avx512_bf16", WhyNotTiles<NeedsAvx512Bf16>,
+                                                      AttentionScratch,
+                                                      RunOnTiles<braid::cpu::DotTileKernels>};
 constinit const Impl<AttentionArgs> kAttention = {"cpu", WhyNotAttention, AttentionScratch,
                                                   RunOnLanes};
 

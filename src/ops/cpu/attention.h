@@ -6,7 +6,8 @@
 namespace braid::ops::cpu {
 
 extern const Impl<WriteKvArgs> kNormRopeWriteKv;
-extern const Impl<AttentionArgs> kAttentionTiles;  // products on AMX
+extern const Impl<AttentionArgs> kAttentionAmx;
+extern const Impl<AttentionArgs> kAttentionBf16;  // products on AVX512-BF16
 extern const Impl<AttentionArgs> kAttention;
 
 }  // namespace braid::ops::cpu

@@ -20,5 +20,11 @@ const braid::cpu::KernelTable* KernelsFor(const Device& device, int64_t size, in
 const char* NeedsAvx2(const Device& device) {
   return KernelsFor(device) ? nullptr : "needs AVX2 with FMA";
 }
+const char* NeedsAvx512Bf16(const Device& device) {
+  return device.avx512_bf16 ? nullptr : "needs AVX512-BF16";
+}
+const char* NeedsAmx(const Device& device) {
+  return device.isa >= Isa::kAmx ? nullptr : "needs AMX";
+}
 
 }  // namespace braid::ops::cpu

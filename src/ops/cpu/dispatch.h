@@ -17,8 +17,10 @@ const braid::cpu::KernelTable* KernelsFor(const Device& device);
 // if none do.
 const braid::cpu::KernelTable* KernelsFor(const Device& device, int64_t size, int64_t other_size);
 
-// nullptr, or why a device without kernels cannot run.
+// nullptr, or why the device cannot run.
 const char* NeedsAvx2(const Device& device);
+const char* NeedsAvx512Bf16(const Device& device);
+const char* NeedsAmx(const Device& device);
 
 // Work below which a loop is not worth waking anybody: about 5 microseconds of one core.
 inline constexpr double kSerialFlops = 100e3;

@@ -235,8 +235,9 @@ void RunOnLanes(const OpContext& context, const LinearAttentionArgs& args, std::
   const LinearAttentionShape& s = args.shape;
   RunStep(context, args, scratch, KernelsFor(context.device, s.key_dim, s.value_dim)->delta);
 }
+template <const braid::cpu::TileKernels& (*kKernels)()>
 void RunOnTiles(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {
-  RunStep(context, args, scratch, braid::cpu::DeltaOnTiles);
+  RunStep(context, args, scratch, kKernels().delta);
 }
 
 const char* WhyNotConv(const Device& device, const ConvArgs& args) {
@@ -245,8 +246,9 @@ const char* WhyNotConv(const Device& device, const ConvArgs& args) {
 const char* WhyNotStep(const Device& device, const LinearAttentionArgs& args) {
   return NeedsWholeVectors(device, args.shape);
 }
+template <const char* (*kNeeds)(const Device&)>
 const char* WhyNotTiles(const Device& device, const LinearAttentionArgs& args) {
-  if (device.isa < Isa::kAmx) return "needs AMX";
+  if (const char* why = kNeeds(device)) return why;
   if (device.compute != Compute::kBF16) return "operands are to stay fp32";
   if (args.shape.key_dim % 32 != 0) return "key_dim is not a multiple of 32";
   if (args.shape.value_dim % 16 != 0) return "value_dim is not a multiple of 16";
@@ -256,8 +258,11 @@ const char* WhyNotTiles(const Device& device, const LinearAttentionArgs& args) {
 }  // namespace
 
 constinit const Impl<ConvArgs> kCausalConv = {"cpu", WhyNotConv, ConvScratch, RunConv};
-constinit const Impl<LinearAttentionArgs> kLinearAttentionTiles = {"amx", WhyNotTiles, StepScratch,
-                                                                   RunOnTiles};
+constinit const Impl<LinearAttentionArgs> kLinearAttentionAmx = {
+    "amx", WhyNotTiles<NeedsAmx>, StepScratch, RunOnTiles<braid::cpu::AmxTileKernels>};
+constinit const Impl<LinearAttentionArgs> kLinearAttentionBf16 = {
+    "avx512_bf16", WhyNotTiles<NeedsAvx512Bf16>, StepScratch,
+    RunOnTiles<braid::cpu::DotTileKernels>};
 constinit const Impl<LinearAttentionArgs> kLinearAttention = {"cpu", WhyNotStep, StepScratch,
                                                               RunOnLanes};
 

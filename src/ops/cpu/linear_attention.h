@@ -6,7 +6,8 @@
 namespace braid::ops::cpu {
 
 extern const Impl<ConvArgs> kCausalConv;
-extern const Impl<LinearAttentionArgs> kLinearAttentionTiles;  // products on AMX
+extern const Impl<LinearAttentionArgs> kLinearAttentionAmx;
+extern const Impl<LinearAttentionArgs> kLinearAttentionBf16;  // products on AVX512-BF16
 extern const Impl<LinearAttentionArgs> kLinearAttention;
 
 }  // namespace braid::ops::cpu

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ops/cpu/dispatch.h"
+
 namespace braid::ops::cpu {
 namespace {
 
@@ -31,10 +33,7 @@ void PackF32(const PackTask& task) {
 template <Isa kIsa>
 const char* NeedsIsa(const Device& device) {
   if (device.isa >= kIsa) return nullptr;
-  return kIsa == Isa::kAmx ? "needs AMX" : kIsa == Isa::kAvx512 ? "needs AVX-512" : "needs AVX2";
-}
-const char* NeedsAvx512Bf16(const Device& device) {
-  return device.avx512_bf16 ? nullptr : "needs AVX512-BF16";
+  return kIsa == Isa::kAvx512 ? "needs AVX-512" : "needs AVX2";
 }
 const char* NeedsAvx512Vnni(const Device& device) {
   return device.avx512_vnni ? nullptr : "needs AVX512-VNNI";
@@ -69,11 +68,11 @@ void GemmAvx512(const GemmTask& task) { braid::cpu::Avx512Kernels().gemm(task); 
 
 constexpr auto kI8 = WeightFormat::kI8, kI4 = WeightFormat::kI4;
 constexpr Product kProducts[] = {
-    {"amx_bf16", WhyNotBf16<NeedsIsa<Isa::kAmx>>, &kBf16Steps, braid::cpu::PackBf16Avx512,
+    {"amx_bf16", WhyNotBf16<NeedsAmx>, &kBf16Steps, braid::cpu::PackBf16Avx512,
      braid::cpu::Bf16Amx},
     {"avx512_bf16", WhyNotBf16<NeedsAvx512Bf16>, &kBf16Steps, braid::cpu::PackBf16Avx512,
      braid::cpu::Bf16Avx512},
-    {"amx_int8", WhyNotQuantised<kI8, NeedsIsa<Isa::kAmx>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
+    {"amx_int8", WhyNotQuantised<kI8, NeedsAmx>, &kInt8Steps, braid::cpu::PackInt8Avx2,
      braid::cpu::Int8Amx},
     {"avx512_int8", WhyNotQuantised<kI8, NeedsAvx512Vnni>, &kInt8Steps, braid::cpu::PackInt8Avx2,
      braid::cpu::Int8Avx512},

@@ -47,19 +47,20 @@ struct Bf16Zmm : Zmm {
 // The instruction wants one operand unsigned: weights are moved up by 128, and as many times the
 // row's sum is taken off.
 struct Int8Zmm : Zmm {
-  using Sum = __m512i;
+  // Not __m512i, whose arrays GCC 12 also writes to memory at every step.
+  using Sum = __v16si;
   static constexpr int kRows = 6, kPanels = 4, kPanelsOne = 4;
   template <int R, int P>
   static void Tile(const LineTile& tile) {
     WholeTile<Int8Zmm, R, P>(tile);
   }
-  static Sum Start(const LineTile& t, int r) { return _mm512_set1_epi32(-128 * t.totals[r]); }
+  static Sum Start(const LineTile& t, int r) { return (Sum)_mm512_set1_epi32(-128 * t.totals[r]); }
   static Line Load(const std::byte* p) {
     return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
   }
-  static Sum Dot(Sum sum, Left a, Line b) { return _mm512_dpbusd_epi32(sum, b, a); }
+  static Sum Dot(Sum sum, Left a, Line b) { return (Sum)_mm512_dpbusd_epi32((__m512i)sum, b, a); }
   static Result Finish(const LineTile& t, int r, Sum sum, const std::byte* scales, int) {
-    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(scales)),
+    return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps((__m512i)sum), _mm512_loadu_ps(scales)),
                          _mm512_set1_ps(t.scales[r]));
   }
 };

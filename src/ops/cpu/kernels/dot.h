@@ -132,7 +132,9 @@ class DotProduct {
         // Tiles do not cross the blocks of the left operand.
         const int64_t block_end = (row / kDotRows + 1) * kDotRows;
         const int64_t left = (block_end < t.rows ? block_end : t.rows) - row;
-        const int64_t rows = left < D::kRows ? left : D::kRows;
+        // Equal tiles: one of few rows would wait for weights where its neighbours multiply.
+        const int64_t tiles = (left + D::kRows - 1) / D::kRows;
+        const int64_t rows = (left + tiles - 1) / tiles;
         Rows(t, row, rows, p, count);
         row += rows;
       }

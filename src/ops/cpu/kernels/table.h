@@ -10,7 +10,7 @@ namespace braid::cpu {
 
 inline constexpr int kRowBlock = 6;          // rows of a packed left operand that one tile covers
 inline constexpr int kAttendRows = 32;       // query rows of one attention tile on vectors
-inline constexpr int kTileAttendRows = 128;  // and on tile registers
+inline constexpr int kTileAttendRows = 128;  // and on tiles of 16 rows
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
@@ -63,7 +63,7 @@ struct ConvTask {
 // One attention tile: `rows` queries of one kv head against one partition of keys.
 struct AttendTask {
   const float* q;  // [rows][head_dim], scaled
-  // Visible keys of the partition, up to kPartitionKeys. On tile registers a row may see none, then
+  // Visible keys of the partition, up to kPartitionKeys. On tiles a row may see none, then
   // its results mean nothing, and the array is filled up to a multiple of 16 rows with zeros.
   int32_t limits[kTileAttendRows];
   int rows;
@@ -75,9 +75,9 @@ struct AttendTask {
   float* scores;      // scratch: [rows][kPartitionKeys], or [kPartitionKeys][kTileAttendRows]
   float* maxima;      // [rows] results: maximum, sum of exponentials, weighted values
   float* sums;
-  float* out;  // [rows][value_dim]; on tile registers a multiple of 16 rows is written
+  float* out;  // [rows][value_dim]; on tiles a multiple of 16 rows may be written
   struct {
-    const uint16_t* queries;  // of PackQueriesForTiles
+    const uint16_t* queries;  // of TileKernels::pack_queries
     uint16_t* weights;        // scratch: [kTileAttendRows][kPartitionKeys]
     uint16_t* values;         // scratch: [kPartitionKeys * value_dim]
   } tiles;
@@ -152,12 +152,16 @@ struct KernelTable {
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 
-// With products on tile registers, operands rounded to bf16: dk a multiple of 32, dv one of 16.
-void DeltaOnTiles(const DeltaTask&);
-
-// Attention with bf16 keys and values, head_dim and value_dim multiples of 32. `tiles` holds rows
-// rounded up to 16, of head_dim.
-void PackQueriesForTiles(const float* q, int rows, int64_t head_dim, uint16_t* tiles);
-void AttendOnTiles(const AttendTask&);
+// Attention and the recurrence with products on tiles of 16 rows (kernels/tiles.h), operands
+// rounded to bf16. Of attention, head_dim and value_dim are multiples of 32 and keys and values
+// bf16; of the recurrence, dk is a multiple of 32 and dv one of 16.
+struct TileKernels {
+  // `out` holds rows rounded up to 16, of head_dim.
+  void (*pack_queries)(const float* q, int rows, int64_t head_dim, uint16_t* out);
+  void (*attend)(const AttendTask&);
+  void (*delta)(const DeltaTask&);
+};
+const TileKernels& AmxTileKernels();  // on tile registers
+const TileKernels& DotTileKernels();  // on AVX512-BF16
 
 }  // namespace braid::cpu

@@ -1,6 +1,7 @@
-// Tile registers for the bf16 kernels of attention and the recurrence: one shape of product, and
-// the packings of its operands. For the files of ops/cpu/amx only. A row of a product does not
-// touch the other rows, so an output's bits do not depend on how many rows there are.
+// Products of tiles of 16 rows in bf16 for attention and the recurrence: one shape of product,
+// which kernels/tiles_amx.h computes on tile registers and kernels/tiles_dot.h on vectors, and the
+// packings of its operands. A row of a product does not touch the other rows, so an output's bits
+// do not depend on how many rows there are.
 #pragma once
 
 #include <immintrin.h>
@@ -15,28 +16,6 @@ namespace braid::cpu {
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileDepth = 32;      // bf16 terms of one step
 inline constexpr int kTileElements = 512;  // bf16 elements of one tile of right operands
-
-struct alignas(64) TileShape {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// The compiler takes tile instructions for ones that do not touch memory.
-inline void TileFence() { asm volatile("" ::: "memory"); }
-
-// Tiles 0 to 3 are outputs and 4 the left operand, of `rows` rows; 5 to 7 are right operands.
-inline void ConfigureTiles(int rows) {
-  TileShape shape;
-  for (int i = 0; i < 8; ++i) {
-    shape.row_bytes[i] = 64;
-    shape.rows[i] = static_cast<uint8_t>(i < 5 ? rows : kTileRows);
-  }
-  TileFence();
-  _tile_loadconfig(&shape);
-}
 
 // c = a b, or c += a b. a: rows of bf16 pairs of `steps` times 32 terms, a step's part of row r at
 // a + r * a_row + step * a_step. b: tiles of 16 outputs by 32 terms as the instruction wants them
@@ -53,65 +32,6 @@ struct TileProduct {
   int columns;  // of 16 outputs
   bool add;
 };
-
-template <int N>
-inline void TileColumns(const TileProduct& p, int column) {
-  static_assert(N >= 1 && N <= 4);
-  float* c = p.c + int64_t{column} * kTileRows;
-  const int64_t c_bytes = p.c_row * 4;
-  if (p.add) {
-    _tile_loadd(0, c, c_bytes);
-    if constexpr (N > 1) _tile_loadd(1, c + 16, c_bytes);
-    if constexpr (N > 2) _tile_loadd(2, c + 32, c_bytes);
-    if constexpr (N > 3) _tile_loadd(3, c + 48, c_bytes);
-  } else {
-    _tile_zero(0);
-    if constexpr (N > 1) _tile_zero(1);
-    if constexpr (N > 2) _tile_zero(2);
-    if constexpr (N > 3) _tile_zero(3);
-  }
-  const uint16_t* b = p.b + column * p.b_column;
-  for (int s = 0; s < p.steps; ++s) {
-    const uint16_t* at = b + s * kTileElements;
-    _tile_loadd(4, p.a + s * p.a_step, p.a_row * 2);
-    _tile_loadd(5, at, 64);
-    _tile_dpbf16ps(0, 4, 5);
-    if constexpr (N > 1) {
-      _tile_loadd(6, at + p.b_column, 64);
-      _tile_dpbf16ps(1, 4, 6);
-    }
-    if constexpr (N > 2) {
-      _tile_loadd(7, at + 2 * p.b_column, 64);
-      _tile_dpbf16ps(2, 4, 7);
-    }
-    if constexpr (N > 3) {
-      _tile_loadd(5, at + 3 * p.b_column, 64);
-      _tile_dpbf16ps(3, 4, 5);
-    }
-  }
-  _tile_stored(0, c, c_bytes);
-  if constexpr (N > 1) _tile_stored(1, c + 16, c_bytes);
-  if constexpr (N > 2) _tile_stored(2, c + 32, c_bytes);
-  if constexpr (N > 3) _tile_stored(3, c + 48, c_bytes);
-}
-
-inline void Multiply(const TileProduct& p) {
-  TileFence();
-  int column = 0;
-  for (; column + 4 <= p.columns; column += 4) TileColumns<4>(p, column);
-  switch (p.columns - column) {
-    case 3:
-      TileColumns<3>(p, column);
-      break;
-    case 2:
-      TileColumns<2>(p, column);
-      break;
-    case 1:
-      TileColumns<1>(p, column);
-      break;
-  }
-  TileFence();
-}
 
 inline __m512i Bits(__m512bh x) { return reinterpret_cast<__m512i>(x); }
 

@@ -1,0 +1,129 @@
+// kernels/tiles.h on AVX512-BF16. An output's terms are added pair by pair, ascending, the second
+// of the pair first (VDPBF16PS).
+#pragma once
+
+#include <immintrin.h>
+
+#include "ops/cpu/kernels/tiles.h"
+
+namespace braid::cpu {
+
+// out[i][dv] = x[i] S for two rows; S fp32 [dk][dv].
+struct StateProduct {
+  const float* s;
+  int64_t dk, dv;
+  const uint16_t* x[2];
+  float* out[2];
+};
+
+class DotTiles {
+ public:
+  static constexpr bool kStreams = true;  // fetches ahead itself; has MultiplyState
+
+  // Products have `rows` rows.
+  explicit DotTiles(int rows) : rows_(rows) {}
+  void SetRows(int rows) { rows_ = rows; }
+
+  void Multiply(const TileProduct& p) const { MultiplyRows(p, rows_); }
+
+  // Four times as many rows, one column; the left operand, which lies in one piece, comes from
+  // memory.
+  void MultiplyPage(const TileProduct& p) const {
+    for (int row = 0; row < 4 * kTileRows; row += 8) Block<8, 1, true>(p, row, 0);
+  }
+
+  // With the bits of Multiply on S rounded.
+  static void MultiplyState(const StateProduct& p) {
+    int64_t column = 0;
+    for (; column + 8 * 16 <= p.dv; column += 8 * 16) StateColumns<8>(p, column);
+    for (; column < p.dv; column += 16) StateColumns<1>(p, column);
+  }
+
+ private:
+  static __m512bh Pairs(const uint16_t* p) {
+    return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+  }
+  static __m512bh Pair(const uint16_t* p) {
+    int32_t pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+  }
+
+  // Rows of a left operand that are fetched ahead of their use.
+  static constexpr int kRowsAhead = 16;
+
+  template <int R, int N, bool kAhead = false>
+  static void Block(const TileProduct& p, int row, int column) {
+    const uint16_t* a = p.a + row * p.a_row;
+    const uint16_t* b = p.b + column * p.b_column;
+    float* c = p.c + row * p.c_row + column * kTileRows;
+    __m512 sums[R][N];
+    for (int r = 0; r < R; ++r) {
+      for (int n = 0; n < N; ++n) {
+        sums[r][n] = p.add ? _mm512_loadu_ps(c + r * p.c_row + n * 16) : _mm512_setzero_ps();
+      }
+    }
+    for (int s = 0; s < p.steps; ++s, a += p.a_step, b += kTileElements) {
+      for (int r = 0; kAhead && r < R; ++r) {
+        _mm_prefetch(a + (r + kRowsAhead) * p.a_row, _MM_HINT_T0);
+      }
+      for (int pair = 0; pair < kTileDepth / 2; ++pair) {
+        __m512bh right[N];
+        for (int n = 0; n < N; ++n) right[n] = Pairs(b + n * p.b_column + pair * 32);
+        for (int r = 0; r < R; ++r) {
+          const __m512bh left = Pair(a + r * p.a_row + 2 * pair);
+          for (int n = 0; n < N; ++n) sums[r][n] = _mm512_dpbf16_ps(sums[r][n], left, right[n]);
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int n = 0; n < N; ++n) _mm512_storeu_ps(c + r * p.c_row + n * 16, sums[r][n]);
+    }
+  }
+
+  template <int R>
+  static void Columns(const TileProduct& p, int row) {
+    int column = 0;
+    if constexpr (R <= 4) {
+      for (; column + 4 <= p.columns; column += 4) Block<R, 4>(p, row, column);
+    }
+    if constexpr (R <= 8) {
+      for (; column + 2 <= p.columns; column += 2) Block<R, 2>(p, row, column);
+    }
+    for (; column < p.columns; ++column) Block<R, 1>(p, row, column);
+  }
+
+  // Eight to sixteen sums at once, and no more rows than there are registers for their addresses.
+  static void MultiplyRows(const TileProduct& p, int rows) {
+    int row = 0;
+    if (p.columns < 4) {
+      for (; row + 8 <= rows; row += 8) Columns<8>(p, row);
+    }
+    for (; row + 4 <= rows; row += 4) Columns<4>(p, row);
+    for (; row + 2 <= rows; row += 2) Columns<2>(p, row);
+    if (row < rows) Columns<1>(p, row);
+  }
+
+  template <int N>
+  static void StateColumns(const StateProduct& p, int64_t column) {
+    const float* s = p.s + column;
+    __m512 sums[2][N];
+    for (int n = 0; n < N; ++n) sums[0][n] = sums[1][n] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < p.dk; d += 2, s += 2 * p.dv) {
+      const __m512bh first = Pair(p.x[0] + d), second = Pair(p.x[1] + d);
+      for (int n = 0; n < N; ++n) {
+        const __m512bh right = reinterpret_cast<__m512bh>(
+            Interleave(_mm512_loadu_ps(s + n * 16), _mm512_loadu_ps(s + p.dv + n * 16)));
+        sums[0][n] = _mm512_dpbf16_ps(sums[0][n], first, right);
+        sums[1][n] = _mm512_dpbf16_ps(sums[1][n], second, right);
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      for (int n = 0; n < N; ++n) _mm512_storeu_ps(p.out[i] + column + n * 16, sums[i][n]);
+    }
+  }
+
+  int rows_;
+};
+
+}  // namespace braid::cpu
