@@ -10,6 +10,7 @@ matters for text), and it wants a tokenizer (--tokenizer lends one; ids past it 
 """
 
 import argparse
+import json
 import pathlib
 import runpy
 import sys
@@ -59,6 +60,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         model = with_tokenizer(args.model, args.tokenizer, pathlib.Path(folder))
         sys.argv = [str(script), str(model), "--outfile", str(args.out), "--outtype", args.outtype]
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        if not config.get("text_config", config).get("mtp_num_hidden_layers"):
+            sys.argv.append("--no-mtp")  # else it looks for a draft head
         runpy.run_path(str(script), run_name="__main__")
 
 

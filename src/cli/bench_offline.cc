@@ -17,18 +17,28 @@
 namespace braid {
 namespace {
 
-// Medians over the repeats.
+// What the machine can do at best, of the unit that multiplies.
+struct Peaks {
+  double flops = 0;
+  double bytes = 0;
+};
+
+// One repeat, with the limits as they were then: a shared machine's change by the minute.
+struct Sample {
+  double prefill_seconds = 0;  // to the last sequence's first token
+  double first_seconds = 0;    // one sequence alone
+  double step_seconds = 0;     // every sequence decodes one token
+  Peaks peaks;
+};
+
+// Medians over the repeats; fractions are of each repeat's own limits.
 struct OfflineSpeed {
   double prefill_tokens_per_second = 0;
   double decode_tokens_per_second = 0;
   double time_to_first_token_ms = 0;
-};
-
-// What the machine can do at best, of the unit that multiplies.
-struct Peaks {
-  Unit unit;
-  double flops = 0;
-  double bytes = 0;
+  double compute_fraction = 0;
+  double bandwidth_fraction = 0;
+  Peaks peaks;
 };
 
 class BenchOfflineCommand : public Command {
@@ -50,9 +60,10 @@ class BenchOfflineCommand : public Command {
   Result<std::vector<RequestResult>> RunBatch(Engine& engine, int32_t sequences,
                                               int32_t new_tokens) const;
   Result<double> PrefillSeconds(Engine& engine, int32_t sequences) const;
-  Result<double> DecodeStepSeconds(Engine& engine) const;
-  Result<OfflineSpeed> Measure(Engine& engine) const;
-  void Print(const Engine& engine, const OfflineSpeed& speed, const Peaks& peaks) const;
+  Result<Sample> DecodeSample(Engine& engine) const;
+  Result<std::vector<Sample>> Measure(Engine& engine, ThreadPool& pool, Unit unit) const;
+  OfflineSpeed SpeedOf(const Engine& engine, std::span<const Sample> samples) const;
+  void Print(const Engine& engine, const OfflineSpeed& speed, Unit unit) const;
 
   EngineOptions options_;
   int32_t input_tokens_ = 512;
@@ -93,10 +104,10 @@ Result<double> BenchOfflineCommand::PrefillSeconds(Engine& engine, int32_t seque
   return static_cast<double>(end_us - start_us) * 1e-6;
 }
 
-// Seconds of a step in which every sequence decodes one token. The sequence whose first token came
+// The time of a step in which every sequence decodes one token. The sequence whose first token came
 // last sets the clock: from then on all of them run, for they may generate as many tokens more as
-// prefill takes steps.
-Result<double> BenchOfflineCommand::DecodeStepSeconds(Engine& engine) const {
+// prefill takes steps. The times of prefill are those of one sequence.
+Result<Sample> BenchOfflineCommand::DecodeSample(Engine& engine) const {
   const SchedulerConfig& limits = engine.limits();
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
   const int64_t rest = std::max(1, limits.step_tokens_max - sequences_);
@@ -106,6 +117,7 @@ Result<double> BenchOfflineCommand::DecodeStepSeconds(Engine& engine) const {
   const int64_t room = limits.context_tokens_max - input_tokens_;
   const int64_t new_tokens =
       sequences_ == 1 ? output_tokens_ : std::min(output_tokens_ + prefill_steps, room);
+  const int64_t start_us = MonotonicUs();
   ASSIGN_OR_RETURN(const std::vector<RequestResult> results,
                    RunBatch(engine, sequences_, static_cast<int32_t>(new_tokens)));
   const RequestResult* last = &results.front();
@@ -118,32 +130,36 @@ Result<double> BenchOfflineCommand::DecodeStepSeconds(Engine& engine) const {
       std::min<int64_t>(output_tokens_, static_cast<int64_t>(last->token_us.size())) - 1;
   while (steps > 1 && last->token_us[static_cast<size_t>(steps)] > first_end_us) --steps;
   const int64_t us = last->token_us[static_cast<size_t>(steps)] - last->token_us.front();
-  return static_cast<double>(us) * 1e-6 / static_cast<double>(steps);
+  const double first = static_cast<double>(last->token_us.front() - start_us) * 1e-6;
+  return Sample{.prefill_seconds = first,
+                .first_seconds = first,
+                .step_seconds = static_cast<double>(us) * 1e-6 / static_cast<double>(steps)};
 }
 
-Result<OfflineSpeed> BenchOfflineCommand::Measure(Engine& engine) const {
-  std::vector<double> prefill, first, decode;
+Result<std::vector<Sample>> BenchOfflineCommand::Measure(Engine& engine, ThreadPool& pool,
+                                                         Unit unit) const {
+  std::vector<Sample> samples;
   ProgressBar bar("bench", 0);
   RETURN_IF_ERROR(RunBatch(engine, 1, 2).ok()
                       ? Status()
                       : Status(Error{ErrorCode::kInternal, "the warm-up failed"}));
   for (int32_t i = 0; i < repeat_; ++i) {
     bar.Show(static_cast<double>(i) / repeat_);
-    ASSIGN_OR_RETURN(const double one, PrefillSeconds(engine, 1));
-    ASSIGN_OR_RETURN(const double all, PrefillSeconds(engine, sequences_));
-    ASSIGN_OR_RETURN(const double step, DecodeStepSeconds(engine));
-    first.push_back(one);
-    prefill.push_back(all);
-    decode.push_back(step);
+    const Peaks peaks{.flops = MeasureUnit(unit, pool),
+                      .bytes = MeasureBandwidth(engine.machine().device.isa, pool).memory_read};
+    ASSIGN_OR_RETURN(Sample sample, DecodeSample(engine));
+    if (sequences_ > 1) {
+      ASSIGN_OR_RETURN(sample.first_seconds, PrefillSeconds(engine, 1));
+      ASSIGN_OR_RETURN(sample.prefill_seconds, PrefillSeconds(engine, sequences_));
+    }
+    sample.peaks = peaks;
+    samples.push_back(sample);
   }
-  return OfflineSpeed{.prefill_tokens_per_second =
-                          input_tokens_ * static_cast<double>(sequences_) / Median(prefill),
-                      .decode_tokens_per_second = sequences_ / Median(decode),
-                      .time_to_first_token_ms = Median(first) * 1e3};
+  return samples;
 }
 
-void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
-                                const Peaks& peaks) const {
+OfflineSpeed BenchOfflineCommand::SpeedOf(const Engine& engine,
+                                          std::span<const Sample> samples) const {
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
   const WeightChoice choice = options_.weight_choice();
   const ops::PackedMatrix like{.format = choice.format.value_or(ops::WeightFormat::kBF16),
@@ -160,11 +176,26 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
   shape.tokens = sequences_;
   shape.context_tokens = input_tokens_ + output_tokens_ / 2;
   const Cost decode = CostOf(engine.spec(), shape, sequences_);
-  const double prefill_seconds =
-      static_cast<double>(prompt_tokens) / speed.prefill_tokens_per_second;
-  const double step_seconds = sequences_ / speed.decode_tokens_per_second;
-  const double compute = prefill.flops / prefill_seconds / peaks.flops;
-  const double bandwidth = decode.bytes / step_seconds / peaks.bytes;
+  auto median = [&](auto of) {
+    std::vector<double> values;
+    for (const Sample& sample : samples) values.push_back(of(sample));
+    return Median(values);
+  };
+  return {.prefill_tokens_per_second = static_cast<double>(prompt_tokens) /
+                                       median([](const Sample& s) { return s.prefill_seconds; }),
+          .decode_tokens_per_second =
+              sequences_ / median([](const Sample& s) { return s.step_seconds; }),
+          .time_to_first_token_ms = median([](const Sample& s) { return s.first_seconds; }) * 1e3,
+          .compute_fraction = median(
+              [&](const Sample& s) { return prefill.flops / s.prefill_seconds / s.peaks.flops; }),
+          .bandwidth_fraction = median(
+              [&](const Sample& s) { return decode.bytes / s.step_seconds / s.peaks.bytes; }),
+          .peaks = {.flops = median([](const Sample& s) { return s.peaks.flops; }),
+                    .bytes = median([](const Sample& s) { return s.peaks.bytes; })}};
+}
+
+void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed, Unit unit) const {
+  const Peaks& peaks = speed.peaks;
   if (json_) {
     json::object out{{"input_tokens", input_tokens_},
                      {"output_tokens", output_tokens_},
@@ -173,9 +204,9 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
                      {"prefill_tokens_per_second", speed.prefill_tokens_per_second},
                      {"decode_tokens_per_second", speed.decode_tokens_per_second},
                      {"time_to_first_token_ms", speed.time_to_first_token_ms},
-                     {"fraction_of_compute_peak", compute},
-                     {"fraction_of_bandwidth", bandwidth},
-                     {"peak_unit", std::string(KeyOf(peaks.unit))},
+                     {"fraction_of_compute_peak", speed.compute_fraction},
+                     {"fraction_of_bandwidth", speed.bandwidth_fraction},
+                     {"peak_unit", std::string(KeyOf(unit))},
                      {"peak_flops_per_second", peaks.flops},
                      {"peak_bytes_per_second", peaks.bytes},
                      {"engine", engine.PlanObject()}};
@@ -185,10 +216,10 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
   fmt::print("{} sequences of {} + {} tokens, {} threads, {}\n", sequences_, input_tokens_,
              output_tokens_, engine.machine().threads, NameOf(engine.machine().device.isa));
   fmt::print("prefill             {:>10.1f} tokens/s   {:.1f} % of {:.1f} GFLOP/s ({})\n",
-             speed.prefill_tokens_per_second, compute * 100, peaks.flops * 1e-9,
-             NameOf(peaks.unit));
+             speed.prefill_tokens_per_second, speed.compute_fraction * 100, peaks.flops * 1e-9,
+             NameOf(unit));
   fmt::print("decode              {:>10.1f} tokens/s   {:.1f} % of {:.1f} GB/s\n",
-             speed.decode_tokens_per_second, bandwidth * 100, peaks.bytes * 1e-9);
+             speed.decode_tokens_per_second, speed.bandwidth_fraction * 100, peaks.bytes * 1e-9);
   fmt::print("time to first token {:>10.1f} ms, one sequence\n", speed.time_to_first_token_ms);
 }
 
@@ -211,15 +242,11 @@ Status BenchOfflineCommand::Run() {
   const Machine& machine = engine->machine();
   const auto format = options_.weight_choice().format;
   const bool quantised = format && ops::IsQuantised(*format);
-  Peaks peaks{.unit = UnitFor(machine.device,
-                              quantised ? Operands::kInt8 : ProductOperands(machine.device))};
-  {
-    ThreadPool pool(machine.threads, machine.binding);
-    peaks.flops = MeasureUnit(peaks.unit, pool);
-    peaks.bytes = MeasureBandwidth(machine.device.isa, pool).memory_read;
-  }
-  ASSIGN_OR_RETURN(const OfflineSpeed speed, Measure(*engine));
-  Print(*engine, speed, peaks);
+  const Unit unit =
+      UnitFor(machine.device, quantised ? Operands::kInt8 : ProductOperands(machine.device));
+  ThreadPool pool(machine.threads, machine.binding);
+  ASSIGN_OR_RETURN(const std::vector<Sample> samples, Measure(*engine, pool, unit));
+  Print(*engine, SpeedOf(*engine, samples), unit);
   if (options_.explain_ops) fmt::print(stderr, "{}", engine->ExplainOps());
   return {};
 }
