@@ -1,8 +1,20 @@
 # Reads src/LAYERS and makes one static library braid_<module> per line, linked to what the line
-# names. Sources are all *.cc below src/<module>; *_test.cc beside them form one test program per
-# module. A module may add flags or dependencies of its own in src/<module>/module.cmake.
+# names. Sources are all *.cc below src/<module>, but for folders that LAYERS gives to others, and
+# those that it gives to this one; *_test.cc beside them form one test program per module. A module
+# may add flags or dependencies of its own in src/<module>/module.cmake.
 function(braid_add_module module deps)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${module}/*.cc)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/src/LAYERS folders REGEX "^[a-z_/]+ = [a-z]+$")
+  foreach(line ${folders})
+    string(REGEX MATCH "^(.+) = (.+)$" unused "${line}")
+    set(owner ${CMAKE_MATCH_2})
+    set(folder ${CMAKE_SOURCE_DIR}/src/${CMAKE_MATCH_1})
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+    if(owner STREQUAL module)
+      file(GLOB owned CONFIGURE_DEPENDS ${folder}/*.cc)
+      list(APPEND sources ${owned})
+    endif()
+  endforeach()
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cc$")

@@ -13,7 +13,7 @@ import tidy  # noqa: E402
 
 HEAD = "// What this file is for, on which thread, and what always holds.\n"
 CLEAN = {
-    "src/LAYERS": "base:\ncache: base\nops: base\nserver: base cache\n",
+    "src/LAYERS": "base:\ncache: base\nops: base\nserver: base cache\nmodel: base\ncache/rows = ops\n",
     "src/base/result.h": HEAD + "#pragma once\nnamespace braid {\nstruct Point { int x; };\n}\n",
     "src/cache/pool.cc": HEAD + '#include "base/result.h"\nint Free(int a) { return a + 1; }\n',
     "src/server/listener.cc": HEAD + 'const char* kEvery = "0.0.0" ".0";\n',
@@ -37,6 +37,7 @@ SEEDED = [
     ("src/base/a.h", HEAD + '#include "result.h"\n', "layer"),
     ("src/base/a.h", HEAD + '#include "base/absent.h"\n', "layer"),
     ("src/strange/a.h", HEAD, "layer"),
+    ("src/cache/rows/a.cc", HEAD + '#include "cache/pool.h"\n', "layer"),
     ("src/base/a.h", HEAD + "\n" * 400, "lines"),
     ("src/base/a.cc", HEAD + "\n" * 600, "lines"),
     ("src/ops/a.cu", HEAD + "\n" * 800, "lines"),
@@ -86,6 +87,7 @@ SEEDED = [
     ("src/base/a.h", HEAD + "// see spe" "cs/kernels 2\n", "path"),
     ("scripts/a.sh", "cat /ho" "me/someone/x\n", "path"),
     ("src/base/a.cc", HEAD + 'bool F() { return name == "qwen3_next"; }\n', "family"),
+    ("src/base/families/a.cc", HEAD + 'const char* kName = "qwen3_next";\n', "family"),
     ("rust/src/a.rs", "// Ling-3 only\n", "family"),
     ("tests/tidy/exceptions.txt", "src/base/result.h: lines: it is long\n", "exceptions"),
     ("tests/tidy/exceptions.txt", "src/base/result.h lines\n", "exceptions"),
@@ -105,7 +107,8 @@ INNOCENT = [
     ("src/base/clock.cc", HEAD + "auto F() { return std::chrono::steady_clock::now(); }\n"),
     ("src/base/information.h", HEAD + "struct Commonwealth {};\n"),
     ("src/base/a.cc", HEAD + "template <class T>\nT F(T x) { return x; }\n"),
-    ("src/base/families/a.cc", HEAD + 'const char* kName = "qwen3_next";\n'),
+    ("src/model/families/a.cc", HEAD + 'const char* kName = "qwen3_next";\n'),
+    ("src/cache/rows/a.cc", HEAD + '#include "ops/cpu/kernels/dot.h"\n'),
     ("src/base/a_test.cc", HEAD + 'const char* kName = "kimi_linear";\n'),
     ("src/base/a.cc", HEAD + "void Linger();  // on the calling thread\n"),
     ("docs/a.md", "x" * 200 + " a/root/b ${HOME}/wo" "rk/x https://example.org/home/\n"),
