@@ -13,7 +13,8 @@ import tidy  # noqa: E402
 
 HEAD = "// What this file is for, on which thread, and what always holds.\n"
 CLEAN = {
-    "src/LAYERS": "base:\ncache: base\nops: base\nserver: base cache\nmodel: base\ncache/rows = ops\n",
+    "src/LAYERS": "base:\ncache: base\nops: base\nserver: base cache\n"
+                  "model: base\ncache/rows = ops\n",
     "src/base/result.h": HEAD + "#pragma once\nnamespace braid {\nstruct Point { int x; };\n}\n",
     "src/cache/pool.cc": HEAD + '#include "base/result.h"\nint Free(int a) { return a + 1; }\n',
     "src/server/listener.cc": HEAD + 'const char* kEvery = "0.0.0" ".0";\n',
