@@ -1,5 +1,9 @@
-// One queue, one thread, one mutex held for the length of a push or a pop.
+// One queue, one mutex held for the length of a push or a pop. The thread of its own has what the
+// step leaves over of the processor; who waits for a mask computes those that nobody has begun.
 #include "runtime/constraint_worker.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -12,6 +16,8 @@
 
 namespace braid {
 namespace {
+
+constexpr int kWorkerNice = 19;
 
 void SetBit(std::span<uint32_t> words, TokenId token, bool value) {
   const auto bit = static_cast<uint32_t>(token);
@@ -75,19 +81,25 @@ struct ConstraintWorker::State {
   std::thread thread;
 
   void Run() {
+    // Where the pool has every core, a mask in the middle of a step would hold up all members.
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kWorkerNice);
     std::unique_lock lock(mutex);
     while (true) {
       work.wait(lock, [&] { return stopping || !queue.empty(); });
       if (stopping) return;
-      Stream& stream = *queue.front();
-      queue.pop_front();
-      lock.unlock();
-      Status status = stream.Compute(source);
-      lock.lock();
-      stream.status = std::move(status);
-      stream.ready = true;
-      finished.notify_all();
+      ComputeNext(lock);
     }
+  }
+
+  void ComputeNext(std::unique_lock<std::mutex>& lock) {
+    Stream& stream = *queue.front();
+    queue.pop_front();
+    lock.unlock();
+    Status status = stream.Compute(source);
+    lock.lock();
+    stream.status = std::move(status);
+    stream.ready = true;
+    finished.notify_all();
   }
 };
 
@@ -131,7 +143,13 @@ void ConstraintWorker::Prepare(SlotId id, const Slot& slot) {
 Result<const uint32_t*> ConstraintWorker::Await(SlotId id) {
   Stream& stream = state_->streams[static_cast<size_t>(id.value)];
   std::unique_lock lock(state_->mutex);
-  state_->finished.wait(lock, [&] { return stream.ready; });
+  while (!stream.ready) {
+    if (state_->queue.empty()) {
+      state_->finished.wait(lock, [&] { return stream.ready || !state_->queue.empty(); });
+    } else {
+      state_->ComputeNext(lock);
+    }
+  }
   if (!stream.status) return stream.status.error();
   return static_cast<const uint32_t*>(stream.mask.data());
 }

@@ -1,4 +1,5 @@
-// Masks of constrained requests, computed on a thread of its own while the step runs. A request's
+// Masks of constrained requests, computed on a thread of its own while the step runs, as far as the
+// step leaves it a core, and the rest by all members of the pool once it is over. A request's
 // constraint follows its output: whatever of it was not yet accepted is accepted before the next
 // mask, so a preempted request goes on where it was. Reset and Prepare are called by the engine
 // thread before the step's rows run, Await by the members of its pool, once for each Prepare.
