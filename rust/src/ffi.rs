@@ -218,11 +218,7 @@ pub unsafe extern "C" fn braid_text_grammars_create(
     error: *mut Buffer,
 ) -> *mut Grammars {
     guard(error, std::ptr::null_mut(), || {
-        Ok(Box::into_raw(Box::new(Grammars::new(
-            &*tokenizer,
-            end_id,
-            mask_items_max as usize,
-        )?)))
+        Ok(Box::into_raw(Box::new(Grammars::new(&*tokenizer, end_id, mask_items_max as usize)?)))
     })
 }
 

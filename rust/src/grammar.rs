@@ -94,6 +94,12 @@ impl Grammars {
     }
 }
 
+// Whoever waits for a mask computes it: a matcher moves between threads.
+const _: () = {
+    const fn moves_between_threads<T: Send>() {}
+    moves_between_threads::<Matcher>()
+};
+
 impl Matcher {
     /// A matcher in the same state that shares nothing with this one.
     pub fn copy(&self) -> Matcher {
