@@ -55,6 +55,7 @@ class DotTiles {
   template <int R, int N, bool kAhead = false>
   static void Block(const TileProduct& p, int row, int column) {
     const uint16_t* a = p.a + row * p.a_row;
+    const uint16_t* ahead = a + kRowsAhead * p.a_row;
     const uint16_t* b = p.b + column * p.b_column;
     float* c = p.c + row * p.c_row + column * kTileRows;
     __m512 sums[R][N];
@@ -64,8 +65,9 @@ class DotTiles {
       }
     }
     for (int s = 0; s < p.steps; ++s, a += p.a_step, b += kTileElements) {
+      // In the order in which they lie, so that the hardware fetches beyond.
       for (int r = 0; kAhead && r < R; ++r) {
-        _mm_prefetch(a + (r + kRowsAhead) * p.a_row, _MM_HINT_T0);
+        _mm_prefetch(ahead + (s * R + r) * kTileDepth, _MM_HINT_T0);
       }
       for (int pair = 0; pair < kTileDepth / 2; ++pair) {
         __m512bh right[N];
