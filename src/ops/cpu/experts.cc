@@ -156,6 +156,7 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, float* 
       task.panel_end = CeilDiv(col + cols, kPanelRows);
       task.y = tile + part * kUpCols;
       task.y_stride = 2 * kUpCols;
+      if (part == 0) task.next = share.gate_up->panel(share.gate + 1, task.panel_begin);
       share.x.product->run(task);
     }
     for (int64_t r = 0; r < rows; ++r) {
@@ -172,7 +173,8 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
               std::span<const Share> shares, int64_t col, float* tile) {
   const int64_t cols = std::min(kDownCols, args.out.cols - col);
   for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
-  for (const Share& share : shares) {
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const Share& share = shares[i];
     for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
       const int64_t rows = std::min(kTileRows, share.h.rows - row);
       GemmTask task = TaskOf(share.h, *share.down, share.matrix, row, rows);
@@ -180,10 +182,13 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
       task.panel_end = CeilDiv(col + cols, kPanelRows);
       task.y = tile;
       task.y_stride = kDownCols;
+      if (i + 1 < shares.size()) {
+        task.next = shares[i + 1].down->panel(shares[i + 1].matrix, task.panel_begin);
+      }
       share.h.product->run(task);
       for (int64_t r = 0; r < rows; ++r) {
-        const int64_t i = share.first + row + r;
-        kernels.add_scaled(tile + r * kDownCols, s.weights[i], args.out.row(s.tokens[i]) + col,
+        const int64_t at = share.first + row + r;
+        kernels.add_scaled(tile + r * kDownCols, s.weights[at], args.out.row(s.tokens[at]) + col,
                            cols);
       }
     }

@@ -23,13 +23,16 @@ float Fma(int64_t rounds, float start) {
   return _mm256_cvtss_f32(all);
 }
 
+template <int kStreams>
 int64_t Read(const std::byte* data, int64_t bytes) {
   const int64_t stream = bytes / kStreams;
   __m256i sums[kStreams] = {};
   for (int64_t at = 0; at < stream; at += 64) {
     for (int s = 0; s < kStreams; ++s) {
       const std::byte* line = data + s * stream + at;
-      _mm_prefetch(reinterpret_cast<const char*>(line + kAheadBytes), _MM_HINT_T0);
+      if (kStreams > 1) {
+        _mm_prefetch(reinterpret_cast<const char*>(line + kAheadBytes), _MM_HINT_T0);
+      }
       const auto* in = reinterpret_cast<const __m256i*>(line);
       sums[s] = _mm256_xor_si256(sums[s], _mm256_load_si256(in));
       sums[s] = _mm256_xor_si256(sums[s], _mm256_load_si256(in + 1));
@@ -51,6 +54,6 @@ void Copy(const std::byte* from, std::byte* to, int64_t bytes) {
 }  // namespace
 
 PeakLoop PeakFmaAvx2() { return {2.0 * 8 * kChains, Fma}; }
-MemoryLoops MemoryLoopsAvx2() { return {Read, Copy}; }
+MemoryLoops MemoryLoopsAvx2() { return {{Read<1>, Read<kStreamsMost>}, Copy}; }
 
 }  // namespace braid::cpu

@@ -67,7 +67,7 @@ void PackInt8Avx2(const PackTask& task) {
       // Where nothing is finite nothing is rounded: the scale says it all.
       const int64_t count = finite && task.end > c ? task.end - c : 0;
       const int32_t sum = Quantise32(task.rows[r] + c, count < 32 ? count : 32, factor, out);
-      sums[c / 32 * task.count + r] = sum;
+      sums[c / 32 * task.count + r] = -8 * sum;
       totals[r] += sum;
     }
   }

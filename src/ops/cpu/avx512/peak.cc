@@ -21,6 +21,7 @@ float Fma(int64_t rounds, float start) {
   return _mm512_cvtss_f32(sums[0]);
 }
 
+template <int kStreams>
 int64_t Read(const std::byte* data, int64_t bytes) {
   const int64_t stream = bytes / kStreams;
   __m512i sums[kStreams];
@@ -29,7 +30,9 @@ int64_t Read(const std::byte* data, int64_t bytes) {
 #pragma GCC unroll 4
     for (int s = 0; s < kStreams; ++s) {
       const std::byte* line = data + s * stream + at;
-      _mm_prefetch(reinterpret_cast<const char*>(line + kAheadBytes), _MM_HINT_T0);
+      if (kStreams > 1) {
+        _mm_prefetch(reinterpret_cast<const char*>(line + kAheadBytes), _MM_HINT_T0);
+      }
       sums[s] = _mm512_xor_si512(sums[s], _mm512_load_si512(line));
     }
   }
@@ -50,6 +53,6 @@ void Copy(const std::byte* from, std::byte* to, int64_t bytes) {
 }  // namespace
 
 PeakLoop PeakFmaAvx512() { return {2.0 * 16 * kChains, Fma}; }
-MemoryLoops MemoryLoopsAvx512() { return {Read, Copy}; }
+MemoryLoops MemoryLoopsAvx512() { return {{Read<1>, Read<kStreamsMost>}, Copy}; }
 
 }  // namespace braid::cpu

@@ -29,7 +29,7 @@ struct Zmm {
 
 struct Bf16Zmm : Zmm {
   using Sum = __m512;
-  static constexpr int kRows = 6, kPanels = 4, kPanelsOne = 4;
+  static constexpr int kRows = 8, kPanels = 2, kFewRows = 4, kPanelsFew = 4;
   static constexpr int64_t kStep = 32;
   static int64_t RowBytes(int64_t depth) { return 2 * depth; }
   template <int R, int P>
@@ -49,7 +49,7 @@ struct Bf16Zmm : Zmm {
 struct Int8Zmm : Zmm {
   // Not __m512i, whose arrays GCC 12 also writes to memory at every step.
   using Sum = __v16si;
-  static constexpr int kRows = 6, kPanels = 4, kPanelsOne = 4;
+  static constexpr int kRows = 8, kPanels = 2, kFewRows = 4, kPanelsFew = 4;
   template <int R, int P>
   static void Tile(const LineTile& tile) {
     WholeTile<Int8Zmm, R, P>(tile);
@@ -66,27 +66,28 @@ struct Int8Zmm : Zmm {
 };
 
 struct Int4Zmm : Zmm {
-  using Sum = __m512i;
-  static constexpr int kRows = 4, kPanels = 2, kPanelsOne = 4;
+  using Sum = __v16si;
+  static constexpr int kRows = 5, kPanels = 2, kFewRows = 2, kPanelsFew = 4;
   template <int R, int P>
   static void Tile(const LineTile& tile) {
     GroupTile<Int4Zmm, R, P>(tile);
   }
   static Result Zero() { return _mm512_setzero_ps(); }
-  static Sum StartGroup() { return _mm512_setzero_si512(); }
+  static Sum StartGroup(const int32_t* start) { return (Sum)_mm512_set1_epi32(*start); }
   static Left LoadGroupLeft(const std::byte* p) { return LoadLeft(p); }
   static void Split(const std::byte* p, Line& low, Line& high) {
     const __m512i mask = _mm512_set1_epi8(15), both = _mm512_loadu_si512(p);
     low = _mm512_and_si512(both, mask);
     high = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
   }
-  static Sum DotGroup(Sum sum, Left a, Line b) { return _mm512_dpbusd_epi32(sum, b, a); }
+  static Sum DotGroup(Sum sum, Left a, Line b) {
+    return (Sum)_mm512_dpbusd_epi32((__m512i)sum, b, a);
+  }
   static __m512 LoadScale(const std::byte* p, int) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  static Result AddGroup(Result all, Sum sum, int32_t excess, __m512 scale) {
-    const __m512i exact = _mm512_sub_epi32(sum, _mm512_set1_epi32(excess));
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact), scale, all);
+  static Result AddGroup(Result all, Sum sum, __m512 scale) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps((__m512i)sum), scale, all);
   }
   static Result Scale(Result all, float scale) { return _mm512_mul_ps(all, _mm512_set1_ps(scale)); }
 };

@@ -20,6 +20,7 @@ float Fma(int64_t rounds, float start) {
   return _mm_cvtss_f32(sums[0]);
 }
 
+template <int kStreams>
 int64_t Read(const std::byte* data, int64_t bytes) {
   const int64_t stream = bytes / kStreams;
   __m128i sums[kStreams] = {};
@@ -43,6 +44,6 @@ void Copy(const std::byte* from, std::byte* to, int64_t bytes) {
 }  // namespace
 
 PeakLoop PeakFmaBase() { return {2.0 * 4 * kChains, Fma}; }
-MemoryLoops MemoryLoopsBase() { return {Read, Copy}; }
+MemoryLoops MemoryLoopsBase() { return {{Read<1>, Read<kStreamsMost>}, Copy}; }
 
 }  // namespace braid::cpu

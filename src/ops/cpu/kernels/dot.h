@@ -13,7 +13,7 @@ struct LineTile {
   int64_t x_step;         // from one step to the next
   const float* scales;    // of the rows, for int8
   const int32_t* totals;  // sums of the rows
-  const int32_t* sums;    // of groups of 32: sums[g * sums_stride + r]
+  const int32_t* sums;    // of groups of 32, times -8: sums[g * sums_stride + r]
   int64_t sums_stride;
   const std::byte* w;
   int64_t panel_bytes;
@@ -21,18 +21,31 @@ struct LineTile {
   float* y;
   int64_t y_stride;
   int64_t cols;  // outputs that exist, counted from the first panel's
+  // What is fetched into the second-level cache meanwhile. Where a tile is all that its panels are
+  // read for: `next_panels` lines ahead, and at the end the panels that follow. Where more tiles
+  // read the same panels: each of them one panel of those that follow.
+  const std::byte* next;
+  int64_t next_stride;  // from one of the P panels to the next
+  bool single;
 };
 
-// Weights ahead of their use, where few rows leave the loop to memory.
-inline constexpr int64_t kLinesAheadBytes = 2048;
-template <int R, int P>
-inline void PrefetchLine(const std::byte* w, int64_t panel_bytes) {
-  if constexpr (R <= 4) {
-    for (int p = 0; p < P; ++p) {
-      _mm_prefetch(reinterpret_cast<const char*>(w + p * panel_bytes + kLinesAheadBytes),
-                   _MM_HINT_T0);
-    }
+// One line of each of P panels.
+template <int P>
+inline void PrefetchLines(const std::byte* at, int64_t stride) {
+  for (int p = 0; p < P; ++p) {
+    _mm_prefetch(reinterpret_cast<const char*>(at + p * stride), _MM_HINT_T1);
   }
+}
+
+// Lines of a panel between what is read and what is fetched: the fewer panels, the more of each.
+template <int P>
+inline constexpr int kAheadLines = P >= 4 ? 16 : 32;
+
+// What lies kSteps after a step of a panel, after the last one those of the panels that follow.
+template <int kSteps>
+inline const std::byte* Ahead(const LineTile& t, int64_t step, int64_t steps, int64_t step_lines) {
+  const int64_t at = step + kSteps;
+  return at < steps ? t.w + at * step_lines * 64 : t.next + (at - steps) * step_lines * 64;
 }
 
 // Whole rows in one sum (bf16, int8 with a scale per output).
@@ -43,10 +56,11 @@ void WholeTile(const LineTile& t) {
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) sums[r][c] = D::Start(t, r);
   }
-  const std::byte *x = t.x, *w = t.w;
+  const std::byte *x = t.x, *w = t.w, *next = t.next;
   for (int64_t k = 0; k < t.k; k += D::kStep, x += t.x_step) {
-    for (int line = 0; line < 16; ++line, w += 64) {
-      PrefetchLine<R, P>(w, t.panel_bytes);
+    if (t.single) next = Ahead<kAheadLines<P> / 16>(t, k / D::kStep, t.k / D::kStep, 16);
+    for (int line = 0; line < 16; ++line, w += 64, next += 64) {
+      PrefetchLines<P>(next, t.next_stride);
       typename D::Line b[kVecs];
       for (int c = 0; c < kVecs; ++c) {
         b[c] = D::Load(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs));
@@ -71,45 +85,45 @@ void WholeTile(const LineTile& t) {
 // panel has a line of 2 x 16 scales in fp16 and 8 lines of weights.
 template <class D, int R, int P>
 void GroupTile(const LineTile& t) {
-  constexpr int kVecs = P * D::kVecs;
+  constexpr int kVecs = P * D::kVecs, kStepLines = 9;
   typename D::Result all[R][kVecs];
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) all[r][c] = D::Zero();
   }
-  const std::byte* x = t.x;
-  for (int64_t g = 0; g < t.k / 32; ++g) {
-    const std::byte* step = t.w + g / 2 * (9 * 64);
-    const std::byte* w = step + 64 + g % 2 * 256;
-    typename D::Sum sums[R][kVecs];
-    for (int r = 0; r < R; ++r) {
-      for (int c = 0; c < kVecs; ++c) sums[r][c] = D::StartGroup();
-    }
-    PrefetchLine<R, P>(step + g % 2 * 64, t.panel_bytes);
-    for (int line = 0; line < 4; ++line, w += 64) {
-      PrefetchLine<R, P>(w, t.panel_bytes);
-      typename D::Line low[kVecs], high[kVecs];
-      for (int c = 0; c < kVecs; ++c) {
-        D::Split(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs), low[c],
-                 high[c]);
-      }
+  const std::byte *x = t.x, *step = t.w, *next = t.next;
+  const int32_t* row_sums = t.sums;
+  for (int64_t k = 0; k < t.k; k += 64, x += t.x_step, step += kStepLines * 64) {
+    if (t.single) next = Ahead<kAheadLines<P> / 8>(t, k / 64, t.k / 64, kStepLines);
+    PrefetchLines<P>(next, t.next_stride);
+    next += 64;
+    for (int g = 0; g < 2; ++g, row_sums += t.sums_stride) {
+      // Weights are stored as 0 … 15: eight times the row's sum is too much.
+      typename D::Sum sums[R][kVecs];
       for (int r = 0; r < R; ++r) {
-        const std::byte* at = x + r * 64 + g % 2 * 32 + line * 8;
-        const auto a = D::LoadGroupLeft(at), b = D::LoadGroupLeft(at + 4);
+        for (int c = 0; c < kVecs; ++c) sums[r][c] = D::StartGroup(row_sums + r);
+      }
+#pragma GCC unroll 4
+      for (int line = 0; line < 4; ++line, next += 64) {
+        PrefetchLines<P>(next, t.next_stride);
+        const std::byte* w = step + (1 + 4 * g + line) * 64;
+        typename D::Line low[kVecs], high[kVecs];
         for (int c = 0; c < kVecs; ++c) {
-          sums[r][c] = D::DotGroup(D::DotGroup(sums[r][c], a, low[c]), b, high[c]);
+          D::Split(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs), low[c],
+                   high[c]);
+        }
+        for (int r = 0; r < R; ++r) {
+          const std::byte* at = x + r * 64 + g * 32 + line * 8;
+          const auto a = D::LoadGroupLeft(at), b = D::LoadGroupLeft(at + 4);
+          for (int c = 0; c < kVecs; ++c) {
+            sums[r][c] = D::DotGroup(D::DotGroup(sums[r][c], a, low[c]), b, high[c]);
+          }
         }
       }
-    }
-    for (int c = 0; c < kVecs; ++c) {
-      const auto scale =
-          D::LoadScale(step + c / D::kVecs * t.panel_bytes + g % 2 * 32, c % D::kVecs);
-      for (int r = 0; r < R; ++r) {
-        // Weights are stored as 0 … 15: eight times the row's sum is too much.
-        const int32_t excess = 8 * t.sums[g * t.sums_stride + r];
-        all[r][c] = D::AddGroup(all[r][c], sums[r][c], excess, scale);
+      for (int c = 0; c < kVecs; ++c) {
+        const auto scale = D::LoadScale(step + c / D::kVecs * t.panel_bytes + g * 32, c % D::kVecs);
+        for (int r = 0; r < R; ++r) all[r][c] = D::AddGroup(all[r][c], sums[r][c], scale);
       }
     }
-    if (g % 2 == 1) x += t.x_step;
   }
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) {
@@ -119,72 +133,86 @@ void GroupTile(const LineTile& t) {
   }
 }
 
-// A task in tiles of up to D::kRows rows by D::kPanels panels; one row meets D::kPanelsOne at once,
-// each of them a stream of weights.
+// A task in tiles of up to D::kRows rows by D::kPanels panels; where one tile has all rows, up to
+// D::kFewRows, D::kPanelsFew at once, each of them a stream of weights.
 template <class D>
 class DotProduct {
  public:
   static void Run(const GemmTask& t) {
-    const int64_t panels = t.rows == 1 ? D::kPanelsOne : D::kPanels;
+    int64_t tiles = 0;
+    for (int64_t row = 0; row < t.rows; row = BlockEnd(t, row)) tiles += TilesOf(t, row);
+    const int64_t panels = t.rows <= D::kFewRows ? D::kPanelsFew : D::kPanels;
     for (int64_t p = t.panel_begin; p < t.panel_end;) {
       const int64_t count = t.panel_end - p >= panels ? panels : 1;
+      const std::byte* next = p + count < t.panel_end ? Panel(t, p + count) : t.next;
+      int64_t tile = 0;
       for (int64_t row = 0; row < t.rows;) {
-        // Tiles do not cross the blocks of the left operand.
-        const int64_t block_end = (row / kDotRows + 1) * kDotRows;
-        const int64_t left = (block_end < t.rows ? block_end : t.rows) - row;
         // Equal tiles: one of few rows would wait for weights where its neighbours multiply.
-        const int64_t tiles = (left + D::kRows - 1) / D::kRows;
-        const int64_t rows = (left + tiles - 1) / tiles;
-        Rows(t, row, rows, p, count);
+        const int64_t left = BlockEnd(t, row) - row, parts = TilesOf(t, row);
+        const int64_t rows = (left + parts - 1) / parts;
+        LineTile at = TileAt(t, row, p);
+        at.single = tiles == 1;
+        at.next_stride = at.single ? t.panel_bytes : 0;
+        // Lines of its own, where nothing is left to fetch.
+        at.next = next && tile < count ? next + tile * t.panel_bytes : at.w;
+        Rows(at, rows, t.rows, count);
         row += rows;
+        ++tile;
       }
       p += count;
     }
   }
 
  private:
-  static void Rows(const GemmTask& t, int64_t row, int64_t rows, int64_t panel, int64_t count) {
+  static const std::byte* Panel(const GemmTask& t, int64_t panel) {
+    return t.w + panel * t.panel_bytes;
+  }
+  // Tiles do not cross the blocks of the left operand.
+  static int64_t BlockEnd(const GemmTask& t, int64_t row) {
+    const int64_t end = (row / kDotRows + 1) * kDotRows;
+    return end < t.rows ? end : t.rows;
+  }
+  // Of the rows from `row` on in its block.
+  static int64_t TilesOf(const GemmTask& t, int64_t row) {
+    return (BlockEnd(t, row) - row + D::kRows - 1) / D::kRows;
+  }
+
+  static LineTile TileAt(const GemmTask& t, int64_t row, int64_t panel) {
     const int64_t first = row / kDotRows * kDotRows;
-    const int64_t block_rows = t.rows - first < kDotRows ? t.rows - first : kDotRows;
+    const int64_t block_rows = BlockEnd(t, row) - first;
     const std::byte* block = t.x + first * D::RowBytes(t.k);
     const float* scales = reinterpret_cast<const float*>(block + block_rows * t.k);
     const auto* totals = reinterpret_cast<const int32_t*>(scales + block_rows);
-    const LineTile tile{.x = block + (row - first) * 64,
-                        .x_step = block_rows * 64,
-                        .scales = scales + (row - first),
-                        .totals = totals + (row - first),
-                        .sums = totals + block_rows + (row - first),
-                        .sums_stride = block_rows,
-                        .w = t.w + panel * t.panel_bytes,
-                        .panel_bytes = t.panel_bytes,
-                        .k = t.k,
-                        .y = t.y + row * t.y_stride + (panel - t.panel_begin) * 16,
-                        .y_stride = t.y_stride,
-                        .cols = t.n - panel * 16};
-    if (count == 1) return ByRows<1>(tile, rows);
-    t.rows == 1 ? Tile<1, D::kPanelsOne>(tile) : ByRows<D::kPanels>(tile, rows);
+    return {.x = block + (row - first) * 64,
+            .x_step = block_rows * 64,
+            .scales = scales + (row - first),
+            .totals = totals + (row - first),
+            .sums = totals + block_rows + (row - first),
+            .sums_stride = block_rows,
+            .w = Panel(t, panel),
+            .panel_bytes = t.panel_bytes,
+            .k = t.k,
+            .y = t.y + row * t.y_stride + (panel - t.panel_begin) * 16,
+            .y_stride = t.y_stride,
+            .cols = t.n - panel * 16,
+            .next = nullptr,
+            .next_stride = 0,
+            .single = false};
   }
 
-  template <int P>
-  static void ByRows(const LineTile& tile, int64_t rows) {
-    switch (rows) {
-      case 1:
-        return Tile<1, P>(tile);
-      case 2:
-        return Tile<2, P>(tile);
-      case 3:
-        return Tile<3, P>(tile);
-      case 4:
-        return Tile<4, P>(tile);
-      case 5:
-        return Tile<5, P>(tile);
-      default:
-        return Tile<6, P>(tile);
-    }
+  static void Rows(const LineTile& tile, int64_t rows, int64_t all_rows, int64_t panels) {
+    if (panels == 1) return ByRows<D::kRows, 1>(tile, rows);
+    all_rows <= D::kFewRows ? ByRows<D::kFewRows, D::kPanelsFew>(tile, rows)
+                            : ByRows<D::kRows, D::kPanels>(tile, rows);
   }
-  template <int R, int P>
-  static void Tile(const LineTile& tile) {
-    if constexpr (R <= D::kRows) D::template Tile<R, P>(tile);
+
+  // The form for 1 … kMost rows.
+  template <int kMost, int P>
+  static void ByRows(const LineTile& tile, int64_t rows) {
+    if constexpr (kMost > 1) {
+      if (rows < kMost) return ByRows<kMost - 1, P>(tile, rows);
+    }
+    D::template Tile<kMost, P>(tile);
   }
 };
 

@@ -41,7 +41,7 @@ struct MaddAvx2 {
 
 template <class Madd>
 struct Int8Ymm : Ymm {
-  static constexpr int kRows = 2, kPanels = 2, kPanelsOne = 4;
+  static constexpr int kRows = 2, kPanels = 2, kFewRows = 1, kPanelsFew = 4;
   struct Left {
     __m256i value, magnitude;
   };
@@ -67,13 +67,13 @@ struct Int8Ymm : Ymm {
 
 template <class Madd>
 struct Int4Ymm : Ymm {
-  static constexpr int kRows = 2, kPanels = 1, kPanelsOne = 2;
+  static constexpr int kRows = 2, kPanels = 1, kFewRows = 1, kPanelsFew = 2;
   template <int R, int P>
   static void Tile(const LineTile& tile) {
     GroupTile<Int4Ymm, R, P>(tile);
   }
   static Result Zero() { return _mm256_setzero_ps(); }
-  static Sum StartGroup() { return _mm256_setzero_si256(); }
+  static Sum StartGroup(const int32_t* start) { return _mm256_set1_epi32(*start); }
   static __m256i LoadGroupLeft(const std::byte* p) { return Broadcast(p); }
   static void Split(const std::byte* p, Line& low, Line& high) {
     const __m256i mask = _mm256_set1_epi8(15), both = Load(p);
@@ -84,9 +84,8 @@ struct Int4Ymm : Ymm {
   static __m256 LoadScale(const std::byte* p, int part) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + part));
   }
-  static Result AddGroup(Result all, Sum sum, int32_t excess, __m256 scale) {
-    const __m256i exact = _mm256_sub_epi32(sum, _mm256_set1_epi32(excess));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(exact), scale, all);
+  static Result AddGroup(Result all, Sum sum, __m256 scale) {
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, all);
   }
   static Result Scale(Result all, float scale) { return _mm256_mul_ps(all, _mm256_set1_ps(scale)); }
 };

@@ -23,11 +23,12 @@ PeakLoop PeakTileBf16();       // tdpbf16ps
 PeakLoop PeakTileInt8();       // tdpbssd
 
 // Memory. `bytes` is a multiple of kMemoryStep, pointers are 64-byte aligned.
-inline constexpr int kStreams = 4;
-inline constexpr int64_t kMemoryStep = kStreams * 64;
+inline constexpr int kStreamsMost = 4;
+inline constexpr int64_t kMemoryStep = kStreamsMost * 64;
 struct MemoryLoops {
-  // XOR of all 64-bit words, read as kStreams streams at once.
-  int64_t (*read)(const std::byte* data, int64_t bytes);
+  // XOR of all 64-bit words: one stream, which the processor fetches ahead by itself, and
+  // kStreamsMost at once with prefetches. Which of the two is faster depends on the processor.
+  int64_t (*read[2])(const std::byte* data, int64_t bytes);
   // Stores that do not read their target first.
   void (*copy)(const std::byte* from, std::byte* to, int64_t bytes);
 };

@@ -2,8 +2,8 @@
 // format. They read left operands that are cut into steps of 64 bytes: rows in blocks of kDotRows
 // (the last block shorter, R rows), a block being [depth / step][R][64 bytes], where a step is 32
 // elements of bf16 or 64 of int8. Of int8 rows there follow, per block, [R] scales, [R] sums of the
-// row and [depth / 32][R] sums of groups. Stateless but for the tile registers, which a call takes
-// and gives back.
+// row and [depth / 32][R] sums of groups times -8. Stateless but for the tile registers, which a
+// call takes and gives back.
 #pragma once
 
 #include "ops/cpu/kernels/table.h"

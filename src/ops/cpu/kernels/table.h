@@ -29,6 +29,7 @@ struct GemmTask {
   float* y;   // column 0 of panel `panel_begin`
   int64_t y_stride;
   bool past_caches = false;  // y begins on a line, as its rows do, and is not read again soon
+  const std::byte* next = nullptr;  // panels that are read after these; fetched ahead
 };
 
 struct NormTask {
