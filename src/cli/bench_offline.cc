@@ -38,8 +38,28 @@ struct OfflineSpeed {
   double time_to_first_token_ms = 0;
   double compute_fraction = 0;
   double bandwidth_fraction = 0;
+  double prefill_limit_fraction = 0;
+  double decode_limit_fraction = 0;
   Peaks peaks;
 };
+
+Cost SumOf(std::span<const Cost> costs) {
+  Cost sum;
+  for (const Cost& cost : costs) {
+    sum.flops += cost.flops;
+    sum.bytes += cost.bytes;
+  }
+  return sum;
+}
+
+// Parts follow each other, each at what bounds it.
+double LimitSeconds(std::span<const Cost> costs, const Peaks& peaks) {
+  double seconds = 0;
+  for (const Cost& cost : costs) {
+    seconds += std::max(cost.flops / peaks.flops, cost.bytes / peaks.bytes);
+  }
+  return seconds;
+}
 
 class BenchOfflineCommand : public Command {
  public:
@@ -172,26 +192,32 @@ OfflineSpeed BenchOfflineCommand::SpeedOf(const Engine& engine,
   if (choice.head || !ops::IsQuantised(like.format)) {
     shape.bytes_per_head_weight = shape.bytes_per_weight;
   }
-  const Cost prefill = CostOf(engine.spec(), shape, sequences_);
+  const std::vector<Cost> prefill = CostsOf(engine.spec(), shape, sequences_);
   shape.tokens = sequences_;
   shape.context_tokens = input_tokens_ + output_tokens_ / 2;
-  const Cost decode = CostOf(engine.spec(), shape, sequences_);
+  const std::vector<Cost> decode = CostsOf(engine.spec(), shape, sequences_);
+  const double prefill_flops = SumOf(prefill).flops, decode_bytes = SumOf(decode).bytes;
   auto median = [&](auto of) {
     std::vector<double> values;
     for (const Sample& sample : samples) values.push_back(of(sample));
     return Median(values);
   };
-  return {.prefill_tokens_per_second = static_cast<double>(prompt_tokens) /
-                                       median([](const Sample& s) { return s.prefill_seconds; }),
-          .decode_tokens_per_second =
-              sequences_ / median([](const Sample& s) { return s.step_seconds; }),
-          .time_to_first_token_ms = median([](const Sample& s) { return s.first_seconds; }) * 1e3,
-          .compute_fraction = median(
-              [&](const Sample& s) { return prefill.flops / s.prefill_seconds / s.peaks.flops; }),
-          .bandwidth_fraction = median(
-              [&](const Sample& s) { return decode.bytes / s.step_seconds / s.peaks.bytes; }),
-          .peaks = {.flops = median([](const Sample& s) { return s.peaks.flops; }),
-                    .bytes = median([](const Sample& s) { return s.peaks.bytes; })}};
+  return {
+      .prefill_tokens_per_second = static_cast<double>(prompt_tokens) /
+                                   median([](const Sample& s) { return s.prefill_seconds; }),
+      .decode_tokens_per_second =
+          sequences_ / median([](const Sample& s) { return s.step_seconds; }),
+      .time_to_first_token_ms = median([](const Sample& s) { return s.first_seconds; }) * 1e3,
+      .compute_fraction = median(
+          [&](const Sample& s) { return prefill_flops / s.prefill_seconds / s.peaks.flops; }),
+      .bandwidth_fraction =
+          median([&](const Sample& s) { return decode_bytes / s.step_seconds / s.peaks.bytes; }),
+      .prefill_limit_fraction = median(
+          [&](const Sample& s) { return LimitSeconds(prefill, s.peaks) / s.prefill_seconds; }),
+      .decode_limit_fraction =
+          median([&](const Sample& s) { return LimitSeconds(decode, s.peaks) / s.step_seconds; }),
+      .peaks = {.flops = median([](const Sample& s) { return s.peaks.flops; }),
+                .bytes = median([](const Sample& s) { return s.peaks.bytes; })}};
 }
 
 void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed, Unit unit) const {
@@ -206,6 +232,8 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
                      {"time_to_first_token_ms", speed.time_to_first_token_ms},
                      {"fraction_of_compute_peak", speed.compute_fraction},
                      {"fraction_of_bandwidth", speed.bandwidth_fraction},
+                     {"prefill_fraction_of_limit", speed.prefill_limit_fraction},
+                     {"decode_fraction_of_limit", speed.decode_limit_fraction},
                      {"peak_unit", std::string(KeyOf(unit))},
                      {"peak_flops_per_second", peaks.flops},
                      {"peak_bytes_per_second", peaks.bytes},
@@ -215,11 +243,15 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
   }
   fmt::print("{} sequences of {} + {} tokens, {} threads, {}\n", sequences_, input_tokens_,
              output_tokens_, engine.machine().threads, NameOf(engine.machine().device.isa));
-  fmt::print("prefill             {:>10.1f} tokens/s   {:.1f} % of {:.1f} GFLOP/s ({})\n",
-             speed.prefill_tokens_per_second, speed.compute_fraction * 100, peaks.flops * 1e-9,
-             NameOf(unit));
-  fmt::print("decode              {:>10.1f} tokens/s   {:.1f} % of {:.1f} GB/s\n",
-             speed.decode_tokens_per_second, speed.bandwidth_fraction * 100, peaks.bytes * 1e-9);
+  fmt::print(
+      "prefill             {:>10.1f} tokens/s   {:.1f} % of {:.1f} GFLOP/s ({}), {:.1f} % of its "
+      "limit\n",
+      speed.prefill_tokens_per_second, speed.compute_fraction * 100, peaks.flops * 1e-9,
+      NameOf(unit), speed.prefill_limit_fraction * 100);
+  fmt::print(
+      "decode              {:>10.1f} tokens/s   {:.1f} % of {:.1f} GB/s, {:.1f} % of its limit\n",
+      speed.decode_tokens_per_second, speed.bandwidth_fraction * 100, peaks.bytes * 1e-9,
+      speed.decode_limit_fraction * 100);
   fmt::print("time to first token {:>10.1f} ms, one sequence\n", speed.time_to_first_token_ms);
 }
 

@@ -42,11 +42,6 @@ size_t GroupIndex(std::vector<GroupGeometry>& groups, GroupKind kind) {
   return groups.size() - 1;
 }
 
-void Add(Cost& sum, const Cost& cost) {
-  sum.flops += cost.flops;
-  sum.bytes += cost.bytes;
-}
-
 int64_t Elements(const WeightSpec& weight) { return weight.count * weight.n * weight.k; }
 
 // Elements of a layer's feed-forward weights that one token's pass reads.
@@ -106,18 +101,19 @@ CachePlan CachePlanOf(const ModelSpec& spec, DType kv_dtype) {
   return plan;
 }
 
-Cost CostOf(const ModelSpec& spec, const StepShape& shape, int64_t logits_rows) {
+std::vector<Cost> CostsOf(const ModelSpec& spec, const StepShape& shape, int64_t logits_rows) {
   const double hidden = spec.hidden, head = hidden * spec.vocabulary;
   const double tokens = static_cast<double>(shape.tokens);
   const double rows = static_cast<double>(logits_rows);
-  Cost sum{.flops = 2 * rows * head,
-           .bytes = shape.bytes_per_head_weight * ((rows > 0 ? head : 0.0) + tokens * hidden)};
+  std::vector<Cost> costs = {
+      {.flops = 2 * rows * head,
+       .bytes = shape.bytes_per_head_weight * ((rows > 0 ? head : 0.0) + tokens * hidden)}};
   for (const LayerSpec& layer : spec.layers) {
     auto cost_of = [&](const auto& kind) { return CostOf(kind, spec.hidden, shape); };
-    Add(sum, std::visit(cost_of, layer.mixer));
-    Add(sum, std::visit(cost_of, layer.ffn));
+    costs.push_back(std::visit(cost_of, layer.mixer));
+    costs.push_back(std::visit(cost_of, layer.ffn));
   }
-  return sum;
+  return costs;
 }
 
 ParameterCount ParametersOf(const ModelSpec& spec) {

@@ -322,8 +322,9 @@ struct CachePlan {
 };
 CachePlan CachePlanOf(const ModelSpec& spec, DType kv_dtype);
 
-// One step of the whole model; `logits_rows` rows go through the head.
-Cost CostOf(const ModelSpec& spec, const StepShape& shape, int64_t logits_rows);
+// One step of the model, part by part as they follow each other: embedding and head, then every
+// layer's mixer and ffn. `logits_rows` rows go through the head.
+std::vector<Cost> CostsOf(const ModelSpec& spec, const StepShape& shape, int64_t logits_rows);
 
 // Parameters in all, and those that one token's forward pass uses (head included, embedding not).
 struct ParameterCount {

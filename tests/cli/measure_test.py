@@ -65,9 +65,13 @@ def test_bench_offline_has_its_keys(braid, tiny):
     assert done.returncode == 0, done.stderr
     out = json.loads(done.stdout)
     for key in ("prefill_tokens_per_second", "decode_tokens_per_second", "time_to_first_token_ms",
-                "fraction_of_compute_peak", "fraction_of_bandwidth"):  # fmt: skip
+                "fraction_of_compute_peak", "fraction_of_bandwidth", "prefill_fraction_of_limit",
+                "decode_fraction_of_limit"):  # fmt: skip
         assert out[key] > 0, key
     assert out["fraction_of_compute_peak"] < 1.2
+    # A part takes at least its arithmetic and at least its bytes.
+    assert out["prefill_fraction_of_limit"] > 0.99 * out["fraction_of_compute_peak"]
+    assert out["decode_fraction_of_limit"] > 0.99 * out["fraction_of_bandwidth"]
 
 
 def test_bench_serve_measures_a_server(braid, server):

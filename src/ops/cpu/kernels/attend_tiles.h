@@ -65,7 +65,7 @@ class TiledAttend {
   void PrefetchKeys(int key, int last) {
     if (key >= last) return;
     const uint16_t* at = Key(t.keys, key, t.head_dim);
-    for (int64_t i = 0; i < kTileRows * t.head_dim; i += 32) _mm_prefetch(at + i, _MM_HINT_T0);
+    for (int64_t i = 0; i < kTileRows * t.head_dim; i += 32) _mm_prefetch(at + i, _MM_HINT_T1);
   }
 
   // Queries of four columns of tiles stay in the first-level cache for all keys.

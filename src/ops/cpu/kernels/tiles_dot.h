@@ -67,7 +67,7 @@ class DotTiles {
     for (int s = 0; s < p.steps; ++s, a += p.a_step, b += kTileElements) {
       // In the order in which they lie, so that the hardware fetches beyond.
       for (int r = 0; kAhead && r < R; ++r) {
-        _mm_prefetch(ahead + (s * R + r) * kTileDepth, _MM_HINT_T0);
+        _mm_prefetch(ahead + (s * R + r) * kTileDepth, _MM_HINT_T1);
       }
       for (int pair = 0; pair < kTileDepth / 2; ++pair) {
         __m512bh right[N];
