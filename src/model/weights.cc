@@ -221,19 +221,56 @@ class ProgressMeter {
   double reported_ = 0;
 };
 
+// Asks for what tasks read, as much ahead of them as keeps a disk busy.
+class ReadAhead {
+ public:
+  ReadAhead(const std::vector<BoundWeight>& bound, std::span<const PackTask> tasks,
+            const Checkpoint& checkpoint)
+      : bound_(bound), tasks_(tasks), checkpoint_(checkpoint) {
+    int64_t ahead = 0;
+    size_t end = 0;
+    for (const PackTask& task : tasks) {
+      for (; end < tasks.size() && ahead < kBytes; ++end) ahead += BytesOf(tasks[end]);
+      ends_.push_back(end);
+      ahead -= BytesOf(task);
+    }
+  }
+
+  // Called once for each task, before it reads.
+  void Begin(size_t task) const {
+    for (size_t i = task > 0 ? ends_[task - 1] : 0; i < ends_[task]; ++i) {
+      ForEachSource(bound_[tasks_[i].weight], tasks_[i],
+                    [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
+                      checkpoint_.WillNeed(tensor, offset, bytes);
+                    });
+    }
+  }
+
+ private:
+  static constexpr int64_t kBytes = int64_t{64} << 20;
+
+  int64_t BytesOf(const PackTask& task) const {
+    return (task.source_end - task.source_begin) * SizeOf(bound_[task.weight].dtype);
+  }
+
+  const std::vector<BoundWeight>& bound_;
+  std::span<const PackTask> tasks_;
+  const Checkpoint& checkpoint_;
+  std::vector<size_t> ends_;  // of the tasks that have been asked for when one begins
+};
+
 void PackAll(const std::vector<BoundWeight>& bound, const std::vector<Target>& targets,
              const Checkpoint& checkpoint, ThreadPool& pool, ProgressMeter& meter) {
   std::vector<PackTask> tasks;
   for (size_t i = 0; i < bound.size(); ++i) {
     AppendTasks(bound[i], i, targets[i].weight->matrix, tasks);
   }
+  const ReadAhead ahead(bound, tasks, checkpoint);
   pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
     const PackTask& task = tasks[static_cast<size_t>(index)];
     const BoundWeight& source = bound[task.weight];
     const Weight& weight = *targets[task.weight].weight;
-    ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
-      checkpoint.WillNeed(tensor, offset, bytes);
-    });
+    ahead.Begin(static_cast<size_t>(index));
     if (source.spec->use == WeightUse::kVector) {
       FillVector(source, const_cast<float*>(weight.vector));
     } else {
