@@ -10,6 +10,7 @@ CommandPointer MakeRunCommand();
 CommandPointer MakeScoreCommand();
 CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
+CommandPointer MakeBenchLoadCommand();
 CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchServeCommand();
 CommandPointer MakeBenchAgenticCommand();

@@ -31,6 +31,10 @@ constexpr CommandEntry kCommands[] = {
      "--sequences 8\n"
      "  braid bench offline MODEL --json --repeat 5\n",
      MakeBenchOfflineCommand},
+    {"bench", "load", "Loading a model beside reading its files",
+     "  braid bench load models/braid-tiny\n"
+     "  braid bench load MODEL --weights int8 --cold --repeat 5\n",
+     MakeBenchLoadCommand},
     {"bench", "ops", "Each operation's speed beside this machine's limits",
      "  braid bench ops\n"
      "  braid bench ops linear --filter \"1 row\" --isa avx2\n"

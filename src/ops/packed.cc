@@ -57,23 +57,38 @@ int64_t Int4Scale(int64_t row, int64_t group) {
   return group / 2 * 9 * kLineBytes + (group % 2 * kPanelRows + row % kPanelRows) * 2;
 }
 
-// 16 rows of 4-byte elements become lines: out[c * 16 + r] = rows[r][c], four by four.
+// Four elements of four rows; lines are kPanelRows apart.
+inline void Transpose4(const std::byte* const* rows, int64_t c, float* to) {
+  __m128 a = _mm_loadu_ps(reinterpret_cast<const float*>(rows[0] + 4 * c));
+  __m128 b = _mm_loadu_ps(reinterpret_cast<const float*>(rows[1] + 4 * c));
+  __m128 d = _mm_loadu_ps(reinterpret_cast<const float*>(rows[2] + 4 * c));
+  __m128 e = _mm_loadu_ps(reinterpret_cast<const float*>(rows[3] + 4 * c));
+  _MM_TRANSPOSE4_PS(a, b, d, e);
+  _mm_store_ps(to, a);
+  _mm_store_ps(to + kPanelRows, b);
+  _mm_store_ps(to + 2 * kPanelRows, d);
+  _mm_store_ps(to + 3 * kPanelRows, e);
+}
+
+// 16 rows of 4-byte elements become lines: out[c * 16 + r] = rows[r][c]. Rows are often a power of
+// two apart, where a cache has room for few of them: four rows at a time, a whole line of each. The
+// lines go past the caches: nobody reads them soon.
 void Transpose(const std::byte* const rows[16], int64_t count, std::byte* out) {
+  constexpr int64_t kBlock = 16;
+  float* to = reinterpret_cast<float*>(out);
+  alignas(64) float block[kBlock * kPanelRows];
   int64_t c = 0;
-  for (; c + 4 <= count; c += 4) {
+  for (; c + kBlock <= count; c += kBlock) {
     for (int64_t r = 0; r < kPanelRows; r += 4) {
-      __m128 a = _mm_loadu_ps(reinterpret_cast<const float*>(rows[r] + 4 * c));
-      __m128 b = _mm_loadu_ps(reinterpret_cast<const float*>(rows[r + 1] + 4 * c));
-      __m128 d = _mm_loadu_ps(reinterpret_cast<const float*>(rows[r + 2] + 4 * c));
-      __m128 e = _mm_loadu_ps(reinterpret_cast<const float*>(rows[r + 3] + 4 * c));
-      _MM_TRANSPOSE4_PS(a, b, d, e);
-      float* to = reinterpret_cast<float*>(out) + c * kPanelRows + r;
-      _mm_store_ps(to, a);
-      _mm_store_ps(to + kPanelRows, b);
-      _mm_store_ps(to + 2 * kPanelRows, d);
-      _mm_store_ps(to + 3 * kPanelRows, e);
+      for (int64_t i = 0; i < kBlock; i += 4) {
+        Transpose4(rows + r, c + i, block + i * kPanelRows + r);
+      }
+    }
+    for (int64_t i = 0; i < kBlock * kPanelRows; i += 4) {
+      _mm_stream_ps(to + c * kPanelRows + i, _mm_load_ps(block + i));
     }
   }
+  _mm_sfence();
   for (; c < count; ++c) {
     for (int64_t r = 0; r < kPanelRows; ++r) {
       std::memcpy(out + 4 * (c * kPanelRows + r), rows[r] + 4 * c, 4);
