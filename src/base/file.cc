@@ -115,6 +115,12 @@ void MappedFile::WillNeed(size_t offset, size_t size) const {
   ::madvise(const_cast<std::byte*>(data_) + page, size + (offset - page), MADV_WILLNEED);
 }
 
+void MappedFile::Populate(size_t offset, size_t size) const {
+  size_t page = offset & ~size_t{4095};
+  // Not known before Linux 5.14; pages then come one fault at a time.
+  ::madvise(const_cast<std::byte*>(data_) + page, size + (offset - page), MADV_POPULATE_READ);
+}
+
 void MappedFile::DontNeed(size_t offset, size_t size) const {
   size_t page = offset & ~size_t{4095};
   ::madvise(const_cast<std::byte*>(data_) + page, size + (offset - page), MADV_DONTNEED);

@@ -30,8 +30,10 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
-  // Tells the kernel that [offset, offset + size) will be read soon, or will not be needed again.
+  // Tells the kernel that [offset, offset + size) will be read soon, is read now, or will not be
+  // needed again.
   void WillNeed(size_t offset, size_t size) const;
+  void Populate(size_t offset, size_t size) const;
   void DontNeed(size_t offset, size_t size) const;
 
  private:

@@ -25,6 +25,7 @@ namespace braid {
 namespace {
 
 constexpr int64_t kTaskBytes = int64_t{4} << 20;
+constexpr int64_t kAheadBytes = int64_t{64} << 20;
 
 struct SourceFile {
   std::string path;
@@ -78,6 +79,8 @@ class SourceFiles {
     for (const SourceFile& file : files_) {
       pool.Run(CeilDiv(file.bytes, kTaskBytes), [&](int64_t task, int) {
         int64_t at = task * kTaskBytes;
+        // A disk is fastest with more to do than its readers wait for.
+        ::posix_fadvise(file.fd, at + kAheadBytes, kTaskBytes, POSIX_FADV_WILLNEED);
         const int64_t end = std::min(file.bytes, at + kTaskBytes);
         while (at < end) {
           const ssize_t got = ::pread(file.fd, to + at, static_cast<size_t>(end - at), at);

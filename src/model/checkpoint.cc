@@ -284,6 +284,12 @@ void Checkpoint::WillNeed(const TensorEntry& entry, int64_t offset, int64_t byte
                 static_cast<size_t>(bytes));
 }
 
+void Checkpoint::Populate(const TensorEntry& entry, int64_t offset, int64_t bytes) const {
+  const MappedFile& file = files_[static_cast<size_t>(entry.file)];
+  file.Populate(static_cast<size_t>(entry.data + offset - file.bytes().data()),
+                static_cast<size_t>(bytes));
+}
+
 void Checkpoint::DontNeed(const TensorEntry& entry, int64_t offset, int64_t bytes) const {
   const MappedFile& file = files_[static_cast<size_t>(entry.file)];
   file.DontNeed(static_cast<size_t>(entry.data + offset - file.bytes().data()),

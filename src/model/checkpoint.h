@@ -59,6 +59,7 @@ class Checkpoint {
   const std::string& file_path(const TensorEntry& entry) const;
   // Hints to the kernel about bytes of a tensor: they will be read next, or they have been read.
   void WillNeed(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
+  void Populate(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
   void DontNeed(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
   int64_t total_bytes() const;
 

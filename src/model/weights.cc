@@ -271,6 +271,9 @@ void PackAll(const std::vector<BoundWeight>& bound, const std::vector<Target>& t
     const BoundWeight& source = bound[task.weight];
     const Weight& weight = *targets[task.weight].weight;
     ahead.Begin(static_cast<size_t>(index));
+    ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
+      checkpoint.Populate(tensor, offset, bytes);
+    });
     if (source.spec->use == WeightUse::kVector) {
       FillVector(source, const_cast<float*>(weight.vector));
     } else {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pathlib
 import os
 import re
 import signal
@@ -72,6 +73,20 @@ def test_bench_offline_has_its_keys(braid, tiny):
     # A part takes at least its arithmetic and at least its bytes.
     assert out["prefill_fraction_of_limit"] > 0.99 * out["fraction_of_compute_peak"]
     assert out["decode_fraction_of_limit"] > 0.99 * out["fraction_of_bandwidth"]
+
+
+def test_bench_load_has_its_keys(braid, tiny):
+    done = braid("bench", "load", tiny, "--repeat", "1", "--cold", "--json")
+    assert done.returncode == 0, done.stderr
+    out = json.loads(done.stdout)
+    files = sum(f.stat().st_size for f in pathlib.Path(tiny).glob("*.safetensors"))
+    assert out["source_bytes"] == files
+    for key in ("load_seconds", "load_bytes_per_second", "read_bytes_per_second",
+                "fraction_of_read"):  # fmt: skip
+        assert out[key] > 0, key
+    assert out["peak_resident_bytes"] > out["engine"]["weight_bytes"]
+    text = braid("bench", "load", tiny, "--repeat", "1").stdout
+    assert "reading the page cache" in text and "peak resident" in text
 
 
 def test_bench_serve_measures_a_server(braid, server):
