@@ -177,7 +177,7 @@ void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool chan
   ops::LinearAttentionShape shape = kDelta;
   shape.channel_decay = channel_decay;
   const double state = static_cast<double>(shape.value_heads) * shape.key_dim * shape.value_dim;
-  // As CostOf(LinearAttention): the state is met three times, the chunk's rows half on average.
+  // As CostsOf(LinearAttention): the state is met three times, the chunk's rows half on average.
   const double within = static_cast<double>(shape.value_heads) * kBlockTokens / 2 *
                         (4.0 * shape.key_dim + 4.0 * shape.value_dim);
   // Read once; where the step completes a chunk also written. Rows of the chunk in progress.

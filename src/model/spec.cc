@@ -109,9 +109,11 @@ std::vector<Cost> CostsOf(const ModelSpec& spec, const StepShape& shape, int64_t
       {.flops = 2 * rows * head,
        .bytes = shape.bytes_per_head_weight * ((rows > 0 ? head : 0.0) + tokens * hidden)}};
   for (const LayerSpec& layer : spec.layers) {
-    auto cost_of = [&](const auto& kind) { return CostOf(kind, spec.hidden, shape); };
-    costs.push_back(std::visit(cost_of, layer.mixer));
-    costs.push_back(std::visit(cost_of, layer.ffn));
+    auto add = [&](const auto& kind) {
+      for (const Cost& cost : CostsOf(kind, spec.hidden, shape)) costs.push_back(cost);
+    };
+    std::visit(add, layer.mixer);
+    std::visit(add, layer.ffn);
   }
   return costs;
 }

@@ -231,7 +231,9 @@ struct StepShape {
   double bytes_per_head_weight = 2;  // of embedding and head
 };
 
-// flops of products and recurrences; bytes that must come from memory: weights once, cache once.
+// A part of a step, which other parts wait for: flops of products and recurrences; bytes that must
+// come from memory, weights once, cache once. A mixer's are its projections and what lies between
+// them.
 struct Cost {
   double flops = 0;
   double bytes = 0;
@@ -247,25 +249,25 @@ struct LayerContext;  // model/layer_context.h
 
 std::vector<WeightSpec> WeightsOf(const FullAttention&, const LayerPlace&);
 CacheNeed CacheOf(const FullAttention&, DType kv_dtype);
-Cost CostOf(const FullAttention&, int64_t hidden, const StepShape&);
+std::vector<Cost> CostsOf(const FullAttention&, int64_t hidden, const StepShape&);
 void Forward(const FullAttention&, const LayerContext&, Matrix x, Matrix out);
 
 std::vector<WeightSpec> WeightsOf(const LatentAttention&, const LayerPlace&);
 CacheNeed CacheOf(const LatentAttention&, DType kv_dtype);
-Cost CostOf(const LatentAttention&, int64_t hidden, const StepShape&);
+std::vector<Cost> CostsOf(const LatentAttention&, int64_t hidden, const StepShape&);
 void Forward(const LatentAttention&, const LayerContext&, Matrix x, Matrix out);
 
 std::vector<WeightSpec> WeightsOf(const LinearAttention&, const LayerPlace&);
 CacheNeed CacheOf(const LinearAttention&, DType kv_dtype);
-Cost CostOf(const LinearAttention&, int64_t hidden, const StepShape&);
+std::vector<Cost> CostsOf(const LinearAttention&, int64_t hidden, const StepShape&);
 void Forward(const LinearAttention&, const LayerContext&, Matrix x, Matrix out);
 
 std::vector<WeightSpec> WeightsOf(const DenseFfn&, const LayerPlace&);
-Cost CostOf(const DenseFfn&, int64_t hidden, const StepShape&);
+std::vector<Cost> CostsOf(const DenseFfn&, int64_t hidden, const StepShape&);
 void Forward(const DenseFfn&, const LayerContext&, Matrix x, Matrix out);
 
 std::vector<WeightSpec> WeightsOf(const MoeFfn&, const LayerPlace&);
-Cost CostOf(const MoeFfn&, int64_t hidden, const StepShape&);
+std::vector<Cost> CostsOf(const MoeFfn&, int64_t hidden, const StepShape&);
 void Forward(const MoeFfn&, const LayerContext&, Matrix x, Matrix out);
 
 template <class M>
@@ -273,14 +275,14 @@ concept MixerKind = requires(const M& m, const LayerPlace& place, const StepShap
                              const LayerContext& context, Matrix x) {
   { WeightsOf(m, place) } -> std::same_as<std::vector<WeightSpec>>;
   { CacheOf(m, DType::kF32) } -> std::same_as<CacheNeed>;
-  { CostOf(m, int64_t{}, shape) } -> std::same_as<Cost>;
+  { CostsOf(m, int64_t{}, shape) } -> std::same_as<std::vector<Cost>>;
   { Forward(m, context, x, x) } -> std::same_as<void>;
 };
 template <class F>
 concept FfnKind = requires(const F& f, const LayerPlace& place, const StepShape& shape,
                            const LayerContext& context, Matrix x) {
   { WeightsOf(f, place) } -> std::same_as<std::vector<WeightSpec>>;
-  { CostOf(f, int64_t{}, shape) } -> std::same_as<Cost>;
+  { CostsOf(f, int64_t{}, shape) } -> std::same_as<std::vector<Cost>>;
   { Forward(f, context, x, x) } -> std::same_as<void>;
 };
 template <class... K>
@@ -322,8 +324,8 @@ struct CachePlan {
 };
 CachePlan CachePlanOf(const ModelSpec& spec, DType kv_dtype);
 
-// One step of the model, part by part as they follow each other: embedding and head, then every
-// layer's mixer and ffn. `logits_rows` rows go through the head.
+// One step of the model: embedding and head, then every layer's mixer and ffn. `logits_rows` rows
+// go through the head.
 std::vector<Cost> CostsOf(const ModelSpec& spec, const StepShape& shape, int64_t logits_rows);
 
 // Parameters in all, and those that one token's forward pass uses (head included, embedding not).

@@ -33,10 +33,10 @@ std::vector<WeightSpec> WeightsOf(const DenseFfn& f, const LayerPlace& place) {
            .sources = std::move(down)}};
 }
 
-Cost CostOf(const DenseFfn& f, int64_t hidden, const StepShape& shape) {
+std::vector<Cost> CostsOf(const DenseFfn& f, int64_t hidden, const StepShape& shape) {
   const double weights = 3.0 * static_cast<double>(hidden) * f.width;
-  return {.flops = 2 * weights * static_cast<double>(shape.tokens),
-          .bytes = shape.bytes_per_weight * weights};
+  return {{.flops = 2 * weights * static_cast<double>(shape.tokens),
+           .bytes = shape.bytes_per_weight * weights}};
 }
 
 void Forward(const DenseFfn& f, const LayerContext& c, Matrix x, Matrix out) {

@@ -92,13 +92,13 @@ std::vector<WeightSpec> WeightsOf(const MoeFfn& f, const LayerPlace& place) {
   return specs;
 }
 
-Cost CostOf(const MoeFfn& f, int64_t hidden, const StepShape& shape) {
+std::vector<Cost> CostsOf(const MoeFfn& f, int64_t hidden, const StepShape& shape) {
   const double matrix = 3.0 * static_cast<double>(hidden);
   const double expert = matrix * f.width, shared = matrix * f.shared_width;
   const double router = static_cast<double>(hidden) * f.experts;
-  return {.flops = 2 * static_cast<double>(shape.tokens) * (f.top_k * expert + shared + router),
-          .bytes = shape.bytes_per_weight * (DistinctExperts(f, shape.tokens) * expert + shared) +
-                   2 * router};
+  return {{.flops = 2 * static_cast<double>(shape.tokens) * (f.top_k * expert + shared + router),
+           .bytes = shape.bytes_per_weight * (DistinctExperts(f, shape.tokens) * expert + shared) +
+                    2 * router}};
 }
 
 void Forward(const MoeFfn& f, const LayerContext& c, Matrix x, Matrix out) {

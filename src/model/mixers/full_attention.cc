@@ -52,18 +52,17 @@ CacheNeed CacheOf(const FullAttention& m, DType kv_dtype) {
           .block_bytes = 2 * KeyRows(m) * kBlockTokens * SizeOf(kv_dtype)};
 }
 
-Cost CostOf(const FullAttention& m, int64_t hidden, const StepShape& shape) {
+std::vector<Cost> CostsOf(const FullAttention& m, int64_t hidden, const StepShape& shape) {
   const double tokens = static_cast<double>(shape.tokens);
   const double per_sequence =
       shape.sequences > 0 ? tokens / static_cast<double>(shape.sequences) : 0.0;
   const double keys = static_cast<double>(shape.context_tokens) + (per_sequence + 1) / 2;
   const double weights =
       static_cast<double>((QueryRows(m) + 2 * KeyRows(m)) * hidden + hidden * m.heads * m.head_dim);
-  const double cached = static_cast<double>(shape.context_tokens + shape.tokens);
-  return {.flops = 2 * weights * tokens + 4.0 * tokens * keys * m.heads * m.head_dim,
-          .bytes = shape.bytes_per_weight * weights + static_cast<double>(shape.sequences) *
-                                                          cached * 4.0 *
-                                                          static_cast<double>(KeyRows(m))};
+  const double cached = static_cast<double>(shape.sequences * shape.context_tokens + shape.tokens);
+  return {{.flops = 2 * weights * tokens, .bytes = shape.bytes_per_weight * weights},
+          {.flops = 4.0 * tokens * keys * m.heads * m.head_dim,
+           .bytes = cached * 4.0 * static_cast<double>(KeyRows(m))}};
 }
 
 void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out) {

@@ -174,7 +174,7 @@ CacheNeed CacheOf(const LatentAttention& m, DType kv_dtype) {
   return {.kind = GroupKind::kFull, .block_bytes = RowWidth(m) * kBlockTokens * SizeOf(kv_dtype)};
 }
 
-Cost CostOf(const LatentAttention& m, int64_t hidden, const StepShape& shape) {
+std::vector<Cost> CostsOf(const LatentAttention& m, int64_t hidden, const StepShape& shape) {
   const double tokens = static_cast<double>(shape.tokens);
   const double per_sequence =
       shape.sequences > 0 ? tokens / static_cast<double>(shape.sequences) : 0.0;
@@ -185,11 +185,12 @@ Cost CostOf(const LatentAttention& m, int64_t hidden, const StepShape& shape) {
       RowWidth(m) * hidden + int64_t{m.heads} * (int64_t{m.key_dim} + m.value_dim) * m.latent_dim;
   const int64_t out = (int64_t{m.heads} * m.value_dim + (m.head_gate ? m.heads : 0)) * hidden;
   const double weights = static_cast<double>(queries + kv + out);
-  const double cached = static_cast<double>(shape.context_tokens + shape.tokens);
+  const double cached = static_cast<double>(shape.sequences * shape.context_tokens + shape.tokens);
   const double width = static_cast<double>(RowWidth(m));
-  return {.flops = 2 * weights * tokens + 2.0 * tokens * keys * m.heads * (width + m.latent_dim),
-          .bytes = shape.bytes_per_weight * weights +
-                   static_cast<double>(shape.sequences) * cached * 4.0 * width};
+  // A row of the cache is key and value at once.
+  return {{.flops = 2 * weights * tokens, .bytes = shape.bytes_per_weight * weights},
+          {.flops = 2.0 * tokens * keys * m.heads * (width + m.latent_dim),
+           .bytes = cached * 2.0 * width}};
 }
 
 void Forward(const LatentAttention& m, const LayerContext& c, Matrix x, Matrix out) {

@@ -52,7 +52,7 @@ CacheNeed CacheOf(const LinearAttention& m, DType) {
   return {.kind = GroupKind::kState, .block_bytes = ops::StateBlockBytes(ShapeOf(m))};
 }
 
-Cost CostOf(const LinearAttention& m, int64_t hidden, const StepShape& shape) {
+std::vector<Cost> CostsOf(const LinearAttention& m, int64_t hidden, const StepShape& shape) {
   const LinearRows rows = RowsOf(m);
   const double tokens = static_cast<double>(shape.tokens);
   const double from_rank =
@@ -63,9 +63,10 @@ Cost CostOf(const LinearAttention& m, int64_t hidden, const StepShape& shape) {
   const double within =
       static_cast<double>(m.value_heads) * kBlockTokens / 2 * (4.0 * m.key_dim + 4.0 * m.value_dim);
   // The state is read once per step and sequence; rows of the chunk in progress are half a state.
-  return {.flops = 2 * (projections + gates) * tokens + tokens * (6 * state + within),
-          .bytes = shape.bytes_per_weight * projections + 2 * gates +
-                   static_cast<double>(shape.sequences) * 6 * state};
+  return {{.flops = 2 * (projections + gates) * tokens,
+           .bytes = shape.bytes_per_weight * projections + 2 * gates},
+          {.flops = tokens * (6 * state + within),
+           .bytes = static_cast<double>(shape.sequences) * 6 * state}};
 }
 
 void Forward(const LinearAttention& m, const LayerContext& c, Matrix x, Matrix out) {
