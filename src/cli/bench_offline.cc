@@ -163,10 +163,10 @@ Result<std::vector<Sample>> BenchOfflineCommand::Measure(Engine& engine, ThreadP
   RETURN_IF_ERROR(RunBatch(engine, 1, 2).ok()
                       ? Status()
                       : Status(Error{ErrorCode::kInternal, "the warm-up failed"}));
+  const MemoryMeter memory(engine.machine().device.isa, pool);
   for (int32_t i = 0; i < repeat_; ++i) {
     bar.Show(static_cast<double>(i) / repeat_);
-    const Peaks peaks{.flops = MeasureUnit(unit, pool),
-                      .bytes = MeasureBandwidth(engine.machine().device.isa, pool).memory_read};
+    const Peaks peaks{.flops = MeasureUnit(unit, pool), .bytes = memory.Read(0.3)};
     ASSIGN_OR_RETURN(Sample sample, DecodeSample(engine));
     if (sequences_ > 1) {
       ASSIGN_OR_RETURN(sample.first_seconds, PrefillSeconds(engine, 1));

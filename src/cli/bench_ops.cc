@@ -69,13 +69,16 @@ struct OpResult {
   std::string taken;  // the candidate
   double ns_median = 0;
   double ns_min = 0;
-  double limit_ns = 0;  // 0: none
+  double memory_read = 0;  // bytes per second, before and after; 0 where memory is not the source
+  double limit_ns = 0;     // 0: none
   std::string limited_by;
 };
 
 // Seconds that a sample must last, so that the clock does not matter.
 constexpr double kSampleSeconds = 100e-6;
 constexpr double kCaseSeconds = 0.15;
+// Of reading memory, before and after each case: a shared machine gives twice as much at times.
+constexpr double kMemorySeconds = 0.1;
 
 class BenchOpsCommand : public Command {
  public:
@@ -93,7 +96,7 @@ class BenchOpsCommand : public Command {
  private:
   ops::WeightFormat Weights() const;
   Result<std::vector<OpCase>> Cases(const Machine& machine) const;
-  OpResult Measure(const OpCase& op, ThreadPool& pool) const;
+  OpResult Measure(const OpCase& op, ThreadPool& pool, const MemoryMeter& memory) const;
   void SetLimit(OpResult& result) const;
   void PrintTable(const std::vector<OpResult>& results) const;
   void PrintJson(const std::vector<OpResult>& results) const;
@@ -139,8 +142,10 @@ Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const
   return cases;
 }
 
-OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool) const {
+OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool,
+                                  const MemoryMeter& memory) const {
   OpResult result{.op = &op};
+  const bool from_memory = op.source == Source::kMemory;
   const std::unique_ptr<OpRun> run = op.make();
   Workspace measuring = Workspace::Measuring();
   ops::OpContext context{machine_.device, &pool, &measuring, nullptr};
@@ -160,12 +165,14 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool) const {
   context.choices = nullptr;
   int64_t runs = 1;
   while (runs < (1 << 20) && sample(runs) < kSampleSeconds * 1e9) runs *= 2;
+  const double memory_before = from_memory ? memory.Read(kMemorySeconds) : 0.0;
   std::vector<double> ns;
   const int64_t begin_ns = MonotonicNs();
   while (static_cast<int32_t>(ns.size()) < repeat_ ||
          static_cast<double>(MonotonicNs() - begin_ns) < kCaseSeconds * 1e9) {
     ns.push_back(sample(runs) / static_cast<double>(runs));
   }
+  if (from_memory) result.memory_read = (memory_before + memory.Read(kMemorySeconds)) / 2;
   result.ns_median = Median(ns);
   result.ns_min = *std::min_element(ns.begin(), ns.end());
   SetLimit(result);
@@ -178,10 +185,9 @@ void BenchOpsCommand::SetLimit(OpResult& result) const {
   const Bandwidth& bandwidth = limits_.bandwidth;
   // Activations: of a few rows they stay in the second-level caches.
   const bool small = op.bytes <= (512 << 10) * double(machine_.threads);
-  const auto [source, rate] = op.source == Source::kMemory
-                                  ? std::pair{"memory", bandwidth.memory_read}
-                              : small ? std::pair{"L2", bandwidth.l2_read}
-                                      : std::pair{"L3", bandwidth.l3_read};
+  const auto [source, rate] = op.source == Source::kMemory ? std::pair{"memory", result.memory_read}
+                              : small                      ? std::pair{"L2", bandwidth.l2_read}
+                                                           : std::pair{"L3", bandwidth.l3_read};
   const double compute_ns = op.flops / limits_.PeakOf(unit) * 1e9;
   const double bytes_ns = op.bytes / rate * 1e9;
   result.limit_ns = std::max(compute_ns, bytes_ns);
@@ -211,6 +217,7 @@ void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
                result.ns_median * 1e-3, op.flops / result.ns_median, op.bytes / result.ns_median);
     if (result.limit_ns > 0) {
       fmt::print("  {:>5.1f} % of {}", result.limit_ns / result.ns_median * 100, result.limited_by);
+      if (result.limited_by == "memory") fmt::print(" ({:.1f} GB/s)", result.memory_read * 1e-9);
     }
     fmt::print("  {}\n", result.taken);
   }
@@ -227,6 +234,7 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
                                 {"ns_min", result.ns_min},
                                 {"flops", op.flops},
                                 {"bytes", op.bytes},
+                                {"memory_read", result.memory_read},
                                 {"limit_ns", result.limit_ns},
                                 {"limited_by", result.limited_by},
                                 {"fraction_of_limit", result.limit_ns / result.ns_median}});
@@ -255,11 +263,12 @@ Status BenchOpsCommand::Run() {
   ThreadPool pool(machine_.threads, machine_.binding);
   pool.BindCaller();
   limits_ = MeasureLimits(machine_.cpu, machine_.device.isa, pool);
+  const MemoryMeter memory(machine_.device.isa, pool);
   std::vector<OpResult> results;
   ProgressBar bar("bench", 0);
   for (const OpCase& op : cases) {
     bar.Show(static_cast<double>(results.size()) / static_cast<double>(cases.size()));
-    results.push_back(Measure(op, pool));
+    results.push_back(Measure(op, pool, memory));
   }
   json_ ? PrintJson(results) : PrintTable(results);
   return {};

@@ -5,8 +5,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "ops/cpu/kernels/peak.h"
-#include "tensor/tensor.h"
 
 namespace braid {
 namespace {
@@ -16,6 +14,8 @@ using cpu::PeakLoop;
 
 constexpr double kUnitSeconds = 0.08;
 constexpr double kRepeatSeconds = 300e-6;
+constexpr int64_t kMeterBytes = int64_t{512} << 20;
+constexpr int64_t kTaskBytes = int64_t{1} << 20;
 
 struct UnitEntry {
   std::string_view key, name;
@@ -129,36 +129,43 @@ double MeasureUnit(Unit unit, ThreadPool& pool) {
   return loop.operations_per_round * static_cast<double>(rounds * pool.threads()) / seconds;
 }
 
+MemoryMeter::MemoryMeter(Isa isa, ThreadPool& pool)
+    : loops_(LoopsFor(isa)), pool_(pool), buffer_(kMeterBytes) {
+  // Written once: pages that were never touched are all the same zero page.
+  pool.Run(kMeterBytes / kTaskBytes, [&](int64_t task, int) {
+    std::fill_n(buffer_.as<int64_t>() + task * (kTaskBytes / 8), kTaskBytes / 8, task);
+  });
+}
+
+// A pass over all of it, as long as a step's: shorter ones catch moments.
+double MemoryMeter::Read(double budget) const {
+  std::vector<int64_t> sums(kMeterBytes / kTaskBytes);
+  const double seconds = BestRead(loops_, budget, [&](auto read) {
+    pool_.Run(kMeterBytes / kTaskBytes, [&](int64_t task, int) {
+      sums[static_cast<size_t>(task)] = read(buffer_.data() + task * kTaskBytes, kTaskBytes);
+    });
+  });
+  for (int64_t sum : sums) CHECK(sum == 0, "an even number of equal words cancels");
+  return static_cast<double>(kMeterBytes) / seconds;
+}
+
 Bandwidth MeasureBandwidth(Isa isa, ThreadPool& pool) {
-  constexpr int64_t kBytes = int64_t{512} << 20;
   constexpr int64_t kWindowBytes = int64_t{32} << 20;
-  constexpr int64_t kTaskBytes = int64_t{1} << 20;
   constexpr int64_t kTasks = kWindowBytes / kTaskBytes;
   const MemoryLoops loops = LoopsFor(isa);
-  const Buffer buffer(kBytes);
-  // Written once: pages that were never touched are all the same zero page.
-  pool.Run(kBytes / kTaskBytes, [&](int64_t task, int) {
-    std::fill_n(buffer.as<int64_t>() + task * (kTaskBytes / 8), kTaskBytes / 8, task);
-  });
+  const MemoryMeter meter(isa, pool);
+  const Buffer& buffer = meter.buffer();
   // Windows follow each other through the whole buffer: none is still in a cache when it is read.
   int64_t window = 0;
   const auto next_window = [&] {
-    window = (window + kWindowBytes) % kBytes;
+    window = (window + kWindowBytes) % kMeterBytes;
     return buffer.data() + window;
   };
   Bandwidth out;
-  std::vector<int64_t> sums(kBytes / kTaskBytes);
-  // A pass over all of it, as long as a step's: shorter ones catch moments.
-  out.memory_read = static_cast<double>(kBytes) / BestRead(loops, 0.3, [&](auto read) {
-                      pool.Run(kBytes / kTaskBytes, [&](int64_t task, int) {
-                        sums[static_cast<size_t>(task)] =
-                            read(buffer.data() + task * kTaskBytes, kTaskBytes);
-                      });
-                    });
-  for (int64_t sum : sums) CHECK(sum == 0, "an even number of equal words cancels");
+  out.memory_read = meter.Read(0.3);
   out.memory_copy = 2.0 * static_cast<double>(kWindowBytes) / BestSeconds(0.1, [&] {
                       const std::byte* from = next_window();
-                      std::byte* to = buffer.data() + (window + kBytes / 2) % kBytes;
+                      std::byte* to = buffer.data() + (window + kMeterBytes / 2) % kMeterBytes;
                       pool.Run(kTasks, [&](int64_t task, int) {
                         loops.copy(from + task * kTaskBytes, to + task * kTaskBytes, kTaskBytes);
                       });

@@ -9,7 +9,9 @@
 
 #include "base/json.h"
 #include "base/thread_pool.h"
+#include "ops/cpu/kernels/peak.h"
 #include "tensor/device.h"
+#include "tensor/tensor.h"
 
 namespace braid {
 
@@ -36,9 +38,23 @@ Operands ProductOperands(const Device& device);
 // Operations per second (a multiply-add is two), all threads of the pool together. 0.1 s.
 double MeasureUnit(Unit unit, ThreadPool& pool);
 
+// Reading far more than the caches hold: what a machine shared with others gives just now.
+class MemoryMeter {
+ public:
+  MemoryMeter(Isa isa, ThreadPool& pool);
+  // Bytes per second, all threads of the pool together: the best pass in `budget` seconds.
+  double Read(double budget) const;
+  const Buffer& buffer() const { return buffer_; }
+
+ private:
+  cpu::MemoryLoops loops_;
+  ThreadPool& pool_;
+  Buffer buffer_;  // 512 MiB
+};
+
 // Bytes per second, all threads of the pool together. 0.6 s and 512 MiB.
 struct Bandwidth {
-  double memory_read = 0;  // several streams per thread, from far more than the caches hold
+  double memory_read = 0;  // as one stream per thread or as several, whichever is faster
   double memory_copy = 0;  // read and written bytes together
   double l2_read = 0;      // 512 KiB per thread, again and again
   double l3_read = 0;      // 8 MiB per thread
