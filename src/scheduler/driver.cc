@@ -259,6 +259,7 @@ void Driver::State::Publish() {
   figures.heartbeat_us = MonotonicUs();
   std::lock_guard lock(mutex);
   published = figures;
+  published.paused = holds();  // perhaps since the step began
 }
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <semaphore>
@@ -187,6 +188,19 @@ TEST_P(DriverTest, APauseHoldsEverythingWhereItIs) {
   serving.driver.SetPaused(false);
   EXPECT_EQ(after.Await(), FinishReason::kLength);
   EXPECT_FALSE(serving.driver.stats().paused);
+}
+
+TEST_P(DriverTest, APauseThatComesDuringAStepIsShownAfterIt) {
+  std::atomic<Driver*> driver = nullptr;
+  Serving serving(GetParam(), Config(), {.before_step = [&] {
+                    if (Driver* d = driver) d->SetPaused(true);
+                  }});
+  driver = &serving.driver;
+  Collector collector;
+  ASSERT_TRUE(serving.driver.Submit(serving.MakeRequest(5, 1), &collector).ok());
+  EXPECT_EQ(collector.Await(), FinishReason::kLength);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(serving.driver.stats().paused);
 }
 
 TEST_P(DriverTest, DrainingEndsAPause) {
