@@ -82,6 +82,7 @@ struct Pass {
 
   void Step(const OpContext& context, const Layer& layer, int64_t begin, int64_t end) {
     if (end <= begin) return;
+    SpoilWorkspace(context);
     SequenceSpan span{0, static_cast<int32_t>(end - begin), static_cast<int32_t>(begin), {}};
     span.tables[0] = pages.table();
     const SequenceIndex index{&span, 1, span.token_count};

@@ -27,6 +27,14 @@ struct TestContext {
   OpContext context;
 };
 
+// Fills the first MiB of the workspace with what is not a number: an op that reads scratch which it
+// has not written shows.
+inline void SpoilWorkspace(const OpContext& context) {
+  constexpr int64_t kBytes = 1 << 20;
+  const WorkspaceScope scope(*context.workspace);
+  std::memset(context.workspace->Take<std::byte>(kBytes), 0xff, static_cast<size_t>(kBytes));
+}
+
 // The instruction sets to test: all that this machine has.
 inline std::vector<Isa> TestIsas() {
   std::vector<Isa> isas;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "ops/cpu/dispatch.h"
 #include "ops/state_layout.h"
@@ -44,23 +45,28 @@ int64_t ConvScratch(const OpContext&, const ConvArgs& args) {
 void RunConv(const OpContext& context, const ConvArgs& args, std::byte* scratch) {
   const KernelTable& kernels = *KernelsFor(context.device);
   // Stands for inputs before the sequence's first token.
+  const int64_t channels = args.shape.conv_channels();
   float* zeros = reinterpret_cast<float*>(scratch);
-  std::fill_n(zeros, args.shape.conv_channels(), 0.0f);
+  std::fill_n(zeros, channels, 0.0f);
   ConvArgs with_zeros = args;
   with_zeros.zeros = zeros;
-  constexpr int64_t kTokensPerTask = 16;
-  for (int32_t s = 0; s < args.sequences.count; ++s) {
-    const SequenceSpan& span = args.sequences.spans[s];
-    const double flops = 20.0 * span.token_count * static_cast<double>(args.shape.conv_channels());
-    ForTasks(context, CeilDiv(span.token_count, kTokensPerTask), flops, [&](int64_t task, int) {
-      const int64_t end = std::min<int64_t>(span.token_count, (task + 1) * kTokensPerTask);
-      for (int64_t i = task * kTokensPerTask; i < end; ++i) {
-        ConvToken(kernels, with_zeros, span, i);
-      }
-    });
-    // Only now, for the pages' windows are inputs of the loop above.
-    WriteConvWindows(with_zeros, span);
-  }
+  const std::span<const SequenceSpan> spans(args.sequences.spans,
+                                            static_cast<size_t>(args.sequences.count));
+  constexpr int64_t kTokensPerTask = 4;
+  const double flops = 20.0 * args.sequences.tokens * static_cast<double>(channels);
+  ForTasks(context, CeilDiv(args.sequences.tokens, kTokensPerTask), flops, [&](int64_t i, int) {
+    const int64_t begin = i * kTokensPerTask;
+    const int64_t end = std::min<int64_t>(args.sequences.tokens, begin + kTokensPerTask);
+    // The span of the first token: the last one that begins up to it.
+    auto span = std::ranges::upper_bound(spans, begin, {}, &SequenceSpan::token_begin) - 1;
+    for (int64_t token = begin; token < end; ++token) {
+      while (token >= span->token_begin + span->token_count) ++span;
+      ConvToken(kernels, with_zeros, *span, token - span->token_begin);
+    }
+  });
+  // Only now, for the pages' windows are inputs of the loop above.
+  ForTasks(context, args.sequences.count, flops,
+           [&](int64_t i, int) { WriteConvWindows(with_zeros, spans[static_cast<size_t>(i)]); });
 }
 
 // Scratch of one member: the kernel's own, the rows of a chunk, two states.
@@ -178,8 +184,9 @@ void ChooseRows(const StatePage& page, bool completes, const HeadScratch& h, Del
 
 using DeltaKernel = void (*)(const DeltaTask&);
 
+// `next`: the page that this member reads after this head's, where that is known.
 void RunHead(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceSpan& span,
-             int64_t head, const Gates& gates, const HeadScratch& h) {
+             int64_t head, const Gates& gates, const HeadScratch& h, const StatePage& next) {
   const LinearAttentionShape& s = args.shape;
   const int64_t key_head = head / (s.value_heads / s.key_heads);
   const int64_t end = span.start + span.token_count;
@@ -208,6 +215,8 @@ void RunHead(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceS
     task.out = args.out.row(token) + head * s.value_dim;
     task.out_stride = args.out.stride;
     task.scratch = h.kernel;
+    task.next_rows_k = next.rows_k;
+    task.next_rows_g = next.rows_g;
     const bool completes = task.row_end == kBlockTokens;
     ChooseRows(page, completes, h, task);
     if (completes) task.s1 = page.state ? page.state : h.states[chunk % 2];
@@ -224,11 +233,24 @@ void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byt
   Prepare(context, *KernelsFor(context.device), args, gates);
   const double flops = static_cast<double>(args.qkv.rows) * static_cast<double>(s.value_heads) *
                        8.0 * s.key_dim * s.value_dim;
-  ForTasks(
-      context, int64_t{args.sequences.count} * s.value_heads, flops, [&](int64_t i, int member) {
-        const HeadScratch h = SplitScratch(gates.members + member * MemberFloats(s), s);
-        RunHead(delta, args, args.sequences.spans[i / s.value_heads], i % s.value_heads, gates, h);
-      });
+  // In decode some heads in a row, so that what comes next can be fetched.
+  const int64_t heads = s.value_heads;
+  const bool decode = args.qkv.rows == args.sequences.count;
+  const int64_t tasks_least = int64_t{4} * context.pool->threads();
+  const int64_t at_once =
+      decode ? std::clamp<int64_t>(args.sequences.count * heads / tasks_least, 1, 8) : 1;
+  const int64_t groups = CeilDiv(heads, at_once);
+  ForTasks(context, args.sequences.count * groups, flops, [&](int64_t task, int member) {
+    const HeadScratch h = SplitScratch(gates.members + member * MemberFloats(s), s);
+    const SequenceSpan& span = args.sequences.spans[task / groups];
+    const int64_t begin = task % groups * at_once, end = std::min(heads, begin + at_once);
+    for (int64_t head = begin; head < end; ++head) {
+      const bool known = decode && head + 1 < end;
+      const StatePage next =
+          known ? PageOf(s, args.cache, span, span.start / kBlockTokens, head + 1) : StatePage{};
+      RunHead(delta, args, span, head, gates, h, next);
+    }
+  });
 }
 
 void RunOnLanes(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {

@@ -21,6 +21,15 @@ class TiledDelta {
  public:
   static void Run(const DeltaTask& t) { TiledDelta(t).Run(); }
 
+  // The state after the chunk, from rows that are complete.
+  static void FinishChunk(const DeltaTask& t) {
+    TiledDelta delta(t);
+    for (int block = 0; t.channel_decay && block < kBlocks; ++block) {
+      delta.PackUpdates(block, kChunk, nullptr, delta.s.updates);
+    }
+    delta.Finish();
+  }
+
  private:
   using V = VecAvx512;
   static constexpr int kChunk = 64;
@@ -131,9 +140,6 @@ class TiledDelta {
     }
   }
 
-  // One new row meets the state as it comes from memory.
-  bool Streams() const { return Tiles::kStreams && NewRows() == 1; }
-
   // S0^T k and S0^T q of the rows from `row` on; zero without a state.
   void FromState(int row) {
     float* from_q = s.from_q + row * t.dv;
@@ -144,15 +150,6 @@ class TiledDelta {
         V::Store(from_q + i, V::Zero());
       }
       return;
-    }
-    if constexpr (Tiles::kStreams) {
-      if (Streams()) {
-        return tiles.MultiplyState({.s = t.s0,
-                                    .dk = t.dk,
-                                    .dv = t.dv,
-                                    .x = {s.queries + row * t.dk, s.keys + row * t.dk},
-                                    .out = {from_q, from_k}});
-      }
     }
     TileProduct p{.a = s.queries + row * t.dk,
                   .a_row = t.dk,
@@ -311,9 +308,11 @@ class TiledDelta {
     }
   }
 
+  // With a decay per channel, u is packed already.
   // S1 = exp(G_63) S0 + sum_j k_j (exp(G_63 - G_j) u_j)^T; with a decay per channel the keys have
   // it.
   void Finish() {
+    tiles.SetRows(kTileRows);
     uint16_t* columns = s.key_tiles;
     const float* last = t.rows_g + (kChunk - 1) * (t.channel_decay ? t.dk : 1);
     if (t.channel_decay) {
@@ -354,7 +353,7 @@ class TiledDelta {
   void Run() {
     AppendRows();
     if (!t.channel_decay) PackRows();
-    if (t.s0 && !Streams()) PackState(s.state);
+    if (t.s0) PackState(s.state);
     const int first = t.row_begin / kTileRows;
     // Steps of 32 rows read one block more than is solved, with weights of zero.
     for (int64_t i = 0; i < kChunk * t.dv; i += 32) {
@@ -364,10 +363,7 @@ class TiledDelta {
       PackUpdates(block, t.row_begin, nullptr, s.updates);
     }
     for (int block = first; block * kTileRows < t.row_end; ++block) Block(block);
-    if (t.s1 && t.row_end == kChunk) {
-      tiles.SetRows(kTileRows);
-      Finish();
-    }
+    if (t.s1 && t.row_end == kChunk) Finish();
   }
 
   const DeltaTask& t;

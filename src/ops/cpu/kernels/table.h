@@ -106,7 +106,9 @@ struct DeltaTask {
   float* out;
   int64_t out_stride;
   float* s1;  // [dk][dv] or null; written when row_end is the chunk's end; may alias nothing above
-  float* scratch;  // DeltaScratchFloats(dk, dv), aligned to 64 bytes
+  float* scratch;            // DeltaScratchFloats(dk, dv), aligned to 64 bytes
+  const float* next_rows_k;  // rows of the task that follows, which may be fetched; or null
+  const float* next_rows_g;
 };
 // Enough for every kernel; a multiple of 16.
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {

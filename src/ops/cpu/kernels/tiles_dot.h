@@ -8,17 +8,9 @@
 
 namespace braid::cpu {
 
-// out[i][dv] = x[i] S for two rows; S fp32 [dk][dv].
-struct StateProduct {
-  const float* s;
-  int64_t dk, dv;
-  const uint16_t* x[2];
-  float* out[2];
-};
-
 class DotTiles {
  public:
-  static constexpr bool kStreams = true;  // fetches ahead itself; has MultiplyState
+  static constexpr bool kStreams = true;  // fetches ahead itself
 
   // Products have `rows` rows.
   explicit DotTiles(int rows) : rows_(rows) {}
@@ -30,13 +22,6 @@ class DotTiles {
   // memory.
   void MultiplyPage(const TileProduct& p) const {
     for (int row = 0; row < 4 * kTileRows; row += 8) Block<8, 1, true>(p, row, 0);
-  }
-
-  // With the bits of Multiply on S rounded.
-  static void MultiplyState(const StateProduct& p) {
-    int64_t column = 0;
-    for (; column + 8 * 16 <= p.dv; column += 8 * 16) StateColumns<8>(p, column);
-    for (; column < p.dv; column += 16) StateColumns<1>(p, column);
   }
 
  private:
@@ -104,25 +89,6 @@ class DotTiles {
     for (; row + 4 <= rows; row += 4) Columns<4>(p, row);
     for (; row + 2 <= rows; row += 2) Columns<2>(p, row);
     if (row < rows) Columns<1>(p, row);
-  }
-
-  template <int N>
-  static void StateColumns(const StateProduct& p, int64_t column) {
-    const float* s = p.s + column;
-    __m512 sums[2][N];
-    for (int n = 0; n < N; ++n) sums[0][n] = sums[1][n] = _mm512_setzero_ps();
-    for (int64_t d = 0; d < p.dk; d += 2, s += 2 * p.dv) {
-      const __m512bh first = Pair(p.x[0] + d), second = Pair(p.x[1] + d);
-      for (int n = 0; n < N; ++n) {
-        const __m512bh right = reinterpret_cast<__m512bh>(
-            Interleave(_mm512_loadu_ps(s + n * 16), _mm512_loadu_ps(s + p.dv + n * 16)));
-        sums[0][n] = _mm512_dpbf16_ps(sums[0][n], first, right);
-        sums[1][n] = _mm512_dpbf16_ps(sums[1][n], second, right);
-      }
-    }
-    for (int i = 0; i < 2; ++i) {
-      for (int n = 0; n < N; ++n) _mm512_storeu_ps(p.out[i] + column + n * 16, sums[i][n]);
-    }
   }
 
   int rows_;

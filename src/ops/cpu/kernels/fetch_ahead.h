@@ -1,0 +1,37 @@
+// Lines that are needed soon, fetched into the second-level cache a few at a time while something
+// else is computed: what memory brings must not wait for arithmetic, nor arithmetic for memory.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace braid::cpu {
+
+class FetchAhead {
+ public:
+  // `floats` from `at` on, behind what is listed already; null: nothing.
+  void Add(const float* at, int64_t floats) {
+    if (at && floats > 0) ranges_[count_++] = {at, at + floats};
+  }
+
+  void Fetch(int64_t lines) {
+    for (; lines > 0 && first_ < count_; --lines) {
+      Range& range = ranges_[first_];
+      _mm_prefetch(reinterpret_cast<const char*>(range.at), _MM_HINT_T1);
+      range.at += 16;
+      if (range.at >= range.end) ++first_;
+    }
+  }
+
+ private:
+  struct Range {
+    const float* at;
+    const float* end;
+  };
+  Range ranges_[3];  // the most that anybody lists
+  int first_ = 0;
+  int count_ = 0;
+};
+
+}  // namespace braid::cpu
