@@ -35,4 +35,8 @@ void ForTasks(const OpContext& context, int64_t tasks, double flops, const F& f)
   context.pool->Run(tasks, f);
 }
 
+// What the member that has task i takes after it, most probably, for the others take one each
+// meanwhile. It may be a task of the loop that follows: `tasks` or more.
+inline int64_t NextTask(const OpContext& context, int64_t i) { return i + context.pool->threads(); }
+
 }  // namespace braid::ops::cpu

@@ -145,8 +145,18 @@ void PackTile(const PackedRows& to, int64_t row, int64_t col, const Matrix& h) {
   }
 }
 
-// h[:, col …] = silu(gate) * up for one group of columns of one expert.
-void UpTask(const KernelTable& kernels, const Share& share, int64_t col, float* tile) {
+// The first weights of one task, null where there are none.
+const std::byte* UpWeights(const Share& share, int64_t col) {
+  return col < share.gate_up->n ? share.gate_up->panel(share.gate, col / kPanelRows) : nullptr;
+}
+const std::byte* DownWeights(const Share& share, int64_t col) {
+  return col < share.down->n ? share.down->panel(share.matrix, col / kPanelRows) : nullptr;
+}
+
+// h[:, col …] = silu(gate) * up for one group of columns of one expert. `next`: weights that are
+// read after it, or null.
+void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const std::byte* next,
+            float* tile) {
   const int64_t width = share.gate_up->n, cols = std::min(kUpCols, width - col);
   for (int64_t row = 0; row < share.x.rows; row += kTileRows) {
     const int64_t rows = std::min(kTileRows, share.x.rows - row);
@@ -156,7 +166,7 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, float* 
       task.panel_end = CeilDiv(col + cols, kPanelRows);
       task.y = tile + part * kUpCols;
       task.y_stride = 2 * kUpCols;
-      if (part == 0) task.next = share.gate_up->panel(share.gate + 1, task.panel_begin);
+      task.next = part == 0 ? share.gate_up->panel(share.gate + 1, task.panel_begin) : next;
       share.x.product->run(task);
     }
     for (int64_t r = 0; r < rows; ++r) {
@@ -168,9 +178,9 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, float* 
   }
 }
 
-// out[:, col …] for one group of columns: every expert's rows, ascending.
+// out[:, col …] for one group of columns: every expert's rows, ascending. `next` as above.
 void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& s,
-              std::span<const Share> shares, int64_t col, float* tile) {
+              std::span<const Share> shares, int64_t col, const std::byte* next, float* tile) {
   const int64_t cols = std::min(kDownCols, args.out.cols - col);
   for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
   for (size_t i = 0; i < shares.size(); ++i) {
@@ -182,9 +192,7 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
       task.panel_end = CeilDiv(col + cols, kPanelRows);
       task.y = tile;
       task.y_stride = kDownCols;
-      if (i + 1 < shares.size()) {
-        task.next = shares[i + 1].down->panel(shares[i + 1].matrix, task.panel_begin);
-      }
+      task.next = i + 1 < shares.size() ? DownWeights(shares[i + 1], col) : next;
       share.h.product->run(task);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t at = share.first + row + r;
@@ -217,11 +225,20 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   });
   const int64_t widest = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0);
   const int64_t groups = CeilDiv(widest, kUpCols);
-  ForTasks(context, std::ssize(shares) * groups, flops, [&](int64_t i, int member) {
-    // The shared expert, last in the list, has the most rows: largest first.
-    const Share& share = shares[shares.size() - 1 - static_cast<size_t>(i / groups)];
+  const int64_t up_tasks = std::ssize(shares) * groups;
+  // The shared expert, last in the list, has the most rows: largest first.
+  auto share_of = [&](int64_t i) -> const Share& {
+    return shares[shares.size() - 1 - static_cast<size_t>(i / groups)];
+  };
+  ForTasks(context, up_tasks, flops, [&](int64_t i, int member) {
+    const Share& share = share_of(i);
     const int64_t col = i % groups * kUpCols;
-    if (col < share.gate_up->n) UpTask(kernels, share, col, s.tiles + member * kTileFloats);
+    if (col >= share.gate_up->n) return;
+    const int64_t next = NextTask(context, i);
+    const std::byte* weights = next < up_tasks
+                                   ? UpWeights(share_of(next), next % groups * kUpCols)
+                                   : DownWeights(shares[0], (next - up_tasks) * kDownCols);
+    UpTask(kernels, share, col, weights, s.tiles + member * kTileFloats);
   });
   if (s.staged_floats > 0) {
     ForTasks(context, std::ssize(shares), flops / 16, [&](int64_t i, int) {
@@ -231,7 +248,8 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
     });
   }
   ForTasks(context, CeilDiv(args.out.cols, kDownCols), flops, [&](int64_t i, int member) {
-    DownTask(kernels, args, s, shares, i * kDownCols, s.tiles + member * kTileFloats);
+    const std::byte* next = DownWeights(shares[0], NextTask(context, i) * kDownCols);
+    DownTask(kernels, args, s, shares, i * kDownCols, next, s.tiles + member * kTileFloats);
   });
 }
 

@@ -66,6 +66,8 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
     task.y = args.y.row(row) + task.panel_begin * kPanelRows;
     task.y_stride = args.y.stride;
     task.past_caches = past_caches;
+    const int64_t next = NextTask(context, i) / parts;
+    if (next > group && next < groups) task.next = args.w->panel(0, next * panels);
     x.product->run(task);
   });
 }

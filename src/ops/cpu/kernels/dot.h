@@ -21,11 +21,12 @@ struct LineTile {
   float* y;
   int64_t y_stride;
   int64_t cols;  // outputs that exist, counted from the first panel's
-  // What is fetched into the second-level cache meanwhile. Where a tile is all that its panels are
-  // read for: `next_panels` lines ahead, and at the end the panels that follow. Where more tiles
-  // read the same panels: each of them one panel of those that follow.
+  // What is fetched into the second-level cache meanwhile, of P panels at once. Where a tile is all
+  // that its panels are read for: some steps ahead, and at the end the panels that follow. Where
+  // more tiles read the same panels: each of them its part of those that follow, of a line so many
+  // bytes per line.
   const std::byte* next;
-  int64_t next_stride;  // from one of the P panels to the next
+  int64_t next_bytes;
   bool single;
 };
 
@@ -59,8 +60,8 @@ void WholeTile(const LineTile& t) {
   const std::byte *x = t.x, *w = t.w, *next = t.next;
   for (int64_t k = 0; k < t.k; k += D::kStep, x += t.x_step) {
     if (t.single) next = Ahead<kAheadLines<P> / 16>(t, k / D::kStep, t.k / D::kStep, 16);
-    for (int line = 0; line < 16; ++line, w += 64, next += 64) {
-      PrefetchLines<P>(next, t.next_stride);
+    for (int line = 0; line < 16; ++line, w += 64, next += t.next_bytes) {
+      PrefetchLines<P>(next, t.panel_bytes);
       typename D::Line b[kVecs];
       for (int c = 0; c < kVecs; ++c) {
         b[c] = D::Load(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs));
@@ -94,8 +95,8 @@ void GroupTile(const LineTile& t) {
   const int32_t* row_sums = t.sums;
   for (int64_t k = 0; k < t.k; k += 64, x += t.x_step, step += kStepLines * 64) {
     if (t.single) next = Ahead<kAheadLines<P> / 8>(t, k / 64, t.k / 64, kStepLines);
-    PrefetchLines<P>(next, t.next_stride);
-    next += 64;
+    PrefetchLines<P>(next, t.panel_bytes);
+    next += t.next_bytes;
     for (int g = 0; g < 2; ++g, row_sums += t.sums_stride) {
       // Weights are stored as 0 … 15: eight times the row's sum is too much.
       typename D::Sum sums[R][kVecs];
@@ -103,8 +104,8 @@ void GroupTile(const LineTile& t) {
         for (int c = 0; c < kVecs; ++c) sums[r][c] = D::StartGroup(row_sums + r);
       }
 #pragma GCC unroll 4
-      for (int line = 0; line < 4; ++line, next += 64) {
-        PrefetchLines<P>(next, t.next_stride);
+      for (int line = 0; line < 4; ++line, next += t.next_bytes) {
+        PrefetchLines<P>(next, t.panel_bytes);
         const std::byte* w = step + (1 + 4 * g + line) * 64;
         typename D::Line low[kVecs], high[kVecs];
         for (int c = 0; c < kVecs; ++c) {
@@ -152,9 +153,9 @@ class DotProduct {
         const int64_t rows = (left + parts - 1) / parts;
         LineTile at = TileAt(t, row, p);
         at.single = tiles == 1;
-        at.next_stride = at.single ? t.panel_bytes : 0;
         // Lines of its own, where nothing is left to fetch.
-        at.next = next && tile < count ? next + tile * t.panel_bytes : at.w;
+        at.next = next ? next + tile * t.panel_bytes / tiles : at.w;
+        at.next_bytes = tiles < 64 ? 64 / tiles : 1;
         Rows(at, rows, t.rows, count);
         row += rows;
         ++tile;
@@ -196,7 +197,7 @@ class DotProduct {
             .y_stride = t.y_stride,
             .cols = t.n - panel * 16,
             .next = nullptr,
-            .next_stride = 0,
+            .next_bytes = 0,
             .single = false};
   }
 
