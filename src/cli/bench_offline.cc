@@ -23,7 +23,12 @@ struct Peaks {
   double bytes = 0;
 };
 
-// One repeat, with the limits as they were then: a shared machine's change by the minute.
+Peaks PeaksNow(Unit unit, const MemoryMeter& memory, ThreadPool& pool) {
+  return {.flops = MeasureUnit(unit, pool), .bytes = memory.Read(0.3)};
+}
+
+// One repeat, with the limits as they were before and after it: a shared machine's change by the
+// second.
 struct Sample {
   double prefill_seconds = 0;  // to the last sequence's first token
   double first_seconds = 0;    // one sequence alone
@@ -166,13 +171,14 @@ Result<std::vector<Sample>> BenchOfflineCommand::Measure(Engine& engine, ThreadP
   const MemoryMeter memory(engine.machine().device.isa, pool);
   for (int32_t i = 0; i < repeat_; ++i) {
     bar.Show(static_cast<double>(i) / repeat_);
-    const Peaks peaks{.flops = MeasureUnit(unit, pool), .bytes = memory.Read(0.3)};
+    const Peaks before = PeaksNow(unit, memory, pool);
     ASSIGN_OR_RETURN(Sample sample, DecodeSample(engine));
+    const Peaks after = PeaksNow(unit, memory, pool);
     if (sequences_ > 1) {
       ASSIGN_OR_RETURN(sample.first_seconds, PrefillSeconds(engine, 1));
       ASSIGN_OR_RETURN(sample.prefill_seconds, PrefillSeconds(engine, sequences_));
     }
-    sample.peaks = peaks;
+    sample.peaks = {(before.flops + after.flops) / 2, (before.bytes + after.bytes) / 2};
     samples.push_back(sample);
   }
   return samples;
