@@ -64,6 +64,7 @@ struct Pass {
   }
 
   void Step(const OpContext& context, const Layer& layer, int64_t begin, int64_t end) {
+    SpoilWorkspace(context);
     const int64_t count = end - begin, dim = layer.test_case.shape.head_dim;
     SequenceSpan span{0, static_cast<int32_t>(count), static_cast<int32_t>(begin), {}};
     span.tables[0] = pages.table();
@@ -127,6 +128,24 @@ TEST(Attention, AnyCutOfASequenceGivesTheSameBits) {
         ASSERT_TRUE(SameBits(whole.out.values.data(), cut.out.values.data(),
                              static_cast<int64_t>(whole.out.values.size())))
             << NameOf(isa) << " head_dim " << c.shape.head_dim << " first cut " << cuts.front();
+      }
+    }
+  }
+}
+
+TEST(Attention, MembersThatShareKeysGiveTheBitsOfOne) {
+  for (const Case& c : kCases) {
+    const Layer layer(c, 1100);
+    for (const auto& [isa, compute] : TestArithmetics()) {
+      if (isa == Isa::kBase) continue;
+      TestContext one(isa, 1, compute);
+      const Pass expected(one.context, layer, {1050, 1090, 1098});
+      for (int threads : {3, 7}) {
+        TestContext many(isa, threads, compute);
+        const Pass run(many.context, layer, {1050, 1090, 1098});
+        ASSERT_TRUE(SameBits(expected.out.values.data(), run.out.values.data(),
+                             static_cast<int64_t>(expected.out.values.size())))
+            << NameOf(isa) << " head_dim " << c.shape.head_dim << ", threads " << threads;
       }
     }
   }

@@ -145,6 +145,20 @@ TEST(LatentAttention, EveryCandidateAgreesWithTheReference) {
   }
 }
 
+TEST(LatentAttention, MembersThatShareKeysGiveTheBitsOfOne) {
+  for (const Case& c : kCases) {
+    const Layer layer(c, 800);
+    for (const auto& [isa, compute] : TestArithmetics()) {
+      if (isa == Isa::kBase) continue;
+      TestContext one(isa, 1, compute), many(isa, 5, compute);
+      const Pass expected(one.context, layer, {780, 797}), run(many.context, layer, {780, 797});
+      ASSERT_TRUE(SameBits(expected.out.values.data(), run.out.values.data(),
+                           static_cast<int64_t>(expected.out.values.size())))
+          << NameOf(isa) << " width " << c.shape.head_dim;
+    }
+  }
+}
+
 TEST(LatentAttention, AnyCutOfASequenceGivesTheSameBits) {
   std::vector<int64_t> every;
   for (int64_t i = 1; i < 300; ++i) every.push_back(i);

@@ -1,9 +1,11 @@
 // Paged attention on the CPU. A task is a few query tokens of one kv head, all of the heads that
-// share it as rows of one tile; it walks the partitions in order and merges as it goes.
+// share it as rows of one tile; it walks the partitions in order and merges as it goes. Where such
+// tiles are few, the partitions are shared out, and merged in the same order.
 #include "ops/cpu/attention.h"
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ops/cpu/dispatch.h"
 
@@ -114,13 +116,26 @@ struct Engine {
   int64_t rows_max() const { return tiles ? braid::cpu::kTileAttendRows : braid::cpu::kAttendRows; }
 };
 
-// Scratch of one member: scaled queries, scores, one partition's result, the merged result.
+// Results of one partition, or of all up to one: rows of one tile.
+struct Partial {
+  float* out;     // [rows][out_dim]
+  float* maxima;  // [rows]
+  float* sums;    // [rows]
+};
+int64_t PartialFloats(const AttentionShape& shape) {
+  return braid::cpu::kTileAttendRows * (int64_t{shape.out_dim()} + 2);
+}
+Partial PartialAt(float* p, const AttentionShape& shape) {
+  float* maxima = p + braid::cpu::kTileAttendRows * int64_t{shape.out_dim()};
+  return {p, maxima, maxima + braid::cpu::kTileAttendRows};
+}
+
+// Scratch of one member: scaled queries, scores, what a task on tiles needs, results.
 struct TileScratch {
   float* q;
   float* scores;
-  float* out;
-  float* merged;
-  float* stats;  // maxima, sums of the partition; then of the merged
+  Partial partition;
+  Partial merged;
   uint16_t* queries;
   uint16_t* weights;
   uint16_t* values;
@@ -128,25 +143,21 @@ struct TileScratch {
 int64_t TileFloats(const AttentionShape& shape) {
   const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
   const int64_t halves = rows * dim + rows * kPartitionTokens + kPartitionTokens * dim;
-  return RoundUp(rows * (3 * dim + kPartitionTokens + 4) + halves / 2, 16);
+  return RoundUp(rows * (dim + kPartitionTokens) + 2 * PartialFloats(shape) + halves / 2, 16);
 }
-TileScratch SplitScratch(std::byte* scratch, int member, const AttentionShape& shape) {
+TileScratch ScratchOf(std::byte* scratch, int member, const AttentionShape& shape) {
   const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
   float* p = reinterpret_cast<float*>(scratch) + member * TileFloats(shape);
   TileScratch t;
   t.q = p;
-  t.out = t.q + rows * dim;
-  t.merged = t.out + rows * dim;
-  t.scores = t.merged + rows * dim;
-  t.stats = t.scores + rows * kPartitionTokens;
-  t.queries = reinterpret_cast<uint16_t*>(t.stats + 4 * rows);
+  t.scores = t.q + rows * dim;
+  float* partials = t.scores + rows * kPartitionTokens;
+  t.partition = PartialAt(partials, shape);
+  t.merged = PartialAt(partials + PartialFloats(shape), shape);
+  t.queries = reinterpret_cast<uint16_t*>(partials + 2 * PartialFloats(shape));
   t.weights = t.queries + rows * dim;
   t.values = t.weights + rows * kPartitionTokens;
   return t;
-}
-
-int64_t AttentionScratch(const OpContext& context, const AttentionArgs& args) {
-  return 4 * TileFloats(args.shape) * context.pool->threads();
 }
 
 // A few tokens' rows of some of the heads that share a kv head.
@@ -157,116 +168,235 @@ struct Tile {
   int64_t heads;
   int64_t first;  // token of the span
   int64_t tokens;
+  int64_t rows() const { return tokens * heads; }
+  int64_t keys() const { return span.start + first + tokens; }
+  int64_t partitions() const { return CeilDiv(keys(), kPartitionTokens); }
+  // Rows before this one lie before the partition and see nothing of it.
+  int64_t FirstRow(int64_t partition) const {
+    return heads * std::max<int64_t>(0, partition * kPartitionTokens - span.start - first);
+  }
 };
 
-// One partition for all rows of the tile that can see it; merges into the running result.
+// The tiles of a step: those of the spans laid end to end.
+struct Tiling {
+  Tiling(const Engine& engine, const AttentionArgs& a)
+      : args(a),
+        group(a.shape.heads / a.shape.kv_heads),
+        // Heads that share a kv head are rows of one tile, or of several when there are many.
+        parts(CeilDiv(group, engine.rows_max())),
+        part_heads(CeilDiv(group, parts)),
+        tile_tokens(std::max<int64_t>(1, engine.rows_max() / part_heads)),
+        columns(a.shape.kv_heads * parts) {
+    for (int32_t s = 0; s < a.sequences.count; ++s) count += CountOf(a.sequences.spans[s]);
+  }
+  int64_t CountOf(const SequenceSpan& span) const {
+    return CeilDiv(span.token_count, tile_tokens) * columns;
+  }
+  Tile At(int64_t i) const {
+    const SequenceSpan* span = args.sequences.spans;
+    for (; i >= CountOf(*span); ++span) i -= CountOf(*span);
+    // The latest tokens see the most keys: largest first.
+    const int64_t block = CeilDiv(span->token_count, tile_tokens) - 1 - i / columns;
+    const int64_t first = block * tile_tokens;
+    const int64_t kv_head = i % columns / parts, head = i % parts * part_heads;
+    return {.span = *span,
+            .kv_head = kv_head,
+            .first_head = kv_head * group + head,
+            .heads = std::min(part_heads, group - head),
+            .first = first,
+            .tokens = std::min<int64_t>(tile_tokens, span->token_count - first)};
+  }
+  const AttentionArgs& args;
+  int64_t group, parts, part_heads, tile_tokens, columns;
+  int64_t count = 0;
+};
+
+// The queries of a tile, as its partitions want them.
+void PrepareQueries(const Engine& engine, const AttentionArgs& a, const Tile& tile,
+                    const TileScratch& t) {
+  const int64_t row = tile.heads * a.shape.head_dim;
+  for (int64_t i = 0; i < tile.tokens; ++i) {
+    const float* q =
+        a.q.row(tile.span.token_begin + tile.first + i) + tile.first_head * a.shape.head_dim;
+    for (int64_t d = 0; d < row; ++d) t.q[i * row + d] = q[d] * a.scale;
+  }
+  if (engine.tiles) {
+    engine.tiles->pack_queries(t.q, static_cast<int>(tile.rows()), a.shape.head_dim, t.queries);
+  }
+}
+
+// One partition for all rows of the tile that can see it.
 void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile,
-                  const TileScratch& t, int64_t partition) {
-  const int64_t dim = a.shape.head_dim, group = tile.heads, value_dim = a.shape.out_dim();
-  const int64_t begin = partition * kPartitionTokens, rows_max = engine.rows_max();
-  // Rows before `first` lie before this partition. Queries on tiles are packed for all
-  // partitions, so there these rows take part and see nothing.
-  const int64_t first = group * std::max<int64_t>(0, begin - tile.span.start - tile.first);
-  const int64_t skipped = engine.tiles ? 0 : first;
+                  const TileScratch& t, int64_t partition, const Partial& result) {
+  const int64_t dim = a.shape.head_dim, begin = partition * kPartitionTokens;
+  // Queries on tiles are packed for all partitions, so there rows that see nothing take part.
+  const int64_t first = tile.FirstRow(partition), skipped = engine.tiles ? 0 : first;
   AttendTask task = {};
   task.bf16 = a.shape.kv_dtype == DType::kBF16;
   task.head_dim = dim;
-  task.value_dim = value_dim;
+  task.value_dim = a.shape.out_dim();
   task.q = t.q + skipped * dim;
   task.scores = t.scores;
-  task.maxima = t.stats;
-  task.sums = t.stats + rows_max;
-  // The first partition needs no merge.
-  task.out = partition == 0 ? t.merged : t.out;
+  task.maxima = result.maxima + skipped;
+  task.sums = result.sums + skipped;
+  task.out = result.out + skipped * a.shape.out_dim();
   task.tiles = {t.queries, t.weights, t.values};
-  task.rows = static_cast<int>(tile.tokens * group - skipped);
+  task.rows = static_cast<int>(tile.rows() - skipped);
   int64_t last = 0;
-  for (int64_t row = first; row < tile.tokens * group; ++row) {
-    const int64_t position = tile.span.start + tile.first + row / group;
+  for (int64_t row = first; row < tile.rows(); ++row) {
+    const int64_t position = tile.span.start + tile.first + row / tile.heads;
     last = std::min<int64_t>(position + 1 - begin, kPartitionTokens);
     task.limits[row - skipped] = static_cast<int32_t>(last);
   }
+  auto keys = [&](int64_t position) {
+    return HeadInBlock(tile.span, a.cache, a.shape, position, tile.kv_head);
+  };
   for (int64_t page = 0; page * kBlockTokens < last; ++page) {
-    task.keys[page] =
-        HeadInBlock(tile.span, a.cache, a.shape, begin + page * kBlockTokens, tile.kv_head);
+    task.keys[page] = keys(begin + page * kBlockTokens);
     task.values[page] = task.keys[page] + ValueOffset(a.shape);
   }
+  if (partition + 1 < tile.partitions()) task.next_keys = keys(begin + kPartitionTokens);
   engine.tiles ? engine.tiles->attend(task) : engine.kernels.attend(task);
-  float* maxima = t.stats + 2 * rows_max;
-  float* sums = t.stats + 3 * rows_max;
-  for (int64_t row = first; row < tile.tokens * group; ++row) {
-    const int64_t r = row - skipped;
-    if (partition == 0) {
-      maxima[row] = task.maxima[r];
-      sums[row] = task.sums[r];
-    } else {
-      engine.kernels.merge(maxima + row, sums + row, t.merged + row * value_dim, task.maxima[r],
-                           task.sums[r], t.out + r * value_dim, value_dim);
+}
+
+// Adds what rows [row, end) found in a partition to what they found before it.
+void MergePartition(const Engine& engine, const Partial& found, int64_t dim, int64_t row,
+                    int64_t end, const Partial& merged) {
+  for (; row < end; ++row) {
+    engine.kernels.merge(merged.maxima + row, merged.sums + row, merged.out + row * dim,
+                         found.maxima[row], found.sums[row], found.out + row * dim, dim);
+  }
+}
+
+void FinishTile(const Engine& engine, const AttentionArgs& a, const Tile& tile,
+                const Partial& merged) {
+  const int64_t dim = a.shape.out_dim();
+  for (int64_t row = 0; row < tile.rows(); ++row) {
+    const int64_t token = tile.span.token_begin + tile.first + row / tile.heads;
+    const int64_t head = tile.first_head + row % tile.heads;
+    float* out = a.out.row(token) + head * dim;
+    for (int64_t d = 0; d < dim; ++d) out[d] = merged.out[row * dim + d] / merged.sums[row];
+    if (a.gate.data) {
+      engine.kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, dim);
     }
   }
 }
 
 void RunTile(const Engine& engine, const AttentionArgs& a, const Tile& tile, const TileScratch& t) {
-  const int64_t dim = a.shape.head_dim, group = tile.heads, value_dim = a.shape.out_dim();
-  for (int64_t i = 0; i < tile.tokens; ++i) {
-    const int64_t token = tile.span.token_begin + tile.first + i;
-    const float* q = a.q.row(token) + tile.first_head * dim;
-    for (int64_t d = 0; d < group * dim; ++d) t.q[i * group * dim + d] = q[d] * a.scale;
+  PrepareQueries(engine, a, tile, t);
+  // The first partition needs no merge.
+  RunPartition(engine, a, tile, t, 0, t.merged);
+  for (int64_t p = 1; p < tile.partitions(); ++p) {
+    RunPartition(engine, a, tile, t, p, t.partition);
+    MergePartition(engine, t.partition, a.shape.out_dim(), tile.FirstRow(p), tile.rows(), t.merged);
   }
-  if (engine.tiles) {
-    engine.tiles->pack_queries(t.q, static_cast<int>(tile.tokens * group), dim, t.queries);
+  FinishTile(engine, a, tile, t.merged);
+}
+
+// Fewer tiles than members have use for, as when one sequence decodes behind a long context: their
+// partitions are shared out, kSlots per member at a time, and merged in the order in which one
+// member would.
+constexpr int64_t kSlots = 2;
+
+class SplitAttention {
+ public:
+  SplitAttention(const OpContext& context, const Engine& engine, const Tiling& tiling,
+                 std::byte* scratch)
+      : context_(context),
+        engine_(engine),
+        args_(tiling.args),
+        scratch_(scratch),
+        partials_(reinterpret_cast<float*>(scratch) +
+                  TileFloats(args_.shape) * context.pool->threads()) {
+    for (int64_t i = 0; i < tiling.count; ++i) tiles_.push_back(tiling.At(i));
   }
-  const int64_t last = tile.span.start + tile.first + tile.tokens - 1;
-  for (int64_t p = 0; p <= last / kPartitionTokens; ++p) RunPartition(engine, a, tile, t, p);
-  const float* sums = t.stats + 3 * engine.rows_max();
-  for (int64_t i = 0; i < tile.tokens; ++i) {
-    const int64_t token = tile.span.token_begin + tile.first + i;
-    for (int64_t g = 0; g < group; ++g) {
-      const int64_t row = i * group + g, head = tile.first_head + g;
-      float* out = a.out.row(token) + head * value_dim;
-      for (int64_t d = 0; d < value_dim; ++d) out[d] = t.merged[row * value_dim + d] / sums[row];
-      if (a.gate.data) {
-        engine.kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, value_dim);
+
+  void Run(double flops) {
+    const int64_t slots = kSlots * context_.pool->threads();
+    std::vector<Item> wave;
+    for (int64_t i = 0; i < std::ssize(tiles_); ++i) {
+      for (int64_t p = 0; p < tiles_[static_cast<size_t>(i)].partitions(); ++p) {
+        wave.push_back({i, p});
+        if (std::ssize(wave) == slots) RunWave(wave, flops);
       }
     }
+    RunWave(wave, flops);
+    ForTasks(context_, std::ssize(tiles_), flops, [&](int64_t i, int) {
+      FinishTile(engine_, args_, tiles_[static_cast<size_t>(i)], Merged(i));
+    });
   }
+
+ private:
+  struct Item {
+    int64_t tile, partition;
+  };
+  Partial Slot(int64_t i) const {
+    return PartialAt(partials_ + i * PartialFloats(args_.shape), args_.shape);
+  }
+  Partial Merged(int64_t tile) const { return Slot(kSlots * context_.pool->threads() + tile); }
+
+  void RunWave(std::vector<Item>& wave, double flops) {
+    ForTasks(context_, std::ssize(wave), flops, [&](int64_t i, int member) {
+      const Item& item = wave[static_cast<size_t>(i)];
+      const Tile& tile = tiles_[static_cast<size_t>(item.tile)];
+      const TileScratch t = ScratchOf(scratch_, member, args_.shape);
+      PrepareQueries(engine_, args_, tile, t);
+      RunPartition(engine_, args_, tile, t, item.partition,
+                   item.partition == 0 ? Merged(item.tile) : Slot(i));
+    });
+    constexpr int64_t kRowsPerTask = 8;
+    constexpr int64_t kGroups = braid::cpu::kTileAttendRows / kRowsPerTask;
+    ForTasks(context_, std::ssize(tiles_) * kGroups, flops, [&](int64_t task, int) {
+      const Tile& tile = tiles_[static_cast<size_t>(task / kGroups)];
+      const int64_t begin = task % kGroups * kRowsPerTask;
+      const int64_t end = std::min(tile.rows(), begin + kRowsPerTask);
+      for (int64_t i = 0; i < std::ssize(wave); ++i) {
+        const Item& item = wave[static_cast<size_t>(i)];
+        if (item.tile != task / kGroups || item.partition == 0) continue;
+        MergePartition(engine_, Slot(i), args_.shape.out_dim(),
+                       std::max(begin, tile.FirstRow(item.partition)), end, Merged(item.tile));
+      }
+    });
+    wave.clear();
+  }
+
+  const OpContext& context_;
+  const Engine& engine_;
+  const AttentionArgs& args_;
+  std::byte* scratch_;
+  float* partials_;  // [kSlots * threads] of a wave, then the merged ones of the tiles
+  std::vector<Tile> tiles_;
+};
+
+// The last round of tiles would leave members idle.
+bool Splits(const OpContext& context, const Tiling& tiling) {
+  const int64_t threads = context.pool->threads();
+  if (tiling.count >= kSlots * threads || tiling.count % threads == 0) return false;
+  for (int64_t i = 0; i < tiling.count; ++i) {
+    if (tiling.At(i).partitions() > 1) return true;
+  }
+  return false;
+}
+
+int64_t AttentionScratch(const OpContext& context, const AttentionArgs& args) {
+  const int64_t member = TileFloats(args.shape) + 2 * kSlots * PartialFloats(args.shape);
+  return 4 * member * context.pool->threads();
 }
 
 void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch,
                   const TileKernels* tile_kernels) {
   const Engine engine{*KernelsFor(context.device, args.shape.head_dim, args.shape.out_dim()),
                       tile_kernels};
-  const int64_t group = args.shape.heads / args.shape.kv_heads;
-  // Heads that share a kv head are rows of one tile, or of several when there are many.
-  const int64_t parts = CeilDiv(group, engine.rows_max()), part_heads = CeilDiv(group, parts);
-  const int64_t tile_tokens = std::max<int64_t>(1, engine.rows_max() / part_heads);
-  const int64_t columns = args.shape.kv_heads * parts;
-  // Task i of the loop is tile i of the spans laid end to end, a tile per (few tokens, part).
-  auto tiles_of = [&](const SequenceSpan& span) {
-    return CeilDiv(span.token_count, tile_tokens) * columns;
-  };
-  int64_t tiles = 0;
+  const Tiling tiling(engine, args);
   double flops = 0;
   for (int32_t s = 0; s < args.sequences.count; ++s) {
     const SequenceSpan& span = args.sequences.spans[s];
-    tiles += tiles_of(span);
     flops += 4.0 * span.token_count * (span.start + span.token_count / 2.0 + 1) *
              static_cast<double>(args.out.cols);
   }
-  ForTasks(context, tiles, flops, [&](int64_t i, int member) {
-    const SequenceSpan* span = args.sequences.spans;
-    for (; i >= tiles_of(*span); ++span) i -= tiles_of(*span);
-    // The latest tokens see the most keys: largest first.
-    const int64_t block = CeilDiv(span->token_count, tile_tokens) - 1 - i / columns;
-    const int64_t first = block * tile_tokens;
-    const int64_t kv_head = i % columns / parts, head = i % parts * part_heads;
-    const Tile tile{.span = *span,
-                    .kv_head = kv_head,
-                    .first_head = kv_head * group + head,
-                    .heads = std::min(part_heads, group - head),
-                    .first = first,
-                    .tokens = std::min<int64_t>(tile_tokens, span->token_count - first)};
-    RunTile(engine, args, tile, SplitScratch(scratch, member, args.shape));
+  if (Splits(context, tiling)) return SplitAttention(context, engine, tiling, scratch).Run(flops);
+  ForTasks(context, tiling.count, flops, [&](int64_t i, int member) {
+    RunTile(engine, args, tiling.At(i), ScratchOf(scratch, member, args.shape));
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 
+#include "ops/cpu/kernels/attend_few.h"
 #include "ops/cpu/kernels/table.h"
 #include "ops/cpu/kernels/tiles.h"
 
@@ -68,11 +69,44 @@ class TiledAttend {
     for (int64_t i = 0; i < kTileRows * t.head_dim; i += 32) _mm_prefetch(at + i, _MM_HINT_T1);
   }
 
+  // Up to eight queries: while keys of a page are multiplied, its values and the keys of the page
+  // after it are fetched, then the keys of the next partition.
+  void RunFew(int last) {
+    const int64_t page_bytes = 2 * kPageKeys * t.head_dim;
+    for (int key = 0; key < last; key += kTileRows) {
+      if (key % kPageKeys == 0) {
+        const int page = key / kPageKeys;
+        ahead = {};
+        ahead.Add(t.values[page], page_bytes);
+        ahead.Add(key + kPageKeys < last ? t.keys[page + 1] : nullptr, page_bytes);
+      }
+      AttendFew::Scores({.keys = Key(t.keys, key, t.head_dim),
+                         .dim = t.head_dim,
+                         .queries = t.tiles.queries,
+                         .scores = t.scores + key * kRows,
+                         .scores_row = kRows},
+                        ahead, 2 * kTileRows);
+    }
+    Softmax(0, last);
+    ahead = {};
+    ahead.Add(t.next_keys, page_bytes);
+    AttendFew::Values({.pages = t.values,
+                       .page_keys = kPageKeys,
+                       .dim = t.head_dim,
+                       .value_dim = t.value_dim,
+                       .weights = t.tiles.weights,
+                       .weights_row = kPartitionKeys,
+                       .rows = t.rows,
+                       .last = last,
+                       .out = t.out},
+                      ahead);
+  }
+
   // Queries of four columns of tiles stay in the first-level cache for all keys.
   void Scores(int columns, int last) {
     if (columns == 1) {
       for (int key = 0; key < last; key += kPageKeys) {
-        for (int i = 0; !Tiles::kStreams && i < kPageKeys; i += kTileRows) {
+        for (int i = 0; !Tiles::kVectors && i < kPageKeys; i += kTileRows) {
           PrefetchKeys(key + kPageKeys + i, last);
         }
         tiles.MultiplyPage({.a = Key(t.keys, key, t.head_dim),
@@ -187,6 +221,7 @@ class TiledAttend {
   void Run() {
     const int columns = (t.rows + kTileRows - 1) / kTileRows;
     const int last = LastLimit();
+    if (Tiles::kVectors && t.rows <= AttendFew::kRows) return RunFew(last);
     Scores(columns, last);
     for (int column = 0; column < columns; ++column) Softmax(column, last);
     PackValues(last);
@@ -195,6 +230,7 @@ class TiledAttend {
 
   const AttendTask& t;
   Tiles tiles;
+  FetchAhead ahead;
 };
 
 }  // namespace braid::cpu

@@ -10,24 +10,25 @@ namespace braid::cpu {
 
 class FetchAhead {
  public:
-  // `floats` from `at` on, behind what is listed already; null: nothing.
-  void Add(const float* at, int64_t floats) {
-    if (at && floats > 0) ranges_[count_++] = {at, at + floats};
+  // Bytes from `at` on, behind what is listed already; null: nothing.
+  void Add(const void* at, int64_t bytes) {
+    const char* begin = static_cast<const char*>(at);
+    if (at && bytes > 0) ranges_[count_++] = {begin, begin + bytes};
   }
 
   void Fetch(int64_t lines) {
     for (; lines > 0 && first_ < count_; --lines) {
       Range& range = ranges_[first_];
-      _mm_prefetch(reinterpret_cast<const char*>(range.at), _MM_HINT_T1);
-      range.at += 16;
+      _mm_prefetch(range.at, _MM_HINT_T1);
+      range.at += 64;
       if (range.at >= range.end) ++first_;
     }
   }
 
  private:
   struct Range {
-    const float* at;
-    const float* end;
+    const char* at;
+    const char* end;
   };
   Range ranges_[3];  // the most that anybody lists
   int first_ = 0;

@@ -70,6 +70,7 @@ struct AttendTask {
   int rows;
   const std::byte* keys[kPartitionKeys / kPageKeys];  // pages of [kPageKeys][head_dim]
   const std::byte* values[kPartitionKeys / kPageKeys];
+  const std::byte* next_keys;  // the page that follows the partition, which may be fetched; or null
   bool bf16;
   int64_t head_dim;
   int64_t value_dim;  // channels of a value, which are head_dim apart like keys

@@ -20,7 +20,7 @@ inline void TileFence() { asm volatile("" ::: "memory"); }
 
 class AmxTiles {
  public:
-  static constexpr bool kStreams = false;
+  static constexpr bool kVectors = false;
 
   // Products have `rows` rows.
   explicit AmxTiles(int rows) { SetRows(rows); }

@@ -10,7 +10,8 @@ namespace braid::cpu {
 
 class DotTiles {
  public:
-  static constexpr bool kStreams = true;  // fetches ahead itself
+  // Few rows have forms of their own, and what is to come is fetched here.
+  static constexpr bool kVectors = true;
 
   // Products have `rows` rows.
   explicit DotTiles(int rows) : rows_(rows) {}
