@@ -94,19 +94,11 @@ int64_t WriteScratch(const OpContext& context, const WriteKvArgs& args) {
 
 void RunWrite(const OpContext& context, const WriteKvArgs& args, std::byte* scratch) {
   const RowContext c{*KernelsFor(context.device), args};
-  constexpr int64_t kTokensPerTask = 16;
   float* cos_sin = reinterpret_cast<float*>(scratch);
-  for (int32_t s = 0; s < args.sequences.count; ++s) {
-    const SequenceSpan& span = args.sequences.spans[s];
-    const double flops = 20.0 * span.token_count * static_cast<double>(args.q.cols);
-    ForTasks(context, CeilDiv(span.token_count, kTokensPerTask), flops,
-             [&](int64_t task, int member) {
-               const int64_t end = std::min<int64_t>(span.token_count, (task + 1) * kTokensPerTask);
-               for (int64_t i = task * kTokensPerTask; i < end; ++i) {
-                 WriteToken(c, span, i, cos_sin + 2 * member * args.rotary_pairs);
-               }
-             });
-  }
+  ForTokens(context, args.sequences, 20.0 * static_cast<double>(args.q.cols),
+            [&](const SequenceSpan& span, int64_t i, int member) {
+              WriteToken(c, span, i, cos_sin + 2 * member * args.rotary_pairs);
+            });
 }
 
 // What runs a task: rows on vectors, or products on tiles of 16 rows.

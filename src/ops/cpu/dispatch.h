@@ -3,10 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "base/math.h"
 #include "ops/cpu/kernels/table.h"
 #include "ops/op.h"
+#include "ops/sequence.h"
 
 namespace braid::ops::cpu {
 
@@ -28,11 +30,31 @@ inline constexpr double kSerialFlops = 100e3;
 // f(task, member) for all tasks: on the caller alone when the whole loop is small.
 template <class F>
 void ForTasks(const OpContext& context, int64_t tasks, double flops, const F& f) {
-  if (flops < kSerialFlops || context.pool->threads() == 1) {
+  if (tasks <= 1 || flops < kSerialFlops || context.pool->threads() == 1) {
     for (int64_t i = 0; i < tasks; ++i) f(i, 0);
     return;
   }
   context.pool->Run(tasks, f);
+}
+
+// f(span, i, member) for token i of every span, a few tokens per task.
+template <class F>
+void ForTokens(const OpContext& context, const SequenceIndex& sequences, double flops_per_token,
+               const F& f) {
+  constexpr int64_t kTokensPerTask = 4;
+  const std::span<const SequenceSpan> spans(sequences.spans, static_cast<size_t>(sequences.count));
+  const int64_t tokens = sequences.tokens;
+  ForTasks(context, CeilDiv(tokens, kTokensPerTask), flops_per_token * static_cast<double>(tokens),
+           [&](int64_t task, int member) {
+             int64_t token = task * kTokensPerTask;
+             const int64_t end = std::min(tokens, token + kTokensPerTask);
+             // The last span that begins up to the task's first token has it.
+             auto span = std::ranges::upper_bound(spans, token, {}, &SequenceSpan::token_begin) - 1;
+             for (; token < end; ++token) {
+               while (token >= span->token_begin + span->token_count) ++span;
+               f(*span, token - span->token_begin, member);
+             }
+           });
 }
 
 // What the member that has task i takes after it, most probably, for the others take one each

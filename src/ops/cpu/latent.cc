@@ -14,30 +14,20 @@ namespace {
 using braid::cpu::GemmTask;
 using braid::cpu::KernelTable;
 
-constexpr int64_t kTokensPerTask = 16;
-
 // f(span, i, cos_sin) for every token of every span, with the token's angles.
 template <class F>
-void ForTokens(const OpContext& context, const SequenceIndex& sequences, const Rotation& rotation,
+void ForAngles(const OpContext& context, const SequenceIndex& sequences, const Rotation& rotation,
                double flops_per_token, float* scratch, const F& f) {
-  for (int32_t s = 0; s < sequences.count; ++s) {
-    const SequenceSpan& span = sequences.spans[s];
-    const double flops = flops_per_token * span.token_count;
-    ForTasks(context, CeilDiv(span.token_count, kTokensPerTask), flops,
-             [&](int64_t task, int member) {
-               float* cos_sin = scratch + 2 * member * rotation.pairs;
-               const int64_t end = std::min<int64_t>(span.token_count, (task + 1) * kTokensPerTask);
-               for (int64_t i = task * kTokensPerTask; i < end; ++i) {
-                 for (int32_t j = 0; j < rotation.pairs; ++j) {
-                   const float angle =
-                       static_cast<float>(span.start + i) * rotation.inverse_frequency[j];
-                   cos_sin[j] = std::cos(angle) * rotation.scale;
-                   cos_sin[rotation.pairs + j] = std::sin(angle) * rotation.scale;
-                 }
-                 f(span, i, cos_sin);
-               }
-             });
-  }
+  ForTokens(
+      context, sequences, flops_per_token, [&](const SequenceSpan& span, int64_t i, int member) {
+        float* cos_sin = scratch + 2 * member * rotation.pairs;
+        for (int32_t j = 0; j < rotation.pairs; ++j) {
+          const float angle = static_cast<float>(span.start + i) * rotation.inverse_frequency[j];
+          cos_sin[j] = std::cos(angle) * rotation.scale;
+          cos_sin[rotation.pairs + j] = std::sin(angle) * rotation.scale;
+        }
+        f(span, i, cos_sin);
+      });
 }
 
 int64_t AngleBytes(const OpContext& context, const Rotation& rotation) {
@@ -59,7 +49,7 @@ void RunHeadNormRotate(const OpContext& context, const HeadNormRotateArgs& args,
                        std::byte* scratch) {
   const KernelTable& kernels = *KernelsFor(context.device);
   const Rotation& r = args.rotation;
-  ForTokens(context, args.sequences, r, 20.0 * static_cast<double>(args.x.cols),
+  ForAngles(context, args.sequences, r, 20.0 * static_cast<double>(args.x.cols),
             reinterpret_cast<float*>(scratch),
             [&](const SequenceSpan& span, int64_t i, const float* cos_sin) {
               float* row = args.x.row(span.token_begin + i);
@@ -84,7 +74,7 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
   const KernelTable& kernels = *KernelsFor(context.device);
   const Rotation& r = a.rotation;
   const int64_t width = a.shape.head_dim, latent = a.shape.value_dim, key = width - latent;
-  ForTokens(context, a.sequences, r, 20.0 * static_cast<double>(a.shape.heads * key + width),
+  ForAngles(context, a.sequences, r, 20.0 * static_cast<double>(a.shape.heads * key + width),
             reinterpret_cast<float*>(scratch),
             [&](const SequenceSpan& span, int64_t i, const float* cos_sin) {
               const int64_t token = span.token_begin + i, position = span.start + i;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "ops/cpu/dispatch.h"
 #include "ops/state_layout.h"
@@ -50,23 +49,13 @@ void RunConv(const OpContext& context, const ConvArgs& args, std::byte* scratch)
   std::fill_n(zeros, channels, 0.0f);
   ConvArgs with_zeros = args;
   with_zeros.zeros = zeros;
-  const std::span<const SequenceSpan> spans(args.sequences.spans,
-                                            static_cast<size_t>(args.sequences.count));
-  constexpr int64_t kTokensPerTask = 4;
-  const double flops = 20.0 * args.sequences.tokens * static_cast<double>(channels);
-  ForTasks(context, CeilDiv(args.sequences.tokens, kTokensPerTask), flops, [&](int64_t i, int) {
-    const int64_t begin = i * kTokensPerTask;
-    const int64_t end = std::min<int64_t>(args.sequences.tokens, begin + kTokensPerTask);
-    // The span of the first token: the last one that begins up to it.
-    auto span = std::ranges::upper_bound(spans, begin, {}, &SequenceSpan::token_begin) - 1;
-    for (int64_t token = begin; token < end; ++token) {
-      while (token >= span->token_begin + span->token_count) ++span;
-      ConvToken(kernels, with_zeros, *span, token - span->token_begin);
-    }
+  const double flops = 20.0 * static_cast<double>(channels);
+  ForTokens(context, args.sequences, flops, [&](const SequenceSpan& span, int64_t i, int) {
+    ConvToken(kernels, with_zeros, span, i);
   });
   // Only now, for the pages' windows are inputs of the loop above.
-  ForTasks(context, args.sequences.count, flops,
-           [&](int64_t i, int) { WriteConvWindows(with_zeros, spans[static_cast<size_t>(i)]); });
+  ForTasks(context, args.sequences.count, flops * args.sequences.count,
+           [&](int64_t i, int) { WriteConvWindows(with_zeros, args.sequences.spans[i]); });
 }
 
 // Scratch of one member: the kernel's own, the rows of a chunk, two states.
