@@ -7,13 +7,12 @@
 // and verify are one function and a rejected draft is a shorter list of rows.
 //
 // A layer's slice of a state block (all fp32), H = value heads:
-//   per head: max(dk * dv, 64 * (dk + dv)) floats: S[dk][dv] once the chunk is complete, until then
-//   the
-//             rows k[64][dk], u[64][dv] of the chunk in progress;
+//   per head: max(dk * dv, 64 * (dk + dv)) floats: S[dk][dv] once the chunk is complete, until
+//             then the rows k[64][dk], u[64][dv] of the chunk in progress;
 //   then G[H][64], or [H][64][dk] for a decay per channel: inclusive prefix sums of the log decay
-//   of
-//             the rows in progress;
-//   then the convolution's last (width - 1) input rows [width - 1][channels], oldest first.
+//             of the rows in progress;
+//   then the convolution's last inputs of the chunk [width - 1][channels]: the one at position p
+//             is row p % (width - 1), so that a step writes one row per token and moves none.
 #pragma once
 
 #include <algorithm>
@@ -49,9 +48,9 @@ struct LinearAttentionShape {
 // Bytes of a layer's slice of a state block, a multiple of 64.
 int64_t StateBlockBytes(const LinearAttentionShape& shape);
 
-// Depthwise causal convolution over channels [q | k | v], then SiLU. The window before the span is
-// read from, and the window after it written to, the state pages; also at the last block boundary
-// inside.
+// Depthwise causal convolution over channels [q | k | v], then SiLU. Inputs before the span are
+// read from the state pages of their chunks; the span's last ones are written there, and those
+// before the last block boundary inside.
 struct ConvArgs {
   LinearAttentionShape shape;
   SequenceIndex sequences;

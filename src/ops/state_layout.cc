@@ -1,8 +1,8 @@
 // Address arithmetic of state blocks, convolution windows and the gates.
 #include "ops/state_layout.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/math.h"
 
@@ -14,20 +14,20 @@ float* Slice(const CacheSlice& cache, const SequenceSpan& span, int64_t chunk) {
   return block ? reinterpret_cast<float*>(block + cache.byte_offset) : nullptr;
 }
 
-// The window [conv_width - 1][channels] in the page of `chunk`, oldest row first.
-float* WindowOf(const ConvArgs& args, const SequenceSpan& span, int64_t chunk) {
-  float* slice = Slice(args.cache, span, chunk);
-  return slice ? slice + args.shape.window_offset() : nullptr;
+// The input row at `position` in the window of the page of its chunk; null where there is no page.
+float* WindowRow(const ConvArgs& args, const SequenceSpan& span, int64_t position) {
+  float* slice = Slice(args.cache, span, position / kBlockTokens);
+  const int64_t slot = position % (args.shape.conv_width - 1);
+  return slice ? slice + args.shape.window_offset() + slot * args.shape.conv_channels() : nullptr;
 }
 
-// The input row at `position`: from this step, from the window before it, or zero.
+// The input row at `position`: from this step, from a window before it, or zero.
 const float* InputAt(const ConvArgs& args, const SequenceSpan& span, int64_t position) {
   if (position < 0) return args.zeros;
   if (position >= span.start) return args.x.row(span.token_begin + position - span.start);
-  const float* window = WindowOf(args, span, (span.start - 1) / kBlockTokens);
-  CHECK(window != nullptr, "no state page before position {}", span.start);
-  const int64_t from_end = span.start - position;  // 1: the last row of the window
-  return window + (args.shape.conv_width - 1 - from_end) * args.shape.conv_channels();
+  const float* row = WindowRow(args, span, position);
+  CHECK(row != nullptr, "no state page of position {}, before {}", position, span.start);
+  return row;
 }
 
 }  // namespace
@@ -68,17 +68,15 @@ void WriteConvWindows(const ConvArgs& args, const SequenceSpan& span) {
   const int64_t end = span.start + span.token_count;
   const int64_t boundary = end / kBlockTokens * kBlockTokens;
   const int64_t channels = args.shape.conv_channels(), rows = args.shape.conv_width - 1;
-  auto write = [&](int64_t after) {
-    float* window = WindowOf(args, span, (after - 1) / kBlockTokens);
-    CHECK(window != nullptr, "no state page for position {}", after);
-    // In place the rows move towards the front, so ascending order never reads what it has written.
-    for (int64_t j = 0; j < rows; ++j) {
-      const float* input = InputAt(args, span, after - rows + j);
-      std::memmove(window + j * channels, input, static_cast<size_t>(channels) * sizeof(float));
+  auto write = [&](int64_t chunk_end) {
+    const int64_t chunk_begin = (chunk_end - 1) / kBlockTokens * kBlockTokens;
+    for (int64_t p = std::max({int64_t{span.start}, chunk_begin, chunk_end - rows}); p < chunk_end;
+         ++p) {
+      float* row = WindowRow(args, span, p);
+      CHECK(row != nullptr, "no state page for position {}", p);
+      std::copy_n(args.x.row(span.token_begin + p - span.start), channels, row);
     }
   };
-  // The end's page is not the one with the old window when a boundary lies between; the boundary's
-  // may be.
   write(end);
   if (boundary > span.start && boundary < end) write(boundary);
 }

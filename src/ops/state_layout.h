@@ -26,8 +26,8 @@ const float* StateBefore(const LinearAttentionArgs& args, const SequenceSpan& sp
 // zeros.
 void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, const float** inputs);
 
-// Writes the windows after the span's last token and at the last block boundary that the span
-// reaches. Reads the window before the span, so it runs after all outputs are computed.
+// Writes the span's last inputs into the windows of its last token's page and of the last page that
+// it completes. They replace inputs before the span, so it runs after all outputs are computed.
 void WriteConvWindows(const ConvArgs& args, const SequenceSpan& span);
 
 // The gates, one function for prefill, decode and every candidate (fp32):
