@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a format of weights changes: log-probabilities of given texts under every choice of
---weights, compared with those of the stored weights in fp32 arithmetic, as a table.
+"""What a format changes: log-probabilities of given texts under every choice of --weights and
+--kv-dtype, compared with those of the stored weights in fp32 arithmetic, as a table.
 
     scripts/weight_formats.py MODEL [--braid build/release/braid] [--isa ISA] [--texts FILE...]
 
@@ -17,6 +17,8 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHOICES = [
     ("as stored, fp32", ["--compute", "fp32"]),
+    ("as stored, fp32, cache bf16", ["--compute", "fp32", "--kv-dtype", "bf16"]),
+    ("as stored, fp32, cache int8", ["--compute", "fp32", "--kv-dtype", "int8"]),
     ("as stored, bf16", ["--compute", "bf16"]),
     ("int8", ["--weights", "int8"]),
     ("int8, head too", ["--weights", "int8", "--quantize-head"]),
@@ -42,8 +44,10 @@ def texts_of(paths, limit):
 
 
 def score(args, flags, path):
-    command = [args.braid, "score", args.model, path, "--top", "1", "--kv-dtype", "fp32",
-               "--max-model-len", "4096", "--isa", args.isa, *flags]
+    command = [args.braid, "score", args.model, path, "--top", "1", "--max-model-len", "4096",
+               "--isa", args.isa, *flags]
+    if "--kv-dtype" not in flags:
+        command += ["--kv-dtype", "fp32"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")

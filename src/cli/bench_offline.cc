@@ -194,7 +194,8 @@ OfflineSpeed BenchOfflineCommand::SpeedOf(const Engine& engine,
   StepShape shape{.tokens = prompt_tokens,
                   .sequences = sequences_,
                   .context_tokens = 0,
-                  .bytes_per_weight = like.bytes_per_weight()};
+                  .bytes_per_weight = like.bytes_per_weight(),
+                  .kv_dtype = engine.machine().kv_dtype};
   if (choice.head || !ops::IsQuantised(like.format)) {
     shape.bytes_per_head_weight = shape.bytes_per_weight;
   }

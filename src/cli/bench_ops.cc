@@ -90,6 +90,7 @@ class BenchOpsCommand : public Command {
     flags.Switch("--list", list_, "Print the names of the cases only");
     flags.Switch("--json", json_, "Print a JSON object");
     AddDeviceFlags(flags, options_);
+    AddKvFlag(flags, options_);
   }
   Status Run() override;
 

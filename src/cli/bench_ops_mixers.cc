@@ -8,7 +8,7 @@
 
 #include "base/math.h"
 #include "cli/bench_ops.h"
-#include "ops/attention.h"
+#include "ops/kv_page.h"
 #include "ops/linear_attention.h"
 
 namespace braid {
@@ -29,17 +29,26 @@ class BenchPages {
       }
     }
   }
-  // Every block gets the same random content: numbers of about 1 in the element type.
+  // Every block gets the same random content: numbers of about 1, integers of about 32.
   void Fill(DType dtype, int64_t block_bytes) {
+    FillFirst(dtype, block_bytes);
+    Repeat(block_bytes);
+  }
+  void FillFirst(DType dtype, int64_t block_bytes) {
     Rng rng(1);
     const int64_t size = SizeOf(dtype);
     for (int64_t at = 0; at < block_bytes; at += size) {
       const auto value = static_cast<float>(rng.Normal());
       const uint16_t half = Bf16OfFloat(value);
-      std::memcpy(memory_.data() + at,
-                  dtype == DType::kBF16 ? static_cast<const void*>(&half) : &value,
-                  static_cast<size_t>(size));
+      const auto integer = static_cast<int8_t>(std::clamp(32 * value, -127.0f, 127.0f));
+      const void* from = dtype == DType::kI8     ? static_cast<const void*>(&integer)
+                         : dtype == DType::kBF16 ? static_cast<const void*>(&half)
+                                                 : &value;
+      std::memcpy(memory_.data() + at, from, static_cast<size_t>(size));
     }
+  }
+  // The first block's content in all the others.
+  void Repeat(int64_t block_bytes) {
     for (int64_t at = block_bytes; at < memory_.bytes(); at += block_bytes) {
       std::memcpy(memory_.data() + at, memory_.data(), static_cast<size_t>(block_bytes));
     }
@@ -97,7 +106,13 @@ class AttentionRun : public OpRun {
         turns_(step, groups, pages_),
         q_(step.rows(), int64_t{shape.heads} * shape.head_dim),
         out_(step.rows(), shape.heads * shape.out_dim()) {
-    pages_.Fill(shape.kv_dtype, block_bytes_);
+    pages_.FillFirst(shape.kv_dtype, block_bytes_);
+    for (int64_t head = 0; head < shape.kv_heads && shape.kv_dtype == DType::kI8; ++head) {
+      const ops::KvPage page = ops::KvPageOf(shape, {}, turns_.At(0).spans[0], 0, head);
+      std::fill_n(page.keys.scales, kBlockTokens, 1.0f / 32);
+      std::fill_n(page.values.scales, kBlockTokens, 1.0f / 32);
+    }
+    pages_.Repeat(block_bytes_);
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
     ops::Attention(context, {.shape = shape_,

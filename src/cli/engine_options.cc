@@ -14,6 +14,11 @@ void AddDeviceFlags(Flags& flags, EngineOptions& options) {
                "Compute threads (default: physical cores, fewer under a CPU quota)");
 }
 
+void AddKvFlag(Flags& flags, EngineOptions& options) {
+  flags.Choice("--kv-dtype", options.kv_dtype, {"fp32", "bf16", "int8", "auto"},
+               "Keys and values in the cache; auto: as --compute");
+}
+
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
   flags.Choice("--weights", weights, {"auto", "bf16", "int8", "int4"},
                "Format of the matrices in memory; auto: as the checkpoint stores them");
@@ -33,8 +38,7 @@ WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weight
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
   AddDeviceFlags(flags, options);
   AddWeightFlags(flags, options.weights, options.quantise_head);
-  flags.Choice("--kv-dtype", options.kv_dtype, {"fp32", "bf16", "auto"},
-               "Keys and values in the cache; auto: as --compute");
+  AddKvFlag(flags, options);
   flags.Bytes("--memory", options.memory_bytes,
               "Memory for weights, workspace and cache (default: most of what is free)");
   flags.Number("--max-model-len", options.context_tokens_max, {1, 1 << 30},
@@ -72,7 +76,7 @@ Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& 
   const bool bf16 = options.compute == "bf16" || (options.compute == "auto" && multiplies_bf16);
   machine.device = DeviceOf(cpu, machine.device.isa, bf16 ? Compute::kBF16 : Compute::kF32);
   const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
-  machine.kv_dtype = bf16_kv ? DType::kBF16 : DType::kF32;
+  machine.kv_dtype = options.kv_dtype == "int8" ? DType::kI8 : bf16_kv ? DType::kBF16 : DType::kF32;
   machine.threads = options.threads > 0 ? options.threads : cpu.topology.DefaultThreads();
   machine.binding = cpu.topology.Binding(machine.threads);
   return machine;

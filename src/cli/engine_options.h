@@ -19,7 +19,7 @@ struct EngineOptions {
   std::string model_dir;
   std::string compute = "auto";    // fp32, bf16, auto
   std::string isa = "auto";        // base, avx2, avx512, amx, auto
-  std::string kv_dtype = "auto";   // fp32, bf16, auto: as the arithmetic
+  std::string kv_dtype = "auto";   // fp32, bf16, int8, auto: as the arithmetic
   std::string weights = "auto";    // bf16, int8, int4, auto: as stored
   bool quantise_head = false;      // a quantised format for embedding and head too
   int32_t threads = 0;             // 0: Topology::DefaultThreads
@@ -47,6 +47,7 @@ void AddWeightFlags(Flags& flags, std::string& weights, bool& head);
 WeightChoice WeightChoiceOf(std::string_view weights, bool head);
 // --threads, --isa, --compute only.
 void AddDeviceFlags(Flags& flags, EngineOptions& options);
+void AddKvFlag(Flags& flags, EngineOptions& options);
 
 // What the options come to on this machine.
 struct Machine {

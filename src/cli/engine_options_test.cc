@@ -31,6 +31,7 @@ TEST(EngineOptions, KeysAndValuesFollowTheArithmetic) {
   EXPECT_EQ(ResolveMachine({.compute = "fp32"}, Bf16Cpu())->kv_dtype, DType::kF32);
   EXPECT_EQ(ResolveMachine({.compute = "fp32", .kv_dtype = "bf16"}, Avx2Cpu())->kv_dtype,
             DType::kBF16);
+  EXPECT_EQ(ResolveMachine({.kv_dtype = "int8"}, Bf16Cpu())->kv_dtype, DType::kI8);
 }
 
 TEST(EngineOptions, RefusesAnInstructionSetThatTheCpuLacks) {

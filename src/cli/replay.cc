@@ -17,8 +17,7 @@ class ReplayCommand : public Command {
     flags.Text("--model", options_.model_dir,
                "Compute every token again with this checkpoint and compare");
     AddDeviceFlags(flags, options_);
-    flags.Choice("--kv-dtype", options_.kv_dtype, {"fp32", "bf16", "auto"},
-                 "Keys and values in the cache, as in the recorded run");
+    AddKvFlag(flags, options_);
   }
   Status Run() override;
 

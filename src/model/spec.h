@@ -229,6 +229,7 @@ struct StepShape {
   int64_t context_tokens = 0;        // already in the cache, per sequence
   double bytes_per_weight = 2;       // of matrices that may be quantised
   double bytes_per_head_weight = 2;  // of embedding and head
+  DType kv_dtype = DType::kBF16;
 };
 
 // A part of a step, which other parts wait for: flops of products and recurrences; bytes that must

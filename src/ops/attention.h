@@ -3,8 +3,10 @@
 // row's result does not depend on how many rows, threads or chunks there were.
 //
 // A layer's slice of a block: for each kv head, keys [kBlockTokens][head_dim], then values
-// [kBlockTokens][head_dim], in `kv_dtype` (f32 or bf16). A latent cache (value_dim > 0) has one kv
-// head and no values of their own: a token's value is the first value_dim channels of its key.
+// [kBlockTokens][head_dim], in `kv_dtype` (f32, bf16 or i8). A latent cache (value_dim > 0) has one
+// kv head and no values of their own: a token's value is the first value_dim channels of its key.
+// i8: a row is integers q and one fp32 scale, x = q * scale, |q| <= 127, scale = max |x| / 127; the
+// scales of the keys [kBlockTokens] and those of the values follow the rows of their kv head.
 #pragma once
 
 #include "ops/op.h"
@@ -24,9 +26,12 @@ struct AttentionShape {
 
   bool latent() const { return value_dim > 0; }
   int64_t out_dim() const { return latent() ? value_dim : head_dim; }
+  // Bytes of the keys of one kv head in a block, without scales; of its values as well.
+  int64_t rows_bytes() const { return int64_t{kBlockTokens} * head_dim * SizeOf(kv_dtype); }
   // Bytes of one kv head in a block.
   int64_t head_bytes() const {
-    return (latent() ? 1 : 2) * int64_t{kBlockTokens} * head_dim * SizeOf(kv_dtype);
+    const int64_t scales = kv_dtype == DType::kI8 ? kBlockTokens * 4 : 0;
+    return (latent() ? 1 : 2) * (rows_bytes() + scales);
   }
 };
 

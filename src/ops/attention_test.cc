@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/kv_page.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
 
@@ -18,11 +19,11 @@ struct Case {
 constexpr Case kCases[] = {
     {{4, 2, 64, DType::kF32}, 8, true},    {{4, 2, 24, DType::kF32}, 3, true},
     {{6, 1, 40, DType::kBF16}, 20, false}, {{16, 2, 256, DType::kBF16}, 32, true},
-    {{3, 1, 64, DType::kBF16}, 4, false},  {{3, 3, 8, DType::kF32}, 0, false}};
+    {{3, 1, 64, DType::kBF16}, 4, false},  {{3, 3, 8, DType::kF32}, 0, false},
+    {{16, 2, 256, DType::kI8}, 32, true},  {{6, 1, 40, DType::kI8}, 20, false},
+    {{20, 1, 64, DType::kI8}, 4, false}};
 
-int64_t BlockBytes(const AttentionShape& s) {
-  return 2 * int64_t{s.kv_heads} * kBlockTokens * s.head_dim * SizeOf(s.kv_dtype);
-}
+int64_t BlockBytes(const AttentionShape& s) { return s.kv_heads * s.head_bytes(); }
 
 // A layer's projections for a whole sequence; queries carry gates behind them when the case has
 // one.
@@ -111,6 +112,61 @@ TEST(Attention, EveryCandidateAgreesWithTheReference) {
           << NameOf(isa) << " head_dim " << c.shape.head_dim;
     }
   }
+}
+
+TEST(Attention, CachedIntegersAreTheReferences) {
+  constexpr int64_t kTokens = 6, kDim = 40;
+  const AttentionShape shape{2, 2, kDim, DType::kI8};
+  Rng rng(5);
+  OwnedMatrix q(rng, kTokens, 2 * kDim), k(rng, kTokens, 2 * kDim), v(rng, kTokens, 2 * kDim);
+  std::fill_n(v.view.row(1), 2 * kDim, 0.0f);
+  std::fill_n(v.view.row(2), 2 * kDim, 0x1p-101f);
+  std::fill_n(v.view.row(3), 2 * kDim, -0.25f);
+  v.view.row(4)[kDim - 1] = std::numeric_limits<float>::quiet_NaN();
+  v.view.row(5)[kDim] = -std::numeric_limits<float>::infinity();
+  auto written = [&](Isa isa) {
+    TestContext test(isa);
+    TestPages pages(shape.kv_heads * shape.head_bytes(), kTokens);
+    SequenceSpan span{0, kTokens, 0, {}};
+    span.tables[0] = pages.table();
+    OwnedMatrix q_out(kTokens, 2 * kDim);
+    NormRopeWriteKv(test.context, {.shape = shape,
+                                   .sequences = {&span, 1, kTokens},
+                                   .q = q.view,
+                                   .q_stride = kDim,
+                                   .k = k.view,
+                                   .v = v.view,
+                                   .q_out = q_out.view});
+    std::vector<float> rows;
+    for (int64_t token = 0; token < kTokens; ++token) {
+      for (int64_t head = 0; head < 2; ++head) {
+        const KvPage page = KvPageOf(shape, {}, span, token, head);
+        rows.push_back(page.keys.scales[token]);
+        rows.push_back(page.values.scales[token]);
+        for (int64_t c = 0; c < kDim && std::isfinite(page.values.scales[token]); ++c) {
+          rows.push_back(reinterpret_cast<const int8_t*>(page.keys.rows)[token * kDim + c]);
+          rows.push_back(reinterpret_cast<const int8_t*>(page.values.rows)[token * kDim + c]);
+        }
+      }
+    }
+    return rows;
+  };
+  const std::vector<float> expected = written(Isa::kBase);
+  for (Isa isa : TestIsas()) {
+    const std::vector<float> rows = written(isa);
+    ASSERT_EQ(rows.size(), expected.size());
+    EXPECT_TRUE(SameBits(rows.data(), expected.data(), static_cast<int64_t>(rows.size())))
+        << NameOf(isa);
+  }
+  // Of row 0: every integer within half a step, and the largest is 127.
+  const float scale = expected[1];
+  float most = 0;
+  for (int64_t c = 0; c < kDim; ++c) {
+    const float integer = expected[static_cast<size_t>(2 + 2 * c + 1)];
+    EXPECT_LE(std::abs(v.view.row(0)[c] - integer * scale), scale * 0.501f);
+    most = std::max(most, std::abs(integer));
+  }
+  EXPECT_EQ(most, 127.0f);
 }
 
 TEST(Attention, AnyCutOfASequenceGivesTheSameBits) {

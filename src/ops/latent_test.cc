@@ -45,6 +45,8 @@ constexpr Case kCases[] = {{{3, 1, 48, DType::kF32, 40}, 4, true},
                            {{37, 1, 24, DType::kF32, 16}, 0, true},
                            {{64, 1, 72, DType::kBF16, 64}, 4, true},
                            {{70, 1, 96, DType::kBF16, 64}, 16, true},
+                           {{64, 1, 96, DType::kI8, 64}, 16, true},
+                           {{5, 1, 40, DType::kI8, 24}, 8, false},
                            {{2, 1, 22, DType::kF32, 12}, 5, true}};  // only the reference
 
 // A layer's rows and queries for a whole sequence.

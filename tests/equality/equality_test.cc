@@ -59,15 +59,16 @@ struct Arithmetic {
   Isa isa;
   Compute compute;
   std::optional<ops::WeightFormat> weights;
+  DType kv_dtype;
 };
 constexpr Arithmetic kArithmetics[] = {
-    {"avx2_fp32", Isa::kAvx2, Compute::kF32, {}},
-    {"avx512_fp32", Isa::kAvx512, Compute::kF32, {}},
-    {"avx512_bf16", Isa::kAvx512, Compute::kBF16, {}},
-    {"amx_bf16", Isa::kAmx, Compute::kBF16, {}},
-    {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8},
-    {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8},
-    {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4},
+    {"avx2_fp32", Isa::kAvx2, Compute::kF32, {}, DType::kF32},
+    {"avx512_fp32", Isa::kAvx512, Compute::kF32, {}, DType::kF32},
+    {"avx512_bf16", Isa::kAvx512, Compute::kBF16, {}, DType::kBF16},
+    {"amx_bf16", Isa::kAmx, Compute::kBF16, {}, DType::kBF16},
+    {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8, DType::kI8},
+    {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8, DType::kBF16},
+    {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8},
 };
 
 struct Subject {
@@ -78,7 +79,7 @@ struct Subject {
 
 // What this machine can compute; at least the plain loops in fp32.
 std::vector<const Arithmetic*> ArithmeticsHere() {
-  static constexpr Arithmetic kPlain = {"base_fp32", Isa::kBase, Compute::kF32, {}};
+  static constexpr Arithmetic kPlain = {"base_fp32", Isa::kBase, Compute::kF32, {}, DType::kF32};
   std::vector<const Arithmetic*> here;
   for (const Arithmetic& arithmetic : kArithmetics) {
     if (arithmetic.isa <= BestIsa(DetectCpu())) here.push_back(&arithmetic);
@@ -136,8 +137,7 @@ class Machine {
                            .progress = {}};
     ModelWeights weights = Must(LoadWeights(spec_, checkpoint, pool, load, nullptr));
     if (inject_nan_for_test) InjectNanForTest(weights);
-    const bool bf16 = arithmetic->compute == Compute::kBF16;
-    const MemoryRequest request{.kv_dtype = bf16 ? DType::kBF16 : DType::kF32,
+    const MemoryRequest request{.kv_dtype = arithmetic->kv_dtype,
                                 .arena_bytes = model == Model::kBraidTiny ? 256 << 20 : 32 << 20,
                                 .model_len_max = 2048,
                                 .running_max = 17};

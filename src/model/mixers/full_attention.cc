@@ -17,6 +17,9 @@ int64_t QueryRows(const FullAttention& m) {
   return int64_t{m.heads} * m.head_dim * (m.output_gate ? 2 : 1);
 }
 int64_t KeyRows(const FullAttention& m) { return int64_t{m.kv_heads} * m.head_dim; }
+ops::AttentionShape ShapeOf(const FullAttention& m, DType kv_dtype) {
+  return {m.heads, m.kv_heads, m.head_dim, kv_dtype};
+}
 
 }  // namespace
 
@@ -48,8 +51,7 @@ std::vector<WeightSpec> WeightsOf(const FullAttention& m, const LayerPlace& plac
 }
 
 CacheNeed CacheOf(const FullAttention& m, DType kv_dtype) {
-  return {.kind = GroupKind::kFull,
-          .block_bytes = 2 * KeyRows(m) * kBlockTokens * SizeOf(kv_dtype)};
+  return {.kind = GroupKind::kFull, .block_bytes = m.kv_heads * ShapeOf(m, kv_dtype).head_bytes()};
 }
 
 std::vector<Cost> CostsOf(const FullAttention& m, int64_t hidden, const StepShape& shape) {
@@ -62,14 +64,15 @@ std::vector<Cost> CostsOf(const FullAttention& m, int64_t hidden, const StepShap
   const double cached = static_cast<double>(shape.sequences * shape.context_tokens + shape.tokens);
   return {{.flops = 2 * weights * tokens, .bytes = shape.bytes_per_weight * weights},
           {.flops = 4.0 * tokens * keys * m.heads * m.head_dim,
-           .bytes = cached * 4.0 * static_cast<double>(KeyRows(m))}};
+           .bytes = cached / kBlockTokens *
+                    static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes)}};
 }
 
 void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out) {
   WorkspaceScope scope(*c.op.workspace);
   Workspace& ws = *c.op.workspace;
   const int64_t q_cols = QueryRows(m), kv_cols = KeyRows(m), dim = m.head_dim;
-  const ops::AttentionShape shape{m.heads, m.kv_heads, m.head_dim, c.kv_dtype};
+  const ops::AttentionShape shape = ShapeOf(m, c.kv_dtype);
   Matrix qkv = ws.TakeMatrix(x.rows, q_cols + 2 * kv_cols);
   Matrix q = ws.TakeMatrix(x.rows, m.heads * dim);
   Matrix mixed = ws.TakeMatrix(x.rows, m.heads * dim);

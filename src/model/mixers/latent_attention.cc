@@ -24,6 +24,9 @@ size_t QueryWeights(const LatentAttention& m) { return m.query_rank > 0 ? 3 : 1;
 int64_t QueryDim(const LatentAttention& m) { return int64_t{m.key_dim} + m.shared_dim; }
 int64_t QueryRows(const LatentAttention& m) { return m.heads * QueryDim(m); }
 int64_t RowWidth(const LatentAttention& m) { return int64_t{m.latent_dim} + m.shared_dim; }
+ops::AttentionShape ShapeOf(const LatentAttention& m, int32_t heads, DType kv_dtype) {
+  return {heads, 1, static_cast<int32_t>(RowWidth(m)), kv_dtype, m.latent_dim};
+}
 
 WeightSpec MatrixSpec(const std::string& name, int64_t n, int64_t k, Shard shard) {
   return {
@@ -108,8 +111,7 @@ struct LatentStep {
 void RunHeads(const LatentAttention& m, const LayerContext& c, const LatentStep& step,
               const HeadGroup& group) {
   const int32_t heads = static_cast<int32_t>(group.count);
-  const ops::AttentionShape shape{heads, 1, static_cast<int32_t>(RowWidth(m)), c.kv_dtype,
-                                  m.latent_dim};
+  const ops::AttentionShape shape = ShapeOf(m, heads, c.kv_dtype);
   const Matrix q = step.q.columns(group.first * QueryDim(m), heads * QueryDim(m));
   const ops::PackedMatrix key_up = HeadsOf(step.weights[kKeyUp], group);
   const ops::PackedMatrix value_up = HeadsOf(step.weights[kValueUp], group);
@@ -171,7 +173,7 @@ std::vector<WeightSpec> WeightsOf(const LatentAttention& m, const LayerPlace& pl
 }
 
 CacheNeed CacheOf(const LatentAttention& m, DType kv_dtype) {
-  return {.kind = GroupKind::kFull, .block_bytes = RowWidth(m) * kBlockTokens * SizeOf(kv_dtype)};
+  return {.kind = GroupKind::kFull, .block_bytes = ShapeOf(m, m.heads, kv_dtype).head_bytes()};
 }
 
 std::vector<Cost> CostsOf(const LatentAttention& m, int64_t hidden, const StepShape& shape) {
@@ -190,7 +192,8 @@ std::vector<Cost> CostsOf(const LatentAttention& m, int64_t hidden, const StepSh
   // A row of the cache is key and value at once.
   return {{.flops = 2 * weights * tokens, .bytes = shape.bytes_per_weight * weights},
           {.flops = 2.0 * tokens * keys * m.heads * (width + m.latent_dim),
-           .bytes = cached * 2.0 * width}};
+           .bytes = cached / kBlockTokens *
+                    static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes)}};
 }
 
 void Forward(const LatentAttention& m, const LayerContext& c, Matrix x, Matrix out) {

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/kv_row.h"
 
 namespace braid::ops::cpu {
 namespace {
 
 using braid::cpu::AttendTask;
 using braid::cpu::KernelTable;
+using braid::cpu::KvFormat;
 using braid::cpu::TileKernels;
 static_assert(braid::cpu::kPageKeys == kBlockTokens);
 static_assert(braid::cpu::kPartitionKeys == kPartitionTokens);
@@ -25,17 +27,10 @@ const char* NeedsWholeVectors(const Device& device, const AttentionShape& shape)
   return nullptr;
 }
 
-// Bytes from the keys of a kv head in a block to its values.
-int64_t ValueOffset(const AttentionShape& shape) {
-  return shape.latent() ? 0 : shape.head_bytes() / 2;
-}
-
-// Where kv head `head` of the layer begins in the block of position `position`; values follow keys.
-std::byte* HeadInBlock(const SequenceSpan& span, const CacheSlice& cache,
-                       const AttentionShape& shape, int64_t position, int64_t head) {
-  std::byte* block = span.tables[static_cast<size_t>(cache.group)][position / kBlockTokens];
-  CHECK(block != nullptr, "no block for position {}", position);
-  return block + cache.byte_offset + head * shape.head_bytes();
+KvFormat FormatOf(DType dtype) {
+  return dtype == DType::kI8     ? KvFormat::kI8
+         : dtype == DType::kBF16 ? KvFormat::kBF16
+                                 : KvFormat::kF32;
 }
 
 struct RowContext {
@@ -57,15 +52,6 @@ void NormAndRotate(const RowContext& c, float* x, const float* norm, const float
   if (c.args.rotary_pairs > 0) c.kernels.rotate(x, cos_sin, c.args.rotary_pairs, false);
 }
 
-void StoreKv(const RowContext& c, const float* x, std::byte* head, int64_t slot) {
-  const int64_t dim = c.args.shape.head_dim;
-  if (c.args.shape.kv_dtype == DType::kBF16) {
-    c.kernels.to_bf16(x, reinterpret_cast<uint16_t*>(head) + slot * dim, dim);
-  } else {
-    std::copy_n(x, dim, reinterpret_cast<float*>(head) + slot * dim);
-  }
-}
-
 void WriteToken(const RowContext& c, const SequenceSpan& span, int64_t i, float* cos_sin) {
   const WriteKvArgs& a = c.args;
   const int64_t position = span.start + i, token = span.token_begin + i, dim = a.shape.head_dim;
@@ -80,11 +66,12 @@ void WriteToken(const RowContext& c, const SequenceSpan& span, int64_t i, float*
     NormAndRotate(c, q, a.q_norm, cos_sin);
   }
   for (int64_t h = 0; h < a.shape.kv_heads; ++h) {
-    std::byte* head = HeadInBlock(span, a.cache, a.shape, position, h);
+    const KvPage page = KvPageOf(a.shape, a.cache, span, position, h);
+    const int64_t slot = position % kBlockTokens;
     float* k = a.k.row(token) + h * dim;
     NormAndRotate(c, k, a.k_norm, cos_sin);
-    StoreKv(c, k, head, position % kBlockTokens);
-    StoreKv(c, a.v.row(token) + h * dim, head + ValueOffset(a.shape), position % kBlockTokens);
+    StoreKvRow(c.kernels, a.shape, k, slot, page.keys);
+    StoreKvRow(c.kernels, a.shape, a.v.row(token) + h * dim, slot, page.values);
   }
 }
 
@@ -131,10 +118,12 @@ struct TileScratch {
   uint16_t* queries;
   uint16_t* weights;
   uint16_t* values;
+  uint16_t* expanded;  // of integers only
 };
 int64_t TileFloats(const AttentionShape& shape) {
   const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
-  const int64_t halves = rows * dim + rows * kPartitionTokens + kPartitionTokens * dim;
+  const int64_t expanded = shape.kv_dtype == DType::kI8 ? kPartitionTokens * dim : 0;
+  const int64_t halves = rows * dim + rows * kPartitionTokens + kPartitionTokens * dim + expanded;
   return RoundUp(rows * (dim + kPartitionTokens) + 2 * PartialFloats(shape) + halves / 2, 16);
 }
 TileScratch ScratchOf(std::byte* scratch, int member, const AttentionShape& shape) {
@@ -149,6 +138,7 @@ TileScratch ScratchOf(std::byte* scratch, int member, const AttentionShape& shap
   t.queries = reinterpret_cast<uint16_t*>(partials + 2 * PartialFloats(shape));
   t.weights = t.queries + rows * dim;
   t.values = t.weights + rows * kPartitionTokens;
+  t.expanded = t.values + kPartitionTokens * dim;
   return t;
 }
 
@@ -224,7 +214,7 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
   // Queries on tiles are packed for all partitions, so there rows that see nothing take part.
   const int64_t first = tile.FirstRow(partition), skipped = engine.tiles ? 0 : first;
   AttendTask task = {};
-  task.bf16 = a.shape.kv_dtype == DType::kBF16;
+  task.kv = FormatOf(a.shape.kv_dtype);
   task.head_dim = dim;
   task.value_dim = a.shape.out_dim();
   task.q = t.q + skipped * dim;
@@ -232,7 +222,7 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
   task.maxima = result.maxima + skipped;
   task.sums = result.sums + skipped;
   task.out = result.out + skipped * a.shape.out_dim();
-  task.tiles = {t.queries, t.weights, t.values};
+  task.tiles = {t.queries, t.weights, t.values, t.expanded};
   task.rows = static_cast<int>(tile.rows() - skipped);
   int64_t last = 0;
   for (int64_t row = first; row < tile.rows(); ++row) {
@@ -240,14 +230,18 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
     last = std::min<int64_t>(position + 1 - begin, kPartitionTokens);
     task.limits[row - skipped] = static_cast<int32_t>(last);
   }
-  auto keys = [&](int64_t position) {
-    return HeadInBlock(tile.span, a.cache, a.shape, position, tile.kv_head);
+  auto page_of = [&](int64_t position) {
+    return KvPageOf(a.shape, a.cache, tile.span, position, tile.kv_head);
   };
-  for (int64_t page = 0; page * kBlockTokens < last; ++page) {
-    task.keys[page] = keys(begin + page * kBlockTokens);
-    task.values[page] = task.keys[page] + ValueOffset(a.shape);
+  for (int64_t i = 0; i * kBlockTokens < last; ++i) {
+    const KvPage page = page_of(begin + i * kBlockTokens);
+    task.keys[i] = page.keys.rows;
+    task.values[i] = page.values.rows;
+    task.key_scales[i] = page.keys.scales;
+    task.value_scales[i] = page.values.scales;
   }
-  if (partition + 1 < tile.partitions()) task.next_keys = keys(begin + kPartitionTokens);
+  if (partition + 1 < tile.partitions())
+    task.next_keys = page_of(begin + kPartitionTokens).keys.rows;
   engine.tiles ? engine.tiles->attend(task) : engine.kernels.attend(task);
 }
 
@@ -410,7 +404,7 @@ template <const char* (*kNeeds)(const Device&)>
 const char* WhyNotTiles(const Device& device, const AttentionArgs& args) {
   if (const char* why = kNeeds(device)) return why;
   if (device.compute != Compute::kBF16) return "operands are to stay fp32";
-  if (args.shape.kv_dtype != DType::kBF16) return "keys and values are not bf16";
+  if (args.shape.kv_dtype == DType::kF32) return "keys and values are fp32";
   if (args.shape.head_dim % 32 != 0) return "head_dim is not a multiple of 32";
   if (args.shape.out_dim() % 32 != 0) return "value_dim is not a multiple of 32";
   return nullptr;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/kv_row.h"
 #include "ops/cpu/products.h"
 
 namespace braid::ops::cpu {
@@ -60,16 +61,6 @@ void RunHeadNormRotate(const OpContext& context, const HeadNormRotateArgs& args,
             });
 }
 
-void StoreRow(const KernelTable& kernels, const WriteLatentArgs& a, const float* row,
-              std::byte* page, int64_t slot) {
-  const int64_t width = a.shape.head_dim;
-  if (a.shape.kv_dtype == DType::kBF16) {
-    kernels.to_bf16(row, reinterpret_cast<uint16_t*>(page) + slot * width, width);
-  } else {
-    std::copy_n(row, width, reinterpret_cast<float*>(page) + slot * width);
-  }
-}
-
 void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byte* scratch) {
   const KernelTable& kernels = *KernelsFor(context.device);
   const Rotation& r = a.rotation;
@@ -87,10 +78,8 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
               float* row = a.row.row(token);
               NormInPlace(kernels, row, a.norm, a.eps, latent);
               kernels.rotate(row + latent, cos_sin, r.pairs, r.interleaved);
-              std::byte* block =
-                  span.tables[static_cast<size_t>(a.cache.group)][position / kBlockTokens];
-              CHECK(block != nullptr, "no block for position {}", position);
-              StoreRow(kernels, a, row, block + a.cache.byte_offset, position % kBlockTokens);
+              const KvPage page = KvPageOf(a.shape, a.cache, span, position, 0);
+              StoreKvRow(kernels, a.shape, row, position % kBlockTokens, page.keys);
             });
 }
 

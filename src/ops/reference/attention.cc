@@ -5,34 +5,11 @@
 #include <cstring>
 #include <vector>
 
+#include "ops/reference/kv_row.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops::reference {
 namespace {
-
-int64_t ValueOffset(const AttentionShape& shape) {
-  return shape.latent() ? 0 : shape.head_bytes() / 2;
-}
-
-std::byte* At(const SequenceSpan& span, const CacheSlice& cache, const AttentionShape& shape,
-              int64_t position, int64_t head) {
-  std::byte* block = span.tables[static_cast<size_t>(cache.group)][position / kBlockTokens];
-  return block + cache.byte_offset + head * shape.head_bytes() +
-         position % kBlockTokens * shape.head_dim * SizeOf(shape.kv_dtype);
-}
-
-float Load(const std::byte* at, int64_t i, DType dtype) {
-  if (dtype == DType::kBF16) return FloatOfBf16(reinterpret_cast<const uint16_t*>(at)[i]);
-  return reinterpret_cast<const float*>(at)[i];
-}
-
-void Store(std::byte* at, int64_t i, DType dtype, float value) {
-  if (dtype == DType::kBF16) {
-    reinterpret_cast<uint16_t*>(at)[i] = Bf16OfFloat(value);
-  } else {
-    reinterpret_cast<float*>(at)[i] = value;
-  }
-}
 
 // Norm (when there is a weight), then rotation of the first channels.
 void NormAndRotate(const WriteKvArgs& a, const float* weight, int64_t position, float* x) {
@@ -68,13 +45,11 @@ void RunWrite(const OpContext&, const WriteKvArgs& a, std::byte*) {
         NormAndRotate(a, a.q_norm, position, q);
       }
       for (int64_t h = 0; h < a.shape.kv_heads; ++h) {
-        std::byte* at = At(span, a.cache, a.shape, position, h);
+        const KvPage page = KvPageOf(a.shape, a.cache, span, position, h);
         float* k = a.k.row(token) + h * dim;
         NormAndRotate(a, a.k_norm, position, k);
-        for (int64_t c = 0; c < dim; ++c) {
-          Store(at, c, a.shape.kv_dtype, k[c]);
-          Store(at + ValueOffset(a.shape), c, a.shape.kv_dtype, a.v.row(token)[h * dim + c]);
-        }
+        StoreKvRow(a.shape, k, position % kBlockTokens, page.keys);
+        StoreKvRow(a.shape, a.v.row(token) + h * dim, position % kBlockTokens, page.values);
       }
     }
   }
@@ -87,9 +62,10 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
   const float* q = a.q.row(token) + h * dim;
   std::vector<double> scores(static_cast<size_t>(keys));
   for (int64_t p = 0; p < keys; ++p) {
-    const std::byte* k = At(span, a.cache, a.shape, p, kv_head);
+    const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
+    const std::vector<double> k = KvRow(a.shape, page.keys, p % kBlockTokens);
     double dot = 0;
-    for (int64_t c = 0; c < dim; ++c) dot += double{q[c]} * Load(k, c, a.shape.kv_dtype);
+    for (int64_t c = 0; c < dim; ++c) dot += q[c] * k[static_cast<size_t>(c)];
     scores[static_cast<size_t>(p)] = dot * a.scale;
   }
   const double maximum = *std::max_element(scores.begin(), scores.end());
@@ -98,11 +74,10 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
   double sum = 0;
   for (int64_t p = 0; p < keys; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p)] - maximum);
-    const std::byte* v = At(span, a.cache, a.shape, p, kv_head) + ValueOffset(a.shape);
+    const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
+    const std::vector<double> v = KvRow(a.shape, page.values, p % kBlockTokens);
     sum += weight;
-    for (int64_t c = 0; c < value_dim; ++c) {
-      out[static_cast<size_t>(c)] += weight * Load(v, c, a.shape.kv_dtype);
-    }
+    for (size_t c = 0; c < out.size(); ++c) out[c] += weight * v[c];
   }
   for (int64_t c = 0; c < value_dim; ++c) {
     double value = out[static_cast<size_t>(c)] / sum;

@@ -1,6 +1,7 @@
 // References of norms and rotations per head, latent cache rows and products per head.
 #include <cmath>
 
+#include "ops/reference/kv_row.h"
 #include "ops/reference/left_row.h"
 #include "ops/reference/reference.h"
 
@@ -57,16 +58,8 @@ void RunWriteLatent(const OpContext&, const WriteLatentArgs& a, std::byte*) {
       float* row = a.row.row(token);
       Norm(row, a.norm, a.eps, latent);
       Rotate(a.rotation, position, row + latent);
-      std::byte* page = span.tables[static_cast<size_t>(a.cache.group)][position / kBlockTokens] +
-                        a.cache.byte_offset;
-      for (int64_t c = 0; c < width; ++c) {
-        const int64_t at = position % kBlockTokens * width + c;
-        if (a.shape.kv_dtype == DType::kBF16) {
-          reinterpret_cast<uint16_t*>(page)[at] = Bf16OfFloat(row[c]);
-        } else {
-          reinterpret_cast<float*>(page)[at] = row[c];
-        }
-      }
+      const KvPage page = KvPageOf(a.shape, a.cache, span, position, 0);
+      StoreKvRow(a.shape, row, position % kBlockTokens, page.keys);
     }
   }
 }

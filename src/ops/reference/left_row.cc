@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "ops/reference/quantise.h"
 
 namespace braid::ops::reference {
 
@@ -13,16 +16,9 @@ LeftRow::LeftRow(const Device& device, WeightFormat format, bool exact, const fl
     for (float& v : values_) v = RoundToBf16(v);
     return;
   }
-  float most = 0;
-  bool finite = true;
-  for (float v : values_) {
-    finite = finite && std::isfinite(v);
-    most = std::max(most, std::abs(v));
-  }
-  const bool some = finite && most >= 0x1p-100f;
-  scale_ = !finite ? NAN : some ? most / 127.0f : 0.0f;
-  const float factor = some ? 127.0f / most : 0.0f;
-  for (float& v : values_) v = some ? std::nearbyint(v * factor) : 0.0f;
+  Quantised row = Quantise(x, k);
+  values_ = std::move(row.values);
+  scale_ = row.scale;
 }
 
 double LeftRow::Times(const PackedMatrix& w, int64_t matrix, int64_t output) const {

@@ -28,6 +28,7 @@ constexpr KernelTable KernelsOf() {
       .unit = R::Unit,
       .rotate = R::Rotate,
       .to_bf16 = R::ToBf16,
+      .to_int8 = R::ToInt8,
       .attend = Attend<V>::Run,
       .merge = Attend<V>::Merge,
       .delta = Delta<V>::Run,

@@ -1,7 +1,8 @@
 // One attention task on tiles of 16 rows (kernels/tiles.h): up to 128 query rows of one kv head
 // against one partition of at most 256 keys in bf16. Scores stand as [key][row], for then keys are
 // left operands as they lie in their page, and the softmax goes along vectors of rows. Queries and
-// weights are rounded to bf16; scores, maxima, sums and outputs are fp32. A row's maximum, its sum
+// weights are rounded to bf16; scores, maxima, sums and outputs are fp32. Integers of an int8 cache
+// are exact in bf16; their scales multiply scores and weights. A row's maximum, its sum
 // over ascending keys and its steps of 32 keys do not depend on the rows beside it: keys that it
 // does not see have a weight of zero.
 #pragma once
@@ -65,14 +66,44 @@ class TiledAttend {
   // The keys of the tile after this one, on their way while it is multiplied.
   void PrefetchKeys(int key, int last) {
     if (key >= last) return;
-    const uint16_t* at = Key(t.keys, key, t.head_dim);
+    const uint16_t* at = Key(keys, key, t.head_dim);
     for (int64_t i = 0; i < kTileRows * t.head_dim; i += 32) _mm_prefetch(at + i, _MM_HINT_T1);
+  }
+
+  // Rows [begin, end) of integer pages as bf16, in scratch; pages then point there.
+  void Expand(const std::byte* const* from, int64_t lines, int begin, int end,
+              const std::byte** pages) {
+    const int64_t dim = t.head_dim;
+    for (int key = begin; key < end; ++key) {
+      const auto* row =
+          reinterpret_cast<const int8_t*>(from[key / kPageKeys]) + key % kPageKeys * dim;
+      uint16_t* out = t.tiles.expanded + key * dim;
+      ahead.Fetch(lines);
+      for (int64_t c = 0; c < dim; c += 32) {
+        _mm512_storeu_si512(out + c, RoundPair(V::LoadI8(row + c), V::LoadI8(row + c + 16)));
+      }
+    }
+    for (int page = begin / kPageKeys; page * kPageKeys < end; ++page) {
+      pages[page] = reinterpret_cast<std::byte*>(t.tiles.expanded + page * kPageKeys * dim);
+    }
+  }
+  void ExpandKeys(int begin, int end, int64_t lines) {
+    if (integers) Expand(t.keys, lines, begin, end, keys);
+  }
+  // Those of a latent cache are its keys.
+  void ExpandValues(int last, int64_t lines) {
+    if (!integers) return;
+    if (t.values[0] == t.keys[0]) {
+      for (int page = 0; page * kPageKeys < last; ++page) values[page] = keys[page];
+    } else {
+      Expand(t.values, lines, 0, last, values);
+    }
   }
 
   // Up to eight queries: while keys of a page are multiplied, its values and the keys of the page
   // after it are fetched, then the keys of the next partition.
   void RunFew(int last) {
-    const int64_t page_bytes = 2 * kPageKeys * t.head_dim;
+    const int64_t page_bytes = BytesOf(t.kv) * kPageKeys * t.head_dim;
     for (int key = 0; key < last; key += kTileRows) {
       if (key % kPageKeys == 0) {
         const int page = key / kPageKeys;
@@ -80,7 +111,8 @@ class TiledAttend {
         ahead.Add(t.values[page], page_bytes);
         ahead.Add(key + kPageKeys < last ? t.keys[page + 1] : nullptr, page_bytes);
       }
-      AttendFew::Scores({.keys = Key(t.keys, key, t.head_dim),
+      ExpandKeys(key, key + kTileRows, 0);
+      AttendFew::Scores({.keys = Key(keys, key, t.head_dim),
                          .dim = t.head_dim,
                          .queries = t.tiles.queries,
                          .scores = t.scores + key * kRows,
@@ -90,7 +122,8 @@ class TiledAttend {
     Softmax(0, last);
     ahead = {};
     ahead.Add(t.next_keys, page_bytes);
-    AttendFew::Values({.pages = t.values,
+    ExpandValues(last, 1);
+    AttendFew::Values({.pages = values,
                        .page_keys = kPageKeys,
                        .dim = t.head_dim,
                        .value_dim = t.value_dim,
@@ -109,7 +142,7 @@ class TiledAttend {
         for (int i = 0; !Tiles::kVectors && i < kPageKeys; i += kTileRows) {
           PrefetchKeys(key + kPageKeys + i, last);
         }
-        tiles.MultiplyPage({.a = Key(t.keys, key, t.head_dim),
+        tiles.MultiplyPage({.a = Key(keys, key, t.head_dim),
                             .a_row = t.head_dim,
                             .a_step = kTileDepth,
                             .b = t.tiles.queries,
@@ -125,7 +158,7 @@ class TiledAttend {
     for (int column = 0; column < columns; column += 4) {
       for (int key = 0; key < last; key += kTileRows) {
         PrefetchKeys(key + kTileRows, last);
-        tiles.Multiply({.a = Key(t.keys, key, t.head_dim),
+        tiles.Multiply({.a = Key(keys, key, t.head_dim),
                         .a_row = t.head_dim,
                         .a_step = kTileDepth,
                         .b = t.tiles.queries + column * t.head_dim * kTileRows,
@@ -139,17 +172,29 @@ class TiledAttend {
     }
   }
 
-  // Sixteen rows: their maxima, sums, and weights as left operands [row][256 keys].
   void Softmax(int column, int last) {
+    integers ? SoftmaxOf<true>(column, last) : SoftmaxOf<false>(column, last);
+  }
+
+  static __m512 ScaleOf(const float* const* scales, int key) {
+    return V::Set1(scales[key / kPageKeys][key % kPageKeys]);
+  }
+
+  // Sixteen rows: their maxima, sums, and weights as left operands [row][256 keys].
+  template <bool kScaled>
+  void SoftmaxOf(int column, int last) {
     const float* scores = t.scores + column * kTileRows;
     const __m512i limits = _mm512_loadu_si512(t.limits + column * kTileRows);
     auto visible = [&](int key) { return _mm512_cmpgt_epi32_mask(limits, _mm512_set1_epi32(key)); };
+    auto score = [&](int key) {
+      const __m512 s = V::Load(scores + key * kRows);
+      return kScaled ? V::Mul(s, ScaleOf(t.key_scales, key)) : s;
+    };
     __m512 m[4];
     for (__m512& x : m) x = V::Set1(-__builtin_inff());
     for (int key = 0; key < last; key += 4) {
       for (int i = 0; i < 4; ++i) {
-        const __m512 s = V::Load(scores + (key + i) * kRows);
-        m[i] = _mm512_mask_max_ps(m[i], visible(key + i), m[i], s);
+        m[i] = _mm512_mask_max_ps(m[i], visible(key + i), m[i], score(key + i));
       }
     }
     const __m512 maxima = V::Max(V::Max(m[0], m[1]), V::Max(m[2], m[3]));
@@ -157,10 +202,11 @@ class TiledAttend {
     const __m512 shift = V::Mul(maxima, log2e);
     __m512 sum = V::Zero();
     auto weight = [&](int key) {
-      const __m512 x = _mm512_fmsub_ps(V::Load(scores + key * kRows), log2e, shift);
-      const __m512 p = _mm512_maskz_mov_ps(visible(key), Exp2(x));
+      const __m512 x = _mm512_fmsub_ps(score(key), log2e, shift);
+      const __mmask16 seen = visible(key);
+      const __m512 p = _mm512_maskz_mov_ps(seen, Exp2(x));
       sum = V::Add(sum, p);
-      return p;
+      return kScaled ? _mm512_maskz_mul_ps(seen, p, ScaleOf(t.value_scales, key)) : p;
     };
     for (int key = 0; key < last; key += kTileDepth) {
       __m512i r[16];
@@ -183,8 +229,8 @@ class TiledAttend {
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     const int end = (last + kTileDepth - 1) / kTileDepth * kTileDepth;
     for (int key = 0; key < end; key += 2) {
-      const uint16_t* first = key < last ? Key(t.values, key, t.head_dim) : nullptr;
-      const uint16_t* second = key + 1 < last ? Key(t.values, key + 1, t.head_dim) : nullptr;
+      const uint16_t* first = key < last ? Key(values, key, t.head_dim) : nullptr;
+      const uint16_t* second = key + 1 < last ? Key(values, key + 1, t.head_dim) : nullptr;
       uint16_t* out = t.tiles.values + key / kTileDepth * kTileElements + key % kTileDepth * 16;
       for (int64_t c = 0; c < t.value_dim; c += 32) {
         const __m512i a = first ? _mm512_loadu_si512(first + c) : __m512i{};
@@ -216,19 +262,30 @@ class TiledAttend {
     }
   }
 
-  explicit TiledAttend(const AttendTask& task) : t(task), tiles(kTileRows) {}
+  explicit TiledAttend(const AttendTask& task)
+      : t(task), integers(task.kv == KvFormat::kI8), tiles(kTileRows) {
+    for (int page = 0; page < kPartitionKeys / kPageKeys; ++page) {
+      keys[page] = t.keys[page];
+      values[page] = t.values[page];
+    }
+  }
 
   void Run() {
     const int columns = (t.rows + kTileRows - 1) / kTileRows;
     const int last = LastLimit();
     if (Tiles::kVectors && t.rows <= AttendFew::kRows) return RunFew(last);
+    ExpandKeys(0, last, 0);
     Scores(columns, last);
     for (int column = 0; column < columns; ++column) Softmax(column, last);
+    ExpandValues(last, 0);
     PackValues(last);
     Values(columns, last);
   }
 
   const AttendTask& t;
+  const bool integers;
+  const std::byte* keys[kPartitionKeys / kPageKeys];  // pages in bf16
+  const std::byte* values[kPartitionKeys / kPageKeys];
   Tiles tiles;
   FetchAhead ahead;
 };

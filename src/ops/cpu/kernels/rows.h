@@ -158,6 +158,29 @@ struct Rows {
         });
   }
 
+  // Returns the scale. See KernelTable::to_int8.
+  static float ToInt8(const float* x, int8_t* out, int64_t count) {
+    F most = V::Zero(), poison = V::Zero();
+    auto look = [&](F v) {
+      most = V::Max(most, V::Max(v, V::Sub(V::Zero(), v)));
+      poison = V::Fma(v, V::Zero(), poison);
+    };
+    ForEach(
+        count, [&](int64_t i) { look(V::Load(x + i)); },
+        [&](int64_t i, int64_t n) { look(V::LoadSome(x + i, n)); });
+    const float maximum = V::MaxLane(most), finite = V::Sum(poison);
+    const bool some = finite == 0.0f && maximum >= 0x1p-100f;
+    const F factor = V::Set1(some ? 127.0f / maximum : 0.0f);
+    ForEach(
+        count, [&](int64_t i) { V::StoreI8(out + i, V::Mul(V::Load(x + i), factor)); },
+        [&](int64_t i, int64_t n) {
+          int8_t tail[kLanes];
+          V::StoreI8(tail, V::Mul(V::LoadSome(x + i, n), factor));
+          for (int64_t j = 0; j < n; ++j) out[i + j] = tail[j];
+        });
+    return finite != 0.0f ? __builtin_nanf("") : some ? maximum / 127.0f : 0.0f;
+  }
+
   static float Max(const float* x, int64_t count) {
     if (count < kLanes) {
       float m = x[0];

@@ -61,6 +61,12 @@ struct ConvTask {
   float* out;
 };
 
+// Elements of a cache row; integers have one fp32 scale per row.
+enum class KvFormat : uint8_t { kF32, kBF16, kI8 };
+constexpr int64_t BytesOf(KvFormat format) {
+  return format == KvFormat::kF32 ? 4 : format == KvFormat::kBF16 ? 2 : 1;
+}
+
 // One attention tile: `rows` queries of one kv head against one partition of keys.
 struct AttendTask {
   const float* q;  // [rows][head_dim], scaled
@@ -70,8 +76,10 @@ struct AttendTask {
   int rows;
   const std::byte* keys[kPartitionKeys / kPageKeys];  // pages of [kPageKeys][head_dim]
   const std::byte* values[kPartitionKeys / kPageKeys];
+  const float* key_scales[kPartitionKeys / kPageKeys];  // kI8: [kPageKeys] of each page
+  const float* value_scales[kPartitionKeys / kPageKeys];
   const std::byte* next_keys;  // the page that follows the partition, which may be fetched; or null
-  bool bf16;
+  KvFormat kv;
   int64_t head_dim;
   int64_t value_dim;  // channels of a value, which are head_dim apart like keys
   float* scores;      // scratch: [rows][kPartitionKeys], or [kPartitionKeys][kTileAttendRows]
@@ -82,6 +90,7 @@ struct AttendTask {
     const uint16_t* queries;  // of TileKernels::pack_queries
     uint16_t* weights;        // scratch: [kTileAttendRows][kPartitionKeys]
     uint16_t* values;         // scratch: [kPartitionKeys * value_dim]
+    uint16_t* expanded;       // scratch of kI8: [kPartitionKeys][head_dim]
   } tiles;
 };
 
@@ -144,6 +153,9 @@ struct KernelTable {
   void (*unit)(float* x, int64_t count, float scale);  // x *= scale / sqrt(sum x^2 + 1e-6)
   void (*rotate)(float* x, const float* cos_sin, int64_t pairs, bool interleaved);
   void (*to_bf16)(const float* x, uint16_t* out, int64_t count);
+  // Integers of a row and, returned, their scale: max |x| / 127; 0 where max |x| < 2^-100, NaN
+  // where x is not finite.
+  float (*to_int8)(const float* x, int8_t* out, int64_t count);
   void (*attend)(const AttendTask&);
   // (m, l, o) of all partitions so far is merged with those of the next one.
   void (*merge)(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t count);
@@ -158,7 +170,7 @@ const KernelTable& Avx512Kernels();
 
 // Attention and the recurrence with products on tiles of 16 rows (kernels/tiles.h), operands
 // rounded to bf16. Of attention, head_dim and value_dim are multiples of 32 and keys and values
-// bf16; of the recurrence, dk is a multiple of 32 and dv one of 16.
+// bf16 or int8; of the recurrence, dk is a multiple of 32 and dv one of 16.
 struct TileKernels {
   // `out` holds rows rounded up to 16, of head_dim.
   void (*pack_queries)(const float* q, int rows, int64_t head_dim, uint16_t* out);

@@ -64,6 +64,17 @@ struct VecAvx2 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
 
+  // Integers of int8, and to them: to the nearest, ties to even.
+  static F LoadI8(const int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(p)));
+  }
+  static void StoreI8(int8_t* p, F x) {
+    const __m256i whole = _mm256_cvtps_epi32(x);
+    const __m128i halves =
+        _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storeu_si64(p, _mm_packs_epi16(halves, halves));
+  }
+
   // exp(x): x = n ln 2 + r, polynomial of degree 6 in r (relative error below 2^-22); zero below
   // -87.3; NaN stays NaN.
   static F Exp(F x) {

@@ -66,6 +66,15 @@ struct VecAvx512 {
                         _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
   }
 
+  // Integers of int8, and to them: to the nearest, ties to even.
+  static F LoadI8(const int8_t* p) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void StoreI8(int8_t* p, F x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+  }
+
   // exp(x): x = n ln 2 + r, polynomial of degree 6 in r (relative error below 2^-22); zero below
   // -87.3; NaN stays NaN. The same bits as on AVX2.
   static F Exp(F x) {
