@@ -23,10 +23,12 @@ constexpr int64_t kTaskRows = 384;
 constexpr int64_t kWholeRows = 96;
 static_assert(kWholeRows % braid::cpu::kRowBlock == 0 && kWholeRows % braid::cpu::kDotRows == 0);
 
-int64_t PanelsPerTask(const LinearArgs& args) {
+int64_t PanelsPerTask(const LinearArgs& args, int64_t threads) {
   if (args.x.rows > kWholeRows) return kPanelsMax;
   const int64_t by_bytes = std::max<int64_t>(1, kTaskBytes / args.w->panel_bytes());
-  return std::min<int64_t>(64, RoundUp(by_bytes, 4));
+  // Of a small matrix, such as a router's, every member takes a part.
+  const int64_t shared = CeilDiv(args.w->panels(), threads);
+  return std::min<int64_t>({64, RoundUp(by_bytes, 4), shared});
 }
 
 // More than second-level caches hold, and whole lines.
@@ -50,7 +52,8 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
   const PackedRows x = Operand(context, args, scratch);
   ForTasks(context, x.blocks(), static_cast<double>(x.rows * x.k) * 4,
            [&](int64_t b, int) { x.PackBlock(b, args.x, nullptr); });
-  const int64_t panels = PanelsPerTask(args), groups = CeilDiv(args.w->panels(), panels);
+  const int64_t panels = PanelsPerTask(args, context.pool->threads());
+  const int64_t groups = CeilDiv(args.w->panels(), panels);
   // Where panels alone are too few tasks, smaller parts of the rows make more.
   const int64_t wanted = CeilDiv(int64_t{4} * context.pool->threads(), groups);
   const int64_t rows =
