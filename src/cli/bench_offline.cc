@@ -279,10 +279,8 @@ Status BenchOfflineCommand::Run() {
                                                   input_tokens_, output_tokens_, context)};
   }
   const Machine& machine = engine->machine();
-  const auto format = options_.weight_choice().format;
-  const bool quantised = format && ops::IsQuantised(*format);
-  const Unit unit =
-      UnitFor(machine.device, quantised ? Operands::kInt8 : ProductOperands(machine.device));
+  const auto format = options_.weight_choice().format.value_or(ops::WeightFormat::kBF16);
+  const Unit unit = UnitFor(machine.device, OperandsOf(machine.device, format));
   ThreadPool pool(machine.threads, machine.binding);
   ASSIGN_OR_RETURN(const std::vector<Sample> samples, Measure(*engine, pool, unit));
   Print(*engine, SpeedOf(*engine, samples), unit);

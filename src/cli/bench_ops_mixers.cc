@@ -215,7 +215,7 @@ void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool chan
 }  // namespace
 
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
-  const Operands operands = ProductOperands(machine.device);
+  const Operands operands = OperandsOf(machine.device, ops::WeightFormat::kBF16);
   const ops::AttentionShape grouped{
       .heads = 16, .kv_heads = 2, .head_dim = 256, .kv_dtype = machine.kv_dtype};
   const ops::AttentionShape latent{

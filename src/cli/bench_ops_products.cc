@@ -46,10 +46,6 @@ double BytesOf(WeightFormat format, int64_t n, int64_t k) {
   return static_cast<double>(ops::PackedMatrix{format, 1, n, k, nullptr}.bytes());
 }
 
-Operands OperandsOf(const Machine& machine, WeightFormat format) {
-  return ops::IsQuantised(format) ? Operands::kInt8 : ProductOperands(machine.device);
-}
-
 void AddLinear(std::vector<OpCase>& cases, std::string_view what, Operands operands,
                LinearRun::Shape s) {
   cases.push_back({.family = "linear",
@@ -133,7 +129,7 @@ void AddExperts(std::vector<OpCase>& cases, Operands operands, WeightFormat form
 }  // namespace
 
 void AddProductCases(const Machine& machine, WeightFormat weights, std::vector<OpCase>& cases) {
-  const Operands operands = OperandsOf(machine, weights);
+  const Operands operands = OperandsOf(machine.device, weights);
   for (int64_t rows : kRowCounts) {
     AddLinear(cases, "delta in", operands, {rows, 12352, kHidden, weights, false});
     AddLinear(cases, "attention in", operands, {rows, 9216, kHidden, weights, false});

@@ -34,6 +34,8 @@ constexpr UnitEntry kUnits[] = {
      [](const CpuFeatures& c) { return c.avx512_bf16; }, cpu::PeakDotBf16Avx512},
     {"dot_int8_avx512", "int8, AVX512-VNNI", Isa::kAvx512,
      [](const CpuFeatures& c) { return c.avx512_vnni; }, cpu::PeakDotInt8Avx512},
+    {"groups_int4_avx512", "int4/32, AVX512-VNNI", Isa::kAvx512,
+     [](const CpuFeatures& c) { return c.avx512_vnni; }, cpu::PeakGroupsInt4Avx512},
     {"tile_bf16", "bf16, AMX", Isa::kAmx, kAlways, cpu::PeakTileBf16},
     {"tile_int8", "int8, AMX", Isa::kAmx, [](const CpuFeatures& c) { return c.amx_int8; },
      cpu::PeakTileInt8},
@@ -96,7 +98,11 @@ std::string_view KeyOf(Unit unit) { return EntryOf(unit).key; }
 
 Unit UnitFor(const Device& device, Operands operands) {
   const Isa isa = device.isa;
-  if (operands == Operands::kInt8) {
+  // Elsewhere groups are held to the peak of int8.
+  if (operands == Operands::kInt4 && isa == Isa::kAvx512 && device.avx512_vnni) {
+    return Unit::kGroupsInt4Avx512;
+  }
+  if (operands == Operands::kInt8 || operands == Operands::kInt4) {
     if (isa == Isa::kAmx) return Unit::kTileInt8;
     if (device.avx512_vnni) return Unit::kDotInt8Avx512;
     if (device.avx_vnni) return Unit::kDotInt8Avx2;
@@ -109,7 +115,9 @@ Unit UnitFor(const Device& device, Operands operands) {
   return isa == Isa::kAvx2 ? Unit::kFmaAvx2 : Unit::kFmaBase;
 }
 
-Operands ProductOperands(const Device& device) {
+Operands OperandsOf(const Device& device, ops::WeightFormat format) {
+  if (format == ops::WeightFormat::kI8) return Operands::kInt8;
+  if (format == ops::WeightFormat::kI4) return Operands::kInt4;
   return device.compute == Compute::kBF16 ? Operands::kBF16 : Operands::kF32;
 }
 

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "ops/cpu/kernels/peak.h"
+#include "ops/packed.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
@@ -23,6 +24,7 @@ enum class Unit : uint8_t {
   kFmaAvx512,
   kDotBf16,
   kDotInt8Avx512,
+  kGroupsInt4Avx512,
   kTileBf16,
   kTileInt8,
 };
@@ -30,10 +32,10 @@ std::string_view NameOf(Unit unit);  // "fp32, AVX-512"
 std::string_view KeyOf(Unit unit);   // "fma_avx512", in JSON
 
 // The unit with the highest peak for products of these operands on the device.
-enum class Operands : uint8_t { kF32, kBF16, kInt8 };
+enum class Operands : uint8_t { kF32, kBF16, kInt8, kInt4 };
 Unit UnitFor(const Device& device, Operands operands);
-// Operands of products of weights that are not quantised.
-Operands ProductOperands(const Device& device);
+// Operands of products of weights in a format.
+Operands OperandsOf(const Device& device, ops::WeightFormat format);
 
 // Operations per second (a multiply-add is two), all threads of the pool together. 0.1 s.
 double MeasureUnit(Unit unit, ThreadPool& pool);

@@ -19,6 +19,9 @@ PeakLoop PeakFmaAvx512();
 PeakLoop PeakDotBf16Avx512();  // vdpbf16ps
 PeakLoop PeakDotInt8Avx2();    // vpdpbusd of AVX-VNNI
 PeakLoop PeakDotInt8Avx512();  // vpdpbusd of AVX512-VNNI
+// The same in groups of 32 terms, each of whose sums is converted and multiplied with a scale; only
+// the products of integers count as operations.
+PeakLoop PeakGroupsInt4Avx512();
 PeakLoop PeakTileBf16();       // tdpbf16ps
 PeakLoop PeakTileInt8();       // tdpbssd
 
