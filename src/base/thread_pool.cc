@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <iterator>
+#include <set>
 #include <thread>
 
 #include "base/check.h"
@@ -68,22 +70,35 @@ struct ThreadPool::State {
   Futex opened{0};  // the generation, to sleep on
   std::atomic<int> sleepers{0};
   std::atomic<bool> stop{false};
-  alignas(64) std::atomic<int64_t> next{0};
+  // Tasks of one node's memory, or all of them.
+  struct alignas(64) Range {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::vector<Range> ranges;  // one per node
+  size_t ranges_used = 1;
   alignas(64) Futex finished{0};  // members that have left the open loop
   std::atomic<bool> caller_sleeps{false};
-  alignas(64) int64_t tasks = 0;
-  const TaskRef* task = nullptr;
+  alignas(64) const TaskRef* task = nullptr;
   Trace* trace = nullptr;
   uint64_t spin_ticks = kSpinTicks;
-  std::vector<std::vector<int>> binding;
+  ThreadPlaces places;
+  std::vector<int> nodes;
+  std::vector<size_t> node_of;  // of each member, in `nodes`
   std::vector<std::thread> members;
 
   void Work(int member) {
     const TaskRef& f = *task;
-    const int64_t n = tasks;
     const int64_t start_ns = trace ? MonotonicNs() : 0;
     int64_t count = 0;
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n; ++count) f(i, member);
+    const size_t own = node_of[static_cast<size_t>(member)];
+    for (size_t n = 0; n < ranges_used; ++n) {
+      Range& range = ranges[(own + n) % ranges_used];
+      const int64_t end = range.end;
+      for (int64_t i; (i = range.next.fetch_add(1, std::memory_order_relaxed)) < end; ++count) {
+        f(i, member);
+      }
+    }
     if (trace && count > 0) trace->Record(member, trace->label(), start_ns, count);
   }
 
@@ -106,7 +121,7 @@ struct ThreadPool::State {
 
   void MemberLoop(int member) {
     ::pthread_setname_np(::pthread_self(), fmt::format("braid-{}", member).c_str());
-    if (!binding.empty()) Bind(binding[static_cast<size_t>(member)]);
+    if (!places.cpus.empty()) Bind(places.cpus[static_cast<size_t>(member)]);
     uint64_t seen = 0;
     while (true) {
       AwaitLoop(seen);
@@ -136,12 +151,20 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads, std::vector<std::vector<int>> binding)
-    : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int threads, ThreadPlaces places) : state_(std::make_unique<State>()) {
   CHECK(threads >= 1, "{} threads", threads);
-  CHECK(binding.empty() || binding.size() == static_cast<size_t>(threads),
-        "CPUs for {} of {} threads", binding.size(), threads);
-  state_->binding = std::move(binding);
+  const auto count = static_cast<size_t>(threads);
+  CHECK(places.cpus.empty() || places.cpus.size() == count, "CPUs for {} of {} threads",
+        places.cpus.size(), threads);
+  if (places.nodes.empty()) places.nodes.assign(count, 0);
+  CHECK(places.nodes.size() == count, "nodes for {} of {} threads", places.nodes.size(), threads);
+  const std::set<int> nodes(places.nodes.begin(), places.nodes.end());
+  state_->nodes.assign(nodes.begin(), nodes.end());
+  for (int node : places.nodes) {
+    state_->node_of.push_back(static_cast<size_t>(std::distance(nodes.begin(), nodes.find(node))));
+  }
+  state_->ranges = std::vector<State::Range>(nodes.size());
+  state_->places = std::move(places);
   // With fewer CPUs than threads whoever spins keeps off the one it waits for.
   if (threads > static_cast<int>(AffinityMask().size())) state_->spin_ticks = 0;
   for (int member = 1; member < threads; ++member) {
@@ -155,23 +178,29 @@ ThreadPool::~ThreadPool() {
   for (std::thread& member : state_->members) member.join();
 }
 
+const std::vector<int>& ThreadPool::nodes() const { return state_->nodes; }
 int ThreadPool::threads() const { return static_cast<int>(state_->members.size()) + 1; }
 void ThreadPool::set_trace(Trace* trace) { state_->trace = trace; }
 Trace* ThreadPool::trace() const { return state_->trace; }
 
 void ThreadPool::BindCaller() const {
-  if (!state_->binding.empty()) Bind(state_->binding[0]);
+  if (!state_->places.cpus.empty()) Bind(state_->places.cpus[0]);
 }
 
-void ThreadPool::Run(int64_t tasks, TaskRef f) {
+void ThreadPool::Run(int64_t tasks, TaskRef f, std::span<const int64_t> ends) {
   State& s = *state_;
   if (tasks <= 1 || s.members.empty()) {
     for (int64_t i = 0; i < tasks; ++i) f(i, 0);
     return;
   }
-  s.tasks = tasks;
+  CHECK(ends.empty() || (ends.size() == s.nodes.size() && ends.back() == tasks),
+        "ends of {} parts, {} nodes", ends.size(), s.nodes.size());
   s.task = &f;
-  s.next.store(0, std::memory_order_relaxed);
+  s.ranges_used = ends.empty() ? 1 : ends.size();
+  for (size_t n = 0; n < s.ranges_used; ++n) {
+    s.ranges[n].next.store(n == 0 ? 0 : ends[n - 1], std::memory_order_relaxed);
+    s.ranges[n].end = ends.empty() ? tasks : ends[n];
+  }
   s.finished.store(0, std::memory_order_relaxed);
   s.Open();
   s.Work(0);

@@ -7,7 +7,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
+
+#include "base/topology.h"
 
 namespace braid {
 
@@ -31,13 +34,14 @@ class TaskRef {
 class ThreadPool {
  public:
   // `threads` >= 1 counts the caller. Members are named braid-1, braid-2 … for perf and top.
-  // `binding` has the CPUs of each member (Topology::Binding), or is empty: the kernel places them.
-  explicit ThreadPool(int threads, std::vector<std::vector<int>> binding = {});
+  explicit ThreadPool(int threads, ThreadPlaces places = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const;
+  // The NUMA nodes of the members, ascending; one where nothing is known of them.
+  const std::vector<int>& nodes() const;
 
   // Binds the calling thread, which is going to call Run, to member 0's CPUs. Threads that it
   // starts afterwards inherit that.
@@ -45,7 +49,9 @@ class ThreadPool {
 
   // f(task, member) for every task in [0, tasks), member in [0, threads()). Returns when all are
   // done. Runs on the caller alone when there is one task. Not reentrant; one caller at a time.
-  void Run(int64_t tasks, TaskRef f);
+  // `ends`, one per node: tasks up to ends[n], from ends[n - 1] on, read memory of nodes()[n];
+  // members of that node take them first, and then help the others. Empty: they are everybody's.
+  void Run(int64_t tasks, TaskRef f, std::span<const int64_t> ends = {});
 
   // Records every member's part of every loop; null ends that. Between loops only.
   void set_trace(Trace* trace);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -89,8 +90,7 @@ TEST(ThreadPool, FarMoreThreadsThanCoresStillFinishEveryLoop) {
 TEST(ThreadPool, BoundMembersRunOnTheirCpus) {
   const std::vector<int> mask = AffinityMask();
   if (mask.size() < 2) GTEST_SKIP() << "needs two CPUs";
-  std::vector<std::vector<int>> binding = {{mask[0]}, {mask[1]}};
-  ThreadPool pool(2, binding);
+  ThreadPool pool(2, {.cpus = {{mask[0]}, {mask[1]}}, .nodes = {}});
   std::atomic<int> arrived{0};
   int cpus[2] = {-1, -1};
   std::thread caller([&] {
@@ -105,6 +105,37 @@ TEST(ThreadPool, BoundMembersRunOnTheirCpus) {
   caller.join();
   EXPECT_EQ(cpus[0], mask[0]);
   EXPECT_EQ(cpus[1], mask[1]);
+}
+
+TEST(ThreadPool, MembersTakeTheTasksOfTheirNodeFirstAndThenHelp) {
+  ThreadPool pool(4, {.cpus = {}, .nodes = {3, 3, 7, 7}});
+  EXPECT_EQ(pool.nodes(), (std::vector<int>{3, 7}));
+  for (const std::vector<int64_t>& ends : {std::vector<int64_t>{20, 40}, {2, 40}, {37, 40}}) {
+    std::atomic<int> entered{0};
+    std::vector<std::atomic<int>> runs(40);
+    std::array<std::atomic<int64_t>, 4> first;
+    for (auto& task : first) task = -1;
+    pool.Run(
+        40,
+        [&](int64_t task, int member) {
+          runs[static_cast<size_t>(task)].fetch_add(1);
+          std::atomic<int64_t>& mine = first[static_cast<size_t>(member)];
+          if (mine >= 0) return;
+          mine = task;
+          // Nobody takes a second task before everybody has one.
+          entered.fetch_add(1);
+          while (entered.load() < 4) std::this_thread::yield();
+        },
+        ends);
+    for (auto& count : runs) EXPECT_EQ(count.load(), 1);
+    for (size_t member = 0; member < 4; ++member) {
+      EXPECT_EQ(first[member] < ends[0], member < 2) << "member " << member;
+    }
+  }
+  // All of it may be one node's: the others help.
+  std::atomic<int> done{0};
+  pool.Run(9, [&](int64_t, int) { done.fetch_add(1); }, std::vector<int64_t>{0, 9});
+  EXPECT_EQ(done.load(), 9);
 }
 
 TEST(ThreadPool, ATraceHasEveryLoopOfEveryMemberUnderItsLabel) {

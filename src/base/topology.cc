@@ -4,7 +4,10 @@
 #include "base/topology.h"
 
 #include <fmt/core.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +17,8 @@
 #include <map>
 #include <set>
 #include <sstream>
+
+#include "base/math.h"
 
 namespace braid {
 namespace {
@@ -145,11 +150,25 @@ int Topology::DefaultThreads() const {
   return std::clamp(static_cast<int>(std::floor(quota_cpus)), 1, all);
 }
 
-std::vector<std::vector<int>> Topology::Binding(int threads) const {
-  std::vector<std::vector<int>> binding;
-  if (threads != static_cast<int>(cores.size())) return binding;
-  for (const Core& core : cores) binding.push_back(core.cpus);
-  return binding;
+ThreadPlaces Topology::PlacesOf(int threads) const {
+  ThreadPlaces places;
+  if (threads != static_cast<int>(cores.size())) return places;
+  for (const Core& core : cores) {
+    places.cpus.push_back(core.cpus);
+    places.nodes.push_back(core.node);
+  }
+  return places;
+}
+
+void PreferNode(std::byte* begin, int64_t bytes, int node) {
+  constexpr int64_t kPage = 4096;
+  constexpr int kNodesMost = 1024, kBits = 64;
+  const auto address = reinterpret_cast<int64_t>(begin);
+  const int64_t first = RoundUp(address, kPage), end = (address + bytes) / kPage * kPage;
+  if (first >= end || node < 0 || node >= kNodesMost) return;
+  uint64_t nodes[kNodesMost / kBits] = {};
+  nodes[node / kBits] = uint64_t{1} << (node % kBits);
+  ::syscall(SYS_mbind, first, end - first, MPOL_PREFERRED, nodes, kNodesMost, 0);
 }
 
 }  // namespace braid

@@ -3,6 +3,8 @@
 // root folder, so that tests describe machines of their own.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,12 @@ namespace braid {
 struct Core {
   std::vector<int> cpus;  // its logical CPUs within the mask, ascending
   int node = 0;
+};
+
+// Where the members of a team of threads run.
+struct ThreadPlaces {
+  std::vector<std::vector<int>> cpus;  // of each member; empty: the kernel places them
+  std::vector<int> nodes;              // the NUMA node of each member; empty: one for all
 };
 
 struct Topology {
@@ -22,10 +30,10 @@ struct Topology {
   // Threads that are worth having: one per core, and no more than the quota keeps running. A quota
   // of 2.5 gives 2: a third thread would be stopped half of the time, and everybody waits for it.
   int DefaultThreads() const;
-  // CPUs for each of `threads` compute threads, or nothing when they should not be bound. They are
-  // bound when they take every core of the mask; with fewer, two processes would bind themselves to
-  // the same cores, and the kernel places them better (taskset says which cores to take).
-  std::vector<std::vector<int>> Binding(int threads) const;
+  // Of `threads` compute threads; empty when they should not be bound. They are bound when they
+  // take every core of the mask; with fewer, two processes would bind themselves to the same cores,
+  // and the kernel places them better (taskset says which cores to take).
+  ThreadPlaces PlacesOf(int threads) const;
 };
 
 // The calling thread's affinity mask, which control groups' cpusets have already narrowed.
@@ -34,6 +42,10 @@ std::vector<int> AffinityMask();
 // `root` holds sys/ and proc/self/cgroup; what is missing counts as one node, no siblings, no
 // quota.
 Topology ReadTopology(const std::vector<int>& mask, const std::string& root = "/");
+
+// Asks for pages of [begin, begin + bytes) that are not there yet to come from a NUMA node. Where
+// the kernel refuses, they come from the node of whoever touches them first, as always.
+void PreferNode(std::byte* begin, int64_t bytes, int node);
 
 // "0-3,8" as 0 1 2 3 8; stops at what is not a number.
 std::vector<int> ParseCpuList(const std::string& text);

@@ -3,6 +3,10 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -54,6 +58,8 @@ TEST(Topology, HyperthreadsAreOneCoreAndCoresAreOrderedByNode) {
   EXPECT_EQ(all.cores[2].cpus, (std::vector<int>{1, 5}));
   EXPECT_EQ(all.cores[2].node, 1);
   EXPECT_EQ(all.DefaultThreads(), 4);
+  EXPECT_EQ(all.PlacesOf(4).nodes, (std::vector<int>{0, 0, 1, 1}));
+  EXPECT_TRUE(all.PlacesOf(3).nodes.empty());
 
   // taskset to one node and one more hyperthread: only what the mask has counts.
   const Topology some = ReadTopology({0, 2, 5}, root.path());
@@ -65,12 +71,34 @@ TEST(Topology, HyperthreadsAreOneCoreAndCoresAreOrderedByNode) {
   EXPECT_EQ(one.nodes, 1);
 }
 
+TEST(Topology, PagesComeFromTheNodeThatIsPreferred) {
+  constexpr size_t kBytes = 1 << 20;
+  auto* pages = static_cast<std::byte*>(
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  // What the kernel says of an address: its policy.
+  auto policy_of = [](const std::byte* at) {
+    int policy = -1;
+    const int64_t rc = ::syscall(SYS_get_mempolicy, &policy, nullptr, 0, at, MPOL_F_ADDR);
+    return rc == 0 ? policy : -1;
+  };
+  PreferNode(pages + 100, kBytes / 2, 0);            // whole pages inside only
+  PreferNode(pages + kBytes / 2, kBytes / 2, 1000);  // no such node: nothing happens
+  if (policy_of(pages + 8192) < 0) GTEST_SKIP() << "the kernel tells no policies";
+  EXPECT_EQ(policy_of(pages), MPOL_DEFAULT);
+  EXPECT_EQ(policy_of(pages + 4096), MPOL_PREFERRED);
+  EXPECT_EQ(policy_of(pages + kBytes / 2 - 4096), MPOL_PREFERRED);
+  EXPECT_EQ(policy_of(pages + kBytes / 2 + 4096), MPOL_DEFAULT);
+  pages[kBytes - 1] = pages[4096] = std::byte{1};
+  ::munmap(pages, kBytes);
+}
+
 TEST(Topology, ThreadsAreBoundOnlyWhenTheyTakeEveryCoreOfTheMask) {
   const FakeRoot root("binding");
   const Topology topology = ReadTopology({2, 3}, root.path());
-  EXPECT_EQ(topology.Binding(2), (std::vector<std::vector<int>>{{2}, {3}}));
-  EXPECT_TRUE(topology.Binding(1).empty());
-  EXPECT_TRUE(topology.Binding(3).empty());
+  EXPECT_EQ(topology.PlacesOf(2).cpus, (std::vector<std::vector<int>>{{2}, {3}}));
+  EXPECT_TRUE(topology.PlacesOf(1).cpus.empty());
+  EXPECT_TRUE(topology.PlacesOf(3).cpus.empty());
 }
 
 TEST(Topology, AVersion2QuotaOfAnyGroupOnTheWayUpLimitsTheThreads) {

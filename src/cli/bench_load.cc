@@ -139,7 +139,7 @@ class BenchLoadCommand : public Command {
 Status BenchLoadCommand::Run() {
   ASSIGN_OR_RETURN(const SourceFiles files, SourceFiles::Open(options_.model_dir));
   ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(options_));
-  ThreadPool pool(machine.threads, machine.binding);
+  ThreadPool pool(machine.threads, machine.places);
   std::vector<LoadSample> samples;
   json::object plan;
   int64_t resident = 0;

@@ -281,7 +281,7 @@ Status BenchOfflineCommand::Run() {
   const Machine& machine = engine->machine();
   const auto format = options_.weight_choice().format.value_or(ops::WeightFormat::kBF16);
   const Unit unit = UnitFor(machine.device, OperandsOf(machine.device, format));
-  ThreadPool pool(machine.threads, machine.binding);
+  ThreadPool pool(machine.threads, machine.places);
   ASSIGN_OR_RETURN(const std::vector<Sample> samples, Measure(*engine, pool, unit));
   Print(*engine, SpeedOf(*engine, samples), unit);
   if (options_.explain_ops) fmt::print(stderr, "{}", engine->ExplainOps());

@@ -261,7 +261,7 @@ Status BenchOpsCommand::Run() {
     for (const OpCase& op : cases) fmt::print("{:<18} {}\n", op.family, op.name);
     return {};
   }
-  ThreadPool pool(machine_.threads, machine_.binding);
+  ThreadPool pool(machine_.threads, machine_.places);
   pool.BindCaller();
   limits_ = MeasureLimits(machine_.cpu, machine_.device.isa, pool);
   const MemoryMeter memory(machine_.device.isa, pool);

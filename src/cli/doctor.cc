@@ -76,7 +76,8 @@ void Advise(Findings& f) {
   }
   if (topology.nodes > 1) {
     f.advice.push_back(
-        fmt::format("{} NUMA nodes: numactl --cpunodebind=0 --membind=0 braid … keeps memory near",
+        fmt::format("{} NUMA nodes: with all their cores (the default --threads) weights are split "
+                    "over them; numactl --cpunodebind=0 --membind=0 braid … uses one alone",
                     topology.nodes));
   }
 }
@@ -88,7 +89,7 @@ Findings Examine(const Machine& machine) {
                    static_cast<int64_t>(::sysconf(_SC_PAGE_SIZE));
   f.memory_available = AvailableMemory();
   f.huge_pages = Chosen(FirstLine("/sys/kernel/mm/transparent_hugepage/enabled"));
-  ThreadPool pool(machine.threads, machine.binding);
+  ThreadPool pool(machine.threads, machine.places);
   f.limits = MeasureLimits(machine.cpu, machine.device.isa, pool);
   Advise(f);
   return f;

@@ -153,7 +153,7 @@ Status Engine::State::TakeRecorded() {
 
 Result<ModelWeights> Engine::State::LoadModelWeights(
     const std::function<void(std::string)>& stage) {
-  ThreadPool pool(machine.threads, machine.binding);
+  ThreadPool pool(machine.threads, machine.places);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
   const LoadOptions load{.weights = options.weight_choice(), .progress = [&](double fraction) {
                            bar.Show(fraction);
@@ -191,7 +191,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .kv_dtype = machine.kv_dtype,
       .device = machine.device,
       .threads = machine.threads,
-      .binding = machine.binding,
+      .places = machine.places,
       .trace = trace.get(),
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
       .constraints = grammars.get()};

@@ -78,7 +78,7 @@ Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& 
   const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
   machine.kv_dtype = options.kv_dtype == "int8" ? DType::kI8 : bf16_kv ? DType::kBF16 : DType::kF32;
   machine.threads = options.threads > 0 ? options.threads : cpu.topology.DefaultThreads();
-  machine.binding = cpu.topology.Binding(machine.threads);
+  machine.places = cpu.topology.PlacesOf(machine.threads);
   return machine;
 }
 

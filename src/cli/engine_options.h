@@ -55,7 +55,7 @@ struct Machine {
   Device device;
   DType kv_dtype = DType::kF32;
   int threads = 1;
-  std::vector<std::vector<int>> binding;  // CPUs of each thread, or empty (Topology::Binding)
+  ThreadPlaces places;  // of the threads
 };
 
 // kInvalid when an instruction set is asked for that the CPU lacks.

@@ -11,6 +11,7 @@
 
 #include "base/math.h"
 #include "base/thread_pool.h"
+#include "base/topology.h"
 #include "model/checkpoint.h"
 #include "model/machine_memory.h"
 #include "model/quantities.h"
@@ -201,6 +202,27 @@ int64_t LayOut(const std::vector<BoundWeight>& bound, const WeightChoice& choice
   return bytes;
 }
 
+// Every node gets its part of every matrix (PackedMatrix::PartOf), whoever packs it. Boundaries are
+// those of huge pages, which lie on one node each.
+void PlaceOnNodes(const std::vector<Target>& targets, const std::vector<int>& nodes) {
+  constexpr int64_t kHugePage = int64_t{2} << 20;
+  const int64_t count = std::ssize(nodes);
+  for (const Target& target : targets) {
+    const ops::PackedMatrix& matrix = target.weight->matrix;
+    if (count == 1 || !matrix.data) continue;
+    const auto begin = reinterpret_cast<int64_t>(matrix.data);
+    auto boundary = [&](int64_t n) {
+      if (n == 0 || n == count) return n == 0 ? begin : begin + matrix.bytes();
+      return std::min(RoundUp(begin + matrix.bytes() / count * n, kHugePage),
+                      begin + matrix.bytes());
+    };
+    for (int64_t n = 0; n < count; ++n) {
+      PreferNode(matrix.data + (boundary(n) - begin), boundary(n + 1) - boundary(n),
+                 nodes[static_cast<size_t>(n)]);
+    }
+  }
+}
+
 // Calls progress from the pool's caller only, at most once per per cent.
 class ProgressMeter {
  public:
@@ -374,6 +396,7 @@ Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkp
     }
     source_elements += bound[i].spec->count * bound[i].spec->n * bound[i].spec->k;
   }
+  PlaceOnNodes(targets, pool.nodes());
   ProgressMeter meter(options.progress, source_elements);
   PackAll(bound, targets, checkpoint, pool, meter);
   if (options.progress) options.progress(1.0);

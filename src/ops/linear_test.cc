@@ -55,6 +55,10 @@ TEST(Linear, ARowsBitsDoNotDependOnTheRowsBesideItOrOnTheThreads) {
       TestContext one(isa, 1, compute), two(isa, 2, compute);
       OwnedMatrix together(c.rows, c.n), alone(1, c.n);
       Linear(two.context, {.x = x.view, .w = &w.matrix, .y = together.view});
+      TestContext nodes(isa, 3, compute, kFakeNodes);
+      OwnedMatrix on_nodes(c.rows, c.n);
+      Linear(nodes.context, {.x = x.view, .w = &w.matrix, .y = on_nodes.view});
+      ASSERT_TRUE(SameBits(on_nodes.values.data(), together.values.data(), c.rows * c.n));
       for (int64_t r = 0; r < c.rows; ++r) {
         Linear(one.context, {.x = RowsOf(x.view, r, 1), .w = &w.matrix, .y = alone.view});
         ASSERT_TRUE(SameBits(together.view.row(r), alone.view.row(0), c.n))
@@ -315,6 +319,11 @@ TEST(Experts, ATokensBitsDoNotDependOnTheTokensBesideItOrOnTheThreads) {
       TestContext one(isa, 1, compute), two(isa, 2, compute);
       mixture.args.out = together.view;
       Experts(two.context, mixture.args);
+      TestContext nodes(isa, 3, compute, kFakeNodes);
+      OwnedMatrix on_nodes(c.tokens, c.hidden);
+      mixture.args.out = on_nodes.view;
+      Experts(nodes.context, mixture.args);
+      ASSERT_TRUE(SameBits(on_nodes.values.data(), together.values.data(), c.tokens * c.hidden));
       for (int64_t t = 0; t < c.tokens; t += 1 + c.tokens / 8) {
         ExpertsArgs args = mixture.args;
         args.x = RowsOf(mixture.x.view, t, 1);

@@ -50,6 +50,11 @@ struct PackedMatrix {
   const std::byte* panel(int64_t matrix, int64_t p) const {
     return data + matrix * matrix_bytes() + p * panel_bytes();
   }
+  // The matrices cut into `parts` pieces of equal size, as they lie on NUMA nodes: stacked ones by
+  // number, a single one by rows. The piece in which a panel begins.
+  int64_t PartOf(int64_t matrix, int64_t p, int64_t parts) const {
+    return (matrix * panels() + p) * parts / (count * panels());
+  }
   // One weight, for references and tests.
   float At(int64_t matrix, int64_t row, int64_t col) const;
 };

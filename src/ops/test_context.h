@@ -16,8 +16,9 @@ namespace braid::ops {
 
 // Owns what an OpContext points to.
 struct TestContext {
-  explicit TestContext(Isa isa, int threads = 1, Compute compute = Compute::kF32)
-      : pool(threads), workspace(int64_t{256} << 20) {
+  explicit TestContext(Isa isa, int threads = 1, Compute compute = Compute::kF32,
+                       ThreadPlaces places = {})
+      : pool(threads, std::move(places)), workspace(int64_t{256} << 20) {
     context.device = DeviceOf(DetectCpu(), isa, compute);
     context.pool = &pool;
     context.workspace = &workspace;
@@ -26,6 +27,9 @@ struct TestContext {
   Workspace workspace;
   OpContext context;
 };
+
+// Three threads on two nodes that this machine need not have.
+inline const ThreadPlaces kFakeNodes = {.cpus = {}, .nodes = {4, 4, 9}};
 
 // Fills the first MiB of the workspace with what is not a number: an op that reads scratch which it
 // has not written shows.

@@ -26,9 +26,9 @@ struct ModelExecutorConfig {
   int32_t context_tokens_max = 0;
   DType kv_dtype = DType::kF32;
   Device device;
-  int threads = 1;                        // the engine thread included
-  std::vector<std::vector<int>> binding;  // CPUs of each thread (ThreadPool), or empty
-  Trace* trace = nullptr;                 // or what to record steps in; outlives the executor
+  int threads = 1;         // the engine thread included
+  ThreadPlaces places;     // of the threads
+  Trace* trace = nullptr;  // or what to record steps in; outlives the executor
   // Ids at and past this are never sampled (padding rows of the embedding); 0: the whole
   // vocabulary.
   int32_t sampled_vocabulary = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "base/math.h"
 #include "ops/cpu/kernels/table.h"
@@ -37,6 +38,21 @@ void ForTasks(const OpContext& context, int64_t tasks, double flops, const F& f)
   context.pool->Run(tasks, f);
 }
 
+// ForTasks where task i reads weights of node `part_of(i)` of the pool's (PackedMatrix::PartOf),
+// never of an earlier one than task i - 1: members of that node come first.
+template <class PartOf, class F>
+void ForPlacedTasks(const OpContext& context, int64_t tasks, double flops, const PartOf& part_of,
+                    const F& f) {
+  const int64_t nodes = std::ssize(context.pool->nodes());
+  if (nodes == 1 || tasks <= 1 || flops < kSerialFlops) return ForTasks(context, tasks, flops, f);
+  std::vector<int64_t> ends;
+  for (int64_t node = 0, task = 0; node < nodes; ++node) {
+    while (task < tasks && (node + 1 == nodes || part_of(task) <= node)) ++task;
+    ends.push_back(task);
+  }
+  context.pool->Run(tasks, f, ends);
+}
+
 // f(span, i, member) for token i of every span, a few tokens per task.
 template <class F>
 void ForTokens(const OpContext& context, const SequenceIndex& sequences, double flops_per_token,
@@ -60,5 +76,9 @@ void ForTokens(const OpContext& context, const SequenceIndex& sequences, double 
 // What the member that has task i takes after it, most probably, for the others take one each
 // meanwhile. It may be a task of the loop that follows: `tasks` or more.
 inline int64_t NextTask(const OpContext& context, int64_t i) { return i + context.pool->threads(); }
+// The same of a placed loop: only members of its node are at the same tasks.
+inline int64_t NextPlacedTask(const OpContext& context, int64_t i) {
+  return i + CeilDiv(context.pool->threads(), std::ssize(context.pool->nodes()));
+}
 
 }  // namespace braid::ops::cpu

@@ -228,13 +228,18 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   const int64_t up_tasks = std::ssize(shares) * groups;
   // The shared expert, last in the list, has the most rows: largest first.
   auto share_of = [&](int64_t i) -> const Share& {
-    return shares[shares.size() - 1 - static_cast<size_t>(i / groups)];
+    return shares[i < groups ? shares.size() - 1 : static_cast<size_t>(i / groups - 1)];
   };
-  ForTasks(context, up_tasks, flops, [&](int64_t i, int member) {
+  const int64_t nodes = std::ssize(context.pool->nodes());
+  auto node_of = [&](int64_t i) {
+    const Share& share = share_of(i);
+    return i < groups ? 0 : share.gate_up->PartOf(share.gate, 0, nodes);
+  };
+  ForPlacedTasks(context, up_tasks, flops, node_of, [&](int64_t i, int member) {
     const Share& share = share_of(i);
     const int64_t col = i % groups * kUpCols;
     if (col >= share.gate_up->n) return;
-    const int64_t next = NextTask(context, i);
+    const int64_t next = NextPlacedTask(context, i);
     const std::byte* weights = next < up_tasks
                                    ? UpWeights(share_of(next), next % groups * kUpCols)
                                    : DownWeights(shares[0], (next - up_tasks) * kDownCols);

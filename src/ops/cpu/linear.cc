@@ -61,7 +61,9 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
   const int64_t parts = CeilDiv(x.rows, rows);
   const double flops = 2.0 * static_cast<double>(x.rows * args.w->n * args.w->k);
   const bool past_caches = PastCaches(args.y);
-  ForTasks(context, groups * parts, flops, [&](int64_t i, int) {
+  const int64_t nodes = std::ssize(context.pool->nodes());
+  auto node_of = [&](int64_t i) { return args.w->PartOf(0, i / parts * panels, nodes); };
+  ForPlacedTasks(context, groups * parts, flops, node_of, [&](int64_t i, int) {
     const int64_t group = i / parts, row = i % parts * rows;
     GemmTask task = TaskOf(x, *args.w, 0, row, std::min(rows, x.rows - row));
     task.panel_begin = group * panels;
@@ -69,7 +71,7 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
     task.y = args.y.row(row) + task.panel_begin * kPanelRows;
     task.y_stride = args.y.stride;
     task.past_caches = past_caches;
-    const int64_t next = NextTask(context, i) / parts;
+    const int64_t next = NextPlacedTask(context, i) / parts;
     if (next > group && next < groups) task.next = args.w->panel(0, next * panels);
     x.product->run(task);
   });
