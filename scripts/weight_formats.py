@@ -20,6 +20,8 @@ CHOICES = [
     ("as stored, fp32, cache bf16", ["--compute", "fp32", "--kv-dtype", "bf16"]),
     ("as stored, fp32, cache int8", ["--compute", "fp32", "--kv-dtype", "int8"]),
     ("as stored, bf16", ["--compute", "bf16"]),
+    ("fp8", ["--weights", "fp8"]),
+    ("fp8, head too", ["--weights", "fp8", "--quantize-head"]),
     ("int8", ["--weights", "int8"]),
     ("int8, head too", ["--weights", "int8", "--quantize-head"]),
     ("int4", ["--weights", "int4"]),

@@ -85,7 +85,8 @@ class BenchOpsCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Optional("FAMILY", family_, "Only this family (default: all)");
     flags.Text("--filter", filter_, "Only cases whose name contains this");
-    flags.Choice("--weights", weights_, {"bf16", "int8", "int4"}, "Format of products' weights");
+    flags.Choice("--weights", weights_, {"bf16", "fp8", "int8", "int4"},
+                 "Format of products' weights");
     flags.Number("--repeat", repeat_, {5, 1000}, "Least measurements per case; medians are shown");
     flags.Switch("--list", list_, "Print the names of the cases only");
     flags.Switch("--json", json_, "Print a JSON object");
@@ -113,8 +114,7 @@ class BenchOpsCommand : public Command {
 };
 
 ops::WeightFormat BenchOpsCommand::Weights() const {
-  if (weights_ == "int8") return ops::WeightFormat::kI8;
-  return weights_ == "int4" ? ops::WeightFormat::kI4 : ops::WeightFormat::kBF16;
+  return *WeightChoiceOf(weights_, false).format;
 }
 
 Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const {

@@ -42,6 +42,7 @@ std::string FeatureList(const CpuFeatures& cpu) {
   if (cpu.avx2) names.push_back("AVX2");
   if (cpu.avx512) names.push_back("AVX-512");
   if (cpu.avx512_bf16) names.push_back("AVX512-BF16");
+  if (cpu.avx512_vbmi) names.push_back("AVX512-VBMI");
   if (cpu.avx512_vnni) names.push_back("AVX512-VNNI");
   if (cpu.avx_vnni) names.push_back("AVX-VNNI");
   if (cpu.amx_bf16) names.push_back("AMX-BF16");

@@ -20,14 +20,16 @@ void AddKvFlag(Flags& flags, EngineOptions& options) {
 }
 
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
-  flags.Choice("--weights", weights, {"auto", "bf16", "int8", "int4"},
+  flags.Choice("--weights", weights, {"auto", "bf16", "fp8", "int8", "int4"},
                "Format of the matrices in memory; auto: as the checkpoint stores them");
-  flags.Switch("--quantize-head", head, "With int8 or int4: the embedding and the output head too");
+  flags.Switch("--quantize-head", head,
+               "With fp8, int8 or int4: the embedding and the output head too");
 }
 
 WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
   WeightChoice choice{.format = {}, .head = head};
-  for (auto format : {ops::WeightFormat::kBF16, ops::WeightFormat::kI8, ops::WeightFormat::kI4}) {
+  using enum ops::WeightFormat;
+  for (auto format : {kBF16, kF8, kI8, kI4}) {
     if (weights == ops::NameOf(format)) choice.format = format;
   }
   return choice;

@@ -419,6 +419,16 @@ const std::byte* BoundWeight::Direct(int64_t first, int64_t count) const {
   return stored.main().data + (run.first + inside) * SizeOf(dtype);
 }
 
+bool BoundWeight::Fp8Row(int64_t first, const std::byte*& codes, std::span<float> scales) const {
+  const SourceRun& run = RunAt(first);
+  const StoredWeight& stored = *run.stored;
+  const int64_t at = run.first + first - run.at;
+  if (!stored.format || !stored.format->fp8_row || stored.k != spec->k || at % stored.k != 0) {
+    return false;
+  }
+  return stored.format->fp8_row(stored, at / stored.k, codes, scales);
+}
+
 void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {
   while (count > 0) {
     const SourceRun& run = RunAt(first);

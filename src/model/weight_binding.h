@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -33,6 +34,9 @@ struct BoundWeight {
   const SourceRun& RunAt(int64_t element) const;
   // The address of elements [first, first + count), if they lie in the file as `dtype`; else null.
   const std::byte* Direct(int64_t first, int64_t count) const;
+  // The e4m3 codes and scales of the row that begins with element `first` (StorageFormat::fp8_row);
+  // false where it is not stored so.
+  bool Fp8Row(int64_t first, const std::byte*& codes, std::span<float> scales) const;
   // Writes elements [first, first + count). Of a quantised weight: whole rows.
   void Read(int64_t first, int64_t count, std::byte* out) const;
 };

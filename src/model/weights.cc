@@ -124,10 +124,29 @@ void PanelRows(const BoundWeight& bound, const ops::PackedMatrix& matrix, const 
   for (int64_t r = 0; r < count; ++r) rows[r] = decoded.data() + r * row_bytes;
 }
 
+// Codes of fp8 as they are stored; false where one row of the panel is stored otherwise.
+bool FillFp8Panel(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task,
+                  int64_t p) {
+  const int64_t first = p * ops::kPanelRows, blocks = CeilDiv(matrix.k, ops::kFp8Block);
+  const int64_t count = std::min(ops::kPanelRows, matrix.n - first);
+  std::vector<float> scales(static_cast<size_t>(count * blocks));
+  ops::Fp8Row rows[ops::kPanelRows];
+  for (int64_t r = 0; r < count; ++r) {
+    const std::span<float> own(scales.data() + r * blocks, static_cast<size_t>(blocks));
+    const int64_t at = (task.matrix * matrix.n + first + r) * matrix.k;
+    if (!bound.Fp8Row(at, rows[r].codes, own)) return false;
+    rows[r].scales = own.data();
+  }
+  ops::PackFp8Panel(matrix, task.matrix, p, rows);
+  return true;
+}
+
 void FillPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task) {
   if (bound.spec->transpose) return FillTransposedPanels(bound, matrix, task);
+  const bool fp8 = matrix.format == ops::WeightFormat::kF8;
   std::vector<std::byte> decoded;
   for (int64_t p = task.begin; p < task.end; ++p) {
+    if (fp8 && FillFp8Panel(bound, matrix, task, p)) continue;
     const std::byte* rows[ops::kPanelRows] = {};
     PanelRows(bound, matrix, task, p, decoded, rows);
     ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
@@ -333,7 +352,7 @@ ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightC
   const ops::WeightFormat kept = ops::FormatFor(stored);
   if (!choice.format || weight.quantisable == Quantisable::kNever) return kept;
   const bool head = weight.quantisable == Quantisable::kHead;
-  if (ops::IsQuantised(*choice.format) && head && !choice.head) return kept;
+  if (*choice.format >= ops::WeightFormat::kF8 && head && !choice.head) return kept;
   // A sum of 65536 products of 8 bits is the largest that 32 bits hold.
   return weight.k <= 65536 ? *choice.format : kept;
 }

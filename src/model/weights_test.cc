@@ -105,7 +105,7 @@ TEST(LoadWeights, ExpertsAlternateGateAndUp) {
 }
 
 TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
-  for (auto format : {ops::WeightFormat::kI8, ops::WeightFormat::kI4}) {
+  for (auto format : {ops::WeightFormat::kF8, ops::WeightFormat::kI8, ops::WeightFormat::kI4}) {
     for (bool head : {false, true}) {
       Result<Loaded> model = Load(kTiny, {.format = format, .head = head});
       ASSERT_TRUE(model) << model.error().message;

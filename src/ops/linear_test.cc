@@ -25,7 +25,8 @@ constexpr LinearCase kLinearCases[] = {
     {64, 129, 770, WeightFormat::kBF16}, {1, 100, 130, WeightFormat::kI8},
     {17, 33, 4500, WeightFormat::kI8},   {40, 64, 64, WeightFormat::kI8},
     {1, 100, 130, WeightFormat::kI4},    {5, 16, 31, WeightFormat::kI4},
-    {19, 50, 1000, WeightFormat::kI4}};
+    {19, 50, 1000, WeightFormat::kI4},   {1, 100, 130, WeightFormat::kF8},
+    {5, 16, 31, WeightFormat::kF8},      {39, 81, 1000, WeightFormat::kF8}};
 
 TEST(Linear, EveryCandidateAgreesWithTheReference) {
   for (const LinearCase& c : kLinearCases) {
@@ -286,7 +287,8 @@ constexpr ExpertsCase kExpertsCases[] = {{1, 64, 8, 32, 48},
                                          {401, 40, 2, 72, 8},
                                          {9, 130, 1, 65, 17},
                                          {33, 130, 5, 72, 40, WeightFormat::kI8},
-                                         {21, 130, 5, 96, 40, WeightFormat::kI4}};
+                                         {21, 130, 5, 96, 40, WeightFormat::kI4},
+                                         {21, 130, 5, 96, 40, WeightFormat::kF8}};
 
 TEST(Experts, EveryCandidateAgreesWithTheReference) {
   for (const ExpertsCase& c : kExpertsCases) {

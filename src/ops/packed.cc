@@ -217,10 +217,68 @@ void PackBf16(const PackedMatrix& to, std::byte* base, const std::byte* const ro
   }
 }
 
+// Scales, then codes.
+constexpr int64_t Fp8BlockBytes() { return kLineBytes + kFp8Block * kPanelRows; }
+
+// Where the code of column c of a block is.
+constexpr int64_t Fp8Code(int64_t row, int64_t c) {
+  const int64_t at = row * 2 + c % 2;  // of the pair's 32
+  return kLineBytes + c / 4 * kLineBytes + at / 8 * 16 + c / 2 % 2 * 8 + at % 8;
+}
+
+// Codes and scales of one row, as PackPanel says.
+void QuantiseFp8(const float* x, int64_t k, std::byte* codes, float* scales) {
+  for (int64_t begin = 0; begin < k; begin += kFp8Block, ++scales) {
+    const int64_t count = std::min(kFp8Block, k - begin);
+    const float most = LargestMagnitude(x + begin, count);
+    const bool some = std::isfinite(most) && most >= 0x1p-100f;
+    *scales = !std::isfinite(most) ? NAN : some ? most / 448.0f : 0.0f;
+    const float factor = some ? 448.0f / most : 0.0f;
+    for (int64_t c = begin; c < begin + count; ++c) {
+      codes[c] = std::byte{some ? E4M3OfFloat(x[c] * factor) : uint8_t{0}};
+    }
+  }
+}
+
+void QuantiseFp8Panel(const PackedMatrix& to, int64_t matrix, int64_t p,
+                      const std::byte* const rows[16], DType dtype) {
+  const int64_t blocks = CeilDiv(to.k, kFp8Block);
+  std::vector<std::byte> codes(static_cast<size_t>(kPanelRows * to.k));
+  std::vector<float> scales(static_cast<size_t>(kPanelRows * blocks));
+  std::vector<float> x(static_cast<size_t>(to.k));
+  Fp8Row packed[16];
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    if (!rows[r]) continue;
+    LoadRow(rows[r], to.k, dtype, x.data());
+    QuantiseFp8(x.data(), to.k, codes.data() + r * to.k, scales.data() + r * blocks);
+    packed[r] = {codes.data() + r * to.k, scales.data() + r * blocks};
+  }
+  PackFp8Panel(to, matrix, p, packed);
+}
+
 }  // namespace
 
+void PackFp8Panel(const PackedMatrix& to, int64_t matrix, int64_t p, const Fp8Row (&rows)[16]) {
+  std::byte* base = const_cast<std::byte*>(to.panel(matrix, p));
+  std::memset(base, 0, static_cast<size_t>(to.panel_bytes()));
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    if (!rows[r].codes) continue;
+    for (int64_t begin = 0; begin < to.k; begin += kFp8Block) {
+      std::byte* block = base + begin / kFp8Block * Fp8BlockBytes();
+      float scale = rows[r].scales[begin / kFp8Block];
+      for (int64_t c = 0; c < std::min(kFp8Block, to.k - begin); ++c) {
+        const std::byte code = rows[r].codes[begin + c];
+        // Kernels know no code that is not a number; the scale says it.
+        if ((code & std::byte{0x7f}) == std::byte{0x7f}) scale = NAN;
+        block[Fp8Code(r, c)] = code;
+      }
+      std::memcpy(block + 4 * r, &scale, 4);
+    }
+  }
+}
+
 std::string_view NameOf(WeightFormat format) {
-  constexpr std::string_view kNames[] = {"bf16", "fp32", "int8", "int4"};
+  constexpr std::string_view kNames[] = {"bf16", "fp32", "fp8", "int8", "int4"};
   return kNames[static_cast<int>(format)];
 }
 
@@ -234,6 +292,8 @@ int64_t PackedMatrix::panel_bytes() const {
       return kPanelRows * depth() * 2;
     case WeightFormat::kF32:
       return kPanelRows * depth() * 4;
+    case WeightFormat::kF8:
+      return depth() / kFp8Block * Fp8BlockBytes();
     case WeightFormat::kI8:
       return kPanelRows * depth() + kLineBytes;
     case WeightFormat::kI4:
@@ -244,6 +304,9 @@ int64_t PackedMatrix::panel_bytes() const {
 
 float ScaleAt(const PackedMatrix& w, int64_t matrix, int64_t row, int64_t group) {
   const std::byte* base = w.panel(matrix, row / kPanelRows);
+  if (w.format == WeightFormat::kF8) {
+    return LoadElement(base + group * Fp8BlockBytes(), row % kPanelRows, DType::kF32);
+  }
   if (w.format == WeightFormat::kI8) {
     return LoadElement(base + Int8Scales(w), row % kPanelRows, DType::kF32);
   }
@@ -272,6 +335,11 @@ float PackedMatrix::At(int64_t matrix, int64_t row, int64_t col) const {
   if (format == WeightFormat::kBF16) {
     return LoadElement(base, (col / 2 * kPanelRows + lane) * 2 + col % 2, DType::kBF16);
   }
+  if (format == WeightFormat::kF8) {
+    const std::byte* block = base + col / kFp8Block * Fp8BlockBytes();
+    const auto code = static_cast<uint8_t>(block[Fp8Code(lane, col % kFp8Block)]);
+    return FloatOfE4M3(code) * ScaleAt(*this, matrix, row, col / kFp8Block);
+  }
   return static_cast<float>(QuantisedAt(*this, matrix, row, col)) *
          ScaleAt(*this, matrix, row, col / 32);
 }
@@ -282,6 +350,8 @@ void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byt
   switch (to.format) {
     case WeightFormat::kF32:
       return PackF32(to, base, rows, dtype);
+    case WeightFormat::kF8:
+      return QuantiseFp8Panel(to, matrix, p, rows, dtype);
     case WeightFormat::kI8:
       return PackInt8(to, base, rows, dtype);
     case WeightFormat::kI4:

@@ -4,6 +4,9 @@
 //          tile of AMX, a line an operand of AVX512-BF16, and AVX2 splits it with a shift and a
 //          mask;
 //   kF32:  panel[k][16], k padded to 2;
+//   kF8:   per 128 of k (padded to it) 16 fp32 scales, one per output, then 32 lines of e4m3 codes:
+//          line i has pairs 2 i and 2 i + 1 along k, [16][2] each, in turns of 8 bytes. A weight is
+//          code * scale;
 //   kI8:   panel[k / 4][16][4] of int8, k padded to 64, then 16 fp32 scales: a weight is
 //          q * scale, |q| <= 127, with one scale per output;
 //   kI4:   per 64 of k (padded to it) 2 x 16 fp16 scales, one per output and 32 of k, then 8 lines
@@ -22,10 +25,11 @@
 namespace braid::ops {
 
 inline constexpr int64_t kPanelRows = 16;
+inline constexpr int64_t kFp8Block = 128;  // of k, with one scale per output
 
-enum class WeightFormat : uint8_t { kBF16, kF32, kI8, kI4 };
+enum class WeightFormat : uint8_t { kBF16, kF32, kF8, kI8, kI4 };
 
-std::string_view NameOf(WeightFormat format);  // "bf16", "fp32", "int8", "int4"
+std::string_view NameOf(WeightFormat format);  // "bf16", "fp32", "fp8", "int8", "int4"
 // Weights rounded to integers: activations are quantised too, per row (ops/cpu/kernels/product.h).
 constexpr bool IsQuantised(WeightFormat format) { return format >= WeightFormat::kI8; }
 
@@ -38,7 +42,8 @@ struct PackedMatrix {
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
   int64_t depth() const {
-    return RoundUp(k, format == WeightFormat::kF32 ? 2 : format == WeightFormat::kBF16 ? 32 : 64);
+    constexpr int64_t kMultiples[] = {32, 2, kFp8Block, 64, 64};
+    return RoundUp(k, kMultiples[static_cast<int>(format)]);
   }
   int64_t panel_bytes() const;
   // Of one weight, its share of the scales included.
@@ -68,9 +73,17 @@ int QuantisedAt(const PackedMatrix& w, int64_t matrix, int64_t row, int64_t col)
 WeightFormat FormatFor(DType dtype);
 
 // Fills panel p of one matrix from up to 16 source rows of k elements; a null row packs zeros.
-// Quantises for kI8 (scale = max |w| / 127 of the row) and kI4 (scale = w / -8 of the weight of
-// largest magnitude in the group, in fp16), to the nearest integer, ties to even.
+// Quantises for kF8 (scale = max |w| / 448 per 128 of k), kI8 (scale = max |w| / 127 of the row)
+// and kI4 (scale = w / -8 of the weight of largest magnitude in the group, in fp16), to the nearest
+// integer, ties to even.
 void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byte* const rows[16],
                DType dtype);
+
+// Fills panel p of a kF8 matrix from rows of codes and of CeilDiv(k, 128) scales as they are.
+struct Fp8Row {
+  const std::byte* codes = nullptr;  // null: zeros
+  const float* scales = nullptr;
+};
+void PackFp8Panel(const PackedMatrix& to, int64_t matrix, int64_t p, const Fp8Row (&rows)[16]);
 
 }  // namespace braid::ops

@@ -81,7 +81,8 @@ TEST(QuantisedProduct, HasTheSameBitsOnEveryInstructionSetAndWithEitherArithmeti
 }
 
 TEST(QuantisedProduct, IsCloseToTheWeightsItWasMadeFrom) {
-  for (auto [format, bound] : {std::pair(WeightFormat::kI8, 0.02), {WeightFormat::kI4, 0.2}}) {
+  for (auto [format, bound] :
+       {std::pair(WeightFormat::kI8, 0.02), {WeightFormat::kI4, 0.2}, {WeightFormat::kF8, 0.05}}) {
     Rng one(8), two(8);
     OwnedWeights exact(one, WeightFormat::kBF16, 1, 64, 512), w(two, format, 1, 64, 512);
     OwnedMatrix x(one, 9, 512), expected(9, 64), y(9, 64);
@@ -109,6 +110,117 @@ TEST(QuantisedProduct, WhatIsNotFiniteStaysSo) {
       }
     }
   }
+}
+
+// One matrix [16, 256] whose rows have every code that is a number, and scale 1 or 0.5.
+struct AllCodes {
+  AllCodes() : codes(16 * 256) {
+    matrix = {WeightFormat::kF8, 1, 16, 256, nullptr};
+    memory = Buffer(matrix.bytes());
+    matrix.data = memory.data();
+    Fp8Row rows[16];
+    for (int64_t r = 0; r < 16; ++r) {
+      for (int64_t c = 0; c < 256; ++c) {
+        const auto code = static_cast<uint8_t>(c + 16 * r);
+        codes[static_cast<size_t>(r * 256 + c)] =
+            std::byte{(code & 0x7f) == 0x7f ? uint8_t{1} : code};
+      }
+      rows[r] = {codes.data() + r * 256, scales};
+    }
+    PackFp8Panel(matrix, 0, 0, rows);
+  }
+  float Value(int64_t row, int64_t col) const {
+    const std::byte code = codes[static_cast<size_t>(row * 256 + col)];
+    return FloatOfE4M3(static_cast<uint8_t>(code)) * scales[col / 128];
+  }
+  std::vector<std::byte> codes;
+  const float scales[2] = {1.0f, 0.5f};
+  Buffer memory;
+  PackedMatrix matrix;
+};
+
+TEST(Fp8Product, EveryCodeIsWhatItStandsForOnEveryInstructionSet) {
+  const AllCodes w;
+  OwnedMatrix identity(256, 256), y(256, 16);
+  for (int64_t i = 0; i < 256; ++i) identity.view.row(i)[i] = 1.0f;
+  for (auto [isa, compute] : TestArithmetics()) {
+    TestContext test(isa, 2, compute);
+    for (bool bytes : {true, false}) {
+      if (!bytes) test.context.device.avx512_vbmi = false;
+      for (int64_t rows : {1, 3, 8, 9, 256}) {
+        for (int64_t begin = 0; begin < 256; begin += rows) {
+          const int64_t count = std::min(rows, 256 - begin);
+          Linear(test.context, {.x = RowsOf(identity.view, begin, count),
+                                .w = &w.matrix,
+                                .y = RowsOf(y.view, begin, count)});
+        }
+        for (int64_t c = 0; c < 256; ++c) {
+          for (int64_t n = 0; n < 16; ++n) {
+            ASSERT_EQ(w.matrix.At(0, n, c), w.Value(n, c));
+            ASSERT_EQ(y.view.row(c)[n], w.Value(n, c))
+                << NameOf(isa) << " rows " << rows << " column " << c << " output " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Fp8Product, ARowsBitsDoNotDependOnTheRowsBesideIt) {
+  Rng rng(4);
+  const OwnedWeights w(rng, WeightFormat::kF8, 1, 75, 700);
+  const OwnedMatrix x(rng, 50, 700);
+  OwnedMatrix together(50, 75), some(50, 75);
+  for (auto [isa, compute] : TestArithmetics()) {
+    TestContext test(isa, 2, compute);
+    for (bool bytes : {true, false}) {
+      if (!bytes) test.context.device.avx512_vbmi = false;
+      Linear(test.context, {.x = x.view, .w = &w.matrix, .y = together.view});
+      for (int64_t rows : {1, 2, 4, 8, 13, 16}) {
+        Linear(test.context, {.x = x.view.first_rows(rows), .w = &w.matrix, .y = some.view});
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_TRUE(SameBits(some.view.row(r), together.view.row(r), 75))
+              << NameOf(isa) << " row " << r << " of " << rows;
+        }
+      }
+    }
+  }
+}
+
+TEST(Fp8Product, ACodeThatIsNotANumberMakesItsOutputNotOne) {
+  std::vector<std::byte> codes(200, std::byte{0x38});
+  const float scales[2] = {1.0f, 1.0f};
+  PackedMatrix w{WeightFormat::kF8, 1, 2, 200, nullptr};
+  Buffer memory(w.bytes());
+  w.data = memory.data();
+  std::vector<std::byte> bad = codes;
+  bad[150] = std::byte{0xff};
+  const Fp8Row rows[16] = {{codes.data(), scales}, {bad.data(), scales}};
+  PackFp8Panel(w, 0, 0, rows);
+  OwnedMatrix x(1, 200), y(1, 2);
+  std::fill_n(x.view.row(0), 200, 1.0f);
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    Linear(test.context, {.x = x.view, .w = &w, .y = y.view});
+    EXPECT_EQ(y.view.row(0)[0], 200.0f);
+    EXPECT_TRUE(std::isnan(y.view.row(0)[1])) << NameOf(isa);
+  }
+}
+
+TEST(Quantise, E4M3IsTheNearestCodeTiesToEven) {
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x7f) == 0x7f) continue;
+    const float value = FloatOfE4M3(static_cast<uint8_t>(code));
+    EXPECT_EQ(E4M3OfFloat(value), code);
+    if ((code & 0x7f) == 0x7e) continue;
+    const float next = FloatOfE4M3(static_cast<uint8_t>(code + 1)), half = (value + next) / 2;
+    EXPECT_EQ(E4M3OfFloat(half), code % 2 == 0 ? code : code + 1) << half;
+    EXPECT_EQ(E4M3OfFloat(std::nextafter(half, value)), code) << half;
+    EXPECT_EQ(E4M3OfFloat(std::nextafter(half, next)), code + 1) << half;
+  }
+  EXPECT_EQ(E4M3OfFloat(1e9f), 0x7e);
+  EXPECT_EQ(E4M3OfFloat(-INFINITY), 0xfe);
+  EXPECT_EQ(E4M3OfFloat(NAN) & 0x7f, 0x7f);
 }
 
 TEST(Quantise, KeepsTheLargestWeightAndTheSign) {

@@ -55,6 +55,7 @@ CpuFeatures DetectCpu() {
   features.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
+  features.avx512_vbmi = features.avx512 && __builtin_cpu_supports("avx512vbmi");
   features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
   ReadCpuinfo(features);
   if (features.amx_bf16 || features.amx_int8) {
@@ -79,7 +80,8 @@ Device DeviceOf(const CpuFeatures& features, Isa isa, Compute compute) {
           .compute = compute,
           .avx_vnni = isa >= Isa::kAvx2 && features.avx_vnni,
           .avx512_bf16 = avx512 && features.avx512_bf16,
-          .avx512_vnni = avx512 && features.avx512_vnni};
+          .avx512_vnni = avx512 && features.avx512_vnni,
+          .avx512_vbmi = avx512 && features.avx512_vbmi};
 }
 
 }  // namespace braid

@@ -29,6 +29,7 @@ struct CpuFeatures {
   bool avx512 = false;  // F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
+  bool avx512_vbmi = false;
   bool avx_vnni = false;
   bool amx_bf16 = false;  // and the kernel lets this process use tiles
   bool amx_int8 = false;
@@ -51,6 +52,7 @@ struct Device {
   bool avx_vnni = false;
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
+  bool avx512_vbmi = false;  // permutations of bytes
 };
 
 // The device of a CPU on which nothing above `isa` is used.

@@ -86,6 +86,21 @@ inline float FloatOfE4M3(uint8_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 120) << 23) | (mantissa << 20));
 }
 
+// Round to nearest even; what is beyond 448 becomes that, a NaN stays one.
+inline uint8_t E4M3OfFloat(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80u);
+  const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
+  if (magnitude != magnitude) return static_cast<uint8_t>(sign | 0x7fu);
+  if (magnitude >= 448.0f) return static_cast<uint8_t>(sign | 0x7eu);
+  if (magnitude < 0x1p-6f) {  // subnormal: a multiple of 2^-9, rounded by the addition
+    const float shifted = magnitude + 0x1p14f;
+    return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u));
+  }
+  const uint32_t rounded = (bits & 0x7fffffffu) + 0x7ffffu + (bits >> 20 & 1u);
+  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
+}
+
 // A scale of 8 bits: 2^(bits - 127), 0xff: NaN.
 inline float FloatOfE8M0(uint8_t bits) {
   if (bits == 0xff) return std::bit_cast<float>(0x7fc00000u);

@@ -68,6 +68,7 @@ constexpr Arithmetic kArithmetics[] = {
     {"amx_bf16", Isa::kAmx, Compute::kBF16, {}, DType::kBF16},
     {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8, DType::kI8},
     {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8, DType::kBF16},
+    {"avx512_fp8", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kF8, DType::kBF16},
     {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8},
 };
 

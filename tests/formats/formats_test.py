@@ -151,11 +151,11 @@ def dump(braid, folder, name, scratch):
     return np.fromfile(scratch, "<f4").reshape(facts["rows"], facts["columns"])
 
 
-def scores(braid, folder, tmp_path):
+def scores(braid, folder, tmp_path, *flags):
     prompts = tmp_path / "prompts.jsonl"
     ids = [int(x) for x in np.random.default_rng(3).integers(0, 500, 90)]
     prompts.write_text("".join(json.dumps({"token_ids": ids[:n]}) + "\n" for n in (1, 7, 90)))
-    lines = braid("score", folder, prompts, "--compute", "fp32").splitlines()
+    lines = braid("score", folder, prompts, "--compute", "fp32", *flags).splitlines()
     return [json.loads(line)["logprobs"] for line in lines]
 
 
@@ -184,6 +184,27 @@ def test_a_quantised_model_is_its_dequantised_twin(braid, models, tmp_path, fami
     assert got == want
     original = scores(braid, source, tmp_path)
     assert got != original  # the format did round
+
+
+@pytest.mark.parametrize("name", ["fp8_blocks", "fp8_blocks_ue8m0", "fp8_channel"])
+def test_codes_of_fp8_stay_what_they_are_in_memory(braid, models, tmp_path, name):
+    encode, decode, quantization, _ = FORMATS[name]
+    source = models("qwen3_5_moe")
+    config = json.loads((source / "config.json").read_text())
+    tensors, _ = quantise(per_expert(stored.read_model(source)), encode, decode)
+    write_model(tmp_path / "q", tensors, {**config, "quantization_config": quantization})
+    facts = json.loads(braid("inspect", tmp_path / "q", "--json", "--tensors",
+                             "--weights", "fp8"))
+    assert {w["runs_as"] for w in facts["tensors"] if w["stored_as"].startswith("fp8")} == {"fp8"}
+
+    def change(folder, *flags):
+        pairs = zip(sum(scores(braid, tmp_path / "q", tmp_path), []),
+                    sum(scores(braid, folder, tmp_path, *flags), []))
+        return max(abs(a - b) for a, b in pairs if a is not None)
+
+    # Only the order of sums differs, where quantising anew would change the weights.
+    assert 0 < change(tmp_path / "q", "--weights", "fp8") < 1e-4
+    assert change(source, "--weights", "fp8") > 1e-3
 
 
 @pytest.mark.parametrize("weights", ["fp32", "bf16"])

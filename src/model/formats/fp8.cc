@@ -102,6 +102,20 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
+template <Grid (*GridOf)(const StoredWeight&)>
+bool Fp8Row(const StoredWeight& w, int64_t row, const std::byte*& codes, std::span<float> scales) {
+  constexpr int64_t kColumns = 128;
+  const Grid grid = GridOf(w);
+  if (grid.across > 1 && grid.columns % kColumns != 0) return false;
+  codes = w.parts[0]->data + row * w.k;
+  const int64_t first = row / w.rows * grid.of_matrix + row % w.rows / grid.rows * grid.across;
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const int64_t block = static_cast<int64_t>(i) * kColumns / grid.columns;
+    scales[i] = ElementAt(*w.parts[1], first + block);
+  }
+  return true;
+}
+
 }  // namespace
 
 const StorageFormat kFp8Blocks = {.name = "fp8 in blocks",
@@ -109,13 +123,15 @@ const StorageFormat kFp8Blocks = {.name = "fp8 in blocks",
                                   .types = kFp8,
                                   .problem = BlocksProblem,
                                   .exact_in_bf16 = ScalesArePowersOfTwo,
-                                  .decode = Decode<Fp8Code, BlockGrid>};
+                                  .decode = Decode<Fp8Code, BlockGrid>,
+                                  .fp8_row = Fp8Row<BlockGrid>};
 const StorageFormat kFp8Scaled = {.name = "fp8 with scales",
                                   .parts = kScaledParts,
                                   .types = kFp8,
                                   .problem = ScaledProblem,
                                   .exact_in_bf16 = ScalesArePowersOfTwo,
-                                  .decode = Decode<Fp8Code, ScaledGrid>};
+                                  .decode = Decode<Fp8Code, ScaledGrid>,
+                                  .fp8_row = Fp8Row<ScaledGrid>};
 const StorageFormat kInt8Scaled = {.name = "int8 with scales",
                                    .parts = kScaledParts,
                                    .types = kInt8,

@@ -34,6 +34,10 @@ struct StorageFormat {
   bool (*exact_in_bf16)(const StoredWeight& stored) = nullptr;
   // out[count][k]: rows [row, row + count) of the weight. Products of code and scale are fp32.
   void (*decode)(const StoredWeight& stored, int64_t row, int64_t count, float* out) = nullptr;
+  // Of e4m3 codes: those of one row as they are stored, and one scale per 128 columns. Null, or
+  // false: other codes, or scales that do not fit these columns.
+  bool (*fp8_row)(const StoredWeight& stored, int64_t row, const std::byte*& codes,
+                  std::span<float> scales) = nullptr;
   bool row_major = true;  // the first part's bytes are in the order of the weight's rows
 };
 

@@ -16,6 +16,12 @@ constexpr LeftFormat kF32Blocks = {braid::cpu::kRowBlock, 2,
 constexpr LeftFormat kBf16Steps = {braid::cpu::kDotRows, 32,
                                    [](int64_t depth) { return 2 * depth; }, false};
 
+// For fp8 weights, whose depth is padded further.
+constexpr LeftFormat kF32Fp8 = {braid::cpu::kRowBlock, kFp8Block,
+                                [](int64_t depth) { return 4 * depth; }, false};
+constexpr LeftFormat kBf16Fp8 = {braid::cpu::kDotRows, kFp8Block,
+                                 [](int64_t depth) { return 2 * depth; }, false};
+
 constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true};
 
 template <bool kRound>
@@ -38,6 +44,9 @@ const char* NeedsIsa(const Device& device) {
 const char* NeedsAvx512Vnni(const Device& device) {
   return device.avx512_vnni ? nullptr : "needs AVX512-VNNI";
 }
+const char* NeedsAvx512Vbmi(const Device& device) {
+  return device.avx512_bf16 && device.avx512_vbmi ? nullptr : "needs AVX512-BF16 and AVX512-VBMI";
+}
 const char* NeedsAvxVnni(const Device& device) {
   return device.avx_vnni ? nullptr : "needs AVX-VNNI";
 }
@@ -52,6 +61,11 @@ const char* WhyNotBf16(const Device& device, WeightFormat format, bool exact) {
   if (format != WeightFormat::kBF16) return "the weights are not bf16";
   return Rounds(device, exact) ? kNeeds(device) : kNotRounded;
 }
+template <bool kRound, Needs kNeeds>
+const char* WhyNotFp8(const Device& device, WeightFormat format, bool exact) {
+  if (format != WeightFormat::kF8) return "the weights are not fp8";
+  return kRound && !Rounds(device, exact) ? kNotRounded : kNeeds(device);
+}
 template <WeightFormat kFormat, Needs kNeeds>
 const char* WhyNotQuantised(const Device& device, WeightFormat format, bool) {
   if (format == kFormat) return kNeeds(device);
@@ -59,7 +73,7 @@ const char* WhyNotQuantised(const Device& device, WeightFormat format, bool) {
 }
 template <bool kRound, Isa kIsa>
 const char* WhyNotFp32(const Device& device, WeightFormat format, bool exact) {
-  if (IsQuantised(format)) return "the weights are quantised";
+  if (format >= WeightFormat::kF8) return "the weights are quantised";
   return kRound && !Rounds(device, exact) ? kNotRounded : NeedsIsa<kIsa>(device);
 }
 
@@ -86,6 +100,16 @@ constexpr Product kProducts[] = {
      braid::cpu::Int4AvxVnni},
     {"avx2_int4", WhyNotQuantised<kI4, NeedsIsa<Isa::kAvx2>>, &kInt8Steps, braid::cpu::PackInt8Avx2,
      braid::cpu::Int4Avx2},
+    {"avx512_bf16_fp8", WhyNotFp8<true, NeedsAvx512Vbmi>, &kBf16Fp8, braid::cpu::PackBf16Avx512,
+     braid::cpu::Fp8Bf16Avx512},
+    {"avx512_rounded_fp8", WhyNotFp8<true, NeedsIsa<Isa::kAvx512>>, &kF32Fp8, PackF32<true>,
+     braid::cpu::Fp8Avx512},
+    {"avx512_fp8", WhyNotFp8<false, NeedsIsa<Isa::kAvx512>>, &kF32Fp8, PackF32<false>,
+     braid::cpu::Fp8Avx512},
+    {"avx2_rounded_fp8", WhyNotFp8<true, NeedsIsa<Isa::kAvx2>>, &kF32Fp8, PackF32<true>,
+     braid::cpu::Fp8Avx2},
+    {"avx2_fp8", WhyNotFp8<false, NeedsIsa<Isa::kAvx2>>, &kF32Fp8, PackF32<false>,
+     braid::cpu::Fp8Avx2},
     {"avx512_rounded", WhyNotFp32<true, Isa::kAvx512>, &kF32Blocks, PackF32<true>, GemmAvx512},
     {"avx512", WhyNotFp32<false, Isa::kAvx512>, &kF32Blocks, PackF32<false>, GemmAvx512},
     {"avx2_rounded", WhyNotFp32<true, Isa::kAvx2>, &kF32Blocks, PackF32<true>, GemmAvx2},

@@ -35,7 +35,7 @@ struct Product {
   void (*run)(const braid::cpu::GemmTask&);
 };
 
-inline constexpr size_t kProductCount = 13;
+inline constexpr size_t kProductCount = 18;
 std::span<const Product, kProductCount> Products();
 // The first that can run; a device without any is the caller's error.
 const Product& ProductFor(const Device& device, WeightFormat format, bool exact);

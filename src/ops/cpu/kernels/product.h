@@ -37,6 +37,13 @@ void Bf16Amx(const GemmTask& task);
 // w is bf16, pairs of terms ascending: the second of the pair is added, then the first (VDPBF16PS).
 void Bf16Avx512(const GemmTask& task);
 
+// w is fp8 with a scale per output and 128 terms: the sums of a product of bf16 weights with the
+// codes, added up in ascending order with fused multiply-adds by the scales. The first rounds
+// activations to bf16 (PackBf16Avx512), the others take fp32 in blocks of kRowBlock rows.
+void Fp8Bf16Avx512(const GemmTask& task);
+void Fp8Avx512(const GemmTask& task);
+void Fp8Avx2(const GemmTask& task);
+
 // w is int8 with a scale per output: the exact sum, times the output's scale, times the row's. The
 // same bits on every instruction set.
 void Int8Amx(const GemmTask& task);

@@ -64,6 +64,17 @@ struct VecAvx2 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
 
+  // A line of e4m3 codes of two pairs along k (ops/packed.h, kF8) as bf16 of their 256th part: 32
+  // numbers of the first pair, then those of the second. A code moved up by 7 bits, its sign by one
+  // more, is fp16 of that.
+  static void WidenE4M3(const std::byte* line, uint16_t* out) {
+    for (int part = 0; part < 2; ++part) {
+      const __m256i codes = LoadBits(line + 32 * part), zero = _mm256_setzero_si256();
+      StoreBits(out + 16 * part, Bf16OfCodes(_mm256_unpacklo_epi8(zero, codes)));
+      StoreBits(out + 32 + 16 * part, Bf16OfCodes(_mm256_unpackhi_epi8(zero, codes)));
+    }
+  }
+
   // Integers of int8, and to them: to the nearest, ties to even.
   static F LoadI8(const int8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(p)));
@@ -101,6 +112,17 @@ struct VecAvx2 {
  private:
   static __m256i LoadBits(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+  static void StoreBits(void* p, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+  // Codes stand in the upper bytes. Of fp32 the upper half is kept: a code has few enough bits.
+  static __m256i Bf16OfCodes(__m256i codes) {
+    const __m256i half = _mm256_and_si256(_mm256_srai_epi16(codes, 1),
+                                          _mm256_set1_epi16(static_cast<int16_t>(0xbfff)));
+    const __m256 first = _mm256_cvtph_ps(_mm256_castsi256_si128(half));
+    const __m256 second = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1));
+    const __m256i upper = _mm256_packus_epi32(_mm256_srli_epi32(_mm256_castps_si256(first), 16),
+                                              _mm256_srli_epi32(_mm256_castps_si256(second), 16));
+    return _mm256_permute4x64_epi64(upper, 0xd8);
   }
   static __m256i Mask(int64_t n) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

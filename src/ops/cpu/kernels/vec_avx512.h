@@ -66,6 +66,15 @@ struct VecAvx512 {
                         _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
   }
 
+  // A line of e4m3 codes of two pairs along k (ops/packed.h, kF8) as bf16 of their 256th part: 32
+  // numbers of the first pair, then those of the second. A code moved up by 7 bits, its sign by one
+  // more, is fp16 of that.
+  static void WidenE4M3(const std::byte* line, uint16_t* out) {
+    const __m512i codes = _mm512_loadu_si512(line), zero = _mm512_setzero_si512();
+    _mm512_storeu_si512(out, Bf16OfCodes(_mm512_unpacklo_epi8(zero, codes)));
+    _mm512_storeu_si512(out + 32, Bf16OfCodes(_mm512_unpackhi_epi8(zero, codes)));
+  }
+
   // Integers of int8, and to them: to the nearest, ties to even.
   static F LoadI8(const int8_t* p) {
     return _mm512_cvtepi32_ps(
@@ -96,6 +105,18 @@ struct VecAvx512 {
   }
 
  private:
+  // Codes stand in the upper bytes. Of fp32 the upper half is kept: a code has few enough bits.
+  static __m512i Bf16OfCodes(__m512i codes) {
+    const __m512i half = _mm512_and_si512(_mm512_srai_epi16(codes, 1),
+                                          _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
+    const __m512 first = _mm512_cvtph_ps(_mm512_castsi512_si256(half));
+    const __m512 second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
+    const __m512i upper =
+        _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                         25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(_mm512_castps_si512(first), upper,
+                                     _mm512_castps_si512(second));
+  }
   static __m256 Low(F x) { return _mm512_castps512_ps256(x); }
   static __m256 High(F x) { return _mm512_extractf32x8_ps(x, 1); }
   static __mmask16 Mask(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
