@@ -154,8 +154,9 @@ uint16_t QuantiseInt4(const float* x, int64_t count, uint8_t* q) {
   const uint16_t bits = F16OfFloat(std::clamp(most / -8.0f, -65504.0f, 65504.0f));
   const float scale = FloatOfF16(bits), factor = scale == 0.0f ? 0.0f : 1.0f / scale;
   for (int64_t c = 0; c < count; ++c) {
-    const float nearest = std::nearbyint(x[c] * factor);
-    q[c] = static_cast<uint8_t>(std::clamp(nearest, -8.0f, 7.0f) + 8.0f);
+    // Rounded as in QuantiseInt8; before or after the bounds is the same, for they are integers.
+    const float shifted = std::clamp(x[c] * factor, -8.0f, 7.0f) + 12582912.0f;
+    q[c] = static_cast<uint8_t>((std::bit_cast<uint32_t>(shifted) & 0xff) + 8);
   }
   return bits;
 }
