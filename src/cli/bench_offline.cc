@@ -196,7 +196,7 @@ OfflineSpeed BenchOfflineCommand::SpeedOf(const Engine& engine,
                   .context_tokens = 0,
                   .bytes_per_weight = like.bytes_per_weight(),
                   .kv_dtype = engine.machine().kv_dtype};
-  if (choice.head || like.format < ops::WeightFormat::kF8) {
+  if (choice.head || !ops::IsQuantised(like.format)) {
     shape.bytes_per_head_weight = shape.bytes_per_weight;
   }
   const std::vector<Cost> prefill = CostsOf(engine.spec(), shape, sequences_);

@@ -20,7 +20,7 @@ void AddKvFlag(Flags& flags, EngineOptions& options) {
 }
 
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
-  flags.Choice("--weights", weights, {"auto", "bf16", "fp8", "int8", "int4"},
+  flags.Choice("--weights", weights, {"auto", "fp32", "bf16", "fp8", "int8", "int4"},
                "Format of the matrices in memory; auto: as the checkpoint stores them");
   flags.Switch("--quantize-head", head,
                "With fp8, int8 or int4: the embedding and the output head too");
@@ -29,7 +29,7 @@ void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
 WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
   WeightChoice choice{.format = {}, .head = head};
   using enum ops::WeightFormat;
-  for (auto format : {kBF16, kF8, kI8, kI4}) {
+  for (auto format : {kF32, kBF16, kF8, kI8, kI4}) {
     if (weights == ops::NameOf(format)) choice.format = format;
   }
   return choice;

@@ -155,7 +155,7 @@ FactSection WeightSection(const ModelSpec& spec, const LoadReport* report,
   size_t next = 0;
   const auto bytes = [&](const WeightSpec& weight) {
     return report ? report->weights[next++].packed_bytes
-                  : PackedBytes(weight, DType::kBF16, choice);
+                  : PackedBytes(weight, ops::WeightFormat::kBF16, choice);
   };
   const ModelWeightSpecs weights = WeightsOf(spec);
   std::map<std::string_view, int64_t> parts;

@@ -93,7 +93,8 @@ std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
   return capacities;
 }
 
-int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
+int64_t PackedBytes(const WeightSpec& weight, ops::WeightFormat stored,
+                    const WeightChoice& choice) {
   if (weight.use == WeightUse::kVector) {
     return weight.n * weight.k * static_cast<int64_t>(sizeof(float));
   }

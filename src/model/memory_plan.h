@@ -54,8 +54,8 @@ struct MemoryPlan {
   std::vector<Capacity> Capacities() const;
 };
 
-// Bytes of a packed weight whose elements the checkpoint stores, or a decoder yields, as `stored`.
-int64_t PackedBytes(const WeightSpec& weight, DType stored, const WeightChoice& choice);
+// Bytes of a packed weight; `stored` as for FormatOf.
+int64_t PackedBytes(const WeightSpec& weight, ops::WeightFormat stored, const WeightChoice& choice);
 // Bytes of all weights by the name of the format in which they run ("bf16", "int8").
 std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report);
 // "int8 1.9 GB, bf16 0.2 GB": most bytes first.

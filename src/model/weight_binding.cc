@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -301,6 +302,21 @@ void AppendRuns(const WeightSpec& weight, const Piece& piece, const StoredWeight
   }
 }
 
+// The quantised format that every part of the weight is stored in, if the weight may have it.
+std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
+  const WeightSpec& spec = *bound.spec;
+  if (spec.use == WeightUse::kVector || spec.transpose || !MayQuantise(spec)) return {};
+  std::optional<ops::WeightFormat> format;
+  for (const SourceRun& run : bound.runs) {
+    const StoredWeight& stored = *run.stored;
+    const KeptCodes* kept = stored.format ? stored.format->kept : nullptr;
+    if (!kept || (format && *format != kept->format)) return {};
+    if (stored.k != spec.k || run.first % spec.k != 0 || !kept->fit(stored)) return {};
+    format = kept->format;
+  }
+  return format;
+}
+
 BoundWeight Binder::Bind(const WeightSpec& weight) {
   BoundWeight bound{.spec = &weight};
   const std::vector<Piece>* source = ChooseSource(weight);
@@ -324,6 +340,7 @@ BoundWeight Binder::Bind(const WeightSpec& weight) {
   if (!complete) return bound;
   CHECK(bound.runs.back().at + bound.runs.back().count == weight.count * weight.n * weight.k,
         "the pieces of {} do not add up", weight.name);
+  bound.stored_as = KeptFormat(bound).value_or(ops::FormatFor(bound.dtype));
   return bound;
 }
 
@@ -419,14 +436,10 @@ const std::byte* BoundWeight::Direct(int64_t first, int64_t count) const {
   return stored.main().data + (run.first + inside) * SizeOf(dtype);
 }
 
-bool BoundWeight::Fp8Row(int64_t first, const std::byte*& codes, std::span<float> scales) const {
+void BoundWeight::CodedRow(int64_t first, std::byte* codes, float* scales) const {
   const SourceRun& run = RunAt(first);
   const StoredWeight& stored = *run.stored;
-  const int64_t at = run.first + first - run.at;
-  if (!stored.format || !stored.format->fp8_row || stored.k != spec->k || at % stored.k != 0) {
-    return false;
-  }
-  return stored.format->fp8_row(stored, at / stored.k, codes, scales);
+  stored.format->kept->row(stored, (run.first + first - run.at) / stored.k, codes, scales);
 }
 
 void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {
@@ -447,8 +460,8 @@ WeightStorage StorageOf(const BoundWeight& bound, const WeightChoice& choice) {
   const bool vector = bound.spec->use == WeightUse::kVector;
   WeightStorage storage{
       .name = bound.spec->name,
-      .runs_as = vector ? ops::WeightFormat::kF32 : FormatOf(*bound.spec, bound.dtype, choice),
-      .packed_bytes = PackedBytes(*bound.spec, bound.dtype, choice)};
+      .runs_as = vector ? ops::WeightFormat::kF32 : FormatOf(*bound.spec, bound.stored_as, choice),
+      .packed_bytes = PackedBytes(*bound.spec, bound.stored_as, choice)};
   std::vector<std::string_view> formats;
   for (const SourceRun& run : bound.runs) {
     const StoredWeight& stored = *run.stored;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <deque>
-#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -27,6 +26,8 @@ struct SourceRun {
 struct BoundWeight {
   const WeightSpec* spec = nullptr;
   DType dtype = DType::kBF16;  // what Read delivers; holds every stored value exactly
+  // The format that keeps what is stored: its codes as they are, or every bit of `dtype`.
+  ops::WeightFormat stored_as = ops::WeightFormat::kBF16;
   std::vector<SourceRun> runs;
   std::vector<int64_t> pieces;  // where each piece of the source begins, in elements
 
@@ -34,9 +35,8 @@ struct BoundWeight {
   const SourceRun& RunAt(int64_t element) const;
   // The address of elements [first, first + count), if they lie in the file as `dtype`; else null.
   const std::byte* Direct(int64_t first, int64_t count) const;
-  // The e4m3 codes and scales of the row that begins with element `first` (StorageFormat::fp8_row);
-  // false where it is not stored so.
-  bool Fp8Row(int64_t first, const std::byte*& codes, std::span<float> scales) const;
+  // Codes and scales of the row that begins with element `first`, where stored_as is quantised.
+  void CodedRow(int64_t first, std::byte* codes, float* scales) const;
   // Writes elements [first, first + count). Of a quantised weight: whole rows.
   void Read(int64_t first, int64_t count, std::byte* out) const;
 };

@@ -16,6 +16,7 @@
 #include "model/machine_memory.h"
 #include "model/quantities.h"
 #include "model/weight_binding.h"
+#include "ops/weight_codes.h"
 
 namespace braid {
 namespace {
@@ -124,29 +125,25 @@ void PanelRows(const BoundWeight& bound, const ops::PackedMatrix& matrix, const 
   for (int64_t r = 0; r < count; ++r) rows[r] = decoded.data() + r * row_bytes;
 }
 
-// Codes of fp8 as they are stored; false where one row of the panel is stored otherwise.
-bool FillFp8Panel(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task,
-                  int64_t p) {
-  const int64_t first = p * ops::kPanelRows, blocks = CeilDiv(matrix.k, ops::kFp8Block);
-  const int64_t count = std::min(ops::kPanelRows, matrix.n - first);
-  std::vector<float> scales(static_cast<size_t>(count * blocks));
-  ops::Fp8Row rows[ops::kPanelRows];
+void FillCodedPanel(const BoundWeight& bound, const ops::PackedMatrix& matrix, int64_t which,
+                    int64_t p) {
+  const int64_t first = p * ops::kPanelRows, count = std::min(ops::kPanelRows, matrix.n - first);
+  ops::CodedPanel panel(matrix);
   for (int64_t r = 0; r < count; ++r) {
-    const std::span<float> own(scales.data() + r * blocks, static_cast<size_t>(blocks));
-    const int64_t at = (task.matrix * matrix.n + first + r) * matrix.k;
-    if (!bound.Fp8Row(at, rows[r].codes, own)) return false;
-    rows[r].scales = own.data();
+    bound.CodedRow((which * matrix.n + first + r) * matrix.k, panel.codes(r), panel.scales(r));
   }
-  ops::PackFp8Panel(matrix, task.matrix, p, rows);
-  return true;
+  ops::PackCodes(matrix, which, p, panel);
 }
 
 void FillPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task) {
   if (bound.spec->transpose) return FillTransposedPanels(bound, matrix, task);
-  const bool fp8 = matrix.format == ops::WeightFormat::kF8;
+  const bool coded = ops::IsQuantised(matrix.format) && matrix.format == bound.stored_as;
   std::vector<std::byte> decoded;
   for (int64_t p = task.begin; p < task.end; ++p) {
-    if (fp8 && FillFp8Panel(bound, matrix, task, p)) continue;
+    if (coded) {
+      FillCodedPanel(bound, matrix, task.matrix, p);
+      continue;
+    }
     const std::byte* rows[ops::kPanelRows] = {};
     PanelRows(bound, matrix, task, p, decoded, rows);
     ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
@@ -211,7 +208,7 @@ int64_t LayOut(const std::vector<BoundWeight>& bound, const WeightChoice& choice
     if (spec.use == WeightUse::kVector) {
       bytes += RoundUp(spec.n * spec.k * static_cast<int64_t>(sizeof(float)), kAlignment);
     } else {
-      weight.matrix = {.format = FormatOf(spec, bound[i].dtype, choice),
+      weight.matrix = {.format = FormatOf(spec, bound[i].stored_as, choice),
                        .count = spec.count,
                        .n = spec.n,
                        .k = spec.k};
@@ -348,13 +345,16 @@ ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
   return spec;
 }
 
-ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightChoice& choice) {
-  const ops::WeightFormat kept = ops::FormatFor(stored);
-  if (!choice.format || weight.quantisable == Quantisable::kNever) return kept;
-  const bool head = weight.quantisable == Quantisable::kHead;
-  if (*choice.format >= ops::WeightFormat::kF8 && head && !choice.head) return kept;
-  // A sum of 65536 products of 8 bits is the largest that 32 bits hold.
-  return weight.k <= 65536 ? *choice.format : kept;
+bool MayQuantise(const WeightSpec& weight) {
+  return weight.quantisable != Quantisable::kNever && weight.k <= 65536;
+}
+
+ops::WeightFormat FormatOf(const WeightSpec& weight, ops::WeightFormat stored,
+                           const WeightChoice& choice) {
+  if (!choice.format || weight.quantisable == Quantisable::kNever) return stored;
+  if (!ops::IsQuantised(*choice.format)) return *choice.format;
+  if (weight.quantisable == Quantisable::kHead && !choice.head) return stored;
+  return MayQuantise(weight) ? *choice.format : stored;
 }
 
 Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,

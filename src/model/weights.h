@@ -45,7 +45,12 @@ struct WeightChoice {
   std::optional<ops::WeightFormat> format;  // none: as the checkpoint stores them
   bool head = false;                        // a quantised format holds for embedding and head too
 };
-ops::WeightFormat FormatOf(const WeightSpec& weight, DType stored, const WeightChoice& choice);
+// Not of what decides (routers, gates), nor of rows longer than 65536: the longest sum of products
+// of 8 bits that 32 bits hold.
+bool MayQuantise(const WeightSpec& weight);
+// `stored` is the format that keeps what the checkpoint stores (BoundWeight::stored_as).
+ops::WeightFormat FormatOf(const WeightSpec& weight, ops::WeightFormat stored,
+                           const WeightChoice& choice);
 
 // How one weight is stored, and how it runs.
 struct WeightStorage {

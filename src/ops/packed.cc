@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "ops/weight_codes.h"
 
 namespace braid::ops {
 namespace {
@@ -70,25 +71,37 @@ inline void Transpose4(const std::byte* const* rows, int64_t c, float* to) {
   _mm_store_ps(to + 3 * kPanelRows, e);
 }
 
-// 16 rows of 4-byte elements become lines: out[c * 16 + r] = rows[r][c]. Rows are often a power of
-// two apart, where a cache has room for few of them: four rows at a time, a whole line of each. The
-// lines go past the caches: nobody reads them soon.
-void Transpose(const std::byte* const rows[16], int64_t count, std::byte* out) {
-  constexpr int64_t kBlock = 16;
+struct AsItIs {
+  static __m128 Of(__m128 line) { return line; }
+};
+
+// 16 rows of 4-byte elements become lines: out[c * 16 + r] = rows[r][c], every four of a line by
+// `Finish`; count is a multiple of 4. Rows are often a power of two apart, where a cache has room
+// for few of them: four rows at a time, a whole line of each. The lines go past the caches: nobody
+// reads them soon.
+template <class Finish>
+void TransposeBlocks(const std::byte* const rows[16], int64_t count, std::byte* out) {
+  constexpr int64_t kMost = 16;
   float* to = reinterpret_cast<float*>(out);
-  alignas(64) float block[kBlock * kPanelRows];
-  int64_t c = 0;
-  for (; c + kBlock <= count; c += kBlock) {
+  alignas(64) float block[kMost * kPanelRows];
+  for (int64_t c = 0; c < count;) {
+    const int64_t step = std::min(kMost, count - c);
     for (int64_t r = 0; r < kPanelRows; r += 4) {
-      for (int64_t i = 0; i < kBlock; i += 4) {
+      for (int64_t i = 0; i < step; i += 4) {
         Transpose4(rows + r, c + i, block + i * kPanelRows + r);
       }
     }
-    for (int64_t i = 0; i < kBlock * kPanelRows; i += 4) {
-      _mm_stream_ps(to + c * kPanelRows + i, _mm_load_ps(block + i));
+    for (int64_t i = 0; i < step * kPanelRows; i += 4) {
+      _mm_stream_ps(to + c * kPanelRows + i, Finish::Of(_mm_load_ps(block + i)));
     }
+    c += step;
   }
-  _mm_sfence();
+}
+
+// The same of any number of lines, as they are.
+void Transpose(const std::byte* const rows[16], int64_t count, std::byte* out) {
+  int64_t c = count / 4 * 4;
+  TransposeBlocks<AsItIs>(rows, c, out);
   for (; c < count; ++c) {
     for (int64_t r = 0; r < kPanelRows; ++r) {
       std::memcpy(out + 4 * (c * kPanelRows + r), rows[r] + 4 * c, 4);
@@ -96,100 +109,16 @@ void Transpose(const std::byte* const rows[16], int64_t count, std::byte* out) {
   }
 }
 
-// Rows of `words` 4-byte elements each, in one piece, as lines of the panel.
-void TransposeAll(const std::vector<uint32_t>& rows, int64_t words, std::byte* base) {
-  const std::byte* pointers[kPanelRows];
-  for (int64_t r = 0; r < kPanelRows; ++r) {
-    pointers[r] = reinterpret_cast<const std::byte*>(rows.data() + r * words);
-  }
-  Transpose(pointers, words, base);
-}
-
-// The largest |x|; NaN or infinity if there is one. As bits, magnitudes order like integers.
-float LargestMagnitude(const float* x, int64_t count) {
-  int32_t most = 0;
-  for (int64_t c = 0; c < count; ++c) {
-    most = std::max(most, std::bit_cast<int32_t>(x[c]) & 0x7fffffff);
-  }
-  return std::bit_cast<float>(most);
-}
-
-// q[c] = x[c] * factor to the nearest integer, within ±127.
-void QuantiseInt8(const float* x, int64_t count, float factor, int8_t* q) {
-  for (int64_t c = 0; c < count; ++c) {
-    // Adding 1.5 * 2^23 leaves the integer in the low bits, rounded as every sum is.
-    const float shifted = x[c] * factor + 12582912.0f;
-    q[c] = static_cast<int8_t>(std::bit_cast<int32_t>(shifted) & 0xff);
-  }
-}
-
-void PackInt8(const PackedMatrix& to, std::byte* base, const std::byte* const rows[16],
-              DType dtype) {
-  const int64_t words = to.depth() / 4;
-  std::vector<uint32_t> quantised(static_cast<size_t>(kPanelRows * words));
-  std::vector<float> x(static_cast<size_t>(to.k));
-  float* scales = reinterpret_cast<float*>(base + Int8Scales(to));
-  for (int64_t r = 0; r < kPanelRows; ++r) {
-    scales[r] = 0;
-    if (!rows[r]) continue;
-    LoadRow(rows[r], to.k, dtype, x.data());
-    const float most = LargestMagnitude(x.data(), to.k);
-    if (!std::isfinite(most)) scales[r] = NAN;  // and so every output
-    if (!std::isfinite(most) || most < 0x1p-100f) continue;
-    scales[r] = most / 127.0f;
-    QuantiseInt8(x.data(), to.k, 127.0f / most,
-                 reinterpret_cast<int8_t*>(quantised.data() + r * words));
-  }
-  TransposeAll(quantised, words, base);
-}
-
-// One group of one output: fills q + 8 and returns the scale's bits.
-uint16_t QuantiseInt4(const float* x, int64_t count, uint8_t* q) {
-  if (!std::isfinite(LargestMagnitude(x, count))) {
-    std::fill_n(q, count, uint8_t{8});
-    return 0x7e00;  // NaN, and so every output
-  }
-  float most = 0;
-  for (int64_t c = 0; c < count; ++c) most = std::abs(x[c]) > std::abs(most) ? x[c] : most;
-  const uint16_t bits = F16OfFloat(std::clamp(most / -8.0f, -65504.0f, 65504.0f));
-  const float scale = FloatOfF16(bits), factor = scale == 0.0f ? 0.0f : 1.0f / scale;
-  for (int64_t c = 0; c < count; ++c) {
-    // Rounded as in QuantiseInt8; before or after the bounds is the same, for they are integers.
-    const float shifted = std::clamp(x[c] * factor, -8.0f, 7.0f) + 12582912.0f;
-    q[c] = static_cast<uint8_t>((std::bit_cast<uint32_t>(shifted) & 0xff) + 8);
-  }
-  return bits;
-}
-
-void PackInt4(const PackedMatrix& to, std::byte* base, const std::byte* const rows[16],
-              DType dtype) {
-  std::vector<float> x(static_cast<size_t>(to.depth()));
-  for (int64_t r = 0; r < kPanelRows; ++r) {
-    std::fill(x.begin(), x.end(), 0.0f);
-    if (rows[r]) LoadRow(rows[r], to.k, dtype, x.data());
-    for (int64_t g = 0; g < to.depth() / 32; ++g) {
-      uint8_t q[32];
-      const uint16_t bits = QuantiseInt4(x.data() + g * 32, 32, q);
-      std::memcpy(base + Int4Scale(r, g), &bits, 2);
-      uint8_t* lines = reinterpret_cast<uint8_t*>(base + Int4Line(g * 32)) + g % 2 * 4 * kLineBytes;
-      for (int64_t line = 0; line < 4; ++line) {
-        for (int64_t j = 0; j < 4; ++j) {
-          lines[line * kLineBytes + r * 4 + j] =
-              static_cast<uint8_t>(q[line * 8 + j] | q[line * 8 + 4 + j] << 4);
-        }
-      }
-    }
-  }
-}
-
 void PackF32(const PackedMatrix& to, std::byte* base, const std::byte* const rows[16],
              DType dtype) {
-  std::vector<uint32_t> wide(static_cast<size_t>(kPanelRows * to.depth()));
+  std::vector<float> wide(static_cast<size_t>(kPanelRows * to.depth()));
+  const std::byte* pointers[kPanelRows];
   for (int64_t r = 0; r < kPanelRows; ++r) {
-    float* row = reinterpret_cast<float*>(wide.data() + r * to.depth());
+    float* row = wide.data() + r * to.depth();
     if (rows[r]) LoadRow(rows[r], to.k, dtype, row);
+    pointers[r] = reinterpret_cast<const std::byte*>(row);
   }
-  TransposeAll(wide, to.depth(), base);
+  Transpose(pointers, to.depth(), base);
 }
 
 void PackBf16(const PackedMatrix& to, std::byte* base, const std::byte* const rows[16],
@@ -219,7 +148,7 @@ void PackBf16(const PackedMatrix& to, std::byte* base, const std::byte* const ro
 }
 
 // Scales, then codes.
-constexpr int64_t Fp8BlockBytes() { return kLineBytes + kFp8Block * kPanelRows; }
+constexpr int64_t Fp8BlockBytes() { return kLineBytes + kFp8Columns * kPanelRows; }
 
 // Where the code of column c of a block is.
 constexpr int64_t Fp8Code(int64_t row, int64_t c) {
@@ -227,55 +156,96 @@ constexpr int64_t Fp8Code(int64_t row, int64_t c) {
   return kLineBytes + c / 4 * kLineBytes + at / 8 * 16 + c / 2 % 2 * 8 + at % 8;
 }
 
-// Codes and scales of one row, as PackPanel says.
-void QuantiseFp8(const float* x, int64_t k, std::byte* codes, float* scales) {
-  for (int64_t begin = 0; begin < k; begin += kFp8Block, ++scales) {
-    const int64_t count = std::min(kFp8Block, k - begin);
-    const float most = LargestMagnitude(x + begin, count);
-    const bool some = std::isfinite(most) && most >= 0x1p-100f;
-    *scales = !std::isfinite(most) ? NAN : some ? most / 448.0f : 0.0f;
-    const float factor = some ? 448.0f / most : 0.0f;
-    for (int64_t c = begin; c < begin + count; ++c) {
-      codes[c] = std::byte{some ? E4M3OfFloat(x[c] * factor) : uint8_t{0}};
+// A line of codes [16][4] becomes two pairs [16][2] in turns of 8 bytes.
+struct PairsInTurns {
+  static __m128 Of(__m128 line) {
+    const __m128i halves =
+        _mm_shufflehi_epi16(_mm_shufflelo_epi16(_mm_castps_si128(line), 0xd8), 0xd8);
+    return _mm_castsi128_ps(_mm_shuffle_epi32(halves, 0xd8));
+  }
+};
+
+bool HasNaN(const std::byte* codes, int64_t count) {
+  uint8_t most = 0;
+  for (int64_t c = 0; c < count; ++c) {
+    most = std::max(most, static_cast<uint8_t>(codes[c] & std::byte{0x7f}));
+  }
+  return most == 0x7f;
+}
+
+void PackFp8(std::byte* base, const CodedPanel& panel) {
+  const std::byte* rows[kPanelRows];
+  for (int64_t i = 0; i < panel.scale_count(); ++i, base += Fp8BlockBytes()) {
+    auto* scales = reinterpret_cast<float*>(base);
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      rows[r] = panel.codes(r) + i * kFp8Columns;
+      // Kernels know no code that is not a number; the scale says it.
+      scales[r] = HasNaN(rows[r], kFp8Columns) ? NAN : panel.scales(r)[i];
     }
+    TransposeBlocks<PairsInTurns>(rows, kFp8Columns / 4, base + kLineBytes);
   }
 }
 
-void QuantiseFp8Panel(const PackedMatrix& to, int64_t matrix, int64_t p,
-                      const std::byte* const rows[16], DType dtype) {
-  const int64_t blocks = CeilDiv(to.k, kFp8Block);
-  std::vector<std::byte> codes(static_cast<size_t>(kPanelRows * to.k));
-  std::vector<float> scales(static_cast<size_t>(kPanelRows * blocks));
+void PackInt8(const PackedMatrix& to, std::byte* base, const CodedPanel& panel) {
+  const std::byte* rows[kPanelRows];
+  auto* scales = reinterpret_cast<float*>(base + Int8Scales(to));
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    rows[r] = panel.codes(r);
+    scales[r] = *panel.scales(r);
+  }
+  TransposeBlocks<AsItIs>(rows, to.depth() / 4, base);
+}
+
+// Eight codes as a word, each plus 8: the first four in its bytes' low halves.
+uint32_t WordOfInt4(const std::byte* codes) {
+  uint32_t low, high;
+  std::memcpy(&low, codes, 4);
+  std::memcpy(&high, codes + 4, 4);
+  return ((low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4) ^ 0x88888888u;
+}
+
+void PackInt4(const PackedMatrix& to, std::byte* base, const CodedPanel& panel) {
+  const int64_t words = to.depth() / 8;
+  std::vector<uint32_t> halves(static_cast<size_t>(kPanelRows * words));
+  for (int64_t r = 0; r < kPanelRows; ++r) {
+    for (int64_t i = 0; i < words; ++i) {
+      halves[static_cast<size_t>(r * words + i)] = WordOfInt4(panel.codes(r) + 8 * i);
+    }
+    for (int64_t g = 0; g < to.depth() / kInt4Columns; ++g) {
+      const uint16_t bits = g < panel.scale_count() ? F16OfFloat(panel.scales(r)[g]) : 0;
+      std::memcpy(base + Int4Scale(r, g), &bits, 2);
+    }
+  }
+  const std::byte* rows[kPanelRows];
+  for (int64_t col = 0; col < to.depth(); col += 64) {
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      rows[r] = reinterpret_cast<const std::byte*>(halves.data() + r * words + col / 8);
+    }
+    TransposeBlocks<AsItIs>(rows, 8, base + Int4Line(col));
+  }
+}
+
+void QuantisePanel(const PackedMatrix& to, int64_t matrix, int64_t p,
+                   const std::byte* const rows[16], DType dtype) {
+  CodedPanel panel(to);
   std::vector<float> x(static_cast<size_t>(to.k));
-  Fp8Row packed[16];
   for (int64_t r = 0; r < kPanelRows; ++r) {
     if (!rows[r]) continue;
     LoadRow(rows[r], to.k, dtype, x.data());
-    QuantiseFp8(x.data(), to.k, codes.data() + r * to.k, scales.data() + r * blocks);
-    packed[r] = {codes.data() + r * to.k, scales.data() + r * blocks};
+    QuantiseRow(to.format, x.data(), to.k, panel.codes(r), panel.scales(r));
   }
-  PackFp8Panel(to, matrix, p, packed);
+  PackCodes(to, matrix, p, panel);
 }
 
 }  // namespace
 
-void PackFp8Panel(const PackedMatrix& to, int64_t matrix, int64_t p, const Fp8Row (&rows)[16]) {
+void PackCodes(const PackedMatrix& to, int64_t matrix, int64_t p, const CodedPanel& panel) {
+  CHECK(IsQuantised(to.format));
   std::byte* base = const_cast<std::byte*>(to.panel(matrix, p));
-  std::memset(base, 0, static_cast<size_t>(to.panel_bytes()));
-  for (int64_t r = 0; r < kPanelRows; ++r) {
-    if (!rows[r].codes) continue;
-    for (int64_t begin = 0; begin < to.k; begin += kFp8Block) {
-      std::byte* block = base + begin / kFp8Block * Fp8BlockBytes();
-      float scale = rows[r].scales[begin / kFp8Block];
-      for (int64_t c = 0; c < std::min(kFp8Block, to.k - begin); ++c) {
-        const std::byte code = rows[r].codes[begin + c];
-        // Kernels know no code that is not a number; the scale says it.
-        if ((code & std::byte{0x7f}) == std::byte{0x7f}) scale = NAN;
-        block[Fp8Code(r, c)] = code;
-      }
-      std::memcpy(block + 4 * r, &scale, 4);
-    }
-  }
+  if (to.format == WeightFormat::kF8) PackFp8(base, panel);
+  if (to.format == WeightFormat::kI8) PackInt8(to, base, panel);
+  if (to.format == WeightFormat::kI4) PackInt4(to, base, panel);
+  _mm_sfence();  // of the lines past the caches
 }
 
 std::string_view NameOf(WeightFormat format) {
@@ -294,7 +264,7 @@ int64_t PackedMatrix::panel_bytes() const {
     case WeightFormat::kF32:
       return kPanelRows * depth() * 4;
     case WeightFormat::kF8:
-      return depth() / kFp8Block * Fp8BlockBytes();
+      return depth() / kFp8Columns * Fp8BlockBytes();
     case WeightFormat::kI8:
       return kPanelRows * depth() + kLineBytes;
     case WeightFormat::kI4:
@@ -337,9 +307,9 @@ float PackedMatrix::At(int64_t matrix, int64_t row, int64_t col) const {
     return LoadElement(base, (col / 2 * kPanelRows + lane) * 2 + col % 2, DType::kBF16);
   }
   if (format == WeightFormat::kF8) {
-    const std::byte* block = base + col / kFp8Block * Fp8BlockBytes();
-    const auto code = static_cast<uint8_t>(block[Fp8Code(lane, col % kFp8Block)]);
-    return FloatOfE4M3(code) * ScaleAt(*this, matrix, row, col / kFp8Block);
+    const std::byte* block = base + col / kFp8Columns * Fp8BlockBytes();
+    const auto code = static_cast<uint8_t>(block[Fp8Code(lane, col % kFp8Columns)]);
+    return FloatOfE4M3(code) * ScaleAt(*this, matrix, row, col / kFp8Columns);
   }
   return static_cast<float>(QuantisedAt(*this, matrix, row, col)) *
          ScaleAt(*this, matrix, row, col / 32);
@@ -347,19 +317,11 @@ float PackedMatrix::At(int64_t matrix, int64_t row, int64_t col) const {
 
 void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byte* const rows[16],
                DType dtype) {
+  if (IsQuantised(to.format)) return QuantisePanel(to, matrix, p, rows, dtype);
   std::byte* base = const_cast<std::byte*>(to.panel(matrix, p));
-  switch (to.format) {
-    case WeightFormat::kF32:
-      return PackF32(to, base, rows, dtype);
-    case WeightFormat::kF8:
-      return QuantiseFp8Panel(to, matrix, p, rows, dtype);
-    case WeightFormat::kI8:
-      return PackInt8(to, base, rows, dtype);
-    case WeightFormat::kI4:
-      return PackInt4(to, base, rows, dtype);
-    case WeightFormat::kBF16:
-      return PackBf16(to, base, rows, dtype);
-  }
+  if (to.format == WeightFormat::kF32) PackF32(to, base, rows, dtype);
+  if (to.format == WeightFormat::kBF16) PackBf16(to, base, rows, dtype);
+  _mm_sfence();
 }
 
 }  // namespace braid::ops

@@ -8,7 +8,7 @@
 //          line i has pairs 2 i and 2 i + 1 along k, [16][2] each, in turns of 8 bytes. A weight is
 //          code * scale;
 //   kI8:   panel[k / 4][16][4] of int8, k padded to 64, then 16 fp32 scales: a weight is
-//          q * scale, |q| <= 127, with one scale per output;
+//          q * scale, with one scale per output;
 //   kI4:   per 64 of k (padded to it) 2 x 16 fp16 scales, one per output and 32 of k, then 8 lines
 //          [16][4] of bytes: line i has k = 8 i + j in the low and 8 i + 4 + j in the high half of
 //          byte j, stored as q + 8: a weight is q * scale, -8 <= q <= 7.
@@ -25,13 +25,15 @@
 namespace braid::ops {
 
 inline constexpr int64_t kPanelRows = 16;
-inline constexpr int64_t kFp8Block = 128;  // of k, with one scale per output
 
 enum class WeightFormat : uint8_t { kBF16, kF32, kF8, kI8, kI4 };
+class CodedPanel;
 
 std::string_view NameOf(WeightFormat format);  // "bf16", "fp32", "fp8", "int8", "int4"
-// Weights rounded to integers: activations are quantised too, per row (ops/cpu/kernels/product.h).
-constexpr bool IsQuantised(WeightFormat format) { return format >= WeightFormat::kI8; }
+// Codes and scales (ops/weight_codes.h).
+constexpr bool IsQuantised(WeightFormat format) { return format >= WeightFormat::kF8; }
+// Codes are integers: activations are quantised too, per row (ops/cpu/kernels/product.h).
+constexpr bool HasIntegers(WeightFormat format) { return format >= WeightFormat::kI8; }
 
 struct PackedMatrix {
   WeightFormat format = WeightFormat::kBF16;
@@ -42,7 +44,7 @@ struct PackedMatrix {
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
   int64_t depth() const {
-    constexpr int64_t kMultiples[] = {32, 2, kFp8Block, 64, 64};
+    constexpr int64_t kMultiples[] = {32, 2, 128, 64, 64};
     return RoundUp(k, kMultiples[static_cast<int>(format)]);
   }
   int64_t panel_bytes() const;
@@ -73,17 +75,10 @@ int QuantisedAt(const PackedMatrix& w, int64_t matrix, int64_t row, int64_t col)
 WeightFormat FormatFor(DType dtype);
 
 // Fills panel p of one matrix from up to 16 source rows of k elements; a null row packs zeros.
-// Quantises for kF8 (scale = max |w| / 448 per 128 of k), kI8 (scale = max |w| / 127 of the row)
-// and kI4 (scale = w / -8 of the weight of largest magnitude in the group, in fp16), to the nearest
-// integer, ties to even.
+// Formats with codes quantise (QuantiseRow).
 void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byte* const rows[16],
                DType dtype);
-
-// Fills panel p of a kF8 matrix from rows of codes and of CeilDiv(k, 128) scales as they are.
-struct Fp8Row {
-  const std::byte* codes = nullptr;  // null: zeros
-  const float* scales = nullptr;
-};
-void PackFp8Panel(const PackedMatrix& to, int64_t matrix, int64_t p, const Fp8Row (&rows)[16]);
+// The same from codes of the matrix's format.
+void PackCodes(const PackedMatrix& to, int64_t matrix, int64_t p, const CodedPanel& panel);
 
 }  // namespace braid::ops

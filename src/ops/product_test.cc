@@ -4,6 +4,7 @@
 
 #include "ops/linear.h"
 #include "ops/test_context.h"
+#include "ops/weight_codes.h"
 
 namespace braid::ops {
 namespace {
@@ -44,6 +45,34 @@ TEST(TileProduct, IsWhatTheInstructionIsDocumentedToDo) {
           const float expected = TileProduct(x.view.row(r), w.matrix, n);
           ASSERT_EQ(y.view.row(r)[n], expected)
               << "scale " << scale << " row " << r << " output " << n;
+        }
+      }
+    }
+  }
+}
+
+// The least code is one of checkpoints, though quantising here never makes it.
+TEST(QuantisedProduct, HoldsTheLeastIntegers) {
+  for (auto [format, least] : {std::pair(WeightFormat::kI8, -128), {WeightFormat::kI4, -8}}) {
+    PackedMatrix w{format, 1, 16, 128, nullptr};
+    Buffer memory(w.bytes());
+    w.data = memory.data();
+    CodedPanel panel(w);
+    for (int64_t r = 0; r < 16; ++r) {
+      std::fill_n(panel.codes(r), 128, static_cast<std::byte>(least));
+      std::fill_n(panel.scales(r), panel.scale_count(), 0.5f);
+    }
+    PackCodes(w, 0, 0, panel);
+    OwnedMatrix x(5, 128), y(5, 16);
+    for (int64_t r = 0; r < 5; ++r) std::fill_n(x.view.row(r), 128, r % 2 == 0 ? 127.0f : -127.0f);
+    for (Isa isa : TestIsas()) {
+      TestContext test(isa);
+      for (bool dots : {true, false}) {
+        if (!dots) test.context.device.avx_vnni = test.context.device.avx512_vnni = false;
+        Linear(test.context, {.x = x.view, .w = &w, .y = y.view});
+        for (int64_t r = 0; r < 5; ++r) {
+          const float expected = 0.5f * static_cast<float>(least) * x.view.row(r)[0] * 128;
+          ASSERT_EQ(y.view.row(r)[15], expected) << NameOf(isa) << " " << NameOf(format);
         }
       }
     }
@@ -118,16 +147,17 @@ struct AllCodes {
     matrix = {WeightFormat::kF8, 1, 16, 256, nullptr};
     memory = Buffer(matrix.bytes());
     matrix.data = memory.data();
-    Fp8Row rows[16];
+    CodedPanel panel(matrix);
     for (int64_t r = 0; r < 16; ++r) {
       for (int64_t c = 0; c < 256; ++c) {
         const auto code = static_cast<uint8_t>(c + 16 * r);
         codes[static_cast<size_t>(r * 256 + c)] =
             std::byte{(code & 0x7f) == 0x7f ? uint8_t{1} : code};
       }
-      rows[r] = {codes.data() + r * 256, scales};
+      std::copy_n(codes.data() + r * 256, 256, panel.codes(r));
+      std::copy_n(scales, 2, panel.scales(r));
     }
-    PackFp8Panel(matrix, 0, 0, rows);
+    PackCodes(matrix, 0, 0, panel);
   }
   float Value(int64_t row, int64_t col) const {
     const std::byte code = codes[static_cast<size_t>(row * 256 + col)];
@@ -188,15 +218,16 @@ TEST(Fp8Product, ARowsBitsDoNotDependOnTheRowsBesideIt) {
 }
 
 TEST(Fp8Product, ACodeThatIsNotANumberMakesItsOutputNotOne) {
-  std::vector<std::byte> codes(200, std::byte{0x38});
-  const float scales[2] = {1.0f, 1.0f};
   PackedMatrix w{WeightFormat::kF8, 1, 2, 200, nullptr};
   Buffer memory(w.bytes());
   w.data = memory.data();
-  std::vector<std::byte> bad = codes;
-  bad[150] = std::byte{0xff};
-  const Fp8Row rows[16] = {{codes.data(), scales}, {bad.data(), scales}};
-  PackFp8Panel(w, 0, 0, rows);
+  CodedPanel panel(w);
+  for (int64_t row : {0, 1}) {
+    std::fill_n(panel.codes(row), 200, std::byte{0x38});
+    std::fill_n(panel.scales(row), 2, 1.0f);
+  }
+  panel.codes(1)[150] = std::byte{0xff};
+  PackCodes(w, 0, 0, panel);
   OwnedMatrix x(1, 200), y(1, 2);
   std::fill_n(x.view.row(0), 200, 1.0f);
   for (Isa isa : TestIsas()) {

@@ -89,16 +89,15 @@ inline float FloatOfE4M3(uint8_t bits) {
 // Round to nearest even; what is beyond 448 becomes that, a NaN stays one.
 inline uint8_t E4M3OfFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80u);
-  const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
-  if (magnitude != magnitude) return static_cast<uint8_t>(sign | 0x7fu);
-  if (magnitude >= 448.0f) return static_cast<uint8_t>(sign | 0x7eu);
-  if (magnitude < 0x1p-6f) {  // subnormal: a multiple of 2^-9, rounded by the addition
-    const float shifted = magnitude + 0x1p14f;
-    return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u));
-  }
-  const uint32_t rounded = (bits & 0x7fffffffu) + 0x7ffffu + (bits >> 20 & 1u);
-  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
+  const auto magnitude = static_cast<int32_t>(bits & 0x7fffffffu);
+  const int32_t normal = ((magnitude + 0x7ffff + (magnitude >> 20 & 1)) >> 20) - (120 << 3);
+  // A multiple of 2^-9, rounded by the addition.
+  const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+  const int32_t subnormal = std::bit_cast<int32_t>(shifted) - 0x46800000;
+  int32_t code = magnitude < 0x3c800000 ? subnormal : normal;  // 2^-6
+  code = magnitude < 0x43e00000 ? code : 0x7e;                 // 448
+  code = magnitude > 0x7f800000 ? 0x7f : code;
+  return static_cast<uint8_t>(static_cast<uint32_t>(code) | (bits >> 24 & 0x80u));
 }
 
 // A scale of 8 bits: 2^(bits - 127), 0xff: NaN.

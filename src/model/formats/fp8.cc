@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "model/formats/quantization.h"
 #include "model/formats/storage_format.h"
+#include "ops/weight_codes.h"
 
 namespace braid {
 namespace {
@@ -102,19 +103,26 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
-template <Grid (*GridOf)(const StoredWeight&)>
-bool Fp8Row(const StoredWeight& w, int64_t row, const std::byte*& codes, std::span<float> scales) {
-  constexpr int64_t kColumns = 128;
+// Of fp8 blocks are as wide as the engine's or multiples; of int8 a scale holds for the row.
+template <Grid (*GridOf)(const StoredWeight&), ops::WeightFormat kFormat>
+bool ScalesFit(const StoredWeight& w) {
   const Grid grid = GridOf(w);
-  if (grid.across > 1 && grid.columns % kColumns != 0) return false;
-  codes = w.parts[0]->data + row * w.k;
-  const int64_t first = row / w.rows * grid.of_matrix + row % w.rows / grid.rows * grid.across;
-  for (size_t i = 0; i < scales.size(); ++i) {
-    const int64_t block = static_cast<int64_t>(i) * kColumns / grid.columns;
-    scales[i] = ElementAt(*w.parts[1], first + block);
-  }
-  return true;
+  if (grid.across == 1) return true;
+  return kFormat == ops::WeightFormat::kF8 && grid.columns % ops::kFp8Columns == 0;
 }
+
+template <Grid (*GridOf)(const StoredWeight&), ops::WeightFormat kFormat>
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
+  const Grid grid = GridOf(w);
+  std::copy_n(w.parts[0]->data + row * w.k, w.k, codes);
+  const int64_t first = row / w.rows * grid.of_matrix + row % w.rows / grid.rows * grid.across;
+  for (int64_t i = 0; i < ops::ScalesPerRow(kFormat, w.k); ++i) {
+    scales[i] = ElementAt(*w.parts[1], first + i * ops::kFp8Columns / grid.columns);
+  }
+}
+
+template <Grid (*GridOf)(const StoredWeight&), ops::WeightFormat kFormat>
+constexpr KeptCodes kKept = {kFormat, ScalesFit<GridOf, kFormat>, KeptRow<GridOf, kFormat>};
 
 }  // namespace
 
@@ -124,19 +132,20 @@ const StorageFormat kFp8Blocks = {.name = "fp8 in blocks",
                                   .problem = BlocksProblem,
                                   .exact_in_bf16 = ScalesArePowersOfTwo,
                                   .decode = Decode<Fp8Code, BlockGrid>,
-                                  .fp8_row = Fp8Row<BlockGrid>};
+                                  .kept = &kKept<BlockGrid, ops::WeightFormat::kF8>};
 const StorageFormat kFp8Scaled = {.name = "fp8 with scales",
                                   .parts = kScaledParts,
                                   .types = kFp8,
                                   .problem = ScaledProblem,
                                   .exact_in_bf16 = ScalesArePowersOfTwo,
                                   .decode = Decode<Fp8Code, ScaledGrid>,
-                                  .fp8_row = Fp8Row<ScaledGrid>};
+                                  .kept = &kKept<ScaledGrid, ops::WeightFormat::kF8>};
 const StorageFormat kInt8Scaled = {.name = "int8 with scales",
                                    .parts = kScaledParts,
                                    .types = kInt8,
                                    .problem = ScaledProblem,
                                    .exact_in_bf16 = ScalesArePowersOfTwo,
-                                   .decode = Decode<Int8Code, ScaledGrid>};
+                                   .decode = Decode<Int8Code, ScaledGrid>,
+                                   .kept = &kKept<ScaledGrid, ops::WeightFormat::kI8>};
 
 }  // namespace braid

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "model/formats/gguf_blocks.h"
 #include "model/formats/storage_format.h"
+#include "ops/weight_codes.h"
 
 namespace braid {
 namespace {
@@ -59,17 +60,34 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
-constexpr StorageFormat Named(std::string_view name) {
+// Q4_0 has the groups, scales and codes of the engine's int4.
+bool Q4Fits(const StoredWeight& w) {
+  return w.main().view->columns.empty() && !w.main().view->log_of_negative;
+}
+
+void KeptQ4Row(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
+  const GgufView& view = *w.main().view;
+  const std::byte* from = RowAt(view, row);
+  for (int64_t c = 0; c < w.k; c += ops::kInt4Columns, from += view.type->block_bytes) {
+    *scales++ = CodesOfQ4_0(from, codes + c);
+  }
+}
+
+constexpr KeptCodes kKeptQ4 = {ops::WeightFormat::kI4, Q4Fits, KeptQ4Row};
+
+constexpr StorageFormat Named(std::string_view name, const KeptCodes* kept = nullptr) {
   return {.name = name,
           .parts = kParts,
           .problem = Problem,
           .exact_in_bf16 = ExactInBf16,
           .decode = Decode,
+          .kept = kept,
           .row_major = false};
 }
 
-constexpr std::array kFormats = {Named("F32"),  Named("F16"),  Named("BF16"), Named("Q4_0"),
-                                 Named("Q8_0"), Named("Q4_K"), Named("Q6_K")};
+constexpr std::array kFormats = {
+    Named("F32"),  Named("F16"),  Named("BF16"), Named("Q4_0", &kKeptQ4),
+    Named("Q8_0"), Named("Q4_K"), Named("Q6_K")};
 
 }  // namespace
 

@@ -25,14 +25,10 @@ void DecodeBf16(const std::byte* block, float* out) {
   *out = FloatOfBf16(bits);
 }
 
-// 32 codes of four bits, the first 16 in the low halves; value = (code - 8) * d.
 void DecodeQ4_0(const std::byte* block, float* out) {
-  const float d = HalfAt(block);
-  for (int i = 0; i < 16; ++i) {
-    const uint8_t pair = Byte(block + 2 + i);
-    out[i] = static_cast<float>((pair & 15) - 8) * d;
-    out[i + 16] = static_cast<float>((pair >> 4) - 8) * d;
-  }
+  std::byte codes[32];
+  const float d = CodesOfQ4_0(block, codes);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(static_cast<int8_t>(codes[i])) * d;
 }
 
 void DecodeQ8_0(const std::byte* block, float* out) {
@@ -88,6 +84,16 @@ constexpr GgufType kTypes[] = {
 };
 
 }  // namespace
+
+// The first 16 codes stand in the low halves, each plus 8.
+float CodesOfQ4_0(const std::byte* block, std::byte* codes) {
+  for (int i = 0; i < 16; ++i) {
+    const uint8_t pair = Byte(block + 2 + i);
+    codes[i] = static_cast<std::byte>((pair & 15) - 8);
+    codes[i + 16] = static_cast<std::byte>((pair >> 4) - 8);
+  }
+  return HalfAt(block);
+}
 
 const GgufType* FindGgufType(uint32_t id) {
   const GgufType* at = std::ranges::find(kTypes, id, &GgufType::id);

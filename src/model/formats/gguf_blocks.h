@@ -16,6 +16,8 @@ struct GgufType {
   void (*decode)(const std::byte* block, float* out) = nullptr;
 };
 
+// 32 codes from -8 to 7 of a block of Q4_0; returns their scale.
+float CodesOfQ4_0(const std::byte* block, std::byte* codes);
 // Null if nobody decodes the type.
 const GgufType* FindGgufType(uint32_t id);
 // "F32, F16, Q4_0, …": for messages.

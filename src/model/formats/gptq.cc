@@ -29,20 +29,44 @@ std::string Problem(const StoredWeight& w) {
   return text;
 }
 
+int32_t CodeOf(const StoredWeight& w, int64_t row, int64_t column) {
+  const uint32_t word = WordAt(*w.parts[kCodes], column / kPerWord * w.rows + row);
+  return static_cast<int32_t>(word >> (4 * (column % kPerWord)) & 15u);
+}
+
+int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
+  const uint32_t zeros = WordAt(*w.parts[kZeros], group * (w.rows / kPerWord) + row / kPerWord);
+  const int32_t less = w.quantization->zero_off_by_one ? 1 : 0;
+  return static_cast<int32_t>(zeros >> (4 * (row % kPerWord)) & 15u) + less;
+}
+
 void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
-  const uint32_t less = w.quantization->zero_off_by_one ? 1 : 0;
   for (int64_t c = 0; c < w.k; ++c) {
     const int64_t group = GroupOf(w, w.parts[kIndex], c);
     for (int64_t r = row; r < row + count; ++r) {
-      const uint32_t word = WordAt(*w.parts[kCodes], c / kPerWord * w.rows + r);
-      const uint32_t zeros = WordAt(*w.parts[kZeros], group * (w.rows / kPerWord) + r / kPerWord);
-      const auto code = static_cast<int32_t>(word >> (4 * (c % kPerWord)) & 15u);
-      const auto zero = static_cast<int32_t>((zeros >> (4 * (r % kPerWord)) & 15u) + less);
       const float scale = ElementAt(*w.parts[kScales], group * w.rows + r);
-      out[(r - row) * w.k + c] = static_cast<float>(code - zero) * scale;
+      out[(r - row) * w.k + c] = static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * scale;
     }
   }
 }
+
+bool Fit(const StoredWeight& w) {
+  for (int64_t row = 0; row < w.rows; ++row) {
+    for (int64_t group = 0; group < GroupCount(w); ++group) {
+      if (ZeroOf(w, row, group) != 8) return false;
+    }
+  }
+  return GroupsFitInt4(w, *w.parts[kScales], w.parts[kIndex]);
+}
+
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
+  for (int64_t c = 0; c < w.k; ++c) codes[c] = static_cast<std::byte>(CodeOf(w, row, c) - 8);
+  for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
+    *scales++ = ElementAt(*w.parts[kScales], c / GroupSize(w) * w.rows + row);
+  }
+}
+
+constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};
 
 }  // namespace
 
@@ -52,6 +76,7 @@ const StorageFormat kGptq = {.name = "gptq int4",
                              .types = kWords,
                              .problem = Problem,
                              .decode = Decode,
+                             .kept = &kKept,
                              .row_major = false};
 
 }  // namespace braid

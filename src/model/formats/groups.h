@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "model/formats/quantization.h"
 #include "model/formats/storage_format.h"
+#include "ops/weight_codes.h"
 
 namespace braid {
 
@@ -30,5 +31,9 @@ std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index);
 inline int64_t GroupOf(const StoredWeight& w, const TensorEntry* index, int64_t column) {
   return index ? static_cast<int64_t>(WordAt(*index, column)) : column / GroupSize(w);
 }
+
+// Whether groups are those of the engine's int4, or several of those: in the order of the columns,
+// with scales that fp16 holds.
+bool GroupsFitInt4(const StoredWeight& w, const TensorEntry& scales, const TensorEntry* index);
 
 }  // namespace braid

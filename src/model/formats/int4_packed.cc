@@ -47,20 +47,55 @@ int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
   return static_cast<int32_t>(word >> (4 * (row % kPerWord)) & 15u);
 }
 
+int32_t CodeOf(const StoredWeight& w, int64_t row, int64_t column) {
+  const int64_t words = CeilDiv(w.k, kPerWord);
+  const uint32_t word = WordAt(*w.parts[kCodes], row * words + column / kPerWord);
+  return static_cast<int32_t>(word >> (4 * (column % kPerWord)) & 15u);
+}
+
 void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
-  const int64_t words = CeilDiv(w.k, kPerWord), groups = GroupCount(w);
+  const int64_t groups = GroupCount(w);
   for (int64_t r = row; r < row + count; ++r) {
     for (int64_t c = 0; c < w.k; ++c) {
-      const uint32_t word = WordAt(*w.parts[kCodes], r * words + c / kPerWord);
-      const auto code = static_cast<int32_t>(word >> (4 * (c % kPerWord)) & 15u);
       const int64_t group = GroupOf(w, w.parts[kIndex], c);
       const float scale = ElementAt(*w.parts[kScale], r * groups + group);
-      *out++ = static_cast<float>(code - ZeroOf(w, r, group)) * scale;
+      *out++ = static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * scale;
     }
   }
 }
 
+bool Fit(const StoredWeight& w) {
+  for (int64_t row = 0; w.parts[kZero] && row < w.rows; ++row) {
+    for (int64_t group = 0; group < GroupCount(w); ++group) {
+      if (ZeroOf(w, row, group) != 8) return false;
+    }
+  }
+  return GroupsFitInt4(w, *w.parts[kScale], w.parts[kIndex]);
+}
+
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
+  for (int64_t c = 0; c < w.k; ++c) codes[c] = static_cast<std::byte>(CodeOf(w, row, c) - 8);
+  for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
+    *scales++ = ElementAt(*w.parts[kScale], row * GroupCount(w) + c / GroupSize(w));
+  }
+}
+
+constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};
+
 }  // namespace
+
+bool GroupsFitInt4(const StoredWeight& w, const TensorEntry& scales, const TensorEntry* index) {
+  if (GroupCount(w) > 1 && GroupSize(w) % ops::kInt4Columns != 0) return false;
+  for (int64_t c = 0; index && c < w.k; ++c) {
+    if (GroupOf(w, index, c) != c / GroupSize(w)) return false;
+  }
+  const int64_t count = scales.bytes / SizeOf(scales.dtype);
+  for (int64_t i = 0; i < count && scales.dtype != DType::kF16; ++i) {
+    const float scale = ElementAt(scales, i);
+    if (FloatOfF16(F16OfFloat(scale)) != scale) return false;
+  }
+  return true;
+}
 
 std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index) {
   if (std::string text = PartProblem(index, kWords, {{w.k}}); !text.empty()) return text;
@@ -72,7 +107,11 @@ std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index) {
   return {};
 }
 
-const StorageFormat kInt4Packed = {
-    .name = "int4 packed", .parts = kParts, .types = kWords, .problem = Problem, .decode = Decode};
+const StorageFormat kInt4Packed = {.name = "int4 packed",
+                                   .parts = kParts,
+                                   .types = kWords,
+                                   .problem = Problem,
+                                   .decode = Decode,
+                                   .kept = &kKept};
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "ops/packed.h"
 
 namespace braid {
 
@@ -19,6 +20,15 @@ struct StoredWeight;
 struct FormatPart {
   std::string_view suffix;
   bool optional = false;
+};
+
+// Codes that the engine's own quantised formats hold as they are (ops/weight_codes.h).
+struct KeptCodes {
+  ops::WeightFormat format = ops::WeightFormat::kF8;
+  // Whether this weight's scales and zero points are such as the format has.
+  bool (*fit)(const StoredWeight& stored) = nullptr;
+  // codes[k] and scales[ops::ScalesPerRow] of one row.
+  void (*row)(const StoredWeight& stored, int64_t row, std::byte* codes, float* scales) = nullptr;
 };
 
 struct StorageFormat {
@@ -34,11 +44,8 @@ struct StorageFormat {
   bool (*exact_in_bf16)(const StoredWeight& stored) = nullptr;
   // out[count][k]: rows [row, row + count) of the weight. Products of code and scale are fp32.
   void (*decode)(const StoredWeight& stored, int64_t row, int64_t count, float* out) = nullptr;
-  // Of e4m3 codes: those of one row as they are stored, and one scale per 128 columns. Null, or
-  // false: other codes, or scales that do not fit these columns.
-  bool (*fp8_row)(const StoredWeight& stored, int64_t row, const std::byte*& codes,
-                  std::span<float> scales) = nullptr;
-  bool row_major = true;  // the first part's bytes are in the order of the weight's rows
+  const KeptCodes* kept = nullptr;  // null: codes of another kind
+  bool row_major = true;            // the first part's bytes are in the order of the weight's rows
 };
 
 // A weight [matrices, rows, k]; matrices are 1 but for stacked experts. Rows are counted through

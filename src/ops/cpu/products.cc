@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/weight_codes.h"
 
 namespace braid::ops::cpu {
 namespace {
@@ -17,9 +18,9 @@ constexpr LeftFormat kBf16Steps = {braid::cpu::kDotRows, 32,
                                    [](int64_t depth) { return 2 * depth; }, false};
 
 // For fp8 weights, whose depth is padded further.
-constexpr LeftFormat kF32Fp8 = {braid::cpu::kRowBlock, kFp8Block,
+constexpr LeftFormat kF32Fp8 = {braid::cpu::kRowBlock, kFp8Columns,
                                 [](int64_t depth) { return 4 * depth; }, false};
-constexpr LeftFormat kBf16Fp8 = {braid::cpu::kDotRows, kFp8Block,
+constexpr LeftFormat kBf16Fp8 = {braid::cpu::kDotRows, kFp8Columns,
                                  [](int64_t depth) { return 2 * depth; }, false};
 
 constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true};
@@ -73,7 +74,7 @@ const char* WhyNotQuantised(const Device& device, WeightFormat format, bool) {
 }
 template <bool kRound, Isa kIsa>
 const char* WhyNotFp32(const Device& device, WeightFormat format, bool exact) {
-  if (format >= WeightFormat::kF8) return "the weights are quantised";
+  if (IsQuantised(format)) return "the weights are quantised";
   return kRound && !Rounds(device, exact) ? kNotRounded : NeedsIsa<kIsa>(device);
 }
 

@@ -11,7 +11,7 @@ namespace braid::ops::reference {
 
 LeftRow::LeftRow(const Device& device, WeightFormat format, bool exact, const float* x, int64_t k)
     : values_(x, x + k) {
-  if (!IsQuantised(format)) {
+  if (!HasIntegers(format)) {
     if (device.compute != Compute::kBF16 || exact) return;
     for (float& v : values_) v = RoundToBf16(v);
     return;
@@ -23,7 +23,7 @@ LeftRow::LeftRow(const Device& device, WeightFormat format, bool exact, const fl
 
 double LeftRow::Times(const PackedMatrix& w, int64_t matrix, int64_t output) const {
   const auto k = static_cast<int64_t>(values_.size());
-  if (!IsQuantised(w.format)) {
+  if (!HasIntegers(w.format)) {
     double sum = 0;
     for (int64_t c = 0; c < k; ++c) {
       sum += double{values_[static_cast<size_t>(c)]} * w.At(matrix, output, c);

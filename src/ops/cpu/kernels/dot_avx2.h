@@ -30,8 +30,8 @@ struct Ymm {
   }
 };
 
-// Unsigned times signed bytes, by fours, onto a sum; no product of |a| <= 127 and |b| <= 127, nor
-// one of 0 … 15 and 127, overflows.
+// Unsigned times signed bytes, by fours, onto a sum; two products of a <= 128 and |b| <= 127
+// together do not overflow 16 bits.
 struct MaddAvx2 {
   static __m256i Dot(__m256i sum, __m256i a, __m256i b) {
     return _mm256_add_epi32(sum,
@@ -42,21 +42,16 @@ struct MaddAvx2 {
 template <class Madd>
 struct Int8Ymm : Ymm {
   static constexpr int kRows = 2, kPanels = 2, kFewRows = 1, kPanelsFew = 4;
-  struct Left {
-    __m256i value, magnitude;
-  };
+  using Left = __m256i;
   template <int R, int P>
   static void Tile(const LineTile& tile) {
     WholeTile<Int8Ymm, R, P>(tile);
   }
   static Sum Start(const LineTile&, int) { return _mm256_setzero_si256(); }
-  static Left LoadLeft(const std::byte* p) {
-    const __m256i value = Broadcast(p);
-    return {value, _mm256_abs_epi8(value)};
-  }
-  // The sign goes over to the weight.
-  static Sum Dot(Sum sum, const Left& a, Line b) {
-    return Madd::Dot(sum, a.magnitude, _mm256_sign_epi8(b, a.value));
+  static Left LoadLeft(const std::byte* p) { return Broadcast(p); }
+  // The sign goes over to the activation, which is never -128 as a weight may be.
+  static Sum Dot(Sum sum, Left a, Line b) {
+    return Madd::Dot(sum, _mm256_abs_epi8(b), _mm256_sign_epi8(a, b));
   }
   static Result Finish(const LineTile& t, int r, Sum sum, const std::byte* scales, int part) {
     const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(scales) + 8 * part);
