@@ -1,9 +1,11 @@
-// `braid convert`: a checkpoint with plain weights from one in any format that the engine reads.
+// `braid convert`: a checkpoint with plain or quantised weights from one in any format that the
+// engine reads.
 #include "model/convert.h"
 
 #include <fmt/core.h>
 
 #include "cli/command_factories.h"
+#include "cli/engine_options.h"
 #include "cli/progress.h"
 #include "model/quantities.h"
 #include "tensor/device.h"
@@ -16,13 +18,16 @@ class ConvertCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("IN", from_, "Directory of a checkpoint");
     flags.Required("OUT", to_, "Directory to write; new or empty");
-    flags.Choice("--weights", weights_, {"bf16", "fp32"}, "Type of the matrices");
+    flags.Choice("--weights", weights_, {"bf16", "fp32", "fp8", "int8", "int4"},
+                 "Format of the matrices");
+    flags.Switch("--quantize-head", head_, "With fp8, int8 or int4: embedding and head too");
     flags.Number("--threads", threads_, {1, 1024}, "Threads (default: physical cores)");
   }
   Status Run() override;
 
  private:
   std::string from_, to_, weights_ = "bf16";
+  bool head_ = false;
   int32_t threads_ = 0;
 };
 
@@ -30,12 +35,14 @@ Status ConvertCommand::Run() {
   ProgressBar bar("writing " + to_, 0.5);
   const ConvertRequest request = {.from = from_,
                                   .to = to_,
-                                  .weights = weights_ == "fp32" ? DType::kF32 : DType::kBF16,
+                                  .weights = *WeightChoiceOf(weights_, head_).format,
+                                  .head = head_,
                                   .progress = [&](double fraction) { bar.Show(fraction); }};
   ThreadPool pool(threads_ > 0 ? threads_ : DetectCpu().topology.DefaultThreads());
   ASSIGN_OR_RETURN(const Converted made, ConvertCheckpoint(request, pool));
   fmt::print("{}: {} tensors, {} in {} file{}\n", to_, made.tensors, ByteText(made.bytes),
              made.files, made.files == 1 ? "" : "s");
+  if (made.quantised > 0) fmt::print("{} matrices are {}\n", made.quantised, weights_);
   if (made.rounded > 0) {
     fmt::print("{} matrices were rounded to bf16; --weights fp32 keeps every bit\n", made.rounded);
   }

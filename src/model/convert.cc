@@ -1,12 +1,11 @@
-// Tensors are read, rounded and written in runs of rows, in parallel; the config loses what it said
-// about quantisation.
+// Tensors are read, rounded and written in runs of rows, in parallel; the config says how they are
+// quantised now.
 #include "model/convert.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -15,7 +14,7 @@
 #include "base/json.h"
 #include "model/checkpoint_writer.h"
 #include "model/families/families.h"
-#include "model/formats/storage_format.h"
+#include "model/formats/export.h"
 #include "model/weights.h"
 
 namespace braid {
@@ -26,57 +25,59 @@ namespace fs = std::filesystem;
 constexpr int64_t kTaskElements = int64_t{1} << 21;
 constexpr uintmax_t kCopyBytesMax = uintmax_t{256} << 20;
 
+// Plain tensors of one dimension, and those that the loader holds as vectors, keep their type.
+WeightExport ExportOf(const StoredWeight& stored, const ConvertRequest& request) {
+  if (stored.format == nullptr && (stored.main().shape.size() == 1 || stored.rows == 1)) {
+    return WeightExport::Plain(stored, stored.dtype);
+  }
+  const bool quantised = ops::IsQuantised(request.weights);
+  if (quantised && stored.quantisable && (request.head || !stored.head)) {
+    return WeightExport::Quantised(stored, request.weights);
+  }
+  const bool wide = request.weights == ops::WeightFormat::kF32;
+  // What is not quantised because it decides keeps its bits.
+  if (quantised && stored.format == nullptr) return WeightExport::Plain(stored, stored.dtype);
+  return WeightExport::Plain(stored, wide ? DType::kF32 : DType::kBF16);
+}
+
+// Rows of one weight.
 struct Task {
-  size_t tensor = 0;
-  int64_t first = 0;  // element
+  size_t weight = 0;
+  int64_t row = 0;
   int64_t count = 0;
 };
 
-// Plain tensors of one dimension, and those that the loader holds as vectors, keep their type.
-DType TypeOf(const StoredWeight& stored, DType wanted) {
-  const std::vector<int64_t>& shape = stored.main().shape;
-  const bool vector = stored.format == nullptr && (shape.size() == 1 || stored.rows == 1);
-  return vector ? stored.dtype : wanted;
-}
-
-std::vector<int64_t> ShapeOf(const StoredWeight& stored) {
-  if (stored.format == nullptr) return stored.main().shape;
-  if (stored.matrices > 1) return {stored.matrices, stored.rows, stored.k};
-  return {stored.rows, stored.k};
-}
-
-// Elements as `type`; rounding to bf16 is to nearest even.
-void Read(const StoredWeight& stored, const Task& task, DType type, std::vector<std::byte>& out) {
-  out.resize(static_cast<size_t>(task.count * SizeOf(type)));
-  if (type == stored.dtype || type == DType::kF32) {
-    return stored.Read(task.first, task.count, type, out.data());
+Status WriteRows(const WeightExport& weight, const Task& task, size_t first_part,
+                 const CheckpointWriter& writer) {
+  const std::vector<std::vector<std::byte>> bytes = weight.Rows(task.row, task.count);
+  for (size_t part = 0; part < bytes.size(); ++part) {
+    RETURN_IF_ERROR(
+        writer.Write(first_part + part, task.row * weight.parts()[part].row_bytes, bytes[part]));
   }
-  std::vector<float> values(static_cast<size_t>(task.count));
-  stored.Read(task.first, task.count, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t bits = Bf16OfFloat(values[i]);
-    std::memcpy(out.data() + 2 * i, &bits, 2);
-  }
+  return {};
 }
 
-Status WriteTensors(const std::deque<StoredWeight>& stored, const ConvertRequest& request,
+Status WriteTensors(const std::vector<WeightExport>& exports,
+                    const std::deque<StoredWeight>& stored, const ConvertRequest& request,
                     const CheckpointWriter& writer, ThreadPool& pool) {
   std::vector<Task> tasks;
+  std::vector<size_t> first_part;
+  size_t parts = 0;
   for (size_t i = 0; i < stored.size(); ++i) {
-    const int64_t step = std::max<int64_t>(1, kTaskElements / stored[i].k) * stored[i].k;
-    for (int64_t at = 0; at < stored[i].elements(); at += step) {
-      tasks.push_back({i, at, std::min(step, stored[i].elements() - at)});
+    const int64_t rows = stored[i].matrices * stored[i].rows;
+    const int64_t step = std::max<int64_t>(1, kTaskElements / stored[i].k);
+    for (int64_t row = 0; row < rows; row += step) {
+      tasks.push_back({i, row, std::min(step, rows - row)});
     }
+    first_part.push_back(parts);
+    parts += exports[i].parts().size();
   }
   std::mutex mutex;
   std::optional<Error> error;
   std::atomic<size_t> done = 0;
   pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
     const Task& task = tasks[static_cast<size_t>(index)];
-    const DType type = writer.tensors()[task.tensor].dtype;
-    std::vector<std::byte> bytes;
-    Read(stored[task.tensor], task, type, bytes);
-    const Status status = writer.Write(task.tensor, task.first * SizeOf(type), bytes);
+    const Status status = WriteRows(exports[task.weight], task, first_part[task.weight], writer);
     const double fraction = static_cast<double>(++done) / static_cast<double>(tasks.size());
     if (member == 0 && request.progress) request.progress(fraction);
     if (status) return;
@@ -87,8 +88,20 @@ Status WriteTensors(const std::deque<StoredWeight>& stored, const ConvertRequest
   return {};
 }
 
-// The config without its word on quantised weights.
-Status WriteConfig(const ConvertRequest& request) {
+// Modules whose matrices stay plain.
+std::vector<std::string> PlainModules(const std::vector<WeightExport>& exports) {
+  constexpr std::string_view kWeight = ".weight";
+  std::vector<std::string> modules;
+  for (const WeightExport& weight : exports) {
+    const TensorPlan& plan = weight.parts()[0].plan;
+    if (weight.quantised() || plan.shape.size() < 2 || !plan.name.ends_with(kWeight)) continue;
+    modules.push_back(plan.name.substr(0, plan.name.size() - kWeight.size()));
+  }
+  return modules;
+}
+
+// The config with what it says of quantised weights and of the type of the others.
+Status WriteConfig(const ConvertRequest& request, const std::vector<WeightExport>& exports) {
   ASSIGN_OR_RETURN(json::value config, ReadJsonFile(request.from + "/config.json"));
   json::object& root = config.get_object();
   json::object* inner = root.contains("text_config") ? root["text_config"].if_object() : nullptr;
@@ -98,8 +111,11 @@ Status WriteConfig(const ConvertRequest& request) {
     object->erase("compression_config");
     for (const char* key : {"dtype", "torch_dtype"}) {
       if (!object->contains(key)) continue;
-      (*object)[key] = request.weights == DType::kF32 ? "float32" : "bfloat16";
+      (*object)[key] = request.weights == ops::WeightFormat::kF32 ? "float32" : "bfloat16";
     }
+  }
+  if (ops::IsQuantised(request.weights)) {
+    root["quantization_config"] = QuantizationConfigOf(request.weights, PlainModules(exports));
   }
   return WriteFile(request.to + "/config.json", json::serialize(config) + "\n");
 }
@@ -149,19 +165,22 @@ Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& p
                    StoredWeightsOf(model.spec, model.checkpoint));
   RETURN_IF_ERROR(MakeDirectory(request.to));
   Converted converted;
+  std::vector<WeightExport> exports;
   std::vector<TensorPlan> plans;
   for (const StoredWeight& weight : stored) {
-    const DType type = TypeOf(weight, request.weights);
-    plans.push_back({weight.name, type, ShapeOf(weight)});
-    if (type == DType::kBF16 && weight.dtype != DType::kBF16) ++converted.rounded;
+    const WeightExport& made = exports.emplace_back(ExportOf(weight, request));
+    for (const ExportPart& part : made.parts()) plans.push_back(part.plan);
+    if (made.quantised()) ++converted.quantised;
+    const bool bf16 = made.parts()[0].plan.dtype == DType::kBF16;
+    if (bf16 && weight.dtype != DType::kBF16) ++converted.rounded;
   }
+  converted.tensors = std::ssize(plans);
   ASSIGN_OR_RETURN(CheckpointWriter writer,
                    CheckpointWriter::Create(request.to, std::move(plans), request.shard_bytes_max));
-  RETURN_IF_ERROR(WriteTensors(stored, request, writer, pool));
+  RETURN_IF_ERROR(WriteTensors(exports, stored, request, writer, pool));
   RETURN_IF_ERROR(CopyOtherFiles(request));
-  RETURN_IF_ERROR(WriteConfig(request));
+  RETURN_IF_ERROR(WriteConfig(request, exports));
   RETURN_IF_ERROR(writer.Finish());
-  converted.tensors = static_cast<int64_t>(stored.size());
   converted.bytes = writer.bytes();
   converted.files = writer.files();
   return converted;

@@ -477,6 +477,30 @@ WeightStorage StorageOf(const BoundWeight& bound, const WeightChoice& choice) {
 
 }  // namespace
 
+namespace {
+
+// A tensor may be quantised where every weight that has rows of it may be, and as the rows lie.
+void MarkQuantisable(Binding& binding) {
+  std::unordered_map<const StoredWeight*, bool> allowed, head;
+  for (const BoundWeight& bound : binding.weights) {
+    const WeightSpec& spec = *bound.spec;
+    const bool may = spec.use == WeightUse::kMatrix && !spec.transpose && MayQuantise(spec);
+    for (const SourceRun& run : bound.runs) {
+      const bool fits = may && run.stored->k == spec.k;
+      const auto [at, first] = allowed.emplace(run.stored, fits);
+      if (!first) at->second = at->second && fits;
+      head[run.stored] |= spec.quantisable == Quantisable::kHead;
+    }
+  }
+  for (StoredWeight& stored : binding.stored) {
+    const auto at = allowed.find(&stored);
+    stored.quantisable = at != allowed.end() && at->second;
+    stored.head = head[&stored];
+  }
+}
+
+}  // namespace
+
 Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const WeightSpec*>& weights,
                             const Checkpoint& checkpoint, const WeightChoice& choice,
                             LoadReport* report) {
@@ -486,6 +510,7 @@ Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const Weigh
   for (const WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind(weight);
   binder.Leftovers(report);
   RETURN_IF_ERROR(binder.Finish());
+  MarkQuantisable(binding);
   if (report == nullptr) return binding;
   for (const BoundWeight& bound : binding.weights) {
     report->weights.push_back(StorageOf(bound, choice));

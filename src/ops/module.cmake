@@ -1,6 +1,9 @@
 # Instruction-set files carry their own flags; they are chosen at run time (ops/cpu/dispatch.h,
 # ops/cpu/products.h).
 target_compile_options(braid_ops PRIVATE $<$<CONFIG:Release>:-O3>)
+# Its ternaries on floats become selects of vectors.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/weight_codes.cc PROPERTIES
+  COMPILE_OPTIONS -fno-trapping-math)
 function(braid_isa_flags pattern)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/${pattern})
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")

@@ -47,18 +47,34 @@ float QuantiseToLargest(const float* x, int64_t count, std::byte* codes) {
   return most / Code::kLargest;
 }
 
+// The x of largest magnitude, the positive one of two; NaN where one is not finite. As integers,
+// floats with the bits of negative ones turned over are in order.
+float LargestOf(const float* x, int64_t count) {
+  constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+  int32_t most = 0, least = 0;
+  for (int64_t c = 0; c < count; ++c) {
+    const auto bits = std::bit_cast<int32_t>(x[c]);
+    const int32_t key = bits ^ (bits >> 31 & kMagnitude);
+    most = std::max(most, key);
+    least = std::min(least, key);
+  }
+  const int32_t below = ~least;  // the magnitude of the least
+  if (most >= kInfinity || below >= kInfinity) return NAN;
+  return most >= below ? std::bit_cast<float>(most) : -std::bit_cast<float>(below);
+}
+
 float QuantiseInt4(const float* x, int64_t count, std::byte* codes) {
-  if (!std::isfinite(LargestMagnitude(x, count))) {
+  const float most = LargestOf(x, count);
+  if (std::isnan(most)) {
     std::fill_n(codes, count, std::byte{0});
     return NAN;
   }
-  float most = 0;
-  for (int64_t c = 0; c < count; ++c) most = std::abs(x[c]) > std::abs(most) ? x[c] : most;
   const float scale = FloatOfF16(F16OfFloat(std::clamp(most / -8.0f, -65504.0f, 65504.0f)));
   const float factor = scale == 0.0f ? 0.0f : 1.0f / scale;
   // Rounding before or after the bounds is the same, for they are integers.
   for (int64_t c = 0; c < count; ++c) {
-    codes[c] = IntegerOf(std::clamp(x[c] * factor, -8.0f, 7.0f));
+    const float bounded = std::max(-8.0f, std::min(x[c] * factor, 7.0f));
+    codes[c] = IntegerOf(bounded);
   }
   return scale;
 }

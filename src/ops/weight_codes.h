@@ -39,8 +39,8 @@ class CodedPanel {
 };
 
 // To the nearest code, ties to even. The scale is, of the numbers that share it, max |x| / 448 for
-// kF8, max |x| / 127 for kI8, and for kI4 the x of largest magnitude over -8, in fp16. Where a
-// number is not finite it is NaN.
+// kF8, max |x| / 127 for kI8, and for kI4 the x of largest magnitude (of two the positive one)
+// over -8, in fp16. Where a number is not finite it is NaN.
 void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes, float* scales);
 
 }  // namespace braid::ops

@@ -241,6 +241,57 @@ def test_convert_writes_what_the_format_stands_for(braid, models, tmp_path, weig
     assert "not empty" in braid("convert", tmp_path / "q", out, fails=True)
 
 
+# The formats of `convert --weights`: suffixes of their parts, a decoder of two-dimensional ones.
+CONVERTED = {
+    "fp8": (["", "_scale_inv"], lambda w, s, shape: decoders.fp8_blocks(w, s, (1, 128))),
+    "int8": (["", "_scale"], lambda w, s, shape: decoders.scaled(w, s)),
+    "int4": (["_packed", "_scale"], lambda w, s, shape: decoders.int4_packed(w, s, shape, 32)),
+}
+
+
+@pytest.mark.parametrize("weights", CONVERTED)
+@pytest.mark.parametrize("family", MODELS)
+def test_convert_quantises_as_loading_does(braid, models, tmp_path, family, weights):
+    source, out = models(family), tmp_path / "out"
+    suffixes, decode = CONVERTED[weights]
+    assert f"matrices are {weights}" in braid("convert", source, out, "--weights", weights)
+    same = ["--weights", weights]
+    assert scores(braid, out, tmp_path, *same) == scores(braid, source, tmp_path, *same)
+    facts = json.loads(braid("inspect", out, "--json", "--tensors"))
+    assert weights in {w["runs_as"] for w in facts["tensors"]}
+    if family != "deepseek_v3":  # the key half of kv_b_proj runs turned round
+        assert scores(braid, out, tmp_path) == scores(braid, source, tmp_path, *same)
+
+    written, plain = stored.read_model(out), stored.read_model(source)
+    quantised = [n for n in plain if n + suffixes[1] in written]
+    assert len(quantised) > 10
+    assert not any(word in name for name in quantised for word in KEPT)
+    step = {"fp8": 1 / 16, "int8": 1 / 250, "int4": 1 / 8}[weights]
+    for name in quantised:
+        want = stored.as_float(*plain[name])
+        want = want.reshape(-1, want.shape[-1])
+        parts = [written[name + suffix] for suffix in suffixes]
+        parts = [(kind, bits.reshape(-1, bits.shape[-1])) for kind, bits in parts]
+        found = decode(*parts, want.shape)
+        assert np.abs(found - want).max() <= step * np.abs(want).max(), name
+    for name in plain.keys() - set(quantised):
+        assert np.array_equal(written[name][1], plain[name][1]), name
+
+    braid("convert", out, tmp_path / "again", "--weights", weights)
+    again = stored.read_model(tmp_path / "again")
+    assert again.keys() == written.keys()
+    assert all(np.array_equal(again[n][1], written[n][1]) for n in written)
+
+
+def test_convert_quantises_embedding_and_head_when_asked(braid, models, tmp_path):
+    braid("convert", models("qwen3_next"), tmp_path / "out", "--weights", "int4", "--quantize-head")
+    written = stored.read_model(tmp_path / "out")
+    assert {"model.embed_tokens.weight_packed", "lm_head.weight_packed"} <= written.keys()
+    flags = ["--weights", "int4", "--quantize-head"]
+    assert scores(braid, tmp_path / "out", tmp_path) == scores(braid, models("qwen3_next"),
+                                                               tmp_path, *flags)
+
+
 LAYOUTS = [path for path in sorted((HERE / "layouts").glob("*.safetensors"))
            if path.stem != "gguf_blocks"]
 

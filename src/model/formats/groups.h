@@ -26,6 +26,13 @@ inline uint32_t WordAt(const TensorEntry& part, int64_t i) {
   return word;
 }
 
+// The first `count` codes of a word, lowest bits first, each stored plus 8.
+inline void CodesOfWord(uint32_t word, int64_t count, std::byte* codes) {
+  for (int64_t i = 0; i < count; ++i, word >>= 4) {
+    codes[i] = static_cast<std::byte>(static_cast<int32_t>(word & 15u) - 8);
+  }
+}
+
 // The group of every column, from a tensor [k] of 32-bit numbers, or what is wrong with one.
 std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index);
 inline int64_t GroupOf(const StoredWeight& w, const TensorEntry* index, int64_t column) {

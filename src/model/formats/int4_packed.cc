@@ -2,6 +2,8 @@
 // lowest bits first; codes and zero points are stored plus 8. value = (code - zero) * scale.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/formats/groups.h"
 
 namespace braid {
@@ -22,8 +24,14 @@ int64_t ShapeEntry(const TensorEntry& shape, int64_t i) {
 
 std::string Problem(const StoredWeight& w) {
   const int64_t groups = GroupCount(w);
-  std::string text = PartProblem(*w.parts[kCodes], kWords, {{w.rows, CeilDiv(w.k, kPerWord)}});
-  if (text.empty()) text = PartProblem(*w.parts[kScale], kGroupScaleTypes, {{w.rows, groups}});
+  std::vector<int64_t> codes = {w.rows, CeilDiv(w.k, kPerWord)}, scales = {w.rows, groups};
+  if (w.matrices > 1) {
+    codes.insert(codes.begin(), w.matrices);
+    scales.insert(scales.begin(), w.matrices);
+    if (w.parts[kZero]) return "stacked weights with zero points are not read";
+  }
+  std::string text = PartProblem(*w.parts[kCodes], kWords, codes);
+  if (text.empty()) text = PartProblem(*w.parts[kScale], kGroupScaleTypes, scales);
   if (text.empty() && w.parts[kShape]) {
     const TensorEntry& shape = *w.parts[kShape];
     constexpr DType kTypes[] = {DType::kI64, DType::kI32};
@@ -74,7 +82,11 @@ bool Fit(const StoredWeight& w) {
 }
 
 void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
-  for (int64_t c = 0; c < w.k; ++c) codes[c] = static_cast<std::byte>(CodeOf(w, row, c) - 8);
+  const int64_t words = CeilDiv(w.k, kPerWord);
+  for (int64_t i = 0; i < words; ++i) {
+    const uint32_t word = WordAt(*w.parts[kCodes], row * words + i);
+    CodesOfWord(word, std::min(kPerWord, w.k - i * kPerWord), codes + i * kPerWord);
+  }
   for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
     *scales++ = ElementAt(*w.parts[kScale], row * GroupCount(w) + c / GroupSize(w));
   }

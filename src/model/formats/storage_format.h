@@ -59,6 +59,10 @@ struct StoredWeight {
   int64_t rows = 0;  // of one matrix
   int64_t k = 0;
   DType dtype = DType::kBF16;  // of what Read delivers
+  // Whether everything that is made of it may be quantised along its rows, and whether embedding or
+  // head is among that.
+  bool quantisable = false;
+  bool head = false;
 
   int64_t elements() const { return matrices * rows * k; }
   int64_t bytes() const;  // of all parts
