@@ -3,13 +3,12 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "base/test_page_policy.h"
 
 namespace braid {
 namespace {
@@ -76,19 +75,13 @@ TEST(Topology, PagesComeFromTheNodeThatIsPreferred) {
   auto* pages = static_cast<std::byte*>(
       ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(pages, MAP_FAILED);
-  // What the kernel says of an address: its policy.
-  auto policy_of = [](const std::byte* at) {
-    int policy = -1;
-    const int64_t rc = ::syscall(SYS_get_mempolicy, &policy, nullptr, 0, at, MPOL_F_ADDR);
-    return rc == 0 ? policy : -1;
-  };
   PreferNode(pages + 100, kBytes / 2, 0);            // whole pages inside only
   PreferNode(pages + kBytes / 2, kBytes / 2, 1000);  // no such node: nothing happens
-  if (policy_of(pages + 8192) < 0) GTEST_SKIP() << "the kernel tells no policies";
-  EXPECT_EQ(policy_of(pages), MPOL_DEFAULT);
-  EXPECT_EQ(policy_of(pages + 4096), MPOL_PREFERRED);
-  EXPECT_EQ(policy_of(pages + kBytes / 2 - 4096), MPOL_PREFERRED);
-  EXPECT_EQ(policy_of(pages + kBytes / 2 + 4096), MPOL_DEFAULT);
+  if (PagePolicyAt(pages + 8192) < 0) GTEST_SKIP() << "the kernel tells no policies";
+  EXPECT_EQ(PagePolicyAt(pages), MPOL_DEFAULT);
+  EXPECT_EQ(PagePolicyAt(pages + 4096), MPOL_PREFERRED);
+  EXPECT_EQ(PagePolicyAt(pages + kBytes / 2 - 4096), MPOL_PREFERRED);
+  EXPECT_EQ(PagePolicyAt(pages + kBytes / 2 + 4096), MPOL_DEFAULT);
   pages[kBytes - 1] = pages[4096] = std::byte{1};
   ::munmap(pages, kBytes);
 }

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/test_page_policy.h"
 #include "base/thread_pool.h"
 #include "model/checkpoint.h"
 #include "model/families/families.h"
+#include "model/make_model.h"
 #include "model/memory_plan.h"
 #include "model/test_directory.h"
 
@@ -160,6 +162,41 @@ TEST(LoadWeights, PrefixesPerExpertTensorsShardsAndSkippedPartsOfAMultimodalChec
   EXPECT_EQ(gate_up.At(11, 2, 1), Stored(*model, base + "up_proj.weight", 2 * 64 + 1));
   EXPECT_EQ(model->weights.layers[3].ffn[2].matrix.At(5, 63, 23),
             Stored(*model, base + "down_proj.weight", 63 * 24 + 23));
+}
+
+// Of two nodes the second is one that no machine has: the kernel refuses what is meant for it.
+TEST(LoadWeights, EachNodeGetsThePanelsThatItsMembersTakeFirst) {
+  const TestDirectory directory;
+  const ThreadPlaces places = {.cpus = {}, .nodes = {0, 1000}};
+  ThreadPool pool(2, places);
+  ASSERT_TRUE(MakeModel({.directory = directory.path() + "/made",
+                         .family = "qwen3_5_moe",
+                         .shape = {"tiny", "vocab_size=65536", "num_hidden_layers=1"},
+                         .progress = {}},
+                        pool)
+                  .ok());
+  Result<ModelSpec> spec = ReadModelSpec(directory.path() + "/made");
+  Result<Checkpoint> checkpoint = Checkpoint::Open(directory.path() + "/made");
+  Result<ModelWeights> weights =
+      LoadWeights(*spec, *checkpoint, pool, {.weights = {}, .progress = {}}, nullptr);
+  ASSERT_TRUE(weights.ok());
+  const ops::PackedMatrix& matrix = weights->embedding.matrix;
+  if (PagePolicyAt(matrix.data) < 0) GTEST_SKIP() << "the kernel tells no policies";
+  constexpr int64_t kHugePage = int64_t{2} << 20, kPage = 4096;
+  ASSERT_GT(matrix.bytes(), 3 * kHugePage);
+  int64_t of[2] = {};
+  for (int64_t p = 0; p < matrix.panels(); ++p) {
+    const int64_t at = matrix.panel(0, p) - matrix.data, boundary = matrix.bytes() / 2;
+    // The first and last page may be a neighbour's, and boundaries are moved up to a huge page's.
+    if (at < kPage || at > matrix.bytes() - 2 * kPage) continue;
+    if (at >= boundary - kPage && at < boundary + kHugePage) continue;
+    const int64_t node = matrix.PartOf(0, p, 2);
+    ++of[node];
+    ASSERT_EQ(PagePolicyAt(matrix.panel(0, p)), node == 0 ? MPOL_PREFERRED : MPOL_DEFAULT)
+        << "panel " << p << " of " << matrix.panels();
+  }
+  EXPECT_GT(of[0], 100);
+  EXPECT_GT(of[1], 100);
 }
 
 TEST(LoadWeights, EveryGoldenCheckpointOfTheFamilyLoads) {
