@@ -187,18 +187,17 @@ Result<std::vector<Sample>> BenchOfflineCommand::Measure(Engine& engine, ThreadP
 OfflineSpeed BenchOfflineCommand::SpeedOf(const Engine& engine,
                                           std::span<const Sample> samples) const {
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
-  const WeightChoice choice = options_.weight_choice();
-  const ops::PackedMatrix like{.format = choice.format.value_or(ops::WeightFormat::kBF16),
-                               .n = 1,
-                               .k = engine.spec().hidden};
+  const RunningFormats formats = engine.weight_formats();
+  const auto bytes_per_weight = [&](ops::WeightFormat format) {
+    return ops::PackedMatrix{.format = format, .n = 1, .k = engine.spec().hidden}
+        .bytes_per_weight();
+  };
   StepShape shape{.tokens = prompt_tokens,
                   .sequences = sequences_,
                   .context_tokens = 0,
-                  .bytes_per_weight = like.bytes_per_weight(),
+                  .bytes_per_weight = bytes_per_weight(formats.layers),
+                  .bytes_per_head_weight = bytes_per_weight(formats.head),
                   .kv_dtype = engine.machine().kv_dtype};
-  if (choice.head || !ops::IsQuantised(like.format)) {
-    shape.bytes_per_head_weight = shape.bytes_per_weight;
-  }
   const std::vector<Cost> prefill = CostsOf(engine.spec(), shape, sequences_);
   shape.tokens = sequences_;
   shape.context_tokens = input_tokens_ + output_tokens_ / 2;
@@ -279,8 +278,8 @@ Status BenchOfflineCommand::Run() {
                                                   input_tokens_, output_tokens_, context)};
   }
   const Machine& machine = engine->machine();
-  const auto format = options_.weight_choice().format.value_or(ops::WeightFormat::kBF16);
-  const Unit unit = UnitFor(machine.device, OperandsOf(machine.device, format));
+  const Unit unit =
+      UnitFor(machine.device, OperandsOf(machine.device, engine->weight_formats().layers));
   ThreadPool pool(machine.threads, machine.places);
   ASSIGN_OR_RETURN(const std::vector<Sample> samples, Measure(*engine, pool, unit));
   Print(*engine, SpeedOf(*engine, samples), unit);

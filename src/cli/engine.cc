@@ -273,6 +273,10 @@ const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
 const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
 const EngineOptions& Engine::options() const { return state_->options; }
 std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
+RunningFormats Engine::weight_formats() const {
+  return RunningFormatsOf(state_->report,
+                          FitToCheckpoint(state_->spec, *state_->checkpoint).tied_head);
+}
 std::string Engine::PlanText() const {
   const State& s = *state_;
   std::string text;

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "cli/engine_options.h"
 #include "model/spec.h"
+#include "model/weights.h"
 #include "scheduler/driver.h"
 #include "text/chat_template.h"
 #include "text/generation_defaults.h"
@@ -44,6 +45,7 @@ class Engine {
   // The same for /server_info.
   json::object PlanObject() const;
   std::string ExplainOps() const;
+  RunningFormats weight_formats() const;
 
   // Ends the engine thread: when no request is alive, or at once. May be called from any thread.
   void Stop(bool now);

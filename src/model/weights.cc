@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 
 #include "base/math.h"
 #include "base/thread_pool.h"
@@ -355,6 +356,17 @@ ops::WeightFormat FormatOf(const WeightSpec& weight, ops::WeightFormat stored,
   if (!ops::IsQuantised(*choice.format)) return *choice.format;
   if (weight.quantisable == Quantisable::kHead && !choice.head) return stored;
   return MayQuantise(weight) ? *choice.format : stored;
+}
+
+RunningFormats RunningFormatsOf(const LoadReport& report, bool tied_head) {
+  const WeightStorage& embedding = report.weights.front();
+  const WeightStorage& head = tied_head ? embedding : report.weights.back();
+  std::map<ops::WeightFormat, int64_t> bytes;
+  for (const WeightStorage& weight : report.weights) {
+    if (&weight != &embedding && &weight != &head) bytes[weight.runs_as] += weight.packed_bytes;
+  }
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& b) { return b.second; });
+  return {.layers = most->first, .head = head.runs_as};
 }
 
 Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,

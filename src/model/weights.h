@@ -71,6 +71,13 @@ struct LoadReport {
   int64_t bytes_read = 0;
 };
 
+// The formats in which most of the layers' weights run, and the head.
+struct RunningFormats {
+  ops::WeightFormat layers = ops::WeightFormat::kBF16;
+  ops::WeightFormat head = ops::WeightFormat::kBF16;
+};
+RunningFormats RunningFormatsOf(const LoadReport& report, bool tied_head);
+
 // fraction in [0, 1]; called from one thread.
 using LoadProgress = std::function<void(double fraction)>;
 

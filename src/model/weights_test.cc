@@ -128,6 +128,9 @@ TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
         kept = w.layers[0].mixer[0].matrix.At(0, 3, c);
       }
       EXPECT_NEAR(kept / largest, 1.0f, 1e-3f);
+      const RunningFormats running = RunningFormatsOf(model->report, model->spec.tied_head);
+      EXPECT_EQ(running.layers, format);
+      EXPECT_EQ(running.head, w.head.matrix.format);
       const auto bytes = WeightBytesOf(model->report);
       int64_t planned = 0;
       for (const auto& [kind, size] : bytes) planned += size;
