@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a format changes: log-probabilities of given texts under every choice of --weights and
---kv-dtype, compared with those of the stored weights in fp32 arithmetic, as a table.
+--kv-dtype, compared with those of the stored numbers in fp32 arithmetic, as a table.
 
     scripts/weight_formats.py MODEL [--braid build/release/braid] [--isa ISA] [--texts FILE...]
 
@@ -16,6 +16,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CHOICES = [
+    ("every stored bit, fp32", ["--weights", "fp32", "--compute", "fp32"]),
     ("as stored, fp32", ["--compute", "fp32"]),
     ("as stored, fp32, cache bf16", ["--compute", "fp32", "--kv-dtype", "bf16"]),
     ("as stored, fp32, cache int8", ["--compute", "fp32", "--kv-dtype", "int8"]),
