@@ -28,9 +28,13 @@ inline uint32_t WordAt(const TensorEntry& part, int64_t i) {
 
 // The first `count` codes of a word, lowest bits first, each stored plus 8.
 inline void CodesOfWord(uint32_t word, int64_t count, std::byte* codes) {
-  for (int64_t i = 0; i < count; ++i, word >>= 4) {
-    codes[i] = static_cast<std::byte>(static_cast<int32_t>(word & 15u) - 8);
-  }
+  uint64_t bytes = word;  // a byte for each four bits
+  bytes = (bytes | bytes << 16) & 0x0000ffff0000ffffu;
+  bytes = (bytes | bytes << 8) & 0x00ff00ff00ff00ffu;
+  bytes = (bytes | bytes << 4) & 0x0f0f0f0f0f0f0f0fu;
+  bytes ^= 0x0808080808080808u;
+  bytes |= (bytes & 0x0808080808080808u) * 0x1e;  // the sign
+  std::memcpy(codes, &bytes, static_cast<size_t>(count));
 }
 
 // The group of every column, from a tensor [k] of 32-bit numbers, or what is wrong with one.

@@ -82,13 +82,14 @@ bool Fit(const StoredWeight& w) {
 }
 
 void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
-  const int64_t words = CeilDiv(w.k, kPerWord);
+  const int64_t words = CeilDiv(w.k, kPerWord), group = GroupSize(w);
   for (int64_t i = 0; i < words; ++i) {
     const uint32_t word = WordAt(*w.parts[kCodes], row * words + i);
     CodesOfWord(word, std::min(kPerWord, w.k - i * kPerWord), codes + i * kPerWord);
   }
+  const int64_t first = row * GroupCount(w);
   for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
-    *scales++ = ElementAt(*w.parts[kScale], row * GroupCount(w) + c / GroupSize(w));
+    *scales++ = ElementAt(*w.parts[kScale], first + c / group);
   }
 }
 
