@@ -139,7 +139,7 @@ void AddAttention(std::vector<OpCase>& cases, Operands operands, const ops::Atte
   const double bytes = static_cast<double>(step.sequences * shape.kv_heads * shape.head_bytes()) *
                        cached / kBlockTokens;
   const int64_t groups = ColdCopies(static_cast<int64_t>(bytes));
-  cases.push_back({.family = shape.latent() ? "latent" : "attention",
+  cases.push_back({.family = shape.latent ? "latent" : "attention",
                    .name = step.Text(),
                    .operands = operands,
                    .flops = 2.0 * rows * keys * shape.heads *
@@ -218,8 +218,12 @@ void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
   const Operands operands = OperandsOf(machine.device, ops::WeightFormat::kBF16);
   const ops::AttentionShape grouped{
       .heads = 16, .kv_heads = 2, .head_dim = 256, .kv_dtype = machine.kv_dtype};
-  const ops::AttentionShape latent{
-      .heads = 16, .kv_heads = 1, .head_dim = 576, .kv_dtype = machine.kv_dtype, .value_dim = 512};
+  const ops::AttentionShape latent{.heads = 16,
+                                   .kv_heads = 1,
+                                   .head_dim = 576,
+                                   .kv_dtype = machine.kv_dtype,
+                                   .value_dim = 512,
+                                   .latent = true};
   for (const ops::AttentionShape& shape : {grouped, latent}) {
     AddAttention(cases, operands, shape, {1, 4096, 1});
     AddAttention(cases, operands, shape, {1, 32768, 1});

@@ -163,10 +163,10 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
 }
 
 std::string Engine::State::MachineText() const {
-  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}, weights {}",
+  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}, mla {}, weights {}",
                      machine.threads, NameOf(machine.device.isa),
                      machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
-                     NameOf(machine.kv_dtype), FormatsText(formats));
+                     NameOf(machine.kv_dtype), options.mla, FormatsText(formats));
 }
 
 Status Engine::State::StartEngine(ModelWeights weights) {
@@ -247,6 +247,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   RETURN_IF_ERROR(s.StartTrace());
   ASSIGN_OR_RETURN(OpenedModel model, OpenModel(options.model_dir));
   s.spec = std::move(model.spec);
+  if (options.expanded_mla()) ExpandLatentAttention(s.spec, kExpandedTokensMin);
   s.checkpoint = std::move(model.checkpoint);
   RETURN_IF_ERROR(s.LoadText());
   RETURN_IF_ERROR(s.PlanCache());
@@ -316,6 +317,7 @@ json::object Engine::PlanObject() const {
           {"isa", std::string(NameOf(s.machine.device.isa))},
           {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
           {"kv_dtype", std::string(NameOf(s.machine.kv_dtype))},
+          {"mla", s.options.mla},
           {"weights", FormatsText(s.formats)},
           {"load_seconds", s.load_seconds}};
 }

@@ -19,6 +19,12 @@ void AddKvFlag(Flags& flags, EngineOptions& options) {
                "Keys and values in the cache; auto: as --compute");
 }
 
+void AddMlaFlag(Flags& flags, EngineOptions& options) {
+  flags.Choice("--mla", options.mla, {"absorbed", "expanded"},
+               "Latent attention of long prompts: in the latent space, or with keys and values of "
+               "heads, which is faster and rounds otherwise");
+}
+
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
   flags.Choice("--weights", weights, {"auto", "fp32", "bf16", "fp8", "int8", "int4"},
                "Format of the matrices in memory; auto: as the checkpoint stores them");
@@ -41,6 +47,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   AddDeviceFlags(flags, options);
   AddWeightFlags(flags, options.weights, options.quantise_head);
   AddKvFlag(flags, options);
+  AddMlaFlag(flags, options);
   flags.Bytes("--memory", options.memory_bytes,
               "Memory for weights, workspace and cache (default: most of what is free)");
   flags.Number("--max-model-len", options.context_tokens_max, {1, 1 << 30},

@@ -20,6 +20,7 @@ struct EngineOptions {
   std::string compute = "auto";    // fp32, bf16, auto
   std::string isa = "auto";        // base, avx2, avx512, amx, auto
   std::string kv_dtype = "auto";   // fp32, bf16, int8, auto: as the arithmetic
+  std::string mla = "absorbed";    // expanded: prefill of latent attention in the expanded form
   std::string weights = "auto";    // fp32, bf16, fp8, int8, int4, auto: as stored
   bool quantise_head = false;      // a quantised format for embedding and head too
   int32_t threads = 0;             // 0: Topology::DefaultThreads
@@ -38,6 +39,7 @@ struct EngineOptions {
   std::optional<SchedulerConfig> recorded;
 
   WeightChoice weight_choice() const;
+  bool expanded_mla() const { return mla == "expanded"; }
 };
 
 // The model as first positional argument is not among them.
@@ -48,6 +50,7 @@ WeightChoice WeightChoiceOf(std::string_view weights, bool head);
 // --threads, --isa, --compute only.
 void AddDeviceFlags(Flags& flags, EngineOptions& options);
 void AddKvFlag(Flags& flags, EngineOptions& options);
+void AddMlaFlag(Flags& flags, EngineOptions& options);
 
 // What the options come to on this machine.
 struct Machine {

@@ -18,6 +18,7 @@ class ReplayCommand : public Command {
                "Compute every token again with this checkpoint and compare");
     AddDeviceFlags(flags, options_);
     AddKvFlag(flags, options_);
+    AddMlaFlag(flags, options_);
   }
   Status Run() override;
 

@@ -53,6 +53,14 @@ int64_t ActiveElements(const WeightSpec& weight, const Ffn& ffn) {
 
 }  // namespace
 
+void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min) {
+  for (LayerSpec& layer : spec.layers) {
+    if (auto* mixer = std::get_if<LatentAttention>(&layer.mixer)) {
+      mixer->expanded_tokens_min = tokens_min;
+    }
+  }
+}
+
 ModelWeightSpecs WeightsOf(const ModelSpec& spec) {
   ModelWeightSpecs weights;
   weights.embedding = MatrixWeight(spec.embedding, spec.vocabulary, spec.hidden, Shard::kRows);

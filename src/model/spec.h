@@ -103,8 +103,13 @@ struct FullAttention {
   RotarySpec rotary;
 };
 
-// Softmax attention over a latent vector and a shared key per token. Queries are brought into the
-// latent space (absorbed form), in prefill as in decode.
+// A sequence with at least so many tokens in a step is worth the expanded form (--mla expanded):
+// with all keys already in the cache it takes fewer operations from some 170 tokens on.
+inline constexpr int32_t kExpandedTokensMin = 256;
+
+// Softmax attention over a latent vector and a shared key per token. In the absorbed form queries
+// are brought into the latent space, in prefill as in decode; in the expanded form each head's keys
+// and values are made from the latent vectors.
 struct LatentAttention {
   std::string module;  // "self_attn."
   int32_t heads = 0;
@@ -120,6 +125,8 @@ struct LatentAttention {
   float score_scale = 1.0f;            // of queries times keys
   float latent_eps = 1e-6f;            // of the norms of the latent and of the query's rank
   std::vector<std::string> out_names;  // of the output projection, alternatives
+  // A sequence with at least so many tokens in a step takes the expanded form there; 0: none does.
+  int32_t expanded_tokens_min = 0;
 };
 
 // How the tensors of a linear mixer are called and cut.
@@ -314,6 +321,8 @@ struct ModelWeightSpecs {
   std::optional<WeightSpec> head;
 };
 ModelWeightSpecs WeightsOf(const ModelSpec& spec);
+// Sets LatentAttention::expanded_tokens_min of all layers, before weights are loaded.
+void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min);
 // The draft head's tensors: checked by the loader, not loaded yet.
 std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec);
 

@@ -3,8 +3,8 @@
 // row's result does not depend on how many rows, threads or chunks there were.
 //
 // A layer's slice of a block: for each kv head, keys [kBlockTokens][head_dim], then values
-// [kBlockTokens][head_dim], in `kv_dtype` (f32, bf16 or i8). A latent cache (value_dim > 0) has one
-// kv head and no values of their own: a token's value is the first value_dim channels of its key.
+// [kBlockTokens][out_dim], in `kv_dtype` (f32, bf16 or i8). A latent cache has one kv head and no
+// values of their own: a token's value is the first value_dim channels of its key.
 // i8: a row is integers q and one fp32 scale, x = q * scale, |q| <= 127, scale = max |x| / 127; the
 // scales of the keys [kBlockTokens] and those of the values follow the rows of their kv head.
 #pragma once
@@ -22,16 +22,20 @@ struct AttentionShape {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;  // of queries and keys
   DType kv_dtype = DType::kF32;
-  int32_t value_dim = 0;  // 0: values of head_dim channels behind the keys
+  int32_t value_dim = 0;  // 0: head_dim
+  bool latent = false;
 
-  bool latent() const { return value_dim > 0; }
-  int64_t out_dim() const { return latent() ? value_dim : head_dim; }
-  // Bytes of the keys of one kv head in a block, without scales; of its values as well.
-  int64_t rows_bytes() const { return int64_t{kBlockTokens} * head_dim * SizeOf(kv_dtype); }
-  // Bytes of one kv head in a block.
+  int64_t out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
+  // Channels from one value to the next.
+  int64_t value_stride() const { return latent ? head_dim : out_dim(); }
+  // Bytes of one kv head in a block: its keys, its values, neither with scales; all of it.
+  int64_t keys_bytes() const { return int64_t{kBlockTokens} * head_dim * SizeOf(kv_dtype); }
+  int64_t values_bytes() const {
+    return latent ? 0 : int64_t{kBlockTokens} * out_dim() * SizeOf(kv_dtype);
+  }
   int64_t head_bytes() const {
     const int64_t scales = kv_dtype == DType::kI8 ? kBlockTokens * 4 : 0;
-    return (latent() ? 1 : 2) * (rows_bytes() + scales);
+    return keys_bytes() + values_bytes() + (latent ? 1 : 2) * scales;
   }
 };
 
@@ -45,7 +49,8 @@ struct WriteKvArgs {
   CacheSlice cache;
   Matrix q;                       // [tokens, heads * q_stride]; head h at column h * q_stride
   int64_t q_stride = 0;           // head_dim, or 2 * head_dim when a gate lies behind each query
-  Matrix k, v;                    // [tokens, kv_heads * head_dim]
+  Matrix k;                       // [tokens, kv_heads * head_dim]
+  Matrix v;                       // [tokens, kv_heads * out_dim]
   const float* q_norm = nullptr;  // [head_dim] or null: no norm
   const float* k_norm = nullptr;
   float norm_offset = 0.0f;
@@ -63,10 +68,11 @@ struct AttentionArgs {
   CacheSlice cache;
   Matrix q;  // [tokens, heads * head_dim]
   float scale = 1.0f;
-  Matrix
-      gate;  // columns of q_proj's output or empty; out *= sigmoid(gate), head h at h * gate_stride
+  // Empty or columns of a projection, head h's at h * gate_stride: out *= sigmoid(gate).
+  Matrix gate;
   int64_t gate_stride = 0;
-  Matrix out;  // [tokens, heads * out_dim]
+  bool gate_per_head = false;  // one number for all channels of a head, else one for each
+  Matrix out;                  // [tokens, heads * out_dim]
 };
 void Attention(const OpContext& context, const AttentionArgs& args);
 

@@ -15,13 +15,22 @@ struct Case {
   AttentionShape shape;
   int32_t rotary_pairs;
   bool gate;
+  bool gate_per_head = false;
 };
-constexpr Case kCases[] = {
-    {{4, 2, 64, DType::kF32}, 8, true},    {{4, 2, 24, DType::kF32}, 3, true},
-    {{6, 1, 40, DType::kBF16}, 20, false}, {{16, 2, 256, DType::kBF16}, 32, true},
-    {{3, 1, 64, DType::kBF16}, 4, false},  {{3, 3, 8, DType::kF32}, 0, false},
-    {{16, 2, 256, DType::kI8}, 32, true},  {{6, 1, 40, DType::kI8}, 20, false},
-    {{20, 1, 64, DType::kI8}, 4, false}};
+constexpr Case kCases[] = {{{4, 2, 64, DType::kF32}, 8, true},
+                           {{4, 2, 24, DType::kF32}, 3, true},
+                           {{6, 1, 40, DType::kBF16}, 20, false},
+                           {{16, 2, 256, DType::kBF16}, 32, true},
+                           {{3, 1, 64, DType::kBF16}, 4, false},
+                           {{3, 3, 8, DType::kF32}, 0, false},
+                           {{16, 2, 256, DType::kI8}, 32, true},
+                           {{6, 1, 40, DType::kI8}, 20, false},
+                           {{20, 1, 64, DType::kI8}, 4, false},
+                           // Values wider and narrower than keys.
+                           {{4, 4, 96, DType::kBF16, 64}, 0, true, true},
+                           {{3, 3, 24, DType::kF32, 40}, 2, true, true},
+                           {{2, 2, 32, DType::kI8, 64}, 0, false},
+                           {{40, 2, 64, DType::kI8, 32}, 4, false}};
 
 int64_t BlockBytes(const AttentionShape& s) { return s.kv_heads * s.head_bytes(); }
 
@@ -31,10 +40,12 @@ struct Layer {
   Layer(const Case& c, int64_t tokens)
       : test_case(c),
         rng(static_cast<uint64_t>(c.shape.head_dim)),
-        stride(c.shape.head_dim * (c.gate ? 2 : 1)),
+        stride(c.shape.head_dim + (!c.gate           ? 0
+                                   : c.gate_per_head ? 1
+                                                     : c.shape.head_dim)),
         q(rng, tokens, c.shape.heads * stride),
         k(rng, tokens, int64_t{c.shape.kv_heads} * c.shape.head_dim),
-        v(rng, tokens, int64_t{c.shape.kv_heads} * c.shape.head_dim),
+        v(rng, tokens, c.shape.kv_heads * c.shape.out_dim()),
         q_norm(rng, 1, c.shape.head_dim, 0.3),
         k_norm(rng, 1, c.shape.head_dim, 0.3),
         frequency(1, std::max(c.rotary_pairs, 1)) {
@@ -52,9 +63,8 @@ struct Layer {
 struct Pass {
   Pass(const OpContext& context, const Layer& layer, const std::vector<int64_t>& cuts)
       : k(layer.k),
-        out(layer.q.view.rows,
-            int64_t{layer.test_case.shape.heads} * layer.test_case.shape.head_dim),
-        q(out.view.rows, out.view.cols),
+        out(layer.q.view.rows, layer.test_case.shape.heads * layer.test_case.shape.out_dim()),
+        q(layer.q.view.rows, int64_t{layer.test_case.shape.heads} * layer.test_case.shape.head_dim),
         pages(BlockBytes(layer.test_case.shape), layer.q.view.rows) {
     int64_t begin = 0;
     for (int64_t end : cuts) {
@@ -91,6 +101,7 @@ struct Pass {
                         .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim))),
                         .gate = gate,
                         .gate_stride = layer.stride,
+                        .gate_per_head = layer.test_case.gate_per_head,
                         .out = RowsOf(out.view, begin, count)});
   }
   OwnedMatrix k, out, q;

@@ -8,8 +8,9 @@
 namespace braid::ops {
 
 struct KvRows {
-  std::byte* rows = nullptr;  // [kBlockTokens][head_dim] of kv_dtype
+  std::byte* rows = nullptr;  // [kBlockTokens][dim] of kv_dtype
   float* scales = nullptr;    // kI8: [kBlockTokens], else null
+  int64_t dim = 0;
 };
 
 // One kv head's part of one block. A latent cache's values are its keys.
@@ -23,11 +24,11 @@ inline KvPage KvPageOf(const AttentionShape& shape, const CacheSlice& cache,
   std::byte* block = span.tables[static_cast<size_t>(cache.group)][position / kBlockTokens];
   CHECK(block != nullptr, "no block for position {}", position);
   std::byte* keys = block + cache.byte_offset + head * shape.head_bytes();
-  std::byte* values = shape.latent() ? keys : keys + shape.rows_bytes();
-  KvPage page{{keys, nullptr}, {values, nullptr}};
+  std::byte* values = shape.latent ? keys : keys + shape.keys_bytes();
+  KvPage page{{keys, nullptr, shape.head_dim}, {values, nullptr, shape.value_stride()}};
   if (shape.kv_dtype == DType::kI8) {
-    page.keys.scales = reinterpret_cast<float*>(values + shape.rows_bytes());
-    page.values.scales = page.keys.scales + (shape.latent() ? 0 : kBlockTokens);
+    page.keys.scales = reinterpret_cast<float*>(keys + shape.keys_bytes() + shape.values_bytes());
+    page.values.scales = page.keys.scales + (shape.latent ? 0 : kBlockTokens);
   }
   return page;
 }

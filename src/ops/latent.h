@@ -1,5 +1,6 @@
-// What latent attention needs around ops/attention.h (arXiv 2405.04434; absorbed form): the cache
-// row of a token, and products with a matrix per head.
+// What latent attention needs around ops/attention.h (arXiv 2405.04434): the cache row of a token;
+// products with a matrix per head, for the absorbed form; keys and values of heads made from cache
+// rows, for the expanded form.
 #pragma once
 
 #include "ops/attention.h"
@@ -9,19 +10,17 @@
 namespace braid::ops {
 
 // A token's cache row is [latent | key]: the latent part after an RMS norm, the shared key rotated.
-// The rotated part of every query goes to its place in q_out behind value_dim latent channels.
+// Queries have as many channels to rotate, the last ones of each head, in q as in q_out.
 struct WriteLatentArgs {
-  AttentionShape shape;  // latent()
+  AttentionShape shape;  // latent
   SequenceIndex sequences;
   CacheSlice cache;
   Matrix row;  // [tokens, head_dim] latent and shared key, raw; overwritten. Empty: only queries
   const float* norm = nullptr;  // [value_dim]
   float eps = 1e-6f;
-  Rotation rotation;     // of the last head_dim - value_dim channels
-  Matrix q;              // [tokens, heads * q_stride]
-  int64_t q_stride = 0;  // head h's part to rotate stands at column h * q_stride + q_offset
-  int64_t q_offset = 0;
-  Matrix q_out;  // [tokens, heads * head_dim]
+  Rotation rotation;  // of the last head_dim - value_dim channels
+  Matrix q;           // [tokens, heads of equal width]
+  Matrix q_out;       // the same, of another width or q itself; only what is rotated is written
 };
 void WriteLatent(const OpContext& context, const WriteLatentArgs& args);
 
@@ -36,5 +35,19 @@ struct HeadLinearArgs {
   int64_t y_step = 0;
 };
 void HeadLinear(const OpContext& context, const HeadLinearArgs& args);
+
+// Keys and values of some heads, for positions 0 to the end of a span whose rows are in the cache.
+// Head i's key is [K_i latent | shared key], its value V_i latent. They are stored as `heads`
+// describes; blocks[b] is the block of positions 64 b, ….
+struct ExpandLatentArgs {
+  AttentionShape shape;  // latent
+  const SequenceSpan* span = nullptr;
+  CacheSlice cache;
+  const PackedMatrix* keys = nullptr;    // a matrix [key dim, latent dim] per head
+  const PackedMatrix* values = nullptr;  // a matrix [value dim, latent dim] per head
+  AttentionShape heads;                  // of what is written, a kv head per head
+  std::byte* const* blocks = nullptr;
+};
+void ExpandLatent(const OpContext& context, const ExpandLatentArgs& args);
 
 }  // namespace braid::ops

@@ -1,9 +1,11 @@
 // Latent attention's ops: rotations against known numbers, every candidate against the reference,
-// and the prefix rule across cuts and threads, for one cache row per token.
+// and the prefix rule across cuts and threads, for one cache row per token; and what the expanded
+// form makes of such rows.
 #include "ops/latent.h"
 
 #include <gtest/gtest.h>
 
+#include "ops/kv_page.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
 
@@ -40,14 +42,14 @@ struct Case {
   int32_t pairs;
   bool interleaved;
 };
-constexpr Case kCases[] = {{{3, 1, 48, DType::kF32, 40}, 4, true},
-                           {{5, 1, 40, DType::kBF16, 24}, 8, false},
-                           {{37, 1, 24, DType::kF32, 16}, 0, true},
-                           {{64, 1, 72, DType::kBF16, 64}, 4, true},
-                           {{70, 1, 96, DType::kBF16, 64}, 16, true},
-                           {{64, 1, 96, DType::kI8, 64}, 16, true},
-                           {{5, 1, 40, DType::kI8, 24}, 8, false},
-                           {{2, 1, 22, DType::kF32, 12}, 5, true}};  // only the reference
+constexpr Case kCases[] = {{{3, 1, 48, DType::kF32, 40, true}, 4, true},
+                           {{5, 1, 40, DType::kBF16, 24, true}, 8, false},
+                           {{37, 1, 24, DType::kF32, 16, true}, 0, true},
+                           {{64, 1, 72, DType::kBF16, 64, true}, 4, true},
+                           {{70, 1, 96, DType::kBF16, 64, true}, 16, true},
+                           {{64, 1, 96, DType::kI8, 64, true}, 16, true},
+                           {{5, 1, 40, DType::kI8, 24, true}, 8, false},
+                           {{2, 1, 22, DType::kF32, 12, true}, 5, true}};  // only the reference
 
 // A layer's rows and queries for a whole sequence.
 struct Layer {
@@ -106,8 +108,6 @@ struct Pass {
                           .norm = layer.norm.view.data,
                           .rotation = layer.rotation,
                           .q = q,
-                          .q_stride = layer.stride,
-                          .q_offset = 8,
                           .q_out = inside});
     HeadLinear(context, {.x = q,
                          .x_step = layer.stride,
@@ -178,6 +178,86 @@ TEST(LatentAttention, AnyCutOfASequenceGivesTheSameBits) {
                              static_cast<int64_t>(whole.out.values.size())))
             << NameOf(isa) << " width " << c.shape.head_dim << " cut at " << cuts.front();
       }
+    }
+  }
+}
+
+// Keys and values of heads, made from the rows of a latent cache.
+struct Expanded {
+  Expanded(const OpContext& context, const AttentionShape& cached, const OwnedWeights& keys,
+           const OwnedWeights& values)
+      : shape{.heads = static_cast<int32_t>(keys.matrix.count),
+              .kv_heads = static_cast<int32_t>(keys.matrix.count),
+              .head_dim = static_cast<int32_t>(keys.matrix.n + cached.head_dim - cached.value_dim),
+              .kv_dtype = context.device.compute == Compute::kBF16 ? DType::kBF16 : DType::kF32,
+              .value_dim = static_cast<int32_t>(values.matrix.n)},
+        pages(shape.kv_heads * shape.head_bytes(), kTokens) {
+    Rng rng(9);
+    OwnedMatrix rows(rng, kTokens, cached.head_dim), norm(1, cached.value_dim);
+    norm.values.assign(norm.values.size(), 1.0f);
+    TestPages cache(cached.head_bytes(), kTokens);
+    SequenceSpan span{0, kTokens, 0, {}};
+    span.tables[0] = cache.table();
+    OwnedMatrix queries(kTokens, cached.heads * (cached.head_dim - cached.value_dim));
+    WriteLatent(context, {.shape = cached,
+                          .sequences = {&span, 1, kTokens},
+                          .row = rows.view,
+                          .norm = norm.view.data,
+                          .q = queries.view,
+                          .q_out = queries.view});
+    span.start = kTokens - 30;
+    span.token_count = 30;
+    SpoilWorkspace(context);
+    ExpandLatent(context, {.shape = cached,
+                           .span = &span,
+                           .keys = &keys.matrix,
+                           .values = &values.matrix,
+                           .heads = shape,
+                           .blocks = pages.table()});
+  }
+  // Everything that was stored, as floats.
+  OwnedMatrix Rows() const {
+    OwnedMatrix all(kTokens, shape.heads * (shape.head_dim + shape.out_dim()));
+    SequenceSpan span;
+    span.tables[0] = pages.table();
+    for (int64_t p = 0; p < kTokens; ++p) {
+      float* out = all.view.row(p);
+      for (int64_t h = 0; h < shape.heads; ++h) {
+        const KvPage page = KvPageOf(shape, {}, span, p, h);
+        for (const KvRows& rows : {page.keys, page.values}) {
+          for (int64_t c = p % kBlockTokens * rows.dim; c < (p % kBlockTokens + 1) * rows.dim;
+               ++c) {
+            *out++ = shape.kv_dtype == DType::kBF16
+                         ? FloatOfBf16(reinterpret_cast<const uint16_t*>(rows.rows)[c])
+                         : reinterpret_cast<const float*>(rows.rows)[c];
+          }
+        }
+      }
+    }
+    return all;
+  }
+  static constexpr int32_t kTokens = 150;
+  AttentionShape shape;
+  TestPages pages;
+};
+
+TEST(ExpandLatent, EveryCandidateAgreesWithTheReferenceOnAnyNumberOfThreads) {
+  for (DType kv_dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    const AttentionShape cached{11, 1, 72, kv_dtype, 48, true};
+    Rng rng(3);
+    const OwnedWeights keys(rng, WeightFormat::kBF16, 11, 20, 48);
+    const OwnedWeights values(rng, WeightFormat::kF32, 11, 56, 48);
+    for (const auto& [isa, compute] : TestArithmetics()) {
+      TestContext base(Isa::kBase, 1, compute), one(isa, 1, compute), many(isa, 3, compute);
+      const OwnedMatrix expected = Expanded(base.context, cached, keys, values).Rows();
+      const OwnedMatrix got = Expanded(one.context, cached, keys, values).Rows();
+      // A sum near a rounding edge may fall to either side of it.
+      EXPECT_LT(RelativeError(got.view, expected.view), compute == Compute::kBF16 ? 4e-3 : 2e-6)
+          << NameOf(isa);
+      const OwnedMatrix again = Expanded(many.context, cached, keys, values).Rows();
+      EXPECT_TRUE(
+          SameBits(got.values.data(), again.values.data(), static_cast<int64_t>(got.values.size())))
+          << NameOf(isa);
     }
   }
 }

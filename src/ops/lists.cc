@@ -109,6 +109,14 @@ void HeadLinear(const OpContext& context, const HeadLinearArgs& args) {
   Dispatch("head_linear", HeadLinearList(), context, args);
 }
 
+std::span<const Impl<ExpandLatentArgs>> ExpandLatentList() {
+  static const Impl<ExpandLatentArgs> kList[] = {cpu::kExpandLatent, reference::kExpandLatent};
+  return kList;
+}
+void ExpandLatent(const OpContext& context, const ExpandLatentArgs& args) {
+  Dispatch("expand_latent", ExpandLatentList(), context, args);
+}
+
 std::span<const Impl<ConvArgs>> ConvList() {
   static const Impl<ConvArgs> kList[] = {cpu::kCausalConv, reference::kCausalConv};
   return kList;

@@ -24,6 +24,7 @@ std::span<const Impl<AttentionArgs>> AttentionList();
 std::span<const Impl<HeadNormRotateArgs>> HeadNormRotateList();
 std::span<const Impl<WriteLatentArgs>> WriteLatentList();
 std::span<const Impl<HeadLinearArgs>> HeadLinearList();
+std::span<const Impl<ExpandLatentArgs>> ExpandLatentList();
 std::span<const Impl<ConvArgs>> ConvList();
 std::span<const Impl<LinearAttentionArgs>> LinearAttentionList();
 std::span<const Impl<RouteArgs>> RouteList();

@@ -22,7 +22,7 @@ struct SequenceSpan {
   std::array<std::byte* const*, kGroupsMax> tables = {};
 };
 
-// Spans follow each other: each begins where the one before ends.
+// Spans follow each other: each begins where the one before ends. They may be some of a step's.
 struct SequenceIndex {
   const SequenceSpan* spans = nullptr;
   int32_t count = 0;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <span>
 
 #include "model/decoder.h"
 #include "runtime/constraint_worker.h"
@@ -68,12 +69,20 @@ struct ModelExecutor::State {
     return {config.device, &pool, &on, on.measuring() ? nullptr : &choices};
   }
 
-  // The most a step can need: all tokens of the budget in it, each one's distribution wanted.
+  // The most a step can need: all tokens of the budget in it, each one's distribution wanted; of as
+  // many sequences, or of one that ends with the longest context.
   int64_t MeasureStep() {
+    const int32_t most = std::min(config.step_tokens_max, config.context_tokens_max);
+    const ops::SequenceSpan longest{0, most, config.context_tokens_max - most, {}};
+    for (int32_t i = 0; i < config.step_tokens_max; ++i) spans.push_back({i, 1, 0, {}});
+    return std::max(Measure(spans), Measure({&longest, 1}));
+  }
+
+  int64_t Measure(std::span<const ops::SequenceSpan> of) {
     Workspace measuring = Workspace::Measuring();
     const ops::OpContext context = ContextOn(measuring);
     DecoderInput input;
-    input.sequences.tokens = config.step_tokens_max;
+    input.sequences = {of.data(), static_cast<int32_t>(of.size()), config.step_tokens_max};
     input.count = config.step_tokens_max;
     Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
     decoder.Forward(context, input, states);

@@ -46,10 +46,12 @@ struct Matrix {
     CHECK(begin >= 0 && count >= 0 && begin + count <= cols);
     return {data + begin, rows, count, stride};
   }
-  Matrix first_rows(int64_t count) const {
-    CHECK(count >= 0 && count <= rows);
-    return {data, count, cols, stride};
+  // Rows [begin, begin + count).
+  Matrix some_rows(int64_t begin, int64_t count) const {
+    CHECK(begin >= 0 && count >= 0 && begin + count <= rows);
+    return {row(begin), count, cols, stride};
   }
+  Matrix first_rows(int64_t count) const { return some_rows(0, count); }
 };
 
 // Bump allocator over one buffer: what a step needs between its ops. Sized once at start from a dry

@@ -70,8 +70,9 @@ void WriteToken(const RowContext& c, const SequenceSpan& span, int64_t i, float*
     const int64_t slot = position % kBlockTokens;
     float* k = a.k.row(token) + h * dim;
     NormAndRotate(c, k, a.k_norm, cos_sin);
-    StoreKvRow(c.kernels, a.shape, k, slot, page.keys);
-    StoreKvRow(c.kernels, a.shape, a.v.row(token) + h * dim, slot, page.values);
+    StoreKvRow(c.kernels, a.shape.kv_dtype, k, slot, page.keys);
+    StoreKvRow(c.kernels, a.shape.kv_dtype, a.v.row(token) + h * page.values.dim, slot,
+               page.values);
   }
 }
 
@@ -122,8 +123,9 @@ struct TileScratch {
 };
 int64_t TileFloats(const AttentionShape& shape) {
   const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
-  const int64_t expanded = shape.kv_dtype == DType::kI8 ? kPartitionTokens * dim : 0;
-  const int64_t halves = rows * dim + rows * kPartitionTokens + kPartitionTokens * dim + expanded;
+  const int64_t page_rows = kPartitionTokens * std::max(dim, shape.out_dim());
+  const int64_t expanded = shape.kv_dtype == DType::kI8 ? page_rows : 0;
+  const int64_t halves = rows * dim + rows * kPartitionTokens + page_rows + expanded;
   return RoundUp(rows * (dim + kPartitionTokens) + 2 * PartialFloats(shape) + halves / 2, 16);
 }
 TileScratch ScratchOf(std::byte* scratch, int member, const AttentionShape& shape) {
@@ -138,7 +140,7 @@ TileScratch ScratchOf(std::byte* scratch, int member, const AttentionShape& shap
   t.queries = reinterpret_cast<uint16_t*>(partials + 2 * PartialFloats(shape));
   t.weights = t.queries + rows * dim;
   t.values = t.weights + rows * kPartitionTokens;
-  t.expanded = t.values + kPartitionTokens * dim;
+  t.expanded = t.values + kPartitionTokens * std::max(dim, shape.out_dim());
   return t;
 }
 
@@ -217,6 +219,7 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
   task.kv = FormatOf(a.shape.kv_dtype);
   task.head_dim = dim;
   task.value_dim = a.shape.out_dim();
+  task.value_stride = a.shape.value_stride();
   task.q = t.q + skipped * dim;
   task.scores = t.scores;
   task.maxima = result.maxima + skipped;
@@ -262,8 +265,13 @@ void FinishTile(const Engine& engine, const AttentionArgs& a, const Tile& tile,
     const int64_t head = tile.first_head + row % tile.heads;
     float* out = a.out.row(token) + head * dim;
     for (int64_t d = 0; d < dim; ++d) out[d] = merged.out[row * dim + d] / merged.sums[row];
-    if (a.gate.data) {
-      engine.kernels.sigmoid_mul(a.gate.row(token) + head * a.gate_stride, out, dim);
+    if (!a.gate.data) continue;
+    const float* gate = a.gate.row(token) + head * a.gate_stride;
+    if (a.gate_per_head) {
+      const float open = 1.0f / (1.0f + std::exp(-*gate));
+      for (int64_t d = 0; d < dim; ++d) out[d] *= open;
+    } else {
+      engine.kernels.sigmoid_mul(gate, out, dim);
     }
   }
 }

@@ -59,11 +59,11 @@ void ForTokens(const OpContext& context, const SequenceIndex& sequences, double 
                const F& f) {
   constexpr int64_t kTokensPerTask = 4;
   const std::span<const SequenceSpan> spans(sequences.spans, static_cast<size_t>(sequences.count));
-  const int64_t tokens = sequences.tokens;
+  const int64_t tokens = sequences.tokens, begin = tokens > 0 ? spans.front().token_begin : 0;
   ForTasks(context, CeilDiv(tokens, kTokensPerTask), flops_per_token * static_cast<double>(tokens),
            [&](int64_t task, int member) {
-             int64_t token = task * kTokensPerTask;
-             const int64_t end = std::min(tokens, token + kTokensPerTask);
+             int64_t token = begin + task * kTokensPerTask;
+             const int64_t end = std::min(begin + tokens, token + kTokensPerTask);
              // The last span that begins up to the task's first token has it.
              auto span = std::ranges::upper_bound(spans, token, {}, &SequenceSpan::token_begin) - 1;
              for (; token < end; ++token) {

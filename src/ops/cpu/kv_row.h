@@ -1,4 +1,4 @@
-// A row of the cache, rounded or quantised by a kernel table.
+// A row of the cache, rounded or quantised by a kernel table, and as floats again.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace braid::ops::cpu {
 
-// Stores x[head_dim] as row `slot`.
-inline void StoreKvRow(const braid::cpu::KernelTable& kernels, const AttentionShape& shape,
-                       const float* x, int64_t slot, const KvRows& to) {
-  const int64_t dim = shape.head_dim, at = slot * dim;
-  switch (shape.kv_dtype) {
+// Stores x[to.dim] as row `slot`.
+inline void StoreKvRow(const braid::cpu::KernelTable& kernels, DType kv_dtype, const float* x,
+                       int64_t slot, const KvRows& to) {
+  const int64_t dim = to.dim, at = slot * dim;
+  switch (kv_dtype) {
     case DType::kI8:
       to.scales[slot] = kernels.to_int8(x, reinterpret_cast<int8_t*>(to.rows) + at, dim);
       return;
@@ -21,6 +21,25 @@ inline void StoreKvRow(const braid::cpu::KernelTable& kernels, const AttentionSh
       return;
     default:
       std::copy_n(x, dim, reinterpret_cast<float*>(to.rows) + at);
+  }
+}
+
+// Row `slot` to out[from.dim].
+inline void LoadKvRow(DType kv_dtype, const KvRows& from, int64_t slot, float* out) {
+  const int64_t at = slot * from.dim;
+  switch (kv_dtype) {
+    case DType::kI8: {
+      const auto* row = reinterpret_cast<const int8_t*>(from.rows) + at;
+      for (int64_t c = 0; c < from.dim; ++c) out[c] = from.scales[slot] * row[c];
+      return;
+    }
+    case DType::kBF16: {
+      const auto* row = reinterpret_cast<const uint16_t*>(from.rows) + at;
+      for (int64_t c = 0; c < from.dim; ++c) out[c] = FloatOfBf16(row[c]);
+      return;
+    }
+    default:
+      std::copy_n(reinterpret_cast<const float*>(from.rows) + at, from.dim, out);
   }
 }
 

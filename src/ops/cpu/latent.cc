@@ -65,13 +65,15 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
   const KernelTable& kernels = *KernelsFor(context.device);
   const Rotation& r = a.rotation;
   const int64_t width = a.shape.head_dim, latent = a.shape.value_dim, key = width - latent;
+  const int64_t from = a.q.cols / a.shape.heads, to = a.q_out.cols / a.shape.heads;
   ForAngles(context, a.sequences, r, 20.0 * static_cast<double>(a.shape.heads * key + width),
             reinterpret_cast<float*>(scratch),
             [&](const SequenceSpan& span, int64_t i, const float* cos_sin) {
               const int64_t token = span.token_begin + i, position = span.start + i;
               for (int64_t h = 0; h < a.shape.heads; ++h) {
-                float* q = a.q_out.row(token) + h * width + latent;
-                std::copy_n(a.q.row(token) + h * a.q_stride + a.q_offset, key, q);
+                float* q = a.q_out.row(token) + (h + 1) * to - key;
+                const float* raw = a.q.row(token) + (h + 1) * from - key;
+                if (q != raw) std::copy_n(raw, key, q);
                 kernels.rotate(q, cos_sin, r.pairs, r.interleaved);
               }
               if (!a.row.data) return;
@@ -79,7 +81,7 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
               NormInPlace(kernels, row, a.norm, a.eps, latent);
               kernels.rotate(row + latent, cos_sin, r.pairs, r.interleaved);
               const KvPage page = KvPageOf(a.shape, a.cache, span, position, 0);
-              StoreKvRow(kernels, a.shape, row, position % kBlockTokens, page.keys);
+              StoreKvRow(kernels, a.shape.kv_dtype, row, position % kBlockTokens, page.keys);
             });
 }
 

@@ -9,5 +9,6 @@ namespace braid::ops::cpu {
 extern const Impl<HeadNormRotateArgs> kHeadNormRotate;
 extern const Impl<WriteLatentArgs> kWriteLatent;
 extern const Impl<HeadLinearArgs> kHeadLinear;
+extern const Impl<ExpandLatentArgs> kExpandLatent;
 
 }  // namespace braid::ops::cpu

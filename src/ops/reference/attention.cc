@@ -48,8 +48,9 @@ void RunWrite(const OpContext&, const WriteKvArgs& a, std::byte*) {
         const KvPage page = KvPageOf(a.shape, a.cache, span, position, h);
         float* k = a.k.row(token) + h * dim;
         NormAndRotate(a, a.k_norm, position, k);
-        StoreKvRow(a.shape, k, position % kBlockTokens, page.keys);
-        StoreKvRow(a.shape, a.v.row(token) + h * dim, position % kBlockTokens, page.values);
+        StoreKvRow(a.shape.kv_dtype, k, position % kBlockTokens, page.keys);
+        StoreKvRow(a.shape.kv_dtype, a.v.row(token) + h * page.values.dim, position % kBlockTokens,
+                   page.values);
       }
     }
   }
@@ -63,7 +64,7 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
   std::vector<double> scores(static_cast<size_t>(keys));
   for (int64_t p = 0; p < keys; ++p) {
     const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
-    const std::vector<double> k = KvRow(a.shape, page.keys, p % kBlockTokens);
+    const std::vector<double> k = KvRow(a.shape.kv_dtype, page.keys, p % kBlockTokens);
     double dot = 0;
     for (int64_t c = 0; c < dim; ++c) dot += q[c] * k[static_cast<size_t>(c)];
     scores[static_cast<size_t>(p)] = dot * a.scale;
@@ -75,13 +76,14 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
   for (int64_t p = 0; p < keys; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p)] - maximum);
     const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
-    const std::vector<double> v = KvRow(a.shape, page.values, p % kBlockTokens);
+    const std::vector<double> v = KvRow(a.shape.kv_dtype, page.values, p % kBlockTokens);
     sum += weight;
     for (size_t c = 0; c < out.size(); ++c) out[c] += weight * v[c];
   }
   for (int64_t c = 0; c < value_dim; ++c) {
     double value = out[static_cast<size_t>(c)] / sum;
-    if (a.gate.data) value *= Sigmoid(a.gate.row(token)[h * a.gate_stride + c]);
+    const int64_t gate = h * a.gate_stride + (a.gate_per_head ? 0 : c);
+    if (a.gate.data) value *= Sigmoid(a.gate.row(token)[gate]);
     a.out.row(token)[h * value_dim + c] = static_cast<float>(value);
   }
 }

@@ -5,9 +5,9 @@
 
 namespace braid::ops::reference {
 
-void StoreKvRow(const AttentionShape& shape, const float* x, int64_t slot, const KvRows& to) {
-  const int64_t dim = shape.head_dim, at = slot * dim;
-  switch (shape.kv_dtype) {
+void StoreKvRow(DType kv_dtype, const float* x, int64_t slot, const KvRows& to) {
+  const int64_t dim = to.dim, at = slot * dim;
+  switch (kv_dtype) {
     case DType::kI8: {
       const Quantised row = Quantise(x, dim);
       to.scales[slot] = row.scale;
@@ -27,11 +27,11 @@ void StoreKvRow(const AttentionShape& shape, const float* x, int64_t slot, const
   }
 }
 
-std::vector<double> KvRow(const AttentionShape& shape, const KvRows& from, int64_t slot) {
-  std::vector<double> row(static_cast<size_t>(shape.head_dim));
-  int64_t at = slot * shape.head_dim;
+std::vector<double> KvRow(DType kv_dtype, const KvRows& from, int64_t slot) {
+  std::vector<double> row(static_cast<size_t>(from.dim));
+  int64_t at = slot * from.dim;
   for (double& x : row) {
-    switch (shape.kv_dtype) {
+    switch (kv_dtype) {
       case DType::kI8:
         x = double{from.scales[slot]} * reinterpret_cast<const int8_t*>(from.rows)[at];
         break;

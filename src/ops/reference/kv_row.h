@@ -7,9 +7,9 @@
 
 namespace braid::ops::reference {
 
-// Stores x[head_dim] as row `slot`.
-void StoreKvRow(const AttentionShape& shape, const float* x, int64_t slot, const KvRows& to);
+// Stores x[to.dim] as row `slot`.
+void StoreKvRow(DType kv_dtype, const float* x, int64_t slot, const KvRows& to);
 // Row `slot` as the numbers that it stands for.
-std::vector<double> KvRow(const AttentionShape& shape, const KvRows& from, int64_t slot);
+std::vector<double> KvRow(DType kv_dtype, const KvRows& from, int64_t slot);
 
 }  // namespace braid::ops::reference

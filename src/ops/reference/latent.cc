@@ -1,4 +1,5 @@
-// References of norms and rotations per head, latent cache rows and products per head.
+// References of norms and rotations per head, latent cache rows, products per head, and keys and
+// values from cache rows.
 #include <cmath>
 
 #include "ops/reference/kv_row.h"
@@ -42,15 +43,17 @@ void RunHeadNormRotate(const OpContext&, const HeadNormRotateArgs& args, std::by
 }
 
 void RunWriteLatent(const OpContext&, const WriteLatentArgs& a, std::byte*) {
-  const int64_t width = a.shape.head_dim, latent = a.shape.value_dim;
+  const int64_t width = a.shape.head_dim, latent = a.shape.value_dim, key = width - latent;
+  const int64_t from = a.q.cols / a.shape.heads, to = a.q_out.cols / a.shape.heads;
   for (int32_t s = 0; s < a.sequences.count; ++s) {
     const SequenceSpan& span = a.sequences.spans[s];
     for (int64_t i = 0; i < span.token_count; ++i) {
       const int64_t token = span.token_begin + i, position = span.start + i;
       for (int64_t h = 0; h < a.shape.heads; ++h) {
-        float* q = a.q_out.row(token) + h * width + latent;
-        for (int64_t c = 0; c < width - latent; ++c) {
-          q[c] = a.q.row(token)[h * a.q_stride + a.q_offset + c];
+        float* q = a.q_out.row(token) + (h + 1) * to - key;
+        const float* raw = a.q.row(token) + (h + 1) * from - key;
+        for (int64_t c = 0; c < key; ++c) {
+          q[c] = raw[c];
         }
         Rotate(a.rotation, position, q);
       }
@@ -59,7 +62,7 @@ void RunWriteLatent(const OpContext&, const WriteLatentArgs& a, std::byte*) {
       Norm(row, a.norm, a.eps, latent);
       Rotate(a.rotation, position, row + latent);
       const KvPage page = KvPageOf(a.shape, a.cache, span, position, 0);
-      StoreKvRow(a.shape, row, position % kBlockTokens, page.keys);
+      StoreKvRow(a.shape.kv_dtype, row, position % kBlockTokens, page.keys);
     }
   }
 }
@@ -77,6 +80,32 @@ void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::by
   }
 }
 
+void RunExpandLatent(const OpContext& context, const ExpandLatentArgs& a, std::byte*) {
+  SequenceSpan heads;
+  heads.tables[0] = a.blocks;
+  for (int64_t p = 0; p < a.span->start + a.span->token_count; ++p) {
+    const int64_t slot = p % kBlockTokens;
+    const KvPage from = KvPageOf(a.shape, a.cache, *a.span, p, 0);
+    const std::vector<double> stored = KvRow(a.shape.kv_dtype, from.keys, slot);
+    const std::vector<float> row(stored.begin(), stored.end());
+    for (int64_t h = 0; h < a.keys->count; ++h) {
+      const KvPage page = KvPageOf(a.heads, {}, heads, p, h);
+      const LeftRow key_row(context.device, a.keys->format, false, row.data(), a.keys->k);
+      const LeftRow value_row(context.device, a.values->format, false, row.data(), a.values->k);
+      std::vector<float> key, value;
+      for (int64_t n = 0; n < a.keys->n; ++n) {
+        key.push_back(static_cast<float>(key_row.Times(*a.keys, h, n)));
+      }
+      key.insert(key.end(), row.begin() + a.shape.value_dim, row.end());
+      for (int64_t n = 0; n < a.values->n; ++n) {
+        value.push_back(static_cast<float>(value_row.Times(*a.values, h, n)));
+      }
+      StoreKvRow(a.heads.kv_dtype, key.data(), slot, page.keys);
+      StoreKvRow(a.heads.kv_dtype, value.data(), slot, page.values);
+    }
+  }
+}
+
 }  // namespace
 
 constinit const Impl<HeadNormRotateArgs> kHeadNormRotate = {"reference", Accepts, nullptr,
@@ -84,5 +113,7 @@ constinit const Impl<HeadNormRotateArgs> kHeadNormRotate = {"reference", Accepts
 constinit const Impl<WriteLatentArgs> kWriteLatent = {"reference", Accepts, nullptr,
                                                       RunWriteLatent};
 constinit const Impl<HeadLinearArgs> kHeadLinear = {"reference", Accepts, nullptr, RunHeadLinear};
+constinit const Impl<ExpandLatentArgs> kExpandLatent = {"reference", Accepts, nullptr,
+                                                        RunExpandLatent};
 
 }  // namespace braid::ops::reference

@@ -23,6 +23,7 @@ extern const Impl<AttentionArgs> kAttention;
 extern const Impl<HeadNormRotateArgs> kHeadNormRotate;
 extern const Impl<WriteLatentArgs> kWriteLatent;
 extern const Impl<HeadLinearArgs> kHeadLinear;
+extern const Impl<ExpandLatentArgs> kExpandLatent;
 extern const Impl<ConvArgs> kCausalConv;
 extern const Impl<LinearAttentionArgs> kLinearAttention;
 extern const Impl<RouteArgs> kRoute;

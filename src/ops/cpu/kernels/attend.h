@@ -64,7 +64,7 @@ struct Attend {
     }
     for (int64_t key = key_begin; key < key_end; ++key) {
       const std::byte* page = t.values[key / kPageKeys];
-      const int64_t at = key % kPageKeys * t.head_dim + d;
+      const int64_t at = key % kPageKeys * t.value_stride + d;
       F v[C];
       for (int c = 0; c < C; ++c) v[c] = LoadKv<kKv>(page, at + c * kLanes);
       for (int r = 0; r < R; ++r) {

@@ -53,8 +53,8 @@ class TiledAttend {
     return _mm512_scalef_ps(p, n);
   }
 
-  static const uint16_t* Key(const std::byte* const* pages, int key, int64_t head_dim) {
-    return reinterpret_cast<const uint16_t*>(pages[key / kPageKeys]) + key % kPageKeys * head_dim;
+  static const uint16_t* Row(const std::byte* const* pages, int key, int64_t dim) {
+    return reinterpret_cast<const uint16_t*>(pages[key / kPageKeys]) + key % kPageKeys * dim;
   }
 
   int LastLimit() {
@@ -66,19 +66,24 @@ class TiledAttend {
   // The keys of the tile after this one, on their way while it is multiplied.
   void PrefetchKeys(int key, int last) {
     if (key >= last) return;
-    const uint16_t* at = Key(keys, key, t.head_dim);
+    const uint16_t* at = Row(keys, key, t.head_dim);
     for (int64_t i = 0; i < kTileRows * t.head_dim; i += 32) _mm_prefetch(at + i, _MM_HINT_T1);
   }
 
-  // Rows [begin, end) of integer pages as bf16, in scratch; pages then point there.
-  void Expand(const std::byte* const* from, int64_t lines, int begin, int end,
-              const std::byte** pages) {
-    const int64_t dim = t.head_dim;
+  // Rows [begin, end) of `dim` integers as bf16, in scratch; pages then point there. Fetches
+  // `lines` of what is next per row.
+  struct Expansion {
+    const std::byte* const* from;
+    int64_t dim;
+    int64_t lines;
+  };
+  void Expand(const Expansion& e, int begin, int end, const std::byte** pages) {
+    const int64_t dim = e.dim;
     for (int key = begin; key < end; ++key) {
       const auto* row =
-          reinterpret_cast<const int8_t*>(from[key / kPageKeys]) + key % kPageKeys * dim;
+          reinterpret_cast<const int8_t*>(e.from[key / kPageKeys]) + key % kPageKeys * dim;
       uint16_t* out = t.tiles.expanded + key * dim;
-      ahead.Fetch(lines);
+      ahead.Fetch(e.lines);
       for (int64_t c = 0; c < dim; c += 32) {
         _mm512_storeu_si512(out + c, RoundPair(V::LoadI8(row + c), V::LoadI8(row + c + 16)));
       }
@@ -88,7 +93,7 @@ class TiledAttend {
     }
   }
   void ExpandKeys(int begin, int end, int64_t lines) {
-    if (integers) Expand(t.keys, lines, begin, end, keys);
+    if (integers) Expand({t.keys, t.head_dim, lines}, begin, end, keys);
   }
   // Those of a latent cache are its keys.
   void ExpandValues(int last, int64_t lines) {
@@ -96,7 +101,7 @@ class TiledAttend {
     if (t.values[0] == t.keys[0]) {
       for (int page = 0; page * kPageKeys < last; ++page) values[page] = keys[page];
     } else {
-      Expand(t.values, lines, 0, last, values);
+      Expand({t.values, t.value_stride, lines}, 0, last, values);
     }
   }
 
@@ -108,11 +113,11 @@ class TiledAttend {
       if (key % kPageKeys == 0) {
         const int page = key / kPageKeys;
         ahead = {};
-        ahead.Add(t.values[page], page_bytes);
+        ahead.Add(t.values[page], BytesOf(t.kv) * kPageKeys * t.value_stride);
         ahead.Add(key + kPageKeys < last ? t.keys[page + 1] : nullptr, page_bytes);
       }
       ExpandKeys(key, key + kTileRows, 0);
-      AttendFew::Scores({.keys = Key(keys, key, t.head_dim),
+      AttendFew::Scores({.keys = Row(keys, key, t.head_dim),
                          .dim = t.head_dim,
                          .queries = t.tiles.queries,
                          .scores = t.scores + key * kRows,
@@ -125,7 +130,7 @@ class TiledAttend {
     ExpandValues(last, 1);
     AttendFew::Values({.pages = values,
                        .page_keys = kPageKeys,
-                       .dim = t.head_dim,
+                       .dim = t.value_stride,
                        .value_dim = t.value_dim,
                        .weights = t.tiles.weights,
                        .weights_row = kPartitionKeys,
@@ -142,7 +147,7 @@ class TiledAttend {
         for (int i = 0; !Tiles::kVectors && i < kPageKeys; i += kTileRows) {
           PrefetchKeys(key + kPageKeys + i, last);
         }
-        tiles.MultiplyPage({.a = Key(keys, key, t.head_dim),
+        tiles.MultiplyPage({.a = Row(keys, key, t.head_dim),
                             .a_row = t.head_dim,
                             .a_step = kTileDepth,
                             .b = t.tiles.queries,
@@ -158,7 +163,7 @@ class TiledAttend {
     for (int column = 0; column < columns; column += 4) {
       for (int key = 0; key < last; key += kTileRows) {
         PrefetchKeys(key + kTileRows, last);
-        tiles.Multiply({.a = Key(keys, key, t.head_dim),
+        tiles.Multiply({.a = Row(keys, key, t.head_dim),
                         .a_row = t.head_dim,
                         .a_step = kTileDepth,
                         .b = t.tiles.queries + column * t.head_dim * kTileRows,
@@ -229,8 +234,8 @@ class TiledAttend {
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
     const int end = (last + kTileDepth - 1) / kTileDepth * kTileDepth;
     for (int key = 0; key < end; key += 2) {
-      const uint16_t* first = key < last ? Key(values, key, t.head_dim) : nullptr;
-      const uint16_t* second = key + 1 < last ? Key(values, key + 1, t.head_dim) : nullptr;
+      const uint16_t* first = key < last ? Row(values, key, t.value_stride) : nullptr;
+      const uint16_t* second = key + 1 < last ? Row(values, key + 1, t.value_stride) : nullptr;
       uint16_t* out = t.tiles.values + key / kTileDepth * kTileElements + key % kTileDepth * 16;
       for (int64_t c = 0; c < t.value_dim; c += 32) {
         const __m512i a = first ? _mm512_loadu_si512(first + c) : __m512i{};

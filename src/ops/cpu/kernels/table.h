@@ -81,16 +81,17 @@ struct AttendTask {
   const std::byte* next_keys;  // the page that follows the partition, which may be fetched; or null
   KvFormat kv;
   int64_t head_dim;
-  int64_t value_dim;  // channels of a value, which are head_dim apart like keys
-  float* scores;      // scratch: [rows][kPartitionKeys], or [kPartitionKeys][kTileAttendRows]
-  float* maxima;      // [rows] results: maximum, sum of exponentials, weighted values
+  int64_t value_dim;     // channels of a value
+  int64_t value_stride;  // channels from one value to the next: pages of [kPageKeys][value_stride]
+  float* scores;         // scratch: [rows][kPartitionKeys], or [kPartitionKeys][kTileAttendRows]
+  float* maxima;         // [rows] results: maximum, sum of exponentials, weighted values
   float* sums;
   float* out;  // [rows][value_dim]; on tiles a multiple of 16 rows may be written
   struct {
     const uint16_t* queries;  // of TileKernels::pack_queries
     uint16_t* weights;        // scratch: [kTileAttendRows][kPartitionKeys]
     uint16_t* values;         // scratch: [kPartitionKeys * value_dim]
-    uint16_t* expanded;       // scratch of kI8: [kPartitionKeys][head_dim]
+    uint16_t* expanded;  // scratch of kI8: keys, then values, [kPartitionKeys] as in their pages
   } tiles;
 };
 
