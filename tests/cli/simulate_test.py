@@ -61,6 +61,19 @@ def test_a_recorded_run_replays_with_and_without_the_model(braid, tiny, tmp_path
     assert "and their log-probabilities are equal" in tokens.stdout
 
 
+def test_a_run_in_the_expanded_form_replays_in_that_form_alone(braid, tmp_path):
+    model, log, text = tmp_path / "model", tmp_path / "run.log", tmp_path / "text.jsonl"
+    assert braid("make-model", model, "--family", "deepseek_v3", "--shape", "tiny").returncode == 0
+    text.write_text(json.dumps({"token_ids": [i % 500 for i in range(300)]}))
+    done = braid("score", model, text, "--mla", "expanded", "--memory", "512M", "--event-log", log)
+    assert done.returncode == 0, done.stderr
+    same = braid("replay", log, "--model", model, "--mla", "expanded")
+    assert same.returncode == 0, same.stderr
+    assert "mla expanded" in same.stdout and "log-probabilities are equal" in same.stdout
+    other = braid("replay", log, "--model", model)
+    assert other.returncode == 1 and "other log-probabilities" in other.stderr
+
+
 def test_a_log_that_was_cut_off_or_damaged_is_said_to_be(braid, tiny, tmp_path):
     log = tmp_path / "run.log"
     record(braid, tiny, log)

@@ -1,5 +1,6 @@
 // Every stored golden set of transformers (or of the slow oracle) through the decoder alone: the
-// log-probabilities of the given tokens, and the same bits however a prompt is cut into steps.
+// log-probabilities of the given tokens, and the same bits however a prompt is cut into steps; the
+// log-probabilities again with latent attention in the expanded form.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -67,6 +68,39 @@ TEST_P(FamilyGolden, NoCutChangesABitInBf16Either) {
     }
   }
 }
+
+class ExpandedGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExpandedGolden, LogProbabilitiesAreTheOracles) {
+  GoldenModel model(2, BestIsa(DetectCpu()), Compute::kF32, DType::kF32);
+  Result<ModelSpec> spec = ReadModelSpec(GoldenDirectory(GetParam()));
+  ASSERT_TRUE(spec) << spec.error().message;
+  // Steps of 50 tokens and more take the expanded form, the others the absorbed one.
+  ExpandLatentAttention(*spec, 50);
+  const Status loaded = model.Load(GetParam(), *std::move(spec));
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const auto width = static_cast<size_t>(model.vocabulary());
+  GoldenModel absorbed(GetParam(), 2, BestIsa(DetectCpu()));
+  double worst = 0;
+  for (const Golden& golden : ReadGoldens(GetParam())) {
+    for (const std::vector<int32_t>& cuts :
+         {std::vector<int32_t>{}, {1, 2, 3, 63, 65, 130}, {64, 128, 192, 256}, {100}}) {
+      const std::vector<float> logits = model.Logits(golden.ids, cuts);
+      worst = std::max(worst, LargestDifference(golden, logits, width));
+      if (golden.ids.size() < 200) continue;
+      EXPECT_NE(logits, absorbed.Logits(golden.ids, cuts)) << "the other form was not taken";
+    }
+  }
+  RecordProperty("max_difference", std::to_string(worst));
+  EXPECT_LE(worst, 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Latent, ExpandedGolden,
+                         testing::Values("kimi_linear_a", "kimi_linear_b", "kimi_linear_c",
+                                         "ling_3_a", "ling_3_b", "ling_3_c", "ling_2_a", "ling_2_b",
+                                         "ling_2_c", "deepseek_v3_a", "deepseek_v3_b",
+                                         "deepseek_v3_c"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyGolden,
                          testing::Values("qwen3_5_a", "qwen3_5_b", "qwen3_5_c", "qwen3_next_a",
