@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "cli/bench_ops.h"
 #include "ops/kv_page.h"
+#include "ops/latent.h"
 #include "ops/linear_attention.h"
 
 namespace braid {
@@ -139,13 +140,71 @@ void AddAttention(std::vector<OpCase>& cases, Operands operands, const ops::Atte
   const double bytes = static_cast<double>(step.sequences * shape.kv_heads * shape.head_bytes()) *
                        cached / kBlockTokens;
   const int64_t groups = ColdCopies(static_cast<int64_t>(bytes));
-  cases.push_back({.family = shape.latent ? "latent" : "attention",
+  const bool expanded = !shape.latent && shape.value_dim > 0;
+  cases.push_back({.family = shape.latent ? "latent"
+                             : expanded   ? "expanded"
+                                          : "attention",
                    .name = step.Text(),
                    .operands = operands,
                    .flops = 2.0 * rows * keys * shape.heads *
                             static_cast<double>(shape.head_dim + shape.out_dim()),
                    .bytes = bytes,
                    .make = [=] { return std::make_unique<AttentionRun>(shape, step, groups); }});
+}
+
+// Keys and values of 16 heads from one sequence's latent rows.
+class ExpandRun : public OpRun {
+ public:
+  ExpandRun(const ops::AttentionShape& latent, const ops::AttentionShape& heads, int64_t tokens)
+      : latent_(latent),
+        heads_(heads),
+        rows_(1, latent.head_bytes(), 0, LastBlock({1, 0, tokens})),
+        made_(1, heads.kv_heads * heads.head_bytes(), 0, LastBlock({1, 0, tokens})),
+        from_({1, 0, tokens}, 1, rows_),
+        to_({1, 0, tokens}, 1, made_),
+        keys_(ops::WeightFormat::kBF16, heads.heads, heads.head_dim - kShared, latent.value_dim),
+        values_(ops::WeightFormat::kBF16, heads.heads, heads.value_dim, latent.value_dim) {
+    rows_.Fill(latent.kv_dtype, latent.head_bytes());
+  }
+  void Run(const ops::OpContext& context, int64_t) override {
+    ops::ExpandLatent(context, {.shape = latent_,
+                                .span = from_.At(0).spans,
+                                .cache = {},
+                                .keys = &keys_.all,
+                                .values = &values_.all,
+                                .heads = heads_,
+                                .blocks = to_.At(0).spans->tables[0]});
+  }
+
+  static constexpr int64_t kShared = 64;  // channels of a key that all heads share
+
+ private:
+  ops::AttentionShape latent_, heads_;
+  BenchPages rows_, made_;
+  Turns from_, to_;
+  BenchWeights keys_, values_;
+};
+
+void AddExpanded(std::vector<OpCase>& cases, const Machine& machine, ops::AttentionShape latent) {
+  const bool bf16 = machine.device.compute == Compute::kBF16;
+  if (latent.kv_dtype == DType::kI8) latent.kv_dtype = bf16 ? DType::kBF16 : DType::kF32;
+  const ops::AttentionShape heads{.heads = 16,
+                                  .kv_heads = 16,
+                                  .head_dim = 192,
+                                  .kv_dtype = bf16 ? DType::kBF16 : DType::kF32,
+                                  .value_dim = 128};
+  const Operands operands = OperandsOf(machine.device, ops::WeightFormat::kBF16);
+  constexpr int64_t kTokens = 2048;
+  const int64_t weights = heads.heads * int64_t{latent.value_dim} *
+                          (heads.head_dim - ExpandRun::kShared + heads.value_dim);
+  cases.push_back({.family = "expanded",
+                   .name = fmt::format("keys and values of {} tokens", kTokens),
+                   .operands = operands,
+                   .flops = 2.0 * kTokens * static_cast<double>(weights),
+                   .bytes = 0,
+                   .make = [=] { return std::make_unique<ExpandRun>(latent, heads, kTokens); }});
+  AddAttention(cases, operands, heads, {1, 0, kTokens});
+  AddAttention(cases, operands, heads, {1, 4096, 512});
 }
 
 constexpr ops::LinearAttentionShape kDelta{
@@ -232,6 +291,7 @@ void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
     AddAttention(cases, operands, shape, {1, 4096, 512});
     AddAttention(cases, operands, shape, {1, 32768, 128});
   }
+  AddExpanded(cases, machine, latent);
   for (const bool channel_decay : {false, true}) {
     AddLinearAttention(cases, operands, channel_decay, {1, 4096 + 32, 1});
     AddLinearAttention(cases, operands, channel_decay, {8, 4096 + 32, 1});
