@@ -45,8 +45,8 @@ def test_a_case_has_its_time_its_candidate_and_its_limit(record):
 def test_every_family_is_listed(braid):
     lines = braid("bench", "ops", "--list").stdout.splitlines()
     families = {line.split()[0] for line in lines}
-    assert families >= {"linear", "experts", "attention", "latent", "expanded", "linear_attention", "norm",
-                        "route", "sample"}  # fmt: skip
+    assert families >= {"linear", "experts", "attention", "latent", "expanded", "linear_attention",
+                        "norm", "route", "sample"}  # fmt: skip
     assert len(lines) == len(set(lines)) > 50
 
 
