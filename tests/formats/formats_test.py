@@ -191,9 +191,10 @@ def test_a_quantised_model_is_its_dequantised_twin(braid, models, tmp_path, fami
 
 
 @pytest.mark.parametrize("name", ["fp8_blocks", "fp8_blocks_ue8m0", "fp8_channel", "int4_packed"])
-def test_codes_stay_what_they_are_in_memory(braid, models, tmp_path, name):
+@pytest.mark.parametrize("family", MODELS)
+def test_codes_stay_what_they_are_in_memory(braid, models, tmp_path, family, name):
     encode, decode, quantization, runs_as = FORMATS[name]
-    source = models("qwen3_5_moe")
+    source = models(family)
     config = json.loads((source / "config.json").read_text())
     plain = per_expert(stored.read_model(source))
     tensors, values = quantise(plain, encode, decode)
@@ -203,16 +204,15 @@ def test_codes_stay_what_they_are_in_memory(braid, models, tmp_path, name):
     write_model(tmp_path / "twin", twin, config)
     exact = sum(scores(braid, tmp_path / "twin", tmp_path), [])
 
-    def change(folder, *flags):
+    def changes(folder, *flags):
         pairs = zip(exact, sum(scores(braid, tmp_path / folder, tmp_path, *flags), []))
-        return max(abs(a - b) for a, b in pairs if a is not None)
+        return [abs(a - b) for a, b in pairs if a is not None]
 
-    kept, anew = change("q"), change("twin", "--weights", runs_as)
+    kept, anew = changes("q"), changes("twin", "--weights", runs_as)
     if runs_as == "fp8":  # only the order of sums differs
-        assert 0 < kept < 1e-4
-    else:  # activations are rounded as well
-        assert 0 < kept < anew / 3
-    assert anew > 1e-3
+        assert 0 < max(kept) < 1e-4 and max(anew) > 1e-3
+    else:  # activations are rounded as well, and a router may choose otherwise
+        assert 0 < np.mean(kept) < np.mean(anew) / 2
 
 
 @pytest.mark.parametrize("weights", ["fp32", "bf16"])
