@@ -60,17 +60,27 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
-// Q4_0 has the groups, scales and codes of the engine's int4.
+// Q4_0 has the groups, scales and codes of the engine's int4. Columns in another order must move by
+// whole groups.
 bool Q4Fits(const StoredWeight& w) {
-  return w.main().view->columns.empty() && !w.main().view->log_of_negative;
+  const GgufView& view = *w.main().view;
+  return !view.log_of_negative &&
+         std::ranges::all_of(view.columns, [](const GgufView::Columns& columns) {
+           return columns.begin % ops::kInt4Columns == 0 && columns.count % ops::kInt4Columns == 0;
+         });
 }
 
 void KeptQ4Row(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
   const GgufView& view = *w.main().view;
-  const std::byte* from = RowAt(view, row);
-  for (int64_t c = 0; c < w.k; c += ops::kInt4Columns, from += view.type->block_bytes) {
-    *scales++ = CodesOfQ4_0(from, codes + c);
-  }
+  const std::byte* blocks = RowAt(view, row);
+  const auto keep = [&](const GgufView::Columns& columns) {
+    const int64_t first = columns.begin / ops::kInt4Columns;
+    for (int64_t i = 0; i < columns.count / ops::kInt4Columns; ++i, codes += ops::kInt4Columns) {
+      *scales++ = CodesOfQ4_0(blocks + (first + i) * view.type->block_bytes, codes);
+    }
+  };
+  if (view.columns.empty()) return keep({0, w.k});
+  for (const GgufView::Columns& columns : view.columns) keep(columns);
 }
 
 constexpr KeptCodes kKeptQ4 = {ops::WeightFormat::kI4, Q4Fits, KeptQ4Row};

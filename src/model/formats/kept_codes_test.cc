@@ -201,14 +201,19 @@ TEST(KeptCodes, Q4OfGgufFiles) {
   std::vector<float> decoded(128);
   std::vector<std::byte> codes(128);
   float scales[4];
-  for (int64_t row = 0; row < 10; ++row) {
-    stored.format->decode(stored, row, 1, decoded.data());
-    kept.row(stored, row, codes.data(), scales);
-    for (size_t c = 0; c < 128; ++c) {
-      ASSERT_EQ(static_cast<float>(static_cast<int8_t>(codes[c])) * scales[c / 32], decoded[c]);
+  const std::vector<GgufView::Columns> kOrders[] = {{}, {{64, 64}, {0, 32}, {32, 32}}};
+  for (const std::vector<GgufView::Columns>& order : kOrders) {
+    view.columns = order;
+    ASSERT_TRUE(kept.fit(stored));
+    for (int64_t row = 0; row < 10; ++row) {
+      stored.format->decode(stored, row, 1, decoded.data());
+      kept.row(stored, row, codes.data(), scales);
+      for (size_t c = 0; c < 128; ++c) {
+        ASSERT_EQ(static_cast<float>(static_cast<int8_t>(codes[c])) * scales[c / 32], decoded[c]);
+      }
     }
   }
-  view.columns = {{64, 64}, {0, 64}};
+  view.columns = {{64, 64}, {0, 16}, {16, 48}};
   EXPECT_FALSE(kept.fit(stored));
 }
 
