@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "base/math.h"
 #include "cli/bench_ops.h"
@@ -15,18 +17,24 @@
 namespace braid {
 namespace {
 
-// Block tables of some sequences; only blocks in [first, last] of each exist.
+std::vector<int64_t> BlocksUpTo(int64_t last) {
+  std::vector<int64_t> blocks(static_cast<size_t>(last + 1));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  return blocks;
+}
+
+// Block tables of some sequences; only `blocks`, ascending, of each exist.
 class BenchPages {
  public:
-  BenchPages(int64_t sequences, int64_t block_bytes, int64_t first, int64_t last)
-      : memory_(sequences * (last + 1 - first) * block_bytes),
+  BenchPages(int64_t sequences, int64_t block_bytes, const std::vector<int64_t>& blocks)
+      : memory_(sequences * std::ssize(blocks) * block_bytes),
         tables_(static_cast<size_t>(sequences)) {
-    const int64_t blocks = last + 1 - first;
-    for (int64_t s = 0; s < sequences; ++s) {
-      auto& table = tables_[static_cast<size_t>(s)];
-      table.resize(static_cast<size_t>(last + 1));
-      for (int64_t b = 0; b < blocks; ++b) {
-        table[static_cast<size_t>(first + b)] = memory_.data() + (s * blocks + b) * block_bytes;
+    std::byte* page = memory_.data();
+    for (auto& table : tables_) {
+      table.resize(static_cast<size_t>(blocks.back() + 1));
+      for (const int64_t block : blocks) {
+        table[static_cast<size_t>(block)] = page;
+        page += block_bytes;
       }
     }
   }
@@ -103,7 +111,7 @@ class AttentionRun : public OpRun {
   AttentionRun(const ops::AttentionShape& shape, const StepOf& step, int64_t groups)
       : shape_(shape),
         block_bytes_(shape.kv_heads * shape.head_bytes()),
-        pages_(groups * step.sequences, block_bytes_, 0, LastBlock(step)),
+        pages_(groups * step.sequences, block_bytes_, BlocksUpTo(LastBlock(step))),
         turns_(step, groups, pages_),
         q_(step.rows(), int64_t{shape.heads} * shape.head_dim),
         out_(step.rows(), shape.heads * shape.out_dim()) {
@@ -158,8 +166,8 @@ class ExpandRun : public OpRun {
   ExpandRun(const ops::AttentionShape& latent, const ops::AttentionShape& heads, int64_t tokens)
       : latent_(latent),
         heads_(heads),
-        rows_(1, latent.head_bytes(), 0, LastBlock({1, 0, tokens})),
-        made_(1, heads.kv_heads * heads.head_bytes(), 0, LastBlock({1, 0, tokens})),
+        rows_(1, latent.head_bytes(), BlocksUpTo(LastBlock({1, 0, tokens}))),
+        made_(1, heads.kv_heads * heads.head_bytes(), BlocksUpTo(LastBlock({1, 0, tokens}))),
         from_({1, 0, tokens}, 1, rows_),
         to_({1, 0, tokens}, 1, made_),
         keys_(ops::WeightFormat::kBF16, heads.heads, heads.head_dim - kShared, latent.value_dim),
@@ -214,7 +222,7 @@ class LinearAttentionRun : public OpRun {
  public:
   LinearAttentionRun(const ops::LinearAttentionShape& shape, const StepOf& step, int64_t groups)
       : shape_(shape),
-        pages_(groups * step.sequences, ops::StateBlockBytes(shape), First(step), LastBlock(step)),
+        pages_(groups * step.sequences, ops::StateBlockBytes(shape), Blocks(step)),
         turns_(step, groups, pages_),
         qkv_(step.rows(), shape.conv_channels()),
         gates_(step.rows(), shape.value_heads * shape.decay_width()),
@@ -236,9 +244,13 @@ class LinearAttentionRun : public OpRun {
   }
 
  private:
-  // The page of the token before the step holds the state that the step begins with.
-  static int64_t First(const StepOf& step) {
-    return std::max<int64_t>(0, step.context / kBlockTokens - 1);
+  // The page of the token before the step holds the state that the step begins with, the last one
+  // gets the state at its end; boundaries between them have none, as for a prompt that nobody
+  // shares.
+  static std::vector<int64_t> Blocks(const StepOf& step) {
+    const int64_t last = LastBlock(step);
+    if (step.context < kBlockTokens) return {last};
+    return {step.context / kBlockTokens - 1, last};
   }
   ops::LinearAttentionShape shape_;
   BenchPages pages_;

@@ -1,6 +1,7 @@
-// The recurrence on the CPU: one task per (sequence, value head), which walks the chunks of its
-// span; the state of a chunk inside the span stays in the member's scratch, only boundaries that a
-// page stands for are written to memory.
+// The recurrence on the CPU: one task per sequence and some of its value heads, which walks the
+// chunks of its span, all its heads in one before the next: their channels lie side by side, and
+// heads with the same keys share what is made of them. States of chunks inside the span stay in
+// the member's scratch, only boundaries that a page stands for are written to memory.
 #include "ops/cpu/linear_attention.h"
 
 #include <algorithm>
@@ -58,11 +59,14 @@ void RunConv(const OpContext& context, const ConvArgs& args, std::byte* scratch)
            [&](int64_t i, int) { WriteConvWindows(with_zeros, args.sequences.spans[i]); });
 }
 
-// Scratch of one member: the kernel's own, the rows of a chunk, two states.
+// Heads of one task at most: their states lie in the second-level cache.
+constexpr int64_t kHeadsAtOnce = 4;
+
+// Scratch of one member: the kernel's own, the rows of a chunk, a state for each head.
 int64_t MemberFloats(const LinearAttentionShape& s) {
   const int64_t dk = s.key_dim, dv = s.value_dim;
   return braid::cpu::DeltaScratchFloats(dk, dv) + kBlockTokens * (dk + dv + s.decay_width()) +
-         2 * dk * dv;
+         kHeadsAtOnce * dk * dv;
 }
 
 // Log decays and update gates of all tokens, then the decays' rates, then the members' scratch.
@@ -143,7 +147,7 @@ struct HeadScratch {
   float* rows_k;
   float* rows_u;
   float* rows_g;
-  float* states[2];
+  float* states;  // [kHeadsAtOnce][dk][dv]
 };
 HeadScratch SplitScratch(float* p, const LinearAttentionShape& s) {
   HeadScratch h;
@@ -151,8 +155,7 @@ HeadScratch SplitScratch(float* p, const LinearAttentionShape& s) {
   h.rows_k = h.kernel + braid::cpu::DeltaScratchFloats(s.key_dim, s.value_dim);
   h.rows_u = h.rows_k + kBlockTokens * s.key_dim;
   h.rows_g = h.rows_u + kBlockTokens * s.value_dim;
-  h.states[0] = h.rows_g + kBlockTokens * s.decay_width();
-  h.states[1] = h.states[0] + int64_t{s.key_dim} * s.value_dim;
+  h.states = h.rows_g + kBlockTokens * s.decay_width();
   return h;
 }
 
@@ -171,48 +174,102 @@ void ChooseRows(const StatePage& page, bool completes, const HeadScratch& h, Del
   }
 }
 
+// The tokens of a span that lie in one chunk, of one head.
+struct Part {
+  int64_t position;  // of the first, in the sequence
+  int64_t head;
+};
+
+int64_t EndOf(const SequenceSpan& span, const Part& part) {
+  return std::min<int64_t>(span.start + span.token_count,
+                           (part.position / kBlockTokens + 1) * kBlockTokens);
+}
+
+DeltaTask TaskOf(const LinearAttentionArgs& args, const SequenceSpan& span, const Gates& gates,
+                 const Part& part) {
+  const LinearAttentionShape& s = args.shape;
+  const int64_t key_head = part.head / (s.value_heads / s.key_heads);
+  const int64_t token = span.token_begin + part.position - span.start;
+  DeltaTask task = {};
+  task.row_begin = static_cast<int32_t>(part.position % kBlockTokens);
+  task.row_end = task.row_begin + static_cast<int32_t>(EndOf(span, part) - part.position);
+  task.dk = s.key_dim;
+  task.dv = s.value_dim;
+  task.channel_decay = s.channel_decay;
+  task.add = args.rule.add;
+  task.q = args.qkv.row(token) + key_head * s.key_dim;
+  task.k = task.q + int64_t{s.key_heads} * s.key_dim;
+  task.v = args.qkv.row(token) + 2 * int64_t{s.key_heads} * s.key_dim + part.head * s.value_dim;
+  task.token_stride = args.qkv.stride;
+  task.log_decay = gates.log_decay + (token * s.value_heads + part.head) * s.decay_width();
+  task.decay_stride = s.value_heads * s.decay_width();
+  task.beta = gates.beta + token * s.value_heads + part.head;
+  task.beta_stride = s.value_heads;
+  task.out = args.out.row(token) + part.head * s.value_dim;
+  task.out_stride = args.out.stride;
+  return task;
+}
+
+// What may be fetched for `next` while `task` runs.
+void Announce(const LinearAttentionArgs& args, const SequenceSpan& span, const Gates& gates,
+              const Part& next, DeltaTask& task) {
+  if (next.position >= span.start + span.token_count) return;
+  const DeltaTask follows = TaskOf(args, span, gates, next);
+  task.next.tokens = follows.row_end - follows.row_begin;
+  task.next.v = follows.v;
+  if (follows.k != task.k) {
+    task.next.k = follows.k;
+    task.next.q = follows.q;
+  }
+  if (follows.row_begin == 0) return;
+  const StatePage page =
+      PageOf(args.shape, args.cache, span, next.position / kBlockTokens, next.head);
+  task.next.rows_k = page.rows_k;
+  task.next.rows_g = page.rows_g;
+}
+
 using DeltaKernel = void (*)(const DeltaTask&);
 
-// `next`: the page that this member reads after this head's, where that is known.
-void RunHead(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceSpan& span,
-             int64_t head, const Gates& gates, const HeadScratch& h, const StatePage& next) {
+// Heads [begin, end) of one sequence.
+void RunHeads(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceSpan& span,
+              int64_t begin, int64_t end, const Gates& gates, const HeadScratch& h) {
   const LinearAttentionShape& s = args.shape;
-  const int64_t key_head = head / (s.value_heads / s.key_heads);
-  const int64_t end = span.start + span.token_count;
-  const float* s0 = StateBefore(args, span, head);
-  for (int64_t position = span.start; position < end;) {
-    const int64_t chunk = position / kBlockTokens;
-    const int64_t chunk_end = std::min(end, (chunk + 1) * kBlockTokens);
-    const int64_t token = span.token_begin + position - span.start;
-    const StatePage page = PageOf(args.shape, args.cache, span, chunk, head);
-    DeltaTask task = {};
-    task.row_begin = static_cast<int32_t>(position % kBlockTokens);
-    task.row_end = static_cast<int32_t>(chunk_end - chunk * kBlockTokens);
-    task.dk = s.key_dim;
-    task.dv = s.value_dim;
-    task.channel_decay = s.channel_decay;
-    task.add = args.rule.add;
-    task.q = args.qkv.row(token) + key_head * s.key_dim;
-    task.k = task.q + int64_t{s.key_heads} * s.key_dim;
-    task.v = args.qkv.row(token) + 2 * int64_t{s.key_heads} * s.key_dim + head * s.value_dim;
-    task.token_stride = args.qkv.stride;
-    task.log_decay = gates.log_decay + (token * s.value_heads + head) * s.decay_width();
-    task.decay_stride = s.value_heads * s.decay_width();
-    task.beta = gates.beta + token * s.value_heads + head;
-    task.beta_stride = s.value_heads;
-    task.s0 = s0;
-    task.out = args.out.row(token) + head * s.value_dim;
-    task.out_stride = args.out.stride;
-    task.scratch = h.kernel;
-    task.next_rows_k = next.rows_k;
-    task.next_rows_g = next.rows_g;
-    const bool completes = task.row_end == kBlockTokens;
-    ChooseRows(page, completes, h, task);
-    if (completes) task.s1 = page.state ? page.state : h.states[chunk % 2];
-    delta(task);
-    s0 = task.s1;
-    position = chunk_end;
+  const float* states[kHeadsAtOnce];
+  for (int64_t head = begin; head < end; ++head) {
+    states[head - begin] = StateBefore(args, span, head);
   }
+  for (Part part = {span.start, begin}; part.position < span.start + span.token_count;) {
+    const Part next =
+        part.head + 1 < end ? Part{part.position, part.head + 1} : Part{EndOf(span, part), begin};
+    const int64_t chunk = part.position / kBlockTokens;
+    const StatePage page = PageOf(s, args.cache, span, chunk, part.head);
+    DeltaTask task = TaskOf(args, span, gates, part);
+    const bool completes = task.row_end == kBlockTokens;
+    const int64_t heads_per_key = s.value_heads / s.key_heads;
+    task.same_keys = completes && !s.channel_decay && task.row_end - task.row_begin > 1 &&
+                     part.head > begin && part.head % heads_per_key != 0;
+    task.s0 = states[part.head - begin];
+    task.scratch = h.kernel;
+    ChooseRows(page, completes, h, task);
+    if (completes) {
+      float* own = h.states + (part.head - begin) * s.key_dim * s.value_dim;
+      task.s1 = page.state ? page.state : own;
+    }
+    Announce(args, span, gates, next, task);
+    delta(task);
+    states[part.head - begin] = task.s1;
+    part = next;
+  }
+}
+
+// Heads of one task: whole groups with the same keys, but enough tasks for all members.
+int64_t HeadsAtOnce(const OpContext& context, const LinearAttentionArgs& args) {
+  const LinearAttentionShape& s = args.shape;
+  const int64_t tasks_least = int64_t{4} * context.pool->threads();
+  const int64_t most = std::clamp<int64_t>(
+      int64_t{args.sequences.count} * s.value_heads / tasks_least, 1, kHeadsAtOnce);
+  const int64_t heads_per_key = s.value_heads / s.key_heads;
+  return most > heads_per_key ? most / heads_per_key * heads_per_key : most;
 }
 
 void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch,
@@ -222,23 +279,13 @@ void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byt
   Prepare(context, *KernelsFor(context.device), args, gates);
   const double flops = static_cast<double>(args.qkv.rows) * static_cast<double>(s.value_heads) *
                        8.0 * s.key_dim * s.value_dim;
-  // In decode some heads in a row, so that what comes next can be fetched.
-  const int64_t heads = s.value_heads;
-  const bool decode = args.qkv.rows == args.sequences.count;
-  const int64_t tasks_least = int64_t{4} * context.pool->threads();
-  const int64_t at_once =
-      decode ? std::clamp<int64_t>(args.sequences.count * heads / tasks_least, 1, 8) : 1;
+  const int64_t heads = s.value_heads, at_once = HeadsAtOnce(context, args);
   const int64_t groups = CeilDiv(heads, at_once);
   ForTasks(context, args.sequences.count * groups, flops, [&](int64_t task, int member) {
     const HeadScratch h = SplitScratch(gates.members + member * MemberFloats(s), s);
-    const SequenceSpan& span = args.sequences.spans[task / groups];
-    const int64_t begin = task % groups * at_once, end = std::min(heads, begin + at_once);
-    for (int64_t head = begin; head < end; ++head) {
-      const bool known = decode && head + 1 < end;
-      const StatePage next =
-          known ? PageOf(s, args.cache, span, span.start / kBlockTokens, head + 1) : StatePage{};
-      RunHead(delta, args, span, head, gates, h, next);
-    }
+    const int64_t begin = task % groups * at_once;
+    RunHeads(delta, args, args.sequences.spans[task / groups], begin,
+             std::min(heads, begin + at_once), gates, h);
   });
 }
 

@@ -242,8 +242,8 @@ class DeltaRow {
     for (int j = 0; j <= own; j += kTileRows) Weights(j);
     ahead = {};
     ahead.Add(t.rows_u, 4 * row * t.dv);
-    ahead.Add(t.next_rows_k, 4 * row * t.dk);
-    if (t.channel_decay) ahead.Add(t.next_rows_g, 4 * row * t.dk);
+    ahead.Add(t.next.rows_k, 4 * row * t.dk);
+    if (t.channel_decay) ahead.Add(t.next.rows_g, 4 * row * t.dk);
     int64_t column = 0;
     for (; column + 128 <= t.dv; column += 128) Columns<8>(column);
     for (; column < t.dv; column += 16) Columns<1>(column);

@@ -72,22 +72,36 @@ class TiledDelta {
     for (int64_t i = 0; i < count; i += 16) _mm_prefetch(row + i, _MM_HINT_T0);
   }
 
+  // Row `row` of the task that follows comes from memory while this one is computed.
+  void FetchNext(int row) const {
+    if (row >= t.next.tokens) return;
+    auto fetch = [&](const float* rows, int64_t count) {
+      for (int64_t i = 0; rows && i < count; i += 16) {
+        _mm_prefetch(rows + row * t.token_stride + i, _MM_HINT_T1);
+      }
+    };
+    fetch(t.next.k, t.dk);
+    fetch(t.next.q, t.dk);
+    fetch(t.next.v, t.dv);
+  }
+
   // The new rows of k and the prefix sums of their log decay.
   void AppendRows() {
     constexpr int64_t kAhead = 6;
     const int64_t width = t.channel_decay ? t.dk : 1;
     for (int row = t.row_begin; row < t.row_end; ++row) {
       const int64_t i = row - t.row_begin;
+      const float* log_decay = t.log_decay + i * t.decay_stride;
+      float* g = t.rows_g + row * width;
+      for (int64_t d = 0; d < width; ++d) g[d] = (row > 0 ? g[d - width] : 0.0f) + log_decay[d];
+      Prefetch(t.v + i * t.token_stride, t.dv);
+      if (t.same_keys) continue;
       const float* k = t.k + i * t.token_stride;
       if (row + kAhead < t.row_end) {
         Prefetch(k + kAhead * t.token_stride, t.dk);
         Prefetch(t.q + (i + kAhead) * t.token_stride, t.dk);
       }
-      Prefetch(t.v + i * t.token_stride, t.dv);
       for (int64_t d = 0; d < t.dk; d += 16) V::Store(t.rows_k + row * t.dk + d, V::Load(k + d));
-      const float* log_decay = t.log_decay + i * t.decay_stride;
-      float* g = t.rows_g + row * width;
-      for (int64_t d = 0; d < width; ++d) g[d] = (row > 0 ? g[d - width] : 0.0f) + log_decay[d];
     }
   }
 
@@ -97,7 +111,8 @@ class TiledDelta {
                       s.key_tiles + block * kTileRows * t.dk);
   }
 
-  // A decay per head: k and q enter products as they are, scores and products are decayed.
+  // A decay per head: k and q enter products as they are, scores and products are decayed. What
+  // is made here serves all heads with these keys.
   void PackRows() {
     for (int row = t.row_begin; row < t.row_end; ++row) {
       RoundRow(t.q + (row - t.row_begin) * t.token_stride, s.queries + row * t.dk, t.dk);
@@ -108,8 +123,8 @@ class TiledDelta {
     for (int block = 0; block * kTileRows < t.row_end; ++block) {
       PackKeyTiles(s.keys + block * kTileRows * t.dk, block);
     }
-    for (int row = t.row_begin & ~15; row < t.row_end; row += 16) {
-      V::Store(s.decay + row, V::Exp(V::Load(t.rows_g + row)));
+    for (int block = FirstBlock(); block * kTileRows < t.row_end; ++block) {
+      Scores(RowBegin(block), block);
     }
   }
 
@@ -265,13 +280,15 @@ class TiledDelta {
   // The new rows of one block. A product also writes rows behind the last one, which are computed
   // again when it is their turn.
   void Block(int block) {
-    const int own = block * kTileRows;
-    const int begin = t.row_begin > own ? t.row_begin : own;
-    const int end = t.row_end < own + kTileRows ? t.row_end : own + kTileRows;
-    if (t.channel_decay) PackDecayedRows(begin, end);
+    const int begin = RowBegin(block), behind = (block + 1) * kTileRows;
+    const int end = t.row_end < behind ? t.row_end : behind;
+    if (t.channel_decay) {
+      PackDecayedRows(begin, end);
+      Scores(begin, block);
+    }
     FromState(begin);
-    Scores(begin, block);
     for (int row = begin; row < end; ++row) {
+      FetchNext(row);
       Weights(row, block);
       if (t.channel_decay) continue;
       const __m512 decay = V::Set1(s.decay[row]);
@@ -323,7 +340,7 @@ class TiledDelta {
         V::Store(s.decay + j, V::Exp(V::Sub(V::Set1(*last), V::Load(t.rows_g + j))));
       }
       for (int block = 0; block < kBlocks; ++block) PackUpdates(block, kChunk, s.decay, s.updates);
-      PackKeysAsColumns(t.rows_k, t.dk, columns);
+      if (!t.same_keys) PackKeysAsColumns(t.rows_k, t.dk, columns);
     }
     for (int64_t d = 0; t.s0 && d < t.dk; ++d) {
       const __m512 decay = V::Exp(V::Set1(last[t.channel_decay ? d : 0]));
@@ -349,12 +366,20 @@ class TiledDelta {
       : t(task), s(Scratch::Split(task)), tiles(NewRows() < kTileRows ? NewRows() : kTileRows) {}
 
   int NewRows() const { return t.row_end - t.row_begin; }
+  int FirstBlock() const { return t.row_begin / kTileRows; }
+  int RowBegin(int block) const {
+    return t.row_begin > block * kTileRows ? t.row_begin : block * kTileRows;
+  }
 
   void Run() {
     AppendRows();
-    if (!t.channel_decay) PackRows();
+    if (!t.channel_decay) {
+      if (!t.same_keys) PackRows();
+      for (int row = t.row_begin & ~15; row < t.row_end; row += 16) {
+        V::Store(s.decay + row, V::Exp(V::Load(t.rows_g + row)));
+      }
+    }
     if (t.s0) PackState(s.state);
-    const int first = t.row_begin / kTileRows;
     // Steps of 32 rows read one block more than is solved, with weights of zero.
     for (int64_t i = 0; i < kChunk * t.dv; i += 32) {
       _mm512_storeu_si512(s.updates + i, __m512i{});
@@ -362,7 +387,7 @@ class TiledDelta {
     for (int block = 0; block * kTileRows < t.row_begin; ++block) {
       PackUpdates(block, t.row_begin, nullptr, s.updates);
     }
-    for (int block = first; block * kTileRows < t.row_end; ++block) Block(block);
+    for (int block = FirstBlock(); block * kTileRows < t.row_end; ++block) Block(block);
     if (t.s1 && t.row_end == kChunk) Finish();
   }
 

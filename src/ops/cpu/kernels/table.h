@@ -102,7 +102,10 @@ struct DeltaTask {
   int64_t dk, dv;
   bool channel_decay;  // the decay is [dk] per row instead of one number
   bool add;            // u = v: no update gate, nothing is erased
-  const float* q;      // unit vectors, q scaled by dk^-0.5
+  // The task before, on this scratch, had these q, k and rows_k, a decay per head and this chunk's
+  // end as its own: what was made of them may be used again.
+  bool same_keys;
+  const float* q;  // unit vectors, q scaled by dk^-0.5
   const float* k;
   const float* v;
   int64_t token_stride;
@@ -116,10 +119,15 @@ struct DeltaTask {
   float* rows_g;    // [64] or [64][dk] inclusive prefix sums of the log decay
   float* out;
   int64_t out_stride;
-  float* s1;  // [dk][dv] or null; written when row_end is the chunk's end; may alias nothing above
-  float* scratch;            // DeltaScratchFloats(dk, dv), aligned to 64 bytes
-  const float* next_rows_k;  // rows of the task that follows, which may be fetched; or null
-  const float* next_rows_g;
+  float*
+      s1;  // [dk][dv] or null; written when row_end is the chunk's end; s0 or apart from all above
+  float* scratch;  // DeltaScratchFloats(dk, dv), aligned to 64 bytes
+  // What the task that follows reads, which may be fetched; each may be null.
+  struct {
+    const float *rows_k, *rows_g;  // the rows before its first
+    const float *q, *k, *v;        // of `tokens` tokens
+    int32_t tokens;
+  } next;
 };
 // Enough for every kernel; a multiple of 16.
 constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {

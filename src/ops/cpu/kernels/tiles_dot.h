@@ -17,12 +17,14 @@ class DotTiles {
   explicit DotTiles(int rows) : rows_(rows) {}
   void SetRows(int rows) { rows_ = rows; }
 
-  void Multiply(const TileProduct& p) const { MultiplyRows(p, rows_); }
+  void Multiply(const TileProduct& p) const {
+    p.add ? MultiplyRows<true>(p, rows_) : MultiplyRows<false>(p, rows_);
+  }
 
   // Four times as many rows, one column; the left operand, which lies in one piece, comes from
   // memory.
   void MultiplyPage(const TileProduct& p) const {
-    for (int row = 0; row < 4 * kTileRows; row += 8) Block<8, 1, true>(p, row, 0);
+    for (int row = 0; row < 4 * kTileRows; row += 8) Block<8, 1, false, true>(p, row, 0);
   }
 
  private:
@@ -38,7 +40,8 @@ class DotTiles {
   // Rows of a left operand that are fetched ahead of their use.
   static constexpr int kRowsAhead = 16;
 
-  template <int R, int N, bool kAhead = false>
+  // kAdd is p.add: as a constant it keeps the sums in registers.
+  template <int R, int N, bool kAdd, bool kAhead = false>
   static void Block(const TileProduct& p, int row, int column) {
     const uint16_t* a = p.a + row * p.a_row;
     const uint16_t* ahead = a + kRowsAhead * p.a_row;
@@ -47,7 +50,7 @@ class DotTiles {
     __m512 sums[R][N];
     for (int r = 0; r < R; ++r) {
       for (int n = 0; n < N; ++n) {
-        sums[r][n] = p.add ? _mm512_loadu_ps(c + r * p.c_row + n * 16) : _mm512_setzero_ps();
+        sums[r][n] = kAdd ? _mm512_loadu_ps(c + r * p.c_row + n * 16) : _mm512_setzero_ps();
       }
     }
     for (int s = 0; s < p.steps; ++s, a += p.a_step, b += kTileElements) {
@@ -69,27 +72,28 @@ class DotTiles {
     }
   }
 
-  template <int R>
+  template <int R, bool kAdd>
   static void Columns(const TileProduct& p, int row) {
     int column = 0;
     if constexpr (R <= 4) {
-      for (; column + 4 <= p.columns; column += 4) Block<R, 4>(p, row, column);
+      for (; column + 4 <= p.columns; column += 4) Block<R, 4, kAdd>(p, row, column);
     }
     if constexpr (R <= 8) {
-      for (; column + 2 <= p.columns; column += 2) Block<R, 2>(p, row, column);
+      for (; column + 2 <= p.columns; column += 2) Block<R, 2, kAdd>(p, row, column);
     }
-    for (; column < p.columns; ++column) Block<R, 1>(p, row, column);
+    for (; column < p.columns; ++column) Block<R, 1, kAdd>(p, row, column);
   }
 
   // Eight to sixteen sums at once, and no more rows than there are registers for their addresses.
+  template <bool kAdd>
   static void MultiplyRows(const TileProduct& p, int rows) {
     int row = 0;
     if (p.columns < 4) {
-      for (; row + 8 <= rows; row += 8) Columns<8>(p, row);
+      for (; row + 8 <= rows; row += 8) Columns<8, kAdd>(p, row);
     }
-    for (; row + 4 <= rows; row += 4) Columns<4>(p, row);
-    for (; row + 2 <= rows; row += 2) Columns<2>(p, row);
-    if (row < rows) Columns<1>(p, row);
+    for (; row + 4 <= rows; row += 4) Columns<4, kAdd>(p, row);
+    for (; row + 2 <= rows; row += 2) Columns<2, kAdd>(p, row);
+    if (row < rows) Columns<1, kAdd>(p, row);
   }
 
   int rows_;
