@@ -318,6 +318,22 @@ TEST(LinearAttention, PagesOfBoundariesThatNobodyAskedForMayBeHoles) {
   }
 }
 
+// So many outputs that they are written past the caches; cut in two they are not.
+TEST(LinearAttention, ManyTokensGiveTheBitsOfFew) {
+  const Layer layer(LinearAttentionShape{2, 16, 32, 128, 4}, 520);
+  Buffer memory(layer.x.view.rows * 2048 * 4);
+  for (const auto& [isa, compute] : TestArithmetics()) {
+    if (isa == Isa::kBase) continue;
+    TestContext test(isa, 2, compute);
+    Pass few(test.context, layer, {260});
+    Pass many(test.context, layer, {520});
+    many.out.view.data = reinterpret_cast<float*>(memory.data());
+    many.Step(test.context, layer, 0, 520);
+    EXPECT_TRUE(SameBits(few.out.values.data(), many.out.view.data, 520 * 2048))
+        << NameOf(isa) << (compute == Compute::kBF16 ? " bf16" : " fp32");
+  }
+}
+
 TEST(CausalConv, MatchesKnownNumbers) {
   // Computed in double: one channel of a wider layer, which the fast candidates accept.
   const LinearAttentionShape shape{1, 1, 8, 8, 4};

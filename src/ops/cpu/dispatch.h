@@ -53,6 +53,12 @@ void ForPlacedTasks(const OpContext& context, int64_t tasks, double flops, const
   context.pool->Run(tasks, f, ends);
 }
 
+// Whether stores of y go past the caches: more than second-level ones hold, and whole lines.
+inline bool PastCaches(const Matrix& y) {
+  return y.rows * y.stride > (1 << 20) && reinterpret_cast<uintptr_t>(y.data) % 64 == 0 &&
+         y.stride % 16 == 0;
+}
+
 // f(span, i, member) for token i of every span, a few tokens per task.
 template <class F>
 void ForTokens(const OpContext& context, const SequenceIndex& sequences, double flops_per_token,

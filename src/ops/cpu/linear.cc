@@ -31,12 +31,6 @@ int64_t PanelsPerTask(const LinearArgs& args, int64_t threads) {
   return std::min<int64_t>({64, RoundUp(by_bytes, 4), shared});
 }
 
-// More than second-level caches hold, and whole lines.
-bool PastCaches(const Matrix& y) {
-  return y.rows * y.stride > (1 << 20) && reinterpret_cast<uintptr_t>(y.data) % 64 == 0 &&
-         y.stride % 16 == 0;
-}
-
 PackedRows Operand(const OpContext& context, const LinearArgs& args, std::byte* data) {
   return {.product = &ProductFor(context.device, args.w->format, args.exact),
           .data = data,

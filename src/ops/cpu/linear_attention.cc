@@ -207,6 +207,7 @@ DeltaTask TaskOf(const LinearAttentionArgs& args, const SequenceSpan& span, cons
   task.beta_stride = s.value_heads;
   task.out = args.out.row(token) + part.head * s.value_dim;
   task.out_stride = args.out.stride;
+  task.past_caches = s.value_dim % 16 == 0 && PastCaches(args.out);
   return task;
 }
 

@@ -305,22 +305,11 @@ class TiledDelta {
     AddUpdates(s.weights_q + begin * kChunk, s.from_q + begin * t.dv, block / 2 + 1);
     for (int row = begin; row < end; ++row) {
       float* out = t.out + (row - t.row_begin) * t.out_stride;
-      for (int64_t c = 0; c < t.dv; c += 16) V::Store(out + c, V::Load(s.from_q + row * t.dv + c));
-    }
-  }
-
-  // Rows of keys as left operands of K^T u: tiles [dk / 16][2 steps][16 channels][32 rows].
-  static void PackKeysAsColumns(const float* keys, int64_t dk, uint16_t* tiles) {
-    for (int64_t d = 0; d < dk; d += 16) {
-      for (int step = 0; step < kChunk / kTileDepth; ++step) {
-        const float* k = keys + step * kTileDepth * dk + d;
-        __m512i r[16];
-        for (int i = 0; i < 16; ++i) {
-          r[i] = Interleave(V::Load(k + 2 * i * dk), V::Load(k + (2 * i + 1) * dk));
-        }
-        TransposePairs(r);
-        uint16_t* out = tiles + d * kChunk + step * kTileElements;
-        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + i * 32, r[i]);
+      const float* from = s.from_q + row * t.dv;
+      if (t.past_caches) {
+        for (int64_t c = 0; c < t.dv; c += 16) _mm512_stream_ps(out + c, V::Load(from + c));
+      } else {
+        for (int64_t c = 0; c < t.dv; c += 16) V::Store(out + c, V::Load(from + c));
       }
     }
   }
@@ -334,13 +323,13 @@ class TiledDelta {
     const float* last = t.rows_g + (kChunk - 1) * (t.channel_decay ? t.dk : 1);
     if (t.channel_decay) {
       Near::ScaleKeys(t, kChunk - 1, 0, kChunk, s.scaled);
-      PackKeysAsColumns(s.scaled, t.dk, columns);
+      PackColumnsAsRows(s.scaled, kChunk, t.dk, columns);
     } else {
       for (int j = 0; j < kChunk; j += 16) {
         V::Store(s.decay + j, V::Exp(V::Sub(V::Set1(*last), V::Load(t.rows_g + j))));
       }
       for (int block = 0; block < kBlocks; ++block) PackUpdates(block, kChunk, s.decay, s.updates);
-      if (!t.same_keys) PackKeysAsColumns(t.rows_k, t.dk, columns);
+      if (!t.same_keys) PackColumnsAsRows(t.rows_k, kChunk, t.dk, columns);
     }
     for (int64_t d = 0; t.s0 && d < t.dk; ++d) {
       const __m512 decay = V::Exp(V::Set1(last[t.channel_decay ? d : 0]));
@@ -389,6 +378,7 @@ class TiledDelta {
     }
     for (int block = FirstBlock(); block * kTileRows < t.row_end; ++block) Block(block);
     if (t.s1 && t.row_end == kChunk) Finish();
+    if (t.past_caches) _mm_sfence();
   }
 
   const DeltaTask& t;

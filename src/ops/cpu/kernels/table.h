@@ -119,8 +119,9 @@ struct DeltaTask {
   float* rows_g;    // [64] or [64][dk] inclusive prefix sums of the log decay
   float* out;
   int64_t out_stride;
-  float*
-      s1;  // [dk][dv] or null; written when row_end is the chunk's end; s0 or apart from all above
+  bool past_caches;  // as GemmTask::past_caches, of out
+  // [dk][dv] or null; written when row_end is the chunk's end. It may be s0, else nothing above.
+  float* s1;
   float* scratch;  // DeltaScratchFloats(dk, dv), aligned to 64 bytes
   // What the task that follows reads, which may be fetched; each may be null.
   struct {

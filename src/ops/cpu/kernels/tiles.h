@@ -89,4 +89,21 @@ inline void PackRowsAsOutputs(const uint16_t* rows, int64_t stride, int steps, u
   }
 }
 
+// The columns of x ([rows][columns] fp32, multiples of 32 and 16) as rows of left operands whose
+// terms are the rows of x: tiles [columns / 16][rows / 32][16][32].
+inline void PackColumnsAsRows(const float* x, int rows, int64_t columns, uint16_t* tiles) {
+  for (int64_t c = 0; c < columns; c += kTileRows) {
+    for (int row = 0; row < rows; row += kTileDepth, tiles += kTileElements) {
+      const float* at = x + row * columns + c;
+      __m512i r[16];
+      for (int i = 0; i < 16; ++i) {
+        const float* pair = at + 2 * i * columns;
+        r[i] = Interleave(_mm512_loadu_ps(pair), _mm512_loadu_ps(pair + columns));
+      }
+      TransposePairs(r);
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tiles + i * kTileDepth, r[i]);
+    }
+  }
+}
+
 }  // namespace braid::cpu
