@@ -218,11 +218,53 @@ void AddExpanded(std::vector<OpCase>& cases, const Machine& machine, ops::Attent
 constexpr ops::LinearAttentionShape kDelta{
     .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .conv_width = 4};
 
+// The last block, and the one before the step where there is one: it holds the state and the inputs
+// that the step begins with. Boundaries between them have none, as for a prompt that nobody shares.
+std::vector<int64_t> StateBlocks(const StepOf& step) {
+  const int64_t last = LastBlock(step);
+  if (step.context < kBlockTokens) return {last};
+  return {step.context / kBlockTokens - 1, last};
+}
+
+class ConvRun : public OpRun {
+ public:
+  explicit ConvRun(const StepOf& step)
+      : pages_(step.sequences, ops::StateBlockBytes(kDelta), StateBlocks(step)),
+        turns_(step, 1, pages_),
+        x_(step.rows(), kDelta.conv_channels()),
+        weight_(kDelta.conv_width, kDelta.conv_channels()),
+        out_(step.rows(), kDelta.conv_channels()) {
+    pages_.Fill(DType::kF32, ops::StateBlockBytes(kDelta));
+  }
+  void Run(const ops::OpContext& context, int64_t turn) override {
+    ops::CausalConv(context, {.shape = kDelta,
+                              .sequences = turns_.At(turn),
+                              .cache = {},
+                              .x = x_.view,
+                              .weight = weight_.view.data,
+                              .out = out_.view});
+  }
+
+ private:
+  BenchPages pages_;
+  Turns turns_;
+  BenchMatrix x_, weight_, out_;
+};
+
+void AddConv(std::vector<OpCase>& cases, StepOf step) {
+  const int64_t channels = kDelta.conv_channels();
+  cases.push_back({.family = "conv",
+                   .name = fmt::format("{} channels, {}", channels, step.Text()),
+                   .bytes = 8.0 * static_cast<double>(step.rows() * channels),
+                   .source = step.rows() * channels < (1 << 22) ? Source::kCaches : Source::kMemory,
+                   .make = [=] { return std::make_unique<ConvRun>(step); }});
+}
+
 class LinearAttentionRun : public OpRun {
  public:
   LinearAttentionRun(const ops::LinearAttentionShape& shape, const StepOf& step, int64_t groups)
       : shape_(shape),
-        pages_(groups * step.sequences, ops::StateBlockBytes(shape), Blocks(step)),
+        pages_(groups * step.sequences, ops::StateBlockBytes(shape), StateBlocks(step)),
         turns_(step, groups, pages_),
         qkv_(step.rows(), shape.conv_channels()),
         gates_(step.rows(), shape.value_heads * shape.decay_width()),
@@ -244,14 +286,6 @@ class LinearAttentionRun : public OpRun {
   }
 
  private:
-  // The page of the token before the step holds the state that the step begins with, the last one
-  // gets the state at its end; boundaries between them have none, as for a prompt that nobody
-  // shares.
-  static std::vector<int64_t> Blocks(const StepOf& step) {
-    const int64_t last = LastBlock(step);
-    if (step.context < kBlockTokens) return {last};
-    return {step.context / kBlockTokens - 1, last};
-  }
   ops::LinearAttentionShape shape_;
   BenchPages pages_;
   Turns turns_;
@@ -304,6 +338,9 @@ void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
     AddAttention(cases, operands, shape, {1, 32768, 128});
   }
   AddExpanded(cases, machine, latent);
+  AddConv(cases, {1, 4096 + 32, 1});
+  AddConv(cases, {32, 4096 + 32, 1});
+  AddConv(cases, {1, 0, 2048});
   for (const bool channel_decay : {false, true}) {
     AddLinearAttention(cases, operands, channel_decay, {1, 4096 + 32, 1});
     AddLinearAttention(cases, operands, channel_decay, {8, 4096 + 32, 1});

@@ -1,4 +1,4 @@
-// What works on rows (norms, rotation, convolution, routing, sampling, embedding) and the thread
+// What works on rows (norms, routing, sampling) and the thread
 // pool's own cost.
 #include <fmt/core.h>
 
@@ -42,7 +42,7 @@ OpCase RowCase(std::string_view family, std::string_view what, int64_t rows, int
   return {.family = family,
           .name = fmt::format("{} {}, {}", what, cols, Rows(rows)),
           .bytes = 4 * floats_per_element * elements,
-          .source = Source::kCaches,
+          .source = elements < (1 << 22) ? Source::kCaches : Source::kMemory,
           .make = [=]() -> std::unique_ptr<OpRun> {
             return std::make_unique<DataRun<RowsData, F>>(std::make_unique<RowsData>(rows, cols),
                                                           f);

@@ -57,10 +57,11 @@ const float* StateBefore(const LinearAttentionArgs& args, const SequenceSpan& sp
   return page.state;
 }
 
-void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, const float** inputs) {
-  const int32_t width = args.shape.conv_width;
-  for (int32_t j = 0; j < width; ++j) {
-    inputs[j] = InputAt(args, span, span.start + i - (width - 1) + j);
+void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, int32_t count,
+                const float** inputs) {
+  const int32_t before = args.shape.conv_width - 1;
+  for (int32_t j = 0; j < before + count; ++j) {
+    inputs[j] = InputAt(args, span, span.start + i - before + j);
   }
 }
 

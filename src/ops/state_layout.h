@@ -22,9 +22,10 @@ StatePage PageOf(const LinearAttentionShape& shape, const CacheSlice& cache,
 // The state at the start of the chunk of the span's first token; null before the first chunk's end.
 const float* StateBefore(const LinearAttentionArgs& args, const SequenceSpan& span, int64_t head);
 
-// The convolution's inputs for token i of the span, oldest first: rows of x, of the page's window,
-// zeros.
-void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, const float** inputs);
+// The convolution's inputs for `count` tokens of the span from i on, oldest first: rows of x, of
+// the page's window, zeros; conv_width - 1 + count of them.
+void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, int32_t count,
+                const float** inputs);
 
 // Writes the span's last inputs into the windows of its last token's page and of the last page that
 // it completes. They replace inputs before the span, so it runs after all outputs are computed.

@@ -59,24 +59,36 @@ inline bool PastCaches(const Matrix& y) {
          y.stride % 16 == 0;
 }
 
+// f(span, begin, count, member) for all tokens of every span, up to `at_once` in a row.
+template <class F>
+void ForTokenRuns(const OpContext& context, const SequenceIndex& sequences, int64_t at_once,
+                  double flops_per_token, const F& f) {
+  const std::span<const SequenceSpan> spans(sequences.spans, static_cast<size_t>(sequences.count));
+  const int64_t tokens = sequences.tokens, begin = tokens > 0 ? spans.front().token_begin : 0;
+  ForTasks(context, CeilDiv(tokens, at_once), flops_per_token * static_cast<double>(tokens),
+           [&](int64_t task, int member) {
+             int64_t token = begin + task * at_once;
+             const int64_t end = std::min(begin + tokens, token + at_once);
+             // The last span that begins up to the task's first token has it.
+             auto span = std::ranges::upper_bound(spans, token, {}, &SequenceSpan::token_begin) - 1;
+             while (token < end) {
+               while (token >= span->token_begin + span->token_count) ++span;
+               const int64_t count =
+                   std::min<int64_t>(end, span->token_begin + span->token_count) - token;
+               f(*span, token - span->token_begin, count, member);
+               token += count;
+             }
+           });
+}
+
 // f(span, i, member) for token i of every span, a few tokens per task.
 template <class F>
 void ForTokens(const OpContext& context, const SequenceIndex& sequences, double flops_per_token,
                const F& f) {
-  constexpr int64_t kTokensPerTask = 4;
-  const std::span<const SequenceSpan> spans(sequences.spans, static_cast<size_t>(sequences.count));
-  const int64_t tokens = sequences.tokens, begin = tokens > 0 ? spans.front().token_begin : 0;
-  ForTasks(context, CeilDiv(tokens, kTokensPerTask), flops_per_token * static_cast<double>(tokens),
-           [&](int64_t task, int member) {
-             int64_t token = begin + task * kTokensPerTask;
-             const int64_t end = std::min(begin + tokens, token + kTokensPerTask);
-             // The last span that begins up to the task's first token has it.
-             auto span = std::ranges::upper_bound(spans, token, {}, &SequenceSpan::token_begin) - 1;
-             for (; token < end; ++token) {
-               while (token >= span->token_begin + span->token_count) ++span;
-               f(*span, token - span->token_begin, member);
-             }
-           });
+  ForTokenRuns(context, sequences, 4, flops_per_token,
+               [&](const SequenceSpan& span, int64_t begin, int64_t count, int member) {
+                 for (int64_t i = begin; i < begin + count; ++i) f(span, i, member);
+               });
 }
 
 // What the member that has task i takes after it, most probably, for the others take one each

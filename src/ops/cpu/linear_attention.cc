@@ -17,25 +17,28 @@ using braid::cpu::ConvTask;
 using braid::cpu::DeltaTask;
 using braid::cpu::KernelTable;
 
-constexpr int kConvWidthMax = 8;
-
 const char* NeedsWholeVectors(const Device& device, const LinearAttentionShape& shape) {
   if (const char* why = NeedsAvx2(device)) return why;
   if (shape.key_dim % 8 != 0) return "key_dim is not a multiple of 8";
   if (shape.value_dim % 8 != 0) return "value_dim is not a multiple of 8";
-  if (shape.conv_width > kConvWidthMax) return "convolution wider than 8";
+  if (shape.conv_width > braid::cpu::kConvWidthMax) return "convolution wider than 8";
   return nullptr;
 }
 
-void ConvToken(const KernelTable& kernels, const ConvArgs& args, const SequenceSpan& span,
-               int64_t i) {
+void ConvTokens(const KernelTable& kernels, const ConvArgs& args, const SequenceSpan& span,
+                int64_t begin, int64_t count) {
   ConvTask task = {};
   task.width = args.shape.conv_width;
   task.weight = args.weight;
   task.channels = args.shape.conv_channels();
-  task.out = args.out.row(span.token_begin + i);
-  ConvInputs(args, span, i, task.x);
-  kernels.conv(task);
+  task.out_stride = args.out.stride;
+  task.past_caches = PastCaches(args.out);
+  for (int64_t i = begin; i < begin + count; i += task.tokens) {
+    task.tokens = static_cast<int>(std::min(begin + count - i, int64_t{braid::cpu::kConvTokens}));
+    task.out = args.out.row(span.token_begin + i);
+    ConvInputs(args, span, i, task.tokens, task.x);
+    kernels.conv(task);
+  }
 }
 
 int64_t ConvScratch(const OpContext&, const ConvArgs& args) {
@@ -51,9 +54,13 @@ void RunConv(const OpContext& context, const ConvArgs& args, std::byte* scratch)
   ConvArgs with_zeros = args;
   with_zeros.zeros = zeros;
   const double flops = 20.0 * static_cast<double>(channels);
-  ForTokens(context, args.sequences, flops, [&](const SequenceSpan& span, int64_t i, int) {
-    ConvToken(kernels, with_zeros, span, i);
-  });
+  // A run reads a few inputs before it once more, so long ones are better where there are many.
+  const int64_t at_once =
+      std::clamp<int64_t>(args.sequences.tokens / (8 * context.pool->threads()), 1, 32);
+  ForTokenRuns(context, args.sequences, at_once, flops,
+               [&](const SequenceSpan& span, int64_t begin, int64_t count, int) {
+                 ConvTokens(kernels, with_zeros, span, begin, count);
+               });
   // Only now, for the pages' windows are inputs of the loop above.
   ForTasks(context, args.sequences.count, flops * args.sequences.count,
            [&](int64_t i, int) { WriteConvWindows(with_zeros, args.sequences.spans[i]); });

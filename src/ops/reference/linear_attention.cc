@@ -26,7 +26,7 @@ void RunConv(const OpContext&, const ConvArgs& args, std::byte* scratch) {
   for (int32_t s = 0; s < a.sequences.count; ++s) {
     const SequenceSpan& span = a.sequences.spans[s];
     for (int64_t i = 0; i < span.token_count; ++i) {
-      ConvInputs(a, span, i, inputs);
+      ConvInputs(a, span, i, 1, inputs);
       for (int64_t c = 0; c < channels; ++c) {
         double sum = 0;
         for (int32_t j = 0; j < a.shape.conv_width; ++j) {

@@ -69,14 +69,42 @@ struct Rows {
     });
   }
 
-  static void Conv(const ConvTask& t) {
-    Map(t.channels, t.out, [&](auto load) {
+  // Width and tokens as constants keep inputs in registers that several tokens read.
+  template <int kWidth, int kTokens>
+  static void ConvTokens(const ConvTask& t) {
+    const int64_t whole = t.channels / kLanes * kLanes;
+    for (int64_t c = 0; c < whole; c += kLanes) {
+      F x[kWidth + kTokens - 1], sums[kTokens];
+      for (int j = 0; j < kWidth + kTokens - 1; ++j) x[j] = V::Load(t.x[j] + c);
+      for (F& sum : sums) sum = V::Zero();
+      for (int j = 0; j < kWidth; ++j) {
+        const F weight = V::Load(t.weight + j * t.channels + c);
+        for (int i = 0; i < kTokens; ++i) sums[i] = V::Fma(weight, x[i + j], sums[i]);
+      }
+      for (int i = 0; i < kTokens; ++i) {
+        float* out = t.out + i * t.out_stride + c;
+        t.past_caches ? V::StorePastCaches(out, Silu(sums[i])) : V::Store(out, Silu(sums[i]));
+      }
+    }
+    if (t.past_caches) V::StoreFence();
+    for (int i = 0; whole < t.channels && i < kTokens; ++i) ConvToken(t, i, whole);
+  }
+
+  // One token's channels from `begin` on.
+  static void ConvToken(const ConvTask& t, int token, int64_t begin) {
+    Map(t.channels - begin, t.out + token * t.out_stride + begin, [&](auto load) {
       F sum = V::Zero();
       for (int j = 0; j < t.width; ++j) {
-        sum = V::Fma(load(t.weight + j * t.channels), load(t.x[j]), sum);
+        const float* weight = t.weight + j * t.channels + begin;
+        sum = V::Fma(load(weight), load(t.x[token + j] + begin), sum);
       }
       return Silu(sum);
     });
+  }
+
+  static void Conv(const ConvTask& t) {
+    if (t.width == 4 && t.tokens == kConvTokens) return ConvTokens<4, kConvTokens>(t);
+    for (int i = 0; i < t.tokens; ++i) ConvToken(t, i, 0);
   }
 
   static void Swiglu(const float* gate, const float* up, float* out, int64_t count, float limit) {

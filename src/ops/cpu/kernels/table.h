@@ -52,13 +52,18 @@ struct GatedNormTask {
   int64_t cols;
 };
 
-// out[c] = silu(sum_j weight[j][c] * x[j][c]), j from the oldest row.
+// out[t][c] = silu(sum_j weight[j][c] * x[t + j][c]), j from the oldest row.
+constexpr int kConvWidthMax = 8;
+constexpr int kConvTokens = 4;  // of one task at most
 struct ConvTask {
-  const float* x[8];
+  const float* x[kConvWidthMax + kConvTokens - 1];  // [width + tokens - 1]
   int width;
+  int tokens;
   const float* weight;  // [width][channels]
   int64_t channels;
   float* out;
+  int64_t out_stride;
+  bool past_caches;  // as GemmTask::past_caches, of out
 };
 
 // Elements of a cache row; integers have one fp32 scale per row.

@@ -16,6 +16,9 @@ struct VecAvx2 {
   static F Set1(float x) { return _mm256_set1_ps(x); }
   static F Load(const float* p) { return _mm256_loadu_ps(p); }
   static void Store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  // p stands on a multiple of the lanes; other threads see it after StoreFence.
+  static void StorePastCaches(float* p, F x) { _mm256_stream_ps(p, x); }
+  static void StoreFence() { _mm_sfence(); }
   // The first n < 8 lanes; the others are zero and untouched in memory.
   static F LoadSome(const float* p, int64_t n) { return _mm256_maskload_ps(p, Mask(n)); }
   static void StoreSome(float* p, F x, int64_t n) { _mm256_maskstore_ps(p, Mask(n), x); }

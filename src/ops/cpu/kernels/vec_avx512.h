@@ -16,6 +16,9 @@ struct VecAvx512 {
   static F Set1(float x) { return _mm512_set1_ps(x); }
   static F Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  // p stands on a multiple of the lanes; other threads see it after StoreFence.
+  static void StorePastCaches(float* p, F x) { _mm512_stream_ps(p, x); }
+  static void StoreFence() { _mm_sfence(); }
   // The first n < 16 lanes; the others are zero and untouched in memory.
   static F LoadSome(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(Mask(n), p); }
   static void StoreSome(float* p, F x, int64_t n) { _mm512_mask_storeu_ps(p, Mask(n), x); }
