@@ -301,9 +301,9 @@ void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool chan
   const double within = static_cast<double>(shape.value_heads) * kBlockTokens / 2 *
                         (4.0 * shape.key_dim + 4.0 * shape.value_dim);
   // Read once; where the step completes a chunk also written. Rows of the chunk in progress.
-  const double rows_so_far = static_cast<double>(step.context % kBlockTokens) *
-                             static_cast<double>(shape.value_heads) *
-                             static_cast<double>(shape.key_dim + shape.value_dim);
+  const double rows_so_far =
+      static_cast<double>(step.context % kBlockTokens) * static_cast<double>(shape.value_heads) *
+      static_cast<double>(shape.key_dim + shape.value_dim + shape.decay_width());
   const double bytes =
       4 * static_cast<double>(step.sequences) * (state * (step.tokens > 1 ? 2 : 1) + rows_so_far);
   const int64_t groups =
