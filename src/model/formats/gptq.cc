@@ -61,7 +61,8 @@ bool Fit(const StoredWeight& w) {
 
 void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
   for (int64_t i = 0; i < w.k / kPerWord; ++i) {
-    CodesOfWord(WordAt(*w.parts[kCodes], i * w.rows + row), kPerWord, codes + i * kPerWord);
+    const uint64_t eight = CodesOfWord(WordAt(*w.parts[kCodes], i * w.rows + row));
+    std::memcpy(codes + i * kPerWord, &eight, sizeof eight);
   }
   for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
     *scales++ = ElementAt(*w.parts[kScales], c / GroupSize(w) * w.rows + row);

@@ -26,15 +26,14 @@ inline uint32_t WordAt(const TensorEntry& part, int64_t i) {
   return word;
 }
 
-// The first `count` codes of a word, lowest bits first, each stored plus 8.
-inline void CodesOfWord(uint32_t word, int64_t count, std::byte* codes) {
+// The eight codes of a word, lowest bits first, each stored plus 8.
+inline uint64_t CodesOfWord(uint32_t word) {
   uint64_t bytes = word;  // a byte for each four bits
   bytes = (bytes | bytes << 16) & 0x0000ffff0000ffffu;
   bytes = (bytes | bytes << 8) & 0x00ff00ff00ff00ffu;
   bytes = (bytes | bytes << 4) & 0x0f0f0f0f0f0f0f0fu;
   bytes ^= 0x0808080808080808u;
-  bytes |= (bytes & 0x0808080808080808u) * 0x1e;  // the sign
-  std::memcpy(codes, &bytes, static_cast<size_t>(count));
+  return bytes | (bytes & 0x0808080808080808u) * 0x1e;  // the sign
 }
 
 // The group of every column, from a tensor [k] of 32-bit numbers, or what is wrong with one.

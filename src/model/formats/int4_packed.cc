@@ -83,9 +83,14 @@ bool Fit(const StoredWeight& w) {
 
 void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
   const int64_t words = CeilDiv(w.k, kPerWord), group = GroupSize(w);
-  for (int64_t i = 0; i < words; ++i) {
-    const uint32_t word = WordAt(*w.parts[kCodes], row * words + i);
-    CodesOfWord(word, std::min(kPerWord, w.k - i * kPerWord), codes + i * kPerWord);
+  const TensorEntry& stored = *w.parts[kCodes];
+  for (int64_t i = 0; i < w.k / kPerWord; ++i) {
+    const uint64_t eight = CodesOfWord(WordAt(stored, row * words + i));
+    std::memcpy(codes + i * kPerWord, &eight, sizeof eight);
+  }
+  if (const int64_t rest = w.k % kPerWord; rest > 0) {
+    const uint64_t eight = CodesOfWord(WordAt(stored, row * words + words - 1));
+    std::memcpy(codes + w.k - rest, &eight, static_cast<size_t>(rest));
   }
   const int64_t first = row * GroupCount(w);
   for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
