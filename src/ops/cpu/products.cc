@@ -25,16 +25,22 @@ constexpr LeftFormat kBf16Fp8 = {braid::cpu::kDotRows, kFp8Columns,
 
 constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true};
 
+// A part of the columns of all rows at a time, for what is written of it stays in the first-level
+// cache.
 template <bool kRound>
 void PackF32(const PackTask& task) {
+  constexpr int64_t kColumns = 256;
   float* out = reinterpret_cast<float*>(task.block);
-  for (int64_t r = 0; r < task.count; ++r) {
-    const float* x = task.rows[r] - task.begin;
-    for (int64_t c = task.begin; c < task.end; ++c) {
-      out[c * task.count + r] = kRound ? RoundToBf16(x[c]) : x[c];
+  for (int64_t begin = task.begin; begin < task.end; begin += kColumns) {
+    const int64_t end = std::min(task.end, begin + kColumns);
+    for (int64_t r = 0; r < task.count; ++r) {
+      const float* x = task.rows[r] - task.begin;
+      for (int64_t c = begin; c < end; ++c) {
+        out[c * task.count + r] = kRound ? RoundToBf16(x[c]) : x[c];
+      }
     }
-    for (int64_t c = task.end; c < task.depth_end; ++c) out[c * task.count + r] = 0.0f;
   }
+  std::fill(out + task.end * task.count, out + task.depth_end * task.count, 0.0f);
 }
 
 template <Isa kIsa>

@@ -13,8 +13,9 @@ struct Gemm {
   static constexpr int kPanelVecs = 16 / V::kLanes;
   // k steps of one pass: R rows of x and a slab of a panel stay in the first-level cache.
   static constexpr int64_t kDepth = 256;
-  // From here on widening a slab of weights costs less than doing it again for every row block.
-  static constexpr int64_t kManyRows = 4 * kRowBlock;
+  // From here on widening a slab of weights costs less than doing it again for every row block,
+  // which on 16 lanes it is for four panels at once.
+  static constexpr int64_t kManyRows = (V::kLanes == 16 ? 40 : 4) * kRowBlock;
   // Rows whose slab of x stays in the second-level cache.
   static constexpr int64_t kRowsAtOnce = 40 * kRowBlock;
 
@@ -91,8 +92,9 @@ struct Gemm {
   // All panels of the task for one block of R rows and one range of k.
   template <int R, bool kBf16>
   static void Block(const GemmTask& t, int64_t row, int64_t k_begin, int64_t k_count) {
-    // As many panels at once as the registers allow: enough independent chains for few rows.
-    constexpr int P = R == 1 ? 4 : R == 2 ? 2 : 1;
+    // As many panels at once as the registers allow (32 of 16 lanes or 16 of 8): enough independent
+    // chains for few rows, and fewer loads than products for several.
+    constexpr int P = R == 1 || V::kLanes == 16 ? 4 : R == 2 ? 2 : 1;
     const float* x = Left(t) + row * t.k + k_begin * R;
     float* y = t.y + row * t.y_stride;
     const bool fresh = k_begin == 0;
