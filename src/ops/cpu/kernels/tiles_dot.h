@@ -37,22 +37,34 @@ class DotTiles {
     return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
   }
 
+  template <int kValue>
+  struct Constant {
+    constexpr operator int() const { return kValue; }
+  };
+  // f(0), …, f(kCount - 1) with constants: an array that only they index stays in registers, where
+  // a loop's would pass through the stack before and after the product (GCC 12).
+  template <int kCount, int kBegin = 0, class F>
+  [[gnu::always_inline]] static void Each(const F& f) {
+    if constexpr (kBegin < kCount) {
+      f(Constant<kBegin>());
+      Each<kCount, kBegin + 1>(f);
+    }
+  }
+
   // Rows of a left operand that are fetched ahead of their use.
   static constexpr int kRowsAhead = 16;
 
-  // kAdd is p.add: as a constant it keeps the sums in registers.
+  // kAdd is p.add.
   template <int R, int N, bool kAdd, bool kAhead = false>
   static void Block(const TileProduct& p, int row, int column) {
     const uint16_t* a = p.a + row * p.a_row;
     const uint16_t* ahead = a + kRowsAhead * p.a_row;
     const uint16_t* b = p.b + column * p.b_column;
     float* c = p.c + row * p.c_row + column * kTileRows;
-    __m512 sums[R][N];
-    for (int r = 0; r < R; ++r) {
-      for (int n = 0; n < N; ++n) {
-        sums[r][n] = kAdd ? _mm512_loadu_ps(c + r * p.c_row + n * 16) : _mm512_setzero_ps();
-      }
-    }
+    __m512 sums[R * N];
+    Each<R * N>([&](auto i) __attribute__((always_inline)) {
+      sums[i] = kAdd ? _mm512_loadu_ps(c + i / N * p.c_row + i % N * 16) : _mm512_setzero_ps();
+    });
     for (int s = 0; s < p.steps; ++s, a += p.a_step, b += kTileElements) {
       // In the order in which they lie, so that the hardware fetches beyond.
       for (int r = 0; kAhead && r < R; ++r) {
@@ -60,16 +72,20 @@ class DotTiles {
       }
       for (int pair = 0; pair < kTileDepth / 2; ++pair) {
         __m512bh right[N];
-        for (int n = 0; n < N; ++n) right[n] = Pairs(b + n * p.b_column + pair * 32);
-        for (int r = 0; r < R; ++r) {
+        Each<N>([&](auto n) __attribute__((always_inline)) {
+          right[n] = Pairs(b + n * p.b_column + pair * 32);
+        });
+        Each<R>([&](auto r) __attribute__((always_inline)) {
           const __m512bh left = Pair(a + r * p.a_row + 2 * pair);
-          for (int n = 0; n < N; ++n) sums[r][n] = _mm512_dpbf16_ps(sums[r][n], left, right[n]);
-        }
+          Each<N>([&](auto n) __attribute__((always_inline)) {
+            sums[r * N + n] = _mm512_dpbf16_ps(sums[r * N + n], left, right[n]);
+          });
+        });
       }
     }
-    for (int r = 0; r < R; ++r) {
-      for (int n = 0; n < N; ++n) _mm512_storeu_ps(c + r * p.c_row + n * 16, sums[r][n]);
-    }
+    Each<R * N>([&](auto i) __attribute__((always_inline)) {
+      _mm512_storeu_ps(c + i / N * p.c_row + i % N * 16, sums[i]);
+    });
   }
 
   template <int R, bool kAdd>
