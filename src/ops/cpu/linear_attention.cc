@@ -225,6 +225,7 @@ void Announce(const LinearAttentionArgs& args, const SequenceSpan& span, const G
   const DeltaTask follows = TaskOf(args, span, gates, next);
   task.next.tokens = follows.row_end - follows.row_begin;
   task.next.v = follows.v;
+  if (args.shape.channel_decay) task.next.log_decay = follows.log_decay;
   if (follows.k != task.k) {
     task.next.k = follows.k;
     task.next.q = follows.q;

@@ -201,8 +201,10 @@ struct Delta {
     for (int j = reference; j <= row; ++j) {
       F acc_k = V::Zero(), acc_q = V::Zero();
       for (int64_t d = 0; d < t.dk; d += kLanes) {
-        const F decay = V::Exp(V::Sub(V::Load(g + d), V::Load(t.rows_g + j * t.dk + d)));
-        const F key = V::Mul(decay, V::Load(t.rows_k + j * t.dk + d));
+        F key = V::Load(t.rows_k + j * t.dk + d);
+        if (j < row) {  // or the decay is one
+          key = V::Mul(V::Exp(V::Sub(V::Load(g + d), V::Load(t.rows_g + j * t.dk + d))), key);
+        }
         acc_k = V::Fma(V::Load(k + d), key, acc_k);
         acc_q = V::Fma(V::Load(q + d), key, acc_q);
       }

@@ -53,16 +53,16 @@ class DeltaRow {
       RoundRow(k, state_k, t.dk);
       return;
     }
-    for (int64_t d = 0; d < t.dk; d += 16) {
-      const __m512 decay = V::Exp(V::Load(t.rows_g + row * t.dk + d));
-      V::Store(near.row_k + d, V::Mul(decay, V::Load(k + d)));
-      V::Store(near.row_q + d, V::Mul(decay, V::Load(t.q + d)));
-    }
-    RoundRow(near.row_k, state_k, t.dk);
-    RoundRow(near.row_q, state_q, t.dk);
     Near::ScaleRow(t, row, own, k, t.q, near.row_k, near.row_q);
     RoundRow(near.row_k, score_k, t.dk);
     RoundRow(near.row_q, score_q, t.dk);
+    for (int64_t d = 0; d < t.dk; d += 16) {
+      const __m512 before = V::Exp(V::Load(t.rows_g + own * t.dk + d));
+      V::Store(near.row_k + d, V::Mul(before, V::Load(near.row_k + d)));
+      V::Store(near.row_q + d, V::Mul(before, V::Load(near.row_q + d)));
+    }
+    RoundRow(near.row_k, state_k, t.dk);
+    RoundRow(near.row_q, state_q, t.dk);
   }
 
   // 32 terms of the key of row j; with a decay per channel times that up to the own block.

@@ -40,6 +40,11 @@ class TiledDelta {
   using Near = Delta<Lanes>;
   using Scratch = TiledDeltaScratch<Near>;
 
+  static void Multiply(const float* factors, int64_t count, float* x) {
+    for (int64_t i = 0; i < count; i += 16)
+      V::Store(x + i, V::Mul(V::Load(factors + i), V::Load(x + i)));
+  }
+
   // [dk][dv] as right operands.
   void PackState(uint16_t* tiles) {
     for (int64_t d = 0; d < t.dk; d += 2) {
@@ -83,6 +88,8 @@ class TiledDelta {
     fetch(t.next.k, t.dk);
     fetch(t.next.q, t.dk);
     fetch(t.next.v, t.dv);
+    const float* decays = t.next.log_decay ? t.next.log_decay + row * t.decay_stride : nullptr;
+    for (int64_t d = 0; decays && d < t.dk; d += 16) _mm_prefetch(decays + d, _MM_HINT_T1);
   }
 
   // The new rows of k and the prefix sums of their log decay.
@@ -129,23 +136,24 @@ class TiledDelta {
   }
 
   // A decay per channel: k and q of rows [begin, end) of one block times their decay since the
-  // chunk's start, for S0, and since the block's, for the keys of the blocks before, which are
-  // taken up to there.
+  // block's start, for the keys of the blocks before, which are taken up to there; and these times
+  // the decay since the chunk's start, for S0.
   void PackDecayedRows(int begin, int end) {
     const int own = begin & ~(kTileRows - 1);
+    float* before = s.scaled;
+    for (int64_t d = 0; d < t.dk; d += 16) {
+      V::Store(before + d, V::Exp(V::Load(t.rows_g + own * t.dk + d)));
+    }
     for (int row = begin; row < end; ++row) {
       const float* k = t.rows_k + row * t.dk;
       const float* q = t.q + (row - t.row_begin) * t.token_stride;
-      for (int64_t d = 0; d < t.dk; d += 16) {
-        const __m512 decay = V::Exp(V::Load(t.rows_g + row * t.dk + d));
-        V::Store(s.near.row_k + d, V::Mul(decay, V::Load(k + d)));
-        V::Store(s.near.row_q + d, V::Mul(decay, V::Load(q + d)));
-      }
-      RoundRow(s.near.row_k, s.keys + row * t.dk, t.dk);
-      RoundRow(s.near.row_q, s.queries + row * t.dk, t.dk);
       Near::ScaleRow(t, row, own, k, q, s.near.row_k, s.near.row_q);
       RoundRow(s.near.row_k, s.score_keys + row * t.dk, t.dk);
       RoundRow(s.near.row_q, s.score_queries + row * t.dk, t.dk);
+      Multiply(before, t.dk, s.near.row_k);
+      Multiply(before, t.dk, s.near.row_q);
+      RoundRow(s.near.row_k, s.keys + row * t.dk, t.dk);
+      RoundRow(s.near.row_q, s.queries + row * t.dk, t.dk);
     }
     Near::ScaleKeys(t, own, 0, own, s.scaled);
     for (int row = 0; row < own; ++row)

@@ -132,6 +132,7 @@ struct DeltaTask {
   struct {
     const float *rows_k, *rows_g;  // the rows before its first
     const float *q, *k, *v;        // of `tokens` tokens
+    const float* log_decay;        // of the same, per channel
     int32_t tokens;
   } next;
 };
