@@ -70,6 +70,7 @@ struct OpResult {
   double ns_median = 0;
   double ns_min = 0;
   double memory_read = 0;  // bytes per second, before and after; 0 where memory is not the source
+  double peak = 0;         // operations per second of the unit, the best so far and after the case
   double limit_ns = 0;     // 0: none
   std::string limited_by;
 };
@@ -174,6 +175,9 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool,
     ns.push_back(sample(runs) / static_cast<double>(runs));
   }
   if (from_memory) result.memory_read = (memory_before + memory.Read(kMemorySeconds)) / 2;
+  const Unit unit = UnitFor(machine_.device, op.operands);
+  result.peak = limits_.PeakOf(unit);
+  if (op.flops > 0) result.peak = std::max(result.peak, MeasureUnit(unit, pool));
   result.ns_median = Median(ns);
   result.ns_min = *std::min_element(ns.begin(), ns.end());
   SetLimit(result);
@@ -189,7 +193,7 @@ void BenchOpsCommand::SetLimit(OpResult& result) const {
   const auto [source, rate] = op.source == Source::kMemory ? std::pair{"memory", result.memory_read}
                               : small                      ? std::pair{"L2", bandwidth.l2_read}
                                                            : std::pair{"L3", bandwidth.l3_read};
-  const double compute_ns = op.flops / limits_.PeakOf(unit) * 1e9;
+  const double compute_ns = op.flops / result.peak * 1e9;
   const double bytes_ns = op.bytes / rate * 1e9;
   result.limit_ns = std::max(compute_ns, bytes_ns);
   if (result.limit_ns == 0) return;
@@ -236,6 +240,7 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
                                 {"flops", op.flops},
                                 {"bytes", op.bytes},
                                 {"memory_read", result.memory_read},
+                                {"peak", result.peak},
                                 {"limit_ns", result.limit_ns},
                                 {"limited_by", result.limited_by},
                                 {"fraction_of_limit", result.limit_ns / result.ns_median}});

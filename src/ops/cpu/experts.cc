@@ -50,8 +50,9 @@ int64_t RowsOf(const ExpertsArgs& args) {
 struct Sorted {
   int32_t* tokens = nullptr;
   float* weights = nullptr;
-  int64_t* begins = nullptr;  // [experts + 1]
-  Share* shares = nullptr;    // those with rows
+  int64_t* begins = nullptr;   // [experts + 1]
+  Share* shares = nullptr;     // those with rows
+  std::byte* alone = nullptr;  // [tokens] inputs of the routed experts, each packed by itself
   std::byte* x = nullptr;
   std::byte* h = nullptr;
   float* staged = nullptr;
@@ -80,6 +81,8 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
   take(s.weights, RowsOf(args));
   take(s.begins, experts + 2);
   take(s.shares, experts + 1);
+  const bool gathers = ProductFor(context.device, args.gate_up->format, false).left->gather;
+  take(s.alone, gathers ? tokens * RowBytes(context.device, *args.gate_up) : 0);
   // The operands of every share begin on a line.
   take(s.x, x + 64 * (experts + 1));
   take(s.h, h + 64 * (experts + 1));
@@ -134,6 +137,39 @@ int64_t MakeShares(const Device& device, const ExpertsArgs& args, Sorted& s) {
     add(args.shared_gate_up, args.shared_down, 0, args.x.rows * args.top_k, args.x.rows);
   }
   return count;
+}
+
+// Packs the inputs of every share: a token's row once for all experts that have it, and that into
+// their blocks.
+void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
+                std::span<const Share> shares) {
+  const PackedRows routed = {.product = &ProductFor(context.device, args.gate_up->format, false),
+                             .data = s.alone,
+                             .rows = args.x.rows,
+                             .k = args.gate_up->k};
+  const LeftFormat* left = routed.product->left;
+  const double bytes = 4.0 * static_cast<double>(args.x.rows * args.x.cols);
+  if (left->gather) {
+    constexpr int64_t kTokensPerTask = 16;
+    ForTasks(context, CeilDiv(args.x.rows, kTokensPerTask), bytes, [&](int64_t i, int) {
+      const int64_t end = std::min(args.x.rows, (i + 1) * kTokensPerTask);
+      for (int64_t t = i * kTokensPerTask; t < end; ++t) {
+        routed.PackAlone(args.x.row(t), s.alone + t * routed.row_bytes());
+      }
+    });
+  }
+  // No share has more rows than there are tokens.
+  const int64_t parts = CeilDiv(args.x.rows, kTileRows);
+  ForTasks(context, std::ssize(shares) * parts, bytes * args.top_k, [&](int64_t i, int) {
+    const Share& share = shares[static_cast<size_t>(i / parts)];
+    const int64_t at_once = kTileRows / share.x.product->left->block_rows;
+    const int64_t begin = i % parts * at_once, end = std::min(share.x.blocks(), begin + at_once);
+    const int32_t* tokens = s.tokens + share.first;
+    for (int64_t b = begin; b < end; ++b) {
+      left->gather&& share.x.product->left == left ? share.x.GatherBlock(b, s.alone, tokens)
+                                                   : share.x.PackBlock(b, args.x, tokens);
+    }
+  });
 }
 
 // Packs columns [col, col + cols) of h, rows [row, row + h.rows) of the share.
@@ -217,12 +253,7 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   const std::span<const Share> shares(s.shares,
                                       static_cast<size_t>(MakeShares(context.device, args, s)));
   const double flops = FlopsOf(args);
-  ForTasks(context, std::ssize(shares), flops / 16, [&](int64_t i, int) {
-    const Share& share = shares[static_cast<size_t>(i)];
-    for (int64_t b = 0; b < share.x.blocks(); ++b) {
-      share.x.PackBlock(b, args.x, s.tokens + share.first);
-    }
-  });
+  PackInputs(context, args, s, shares);
   const int64_t widest = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0);
   const int64_t groups = CeilDiv(widest, kUpCols);
   const int64_t up_tasks = std::ssize(shares) * groups;

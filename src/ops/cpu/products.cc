@@ -2,6 +2,7 @@
 #include "ops/cpu/products.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/cpu/dispatch.h"
 #include "ops/weight_codes.h"
@@ -12,18 +13,36 @@ namespace {
 using braid::cpu::GemmTask;
 using braid::cpu::PackTask;
 
+// Blocks of steps of 64 bytes, one of each row in turn; with integers the words that follow them,
+// of which a row alone has as many (kernels/product.h).
+template <int64_t kStepTerms, bool kWords>
+void GatherSteps(const GatherTask& task) {
+  std::byte* out = task.block;
+  const int64_t bytes = task.depth / kStepTerms * 64;
+  for (int64_t at = 0; at < bytes; at += 64) {
+    for (int64_t r = 0; r < task.count; ++r, out += 64) std::memcpy(out, task.rows[r] + at, 64);
+  }
+  const int64_t end = kWords ? bytes + 4 * (2 + task.depth / 32) : bytes;
+  for (int64_t at = bytes; at < end; at += 4) {
+    for (int64_t r = 0; r < task.count; ++r, out += 4) std::memcpy(out, task.rows[r] + at, 4);
+  }
+}
+
 constexpr LeftFormat kF32Blocks = {braid::cpu::kRowBlock, 2,
-                                   [](int64_t depth) { return 4 * depth; }, false};
+                                   [](int64_t depth) { return 4 * depth; }, false, nullptr};
 constexpr LeftFormat kBf16Steps = {braid::cpu::kDotRows, 32,
-                                   [](int64_t depth) { return 2 * depth; }, false};
+                                   [](int64_t depth) { return 2 * depth; }, false,
+                                   GatherSteps<32, false>};
 
 // For fp8 weights, whose depth is padded further.
 constexpr LeftFormat kF32Fp8 = {braid::cpu::kRowBlock, kFp8Columns,
-                                [](int64_t depth) { return 4 * depth; }, false};
+                                [](int64_t depth) { return 4 * depth; }, false, nullptr};
 constexpr LeftFormat kBf16Fp8 = {braid::cpu::kDotRows, kFp8Columns,
-                                 [](int64_t depth) { return 2 * depth; }, false};
+                                 [](int64_t depth) { return 2 * depth; }, false,
+                                 GatherSteps<32, false>};
 
-constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true};
+constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true,
+                                   GatherSteps<64, true>};
 
 // A part of the columns of all rows at a time, for what is written of it stays in the first-level
 // cache.
@@ -153,6 +172,27 @@ void PackedRows::PackBlock(int64_t b, const Matrix& x, const int32_t* ids) const
   const int64_t count = std::min(rows - row, product->left->block_rows);
   const Matrix from = ids ? x : Matrix{x.row(row), count, x.cols, x.stride};
   Pack(row, count, 0, from, ids ? ids + row : nullptr);
+}
+
+void PackedRows::PackAlone(const float* row, std::byte* to) const {
+  PackTask task;
+  task.rows[0] = row;
+  task.count = 1;
+  task.begin = 0;
+  task.end = k;
+  task.depth_end = depth();
+  task.block = to;
+  product->pack(task);
+}
+
+void PackedRows::GatherBlock(int64_t b, const std::byte* alone, const int32_t* ids) const {
+  const int64_t row = b * product->left->block_rows;
+  GatherTask task;
+  task.count = std::min(rows - row, product->left->block_rows);
+  for (int64_t r = 0; r < task.count; ++r) task.rows[r] = alone + ids[row + r] * row_bytes();
+  task.depth = depth();
+  task.block = data + row * row_bytes();
+  product->left->gather(task);
 }
 
 GemmTask TaskOf(const PackedRows& x, const PackedMatrix& w, int64_t matrix, int64_t row,

@@ -17,6 +17,14 @@
 
 namespace braid::ops::cpu {
 
+// A block of `count` rows from rows that are blocks of one each.
+struct GatherTask {
+  const std::byte* rows[braid::cpu::kDotRows];
+  int64_t count;
+  int64_t depth;
+  std::byte* block;
+};
+
 // The form of a left operand: rows in blocks of `block_rows` (the last may be shorter), each block
 // contiguous, depth padded with zeros.
 struct LeftFormat {
@@ -24,6 +32,7 @@ struct LeftFormat {
   int64_t depth_multiple;
   int64_t (*row_bytes)(int64_t depth);
   bool whole_rows;  // a row is packed at once: something of all of it is in its form
+  void (*gather)(const GatherTask&);  // null: a block is as soon packed from the rows themselves
 };
 
 struct Product {
@@ -57,6 +66,12 @@ struct PackedRows {
   void Pack(int64_t row, int64_t count, int64_t col, const Matrix& x, const int32_t* ids) const;
   // All columns of block b; `ids` of all rows.
   void PackBlock(int64_t b, const Matrix& x, const int32_t* ids) const;
+
+  // One row [k] as a block of one, row_bytes() at `to`; and block b from such rows, those of row i
+  // at alone + ids[i] * row_bytes(). What is done to a row's numbers is done once, however many
+  // blocks have it.
+  void PackAlone(const float* row, std::byte* to) const;
+  void GatherBlock(int64_t b, const std::byte* alone, const int32_t* ids) const;
 };
 
 // The product of rows [row, row + count) with one matrix: all panels, no output yet. `row` begins a
