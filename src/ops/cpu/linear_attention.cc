@@ -271,10 +271,12 @@ void RunHeads(DeltaKernel delta, const LinearAttentionArgs& args, const Sequence
   }
 }
 
-// Heads of one task: whole groups with the same keys, but enough tasks for all members.
+// Heads of one task: whole groups with the same keys, but enough tasks for all members. In decode a
+// head is short, and the more of them in a row, the more is fetched in time.
 int64_t HeadsAtOnce(const OpContext& context, const LinearAttentionArgs& args) {
   const LinearAttentionShape& s = args.shape;
-  const int64_t tasks_least = int64_t{4} * context.pool->threads();
+  const bool decode = args.qkv.rows == args.sequences.count;
+  const int64_t tasks_least = int64_t{decode ? 4 : 8} * context.pool->threads();
   const int64_t most = std::clamp<int64_t>(
       int64_t{args.sequences.count} * s.value_heads / tasks_least, 1, kHeadsAtOnce);
   const int64_t heads_per_key = s.value_heads / s.key_heads;
