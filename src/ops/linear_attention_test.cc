@@ -22,8 +22,8 @@ constexpr LinearAttentionRule kLightning{.decay = DecayForm::kConstant, .add = t
 constexpr Case kCases[] = {{{2, 2, 8, 8, 4}, {}},
                            {{2, 6, 24, 40, 4}, {}},
                            {{1, 4, 32, 32, 3}, {}},
-                           {{2, 16, 32, 64, 3}, {}},  // four heads of one thread share their keys
-                           {{4, 8, 128, 128, 4}, {}},
+                           {{2, 16, 32, 64, 3}, {}},    // two heads of one thread share their keys
+                           {{8, 16, 128, 128, 4}, {}},  // here too
                            {{1, 1, 16, 72, 2}, {}},
                            {{3, 3, 16, 16, 4, true}, {}},
                            {{2, 4, 24, 40, 4, true}, kBounded},
