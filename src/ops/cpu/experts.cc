@@ -165,9 +165,9 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
     const int64_t at_once = kTileRows / share.x.product->left->block_rows;
     const int64_t begin = i % parts * at_once, end = std::min(share.x.blocks(), begin + at_once);
     const int32_t* tokens = s.tokens + share.first;
+    const bool gather = left->gather != nullptr && share.x.product->left == left;
     for (int64_t b = begin; b < end; ++b) {
-      left->gather&& share.x.product->left == left ? share.x.GatherBlock(b, s.alone, tokens)
-                                                   : share.x.PackBlock(b, args.x, tokens);
+      gather ? share.x.GatherBlock(b, s.alone, tokens) : share.x.PackBlock(b, args.x, tokens);
     }
   });
 }
