@@ -1,6 +1,6 @@
-// Attention (grouped and latent) and linear attention with the mid model's heads: decode and
-// prefill at several contexts. Pages lie scattered as the cache hands them out: one buffer per
-// sequence, blocks in order.
+// Attention (grouped and latent), convolution and linear attention with the mid model's heads:
+// decode and prefill at several contexts. Pages lie scattered as the cache hands them out: one
+// buffer per sequence, blocks in order.
 #include <fmt/core.h>
 
 #include <algorithm>

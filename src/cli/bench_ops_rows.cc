@@ -1,5 +1,4 @@
-// What works on rows (norms, routing, sampling) and the thread
-// pool's own cost.
+// What works on rows (norms, routing, sampling) and the thread pool's own cost.
 #include <fmt/core.h>
 
 #include <atomic>

@@ -20,6 +20,7 @@ struct Case {
 constexpr LinearAttentionRule kBounded{.decay = DecayForm::kBounded, .lower_bound = -5.0f};
 constexpr LinearAttentionRule kLightning{.decay = DecayForm::kConstant, .add = true};
 constexpr Case kCases[] = {{{2, 2, 8, 8, 4}, {}},
+                           {{1, 1, 8, 8, 4}, {}},  // 24 channels: not whole vectors
                            {{2, 6, 24, 40, 4}, {}},
                            {{1, 4, 32, 32, 3}, {}},
                            {{2, 16, 32, 64, 3}, {}},    // two heads of one thread share their keys
@@ -321,13 +322,14 @@ TEST(LinearAttention, PagesOfBoundariesThatNobodyAskedForMayBeHoles) {
 // So many outputs that they are written past the caches; cut in two they are not.
 TEST(LinearAttention, ManyTokensGiveTheBitsOfFew) {
   const Layer layer(LinearAttentionShape{2, 16, 32, 128, 4}, 520);
-  Buffer memory(layer.x.view.rows * 2048 * 4);
+  Buffer out(layer.x.view.rows * 2048 * 4), convolved(4 * std::ssize(layer.x.values));
   for (const auto& [isa, compute] : TestArithmetics()) {
     if (isa == Isa::kBase) continue;
     TestContext test(isa, 2, compute);
     Pass few(test.context, layer, {260});
     Pass many(test.context, layer, {520});
-    many.out.view.data = reinterpret_cast<float*>(memory.data());
+    many.out.view.data = reinterpret_cast<float*>(out.data());
+    many.convolved.view.data = reinterpret_cast<float*>(convolved.data());
     many.Step(test.context, layer, 0, 520);
     EXPECT_TRUE(SameBits(few.out.values.data(), many.out.view.data, 520 * 2048))
         << NameOf(isa) << (compute == Compute::kBF16 ? " bf16" : " fp32");

@@ -40,9 +40,10 @@ class TiledDelta {
   using Near = Delta<Lanes>;
   using Scratch = TiledDeltaScratch<Near>;
 
-  static void Multiply(const float* factors, int64_t count, float* x) {
-    for (int64_t i = 0; i < count; i += 16)
+  static void ScaleBy(const float* factors, int64_t count, float* x) {
+    for (int64_t i = 0; i < count; i += 16) {
       V::Store(x + i, V::Mul(V::Load(factors + i), V::Load(x + i)));
+    }
   }
 
   // [dk][dv] as right operands.
@@ -150,8 +151,8 @@ class TiledDelta {
       Near::ScaleRow(t, row, own, k, q, s.near.row_k, s.near.row_q);
       RoundRow(s.near.row_k, s.score_keys + row * t.dk, t.dk);
       RoundRow(s.near.row_q, s.score_queries + row * t.dk, t.dk);
-      Multiply(before, t.dk, s.near.row_k);
-      Multiply(before, t.dk, s.near.row_q);
+      ScaleBy(before, t.dk, s.near.row_k);
+      ScaleBy(before, t.dk, s.near.row_q);
       RoundRow(s.near.row_k, s.keys + row * t.dk, t.dk);
       RoundRow(s.near.row_q, s.queries + row * t.dk, t.dk);
     }

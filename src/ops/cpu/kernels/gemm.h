@@ -13,8 +13,8 @@ struct Gemm {
   static constexpr int kPanelVecs = 16 / V::kLanes;
   // k steps of one pass: R rows of x and a slab of a panel stay in the first-level cache.
   static constexpr int64_t kDepth = 256;
-  // From here on widening a slab of weights costs less than doing it again for every row block,
-  // which on 16 lanes it is for four panels at once.
+  // From here on widening a slab of weights costs less than doing it again for every row block. On
+  // 16 lanes a row block meets four panels at once, but one panel of a slab.
   static constexpr int64_t kManyRows = (V::kLanes == 16 ? 40 : 4) * kRowBlock;
   // Rows whose slab of x stays in the second-level cache.
   static constexpr int64_t kRowsAtOnce = 40 * kRowBlock;
