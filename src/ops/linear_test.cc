@@ -254,7 +254,7 @@ constexpr ExpertsCase kExpertsCases[] = {
     {21, 130, 5, 96, 40, WeightFormat::kI4},
     {21, 130, 5, 96, 40, WeightFormat::kF8},
     {37, 130, 5, 72, 40, WeightFormat::kI8, WeightFormat::kBF16},
-    {37, 130, 5, 96, 40, WeightFormat::kI4, WeightFormat::kI8}};
+    {37, 192, 5, 96, 40, WeightFormat::kI4, WeightFormat::kI8}};
 
 // One mixture with everything an ExpertsArgs points to.
 struct Mixture {

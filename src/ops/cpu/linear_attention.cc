@@ -255,8 +255,8 @@ void RunHeads(DeltaKernel delta, const LinearAttentionArgs& args, const Sequence
     DeltaTask task = TaskOf(args, span, gates, part);
     const bool completes = task.row_end == kBlockTokens;
     const int64_t heads_per_key = s.value_heads / s.key_heads;
-    task.same_keys = completes && !s.channel_decay && task.row_end - task.row_begin > 1 &&
-                     part.head > begin && part.head % heads_per_key != 0;
+    task.same_keys =
+        completes && !s.channel_decay && part.head > begin && part.head % heads_per_key != 0;
     task.s0 = states[part.head - begin];
     task.scratch = h.kernel;
     ChooseRows(page, completes, h, task);
