@@ -436,7 +436,7 @@ const std::byte* BoundWeight::Direct(int64_t first, int64_t count) const {
   return stored.main().data + (run.first + inside) * SizeOf(dtype);
 }
 
-void BoundWeight::CodedRow(int64_t first, std::byte* codes, float* scales) const {
+void BoundWeight::CodedRow(int64_t first, std::byte* codes, std::byte* scales) const {
   const SourceRun& run = RunAt(first);
   const StoredWeight& stored = *run.stored;
   stored.format->kept->row(stored, (run.first + first - run.at) / stored.k, codes, scales);

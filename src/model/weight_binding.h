@@ -36,7 +36,7 @@ struct BoundWeight {
   // The address of elements [first, first + count), if they lie in the file as `dtype`; else null.
   const std::byte* Direct(int64_t first, int64_t count) const;
   // Codes and scales of the row that begins with element `first`, where stored_as is quantised.
-  void CodedRow(int64_t first, std::byte* codes, float* scales) const;
+  void CodedRow(int64_t first, std::byte* codes, std::byte* scales) const;
   // Writes elements [first, first + count). Of a quantised weight: whole rows.
   void Read(int64_t first, int64_t count, std::byte* out) const;
 };

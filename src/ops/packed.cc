@@ -75,6 +75,22 @@ struct AsItIs {
   static __m128 Of(__m128 line) { return line; }
 };
 
+// Words of eight halves of a byte: the first four become the low halves of four bytes, the others
+// the high ones.
+struct InHalves {
+  static __m128 Of(__m128 line) {
+    const __m128i words = _mm_castps_si128(line);
+    const __m128i low = Spread(_mm_and_si128(words, _mm_set1_epi32(0xffff)));
+    const __m128i high = Spread(_mm_srli_epi32(words, 16));
+    return _mm_castsi128_ps(_mm_or_si128(low, _mm_slli_epi32(high, 4)));
+  }
+  // Four halves in each lower half of a word, to a byte each.
+  static __m128i Spread(__m128i x) {
+    x = _mm_and_si128(_mm_or_si128(x, _mm_slli_epi32(x, 8)), _mm_set1_epi32(0x00ff00ff));
+    return _mm_and_si128(_mm_or_si128(x, _mm_slli_epi32(x, 4)), _mm_set1_epi32(0x0f0f0f0f));
+  }
+};
+
 // 16 rows of 4-byte elements become lines: out[c * 16 + r] = rows[r][c], every four of a line by
 // `Finish`; count is a multiple of 4. Rows are often a power of two apart, where a cache has room
 // for few of them: four rows at a time, a whole line of each. The lines go past the caches: nobody
@@ -180,7 +196,7 @@ void PackFp8(std::byte* base, const CodedPanel& panel) {
     for (int64_t r = 0; r < kPanelRows; ++r) {
       rows[r] = panel.codes(r) + i * kFp8Columns;
       // Kernels know no code that is not a number; the scale says it.
-      scales[r] = HasNaN(rows[r], kFp8Columns) ? NAN : panel.scales(r)[i];
+      scales[r] = HasNaN(rows[r], kFp8Columns) ? NAN : LoadElement(panel.scales(r), i, DType::kF32);
     }
     TransposeBlocks<PairsInTurns>(rows, kFp8Columns / 4, base + kLineBytes);
   }
@@ -191,37 +207,27 @@ void PackInt8(const PackedMatrix& to, std::byte* base, const CodedPanel& panel) 
   auto* scales = reinterpret_cast<float*>(base + Int8Scales(to));
   for (int64_t r = 0; r < kPanelRows; ++r) {
     rows[r] = panel.codes(r);
-    scales[r] = *panel.scales(r);
+    scales[r] = LoadElement(panel.scales(r), 0, DType::kF32);
   }
   TransposeBlocks<AsItIs>(rows, to.depth() / 4, base);
 }
 
-// Eight codes as a word, each plus 8: the first four in its bytes' low halves.
-uint32_t WordOfInt4(const std::byte* codes) {
-  uint32_t low, high;
-  std::memcpy(&low, codes, 4);
-  std::memcpy(&high, codes + 4, 4);
-  return ((low & 0x0f0f0f0fu) | (high & 0x0f0f0f0fu) << 4) ^ 0x88888888u;
-}
-
 void PackInt4(const PackedMatrix& to, std::byte* base, const CodedPanel& panel) {
-  const int64_t words = to.depth() / 8;
-  std::vector<uint32_t> halves(static_cast<size_t>(kPanelRows * words));
-  for (int64_t r = 0; r < kPanelRows; ++r) {
-    for (int64_t i = 0; i < words; ++i) {
-      halves[static_cast<size_t>(r * words + i)] = WordOfInt4(panel.codes(r) + 8 * i);
-    }
-    for (int64_t g = 0; g < to.depth() / kInt4Columns; ++g) {
-      const uint16_t bits = g < panel.scale_count() ? F16OfFloat(panel.scales(r)[g]) : 0;
-      std::memcpy(base + Int4Scale(r, g), &bits, 2);
-    }
-  }
   const std::byte* rows[kPanelRows];
   for (int64_t col = 0; col < to.depth(); col += 64) {
+    alignas(kLineBytes) uint16_t scales[2 * kPanelRows];
     for (int64_t r = 0; r < kPanelRows; ++r) {
-      rows[r] = reinterpret_cast<const std::byte*>(halves.data() + r * words + col / 8);
+      rows[r] = panel.codes(r) + col / 2;
+      uint32_t two;
+      std::memcpy(&two, panel.scales(r) + col / kInt4Columns * 2, sizeof two);
+      scales[r] = static_cast<uint16_t>(two);
+      scales[kPanelRows + r] = static_cast<uint16_t>(two >> 16);
     }
-    TransposeBlocks<AsItIs>(rows, 8, base + Int4Line(col));
+    auto* line = reinterpret_cast<__m128i*>(base + Int4Line(col) - kLineBytes);
+    for (int i = 0; i < 4; ++i) {
+      _mm_stream_si128(line + i, _mm_load_si128(reinterpret_cast<const __m128i*>(scales) + i));
+    }
+    TransposeBlocks<InHalves>(rows, 8, base + Int4Line(col));
   }
 }
 

@@ -51,16 +51,30 @@ TEST(TileProduct, IsWhatTheInstructionIsDocumentedToDo) {
   }
 }
 
+void SetScales(WeightFormat format, float value, int64_t count, std::byte* scales) {
+  const uint16_t half = F16OfFloat(value);
+  const bool halves = ScaleTypeOf(format) == DType::kF16;
+  for (int64_t i = 0; i < count; ++i) {
+    halves ? std::memcpy(scales + 2 * i, &half, 2) : std::memcpy(scales + 4 * i, &value, 4);
+  }
+}
+
 // The least code is one of checkpoints, though quantising here never makes it.
 TEST(QuantisedProduct, HoldsTheLeastIntegers) {
-  for (auto [format, least] : {std::pair(WeightFormat::kI8, -128), {WeightFormat::kI4, -8}}) {
+  struct Least {
+    WeightFormat format;
+    int value;
+    std::byte codes;
+  };
+  for (auto [format, least, codes] :
+       {Least{WeightFormat::kI8, -128, std::byte{0x80}}, {WeightFormat::kI4, -8, std::byte{0}}}) {
     PackedMatrix w{format, 1, 16, 128, nullptr};
     Buffer memory(w.bytes());
     w.data = memory.data();
     CodedPanel panel(w);
     for (int64_t r = 0; r < 16; ++r) {
-      std::fill_n(panel.codes(r), 128, static_cast<std::byte>(least));
-      std::fill_n(panel.scales(r), panel.scale_count(), 0.5f);
+      std::fill_n(panel.codes(r), CodeBytes(format, 128), codes);
+      SetScales(format, 0.5f, panel.scale_count(), panel.scales(r));
     }
     PackCodes(w, 0, 0, panel);
     OwnedMatrix x(5, 128), y(5, 16);
@@ -155,7 +169,7 @@ struct AllCodes {
             std::byte{(code & 0x7f) == 0x7f ? uint8_t{1} : code};
       }
       std::copy_n(codes.data() + r * 256, 256, panel.codes(r));
-      std::copy_n(scales, 2, panel.scales(r));
+      std::memcpy(panel.scales(r), scales, sizeof scales);
     }
     PackCodes(matrix, 0, 0, panel);
   }
@@ -224,7 +238,7 @@ TEST(Fp8Product, ACodeThatIsNotANumberMakesItsOutputNotOne) {
   CodedPanel panel(w);
   for (int64_t row : {0, 1}) {
     std::fill_n(panel.codes(row), 200, std::byte{0x38});
-    std::fill_n(panel.scales(row), 2, 1.0f);
+    SetScales(w.format, 1.0f, 2, panel.scales(row));
   }
   panel.codes(1)[150] = std::byte{0xff};
   PackCodes(w, 0, 0, panel);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -34,17 +35,20 @@ struct Int8 {
   static std::byte CodeOf(float x) { return IntegerOf(x); }
 };
 
-// Numbers that share a scale; returns it.
+// Numbers that share a scale, which is written too.
 template <class Code>
-float QuantiseToLargest(const float* x, int64_t count, std::byte* codes) {
+void QuantiseToLargest(const float* x, int64_t count, std::byte* codes, std::byte* scale) {
   const float most = LargestMagnitude(x, count);
-  if (!std::isfinite(most) || most < 0x1p-100f) {
+  const bool zero = !std::isfinite(most) || most < 0x1p-100f;
+  const float factor = zero ? 0.0f : Code::kLargest / most;
+  if (zero) {
     std::fill_n(codes, count, std::byte{0});
-    return std::isfinite(most) ? 0.0f : NAN;  // and so every output
+  } else {
+    for (int64_t c = 0; c < count; ++c) codes[c] = Code::CodeOf(x[c] * factor);
   }
-  const float factor = Code::kLargest / most;
-  for (int64_t c = 0; c < count; ++c) codes[c] = Code::CodeOf(x[c] * factor);
-  return most / Code::kLargest;
+  // One that is not finite makes every output that.
+  const float value = !std::isfinite(most) ? NAN : zero ? 0.0f : most / Code::kLargest;
+  std::memcpy(scale, &value, sizeof value);
 }
 
 // The x of largest magnitude, the positive one of two; NaN where one is not finite. As integers,
@@ -63,35 +67,40 @@ float LargestOf(const float* x, int64_t count) {
   return most >= below ? std::bit_cast<float>(most) : -std::bit_cast<float>(below);
 }
 
-float QuantiseInt4(const float* x, int64_t count, std::byte* codes) {
+void QuantiseInt4(const float* x, int64_t count, std::byte* words, std::byte* scale) {
   const float most = LargestOf(x, count);
-  if (std::isnan(most)) {
-    std::fill_n(codes, count, std::byte{0});
-    return NAN;
-  }
-  const float scale = FloatOfF16(F16OfFloat(std::clamp(most / -8.0f, -65504.0f, 65504.0f)));
-  const float factor = scale == 0.0f ? 0.0f : 1.0f / scale;
+  const uint16_t half = F16OfFloat(std::clamp(most / -8.0f, -65504.0f, 65504.0f));
+  const float value = FloatOfF16(half);
+  const float factor = value == 0.0f || std::isnan(value) ? 0.0f : 1.0f / value;
+  std::byte codes[kInt4Columns] = {};
   // Rounding before or after the bounds is the same, for they are integers.
   for (int64_t c = 0; c < count; ++c) {
-    const float bounded = std::max(-8.0f, std::min(x[c] * factor, 7.0f));
-    codes[c] = IntegerOf(bounded);
+    codes[c] = IntegerOf(std::max(-8.0f, std::min(x[c] * factor, 7.0f)));
   }
-  return scale;
+  for (int64_t c = 0; c < count; c += kCodesPerWord) {
+    uint64_t eight;
+    std::memcpy(&eight, codes + c, sizeof eight);
+    const uint32_t word = WordOfHalves(eight) ^ kZeroWord;
+    std::memcpy(words + c / 2, &word, sizeof word);
+  }
+  std::memcpy(scale, &half, sizeof half);
 }
 
-using Quantiser = float (*)(const float* x, int64_t count, std::byte* codes);
+using Quantiser = void (*)(const float* x, int64_t count, std::byte* codes, std::byte* scale);
 struct Coding {
   Quantiser quantise;
   int64_t columns;  // that share a scale; 0: all
+  DType scale;
+  int64_t bits;  // of a code
 };
 Coding CodingOf(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF8:
-      return {QuantiseToLargest<Fp8>, kFp8Columns};
+      return {QuantiseToLargest<Fp8>, kFp8Columns, DType::kF32, 8};
     case WeightFormat::kI8:
-      return {QuantiseToLargest<Int8>, 0};
+      return {QuantiseToLargest<Int8>, 0, DType::kF32, 8};
     case WeightFormat::kI4:
-      return {QuantiseInt4, kInt4Columns};
+      return {QuantiseInt4, kInt4Columns, DType::kF16, 4};
     default:
       CHECK(false, "{} has no codes", NameOf(format));
   }
@@ -104,11 +113,19 @@ int64_t ScalesPerRow(WeightFormat format, int64_t k) {
   return columns == 0 ? 1 : CeilDiv(k, columns);
 }
 
-void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes, float* scales) {
+DType ScaleTypeOf(WeightFormat format) { return CodingOf(format).scale; }
+
+int64_t CodeBytes(WeightFormat format, int64_t k) {
+  return CodingOf(format).bits == 8 ? k : 4 * CeilDiv(k, kCodesPerWord);
+}
+
+void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes,
+                 std::byte* scales) {
   const Coding coding = CodingOf(format);
   const int64_t columns = coding.columns == 0 ? k : coding.columns;
-  for (int64_t begin = 0; begin < k; begin += columns) {
-    *scales++ = coding.quantise(x + begin, std::min(columns, k - begin), codes + begin);
+  for (int64_t begin = 0; begin < k; begin += columns, scales += SizeOf(coding.scale)) {
+    coding.quantise(x + begin, std::min(columns, k - begin), codes + begin * coding.bits / 8,
+                    scales);
   }
 }
 

@@ -12,8 +12,6 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int64_t kPerWord = 8;  // codes of four bits
-
 // Elements as `type`; rounding to bf16 is to nearest even.
 std::vector<std::byte> PlainRows(const StoredWeight& stored, int64_t row, int64_t count,
                                  DType type) {
@@ -30,25 +28,6 @@ std::vector<std::byte> PlainRows(const StoredWeight& stored, int64_t row, int64_
     std::memcpy(out.data() + 2 * i, &bits, 2);
   }
   return out;
-}
-
-// Eight codes a word, each plus 8, the first in the lowest bits.
-void PackWords(const std::byte* codes, int64_t k, std::byte* out) {
-  for (int64_t begin = 0; begin < k; begin += kPerWord, out += 4) {
-    uint32_t word = 0;
-    for (int64_t i = 0; i < std::min(kPerWord, k - begin); ++i) {
-      const auto code = static_cast<uint32_t>(static_cast<int8_t>(codes[begin + i]) + 8);
-      word |= code << (4 * i);
-    }
-    std::memcpy(out, &word, 4);
-  }
-}
-
-void PackHalves(const float* scales, int64_t count, std::byte* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    const uint16_t bits = F16OfFloat(scales[i]);
-    std::memcpy(out + 2 * i, &bits, 2);
-  }
 }
 
 json::object CompressedTensors(std::string_view name, json::object weights) {
@@ -85,7 +64,7 @@ WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightForm
   e.kept_ = kept && kept->format == format && kept->fit(stored);
   const int64_t scales = ops::ScalesPerRow(format, stored.k);
   if (format == WeightFormat::kI4) {
-    e.AddPart("_packed", DType::kI32, CeilDiv(stored.k, kPerWord));
+    e.AddPart("_packed", DType::kI32, CeilDiv(stored.k, ops::kCodesPerWord));
     e.AddPart("_scale", DType::kF16, scales);
   } else {
     const bool fp8 = format == WeightFormat::kF8;
@@ -101,24 +80,16 @@ std::vector<std::vector<std::byte>> WeightExport::Rows(int64_t row, int64_t coun
   for (const ExportPart& part : parts_) {
     bytes.emplace_back(static_cast<size_t>(count * part.row_bytes));
   }
-  const int64_t k = stored_->k, scale_count = ops::ScalesPerRow(format_, k);
-  std::vector<float> x(static_cast<size_t>(k)), scales(static_cast<size_t>(scale_count));
-  std::vector<std::byte> codes(static_cast<size_t>(k));
+  const int64_t k = stored_->k;
+  std::vector<float> x(static_cast<size_t>(k));
   for (int64_t r = 0; r < count; ++r) {
+    std::byte* codes = bytes[0].data() + r * parts_[0].row_bytes;
+    std::byte* scales = bytes[1].data() + r * parts_[1].row_bytes;
     if (kept_) {
-      stored_->format->kept->row(*stored_, row + r, codes.data(), scales.data());
+      stored_->format->kept->row(*stored_, row + r, codes, scales);
     } else {
       stored_->Read((row + r) * k, k, DType::kF32, reinterpret_cast<std::byte*>(x.data()));
-      ops::QuantiseRow(format_, x.data(), k, codes.data(), scales.data());
-    }
-    std::byte* code_bytes = bytes[0].data() + r * parts_[0].row_bytes;
-    std::byte* scale_bytes = bytes[1].data() + r * parts_[1].row_bytes;
-    if (format_ == WeightFormat::kI4) {
-      PackWords(codes.data(), k, code_bytes);
-      PackHalves(scales.data(), scale_count, scale_bytes);
-    } else {
-      std::memcpy(code_bytes, codes.data(), codes.size());
-      std::memcpy(scale_bytes, scales.data(), scales.size() * sizeof(float));
+      ops::QuantiseRow(format_, x.data(), k, codes, scales);
     }
   }
   return bytes;

@@ -70,13 +70,15 @@ bool Q4Fits(const StoredWeight& w) {
          });
 }
 
-void KeptQ4Row(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
+void KeptQ4Row(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
   const GgufView& view = *w.main().view;
   const std::byte* blocks = RowAt(view, row);
   const auto keep = [&](const GgufView::Columns& columns) {
     const int64_t first = columns.begin / ops::kInt4Columns;
-    for (int64_t i = 0; i < columns.count / ops::kInt4Columns; ++i, codes += ops::kInt4Columns) {
-      *scales++ = CodesOfQ4_0(blocks + (first + i) * view.type->block_bytes, codes);
+    for (int64_t i = 0; i < columns.count / ops::kInt4Columns; ++i) {
+      KeepQ4_0(blocks + (first + i) * view.type->block_bytes, codes, scales);
+      codes += ops::kInt4Columns / 2;
+      scales += 2;
     }
   };
   if (view.columns.empty()) return keep({0, w.k});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/weight_codes.h"
 #include "tensor/dtype.h"
 
 namespace braid {
@@ -25,10 +26,14 @@ void DecodeBf16(const std::byte* block, float* out) {
   *out = FloatOfBf16(bits);
 }
 
+// The first 16 codes stand in the low halves, each plus 8.
 void DecodeQ4_0(const std::byte* block, float* out) {
-  std::byte codes[32];
-  const float d = CodesOfQ4_0(block, codes);
-  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(static_cast<int8_t>(codes[i])) * d;
+  const float d = HalfAt(block);
+  for (int i = 0; i < 16; ++i) {
+    const int pair = Byte(block + 2 + i);
+    out[i] = static_cast<float>((pair & 15) - 8) * d;
+    out[i + 16] = static_cast<float>((pair >> 4) - 8) * d;
+  }
 }
 
 void DecodeQ8_0(const std::byte* block, float* out) {
@@ -85,14 +90,13 @@ constexpr GgufType kTypes[] = {
 
 }  // namespace
 
-// The first 16 codes stand in the low halves, each plus 8.
-float CodesOfQ4_0(const std::byte* block, std::byte* codes) {
-  for (int i = 0; i < 16; ++i) {
-    const uint8_t pair = Byte(block + 2 + i);
-    codes[i] = static_cast<std::byte>((pair & 15) - 8);
-    codes[i + 16] = static_cast<std::byte>((pair >> 4) - 8);
-  }
-  return HalfAt(block);
+void KeepQ4_0(const std::byte* block, std::byte* words, std::byte* scale) {
+  std::memcpy(scale, block, 2);
+  uint64_t pairs[2];
+  std::memcpy(pairs, block + 2, sizeof pairs);
+  const uint32_t four[] = {ops::WordOfHalves(pairs[0]), ops::WordOfHalves(pairs[1]),
+                           ops::WordOfHalves(pairs[0] >> 4), ops::WordOfHalves(pairs[1] >> 4)};
+  std::memcpy(words, four, sizeof four);
 }
 
 const GgufType* FindGgufType(uint32_t id) {

@@ -16,8 +16,9 @@ struct GgufType {
   void (*decode)(const std::byte* block, float* out) = nullptr;
 };
 
-// 32 codes from -8 to 7 of a block of Q4_0; returns their scale.
-float CodesOfQ4_0(const std::byte* block, std::byte* codes);
+// The 32 codes and the scale of a block of Q4_0, as ops/weight_codes.h has them: four words, and
+// fp16.
+void KeepQ4_0(const std::byte* block, std::byte* words, std::byte* scale);
 // Null if nobody decodes the type.
 const GgufType* FindGgufType(uint32_t id);
 // "F32, F16, Q4_0, …": for messages.

@@ -59,14 +59,12 @@ bool Fit(const StoredWeight& w) {
   return GroupsFitInt4(w, *w.parts[kScales], w.parts[kIndex]);
 }
 
-void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
   for (int64_t i = 0; i < w.k / kPerWord; ++i) {
-    const uint64_t eight = CodesOfWord(WordAt(*w.parts[kCodes], i * w.rows + row));
-    std::memcpy(codes + i * kPerWord, &eight, sizeof eight);
+    const uint32_t word = WordAt(*w.parts[kCodes], i * w.rows + row);
+    std::memcpy(codes + 4 * i, &word, sizeof word);
   }
-  for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
-    *scales++ = ElementAt(*w.parts[kScales], c / GroupSize(w) * w.rows + row);
-  }
+  KeepScales(w, *w.parts[kScales], row, w.rows, scales);
 }
 
 constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};

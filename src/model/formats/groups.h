@@ -26,20 +26,35 @@ inline uint32_t WordAt(const TensorEntry& part, int64_t i) {
   return word;
 }
 
-// The eight codes of a word, lowest bits first, each stored plus 8.
-inline uint64_t CodesOfWord(uint32_t word) {
-  uint64_t bytes = word;  // a byte for each four bits
-  bytes = (bytes | bytes << 16) & 0x0000ffff0000ffffu;
-  bytes = (bytes | bytes << 8) & 0x00ff00ff00ff00ffu;
-  bytes = (bytes | bytes << 4) & 0x0f0f0f0f0f0f0f0fu;
-  bytes ^= 0x0808080808080808u;
-  return bytes | (bytes & 0x0808080808080808u) * 0x1e;  // the sign
-}
-
 // The group of every column, from a tensor [k] of 32-bit numbers, or what is wrong with one.
 std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index);
 inline int64_t GroupOf(const StoredWeight& w, const TensorEntry* index, int64_t column) {
   return index ? static_cast<int64_t>(WordAt(*index, column)) : column / GroupSize(w);
+}
+
+// Writes a row's scales in fp16, one per 32 columns: of group g the scale is number first + g *
+// step of a tensor in kGroupScaleTypes, and fp16 holds it.
+inline void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first,
+                       int64_t step, std::byte* out) {
+  const int64_t group = GroupSize(w);
+  const bool halves = scales.dtype == DType::kF16;
+  if (halves && step == 1 && group == ops::kInt4Columns) {
+    std::memcpy(out, scales.data + 2 * first, static_cast<size_t>(2 * GroupCount(w)));
+    return;
+  }
+  for (int64_t c = 0, g = 0; c < w.k; ++g) {
+    const int64_t i = first + g * step;
+    uint16_t bits;
+    if (halves) {
+      std::memcpy(&bits, scales.data + 2 * i, sizeof bits);
+    } else {
+      bits = F16OfFloat(ElementAt(scales, i));
+    }
+    for (const int64_t end = std::min(w.k, (g + 1) * group); c < end; c += ops::kInt4Columns) {
+      std::memcpy(out, &bits, sizeof bits);
+      out += sizeof bits;
+    }
+  }
 }
 
 // Whether groups are those of the engine's int4, or several of those: in the order of the columns,

@@ -81,21 +81,16 @@ bool Fit(const StoredWeight& w) {
   return GroupsFitInt4(w, *w.parts[kScale], w.parts[kIndex]);
 }
 
-void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, float* scales) {
-  const int64_t words = CeilDiv(w.k, kPerWord), group = GroupSize(w);
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+  const int64_t words = CeilDiv(w.k, kPerWord);
   const TensorEntry& stored = *w.parts[kCodes];
-  for (int64_t i = 0; i < w.k / kPerWord; ++i) {
-    const uint64_t eight = CodesOfWord(WordAt(stored, row * words + i));
-    std::memcpy(codes + i * kPerWord, &eight, sizeof eight);
-  }
+  std::memcpy(codes, stored.data + 4 * row * words, static_cast<size_t>(4 * words));
   if (const int64_t rest = w.k % kPerWord; rest > 0) {
-    const uint64_t eight = CodesOfWord(WordAt(stored, row * words + words - 1));
-    std::memcpy(codes + w.k - rest, &eight, static_cast<size_t>(rest));
+    const uint32_t mask = (1u << 4 * rest) - 1;
+    const uint32_t last = (WordAt(stored, (row + 1) * words - 1) & mask) | (ops::kZeroWord & ~mask);
+    std::memcpy(codes + 4 * (words - 1), &last, sizeof last);
   }
-  const int64_t first = row * GroupCount(w);
-  for (int64_t c = 0; c < w.k; c += ops::kInt4Columns) {
-    *scales++ = ElementAt(*w.parts[kScale], first + c / group);
-  }
+  KeepScales(w, *w.parts[kScale], row * GroupCount(w), 1, scales);
 }
 
 constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};

@@ -14,6 +14,17 @@
 namespace braid {
 namespace {
 
+// Code i of a row.
+float ValueOf(ops::WeightFormat format, const std::byte* codes, int64_t i) {
+  if (format == ops::WeightFormat::kF8) return FloatOfE4M3(static_cast<uint8_t>(codes[i]));
+  if (format == ops::WeightFormat::kI8) return static_cast<float>(static_cast<int8_t>(codes[i]));
+  return static_cast<float>((static_cast<int>(codes[i / 2]) >> (i % 2 * 4) & 15) - 8);
+}
+float ScaleOf(ops::WeightFormat format, const std::byte* scales, int64_t i) {
+  const DType type = ops::ScaleTypeOf(format);
+  return ElementAt({.name = "scales", .dtype = type, .data = scales}, i);
+}
+
 // A stored weight [rows, k] whose parts the test fills.
 class Made {
  public:
@@ -56,25 +67,22 @@ class Made {
     const int64_t columns = CeilDiv(k, scale_count) == k            ? k
                             : kept.format == ops::WeightFormat::kF8 ? ops::kFp8Columns
                                                                     : ops::kInt4Columns;
-    std::vector<float> decoded(static_cast<size_t>(k)), scales(static_cast<size_t>(scale_count));
-    std::vector<std::byte> codes(static_cast<size_t>(k));
+    std::vector<float> decoded(static_cast<size_t>(k));
+    std::vector<std::byte> codes(static_cast<size_t>(ops::CodeBytes(kept.format, k)));
+    std::vector<std::byte> scales(
+        static_cast<size_t>(scale_count * SizeOf(ops::ScaleTypeOf(kept.format))));
     for (int64_t row = 0; row < stored_.rows; ++row) {
       stored_.format->decode(stored_, row, 1, decoded.data());
       kept.row(stored_, row, codes.data(), scales.data());
       for (int64_t c = 0; c < k; ++c) {
-        const std::byte code = codes[static_cast<size_t>(c)];
-        const float value = kept.format == ops::WeightFormat::kF8
-                                ? FloatOfE4M3(static_cast<uint8_t>(code))
-                                : static_cast<float>(static_cast<int8_t>(code));
-        const float number = value * scales[static_cast<size_t>(c / columns)];
+        const float number = ValueOf(kept.format, codes.data(), c) *
+                             ScaleOf(kept.format, scales.data(), c / columns);
         const float expected = decoded[static_cast<size_t>(c)];
         if (std::isnan(expected) && std::isnan(number)) continue;
         ASSERT_EQ(number, expected) << "row " << row << " column " << c;
       }
-      for (float scale : scales) {
-        if (kept.format == ops::WeightFormat::kI4) {
-          ASSERT_EQ(FloatOfF16(F16OfFloat(scale)), scale);
-        }
+      for (int64_t c = k; kept.format == ops::WeightFormat::kI4 && c < RoundUp(k, 8); ++c) {
+        ASSERT_EQ(ValueOf(kept.format, codes.data(), c), 0.0f) << "behind row " << row;
       }
     }
   }
@@ -199,17 +207,17 @@ TEST(KeptCodes, Q4OfGgufFiles) {
   const KeptCodes& kept = *stored.format->kept;
   ASSERT_TRUE(kept.fit(stored));
   std::vector<float> decoded(128);
-  std::vector<std::byte> codes(128);
-  float scales[4];
+  std::byte codes[64], scales[8];
   const std::vector<GgufView::Columns> kOrders[] = {{}, {{64, 64}, {0, 32}, {32, 32}}};
   for (const std::vector<GgufView::Columns>& order : kOrders) {
     view.columns = order;
     ASSERT_TRUE(kept.fit(stored));
     for (int64_t row = 0; row < 10; ++row) {
       stored.format->decode(stored, row, 1, decoded.data());
-      kept.row(stored, row, codes.data(), scales);
-      for (size_t c = 0; c < 128; ++c) {
-        ASSERT_EQ(static_cast<float>(static_cast<int8_t>(codes[c])) * scales[c / 32], decoded[c]);
+      kept.row(stored, row, codes, scales);
+      for (int64_t c = 0; c < 128; ++c) {
+        ASSERT_EQ(ValueOf(kept.format, codes, c) * ScaleOf(kept.format, scales, c / 32),
+                  decoded[static_cast<size_t>(c)]);
       }
     }
   }

@@ -27,8 +27,9 @@ struct KeptCodes {
   ops::WeightFormat format = ops::WeightFormat::kF8;
   // Whether this weight's scales and zero points are such as the format has.
   bool (*fit)(const StoredWeight& stored) = nullptr;
-  // codes[k] and scales[ops::ScalesPerRow] of one row.
-  void (*row)(const StoredWeight& stored, int64_t row, std::byte* codes, float* scales) = nullptr;
+  // One row's ops::CodeBytes and its scales, in the form that ops/weight_codes.h gives them.
+  void (*row)(const StoredWeight& stored, int64_t row, std::byte* codes,
+              std::byte* scales) = nullptr;
 };
 
 struct StorageFormat {
