@@ -1,6 +1,7 @@
-// Products of attention for up to eight queries, as decode has them, with the bits of
-// kernels/tiles_dot.h: there eight rows fill half of a tile. Here two keys share a vector of
-// scores, and values are operands as they come from memory.
+// Products of attention for up to sixteen queries, as decode has them, with the bits of
+// kernels/tiles_dot.h. Nothing is packed: keys and values are operands as they come from memory,
+// and fetched before they are needed. A tile with eight queries would be half empty; for them a
+// vector of scores is half as wide.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +13,29 @@ namespace braid::cpu {
 
 class AttendFew {
  public:
-  static constexpr int kRows = 8;
+  struct Eight {
+    using Sums = __m256;
+    static Sums Zero() { return _mm256_setzero_ps(); }
+    static void Store(float* p, Sums x) { _mm256_storeu_ps(p, x); }
+    static __m256bh Pairs(const uint16_t* p) {
+      return reinterpret_cast<__m256bh>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    static Sums Dot(Sums sums, __m256bh queries, const uint16_t* key) {
+      const __m256i pair = _mm256_broadcastd_epi32(_mm_loadu_si32(key));
+      return _mm256_dpbf16_ps(sums, queries, reinterpret_cast<__m256bh>(pair));
+    }
+  };
+  struct Sixteen {
+    using Sums = __m512;
+    static Sums Zero() { return _mm512_setzero_ps(); }
+    static void Store(float* p, Sums x) { _mm512_storeu_ps(p, x); }
+    static __m512bh Pairs(const uint16_t* p) {
+      return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+    }
+    static Sums Dot(Sums sums, __m512bh queries, const uint16_t* key) {
+      return _mm512_dpbf16_ps(sums, queries, Pair(key));
+    }
+  };
 
   struct Scored {
     const uint16_t* keys;  // [16][dim]
@@ -21,31 +44,26 @@ class AttendFew {
     float* scores;            // [key][scores_row]
     int64_t scores_row;
   };
-  // Fetches `lines` of `ahead` per 32 terms.
+  // Fetches `lines` of `ahead` per 32 terms. `Lanes`: Eight or Sixteen queries.
+  template <class Lanes>
   static void Scores(const Scored& p, FetchAhead& ahead, int64_t lines) {
     const int64_t dim = p.dim;
     const uint16_t* queries = p.queries;
-    __m512 sums[8];
-    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    typename Lanes::Sums sums[kTileRows];
+    for (auto& sum : sums) sum = Lanes::Zero();
     for (int64_t d = 0; d < dim; d += kTileDepth, queries += kTileElements) {
       ahead.Fetch(lines);
       for (int pair = 0; pair < kTileDepth; pair += 2) {
-        const __m512bh right = reinterpret_cast<__m512bh>(
-            _mm512_broadcast_i64x4(_mm256_loadu_si256(Vector(queries + pair * 16))));
+        const auto right = Lanes::Pairs(queries + pair * 16);
         const uint16_t* key = p.keys + d + pair;
-        for (int i = 0; i < 8; ++i, key += 2 * dim) {
-          const __m512i first = _mm512_broadcastd_epi32(_mm_loadu_si32(key));
-          const __m512i both =
-              _mm512_mask_broadcastd_epi32(first, 0xff00, _mm_loadu_si32(key + dim));
-          sums[i] = _mm512_dpbf16_ps(sums[i], reinterpret_cast<__m512bh>(both), right);
+        for (auto& sum : sums) {
+          sum = Lanes::Dot(sum, right, key);
+          key += dim;
         }
       }
     }
     float* scores = p.scores;
-    for (int i = 0; i < 8; ++i, scores += 2 * p.scores_row) {
-      _mm256_storeu_ps(scores, _mm512_castps512_ps256(sums[i]));
-      _mm256_storeu_ps(scores + p.scores_row, _mm512_extractf32x8_ps(sums[i], 1));
-    }
+    for (int i = 0; i < kTileRows; ++i, scores += p.scores_row) Lanes::Store(scores, sums[i]);
   }
 
   struct Weighted {
@@ -67,7 +85,6 @@ class AttendFew {
   }
 
  private:
-  static const __m256i* Vector(const uint16_t* p) { return reinterpret_cast<const __m256i*>(p); }
   static __m512bh Pair(const uint16_t* p) {
     return reinterpret_cast<__m512bh>(_mm512_broadcastd_epi32(_mm_loadu_si32(p)));
   }

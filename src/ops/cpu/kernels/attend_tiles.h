@@ -98,31 +98,32 @@ class TiledAttend {
   // Those of a latent cache are its keys.
   void ExpandValues(int last, int64_t lines) {
     if (!integers) return;
-    if (t.values[0] == t.keys[0]) {
+    if (latent) {
       for (int page = 0; page * kPageKeys < last; ++page) values[page] = keys[page];
     } else {
       Expand({t.values, t.value_stride, lines}, 0, last, values);
     }
   }
 
-  // Up to eight queries: while keys of a page are multiplied, its values and the keys of the page
+  // Up to sixteen queries: while keys of a page are multiplied, its values and the keys of the page
   // after it are fetched, then the keys of the next partition.
+  template <class Lanes>
   void RunFew(int last) {
     const int64_t page_bytes = BytesOf(t.kv) * kPageKeys * t.head_dim;
     for (int key = 0; key < last; key += kTileRows) {
       if (key % kPageKeys == 0) {
         const int page = key / kPageKeys;
         ahead = {};
-        ahead.Add(t.values[page], BytesOf(t.kv) * kPageKeys * t.value_stride);
+        if (!latent) ahead.Add(t.values[page], BytesOf(t.kv) * kPageKeys * t.value_stride);
         ahead.Add(key + kPageKeys < last ? t.keys[page + 1] : nullptr, page_bytes);
       }
       ExpandKeys(key, key + kTileRows, 0);
-      AttendFew::Scores({.keys = Row(keys, key, t.head_dim),
-                         .dim = t.head_dim,
-                         .queries = t.tiles.queries,
-                         .scores = t.scores + key * kRows,
-                         .scores_row = kRows},
-                        ahead, 2 * kTileRows);
+      AttendFew::Scores<Lanes>({.keys = Row(keys, key, t.head_dim),
+                                .dim = t.head_dim,
+                                .queries = t.tiles.queries,
+                                .scores = t.scores + key * kRows,
+                                .scores_row = kRows},
+                               ahead, latent ? kTileRows : 2 * kTileRows);
     }
     Softmax(0, last);
     ahead = {};
@@ -140,25 +141,27 @@ class TiledAttend {
                       ahead);
   }
 
+  // One column of queries and a page of keys at a time.
+  void ScoresOfPages(int last) {
+    for (int key = 0; key < last; key += kPageKeys) {
+      for (int i = 0; i < kPageKeys; i += kTileRows) PrefetchKeys(key + kPageKeys + i, last);
+      tiles.MultiplyPage({.a = Row(keys, key, t.head_dim),
+                          .a_row = t.head_dim,
+                          .a_step = kTileDepth,
+                          .b = t.tiles.queries,
+                          .b_column = 0,
+                          .c = t.scores + key * kRows,
+                          .c_row = kRows,
+                          .steps = static_cast<int>(t.head_dim / kTileDepth),
+                          .columns = 1,
+                          .add = false});
+    }
+  }
+
   // Queries of four columns of tiles stay in the first-level cache for all keys.
   void Scores(int columns, int last) {
-    if (columns == 1) {
-      for (int key = 0; key < last; key += kPageKeys) {
-        for (int i = 0; !Tiles::kVectors && i < kPageKeys; i += kTileRows) {
-          PrefetchKeys(key + kPageKeys + i, last);
-        }
-        tiles.MultiplyPage({.a = Row(keys, key, t.head_dim),
-                            .a_row = t.head_dim,
-                            .a_step = kTileDepth,
-                            .b = t.tiles.queries,
-                            .b_column = 0,
-                            .c = t.scores + key * kRows,
-                            .c_row = kRows,
-                            .steps = static_cast<int>(t.head_dim / kTileDepth),
-                            .columns = 1,
-                            .add = false});
-      }
-      return;
+    if constexpr (!Tiles::kVectors) {
+      if (columns == 1) return ScoresOfPages(last);
     }
     for (int column = 0; column < columns; column += 4) {
       for (int key = 0; key < last; key += kTileRows) {
@@ -268,7 +271,10 @@ class TiledAttend {
   }
 
   explicit TiledAttend(const AttendTask& task)
-      : t(task), integers(task.kv == KvFormat::kI8), tiles(kTileRows) {
+      : t(task),
+        integers(task.kv == KvFormat::kI8),
+        latent(task.values[0] == task.keys[0]),
+        tiles(kTileRows) {
     for (int page = 0; page < kPartitionKeys / kPageKeys; ++page) {
       keys[page] = t.keys[page];
       values[page] = t.values[page];
@@ -278,7 +284,10 @@ class TiledAttend {
   void Run() {
     const int columns = (t.rows + kTileRows - 1) / kTileRows;
     const int last = LastLimit();
-    if (Tiles::kVectors && t.rows <= AttendFew::kRows) return RunFew(last);
+    if constexpr (Tiles::kVectors) {
+      if (t.rows <= 8) return RunFew<AttendFew::Eight>(last);
+      if (columns == 1) return RunFew<AttendFew::Sixteen>(last);
+    }
     ExpandKeys(0, last, 0);
     Scores(columns, last);
     for (int column = 0; column < columns; ++column) Softmax(column, last);
@@ -288,7 +297,7 @@ class TiledAttend {
   }
 
   const AttendTask& t;
-  const bool integers;
+  const bool integers, latent;
   const std::byte* keys[kPartitionKeys / kPageKeys];  // pages in bf16
   const std::byte* values[kPartitionKeys / kPageKeys];
   Tiles tiles;

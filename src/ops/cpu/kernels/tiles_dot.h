@@ -10,7 +10,7 @@ namespace braid::cpu {
 
 class DotTiles {
  public:
-  // Few rows have forms of their own, and what is to come is fetched here.
+  // Up to 16 queries have a form of their own (kernels/attend_few.h).
   static constexpr bool kVectors = true;
 
   // Products have `rows` rows.
@@ -19,12 +19,6 @@ class DotTiles {
 
   void Multiply(const TileProduct& p) const {
     p.add ? MultiplyRows<true>(p, rows_) : MultiplyRows<false>(p, rows_);
-  }
-
-  // Four times as many rows, one column; the left operand, which lies in one piece, comes from
-  // memory.
-  void MultiplyPage(const TileProduct& p) const {
-    for (int row = 0; row < 4 * kTileRows; row += 8) Block<8, 1, false, true>(p, row, 0);
   }
 
  private:
@@ -51,14 +45,10 @@ class DotTiles {
     }
   }
 
-  // Rows of a left operand that are fetched ahead of their use.
-  static constexpr int kRowsAhead = 16;
-
   // kAdd is p.add.
-  template <int R, int N, bool kAdd, bool kAhead = false>
+  template <int R, int N, bool kAdd>
   static void Block(const TileProduct& p, int row, int column) {
     const uint16_t* a = p.a + row * p.a_row;
-    const uint16_t* ahead = a + kRowsAhead * p.a_row;
     const uint16_t* b = p.b + column * p.b_column;
     float* c = p.c + row * p.c_row + column * kTileRows;
     __m512 sums[R * N];
@@ -66,10 +56,6 @@ class DotTiles {
       sums[i] = kAdd ? _mm512_loadu_ps(c + i / N * p.c_row + i % N * 16) : _mm512_setzero_ps();
     });
     for (int s = 0; s < p.steps; ++s, a += p.a_step, b += kTileElements) {
-      // In the order in which they lie, so that the hardware fetches beyond.
-      for (int r = 0; kAhead && r < R; ++r) {
-        _mm_prefetch(ahead + (s * R + r) * kTileDepth, _MM_HINT_T1);
-      }
       for (int pair = 0; pair < kTileDepth / 2; ++pair) {
         __m512bh right[N];
         Each<N>([&](auto n) __attribute__((always_inline)) {
