@@ -29,29 +29,42 @@ struct Attend {
     }
   }
 
-  // Scores of R query rows with two consecutive keys.
+  // Keys that pass together: 32 registers hold the sums of four rows with four keys.
+  static constexpr int kKeysAtOnce = kLanes == 16 ? 4 : 2;
+
+  // Scores of R query rows with the consecutive keys from `key` on.
   template <int R, KvFormat kKv>
-  static void ScorePair(const AttendTask& t, int row, int64_t key, const std::byte* page) {
-    F acc[R][2];
-    for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = V::Zero();
+  static void ScoreKeys(const AttendTask& t, int row, int64_t key, const std::byte* page) {
+    constexpr int K = kKeysAtOnce;
+    F acc[R * K];
+#pragma GCC unroll 16
+    for (int i = 0; i < R * K; ++i) acc[i] = V::Zero();
     const int64_t at = key % kPageKeys * t.head_dim;
     for (int64_t d = 0; d < t.head_dim; d += kLanes) {
-      const F k0 = LoadKv<kKv>(page, at + d);
-      const F k1 = LoadKv<kKv>(page, at + t.head_dim + d);
+      F keys[K];
+      for (int k = 0; k < K; ++k) keys[k] = LoadKv<kKv>(page, at + k * t.head_dim + d);
       for (int r = 0; r < R; ++r) {
-        const F q = V::Load(t.q + (row + r) * t.head_dim + d);
-        acc[r][0] = V::Fma(q, k0, acc[r][0]);
-        acc[r][1] = V::Fma(q, k1, acc[r][1]);
+        const F q = V::InRegister(V::Load(t.q + (row + r) * t.head_dim + d));
+        for (int k = 0; k < K; ++k) acc[r * K + k] = V::Fma(q, keys[k], acc[r * K + k]);
       }
     }
+    float sums[R * K];
+    if constexpr (R * K % 8 == 0) {
+      for (int i = 0; i < R * K; i += 8) {
+        F eight[8];  // for acc is in registers as long as nobody has its address
+        for (int j = 0; j < 8; ++j) eight[j] = acc[i + j];
+        V::SumOfEach(eight, sums + i);
+      }
+    } else {
+      for (int i = 0; i < R * K; ++i) sums[i] = V::Sum(acc[i]);
+    }
     for (int r = 0; r < R; ++r) {
-      float* scores = t.scores + (row + r) * kPartitionKeys + key;
-      scores[0] = V::Sum(acc[r][0]);
-      scores[1] = V::Sum(acc[r][1]);
+      for (int k = 0; k < K; ++k) t.scores[(row + r) * kPartitionKeys + key + k] = sums[r * K + k];
     }
   }
 
-  // acc[r] += score * value over keys [key_begin, key_end), R rows, C vectors of channels from d.
+  // acc[r] += score * value over keys [key_begin, key_end) of one page, R rows, C vectors of
+  // channels from d.
   template <int R, int C, KvFormat kKv>
   static void AddValues(const AttendTask& t, int row, int64_t d, int64_t key_begin,
                         int64_t key_end) {
@@ -62,9 +75,9 @@ struct Attend {
         acc[r][c] = key_begin == 0 ? V::Zero() : V::Load(out);
       }
     }
-    for (int64_t key = key_begin; key < key_end; ++key) {
-      const std::byte* page = t.values[key / kPageKeys];
-      const int64_t at = key % kPageKeys * t.value_stride + d;
+    const std::byte* page = t.values[key_begin / kPageKeys];
+    int64_t at = key_begin % kPageKeys * t.value_stride + d;
+    for (int64_t key = key_begin; key < key_end; ++key, at += t.value_stride) {
       F v[C];
       for (int c = 0; c < C; ++c) v[c] = LoadKv<kKv>(page, at + c * kLanes);
       for (int r = 0; r < R; ++r) {
@@ -79,37 +92,75 @@ struct Attend {
     }
   }
 
-  // Rows that see different numbers of keys: together as far as all see, then one by one.
+  // The page from key `begin`, of rows that see different numbers of keys: together as far as all
+  // see, then one by one.
   template <int R, int C, KvFormat kKv>
-  static void ValuesOfRows(const AttendTask& t, int row, int64_t d) {
-    int64_t common = t.limits[row];
-    for (int r = 1; r < R; ++r) {
-      if (t.limits[row + r] < common) common = t.limits[row + r];
-    }
-    AddValues<R, C, kKv>(t, row, d, 0, common);
+  static void ValuesOfRows(const AttendTask& t, int row, int64_t d, int64_t begin) {
+    int64_t ends[R], common = begin + kPageKeys;
     for (int r = 0; r < R; ++r) {
-      if (t.limits[row + r] > common) {
-        AddValues<1, C, kKv>(t, row + r, d, common, t.limits[row + r]);
+      ends[r] = t.limits[row + r] < begin + kPageKeys ? t.limits[row + r] : begin + kPageKeys;
+      if (ends[r] < common) common = ends[r];
+    }
+    if (common > begin) AddValues<R, C, kKv>(t, row, d, begin, common);
+    for (int r = 0; r < R; ++r) {
+      const int64_t first = common > begin ? common : begin;
+      if (ends[r] > first) AddValues<1, C, kKv>(t, row + r, d, first, ends[r]);
+    }
+  }
+
+  // A page at a time, which the first-level cache holds. Vectors of channels outside, so that a
+  // page's lines are there for all rows.
+  template <int C, KvFormat kKv>
+  static void ValuesOfPage(const AttendTask& t, int64_t d, int64_t begin) {
+    int row = 0;
+    if constexpr (kLanes == 16) {
+      for (; row + 8 <= t.rows; row += 8) ValuesOfRows<8, C, kKv>(t, row, d, begin);
+    }
+    for (; row + 4 <= t.rows; row += 4) ValuesOfRows<4, C, kKv>(t, row, d, begin);
+    for (; row < t.rows; ++row) ValuesOfRows<1, C, kKv>(t, row, d, begin);
+  }
+
+  static int64_t LastLimit(const AttendTask& t, int row, int end) {
+    int64_t last = 0;
+    for (; row < end; ++row) last = t.limits[row] > last ? t.limits[row] : last;
+    return last;
+  }
+
+  template <KvFormat kKv>
+  static void Values(const AttendTask& t) {
+    const int64_t last = LastLimit(t, 0, t.rows);
+    for (int64_t begin = 0; begin < last; begin += kPageKeys) {
+      int64_t d = 0;
+      for (; d + 2 * kLanes <= t.value_dim; d += 2 * kLanes) ValuesOfPage<2, kKv>(t, d, begin);
+      for (; d < t.value_dim; d += kLanes) ValuesOfPage<1, kKv>(t, d, begin);
+    }
+  }
+
+  // Fetches as many rows of `dim` as pass together, from `key` on, into the second-level cache.
+  static void Fetch(const AttendTask& t, const std::byte* page, int64_t key, int64_t dim) {
+    if (!page) return;
+    const int64_t row_bytes = BytesOf(t.kv) * dim;
+    const char* at = reinterpret_cast<const char*>(page) + key % kPageKeys * row_bytes;
+    const char* end = at + kKeysAtOnce * row_bytes;
+    for (; at < end; at += 64) __builtin_prefetch(at, 0, 2);
+  }
+
+  // Rows [row, end), to which keys pass through the first-level cache once. While the first of a
+  // task's rows take them, their values and keys further on are fetched. The last keys may be
+  // joined by others of their page, whose scores are not read.
+  template <KvFormat kKv>
+  static void Scores(const AttendTask& t, int row, int end) {
+    constexpr int64_t kAhead = 16;
+    const int64_t last = LastLimit(t, row, end);
+    for (int64_t key = 0; key < last; key += kKeysAtOnce) {
+      const int64_t page = key / kPageKeys, next = key + kAhead;
+      if (row == 0) {
+        Fetch(t, t.values[page], key, t.value_stride);
+        Fetch(t, next < kPartitionKeys ? t.keys[next / kPageKeys] : t.next_keys, next, t.head_dim);
       }
-    }
-  }
-
-  template <int R, KvFormat kKv>
-  static void Values(const AttendTask& t, int row) {
-    int64_t d = 0;
-    for (; d + 2 * kLanes <= t.value_dim; d += 2 * kLanes) ValuesOfRows<R, 2, kKv>(t, row, d);
-    for (; d < t.value_dim; d += kLanes) ValuesOfRows<R, 1, kKv>(t, row, d);
-  }
-
-  template <int R, KvFormat kKv>
-  static void Scores(const AttendTask& t, int row) {
-    int64_t limit = t.limits[row];
-    for (int r = 1; r < R; ++r) {
-      if (t.limits[row + r] > limit) limit = t.limits[row + r];
-    }
-    // An odd last key is paired with its page's next one, whose score is not read.
-    for (int64_t key = 0; key < limit; key += 2) {
-      ScorePair<R, kKv>(t, row, key, t.keys[key / kPageKeys]);
+      int r = row;
+      for (; r + 4 <= end; r += 4) ScoreKeys<4, kKv>(t, r, key, t.keys[page]);
+      for (; r < end; ++r) ScoreKeys<1, kKv>(t, r, key, t.keys[page]);
     }
   }
 
@@ -137,12 +188,12 @@ struct Attend {
 
   template <KvFormat kKv>
   static void RunAs(const AttendTask& t) {
-    int row = 0;
-    for (; row + 4 <= t.rows; row += 4) Scores<4, kKv>(t, row);
-    for (; row < t.rows; ++row) Scores<1, kKv>(t, row);
-    for (row = 0; row < t.rows; ++row) Softmax<kKv>(t, row);
-    for (row = 0; row + 4 <= t.rows; row += 4) Values<4, kKv>(t, row);
-    for (; row < t.rows; ++row) Values<1, kKv>(t, row);
+    constexpr int kRowsAtOnce = 8;
+    for (int row = 0; row < t.rows; row += kRowsAtOnce) {
+      Scores<kKv>(t, row, row + kRowsAtOnce < t.rows ? row + kRowsAtOnce : t.rows);
+    }
+    for (int row = 0; row < t.rows; ++row) Softmax<kKv>(t, row);
+    Values<kKv>(t);
   }
 
   static void Run(const AttendTask& t) {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "ops/cpu/kernels/sum_eight.h"
+
 namespace braid::cpu {
 
 struct VecAvx2 {
@@ -23,6 +25,12 @@ struct VecAvx2 {
   static F LoadSome(const float* p, int64_t n) { return _mm256_maskload_ps(p, Mask(n)); }
   static void StoreSome(float* p, F x, int64_t n) { _mm256_maskstore_ps(p, Mask(n), x); }
 
+  // x, which the compiler must not load again for every use.
+  static F InRegister(F x) {
+    asm("" : "+x"(x));
+    return x;
+  }
+
   static F Add(F a, F b) { return _mm256_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
@@ -36,6 +44,8 @@ struct VecAvx2 {
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
   }
+  // out[i] = Sum(x[i]), i < 8.
+  static void SumOfEach(const F* x, float* out) { Store(out, SumEight<VecAvx2>::Of(x)); }
   static float MaxLane(F x) {
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "ops/cpu/kernels/sum_eight.h"
+
 namespace braid::cpu {
 
 struct VecAvx512 {
@@ -23,6 +25,12 @@ struct VecAvx512 {
   static F LoadSome(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(Mask(n), p); }
   static void StoreSome(float* p, F x, int64_t n) { _mm512_mask_storeu_ps(p, Mask(n), x); }
 
+  // x, which the compiler must not load again for every use.
+  static F InRegister(F x) {
+    asm("" : "+v"(x));
+    return x;
+  }
+
   static F Add(F a, F b) { return _mm512_add_ps(a, b); }
   static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
@@ -37,6 +45,12 @@ struct VecAvx512 {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  // out[i] = Sum(x[i]), i < 8.
+  static void SumOfEach(const F* x, float* out) {
+    __m256 halves[8];
+    for (int i = 0; i < 8; ++i) halves[i] = _mm256_add_ps(Low(x[i]), High(x[i]));
+    _mm256_storeu_ps(out, SumEight<VecAvx512>::Of(halves));
   }
   static float MaxLane(F x) {
     const __m256 half = _mm256_max_ps(Low(x), High(x));
