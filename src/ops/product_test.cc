@@ -252,6 +252,32 @@ TEST(Fp8Product, ACodeThatIsNotANumberMakesItsOutputNotOne) {
   }
 }
 
+TEST(Quantise, ANumberThatIsNotFiniteTakesAllThatShareItsScale) {
+  constexpr int64_t kColumns = 200;
+  for (auto [format, first, last] : {std::tuple(WeightFormat::kF8, 0, 128),
+                                     {WeightFormat::kI8, 0, 200},
+                                     {WeightFormat::kI4, 32, 64}}) {
+    for (float bad : {NAN, INFINITY, -INFINITY}) {
+      std::vector<float> ones(kColumns, 1.0f), zeros(kColumns, 0.0f), spoilt = ones;
+      spoilt[40] = bad;
+      PackedMatrix w{format, 1, 3, kColumns, nullptr};
+      Buffer memory(w.bytes());
+      w.data = memory.data();
+      const std::byte* rows[kPanelRows] = {};
+      const std::vector<float>* sources[] = {&ones, &spoilt, &zeros};
+      for (size_t r = 0; r < 3; ++r) {
+        rows[r] = reinterpret_cast<const std::byte*>(sources[r]->data());
+      }
+      PackPanel(w, 0, 0, rows, DType::kF32);
+      for (int64_t c = 0; c < kColumns; ++c) {
+        EXPECT_EQ(w.At(0, 0, c), 1.0f) << NameOf(format) << " column " << c;
+        EXPECT_EQ(std::isnan(w.At(0, 1, c)), first <= c && c < last) << NameOf(format) << " " << c;
+        EXPECT_EQ(w.At(0, 2, c), 0.0f) << NameOf(format) << " column " << c;
+      }
+    }
+  }
+}
+
 TEST(Quantise, E4M3IsTheNearestCodeTiesToEven) {
   for (int code = 0; code < 256; ++code) {
     if ((code & 0x7f) == 0x7f) continue;

@@ -39,16 +39,19 @@ struct Int8 {
 template <class Code>
 void QuantiseToLargest(const float* x, int64_t count, std::byte* codes, std::byte* scale) {
   const float most = LargestMagnitude(x, count);
-  const bool zero = !std::isfinite(most) || most < 0x1p-100f;
-  const float factor = zero ? 0.0f : Code::kLargest / most;
-  if (zero) {
-    std::fill_n(codes, count, std::byte{0});
-  } else {
-    for (int64_t c = 0; c < count; ++c) codes[c] = Code::CodeOf(x[c] * factor);
+  float value = 0.0f;
+  if (!std::isfinite(most)) {
+    value = NAN;  // and so every output
+  } else if (most >= 0x1p-100f) {
+    value = most / Code::kLargest;
   }
-  // One that is not finite makes every output that.
-  const float value = !std::isfinite(most) ? NAN : zero ? 0.0f : most / Code::kLargest;
   std::memcpy(scale, &value, sizeof value);
+  if (!(value > 0.0f)) {
+    std::fill_n(codes, count, std::byte{0});
+    return;
+  }
+  const float factor = Code::kLargest / most;
+  for (int64_t c = 0; c < count; ++c) codes[c] = Code::CodeOf(x[c] * factor);
 }
 
 // The x of largest magnitude, the positive one of two; NaN where one is not finite. As integers,

@@ -11,7 +11,6 @@ namespace {
 constexpr FormatPart kParts[] = {{".qweight"}, {".qzeros"}, {".scales"}};
 enum : size_t { kCodes, kZeros, kScales };
 constexpr DType kWords[] = {DType::kI32};
-constexpr int64_t kPerWord = 8;
 constexpr int kShift[kPerWord] = {0, 16, 4, 20, 8, 24, 12, 28};  // of output i of a word
 
 std::string Problem(const StoredWeight& w) {

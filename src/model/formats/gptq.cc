@@ -12,7 +12,6 @@ namespace {
 constexpr FormatPart kParts[] = {{".qweight"}, {".qzeros"}, {".scales"}, {".g_idx", true}};
 enum : size_t { kCodes, kZeros, kScales, kIndex };
 constexpr DType kWords[] = {DType::kI32};
-constexpr int64_t kPerWord = 8;
 
 std::string Problem(const StoredWeight& w) {
   if (w.rows % kPerWord != 0 || w.k % kPerWord != 0) {

@@ -12,6 +12,7 @@
 
 namespace braid {
 
+inline constexpr int64_t kPerWord = ops::kCodesPerWord;
 inline constexpr DType kGroupScaleTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 inline int64_t GroupSize(const StoredWeight& w) {
@@ -34,28 +35,8 @@ inline int64_t GroupOf(const StoredWeight& w, const TensorEntry* index, int64_t 
 
 // Writes a row's scales in fp16, one per 32 columns: of group g the scale is number first + g *
 // step of a tensor in kGroupScaleTypes, and fp16 holds it.
-inline void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first,
-                       int64_t step, std::byte* out) {
-  const int64_t group = GroupSize(w);
-  const bool halves = scales.dtype == DType::kF16;
-  if (halves && step == 1 && group == ops::kInt4Columns) {
-    std::memcpy(out, scales.data + 2 * first, static_cast<size_t>(2 * GroupCount(w)));
-    return;
-  }
-  for (int64_t c = 0, g = 0; c < w.k; ++g) {
-    const int64_t i = first + g * step;
-    uint16_t bits;
-    if (halves) {
-      std::memcpy(&bits, scales.data + 2 * i, sizeof bits);
-    } else {
-      bits = F16OfFloat(ElementAt(scales, i));
-    }
-    for (const int64_t end = std::min(w.k, (g + 1) * group); c < end; c += ops::kInt4Columns) {
-      std::memcpy(out, &bits, sizeof bits);
-      out += sizeof bits;
-    }
-  }
-}
+void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first, int64_t step,
+                std::byte* out);
 
 // Whether groups are those of the engine's int4, or several of those: in the order of the columns,
 // with scales that fp16 holds.

@@ -13,7 +13,6 @@ constexpr FormatPart kParts[] = {
     {"_packed"}, {"_scale"}, {"_shape", true}, {"_zero_point", true}, {"_g_idx", true}};
 enum : size_t { kCodes, kScale, kShape, kZero, kIndex };
 constexpr DType kWords[] = {DType::kI32};
-constexpr int64_t kPerWord = 8;
 
 int64_t ShapeEntry(const TensorEntry& shape, int64_t i) {
   int64_t value = 0;
@@ -96,6 +95,29 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
 constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};
 
 }  // namespace
+
+void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first, int64_t step,
+                std::byte* out) {
+  const int64_t group = GroupSize(w);
+  const bool halves = scales.dtype == DType::kF16;
+  if (halves && step == 1 && group == ops::kInt4Columns) {
+    std::memcpy(out, scales.data + 2 * first, static_cast<size_t>(2 * GroupCount(w)));
+    return;
+  }
+  for (int64_t c = 0, g = 0; c < w.k; ++g) {
+    const int64_t i = first + g * step;
+    uint16_t bits;
+    if (halves) {
+      std::memcpy(&bits, scales.data + 2 * i, sizeof bits);
+    } else {
+      bits = F16OfFloat(ElementAt(scales, i));
+    }
+    for (const int64_t end = std::min(w.k, (g + 1) * group); c < end; c += ops::kInt4Columns) {
+      std::memcpy(out, &bits, sizeof bits);
+      out += sizeof bits;
+    }
+  }
+}
 
 bool GroupsFitInt4(const StoredWeight& w, const TensorEntry& scales, const TensorEntry* index) {
   if (GroupCount(w) > 1 && GroupSize(w) % ops::kInt4Columns != 0) return false;
