@@ -185,8 +185,8 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
       "sequences of up to {} tokens{}, up to {} at once", plan.model_len_max,
       plan.model_len_cut ? " (what fits; the model could do more)" : "", plan.running_max));
   for (const MemoryPlan::Capacity& c : plan.Capacities()) {
-    lines.push_back(fmt::format("of {} tokens: {} resumable conversations, or {} running sequences",
-                                c.tokens, c.resumable, c.running));
+    lines.push_back(fmt::format("of {} tokens: {} kept to be resumed, or {} running", c.tokens,
+                                c.resumable, c.running));
   }
   return lines;
 }

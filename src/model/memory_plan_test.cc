@@ -60,9 +60,8 @@ TEST(Capacities, StandInTheStartUpTextAndNeverExceedWhatRuns) {
     EXPECT_EQ(c.running, std::min<int64_t>(plan->SequencesOf(c.tokens), plan->running_max));
     EXPECT_LT(c.resumable, before);
     before = c.resumable;
-    EXPECT_THAT(text, HasSubstr(fmt::format(
-                          "of {} tokens: {} resumable conversations, or {} running sequences",
-                          c.tokens, c.resumable, c.running)));
+    EXPECT_THAT(text, HasSubstr(fmt::format("of {} tokens: {} kept to be resumed, or {} running",
+                                            c.tokens, c.resumable, c.running)));
   }
 }
 
