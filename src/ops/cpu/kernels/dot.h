@@ -21,10 +21,11 @@ struct LineTile {
   float* y;
   int64_t y_stride;
   int64_t cols;  // outputs that exist, counted from the first panel's
-  // What is fetched into the second-level cache meanwhile, of P panels at once. Where a tile is all
-  // that its panels are read for: some steps ahead, and at the end the panels that follow. Where
-  // more tiles read the same panels: each of them its part of those that follow, of a line so many
-  // bytes per line.
+  // What is fetched into the second-level cache meanwhile: the rows of the next tile, and of P
+  // panels at once. Where a tile is all that its panels are read for: some steps ahead, and at the
+  // end the panels that follow. Where more tiles read the same panels: each of them its part of
+  // those that follow, of a line so many bytes per line.
+  const std::byte* next_x;
   const std::byte* next;
   int64_t next_bytes;
   bool single;
@@ -57,8 +58,9 @@ void WholeTile(const LineTile& t) {
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) sums[r][c] = D::Start(t, r);
   }
-  const std::byte *x = t.x, *w = t.w, *next = t.next;
-  for (int64_t k = 0; k < t.k; k += D::kStep, x += t.x_step) {
+  const std::byte *x = t.x, *w = t.w, *next = t.next, *next_x = t.next_x;
+  for (int64_t k = 0; k < t.k; k += D::kStep, x += t.x_step, next_x += t.x_step) {
+    PrefetchLines<R>(next_x, 64);
     if (t.single) next = Ahead<kAheadLines<P> / 16>(t, k / D::kStep, t.k / D::kStep, 16);
     for (int line = 0; line < 16; ++line, w += 64, next += t.next_bytes) {
       PrefetchLines<P>(next, t.panel_bytes);
@@ -91,9 +93,11 @@ void GroupTile(const LineTile& t) {
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) all[r][c] = D::Zero();
   }
-  const std::byte *x = t.x, *step = t.w, *next = t.next;
+  const std::byte *x = t.x, *step = t.w, *next = t.next, *next_x = t.next_x;
   const int32_t* row_sums = t.sums;
-  for (int64_t k = 0; k < t.k; k += 64, x += t.x_step, step += kStepLines * 64) {
+  for (int64_t k = 0; k < t.k;
+       k += 64, x += t.x_step, next_x += t.x_step, step += kStepLines * 64) {
+    PrefetchLines<R>(next_x, 64);
     if (t.single) next = Ahead<kAheadLines<P> / 8>(t, k / 64, t.k / 64, kStepLines);
     PrefetchLines<P>(next, t.panel_bytes);
     next += t.next_bytes;
@@ -156,8 +160,9 @@ class DotProduct {
         // Lines of its own, where nothing is left to fetch.
         at.next = next ? next + tile * t.panel_bytes / tiles : at.w;
         at.next_bytes = tiles < 64 ? 64 / tiles : 1;
-        Rows(at, rows, t.rows, count);
         row += rows;
+        at.next_x = TileAt(t, row < t.rows ? row : 0, p).x;
+        Rows(at, rows, t.rows, count);
         ++tile;
       }
       p += count;
@@ -196,6 +201,7 @@ class DotProduct {
             .y = t.y + row * t.y_stride + (panel - t.panel_begin) * 16,
             .y_stride = t.y_stride,
             .cols = t.n - panel * 16,
+            .next_x = nullptr,
             .next = nullptr,
             .next_bytes = 0,
             .single = false};
