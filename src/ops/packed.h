@@ -3,7 +3,7 @@
 //   kBF16: panel[k / 2][16][2], k padded to 32: one 64-byte line per pair along k; 16 lines are a
 //          tile of AMX, a line an operand of AVX512-BF16, and AVX2 splits it with a shift and a
 //          mask;
-//   kF32:  panel[k][16], k padded to 2;
+//   kF32:  panel[k][16], k padded to 16;
 //   kF8:   per 128 of k (padded to it) 16 fp32 scales, one per output, then 32 lines of e4m3 codes:
 //          line i has pairs 2 i and 2 i + 1 along k, [16][2] each, in turns of 8 bytes. A weight is
 //          code * scale;
@@ -44,7 +44,7 @@ struct PackedMatrix {
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
   int64_t depth() const {
-    constexpr int64_t kMultiples[] = {32, 2, 128, 64, 64};
+    constexpr int64_t kMultiples[] = {32, 16, 128, 64, 64};
     return RoundUp(k, kMultiples[static_cast<int>(format)]);
   }
   int64_t panel_bytes() const;

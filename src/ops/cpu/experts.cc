@@ -19,7 +19,7 @@ constexpr int64_t kTileRows = 192;  // rows of one temporary tile: whole blocks 
 constexpr int64_t kUpCols = 64;     // columns of gate and of up per task
 constexpr int64_t kDownCols = 128;  // columns of the output per task
 constexpr int64_t kTileFloats = kTileRows * 128;
-static_assert(kTileRows % braid::cpu::kRowBlock == 0 && kTileRows % braid::cpu::kDotRows == 0);
+static_assert(kTileRows % braid::cpu::kFloatRows == 0 && kTileRows % braid::cpu::kDotRows == 0);
 static_assert(2 * kUpCols <= 128 && kDownCols <= 128);
 
 // One expert's share of the step.
@@ -39,7 +39,7 @@ int64_t RowBytes(const Device& device, const PackedMatrix& w) {
   return PackedRows{&ProductFor(device, w.format, false), nullptr, 1, w.k}.row_bytes();
 }
 bool Staged(const Device& device, const PackedMatrix& down) {
-  return ProductFor(device, down.format, false).left->whole_rows;
+  return ProductFor(device, down.format, false).left->integers;
 }
 
 int64_t RowsOf(const ExpertsArgs& args) {
@@ -82,8 +82,7 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
   take(s.weights, RowsOf(args));
   take(s.begins, experts + 2);
   take(s.shares, experts + 1);
-  const bool gathers = ProductFor(context.device, args.gate_up->format, false).left->gather;
-  take(s.alone, gathers ? tokens * RowBytes(context.device, *args.gate_up) : 0);
+  take(s.alone, tokens * RowBytes(context.device, *args.gate_up));
   // The operands of every share begin on a line.
   take(s.x, x + 64 * (experts + 1));
   take(s.h, h + 64 * (experts + 1));
@@ -151,15 +150,13 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
                              .k = args.gate_up->k};
   const LeftFormat* left = routed.product->left;
   const double bytes = 4.0 * static_cast<double>(args.x.rows * args.x.cols);
-  if (left->gather) {
-    constexpr int64_t kTokensPerTask = 16;
-    ForTasks(context, CeilDiv(args.x.rows, kTokensPerTask), bytes, [&](int64_t i, int) {
-      const int64_t end = std::min(args.x.rows, (i + 1) * kTokensPerTask);
-      for (int64_t t = i * kTokensPerTask; t < end; ++t) {
-        routed.PackAlone(args.x.row(t), s.alone + t * routed.row_bytes());
-      }
-    });
-  }
+  constexpr int64_t kTokensPerTask = 16;
+  ForTasks(context, CeilDiv(args.x.rows, kTokensPerTask), bytes, [&](int64_t i, int) {
+    const int64_t end = std::min(args.x.rows, (i + 1) * kTokensPerTask);
+    for (int64_t t = i * kTokensPerTask; t < end; ++t) {
+      routed.PackAlone(args.x.row(t), s.alone + t * routed.row_bytes());
+    }
+  });
   // No share has more rows than there are tokens.
   const int64_t parts = CeilDiv(args.x.rows, kTileRows);
   ForTasks(context, std::ssize(shares) * parts, bytes * args.top_k, [&](int64_t i, int) {
@@ -167,7 +164,7 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
     const int64_t at_once = kTileRows / share.x.product->left->block_rows;
     const int64_t begin = i % parts * at_once, end = std::min(share.x.blocks(), begin + at_once);
     const int32_t* tokens = s.tokens + share.first;
-    const bool gather = left->gather != nullptr && share.x.product->left == left;
+    const bool gather = share.x.product->left == left;
     for (int64_t b = begin; b < end; ++b) {
       gather ? share.x.GatherBlock(b, s.alone, tokens) : share.x.PackBlock(b, args.x, tokens);
     }

@@ -21,7 +21,7 @@ constexpr int64_t kPanelsMax = 32;
 constexpr int64_t kTaskRows = 384;
 // Rows of a task are a multiple of this: whole blocks of every left operand's form.
 constexpr int64_t kWholeRows = 96;
-static_assert(kWholeRows % braid::cpu::kRowBlock == 0 && kWholeRows % braid::cpu::kDotRows == 0);
+static_assert(kWholeRows % braid::cpu::kFloatRows == 0 && kWholeRows % braid::cpu::kDotRows == 0);
 
 int64_t PanelsPerTask(const LinearArgs& args, int64_t threads) {
   if (args.x.rows > kWholeRows) return kPanelsMax;

@@ -13,53 +13,26 @@ namespace {
 using braid::cpu::GemmTask;
 using braid::cpu::PackTask;
 
-// Blocks of steps of 64 bytes, one of each row in turn; with integers the words that follow them,
-// of which a row alone has as many (kernels/product.h).
-template <int64_t kStepTerms, bool kWords>
-void GatherSteps(const GatherTask& task) {
-  std::byte* out = task.block;
-  const int64_t bytes = task.depth / kStepTerms * 64;
-  for (int64_t at = 0; at < bytes; at += 64) {
-    for (int64_t r = 0; r < task.count; ++r, out += 64) std::memcpy(out, task.rows[r] + at, 64);
-  }
-  const int64_t end = kWords ? bytes + 4 * (2 + task.depth / 32) : bytes;
-  for (int64_t at = bytes; at < end; at += 4) {
-    for (int64_t r = 0; r < task.count; ++r, out += 4) std::memcpy(out, task.rows[r] + at, 4);
-  }
-}
-
-constexpr LeftFormat kF32Blocks = {braid::cpu::kRowBlock, 2,
-                                   [](int64_t depth) { return 4 * depth; }, false, nullptr};
-constexpr LeftFormat kBf16Steps = {braid::cpu::kDotRows, 32,
-                                   [](int64_t depth) { return 2 * depth; }, false,
-                                   GatherSteps<32, false>};
-
+constexpr int64_t kDotRows = braid::cpu::kDotRows, kFloatRows = braid::cpu::kFloatRows;
+constexpr int64_t kFloatStep = braid::cpu::kFloatStep;
+constexpr LeftFormat kF32Steps = {kFloatRows, kFloatStep, 4, false};
+constexpr LeftFormat kBf16Steps = {kDotRows, 32, 2, false};
+constexpr LeftFormat kInt8Steps = {kDotRows, 64, 1, true};
 // For fp8 weights, whose depth is padded further.
-constexpr LeftFormat kF32Fp8 = {braid::cpu::kRowBlock, kFp8Columns,
-                                [](int64_t depth) { return 4 * depth; }, false, nullptr};
-constexpr LeftFormat kBf16Fp8 = {braid::cpu::kDotRows, kFp8Columns,
-                                 [](int64_t depth) { return 2 * depth; }, false,
-                                 GatherSteps<32, false>};
+constexpr LeftFormat kF32Fp8 = {kFloatRows, kFp8Columns, 4, false};
+constexpr LeftFormat kBf16Fp8 = {kDotRows, kFp8Columns, 2, false};
 
-constexpr LeftFormat kInt8Steps = {braid::cpu::kDotRows, 64, braid::cpu::Int8RowBytes, true,
-                                   GatherSteps<64, true>};
-
-// A part of the columns of all rows at a time, for what is written of it stays in the first-level
-// cache.
 template <bool kRound>
 void PackF32(const PackTask& task) {
-  constexpr int64_t kColumns = 256;
-  float* out = reinterpret_cast<float*>(task.block);
-  for (int64_t begin = task.begin; begin < task.end; begin += kColumns) {
-    const int64_t end = std::min(task.end, begin + kColumns);
-    for (int64_t r = 0; r < task.count; ++r) {
-      const float* x = task.rows[r] - task.begin;
-      for (int64_t c = begin; c < end; ++c) {
-        out[c * task.count + r] = kRound ? RoundToBf16(x[c]) : x[c];
-      }
+  float* out = reinterpret_cast<float*>(task.block) + task.begin * task.count;
+  for (int64_t begin = task.begin; begin < task.depth_end; begin += kFloatStep) {
+    const int64_t columns = std::clamp<int64_t>(task.end - begin, 0, kFloatStep);
+    for (int64_t r = 0; r < task.count; ++r, out += kFloatStep) {
+      const float* x = task.rows[r] + (begin - task.begin);
+      for (int64_t c = 0; c < columns; ++c) out[c] = kRound ? RoundToBf16(x[c]) : x[c];
+      std::fill(out + columns, out + kFloatStep, 0.0f);
     }
   }
-  std::fill(out + task.end * task.count, out + task.depth_end * task.count, 0.0f);
 }
 
 template <Isa kIsa>
@@ -103,9 +76,6 @@ const char* WhyNotFp32(const Device& device, WeightFormat format, bool exact) {
   return kRound && !Rounds(device, exact) ? kNotRounded : NeedsIsa<kIsa>(device);
 }
 
-void GemmAvx2(const GemmTask& task) { braid::cpu::Avx2Kernels().gemm(task); }
-void GemmAvx512(const GemmTask& task) { braid::cpu::Avx512Kernels().gemm(task); }
-
 constexpr auto kI8 = WeightFormat::kI8, kI4 = WeightFormat::kI4;
 constexpr Product kProducts[] = {
     {"amx_bf16", WhyNotBf16<NeedsAmx>, &kBf16Steps, braid::cpu::PackBf16Avx512,
@@ -136,10 +106,11 @@ constexpr Product kProducts[] = {
      braid::cpu::Fp8Avx2},
     {"avx2_fp8", WhyNotFp8<false, NeedsIsa<Isa::kAvx2>>, &kF32Fp8, PackF32<false>,
      braid::cpu::Fp8Avx2},
-    {"avx512_rounded", WhyNotFp32<true, Isa::kAvx512>, &kF32Blocks, PackF32<true>, GemmAvx512},
-    {"avx512", WhyNotFp32<false, Isa::kAvx512>, &kF32Blocks, PackF32<false>, GemmAvx512},
-    {"avx2_rounded", WhyNotFp32<true, Isa::kAvx2>, &kF32Blocks, PackF32<true>, GemmAvx2},
-    {"avx2", WhyNotFp32<false, Isa::kAvx2>, &kF32Blocks, PackF32<false>, GemmAvx2},
+    {"avx512_rounded", WhyNotFp32<true, Isa::kAvx512>, &kF32Steps, PackF32<true>,
+     braid::cpu::F32Avx512},
+    {"avx512", WhyNotFp32<false, Isa::kAvx512>, &kF32Steps, PackF32<false>, braid::cpu::F32Avx512},
+    {"avx2_rounded", WhyNotFp32<true, Isa::kAvx2>, &kF32Steps, PackF32<true>, braid::cpu::F32Avx2},
+    {"avx2", WhyNotFp32<false, Isa::kAvx2>, &kF32Steps, PackF32<false>, braid::cpu::F32Avx2},
 };
 
 }  // namespace
@@ -185,14 +156,22 @@ void PackedRows::PackAlone(const float* row, std::byte* to) const {
   product->pack(task);
 }
 
+// One step of each row in turn; of integers the words that follow them, of which a row alone has as
+// many.
 void PackedRows::GatherBlock(int64_t b, const std::byte* alone, const int32_t* ids) const {
-  const int64_t row = b * product->left->block_rows;
-  GatherTask task;
-  task.count = std::min(rows - row, product->left->block_rows);
-  for (int64_t r = 0; r < task.count; ++r) task.rows[r] = alone + ids[row + r] * row_bytes();
-  task.depth = depth();
-  task.block = data + row * row_bytes();
-  product->left->gather(task);
+  const LeftFormat& left = *product->left;
+  const int64_t row = b * left.block_rows, count = std::min(rows - row, left.block_rows);
+  const std::byte* from[kFloatRows];
+  for (int64_t r = 0; r < count; ++r) from[r] = alone + ids[row + r] * row_bytes();
+  std::byte* out = data + row * row_bytes();
+  const int64_t bytes = depth() * left.element_bytes;
+  for (int64_t at = 0; at < bytes; at += 64) {
+    for (int64_t r = 0; r < count; ++r, out += 64) std::memcpy(out, from[r] + at, 64);
+  }
+  const int64_t end = left.integers ? bytes + 4 * (2 + depth() / 32) : bytes;
+  for (int64_t at = bytes; at < end; at += 4) {
+    for (int64_t r = 0; r < count; ++r, out += 4) std::memcpy(out, from[r] + at, 4);
+  }
 }
 
 GemmTask TaskOf(const PackedRows& x, const PackedMatrix& w, int64_t matrix, int64_t row,

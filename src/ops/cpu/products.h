@@ -17,22 +17,13 @@
 
 namespace braid::ops::cpu {
 
-// A block of `count` rows from rows that are blocks of one each.
-struct GatherTask {
-  const std::byte* rows[braid::cpu::kDotRows];
-  int64_t count;
-  int64_t depth;
-  std::byte* block;
-};
-
-// The form of a left operand: rows in blocks of `block_rows` (the last may be shorter), each block
-// contiguous, depth padded with zeros.
+// The form of a left operand (kernels/product.h): rows in blocks of `block_rows` (the last may be
+// shorter), each block contiguous, depth padded with zeros.
 struct LeftFormat {
   int64_t block_rows;
   int64_t depth_multiple;
-  int64_t (*row_bytes)(int64_t depth);
-  bool whole_rows;  // a row is packed at once: something of all of it is in its form
-  void (*gather)(const GatherTask&);  // null: a block is as soon packed from the rows themselves
+  int64_t element_bytes;
+  bool integers;  // a row is packed at once, and its scale and sums follow
 };
 
 struct Product {
@@ -57,7 +48,10 @@ struct PackedRows {
   int64_t k = 0;  // before padding
 
   int64_t depth() const { return RoundUp(k, product->left->depth_multiple); }
-  int64_t row_bytes() const { return product->left->row_bytes(depth()); }
+  int64_t row_bytes() const {
+    const int64_t elements = depth() * product->left->element_bytes;
+    return product->left->integers ? braid::cpu::Int8RowBytes(depth()) : elements;
+  }
   int64_t bytes() const { return rows * row_bytes(); }
   int64_t blocks() const { return CeilDiv(rows, product->left->block_rows); }
 

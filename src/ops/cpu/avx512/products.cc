@@ -16,8 +16,8 @@ struct Zmm {
   using Line = __m512i;
   using Left = __m512i;
   using Result = __m512;
-  static constexpr int kVecs = 1;
-  static constexpr int64_t kStep = 64;
+  static constexpr int kVecs = 1, kTerms = 1;
+  static constexpr int64_t kStep = 64, kBlockRows = kDotRows;
   static int64_t RowBytes(int64_t depth) { return Int8RowBytes(depth); }
   static Left LoadLeft(const std::byte* p) {
     return _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p));
@@ -37,7 +37,7 @@ struct Bf16Zmm : Zmm {
     WholeTile<Bf16Zmm, R, P>(tile);
   }
   static Sum Start(const LineTile&, int) { return _mm512_setzero_ps(); }
-  static Line Load(const std::byte* p) { return _mm512_loadu_si512(p); }
+  static Line Load(const std::byte* p, int) { return _mm512_loadu_si512(p); }
   static Sum Dot(Sum sum, Left a, Line b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
@@ -55,7 +55,7 @@ struct Int8Zmm : Zmm {
     WholeTile<Int8Zmm, R, P>(tile);
   }
   static Sum Start(const LineTile& t, int r) { return (Sum)_mm512_set1_epi32(-128 * t.totals[r]); }
-  static Line Load(const std::byte* p) {
+  static Line Load(const std::byte* p, int) {
     return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
   }
   static Sum Dot(Sum sum, Left a, Line b) { return (Sum)_mm512_dpbusd_epi32((__m512i)sum, b, a); }

@@ -4,7 +4,6 @@
 
 #include "ops/cpu/kernels/attend.h"
 #include "ops/cpu/kernels/delta.h"
-#include "ops/cpu/kernels/gemm.h"
 #include "ops/cpu/kernels/rows.h"
 #include "ops/cpu/kernels/table.h"
 
@@ -15,7 +14,6 @@ constexpr KernelTable KernelsOf() {
   using R = Rows<V>;
   return {
       .lanes = V::kLanes,
-      .gemm = Gemm<V>::Run,
       .rms_norm = R::RmsNorm,
       .gated_norm = R::GatedNorm,
       .conv = R::Conv,

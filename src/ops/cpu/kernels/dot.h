@@ -1,7 +1,9 @@
-// Product tiles on the dot instructions of vectors: R rows times P panels, accumulators in
-// registers, depth from front to back, so an output's sum is the same for every R and P. `D` is one
-// instruction set and weight format: how a line of weights meets four bytes of a row.
+// Product tiles on vectors: R rows times P panels, accumulators in registers, depth from front to
+// back, so an output's sum is the same for every R and P. `D` is one instruction set and weight
+// format: how the terms of a line of weights meet four bytes each of a row.
 #pragma once
+
+#include <immintrin.h>
 
 #include "ops/cpu/kernels/product.h"
 
@@ -50,10 +52,10 @@ inline const std::byte* Ahead(const LineTile& t, int64_t step, int64_t steps, in
   return at < steps ? t.w + at * step_lines * 64 : t.next + (at - steps) * step_lines * 64;
 }
 
-// Whole rows in one sum (bf16, int8 with a scale per output).
+// Whole rows in one sum (fp32, bf16, int8 with a scale per output).
 template <class D, int R, int P>
 void WholeTile(const LineTile& t) {
-  constexpr int kVecs = P * D::kVecs;
+  constexpr int kVecs = P * D::kVecs, kLines = 16 / D::kTerms;  // of a panel and step
   typename D::Sum sums[R][kVecs];
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) sums[r][c] = D::Start(t, r);
@@ -61,16 +63,18 @@ void WholeTile(const LineTile& t) {
   const std::byte *x = t.x, *w = t.w, *next = t.next, *next_x = t.next_x;
   for (int64_t k = 0; k < t.k; k += D::kStep, x += t.x_step, next_x += t.x_step) {
     PrefetchLines<R>(next_x, 64);
-    if (t.single) next = Ahead<kAheadLines<P> / 16>(t, k / D::kStep, t.k / D::kStep, 16);
-    for (int line = 0; line < 16; ++line, w += 64, next += t.next_bytes) {
+    if (t.single) next = Ahead<kAheadLines<P> / kLines>(t, k / D::kStep, t.k / D::kStep, kLines);
+    for (int line = 0; line < kLines; ++line, w += 64, next += t.next_bytes) {
       PrefetchLines<P>(next, t.panel_bytes);
-      typename D::Line b[kVecs];
-      for (int c = 0; c < kVecs; ++c) {
-        b[c] = D::Load(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs));
-      }
-      for (int r = 0; r < R; ++r) {
-        const typename D::Left a = D::LoadLeft(x + r * 64 + line * 4);
-        for (int c = 0; c < kVecs; ++c) sums[r][c] = D::Dot(sums[r][c], a, b[c]);
+      for (int term = 0; term < D::kTerms; ++term) {
+        typename D::Line b[kVecs];
+        for (int c = 0; c < kVecs; ++c) {
+          b[c] = D::Load(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs), term);
+        }
+        for (int r = 0; r < R; ++r) {
+          const typename D::Left a = D::LoadLeft(x + r * 64 + (line * D::kTerms + term) * 4);
+          for (int c = 0; c < kVecs; ++c) sums[r][c] = D::Dot(sums[r][c], a, b[c]);
+        }
       }
     }
   }
@@ -175,7 +179,7 @@ class DotProduct {
   }
   // Tiles do not cross the blocks of the left operand.
   static int64_t BlockEnd(const GemmTask& t, int64_t row) {
-    const int64_t end = (row / kDotRows + 1) * kDotRows;
+    const int64_t end = (row / D::kBlockRows + 1) * D::kBlockRows;
     return end < t.rows ? end : t.rows;
   }
   // Of the rows from `row` on in its block.
@@ -184,7 +188,7 @@ class DotProduct {
   }
 
   static LineTile TileAt(const GemmTask& t, int64_t row, int64_t panel) {
-    const int64_t first = row / kDotRows * kDotRows;
+    const int64_t first = row / D::kBlockRows * D::kBlockRows;
     const int64_t block_rows = BlockEnd(t, row) - first;
     const std::byte* block = t.x + first * D::RowBytes(t.k);
     const float* scales = reinterpret_cast<const float*>(block + block_rows * t.k);

@@ -12,10 +12,10 @@ struct Ymm {
   using Sum = __m256i;
   using Line = __m256i;
   using Result = __m256;
-  static constexpr int kVecs = 2;  // of a line of weights
-  static constexpr int64_t kStep = 64;
+  static constexpr int kVecs = 2, kTerms = 1;
+  static constexpr int64_t kStep = 64, kBlockRows = kDotRows;
   static int64_t RowBytes(int64_t depth) { return Int8RowBytes(depth); }
-  static Line Load(const std::byte* p) {
+  static Line Load(const std::byte* p, int = 0) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
   static __m256i Broadcast(const std::byte* p) {

@@ -1,22 +1,23 @@
-// Products on the dot instructions for narrow operands, one function per instruction set and weight
-// format. They read left operands that are cut into steps of 64 bytes: rows in blocks of kDotRows
-// (the last block shorter, R rows), a block being [depth / step][R][64 bytes], where a step is 32
-// elements of bf16 or 64 of int8. Of int8 rows there follow, per block, [R] scales, [R] sums of the
-// row and [depth / 32][R] sums of groups times -8. Stateless but for the tile registers, which a
-// call takes and gives back.
+// Products, one function per instruction set and weight
+// format. They read left operands that are cut into steps of 64 bytes: rows in blocks of kDotRows,
+// in fp32 of kFloatRows (the last block shorter, R rows), a block being [depth / step][R][64
+// bytes], where a step is kFloatStep elements of fp32, 32 of bf16 or 64 of int8. Of int8 rows there
+// follow, per block, [R] scales, [R] sums of the row and [depth / 32][R] sums of groups times -8.
+// Stateless but for the tile registers, which a call takes and gives back.
 #pragma once
 
 #include "ops/cpu/kernels/table.h"
 
 namespace braid::cpu {
 
-inline constexpr int kDotRows = 16;
+inline constexpr int kDotRows = 16, kFloatRows = 24;
+inline constexpr int kFloatStep = 16;
 
-// Columns [begin, end) of R <= kDotRows rows, to be packed into their block; what lies between
+// Columns [begin, end) of R rows, to be packed into their block; what lies between
 // `end` and `depth_end` becomes zero. begin is a multiple of the step.
 struct PackTask {
-  const float* rows[kDotRows];  // rows[r][0] is column `begin`
-  int64_t count;                // R
+  const float* rows[kFloatRows];  // rows[r][0] is column `begin`
+  int64_t count;                  // R
   int64_t begin, end, depth_end;
   std::byte* block;
 };
@@ -37,9 +38,13 @@ void Bf16Amx(const GemmTask& task);
 // w is bf16, pairs of terms ascending: the second of the pair is added, then the first (VDPBF16PS).
 void Bf16Avx512(const GemmTask& task);
 
+// w is fp32 or bf16: fused multiply-adds in ascending order. The same bits on both.
+void F32Avx512(const GemmTask& task);
+void F32Avx2(const GemmTask& task);
+
 // w is fp8 with a scale per output and 128 terms: the sums of a product of bf16 weights with the
 // codes, added up in ascending order with fused multiply-adds by the scales. The first rounds
-// activations to bf16 (PackBf16Avx512), the others take fp32 in blocks of kRowBlock rows.
+// activations to bf16 (PackBf16Avx512), the others take fp32.
 void Fp8Bf16Avx512(const GemmTask& task);
 void Fp8Avx512(const GemmTask& task);
 void Fp8Avx2(const GemmTask& task);

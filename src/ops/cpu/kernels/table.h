@@ -8,15 +8,13 @@
 
 namespace braid::cpu {
 
-inline constexpr int kRowBlock = 6;          // rows of a packed left operand that one tile covers
 inline constexpr int kAttendRows = 32;       // query rows of one attention tile on vectors
 inline constexpr int kTileAttendRows = 128;  // and on tiles of 16 rows
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
 // y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed as the function
-// wants it; for KernelTable::gemm: fp32 in blocks of kRowBlock rows (the last may be shorter, of R
-// rows), each [k][R]; k is even for bf16 weights. Other formats: kernels/product.h.
+// wants it (kernels/product.h).
 struct GemmTask {
   const std::byte* x;
   int64_t rows;
@@ -155,7 +153,6 @@ struct LogDecayTask {
 
 struct KernelTable {
   int64_t lanes;  // attend and delta take head sizes that are multiples of this
-  void (*gemm)(const GemmTask&);
   void (*rms_norm)(const NormTask&);
   void (*gated_norm)(const GatedNormTask&);
   void (*conv)(const ConvTask&);

@@ -1,0 +1,13 @@
+// Products in fp32 on AVX2, of fp32, bf16 and fp8 weights.
+#include "ops/cpu/kernels/dot_float.h"
+#include "ops/cpu/kernels/product_fp8.h"
+#include "ops/cpu/kernels/vec_avx2.h"
+
+namespace braid::cpu {
+
+void F32Avx2(const GemmTask& task) { FloatProduct<VecAvx2>(task); }
+void Fp8Avx2(const GemmTask& task) {
+  Fp8Product<VecAvx2, VecAvx2, F32Avx2, kFloatRows, 4>::Run(task);
+}
+
+}  // namespace braid::cpu
