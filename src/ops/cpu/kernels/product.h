@@ -1,20 +1,21 @@
-// Products, one function per instruction set and weight
-// format. They read left operands that are cut into steps of 64 bytes: rows in blocks of kDotRows,
-// in fp32 of kFloatRows (the last block shorter, R rows), a block being [depth / step][R][64
-// bytes], where a step is kFloatStep elements of fp32, 32 of bf16 or 64 of int8. Of int8 rows there
-// follow, per block, [R] scales, [R] sums of the row and [depth / 32][R] sums of groups times -8.
-// Stateless but for the tile registers, which a call takes and gives back.
+// Products, one function per instruction set and weight format. They read left operands that are
+// cut into steps of 64 bytes: rows in blocks of kDotRows, in fp32 of kFloatRows (the last block
+// shorter, R rows), a block being [depth / step][R][64 bytes], where a step is kFloatStep elements
+// of fp32, 32 of bf16 or 64 of int8. Of int8 rows there follow, per block, [R] scales, [R] sums of
+// the row and [depth / 32][R] sums of groups times -8. Stateless but for the tile registers, which
+// a call takes and gives back.
 #pragma once
 
 #include "ops/cpu/kernels/table.h"
 
 namespace braid::cpu {
 
-inline constexpr int kDotRows = 16, kFloatRows = 24;
+inline constexpr int kDotRows = 16;    // a tile register's
+inline constexpr int kFloatRows = 24;  // four tiles of six, for which AVX2 has the registers
 inline constexpr int kFloatStep = 16;
 
-// Columns [begin, end) of R rows, to be packed into their block; what lies between
-// `end` and `depth_end` becomes zero. begin is a multiple of the step.
+// Columns [begin, end) of R rows, to be packed into their block; what lies between `end` and
+// `depth_end` becomes zero. begin is a multiple of the step.
 struct PackTask {
   const float* rows[kFloatRows];  // rows[r][0] is column `begin`
   int64_t count;                  // R
