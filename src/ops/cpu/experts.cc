@@ -58,7 +58,7 @@ struct Sorted {
   float* staged = nullptr;
   int64_t staged_floats = 0;
   float* tiles = nullptr;  // [threads][kTileFloats]
-  float* sums = nullptr;   // [threads][tokens][kDownCols]
+  float* sums = nullptr;   // [threads or tasks, whatever is less][tokens][kDownCols]
 };
 
 // Lays the scratch out from address `base`; returns its size.
@@ -88,7 +88,8 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
   take(s.h, h + 64 * (experts + 1));
   take(s.staged, s.staged_floats);
   take(s.tiles, context.pool->threads() * kTileFloats);
-  take(s.sums, context.pool->threads() * tokens * kDownCols);
+  const int64_t threads = context.pool->threads();
+  take(s.sums, std::min(threads, CeilDiv(args.out.cols, kDownCols)) * tokens * kDownCols);
   return static_cast<int64_t>(used);
 }
 
@@ -217,10 +218,9 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const s
 // until all are there: rows as far apart as the output's would fall on the same few lines of a
 // cache. `next` as above.
 void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& s,
-              std::span<const Share> shares, int64_t col, const std::byte* next, int member) {
+              std::span<const Share> shares, int64_t col, const std::byte* next, float* tile,
+              float* sums) {
   const int64_t cols = std::min(kDownCols, args.out.cols - col);
-  float* tile = s.tiles + member * kTileFloats;
-  float* sums = s.sums + member * args.out.rows * kDownCols;
   std::fill_n(sums, args.out.rows * kDownCols, 0.0f);
   for (size_t i = 0; i < shares.size(); ++i) {
     const Share& share = shares[i];
@@ -289,9 +289,12 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
       if (share.staged) PackTile(share.h, 0, 0, {share.staged, share.h.rows, width, width});
     });
   }
-  ForTasks(context, CeilDiv(args.out.cols, kDownCols), flops, [&](int64_t i, int member) {
+  const int64_t down_tasks = CeilDiv(args.out.cols, kDownCols);
+  ForTasks(context, down_tasks, flops, [&](int64_t i, int member) {
     const std::byte* next = DownWeights(shares[0], NextTask(context, i) * kDownCols);
-    DownTask(kernels, args, s, shares, i * kDownCols, next, member);
+    const int64_t place = context.pool->threads() <= down_tasks ? member : i;
+    DownTask(kernels, args, s, shares, i * kDownCols, next, s.tiles + member * kTileFloats,
+             s.sums + place * args.x.rows * kDownCols);
   });
 }
 
