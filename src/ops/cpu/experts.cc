@@ -58,7 +58,6 @@ struct Sorted {
   float* staged = nullptr;
   int64_t staged_floats = 0;
   float* tiles = nullptr;  // [threads][kTileFloats]
-  float* sums = nullptr;   // [threads or tasks, whatever is less][tokens][kDownCols]
 };
 
 // Lays the scratch out from address `base`; returns its size.
@@ -88,8 +87,6 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
   take(s.h, h + 64 * (experts + 1));
   take(s.staged, s.staged_floats);
   take(s.tiles, context.pool->threads() * kTileFloats);
-  const int64_t threads = context.pool->threads();
-  take(s.sums, std::min(threads, CeilDiv(args.out.cols, kDownCols)) * tokens * kDownCols);
   return static_cast<int64_t>(used);
 }
 
@@ -214,14 +211,11 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const s
   }
 }
 
-// out[:, col …] for one group of columns: every expert's rows, ascending. Sums stand side by side
-// until all are there: rows as far apart as the output's would fall on the same few lines of a
-// cache. `next` as above.
+// out[:, col …] for one group of columns: every expert's rows, ascending. `next` as above.
 void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& s,
-              std::span<const Share> shares, int64_t col, const std::byte* next, float* tile,
-              float* sums) {
+              std::span<const Share> shares, int64_t col, const std::byte* next, float* tile) {
   const int64_t cols = std::min(kDownCols, args.out.cols - col);
-  std::fill_n(sums, args.out.rows * kDownCols, 0.0f);
+  for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
   for (size_t i = 0; i < shares.size(); ++i) {
     const Share& share = shares[i];
     for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
@@ -235,13 +229,10 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
       share.h.product->run(task);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t at = share.first + row + r;
-        kernels.add_scaled(tile + r * kDownCols, s.weights[at], sums + s.tokens[at] * kDownCols,
+        kernels.add_scaled(tile + r * kDownCols, s.weights[at], args.out.row(s.tokens[at]) + col,
                            cols);
       }
     }
-  }
-  for (int64_t t = 0; t < args.out.rows; ++t) {
-    std::copy_n(sums + t * kDownCols, cols, args.out.row(t) + col);
   }
 }
 
@@ -289,12 +280,9 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
       if (share.staged) PackTile(share.h, 0, 0, {share.staged, share.h.rows, width, width});
     });
   }
-  const int64_t down_tasks = CeilDiv(args.out.cols, kDownCols);
-  ForTasks(context, down_tasks, flops, [&](int64_t i, int member) {
+  ForTasks(context, CeilDiv(args.out.cols, kDownCols), flops, [&](int64_t i, int member) {
     const std::byte* next = DownWeights(shares[0], NextTask(context, i) * kDownCols);
-    const int64_t place = context.pool->threads() <= down_tasks ? member : i;
-    DownTask(kernels, args, s, shares, i * kDownCols, next, s.tiles + member * kTileFloats,
-             s.sums + place * args.x.rows * kDownCols);
+    DownTask(kernels, args, s, shares, i * kDownCols, next, s.tiles + member * kTileFloats);
   });
 }
 
