@@ -19,10 +19,13 @@
 namespace braid {
 
 BenchMatrix::BenchMatrix(int64_t rows, int64_t cols)
-    : memory(rows * cols * 4), view{memory.as<float>(), rows, cols, cols} {
+    : memory(rows * Workspace::StrideOf(cols) * 4),
+      view{memory.as<float>(), rows, cols, Workspace::StrideOf(cols)} {
   Rng rng(static_cast<uint64_t>(rows * 31 + cols));
-  for (int64_t i = 0; i < rows * cols; ++i) {
-    view.data[i] = static_cast<float>(rng.Below(2001)) * 1e-3f - 1.0f;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      view.row(r)[c] = static_cast<float>(rng.Below(2001)) * 1e-3f - 1.0f;
+    }
   }
 }
 

@@ -57,9 +57,13 @@ std::byte* Workspace::TakeBytes(int64_t bytes) {
 }
 
 Matrix Workspace::TakeMatrix(int64_t rows, int64_t cols) {
-  int64_t stride = RoundUp(cols, 16);
-  if (stride % 1024 == 0) stride += 16;
+  const int64_t stride = StrideOf(cols);
   return {Take<float>(rows * stride), rows, cols, stride};
+}
+
+int64_t Workspace::StrideOf(int64_t cols) {
+  const int64_t stride = RoundUp(cols, 16);
+  return stride % 1024 == 0 ? stride + 16 : stride;
 }
 
 }  // namespace braid

@@ -71,6 +71,7 @@ class Workspace {
   // [rows, cols] with rows padded by 16 floats where their stride would be a multiple of 4 KiB, so
   // that consecutive rows do not fall into one cache set.
   Matrix TakeMatrix(int64_t rows, int64_t cols);
+  static int64_t StrideOf(int64_t cols);
 
   int64_t mark() const { return used_; }
   void Rewind(int64_t mark) { used_ = mark; }
