@@ -57,6 +57,8 @@ class ServeCommand : public Command {
                  "How long a request may wait for its turn");
     flags.Number("--request-seconds", request_seconds_, {1, 86400},
                  "How long a request may take in all");
+    flags.Bytes("--stored-responses", responses_bytes_,
+                "Memory for recent responses of /v1/responses, of all keys; 0: none are stored");
     flags.Number("--watchdog-seconds", watchdog_seconds_, {1, 86400},
                  "/health is an error when a step takes longer");
     flags.Text("--request-log", request_log_,
@@ -108,6 +110,7 @@ class ServeCommand : public Command {
   int32_t queue_seconds_ = 60;
   int32_t request_seconds_ = 3600;
   int32_t watchdog_seconds_ = 300;
+  int64_t responses_bytes_ = int64_t{64} << 20;
   bool log_json_ = false;
   std::unique_ptr<RequestLog> log_;
 };
@@ -236,6 +239,7 @@ ServerConfig ServeCommand::ConfigOf() const {
   config.queue_seconds_max = queue_seconds_;
   config.request_seconds_max = request_seconds_;
   config.step_seconds_max = watchdog_seconds_;
+  config.responses_bytes_max = responses_bytes_;
   config.vllm_metrics = metrics_compat_ == "vllm";
   config.request_log = log_.get();
   for (std::string_view left = cors_origins_; !left.empty();) {

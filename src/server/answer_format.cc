@@ -10,7 +10,8 @@ namespace braid {
 std::unique_ptr<AnswerFormat> MakeAnswerFormat(const Generation& generation, AnswerShape shape) {
   if (shape.route == kMessages) return std::make_unique<MessagesFormat>(generation);
   if (shape.route == kResponses) {
-    return std::make_unique<ResponsesFormat>(generation, std::move(shape.request_echo));
+    return std::make_unique<ResponsesFormat>(generation, std::move(shape.request_echo),
+                                             std::move(shape.store));
   }
   return std::make_unique<OpenAiFormat>(generation, std::move(shape));
 }

@@ -8,8 +8,16 @@
 
 #include "base/json.h"
 #include "server/generation.h"
+#include "server/response_input.h"
 
 namespace braid {
+
+// That and how a response is stored.
+struct StoreOrder {
+  ResponseStore& store;
+  std::string key;  // the name of the client's
+  std::vector<UnnamedItem> input;
+};
 
 // What of the request shapes the answer.
 struct AnswerShape {
@@ -20,9 +28,10 @@ struct AnswerShape {
   bool echo = false;
   bool return_token_ids = false;
   bool explain_reuse = false;
-  int32_t logprobs = -1;           // alternatives to show; -1: none
-  int32_t prompt_logprobs = -1;    // as the field prompt_logprobs asked
-  json::object request_echo = {};  // Responses: what the answer repeats of the request
+  int32_t logprobs = -1;                 // alternatives to show; -1: none
+  int32_t prompt_logprobs = -1;          // as the field prompt_logprobs asked
+  json::object request_echo = {};        // Responses: what the answer repeats of the request
+  std::optional<StoreOrder> store = {};  // Responses: if it is to be stored
 };
 
 class AnswerFormat {

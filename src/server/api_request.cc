@@ -261,6 +261,9 @@ OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
   request.route = route;
   const json::object& object = parsed->get_object();
   if (Refusal refusal = ReadFields(object, limits, &request, unknown)) return *refusal;
+  if (!request.input_items.empty()) {
+    if (Refusal refusal = MessagesOfItems(limits, &request)) return *refusal;
+  }
   if (Refusal refusal = CheckPresence(request, object)) return *refusal;
   if (Refusal refusal = CheckTogether(request)) return *refusal;
   if (!request.system.empty()) {

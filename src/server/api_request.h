@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "server/api_error.h"
+#include "server/response_store.h"
 #include "text/grammar.h"
 
 namespace braid {
@@ -61,6 +62,12 @@ struct WantedGrammar {
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
+// An item of a Responses request: sent, or of the store.
+struct InputItem {
+  json::object value;
+  std::string stored_id = {};  // empty: it was sent
+};
+
 struct ApiRequest {
   Route route = kChat;
   std::string model;  // empty: not given
@@ -69,6 +76,9 @@ struct ApiRequest {
   std::vector<Prompt> prompts;  // completions, tokenize
   json::array messages;         // chat, tokenize, apply_template: in the template's form
   std::string system;           // stands before the messages; responses and messages
+  std::vector<InputItem> previous_items, input_items;  // responses; `messages` are made of them
+  std::string previous_response_id;
+  size_t stored_bytes = 0;  // of those items that were stored
   json::array tools;
   json::object template_values;  // chat_template_kwargs and what belongs there
   ToolChoice tool_choice = ToolChoice::kAuto;
@@ -105,14 +115,24 @@ struct ApiRequest {
   std::optional<int64_t> logprobs;     // how many alternatives
   std::optional<int64_t> prompt_logprobs;
   bool explain_reuse = false;  // braid.explain
+  std::optional<bool> store;   // responses: keep it for later requests; the default is to
+  json::object metadata;       // comes back as it was sent
 
   std::string cache_salt;  // prompts share the prefix cache with those of the same salt only
+};
+
+// The stored responses that a request may refer to.
+struct OwnResponses {
+  const ResponseStore* store = nullptr;  // null: there are none
+  std::string key = {};                  // the name of the client's key
+  size_t bytes_max = 0;                  // of the items that one request refers to
 };
 
 // What the limits depend on.
 struct RequestLimits {
   int32_t vocabulary = 0;
   int32_t choices_max = 8;
+  OwnResponses responses = {};
 };
 
 // Parses and checks a body. Keys that no rule knows are added to `unknown`.

@@ -192,7 +192,7 @@ Refusal ParseCacheSalt(const json::value& value, const std::string& path, const 
 }
 
 Refusal ParseMetadata(const json::value& value, const std::string& path, const RequestLimits&,
-                      ApiRequest*) {
+                      ApiRequest* request) {
   if (!value.is_object() || value.get_object().size() > limits::kMetadataPairsMax) {
     return WrongType(
         path, fmt::format("an object of at most {} entries", limits::kMetadataPairsMax), value);
@@ -204,6 +204,7 @@ Refusal ParseMetadata(const json::value& value, const std::string& path, const R
                        text);
     }
   }
+  request->metadata = value.get_object();
   return std::nullopt;
 }
 

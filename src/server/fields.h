@@ -84,6 +84,8 @@ Refusal ParseStructuredOutputs(const json::value&, const std::string&, const Req
 
 // Conversations in other APIs' forms, in responses_parsers.cc and anthropic_parsers.cc.
 Refusal ParseInput(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParsePreviousResponse(const json::value&, const std::string&, const RequestLimits&,
+                              ApiRequest*);
 Refusal ParseResponsesTools(const json::value&, const std::string&, const RequestLimits&,
                             ApiRequest*);
 Refusal ParseResponsesToolChoice(const json::value&, const std::string&, const RequestLimits&,
@@ -98,6 +100,9 @@ Refusal ParseAnthropicTools(const json::value&, const std::string&, const Reques
 Refusal ParseAnthropicToolChoice(const json::value&, const std::string&, const RequestLimits&,
                                  ApiRequest*);
 Refusal ParseThinking(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+
+// The messages of a Responses request, once input and previous_response_id are both read.
+Refusal MessagesOfItems(const RequestLimits& limits, ApiRequest* request);
 
 // Structured fields, in field_parsers.cc and message_parsers.cc.
 Refusal ParseModel(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);

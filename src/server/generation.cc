@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/secure_random.h"
 
 namespace braid {
 namespace {
@@ -14,7 +15,7 @@ ApiError EndError(EndReason reason) {
     case EndReason::kDrained:
       return {503, "the server is shutting down", {}, "shutting_down"};
     case EndReason::kAborted:
-      return {499, "the request was ended by another one", {}, "aborted"};
+      return {499, "the request was ended by another one", {}, std::string(kAbortedCode)};
     case EndReason::kTooLong:
       return {503, "the request took too long", {}, "request_timeout"};
     case EndReason::kQueuedTooLong:
@@ -68,9 +69,8 @@ Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin o
     Choice choice(index, service.context.tokenizer, text_, planned.starts_in_reasoning, scored);
     running_.emplace_back(std::move(choice), std::move(planned.request), id);
   }
-  // Not the seed's bits: an id tells nothing about the draws.
-  auto first = static_cast<uint64_t>(running_.front().id.value);
-  id_ = fmt::format("{}{:016x}", origin_.id_prefix, RandomBits(~service.seed_base, first));
+  // Whoever knows the id of a stored response may read it.
+  id_ = fmt::format("{}{}", origin_.id_prefix, SecureRandomHex(16));
 }
 
 OrRefusal<std::unique_ptr<Generation>> Generation::Start(Service& service, GenerationPlan plan,

@@ -23,6 +23,9 @@ struct Usage {
   int64_t reasoning_tokens = 0;
 };
 
+// The error's code when another request ended it.
+inline constexpr std::string_view kAbortedCode = "aborted";
+
 struct GenerationOrigin {
   std::string_view path;       // for the log: "/v1/chat/completions"
   std::string_view id_prefix;  // "chatcmpl-"

@@ -31,6 +31,13 @@ using BodyParser = http::request_parser<http::string_body>;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
+// The path and the query behind its question mark.
+std::pair<std::string, std::string> SplitTarget(std::string_view target) {
+  const size_t path_bytes = std::min(target.find('?'), target.size());
+  const size_t query_at = std::min(path_bytes + 1, target.size());
+  return {std::string(target.substr(0, path_bytes)), std::string(target.substr(query_at))};
+}
+
 // Both the head and the refusals of the body's framing are worth a sentence; the rest is noise.
 HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
   if (error == http::error::body_limit) {
@@ -220,7 +227,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   std::string_view target = View(message.target());
   HttpRequest& request = incoming->request;
   request.method = View(message.method_string());
-  request.path = target.substr(0, target.find('?'));
+  std::tie(request.path, request.query) = SplitTarget(target);
   request.content_type = View(message[http::field::content_type]);
   request.content_encoding = View(message[http::field::content_encoding]);
   request.origin = View(message[http::field::origin]);

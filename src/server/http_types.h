@@ -20,6 +20,7 @@ struct HttpPeer {
 struct HttpRequest {
   std::string method;
   std::string path;          // without the query
+  std::string query;         // what stands behind the ?
   std::string content_type;  // as sent; empty if absent
   std::string content_encoding;
   std::string key;         // of Authorization: Bearer, else of x-api-key; empty if absent

@@ -83,6 +83,10 @@ std::vector<LimitRow> FieldRows(const ServerConfig& config, const ModelCard& car
       {"L-43", "parts of a message that are no text", 0, 400},
       {"L-44", "metadata pairs", Size(limits::kMetadataPairsMax), 400},
       {"L-44", "metadata bytes", Size(limits::kMetadataBytesMax), 400},
+      {"L-45", "bytes of stored responses", config.responses_bytes_max, 0},
+      {"L-45", "bytes of stored responses of a key", StoreLimits(config).key_bytes, 0},
+      {"L-45", "stored responses", StoreLimits(config).responses, 0},
+      {"L-45", "stored responses of a key", StoreLimits(config).key_responses, 0},
   };
 }
 

@@ -50,6 +50,7 @@ inline constexpr size_t kMetadataPairsMax = 64;
 inline constexpr size_t kMetadataBytesMax = 512;
 inline constexpr size_t kCacheSaltBytesMax = 256;
 inline constexpr size_t kUnknownFieldsWarnedMax = 256;
+inline constexpr int64_t kStoredResponsesMax = 16384;
 
 // Waiting prompts: so many times the tokens that the cache holds (L-51).
 inline constexpr int64_t kWaitingTokensTimesPool = 8;

@@ -53,6 +53,7 @@ constexpr ParserSchema kSchemas[] = {
     {ParseResponseFormat, kObject},
     {ParseStructuredOutputs, kObject},
     {ParseInput, kText},
+    {ParsePreviousResponse, kString},
     {ParseResponsesTools, kObjects},
     {ParseResponsesToolChoice, kStringOrObject},
     {ParseTextOptions, kObject},
@@ -158,8 +159,14 @@ json::object OpenApiDocument(const RequestLimits& limits, std::string_view versi
   }
   for (const GetRoute& route : GetRoutes()) {
     json::object get{{"summary", route.summary}, {"responses", Responses()}};
-    if (route.path.ends_with("{id}")) get["parameters"] = IdParameter();
-    paths[route.path] = json::object{{"get", std::move(get)}};
+    if (route.path.find("{id}") != std::string_view::npos) get["parameters"] = IdParameter();
+    json::object methods{{"get", std::move(get)}};
+    if (!route.delete_summary.empty()) {
+      methods["delete"] = json::object{{"summary", route.delete_summary},
+                                       {"responses", Responses()},
+                                       {"parameters", IdParameter()}};
+    }
+    paths[route.path] = std::move(methods);
   }
   return {{"openapi", "3.1.0"},
           {"info", json::object{{"title", "Braid"}, {"version", version}}},

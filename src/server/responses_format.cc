@@ -27,6 +27,39 @@ std::string_view Stream(const AnswerBlock& block) {
 
 }  // namespace
 
+ResponsesFormat::ResponsesFormat(const Generation& generation, json::object echo,
+                                 std::optional<StoreOrder> order)
+    : generation_(generation), echo_(std::move(echo)) {
+  if (!order) return;
+  json::object envelope = Envelope("in_progress");
+  envelope.erase("output");
+  const bool kept = order->store.Begin(order->key, generation_.id(), json::serialize(envelope),
+                                       NameItems(std::move(order->input), generation_.id()));
+  if (kept) {
+    store_ = &order->store;
+    key_ = std::move(order->key);
+  } else {
+    echo_["store"] = false;
+  }
+}
+
+ResponsesFormat::~ResponsesFormat() {
+  if (store_ == nullptr) return;
+  blocks_.End({});
+  Store(Ended());
+}
+
+void ResponsesFormat::Store(json::object response) {
+  if (store_ == nullptr) return;
+  std::vector<StoredItem> output;
+  for (const json::value& item : response["output"].get_array()) {
+    output.push_back({std::string(item.at("id").as_string()), json::serialize(item)});
+  }
+  response.erase("output");
+  store_->Finish(key_, generation_.id(), json::serialize(response), output);
+  store_ = nullptr;
+}
+
 json::object ResponsesFormat::Envelope(std::string_view status) const {
   json::object response{{"id", generation_.id()},
                         {"object", "response"},
@@ -45,8 +78,7 @@ std::string ResponsesFormat::ItemId(const AnswerBlock& block, size_t index) cons
   const std::string_view prefix = block.kind == Kind::kCall      ? "fc"
                                   : block.kind == Kind::kThought ? "rs"
                                                                  : "msg";
-  const std::string& id = generation_.id();
-  return fmt::format("{}_{}{:02x}", prefix, id.substr(id.find('_') + 1), index);
+  return fmt::format("{}_{}{:02x}", prefix, IdSuffix(generation_.id()), index);
 }
 
 json::object ResponsesFormat::Item(const AnswerBlock& block, size_t index, bool done) const {
@@ -73,11 +105,16 @@ json::object ResponsesFormat::Item(const AnswerBlock& block, size_t index, bool 
 
 json::object ResponsesFormat::Ended() const {
   const std::optional<ApiError>& error = generation_.error();
-  json::object response = Envelope(error ? "failed" : cut_ ? "incomplete" : "completed");
+  const bool cancelled = error && error->code == kAbortedCode;
+  json::object response = Envelope(cancelled        ? "cancelled"
+                                   : error          ? "failed"
+                                   : cut_ || !done_ ? "incomplete"
+                                                    : "completed");
   if (error) {
     response["error"] = json::object{{"code", "server_error"}, {"message", error->message}};
-  } else if (cut_) {
-    response["incomplete_details"] = json::object{{"reason", "max_output_tokens"}};
+  } else if (cut_ || !done_) {
+    response["incomplete_details"] =
+        json::object{{"reason", done_ ? "max_output_tokens" : "client_disconnected"}};
   }
   json::array& output = response["output"].get_array();
   for (size_t i = 0; i < blocks_.blocks().size(); ++i) {
@@ -90,6 +127,12 @@ json::object ResponsesFormat::Ended() const {
       {"output_tokens", usage.completion_tokens},
       {"output_tokens_details", json::object{{"reasoning_tokens", usage.reasoning_tokens}}},
       {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  return response;
+}
+
+json::object ResponsesFormat::Finished() {
+  json::object response = Ended();
+  Store(response);
   return response;
 }
 
@@ -151,6 +194,7 @@ std::string ResponsesFormat::Events(const ChoiceDelta& delta) {
   blocks_.Add(delta.events, Sink(&events));
   if (delta.finish) {
     blocks_.End(Sink(&events));
+    done_ = true;
     cut_ = *delta.finish == FinishReason::kLength;
   }
   return events;
@@ -160,13 +204,14 @@ std::string ResponsesFormat::End() {
   const std::string_view type = generation_.error() ? "response.failed"
                                 : cut_              ? "response.incomplete"
                                                     : "response.completed";
-  return Event(type, {{"response", Ended()}});
+  return Event(type, {{"response", Finished()}});
 }
 
 json::object ResponsesFormat::Whole(const std::vector<ChoiceDelta>& choices) {
   blocks_.Add(choices.front().events, {});
+  done_ = true;
   cut_ = choices.front().finish == FinishReason::kLength;
-  return Ended();
+  return Finished();
 }
 
 }  // namespace braid

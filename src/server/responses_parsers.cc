@@ -4,6 +4,7 @@
 #include "server/conversation.h"
 #include "server/fields.h"
 #include "server/limits.h"
+#include "server/response_input.h"
 
 namespace braid {
 namespace {
@@ -50,9 +51,7 @@ Refusal AddReasoning(const json::object& item, const std::string& path, ChatBuil
   return std::nullopt;
 }
 
-Refusal AddItem(const json::value& value, const std::string& path, ChatBuilder* chat) {
-  if (!value.is_object()) return WrongType(path, "an item: an object", value);
-  const json::object& item = value.get_object();
+Refusal AddItem(const json::object& item, const std::string& path, ChatBuilder* chat) {
   const std::string_view type = StringAt(item, "type");
   if (type == "message" || (type.empty() && item.contains("role"))) {
     return AddMessage(item, path, chat);
@@ -71,31 +70,69 @@ Refusal AddItem(const json::value& value, const std::string& path, ChatBuilder* 
     return std::nullopt;
   }
   return ApiError{400,
-                  fmt::format("{}.type: must be message, reasoning, function_call or "
-                              "function_call_output, got {}",
+                  fmt::format("{}.type: must be message, reasoning, function_call, "
+                              "function_call_output or item_reference, got {}",
                               path, JsonExcerpt(At(item, "type"))),
                   path + ".type", "unsupported_parameter"};
+}
+
+// {"type": "item_reference", "id": …}, of which the type may be left out.
+bool IsReference(const json::object& item) {
+  const json::value type = At(item, "type");
+  return type == "item_reference" ||
+         (type.is_null() && item.contains("id") && !item.contains("role"));
 }
 
 }  // namespace
 
 Refusal ParseInput(const json::value& value, const std::string& path, const RequestLimits& limits,
                    ApiRequest* request) {
-  json::array messages;
-  ChatBuilder chat(&messages);
   if (value.is_string()) {
-    chat.User(value.get_string());
-  } else if (!value.is_array() || value.get_array().empty()) {
+    request->input_items.push_back({.value = {{"role", "user"}, {"content", value}}});
+    return std::nullopt;
+  }
+  if (!value.is_array() || value.get_array().empty()) {
     return WrongType(path, "a string or a list of at least one item", value);
-  } else {
-    size_t index = 0;
-    for (const json::value& item : value.get_array()) {
-      if (Refusal refusal = AddItem(item, fmt::format("{}[{}]", path, index++), &chat)) {
-        return refusal;
-      }
+  }
+  if (value.get_array().size() > limits::kMessagesMax) {
+    return ApiError{400,
+                    fmt::format("{}: must have 1 to {} items, got {}", path, limits::kMessagesMax,
+                                value.get_array().size()),
+                    path};
+  }
+  for (const json::value& item : value.get_array()) {
+    const std::string at = fmt::format("{}[{}]", path, request->input_items.size());
+    if (!item.is_object()) return WrongType(at, "an item: an object", item);
+    if (!IsReference(item.get_object())) {
+      request->input_items.push_back({.value = item.get_object()});
+      continue;
+    }
+    if (Refusal refusal = AddReferenced(limits.responses, item.get_object(), at, request)) {
+      return refusal;
     }
   }
-  return ParseMessages(messages, path, limits, request);
+  return std::nullopt;
+}
+
+Refusal ParsePreviousResponse(const json::value& value, const std::string& path,
+                              const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "the id of a stored response", value);
+  request->previous_response_id = value.get_string();
+  return AddPrevious(limits.responses, path, request);
+}
+
+Refusal MessagesOfItems(const RequestLimits& limits, ApiRequest* request) {
+  if (Refusal refusal = CheckReferences(*request)) return refusal;
+  json::array messages;
+  ChatBuilder chat(&messages);
+  for (const InputItem& item : request->previous_items) {
+    if (Refusal refusal = AddItem(item.value, "previous_response_id", &chat)) return refusal;
+  }
+  for (size_t i = 0; i < request->input_items.size(); ++i) {
+    const std::string at = fmt::format("input[{}]", i);
+    if (Refusal refusal = AddItem(request->input_items[i].value, at, &chat)) return refusal;
+  }
+  return ParseMessages(messages, "input", limits, request);
 }
 
 Refusal ParseResponsesTools(const json::value& value, const std::string& path,

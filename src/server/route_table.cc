@@ -7,8 +7,7 @@ namespace {
 constexpr PostRoute kPosts[] = {
     {"/v1/chat/completions", kChat, "Answer a conversation", "messages", "chatcmpl-"},
     {"/v1/completions", kCompletions, "Continue a text", "prompt", "cmpl-"},
-    {"/v1/responses", kResponses, "Answer a conversation as items; nothing is stored", "input",
-     "resp_"},
+    {"/v1/responses", kResponses, "Answer a conversation as items", "input", "resp_"},
     {"/v1/responses/{id}/cancel", kCancel, "End a response that is being made"},
     {"/v1/messages", kMessages, "Answer a conversation as blocks", "messages max_tokens", "msg_"},
     {"/v1/messages/count_tokens", kCountTokens, "Count the tokens of a conversation", "messages"},
@@ -40,7 +39,9 @@ constexpr GetRoute kGets[] = {
     {"/server_info", "The model, the plan of memory, the scheduler's state"},
     {"/v1/loads", "Load for routers"},
     {"/v1/running", "The requests that are being answered, without their text"},
-    {"/v1/responses/{id}", "A response that is being made; none is stored"},
+    {"/v1/responses/{id}/input_items", "The items that a stored response read"},
+    {"/v1/responses/{id}", "A response that is stored or being made", false,
+     "Forget a stored response"},
     {"/v1/models", "The model that is served"},
     {"/v1/models/{id}", "The model, by its name"},
 };

@@ -21,7 +21,8 @@ struct PostRoute {
 struct GetRoute {
   std::string_view path;
   std::string_view summary;
-  bool open = false;  // needs no key
+  bool open = false;                     // needs no key
+  std::string_view delete_summary = {};  // of DELETE; empty: it is not taken
 };
 
 std::span<const PostRoute> PostRoutes();

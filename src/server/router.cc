@@ -12,6 +12,7 @@
 #include "server/limits.h"
 #include "server/openapi.h"
 #include "server/prepare.h"
+#include "server/response_routes.h"
 #include "server/route_table.h"
 #include "server/running_routes.h"
 #include "server/simple_routes.h"
@@ -25,7 +26,8 @@ constexpr std::string_view kPageHeaders =
     "Referrer-Policy: no-referrer\r\n";
 // The answer to a browser that asks whether it may ask.
 constexpr std::string_view kPreflightHeaders =
-    "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: authorization, "
+    "Access-Control-Allow-Methods: GET, POST, DELETE\r\nAccess-Control-Allow-Headers: "
+    "authorization, "
     "content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta\r\n"
     "Access-Control-Max-Age: 600\r\n";
 constexpr std::string_view kHealthGenerate = "/health_generate";
@@ -70,12 +72,15 @@ json::object EchoOf(const ApiRequest& request) {
       {"temperature", number(request.temperature)},
       {"top_p", number(request.top_p)},
       {"parallel_tool_calls", request.parallel_tool_calls.value_or(true)},
-      {"previous_response_id", nullptr},
-      {"store", false},
+      {"background", false},
+      {"previous_response_id", request.previous_response_id.empty()
+                                   ? json::value(nullptr)
+                                   : json::value(request.previous_response_id)},
+      {"store", request.store.value_or(true)},
       {"tool_choice", std::move(choice)},
       {"tools", std::move(tools)},
       {"truncation", "disabled"},
-      {"metadata", json::object{}}};
+      {"metadata", request.metadata}};
 }
 
 AnswerShape ShapeOf(const ApiRequest& request, const Tokenizer* tokenizer) {
@@ -95,6 +100,31 @@ AnswerShape ShapeOf(const ApiRequest& request, const Tokenizer* tokenizer) {
   if (request.route == kResponses) shape.request_echo = EchoOf(request);
   shape.prompt_logprobs = static_cast<int32_t>(request.prompt_logprobs.value_or(-1));
   return shape;
+}
+
+// Fills in shape->store if the response is to be kept and is small enough. A request that asks for
+// it, other than by saying nothing, is refused where it cannot be.
+Refusal PlanStoring(Service& service, const ApiRequest& request, const std::string& key,
+                    AnswerShape* shape) {
+  shape->request_echo["store"] = false;
+  if (!request.store.value_or(true)) return std::nullopt;
+  std::vector<UnnamedItem> items = ItemsToStore(request);
+  size_t text_bytes = json::serialize(shape->request_echo).size();
+  for (const UnnamedItem& item : items) text_bytes += item.text.size() + limits::kNameBytesMax;
+  const int64_t bytes = ResponseStore::BytesOf(items.size(), text_bytes);
+  // The other half is for the answer.
+  const int64_t most = service.responses.KeyBytes(key) / 2;
+  if (bytes <= most) {
+    shape->request_echo["store"] = true;
+    shape->store.emplace(service.responses, key, std::move(items));
+  } else if (request.store) {
+    return ApiError{400,
+                    fmt::format("store: the conversation takes {} bytes, at most {} are stored; "
+                                "send false",
+                                bytes, most),
+                    "store"};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -227,10 +257,12 @@ Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
     return request.path == kHealthGenerate ? HealthGenerate(request, std::move(wake))
                                            : Content(Get(*get, request));
   }
+  const bool deletes = get != nullptr && !get->delete_summary.empty();
+  if (request.method == "DELETE" && deletes) return Delete(*get, request);
   if (post == nullptr && get == nullptr) {
     return ErrorResponse({404, fmt::format("no such path: {}", Printable(request.path))});
   }
-  const std::string right = post != nullptr ? "POST" : "GET";
+  const std::string right = post != nullptr ? "POST" : deletes ? "GET, DELETE" : "GET";
   HttpResponse response = ErrorResponse(
       {405, fmt::format("{} takes {}, not {}", request.path, right, Printable(request.method))});
   response.allow = right;
@@ -282,7 +314,10 @@ HttpResponse Router::Get(const GetRoute& route, const HttpRequest& request) {
   if (path == "/v1/models") return ListModels(card);
   if (path == "/v1/models/{id}") return OneModel(card, id);
   if (path == "/v1/running") return ListRunning(*service, WhoseOf(request));
-  if (path == "/v1/responses/{id}") return RunningResponse(*service, id, WhoseOf(request));
+  if (path == "/v1/responses/{id}") return OneResponse(*service, request, id, WhoseOf(request));
+  if (path == "/v1/responses/{id}/input_items") {
+    return ResponseInput(*service, request, id, WhoseOf(request));
+  }
   if (path == "/openapi.json") {
     return JsonResponse(OpenApiDocument(service->limits(), config_.version));
   }
@@ -291,11 +326,18 @@ HttpResponse Router::Get(const GetRoute& route, const HttpRequest& request) {
   return ServerInformation(*service);
 }
 
+HttpResponse Router::Delete(const GetRoute& route, const HttpRequest& request) {
+  Service* service = ready_.load();
+  if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"});
+  return DeleteResponse(*service, *MatchPath(route.path, request.path), WhoseOf(request));
+}
+
 HttpResponse Router::MetricsOf(Service& service) const {
   const RequestLog* log = config_.request_log;
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .body = service.metrics.Text({.driver = service.context.driver.stats(),
-                                        .log_lines_dropped = log == nullptr ? 0 : log->dropped()})};
+                                        .log_lines_dropped = log == nullptr ? 0 : log->dropped(),
+                                        .responses = service.responses.stats()})};
 }
 
 // An admin sees and ends everybody's requests, anybody else those of the same name.
@@ -337,7 +379,12 @@ Router::Content Router::Post(const PostRoute& post, const HttpRequest& request, 
   Service* service = ready_.load();
   if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"}, anthropic);
   std::vector<std::string> unknown;
-  auto parsed = ParseApiRequest(route, request.body, service->limits(), &unknown);
+  RequestLimits bounds = service->limits();
+  if (route == kResponses) {
+    bounds.responses = {
+        .store = &service->responses, .key = WhoseOf(request).tenant, .bytes_max = BodyBytesMax()};
+  }
+  auto parsed = ParseApiRequest(route, request.body, bounds, &unknown);
   if (auto* error = std::get_if<ApiError>(&parsed)) return ErrorResponse(*error, anthropic);
   WarnOfUnknown(unknown, request.path);
   auto& api_request = std::get<ApiRequest>(parsed);
@@ -396,6 +443,11 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
   const std::optional<ApiKey> owner = keys_.Find(http.key);
   if (!owner) return ErrorResponse({401, "the API key is not valid any more"}, anthropic);
   const ApiKey& tenant = *owner;
+  if (request.route == kResponses) {
+    if (Refusal refusal = PlanStoring(service, request, tenant.name, &shape)) {
+      return ErrorResponse(*refusal);
+    }
+  }
   auto plan = PlanGeneration(service, std::move(request), tenant.name);
   if (auto* error = std::get_if<ApiError>(&plan)) return ErrorResponse(*error, anthropic);
   const PostRoute* post = FindPost(http.path);

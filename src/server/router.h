@@ -27,7 +27,9 @@ class Router final : public HttpApi {
   void SetKeys(std::vector<ApiKey> keys) { keys_.Replace(std::move(keys)); }
 
   size_t BodyBytesMax() const override;
-  bool IsQuick(const HttpRequest& request) const override { return request.method == "GET"; }
+  bool IsQuick(const HttpRequest& request) const override {
+    return request.method == "GET" && !request.path.starts_with("/v1/responses/");
+  }
   Reply Respond(HttpRequest request, Wake wake) override;
   HttpResponse Refuse(int status, std::string message) override;
 
@@ -40,6 +42,7 @@ class Router final : public HttpApi {
   void NoteResponse(const HttpRequest& request, const HttpResponse& response,
                     const std::string& id);
   HttpResponse Get(const GetRoute& route, const HttpRequest& request);
+  HttpResponse Delete(const GetRoute& route, const HttpRequest& request);
   HttpResponse MetricsOf(Service& service) const;
   RunningBoard::Whose WhoseOf(const HttpRequest& request) const;
   HttpResponse Control(Route route, const HttpRequest& request);

@@ -1,18 +1,11 @@
 // See the header.
 #include "server/running_routes.h"
 
-#include <fmt/core.h>
-
-#include <algorithm>
-
 #include "base/clock.h"
-#include "server/limits.h"
 #include "server/simple_routes.h"
 
 namespace braid {
 namespace {
-
-constexpr std::string_view kResponsesPath = "/v1/responses";
 
 json::value MsBetween(int64_t from_us, int64_t to_us) {
   if (from_us == 0 || to_us == 0) return nullptr;
@@ -35,31 +28,6 @@ json::object RunningJson(const RunningView& view, int64_t now_us) {
       {"total_ms", MsBetween(view.received_us, now_us)}};
 }
 
-json::object ResponseJson(const Service& service, const RunningView& view,
-                          std::string_view status) {
-  return {{"id", view.id},
-          {"object", "response"},
-          {"created_at", view.created},
-          {"status", status},
-          {"model", service.context.card.name},
-          {"output", json::array{}},
-          {"usage", nullptr}};
-}
-
-std::optional<RunningView> FindResponse(const Service& service, std::string_view id,
-                                        const RunningBoard::Whose& whose) {
-  for (RunningView& view : service.running.List(whose)) {
-    if (view.id == id && view.path == kResponsesPath) return std::move(view);
-  }
-  return std::nullopt;
-}
-
-HttpResponse NotRunning(std::string_view id) {
-  const std::string shown = json::serialize(json::string(id.substr(0, limits::kRequestIdBytesMax)));
-  return ErrorResponse(
-      {404, fmt::format("no response {} is being made; none is stored", shown), "id", "not_found"});
-}
-
 }  // namespace
 
 HttpResponse ListRunning(const Service& service, const RunningBoard::Whose& whose) {
@@ -69,19 +37,6 @@ HttpResponse ListRunning(const Service& service, const RunningBoard::Whose& whos
     list.push_back(RunningJson(view, now_us));
   }
   return JsonResponse(json::object{{"object", "list"}, {"data", std::move(list)}});
-}
-
-HttpResponse RunningResponse(const Service& service, std::string_view id,
-                             const RunningBoard::Whose& whose) {
-  const std::optional<RunningView> view = FindResponse(service, id, whose);
-  return view ? JsonResponse(ResponseJson(service, *view, "in_progress")) : NotRunning(id);
-}
-
-HttpResponse CancelResponse(Service& service, const std::string& id,
-                            const RunningBoard::Whose& whose) {
-  const std::optional<RunningView> view = FindResponse(service, id, whose);
-  if (!view || service.running.End(id, whose) == 0) return NotRunning(id);
-  return JsonResponse(ResponseJson(service, *view, "cancelled"));
 }
 
 }  // namespace braid

@@ -47,6 +47,7 @@ struct ServerConfig {
   int32_t login_failures_per_second = 10;       // L-15: of one address; 0: any number
   int32_t step_seconds_max = 300;               // /health is 503 when a step takes longer
   int32_t choices_max = 8;                      // L-26: `n`; at most 128
+  int64_t responses_bytes_max = int64_t{64} << 20;  // stored responses; 0: none are
   int32_t prepare_threads = 2;
   bool vllm_metrics = false;          // metrics under vLLM's names too
   RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server

@@ -156,6 +156,13 @@ void ServerMetrics::AddLabelled() {
           labels));
     }
   }
+  stored_responses_ =
+      &registry_.AddGauge("braid:stored_responses", "Responses that are stored.", labels_);
+  stored_response_bytes_ = &registry_.AddGauge(
+      "braid:stored_response_bytes", "Memory of stored responses and their items.", labels_);
+  stored_response_evictions_ =
+      &registry_.AddCounter("braid:stored_response_evictions_total",
+                            "Stored responses that were dropped for newer ones.", labels_);
   constexpr std::string_view kStates[] = {"used", "cached", "free"};
   for (size_t i = 0; i < pages_.size(); ++i) {
     pages_[i] = &registry_.AddGauge(
@@ -218,6 +225,9 @@ std::string ServerMetrics::Text(const Outside& outside) {
   }
   paused_.Set(stats.paused ? 1 : 0);
   AdvanceTo(log_lines_dropped_, static_cast<double>(outside.log_lines_dropped));
+  stored_responses_->Set(static_cast<double>(outside.responses.responses));
+  stored_response_bytes_->Set(static_cast<double>(outside.responses.bytes));
+  AdvanceTo(*stored_response_evictions_, static_cast<double>(outside.responses.evictions));
   std::string text = registry_.Text();
   if (!shown_.vllm_names) return text;
   std::string also;

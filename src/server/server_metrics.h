@@ -9,6 +9,7 @@
 
 #include "base/metrics.h"
 #include "scheduler/driver.h"
+#include "server/response_store.h"
 
 namespace braid {
 
@@ -31,6 +32,7 @@ class ServerMetrics {
   struct Outside {
     DriverStats driver;
     int64_t log_lines_dropped = 0;
+    ResponseStore::Stats responses = {};
   };
   std::string Text(const Outside& outside);
 
@@ -78,6 +80,8 @@ class ServerMetrics {
   prometheus::Gauge& step_seconds_;
   prometheus::Gauge& paused_;
   prometheus::Counter& log_lines_dropped_;
+  prometheus::Gauge *stored_responses_, *stored_response_bytes_;
+  prometheus::Counter* stored_response_evictions_;
   std::array<prometheus::Counter*, 4> finished_;    // all but kSent, which no API asks for
   std::map<int, prometheus::Counter*> rejections_;  // by status; 0: any other
   std::array<prometheus::Counter*, 2> by_source_;   // computed, from the cache

@@ -9,7 +9,9 @@
 #include "server/api_keys.h"
 #include "server/api_request.h"
 #include "server/drain_rate.h"
+#include "server/limits.h"
 #include "server/mailbox.h"
+#include "server/response_store.h"
 #include "server/running_board.h"
 #include "server/server.h"
 #include "server/server_metrics.h"
@@ -20,6 +22,14 @@ inline std::vector<std::string> CacheGroups(const SchedulerConfig& config) {
   std::vector<std::string> names;
   for (const GroupGeometry& group : config.cache.groups) names.push_back(group.name);
   return names;
+}
+
+// A key with a name gets a quarter; where there are no keys, there is one client.
+inline ResponseStore::Limits StoreLimits(const ServerConfig& config) {
+  return {.bytes = config.responses_bytes_max,
+          .key_bytes = config.responses_bytes_max / 4,
+          .responses = limits::kStoredResponsesMax,
+          .key_responses = limits::kStoredResponsesMax / 4};
 }
 
 struct Service {
@@ -33,6 +43,7 @@ struct Service {
                  .cache_blocks = SequenceTokensMax(context.driver.config().cache) / kBlockTokens,
                  .prefix_cache = context.driver.config().prefix_cache,
                  .vllm_names = server_config.vllm_metrics}),
+        responses(StoreLimits(server_config)),
         seed_base(seeds) {}
 
   const ServerConfig& config;
@@ -42,6 +53,7 @@ struct Service {
   RunningBoard running;
   TenantLoad tenants;
   DrainRate drain_rate;
+  ResponseStore responses;
   const uint64_t seed_base;
 
   RequestLimits limits() const {

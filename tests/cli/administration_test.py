@@ -108,8 +108,17 @@ def test_running_responses_are_shown_and_can_be_cancelled(served):
     status, shown, _ = ask(served.port, "POST", f"/v1/responses/{response_id}/cancel", USER)
     assert status == 200 and shown["status"] == "cancelled"
     response.read()
-    wait_for(lambda: ask(served.port, "GET", f"/v1/responses/{response_id}", USER)[0] == 404)
-    assert ask(served.port, "POST", f"/v1/responses/{response_id}/cancel", USER)[0] == 404
+    path = f"/v1/responses/{response_id}"
+    wait_for(lambda: ask(served.port, "GET", path, USER)[1]["status"] == "cancelled")
+    assert ask(served.port, "POST", f"{path}/cancel", USER)[0] == 400, "it has ended"
+    assert ask(served.port, "POST", f"{path}/cancel", ADMIN)[0] == 404, "it is another key's"
+    assert ask(served.port, "POST", "/v1/responses/resp_1/cancel", USER)[0] == 404
+    assert ask(served.port, "DELETE", path, ADMIN)[0] == 404
+    assert ask(served.port, "DELETE", path, USER)[1]["deleted"] is True
+    assert ask(served.port, "DELETE", path, USER)[0] == 404
+    assert ask(served.port, "DELETE", "/v1/models", USER)[0] == 405
+    refused = ask(served.port, "PUT", path, USER)
+    assert refused[0] == 405 and refused[2]["Allow"] == "GET, DELETE"
     assert ask(served.port, "GET", f"/v1/responses/{response_id}/cancel", USER)[0] == 405
 
 

@@ -167,3 +167,73 @@ def test_a_wrong_file_is_one_message(tmp_path, braid, tiny):
     path.write_text('{"keys": [{"name": "a b", "key": "12345678"}]}')
     done = braid("serve", tiny, "--port", "0", "--api-key-file", path)
     assert done.returncode == 1 and "keys[0].name" in done.stderr and "12345678" not in done.stderr
+
+
+ITEM = {"model": "braid-tiny", "input": "Where is the lamp?", "max_output_tokens": 3}
+
+
+def test_no_key_reads_continues_or_deletes_what_is_anothers(keyed):
+    _, port, _, _ = keyed
+    status, made, _ = ask(port, "POST", "/v1/responses", ANN, ITEM)
+    assert status == 200 and made["store"] is True
+    path = f"/v1/responses/{made['id']}"
+    (item,) = ask(port, "GET", f"{path}/input_items", ANN)[1]["data"]
+    for other in (ROOT_KEY,):  # an admin's, too
+        for method, of in (("GET", path), ("GET", f"{path}/input_items"), ("DELETE", path),
+                           ("POST", f"{path}/cancel")):
+            assert ask(port, method, of, other)[0] == 404, (method, of)
+        for more in ({"previous_response_id": made["id"]},
+                     {"input": [{"type": "item_reference", "id": item["id"]}]},
+                     {"input": [{"type": "item_reference", "id": made["output"][0]["id"]}]}):
+            assert ask(port, "POST", "/v1/responses", other, {**ITEM, **more})[0] == 400, more
+    assert ask(port, "GET", path)[0] == 401 and ask(port, "DELETE", path)[0] == 401
+    assert ask(port, "GET", path, ANN)[0] == 200
+    assert ask(port, "POST", "/v1/responses", ANN,
+               {**ITEM, "previous_response_id": made["id"]})[0] == 200
+
+
+def test_stored_responses_have_bounds_of_each_key_and_the_oldest_go(tmp_path):
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [{"name": "ann", "key": ANN},
+                                         {"name": "ben", "key": BEN}]}))
+    with serving("--api-key-file", str(path), "--stored-responses", "400K") as served:
+        def metric(name):
+            text = ask(served.port, "GET", "/metrics", ANN)[1].decode()
+            line = next(line for line in text.splitlines() if line.startswith(f"braid:{name}{{"))
+            return float(line.rsplit(" ", 1)[1])
+
+        def make(key, words, **more):
+            return ask(served.port, "POST", "/v1/responses", key,
+                       {**ITEM, "input": "word " * words, **more})
+
+        limits = {row["what"]: row["value"]
+                  for row in ask(served.port, "GET", "/server_info", ANN)[1]["limits"]}
+        assert limits["bytes of stored responses"] == 400 << 10
+        assert limits["bytes of stored responses of a key"] == 100 << 10
+        of_ben = make(BEN, 100)[1]["id"]
+        of_ann = [make(ANN, 4000)[1]["id"] for _ in range(8)]
+        found = [ask(served.port, "GET", f"/v1/responses/{made}", ANN)[0] for made in of_ann]
+        assert found == [404] * 4 + [200] * 4, "four times 20 KB and a bit"
+        assert ask(served.port, "GET", f"/v1/responses/{of_ben}", BEN)[0] == 200
+        assert metric("stored_responses") == 5 and metric("stored_response_evictions_total") == 4
+        assert 80 << 10 < metric("stored_response_bytes") < 110 << 10
+        # What is too large alone: refused where storing was asked for, else the answer says so.
+        padded = [{"role": "user", "content": "Hi", "padding": "x" * (60 << 10)}]
+        status, error, _ = make(ANN, 1, input=padded, store=True)
+        assert status == 400 and error["error"]["param"] == "store"
+        status, made, _ = make(ANN, 1, input=padded)
+        assert status == 200 and made["store"] is False
+        assert ask(served.port, "GET", f"/v1/responses/{made['id']}", ANN)[0] == 404
+        for made in of_ann[4:]:
+            assert ask(served.port, "DELETE", f"/v1/responses/{made}", ANN)[0] == 200
+        assert ask(served.port, "DELETE", f"/v1/responses/{of_ben}", BEN)[0] == 200
+        assert metric("stored_responses") == 0 and metric("stored_response_bytes") == 0
+
+
+def test_nothing_is_stored_where_no_memory_is_given_for_it():
+    with serving("--stored-responses", "0") as served:
+        made = ask(served.port, "POST", "/v1/responses", None, ITEM)[1]
+        assert made["store"] is False
+        assert ask(served.port, "GET", f"/v1/responses/{made['id']}")[0] == 404
+        status, error, _ = ask(served.port, "POST", "/v1/responses", None, {**ITEM, "store": True})
+        assert status == 400 and error["error"]["param"] == "store"

@@ -50,6 +50,11 @@ ELSEWHERE = {
     "regex bytes": "../client/structured_test.py",
     "seconds of compiling a tenant's grammars at once":
         "../cli/keys_test.py::test_compiling_for_one_tenant_does_not_take_all_threads",
+    **{what: "../cli/keys_test.py::"
+             "test_stored_responses_have_bounds_of_each_key_and_the_oldest_go" for what in (
+                 "bytes of stored responses", "bytes of stored responses of a key")},
+    "stored responses": "../../src/server/response_store_test.cc",
+    "stored responses of a key": "../../src/server/response_store_test.cc",
     "bytes of compiled grammars": "../../src/text/grammar_library_test.cc",
     "items of a grammar's parser at a token": "../../src/text/grammar_test.cc",
     "seconds of rendering the chat template": "../../src/text/chat_template_test.cc",
@@ -257,7 +262,8 @@ def test_every_row_is_walked_or_tested_elsewhere(walked):
         assert f"def {name}(" in source.read_text() if name else source.exists(), named
     ids = {row["id"] for row in rows}
     for number in (1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 20, 22, 23, 25, 26, 27, 29, 30, 31,
-                   32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 50, 51, 52, 53, 54, 55, 56):
+                   32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 50, 51, 52, 53, 54, 55,
+                   56):
         assert f"L-{number}" in ids or number == 14, number
 
 
