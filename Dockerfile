@@ -1,6 +1,7 @@
-# Two stages: the first builds the binary as `make serve` does, the second holds the binary, the
-# shared libraries it names, and models/braid-tiny. Other models are mounted: see deploy/README.md.
+# Two stages: the first builds the binary of `make dist`, which needs nothing but the C library; the
+# second holds it and models/braid-tiny. Other models are mounted: see deploy/README.md.
 FROM debian:bookworm AS build
+ARG COMMIT=
 WORKDIR /braid
 ENV CARGO_HOME=/opt/cargo
 ENV RUSTUP_HOME=/opt/rustup
@@ -8,15 +9,13 @@ ENV PATH=/opt/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 COPY scripts scripts
 RUN scripts/setup.sh build
 COPY . .
-RUN cmake --preset release -DBRAID_TESTS=OFF && cmake --build --preset release --target braid
-RUN strip build/release/braid && deploy/runtime_packages.sh build/release/braid > build/packages
+RUN cmake --preset release -DBRAID_TESTS=OFF -DBRAID_COMMIT="$COMMIT" && \
+    cmake --build --preset release --target dist
 
 FROM debian:bookworm-slim
-COPY --from=build /braid/build/packages /usr/share/braid/packages
-RUN apt-get update && xargs -a /usr/share/braid/packages \
-    apt-get install -y --no-install-recommends && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin braid
-COPY --from=build /braid/build/release/braid /usr/local/bin/braid
+COPY --from=build /braid/build/dist/braid /usr/local/bin/braid
+COPY --from=build /braid/build/dist/NOTICES /usr/share/doc/braid/NOTICES
 COPY --from=build /braid/deploy/is_ready.sh /usr/local/bin/braid-is-ready
 COPY --from=build /braid/models/braid-tiny /models/braid-tiny
 USER braid

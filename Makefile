@@ -13,14 +13,16 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-clients build setup setup-test setup-clients setup-fuzz bench format \
-  tidy mutants asan tsan fuzz golden web clean
+.PHONY: help serve test test-clients test-dist build dist setup setup-test setup-clients \
+  setup-dist setup-fuzz bench format tidy mutants asan tsan fuzz golden web clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
 	@echo "make test     install what is missing, build, run every test, one summary"
 	@echo "make test-clients  the same for tests with other people's clients, as SDKs and lm-eval"
 	@echo "make build    build the release preset: $(BRAID)"
+	@echo "make dist     build/dist/braid-*.tar.gz: one binary that needs the C library only"
+	@echo "make test-dist  run it in bare roots of Debian 12 and 13 (as root, with debootstrap)"
 	@echo "make setup    install what building needs (Debian 12; SETUP=no skips it everywhere)"
 	@echo "make bench    measure MODEL offline (BENCH_ARGS, see braid bench offline --help)"
 	@echo "make format   clang-format all C++ files, rustfmt the Rust crate"
@@ -48,6 +50,11 @@ ifneq ($(SETUP),no)
 	@scripts/setup.sh build clients
 endif
 
+setup-dist:
+ifneq ($(SETUP),no)
+	@scripts/setup.sh build dist
+endif
+
 setup-fuzz:
 ifneq ($(SETUP),no)
 	@scripts/setup.sh build fuzz
@@ -57,6 +64,10 @@ build: setup
 	@test -f build/release/build.ninja || cmake --preset release > /dev/null
 	@cmake --build --preset release --target braid
 
+dist: setup
+	@test -f build/release/build.ninja || cmake --preset release > /dev/null
+	@cmake --build --preset release --target dist
+
 serve: build
 	@exec $(BRAID) serve $(MODEL) --host $(HOST) --port $(PORT)
 
@@ -65,6 +76,9 @@ test: setup-test
 
 test-clients: setup-clients
 	@python3 tests/run_all.py --preset release clients
+
+test-dist: setup-dist dist
+	@python3 tests/dist/roots.py
 
 mutants: setup-test
 	@test -f build/release/build.ninja || cmake --preset release > /dev/null

@@ -16,3 +16,37 @@ target_link_libraries(prometheus_core INTERFACE ${PROMETHEUS_CORE})
 if(BRAID_TESTS)
   find_package(GTest REQUIRED)
 endif()
+
+# The static libraries of `make dist`: Debian's where it has them, else built from its sources. Only
+# the program that has the property BRAID_STATIC links them; everything else links `shared`.
+set(DIST_DIR ${CMAKE_SOURCE_DIR}/build/dist)
+set(DIST_LIBRARIES ${DIST_DIR}/lib/libfmt.a ${DIST_DIR}/lib/libspdlog.a
+  ${DIST_DIR}/lib/libprometheus-cpp-core.a)
+add_custom_command(
+  OUTPUT ${DIST_LIBRARIES}
+  COMMAND ${CMAKE_SOURCE_DIR}/scripts/dist_libraries.sh ${DIST_DIR}
+  DEPENDS ${CMAKE_SOURCE_DIR}/scripts/dist_libraries.sh
+  COMMENT "Building static libraries"
+  VERBATIM)
+
+function(braid_dependency name shared archive)
+  get_filename_component(folder "${archive}" DIRECTORY)
+  if(NOT folder)
+    # A package without its archive is no error until somebody links it.
+    find_library(STATIC_${name} ${archive})
+    set(archive ${STATIC_${name}})
+  endif()
+  add_library(${name}_static STATIC IMPORTED GLOBAL)
+  set_target_properties(${name}_static PROPERTIES IMPORTED_LOCATION ${archive}
+    INTERFACE_LINK_LIBRARIES "${ARGN}")
+  add_library(${name} INTERFACE)
+  target_link_libraries(${name} INTERFACE
+    $<IF:$<BOOL:$<TARGET_PROPERTY:BRAID_STATIC>>,${name}_static,${shared}>)
+endfunction()
+
+braid_dependency(braid_boost_json Boost::json libboost_json.a)
+braid_dependency(braid_crypto OpenSSL::Crypto libcrypto.a pthread dl)
+braid_dependency(braid_ssl OpenSSL::SSL libssl.a braid_crypto_static)
+braid_dependency(braid_fmt fmt::fmt ${DIST_DIR}/lib/libfmt.a)
+braid_dependency(braid_spdlog spdlog::spdlog ${DIST_DIR}/lib/libspdlog.a braid_fmt_static)
+braid_dependency(braid_prometheus prometheus_core ${DIST_DIR}/lib/libprometheus-cpp-core.a)

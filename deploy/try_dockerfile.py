@@ -126,6 +126,9 @@ class Builder:
         if word == "WORKDIR":
             stage.workdir = rest
             (stage.root / rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        elif word == "ARG":
+            name, value = rest.split("=", 1)
+            stage.env.setdefault(name, value)
         elif word == "ENV":
             name, value = rest.split("=", 1)
             stage.env[name] = value

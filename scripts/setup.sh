@@ -130,7 +130,7 @@ install_npm() (
   echo "$wanted" >node_modules/installed
 )
 
-[ $# -gt 0 ] || die "usage: scripts/setup.sh GROUP... (groups: build, test, clients, fuzz)"
+[ $# -gt 0 ] || die "usage: scripts/setup.sh GROUP... (groups: build, test, clients, fuzz, dist)"
 groups=("$@")
 if [[ " $* " = *" clients "* ]] && ! command -v npm >/dev/null; then groups+=(node); fi
 install_packages "${groups[@]}"

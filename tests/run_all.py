@@ -71,6 +71,8 @@ def parts_of(preset):
                         *(["--few-cuts"] if preset in SANITIZED else [])],
              ["tests/golden/compare.py", binary]),
         Part("cli", pytest("tests/cli"), ["tests/cli", venv, binary]),
+        *([] if preset in SANITIZED else
+          [Part("dist", pytest("tests/dist"), ["tests/dist", venv, binary])]),
         Part("formats", pytest("tests/formats"), ["tests/formats", venv, binary]),
         Part("http", pytest("tests/http"), ["tests/http", venv, binary]),
         Part("client", pytest("tests/client"), ["tests/client", venv, binary]),

@@ -1,4 +1,5 @@
-// Bundles src/ into one self-contained dist/index.html. Run by `npm run build`.
+// Bundles src/ into one self-contained dist/index.html, with the licences of the packages in it in
+// dist/NOTICES. Run by `npm run build`.
 //
 // The page carries two lines for its checkers: the hash of the sources it was built from
 // (check_dist.py recomputes it) and a Content-Security-Policy that names the hashes of the one
@@ -8,6 +9,7 @@ import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { notices } from "./notices.mjs";
 
 const root = dirname(fileURLToPath(import.meta.url));
 const digest = (text, encoding) => createHash("sha256").update(text, "utf8").digest(encoding);
@@ -16,11 +18,14 @@ const digest = (text, encoding) => createHash("sha256").update(text, "utf8").dig
 function sourcesHash() {
   const names = readdirSync(join(root, "src")).map((name) => `src/${name}`);
   const hash = createHash("sha256");
-  for (const name of [...names, "build.mjs", "package.json", "package-lock.json"].sort()) {
+  for (const name of [...names, "build.mjs", "notices.mjs", "package.json", "package-lock.json"]
+    .sort()) {
     hash.update(name).update("\0").update(readFileSync(join(root, name))).update("\0");
   }
   return hash.digest("hex");
 }
+
+const bundled = [];  // the files that went into the page
 
 async function bundle(entry) {
   const result = await build({
@@ -34,7 +39,9 @@ async function bundle(entry) {
     jsx: "automatic",
     jsxImportSource: "preact",
     legalComments: "none",
+    metafile: true,
   });
+  bundled.push(...Object.keys(result.metafile.inputs));
   return result.outputFiles[0].text.trim();
 }
 
@@ -56,4 +63,5 @@ const page = template.replace(/\{\{(\w+)\}\}/g, (_, name) => values[name]);
 
 mkdirSync(join(root, "dist"), { recursive: true });
 writeFileSync(join(root, "dist", "index.html"), page);
+writeFileSync(join(root, "dist", "NOTICES"), notices(root, bundled));
 console.log(`dist/index.html: ${Buffer.byteLength(page)} bytes`);

@@ -19,7 +19,7 @@ NAMESPACES = re.compile(r"https?://www\.w3\.org/[\w/.]+")
 def sources_hash():
     """The same list and framing as in build.mjs: name, NUL, bytes, NUL; sorted by name."""
     names = [f"src/{path.name}" for path in (ROOT / "src").iterdir()]
-    names += ["build.mjs", "package.json", "package-lock.json"]
+    names += ["build.mjs", "notices.mjs", "package.json", "package-lock.json"]
     digest = hashlib.sha256()
     for name in sorted(names):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")

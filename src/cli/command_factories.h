@@ -23,5 +23,6 @@ CommandPointer MakeDoctorCommand();
 CommandPointer MakeDoctorPrefixCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();
+CommandPointer MakeLicencesCommand();
 
 }  // namespace braid

@@ -1,10 +1,12 @@
 // From argv to a command: help, suggestions for mistyped words, exit codes. CLI11 throws;
 // everything it throws is caught here. Main thread.
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "base/log.h"
@@ -122,10 +124,19 @@ int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
   return 1;
 }
 
+// The machine's openssl.cnf may be for another version of OpenSSL than the one in this binary, and
+// would then make TLS fail. It is read only where OPENSSL_CONF asks for it.
+void InitCrypto() {
+  if (std::getenv("OPENSSL_CONF") == nullptr) {
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+  }
+}
+
 }  // namespace
 
 int RunCommandLine(int argc, const char* const* argv) {
   InitLog(LogLevel::kWarning, false);
+  InitCrypto();
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     PrintOverview();

@@ -82,7 +82,9 @@ constexpr CommandEntry kCommands[] = {
      "  braid make-model /tmp/mid --shape mid --seed 1\n"
      "  braid make-model /tmp/odd --shape tiny,num_experts=5\n",
      MakeMakeModelCommand},
-    {"", "version", "The version of this binary", "  braid version\n", MakeVersionCommand},
+    {"", "version", "Version and commit of this binary", "  braid version\n", MakeVersionCommand},
+    {"", "licences", "Licences of Braid and of the libraries in this binary",
+     "  braid licences | less\n", MakeLicencesCommand},
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
-# The binary. Its page comes bundled from web/dist.
+# The programs. Their page comes bundled from web/dist.
 include(embed)
-target_link_libraries(braid_cli PRIVATE CLI11::CLI11)
+target_link_libraries(braid_cli PRIVATE CLI11::CLI11 braid_crypto)
 braid_compile_quickly(braid_cli)
 braid_embed(braid_cli web/dist/index.html kPageHtml)
-add_executable(braid ${CMAKE_SOURCE_DIR}/src/cli/main.cc)
-target_link_libraries(braid PRIVATE braid_cli)
+include(dist)

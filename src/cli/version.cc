@@ -1,8 +1,11 @@
-// `braid version`.
+// `braid version` and `braid licences`.
 #include "cli/version.h"
 
 #include <fmt/core.h>
 
+#include <cstdio>
+
+#include "cli/build_facts.h"
 #include "cli/command_factories.h"
 
 namespace braid {
@@ -12,7 +15,24 @@ class VersionCommand : public Command {
  public:
   void AddFlags(Flags&) override {}
   Status Run() override {
-    fmt::print("braid {}\n", kVersion);
+    fmt::print("braid {}", kVersion);
+    if (!kCommit.empty()) fmt::print(" (commit {})", kCommit);
+    fmt::print("\n");
+    return {};
+  }
+};
+
+class LicencesCommand : public Command {
+ public:
+  void AddFlags(Flags&) override {}
+  Status Run() override {
+    if (kNotices.empty()) {
+      fmt::print(
+          "Braid is under the Apache License 2.0 (the file LICENSE). This binary was built\n"
+          "without the licences of the libraries in it; `make dist` builds one that has them.\n");
+      return {};
+    }
+    std::fwrite(kNotices.data(), 1, kNotices.size(), stdout);
     return {};
   }
 };
@@ -20,5 +40,6 @@ class VersionCommand : public Command {
 }  // namespace
 
 CommandPointer MakeVersionCommand() { return std::make_unique<VersionCommand>(); }
+CommandPointer MakeLicencesCommand() { return std::make_unique<LicencesCommand>(); }
 
 }  // namespace braid

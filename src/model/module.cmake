@@ -4,4 +4,4 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/formats/*.cc)
 set_source_files_properties(${sources} PROPERTIES
   COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)
 # Sums of files (checksums.h).
-target_link_libraries(braid_model PRIVATE OpenSSL::Crypto)
+target_link_libraries(braid_model PRIVATE braid_crypto)

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 #include <openssl/ssl.h>
 
+#include <boost/system/system_error.hpp>
+
 namespace braid {
 namespace {
 
@@ -16,7 +18,16 @@ Error Wrong(const char* flag, const std::string& file, const std::string& why) {
 }  // namespace
 
 Result<std::unique_ptr<ssl::context>> LoadTls(const TlsFiles& files) {
-  auto context = std::make_unique<ssl::context>(ssl::context::tls_server);
+  std::unique_ptr<ssl::context> context;
+  try {
+    context = std::make_unique<ssl::context>(ssl::context::tls_server);
+  } catch (const boost::system::system_error& error) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--tls-cert: OpenSSL does not start: {}; OPENSSL_CONF, if set, must "
+                             "name a configuration for {}",
+                             error.what(), OPENSSL_VERSION_TEXT),
+                 "--tls-cert"};
+  }
   boost::system::error_code error;
   context->set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 |
                            ssl::context::no_sslv3 | ssl::context::no_tlsv1 |

@@ -1,4 +1,5 @@
-"""What stands in deploy/: every metric of the dashboard exists, the unit's command line works."""
+"""What stands in deploy/: every metric of the dashboard exists, the unit's command line works,
+image and unit use the binary of `make dist`."""
 
 import json
 import os
@@ -53,6 +54,17 @@ def test_the_units_command_line_is_understood(braid, tiny):
     assert "--drain-seconds" not in options
     stop = int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M)[1])
     assert stop > 30, "systemd waits longer than the default of --drain-seconds"
+
+
+def test_the_image_and_the_unit_have_the_binary_of_make_dist():
+    *building, last = (ROOT / "Dockerfile").read_text().split("\nFROM ")
+    assert "--target dist" in "".join(building)
+    assert "COPY --from=build /braid/build/dist/braid /usr/local/bin/braid\n" in last
+    assert "apt-get" not in last, "the binary needs no package"
+    unit = (ROOT / "deploy/systemd/braid.service").read_text()
+    install = "install -m 755 build/dist/braid /usr/local/bin/\n"
+    assert "ExecStart=/usr/local/bin/braid " in unit
+    assert install in (ROOT / "deploy/README.md").read_text()
 
 
 def test_the_health_check_of_the_image_says_when_the_server_is_ready():

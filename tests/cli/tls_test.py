@@ -172,3 +172,14 @@ def test_wrong_files_are_named_at_the_start(tmp_path, braid, tiny):
         assert len(done.stderr.strip().splitlines()) == 1
     done = braid("serve", tiny, "--port", "0", "--tls-cert", certificate)
     assert done.returncode == 1 and "belong together" in done.stderr
+
+
+def test_a_configuration_that_openssl_cannot_use_is_an_error_and_no_crash(tmp_path, braid, tiny):
+    certificate, key = make_certificate(tmp_path, "good")
+    config = tmp_path / "openssl.cnf"
+    config.write_text("config_diagnostics = 1\nopenssl_conf = all\n[all]\nproviders = list\n"
+                      "[list]\nother = other_section\n[other_section]\n"
+                      "module = /nonexistent/other.so\nactivate = 1\n")
+    done = braid("serve", tiny, "--port", 0, "--tls-cert", certificate, "--tls-key", key,
+                 env={"OPENSSL_CONF": str(config)}, timeout=60)
+    assert done.returncode == 1 and "OPENSSL_CONF" in done.stderr
