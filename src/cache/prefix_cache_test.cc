@@ -266,6 +266,17 @@ TEST_F(PrefixCacheTest, C5_71_KeysGoFromTheEndAndTheStatesBehindThemAreNoHit) {
   EXPECT_GT(Known("abcd"), 0);
 }
 
+TEST_F(PrefixCacheTest, WhatIsEvictedRemembersWhenItWasUsedLast) {
+  Store("ab", 1);
+  EXPECT_EQ(Match(Blocks("ab.")).evicted_epoch, 0);
+  Store("abc", 7);  // uses "ab"
+  cache_.Flush();
+  Store("x", 9);
+  const PrefixMatch match = Match(Blocks("ab."));
+  EXPECT_EQ(match.stop, ReuseStop::kEvicted);
+  EXPECT_EQ(match.evicted_epoch, 7);
+}
+
 class PackedCacheTest : public PrefixCacheTest {
  protected:
   PackedCacheTest() : PrefixCacheTest(4, 7) {}

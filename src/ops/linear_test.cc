@@ -244,6 +244,7 @@ struct ExpertsCase {
   int64_t tokens, hidden, experts, width, shared_width;
   WeightFormat format = WeightFormat::kBF16;
   WeightFormat shared_format = format;
+  float limit = 0, shared_limit = 0;
 };
 constexpr ExpertsCase kExpertsCases[] = {
     {1, 64, 8, 32, 48},
@@ -256,7 +257,10 @@ constexpr ExpertsCase kExpertsCases[] = {
     {21, 130, 5, 96, 40, WeightFormat::kI4},
     {21, 130, 5, 96, 40, WeightFormat::kF8},
     {37, 130, 5, 72, 40, WeightFormat::kI8, WeightFormat::kBF16},
-    {37, 192, 5, 96, 40, WeightFormat::kI4, WeightFormat::kI8}};
+    {37, 192, 5, 96, 40, WeightFormat::kI4, WeightFormat::kI8},
+    {5, 40, 7, 40, 24, WeightFormat::kBF16, WeightFormat::kBF16, 0.5f, 0.1f},
+    {33, 48, 5, 24, 40, WeightFormat::kBF16, WeightFormat::kBF16, 0.0f, 0.2f},
+    {33, 48, 5, 24, 40, WeightFormat::kI8, WeightFormat::kI8, 0.2f, 0.0f}};
 
 // One mixture with everything an ExpertsArgs points to.
 struct Mixture {
@@ -280,7 +284,9 @@ struct Mixture {
             .down = &down.matrix,
             .ids = ids.data(),
             .weights = weights.data(),
-            .top_k = top_k};
+            .top_k = top_k,
+            .limit = c.limit,
+            .shared_limit = c.shared_limit};
     if (c.shared_width > 0) {
       args.shared_gate_up = &shared_gate_up.matrix;
       args.shared_down = &shared_down.matrix;

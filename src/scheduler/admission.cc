@@ -117,6 +117,8 @@ std::vector<int32_t> Scheduler::State::Placements(const Sequence& s) const {
 bool Scheduler::State::AdmitTo(Sequence& s, int32_t r) {
   Rank& rank = ranks[static_cast<size_t>(r)];
   if (rank.closed || rank.free_slots.empty()) return false;
+  CHECK(!rank.starving.valid(), "request {} is admitted before request {}, which found no blocks",
+        s.id.value, rank.starving.value);
   s.rank = r;
   if (!Seat(s, rank)) {
     s.rank = -1;

@@ -25,14 +25,15 @@ float ScaleOf(ops::WeightFormat format, const std::byte* scales, int64_t i) {
   return ElementAt({.name = "scales", .dtype = type, .data = scales}, i);
 }
 
-// A stored weight [rows, k] whose parts the test fills.
+// A stored weight [matrices, rows, k] whose parts the test fills.
 class Made {
  public:
-  Made(const StorageFormat& format, int64_t rows, int64_t k) {
+  Made(const StorageFormat& format, int64_t rows, int64_t k, int64_t matrices = 1) {
     stored_.format = &format;
     stored_.quantization = &quantization;
     stored_.rows = rows;
     stored_.k = k;
+    stored_.matrices = matrices;
   }
   // Part i with random bytes.
   std::vector<std::byte>& Part(size_t i, DType dtype, std::vector<int64_t> shape) {
@@ -71,7 +72,7 @@ class Made {
     std::vector<std::byte> codes(static_cast<size_t>(ops::CodeBytes(kept.format, k)));
     std::vector<std::byte> scales(
         static_cast<size_t>(scale_count * SizeOf(ops::ScaleTypeOf(kept.format))));
-    for (int64_t row = 0; row < stored_.rows; ++row) {
+    for (int64_t row = 0; row < stored_.matrices * stored_.rows; ++row) {
       stored_.format->decode(stored_, row, 1, decoded.data());
       kept.row(stored_, row, codes.data(), scales.data());
       for (int64_t c = 0; c < k; ++c) {
@@ -121,6 +122,27 @@ TEST(KeptCodes, Fp8AndInt8WithAScalePerRowOrOneForAll) {
       w.ExpectKept();
     }
   }
+}
+
+TEST(KeptCodes, EveryMatrixOfAWeightHasItsOwnScales) {
+  Made blocks(kFp8Blocks, 150, 300, 3);
+  blocks.quantization.block_rows = blocks.quantization.block_columns = 128;
+  blocks.Part(0, DType::kF8E4M3, {3, 150, 300});
+  blocks.Scales(1, DType::kF32, {3, 2, 3});
+  blocks.ExpectKept();
+  for (const StorageFormat* format : {&kFp8Scaled, &kInt8Scaled}) {
+    for (int64_t scales : {1, 20}) {
+      Made scaled(*format, 20, 200, 3);
+      scaled.Part(0, format->types[0], {3, 20, 200});
+      scaled.Scales(1, DType::kBF16, {3, scales, 1});
+      scaled.ExpectKept();
+    }
+  }
+  Made packed(kInt4Packed, 24, 200, 3);
+  packed.quantization.group = 64;
+  packed.Part(0, DType::kI32, {3, 24, 25});
+  packed.Scales(1, DType::kF16, {3, 24, 4});
+  packed.ExpectKept();
 }
 
 TEST(KeptCodes, Int8InBlocksIsNotKept) {
