@@ -6,6 +6,7 @@ PORT ?= 8000
 SETUP ?= yes
 GOLDEN_PYTHON ?= python3
 FUZZ_SECONDS ?= 60
+MUTATION_ARGS ?= --seed 1 --per-module 30
 BENCH_ARGS ?= --input-tokens 512 --output-tokens 128 --sequences 8
 
 SHELL := /bin/bash
@@ -14,7 +15,7 @@ BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-clients test-dist build dist setup setup-test setup-clients \
-  setup-dist setup-fuzz bench format tidy mutants asan tsan fuzz golden web clean
+  setup-dist setup-fuzz bench format tidy mutants mutation asan tsan fuzz golden web clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
@@ -28,6 +29,7 @@ help:  ## this list
 	@echo "make format   clang-format all C++ files, rustfmt the Rust crate"
 	@echo "make tidy     check layers, lengths, words and the other house rules"
 	@echo "make mutants  plant each known bug and see that the simulation finds it"
+	@echo "make mutation plant random one-line mutants, count those that a test sees (MUTATION_ARGS)"
 	@echo "make asan     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan     the suite under ThreadSanitizer"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)), with Debian's clang 19"
@@ -84,6 +86,9 @@ mutants: setup-test
 	@test -f build/release/build.ninja || cmake --preset release > /dev/null
 	@cmake --build --preset release --target mutant_test > /dev/null
 	@build/release/tests/simulation/mutant_test
+
+mutation: setup-test
+	@python3 tests/mutation/mutation.py $(MUTATION_ARGS)
 
 asan: setup-test
 	@python3 tests/run_all.py --preset dev unit simulation golden cli http client

@@ -1,8 +1,11 @@
 # Reads src/LAYERS and makes one static library braid_<module> per line, linked to what the line
 # names. Sources are all *.cc below src/<module>, but for folders that LAYERS gives to others, and
 # those that it gives to this one; *_test.cc beside them form one test program per module. A module
-# may add flags or dependencies of its own in src/<module>/module.cmake.
+# may add flags or dependencies of its own in src/<module>/module.cmake, and name tests there that
+# take seconds each (BRAID_SLOW_TESTS, a list of GoogleTest's patterns): they become a CTest test of
+# their own with the label `slow`, which `ctest -L unit -LE slow` leaves out.
 function(braid_add_module module deps)
+  set(BRAID_SLOW_TESTS "")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${module}/*.cc)
   file(STRINGS ${CMAKE_SOURCE_DIR}/src/LAYERS folders REGEX "^[a-z_/]+ = [a-z]+$")
   foreach(line ${folders})
@@ -36,7 +39,15 @@ function(braid_add_module module deps)
     add_executable(${module}_test ${tests})
     target_link_libraries(${module}_test PRIVATE braid_${module} GTest::gtest_main GTest::gmock)
     target_compile_definitions(${module}_test PRIVATE BRAID_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    add_test(NAME ${module} COMMAND ${module}_test --gtest_brief=1)
+    list(JOIN BRAID_SLOW_TESTS ":" slow)
+    set(fast "")
+    if(slow)
+      set(fast "--gtest_filter=-${slow}")
+      add_test(NAME ${module}_slow
+        COMMAND ${module}_test --gtest_brief=1 "--gtest_filter=${slow}")
+      set_tests_properties(${module}_slow PROPERTIES LABELS "unit;slow")
+    endif()
+    add_test(NAME ${module} COMMAND ${module}_test --gtest_brief=1 ${fast})
     set_tests_properties(${module} PROPERTIES LABELS unit)
   endif()
 endfunction()

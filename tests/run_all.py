@@ -64,6 +64,7 @@ def parts_of(preset):
         Part("unit", [*ctest, "unit", "-j", "2"]),
         Part("tidy", [python, "tests/tidy/tidy.py"]),
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
+        Part("mutation-self", [python, "tests/mutation/operators_test.py"]),
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
         Part("simulation", [*ctest, "simulation"]),
         Part("scenarios", [python, "tests/scenarios.py"]),

@@ -5,3 +5,10 @@ set_source_files_properties(${sources} PROPERTIES
   COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)
 # Sums of files (checksums.h).
 target_link_libraries(braid_model PRIVATE braid_crypto)
+
+# Long sequences, and the largest of each family's random models.
+set(BRAID_SLOW_TESTS LatentAttention.TheExpandedFormAgreesWithTheAbsorbedOneOfTheReference
+  LatentAttention.NeitherThreadsNorOtherSequencesChangeABitOfTheExpandedForm
+  LatentAttention.HeadsThatDoNotFitAtOnceFollowInTurn
+  LatentAttention.TokensOfShortPartsKeepTheBitsOfTheAbsorbedForm
+  Checkpoint.TheLargestHostileHeadersCostLittle *Golden.*/*_c)

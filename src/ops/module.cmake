@@ -28,3 +28,10 @@ braid_isa_flags(avx512/products_fp8_dot.cc ${BRAID_DOT_FLAGS} -mavx512vbmi)
 braid_isa_flags(avx512/peak_dot.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(avx512/tiles.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(amx/*.cc ${BRAID_DOT_FLAGS} -mamx-tile -mamx-bf16 -mamx-int8)
+
+# Every cut of every shape on every instruction set.
+set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
+  LinearAttention.ChunkedEvaluationEqualsThePlainRecurrence
+  Attention.EveryCandidateAgreesWithTheReference Attention.MembersThatShareKeysGiveTheBitsOfOne
+  LatentAttention.EveryCandidateAgreesWithTheReference
+  LatentAttention.MembersThatShareKeysGiveTheBitsOfOne)

@@ -1,0 +1,26 @@
+# A build that holds many mutants behind switches (tests/mutation/mutation.py, `make mutation`).
+option(BRAID_MUTATION "Compile the copies of sources that tests/mutation plants" OFF)
+if(BRAID_MUTATION)
+  foreach(language C CXX)
+    set(CMAKE_${language}_COMPILER_LAUNCHER python3 ${CMAKE_SOURCE_DIR}/tests/mutation/launcher.py
+      ${CMAKE_BINARY_DIR}/planted ${CMAKE_${language}_COMPILER_LAUNCHER})
+  endforeach()
+endif()
+
+# Adds the switch to the library that everything links, and what tells which test reaches what.
+function(braid_add_mutation_switch)
+  if(NOT BRAID_MUTATION)
+    return()
+  endif()
+  set(folder ${CMAKE_SOURCE_DIR}/tests/mutation)
+  add_library(mutation_switch OBJECT ${folder}/switch.cc)
+  target_link_libraries(braid_flags INTERFACE $<TARGET_OBJECTS:mutation_switch>)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/src/LAYERS lines REGEX "^[a-z]+:")
+  foreach(line ${lines})
+    string(REGEX REPLACE ":.*" "_test" target "${line}")
+    if(TARGET ${target})
+      target_sources(${target} PRIVATE ${folder}/listener.cc)
+    endif()
+  endforeach()
+  target_sources(equality_test PRIVATE ${folder}/listener.cc)
+endfunction()
