@@ -15,7 +15,7 @@ BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-clients test-dist build dist setup setup-test setup-clients \
-  setup-dist setup-fuzz bench format tidy mutants mutation asan tsan fuzz golden web clean
+  setup-dist setup-fuzz bench format tidy docs mutants mutation asan tsan fuzz golden web clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
@@ -28,6 +28,7 @@ help:  ## this list
 	@echo "make bench    measure MODEL offline (BENCH_ARGS, see braid bench offline --help)"
 	@echo "make format   clang-format all C++ files, rustfmt the Rust crate"
 	@echo "make tidy     check layers, lengths, words and the other house rules"
+	@echo "make docs     write the tables of docs/api.md from those that the server enforces"
 	@echo "make mutants  plant each known bug and see that the simulation finds it"
 	@echo "make mutation plant random one-line mutants, count those that a test sees (MUTATION_ARGS)"
 	@echo "make asan     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -111,6 +112,10 @@ format:
 tidy:
 	@python3 tests/tidy/tidy.py
 	@python3 tests/tidy/tidy_test.py
+
+docs:
+	@cmake --build --preset release --target server_test
+	@BRAID_WRITE_DOCS=1 build/release/server_test --gtest_filter='ApiDocument.*'
 
 golden:
 	@$(GOLDEN_PYTHON) tests/golden/export.py

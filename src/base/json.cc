@@ -111,7 +111,9 @@ std::string_view JsonKindName(const json::value& value) {
 }
 
 std::string JsonExcerpt(const json::value& value, size_t bytes_max) {
-  std::string text = json::serialize(value);
+  // The library would write 5.5 as 5.5E0.
+  std::string text =
+      value.is_double() ? fmt::format("{}", value.get_double()) : json::serialize(value);
   if (text.size() <= bytes_max) return text;
   size_t end = bytes_max;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;

@@ -114,13 +114,17 @@ Refusal ParseTurns(const json::value& value, const std::string& path, const Requ
     return WrongType(path, "a list of at least one message", value);
   }
   json::array messages;
-  ChatBuilder chat(&messages);
+  std::vector<std::string> paths;
+  ChatBuilder chat(&messages, &paths);
   size_t index = 0;
   for (const json::value& turn : value.get_array()) {
-    if (Refusal refusal = AddTurn(turn, fmt::format("{}[{}]", path, index++), &chat))
-      return refusal;
+    const std::string at = fmt::format("{}[{}]", path, index++);
+    chat.At(at);
+    if (Refusal refusal = AddTurn(turn, at, &chat)) return refusal;
   }
-  return ParseMessages(messages, path, limits, request);
+  if (Refusal refusal = ParseMessages(messages, path, limits, request)) return refusal;
+  request->message_paths = std::move(paths);
+  return std::nullopt;
 }
 
 Refusal ParseAnthropicTools(const json::value& value, const std::string& path,
@@ -141,9 +145,12 @@ Refusal ParseAnthropicToolChoice(const json::value& value, const std::string& pa
     request->tool_choice = ToolChoice::kNone;
   } else if (type == "any" || type == "tool") {
     request->tool_choice = ToolChoice::kRequired;
-    if (type == "tool") request->tool_name = StringAt(*choice, "name");
-    if (type == "tool" && request->tool_name.empty()) {
-      return WrongType(path + ".name", "the tool's name", At(*choice, "name"));
+    if (type == "tool") {
+      const std::string_view name = StringAt(*choice, "name");
+      if (name.empty()) {
+        return WrongType(path + ".name", "the tool's name", At(*choice, "name"));
+      }
+      request->allowed_tools = {std::string(name)};
     }
   } else if (type != "auto") {
     return WrongType(path, "an object with a type: auto, any, tool or none", value);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "server/conversation.h"
 #include "server/fields.h"
 #include "server/limits.h"
 
@@ -45,6 +46,15 @@ std::optional<double> AsNumber(const json::value& value) {
   return std::nullopt;
 }
 
+// 5 and 5.0, which some clients make of it.
+std::optional<int64_t> AsInteger(const json::value& value) {
+  constexpr double kExactMax = int64_t{1} << 53;
+  if (value.is_int64()) return value.get_int64();
+  if (!value.is_double() || std::abs(value.get_double()) > kExactMax) return std::nullopt;
+  if (std::floor(value.get_double()) != value.get_double()) return std::nullopt;
+  return static_cast<int64_t>(value.get_double());
+}
+
 bool IsHarmless(const json::value& value) {
   if (value.is_bool()) return !value.get_bool();
   if (value.is_string()) return value.get_string().empty();
@@ -73,11 +83,12 @@ struct FieldReader {
   }
 
   Refusal operator()(const IntegerRule& rule) const {
-    int64_t max = MaxOf(rule, limits);
-    if (!value.is_int64() || value.get_int64() < rule.min || value.get_int64() > max) {
+    const int64_t max = MaxOf(rule, limits);
+    const std::optional<int64_t> integer = AsInteger(value);
+    if (!integer || *integer < rule.min || *integer > max) {
       return WrongType(path, fmt::format("an integer from {} to {}", rule.min, max), value);
     }
-    request->*rule.member = value.get_int64();
+    request->*rule.member = *integer;
     return std::nullopt;
   }
 
@@ -175,14 +186,15 @@ Refusal CheckConstraints(const ApiRequest& request) {
   if (forced && request.tools.empty()) {
     return ApiError{400, "tool_choice: needs tools to choose from", "tool_choice"};
   }
-  const bool known =
-      std::any_of(request.tools.begin(), request.tools.end(), [&](const json::value& tool) {
-        return tool.at("function").at("name").as_string() == request.tool_name;
-      });
-  if (!request.tool_name.empty() && !known) {
+  for (const std::string& name : request.allowed_tools) {
+    const bool known =
+        std::any_of(request.tools.begin(), request.tools.end(), [&](const json::value& tool) {
+          return tool.at("function").at("name").as_string() == name;
+        });
+    if (known) continue;
     return ApiError{400,
                     fmt::format("tool_choice: there is no tool named \"{}\" in tools",
-                                request.tool_name.substr(0, limits::kNameBytesMax)),
+                                name.substr(0, limits::kNameBytesMax)),
                     "tool_choice"};
   }
   if (!forced && !request.grammar) return std::nullopt;
@@ -199,7 +211,7 @@ Refusal CheckConstraints(const ApiRequest& request) {
   return std::nullopt;
 }
 
-Refusal CheckTogether(const ApiRequest& request) {
+Refusal CheckTogether(const ApiRequest& request, const RequestLimits& limits) {
   auto max_tokens =
       request.max_completion_tokens ? request.max_completion_tokens : request.max_tokens;
   std::string max_name = request.max_completion_tokens ? "max_completion_tokens" : "max_tokens";
@@ -214,12 +226,13 @@ Refusal CheckTogether(const ApiRequest& request) {
                                 *max_tokens, *request.min_tokens),
                     "min_tokens"};
   }
-  size_t answers = request.prompts.size() * static_cast<size_t>(request.n.value_or(1));
-  if (answers > limits::kPromptsTimesChoicesMax) {
+  const int64_t prompts = static_cast<int64_t>(request.prompts.size());
+  const int64_t answers = prompts * request.n.value_or(1);
+  if (answers > limits.answers_max) {
     return ApiError{400,
                     fmt::format("prompt: {} prompts times n are {} answers, at most {} are "
                                 "made in one request",
-                                request.prompts.size(), answers, limits::kPromptsTimesChoicesMax),
+                                prompts, answers, limits.answers_max),
                     "prompt"};
   }
   if (Refusal refusal = CheckConstraints(request)) return refusal;
@@ -265,11 +278,9 @@ OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
     if (Refusal refusal = MessagesOfItems(limits, &request)) return *refusal;
   }
   if (Refusal refusal = CheckPresence(request, object)) return *refusal;
-  if (Refusal refusal = CheckTogether(request)) return *refusal;
-  if (!request.system.empty()) {
-    json::object system{{"role", "system"}, {"content", request.system}};
-    request.messages.insert(request.messages.begin(), std::move(system));
-  }
+  if (Refusal refusal = CheckTogether(request, limits)) return *refusal;
+  JoinLeadingSystem(request.system, IsAnthropic(route) ? "system" : "instructions",
+                    &request.messages, &request.message_paths);
   if (request.enable_thinking) {
     for (const char* name : {"enable_thinking", "thinking"}) {
       request.template_values.emplace(name, *request.enable_thinking);

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "server/api_error.h"
+#include "server/limits.h"
 #include "server/response_store.h"
 #include "text/grammar.h"
 
@@ -75,14 +76,17 @@ struct ApiRequest {
   // What is to be continued.
   std::vector<Prompt> prompts;  // completions, tokenize
   json::array messages;         // chat, tokenize, apply_template: in the template's form
-  std::string system;           // stands before the messages; responses and messages
+  // Where each message stood in the body, for errors: "messages[3]", "input[5]".
+  std::vector<std::string> message_paths;
+  std::string system;  // stands before the messages; responses and messages
   std::vector<InputItem> previous_items, input_items;  // responses; `messages` are made of them
   std::string previous_response_id;
   size_t stored_bytes = 0;  // of those items that were stored
   json::array tools;
   json::object template_values;  // chat_template_kwargs and what belongs there
   ToolChoice tool_choice = ToolChoice::kAuto;
-  std::string tool_name;  // the one that must be called; empty: any
+  std::vector<std::string> allowed_tools;  // those that may be called; empty: all
+  json::value tool_choice_sent = nullptr;  // as it came
   std::optional<bool> add_generation_prompt;
   std::optional<bool> continue_final_message;
   std::optional<bool> add_special_tokens;
@@ -131,7 +135,7 @@ struct OwnResponses {
 // What the limits depend on.
 struct RequestLimits {
   int32_t vocabulary = 0;
-  int32_t choices_max = 8;
+  int64_t answers_max = limits::kAnswersMax;  // of one request: prompts times n
   OwnResponses responses = {};
 };
 

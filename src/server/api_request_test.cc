@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-constexpr RequestLimits kLimits{.vocabulary = 100, .choices_max = 8};
+constexpr RequestLimits kLimits{.vocabulary = 100, .answers_max = 128};
 
 // The least body of each route, with room for one more field.
 std::string Body(Route route, const std::string& field) {
@@ -104,7 +104,8 @@ TEST(ApiRequest, IntegersAreTakenAtTheirLimitsAndRefusedBeyond) {
       }
       const bool required = route == kMessages && field.name == "max_tokens";
       EXPECT_EQ(with("null"), required ? field.name : "ok");
-      EXPECT_EQ(with("1.0"), field.name);
+      EXPECT_EQ(with("1.0"), "ok");
+      EXPECT_EQ(with("1.5"), field.name);
       EXPECT_EQ(with("true"), field.name);
       for (const std::string& value : kAbsurd) EXPECT_NE(with(value), "ok") << value;
     }
@@ -198,10 +199,10 @@ TEST(ApiRequest, PromptsComeInFourForms) {
   EXPECT_EQ(refused(R"(["a", 1])"), "prompt[1]");
   EXPECT_EQ(Refused(kCompletions, "{}"), "prompt");
   std::string many = "\"a\"";
-  for (size_t i = 0; i < limits::kPromptsTimesChoicesMax; ++i) many += ",\"a\"";
+  for (int64_t i = 0; i < limits::kAnswersMax; ++i) many += ",\"a\"";
   EXPECT_EQ(refused(fmt::format("[{}]", many)), "prompt");
   EXPECT_EQ(Refused(kCompletions,
-                    fmt::format(R"({{"n": 8, "prompt": [{}"a"]}})", many.substr(0, 4 * 17))),
+                    fmt::format(R"({{"n": 64, "prompt": [{}"a"]}})", many.substr(0, 4 * 2))),
             "prompt")
       << "prompts times n";
 }
@@ -267,6 +268,48 @@ TEST(ApiRequest, FieldsThatContradictEachOtherAreRefused) {
             "chat_template_kwargs.messages");
   EXPECT_EQ(With(kChat, "tools", R"([{"type": "function", "function": {"name": "a b"}}])"),
             "tools[0].function.name");
+}
+
+TEST(ApiRequest, AllowedToolsAreTakenInBothForms) {
+  const std::string tools =
+      R"("tools": [{"type": "function", "function": {"name": "a"}},
+                   {"type": "function", "function": {"name": "b"}}], "tool_choice": )";
+  const auto parse = [&](const std::string& choice) {
+    auto parsed = Parse(kChat, Body(kChat, tools + choice));
+    return std::holds_alternative<ApiRequest>(parsed) ? std::get<0>(parsed) : ApiRequest{};
+  };
+  const std::string nested = R"([{"type": "function", "function": {"name": "b"}}])";
+  const std::string flat = R"([{"type": "function", "name": "b"}])";
+  for (const std::string& body :
+       {R"({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": )" + nested + "}}",
+        R"({"type": "allowed_tools", "mode": "auto", "tools": )" + flat + "}"}) {
+    EXPECT_EQ(parse(body).allowed_tools, std::vector<std::string>{"b"}) << body;
+    EXPECT_EQ(parse(body).tool_choice, ToolChoice::kAuto) << body;
+  }
+  EXPECT_EQ(
+      parse(R"({"type": "allowed_tools", "mode": "required", "tools": )" + flat + "}").tool_choice,
+      ToolChoice::kRequired);
+  EXPECT_EQ(parse(R"({"type": "function", "name": "a"})").allowed_tools,
+            std::vector<std::string>{"a"})
+      << "the flat form of a named tool";
+  const auto refused = [&](const std::string& choice) {
+    return Refused(kChat, Body(kChat, tools + choice));
+  };
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "any", "tools": )" + flat + "}"),
+            "tool_choice.mode");
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "auto", "tools": []})"),
+            "tool_choice.tools");
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]})"),
+            "tool_choice.tools[0]");
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "auto", "tools": [{"name": "c"}]})"),
+            "tool_choice");
+  EXPECT_EQ(refused(R"({"type": "custom", "name": "a"})"), "tool_choice");
+}
+
+TEST(ApiRequest, ErrorsShowNumbersAsTheyWereSent) {
+  auto parsed = Parse(kChat, Body(kChat, R"("max_tokens": 5.5)"));
+  EXPECT_NE(std::get<ApiError>(parsed).message.find("got 5.5"), std::string::npos)
+      << std::get<ApiError>(parsed).message;
 }
 
 TEST(ApiRequest, UnknownFieldsAreNamedAndHaveNoEffect) {

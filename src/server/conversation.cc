@@ -8,21 +8,22 @@
 
 namespace braid {
 
-void ChatBuilder::System(std::string_view text) {
-  messages_.push_back(json::object{{"role", "system"}, {"content", text}});
+void ChatBuilder::Add(json::object message) {
+  messages_.push_back(std::move(message));
+  paths_.push_back(path_);
 }
 
-void ChatBuilder::User(std::string_view text) {
-  messages_.push_back(json::object{{"role", "user"}, {"content", text}});
-}
+void ChatBuilder::System(std::string_view text) { Add({{"role", "system"}, {"content", text}}); }
+
+void ChatBuilder::User(std::string_view text) { Add({{"role", "user"}, {"content", text}}); }
 
 void ChatBuilder::ToolResult(std::string_view call_id, std::string_view text) {
-  messages_.push_back(json::object{{"role", "tool"}, {"tool_call_id", call_id}, {"content", text}});
+  Add({{"role", "tool"}, {"tool_call_id", call_id}, {"content", text}});
 }
 
 json::object& ChatBuilder::Assistant() {
   if (messages_.empty() || messages_.back().at("role").as_string() != "assistant") {
-    messages_.push_back(json::object{{"role", "assistant"}, {"content", ""}});
+    Add({{"role", "assistant"}, {"content", ""}});
   }
   return messages_.back().as_object();
 }
@@ -46,6 +47,28 @@ void ChatBuilder::AssistantCall(std::string_view call_id, std::string_view name,
       json::object{{"id", call_id},
                    {"type", "function"},
                    {"function", json::object{{"name", name}, {"arguments", arguments}}}});
+}
+
+void JoinLeadingSystem(const std::string& system, std::string_view path, json::array* messages,
+                       std::vector<std::string>* paths) {
+  size_t count = 0;
+  while (count < messages->size() && messages->at(count).at("role") == "system") ++count;
+  if (system.empty() && count < 2) return;
+  std::string text = system;
+  for (size_t i = 0; i < count; ++i) {
+    const json::value* content = messages->at(i).as_object().if_contains("content");
+    if (content == nullptr || !content->is_string() || content->get_string().empty()) continue;
+    text += text.empty() ? "" : "\n\n";
+    text += content->get_string();
+  }
+  if (count == 0) {
+    messages->insert(messages->begin(), json::object{{"role", "system"}});
+    paths->insert(paths->begin(), std::string(path));
+  } else {
+    messages->erase(messages->begin() + 1, messages->begin() + static_cast<ptrdiff_t>(count));
+    paths->erase(paths->begin() + 1, paths->begin() + static_cast<ptrdiff_t>(count));
+  }
+  messages->front().as_object()["content"] = text;
 }
 
 namespace {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "server/api_error.h"
@@ -12,7 +14,11 @@ namespace braid {
 // Appends messages in chat form.
 class ChatBuilder {
  public:
-  explicit ChatBuilder(json::array* messages) : messages_(*messages) {}
+  ChatBuilder(json::array* messages, std::vector<std::string>* paths)
+      : messages_(*messages), paths_(*paths) {}
+
+  // Where in the body the next message stands, for errors about it.
+  void At(std::string path) { path_ = std::move(path); }
 
   void System(std::string_view text);
   void User(std::string_view text);
@@ -23,10 +29,18 @@ class ChatBuilder {
   void AssistantCall(std::string_view call_id, std::string_view name, std::string_view arguments);
 
  private:
+  void Add(json::object message);
   json::object& Assistant();
   void Append(std::string_view key, std::string_view text);
   json::array& messages_;
+  std::vector<std::string>& paths_;  // of the messages
+  std::string path_;
 };
+
+// Joins `system`, which stood at `path`, and the system messages at the beginning to one, with a
+// blank line between: templates know one. `paths` stands beside the messages.
+void JoinLeadingSystem(const std::string& system, std::string_view path, json::array* messages,
+                       std::vector<std::string>* paths);
 
 // A list of flat tools, {"name", "description", "parameters"}, as chat tools; `schema` names the
 // key that holds the parameters' schema. Those that are not `ours` are left out: the API's own

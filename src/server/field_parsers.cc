@@ -53,10 +53,10 @@ Refusal ParsePrompt(const json::value& value, const std::string& path, const Req
     request->prompts.emplace_back(std::move(ids));
     return std::nullopt;
   }
-  if (array.size() > limits::kPromptsTimesChoicesMax) {
+  if (static_cast<int64_t>(array.size()) > limits.answers_max) {
     return ApiError{400,
                     fmt::format("{}: has {} prompts, at most {} are taken", path, array.size(),
-                                limits::kPromptsTimesChoicesMax),
+                                limits.answers_max),
                     path};
   }
   for (size_t i = 0; i < array.size(); ++i) {
@@ -198,6 +198,7 @@ Refusal ParseMetadata(const json::value& value, const std::string& path, const R
         path, fmt::format("an object of at most {} entries", limits::kMetadataPairsMax), value);
   }
   for (const auto& [key, text] : value.get_object()) {
+    if (text.is_null()) continue;
     if (!text.is_string() || text.get_string().size() > limits::kMetadataBytesMax) {
       return WrongType(fmt::format("{}.{}", path, std::string_view(key)),
                        fmt::format("a string of at most {} bytes", limits::kMetadataBytesMax),

@@ -24,12 +24,11 @@ constexpr Field kFields[] = {
     {"tokens", kDetokenize, ParseRule{ParseTokens}},
     {"messages", kTemplated, ParseRule{ParseMessages}},
     {"tools", kTemplated, ParseRule{ParseTools}},
-    {"tool_choice", kChat, ParseRule{ParseToolChoice}},
+    {"tool_choice", kChat | kResponses, ParseRule{ParseToolChoice}},
     {"input", kResponses, ParseRule{ParseInput}},
     {"previous_response_id", kResponses, ParseRule{ParsePreviousResponse}},
     {"instructions", kResponses, ParseRule{ParseSystem}},
     {"tools", kResponses, ParseRule{ParseResponsesTools}},
-    {"tool_choice", kResponses, ParseRule{ParseResponsesToolChoice}},
     {"text", kResponses, ParseRule{ParseTextOptions}},
     {"reasoning", kResponses, ParseRule{ParseReasoningOptions}},
     {"system", kAnthropic, ParseRule{ParseSystem}},
@@ -62,7 +61,7 @@ constexpr Field kFields[] = {
     {"presence_penalty", kGenerate, NumberRule{&ApiRequest::presence_penalty, -2, 2}},
     {"frequency_penalty", kGenerate, NumberRule{&ApiRequest::frequency_penalty, -2, 2}},
     {"seed", kGenerate, IntegerRule{&ApiRequest::seed, kInt64Min, kInt64Max}},
-    {"n", kOpenAi, IntegerRule{&ApiRequest::n, 1, kChoicesBound}},
+    {"n", kOpenAi, IntegerRule{&ApiRequest::n, 1, kAnswersBound}},
     {"best_of", kCompletions, IntegerRule{&ApiRequest::best_of, 1, 1}},
     {"logit_bias", kGenerate, ParseRule{ParseLogitBias}},
 
@@ -187,7 +186,7 @@ const Field* FindField(std::string_view name, Route route) {
 
 int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits) {
   if (rule.max == kVocabularyBound) return limits.vocabulary;
-  if (rule.max == kChoicesBound) return limits.choices_max;
+  if (rule.max == kAnswersBound) return limits.answers_max;
   return rule.max;
 }
 

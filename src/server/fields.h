@@ -18,7 +18,7 @@ struct NumberRule {
 };
 
 inline constexpr int64_t kVocabularyBound = -1000;  // as `max`: the model's vocabulary
-inline constexpr int64_t kChoicesBound = -1001;     // as `max`: the server's limit of choices
+inline constexpr int64_t kAnswersBound = -1001;     // as `max`: the answers of one request
 
 struct IntegerRule {
   std::optional<int64_t> ApiRequest::* member;
@@ -88,8 +88,6 @@ Refusal ParsePreviousResponse(const json::value&, const std::string&, const Requ
                               ApiRequest*);
 Refusal ParseResponsesTools(const json::value&, const std::string&, const RequestLimits&,
                             ApiRequest*);
-Refusal ParseResponsesToolChoice(const json::value&, const std::string&, const RequestLimits&,
-                                 ApiRequest*);
 Refusal ParseTextOptions(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseReasoningOptions(const json::value&, const std::string&, const RequestLimits&,
                               ApiRequest*);

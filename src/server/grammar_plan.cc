@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "text/schema_limits.h"
 #include "text/tool_grammar.h"
@@ -32,10 +34,12 @@ Refusal CheckWanted(const WantedGrammar& wanted) {
 
 // The tools that may be called.
 json::array Callable(const ApiRequest& request) {
-  if (request.tool_name.empty()) return request.tools;
+  const std::vector<std::string>& names = request.allowed_tools;
+  if (names.empty()) return request.tools;
   json::array only;
   for (const json::value& tool : request.tools) {
-    if (tool.at("function").at("name").as_string() == request.tool_name) only.push_back(tool);
+    const std::string_view name = tool.at("function").at("name").as_string();
+    if (std::find(names.begin(), names.end(), name) != names.end()) only.push_back(tool);
   }
   return only;
 }
@@ -53,7 +57,7 @@ Refusal CheckToolSchemas(const json::array& tools) {
   return std::nullopt;
 }
 
-// L-38: compiling takes no tenant more than its share of a preparation thread.
+// Compiling takes no tenant more than its share of a preparation thread.
 Refusal Compile(Service& service, const std::string& path, std::string_view tenant,
                 const std::string& text) {
   GrammarLibrary& library = *service.context.grammars;

@@ -1,6 +1,8 @@
-// The rows, in the order of their ids. Values come from where they are enforced.
+// The rows: HTTP, then the fields of a request, then what waits and runs.
 #include "server/limit_table.h"
 
+#include "base/check.h"
+#include "server/fields.h"
 #include "server/limits.h"
 #include "text/chat_template.h"
 #include "text/grammar_library.h"
@@ -12,115 +14,150 @@ namespace {
 
 constexpr int64_t Size(size_t value) { return static_cast<int64_t>(value); }
 
+// The largest value of a number in the field table.
+LimitRow FieldRow(std::string_view name, std::string_view what, const RequestLimits& limits) {
+  const Field* field = FindField(name, kCompletions);
+  CHECK(field != nullptr, "a limit of a field that does not exist");
+  const auto* number = std::get_if<NumberRule>(&field->rule);
+  const auto* integer = std::get_if<IntegerRule>(&field->rule);
+  CHECK(number != nullptr || integer != nullptr, "a limit of a field that is no number");
+  return {name, what, number ? static_cast<int64_t>(number->max) : MaxOf(*integer, limits)};
+}
+
 std::vector<LimitRow> HttpRows(const ServerConfig& config, const ModelCard& card) {
   return {
-      {"L-1", "request target bytes", Size(limits::kTargetBytesMax), 414},
-      {"L-2", "headers", Size(limits::kHeadersMax), 431},
-      {"L-2", "header bytes", Size(limits::kHeaderBytesMax), 431},
-      {"L-2", "all headers bytes", Size(limits::kHeadBytesMax), 431},
-      {"L-3", "seconds for the headers", config.header_seconds_max, 408},
-      {"L-4", "seconds for a body beside its size", config.body_seconds_base, 408},
-      {"L-5", "body bytes", Size(limits::BodyBytesMax(card.context_tokens_max)), 413},
-      {"L-6", "bytes of all bodies", config.bodies_bytes_max, 503},
-      {"L-9", "chunk extension bytes", Size(limits::kChunkExtensionBytesMax), 400},
-      {"L-10", "connections", config.connections_max, 503},
-      {"L-10", "connections of an address", config.connections_per_address_max, 503},
-      {"L-10", "idle seconds", config.idle_seconds_max, 0},
-      {"L-10", "requests of a connection", limits::kRequestsPerConnectionMax, 0},
-      {"L-11", "requests of a connection at once", 1, 0},
-      {"L-12", "unsent bytes", Size(limits::kUnsentBytesMax), 0},
-      {"L-12", "seconds without progress of a write", config.write_seconds_max, 0},
-      {"L-13", "seconds between heartbeats", config.heartbeat_seconds, 0},
-      {"L-14", "request id bytes", Size(limits::kRequestIdBytesMax), 0},
-      {"L-15", "wrong keys a second", config.login_failures_per_second, 429},
+      {"target_bytes", "bytes of the request target", Size(limits::kTargetBytesMax), 414},
+      {"headers", "headers of a request", Size(limits::kHeadersMax), 431},
+      {"header_bytes", "bytes of one header", Size(limits::kHeaderBytesMax), 431},
+      {"all_headers_bytes", "bytes of all headers", Size(limits::kHeadBytesMax), 431},
+      {"header_seconds", "seconds until all headers are there", config.header_seconds_max, 408},
+      {"body_seconds", "seconds for a body, beside one for each 64 KiB", config.body_seconds_base,
+       408},
+      {"body_bytes", "bytes of a body", Size(limits::BodyBytesMax(card.context_tokens_max)), 413,
+       "32 for each token of the context, from 4 MiB to 64 MiB"},
+      {"all_bodies_bytes", "bytes of all bodies in memory", config.bodies_bytes_max, 503},
+      {"chunk_extension_bytes", "bytes of a chunk's extension",
+       Size(limits::kChunkExtensionBytesMax), 400},
+      {"connections", "connections", config.connections_max, 503},
+      {"connections_per_address", "connections of one address", config.connections_per_address_max,
+       503},
+      {"idle_seconds", "seconds that a connection stays open without a request",
+       config.idle_seconds_max, 0},
+      {"requests_per_connection", "requests over one connection, which is then closed",
+       limits::kRequestsPerConnectionMax, 0},
+      {"concurrent_requests_per_connection",
+       "requests of one connection that are worked on at once; the next ones wait", 1, 0},
+      {"unsent_bytes", "bytes that a client leaves unread before its stream is cut off",
+       Size(limits::kUnsentBytesMax), 0},
+      {"write_seconds", "seconds without progress of a write before the connection is closed",
+       config.write_seconds_max, 0},
+      {"heartbeat_seconds", "seconds between comments on a quiet stream", config.heartbeat_seconds,
+       0},
+      {"request_id_bytes", "bytes of X-Request-Id; a longer one is replaced",
+       Size(limits::kRequestIdBytesMax), 0},
+      {"wrong_keys_per_second", "wrong keys of one address in a second",
+       config.login_failures_per_second, 429},
   };
 }
 
-std::vector<LimitRow> FieldRows(const ServerConfig& config, const ModelCard& card) {
+std::vector<LimitRow> FieldRows(const ServerConfig& config, const ModelCard& card,
+                                const RequestLimits& limits) {
   const GrammarLimits grammar;
   return {
-      {"L-20", "JSON depth", Size(limits::kJsonDepthMax), 400},
-      {"L-20", "JSON values", limits::kJsonValuesMax, 400},
-      {"L-20", "JSON key bytes", Size(limits::kJsonKeyBytesMax), 400},
-      {"L-22", "messages", Size(limits::kMessagesMax), 400},
-      {"L-22", "parts of a message", Size(limits::kPartsMax), 400},
-      {"L-22", "name bytes", Size(limits::kNameBytesMax), 400},
-      {"L-23", "prompt tokens", card.context_tokens_max - 1, 400},
-      {"L-25", "token id", card.vocabulary - 1, 400},
-      {"L-26", "answers of a request", Size(limits::kPromptsTimesChoicesMax), 400},
-      {"L-26", "n", config.choices_max, 400},
-      {"L-27", "best_of", 1, 400},
-      {"L-29", "top_logprobs", limits::kTopLogprobsMax, 400},
-      {"L-30", "prompt_logprobs", limits::kTopLogprobsMax, 400},
-      {"L-31", "logit_bias entries", Size(limits::kLogitBiasMax), 400},
-      {"L-31", "logit_bias value", static_cast<int64_t>(limits::kLogitBiasAbsMax), 400},
-      {"L-32", "stop strings", Size(limits::kStopStringsMax), 400},
-      {"L-32", "stop string bytes", Size(limits::kStopStringBytesMax), 400},
-      {"L-32", "stop_token_ids", Size(limits::kStopTokensMax), 400},
-      {"L-33", "temperature", 2, 400},
-      {"L-33", "top_p", 1, 400},
-      {"L-33", "min_p", 1, 400},
-      {"L-33", "presence_penalty", 2, 400},
-      {"L-33", "frequency_penalty", 2, 400},
-      {"L-33", "repetition_penalty", 10, 400},
-      {"L-33", "top_k", card.vocabulary, 400},
-      {"L-34", "tools", Size(limits::kToolsMax), 400},
-      {"L-34", "bytes of all tools", Size(limits::kToolBytesMax), 400},
-      {"L-34", "tool name bytes", Size(limits::kNameBytesMax), 400},
-      {"L-35", "schema bytes", grammar.schema_bytes, 400},
-      {"L-35", "schema depth", grammar.schema_depth, 400},
-      {"L-35", "schema properties", grammar.properties, 400},
-      {"L-35", "schema enum values", grammar.enum_values, 400},
-      {"L-36", "repetitions", grammar.repetitions, 400},
-      {"L-37", "regex bytes", grammar.regex_bytes, 400},
-      {"L-38", "seconds of compiling a tenant's grammars at once",
+      {"json_depth", "levels of nesting of a body", Size(limits::kJsonDepthMax), 400},
+      {"json_values", "values of a body", limits::kJsonValuesMax, 400},
+      {"json_key_bytes", "bytes of a key of a body", Size(limits::kJsonKeyBytesMax), 400},
+      {"messages", "messages of a conversation", Size(limits::kMessagesMax), 400},
+      {"message_parts", "parts of a message", Size(limits::kPartsMax), 400},
+      {"message_name_bytes", "bytes of a message's name", Size(limits::kNameBytesMax), 400},
+      {"prompt_tokens", "tokens of a prompt", card.context_tokens_max - 1, 400,
+       "the context less one"},
+      {"token_id", "token id", card.vocabulary - 1, 400, "the vocabulary less one"},
+      {"answers", "answers of a request: prompts times `n`", limits.answers_max, 400,
+       "128; fewer where fewer requests may wait"},
+      {"n", "`n`", limits.answers_max, 400, "128; fewer where fewer requests may wait"},
+      FieldRow("best_of", "`best_of`", limits),
+      {"top_logprobs", "`top_logprobs`, and `logprobs` of completions", limits::kTopLogprobsMax,
+       400},
+      FieldRow("prompt_logprobs", "`prompt_logprobs`", limits),
+      {"logit_bias_entries", "entries of `logit_bias`", Size(limits::kLogitBiasMax), 400},
+      {"logit_bias", "values in `logit_bias`", static_cast<int64_t>(limits::kLogitBiasAbsMax), 400},
+      {"stop_strings", "strings in `stop`", Size(limits::kStopStringsMax), 400},
+      {"stop_string_bytes", "bytes of a stop string", Size(limits::kStopStringBytesMax), 400},
+      {"stop_token_ids", "ids in `stop_token_ids`", Size(limits::kStopTokensMax), 400},
+      FieldRow("temperature", "`temperature`", limits),
+      FieldRow("top_p", "`top_p`", limits),
+      FieldRow("min_p", "`min_p`", limits),
+      FieldRow("presence_penalty", "`presence_penalty`", limits),
+      FieldRow("frequency_penalty", "`frequency_penalty`", limits),
+      FieldRow("repetition_penalty", "`repetition_penalty`", limits),
+      FieldRow("top_k", "`top_k`", limits),
+      {"tools", "tools of a request", Size(limits::kToolsMax), 400},
+      {"tools_bytes", "bytes of all tools", Size(limits::kToolBytesMax), 400},
+      {"tool_name_bytes", "bytes of a tool's name", Size(limits::kNameBytesMax), 400},
+      {"schema_bytes", "bytes of a schema", grammar.schema_bytes, 400},
+      {"schema_depth", "levels of nesting of a schema", grammar.schema_depth, 400},
+      {"schema_properties", "properties in a schema", grammar.properties, 400},
+      {"schema_enum_values", "enum values in a schema", grammar.enum_values, 400},
+      {"repetitions", "counted repetitions, multiplied through nesting", grammar.repetitions, 400},
+      {"regex_bytes", "bytes of a regular expression", grammar.regex_bytes, 400},
+      {"compile_burst_seconds", "seconds of compiling one key's grammars at once",
        static_cast<int64_t>(TenantLoad::kCompileBurstSeconds), 429},
-      {"L-39", "bytes of compiled grammars", GrammarLibrary::kBytesMax, 0},
-      {"L-40", "items of a grammar's parser at a token", Grammars::kMaskItemsMax, 400},
-      {"L-41", "template keys", Size(limits::kTemplateKeysMax), 400},
-      {"L-41", "template values bytes", Size(limits::kTemplateBytesMax), 400},
-      {"L-42", "seconds of rendering the chat template", ChatTemplate::kRenderSecondsMax, 400},
-      {"L-43", "parts of a message that are no text", 0, 400},
-      {"L-44", "metadata pairs", Size(limits::kMetadataPairsMax), 400},
-      {"L-44", "metadata bytes", Size(limits::kMetadataBytesMax), 400},
-      {"L-45", "bytes of stored responses", config.responses_bytes_max, 0},
-      {"L-45", "bytes of stored responses of a key", StoreLimits(config).key_bytes, 0},
-      {"L-45", "stored responses", StoreLimits(config).responses, 0},
-      {"L-45", "stored responses of a key", StoreLimits(config).key_responses, 0},
+      {"grammar_cache_bytes", "bytes of compiled grammars that are kept", GrammarLibrary::kBytesMax,
+       0},
+      {"grammar_items", "items of a grammar's parser at one token", Grammars::kMaskItemsMax, 400},
+      {"template_values", "entries of `chat_template_kwargs`", Size(limits::kTemplateKeysMax), 400},
+      {"template_bytes", "bytes of `chat_template_kwargs`", Size(limits::kTemplateBytesMax), 400},
+      {"render_seconds", "seconds of rendering the chat template", ChatTemplate::kRenderSecondsMax,
+       400},
+      {"message_media_parts", "parts of a message that are no text", 0, 400},
+      {"metadata_pairs", "entries of `metadata`", Size(limits::kMetadataPairsMax), 400},
+      {"metadata_value_bytes", "bytes of a value in `metadata`", Size(limits::kMetadataBytesMax),
+       400},
+      {"stored_bytes", "bytes of stored responses; the oldest go", config.responses_bytes_max, 0},
+      {"stored_bytes_per_key", "bytes of stored responses of a key", StoreLimits(config).key_bytes,
+       0},
+      {"stored_responses", "stored responses; the oldest go", StoreLimits(config).responses, 0},
+      {"stored_responses_per_key", "stored responses of a key", StoreLimits(config).key_responses,
+       0},
   };
 }
 
 std::vector<LimitRow> QueueRows(const ServerConfig& config, const SchedulerConfig& scheduler) {
   return {
-      {"L-50", "running sequences", scheduler.running_max, 0},
-      {"L-51", "waiting requests", scheduler.waiting_max, 503},
-      {"L-51", "waiting prompt tokens",
-       limits::kWaitingTokensTimesPool * scheduler.cache.parents * kBlockTokens, 503},
-      {"L-52", "requests of a tenant, 0: as its key says", 0, 429},
-      {"L-53", "seconds in the queue", config.queue_seconds_max, 503},
-      {"L-53", "seconds of a request", config.request_seconds_max, 503},
-      {"L-54", "preemptions of a request", scheduler.preemptions_max, 0},
-      {"L-55", "bytes of the name in a tool call", Size(ToolCallParser::kHeaderBytesMax), 0},
-      {"L-56", "grammars compiled at once", 1, 0},
+      {"running_sequences", "sequences that run at once; others wait", scheduler.running_max, 0,
+       "`--max-num-seqs`"},
+      {"waiting_requests", "requests that wait", scheduler.waiting_max, 503},
+      {"waiting_prompt_tokens", "prompt tokens that wait",
+       limits::kWaitingTokensTimesPool * scheduler.cache.parents * kBlockTokens, 503,
+       "8 times the tokens that the cache holds"},
+      {"requests_per_key", "requests of a key at once; 0: as its key says", 0, 429},
+      {"queue_seconds", "seconds in the queue", config.queue_seconds_max, 503},
+      {"request_seconds", "seconds of a request", config.request_seconds_max, 503},
+      {"preemptions", "preemptions of a request", scheduler.preemptions_max, 0},
+      {"tool_call_header_bytes", "bytes of the name in a tool call that the model writes",
+       Size(ToolCallParser::kHeaderBytesMax), 0},
+      {"concurrent_compilations", "grammars compiled at once; others wait", 1, 0},
   };
 }
 
 }  // namespace
 
-std::vector<LimitRow> LimitTable(const Service& service) {
-  const ModelCard& card = service.context.card;
-  std::vector<LimitRow> rows = HttpRows(service.config, card);
-  for (const LimitRow& row : FieldRows(service.config, card)) rows.push_back(row);
-  const SchedulerConfig& scheduler = service.context.driver.config();
-  for (const LimitRow& row : QueueRows(service.config, scheduler)) rows.push_back(row);
+std::vector<LimitRow> LimitTable(const ServerConfig& server, const ModelCard& card,
+                                 const SchedulerConfig& scheduler) {
+  const RequestLimits limits{.vocabulary = card.vocabulary, .answers_max = AnswersMax(scheduler)};
+  std::vector<LimitRow> rows = HttpRows(server, card);
+  for (const LimitRow& row : FieldRows(server, card, limits)) rows.push_back(row);
+  for (const LimitRow& row : QueueRows(server, scheduler)) rows.push_back(row);
   return rows;
 }
 
 json::array LimitsJson(const Service& service) {
   json::array out;
-  for (const LimitRow& row : LimitTable(service)) {
+  for (const LimitRow& row :
+       LimitTable(service.config, service.context.card, service.context.driver.config())) {
     out.push_back(
-        json::object{{"id", row.id},
+        json::object{{"name", row.name},
                      {"what", row.what},
                      {"value", row.value},
                      {"status", row.status == 0 ? json::value(nullptr) : json::value(row.status)}});

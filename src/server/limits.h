@@ -1,5 +1,5 @@
-// Every limit on what a client may send, in one place. Numbers that depend on the model stand in
-// the field table (fields.cc) and in prepare.cc; times and connection counts in ServerConfig.
+// The limits on what a client may send that are the same on every server. Times and connection
+// counts stand in ServerConfig. limit_table.h has all of them as one table, with their names.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline constexpr size_t kChunkExtensionBytesMax = 256;
 inline constexpr size_t kPipelinedBytesMax = 64 << 10;
 inline constexpr int32_t kRequestsPerConnectionMax = 10000;
 inline constexpr size_t kWriteBytesMax = 256 << 10;  // one write
-inline constexpr size_t kUnsentBytesMax = 4 << 20;   // L-12: a reader this slow is cut off
+inline constexpr size_t kUnsentBytesMax = 4 << 20;   // a reader this slow is cut off
 inline constexpr size_t kRequestIdBytesMax = 128;
 
 // JSON.
@@ -32,7 +32,7 @@ inline constexpr size_t kJsonKeyBytesMax = 1 << 10;
 inline constexpr size_t kMessagesMax = 4096;
 inline constexpr size_t kPartsMax = 1024;
 inline constexpr size_t kNameBytesMax = 64;
-inline constexpr size_t kPromptsTimesChoicesMax = 128;
+inline constexpr int64_t kAnswersMax = 128;  // of a request: prompts times choices
 inline constexpr int64_t kNewTokensMax = 131072;
 inline constexpr int64_t kTopLogprobsMax = 20;
 inline constexpr int64_t kPromptLogprobCellsMax = 1 << 20;  // prompt tokens times width
@@ -52,10 +52,10 @@ inline constexpr size_t kCacheSaltBytesMax = 256;
 inline constexpr size_t kUnknownFieldsWarnedMax = 256;
 inline constexpr int64_t kStoredResponsesMax = 16384;
 
-// Waiting prompts: so many times the tokens that the cache holds (L-51).
+// Waiting prompts: so many times the tokens that the cache holds.
 inline constexpr int64_t kWaitingTokensTimesPool = 8;
 
-// L-5: bodies of a server whose prompts have at most `context_tokens_max` tokens.
+// Bytes of a body on a server whose prompts have at most `context_tokens_max` tokens.
 constexpr size_t BodyBytesMax(int64_t context_tokens_max) {
   return std::clamp(static_cast<size_t>(std::max<int64_t>(context_tokens_max, 0)) * 32,
                     kBodyBytesMin, kBodyBytesMax);

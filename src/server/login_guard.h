@@ -1,4 +1,4 @@
-// How often an address may send a wrong key (L-15): so often a second, then for a moment only keys
+// How often an address may send a wrong key: so often a second, then for a moment only keys
 // that it has used before are answered. Other keys cannot be tried out from there, and whoever
 // shares a proxy's address with one who tries notices nothing. Thread-safe.
 #pragma once

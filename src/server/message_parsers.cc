@@ -86,6 +86,43 @@ Refusal CheckTool(const json::value& tool, const std::string& path) {
   return std::nullopt;
 }
 
+const json::value* Member(const json::value& value, std::string_view key) {
+  return value.is_object() ? value.get_object().if_contains(key) : nullptr;
+}
+
+// The name in {"type": "function", "function": {"name": …}} or {"type": "function", "name": …};
+// empty: there is none.
+std::string_view ToolName(const json::value& tool) {
+  const json::value* function = Member(tool, "function");
+  const json::value* name = Member(function == nullptr ? tool : *function, "name");
+  return name != nullptr && name->is_string() ? std::string_view(name->get_string())
+                                              : std::string_view();
+}
+
+// {"mode": "auto" or "required", "tools": […]}: only these may be called.
+Refusal ParseAllowedTools(const json::value& value, const std::string& path, ApiRequest* request) {
+  const json::value *mode = Member(value, "mode"), *tools = Member(value, "tools");
+  if (mode == nullptr || (*mode != "auto" && *mode != "required")) {
+    return WrongType(path + ".mode", "\"auto\" or \"required\"",
+                     mode == nullptr ? json::value(nullptr) : *mode);
+  }
+  if (tools == nullptr || !tools->is_array() || tools->get_array().empty()) {
+    return WrongType(path + ".tools", "a list of at least one tool",
+                     tools == nullptr ? json::value(nullptr) : *tools);
+  }
+  if (*mode == "required") request->tool_choice = ToolChoice::kRequired;
+  size_t index = 0;
+  for (const json::value& tool : tools->get_array()) {
+    const std::string_view name = ToolName(tool);
+    if (name.empty()) {
+      return WrongType(fmt::format("{}.tools[{}]", path, index), "a function with its name", tool);
+    }
+    request->allowed_tools.emplace_back(name);
+    ++index;
+  }
+  return std::nullopt;
+}
+
 // Templates have one name for it or the other.
 void SetThinking(bool on, ApiRequest* request) {
   request->template_values["enable_thinking"] = on;
@@ -112,6 +149,10 @@ Refusal ParseMessages(const json::value& value, const std::string& path, const R
   Result<json::array> normal = NormalizeMessages(messages);
   if (!normal) return ToApiError(normal.error());
   request->messages = *std::move(normal);
+  request->message_paths.clear();
+  for (size_t i = 0; i < count; ++i) {
+    request->message_paths.push_back(fmt::format("{}[{}]", path, i));
+  }
   return std::nullopt;
 }
 
@@ -142,21 +183,27 @@ Refusal ParseTools(const json::value& value, const std::string& path, const Requ
 Refusal ParseToolChoice(const json::value& value, const std::string& path, const RequestLimits&,
                         ApiRequest* request) {
   constexpr std::string_view kRight =
-      "\"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": …}}";
+      "\"auto\", \"none\", \"required\", {\"type\": \"function\", \"function\": {\"name\": …}} or "
+      "{\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": …, \"tools\": […]}}";
+  request->tool_choice_sent = value;
   if (value == "auto") return std::nullopt;
   if (value == "none") {
     request->tool_choice = ToolChoice::kNone;
     return std::nullopt;
   }
+  const json::value* type = Member(value, "type");
+  if (type != nullptr && *type == "allowed_tools") {
+    const json::value* nested = Member(value, "allowed_tools");
+    return nested == nullptr ? ParseAllowedTools(value, path, request)
+                             : ParseAllowedTools(*nested, path + ".allowed_tools", request);
+  }
   request->tool_choice = ToolChoice::kRequired;
   if (value == "required") return std::nullopt;
-  const json::value* function =
-      value.is_object() ? value.get_object().if_contains("function") : nullptr;
-  const json::value* name = function != nullptr && function->is_object()
-                                ? function->get_object().if_contains("name")
-                                : nullptr;
-  if (name == nullptr || !name->is_string()) return WrongType(path, kRight, value);
-  request->tool_name = name->get_string();
+  const std::string_view name = ToolName(value);
+  if (name.empty() || (type != nullptr && *type != "function")) {
+    return WrongType(path, kRight, value);
+  }
+  request->allowed_tools = {std::string(name)};
   return std::nullopt;
 }
 

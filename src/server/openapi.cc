@@ -55,7 +55,6 @@ constexpr ParserSchema kSchemas[] = {
     {ParseInput, kText},
     {ParsePreviousResponse, kString},
     {ParseResponsesTools, kObjects},
-    {ParseResponsesToolChoice, kStringOrObject},
     {ParseTextOptions, kObject},
     {ParseReasoningOptions, kObject},
     {ParseSystem, kText},

@@ -10,7 +10,7 @@ namespace braid {
 namespace {
 
 TEST(OpenApi, HasEveryPathAndEveryField) {
-  const json::object document = OpenApiDocument({.vocabulary = 100, .choices_max = 8}, "1.2.3");
+  const json::object document = OpenApiDocument({.vocabulary = 100, .answers_max = 128}, "1.2.3");
   EXPECT_EQ(document.at("info").at("version"), "1.2.3");
   const json::object& paths = document.at("paths").as_object();
   for (const GetRoute& route : GetRoutes()) {
@@ -44,7 +44,7 @@ TEST(OpenApi, HasEveryPathAndEveryField) {
 }
 
 TEST(OpenApi, ShowsTheBoundsOfTheParser) {
-  const json::object document = OpenApiDocument({.vocabulary = 100, .choices_max = 8}, "1");
+  const json::object document = OpenApiDocument({.vocabulary = 100, .answers_max = 128}, "1");
   const json::value& chat = document.at("paths")
                                 .at("/v1/chat/completions")
                                 .at("post")
@@ -55,7 +55,7 @@ TEST(OpenApi, ShowsTheBoundsOfTheParser) {
   const json::value& properties = chat.at("properties");
   EXPECT_EQ(properties.at("temperature").at("maximum"), 2);
   EXPECT_EQ(properties.at("top_p").at("exclusiveMinimum"), 0);
-  EXPECT_EQ(properties.at("n").at("maximum"), 8);
+  EXPECT_EQ(properties.at("n").at("maximum"), 128);
   EXPECT_EQ(properties.at("top_k").at("maximum"), 100);
   EXPECT_EQ(chat.at("required"), json::value({"messages"}));
 }

@@ -24,28 +24,6 @@ ApiError TooLong(const ServerContext& context, std::string_view at_least, int64_
           path, "context_length_exceeded"};
 }
 
-// Ends the rendered text right after the last message's content, so that the answer continues it.
-OrRefusal<std::string> CutAfterLastMessage(std::string text, const json::object& message) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const json::value* content = message.if_contains("content");
-  std::string_view last;
-  if (content != nullptr && content->is_string()) last = content->get_string();
-  size_t begin = last.find_first_not_of(kBlanks);
-  size_t found = std::string::npos;
-  if (begin != std::string_view::npos) {
-    last = last.substr(begin, last.find_last_not_of(kBlanks) - begin + 1);
-    found = text.rfind(last);
-  }
-  if (found == std::string::npos) {
-    return ApiError{400,
-                    "continue_final_message: the template does not write the last message's "
-                    "content as it is",
-                    "continue_final_message"};
-  }
-  text.resize(found + last.size());
-  return text;
-}
-
 SamplingParams SamplingOf(const ApiRequest& request, const GenerationDefaults& model) {
   const bool greedy = model.do_sample.has_value() && !*model.do_sample;
   const GenerationDefaults defaults = greedy ? GenerationDefaults{.temperature = 0.0} : model;
@@ -96,10 +74,6 @@ int32_t PromptLogprobsOf(const ApiRequest& request) {
   // Nothing to generate: then the prompt's own scores are what the engine is asked for.
   if (request.max_tokens == 0) asked = std::max<int64_t>(asked, 0);
   return static_cast<int32_t>(asked);
-}
-
-bool OffersTools(const ApiRequest& request) {
-  return request.tool_choice != ToolChoice::kNone && !request.tools.empty();
 }
 
 // How the text of a chat's answer is read, and which special tokens that needs.
@@ -174,30 +148,6 @@ Refusal CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t w
 }
 
 }  // namespace
-
-OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request) {
-  if (context.chat == nullptr || context.tokenizer == nullptr) {
-    return ApiError{400, "messages: this model has no chat template; use /v1/completions",
-                    "messages"};
-  }
-  return RenderChat(*context.chat, request);
-}
-
-OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request) {
-  const bool continues = request.continue_final_message.value_or(false);
-  json::object values = request.template_values;
-  values["messages"] = request.messages;
-  if (OffersTools(request)) values["tools"] = request.tools;
-  values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
-  Result<std::string> text = chat.Render(values);
-  if (!text) {
-    ApiError error = ToApiError(text.error());
-    if (error.param.empty()) error.param = "messages";
-    return error;
-  }
-  if (!continues) return *std::move(text);
-  return CutAfterLastMessage(*std::move(text), request.messages.back().as_object());
-}
 
 OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,
                                              bool add_special_tokens, const std::string& path) {

@@ -9,6 +9,7 @@
 #include "scheduler/request.h"
 #include "server/api_error.h"
 #include "server/api_request.h"
+#include "server/chat_prompt.h"
 #include "server/service.h"
 #include "text/answer_parser.h"
 
@@ -39,10 +40,6 @@ struct GenerationPlan {
   bool fixed_seed = false;
   std::unique_ptr<TenantLoad::Place> place;  // among the requests of its tenant
 };
-
-// The prompt of a chat as the model's template writes it.
-OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request);
-OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request);
 
 // Token ids of a prompt that fits the context. `path` names it in errors.
 OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,

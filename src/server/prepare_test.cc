@@ -65,7 +65,7 @@ class PrepareTest : public testing::Test {
   Service service_;
 };
 
-// L-39: nobody else can find it.
+// Nobody else can find it.
 TEST_F(PrepareTest, AGrammarIsItsTenants) {
   const Request request = First(kCompletions, R"({"prompt": "a", "regex": "[ab]+"})");
   EXPECT_EQ(request.tenant, "ann");
@@ -170,7 +170,7 @@ TEST_F(PrepareTest, ATemplatesOwnRefusalIsTheClientsError) {
   ApiError error = Error(kChat, R"({"messages": [{"role": "user", "content": "a"},
       {"role": "system", "content": "late"}]})");
   EXPECT_EQ(error.status, 400);
-  EXPECT_EQ(error.param, "messages");
+  EXPECT_EQ(error.param, "messages[1]");
   EXPECT_NE(error.message.find("Unexpected role"), std::string::npos) << error.message;
 }
 

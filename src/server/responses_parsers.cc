@@ -124,15 +124,20 @@ Refusal ParsePreviousResponse(const json::value& value, const std::string& path,
 Refusal MessagesOfItems(const RequestLimits& limits, ApiRequest* request) {
   if (Refusal refusal = CheckReferences(*request)) return refusal;
   json::array messages;
-  ChatBuilder chat(&messages);
+  std::vector<std::string> paths;
+  ChatBuilder chat(&messages, &paths);
+  chat.At("previous_response_id");
   for (const InputItem& item : request->previous_items) {
     if (Refusal refusal = AddItem(item.value, "previous_response_id", &chat)) return refusal;
   }
   for (size_t i = 0; i < request->input_items.size(); ++i) {
     const std::string at = fmt::format("input[{}]", i);
+    chat.At(at);
     if (Refusal refusal = AddItem(request->input_items[i].value, at, &chat)) return refusal;
   }
-  return ParseMessages(messages, "input", limits, request);
+  if (Refusal refusal = ParseMessages(messages, "input", limits, request)) return refusal;
+  request->message_paths = std::move(paths);
+  return std::nullopt;
 }
 
 Refusal ParseResponsesTools(const json::value& value, const std::string& path,
@@ -142,18 +147,6 @@ Refusal ParseResponsesTools(const json::value& value, const std::string& path,
   });
   if (const auto* error = std::get_if<ApiError>(&tools)) return *error;
   return ParseTools(std::get<0>(tools), path, limits, request);
-}
-
-// Like chat's, but a tool is named beside the type: {"type": "function", "name": …}.
-Refusal ParseResponsesToolChoice(const json::value& value, const std::string& path,
-                                 const RequestLimits& limits, ApiRequest* request) {
-  const json::object* choice = value.if_object();
-  if (choice == nullptr || StringAt(*choice, "name").empty()) {
-    return ParseToolChoice(value, path, limits, request);
-  }
-  request->tool_choice = ToolChoice::kRequired;
-  request->tool_name = StringAt(*choice, "name");
-  return std::nullopt;
 }
 
 // {"format": {"type": "json_schema", "name": …, "schema": …}, "verbosity": …}

@@ -46,7 +46,59 @@ constexpr GetRoute kGets[] = {
     {"/v1/models/{id}", "The model, by its name"},
 };
 
+struct Absent {
+  std::string_view path;
+  std::string_view part;
+};
+
+constexpr Absent kAbsent[] = {
+    // OpenAI
+    {"/v1/embeddings", "embeddings"},
+    {"/v1/moderations", "moderation"},
+    {"/v1/images", "images"},
+    {"/v1/audio", "audio"},
+    {"/v1/videos", "videos"},
+    {"/v1/realtime", "realtime sessions"},
+    {"/v1/files", "files"},
+    {"/v1/uploads", "files"},
+    {"/v1/batches", "batches"},
+    {"/v1/fine_tuning", "fine-tuning"},
+    {"/v1/vector_stores", "vector stores"},
+    {"/v1/assistants", "assistants"},
+    {"/v1/threads", "threads"},
+    {"/v1/conversations", "stored conversations"},
+    {"/v1/containers", "containers"},
+    {"/v1/evals", "evaluations"},
+    {"/v1/chat/completions", "stored chat completions"},
+    // Anthropic
+    {"/v1/messages/batches", "batches"},
+    {"/v1/complete", "completions in Anthropic's old form"},
+    // vLLM, SGLang, llama-server
+    {"/embeddings", "embeddings"},
+    {"/embedding", "embeddings"},
+    {"/v1/rerank", "reranking"},
+    {"/v2/rerank", "reranking"},
+    {"/rerank", "reranking"},
+    {"/v1/score", "scoring of pairs"},
+    {"/score", "scoring of pairs"},
+    {"/classify", "classification"},
+    {"/pooling", "pooling"},
+    {"/infill", "infilling"},
+    {"/generate", "SGLang's own form of requests"},
+    {"/completion", "llama-server's own form of requests"},
+    // Ollama
+    {"/api", "Ollama's API"},
+};
+
 }  // namespace
+
+std::string_view AbsentPart(std::string_view path) {
+  for (const Absent& row : kAbsent) {
+    if (path == row.path) return row.part;
+    if (path.starts_with(row.path) && path[row.path.size()] == '/') return row.part;
+  }
+  return {};
+}
 
 std::span<const PostRoute> PostRoutes() { return kPosts; }
 std::span<const GetRoute> GetRoutes() { return kGets; }

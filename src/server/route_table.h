@@ -31,6 +31,9 @@ std::span<const GetRoute> GetRoutes();
 // The row of a path; null if there is none.
 const PostRoute* FindPost(std::string_view path);
 const GetRoute* FindGet(std::string_view path);
+// What other servers answer at this path, or at one that it begins with, and this one does not:
+// "embeddings"; empty: nothing that is known.
+std::string_view AbsentPart(std::string_view path);
 // What of `path` stands for {id} in `pattern`, empty where there is none; nullopt: another path.
 std::optional<std::string_view> MatchPath(std::string_view pattern, std::string_view path);
 

@@ -46,6 +46,25 @@ std::string Printable(std::string_view text) {
   return out;
 }
 
+HttpResponse NoSuchPath(const std::string& path) {
+  const std::string shown = Printable(path);
+  if (const std::string_view part = AbsentPart(path); !part.empty()) {
+    return ErrorResponse(
+        {404,
+         fmt::format(
+             "this server has no {}: {} is not served here; GET /openapi.json lists what is", part,
+             shown),
+         {},
+         "not_supported"});
+  }
+  const std::string versioned = "/v1" + path;
+  if (FindPost(versioned) != nullptr || FindGet(versioned) != nullptr) {
+    return ErrorResponse(
+        {404, fmt::format("no such path: {}; it is served as /v1{}", shown, shown)});
+  }
+  return ErrorResponse({404, fmt::format("no such path: {}", shown)});
+}
+
 // What a Responses answer repeats of its request.
 json::object EchoOf(const ApiRequest& request) {
   const auto number = [](const auto& value) {
@@ -59,13 +78,7 @@ json::object EchoOf(const ApiRequest& request) {
     flat.emplace("strict", false);
     tools.push_back(std::move(flat));
   }
-  const bool forced = request.tool_choice == ToolChoice::kRequired;
-  json::value choice = request.tool_choice == ToolChoice::kNone ? "none"
-                       : forced                                 ? "required"
-                                                                : "auto";
-  if (!request.tool_name.empty()) {
-    choice = json::object{{"type", "function"}, {"name", request.tool_name}};
-  }
+  const json::value& choice = request.tool_choice_sent;
   return {
       {"instructions", request.system.empty() ? json::value(nullptr) : json::value(request.system)},
       {"max_output_tokens", number(request.max_tokens)},
@@ -77,7 +90,7 @@ json::object EchoOf(const ApiRequest& request) {
                                    ? json::value(nullptr)
                                    : json::value(request.previous_response_id)},
       {"store", request.store.value_or(true)},
-      {"tool_choice", std::move(choice)},
+      {"tool_choice", choice.is_null() ? json::value("auto") : choice},
       {"tools", std::move(tools)},
       {"truncation", "disabled"},
       {"metadata", request.metadata}};
@@ -260,7 +273,7 @@ Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
   const bool deletes = get != nullptr && !get->delete_summary.empty();
   if (request.method == "DELETE" && deletes) return Delete(*get, request);
   if (post == nullptr && get == nullptr) {
-    return ErrorResponse({404, fmt::format("no such path: {}", Printable(request.path))});
+    return NoSuchPath(request.path);
   }
   const std::string right = post != nullptr ? "POST" : deletes ? "GET, DELETE" : "GET";
   HttpResponse response = ErrorResponse(
@@ -486,7 +499,7 @@ ApiError Router::OverLimit(const ApiKey& tenant, const TenantLoad::Entry& entry)
           tokens ? entry.retry_after_seconds : RetryAfter()};
 }
 
-// L-51: what waits may be several times what the cache can hold, not more.
+// What waits may be several times what the cache can hold, not more.
 Refusal Router::CheckWaiting(const Service& service, int64_t prompt_tokens) const {
   const SchedulerConfig& config = service.context.driver.config();
   const int64_t most = limits::kWaitingTokensTimesPool * config.cache.parents * kBlockTokens;

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "server/http_server.h"
-#include "server/limits.h"
 #include "server/router.h"
 
 namespace braid {
@@ -27,15 +26,8 @@ Status CheckConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(positive(config.request_seconds_max, "request_seconds_max"));
   RETURN_IF_ERROR(positive(config.queue_seconds_max, "queue_seconds_max"));
   RETURN_IF_ERROR(positive(config.prepare_threads, "prepare_threads"));
-  RETURN_IF_ERROR(positive(config.choices_max, "choices_max"));
   if (config.tls_certificate.empty() != config.tls_key.empty()) {
     return Error{ErrorCode::kInvalid, "--tls-cert and --tls-key belong together", "tls_key"};
-  }
-  if (config.choices_max > static_cast<int32_t>(limits::kPromptsTimesChoicesMax)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("choices_max is {}, must be at most {}", config.choices_max,
-                             limits::kPromptsTimesChoicesMax),
-                 "choices_max"};
   }
   return {};
 }

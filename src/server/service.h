@@ -1,6 +1,7 @@
 // What all API requests share once the model is ready. Immutable or thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <string>
@@ -32,6 +33,11 @@ inline ResponseStore::Limits StoreLimits(const ServerConfig& config) {
           .key_responses = limits::kStoredResponsesMax / 4};
 }
 
+// Answers of one request: each waits in the queue on its own, so the queue must hold them all.
+inline int64_t AnswersMax(const SchedulerConfig& config) {
+  return std::min<int64_t>(limits::kAnswersMax, config.waiting_max);
+}
+
 struct Service {
   Service(const ServerConfig& server_config, ServerContext server_context, uint64_t seeds)
       : config(server_config),
@@ -57,7 +63,8 @@ struct Service {
   const uint64_t seed_base;
 
   RequestLimits limits() const {
-    return {.vocabulary = context.card.vocabulary, .choices_max = config.choices_max};
+    return {.vocabulary = context.card.vocabulary,
+            .answers_max = AnswersMax(context.driver.config())};
   }
 };
 

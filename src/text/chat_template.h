@@ -45,8 +45,8 @@ class ChatTemplate {
 
 // Brings OpenAI-style messages into the form templates expect: an array of objects with a string
 // role; content parts of type "text" joined to one string (other parts are refused); the arguments
-// of tool calls parsed from their JSON string to an object. Errors carry the path
-// ("messages[2].content").
+// of tool calls parsed from their JSON string to an object, or left as text where that is none.
+// Errors carry the path ("messages[2].content").
 Result<json::array> NormalizeMessages(const json::value& messages);
 
 }  // namespace braid

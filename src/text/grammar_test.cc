@@ -147,7 +147,7 @@ TEST_F(GrammarTest, WrongOrHugeGrammarsAreErrors) {
   EXPECT_LT(seconds, 10);
 }
 
-// L-40: 300 ways to read each byte are too many to look at for every token.
+// 300 ways to read each byte are too many to look at for every token.
 TEST_F(GrammarTest, AMaskThatNeedsTooMuchWorkIsAnError) {
   std::string rules = "start: x*\nx:";
   for (int i = 0; i < 300; ++i) rules += fmt::format("{} n{}", i > 0 ? " |" : "", i);

@@ -84,7 +84,7 @@ def test_a_key_has_so_many_requests_at_once(keyed):
 
 
 def test_compiling_for_one_tenant_does_not_take_all_threads(keyed):
-    """L-38: who has had grammars compiled for seconds waits; others, and known grammars, do not."""
+    """Who has had grammars compiled for seconds waits; others, and known grammars, do not."""
     _, port, _, _ = keyed
 
     def constrained(key, number):

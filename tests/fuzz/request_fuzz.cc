@@ -17,7 +17,7 @@ namespace {
 constexpr Route kRoutes[] = {kChat,          kCompletions,       kTokenize, kDetokenize,
                              kApplyTemplate, kResponses,         kMessages, kCountTokens,
                              kParseCalls,    kSeparateReasoning, kAbort,    kPause};
-constexpr RequestLimits kLimits{.vocabulary = 1000, .choices_max = 8};
+constexpr RequestLimits kLimits{.vocabulary = 1000, .answers_max = 128};
 
 template <class... Lambdas>
 struct Overloaded : Lambdas... {
@@ -66,8 +66,7 @@ void CheckLists(const ApiRequest& request) {
     CHECK(std::abs(bias) <= static_cast<float>(limits::kLogitBiasAbsMax));
   }
   const int64_t choices = request.n.value_or(1);
-  CHECK(static_cast<int64_t>(request.prompts.size()) * choices <=
-        static_cast<int64_t>(limits::kPromptsTimesChoicesMax));
+  CHECK(static_cast<int64_t>(request.prompts.size()) * choices <= limits::kAnswersMax);
   for (const Prompt& prompt : request.prompts) {
     if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) CheckTokens(*ids);
   }

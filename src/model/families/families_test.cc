@@ -202,7 +202,7 @@ TEST(ReadModelSpec, ADirectoryWithoutAConfigIsExplained) {
   Result<ModelSpec> empty = ReadModelSpec(dir.path());
   ASSERT_FALSE(empty);
   EXPECT_THAT(empty.error().message, HasSubstr("config.json: no such file"));
-  dir.Write("config.json", std::string((1 << 20) + 1, ' '));  // L-63
+  dir.Write("config.json", std::string((1 << 20) + 1, ' '));
   EXPECT_THAT(ReadModelSpec(dir.path()).error().message, HasSubstr("1048576"));
   for (const char* text : {"", "{", "[]", "{\"architectures\": [\"A\"], \"architectures\": []}"}) {
     dir.Write("config.json", text);

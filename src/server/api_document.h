@@ -1,0 +1,12 @@
+// The tables of docs/api.md in Markdown, made from the tables that the server enforces. A test sees
+// that the document has them; `make docs` writes them.
+#pragma once
+
+#include <string>
+
+namespace braid {
+
+// Name, meaning, value and status of every limit, with the values of a server without flags.
+std::string LimitsMarkdown();
+
+}  // namespace braid
