@@ -193,8 +193,8 @@ NUMBERS = ("token_id", "n", "best_of", "top_logprobs", "prompt_logprobs", "logit
            "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty",
            "repetition_penalty", "top_k")
 # At the limit it is the model's context that refuses, not the limit: that is what must be said.
-CONTEXT = ("messages", "tools_bytes", "json_values", "tools", "answers",
-           "message_parts", "template_bytes")
+CONTEXT = ("messages", "tools_bytes", "json_values", "tools", "answers", "message_parts",
+           "template_bytes")
 
 
 class Bystander:
@@ -276,7 +276,7 @@ def walk_all(server):
             at = 200
         absurd = [walk(server, number) for number in (*ABSURD, -1)
                   ] if row["name"] in NUMBERS else []
-        if row["name"] in ("top_k", "presence_penalty", "frequency_penalty", "logit_bias value"):
+        if row["name"] in ("top_k", "presence_penalty", "frequency_penalty", "logit_bias"):
             absurd.pop()  # -1 means something there
         if at != 200 or above != refusal or any(status != 400 for status in absurd):
             wrong.append((row["name"], at, above, refusal, absurd))
