@@ -44,6 +44,7 @@ def test_an_answer_explains_its_reuse_only_when_asked(start_server):
     found = reuse(server, ids(1, 200))
     assert found["prompt_tokens"] == 200 and found["reused_tokens"] == 3 * BLOCK
     assert found["stop"] == "complete" and "the last 8 of 200 tokens" in found["explanation"]
+    assert "because the last token of a prompt is always recomputed" in found["explanation"]
     assert found["preemptions"] == 0
 
 
