@@ -6,7 +6,7 @@
 // script and the one style sheet, so a browser runs nothing else, from here or elsewhere.
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { notices } from "./notices.mjs";
@@ -16,7 +16,9 @@ const digest = (text, encoding) => createHash("sha256").update(text, "utf8").dig
 
 // The same list and the same framing as in check_dist.py: name, NUL, bytes, NUL; sorted by name.
 function sourcesHash() {
-  const names = readdirSync(join(root, "src")).map((name) => `src/${name}`);
+  const names = readdirSync(join(root, "src"), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1).replaceAll(sep, "/"));
   const hash = createHash("sha256");
   for (const name of [...names, "build.mjs", "notices.mjs", "package.json", "package-lock.json"]
     .sort()) {
@@ -46,7 +48,7 @@ async function bundle(entry) {
 }
 
 const script = (await bundle("main.jsx")).replaceAll("</script", "<\\/script");
-const style = (await bundle("style.css")).replaceAll("</style", "<\\/style");
+const style = (await bundle("style/style.css")).replaceAll("</style", "<\\/style");
 const policy = [
   "default-src 'none'",
   `script-src 'sha256-${digest(script, "base64")}'`,

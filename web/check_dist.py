@@ -12,13 +12,16 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent
-# Names, not addresses: XML namespaces that Preact passes to the DOM.
-NAMESPACES = re.compile(r"https?://www\.w3\.org/[\w/.]+")
+# Names, not addresses: XML namespaces, and pages that the libraries' own messages mention.
+NAMES = re.compile(r"https?://(www\.w3\.org/[\w/.]+|github\.com/(highlightjs|cfworker)\b[\w/.-]*)")
+# An address names a host; a scheme alone is a word of the code that finds links in text.
+ADDRESS = re.compile(r"https?://\w[^\s\"'`<>)]*")
 
 
 def sources_hash():
     """The same list and framing as in build.mjs: name, NUL, bytes, NUL; sorted by name."""
-    names = [f"src/{path.name}" for path in (ROOT / "src").iterdir()]
+    names = [path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*")
+             if path.is_file()]
     names += ["build.mjs", "notices.mjs", "package.json", "package-lock.json"]
     digest = hashlib.sha256()
     for name in sorted(names):
@@ -41,7 +44,7 @@ def problems(page):
         digest = hashlib.sha256(bodies[0].encode()).digest()
         if base64.b64encode(digest).decode() != named[1]:
             yield f"its <{tag}> is not the one that the policy names: edited by hand?"
-    for address in set(re.findall(r"https?://[^\s\"'`<>)]*", NAMESPACES.sub("", page))):
+    for address in set(ADDRESS.findall(NAMES.sub("", page))):
         yield f"it names another host: {address}"
 
 

@@ -38,28 +38,27 @@ def browser():
 def open_page(browser, base_url):
     """open_page(width, scheme) opens a page with storage of its own, ready or not.
 
-    At the end of the test no script may have failed and no other host may have been asked.
+    At the end of the test no script may have failed, unless the test expects it, and no other host
+    may have been asked.
     """
     contexts = []
     problems = []
 
-    def look(request):
-        if not request.url.startswith((base_url, "data:")):
-            problems.append(f"the page asked {request.url}")
-
-    def open_it(width=1280, scheme="light", before=None):
+    def open_it(width=1280, scheme="light", before=None, url=base_url, expect_errors=False):
         context = browser.new_context(viewport={"width": width, "height": 800},
                                       color_scheme=scheme, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
-        page.on("request", look)
-        page.on("pageerror", lambda error: problems.append(f"a script failed: {error}"))
+        page.set_default_timeout(10_000)
+        page.on("request", lambda request: None if request.url.startswith((url, "data:", "blob:"))
+                else problems.append(f"the page asked {request.url}"))
+        if not expect_errors:
+            page.on("pageerror", lambda error: problems.append(f"a script failed: {error}"))
         page.on("console", lambda line: problems.append(line.text)
                 if "Content Security Policy" in line.text else None)
         if before:
             before(page)
-        page.goto(base_url + "/")
+        page.goto(url + "/")
         return page
 
     yield open_it

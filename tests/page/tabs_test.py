@@ -63,8 +63,8 @@ def test_the_model_and_its_memory_are_shown(ready_page):
     page = ready_page()
     open_tab(page, "model")
     model = page.get_by_test_id("model")
-    expect(model).to_contain_text("architecture")
-    expect(page.get_by_test_id("memory-bar")).to_have_attribute("aria-label", re.compile("weight"))
+    expect(model).to_contain_text("Architecture")
+    expect(page.get_by_test_id("memory-bar")).to_have_attribute("aria-label", re.compile("Weights"))
     assert "[object" not in model.inner_text() and "undefined" not in model.inner_text()
 
 
@@ -92,12 +92,49 @@ def test_a_tab_has_an_address_and_the_chat_is_kept(ready_page):
     expect(page.get_by_test_id("composer")).to_have_value("half a question")
 
 
+def test_facts_have_labels_and_units_that_a_person_reads(ready_page):
+    page = ready_page()
+    open_tab(page, "model")
+    model = page.get_by_test_id("model")
+    facts = {term: value for term, value in zip(model.locator("dt").all_inner_texts(),
+                                                model.locator("dd").all_inner_texts())}
+    assert facts["KV cache per token"] == "1 KiB"
+    assert facts["Recurrent state per sequence"] == "1.6 MiB"
+    assert facts["Context length"] == "8,192 tokens"
+    assert facts["Temperature"] == "0.7" and facts["Prefix cache"] == "on"
+    assert not [term for term in facts if "_" in term or term[0].islower()]
+
+
+def test_the_reasons_for_computing_are_sentences(ready_page, base_url):
+    post(base_url, {"prompt": "Once upon a time there was a fox " * 30, "max_tokens": 2})
+    post(base_url, {"prompt": "Once upon a time there was a fox " * 30, "max_tokens": 2})
+    page = ready_page()
+    open_tab(page, "live")
+    live = page.get_by_test_id("live")
+    expect(live).to_contain_text("The last tokens of a prompt are always recomputed")
+    expect(live).to_contain_text("New text: no stored prefix continues this way")
+    expect(live).to_contain_text("Reached the token limit")
+
+
+def test_arrow_keys_move_along_the_tools(ready_page):
+    page = ready_page()
+    open_tab(page, "api")
+    page.get_by_test_id("tool-curl").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_test_id("tool-Python")).to_be_focused()
+    expect(page.get_by_test_id("snippet")).to_contain_text("from openai import OpenAI")
+    page.keyboard.press("End")
+    expect(page.get_by_test_id("tool-Anthropic")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_test_id("tool-curl")).to_be_focused()
+
+
 @pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("tab", ["chat", "live", "model", "api"])
-def test_nothing_is_wider_than_the_screen(ready_page, width, tab):
+def test_nothing_is_wider_than_the_screen(ready_page, width):
     page = ready_page(width=width)
-    open_tab(page, tab)
-    page.wait_for_timeout(200)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    panel = page.locator("main")
-    assert panel.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
+    for tab in ("chat", "playground", "live", "model", "api"):
+        open_tab(page, tab)
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
+        panel = page.locator("main")
+        assert panel.evaluate("element => element.scrollWidth - element.clientWidth") <= 0, tab

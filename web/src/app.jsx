@@ -1,26 +1,31 @@
-// The page: header, live strip, and one of the tabs: the conversation with its composer, which it
-// owns the state of, or what the server does, serves and takes.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { runAnswer } from "./answer.js";
-import { Api } from "./api.jsx";
-import { Composer } from "./composer.jsx";
-import * as conversation from "./conversation.js";
-import { Icon, Logo } from "./icons.jsx";
-import { Live } from "./live.jsx";
-import { Message } from "./message.jsx";
-import { Model } from "./model.jsx";
-import { useServer } from "./server.js";
-import { Settings } from "./settings.jsx";
-import { kStarters } from "./starters.js";
-import { Strip } from "./strip.jsx";
-import { toggleTheme } from "./theme.js";
+// The page: header, live strip, notices, and one of the tabs.
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { Access } from "./base/access.jsx";
+import { saveEverything } from "./base/boundary.jsx";
+import { Icon, Logo } from "./base/icons.jsx";
+import { kNarrow } from "./base/media.js";
+import { kTabs, openConversation, useRoute } from "./base/route.js";
+import { load, save } from "./base/storage.js";
+import { useStore } from "./base/store.js";
+import { toggleTheme } from "./base/theme.js";
+import { Toast } from "./base/toast.jsx";
+import { Chat } from "./chat/chat.jsx";
+import { history } from "./chat/history.js";
+import { loadOptions, saveOptions } from "./chat/options.js";
+import { Settings } from "./chat/settings.jsx";
+import { Playground } from "./play/playground.jsx";
+import { useServer } from "./server/server.js";
+import { Api } from "./tabs/api.jsx";
+import { Live } from "./tabs/live.jsx";
+import { Model } from "./tabs/model.jsx";
+import { Strip } from "./tabs/strip.jsx";
 
 const kBanners = {
   loading: "The model is loading…",
   unreachable: "The server does not answer. Trying again…",
 };
 
-function Banner({ server }) {
+function ServerBanner({ server }) {
   const text = kBanners[server.phase];
   if (!text) return null;
   return (
@@ -32,26 +37,32 @@ function Banner({ server }) {
   );
 }
 
-const kTabs = ["Chat", "Live", "Model", "API"];
-const tabOfAddress = () =>
-  kTabs.find((tab) => tab.toLowerCase() === location.hash.slice(1).toLowerCase()) ?? kTabs[0];
-
-// The tab stands in the address, so that it can be linked to and the browser's way back works.
-function useTab() {
-  const [tab, setTab] = useState(tabOfAddress);
-  useEffect(() => {
-    const follow = () => setTab(tabOfAddress());
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
-  return tab;
+// What the reader should know about stored data: that nothing is stored, or some is unreadable.
+function StorageBanner() {
+  const { problem, unreadable } = useStore(history);
+  const [closed, setClosed] = useState(false);
+  if (closed || (!problem && unreadable === 0)) return null;
+  const text = problem
+    ? "Conversations cannot be stored in this browser; they last until the page is closed."
+    : `${unreadable === 1 ? "A stored item" : `${unreadable} stored items`} could not be read.`;
+  return (
+    <div class="banner warn" role="status" data-testid="storage-banner">
+      <span title={problem}>{text}</span>
+      <button type="button" class="link" onClick={saveEverything}>Export stored data</button>
+      <button type="button" class="quiet" aria-label="Dismiss" onClick={() => setClosed(true)}>
+        <Icon name="close" />
+      </button>
+    </div>
+  );
 }
 
-function Tabs({ tab }) {
+function Tabs({ tab, id }) {
+  const home = id ? `#chat/${id}` : "#chat";
   return (
     <nav class="tabs" aria-label="Parts of the page">
       {kTabs.map((name) => (
-        <a key={name} href={`#${name.toLowerCase()}`} data-testid={`tab-${name.toLowerCase()}`}
+        <a key={name} href={name === "Chat" ? home : `#${name.toLowerCase()}`}
+          data-testid={`tab-${name.toLowerCase()}`}
           aria-current={name === tab ? "page" : undefined}>
           {name}
         </a>
@@ -60,188 +71,111 @@ function Tabs({ tab }) {
   );
 }
 
-function Header({ server, tab, onNew, onSettings }) {
-  const tool = (name, label, onClick, testid) => (
+function Tool({ icon, label, onClick, testid, pressed }) {
+  return (
     <button type="button" class="tool" aria-label={label} title={label} onClick={onClick}
-      data-testid={testid}>
-      <Icon name={name} />
+      aria-expanded={pressed} data-testid={testid}>
+      <Icon name={icon} />
     </button>
   );
+}
+
+function Header({ server, tab, id, sidebar, onSettings }) {
   return (
     <header class="top">
+      {tab === "Chat" && (
+        <Tool icon="list" label="Conversations" onClick={sidebar.toggle} pressed={sidebar.shown}
+          testid="toggle-list" />
+      )}
       <h1>
         <Logo />
         Braid
       </h1>
-      <span class="model" data-testid="model-name" data-phase={server.phase}>
+      <span class="model" data-testid="model-name" data-phase={server.phase}
+        title={server.model?.id}>
         {server.model?.id ?? "…"}
       </span>
-      <Tabs tab={tab} />
-      <nav aria-label="Page">
-        {tab === "Chat" && tool("plus", "New chat", onNew, "new-chat")}
-        {tab === "Chat" && tool("sliders", "Settings", onSettings, "open-settings")}
-        {tool("theme", "Light or dark", toggleTheme, "theme")}
-      </nav>
+      <Tabs tab={tab} id={id} />
+      <div class="tools-right">
+        <Tool icon="sliders" label="Settings" onClick={onSettings} testid="open-settings" />
+        <Tool icon="theme" label="Light or dark" onClick={toggleTheme} testid="theme" />
+      </div>
     </header>
   );
 }
 
-function Welcome({ onPick, previous, onRestore }) {
-  return (
-    <div class="welcome" data-testid="welcome">
-      <Logo />
-      <h2>What shall we ask?</h2>
-      <ul>
-        {kStarters.map(({ title, prompt }) => (
-          <li key={title}>
-            <button type="button" onClick={() => onPick(prompt)} data-testid="starter">
-              <strong>{title}</strong>
-              <span>{prompt}</span>
-            </button>
-          </li>
-        ))}
-      </ul>
-      {previous && (
-        <button type="button" class="plain" onClick={onRestore} data-testid="restore">
-          Back to the previous chat
-        </button>
-      )}
-    </div>
-  );
-}
-
-// Keeps the end in view while text arrives, unless the reader has scrolled up.
-function useFollow(messages) {
-  const area = useRef(null);
-  const [away, setAway] = useState(false);
-  const follow = () => area.current.scrollTo({ top: area.current.scrollHeight });
-  const onScroll = () => {
-    const { scrollTop, scrollHeight, clientHeight } = area.current;
-    setAway(scrollHeight - scrollTop - clientHeight > 60);
+// Shown beside the chat where there is room, until the reader closes it; else on demand.
+function useSidebar() {
+  const [shown, setShown] = useState(
+    () => !matchMedia(kNarrow).matches && load("sidebar") !== "closed");
+  const show = (value) => {
+    setShown(value);
+    if (!matchMedia(kNarrow).matches) save("sidebar", value ? "open" : "closed");
   };
   useEffect(() => {
-    if (messages.length > 0 && !away) follow();
-  }, [messages]);
-  return { area, away, follow, onScroll };
+    const list = matchMedia(kNarrow);
+    const follow = () => setShown(!list.matches && load("sidebar") !== "closed");
+    list.addEventListener("change", follow);
+    return () => list.removeEventListener("change", follow);
+  }, []);
+  return { shown, toggle: () => show(!shown), close: () => show(false) };
 }
 
-// The conversation and the one answer that may be growing.
-function useConversation(model) {
-  const [messages, setMessages] = useState(conversation.loadMessages);
-  const [settings, setSettings] = useState(conversation.loadSettings);
-  const [previous, setPrevious] = useState(null);
-  const running = useRef(null);
-  const busy = messages.at(-1)?.status === "streaming";
-
+// The conversation that was open last, so that the way back from another tab leads there.
+function useConversationId({ tab, id }) {
+  const [last, setLast] = useState(id);
   useEffect(() => {
-    if (!busy) conversation.saveMessages(messages);
-  }, [messages, busy]);
-  useEffect(() => conversation.saveSettings(settings), [settings]);
-
-  const answer = (history) => {
-    const abort = new AbortController();
-    running.current = abort;
-    const request = conversation.requestFor(history, settings, model);
-    runAnswer(request, abort.signal, (growing) => {
-      if (running.current === abort) setMessages([...history, growing]);
-    });
-  };
-  const stop = () => running.current?.abort();
-  const ask = (text, history = messages) => answer([...history, conversation.userMessage(text)]);
-  const replace = (list) => {
-    stop();
-    running.current = null;
-    setMessages(list);
-  };
-  const startAnew = () => {
-    if (messages.length > 0) setPrevious(messages);
-    replace([]);
-  };
-  const restore = () => {
-    replace(previous);
-    setPrevious(null);
-  };
-  const settle = { messages, busy, settings, setSettings, previous };
-  return { ...settle, answer, ask, stop, startAnew, restore };
-}
-
-function Chat({ chat, view, ready, draft, setDraft }) {
-  const { messages, busy, settings } = chat;
-  const send = () => {
-    chat.ask(draft.trim());
-    setDraft("");
-    view.follow();
-  };
-  const last_question = messages.findLastIndex(({ role }) => role === "user");
-  return (
-    <>
-      <main ref={view.area} onScroll={view.onScroll}>
-        {messages.length === 0 ? (
-          <Welcome onPick={ready ? chat.ask : setDraft} previous={chat.previous}
-            onRestore={chat.restore} />
-        ) : (
-          <div class="log" role="log" aria-label="Conversation" aria-busy={busy}>
-            {messages.map((message, index) => (
-              <Message key={message.id} message={message} busy={busy}
-                last={index === messages.length - 1}
-                editable={ready && !busy && index === last_question}
-                onEdit={(text) => chat.ask(text, messages.slice(0, index))}
-                onRegenerate={() => chat.answer(messages.slice(0, index))} />
-            ))}
-          </div>
-        )}
-      </main>
-      <div class="bottom">
-        {view.away && messages.length > 0 && (
-          <button type="button" class="round jump" aria-label="To the end" onClick={view.follow}>
-            <Icon name="down" />
-          </button>
-        )}
-        <Composer draft={draft} onDraft={setDraft} thinking={settings.thinking} busy={busy}
-          ready={ready} onSend={send} onStop={chat.stop}
-          onThinking={() => chat.setSettings({ ...settings, thinking: !settings.thinking })} />
-      </div>
-    </>
-  );
+    if (tab === "Chat") setLast(id);
+  }, [tab, id]);
+  return tab === "Chat" ? id : last;
 }
 
 export function App() {
   const server = useServer();
-  const chat = useConversation(server.model?.id);
-  const view = useFollow(chat.messages);
-  const [draft, setDraft] = useState("");
-  const [drawer, setDrawer] = useState(false);
-  const tab = useTab();
-  const { settings } = chat;
+  const route = useRoute();
+  const id = useConversationId(route);
+  const sidebar = useSidebar();
+  const drafts = useState("");
+  const [options, setOptions] = useState(loadOptions);
+  const [settings, setSettings] = useState(false);
   const ready = server.phase === "ready";
+  const { tab } = route;
 
+  useLayoutEffect(() => saveOptions(options), [options]);
   useEffect(() => {
     const keys = (event) => {
-      if (event.key !== "Escape") return;
-      if (drawer) setDrawer(false);
-      else chat.stop();
+      if (event.key === "Escape" && !event.target.closest?.("dialog")) history.stop(id);
     };
     addEventListener("keydown", keys);
     return () => removeEventListener("keydown", keys);
-  }, [drawer]);
+  }, [id]);
 
   return (
     <>
-      <Header server={server} tab={tab} onNew={chat.startAnew} onSettings={() => setDrawer(true)} />
+      <Header server={server} tab={tab} id={id} sidebar={sidebar}
+        onSettings={() => setSettings(true)} />
       <Strip server={server} />
-      <Banner server={server} />
-      {tab === "Chat" ? (
-        <Chat chat={chat} view={view} ready={ready} draft={draft} setDraft={setDraft} />
-      ) : (
+      <ServerBanner server={server} />
+      <StorageBanner />
+      <Access />
+      {tab === "Chat" && (
+        <Chat id={id} ready={ready} model={server.model?.id} options={options}
+          setOptions={setOptions} drafts={drafts} sidebar={sidebar} onOpen={openConversation} />
+      )}
+      {tab !== "Chat" && (
         <main class="panel">
+          {tab === "Playground" && (
+            <Playground ready={ready} model={server.model?.id} options={options} />
+          )}
           {tab === "Live" && <Live server={server} />}
           {tab === "Model" && <Model server={server} />}
           {tab === "API" && <Api server={server} />}
         </main>
       )}
-      {drawer && (
-        <Settings settings={settings} onChange={chat.setSettings} server={server}
-          onClose={() => setDrawer(false)} />
+      <Toast />
+      {settings && (
+        <Settings options={options} onChange={setOptions} server={server}
+          onClose={() => setSettings(false)} />
       )}
     </>
   );
