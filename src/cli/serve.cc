@@ -26,6 +26,17 @@ extern const std::string_view kPageHtml;  // web/dist/index.html, bundled by the
 
 namespace {
 
+// "a,b" as its parts; empty ones do not count.
+std::vector<std::string> SplitList(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    if (end > 0) parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
 class ServeCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
@@ -67,6 +78,9 @@ class ServeCommand : public Command {
                  "Metrics under another server's names too");
     flags.Text("--cors-origins", cors_origins_,
                "Web pages of these origins may use the API: https://a.example,… or *");
+    flags.Text("--allowed-hosts", allowed_hosts_,
+               "Names that Host may have at a loopback address, beside localhost: a.example,… or "
+               "* for any");
     flags.Text("--tool-parser", tool_parser_,
                "How the model writes tool calls: auto (from its chat template), none, " +
                    ToolFormatNames());
@@ -84,6 +98,7 @@ class ServeCommand : public Command {
   void ReadAgain(Server& server) const;
   ServerConfig ConfigOf() const;
   Status CheckParsers() const;
+  Status CheckOrigins() const;
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
   Status ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals);
@@ -101,6 +116,7 @@ class ServeCommand : public Command {
   std::string request_log_;
   std::string metrics_compat_ = "none";
   std::string cors_origins_;
+  std::string allowed_hosts_;
   std::string tool_parser_ = "auto";
   std::string reasoning_parser_ = "auto";
   int32_t port_ = 8000;
@@ -242,16 +258,29 @@ ServerConfig ServeCommand::ConfigOf() const {
   config.responses_bytes_max = responses_bytes_;
   config.vllm_metrics = metrics_compat_ == "vllm";
   config.request_log = log_.get();
-  for (std::string_view left = cors_origins_; !left.empty();) {
-    const size_t end = std::min(left.find(','), left.size());
-    if (end > 0) config.cors_origins.emplace_back(left.substr(0, end));
-    left.remove_prefix(std::min(end + 1, left.size()));
-  }
+  config.cors_origins = SplitList(cors_origins_);
+  config.allowed_hosts = SplitList(allowed_hosts_);
   return config;
+}
+
+// What a browser never sends would silently allow nothing.
+Status ServeCommand::CheckOrigins() const {
+  for (const std::string& origin : SplitList(cors_origins_)) {
+    const size_t at = origin.find("://");
+    const bool whole = at != std::string::npos && at > 0 && at + 3 < origin.size() &&
+                       origin.find('/', at + 3) == std::string::npos;
+    if (whole || origin == "*" || origin == "null") continue;
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--cors-origins {}: must be scheme://host[:port] without a path, as "
+                             "browsers send it, or *",
+                             origin)};
+  }
+  return {};
 }
 
 Status ServeCommand::Run() {
   RETURN_IF_ERROR(CheckParsers());
+  RETURN_IF_ERROR(CheckOrigins());
   StartLog();
   std::signal(SIGPIPE, SIG_IGN);
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};

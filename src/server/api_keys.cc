@@ -2,9 +2,12 @@
 #include "server/api_keys.h"
 
 #include <fmt/core.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/json.h"
 
 namespace braid {
@@ -62,16 +65,6 @@ Result<ApiKey> ParseKey(const json::value& value, const std::string& path) {
   return key;
 }
 
-// All bytes of both are looked at, so that the time tells nothing about where they differ.
-bool SameBytes(std::string_view a, std::string_view b) {
-  unsigned different = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < b.size(); ++i) {
-    different |=
-        static_cast<unsigned char>(b[i]) ^ static_cast<unsigned char>(i < a.size() ? a[i] : '\0');
-  }
-  return different == 0;
-}
-
 }  // namespace
 
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what) {
@@ -94,19 +87,41 @@ Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view
   return keys;
 }
 
+KeyDigest::KeyDigest(std::string_view key) {
+  const int done =
+      EVP_Digest(key.data(), key.size(), bytes_.data(), nullptr, EVP_sha256(), nullptr);
+  CHECK(done == 1, "OpenSSL cannot compute SHA-256");
+}
+
+bool KeyDigest::Same(const KeyDigest& other) const {
+  return CRYPTO_memcmp(bytes_.data(), other.bytes_.data(), bytes_.size()) == 0;
+}
+
 void ApiKeys::Replace(std::vector<ApiKey> keys) {
+  std::vector<Entry> entries;
+  for (ApiKey& key : keys) {
+    KeyDigest digest(key.key);
+    key.key.clear();
+    entries.push_back({std::move(key), digest});
+  }
   std::lock_guard lock(mutex_);
-  keys_ = std::move(keys);
+  entries_ = std::move(entries);
+}
+
+bool ApiKeys::empty() const {
+  std::lock_guard lock(mutex_);
+  return entries_.empty();
 }
 
 std::optional<ApiKey> ApiKeys::Find(std::string_view presented) const {
+  const KeyDigest digest(presented);
   std::lock_guard lock(mutex_);
-  if (keys_.empty()) return ApiKey{.name = {}, .key = {}, .admin = true};
-  std::optional<ApiKey> found;
-  for (const ApiKey& key : keys_) {
-    if (SameBytes(presented, key.key)) found = key;
+  if (entries_.empty()) return ApiKey{.name = {}, .key = {}, .admin = true};
+  const Entry* found = nullptr;
+  for (const Entry& entry : entries_) {
+    if (entry.digest.Same(digest)) found = &entry;
   }
-  return found;
+  return found == nullptr ? std::nullopt : std::optional(found->owner);
 }
 
 std::string_view BearerKey(std::string_view authorization) {

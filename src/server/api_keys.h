@@ -2,6 +2,7 @@
 // cache, and a limit. Thread-safe; the keys can be replaced while requests run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,16 +31,32 @@ struct ApiKey {
 // what is wrong. Several keys may share a name.
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what);
 
+// What is kept of a key: its SHA-256. Equal lengths, so that comparing two takes the same time
+// wherever they differ, and tells nothing about the length of the right key.
+class KeyDigest {
+ public:
+  explicit KeyDigest(std::string_view key);
+  bool Same(const KeyDigest& other) const;
+
+ private:
+  std::array<unsigned char, 32> bytes_{};
+};
+
 class ApiKeys {
  public:
   // Without keys everybody is the admin without a name.
   void Replace(std::vector<ApiKey> keys);
-  // The owner of a key. Takes the same time whichever key it is, or none.
+  bool empty() const;
+  // The owner of a key, without the key itself. Compares it with every key, whichever it is.
   std::optional<ApiKey> Find(std::string_view presented) const;
 
  private:
+  struct Entry {
+    ApiKey owner;
+    KeyDigest digest;
+  };
   mutable std::mutex mutex_;
-  std::vector<ApiKey> keys_;
+  std::vector<Entry> entries_;
 };
 
 // The key in "Bearer KEY", or empty.

@@ -6,6 +6,22 @@
 
 #include "server/login_guard.h"
 
+namespace {
+
+// The lengths that OpenSSL's comparison in constant time was called with; the linker puts the
+// function below in its place.
+std::vector<size_t> compared_bytes;
+
+}  // namespace
+
+extern "C" {
+int __real_CRYPTO_memcmp(const void* a, const void* b, size_t bytes);
+int __wrap_CRYPTO_memcmp(const void* a, const void* b, size_t bytes) {
+  compared_bytes.push_back(bytes);
+  return __real_CRYPTO_memcmp(a, b, bytes);
+}
+}
+
 namespace braid {
 namespace {
 
@@ -30,6 +46,34 @@ TEST(ApiKeys, AreReadWithTheirLimits) {
   for (const char* wrong : {"", "secret-of-an", "secret-of-ann ", "secret-of-anna", "x"}) {
     EXPECT_FALSE(all.Find(wrong)) << wrong;
   }
+}
+
+TEST(ApiKeys, EveryKeyIsComparedInConstantTimeOverDigestsOfOneLength) {
+  const std::string right = "secret-of-ann";
+  ApiKeys all;
+  all.Replace({{.name = "ann", .key = right}, {.name = "bob", .key = std::string(500, 'b')}});
+  std::vector<std::string> presented = {"",
+                                        right,
+                                        right.substr(0, 8),
+                                        right + "e",
+                                        "Secret-of-ann",
+                                        "secret-of-anN",
+                                        std::string(100'000, 's')};
+  for (const std::string& key : presented) {
+    compared_bytes.clear();
+    EXPECT_EQ(all.Find(key).has_value(), key == right);
+    EXPECT_THAT(compared_bytes, testing::ElementsAre(32, 32)) << key.substr(0, 20);
+  }
+}
+
+TEST(ApiKeys, OneDifferentBitAnywhereIsAnotherKey) {
+  const std::string right = "0123456789abcdef";
+  for (size_t i = 0; i < right.size() * 8; ++i) {
+    std::string wrong = right;
+    wrong[i / 8] = static_cast<char>(wrong[i / 8] ^ (1 << i % 8));
+    EXPECT_FALSE(KeyDigest(wrong).Same(KeyDigest(right))) << i;
+  }
+  EXPECT_TRUE(KeyDigest(right).Same(KeyDigest(right)));
 }
 
 TEST(ApiKeys, WrongFilesSayWhereAndShowNoKey) {

@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "server/api_keys.h"
-#include "server/http_framing.h"
 #include "server/limits.h"
 
 namespace braid {
@@ -26,6 +25,7 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int64_t kSecondUs = 1'000'000;
 constexpr size_t kReadBytes = 16 << 10;
 constexpr int64_t kLingerSeconds = 2;
+constexpr int64_t kReservedSeconds = 2;
 
 using BodyParser = http::request_parser<http::string_body>;
 
@@ -38,12 +38,39 @@ std::pair<std::string, std::string> SplitTarget(std::string_view target) {
   return {std::string(target.substr(0, path_bytes)), std::string(target.substr(query_at))};
 }
 
+// The path of a checked head.
+std::string_view PathOf(std::string_view head) {
+  const size_t begin = head.find(' ') + 1;
+  return head.substr(begin, head.find_first_of(" ?", begin) - begin);
+}
+
 // Both the head and the refusals of the body's framing are worth a sentence; the rest is noise.
 HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
   if (error == http::error::body_limit) {
     return {413, fmt::format("the body is longer than {} bytes", limit)};
   }
   return {400, fmt::format("not a valid HTTP/1.1 request: {}", error.message())};
+}
+
+// HEAD is asked like GET.
+HttpRequest RequestOf(http::request<http::string_body> message) {
+  std::string_view target = View(message.target());
+  HttpRequest request;
+  request.method = message.method() == http::verb::head ? std::string_view("GET")
+                                                        : View(message.method_string());
+  std::tie(request.path, request.query) = SplitTarget(target);
+  request.content_type = View(message[http::field::content_type]);
+  request.content_encoding = View(message[http::field::content_encoding]);
+  request.host = View(message[http::field::host]);
+  request.origin = View(message[http::field::origin]);
+  request.fetch_site = View(message["Sec-Fetch-Site"]);
+  request.asked_headers = View(message[http::field::access_control_request_headers]);
+  request.key = BearerKey(View(message[http::field::authorization]));
+  if (request.key.empty()) request.key = View(message["x-api-key"]);
+  std::string_view request_id = View(message["X-Request-Id"]);
+  if (IsRequestId(request_id)) request.request_id = request_id;
+  request.body = std::move(message.body());
+  return request;
 }
 
 }  // namespace
@@ -85,6 +112,12 @@ void HttpConnection::CloseIfIdle() {
   if (idle_) stream_.socket().cancel(ignored);
 }
 
+void HttpConnection::Drop() {
+  boost::system::error_code ignored;
+  dropped_ = true;
+  stream_.socket().close(ignored);
+}
+
 void HttpConnection::EndAnswer(EndReason reason) {
   if (!answer_) return;
   answer_->End(reason);
@@ -108,11 +141,25 @@ asio::awaitable<void> HttpConnection::Run() {
   co_await stream_.CloseSending();
 }
 
-asio::awaitable<void> HttpConnection::RunRefusal(int status, std::string message) {
-  SetDeadline(kLingerSeconds);
+asio::awaitable<void> HttpConnection::RunReserved(std::string message) {
+  reserved_ = true;
+  SetDeadline(kReservedSeconds);
   bool open = co_await stream_.Open();
   if (!open) co_return;
-  co_await Refuse(status, std::move(message));
+  std::string head;
+  const std::optional<HttpRefusal> unread = co_await ReadHead(&head);
+  if (dropped_) co_return;
+  if (unread || CheckHead(head) || !host_.api.IsProbe(PathOf(head))) {
+    co_await Refuse(503, std::move(message));
+    co_return;
+  }
+  Incoming incoming;
+  bool complete = co_await ReadBody(std::move(head), &incoming);
+  if (!complete) co_return;
+  incoming.keep_alive = false;
+  co_await Serve(std::move(incoming));
+  SetDeadline(kLingerSeconds);
+  co_await stream_.CloseSending();
 }
 
 // False when the connection ends instead.
@@ -120,54 +167,55 @@ asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
   if (buffer_.size() > 0) co_return true;
   if (host_.draining) co_return false;
   idle_ = true;
-  SetDeadline(host_.config.idle_seconds_max);
+  SetDeadline(reserved_ ? kReservedSeconds : host_.config.idle_seconds_max);
   auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
   idle_ = false;
   buffer_.commit(bytes);
   co_return !error;
 }
 
-// The bytes up to and with the blank line, taken off the buffer; nullopt when the connection is
-// over.
-asio::awaitable<std::optional<std::string>> HttpConnection::ReadHead() {
+// Takes the bytes up to and with the blank line off the buffer. Otherwise why it could not, with
+// status 0 when the connection is over.
+asio::awaitable<std::optional<HttpRefusal>> HttpConnection::ReadHead(std::string* head) {
+  constexpr int kOver = 0;
   bool alive = co_await AwaitFirstByte();
-  if (!alive) co_return std::nullopt;
-  SetDeadline(host_.config.header_seconds_max);
+  if (!alive) co_return HttpRefusal{kOver, {}};
+  if (!reserved_) SetDeadline(host_.config.header_seconds_max);
   size_t searched = 0;
   for (;;) {
     std::string_view seen(static_cast<const char*>(buffer_.data().data()), buffer_.size());
     size_t end = seen.find("\r\n\r\n", searched);
     if (end != std::string_view::npos) {
-      std::string head(seen.substr(0, end + 4));
+      *head = seen.substr(0, end + 4);
       buffer_.consume(end + 4);
       deadline_us_ = 0;
-      co_return head;
-    }
-    if (auto refusal = CheckUnfinishedHead(seen)) {
-      co_await Refuse(refusal->status, refusal->message);
       co_return std::nullopt;
     }
+    if (auto refusal = CheckUnfinishedHead(seen)) co_return refusal;
     searched = seen.size() < 3 ? 0 : seen.size() - 3;
     auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
     buffer_.commit(bytes);
     if (!error) continue;
-    if (timed_out_) {
-      co_await Refuse(408, fmt::format("the headers did not arrive within {} s",
-                                       host_.config.header_seconds_max));
-    }
-    co_return std::nullopt;
+    if (!timed_out_) co_return HttpRefusal{kOver, {}};
+    co_return HttpRefusal{408, fmt::format("the headers did not arrive within {} s",
+                                           host_.config.header_seconds_max)};
   }
 }
 
 asio::awaitable<std::optional<HttpConnection::Incoming>> HttpConnection::ReadRequest() {
-  std::optional<std::string> head = co_await ReadHead();
-  if (!head) co_return std::nullopt;
-  if (auto refusal = CheckHead(*head)) {
-    co_await Refuse(refusal->status, refusal->message);
+  std::string head;
+  std::optional<HttpRefusal> refusal = co_await ReadHead(&head);
+  if (!refusal && head == kHttp2Preface) {
+    co_await RefuseHttp2();
+    co_return std::nullopt;
+  }
+  if (!refusal) refusal = CheckHead(head);
+  if (refusal) {
+    if (refusal->status != 0) co_await Refuse(refusal->status, refusal->message);
     co_return std::nullopt;
   }
   Incoming incoming;
-  bool complete = co_await ReadBody(std::move(*head), &incoming);
+  bool complete = co_await ReadBody(std::move(head), &incoming);
   if (!complete) co_return std::nullopt;
   incoming.request.received_us = MonotonicUs();
   co_return incoming;
@@ -198,7 +246,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
     co_await Refuse(503, "too many request bodies at once; try again");
     co_return false;
   }
-  if (View(parser.get()[http::field::expect]) == "100-continue" && parser.get().version() >= 11) {
+  if (!parser.get()[http::field::expect].empty() && parser.get().version() >= 11) {
     bool written = co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return false;
   }
@@ -224,23 +272,11 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   if (error) co_return false;
 
   http::request<http::string_body> message = parser.release();
-  std::string_view target = View(message.target());
-  HttpRequest& request = incoming->request;
-  request.method = View(message.method_string());
-  std::tie(request.path, request.query) = SplitTarget(target);
-  request.content_type = View(message[http::field::content_type]);
-  request.content_encoding = View(message[http::field::content_encoding]);
-  request.origin = View(message[http::field::origin]);
-  request.key = BearerKey(View(message[http::field::authorization]));
-  if (request.key.empty()) request.key = View(message["x-api-key"]);
-  std::string_view request_id = View(message["X-Request-Id"]);
-  if (IsRequestId(request_id)) request.request_id = request_id;
-  request.body = std::move(message.body());
-  request.peer = peer_;
   incoming->http_1_1 = message.version() >= 11;
   incoming->keep_alive = message.keep_alive();
-  incoming->head = request.method == "HEAD";
-  if (incoming->head) request.method = "GET";
+  incoming->head = message.method() == http::verb::head;
+  incoming->request = RequestOf(std::move(message));
+  incoming->request.peer = peer_;
   co_return true;
 }
 
@@ -359,6 +395,21 @@ asio::awaitable<void> HttpConnection::Refuse(int status, std::string message) {
   Incoming incoming;
   bool written = co_await WriteResponse(response, incoming, "");
   if (written || !timed_out_) co_await Linger();
+}
+
+asio::awaitable<void> HttpConnection::RefuseHttp2() {
+  SetDeadline(host_.config.header_seconds_max);
+  uint32_t stream = 0;
+  for (boost::system::error_code error; !error;) {
+    stream = Http2RequestStream({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+    if (stream != 0 || buffer_.size() > limits::kHeadBytesMax) break;
+    auto [failed, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    buffer_.commit(bytes);
+    error = failed;
+  }
+  const std::string frames = Http2Refusal(stream);
+  bool written = co_await Write(frames);
+  if (written) co_await Linger();
 }
 
 // Closing with unread input would reset the connection and could lose the response on its way.

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "server/client_stream.h"
+#include "server/http_framing.h"
 #include "server/http_types.h"
 #include "server/server.h"
 
@@ -40,8 +41,8 @@ class HttpConnection {
 
   // Serves until the connection ends. The object must live until then.
   asio::awaitable<void> Run();
-  // One response without reading a request, for a server that is full.
-  asio::awaitable<void> RunRefusal(int status, std::string message);
+  // For a server that is full: answers one probe (HttpApi::IsProbe) and refuses anything else.
+  asio::awaitable<void> RunReserved(std::string message);
 
   // The answer in work may have something new.
   void Wake();
@@ -49,6 +50,8 @@ class HttpConnection {
   void Sweep(int64_t now_us);
   // Draining: an idle connection closes.
   void CloseIfIdle();
+  // Its place is needed: whatever it does ends without a word.
+  void Drop();
   // Draining is over: the answer in work ends now.
   void EndAnswer(EndReason reason);
 
@@ -62,7 +65,7 @@ class HttpConnection {
   };
 
   asio::awaitable<bool> AwaitFirstByte();
-  asio::awaitable<std::optional<std::string>> ReadHead();
+  asio::awaitable<std::optional<HttpRefusal>> ReadHead(std::string* head);
   asio::awaitable<std::optional<Incoming>> ReadRequest();
   asio::awaitable<bool> ReadBody(std::string head, Incoming* incoming);
   asio::awaitable<bool> Serve(Incoming incoming);
@@ -72,6 +75,7 @@ class HttpConnection {
   asio::awaitable<bool> WriteResponse(const HttpResponse& response, const Incoming& incoming,
                                       const std::string& request_id);
   asio::awaitable<void> Refuse(int status, std::string message);
+  asio::awaitable<void> RefuseHttp2();
   asio::awaitable<bool> Write(std::string_view bytes);
   asio::awaitable<void> Linger();
   std::string StreamHead(const Incoming& incoming, const std::string& request_id) const;
@@ -88,7 +92,9 @@ class HttpConnection {
   bool timed_out_ = false;
   bool idle_ = false;
   bool woken_ = false;
-  bool gone_ = false;  // the client has left
+  bool gone_ = false;      // the client has left
+  bool reserved_ = false;  // see RunReserved
+  bool dropped_ = false;
 };
 
 }  // namespace braid

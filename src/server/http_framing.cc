@@ -12,13 +12,6 @@
 namespace braid {
 namespace {
 
-bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-    return lower(x) == lower(y);
-  });
-}
-
 std::string_view Trim(std::string_view text) {
   size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return {};
@@ -71,8 +64,8 @@ std::optional<HttpRefusal> CheckField(std::string_view line, FramingHeaders* fra
     framing->chunked = EqualsIgnoringCase(value, "chunked");
   } else if (EqualsIgnoringCase(name, "host")) {
     ++framing->host;
-  } else if (EqualsIgnoringCase(name, "upgrade")) {
-    return HttpRefusal{400, "Upgrade is not supported; speak HTTP/1.1"};
+  } else if (EqualsIgnoringCase(name, "expect") && !EqualsIgnoringCase(value, "100-continue")) {
+    return HttpRefusal{417, "Expect must be 100-continue"};
   }
   return std::nullopt;
 }
@@ -92,7 +85,33 @@ std::optional<HttpRefusal> CheckFraming(const FramingHeaders& framing, bool http
   return std::nullopt;
 }
 
+// Of HTTP/2: what follows the first blank line of its preface, and its frames.
+constexpr size_t kHttp2PrefaceEnd = std::string_view("SM\r\n\r\n").size();
+constexpr size_t kHttp2FrameHead = 9;
+constexpr char kHttp2Headers = 1;
+
+// A line that ends with LF alone never becomes a complete head.
+bool HasBareLf(std::string_view head) {
+  for (size_t at = head.find('\n'); at != std::string_view::npos; at = head.find('\n', at + 1)) {
+    if (at == 0 || head[at - 1] != '\r') return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+    return lower(x) == lower(y);
+  });
+}
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  for (char c : text.substr(0, limits::kNameBytesMax)) out += c >= ' ' && c < 127 ? c : '?';
+  return out;
+}
 
 std::optional<HttpRefusal> CheckHead(std::string_view head) {
   CHECK(head.ends_with("\r\n\r\n"));
@@ -128,6 +147,7 @@ std::optional<HttpRefusal> CheckHead(std::string_view head) {
 }
 
 std::optional<HttpRefusal> CheckUnfinishedHead(std::string_view head) {
+  if (HasBareLf(head)) return HttpRefusal{400, "a line ends with LF; HTTP/1.1 needs CR LF"};
   size_t line_end = head.find("\r\n");
   std::string_view request_line = head.substr(0, line_end);
   if (TargetOf(request_line).size() > limits::kTargetBytesMax) return TargetTooLong();
@@ -138,6 +158,51 @@ std::optional<HttpRefusal> CheckUnfinishedHead(std::string_view head) {
   }
   if (head.size() - line_end > limits::kHeadBytesMax) return HeadTooLong();
   return std::nullopt;
+}
+
+uint32_t Http2RequestStream(std::string_view frames) {
+  if (frames.size() < kHttp2PrefaceEnd) return 0;
+  frames.remove_prefix(kHttp2PrefaceEnd);
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(frames[at]); };
+  while (frames.size() >= kHttp2FrameHead) {
+    if (byte(3) == kHttp2Headers) {
+      return (byte(5) & 0x7fU) << 24 | byte(6) << 16 | byte(7) << 8 | byte(8);
+    }
+    const size_t payload = static_cast<size_t>(byte(0)) << 16 | byte(1) << 8 | byte(2);
+    frames.remove_prefix(std::min(frames.size(), kHttp2FrameHead + payload));
+  }
+  return 0;
+}
+
+std::string Http2Refusal(uint32_t stream) {
+  constexpr char kSettings = 4, kGoAway = 7, kData = 0, kHttp11Required = 13;
+  constexpr char kEndStream = 1, kEndHeaders = 4, kAck = 1;
+  constexpr std::string_view kWhy = "this server speaks HTTP/1.1 only";
+  // Literals without indexing: entry 8 of the static table is :status, 31 content-type.
+  constexpr std::string_view kFields =
+      "\x08\x03"
+      "505"
+      "\x0f\x10\x10"
+      "application/json";
+  const auto number = [](uint32_t n) {
+    return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16),
+                       static_cast<char>(n >> 8), static_cast<char>(n)};
+  };
+  const auto frame = [&](char type, char flags, uint32_t on, std::string_view payload) {
+    std::string bytes = number(static_cast<uint32_t>(payload.size())).substr(1);
+    return bytes.append({type, flags}).append(number(on)).append(payload);
+  };
+  std::string bytes = frame(kSettings, 0, 0, "") + frame(kSettings, kAck, 0, "");
+  if (stream != 0) {
+    const std::string body = fmt::format(
+        R"({{"error":{{"message":"{}","type":"invalid_request_error","param":null,"code":null}}}})",
+        kWhy);
+    bytes += frame(kHttp2Headers, kEndHeaders, stream, kFields);
+    bytes += frame(kData, kEndStream, stream, body);
+  }
+  std::string end = number(stream);
+  end.append(number(kHttp11Required)).append(kWhy);
+  return bytes.append(frame(kGoAway, 0, 0, end));
 }
 
 bool IsRequestId(std::string_view text) {
@@ -170,6 +235,8 @@ std::string_view StatusText(int status) {
       return "URI Too Long";
     case 415:
       return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
     case 429:
       return "Too Many Requests";
     case 431:

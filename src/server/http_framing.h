@@ -2,6 +2,7 @@
 // every form that two parsers might read differently (request smuggling). Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,18 @@ std::optional<HttpRefusal> CheckHead(std::string_view head);
 
 // What is wrong with a head that is not complete and already `head` long; nullopt: read on.
 std::optional<HttpRefusal> CheckUnfinishedHead(std::string_view head);
+
+bool EqualsIgnoringCase(std::string_view a, std::string_view b);  // ASCII
+// What of a client's text may stand in an error or a log: 64 bytes, others than ASCII as '?'.
+std::string Printable(std::string_view text);
+
+// The head that a client of HTTP/2 begins with when it does not ask first.
+inline constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\n";
+// The stream of the first request in what follows it; 0: that has not come yet.
+uint32_t Http2RequestStream(std::string_view frames);
+// The answer that such a client shows: 505 with an error in JSON on that stream (none on 0), and
+// the end of the connection with HTTP_1_1_REQUIRED.
+std::string Http2Refusal(uint32_t stream);
 
 // 1 to 128 bytes of [A-Za-z0-9._:-].
 bool IsRequestId(std::string_view text);

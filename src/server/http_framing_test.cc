@@ -43,7 +43,6 @@ TEST(HttpFraming, AmbiguousFramingIsRefused) {
       "no colon\r\n",
       ": no name\r\n",
       "Host: b\r\n",
-      "Upgrade: h2c\r\n",
       std::string("A: \0\r\n", 6),
   };
   for (const std::string& fields : refused) EXPECT_EQ(StatusOf(Head(fields)), 400) << fields;
@@ -86,6 +85,44 @@ TEST(HttpFraming, AHeadThatNeverEndsIsRefusedBeforeItEnds) {
   EXPECT_EQ(CheckUnfinishedHead("GET " + std::string(9000, 'a'))->status, 414);
   EXPECT_EQ(CheckUnfinishedHead(std::string(9000, 'a'))->status, 414);
   EXPECT_EQ(CheckUnfinishedHead("GET / HTTP/1.1\r\n" + std::string(40000, 'a'))->status, 431);
+}
+
+TEST(HttpFraming, ALineThatEndsWithLfIsRefusedAtOnce) {
+  for (const char* head :
+       {"GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nHost: a\n", "\n", "GET / HTTP/1.1\nHost: a\n\n"}) {
+    const auto refusal = CheckUnfinishedHead(head);
+    ASSERT_TRUE(refusal) << head;
+    EXPECT_EQ(refusal->status, 400) << head;
+  }
+  EXPECT_FALSE(CheckUnfinishedHead("GET / HTTP/1.1\r\nHost: a\r\n"));
+  EXPECT_FALSE(CheckUnfinishedHead("GET / HTTP/1.1\r"));
+}
+
+TEST(HttpFraming, AnUpgradeIsIgnoredAndOtherExpectationsAreNot) {
+  EXPECT_EQ(StatusOf(Head("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n")), 200);
+  EXPECT_EQ(StatusOf(Head("Expect: 100-Continue\r\n")), 200);
+  EXPECT_EQ(StatusOf(Head("Expect: banana\r\n")), 417);
+  EXPECT_EQ(StatusOf(Head("Expect:\r\n")), 417);
+}
+
+TEST(HttpFraming, AClientOfHttp2IsToldToSpeakHttp11) {
+  using std::string_literals::operator""s;
+  const std::string settings = "\0\0\6\4\0\0\0\0\0\0\3\0\0\0\x64"s;
+  const std::string window = "\0\0\4\x08\0\0\0\0\0\0\1\0\0"s;
+  const std::string headers = "\0\0\2\1\5\0\0\1\3ab"s;
+  const std::string sent = "SM\r\n\r\n" + settings + window + headers;
+  EXPECT_EQ(Http2RequestStream(sent), 0x103U);
+  for (size_t cut = 0; cut + 2 < sent.size(); ++cut) {
+    EXPECT_EQ(Http2RequestStream(sent.substr(0, cut)), 0U) << cut;
+  }
+  const std::string start = "\0\0\0\4\0\0\0\0\0"s + "\0\0\0\4\1\0\0\0\0"s;
+  const std::string why = "\0\0\0\x0dthis server speaks HTTP/1.1 only"s;
+  EXPECT_EQ(Http2Refusal(0), start + "\0\0\x28\7\0\0\0\0\0\0\0\0\0"s + why);
+  const std::string answer = Http2Refusal(3);
+  EXPECT_TRUE(answer.starts_with(start + "\0\0\x18\1\4\0\0\0\3\x08\x03"
+                                         "505"s));
+  EXPECT_TRUE(answer.ends_with("\0\0\x28\7\0\0\0\0\0\0\0\0\3"s + why));
+  EXPECT_NE(answer.find(R"({"error":{"message":"this server)"), std::string::npos);
 }
 
 TEST(HttpFraming, RequestIdsAreShortAndPlain) {

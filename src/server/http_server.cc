@@ -11,6 +11,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <deque>
 #include <thread>
 #include <unordered_map>
 
@@ -28,6 +29,8 @@ constexpr auto kSweepEvery = std::chrono::milliseconds(100);
 constexpr int64_t kFlushSeconds = 2;  // after draining, for the error events to go out
 constexpr int kBacklog = 1024;
 constexpr int64_t kFilesKept = 512;  // file descriptors left for everything else
+// Connections beyond the limits, for probes; the oldest gives way to the newest.
+constexpr size_t kReservedMax = 64;
 
 int32_t ConnectionsMax(const ServerConfig& config) {
   rlimit files{};
@@ -51,7 +54,15 @@ struct Listener {
 
   tcp::acceptor acceptor;
   const bool admin;
+  bool loopback = false;
 };
+
+bool IsLoopback(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  }
+  return address.is_loopback();
+}
 
 Status Listener::Open(asio::io_context& io, const std::string& host, uint16_t port) {
   const char* flag = admin ? "--admin-host" : "--host";
@@ -69,6 +80,7 @@ Status Listener::Open(asio::io_context& io, const std::string& host, uint16_t po
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(kBacklog, error);
+  loopback = IsLoopback(endpoint.address());
   if (!error) return {};
   return Error{ErrorCode::kUnavailable,
                fmt::format("cannot listen on {}:{}: {}; choose another with {}, or 0 for any "
@@ -101,7 +113,9 @@ struct HttpServer::State {
   Status Listen();
   asio::awaitable<void> Accept(Listener& listener);
   asio::awaitable<void> SweepForever();
-  void Begin(tcp::socket socket, bool admin);
+  void Begin(tcp::socket socket, const Listener& listener);
+  void BeginReserved(tcp::socket socket, HttpPeer peer);
+  void Ended(int64_t id, const std::exception_ptr& failure);
   void BeginDrain(int32_t seconds);
   void SweepOnce();
   void FinishDrainIfEmpty();
@@ -112,6 +126,7 @@ struct HttpServer::State {
   // Raw pointers: a connection lives in its coroutine, which removes it here when it ends.
   std::unordered_map<int64_t, HttpConnection*> connections;
   std::unordered_map<std::string, int32_t> per_address;
+  std::deque<int64_t> reserved;  // of `connections`, those beyond the limits, oldest first
   ConnectionHost host;
   asio::io_context io{1};
   Listener open_port, admin_port;
@@ -137,7 +152,7 @@ asio::awaitable<void> HttpServer::State::Accept(Listener& listener) {
   while (listener.acceptor.is_open()) {
     auto [error, socket] = co_await listener.acceptor.async_accept(kTuple);
     if (!error) {
-      Begin(std::move(socket), listener.admin);
+      Begin(std::move(socket), listener);
     } else if (listener.acceptor.is_open()) {
       // Out of descriptors or a connection that was reset before we saw it.
       asio::steady_timer pause(io, std::chrono::milliseconds(50));
@@ -146,34 +161,57 @@ asio::awaitable<void> HttpServer::State::Accept(Listener& listener) {
   }
 }
 
-void HttpServer::State::Begin(tcp::socket socket, bool admin) {
+void HttpServer::State::Begin(tcp::socket socket, const Listener& listener) {
   boost::system::error_code error;
   tcp::endpoint remote = socket.remote_endpoint(error);
   if (error) return;
-  std::string address = remote.address().to_string();
-  int64_t id = next_id++;
-  int32_t& of_address = per_address[address];
-  bool full = static_cast<int64_t>(connections.size()) >= connections_max ||
-              of_address >= config.connections_per_address_max;
-  auto connection =
-      std::make_unique<HttpConnection>(id, std::move(socket), HttpPeer{address, admin}, host);
+  HttpPeer peer{remote.address().to_string(), listener.admin, listener.loopback};
+  const auto served = static_cast<int64_t>(connections.size() - reserved.size());
+  const auto same = per_address.find(peer.address);
+  if (served >= connections_max ||
+      (same != per_address.end() && same->second >= config.connections_per_address_max)) {
+    BeginReserved(std::move(socket), std::move(peer));
+    return;
+  }
+  const int64_t id = next_id++;
+  const std::string address = peer.address;
+  ++per_address[address];
+  auto connection = std::make_unique<HttpConnection>(id, std::move(socket), std::move(peer), host);
   connections[id] = connection.get();
-  ++of_address;
-  auto run = [](std::unique_ptr<HttpConnection> self, bool refuse) -> asio::awaitable<void> {
-    if (refuse) {
-      co_await self->RunRefusal(503, "too many connections; try again");
-    } else {
-      co_await self->Run();
-    }
+  auto run = [](std::unique_ptr<HttpConnection> self) -> asio::awaitable<void> {
+    co_await self->Run();
   };
   auto end = [this, id, address](std::exception_ptr failure) {
-    connections.erase(id);
     auto it = per_address.find(address);
     if (--it->second == 0) per_address.erase(it);
-    if (failure) LogError("a connection ended by an exception of a library");
-    FinishDrainIfEmpty();
+    Ended(id, failure);
   };
-  asio::co_spawn(io, run(std::move(connection), full), end);
+  asio::co_spawn(io, run(std::move(connection)), end);
+}
+
+void HttpServer::State::BeginReserved(tcp::socket socket, HttpPeer peer) {
+  if (reserved.size() >= kReservedMax) {
+    connections.at(reserved.front())->Drop();
+    reserved.pop_front();
+  }
+  const int64_t id = next_id++;
+  auto connection = std::make_unique<HttpConnection>(id, std::move(socket), std::move(peer), host);
+  connections[id] = connection.get();
+  reserved.push_back(id);
+  auto run = [](std::unique_ptr<HttpConnection> self) -> asio::awaitable<void> {
+    co_await self->RunReserved("too many connections; try again");
+  };
+  auto end = [this, id](std::exception_ptr failure) {
+    std::erase(reserved, id);
+    Ended(id, failure);
+  };
+  asio::co_spawn(io, run(std::move(connection)), end);
+}
+
+void HttpServer::State::Ended(int64_t id, const std::exception_ptr& failure) {
+  connections.erase(id);
+  if (failure) LogError("a connection ended by an exception of a library");
+  FinishDrainIfEmpty();
 }
 
 asio::awaitable<void> HttpServer::State::SweepForever() {

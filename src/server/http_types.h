@@ -14,7 +14,8 @@ namespace braid {
 // Who is at the other end of a connection.
 struct HttpPeer {
   std::string address;
-  bool admin_listener = false;  // came to the port that is for administration
+  bool admin_listener = false;     // came to the port that is for administration
+  bool loopback_listener = false;  // the port is bound to a loopback address
 };
 
 struct HttpRequest {
@@ -23,9 +24,13 @@ struct HttpRequest {
   std::string query;         // what stands behind the ?
   std::string content_type;  // as sent; empty if absent
   std::string content_encoding;
-  std::string key;         // of Authorization: Bearer, else of x-api-key; empty if absent
-  std::string origin;      // of the page that asks, if a browser does
-  std::string request_id;  // the client's X-Request-Id if it is well-formed, else empty
+  std::string key;   // of Authorization: Bearer, else of x-api-key; empty if absent
+  std::string host;  // as sent; empty if absent
+  // What a browser says of the page that asks.
+  std::string origin;
+  std::string fetch_site;     // Sec-Fetch-Site
+  std::string asked_headers;  // Access-Control-Request-Headers
+  std::string request_id;     // the client's X-Request-Id if it is well-formed, else empty
   std::string body;
   HttpPeer peer;
   int64_t received_us = 0;  // MonotonicUs when the last byte of it came
@@ -82,6 +87,8 @@ class HttpApi {
   virtual size_t BodyBytesMax() const = 0;
   // True if Respond is quick, so that it may run on the network thread.
   virtual bool IsQuick(const HttpRequest& request) const = 0;
+  // True for what says whether the server lives: answered to whom no other connection is open.
+  virtual bool IsProbe(std::string_view path) const = 0;
   // Any thread, several at once.
   virtual Reply Respond(HttpRequest request, Wake wake) = 0;
   // The error response for a request that did not get as far as Respond.

@@ -30,9 +30,9 @@ constexpr PostRoute kPosts[] = {
 
 constexpr GetRoute kGets[] = {
     {"/", "The chat page", true},
-    {"/health", "Whether the engine's loop turns", true},
-    {"/health_generate", "Whether the model still answers: one token"},
-    {"/ready", "Whether requests are taken", true},
+    {"/health", "Whether the engine's loop turns", true, true},
+    {"/health_generate", "Whether the model still answers: one token", false, false, true},
+    {"/ready", "Whether requests are taken", true, true},
     {"/version", "The server's version"},
     {"/metrics", "Metrics in Prometheus' form"},
     {"/openapi.json", "This document"},
@@ -40,7 +40,7 @@ constexpr GetRoute kGets[] = {
     {"/v1/loads", "Load for routers"},
     {"/v1/running", "The requests that are being answered, without their text"},
     {"/v1/responses/{id}/input_items", "The items that a stored response read"},
-    {"/v1/responses/{id}", "A response that is stored or being made", false,
+    {"/v1/responses/{id}", "A response that is stored or being made", false, false, false,
      "Forget a stored response"},
     {"/v1/models", "The model that is served"},
     {"/v1/models/{id}", "The model, by its name"},

@@ -21,7 +21,9 @@ struct PostRoute {
 struct GetRoute {
   std::string_view path;
   std::string_view summary;
-  bool open = false;                     // needs no key
+  bool open = false;       // needs no key
+  bool probe = false;      // answered from an address that has too many connections, too
+  bool generates = false;  // asks the model
   std::string_view delete_summary = {};  // of DELETE; empty: it is not taken
 };
 

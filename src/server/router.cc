@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/api_answer.h"
+#include "server/browser_guard.h"
 #include "server/http_framing.h"
 #include "server/limits.h"
 #include "server/openapi.h"
@@ -24,12 +25,6 @@ namespace {
 constexpr std::string_view kPageHeaders =
     "Content-Security-Policy: frame-ancestors 'none'\r\nX-Frame-Options: DENY\r\n"
     "Referrer-Policy: no-referrer\r\n";
-// The answer to a browser that asks whether it may ask.
-constexpr std::string_view kPreflightHeaders =
-    "Access-Control-Allow-Methods: GET, POST, DELETE\r\nAccess-Control-Allow-Headers: "
-    "authorization, "
-    "content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta\r\n"
-    "Access-Control-Max-Age: 600\r\n";
 constexpr std::string_view kHealthGenerate = "/health_generate";
 
 // "application/json; charset=utf-8" is JSON, and so is a body without a type.
@@ -38,12 +33,6 @@ bool IsJson(std::string_view content_type) {
   while (type.ends_with(' ')) type.remove_suffix(1);
   return content_type.empty() || type == "application/json" ||
          (type.starts_with("application/") && type.ends_with("+json"));
-}
-
-std::string Printable(std::string_view text) {
-  std::string out;
-  for (char c : text.substr(0, limits::kNameBytesMax)) out += c >= ' ' && c < 127 ? c : '?';
-  return out;
 }
 
 HttpResponse NoSuchPath(const std::string& path) {
@@ -185,11 +174,7 @@ std::string Router::NewRequestId() {
 Reply Router::Respond(HttpRequest request, Wake wake) {
   Reply reply;
   reply.request_id = request.request_id.empty() ? NewRequestId() : request.request_id;
-  reply.headers = CorsHeaders(request);
-  if (request.method == "OPTIONS" && !reply.headers.empty()) {
-    reply.content = HttpResponse{.body = {}, .headers = std::string(kPreflightHeaders)};
-    return reply;
-  }
+  reply.headers = CorsHeaders(request, config_);
   reply.content = Dispatch(request, std::move(wake));
   auto* response = std::get_if<HttpResponse>(&reply.content);
   if (response != nullptr) NoteResponse(request, *response, reply.request_id);
@@ -215,16 +200,15 @@ void Router::NoteResponse(const HttpRequest& request, const HttpResponse& respon
                             .total_us = MonotonicUs() - request.received_us});
 }
 
-// What lets a browser show the answer to a page of another origin; empty where it may not.
-std::string Router::CorsHeaders(const HttpRequest& request) const {
-  if (request.origin.empty()) return {};
-  for (const std::string& origin : config_.cors_origins) {
-    if (origin == "*") return "Access-Control-Allow-Origin: *\r\n";
-    if (origin == request.origin) {
-      return fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", origin);
-    }
-  }
-  return {};
+// Why a browser may not send this request for its page; nullopt if it may, or none does.
+Refusal Router::CheckBrowser(const HttpRequest& request) const {
+  if (Refusal refusal = CheckHost(request, config_)) return refusal;
+  if (request.method == "OPTIONS") return std::nullopt;
+  const PostRoute* post = FindPost(request.path);
+  const GetRoute* get = FindGet(request.path);
+  if (post != nullptr && post->admin) return CheckOrigin(request, Effect::kAdministers, config_);
+  const bool safe = request.method == "GET" && (get == nullptr || !get->generates);
+  return CheckOrigin(request, safe ? Effect::kNone : Effect::kGenerates, config_);
 }
 
 // Why the request's key does not open its path; nullopt if it does. What does not exist is asked
@@ -256,14 +240,29 @@ std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) {
   if (config_.admin_port >= 0 && !request.peer.admin_listener) {
     return ErrorResponse({404, fmt::format("{} is served on the admin port only", request.path)});
   }
+  // Without keys everybody is an admin; who reaches a loopback address has an account here.
+  if (keys_.empty() && !request.peer.admin_listener && !request.peer.loopback_listener) {
+    return ErrorResponse({403,
+                          fmt::format("{} needs a key at an address that is not loopback; start "
+                                      "the server with --admin-api-key, or with --admin-port",
+                                      request.path),
+                          {},
+                          "admin_key_required"});
+  }
   if (owner->admin) return std::nullopt;
   return ErrorResponse(
       {403, fmt::format("{} needs an admin's key", request.path), {}, "admin_key_required"});
 }
 
 Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
-  if (std::optional<HttpResponse> refusal = CheckKey(request)) return *std::move(refusal);
   const PostRoute* post = FindPost(request.path);
+  if (Refusal refusal = CheckBrowser(request)) {
+    return ErrorResponse(*refusal, post != nullptr && IsAnthropic(post->route));
+  }
+  if (request.method == "OPTIONS" && !request.origin.empty()) {
+    return AnswerPreflight(request, config_);
+  }
+  if (std::optional<HttpResponse> refusal = CheckKey(request)) return *std::move(refusal);
   const GetRoute* get = FindGet(request.path);
   if (request.method == "POST" && post != nullptr) return Post(*post, request, std::move(wake));
   if (request.method == "GET" && get != nullptr) {

@@ -28,7 +28,12 @@ class Router final : public HttpApi {
 
   size_t BodyBytesMax() const override;
   bool IsQuick(const HttpRequest& request) const override {
-    return request.method == "GET" && !request.path.starts_with("/v1/responses/");
+    return request.method == "OPTIONS" ||
+           (request.method == "GET" && !request.path.starts_with("/v1/responses/"));
+  }
+  bool IsProbe(std::string_view path) const override {
+    const GetRoute* get = FindGet(path);
+    return get != nullptr && get->probe;
   }
   Reply Respond(HttpRequest request, Wake wake) override;
   HttpResponse Refuse(int status, std::string message) override;
@@ -37,7 +42,7 @@ class Router final : public HttpApi {
   using Content = std::variant<HttpResponse, std::unique_ptr<Answer>>;
 
   Content Dispatch(const HttpRequest& request, Wake wake);
-  std::string CorsHeaders(const HttpRequest& request) const;
+  Refusal CheckBrowser(const HttpRequest& request) const;
   std::optional<HttpResponse> CheckKey(const HttpRequest& request);
   void NoteResponse(const HttpRequest& request, const HttpResponse& response,
                     const std::string& id);

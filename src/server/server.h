@@ -50,7 +50,8 @@ struct ServerConfig {
   int32_t prepare_threads = 2;
   bool vllm_metrics = false;          // metrics under vLLM's names too
   RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server
-  std::vector<std::string> cors_origins = {};  // pages of these may use the API; "*": of any
+  std::vector<std::string> cors_origins = {};   // pages of these may use the API; "*": of any
+  std::vector<std::string> allowed_hosts = {};  // in Host, beside loopback names; "*": any
   uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
 

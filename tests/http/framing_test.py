@@ -2,11 +2,12 @@
 
 import json
 import socket
+import subprocess
 import time
 
 import pytest
 
-HOST = b"Host: x\r\n"
+HOST = b"Host: localhost\r\n"
 
 
 def exchange(server, data, timeout=20):
@@ -44,7 +45,10 @@ def read_response(stream):
     (b"GET / HTTP/1.1\r\n" + HOST + b"A: b\r\n folded\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\n" + HOST + b"A: b\0c\r\n\r\n", 400),
     (b"GET / HTTP/1.1\r\n" + HOST + b"A: b\nB: c\r\n\r\n", 400),
-    (b"GET / HTTP/1.1\r\n" + HOST + b"Upgrade: h2c\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\n", 400),
+    (b"GET / HTTP/1.1\r\n" + HOST.replace(b"\r", b""), 400),
+    (b"\n\n", 400),
+    (b"POST / HTTP/1.1\r\n" + HOST + b"Expect: banana\r\nContent-Length: 2\r\n\r\n", 417),
     (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
     (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: -2\r\n\r\n{}", 400),
     (b"POST / HTTP/1.1\r\n" + HOST
@@ -141,10 +145,48 @@ def test_http_1_0_gets_a_stream_that_ends_with_the_connection(server):
     assert events.startswith(b"data: {") and events.endswith(b"data: [DONE]\n\n")
 
 
+def test_an_upgrade_is_ignored(server):
+    """The JDK's client and curl --http2 offer HTTP/2 with their first request."""
+    upgrade = (b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+               b"HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA\r\n")
+    body = b'{"prompt": "a"}'
+    with server.connect() as connection:
+        stream = connection.makefile("rb")
+        for _ in range(2):
+            connection.sendall(b"POST /tokenize HTTP/1.1\r\n" + HOST + upgrade
+                               + b"Content-Length: 15\r\n\r\n" + body)
+            status, headers, answer = read_response(stream)
+            assert status == 200 and json.loads(answer)["count"] > 0 and "upgrade" not in headers
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: Upgrade\r\n"
+                           b"Upgrade: websocket\r\n\r\n")
+        assert read_response(stream)[0] == 200
+
+
+def test_http_2_without_an_offer_is_told_to_speak_http_1_1(server):
+    def frame(kind, payload=b"", stream=0):
+        return (len(payload).to_bytes(3, "big") + bytes([kind, 0]) + stream.to_bytes(4, "big")
+                + payload)
+
+    settings, get = frame(4), b"\x82\x86\x84\x41\x01a"
+    answer = exchange(server, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + frame(1, get, 1))
+    frames = []
+    while answer:
+        size = int.from_bytes(answer[:3], "big")
+        frames.append((answer[3], int.from_bytes(answer[5:9], "big"), answer[9:9 + size]))
+        answer = answer[9 + size:]
+    assert [frame[:2] for frame in frames] == [(4, 0), (4, 0), (1, 1), (0, 1), (7, 0)]
+    assert b"505" in frames[2][2] and "HTTP/1.1" in json.loads(frames[3][2])["error"]["message"]
+    assert int.from_bytes(frames[4][2][4:8], "big") == 13  # HTTP_1_1_REQUIRED
+    curl = subprocess.run(["curl", "-sS", "--http2-prior-knowledge",
+                           f"http://localhost:{server.port}/health"],
+                          capture_output=True, text=True, timeout=20, check=False)
+    assert "this server speaks HTTP/1.1 only" in curl.stdout, curl.stderr
+
+
 def test_expect_100_continue(server):
     body = b'{"prompt": "a"}'
     with server.connect() as connection:
-        connection.sendall(b"POST /tokenize HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\n"
+        connection.sendall(b"POST /tokenize HTTP/1.1\r\n" + HOST + b"Expect: 100-Continue\r\n"
                            b"Content-Type: application/json\r\nContent-Length: 15\r\n\r\n")
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
@@ -191,6 +233,26 @@ def test_connections_above_the_limit_are_refused(start_server):
         connection.close()
     time.sleep(0.2)
     assert server.get("/health")[0] == 200
+
+
+def test_probes_are_answered_where_all_connections_are_used_up(start_server):
+    server = start_server(connections_per_address_max=3)
+    held = [server.connect() for _ in range(203)]
+    time.sleep(0.1)
+    for path in ("/health", "/ready", "/health?from=probe"):
+        status, headers, _ = server.request("GET", path, timeout=2)
+        assert status == 200 and headers["Connection"] == "close", path
+    assert server.request("HEAD", "/health", timeout=2)[0] == 200
+    status, headers, body = server.request("POST", "/tokenize", {"prompt": "a"}, timeout=2)
+    assert status == 503 and b"too many connections" in body and headers["Retry-After"]
+    assert server.request("GET", "/version", timeout=2)[0] == 503
+    # The places kept for probes are not held by those who say nothing.
+    held[100].settimeout(10)
+    assert held[100].recv(100) == b""
+    held[202].settimeout(10)
+    assert b" 503 " in held[202].recv(100)
+    for connection in held:
+        connection.close()
 
 
 def test_bodies_above_the_memory_for_all_of_them_are_refused(start_server):

@@ -112,12 +112,12 @@ def raw_json(server, path, body):
 
 
 def get(server, headers="", target="/health"):
-    return raw_status(server, f"GET {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+    return raw_status(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
 
 
 def head_of(size):
     """Headers of so many bytes in all, each far below its own limit."""
-    used = len("\r\nHost: x\r\n\r\n")
+    used = len("\r\nHost: localhost\r\n\r\n")
     lines, left = "", size - used
     while left > 4200:
         lines += "A: " + "b" * 4091 + "\r\n"
@@ -151,7 +151,7 @@ WALKS = {
     "body_bytes": lambda s, n: raw_json(s, TEXT, padded('{"prompt": [1], "max_tokens": 1, "j": "',
                                                         '"}', n)),
     "chunk_extension_bytes": lambda s, n: raw_status(
-        s, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        s, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"f;" + b"x" * (n - 1) + b'\r\n{"prompt": "a"}\r\n0\r\n\r\n'),
     "json_depth": lambda s, n: raw_json(s, TEXT, '{"prompt": "a", "max_tokens": 1, "junk": '
                                         + nested(n) + "}"),

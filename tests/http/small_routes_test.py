@@ -93,7 +93,7 @@ def test_the_api_describes_itself(server):
         for method in methods:
             wrong = "PUT" if method == "get" else "GET"
             status, headers, _ = server.request(wrong, path.replace("{id}", "fake"))
-            assert status == 405 and headers["Allow"] == method.upper(), path
+            assert status == 405 and method.upper() in headers["Allow"].split(", "), path
 
 
 def test_constraints_need_a_model_with_a_grammar(server):

@@ -219,8 +219,9 @@ def test_a_reader_that_stops_reading_is_cut_off(start_server):
     server = start_server(write_seconds_max=1, context=200000, pages=20000)
     body = json.dumps({**LONG, "max_tokens": 130000, "logprobs": 20, "stream": True}).encode()
     with server.connect() as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/"
-                           b"json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                           b"Content-Type: application/json\r\n"
+                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_for(lambda: server.metric("num_requests_running") == 1)
         wait_for(lambda: server.metric("num_requests_running") == 0, 15)
     counted = server.request("GET", "/metrics")[2].decode()

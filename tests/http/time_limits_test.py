@@ -73,7 +73,7 @@ def test_an_idle_connection_is_closed(start_server):
 def test_a_connection_serves_so_many_requests(server):
     row = next(row for row in server.get("/server_info")[1]["limits"]
                if row["what"] == "requests of a connection")
-    one = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect(60) as connection:
         threading.Thread(target=connection.sendall, args=(one * (row["value"] + 5),),
                          daemon=True).start()
