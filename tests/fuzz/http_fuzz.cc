@@ -89,6 +89,7 @@ class RecordingApi final : public HttpApi {
  public:
   size_t BodyBytesMax() const override { return kBodyBytesMax; }
   bool IsQuick(const HttpRequest&) const override { return true; }
+  bool IsProbe(std::string_view path) const override { return path == "/health"; }
   Reply Respond(HttpRequest request, Wake) override {
     Check(request);
     const std::lock_guard lock(mutex_);
@@ -116,7 +117,8 @@ class RecordingApi final : public HttpApi {
   static void Check(const HttpRequest& request) {
     constexpr std::string_view kBreaks("\r\n\0", 3);
     for (const std::string& field : {request.method, request.path, request.content_type,
-                                     request.content_encoding, request.key, request.origin}) {
+                                     request.content_encoding, request.key, request.host,
+                                     request.origin, request.fetch_site, request.asked_headers}) {
       CHECK(field.find_first_of(kBreaks) == std::string::npos, "a field of two lines");
     }
     CHECK(request.method.find(' ') == std::string::npos);
