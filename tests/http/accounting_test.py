@@ -32,7 +32,7 @@ def test_usage_adds_up_the_cached_tokens_of_every_prompt(start_server):
 def test_a_stream_ends_its_connection_when_asked_to(server, header, closes):
     body = json.dumps({"prompt": "a", "max_tokens": 3, "stream": True, "ignore_eos": True}).encode()
     with server.connect() as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + header
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + header
                            + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                            % len(body) + body)
         received = b""
