@@ -91,8 +91,7 @@ def test_the_api_describes_itself(server):
     assert status == 200 and document["openapi"].startswith("3.")
     for path, methods in document["paths"].items():
         for method in methods:
-            wrong = "PUT" if method == "get" else "GET"
-            status, headers, _ = server.request(wrong, path.replace("{id}", "fake"))
+            status, headers, _ = server.request("PUT", path.replace("{id}", "fake"))
             assert status == 405 and method.upper() in headers["Allow"].split(", "), path
 
 
