@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/cpu/experts.h"
 #include "ops/experts.h"
 #include "ops/norm.h"
 #include "ops/test_context.h"
@@ -254,6 +255,7 @@ constexpr ExpertsCase kExpertsCases[] = {
     {401, 40, 2, 72, 8},
     {9, 131, 1, 65, 17},
     {33, 130, 5, 72, 40, WeightFormat::kI8},
+    {12, 130, 5, 72, 40, WeightFormat::kI8},
     {21, 130, 5, 96, 40, WeightFormat::kI4},
     {21, 130, 5, 96, 40, WeightFormat::kF8},
     {37, 130, 5, 72, 40, WeightFormat::kI8, WeightFormat::kBF16},
@@ -328,6 +330,49 @@ TEST(Experts, EveryCandidateAgreesWithTheReference) {
   }
 }
 
+TEST(Experts, TheDownProductHasTasksForEveryMember) {
+  constexpr int64_t kHidden = 2048, kTopK = 8;
+  for (int64_t members : {16, 64, 128}) {
+    for (int64_t tokens : {1, 64, 2048}) {
+      const int64_t experts = tokens == 1 ? kTopK : 128;
+      const cpu::DownPlan plan = cpu::PlanDown(members, 1, experts, tokens * kTopK, kHidden);
+      EXPECT_GE(plan.tasks, members) << tokens << " tokens, " << members << " members";
+      EXPECT_EQ(plan.by_expert, tokens < 2048 && members * 2 > kHidden / 128);
+      // The tasks cover every column once.
+      EXPECT_EQ(plan.tasks * plan.cols, kHidden * (plan.by_expert ? experts : 1));
+    }
+  }
+  // With as many columns as two members need it is one loop of wide tasks, as with one.
+  for (int64_t members : {1, 2, 8}) {
+    const cpu::DownPlan plan = cpu::PlanDown(members, 1, 8, 8, kHidden);
+    EXPECT_FALSE(plan.by_expert);
+    EXPECT_EQ(plan.cols, 128);
+    EXPECT_EQ(plan.tasks, 16);
+  }
+  // With several nodes a task reads the weights of one.
+  EXPECT_TRUE(cpu::PlanDown(2, 2, 8, 8, kHidden).by_expert);
+  EXPECT_FALSE(cpu::PlanDown(2, 2, 128, 2048 * kTopK, kHidden).by_expert);
+}
+
+TEST(Experts, ManyMembersWithNarrowColumnsGiveTheSameBits) {
+  const ExpertsCase c = {700, 1552, 3, 32, 16};
+  Mixture mixture(c);
+  const int64_t rows = c.tokens * (mixture.top_k + 1);
+  ASSERT_FALSE(cpu::PlanDown(16, 1, 4, rows, c.hidden).by_expert);
+  ASSERT_LT(cpu::PlanDown(16, 1, 4, rows, c.hidden).cols, 128);
+  for (auto [isa, compute] : TestArithmetics()) {
+    if (isa == Isa::kBase) continue;  // has one way
+    OwnedMatrix one(c.tokens, c.hidden), many(c.tokens, c.hidden);
+    TestContext alone(isa, 1, compute), members(isa, 16, compute);
+    mixture.args.out = one.view;
+    Experts(alone.context, mixture.args);
+    mixture.args.out = many.view;
+    Experts(members.context, mixture.args);
+    ASSERT_TRUE(SameBits(one.values.data(), many.values.data(), c.tokens * c.hidden))
+        << NameOf(isa);
+  }
+}
+
 TEST(Experts, ATokensBitsDoNotDependOnTheTokensBesideItOrOnTheThreads) {
   for (const ExpertsCase& c : kExpertsCases) {
     Mixture mixture(c);
@@ -335,7 +380,12 @@ TEST(Experts, ATokensBitsDoNotDependOnTheTokensBesideItOrOnTheThreads) {
       OwnedMatrix together(c.tokens, c.hidden), alone(1, c.hidden);
       TestContext one(isa, 1, compute), two(isa, 2, compute);
       mixture.args.out = together.view;
+      Experts(one.context, mixture.args);
+      OwnedMatrix by_two(c.tokens, c.hidden);
+      mixture.args.out = by_two.view;
+      SpoilWorkspace(two.context);
       Experts(two.context, mixture.args);
+      ASSERT_TRUE(SameBits(by_two.values.data(), together.values.data(), c.tokens * c.hidden));
       TestContext nodes(isa, 3, compute, kFakeNodes);
       OwnedMatrix on_nodes(c.tokens, c.hidden);
       mixture.args.out = on_nodes.view;

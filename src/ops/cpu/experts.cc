@@ -1,7 +1,7 @@
 // The fused mixture of experts: rows sorted by expert, gate and up panels together with SiLU on the
-// tile, then the down product by column groups, each adding the experts in ascending order. The
-// shared expert is the last expert, with every token as a row. Weight panels stream from memory
-// once per step and task.
+// tile, then the down product, by column groups or by expert (PlanDown); every output adds the
+// experts in ascending order. The shared expert is the last expert, with every token as a row.
+// Weight panels stream from memory once per step and task.
 #include "ops/cpu/experts.h"
 
 #include <algorithm>
@@ -17,8 +17,12 @@ using braid::cpu::KernelTable;
 
 constexpr int64_t kTileRows = 192;  // rows of one temporary tile: whole blocks of every form
 constexpr int64_t kUpCols = 64;     // columns of gate and of up per task
-constexpr int64_t kDownCols = 128;  // columns of the output per task
+constexpr int64_t kDownCols = 128;  // most columns of the output per task
 constexpr int64_t kTileFloats = kTileRows * 128;
+constexpr int64_t kTasksPerMember = 2;
+// By expert: the most rows of an expert on average, and the most products that are stored (16 MiB).
+constexpr int64_t kFewRows = 16;
+constexpr int64_t kProductFloats = int64_t{1} << 22;
 static_assert(kTileRows % braid::cpu::kFloatRows == 0 && kTileRows % braid::cpu::kDotRows == 0);
 static_assert(2 * kUpCols <= 128 && kDownCols <= 128);
 
@@ -57,8 +61,11 @@ struct Sorted {
   std::byte* h = nullptr;
   float* staged = nullptr;
   int64_t staged_floats = 0;
-  float* tiles = nullptr;  // [threads][kTileFloats]
+  float* tiles = nullptr;     // [threads][kTileFloats]
+  float* products = nullptr;  // [rows][out_cols] of the down product by expert
 };
+
+int64_t ProductFloats(const ExpertsArgs& args) { return RowsOf(args) * args.out.cols; }
 
 // Lays the scratch out from address `base`; returns its size.
 int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, Sorted& s) {
@@ -87,6 +94,7 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
   take(s.h, h + 64 * (experts + 1));
   take(s.staged, s.staged_floats);
   take(s.tiles, context.pool->threads() * kTileFloats);
+  take(s.products, std::min(ProductFloats(args), kProductFloats));
   return static_cast<int64_t>(used);
 }
 
@@ -211,22 +219,37 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const s
   }
 }
 
+struct ColumnRange {
+  int64_t begin, count;
+};
+ColumnRange ColumnsOf(const ExpertsArgs& args, int64_t group, int64_t cols) {
+  return {group * cols, std::min(cols, args.out.cols - group * cols)};
+}
+
+// y = h * down for one group of columns and rows [row, row + rows) of one expert's.
+void Multiply(const Share& share, int64_t row, int64_t rows, ColumnRange columns, float* y,
+              int64_t y_stride, const std::byte* next) {
+  GemmTask task = TaskOf(share.h, *share.down, share.matrix, row, rows);
+  task.panel_begin = columns.begin / kPanelRows;
+  task.panel_end = CeilDiv(columns.begin + columns.count, kPanelRows);
+  task.y = y;
+  task.y_stride = y_stride;
+  task.next = next;
+  share.h.product->run(task);
+}
+
 // out[:, col …] for one group of columns: every expert's rows, ascending. `next` as above.
 void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& s,
-              std::span<const Share> shares, int64_t col, const std::byte* next, float* tile) {
-  const int64_t cols = std::min(kDownCols, args.out.cols - col);
+              std::span<const Share> shares, ColumnRange columns, const std::byte* next,
+              float* tile) {
+  const auto [col, cols] = columns;
   for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
   for (size_t i = 0; i < shares.size(); ++i) {
     const Share& share = shares[i];
     for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
       const int64_t rows = std::min(kTileRows, share.h.rows - row);
-      GemmTask task = TaskOf(share.h, *share.down, share.matrix, row, rows);
-      task.panel_begin = col / kPanelRows;
-      task.panel_end = CeilDiv(col + cols, kPanelRows);
-      task.y = tile;
-      task.y_stride = kDownCols;
-      task.next = i + 1 < shares.size() ? DownWeights(shares[i + 1], col) : next;
-      share.h.product->run(task);
+      Multiply(share, row, rows, columns, tile, kDownCols,
+               i + 1 < shares.size() ? DownWeights(shares[i + 1], col) : next);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t at = share.first + row + r;
         kernels.add_scaled(tile + r * kDownCols, s.weights[at], args.out.row(s.tokens[at]) + col,
@@ -236,10 +259,78 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
   }
 }
 
+// The products of one expert and group of columns, for the sums that follow.
+void ProductTask(const ExpertsArgs& args, const Sorted& s, const Share& share, ColumnRange columns,
+                 const std::byte* next) {
+  const int64_t stride = args.out.cols;
+  for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
+    const int64_t rows = std::min(kTileRows, share.h.rows - row);
+    Multiply(share, row, rows, columns, s.products + (share.first + row) * stride + columns.begin,
+             stride, next);
+  }
+}
+
+// out[:, col …] from stored products: rows are sorted by expert, so this adds as DownTask does.
+void SumTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& s,
+             ColumnRange columns) {
+  const auto [col, cols] = columns;
+  for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
+  for (int64_t at = 0; at < RowsOf(args); ++at) {
+    kernels.add_scaled(s.products + at * args.out.cols + col, s.weights[at],
+                       args.out.row(s.tokens[at]) + col, cols);
+  }
+}
+
 double FlopsOf(const ExpertsArgs& args) {
   const double shared = args.shared_down ? static_cast<double>(args.shared_down->k) : 0.0;
   return 6.0 * static_cast<double>(args.x.rows * args.x.cols) *
          (args.top_k * static_cast<double>(args.down->k) + shared);
+}
+
+// The order of tasks of one expert and one of `groups` groups of columns each: ascending, as the
+// weights lie on nodes, but the shared expert, last in the list, first. It has the most rows.
+struct TaskOrder {
+  std::span<const Share> shares;
+  int64_t groups;
+  bool shared;
+
+  bool IsShared(int64_t i) const { return shared && i < groups; }
+  const Share& ShareOf(int64_t i) const {
+    return IsShared(i) ? shares.back() : shares[static_cast<size_t>(i / groups - shared)];
+  }
+};
+
+// The down product and the sums; `flops` as of the whole op.
+void RunDown(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
+             std::span<const Share> shares, double flops) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const int64_t nodes = std::ssize(context.pool->nodes());
+  const DownPlan plan = PlanDown(context.pool->threads(), nodes, std::ssize(shares), RowsOf(args),
+                                 args.out.cols);
+  if (!plan.by_expert) {
+    ForTasks(context, plan.tasks, flops, [&](int64_t i, int member) {
+      const std::byte* next = DownWeights(shares[0], NextTask(context, i) * plan.cols);
+      DownTask(kernels, args, s, shares, ColumnsOf(args, i, plan.cols), next,
+               s.tiles + member * kTileFloats);
+    });
+    return;
+  }
+  const TaskOrder order{shares, CeilDiv(args.out.cols, plan.cols), args.shared_down != nullptr};
+  auto node_of = [&](int64_t i) {
+    const Share& share = order.ShareOf(i);
+    return order.IsShared(i) ? 0 : share.down->PartOf(share.matrix, 0, nodes);
+  };
+  ForPlacedTasks(context, plan.tasks, flops, node_of, [&](int64_t i, int) {
+    const int64_t next = NextPlacedTask(context, i);
+    ProductTask(args, s, order.ShareOf(i), ColumnsOf(args, i % order.groups, plan.cols),
+                next < plan.tasks
+                    ? DownWeights(order.ShareOf(next), next % order.groups * plan.cols)
+                    : nullptr);
+  });
+  const double sum_flops = 2.0 * static_cast<double>(ProductFloats(args));
+  ForTasks(context, CeilDiv(args.out.cols, kDownCols), sum_flops, [&](int64_t i, int) {
+    SumTask(kernels, args, s, ColumnsOf(args, i, kDownCols));
+  });
 }
 
 void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* scratch) {
@@ -254,22 +345,19 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   const int64_t widest = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0);
   const int64_t groups = CeilDiv(widest, kUpCols);
   const int64_t up_tasks = std::ssize(shares) * groups;
-  // The shared expert, last in the list, has the most rows: largest first.
-  auto share_of = [&](int64_t i) -> const Share& {
-    return shares[i < groups ? shares.size() - 1 : static_cast<size_t>(i / groups - 1)];
-  };
+  const TaskOrder order{shares, groups, args.shared_down != nullptr};
   const int64_t nodes = std::ssize(context.pool->nodes());
   auto node_of = [&](int64_t i) {
-    const Share& share = share_of(i);
-    return i < groups ? 0 : share.gate_up->PartOf(share.gate, 0, nodes);
+    const Share& share = order.ShareOf(i);
+    return order.IsShared(i) ? 0 : share.gate_up->PartOf(share.gate, 0, nodes);
   };
   ForPlacedTasks(context, up_tasks, flops, node_of, [&](int64_t i, int member) {
-    const Share& share = share_of(i);
+    const Share& share = order.ShareOf(i);
     const int64_t col = i % groups * kUpCols;
     if (col >= share.gate_up->n) return;
     const int64_t next = NextPlacedTask(context, i);
     const std::byte* weights = next < up_tasks
-                                   ? UpWeights(share_of(next), next % groups * kUpCols)
+                                   ? UpWeights(order.ShareOf(next), next % groups * kUpCols)
                                    : DownWeights(shares[0], (next - up_tasks) * kDownCols);
     UpTask(kernels, share, col, weights, s.tiles + member * kTileFloats);
   });
@@ -280,10 +368,7 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
       if (share.staged) PackTile(share.h, 0, 0, {share.staged, share.h.rows, width, width});
     });
   }
-  ForTasks(context, CeilDiv(args.out.cols, kDownCols), flops, [&](int64_t i, int member) {
-    const std::byte* next = DownWeights(shares[0], NextTask(context, i) * kDownCols);
-    DownTask(kernels, args, s, shares, i * kDownCols, next, s.tiles + member * kTileFloats);
-  });
+  RunDown(context, args, s, shares, flops);
 }
 
 template <size_t I>
@@ -294,6 +379,18 @@ struct WhyNotExperts {
 };
 
 }  // namespace
+
+DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows,
+                  int64_t out_cols) {
+  const int64_t wanted = members > 1 ? kTasksPerMember * members : 1;
+  const bool few_tasks = CeilDiv(out_cols, kDownCols) < wanted;
+  const bool few_rows = rows <= kFewRows * experts && rows * out_cols <= kProductFloats;
+  DownPlan plan = {.cols = kDownCols, .by_expert = (few_tasks || nodes > 1) && few_rows};
+  const int64_t lists = plan.by_expert ? experts : 1;
+  while (plan.cols > kPanelRows && lists * CeilDiv(out_cols, plan.cols) < wanted) plan.cols /= 2;
+  plan.tasks = lists * CeilDiv(out_cols, plan.cols);
+  return plan;
+}
 
 std::array<Impl<ExpertsArgs>, kProductCount> ExpertsProducts() {
   return CandidatesOf<ExpertsArgs, WhyNotExperts>({.scratch_bytes = Scratch, .run = RunExperts},
