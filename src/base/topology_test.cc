@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <filesystem>
@@ -34,6 +35,14 @@ class FakeRoot {
  private:
   std::string path_;
 };
+
+TEST(Topology, TheAffinityMaskIsTheThreads) {
+  cpu_set_t mask;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof mask, &mask), 0);
+  const std::vector<int> cpus = AffinityMask();
+  EXPECT_EQ(static_cast<int>(cpus.size()), CPU_COUNT(&mask));
+  for (const int cpu : cpus) EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(cpu), &mask)) << cpu;
+}
 
 TEST(Topology, CpuListsAreNumbersAndRanges) {
   EXPECT_EQ(ParseCpuList("0-3,8,10-11"), (std::vector<int>{0, 1, 2, 3, 8, 10, 11}));

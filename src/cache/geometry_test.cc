@@ -44,6 +44,20 @@ TEST(Geometry, C5_73_ParentsAreSharedByTheGroupsThatGrow) {
   EXPECT_EQ(SequenceTokensMax(geometry), 4 * kBlockTokens);
 }
 
+TEST(Geometry, AsManyConversationsStayResumableAsFitBesideOneThatRuns) {
+  for (int32_t parents : {3, 5, 6, 41, 1000}) {
+    const CacheGeometry g = Geometry(parents);
+    EXPECT_EQ(ResumableConversations(g, 63), 0);
+    for (int64_t tokens : {64, 127, 128, 500, 2000}) {
+      // Four blocks of keys share a parent, each state has its own.
+      const int64_t room = parents - 1 - ParentsFor(g, BlocksOfSequence(g, tokens));
+      int64_t most = 0;
+      while (CeilDiv((most + 1) * (tokens / 64), 4) + most + 1 <= room) ++most;
+      EXPECT_EQ(ResumableConversations(g, tokens), most) << parents << " " << tokens;
+    }
+  }
+}
+
 TEST(Geometry, RefusesWhatNoArenaCanBe) {
   const auto message = [](const CacheGeometry& g) {
     const Status status = CheckGeometry(g);

@@ -116,6 +116,9 @@ TEST_F(PrefixCacheTest, C2_12_C2_26_KeysWithoutAStateAreNoHit) {
   Store("abcd", 1);
   EXPECT_EQ(Found("abc"), 0);
   EXPECT_EQ(Known("abc"), 3);
+  EXPECT_EQ(Match(Blocks("abc.")).stop, ReuseStop::kNoSnapshot);
+  EXPECT_EQ(Match(Blocks("abcd..")).stop, ReuseStop::kNeverSeen);
+  EXPECT_EQ(Match(Blocks("x.")).stop, ReuseStop::kNeverSeen);
 }
 
 TEST_F(PrefixCacheTest, C2_16_LessThanABlockIsNotLookedUp) {

@@ -1,0 +1,63 @@
+// What JSON is refused, and how values are told in messages.
+#include "base/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ErrorOf(const std::string& text, JsonLimits limits = {}) {
+  const Result<json::value> value = ParseJson(text, "it", limits);
+  return value ? "" : value.error().message;
+}
+
+TEST(Json, AKeyThatStandsTwiceInOneObjectIsRefusedAndNamed) {
+  for (const char* text : {R"({"a": 1, "a": 2})", R"({"b": {"a": 1, "c": [2], "a": 3}})",
+                           R"([{"x": {}, "a": [{"a": 1}], "a": 2}])",
+                           R"({"a": "\"", "b": [1, {}], "a": 0})", R"([[{"a": {}, "a": {}}]])"}) {
+    const Result<json::value> value = ParseJson(text, "it");
+    ASSERT_FALSE(value.ok()) << text;
+    EXPECT_EQ(value.error().field, "a") << text;
+    EXPECT_THAT(value.error().message, HasSubstr("stands twice")) << text;
+  }
+}
+
+TEST(Json, EqualKeysOfDifferentObjectsAndEqualStringsAreNoDuplicates) {
+  for (const char* text :
+       {R"([{"a": 1}, {"a": 1}])", R"({"a": {"a": {"a": 1}}})", R"({"a": "a", "b": "a"})",
+        R"({"a": ["b", "b", {"b": 1}], "b": 1})", R"(["a", "a", ["a"], "a"])",
+        R"({"x": [["a", "a"], ["a"]], "y": "a", "a": "a"})", R"({"a\"": 1, "a": 2})", R"("a")"}) {
+    EXPECT_EQ(ErrorOf(text), "") << text;
+  }
+}
+
+TEST(Json, WhatIsNoJsonOrTooMuchIsRefused) {
+  for (const char* text : {"", "{", "[1,]", "{} x", "nul", "NaN", "[1e999", "\"\xff\""}) {
+    EXPECT_THAT(ErrorOf(text), HasSubstr("not valid JSON near byte")) << text;
+  }
+  EXPECT_EQ(ErrorOf(" [1] \r\n\t"), "");
+  EXPECT_EQ(ErrorOf("[[1]]", {.depth_max = 2}), "");
+  EXPECT_NE(ErrorOf("[[[1]]]", {.depth_max = 2}), "");
+  EXPECT_EQ(ErrorOf("[10]", {.bytes_max = 4}), "");
+  EXPECT_THAT(ErrorOf("[100]", {.bytes_max = 4}), HasSubstr("5 bytes of JSON, at most 4"));
+}
+
+TEST(Json, AnExcerptEndsAtAWholeCharacter) {
+  EXPECT_EQ(JsonExcerpt(json::value("abc"), 5), "\"abc\"");
+  EXPECT_EQ(JsonExcerpt(json::value("abcd"), 5), "\"abcd…");
+  EXPECT_EQ(JsonExcerpt(json::value("a\u00e9\u00e9"), 3), "\"a…") << "in the middle of a character";
+  EXPECT_EQ(JsonExcerpt(json::value("a\u00e9\u00e9"), 4), "\"a\u00e9…");
+}
+
+TEST(Json, KindsHaveTheirNames) {
+  const std::pair<const char*, const char*> kKinds[] = {
+      {"null", "null"},    {"true", "a boolean"}, {"-1", "an integer"}, {"1.5", "a number"},
+      {"\"\"", "a string"}, {"[]", "an array"},    {"{}", "an object"}};
+  for (const auto& [text, name] : kKinds) EXPECT_EQ(JsonKindName(json::parse(text)), name);
+}
+
+}  // namespace
+}  // namespace braid
