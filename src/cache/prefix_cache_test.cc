@@ -280,6 +280,35 @@ TEST_F(PrefixCacheTest, WhatIsEvictedRemembersWhenItWasUsedLast) {
   EXPECT_EQ(match.evicted_epoch, 7);
 }
 
+// More blocks in a parent than a word has bits.
+class WidePackedCacheTest : public PrefixCacheTest {
+ protected:
+  WidePackedCacheTest() : PrefixCacheTest(150, 7) {}
+};
+
+TEST_F(WidePackedCacheTest, BlocksOfAllWordsOfAParentAreCounted) {
+  std::string kinds;
+  for (int i = 0; i < 140; ++i) kinds += static_cast<char>(' ' + i % 90);
+  Store(kinds, 1);
+  EXPECT_TRUE(cache_.Audit().ok()) << cache_.Audit().error().message;
+  EXPECT_EQ(Found(kinds), 140);
+  EXPECT_EQ(cache_.pool().parents_cached(), 2);
+}
+
+TEST_F(PrefixCacheTest, BlocksThatAreFreedAreToldOnlyWhenAskedFor) {
+  {
+    Holder holder(*this, "a", 1);
+    EXPECT_TRUE(holder.tables.Reserve({{2, 1}}, cache_));
+  }
+  cache_.Flush();
+  EXPECT_TRUE(cache_.TakeFreed().empty());
+  cache_.RememberFreed(true);
+  Store("b", 2);
+  cache_.Flush();
+  EXPECT_EQ(cache_.TakeFreed().size(), 2u);  // its keys and its state
+  EXPECT_TRUE(cache_.TakeFreed().empty());
+}
+
 class PackedCacheTest : public PrefixCacheTest {
  protected:
   PackedCacheTest() : PrefixCacheTest(4, 7) {}

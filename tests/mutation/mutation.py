@@ -9,7 +9,7 @@
    do not compile are replaced.
 3. Runs every suite once with none switched on, and notes which test reaches which mutant.
 4. Per mutant runs the tests of its module that reach it, the fastest first, up to the first
-   failure; then, for those that survive, the wider suites in the same way.
+   failure; then, for those that survive, the other modules' tests and the wider suites.
 
 Everything is kept below build/mutation; a second call goes on where the first one ended, until the
 sample changes (another seed or size, or --new). results.jsonl has a line per mutant. The exit code
@@ -39,7 +39,7 @@ BUILD = ROOT / "build/mutation"
 PLANTED = BUILD / "planted"
 MODULES = ["base", "text", "cache", "tensor", "ops", "scheduler", "model", "sim", "runtime",
            "server", "cli"]
-UNIT_OF = {"tensor": "ops"}  # whose unit tests a module without any has
+UNIT_OF = {}  # whose unit tests a module has that has none itself
 GTEST_SUITES = {"simulation": "tests/simulation/simulation_test", "equality":
                 "tests/equality/equality_test"}
 PYTEST_SUITES = ["http", "client", "cli", "formats"]
@@ -175,8 +175,27 @@ class Sample:
             picked.append((key, mutant))
         return picked
 
+    def follow_changes(self):
+        """Finds the mutants again in files that have changed; rejects those whose lines have."""
+        scanned = {}
+        for i, (number, module, key, mutant) in enumerate(self.mutants):
+            path = ROOT / mutant.path
+            if mutant.path not in scanned:
+                text = path.read_text() if path.exists() else ""
+                scanned[mutant.path] = text, {key_of(m, text): m for m in
+                                              operators.mutants_of(mutant.path, text)}
+            text, found = scanned[mutant.path]
+            if text[mutant.begin:mutant.end] == mutant.before and \
+                    key_of(mutant, text) == key:
+                continue
+            if key in found:
+                self.mutants[i] = number, module, key, found[key]
+            else:
+                self.rejected.add(number)
+
     def planted(self):
-        return [m for m in self.mutants if m[1] in self.active and m[0] not in self.rejected]
+        return [row for row in self.mutants if row[1] in self.active
+                and row[0] not in self.rejected and not excluded(row[3].path)]
 
     def measured(self):
         """The mutants that count: per module the first that compile."""
@@ -192,15 +211,11 @@ class Sample:
 
 def write_copies(sample):
     """The copies of all sources with mutants; objects of what is no copy any more are removed."""
+    sample.follow_changes()
+    sample.store()
     per_file = collections.defaultdict(list)
     for number, _, _, mutant in sample.planted():
-        path = ROOT / mutant.path
-        text = path.read_text() if path.exists() else ""
-        if text[mutant.begin:mutant.end] == mutant.before:
-            per_file[mutant.path].append((number, mutant))
-        else:
-            sample.rejected.add(number)  # the file has changed since the sample was drawn
-    sample.store()
+        per_file[mutant.path].append((number, mutant))
     users = includers()
     sources = set(per_file)
     for name in per_file:
@@ -441,8 +456,10 @@ def measure(sample, results):
             tell(results.put(row, **verdict))
     if sample.options.unit_only:
         return
-    for suite in WIDE:
-        mine = [row for row in rows if not results.done(row[2], suite)]
+    units = [module for module in MODULES if module not in UNIT_OF]
+    for suite in [*units, *WIDE]:
+        mine = [row for row in rows if not results.done(row[2], suite)
+                and UNIT_OF.get(row[1], row[1]) != suite]
         if not mine:
             continue
         reach = Reach(suite, stamp(MODULES))
@@ -520,8 +537,9 @@ def main():
             path.unlink()
     if not options.report:
         units = sorted({f"{UNIT_OF.get(module, module)}_test" for module in options.module})
-        wide = [] if options.unit_only else ["braid", "fake_server", "simulation_test",
-                                             "equality_test"]
+        wide = [] if options.unit_only else [
+            *[f"{module}_test" for module in MODULES if module not in UNIT_OF], "braid",
+            "fake_server", "simulation_test", "equality_test"]
         build(sample, units + wide)
         (BUILD / "ignored").unlink(missing_ok=True)
         measure(sample, results)
