@@ -9,6 +9,10 @@ FUZZ_SECONDS ?= 60
 MUTATION_ARGS ?= --seed 1 --per-module 30
 BENCH_ARGS ?= --input-tokens 512 --output-tokens 128 --sequences 8
 
+# make test ISA=avx2: every command of braid uses that instruction set at most.
+ISA ?=
+MASKED := $(if $(ISA),BRAID_ISA=$(ISA))
+
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 BRAID := build/release/braid
@@ -21,6 +25,7 @@ help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
 	@echo "make test     install what is missing, build, run every test, one summary"
 	@echo "make test-clients  the same for tests with other people's clients, as SDKs and lm-eval"
+	@echo "                   ISA=base|avx2|avx512|amx masks the instruction set of both"
 	@echo "make build    build the release preset: $(BRAID)"
 	@echo "make dist     build/dist/braid-*.tar.gz: one binary that needs the C library only"
 	@echo "make test-dist  run it in bare roots of Debian 12 and 13 (as root, with debootstrap)"
@@ -75,10 +80,10 @@ serve: build
 	@exec $(BRAID) serve $(MODEL) --host $(HOST) --port $(PORT)
 
 test: setup-test
-	@python3 tests/run_all.py --preset release
+	@$(MASKED) python3 tests/run_all.py --preset release
 
 test-clients: setup-clients
-	@python3 tests/run_all.py --preset release clients
+	@$(MASKED) python3 tests/run_all.py --preset release clients
 
 test-dist: setup-dist dist
 	@python3 tests/dist/roots.py

@@ -141,6 +141,7 @@ for group in "$@"; do
     test) install_venv .venv $REQUIREMENTS ;;
     clients)
       install_venv .venv-clients tests/clients/requirements.txt
+      install_venv .venv-openai2 tests/clients/openai2/requirements.txt
       install_npm
       ;;
   esac

@@ -1,5 +1,8 @@
 """LangChain's adapter for OpenAI: whole, streamed, structured, with tools."""
 
+import json
+from typing import Annotated
+
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -14,10 +17,14 @@ class Person(BaseModel):
     age: int = Field(ge=0, le=120)
 
 
+# A tool and a question that braid-tiny was trained for; the schema bounds what it may say.
+QUESTION = "What is 706 + 778? Use the calculator."
+
+
 @tool
-def say(text: str) -> str:
-    """Says a text."""
-    return f"said {text}"
+def calculate(expression: Annotated[str, Field(max_length=20)]) -> dict:
+    """Evaluate an expression."""
+    return {"result": 1484}
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +50,15 @@ def test_structured_output_is_an_object(chat):
 
 
 def test_a_loop_of_tools(chat):
-    messages = [HumanMessage("Say hello.")]
-    asked = chat().bind_tools([say], tool_choice="required",
-                                     parallel_tool_calls=False).invoke(messages)
-    assert isinstance(asked, AIMessage) and asked.tool_calls[0]["name"] == "say"
-    call = asked.tool_calls[0]
-    messages += [asked, ToolMessage(say.invoke(call["args"]), tool_call_id=call["id"])]
-    concluded = chat().bind_tools([say], tool_choice="none").invoke(messages)
-    assert concluded.content
+    messages = [HumanMessage(QUESTION)]
+    asked = chat().bind_tools([calculate], tool_choice="required",
+                              parallel_tool_calls=False).invoke(messages)
+    (call,) = asked.tool_calls
+    assert isinstance(asked, AIMessage) and call["args"] == {"expression": "706 + 778"}
+    messages += [asked, ToolMessage(json.dumps(calculate.invoke(call["args"])),
+                                    tool_call_id=call["id"])]
+    concluded = chat().bind_tools([calculate], tool_choice="none").invoke(messages)
+    assert "1484" in concluded.content
 
 
 def test_batches_run_side_by_side(chat):

@@ -85,30 +85,32 @@ def proxy(base_url, tmp_path_factory):
     process.wait(20)
 
 
-def test_a_proxy_passes_streams_on_as_they_come(proxy):
+def test_a_proxy_passes_streams_on_as_they_come(proxy, base_url):
     connection = http.client.HTTPConnection("127.0.0.1", proxy, timeout=60)
     for _ in range(2):  # over one connection
         connection.request("POST", "/v1/completions", json.dumps({**STREAM, "max_tokens": 400}),
                            {"Content-Type": "application/json"})
         response = connection.getresponse()
         assert response.headers["X-Accel-Buffering"] == "no"
-        times = []
-        for line in response:
-            if line.startswith(b"data: "):
-                times.append(time.monotonic())
-        assert len(times) > 100
-        assert times[len(times) // 2] - times[0] > 0.1, "the events come while the model works"
+        assert sum(line.startswith(b"data: ") for line in response) > 100
 
 
-def test_a_client_that_leaves_a_proxy_ends_its_request(proxy, base_url):
+def test_events_pass_a_proxy_while_the_model_works_and_a_client_that_leaves_ends_it(proxy,
+                                                                                   base_url):
     connection = http.client.HTTPConnection("127.0.0.1", proxy, timeout=60)
     connection.request("POST", "/v1/completions", json.dumps({**STREAM, "max_tokens": 8000}),
                        {"Content-Type": "application/json"})
     assert connection.getresponse().readline().startswith(b"data: ")
+
+    def running():
+        return json.load(urllib.request.urlopen(f"{base_url}/v1/running"))["data"]
+
+    # A proxy that kept the events back would send the first when the last is there.
+    assert running(), "the model had still to write most of the 8,000 tokens"
     connection.sock.close()
     connection.close()
-    end = time.monotonic() + 10
-    while json.load(urllib.request.urlopen(f"{base_url}/v1/running"))["data"]:
+    end = time.monotonic() + 30
+    while running():
         assert time.monotonic() < end
         time.sleep(0.05)
 
