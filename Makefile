@@ -6,6 +6,7 @@ PORT ?= 8000
 SETUP ?= yes
 GOLDEN_PYTHON ?= python3
 FUZZ_SECONDS ?= 60
+ABUSE_SECONDS ?= 60
 MUTATION_ARGS ?= --seed 1 --per-module 30
 BENCH_ARGS ?= --input-tokens 512 --output-tokens 128 --sequences 8
 
@@ -19,7 +20,8 @@ BRAID := build/release/braid
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-clients test-dist build dist setup setup-test setup-clients \
-  setup-dist setup-fuzz bench format tidy docs mutants mutation asan tsan fuzz golden web clean
+  setup-dist setup-fuzz bench format tidy docs mutants mutation asan tsan fuzz abuse golden web \
+  clean
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
@@ -39,6 +41,7 @@ help:  ## this list
 	@echo "make asan     the suite under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan     the suite under ThreadSanitizer"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS ($(FUZZ_SECONDS)), with Debian's clang 19"
+	@echo "make abuse    attack a server for ABUSE_SECONDS ($(ABUSE_SECONDS)) beside a bystander"
 	@echo "make golden   export the golden values again (GOLDEN_PYTHON with torch, transformers)"
 	@echo "make web      bundle the page again (needs node and npm)"
 	@echo "make clean    delete build/"
@@ -101,6 +104,9 @@ asan: setup-test
 
 tsan: setup-test
 	@python3 tests/run_all.py --preset tsan unit simulation golden cli http client
+
+abuse: setup-test build
+	@.venv/bin/python tests/abuse/abuse.py --seconds $(ABUSE_SECONDS)
 
 fuzz: setup-fuzz
 	@test -f build/fuzz/build.ninja || cmake --preset fuzz > /dev/null

@@ -37,9 +37,13 @@ std::vector<std::string> SplitList(std::string_view text) {
   return parts;
 }
 
+// By default a prompt holds up the answers beside it for no longer than this.
+constexpr int32_t kDecodeLatencyMs = 15;
+
 class ServeCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
+    options_.decode_latency_ms = kDecodeLatencyMs;
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
     flags.Text("--host", host_, "Address to listen on; :: for all");
     flags.Number("--port", port_, {0, 65535}, "Port to listen on; 0: any free one");
