@@ -116,6 +116,17 @@ TEST_F(GrammarLibraryTest, KeepsWhatFitsAndStillCompilesTheRest) {
   EXPECT_FALSE(library->Check("").status);
 }
 
+TEST_F(GrammarLibraryTest, WhatFitsBesideANewGrammarStays) {
+  auto library = Library();
+  const std::string kinds[] = {"a", "b", "c"};
+  for (const std::string& kind : kinds) {
+    EXPECT_TRUE(library->Check(GrammarText(GrammarKind::kRegex, kind)).status);
+  }
+  for (const std::string& kind : kinds) {
+    EXPECT_TRUE(library->Has(GrammarText(GrammarKind::kRegex, kind))) << kind;
+  }
+}
+
 TEST_F(GrammarLibraryTest, ATenantDoesNotFindAnothersGrammars) {
   auto library = Library();
   const auto text = [](std::string_view tenant) {

@@ -64,6 +64,15 @@ TEST(TokenizerTest, KeepsAddedTokensThatAreNotSpecial) {
   EXPECT_FALSE(tokenizer.IsSpecial(*tokenizer.TokenToId("<think>")));
 }
 
+TEST(TokenizerTest, TokensAreFoundByTheirTextFromTheFirstIdOn) {
+  auto tokenizer = Tokenizer::FromJson(kSmall);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->TokenToId("a"), 0);
+  EXPECT_EQ(tokenizer->TokenToId("ab"), 6);
+  EXPECT_EQ(tokenizer->TokenToId("<end>"), 3);
+  EXPECT_EQ(tokenizer->TokenToId("none"), std::nullopt);
+}
+
 TEST(TokenizerTest, IdsOutsideTheVocabularyAreEmpty) {
   const Tokenizer tokenizer = LoadBraidTiny();
   EXPECT_EQ(tokenizer.vocabulary_size(), 4073);

@@ -17,6 +17,7 @@ is 0: this is a measurement. SURVIVORS.md says of each known survivor why it sur
 """
 import argparse
 import collections
+import fcntl
 import fnmatch
 import hashlib
 import json
@@ -528,6 +529,12 @@ def main():
     sample = Sample(options)
     sample.load_or_draw()
     if not options.report:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        alone = open(BUILD / "lock", "w")  # noqa: SIM115: held to the end
+        try:
+            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit("another run works in build/mutation")
         sample.active |= set(options.module)
         sample.store()
     results = Results()
