@@ -54,9 +54,8 @@ Result<PromptSide> DoctorPrefixCommand::Read(const std::string& path,
   ASSIGN_OR_RETURN(const std::string body, ReadFile(path, limits::kBodyBytesMax));
   ASSIGN_OR_RETURN(const json::value value, ParseJson(body, path));
   const bool chat = value.is_object() && value.get_object().contains("messages");
-  std::vector<std::string> unknown;
-  auto parsed = ParseApiRequest(chat ? kChat : kCompletions, body, {.vocabulary = spec_.vocabulary},
-                                &unknown);
+  auto parsed =
+      ParseApiRequest(chat ? kChat : kCompletions, body, {.vocabulary = spec_.vocabulary});
   if (const auto* error = std::get_if<ApiError>(&parsed)) return AsError(*error, path);
   PromptSide side{.request = std::get<ApiRequest>(std::move(parsed)), .text = {}, .tokens = {}};
   bool add_special_tokens = false;

@@ -137,6 +137,30 @@ Refusal ParseAnthropicTools(const json::value& value, const std::string& path,
   return ParseTools(std::get<0>(tools), path, limits, request);
 }
 
+// {"format": {"type": "json_schema", "schema": …}, "effort": "low"}
+Refusal ParseOutputConfig(const json::value& value, const std::string& path,
+                          const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object with a format or an effort", value);
+  const json::value effort = At(value.get_object(), "effort");
+  if (!effort.is_null()) {
+    Refusal refusal = ParseReasoningEffort(effort, path + ".effort", limits, request);
+    if (refusal) return refusal;
+  }
+  const json::value format = At(value.get_object(), "format");
+  if (format.is_null()) return std::nullopt;
+  return ParseOutputFormat(format, path + ".format", limits, request);
+}
+
+// {"type": "json_schema", "schema": …}
+Refusal ParseOutputFormat(const json::value& value, const std::string& path,
+                          const RequestLimits& limits, ApiRequest* request) {
+  const json::object* format = value.if_object();
+  if (format == nullptr || StringAt(*format, "type") != "json_schema") {
+    return WrongType(path, "an object with the type json_schema and a schema", value);
+  }
+  return ParseResponseFormat(value, path, limits, request);
+}
+
 Refusal ParseAnthropicToolChoice(const json::value& value, const std::string& path,
                                  const RequestLimits&, ApiRequest* request) {
   const json::object* choice = value.if_object();

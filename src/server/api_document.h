@@ -6,6 +6,9 @@
 
 namespace braid {
 
+// Every field of the generating routes: what it takes and what becomes of it.
+std::string FieldsMarkdown();
+
 // Name, meaning, value and status of every limit, with the values of a server without flags.
 std::string LimitsMarkdown();
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "server/fields.h"
 #include "server/limit_table.h"
 
 namespace braid {
@@ -37,6 +38,25 @@ std::string TableInDocument(const std::string& name, const std::string& made) {
 TEST(ApiDocument, HasTheLimitsThatAreEnforced) {
   const std::string made = LimitsMarkdown();
   EXPECT_EQ(TableInDocument("limits", made), made) << "run `make docs`";
+}
+
+TEST(ApiDocument, HasTheFieldsThatAreEnforcedHarmlessAndRefused) {
+  const std::string made = FieldsMarkdown();
+  EXPECT_EQ(TableInDocument("fields", made), made) << "run `make docs`";
+}
+
+TEST(ApiDocument, SaysWhyAFieldIsHarmlessAndWhatToSendForARefusedOne) {
+  for (const Field& field : Fields()) {
+    if (auto* rule = std::get_if<HarmlessRule>(&field.rule)) {
+      EXPECT_FALSE(rule->why.empty()) << field.name;
+    }
+    auto* rule = std::get_if<RefusedRule>(&field.rule);
+    if (rule == nullptr) continue;
+    EXPECT_FALSE(rule->instead.empty()) << field.name;
+    if (rule->neutral.empty()) continue;
+    const auto neutral = ParseJson(rule->neutral, field.name);
+    EXPECT_TRUE(neutral && neutral->is_array() && !neutral->get_array().empty()) << field.name;
+  }
 }
 
 TEST(ApiDocument, NamesEachLimitOnceInWords) {

@@ -55,7 +55,13 @@ std::optional<int64_t> AsInteger(const json::value& value) {
   return static_cast<int64_t>(value.get_double());
 }
 
-bool IsHarmless(const json::value& value) {
+// Whether a value of a field that is not supported asks for nothing.
+bool AsksForNothing(const json::value& value, std::string_view neutral) {
+  if (!neutral.empty()) {
+    const json::value list = *ParseJson(neutral, "the field table");
+    return std::find(list.get_array().begin(), list.get_array().end(), value) !=
+           list.get_array().end();
+  }
   if (value.is_bool()) return !value.get_bool();
   if (value.is_string()) return value.get_string().empty();
   if (value.is_array()) return value.get_array().empty();
@@ -102,25 +108,45 @@ struct FieldReader {
     return rule.parse(value, path, limits, request);
   }
 
-  Refusal operator()(const IgnoredRule&) const { return std::nullopt; }
+  Refusal operator()(const MemberRule&) const { return std::nullopt; }
 
-  Refusal operator()(const UnsupportedRule& rule) const {
-    if (IsHarmless(value)) return std::nullopt;
-    return ApiError{400, fmt::format("{}: {}", path, rule.instead), path, "unsupported_parameter"};
+  Refusal operator()(const HarmlessRule&) const { return std::nullopt; }
+
+  Refusal operator()(const RefusedRule& rule) const {
+    if (AsksForNothing(value, rule.neutral)) return std::nullopt;
+    return ApiError{400, fmt::format("{}: is not supported here: {}", path, rule.instead), path,
+                    "unsupported_parameter"};
   }
 };
 
-Refusal ReadFields(const json::object& body, const RequestLimits& limits, ApiRequest* request,
-                   std::vector<std::string>* unknown) {
-  for (const auto& [key, value] : body) {
-    std::string path(key);
-    const Field* field = FindField(path, request->route);
-    if (field == nullptr) {
-      unknown->push_back(path);
-    } else if (!value.is_null()) {
-      FieldReader reader{value, path, limits, request};
-      if (Refusal refusal = std::visit(reader, field->rule)) return refusal;
+ApiError UnknownField(std::string_view path) {
+  const std::string shown(path.substr(0, limits::kNameBytesMax));
+  return {400,
+          fmt::format("{}: is not a field that is known here; leave it out, or see /openapi.json",
+                      shown),
+          shown, "unknown_parameter"};
+}
+
+// Applies the rows of a field and of its members to its value. Null is the same as leaving it out.
+Refusal ReadField(const std::string& path, const json::value& value, const RequestLimits& limits,
+                  ApiRequest* request) {
+  if (value.is_null()) return std::nullopt;
+  const Field* field = FindField(path, request->route);
+  if (field == nullptr) return UnknownField(path);
+  if (value.is_object() && HasMembers(*field, request->route)) {
+    for (const auto& [key, member] : value.get_object()) {
+      const std::string at = fmt::format("{}.{}", path, std::string_view(key));
+      if (Refusal refusal = ReadField(at, member, limits, request)) return refusal;
     }
+  }
+  return std::visit(FieldReader{value, path, limits, request}, field->rule);
+}
+
+Refusal ReadFields(const json::object& body, const RequestLimits& limits, ApiRequest* request) {
+  for (const auto& [key, value] : body) {
+    const std::string path(key);
+    if (path.find('.') != std::string::npos) return UnknownField(path);
+    if (Refusal refusal = ReadField(path, value, limits, request)) return refusal;
   }
   return std::nullopt;
 }
@@ -259,8 +285,7 @@ Refusal CheckTogether(const ApiRequest& request, const RequestLimits& limits) {
 }  // namespace
 
 OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
-                                      const RequestLimits& limits,
-                                      std::vector<std::string>* unknown) {
+                                      const RequestLimits& limits) {
   Result<json::value> parsed =
       ParseJson(body, "request body",
                 {.depth_max = limits::kJsonDepthMax, .bytes_max = limits::kBodyBytesMax});
@@ -273,7 +298,7 @@ OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
   ApiRequest request;
   request.route = route;
   const json::object& object = parsed->get_object();
-  if (Refusal refusal = ReadFields(object, limits, &request, unknown)) return *refusal;
+  if (Refusal refusal = ReadFields(object, limits, &request)) return *refusal;
   if (!request.input_items.empty()) {
     if (Refusal refusal = MessagesOfItems(limits, &request)) return *refusal;
   }

@@ -139,9 +139,8 @@ struct RequestLimits {
   OwnResponses responses = {};
 };
 
-// Parses and checks a body. Keys that no rule knows are added to `unknown`.
+// Parses and checks a body. What no row of the field table names is refused.
 OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
-                                      const RequestLimits& limits,
-                                      std::vector<std::string>* unknown);
+                                      const RequestLimits& limits);
 
 }  // namespace braid

@@ -29,8 +29,7 @@ std::string Body(Route route, const std::string& field) {
 }
 
 OrRefusal<ApiRequest> Parse(Route route, const std::string& body) {
-  std::vector<std::string> unknown;
-  return ParseApiRequest(route, body, kLimits, &unknown);
+  return ParseApiRequest(route, body, kLimits);
 }
 
 // The refusal's field, "ok", or "body" if no field is named.
@@ -43,7 +42,15 @@ std::string Refused(Route route, const std::string& body) {
 }
 
 std::string With(Route route, std::string_view name, const std::string& value) {
-  return Refused(route, Body(route, fmt::format("\"{}\": {}", name, value)));
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos) {
+    return Refused(route, Body(route, fmt::format("\"{}\": {}", name, value)));
+  }
+  const std::string object =
+      fmt::format("{{\"{}\": {}}}", name.substr(dot + 1), value);  // a member's
+  const std::string more = name.starts_with("stream_options.") ? "\"stream\": true, " : "";
+  return Refused(route,
+                 Body(route, fmt::format("{}\"{}\": {}", more, name.substr(0, dot), object)));
 }
 
 std::vector<Route> RoutesOf(const Field& field) {
@@ -86,7 +93,8 @@ TEST(ApiRequest, IntegersAreTakenAtTheirLimitsAndRefusedBeyond) {
       SCOPED_TRACE(field.name);
       // Fields that lean on another one come with it.
       std::string more = field.name == "top_logprobs" ? R"("logprobs": true, )" : "";
-      if (field.name.ends_with("_tokens")) more = R"("prompt_logprobs": 0, )";
+      const bool openai = route == kChat || route == kCompletions;
+      if (openai && field.name.ends_with("_tokens")) more = R"("prompt_logprobs": 0, )";
       auto with = [&](const std::string& value) {
         return Refused(route, Body(route, fmt::format("{}\"{}\": {}", more, field.name, value)));
       };
@@ -127,14 +135,32 @@ TEST(ApiRequest, FlagsAreTrueFalseOrNull) {
 
 TEST(ApiRequest, WhatIsUnsupportedIsRefusedUnlessItAsksForNothing) {
   for (const Field& field : Fields()) {
-    if (!std::holds_alternative<UnsupportedRule>(field.rule)) continue;
+    auto* rule = std::get_if<RefusedRule>(&field.rule);
+    if (rule == nullptr) continue;
     for (Route route : RoutesOf(field)) {
       SCOPED_TRACE(field.name);
       EXPECT_EQ(With(route, field.name, "\"x\""), field.name);
       EXPECT_EQ(With(route, field.name, "{\"a\": 1}"), field.name);
       EXPECT_EQ(With(route, field.name, "null"), "ok");
-      EXPECT_EQ(With(route, field.name, "\"\""), "ok");
-      EXPECT_EQ(With(route, field.name, "0"), "ok");
+      if (rule->neutral.empty()) {
+        EXPECT_EQ(With(route, field.name, "\"\""), "ok");
+        EXPECT_EQ(With(route, field.name, "0"), "ok");
+        EXPECT_EQ(With(route, field.name, "false"), "ok");
+        continue;
+      }
+      const json::value neutral = json::parse(rule->neutral);
+      for (const json::value& value : neutral.as_array()) {
+        EXPECT_EQ(With(route, field.name, json::serialize(value)), "ok");
+      }
+    }
+  }
+}
+
+TEST(ApiRequest, WhatIsHarmlessIsTaken) {
+  for (const Field& field : Fields()) {
+    if (!std::holds_alternative<HarmlessRule>(field.rule)) continue;
+    for (Route route : RoutesOf(field)) {
+      EXPECT_EQ(With(route, field.name, "\"x\""), "ok") << field.name;
     }
   }
 }
@@ -312,12 +338,30 @@ TEST(ApiRequest, ErrorsShowNumbersAsTheyWereSent) {
       << std::get<ApiError>(parsed).message;
 }
 
-TEST(ApiRequest, UnknownFieldsAreNamedAndHaveNoEffect) {
-  std::vector<std::string> unknown;
-  auto parsed = ParseApiRequest(kChat, Body(kChat, R"("echo": true, "nonsense": {}, "n": 2)"),
-                                kLimits, &unknown);
-  EXPECT_TRUE(std::holds_alternative<ApiRequest>(parsed));
-  EXPECT_EQ(unknown, (std::vector<std::string>{"echo", "nonsense"}));
+TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {
+  EXPECT_EQ(With(kChat, "nonsense", "{}"), "nonsense");
+  EXPECT_EQ(With(kChat, "nonsense", "false"), "nonsense") << "false may ask for something";
+  EXPECT_EQ(With(kChat, "nonsense", "null"), "ok") << "null is absent";
+  EXPECT_EQ(With(kCompletions, "instructions", "\"a\""), "instructions") << "of another route";
+  EXPECT_EQ(With(kChat, "stream_options.nonsense", "1"), "stream_options.nonsense");
+  EXPECT_EQ(Refused(kChat, Body(kChat, R"("thinking.display": "omitted")")), "thinking.display");
+}
+
+TEST(ApiRequest, FormatsOfMessagesAreGrammars) {
+  const std::string format = R"({"type": "json_schema", "schema": {"type": "integer"}})";
+  for (const std::string& field :
+       {R"("output_config": {"format": )" + format + "}", R"("output_format": )" + format}) {
+    auto parsed = Parse(kMessages, Body(kMessages, field));
+    ASSERT_TRUE(std::holds_alternative<ApiRequest>(parsed)) << field;
+    const auto& grammar = std::get<0>(parsed).grammar;
+    ASSERT_TRUE(grammar.has_value()) << field;
+    EXPECT_EQ(grammar->schema.at("type"), "integer");
+  }
+  EXPECT_EQ(With(kMessages, "output_config.format", R"({"type": "poem"})"), "output_config.format");
+  EXPECT_EQ(With(kMessages, "output_config.effort", "\"low\""), "ok");
+  EXPECT_EQ(With(kMessages, "output_config.effort", "\"giant\""), "output_config.effort");
+  EXPECT_EQ(With(kMessages, "output_config.task_budget", R"({"total": 5})"),
+            "output_config.task_budget");
 }
 
 }  // namespace

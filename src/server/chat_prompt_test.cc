@@ -26,8 +26,7 @@ constexpr const char* kWantsObjects =
     "{% endfor %}{% endfor %}";
 
 OrRefusal<std::string> Render(const char* source, Route route, const std::string& body) {
-  std::vector<std::string> unknown;
-  auto request = ParseApiRequest(route, body, {.vocabulary = 100}, &unknown);
+  auto request = ParseApiRequest(route, body, {.vocabulary = 100});
   if (auto* error = std::get_if<ApiError>(&request)) return *error;
   return RenderChat(*ChatTemplate::FromSource(source, {}), std::get<0>(request));
 }

@@ -241,13 +241,4 @@ Refusal ParsePauseMode(const json::value& value, const std::string& path, const 
   return std::nullopt;
 }
 
-Refusal ParseUser(const json::value& value, const std::string& path, const RequestLimits&,
-                  ApiRequest*) {
-  if (!value.is_string() || value.get_string().size() > limits::kMetadataBytesMax) {
-    return WrongType(path, fmt::format("a string of at most {} bytes", limits::kMetadataBytesMax),
-                     value);
-  }
-  return std::nullopt;
-}
-
 }  // namespace braid

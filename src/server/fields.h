@@ -1,5 +1,6 @@
-// The field table: one row per name that a body may have. The parser, its test (which walks every
-// row at, below and above its limit) and documents are made from it.
+// The field table: a row for each name that a body may have, which says what becomes of it:
+// enforced, harmless or refused. What has no row is refused. The parser, its tests, the OpenAPI
+// document and the table in docs/api.md are made from it.
 #pragma once
 
 #include <span>
@@ -35,19 +36,34 @@ struct ParseRule {
                    ApiRequest* request);
 };
 
-// Known and without effect here.
-struct IgnoredRule {};
+// A member of a field that is an object; the field's parser reads it.
+struct MemberRule {};
 
-// Would change the answer and is refused, unless it is null, false, 0 or empty.
-struct UnsupportedRule {
-  std::string_view instead;
+// Taken and without effect: nothing that it asks for is lost, and `why`.
+struct HarmlessRule {
+  std::string_view why;
 };
 
+// Asks for what this server does not do; `instead` says what would be right. Taken where it asks
+// for nothing: null, false, 0 and what is empty, or what the JSON list `neutral` has.
+struct RefusedRule {
+  std::string_view instead;
+  std::string_view neutral = {};
+};
+
+using FieldRule = std::variant<NumberRule, IntegerRule, FlagRule, ParseRule, MemberRule,
+                               HarmlessRule, RefusedRule>;
+
+// A name with a dot, "stream_options.include_usage", is a member's. Where a field has rows for
+// members on a route, it has no others.
 struct Field {
   std::string_view name;
   uint32_t routes;
-  std::variant<NumberRule, IntegerRule, FlagRule, ParseRule, IgnoredRule, UnsupportedRule> rule;
+  FieldRule rule;
 };
+
+// "enforced", "harmless" or "refused".
+std::string_view EffectOf(const FieldRule& rule);
 
 std::span<const Field> Fields();
 
@@ -60,6 +76,7 @@ std::span<const FieldAlias> FieldAliases();
 
 // The row of a name, or of what it is an alias for, on a route; null if there is none.
 const Field* FindField(std::string_view name, Route route);
+bool HasMembers(const Field& field, Route route);
 
 // The largest value that an integer field takes.
 int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits);
@@ -91,6 +108,7 @@ Refusal ParseResponsesTools(const json::value&, const std::string&, const Reques
 Refusal ParseTextOptions(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseReasoningOptions(const json::value&, const std::string&, const RequestLimits&,
                               ApiRequest*);
+Refusal ParseInclude(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseSystem(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseTurns(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseAnthropicTools(const json::value&, const std::string&, const RequestLimits&,
@@ -98,6 +116,10 @@ Refusal ParseAnthropicTools(const json::value&, const std::string&, const Reques
 Refusal ParseAnthropicToolChoice(const json::value&, const std::string&, const RequestLimits&,
                                  ApiRequest*);
 Refusal ParseThinking(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseOutputConfig(const json::value&, const std::string&, const RequestLimits&,
+                          ApiRequest*);
+Refusal ParseOutputFormat(const json::value&, const std::string&, const RequestLimits&,
+                          ApiRequest*);
 
 // The messages of a Responses request, once input and previous_response_id are both read.
 Refusal MessagesOfItems(const RequestLimits& limits, ApiRequest* request);
@@ -115,7 +137,7 @@ Refusal ParseMetadata(const json::value&, const std::string&, const RequestLimit
 Refusal ParseText(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseParser(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseRequestId(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseUser(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+Refusal ParseVerbosity(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseMessages(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseTools(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
 Refusal ParseToolChoice(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);

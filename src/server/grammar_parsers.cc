@@ -141,6 +141,10 @@ Refusal ParseResponseFormat(const json::value& value, const std::string& path,
   }
   if (*type == "text") return std::nullopt;
   if (*type == "json_object") {
+    // llama-server's form has the schema here.
+    if (const json::value* schema = Member(value, "schema")) {
+      return ParseJsonSchema(*schema, path + ".schema", limits, request);
+    }
     json::value any = json::object{{"type", "object"}};
     return SetGrammar({.schema = std::move(any), .path = path}, request);
   }

@@ -49,7 +49,6 @@ inline constexpr size_t kTemplateBytesMax = 64 << 10;
 inline constexpr size_t kMetadataPairsMax = 64;
 inline constexpr size_t kMetadataBytesMax = 512;
 inline constexpr size_t kCacheSaltBytesMax = 256;
-inline constexpr size_t kUnknownFieldsWarnedMax = 256;
 inline constexpr int64_t kStoredResponsesMax = 16384;
 
 // Waiting prompts: so many times the tokens that the cache holds.

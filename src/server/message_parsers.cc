@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "server/conversation.h"
 #include "server/fields.h"
@@ -46,6 +47,15 @@ Refusal CheckMessage(json::value& value, const std::string& path) {
                      fmt::format("one of {}", "system, developer, user, assistant, tool"), *role);
   }
   bool assistant = role->get_string() == "assistant";
+  for (const char* key : {"function_call", "audio"}) {
+    const json::value* old = message.if_contains(key);
+    if (old == nullptr || old->is_null()) continue;
+    const std::string at = fmt::format("{}.{}", path, key);
+    return ApiError{400,
+                    fmt::format("{}: is not supported here; use {}", at,
+                                *key == 'f' ? "tool_calls" : "content"),
+                    at, "unsupported_parameter"};
+  }
   if (role->get_string() == "developer") message["role"] = "system";
   const json::value* name = message.if_contains("name");
   if (name != nullptr && !name->is_null() &&
@@ -97,6 +107,11 @@ std::string_view ToolName(const json::value& tool) {
   const json::value* name = Member(function == nullptr ? tool : *function, "name");
   return name != nullptr && name->is_string() ? std::string_view(name->get_string())
                                               : std::string_view();
+}
+
+bool IsOneOf(const json::value& value, std::span<const std::string_view> words) {
+  return value.is_string() &&
+         std::find(words.begin(), words.end(), std::string_view(value.get_string())) != words.end();
 }
 
 // {"mode": "auto" or "required", "tools": […]}: only these may be called.
@@ -231,9 +246,22 @@ Refusal ParseTemplateValues(const json::value& value, const std::string& path, c
 
 Refusal ParseReasoningEffort(const json::value& value, const std::string& path,
                              const RequestLimits&, ApiRequest* request) {
-  if (!value.is_string()) return WrongType(path, "a string", value);
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
+  if (!IsOneOf(value, kEfforts)) {
+    return WrongType(path, "none, minimal, low, medium, high, xhigh or max", value);
+  }
   request->template_values["reasoning_effort"] = value;
   if (value.get_string() == "none") SetThinking(false, request);
+  return std::nullopt;
+}
+
+// Given to the template, as the effort is: it is the model that heeds it.
+Refusal ParseVerbosity(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
+  constexpr std::string_view kVerbosities[] = {"low", "medium", "high"};
+  if (!IsOneOf(value, kVerbosities)) return WrongType(path, "low, medium or high", value);
+  request->template_values["verbosity"] = value;
   return std::nullopt;
 }
 
@@ -246,6 +274,13 @@ Refusal ParseThinking(const json::value& value, const std::string& path, const R
     return WrongType(path, "an object with a type: enabled, adaptive or disabled", value);
   }
   SetThinking(*type != "disabled", request);
+  if (const json::value* display = thinking->if_contains("display");
+      display != nullptr && !display->is_null()) {
+    if (*display != "omitted" && *display != "summarized") {
+      return WrongType(path + ".display", "\"summarized\" or \"omitted\"", *display);
+    }
+    request->include_reasoning = *display != "omitted";
+  }
   const json::value* budget = thinking->if_contains("budget_tokens");
   if (budget == nullptr || budget->is_null()) return std::nullopt;
   if (!budget->is_int64() || budget->get_int64() < 1) {

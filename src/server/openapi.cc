@@ -37,7 +37,10 @@ constexpr ParserSchema kSchemas[] = {
     {ParseBraid, kObject},
     {ParseCacheSalt, kString},
     {ParseMetadata, R"({"type": "object", "additionalProperties": {"type": "string"}})"},
-    {ParseUser, kString},
+    {ParseVerbosity, kString},
+    {ParseInclude, kStrings},
+    {ParseOutputConfig, kObject},
+    {ParseOutputFormat, kObject},
     {ParseText, kString},
     {ParseParser, kString},
     {ParseRequestId, kString},
@@ -99,26 +102,49 @@ struct RuleSchema {
     CHECK(false, "a parser without a schema");
     return nullptr;
   }
-  json::value operator()(const IgnoredRule&) const {
-    return json::object{{"description", "Taken, without effect."}};
+  json::value operator()(const MemberRule&) const { return json::object{}; }
+  json::value operator()(const HarmlessRule& rule) const {
+    return json::object{{"description", fmt::format("Without effect: {}.", rule.why)}};
   }
-  json::value operator()(const UnsupportedRule& rule) const {
-    return json::object{{"description", fmt::format("Not supported: {}.", rule.instead)}};
+  json::value operator()(const RefusedRule& rule) const {
+    json::object schema{{"description", fmt::format("Not supported: {}.", rule.instead)}};
+    if (!rule.neutral.empty()) {
+      schema["enum"] = *ParseJson(rule.neutral, "the field table");
+      schema["enum"].as_array().push_back(nullptr);
+    }
+    return schema;
   }
 };
+
+// Adds the schema of a field, or of a member to that of its field, whose row stands before it.
+void AddField(const Field& field, std::string_view name, const RequestLimits& limits,
+              json::object* properties) {
+  json::object schema = FieldSchema(field, limits);
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos) {
+    (*properties)[name] = std::move(schema);
+    return;
+  }
+  json::object& parent = properties->at(name.substr(0, dot)).as_object();
+  parent["additionalProperties"] = false;
+  json::value& members = parent["properties"];
+  if (!members.is_object()) members = json::object{};
+  members.get_object()[name.substr(dot + 1)] = std::move(schema);
+}
 
 json::object BodySchema(const PostRoute& route, const RequestLimits& limits) {
   json::object properties;
   for (const Field& field : Fields()) {
     if ((field.routes & route.route) == 0) continue;
-    properties[field.name] = std::visit(RuleSchema{limits}, field.rule);
+    AddField(field, field.name, limits, &properties);
   }
   for (const FieldAlias& alias : FieldAliases()) {
     const Field* field = FindField(alias.name, route.route);
     if (field == nullptr || field->name == alias.name) continue;
-    properties[alias.name] = std::visit(RuleSchema{limits}, field->rule);
+    AddField(*field, alias.name, limits, &properties);
   }
-  json::object schema{{"type", "object"}, {"properties", std::move(properties)}};
+  json::object schema{
+      {"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
   json::array required;
   for (std::string_view left = route.required; !left.empty();) {
     const size_t end = std::min(left.find(' '), left.size());
@@ -143,6 +169,12 @@ json::object Responses() {
 }
 
 }  // namespace
+
+json::object FieldSchema(const Field& field, const RequestLimits& limits) {
+  json::object schema = std::visit(RuleSchema{limits}, field.rule).as_object();
+  schema["x-braid-effect"] = EffectOf(field.rule);
+  return schema;
+}
 
 json::object OpenApiDocument(const RequestLimits& limits, std::string_view version) {
   json::object paths;

@@ -5,8 +5,12 @@
 
 #include "base/json.h"
 #include "server/api_request.h"
+#include "server/fields.h"
 
 namespace braid {
+
+// What a field takes, in JSON Schema, and what becomes of it.
+json::object FieldSchema(const Field& field, const RequestLimits& limits);
 
 json::object OpenApiDocument(const RequestLimits& limits, std::string_view version);
 

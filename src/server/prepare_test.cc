@@ -40,8 +40,7 @@ class PrepareTest : public testing::Test {
                  1) {}
 
   OrRefusal<GenerationPlan> Plan(Route route, const std::string& body) {
-    std::vector<std::string> unknown;
-    auto parsed = ParseApiRequest(route, body, service_.limits(), &unknown);
+    auto parsed = ParseApiRequest(route, body, service_.limits());
     if (auto* error = std::get_if<ApiError>(&parsed)) return *error;
     return PlanGeneration(service_, std::get<0>(std::move(parsed)), "ann");
   }

@@ -1,6 +1,8 @@
 // Parsers of OpenAI's Responses API: input items, flat tools, text format, reasoning.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "server/conversation.h"
 #include "server/fields.h"
 #include "server/limits.h"
@@ -149,11 +151,44 @@ Refusal ParseResponsesTools(const json::value& value, const std::string& path,
   return ParseTools(std::get<0>(tools), path, limits, request);
 }
 
+// What else the answer shall have. Most of it belongs to tools that the server would run.
+Refusal ParseInclude(const json::value& value, const std::string& path, const RequestLimits&,
+                     ApiRequest*) {
+  constexpr std::string_view kNothingToAdd[] = {"reasoning.encrypted_content",
+                                                "web_search_call.action.sources",
+                                                "web_search_call.results",
+                                                "code_interpreter_call.outputs",
+                                                "computer_call_output.output.image_url",
+                                                "file_search_call.results",
+                                                "message.input_image.image_url"};
+  if (!value.is_array()) return WrongType(path, "a list of names", value);
+  size_t index = 0;
+  for (const json::value& name : value.get_array()) {
+    const std::string at = fmt::format("{}[{}]", path, index++);
+    if (std::any_of(std::begin(kNothingToAdd), std::end(kNothingToAdd),
+                    [&](std::string_view known) { return name == json::value(known); })) {
+      continue;
+    }
+    if (name == "message.output_text.logprobs") {
+      return ApiError{400, at + ": is not supported here; use /v1/chat/completions", at,
+                      "unsupported_parameter"};
+    }
+    return WrongType(at, "a name that the API knows, \"reasoning.encrypted_content\"", name);
+  }
+  return std::nullopt;
+}
+
 // {"format": {"type": "json_schema", "name": …, "schema": …}, "verbosity": …}
 Refusal ParseTextOptions(const json::value& value, const std::string& path,
                          const RequestLimits& limits, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object with a format", value);
-  const json::value* format = value.get_object().if_contains("format");
+  const json::object& options = value.get_object();
+  if (const json::value* verbosity = options.if_contains("verbosity");
+      verbosity != nullptr && !verbosity->is_null()) {
+    Refusal refusal = ParseVerbosity(*verbosity, path + ".verbosity", limits, request);
+    if (refusal) return refusal;
+  }
+  const json::value* format = options.if_contains("format");
   if (format == nullptr || format->is_null()) return std::nullopt;
   return ParseResponseFormat(*format, path + ".format", limits, request);
 }

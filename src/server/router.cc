@@ -390,15 +390,13 @@ Router::Content Router::Post(const PostRoute& post, const HttpRequest& request, 
   }
   Service* service = ready_.load();
   if (service == nullptr) return ErrorResponse({503, LoadingReason(), {}, "loading"}, anthropic);
-  std::vector<std::string> unknown;
   RequestLimits bounds = service->limits();
   if (route == kResponses) {
     bounds.responses = {
         .store = &service->responses, .key = WhoseOf(request).tenant, .bytes_max = BodyBytesMax()};
   }
-  auto parsed = ParseApiRequest(route, request.body, bounds, &unknown);
+  auto parsed = ParseApiRequest(route, request.body, bounds);
   if (auto* error = std::get_if<ApiError>(&parsed)) return ErrorResponse(*error, anthropic);
-  WarnOfUnknown(unknown, request.path);
   auto& api_request = std::get<ApiRequest>(parsed);
   if (Refusal refusal = CheckModel(service->context.card, api_request.model)) {
     return ErrorResponse(*refusal, anthropic);
@@ -516,20 +514,6 @@ int32_t Router::RetryAfter() const {
   Service& service = *ready_.load();
   const int64_t waiting = service.context.driver.stats().scheduler.waiting;
   return service.drain_rate.SecondsFor(waiting, MonotonicUs());
-}
-
-// Once for each key, and for so many keys that a client cannot fill the log.
-void Router::WarnOfUnknown(const std::vector<std::string>& fields, const std::string& path) {
-  for (const std::string& field : fields) {
-    std::string shown = Printable(field);
-    {
-      std::lock_guard lock(mutex_);
-      if (warned_.size() >= limits::kUnknownFieldsWarnedMax || !warned_.insert(shown).second) {
-        continue;
-      }
-    }
-    LogWarning("{}: the field \"{}\" is not known and has no effect", path, shown);
-  }
 }
 
 }  // namespace braid

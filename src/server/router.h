@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "server/api_keys.h"
@@ -60,7 +59,6 @@ class Router final : public HttpApi {
   HttpResponse Health() const;
   HttpResponse Ready() const;
   std::string LoadingReason() const;
-  void WarnOfUnknown(const std::vector<std::string>& fields, const std::string& path);
   std::string NewRequestId();
 
   const ServerConfig& config_;
@@ -73,7 +71,6 @@ class Router final : public HttpApi {
   std::atomic<uint64_t> next_request_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::string loading_reason_ = "starting";
-  std::set<std::string> warned_;
 };
 
 }  // namespace braid

@@ -140,3 +140,34 @@ def test_parts_of_the_api_that_are_not_here_are_named(client, model):
         client.images.generate(prompt="x")
     with pytest.raises(openai.NotFoundError, match="it is served as /v1/models"):
         client.get("../models", cast_to=object)
+
+
+def test_the_format_of_a_message_is_enforced(claude, model):
+    if model == "fake":
+        pytest.skip("the hash LM writes no JSON")
+    schema = {"type": "object", "properties": {"sum": {"type": "integer", "minimum": 0,
+                                                       "maximum": 99}},
+              "required": ["sum"], "additionalProperties": False}
+    output = {"type": "json_schema", "schema": schema}
+    request = dict(model=model, max_tokens=200, messages=QUESTION)
+    message = claude.messages.create(**request, output_config={"format": output})
+    assert list(json.loads(message.content[0].text)) == ["sum"]
+    with claude.messages.stream(**request, output_config={"format": output}) as stream:
+        assert list(json.loads(stream.get_final_text())) == ["sum"]
+    beta = claude.beta.messages.create(**request, extra_body={"output_format": output})
+    assert list(json.loads(beta.content[0].text)) == ["sum"]
+    with pytest.raises(anthropic.BadRequestError, match=r"output_config\.format"):
+        claude.messages.create(**request, extra_body={"output_config": {
+            "format": {"type": "poem"}}})
+
+
+def test_thinking_can_be_left_out_of_a_message(claude, model):
+    if model == "fake":
+        pytest.skip("the hash LM does not think")
+    request = dict(model=model, max_tokens=300, messages=QUESTION, extra_body={"temperature": 0})
+    shown = claude.messages.create(**request, thinking={"type": "adaptive"})
+    left_out = claude.messages.create(**request,
+                                      thinking={"type": "adaptive", "display": "omitted"})
+    assert [block.type for block in shown.content] == ["thinking", "text"]
+    assert [block.type for block in left_out.content] == ["text"]
+    assert left_out.content[0].text == shown.content[1].text

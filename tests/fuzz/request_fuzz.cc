@@ -82,8 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const Route route = kRoutes[data[0] % std::size(kRoutes)];
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  std::vector<std::string> unknown;
-  const auto parsed = ParseApiRequest(route, body, kLimits, &unknown);
+  const auto parsed = ParseApiRequest(route, body, kLimits);
   if (const auto* error = std::get_if<ApiError>(&parsed)) {
     CHECK(error->status >= 400 && error->status < 500, "{} {}", error->status, error->message);
     CHECK(!error->message.empty() && IsValidUtf8(error->message) && IsValidUtf8(error->param));

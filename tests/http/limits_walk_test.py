@@ -148,16 +148,16 @@ WALKS = {
     "headers": lambda s, n: get(s, "A: b\r\n" * (n - 1)),
     "header_bytes": lambda s, n: get(s, "A: " + "b" * (n - 3) + "\r\n"),
     "all_headers_bytes": lambda s, n: get(s, head_of(n)),
-    "body_bytes": lambda s, n: raw_json(s, TEXT, padded('{"prompt": [1], "max_tokens": 1, "j": "',
-                                                        '"}', n)),
+    "body_bytes": lambda s, n: raw_json(s, TEXT, padded('{"prompt": [1], "max_tokens": 1, '
+                                                        '"user": "', '"}', n)),
     "chunk_extension_bytes": lambda s, n: raw_status(
         s, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"f;" + b"x" * (n - 1) + b'\r\n{"prompt": "a"}\r\n0\r\n\r\n'),
-    "json_depth": lambda s, n: raw_json(s, TEXT, '{"prompt": "a", "max_tokens": 1, "junk": '
+    "json_depth": lambda s, n: raw_json(s, TEXT, '{"prompt": "a", "max_tokens": 1, "user": '
                                         + nested(n) + "}"),
-    "json_values": lambda s, n: raw_json(s, TEXT, '{"prompt": "a", "max_tokens": 1, "junk": ['
+    "json_values": lambda s, n: raw_json(s, TEXT, '{"prompt": "a", "max_tokens": 1, "user": ['
                                          + ",".join("1" * (n - 4)) + "]}"),
-    "json_key_bytes": lambda s, n: text(s, **{"k" * n: 1}),
+    "json_key_bytes": lambda s, n: text(s, user={"k" * n: 1}),
     "messages": lambda s, n: chat(s, messages=[{"role": "user", "content": ""}] * n),
     "message_parts": lambda s, n: chat(s, messages=[
         {"role": "user", "content": [{"type": "text", "text": ""}] * n}]),
