@@ -83,6 +83,12 @@ OrRefusal<PlannedGrammar> PlanGrammar(Service& service, const ApiRequest& reques
                                       std::string_view tenant, bool reasons) {
   const ServerContext& context = service.context;
   const bool forced = request.tool_choice == ToolChoice::kRequired;
+  if (!forced && !request.grammar && !request.allowed_tools.empty()) {
+    return Wrong("tool_choice",
+                 "calls are held to allowed_tools where one must be made, or where a JSON schema "
+                 "is asked for; send the mode required, or these tools only",
+                 "unsupported_parameter");
+  }
   if (!forced && !request.grammar) return PlannedGrammar{};
   const std::string path = forced ? "tool_choice" : request.grammar->path;
   if (context.grammars == nullptr) {

@@ -109,6 +109,12 @@ def test_only_allowed_tools_are_called_where_one_must_be(client, model):
         tools=[{"type": "function", **entry["function"]} for entry in tools])
     assert [item.name for item in response.output] == ["second"]
     assert response.tool_choice.model_dump(exclude_none=True) == choice
+    with pytest.raises(openai.BadRequestError, match="send the mode required") as failure:
+        client.chat.completions.create(
+            model=model, messages=QUESTION, tools=tools, max_tokens=2,
+            tool_choice={"type": "allowed_tools",
+                         "allowed_tools": {"mode": "auto", "tools": allowed}})
+    assert failure.value.param == "tool_choice"
     with pytest.raises(openai.BadRequestError, match="no tool named \"fourth\""):
         client.chat.completions.create(
             model=model, messages=QUESTION, tools=tools, max_tokens=2,
