@@ -349,6 +349,8 @@ TEST(Experts, TheDownProductHasTasksForEveryMember) {
     EXPECT_EQ(plan.cols, 128);
     EXPECT_EQ(plan.tasks, 16);
   }
+  EXPECT_EQ(cpu::PlanDown(2, 1, 17, 4096, 256).cols, 128);
+  EXPECT_FALSE(cpu::PlanDown(2, 1, 17, 64, 256).by_expert);
   // With several nodes a task reads the weights of one.
   EXPECT_TRUE(cpu::PlanDown(2, 2, 8, 8, kHidden).by_expert);
   EXPECT_FALSE(cpu::PlanDown(2, 2, 128, 2048 * kTopK, kHidden).by_expert);

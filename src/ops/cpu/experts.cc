@@ -382,7 +382,8 @@ struct WhyNotExperts {
 
 DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows,
                   int64_t out_cols) {
-  const int64_t wanted = members > 1 ? kTasksPerMember * members : 1;
+  // Two members have a task each at least: narrower columns would cost more than they gain.
+  const int64_t wanted = members > 2 ? kTasksPerMember * members : members;
   const bool few_tasks = CeilDiv(out_cols, kDownCols) < wanted;
   const bool few_rows = rows <= kFewRows * experts && rows * out_cols <= kProductFloats;
   DownPlan plan = {.cols = kDownCols, .by_expert = (few_tasks || nodes > 1) && few_rows};
