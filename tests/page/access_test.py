@@ -41,6 +41,8 @@ def test_a_key_is_asked_for_and_opens_the_page(open_page, locked):
     assert finish(page).strip()
     assert not [request.url for request in asked if "key" in request.url]
     assert KEY not in page.url
+    page.get_by_test_id("tab-api").click()
+    expect(page.get_by_test_id("snippet")).to_contain_text("Bearer $BRAID_API_KEY")
 
 
 def test_the_key_is_kept_for_the_tab_only(open_page, locked):
@@ -56,7 +58,6 @@ def test_the_key_is_kept_for_the_tab_only(open_page, locked):
     expect(other.get_by_test_id("key-dialog")).to_be_visible()
     page.get_by_test_id("open-settings").click()
     page.get_by_test_id("forget-key").click()
-    page.keyboard.press("Escape")
     expect(page.get_by_test_id("key-dialog")).to_be_visible()
     assert page.evaluate("sessionStorage.getItem('braid.key')") is None
 

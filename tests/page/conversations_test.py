@@ -204,6 +204,23 @@ def test_on_a_phone_the_list_is_a_drawer(ready_page):
     expect(drawer).to_have_count(0)
     expect(page.get_by_test_id("welcome")).to_be_visible()
     page.get_by_test_id("toggle-list").click()
+    page.get_by_test_id("open-conversation").focus()
+    page.keyboard.press("F2")
+    page.keyboard.press("Escape")  # ends the renaming, not the drawer
+    expect(drawer.get_by_test_id("open-conversation")).to_be_focused()
     page.get_by_test_id("open-conversation").click()
     expect(drawer).to_have_count(0)
+    expect(last_answer(page)).to_contain_text("Yes.")
+
+
+def test_on_a_phone_a_deletion_can_be_undone_from_the_drawer(ready_page):
+    page = ready_page(width=390)
+    answer_with(page, "Yes.")
+    ask(page, "Is it small?")
+    finish(page)
+    page.get_by_test_id("toggle-list").click()
+    page.get_by_test_id("open-conversation").focus()
+    page.keyboard.press("Delete")
+    expect(page.get_by_test_id("list")).to_contain_text("No conversations yet")
+    page.get_by_test_id("list-drawer").get_by_test_id("toast-action").click()
     expect(last_answer(page)).to_contain_text("Yes.")

@@ -93,7 +93,7 @@ function Header({ server, tab, id, sidebar, onSettings }) {
       </h1>
       <span class="model" data-testid="model-name" data-phase={server.phase}
         title={server.model?.id}>
-        {server.model?.id ?? "…"}
+        {server.phase === "locked" ? "API key needed" : server.model?.id ?? "…"}
       </span>
       <Tabs tab={tab} id={id} />
       <div class="tools-right">

@@ -1,7 +1,9 @@
 // A modal dialog: the browser's own <dialog>, so that the rest of the page is inert. Focus goes
 // round inside it, Escape and a click beside it close it, and then focus is where it was before.
+// Notes are shown inside it while it is open, where they can be reached.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Icon } from "./icons.jsx";
+import { Toast } from "./toast.jsx";
 
 const kFocusable =
   'button, [href], input, select, textarea, summary, [tabindex]:not([tabindex="-1"])';
@@ -54,6 +56,7 @@ export function Dialog({ title, kind, onClose, children, testid }) {
         </header>
         {children}
       </div>
+      <Toast />
     </dialog>
   );
 }

@@ -35,7 +35,7 @@ function Area({ name, label, hint, value, onInput, rows, placeholder }) {
   );
 }
 
-function Stored() {
+function Stored({ onClose }) {
   const { conversations, unreadable } = useStore(history);
   const { key } = useStore(access);
   const [sure, setSure] = useState(false);
@@ -48,13 +48,16 @@ function Stored() {
     setSure(false);
     say("All stored data was deleted.");
   };
+  const forget = () => {
+    onClose();  // the page asks for another key at once
+    forgetKey();
+  };
   return (
     <fieldset>
       <legend>Stored in this browser</legend>
       <p class="note">
         {conversations.size === 1 ? "1 conversation" : `${conversations.size} conversations`}
-        {unreadable > 0 && `, and ${unreadable} that cannot be read`}. Nothing is stored on the
-        server.
+        {unreadable > 0 && `, and ${unreadable} that cannot be read`}.
       </p>
       <div class="actions">
         <button type="button" class="plain" onClick={saveEverything} data-testid="export-all">
@@ -64,7 +67,7 @@ function Stored() {
           {sure ? "Really delete all?" : "Delete all"}
         </button>
         {key && (
-          <button type="button" class="plain" onClick={forgetKey} data-testid="forget-key">
+          <button type="button" class="plain" onClick={forget} data-testid="forget-key">
             Forget the API key
           </button>
         )}
@@ -97,7 +100,7 @@ export function Settings({ options, onChange, server, onClose }) {
       <button type="button" class="plain start" onClick={restore} data-testid="restore-defaults">
         Restore defaults
       </button>
-      <Stored />
+      <Stored onClose={onClose} />
     </Dialog>
   );
 }

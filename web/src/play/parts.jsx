@@ -74,12 +74,12 @@ export const runKeys = (can, run) => (event) => {
   if (can) run();
 };
 
-// The request as it was sent, for those who want to send it from elsewhere.
+// The request, for those who want to send it from elsewhere. The page adds only that it streams.
 export function Sent({ request }) {
   if (!request) return null;
   return (
     <details class="sent">
-      <summary>Request as sent to /v1/chat/completions</summary>
+      <summary>The request to /v1/chat/completions</summary>
       <Json value={request} />
     </details>
   );

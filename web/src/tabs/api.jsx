@@ -2,18 +2,23 @@
 import { useState } from "preact/hooks";
 import { Choices } from "../base/choices.jsx";
 import { CopyButton } from "../base/copy.jsx";
+import { access } from "../base/http.js";
+import { useStore } from "../base/store.js";
+
+// The key itself never stands in an example: it would be copied into files and shell histories.
+const pythonKey = (keyed) => (keyed ? 'os.environ["BRAID_API_KEY"]' : '"none"');
 
 const kTools = {
-  curl: (base, model) => `curl ${base}/v1/chat/completions \\
+  curl: (base, model, keyed) => `curl ${base}/v1/chat/completions \\
   -H 'Content-Type: application/json' \\
-  -d '{
+${keyed ? `  -H "Authorization: Bearer $BRAID_API_KEY" \\\n` : ""}  -d '{
     "model": "${model}",
     "messages": [{"role": "user", "content": "Hello!"}],
     "stream": true
   }'`,
-  Python: (base, model) => `from openai import OpenAI
+  Python: (base, model, keyed) => `${keyed ? "import os\n\n" : ""}from openai import OpenAI
 
-client = OpenAI(base_url="${base}/v1", api_key="none")
+client = OpenAI(base_url="${base}/v1", api_key=${pythonKey(keyed)})
 stream = client.chat.completions.create(
     model="${model}",
     messages=[{"role": "user", "content": "Hello!"}],
@@ -22,9 +27,10 @@ stream = client.chat.completions.create(
 for chunk in stream:
     if chunk.choices:
         print(chunk.choices[0].delta.content or "", end="", flush=True)`,
-  JavaScript: (base, model) => `import OpenAI from "openai";
+  JavaScript: (base, model, keyed) => `import OpenAI from "openai";
 
-const client = new OpenAI({ baseURL: "${base}/v1", apiKey: "none" });
+const apiKey = ${keyed ? "process.env.BRAID_API_KEY" : '"none"'};
+const client = new OpenAI({ baseURL: "${base}/v1", apiKey });
 const stream = await client.chat.completions.create({
   model: "${model}",
   messages: [{ role: "user", content: "Hello!" }],
@@ -33,9 +39,9 @@ const stream = await client.chat.completions.create({
 for await (const chunk of stream) {
   process.stdout.write(chunk.choices[0]?.delta?.content ?? "");
 }`,
-  Anthropic: (base, model) => `from anthropic import Anthropic
+  Anthropic: (base, model, keyed) => `${keyed ? "import os\n\n" : ""}from anthropic import Anthropic
 
-client = Anthropic(base_url="${base}", api_key="none")
+client = Anthropic(base_url="${base}", api_key=${pythonKey(keyed)})
 with client.messages.stream(
     model="${model}",
     max_tokens=500,
@@ -57,7 +63,8 @@ const kPaths = [
 export function Api({ server }) {
   const [tool, setTool] = useState("curl");
   const base = location.origin;
-  const text = kTools[tool](base, server.model?.id ?? "model");
+  const { key } = useStore(access);
+  const text = kTools[tool](base, server.model?.id ?? "model", key !== "");
   return (
     <div class="cards" data-testid="api">
       <section class="card wide" aria-label="Examples">
