@@ -24,7 +24,11 @@ print(apples)  # 19
 ```
 
 - one line with <b>angle brackets</b> that must stay text
-- another line
+- another line with $a^2 + b^2$
+
+| fruit | count |
+|-------|------:|
+| apple |    19 |
 
 Ask me something else."""
 
@@ -77,9 +81,12 @@ class Fake(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"object": "list", "data": [model]})
         elif self.path == "/server_info":
             self.reply(200, {"version": "0.1.0", "threads": 2, "isa": "avx512",
-                             "memory": {"weights_bytes": 23185808, "arena_bytes": 268435456},
+                             "weight_bytes": 23185808, "cache_bytes": 268435456,
+                             "kv_bytes_per_token": 1024, "context_tokens_max": 8192,
                              "generation_defaults": {"temperature": 0.7, "top_p": 0.8, "top_k": 20},
                              "scheduler": {"running": state.running, "cache_pages_total": 512}})
+        elif self.path == "/v1/running":
+            self.reply(200, {"object": "list", "data": []})
         elif self.path == "/metrics":
             self.reply(200, self.metrics().encode(), "text/plain; version=0.0.4")
         else:

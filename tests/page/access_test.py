@@ -102,5 +102,8 @@ def test_a_refused_key_is_not_tried_again_and_again(open_page, locked):
     page.on("request", lambda request: sent.append(request.headers.get("authorization")))
     enter(page, "a-wrong-key")
     expect(page.get_by_test_id("key-problem")).to_contain_text("does not accept")
+    page.evaluate("sessionStorage.setItem('braid.key', 'an-old-key')")  # no longer valid
+    page.reload()
+    expect(page.get_by_test_id("key-dialog")).to_contain_text("no longer accepts the key")
     page.wait_for_timeout(2500)
-    assert [key for key in sent if key] == ["Bearer a-wrong-key"]
+    assert [key for key in sent if key] == ["Bearer a-wrong-key", "Bearer an-old-key"]

@@ -1,9 +1,11 @@
 """What the page tests share: a server, Debian's Chromium, and a fresh page for each test.
 
 The server is $BRAID_BASE_URL where that is set, else $BRAID_BIN serving models/braid-tiny. (While
-the page is being changed: BRAID_BASE_URL of web/dev_fake_server.py.)
+the page is being changed: BRAID_BASE_URL of web/dev_fake_server.py, or BRAID_PAGE, a bundle that is
+shown in place of the server's.)
 """
 
+import os
 import pathlib
 import shutil
 import sys
@@ -48,6 +50,8 @@ def open_page(browser, base_url):
         context = browser.new_context(viewport={"width": width, "height": 800},
                                       color_scheme=scheme, reduced_motion="reduce")
         contexts.append(context)
+        if "BRAID_PAGE" in os.environ:
+            context.route(url + "/", lambda route: route.fulfill(path=os.environ["BRAID_PAGE"]))
         page = context.new_page()
         page.set_default_timeout(10_000)
         page.on("request", lambda request: None if request.url.startswith((url, "data:", "blob:"))

@@ -43,6 +43,8 @@ def test_search_looks_at_titles_and_texts(three):
     expect(page.get_by_test_id("open-conversation")).to_have_text(["What is a lynx?"])
     page.get_by_test_id("search").fill("dens live")  # a word of the answer, one of the question
     expect(page.get_by_test_id("open-conversation")).to_have_text(["Where do foxes live?"])
+    page.get_by_test_id("search").fill("what live")  # one word each of two conversations
+    expect(page.get_by_test_id("list")).to_contain_text("Nothing found.")
     page.get_by_test_id("search").fill("otter")
     expect(page.get_by_test_id("list")).to_contain_text("Nothing found.")
     page.get_by_test_id("search").press("Escape")
@@ -190,6 +192,24 @@ def test_tabs_of_the_browser_share_the_list(three):
     other.get_by_test_id("open-conversation").first.focus()
     other.keyboard.press("Delete")
     expect(page.get_by_test_id("open-conversation")).to_have_count(3)
+
+
+def test_an_answer_is_not_disturbed_by_another_tab_of_the_browser(three):
+    page = three
+    growing(page)
+    ask(page, "And longer?")
+    page.evaluate("window.feed('The first part')")
+    expect(last_answer(page)).to_contain_text("first part")
+    other = page.context.new_page()
+    other.goto(page.url.split("#")[0])
+    page.evaluate("window.feed(' and the second')")
+    other.get_by_test_id("open-conversation").first.focus()
+    other.keyboard.press("F2")
+    other.get_by_test_id("rename-field").fill("Renamed elsewhere")
+    other.keyboard.press("Enter")
+    wait_until_stored(other, "Renamed elsewhere")
+    page.evaluate("window.feed(', then the end.'); window.end()")
+    assert finish(page) == "The first part and the second, then the end."
 
 
 def test_on_a_phone_the_list_is_a_drawer(ready_page):

@@ -68,6 +68,13 @@ def test_links_open_elsewhere_and_tell_nothing(ready_page):
         assert set(link.get_attribute("rel").split()) >= {"noopener", "noreferrer"}
 
 
+def test_images_are_links_and_are_not_loaded(ready_page):
+    answer = shown(ready_page(), "![a cat](https://example.org/cat.png)")
+    expect(answer.locator("a")).to_have_text("a cat")
+    assert answer.locator("a").get_attribute("href") == "https://example.org/cat.png"
+    assert answer.locator("img").count() == 0
+
+
 def test_mathematics_is_mathml(ready_page):
     answer = shown(ready_page(), RICH)
     assert answer.locator("math").count() == 3
@@ -105,6 +112,7 @@ PAYLOADS = [
     "```\"><img/src=x/onerror=window.hit=1>\ncode\n```",
     r"$\href{javascript:window.hit=1}{x}$ $\url{javascript:window.hit=1}$",
     r"$\htmlData{a=b}{x}$ $\includegraphics{https://example.org/a.png}$ $\class{a}{\style{b}{x}}$",
+    r"$\fcolorbox{red}{blue}{x}$",  # KaTeX gives it a style
     "$$\\text{<img src=x onerror=window.hit=1>}$$",
     "| a |\n|---|\n| <img src=x onerror=window.hit=1> |",
     "<https://example.org/><javascript:window.hit=1>",
@@ -144,6 +152,8 @@ def test_nothing_that_a_model_writes_runs(ready_page, live):
     page.wait_for_timeout(200)
     assert page.evaluate("window.hit") is None
     assert answer.locator("pre").first.inner_text() == "<img src=x onerror='window.hit = 1'>"
+    for tag in ("<script>window.hit = 1</script>", "<p id=app>clobber</p>"):  # they stay text
+        assert tag in answer.inner_text()
     expect(page.get_by_test_id("composer")).to_be_visible()
 
 

@@ -36,7 +36,7 @@ def test_an_answer_keeps_to_the_schema_and_is_checked(playground):
 
 def test_each_example_works(playground):
     page = playground("JSON schema")
-    for name in ("Person", "To-do list", "Sentiment"):
+    for name in ("CSV row", "Person", "To-do list", "Sentiment"):
         page.get_by_test_id(f"example-{name}").click()
         page.get_by_test_id("schema-question").focus()
         page.keyboard.press("Control+Enter")

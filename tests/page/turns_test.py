@@ -40,6 +40,11 @@ def test_any_question_can_be_edited(ready_page):
     versions.get_by_label("Previous version").click()
     assert questions(page) == ["question one", "question two", "question three"]
     assert answers(page) == ["answer one", "answer two", "answer three"]
+    page.get_by_test_id("regenerate").first.click()
+    finish(page)
+    assert questions(page) == ["question one"]
+    page.get_by_label("Previous version").click()
+    assert questions(page) == ["question one", "question two, said better"]  # the newest path
 
 
 def test_any_answer_can_be_made_anew(ready_page):

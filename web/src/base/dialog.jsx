@@ -25,16 +25,10 @@ function keepFocusInside(event) {
 export function Dialog({ title, kind, onClose, children, testid }) {
   const element = useRef(null);
   useLayoutEffect(() => {
-    const opener = document.activeElement;
     const dialog = element.current;
     dialog.showModal();
     (dialog.querySelector("[data-first]") ?? focusableIn(dialog)[0])?.focus();
-    return () => {
-      dialog.close();
-      const target = opener?.isConnected && opener !== document.body
-        ? opener : document.querySelector("[data-home]");
-      target?.focus();
-    };
+    return () => dialog.close();  // the browser gives the focus back to the opener
   }, []);
   const cancel = (event) => {
     event.preventDefault();

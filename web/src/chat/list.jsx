@@ -23,26 +23,26 @@ function ageOf(updated) {
 
 function NameField({ conversation, onDone }) {
   const done = useRef(false);
-  const finish = (name, keep) => {
+  const finish = (name) => {
     if (done.current) return;
     done.current = true;
-    if (keep && name.trim()) {
+    if (name.trim()) {
       history.update(conversation.id, (now) => ({ ...now, title: name.trim() }));
     }
     onDone();
   };
   const keys = (event) => {
-    if (event.key === "Enter") finish(event.target.value, true);
+    if (event.key === "Enter") finish(event.target.value);
     if (event.key === "Escape") {
       event.preventDefault();
-      finish("", false);
+      finish("");
     }
     event.stopPropagation();
   };
   return (
     <input class="name-field" aria-label="Name of the conversation" data-testid="rename-field"
       defaultValue={titleOf(conversation)} onKeyDown={keys} maxLength={200}
-      onBlur={(event) => finish(event.target.value, true)}
+      onBlur={(event) => finish(event.target.value)}
       ref={(element) => {
         if (!element || element.dataset.seen) return;
         element.dataset.seen = "yes";

@@ -17,7 +17,8 @@ const kMath = ["math", "semantics", "mrow", "mi", "mn", "mo", "ms", "mtext", "ms
 const kMathAttributes = ["display", "mathvariant", "stretchy", "fence", "separator", "lspace",
   "rspace", "minsize", "maxsize", "width", "height", "depth", "voffset", "accent", "accentunder",
   "linethickness", "columnalign", "rowspacing", "columnspacing", "scriptlevel", "displaystyle",
-  "movablelimits", "largeop", "symmetric", "notation"];
+  "movablelimits", "largeop", "symmetric", "notation",
+  "mathcolor", "mathbackground"];
 
 const kPlainAttributes = ["class", "start", "data-align", "data-language", ...kMathAttributes];
 

@@ -1,5 +1,18 @@
 // What the playground begins with, and what can be chosen there.
 export const kSchemas = {
+  "CSV row": {
+    question: "Turn this CSV row into a JSON object:\nitem,name,age\nwolf,Adam,94",
+    schema: {
+      type: "object",
+      properties: {
+        item: { type: "string", maxLength: 20 },
+        name: { type: "string", maxLength: 20 },
+        age: { type: "integer", minimum: 0, maximum: 150 },
+      },
+      required: ["item", "name", "age"],
+      additionalProperties: false,
+    },
+  },
   Person: {
     question: "Tell me about a person called Ella who is 30.",
     schema: {
@@ -55,7 +68,7 @@ export const kSchemas = {
 export const kToolQuestion = "What is 706 + 778?";
 
 const parameters = (properties) =>
-  ({ type: "object", properties, required: Object.keys(properties), additionalProperties: false });
+  ({ type: "object", properties, required: Object.keys(properties) });
 
 export const kTools = [
   {

@@ -32,7 +32,7 @@ export function Question({ value, onInput, testid }) {
   return (
     <label class="field wide">
       <span>Question</span>
-      <textarea rows={2} value={value} onInput={(event) => onInput(event.target.value)}
+      <textarea rows={3} value={value} onInput={(event) => onInput(event.target.value)}
         data-testid={testid} />
     </label>
   );

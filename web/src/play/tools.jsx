@@ -48,7 +48,7 @@ function Call({ call, schema, result, onResult }) {
         <label class="field">
           <span>Result of {call.name}</span>
           <textarea class="mono" rows={2} value={result} spellcheck={false}
-            placeholder={'{"ok": true}'} onInput={(event) => onResult(event.target.value)}
+            placeholder={'{"result": …}'} onInput={(event) => onResult(event.target.value)}
             data-testid="tool-result" />
         </label>
       ) : (
