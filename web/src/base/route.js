@@ -1,6 +1,6 @@
 // Where the reader is, from the address: #TAB, and for the chat #chat/ID of a conversation. So
 // links and the browser's way back work, and each browser tab has a conversation of its own.
-import { useEffect, useState } from "preact/hooks";
+import { Store, useStore } from "./store.js";
 
 export const kTabs = ["Chat", "Playground", "Live", "Model", "API"];
 
@@ -10,16 +10,15 @@ function routeOf(hash) {
   return { tab, id: tab === "Chat" ? id : "" };
 }
 
-export const openConversation = (id) => {
-  location.hash = id ? `chat/${id}` : "chat";
-};
+const route = new Store(routeOf(location.hash));
+const follow = () => route.set(routeOf(location.hash));
+addEventListener("hashchange", follow);
 
-export function useRoute() {
-  const [route, setRoute] = useState(() => routeOf(location.hash));
-  useEffect(() => {
-    const follow = () => setRoute(routeOf(location.hash));
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
-  return route;
+// The page follows at once: the event comes later, and what is typed until then would go to the
+// conversation that was open before.
+export function openConversation(id) {
+  location.hash = id ? `chat/${id}` : "chat";
+  follow();
 }
+
+export const useRoute = () => useStore(route);
