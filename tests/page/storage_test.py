@@ -108,7 +108,7 @@ def test_a_database_that_cannot_be_used_is_no_reason_to_stop(browser, base_url, 
     page.get_by_test_id("open-settings").click()
     page.get_by_test_id("reset-all").click()
     page.get_by_test_id("reset-all").click()
-    expect(page.get_by_test_id("toast")).to_contain_text("deleted")
+    expect(page.get_by_test_id("settings").get_by_test_id("toast")).to_contain_text("deleted")
     page.reload()
     expect(page.get_by_test_id("list")).to_contain_text("No conversations yet")
     expect(page.get_by_test_id("storage-banner")).to_have_count(0)
