@@ -207,10 +207,10 @@ def test_stored_responses_have_bounds_of_each_key_and_the_oldest_go(tmp_path):
             return ask(served.port, "POST", "/v1/responses", key,
                        {**ITEM, "input": "word " * words, **more})
 
-        limits = {row["what"]: row["value"]
+        limits = {row["name"]: row["value"]
                   for row in ask(served.port, "GET", "/server_info", ANN)[1]["limits"]}
-        assert limits["bytes of stored responses"] == 400 << 10
-        assert limits["bytes of stored responses of a key"] == 100 << 10
+        assert limits["stored_bytes"] == 400 << 10
+        assert limits["stored_bytes_per_key"] == 100 << 10
         of_ben = make(BEN, 100)[1]["id"]
         of_ann = [make(ANN, 4000)[1]["id"] for _ in range(8)]
         found = [ask(served.port, "GET", f"/v1/responses/{made}", ANN)[0] for made in of_ann]

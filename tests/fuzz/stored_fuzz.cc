@@ -66,12 +66,12 @@ void CheckContinued(const ResponseStore& store, const ApiRequest& request, const
           "{}", message);
     return;
   }
-  // The instructions stand before the messages and are not taken over.
-  const size_t skip = request.system.empty() ? 0 : 1;
+  // Instructions are not taken over, and are joined with system messages that follow them.
+  if (!request.system.empty()) return;
   CHECK(continued->messages.size() >= 2);
   // An answer after an assistant's item is joined to it; all before is the same.
-  for (size_t i = 0; i + skip + 1 < request.messages.size(); ++i) {
-    CHECK(continued->messages[i] == request.messages[i + skip], "message {}", i);
+  for (size_t i = 0; i + 1 < request.messages.size(); ++i) {
+    CHECK(continued->messages[i] == request.messages[i], "message {}", i);
   }
 }
 
