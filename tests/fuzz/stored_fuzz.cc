@@ -24,10 +24,9 @@ constexpr size_t kPiecesMax = 32;
 
 OrRefusal<ApiRequest> Parse(const ResponseStore& store, const std::string& key,
                             std::string_view body) {
-  std::vector<std::string> unknown;
   RequestLimits limits{.vocabulary = 1000};
   limits.responses = {.store = &store, .key = key, .bytes_max = 24 << 10};
-  auto parsed = ParseApiRequest(kResponses, body, limits, &unknown);
+  auto parsed = ParseApiRequest(kResponses, body, limits);
   if (const auto* error = std::get_if<ApiError>(&parsed)) {
     CHECK(error->status >= 400 && error->status < 500, "{} {}", error->status, error->message);
     CHECK(!error->message.empty() && IsValidUtf8(error->message) && IsValidUtf8(error->param));
