@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Builds the static libraries that Debian does not ship: dist_libraries.sh FOLDER puts them into
 # FOLDER/lib. The sources are Debian's source packages of exactly the installed versions, fetched
-# with apt (which checks signatures) from DIST_MIRROR; a second run finds all in place.
+# with apt (which checks signatures) from DIST_MIRROR, by default the mirror that apt is configured
+# with; a second run finds all in place.
 set -euo pipefail
 
 [ $# = 1 ] || { echo "usage: $0 FOLDER" >&2; exit 2; }
-readonly MIRROR=${DIST_MIRROR:-http://deb.debian.org/debian}
+MIRROR=${DIST_MIRROR:-$("$(dirname "$0")/debian_mirror.sh")}
+readonly MIRROR
 readonly FLAGS=(-std=c++17 -O2 -DNDEBUG -fPIC -D_FORTIFY_SOURCE=2 -fstack-protector-strong)
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)

@@ -163,11 +163,15 @@ def check_root(root, version):
     check_tls(root)
 
 
+def configured_mirror():
+    return subprocess.run([ROOT / "scripts/debian_mirror.sh"], check=True, capture_output=True,
+                          text=True).stdout.strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=pathlib.Path, default=DIST / "roots")
-    parser.add_argument("--mirror",
-                        default=os.environ.get("DIST_MIRROR", "http://deb.debian.org/debian"))
+    parser.add_argument("--mirror", default=os.environ.get("DIST_MIRROR") or configured_mirror())
     parser.add_argument("--suite", action="append", choices=SUITES)
     arguments = parser.parse_args()
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
