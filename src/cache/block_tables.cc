@@ -161,12 +161,13 @@ void BlockTables::Stamp(const PrefixMatch& match, int64_t epoch, PrefixCache& ca
   // comes round less often than there is room for would drive out all the rest, again and again.
   epochs_ = {match.stop == ReuseStop::kEvicted ? match.evicted_epoch : epoch, epoch};
   for (PrefixNodeId node : match.nodes) cache.index().Touch(node, GroupKind::kFull, epoch);
+  for (size_t i = 0; i + 1 < found_; ++i) cache.index().MarkPassed(path_[i]);
   if (!last_state_.valid()) return;
   cache.index().Touch(last_state_, GroupKind::kState, epoch);
   cache.index().MarkHit(last_state_);
 }
 
-void BlockTables::Publish(int32_t begin, int32_t end, const TokenPieces& tokens, bool branch,
+void BlockTables::Publish(int32_t begin, int32_t end, const TokenPieces& tokens, Snapshot snapshot,
                           PrefixCache& cache) {
   const size_t full = static_cast<size_t>(end / kBlockTokens);
   BlockTokens block;
@@ -178,16 +179,18 @@ void BlockTables::Publish(int32_t begin, int32_t end, const TokenPieces& tokens,
     }
   }
   const int32_t boundary = end / kBlockTokens * kBlockTokens;
-  if (boundary > begin && HasKind(GroupKind::kState)) PublishState(boundary, branch, cache);
+  if (boundary > begin && HasKind(GroupKind::kState)) PublishState(boundary, snapshot, cache);
 }
 
-void BlockTables::PublishState(int32_t boundary, bool branch, PrefixCache& cache) {
+void BlockTables::PublishState(int32_t boundary, Snapshot snapshot, PrefixCache& cache) {
   const size_t at = static_cast<size_t>(boundary / kBlockTokens - 1);
+  const bool branch = snapshot == Snapshot::kBranch;
   const bool shallow = Planted(PlantedBug::kBoundaryOffByOne) ||
                        (branch && Planted(PlantedBug::kPromotedTooShallow));
   const PrefixNodeId node = path_[shallow && at > 0 ? at - 1 : at];
   cache.PublishState(node, Entries(GroupKind::kState, at), epochs_);
   if (branch) cache.index().MarkBranch(node);
+  if (snapshot == Snapshot::kPromptEnd) cache.index().MarkPromptEnd(node);
   if (last_state_.valid() && last_state_ != node) cache.index().MarkSuperseded(last_state_);
   last_state_ = node;
 }
@@ -220,7 +223,7 @@ void BlockTables::RetireStatesFrom(PrefixCache& cache) {
   Reserve(keep, cache);
 }
 
-void BlockTables::ReleaseAll(bool discard, PrefixCache& cache) {
+void BlockTables::ReleaseAll(PrefixCache& cache) {
   const bool keep_pins = Planted(PlantedBug::kPinsForgotten);
   for (size_t i = first_state_; i < path_.size(); ++i) {
     if (!Borrowed(cache.index(), GroupKind::kState, i)) continue;
@@ -238,7 +241,6 @@ void BlockTables::ReleaseAll(bool discard, PrefixCache& cache) {
       }
       if (!keep_pins) cache.Unpin(path_[i], GroupKind::kFull);
     }
-    if (discard) cache.Discard(path_[i]);
     cache.Unrefer(path_[i]);
   }
   if (root_.valid()) cache.Unrefer(root_);

@@ -17,6 +17,10 @@
 
 namespace braid {
 
+// Why a state is published: the chunk or the block happens to end there; another request has these
+// tokens up to there; the prompt ends in the block behind.
+enum class Snapshot : uint8_t { kPassing, kBranch, kPromptEnd };
+
 // Entry `index` of the table of `group` has become `block`.
 struct TableChange {
   GroupId group;
@@ -49,10 +53,11 @@ class BlockTables {
   void AppendEntries(std::vector<TableChange>& changes) const;
 
   // A step over tokens [begin, end) has come back: blocks that became full and the state at the
-  // last boundary inside pass to the index, unless it has them. Needs Enter. A branch snapshot is
-  // one that a second request asked for.
-  void Publish(int32_t begin, int32_t end, const TokenPieces& tokens, bool branch,
+  // last boundary inside pass to the index, unless it has them. Needs Enter.
+  void Publish(int32_t begin, int32_t end, const TokenPieces& tokens, Snapshot snapshot,
                PrefixCache& cache);
+  // Tokens that are in place and in the index: found there, or published.
+  int32_t published() const { return static_cast<int32_t>(path_.size()) * kBlockTokens; }
 
   // A step that ended at token `end` has come back: states of boundaries before the last one are
   // not read again. The sequence keeps `state_blocks` per state group, the rest goes back; what it
@@ -65,8 +70,8 @@ class BlockTables {
     RetireStatesFrom(cache);
   }
 
-  // `discard`: what this sequence published must not be used either.
-  void ReleaseAll(bool discard, PrefixCache& cache);
+  // What was published stays: every row that wrote it came back without an error.
+  void ReleaseAll(PrefixCache& cache);
 
   // Appends every block that the sequence owns in `group`, without borrowed ones.
   void AppendOwned(GroupId group, const PrefixIndex& index, std::vector<BlockId>& out) const;
@@ -93,7 +98,7 @@ class BlockTables {
   // The entries of all groups of a kind at one index.
   PartBlocks Entries(GroupKind kind, size_t at) const;
   void RetireStatesFrom(PrefixCache& cache);
-  void PublishState(int32_t boundary, bool branch, PrefixCache& cache);
+  void PublishState(int32_t boundary, Snapshot snapshot, PrefixCache& cache);
 
   const CacheGeometry* geometry_;
   std::vector<Table> tables_;

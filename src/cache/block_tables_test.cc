@@ -49,7 +49,7 @@ TEST_F(BlockTablesTest, C5_75_ADecodingSequenceOwnsTwoStateBlocksForEver) {
     ASSERT_EQ(Owned(1), 2u) << at;
     ASSERT_EQ(Owned(0), static_cast<size_t>(at / 64 + 1)) << at;
   }
-  tables_.ReleaseAll(false, cache_);
+  tables_.ReleaseAll(cache_);
   EXPECT_EQ(cache_.pool().parents_used(), 0);
 }
 

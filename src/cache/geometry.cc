@@ -94,7 +94,8 @@ int64_t ResumableConversations(const CacheGeometry& geometry, int64_t tokens) {
   const auto parents = [&](int64_t count) {
     int64_t need = 0;
     for (const GroupGeometry& group : geometry.groups) {
-      const int64_t each = group.kind == GroupKind::kState ? 1 : blocks;
+      const bool state = group.kind == GroupKind::kState;
+      const int64_t each = state ? std::min<int64_t>(blocks, 2) : blocks;
       need += CeilDiv(count * each, group.blocks_per_parent);
     }
     return need;

@@ -78,10 +78,10 @@ int64_t ParentsFor(const CacheGeometry& geometry, const BlockCounts& blocks);
 // The longest sequence, in stored tokens, that the arena holds when it runs alone.
 int64_t SequenceTokensMax(const CacheGeometry& geometry);
 
-// How many conversations of so many stored tokens stay resumable when they take turns one at a
-// time: each keeps its whole blocks and one state, and there is room for one of them to run. 0 for
-// less than a block, of which nothing is kept. A promise where at most one group packs several
-// blocks into a parent, as in arenas for one model; with more, packing may leave holes.
+// How many conversations of so many stored tokens stay resumable when they take turns: each keeps
+// its whole blocks and the states at its end and at its last prompt's end, and there is room for
+// one to run. 0 for less than a block. A promise where at most one group packs several blocks into
+// a parent, as in arenas for one model; with more, packing may leave holes.
 int64_t ResumableConversations(const CacheGeometry& geometry, int64_t tokens);
 
 }  // namespace braid

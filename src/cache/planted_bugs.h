@@ -41,6 +41,10 @@ enum class PlantedBug : uint8_t {
   kSentPagesFreed,          // pages are given back when they begin to be sent
   kAwaitedPagesFreed,       // an abort gives pages back that are still being written
   kTransferFailureIgnored,  // pages that did not arrive are used
+  kFollowerNotWoken,        // who waits for a prefix is left waiting when its leader goes
+  kFollowsAnotherTenant,    // a request waits for the same tokens of another tenant
+  kFollowerTooEarly,        // a follower is admitted when its prefix is planned, not when it is there
+  kNoStateForFollower,      // the leader leaves no state where its follower goes on
   kCount,
 };
 

@@ -84,12 +84,6 @@ void PrefixCache::Drop(const PrefixIndex::Victim& victim) {
   index_.Forget(victim);
 }
 
-void PrefixCache::Discard(PrefixNodeId node) {
-  for (GroupKind part : {GroupKind::kState, GroupKind::kFull}) {
-    if (index_.CanDiscard(node, part)) Drop(index_.TakePart(node, part));
-  }
-}
-
 void PrefixCache::Flush() {
   while (const auto victim = index_.TakeVictim()) Drop(*victim);
 }

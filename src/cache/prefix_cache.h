@@ -26,8 +26,13 @@ class PrefixCache {
   BlockId Take(GroupId group) { return pool_.Take(group); }
   void Release(GroupId group, BlockId block);
 
+  PrefixMatch Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit,
+                    PrefixKeys& keys) const {
+    return index_.Match(space, tokens, limit, keys);
+  }
   PrefixMatch Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit) const {
-    return index_.Match(space, tokens, limit);
+    PrefixKeys keys;
+    return Match(space, tokens, limit, keys);
   }
   PrefixNodeId Root(const PrefixSpace& space) { return index_.Root(space); }
   PrefixNodeId Child(PrefixNodeId parent, const BlockTokens& tokens) {
@@ -43,9 +48,6 @@ class PrefixCache {
   void PublishState(PrefixNodeId node, const PartBlocks& blocks, PartEpochs epochs);
   void Pin(PrefixNodeId node, GroupKind part);
   void Unpin(PrefixNodeId node, GroupKind part);
-  // Frees what a sequence published and must not be used: parts that nobody pins and nothing
-  // follows.
-  void Discard(PrefixNodeId node);
   // Frees everything that is not pinned.
   void Flush();
 

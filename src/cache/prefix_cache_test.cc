@@ -32,7 +32,7 @@ class PrefixCacheTest : public ::testing::Test {
 
   // The path of a text that was computed in one step, with a state at its end.
   struct Holder {
-    Holder(PrefixCacheTest& t, const std::string& kinds, int64_t epoch, bool branch = false)
+    Holder(PrefixCacheTest& t, const std::string& kinds, int64_t epoch, Snapshot snapshot = Snapshot::kPassing)
         : test(t), tables(t.geometry_), text(Blocks(kinds)) {
       const auto size = static_cast<int32_t>(text.size());
       const PrefixMatch match = t.Match(text);
@@ -40,9 +40,9 @@ class PrefixCacheTest : public ::testing::Test {
       tables.Stamp(match, epoch, t.cache_);
       std::vector<TableChange> changes;
       EXPECT_TRUE(tables.Cover(match.tokens, size, t.cache_, changes));
-      tables.Publish(match.tokens, size, {text, {}}, branch, t.cache_);
+      tables.Publish(match.tokens, size, {text, {}}, snapshot, t.cache_);
     }
-    ~Holder() { tables.ReleaseAll(false, test.cache_); }
+    ~Holder() { tables.ReleaseAll(test.cache_); }
     PrefixCacheTest& test;
     BlockTables tables;
     Text text;
@@ -159,8 +159,8 @@ TEST_F(PrefixCacheTest, C2_19_FindsWhatALinearSearchFinds) {
       tables.Stamp(match, i, cache);
       std::vector<TableChange> changes;
       ASSERT_TRUE(tables.Cover(match.tokens, size, cache, changes));
-      tables.Publish(match.tokens, size, {text, {}}, false, cache);
-      tables.ReleaseAll(false, cache);
+      tables.Publish(match.tokens, size, {text, {}}, Snapshot::kPassing, cache);
+      tables.ReleaseAll(cache);
       ASSERT_TRUE(cache.Audit().ok()) << cache.Audit().error().message;
       stored.push_back(kinds);
     }
@@ -174,7 +174,7 @@ TEST_F(PrefixCacheTest, C2_27_ALookUpThatIsGivenUpLeavesTheOrderOfEviction) {
   text.push_back('.');
   BlockTables tables(geometry_);
   tables.Enter({}, Match(text), cache_);  // admission fails: no Stamp
-  tables.ReleaseAll(false, cache_);
+  tables.ReleaseAll(cache_);
   MakeRoom(30 - 3, 0);
   EXPECT_EQ(Found("aa"), 0);
   EXPECT_EQ(Found("bb"), 2);
@@ -199,9 +199,9 @@ TEST_F(PrefixCacheTest, C3_42_OneBlockStaysOfTwoThatWereComputedAtTheSameTime) {
     two.Enter({}, {}, cache_);
     std::vector<TableChange> changes;
     ASSERT_TRUE(two.Cover(0, 192, cache_, changes));
-    two.Publish(0, 192, {one.text, {}}, false, cache_);
+    two.Publish(0, 192, {one.text, {}}, Snapshot::kPassing, cache_);
     EXPECT_EQ(cache_.pool().parents_used(), 8);
-    two.ReleaseAll(false, cache_);
+    two.ReleaseAll(cache_);
     EXPECT_EQ(cache_.pool().parents_used(), 4);
   }
   EXPECT_EQ(cache_.pool().parents_cached(), 4);
@@ -214,8 +214,8 @@ TEST_F(PrefixCacheTest, C3_46_AStateThatIsThereAlreadyIsTakenOnceOnly) {
   two.Enter({}, {}, cache_);
   std::vector<TableChange> changes;
   ASSERT_TRUE(two.Cover(0, 64, cache_, changes));
-  two.Publish(0, 64, {one.text, {}}, false, cache_);
-  two.ReleaseAll(false, cache_);
+  two.Publish(0, 64, {one.text, {}}, Snapshot::kPassing, cache_);
+  two.ReleaseAll(cache_);
   EXPECT_EQ(cache_.index().parts(GroupKind::kState), 1);
   EXPECT_TRUE(cache_.Audit().ok());
 }
@@ -227,7 +227,7 @@ TEST_F(PrefixCacheTest, C3_47_C5_66_ASnapshotThatADeeperOneReplacedGoesFirst) {
     std::vector<TableChange> changes;
     for (int32_t end : {128, 192}) {  // the same sequence, chunk by chunk
       ASSERT_TRUE(holder.tables.Cover(end - 64, end, cache_, changes));
-      holder.tables.Publish(end - 64, end, {text, {}}, false, cache_);
+      holder.tables.Publish(end - 64, end, {text, {}}, Snapshot::kPassing, cache_);
     }
   }
   Store("x", 1);  // older, but its only snapshot

@@ -52,7 +52,8 @@ PrefixIndex::RootName PrefixIndex::NameOf(const PrefixSpace& space) {
 }
 
 PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) {
-  Key key{0x243f6a8885a308d3ull + static_cast<uint64_t>(space.dp_rank), 0x13198a2e03707344ull};
+  // The rank is left out, for every rank has an index of its own: one set of keys serves all.
+  Key key{0x243f6a8885a308d3ull, 0x13198a2e03707344ull};
   for (const std::string_view name : {space.tenant, space.salt}) {
     for (const char c : name) {
       key.low = Mix(key.low, static_cast<unsigned char>(c));
@@ -109,18 +110,21 @@ void PrefixIndex::EmptySlot(PrefixNodeId node) {
   slots_[gap] = {};
 }
 
-PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& tokens,
-                               int32_t limit) const {
+PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit,
+                               PrefixKeys& keys) const {
   PrefixMatch match{.stop = ReuseStop::kComplete, .nodes = {}};
   const int32_t spare = Planted(PlantedBug::kWholePromptReused) ? 0 : 1;
   const int32_t blocks = std::min(tokens.size() - spare, limit) / kBlockTokens;
   const auto root = roots_.find(NameOf(space));
   PrefixNodeId at = root == roots_.end() ? PrefixNodeId() : root->second;
-  Key key = RootKey(space);
   BlockTokens block;
   for (int32_t i = 0; i < blocks; ++i) {
     tokens.Copy(i, block);
-    key = ChildKey(key, block);
+    const auto n = static_cast<size_t>(i);
+    if (n == keys.blocks.size()) {
+      keys.blocks.push_back(ChildKey(n == 0 ? RootKey(space) : keys.blocks[n - 1], block));
+    }
+    const Key& key = keys.blocks[n];
     if (at.valid()) at = Find(at, key, block);
     if (!at.valid() || !Usable(At(at))) {
       const Evicted& ghost = evicted_[key.high % kEvictedKeys];
@@ -169,6 +173,7 @@ PrefixNodeId PrefixIndex::Root(const PrefixSpace& space) {
     at->second = NewNode();
     At(at->second).alive = true;
     At(at->second).key = RootKey(space);
+    root_places_.emplace(at->second, at);
   }
   Refer(at->second);
   return at->second;
@@ -208,7 +213,9 @@ void PrefixIndex::Prune(PrefixNodeId id) {
       EmptySlot(id);
       --At(node.parent).children;
     } else {
-      std::erase_if(roots_, [&](const auto& entry) { return entry.second == id; });
+      const auto place = root_places_.find(id);
+      roots_.erase(place->second);
+      root_places_.erase(place);
     }
     const PrefixNodeId parent = node.parent;
     node.alive = false;
@@ -229,9 +236,10 @@ bool PrefixIndex::Evictable(const Node& node, GroupKind kind) const {
 void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
   const Node& node = At(id);
   const bool state = kind == GroupKind::kState;
-  const bool probationary = state && node.superseded && !node.hit && !node.branch;
-  const VictimQueue::Rank rank{.tier = probationary ? 0 : 1,
-                               .depth = probationary ? node.depth : -node.depth,
+  const bool passing =
+      state && node.superseded && !node.hit && !node.branch && !node.prompt_end;
+  const VictimQueue::Rank rank{.tier = passing ? 0 : 1,
+                               .depth = passing ? node.depth : -node.depth,
                                .epoch = node.part(kind).epochs.rank,
                                .node = id,
                                .part = kind};
@@ -252,7 +260,7 @@ void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks,
     if (!part.carried) ++At(node.parent).full_children;
     File(node.parent, kind);
   } else {
-    node.hit = node.branch = node.superseded = false;
+    node.hit = node.branch = node.prompt_end = node.superseded = false;
   }
   for (size_t g = 0; g < kCacheGroupsMax; ++g) {
     if (blocks.by_group[g].valid()) node.blocks.by_group[g] = blocks.by_group[g];
@@ -308,6 +316,17 @@ void PrefixIndex::MarkBranch(PrefixNodeId id) {
   File(id, GroupKind::kState);
 }
 
+void PrefixIndex::MarkPromptEnd(PrefixNodeId id) {
+  At(id).prompt_end = true;
+  File(id, GroupKind::kState);
+}
+
+void PrefixIndex::MarkPassed(PrefixNodeId id) {
+  if (!At(id).prompt_end) return;
+  At(id).prompt_end = false;
+  File(id, GroupKind::kState);
+}
+
 void PrefixIndex::MarkSuperseded(PrefixNodeId id) {
   At(id).superseded = true;
   File(id, GroupKind::kState);
@@ -343,10 +362,6 @@ std::optional<PrefixIndex::Victim> PrefixIndex::TakeVictim() {
     return TakePart(first.node, GroupKind::kState);
   }
   return TakePart(first.node, first.part);
-}
-
-bool PrefixIndex::CanDiscard(PrefixNodeId node, GroupKind part) const {
-  return Evictable(At(node), part);
 }
 
 bool PrefixIndex::Restorable(const Victim& victim) const {

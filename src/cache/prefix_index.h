@@ -27,14 +27,28 @@ struct PartBlocks {
   BlockId by_group[kCacheGroupsMax];
 };
 
+// What a prefix is found by before it is compared: a chained hash of everything up to the end of a
+// block.
+struct BlockKey {
+  uint64_t low = 0, high = 0;
+  bool operator==(const BlockKey&) const = default;
+};
+
+// The keys of a sequence's whole blocks, as far as a search has needed them. They belong to one
+// tenant, salt and text; the text may grow. A search that is repeated hashes nothing again.
+struct PrefixKeys {
+  std::vector<BlockKey> blocks;
+};
+
 class PrefixIndex {
  public:
   // The geometry outlives the index.
   explicit PrefixIndex(const CacheGeometry& geometry);
 
   // The deepest boundary at which every group can resume, with at least one of the tokens left and
-  // none reused past `limit`. Changes nothing.
-  PrefixMatch Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit) const;
+  // none reused past `limit`. Changes nothing but `keys`, which it extends.
+  PrefixMatch Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit,
+                    PrefixKeys& keys) const;
 
   // The node of a space, or of a block after `parent`; made when absent. The caller refers to it.
   PrefixNodeId Root(const PrefixSpace& space);
@@ -55,14 +69,18 @@ class PrefixIndex {
   // A request of this epoch uses the part: both of the part's epochs are this one.
   void Touch(PrefixNodeId node, GroupKind part, int64_t epoch);
   // What a snapshot is worth: somebody resumed from it; it is a branch point that a second request
-  // revealed; a deeper one of the same sequence exists.
+  // revealed; a prompt ends there, so the answer can be regenerated; somebody went on from beyond
+  // that end, so it no longer counts as one; a deeper one of the same sequence exists.
   void MarkHit(PrefixNodeId node);
   void MarkBranch(PrefixNodeId node);
+  void MarkPromptEnd(PrefixNodeId node);
+  void MarkPassed(PrefixNodeId node);
   void MarkSuperseded(PrefixNodeId node);
 
-  // Eviction takes, of what is not pinned: snapshots that nobody has used and a deeper one
-  // replaces, shallow ones first; then by the ranks of their epochs, lowest first, and of one
-  // request's the deepest first.
+  // Eviction takes, of what is not pinned: first the passing snapshots, which a deeper one replaces
+  // and which are neither used nor branch points nor prompt ends; then all the rest. Within both, by
+  // the ranks of their epochs, lowest first; of one request's passing snapshots the shallowest
+  // first, of the rest the deepest.
   struct Victim {
     PrefixNodeId node;  // referred to until it is Restored or Forgotten
     GroupKind part = GroupKind::kFull;
@@ -79,7 +97,6 @@ class PrefixIndex {
 
   int64_t parts(GroupKind part) const { return parts_[part == GroupKind::kState]; }
   int64_t nodes() const { return nodes_alive_; }
-  bool CanDiscard(PrefixNodeId node, GroupKind part) const;
 
   // Calls f(node, part, blocks, pins) for every part that is carried. Linear; for audits.
   template <class F>
@@ -95,10 +112,7 @@ class PrefixIndex {
   Status Audit() const;
 
  private:
-  struct Key {
-    uint64_t low = 0, high = 0;
-    bool operator==(const Key&) const = default;
-  };
+  using Key = BlockKey;
   struct Part {
     bool carried = false;
     bool was = false;  // carried once and evicted
@@ -114,7 +128,8 @@ class PrefixIndex {
     int32_t depth = 0;  // blocks; 0: a root
     int32_t children = 0, full_children = 0;
     int32_t references = 0;
-    bool alive = false, hit = false, branch = false, superseded = false;
+    bool alive = false;
+    bool hit = false, branch = false, prompt_end = false, superseded = false;  // its snapshot
     Part full, state;
     PartBlocks blocks;
     BlockTokens tokens;
@@ -152,7 +167,9 @@ class PrefixIndex {
     PrefixNodeId node;
   };
   std::vector<Slot> slots_;
-  std::map<RootName, PrefixNodeId> roots_;
+  using Roots = std::map<RootName, PrefixNodeId>;
+  Roots roots_;
+  std::map<PrefixNodeId, Roots::iterator> root_places_;
   VictimQueue victims_;
   struct Evicted {
     Key key;

@@ -1,7 +1,8 @@
 // `braid bench agentic`: conversations that grow turn by turn and take turns with each other, as
 // programs that call models in a loop have them. How much of what a server computed before does it
-// compute again, and what does a later turn's first token cost? Works with any server that streams
-// OpenAI's completions; without one, serves MODEL in this process.
+// compute again, and what does a later turn's first token cost? At the end some of the last answers
+// are regenerated, and others lose their first half, as thinking is lost, before the next turn.
+// Works with any server that streams OpenAI's completions; without one, serves MODEL in this process.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -24,6 +25,8 @@ struct Turn : StreamedAnswer {
 struct Conversation {
   json::value said;
   std::vector<Turn> turns;
+  json::value asked;                     // the last turn's prompt
+  std::optional<Turn> again, shortened;  // after it: its prompt once more; a part of its answer
 };
 
 struct Totals {
@@ -59,6 +62,9 @@ class BenchAgenticCommand : public Command {
   Result<json::object> Measure();
   Result<std::vector<Conversation>> Converse(const Endpoint& endpoint) const;
   Status TakeTurn(const Endpoint& endpoint, std::vector<Conversation>& conversations) const;
+  Status GoBack(const Endpoint& endpoint, Rng& rng, std::vector<Conversation>& conversations) const;
+  Result<std::vector<Turn>> Ask(const Endpoint& endpoint,
+                                const std::vector<json::value>& prompts) const;
   void Say(Conversation& conversation, const json::value& more) const;
   json::object Report(const std::vector<Conversation>& conversations) const;
 
@@ -100,25 +106,39 @@ void BenchAgenticCommand::Say(Conversation& conversation, const json::value& mor
   }
 }
 
-// One turn of every conversation, in their order.
-Status BenchAgenticCommand::TakeTurn(const Endpoint& endpoint,
-                                     std::vector<Conversation>& conversations) const {
+Result<std::vector<Turn>> BenchAgenticCommand::Ask(const Endpoint& endpoint,
+                                                   const std::vector<json::value>& prompts) const {
   const json::object more = words_ ? json::object() : json::object{{"return_token_ids", true}};
   std::vector<HttpCall> calls;
-  for (const Conversation& conversation : conversations) {
-    calls.push_back(CompletionCall(server_.model, conversation.said, output_tokens_, more));
+  for (const json::value& prompt : prompts) {
+    calls.push_back(CompletionCall(server_.model, prompt, output_tokens_, more));
   }
   std::vector<StreamedAnswer> answers =
       StreamCompletions(endpoint, server_.api_key, concurrency_, calls);
-  for (size_t i = 0; i < answers.size(); ++i) {
-    Turn turn{std::move(answers[i])};
+  std::vector<Turn> turns;
+  for (StreamedAnswer& answer : answers) {
+    Turn turn{std::move(answer)};
     if (turn.error.empty() && turn.prompt_tokens == 0) {
       turn.error = "no usage came: the server does not know stream_options";
     } else if (turn.error.empty() && !words_ && turn.token_ids.empty()) {
       turn.error = "no token ids came: the server does not know return_token_ids; give --words";
     }
     if (!turn.error.empty()) return Error{ErrorCode::kUnavailable, turn.error};
+    turns.push_back(std::move(turn));
+  }
+  return turns;
+}
+
+// One turn of every conversation, in their order.
+Status BenchAgenticCommand::TakeTurn(const Endpoint& endpoint,
+                                     std::vector<Conversation>& conversations) const {
+  std::vector<json::value> prompts;
+  for (const Conversation& conversation : conversations) prompts.push_back(conversation.said);
+  ASSIGN_OR_RETURN(std::vector<Turn> turns, Ask(endpoint, prompts));
+  for (size_t i = 0; i < turns.size(); ++i) {
+    Turn& turn = turns[i];
     Conversation& conversation = conversations[i];
+    conversation.asked = std::move(prompts[i]);
     if (!conversation.turns.empty()) {
       // The last token that was sampled has not been through the model yet.
       const Turn& before = conversation.turns.back();
@@ -127,6 +147,38 @@ Status BenchAgenticCommand::TakeTurn(const Endpoint& endpoint,
     }
     Say(conversation, words_ ? json::value(turn.text) : json::value(turn.token_ids));
     conversation.turns.push_back(std::move(turn));
+  }
+  return {};
+}
+
+// The even conversations ask for their last answer again; the odd ones go on from its second half,
+// which comes right after the prompt. A single conversation does both.
+Status BenchAgenticCommand::GoBack(const Endpoint& endpoint, Rng& rng,
+                                   std::vector<Conversation>& conversations) const {
+  std::vector<json::value> prompts;
+  std::vector<std::pair<Conversation*, std::optional<Turn> Conversation::*>> places;
+  for (size_t i = 0; i < conversations.size(); ++i) {
+    Conversation& c = conversations[i];
+    const Turn& last = c.turns.back();
+    if (i % 2 == 0) {
+      prompts.push_back(c.asked);
+      places.emplace_back(&c, &Conversation::again);
+    }
+    if (i % 2 == 0 && conversations.size() > 1) continue;
+    Conversation shorter{.said = c.asked};
+    const auto half = static_cast<ptrdiff_t>(last.token_ids.size() / 2);
+    Say(shorter, words_ ? json::value(last.text.substr(last.text.size() / 2))
+                        : json::value(std::vector(last.token_ids.begin() + half,
+                                                  last.token_ids.end())));
+    Say(shorter, RandomPrompt(rng, turn_tokens_ - output_tokens_, words_));
+    prompts.push_back(std::move(shorter.said));
+    places.emplace_back(&c, &Conversation::shortened);
+  }
+  ASSIGN_OR_RETURN(std::vector<Turn> turns, Ask(endpoint, prompts));
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const auto& [conversation, place] = places[i];
+    turns[i].reusable_tokens = conversation->turns.back().prompt_tokens - 1;
+    conversation->*place = std::move(turns[i]);
   }
   return {};
 }
@@ -143,6 +195,7 @@ Result<std::vector<Conversation>> BenchAgenticCommand::Converse(const Endpoint& 
     RETURN_IF_ERROR(TakeTurn(endpoint, conversations));
     bar.Show(static_cast<double>(turn + 1) / turns_);
   }
+  RETURN_IF_ERROR(GoBack(endpoint, rng, conversations));
   return conversations;
 }
 
@@ -156,11 +209,35 @@ int64_t ReusedOf(const Turn& turn, bool reported, double cold_ms_per_token) {
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
+// Of those who went back in one of the two ways.
+json::object GoneBack(const std::vector<Conversation>& conversations,
+                      std::optional<Turn> Conversation::* place, bool reported,
+                      double cold_ms_per_token) {
+  int64_t requests = 0, reusable = 0, reused = 0;
+  std::vector<double> ttft;
+  for (const Conversation& conversation : conversations) {
+    const std::optional<Turn>& turn = conversation.*place;
+    if (!turn) continue;
+    ++requests;
+    reusable += turn->reusable_tokens;
+    reused += std::min(ReusedOf(*turn, reported, cold_ms_per_token), turn->reusable_tokens);
+    ttft.push_back(turn->ttft_ms());
+  }
+  return {{"requests", requests},
+          {"reusable_tokens", reusable},
+          {"reused_tokens", reused},
+          {"reuse", Share(static_cast<double>(reused), static_cast<double>(reusable))},
+          {"median_ttft_ms", Median(ttft)}};
+}
+
 json::object BenchAgenticCommand::Report(const std::vector<Conversation>& conversations) const {
   Totals totals;
   double cold_ms = 0, cold_tokens = 0;
   for (const Conversation& conversation : conversations) {
     for (const Turn& turn : conversation.turns) totals.reported &= turn.cached_tokens.has_value();
+    for (const auto& turn : {conversation.again, conversation.shortened}) {
+      totals.reported &= !turn || turn->cached_tokens.has_value();
+    }
     cold_ms += conversation.turns.front().ttft_ms();
     cold_tokens += static_cast<double>(conversation.turns.front().prompt_tokens);
     totals.cold_ms.push_back(conversation.turns.front().ttft_ms());
@@ -201,6 +278,10 @@ json::object BenchAgenticCommand::Report(const std::vector<Conversation>& conver
       {"median_later_ttft_ms", Median(totals.later_ms)},
       {"p90_later_ttft_ms", Percentile(totals.later_ms, 90)},
       {"later_ttft_to_cold", Share(Median(totals.later_ms), cold)},
+      {"regenerated",
+       GoneBack(conversations, &Conversation::again, totals.reported, cold_ms / cold_tokens)},
+      {"answer_shortened",
+       GoneBack(conversations, &Conversation::shortened, totals.reported, cold_ms / cold_tokens)},
       {"by_turn", std::move(by_turn)}};
 }
 
@@ -225,6 +306,13 @@ void PrintReport(const json::object& report) {
   fmt::print("time to first token: first turn {:.1f} ms, later {:.1f} ms ({:.1f} % of it)\n",
              number("median_cold_ttft_ms"), number("median_later_ttft_ms"),
              100 * number("later_ttft_to_cold"));
+  for (const auto& [key, what] : {std::pair("regenerated", "answers asked for again"),
+                                  {"answer_shortened", "turns after a shortened answer"}}) {
+    const json::object& gone_back = report.at(key).as_object();
+    const auto figure = [&](const char* name) { return gone_back.at(name).to_number<double>(); };
+    fmt::print("{}: reused {:.1f} % of {:.0f} tokens of their prompts, first token {:.1f} ms\n", what,
+               100 * figure("reuse"), figure("reusable_tokens"), figure("median_ttft_ms"));
+  }
   if (report.contains("cache_pages")) {
     fmt::print("cache: {:.0f} pages, filled {:.0f}; evicted: {:.0f} parts\n", number("cache_pages"),
                number("cache_pages_filled"), number("evictions"));

@@ -28,6 +28,8 @@ TokenId Slot::ForcedToken() const {
 Slots::Slots(const CacheGeometry& geometry, std::byte* arena, int32_t slots,
              int32_t context_tokens_max)
     : geometry_(geometry), arena_(arena), slots_(static_cast<size_t>(slots)) {
+  CHECK(geometry.groups.size() <= size_t{ops::kGroupsMax}, "{} cache groups, ops know {}",
+        geometry.groups.size(), ops::kGroupsMax);
   const auto entries = static_cast<size_t>(CeilDiv(context_tokens_max, kBlockTokens) + 1);
   for (Slot& slot : slots_) {
     slot.tokens.reserve(static_cast<size_t>(context_tokens_max) + 1);

@@ -40,28 +40,25 @@ BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
   return demand;
 }
 
-// What a rank has stored of the sequence's tokens. A prompt that is scored needs every position
-// that was not reported yet; one that was preempted often keeps all it has to itself.
-PrefixMatch Scheduler::State::FindPrefix(const Sequence& s, int32_t rank) const {
-  if (!config.prefix_cache || s.preemptions >= config.preemptions_max) return {};
-  const bool scored = s.request.prompt_logprobs >= 0;
-  const int32_t limit = scored ? s.prompt_logprobs_done : s.known_tokens();
+// What a rank has stored of the sequence's tokens. One that was preempted often keeps all it has to
+// itself.
+PrefixMatch Scheduler::State::FindPrefix(Sequence& s, int32_t rank) const {
+  if (!MayReuse(s)) return {};
   const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
-  PrefixMatch match =
-      cache.Match({s.request.tenant, s.request.cache_salt, rank}, s.tokens(), limit);
-  if (scored && match.stop == ReuseStop::kComplete) match.stop = ReuseStop::kOff;
+  PrefixMatch match = cache.Match({s.request.tenant, s.request.cache_salt, rank}, s.tokens(),
+                                  s.reuse_limit(), s.keys);
+  if (s.wants_prompt_logprobs && match.stop == ReuseStop::kComplete) match.stop = ReuseStop::kOff;
   return match;
 }
 
 // All the blocks that the admission needs, or none.
-bool Scheduler::State::Seat(Sequence& s, Rank& rank) {
-  s.reuses = config.prefix_cache && s.preemptions < config.preemptions_max;
-  PrefixMatch match = FindPrefix(s, Planted(PlantedBug::kWrongDpRank) ? 0 : s.rank);
+bool Scheduler::State::Seat(Sequence& s, Rank& rank, PrefixMatch match) {
+  s.reuses = MayReuse(s);
   const auto take = [&] {
     const PrefixSpace space{s.request.tenant, s.request.cache_salt, s.rank};
     if (s.reuses) s.blocks.Enter(space, match, rank.cache);
     if (s.blocks.Reserve(AdmissionDemand(s), rank.cache)) return true;
-    s.blocks.ReleaseAll(false, rank.cache);
+    s.blocks.ReleaseAll(rank.cache);
     return false;
   };
   if (!take()) {
@@ -91,7 +88,7 @@ bool Scheduler::State::Seat(Sequence& s, Rank& rank) {
 }
 
 // The ranks to try, best first.
-std::vector<int32_t> Scheduler::State::Placements(const Sequence& s) const {
+std::vector<int32_t> Scheduler::State::Placements(Sequence& s) const {
   const auto count = static_cast<int32_t>(ranks.size());
   std::vector<int32_t> order(ranks.size());
   for (int32_t i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
@@ -109,18 +106,25 @@ std::vector<int32_t> Scheduler::State::Placements(const Sequence& s) const {
   const int32_t skew_max = std::max(config.running_max / kSkewDivisor, 1);
   const int32_t least = load(order.front());
   std::stable_partition(order.begin(), order.end(), [&](int32_t r) {
-    return load(r) - least <= skew_max && 2 * FindPrefix(s, r).tokens > s.known_tokens();
+    if (load(r) - least > skew_max) return false;
+    const int32_t stored = FindPrefix(s, r).tokens;
+    const Leader leader = FindLeader(s, ranks[static_cast<size_t>(r)], stored);
+    return 2 * std::max(stored, leader.tokens) > s.known_tokens();
   });
   return order;
 }
 
+// Admits the sequence, or lets it follow one that runs there. False when there is no room.
 bool Scheduler::State::AdmitTo(Sequence& s, int32_t r) {
   Rank& rank = ranks[static_cast<size_t>(r)];
-  if (rank.closed || rank.free_slots.empty()) return false;
+  if (rank.closed) return false;
+  PrefixMatch match = FindPrefix(s, Planted(PlantedBug::kWrongDpRank) ? 0 : r);
+  if (FollowAnyone(s, rank, match.tokens)) return true;
+  if (!rank.HasSlot()) return false;
   CHECK(!rank.starving.valid(), "request {} is admitted before request {}, which found no blocks",
         s.id.value, rank.starving.value);
   s.rank = r;
-  if (!Seat(s, rank)) {
+  if (!Seat(s, rank, std::move(match))) {
     s.rank = -1;
     return false;
   }
@@ -155,7 +159,7 @@ bool Scheduler::State::AdmitFirst() {
     Rank& rank = ranks[static_cast<size_t>(r)];
     const bool known = rank.blocked == s.id && rank.blocked_at == rank.cache.version();
     if (!known && AdmitTo(s, r)) return true;
-    rank.blocked = rank.free_slots.empty() ? RequestId() : s.id;
+    rank.blocked = rank.HasSlot() ? s.id : RequestId();
     rank.blocked_at = rank.cache.version();
     rank.closed = true;
     return true;
@@ -165,8 +169,8 @@ bool Scheduler::State::AdmitFirst() {
     if (AdmitTo(s, r)) return true;
   }
   blocked = RequestId();
-  const bool all_open = std::none_of(
-      ranks.begin(), ranks.end(), [](const Rank& r) { return r.closed || r.free_slots.empty(); });
+  const bool all_open = std::all_of(ranks.begin(), ranks.end(),
+                                    [](const Rank& r) { return !r.closed && r.HasSlot(); });
   if (all_open) {
     blocked = s.id;
     blocked_at = CacheVersion();

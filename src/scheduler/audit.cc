@@ -74,7 +74,42 @@ Status Scheduler::State::AuditSlots(int32_t rank) const {
   return {};
 }
 
+// A follower waits for a sequence that runs, that may give it blocks, and that has yet to publish
+// what is awaited.
+Status Scheduler::State::AuditFollowers() const {
+  size_t following = 0, followers = 0;
+  for (const auto& [id, s] : sequences) {
+    followers += s->followers.size();
+    const Sequence* leader = s->leader;
+    if (leader == nullptr) continue;
+    ++following;
+    const bool runs = std::any_of(ranks.begin(), ranks.end(), [&](const Rank& rank) {
+      return std::find(rank.running.begin(), rank.running.end(), leader) != rank.running.end();
+    });
+    if (!runs || !s->waiting || !ByRank{}(leader, s.get())) {
+      return Wrong(fmt::format("I-21: request {} follows one that does not run ahead", id.value));
+    }
+    if (std::count(leader->followers.begin(), leader->followers.end(), s.get()) != 1 ||
+        leader->request.tenant != s->request.tenant ||
+        leader->request.cache_salt != s->request.cache_salt) {
+      return Wrong(fmt::format("I-21: request {} follows a stranger", id.value));
+    }
+    const int32_t planned = std::min(leader->planned, leader->prefill_end);
+    if (s->awaited <= leader->blocks.published() || s->awaited > leader->prefill_end ||
+        (has_state && s->awaited < planned / kBlockTokens * kBlockTokens)) {
+      return Wrong(fmt::format("I-21: request {} waits for {} tokens in vain", id.value,
+                               s->awaited));
+    }
+  }
+  int32_t claims = 0;
+  for (const Rank& rank : ranks) claims += rank.following;
+  if (following == followers && following == static_cast<size_t>(claims)) return {};
+  return Wrong(fmt::format("I-21: {} requests follow, {} are followers, with {} slots", following,
+                           followers, claims));
+}
+
 Status Scheduler::Audit() const {
+  RETURN_IF_ERROR(state_->AuditFollowers());
   for (int32_t r = 0; r < state_->config.dp_ranks; ++r) {
     RETURN_IF_ERROR(state_->ranks[static_cast<size_t>(r)].cache.Audit());
     RETURN_IF_ERROR(state_->AuditBlocks(r));

@@ -1,5 +1,6 @@
-// The start-up plan's promise, kept: so many conversations taking turns are never computed again.
-// The arena is filled with them, in several geometries, and each is resumed in several orders.
+// The start-up plan's promise, kept: so many conversations taking turns are never computed again,
+// whether they go on or their answers are regenerated. The arena is filled with them, in several
+// geometries, and each is resumed in several orders.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ struct Case {
   int32_t full_per_parent;
   int32_t state_per_parent;  // 0: no recurrent state
   int32_t parents;
-  int32_t tokens;  // of a conversation
+  int32_t tokens;  // of a conversation that are stored: its prompt and all but one of its answer
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -41,16 +42,24 @@ class CapacityTest : public ::testing::TestWithParam<Case> {
     return config;
   }
 
-  // The conversation's first turn, or a later one that says a few tokens more; tokens reused.
-  int32_t TakeTurn(int64_t conversation, int32_t more) {
+  // An answer goes over several blocks where the conversation has them.
+  static int32_t AnswerTokens() { return std::min(200, GetParam().tokens / 2); }
+  static int32_t PromptTokens() { return GetParam().tokens - AnswerTokens() + 1; }
+
+  // The conversation's prompt, perhaps with its answer and a few tokens more; tokens reused.
+  int32_t TakeTurn(int64_t conversation, bool goes_on, int32_t new_tokens) {
     Request request;
     request.id = RequestId(next_id_++);
-    request.prompt.resize(static_cast<size_t>(GetParam().tokens + more));
+    request.prompt.resize(static_cast<size_t>(PromptTokens()));
     for (size_t i = 0; i < request.prompt.size(); ++i) {
       request.prompt[i] =
           static_cast<TokenId>((conversation * 7919 + static_cast<int64_t>(i)) % kVocabulary);
     }
-    request.stop.new_tokens_max = 1;
+    if (goes_on) {
+      request.prompt.resize(request.prompt.size() + static_cast<size_t>(AnswerTokens()), 7);
+      request.prompt.resize(request.prompt.size() + 5, 8);
+    }
+    request.stop.new_tokens_max = new_tokens;
     scheduler_.Apply(Submit{request});
     int32_t reused = -1;
     while (!scheduler_.idle()) {
@@ -70,10 +79,23 @@ class CapacityTest : public ::testing::TestWithParam<Case> {
     return reused;
   }
 
+  // All of them, one after the other, in an empty arena.
+  std::vector<int64_t> Fill(int64_t count) {
+    std::vector<int64_t> order(static_cast<size_t>(count));
+    std::iota(order.begin(), order.end(), 0);
+    for (int64_t c : order) EXPECT_EQ(TakeTurn(c, false, AnswerTokens()), 0);
+    return order;
+  }
   // How many of them resume where they ended.
   int64_t CountResumed(const std::vector<int64_t>& order) {
     return std::count_if(order.begin(), order.end(), [&](int64_t c) {
-      return TakeTurn(c, 5) == GetParam().tokens / kBlockTokens * kBlockTokens;
+      return TakeTurn(c, true, 1) == GetParam().tokens / kBlockTokens * kBlockTokens;
+    });
+  }
+  // How many resume at the end of the prompt when it is asked again.
+  int64_t CountRegenerated(const std::vector<int64_t>& order) {
+    return std::count_if(order.begin(), order.end(), [&](int64_t c) {
+      return TakeTurn(c, false, 1) == (PromptTokens() - 1) / kBlockTokens * kBlockTokens;
     });
   }
 
@@ -84,9 +106,7 @@ class CapacityTest : public ::testing::TestWithParam<Case> {
 TEST_P(CapacityTest, SoManyConversationsStayResumable) {
   const int64_t promised = ResumableConversations(Config().cache, GetParam().tokens);
   ASSERT_GE(promised, 2);
-  std::vector<int64_t> order(static_cast<size_t>(promised));
-  std::iota(order.begin(), order.end(), 0);
-  for (int64_t c : order) EXPECT_EQ(TakeTurn(c, 0), 0);
+  std::vector<int64_t> order = Fill(promised);
   EXPECT_EQ(CountResumed(order), promised);
   std::reverse(order.begin(), order.end());
   EXPECT_EQ(CountResumed(order), promised);
@@ -96,15 +116,22 @@ TEST_P(CapacityTest, SoManyConversationsStayResumable) {
   EXPECT_TRUE(audit.ok()) << audit.error().message;
 }
 
+TEST_P(CapacityTest, AndTheirAnswersCanBeRegenerated) {
+  const int64_t promised = ResumableConversations(Config().cache, GetParam().tokens);
+  std::vector<int64_t> order = Fill(promised);
+  EXPECT_EQ(CountRegenerated(order), promised);
+  std::reverse(order.begin(), order.end());
+  EXPECT_EQ(CountRegenerated(order), promised);
+  for (size_t i = 0; i < order.size(); ++i) std::swap(order[i], order[i * 37 % order.size()]);
+  EXPECT_EQ(CountResumed(order), promised);
+}
+
 TEST_P(CapacityTest, AndNotManyMore) {
   const int64_t promised = ResumableConversations(Config().cache, GetParam().tokens);
   // What was kept free for the one that runs holds a few; the rest is for places that packing
   // cannot fill.
   const int64_t more = promised + std::max<int64_t>(6, promised / 4);
-  std::vector<int64_t> order(static_cast<size_t>(more));
-  std::iota(order.begin(), order.end(), 0);
-  for (int64_t c : order) TakeTurn(c, 0);
-  EXPECT_LT(CountResumed(order), more);
+  EXPECT_LT(CountResumed(Fill(more)), more);
 }
 
 INSTANTIATE_TEST_SUITE_P(

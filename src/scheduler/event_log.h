@@ -19,7 +19,7 @@
 
 namespace braid {
 
-inline constexpr uint32_t kEventLogVersion = 2;
+inline constexpr uint32_t kEventLogVersion = 3;
 
 struct LogStart {
   SchedulerConfig config;

@@ -80,5 +80,59 @@ TEST_F(EvictionTest, AConversationThatWasEvictedOnceIsNotTheNextToGoForEver) {
   EXPECT_GE(late_reused, late * 95 / 100);
 }
 
+// Answers of several blocks: a state at every boundary that decoding crosses.
+class PromptEndTest : public EvictionTest {
+ protected:
+  static constexpr int32_t kPrompt = 2000, kAnswer = 200;
+  PromptEndTest() { Use(Config(360)); }
+  // What goes on from the first prompt: an answer, or the end of one, and what the user says then.
+  Request After(int32_t stripped) {
+    Request r = Make(kPrompt, 1);
+    r.prompt.resize(static_cast<size_t>(kPrompt + kAnswer - stripped), 7);  // all that is sampled
+    for (TokenId i = 0; i < 40; ++i) r.prompt.push_back(90000 + i);
+    return r;
+  }
+  // One conversation between others: older ones, and so many later ones that these are evicted.
+  void FillAround() {
+    for (TokenId c = 1; c < 6; ++c) Ask(Make(1000, kAnswer, 3000 * c));
+    Ask(Make(kPrompt, kAnswer));
+    for (TokenId c = 8; c < 30; ++c) Ask(Make(464, kAnswer, 3000 * c));
+    ASSERT_GT(s_.stats().evictions_full, 0);
+  }
+};
+
+TEST_F(PromptEndTest, AnAnswerIsRegeneratedFromItsPromptWhenTheCacheIsFull) {
+  FillAround();
+  EXPECT_GE(Reused(Make(kPrompt, kAnswer)), kPrompt * 95 / 100);
+  EXPECT_GE(Reused(Make(kPrompt, kAnswer)), kPrompt * 95 / 100);
+}
+
+TEST_F(PromptEndTest, ATurnWithoutTheThinkingOfTheLastReusesItsPrompt) {
+  FillAround();
+  Request stripped = After(150);
+  stripped.prompt[kPrompt] = 99999;  // the answer does not begin as the thinking did
+  EXPECT_GE(Reused(stripped), kPrompt * 95 / 100);
+}
+
+TEST_F(PromptEndTest, ATurnThatGoesOnReusesTheAnswerToo) {
+  FillAround();
+  EXPECT_GE(Reused(After(0)), (kPrompt + kAnswer - 1) / 64 * 64);
+}
+
+// A conversation that goes on needs its last prompt's end, and those of earlier turns no longer:
+// however many turns it takes, it does not drive out one that rests.
+TEST_F(PromptEndTest, EndsThatAConversationHasPassedGoBeforeConversationsThatRest) {
+  Use(Config(87));
+  Ask(Make(1000, kAnswer, 30000));
+  Request turn = Make(600, kAnswer);
+  for (int i = 0; i < 12; ++i) {
+    const std::vector<TokenId> answer = Ask(turn).tokens;
+    turn.id = RequestId(next_id_++);
+    turn.prompt.insert(turn.prompt.end(), answer.begin(), answer.end());
+    turn.prompt.resize(turn.prompt.size() + 40, static_cast<TokenId>(50000 + i));
+  }
+  EXPECT_EQ(Reused(Make(1000, kAnswer, 30000)), 960);
+}
+
 }  // namespace
 }  // namespace braid

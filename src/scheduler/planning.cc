@@ -125,7 +125,7 @@ void Scheduler::State::PlanTransfer(Sequence& s, bool receive) {
     Publish(s, s.planned, s.prompt_tokens());
   }
   if (!receive && Planted(PlantedBug::kSentPagesFreed)) {
-    s.blocks.ReleaseAll(false, RankOf(s).cache);
+    s.blocks.ReleaseAll(RankOf(s).cache);
   }
   s.transferring = true;
   ++s.rows_in_flight;
@@ -177,7 +177,7 @@ void Scheduler::State::PlanPrefills(Rank& rank) {
   // first.
   int32_t shared = budget - std::min(first.prefill_end - first.planned, budget - budget / 2);
   std::stable_sort(prefills.begin() + 1, prefills.end(), [](const Sequence* a, const Sequence* b) {
-    return a->prefill_end - a->planned < b->prefill_end - b->planned;
+    return RemainingOf(*a) < RemainingOf(*b);
   });
   int32_t used = 0;
   for (size_t i = 1; i < prefills.size() && used < shared; ++i) {
@@ -203,12 +203,28 @@ int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first) {
 }
 
 // Where the next chunk must end at the latest so that a state is left there: at the branch point
-// that this request revealed, and at the last boundary that the same prompt could resume from.
+// that this request revealed, where a follower goes on, and at the last boundary that the same
+// prompt could resume from.
 int32_t Scheduler::State::PrefillCut(const Sequence& s) const {
   if (!s.reuses || !has_state) return s.prefill_end;
-  if (s.planned < s.branch_at) return s.branch_at;
   const int32_t last = (s.prefill_end - 1) / kBlockTokens * kBlockTokens;
-  return s.planned < last && s.prefill_end % kBlockTokens == 0 ? last : s.prefill_end;
+  int32_t cut = s.prefill_end;
+  if (s.planned < last && s.prefill_end % kBlockTokens == 0) cut = last;
+  if (s.planned < s.branch_at) cut = std::min(cut, s.branch_at);
+  if (Planted(PlantedBug::kNoStateForFollower)) return cut;
+  for (const Sequence* follower : s.followers) {
+    if (s.planned < follower->awaited) cut = std::min(cut, follower->awaited);
+  }
+  return cut;
+}
+
+// What decides who goes first: the tokens up to where somebody is waiting for, or all.
+int32_t Scheduler::State::RemainingOf(const Sequence& s) {
+  int32_t end = s.prefill_end;
+  for (const Sequence* follower : s.followers) {
+    if (s.planned < follower->awaited) end = std::min(end, follower->awaited);
+  }
+  return end - s.planned;
 }
 
 // Chunks end at block boundaries where the budget reaches one. A crumb inside a block is worth a

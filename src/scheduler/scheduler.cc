@@ -108,7 +108,23 @@ void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result)
 
 // What was completed may be used by others from now on.
 void Scheduler::State::PublishBlocks(Sequence& s, int32_t start, int32_t end) {
-  s.blocks.Publish(start, end, s.tokens(), end == s.branch_at, RankOf(s).cache);
+  const auto follows = [&](const Sequence* f) { return f->awaited == end; };
+  Snapshot snapshot = Snapshot::kPassing;
+  if (end == s.branch_at || std::any_of(s.followers.begin(), s.followers.end(), follows)) {
+    snapshot = Snapshot::kBranch;
+  } else if (end / kBlockTokens == (s.prompt_tokens() - 1) / kBlockTokens) {
+    snapshot = Snapshot::kPromptEnd;
+  }
+  s.blocks.Publish(start, end, s.tokens(), snapshot, RankOf(s).cache);
+  WakeFollowers(s, s.blocks.published());
+}
+
+// It does not run any more, whatever comes next.
+void Scheduler::State::LeaveRunning(Sequence& s) {
+  Rank& rank = RankOf(s);
+  rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
+  if (rank.starving == s.id) rank.starving = RequestId();
+  if (!Planted(PlantedBug::kFollowerNotWoken)) WakeFollowers(s, s.prefill_end);
 }
 
 // A row with guesses may reach from inside a block into the next one, as a prompt's chunk may.
@@ -155,7 +171,8 @@ void Scheduler::State::TakeToken(Sequence& s, TokenId token, const TokenLogprob&
   const bool stops = s.may_stop && Stops(s, token);
   s.output.push_back(token);
   if (Planted(PlantedBug::kLastTokenPublished) && s.reuses) {
-    s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), false, RankOf(s).cache);
+    s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), Snapshot::kPassing,
+                     RankOf(s).cache);
   }
   if (s.wants_logprobs) s.logprobs.push_back(logprob);
   Changed(s);
@@ -193,8 +210,7 @@ void Scheduler::State::Arrive(Sequence& s, const TransferDone& event) {
   s.receives = false;
   const bool here = event.error.empty() && event.token >= 0 && event.token < config.vocabulary;
   if (!here && !Planted(PlantedBug::kTransferFailureIgnored)) {
-    Rank& rank = RankOf(s);
-    rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
+    LeaveRunning(s);
     Move(s.phase, BlocksLost{});
     Vacate(s);
     Enqueue(s);
@@ -229,20 +245,17 @@ void Scheduler::State::Enqueue(Sequence& s) {
 
 void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
   if (s.waiting) {
+    if (s.leader != nullptr) Unfollow(s);
     queue.Erase(s);
     s.waiting = false;
+  } else if (s.Is<Preempted>()) {
+    --RankOf(s).draining;
   } else {
-    Rank& rank = RankOf(s);
-    if (s.Is<Preempted>()) {
-      --rank.draining;
-    } else {
-      rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
-    }
-    if (rank.starving == s.id) rank.starving = RequestId();
+    LeaveRunning(s);
   }
   Move(s.phase, Ended{reason});
   if (s.transferring && Planted(PlantedBug::kAwaitedPagesFreed)) {
-    s.blocks.ReleaseAll(false, RankOf(s).cache);
+    s.blocks.ReleaseAll(RankOf(s).cache);
   }
   ++finished;
   Changed(s);
@@ -255,15 +268,14 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
 
 void Scheduler::State::Preempt(Sequence& s) {
   Rank& rank = RankOf(s);
-  rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
-  if (rank.starving == s.id) rank.starving = RequestId();
+  LeaveRunning(s);
   Move(s.phase, BlocksLost{});
   ++s.preemptions;
   ++preemptions;
   rank.preempted = true;
   if (s.rows_in_flight > 0) {
     if (Planted(PlantedBug::kPreemptedInFlight)) {
-      s.blocks.ReleaseAll(false, rank.cache);
+      s.blocks.ReleaseAll(rank.cache);
       s.reuses = false;
     }
     ++rank.draining;
@@ -280,7 +292,7 @@ void Scheduler::State::Vacate(Sequence& s) {
   s.drafts.clear();
   if (s.rank < 0) return;  // never admitted
   Rank& rank = RankOf(s);
-  s.blocks.ReleaseAll(!s.error.empty() && !Planted(PlantedBug::kFailedRowPublished), rank.cache);
+  s.blocks.ReleaseAll(rank.cache);
   queue.Charge(s, std::max<int64_t>(std::exchange(s.computed, 0), 0));
   s.rank = -1;
   if (!s.slot.valid()) return;

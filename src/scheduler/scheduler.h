@@ -29,18 +29,18 @@ enum class Placement : uint8_t {
   kRoundRobin,    // on one after the other
 };
 
-// Order and starvation. Of the requests that wait, those of the highest priority come first, and of
-// these the one whose tenant was served least, in tokens computed, counted from when it came to
-// wait; then who came first. So a tenant's first request waits for at most one more of each other
-// tenant of its priority, however many of theirs wait. An admission takes the blocks of the whole
-// known prefix and of one block of output, or waits, and nobody else is admitted to where it might
-// go. Running sequences rank by priority, then by arrival. Each step first gives every decoding
-// sequence its token. Of the rest the first-ranked prefill gets at least half, so n tokens of it
-// take at most 2n / rest + 1 steps; the others share the other half, shortest remainder first: a
-// short prompt waits for shorter ones only, a long one at most until it ranks first. When a
-// decoding sequence finds no block, the last-ranked one of its rank (perhaps itself) loses its
-// blocks and is replayed later; after preemptions_max times it comes back with all that it can ever
-// need and is not chosen again, so every request ends.
+// Order and starvation. Of those that wait the highest priority comes first, and of it the one
+// whose tenant was served least, in tokens computed, counted from when it came to wait; then who
+// came first. So a tenant's first request waits for at most one more of each other tenant of its
+// priority. An admission takes the blocks of the whole known prefix and of one block of output, or
+// waits, and nobody else is admitted to where it might go. A request that begins as a running one
+// does follows it until the blocks they share are published; others pass it. Running sequences rank
+// by priority, then by arrival. Each step first gives every decoding sequence its token. Of the
+// rest the first-ranked prefill gets at least half: n tokens take at most 2n / rest + 1 steps; the
+// others share the other half, shortest remainder first: a short one waits for shorter ones only, a
+// long one at most until it ranks first. When a decoding sequence finds no block, the last-ranked
+// one of its rank loses its blocks and is replayed later; after preemptions_max times it comes back
+// with all that it can ever need and is not chosen again, so every request ends.
 struct SchedulerConfig {
   CacheGeometry cache;             // of each rank
   int32_t context_tokens_max = 0;  // prompt + output of one sequence

@@ -55,9 +55,12 @@ struct Scheduler::State {
       cache.RememberFreed(config.report_freed);
       for (int32_t i = 0; i < config.running_max; ++i) free_slots.Insert(i);
     }
+    bool HasSlot() const { return free_slots.size() > following; }
+
     PrefixCache cache;
     std::vector<Sequence*> running;  // by rank in the queue's sense: prefilling and decoding
     IdSet free_slots;
+    int32_t following = 0;    // followers of its sequences; each has a claim on a free slot
     int32_t draining = 0;     // preempted sequences whose rows have not landed
     bool preempted = false;   // in the plan being made
     RequestId starving;       // found no blocks for its row; nobody is admitted before it does
@@ -96,11 +99,13 @@ struct Scheduler::State {
   void PublishBlocks(Sequence& s, int32_t start, int32_t end);
   void Changed(Sequence& s);
   void EraseIfGone(Sequence& s);
+  void LeaveRunning(Sequence& s);
   Output MakeOutput(Sequence& s);
 
   Status AuditBlocks(int32_t rank) const;
   Status AuditPins(int32_t rank) const;
   Status AuditSlots(int32_t rank) const;
+  Status AuditFollowers() const;
 
   // Plans.
   Plan Build();
@@ -114,6 +119,7 @@ struct Scheduler::State {
   int32_t PlanChunk(Sequence& s, int32_t budget, bool first);
   int32_t ChunkTokens(const Sequence& s, int32_t budget, bool first) const;
   int32_t PrefillCut(const Sequence& s) const;
+  static int32_t RemainingOf(const Sequence& s);
   bool AddRow(Sequence& s, int32_t count);
   bool Cover(Sequence& s, int32_t start, int32_t end);
   bool CoverAnew(Sequence& s, int32_t start, int32_t end);
@@ -124,10 +130,24 @@ struct Scheduler::State {
   void Admit();
   bool AdmitFirst();
   bool AdmitTo(Sequence& s, int32_t rank);
-  bool Seat(Sequence& s, Rank& rank);
-  std::vector<int32_t> Placements(const Sequence& s) const;
-  PrefixMatch FindPrefix(const Sequence& s, int32_t rank) const;
+  bool Seat(Sequence& s, Rank& rank, PrefixMatch match);
+  std::vector<int32_t> Placements(Sequence& s) const;
+  bool MayReuse(const Sequence& s) const {
+    return config.prefix_cache && s.preemptions < config.preemptions_max;
+  }
+  PrefixMatch FindPrefix(Sequence& s, int32_t rank) const;
   BlockCounts AdmissionDemand(const Sequence& s) const;
+
+  // Prefixes that are being computed: shared_prefix.cc.
+  struct Leader {
+    Sequence* sequence = nullptr;
+    int32_t tokens = 0;  // it is about to publish so many of the follower's
+  };
+  Leader FindLeader(const Sequence& s, const Rank& rank, int32_t stored) const;
+  int32_t Promised(const Sequence& leader, const Sequence& s, int32_t stored) const;
+  bool FollowAnyone(Sequence& s, Rank& rank, int32_t stored);
+  void Unfollow(Sequence& s);
+  void WakeFollowers(Sequence& leader, int32_t published);
 
   Rank& RankOf(const Sequence& s) { return ranks[static_cast<size_t>(s.rank)]; }
   const Rank& RankOf(const Sequence& s) const { return ranks[static_cast<size_t>(s.rank)]; }

@@ -53,6 +53,12 @@ struct alignas(64) Sequence {
   int32_t branch_at = 0;        // a boundary that others have reached as well: leave a state there
   int32_t preemptions = 0;
   BlockTables blocks;
+  PrefixKeys keys;  // of its tokens
+  // While it waits for a prefix that a running sequence, its leader, is about to publish: up to
+  // this many tokens. A leader knows who follows it.
+  Sequence* leader = nullptr;
+  int32_t awaited = 0;
+  std::vector<Sequence*> followers;
   const Request request;
   int64_t arrival = 0;
   bool ever_admitted = false;
@@ -72,6 +78,11 @@ struct alignas(64) Sequence {
   int32_t prompt_tokens() const { return prompt_count; }
   TokenPieces tokens() const { return {request.prompt, output}; }
   int32_t known_tokens() const { return prompt_tokens() + static_cast<int32_t>(output.size()); }
+  // No more of its tokens may be taken over: a prompt that is scored needs every position that was
+  // not reported yet.
+  int32_t reuse_limit() const {
+    return wants_prompt_logprobs ? prompt_logprobs_done : known_tokens();
+  }
   bool decode_ready() const {
     const int32_t length = known_tokens() + unresolved;
     return Is<Decoding>() && planned == length - 1 && length < length_max;

@@ -27,14 +27,26 @@ void WaitingQueue::Insert(Sequence& s) {
   }
   ++size_;
   preempted_ += s.preemptions > 0;
+  PutInLine(s);
+}
+
+void WaitingQueue::Erase(Sequence& s) {
+  TakeFromLine(s);
+  Tenant& tenant = tenants_.at(s.request.tenant);
+  if (--tenant.waiting == 0) tags_.erase(tags_.find(tenant.tag));
+  --size_;
+  preempted_ -= s.preemptions > 0;
+}
+
+void WaitingQueue::PutInLine(Sequence& s) {
   Lines& lines = LinesOf(s);
-  auto& line = lines.by_tenant[name];
+  auto& line = lines.by_tenant[s.request.tenant];
   if (!line.empty()) lines.firsts.erase(KeyOf(**line.begin()));
   CHECK(line.insert(&s).second, "request {} waits twice", s.id.value);
   lines.firsts.emplace(KeyOf(**line.begin()), *line.begin());
 }
 
-void WaitingQueue::Erase(Sequence& s) {
+void WaitingQueue::TakeFromLine(Sequence& s) {
   Lines& lines = LinesOf(s);
   const auto line = lines.by_tenant.find(s.request.tenant);
   CHECK(line != lines.by_tenant.end(), "request {} does not wait", s.id.value);
@@ -46,10 +58,6 @@ void WaitingQueue::Erase(Sequence& s) {
     Sequence* first = *line->second.begin();
     lines.firsts.emplace(KeyOf(*first), first);
   }
-  Tenant& tenant = tenants_.at(s.request.tenant);
-  if (--tenant.waiting == 0) tags_.erase(tags_.find(tenant.tag));
-  --size_;
-  preempted_ -= s.preemptions > 0;
 }
 
 Sequence* WaitingQueue::First(int32_t rank) const {

@@ -4,7 +4,8 @@
 // do, so that idleness saves nothing up. One queue for requests that may run anywhere and
 // one for each rank's own. Engine thread.
 //
-// Invariant: a tenant's line is filed under its best-ranked request and its tag.
+// Invariant: a tenant's line is filed under its best-ranked request and its tag. Who is set aside
+// stands in no line.
 #pragma once
 
 #include <map>
@@ -23,6 +24,9 @@ class WaitingQueue {
 
   void Insert(Sequence& s);
   void Erase(Sequence& s);
+  // A sequence that waits is passed over until it is put back. Its tenant keeps its tag: it waits.
+  void SetAside(Sequence& s) { TakeFromLine(s); }
+  void PutBack(Sequence& s) { PutInLine(s); }
   // The next of those that must run on `rank`, or, for -1, may run on any; null when none waits.
   Sequence* First(int32_t rank) const;
   // Whether `a` is before `b`, of whichever queues.
@@ -49,6 +53,8 @@ class WaitingQueue {
 
   Lines& LinesOf(const Sequence& s) { return lines_[static_cast<size_t>(s.request.dp_rank + 1)]; }
   Key KeyOf(const Sequence& s) const;
+  void PutInLine(Sequence& s);
+  void TakeFromLine(Sequence& s);
   void SetTag(const std::string& name, Tenant& tenant, int64_t tag);
   void Forget();
 

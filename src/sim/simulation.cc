@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +31,10 @@ struct Answer {
   int32_t priority = 0;
   int64_t submitted = 0;  // turn
   bool answered = false;  // had its first output
+  // Of its first admission: what it asks for, and how far its rows and their results have come.
+  const Request* request = nullptr;
+  bool resumed = false;
+  int32_t planned = 0, landed = 0;
 };
 
 Scheduler MakeScheduler(const SchedulerConfig& config) {
@@ -70,6 +76,9 @@ class Run {
         lm_{w_.config.vocabulary},
         scheduler_(engine.scheduler),
         executor_(engine.executor),
+        has_state_(std::any_of(
+            w_.config.cache.groups.begin(), w_.config.cache.groups.end(),
+            [](const GroupGeometry& g) { return g.kind == GroupKind::kState; })),
         before_(scheduler_.stats()),
         rows_before_(executor_.rows_run()),
         tokens_before_(executor_.tokens_run()) {
@@ -88,7 +97,9 @@ class Run {
         scheduler_.Apply(Submit{w_.requests[submitted].request});
       }
       for (const ArrivingRequest& r : w_.requests) {
-        if (r.abort_step == turn_) scheduler_.Apply(Abort{r.request.id});
+        if (r.abort_step != turn_) continue;
+        scheduler_.Apply(Abort{r.request.id});
+        aborted_.insert(r.request.id);
       }
       const bool quiet = in_flight_ == 0;
       const bool launched = LaunchNext();
@@ -113,8 +124,13 @@ class Run {
       return false;
     }
     CheckBudgets(plan);
+    CheckShared(plan);
     stats_.trace = HashPlan(plan, stats_.trace);
     CheckProgress(plan);
+    ends_.emplace_back();
+    for (const Row& row : plan.rows) {
+      ends_.back().emplace_back(row.request, row.start + row.token_count);
+    }
     executor_.Launch(std::move(plan));
     ++in_flight_;
     ++stats_.steps;
@@ -141,6 +157,60 @@ class Run {
       int32_t& of_rank = tokens[static_cast<size_t>(row.slot.value / w_.config.running_max)];
       of_rank += row.token_count;
       CHECK(of_rank <= w_.config.step_tokens_max, "I-18: a rank's budget is passed");
+    }
+  }
+
+  // Of requests that were submitted a moment ago and are admitted already: none begins with whole
+  // blocks that a better-ranked one on its rank is computing, unless the state for them will not be
+  // left any more (I-21).
+  void CheckShared(const Plan& plan) {
+    for (SlotId slot : plan.released) slots_.erase(slot);
+    for (const Admission& a : plan.admissions) slots_.erase(a.slot);
+    for (const Admission& a : plan.admissions) {
+      const Answer& answer = answers_[a.request->id];
+      if (answer.submitted != turn_ || !answer.first_start.empty()) continue;
+      for (const Row& row : plan.rows) {
+        if (row.slot == a.slot) CheckAlone(*a.request, row);
+      }
+    }
+    for (const Admission& a : plan.admissions) {
+      Answer& answer = answers_[a.request->id];
+      answer.request = a.request;
+      answer.resumed = !a.output.empty() || !answer.first_start.empty();
+    }
+    for (const Row& row : plan.rows) {
+      Answer& answer = answers_[row.request];
+      if (answer.planned == 0) answer.landed = row.start;
+      answer.planned = row.start + row.token_count;
+    }
+  }
+
+  void CheckAlone(const Request& r, const Row& row) {
+    if (!w_.config.prefix_cache || r.prompt_logprobs >= 0 || r.role == RequestRole::kDecode) return;
+    for (const auto& [slot, id] : slots_) {
+      const Answer& other = answers_[id];
+      const bool runs = !other.finish && other.request != nullptr && !other.resumed &&
+                        !aborted_.contains(id) && other.request->role != RequestRole::kDecode;
+      const bool rank = slot.value / w_.config.running_max == row.slot.value / w_.config.running_max;
+      const bool before = Priority(id) > r.priority || (Priority(id) == r.priority && id < r.id);
+      if (!runs || !rank || !before || other.request->tenant != r.tenant ||
+          other.request->cache_salt != r.cache_salt) {
+        continue;
+      }
+      const std::vector<TokenId>& prompt = other.request->prompt;
+      const auto limit = static_cast<int32_t>(std::min(prompt.size(), r.prompt.size() - 1));
+      const auto in_whole_blocks = [](auto n) {
+        return static_cast<int32_t>(n) / kBlockTokens * kBlockTokens;
+      };
+      const int32_t common = in_whole_blocks(
+          std::mismatch(prompt.begin(), prompt.begin() + limit, r.prompt.begin()).first -
+          prompt.begin());
+      const auto planned = std::min(other.planned, static_cast<int32_t>(prompt.size()));
+      const bool passed = has_state_ && common < in_whole_blocks(planned);
+      CHECK(common <= row.start || common <= in_whole_blocks(other.landed) || passed ||
+                other.planned < row.start,
+            "I-21: request {} computes {} tokens from {} on that request {} is about to publish",
+            r.id.value, common, row.start, id.value);
     }
   }
 
@@ -180,6 +250,8 @@ class Run {
 
   void Land() {
     StepDone done = executor_.Wait();
+    for (const auto& [id, end] : ends_.front()) answers_[id].landed = end;
+    ends_.pop_front();
     for (const RowResult& row : done.rows) {
       stats_.late_tokens += row.token >= 0 && answers_[row.request].finish.has_value();
     }
@@ -317,6 +389,7 @@ class Run {
   const HashLm lm_;
   Scheduler& scheduler_;
   HashExecutor& executor_;
+  const bool has_state_;
   const SchedulerStats before_;
   const int64_t rows_before_, tokens_before_;
   int64_t turn_ = 0;
@@ -324,6 +397,8 @@ class Run {
   int32_t in_flight_ = 0;
   std::map<RequestId, Answer> answers_;
   std::map<SlotId, RequestId> slots_;
+  std::set<RequestId> aborted_;
+  std::deque<std::vector<std::pair<RequestId, int32_t>>> ends_;  // of the rows in flight
   RequestId last_best_;
   int32_t passed_over_ = 0;
   SimulationStats stats_;

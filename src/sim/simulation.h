@@ -18,6 +18,8 @@
 //   I-17 somebody can always go on                                               (every step)
 //   I-18 the best-ranked sequence is not passed over; preemptions are bounded    (every step)
 //   I-19 every request ends once, and nothing comes after                        (every output)
+//   I-21 who follows a leader waits for what it is about to publish                (every step)
+//   I-21 nobody computes what one that runs is about to publish           (every new admission)
 //   I-20 tokens, log-probabilities and reused counts are the oracle's            (at the end)
 #pragma once
 

@@ -10,6 +10,8 @@
 namespace braid {
 namespace {
 
+constexpr uint64_t kChoicesDraw = 0x63686f69636573;
+
 int32_t Between(Rng& rng, int32_t low, int32_t high) {
   return low + static_cast<int32_t>(rng.Below(high - low + 1));
 }
@@ -253,6 +255,38 @@ class RequestSource {
   int64_t step_ = 0;
 };
 
+// Requests that come again at once or a moment later, with a seed of their own, as the choices of
+// one request do; some end earlier, some go on.
+void AddChoices(Rng& rng, const SchedulerConfig& config, std::vector<ArrivingRequest>& requests) {
+  std::vector<ArrivingRequest> all;
+  for (const ArrivingRequest& r : requests) {
+    all.push_back(r);
+    for (int32_t i = OneIn(rng, 2) ? Between(rng, 1, 7) : 0; i > 0; --i) {
+      ArrivingRequest choice = r;
+      choice.step += OneIn(rng, 2) ? 0 : Between(rng, 0, 4);
+      if (r.abort_step >= 0) choice.abort_step = OneIn(rng, 2) ? -1 : r.abort_step;
+      choice.request.sampling.temperature = 1;
+      choice.request.sampling.seed = rng.Next();
+      std::vector<TokenId>& prompt = choice.request.prompt;
+      const auto length = static_cast<int32_t>(prompt.size());
+      if (OneIn(rng, 4)) prompt.resize(static_cast<size_t>(Length(rng, length)));
+      if (OneIn(rng, 4)) {
+        for (int32_t n = Between(rng, 1, 70); n > 0; --n) {
+          prompt.push_back(static_cast<TokenId>(rng.Below(config.vocabulary)));
+        }
+      }
+      all.push_back(std::move(choice));
+    }
+  }
+  std::stable_sort(
+      all.begin(), all.end(),
+      [](const ArrivingRequest& a, const ArrivingRequest& b) { return a.step < b.step; });
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].request.id = RequestId(static_cast<int64_t>(i));
+  }
+  requests = std::move(all);
+}
+
 void CutTo(std::vector<ArrivingRequest>& requests, const WorkloadOptions& options) {
   if (!options.only.empty()) {
     std::erase_if(requests, [&](const ArrivingRequest& r) {
@@ -316,8 +350,8 @@ WorkloadKind DrawKind(Rng& rng) {
 }  // namespace
 
 const char* NameOf(WorkloadKind kind) {
-  constexpr const char* kNames[] = {"mixed",    "random", "shared", "agentic",
-                                    "branches", "floods", "lengths"};
+  constexpr const char* kNames[] = {"mixed",    "random", "shared",  "agentic",
+                                    "branches", "floods", "lengths", "choices"};
   static_assert(std::size(kNames) == static_cast<size_t>(WorkloadKind::kCount));
   return kNames[static_cast<size_t>(kind)];
 }
@@ -352,6 +386,11 @@ Workload MakeWorkload(uint64_t seed, const WorkloadOptions& options) {
   WorkloadKind kind = options.kind;
   if (kind == WorkloadKind::kMixed) kind = DrawKind(rng);
   RequestSource(rng, w, mix, aborts).Draw(kind);
+  // Drawn apart, so that other seeds mean what they meant without it.
+  Rng choices(RandomBits(seed, kChoicesDraw));
+  if (OneIn(choices, 4) || kind == WorkloadKind::kChoices) {
+    AddChoices(choices, w.config, w.requests);
+  }
   DrawElsewhere(rng, w);
   Restrict(w, options);
   return w;

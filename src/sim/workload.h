@@ -40,6 +40,7 @@ enum class WorkloadKind : uint8_t {
   kBranches,  // one trunk, left at a few places again and again
   kFloods,    // one tenant submits everything at once, others come one by one
   kLengths,   // lengths at and beside every limit
+  kChoices,   // prompts that come several times at once, some of them cut or continued
   kCount,
 };
 

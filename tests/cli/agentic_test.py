@@ -29,6 +29,19 @@ def test_later_turns_resume_at_the_last_whole_block(braid, tiny):
     assert found["reuse"] == pytest.approx(found["reused_tokens"] / found["reusable_tokens"])
 
 
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_going_back_to_a_prompt_reuses_it_when_the_cache_is_full(braid, tiny, share):
+    # Answers of several blocks: the prompt's last state is not the conversation's.
+    flags = ("--conversations", 6, "--turns", 2, "--first-tokens", 1000, "--turn-tokens", 260,
+             "--output-tokens", 200, "--cache-share", share, "--json")  # fmt: skip
+    found = report(braid("bench", "agentic", tiny, *flags))
+    for kind in ("regenerated", "answer_shortened"):
+        assert found[kind]["requests"] == 3
+        assert found[kind]["reusable_tokens"] == 3 * (1260 - 1)
+        if share == 1.0:
+            assert found[kind]["reuse"] > 0.95
+
+
 def test_without_the_prefix_cache_everything_is_processed_again(braid, tiny):
     found = report(braid("bench", "agentic", tiny, *SMALL, "--json", "--no-prefix-cache"))
     assert found["reused_tokens"] == 0

@@ -389,6 +389,29 @@ TEST_P(EqualityTest, BatchedWithFifteenOthers) {
   ExpectSame(run.answer(kTarget), want_);
 }
 
+// They come at once, and one prefill serves them all.
+TEST_P(EqualityTest, EightChoicesOfOnePromptAreEightRequests) {
+  std::vector<Request> choices(8, target_);
+  std::vector<Answer> want;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    choices[i].id = RequestId(static_cast<int64_t>(i));
+    choices[i].stop.new_tokens_max = 40;
+    choices[i].sampling.seed += i;
+    want.push_back(sampled() || i == 0 ? Cold(choices[i]) : want.front());
+  }
+  for (int32_t depth : {0, 1}) {
+    Engine run(machine(), config_, depth);
+    for (const Request& choice : choices) run.Submit(choice);
+    run.Drain();
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const Answer& got = run.answer(static_cast<int64_t>(i));
+      EXPECT_EQ(got.reuse.tokens, i == 0 ? 0 : 320);
+      ExpectSame(got, want[i]);
+    }
+    EXPECT_EQ(run.stats().prefill_tokens, 333 + 7 * (333 - 320));
+  }
+}
+
 TEST_P(EqualityTest, InChunksOfOtherSizes) {
   for (int32_t chunk : {50, 64, 128, 512}) {
     SchedulerConfig config = config_;

@@ -53,6 +53,10 @@ constexpr const char* kNames[] = {
     "sent-pages-freed",
     "awaited-pages-freed",
     "transfer-failure-ignored",
+    "follower-not-woken",
+    "follows-another-tenant",
+    "follower-too-early",
+    "no-state-for-follower",
 };
 static_assert(std::size(kNames) == static_cast<size_t>(PlantedBug::kCount));
 

@@ -1,0 +1,93 @@
+// One prefill for a prompt that several requests share: a request that waits and begins as one that
+// runs follows it, and is not admitted before the blocks that both need are published. It then
+// takes them over like any other prefix. A follower holds no blocks; others are admitted past it as
+// long as a slot stays free for it. Engine thread.
+//
+// Nobody waits in vain or for ever: a leader runs and ranks before its followers, so it is served
+// no later than they would be, and of the same rank only those that came earlier can lead. It is
+// no farther back than where the follower could start on its own. When it ends or loses its blocks,
+// its followers stand in the queue again.
+#include <algorithm>
+
+#include "cache/planted_bug.h"
+#include "scheduler/scheduler_state.h"
+
+namespace braid {
+namespace {
+
+// How many tokens two sequences begin with alike, of the first `limit`.
+int32_t CommonTokens(const Sequence& a, const Sequence& b, int32_t limit) {
+  const int32_t prompts = std::min({a.prompt_tokens(), b.prompt_tokens(), limit});
+  const auto begin = a.request.prompt.begin();
+  const auto end = begin + prompts;
+  auto count = static_cast<int32_t>(std::mismatch(begin, end, b.request.prompt.begin()).first -
+                                    begin);
+  if (count < prompts) return count;
+  while (count < limit && a.token(count) == b.token(count)) ++count;
+  return count;
+}
+
+}  // namespace
+
+// How many of the tokens of `s` the leader is about to publish so that `s` can go on from there; 0
+// when no more than is there already, or when the leader is behind.
+int32_t Scheduler::State::Promised(const Sequence& leader, const Sequence& s,
+                                   int32_t stored) const {
+  // What it came with is all that it has in whole blocks before they are published.
+  const int32_t end = leader.prefill_end / kBlockTokens * kBlockTokens;
+  const int32_t there =
+      Planted(PlantedBug::kFollowerTooEarly) ? leader.planned : leader.blocks.published();
+  if (!leader.reuses || leader.Is<Receiving>() || there >= end) return 0;
+  const bool space = leader.request.tenant == s.request.tenant &&
+                     leader.request.cache_salt == s.request.cache_salt;
+  if (!space && !Planted(PlantedBug::kFollowsAnotherTenant)) return 0;
+  const int32_t limit = std::min({end, s.known_tokens() - 1, s.reuse_limit()});
+  const int32_t tokens = CommonTokens(leader, s, limit) / kBlockTokens * kBlockTokens;
+  if (tokens <= std::max(stored, there) || leader.planned < stored) return 0;
+  // Its next row leaves a state where it is told to, those in flight where the last of them ends.
+  const int32_t planned = std::min(leader.planned, leader.prefill_end);
+  const bool passed = has_state && tokens < planned / kBlockTokens * kBlockTokens;
+  return passed ? 0 : tokens;
+}
+
+// The sequence of the rank that has most to give beyond what is `stored`.
+Scheduler::State::Leader Scheduler::State::FindLeader(const Sequence& s, const Rank& rank,
+                                                      int32_t stored) const {
+  Leader best;
+  if (!MayReuse(s) || s.receives) return best;
+  for (Sequence* running : rank.running) {
+    if (!ByRank{}(running, &s)) break;
+    const int32_t tokens = Promised(*running, s, stored);
+    if (tokens > best.tokens) best = {running, tokens};
+  }
+  return best;
+}
+
+// Sets the sequence aside if somebody is about to publish more of it than is `stored`.
+bool Scheduler::State::FollowAnyone(Sequence& s, Rank& rank, int32_t stored) {
+  const Leader leader = FindLeader(s, rank, stored);
+  if (leader.sequence == nullptr) return false;
+  queue.SetAside(s);
+  s.leader = leader.sequence;
+  s.awaited = leader.tokens;
+  leader.sequence->followers.push_back(&s);
+  ++rank.following;
+  return true;
+}
+
+void Scheduler::State::Unfollow(Sequence& s) {
+  std::erase(s.leader->followers, &s);
+  --RankOf(*s.leader).following;
+  s.leader = nullptr;
+  s.awaited = 0;
+  queue.PutBack(s);
+}
+
+// Those that wait for no more than `published` tokens can be admitted.
+void Scheduler::State::WakeFollowers(Sequence& leader, int32_t published) {
+  for (size_t i = leader.followers.size(); i-- > 0;) {
+    if (leader.followers[i]->awaited <= published) Unfollow(*leader.followers[i]);
+  }
+}
+
+}  // namespace braid
