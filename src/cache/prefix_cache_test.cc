@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "cache/block_tables.h"
 
@@ -133,6 +134,42 @@ TEST_F(PrefixCacheTest, C2_16_LessThanABlockIsNotLookedUp) {
 TEST_F(PrefixCacheTest, C2_23_ADeepStateIsFoundPastBoundariesWithoutOne) {
   Store("abcdef", 1);
   EXPECT_EQ(Found("abcdefg"), 6);
+}
+
+// Keys of another text lead nowhere: they are taken as they are, and extended where they end.
+TEST_F(PrefixCacheTest, ASearchThatIsRepeatedHashesNothingAgain) {
+  Store("abc", 1);
+  Text text = Blocks("abcd");
+  PrefixKeys keys;
+  EXPECT_EQ(cache_.Match({}, {text, {}}, 128, keys).known, 128);
+  EXPECT_EQ(keys.blocks.size(), 2u);
+  EXPECT_EQ(cache_.Match({}, {text, {}}, 1000, keys).tokens, 192);
+  EXPECT_EQ(keys.blocks.size(), 3u);
+  EXPECT_EQ(cache_.Match({}, {text, {}}, 1000, keys).tokens, 192);
+  PrefixKeys others;
+  cache_.Match({}, {Blocks("xyz"), {}}, 1000, others);
+  EXPECT_EQ(cache_.Match({}, {text, {}}, 1000, others).known, 0);
+}
+
+// What it costs to forget a space does not grow with the number of spaces.
+TEST_F(PrefixCacheTest, SpacesComeAndGoInAboutLinearTime) {
+  const auto seconds = [](int32_t spaces) {
+    const CacheGeometry geometry{.groups = {{"full", GroupKind::kFull, 64, 1}},
+                                 .parent_bytes = 64,
+                                 .parents = 2};
+    double least = 1e9;
+    for (int round = 0; round < 3; ++round) {
+      PrefixIndex index(geometry);
+      std::vector<PrefixNodeId> roots;
+      for (int32_t i = 0; i < spaces; ++i) roots.push_back(index.Root({.tenant = std::to_string(i)}));
+      const int64_t begin_us = MonotonicUs();
+      for (const PrefixNodeId root : roots) index.Unrefer(root);
+      least = std::min(least, static_cast<double>(MonotonicUs() - begin_us + 1));
+      EXPECT_EQ(index.nodes(), 0);
+    }
+    return least;
+  };
+  EXPECT_LT(seconds(16000), 60 * seconds(1000));  // quadratic: 256 times
 }
 
 // Against a list of what was stored: the deepest boundary at which some text ended, up to which

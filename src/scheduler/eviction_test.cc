@@ -114,6 +114,18 @@ TEST_F(PromptEndTest, ATurnWithoutTheThinkingOfTheLastReusesItsPrompt) {
   EXPECT_GE(Reused(stripped), kPrompt * 95 / 100);
 }
 
+// The prompt's last tokens begin the answer, and are gone with the thinking. Where a boundary lies
+// among them, the state there is of no use.
+TEST_F(PromptEndTest, ATurnThatDoesNotRepeatTheBeginningOfTheThinkingReusesTheRest) {
+  for (int32_t prompt = 640; prompt < 704; ++prompt) {
+    Use(Config(360));
+    Ask(Make(prompt, kAnswer));
+    Request next = Make(prompt - 4, 1);
+    next.prompt.resize(static_cast<size_t>(prompt + 100), 99999);
+    EXPECT_GE(Reused(next), (prompt - 8) / 64 * 64) << prompt;
+  }
+}
+
 TEST_F(PromptEndTest, ATurnThatGoesOnReusesTheAnswerToo) {
   FillAround();
   EXPECT_GE(Reused(After(0)), (kPrompt + kAnswer - 1) / 64 * 64);

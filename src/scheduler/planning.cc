@@ -203,13 +203,13 @@ int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first) {
 }
 
 // Where the next chunk must end at the latest so that a state is left there: at the branch point
-// that this request revealed, where a follower goes on, and at the last boundary that the same
-// prompt could resume from.
+// that this request revealed, where a follower goes on, and where the same prompt, or the next turn
+// after it, resumes.
 int32_t Scheduler::State::PrefillCut(const Sequence& s) const {
   if (!s.reuses || !has_state) return s.prefill_end;
-  const int32_t last = (s.prefill_end - 1) / kBlockTokens * kBlockTokens;
   int32_t cut = s.prefill_end;
-  if (s.planned < last && s.prefill_end % kBlockTokens == 0) cut = last;
+  const int32_t resumed = ResumedAt(s.prefill_end);
+  if (s.planned < resumed && s.prefill_end - resumed >= kBlockTokens) cut = resumed;
   if (s.planned < s.branch_at) cut = std::min(cut, s.branch_at);
   if (Planted(PlantedBug::kNoStateForFollower)) return cut;
   for (const Sequence* follower : s.followers) {

@@ -87,6 +87,36 @@ TEST_F(PrefixTest, C3_40_C3_41_TheNextTurnReusesPromptAndAnswer) {
   EXPECT_EQ(Reused(next), 256);  // C3.41: of 300 tokens the last was never stored
 }
 
+// The prompt that a failed request only borrowed is as good as before, whoever is to blame.
+TEST_F(PrefixTest, AFailedRequestLeavesWhatItBorrowed) {
+  for (ErrorCode code : {ErrorCode::kInvalid, ErrorCode::kInternal}) {
+    Use(Config());
+    Ask(Make(1000, 1));
+    const RequestId failing = Send(Make(1000, 5));
+    StepDone done = ResultOf(s_.NextPlan());
+    ASSERT_EQ(done.rows.size(), 1u);
+    done.rows[0].error = "no token continues the grammar";
+    done.rows[0].error_code = code;
+    Land(std::move(done));
+    EXPECT_EQ(outputs_[failing].finish, FinishReason::kError);
+    EXPECT_EQ(Reused(Make(1000, 1)), 960);
+  }
+}
+
+TEST_F(PrefixTest, OfAFailedRequestOnlyWhatTheFailedStepWroteIsGone) {
+  SchedulerConfig config = Config();
+  config.step_tokens_max = 256;
+  Use(config);
+  Send(Make(1000, 5));
+  Step();
+  Step();
+  StepDone done = ResultOf(s_.NextPlan());
+  done.rows[0].error = "not finite";
+  Land(std::move(done));
+  EXPECT_TRUE(s_.idle());
+  EXPECT_EQ(Reused(Make(1000, 1)), 512);
+}
+
 TEST_F(PrefixTest, C5_81_FlushingForgetsWhatNobodyUses) {
   Ask(Make(256, 1));
   EXPECT_GT(s_.stats().parents_cached, 0);

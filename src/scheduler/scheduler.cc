@@ -112,7 +112,7 @@ void Scheduler::State::PublishBlocks(Sequence& s, int32_t start, int32_t end) {
   Snapshot snapshot = Snapshot::kPassing;
   if (end == s.branch_at || std::any_of(s.followers.begin(), s.followers.end(), follows)) {
     snapshot = Snapshot::kBranch;
-  } else if (end / kBlockTokens == (s.prompt_tokens() - 1) / kBlockTokens) {
+  } else if (end / kBlockTokens * kBlockTokens == ResumedAt(s.prompt_tokens())) {
     snapshot = Snapshot::kPromptEnd;
   }
   s.blocks.Publish(start, end, s.tokens(), snapshot, RankOf(s).cache);

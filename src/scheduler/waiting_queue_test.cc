@@ -60,6 +60,30 @@ TEST_F(WaitingQueueTest, ATenantThatSendsOneRequestAtATimeKeepsItsDebt) {
   EXPECT_NEAR(static_cast<double>(tokens["many"]), static_cast<double>(tokens["one by one"]), 500);
 }
 
+// Tags: the first tenant's is 100 ahead of the second's, whether its request stands in line or not.
+TEST_F(WaitingQueueTest, WhoIsSetAsideIsPassedOverAndStillWaits) {
+  Wait("a");
+  Sequence& first = Wait("a");
+  Sequence& second = Wait("a");
+  Wait("b");
+  EXPECT_EQ(Admit(100), "a");
+  queue_.SetAside(first);
+  EXPECT_EQ(queue_.size(), 3);
+  EXPECT_EQ(Admit(50), "b");
+  EXPECT_EQ(queue_.First(-1), &second);
+  queue_.SetAside(second);
+  EXPECT_EQ(queue_.First(-1), nullptr);
+  Wait("b");  // comes to wait beside one with a tag of 100
+  queue_.PutBack(second);
+  queue_.PutBack(first);
+  EXPECT_EQ(queue_.First(-1), &first);
+  queue_.SetAside(first);
+  queue_.PutBack(first);
+  queue_.Erase(first);
+  EXPECT_EQ(queue_.First(-1), &second);
+  EXPECT_EQ(queue_.size(), 2);
+}
+
 TEST_F(WaitingQueueTest, IdlenessSavesNothingUp) {
   for (int i = 0; i < 10; ++i) Wait("busy");
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Admit(100), "busy");
