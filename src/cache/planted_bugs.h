@@ -43,7 +43,7 @@ enum class PlantedBug : uint8_t {
   kTransferFailureIgnored,  // pages that did not arrive are used
   kFollowerNotWoken,        // who waits for a prefix is left waiting when its leader goes
   kFollowsAnotherTenant,    // a request waits for the same tokens of another tenant
-  kFollowerTooEarly,        // a follower is admitted when its prefix is planned, not when it is there
+  kFollowerTooEarly,        // a follower is admitted when its prefix is planned
   kNoStateForFollower,      // the leader leaves no state where its follower goes on
   kCount,
 };

@@ -33,7 +33,8 @@ class PrefixCacheTest : public ::testing::Test {
 
   // The path of a text that was computed in one step, with a state at its end.
   struct Holder {
-    Holder(PrefixCacheTest& t, const std::string& kinds, int64_t epoch, Snapshot snapshot = Snapshot::kPassing)
+    Holder(PrefixCacheTest& t, const std::string& kinds, int64_t epoch,
+           Snapshot snapshot = Snapshot::kPassing)
         : test(t), tables(t.geometry_), text(Blocks(kinds)) {
       const auto size = static_cast<int32_t>(text.size());
       const PrefixMatch match = t.Match(text);
@@ -161,7 +162,9 @@ TEST_F(PrefixCacheTest, SpacesComeAndGoInAboutLinearTime) {
     for (int round = 0; round < 3; ++round) {
       PrefixIndex index(geometry);
       std::vector<PrefixNodeId> roots;
-      for (int32_t i = 0; i < spaces; ++i) roots.push_back(index.Root({.tenant = std::to_string(i)}));
+      for (int32_t i = 0; i < spaces; ++i) {
+        roots.push_back(index.Root({.tenant = std::to_string(i)}));
+      }
       const int64_t begin_us = MonotonicUs();
       for (const PrefixNodeId root : roots) index.Unrefer(root);
       least = std::min(least, static_cast<double>(MonotonicUs() - begin_us + 1));

@@ -78,9 +78,9 @@ class PrefixIndex {
   void MarkSuperseded(PrefixNodeId node);
 
   // Eviction takes, of what is not pinned: first the passing snapshots, which a deeper one replaces
-  // and which are neither used nor branch points nor prompt ends; then all the rest. Within both, by
-  // the ranks of their epochs, lowest first; of one request's passing snapshots the shallowest
-  // first, of the rest the deepest.
+  // and which are neither used nor branch points nor prompt ends; then all the rest. Within both it
+  // goes by the ranks of their epochs, lowest first; of one request's passing snapshots it takes
+  // the shallowest first, of the rest the deepest.
   struct Victim {
     PrefixNodeId node;  // referred to until it is Restored or Forgotten
     GroupKind part = GroupKind::kFull;

@@ -2,7 +2,8 @@
 // programs that call models in a loop have them. How much of what a server computed before does it
 // compute again, and what does a later turn's first token cost? At the end some of the last answers
 // are regenerated, and others lose their first half, as thinking is lost, before the next turn.
-// Works with any server that streams OpenAI's completions; without one, serves MODEL in this process.
+// Works with any server that streams OpenAI's completions; without one, serves MODEL in this
+// process.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -310,8 +311,8 @@ void PrintReport(const json::object& report) {
                                   {"answer_shortened", "turns after a shortened answer"}}) {
     const json::object& gone_back = report.at(key).as_object();
     const auto figure = [&](const char* name) { return gone_back.at(name).to_number<double>(); };
-    fmt::print("{}: reused {:.1f} % of {:.0f} tokens of their prompts, first token {:.1f} ms\n", what,
-               100 * figure("reuse"), figure("reusable_tokens"), figure("median_ttft_ms"));
+    fmt::print("{}: reused {:.1f} % of {:.0f} tokens of their prompts, first token {:.1f} ms\n",
+               what, 100 * figure("reuse"), figure("reusable_tokens"), figure("median_ttft_ms"));
   }
   if (report.contains("cache_pages")) {
     fmt::print("cache: {:.0f} pages, filled {:.0f}; evicted: {:.0f} parts\n", number("cache_pages"),

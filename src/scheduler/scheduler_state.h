@@ -27,9 +27,9 @@ int32_t LengthMax(const SchedulerConfig& config, const Request& request);
 // How many of `length_max` tokens need cache.
 int32_t StoredMax(const Request& request, int32_t length_max);
 
-// A prompt's last few tokens may be the beginning of the answer ("<think>"), which a later turn does
-// not repeat. So the state that is kept for the end of a prompt is that of the last boundary before
-// them.
+// A prompt's last few tokens may be the beginning of the answer ("<think>"), which a later turn
+// does not repeat. So the state that is kept for the end of a prompt is that of the last boundary
+// before them.
 inline constexpr int32_t kPromptTailTokens = 8;
 inline int32_t ResumedAt(int32_t prompt_tokens) {
   return std::max(prompt_tokens - kPromptTailTokens, 0) / kBlockTokens * kBlockTokens;

@@ -191,7 +191,8 @@ class Run {
       const Answer& other = answers_[id];
       const bool runs = !other.finish && other.request != nullptr && !other.resumed &&
                         !aborted_.contains(id) && other.request->role != RequestRole::kDecode;
-      const bool rank = slot.value / w_.config.running_max == row.slot.value / w_.config.running_max;
+      const int32_t slots = w_.config.running_max;
+      const bool rank = slot.value / slots == row.slot.value / slots;
       const bool before = Priority(id) > r.priority || (Priority(id) == r.priority && id < r.id);
       if (!runs || !rank || !before || other.request->tenant != r.tenant ||
           other.request->cache_salt != r.cache_salt) {
