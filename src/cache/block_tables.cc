@@ -10,6 +10,12 @@
 namespace braid {
 namespace {
 
+// A state inside an answer ranks as if its request had been admitted so many requests earlier:
+// while the state at the end of the prompt is there, only the answer is computed again without it.
+// So in a cache that is a little too small a conversation loses its second state before another
+// its last.
+constexpr int64_t kAnswerAge = 16;
+
 GroupId Group(size_t g) { return GroupId(static_cast<int32_t>(g)); }
 
 int32_t Owned(size_t live, size_t spares) { return static_cast<int32_t>(live + spares); }
@@ -188,9 +194,14 @@ void BlockTables::PublishState(int32_t boundary, Snapshot snapshot, PrefixCache&
   const bool shallow = Planted(PlantedBug::kBoundaryOffByOne) ||
                        (branch && Planted(PlantedBug::kPromotedTooShallow));
   const PrefixNodeId node = path_[shallow && at > 0 ? at - 1 : at];
-  cache.PublishState(node, Entries(GroupKind::kState, at), epochs_);
+  PartEpochs epochs = epochs_;
+  if (prompt_end_) epochs.rank -= kAnswerAge;
+  cache.PublishState(node, Entries(GroupKind::kState, at), epochs);
   if (branch) cache.index().MarkBranch(node);
-  if (snapshot == Snapshot::kPromptEnd) cache.index().MarkPromptEnd(node);
+  if (snapshot == Snapshot::kPromptEnd) {
+    cache.index().MarkPromptEnd(node);
+    prompt_end_ = true;
+  }
   if (last_state_.valid() && last_state_ != node) cache.index().MarkSuperseded(last_state_);
   last_state_ = node;
 }

@@ -126,9 +126,21 @@ TEST_F(PromptEndTest, ATurnThatDoesNotRepeatTheBeginningOfTheThinkingReusesTheRe
   }
 }
 
-TEST_F(PromptEndTest, ATurnThatGoesOnReusesTheAnswerToo) {
+// Its end is the first to go of the two states that it has left.
+TEST_F(PromptEndTest, ATurnThatGoesOnReusesThePromptAtLeast) {
+  Ask(Make(kPrompt, kAnswer));
+  EXPECT_EQ(Reused(After(0)), (kPrompt + kAnswer - 1) / 64 * 64);
+  Use(Config(360));
   FillAround();
-  EXPECT_GE(Reused(After(0)), (kPrompt + kAnswer - 1) / 64 * 64);
+  EXPECT_GE(Reused(After(0)), kPrompt * 95 / 100);
+}
+
+// Room for one state each and some more: nobody loses both while others have two.
+TEST_F(PromptEndTest, TheOldestKeepsItsPromptWhileOthersHaveTwoStates) {
+  Use(Config(36 + 10 * 12 + 3));
+  Ask(Make(kPrompt, kAnswer));
+  for (TokenId c = 1; c < 11; ++c) Ask(Make(464, kAnswer, 3000 * c));
+  EXPECT_EQ(Reused(Make(kPrompt, kAnswer)), 1984);
 }
 
 // A conversation that goes on needs its last prompt's end, and those of earlier turns no longer:
