@@ -43,7 +43,7 @@ void braid_text_ids_free(braid_text_ids ids);
 
 /* Row i of the table is token i: bytes[offsets[i] .. offsets[i + 1]), empty where no token has the
  * id. Lives as long as the tokenizer. */
-typedef struct {
+typedef struct braid_text_table {
   size_t token_count;
   const uint8_t* bytes;
   const uint32_t* offsets; /* token_count + 1 */
@@ -83,11 +83,11 @@ int32_t braid_text_template_render(const braid_text_template* compiled, braid_te
 
 /* ---- grammar ---- */
 
-/* Token ids in the order of the tokenizer; `end_id` is the token that may follow a complete text.
-   Finding what may come next ends with an error after `mask_items_max` items of the parser. */
-braid_text_grammars* braid_text_grammars_create(const braid_text_tokenizer* tokenizer,
-                                                uint32_t end_id, uint64_t mask_items_max,
-                                                braid_text_buffer* error);
+/* `table` is a tokenizer's, or a copy of one; it is read, not kept. `end_id` is the token that may
+   follow a complete text. Finding what may come next ends with an error after `mask_items_max`
+   items of the parser. */
+braid_text_grammars* braid_text_grammars_create(braid_text_table table, uint32_t end_id,
+                                                uint64_t mask_items_max, braid_text_buffer* error);
 void braid_text_grammars_free(braid_text_grammars* grammars);
 /* `kind` is "json_schema", "regex" or "lark". */
 braid_text_matcher* braid_text_matcher_create(const braid_text_grammars* grammars,

@@ -6,7 +6,7 @@ use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
-use crate::grammar::{Grammars, Matcher};
+use crate::grammar::{Grammars, Matcher, Words};
 use crate::template::{Limits, Template};
 use crate::tokenizer::Tokenizer;
 
@@ -212,13 +212,19 @@ pub unsafe extern "C" fn braid_text_template_render(
 
 #[no_mangle]
 pub unsafe extern "C" fn braid_text_grammars_create(
-    tokenizer: *const Tokenizer,
+    table: Table,
     end_id: u32,
     mask_items_max: u64,
     error: *mut Buffer,
 ) -> *mut Grammars {
     guard(error, std::ptr::null_mut(), || {
-        Ok(Box::into_raw(Box::new(Grammars::new(&*tokenizer, end_id, mask_items_max as usize)?)))
+        let offsets = std::slice::from_raw_parts(table.offsets, table.token_count + 1);
+        let words = Words {
+            bytes: std::slice::from_raw_parts(table.bytes, offsets[table.token_count] as usize),
+            offsets,
+            special: std::slice::from_raw_parts(table.special, table.token_count),
+        };
+        Ok(Box::into_raw(Box::new(Grammars::new(&words, end_id, mask_items_max as usize)?)))
     })
 }
 

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/suggest.h"
 #include "cli/version.h"
+#include "text/grammar_trial.h"
 
 namespace braid {
 namespace {
@@ -142,6 +143,7 @@ int RunCommandLine(int argc, const char* const* argv) {
     PrintOverview();
     return kUsageError;
   }
+  if (words[0] == kTrialWord) return RunTrialProcess(kTrialControl, kTrialVocabulary);
   if (words[0] == "--version" || words[0] == "-v") words[0] = "version";
   const bool help = words[0] == "help" || words[0] == "--help" || words[0] == "-h";
   if (help) words.erase(words.begin());

@@ -36,6 +36,7 @@ struct Engine::State {
   std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
+  std::unique_ptr<TrialProcess> trial;          // of grammars; null: they are not tried
   std::unique_ptr<GrammarLibrary> grammars;     // the executor asks it
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ModelExecutor> executor;
@@ -101,7 +102,12 @@ Status Engine::State::LoadText() {
     ASSIGN_OR_RETURN(eos, EosTokens(dir, tokenizer ? &*tokenizer : nullptr));
   }
   if (tokenizer && !eos.empty()) {
-    ASSIGN_OR_RETURN(grammars, GrammarLibrary::Create(*tokenizer, eos.front()));
+    if (options.grammar_budget) {
+      ASSIGN_OR_RETURN(trial, TrialProcess::Start(PackVocabulary(*tokenizer, eos.front()),
+                                                  *options.grammar_budget, SpawnSelfAsTrial));
+    }
+    ASSIGN_OR_RETURN(grammars, GrammarLibrary::Create(*tokenizer, eos.front(),
+                                                      {.trial = trial.get()}));
   }
   ASSIGN_OR_RETURN(defaults, ReadGenerationDefaults(dir));
   return {};

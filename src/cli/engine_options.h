@@ -12,6 +12,7 @@
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
+#include "text/grammar_trial.h"
 
 namespace braid {
 
@@ -34,6 +35,7 @@ struct EngineOptions {
   bool no_prefix_cache = false;
   bool explain_ops = false;
   std::string trace_file;  // empty: none
+  std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
   std::string event_log;   // file to record the run in; empty: none
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "cli/output_queue.h"
 #include "cli/signals.h"
 #include "cli/version.h"
+#include "model/quantities.h"
 #include "server/server.h"
 
 namespace braid {
@@ -91,6 +93,10 @@ class ServeCommand : public Command {
     flags.Text(
         "--reasoning-parser", reasoning_parser_,
         "How it marks its thinking: auto (from its chat template), " + ReasoningFormatNames());
+    flags.Number("--grammar-cpu-ms", grammar_budget_.cpu_ms, {10, 60000},
+                 "CPU time that compiling a request's grammar may take");
+    flags.Bytes("--grammar-memory", grammar_budget_.memory_bytes,
+                "Memory that compiling a request's grammar may take");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
@@ -108,6 +114,7 @@ class ServeCommand : public Command {
   Status ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals);
 
   EngineOptions options_;
+  GrammarBudget grammar_budget_;
   std::string host_ = "127.0.0.1";
   std::string name_;
   std::string log_level_ = "info";
@@ -214,6 +221,16 @@ void ServeCommand::ReadAgain(Server& server) const {
   if (log_ != nullptr) log_->Reopen();
 }
 
+// Stopping in order takes as long as the work that is under way; this process does not.
+void EndSoon() {
+  const auto kOrderly = std::chrono::milliseconds(700);
+  std::thread([kOrderly] {
+    std::this_thread::sleep_for(kOrderly);
+    LogWarning("some work did not end in time; the process ends without it");
+    std::_Exit(0);
+  }).detach();
+}
+
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
   while (true) {
     const int signal = signals.Wait(-1);
@@ -234,6 +251,7 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
     if ((signal != SIGINT && signal != SIGTERM) || stopped) continue;
     LogInfo("stopping at once");
     stopped = true;
+    EndSoon();
     engine.Stop(true);
     server.StopNow();
   }
@@ -260,6 +278,7 @@ ServerConfig ServeCommand::ConfigOf() const {
   config.request_seconds_max = request_seconds_;
   config.step_seconds_max = watchdog_seconds_;
   config.responses_bytes_max = responses_bytes_;
+  config.grammar_budget = grammar_budget_;
   config.vllm_metrics = metrics_compat_ == "vllm";
   config.request_log = log_.get();
   config.cors_origins = SplitList(cors_origins_);
@@ -285,6 +304,11 @@ Status ServeCommand::CheckOrigins() const {
 Status ServeCommand::Run() {
   RETURN_IF_ERROR(CheckParsers());
   RETURN_IF_ERROR(CheckOrigins());
+  constexpr int64_t kGrammarBytesMin = int64_t{16} << 20;
+  if (grammar_budget_.memory_bytes < kGrammarBytesMin) {
+    return Error{ErrorCode::kInvalid, "--grammar-memory: must be at least 16M"};
+  }
+  options_.grammar_budget = grammar_budget_;
   StartLog();
   std::signal(SIGPIPE, SIG_IGN);
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
@@ -300,6 +324,9 @@ Status ServeCommand::Run() {
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_, stage));
   fmt::print(stderr, "{}", engine->PlanText());
+  fmt::print(stderr, "grammars: at most {} ms and {} to compile one, {} for all in use\n",
+             grammar_budget_.cpu_ms, ByteText(grammar_budget_.memory_bytes),
+             ByteText(GrammarLibraryOptions{}.bytes_max));
   if (options_.explain_ops) {
     RETURN_IF_ERROR(WarmUp(*engine));
     fmt::print(stderr, "{}", engine->ExplainOps());

@@ -59,6 +59,7 @@ struct WantedGrammar {
   // […]}.
   json::value structural = nullptr;
   std::string path = {};  // the field, for errors
+  bool strict = true;     // what cannot be enforced is refused, not dropped
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;

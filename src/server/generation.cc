@@ -8,8 +8,6 @@
 #include "base/secure_random.h"
 
 namespace braid {
-namespace {
-
 ApiError EndError(EndReason reason) {
   switch (reason) {
     case EndReason::kDrained:
@@ -25,8 +23,6 @@ ApiError EndError(EndReason reason) {
   }
   return {503, "the client reads too slowly", {}, "slow_reader"};
 }
-
-}  // namespace
 
 struct Generation::Running {
   Running(Choice choice, Request request, RequestId id)
@@ -52,7 +48,8 @@ Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin o
       origin_(std::move(origin)),
       created_(UnixSeconds()),
       open_(plan.choices.size()),
-      place_(std::move(plan.place)) {
+      place_(std::move(plan.place)),
+      hold_(std::move(plan.hold)) {
   Driver& driver = service.context.driver;
   running_.reserve(plan.choices.size());
   for (PlannedChoice& planned : plan.choices) {

@@ -38,6 +38,9 @@ struct GenerationTimes {
   int64_t admitted = 0, first_token = 0, last_token = 0;
 };
 
+// Why the server ended an answer, as its client reads it.
+ApiError EndError(EndReason reason);
+
 class Generation {
  public:
   // Submits every choice or none.
@@ -87,6 +90,7 @@ class Generation {
   size_t open_ = 0;  // choices whose last delta has not been made
   std::vector<ChoiceDelta> ending_;
   std::unique_ptr<TenantLoad::Place> place_;
+  std::optional<GrammarLibrary::Hold> hold_;
   std::optional<ApiError> error_;
   RunningRequest shown_;  // on the board
   GenerationTimes times_;

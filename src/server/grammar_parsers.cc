@@ -39,8 +39,9 @@ Refusal ParseJsonSchema(const json::value& value, const std::string& path, const
     if (!parsed) return ApiError{400, parsed.error().message, path};
     schema = *std::move(parsed);
   }
+  if (schema == json::value(true)) schema = json::object{};
   if (!schema.is_object()) {
-    return WrongType(path, "a JSON schema: an object, or its text", value);
+    return WrongType(path, "a JSON schema: an object, true, or its text", value);
   }
   return SetGrammar({.schema = std::move(schema), .path = path}, request);
 }
@@ -160,7 +161,13 @@ Refusal ParseResponseFormat(const json::value& value, const std::string& path,
   const json::value* schema =
       holder->is_object() ? holder->get_object().if_contains("schema") : nullptr;
   if (schema == nullptr) return ApiError{400, at + ".schema: is missing", at + ".schema"};
-  return ParseJsonSchema(*schema, at + ".schema", limits, request);
+  const json::value* strict = holder->get_object().if_contains("strict");
+  if (strict != nullptr && !strict->is_bool() && !strict->is_null()) {
+    return WrongType(at + ".strict", "true or false", *strict);
+  }
+  if (Refusal refusal = ParseJsonSchema(*schema, at + ".schema", limits, request)) return refusal;
+  request->grammar->strict = strict != nullptr && *strict == json::value(true);
+  return std::nullopt;
 }
 
 Refusal ParseStructuredOutputs(const json::value& value, const std::string& path,

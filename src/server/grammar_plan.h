@@ -8,18 +8,22 @@
 #include "base/ids.h"
 #include "server/api_error.h"
 #include "server/api_request.h"
-#include "server/service.h"
+#include "server/server.h"
 
 namespace braid {
 
 struct PlannedGrammar {
   std::string text;    // as Request::grammar; empty: anything goes
+  std::string path;    // the field that asked for it
   TokenId after = -1;  // the end of thinking
 };
 
-// Checks the limits, compiles for this tenant, and refuses what cannot be compiled. `reasons`: some
-// prompt opens the thinking, behind which the grammar then begins.
-OrRefusal<PlannedGrammar> PlanGrammar(Service& service, const ApiRequest& request,
+// Checks the limits and writes the grammar down. `reasons`: some prompt opens the thinking, behind
+// which the grammar then begins.
+OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
                                       std::string_view tenant, bool reasons);
+
+// The answer to a request whose grammar the library does not take.
+ApiError GrammarRefusal(const std::string& path, const Error& error);
 
 }  // namespace braid

@@ -307,6 +307,20 @@ asio::awaitable<bool> HttpConnection::Serve(Incoming incoming) {
 
 asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
                                                  const std::string& request_id) {
+  while (answer_->Pending()) {
+    woken_ = false;
+    if (std::optional<ReplyContent> settled = answer_->Settle()) {
+      if (auto* response = std::get_if<HttpResponse>(&*settled)) {
+        co_return co_await WriteResponse(*response, incoming, request_id);
+      }
+      answer_ = std::move(std::get<std::unique_ptr<Answer>>(*settled));
+      break;
+    }
+    if (woken_) continue;
+    signal_.expires_after(std::chrono::seconds(host_.config.heartbeat_seconds));
+    co_await signal_.async_wait(kTuple);
+    if (gone_) co_return false;
+  }
   const bool streams = answer_->Streams();
   if (streams) {
     std::string head = StreamHead(incoming, request_id);

@@ -55,11 +55,19 @@ struct AnswerStep {
   bool last = false;                     // nothing comes after this
 };
 
+class Answer;
+// What a request gets: a response, or an answer in the making.
+using ReplyContent = std::variant<HttpResponse, std::unique_ptr<Answer>>;
+
 // An answer that the engine is working on. Used on the network thread, by its connection;
 // destroying it ends what still runs.
 class Answer {
  public:
   virtual ~Answer() = default;
+  // Whether it is still open if there will be an answer at all; then nothing is sent, and Settle is
+  // asked whenever the connection is woken. What it gives takes this object's place.
+  virtual bool Pending() const { return false; }
+  virtual std::optional<ReplyContent> Settle() { return std::nullopt; }
   virtual bool Streams() const = 0;
   // What has come since the last call; empty when nothing has.
   virtual AnswerStep Take() = 0;
@@ -74,7 +82,7 @@ class Answer {
 struct Reply {
   std::string request_id;    // goes out as X-Request-Id
   std::string headers = {};  // further ones, each with its CRLF, of an answer too
-  std::variant<HttpResponse, std::unique_ptr<Answer>> content;
+  ReplyContent content;
 };
 
 // Called whenever an answer's Take may have something new. Any thread; must not block.

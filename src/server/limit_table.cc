@@ -2,6 +2,7 @@
 #include "server/limit_table.h"
 
 #include "base/check.h"
+#include "server/compile_queue.h"
 #include "server/fields.h"
 #include "server/limits.h"
 #include "text/chat_template.h"
@@ -101,10 +102,15 @@ std::vector<LimitRow> FieldRows(const ServerConfig& config, const ModelCard& car
       {"schema_enum_values", "enum values in a schema", grammar.enum_values, 400},
       {"repetitions", "counted repetitions, multiplied through nesting", grammar.repetitions, 400},
       {"regex_bytes", "bytes of a regular expression", grammar.regex_bytes, 400},
+      {"grammar_choices", "texts in `choice`", Size(limits::kGrammarChoicesMax), 400},
       {"compile_burst_seconds", "seconds of compiling one key's grammars at once",
        static_cast<int64_t>(TenantLoad::kCompileBurstSeconds), 429},
-      {"grammar_cache_bytes", "bytes of compiled grammars that are kept", GrammarLibrary::kBytesMax,
-       0},
+      {"compile_cpu_ms", "milliseconds of CPU time for compiling one grammar",
+       config.grammar_budget.cpu_ms, 400, "`--grammar-cpu-ms`"},
+      {"compile_memory_bytes", "bytes of memory for compiling one grammar",
+       config.grammar_budget.memory_bytes, 400, "`--grammar-memory`"},
+      {"grammar_cache_bytes", "bytes of compiled grammars, those in use with their answers",
+       GrammarLibraryOptions{}.bytes_max, 503},
       {"grammar_items", "items of a grammar's parser at one token", Grammars::kMaskItemsMax, 400},
       {"template_values", "entries of `chat_template_kwargs`", Size(limits::kTemplateKeysMax), 400},
       {"template_bytes", "bytes of `chat_template_kwargs`", Size(limits::kTemplateBytesMax), 400},
@@ -137,7 +143,14 @@ std::vector<LimitRow> QueueRows(const ServerConfig& config, const SchedulerConfi
       {"preemptions", "preemptions of a request", scheduler.preemptions_max, 0},
       {"tool_call_header_bytes", "bytes of the name in a tool call that the model writes",
        Size(ToolCallParser::kHeaderBytesMax), 0},
-      {"concurrent_compilations", "grammars compiled at once; others wait", 1, 0},
+      {"concurrent_compilations", "grammars compiled at once; others wait",
+       CompileQueue::Limits{}.threads, 0},
+      {"concurrent_compilations_per_key", "grammars of a key compiled at once; others wait",
+       CompileQueue::Limits{}.running_per_key, 0},
+      {"waiting_compilations", "grammars that wait to be compiled",
+       Size(CompileQueue::Limits{}.waiting), 503},
+      {"waiting_compilations_per_key", "grammars of a key that wait to be compiled",
+       Size(CompileQueue::Limits{}.waiting_per_key), 429},
   };
 }
 

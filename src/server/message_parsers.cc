@@ -93,6 +93,10 @@ Refusal CheckTool(const json::value& tool, const std::string& path) {
     return WrongType(path + ".function.name", "1 to 64 letters, digits, - or _",
                      name == nullptr ? json::value(nullptr) : *name);
   }
+  const json::value* strict = function->get_object().if_contains("strict");
+  if (strict != nullptr && !strict->is_bool() && !strict->is_null()) {
+    return WrongType(path + ".function.strict", "true or false", *strict);
+  }
   return std::nullopt;
 }
 

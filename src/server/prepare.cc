@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "server/grammar_plan.h"
 #include "server/limits.h"
 #include "text/reasoning.h"
 
@@ -193,14 +192,14 @@ OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
 
   const bool reasons = std::any_of(prompts.begin(), prompts.end(),
                                    [](const auto& prompt) { return prompt.starts_in_reasoning; });
-  auto grammar = PlanGrammar(service, request, tenant, reasons);
+  auto grammar = PlanGrammar(context, request, tenant, reasons);
   if (auto* error = std::get_if<ApiError>(&grammar)) return *error;
-  const auto& [grammar_text, grammar_after] = std::get<0>(grammar);
 
   auto limit = ThinkingLimitOf(context, request);
   if (auto* error = std::get_if<ApiError>(&limit)) return *error;
 
   GenerationPlan plan;
+  plan.grammar = std::get<0>(std::move(grammar));
   plan.choices_per_prompt = static_cast<int32_t>(n);
   plan.fixed_seed = request.seed.has_value();
   plan.text = {.stop = request.stop,
@@ -210,13 +209,15 @@ OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
                .shows_reasoning = request.include_reasoning.value_or(true),
                .parallel_calls = request.parallel_tool_calls.value_or(true)};
   if (IsChat(request.route)) SetSyntax(context, request, &plan.text);
+  // What begins behind the thinking holds no call in it to a schema.
+  plan.text.syntax.calls_in_reasoning = plan.grammar.after < 0;
   for (EncodedPrompt& prompt : prompts) {
     Request engine;
     engine.sampling = SamplingOf(request, context.card.defaults);
     engine.stop = StopOf(request, context, prompt.tokens.size());
     engine.logprobs = LogprobsOf(request);
-    engine.grammar = grammar_text;
-    engine.grammar_after = prompt.starts_in_reasoning ? grammar_after : TokenId{-1};
+    engine.grammar = plan.grammar.text;
+    engine.grammar_after = prompt.starts_in_reasoning ? plan.grammar.after : TokenId{-1};
     engine.prompt_logprobs = prompt_logprobs;
     engine.cache_salt = request.cache_salt;
     engine.tenant = tenant;

@@ -10,6 +10,7 @@
 #include "server/api_error.h"
 #include "server/api_request.h"
 #include "server/chat_prompt.h"
+#include "server/grammar_plan.h"
 #include "server/service.h"
 #include "text/answer_parser.h"
 
@@ -38,6 +39,8 @@ struct GenerationPlan {
   std::vector<PlannedChoice> choices;
   int32_t choices_per_prompt = 1;
   bool fixed_seed = false;
+  PlannedGrammar grammar;                    // of every choice
+  std::optional<GrammarLibrary::Hold> hold;  // on it, once it is compiled
   std::unique_ptr<TenantLoad::Place> place;  // among the requests of its tenant
 };
 

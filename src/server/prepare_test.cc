@@ -69,8 +69,8 @@ TEST_F(PrepareTest, AGrammarIsItsTenants) {
   const Request request = First(kCompletions, R"({"prompt": "a", "regex": "[ab]+"})");
   EXPECT_EQ(request.tenant, "ann");
   EXPECT_EQ(request.grammar, GrammarText(GrammarKind::kRegex, "[ab]+", "ann"));
-  EXPECT_TRUE(grammars_->Has(request.grammar));
-  EXPECT_FALSE(grammars_->Has(GrammarText(GrammarKind::kRegex, "[ab]+", "ben")));
+  EXPECT_TRUE(grammars_->Check(request.grammar).status);
+  EXPECT_FALSE(grammars_->Known(GrammarText(GrammarKind::kRegex, "[ab]+", "ben")));
 }
 
 TEST_F(PrepareTest, AbsentSamplingFieldsTakeTheModelsDefaultsThenNeutralValues) {

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <string>
 
+#include "server/answer_format.h"
 #include "server/api_keys.h"
+#include "server/generation.h"
 #include "server/http_types.h"
 #include "server/login_guard.h"
 #include "server/route_table.h"
@@ -23,6 +25,8 @@ class Router final : public HttpApi {
   void SetLoading(std::string reason);
   void SetReady(ServerContext context);
   void SetDraining() { draining_ = true; }
+  // The library of grammars is not asked after this.
+  void StopCompiling();
   void SetKeys(std::vector<ApiKey> keys) { keys_.Replace(std::move(keys)); }
 
   size_t BodyBytesMax() const override;
@@ -38,7 +42,7 @@ class Router final : public HttpApi {
   HttpResponse Refuse(int status, std::string message) override;
 
  private:
-  using Content = std::variant<HttpResponse, std::unique_ptr<Answer>>;
+  using Content = ReplyContent;
 
   Content Dispatch(const HttpRequest& request, Wake wake);
   Refusal CheckBrowser(const HttpRequest& request) const;
@@ -54,6 +58,16 @@ class Router final : public HttpApi {
   ApiError OverLimit(const ApiKey& tenant, const TenantLoad::Entry& entry) const;
   Refusal CheckWaiting(const Service& service, int64_t prompt_tokens) const;
   Content Generate(ApiRequest request, const HttpRequest& http, Wake wake);
+  // What stays of a request while its grammar is compiled.
+  struct Planned {
+    GenerationOrigin origin;
+    AnswerShape shape;
+    ApiKey tenant;
+    std::string address;  // of the client
+    Wake wake;
+  };
+  Content CompileThenBegin(GenerationPlan plan, Planned planned, HttpRequest http);
+  Content Begin(GenerationPlan plan, const Planned& planned);
   Content HealthGenerate(const HttpRequest& http, Wake wake);
   int32_t RetryAfter() const;
   HttpResponse Health() const;

@@ -83,6 +83,9 @@ void Server::Drain(int32_t seconds) {
   state_->http->Drain(seconds);
 }
 
-void Server::StopNow() { state_->http->Stop(); }
+void Server::StopNow() {
+  state_->http->Stop();
+  state_->router.StopCompiling();
+}
 
 }  // namespace braid

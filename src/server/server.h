@@ -48,6 +48,7 @@ struct ServerConfig {
   int32_t step_seconds_max = 300;                   // /health is 503 when a step takes longer
   int64_t responses_bytes_max = int64_t{64} << 20;  // stored responses; 0: none are
   int32_t prepare_threads = 2;
+  GrammarBudget grammar_budget = {};  // what the trial of a grammar may take
   bool vllm_metrics = false;          // metrics under vLLM's names too
   RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server
   std::vector<std::string> cors_origins = {};   // pages of these may use the API; "*": of any

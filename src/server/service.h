@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "server/api_keys.h"
 #include "server/api_request.h"
+#include "server/compile_queue.h"
 #include "server/drain_rate.h"
 #include "server/limits.h"
 #include "server/mailbox.h"
@@ -50,7 +51,10 @@ struct Service {
                  .prefix_cache = context.driver.config().prefix_cache,
                  .vllm_names = server_config.vllm_metrics}),
         responses(StoreLimits(server_config)),
-        seed_base(seeds) {}
+        seed_base(seeds),
+        compiles(context.grammars == nullptr
+                     ? nullptr
+                     : std::make_unique<CompileQueue>(*context.grammars, CompileQueue::Limits{})) {}
 
   const ServerConfig& config;
   ServerContext context;
@@ -61,6 +65,7 @@ struct Service {
   DrainRate drain_rate;
   ResponseStore responses;
   const uint64_t seed_base;
+  std::unique_ptr<CompileQueue> compiles;  // null: there are no grammars
 
   RequestLimits limits() const {
     return {.vocabulary = context.card.vocabulary,

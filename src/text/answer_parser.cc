@@ -7,7 +7,7 @@ namespace braid {
 AnswerParser::AnswerParser(const AnswerSyntax& syntax, bool starts_in_reasoning)
     : syntax_(syntax), splitter_(syntax.reasoning_tags, starts_in_reasoning) {
   if (syntax.tools == nullptr) return;
-  if (syntax.split_reasoning) {
+  if (syntax.split_reasoning && syntax.calls_in_reasoning) {
     in_reasoning_.emplace(*syntax.tools, syntax_.schemas,
                           ToolCallParser::Options{.outside = AnswerEvent::Kind::kReasoning,
                                                   .known_tools_only = true});

@@ -16,6 +16,7 @@ struct AnswerSyntax {
   ReasoningTags reasoning_tags;
   const ToolFormat* tools = nullptr;  // null: calls are text
   ToolSchemas schemas;
+  bool calls_in_reasoning = true;  // false: there they are thinking
 };
 
 class AnswerParser {

@@ -1,12 +1,13 @@
 // Thin ownership around the Rust library's grammar functions.
 #include "text/grammar.h"
 
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "text/rust_library.h"
 
 namespace braid {
-namespace {
 
 std::string_view NameOf(GrammarKind kind) {
   switch (kind) {
@@ -19,8 +20,6 @@ std::string_view NameOf(GrammarKind kind) {
   }
   return {};
 }
-
-}  // namespace
 
 struct GrammarMatcher::State {
   RustHandle<braid_text_matcher, braid_text_matcher_free> handle;
@@ -72,12 +71,62 @@ Result<bool> GrammarMatcher::Complete() {
 }
 
 Result<Grammars> Grammars::Create(const Tokenizer& tokenizer, TokenId end) {
+  return Of(braid_text_tokenizer_table(tokenizer.rust_handle()), end);
+}
+
+Result<Grammars> Grammars::Of(const braid_text_table& table, TokenId end) {
   auto state = std::make_unique<State>();
   braid_text_buffer error = {};
-  state->handle.reset(braid_text_grammars_create(
-      tokenizer.rust_handle(), static_cast<uint32_t>(end), kMaskItemsMax, &error));
+  state->handle.reset(
+      braid_text_grammars_create(table, static_cast<uint32_t>(end), kMaskItemsMax, &error));
   if (state->handle == nullptr) return Error{ErrorCode::kInvalid, TakeRustText(error)};
   return Grammars(std::move(state));
+}
+
+// The head, the offsets, the bytes, and which tokens are special.
+namespace {
+
+struct PackedHead {
+  uint32_t tokens;
+  int32_t end;
+};
+
+}  // namespace
+
+std::string PackVocabulary(const Tokenizer& tokenizer, TokenId end) {
+  const braid_text_table table = braid_text_tokenizer_table(tokenizer.rust_handle());
+  const size_t tokens = table.token_count;
+  const PackedHead head{static_cast<uint32_t>(tokens), end};
+  std::string packed;
+  const auto add = [&](const void* data, size_t size) {
+    packed.append(static_cast<const char*>(data), size);
+  };
+  add(&head, sizeof(head));
+  add(table.offsets, (tokens + 1) * sizeof(uint32_t));
+  add(table.bytes, table.offsets[tokens]);
+  add(table.special, tokens);
+  return packed;
+}
+
+Result<Grammars> Grammars::Unpack(std::string_view packed) {
+  PackedHead head{};
+  const auto short_of = [&](size_t bytes) { return packed.size() < bytes; };
+  const Error wrong{ErrorCode::kInternal, "the packed vocabulary is not whole"};
+  if (short_of(sizeof(head))) return wrong;
+  std::memcpy(&head, packed.data(), sizeof(head));
+  const size_t offsets_bytes = (size_t{head.tokens} + 1) * sizeof(uint32_t);
+  if (short_of(sizeof(head) + offsets_bytes)) return wrong;
+  std::vector<uint32_t> offsets(size_t{head.tokens} + 1);
+  std::memcpy(offsets.data(), packed.data() + sizeof(head), offsets_bytes);
+  const size_t bytes_at = sizeof(head) + offsets_bytes;
+  if (packed.size() != bytes_at + offsets.back() + head.tokens) return wrong;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(packed.data() + bytes_at);
+  const braid_text_table table{.token_count = head.tokens,
+                               .bytes = bytes,
+                               .offsets = offsets.data(),
+                               .special = bytes + offsets.back(),
+                               .strips_leading_space = 0};
+  return Of(table, head.end);
 }
 
 Result<GrammarMatcher> Grammars::Compile(GrammarKind kind, std::string_view source) const {
@@ -85,8 +134,10 @@ Result<GrammarMatcher> Grammars::Compile(GrammarKind kind, std::string_view sour
   braid_text_buffer error = {};
   state->handle.reset(braid_text_matcher_create(state_->handle.get(), RustView(NameOf(kind)),
                                                 RustView(source), &error));
-  if (state->handle == nullptr) return Error{ErrorCode::kInvalid, TakeRustText(error)};
-  return GrammarMatcher(std::move(state));
+  if (state->handle != nullptr) return GrammarMatcher(std::move(state));
+  std::string message = TakeRustText(error);
+  const bool complex = message.starts_with("too complex");
+  return Error{complex ? ErrorCode::kExhausted : ErrorCode::kInvalid, std::move(message)};
 }
 
 }  // namespace braid

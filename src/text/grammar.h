@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/ids.h"
 #include "base/result.h"
 #include "text/tokenizer.h"
+
+struct braid_text_table;
 
 namespace braid {
 
@@ -51,6 +54,8 @@ class Grammars {
   // Takes tens of milliseconds for a large vocabulary: once, at start. `end` is the token that may
   // follow a whole text. The tokenizer is read, not kept.
   static Result<Grammars> Create(const Tokenizer& tokenizer, TokenId end);
+  // The same from what PackVocabulary made, in another process.
+  static Result<Grammars> Unpack(std::string_view packed);
 
   Grammars(Grammars&&) noexcept;
   Grammars& operator=(Grammars&&) noexcept;
@@ -62,7 +67,14 @@ class Grammars {
  private:
   struct State;
   explicit Grammars(std::unique_ptr<const State> state);
+  static Result<Grammars> Of(const braid_text_table& table, TokenId end);
   std::unique_ptr<const State> state_;
 };
+
+// All that Create needs of a tokenizer, as bytes.
+std::string PackVocabulary(const Tokenizer& tokenizer, TokenId end);
+
+// "json_schema", "regex", "lark".
+std::string_view NameOf(GrammarKind kind);
 
 }  // namespace braid

@@ -12,15 +12,9 @@
 namespace braid {
 namespace {
 
-struct KindName {
-  GrammarKind kind;
-  std::string_view name;
-};
-constexpr std::array<KindName, 3> kKinds = {{{GrammarKind::kJsonSchema, "json_schema"},
-                                             {GrammarKind::kRegex, "regex"},
-                                             {GrammarKind::kLark, "lark"}}};
+constexpr std::array kKinds = {GrammarKind::kJsonSchema, GrammarKind::kRegex, GrammarKind::kLark};
 
-// A compiled grammar's tables are some multiple of its text.
+// Where no trial has measured it: a compiled grammar's tables are some multiple of its text.
 int64_t BytesOf(std::string_view grammar) {
   return (int64_t{256} << 10) + 32 * static_cast<int64_t>(grammar.size());
 }
@@ -60,15 +54,12 @@ class Stream final : public TokenConstraint {
 }  // namespace
 
 std::string GrammarText(GrammarKind kind, std::string_view source, std::string_view tenant) {
-  for (const KindName& row : kKinds) {
-    if (row.kind == kind) return fmt::format("{} {}\n{}", row.name, tenant, source);
-  }
-  return {};
+  return fmt::format("{} {}\n{}", NameOf(kind), tenant, source);
 }
 
 GrammarLibrary::GrammarLibrary(const Tokenizer& tokenizer, Grammars grammars, TokenId end,
-                               int64_t bytes_max)
-    : tokenizer_(tokenizer), grammars_(std::move(grammars)), end_(end), bytes_max_(bytes_max) {
+                               GrammarLibraryOptions options)
+    : tokenizer_(tokenizer), grammars_(std::move(grammars)), end_(end), options_(options) {
   for (TokenId id = 0; id < tokenizer.vocabulary_size(); ++id) {
     const std::string_view bytes = tokenizer.TokenBytes(id);
     if (bytes == "\n" || bytes == "\n\n") newlines_.push_back(id);
@@ -76,64 +67,150 @@ GrammarLibrary::GrammarLibrary(const Tokenizer& tokenizer, Grammars grammars, To
 }
 
 Result<std::unique_ptr<GrammarLibrary>> GrammarLibrary::Create(const Tokenizer& tokenizer,
-                                                               TokenId end, int64_t bytes_max) {
+                                                               TokenId end,
+                                                               GrammarLibraryOptions options) {
   ASSIGN_OR_RETURN(Grammars grammars, Grammars::Create(tokenizer, end));
   return std::unique_ptr<GrammarLibrary>(
-      new GrammarLibrary(tokenizer, std::move(grammars), end, bytes_max));
+      new GrammarLibrary(tokenizer, std::move(grammars), end, options));
 }
 
-Result<GrammarMatcher> GrammarLibrary::Compile(std::string_view grammar) const {
+Result<std::pair<GrammarKind, std::string_view>> GrammarLibrary::Parts(std::string_view grammar) {
   const size_t line = std::min(grammar.find('\n'), grammar.size());
-  for (const KindName& row : kKinds) {
-    if (row.name == grammar.substr(0, std::min(grammar.find(' '), line))) {
-      return grammars_.Compile(row.kind, grammar.substr(std::min(line + 1, grammar.size())));
-    }
+  const std::string_view name = grammar.substr(0, std::min(grammar.find(' '), line));
+  for (const GrammarKind kind : kKinds) {
+    if (NameOf(kind) != name) continue;
+    return std::pair(kind, grammar.substr(std::min(line + 1, grammar.size())));
   }
   return Error{ErrorCode::kInvalid, "the grammar does not begin with its kind"};
 }
 
-void GrammarLibrary::Keep(std::string_view grammar, GrammarMatcher matcher) {
-  entries_.push_front({std::string(grammar), std::move(matcher)});
-  index_[entries_.front().grammar] = entries_.begin();
-  bytes_ += BytesOf(grammar);
-  while (bytes_ > bytes_max_ && entries_.size() > 1) {
-    bytes_ -= BytesOf(entries_.back().grammar);
-    index_.erase(entries_.back().grammar);
-    entries_.pop_back();
+GrammarLibrary::Entry GrammarLibrary::Compile(std::string_view grammar,
+                                              const std::atomic<bool>& cancelled,
+                                              int64_t* work_us) const {
+  Entry entry{.grammar = std::string(grammar), .bytes = BytesOf(grammar)};
+  const auto parts = Parts(grammar);
+  if (!parts) {
+    entry.refusal = parts.error();
+    return entry;
+  }
+  const auto& [kind, source] = *parts;
+  if (options_.trial != nullptr) {
+    const GrammarVerdict verdict = options_.trial->Try(kind, source, cancelled);
+    *work_us += verdict.cpu_us;
+    entry.refusal = verdict.status;
+    entry.bytes = std::max(entry.bytes, verdict.held_bytes);
+    if (!verdict.status) return entry;
+  }
+  const int64_t begin_us = MonotonicUs();
+  Result<GrammarMatcher> matcher = grammars_.Compile(kind, source);
+  *work_us += std::max<int64_t>(MonotonicUs() - begin_us, 1);
+  if (matcher) {
+    entry.matcher = *std::move(matcher);
+  } else {
+    entry.refusal = matcher.error();
+  }
+  return entry;
+}
+
+void GrammarLibrary::MakeRoomLocked() {
+  for (auto last = entries_.end(); bytes_ > options_.bytes_max && last != entries_.begin();) {
+    --last;
+    if (last->holds > 0 || last == entries_.begin()) continue;
+    bytes_ -= last->bytes;
+    index_.erase(last->grammar);
+    last = entries_.erase(last);
   }
 }
 
-std::optional<Result<GrammarMatcher>> GrammarLibrary::Find(std::string_view grammar) {
-  std::lock_guard lock(mutex_);
+void GrammarLibrary::KeepLocked(Entry entry) {
+  if (!entry.refusal) entry.bytes = static_cast<int64_t>(entry.grammar.size()) + 1024;
+  bytes_ += entry.bytes;
+  entries_.push_front(std::move(entry));
+  index_[entries_.front().grammar] = entries_.begin();
+  MakeRoomLocked();
+}
+
+GrammarLibrary::Entry* GrammarLibrary::FindLocked(std::string_view grammar) {
   auto found = index_.find(grammar);
-  if (found == index_.end()) return std::nullopt;
+  if (found == index_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);
-  return found->second->matcher.Copy();
+  return &*found->second;
 }
 
-Result<GrammarMatcher> GrammarLibrary::CopyOf(std::string_view grammar, int64_t* work_us) {
-  if (auto found = Find(grammar)) return *std::move(found);
-  std::lock_guard compiling(compiling_);
-  if (auto found = Find(grammar)) return *std::move(found);
-  const int64_t begin_us = MonotonicUs();
-  Result<GrammarMatcher> matcher = Compile(grammar);
-  if (work_us != nullptr) *work_us += MonotonicUs() - begin_us;
-  if (!matcher) return matcher;
+std::optional<Status> GrammarLibrary::Known(std::string_view grammar) {
   std::lock_guard lock(mutex_);
-  Keep(grammar, *std::move(matcher));
-  return entries_.front().matcher.Copy();
+  const Entry* found = FindLocked(grammar);
+  return found == nullptr ? std::nullopt : std::optional(found->refusal);
 }
 
-bool GrammarLibrary::Has(std::string_view grammar) {
-  std::lock_guard lock(mutex_);
-  return index_.contains(grammar);
-}
-
-GrammarLibrary::Checked GrammarLibrary::Check(std::string_view grammar) {
+GrammarLibrary::Checked GrammarLibrary::Check(std::string_view grammar,
+                                              const std::atomic<bool>& cancelled) {
+  std::unique_lock lock(mutex_);
+  compiled_.wait(lock, [&] { return !compiling_.contains(grammar); });
+  if (const Entry* found = FindLocked(grammar)) return {.status = found->refusal};
+  const auto own = compiling_.emplace(grammar).first;
+  lock.unlock();
   Checked checked;
-  Result<GrammarMatcher> copy = CopyOf(grammar, &checked.work_us);
-  if (!copy) checked.status = copy.error();
+  Entry entry = Compile(grammar, cancelled, &checked.work_us);
+  checked.status = entry.refusal;
+  lock.lock();
+  compiling_.erase(own);
+  const bool lasts = checked.status || checked.status.error().code != ErrorCode::kUnavailable;
+  if (lasts) KeepLocked(std::move(entry));
+  compiled_.notify_all();
   return checked;
+}
+
+Result<GrammarLibrary::Hold> GrammarLibrary::HoldFor(std::string_view grammar, int64_t streams) {
+  std::lock_guard lock(mutex_);
+  Entry* entry = FindLocked(grammar);
+  if (entry == nullptr || !entry->matcher) {
+    return Error{ErrorCode::kUnavailable, "the compiled grammar had to make room for others"};
+  }
+  const int64_t more = entry->bytes * streams;
+  if (entry->bytes + more > options_.bytes_max) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("compiled, it takes {} MiB, and as much for each of {} answers; all "
+                             "grammars may take {} MiB",
+                             entry->bytes >> 20, streams, options_.bytes_max >> 20)};
+  }
+  ++entry->holds;
+  bytes_ += more;
+  MakeRoomLocked();
+  if (bytes_ <= options_.bytes_max) return Hold(*this, std::string(grammar), more);
+  --entry->holds;
+  bytes_ -= more;
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("the grammars of running requests take {} MiB of {} MiB, and {} MiB "
+                           "more are needed",
+                           bytes_ >> 20, options_.bytes_max >> 20, more >> 20)};
+}
+
+void GrammarLibrary::Hold::Release() {
+  if (library_ != nullptr) library_->Release(grammar_, bytes_);
+}
+
+void GrammarLibrary::Release(std::string_view grammar, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  bytes_ -= bytes;
+  if (auto found = index_.find(grammar); found != index_.end()) --found->second->holds;
+  MakeRoomLocked();
+}
+
+int64_t GrammarLibrary::bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+Result<GrammarMatcher> GrammarLibrary::CopyOf(std::string_view grammar) {
+  const Checked checked = Check(grammar);
+  RETURN_IF_ERROR(checked.status);
+  std::lock_guard lock(mutex_);
+  const Entry* entry = FindLocked(grammar);
+  if (entry == nullptr || !entry->matcher) {
+    return Error{ErrorCode::kExhausted, "there is no room for the grammar"};
+  }
+  return entry->matcher->Copy();
 }
 
 Result<std::unique_ptr<TokenConstraint>> GrammarLibrary::Start(std::string_view grammar,

@@ -2,6 +2,7 @@
 // read back by the parser of their format.
 #include "text/grammar_library.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,12 +19,22 @@ namespace {
 
 using testing::HasSubstr;
 
+// As json.dumps writes it, and as grammars demand it.
+std::string JsonOnOneLine(const json::object& value) {
+  std::string out = "{";
+  for (const auto& [key, member] : value) {
+    out += fmt::format("{}\"{}\": {}", out.size() > 1 ? ", " : "", std::string_view(key),
+                       json::serialize(member));
+  }
+  return out + "}";
+}
+
 class GrammarLibraryTest : public testing::Test {
  protected:
   GrammarLibraryTest() : tokenizer_(LoadBraidTiny()), end_(*tokenizer_.TokenToId("<|im_end|>")) {}
 
   std::unique_ptr<GrammarLibrary> Library(int64_t bytes_max = int64_t{256} << 20) const {
-    auto library = GrammarLibrary::Create(tokenizer_, end_, bytes_max);
+    auto library = GrammarLibrary::Create(tokenizer_, end_, {.bytes_max = bytes_max});
     CHECK(library.ok());
     return *std::move(library);
   }
@@ -134,9 +145,9 @@ TEST_F(GrammarLibraryTest, ATenantDoesNotFindAnothersGrammars) {
   };
   EXPECT_GT(library->Check(text("ann")).work_us, 0);
   EXPECT_EQ(library->Check(text("ann")).work_us, 0);
-  EXPECT_TRUE(library->Has(text("ann")));
-  EXPECT_FALSE(library->Has(text("ben")));
-  EXPECT_FALSE(library->Has(text("")));
+  EXPECT_TRUE(library->Known(text("ann")));
+  EXPECT_FALSE(library->Known(text("ben")));
+  EXPECT_FALSE(library->Known(text("")));
   EXPECT_GT(library->Check(text("ben")).work_us, 0);
   EXPECT_TRUE(library->Start(text("ben"), false).ok());
 }
@@ -172,7 +183,7 @@ TEST_F(GrammarLibraryTest, ForcedCallsAreReadBackWithTheirTypes) {
   Rng rng(5);
   for (const ToolFormat& format : ToolFormats()) {
     const std::string text = GrammarText(
-        GrammarKind::kLark, ToolGrammarText({.format = format, .tools = tools}, tokenizer_));
+        GrammarKind::kLark, *ToolGrammarText({.format = format, .tools = tools}, tokenizer_));
     const Status status = library->Check(text).status;
     ASSERT_TRUE(status) << format.name << ": " << status.error().message << "\n" << text;
     const AnswerSyntax syntax{.split_reasoning = false,
@@ -214,6 +225,100 @@ TEST_F(GrammarLibraryTest, ForcedCallsAreReadBackWithTheirTypes) {
     EXPECT_GT(whole, 10) << format.name;
     EXPECT_GT(booked, 3) << format.name;
   }
+}
+
+// What a grammar that begins at opening tags lets through, for each format: any text, calls of tools
+// that are not strict with any arguments, and of strict ones with those of their schemas only.
+TEST_F(GrammarLibraryTest, StrictToolsAreHeldToTheirSchemasWithinFreeText) {
+  const json::array tools = ParseJson(R"([
+    {"type": "function", "function": {"name": "look", "strict": true, "parameters": {
+       "type": "object", "additionalProperties": false, "required": ["city", "days", "note"],
+       "properties": {"city": {"type": "string", "minLength": 2, "maxLength": 5},
+                      "days": {"type": "integer", "minimum": 1, "maximum": 9},
+                      "note": {"anyOf": [{"type": "string", "pattern": "^[a-c]+$"},
+                                         {"type": "null"}]}}}}},
+    {"type": "function", "function": {"name": "look_up", "parameters": {
+       "type": "object", "properties": {"word": {"type": "integer"}}}}}])",
+                                      "tools")
+                                ->as_array();
+  auto library = Library();
+  Rng rng(7);
+  for (const ToolFormat& format : ToolFormats()) {
+    const std::string text = GrammarText(
+        GrammarKind::kLark,
+        *ToolGrammarText({.format = format, .tools = tools, .lazy = true}, tokenizer_));
+    const Status status = library->Check(text).status;
+    ASSERT_TRUE(status) << format.name << ": " << status.error().message << "\n" << text;
+    const auto accepts = [&](std::string_view answer) {
+      auto constraint = *library->Start(text, false);
+      std::vector<uint32_t> words(4096 / 32);
+      const auto ids = *tokenizer_.Encode(answer, false);
+      for (const TokenId id : ids) {
+        EXPECT_TRUE(constraint->Mask(words));
+        if ((words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) return false;
+        EXPECT_TRUE(constraint->Accept(id));
+      }
+      EXPECT_TRUE(constraint->Mask(words));
+      return (words[static_cast<size_t>(end_) / 32] >> (end_ % 32) & 1) != 0;
+    };
+    const auto call = [&](std::string_view name, const json::object& arguments) {
+      std::string out(format.write_begin);
+      out.replace(out.find("{NAME}"), 6, name);
+      if (const size_t at = out.find("{N}"); at != std::string::npos) out.replace(at, 3, "0");
+      if (format.body != ToolFormat::Body::kParameters) {
+        return out + JsonOnOneLine(arguments) + std::string(format.write_end);
+      }
+      const std::string_view newline = format.value_newlines ? "\n" : "";
+      for (const auto& [key, value] : arguments) {
+        out += fmt::format("{}{}{}{}{}{}{}{}\n", format.key_begin, std::string_view(key),
+                           format.key_end, format.value_begin.empty() ? "" : "\n",
+                           format.value_begin, newline,
+                           value.is_string() ? std::string(value.get_string())
+                                             : json::serialize(value),
+                           std::string(newline) + std::string(format.value_end));
+      }
+      return out + std::string(format.write_end);
+    };
+    const json::object right{{"city", "Rome"}, {"days", 3}, {"note", "abc"}};
+    const json::object nothing{{"city", "Rome"}, {"days", 3}, {"note", nullptr}};
+    EXPECT_TRUE(accepts("Just a text, a < b, <tool and no call.")) << format.name;
+    EXPECT_TRUE(accepts(call("look", right))) << format.name << call("look", right);
+    EXPECT_TRUE(accepts("Let me see.\n" + call("look", nothing))) << format.name;
+    EXPECT_TRUE(accepts(call("look", right) + "\n" + call("look_up", {{"word", "x"}})))
+        << format.name;
+    EXPECT_TRUE(accepts(call("look_up", {{"other", "x"}, {"word", 2}}))) << format.name;
+    json::object more = right, wrong = right, lengthy = right, unmatched = right, fewer = right;
+    more["day"] = "Sunday";
+    wrong["days"] = 30;
+    lengthy["city"] = "Amsterdam";
+    unmatched["note"] = "xyz";
+    fewer.erase("note");
+    for (const json::object& arguments : {more, wrong, lengthy, unmatched, fewer}) {
+      EXPECT_FALSE(accepts("So: " + call("look", arguments)))
+          << format.name << " " << json::serialize(arguments);
+    }
+    EXPECT_FALSE(accepts(call("lo", right))) << format.name;
+  }
+}
+
+TEST_F(GrammarLibraryTest, AStrictToolThatAFormatCannotHoldIsRefusedByPointer) {
+  const auto text = [&](std::string_view format, std::string_view parameters) {
+    const std::string tool = fmt::format(
+        R"([{{"function": {{"name": "f", "strict": true, "parameters": {}}}}}])", parameters);
+    return ToolGrammarText({.format = *FindToolFormat(format),
+                            .tools = ParseJson(tool, "tools")->as_array(),
+                            .lazy = true},
+                           tokenizer_);
+  };
+  const std::string_view anchors =
+      R"({"type": "object", "properties": {"a": {"type": "string", "pattern": "^a|b$"}}})";
+  EXPECT_TRUE(text("hermes", anchors).ok());
+  EXPECT_THAT(text("glm", anchors).error().message, HasSubstr("/properties/a/pattern: "));
+  EXPECT_THAT(text("qwen3_xml", R"({"properties": {"a": {"type": "string", "format": "email"}}})")
+                  .error()
+                  .message,
+              HasSubstr("/properties/a/format: email"));
+  EXPECT_THAT(text("glm", R"({"anyOf": [{}, {}]})").error().message, HasSubstr("/anyOf: "));
 }
 
 TEST_F(GrammarLibraryTest, GbnfBecomesLark) {

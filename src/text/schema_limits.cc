@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace braid {
@@ -27,6 +28,20 @@ std::optional<int64_t> Bound(const json::object& schema, std::string_view key) {
   boost::system::error_code wrong;
   const auto number = value->to_number<int64_t>(wrong);
   return wrong ? INT64_MAX : number;
+}
+
+int64_t OptionalProperties(const json::object& schema) {
+  const json::value* properties = schema.if_contains("properties");
+  if (properties == nullptr || !properties->is_object()) return 0;
+  std::set<std::string_view> optional;
+  for (const auto& [name, property] : properties->get_object()) optional.insert(name);
+  const json::value* required = schema.if_contains("required");
+  if (required != nullptr && required->is_array()) {
+    for (const json::value& name : required->get_array()) {
+      if (name.is_string()) optional.erase(std::string_view(name.get_string()));
+    }
+  }
+  return static_cast<int64_t>(optional.size());
 }
 
 class SchemaWalk {
@@ -83,6 +98,11 @@ class SchemaWalk {
     }
     RETURN_IF_ERROR(Count(schema, "enum", &enum_values_, limits_.enum_values));
     RETURN_IF_ERROR(Count(schema, "properties", &properties_, limits_.properties));
+    if (const int64_t optional = OptionalProperties(schema);
+        optional > limits_.optional_properties) {
+      return TooMany("the number of optional properties of an object", optional,
+                     limits_.optional_properties);
+    }
     for (const auto& [key, value] : schema) {
       if (key == "enum" || key == "const") continue;
       // Holds schemas by name and is none itself.

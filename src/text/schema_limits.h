@@ -13,6 +13,7 @@ struct GrammarLimits {
   int64_t schema_bytes = 64 << 10;
   int64_t schema_depth = 32;
   int64_t properties = 5000;
+  int64_t optional_properties = 1000;  // of one object: the work at each token grows with them
   int64_t enum_values = 5000;
   int64_t repetitions = 10000;  // maxItems and {m,n}, multiplied through nesting
   int64_t regex_bytes = 4 << 10;

@@ -1,5 +1,4 @@
-// Puts Lark together. Tags that are special tokens are named by their ids, for their text is not
-// theirs to be written.
+// Puts Lark together out of the rules of calls (tool_call_rules.h), schemas and texts.
 #include "text/tool_grammar.h"
 
 #include <fmt/core.h>
@@ -9,168 +8,9 @@
 #include <optional>
 #include <span>
 
-#include "text/tool_schemas.h"
+#include "text/tool_call_rules.h"
 
 namespace braid {
-namespace {
-
-std::string Literal(std::string_view text) { return json::serialize(json::string(text)); }
-
-// Makes rules out of texts and tags.
-class Writer {
- public:
-  explicit Writer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  // A text in which each of `tags` may be a token of its own.
-  std::string Text(std::string_view text, std::span<const std::string_view> tags) const {
-    std::string out;
-    while (!text.empty()) {
-      size_t at = text.size();
-      std::string_view next;
-      for (std::string_view tag : tags) {
-        if (tag.empty() || !Special(tag)) continue;
-        const size_t found = text.find(tag);
-        if (found < at) {
-          at = found;
-          next = tag;
-        }
-      }
-      const bool number = text.find(kNumber) < at;
-      if (number) {
-        at = text.find(kNumber);
-        next = kNumber;
-      }
-      if (at > 0) out += Literal(text.substr(0, at)) + " ";
-      if (number) {
-        out += "/[0-9]{1,2}/ ";
-      } else if (!next.empty()) {
-        out += fmt::format("<[{}]> ", *Special(next));
-      }
-      text.remove_prefix(std::min(at + next.size(), text.size()));
-    }
-    return out;
-  }
-
- private:
-  static constexpr std::string_view kNumber = "{N}";
-
-  std::optional<TokenId> Special(std::string_view tag) const {
-    const std::optional<TokenId> id = tokenizer_.TokenToId(tag);
-    return id && tokenizer_.IsSpecial(*id) ? id : std::nullopt;
-  }
-
-  const Tokenizer& tokenizer_;
-};
-
-const json::value* Find(const json::value& value, std::string_view key) {
-  return value.is_object() ? value.get_object().if_contains(key) : nullptr;
-}
-
-json::value ParametersOf(const json::value& tool) {
-  const json::value* parameters = Find(tool.at("function"), "parameters");
-  if (parameters != nullptr && parameters->is_object()) return *parameters;
-  return json::object{{"type", "object"}};
-}
-
-// {NAME} in a row of data is the tool's name.
-std::string Filled(std::string_view pattern, std::string_view name) {
-  std::string out(pattern);
-  if (const size_t at = out.find("{NAME}"); at != std::string::npos) out.replace(at, 6, name);
-  return out;
-}
-
-bool Requires(const json::value& schema, std::string_view key) {
-  const json::value* required = Find(schema, "required");
-  if (required == nullptr || !required->is_array()) return false;
-  const json::array& keys = required->get_array();
-  return std::any_of(keys.begin(), keys.end(),
-                     [&](const json::value& k) { return k.is_string() && k.get_string() == key; });
-}
-
-// What a parameter's schema needs from the root to be read alone.
-json::value Standalone(const json::value& property, const json::value& root) {
-  json::value schema = property;
-  if (!schema.is_object()) return json::object{};
-  for (std::string_view key : {"$defs", "definitions"}) {
-    if (const json::value* shared = Find(root, key)) schema.get_object()[key] = *shared;
-  }
-  return schema;
-}
-
-class CallRules {
- public:
-  CallRules(const ToolGrammar& grammar, const Tokenizer& tokenizer)
-      : format_(grammar.format), writer_(tokenizer), tags_(format_.tags()) {}
-
-  // Adds the rules of one call and returns its name.
-  std::string Add(const json::value& tool) {
-    const std::string rule = fmt::format("call_{}", count_++);
-    const std::string name(tool.at("function").at("name").as_string());
-    const json::value parameters = ParametersOf(tool);
-    const std::string begin = writer_.Text(Filled(format_.write_begin, name), tags_);
-    const std::string end = writer_.Text(format_.write_end, tags_);
-    if (format_.body != ToolFormat::Body::kParameters) {
-      rules_ += fmt::format("{}: {}{}_arguments {}\n{}_arguments: %json {}\n", rule, begin, rule,
-                            end, rule, json::serialize(OneLineSchema(parameters)));
-    } else {
-      rules_ += fmt::format("{}: {}{} {}\n", rule, begin, Parameters(rule, name, parameters), end);
-    }
-    return rule;
-  }
-
-  const std::string& rules() const { return rules_; }
-
- private:
-  // The parameters in the schema's order, those that are not required as an option.
-  std::string Parameters(const std::string& rule, const std::string& tool,
-                         const json::value& schema) {
-    const json::value* properties = Find(schema, "properties");
-    if (properties == nullptr || !properties->is_object()) return {};
-    const ToolSchemas kinds(json::array{
-        json::object{{"function", json::object{{"name", tool}, {"parameters", schema}}}}});
-    std::string body;
-    int index = 0;
-    for (const auto& [key, property] : properties->get_object()) {
-      const std::string name = fmt::format("{}_{}", rule, index++);
-      const std::string_view newline = format_.value_newlines ? "\n" : "";
-      const std::string close = fmt::format("{}{}\n", newline, format_.value_end);
-      std::string open =
-          fmt::format("{}{}{}", format_.key_begin, std::string_view(key), format_.key_end);
-      open += format_.value_begin.empty() ? "" : "\n" + std::string(format_.value_begin);
-      open += newline;
-      if (kinds.KindsOf(tool, key) == kStringKind && Find(property, "enum") == nullptr) {
-        rules_ += fmt::format("{}: {}{}_text\n{}_text[suffix={}]: /(.|\\n)*/\n", name,
-                              Literal(open) + " ", name, name, Literal(close));
-      } else if (kinds.KindsOf(tool, key) == kStringKind) {
-        rules_ +=
-            fmt::format("{}: {} ({}) {}\n", name, Literal(open), Texts(property), Literal(close));
-      } else {
-        rules_ += fmt::format("{}: {} {}_value {}\n{}_value: %json {}\n", name, Literal(open), name,
-                              Literal(close), name,
-                              json::serialize(OneLineSchema(Standalone(property, schema))));
-      }
-      body += name + (Requires(schema, key) ? " " : "? ");
-    }
-    return body;
-  }
-
-  static std::string Texts(const json::value& property) {
-    std::string out;
-    for (const json::value& text : Find(property, "enum")->as_array()) {
-      if (text.is_string()) out += (out.empty() ? "" : " | ") + Literal(text.get_string());
-    }
-    return out;
-  }
-
-  const ToolFormat& format_;
-  const Writer writer_;
-  const std::array<std::string_view, 13> tags_;
-  std::string rules_;
-  int count_ = 0;
-};
-
-}  // namespace
-
 namespace {
 
 // What in a text may be a token of its own: "<tool_call>", "◁think▷".
@@ -190,7 +30,7 @@ std::vector<std::string_view> TagsIn(std::string_view text) {
 }  // namespace
 
 std::string StructuralTagText(const json::value& tag, const Tokenizer& tokenizer) {
-  const Writer writer(tokenizer);
+  const LarkWriter writer(tokenizer);
   const auto written = [&](std::string_view text) { return writer.Text(text, TagsIn(text)); };
   const json::array& structures = tag.at("structures").as_array();
   std::string parts, rules;
@@ -218,7 +58,7 @@ std::string StructuralTagText(const json::value& tag, const Tokenizer& tokenizer
       rules += fmt::format("{}: FREE? {}({})\n", part, begins, bodies);
     } else {
       rules += fmt::format("found_{}[suffix={}]: /(.|\\n)*/\n{}: found_{} ({})\n", number,
-                           Literal(trigger), part, number, bodies);
+                           LarkLiteral(trigger), part, number, bodies);
     }
     parts += (parts.empty() ? "" : " | ") + part;
     ++number;
@@ -234,21 +74,62 @@ json::value OneLineSchema(json::value schema) {
   return schema;
 }
 
-std::string ToolGrammarText(const ToolGrammar& grammar, const Tokenizer& tokenizer) {
-  CallRules calls(grammar, tokenizer);
+namespace {
+
+// Text in which every opening tag of a call begins one; from there the call's form is fixed.
+Result<std::string> LazyText(const ToolGrammar& grammar, const Tokenizer& tokenizer) {
+  const ToolFormat& format = grammar.format;
+  CallRules calls(format, tokenizer);
+  std::string pieces, rules;
+  const auto piece = [&](const std::string& one) { pieces += (pieces.empty() ? "" : " | ") + one; };
+  int number = 0;
+  for (std::string_view open : format.open) {
+    if (open.empty()) continue;
+    const std::string rest = fmt::format("behind_{}", number);
+    std::string any;
+    for (const json::value& tool : grammar.tools) {
+      const json::value* strict = tool.at("function").as_object().if_contains("strict");
+      const bool free = strict == nullptr || *strict != json::value(true);
+      ASSIGN_OR_RETURN(const std::string call,
+                       calls.Add(tool, {.behind = open, .any_arguments = free}));
+      any += (any.empty() ? "" : " | ") + call;
+    }
+    rules += fmt::format("{}: {}\nfound_{}[suffix={}]: /(.|\\n)*/\n", rest, any, number,
+                         LarkLiteral(open));
+    piece(fmt::format("found_{} {}", number, rest));
+    if (const auto id = calls.writer().Special(open)) {
+      piece(fmt::format("FREE? <[{}]> {}", *id, rest));
+    }
+    ++number;
+  }
+  std::vector<std::string_view> marks(format.section.begin(), format.section.end());
+  marks.insert(marks.end(), grammar.marks.begin(), grammar.marks.end());
+  for (std::string_view mark : marks) {
+    const auto id = mark.empty() ? std::nullopt : calls.writer().Special(mark);
+    if (id) piece(fmt::format("FREE? <[{}]>", *id));
+  }
+  return fmt::format("start: ({})* FREE?\nFREE: /(.|\\n)+/\n{}{}", pieces, rules, calls.rules());
+}
+
+}  // namespace
+
+Result<std::string> ToolGrammarText(const ToolGrammar& grammar, const Tokenizer& tokenizer) {
+  if (grammar.lazy) return LazyText(grammar, tokenizer);
+  CallRules calls(grammar.format, tokenizer);
   std::string any;
   for (const json::value& tool : grammar.tools) {
-    any += (any.empty() ? "" : " | ") + calls.Add(tool);
+    ASSIGN_OR_RETURN(const std::string call, calls.Add(tool, {}));
+    any += (any.empty() ? "" : " | ") + call;
   }
   const ToolFormat& format = grammar.format;
-  const Writer writer(tokenizer);
   const auto tags = format.tags();
-  std::string start = writer.Text(format.section[0], tags) + "call";
+  std::string start = calls.writer().Text(format.section[0], tags) + "call";
   if (grammar.parallel) {
-    start +=
-        " (" + (format.write_between.empty() ? "" : Literal(format.write_between) + " ") + "call)*";
+    start += " (" +
+             (format.write_between.empty() ? "" : LarkLiteral(format.write_between) + " ") +
+             "call)*";
   }
-  start += " " + writer.Text(format.section[1], tags);
+  start += " " + calls.writer().Text(format.section[1], tags);
   if (grammar.otherwise == nullptr) {
     return fmt::format("start: {}\ncall: {}\n{}", start, any, calls.rules());
   }
@@ -259,7 +140,7 @@ std::string ToolGrammarText(const ToolGrammar& grammar, const Tokenizer& tokeniz
 std::string ChoiceGrammarText(const std::vector<std::string>& choices) {
   std::string start = "start: ";
   for (const std::string& choice : choices) {
-    start += (start.size() > 7 ? " | " : "") + Literal(choice);
+    start += (start.size() > 7 ? " | " : "") + LarkLiteral(choice);
   }
   return start + "\n";
 }

@@ -17,11 +17,16 @@ struct ToolGrammar {
   const json::array& tools;                // those that may be called
   bool parallel = true;                    // several calls, one after the other
   const json::value* otherwise = nullptr;  // a schema: the answer may also be JSON of it
+  // The answer is text in which every opening tag begins a call of one of the tools. Arguments match
+  // the schemas of those that are strict; those of the others are any.
+  bool lazy = false;
+  std::vector<std::string_view> marks = {};  // with lazy: tags that may stand in the text
 };
 
-// Lark for an answer that is one or more calls of `tools` and nothing else. Arguments match each
-// tool's "parameters"; those of a tool without are any object.
-std::string ToolGrammarText(const ToolGrammar& grammar, const Tokenizer& tokenizer);
+// Lark for an answer that is one or more calls of `tools` and nothing else, unless it is lazy.
+// Arguments match each tool's "parameters"; those of a tool without are any object. kInvalid: the
+// format cannot hold what a strict tool's schema says; the message begins with the JSON Pointer.
+Result<std::string> ToolGrammarText(const ToolGrammar& grammar, const Tokenizer& tokenizer);
 
 // Lark for one of the texts.
 std::string ChoiceGrammarText(const std::vector<std::string>& choices);

@@ -18,7 +18,7 @@ ROOT = HERE.parent.parent
 TARGETS = {
     "safetensors": [], "gguf": [], "config": [ROOT / "build/fuzz-seeds/config"],
     "tokenizer": [], "tiktoken": [], "chat_template": [ROOT / "tests/golden/templates"],
-    "answer": [], "grammar": [], "http": [], "request": [], "stored": [],
+    "answer": [], "grammar": [], "schema": [], "http": [], "request": [], "stored": [],
 }
 
 

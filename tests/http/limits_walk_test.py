@@ -42,12 +42,18 @@ ELSEWHERE = {
     "request_id_bytes": "framing_test.py::test_request_ids_come_back_and_bad_ones_are_replaced",
     "wrong_keys_per_second":
         "../cli/administration_test.py::test_an_address_that_tries_keys_is_held_off",
-    "schema_bytes": "../client/structured_test.py",
-    "schema_depth": "../client/structured_test.py",
-    "schema_properties": "../client/structured_test.py",
-    "schema_enum_values": "../client/structured_test.py",
-    "repetitions": "../client/structured_test.py",
-    "regex_bytes": "../client/structured_test.py",
+    "schema_bytes":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
+    "schema_depth":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
+    "schema_properties":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
+    "schema_enum_values":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
+    "repetitions":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
+    "regex_bytes":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
     "compile_burst_seconds":
         "../cli/keys_test.py::test_compiling_for_one_tenant_does_not_take_all_threads",
     **{name: "../cli/keys_test.py::"
@@ -55,13 +61,24 @@ ELSEWHERE = {
                  "stored_bytes", "stored_bytes_per_key")},
     "stored_responses": "../../src/server/response_store_test.cc",
     "stored_responses_per_key": "../../src/server/response_store_test.cc",
-    "grammar_cache_bytes": "../../src/text/grammar_library_test.cc",
+    "grammar_cache_bytes": "../../src/text/grammar_trial_test.cc",
     "grammar_items": "../../src/text/grammar_test.cc",
     "render_seconds": "../../src/text/chat_template_test.cc",
     "requests_per_key":
         "../cli/keys_test.py::test_a_key_has_so_many_requests_at_once",
     "tool_call_header_bytes": "../../src/text/answer_parser_test.cc",
-    "concurrent_compilations": "../../src/text/grammar_library_test.cc",
+    "concurrent_compilations": "../../src/server/compile_queue_test.cc",
+    "concurrent_compilations_per_key": "../../src/server/compile_queue_test.cc",
+    "waiting_compilations": "../../src/server/compile_queue_test.cc",
+    "waiting_compilations_per_key": "../../src/server/compile_queue_test.cc",
+    "compile_cpu_ms":
+        "../cli/grammar_bombs_test.py::test_what_is_over_its_budget_is_told_which_limit",
+    "compile_memory_bytes":
+        "../cli/grammar_bombs_test.py::test_what_is_over_its_budget_is_told_which_limit",
+    "schema_optional_properties":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
+    "grammar_choices":
+        "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
     "running_sequences": "time_limits_test.py::test_what_waits_too_long_is_refused",
     "waiting_requests": "stream_test.py::test_a_full_queue_says_so",
     "waiting_prompt_tokens":
