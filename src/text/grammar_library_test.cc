@@ -227,8 +227,8 @@ TEST_F(GrammarLibraryTest, ForcedCallsAreReadBackWithTheirTypes) {
   }
 }
 
-// What a grammar that begins at opening tags lets through, for each format: any text, calls of tools
-// that are not strict with any arguments, and of strict ones with those of their schemas only.
+// For each format: any text, calls of tools that are not strict with any arguments, and of strict
+// ones with those of their schemas only.
 TEST_F(GrammarLibraryTest, StrictToolsAreHeldToTheirSchemasWithinFreeText) {
   const json::array tools = ParseJson(R"([
     {"type": "function", "function": {"name": "look", "strict": true, "parameters": {
@@ -288,8 +288,7 @@ TEST_F(GrammarLibraryTest, StrictToolsAreHeldToTheirSchemasWithinFreeText) {
         << format.name;
     EXPECT_TRUE(accepts(call("look_up", {{"other", "x"}, {"word", 2}}))) << format.name;
     json::object more = right, wrong = right, lengthy = right, unmatched = right, fewer = right;
-    more["day"] = "Sunday";
-    wrong["days"] = 30;
+    more["day"] = "Sunday", wrong["days"] = 30;
     lengthy["city"] = "Amsterdam";
     unmatched["note"] = "xyz";
     fewer.erase("note");

@@ -216,8 +216,8 @@ Result<std::string> CallRules::Add(const json::value& tool, const Options& optio
   const std::string rule = fmt::format("call_{}", count_++);
   const std::string name(tool.at("function").at("name").as_string());
   std::string written = Filled(format_.write_begin, name);
-  if (const size_t at = written.find(options.behind); !options.behind.empty() && at < written.size())
-    written.erase(0, at + options.behind.size());
+  const size_t behind = options.behind.empty() ? std::string::npos : written.find(options.behind);
+  if (behind != std::string::npos) written.erase(0, behind + options.behind.size());
   const std::string begin = writer_.Text(written, tags_);
   const std::string end = writer_.Text(format_.write_end, tags_);
   std::string body = rule + "_arguments";

@@ -17,8 +17,8 @@ struct ToolGrammar {
   const json::array& tools;                // those that may be called
   bool parallel = true;                    // several calls, one after the other
   const json::value* otherwise = nullptr;  // a schema: the answer may also be JSON of it
-  // The answer is text in which every opening tag begins a call of one of the tools. Arguments match
-  // the schemas of those that are strict; those of the others are any.
+  // The answer is text in which every opening tag begins a call of one of the tools. Arguments of
+  // strict tools match their schemas; those of the others are any.
   bool lazy = false;
   std::vector<std::string_view> marks = {};  // with lazy: tags that may stand in the text
 };
