@@ -140,7 +140,7 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
   const bool strict = offers && first_strict != request.tools.end();
   if (!forced && !strict && !request.grammar && !request.allowed_tools.empty()) {
     return Wrong("tool_choice",
-                 "calls are held to allowed_tools where one must be made, where a tool is strict, or "
+                 "calls are held to allowed_tools where one must be made, a tool is strict or "
                  "where a JSON schema is asked for; send the mode required, or these tools only",
                  "unsupported_parameter");
   }
