@@ -176,7 +176,9 @@ TEST(ApiRequest, ParsedFieldsRefuseOtherTypes) {
       for (const char* value : {"1.5", "true"}) {
         std::string body = replaces ? fmt::format("{{\"{}\": {}}}", name, value)
                                     : Body(route, fmt::format("\"{}\": {}", name, value));
-        EXPECT_EQ(Refused(route, body), name) << value;
+        // "true" is a schema: of any value.
+        const bool is_schema = name == "json_schema" && value == std::string_view("true");
+        EXPECT_EQ(Refused(route, body), is_schema ? "ok" : name) << value;
       }
     }
   }

@@ -99,6 +99,8 @@ std::vector<LimitRow> FieldRows(const ServerConfig& config, const ModelCard& car
       {"schema_bytes", "bytes of a schema", grammar.schema_bytes, 400},
       {"schema_depth", "levels of nesting of a schema", grammar.schema_depth, 400},
       {"schema_properties", "properties in a schema", grammar.properties, 400},
+      {"schema_optional_properties", "optional properties of one object in a schema",
+       grammar.optional_properties, 400},
       {"schema_enum_values", "enum values in a schema", grammar.enum_values, 400},
       {"repetitions", "counted repetitions, multiplied through nesting", grammar.repetitions, 400},
       {"regex_bytes", "bytes of a regular expression", grammar.regex_bytes, 400},

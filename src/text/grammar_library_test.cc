@@ -134,7 +134,7 @@ TEST_F(GrammarLibraryTest, WhatFitsBesideANewGrammarStays) {
     EXPECT_TRUE(library->Check(GrammarText(GrammarKind::kRegex, kind)).status);
   }
   for (const std::string& kind : kinds) {
-    EXPECT_TRUE(library->Has(GrammarText(GrammarKind::kRegex, kind))) << kind;
+    EXPECT_TRUE(library->Known(GrammarText(GrammarKind::kRegex, kind))) << kind;
   }
 }
 

@@ -53,10 +53,6 @@ class SchemaWalk {
     while (!open_.empty()) {
       const Node node = open_.back();
       open_.pop_back();
-      if (node.depth > limits_.schema_depth) {
-        return Error{ErrorCode::kInvalid, fmt::format("the schema is nested deeper than {} levels",
-                                                      limits_.schema_depth)};
-      }
       if (node.value->is_object()) RETURN_IF_ERROR(Object(node));
       if (!node.value->is_array()) continue;
       for (const json::value& element : node.value->get_array()) {
@@ -74,6 +70,10 @@ class SchemaWalk {
   };
 
   Status Object(const Node& node) {
+    if (node.depth > limits_.schema_depth) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("the schema is nested deeper than {} levels", limits_.schema_depth)};
+    }
     const json::object& schema = node.value->get_object();
     int64_t repetitions = node.repetitions;
     for (std::string_view key :
