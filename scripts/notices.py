@@ -111,7 +111,8 @@ def crates(cargo):
     metadata = json.loads(output_of(cargo, "metadata", "--locked", "--format-version", "1",
                                     "--filter-platform", TARGET))
     for package in sorted(metadata["packages"], key=lambda each: (each["name"], each["version"])):
-        if (package["name"], "v" + package["version"]) in linked and package["source"]:
+        is_linked = (package["name"], "v" + package["version"]) in linked
+        if is_linked and package["name"] != "braid_text":  # that is Braid itself
             yield package
 
 
