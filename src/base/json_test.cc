@@ -54,7 +54,7 @@ TEST(Json, AnExcerptEndsAtAWholeCharacter) {
 
 TEST(Json, KindsHaveTheirNames) {
   const std::pair<const char*, const char*> kKinds[] = {
-      {"null", "null"},    {"true", "a boolean"}, {"-1", "an integer"}, {"1.5", "a number"},
+      {"null", "null"},     {"true", "a boolean"}, {"-1", "an integer"}, {"1.5", "a number"},
       {"\"\"", "a string"}, {"[]", "an array"},    {"{}", "an object"}};
   for (const auto& [text, name] : kKinds) EXPECT_EQ(JsonKindName(json::parse(text)), name);
 }

@@ -110,8 +110,8 @@ class BlockTables {
   PrefixNodeId last_state_;  // of the path: the deepest with a state that this sequence knows
   size_t first_state_ = 0;   // no entry of a state group below is live
   size_t found_ = 0;         // path nodes that were there before
-  PartEpochs epochs_;          // of what it publishes
-  bool prompt_end_ = false;    // it has left a state at the end of its prompt
+  PartEpochs epochs_;        // of what it publishes
+  bool prompt_end_ = false;  // it has left a state at the end of its prompt
 };
 
 }  // namespace braid

@@ -236,8 +236,7 @@ bool PrefixIndex::Evictable(const Node& node, GroupKind kind) const {
 void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
   const Node& node = At(id);
   const bool state = kind == GroupKind::kState;
-  const bool passing =
-      state && node.superseded && !node.hit && !node.branch && !node.prompt_end;
+  const bool passing = state && node.superseded && !node.hit && !node.branch && !node.prompt_end;
   const VictimQueue::Rank rank{.tier = passing ? 0 : 1,
                                .depth = passing ? node.depth : -node.depth,
                                .epoch = node.part(kind).epochs.rank,

@@ -168,9 +168,9 @@ Status BenchAgenticCommand::GoBack(const Endpoint& endpoint, Rng& rng,
     if (i % 2 == 0 && conversations.size() > 1) continue;
     Conversation shorter{.said = c.asked};
     const auto half = static_cast<ptrdiff_t>(last.token_ids.size() / 2);
-    Say(shorter, words_ ? json::value(last.text.substr(last.text.size() / 2))
-                        : json::value(json::array(last.token_ids.begin() + half,
-                                                  last.token_ids.end())));
+    Say(shorter,
+        words_ ? json::value(last.text.substr(last.text.size() / 2))
+               : json::value(json::array(last.token_ids.begin() + half, last.token_ids.end())));
     Say(shorter, RandomPrompt(rng, turn_tokens_ - output_tokens_, words_));
     prompts.push_back(std::move(shorter.said));
     places.emplace_back(&c, &Conversation::shortened);

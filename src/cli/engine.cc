@@ -211,9 +211,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   }
   // No step is planned ahead: the engine thread computes too, and what it does between two steps is
   // 2 % of the smallest model's (docs/decisions/011-no-overlap-on-a-cpu.md).
-  driver = std::make_unique<Driver>(
-      std::move(scheduler), *executor,
-      DriverConfig{.overlap_depth = 0, .event_log = event_log.get()});
+  driver = std::make_unique<Driver>(std::move(scheduler), *executor,
+                                    DriverConfig{.overlap_depth = 0, .event_log = event_log.get()});
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();

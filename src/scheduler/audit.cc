@@ -97,8 +97,8 @@ Status Scheduler::State::AuditFollowers() const {
     const int32_t planned = std::min(leader->planned, leader->prefill_end);
     if (s->awaited <= leader->blocks.published() || s->awaited > leader->prefill_end ||
         (has_state && s->awaited < planned / kBlockTokens * kBlockTokens)) {
-      return Wrong(fmt::format("I-21: request {} waits for {} tokens in vain", id.value,
-                               s->awaited));
+      return Wrong(
+          fmt::format("I-21: request {} waits for {} tokens in vain", id.value, s->awaited));
     }
   }
   int32_t claims = 0;

@@ -20,8 +20,8 @@ int32_t CommonTokens(const Sequence& a, const Sequence& b, int32_t limit) {
   const int32_t prompts = std::min({a.prompt_tokens(), b.prompt_tokens(), limit});
   const auto begin = a.request.prompt.begin();
   const auto end = begin + prompts;
-  auto count = static_cast<int32_t>(std::mismatch(begin, end, b.request.prompt.begin()).first -
-                                    begin);
+  auto count =
+      static_cast<int32_t>(std::mismatch(begin, end, b.request.prompt.begin()).first - begin);
   if (count < prompts) return count;
   while (count < limit && a.token(count) == b.token(count)) ++count;
   return count;

@@ -37,9 +37,8 @@ class WaitingQueueTest : public ::testing::Test {
     return s.request.tenant;
   }
 
-  const CacheGeometry geometry_{.groups = {{"full", GroupKind::kFull, 64, 1}},
-                                .parent_bytes = 64,
-                                .parents = 4};
+  const CacheGeometry geometry_{
+      .groups = {{"full", GroupKind::kFull, 64, 1}}, .parent_bytes = 64, .parents = 4};
   std::deque<Sequence> sequences_;
   WaitingQueue queue_{2};
   int64_t next_ = 0;

@@ -76,9 +76,8 @@ class Run {
         lm_{w_.config.vocabulary},
         scheduler_(engine.scheduler),
         executor_(engine.executor),
-        has_state_(std::any_of(
-            w_.config.cache.groups.begin(), w_.config.cache.groups.end(),
-            [](const GroupGeometry& g) { return g.kind == GroupKind::kState; })),
+        has_state_(std::any_of(w_.config.cache.groups.begin(), w_.config.cache.groups.end(),
+                               [](const GroupGeometry& g) { return g.kind == GroupKind::kState; })),
         before_(scheduler_.stats()),
         rows_before_(executor_.rows_run()),
         tokens_before_(executor_.tokens_run()) {

@@ -278,9 +278,9 @@ void AddChoices(Rng& rng, const SchedulerConfig& config, std::vector<ArrivingReq
       all.push_back(std::move(choice));
     }
   }
-  std::stable_sort(
-      all.begin(), all.end(),
-      [](const ArrivingRequest& a, const ArrivingRequest& b) { return a.step < b.step; });
+  std::stable_sort(all.begin(), all.end(), [](const ArrivingRequest& a, const ArrivingRequest& b) {
+    return a.step < b.step;
+  });
   for (size_t i = 0; i < all.size(); ++i) {
     all[i].request.id = RequestId(static_cast<int64_t>(i));
   }

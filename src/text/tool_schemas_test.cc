@@ -10,7 +10,8 @@ namespace {
 JsonKinds KindsOf(const std::string& schema, const std::string& definitions = "{}") {
   const std::string tools =
       R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object", )"
-      R"("$defs": )" + definitions + R"(, "properties": {"x": )" + schema + "}}}}]";
+      R"("$defs": )" +
+      definitions + R"(, "properties": {"x": )" + schema + "}}}}]";
   return ToolSchemas(json::parse(tools).as_array()).KindsOf("f", "x");
 }
 
@@ -55,8 +56,8 @@ TEST(ToolSchemas, ReferencesAreFollowedInsideTheSchema) {
 TEST(ToolSchemas, WhatIsNotSaidMayBeAnything) {
   EXPECT_EQ(KindsOf("{}"), kAnyKind);
   EXPECT_EQ(KindsOf(R"({"type": "imaginary"})"), kAnyKind);
-  const ToolSchemas none(json::parse(R"([{"function": {"name": "f"}}, 3, {"function": 4}])")
-                             .as_array());
+  const ToolSchemas none(
+      json::parse(R"([{"function": {"name": "f"}}, 3, {"function": 4}])").as_array());
   EXPECT_TRUE(none.Has("f"));
   EXPECT_FALSE(none.Has("g"));
   EXPECT_EQ(none.KindsOf("f", "x"), kAnyKind);

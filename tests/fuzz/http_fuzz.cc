@@ -116,9 +116,9 @@ class RecordingApi final : public HttpApi {
  private:
   static void Check(const HttpRequest& request) {
     constexpr std::string_view kBreaks("\r\n\0", 3);
-    for (const std::string& field : {request.method, request.path, request.content_type,
-                                     request.content_encoding, request.key, request.host,
-                                     request.origin, request.fetch_site, request.asked_headers}) {
+    for (const std::string& field :
+         {request.method, request.path, request.content_type, request.content_encoding, request.key,
+          request.host, request.origin, request.fetch_site, request.asked_headers}) {
       CHECK(field.find_first_of(kBreaks) == std::string::npos, "a field of two lines");
     }
     CHECK(request.method.find(' ') == std::string::npos);

@@ -9,6 +9,6 @@ extern unsigned char* braid_mutants_reached;
 
 // A macro, so that files for one instruction set leave no function behind. In constant expressions
 // no mutant is on.
-#define BRAID_MUTANT(number)            \
+#define BRAID_MUTANT(number)             \
   (!__builtin_is_constant_evaluated() && \
    (braid_mutants_reached[number] = 1, braid_mutant == (number)))

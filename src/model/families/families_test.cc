@@ -135,7 +135,7 @@ TEST(ReadModelSpec, EveryBadKeyIsNamedWithWhatWouldBeRight) {
       {{{"hidden_size", nullptr}}, "\"hidden_size\" is missing; it must be an integer from 1"},
       {{{"hidden_size", "256"}},
        "\"hidden_size\" is \"256\"; it must be an integer from 1 to 65536"},
-      {{{"hidden_size", 256.5}}, "\"hidden_size\" is 2.565E2"},
+      {{{"hidden_size", 256.5}}, "\"hidden_size\" is 256.5"},
       {{{"hidden_size", 1e18}}, "it must be an integer from 1 to 65536"},
       {{{"hidden_size", int64_t{1} << 60}}, "\"hidden_size\" is 1152921504606846976"},
       {{{"hidden_size", ~uint64_t{0}}}, "\"hidden_size\" is 18446744073709551615"},
@@ -169,7 +169,7 @@ TEST(ReadModelSpec, EveryBadKeyIsNamedWithWhatWouldBeRight) {
       {{{"quantization_config", {{"quant_method", "awq"}, {"bits", 3}}}}, "it must be 4"},
       {{{"attn_output_gate", "yes"}}, "it must be true or false"},
       {{{"rms_norm_eps", 2}}, "\"rms_norm_eps\" is 2; it must be a number"},
-      {{{"logit_softcap", 30.0}}, "\"logit_softcap\" is 3E1: this key is not known"},
+      {{{"logit_softcap", 30.0}}, "\"logit_softcap\" is 30: this key is not known"},
       {{{"text_config", 3}}, "\"text_config\" is an integer"},
   };
   for (const BadKey& bad : kBad) {

@@ -305,8 +305,8 @@ void RunDown(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
              std::span<const Share> shares, double flops) {
   const KernelTable& kernels = *KernelsFor(context.device);
   const int64_t nodes = std::ssize(context.pool->nodes());
-  const DownPlan plan = PlanDown(context.pool->threads(), nodes, std::ssize(shares), RowsOf(args),
-                                 args.out.cols);
+  const DownPlan plan =
+      PlanDown(context.pool->threads(), nodes, std::ssize(shares), RowsOf(args), args.out.cols);
   if (!plan.by_expert) {
     ForTasks(context, plan.tasks, flops, [&](int64_t i, int member) {
       const std::byte* next = DownWeights(shares[0], NextTask(context, i) * plan.cols);
@@ -328,9 +328,8 @@ void RunDown(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
                     : nullptr);
   });
   const double sum_flops = 2.0 * static_cast<double>(ProductFloats(args));
-  ForTasks(context, CeilDiv(args.out.cols, kDownCols), sum_flops, [&](int64_t i, int) {
-    SumTask(kernels, args, s, ColumnsOf(args, i, kDownCols));
-  });
+  ForTasks(context, CeilDiv(args.out.cols, kDownCols), sum_flops,
+           [&](int64_t i, int) { SumTask(kernels, args, s, ColumnsOf(args, i, kDownCols)); });
 }
 
 void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* scratch) {
@@ -380,8 +379,7 @@ struct WhyNotExperts {
 
 }  // namespace
 
-DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows,
-                  int64_t out_cols) {
+DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows, int64_t out_cols) {
   // Two members have a task each at least: narrower columns would cost more than they gain.
   const int64_t wanted = members > 2 ? kTasksPerMember * members : members;
   const bool few_tasks = CeilDiv(out_cols, kDownCols) < wanted;
