@@ -136,18 +136,15 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
                                       std::string_view tenant, bool reasons) {
   const bool forced = request.tool_choice == ToolChoice::kRequired;
   const bool offers = request.tool_choice == ToolChoice::kAuto && !request.tools.empty();
-  const auto first_strict = std::ranges::find_if(request.tools, IsStrict);
-  const bool strict = offers && first_strict != request.tools.end();
-  if (!forced && !strict && !request.grammar && !request.allowed_tools.empty()) {
-    return Wrong("tool_choice",
-                 "calls are held to allowed_tools where one must be made, a tool is strict or "
-                 "where a JSON schema is asked for; send the mode required, or these tools only",
-                 "unsupported_parameter");
-  }
-  if (!forced && !strict && !request.grammar) return PlannedGrammar{};
+  // Calls that the model may make as it likes are held to the tools that may be called, and those
+  // of strict tools to their schemas.
+  const bool holds = offers && (!request.allowed_tools.empty() ||
+                                std::ranges::any_of(request.tools, IsStrict));
+  if (!forced && !holds && !request.grammar) return PlannedGrammar{};
   PlannedGrammar plan{.path = forced            ? "tool_choice"
                               : request.grammar ? request.grammar->path
-                                                : "tools"};
+                              : request.allowed_tools.empty() ? "tools"
+                                                              : "tool_choice"};
   if (context.grammars == nullptr) {
     return Wrong(plan.path, "constrained output needs a tokenizer, which this model does not have",
                  "unsupported_parameter");
@@ -158,7 +155,7 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
     wanted = *request.grammar;
     if (Refusal refusal = TakeWanted(&*wanted)) return *refusal;
   }
-  if (forced || strict || (offers && context.card.tools != nullptr)) {
+  if (forced || holds || (offers && context.card.tools != nullptr)) {
     if (context.card.tools == nullptr) {
       return Wrong(plan.path, "it is not known how this model writes tool calls; see --tool-parser",
                    "unsupported_parameter");
@@ -166,10 +163,10 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
     if (wanted && wanted->kind != GrammarKind::kJsonSchema) {
       return Wrong(plan.path, "beside tools only a JSON schema can be asked for", kTooComplex);
     }
-    if (strict && reasons && !request.separate_reasoning.value_or(true)) {
+    if (holds && reasons && !request.separate_reasoning.value_or(true)) {
       return Wrong("separate_reasoning",
-                   "must be true beside strict tools while the model thinks, for thinking is not "
-                   "held to a grammar",
+                   "must be true beside strict or allowed tools while the model thinks, for "
+                   "thinking is not held to a grammar",
                    "unsupported_parameter");
     }
     auto text = ToolText(context, request, wanted ? &wanted->schema : nullptr);

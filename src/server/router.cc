@@ -346,10 +346,13 @@ HttpResponse Router::Delete(const GetRoute& route, const HttpRequest& request) {
 
 HttpResponse Router::MetricsOf(Service& service) const {
   const RequestLog* log = config_.request_log;
+  const GrammarLibrary* grammars = service.context.grammars;
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .body = service.metrics.Text({.driver = service.context.driver.stats(),
                                         .log_lines_dropped = log == nullptr ? 0 : log->dropped(),
-                                        .responses = service.responses.stats()})};
+                                        .responses = service.responses.stats(),
+                                        .grammar_bytes =
+                                            grammars == nullptr ? 0 : grammars->bytes()})};
 }
 
 // An admin sees and ends everybody's requests, anybody else those of the same name.

@@ -163,6 +163,9 @@ void ServerMetrics::AddLabelled() {
   stored_response_evictions_ =
       &registry_.AddCounter("braid:stored_response_evictions_total",
                             "Stored responses that were dropped for newer ones.", labels_);
+  grammar_bytes_ = &registry_.AddGauge(
+      "braid:grammar_bytes", "Memory of compiled grammars and of the answers that use them.",
+      labels_);
   constexpr std::string_view kStates[] = {"used", "cached", "free"};
   for (size_t i = 0; i < pages_.size(); ++i) {
     pages_[i] = &registry_.AddGauge(
@@ -228,6 +231,7 @@ std::string ServerMetrics::Text(const Outside& outside) {
   stored_responses_->Set(static_cast<double>(outside.responses.responses));
   stored_response_bytes_->Set(static_cast<double>(outside.responses.bytes));
   AdvanceTo(*stored_response_evictions_, static_cast<double>(outside.responses.evictions));
+  grammar_bytes_->Set(static_cast<double>(outside.grammar_bytes));
   std::string text = registry_.Text();
   if (!shown_.vllm_names) return text;
   std::string also;

@@ -33,6 +33,7 @@ class ServerMetrics {
     DriverStats driver;
     int64_t log_lines_dropped = 0;
     ResponseStore::Stats responses = {};
+    int64_t grammar_bytes = 0;
   };
   std::string Text(const Outside& outside);
 
@@ -82,6 +83,7 @@ class ServerMetrics {
   prometheus::Counter& log_lines_dropped_;
   prometheus::Gauge *stored_responses_, *stored_response_bytes_;
   prometheus::Counter* stored_response_evictions_;
+  prometheus::Gauge* grammar_bytes_;
   std::array<prometheus::Counter*, 4> finished_;    // all but kSent, which no API asks for
   std::map<int, prometheus::Counter*> rejections_;  // by status; 0: any other
   std::array<prometheus::Counter*, 2> by_source_;   // computed, from the cache

@@ -60,14 +60,22 @@ def resident_mib(pid):
     return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) / 1024
 
 
+def grammar_bytes(served):
+    with urllib.request.urlopen(f"{served.address}/metrics", timeout=SOON) as response:
+        text = response.read().decode()
+    return float(re.search(r"^braid:grammar_bytes{.*} (.+)$", text, re.M)[1])
+
+
 def test_a_client_that_left_two_bombs_does_not_hold_up_a_plain_chat():
     with serving() as served:
         for value in (9999991, 9999989):
             give_up(served, of_schema(multiple_of(value)), 0.5)
         status, _ = ask(served, PLAIN)
         assert status == 200
+        assert grammar_bytes(served) == 0
         status, answer = ask(served, of_schema({"type": "integer", "maximum": 3}))
         assert status == 200, answer
+        assert grammar_bytes(served) > 0
 
 
 def test_what_is_over_its_budget_is_told_which_limit():

@@ -45,7 +45,7 @@ def test_a_long_prompt_that_runs_is_not_said_to_wait(start_server):
 def test_more_prompt_tokens_than_may_wait_are_refused(start_server):
     server = start_server(running=1, step_us=10000, pages=140, waiting=4096)
     row = next(row for row in server.get("/server_info")[1]["limits"]
-               if row["what"] == "waiting prompt tokens")
+               if row["name"] == "waiting_prompt_tokens")
     prompt = [1] * 4000
     count = row["value"] // len(prompt)
     threads, _ = in_threads(server, [{**LONG, "max_tokens": 8000}])
@@ -72,7 +72,7 @@ def test_an_idle_connection_is_closed(start_server):
 
 def test_a_connection_serves_so_many_requests(server):
     row = next(row for row in server.get("/server_info")[1]["limits"]
-               if row["what"] == "requests of a connection")
+               if row["name"] == "requests_per_connection")
     one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect(60) as connection:
         threading.Thread(target=connection.sendall, args=(one * (row["value"] + 5),),
