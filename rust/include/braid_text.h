@@ -59,8 +59,12 @@ braid_text_tokenizer* braid_text_tokenizer_load_tiktoken(braid_text_view model,
                                                          braid_text_buffer* error);
 void braid_text_tokenizer_free(braid_text_tokenizer* tokenizer);
 braid_text_table braid_text_tokenizer_table(const braid_text_tokenizer* tokenizer);
+typedef struct {
+  int add_special_tokens;
+  size_t slice_bytes; /* longer texts are worked on in slices where that changes no id; 0: never */
+} braid_text_encoding;
 int32_t braid_text_tokenizer_encode(const braid_text_tokenizer* tokenizer, braid_text_view text,
-                                    int add_special_tokens, braid_text_ids* ids,
+                                    braid_text_encoding encoding, braid_text_ids* ids,
                                     braid_text_buffer* error);
 /* The id of a token by its name in the file, or -1. */
 int32_t braid_text_tokenizer_token_id(const braid_text_tokenizer* tokenizer, braid_text_view token);

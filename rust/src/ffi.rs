@@ -150,16 +150,24 @@ pub unsafe extern "C" fn braid_text_tokenizer_table(tokenizer: *const Tokenizer)
     }
 }
 
+#[repr(C)]
+pub struct Encoding {
+    add_special_tokens: i32,
+    slice_bytes: usize,
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn braid_text_tokenizer_encode(
     tokenizer: *const Tokenizer,
     text: View,
-    add_special_tokens: i32,
+    encoding: Encoding,
     ids: *mut Ids,
     error: *mut Buffer,
 ) -> i32 {
     guard(error, -1, || {
-        let encoded = (*tokenizer).encode(text.text("the text")?, add_special_tokens != 0)?;
+        let text = text.text("the text")?;
+        let encoded =
+            (*tokenizer).encode(text, encoding.add_special_tokens != 0, encoding.slice_bytes)?;
         let mut encoded = std::mem::ManuallyDrop::new(encoded);
         ids.write(Ids {
             data: encoded.as_mut_ptr(),

@@ -6,6 +6,7 @@ mod ffi;
 mod grammar;
 mod json;
 mod python;
+mod slices;
 mod template;
 mod tiktoken;
 mod tokenizer;

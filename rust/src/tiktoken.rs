@@ -13,7 +13,7 @@ use crate::tokenizer::{byte_level_alphabet, FILE_BYTES_MAX, TOKEN_BYTES_MAX, VOC
 /// The one class whose splitting is known.
 const CLASS: &str = "TikTokenTokenizer";
 const SPECIAL_SLOTS: u64 = 256;
-const PATTERN: &str = concat!(
+pub const PATTERN: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
     r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",

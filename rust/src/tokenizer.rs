@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use serde_json::Value;
+use tokenizers::tokenizer::PostProcessor as _;
 
+use crate::slices::{self, Slices};
 use crate::tiktoken;
 
 pub const FILE_BYTES_MAX: usize = 64 << 20;
@@ -27,6 +29,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     pub table: Table,
     cuts_long_texts: bool,
+    /// Bytes of the longest added token where texts may be encoded in slices.
+    longest_added: Option<usize>,
 }
 
 /// How a token's text in the file becomes bytes.
@@ -65,20 +69,41 @@ impl Tokenizer {
         inner.with_truncation(None).map_err(|e| e.to_string())?;
         check_added(file, &inner)?;
         let table = Table::new(size, &inner, &decoding)?;
-        Ok(Tokenizer { inner, table, cuts_long_texts })
+        let longest_added = slices::longest_added(file);
+        Ok(Tokenizer { inner, table, cuts_long_texts, longest_added })
     }
 
-    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, String> {
+    /// Texts of more than `slice_bytes` are encoded in slices where that is exact; 0: never.
+    pub fn encode(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        slice_bytes: usize,
+    ) -> Result<Vec<u32>, String> {
         let pieces = if self.cuts_long_texts { tiktoken::pieces(text) } else { vec![text] };
+        let surrounds = add_special_tokens && self.adds_tokens();
+        let slices = self
+            .longest_added
+            .filter(|_| slice_bytes > 0 && !surrounds)
+            .map(|bytes| Slices { tokenizer: &self.inner, longest_added: bytes, slice_bytes });
         let mut ids = Vec::new();
         for piece in pieces {
-            let encoding = self
-                .inner
-                .encode_fast(piece, add_special_tokens)
-                .map_err(|e| format!("cannot be encoded: {e}"))?;
-            ids.extend_from_slice(encoding.get_ids());
+            match &slices {
+                Some(slices) if piece.len() > slice_bytes => slices.encode(piece, &mut ids)?,
+                _ => {
+                    let encoding = self
+                        .inner
+                        .encode_fast(piece, add_special_tokens)
+                        .map_err(|e| format!("cannot be encoded: {e}"))?;
+                    ids.extend_from_slice(encoding.get_ids());
+                }
+            }
         }
         Ok(ids)
+    }
+
+    fn adds_tokens(&self) -> bool {
+        self.inner.get_post_processor().is_some_and(|p| p.added_tokens(false) > 0)
     }
 
     pub fn token_id(&self, token: &str) -> Option<u32> {

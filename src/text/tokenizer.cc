@@ -79,12 +79,13 @@ Result<Tokenizer> Tokenizer::Of(braid_text_tokenizer* loaded, braid_text_buffer*
   return Tokenizer(std::move(vocabulary));
 }
 
-Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text,
-                                               bool add_special_tokens) const {
+Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
+                                               size_t slice_bytes) const {
   braid_text_ids ids = {};
   braid_text_buffer error = {};
-  if (braid_text_tokenizer_encode(vocabulary_->handle.get(), RustView(text), add_special_tokens,
-                                  &ids, &error) != 0) {
+  const braid_text_encoding encoding{add_special_tokens, slice_bytes};
+  if (braid_text_tokenizer_encode(vocabulary_->handle.get(), RustView(text), encoding, &ids,
+                                  &error) != 0) {
     return Error{ErrorCode::kInvalid, TakeRustText(error)};
   }
   std::vector<TokenId> out(ids.size);

@@ -40,7 +40,11 @@ class Tokenizer {
 
   // `text` must be UTF-8. Special tokens written out in it ("<|im_end|>") become their ids.
   // `add_special_tokens` applies what tokenizer.json says to add around a text (often nothing).
-  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
+  // Longer texts than `slice_bytes` take no more working memory than one of these, where the
+  // tokenizer allows that (rust/src/slices.rs); the ids are the same. 0: in one.
+  static constexpr size_t kSliceBytes = 32 << 10;
+  Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
+                                      size_t slice_bytes = kSliceBytes) const;
 
   // Valid UTF-8 for every id sequence. `skip_special` leaves out tokens marked special in the file;
   // `<think>` or `<tool_call>`, which are added but not special, stay.

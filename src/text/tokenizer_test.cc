@@ -7,6 +7,8 @@
 
 #include <thread>
 
+#include "base/check.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "text/test_model.h"
 
@@ -36,6 +38,128 @@ std::string Replaced(std::string_view from, std::string_view to) {
 std::string LoadError(std::string_view tokenizer_json) {
   auto tokenizer = Tokenizer::FromJson(tokenizer_json);
   return tokenizer ? "loaded" : tokenizer.error().message;
+}
+
+// What tests cuts: words, runs, digits, white space, marks, added tokens and parts of them.
+std::string TextOfManyKinds(Rng* rng, int pieces) {
+  constexpr std::string_view kPieces[] = {"the quick brown fox ",
+                                          "a",
+                                          "    ",
+                                          "\n",
+                                          "\r\n\r\n",
+                                          "\t \n x",
+                                          "1234567",
+                                          "it's ",
+                                          "WE'LL",
+                                          "<|im_start|>",
+                                          "<|im_end|>\n",
+                                          "<|im_",
+                                          "start|>",
+                                          "<think>",
+                                          "</think>\n\n",
+                                          "\u4e2d\u6587",
+                                          "\u00e9",
+                                          "e\u0301",
+                                          "\u0301\u0323",
+                                          "\u1100\u1161\u11a8",
+                                          "\U0001f600\u200d",
+                                          "...!?",
+                                          " {\"k\": [1,2]}",
+                                          "\u0441\u043b\u043e\u0432\u043e ",
+                                          "'",
+                                          " ",
+                                          "\u00a0",
+                                          "\u3000",
+                                          "_-_",
+                                          "x^2",
+                                          "ABCdef",
+                                          "\u30a2A",
+                                          "0",
+                                          "A"};
+  std::string text;
+  for (int i = 0; i < pieces; ++i) {
+    const std::string_view piece = kPieces[rng->Below(std::size(kPieces))];
+    for (uint64_t n = 1 + (rng->Below(8) == 0 ? rng->Below(16) : 0); n > 0; --n) text += piece;
+  }
+  return text;
+}
+
+void ExpectEqualSlices(const Tokenizer& tokenizer, uint64_t seed, int texts) {
+  Rng rng(seed);
+  for (int i = 0; i < texts; ++i) {
+    const std::string text = i % 4 == 0 ? WildText(&rng, 150) : TextOfManyKinds(&rng, 60);
+    const auto whole = tokenizer.Encode(text, false, 0);
+    ASSERT_TRUE(whole) << whole.error().message;
+    for (const size_t slice_bytes : {40, 64, 200}) {
+      const auto sliced = tokenizer.Encode(text, false, slice_bytes);
+      ASSERT_TRUE(sliced) << sliced.error().message;
+      ASSERT_EQ(*sliced, *whole) << slice_bytes << " " << text;
+    }
+  }
+}
+
+TEST(TokenizerTest, SlicesGiveTheIdsOfTheWholeText) { ExpectEqualSlices(LoadBraidTiny(), 3, 24); }
+
+TEST(TokenizerTest, SlicesOfTiktokenFilesGiveTheIdsOfTheWholeText) {
+  const auto tokenizer = Tokenizer::Load(BRAID_SOURCE_DIR "/tests/golden/tiktoken");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  ExpectEqualSlices(*tokenizer, 4, 24);
+}
+
+// braid-tiny's tokenizer.json with another way to split words.
+json::object BraidTinySplitBy(std::string_view pattern) {
+  const auto text = ReadFile(BRAID_SOURCE_DIR "/models/braid-tiny/tokenizer.json", 1 << 24);
+  CHECK(text, "{}", text.error().message);
+  json::object file = json::parse(*text).as_object();
+  json::object& splitter = file.at("pre_tokenizer").as_object();
+  splitter.at("pretokenizers").as_array()[0].as_object()["pattern"] = {{"Regex", pattern}};
+  return file;
+}
+
+// The slices know the first patterns; the last look far ahead or back, so their texts stay whole.
+TEST(TokenizerTest, SlicesOfEveryPatternGiveTheIdsOfTheWholeText) {
+  constexpr std::string_view kPatterns[] = {
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+      R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+      R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+      R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+      R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+      R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))|\p{L}+|[^\p{L}\p{N}]+)",
+      R"((?<=\n)\p{L}|\p{L}+|\p{N}+|[^\p{L}\p{N}])"};
+  for (const std::string_view pattern : kPatterns) {
+    SCOPED_TRACE(pattern);
+    json::object file = BraidTinySplitBy(pattern);
+    for (const json::value& normalizer : {json::value(nullptr), json::value{{"type", "NFC"}}}) {
+      file["normalizer"] = normalizer;
+      const auto tokenizer = Tokenizer::FromJson(json::serialize(file));
+      ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+      ExpectEqualSlices(*tokenizer, 5, 8);
+    }
+  }
+}
+
+TEST(TokenizerTest, SlicesOfOtherFilesGiveTheIdsOfTheWholeText) {
+  json::object gpt2 = BraidTinySplitBy("");
+  gpt2["pre_tokenizer"] = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", true}};
+  json::object prefixed = gpt2;
+  prefixed["pre_tokenizer"].as_object()["add_prefix_space"] = true;
+  json::object stripped = gpt2;
+  stripped["added_tokens"].as_array()[1].as_object()["lstrip"] = true;
+  json::object lower = gpt2;
+  lower["normalizer"] = {{"type", "Lowercase"}};
+  for (const json::object& file : {gpt2, prefixed, stripped, lower}) {
+    const auto tokenizer = Tokenizer::FromJson(json::serialize(file));
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    ExpectEqualSlices(*tokenizer, 6, 8);
+  }
 }
 
 TEST(TokenizerTest, EncodesBackToTheSameText) {
