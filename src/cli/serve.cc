@@ -1,6 +1,7 @@
 // `braid serve`: the HTTP server starts first and says 503 while the engine loads. The main thread
 // waits for signals: the first drains, the second stops at once.
 #include <fmt/core.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -87,6 +88,9 @@ class ServeCommand : public Command {
     flags.Text("--allowed-hosts", allowed_hosts_,
                "Names that Host may have at a loopback address, beside localhost: a.example,… or "
                "* for any");
+    flags.Bytes("--server-memory", server_memory_,
+                "Memory of the server beside --memory: bodies, parsing, tokenising, stored "
+                "responses; by default what the longest prompt needs and 256 MiB of bodies");
     flags.Text("--tool-parser", tool_parser_,
                "How the model writes tool calls: auto (from its chat template), none, " +
                    ToolFormatNames());
@@ -130,6 +134,7 @@ class ServeCommand : public Command {
   std::string allowed_hosts_;
   std::string tool_parser_ = "auto";
   std::string reasoning_parser_ = "auto";
+  int64_t server_memory_ = 0;
   int32_t port_ = 8000;
   int32_t drain_seconds_ = 30;
   std::optional<int32_t> admin_port_;
@@ -194,8 +199,21 @@ void ServeCommand::ChooseParsers(const ChatTemplate* chat, ModelCard* card) cons
 
 ServerContext ServeCommand::ContextOf(Engine& engine) const {
   ServerContext context = braid::ContextOf(engine, ModelName());
+  const json::object plan = engine.PlanObject();
+  for (const char* part : {"weight_bytes", "workspace_bytes", "cache_bytes"}) {
+    context.engine_bytes += plan.at(part).as_int64();
+  }
   ChooseParsers(engine.chat_template(), &context.card);
   return context;
+}
+
+// Makes the allocator return large blocks to the kernel when they are freed, and keep few heaps, so
+// that the memory of a storm of requests does not stay resident.
+void ReturnFreedMemory() {
+  constexpr int kHeaps = 4, kLargeBytes = 256 << 10, kKeptBytes = 4 << 20;
+  ::mallopt(M_ARENA_MAX, kHeaps);
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  ::mallopt(M_TRIM_THRESHOLD, kKeptBytes);
 }
 
 // One short request, so that every op has chosen its implementation.
@@ -281,6 +299,7 @@ ServerConfig ServeCommand::ConfigOf() const {
   config.grammar_budget = grammar_budget_;
   config.vllm_metrics = metrics_compat_ == "vllm";
   config.request_log = log_.get();
+  config.memory_bytes = server_memory_;
   config.cors_origins = SplitList(cors_origins_);
   config.allowed_hosts = SplitList(allowed_hosts_);
   return config;
@@ -315,7 +334,9 @@ Status ServeCommand::Run() {
   if (!request_log_.empty()) {
     ASSIGN_OR_RETURN(log_, RequestLog::Open(request_log_, log_json_));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(ConfigOf()));
+  ReturnFreedMemory();
+  const ServerConfig config = ConfigOf();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(config));
   RETURN_IF_ERROR(SetKeys(*server));
   const auto stage = [&](std::string what) {
     server->SetLoading(std::move(what));
@@ -331,7 +352,17 @@ Status ServeCommand::Run() {
     RETURN_IF_ERROR(WarmUp(*engine));
     fmt::print(stderr, "{}", engine->ExplainOps());
   }
-  server->SetReady(ContextOf(*engine));
+  const ServerContext context = ContextOf(*engine);
+  const int64_t memory = ServerMemory(config, context.card.context_tokens_max);
+  const int64_t least = LeastServerMemory(config, context.card.context_tokens_max);
+  if (memory < least) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--server-memory {} is too small: requests of this model need {}",
+                             ByteText(memory), ByteText(least))};
+  }
+  fmt::print(stderr, "server {} beside that, {} in all\n", ByteText(memory),
+             ByteText(memory + context.engine_bytes));
+  server->SetReady(context);
   fmt::print("listening on {}\nchat page: {}/\n", server->url(), server->url());
   if (admin_port_) fmt::print("administration at port {}\n", server->admin_port());
   std::fflush(stdout);

@@ -3,6 +3,9 @@
 #include "server/http_connection.h"
 
 #include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -28,6 +31,14 @@ constexpr int64_t kLingerSeconds = 2;
 constexpr int64_t kReservedSeconds = 2;
 
 using BodyParser = http::request_parser<http::string_body>;
+
+// Preparation gives way to the engine, whose threads others wait for; a large body to a small one.
+constexpr int kPrepareNice = 5, kBulkNice = 19;
+
+// Of the calling thread, on Linux; where it is refused everything works as well, but later.
+void LowerPriority(int nice) {
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
+}
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -242,15 +253,21 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   }
   auto length = parser.content_length();
   auto reserved = static_cast<int64_t>(length ? *length : parser.chunked() ? limit : 0);
-  if (host_.body_bytes + reserved > host_.config.bodies_bytes_max) {
-    co_await Refuse(503, "too many request bodies at once; try again");
-    co_return false;
+  // What preparing the largest body takes is kept free, so that those that are read get there.
+  const int64_t spare = limits::kPrepareTimesBody * static_cast<int64_t>(limit);
+  incoming->body_hold.reset();
+  if (reserved > 0) {
+    std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(reserved, spare);
+    if (!hold) {
+      co_await Refuse(503, "too many request bodies at once; try again");
+      co_return false;
+    }
+    incoming->body_hold.emplace(*std::move(hold));
   }
   if (!parser.get()[http::field::expect].empty() && parser.get().version() >= 11) {
     bool written = co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return false;
   }
-  host_.body_bytes += reserved;
   int64_t seconds = reserved / static_cast<int64_t>(limits::kBodyBytesPerSecond);
   SetDeadline(host_.config.body_seconds_base + seconds);
   if (!parser.is_done()) {
@@ -258,7 +275,6 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
     error = read_error;
   }
   deadline_us_ = 0;
-  host_.body_bytes -= reserved;
   if (timed_out_) {
     co_await Refuse(408, "the body did not arrive in time");
     co_return false;
@@ -283,15 +299,30 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
 asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
   braid::Wake wake = host_.make_wake(id_);
   if (host_.api.IsQuick(request)) co_return host_.api.Respond(std::move(request), std::move(wake));
+  const bool bulk = request.body.size() > limits::kBulkBodyBytes;
   auto prepare = [&]() -> asio::awaitable<Reply> {
-    co_return host_.api.Respond(std::move(request), std::move(wake));
+    LowerPriority(bulk ? kBulkNice : kPrepareNice);
+    co_return Prepare(std::move(request), std::move(wake));
   };
-  co_return co_await asio::co_spawn(host_.pool, prepare, asio::use_awaitable);
+  co_return co_await asio::co_spawn(bulk ? host_.bulk_pool : host_.pool, prepare,
+                                    asio::use_awaitable);
+}
+
+// A preparation thread. The body is counted already.
+Reply HttpConnection::Prepare(HttpRequest request, braid::Wake wake) {
+  const auto bytes = static_cast<int64_t>(request.body.size()) * limits::kPrepareTimesBody;
+  const std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(bytes, 0);
+  if (!hold) {
+    return {.request_id = request.request_id,
+            .content = host_.api.Refuse(503, "no memory to prepare the request; try again")};
+  }
+  return host_.api.Respond(std::move(request), std::move(wake));
 }
 
 // True if the connection can serve another request.
 asio::awaitable<bool> HttpConnection::Serve(Incoming incoming) {
   Reply reply = co_await Ask(std::move(incoming.request));
+  incoming.body_hold.reset();
   incoming.reply_headers = reply.headers;
   if (auto* response = std::get_if<HttpResponse>(&reply.content)) {
     co_return co_await WriteResponse(*response, incoming, reply.request_id);

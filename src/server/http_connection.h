@@ -28,11 +28,11 @@ namespace asio = boost::asio;
 struct ConnectionHost {
   const ServerConfig& config;
   HttpApi& api;
-  asio::thread_pool& pool;
+  asio::thread_pool& pool;       // prepares requests
+  asio::thread_pool& bulk_pool;  // those with large bodies, one after the other
   std::function<Wake(int64_t connection)> make_wake;
   std::unique_ptr<asio::ssl::context> tls = nullptr;  // of connections that begin; null: none
   bool draining = false;
-  int64_t body_bytes = 0;  // reserved for bodies of requests not yet prepared
 };
 
 class HttpConnection {
@@ -58,6 +58,7 @@ class HttpConnection {
  private:
   struct Incoming {
     HttpRequest request;
+    std::optional<MemoryBudget::Hold> body_hold;  // until the request is prepared
     bool head = false;
     bool keep_alive = false;
     bool http_1_1 = false;
@@ -70,6 +71,7 @@ class HttpConnection {
   asio::awaitable<bool> ReadBody(std::string head, Incoming* incoming);
   asio::awaitable<bool> Serve(Incoming incoming);
   asio::awaitable<Reply> Ask(HttpRequest request);
+  Reply Prepare(HttpRequest request, braid::Wake wake);
   asio::awaitable<bool> SendAnswer(const Incoming& incoming, const std::string& request_id);
   asio::awaitable<void> WatchClient();
   asio::awaitable<bool> WriteResponse(const HttpResponse& response, const Incoming& incoming,

@@ -2,6 +2,7 @@
 #include "server/http_server.h"
 
 #include <fmt/core.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -31,6 +32,8 @@ constexpr int kBacklog = 1024;
 constexpr int64_t kFilesKept = 512;  // file descriptors left for everything else
 // Connections beyond the limits, for probes; the oldest gives way to the newest.
 constexpr size_t kReservedMax = 64;
+constexpr int64_t kTrimBytes = 4 << 20;
+constexpr int64_t kTrimEveryUs = 1'000'000;
 
 int32_t ConnectionsMax(const ServerConfig& config) {
   rlimit files{};
@@ -94,9 +97,11 @@ struct HttpServer::State {
       : config(server_config),
         connections_max(ConnectionsMax(server_config)),
         pool(static_cast<size_t>(server_config.prepare_threads)),
+        bulk_pool(1),
         host{.config = server_config,
              .api = api,
              .pool = pool,
+             .bulk_pool = bulk_pool,
              .make_wake = [this](int64_t id) { return MakeWake(id); }},
         open_port(io, false),
         admin_port(io, true),
@@ -119,10 +124,11 @@ struct HttpServer::State {
   void BeginDrain(int32_t seconds);
   void SweepOnce();
   void FinishDrainIfEmpty();
+  void WatchMemory(int64_t now_us);
 
   const ServerConfig& config;
   const int32_t connections_max;
-  asio::thread_pool pool;
+  asio::thread_pool pool, bulk_pool;
   // Raw pointers: a connection lives in its coroutine, which removes it here when it ends.
   std::unordered_map<int64_t, HttpConnection*> connections;
   std::unordered_map<std::string, int32_t> per_address;
@@ -133,6 +139,8 @@ struct HttpServer::State {
   asio::steady_timer sweeper;
   int64_t next_id = 0;
   int64_t drain_end_us = 0;  // 0: not draining
+  int64_t most_held = 0;     // of the memory budget since the allocator was told to trim
+  int64_t next_trim_us = 0;
   bool ended_answers = false;
   bool drain_done = false;
   std::function<void()> on_drained;
@@ -225,6 +233,7 @@ asio::awaitable<void> HttpServer::State::SweepForever() {
 void HttpServer::State::SweepOnce() {
   int64_t now_us = MonotonicUs();
   for (auto& [id, connection] : connections) connection->Sweep(now_us);
+  WatchMemory(now_us);
   if (drain_end_us == 0 || now_us < drain_end_us) return;
   if (!ended_answers) {
     ended_answers = true;
@@ -234,6 +243,22 @@ void HttpServer::State::SweepOnce() {
     drain_done = true;
     on_drained();
   }
+}
+
+// After a storm the allocator keeps what was freed between what was not; it is told to give that
+// back once nothing large is held.
+void HttpServer::State::WatchMemory(int64_t now_us) {
+  MemoryBudget& memory = host.api.memory();
+  memory.NoteResident(ResidentBytes());
+  most_held = std::max(most_held, memory.TakePeak());
+  const MemoryBudget::Stats stats = memory.stats();
+  const bool crowded =
+      stats.process_limit_bytes > 0 && stats.resident_bytes > stats.process_limit_bytes / 10 * 9;
+  const bool quiet = most_held > kTrimBytes && stats.used_bytes < kTrimBytes;
+  if ((!quiet && !crowded) || now_us < next_trim_us) return;
+  next_trim_us = now_us + kTrimEveryUs;
+  most_held = 0;
+  asio::post(bulk_pool, [] { ::malloc_trim(0); });
 }
 
 void HttpServer::State::BeginDrain(int32_t seconds) {
@@ -312,6 +337,7 @@ void HttpServer::Stop() {
   state->io.stop();
   state->thread.join();
   state->pool.join();
+  state->bulk_pool.join();
   FinishDrain();
 }
 

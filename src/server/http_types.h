@@ -9,6 +9,8 @@
 #include <string>
 #include <variant>
 
+#include "server/memory_budget.h"
+
 namespace braid {
 
 // Who is at the other end of a connection.
@@ -93,6 +95,8 @@ class HttpApi {
   virtual ~HttpApi() = default;
   // The most bytes a body may have at this moment.
   virtual size_t BodyBytesMax() const = 0;
+  // What bodies and their preparation may take. Used by any thread.
+  virtual MemoryBudget& memory() = 0;
   // True if Respond is quick, so that it may run on the network thread.
   virtual bool IsQuick(const HttpRequest& request) const = 0;
   // True for what says whether the server lives: answered to whom no other connection is open.

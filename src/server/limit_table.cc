@@ -36,7 +36,10 @@ std::vector<LimitRow> HttpRows(const ServerConfig& config, const ModelCard& card
        408},
       {"body_bytes", "bytes of a body", Size(limits::BodyBytesMax(card.context_tokens_max)), 413,
        "32 for each token of the context, from 4 MiB to 64 MiB"},
-      {"all_bodies_bytes", "bytes of all bodies in memory", config.bodies_bytes_max, 503},
+      {"all_bodies_bytes", "bytes of all bodies in memory",
+       RequestMemory(config, card.context_tokens_max) -
+           limits::PrepareBytes(card.context_tokens_max),
+       503},
       {"chunk_extension_bytes", "bytes of a chunk's extension",
        Size(limits::kChunkExtensionBytesMax), 400},
       {"connections", "connections", config.connections_max, 503},

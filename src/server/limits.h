@@ -60,4 +60,18 @@ constexpr size_t BodyBytesMax(int64_t context_tokens_max) {
                     kBodyBytesMin, kBodyBytesMax);
 }
 
+// How the server's memory is divided (record 14). Preparing a request takes a multiple of its body;
+// of bodies above kBulkBodyBytes one at a time is prepared.
+inline constexpr int64_t kProcessBytes = int64_t{96} << 20;  // code, tokenizer, what never grows
+inline constexpr int64_t kPrepareTimesBody = 48;
+inline constexpr size_t kBulkBodyBytes = 128 << 10;
+inline constexpr int64_t kBodiesBytesDefault = int64_t{256} << 20;
+
+constexpr int64_t PrepareBytes(int64_t context_tokens_max) {
+  return kPrepareTimesBody * static_cast<int64_t>(BodyBytesMax(context_tokens_max));
+}
+constexpr int64_t DefaultServerMemory(int64_t context_tokens_max) {
+  return kProcessBytes + PrepareBytes(context_tokens_max) + kBodiesBytesDefault;
+}
+
 }  // namespace braid::limits

@@ -136,6 +136,7 @@ Router::Router(const ServerConfig& config)
       seed_base_(config.seed_base != 0 ? config.seed_base
                                        : MixBits(static_cast<uint64_t>(UnixSeconds()) ^
                                                  (static_cast<uint64_t>(MonotonicUs()) << 20))),
+      memory_({.server_bytes = RequestMemory(config, 0)}),
       logins_(config.login_failures_per_second) {}
 
 Router::~Router() = default;
@@ -146,6 +147,10 @@ void Router::SetLoading(std::string reason) {
 }
 
 void Router::SetReady(ServerContext context) {
+  const int64_t server = ServerMemory(config_, context.card.context_tokens_max);
+  memory_.SetLimits(
+      {.server_bytes = RequestMemory(config_, context.card.context_tokens_max),
+       .process_bytes = context.engine_bytes == 0 ? 0 : context.engine_bytes + server});
   service_ = std::make_unique<Service>(config_, std::move(context), seed_base_);
   ready_.store(service_.get());
 }
@@ -350,6 +355,7 @@ HttpResponse Router::MetricsOf(Service& service) const {
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .body = service.metrics.Text({.driver = service.context.driver.stats(),
                                         .log_lines_dropped = log == nullptr ? 0 : log->dropped(),
+                                        .memory = memory_.stats(),
                                         .responses = service.responses.stats(),
                                         .grammar_bytes =
                                             grammars == nullptr ? 0 : grammars->bytes()})};

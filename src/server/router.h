@@ -30,6 +30,7 @@ class Router final : public HttpApi {
   void SetKeys(std::vector<ApiKey> keys) { keys_.Replace(std::move(keys)); }
 
   size_t BodyBytesMax() const override;
+  MemoryBudget& memory() override { return memory_; }
   bool IsQuick(const HttpRequest& request) const override {
     return request.method == "OPTIONS" ||
            (request.method == "GET" && !request.path.starts_with("/v1/responses/"));
@@ -77,6 +78,7 @@ class Router final : public HttpApi {
 
   const ServerConfig& config_;
   const uint64_t seed_base_;
+  MemoryBudget memory_;
   std::unique_ptr<Service> service_;
   ApiKeys keys_;
   LoginGuard logins_;

@@ -34,6 +34,23 @@ Status CheckConfig(const ServerConfig& config) {
 
 }  // namespace
 
+int64_t ServerMemory(const ServerConfig& config, int64_t context_tokens_max) {
+  return config.memory_bytes > 0 ? config.memory_bytes
+                                 : limits::DefaultServerMemory(context_tokens_max) +
+                                       config.responses_bytes_max;
+}
+
+int64_t RequestMemory(const ServerConfig& config, int64_t context_tokens_max) {
+  return ServerMemory(config, context_tokens_max) - limits::kProcessBytes -
+         config.responses_bytes_max;
+}
+
+int64_t LeastServerMemory(const ServerConfig& config, int64_t context_tokens_max) {
+  return limits::kProcessBytes + config.responses_bytes_max +
+         limits::PrepareBytes(context_tokens_max) +
+         static_cast<int64_t>(limits::BodyBytesMax(context_tokens_max));
+}
+
 struct Server::State {
   explicit State(ServerConfig server_config) : config(std::move(server_config)), router(config) {}
 

@@ -36,7 +36,7 @@ struct ServerConfig {
   std::string version = "0.1.0";    // GET /version
   int32_t connections_max = 16384;  // fewer where the file limit is lower
   int32_t connections_per_address_max = 1024;
-  int64_t bodies_bytes_max = int64_t{1} << 30;  // all request bodies in memory
+  int64_t memory_bytes = 0;  // beside the engine's; 0: see ServerMemory
   int32_t header_seconds_max = 10;
   int32_t body_seconds_base = 30;  // plus a second for each 64 KiB
   int32_t idle_seconds_max = 75;   // keep-alive
@@ -55,6 +55,13 @@ struct ServerConfig {
   std::vector<std::string> allowed_hosts = {};  // in Host, beside loopback names; "*": any
   uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
+
+// The memory that a server for prompts of so many tokens may take beside the engine's.
+int64_t ServerMemory(const ServerConfig& config, int64_t context_tokens_max);
+// Its part for bodies and their preparation: all but the process itself and stored responses.
+int64_t RequestMemory(const ServerConfig& config, int64_t context_tokens_max);
+// What a server needs to take one body of the largest size.
+int64_t LeastServerMemory(const ServerConfig& config, int64_t context_tokens_max);
 
 // What a client may learn and choose of the model that is served.
 struct ModelCard {
@@ -76,6 +83,7 @@ struct ServerContext {
   GrammarLibrary* grammars = nullptr;    // null: constrained output is refused
   ModelCard card;
   double load_seconds = 0;               // of the model, until it could answer
+  int64_t engine_bytes = 0;              // weights, workspace and cache; 0: not told
   json::object server_information = {};  // GET /server_info, beside what the server knows itself
 };
 

@@ -166,6 +166,14 @@ void ServerMetrics::AddLabelled() {
   grammar_bytes_ = &registry_.AddGauge(
       "braid:grammar_bytes", "Memory of compiled grammars and of the answers that use them.",
       labels_);
+  constexpr std::string_view kMemory[] = {"used", "limit", "process_resident", "process_limit"};
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    memory_[i] = &registry_.AddGauge("braid:server_memory_bytes",
+                                     "Memory of requests and of the process, and their limits.",
+                                     With("kind", kMemory[i]));
+  }
+  shed_ = &registry_.AddCounter("braid:requests_shed_total",
+                                "Requests refused because memory was short.", labels_);
   constexpr std::string_view kStates[] = {"used", "cached", "free"};
   for (size_t i = 0; i < pages_.size(); ++i) {
     pages_[i] = &registry_.AddGauge(
@@ -228,6 +236,12 @@ std::string ServerMetrics::Text(const Outside& outside) {
   }
   paused_.Set(stats.paused ? 1 : 0);
   AdvanceTo(log_lines_dropped_, static_cast<double>(outside.log_lines_dropped));
+  const MemoryBudget::Stats& memory = outside.memory;
+  memory_[0]->Set(static_cast<double>(memory.used_bytes));
+  memory_[1]->Set(static_cast<double>(memory.limit_bytes));
+  memory_[2]->Set(static_cast<double>(memory.resident_bytes));
+  memory_[3]->Set(static_cast<double>(memory.process_limit_bytes));
+  AdvanceTo(*shed_, static_cast<double>(memory.shed));
   stored_responses_->Set(static_cast<double>(outside.responses.responses));
   stored_response_bytes_->Set(static_cast<double>(outside.responses.bytes));
   AdvanceTo(*stored_response_evictions_, static_cast<double>(outside.responses.evictions));

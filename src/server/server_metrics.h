@@ -9,6 +9,7 @@
 
 #include "base/metrics.h"
 #include "scheduler/driver.h"
+#include "server/memory_budget.h"
 #include "server/response_store.h"
 
 namespace braid {
@@ -32,6 +33,7 @@ class ServerMetrics {
   struct Outside {
     DriverStats driver;
     int64_t log_lines_dropped = 0;
+    MemoryBudget::Stats memory = {};
     ResponseStore::Stats responses = {};
     int64_t grammar_bytes = 0;
   };
@@ -81,6 +83,8 @@ class ServerMetrics {
   prometheus::Gauge& step_seconds_;
   prometheus::Gauge& paused_;
   prometheus::Counter& log_lines_dropped_;
+  std::array<prometheus::Gauge*, 4> memory_;  // as in Text
+  prometheus::Counter* shed_ = nullptr;
   prometheus::Gauge *stored_responses_, *stored_response_bytes_;
   prometheus::Counter* stored_response_evictions_;
   prometheus::Gauge* grammar_bytes_;

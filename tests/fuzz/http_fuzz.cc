@@ -88,6 +88,7 @@ class SecondParser {
 class RecordingApi final : public HttpApi {
  public:
   size_t BodyBytesMax() const override { return kBodyBytesMax; }
+  MemoryBudget& memory() override { return memory_; }
   bool IsQuick(const HttpRequest&) const override { return true; }
   bool IsProbe(std::string_view path) const override { return path == "/health"; }
   Reply Respond(HttpRequest request, Wake) override {
@@ -126,6 +127,7 @@ class RecordingApi final : public HttpApi {
     CHECK(request.body.size() <= kBodyBytesMax);
   }
 
+  MemoryBudget memory_{{.server_bytes = int64_t{1} << 30}};
   std::mutex mutex_;
   std::vector<std::string> seen_, records_;
 };

@@ -68,7 +68,7 @@ ServerConfig ConfigOf(Options* options) {
   auto take = [&](const char* key, int32_t* member) { *member = Take(options, key, *member); };
   config.port = static_cast<uint16_t>(Take(options, "port", 0));
   config.page_html = "<!doctype html><title>fake</title>";
-  config.bodies_bytes_max = Take(options, "bodies_bytes_max", 1 << 30);
+  config.memory_bytes = Take(options, "memory_bytes", 0);
   take("connections_max", &config.connections_max);
   take("connections_per_address_max", &config.connections_per_address_max);
   take("header_seconds_max", &config.header_seconds_max);

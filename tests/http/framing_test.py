@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import pytest
+from conftest import wait_for
 
 HOST = b"Host: localhost\r\n"
 
@@ -256,10 +257,17 @@ def test_probes_are_answered_where_all_connections_are_used_up(start_server):
 
 
 def test_bodies_above_the_memory_for_all_of_them_are_refused(start_server):
-    server = start_server(bodies_bytes_max=1000)
-    status, headers, _ = server.request("POST", "/tokenize", {"prompt": "a" * 2000})
-    assert status == 503 and headers["Retry-After"]
-    assert server.post("/tokenize", {"prompt": "a" * 200})[0] == 200
+    # A body of 4 MiB, its preparation and stored responses.
+    server = start_server(memory_bytes=356 << 20)
+    head = b"POST /tokenize HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000\r\n\r\n"
+    with server.connect() as half:
+        half.sendall(head + b"x")
+        time.sleep(0.3)  # until its head has been read
+        status, headers, _ = server.request("POST", "/tokenize", {"prompt": "a" * 300_000})
+        assert status == 503 and headers["Retry-After"]
+        assert server.post("/tokenize", {"prompt": "a" * 200})[0] == 200
+    assert server.metric("requests_shed_total") == 1
+    wait_for(lambda: server.post("/tokenize", {"prompt": "a" * 300_000})[0] == 200)
 
 
 def test_a_half_sent_request_that_is_given_up_leaves_the_server_well(server):

@@ -1,0 +1,64 @@
+// The memory that the server may take beside the engine's (--server-memory): request bodies until
+// their requests are prepared, and what preparing takes. Whoever needs some takes a hold first, or
+// refuses the request. The process's resident memory is looked at too, for what nobody holds:
+// grammars, answers that are not read, what the allocator keeps. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace braid {
+
+class MemoryBudget {
+ public:
+  static constexpr int64_t kSmallBytes = 1 << 20;
+  struct Limits {
+    int64_t server_bytes = 0;   // all that is held at once
+    int64_t process_bytes = 0;  // resident memory, the engine's included; 0: not known yet
+  };
+  explicit MemoryBudget(Limits limits) { SetLimits(limits); }
+  void SetLimits(Limits limits);
+
+  // Gives its bytes back when it is destroyed.
+  class Hold {
+   public:
+    Hold(MemoryBudget& budget, int64_t bytes) : budget_(&budget), bytes_(bytes) {}
+    Hold(Hold&& other) noexcept
+        : budget_(std::exchange(other.budget_, nullptr)), bytes_(other.bytes_) {}
+    Hold& operator=(Hold&&) = delete;
+    ~Hold() {
+      if (budget_ != nullptr) budget_->used_ -= bytes_;
+    }
+
+   private:
+    MemoryBudget* budget_;
+    int64_t bytes_;
+  };
+
+  // nullopt, and counted as shed, if `bytes` and `spare` beside them are not there. Resident memory
+  // refuses large holds only: a server that the allocator has left too large goes on for others.
+  std::optional<Hold> Take(int64_t bytes, int64_t spare);
+  // What the process has now; called a few times a second.
+  void NoteResident(int64_t bytes);
+
+  struct Stats {
+    int64_t used_bytes = 0, limit_bytes = 0, process_limit_bytes = 0, resident_bytes = 0;
+    int64_t shed = 0;
+  };
+  Stats stats() const;
+  // The most that was held since the last call.
+  int64_t TakePeak() { return peak_.exchange(used_); }
+
+ private:
+  std::atomic<int64_t> server_bytes_, process_bytes_;
+  std::atomic<int64_t> used_{0}, peak_{0}, shed_{0};
+  std::atomic<int64_t> resident_{0};
+  std::atomic<int64_t> used_then_{0};  // used_ when resident_ was noted
+};
+
+// Bytes of this process that are in memory; 0 where the kernel does not say.
+int64_t ResidentBytes();
+
+}  // namespace braid
