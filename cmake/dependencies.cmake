@@ -22,12 +22,6 @@ endif()
 set(DIST_DIR ${CMAKE_SOURCE_DIR}/build/dist)
 set(DIST_LIBRARIES ${DIST_DIR}/lib/libfmt.a ${DIST_DIR}/lib/libspdlog.a
   ${DIST_DIR}/lib/libprometheus-cpp-core.a)
-add_custom_command(
-  OUTPUT ${DIST_LIBRARIES}
-  COMMAND ${CMAKE_SOURCE_DIR}/scripts/dist_libraries.sh ${DIST_DIR}
-  DEPENDS ${CMAKE_SOURCE_DIR}/scripts/dist_libraries.sh
-  COMMENT "Building static libraries"
-  VERBATIM)
 
 function(braid_dependency name shared archive)
   get_filename_component(folder "${archive}" DIRECTORY)

@@ -14,6 +14,14 @@ target_link_libraries(braid_main PRIVATE braid_cli)
 add_executable(braid $<TARGET_OBJECTS:braid_main>)
 target_link_libraries(braid PRIVATE braid_cli)
 
+# CMake finds a rule only in the folder that declares it, so this stands beside its users.
+add_custom_command(
+  OUTPUT ${DIST_LIBRARIES}
+  COMMAND ${CMAKE_SOURCE_DIR}/scripts/dist_libraries.sh ${DIST_DIR}
+  DEPENDS ${CMAKE_SOURCE_DIR}/scripts/dist_libraries.sh
+  COMMENT "Building static libraries"
+  VERBATIM)
+
 set(NOTICES ${DIST_DIR}/NOTICES)
 file(GLOB PAGE_NOTICES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/web/dist/NOTICES)
 add_custom_command(
