@@ -106,8 +106,8 @@ Status Engine::State::LoadText() {
       ASSIGN_OR_RETURN(trial, TrialProcess::Start(PackVocabulary(*tokenizer, eos.front()),
                                                   *options.grammar_budget, SpawnSelfAsTrial));
     }
-    ASSIGN_OR_RETURN(grammars, GrammarLibrary::Create(*tokenizer, eos.front(),
-                                                      {.trial = trial.get()}));
+    ASSIGN_OR_RETURN(grammars,
+                     GrammarLibrary::Create(*tokenizer, eos.front(), {.trial = trial.get()}));
   }
   ASSIGN_OR_RETURN(defaults, ReadGenerationDefaults(dir));
   return {};

@@ -34,9 +34,9 @@ struct EngineOptions {
   int32_t decode_latency_ms = 0;  // 0: prompts take what the step's budget leaves
   bool no_prefix_cache = false;
   bool explain_ops = false;
-  std::string trace_file;  // empty: none
+  std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
-  std::string event_log;   // file to record the run in; empty: none
+  std::string event_log;                        // file to record the run in; empty: none
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
 

@@ -87,7 +87,9 @@ TEST_F(CompileQueueTest, PlacesAreBoundedByKeyAndInAll) {
   EXPECT_EQ(Enter(queue, "ann", "a3").error().code, ErrorCode::kExhausted);
   auto other = *Enter(queue, "ben", "b1");
   EXPECT_EQ(Enter(queue, "eve", "e1").error().code, ErrorCode::kUnavailable);
-  { auto given_back = std::move(other); }
+  {
+    auto given_back = std::move(other);
+  }
   EXPECT_TRUE(Enter(queue, "eve", "e1").ok());
 }
 

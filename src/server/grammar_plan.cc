@@ -138,11 +138,11 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
   const bool offers = request.tool_choice == ToolChoice::kAuto && !request.tools.empty();
   // Calls that the model may make as it likes are held to the tools that may be called, and those
   // of strict tools to their schemas.
-  const bool holds = offers && (!request.allowed_tools.empty() ||
-                                std::ranges::any_of(request.tools, IsStrict));
+  const bool holds =
+      offers && (!request.allowed_tools.empty() || std::ranges::any_of(request.tools, IsStrict));
   if (!forced && !holds && !request.grammar) return PlannedGrammar{};
-  PlannedGrammar plan{.path = forced            ? "tool_choice"
-                              : request.grammar ? request.grammar->path
+  PlannedGrammar plan{.path = forced                          ? "tool_choice"
+                              : request.grammar               ? request.grammar->path
                               : request.allowed_tools.empty() ? "tools"
                                                               : "tool_choice"};
   if (context.grammars == nullptr) {
@@ -173,11 +173,10 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
     if (auto* error = std::get_if<ApiError>(&text)) return *error;
     plan.text = GrammarText(GrammarKind::kLark, std::get<0>(text), tenant);
   } else {
-    const std::string source = wanted->kind == GrammarKind::kJsonSchema
-                                   ? json::serialize(OneLineSchema(wanted->schema))
-                               : wanted->structural.is_null()
-                                   ? wanted->source
-                                   : StructuralTagText(wanted->structural, tokenizer);
+    const std::string source =
+        wanted->kind == GrammarKind::kJsonSchema ? json::serialize(OneLineSchema(wanted->schema))
+        : wanted->structural.is_null()           ? wanted->source
+                                                 : StructuralTagText(wanted->structural, tokenizer);
     plan.text = GrammarText(wanted->kind, source, tenant);
   }
   if (!reasons) return plan;

@@ -352,13 +352,13 @@ HttpResponse Router::Delete(const GetRoute& route, const HttpRequest& request) {
 HttpResponse Router::MetricsOf(Service& service) const {
   const RequestLog* log = config_.request_log;
   const GrammarLibrary* grammars = service.context.grammars;
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
-          .body = service.metrics.Text({.driver = service.context.driver.stats(),
-                                        .log_lines_dropped = log == nullptr ? 0 : log->dropped(),
-                                        .memory = memory_.stats(),
-                                        .responses = service.responses.stats(),
-                                        .grammar_bytes =
-                                            grammars == nullptr ? 0 : grammars->bytes()})};
+  return {
+      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+      .body = service.metrics.Text({.driver = service.context.driver.stats(),
+                                    .log_lines_dropped = log == nullptr ? 0 : log->dropped(),
+                                    .memory = memory_.stats(),
+                                    .responses = service.responses.stats(),
+                                    .grammar_bytes = grammars == nullptr ? 0 : grammars->bytes()})};
 }
 
 // An admin sees and ends everybody's requests, anybody else those of the same name.
@@ -471,15 +471,14 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
   if (auto* error = std::get_if<ApiError>(&made)) return ErrorResponse(*error, anthropic);
   GenerationPlan plan = std::get<0>(std::move(made));
   const PostRoute* post = FindPost(http.path);
-  Planned planned{
-      .origin = {.path = post == nullptr ? kHealthGenerate : post->path,
-                 .id_prefix = post == nullptr ? "cmpl-" : post->id_prefix,
-                 .request_id = http.request_id.empty() ? client_id : http.request_id,
-                 .received_us = http.received_us},
-      .shape = std::move(shape),
-      .tenant = tenant,
-      .address = http.peer.address,
-      .wake = std::move(wake)};
+  Planned planned{.origin = {.path = post == nullptr ? kHealthGenerate : post->path,
+                             .id_prefix = post == nullptr ? "cmpl-" : post->id_prefix,
+                             .request_id = http.request_id.empty() ? client_id : http.request_id,
+                             .received_us = http.received_us},
+                  .shape = std::move(shape),
+                  .tenant = tenant,
+                  .address = http.peer.address,
+                  .wake = std::move(wake)};
   if (plan.grammar.text.empty()) return Begin(std::move(plan), planned);
   if (const std::optional<Status> known = service.context.grammars->Known(plan.grammar.text)) {
     if (*known) return Begin(std::move(plan), planned);

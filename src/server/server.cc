@@ -35,9 +35,9 @@ Status CheckConfig(const ServerConfig& config) {
 }  // namespace
 
 int64_t ServerMemory(const ServerConfig& config, int64_t context_tokens_max) {
-  return config.memory_bytes > 0 ? config.memory_bytes
-                                 : limits::DefaultServerMemory(context_tokens_max) +
-                                       config.responses_bytes_max;
+  return config.memory_bytes > 0
+             ? config.memory_bytes
+             : limits::DefaultServerMemory(context_tokens_max) + config.responses_bytes_max;
 }
 
 int64_t RequestMemory(const ServerConfig& config, int64_t context_tokens_max) {

@@ -163,9 +163,9 @@ void ServerMetrics::AddLabelled() {
   stored_response_evictions_ =
       &registry_.AddCounter("braid:stored_response_evictions_total",
                             "Stored responses that were dropped for newer ones.", labels_);
-  grammar_bytes_ = &registry_.AddGauge(
-      "braid:grammar_bytes", "Memory of compiled grammars and of the answers that use them.",
-      labels_);
+  grammar_bytes_ =
+      &registry_.AddGauge("braid:grammar_bytes",
+                          "Memory of compiled grammars and of the answers that use them.", labels_);
   constexpr std::string_view kMemory[] = {"used", "limit", "process_resident", "process_limit"};
   for (size_t i = 0; i < memory_.size(); ++i) {
     memory_[i] = &registry_.AddGauge("braid:server_memory_bytes",

@@ -244,9 +244,9 @@ TEST_F(GrammarLibraryTest, StrictToolsAreHeldToTheirSchemasWithinFreeText) {
   auto library = Library();
   Rng rng(7);
   for (const ToolFormat& format : ToolFormats()) {
-    const std::string text = GrammarText(
-        GrammarKind::kLark,
-        *ToolGrammarText({.format = format, .tools = tools, .lazy = true}, tokenizer_));
+    const std::string text =
+        GrammarText(GrammarKind::kLark,
+                    *ToolGrammarText({.format = format, .tools = tools, .lazy = true}, tokenizer_));
     const Status status = library->Check(text).status;
     ASSERT_TRUE(status) << format.name << ": " << status.error().message << "\n" << text;
     const auto accepts = [&](std::string_view answer) {
@@ -270,12 +270,11 @@ TEST_F(GrammarLibraryTest, StrictToolsAreHeldToTheirSchemasWithinFreeText) {
       }
       const std::string_view newline = format.value_newlines ? "\n" : "";
       for (const auto& [key, value] : arguments) {
-        out += fmt::format("{}{}{}{}{}{}{}{}\n", format.key_begin, std::string_view(key),
-                           format.key_end, format.value_begin.empty() ? "" : "\n",
-                           format.value_begin, newline,
-                           value.is_string() ? std::string(value.get_string())
-                                             : json::serialize(value),
-                           std::string(newline) + std::string(format.value_end));
+        out += fmt::format(
+            "{}{}{}{}{}{}{}{}\n", format.key_begin, std::string_view(key), format.key_end,
+            format.value_begin.empty() ? "" : "\n", format.value_begin, newline,
+            value.is_string() ? std::string(value.get_string()) : json::serialize(value),
+            std::string(newline) + std::string(format.value_end));
       }
       return out + std::string(format.write_end);
     };

@@ -33,10 +33,10 @@ constexpr Keyword kUnenforceable[] = {
 // Those that say nothing without another one, in the order of the pairs.
 constexpr std::array<Keyword, 4> kNothingWithout = {
     {{"then", "if"}, {"else", "if"}, {"minContains", "contains"}, {"maxContains", "contains"}}};
-constexpr std::string_view kFormats[] = {"date-time", "time",     "date", "duration", "email",
-                                         "hostname",  "ipv4",     "ipv6", "uuid",     "uri"};
-constexpr std::string_view kCombinations[] = {"allOf", "anyOf", "oneOf", "$ref", "if",
-                                              "dependentSchemas"};
+constexpr std::string_view kFormats[] = {"date-time", "time", "date", "duration", "email",
+                                         "hostname",  "ipv4", "ipv6", "uuid",     "uri"};
+constexpr std::string_view kCombinations[] = {"allOf", "anyOf", "oneOf",
+                                              "$ref",  "if",    "dependentSchemas"};
 // Keywords with schemas: by name, in a list, or alone.
 constexpr std::string_view kByName[] = {"properties", "patternProperties", "$defs", "definitions"};
 constexpr std::string_view kLists[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
@@ -63,9 +63,9 @@ class Reader {
     out_.schema = root_;
     Read(out_.schema, "");
     if (!circle_.empty()) {
-      return Error{ErrorCode::kInvalid,
-                   fmt::format("{}: the reference leads back to itself, so it describes no value",
-                               circle_)};
+      return Error{
+          ErrorCode::kInvalid,
+          fmt::format("{}: the reference leads back to itself, so it describes no value", circle_)};
     }
     return std::move(out_);
   }

@@ -94,14 +94,16 @@ struct FormatRegex {
 };
 constexpr FormatRegex kFormats[] = {
     {"date", "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"},
-    {"time", "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?([zZ]|[+-]([01][0-9]|2[0-3])"
-             ":[0-5][0-9])"},
+    {"time",
+     "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?([zZ]|[+-]([01][0-9]|2[0-3])"
+     ":[0-5][0-9])"},
     {"date-time",
      "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[tT]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
      "(\\.[0-9]{1,9})?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"},
     {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
-    {"ipv4", "((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\\.){3}"
-             "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"},
+    {"ipv4",
+     "((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\\.){3}"
+     "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"},
 };
 
 std::string Slashed(std::string_view regex) {
@@ -245,17 +247,19 @@ void CallRules::AddAnyParameter() {
   std::string open(format_.key_end);
   open += format_.value_begin.empty() ? "" : "\n" + std::string(format_.value_begin);
   open += newline;
-  rules_ += fmt::format(
-      "any_parameter: {} /[^<>\\n]{{1,256}}/ {} any_value\nany_value[suffix={}]: {}\n",
-      LarkLiteral(format_.key_begin), LarkLiteral(open),
-      LarkLiteral(fmt::format("{}{}\n", newline, format_.value_end)), kAnyText);
+  rules_ +=
+      fmt::format("any_parameter: {} /[^<>\\n]{{1,256}}/ {} any_value\nany_value[suffix={}]: {}\n",
+                  LarkLiteral(format_.key_begin), LarkLiteral(open),
+                  LarkLiteral(fmt::format("{}{}\n", newline, format_.value_end)), kAnyText);
 }
 
 // The parameters in the schema's order, those that are not required as an option.
 Result<std::string> CallRules::Parameters(const std::string& rule, const json::value& tool) {
   constexpr std::string_view kTaken[] = {
-      "type", "properties", "required", "additionalProperties", "$defs", "definitions", "title",
-      "description", "$schema", "$id", "id", "$comment", "default", "examples", "deprecated"};
+      "type",    "properties",  "required",  "additionalProperties",
+      "$defs",   "definitions", "title",     "description",
+      "$schema", "$id",         "id",        "$comment",
+      "default", "examples",    "deprecated"};
   const json::value given = ParametersOf(tool);
   json::value root = Resolved(given, given);
   if (!root.is_object()) root = json::object{};
@@ -324,8 +328,8 @@ Status CallRules::AddParameter(const Parameter& parameter) {
     if (!MayBeString(one)) continue;
     ASSIGN_OR_RETURN(std::string text, Texts(one, parameter));
     if (text.starts_with('(')) {  // literals
-      options += fmt::format("{}{} {}", options.empty() ? "" : " | ", text,
-                             LarkLiteral(parameter.close));
+      options +=
+          fmt::format("{}{} {}", options.empty() ? "" : " | ", text, LarkLiteral(parameter.close));
       continue;
     }
     if (mixed) text += fmt::format(" & ~{}", kReadAsJson);
@@ -380,8 +384,8 @@ Result<std::string> CallRules::Texts(const json::value& schema, const Parameter&
     }
   }
   if (const json::value* format = Find(schema, "format"); format && format->is_string()) {
-    const auto row = std::ranges::find(kFormats, std::string_view(format->get_string()),
-                                       &FormatRegex::name);
+    const auto row =
+        std::ranges::find(kFormats, std::string_view(format->get_string()), &FormatRegex::name);
     if (row != std::end(kFormats)) {
       also(Slashed(row->regex));
     } else if (parameter.strict) {

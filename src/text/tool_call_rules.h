@@ -50,9 +50,9 @@ class CallRules {
 
  private:
   struct Parameter {
-    std::string rule;       // prefix of names
-    std::string open;       // what stands before the value
-    std::string close;      // and behind it
+    std::string rule;   // prefix of names
+    std::string open;   // what stands before the value
+    std::string close;  // and behind it
     const json::value& schema;
     const json::value& root;
     bool strict = false;

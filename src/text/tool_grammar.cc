@@ -125,8 +125,7 @@ Result<std::string> ToolGrammarText(const ToolGrammar& grammar, const Tokenizer&
   const auto tags = format.tags();
   std::string start = calls.writer().Text(format.section[0], tags) + "call";
   if (grammar.parallel) {
-    start += " (" +
-             (format.write_between.empty() ? "" : LarkLiteral(format.write_between) + " ") +
+    start += " (" + (format.write_between.empty() ? "" : LarkLiteral(format.write_between) + " ") +
              "call)*";
   }
   start += " " + calls.writer().Text(format.section[1], tags);

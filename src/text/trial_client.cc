@@ -77,13 +77,15 @@ Status StatusOf(const TrialEnd& end, const TrialReport& reported, const GrammarB
   switch (signal) {
     case SIGPROF:
     case SIGXCPU:
-      return Over(fmt::format("compiling it takes more than {} ms of CPU time, the limit of a "
-                              "grammar (--grammar-cpu-ms)",
-                              budget.cpu_ms));
+      return Over(
+          fmt::format("compiling it takes more than {} ms of CPU time, the limit of a "
+                      "grammar (--grammar-cpu-ms)",
+                      budget.cpu_ms));
     case SIGABRT:
-      return Over(fmt::format("compiling it takes more than {} MiB of memory, the limit of a "
-                              "grammar (--grammar-memory)",
-                              budget.memory_bytes >> 20));
+      return Over(
+          fmt::format("compiling it takes more than {} MiB of memory, the limit of a "
+                      "grammar (--grammar-memory)",
+                      budget.memory_bytes >> 20));
     case SIGSEGV:
     case SIGBUS:
       return Over("it is nested too deeply to be compiled");
@@ -178,8 +180,7 @@ GrammarVerdict TrialProcess::Try(GrammarKind kind, std::string_view source,
 
 std::optional<GrammarVerdict> TrialProcess::Await(int socket,
                                                   const std::atomic<bool>& cancelled) const {
-  const int64_t end_us =
-      MonotonicUs() + (kWallTimesBudget * budget_.cpu_ms + kWallExtraMs) * 1000;
+  const int64_t end_us = MonotonicUs() + (kWallTimesBudget * budget_.cpu_ms + kWallExtraMs) * 1000;
   TrialReport report{.tag = 0};
   while (!cancelled.load()) {
     if (MonotonicUs() > end_us) {

@@ -231,7 +231,7 @@ int RunTrialProcess(int control, int vocabulary) {
   // Its server's signals are not its own: it ends when the server closes the socket.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
   ::prctl(PR_SET_NAME, "braid-trial");
-  struct stat file {};
+  struct stat file{};
   if (::fstat(vocabulary, &file) != 0) return 1;
   const std::string_view packed = Mapped(vocabulary, static_cast<size_t>(file.st_size));
   const Result<Grammars> grammars = Grammars::Unpack(packed);

@@ -20,8 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(whole.ok() == part->dropped.empty());
   for (const UnenforceableKeyword& keyword : part->dropped) {
     boost::system::error_code error;
-    CHECK(schema->find_pointer(keyword.pointer, error) != nullptr || error,
-          "nothing stands at {}", keyword.pointer);
+    CHECK(schema->find_pointer(keyword.pointer, error) != nullptr || error, "nothing stands at {}",
+          keyword.pointer);
     CHECK(!keyword.reason.empty());
   }
   const Result<EnforceableSchema> again = EnforceablePart(part->schema);
