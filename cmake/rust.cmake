@@ -23,14 +23,14 @@ if(BRAID_FUZZ)
   set(RUST_LIBRARY ${RUST_TARGET_DIR}/${RUST_TARGET}/release/libbraid_text.a)
 endif()
 file(GLOB RUST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/src/*.rs
-  ${CMAKE_SOURCE_DIR}/rust/derivre/src/*.rs)
+  ${CMAKE_SOURCE_DIR}/third_party/derivre/src/*.rs)
 add_custom_command(
   OUTPUT ${RUST_LIBRARY}
   COMMAND ${RUST_ENVIRONMENT} ${CARGO} build --release --locked --quiet
           --manifest-path ${CMAKE_SOURCE_DIR}/rust/Cargo.toml --target-dir ${RUST_TARGET_DIR}
           ${RUST_ARGUMENTS}
   DEPENDS ${RUST_SOURCES} ${CMAKE_SOURCE_DIR}/rust/Cargo.toml ${CMAKE_SOURCE_DIR}/rust/Cargo.lock
-          ${CMAKE_SOURCE_DIR}/rust/derivre/Cargo.toml
+          ${CMAKE_SOURCE_DIR}/third_party/derivre/Cargo.toml
   COMMENT "Building the Rust library"
   VERBATIM)
 # Without add_dependencies: nothing is compiled against the library, so only links wait for the

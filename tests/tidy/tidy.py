@@ -27,7 +27,7 @@ CODE = {".h", ".cc", ".cu", ".cuh", ".py", ".rs", ".ts", ".tsx", ".js", ".mjs", 
 CODE_NAMES = {"Makefile", "CMakeLists.txt", "Dockerfile", "LAYERS", "run"}
 PROSE = {".md", ".txt", ".toml", ".yaml", ".yml", ".json", ".html", ".jinja"}
 MADE = re.compile(r"(^|/)(package-lock\.json|Cargo\.lock|tokenizer\.json)$|^web/dist/|^build/"
-                  r"|^rust/derivre/src/|(^|/)(node_modules|__pycache__|\.venv|\.git)/")
+                  r"|^third_party/|(^|/)(node_modules|__pycache__|\.venv|\.git)/")
 
 # Words that no text of ours holds, in any file.
 WORDS = [
