@@ -1,6 +1,6 @@
 # A script: cmake -DBRAID_OUTPUT=FILE -DBRAID_COMMIT=NAME -P commit.cmake writes FILE, which defines
-# kCommit (src/cli/build_facts.h), when it would change. Without a NAME git is asked; where there is
-# no repository, as in an image's build, the commit is empty.
+# kCommit (src/cli/command/build_facts.h), when it would change. Without a NAME git is asked; where
+# there is no repository, as in an image's build, the commit is empty.
 if(NOT BRAID_COMMIT)
   execute_process(
     COMMAND git describe --always --abbrev=12 --exclude=* --dirty

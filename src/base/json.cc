@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "base/file.h"
+#include "base/system/file.h"
 
 namespace braid {
 namespace {

@@ -1,13 +1,13 @@
 // `braid convert`: a checkpoint with plain or quantised weights from one in any format that the
 // engine reads.
-#include "model/convert.h"
+#include "model/loading/convert.h"
 
 #include <fmt/core.h>
 
-#include "cli/command_factories.h"
-#include "cli/engine_options.h"
-#include "cli/progress.h"
-#include "model/quantities.h"
+#include "base/progress.h"
+#include "base/quantities.h"
+#include "cli/command/command_factories.h"
+#include "engine/engine_options.h"
 #include "tensor/device.h"
 
 namespace braid {

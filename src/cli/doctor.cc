@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "base/json.h"
-#include "cli/command_factories.h"
-#include "cli/engine_options.h"
-#include "cli/machine_limits.h"
-#include "model/machine_memory.h"
-#include "model/quantities.h"
+#include "base/quantities.h"
+#include "base/system/machine_memory.h"
+#include "cli/bench/machine_limits.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "engine/engine_options.h"
 
 namespace braid {
 namespace {

@@ -4,14 +4,14 @@
 #include <fmt/core.h>
 
 #include "base/block.h"
-#include "base/file.h"
-#include "cli/command_factories.h"
+#include "base/system/file.h"
+#include "cli/command/command_factories.h"
 #include "model/families/families.h"
 #include "model/spec.h"
-#include "server/limits.h"
-#include "server/prepare.h"
-#include "server/prompt_difference.h"
-#include "text/chat_template.h"
+#include "server/api/limits.h"
+#include "server/api/prompt_difference.h"
+#include "server/serving/prepare.h"
+#include "text/chat/chat_template.h"
 
 namespace braid {
 namespace {

@@ -8,12 +8,13 @@
 #include <cmath>
 #include <filesystem>
 
-#include "cli/command_factories.h"
-#include "cli/engine.h"
-#include "cli/json_lines.h"
-#include "cli/output_queue.h"
-#include "cli/progress.h"
-#include "cli/statistics.h"
+#include "base/progress.h"
+#include "cli/bench/statistics.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "cli/terminal/json_lines.h"
+#include "engine/engine.h"
+#include "engine/output_queue.h"
 
 namespace braid {
 namespace {

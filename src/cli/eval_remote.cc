@@ -1,9 +1,9 @@
 // `braid eval --base-url`: the same items and checks through /chat/completions.
 #include <fmt/core.h>
 
+#include "base/progress.h"
+#include "cli/bench/http_client.h"
 #include "cli/eval.h"
-#include "cli/http_client.h"
-#include "cli/progress.h"
 
 namespace braid {
 namespace {

@@ -5,16 +5,17 @@
 #include <algorithm>
 #include <deque>
 
-#include "base/file.h"
-#include "cli/command_factories.h"
-#include "cli/engine_options.h"
-#include "model/checkpoint.h"
-#include "model/checksums.h"
+#include "base/quantities.h"
+#include "base/system/file.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "engine/engine_options.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/checksums.h"
+#include "model/checkpoint/formats/storage_format.h"
 #include "model/describe.h"
 #include "model/families/families.h"
-#include "model/formats/storage_format.h"
-#include "model/quantities.h"
-#include "model/weights.h"
+#include "model/loading/weights.h"
 
 namespace braid {
 namespace {

@@ -1,4 +1,4 @@
 // The binary `braid`.
-#include "cli/command.h"
+#include "cli/command/command.h"
 
 int main(int argc, char** argv) { return braid::RunCommandLine(argc, argv); }

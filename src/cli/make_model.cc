@@ -1,12 +1,12 @@
 // `braid make-model`: a checkpoint with random weights.
-#include "model/make_model.h"
+#include "model/loading/make_model.h"
 
 #include <fmt/core.h>
 
-#include "cli/command_factories.h"
-#include "cli/progress.h"
+#include "base/progress.h"
+#include "base/quantities.h"
+#include "cli/command/command_factories.h"
 #include "model/families/families.h"
-#include "model/quantities.h"
 #include "tensor/device.h"
 
 namespace braid {

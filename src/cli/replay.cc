@@ -3,9 +3,10 @@
 
 #include <fmt/core.h>
 
-#include "cli/command_factories.h"
-#include "cli/engine.h"
-#include "cli/progress.h"
+#include "base/progress.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "engine/engine.h"
 
 namespace braid {
 namespace {

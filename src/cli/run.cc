@@ -7,15 +7,16 @@
 #include <iostream>
 #include <iterator>
 
-#include "cli/chat_loop.h"
-#include "cli/command_factories.h"
-#include "cli/engine.h"
-#include "cli/generate.h"
-#include "cli/progress.h"
-#include "cli/signals.h"
-#include "cli/token_output.h"
+#include "base/progress.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "cli/terminal/chat_loop.h"
+#include "cli/terminal/signals.h"
+#include "cli/terminal/token_output.h"
+#include "engine/engine.h"
+#include "engine/generate.h"
 #include "server/server_metrics.h"
-#include "text/reasoning.h"
+#include "text/answer/reasoning.h"
 
 namespace braid {
 namespace {
@@ -32,7 +33,7 @@ class RunCommandOptions : public Command {
     flags.Switch("--no-thinking", chat_.no_thinking, "Ask the template for an answer at once");
     flags.Number("--logprobs", logprobs_, {0, 100},
                  "With --json: log-probability of each token and so many alternatives");
-    sampling_.AddTo(flags);
+    AddSamplingFlags(flags, sampling_);
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
@@ -44,7 +45,7 @@ class RunCommandOptions : public Command {
   std::string JsonOf(const Engine& engine, const GeneratedAnswer& generation) const;
 
   EngineOptions options_;
-  SamplingFlags sampling_;
+  SamplingChoice sampling_;
   ChatOptions chat_;
   std::string prompt_, token_ids_;
   std::optional<int32_t> logprobs_;

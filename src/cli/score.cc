@@ -5,12 +5,13 @@
 #include <cstdio>
 #include <map>
 
-#include "cli/command_factories.h"
-#include "cli/engine.h"
-#include "cli/json_lines.h"
-#include "cli/output_queue.h"
-#include "cli/progress.h"
-#include "cli/token_output.h"
+#include "base/progress.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "cli/terminal/json_lines.h"
+#include "cli/terminal/token_output.h"
+#include "engine/engine.h"
+#include "engine/output_queue.h"
 
 namespace braid {
 namespace {

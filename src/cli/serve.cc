@@ -13,14 +13,15 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
-#include "cli/command_factories.h"
-#include "cli/local_server.h"
-#include "cli/output_queue.h"
-#include "cli/signals.h"
-#include "cli/version.h"
-#include "model/quantities.h"
+#include "base/quantities.h"
+#include "base/system/file.h"
+#include "cli/bench/local_server.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "cli/command/version.h"
+#include "cli/terminal/signals.h"
+#include "engine/output_queue.h"
 #include "server/server.h"
 
 namespace braid {

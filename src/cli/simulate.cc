@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "cli/command_factories.h"
-#include "cli/progress.h"
+#include "base/progress.h"
+#include "cli/command/command_factories.h"
 #include "sim/seed_runs.h"
 #include "tensor/device.h"
 

@@ -8,9 +8,9 @@
 
 #include "base/block.h"
 #include "base/math.h"
-#include "model/memory_plan.h"
+#include "base/quantities.h"
+#include "model/loading/memory_plan.h"
 #include "model/mixers/linear_attention.h"
-#include "model/quantities.h"
 
 namespace braid {
 namespace {

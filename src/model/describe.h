@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/loading/weights.h"
 #include "model/spec.h"
-#include "model/weights.h"
 
 namespace braid {
 

@@ -4,8 +4,8 @@
 
 #include <span>
 
+#include "model/loading/weights.h"
 #include "model/spec.h"
-#include "model/weights.h"
 #include "ops/op.h"
 #include "ops/sequence.h"
 

@@ -5,13 +5,13 @@
 #include <cstring>
 
 #include "base/rng.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
+#include "model/checkpoint/formats/storage_format.h"
+#include "model/checkpoint/safetensors_writer.h"
+#include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/formats/storage_format.h"
-#include "model/make_model.h"
-#include "model/safetensors_writer.h"
-#include "model/test_directory.h"
-#include "model/weights.h"
+#include "model/loading/make_model.h"
+#include "model/loading/weights.h"
 
 namespace braid {
 namespace {

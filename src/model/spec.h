@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cache/geometry.h"
-#include "model/formats/quantization.h"
+#include "model/checkpoint/formats/quantization.h"
 #include "ops/experts.h"
 #include "ops/linear_attention.h"
 #include "ops/norm.h"
@@ -45,7 +45,7 @@ enum class WeightUse : uint8_t {
   kVector,  // fp32, n * k elements in row-major order [n, k]
 };
 
-// Whether a choice of a quantised format holds for a matrix (model/weights.h).
+// Whether a choice of a quantised format holds for a matrix (model/loading/weights.h).
 enum class Quantisable : uint8_t {
   kYes,
   kHead,   // embedding and output head: when asked for
@@ -252,7 +252,7 @@ struct LayerPlace {
   std::string prefix;
 };
 
-struct Weight;        // model/weights.h
+struct Weight;        // model/loading/weights.h
 struct LayerContext;  // model/layer_context.h
 
 std::vector<WeightSpec> WeightsOf(const FullAttention&, const LayerPlace&);

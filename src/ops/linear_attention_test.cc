@@ -182,7 +182,7 @@ TEST(LinearAttention, DecaysOfAnyGateFollowTheirFormulas) {
     rate[static_cast<size_t>(i)] = 0.25f + 0.5f * static_cast<float>(i);
   }
   for (Isa isa : TestIsas()) {
-    const braid::cpu::KernelTable* kernels = cpu::KernelsFor(DeviceOf(DetectCpu(), isa, {}));
+    const cpu::KernelTable* kernels = cpu::KernelsFor(DeviceOf(DetectCpu(), isa, {}));
     if (!kernels) continue;
     for (float bound : {0.0f, -5.0f}) {
       kernels->log_decay({a, bias.data(), rate.data(), bound, out.data(), kCount});

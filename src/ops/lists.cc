@@ -7,8 +7,8 @@
 
 #include "ops/cpu/attention.h"
 #include "ops/cpu/experts.h"
+#include "ops/cpu/gemm/linear.h"
 #include "ops/cpu/latent.h"
-#include "ops/cpu/linear.h"
 #include "ops/cpu/linear_attention.h"
 #include "ops/cpu/route.h"
 #include "ops/reference/reference.h"

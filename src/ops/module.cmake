@@ -1,5 +1,5 @@
 # Instruction-set files carry their own flags; they are chosen at run time (ops/cpu/dispatch.h,
-# ops/cpu/products.h).
+# ops/cpu/gemm/products.h).
 target_compile_options(braid_ops PRIVATE $<$<CONFIG:Release>:-O3>)
 # Its ternaries on floats become selects of vectors.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/weight_codes.cc PROPERTIES

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "base/trace.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"

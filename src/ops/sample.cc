@@ -22,13 +22,13 @@ bool Before(const std::pair<float, TokenId>& a, const std::pair<float, TokenId>&
   return a.first > b.first || (a.first == b.first && a.second < b.second);
 }
 
-float MaxOf(const braid::cpu::KernelTable* kernels, std::span<const float> x) {
+float MaxOf(const cpu::KernelTable* kernels, std::span<const float> x) {
   if (kernels) return kernels->max(x.data(), std::ssize(x));
   return *std::max_element(x.begin(), x.end());
 }
 
 // sum of exp((x - maximum) * scale)
-double SumExp(const braid::cpu::KernelTable* kernels, std::span<const float> x, float maximum,
+double SumExp(const cpu::KernelTable* kernels, std::span<const float> x, float maximum,
               float scale) {
   if (kernels) return kernels->sum_exp(x.data(), std::ssize(x), maximum, scale);
   double sum = 0;

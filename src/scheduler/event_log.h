@@ -14,7 +14,7 @@
 #include <string>
 #include <variant>
 
-#include "base/file.h"
+#include "base/system/file.h"
 #include "scheduler/scheduler.h"
 
 namespace braid {

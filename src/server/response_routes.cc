@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "server/limits.h"
+#include "server/api/limits.h"
 #include "server/simple_routes.h"
 
 namespace braid {

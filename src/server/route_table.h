@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "server/api_request.h"
+#include "server/api/api_request.h"
 
 namespace braid {
 

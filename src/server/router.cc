@@ -7,15 +7,15 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/api_answer.h"
-#include "server/browser_guard.h"
-#include "server/http_framing.h"
-#include "server/limits.h"
-#include "server/openapi.h"
-#include "server/prepare.h"
+#include "server/access/browser_guard.h"
+#include "server/api/limits.h"
+#include "server/api/openapi.h"
+#include "server/dialects/api_answer.h"
+#include "server/http/framing.h"
 #include "server/response_routes.h"
 #include "server/route_table.h"
 #include "server/running_routes.h"
+#include "server/serving/prepare.h"
 #include "server/simple_routes.h"
 
 namespace braid {

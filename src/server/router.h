@@ -6,13 +6,13 @@
 #include <mutex>
 #include <string>
 
-#include "server/answer_format.h"
-#include "server/api_keys.h"
-#include "server/generation.h"
-#include "server/http_types.h"
-#include "server/login_guard.h"
+#include "server/access/api_keys.h"
+#include "server/access/login_guard.h"
+#include "server/dialects/answer_format.h"
+#include "server/http/types.h"
 #include "server/route_table.h"
 #include "server/service.h"
+#include "server/serving/generation.h"
 
 namespace braid {
 

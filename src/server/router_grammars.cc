@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include "base/clock.h"
-#include "server/api_answer.h"
-#include "server/pending_answer.h"
+#include "server/dialects/api_answer.h"
 #include "server/router.h"
+#include "server/serving/pending_answer.h"
 
 namespace braid {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http_types.h"
+#include "server/http/types.h"
 
 namespace braid {
 

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/check.h"
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 #include "server/router.h"
 
 namespace braid {

@@ -14,14 +14,14 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "scheduler/driver.h"
-#include "server/api_keys.h"
+#include "server/access/api_keys.h"
 #include "server/request_log.h"
-#include "text/chat_template.h"
-#include "text/generation_defaults.h"
-#include "text/grammar_library.h"
-#include "text/reasoning.h"
-#include "text/tokenizer.h"
-#include "text/tool_format.h"
+#include "text/answer/reasoning.h"
+#include "text/answer/tool_format.h"
+#include "text/chat/chat_template.h"
+#include "text/grammar/grammar_library.h"
+#include "text/tokens/generation_defaults.h"
+#include "text/tokens/tokenizer.h"
 
 namespace braid {
 

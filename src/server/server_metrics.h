@@ -9,8 +9,8 @@
 
 #include "base/metrics.h"
 #include "scheduler/driver.h"
-#include "server/memory_budget.h"
-#include "server/response_store.h"
+#include "server/http/memory_budget.h"
+#include "server/serving/response_store.h"
 
 namespace braid {
 

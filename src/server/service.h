@@ -7,16 +7,16 @@
 #include <string>
 
 #include "base/rng.h"
-#include "server/api_keys.h"
-#include "server/api_request.h"
-#include "server/compile_queue.h"
-#include "server/drain_rate.h"
-#include "server/limits.h"
-#include "server/mailbox.h"
-#include "server/response_store.h"
+#include "server/access/api_keys.h"
+#include "server/api/api_request.h"
+#include "server/api/limits.h"
+#include "server/http/drain_rate.h"
 #include "server/running_board.h"
 #include "server/server.h"
 #include "server/server_metrics.h"
+#include "server/serving/compile_queue.h"
+#include "server/serving/mailbox.h"
+#include "server/serving/response_store.h"
 
 namespace braid {
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <charconv>
 
-#include "server/answer_blocks.h"
-#include "server/limit_table.h"
-#include "server/limits.h"
-#include "server/prepare.h"
+#include "server/api/limit_table.h"
+#include "server/api/limits.h"
+#include "server/dialects/answer_blocks.h"
+#include "server/serving/prepare.h"
 
 namespace braid {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "base/topology.h"
+#include "base/system/topology.h"
 
 namespace braid {
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "text/chat_template.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "base/system/file.h"
+#include "text/chat/chat_template.h"
+#include "text/tokens/detokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 namespace braid {
 namespace {

@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "base/file.h"
 #include "base/rng.h"
-#include "text/tokenizer.h"
+#include "base/system/file.h"
+#include "text/tokens/tokenizer.h"
 
 namespace braid {
 

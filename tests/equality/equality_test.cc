@@ -14,13 +14,13 @@
 #include <tuple>
 
 #include "base/rng.h"
-#include "base/thread_pool.h"
-#include "model/checkpoint.h"
+#include "base/system/thread_pool.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/make_model.h"
-#include "model/memory_plan.h"
-#include "model/test_directory.h"
-#include "model/weights.h"
+#include "model/loading/make_model.h"
+#include "model/loading/memory_plan.h"
+#include "model/loading/weights.h"
 #include "runtime/model_executor.h"
 #include "scheduler/scheduler.h"
 

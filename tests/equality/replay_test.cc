@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "base/rng.h"
-#include "base/thread_pool.h"
-#include "model/checkpoint.h"
+#include "base/system/thread_pool.h"
+#include "model/checkpoint/checkpoint.h"
 #include "model/families/families.h"
-#include "model/memory_plan.h"
-#include "model/weights.h"
+#include "model/loading/memory_plan.h"
+#include "model/loading/weights.h"
 #include "runtime/model_executor.h"
 #include "scheduler/driver.h"
 

@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "text/answer_parser.h"
-#include "text/test_answer.h"
-#include "text/tool_format.h"
-#include "text/utf8.h"
+#include "text/answer/answer_parser.h"
+#include "text/answer/test_answer.h"
+#include "text/answer/tool_format.h"
+#include "text/tokens/utf8.h"
 
 namespace braid {
 namespace {

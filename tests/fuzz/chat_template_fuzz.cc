@@ -2,7 +2,7 @@
 // the template's limits of work.
 #include "base/check.h"
 #include "base/json.h"
-#include "text/chat_template.h"
+#include "text/chat/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;

@@ -2,8 +2,8 @@
 // a model or an error.
 #include "base/check.h"
 #include "fuzz_file.h"
+#include "model/checkpoint/gguf_file.h"
 #include "model/families/families.h"
-#include "model/gguf_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;

@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/rng.h"
-#include "text/grammar.h"
-#include "text/schema_limits.h"
-#include "text/tokenizer.h"
+#include "text/grammar/grammar.h"
+#include "text/grammar/schema_limits.h"
+#include "text/tokens/tokenizer.h"
 
 namespace braid {
 namespace {

@@ -19,8 +19,8 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "server/http_server.h"
-#include "server/limits.h"
+#include "server/api/limits.h"
+#include "server/http/http_server.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/check.h"
-#include "base/file.h"
+#include "base/system/file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "base/check.h"
-#include "server/api_request.h"
-#include "server/fields.h"
-#include "server/limits.h"
-#include "text/utf8.h"
+#include "server/api/api_request.h"
+#include "server/api/fields.h"
+#include "server/api/limits.h"
+#include "text/tokens/utf8.h"
 
 namespace braid {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "fuzz_file.h"
-#include "model/checkpoint.h"
-#include "model/safetensors_format.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/safetensors_format.h"
 
 namespace braid {
 namespace {

@@ -3,8 +3,8 @@
 // changes nothing.
 #include "base/check.h"
 #include "base/json.h"
-#include "text/schema_limits.h"
-#include "text/schema_rules.h"
+#include "text/grammar/schema_limits.h"
+#include "text/grammar/schema_rules.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;

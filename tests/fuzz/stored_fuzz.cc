@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "server/api_request.h"
-#include "server/response_input.h"
-#include "text/utf8.h"
+#include "server/api/api_request.h"
+#include "server/dialects/responses_input.h"
+#include "text/tokens/utf8.h"
 
 namespace braid {
 namespace {

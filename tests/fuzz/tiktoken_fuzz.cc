@@ -1,7 +1,7 @@
 // A tiktoken.model and its tokenizer_config.json, with a zero byte between: what loads encodes and
 // decodes any text.
 #include "base/check.h"
-#include "text/tokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;

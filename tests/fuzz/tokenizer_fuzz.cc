@@ -1,6 +1,6 @@
 // A tokenizer.json: one that loads keeps what the rest of the engine relies on.
 #include "base/check.h"
-#include "text/tokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;

@@ -20,9 +20,9 @@
 #include "scheduler/driver.h"
 #include "server/server.h"
 #include "sim/hash_executor.h"
-#include "text/chat_template.h"
-#include "text/eos.h"
-#include "text/tokenizer.h"
+#include "text/chat/chat_template.h"
+#include "text/tokens/eos.h"
+#include "text/tokens/tokenizer.h"
 
 namespace braid {
 namespace {

@@ -59,18 +59,18 @@ ELSEWHERE = {
     **{name: "../cli/keys_test.py::"
              "test_stored_responses_have_bounds_of_each_key_and_the_oldest_go" for name in (
                  "stored_bytes", "stored_bytes_per_key")},
-    "stored_responses": "../../src/server/response_store_test.cc",
-    "stored_responses_per_key": "../../src/server/response_store_test.cc",
-    "grammar_cache_bytes": "../../src/text/grammar_trial_test.cc",
-    "grammar_items": "../../src/text/grammar_test.cc",
-    "render_seconds": "../../src/text/chat_template_test.cc",
+    "stored_responses": "../../src/server/serving/response_store_test.cc",
+    "stored_responses_per_key": "../../src/server/serving/response_store_test.cc",
+    "grammar_cache_bytes": "../../src/text/grammar/grammar_trial_test.cc",
+    "grammar_items": "../../src/text/grammar/grammar_test.cc",
+    "render_seconds": "../../src/text/chat/chat_template_test.cc",
     "requests_per_key":
         "../cli/keys_test.py::test_a_key_has_so_many_requests_at_once",
-    "tool_call_header_bytes": "../../src/text/answer_parser_test.cc",
-    "concurrent_compilations": "../../src/server/compile_queue_test.cc",
-    "concurrent_compilations_per_key": "../../src/server/compile_queue_test.cc",
-    "waiting_compilations": "../../src/server/compile_queue_test.cc",
-    "waiting_compilations_per_key": "../../src/server/compile_queue_test.cc",
+    "tool_call_header_bytes": "../../src/text/answer/answer_parser_test.cc",
+    "concurrent_compilations": "../../src/server/serving/compile_queue_test.cc",
+    "concurrent_compilations_per_key": "../../src/server/serving/compile_queue_test.cc",
+    "waiting_compilations": "../../src/server/serving/compile_queue_test.cc",
+    "waiting_compilations_per_key": "../../src/server/serving/compile_queue_test.cc",
     "compile_cpu_ms":
         "../cli/grammar_bombs_test.py::test_what_is_over_its_budget_is_told_which_limit",
     "compile_memory_bytes":

@@ -18,10 +18,11 @@ import cpp_scan  # noqa: E402
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 5
+FOLDER_FILES_MAX = 25  # below src/, tests and what only they include aside
 FILE_LINES_MAX = {".h": 400, ".cc": 600, ".cu": 800, ".cuh": 800}
 HOST = {".h", ".cc"}
 RULES = {"layer", "lines", "function", "parameters", "columns", "word", "construct", "name",
-         "opening", "isa", "path", "family", "exceptions"}
+         "opening", "isa", "path", "family", "folder", "exceptions"}
 CODE = {".h", ".cc", ".cu", ".cuh", ".py", ".rs", ".ts", ".tsx", ".js", ".mjs", ".css", ".sh",
         ".cmake"}
 CODE_NAMES = {"Makefile", "CMakeLists.txt", "Dockerfile", "LAYERS", "run"}
@@ -74,9 +75,10 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 # What only one family of models has is data in a folder of that name, and code asks for no family.
 FAMILY_NAME = re.compile(r"qwen|kimi|deepseek|bailing|\bling\b|\bling[-_.]?\d", re.IGNORECASE)
 FAMILY_FREE = re.compile(r"^(src|rust|web/src)/(?!model/families/)(?!.*_test\.)")
-ISA_FILE = re.compile(r"^src/ops/cpu/(?!kernels/)(\w+)/[^/]+(?<!_test)\.cc$")
+ISA_FILE = re.compile(r"^src/ops/cpu/(?!kernels/|gemm/)(\w+)/[^/]+(?<!_test)\.cc$")
 ISA_SYSTEM = {"immintrin.h", "cstdint", "cstddef"}
 KERNELS = "ops/cpu/kernels/"
+TEST_FILE = re.compile(r"_test\.cc$|_fixture\.h$|^test_\w+\.h$")
 
 
 class Tree:
@@ -274,6 +276,18 @@ def check_family_names(tree, path, text):
                      "is data in model/families")
 
 
+def check_folders(tree):
+    counts = {}
+    for path in tree.files:
+        folder, _, name = path.rpartition("/")
+        if path.startswith("src/") and not TEST_FILE.search(name):
+            counts[folder] = counts.get(folder, 0) + 1
+    for folder, count in sorted(counts.items()):
+        if count > FOLDER_FILES_MAX:
+            tree.say(folder, 1, "folder",
+                     f"{count} files, at most {FOLDER_FILES_MAX}: make folders in it")
+
+
 def check_cpp(tree, path, text, allowed):
     lines = text.count("\n") + (not text.endswith("\n"))
     if lines > FILE_LINES_MAX[suffix(path)]:
@@ -303,6 +317,7 @@ def check(root):
             check_family_names(tree, path, text)
         if suffix(path) in FILE_LINES_MAX:
             check_cpp(tree, path, text, allowed)
+    check_folders(tree)
     tree.check_exceptions()
     return tree.findings, len(tree.files)
 

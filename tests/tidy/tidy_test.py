@@ -90,6 +90,7 @@ SEEDED = [
     ("src/base/a.cc", HEAD + 'bool F() { return name == "qwen3_next"; }\n', "family"),
     ("src/base/families/a.cc", HEAD + 'const char* kName = "qwen3_next";\n', "family"),
     ("rust/src/a.rs", "// Ling-3 only\n", "family"),
+    ("src/cache/a.cc", HEAD + "// seeded crowd of one more\n", "folder"),
     ("tests/tidy/exceptions.txt", "src/base/result.h: lines: it is long\n", "exceptions"),
     ("tests/tidy/exceptions.txt", "src/base/result.h lines\n", "exceptions"),
 ]
@@ -113,6 +114,7 @@ INNOCENT = [
     ("src/base/a_test.cc", HEAD + 'const char* kName = "kimi_linear";\n'),
     ("src/base/a.cc", HEAD + "void Linger();  // on the calling thread\n"),
     ("docs/a.md", "x" * 200 + " a/root/b ${HOME}/wo" "rk/x https://example.org/home/\n"),
+    ("src/cache/a.cc", HEAD + "// seeded crowd\n"),
     ("web/dist/index.html", "x" * 5000 + " TO" "DO\n"),
     ("tests/tidy/exceptions.txt", "src/base/long.h: lines: seeded below\n"),
 ]
@@ -125,6 +127,10 @@ class TidyTest(unittest.TestCase):
             files = {**CLEAN, path: text}
             if "seeded below" in text:
                 files["src/base/long.h"] = HEAD + "\n" * 400
+            if "seeded crowd" in text:  # 25 or 26 files with pool.cc, the tests aside
+                others = 24 if "one more" in text else 23
+                files |= {f"src/cache/{name}.cc": HEAD for n in range(others)
+                          for name in (f"x{n}", f"x{n}_test")}
             for name, content in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(content)

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "base/file.h"
+#include "base/system/file.h"
 #include "model/families/gguf.h"
+#include "model/loading/weights.h"
 #include "model/spec.h"
-#include "model/weights.h"
 
 namespace braid {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "model/checkpoint.h"
-#include "model/hf_config.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/hf_config.h"
 #include "model/spec.h"
 
 namespace braid {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/test_directory.h"
+#include "model/checkpoint/test_directory.h"
 
 namespace braid {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "model/checkpoint.h"
-#include "model/gguf_file.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/gguf_file.h"
 #include "model/spec.h"
 
 namespace braid {

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/math.h"
-#include "base/thread_pool.h"
-#include "model/checkpoint.h"
+#include "base/system/file.h"
+#include "base/system/thread_pool.h"
+#include "model/checkpoint/checkpoint.h"
 #include "model/decoder.h"
 #include "model/families/families.h"
-#include "model/weights.h"
+#include "model/loading/weights.h"
 
 namespace braid {
 

@@ -7,12 +7,12 @@
 #include <cmath>
 
 #include "base/block.h"
-#include "base/thread_pool.h"
-#include "model/checkpoint.h"
+#include "base/system/thread_pool.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/make_model.h"
-#include "model/test_directory.h"
-#include "model/weights.h"
+#include "model/loading/make_model.h"
+#include "model/loading/weights.h"
 
 namespace braid {
 namespace {

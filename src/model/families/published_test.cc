@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "base/file.h"
+#include "base/system/file.h"
 #include "model/describe.h"
 #include "model/families/families.h"
 

@@ -7,11 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/layer_context.h"
-#include "model/make_model.h"
-#include "model/test_directory.h"
+#include "model/loading/make_model.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
 

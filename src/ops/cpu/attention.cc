@@ -13,12 +13,8 @@
 namespace braid::ops::cpu {
 namespace {
 
-using braid::cpu::AttendTask;
-using braid::cpu::KernelTable;
-using braid::cpu::KvFormat;
-using braid::cpu::TileKernels;
-static_assert(braid::cpu::kPageKeys == kBlockTokens);
-static_assert(braid::cpu::kPartitionKeys == kPartitionTokens);
+static_assert(kPageKeys == kBlockTokens);
+static_assert(kPartitionKeys == kPartitionTokens);
 
 const char* NeedsWholeVectors(const Device& device, const AttentionShape& shape) {
   if (const char* why = NeedsAvx2(device)) return why;
@@ -93,7 +89,7 @@ void RunWrite(const OpContext& context, const WriteKvArgs& args, std::byte* scra
 struct Engine {
   const KernelTable& kernels;
   const TileKernels* tiles;  // or null
-  int64_t rows_max() const { return tiles ? braid::cpu::kTileAttendRows : braid::cpu::kAttendRows; }
+  int64_t rows_max() const { return tiles ? kTileAttendRows : kAttendRows; }
 };
 
 // Results of one partition, or of all up to one: rows of one tile.
@@ -103,11 +99,11 @@ struct Partial {
   float* sums;    // [rows]
 };
 int64_t PartialFloats(const AttentionShape& shape) {
-  return braid::cpu::kTileAttendRows * (int64_t{shape.out_dim()} + 2);
+  return kTileAttendRows * (int64_t{shape.out_dim()} + 2);
 }
 Partial PartialAt(float* p, const AttentionShape& shape) {
-  float* maxima = p + braid::cpu::kTileAttendRows * int64_t{shape.out_dim()};
-  return {p, maxima, maxima + braid::cpu::kTileAttendRows};
+  float* maxima = p + kTileAttendRows * int64_t{shape.out_dim()};
+  return {p, maxima, maxima + kTileAttendRows};
 }
 
 // Scratch of one member: scaled queries, scores, what a task on tiles needs, results.
@@ -122,14 +118,14 @@ struct TileScratch {
   uint16_t* expanded;  // of integers only
 };
 int64_t TileFloats(const AttentionShape& shape) {
-  const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
+  const int64_t dim = shape.head_dim, rows = kTileAttendRows;
   const int64_t page_rows = kPartitionTokens * std::max(dim, shape.out_dim());
   const int64_t expanded = shape.kv_dtype == DType::kI8 ? page_rows : 0;
   const int64_t halves = rows * dim + rows * kPartitionTokens + page_rows + expanded;
   return RoundUp(rows * (dim + kPartitionTokens) + 2 * PartialFloats(shape) + halves / 2, 16);
 }
 TileScratch ScratchOf(std::byte* scratch, int member, const AttentionShape& shape) {
-  const int64_t dim = shape.head_dim, rows = braid::cpu::kTileAttendRows;
+  const int64_t dim = shape.head_dim, rows = kTileAttendRows;
   float* p = reinterpret_cast<float*>(scratch) + member * TileFloats(shape);
   TileScratch t;
   t.q = p;
@@ -339,7 +335,7 @@ class SplitAttention {
                    item.partition == 0 ? Merged(item.tile) : Slot(i));
     });
     constexpr int64_t kRowsPerTask = 8;
-    constexpr int64_t kGroups = braid::cpu::kTileAttendRows / kRowsPerTask;
+    constexpr int64_t kGroups = kTileAttendRows / kRowsPerTask;
     ForTasks(context_, std::ssize(tiles_) * kGroups, flops, [&](int64_t task, int) {
       const Tile& tile = tiles_[static_cast<size_t>(task / kGroups)];
       const int64_t begin = task % kGroups * kRowsPerTask;
@@ -422,10 +418,9 @@ const char* WhyNotTiles(const Device& device, const AttentionArgs& args) {
 
 constinit const Impl<WriteKvArgs> kNormRopeWriteKv = {"cpu", WhyNotWrite, WriteScratch, RunWrite};
 constinit const Impl<AttentionArgs> kAttentionAmx = {"amx", WhyNotTiles<NeedsAmx>, AttentionScratch,
-                                                     RunOnTiles<braid::cpu::AmxTileKernels>};
+                                                     RunOnTiles<AmxTileKernels>};
 constinit const Impl<AttentionArgs> kAttentionBf16 = {"avx512_bf16", WhyNotTiles<NeedsAvx512Bf16>,
-                                                      AttentionScratch,
-                                                      RunOnTiles<braid::cpu::DotTileKernels>};
+                                                      AttentionScratch, RunOnTiles<DotTileKernels>};
 constinit const Impl<AttentionArgs> kAttention = {"cpu", WhyNotAttention, AttentionScratch,
                                                   RunOnLanes};
 

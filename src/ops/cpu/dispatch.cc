@@ -3,15 +3,15 @@
 
 namespace braid::ops::cpu {
 
-const braid::cpu::KernelTable* KernelsFor(const Device& device) {
-  if (device.isa >= Isa::kAvx512) return &braid::cpu::Avx512Kernels();
-  return device.isa >= Isa::kAvx2 ? &braid::cpu::Avx2Kernels() : nullptr;
+const KernelTable* KernelsFor(const Device& device) {
+  if (device.isa >= Isa::kAvx512) return &Avx512Kernels();
+  return device.isa >= Isa::kAvx2 ? &Avx2Kernels() : nullptr;
 }
 
-const braid::cpu::KernelTable* KernelsFor(const Device& device, int64_t size, int64_t other_size) {
+const KernelTable* KernelsFor(const Device& device, int64_t size, int64_t other_size) {
   for (Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
     if (device.isa < isa) continue;
-    const braid::cpu::KernelTable* kernels = KernelsFor({isa, device.compute});
+    const KernelTable* kernels = KernelsFor({isa, device.compute});
     if (size % kernels->lanes == 0 && other_size % kernels->lanes == 0) return kernels;
   }
   return nullptr;

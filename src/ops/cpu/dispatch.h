@@ -1,5 +1,5 @@
 // What the CPU candidates share: the kernel table for a device and loops over the pool. Products
-// are chosen in ops/cpu/products.h.
+// are chosen in ops/cpu/gemm/products.h.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace braid::ops::cpu {
 
 // The kernels of the device's instruction set; null below AVX2.
-const braid::cpu::KernelTable* KernelsFor(const Device& device);
+const KernelTable* KernelsFor(const Device& device);
 
 // The widest of its kernels whose vectors divide both sizes of a head (attention, recurrence); null
 // if none do.
-const braid::cpu::KernelTable* KernelsFor(const Device& device, int64_t size, int64_t other_size);
+const KernelTable* KernelsFor(const Device& device, int64_t size, int64_t other_size);
 
 // nullptr, or why the device cannot run.
 const char* NeedsAvx2(const Device& device);

@@ -3,14 +3,12 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/gemm/products.h"
 #include "ops/cpu/kv_row.h"
 #include "ops/cpu/latent.h"
-#include "ops/cpu/products.h"
 
 namespace braid::ops::cpu {
 namespace {
-
-using braid::cpu::GemmTask;
 
 constexpr int64_t kHeadsPerTask = 8;
 

@@ -7,13 +7,10 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
-#include "ops/cpu/products.h"
+#include "ops/cpu/gemm/products.h"
 
 namespace braid::ops::cpu {
 namespace {
-
-using braid::cpu::GemmTask;
-using braid::cpu::KernelTable;
 
 constexpr int64_t kTileRows = 192;  // rows of one temporary tile: whole blocks of every form
 constexpr int64_t kUpCols = 64;     // columns of gate and of up per task
@@ -23,7 +20,7 @@ constexpr int64_t kTasksPerMember = 2;
 // By expert: the most rows of an expert on average, and the most products that are stored (16 MiB).
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kProductFloats = int64_t{1} << 22;
-static_assert(kTileRows % braid::cpu::kFloatRows == 0 && kTileRows % braid::cpu::kDotRows == 0);
+static_assert(kTileRows % kFloatRows == 0 && kTileRows % kDotRows == 0);
 static_assert(2 * kUpCols <= 128 && kDownCols <= 128);
 
 // One expert's share of the step.

@@ -1,7 +1,7 @@
 // CPU candidates of ops/experts.h.
 #pragma once
 
-#include "ops/cpu/products.h"
+#include "ops/cpu/gemm/products.h"
 #include "ops/experts.h"
 
 namespace braid::ops::cpu {

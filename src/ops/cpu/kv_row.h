@@ -9,8 +9,8 @@
 namespace braid::ops::cpu {
 
 // Stores x[to.dim] as row `slot`.
-inline void StoreKvRow(const braid::cpu::KernelTable& kernels, DType kv_dtype, const float* x,
-                       int64_t slot, const KvRows& to) {
+inline void StoreKvRow(const KernelTable& kernels, DType kv_dtype, const float* x, int64_t slot,
+                       const KvRows& to) {
   const int64_t dim = to.dim, at = slot * dim;
   switch (kv_dtype) {
     case DType::kI8:

@@ -6,14 +6,11 @@
 #include <cmath>
 
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/gemm/products.h"
 #include "ops/cpu/kv_row.h"
-#include "ops/cpu/products.h"
 
 namespace braid::ops::cpu {
 namespace {
-
-using braid::cpu::GemmTask;
-using braid::cpu::KernelTable;
 
 // f(span, i, cos_sin) for every token of every span, with the token's angles.
 template <class F>

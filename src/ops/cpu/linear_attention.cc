@@ -13,15 +13,11 @@
 namespace braid::ops::cpu {
 namespace {
 
-using braid::cpu::ConvTask;
-using braid::cpu::DeltaTask;
-using braid::cpu::KernelTable;
-
 const char* NeedsWholeVectors(const Device& device, const LinearAttentionShape& shape) {
   if (const char* why = NeedsAvx2(device)) return why;
   if (shape.key_dim % 8 != 0) return "key_dim is not a multiple of 8";
   if (shape.value_dim % 8 != 0) return "value_dim is not a multiple of 8";
-  if (shape.conv_width > braid::cpu::kConvWidthMax) return "convolution wider than 8";
+  if (shape.conv_width > kConvWidthMax) return "convolution wider than 8";
   return nullptr;
 }
 
@@ -34,7 +30,7 @@ void ConvTokens(const KernelTable& kernels, const ConvArgs& args, const Sequence
   task.out_stride = args.out.stride;
   task.past_caches = PastCaches(args.out);
   for (int64_t i = begin; i < begin + count; i += task.tokens) {
-    task.tokens = static_cast<int>(std::min(begin + count - i, int64_t{braid::cpu::kConvTokens}));
+    task.tokens = static_cast<int>(std::min(begin + count - i, int64_t{kConvTokens}));
     task.out = args.out.row(span.token_begin + i);
     ConvInputs(args, span, i, task.tokens, task.x);
     kernels.conv(task);
@@ -72,7 +68,7 @@ constexpr int64_t kHeadsAtOnce = 4;
 // Scratch of one member: the kernel's own, the rows of a chunk, a state for each head.
 int64_t MemberFloats(const LinearAttentionShape& s) {
   const int64_t dk = s.key_dim, dv = s.value_dim;
-  return braid::cpu::DeltaScratchFloats(dk, dv) + kBlockTokens * (dk + dv + s.decay_width()) +
+  return DeltaScratchFloats(dk, dv) + kBlockTokens * (dk + dv + s.decay_width()) +
          kHeadsAtOnce * dk * dv;
 }
 
@@ -159,7 +155,7 @@ struct HeadScratch {
 HeadScratch SplitScratch(float* p, const LinearAttentionShape& s) {
   HeadScratch h;
   h.kernel = p;
-  h.rows_k = h.kernel + braid::cpu::DeltaScratchFloats(s.key_dim, s.value_dim);
+  h.rows_k = h.kernel + DeltaScratchFloats(s.key_dim, s.value_dim);
   h.rows_u = h.rows_k + kBlockTokens * s.key_dim;
   h.rows_g = h.rows_u + kBlockTokens * s.value_dim;
   h.states = h.rows_g + kBlockTokens * s.decay_width();
@@ -304,7 +300,7 @@ void RunOnLanes(const OpContext& context, const LinearAttentionArgs& args, std::
   const LinearAttentionShape& s = args.shape;
   RunStep(context, args, scratch, KernelsFor(context.device, s.key_dim, s.value_dim)->delta);
 }
-template <const braid::cpu::TileKernels& (*kKernels)()>
+template <const TileKernels& (*kKernels)()>
 void RunOnTiles(const OpContext& context, const LinearAttentionArgs& args, std::byte* scratch) {
   RunStep(context, args, scratch, kKernels().delta);
 }
@@ -328,10 +324,9 @@ const char* WhyNotTiles(const Device& device, const LinearAttentionArgs& args) {
 
 constinit const Impl<ConvArgs> kCausalConv = {"cpu", WhyNotConv, ConvScratch, RunConv};
 constinit const Impl<LinearAttentionArgs> kLinearAttentionAmx = {
-    "amx", WhyNotTiles<NeedsAmx>, StepScratch, RunOnTiles<braid::cpu::AmxTileKernels>};
+    "amx", WhyNotTiles<NeedsAmx>, StepScratch, RunOnTiles<AmxTileKernels>};
 constinit const Impl<LinearAttentionArgs> kLinearAttentionBf16 = {
-    "avx512_bf16", WhyNotTiles<NeedsAvx512Bf16>, StepScratch,
-    RunOnTiles<braid::cpu::DotTileKernels>};
+    "avx512_bf16", WhyNotTiles<NeedsAvx512Bf16>, StepScratch, RunOnTiles<DotTileKernels>};
 constinit const Impl<LinearAttentionArgs> kLinearAttention = {"cpu", WhyNotStep, StepScratch,
                                                               RunOnLanes};
 

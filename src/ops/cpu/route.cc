@@ -61,8 +61,8 @@ void RouteToken(const RouteArgs& args, const float* logits, float* choice, int32
   for (int64_t j = 0; j < k; ++j) weights[j] *= scale;
 }
 
-void SoftmaxToken(const braid::cpu::KernelTable& kernels, const RouteArgs& args,
-                  const float* logits, int32_t* ids, float* weights) {
+void SoftmaxToken(const KernelTable& kernels, const RouteArgs& args, const float* logits,
+                  int32_t* ids, float* weights) {
   const int64_t experts = args.logits.cols, k = args.top_k;
   SelectExperts(logits, experts, args.top_k, ids);
   const float maximum = kernels.max(logits, experts);

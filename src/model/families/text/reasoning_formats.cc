@@ -1,6 +1,6 @@
 // How each family's models mark their thinking. Sources: their published chat templates. Aliases
 // are the names that other servers give to parsers of the same tags.
-#include "text/reasoning.h"
+#include "text/answer/reasoning.h"
 
 namespace braid {
 namespace {

@@ -1,7 +1,7 @@
 // How each family's models write tool calls. Sources: the chat templates that the models' authors
 // publish with their checkpoints (Qwen2.5, Qwen3-Coder and Qwen3.5, GLM-4.5, Ling and Ring,
 // Kimi-K2, DeepSeek-V3 and V3.1).
-#include "text/tool_format.h"
+#include "text/answer/tool_format.h"
 
 namespace braid {
 namespace {

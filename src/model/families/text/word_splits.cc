@@ -1,6 +1,6 @@
 // The rules by the names that llama.cpp writes into GGUF files; their content is that of the
 // tokenizer.json of the models that the names stand for.
-#include "text/word_split.h"
+#include "text/tokens/word_split.h"
 
 namespace braid {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 struct alignas(64) TileConfig {
@@ -68,4 +68,4 @@ float Int8(int64_t rounds, float start) {
 PeakLoop PeakTileBf16() { return {4.0 * 2 * 16 * 16 * 32, Bf16}; }
 PeakLoop PeakTileInt8() { return {4.0 * 2 * 16 * 16 * 64, Int8}; }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -5,7 +5,7 @@
 
 #include "ops/cpu/kernels/product.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 constexpr int64_t kTileBytes = 1024;  // of weights: 16 outputs by one step
@@ -307,4 +307,4 @@ class Product {
 void Bf16Amx(const GemmTask& task) { Product<Bf16Dot>::Run(task); }
 void Int8Amx(const GemmTask& task) { Product<Int8Dot>::Run(task); }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -3,7 +3,7 @@
 #include "ops/cpu/kernels/delta_tiles.h"
 #include "ops/cpu/kernels/tiles_amx.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 const TileKernels& AmxTileKernels() {
   static constexpr TileKernels kKernels = {
@@ -14,4 +14,4 @@ const TileKernels& AmxTileKernels() {
   return kKernels;
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

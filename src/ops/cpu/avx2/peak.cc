@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 // Enough chains to cover the latency of two units.
@@ -56,4 +56,4 @@ void Copy(const std::byte* from, std::byte* to, int64_t bytes) {
 PeakLoop PeakFmaAvx2() { return {2.0 * 8 * kChains, Fma}; }
 MemoryLoops MemoryLoopsAvx2() { return {{Read<1>, Read<kStreamsMost>}, Copy}; }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -3,7 +3,7 @@
 
 #include "ops/cpu/kernels/peak.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 constexpr int kChains = 12;
@@ -25,4 +25,4 @@ float Dot(int64_t rounds, float start) {
 
 PeakLoop PeakDotInt8Avx2() { return {2.0 * 32 * kChains, Dot}; }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

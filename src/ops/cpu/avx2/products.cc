@@ -3,7 +3,7 @@
 
 #include "ops/cpu/kernels/dot_avx2.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 // The largest |x|, as its bits: they order as the magnitudes do, with NaN above all.
@@ -76,4 +76,4 @@ void PackInt8Avx2(const PackTask& task) {
 void Int8Avx2(const GemmTask& task) { DotProduct<Int8Ymm<MaddAvx2>>::Run(task); }
 void Int4Avx2(const GemmTask& task) { DotProduct<Int4Ymm<MaddAvx2>>::Run(task); }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -3,11 +3,11 @@
 #include "ops/cpu/kernels/product_fp8.h"
 #include "ops/cpu/kernels/vec_avx2.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 void F32Avx2(const GemmTask& task) { FloatProduct<VecAvx2>(task); }
 void Fp8Avx2(const GemmTask& task) {
   Fp8Product<VecAvx2, VecAvx2, F32Avx2, kFloatRows, 4>::Run(task);
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

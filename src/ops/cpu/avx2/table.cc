@@ -3,11 +3,11 @@
 #include "ops/cpu/kernels/all.h"
 #include "ops/cpu/kernels/vec_avx2.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 const KernelTable& Avx2Kernels() {
   static constexpr KernelTable kTable = KernelsOf<VecAvx2>();
   return kTable;
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

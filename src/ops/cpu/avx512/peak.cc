@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 constexpr int kChains = 12;
@@ -55,4 +55,4 @@ void Copy(const std::byte* from, std::byte* to, int64_t bytes) {
 PeakLoop PeakFmaAvx512() { return {2.0 * 16 * kChains, Fma}; }
 MemoryLoops MemoryLoopsAvx512() { return {{Read<1>, Read<kStreamsMost>}, Copy}; }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

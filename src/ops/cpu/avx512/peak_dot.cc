@@ -4,7 +4,7 @@
 
 #include "ops/cpu/kernels/peak.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 constexpr int kChains = 12;
@@ -68,4 +68,4 @@ PeakLoop PeakDotBf16Avx512() { return {2.0 * 32 * kChains, DotBf16}; }
 PeakLoop PeakDotInt8Avx512() { return {2.0 * 64 * kChains, DotInt8}; }
 PeakLoop PeakGroupsInt4Avx512() { return {2.0 * 64 * kDotsPerGroup * kChains, GroupsInt4}; }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

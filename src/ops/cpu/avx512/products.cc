@@ -3,7 +3,7 @@
 
 #include "ops/cpu/kernels/dot.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 // The first n of 16 lanes, n clipped to 0 … 16.
@@ -111,4 +111,4 @@ void Bf16Avx512(const GemmTask& task) { DotProduct<Bf16Zmm>::Run(task); }
 void Int8Avx512(const GemmTask& task) { DotProduct<Int8Zmm>::Run(task); }
 void Int4Avx512(const GemmTask& task) { DotProduct<Int4Zmm>::Run(task); }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

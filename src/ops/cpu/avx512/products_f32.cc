@@ -3,11 +3,11 @@
 #include "ops/cpu/kernels/product_fp8.h"
 #include "ops/cpu/kernels/vec_avx512.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 void F32Avx512(const GemmTask& task) { FloatProduct<VecAvx512>(task); }
 void Fp8Avx512(const GemmTask& task) {
   Fp8Product<VecAvx512, VecAvx512, F32Avx512, kFloatRows, 4>::Run(task);
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -6,7 +6,7 @@
 #include "ops/cpu/kernels/product_fp8.h"
 #include "ops/cpu/kernels/vec_avx512.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 // The bf16 number of the 256th part of a code without sign.
@@ -136,4 +136,4 @@ void Fp8Bf16Avx512(const GemmTask& task) {
   Fp8Product<VecAvx512, Lookup, Bf16Avx512, kDotRows, 2>::Run(task);
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

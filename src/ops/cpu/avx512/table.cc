@@ -3,11 +3,11 @@
 #include "ops/cpu/kernels/all.h"
 #include "ops/cpu/kernels/vec_avx512.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 const KernelTable& Avx512Kernels() {
   static constexpr KernelTable kTable = KernelsOf<VecAvx512>();
   return kTable;
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -4,7 +4,7 @@
 #include "ops/cpu/kernels/delta_tiles.h"
 #include "ops/cpu/kernels/tiles_dot.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 void RunDelta(const DeltaTask& t) {
@@ -24,4 +24,4 @@ const TileKernels& DotTileKernels() {
   return kKernels;
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

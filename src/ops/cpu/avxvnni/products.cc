@@ -3,7 +3,7 @@
 
 #include "ops/cpu/kernels/dot_avx2.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 struct MaddVnni {
@@ -17,4 +17,4 @@ struct MaddVnni {
 void Int8AvxVnni(const GemmTask& task) { DotProduct<Int8Ymm<MaddVnni>>::Run(task); }
 void Int4AvxVnni(const GemmTask& task) { DotProduct<Int4Ymm<MaddVnni>>::Run(task); }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

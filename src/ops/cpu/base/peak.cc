@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 namespace {
 
 constexpr int kChains = 12;  // of a multiplication and an addition each, in 16 registers
@@ -46,4 +46,4 @@ void Copy(const std::byte* from, std::byte* to, int64_t bytes) {
 PeakLoop PeakFmaBase() { return {2.0 * 4 * kChains, Fma}; }
 MemoryLoops MemoryLoopsBase() { return {{Read<1>, Read<kStreamsMost>}, Copy}; }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -7,7 +7,7 @@
 #include "ops/cpu/kernels/rows.h"
 #include "ops/cpu/kernels/table.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 template <class V>
 constexpr KernelTable KernelsOf() {
@@ -35,4 +35,4 @@ constexpr KernelTable KernelsOf() {
   };
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

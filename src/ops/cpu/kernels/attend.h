@@ -5,7 +5,7 @@
 
 #include "ops/cpu/kernels/table.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 template <class V>
 struct Attend {
@@ -221,4 +221,4 @@ struct Attend {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -9,7 +9,7 @@
 #include "ops/cpu/kernels/fetch_ahead.h"
 #include "ops/cpu/kernels/tiles.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 class AttendFew {
  public:
@@ -135,4 +135,4 @@ class AttendFew {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

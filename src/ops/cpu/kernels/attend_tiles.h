@@ -13,7 +13,7 @@
 #include "ops/cpu/kernels/table.h"
 #include "ops/cpu/kernels/tiles.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 // `Tiles` computes the products: of tile registers or of vectors.
 template <class Tiles>
@@ -304,4 +304,4 @@ class TiledAttend {
   FetchAhead ahead;
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -13,7 +13,7 @@
 
 #include "ops/cpu/kernels/table.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 template <class V>
 struct Delta {
@@ -360,4 +360,4 @@ struct Delta {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

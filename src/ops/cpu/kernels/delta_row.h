@@ -12,7 +12,7 @@
 #include "ops/cpu/kernels/tiles.h"
 #include "ops/cpu/kernels/vec_avx512.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 class DeltaRow {
  public:
@@ -260,4 +260,4 @@ class DeltaRow {
   FetchAhead ahead;
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

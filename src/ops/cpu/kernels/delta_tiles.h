@@ -13,7 +13,7 @@
 #include "ops/cpu/kernels/table.h"
 #include "ops/cpu/kernels/tiles.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 // `Tiles` computes the products: of tile registers or of vectors.
 template <class Tiles>
@@ -395,4 +395,4 @@ class TiledDelta {
   Tiles tiles;
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

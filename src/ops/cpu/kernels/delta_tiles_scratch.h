@@ -4,7 +4,7 @@
 #include "ops/cpu/kernels/table.h"
 #include "ops/cpu/kernels/tiles.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 // `Near` is the Delta of the same file.
 template <class Near>
@@ -68,4 +68,4 @@ struct TiledDeltaScratch {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

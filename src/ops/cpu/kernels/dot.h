@@ -7,7 +7,7 @@
 
 #include "ops/cpu/kernels/product.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 // One tile: its first row of x at step 0, its first panel, its first output.
 struct LineTile {
@@ -227,4 +227,4 @@ class DotProduct {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -6,7 +6,7 @@
 
 #include "ops/cpu/kernels/dot.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 struct Ymm {
   using Sum = __m256i;
@@ -85,4 +85,4 @@ struct Int4Ymm : Ymm {
   static Result Scale(Result all, float scale) { return _mm256_mul_ps(all, _mm256_set1_ps(scale)); }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

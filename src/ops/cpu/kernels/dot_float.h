@@ -5,7 +5,7 @@
 
 #include "ops/cpu/kernels/dot.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 template <class V, bool kBf16>
 struct FloatLines {
@@ -43,4 +43,4 @@ void FloatProduct(const GemmTask& t) {
   t.bf16 ? DotProduct<FloatLines<V, true>>::Run(t) : DotProduct<FloatLines<V, false>>::Run(t);
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 class FetchAhead {
  public:
@@ -35,4 +35,4 @@ class FetchAhead {
   int count_ = 0;
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 struct PeakLoop {
   double operations_per_round;  // a multiply-add is two
@@ -22,8 +22,8 @@ PeakLoop PeakDotInt8Avx512();  // vpdpbusd of AVX512-VNNI
 // The same in groups of 32 terms, each of whose sums is converted and multiplied with a scale; only
 // the products of integers count as operations.
 PeakLoop PeakGroupsInt4Avx512();
-PeakLoop PeakTileBf16();       // tdpbf16ps
-PeakLoop PeakTileInt8();       // tdpbssd
+PeakLoop PeakTileBf16();  // tdpbf16ps
+PeakLoop PeakTileInt8();  // tdpbssd
 
 // Memory. `bytes` is a multiple of kMemoryStep, pointers are 64-byte aligned.
 inline constexpr int kStreamsMost = 4;
@@ -39,4 +39,4 @@ MemoryLoops MemoryLoopsBase();
 MemoryLoops MemoryLoopsAvx2();
 MemoryLoops MemoryLoopsAvx512();
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

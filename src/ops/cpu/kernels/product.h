@@ -8,7 +8,7 @@
 
 #include "ops/cpu/kernels/table.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 inline constexpr int kDotRows = 16;    // a tile register's
 inline constexpr int kFloatRows = 24;  // four tiles of six, for which AVX2 has the registers
@@ -63,4 +63,4 @@ void Int4Avx512(const GemmTask& task);
 void Int4AvxVnni(const GemmTask& task);
 void Int4Avx2(const GemmTask& task);
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

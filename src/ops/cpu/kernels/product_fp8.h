@@ -7,7 +7,7 @@
 
 #include "ops/cpu/kernels/product.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 // Scales of codes that were widened to their 256th part.
 template <class V>
@@ -101,4 +101,4 @@ class Fp8Product {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -4,7 +4,7 @@
 
 #include "ops/cpu/kernels/table.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 template <class V>
 struct Rows {
@@ -236,4 +236,4 @@ struct Rows {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 // `V`: files with different flags share no instance.
 template <class V>
@@ -28,4 +28,4 @@ class SumEight {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 inline constexpr int kAttendRows = 32;       // query rows of one attention tile on vectors
 inline constexpr int kTileAttendRows = 128;  // and on tiles of 16 rows
@@ -193,4 +193,4 @@ struct TileKernels {
 const TileKernels& AmxTileKernels();  // on tile registers
 const TileKernels& DotTileKernels();  // on AVX512-BF16
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

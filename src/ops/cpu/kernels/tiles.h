@@ -11,7 +11,7 @@
 
 #include "ops/cpu/kernels/vec_avx512.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileDepth = 32;      // bf16 terms of one step
@@ -106,4 +106,4 @@ inline void PackColumnsAsRows(const float* x, int rows, int64_t columns, uint16_
   }
 }
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -5,7 +5,7 @@
 
 #include "ops/cpu/kernels/tiles.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 struct alignas(64) TileShape {
   uint8_t palette = 1;
@@ -128,4 +128,4 @@ class AmxTiles {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -6,7 +6,7 @@
 
 #include "ops/cpu/kernels/tiles.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 class DotTiles {
  public:
@@ -101,4 +101,4 @@ class DotTiles {
   int rows_;
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

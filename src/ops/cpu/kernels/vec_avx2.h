@@ -8,7 +8,7 @@
 
 #include "ops/cpu/kernels/sum_eight.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 struct VecAvx2 {
   static constexpr int kLanes = 8;
@@ -146,4 +146,4 @@ struct VecAvx2 {
   }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

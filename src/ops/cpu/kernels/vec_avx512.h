@@ -8,7 +8,7 @@
 
 #include "ops/cpu/kernels/sum_eight.h"
 
-namespace braid::cpu {
+namespace braid::ops::cpu {
 
 struct VecAvx512 {
   static constexpr int kLanes = 16;
@@ -139,4 +139,4 @@ struct VecAvx512 {
   static __mmask16 Mask(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 };
 
-}  // namespace braid::cpu
+}  // namespace braid::ops::cpu

@@ -1,0 +1,174 @@
+// sysfs for cores and nodes, the control groups' files for quotas: cpu.max (version 2), or
+// cpu.cfs_quota_us and cpu.cfs_period_us (version 1). A group's limit binds its descendants, so the
+// smallest on the way up counts.
+#include "base/system/topology.h"
+
+#include <fmt/core.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/math.h"
+
+namespace braid {
+namespace {
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// CPUs per second of one group's folder; 0: no limit stands there.
+double QuotaIn(const std::string& folder) {
+  double quota = 0, period = 0;
+  std::istringstream v2(FirstLine(folder + "/cpu.max"));
+  if (v2 >> quota >> period && quota > 0 && period > 0) return quota / period;
+  std::istringstream(FirstLine(folder + "/cpu.cfs_quota_us")) >> quota;
+  std::istringstream(FirstLine(folder + "/cpu.cfs_period_us")) >> period;
+  return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+// The smallest limit of `path` and what is above it, below the mount. In a container the path may
+// be the host's and not exist here; its limit then stands at the mount itself.
+double QuotaOnPath(const std::string& mount, std::string path) {
+  double smallest = 0;
+  while (true) {
+    const double quota = QuotaIn(mount + path);
+    if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
+    if (path.empty() || path == "/") return smallest;
+    path = path.substr(0, path.rfind('/'));
+  }
+}
+
+// Lines of /proc/self/cgroup are "0::/path" or "4:cpu,cpuacct:/path".
+double ReadQuota(const std::string& root) {
+  std::ifstream file(root + "/proc/self/cgroup");
+  double smallest = 0;
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) {
+      continue;
+    }
+    for (const std::string& name : {controllers, std::string("cpu")}) {
+      const std::string mount = root + "/sys/fs/cgroup" + (controllers.empty() ? "" : "/" + name);
+      const double quota = QuotaOnPath(mount, line.substr(second + 1));
+      if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
+    }
+  }
+  return smallest;
+}
+
+std::map<int, int> NodeOfCpus(const std::string& root) {
+  std::map<int, int> nodes;
+  std::error_code failed;
+  const std::string folder = root + "/sys/devices/system/node";
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("node", 0) != 0 || name.size() < 5 || !std::isdigit(name[4])) continue;
+    const int node = std::atoi(name.c_str() + 4);
+    for (int cpu : ParseCpuList(FirstLine(entry.path().string() + "/cpulist"))) nodes[cpu] = node;
+  }
+  return nodes;
+}
+
+}  // namespace
+
+std::vector<int> ParseCpuList(const std::string& text) {
+  std::vector<int> cpus;
+  std::istringstream in(text);
+  int first = 0;
+  while (in >> first) {
+    int last = first;
+    if (in.peek() == '-') {
+      in.get();
+      if (!(in >> last)) return cpus;
+    }
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    if (in.peek() != ',') return cpus;
+    in.get();
+  }
+  return cpus;
+}
+
+std::vector<int> AffinityMask() {
+  std::vector<int> cpus;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(0, sizeof(mask), &mask) != 0) return {0};
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+Topology ReadTopology(const std::vector<int>& mask, const std::string& root) {
+  Topology topology;
+  topology.logical_cpus = static_cast<int>(mask.size());
+  const std::map<int, int> nodes = NodeOfCpus(root);
+  const std::set<int> allowed(mask.begin(), mask.end());
+  std::set<int> taken, nodes_seen;
+  for (int cpu : allowed) {
+    if (taken.count(cpu)) continue;
+    Core core;
+    const auto node = nodes.find(cpu);
+    core.node = node == nodes.end() ? 0 : node->second;
+    const std::string siblings = FirstLine(
+        fmt::format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));
+    for (int sibling : ParseCpuList(siblings)) {
+      if (allowed.count(sibling)) core.cpus.push_back(sibling);
+    }
+    if (core.cpus.empty()) core.cpus = {cpu};
+    taken.insert(core.cpus.begin(), core.cpus.end());
+    nodes_seen.insert(core.node);
+    topology.cores.push_back(std::move(core));
+  }
+  std::stable_sort(topology.cores.begin(), topology.cores.end(),
+                   [](const Core& a, const Core& b) { return a.node < b.node; });
+  topology.nodes = std::max(1, static_cast<int>(nodes_seen.size()));
+  topology.quota_cpus = ReadQuota(root);
+  return topology;
+}
+
+int Topology::DefaultThreads() const {
+  const int all = std::max(1, static_cast<int>(cores.size()));
+  if (quota_cpus <= 0) return all;
+  return std::clamp(static_cast<int>(std::floor(quota_cpus)), 1, all);
+}
+
+ThreadPlaces Topology::PlacesOf(int threads) const {
+  ThreadPlaces places;
+  if (threads != static_cast<int>(cores.size())) return places;
+  for (const Core& core : cores) {
+    places.cpus.push_back(core.cpus);
+    places.nodes.push_back(core.node);
+  }
+  return places;
+}
+
+void PreferNode(std::byte* begin, int64_t bytes, int node) {
+  constexpr int64_t kPage = 4096;
+  constexpr int kNodesMost = 1024, kBits = 64;
+  const auto address = reinterpret_cast<int64_t>(begin);
+  const int64_t first = RoundUp(address, kPage), end = (address + bytes) / kPage * kPage;
+  if (first >= end || node < 0 || node >= kNodesMost) return;
+  uint64_t nodes[kNodesMost / kBits] = {};
+  nodes[node / kBits] = uint64_t{1} << (node % kBits);
+  ::syscall(SYS_mbind, first, end - first, MPOL_PREFERRED, nodes, kNodesMost, 0);
+}
+
+}  // namespace braid

@@ -1,0 +1,199 @@
+// `braid bench load`: loading a model beside the least that it can take, reading the checkpoint's
+// files into fresh memory with as many threads. Both run in turn, with the files in the page cache
+// or, with --cold, without.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <set>
+
+#include "base/clock.h"
+#include "base/math.h"
+#include "base/quantities.h"
+#include "cli/bench/statistics.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/engine_flags.h"
+#include "cli/command/flags.h"
+#include "engine/engine.h"
+#include "model/families/families.h"
+#include "tensor/tensor.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kTaskBytes = int64_t{4} << 20;
+constexpr int64_t kAheadBytes = int64_t{64} << 20;
+
+struct SourceFile {
+  std::string path;
+  int fd = -1;
+  int64_t bytes = 0;
+};
+
+// A checkpoint's files, open; move-only.
+class SourceFiles {
+ public:
+  static Result<SourceFiles> Open(const std::string& directory) {
+    ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(directory));
+    std::set<std::string> paths;
+    for (const auto& [name, tensor] : model.checkpoint.tensors()) {
+      paths.insert(model.checkpoint.file_path(tensor));
+    }
+    SourceFiles out;
+    for (const std::string& path : paths) {
+      struct stat status = {};
+      const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      if (fd < 0 || ::fstat(fd, &status) != 0) {
+        return Error{ErrorCode::kUnavailable, fmt::format("cannot open {}", path)};
+      }
+      out.files_.push_back({path, fd, status.st_size});
+    }
+    return out;
+  }
+  SourceFiles() = default;
+  SourceFiles(SourceFiles&& other) noexcept { std::swap(files_, other.files_); }
+  ~SourceFiles() {
+    for (const SourceFile& file : files_) ::close(file.fd);
+  }
+
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const SourceFile& file : files_) sum += file.bytes;
+    return sum;
+  }
+
+  // Takes them out of the page cache.
+  void Forget() const {
+    for (const SourceFile& file : files_) ::posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED);
+  }
+
+  // Reads all of them into memory that is new, as much of it as they are.
+  Result<double> ReadSeconds(ThreadPool& pool) const {
+    const int64_t start_us = MonotonicUs();
+    std::atomic<bool> failed = false;
+    const Buffer buffer(bytes());
+    std::byte* to = buffer.data();
+    for (const SourceFile& file : files_) {
+      pool.Run(CeilDiv(file.bytes, kTaskBytes), [&](int64_t task, int) {
+        int64_t at = task * kTaskBytes;
+        // A disk is fastest with more to do than its readers wait for.
+        ::posix_fadvise(file.fd, at + kAheadBytes, kTaskBytes, POSIX_FADV_WILLNEED);
+        const int64_t end = std::min(file.bytes, at + kTaskBytes);
+        while (at < end) {
+          const ssize_t got = ::pread(file.fd, to + at, static_cast<size_t>(end - at), at);
+          if (got <= 0) {
+            failed = true;
+            return;
+          }
+          at += got;
+        }
+      });
+      to += file.bytes;
+    }
+    if (failed) return Error{ErrorCode::kUnavailable, "a file of the checkpoint cannot be read"};
+    return static_cast<double>(MonotonicUs() - start_us) * 1e-6;
+  }
+
+ private:
+  std::vector<SourceFile> files_;
+};
+
+// The most memory that the process has held since Reset.
+struct PeakResident {
+  static void Reset() { std::ofstream("/proc/self/clear_refs") << "5"; }
+  static int64_t Bytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+    }
+    return 0;
+  }
+};
+
+struct LoadSample {
+  double read_seconds = 0;
+  double load_seconds = 0;
+};
+
+class BenchLoadCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
+    flags.Switch("--cold", cold_, "Take the files out of the page cache before each measurement");
+    flags.Number("--repeat", repeat_, {1, 1000}, "Measurements; medians are reported");
+    flags.Switch("--json", json_, "Print a JSON object");
+    AddEngineFlags(flags, options_);
+  }
+  Status Run() override;
+
+ private:
+  EngineOptions options_;
+  bool cold_ = false;
+  int32_t repeat_ = 3;
+  bool json_ = false;
+};
+
+Status BenchLoadCommand::Run() {
+  ASSIGN_OR_RETURN(const SourceFiles files, SourceFiles::Open(options_.model_dir));
+  ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(options_));
+  ThreadPool pool(machine.threads, machine.places);
+  std::vector<LoadSample> samples;
+  json::object plan;
+  int64_t resident = 0;
+  for (int32_t i = 0; i <= repeat_; ++i) {
+    LoadSample sample;
+    if (cold_) files.Forget();
+    ASSIGN_OR_RETURN(sample.read_seconds, files.ReadSeconds(pool));
+    if (cold_) files.Forget();
+    PeakResident::Reset();
+    ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
+    sample.load_seconds = engine->load_seconds();
+    resident = std::max(resident, PeakResident::Bytes());
+    plan = engine->PlanObject();
+    // The first pair finds the page cache, and the memory of a virtual machine, as they happen to
+    // be.
+    if (i > 0) samples.push_back(sample);
+  }
+  auto median = [&](auto of) {
+    std::vector<double> values;
+    for (const LoadSample& sample : samples) values.push_back(of(sample));
+    return Median(values);
+  };
+  const double bytes = static_cast<double>(files.bytes());
+  const double read = bytes / median([](const LoadSample& s) { return s.read_seconds; });
+  const double seconds = median([](const LoadSample& s) { return s.load_seconds; });
+  const double fraction =
+      median([](const LoadSample& s) { return s.read_seconds / s.load_seconds; });
+  const auto number = [&](const char* key) { return plan.at(key).to_number<double>(); };
+  const double held = number("weight_bytes") + number("workspace_bytes");
+  const double resident_ratio = static_cast<double>(resident) / held;
+  if (json_) {
+    const json::object out{{"source_bytes", files.bytes()},
+                           {"cold", cold_},
+                           {"load_seconds", seconds},
+                           {"load_bytes_per_second", bytes / seconds},
+                           {"read_bytes_per_second", read},
+                           {"fraction_of_read", fraction},
+                           {"peak_resident_bytes", resident},
+                           {"peak_resident_by_weights_and_workspace", resident_ratio},
+                           {"engine", plan}};
+    fmt::print("{}\n", json::serialize(out));
+    return {};
+  }
+  fmt::print("load           {:>8.2f} s   {:.2f} GB/s, {:.1f} % of {:.2f} GB/s ({}, {} threads)\n",
+             seconds, bytes / seconds * 1e-9, fraction * 100, read * 1e-9,
+             cold_ ? "reading the disk" : "reading the page cache", machine.threads);
+  fmt::print("peak resident  {:>8}   {:.2f} times weights and workspace\n", ByteText(resident),
+             resident_ratio);
+  return {};
+}
+
+}  // namespace
+
+CommandPointer MakeBenchLoadCommand() { return std::make_unique<BenchLoadCommand>(); }
+
+}  // namespace braid

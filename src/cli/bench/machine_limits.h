@@ -1,0 +1,80 @@
+// What the machine can do at best, measured: operations per second of each arithmetic unit, bytes
+// per second from memory and caches. What benches are compared with, so it is measured in the same
+// run. Each figure is the best of many short repetitions: other work on the machine can only
+// lower a repetition.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/system/thread_pool.h"
+#include "ops/cpu/kernels/peak.h"
+#include "ops/packed.h"
+#include "tensor/device.h"
+#include "tensor/tensor.h"
+
+namespace braid {
+
+// Arithmetic whose peaks differ. In the order of kUnits (machine_limits.cc).
+enum class Unit : uint8_t {
+  kFmaBase,
+  kFmaAvx2,
+  kDotInt8Avx2,
+  kFmaAvx512,
+  kDotBf16,
+  kDotInt8Avx512,
+  kGroupsInt4Avx512,
+  kTileBf16,
+  kTileInt8,
+};
+std::string_view NameOf(Unit unit);  // "fp32, AVX-512"
+std::string_view KeyOf(Unit unit);   // "fma_avx512", in JSON
+
+// The unit with the highest peak for products of these operands on the device.
+enum class Operands : uint8_t { kF32, kBF16, kInt8, kInt4 };
+Unit UnitFor(const Device& device, Operands operands);
+// Operands of products of weights in a format.
+Operands OperandsOf(const Device& device, ops::WeightFormat format);
+
+// Operations per second (a multiply-add is two), all threads of the pool together. 0.1 s.
+double MeasureUnit(Unit unit, ThreadPool& pool);
+
+// Reading far more than the caches hold: what a machine shared with others gives just now.
+class MemoryMeter {
+ public:
+  MemoryMeter(Isa isa, ThreadPool& pool);
+  // Bytes per second, all threads of the pool together: the best pass in `budget` seconds.
+  double Read(double budget) const;
+  const Buffer& buffer() const { return buffer_; }
+
+ private:
+  cpu::MemoryLoops loops_;
+  ThreadPool& pool_;
+  Buffer buffer_;  // 512 MiB
+};
+
+// Bytes per second, all threads of the pool together. 0.6 s and 512 MiB.
+struct Bandwidth {
+  double memory_read = 0;  // as one stream per thread or as several, whichever is faster
+  double memory_copy = 0;  // read and written bytes together
+  double l2_read = 0;      // 512 KiB per thread, again and again
+  double l3_read = 0;      // 8 MiB per thread
+};
+Bandwidth MeasureBandwidth(Isa isa, ThreadPool& pool);
+
+struct UnitPeak {
+  Unit unit;
+  double operations_per_second;
+};
+struct MachineLimits {
+  std::vector<UnitPeak> units;  // those that the CPU has, up to the instruction set
+  Bandwidth bandwidth;
+  double PeakOf(Unit unit) const;  // of a unit in `units`
+};
+// {"fma_avx2": operations per second, …, "memory_read": bytes per second, …}
+json::object LimitsObject(const MachineLimits& limits);
+// Under 2 s.
+MachineLimits MeasureLimits(const CpuFeatures& cpu, Isa isa, ThreadPool& pool);
+
+}  // namespace braid

@@ -1,0 +1,66 @@
+// The cases of `braid bench ops`: one op with the shapes of the mid model, its data, and what it
+// costs at least. Families stand in bench_ops_<kind>.cc.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "cli/bench/machine_limits.h"
+#include "engine/engine_options.h"
+#include "ops/op.h"
+#include "ops/packed.h"
+
+namespace braid {
+
+// The data of one case.
+class OpRun {
+ public:
+  virtual ~OpRun() = default;
+  // One execution. Data that must come from memory differs from one `turn` to the next: together
+  // it is kColdBytes, more than the caches hold.
+  virtual void Run(const ops::OpContext& context, int64_t turn) = 0;
+};
+inline constexpr int64_t kColdBytes = int64_t{256} << 20;
+
+// What bounds a case besides the arithmetic.
+enum class Source : uint8_t { kMemory, kCaches };
+
+struct OpCase {
+  std::string_view family;
+  std::string name;
+  Operands operands = Operands::kF32;  // of its arithmetic
+  double flops = 0;
+  double bytes = 0;  // read or written at least once
+  Source source = Source::kMemory;
+  std::function<std::unique_ptr<OpRun>()> make;
+};
+
+void AddProductCases(const Machine& machine, ops::WeightFormat weights, std::vector<OpCase>& cases);
+void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases);
+void AddRowCases(std::vector<OpCase>& cases);
+void AddPoolCases(int threads, std::vector<OpCase>& cases);
+
+// A matrix with its memory, random values of about unit size.
+struct BenchMatrix {
+  BenchMatrix(int64_t rows, int64_t cols);
+  Buffer memory;
+  Matrix view;
+};
+
+// `count` packed matrices [n, k]; the first is random, the others are copies of it.
+struct BenchWeights {
+  BenchWeights(ops::WeightFormat format, int64_t count, int64_t n, int64_t k);
+  ops::PackedMatrix one(int64_t matrix) const;  // a single one of them
+  ops::PackedMatrix all;
+  Buffer memory;
+};
+
+// How many copies of something make kColdBytes: at least 1, at most 4096.
+int64_t ColdCopies(int64_t bytes);
+// "1 row", "8 rows"
+std::string Rows(int64_t rows);
+
+}  // namespace braid

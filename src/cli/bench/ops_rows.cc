@@ -1,0 +1,165 @@
+// What works on rows (norms, routing, sampling) and the thread pool's own cost.
+#include <fmt/core.h>
+
+#include <atomic>
+
+#include "cli/bench/ops.h"
+#include "ops/attention.h"
+#include "ops/embed.h"
+#include "ops/experts.h"
+#include "ops/linear.h"
+#include "ops/linear_attention.h"
+#include "ops/norm.h"
+#include "ops/sample.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kHidden = 2048;
+
+// A case whose data are a few matrices and whose run is a function of them.
+template <class Data, class F>
+class DataRun : public OpRun {
+ public:
+  DataRun(std::unique_ptr<Data> data, F f) : data_(std::move(data)), f_(std::move(f)) {}
+  void Run(const ops::OpContext& context, int64_t turn) override { f_(context, *data_, turn); }
+
+ private:
+  std::unique_ptr<Data> data_;
+  F f_;
+};
+
+struct RowsData {
+  RowsData(int64_t rows, int64_t cols) : x(rows, cols), delta(rows, cols), out(rows, cols) {}
+  BenchMatrix x, delta, out;
+};
+
+template <class F>
+OpCase RowCase(std::string_view family, std::string_view what, int64_t rows, int64_t cols,
+               double floats_per_element, F f) {
+  const auto elements = static_cast<double>(rows * cols);
+  return {.family = family,
+          .name = fmt::format("{} {}, {}", what, cols, Rows(rows)),
+          .bytes = 4 * floats_per_element * elements,
+          .source = elements < (1 << 22) ? Source::kCaches : Source::kMemory,
+          .make = [=]() -> std::unique_ptr<OpRun> {
+            return std::make_unique<DataRun<RowsData, F>>(std::make_unique<RowsData>(rows, cols),
+                                                          f);
+          }};
+}
+
+struct RouteData {
+  explicit RouteData(int64_t rows)
+      : logits(rows, 64), ids(static_cast<size_t>(rows * 8)), weights(ids.size()) {}
+  BenchMatrix logits;
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+};
+
+struct SampleData {
+  // Peaked as a trained model's: nine tenths of the mass are in some hundreds of tokens.
+  SampleData() : logits(1, 65536) {
+    for (int64_t i = 0; i < logits.view.cols; ++i) logits.view.data[i] *= 300;
+  }
+  BenchMatrix logits;
+  ops::SampleScratch scratch;
+  TokenId token = 0;
+};
+
+void AddNorms(std::vector<OpCase>& cases, int64_t rows) {
+  cases.push_back(RowCase(
+      "norm", "residual + RMS", rows, kHidden, 4,
+      [](const ops::OpContext& c, RowsData& d, int64_t) {
+        ops::RmsNorm(
+            c,
+            {.x = d.x.view, .delta = d.delta.view, .weight = d.delta.view.data, .out = d.out.view});
+      }));
+  cases.push_back(RowCase("norm", "gated, heads of 128", rows, 4096, 3,
+                          [](const ops::OpContext& c, RowsData& d, int64_t) {
+                            ops::GatedNorm(c, {.x = d.x.view,
+                                               .gate = d.delta.view,
+                                               .weight = d.delta.view.data,
+                                               .head_dim = 128,
+                                               .out = d.out.view});
+                          }));
+}
+
+template <class F>
+OpCase SampleCase(std::string_view name, F f) {
+  return {.family = "sample",
+          .name = fmt::format("{} of 65536", name),
+          .bytes = 4.0 * 65536,
+          .source = Source::kCaches,
+          .make = [f]() -> std::unique_ptr<OpRun> {
+            return std::make_unique<DataRun<SampleData, F>>(std::make_unique<SampleData>(), f);
+          }};
+}
+
+std::span<const float> LogitsOf(const SampleData& d) {
+  return {d.logits.view.data, static_cast<size_t>(d.logits.view.cols)};
+}
+
+class BarrierRun : public OpRun {
+ public:
+  // Every member has to take one task: each waits until all have come.
+  void Run(const ops::OpContext& context, int64_t) override {
+    const int threads = context.pool->threads();
+    std::atomic<int> arrived{0};
+    context.pool->Run(threads, [&](int64_t, int) {
+      arrived.fetch_add(1);
+      while (arrived.load(std::memory_order_acquire) < threads) {
+      }
+    });
+  }
+};
+
+class LoopRun : public OpRun {
+ public:
+  void Run(const ops::OpContext& context, int64_t) override {
+    context.pool->Run(16, [](int64_t, int) {});
+  }
+};
+
+}  // namespace
+
+void AddRowCases(std::vector<OpCase>& cases) {
+  for (int64_t rows : {1, 32, 2048}) {
+    AddNorms(cases, rows);
+    using Route = void (*)(const ops::OpContext&, RouteData&, int64_t);
+    constexpr Route kRoute = [](const ops::OpContext& c, RouteData& d, int64_t) {
+      ops::Route(
+          c,
+          {.logits = d.logits.view, .top_k = 8, .ids = d.ids.data(), .weights = d.weights.data()});
+    };
+    cases.push_back({.family = "route",
+                     .name = "top 8 of 64, " + Rows(rows),
+                     .bytes = 4.0 * 64 * static_cast<double>(rows),
+                     .source = Source::kCaches,
+                     .make = [=]() -> std::unique_ptr<OpRun> {
+                       return std::make_unique<DataRun<RouteData, Route>>(
+                           std::make_unique<RouteData>(rows), kRoute);
+                     }});
+  }
+  cases.push_back(SampleCase("log-sum", [](const ops::OpContext& c, SampleData& d, int64_t) {
+    d.token = ops::StatsOf(c, LogitsOf(d)).finite;
+  }));
+  cases.push_back(SampleCase("greedy", [](const ops::OpContext& c, SampleData& d, int64_t) {
+    d.token = ops::ArgMax(c, LogitsOf(d));
+  }));
+  cases.push_back(SampleCase("top-p 0.9", [](const ops::OpContext& c, SampleData& d, int64_t turn) {
+    const double draw = static_cast<double>(turn % 100) / 100;
+    d.token = ops::Sample(c, {.top_p = 0.9f}, LogitsOf(d), draw, d.scratch);
+  }));
+}
+
+void AddPoolCases(int threads, std::vector<OpCase>& cases) {
+  if (threads < 2) return;
+  cases.push_back({.family = "pool",
+                   .name = fmt::format("barrier, {} threads", threads),
+                   .make = [] { return std::make_unique<BarrierRun>(); }});
+  cases.push_back({.family = "pool",
+                   .name = fmt::format("loop of 16 empty tasks, {} threads", threads),
+                   .make = [] { return std::make_unique<LoopRun>(); }});
+}
+
+}  // namespace braid

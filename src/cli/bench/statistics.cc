@@ -1,0 +1,38 @@
+// Percentiles and intervals.
+#include "cli/bench/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace braid {
+
+double Percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = p / 100.0 * static_cast<double>(values.size() - 1);
+  const size_t below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+double Median(std::vector<double> values) { return Percentile(std::move(values), 50); }
+
+double Mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+Interval WilsonInterval(int64_t right, int64_t n) {
+  if (n == 0) return {};
+  constexpr double kZ = 1.959963984540054;
+  const double count = static_cast<double>(n);
+  const double share = static_cast<double>(right) / count;
+  const double scale = 1 + kZ * kZ / count;
+  const double centre = (share + kZ * kZ / (2 * count)) / scale;
+  const double half =
+      kZ / scale * std::sqrt(share * (1 - share) / count + kZ * kZ / (4 * count * count));
+  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
+}
+
+}  // namespace braid

@@ -1,0 +1,28 @@
+// One factory per command; each command lives in the file of its name.
+#pragma once
+
+#include "cli/command/command.h"
+
+namespace braid {
+
+CommandPointer MakeServeCommand();
+CommandPointer MakeRunCommand();
+CommandPointer MakeScoreCommand();
+CommandPointer MakeEvalCommand();
+CommandPointer MakeBenchOfflineCommand();
+CommandPointer MakeBenchLoadCommand();
+CommandPointer MakeBenchOpsCommand();
+CommandPointer MakeBenchServeCommand();
+CommandPointer MakeBenchAgenticCommand();
+CommandPointer MakeBenchLongPromptCommand();
+CommandPointer MakeSimulateCommand();
+CommandPointer MakeReplayCommand();
+CommandPointer MakeInspectCommand();
+CommandPointer MakeConvertCommand();
+CommandPointer MakeDoctorCommand();
+CommandPointer MakeDoctorPrefixCommand();
+CommandPointer MakeMakeModelCommand();
+CommandPointer MakeVersionCommand();
+CommandPointer MakeLicencesCommand();
+
+}  // namespace braid

@@ -1,0 +1,360 @@
+// Assembles the engine; see the header. Load runs on the calling thread; afterwards scheduler and
+// executor belong to the engine thread, the rest is immutable.
+#include "engine/engine.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/progress.h"
+#include "base/quantities.h"
+#include "base/system/file.h"
+#include "base/system/machine_memory.h"
+#include "base/trace.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/gguf_file.h"
+#include "model/families/families.h"
+#include "model/loading/memory_plan.h"
+#include "model/loading/weights.h"
+#include "runtime/model_executor.h"
+#include "text/tokens/eos.h"
+#include "text/tokens/gguf_text.h"
+
+namespace braid {
+
+struct Engine::State {
+  EngineOptions options;
+  Machine machine;
+  ModelSpec spec;
+  std::optional<Checkpoint> checkpoint;
+  std::unique_ptr<Trace> trace;  // with --trace
+  LoadReport report;
+  MemoryPlan memory;
+  std::unique_ptr<TrialProcess> trial;          // of grammars; null: they are not tried
+  std::unique_ptr<GrammarLibrary> grammars;     // the executor asks it
+  std::map<std::string_view, int64_t> formats;  // bytes of weights
+  std::unique_ptr<ModelExecutor> executor;
+  std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
+  SchedulerConfig limits;
+  std::unique_ptr<Driver> driver;
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat;
+  std::vector<TokenId> eos;
+  GenerationDefaults defaults;
+  double load_seconds = 0;
+  std::thread thread;
+
+  Status LoadText();
+  Status LoadGgufText();
+  Status PlanCache();
+  Result<ModelWeights> LoadModelWeights(const std::function<void(std::string)>& stage);
+  Status TakeRecorded();
+  std::string MachineText() const;
+  Status StartEngine(ModelWeights weights);
+  Status StartTrace();
+  void WriteTrace() const;
+};
+
+// Of a GGUF file: what it holds itself, else what lies beside it.
+Status Engine::State::LoadGgufText() {
+  ASSIGN_OR_RETURN(const json::object metadata, ReadGgufTokenizer(options.model_dir));
+  Result<std::optional<GgufText>> text = ReadGgufText(metadata);
+  if (!text) {
+    return Error{text.error().code, options.model_dir + ": " + text.error().message,
+                 text.error().field};
+  }
+  if (!*text) return {};
+  tokenizer = std::move((*text)->tokenizer);
+  chat = std::move((*text)->chat_template);
+  eos = std::move((*text)->eos);
+  return {};
+}
+
+Status Engine::State::LoadText() {
+  std::string dir = options.model_dir;
+  if (!IsDirectory(dir)) {
+    RETURN_IF_ERROR(LoadGgufText());
+    dir = std::filesystem::absolute(dir).parent_path().string();
+  }
+  const bool beside = !tokenizer;
+  if (beside && Tokenizer::IsIn(dir)) {
+    ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(dir));
+  }
+  if (tokenizer && tokenizer->vocabulary_size() > spec.vocabulary) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: the tokenizer has ids up to {}, the model's vocabulary has {}",
+                             options.model_dir, tokenizer->vocabulary_size() - 1, spec.vocabulary)};
+  }
+  if (beside && tokenizer) {
+    if (auto chat_template = ChatTemplate::Load(dir); chat_template) {
+      chat = *std::move(chat_template);
+    } else if (chat_template.error().code != ErrorCode::kNotFound) {
+      return chat_template.error();
+    }
+  }
+  if (beside) {
+    ASSIGN_OR_RETURN(eos, EosTokens(dir, tokenizer ? &*tokenizer : nullptr));
+  }
+  if (tokenizer && !eos.empty()) {
+    if (options.grammar_budget) {
+      ASSIGN_OR_RETURN(trial, TrialProcess::Start(PackVocabulary(*tokenizer, eos.front()),
+                                                  *options.grammar_budget, SpawnSelfAsTrial));
+    }
+    ASSIGN_OR_RETURN(grammars,
+                     GrammarLibrary::Create(*tokenizer, eos.front(), {.trial = trial.get()}));
+  }
+  ASSIGN_OR_RETURN(defaults, ReadGenerationDefaults(dir));
+  return {};
+}
+
+// Before the weights are read: what does not fit is said at once.
+Status Engine::State::PlanCache() {
+  MemoryRequest request;
+  request.kv_dtype = machine.kv_dtype;
+  request.available_bytes = AvailableMemory();
+  ASSIGN_OR_RETURN(const LoadReport checked,
+                   CheckWeights(spec, *checkpoint, options.weight_choice()));
+  formats = WeightBytesOf(checked);
+  for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
+  // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
+  request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
+                                          int64_t{64} * spec.vocabulary);
+  if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
+  if (options.recorded) {
+    request.arena_bytes = options.recorded->cache.parent_bytes * options.recorded->cache.parents;
+  }
+  if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
+  request.model_len_max = options.context_tokens_max;
+  request.running_max = std::min(options.running_max, options.step_tokens_max);
+  ASSIGN_OR_RETURN(memory, PlanMemory(spec, request));
+  return options.recorded ? TakeRecorded() : Status();
+}
+
+// The arena of a recorded run instead of the planned one, when the model can have it.
+Status Engine::State::TakeRecorded() {
+  const CacheGeometry& cache = options.recorded->cache;
+  const auto same = [](const GroupGeometry& a, const GroupGeometry& b) {
+    return a.kind == b.kind && a.block_bytes == b.block_bytes;
+  };
+  const auto& groups = memory.geometry.groups;
+  if (options.recorded->vocabulary != spec.vocabulary ||
+      !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} is not the model of the recorded run, or its --kv-dtype was "
+                             "another: vocabularies or cache blocks differ",
+                             options.model_dir)};
+  }
+  memory.geometry = cache;
+  memory.arena_bytes = cache.parent_bytes * cache.parents;
+  memory.model_len_max = options.recorded->context_tokens_max;
+  memory.running_max = options.recorded->running_max;
+  return {};
+}
+
+Result<ModelWeights> Engine::State::LoadModelWeights(
+    const std::function<void(std::string)>& stage) {
+  ThreadPool pool(machine.threads, machine.places);
+  ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
+  const LoadOptions load{.weights = options.weight_choice(), .progress = [&](double fraction) {
+                           bar.Show(fraction);
+                           stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
+                         }};
+  return LoadWeights(spec, *checkpoint, pool, load, &report);
+}
+
+std::string Engine::State::MachineText() const {
+  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}, mla {}, weights {}",
+                     machine.threads, NameOf(machine.device.isa),
+                     machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
+                     NameOf(machine.kv_dtype), options.mla, FormatsText(formats));
+}
+
+Status Engine::State::StartEngine(ModelWeights weights) {
+  memory.weight_bytes = weights.bytes;
+  limits.cache = memory.geometry;
+  limits.context_tokens_max = memory.model_len_max;
+  limits.step_tokens_max = options.step_tokens_max;
+  limits.chunk_tokens_max = options.chunk_tokens_max;
+  limits.running_max = memory.running_max;
+  limits.vocabulary = spec.vocabulary;
+  limits.prefix_cache = !options.no_prefix_cache;
+  limits.decode_latency_us = int64_t{options.decode_latency_ms} * 1000;
+  if (options.recorded) limits = *options.recorded;
+  limits.report_freed = kPoisonFreed;
+  RETURN_IF_ERROR(ModelExecutor::CanRun(limits));
+  ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
+  const ModelExecutorConfig config{
+      .cache = memory.geometry,
+      .running_max = limits.running_max,
+      .step_tokens_max = limits.step_tokens_max,
+      .context_tokens_max = limits.context_tokens_max,
+      .kv_dtype = machine.kv_dtype,
+      .device = machine.device,
+      .threads = machine.threads,
+      .places = machine.places,
+      .trace = trace.get(),
+      .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
+      .constraints = grammars.get()};
+  executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
+  memory.workspace_bytes = executor->workspace_bytes();
+  if (!options.event_log.empty()) {
+    ASSIGN_OR_RETURN(event_log,
+                     EventLogWriter::Create(
+                         options.event_log,
+                         {.config = limits, .model = options.model_dir + "; " + MachineText()}));
+  }
+  // No step is planned ahead: the engine thread computes too, and what it does between two steps is
+  // 2 % of the smallest model's (docs/decisions/011-no-overlap-on-a-cpu.md).
+  driver = std::make_unique<Driver>(std::move(scheduler), *executor,
+                                    DriverConfig{.overlap_depth = 0, .event_log = event_log.get()});
+  thread = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "braid-engine");
+    executor->BindEngineThread();
+    driver->Run();
+  });
+  return {};
+}
+
+// The file is made at once: a path that cannot be written is said before the model is loaded.
+Status Engine::State::StartTrace() {
+  if (options.trace_file.empty()) return {};
+  RETURN_IF_ERROR(WriteFile(options.trace_file, ""));
+  constexpr int64_t kEventsMax = 1 << 19;  // per thread: 20 MiB, about a minute of small steps
+  trace = std::make_unique<Trace>(machine.threads, kEventsMax);
+  return {};
+}
+
+void Engine::State::WriteTrace() const {
+  if (!trace) return;
+  const Status written = WriteFile(options.trace_file, trace->ToJson());
+  fmt::print(stderr, "{}\n", written ? "trace: " + options.trace_file : written.error().message);
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Engine::~Engine() {
+  Stop(true);
+  Join();
+  state_->WriteTrace();
+}
+
+Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
+                                             const std::function<void(std::string)>& stage) {
+  const int64_t start_us = MonotonicUs();
+  auto state = std::make_unique<State>();
+  State& s = *state;
+  s.options = options;
+  stage("reading config.json");
+  ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
+  RETURN_IF_ERROR(s.StartTrace());
+  ASSIGN_OR_RETURN(OpenedModel model, OpenModel(options.model_dir));
+  s.spec = std::move(model.spec);
+  if (options.expanded_mla()) ExpandLatentAttention(s.spec, kExpandedTokensMin);
+  s.checkpoint = std::move(model.checkpoint);
+  RETURN_IF_ERROR(s.LoadText());
+  RETURN_IF_ERROR(s.PlanCache());
+  ASSIGN_OR_RETURN(ModelWeights weights, s.LoadModelWeights(stage));
+  stage("starting the engine");
+  RETURN_IF_ERROR(s.StartEngine(std::move(weights)));
+  s.load_seconds = static_cast<double>(MonotonicUs() - start_us) * 1e-6;
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+}
+
+const ModelSpec& Engine::spec() const { return state_->spec; }
+const Machine& Engine::machine() const { return state_->machine; }
+const SchedulerConfig& Engine::limits() const { return state_->limits; }
+Driver& Engine::driver() { return *state_->driver; }
+Executor& Engine::executor() { return *state_->executor; }
+const Tokenizer* Engine::tokenizer() const {
+  return state_->tokenizer ? &*state_->tokenizer : nullptr;
+}
+const ChatTemplate* Engine::chat_template() const {
+  return state_->chat ? &*state_->chat : nullptr;
+}
+GrammarLibrary* Engine::grammars() const { return state_->grammars.get(); }
+const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
+const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
+const EngineOptions& Engine::options() const { return state_->options; }
+std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
+RunningFormats Engine::weight_formats() const {
+  return RunningFormatsOf(state_->report,
+                          FitToCheckpoint(state_->spec, *state_->checkpoint).tied_head);
+}
+std::string Engine::PlanText() const {
+  const State& s = *state_;
+  std::string text;
+  for (const std::string& line : DescribePlan(s.memory)) text += line + '\n';
+  text += "machine: " + s.MachineText() + '\n';
+  text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
+                      s.limits.running_max);
+  for (const std::string& line : s.report.draft) text += line + '\n';
+  for (const std::string& line : s.report.skipped) text += line + '\n';
+  text += fmt::format("loaded {} in {:.2f} s\n", s.spec.architecture, s.load_seconds);
+  return text;
+}
+
+double Engine::load_seconds() const { return state_->load_seconds; }
+
+json::object Engine::PlanObject() const {
+  const State& s = *state_;
+  json::array capacity;
+  for (const MemoryPlan::Capacity& c : s.memory.Capacities()) {
+    capacity.push_back(json::object{{"tokens", c.tokens},
+                                    {"resumable_conversations", c.resumable},
+                                    {"running_sequences", c.running}});
+  }
+  return {{"architecture", s.spec.architecture},
+          {"weight_bytes", s.memory.weight_bytes},
+          {"workspace_bytes", s.memory.workspace_bytes},
+          {"cache_bytes", s.memory.arena_bytes},
+          {"kv_bytes_per_token", s.memory.kv_bytes_per_token},
+          {"state_bytes_per_sequence", s.memory.state_bytes_per_sequence},
+          {"cache_tokens_one_sequence", SequenceTokensMax(s.memory.geometry)},
+          {"capacity", std::move(capacity)},
+          {"prefix_cache", s.limits.prefix_cache},
+          {"context_tokens_max", s.limits.context_tokens_max},
+          {"step_tokens_max", s.limits.step_tokens_max},
+          {"running_max", s.limits.running_max},
+          {"threads", s.machine.threads},
+          {"isa", std::string(NameOf(s.machine.device.isa))},
+          {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
+          {"kv_dtype", std::string(NameOf(s.machine.kv_dtype))},
+          {"mla", s.options.mla},
+          {"weights", FormatsText(s.formats)},
+          {"load_seconds", s.load_seconds}};
+}
+
+void Engine::Stop(bool now) { state_->driver->Stop(now); }
+void Engine::Join() {
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+Result<std::vector<TokenId>> EncodeText(const Engine& engine, std::string_view text,
+                                        bool add_special_tokens) {
+  if (engine.tokenizer() == nullptr) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} has no tokenizer: give token ids instead of text",
+                             engine.options().model_dir)};
+  }
+  return engine.tokenizer()->Encode(text, add_special_tokens);
+}
+
+Result<RenderedPrompt> RenderPrompt(const Engine& engine, const json::object& context) {
+  if (engine.chat_template() == nullptr) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} has no chat template: use plain text or token ids",
+                             engine.options().model_dir)};
+  }
+  RenderedPrompt prompt;
+  ASSIGN_OR_RETURN(prompt.text, engine.chat_template()->Render(context));
+  ASSIGN_OR_RETURN(prompt.tokens, EncodeText(engine, prompt.text, false));
+  return prompt;
+}
+
+}  // namespace braid

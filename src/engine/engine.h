@@ -1,0 +1,72 @@
+// The engine assembled in one process: checkpoint, weights, cache, executor, scheduler, driver and
+// the engine thread, with the tokenizer and chat template if the checkpoint has them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "model/loading/weights.h"
+#include "model/spec.h"
+#include "scheduler/driver.h"
+#include "text/chat/chat_template.h"
+#include "text/grammar/grammar_library.h"
+#include "text/tokens/generation_defaults.h"
+#include "text/tokens/tokenizer.h"
+
+namespace braid {
+
+class Engine {
+ public:
+  // `stage` is told what is going on ("loading weights, 40 %"); a progress bar goes to stderr.
+  static Result<std::unique_ptr<Engine>> Load(
+      const EngineOptions& options,
+      const std::function<void(std::string)>& stage = [](std::string) {});
+  ~Engine();  // ends what still runs
+
+  const ModelSpec& spec() const;
+  const Machine& machine() const;
+  const SchedulerConfig& limits() const;
+  Driver& driver();
+  Executor& executor();                       // the engine thread's until Join
+  const Tokenizer* tokenizer() const;         // null: ids only
+  const ChatTemplate* chat_template() const;  // null: no chat
+  double load_seconds() const;                // what Load took
+  GrammarLibrary* grammars() const;           // null: no constrained output
+  const std::vector<TokenId>& eos_tokens() const;
+  const GenerationDefaults& defaults() const;
+  const EngineOptions& options() const;
+
+  // Weights, cache, what fits, threads: the lines printed at start.
+  std::string PlanText() const;
+  // The same for /server_info.
+  json::object PlanObject() const;
+  std::string ExplainOps() const;
+  RunningFormats weight_formats() const;
+
+  // Ends the engine thread: when no request is alive, or at once. May be called from any thread.
+  void Stop(bool now);
+  // Waits for the engine thread.
+  void Join();
+
+ private:
+  struct State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// The tokens of a text, or an error that says that the checkpoint has no tokenizer.
+Result<std::vector<TokenId>> EncodeText(const Engine& engine, std::string_view text,
+                                        bool add_special_tokens);
+// The tokens of a chat as the model's template writes it; `context` as ChatTemplate::Render takes
+// it.
+struct RenderedPrompt {
+  std::string text;
+  std::vector<TokenId> tokens;
+};
+Result<RenderedPrompt> RenderPrompt(const Engine& engine, const json::object& context);
+
+}  // namespace braid

@@ -1,0 +1,46 @@
+// See the header. Pure but for the detection of the CPU.
+#include "engine/engine_options.h"
+
+#include <fmt/core.h>
+
+namespace braid {
+
+WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
+  WeightChoice choice{.format = {}, .head = head};
+  using enum ops::WeightFormat;
+  for (auto format : {kF32, kBF16, kF8, kI8, kI4}) {
+    if (weights == ops::NameOf(format)) choice.format = format;
+  }
+  return choice;
+}
+
+WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weights, quantise_head); }
+
+Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& cpu) {
+  Machine machine;
+  machine.cpu = cpu;
+  machine.device.isa = BestIsa(cpu);
+  if (options.isa != "auto") {
+    ASSIGN_OR_RETURN(const Isa wanted, ParseIsa(options.isa));
+    if (wanted > machine.device.isa) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("--isa {}: this CPU ({}) has at most {}", options.isa,
+                               cpu.model_name, NameOf(machine.device.isa))};
+    }
+    machine.device.isa = wanted;
+  }
+  const bool multiplies_bf16 = cpu.avx512_bf16 && machine.device.isa >= Isa::kAvx512;
+  const bool bf16 = options.compute == "bf16" || (options.compute == "auto" && multiplies_bf16);
+  machine.device = DeviceOf(cpu, machine.device.isa, bf16 ? Compute::kBF16 : Compute::kF32);
+  const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
+  machine.kv_dtype = options.kv_dtype == "int8" ? DType::kI8 : bf16_kv ? DType::kBF16 : DType::kF32;
+  machine.threads = options.threads > 0 ? options.threads : cpu.topology.DefaultThreads();
+  machine.places = cpu.topology.PlacesOf(machine.threads);
+  return machine;
+}
+
+Result<Machine> ResolveMachine(const EngineOptions& options) {
+  return ResolveMachine(options, DetectCpu());
+}
+
+}  // namespace braid

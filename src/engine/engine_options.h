@@ -1,0 +1,63 @@
+// What a user may choose of the engine, and what it comes to on this machine. The flags for it:
+// cli/command/engine_flags.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/loading/weights.h"
+#include "scheduler/scheduler.h"
+#include "tensor/device.h"
+#include "tensor/dtype.h"
+#include "text/grammar/grammar_trial.h"
+
+namespace braid {
+
+struct EngineOptions {
+  std::string model_dir;
+  std::string compute = "auto";    // fp32, bf16, auto
+  std::string isa = "auto";        // base, avx2, avx512, amx, auto
+  std::string kv_dtype = "auto";   // fp32, bf16, int8, auto: as the arithmetic
+  std::string mla = "absorbed";    // expanded: prefill of latent attention in the expanded form
+  std::string weights = "auto";    // fp32, bf16, fp8, int8, int4, auto: as stored
+  bool quantise_head = false;      // a quantised format for embedding and head too
+  int32_t threads = 0;             // 0: Topology::DefaultThreads
+  int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
+  int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
+  int32_t context_tokens_max = 0;  // 0: the model's, or what fits
+  int32_t step_tokens_max = 2048;
+  int32_t chunk_tokens_max = 0;  // 0: no limit of its own
+  int32_t running_max = 64;
+  int32_t decode_latency_ms = 0;  // 0: prompts take what the step's budget leaves
+  bool no_prefix_cache = false;
+  bool explain_ops = false;
+  std::string trace_file;                       // empty: none
+  std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
+  std::string event_log;                        // file to record the run in; empty: none
+  // A recorded run's figures take the place of what would be derived here.
+  std::optional<SchedulerConfig> recorded;
+
+  WeightChoice weight_choice() const;
+  bool expanded_mla() const { return mla == "expanded"; }
+};
+
+WeightChoice WeightChoiceOf(std::string_view weights, bool head);
+
+// What the options come to on this machine.
+struct Machine {
+  CpuFeatures cpu;
+  Device device;
+  DType kv_dtype = DType::kF32;
+  int threads = 1;
+  ThreadPlaces places;  // of the threads
+};
+
+// kInvalid when an instruction set is asked for that the CPU lacks.
+Result<Machine> ResolveMachine(const EngineOptions& options);
+Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& cpu);
+
+}  // namespace braid

@@ -1,0 +1,45 @@
+// How a checkpoint's weight is written: as one plain tensor, or as the tensors of one of the
+// engine's quantised formats, which loading keeps as they are (KeptCodes). Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "model/checkpoint/formats/storage_format.h"
+#include "model/checkpoint/safetensors_writer.h"
+
+namespace braid {
+
+// A tensor to write, a run of bytes for every row of the weight.
+struct ExportPart {
+  TensorPlan plan;
+  int64_t row_bytes = 0;
+};
+
+class WeightExport {
+ public:
+  // `plain` is the type where the weight is not quantised.
+  static WeightExport Plain(const StoredWeight& stored, DType plain);
+  // `format` is quantised. Codes that the weight has in it already stay what they are.
+  static WeightExport Quantised(const StoredWeight& stored, ops::WeightFormat format);
+
+  const std::vector<ExportPart>& parts() const { return parts_; }
+  bool quantised() const { return ops::IsQuantised(format_); }
+  // Bytes of rows [row, row + count), counted through all matrices, of every part.
+  std::vector<std::vector<std::byte>> Rows(int64_t row, int64_t count) const;
+
+ private:
+  explicit WeightExport(const StoredWeight& stored) : stored_(&stored) {}
+  void AddPart(std::string_view suffix, DType type, int64_t columns);
+
+  const StoredWeight* stored_;
+  ops::WeightFormat format_ = ops::WeightFormat::kBF16;
+  bool kept_ = false;
+  std::vector<ExportPart> parts_;
+};
+
+// quantization_config of a checkpoint whose quantised weights are in this format.
+json::object QuantizationConfigOf(ops::WeightFormat format, const std::vector<std::string>& plain);
+
+}  // namespace braid

@@ -1,0 +1,109 @@
+// Decoders of blocks. Integers of a block are exact in fp32; scales are fp16, read exactly.
+#include "model/checkpoint/formats/gguf_blocks.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/weight_codes.h"
+#include "tensor/dtype.h"
+
+namespace braid {
+namespace {
+
+uint8_t Byte(const std::byte* at) { return static_cast<uint8_t>(*at); }
+
+float HalfAt(const std::byte* at) {
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  return FloatOfF16(bits);
+}
+
+void DecodeF32(const std::byte* block, float* out) { std::memcpy(out, block, 4); }
+void DecodeF16(const std::byte* block, float* out) { *out = HalfAt(block); }
+void DecodeBf16(const std::byte* block, float* out) {
+  uint16_t bits;
+  std::memcpy(&bits, block, 2);
+  *out = FloatOfBf16(bits);
+}
+
+// The first 16 codes stand in the low halves, each plus 8.
+void DecodeQ4_0(const std::byte* block, float* out) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 16; ++i) {
+    const int pair = Byte(block + 2 + i);
+    out[i] = static_cast<float>((pair & 15) - 8) * d;
+    out[i + 16] = static_cast<float>((pair >> 4) - 8) * d;
+  }
+}
+
+void DecodeQ8_0(const std::byte* block, float* out) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 32; ++i) {
+    out[i] = static_cast<float>(static_cast<int8_t>(block[2 + i])) * d;
+  }
+}
+
+// 8 groups of 32; scale and minimum of a group have six bits each, packed into 12 bytes.
+void DecodeQ4_K(const std::byte* block, float* out) {
+  const float d = HalfAt(block), least = HalfAt(block + 2);
+  const std::byte* packed = block + 4;
+  const std::byte* codes = block + 16;
+  for (int group = 0; group < 8; ++group) {
+    int scale = Byte(packed + group % 4) & 63, minimum = Byte(packed + 4 + group % 4) & 63;
+    if (group >= 4) {
+      const int low = Byte(packed + 4 + group);
+      scale = (low & 15) | Byte(packed + group - 4) >> 6 << 4;
+      minimum = low >> 4 | Byte(packed + group) >> 6 << 4;
+    }
+    const float step = d * static_cast<float>(scale), base = least * static_cast<float>(minimum);
+    for (int i = 0; i < 32; ++i) {
+      const uint8_t pair = Byte(codes + group / 2 * 32 + i);
+      const int code = group % 2 == 0 ? pair & 15 : pair >> 4;
+      out[group * 32 + i] = step * static_cast<float>(code) - base;
+    }
+  }
+}
+
+// 16 groups of 16; four low and two high bits of a code lie apart.
+void DecodeQ6_K(const std::byte* block, float* out) {
+  const float d = HalfAt(block + 208);
+  for (int half = 0; half < 2; ++half) {
+    const std::byte* low = block + 64 * half;
+    const std::byte* high = block + 128 + 32 * half;
+    const std::byte* scales = block + 192 + 8 * half;
+    for (int i = 0; i < 128; ++i) {
+      const int quarter = i / 32, l = i % 32;
+      const int nibble = Byte(low + l + 32 * (quarter % 2)) >> (quarter < 2 ? 0 : 4) & 15;
+      const int code = (nibble | (Byte(high + l) >> (2 * quarter) & 3) << 4) - 32;
+      const auto scale = static_cast<float>(static_cast<int8_t>(scales[i / 16]));
+      out[128 * half + i] = d * scale * static_cast<float>(code);
+    }
+  }
+}
+
+constexpr GgufType kTypes[] = {
+    {0, "F32", 1, 4, DecodeF32},        {1, "F16", 1, 2, DecodeF16},
+    {30, "BF16", 1, 2, DecodeBf16},     {2, "Q4_0", 32, 18, DecodeQ4_0},
+    {8, "Q8_0", 32, 34, DecodeQ8_0},    {12, "Q4_K", 256, 144, DecodeQ4_K},
+    {14, "Q6_K", 256, 210, DecodeQ6_K},
+};
+
+}  // namespace
+
+void KeepQ4_0(const std::byte* block, std::byte* words, std::byte* scale) {
+  std::memcpy(scale, block, 2);
+  uint64_t pairs[2];
+  std::memcpy(pairs, block + 2, sizeof pairs);
+  const uint32_t four[] = {ops::WordOfHalves(pairs[0]), ops::WordOfHalves(pairs[1]),
+                           ops::WordOfHalves(pairs[0] >> 4), ops::WordOfHalves(pairs[1] >> 4)};
+  std::memcpy(words, four, sizeof four);
+}
+
+const GgufType* FindGgufType(uint32_t id) {
+  const GgufType* at = std::ranges::find(kTypes, id, &GgufType::id);
+  return at == std::end(kTypes) ? nullptr : at;
+}
+
+std::string_view GgufTypeNames() { return "F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K"; }
+
+}  // namespace braid

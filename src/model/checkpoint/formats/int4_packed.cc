@@ -1,0 +1,152 @@
+// compressed-tensors' pack-quantized integers of four bits: words of eight codes along the row, the
+// lowest bits first; codes and zero points are stored plus 8. value = (code - zero) * scale.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/checkpoint/formats/groups.h"
+
+namespace braid {
+namespace {
+
+constexpr FormatPart kParts[] = {
+    {"_packed"}, {"_scale"}, {"_shape", true}, {"_zero_point", true}, {"_g_idx", true}};
+enum : size_t { kCodes, kScale, kShape, kZero, kIndex };
+constexpr DType kWords[] = {DType::kI32};
+
+int64_t ShapeEntry(const TensorEntry& shape, int64_t i) {
+  int64_t value = 0;
+  std::memcpy(&value, shape.data + i * SizeOf(shape.dtype),
+              static_cast<size_t>(SizeOf(shape.dtype)));
+  return value;
+}
+
+std::string Problem(const StoredWeight& w) {
+  const int64_t groups = GroupCount(w);
+  std::vector<int64_t> codes = {w.rows, CeilDiv(w.k, kPerWord)}, scales = {w.rows, groups};
+  if (w.matrices > 1) {
+    codes.insert(codes.begin(), w.matrices);
+    scales.insert(scales.begin(), w.matrices);
+    if (w.parts[kZero]) return "stacked weights with zero points are not read";
+  }
+  std::string text = PartProblem(*w.parts[kCodes], kWords, codes);
+  if (text.empty()) text = PartProblem(*w.parts[kScale], kGroupScaleTypes, scales);
+  if (text.empty() && w.parts[kShape]) {
+    const TensorEntry& shape = *w.parts[kShape];
+    constexpr DType kTypes[] = {DType::kI64, DType::kI32};
+    text = PartProblem(shape, kTypes, {{2}});
+    if (text.empty() && (ShapeEntry(shape, 0) != w.rows || ShapeEntry(shape, 1) != w.k)) {
+      text = fmt::format("\"{}\" says [{}, {}]; config.json asks for [{}, {}]", shape.name,
+                         ShapeEntry(shape, 0), ShapeEntry(shape, 1), w.rows, w.k);
+    }
+  }
+  if (text.empty() && w.parts[kZero]) {
+    text = PartProblem(*w.parts[kZero], kWords, {{CeilDiv(w.rows, kPerWord), groups}});
+  }
+  if (text.empty() && w.parts[kIndex]) text = GroupIndexProblem(w, *w.parts[kIndex]);
+  return text;
+}
+
+// Zero points are packed along the rows, eight rows a word.
+int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
+  if (w.parts[kZero] == nullptr) return 8;
+  const uint32_t word = WordAt(*w.parts[kZero], row / kPerWord * GroupCount(w) + group);
+  return static_cast<int32_t>(word >> (4 * (row % kPerWord)) & 15u);
+}
+
+int32_t CodeOf(const StoredWeight& w, int64_t row, int64_t column) {
+  const int64_t words = CeilDiv(w.k, kPerWord);
+  const uint32_t word = WordAt(*w.parts[kCodes], row * words + column / kPerWord);
+  return static_cast<int32_t>(word >> (4 * (column % kPerWord)) & 15u);
+}
+
+void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
+  const int64_t groups = GroupCount(w);
+  for (int64_t r = row; r < row + count; ++r) {
+    for (int64_t c = 0; c < w.k; ++c) {
+      const int64_t group = GroupOf(w, w.parts[kIndex], c);
+      const float scale = ElementAt(*w.parts[kScale], r * groups + group);
+      *out++ = static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * scale;
+    }
+  }
+}
+
+bool Fit(const StoredWeight& w) {
+  for (int64_t row = 0; w.parts[kZero] && row < w.rows; ++row) {
+    for (int64_t group = 0; group < GroupCount(w); ++group) {
+      if (ZeroOf(w, row, group) != 8) return false;
+    }
+  }
+  return GroupsFitInt4(w, *w.parts[kScale], w.parts[kIndex]);
+}
+
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+  const int64_t words = CeilDiv(w.k, kPerWord);
+  const TensorEntry& stored = *w.parts[kCodes];
+  std::memcpy(codes, stored.data + 4 * row * words, static_cast<size_t>(4 * words));
+  if (const int64_t rest = w.k % kPerWord; rest > 0) {
+    const uint32_t mask = (1u << 4 * rest) - 1;
+    const uint32_t last = (WordAt(stored, (row + 1) * words - 1) & mask) | (ops::kZeroWord & ~mask);
+    std::memcpy(codes + 4 * (words - 1), &last, sizeof last);
+  }
+  KeepScales(w, *w.parts[kScale], row * GroupCount(w), 1, scales);
+}
+
+constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};
+
+}  // namespace
+
+void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first, int64_t step,
+                std::byte* out) {
+  const int64_t group = GroupSize(w);
+  const bool halves = scales.dtype == DType::kF16;
+  if (halves && step == 1 && group == ops::kInt4Columns) {
+    std::memcpy(out, scales.data + 2 * first, static_cast<size_t>(2 * GroupCount(w)));
+    return;
+  }
+  for (int64_t c = 0, g = 0; c < w.k; ++g) {
+    const int64_t i = first + g * step;
+    uint16_t bits;
+    if (halves) {
+      std::memcpy(&bits, scales.data + 2 * i, sizeof bits);
+    } else {
+      bits = F16OfFloat(ElementAt(scales, i));
+    }
+    for (const int64_t end = std::min(w.k, (g + 1) * group); c < end; c += ops::kInt4Columns) {
+      std::memcpy(out, &bits, sizeof bits);
+      out += sizeof bits;
+    }
+  }
+}
+
+bool GroupsFitInt4(const StoredWeight& w, const TensorEntry& scales, const TensorEntry* index) {
+  if (GroupCount(w) > 1 && GroupSize(w) % ops::kInt4Columns != 0) return false;
+  for (int64_t c = 0; index && c < w.k; ++c) {
+    if (GroupOf(w, index, c) != c / GroupSize(w)) return false;
+  }
+  const int64_t count = scales.bytes / SizeOf(scales.dtype);
+  for (int64_t i = 0; i < count && scales.dtype != DType::kF16; ++i) {
+    const float scale = ElementAt(scales, i);
+    if (FloatOfF16(F16OfFloat(scale)) != scale) return false;
+  }
+  return true;
+}
+
+std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index) {
+  if (std::string text = PartProblem(index, kWords, {{w.k}}); !text.empty()) return text;
+  for (int64_t c = 0; c < w.k; ++c) {
+    if (WordAt(index, c) < static_cast<uint64_t>(GroupCount(w))) continue;
+    return fmt::format("\"{}\"[{}] is {}; there are {} groups", index.name, c,
+                       static_cast<int32_t>(WordAt(index, c)), GroupCount(w));
+  }
+  return {};
+}
+
+const StorageFormat kInt4Packed = {.name = "int4 packed",
+                                   .parts = kParts,
+                                   .types = kWords,
+                                   .problem = Problem,
+                                   .decode = Decode,
+                                   .kept = &kKept};
+
+}  // namespace braid

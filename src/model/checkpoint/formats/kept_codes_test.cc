@@ -1,0 +1,251 @@
+// Codes that are kept are the numbers that the decoder reads, to the bit; what the engine's formats
+// do not hold is not kept.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+
+#include "base/rng.h"
+#include "model/checkpoint/formats/gguf_blocks.h"
+#include "model/checkpoint/formats/groups.h"
+#include "model/checkpoint/formats/quantization.h"
+#include "ops/weight_codes.h"
+
+namespace braid {
+namespace {
+
+// Code i of a row.
+float ValueOf(ops::WeightFormat format, const std::byte* codes, int64_t i) {
+  if (format == ops::WeightFormat::kF8) return FloatOfE4M3(static_cast<uint8_t>(codes[i]));
+  if (format == ops::WeightFormat::kI8) return static_cast<float>(static_cast<int8_t>(codes[i]));
+  return static_cast<float>((static_cast<int>(codes[i / 2]) >> (i % 2 * 4) & 15) - 8);
+}
+float ScaleOf(ops::WeightFormat format, const std::byte* scales, int64_t i) {
+  const DType type = ops::ScaleTypeOf(format);
+  return ElementAt({.name = "scales", .dtype = type, .data = scales}, i);
+}
+
+// A stored weight [matrices, rows, k] whose parts the test fills.
+class Made {
+ public:
+  Made(const StorageFormat& format, int64_t rows, int64_t k, int64_t matrices = 1) {
+    stored_.format = &format;
+    stored_.quantization = &quantization;
+    stored_.rows = rows;
+    stored_.k = k;
+    stored_.matrices = matrices;
+  }
+  // Part i with random bytes.
+  std::vector<std::byte>& Part(size_t i, DType dtype, std::vector<int64_t> shape) {
+    int64_t bytes = SizeOf(dtype);
+    for (int64_t size : shape) bytes *= size;
+    std::vector<std::byte>& data = data_.emplace_back(static_cast<size_t>(bytes));
+    for (std::byte& byte : data) byte = static_cast<std::byte>(rng_.Below(256));
+    entries_.push_back({.name = "part",
+                        .dtype = dtype,
+                        .shape = std::move(shape),
+                        .data = data.data(),
+                        .bytes = bytes});
+    stored_.parts[i] = &entries_.back();
+    return data;
+  }
+  void Scales(size_t i, DType dtype, std::vector<int64_t> shape) {
+    std::vector<std::byte>& data = Part(i, dtype, std::move(shape));
+    const auto size = static_cast<size_t>(SizeOf(dtype));
+    for (size_t at = 0; at < data.size(); at += size) {
+      const auto value = static_cast<float>(0.01 + 0.01 * rng_.Uniform());
+      const uint16_t half = dtype == DType::kF16 ? F16OfFloat(value) : Bf16OfFloat(value);
+      std::memcpy(&data[at], size == 4 ? static_cast<const void*>(&value) : &half, size);
+    }
+  }
+  const StoredWeight& stored() const { return stored_; }
+  bool Fits() const { return stored_.format->kept->fit(stored_); }
+
+  void ExpectKept() const {
+    const KeptCodes& kept = *stored_.format->kept;
+    ASSERT_TRUE(kept.fit(stored_));
+    const int64_t k = stored_.k, scale_count = ops::ScalesPerRow(kept.format, k);
+    const int64_t columns = CeilDiv(k, scale_count) == k            ? k
+                            : kept.format == ops::WeightFormat::kF8 ? ops::kFp8Columns
+                                                                    : ops::kInt4Columns;
+    std::vector<float> decoded(static_cast<size_t>(k));
+    std::vector<std::byte> codes(static_cast<size_t>(ops::CodeBytes(kept.format, k)));
+    std::vector<std::byte> scales(
+        static_cast<size_t>(scale_count * SizeOf(ops::ScaleTypeOf(kept.format))));
+    for (int64_t row = 0; row < stored_.matrices * stored_.rows; ++row) {
+      stored_.format->decode(stored_, row, 1, decoded.data());
+      kept.row(stored_, row, codes.data(), scales.data());
+      for (int64_t c = 0; c < k; ++c) {
+        const float number = ValueOf(kept.format, codes.data(), c) *
+                             ScaleOf(kept.format, scales.data(), c / columns);
+        const float expected = decoded[static_cast<size_t>(c)];
+        if (std::isnan(expected) && std::isnan(number)) continue;
+        ASSERT_EQ(number, expected) << "row " << row << " column " << c;
+      }
+      for (int64_t c = k; kept.format == ops::WeightFormat::kI4 && c < RoundUp(k, 8); ++c) {
+        ASSERT_EQ(ValueOf(kept.format, codes.data(), c), 0.0f) << "behind row " << row;
+      }
+    }
+  }
+
+  QuantizationSpec quantization;
+
+ private:
+  Rng rng_{5};
+  std::deque<std::vector<std::byte>> data_;
+  std::deque<TensorEntry> entries_;
+  StoredWeight stored_;
+};
+
+TEST(KeptCodes, Fp8OfBlocksThatAre128WideOrMultiples) {
+  for (auto [rows, columns, kept] :
+       {std::tuple(128, 128, true), {1, 128, true}, {7, 256, true}, {128, 64, false}}) {
+    Made w(kFp8Blocks, 150, 300);
+    w.quantization.block_rows = rows;
+    w.quantization.block_columns = columns;
+    w.Part(0, DType::kF8E4M3, {150, 300});
+    w.Scales(1, DType::kF32, {CeilDiv(150, rows), CeilDiv(300, columns)});
+    if (kept) {
+      w.ExpectKept();
+    } else {
+      EXPECT_FALSE(w.Fits());
+    }
+  }
+}
+
+TEST(KeptCodes, Fp8AndInt8WithAScalePerRowOrOneForAll) {
+  for (const StorageFormat* format : {&kFp8Scaled, &kInt8Scaled}) {
+    for (int64_t scales : {1, 20}) {
+      Made w(*format, 20, 200);
+      w.Part(0, format->types[0], {20, 200});
+      w.Scales(1, DType::kBF16, {scales, 1});
+      w.ExpectKept();
+    }
+  }
+}
+
+TEST(KeptCodes, EveryMatrixOfAWeightHasItsOwnScales) {
+  Made blocks(kFp8Blocks, 150, 300, 3);
+  blocks.quantization.block_rows = blocks.quantization.block_columns = 128;
+  blocks.Part(0, DType::kF8E4M3, {3, 150, 300});
+  blocks.Scales(1, DType::kF32, {3, 2, 3});
+  blocks.ExpectKept();
+  for (const StorageFormat* format : {&kFp8Scaled, &kInt8Scaled}) {
+    for (int64_t scales : {1, 20}) {
+      Made scaled(*format, 20, 200, 3);
+      scaled.Part(0, format->types[0], {3, 20, 200});
+      scaled.Scales(1, DType::kBF16, {3, scales, 1});
+      scaled.ExpectKept();
+    }
+  }
+  Made packed(kInt4Packed, 24, 200, 3);
+  packed.quantization.group = 64;
+  packed.Part(0, DType::kI32, {3, 24, 25});
+  packed.Scales(1, DType::kF16, {3, 24, 4});
+  packed.ExpectKept();
+}
+
+TEST(KeptCodes, Int8InBlocksIsNotKept) {
+  Made w(kInt8Scaled, 256, 256);
+  w.quantization.block_rows = w.quantization.block_columns = 128;
+  w.Part(0, DType::kI8, {256, 256});
+  w.Scales(1, DType::kF32, {2, 2});
+  EXPECT_FALSE(w.Fits());
+}
+
+// 24 rows of 193 to 200 columns in groups.
+void FillInt4(Made& w, int64_t group, DType scale_type) {
+  w.quantization.group = group;
+  w.Part(0, DType::kI32, {24, 25});
+  w.Scales(1, scale_type, {24, CeilDiv(200, group)});
+}
+
+TEST(KeptCodes, Int4InGroupsOf32OrMultiples) {
+  for (auto [group, kept] : {std::pair(32, true), {64, true}, {200, true}, {40, false}}) {
+    for (auto [columns, type] : {std::pair(200, DType::kF16), {197, DType::kBF16}}) {
+      Made w(kInt4Packed, 24, columns);  // 197: the last word is not whole
+      FillInt4(w, group, type);
+      if (kept) {
+        w.ExpectKept();
+      } else {
+        EXPECT_FALSE(w.Fits()) << group;
+      }
+    }
+  }
+}
+
+TEST(KeptCodes, Int4WithOtherZeroPointsGroupsInDisorderOrScalesThatFp16LacksIsNot) {
+  Made zeros(kInt4Packed, 24, 200);
+  FillInt4(zeros, 64, DType::kF16);
+  std::ranges::fill(zeros.Part(3, DType::kI32, {3, 4}), std::byte{0x88});
+  zeros.ExpectKept();
+  Made other(kInt4Packed, 24, 200);
+  FillInt4(other, 64, DType::kF16);
+  std::ranges::fill(other.Part(3, DType::kI32, {3, 4}), std::byte{0x88});
+  other.Part(3, DType::kI32, {3, 4})[47] = std::byte{0x87};
+  EXPECT_FALSE(other.Fits());
+
+  Made shuffled(kInt4Packed, 24, 200);
+  FillInt4(shuffled, 64, DType::kF16);
+  auto* groups = reinterpret_cast<int32_t*>(shuffled.Part(4, DType::kI32, {200}).data());
+  for (int32_t c = 0; c < 200; ++c) groups[c] = c / 64;
+  shuffled.ExpectKept();
+  std::swap(groups[0], groups[199]);
+  EXPECT_FALSE(shuffled.Fits());
+
+  Made fine(kInt4Packed, 24, 200);
+  fine.quantization.group = 64;
+  fine.Part(0, DType::kI32, {24, 25});
+  fine.Scales(1, DType::kF32, {24, 4});  // of 24 bits
+  EXPECT_FALSE(fine.Fits());
+}
+
+TEST(KeptCodes, GptqWithZeroPointsInTheMiddle) {
+  for (bool off_by_one : {true, false}) {
+    Made w(kGptq, 24, 192);
+    w.quantization.group = 64;
+    w.quantization.zero_off_by_one = off_by_one;
+    w.Part(0, DType::kI32, {24, 24});
+    std::vector<std::byte>& zeros = w.Part(1, DType::kI32, {3, 3});
+    std::ranges::fill(zeros, std::byte{uint8_t(off_by_one ? 0x77 : 0x88)});
+    w.Scales(2, DType::kF16, {3, 24});
+    w.ExpectKept();
+    zeros[35] = std::byte{0x78};
+    EXPECT_FALSE(w.Fits());
+  }
+}
+
+TEST(KeptCodes, Q4OfGgufFiles) {
+  GgufView view{.type = FindGgufType(2), .row_bytes = 4 * 18};
+  std::vector<std::byte> blocks(10 * 4 * 18);
+  Rng rng(3);
+  for (std::byte& byte : blocks) byte = static_cast<std::byte>(rng.Below(256));
+  for (size_t at = 0; at < blocks.size(); at += 18) blocks[at + 1] = std::byte{0x21};  // a scale
+  view.rows = {{blocks.data() + 5 * 72, 5}, {blocks.data(), 5}};
+  const TensorEntry tensor{.name = "part", .shape = {10, 128}, .view = &view};
+  Made w(GgufFormat(tensor), 10, 128);
+  StoredWeight stored = w.stored();
+  stored.parts[0] = &tensor;
+  const KeptCodes& kept = *stored.format->kept;
+  ASSERT_TRUE(kept.fit(stored));
+  std::vector<float> decoded(128);
+  std::byte codes[64], scales[8];
+  const std::vector<GgufView::Columns> kOrders[] = {{}, {{64, 64}, {0, 32}, {32, 32}}};
+  for (const std::vector<GgufView::Columns>& order : kOrders) {
+    view.columns = order;
+    ASSERT_TRUE(kept.fit(stored));
+    for (int64_t row = 0; row < 10; ++row) {
+      stored.format->decode(stored, row, 1, decoded.data());
+      kept.row(stored, row, codes, scales);
+      for (int64_t c = 0; c < 128; ++c) {
+        ASSERT_EQ(ValueOf(kept.format, codes, c) * ScaleOf(kept.format, scales, c / 32),
+                  decoded[static_cast<size_t>(c)]);
+      }
+    }
+  }
+  view.columns = {{64, 64}, {0, 16}, {16, 48}};
+  EXPECT_FALSE(kept.fit(stored));
+}
+
+}  // namespace
+}  // namespace braid

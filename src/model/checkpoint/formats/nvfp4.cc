@@ -1,0 +1,78 @@
+// NVFP4: 4-bit floats in blocks of 16 along the row, an fp8 scale per block, one fp32 scale for
+// all. Two exporters write the last one as reciprocals of each other: compressed-tensors divides
+// by weight_global_scale, ModelOpt multiplies by weight_scale_2. A block's scale is rounded to
+// fp32 before it meets the codes. Byte j of a row holds elements 2j (low bits) and 2j + 1.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "model/checkpoint/formats/groups.h"
+
+namespace braid {
+namespace {
+
+constexpr FormatPart kPackedParts[] = {{"_packed"}, {"_scale"}, {"_global_scale"}};
+constexpr FormatPart kModelOptParts[] = {{""}, {"_scale"}, {"_scale_2"}};
+enum : size_t { kCodes, kScale, kGlobal };
+constexpr DType kBytes[] = {DType::kU8};
+constexpr DType kFp8[] = {DType::kF8E4M3};
+constexpr DType kF32[] = {DType::kF32};
+constexpr int64_t kBlock = 16;
+
+// What the global scale of each exporter is near: amax / 2688, or its reciprocal. Weights beyond
+// 2688 do not occur, so the wrong convention shows.
+std::string GlobalProblem(const StoredWeight& w, bool divides) {
+  const TensorEntry& global = *w.parts[kGlobal];
+  if (global.bytes != 4) {
+    return fmt::format("\"{}\" has the shape {}; it must be one number", global.name,
+                       ShapeText(global.shape));
+  }
+  if (std::string text = PartProblem(global, kF32, global.shape); !text.empty()) return text;
+  const float value = ElementAt(global, 0);
+  const bool plausible = std::isfinite(value) && value > 0 && (divides ? value >= 1 : value <= 1);
+  if (plausible) return {};
+  return fmt::format("\"{}\" is {}; the weights are {} by it, so it must be above 0 and {} 1",
+                     global.name, value, divides ? "divided" : "multiplied",
+                     divides ? "at least" : "at most");
+}
+
+std::string Problem(const StoredWeight& w) {
+  if (w.k % kBlock != 0) {
+    return fmt::format("\"{}\" is in blocks of 16 along rows of {}", w.parts[kCodes]->name, w.k);
+  }
+  std::string text = PartProblem(*w.parts[kCodes], kBytes, {{w.rows, w.k / 2}});
+  if (text.empty()) text = PartProblem(*w.parts[kScale], kFp8, {{w.rows, w.k / kBlock}});
+  return text.empty() ? GlobalProblem(w, w.format == &kNvfp4Packed) : text;
+}
+
+template <bool kDivides>
+void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
+  const float global = ElementAt(*w.parts[kGlobal], 0);
+  for (int64_t r = row; r < row + count; ++r) {
+    for (int64_t b = 0; b < w.k / kBlock; ++b) {
+      const float local = ElementAt(*w.parts[kScale], r * (w.k / kBlock) + b);
+      const float scale = kDivides ? local / global : local * global;
+      const std::byte* bytes = w.parts[kCodes]->data + (r * w.k + b * kBlock) / 2;
+      for (int64_t j = 0; j < kBlock / 2; ++j) {
+        const auto pair = static_cast<uint8_t>(bytes[j]);
+        *out++ = FloatOfE2M1(pair) * scale;
+        *out++ = FloatOfE2M1(static_cast<uint8_t>(pair >> 4)) * scale;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const StorageFormat kNvfp4Packed = {.name = "nvfp4",
+                                    .parts = kPackedParts,
+                                    .types = kBytes,
+                                    .problem = Problem,
+                                    .decode = Decode<true>};
+const StorageFormat kNvfp4ModelOpt = {.name = "nvfp4 (ModelOpt)",
+                                      .parts = kModelOptParts,
+                                      .types = kBytes,
+                                      .problem = Problem,
+                                      .decode = Decode<false>};
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+// What config.json says about quantised weights: the formats that tensors may have, their
+// parameters, and the modules that stay as they are. Methods and widths that nobody decodes are
+// refused; keys that only describe are not read. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/checkpoint/hf_config.h"
+
+namespace braid {
+
+struct StorageFormat;
+
+struct QuantizationSpec {
+  std::string method;  // as config.json names it; empty: no quantised weights
+  std::vector<const StorageFormat*> formats;
+  std::vector<std::string> ignored;  // modules, or patterns after "re:"
+  int64_t block_rows = 0;            // of an fp8 block
+  int64_t block_columns = 0;
+  int64_t group = 0;             // elements along k that share a scale; 0: all
+  bool zero_off_by_one = false;  // GPTQ's first layout stores zero points less one
+};
+
+// Reads "quantization_config" (or "compression_config"); problems are noted in `config`.
+QuantizationSpec ReadQuantization(HfConfig& config);
+// Reads the text of a ModelOpt hf_quant_config.json, whose content config.json may lack.
+QuantizationSpec ReadModelOptFile(const json::object& file, HfConfig& config);
+
+// Whether a module ("model.layers.0.mlp.gate") is on the list of those that stay as they are.
+bool IsIgnored(const QuantizationSpec& quantization, std::string_view module);
+
+// Whether `pattern` matches a beginning of `text`: literals, '.', classes, \d \w \s, groups with
+// '|', '*' '+' '?', '^' '$'. A pattern with anything else matches nothing.
+bool MatchesPattern(std::string_view pattern, std::string_view text);
+
+}  // namespace braid

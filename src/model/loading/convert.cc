@@ -1,0 +1,189 @@
+// Tensors are read, rounded and written in runs of rows, in parallel; the config says how they are
+// quantised now.
+#include "model/loading/convert.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+
+#include "base/json.h"
+#include "base/system/file.h"
+#include "model/checkpoint/checkpoint_writer.h"
+#include "model/checkpoint/formats/export.h"
+#include "model/families/families.h"
+#include "model/loading/weights.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kTaskElements = int64_t{1} << 21;
+constexpr uintmax_t kCopyBytesMax = uintmax_t{256} << 20;
+
+// Plain tensors of one dimension, and those that the loader holds as vectors, keep their type.
+WeightExport ExportOf(const StoredWeight& stored, const ConvertRequest& request) {
+  if (stored.format == nullptr && (stored.main().shape.size() == 1 || stored.rows == 1)) {
+    return WeightExport::Plain(stored, stored.dtype);
+  }
+  const bool quantised = ops::IsQuantised(request.weights);
+  if (quantised && stored.quantisable && (request.head || !stored.head)) {
+    return WeightExport::Quantised(stored, request.weights);
+  }
+  const bool wide = request.weights == ops::WeightFormat::kF32;
+  // What is not quantised because it decides keeps its bits.
+  if (quantised && stored.format == nullptr) return WeightExport::Plain(stored, stored.dtype);
+  return WeightExport::Plain(stored, wide ? DType::kF32 : DType::kBF16);
+}
+
+// Rows of one weight.
+struct Task {
+  size_t weight = 0;
+  int64_t row = 0;
+  int64_t count = 0;
+};
+
+Status WriteRows(const WeightExport& weight, const Task& task, size_t first_part,
+                 const CheckpointWriter& writer) {
+  const std::vector<std::vector<std::byte>> bytes = weight.Rows(task.row, task.count);
+  for (size_t part = 0; part < bytes.size(); ++part) {
+    RETURN_IF_ERROR(
+        writer.Write(first_part + part, task.row * weight.parts()[part].row_bytes, bytes[part]));
+  }
+  return {};
+}
+
+Status WriteTensors(const std::vector<WeightExport>& exports,
+                    const std::deque<StoredWeight>& stored, const ConvertRequest& request,
+                    const CheckpointWriter& writer, ThreadPool& pool) {
+  std::vector<Task> tasks;
+  std::vector<size_t> first_part;
+  size_t parts = 0;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const int64_t rows = stored[i].matrices * stored[i].rows;
+    const int64_t step = std::max<int64_t>(1, kTaskElements / stored[i].k);
+    for (int64_t row = 0; row < rows; row += step) {
+      tasks.push_back({i, row, std::min(step, rows - row)});
+    }
+    first_part.push_back(parts);
+    parts += exports[i].parts().size();
+  }
+  std::mutex mutex;
+  std::optional<Error> error;
+  std::atomic<size_t> done = 0;
+  pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
+    const Task& task = tasks[static_cast<size_t>(index)];
+    const Status status = WriteRows(exports[task.weight], task, first_part[task.weight], writer);
+    const double fraction = static_cast<double>(++done) / static_cast<double>(tasks.size());
+    if (member == 0 && request.progress) request.progress(fraction);
+    if (status) return;
+    std::lock_guard lock(mutex);
+    if (!error) error = status.error();
+  });
+  if (error) return *error;
+  return {};
+}
+
+// Modules whose matrices stay plain.
+std::vector<std::string> PlainModules(const std::vector<WeightExport>& exports) {
+  constexpr std::string_view kWeight = ".weight";
+  std::vector<std::string> modules;
+  for (const WeightExport& weight : exports) {
+    const TensorPlan& plan = weight.parts()[0].plan;
+    if (weight.quantised() || plan.shape.size() < 2 || !plan.name.ends_with(kWeight)) continue;
+    modules.push_back(plan.name.substr(0, plan.name.size() - kWeight.size()));
+  }
+  return modules;
+}
+
+// The config with what it says of quantised weights and of the type of the others.
+Status WriteConfig(const ConvertRequest& request, const std::vector<WeightExport>& exports) {
+  ASSIGN_OR_RETURN(json::value config, ReadJsonFile(request.from + "/config.json"));
+  json::object& root = config.get_object();
+  json::object* inner = root.contains("text_config") ? root["text_config"].if_object() : nullptr;
+  for (json::object* object : {&root, inner}) {
+    if (object == nullptr) continue;
+    object->erase("quantization_config");
+    object->erase("compression_config");
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      if (!object->contains(key)) continue;
+      (*object)[key] = request.weights == ops::WeightFormat::kF32 ? "float32" : "bfloat16";
+    }
+  }
+  if (ops::IsQuantised(request.weights)) {
+    root["quantization_config"] = QuantizationConfigOf(request.weights, PlainModules(exports));
+  }
+  return WriteFile(request.to + "/config.json", json::serialize(config) + "\n");
+}
+
+Status CopyOtherFiles(const ConvertRequest& request) {
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(request.from, failed)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == "config.json" || name == "hf_quant_config.json" ||
+                      name.ends_with(".safetensors") || name.ends_with(".index.json");
+    if (ours || !entry.is_regular_file(failed) || entry.file_size(failed) > kCopyBytesMax) continue;
+    fs::copy_file(entry.path(), request.to + "/" + name, failed);
+    if (failed) {
+      return Error{ErrorCode::kInternal,
+                   fmt::format("{}: cannot copy it to {}: {}", entry.path().string(), request.to,
+                               failed.message())};
+    }
+  }
+  return {};
+}
+
+Status MakeDirectory(const std::string& directory) {
+  std::error_code failed;
+  fs::create_directories(directory, failed);
+  if (failed) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: cannot make the directory: {}", directory, failed.message())};
+  }
+  if (!fs::is_empty(directory, failed)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} is not empty; name a new directory", directory)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& pool) {
+  if (!IsDirectory(request.from)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} is not a directory; what is converted is a directory with "
+                             "config.json and safetensors files (GGUF files run as they are)",
+                             request.from)};
+  }
+  ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(request.from));
+  ASSIGN_OR_RETURN(const std::deque<StoredWeight> stored,
+                   StoredWeightsOf(model.spec, model.checkpoint));
+  RETURN_IF_ERROR(MakeDirectory(request.to));
+  Converted converted;
+  std::vector<WeightExport> exports;
+  std::vector<TensorPlan> plans;
+  for (const StoredWeight& weight : stored) {
+    const WeightExport& made = exports.emplace_back(ExportOf(weight, request));
+    for (const ExportPart& part : made.parts()) plans.push_back(part.plan);
+    if (made.quantised()) ++converted.quantised;
+    const bool bf16 = made.parts()[0].plan.dtype == DType::kBF16;
+    if (bf16 && weight.dtype != DType::kBF16) ++converted.rounded;
+  }
+  converted.tensors = std::ssize(plans);
+  ASSIGN_OR_RETURN(CheckpointWriter writer,
+                   CheckpointWriter::Create(request.to, std::move(plans), request.shard_bytes_max));
+  RETURN_IF_ERROR(WriteTensors(exports, stored, request, writer, pool));
+  RETURN_IF_ERROR(CopyOtherFiles(request));
+  RETURN_IF_ERROR(WriteConfig(request, exports));
+  RETURN_IF_ERROR(writer.Finish());
+  converted.bytes = writer.bytes();
+  converted.files = writer.files();
+  return converted;
+}
+
+}  // namespace braid

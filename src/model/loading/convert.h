@@ -1,0 +1,37 @@
+// Writes a checkpoint anew, with plain weights or quantised ones.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+#include "base/system/thread_pool.h"
+#include "ops/packed.h"
+
+namespace braid {
+
+struct ConvertRequest {
+  std::string from;  // a Hugging Face directory
+  std::string to;    // made if it is not there; must not hold a checkpoint yet
+  // Of matrices: kBF16 rounds what it does not hold (to nearest even), kF32 holds everything. The
+  // others quantise what loading would (embedding and head only with `head`), except what runs
+  // turned round, and the rest becomes bf16. Vectors (norms, decays) keep their type.
+  ops::WeightFormat weights = ops::WeightFormat::kBF16;
+  bool head = false;
+  int64_t shard_bytes_max = int64_t{4} << 30;
+  std::function<void(double fraction)> progress;  // may be empty; called from the calling thread
+};
+
+struct Converted {
+  int64_t tensors = 0;
+  int64_t bytes = 0;
+  int64_t files = 0;
+  int64_t quantised = 0;  // matrices
+  int64_t rounded = 0;    // plain matrices of which bf16 does not hold every value
+};
+
+// All of the loader's checks apply. Tensors that a text engine skips are left out; the other files
+// of the directory (tokenizer, template, generation config) are copied.
+Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& pool);
+
+}  // namespace braid

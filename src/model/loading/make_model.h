@@ -1,0 +1,36 @@
+// Random-weight checkpoints in a family's Hugging Face format, for tests and benches. The tensors
+// are those that the loader will ask for; their scales keep the model lively: logits spread by two
+// to three, routers that choose, decays between one token and hundreds. Equal requests give equal
+// files.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/system/thread_pool.h"
+
+namespace braid {
+
+struct MakeModelRequest {
+  std::string directory;  // made if it is not there; must not hold a checkpoint yet
+  std::string family;     // its name in Families()
+  // "tiny" or "mid" (tiny when neither is given), then "key=value" for keys of config.json with
+  // values in JSON, as in "num_hidden_layers=8".
+  std::vector<std::string> shape;
+  uint64_t seed = 0;
+  int64_t shard_bytes_max = int64_t{4} << 30;
+  std::function<void(double fraction)> progress;  // may be empty; called from the calling thread
+};
+
+struct MadeModel {
+  int64_t tensors = 0;
+  int64_t parameters = 0;
+  int64_t bytes = 0;
+  int64_t files = 0;
+};
+
+Result<MadeModel> MakeModel(const MakeModelRequest& request, ThreadPool& pool);
+
+}  // namespace braid

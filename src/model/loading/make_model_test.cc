@@ -1,0 +1,115 @@
+// Made checkpoints load, are functions of their request, and are refused when the request is wrong.
+#include "model/loading/make_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/test_directory.h"
+#include "model/families/families.h"
+#include "model/loading/weights.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<MadeModel> Make(const std::string& directory, std::vector<std::string> shape,
+                       int threads = 2, int64_t shard_bytes_max = int64_t{4} << 30) {
+  ThreadPool pool(threads);
+  return MakeModel({.directory = directory,
+                    .family = "qwen3_5_moe",
+                    .shape = std::move(shape),
+                    .seed = 7,
+                    .shard_bytes_max = shard_bytes_max,
+                    .progress = {}},
+                   pool);
+}
+
+TEST(MakeModel, WhatItWritesLoadsWithNothingLeftOver) {
+  TestDirectory dir;
+  Result<MadeModel> made = Make(dir.path(), {"tiny", "mtp_num_hidden_layers=1"});
+  ASSERT_TRUE(made) << made.error().message;
+  Result<ModelSpec> spec = ReadModelSpec(dir.path());
+  ASSERT_TRUE(spec) << spec.error().message;
+  Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  ThreadPool pool(2);
+  LoadReport report;
+  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, &report);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(report.draft.size(), 1u);
+  EXPECT_EQ(static_cast<int64_t>(checkpoint->tensors().size()), made->tensors);
+  EXPECT_EQ(checkpoint->total_bytes(), made->bytes);
+}
+
+TEST(MakeModel, TheSameRequestGivesTheSameFileWhateverTheThreads) {
+  TestDirectory one, two;
+  ASSERT_TRUE(Make(one.path(), {"tiny"}, 1));
+  ASSERT_TRUE(Make(two.path(), {"tiny"}, 3));
+  EXPECT_EQ(one.Read("model.safetensors"), two.Read("model.safetensors"));
+  EXPECT_EQ(one.Read("config.json"), two.Read("config.json"));
+}
+
+TEST(MakeModel, ShardsHoldTheSameTensors) {
+  TestDirectory whole, sharded;
+  ASSERT_TRUE(Make(whole.path(), {"tiny"}));
+  Result<MadeModel> made = Make(sharded.path(), {"tiny"}, 2, 100'000);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_GT(made->files, 2);
+  Result<Checkpoint> a = Checkpoint::Open(whole.path());
+  Result<Checkpoint> b = Checkpoint::Open(sharded.path());
+  ASSERT_TRUE(a && b);
+  ASSERT_EQ(a->tensors().size(), b->tensors().size());
+  for (const auto& [name, entry] : a->tensors()) {
+    const TensorEntry* other = b->Find(name);
+    ASSERT_NE(other, nullptr) << name;
+    ASSERT_EQ(entry.bytes, other->bytes) << name;
+    EXPECT_EQ(std::memcmp(entry.data, other->data, static_cast<size_t>(entry.bytes)), 0) << name;
+  }
+}
+
+TEST(MakeModel, WeightsHaveTheScaleThatKeepsInputsOfSizeOneAtSizeOne) {
+  TestDirectory dir;
+  ASSERT_TRUE(Make(dir.path(), {"tiny", "vocab_size=4096"}));
+  Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(checkpoint);
+  const TensorEntry* head = checkpoint->Find("lm_head.weight");
+  ASSERT_NE(head, nullptr);
+  double sum = 0, squares = 0;
+  const int64_t n = head->bytes / 2;
+  for (int64_t i = 0; i < n; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, head->data + 2 * i, 2);
+    sum += FloatOfBf16(bits);
+    squares += FloatOfBf16(bits) * FloatOfBf16(bits);
+  }
+  EXPECT_NEAR(sum / static_cast<double>(n), 0, 0.003);
+  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(n) * 64), 2.5, 0.05);
+}
+
+TEST(MakeModel, RefusesWhatTheFamilyWouldNotRead) {
+  TestDirectory dir;
+  Result<MadeModel> unknown_key = Make(dir.path() + "/a", {"tiny", "hiden_size=8"});
+  ASSERT_FALSE(unknown_key);
+  EXPECT_THAT(unknown_key.error().message, HasSubstr("\"hiden_size\""));
+  Result<MadeModel> bad_value = Make(dir.path() + "/b", {"num_hidden_layers=many"});
+  ASSERT_FALSE(bad_value);
+  EXPECT_THAT(bad_value.error().message, HasSubstr("num_hidden_layers"));
+  Result<MadeModel> bad_word = Make(dir.path() + "/c", {"huge"});
+  ASSERT_FALSE(bad_word);
+  EXPECT_THAT(bad_word.error().message, HasSubstr("tiny, mid"));
+  ASSERT_TRUE(Make(dir.path() + "/d", {"tiny"}));
+  Result<MadeModel> twice = Make(dir.path() + "/d", {"tiny"});
+  ASSERT_FALSE(twice);
+  EXPECT_THAT(twice.error().message, HasSubstr("holds config.json already"));
+  ThreadPool pool(1);
+  Result<MadeModel> family = MakeModel({.directory = dir.path() + "/e", .family = "gpt2"}, pool);
+  ASSERT_FALSE(family);
+  EXPECT_THAT(family.error().message, HasSubstr("known are qwen3_5_moe"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,194 @@
+// From bytes to parents, and from parents to tokens and sequences.
+#include "model/loading/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/math.h"
+#include "base/quantities.h"
+#include "ops/packed.h"
+
+namespace braid {
+namespace {
+
+CacheGeometry GeometryOf(std::vector<GroupGeometry> groups) {
+  CacheGeometry geometry{.groups = std::move(groups)};
+  for (const GroupGeometry& group : geometry.groups) {
+    geometry.parent_bytes = std::max(geometry.parent_bytes, group.block_bytes);
+  }
+  for (GroupGeometry& group : geometry.groups) {
+    group.blocks_per_parent =
+        static_cast<int32_t>(std::min<int64_t>(geometry.parent_bytes / group.block_bytes, 65536));
+  }
+  return geometry;
+}
+
+int64_t ParentsOfSequence(const CacheGeometry& geometry, int64_t tokens) {
+  return ParentsFor(geometry, BlocksOfSequence(geometry, tokens));
+}
+
+// The most parents for which every group's block ids stay below 2^31.
+int64_t ParentsMax(const CacheGeometry& geometry) {
+  int64_t most = std::numeric_limits<int32_t>::max();
+  for (const GroupGeometry& group : geometry.groups) {
+    most = std::min<int64_t>(most, std::numeric_limits<int32_t>::max() / group.blocks_per_parent);
+  }
+  return most;
+}
+
+// The bytes that the arena may have, before rounding to parents.
+Result<int64_t> ArenaBytes(const MemoryRequest& request, const CacheGeometry& geometry,
+                           int32_t model_len) {
+  const int64_t fixed = request.weight_bytes + request.workspace_bytes;
+  const int64_t least = (1 + ParentsOfSequence(geometry, 1)) * geometry.parent_bytes;
+  auto too_small = [&](int64_t given, std::string_view what) {
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("{} of {} is too small: {} are for weights, {} for workspace, and the "
+                    "cache needs at least {}: {} in all",
+                    what, ByteText(given), ByteText(request.weight_bytes),
+                    ByteText(request.workspace_bytes), ByteText(least), ByteText(fixed + least)),
+        "memory"};
+  };
+  if (request.arena_bytes) {
+    if (*request.arena_bytes >= least) return *request.arena_bytes;
+    return Error{ErrorCode::kExhausted,
+                 fmt::format("a cache of {} is too small: it needs at least {}",
+                             ByteText(*request.arena_bytes), ByteText(least)),
+                 "memory"};
+  }
+  if (request.total_bytes) {
+    if (*request.total_bytes < fixed + least) return too_small(*request.total_bytes, "memory");
+    return *request.total_bytes - fixed;
+  }
+  const int64_t left = request.available_bytes - fixed;
+  const int64_t share = static_cast<int64_t>(kArenaShare * static_cast<double>(left));
+  if (share < least) return too_small(request.available_bytes, "available memory");
+  // A sequence of the full length, times all that may run, is all that can ever be used.
+  const int64_t each = ParentsOfSequence(geometry, model_len) * geometry.parent_bytes;
+  const int64_t useful =
+      CheckedMul(each, request.running_max).value_or(share) + geometry.parent_bytes;
+  return std::clamp(useful, least, share);
+}
+
+}  // namespace
+
+int64_t MemoryPlan::SequencesOf(int64_t tokens) const {
+  return (geometry.parents - 1) / std::max<int64_t>(1, ParentsOfSequence(geometry, tokens));
+}
+
+std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
+  std::set<int64_t> lengths = {model_len_max};
+  for (int64_t tokens : {512, 4096, 32768})
+    lengths.insert(std::min<int64_t>(tokens, model_len_max));
+  std::vector<Capacity> capacities;
+  for (int64_t tokens : lengths) {
+    capacities.push_back({.tokens = tokens,
+                          .resumable = ResumableConversations(geometry, tokens),
+                          .running = std::min<int64_t>(SequencesOf(tokens), running_max)});
+  }
+  return capacities;
+}
+
+int64_t PackedBytes(const WeightSpec& weight, ops::WeightFormat stored,
+                    const WeightChoice& choice) {
+  if (weight.use == WeightUse::kVector) {
+    return weight.n * weight.k * static_cast<int64_t>(sizeof(float));
+  }
+  const ops::PackedMatrix matrix{.format = FormatOf(weight, stored, choice),
+                                 .count = weight.count,
+                                 .n = weight.n,
+                                 .k = weight.k};
+  return matrix.bytes();
+}
+
+std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report) {
+  std::map<std::string_view, int64_t> bytes;
+  for (const WeightStorage& weight : report.weights) {
+    bytes[ops::NameOf(weight.runs_as)] += weight.packed_bytes;
+  }
+  return bytes;
+}
+
+std::string FormatsText(const std::map<std::string_view, int64_t>& bytes) {
+  std::vector<std::pair<int64_t, std::string_view>> order;
+  for (const auto& [name, size] : bytes) order.emplace_back(-size, name);
+  std::ranges::sort(order);
+  std::vector<std::string> parts;
+  for (const auto& [size, name] : order) {
+    parts.push_back(fmt::format("{} {}", name, ByteText(-size)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request) {
+  if (request.model_len_max > spec.context_tokens_max) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} tokens are more than the model's context of {}",
+                             request.model_len_max, spec.context_tokens_max),
+                 "max_model_len"};
+  }
+  CachePlan cache = CachePlanOf(spec, request.kv_dtype);
+  MemoryPlan plan{
+      .geometry = GeometryOf(std::move(cache.groups)),
+      .slices = std::move(cache.slices),
+      .weight_bytes = request.weight_bytes,
+      .workspace_bytes = request.workspace_bytes,
+      .model_len_max = request.model_len_max > 0 ? request.model_len_max : spec.context_tokens_max,
+      .running_max = request.running_max};
+  CacheGeometry& geometry = plan.geometry;
+  ASSIGN_OR_RETURN(const int64_t bytes, ArenaBytes(request, geometry, plan.model_len_max));
+  geometry.parents =
+      static_cast<int32_t>(std::min(bytes / geometry.parent_bytes, ParentsMax(geometry)));
+  RETURN_IF_ERROR(CheckGeometry(geometry));
+  plan.arena_bytes = geometry.parents * geometry.parent_bytes;
+  for (const GroupGeometry& group : geometry.groups) {
+    if (group.kind == GroupKind::kFull) plan.kv_bytes_per_token += group.block_bytes / kBlockTokens;
+    if (group.kind == GroupKind::kState) {
+      plan.state_bytes_per_sequence += StateBlocksDecode(plan.model_len_max) * group.block_bytes;
+    }
+  }
+  if (const int64_t fits = SequenceTokensMax(geometry); fits < plan.model_len_max) {
+    if (request.model_len_max > 0) {
+      return Error{ErrorCode::kExhausted,
+                   fmt::format("one sequence of {} tokens needs {} of cache and there are {}: give "
+                               "it more memory, or at most {} tokens",
+                               plan.model_len_max,
+                               ByteText((1 + ParentsOfSequence(geometry, plan.model_len_max)) *
+                                        geometry.parent_bytes),
+                               ByteText(plan.arena_bytes), fits),
+                   "max_model_len"};
+    }
+    plan.model_len_max = static_cast<int32_t>(fits);
+    plan.model_len_cut = true;
+  }
+  return plan;
+}
+
+std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
+  const CacheGeometry& geometry = plan.geometry;
+  std::vector<std::string> lines = {
+      fmt::format("weights {}, workspace {}, cache {} ({} parents of {})",
+                  ByteText(plan.weight_bytes), ByteText(plan.workspace_bytes),
+                  ByteText(plan.arena_bytes), geometry.parents, ByteText(geometry.parent_bytes))};
+  for (const GroupGeometry& group : geometry.groups) {
+    lines.push_back(fmt::format("cache group {}: blocks of {}, {} in a parent", group.name,
+                                ByteText(group.block_bytes), group.blocks_per_parent));
+  }
+  lines.push_back(fmt::format("a token takes {} of keys and values, a running sequence {} of state",
+                              ByteText(plan.kv_bytes_per_token),
+                              ByteText(plan.state_bytes_per_sequence)));
+  lines.push_back(fmt::format(
+      "sequences of up to {} tokens{}, up to {} at once", plan.model_len_max,
+      plan.model_len_cut ? " (what fits; the model could do more)" : "", plan.running_max));
+  for (const MemoryPlan::Capacity& c : plan.Capacities()) {
+    lines.push_back(fmt::format("of {} tokens: {} kept to be resumed, or {} running", c.tokens,
+                                c.resumable, c.running));
+  }
+  return lines;
+}
+
+}  // namespace braid

@@ -1,0 +1,71 @@
+// How the machine's memory is divided before anything is loaded: weights, workspace, the cache's
+// arena; and what the arena then holds, in tokens and sequences. Pure: sizes come as numbers.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/geometry.h"
+#include "model/loading/weights.h"
+#include "model/spec.h"
+
+namespace braid {
+
+// Of what weights and workspace leave of the available memory, the part that the arena takes when
+// no size was asked for. The rest is for page cache, buffers of requests, and other programs.
+inline constexpr double kArenaShare = 0.7;
+
+struct MemoryRequest {
+  DType kv_dtype = DType::kBF16;
+  int64_t available_bytes = 0;  // before loading: AvailableMemory()
+  int64_t weight_bytes = 0;     // packed
+  int64_t workspace_bytes = 0;
+  std::optional<int64_t> total_bytes;  // --memory: weights, workspace and arena together
+  std::optional<int64_t> arena_bytes;  // or the arena alone
+  int32_t model_len_max = 0;  // tokens of the longest sequence; 0: as many as the model has
+  int32_t running_max = 64;   // sequences at once
+};
+
+struct MemoryPlan {
+  CacheGeometry geometry;
+  std::vector<ops::CacheSlice> slices;  // per layer
+  int64_t weight_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t arena_bytes = 0;         // of all parents, the sink's included
+  int64_t kv_bytes_per_token = 0;  // averaged over a block
+  int64_t state_bytes_per_sequence =
+      0;                       // while decoding: state and the rows of the block in progress
+  int32_t model_len_max = 0;   // of the request, or what fits
+  bool model_len_cut = false;  // the model could do more tokens than fit
+  int32_t running_max = 0;
+
+  // How many sequences of so many tokens the arena holds at once.
+  int64_t SequencesOf(int64_t tokens) const;
+  // What to expect of the arena at some lengths, ascending, up to model_len_max.
+  struct Capacity {
+    int64_t tokens = 0;
+    int64_t resumable = 0;  // conversations that take turns and are never computed again
+    int64_t running = 0;    // or sequences at once, running_max at most
+  };
+  std::vector<Capacity> Capacities() const;
+};
+
+// Bytes of a packed weight; `stored` as for FormatOf.
+int64_t PackedBytes(const WeightSpec& weight, ops::WeightFormat stored, const WeightChoice& choice);
+// Bytes of all weights by the name of the format in which they run ("bf16", "int8").
+std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report);
+// "int8 1.9 GB, bf16 0.2 GB": most bytes first.
+std::string FormatsText(const std::map<std::string_view, int64_t>& bytes);
+
+// The parent is the largest block of any group; groups pack as many of their blocks into it as fit.
+// Errors say what is needed and what there is.
+Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request);
+
+// The plan as lines of text for start-up and `inspect`.
+std::vector<std::string> DescribePlan(const MemoryPlan& plan);
+
+}  // namespace braid

@@ -1,0 +1,200 @@
+// The division of memory, on specs read from configs, and the sizes that the plan states.
+#include "model/loading/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/system/machine_memory.h"
+#include "model/checkpoint/test_directory.h"
+#include "model/describe.h"
+#include "model/families/families.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+ModelSpec Tiny() {
+  Result<ModelSpec> spec = ReadModelSpec(BRAID_SOURCE_DIR "/models/braid-tiny");
+  CHECK(spec.ok());
+  return *std::move(spec);
+}
+
+// The sizes of Qwen3.5-35B-A3B.
+ModelSpec Large() {
+  Result<ModelSpec> spec = ParseModelSpec(R"({"architectures": ["Qwen3_5MoeForCausalLM"],
+    "vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 40, "num_attention_heads": 16,
+    "num_key_value_heads": 2, "head_dim": 256, "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512, "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25}})",
+                                          "test");
+  CHECK(spec.ok(), "{}", spec.error().message);
+  return *std::move(spec);
+}
+
+MemoryRequest RequestOf(int64_t available) {
+  return {.kv_dtype = DType::kF32,
+          .available_bytes = available,
+          .weight_bytes = 20 * kMiB,
+          .workspace_bytes = 10 * kMiB,
+          .total_bytes = {},
+          .arena_bytes = {}};
+}
+
+TEST(Capacities, StandInTheStartUpTextAndNeverExceedWhatRuns) {
+  Result<MemoryPlan> plan = PlanMemory(Tiny(), RequestOf(200 * kMiB));
+  ASSERT_TRUE(plan) << plan.error().message;
+  const std::vector<MemoryPlan::Capacity> capacities = plan->Capacities();
+  ASSERT_EQ(capacities.size(), 3u);  // 512, 4096 and all of 8192
+  std::string text;
+  for (const std::string& line : DescribePlan(*plan)) text += line + '\n';
+  int64_t before = std::numeric_limits<int64_t>::max();
+  for (const MemoryPlan::Capacity& c : capacities) {
+    EXPECT_EQ(c.resumable, ResumableConversations(plan->geometry, c.tokens));
+    EXPECT_EQ(c.running, std::min<int64_t>(plan->SequencesOf(c.tokens), plan->running_max));
+    EXPECT_LT(c.resumable, before);
+    before = c.resumable;
+    EXPECT_THAT(text, HasSubstr(fmt::format("of {} tokens: {} kept to be resumed, or {} running",
+                                            c.tokens, c.resumable, c.running)));
+  }
+}
+
+TEST(ParametersOf, AgreesWithThePublishedSizeOfALargeModel) {
+  const ParameterCount count = ParametersOf(Large());
+  EXPECT_NEAR(static_cast<double>(count.total), 34.66e9, 0.005e9);
+  EXPECT_EQ(count.embedding, int64_t{248320} * 2048);
+  EXPECT_NEAR(static_cast<double>(count.active), 2.95e9, 0.3e9);
+}
+
+TEST(PlanMemory, KeysAndValuesOfALargeModelTakeTheStatedBytes) {
+  MemoryRequest request = RequestOf(int64_t{1} << 40);
+  request.kv_dtype = DType::kBF16;
+  Result<MemoryPlan> plan = PlanMemory(Large(), request);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->kv_bytes_per_token, 20480);
+  EXPECT_EQ(plan->model_len_max, 262144);
+}
+
+TEST(PlanMemory, GroupsPackTheirBlocksIntoParentsOfTheLargestBlock) {
+  Result<MemoryPlan> plan = PlanMemory(Tiny(), RequestOf(2000 * kMiB));
+  ASSERT_TRUE(plan) << plan.error().message;
+  const CacheGeometry& geometry = plan->geometry;
+  ASSERT_EQ(geometry.groups.size(), 2u);
+  for (const GroupGeometry& group : geometry.groups) {
+    const int64_t used = group.block_bytes * group.blocks_per_parent;
+    EXPECT_LE(used, geometry.parent_bytes);
+    EXPECT_GT(used + group.block_bytes, geometry.parent_bytes);
+  }
+  // Layers 3 and 7 are full attention; slices lie one after the other in their group's block.
+  ASSERT_EQ(plan->slices.size(), 8u);
+  EXPECT_EQ(plan->slices[3].group, plan->slices[7].group);
+  EXPECT_NE(plan->slices[3].group, plan->slices[0].group);
+  EXPECT_EQ(plan->slices[3].byte_offset, 0);
+  EXPECT_EQ(plan->slices[7].byte_offset, 2 * 2 * 64 * 64 * 4);
+}
+
+TEST(PlanMemory, TakesAShareOfWhatIsLeftOrWhatCanBeUsed) {
+  Result<MemoryPlan> share = PlanMemory(Tiny(), RequestOf(230 * kMiB));
+  ASSERT_TRUE(share) << share.error().message;
+  EXPECT_LE(share->arena_bytes, 140 * kMiB);
+  EXPECT_GT(share->arena_bytes, 140 * kMiB - share->geometry.parent_bytes);
+  MemoryRequest few = RequestOf(int64_t{1} << 40);
+  few.running_max = 2;
+  Result<MemoryPlan> capped = PlanMemory(Tiny(), few);
+  ASSERT_TRUE(capped) << capped.error().message;
+  EXPECT_EQ(capped->SequencesOf(capped->model_len_max), 2);
+}
+
+TEST(PlanMemory, ATotalIsDividedExactly) {
+  MemoryRequest request = RequestOf(int64_t{1} << 40);
+  request.total_bytes = 130 * kMiB;
+  Result<MemoryPlan> plan = PlanMemory(Tiny(), request);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_LE(plan->arena_bytes, 100 * kMiB);
+  EXPECT_GT(plan->arena_bytes, 100 * kMiB - plan->geometry.parent_bytes);
+}
+
+TEST(PlanMemory, CutsTheLengthWhenNobodyAskedForItAndRefusesWhenSomebodyDid) {
+  MemoryRequest request = RequestOf(0);
+  request.arena_bytes = 8 * kMiB;
+  Result<MemoryPlan> cut = PlanMemory(Tiny(), request);
+  ASSERT_TRUE(cut) << cut.error().message;
+  EXPECT_TRUE(cut->model_len_cut);
+  EXPECT_LT(cut->model_len_max, 8192);
+  EXPECT_GE(cut->SequencesOf(cut->model_len_max), 1);
+  request.model_len_max = 8192;
+  Result<MemoryPlan> refused = PlanMemory(Tiny(), request);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("one sequence of 8192 tokens needs"));
+  EXPECT_THAT(refused.error().message, HasSubstr(std::to_string(cut->model_len_max)));
+}
+
+TEST(PlanMemory, NamesTheNumbersWhenNothingFits) {
+  Result<MemoryPlan> available = PlanMemory(Tiny(), RequestOf(31 * kMiB));
+  ASSERT_FALSE(available);
+  EXPECT_THAT(available.error().message,
+              HasSubstr("available memory of 31.0 MiB is too small: 20.0 MiB are for weights"));
+  MemoryRequest total = RequestOf(int64_t{1} << 40);
+  total.total_bytes = 5 * kMiB;
+  EXPECT_FALSE(PlanMemory(Tiny(), total));
+  MemoryRequest length = RequestOf(int64_t{1} << 40);
+  length.model_len_max = 8193;
+  Result<MemoryPlan> refused = PlanMemory(Tiny(), length);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("8193 tokens are more than the model's context"));
+}
+
+TEST(AvailableMemory, IsWhatTheTightestControlGroupLeaves) {
+  TestDirectory root;
+  auto make = [&](const std::string& directory) {
+    std::filesystem::create_directories(root.path() + "/" + directory);
+  };
+  make("proc/self");
+  make("sys/fs/cgroup/outer/inner");
+  root.Write("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n");
+  EXPECT_EQ(AvailableMemory(root.path()), int64_t{8000000} * 1024);
+  root.Write("proc/self/cgroup", "0::/outer/inner\n");
+  root.Write("sys/fs/cgroup/outer/inner/memory.max", "max\n");
+  root.Write("sys/fs/cgroup/outer/inner/memory.current", "5000\n");
+  EXPECT_EQ(AvailableMemory(root.path()), int64_t{8000000} * 1024);
+  root.Write("sys/fs/cgroup/outer/memory.max", "1000000\n");
+  root.Write("sys/fs/cgroup/outer/memory.current", "700000\n");
+  root.Write("sys/fs/cgroup/outer/memory.stat", "anon 400000\ninactive_file 300000\n");
+  EXPECT_EQ(AvailableMemory(root.path()), 600000);
+  make("sys/fs/cgroup/memory/job");
+  root.Write("proc/self/cgroup", "7:cpu,memory:/job\n3:pids:/x\n");
+  root.Write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4096\n");
+  root.Write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8192\n");
+  EXPECT_EQ(AvailableMemory(root.path()), 0);
+}
+
+TEST(DescribeModel, StatesLayersParametersAndCacheOfTheConfigAlone) {
+  const std::vector<FactSection> sections = DescribeModel(Large(), nullptr, nullptr);
+  const std::string text = FactsAsText(sections);
+  EXPECT_THAT(text, HasSubstr("30 layers (0-2, 4-6, 8-10"));
+  EXPECT_THAT(text, HasSubstr("256 experts 512 wide, 8 a token, shared expert 512 wide (gated)"));
+  EXPECT_THAT(text, HasSubstr("34.7 B"));
+  const json::object object = FactsAsJson(sections);
+  EXPECT_EQ(object.at("cache").at("kv_bytes_per_token_bf16").as_int64(), 20480);
+}
+
+TEST(DescribeModel, StatesWhatTheLoaderSkipped) {
+  const std::string directory = BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_b";
+  Result<ModelSpec> spec = ReadModelSpec(directory);
+  Result<Checkpoint> checkpoint = Checkpoint::Open(directory);
+  ASSERT_TRUE(spec && checkpoint);
+  Result<LoadReport> report = CheckWeights(*spec, *checkpoint);
+  ASSERT_TRUE(report) << report.error().message;
+  const std::string text = FactsAsText(DescribeModel(*spec, &*checkpoint, &*report));
+  EXPECT_THAT(text, HasSubstr("model.visual.*: 1 tensors"));
+  EXPECT_THAT(text, HasSubstr("draft head, not used yet"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,521 @@
+// Binding: names, alternatives, shapes, types; then what is left over.
+#include "model/loading/weight_binding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "base/quantities.h"
+#include "model/loading/memory_plan.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kProblemsMax = 32;
+constexpr size_t kSuggestNameBytesMax = 160;
+constexpr size_t kSuggestCandidatesMax = 512;
+
+bool IsWeightType(DType type, WeightUse use) {
+  return type == DType::kBF16 || type == DType::kF16 || type == DType::kF32 ||
+         (type == DType::kF64 && use == WeightUse::kVector);
+}
+
+// Exporters of vectors add and drop dimensions of one element.
+bool SameShape(std::vector<int64_t> a, std::vector<int64_t> b, WeightUse use) {
+  if (use == WeightUse::kVector) {
+    std::erase(a, 1);
+    std::erase(b, 1);
+  }
+  return a == b;
+}
+
+// Levenshtein's distance, or `limit` when it is at least that.
+size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0], best = row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] != b[j] ? 1 : 0);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j + 1] + 1, row[j] + 1});
+      best = std::min(best, row[j + 1]);
+    }
+    if (best >= limit) return limit;
+  }
+  return std::min(row.back(), limit);
+}
+
+// "; did you mean X?" or nothing.
+std::string Suggestion(const std::string& name, const std::vector<std::string>& candidates) {
+  if (name.size() > kSuggestNameBytesMax) return {};
+  size_t best = name.size() / 6 + 3;
+  const std::string* nearest = nullptr;
+  size_t tried = 0;
+  for (const std::string& candidate : candidates) {
+    const size_t longer = std::max(name.size(), candidate.size());
+    const size_t shorter = std::min(name.size(), candidate.size());
+    if (longer - shorter >= best || tried++ >= kSuggestCandidatesMax) continue;
+    const size_t distance = EditDistance(name, candidate, best);
+    if (distance < best) {
+      best = distance;
+      nearest = &candidate;
+    }
+  }
+  return nearest ? fmt::format("; the nearest name is \"{}\"", *nearest) : "";
+}
+
+// Tensors for activations and caches that are quantised while running; ours are not.
+bool IsActivationScale(std::string_view name) {
+  constexpr std::string_view kSuffixes[] = {".input_scale",  ".input_global_scale",
+                                            ".output_scale", ".k_scale",
+                                            ".v_scale",      ".input_zero_point"};
+  return std::ranges::any_of(kSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
+}
+
+// A tensor that may be a weight: as it is, or the first part of a format.
+struct Candidate {
+  const TensorEntry* tensor = nullptr;
+  const StorageFormat* format = nullptr;  // null: plain
+};
+
+class Binder {
+ public:
+  Binder(const ModelSpec& spec, const Checkpoint& checkpoint, Binding& binding)
+      : spec_(spec), checkpoint_(checkpoint), binding_(binding), prefix_(ChoosePrefix()) {}
+
+  BoundWeight Bind(const WeightSpec& weight);
+  void Leftovers(LoadReport* report);
+  Status Finish() const;
+
+ private:
+  std::string ChoosePrefix() const;
+  std::string NameOf(const Piece& piece) const {
+    return piece.tensor.starts_with('@') ? prefix_ + piece.tensor.substr(1) : piece.tensor;
+  }
+  std::vector<Candidate> Candidates(const std::string& name, WeightUse use) const;
+  const std::vector<Piece>* ChooseSource(const WeightSpec& weight);
+  const StoredWeight* Take(const WeightSpec& weight, const Piece& piece);
+  const StoredWeight* TakePlain(const WeightSpec& weight, const Piece& piece,
+                                const TensorEntry& entry);
+  const StoredWeight* TakeParts(const Piece& piece, const std::string& name,
+                                const Candidate& candidate);
+  StoredWeight& Store(const Piece& piece, StoredWeight stored);
+  void CheckOneType(const StoredWeight& first, const StoredWeight& other);
+  void Missing(const std::string& name, const std::vector<int64_t>& shape) {
+    if (missing_shapes_.emplace(name, shape).second) missing_.push_back(name);
+  }
+  void Problem(const std::string& field, std::string text) {
+    if (problems_.empty()) first_field_ = field;
+    problems_.push_back(std::move(text));
+  }
+
+  const ModelSpec& spec_;
+  const Checkpoint& checkpoint_;
+  Binding& binding_;
+  std::string prefix_;
+  std::unordered_set<const TensorEntry*> claimed_;
+  std::unordered_map<const TensorEntry*, const StoredWeight*> stored_;  // by the first part
+  std::vector<std::string> missing_;                                    // names, each once
+  std::map<std::string, std::vector<int64_t>> missing_shapes_;
+  std::vector<std::string> unknown_;
+  std::vector<std::string> problems_;
+  std::string first_field_;
+};
+
+// The first candidate under which there is an embedding or a layer.
+std::string Binder::ChoosePrefix() const {
+  for (const std::string& prefix : spec_.prefixes) {
+    for (const char* stem : {"embed_tokens.", "layers."}) {
+      const auto at = checkpoint_.tensors().lower_bound(prefix + stem);
+      if (at != checkpoint_.tensors().end() && at->first.starts_with(prefix + stem)) return prefix;
+    }
+  }
+  return spec_.prefixes.empty() ? "" : spec_.prefixes.back();
+}
+
+// What the checkpoint has of the weight called `name`. Vectors are never quantised.
+std::vector<Candidate> Binder::Candidates(const std::string& name, WeightUse use) const {
+  std::vector<Candidate> found;
+  const TensorEntry* plain = checkpoint_.Find(name);
+  if (plain && plain->view) return {{plain, &GgufFormat(*plain)}};
+  if (use == WeightUse::kMatrix) {
+    for (const StorageFormat* format : spec_.quantization.formats) {
+      const std::string part = PartName(*format, name, format->parts[0].suffix);
+      const TensorEntry* entry = part.empty() ? nullptr : checkpoint_.Find(part);
+      if (entry == nullptr || std::ranges::count(format->types, entry->dtype) == 0) continue;
+      found.push_back({entry, format});
+      if (entry == plain) plain = nullptr;
+    }
+  }
+  if (plain) found.push_back({plain, nullptr});
+  return found;
+}
+
+// The one alternative of which something is there; the first when nothing is. Null after a problem.
+const std::vector<Piece>* Binder::ChooseSource(const WeightSpec& weight) {
+  const std::vector<Piece>* found = nullptr;
+  const auto present = [&](const Piece& piece) {
+    return !Candidates(NameOf(piece), weight.use).empty();
+  };
+  for (const std::vector<Piece>& pieces : weight.sources) {
+    if (std::ranges::none_of(pieces, present)) continue;
+    if (found == nullptr) {
+      found = &pieces;
+      continue;
+    }
+    for (const auto* source : {found, &pieces}) {
+      for (const Piece& piece : *source) {
+        for (const Candidate& c : Candidates(NameOf(piece), weight.use)) claimed_.insert(c.tensor);
+      }
+    }
+    const std::string name = NameOf(found->front());
+    Problem(name,
+            fmt::format("\"{}\" and \"{}\" are two forms of one weight; only one may be there",
+                        name, NameOf(pieces.front())));
+    return nullptr;
+  }
+  return found ? found : &weight.sources.front();
+}
+
+StoredWeight& Binder::Store(const Piece& piece, StoredWeight stored) {
+  const std::vector<int64_t>& shape = piece.shape;
+  stored.name = NameOf(piece);
+  stored.quantization = &spec_.quantization;
+  stored.k = shape.back();
+  stored.rows = shape.size() > 1 ? shape[shape.size() - 2] : 1;
+  for (size_t i = 0; i + 2 < shape.size(); ++i) stored.matrices *= shape[i];
+  return binding_.stored.emplace_back(std::move(stored));
+}
+
+const StoredWeight* Binder::TakePlain(const WeightSpec& weight, const Piece& piece,
+                                      const TensorEntry& entry) {
+  if (!SameShape(entry.shape, piece.shape, weight.use)) {
+    Problem(entry.name, fmt::format("\"{}\" in {} has the shape {}; config.json asks for {}",
+                                    entry.name, checkpoint_.file_path(entry),
+                                    ShapeText(entry.shape), ShapeText(piece.shape)));
+    return nullptr;
+  }
+  if (!IsWeightType(entry.dtype, weight.use)) {
+    const std::string& method = spec_.quantization.method;
+    Problem(entry.name,
+            fmt::format("\"{}\" in {} is {}; it must be bf16, f16 or f32: {}", entry.name,
+                        checkpoint_.file_path(entry), braid::NameOf(entry.dtype),
+                        method.empty() ? "config.json names no quantization"
+                                       : "no format of the method " + method + " stores it so"));
+    return nullptr;
+  }
+  return &Store(piece, {.parts = {&entry}, .dtype = entry.dtype});
+}
+
+const StoredWeight* Binder::TakeParts(const Piece& piece, const std::string& name,
+                                      const Candidate& candidate) {
+  const StorageFormat& format = *candidate.format;
+  StoredWeight stored{.format = &format};
+  bool complete = true;
+  for (size_t i = 0; i < format.parts.size(); ++i) {
+    const std::string part = PartName(format, name, format.parts[i].suffix);
+    stored.parts[i] = checkpoint_.Find(part);
+    if (stored.parts[i]) {
+      claimed_.insert(stored.parts[i]);
+    } else if (!format.parts[i].optional) {
+      Missing(part, {});
+      complete = false;
+    }
+  }
+  if (!complete) return nullptr;
+  constexpr std::string_view kWeight = ".weight";
+  const std::string module = name.substr(0, name.size() - (name.ends_with(kWeight) ? 7 : 0));
+  if (IsIgnored(spec_.quantization, module)) {
+    Problem(name, fmt::format("\"{}\" is stored as {} although config.json lists \"{}\" among the "
+                              "modules that are not quantised",
+                              candidate.tensor->name, format.name, module));
+    return nullptr;
+  }
+  StoredWeight& kept = Store(piece, std::move(stored));
+  if (std::string problem = format.problem(kept); !problem.empty()) {
+    Problem(name, fmt::format("{} ({}, in {})", problem, format.name,
+                              checkpoint_.file_path(*candidate.tensor)));
+    return nullptr;
+  }
+  const bool exact = format.exact_in_bf16 && format.exact_in_bf16(kept);
+  kept.dtype = exact ? DType::kBF16 : DType::kF32;
+  return &kept;
+}
+
+// What is stored for the piece, if it is there and right.
+const StoredWeight* Binder::Take(const WeightSpec& weight, const Piece& piece) {
+  const std::string name = NameOf(piece);
+  const std::vector<Candidate> candidates = Candidates(name, weight.use);
+  if (candidates.empty()) {
+    Missing(name, piece.shape);
+    return nullptr;
+  }
+  const Candidate& candidate = candidates.front();
+  const auto [known, first] = stored_.emplace(candidate.tensor, nullptr);
+  if (!first) return known->second;
+  for (const Candidate& c : candidates) claimed_.insert(c.tensor);
+  if (candidates.size() > 1) {
+    Problem(name,
+            fmt::format("\"{}\" and \"{}\" are two forms of one weight; only one may be there",
+                        candidate.tensor->name, candidates[1].tensor->name));
+  } else {
+    known->second = candidate.format ? TakeParts(piece, name, candidate)
+                                     : TakePlain(weight, piece, *candidate.tensor);
+  }
+  return known->second;
+}
+
+// Plain parts of one weight have one type. A quantised part among them makes it fp32, or bf16 if
+// that holds them all.
+void Binder::CheckOneType(const StoredWeight& first, const StoredWeight& other) {
+  if (first.format || other.format || first.dtype == other.dtype) return;
+  Problem(other.main().name,
+          fmt::format("\"{}\" is {} and \"{}\" is {}; they form one weight and must have one type",
+                      first.main().name, braid::NameOf(first.dtype), other.main().name,
+                      braid::NameOf(other.dtype)));
+}
+
+void AppendRuns(const WeightSpec& weight, const Piece& piece, const StoredWeight& stored,
+                BoundWeight& bound) {
+  const int64_t row = piece.shape.back();
+  CHECK(weight.use == WeightUse::kVector || row == (weight.transpose ? weight.n : weight.k), "{}",
+        weight.name);
+  int64_t at = bound.runs.empty() ? 0 : bound.runs.back().at + bound.runs.back().count;
+  bound.pieces.push_back(at);
+  if (piece.rows.empty()) {
+    bound.runs.push_back({&stored, 0, at, stored.elements()});
+    return;
+  }
+  for (const RowRange& rows : piece.rows) {
+    CHECK(rows.begin >= 0 && (rows.begin + rows.count) * row <= stored.elements(), "{}",
+          weight.name);
+    bound.runs.push_back({&stored, rows.begin * row, at, rows.count * row});
+    at += rows.count * row;
+  }
+}
+
+// The quantised format that every part of the weight is stored in, if the weight may have it.
+std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
+  const WeightSpec& spec = *bound.spec;
+  if (spec.use == WeightUse::kVector || spec.transpose || !MayQuantise(spec)) return {};
+  std::optional<ops::WeightFormat> format;
+  for (const SourceRun& run : bound.runs) {
+    const StoredWeight& stored = *run.stored;
+    const KeptCodes* kept = stored.format ? stored.format->kept : nullptr;
+    if (!kept || (format && *format != kept->format)) return {};
+    if (stored.k != spec.k || run.first % spec.k != 0 || !kept->fit(stored)) return {};
+    format = kept->format;
+  }
+  return format;
+}
+
+BoundWeight Binder::Bind(const WeightSpec& weight) {
+  BoundWeight bound{.spec = &weight};
+  const std::vector<Piece>* source = ChooseSource(weight);
+  if (source == nullptr) return bound;
+  const StoredWeight* first = nullptr;
+  bool complete = true;
+  for (const Piece& piece : *source) {
+    const StoredWeight* stored = Take(weight, piece);
+    if (stored == nullptr) {
+      complete = false;
+      continue;
+    }
+    if (first == nullptr) {
+      first = stored;
+      bound.dtype = stored->dtype;
+    }
+    CheckOneType(*first, *stored);
+    if (stored->dtype != bound.dtype) bound.dtype = DType::kF32;
+    AppendRuns(weight, piece, *stored, bound);
+  }
+  if (!complete) return bound;
+  CHECK(bound.runs.back().at + bound.runs.back().count == weight.count * weight.n * weight.k,
+        "the pieces of {} do not add up", weight.name);
+  bound.stored_as = KeptFormat(bound).value_or(ops::FormatFor(bound.dtype));
+  return bound;
+}
+
+// What no weight claimed: skipped by prefix, or unknown. The draft head's weights are bound
+// already.
+void Binder::Leftovers(LoadReport* report) {
+  struct Sum {
+    int64_t tensors = 0;
+    int64_t bytes = 0;
+  };
+  std::map<std::string, Sum> skipped;
+  Sum draft, scales;
+  for (const auto& [name, entry] : checkpoint_.tensors()) {
+    if (claimed_.contains(&entry)) {
+      if (spec_.draft && name.starts_with(spec_.draft->prefix)) {
+        ++draft.tensors;
+        draft.bytes += entry.bytes;
+      }
+      continue;
+    }
+    if (!spec_.quantization.method.empty() && IsActivationScale(name)) {
+      ++scales.tensors;
+      continue;
+    }
+    const auto skip = std::ranges::find_if(
+        spec_.skip_prefixes, [&](const std::string& prefix) { return name.starts_with(prefix); });
+    if (skip == spec_.skip_prefixes.end()) {
+      unknown_.push_back(name);
+      continue;
+    }
+    ++skipped[*skip].tensors;
+    skipped[*skip].bytes += entry.bytes;
+  }
+  if (report == nullptr) return;
+  for (const auto& [prefix, sum] : skipped) {
+    report->skipped.push_back(fmt::format("{}*: {} tensors, {} (not part of the text model)",
+                                          prefix, sum.tensors, ByteText(sum.bytes)));
+  }
+  if (scales.tensors > 0) {
+    report->notes.push_back(fmt::format(
+        "{} scales of activations and caches: not used, neither is quantised", scales.tensors));
+  }
+  if (draft.tensors > 0) {
+    report->draft.push_back(fmt::format("{}*: {} tensors, {} (draft head, not used yet)",
+                                        spec_.draft->prefix, draft.tensors, ByteText(draft.bytes)));
+  }
+}
+
+Status Binder::Finish() const {
+  std::vector<std::string> lines = problems_;
+  for (const std::string& name : missing_) {
+    if (lines.size() >= kProblemsMax) break;
+    const std::vector<int64_t>& shape = missing_shapes_.at(name);
+    lines.push_back(fmt::format("\"{}\"{} is missing{}", name,
+                                shape.empty() ? "" : " " + ShapeText(shape),
+                                Suggestion(name, unknown_)));
+  }
+  for (const std::string& name : unknown_) {
+    if (lines.size() >= kProblemsMax) break;
+    const TensorEntry& entry = *checkpoint_.Find(name);
+    lines.push_back(fmt::format("\"{}\" {} in {} belongs to no weight of the model{}", name,
+                                ShapeText(entry.shape), checkpoint_.file_path(entry),
+                                Suggestion(name, missing_)));
+  }
+  const size_t total = problems_.size() + missing_.size() + unknown_.size();
+  if (total == 0) return {};
+  lines.resize(std::min(lines.size(), kProblemsMax));
+  std::string text =
+      fmt::format("{}: the tensors are not those of config.json:", checkpoint_.directory());
+  if (total == 1) {
+    text += " " + lines[0];
+  } else {
+    text += fmt::format("\n  {}", fmt::join(lines, "\n  "));
+  }
+  if (total > lines.size()) text += fmt::format("\n  and {} more", total - lines.size());
+  std::string field = !problems_.empty()  ? first_field_
+                      : !missing_.empty() ? missing_.front()
+                                          : unknown_.front();
+  return Error{ErrorCode::kInvalid, std::move(text), std::move(field)};
+}
+
+}  // namespace
+
+const SourceRun& BoundWeight::RunAt(int64_t element) const {
+  return *std::prev(std::ranges::upper_bound(runs, element, {}, &SourceRun::at));
+}
+
+const std::byte* BoundWeight::Direct(int64_t first, int64_t count) const {
+  const SourceRun& run = RunAt(first);
+  const StoredWeight& stored = *run.stored;
+  const int64_t inside = first - run.at;
+  if (stored.format || stored.dtype != dtype || inside + count > run.count) return nullptr;
+  return stored.main().data + (run.first + inside) * SizeOf(dtype);
+}
+
+void BoundWeight::CodedRow(int64_t first, std::byte* codes, std::byte* scales) const {
+  const SourceRun& run = RunAt(first);
+  const StoredWeight& stored = *run.stored;
+  stored.format->kept->row(stored, (run.first + first - run.at) / stored.k, codes, scales);
+}
+
+void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {
+  while (count > 0) {
+    const SourceRun& run = RunAt(first);
+    const int64_t inside = first - run.at, part = std::min(count, run.count - inside);
+    run.stored->Read(run.first + inside, part, dtype, out);
+    out += part * SizeOf(dtype);
+    first += part;
+    count -= part;
+  }
+}
+
+namespace {
+
+// What is stored for a weight; a tensor that several weights share counts with each of its rows.
+WeightStorage StorageOf(const BoundWeight& bound, const WeightChoice& choice) {
+  const bool vector = bound.spec->use == WeightUse::kVector;
+  WeightStorage storage{
+      .name = bound.spec->name,
+      .runs_as = vector ? ops::WeightFormat::kF32 : FormatOf(*bound.spec, bound.stored_as, choice),
+      .packed_bytes = PackedBytes(*bound.spec, bound.stored_as, choice)};
+  std::vector<std::string_view> formats;
+  for (const SourceRun& run : bound.runs) {
+    const StoredWeight& stored = *run.stored;
+    storage.stored_bytes +=
+        static_cast<int64_t>(static_cast<double>(stored.bytes()) * static_cast<double>(run.count) /
+                             static_cast<double>(stored.elements()));
+    const std::string_view name = stored.format_name();
+    if (std::ranges::count(formats, name) == 0) formats.push_back(name);
+  }
+  storage.stored_as = fmt::format("{}", fmt::join(formats, " and "));
+  return storage;
+}
+
+}  // namespace
+
+namespace {
+
+// A tensor may be quantised where every weight that has rows of it may be, and as the rows lie.
+void MarkQuantisable(Binding& binding) {
+  std::unordered_map<const StoredWeight*, bool> allowed, head;
+  for (const BoundWeight& bound : binding.weights) {
+    const WeightSpec& spec = *bound.spec;
+    const bool may = spec.use == WeightUse::kMatrix && !spec.transpose && MayQuantise(spec);
+    for (const SourceRun& run : bound.runs) {
+      const bool fits = may && run.stored->k == spec.k;
+      const auto [at, first] = allowed.emplace(run.stored, fits);
+      if (!first) at->second = at->second && fits;
+      head[run.stored] |= spec.quantisable == Quantisable::kHead;
+    }
+  }
+  for (StoredWeight& stored : binding.stored) {
+    const auto at = allowed.find(&stored);
+    stored.quantisable = at != allowed.end() && at->second;
+    stored.head = head[&stored];
+  }
+}
+
+}  // namespace
+
+Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const WeightSpec*>& weights,
+                            const Checkpoint& checkpoint, const WeightChoice& choice,
+                            LoadReport* report) {
+  Binding binding;
+  Binder binder(spec, checkpoint, binding);
+  for (const WeightSpec* weight : weights) binding.weights.push_back(binder.Bind(*weight));
+  for (const WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind(weight);
+  binder.Leftovers(report);
+  RETURN_IF_ERROR(binder.Finish());
+  MarkQuantisable(binding);
+  if (report == nullptr) return binding;
+  for (const BoundWeight& bound : binding.weights) {
+    report->weights.push_back(StorageOf(bound, choice));
+  }
+  return binding;
+}
+
+}  // namespace braid

@@ -1,0 +1,440 @@
+// Loading: bind, then pack in parallel. Tasks are a few megabytes of source each, in the order of
+// the model; pages of the map are given back behind them, so the process never holds the model
+// twice.
+#include "model/loading/weights.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+
+#include "base/math.h"
+#include "base/quantities.h"
+#include "base/system/machine_memory.h"
+#include "base/system/thread_pool.h"
+#include "base/system/topology.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/loading/weight_binding.h"
+#include "ops/weight_codes.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kTaskSourceBytes = int64_t{4} << 20;
+
+// Where a weight's data goes.
+struct Target {
+  Weight* weight = nullptr;
+  int64_t offset = 0;
+};
+
+// Panels [begin, end) of one matrix, or a whole vector.
+struct PackTask {
+  size_t weight = 0;
+  int64_t matrix = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t source_begin = 0;  // of the weight's elements
+  int64_t source_end = 0;
+};
+
+void AppendLayer(const LayerWeightSpecs& specs, LayerWeights& weights,
+                 std::vector<const WeightSpec*>& spec_list, std::vector<Weight*>& weight_list) {
+  auto append = [&](const WeightSpec& spec, Weight& weight) {
+    spec_list.push_back(&spec);
+    weight_list.push_back(&weight);
+  };
+  append(specs.input_norm, weights.input_norm);
+  weights.mixer.resize(specs.mixer.size());
+  for (size_t i = 0; i < specs.mixer.size(); ++i) append(specs.mixer[i], weights.mixer[i]);
+  append(specs.post_norm, weights.post_norm);
+  weights.ffn.resize(specs.ffn.size());
+  for (size_t i = 0; i < specs.ffn.size(); ++i) append(specs.ffn[i], weights.ffn[i]);
+}
+
+// Specs and the weights they fill, side by side.
+void Flatten(const ModelWeightSpecs& specs, ModelWeights& weights,
+             std::vector<const WeightSpec*>& spec_list, std::vector<Weight*>& weight_list) {
+  spec_list.push_back(&specs.embedding);
+  weight_list.push_back(&weights.embedding);
+  weights.layers.resize(specs.layers.size());
+  for (size_t i = 0; i < specs.layers.size(); ++i) {
+    AppendLayer(specs.layers[i], weights.layers[i], spec_list, weight_list);
+  }
+  spec_list.push_back(&specs.final_norm);
+  weight_list.push_back(&weights.final_norm);
+  if (specs.head) {
+    spec_list.push_back(&*specs.head);
+    weight_list.push_back(&weights.head);
+  }
+}
+
+void FillVector(const BoundWeight& bound, float* out) {
+  const WeightSpec& spec = *bound.spec;
+  const int64_t count = spec.n * spec.k, element = SizeOf(bound.dtype);
+  std::vector<std::byte> stored(static_cast<size_t>(count * element));
+  bound.Read(0, count, stored.data());
+  const TensorEntry values{.name = spec.name, .dtype = bound.dtype, .data = stored.data()};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = spec.transpose ? i % spec.k * spec.n + i / spec.k : i;
+    out[at] = ElementAt(values, i);
+  }
+}
+
+// The same for a weight whose source holds its matrices transposed.
+void FillTransposedPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix,
+                          const PackTask& task) {
+  const int64_t element = SizeOf(bound.dtype), row_bytes = matrix.k * element;
+  const int64_t elements = matrix.k * matrix.n;
+  std::vector<std::byte> source(static_cast<size_t>(elements * element));
+  bound.Read(task.matrix * elements, elements, source.data());
+  std::vector<std::byte> gathered(static_cast<size_t>(ops::kPanelRows * row_bytes));
+  for (int64_t p = task.begin; p < task.end; ++p) {
+    const std::byte* rows[ops::kPanelRows] = {};
+    for (int64_t r = 0; r < ops::kPanelRows; ++r) {
+      const int64_t row = p * ops::kPanelRows + r;
+      if (row >= matrix.n) continue;
+      std::byte* to = gathered.data() + r * row_bytes;
+      for (int64_t c = 0; c < matrix.k; ++c) {
+        std::memcpy(to + c * element, source.data() + (c * matrix.n + row) * element,
+                    static_cast<size_t>(element));
+      }
+      rows[r] = to;
+    }
+    ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
+  }
+}
+
+// The addresses of a panel's rows: in the file, or in `decoded` if they have to be computed.
+void PanelRows(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task,
+               int64_t p, std::vector<std::byte>& decoded, const std::byte** rows) {
+  const int64_t first = p * ops::kPanelRows;
+  const int64_t count = std::min(ops::kPanelRows, matrix.n - first);
+  const int64_t from = (task.matrix * matrix.n + first) * matrix.k;
+  bool direct = true;
+  for (int64_t r = 0; r < count; ++r) {
+    rows[r] = bound.Direct(from + r * matrix.k, matrix.k);
+    direct = direct && rows[r];
+  }
+  if (direct) return;
+  const int64_t row_bytes = matrix.k * SizeOf(bound.dtype);
+  decoded.resize(static_cast<size_t>(count * row_bytes));
+  bound.Read(from, count * matrix.k, decoded.data());
+  for (int64_t r = 0; r < count; ++r) rows[r] = decoded.data() + r * row_bytes;
+}
+
+void FillCodedPanel(const BoundWeight& bound, const ops::PackedMatrix& matrix, int64_t which,
+                    int64_t p) {
+  const int64_t first = p * ops::kPanelRows, count = std::min(ops::kPanelRows, matrix.n - first);
+  ops::CodedPanel panel(matrix);
+  for (int64_t r = 0; r < count; ++r) {
+    bound.CodedRow((which * matrix.n + first + r) * matrix.k, panel.codes(r), panel.scales(r));
+  }
+  ops::PackCodes(matrix, which, p, panel);
+}
+
+void FillPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task) {
+  if (bound.spec->transpose) return FillTransposedPanels(bound, matrix, task);
+  const bool coded = ops::IsQuantised(matrix.format) && matrix.format == bound.stored_as;
+  std::vector<std::byte> decoded;
+  for (int64_t p = task.begin; p < task.end; ++p) {
+    if (coded) {
+      FillCodedPanel(bound, matrix, task.matrix, p);
+      continue;
+    }
+    const std::byte* rows[ops::kPanelRows] = {};
+    PanelRows(bound, matrix, task, p, decoded, rows);
+    ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
+  }
+}
+
+void AppendTasks(const BoundWeight& bound, size_t index, const ops::PackedMatrix& matrix,
+                 std::vector<PackTask>& tasks) {
+  const WeightSpec& spec = *bound.spec;
+  const int64_t row_bytes = spec.k * SizeOf(bound.dtype);
+  if (spec.use == WeightUse::kVector) {
+    tasks.push_back({.weight = index, .source_end = spec.n * spec.k});
+    return;
+  }
+  const int64_t step = std::max<int64_t>(1, kTaskSourceBytes / (ops::kPanelRows * row_bytes));
+  for (int64_t m = 0; m < spec.count; ++m) {
+    if (spec.transpose) {  // every panel takes from all of the matrix: one task
+      const int64_t elements = spec.n * spec.k;
+      tasks.push_back({index, m, 0, matrix.panels(), m * elements, (m + 1) * elements});
+      continue;
+    }
+    for (int64_t p = 0; p < matrix.panels(); p += step) {
+      const int64_t end = std::min(p + step, matrix.panels());
+      const int64_t first_row = m * spec.n + p * ops::kPanelRows;
+      const int64_t last_row = m * spec.n + std::min(spec.n, end * ops::kPanelRows);
+      tasks.push_back({index, m, p, end, first_row * spec.k, last_row * spec.k});
+    }
+  }
+}
+
+// f(tensor, offset, bytes) for the parts of the checkpoint that hold the codes of what a task
+// reads.
+template <class F>
+void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
+  for (int64_t at = task.source_begin; at < task.source_end;) {
+    const SourceRun& run = bound.RunAt(at);
+    const StoredWeight& stored = *run.stored;
+    const int64_t inside = at - run.at;
+    const int64_t count = std::min(run.count - inside, task.source_end - at);
+    const int64_t first = run.first + inside, bytes = stored.main().bytes;
+    const int64_t elements = stored.elements();
+    if (stored.main().view) {
+      // its rows lie in several places: the kernel's own reading ahead has to do
+    } else if (stored.format && !stored.format->row_major) {
+      f(stored.main(), 0, bytes);
+    } else {  // in rows, so that no product leaves 63 bits
+      const int64_t row_bytes = bytes / (elements / stored.k);
+      f(stored.main(), first / stored.k * row_bytes, CeilDiv(count, stored.k) * row_bytes);
+    }
+    at += count;
+  }
+}
+
+// Sets shapes and formats; returns the offsets of the weights in one buffer and its size.
+int64_t LayOut(const std::vector<BoundWeight>& bound, const WeightChoice& choice,
+               std::vector<Target>& targets) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < bound.size(); ++i) {
+    const WeightSpec& spec = *bound[i].spec;
+    Weight& weight = *targets[i].weight;
+    targets[i].offset = bytes;
+    if (spec.use == WeightUse::kVector) {
+      bytes += RoundUp(spec.n * spec.k * static_cast<int64_t>(sizeof(float)), kAlignment);
+    } else {
+      weight.matrix = {.format = FormatOf(spec, bound[i].stored_as, choice),
+                       .count = spec.count,
+                       .n = spec.n,
+                       .k = spec.k};
+      bytes += RoundUp(weight.matrix.bytes(), kAlignment);
+    }
+  }
+  return bytes;
+}
+
+// Every node gets its part of every matrix (PackedMatrix::PartOf), whoever packs it. Boundaries are
+// those of huge pages, which lie on one node each.
+void PlaceOnNodes(const std::vector<Target>& targets, const std::vector<int>& nodes) {
+  constexpr int64_t kHugePage = int64_t{2} << 20;
+  const int64_t count = std::ssize(nodes);
+  for (const Target& target : targets) {
+    const ops::PackedMatrix& matrix = target.weight->matrix;
+    if (count == 1 || !matrix.data) continue;
+    const auto begin = reinterpret_cast<int64_t>(matrix.data);
+    auto boundary = [&](int64_t n) {
+      if (n == 0 || n == count) return n == 0 ? begin : begin + matrix.bytes();
+      return std::min(RoundUp(begin + matrix.bytes() / count * n, kHugePage),
+                      begin + matrix.bytes());
+    };
+    for (int64_t n = 0; n < count; ++n) {
+      PreferNode(matrix.data + (boundary(n) - begin), boundary(n + 1) - boundary(n),
+                 nodes[static_cast<size_t>(n)]);
+    }
+  }
+}
+
+// Calls progress from the pool's caller only, at most once per per cent.
+class ProgressMeter {
+ public:
+  ProgressMeter(const LoadProgress& progress, int64_t total) : progress_(progress), total_(total) {}
+  void Add(int64_t elements, int member) {
+    const int64_t done = done_.fetch_add(elements, std::memory_order_relaxed) + elements;
+    if (member != 0 || !progress_) return;
+    const double fraction = static_cast<double>(done) / static_cast<double>(total_);
+    if (fraction < reported_ + 0.01) return;
+    reported_ = fraction;
+    progress_(fraction);
+  }
+
+ private:
+  const LoadProgress& progress_;
+  int64_t total_;
+  std::atomic<int64_t> done_ = 0;
+  double reported_ = 0;
+};
+
+// Asks for what tasks read, as much ahead of them as keeps a disk busy.
+class ReadAhead {
+ public:
+  ReadAhead(const std::vector<BoundWeight>& bound, std::span<const PackTask> tasks,
+            const Checkpoint& checkpoint)
+      : bound_(bound), tasks_(tasks), checkpoint_(checkpoint) {
+    int64_t ahead = 0;
+    size_t end = 0;
+    for (const PackTask& task : tasks) {
+      for (; end < tasks.size() && ahead < kBytes; ++end) ahead += BytesOf(tasks[end]);
+      ends_.push_back(end);
+      ahead -= BytesOf(task);
+    }
+  }
+
+  // Called once for each task, before it reads.
+  void Begin(size_t task) const {
+    for (size_t i = task > 0 ? ends_[task - 1] : 0; i < ends_[task]; ++i) {
+      ForEachSource(bound_[tasks_[i].weight], tasks_[i],
+                    [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
+                      checkpoint_.WillNeed(tensor, offset, bytes);
+                    });
+    }
+  }
+
+ private:
+  static constexpr int64_t kBytes = int64_t{64} << 20;
+
+  int64_t BytesOf(const PackTask& task) const {
+    return (task.source_end - task.source_begin) * SizeOf(bound_[task.weight].dtype);
+  }
+
+  const std::vector<BoundWeight>& bound_;
+  std::span<const PackTask> tasks_;
+  const Checkpoint& checkpoint_;
+  std::vector<size_t> ends_;  // of the tasks that have been asked for when one begins
+};
+
+void PackAll(const std::vector<BoundWeight>& bound, const std::vector<Target>& targets,
+             const Checkpoint& checkpoint, ThreadPool& pool, ProgressMeter& meter) {
+  std::vector<PackTask> tasks;
+  for (size_t i = 0; i < bound.size(); ++i) {
+    AppendTasks(bound[i], i, targets[i].weight->matrix, tasks);
+  }
+  const ReadAhead ahead(bound, tasks, checkpoint);
+  pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
+    const PackTask& task = tasks[static_cast<size_t>(index)];
+    const BoundWeight& source = bound[task.weight];
+    const Weight& weight = *targets[task.weight].weight;
+    ahead.Begin(static_cast<size_t>(index));
+    ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
+      checkpoint.Populate(tensor, offset, bytes);
+    });
+    if (source.spec->use == WeightUse::kVector) {
+      FillVector(source, const_cast<float*>(weight.vector));
+    } else {
+      FillPanels(source, weight.matrix, task);
+    }
+    ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
+      checkpoint.DontNeed(tensor, offset, bytes);
+    });
+    meter.Add(task.source_end - task.source_begin, member);
+  });
+}
+
+LoadReport NewReport(const ModelSpec& spec, const ModelSpec& fitted) {
+  LoadReport report;
+  if (spec.tied_head && !fitted.tied_head) {
+    report.notes.push_back(
+        "lm_head.weight is there although tie_word_embeddings is true: it is used");
+  }
+  return report;
+}
+
+}  // namespace
+
+ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
+  if (checkpoint.Find("lm_head.weight") != nullptr) spec.tied_head = false;
+  if (spec.draft) {
+    const std::string& prefix = spec.draft->prefix;
+    const auto at = checkpoint.tensors().lower_bound(prefix);
+    if (at == checkpoint.tensors().end() || !at->first.starts_with(prefix)) spec.draft.reset();
+  }
+  return spec;
+}
+
+bool MayQuantise(const WeightSpec& weight) {
+  return weight.quantisable != Quantisable::kNever && weight.k <= 65536;
+}
+
+ops::WeightFormat FormatOf(const WeightSpec& weight, ops::WeightFormat stored,
+                           const WeightChoice& choice) {
+  if (!choice.format || weight.quantisable == Quantisable::kNever) return stored;
+  if (!ops::IsQuantised(*choice.format)) return *choice.format;
+  if (weight.quantisable == Quantisable::kHead && !choice.head) return stored;
+  return MayQuantise(weight) ? *choice.format : stored;
+}
+
+RunningFormats RunningFormatsOf(const LoadReport& report, bool tied_head) {
+  const WeightStorage& embedding = report.weights.front();
+  const WeightStorage& head = tied_head ? embedding : report.weights.back();
+  std::map<ops::WeightFormat, int64_t> bytes;
+  for (const WeightStorage& weight : report.weights) {
+    if (&weight != &embedding && &weight != &head) bytes[weight.runs_as] += weight.packed_bytes;
+  }
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& b) { return b.second; });
+  return {.layers = most->first, .head = head.runs_as};
+}
+
+Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                const WeightChoice& choice) {
+  const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
+  const ModelWeightSpecs specs = WeightsOf(fitted);
+  ModelWeights unfilled;
+  std::vector<const WeightSpec*> spec_list;
+  std::vector<Weight*> weight_list;
+  Flatten(specs, unfilled, spec_list, weight_list);
+  LoadReport report = NewReport(spec, fitted);
+  ASSIGN_OR_RETURN(const Binding binding,
+                   BindWeights(fitted, spec_list, checkpoint, choice, &report));
+  return report;
+}
+
+Result<std::deque<StoredWeight>> StoredWeightsOf(const ModelSpec& fitted,
+                                                 const Checkpoint& checkpoint) {
+  const ModelWeightSpecs specs = WeightsOf(fitted);
+  ModelWeights unfilled;
+  std::vector<const WeightSpec*> spec_list;
+  std::vector<Weight*> weight_list;
+  Flatten(specs, unfilled, spec_list, weight_list);
+  ASSIGN_OR_RETURN(Binding binding, BindWeights(fitted, spec_list, checkpoint, {}, nullptr));
+  return std::move(binding.stored);
+}
+
+Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                 ThreadPool& pool, const LoadOptions& options, LoadReport* report) {
+  const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
+  const ModelWeightSpecs specs = WeightsOf(fitted);
+  if (report != nullptr) *report = NewReport(spec, fitted);
+  ModelWeights weights;
+  std::vector<const WeightSpec*> spec_list;
+  std::vector<Weight*> weight_list;
+  Flatten(specs, weights, spec_list, weight_list);
+  ASSIGN_OR_RETURN(const Binding binding,
+                   BindWeights(fitted, spec_list, checkpoint, options.weights, report));
+  const std::vector<BoundWeight>& bound = binding.weights;
+
+  std::vector<Target> targets;
+  for (Weight* weight : weight_list) targets.push_back({.weight = weight});
+  weights.bytes = LayOut(bound, options.weights, targets);
+  if (const int64_t available = AvailableMemory(); weights.bytes > available) {
+    return Error{ErrorCode::kExhausted,
+                 fmt::format("{}: the weights need {} of memory and {} are available",
+                             checkpoint.directory(), ByteText(weights.bytes), ByteText(available))};
+  }
+  weights.memory.emplace_back(weights.bytes);
+  int64_t source_elements = 0;
+  for (size_t i = 0; i < bound.size(); ++i) {
+    std::byte* data = weights.memory[0].data() + targets[i].offset;
+    Weight& weight = *targets[i].weight;
+    if (bound[i].spec->use == WeightUse::kVector) {
+      weight.vector = reinterpret_cast<const float*>(data);
+    } else {
+      weight.matrix.data = data;
+    }
+    source_elements += bound[i].spec->count * bound[i].spec->n * bound[i].spec->k;
+  }
+  PlaceOnNodes(targets, pool.nodes());
+  ProgressMeter meter(options.progress, source_elements);
+  PackAll(bound, targets, checkpoint, pool, meter);
+  if (options.progress) options.progress(1.0);
+  if (fitted.tied_head) weights.head = weights.embedding;
+  if (report == nullptr) return weights;
+  for (const WeightStorage& weight : report->weights) report->bytes_read += weight.stored_bytes;
+  return weights;
+}
+
+}  // namespace braid

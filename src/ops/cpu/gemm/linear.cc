@@ -1,0 +1,141 @@
+// y = x W^T on the CPU: rows packed once, then tasks over groups of panels, each streaming its
+// weights once. Row-wise ops are one task per few rows.
+#include "ops/cpu/gemm/linear.h"
+
+#include <algorithm>
+
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/gemm/products.h"
+
+namespace braid::ops::cpu {
+namespace {
+
+// Bytes of weights per task of few rows: large enough to stream, small enough to share out.
+constexpr int64_t kTaskBytes = 256 << 10;
+// The same for many rows: a task's rows stay in a second-level cache while its panels pass by, and
+// tasks that share panels follow each other.
+constexpr int64_t kPanelsMax = 32;
+constexpr int64_t kTaskRows = 384;
+// Rows of a task are a multiple of this: whole blocks of every left operand's form.
+constexpr int64_t kWholeRows = 96;
+static_assert(kWholeRows % kFloatRows == 0 && kWholeRows % kDotRows == 0);
+
+int64_t PanelsPerTask(const LinearArgs& args, int64_t threads) {
+  if (args.x.rows > kWholeRows) return kPanelsMax;
+  const int64_t by_bytes = std::max<int64_t>(1, kTaskBytes / args.w->panel_bytes());
+  // Of a small matrix, such as a router's, every member takes a part.
+  const int64_t shared = CeilDiv(args.w->panels(), threads);
+  return std::min<int64_t>({64, RoundUp(by_bytes, 4), shared});
+}
+
+PackedRows Operand(const OpContext& context, const LinearArgs& args, std::byte* data) {
+  return {.product = &ProductFor(context.device, args.w->format, args.exact),
+          .data = data,
+          .rows = args.x.rows,
+          .k = args.w->k};
+}
+
+int64_t LinearScratch(const OpContext& context, const LinearArgs& args) {
+  return Operand(context, args, nullptr).bytes();
+}
+
+void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scratch) {
+  const PackedRows x = Operand(context, args, scratch);
+  ForTasks(context, x.blocks(), static_cast<double>(x.rows * x.k) * 4,
+           [&](int64_t b, int) { x.PackBlock(b, args.x, nullptr); });
+  const int64_t panels = PanelsPerTask(args, context.pool->threads());
+  const int64_t groups = CeilDiv(args.w->panels(), panels);
+  // Where panels alone are too few tasks, smaller parts of the rows make more.
+  const int64_t wanted = CeilDiv(int64_t{4} * context.pool->threads(), groups);
+  const int64_t rows =
+      std::clamp(RoundUp(CeilDiv(x.rows, wanted), kWholeRows), kWholeRows, kTaskRows);
+  const int64_t parts = CeilDiv(x.rows, rows);
+  const double flops = 2.0 * static_cast<double>(x.rows * args.w->n * args.w->k);
+  const bool past_caches = PastCaches(args.y);
+  const int64_t nodes = std::ssize(context.pool->nodes());
+  auto node_of = [&](int64_t i) { return args.w->PartOf(0, i / parts * panels, nodes); };
+  ForPlacedTasks(context, groups * parts, flops, node_of, [&](int64_t i, int) {
+    const int64_t group = i / parts, row = i % parts * rows;
+    GemmTask task = TaskOf(x, *args.w, 0, row, std::min(rows, x.rows - row));
+    task.panel_begin = group * panels;
+    task.panel_end = std::min(task.panel_end, (group + 1) * panels);
+    task.y = args.y.row(row) + task.panel_begin * kPanelRows;
+    task.y_stride = args.y.stride;
+    task.past_caches = past_caches;
+    const int64_t next = NextPlacedTask(context, i) / parts;
+    if (next > group && next < groups) task.next = args.w->panel(0, next * panels);
+    x.product->run(task);
+  });
+}
+
+// Row-wise loops take a few rows per task.
+template <class F>
+void ForRows(const OpContext& context, int64_t rows, int64_t cols, const F& f) {
+  constexpr int64_t kRowsPerTask = 16;
+  const double flops = 8.0 * static_cast<double>(rows * cols);
+  ForTasks(context, CeilDiv(rows, kRowsPerTask), flops, [&](int64_t i, int) {
+    const int64_t end = std::min(rows, (i + 1) * kRowsPerTask);
+    for (int64_t r = i * kRowsPerTask; r < end; ++r) f(r);
+  });
+}
+
+void RunSwiglu(const OpContext& context, const SwigluArgs& args, std::byte*) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  ForRows(context, args.out.rows, args.out.cols, [&](int64_t r) {
+    const float* gate = args.gate_up.row(r);
+    kernels.swiglu(gate, gate + args.out.cols, args.out.row(r), args.out.cols, args.limit);
+  });
+}
+
+void RunRmsNorm(const OpContext& context, const RmsNormArgs& args, std::byte*) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  ForRows(context, args.x.rows, args.x.cols, [&](int64_t r) {
+    kernels.rms_norm({.x = args.x.row(r),
+                      .delta = args.delta.data ? args.delta.row(r) : nullptr,
+                      .weight = args.weight,
+                      .weight_offset = args.weight_offset,
+                      .eps = args.eps,
+                      .out = args.out.data ? args.out.row(r) : nullptr,
+                      .cols = args.x.cols});
+  });
+}
+
+void RunGatedNorm(const OpContext& context, const GatedNormArgs& args, std::byte*) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  ForRows(context, args.x.rows, args.x.cols, [&](int64_t r) {
+    for (int64_t c = 0; c < args.x.cols; c += args.head_dim) {
+      kernels.gated_norm({.x = args.x.row(r) + c,
+                          .gate = args.gate.row(r) + c,
+                          .weight = args.weight + (args.weight_per_channel ? c : 0),
+                          .eps = args.eps,
+                          .sigmoid = args.activation == GateActivation::kSigmoid,
+                          .out = args.out.row(r) + c,
+                          .cols = args.head_dim});
+    }
+  });
+}
+
+template <size_t I>
+struct WhyNotLinear {
+  static const char* Ask(const Device& device, const LinearArgs& args) {
+    return Products()[I].why_not(device, args.w->format, args.exact);
+  }
+};
+
+template <class Args>
+const char* WhyNot(const Device& device, const Args&) {
+  return NeedsAvx2(device);
+}
+
+}  // namespace
+
+std::array<Impl<LinearArgs>, kProductCount> LinearProducts() {
+  return CandidatesOf<LinearArgs, WhyNotLinear>({.scratch_bytes = LinearScratch, .run = RunLinear},
+                                                std::make_index_sequence<kProductCount>());
+}
+
+constinit const Impl<SwigluArgs> kSwiglu = {"cpu", WhyNot, nullptr, RunSwiglu};
+constinit const Impl<RmsNormArgs> kRmsNorm = {"cpu", WhyNot, nullptr, RunRmsNorm};
+constinit const Impl<GatedNormArgs> kGatedNorm = {"cpu", WhyNot, nullptr, RunGatedNorm};
+
+}  // namespace braid::ops::cpu

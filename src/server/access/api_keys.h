@@ -1,0 +1,111 @@
+// Who may use the API: keys from a file, each with a name that is also its namespace in the prefix
+// cache, and a limit. Thread-safe; the keys can be replaced while requests run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "server/access/rate_bucket.h"
+
+namespace braid {
+
+struct ApiKey {
+  std::string name;    // [A-Za-z0-9_-]{1,64}; the tenant
+  std::string key;     // 8 to 512 printable bytes
+  bool admin = false;  // may end other requests and see the server's inside
+  int32_t requests_max =
+      0;  // at the same time, running and waiting; 0: as many as the server takes
+  int32_t tokens_per_minute = 0;  // of prompts and answers together; 0: any number
+};
+
+// {"keys": [{"name": …, "key": …, "admin": true, "requests_max": 4, "tokens_per_minute":
+// 6000}, …]}; kInvalid with the path of
+// what is wrong. Several keys may share a name.
+Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what);
+
+// What is kept of a key: its SHA-256. Equal lengths, so that comparing two takes the same time
+// wherever they differ, and tells nothing about the length of the right key.
+class KeyDigest {
+ public:
+  explicit KeyDigest(std::string_view key);
+  bool Same(const KeyDigest& other) const;
+
+ private:
+  std::array<unsigned char, 32> bytes_{};
+};
+
+class ApiKeys {
+ public:
+  // Without keys everybody is the admin without a name.
+  void Replace(std::vector<ApiKey> keys);
+  bool empty() const;
+  // The owner of a key, without the key itself. Compares it with every key, whichever it is.
+  std::optional<ApiKey> Find(std::string_view presented) const;
+
+ private:
+  struct Entry {
+    ApiKey owner;
+    KeyDigest digest;
+  };
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+// The key in "Bearer KEY", or empty.
+std::string_view BearerKey(std::string_view authorization);
+
+// Counts each tenant's requests and tokens.
+class TenantLoad {
+ public:
+  // A place among a tenant's requests, given back when it is destroyed.
+  class Place {
+   public:
+    Place(TenantLoad& load, std::string tenant) : load_(load), tenant_(std::move(tenant)) {}
+    ~Place() { load_.Leave(tenant_); }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    // So many tokens were generated.
+    void Spend(int64_t tokens, int64_t now_us) { load_.Spend(tenant_, tokens, now_us); }
+    const std::string& tenant() const { return tenant_; }
+
+   private:
+    TenantLoad& load_;
+    const std::string tenant_;
+  };
+  struct Entry {
+    std::unique_ptr<Place> place;     // null: refused
+    int32_t retry_after_seconds = 0;  // > 0: for its tokens; else for its requests
+  };
+  // Refused if the tenant has as many requests as its key allows, or has used up its tokens of the
+  // minute; else those of the prompt are taken.
+  Entry Enter(const ApiKey& key, int64_t prompt_tokens, int64_t now_us);
+
+  // How much of a thread a tenant's grammars may take, and for how long more than that.
+  static constexpr double kCompileShare = 0.25, kCompileBurstSeconds = 4;
+  // The whole seconds until a tenant may have another compiled; 0: now.
+  int32_t SecondsUntilCompile(const std::string& tenant, int64_t now_us);
+  void SpendCompile(const std::string& tenant, int64_t work_us, int64_t now_us);
+
+ private:
+  struct Tenant {
+    int32_t requests = 0;
+    int32_t per_minute = 0;
+    std::optional<RateBucket> tokens;
+    std::optional<RateBucket> compile_seconds;
+  };
+  void Leave(const std::string& tenant);
+  void Spend(const std::string& tenant, int64_t tokens, int64_t now_us);
+
+  std::mutex mutex_;
+  std::map<std::string, Tenant> tenants_;  // names come from the file of keys
+};
+
+}  // namespace braid

@@ -1,0 +1,147 @@
+// The one request object of all routes: what the body said, checked against every limit that can be
+// checked without the tokenizer. Absent values stay absent; defaults are applied in prepare.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/json.h"
+#include "server/api/api_error.h"
+#include "server/api/limits.h"
+#include "server/serving/response_store.h"
+#include "text/grammar/grammar.h"
+
+namespace braid {
+
+enum Route : uint32_t {
+  kChat = 1,
+  kCompletions = 2,
+  kTokenize = 4,
+  kDetokenize = 8,
+  kApplyTemplate = 16,
+  kResponses = 32,
+  kMessages = 64,      // Anthropic's
+  kCountTokens = 128,  // of such messages
+  kParseCalls = 256,
+  kSeparateReasoning = 512,
+  kAbort = 1024,
+  kFlushCache = 2048,  // takes no body
+  kPause = 4096,       // needs none
+  kResume = 8192,      // takes none
+  kCancel = 16384,     // takes none; the id is in the path
+};
+
+// Whether a request must have a body, and whether what it has is read.
+constexpr bool NeedsBody(Route route) {
+  return (route & (kFlushCache | kPause | kResume | kCancel)) == 0;
+}
+
+constexpr bool IsAnthropic(Route route) { return route == kMessages || route == kCountTokens; }
+
+// Conversations that the model answers, whatever the form of the request.
+constexpr bool IsChat(Route route) {
+  return route == kChat || route == kResponses || route == kMessages || route == kCountTokens;
+}
+
+enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
+
+// What the answer must match, as one of the fields for it said.
+struct WantedGrammar {
+  GrammarKind kind = GrammarKind::kJsonSchema;
+  json::value schema;  // kJsonSchema
+  std::string source;  // the other kinds
+  // Text with tagged parts, kLark: {"structures": [{"begin", "schema", "end"}, …], "triggers":
+  // […]}.
+  json::value structural = nullptr;
+  std::string path = {};  // the field, for errors
+  bool strict = true;     // what cannot be enforced is refused, not dropped
+};
+
+using Prompt = std::variant<std::string, std::vector<TokenId>>;
+
+// An item of a Responses request: sent, or of the store.
+struct InputItem {
+  json::object value;
+  std::string stored_id = {};  // empty: it was sent
+};
+
+struct ApiRequest {
+  Route route = kChat;
+  std::string model;  // empty: not given
+
+  // What is to be continued.
+  std::vector<Prompt> prompts;  // completions, tokenize
+  json::array messages;         // chat, tokenize, apply_template: in the template's form
+  // Where each message stood in the body, for errors: "messages[3]", "input[5]".
+  std::vector<std::string> message_paths;
+  std::string system;  // stands before the messages; responses and messages
+  std::vector<InputItem> previous_items, input_items;  // responses; `messages` are made of them
+  std::string previous_response_id;
+  size_t stored_bytes = 0;  // of those items that were stored
+  json::array tools;
+  json::object template_values;  // chat_template_kwargs and what belongs there
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::vector<std::string> allowed_tools;  // those that may be called; empty: all
+  json::value tool_choice_sent = nullptr;  // as it came
+  std::optional<bool> add_generation_prompt;
+  std::optional<bool> continue_final_message;
+  std::optional<bool> add_special_tokens;
+  std::vector<TokenId> tokens;  // detokenize
+  // What the helpers take: a model's text and how to read it; the id of a request to end.
+  std::string text, parser, request_id;
+  std::optional<bool> abort_all;
+
+  // How a token is chosen.
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int64_t> top_k, seed, n, best_of;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+
+  std::optional<WantedGrammar> grammar;
+  std::optional<bool> enable_thinking;
+  std::optional<int64_t> thinking_budget;  // tokens; -1: any number
+
+  // When to stop.
+  std::optional<int64_t> max_tokens, max_completion_tokens, min_tokens;
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  std::optional<bool> ignore_eos, include_stop_str_in_output;
+
+  // What to return.
+  std::optional<bool> stream, echo, skip_special_tokens, return_token_ids;
+  std::optional<bool> include_usage, continuous_usage;
+  std::optional<bool> separate_reasoning, include_reasoning, parallel_tool_calls;
+  std::optional<bool> wants_logprobs;  // chat's `logprobs`
+  std::optional<int64_t> logprobs;     // how many alternatives
+  std::optional<int64_t> prompt_logprobs;
+  bool explain_reuse = false;  // braid.explain
+  std::optional<bool> store;   // responses: keep it for later requests; the default is to
+  json::object metadata;       // comes back as it was sent
+
+  std::string cache_salt;  // prompts share the prefix cache with those of the same salt only
+};
+
+// The stored responses that a request may refer to.
+struct OwnResponses {
+  const ResponseStore* store = nullptr;  // null: there are none
+  std::string key = {};                  // the name of the client's key
+  size_t bytes_max = 0;                  // of the items that one request refers to
+};
+
+// What the limits depend on.
+struct RequestLimits {
+  int32_t vocabulary = 0;
+  int64_t answers_max = limits::kAnswersMax;  // of one request: prompts times n
+  OwnResponses responses = {};
+};
+
+// Parses and checks a body. What no row of the field table names is refused.
+OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
+                                      const RequestLimits& limits);
+
+}  // namespace braid

@@ -1,0 +1,370 @@
+// Bodies of requests: the walk over the field table at, below and above every limit, and the
+// structured fields one by one.
+#include "server/api/api_request.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "server/api/fields.h"
+#include "server/api/limits.h"
+
+namespace braid {
+namespace {
+
+constexpr RequestLimits kLimits{.vocabulary = 100, .answers_max = 128};
+
+// The least body of each route, with room for one more field.
+std::string Body(Route route, const std::string& field) {
+  std::string rest = field.empty() ? "" : fmt::format(", {}", field);
+  if (route == kCompletions) return R"({"prompt": "a")" + rest + "}";
+  if (route == kDetokenize) return R"({"tokens": [1])" + rest + "}";
+  if (route == kResponses) return R"({"input": "a")" + rest + "}";
+  if (route == kAbort) return R"({"rid": "a")" + rest + "}";
+  if (route == kParseCalls || route == kSeparateReasoning) return R"({"text": "a")" + rest + "}";
+  if (route == kMessages && field.find("\"max_tokens") == std::string::npos)
+    rest += R"(, "max_tokens": 131072)";
+  return R"({"messages": [{"role": "user", "content": "a"}])" + rest + "}";
+}
+
+OrRefusal<ApiRequest> Parse(Route route, const std::string& body) {
+  return ParseApiRequest(route, body, kLimits);
+}
+
+// The refusal's field, "ok", or "body" if no field is named.
+std::string Refused(Route route, const std::string& body) {
+  auto parsed = Parse(route, body);
+  auto* error = std::get_if<ApiError>(&parsed);
+  if (error == nullptr) return "ok";
+  EXPECT_EQ(error->status, 400) << error->message;
+  return error->param.empty() ? "body" : error->param;
+}
+
+std::string With(Route route, std::string_view name, const std::string& value) {
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos) {
+    return Refused(route, Body(route, fmt::format("\"{}\": {}", name, value)));
+  }
+  const std::string object =
+      fmt::format("{{\"{}\": {}}}", name.substr(dot + 1), value);  // a member's
+  const std::string more = name.starts_with("stream_options.") ? "\"stream\": true, " : "";
+  return Refused(route,
+                 Body(route, fmt::format("{}\"{}\": {}", more, name.substr(0, dot), object)));
+}
+
+std::vector<Route> RoutesOf(const Field& field) {
+  std::vector<Route> routes;
+  for (uint32_t bit = kChat; bit <= kAbort; bit *= 2) {
+    const auto route = static_cast<Route>(bit);
+    if ((field.routes & route) != 0) routes.push_back(route);
+  }
+  return routes;
+}
+
+const std::string kAbsurd[] = {
+    "\"x\"",   "[]",   "{}", "1e400", "-9223372036854775809", "9223372036854775808",
+    "1.5e300", "\"\"", "[1]"};
+
+TEST(ApiRequest, NumbersAreTakenAtTheirLimitsAndRefusedBeyond) {
+  for (const Field& field : Fields()) {
+    auto* rule = std::get_if<NumberRule>(&field.rule);
+    if (rule == nullptr) continue;
+    for (Route route : RoutesOf(field)) {
+      SCOPED_TRACE(field.name);
+      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->max)), "ok");
+      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->min)),
+                rule->above_min ? field.name : "ok");
+      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->max + 0.001)), field.name);
+      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->min - 0.001)), field.name);
+      EXPECT_EQ(With(route, field.name, "null"), "ok") << "null is absent";
+      EXPECT_EQ(With(route, field.name, "true"), field.name);
+      for (const std::string& value : kAbsurd)
+        EXPECT_NE(With(route, field.name, value), "ok") << value;
+    }
+  }
+}
+
+TEST(ApiRequest, IntegersAreTakenAtTheirLimitsAndRefusedBeyond) {
+  for (const Field& field : Fields()) {
+    auto* rule = std::get_if<IntegerRule>(&field.rule);
+    if (rule == nullptr) continue;
+    for (Route route : RoutesOf(field)) {
+      SCOPED_TRACE(field.name);
+      // Fields that lean on another one come with it.
+      std::string more = field.name == "top_logprobs" ? R"("logprobs": true, )" : "";
+      const bool openai = route == kChat || route == kCompletions;
+      if (openai && field.name.ends_with("_tokens")) more = R"("prompt_logprobs": 0, )";
+      auto with = [&](const std::string& value) {
+        return Refused(route, Body(route, fmt::format("{}\"{}\": {}", more, field.name, value)));
+      };
+      int64_t max = MaxOf(*rule, kLimits);
+      EXPECT_EQ(with(fmt::format("{}", max)), "ok");
+      EXPECT_EQ(with(fmt::format("{}", rule->min)), "ok");
+      if (max < std::numeric_limits<int64_t>::max()) {
+        EXPECT_EQ(with(fmt::format("{}", max + 1)), field.name);
+        EXPECT_EQ(with("2147483648"), field.name);
+        EXPECT_EQ(with("4294967296"), field.name);
+        EXPECT_EQ(with("9223372036854775807"), field.name);
+      }
+      if (rule->min > std::numeric_limits<int64_t>::min()) {
+        EXPECT_EQ(with(fmt::format("{}", rule->min - 1)), field.name);
+      }
+      const bool required = route == kMessages && field.name == "max_tokens";
+      EXPECT_EQ(with("null"), required ? field.name : "ok");
+      EXPECT_EQ(with("1.0"), "ok");
+      EXPECT_EQ(with("1.5"), field.name);
+      EXPECT_EQ(with("true"), field.name);
+      for (const std::string& value : kAbsurd) EXPECT_NE(with(value), "ok") << value;
+    }
+  }
+}
+
+TEST(ApiRequest, FlagsAreTrueFalseOrNull) {
+  for (const Field& field : Fields()) {
+    if (!std::holds_alternative<FlagRule>(field.rule)) continue;
+    for (Route route : RoutesOf(field)) {
+      SCOPED_TRACE(field.name);
+      EXPECT_EQ(With(route, field.name, "false"), "ok");
+      EXPECT_EQ(With(route, field.name, "null"), "ok");
+      EXPECT_EQ(With(route, field.name, "1"), field.name);
+      EXPECT_EQ(With(route, field.name, "\"true\""), field.name);
+    }
+  }
+}
+
+TEST(ApiRequest, WhatIsUnsupportedIsRefusedUnlessItAsksForNothing) {
+  for (const Field& field : Fields()) {
+    auto* rule = std::get_if<RefusedRule>(&field.rule);
+    if (rule == nullptr) continue;
+    for (Route route : RoutesOf(field)) {
+      SCOPED_TRACE(field.name);
+      EXPECT_EQ(With(route, field.name, "\"x\""), field.name);
+      EXPECT_EQ(With(route, field.name, "{\"a\": 1}"), field.name);
+      EXPECT_EQ(With(route, field.name, "null"), "ok");
+      if (rule->neutral.empty()) {
+        EXPECT_EQ(With(route, field.name, "\"\""), "ok");
+        EXPECT_EQ(With(route, field.name, "0"), "ok");
+        EXPECT_EQ(With(route, field.name, "false"), "ok");
+        continue;
+      }
+      const json::value neutral = json::parse(rule->neutral);
+      for (const json::value& value : neutral.as_array()) {
+        EXPECT_EQ(With(route, field.name, json::serialize(value)), "ok");
+      }
+    }
+  }
+}
+
+TEST(ApiRequest, WhatIsHarmlessIsTaken) {
+  for (const Field& field : Fields()) {
+    if (!std::holds_alternative<HarmlessRule>(field.rule)) continue;
+    for (Route route : RoutesOf(field)) {
+      EXPECT_EQ(With(route, field.name, "\"x\""), "ok") << field.name;
+    }
+  }
+}
+
+TEST(ApiRequest, ParsedFieldsRefuseOtherTypes) {
+  for (const Field& field : Fields()) {
+    if (!std::holds_alternative<ParseRule>(field.rule)) continue;
+    for (Route route : RoutesOf(field)) {
+      SCOPED_TRACE(field.name);
+      std::string name(field.name);
+      bool replaces = Body(route, "").find(fmt::format("\"{}\"", name)) != std::string::npos ||
+                      name == "prompt" || name == "messages";
+      for (const char* value : {"1.5", "true"}) {
+        std::string body = replaces ? fmt::format("{{\"{}\": {}}}", name, value)
+                                    : Body(route, fmt::format("\"{}\": {}", name, value));
+        // "true" is a schema: of any value.
+        const bool is_schema = name == "json_schema" && value == std::string_view("true");
+        EXPECT_EQ(Refused(route, body), is_schema ? "ok" : name) << value;
+      }
+    }
+  }
+}
+
+TEST(ApiRequest, BrokenJsonIsRefused) {
+  const std::string bodies[] = {"",
+                                "{",
+                                "[]",
+                                "null",
+                                "{\"a\":}",
+                                "{} x",
+                                "{'a':1}",
+                                "{\"a\":NaN}",
+                                "{\"prompt\":\"\xff\"}",
+                                R"({"prompt": "\ud800"})"};
+  for (const std::string& body : bodies) EXPECT_EQ(Refused(kCompletions, body), "body") << body;
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt": "a", "prompt": "b"})"), "prompt") << "twice";
+  std::string deep = std::string(65, '[') + std::string(65, ']');
+  EXPECT_NE(Refused(kCompletions, R"({"prompt": "a", "x": )" + deep + "}"), "ok");
+  std::string key(limits::kJsonKeyBytesMax + 1, 'k');
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt": "a", ")" + key + R"(": 1})"), "body");
+  std::string many = "[1";
+  for (int64_t i = 0; i < limits::kJsonValuesMax; ++i) many += ",1";
+  EXPECT_EQ(Refused(kCompletions, R"({"prompt": "a", "x": )" + many + "]}"), "body");
+}
+
+TEST(ApiRequest, PromptsComeInFourForms) {
+  auto prompts = [](const std::string& value) {
+    auto parsed = Parse(kCompletions, R"({"prompt": )" + value + "}");
+    return std::holds_alternative<ApiRequest>(parsed) ? std::get<0>(parsed).prompts
+                                                      : std::vector<Prompt>{};
+  };
+  EXPECT_EQ(prompts(R"("a")"), (std::vector<Prompt>{std::string("a")}));
+  EXPECT_EQ(prompts(R"(["a", "b"])"), (std::vector<Prompt>{std::string("a"), std::string("b")}));
+  EXPECT_EQ(prompts("[0, 99]"), (std::vector<Prompt>{std::vector<TokenId>{0, 99}}));
+  EXPECT_EQ(prompts("[[1], [2, 3]]"),
+            (std::vector<Prompt>{std::vector<TokenId>{1}, std::vector<TokenId>{2, 3}}));
+  auto refused = [](const std::string& value) {
+    return Refused(kCompletions, R"({"prompt": )" + value + "}");
+  };
+  EXPECT_EQ(refused("[]"), "prompt");
+  EXPECT_EQ(refused("[100]"), "prompt[0]");
+  EXPECT_EQ(refused("[1, -1]"), "prompt[1]");
+  EXPECT_EQ(refused("[[1], [2, 100]]"), "prompt[1][1]");
+  EXPECT_EQ(refused(R"(["a", 1])"), "prompt[1]");
+  EXPECT_EQ(Refused(kCompletions, "{}"), "prompt");
+  std::string many = "\"a\"";
+  for (int64_t i = 0; i < limits::kAnswersMax; ++i) many += ",\"a\"";
+  EXPECT_EQ(refused(fmt::format("[{}]", many)), "prompt");
+  EXPECT_EQ(Refused(kCompletions,
+                    fmt::format(R"({{"n": 64, "prompt": [{}"a"]}})", many.substr(0, 4 * 2))),
+            "prompt")
+      << "prompts times n";
+}
+
+TEST(ApiRequest, MessagesAreCheckedWithTheirPath) {
+  auto refused = [](const std::string& messages) {
+    return Refused(kChat, R"({"messages": )" + messages + "}");
+  };
+  EXPECT_EQ(refused("[]"), "messages");
+  EXPECT_EQ(Refused(kChat, "{}"), "messages");
+  EXPECT_EQ(refused("[1]"), "messages[0]");
+  EXPECT_EQ(refused(R"([{"content": "a"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role": "root", "content": "a"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role": "user"}])"), "messages[0].content");
+  EXPECT_EQ(refused(R"([{"role": "user", "content": null}])"), "messages[0].content");
+  EXPECT_EQ(refused(R"([{"role": "user", "content": 1}])"), "messages[0].content");
+  EXPECT_EQ(refused(R"([{"role": "user", "content": "a"}, {"role": "user", "content": {}}])"),
+            "messages[1].content");
+  EXPECT_EQ(refused(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])"),
+            "messages[0].content[0]");
+  EXPECT_EQ(refused(R"([{"role": "user", "content": "a", "name": 1}])"), "messages[0].name");
+  EXPECT_EQ(refused(R"([{"role": "assistant", "content": "a", "reasoning": 1}])"),
+            "messages[0].reasoning_content");
+  EXPECT_EQ(refused(R"([{"role": "user", "content": [{"type": "text", "text": "a"}]}])"), "ok");
+  EXPECT_EQ(refused(R"([{"role": "developer", "content": "a"}])"), "ok");
+}
+
+TEST(ApiRequest, StopsAndBiasesHaveTheirLimits) {
+  auto stops = [](size_t count, size_t bytes) {
+    std::string list;
+    for (size_t i = 0; i < count; ++i) {
+      list += fmt::format("{}\"{}\"", i == 0 ? "" : ",", std::string(bytes, 's'));
+    }
+    return With(kChat, "stop", fmt::format("[{}]", list));
+  };
+  EXPECT_EQ(stops(limits::kStopStringsMax, limits::kStopStringBytesMax), "ok");
+  EXPECT_EQ(stops(limits::kStopStringsMax + 1, 1), "stop");
+  EXPECT_EQ(stops(1, limits::kStopStringBytesMax + 1), "stop[0]");
+  EXPECT_EQ(stops(1, 0), "stop[0]");
+  EXPECT_EQ(With(kChat, "stop", "\"\""), "stop");
+  EXPECT_EQ(With(kChat, "stop_token_ids", "[99]"), "ok");
+  EXPECT_EQ(With(kChat, "stop_token_ids", "[100]"), "stop_token_ids[0]");
+  EXPECT_EQ(With(kChat, "logit_bias", R"({"99": 100, "0": -100})"), "ok");
+  EXPECT_EQ(With(kChat, "logit_bias", R"({"100": 1})"), "logit_bias");
+  EXPECT_EQ(With(kChat, "logit_bias", R"({"-1": 1})"), "logit_bias");
+  EXPECT_EQ(With(kChat, "logit_bias", R"({"1x": 1})"), "logit_bias");
+  EXPECT_EQ(With(kChat, "logit_bias", R"({"1": 100.5})"), "logit_bias.1");
+  EXPECT_EQ(With(kChat, "logit_bias", R"({"1": "1"})"), "logit_bias.1");
+}
+
+TEST(ApiRequest, FieldsThatContradictEachOtherAreRefused) {
+  EXPECT_EQ(With(kChat, "max_tokens", "0"), "max_tokens");
+  EXPECT_EQ(Refused(kCompletions, Body(kCompletions, R"("max_tokens": 0, "echo": true)")), "ok");
+  EXPECT_EQ(Refused(kChat, Body(kChat, R"("max_tokens": 3, "min_tokens": 4)")), "min_tokens");
+  EXPECT_EQ(With(kChat, "top_logprobs", "2"), "top_logprobs");
+  EXPECT_EQ(With(kChat, "stream_options", R"({"include_usage": true})"), "stream_options");
+  EXPECT_EQ(With(kChat, "continue_final_message", "true"), "continue_final_message");
+  EXPECT_EQ(With(kChat, "response_format", R"({"type": "text"})"), "ok");
+  EXPECT_EQ(With(kChat, "response_format", R"({"type": "json_object"})"), "ok");
+  EXPECT_EQ(With(kChat, "response_format", R"({"type": "poem"})"), "response_format.type");
+  EXPECT_EQ(With(kChat, "tool_choice", "\"required\""), "tool_choice") << "there are no tools";
+  EXPECT_EQ(With(kChat, "chat_template_kwargs", R"({"messages": []})"),
+            "chat_template_kwargs.messages");
+  EXPECT_EQ(With(kChat, "tools", R"([{"type": "function", "function": {"name": "a b"}}])"),
+            "tools[0].function.name");
+}
+
+TEST(ApiRequest, AllowedToolsAreTakenInBothForms) {
+  const std::string tools =
+      R"("tools": [{"type": "function", "function": {"name": "a"}},
+                   {"type": "function", "function": {"name": "b"}}], "tool_choice": )";
+  const auto parse = [&](const std::string& choice) {
+    auto parsed = Parse(kChat, Body(kChat, tools + choice));
+    return std::holds_alternative<ApiRequest>(parsed) ? std::get<0>(parsed) : ApiRequest{};
+  };
+  const std::string nested = R"([{"type": "function", "function": {"name": "b"}}])";
+  const std::string flat = R"([{"type": "function", "name": "b"}])";
+  for (const std::string& body :
+       {R"({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": )" + nested + "}}",
+        R"({"type": "allowed_tools", "mode": "auto", "tools": )" + flat + "}"}) {
+    EXPECT_EQ(parse(body).allowed_tools, std::vector<std::string>{"b"}) << body;
+    EXPECT_EQ(parse(body).tool_choice, ToolChoice::kAuto) << body;
+  }
+  EXPECT_EQ(
+      parse(R"({"type": "allowed_tools", "mode": "required", "tools": )" + flat + "}").tool_choice,
+      ToolChoice::kRequired);
+  EXPECT_EQ(parse(R"({"type": "function", "name": "a"})").allowed_tools,
+            std::vector<std::string>{"a"})
+      << "the flat form of a named tool";
+  const auto refused = [&](const std::string& choice) {
+    return Refused(kChat, Body(kChat, tools + choice));
+  };
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "any", "tools": )" + flat + "}"),
+            "tool_choice.mode");
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "auto", "tools": []})"),
+            "tool_choice.tools");
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]})"),
+            "tool_choice.tools[0]");
+  EXPECT_EQ(refused(R"({"type": "allowed_tools", "mode": "auto", "tools": [{"name": "c"}]})"),
+            "tool_choice");
+  EXPECT_EQ(refused(R"({"type": "custom", "name": "a"})"), "tool_choice");
+}
+
+TEST(ApiRequest, ErrorsShowNumbersAsTheyWereSent) {
+  auto parsed = Parse(kChat, Body(kChat, R"("max_tokens": 5.5)"));
+  EXPECT_NE(std::get<ApiError>(parsed).message.find("got 5.5"), std::string::npos)
+      << std::get<ApiError>(parsed).message;
+}
+
+TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {
+  EXPECT_EQ(With(kChat, "nonsense", "{}"), "nonsense");
+  EXPECT_EQ(With(kChat, "nonsense", "false"), "nonsense") << "false may ask for something";
+  EXPECT_EQ(With(kChat, "nonsense", "null"), "ok") << "null is absent";
+  EXPECT_EQ(With(kCompletions, "instructions", "\"a\""), "instructions") << "of another route";
+  EXPECT_EQ(With(kChat, "stream_options.nonsense", "1"), "stream_options.nonsense");
+  EXPECT_EQ(Refused(kChat, Body(kChat, R"("thinking.display": "omitted")")), "thinking.display");
+}
+
+TEST(ApiRequest, FormatsOfMessagesAreGrammars) {
+  const std::string format = R"({"type": "json_schema", "schema": {"type": "integer"}})";
+  for (const std::string& field :
+       {R"("output_config": {"format": )" + format + "}", R"("output_format": )" + format}) {
+    auto parsed = Parse(kMessages, Body(kMessages, field));
+    ASSERT_TRUE(std::holds_alternative<ApiRequest>(parsed)) << field;
+    const auto& grammar = std::get<0>(parsed).grammar;
+    ASSERT_TRUE(grammar.has_value()) << field;
+    EXPECT_EQ(grammar->schema.at("type"), "integer");
+  }
+  EXPECT_EQ(With(kMessages, "output_config.format", R"({"type": "poem"})"), "output_config.format");
+  EXPECT_EQ(With(kMessages, "output_config.effort", "\"low\""), "ok");
+  EXPECT_EQ(With(kMessages, "output_config.effort", "\"giant\""), "output_config.effort");
+  EXPECT_EQ(With(kMessages, "output_config.task_budget", R"({"total": 5})"),
+            "output_config.task_budget");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,244 @@
+// Parsers of the structured fields that every generating route shares.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "server/api/fields.h"
+#include "server/api/limits.h"
+
+namespace braid {
+
+ApiError WrongType(const std::string& path, std::string_view right, const json::value& found) {
+  return {400, fmt::format("{}: must be {}, got {}", path, right, JsonExcerpt(found)), path};
+}
+
+Refusal ParseTokenIds(const json::value& value, const std::string& path,
+                      const RequestLimits& limits, std::vector<TokenId>* ids) {
+  if (!value.is_array()) return WrongType(path, "a list of token ids", value);
+  const json::array& array = value.get_array();
+  ids->reserve(array.size());
+  for (size_t i = 0; i < array.size(); ++i) {
+    if (!array[i].is_int64() || array[i].get_int64() < 0 ||
+        array[i].get_int64() >= limits.vocabulary) {
+      return WrongType(fmt::format("{}[{}]", path, i),
+                       fmt::format("a token id from 0 to {}", limits.vocabulary - 1), array[i]);
+    }
+    ids->push_back(static_cast<TokenId>(array[i].get_int64()));
+  }
+  return std::nullopt;
+}
+
+Refusal ParseModel(const json::value& value, const std::string& path, const RequestLimits&,
+                   ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "a string", value);
+  request->model = value.get_string();
+  return std::nullopt;
+}
+
+// A string, a list of strings, a list of token ids, or a list of lists of token ids.
+Refusal ParsePrompt(const json::value& value, const std::string& path, const RequestLimits& limits,
+                    ApiRequest* request) {
+  constexpr std::string_view kRight = "a string, a list of strings, or token ids";
+  if (value.is_string()) {
+    request->prompts.emplace_back(std::string(value.get_string()));
+    return std::nullopt;
+  }
+  if (!value.is_array() || value.get_array().empty()) return WrongType(path, kRight, value);
+  const json::array& array = value.get_array();
+  if (array[0].is_number()) {
+    std::vector<TokenId> ids;
+    if (Refusal refusal = ParseTokenIds(value, path, limits, &ids)) return refusal;
+    request->prompts.emplace_back(std::move(ids));
+    return std::nullopt;
+  }
+  if (static_cast<int64_t>(array.size()) > limits.answers_max) {
+    return ApiError{400,
+                    fmt::format("{}: has {} prompts, at most {} are taken", path, array.size(),
+                                limits.answers_max),
+                    path};
+  }
+  for (size_t i = 0; i < array.size(); ++i) {
+    std::string element = fmt::format("{}[{}]", path, i);
+    if (array[i].kind() != array[0].kind()) return WrongType(element, "like prompt[0]", array[i]);
+    if (array[i].is_string()) {
+      request->prompts.emplace_back(std::string(array[i].get_string()));
+    } else {
+      std::vector<TokenId> ids;
+      if (Refusal refusal = ParseTokenIds(array[i], element, limits, &ids)) return refusal;
+      request->prompts.emplace_back(std::move(ids));
+    }
+  }
+  return std::nullopt;
+}
+
+Refusal ParseTokens(const json::value& value, const std::string& path, const RequestLimits& limits,
+                    ApiRequest* request) {
+  return ParseTokenIds(value, path, limits, &request->tokens);
+}
+
+Refusal ParseStop(const json::value& value, const std::string& path, const RequestLimits&,
+                  ApiRequest* request) {
+  auto add = [&](const json::value& stop, const std::string& where) -> Refusal {
+    if (!stop.is_string() || stop.get_string().empty() ||
+        stop.get_string().size() > limits::kStopStringBytesMax) {
+      return WrongType(where, fmt::format("a string of 1 to {} bytes", limits::kStopStringBytesMax),
+                       stop);
+    }
+    request->stop.emplace_back(stop.get_string());
+    return std::nullopt;
+  };
+  if (!value.is_array()) return add(value, path);
+  const json::array& array = value.get_array();
+  if (array.size() > limits::kStopStringsMax) {
+    return ApiError{400,
+                    fmt::format("{}: has {} strings, at most {} are taken", path, array.size(),
+                                limits::kStopStringsMax),
+                    path};
+  }
+  for (size_t i = 0; i < array.size(); ++i) {
+    if (Refusal refusal = add(array[i], fmt::format("{}[{}]", path, i))) return refusal;
+  }
+  return std::nullopt;
+}
+
+Refusal ParseStopTokens(const json::value& value, const std::string& path,
+                        const RequestLimits& limits, ApiRequest* request) {
+  if (value.is_array() && value.get_array().size() > limits::kStopTokensMax) {
+    return ApiError{400,
+                    fmt::format("{}: has {} ids, at most {} are taken", path,
+                                value.get_array().size(), limits::kStopTokensMax),
+                    path};
+  }
+  return ParseTokenIds(value, path, limits, &request->stop_token_ids);
+}
+
+// {"TOKEN ID": BIAS, …}
+Refusal ParseLogitBias(const json::value& value, const std::string& path,
+                       const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object of token ids and numbers", value);
+  const json::object& object = value.get_object();
+  if (object.size() > limits::kLogitBiasMax) {
+    return ApiError{400,
+                    fmt::format("{}: has {} entries, at most {} are taken", path, object.size(),
+                                limits::kLogitBiasMax),
+                    path};
+  }
+  for (const auto& [key, bias] : object) {
+    TokenId id = -1;
+    auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    bool is_id =
+        error == std::errc() && end == key.data() + key.size() && id >= 0 && id < limits.vocabulary;
+    if (!is_id) {
+      return WrongType(path, fmt::format("keyed by token ids from 0 to {}", limits.vocabulary - 1),
+                       json::value(key));
+    }
+    boost::system::error_code not_number;
+    double number = bias.is_number() ? bias.to_number<double>(not_number) : NAN;
+    if (!(std::abs(number) <= limits::kLogitBiasAbsMax)) {
+      return WrongType(fmt::format("{}.{}", path, std::string_view(key)),
+                       fmt::format("a number from {} to {}", -limits::kLogitBiasAbsMax,
+                                   limits::kLogitBiasAbsMax),
+                       bias);
+    }
+    request->logit_bias.emplace_back(id, static_cast<float>(number));
+  }
+  std::sort(request->logit_bias.begin(), request->logit_bias.end());
+  return std::nullopt;
+}
+
+Refusal ParseStreamOptions(const json::value& value, const std::string& path, const RequestLimits&,
+                           ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object", value);
+  request->include_usage = false;
+  for (const auto& [key, option] : value.get_object()) {
+    std::optional<bool>* target = key == "include_usage"            ? &request->include_usage
+                                  : key == "continuous_usage_stats" ? &request->continuous_usage
+                                                                    : nullptr;
+    if (target == nullptr || option.is_null()) continue;
+    if (!option.is_bool()) {
+      return WrongType(fmt::format("{}.{}", path, std::string_view(key)), "true or false", option);
+    }
+    *target = option.get_bool();
+  }
+  return std::nullopt;
+}
+
+// This server's own options: {"explain": true}.
+Refusal ParseBraid(const json::value& value, const std::string& path, const RequestLimits&,
+                   ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object, {\"explain\": true}", value);
+  for (const auto& [key, option] : value.get_object()) {
+    const std::string member = fmt::format("{}.{}", path, std::string_view(key));
+    if (key != "explain") {
+      return ApiError{400, member + ": is not known; the one option is explain", member};
+    }
+    if (!option.is_bool()) return WrongType(member, "true or false", option);
+    request->explain_reuse = option.get_bool();
+  }
+  return std::nullopt;
+}
+
+Refusal ParseCacheSalt(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
+  if (!value.is_string() || value.get_string().empty() ||
+      value.get_string().size() > limits::kCacheSaltBytesMax) {
+    return WrongType(path, fmt::format("a string of 1 to {} bytes", limits::kCacheSaltBytesMax),
+                     value);
+  }
+  request->cache_salt = value.get_string();
+  return std::nullopt;
+}
+
+Refusal ParseMetadata(const json::value& value, const std::string& path, const RequestLimits&,
+                      ApiRequest* request) {
+  if (!value.is_object() || value.get_object().size() > limits::kMetadataPairsMax) {
+    return WrongType(
+        path, fmt::format("an object of at most {} entries", limits::kMetadataPairsMax), value);
+  }
+  for (const auto& [key, text] : value.get_object()) {
+    if (text.is_null()) continue;
+    if (!text.is_string() || text.get_string().size() > limits::kMetadataBytesMax) {
+      return WrongType(fmt::format("{}.{}", path, std::string_view(key)),
+                       fmt::format("a string of at most {} bytes", limits::kMetadataBytesMax),
+                       text);
+    }
+  }
+  request->metadata = value.get_object();
+  return std::nullopt;
+}
+
+Refusal ParseText(const json::value& value, const std::string& path, const RequestLimits&,
+                  ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "a string", value);
+  request->text = value.get_string();
+  return std::nullopt;
+}
+
+Refusal ParseParser(const json::value& value, const std::string& path, const RequestLimits&,
+                    ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "a parser's name", value);
+  request->parser = value.get_string();
+  return std::nullopt;
+}
+
+Refusal ParseRequestId(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "the id of a request", value);
+  request->request_id = value.get_string();
+  return std::nullopt;
+}
+
+// SGLang's and vLLM's words: requests stay where they are, or end first.
+Refusal ParsePauseMode(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
+  if (value == "abort") {
+    request->abort_all = true;
+  } else if (value != "in_place" && value != "keep" && value != "retract") {
+    return WrongType(path, "\"in_place\", \"keep\", \"retract\" or \"abort\"", value);
+  }
+  return std::nullopt;
+}
+
+}  // namespace braid

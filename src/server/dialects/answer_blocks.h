@@ -1,0 +1,46 @@
+// The events of one answer as blocks, one after the other: a thought, a text, a tool call. What the
+// APIs share that answer in blocks.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/answer/answer_event.h"
+
+namespace braid {
+
+struct AnswerBlock {
+  enum class Kind : uint8_t { kThought, kText, kCall };
+  Kind kind = Kind::kText;
+  std::string text;  // what it says; of calls: the arguments
+  std::string name;  // of calls: the tool
+  std::string id;    // of calls: the model's own; may be empty
+  int32_t call = -1;
+  bool whole = true;  // false: a call that was cut off
+};
+
+class AnswerBlocks {
+ public:
+  struct Sink {
+    std::function<void(const AnswerBlock&, size_t index)> open = nullptr;
+    std::function<void(const AnswerBlock&, size_t index, const std::string& piece)> piece = nullptr;
+    std::function<void(const AnswerBlock&, size_t index)> close = nullptr;
+  };
+
+  // What happens to blocks goes to the sink, in order.
+  void Add(const AnswerEvents& events, const Sink& sink);
+  // The answer has ended: closes the block that is open.
+  void End(const Sink& sink);
+
+  const std::vector<AnswerBlock>& blocks() const { return blocks_; }
+
+ private:
+  void Open(AnswerBlock block, const Sink& sink);
+
+  std::vector<AnswerBlock> blocks_;
+  bool open_ = false;  // the last one is
+};
+
+}  // namespace braid

@@ -1,0 +1,35 @@
+// An Answer made of a Generation and a format: streamed as SSE or collected into one response.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "server/dialects/answer_format.h"
+#include "server/http/types.h"
+
+namespace braid {
+
+class ApiAnswer final : public Answer {
+ public:
+  ApiAnswer(std::unique_ptr<Generation> generation, AnswerShape shape);
+
+  bool Streams() const override { return streams_; }
+  AnswerStep Take() override;
+  void End(EndReason reason) override { generation_->End(reason); }
+  std::optional<EndReason> Overdue(int64_t now_us) const override {
+    return generation_->Overdue(now_us);
+  }
+  size_t PendingBytes() const override { return generation_->PendingBytes(); }
+
+ private:
+  AnswerStep TakeEvents(const std::vector<ChoiceDelta>& deltas);
+  AnswerStep TakeWhole(std::vector<ChoiceDelta> deltas);
+
+  std::unique_ptr<Generation> generation_;
+  const Route route_;
+  const bool streams_;
+  std::unique_ptr<AnswerFormat> format_;
+  std::vector<ChoiceDelta> merged_;  // by index; when not streaming
+};
+
+}  // namespace braid

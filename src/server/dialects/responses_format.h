@@ -1,0 +1,50 @@
+// Answers of OpenAI's Responses API, whole and as its stream of events. Where it is asked for, the
+// response stands in the store from its beginning, and is finished there before its client reads
+// the end.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/dialects/answer_blocks.h"
+#include "server/dialects/answer_format.h"
+
+namespace braid {
+
+class ResponsesFormat final : public AnswerFormat {
+ public:
+  // `generation` must outlive the object. `echo`: what the answer repeats of the request.
+  ResponsesFormat(const Generation& generation, json::object echo, std::optional<StoreOrder> order);
+  // A response that its client has left is stored as far as it came.
+  ~ResponsesFormat() override;
+
+  std::string Events(const ChoiceDelta& delta) override;
+  std::string End() override;
+  json::object Whole(const std::vector<ChoiceDelta>& choices) override;
+
+ private:
+  json::object Envelope(std::string_view status) const;
+  json::object Ended() const;
+  // The same; the store has it too.
+  json::object Finished();
+  void Store(json::object response);
+  std::string ItemId(const AnswerBlock& block, size_t index) const;
+  json::object Item(const AnswerBlock& block, size_t index, bool done) const;
+  std::string Event(std::string_view type, json::object data);
+  std::string PartEvent(std::string_view type, const AnswerBlock& block, size_t index,
+                        json::object more);
+  void Open(const AnswerBlock& block, size_t index, std::string* events);
+  void Close(const AnswerBlock& block, size_t index, std::string* events);
+  AnswerBlocks::Sink Sink(std::string* events);
+
+  const Generation& generation_;
+  json::object echo_;
+  ResponseStore* store_ = nullptr;  // null: it is not stored, or is already
+  std::string key_;
+  AnswerBlocks blocks_;
+  bool done_ = false;  // has its last delta
+  bool cut_ = false;   // ended for its length
+  int64_t sequence_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,205 @@
+// Parsers of OpenAI's Responses API: input items, flat tools, text format, reasoning.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "server/api/conversation.h"
+#include "server/api/fields.h"
+#include "server/api/limits.h"
+#include "server/dialects/responses_input.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kTextParts = "input_text output_text text reasoning_text summary_text";
+
+json::value At(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value == nullptr ? json::value(nullptr) : *value;
+}
+
+std::string_view StringAt(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string())
+                                                : std::string_view();
+}
+
+Refusal AddMessage(const json::object& item, const std::string& path, ChatBuilder* chat) {
+  auto content = TextOfParts(At(item, "content"), kTextParts, path + ".content");
+  if (auto* error = std::get_if<ApiError>(&content)) return *error;
+  const std::string& text = std::get<0>(content);
+  const std::string_view role = StringAt(item, "role");
+  if (role == "assistant") {
+    chat->AssistantText(text);
+  } else if (role == "user") {
+    chat->User(text);
+  } else if (role == "system" || role == "developer") {
+    chat->System(text);
+  } else {
+    return WrongType(path + ".role", "one of user, assistant, system, developer", At(item, "role"));
+  }
+  return std::nullopt;
+}
+
+// The thought is in `content`; without it the summary stands for it.
+Refusal AddReasoning(const json::object& item, const std::string& path, ChatBuilder* chat) {
+  for (const char* key : {"content", "summary"}) {
+    auto text = TextOfParts(At(item, key), kTextParts, fmt::format("{}.{}", path, key));
+    if (auto* error = std::get_if<ApiError>(&text)) return *error;
+    if (std::get<0>(text).empty()) continue;
+    chat->AssistantThought(std::get<0>(text));
+    break;
+  }
+  return std::nullopt;
+}
+
+Refusal AddItem(const json::object& item, const std::string& path, ChatBuilder* chat) {
+  const std::string_view type = StringAt(item, "type");
+  if (type == "message" || (type.empty() && item.contains("role"))) {
+    return AddMessage(item, path, chat);
+  }
+  if (type == "reasoning") return AddReasoning(item, path, chat);
+  if (type == "function_call") {
+    const std::string_view name = StringAt(item, "name");
+    if (name.empty()) return WrongType(path + ".name", "the tool's name", At(item, "name"));
+    chat->AssistantCall(StringAt(item, "call_id"), name, StringAt(item, "arguments"));
+    return std::nullopt;
+  }
+  if (type == "function_call_output") {
+    auto output = TextOfParts(At(item, "output"), kTextParts, path + ".output");
+    if (auto* error = std::get_if<ApiError>(&output)) return *error;
+    chat->ToolResult(StringAt(item, "call_id"), std::get<0>(output));
+    return std::nullopt;
+  }
+  return ApiError{400,
+                  fmt::format("{}.type: must be message, reasoning, function_call, "
+                              "function_call_output or item_reference, got {}",
+                              path, JsonExcerpt(At(item, "type"))),
+                  path + ".type", "unsupported_parameter"};
+}
+
+// {"type": "item_reference", "id": …}, of which the type may be left out.
+bool IsReference(const json::object& item) {
+  const json::value type = At(item, "type");
+  return type == "item_reference" ||
+         (type.is_null() && item.contains("id") && !item.contains("role"));
+}
+
+}  // namespace
+
+Refusal ParseInput(const json::value& value, const std::string& path, const RequestLimits& limits,
+                   ApiRequest* request) {
+  if (value.is_string()) {
+    request->input_items.push_back({.value = {{"role", "user"}, {"content", value}}});
+    return std::nullopt;
+  }
+  if (!value.is_array() || value.get_array().empty()) {
+    return WrongType(path, "a string or a list of at least one item", value);
+  }
+  if (value.get_array().size() > limits::kMessagesMax) {
+    return ApiError{400,
+                    fmt::format("{}: must have 1 to {} items, got {}", path, limits::kMessagesMax,
+                                value.get_array().size()),
+                    path};
+  }
+  for (const json::value& item : value.get_array()) {
+    const std::string at = fmt::format("{}[{}]", path, request->input_items.size());
+    if (!item.is_object()) return WrongType(at, "an item: an object", item);
+    if (!IsReference(item.get_object())) {
+      request->input_items.push_back({.value = item.get_object()});
+      continue;
+    }
+    if (Refusal refusal = AddReferenced(limits.responses, item.get_object(), at, request)) {
+      return refusal;
+    }
+  }
+  return std::nullopt;
+}
+
+Refusal ParsePreviousResponse(const json::value& value, const std::string& path,
+                              const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_string()) return WrongType(path, "the id of a stored response", value);
+  request->previous_response_id = value.get_string();
+  return AddPrevious(limits.responses, path, request);
+}
+
+Refusal MessagesOfItems(const RequestLimits& limits, ApiRequest* request) {
+  if (Refusal refusal = CheckReferences(*request)) return refusal;
+  json::array messages;
+  std::vector<std::string> paths;
+  ChatBuilder chat(&messages, &paths);
+  chat.At("previous_response_id");
+  for (const InputItem& item : request->previous_items) {
+    if (Refusal refusal = AddItem(item.value, "previous_response_id", &chat)) return refusal;
+  }
+  for (size_t i = 0; i < request->input_items.size(); ++i) {
+    const std::string at = fmt::format("input[{}]", i);
+    chat.At(at);
+    if (Refusal refusal = AddItem(request->input_items[i].value, at, &chat)) return refusal;
+  }
+  if (Refusal refusal = ParseMessages(messages, "input", limits, request)) return refusal;
+  request->message_paths = std::move(paths);
+  return std::nullopt;
+}
+
+Refusal ParseResponsesTools(const json::value& value, const std::string& path,
+                            const RequestLimits& limits, ApiRequest* request) {
+  const auto tools = ChatTools(value, path, "parameters", [](const json::object& tool) {
+    return StringAt(tool, "type") == "function";
+  });
+  if (const auto* error = std::get_if<ApiError>(&tools)) return *error;
+  return ParseTools(std::get<0>(tools), path, limits, request);
+}
+
+// What else the answer shall have. Most of it belongs to tools that the server would run.
+Refusal ParseInclude(const json::value& value, const std::string& path, const RequestLimits&,
+                     ApiRequest*) {
+  constexpr std::string_view kNothingToAdd[] = {"reasoning.encrypted_content",
+                                                "web_search_call.action.sources",
+                                                "web_search_call.results",
+                                                "code_interpreter_call.outputs",
+                                                "computer_call_output.output.image_url",
+                                                "file_search_call.results",
+                                                "message.input_image.image_url"};
+  if (!value.is_array()) return WrongType(path, "a list of names", value);
+  size_t index = 0;
+  for (const json::value& name : value.get_array()) {
+    const std::string at = fmt::format("{}[{}]", path, index++);
+    if (std::any_of(std::begin(kNothingToAdd), std::end(kNothingToAdd),
+                    [&](std::string_view known) { return name == json::value(known); })) {
+      continue;
+    }
+    if (name == "message.output_text.logprobs") {
+      return ApiError{400, at + ": is not supported here; use /v1/chat/completions", at,
+                      "unsupported_parameter"};
+    }
+    return WrongType(at, "a name that the API knows, \"reasoning.encrypted_content\"", name);
+  }
+  return std::nullopt;
+}
+
+// {"format": {"type": "json_schema", "name": …, "schema": …}, "verbosity": …}
+Refusal ParseTextOptions(const json::value& value, const std::string& path,
+                         const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object with a format", value);
+  const json::object& options = value.get_object();
+  if (const json::value* verbosity = options.if_contains("verbosity");
+      verbosity != nullptr && !verbosity->is_null()) {
+    Refusal refusal = ParseVerbosity(*verbosity, path + ".verbosity", limits, request);
+    if (refusal) return refusal;
+  }
+  const json::value* format = options.if_contains("format");
+  if (format == nullptr || format->is_null()) return std::nullopt;
+  return ParseResponseFormat(*format, path + ".format", limits, request);
+}
+
+// {"effort": "low", "summary": …}
+Refusal ParseReasoningOptions(const json::value& value, const std::string& path,
+                              const RequestLimits& limits, ApiRequest* request) {
+  if (!value.is_object()) return WrongType(path, "an object with an effort", value);
+  const json::value* effort = value.get_object().if_contains("effort");
+  if (effort == nullptr || effort->is_null()) return std::nullopt;
+  return ParseReasoningEffort(*effort, path + ".effort", limits, request);
+}
+
+}  // namespace braid

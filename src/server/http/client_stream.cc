@@ -1,0 +1,30 @@
+// See the header.
+#include "server/http/client_stream.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace braid {
+namespace {
+
+namespace asio = boost::asio;
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+
+}  // namespace
+
+asio::awaitable<bool> ClientStream::Open() {
+  if (!tls_) co_return true;
+  auto [error] = co_await tls_->async_handshake(asio::ssl::stream_base::server, kTuple);
+  co_return !error;
+}
+
+asio::awaitable<void> ClientStream::CloseSending() {
+  if (tls_) {
+    // Waits for the client's own goodbye; the caller's deadline ends that.
+    co_await tls_->async_shutdown(kTuple);
+  }
+  boost::system::error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+}
+
+}  // namespace braid

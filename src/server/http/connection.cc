@@ -1,0 +1,485 @@
+// The protocol half of a connection. Beast parses; http_framing refuses what is ambiguous before
+// that.
+#include "server/http/connection.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http.hpp>
+
+#include "base/clock.h"
+#include "server/access/api_keys.h"
+#include "server/api/limits.h"
+
+namespace braid {
+
+namespace http = boost::beast::http;
+using asio::experimental::awaitable_operators::operator||;
+
+namespace {
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr int64_t kSecondUs = 1'000'000;
+constexpr size_t kReadBytes = 16 << 10;
+constexpr int64_t kLingerSeconds = 2;
+constexpr int64_t kReservedSeconds = 2;
+
+using BodyParser = http::request_parser<http::string_body>;
+
+// Preparation gives way to the engine, whose threads others wait for; a large body to a small one.
+constexpr int kPrepareNice = 5, kBulkNice = 19;
+
+// Of the calling thread, on Linux; where it is refused everything works as well, but later.
+void LowerPriority(int nice) {
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
+}
+
+std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
+// The path and the query behind its question mark.
+std::pair<std::string, std::string> SplitTarget(std::string_view target) {
+  const size_t path_bytes = std::min(target.find('?'), target.size());
+  const size_t query_at = std::min(path_bytes + 1, target.size());
+  return {std::string(target.substr(0, path_bytes)), std::string(target.substr(query_at))};
+}
+
+// The path of a checked head.
+std::string_view PathOf(std::string_view head) {
+  const size_t begin = head.find(' ') + 1;
+  return head.substr(begin, head.find_first_of(" ?", begin) - begin);
+}
+
+// Both the head and the refusals of the body's framing are worth a sentence; the rest is noise.
+HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
+  if (error == http::error::body_limit) {
+    return {413, fmt::format("the body is longer than {} bytes", limit)};
+  }
+  return {400, fmt::format("not a valid HTTP/1.1 request: {}", error.message())};
+}
+
+// HEAD is asked like GET.
+HttpRequest RequestOf(http::request<http::string_body> message) {
+  std::string_view target = View(message.target());
+  HttpRequest request;
+  request.method = message.method() == http::verb::head ? std::string_view("GET")
+                                                        : View(message.method_string());
+  std::tie(request.path, request.query) = SplitTarget(target);
+  request.content_type = View(message[http::field::content_type]);
+  request.content_encoding = View(message[http::field::content_encoding]);
+  request.host = View(message[http::field::host]);
+  request.origin = View(message[http::field::origin]);
+  request.fetch_site = View(message["Sec-Fetch-Site"]);
+  request.asked_headers = View(message[http::field::access_control_request_headers]);
+  request.key = BearerKey(View(message[http::field::authorization]));
+  if (request.key.empty()) request.key = View(message["x-api-key"]);
+  std::string_view request_id = View(message["X-Request-Id"]);
+  if (IsRequestId(request_id)) request.request_id = request_id;
+  request.body = std::move(message.body());
+  return request;
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(int64_t id, asio::ip::tcp::socket socket, HttpPeer peer,
+                               ConnectionHost& host)
+    : id_(id),
+      peer_(std::move(peer)),
+      stream_(std::move(socket), host.tls.get()),
+      host_(host),
+      signal_(stream_.get_executor()) {}
+
+void HttpConnection::Wake() {
+  woken_ = true;
+  signal_.cancel();
+}
+
+void HttpConnection::SetDeadline(int64_t seconds) {
+  deadline_us_ = seconds > 0 ? MonotonicUs() + seconds * kSecondUs : 0;
+}
+
+void HttpConnection::Sweep(int64_t now_us) {
+  boost::system::error_code ignored;
+  if (answer_ && answer_->PendingBytes() > limits::kUnsentBytesMax) {
+    answer_->End(EndReason::kSlowReader);
+    stream_.socket().cancel(ignored);
+  }
+  if (answer_) {
+    if (const std::optional<EndReason> reason = answer_->Overdue(now_us)) EndAnswer(*reason);
+  }
+  if (deadline_us_ == 0 || now_us < deadline_us_) return;
+  deadline_us_ = 0;
+  timed_out_ = true;
+  stream_.socket().cancel(ignored);
+}
+
+void HttpConnection::CloseIfIdle() {
+  boost::system::error_code ignored;
+  if (idle_) stream_.socket().cancel(ignored);
+}
+
+void HttpConnection::Drop() {
+  boost::system::error_code ignored;
+  dropped_ = true;
+  stream_.socket().close(ignored);
+}
+
+void HttpConnection::EndAnswer(EndReason reason) {
+  if (!answer_) return;
+  answer_->End(reason);
+  Wake();
+}
+
+asio::awaitable<void> HttpConnection::Run() {
+  boost::system::error_code ignored;
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  SetDeadline(host_.config.header_seconds_max);
+  bool open = co_await stream_.Open();
+  if (!open) co_return;
+  for (int32_t served = 1; served <= limits::kRequestsPerConnectionMax; ++served) {
+    std::optional<Incoming> incoming = co_await ReadRequest();
+    if (!incoming) co_return;
+    if (served == limits::kRequestsPerConnectionMax) incoming->keep_alive = false;
+    bool keep = co_await Serve(std::move(*incoming));
+    if (!keep) break;
+  }
+  SetDeadline(kLingerSeconds);
+  co_await stream_.CloseSending();
+}
+
+asio::awaitable<void> HttpConnection::RunReserved(std::string message) {
+  reserved_ = true;
+  SetDeadline(kReservedSeconds);
+  bool open = co_await stream_.Open();
+  if (!open) co_return;
+  std::string head;
+  const std::optional<HttpRefusal> unread = co_await ReadHead(&head);
+  if (dropped_) co_return;
+  if (unread || CheckHead(head) || !host_.api.IsProbe(PathOf(head))) {
+    co_await Refuse(503, std::move(message));
+    co_return;
+  }
+  Incoming incoming;
+  bool complete = co_await ReadBody(std::move(head), &incoming);
+  if (!complete) co_return;
+  incoming.keep_alive = false;
+  co_await Serve(std::move(incoming));
+  SetDeadline(kLingerSeconds);
+  co_await stream_.CloseSending();
+}
+
+// False when the connection ends instead.
+asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
+  if (buffer_.size() > 0) co_return true;
+  if (host_.draining) co_return false;
+  idle_ = true;
+  SetDeadline(reserved_ ? kReservedSeconds : host_.config.idle_seconds_max);
+  auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+  idle_ = false;
+  buffer_.commit(bytes);
+  co_return !error;
+}
+
+// Takes the bytes up to and with the blank line off the buffer. Otherwise why it could not, with
+// status 0 when the connection is over.
+asio::awaitable<std::optional<HttpRefusal>> HttpConnection::ReadHead(std::string* head) {
+  constexpr int kOver = 0;
+  bool alive = co_await AwaitFirstByte();
+  if (!alive) co_return HttpRefusal{kOver, {}};
+  if (!reserved_) SetDeadline(host_.config.header_seconds_max);
+  size_t searched = 0;
+  for (;;) {
+    std::string_view seen(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    size_t end = seen.find("\r\n\r\n", searched);
+    if (end != std::string_view::npos) {
+      *head = seen.substr(0, end + 4);
+      buffer_.consume(end + 4);
+      deadline_us_ = 0;
+      co_return std::nullopt;
+    }
+    if (auto refusal = CheckUnfinishedHead(seen)) co_return refusal;
+    searched = seen.size() < 3 ? 0 : seen.size() - 3;
+    auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    buffer_.commit(bytes);
+    if (!error) continue;
+    if (!timed_out_) co_return HttpRefusal{kOver, {}};
+    co_return HttpRefusal{408, fmt::format("the headers did not arrive within {} s",
+                                           host_.config.header_seconds_max)};
+  }
+}
+
+asio::awaitable<std::optional<HttpConnection::Incoming>> HttpConnection::ReadRequest() {
+  std::string head;
+  std::optional<HttpRefusal> refusal = co_await ReadHead(&head);
+  if (!refusal && head == kHttp2Preface) {
+    co_await RefuseHttp2();
+    co_return std::nullopt;
+  }
+  if (!refusal) refusal = CheckHead(head);
+  if (refusal) {
+    if (refusal->status != 0) co_await Refuse(refusal->status, refusal->message);
+    co_return std::nullopt;
+  }
+  Incoming incoming;
+  bool complete = co_await ReadBody(std::move(head), &incoming);
+  if (!complete) co_return std::nullopt;
+  incoming.request.received_us = MonotonicUs();
+  co_return incoming;
+}
+
+asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incoming) {
+  BodyParser parser;
+  uint64_t limit = host_.api.BodyBytesMax();
+  parser.header_limit(static_cast<uint32_t>(head.size() + 1));
+  parser.body_limit(limit);
+  auto on_chunk = [](uint64_t, boost::beast::string_view extension,
+                     boost::beast::error_code& error) {
+    if (extension.size() > limits::kChunkExtensionBytesMax)
+      error = http::error::bad_chunk_extension;
+  };
+  parser.on_chunk_header(on_chunk);
+  boost::beast::error_code error;
+  parser.put(asio::buffer(head), error);
+  if (error == http::error::need_more) error = {};
+  if (error || !parser.is_header_done()) {
+    HttpRefusal refusal = RefusalOf(error, limit);
+    co_await Refuse(refusal.status, refusal.message);
+    co_return false;
+  }
+  auto length = parser.content_length();
+  auto reserved = static_cast<int64_t>(length ? *length : parser.chunked() ? limit : 0);
+  // What preparing the largest body takes is kept free, so that those that are read get there.
+  const int64_t spare = limits::kPrepareTimesBody * static_cast<int64_t>(limit);
+  incoming->body_hold.reset();
+  if (reserved > 0) {
+    std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(reserved, spare);
+    if (!hold) {
+      co_await Refuse(503, "too many request bodies at once; try again");
+      co_return false;
+    }
+    incoming->body_hold.emplace(*std::move(hold));
+  }
+  if (!parser.get()[http::field::expect].empty() && parser.get().version() >= 11) {
+    bool written = co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!written) co_return false;
+  }
+  int64_t seconds = reserved / static_cast<int64_t>(limits::kBodyBytesPerSecond);
+  SetDeadline(host_.config.body_seconds_base + seconds);
+  if (!parser.is_done()) {
+    auto [read_error, bytes] = co_await http::async_read(stream_, buffer_, parser, kTuple);
+    error = read_error;
+  }
+  deadline_us_ = 0;
+  if (timed_out_) {
+    co_await Refuse(408, "the body did not arrive in time");
+    co_return false;
+  }
+  bool left = error == http::error::partial_message || error == http::error::end_of_stream ||
+              error.category() == boost::system::system_category();
+  if (error && !left) {
+    HttpRefusal refusal = RefusalOf(error, limit);
+    co_await Refuse(refusal.status, refusal.message);
+  }
+  if (error) co_return false;
+
+  http::request<http::string_body> message = parser.release();
+  incoming->http_1_1 = message.version() >= 11;
+  incoming->keep_alive = message.keep_alive();
+  incoming->head = message.method() == http::verb::head;
+  incoming->request = RequestOf(std::move(message));
+  incoming->request.peer = peer_;
+  co_return true;
+}
+
+asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
+  braid::Wake wake = host_.make_wake(id_);
+  if (host_.api.IsQuick(request)) co_return host_.api.Respond(std::move(request), std::move(wake));
+  const bool bulk = request.body.size() > limits::kBulkBodyBytes;
+  auto prepare = [&]() -> asio::awaitable<Reply> {
+    LowerPriority(bulk ? kBulkNice : kPrepareNice);
+    co_return Prepare(std::move(request), std::move(wake));
+  };
+  co_return co_await asio::co_spawn(bulk ? host_.bulk_pool : host_.pool, prepare,
+                                    asio::use_awaitable);
+}
+
+// A preparation thread. The body is counted already.
+Reply HttpConnection::Prepare(HttpRequest request, braid::Wake wake) {
+  const auto bytes = static_cast<int64_t>(request.body.size()) * limits::kPrepareTimesBody;
+  const std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(bytes, 0);
+  if (!hold) {
+    return {.request_id = request.request_id,
+            .content = host_.api.Refuse(503, "no memory to prepare the request; try again")};
+  }
+  return host_.api.Respond(std::move(request), std::move(wake));
+}
+
+// True if the connection can serve another request.
+asio::awaitable<bool> HttpConnection::Serve(Incoming incoming) {
+  Reply reply = co_await Ask(std::move(incoming.request));
+  incoming.body_hold.reset();
+  incoming.reply_headers = reply.headers;
+  if (auto* response = std::get_if<HttpResponse>(&reply.content)) {
+    co_return co_await WriteResponse(*response, incoming, reply.request_id);
+  }
+  answer_ = std::move(std::get<std::unique_ptr<Answer>>(reply.content));
+  gone_ = false;
+  auto winner = co_await (SendAnswer(incoming, reply.request_id) || WatchClient());
+  answer_.reset();
+  deadline_us_ = 0;
+  const bool* keep = std::get_if<0>(&winner);
+  co_return keep != nullptr && *keep && !gone_;
+}
+
+asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
+                                                 const std::string& request_id) {
+  while (answer_->Pending()) {
+    woken_ = false;
+    if (std::optional<ReplyContent> settled = answer_->Settle()) {
+      if (auto* response = std::get_if<HttpResponse>(&*settled)) {
+        co_return co_await WriteResponse(*response, incoming, request_id);
+      }
+      answer_ = std::move(std::get<std::unique_ptr<Answer>>(*settled));
+      break;
+    }
+    if (woken_) continue;
+    signal_.expires_after(std::chrono::seconds(host_.config.heartbeat_seconds));
+    co_await signal_.async_wait(kTuple);
+    if (gone_) co_return false;
+  }
+  const bool streams = answer_->Streams();
+  if (streams) {
+    std::string head = StreamHead(incoming, request_id);
+    bool written = co_await Write(head);
+    if (!written) co_return false;
+  }
+  for (;;) {
+    woken_ = false;
+    AnswerStep step = answer_->Take();
+    if (step.response) {
+      co_return co_await WriteResponse(*step.response, incoming, request_id);
+    }
+    std::string bytes = std::move(step.events);
+    if (incoming.http_1_1 && !bytes.empty()) bytes = HttpChunk(bytes);
+    if (incoming.http_1_1 && step.last) bytes += kHttpLastChunk;
+    bool written = co_await Write(bytes);
+    if (!written || gone_) co_return false;
+    if (step.last) co_return incoming.http_1_1&& incoming.keep_alive;
+    if (woken_) continue;
+    signal_.expires_after(std::chrono::seconds(host_.config.heartbeat_seconds));
+    auto [error] = co_await signal_.async_wait(kTuple);
+    if (gone_) co_return false;
+    if (!error && streams) {
+      bytes = incoming.http_1_1 ? HttpChunk(kSsePing) : std::string(kSsePing);
+      written = co_await Write(bytes);
+      if (!written) co_return false;
+    }
+  }
+}
+
+// Returns when the client has left. Bytes of a next request stay in the buffer.
+asio::awaitable<void> HttpConnection::WatchClient() {
+  while (buffer_.size() < limits::kPipelinedBytesMax) {
+    auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    buffer_.commit(bytes);
+    if (error) {
+      if (error != asio::error::operation_aborted) gone_ = true;
+      co_return;
+    }
+  }
+  asio::steady_timer never(stream_.get_executor(), asio::steady_timer::time_point::max());
+  co_await never.async_wait(kTuple);
+}
+
+std::string HttpConnection::StreamHead(const Incoming& incoming,
+                                       const std::string& request_id) const {
+  return fmt::format(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+      "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\nX-Request-Id: {}\r\n{}{}\r\n",
+      request_id, incoming.reply_headers,
+      !incoming.http_1_1    ? "Connection: close\r\n"
+      : incoming.keep_alive ? "Transfer-Encoding: chunked\r\n"
+                            : "Transfer-Encoding: chunked\r\nConnection: close\r\n");
+}
+
+asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response,
+                                                    const Incoming& incoming,
+                                                    const std::string& request_id) {
+  const bool keep = incoming.keep_alive && !response.close && !host_.draining;
+  std::string bytes = fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Content-Type-Options: "
+      "nosniff\r\n",
+      response.status, StatusText(response.status), response.content_type, response.body.size());
+  if (!request_id.empty()) bytes += fmt::format("X-Request-Id: {}\r\n", request_id);
+  if (response.retry_after_seconds > 0) {
+    bytes += fmt::format("Retry-After: {}\r\n", response.retry_after_seconds);
+  }
+  bytes += response.headers;
+  bytes += incoming.reply_headers;
+  if (!response.allow.empty()) bytes += fmt::format("Allow: {}\r\n", response.allow);
+  if (!keep) {
+    bytes += "Connection: close\r\n";
+  } else if (!incoming.http_1_1) {
+    bytes += "Connection: keep-alive\r\n";
+  }
+  bytes += "\r\n";
+  if (!incoming.head) bytes += response.body;
+  bool written = co_await Write(bytes);
+  co_return written&& keep;
+}
+
+// The parser's state is unknown after this, so the connection ends.
+asio::awaitable<void> HttpConnection::Refuse(int status, std::string message) {
+  timed_out_ = false;
+  HttpResponse response = host_.api.Refuse(status, std::move(message));
+  Incoming incoming;
+  bool written = co_await WriteResponse(response, incoming, "");
+  if (written || !timed_out_) co_await Linger();
+}
+
+asio::awaitable<void> HttpConnection::RefuseHttp2() {
+  SetDeadline(host_.config.header_seconds_max);
+  uint32_t stream = 0;
+  for (boost::system::error_code error; !error;) {
+    stream = Http2RequestStream({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+    if (stream != 0 || buffer_.size() > limits::kHeadBytesMax) break;
+    auto [failed, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    buffer_.commit(bytes);
+    error = failed;
+  }
+  const std::string frames = Http2Refusal(stream);
+  bool written = co_await Write(frames);
+  if (written) co_await Linger();
+}
+
+// Closing with unread input would reset the connection and could lose the response on its way.
+asio::awaitable<void> HttpConnection::Linger() {
+  SetDeadline(kLingerSeconds);
+  co_await stream_.CloseSending();
+  buffer_.clear();
+  for (;;) {
+    auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    if (error) break;
+  }
+  deadline_us_ = 0;
+}
+
+// All of `bytes`, as long as the client takes some of them in time.
+asio::awaitable<bool> HttpConnection::Write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    SetDeadline(host_.config.write_seconds_max);
+    std::string_view piece = bytes.substr(0, limits::kWriteBytesMax);
+    auto [error, written] = co_await stream_.async_write_some(asio::buffer(piece), kTuple);
+    deadline_us_ = 0;
+    if (error) co_return false;
+    bytes.remove_prefix(written);
+  }
+  co_return true;
+}
+
+}  // namespace braid

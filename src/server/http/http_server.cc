@@ -1,0 +1,344 @@
+// Listening, the table of connections, deadlines and draining.
+#include "server/http/http_server.h"
+
+#include <fmt/core.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <deque>
+#include <thread>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/http/connection.h"
+#include "server/http/tls.h"
+
+namespace braid {
+namespace {
+
+using asio::ip::tcp;
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr auto kSweepEvery = std::chrono::milliseconds(100);
+constexpr int64_t kFlushSeconds = 2;  // after draining, for the error events to go out
+constexpr int kBacklog = 1024;
+constexpr int64_t kFilesKept = 512;  // file descriptors left for everything else
+// Connections beyond the limits, for probes; the oldest gives way to the newest.
+constexpr size_t kReservedMax = 64;
+constexpr int64_t kTrimBytes = 4 << 20;
+constexpr int64_t kTrimEveryUs = 1'000'000;
+
+int32_t ConnectionsMax(const ServerConfig& config) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return config.connections_max;
+  int64_t soft = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, 1 << 30));
+  int64_t usable = soft > 2 * kFilesKept ? soft - kFilesKept : soft / 2;
+  return static_cast<int32_t>(std::min<int64_t>(config.connections_max, usable));
+}
+
+}  // namespace
+
+// One port that is listened on.
+struct Listener {
+  explicit Listener(asio::io_context& io, bool admin) : acceptor(io), admin(admin) {}
+
+  Status Open(asio::io_context& io, const std::string& host, uint16_t port);
+  uint16_t port() const {
+    boost::system::error_code error;
+    return acceptor.local_endpoint(error).port();
+  }
+
+  tcp::acceptor acceptor;
+  const bool admin;
+  bool loopback = false;
+};
+
+bool IsLoopback(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  }
+  return address.is_loopback();
+}
+
+Status Listener::Open(asio::io_context& io, const std::string& host, uint16_t port) {
+  const char* flag = admin ? "--admin-host" : "--host";
+  boost::system::error_code error;
+  tcp::resolver resolver(io);
+  auto found = resolver.resolve(host, std::to_string(port),
+                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} {}: no address of this machine ({})", flag, host, error.message()),
+                 "host"};
+  }
+  tcp::endpoint endpoint = *found.begin();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(kBacklog, error);
+  loopback = IsLoopback(endpoint.address());
+  if (!error) return {};
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("cannot listen on {}:{}: {}; choose another with {}, or 0 for any "
+                           "free one",
+                           host, port, error.message(), admin ? "--admin-port" : "--port"),
+               "port"};
+}
+
+struct HttpServer::State {
+  State(const ServerConfig& server_config, HttpApi& api)
+      : config(server_config),
+        connections_max(ConnectionsMax(server_config)),
+        pool(static_cast<size_t>(server_config.prepare_threads)),
+        bulk_pool(1),
+        host{.config = server_config,
+             .api = api,
+             .pool = pool,
+             .bulk_pool = bulk_pool,
+             .make_wake = [this](int64_t id) { return MakeWake(id); }},
+        open_port(io, false),
+        admin_port(io, true),
+        sweeper(io) {}
+
+  Wake MakeWake(int64_t id) {
+    return [this, id] {
+      asio::post(io, [this, id] {
+        if (auto it = connections.find(id); it != connections.end()) it->second->Wake();
+      });
+    };
+  }
+
+  Status Listen();
+  asio::awaitable<void> Accept(Listener& listener);
+  asio::awaitable<void> SweepForever();
+  void Begin(tcp::socket socket, const Listener& listener);
+  void BeginReserved(tcp::socket socket, HttpPeer peer);
+  void Ended(int64_t id, const std::exception_ptr& failure);
+  void BeginDrain(int32_t seconds);
+  void SweepOnce();
+  void FinishDrainIfEmpty();
+  void WatchMemory(int64_t now_us);
+
+  const ServerConfig& config;
+  const int32_t connections_max;
+  asio::thread_pool pool, bulk_pool;
+  // Raw pointers: a connection lives in its coroutine, which removes it here when it ends.
+  std::unordered_map<int64_t, HttpConnection*> connections;
+  std::unordered_map<std::string, int32_t> per_address;
+  std::deque<int64_t> reserved;  // of `connections`, those beyond the limits, oldest first
+  ConnectionHost host;
+  asio::io_context io{1};
+  Listener open_port, admin_port;
+  asio::steady_timer sweeper;
+  int64_t next_id = 0;
+  int64_t drain_end_us = 0;  // 0: not draining
+  int64_t most_held = 0;     // of the memory budget since the allocator was told to trim
+  int64_t next_trim_us = 0;
+  bool ended_answers = false;
+  bool drain_done = false;
+  std::function<void()> on_drained;
+  std::thread thread;
+};
+
+Status HttpServer::State::Listen() {
+  if (!config.tls_certificate.empty()) {
+    ASSIGN_OR_RETURN(host.tls, LoadTls({config.tls_certificate, config.tls_key}));
+  }
+  RETURN_IF_ERROR(open_port.Open(io, config.host, config.port));
+  if (config.admin_port < 0) return {};
+  return admin_port.Open(io, config.admin_host, static_cast<uint16_t>(config.admin_port));
+}
+
+asio::awaitable<void> HttpServer::State::Accept(Listener& listener) {
+  while (listener.acceptor.is_open()) {
+    auto [error, socket] = co_await listener.acceptor.async_accept(kTuple);
+    if (!error) {
+      Begin(std::move(socket), listener);
+    } else if (listener.acceptor.is_open()) {
+      // Out of descriptors or a connection that was reset before we saw it.
+      asio::steady_timer pause(io, std::chrono::milliseconds(50));
+      co_await pause.async_wait(kTuple);
+    }
+  }
+}
+
+void HttpServer::State::Begin(tcp::socket socket, const Listener& listener) {
+  boost::system::error_code error;
+  tcp::endpoint remote = socket.remote_endpoint(error);
+  if (error) return;
+  HttpPeer peer{remote.address().to_string(), listener.admin, listener.loopback};
+  const auto served = static_cast<int64_t>(connections.size() - reserved.size());
+  const auto same = per_address.find(peer.address);
+  if (served >= connections_max ||
+      (same != per_address.end() && same->second >= config.connections_per_address_max)) {
+    BeginReserved(std::move(socket), std::move(peer));
+    return;
+  }
+  const int64_t id = next_id++;
+  const std::string address = peer.address;
+  ++per_address[address];
+  auto connection = std::make_unique<HttpConnection>(id, std::move(socket), std::move(peer), host);
+  connections[id] = connection.get();
+  auto run = [](std::unique_ptr<HttpConnection> self) -> asio::awaitable<void> {
+    co_await self->Run();
+  };
+  auto end = [this, id, address](std::exception_ptr failure) {
+    auto it = per_address.find(address);
+    if (--it->second == 0) per_address.erase(it);
+    Ended(id, failure);
+  };
+  asio::co_spawn(io, run(std::move(connection)), end);
+}
+
+void HttpServer::State::BeginReserved(tcp::socket socket, HttpPeer peer) {
+  if (reserved.size() >= kReservedMax) {
+    connections.at(reserved.front())->Drop();
+    reserved.pop_front();
+  }
+  const int64_t id = next_id++;
+  auto connection = std::make_unique<HttpConnection>(id, std::move(socket), std::move(peer), host);
+  connections[id] = connection.get();
+  reserved.push_back(id);
+  auto run = [](std::unique_ptr<HttpConnection> self) -> asio::awaitable<void> {
+    co_await self->RunReserved("too many connections; try again");
+  };
+  auto end = [this, id](std::exception_ptr failure) {
+    std::erase(reserved, id);
+    Ended(id, failure);
+  };
+  asio::co_spawn(io, run(std::move(connection)), end);
+}
+
+void HttpServer::State::Ended(int64_t id, const std::exception_ptr& failure) {
+  connections.erase(id);
+  if (failure) LogError("a connection ended by an exception of a library");
+  FinishDrainIfEmpty();
+}
+
+asio::awaitable<void> HttpServer::State::SweepForever() {
+  for (;;) {
+    sweeper.expires_after(kSweepEvery);
+    co_await sweeper.async_wait(kTuple);
+    SweepOnce();
+  }
+}
+
+void HttpServer::State::SweepOnce() {
+  int64_t now_us = MonotonicUs();
+  for (auto& [id, connection] : connections) connection->Sweep(now_us);
+  WatchMemory(now_us);
+  if (drain_end_us == 0 || now_us < drain_end_us) return;
+  if (!ended_answers) {
+    ended_answers = true;
+    for (auto& [id, connection] : connections) connection->EndAnswer(EndReason::kDrained);
+    drain_end_us = now_us + kFlushSeconds * 1'000'000;
+  } else if (!drain_done) {
+    drain_done = true;
+    on_drained();
+  }
+}
+
+// After a storm the allocator keeps what was freed between what was not; it is told to give that
+// back once nothing large is held.
+void HttpServer::State::WatchMemory(int64_t now_us) {
+  MemoryBudget& memory = host.api.memory();
+  memory.NoteResident(ResidentBytes());
+  most_held = std::max(most_held, memory.TakePeak());
+  const MemoryBudget::Stats stats = memory.stats();
+  const bool crowded =
+      stats.process_limit_bytes > 0 && stats.resident_bytes > stats.process_limit_bytes / 10 * 9;
+  const bool quiet = most_held > kTrimBytes && stats.used_bytes < kTrimBytes;
+  if ((!quiet && !crowded) || now_us < next_trim_us) return;
+  next_trim_us = now_us + kTrimEveryUs;
+  most_held = 0;
+  asio::post(bulk_pool, [] { ::malloc_trim(0); });
+}
+
+void HttpServer::State::BeginDrain(int32_t seconds) {
+  if (drain_end_us != 0) return;
+  boost::system::error_code ignored;
+  open_port.acceptor.close(ignored);
+  admin_port.acceptor.close(ignored);
+  host.draining = true;
+  drain_end_us = MonotonicUs() + int64_t{seconds} * 1'000'000 + 1;
+  for (auto& [id, connection] : connections) connection->CloseIfIdle();
+  FinishDrainIfEmpty();
+}
+
+void HttpServer::State::FinishDrainIfEmpty() {
+  if (drain_end_us == 0 || drain_done || !connections.empty()) return;
+  drain_done = true;
+  on_drained();
+}
+
+HttpServer::HttpServer(std::unique_ptr<State> state)
+    : port_(state->open_port.port()),
+      admin_port_(state->admin_port.port()),
+      state_(std::move(state)) {
+  state_->on_drained = [this] { FinishDrain(); };
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Start(const ServerConfig& config, HttpApi& api) {
+  auto state = std::make_unique<State>(config, api);
+  RETURN_IF_ERROR(state->Listen());
+  State& started = *state;
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
+  asio::co_spawn(started.io, started.Accept(started.open_port), asio::detached);
+  if (config.admin_port >= 0) {
+    asio::co_spawn(started.io, started.Accept(started.admin_port), asio::detached);
+  }
+  asio::co_spawn(started.io, started.SweepForever(), asio::detached);
+  started.thread = std::thread([&started] {
+    ::pthread_setname_np(::pthread_self(), "braid-http");
+    started.io.run();
+  });
+  return server;
+}
+
+HttpServer::~HttpServer() { Stop(); }
+
+void HttpServer::FinishDrain() {
+  std::lock_guard lock(mutex_);
+  drained_ = true;
+  drained_changed_.notify_all();
+}
+
+void HttpServer::Drain(int32_t seconds) {
+  std::unique_lock lock(mutex_);
+  if (!state_) return;
+  asio::post(state_->io, [state = state_.get(), seconds] { state->BeginDrain(seconds); });
+  drained_changed_.wait(lock, [this] { return drained_; });
+}
+
+Status HttpServer::ReloadTls(const ServerConfig& config) {
+  ASSIGN_OR_RETURN(auto loaded, LoadTls({config.tls_certificate, config.tls_key}));
+  std::lock_guard lock(mutex_);
+  if (!state_) return {};
+  asio::post(state_->io, [state = state_.get(), loaded = std::move(loaded)]() mutable {
+    state->host.tls = std::move(loaded);
+  });
+  return {};
+}
+
+void HttpServer::Stop() {
+  std::unique_ptr<State> state;
+  {
+    std::lock_guard lock(mutex_);
+    state = std::move(state_);
+  }
+  if (!state) return;
+  state->io.stop();
+  state->thread.join();
+  state->pool.join();
+  state->bulk_pool.join();
+  FinishDrain();
+}
+
+}  // namespace braid

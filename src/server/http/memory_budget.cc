@@ -1,0 +1,50 @@
+// See the header.
+#include "server/http/memory_budget.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace braid {
+
+void MemoryBudget::SetLimits(Limits limits) {
+  server_bytes_ = limits.server_bytes;
+  process_bytes_ = limits.process_bytes;
+}
+
+std::optional<MemoryBudget::Hold> MemoryBudget::Take(int64_t bytes, int64_t spare) {
+  const int64_t used = used_ += bytes;
+  Hold hold(*this, bytes);
+  const int64_t process = process_bytes_;
+  const bool fits = used + spare <= server_bytes_ &&
+                    (process == 0 || bytes < kSmallBytes ||
+                     resident_ + std::max<int64_t>(used - used_then_, 0) <= process);
+  if (!fits) {
+    ++shed_;
+    return std::nullopt;
+  }
+  for (int64_t peak = peak_; peak < used && !peak_.compare_exchange_weak(peak, used);) continue;
+  return hold;
+}
+
+void MemoryBudget::NoteResident(int64_t bytes) {
+  resident_ = bytes;
+  used_then_ = used_.load();
+}
+
+MemoryBudget::Stats MemoryBudget::stats() const {
+  return {used_, server_bytes_, process_bytes_, resident_, shed_};
+}
+
+int64_t ResidentBytes() {
+  // "size resident shared …" in pages.
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  long long pages = 0;
+  const int read = std::fscanf(file, "%*s %lld", &pages);
+  std::fclose(file);
+  return read == 1 ? static_cast<int64_t>(pages) * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
+}  // namespace braid

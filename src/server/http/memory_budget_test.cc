@@ -1,0 +1,59 @@
+// Holds within the limit, what is refused above it, and the process's own memory.
+#include "server/http/memory_budget.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace braid {
+namespace {
+
+TEST(MemoryBudget, HoldsUpToTheLimitAndGetsBytesBack) {
+  MemoryBudget budget({.server_bytes = 100});
+  {
+    const auto one = budget.Take(60, 0);
+    ASSERT_TRUE(one);
+    EXPECT_FALSE(budget.Take(41, 0));
+    EXPECT_FALSE(budget.Take(30, 11)) << "spare bytes must be there too";
+    const auto two = budget.Take(40, 0);
+    EXPECT_TRUE(two);
+    EXPECT_EQ(budget.stats().used_bytes, 100);
+  }
+  EXPECT_EQ(budget.stats().used_bytes, 0);
+  EXPECT_EQ(budget.stats().shed, 2);
+  EXPECT_EQ(budget.TakePeak(), 100);
+  EXPECT_EQ(budget.TakePeak(), 0);
+}
+
+TEST(MemoryBudget, AHoldThatMovesIsGivenBackOnce) {
+  MemoryBudget budget({.server_bytes = 100});
+  std::vector<MemoryBudget::Hold> holds;
+  for (int i = 0; i < 10; ++i) holds.push_back(*budget.Take(10, 0));
+  EXPECT_EQ(budget.stats().used_bytes, 100);
+  holds.clear();
+  EXPECT_EQ(budget.stats().used_bytes, 0);
+}
+
+TEST(MemoryBudget, ResidentMemoryCountsWhateverIsHeld) {
+  constexpr int64_t kMib = 1 << 20;
+  MemoryBudget budget({.server_bytes = 1000 * kMib, .process_bytes = 500 * kMib});
+  budget.NoteResident(450 * kMib);
+  const auto first = budget.Take(30 * kMib, 0);
+  EXPECT_TRUE(first);
+  EXPECT_FALSE(budget.Take(30 * kMib, 0)) << "not resident yet, but promised";
+  budget.NoteResident(400 * kMib);
+  EXPECT_TRUE(budget.Take(30 * kMib, 0));
+  budget.SetLimits({.server_bytes = 1000 * kMib, .process_bytes = 300 * kMib});
+  EXPECT_FALSE(budget.Take(kMib, 0));
+  EXPECT_TRUE(budget.Take(kMib - 1, 0)) << "small requests go on";
+}
+
+TEST(MemoryBudget, TheProcessSaysWhatItHas) {
+  const int64_t before = ResidentBytes();
+  EXPECT_GT(before, 1 << 20);
+  std::vector<char> more(64 << 20, 'a');
+  EXPECT_GT(ResidentBytes(), before + (32 << 20)) << more[1];
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,110 @@
+// The border between the network (http_connection, http_server: the only files that see Asio and
+// Beast) and the API (router and what it calls): requests and answers as plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "server/http/memory_budget.h"
+
+namespace braid {
+
+// Who is at the other end of a connection.
+struct HttpPeer {
+  std::string address;
+  bool admin_listener = false;     // came to the port that is for administration
+  bool loopback_listener = false;  // the port is bound to a loopback address
+};
+
+struct HttpRequest {
+  std::string method;
+  std::string path;          // without the query
+  std::string query;         // what stands behind the ?
+  std::string content_type;  // as sent; empty if absent
+  std::string content_encoding;
+  std::string key;   // of Authorization: Bearer, else of x-api-key; empty if absent
+  std::string host;  // as sent; empty if absent
+  // What a browser says of the page that asks.
+  std::string origin;
+  std::string fetch_site;     // Sec-Fetch-Site
+  std::string asked_headers;  // Access-Control-Request-Headers
+  std::string request_id;     // the client's X-Request-Id if it is well-formed, else empty
+  std::string body;
+  HttpPeer peer;
+  int64_t received_us = 0;  // MonotonicUs when the last byte of it came
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body = {};
+  int retry_after_seconds = 0;  // > 0: sent as Retry-After
+  std::string allow = {};       // with 405
+  std::string headers = {};     // further ones, each with its CRLF
+  bool close = false;           // ends the connection
+};
+
+// Why the server, not the engine, ends an answer.
+enum class EndReason { kDrained, kTooLong, kQueuedTooLong, kSlowReader, kAborted };
+
+struct AnswerStep {
+  std::string events;                    // SSE bytes to send now, if the answer streams
+  std::optional<HttpResponse> response;  // the whole answer, if it does not
+  bool last = false;                     // nothing comes after this
+};
+
+class Answer;
+// What a request gets: a response, or an answer in the making.
+using ReplyContent = std::variant<HttpResponse, std::unique_ptr<Answer>>;
+
+// An answer that the engine is working on. Used on the network thread, by its connection;
+// destroying it ends what still runs.
+class Answer {
+ public:
+  virtual ~Answer() = default;
+  // Whether it is still open if there will be an answer at all; then nothing is sent, and Settle is
+  // asked whenever the connection is woken. What it gives takes this object's place.
+  virtual bool Pending() const { return false; }
+  virtual std::optional<ReplyContent> Settle() { return std::nullopt; }
+  virtual bool Streams() const = 0;
+  // What has come since the last call; empty when nothing has.
+  virtual AnswerStep Take() = 0;
+  // Ends the answer from the server's side: what came so far, and why, is in the next Take.
+  virtual void End(EndReason reason) = 0;
+  // Why it has to end by now, if it has: called a few times a second.
+  virtual std::optional<EndReason> Overdue(int64_t now_us) const = 0;
+  // About how much Take would give.
+  virtual size_t PendingBytes() const = 0;
+};
+
+struct Reply {
+  std::string request_id;    // goes out as X-Request-Id
+  std::string headers = {};  // further ones, each with its CRLF, of an answer too
+  ReplyContent content;
+};
+
+// Called whenever an answer's Take may have something new. Any thread; must not block.
+using Wake = std::function<void()>;
+
+class HttpApi {
+ public:
+  virtual ~HttpApi() = default;
+  // The most bytes a body may have at this moment.
+  virtual size_t BodyBytesMax() const = 0;
+  // What bodies and their preparation may take. Used by any thread.
+  virtual MemoryBudget& memory() = 0;
+  // True if Respond is quick, so that it may run on the network thread.
+  virtual bool IsQuick(const HttpRequest& request) const = 0;
+  // True for what says whether the server lives: answered to whom no other connection is open.
+  virtual bool IsProbe(std::string_view path) const = 0;
+  // Any thread, several at once.
+  virtual Reply Respond(HttpRequest request, Wake wake) = 0;
+  // The error response for a request that did not get as far as Respond.
+  virtual HttpResponse Refuse(int status, std::string message) = 0;
+};
+
+}  // namespace braid

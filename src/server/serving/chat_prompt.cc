@@ -1,0 +1,150 @@
+// A template says in words of its own why it refuses. To name the message, the conversation is
+// rendered again without what may be the cause.
+#include "server/serving/chat_prompt.h"
+
+#include <fmt/core.h>
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+std::string_view Trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+std::string_view ContentOf(const json::value& message) {
+  const json::value* content = message.as_object().if_contains("content");
+  return content != nullptr && content->is_string() ? std::string_view(content->get_string())
+                                                    : std::string_view();
+}
+
+bool IsSystem(const json::value& message) { return message.at("role") == "system"; }
+
+// Ends the rendered text right after the last message's content, so that the answer continues it.
+OrRefusal<std::string> CutAfterLastMessage(std::string text, const json::value& message) {
+  const std::string_view last = Trimmed(ContentOf(message));
+  const size_t found = last.empty() ? std::string::npos : text.rfind(last);
+  if (found == std::string::npos) {
+    return ApiError{400,
+                    "continue_final_message: the template does not write the last message's "
+                    "content as it is",
+                    "continue_final_message"};
+  }
+  text.resize(found + last.size());
+  return text;
+}
+
+ApiError AtMessage(const ApiRequest& request, size_t index, const std::string& what) {
+  const std::string& path = request.message_paths.at(index);
+  return {400, fmt::format("{}: {}", path, what), path};
+}
+
+// The first message that is a system's and not the first one; the number of messages if none is.
+size_t LateSystem(const json::array& messages) {
+  size_t index = 1;
+  while (index < messages.size() && !IsSystem(messages[index])) ++index;
+  return index;
+}
+
+// Replaces arguments of calls that are no JSON object by an empty one; false: there are none.
+bool ClearTextArguments(json::value* message) {
+  json::value* calls = message->as_object().if_contains("tool_calls");
+  if (calls == nullptr || !calls->is_array()) return false;
+  bool any = false;
+  for (json::value& call : calls->get_array()) {
+    json::value* function = call.as_object().if_contains("function");
+    json::value* arguments =
+        function == nullptr ? nullptr : function->as_object().if_contains("arguments");
+    if (arguments == nullptr || !arguments->is_string()) continue;
+    *arguments = json::object{};
+    any = true;
+  }
+  return any;
+}
+
+bool Renders(const ChatTemplate& chat, json::object values, json::array messages) {
+  values["messages"] = std::move(messages);
+  return chat.Render(values).ok();
+}
+
+// Why the template refused: for a system message that is not the first, for arguments that are no
+// JSON, or in its own words.
+ApiError WhyNot(const ChatTemplate& chat, const ApiRequest& request, const json::object& values,
+                const Error& error) {
+  const json::array& messages = request.messages;
+  if (const size_t late = LateSystem(messages); late < messages.size()) {
+    json::array others;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (i == 0 || !IsSystem(messages[i])) others.push_back(messages[i]);
+    }
+    if (Renders(chat, values, std::move(others))) {
+      return AtMessage(request, late,
+                       fmt::format("this model's chat template takes system messages at the "
+                                   "beginning only; put it there, or send it as the user's ({})",
+                                   error.message));
+    }
+  }
+  json::array cleared = messages;
+  size_t first = messages.size();
+  for (size_t i = messages.size(); i-- > 0;) {
+    if (ClearTextArguments(&cleared[i])) first = i;
+  }
+  if (first < messages.size() && Renders(chat, values, std::move(cleared))) {
+    return AtMessage(request, first,
+                     fmt::format("the arguments of a tool call are no JSON object, and this "
+                                 "model's chat template cannot write them as text; send an object, "
+                                 "or leave the call out ({})",
+                                 error.message));
+  }
+  ApiError refusal = ToApiError(error);
+  if (refusal.param.empty()) refusal.param = "messages";
+  return refusal;
+}
+
+// A template may leave out what it does not expect. Instructions are not lost silently.
+Refusal CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
+  for (size_t i = 0; i < request.messages.size(); ++i) {
+    const json::value& message = request.messages[i];
+    if (!IsSystem(message) || text.find(Trimmed(ContentOf(message))) != std::string_view::npos) {
+      continue;
+    }
+    return AtMessage(request, i,
+                     i == 0 ? "this model's chat template leaves system messages out; send it as "
+                              "the user's"
+                            : "this model's chat template leaves out system messages that are not "
+                              "at the beginning; put it there, or send it as the user's");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool OffersTools(const ApiRequest& request) {
+  return request.tool_choice != ToolChoice::kNone && !request.tools.empty();
+}
+
+OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request) {
+  if (context.chat == nullptr || context.tokenizer == nullptr) {
+    return ApiError{400, "messages: this model has no chat template; use /v1/completions",
+                    "messages"};
+  }
+  return RenderChat(*context.chat, request);
+}
+
+OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request) {
+  const bool continues = request.continue_final_message.value_or(false);
+  json::object values = request.template_values;
+  values["messages"] = request.messages;
+  if (OffersTools(request)) values["tools"] = request.tools;
+  values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
+  Result<std::string> text = chat.Render(values);
+  if (!text) return WhyNot(chat, request, values, text.error());
+  if (Refusal refusal = CheckSystemIsThere(request, *text)) return *refusal;
+  if (!continues) return *std::move(text);
+  return CutAfterLastMessage(*std::move(text), request.messages.back());
+}
+
+}  // namespace braid

@@ -1,0 +1,20 @@
+// Conversations to prompts by the model's chat template. What the template refuses, or leaves out,
+// is a refusal that names the message. Preparation threads.
+#pragma once
+
+#include <string>
+
+#include "server/api/api_error.h"
+#include "server/api/api_request.h"
+#include "server/service.h"
+
+namespace braid {
+
+// Whether the template is shown the tools.
+bool OffersTools(const ApiRequest& request);
+
+// The prompt of a chat as the model's template writes it.
+OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request);
+OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request);
+
+}  // namespace braid

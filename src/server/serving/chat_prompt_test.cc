@@ -1,0 +1,130 @@
+// Conversations as templates of several kinds take them: those that write every system message,
+// that refuse a late one, that leave it out.
+#include "server/serving/chat_prompt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kWritesAll =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+constexpr const char* kRefusesLate =
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% endfor %}";
+constexpr const char* kLeavesLateOut =
+    "{% for m in messages %}{% if m.role != 'system' or loop.first %}"
+    "<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
+constexpr const char* kWantsObjects =
+    "{% for m in messages %}<{{ m.role }}>{% for c in m.tool_calls or [] %}"
+    "{% for key, value in c.function.arguments | items %}{{ key }}={{ value }};{% endfor %}"
+    "{% endfor %}{% endfor %}";
+
+OrRefusal<std::string> Render(const char* source, Route route, const std::string& body) {
+  auto request = ParseApiRequest(route, body, {.vocabulary = 100});
+  if (auto* error = std::get_if<ApiError>(&request)) return *error;
+  return RenderChat(*ChatTemplate::FromSource(source, {}), std::get<0>(request));
+}
+
+std::string Text(const char* source, Route route, const std::string& body) {
+  auto text = Render(source, route, body);
+  auto* error = std::get_if<ApiError>(&text);
+  EXPECT_EQ(error, nullptr) << error->message;
+  return error == nullptr ? std::get<0>(text) : "";
+}
+
+ApiError Refused(const char* source, Route route, const std::string& body) {
+  auto text = Render(source, route, body);
+  EXPECT_TRUE(std::holds_alternative<ApiError>(text)) << std::get<0>(text);
+  return std::holds_alternative<ApiError>(text) ? std::get<ApiError>(text) : ApiError{};
+}
+
+TEST(ChatPrompt, LeadingSystemMessagesOfAnyApiAreJoined) {
+  EXPECT_EQ(Text(kRefusesLate, kChat,
+                 R"({"messages": [{"role": "system", "content": "a"},
+                    {"role": "developer", "content": [{"type": "text", "text": "b"}]},
+                    {"role": "system", "content": "c"}, {"role": "user", "content": "d"}]})"),
+            "<system>a\n\nb\n\nc<user>d");
+  EXPECT_EQ(Text(kRefusesLate, kResponses,
+                 R"({"instructions": "a", "input": [{"role": "developer", "content": "b"},
+                    {"type": "message", "role": "developer",
+                     "content": [{"type": "input_text", "text": "c"}]},
+                    {"role": "user", "content": "d"}]})"),
+            "<system>a\n\nb\n\nc<user>d");
+  EXPECT_EQ(Text(kRefusesLate, kMessages,
+                 R"({"max_tokens": 1, "system": [{"type": "text", "text": "a"}], "messages": [
+                    {"role": "system", "content": "b"}, {"role": "user", "content": "d"}]})"),
+            "<system>a\n\nb<user>d");
+}
+
+TEST(ChatPrompt, OneSystemMessageStaysAsItIs) {
+  EXPECT_EQ(Text(kWritesAll, kChat,
+                 R"({"messages": [{"role": "system", "content": " a\n"},
+                    {"role": "user", "content": "d"}]})"),
+            "<system> a\n<user>d");
+  EXPECT_EQ(Text(kWritesAll, kChat,
+                 R"({"messages": [{"role": "system", "content": ""},
+                    {"role": "user", "content": "d"}]})"),
+            "<system><user>d");
+}
+
+TEST(ChatPrompt, ALateSystemMessageStaysWhereTheTemplateWritesIt) {
+  EXPECT_EQ(Text(kWritesAll, kChat,
+                 R"({"messages": [{"role": "user", "content": "a"},
+                    {"role": "system", "content": "b"}, {"role": "user", "content": "c"}]})"),
+            "<user>a<system>b<user>c");
+}
+
+TEST(ChatPrompt, ALateSystemMessageThatTheTemplateRefusesIsNamed) {
+  const ApiError error = Refused(
+      kRefusesLate, kChat,
+      R"({"messages": [{"role": "system", "content": "a"}, {"role": "system", "content": "b"},
+         {"role": "user", "content": "c"}, {"role": "developer", "content": "d"}]})");
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, "messages[3]") << "as it was sent, though two messages were joined";
+  EXPECT_THAT(error.message, HasSubstr("at the beginning only"));
+  EXPECT_THAT(error.message, HasSubstr("System message must be at the beginning."));
+  EXPECT_EQ(Refused(kRefusesLate, kResponses,
+                    R"({"instructions": "a", "input": [{"role": "user", "content": "b"},
+                       {"role": "assistant", "content": "c"}, {"type": "reasoning", "summary": []},
+                       {"role": "developer", "content": "d"}]})")
+                .param,
+            "input[3]");
+}
+
+TEST(ChatPrompt, ASystemMessageThatTheTemplateLeavesOutIsRefused) {
+  const ApiError error = Refused(
+      kLeavesLateOut, kChat,
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]})");
+  EXPECT_EQ(error.param, "messages[1]");
+  EXPECT_THAT(error.message, HasSubstr("leaves out system messages"));
+  EXPECT_EQ(Refused("{{ messages[-1].content }}", kMessages,
+                    R"({"max_tokens": 1, "system": "x",
+                        "messages": [{"role": "user", "content": "a"}]})")
+                .param,
+            "system");
+}
+
+constexpr const char* kCutOff =
+    R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "",
+       "tool_calls": [{"id": "1", "type": "function",
+                       "function": {"name": "f", "arguments": "{\"city\": \"Par"}}]}]})";
+
+TEST(ChatPrompt, ArgumentsOfACallThatWasCutOffAreWrittenAsText) {
+  EXPECT_EQ(Text(kWritesAll, kChat, kCutOff), R"(<user>a<assistant>"{\"city\": \"Par")");
+}
+
+TEST(ChatPrompt, ArgumentsThatTheTemplateCannotWriteAreNamed) {
+  const ApiError error = Refused(kWantsObjects, kChat, kCutOff);
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, "messages[1]");
+  EXPECT_THAT(error.message, HasSubstr("arguments"));
+}
+
+}  // namespace
+}  // namespace braid

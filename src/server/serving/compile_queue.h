@@ -1,0 +1,94 @@
+// Grammars wait here to be tried and compiled, on threads of their own: requests without grammars
+// do not wait for them. The keys take turns, and no key has more than its share of threads and
+// places, so that one key's slow grammars do not delay another's. Thread-safe.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/http/types.h"
+#include "text/grammar/grammar_library.h"
+
+namespace braid {
+
+class CompileQueue {
+ public:
+  struct Limits {
+    int threads = 4;
+    int running_per_key = 2;
+    size_t waiting = 64;
+    size_t waiting_per_key = 16;
+  };
+
+  // `library` must outlive the object.
+  CompileQueue(GrammarLibrary& library, Limits limits);
+  ~CompileQueue() { Stop(); }
+  // Discards what waits, cancels what runs and waits for it.
+  void Stop();
+
+  // A place in the queue. Destroying it gives the place up and cancels the compilation.
+  class Ticket {
+   public:
+    Ticket(CompileQueue& queue, int64_t id) : queue_(&queue), id_(id) {}
+    ~Ticket() {
+      if (queue_ != nullptr) queue_->Leave(id_);
+    }
+    Ticket(Ticket&& other) noexcept
+        : queue_(std::exchange(other.queue_, nullptr)), id_(other.id_) {}
+    Ticket& operator=(Ticket&&) = delete;
+    // What the library said, once it is there.
+    std::optional<GrammarLibrary::Checked> Outcome() const { return queue_->OutcomeOf(id_); }
+
+   private:
+    CompileQueue* queue_;
+    int64_t id_;
+  };
+
+  // `wake` is called when the outcome is there. kExhausted: the key has all its places;
+  // kUnavailable: the queue is full.
+  Result<Ticket> Enter(const std::string& key, std::string grammar, Wake wake);
+
+ private:
+  struct Job {
+    std::string key, grammar;
+    Wake wake;
+    std::atomic<bool> cancelled{false};
+    bool running = false;
+    bool left = false;  // nobody asks for the outcome
+    std::optional<GrammarLibrary::Checked> outcome;
+  };
+  struct Key {
+    std::deque<int64_t> waiting;
+    int running = 0;
+  };
+  static void* RunThread(void* queue);
+  void Run();
+  // The next job whose key may have another thread; -1: there is none.
+  int64_t NextLocked();
+  void Leave(int64_t id);
+  std::optional<GrammarLibrary::Checked> OutcomeOf(int64_t id);
+
+  GrammarLibrary& library_;
+  const Limits limits_;
+  std::vector<pthread_t> threads_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable work_;
+  std::map<int64_t, std::unique_ptr<Job>> jobs_;
+  std::map<std::string, Key> keys_;  // those that wait or run
+  std::string turn_;                 // the key that was served last
+  size_t waiting_ = 0;
+  int64_t next_id_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace braid

@@ -1,0 +1,99 @@
+// All answers of one HTTP request: submits them to the driver, turns their outputs into deltas,
+// keeps count, and leaves one line in the log. Destroying it aborts what still runs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/dialects/reuse_json.h"
+#include "server/service.h"
+#include "server/serving/choice.h"
+#include "server/serving/prepare.h"
+
+namespace braid {
+
+struct Usage {
+  int64_t prompt_tokens = 0;  // each prompt once, whatever n
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;
+};
+
+// The error's code when another request ended it.
+inline constexpr std::string_view kAbortedCode = "aborted";
+
+struct GenerationOrigin {
+  std::string_view path;       // for the log: "/v1/chat/completions"
+  std::string_view id_prefix;  // "chatcmpl-"
+  std::string request_id;      // the client's own; may be empty
+  int64_t received_us = 0;
+};
+
+// Of the first choice, MonotonicUs; 0: has not come.
+struct GenerationTimes {
+  int64_t admitted = 0, first_token = 0, last_token = 0;
+};
+
+// Why the server ended an answer, as its client reads it.
+ApiError EndError(EndReason reason);
+
+class Generation {
+ public:
+  // Submits every choice or none.
+  static OrRefusal<std::unique_ptr<Generation>> Start(Service& service, GenerationPlan plan,
+                                                      GenerationOrigin origin, Wake wake);
+  ~Generation();
+
+  // What has come since the last call, by choice and in order.
+  std::vector<ChoiceDelta> Poll();
+  // Ends the choices that still run; the next Poll brings their last deltas.
+  void End(EndReason reason);
+
+  bool finished() const { return open_ == 0 && ending_.empty(); }
+  // Why it ended, if not as asked.
+  const std::optional<ApiError>& error() const { return error_; }
+
+  const std::string& id() const { return id_; }
+  int64_t created() const { return created_; }
+  Usage usage() const;
+  // One entry for each prompt.
+  std::vector<PromptReuse> reuse() const;
+  size_t PendingBytes() const;
+  // Past the queue's or the request's time limit.
+  std::optional<EndReason> Overdue(int64_t now_us) const;
+  const Service& service() const { return service_; }
+  // The prompt of a choice.
+  const std::vector<TokenId>& prompt(int32_t choice) const;
+
+ private:
+  struct Running;
+  Generation(Service& service, GenerationPlan plan, GenerationOrigin origin);
+  Refusal Submit(Wake wake);
+  void Collect(Running& running, std::vector<ChoiceDelta>* deltas);
+  void Close(Running& running, FinishReason reason);
+  void Count(Running& running, const Output& output, int64_t at_us);
+  void NoteAdmission(Running& running);
+  void CountEnd(const Running& running, int64_t now_us);
+  void Log() const;
+
+  Service& service_;
+  TextOptions text_;
+  int32_t choices_per_prompt_;
+  GenerationOrigin origin_;
+  std::string id_;
+  int64_t created_;
+  std::vector<Running> running_;
+  size_t open_ = 0;  // choices whose last delta has not been made
+  std::vector<ChoiceDelta> ending_;
+  std::unique_ptr<TenantLoad::Place> place_;
+  std::optional<GrammarLibrary::Hold> hold_;
+  std::optional<ApiError> error_;
+  RunningRequest shown_;  // on the board
+  GenerationTimes times_;
+};
+
+}  // namespace braid

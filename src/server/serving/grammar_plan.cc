@@ -1,0 +1,189 @@
+// Every kind becomes one text that the library compiles and keeps.
+#include "server/serving/grammar_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "text/grammar/schema_limits.h"
+#include "text/grammar/schema_rules.h"
+#include "text/grammar/tool_grammar.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kTooComplex = "grammar_too_complex";
+
+ApiError Wrong(const std::string& path, const std::string& message, std::string_view code) {
+  return {400, fmt::format("{}: {}", path, message), path, std::string(code)};
+}
+
+// Limits that have names of their own; what is left is the compiler's. The schema becomes what can
+// be enforced of it.
+Refusal TakeSchema(const std::string& path, bool strict, json::value* schema) {
+  if (const Status status = CheckSchema(*schema); !status) {
+    return Wrong(path, status.error().message, kTooComplex);
+  }
+  Result<json::value> whole = EnforceableWhole(*schema);
+  if (!whole && !strict) {
+    Result<EnforceableSchema> part = EnforceablePart(*schema);
+    if (part) whole = std::move(part->schema);
+    if (!part) whole = part.error();
+  }
+  if (!whole) return Wrong(path, whole.error().message, "invalid_grammar");
+  *schema = *std::move(whole);
+  return std::nullopt;
+}
+
+Refusal TakeWanted(WantedGrammar* wanted) {
+  if (wanted->kind == GrammarKind::kJsonSchema) {
+    return TakeSchema(wanted->path, wanted->strict, &wanted->schema);
+  }
+  if (wanted->kind == GrammarKind::kRegex) {
+    const Status status = CheckRegex(wanted->source);
+    if (!status) return Wrong(wanted->path, status.error().message, kTooComplex);
+  }
+  if (!wanted->structural.is_null()) {
+    for (json::value& part : wanted->structural.at("structures").as_array()) {
+      if (Refusal refusal = TakeSchema(wanted->path, wanted->strict, &part.at("schema"))) {
+        return refusal;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsStrict(const json::value& tool) {
+  const json::value* strict = tool.at("function").as_object().if_contains("strict");
+  return strict != nullptr && *strict == json::value(true);
+}
+
+// Where the parameters of a tool stand in the API's form.
+std::string ParametersPath(Route route, size_t tool) {
+  const std::string_view name = route == kMessages    ? "input_schema"
+                                : route == kResponses ? "parameters"
+                                                      : "function.parameters";
+  return fmt::format("tools[{}].{}", tool, name);
+}
+
+bool IsAllowed(const std::vector<std::string>& names, std::string_view name) {
+  return names.empty() || std::ranges::find(names, name) != names.end();
+}
+
+// The tools that may be called, with what can be enforced of their parameters.
+OrRefusal<json::array> CallableTools(const ApiRequest& request, bool strict_only) {
+  json::array callable;
+  for (size_t i = 0; i < request.tools.size(); ++i) {
+    json::value tool = request.tools[i];
+    json::object& function = tool.at("function").as_object();
+    if (!IsAllowed(request.allowed_tools, function.at("name").as_string())) continue;
+    json::value* parameters = function.if_contains("parameters");
+    if (parameters != nullptr && (IsStrict(tool) || !strict_only)) {
+      if (Refusal refusal =
+              TakeSchema(ParametersPath(request.route, i), IsStrict(tool), parameters)) {
+        return *refusal;
+      }
+    }
+    callable.push_back(std::move(tool));
+  }
+  return callable;
+}
+
+// Behind the thinking the grammar begins.
+OrRefusal<TokenId> EndOfThinking(const ServerContext& context, const std::string& path) {
+  const std::optional<TokenId> close =
+      context.tokenizer->TokenToId(context.card.reasoning.tags.close);
+  if (close) return *close;
+  return Wrong(path, "this model's end of thinking is not one token; turn thinking off",
+               "unsupported_parameter");
+}
+
+// The grammar of an answer that may call tools: that must, that else is JSON, or that is text in
+// which the calls of strict tools are held to their schemas.
+OrRefusal<std::string> ToolText(const ServerContext& context, const ApiRequest& request,
+                                const json::value* otherwise) {
+  const bool lazy = request.tool_choice == ToolChoice::kAuto && otherwise == nullptr;
+  auto callable = CallableTools(request, lazy);
+  if (auto* error = std::get_if<ApiError>(&callable)) return *error;
+  const ReasoningTags& reasoning = context.card.reasoning.tags;
+  const ToolGrammar grammar{.format = *context.card.tools,
+                            .tools = std::get<0>(callable),
+                            .parallel = request.parallel_tool_calls.value_or(true),
+                            .otherwise = otherwise,
+                            .lazy = lazy,
+                            .marks = {reasoning.open, reasoning.close}};
+  Result<std::string> text = ToolGrammarText(grammar, context.grammars->tokenizer());
+  if (text) return *std::move(text);
+  size_t index = 0;
+  for (; index + 1 < request.tools.size(); ++index) {
+    const json::value& name = request.tools[index].at("function").at("name");
+    if (name == json::value(text.error().field)) break;
+  }
+  return Wrong(ParametersPath(request.route, index), text.error().message, "invalid_grammar");
+}
+
+}  // namespace
+
+ApiError GrammarRefusal(const std::string& path, const Error& error) {
+  if (error.code == ErrorCode::kUnavailable) {
+    return {503, fmt::format("{}: {}", path, error.message), path, "overloaded"};
+  }
+  return Wrong(path, error.message,
+               error.code == ErrorCode::kExhausted ? kTooComplex : "invalid_grammar");
+}
+
+OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
+                                      std::string_view tenant, bool reasons) {
+  const bool forced = request.tool_choice == ToolChoice::kRequired;
+  const bool offers = request.tool_choice == ToolChoice::kAuto && !request.tools.empty();
+  // Calls that the model may make as it likes are held to the tools that may be called, and those
+  // of strict tools to their schemas.
+  const bool holds =
+      offers && (!request.allowed_tools.empty() || std::ranges::any_of(request.tools, IsStrict));
+  if (!forced && !holds && !request.grammar) return PlannedGrammar{};
+  PlannedGrammar plan{.path = forced                          ? "tool_choice"
+                              : request.grammar               ? request.grammar->path
+                              : request.allowed_tools.empty() ? "tools"
+                                                              : "tool_choice"};
+  if (context.grammars == nullptr) {
+    return Wrong(plan.path, "constrained output needs a tokenizer, which this model does not have",
+                 "unsupported_parameter");
+  }
+  const Tokenizer& tokenizer = context.grammars->tokenizer();
+  std::optional<WantedGrammar> wanted;
+  if (request.grammar && !forced) {
+    wanted = *request.grammar;
+    if (Refusal refusal = TakeWanted(&*wanted)) return *refusal;
+  }
+  if (forced || holds || (offers && context.card.tools != nullptr)) {
+    if (context.card.tools == nullptr) {
+      return Wrong(plan.path, "it is not known how this model writes tool calls; see --tool-parser",
+                   "unsupported_parameter");
+    }
+    if (wanted && wanted->kind != GrammarKind::kJsonSchema) {
+      return Wrong(plan.path, "beside tools only a JSON schema can be asked for", kTooComplex);
+    }
+    if (holds && reasons && !request.separate_reasoning.value_or(true)) {
+      return Wrong("separate_reasoning",
+                   "must be true beside strict or allowed tools while the model thinks, for "
+                   "thinking is not held to a grammar",
+                   "unsupported_parameter");
+    }
+    auto text = ToolText(context, request, wanted ? &wanted->schema : nullptr);
+    if (auto* error = std::get_if<ApiError>(&text)) return *error;
+    plan.text = GrammarText(GrammarKind::kLark, std::get<0>(text), tenant);
+  } else {
+    const std::string source =
+        wanted->kind == GrammarKind::kJsonSchema ? json::serialize(OneLineSchema(wanted->schema))
+        : wanted->structural.is_null()           ? wanted->source
+                                                 : StructuralTagText(wanted->structural, tokenizer);
+    plan.text = GrammarText(wanted->kind, source, tenant);
+  }
+  if (!reasons) return plan;
+  auto after = EndOfThinking(context, plan.path);
+  if (auto* error = std::get_if<ApiError>(&after)) return *error;
+  plan.after = std::get<0>(after);
+  return plan;
+}
+
+}  // namespace braid

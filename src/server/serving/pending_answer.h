@@ -1,0 +1,60 @@
+// An answer that waits for its grammar: what it turns out to be, a refusal or an answer of the
+// engine, is known when the grammar has been compiled. Network thread, as every Answer.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "server/serving/compile_queue.h"
+#include "server/serving/generation.h"
+
+namespace braid {
+
+class PendingAnswer final : public Answer {
+ public:
+  // What the request becomes, given what the compilation said.
+  using Begin = std::function<ReplyContent(GenerationPlan, const GrammarLibrary::Checked&)>;
+
+  // Has to begin within `seconds_max` of received_us.
+  struct Deadline {
+    int64_t received_us = 0;
+    int32_t seconds_max = 0;
+  };
+  PendingAnswer(CompileQueue::Ticket ticket, GenerationPlan plan, Deadline deadline, Begin begin)
+      : ticket_(std::move(ticket)),
+        plan_(std::move(plan)),
+        deadline_(deadline),
+        begin_(std::move(begin)) {}
+
+  bool Pending() const override { return true; }
+  std::optional<ReplyContent> Settle() override {
+    GrammarLibrary::Checked checked;
+    if (ended_) {
+      const ApiError error = EndError(*ended_);
+      checked.status = Error{ErrorCode::kUnavailable, error.message};
+      return begin_(std::move(plan_), checked);
+    }
+    const std::optional<GrammarLibrary::Checked> outcome = ticket_.Outcome();
+    if (!outcome) return std::nullopt;
+    return begin_(std::move(plan_), *outcome);
+  }
+
+  bool Streams() const override { return false; }
+  AnswerStep Take() override { return {}; }
+  void End(EndReason reason) override { ended_ = reason; }
+  std::optional<EndReason> Overdue(int64_t now_us) const override {
+    const bool late =
+        now_us - deadline_.received_us > int64_t{deadline_.seconds_max} * 1'000'000 && !ended_;
+    return late ? std::optional(EndReason::kQueuedTooLong) : std::nullopt;
+  }
+  size_t PendingBytes() const override { return 0; }
+
+ private:
+  CompileQueue::Ticket ticket_;
+  GenerationPlan plan_;
+  const Deadline deadline_;
+  const Begin begin_;
+  std::optional<EndReason> ended_;
+};
+
+}  // namespace braid

@@ -1,0 +1,235 @@
+// Defaults are the model's (generation_config.json), then the neutral values.
+#include "server/serving/prepare.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "server/api/limits.h"
+#include "text/answer/reasoning.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kCompletionTokensDefault = 16;  // OpenAI's for /v1/completions
+
+ApiError TooLong(const ServerContext& context, std::string_view at_least, int64_t tokens,
+                 const std::string& path) {
+  return {400,
+          fmt::format("This model's maximum context length is {} tokens. However, {} has {}{} "
+                      "tokens; at most {} leave room for an answer.",
+                      context.card.context_tokens_max, path, at_least, tokens,
+                      context.card.context_tokens_max - 1),
+          path, "context_length_exceeded"};
+}
+
+SamplingParams SamplingOf(const ApiRequest& request, const GenerationDefaults& model) {
+  const bool greedy = model.do_sample.has_value() && !*model.do_sample;
+  const GenerationDefaults defaults = greedy ? GenerationDefaults{.temperature = 0.0} : model;
+  auto pick = [](std::optional<double> asked, std::optional<double> otherwise, double neutral) {
+    return static_cast<float>(asked.value_or(otherwise.value_or(neutral)));
+  };
+  SamplingParams sampling;
+  sampling.temperature = pick(request.temperature, defaults.temperature, 1);
+  sampling.top_p = pick(request.top_p, defaults.top_p, 1);
+  sampling.min_p = pick(request.min_p, defaults.min_p, 0);
+  sampling.repetition_penalty = pick(request.repetition_penalty, defaults.repetition_penalty, 1);
+  sampling.presence_penalty = pick(request.presence_penalty, {}, 0);
+  sampling.frequency_penalty = pick(request.frequency_penalty, {}, 0);
+  int64_t top_k = request.top_k.value_or(defaults.top_k.value_or(0));
+  sampling.top_k = static_cast<int32_t>(std::max<int64_t>(top_k, 0));
+  sampling.seed = static_cast<uint64_t>(request.seed.value_or(0));
+  sampling.logit_bias = request.logit_bias;
+  return sampling;
+}
+
+StopParams StopOf(const ApiRequest& request, const ServerContext& context, size_t prompt_tokens) {
+  StopParams stop;
+  if (!request.ignore_eos.value_or(false)) stop.stop_tokens = context.card.eos_tokens;
+  stop.stop_tokens.insert(stop.stop_tokens.end(), request.stop_token_ids.begin(),
+                          request.stop_token_ids.end());
+  std::sort(stop.stop_tokens.begin(), stop.stop_tokens.end());
+  stop.stop_tokens.erase(std::unique(stop.stop_tokens.begin(), stop.stop_tokens.end()),
+                         stop.stop_tokens.end());
+  int64_t room = context.card.context_tokens_max - static_cast<int64_t>(prompt_tokens);
+  int64_t otherwise = IsChat(request.route) ? room : kCompletionTokensDefault;
+  int64_t asked = request.max_completion_tokens.value_or(request.max_tokens.value_or(otherwise));
+  stop.new_tokens_max = static_cast<int32_t>(std::min({asked, room, limits::kNewTokensMax}));
+  stop.new_tokens_min =
+      static_cast<int32_t>(std::min<int64_t>(request.min_tokens.value_or(0), stop.new_tokens_max));
+  return stop;
+}
+
+// How many alternatives to report; -1: no log-probabilities.
+int32_t LogprobsOf(const ApiRequest& request) {
+  if (IsChat(request.route) && !request.wants_logprobs.value_or(false)) return -1;
+  int64_t none = IsChat(request.route) ? 0 : -1;
+  return static_cast<int32_t>(request.logprobs.value_or(none));
+}
+
+int32_t PromptLogprobsOf(const ApiRequest& request) {
+  int64_t asked = request.prompt_logprobs.value_or(-1);
+  if (request.echo.value_or(false)) asked = std::max<int64_t>(asked, LogprobsOf(request));
+  // Nothing to generate: then the prompt's own scores are what the engine is asked for.
+  if (request.max_tokens == 0) asked = std::max<int64_t>(asked, 0);
+  return static_cast<int32_t>(asked);
+}
+
+// How the text of a chat's answer is read, and which special tokens that needs.
+void SetSyntax(const ServerContext& context, const ApiRequest& request, TextOptions* text) {
+  const ReasoningFormat& reasoning = context.card.reasoning;
+  text->syntax.split_reasoning = reasoning.separates() && request.separate_reasoning.value_or(true);
+  text->syntax.reasoning_tags = reasoning.tags;
+  std::vector<std::string_view> tags = {reasoning.tags.open, reasoning.tags.close};
+  if (OffersTools(request) && context.card.tools != nullptr) {
+    const ToolFormat& format = *context.card.tools;
+    text->syntax.tools = &format;
+    text->syntax.schemas = ToolSchemas(request.tools);
+    for (std::string_view tag : format.tags()) tags.push_back(tag);
+  }
+  if (context.tokenizer != nullptr) text->kept_tokens = context.tokenizer->TokensToIds(tags);
+}
+
+OrRefusal<ThinkingLimit> ThinkingLimitOf(const ServerContext& context, const ApiRequest& request) {
+  const int64_t budget = request.thinking_budget.value_or(-1);
+  if (budget < 0 || context.tokenizer == nullptr) return ThinkingLimit{};
+  const ReasoningTags& tags = context.card.reasoning.tags;
+  const auto open = context.tokenizer->TokenToId(tags.open);
+  const auto close = context.tokenizer->TokenToId(tags.close);
+  if (!open || !close) {
+    return ApiError{400,
+                    "thinking_budget: the beginning and the end of this model's thinking are not "
+                    "one token each",
+                    "thinking_budget", "unsupported_parameter"};
+  }
+  const int64_t most = std::min<int64_t>(budget, limits::kNewTokensMax);
+  return ThinkingLimit{static_cast<int32_t>(most), *open, *close};
+}
+
+struct EncodedPrompt {
+  std::vector<TokenId> tokens;
+  bool starts_in_reasoning = false;
+};
+
+OrRefusal<std::vector<EncodedPrompt>> EncodeAll(const ServerContext& context,
+                                                const ApiRequest& request) {
+  std::vector<EncodedPrompt> encoded;
+  if (IsChat(request.route)) {
+    auto text = RenderChat(context, request);
+    if (auto* error = std::get_if<ApiError>(&text)) return *error;
+    bool inside = StartsInReasoning(context.card.reasoning, std::get<0>(text));
+    auto tokens = EncodePrompt(context, std::get<0>(std::move(text)), false, "messages");
+    if (auto* error = std::get_if<ApiError>(&tokens)) return *error;
+    encoded.push_back({std::get<0>(std::move(tokens)), inside});
+    return encoded;
+  }
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    std::string path = request.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", i);
+    auto tokens =
+        EncodePrompt(context, request.prompts[i], request.add_special_tokens.value_or(true), path);
+    if (auto* error = std::get_if<ApiError>(&tokens)) return *error;
+    encoded.push_back({std::get<0>(std::move(tokens)), false});
+  }
+  return encoded;
+}
+
+Refusal CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t width, int64_t n) {
+  if (width < 0) return std::nullopt;
+  int64_t tokens = 0;
+  for (const EncodedPrompt& prompt : prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
+  int64_t cells = tokens * (width + 1) * n;
+  if (cells <= limits::kPromptLogprobCellsMax) return std::nullopt;
+  return ApiError{400,
+                  fmt::format("prompt_logprobs: {} prompt tokens with {} alternatives each are "
+                              "too many; at most {} entries are made",
+                              tokens * n, width, limits::kPromptLogprobCellsMax),
+                  "prompt_logprobs"};
+}
+
+}  // namespace
+
+OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,
+                                             bool add_special_tokens, const std::string& path) {
+  const int64_t context_max = context.card.context_tokens_max;
+  std::vector<TokenId> tokens;
+  if (auto* text = std::get_if<std::string>(&prompt)) {
+    if (context.tokenizer == nullptr) {
+      return ApiError{400, path + ": must be token ids, for this model has no tokenizer", path};
+    }
+    // A text this long cannot fit, whatever its tokens: refused before the work of finding them.
+    int64_t longest = std::max<int64_t>(context.tokenizer->longest_token_bytes(), 1);
+    int64_t at_least = static_cast<int64_t>(text->size()) / longest;
+    if (at_least > context_max) return TooLong(context, "at least ", at_least, path);
+    Result<std::vector<TokenId>> encoded = context.tokenizer->Encode(*text, add_special_tokens);
+    if (!encoded) {
+      ApiError error = ToApiError(encoded.error());
+      error.param = path;
+      return error;
+    }
+    tokens = *std::move(encoded);
+  } else {
+    tokens = std::get<std::vector<TokenId>>(prompt);
+  }
+  if (tokens.empty()) return ApiError{400, path + ": must have at least one token", path};
+  if (static_cast<int64_t>(tokens.size()) >= context_max) {
+    return TooLong(context, "", static_cast<int64_t>(tokens.size()), path);
+  }
+  return tokens;
+}
+
+OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
+                                         std::string_view tenant) {
+  const ServerContext& context = service.context;
+  if (context.tokenizer == nullptr && !request.stop.empty()) {
+    return ApiError{400, "stop: needs a tokenizer, which this model does not have", "stop"};
+  }
+  auto encoded = EncodeAll(context, request);
+  if (auto* error = std::get_if<ApiError>(&encoded)) return *error;
+  auto& prompts = std::get<0>(encoded);
+  const int64_t n = request.n.value_or(1);
+  const int32_t prompt_logprobs = PromptLogprobsOf(request);
+  if (Refusal refusal = CheckPromptLogprobs(prompts, prompt_logprobs, n)) return *refusal;
+
+  const bool reasons = std::any_of(prompts.begin(), prompts.end(),
+                                   [](const auto& prompt) { return prompt.starts_in_reasoning; });
+  auto grammar = PlanGrammar(context, request, tenant, reasons);
+  if (auto* error = std::get_if<ApiError>(&grammar)) return *error;
+
+  auto limit = ThinkingLimitOf(context, request);
+  if (auto* error = std::get_if<ApiError>(&limit)) return *error;
+
+  GenerationPlan plan;
+  plan.grammar = std::get<0>(std::move(grammar));
+  plan.choices_per_prompt = static_cast<int32_t>(n);
+  plan.fixed_seed = request.seed.has_value();
+  plan.text = {.stop = request.stop,
+               .stop_tokens = request.stop_token_ids,
+               .include_stop = request.include_stop_str_in_output.value_or(false),
+               .skip_special = request.skip_special_tokens.value_or(true),
+               .shows_reasoning = request.include_reasoning.value_or(true),
+               .parallel_calls = request.parallel_tool_calls.value_or(true)};
+  if (IsChat(request.route)) SetSyntax(context, request, &plan.text);
+  // What begins behind the thinking holds no call in it to a schema.
+  plan.text.syntax.calls_in_reasoning = plan.grammar.after < 0;
+  for (EncodedPrompt& prompt : prompts) {
+    Request engine;
+    engine.sampling = SamplingOf(request, context.card.defaults);
+    engine.stop = StopOf(request, context, prompt.tokens.size());
+    engine.logprobs = LogprobsOf(request);
+    engine.grammar = plan.grammar.text;
+    engine.grammar_after = prompt.starts_in_reasoning ? plan.grammar.after : TokenId{-1};
+    engine.prompt_logprobs = prompt_logprobs;
+    engine.cache_salt = request.cache_salt;
+    engine.tenant = tenant;
+    engine.thinking = *std::get_if<ThinkingLimit>(&limit);
+    if (prompt.starts_in_reasoning) engine.thinking.open = -1;
+    engine.prompt = std::move(prompt.tokens);
+    for (int64_t i = 0; i < n; ++i) {
+      plan.choices.push_back({engine, prompt.starts_in_reasoning});
+      plan.choices.back().request.sampling.seed += static_cast<uint64_t>(i);
+    }
+  }
+  return plan;
+}
+
+}  // namespace braid

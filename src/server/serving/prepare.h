@@ -1,0 +1,54 @@
+// From a parsed request to what the engine takes: rendering, tokenising, defaults, and the limits
+// that need token counts. Runs on a preparation thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scheduler/request.h"
+#include "server/api/api_error.h"
+#include "server/api/api_request.h"
+#include "server/service.h"
+#include "server/serving/chat_prompt.h"
+#include "server/serving/grammar_plan.h"
+#include "text/answer/answer_parser.h"
+
+namespace braid {
+
+// How tokens become the text of an answer.
+struct TextOptions {
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_tokens;  // those the client named: shown as the stop reason
+  bool include_stop = false;
+  bool skip_special = true;
+  std::vector<TokenId> kept_tokens;  // special ones that the parser of the text needs
+  AnswerSyntax syntax;
+  bool shows_reasoning = true;
+  bool parallel_calls = true;  // false: the answer ends with its first tool call
+};
+
+// One answer to be made: prompt p's choice i has index p * n + i.
+struct PlannedChoice {
+  Request request;  // its id is still to be given, and its seed if none was asked for
+  bool starts_in_reasoning = false;
+};
+
+struct GenerationPlan {
+  TextOptions text;
+  std::vector<PlannedChoice> choices;
+  int32_t choices_per_prompt = 1;
+  bool fixed_seed = false;
+  PlannedGrammar grammar;                    // of every choice
+  std::optional<GrammarLibrary::Hold> hold;  // on it, once it is compiled
+  std::unique_ptr<TenantLoad::Place> place;  // among the requests of its tenant
+};
+
+// Token ids of a prompt that fits the context. `path` names it in errors.
+OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,
+                                             bool add_special_tokens, const std::string& path);
+
+OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
+                                         std::string_view tenant);
+
+}  // namespace braid

@@ -1,0 +1,185 @@
+// From parsed requests to the engine's: defaults, seeds, limits that need token counts.
+#include "server/serving/prepare.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+// Plans are made, never run.
+struct NoExecutor : Executor {
+  std::vector<Event> Exchange(std::vector<Event> local) override { return local; }
+  void Launch(Plan) override {}
+  StepDone Wait() override { return {}; }
+};
+
+Scheduler SmallScheduler() {
+  SchedulerConfig config{.context_tokens_max = 100, .vocabulary = 4073};
+  config.cache = {.groups = {{.name = "attention", .kind = GroupKind::kFull, .block_bytes = 64}},
+                  .parent_bytes = 64,
+                  .parents = 100};
+  return *Scheduler::Create(config);
+}
+
+class PrepareTest : public testing::Test {
+ protected:
+  PrepareTest()
+      : tokenizer_(*Tokenizer::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
+        chat_(*ChatTemplate::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
+        grammars_(*GrammarLibrary::Create(tokenizer_, 4066)),
+        driver_(SmallScheduler(), executor_, {}),
+        service_(config_,
+                 {.driver = driver_,
+                  .tokenizer = &tokenizer_,
+                  .chat = &chat_,
+                  .grammars = grammars_.get(),
+                  .card = {.name = "m",
+                           .context_tokens_max = 100,
+                           .vocabulary = 4073,
+                           .eos_tokens = {4064, 4066}}},
+                 1) {}
+
+  OrRefusal<GenerationPlan> Plan(Route route, const std::string& body) {
+    auto parsed = ParseApiRequest(route, body, service_.limits());
+    if (auto* error = std::get_if<ApiError>(&parsed)) return *error;
+    return PlanGeneration(service_, std::get<0>(std::move(parsed)), "ann");
+  }
+  Request First(Route route, const std::string& body) {
+    auto plan = Plan(route, body);
+    EXPECT_TRUE(std::holds_alternative<GenerationPlan>(plan)) << body;
+    return std::get<0>(plan).choices.at(0).request;
+  }
+  ApiError Error(Route route, const std::string& body) {
+    auto plan = Plan(route, body);
+    EXPECT_TRUE(std::holds_alternative<ApiError>(plan)) << body;
+    return std::get<ApiError>(plan);
+  }
+
+  ServerConfig config_;
+  Tokenizer tokenizer_;
+  ChatTemplate chat_;
+  std::unique_ptr<GrammarLibrary> grammars_;
+  NoExecutor executor_;
+  Driver driver_;
+  Service service_;
+};
+
+// Nobody else can find it.
+TEST_F(PrepareTest, AGrammarIsItsTenants) {
+  const Request request = First(kCompletions, R"({"prompt": "a", "regex": "[ab]+"})");
+  EXPECT_EQ(request.tenant, "ann");
+  EXPECT_EQ(request.grammar, GrammarText(GrammarKind::kRegex, "[ab]+", "ann"));
+  EXPECT_TRUE(grammars_->Check(request.grammar).status);
+  EXPECT_FALSE(grammars_->Known(GrammarText(GrammarKind::kRegex, "[ab]+", "ben")));
+}
+
+TEST_F(PrepareTest, AbsentSamplingFieldsTakeTheModelsDefaultsThenNeutralValues) {
+  service_.context.card.defaults = {.temperature = 0.7, .top_p = 0.8, .top_k = 20};
+  SamplingParams sampling = First(kCompletions, R"({"prompt": "a"})").sampling;
+  EXPECT_FLOAT_EQ(sampling.temperature, 0.7f);
+  EXPECT_EQ(sampling.top_k, 20);
+  EXPECT_EQ(sampling.repetition_penalty, 1.0f);
+  sampling = First(kCompletions, R"({"prompt": "a", "temperature": 0, "top_k": -1})").sampling;
+  EXPECT_EQ(sampling.temperature, 0.0f);
+  EXPECT_EQ(sampling.top_k, 0);
+  EXPECT_FLOAT_EQ(sampling.top_p, 0.8f);
+
+  service_.context.card.defaults.do_sample = false;
+  sampling = First(kCompletions, R"({"prompt": "a"})").sampling;
+  EXPECT_EQ(sampling.temperature, 0.0f);
+  EXPECT_EQ(sampling.top_p, 1.0f) << "greedy: the other defaults do not apply";
+  sampling = First(kCompletions, R"({"prompt": "a", "temperature": 0.5})").sampling;
+  EXPECT_EQ(sampling.temperature, 0.5f);
+}
+
+TEST_F(PrepareTest, ChoiceIOfEveryPromptDrawsWithSeedPlusI) {
+  auto plan = Plan(kCompletions, R"({"prompt": ["a", "b"], "n": 2, "seed": -1})");
+  auto& choices = std::get<0>(plan).choices;
+  ASSERT_EQ(choices.size(), 4u);
+  EXPECT_EQ(choices[0].request.sampling.seed, ~uint64_t{0});
+  EXPECT_EQ(choices[1].request.sampling.seed, 0u) << "around the corner";
+  EXPECT_EQ(choices[2].request.sampling.seed, choices[0].request.sampling.seed);
+  EXPECT_EQ(choices[0].request.prompt, choices[1].request.prompt);
+  EXPECT_NE(choices[0].request.prompt, choices[2].request.prompt);
+}
+
+TEST_F(PrepareTest, NewTokensAreClippedToTheContext) {
+  EXPECT_EQ(First(kCompletions, R"({"prompt": [1, 2]})").stop.new_tokens_max, 16);
+  EXPECT_EQ(First(kCompletions, R"({"prompt": [1, 2], "max_tokens": 5})").stop.new_tokens_max, 5);
+  EXPECT_EQ(First(kCompletions, R"({"prompt": [1, 2], "max_tokens": 999})").stop.new_tokens_max,
+            98);
+  Request chat = First(kChat, R"({"messages": [{"role": "user", "content": "a"}]})");
+  EXPECT_EQ(chat.stop.new_tokens_max, 100 - static_cast<int32_t>(chat.prompt.size()));
+}
+
+TEST_F(PrepareTest, StopTokensAreTheModelsAndTheClients) {
+  auto stops = [&](const std::string& more) {
+    return First(kCompletions, R"({"prompt": "a")" + more + "}").stop.stop_tokens;
+  };
+  EXPECT_EQ(stops(""), (std::vector<TokenId>{4064, 4066}));
+  EXPECT_EQ(stops(R"(, "stop_token_ids": [4066, 7])"), (std::vector<TokenId>{7, 4064, 4066}));
+  EXPECT_EQ(stops(R"(, "ignore_eos": true, "stop_token_ids": [7])"), (std::vector<TokenId>{7}));
+}
+
+TEST_F(PrepareTest, APromptThatLeavesNoRoomIsRefusedWithTheNumbers) {
+  json::array ids(100, json::value(5));
+  ApiError error = Error(kCompletions, R"({"prompt": )" + json::serialize(ids) + "}");
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_NE(error.message.find("100 tokens"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("at most 99"), std::string::npos) << error.message;
+  ids.pop_back();
+  EXPECT_EQ(First(kCompletions, R"({"prompt": )" + json::serialize(ids) + "}").stop.new_tokens_max,
+            1);
+}
+
+TEST_F(PrepareTest, EchoWithLogprobsScoresThePrompt) {
+  Request request = First(kCompletions, R"({"prompt": "a", "echo": true, "logprobs": 3})");
+  EXPECT_EQ(request.logprobs, 3);
+  EXPECT_EQ(request.prompt_logprobs, 3);
+  EXPECT_EQ(First(kCompletions, R"({"prompt": "a", "echo": true})").prompt_logprobs, -1);
+  EXPECT_EQ(
+      First(kCompletions, R"({"prompt": "a", "echo": true, "max_tokens": 0})").prompt_logprobs, 0);
+  const std::string message = R"("messages": [{"role": "user", "content": "a"}])";
+  EXPECT_EQ(First(kChat, "{" + message + R"(, "logprobs": true})").logprobs, 0);
+  EXPECT_EQ(First(kChat, "{" + message + R"(, "logprobs": false})").logprobs, -1);
+}
+
+TEST_F(PrepareTest, ThinkingStartsWhereTheTemplateOpensIt) {
+  const std::string message = R"("messages": [{"role": "user", "content": "a"}])";
+  auto inside = [&](const std::string& more) {
+    auto plan = Plan(kChat, "{" + message + more + "}");
+    return std::get<0>(plan).choices.at(0).starts_in_reasoning;
+  };
+  EXPECT_TRUE(inside(""));
+  EXPECT_FALSE(inside(R"(, "chat_template_kwargs": {"enable_thinking": false})"));
+  EXPECT_FALSE(inside(R"(, "reasoning_effort": "none")"));
+}
+
+TEST_F(PrepareTest, AFinalMessageIsContinuedRightAfterItsContent) {
+  Request request = First(kChat, R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "The answer is "}], "continue_final_message": true})");
+  EXPECT_TRUE(tokenizer_.Decode(request.prompt, false).ends_with("The answer is"));
+  EXPECT_EQ(Error(kChat, R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": ""}], "continue_final_message": true})")
+                .param,
+            "continue_final_message");
+}
+
+TEST_F(PrepareTest, ATemplatesOwnRefusalIsTheClientsError) {
+  ApiError error = Error(kChat, R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "system", "content": "late"}]})");
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, "messages[1]");
+  EXPECT_NE(error.message.find("Unexpected role"), std::string::npos) << error.message;
+}
+
+TEST_F(PrepareTest, AModelWithoutTokenizerTakesIdsOnly) {
+  service_.context.tokenizer = nullptr;
+  EXPECT_EQ(First(kCompletions, R"({"prompt": [1]})").prompt, (std::vector<TokenId>{1}));
+  EXPECT_EQ(Error(kCompletions, R"({"prompt": "a"})").param, "prompt");
+  EXPECT_EQ(Error(kCompletions, R"({"prompt": [1], "stop": "x"})").param, "stop");
+  EXPECT_EQ(Error(kChat, R"({"messages": [{"role": "user", "content": "a"}]})").param, "messages");
+}
+
+}  // namespace
+}  // namespace braid
