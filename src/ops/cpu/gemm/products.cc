@@ -10,8 +10,6 @@
 namespace braid::ops::cpu {
 namespace {
 
-constexpr int64_t kDotRows = kDotRows, kFloatRows = kFloatRows;
-constexpr int64_t kFloatStep = kFloatStep;
 constexpr LeftFormat kF32Steps = {kFloatRows, kFloatStep, 4, false};
 constexpr LeftFormat kBf16Steps = {kDotRows, 32, 2, false};
 constexpr LeftFormat kInt8Steps = {kDotRows, 64, 1, true};
