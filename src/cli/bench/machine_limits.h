@@ -49,7 +49,7 @@ class MemoryMeter {
   const Buffer& buffer() const { return buffer_; }
 
  private:
-  cpu::MemoryLoops loops_;
+  ops::cpu::MemoryLoops loops_;
   ThreadPool& pool_;
   Buffer buffer_;  // 512 MiB
 };
