@@ -52,7 +52,7 @@ void GatedNorm(const OpContext& context, const GatedNormArgs& args) {
 }
 
 std::span<const Impl<LinearArgs>> LinearList() {
-  static const auto kList = Followed(cpu::LinearProducts(), reference::kLinear);
+  static const auto kList = Followed(cpu::LinearCandidates(), reference::kLinear);
   return kList;
 }
 void Linear(const OpContext& context, const LinearArgs& args) {
@@ -154,7 +154,7 @@ void ScalarGate(const OpContext& context, const ScalarGateArgs& args) {
 }
 
 std::span<const Impl<ExpertsArgs>> ExpertsList() {
-  static const auto kList = Followed(cpu::ExpertsProducts(), reference::kExperts);
+  static const auto kList = Followed(cpu::ExpertsCandidates(), reference::kExperts);
   return kList;
 }
 void Experts(const OpContext& context, const ExpertsArgs& args) {

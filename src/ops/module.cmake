@@ -1,5 +1,5 @@
 # Instruction-set files carry their own flags; they are chosen at run time (ops/cpu/dispatch.h,
-# ops/cpu/gemm/products.h).
+# ops/cpu/gemm/gemm.h).
 target_compile_options(braid_ops PRIVATE $<$<CONFIG:Release>:-O3>)
 # Its ternaries on floats become selects of vectors.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/weight_codes.cc PROPERTIES
@@ -23,8 +23,8 @@ braid_isa_flags(avx2/*.cc ${BRAID_AVX2_FLAGS})
 braid_isa_flags(avx2/peak_vnni.cc ${BRAID_AVX2_FLAGS} -mavxvnni)
 braid_isa_flags(avxvnni/*.cc ${BRAID_AVX2_FLAGS} -mavxvnni)
 braid_isa_flags(avx512/*.cc ${BRAID_AVX512_FLAGS})
-braid_isa_flags(avx512/products.cc ${BRAID_DOT_FLAGS})
-braid_isa_flags(avx512/products_fp8_dot.cc ${BRAID_DOT_FLAGS} -mavx512vbmi)
+braid_isa_flags(avx512/gemm.cc ${BRAID_DOT_FLAGS})
+braid_isa_flags(avx512/gemm_fp8_dot.cc ${BRAID_DOT_FLAGS} -mavx512vbmi)
 braid_isa_flags(avx512/peak_dot.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(avx512/tiles.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(amx/*.cc ${BRAID_DOT_FLAGS} -mamx-tile -mamx-bf16 -mamx-int8)

@@ -32,7 +32,7 @@ class CodedPanel;
 std::string_view NameOf(WeightFormat format);  // "bf16", "fp32", "fp8", "int8", "int4"
 // Codes and scales (ops/weight_codes.h).
 constexpr bool IsQuantised(WeightFormat format) { return format >= WeightFormat::kF8; }
-// Codes are integers: activations are quantised too, per row (ops/cpu/kernels/product.h).
+// Codes are integers: activations are quantised too, per row (ops/cpu/kernels/gemm.h).
 constexpr bool HasIntegers(WeightFormat format) { return format >= WeightFormat::kI8; }
 
 struct PackedMatrix {

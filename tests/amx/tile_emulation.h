@@ -1,7 +1,7 @@
 // Tile registers of a CPU that has none, for the files of src/ops/cpu/amx compiled a second time:
 // the intrinsics become functions on a thread's own tiles. What the instructions would refuse (no
 // configuration, shapes that do not go together) ends the program. Semantics: Intel's manual, as in
-// ops/product_test.cc. Needs AVX-512.
+// ops/gemm_test.cc. Needs AVX-512.
 #pragma once
 
 #include <immintrin.h>

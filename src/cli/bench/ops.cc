@@ -124,7 +124,7 @@ ops::WeightFormat BenchOpsCommand::Weights() const {
 
 Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const {
   std::vector<OpCase> cases;
-  AddProductCases(machine, Weights(), cases);
+  AddGemmCases(machine, Weights(), cases);
   AddMixerCases(machine, cases);
   AddRowCases(cases);
   AddPoolCases(machine.threads, cases);

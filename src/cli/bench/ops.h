@@ -38,7 +38,7 @@ struct OpCase {
   std::function<std::unique_ptr<OpRun>()> make;
 };
 
-void AddProductCases(const Machine& machine, ops::WeightFormat weights, std::vector<OpCase>& cases);
+void AddGemmCases(const Machine& machine, ops::WeightFormat weights, std::vector<OpCase>& cases);
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases);
 void AddRowCases(std::vector<OpCase>& cases);
 void AddPoolCases(int threads, std::vector<OpCase>& cases);

@@ -85,9 +85,9 @@ void RunWrite(const OpContext& context, const WriteKvArgs& args, std::byte* scra
             });
 }
 
-// What runs a task: rows on vectors, or products on tiles of 16 rows.
-struct Engine {
-  const KernelTable& kernels;
+// The kernels of a task: `tiles` multiplies tiles of 16 rows; where it is null, `vectors` does all.
+struct AttentionKernels {
+  const KernelTable& vectors;
   const TileKernels* tiles;  // or null
   int64_t rows_max() const { return tiles ? kTileAttendRows : kAttendRows; }
 };
@@ -159,13 +159,13 @@ struct Tile {
 
 // The tiles of a step: those of the spans laid end to end.
 struct Tiling {
-  Tiling(const Engine& engine, const AttentionArgs& a)
+  Tiling(const AttentionKernels& kernels, const AttentionArgs& a)
       : args(a),
         group(a.shape.heads / a.shape.kv_heads),
         // Heads that share a kv head are rows of one tile, or of several when there are many.
-        parts(CeilDiv(group, engine.rows_max())),
+        parts(CeilDiv(group, kernels.rows_max())),
         part_heads(CeilDiv(group, parts)),
-        tile_tokens(std::max<int64_t>(1, engine.rows_max() / part_heads)),
+        tile_tokens(std::max<int64_t>(1, kernels.rows_max() / part_heads)),
         columns(a.shape.kv_heads * parts) {
     for (int32_t s = 0; s < a.sequences.count; ++s) count += CountOf(a.sequences.spans[s]);
   }
@@ -192,7 +192,7 @@ struct Tiling {
 };
 
 // The queries of a tile, as its partitions want them.
-void PrepareQueries(const Engine& engine, const AttentionArgs& a, const Tile& tile,
+void PrepareQueries(const AttentionKernels& kernels, const AttentionArgs& a, const Tile& tile,
                     const TileScratch& t) {
   const int64_t row = tile.heads * a.shape.head_dim;
   for (int64_t i = 0; i < tile.tokens; ++i) {
@@ -200,17 +200,17 @@ void PrepareQueries(const Engine& engine, const AttentionArgs& a, const Tile& ti
         a.q.row(tile.span.token_begin + tile.first + i) + tile.first_head * a.shape.head_dim;
     for (int64_t d = 0; d < row; ++d) t.q[i * row + d] = q[d] * a.scale;
   }
-  if (engine.tiles) {
-    engine.tiles->pack_queries(t.q, static_cast<int>(tile.rows()), a.shape.head_dim, t.queries);
+  if (kernels.tiles) {
+    kernels.tiles->pack_queries(t.q, static_cast<int>(tile.rows()), a.shape.head_dim, t.queries);
   }
 }
 
 // One partition for all rows of the tile that can see it.
-void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile,
+void RunPartition(const AttentionKernels& kernels, const AttentionArgs& a, const Tile& tile,
                   const TileScratch& t, int64_t partition, const Partial& result) {
   const int64_t dim = a.shape.head_dim, begin = partition * kPartitionTokens;
   // Queries on tiles are packed for all partitions, so there rows that see nothing take part.
-  const int64_t first = tile.FirstRow(partition), skipped = engine.tiles ? 0 : first;
+  const int64_t first = tile.FirstRow(partition), skipped = kernels.tiles ? 0 : first;
   AttendTask task = {};
   task.kv = FormatOf(a.shape.kv_dtype);
   task.head_dim = dim;
@@ -241,19 +241,19 @@ void RunPartition(const Engine& engine, const AttentionArgs& a, const Tile& tile
   }
   if (partition + 1 < tile.partitions())
     task.next_keys = page_of(begin + kPartitionTokens).keys.rows;
-  engine.tiles ? engine.tiles->attend(task) : engine.kernels.attend(task);
+  kernels.tiles ? kernels.tiles->attend(task) : kernels.vectors.attend(task);
 }
 
 // Adds what rows [row, end) found in a partition to what they found before it.
-void MergePartition(const Engine& engine, const Partial& found, int64_t dim, int64_t row,
+void MergePartition(const AttentionKernels& kernels, const Partial& found, int64_t dim, int64_t row,
                     int64_t end, const Partial& merged) {
   for (; row < end; ++row) {
-    engine.kernels.merge(merged.maxima + row, merged.sums + row, merged.out + row * dim,
-                         found.maxima[row], found.sums[row], found.out + row * dim, dim);
+    kernels.vectors.merge(merged.maxima + row, merged.sums + row, merged.out + row * dim,
+                          found.maxima[row], found.sums[row], found.out + row * dim, dim);
   }
 }
 
-void FinishTile(const Engine& engine, const AttentionArgs& a, const Tile& tile,
+void FinishTile(const AttentionKernels& kernels, const AttentionArgs& a, const Tile& tile,
                 const Partial& merged) {
   const int64_t dim = a.shape.out_dim();
   for (int64_t row = 0; row < tile.rows(); ++row) {
@@ -267,20 +267,22 @@ void FinishTile(const Engine& engine, const AttentionArgs& a, const Tile& tile,
       const float open = 1.0f / (1.0f + std::exp(-*gate));
       for (int64_t d = 0; d < dim; ++d) out[d] *= open;
     } else {
-      engine.kernels.sigmoid_mul(gate, out, dim);
+      kernels.vectors.sigmoid_mul(gate, out, dim);
     }
   }
 }
 
-void RunTile(const Engine& engine, const AttentionArgs& a, const Tile& tile, const TileScratch& t) {
-  PrepareQueries(engine, a, tile, t);
+void RunTile(const AttentionKernels& kernels, const AttentionArgs& a, const Tile& tile,
+             const TileScratch& t) {
+  PrepareQueries(kernels, a, tile, t);
   // The first partition needs no merge.
-  RunPartition(engine, a, tile, t, 0, t.merged);
+  RunPartition(kernels, a, tile, t, 0, t.merged);
   for (int64_t p = 1; p < tile.partitions(); ++p) {
-    RunPartition(engine, a, tile, t, p, t.partition);
-    MergePartition(engine, t.partition, a.shape.out_dim(), tile.FirstRow(p), tile.rows(), t.merged);
+    RunPartition(kernels, a, tile, t, p, t.partition);
+    MergePartition(kernels, t.partition, a.shape.out_dim(), tile.FirstRow(p), tile.rows(),
+                   t.merged);
   }
-  FinishTile(engine, a, tile, t.merged);
+  FinishTile(kernels, a, tile, t.merged);
 }
 
 // Fewer tiles than members have use for, as when one sequence decodes behind a long context: their
@@ -290,10 +292,10 @@ constexpr int64_t kSlots = 2;
 
 class SplitAttention {
  public:
-  SplitAttention(const OpContext& context, const Engine& engine, const Tiling& tiling,
+  SplitAttention(const OpContext& context, const AttentionKernels& kernels, const Tiling& tiling,
                  std::byte* scratch)
       : context_(context),
-        engine_(engine),
+        kernels_(kernels),
         args_(tiling.args),
         scratch_(scratch),
         partials_(reinterpret_cast<float*>(scratch) +
@@ -312,7 +314,7 @@ class SplitAttention {
     }
     RunWave(wave, flops);
     ForTasks(context_, std::ssize(tiles_), flops, [&](int64_t i, int) {
-      FinishTile(engine_, args_, tiles_[static_cast<size_t>(i)], Merged(i));
+      FinishTile(kernels_, args_, tiles_[static_cast<size_t>(i)], Merged(i));
     });
   }
 
@@ -330,8 +332,8 @@ class SplitAttention {
       const Item& item = wave[static_cast<size_t>(i)];
       const Tile& tile = tiles_[static_cast<size_t>(item.tile)];
       const TileScratch t = ScratchOf(scratch_, member, args_.shape);
-      PrepareQueries(engine_, args_, tile, t);
-      RunPartition(engine_, args_, tile, t, item.partition,
+      PrepareQueries(kernels_, args_, tile, t);
+      RunPartition(kernels_, args_, tile, t, item.partition,
                    item.partition == 0 ? Merged(item.tile) : Slot(i));
     });
     constexpr int64_t kRowsPerTask = 8;
@@ -343,7 +345,7 @@ class SplitAttention {
       for (int64_t i = 0; i < std::ssize(wave); ++i) {
         const Item& item = wave[static_cast<size_t>(i)];
         if (item.tile != task / kGroups || item.partition == 0) continue;
-        MergePartition(engine_, Slot(i), args_.shape.out_dim(),
+        MergePartition(kernels_, Slot(i), args_.shape.out_dim(),
                        std::max(begin, tile.FirstRow(item.partition)), end, Merged(item.tile));
       }
     });
@@ -351,7 +353,7 @@ class SplitAttention {
   }
 
   const OpContext& context_;
-  const Engine& engine_;
+  const AttentionKernels& kernels_;
   const AttentionArgs& args_;
   std::byte* scratch_;
   float* partials_;  // [kSlots * threads] of a wave, then the merged ones of the tiles
@@ -375,18 +377,18 @@ int64_t AttentionScratch(const OpContext& context, const AttentionArgs& args) {
 
 void RunAttention(const OpContext& context, const AttentionArgs& args, std::byte* scratch,
                   const TileKernels* tile_kernels) {
-  const Engine engine{*KernelsFor(context.device, args.shape.head_dim, args.shape.out_dim()),
-                      tile_kernels};
-  const Tiling tiling(engine, args);
+  const AttentionKernels kernels{
+      *KernelsFor(context.device, args.shape.head_dim, args.shape.out_dim()), tile_kernels};
+  const Tiling tiling(kernels, args);
   double flops = 0;
   for (int32_t s = 0; s < args.sequences.count; ++s) {
     const SequenceSpan& span = args.sequences.spans[s];
     flops += 4.0 * span.token_count * (span.start + span.token_count / 2.0 + 1) *
              static_cast<double>(args.out.cols);
   }
-  if (Splits(context, tiling)) return SplitAttention(context, engine, tiling, scratch).Run(flops);
+  if (Splits(context, tiling)) return SplitAttention(context, kernels, tiling, scratch).Run(flops);
   ForTasks(context, tiling.count, flops, [&](int64_t i, int member) {
-    RunTile(engine, args, tiling.At(i), ScratchOf(scratch, member, args.shape));
+    RunTile(kernels, args, tiling.At(i), ScratchOf(scratch, member, args.shape));
   });
 }
 

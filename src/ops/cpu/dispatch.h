@@ -1,5 +1,5 @@
-// What the CPU candidates share: the kernel table for a device and loops over the pool. Products
-// are chosen in ops/cpu/gemm/products.h.
+// What the CPU candidates share: the kernel table for a device and loops over the pool. GEMM
+// kernels are chosen in ops/cpu/gemm/gemm.h.
 #pragma once
 
 #include <algorithm>

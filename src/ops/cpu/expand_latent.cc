@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
-#include "ops/cpu/gemm/products.h"
+#include "ops/cpu/gemm/gemm.h"
 #include "ops/cpu/kv_row.h"
 #include "ops/cpu/latent.h"
 
@@ -23,8 +23,8 @@ int64_t RowsFloats(const ExpandLatentArgs& args) { return kBlockTokens * args.sh
 int64_t OutFloats(const ExpandLatentArgs& args) {
   return kBlockTokens * std::max<int64_t>(args.heads.head_dim, args.heads.out_dim());
 }
-PackedRows Operand(const OpContext& context, const PackedMatrix& w, std::byte* data) {
-  return {.product = &ProductFor(context.device, w.format, false),
+PackedActivations Operand(const OpContext& context, const PackedMatrix& w, std::byte* data) {
+  return {.kernel = &GemmKernelFor(context.device, w.format, false),
           .data = data,
           .rows = kBlockTokens,
           .k = w.k};
@@ -65,7 +65,7 @@ struct Half {
 };
 void ExpandHalf(const OpContext& context, const ExpandLatentArgs& a, const BlockOfSpan& block,
                 const ExpandScratch& scratch, const Half& half) {
-  const PackedRows operand = Operand(context, half.w, scratch.operand);
+  const PackedActivations operand = Operand(context, half.w, scratch.operand);
   const Matrix latent = scratch.rows.columns(0, half.w.k);
   for (int64_t b = 0; b < operand.blocks(); ++b) operand.PackBlock(b, latent, nullptr);
   const auto& kernels = *KernelsFor(context.device);
@@ -75,7 +75,7 @@ void ExpandHalf(const OpContext& context, const ExpandLatentArgs& a, const Block
     GemmTask task = TaskOf(operand, half.w, h, 0, kBlockTokens);
     task.y = scratch.out;
     task.y_stride = to.dim;
-    operand.product->run(task);
+    operand.kernel->run(task);
     for (int64_t i = 0; i < block.count; ++i) {
       float* row = scratch.out + i * to.dim;
       // Behind a head's own channels of a key are those that all heads share.

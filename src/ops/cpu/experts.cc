@@ -7,20 +7,21 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
-#include "ops/cpu/gemm/products.h"
+#include "ops/cpu/gemm/gemm.h"
 
 namespace braid::ops::cpu {
 namespace {
 
-constexpr int64_t kTileRows = 192;  // rows of one temporary tile: whole blocks of every form
+constexpr int64_t kPassRows = 192;  // rows of one temporary tile: whole blocks of every form
 constexpr int64_t kUpCols = 64;     // columns of gate and of up per task
 constexpr int64_t kDownCols = 128;  // most columns of the output per task
-constexpr int64_t kTileFloats = kTileRows * 128;
+constexpr int64_t kTileFloats = kPassRows * 128;
 constexpr int64_t kTasksPerMember = 2;
-// By expert: the most rows of an expert on average, and the most products that are stored (16 MiB).
+// By expert: the most rows of an expert on average, and the most outputs of the down product that
+// are stored (16 MiB).
 constexpr int64_t kFewRows = 16;
-constexpr int64_t kProductFloats = int64_t{1} << 22;
-static_assert(kTileRows % kFloatRows == 0 && kTileRows % kDotRows == 0);
+constexpr int64_t kDownFloatsMax = int64_t{1} << 22;
+static_assert(kPassRows % kFloatRows == 0 && kPassRows % kDotRows == 0);
 static_assert(2 * kUpCols <= 128 && kDownCols <= 128);
 
 // One expert's share of the step.
@@ -31,16 +32,16 @@ struct Share {
   int64_t matrix = 0;       // index of the down matrix
   int64_t first = 0;        // of its rows among all rows
   float limit = 0;          // of the activation
-  PackedRows x;             // packed inputs [rows, hidden]
-  PackedRows h;             // packed activations [rows, width]
+  PackedActivations x;      // packed inputs [rows, hidden]
+  PackedActivations h;      // packed activations [rows, width]
   float* staged = nullptr;  // [rows, width], where h can only be packed by whole rows
 };
 
 int64_t RowBytes(const Device& device, const PackedMatrix& w) {
-  return PackedRows{&ProductFor(device, w.format, false), nullptr, 1, w.k}.row_bytes();
+  return PackedActivations{&GemmKernelFor(device, w.format, false), nullptr, 1, w.k}.row_bytes();
 }
 bool Staged(const Device& device, const PackedMatrix& down) {
-  return ProductFor(device, down.format, false).left->integers;
+  return GemmKernelFor(device, down.format, false).layout->integers;
 }
 
 int64_t RowsOf(const ExpertsArgs& args) {
@@ -58,11 +59,11 @@ struct Sorted {
   std::byte* h = nullptr;
   float* staged = nullptr;
   int64_t staged_floats = 0;
-  float* tiles = nullptr;     // [threads][kTileFloats]
-  float* products = nullptr;  // [rows][out_cols] of the down product by expert
+  float* tiles = nullptr;      // [threads][kTileFloats]
+  float* down_rows = nullptr;  // [rows][out_cols] of the down product by expert
 };
 
-int64_t ProductFloats(const ExpertsArgs& args) { return RowsOf(args) * args.out.cols; }
+int64_t DownFloats(const ExpertsArgs& args) { return RowsOf(args) * args.out.cols; }
 
 // Lays the scratch out from address `base`; returns its size.
 int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, Sorted& s) {
@@ -91,7 +92,7 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
   take(s.h, h + 64 * (experts + 1));
   take(s.staged, s.staged_floats);
   take(s.tiles, context.pool->threads() * kTileFloats);
-  take(s.products, std::min(ProductFloats(args), kProductFloats));
+  take(s.down_rows, std::min(DownFloats(args), kDownFloatsMax));
   return static_cast<int64_t>(used);
 }
 
@@ -126,8 +127,8 @@ int64_t MakeShares(const Device& device, const ExpertsArgs& args, Sorted& s) {
     Share& share = s.shares[count++];
     share = {.gate_up = gate_up, .down = down, .gate = 2 * e, .matrix = e, .first = first};
     share.limit = down == args.shared_down ? args.shared_limit : args.limit;
-    share.x = {&ProductFor(device, gate_up->format, false), s.x, rows, gate_up->k};
-    share.h = {&ProductFor(device, down->format, false), s.h, rows, down->k};
+    share.x = {&GemmKernelFor(device, gate_up->format, false), s.x, rows, gate_up->k};
+    share.h = {&GemmKernelFor(device, down->format, false), s.h, rows, down->k};
     share.staged = Staged(device, *down) ? s.staged : nullptr;
     s.x += RoundUp(share.x.bytes(), 64);
     s.h += RoundUp(share.h.bytes(), 64);
@@ -147,11 +148,12 @@ int64_t MakeShares(const Device& device, const ExpertsArgs& args, Sorted& s) {
 // their blocks.
 void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
                 std::span<const Share> shares) {
-  const PackedRows routed = {.product = &ProductFor(context.device, args.gate_up->format, false),
-                             .data = s.alone,
-                             .rows = args.x.rows,
-                             .k = args.gate_up->k};
-  const LeftFormat* left = routed.product->left;
+  const PackedActivations routed = {
+      .kernel = &GemmKernelFor(context.device, args.gate_up->format, false),
+      .data = s.alone,
+      .rows = args.x.rows,
+      .k = args.gate_up->k};
+  const ActivationLayout* layout = routed.kernel->layout;
   const double bytes = 4.0 * static_cast<double>(args.x.rows * args.x.cols);
   constexpr int64_t kTokensPerTask = 16;
   ForTasks(context, CeilDiv(args.x.rows, kTokensPerTask), bytes, [&](int64_t i, int) {
@@ -161,13 +163,13 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
     }
   });
   // No share has more rows than there are tokens.
-  const int64_t parts = CeilDiv(args.x.rows, kTileRows);
+  const int64_t parts = CeilDiv(args.x.rows, kPassRows);
   ForTasks(context, std::ssize(shares) * parts, bytes * args.top_k, [&](int64_t i, int) {
     const Share& share = shares[static_cast<size_t>(i / parts)];
-    const int64_t at_once = kTileRows / share.x.product->left->block_rows;
+    const int64_t at_once = kPassRows / share.x.kernel->layout->block_rows;
     const int64_t begin = i % parts * at_once, end = std::min(share.x.blocks(), begin + at_once);
     const int32_t* tokens = s.tokens + share.first;
-    const bool gather = share.x.product->left == left;
+    const bool gather = share.x.kernel->layout == layout;
     for (int64_t b = begin; b < end; ++b) {
       gather ? share.x.GatherBlock(b, s.alone, tokens) : share.x.PackBlock(b, args.x, tokens);
     }
@@ -175,8 +177,8 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
 }
 
 // Packs columns [col, col + cols) of h, rows [row, row + h.rows) of the share.
-void PackTile(const PackedRows& to, int64_t row, int64_t col, const Matrix& h) {
-  const int64_t block_rows = to.product->left->block_rows;
+void PackTile(const PackedActivations& to, int64_t row, int64_t col, const Matrix& h) {
+  const int64_t block_rows = to.kernel->layout->block_rows;
   for (int64_t r = 0; r < h.rows; r += block_rows) {
     const int64_t count = std::min(block_rows, h.rows - r);
     to.Pack(row + r, count, col, {h.row(r), count, h.cols, h.stride}, nullptr);
@@ -196,8 +198,8 @@ const std::byte* DownWeights(const Share& share, int64_t col) {
 void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const std::byte* next,
             float* tile) {
   const int64_t width = share.gate_up->n, cols = std::min(kUpCols, width - col);
-  for (int64_t row = 0; row < share.x.rows; row += kTileRows) {
-    const int64_t rows = std::min(kTileRows, share.x.rows - row);
+  for (int64_t row = 0; row < share.x.rows; row += kPassRows) {
+    const int64_t rows = std::min(kPassRows, share.x.rows - row);
     for (int64_t part = 0; part < 2; ++part) {
       GemmTask task = TaskOf(share.x, *share.gate_up, share.gate + part, row, rows);
       task.panel_begin = col / kPanelRows;
@@ -205,7 +207,7 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const s
       task.y = tile + part * kUpCols;
       task.y_stride = 2 * kUpCols;
       task.next = part == 0 ? share.gate_up->panel(share.gate + 1, task.panel_begin) : next;
-      share.x.product->run(task);
+      share.x.kernel->run(task);
     }
     for (int64_t r = 0; r < rows; ++r) {
       float* gate = tile + r * 2 * kUpCols;
@@ -232,7 +234,7 @@ void Multiply(const Share& share, int64_t row, int64_t rows, ColumnRange columns
   task.y = y;
   task.y_stride = y_stride;
   task.next = next;
-  share.h.product->run(task);
+  share.h.kernel->run(task);
 }
 
 // out[:, col …] for one group of columns: every expert's rows, ascending. `next` as above.
@@ -243,8 +245,8 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
   for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
   for (size_t i = 0; i < shares.size(); ++i) {
     const Share& share = shares[i];
-    for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
-      const int64_t rows = std::min(kTileRows, share.h.rows - row);
+    for (int64_t row = 0; row < share.h.rows; row += kPassRows) {
+      const int64_t rows = std::min(kPassRows, share.h.rows - row);
       Multiply(share, row, rows, columns, tile, kDownCols,
                i + 1 < shares.size() ? DownWeights(shares[i + 1], col) : next);
       for (int64_t r = 0; r < rows; ++r) {
@@ -256,24 +258,25 @@ void DownTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted&
   }
 }
 
-// The products of one expert and group of columns, for the sums that follow.
-void ProductTask(const ExpertsArgs& args, const Sorted& s, const Share& share, ColumnRange columns,
-                 const std::byte* next) {
+// The down product of one expert and group of columns, for the sums that follow.
+void ExpertDownTask(const ExpertsArgs& args, const Sorted& s, const Share& share,
+                    ColumnRange columns, const std::byte* next) {
   const int64_t stride = args.out.cols;
-  for (int64_t row = 0; row < share.h.rows; row += kTileRows) {
-    const int64_t rows = std::min(kTileRows, share.h.rows - row);
-    Multiply(share, row, rows, columns, s.products + (share.first + row) * stride + columns.begin,
+  for (int64_t row = 0; row < share.h.rows; row += kPassRows) {
+    const int64_t rows = std::min(kPassRows, share.h.rows - row);
+    Multiply(share, row, rows, columns, s.down_rows + (share.first + row) * stride + columns.begin,
              stride, next);
   }
 }
 
-// out[:, col …] from stored products: rows are sorted by expert, so this adds as DownTask does.
+// out[:, col …] from the stored down product: rows are sorted by expert, so this adds as DownTask
+// does.
 void SumTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& s,
              ColumnRange columns) {
   const auto [col, cols] = columns;
   for (int64_t t = 0; t < args.out.rows; ++t) std::fill_n(args.out.row(t) + col, cols, 0.0f);
   for (int64_t at = 0; at < RowsOf(args); ++at) {
-    kernels.add_scaled(s.products + at * args.out.cols + col, s.weights[at],
+    kernels.add_scaled(s.down_rows + at * args.out.cols + col, s.weights[at],
                        args.out.row(s.tokens[at]) + col, cols);
   }
 }
@@ -319,12 +322,12 @@ void RunDown(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
   };
   ForPlacedTasks(context, plan.tasks, flops, node_of, [&](int64_t i, int) {
     const int64_t next = NextPlacedTask(context, i);
-    ProductTask(args, s, order.ShareOf(i), ColumnsOf(args, i % order.groups, plan.cols),
-                next < plan.tasks
-                    ? DownWeights(order.ShareOf(next), next % order.groups * plan.cols)
-                    : nullptr);
+    ExpertDownTask(args, s, order.ShareOf(i), ColumnsOf(args, i % order.groups, plan.cols),
+                   next < plan.tasks
+                       ? DownWeights(order.ShareOf(next), next % order.groups * plan.cols)
+                       : nullptr);
   });
-  const double sum_flops = 2.0 * static_cast<double>(ProductFloats(args));
+  const double sum_flops = 2.0 * static_cast<double>(DownFloats(args));
   ForTasks(context, CeilDiv(args.out.cols, kDownCols), sum_flops,
            [&](int64_t i, int) { SumTask(kernels, args, s, ColumnsOf(args, i, kDownCols)); });
 }
@@ -370,7 +373,7 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
 template <size_t I>
 struct WhyNotExperts {
   static const char* Ask(const Device& device, const ExpertsArgs& args) {
-    return Products()[I].why_not(device, args.gate_up->format, false);
+    return GemmKernels()[I].why_not(device, args.gate_up->format, false);
   }
 };
 
@@ -380,7 +383,7 @@ DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows,
   // Two members have a task each at least: narrower columns would cost more than they gain.
   const int64_t wanted = members > 2 ? kTasksPerMember * members : members;
   const bool few_tasks = CeilDiv(out_cols, kDownCols) < wanted;
-  const bool few_rows = rows <= kFewRows * experts && rows * out_cols <= kProductFloats;
+  const bool few_rows = rows <= kFewRows * experts && rows * out_cols <= kDownFloatsMax;
   DownPlan plan = {.cols = kDownCols, .by_expert = (few_tasks || nodes > 1) && few_rows};
   const int64_t lists = plan.by_expert ? experts : 1;
   while (plan.cols > kPanelRows && lists * CeilDiv(out_cols, plan.cols) < wanted) plan.cols /= 2;
@@ -388,9 +391,9 @@ DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows,
   return plan;
 }
 
-std::array<Impl<ExpertsArgs>, kProductCount> ExpertsProducts() {
+std::array<Impl<ExpertsArgs>, kGemmKernelCount> ExpertsCandidates() {
   return CandidatesOf<ExpertsArgs, WhyNotExperts>({.scratch_bytes = Scratch, .run = RunExperts},
-                                                  std::make_index_sequence<kProductCount>());
+                                                  std::make_index_sequence<kGemmKernelCount>());
 }
 
 }  // namespace braid::ops::cpu

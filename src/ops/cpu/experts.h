@@ -1,12 +1,12 @@
 // CPU candidates of ops/experts.h.
 #pragma once
 
-#include "ops/cpu/gemm/products.h"
+#include "ops/cpu/gemm/gemm.h"
 #include "ops/experts.h"
 
 namespace braid::ops::cpu {
 
-std::array<Impl<ExpertsArgs>, kProductCount> ExpertsProducts();
+std::array<Impl<ExpertsArgs>, kGemmKernelCount> ExpertsCandidates();
 
 // How the down product is shared out; none of it changes a bit of the result.
 struct DownPlan {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ops/cpu/dispatch.h"
-#include "ops/cpu/gemm/products.h"
+#include "ops/cpu/gemm/gemm.h"
 #include "ops/cpu/kv_row.h"
 
 namespace braid::ops::cpu {
@@ -82,9 +82,10 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
             });
 }
 
-// The left operand of one matrix.
-PackedRows HeadOperand(const OpContext& context, const HeadLinearArgs& args, std::byte* data) {
-  return {.product = &ProductFor(context.device, args.w->format, false),
+// The activations of one matrix.
+PackedActivations HeadOperand(const OpContext& context, const HeadLinearArgs& args,
+                              std::byte* data) {
+  return {.kernel = &GemmKernelFor(context.device, args.w->format, false),
           .data = data,
           .rows = args.x.rows,
           .k = args.w->k};
@@ -95,14 +96,14 @@ int64_t HeadLinearScratch(const OpContext& context, const HeadLinearArgs& args) 
 }
 
 // One matrix: packs its columns of x, then all of its panels.
-void RunOneHead(const HeadLinearArgs& args, int64_t head, const PackedRows& x) {
+void RunOneHead(const HeadLinearArgs& args, int64_t head, const PackedActivations& x) {
   const PackedMatrix& w = *args.w;
   const Matrix columns{args.x.data + head * args.x_step, args.x.rows, w.k, args.x.stride};
   for (int64_t b = 0; b < x.blocks(); ++b) x.PackBlock(b, columns, nullptr);
   GemmTask task = TaskOf(x, w, head, 0, x.rows);
   task.y = args.y.data + head * args.y_step;
   task.y_stride = args.y.stride;
-  x.product->run(task);
+  x.kernel->run(task);
   for (int64_t r = 0; args.gate.data && r < args.x.rows; ++r) {
     const float gate = 1.0f / (1.0f + std::exp(-args.gate.row(r)[head]));
     float* y = args.y.row(r) + head * args.y_step;

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "ops/reference/left_row.h"
+#include "ops/reference/activation_row.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops::reference {
@@ -73,13 +73,13 @@ void RunRoute(const OpContext&, const RouteArgs& args, std::byte*) {
 void AddExpert(const Device& device, const float* x, const PackedMatrix& gate_up, int64_t gate,
                const PackedMatrix& down, int64_t matrix, double scale, double limit,
                std::vector<double>& y) {
-  const LeftRow in(device, gate_up.format, false, x, gate_up.k);
+  const ActivationRow in(device, gate_up.format, false, x, gate_up.k);
   std::vector<float> h(static_cast<size_t>(gate_up.n));
   for (int64_t i = 0; i < gate_up.n; ++i) {
     const double g = in.Times(gate_up, gate, i), u = in.Times(gate_up, gate + 1, i);
     h[static_cast<size_t>(i)] = static_cast<float>(GatedUnit(g, u, limit));
   }
-  const LeftRow hidden(device, down.format, false, h.data(), down.k);
+  const ActivationRow hidden(device, down.format, false, h.data(), down.k);
   for (int64_t n = 0; n < down.n; ++n) {
     y[static_cast<size_t>(n)] += scale * hidden.Times(down, matrix, n);
   }

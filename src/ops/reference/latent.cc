@@ -2,8 +2,8 @@
 // values from cache rows.
 #include <cmath>
 
+#include "ops/reference/activation_row.h"
 #include "ops/reference/kv_row.h"
-#include "ops/reference/left_row.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops::reference {
@@ -71,8 +71,8 @@ void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::by
   for (int64_t r = 0; r < args.x.rows; ++r) {
     for (int64_t i = 0; i < args.w->count; ++i) {
       const double gate = args.gate.data ? Sigmoid(args.gate.row(r)[i]) : 1.0;
-      const LeftRow x(context.device, args.w->format, false, args.x.row(r) + i * args.x_step,
-                      args.w->k);
+      const ActivationRow x(context.device, args.w->format, false, args.x.row(r) + i * args.x_step,
+                            args.w->k);
       for (int64_t n = 0; n < args.w->n; ++n) {
         args.y.row(r)[i * args.y_step + n] = static_cast<float>(x.Times(*args.w, i, n) * gate);
       }
@@ -90,8 +90,9 @@ void RunExpandLatent(const OpContext& context, const ExpandLatentArgs& a, std::b
     const std::vector<float> row(stored.begin(), stored.end());
     for (int64_t h = 0; h < a.keys->count; ++h) {
       const KvPage page = KvPageOf(a.heads, {}, heads, p, h);
-      const LeftRow key_row(context.device, a.keys->format, false, row.data(), a.keys->k);
-      const LeftRow value_row(context.device, a.values->format, false, row.data(), a.values->k);
+      const ActivationRow key_row(context.device, a.keys->format, false, row.data(), a.keys->k);
+      const ActivationRow value_row(context.device, a.values->format, false, row.data(),
+                                    a.values->k);
       std::vector<float> key, value;
       for (int64_t n = 0; n < a.keys->n; ++n) {
         key.push_back(static_cast<float>(key_row.Times(*a.keys, h, n)));

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/reference/left_row.h"
+#include "ops/reference/activation_row.h"
 #include "ops/reference/reference.h"
 
 namespace braid::ops::reference {
@@ -60,7 +60,7 @@ void RunGatedNorm(const OpContext&, const GatedNormArgs& args, std::byte*) {
 
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte*) {
   for (int64_t r = 0; r < args.x.rows; ++r) {
-    const LeftRow x(context.device, args.w->format, args.exact, args.x.row(r), args.w->k);
+    const ActivationRow x(context.device, args.w->format, args.exact, args.x.row(r), args.w->k);
     for (int64_t n = 0; n < args.w->n; ++n) {
       args.y.row(r)[n] = static_cast<float>(x.Times(*args.w, 0, n));
     }

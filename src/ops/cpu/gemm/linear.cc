@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ops/cpu/dispatch.h"
-#include "ops/cpu/gemm/products.h"
+#include "ops/cpu/gemm/gemm.h"
 
 namespace braid::ops::cpu {
 namespace {
@@ -16,7 +16,7 @@ constexpr int64_t kTaskBytes = 256 << 10;
 // tasks that share panels follow each other.
 constexpr int64_t kPanelsMax = 32;
 constexpr int64_t kTaskRows = 384;
-// Rows of a task are a multiple of this: whole blocks of every left operand's form.
+// Rows of a task are a multiple of this: whole blocks of every activation layout.
 constexpr int64_t kWholeRows = 96;
 static_assert(kWholeRows % kFloatRows == 0 && kWholeRows % kDotRows == 0);
 
@@ -28,8 +28,8 @@ int64_t PanelsPerTask(const LinearArgs& args, int64_t threads) {
   return std::min<int64_t>({64, RoundUp(by_bytes, 4), shared});
 }
 
-PackedRows Operand(const OpContext& context, const LinearArgs& args, std::byte* data) {
-  return {.product = &ProductFor(context.device, args.w->format, args.exact),
+PackedActivations Operand(const OpContext& context, const LinearArgs& args, std::byte* data) {
+  return {.kernel = &GemmKernelFor(context.device, args.w->format, args.exact),
           .data = data,
           .rows = args.x.rows,
           .k = args.w->k};
@@ -40,7 +40,7 @@ int64_t LinearScratch(const OpContext& context, const LinearArgs& args) {
 }
 
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scratch) {
-  const PackedRows x = Operand(context, args, scratch);
+  const PackedActivations x = Operand(context, args, scratch);
   ForTasks(context, x.blocks(), static_cast<double>(x.rows * x.k) * 4,
            [&](int64_t b, int) { x.PackBlock(b, args.x, nullptr); });
   const int64_t panels = PanelsPerTask(args, context.pool->threads());
@@ -64,7 +64,7 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
     task.past_caches = past_caches;
     const int64_t next = NextPlacedTask(context, i) / parts;
     if (next > group && next < groups) task.next = args.w->panel(0, next * panels);
-    x.product->run(task);
+    x.kernel->run(task);
   });
 }
 
@@ -118,7 +118,7 @@ void RunGatedNorm(const OpContext& context, const GatedNormArgs& args, std::byte
 template <size_t I>
 struct WhyNotLinear {
   static const char* Ask(const Device& device, const LinearArgs& args) {
-    return Products()[I].why_not(device, args.w->format, args.exact);
+    return GemmKernels()[I].why_not(device, args.w->format, args.exact);
   }
 };
 
@@ -129,9 +129,9 @@ const char* WhyNot(const Device& device, const Args&) {
 
 }  // namespace
 
-std::array<Impl<LinearArgs>, kProductCount> LinearProducts() {
+std::array<Impl<LinearArgs>, kGemmKernelCount> LinearCandidates() {
   return CandidatesOf<LinearArgs, WhyNotLinear>({.scratch_bytes = LinearScratch, .run = RunLinear},
-                                                std::make_index_sequence<kProductCount>());
+                                                std::make_index_sequence<kGemmKernelCount>());
 }
 
 constinit const Impl<SwigluArgs> kSwiglu = {"cpu", WhyNot, nullptr, RunSwiglu};

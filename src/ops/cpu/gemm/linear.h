@@ -1,13 +1,13 @@
 // CPU candidates of ops/linear.h, ops/embed.h and ops/norm.h.
 #pragma once
 
-#include "ops/cpu/gemm/products.h"
+#include "ops/cpu/gemm/gemm.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
 namespace braid::ops::cpu {
 
-std::array<Impl<LinearArgs>, kProductCount> LinearProducts();
+std::array<Impl<LinearArgs>, kGemmKernelCount> LinearCandidates();
 extern const Impl<SwigluArgs> kSwiglu;
 extern const Impl<RmsNormArgs> kRmsNorm;
 extern const Impl<GatedNormArgs> kGatedNorm;

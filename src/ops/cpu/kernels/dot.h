@@ -1,11 +1,11 @@
-// Product tiles on vectors: R rows times P panels, accumulators in registers, depth from front to
+// GEMM tiles on vectors: R rows times P panels, accumulators in registers, depth from front to
 // back, so an output's sum is the same for every R and P. `D` is one instruction set and weight
 // format: how the terms of a line of weights meet four bytes each of a row.
 #pragma once
 
 #include <immintrin.h>
 
-#include "ops/cpu/kernels/product.h"
+#include "ops/cpu/kernels/gemm.h"
 
 namespace braid::ops::cpu {
 
@@ -72,7 +72,8 @@ void WholeTile(const LineTile& t) {
           b[c] = D::Load(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs), term);
         }
         for (int r = 0; r < R; ++r) {
-          const typename D::Left a = D::LoadLeft(x + r * 64 + (line * D::kTerms + term) * 4);
+          const typename D::Activation a =
+              D::LoadActivation(x + r * 64 + (line * D::kTerms + term) * 4);
           for (int c = 0; c < kVecs; ++c) sums[r][c] = D::Dot(sums[r][c], a, b[c]);
         }
       }
@@ -122,7 +123,7 @@ void GroupTile(const LineTile& t) {
         }
         for (int r = 0; r < R; ++r) {
           const std::byte* at = x + r * 64 + g * 32 + line * 8;
-          const auto a = D::LoadGroupLeft(at), b = D::LoadGroupLeft(at + 4);
+          const auto a = D::LoadGroupActivation(at), b = D::LoadGroupActivation(at + 4);
           for (int c = 0; c < kVecs; ++c) {
             sums[r][c] = D::DotGroup(D::DotGroup(sums[r][c], a, low[c]), b, high[c]);
           }
@@ -145,7 +146,7 @@ void GroupTile(const LineTile& t) {
 // A task in tiles of up to D::kRows rows by D::kPanels panels; where one tile has all rows, up to
 // D::kFewRows, D::kPanelsFew at once, each of them a stream of weights.
 template <class D>
-class DotProduct {
+class DotGemm {
  public:
   static void Run(const GemmTask& t) {
     int64_t tiles = 0;
@@ -177,7 +178,7 @@ class DotProduct {
   static const std::byte* Panel(const GemmTask& t, int64_t panel) {
     return t.w + panel * t.panel_bytes;
   }
-  // Tiles do not cross the blocks of the left operand.
+  // Tiles do not cross the blocks of the activations.
   static int64_t BlockEnd(const GemmTask& t, int64_t row) {
     const int64_t end = (row / D::kBlockRows + 1) * D::kBlockRows;
     return end < t.rows ? end : t.rows;

@@ -42,15 +42,15 @@ struct MaddAvx2 {
 template <class Madd>
 struct Int8Ymm : Ymm {
   static constexpr int kRows = 2, kPanels = 2, kFewRows = 1, kPanelsFew = 4;
-  using Left = __m256i;
+  using Activation = __m256i;
   template <int R, int P>
   static void Tile(const LineTile& tile) {
     WholeTile<Int8Ymm, R, P>(tile);
   }
   static Sum Start(const LineTile&, int) { return _mm256_setzero_si256(); }
-  static Left LoadLeft(const std::byte* p) { return Broadcast(p); }
+  static Activation LoadActivation(const std::byte* p) { return Broadcast(p); }
   // The sign goes over to the activation, which is never -128 as a weight may be.
-  static Sum Dot(Sum sum, Left a, Line b) {
+  static Sum Dot(Sum sum, Activation a, Line b) {
     return Madd::Dot(sum, _mm256_abs_epi8(b), _mm256_sign_epi8(a, b));
   }
   static Result Finish(const LineTile& t, int r, Sum sum, const std::byte* scales, int part) {
@@ -69,7 +69,7 @@ struct Int4Ymm : Ymm {
   }
   static Result Zero() { return _mm256_setzero_ps(); }
   static Sum StartGroup(const int32_t* start) { return _mm256_set1_epi32(*start); }
-  static __m256i LoadGroupLeft(const std::byte* p) { return Broadcast(p); }
+  static __m256i LoadGroupActivation(const std::byte* p) { return Broadcast(p); }
   static void Split(const std::byte* p, Line& low, Line& high) {
     const __m256i mask = _mm256_set1_epi8(15), both = Load(p);
     low = _mm256_and_si256(both, mask);

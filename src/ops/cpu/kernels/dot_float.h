@@ -1,5 +1,5 @@
-// Products in fp32: every term is a fused multiply-add, in ascending order. Weights are fp32, or
-// bf16 that is widened as it is read; left operands are cut into steps as kernels/product.h says,
+// GEMM in fp32: every term is a fused multiply-add, in ascending order. Weights are fp32, or
+// bf16 that is widened as it is read; activations are cut into steps as kernels/gemm.h says,
 // of kFloatStep elements.
 #pragma once
 
@@ -11,7 +11,7 @@ template <class V, bool kBf16>
 struct FloatLines {
   using Sum = typename V::F;
   using Line = Sum;
-  using Left = Sum;
+  using Activation = Sum;
   using Result = Sum;
   static constexpr int kVecs = 16 / V::kLanes;
   static constexpr int kTerms = kBf16 ? 2 : 1;
@@ -29,8 +29,10 @@ struct FloatLines {
     if (!kBf16) return V::Load(reinterpret_cast<const float*>(p));
     return term == 0 ? V::PairFirst(p) : V::PairSecond(p);
   }
-  static Left LoadLeft(const std::byte* p) { return V::Set1(*reinterpret_cast<const float*>(p)); }
-  static Sum Dot(Sum sum, Left a, Line b) { return V::Fma(a, b, sum); }
+  static Activation LoadActivation(const std::byte* p) {
+    return V::Set1(*reinterpret_cast<const float*>(p));
+  }
+  static Sum Dot(Sum sum, Activation a, Line b) { return V::Fma(a, b, sum); }
   static Result Finish(const LineTile&, int, Sum sum, const std::byte*, int) { return sum; }
   static void Store(float* y, Result value, int64_t lanes) {
     if (lanes >= V::kLanes) return V::Store(y, value);
@@ -39,8 +41,8 @@ struct FloatLines {
 };
 
 template <class V>
-void FloatProduct(const GemmTask& t) {
-  t.bf16 ? DotProduct<FloatLines<V, true>>::Run(t) : DotProduct<FloatLines<V, false>>::Run(t);
+void FloatGemm(const GemmTask& t) {
+  t.bf16 ? DotGemm<FloatLines<V, true>>::Run(t) : DotGemm<FloatLines<V, false>>::Run(t);
 }
 
 }  // namespace braid::ops::cpu

@@ -14,11 +14,11 @@ inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
 // y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed as the function
-// wants it (kernels/product.h).
+// wants it (kernels/gemm.h).
 struct GemmTask {
   const std::byte* x;
   int64_t rows;
-  int64_t k;           // padded as the left operand is
+  int64_t k;           // padded as the activations are
   const std::byte* w;  // panel 0
   int64_t panel_bytes;
   bool bf16;  // pairs of bf16, else fp32

@@ -1,4 +1,4 @@
-// Products, one function per instruction set and weight format. They read left operands that are
+// GEMM kernels, one function per instruction set and weight format. They read activations that are
 // cut into steps of 64 bytes: rows in blocks of kDotRows, in fp32 of kFloatRows (the last block
 // shorter, R rows), a block being [depth / step][R][64 bytes], where a step is kFloatStep elements
 // of fp32, 32 of bf16 or 64 of int8. Of int8 rows there follow, per block, [R] scales, [R] sums of
@@ -26,7 +26,7 @@ struct PackTask {
 // Bytes of a row of int8 with what belongs to it; depth is a multiple of 64.
 constexpr int64_t Int8RowBytes(int64_t depth) { return depth + (8 + depth / 8 + 63) / 64 * 64; }
 
-// Rounds to bf16, nearest even; denormals become zero, as the products below take them.
+// Rounds to bf16, nearest even; denormals become zero, as the kernels below take them.
 void PackBf16Avx512(const PackTask& task);
 
 // Quantises whole rows: scale = max |x| / 127, q = x * (127 / max |x|) to the nearest integer, ties
@@ -43,7 +43,7 @@ void Bf16Avx512(const GemmTask& task);
 void F32Avx512(const GemmTask& task);
 void F32Avx2(const GemmTask& task);
 
-// w is fp8 with a scale per output and 128 terms: the sums of a product of bf16 weights with the
+// w is fp8 with a scale per output and 128 terms: the sums of a GEMM of bf16 weights with the
 // codes, added up in ascending order with fused multiply-adds by the scales. The first rounds
 // activations to bf16 (PackBf16Avx512), the others take fp32.
 void Fp8Bf16Avx512(const GemmTask& task);

@@ -1,4 +1,4 @@
-// Quantised rows and integer products on AVX2.
+// Quantised activations and GEMM of integers on AVX2.
 #include <immintrin.h>
 
 #include "ops/cpu/kernels/dot_avx2.h"
@@ -73,7 +73,7 @@ void PackInt8Avx2(const PackTask& task) {
   }
 }
 
-void Int8Avx2(const GemmTask& task) { DotProduct<Int8Ymm<MaddAvx2>>::Run(task); }
-void Int4Avx2(const GemmTask& task) { DotProduct<Int4Ymm<MaddAvx2>>::Run(task); }
+void Int8Avx2(const GemmTask& task) { DotGemm<Int8Ymm<MaddAvx2>>::Run(task); }
+void Int4Avx2(const GemmTask& task) { DotGemm<Int4Ymm<MaddAvx2>>::Run(task); }
 
 }  // namespace braid::ops::cpu

@@ -1,6 +1,6 @@
-// The ways to multiply packed rows with packed panels, best first, as data: what each needs of the
-// device and of the weights, the form in which it wants its left operand, and its loops. `linear`,
-// `experts` and `head_linear` are one algorithm each over any of them.
+// GEMM kernels as data, best first: what each needs of the device and of the weights, the layout in
+// which it reads activations, and its loops. `linear`, `experts` and `head_linear` are one
+// algorithm each over any of them.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/math.h"
-#include "ops/cpu/kernels/product.h"
+#include "ops/cpu/kernels/gemm.h"
 #include "ops/op.h"
 #include "ops/packed.h"
 #include "tensor/device.h"
@@ -17,43 +17,43 @@
 
 namespace braid::ops::cpu {
 
-// The form of a left operand (kernels/product.h): rows in blocks of `block_rows` (the last may be
-// shorter), each block contiguous, depth padded with zeros.
-struct LeftFormat {
+// How activations lie for a kernel (kernels/gemm.h): rows in blocks of `block_rows` (the last may
+// be shorter), each block contiguous, depth padded with zeros.
+struct ActivationLayout {
   int64_t block_rows;
   int64_t depth_multiple;
   int64_t element_bytes;
   bool integers;  // a row is packed at once, and its scale and sums follow
 };
 
-struct Product {
+struct GemmKernel {
   std::string_view name;
   // nullptr: can run. `exact`: no rounding of activations (LinearArgs::exact).
   const char* (*why_not)(const Device&, WeightFormat, bool exact);
-  const LeftFormat* left;
+  const ActivationLayout* layout;
   void (*pack)(const PackTask&);
   void (*run)(const GemmTask&);
 };
 
-inline constexpr size_t kProductCount = 18;
-std::span<const Product, kProductCount> Products();
+inline constexpr size_t kGemmKernelCount = 18;
+std::span<const GemmKernel, kGemmKernelCount> GemmKernels();
 // The first that can run; a device without any is the caller's error.
-const Product& ProductFor(const Device& device, WeightFormat format, bool exact);
+const GemmKernel& GemmKernelFor(const Device& device, WeightFormat format, bool exact);
 
-// A left operand in memory that is somebody else's.
-struct PackedRows {
-  const Product* product = nullptr;
+// Activations packed for a kernel, in memory that the caller owns.
+struct PackedActivations {
+  const GemmKernel* kernel = nullptr;
   std::byte* data = nullptr;
   int64_t rows = 0;
   int64_t k = 0;  // before padding
 
-  int64_t depth() const { return RoundUp(k, product->left->depth_multiple); }
+  int64_t depth() const { return RoundUp(k, kernel->layout->depth_multiple); }
   int64_t row_bytes() const {
-    const int64_t elements = depth() * product->left->element_bytes;
-    return product->left->integers ? Int8RowBytes(depth()) : elements;
+    const int64_t elements = depth() * kernel->layout->element_bytes;
+    return kernel->layout->integers ? Int8RowBytes(depth()) : elements;
   }
   int64_t bytes() const { return rows * row_bytes(); }
-  int64_t blocks() const { return CeilDiv(rows, product->left->block_rows); }
+  int64_t blocks() const { return CeilDiv(rows, kernel->layout->block_rows); }
 
   // Packs rows [row, row + count) of one block, columns [col, col + cols) of them, from
   // x.row(ids ? ids[i] : i), i counted from `row`; the padding too when the columns end at k.
@@ -70,15 +70,15 @@ struct PackedRows {
 
 // The product of rows [row, row + count) with one matrix: all panels, no output yet. `row` begins a
 // block.
-GemmTask TaskOf(const PackedRows& x, const PackedMatrix& w, int64_t matrix, int64_t row,
+GemmTask TaskOf(const PackedActivations& x, const PackedMatrix& w, int64_t matrix, int64_t row,
                 int64_t count);
 
-// One candidate of an op per product: equal but for the reason to refuse, since the op finds the
-// same product again by itself. `WhyNot<I>` asks product I.
+// One candidate of an op per kernel: equal but for the reason to refuse, since the op finds the
+// same kernel again by itself. `WhyNot<I>` asks kernel I.
 template <class Args, template <size_t> class WhyNot, size_t... I>
-std::array<Impl<Args>, kProductCount> CandidatesOf(const Impl<Args>& op,
-                                                   std::index_sequence<I...>) {
-  return {{{Products()[I].name, WhyNot<I>::Ask, op.scratch_bytes, op.run}...}};
+std::array<Impl<Args>, kGemmKernelCount> CandidatesOf(const Impl<Args>& op,
+                                                      std::index_sequence<I...>) {
+  return {{{GemmKernels()[I].name, WhyNot<I>::Ask, op.scratch_bytes, op.run}...}};
 }
 
 }  // namespace braid::ops::cpu

@@ -17,7 +17,7 @@ float Operand(float x) { return Flush(RoundToBf16(Flush(x))); }
 // TDPBF16PS: per 32 terms the even and the odd ones apart, each from zero with fused
 // multiply-adds; their sum is added to the output. Every result that is denormal becomes zero, of
 // whichever sign.
-float TileProduct(const float* x, const PackedMatrix& w, int64_t row) {
+float TileGemm(const float* x, const PackedMatrix& w, int64_t row) {
   float sum = 0;
   for (int64_t step = 0; step < w.k; step += 32) {
     float parts[2] = {0, 0};
@@ -30,7 +30,7 @@ float TileProduct(const float* x, const PackedMatrix& w, int64_t row) {
   return sum;
 }
 
-TEST(TileProduct, IsWhatTheInstructionIsDocumentedToDo) {
+TEST(TileGemm, IsWhatTheInstructionIsDocumentedToDo) {
   if (!HasIsa(Isa::kAmx)) GTEST_SKIP() << "no AMX here";
   TestContext test(Isa::kAmx, 1, Compute::kBF16);
   // The second scale brings products below the normal numbers, the third operands.
@@ -42,7 +42,7 @@ TEST(TileProduct, IsWhatTheInstructionIsDocumentedToDo) {
       Linear(test.context, {.x = x.view, .w = &w.matrix, .y = y.view});
       for (int64_t r = 0; r < 37; ++r) {
         for (int64_t n = 0; n < 40; ++n) {
-          const float expected = TileProduct(x.view.row(r), w.matrix, n);
+          const float expected = TileGemm(x.view.row(r), w.matrix, n);
           ASSERT_EQ(y.view.row(r)[n], expected)
               << "scale " << scale << " row " << r << " output " << n;
         }
@@ -60,7 +60,7 @@ void SetScales(WeightFormat format, float value, int64_t count, std::byte* scale
 }
 
 // The least code is one of checkpoints, though quantising here never makes it.
-TEST(QuantisedProduct, HoldsTheLeastIntegers) {
+TEST(QuantisedGemm, HoldsTheLeastIntegers) {
   struct Least {
     WeightFormat format;
     int value;
@@ -94,7 +94,7 @@ TEST(QuantisedProduct, HoldsTheLeastIntegers) {
 }
 
 // Quantised products are defined to the bit, and sums of integers have no order.
-TEST(QuantisedProduct, HasTheSameBitsOnEveryInstructionSetAndWithEitherArithmetic) {
+TEST(QuantisedGemm, HasTheSameBitsOnEveryInstructionSetAndWithEitherArithmetic) {
   for (WeightFormat format : {WeightFormat::kI8, WeightFormat::kI4}) {
     for (int64_t k : {64, 100, 1090}) {
       Rng rng(static_cast<uint64_t>(k));
@@ -123,7 +123,7 @@ TEST(QuantisedProduct, HasTheSameBitsOnEveryInstructionSetAndWithEitherArithmeti
   }
 }
 
-TEST(QuantisedProduct, IsCloseToTheWeightsItWasMadeFrom) {
+TEST(QuantisedGemm, IsCloseToTheWeightsItWasMadeFrom) {
   for (auto [format, bound] :
        {std::pair(WeightFormat::kI8, 0.02), {WeightFormat::kI4, 0.2}, {WeightFormat::kF8, 0.05}}) {
     Rng one(8), two(8);
@@ -137,7 +137,7 @@ TEST(QuantisedProduct, IsCloseToTheWeightsItWasMadeFrom) {
   }
 }
 
-TEST(QuantisedProduct, WhatIsNotFiniteStaysSo) {
+TEST(QuantisedGemm, WhatIsNotFiniteStaysSo) {
   for (Isa isa : TestIsas()) {
     for (WeightFormat format : {WeightFormat::kI8, WeightFormat::kI4}) {
       Rng rng(2);
@@ -183,7 +183,7 @@ struct AllCodes {
   PackedMatrix matrix;
 };
 
-TEST(Fp8Product, EveryCodeIsWhatItStandsForOnEveryInstructionSet) {
+TEST(Fp8Gemm, EveryCodeIsWhatItStandsForOnEveryInstructionSet) {
   const AllCodes w;
   OwnedMatrix identity(256, 256), y(256, 16);
   for (int64_t i = 0; i < 256; ++i) identity.view.row(i)[i] = 1.0f;
@@ -210,7 +210,7 @@ TEST(Fp8Product, EveryCodeIsWhatItStandsForOnEveryInstructionSet) {
   }
 }
 
-TEST(Fp8Product, ARowsBitsDoNotDependOnTheRowsBesideIt) {
+TEST(Fp8Gemm, ARowsBitsDoNotDependOnTheRowsBesideIt) {
   Rng rng(4);
   const OwnedWeights w(rng, WeightFormat::kF8, 1, 75, 700);
   const OwnedMatrix x(rng, 50, 700);
@@ -231,7 +231,7 @@ TEST(Fp8Product, ARowsBitsDoNotDependOnTheRowsBesideIt) {
   }
 }
 
-TEST(Fp8Product, ACodeThatIsNotANumberMakesItsOutputNotOne) {
+TEST(Fp8Gemm, ACodeThatIsNotANumberMakesItsOutputNotOne) {
   PackedMatrix w{WeightFormat::kF8, 1, 2, 200, nullptr};
   Buffer memory(w.bytes());
   w.data = memory.data();

@@ -1,9 +1,9 @@
-// Products on tile registers: 16 rows by 64 bytes of depth times 16 outputs per instruction. A row
+// GEMM on tile registers: 16 rows by 64 bytes of depth times 16 outputs per instruction. A row
 // of a tile does not touch the others, so an output has the same bits in every shape below. Tiles
 // are configured at the start of a call and released at its end.
-#include <immintrin.h>
+#include "ops/cpu/kernels/gemm.h"
 
-#include "ops/cpu/kernels/product.h"
+#include <immintrin.h>
 
 namespace braid::ops::cpu {
 namespace {
@@ -12,9 +12,9 @@ constexpr int64_t kTileBytes = 1024;  // of weights: 16 outputs by one step
 // Steps of one pass over the depth for many rows: a pair of panels stays in the first level's cache
 // while the rows of a slice pass by.
 constexpr int64_t kPassSteps = 16;
-// Of a slice's left operands: they stay in the second level's cache while the panels pass by, with
+// Of a slice's activations: they stay in the second level's cache while the panels pass by, with
 // the pair at work, the next one and the sums. Half of that cache may be another thread's.
-constexpr int64_t kLeftBytes = 3 << 18;
+constexpr int64_t kActivationBytes = 3 << 18;
 constexpr int64_t kSliceRows = 192;
 constexpr int64_t kAheadBytes = 4096;  // of the prefetch of weights for few rows
 
@@ -101,7 +101,7 @@ struct Int8Dot {
 };
 
 template <class Dot>
-class Product {
+class TileGemm {
  public:
   static void Run(const GemmTask& t) {
     if (t.rows <= kDotRows) {
@@ -116,10 +116,10 @@ class Product {
   }
 
  private:
-  static const std::byte* Left(const GemmTask& t, int64_t row, int64_t step) {
+  static const std::byte* Activations(const GemmTask& t, int64_t row, int64_t step) {
     return t.x + row * Dot::RowBytes(t.k) + step * BlockRows(t, row) * 64;
   }
-  static const std::byte* Right(const GemmTask& t, int64_t panel, int64_t step) {
+  static const std::byte* Weights(const GemmTask& t, int64_t panel, int64_t step) {
     return t.w + panel * t.panel_bytes + step * kTileBytes;
   }
   static int64_t BlockRows(const GemmTask& t, int64_t row) {
@@ -127,7 +127,7 @@ class Product {
   }
 
   static void ManyRows(const GemmTask& t) {
-    const int64_t fit = kLeftBytes / Dot::RowBytes(t.k) / 32 * 32;
+    const int64_t fit = kActivationBytes / Dot::RowBytes(t.k) / 32 * 32;
     const int64_t slice = fit < 32 ? 32 : fit < kSliceRows ? fit : kSliceRows;
     for (int64_t first = 0; first < t.rows; first += slice) {
       const int64_t last = first + slice < t.rows ? first + slice : t.rows;
@@ -217,9 +217,9 @@ class Product {
   // Steps [s, s_end) of the two row blocks at `row` and of two panels, added to tiles 0 to 3.
   static void Steps(const GemmTask& t, int64_t row, const int64_t (&p)[2], int64_t s, int64_t s_end,
                     Ahead& ahead) {
-    const std::byte *a0 = Left(t, row, s), *a1 = Left(t, row + 16, s);
+    const std::byte *a0 = Activations(t, row, s), *a1 = Activations(t, row + 16, s);
     const int64_t a1_bytes = BlockRows(t, row + 16) * 64;
-    const std::byte *b0 = Right(t, p[0], s), *b1 = Right(t, p[1], s);
+    const std::byte *b0 = Weights(t, p[0], s), *b1 = Weights(t, p[1], s);
     for (int64_t i = s; i < s_end; ++i) {
       ahead.Fetch();
       _tile_loadd(4, a0, 64);
@@ -242,7 +242,7 @@ class Product {
     const int64_t ahead_bytes = (32 + blocks - 1) / blocks * 64;  // a step's share of the next pair
     for (int64_t p = t.panel_begin; p < t.panel_end; p += 2) {
       const int64_t pair[2] = {p, p + 1 < t.panel_end ? p + 1 : p};
-      Ahead ahead = {Right(t, p + 2, 0), Right(t, p + 4 < t.panel_end ? p + 4 : t.panel_end, 0),
+      Ahead ahead = {Weights(t, p + 2, 0), Weights(t, p + 4 < t.panel_end ? p + 4 : t.panel_end, 0),
                      ahead_bytes};
       for (int64_t s = 0; s < steps; s += kPassSteps) {
         const int64_t s_end = s + kPassSteps < steps ? s + kPassSteps : steps;
@@ -279,10 +279,10 @@ class Product {
       const std::byte* b[4];
       for (int64_t i = 0; i < 4; ++i) {
         cells[i] = CellOf(t, row, p + i, tiles[i]);
-        b[i] = Right(t, p + i < t.panel_end ? p + i : p, 0);
+        b[i] = Weights(t, p + i < t.panel_end ? p + i : p, 0);
       }
       Zero();
-      const std::byte* a = Left(t, row, 0);
+      const std::byte* a = Activations(t, row, 0);
       for (int64_t i = 0; i < t.k / Dot::kStep; ++i) {
         for (const std::byte* w : b) Prefetch(w);
         _tile_loadd(4, a, 64);
@@ -304,7 +304,7 @@ class Product {
 
 }  // namespace
 
-void Bf16Amx(const GemmTask& task) { Product<Bf16Dot>::Run(task); }
-void Int8Amx(const GemmTask& task) { Product<Int8Dot>::Run(task); }
+void Bf16Amx(const GemmTask& task) { TileGemm<Bf16Dot>::Run(task); }
+void Int8Amx(const GemmTask& task) { TileGemm<Int8Dot>::Run(task); }
 
 }  // namespace braid::ops::cpu

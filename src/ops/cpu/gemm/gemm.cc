@@ -1,5 +1,5 @@
-// The list, and the forms of left operands. What is packed here is packed without vector code.
-#include "ops/cpu/gemm/products.h"
+// The list of kernels, and packing of activations where no kernel has vector code for it.
+#include "ops/cpu/gemm/gemm.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,12 +10,12 @@
 namespace braid::ops::cpu {
 namespace {
 
-constexpr LeftFormat kF32Steps = {kFloatRows, kFloatStep, 4, false};
-constexpr LeftFormat kBf16Steps = {kDotRows, 32, 2, false};
-constexpr LeftFormat kInt8Steps = {kDotRows, 64, 1, true};
+constexpr ActivationLayout kF32Steps = {kFloatRows, kFloatStep, 4, false};
+constexpr ActivationLayout kBf16Steps = {kDotRows, 32, 2, false};
+constexpr ActivationLayout kInt8Steps = {kDotRows, 64, 1, true};
 // For fp8 weights, whose depth is padded further.
-constexpr LeftFormat kF32Fp8 = {kFloatRows, kFp8Columns, 4, false};
-constexpr LeftFormat kBf16Fp8 = {kDotRows, kFp8Columns, 2, false};
+constexpr ActivationLayout kF32Fp8 = {kFloatRows, kFp8Columns, 4, false};
+constexpr ActivationLayout kBf16Fp8 = {kDotRows, kFp8Columns, 2, false};
 
 template <bool kRound>
 void PackF32(const PackTask& task) {
@@ -72,7 +72,7 @@ const char* WhyNotFp32(const Device& device, WeightFormat format, bool exact) {
 }
 
 constexpr auto kI8 = WeightFormat::kI8, kI4 = WeightFormat::kI4;
-constexpr Product kProducts[] = {
+constexpr GemmKernel kKernels[] = {
     {"amx_bf16", WhyNotBf16<NeedsAmx>, &kBf16Steps, PackBf16Avx512, Bf16Amx},
     {"avx512_bf16", WhyNotBf16<NeedsAvx512Bf16>, &kBf16Steps, PackBf16Avx512, Bf16Avx512},
     {"amx_int8", WhyNotQuantised<kI8, NeedsAmx>, &kInt8Steps, PackInt8Avx2, Int8Amx},
@@ -96,19 +96,19 @@ constexpr Product kProducts[] = {
 
 }  // namespace
 
-std::span<const Product, kProductCount> Products() { return kProducts; }
+std::span<const GemmKernel, kGemmKernelCount> GemmKernels() { return kKernels; }
 
-const Product& ProductFor(const Device& device, WeightFormat format, bool exact) {
-  for (const Product& product : kProducts) {
-    if (!product.why_not(device, format, exact)) return product;
+const GemmKernel& GemmKernelFor(const Device& device, WeightFormat format, bool exact) {
+  for (const GemmKernel& kernel : kKernels) {
+    if (!kernel.why_not(device, format, exact)) return kernel;
   }
-  CHECK(false, "no product for this device");
+  CHECK(false, "no GEMM kernel for this device");
 }
 
-void PackedRows::Pack(int64_t row, int64_t count, int64_t col, const Matrix& x,
-                      const int32_t* ids) const {
-  const int64_t first = row / product->left->block_rows * product->left->block_rows;
-  CHECK(row == first && count == std::min(rows - first, product->left->block_rows));
+void PackedActivations::Pack(int64_t row, int64_t count, int64_t col, const Matrix& x,
+                             const int32_t* ids) const {
+  const int64_t first = row / kernel->layout->block_rows * kernel->layout->block_rows;
+  CHECK(row == first && count == std::min(rows - first, kernel->layout->block_rows));
   PackTask task;
   for (int64_t r = 0; r < count; ++r) task.rows[r] = x.row(ids ? ids[r] : r);
   task.count = count;
@@ -116,17 +116,17 @@ void PackedRows::Pack(int64_t row, int64_t count, int64_t col, const Matrix& x,
   task.end = col + x.cols;
   task.depth_end = task.end == k ? depth() : task.end;
   task.block = data + row * row_bytes();
-  product->pack(task);
+  kernel->pack(task);
 }
 
-void PackedRows::PackBlock(int64_t b, const Matrix& x, const int32_t* ids) const {
-  const int64_t row = b * product->left->block_rows;
-  const int64_t count = std::min(rows - row, product->left->block_rows);
+void PackedActivations::PackBlock(int64_t b, const Matrix& x, const int32_t* ids) const {
+  const int64_t row = b * kernel->layout->block_rows;
+  const int64_t count = std::min(rows - row, kernel->layout->block_rows);
   const Matrix from = ids ? x : Matrix{x.row(row), count, x.cols, x.stride};
   Pack(row, count, 0, from, ids ? ids + row : nullptr);
 }
 
-void PackedRows::PackAlone(const float* row, std::byte* to) const {
+void PackedActivations::PackAlone(const float* row, std::byte* to) const {
   PackTask task;
   task.rows[0] = row;
   task.count = 1;
@@ -134,28 +134,28 @@ void PackedRows::PackAlone(const float* row, std::byte* to) const {
   task.end = k;
   task.depth_end = depth();
   task.block = to;
-  product->pack(task);
+  kernel->pack(task);
 }
 
 // One step of each row in turn; of integers the words that follow them, of which a row alone has as
 // many.
-void PackedRows::GatherBlock(int64_t b, const std::byte* alone, const int32_t* ids) const {
-  const LeftFormat& left = *product->left;
-  const int64_t row = b * left.block_rows, count = std::min(rows - row, left.block_rows);
+void PackedActivations::GatherBlock(int64_t b, const std::byte* alone, const int32_t* ids) const {
+  const ActivationLayout& layout = *kernel->layout;
+  const int64_t row = b * layout.block_rows, count = std::min(rows - row, layout.block_rows);
   const std::byte* from[kFloatRows];
   for (int64_t r = 0; r < count; ++r) from[r] = alone + ids[row + r] * row_bytes();
   std::byte* out = data + row * row_bytes();
-  const int64_t bytes = depth() * left.element_bytes;
+  const int64_t bytes = depth() * layout.element_bytes;
   for (int64_t at = 0; at < bytes; at += 64) {
     for (int64_t r = 0; r < count; ++r, out += 64) std::memcpy(out, from[r] + at, 64);
   }
-  const int64_t end = left.integers ? bytes + 4 * (2 + depth() / 32) : bytes;
+  const int64_t end = layout.integers ? bytes + 4 * (2 + depth() / 32) : bytes;
   for (int64_t at = bytes; at < end; at += 4) {
     for (int64_t r = 0; r < count; ++r, out += 4) std::memcpy(out, from[r] + at, 4);
   }
 }
 
-GemmTask TaskOf(const PackedRows& x, const PackedMatrix& w, int64_t matrix, int64_t row,
+GemmTask TaskOf(const PackedActivations& x, const PackedMatrix& w, int64_t matrix, int64_t row,
                 int64_t count) {
   CHECK(w.k == x.k, "operands of {} and {} terms", x.k, w.k);
   return {.x = x.data + row * x.row_bytes(),

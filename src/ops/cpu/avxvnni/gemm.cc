@@ -1,4 +1,4 @@
-// Integer products on AVX-VNNI: AVX2's width with one instruction for four products.
+// GEMM of integers on AVX-VNNI: AVX2's width with one instruction for four products.
 #include <immintrin.h>
 
 #include "ops/cpu/kernels/dot_avx2.h"
@@ -14,7 +14,7 @@ struct MaddVnni {
 
 }  // namespace
 
-void Int8AvxVnni(const GemmTask& task) { DotProduct<Int8Ymm<MaddVnni>>::Run(task); }
-void Int4AvxVnni(const GemmTask& task) { DotProduct<Int4Ymm<MaddVnni>>::Run(task); }
+void Int8AvxVnni(const GemmTask& task) { DotGemm<Int8Ymm<MaddVnni>>::Run(task); }
+void Int4AvxVnni(const GemmTask& task) { DotGemm<Int4Ymm<MaddVnni>>::Run(task); }
 
 }  // namespace braid::ops::cpu

@@ -1,4 +1,4 @@
-// Products of the mid model (16 layers, hidden 2048, 64 experts of width 512, 8 per token, one
+// GEMM of the mid model (16 layers, hidden 2048, 64 experts of width 512, 8 per token, one
 // shared, vocabulary 65536): projections, router, head, experts; rows as in decode and prefill.
 #include <fmt/core.h>
 
@@ -128,7 +128,7 @@ void AddExperts(std::vector<OpCase>& cases, Operands operands, WeightFormat form
 
 }  // namespace
 
-void AddProductCases(const Machine& machine, WeightFormat weights, std::vector<OpCase>& cases) {
+void AddGemmCases(const Machine& machine, WeightFormat weights, std::vector<OpCase>& cases) {
   const Operands operands = OperandsOf(machine.device, weights);
   for (int64_t rows : kRowCounts) {
     AddLinear(cases, "delta in", operands, {rows, 12352, kHidden, weights, false});

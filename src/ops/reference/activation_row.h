@@ -1,4 +1,4 @@
-// A row as the left operand of a product: as it is, rounded to bf16, or quantised to int8, by the
+// A row of activations as GEMM reads it: as it is, rounded to bf16, or quantised to int8, by the
 // format of the weights that it meets.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace braid::ops::reference {
 
-class LeftRow {
+class ActivationRow {
  public:
   // `exact`: never rounded to bf16. Quantised weights meet quantised rows in any case.
-  LeftRow(const Device& device, WeightFormat format, bool exact, const float* x, int64_t k);
+  ActivationRow(const Device& device, WeightFormat format, bool exact, const float* x, int64_t k);
   // The product with one output of w. Of quantised weights it is defined to the bit: int8 is the
   // exact sum times the output's scale, times the row's; int4 adds the exact sums of groups of 32
   // by fused multiply-adds with their scales, ascending, and multiplies with the row's.

@@ -1,5 +1,5 @@
 // Rounding, quantising and multiplying, term by term.
-#include "ops/reference/left_row.h"
+#include "ops/reference/activation_row.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,8 @@
 
 namespace braid::ops::reference {
 
-LeftRow::LeftRow(const Device& device, WeightFormat format, bool exact, const float* x, int64_t k)
+ActivationRow::ActivationRow(const Device& device, WeightFormat format, bool exact, const float* x,
+                             int64_t k)
     : values_(x, x + k) {
   if (!HasIntegers(format)) {
     if (device.compute != Compute::kBF16 || exact) return;
@@ -21,7 +22,7 @@ LeftRow::LeftRow(const Device& device, WeightFormat format, bool exact, const fl
   scale_ = row.scale;
 }
 
-double LeftRow::Times(const PackedMatrix& w, int64_t matrix, int64_t output) const {
+double ActivationRow::Times(const PackedMatrix& w, int64_t matrix, int64_t output) const {
   const auto k = static_cast<int64_t>(values_.size());
   if (!HasIntegers(w.format)) {
     double sum = 0;

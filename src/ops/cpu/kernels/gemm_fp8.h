@@ -1,11 +1,11 @@
-// Products with fp8 panels: 128 of k at a time, codes of a few panels become bf16 numbers, which
-// hold them exactly, in the first-level cache; a product of bf16 weights meets them, and its sums
-// are added to the outputs with a fused multiply-add by the block's scales, ascending. So an
-// output's bits do not depend on the rows beside it where those of the product of bf16 weights do
+// GEMM with fp8 panels: 128 of k at a time, codes of a few panels become bf16 numbers, which
+// hold them exactly, in the first-level cache; a kernel for bf16 weights multiplies them, and its
+// sums are added to the outputs with a fused multiply-add by the block's scales, ascending. So an
+// output's bits do not depend on the rows beside it where those of the kernel for bf16 weights do
 // not.
 #pragma once
 
-#include "ops/cpu/kernels/product.h"
+#include "ops/cpu/kernels/gemm.h"
 
 namespace braid::ops::cpu {
 
@@ -15,11 +15,11 @@ typename V::F Fp8Scale(const float* scales) {
   return V::Mul(V::Load(scales), V::Set1(256.0f));
 }
 
-// Widener: how codes become bf16 (WidenE4M3). kInner: a product of bf16 weights. kBlockRows: rows
-// of a block of its left operand, whose elements take kLeftBytes.
+// Widener: how codes become bf16 (WidenE4M3). kInner: a kernel for bf16 weights. kBlockRows: rows
+// of a block of its activations, whose elements take kElementBytes.
 template <class V, class Widener, void (*kInner)(const GemmTask&), int64_t kBlockRows,
-          int64_t kLeftBytes>
-class Fp8Product {
+          int64_t kElementBytes>
+class Fp8Gemm {
  public:
   static void Run(const GemmTask& t) {
     for (int64_t p = t.panel_begin; p < t.panel_end; p += kPanels) {
@@ -43,7 +43,7 @@ class Fp8Product {
     for (int64_t row = 0; row < t.rows; row += kBlockRows) {
       const int64_t left = t.rows - row, rows = left < kBlockRows ? left : kBlockRows;
       GemmTask inner = {};
-      inner.x = t.x + (row * t.k + rows * k) * kLeftBytes;
+      inner.x = t.x + (row * t.k + rows * k) * kElementBytes;
       inner.rows = rows;
       inner.k = kBlock;
       inner.w = slab;

@@ -1,9 +1,9 @@
-// Products with fp8 panels on VDPBF16PS, codes looked up by VPERMI2B: of up to eight rows from
+// GEMM with fp8 panels on VDPBF16PS, codes looked up by VPERMI2B: of up to eight rows from
 // registers, for there what is widened is used a few times only; of more through
-// kernels/product_fp8.h. The same bits.
+// kernels/gemm_fp8.h. The same bits.
 #include <immintrin.h>
 
-#include "ops/cpu/kernels/product_fp8.h"
+#include "ops/cpu/kernels/gemm_fp8.h"
 #include "ops/cpu/kernels/vec_avx512.h"
 
 namespace braid::ops::cpu {
@@ -133,7 +133,7 @@ class Fp8Few {
 
 void Fp8Bf16Avx512(const GemmTask& task) {
   if (task.rows <= Fp8Few::kRows) return Fp8Few::Run(task);
-  Fp8Product<VecAvx512, Lookup, Bf16Avx512, kDotRows, 2>::Run(task);
+  Fp8Gemm<VecAvx512, Lookup, Bf16Avx512, kDotRows, 2>::Run(task);
 }
 
 }  // namespace braid::ops::cpu

@@ -1,4 +1,4 @@
-// Packing in bf16, and products on AVX-512's dot instructions: BF16 and VNNI.
+// Packing in bf16, and GEMM on AVX-512's dot instructions: BF16 and VNNI.
 #include <immintrin.h>
 
 #include "ops/cpu/kernels/dot.h"
@@ -14,12 +14,12 @@ inline __mmask16 Lanes(int64_t n) {
 
 struct Zmm {
   using Line = __m512i;
-  using Left = __m512i;
+  using Activation = __m512i;
   using Result = __m512;
   static constexpr int kVecs = 1, kTerms = 1;
   static constexpr int64_t kStep = 64, kBlockRows = kDotRows;
   static int64_t RowBytes(int64_t depth) { return Int8RowBytes(depth); }
-  static Left LoadLeft(const std::byte* p) {
+  static Activation LoadActivation(const std::byte* p) {
     return _mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p));
   }
   static void Store(float* y, Result value, int64_t lanes) {
@@ -38,7 +38,7 @@ struct Bf16Zmm : Zmm {
   }
   static Sum Start(const LineTile&, int) { return _mm512_setzero_ps(); }
   static Line Load(const std::byte* p, int) { return _mm512_loadu_si512(p); }
-  static Sum Dot(Sum sum, Left a, Line b) {
+  static Sum Dot(Sum sum, Activation a, Line b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
   static Result Finish(const LineTile&, int, Sum sum, const std::byte*, int) { return sum; }
@@ -58,7 +58,9 @@ struct Int8Zmm : Zmm {
   static Line Load(const std::byte* p, int) {
     return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
   }
-  static Sum Dot(Sum sum, Left a, Line b) { return (Sum)_mm512_dpbusd_epi32((__m512i)sum, b, a); }
+  static Sum Dot(Sum sum, Activation a, Line b) {
+    return (Sum)_mm512_dpbusd_epi32((__m512i)sum, b, a);
+  }
   static Result Finish(const LineTile& t, int r, Sum sum, const std::byte* scales, int) {
     return _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps((__m512i)sum), _mm512_loadu_ps(scales)),
                          _mm512_set1_ps(t.scales[r]));
@@ -74,13 +76,13 @@ struct Int4Zmm : Zmm {
   }
   static Result Zero() { return _mm512_setzero_ps(); }
   static Sum StartGroup(const int32_t* start) { return (Sum)_mm512_set1_epi32(*start); }
-  static Left LoadGroupLeft(const std::byte* p) { return LoadLeft(p); }
+  static Activation LoadGroupActivation(const std::byte* p) { return LoadActivation(p); }
   static void Split(const std::byte* p, Line& low, Line& high) {
     const __m512i mask = _mm512_set1_epi8(15), both = _mm512_loadu_si512(p);
     low = _mm512_and_si512(both, mask);
     high = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
   }
-  static Sum DotGroup(Sum sum, Left a, Line b) {
+  static Sum DotGroup(Sum sum, Activation a, Line b) {
     return (Sum)_mm512_dpbusd_epi32((__m512i)sum, b, a);
   }
   static __m512 LoadScale(const std::byte* p, int) {
@@ -107,8 +109,8 @@ void PackBf16Avx512(const PackTask& task) {
   }
 }
 
-void Bf16Avx512(const GemmTask& task) { DotProduct<Bf16Zmm>::Run(task); }
-void Int8Avx512(const GemmTask& task) { DotProduct<Int8Zmm>::Run(task); }
-void Int4Avx512(const GemmTask& task) { DotProduct<Int4Zmm>::Run(task); }
+void Bf16Avx512(const GemmTask& task) { DotGemm<Bf16Zmm>::Run(task); }
+void Int8Avx512(const GemmTask& task) { DotGemm<Int8Zmm>::Run(task); }
+void Int4Avx512(const GemmTask& task) { DotGemm<Int4Zmm>::Run(task); }
 
 }  // namespace braid::ops::cpu
