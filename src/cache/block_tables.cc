@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/math.h"
-#include "cache/planted_bug.h"
 
 namespace braid {
 namespace {
@@ -191,9 +190,7 @@ void BlockTables::Publish(int32_t begin, int32_t end, const TokenPieces& tokens,
 void BlockTables::PublishState(int32_t boundary, Snapshot snapshot, PrefixCache& cache) {
   const size_t at = static_cast<size_t>(boundary / kBlockTokens - 1);
   const bool branch = snapshot == Snapshot::kBranch;
-  const bool shallow = Planted(PlantedBug::kBoundaryOffByOne) ||
-                       (branch && Planted(PlantedBug::kPromotedTooShallow));
-  const PrefixNodeId node = path_[shallow && at > 0 ? at - 1 : at];
+  const PrefixNodeId node = path_[at];
   PartEpochs epochs = epochs_;
   if (prompt_end_) epochs.rank -= kAnswerAge;
   cache.PublishState(node, Entries(GroupKind::kState, at), epochs);
@@ -235,22 +232,21 @@ void BlockTables::RetireStatesFrom(PrefixCache& cache) {
 }
 
 void BlockTables::ReleaseAll(PrefixCache& cache) {
-  const bool keep_pins = Planted(PlantedBug::kPinsForgotten);
   for (size_t i = first_state_; i < path_.size(); ++i) {
     if (!Borrowed(cache.index(), GroupKind::kState, i)) continue;
     for (size_t g = 0; g < tables_.size(); ++g) {
       if (geometry_->groups[g].kind == GroupKind::kState) tables_[g].entries[i] = BlockId();
     }
-    if (!keep_pins) cache.Unpin(path_[i], GroupKind::kState);
+    cache.Unpin(path_[i], GroupKind::kState);
   }
   for (size_t i = path_.size(); i-- > 0;) {
     if (HasKind(GroupKind::kFull)) {
-      if (Borrowed(cache.index(), GroupKind::kFull, i) && !Planted(PlantedBug::kSharedFreed)) {
+      if (Borrowed(cache.index(), GroupKind::kFull, i)) {
         for (size_t g = 0; g < tables_.size(); ++g) {
           if (geometry_->groups[g].kind == GroupKind::kFull) tables_[g].entries[i] = BlockId();
         }
       }
-      if (!keep_pins) cache.Unpin(path_[i], GroupKind::kFull);
+      cache.Unpin(path_[i], GroupKind::kFull);
     }
     cache.Unrefer(path_[i]);
   }

@@ -12,7 +12,6 @@
 
 #include "base/ids.h"
 #include "cache/geometry.h"
-#include "cache/planted_bug.h"
 #include "cache/prefix_cache.h"
 
 namespace braid {
@@ -63,7 +62,7 @@ class BlockTables {
   // not read again. The sequence keeps `state_blocks` per state group, the rest goes back; what it
   // published is made up for where there is room.
   void RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache) {
-    const int32_t keep_from = end / kBlockTokens - 1 + Planted(PlantedBug::kFreedInFlight);
+    const int32_t keep_from = end / kBlockTokens - 1;
     if (keep_from == kept_from_ && state_blocks == kept_blocks_) return;
     kept_from_ = keep_from;
     kept_blocks_ = state_blocks;

@@ -2,7 +2,6 @@
 #include "cache/prefix_cache.h"
 
 #include "base/check.h"
-#include "cache/planted_bug.h"
 
 namespace braid {
 
@@ -48,7 +47,7 @@ void PrefixCache::Evict(const BlockCounts& blocks) {
 }
 
 void PrefixCache::PublishFull(PrefixNodeId node, const PartBlocks& blocks, PartEpochs epochs) {
-  if (index_.Carries(node, GroupKind::kFull) && !Planted(PlantedBug::kPublishedTwice)) {
+  if (index_.Carries(node, GroupKind::kFull)) {
     if (index_.pins(node, GroupKind::kFull) > 0) {
       Pin(node, GroupKind::kFull);
       return;

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "cache/planted_bug.h"
 
 namespace braid {
 namespace {
@@ -47,8 +46,7 @@ PrefixIndex::PrefixIndex(const CacheGeometry& geometry)
 }
 
 PrefixIndex::RootName PrefixIndex::NameOf(const PrefixSpace& space) {
-  const bool bug = Planted(PlantedBug::kWrongTenant);
-  return {std::string(bug ? "" : space.tenant), std::string(space.salt), space.dp_rank};
+  return {std::string(space.tenant), std::string(space.salt), space.dp_rank};
 }
 
 PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) {
@@ -72,7 +70,6 @@ PrefixIndex::Key PrefixIndex::ChildKey(const Key& parent, const BlockTokens& tok
     a = Mix(a, pair);
     b = Mix(b, pair ^ 0xa4093822299f31d0ull);
   }
-  if (Planted(PlantedBug::kTokensNotCompared)) return {MixBits(a) % 64, 0};
   return {MixBits(a ^ std::rotl(b, 31)), MixBits(b + parent.low)};
 }
 
@@ -84,7 +81,6 @@ PrefixNodeId PrefixIndex::Find(PrefixNodeId parent, const Key& key,
     const PrefixNodeId at = slots_[i].node;
     const Node& node = At(at);
     if (node.key != key) continue;
-    if (Planted(PlantedBug::kTokensNotCompared) && node.depth == At(parent).depth + 1) return at;
     if (node.parent == parent && node.tokens == tokens) return at;
   }
   return {};
@@ -113,8 +109,7 @@ void PrefixIndex::EmptySlot(PrefixNodeId node) {
 PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit,
                                PrefixKeys& keys) const {
   PrefixMatch match{.stop = ReuseStop::kComplete, .nodes = {}};
-  const int32_t spare = Planted(PlantedBug::kWholePromptReused) ? 0 : 1;
-  const int32_t blocks = std::min(tokens.size() - spare, limit) / kBlockTokens;
+  const int32_t blocks = std::min(tokens.size() - 1, limit) / kBlockTokens;
   const auto root = roots_.find(NameOf(space));
   PrefixNodeId at = root == roots_.end() ? PrefixNodeId() : root->second;
   BlockTokens block;
@@ -228,9 +223,8 @@ void PrefixIndex::Prune(PrefixNodeId id) {
 bool PrefixIndex::Evictable(const Node& node, GroupKind kind) const {
   const Part& part = node.part(kind);
   if (!part.carried) return false;
-  if (part.pins > 0 && !Planted(PlantedBug::kPinnedEvicted)) return false;
-  return kind == GroupKind::kState || node.full_children == 0 ||
-         Planted(PlantedBug::kInteriorEvicted);
+  if (part.pins > 0) return false;
+  return kind == GroupKind::kState || node.full_children == 0;
 }
 
 void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
@@ -253,7 +247,7 @@ void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks,
                       PartEpochs epochs) {
   Node& node = At(id);
   Part& part = node.part(kind);
-  CHECK(!part.carried || Planted(PlantedBug::kPublishedTwice), "a part is published twice");
+  CHECK(!part.carried, "a part is published twice");
   if (kind == GroupKind::kFull) {
     CHECK(node.depth == 1 || At(node.parent).full.carried, "a prefix with a gap");
     if (!part.carried) ++At(node.parent).full_children;

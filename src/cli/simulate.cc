@@ -155,6 +155,7 @@ void SimulateCommand::Print(const SimulationReport& r) const {
              t.drafts, Percent(t.drafts_accepted, t.drafts), t.transfers, t.transfers_failed);
   fmt::print("steps to the first output: half within {}, 99 % within {}, at most {}\n",
              t.WaitQuantile(0.5), t.WaitQuantile(0.99), t.wait_max);
+  fmt::print("plans and outputs: {:016x}\n", t.trace);
   fmt::print("resident: {:.1f} MiB after a tenth of the time, {:.1f} MiB at the end\n",
              static_cast<double>(r.resident_early) / (1 << 20),
              static_cast<double>(r.resident_end) / (1 << 20));
@@ -188,6 +189,7 @@ void SimulateCommand::PrintJson(const SimulationReport& r) const {
                    {"wait_steps_median", t.WaitQuantile(0.5)},
                    {"wait_steps_p99", t.WaitQuantile(0.99)},
                    {"wait_steps_max", t.wait_max},
+                   {"trace", fmt::format("{:016x}", t.trace)},
                    {"resident_bytes_early", r.resident_early},
                    {"resident_bytes_end", r.resident_end}};
   if (r.failure) {

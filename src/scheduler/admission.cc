@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "cache/planted_bug.h"
 #include "scheduler/scheduler_state.h"
 
 namespace braid {
@@ -27,8 +26,7 @@ int64_t Scheduler::State::CacheVersion() const {
 
 // Blocks for all known tokens and one block of output, or for everything after many preemptions.
 BlockCounts Scheduler::State::AdmissionDemand(const Sequence& s) const {
-  const bool whole =
-      s.preemptions >= config.preemptions_max && !Planted(PlantedBug::kHeadroomNotReserved);
+  const bool whole = s.preemptions >= config.preemptions_max;
   const int32_t tokens =
       whole ? s.stored_max : std::min(s.known_tokens() + kBlockTokens, s.stored_max);
   BlockCounts demand = BlocksOfSequence(config.cache, tokens);
@@ -118,7 +116,7 @@ std::vector<int32_t> Scheduler::State::Placements(Sequence& s) const {
 bool Scheduler::State::AdmitTo(Sequence& s, int32_t r) {
   Rank& rank = ranks[static_cast<size_t>(r)];
   if (rank.closed) return false;
-  PrefixMatch match = FindPrefix(s, Planted(PlantedBug::kWrongDpRank) ? 0 : r);
+  PrefixMatch match = FindPrefix(s, r);
   if (FollowAnyone(s, rank, match.tokens)) return true;
   if (!rank.HasSlot()) return false;
   CHECK(!rank.starving.valid(), "request {} is admitted before request {}, which found no blocks",

@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "base/math.h"
-#include "cache/planted_bug.h"
 #include "scheduler/scheduler_state.h"
 
 namespace braid {
@@ -51,9 +50,7 @@ Plan Scheduler::State::Joined() {
                 std::make_move_iterator(from.end()));
     };
     for (Row& row : part.rows) row.token_begin += static_cast<int32_t>(plan.tokens.size());
-    if (!part.rows.empty() || !Planted(PlantedBug::kIdleRankLeftOut)) {
-      plan.rank_rows.push_back(static_cast<int32_t>(part.rows.size()));
-    }
+    plan.rank_rows.push_back(static_cast<int32_t>(part.rows.size()));
     append(part.admissions, plan.admissions);
     append(part.tables, plan.tables);
     append(part.rows, plan.rows);
@@ -79,7 +76,7 @@ Plan Scheduler::State::Joined() {
 void Scheduler::State::PlanDecodes(Rank& rank) {
   std::vector<Sequence*>& running = rank.running;
   draft_budget = (config.step_tokens_max - static_cast<int32_t>(running.size())) / 2;
-  const bool guesses = config.draft_tokens_max > 0 && !Planted(PlantedBug::kDraftsNotAwaited);
+  const bool guesses = config.draft_tokens_max > 0;
   for (size_t i = 0; i < running.size();) {
     Sequence& s = *running[i];
     if (s.decode_ready()) {
@@ -96,8 +93,7 @@ void Scheduler::State::PlanDecodes(Rank& rank) {
 int32_t Scheduler::State::DraftTokens(const Sequence& s) const {
   if (s.drafts.empty()) return 0;
   const int32_t first = s.planned + 1;  // position of the first guess
-  const int32_t to_boundary =
-      Planted(PlantedBug::kDraftPublished) ? kBlockTokens : kBlockTokens - 1 - first % kBlockTokens;
+  const int32_t to_boundary = kBlockTokens - 1 - first % kBlockTokens;
   const int32_t most = std::min({config.draft_tokens_max, to_boundary, s.length_max - first - 1});
   return std::min({static_cast<int32_t>(s.drafts.size()), most, draft_budget});
 }
@@ -120,12 +116,6 @@ void Scheduler::State::PlanTransfer(Sequence& s, bool receive) {
   if (receive) {
     CHECK(Cover(s, s.planned, s.prompt_tokens()), "request {} awaits pages without blocks",
           s.id.value);
-  }
-  if (receive && Planted(PlantedBug::kReadBeforeArrival)) {
-    Publish(s, s.planned, s.prompt_tokens());
-  }
-  if (!receive && Planted(PlantedBug::kSentPagesFreed)) {
-    s.blocks.ReleaseAll(RankOf(s).cache);
   }
   s.transferring = true;
   ++s.rows_in_flight;
@@ -211,7 +201,6 @@ int32_t Scheduler::State::PrefillCut(const Sequence& s) const {
   const int32_t resumed = ResumedAt(s.prefill_end);
   if (s.planned < resumed && s.prefill_end - resumed >= kBlockTokens) cut = resumed;
   if (s.planned < s.branch_at) cut = std::min(cut, s.branch_at);
-  if (Planted(PlantedBug::kNoStateForFollower)) return cut;
   for (const Sequence* follower : s.followers) {
     if (s.planned < follower->awaited) cut = std::min(cut, follower->awaited);
   }
@@ -246,10 +235,7 @@ int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool fi
 }
 
 void Sequence::AppendTokens(int32_t begin, int32_t end, std::vector<TokenId>& out) const {
-  for (int32_t p = begin; p < end; ++p) {
-    const bool stale = Planted(PlantedBug::kStaleToken) && token(p) == kSampledInFlight;
-    out.push_back(token(stale ? p - 1 : p));
-  }
+  for (int32_t p = begin; p < end; ++p) out.push_back(token(p));
 }
 
 // Blocks for tokens [start, end), and the plan says so; false, with nothing changed, when they
@@ -267,10 +253,7 @@ bool Scheduler::State::CoverAnew(Sequence& s, int32_t start, int32_t end) {
   Rank& rank = RankOf(s);
   Plan& plan = parts[static_cast<size_t>(s.rank)];
   changes.clear();
-  if (!s.announced && !Planted(PlantedBug::kSnapshotNotRestored) &&
-      !(s.preemptions > 0 && Planted(PlantedBug::kStaleAfterPreemption))) {
-    s.blocks.AppendEntries(changes);
-  }
+  if (!s.announced) s.blocks.AppendEntries(changes);
   if (!s.blocks.Cover(start, end, rank.cache, changes)) return false;
   if (!s.announced) {
     s.announced = true;
@@ -307,8 +290,6 @@ bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
   s.computed += row.token_count;
   s.unresolved += row.sample;
   ++s.rows_in_flight;
-  if (Planted(PlantedBug::kDraftsNotAwaited)) s.planned = end;
-  if (Planted(PlantedBug::kPublishedTooEarly) && end <= s.known_tokens()) Publish(s, start, end);
   return true;
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "cache/planted_bug.h"
 #include "scheduler/scheduler_state.h"
 
 namespace braid {
@@ -80,15 +79,13 @@ void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result)
   if (!result.error.empty()) {
     s.error = result.error;
     s.error_code = result.error_code;
-    if (Planted(PlantedBug::kFailedRowPublished)) Publish(s, row.start, row.end);
     Finish(s, FinishReason::kError);
     return;
   }
   if (row.drafts > 0) {  // what was refused counts as never computed
     CHECK(result.accepted >= 0 && result.accepted <= row.drafts, "request {}: {} of {} guesses",
           s.id.value, result.accepted, row.drafts);
-    row.end += Planted(PlantedBug::kRefusedCommitted) ? row.drafts : result.accepted;
-    row.end -= Planted(PlantedBug::kCommitOffByOne) && result.accepted > 0;
+    row.end += result.accepted;
     s.planned = row.end;
   }
   Publish(s, row.start, row.end);
@@ -124,7 +121,7 @@ void Scheduler::State::LeaveRunning(Sequence& s) {
   Rank& rank = RankOf(s);
   rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
   if (rank.starving == s.id) rank.starving = RequestId();
-  if (!Planted(PlantedBug::kFollowerNotWoken)) WakeFollowers(s, s.prefill_end);
+  WakeFollowers(s, s.prefill_end);
 }
 
 // A row with guesses may reach from inside a block into the next one, as a prompt's chunk may.
@@ -140,10 +137,6 @@ void Scheduler::State::TakeAccepted(Sequence& s, const RowResult& result) {
   for (int32_t i = 0; i < result.accepted && !s.Is<Finished>(); ++i) {
     const auto at = static_cast<size_t>(i);
     const bool described = at < result.accepted_logprobs.size();
-    if (Planted(PlantedBug::kStopAmongDraftsMissed)) {
-      s.output.push_back(s.drafts[at]);
-      continue;
-    }
     TakeToken(s, s.drafts[at], described ? result.accepted_logprobs[at] : TokenLogprob());
     ++drafts_accepted;
     ++decode_tokens;
@@ -170,10 +163,6 @@ void Scheduler::State::TakeToken(Sequence& s, TokenId token, const TokenLogprob&
         token);
   const bool stops = s.may_stop && Stops(s, token);
   s.output.push_back(token);
-  if (Planted(PlantedBug::kLastTokenPublished) && s.reuses) {
-    s.blocks.Publish(s.known_tokens() - 1, s.known_tokens(), s.tokens(), Snapshot::kPassing,
-                     RankOf(s).cache);
-  }
   if (s.wants_logprobs) s.logprobs.push_back(logprob);
   Changed(s);
   if (stops) {
@@ -209,7 +198,7 @@ void Scheduler::State::On(const TransferDone& event) {
 void Scheduler::State::Arrive(Sequence& s, const TransferDone& event) {
   s.receives = false;
   const bool here = event.error.empty() && event.token >= 0 && event.token < config.vocabulary;
-  if (!here && !Planted(PlantedBug::kTransferFailureIgnored)) {
+  if (!here) {
     LeaveRunning(s);
     Move(s.phase, BlocksLost{});
     Vacate(s);
@@ -254,16 +243,9 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
     LeaveRunning(s);
   }
   Move(s.phase, Ended{reason});
-  if (s.transferring && Planted(PlantedBug::kAwaitedPagesFreed)) {
-    s.blocks.ReleaseAll(RankOf(s).cache);
-  }
   ++finished;
   Changed(s);
   if (s.rows_in_flight == 0) Vacate(s);
-  if (s.rows_in_flight > 0 && s.slot.valid() && Planted(PlantedBug::kSlotReusedInFlight)) {
-    RankOf(s).free_slots.Insert(s.slot.value % config.running_max);
-    s.slot = SlotId();
-  }
 }
 
 void Scheduler::State::Preempt(Sequence& s) {
@@ -274,10 +256,6 @@ void Scheduler::State::Preempt(Sequence& s) {
   ++preemptions;
   rank.preempted = true;
   if (s.rows_in_flight > 0) {
-    if (Planted(PlantedBug::kPreemptedInFlight)) {
-      s.blocks.ReleaseAll(rank.cache);
-      s.reuses = false;
-    }
     ++rank.draining;
     return;
   }

@@ -9,7 +9,6 @@
 // its followers stand in the queue again.
 #include <algorithm>
 
-#include "cache/planted_bug.h"
 #include "scheduler/scheduler_state.h"
 
 namespace braid {
@@ -35,12 +34,11 @@ int32_t Scheduler::State::Promised(const Sequence& leader, const Sequence& s,
                                    int32_t stored) const {
   // What it came with is all that it has in whole blocks before they are published.
   const int32_t end = leader.prefill_end / kBlockTokens * kBlockTokens;
-  const int32_t there =
-      Planted(PlantedBug::kFollowerTooEarly) ? leader.planned : leader.blocks.published();
+  const int32_t there = leader.blocks.published();
   if (!leader.reuses || leader.Is<Receiving>() || there >= end) return 0;
   const bool space = leader.request.tenant == s.request.tenant &&
                      leader.request.cache_salt == s.request.cache_salt;
-  if (!space && !Planted(PlantedBug::kFollowsAnotherTenant)) return 0;
+  if (!space) return 0;
   const int32_t limit = std::min({end, s.known_tokens() - 1, s.reuse_limit()});
   const int32_t tokens = CommonTokens(leader, s, limit) / kBlockTokens * kBlockTokens;
   if (tokens <= std::max(stored, there) || leader.planned < stored) return 0;

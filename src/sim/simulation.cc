@@ -407,7 +407,7 @@ class Run {
 }  // namespace
 
 void SimulationStats::Add(const SimulationStats& other) {
-  trace = MixBits(trace ^ other.trace);
+  trace += other.trace;
   requests += other.requests;
   steps += other.steps;
   rows += other.rows;

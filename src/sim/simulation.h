@@ -33,7 +33,9 @@
 namespace braid {
 
 struct SimulationStats {
-  uint64_t trace = 0;  // hash of all plans and outputs: equal seeds give equal traces
+  // Hash of all plans and outputs: equal seeds give equal traces. Of several seeds the sum, so that
+  // it does not depend on which process ran which.
+  uint64_t trace = 0;
   int64_t requests = 0;
   int64_t steps = 0, rows = 0, tokens = 0;
   int64_t preemptions = 0, protected_requests = 0, aborted = 0, failed = 0, refused = 0,

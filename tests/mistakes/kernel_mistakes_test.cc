@@ -33,7 +33,7 @@ struct KernelMistake {
 };
 
 constexpr KernelMistake kMistakes[] = {
-#include "kernel_mistakes.inc"
+#include "kernels.inc"
 };
 
 // The largest difference from the golden by the references, in steps of a few tokens at first.

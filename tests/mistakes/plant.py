@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes copies of sources with the mistakes of kernels.toml in them, each behind a switch.
+"""Makes copies of sources with the mistakes of a table in them, each behind a switch.
 
-    plant.py SRC KERNELS_TOML OUT
+    plant.py SRC TABLE.toml OUT      writes the copies below OUT, and OUT/<TABLE>.inc
+    plant.py --files TABLE.toml      lists the sources that the table names
 
 OUT/<file> is SRC/<file> with every marked expression as `(Planted(i) ? (wrong) : (right))`;
-OUT/kernel_mistakes.inc lists the mistakes in order. A place that is not found exactly once is an
-error, so the table cannot outlive the code.
+OUT/<TABLE>.inc lists the mistakes in order, a row of the table's `columns` each. A place that is
+not found exactly once is an error, so the table cannot outlive the code.
 """
 
 import pathlib
@@ -41,7 +42,10 @@ def render(text, begin, end, spans):
     return "".join(out) + text[at:end]
 
 
-def quoted(text):
+def cell(value):
+    if isinstance(value, int):
+        return str(value)
+    text = " ".join(value) if isinstance(value, list) else value
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -52,13 +56,22 @@ def write(path, text):
         path.write_text(text)
 
 
-def main():
-    source, table, out = map(pathlib.Path, sys.argv[1:])
-    mistakes = tomllib.loads(table.read_text())["mistake"]
+def edits_by_file(mistakes):
     files = {}
     for number, mistake in enumerate(mistakes):
         for edit in mistake["edits"]:
             files.setdefault(edit["file"], []).append((number, edit))
+    return files
+
+
+def main():
+    table = tomllib.loads(pathlib.Path(sys.argv[2]).read_text())
+    mistakes = table["mistake"]
+    files = edits_by_file(mistakes)
+    if sys.argv[1] == "--files":
+        print(";".join(sorted(files)), end="")
+        return
+    source, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[3])
     for name, edits in files.items():
         text = (source / name).read_text()
         spans = {}
@@ -67,12 +80,11 @@ def main():
             spans.setdefault(place, []).append((number, edit["wrong"]))
         planted = render(text, 0, len(text), spans)
         write(out / name, '#include <vector>\n\n#include "tests/mistakes/planted.h"\n' + planted)
-    lines = [
-        f"{{{quoted(m['what'])}, {quoted(' '.join(m['spec']))}, {quoted(m['set'])}, "
-        f"{m.get('tokens', 70)}}},\n"
-        for m in mistakes
-    ]
-    write(out / "kernel_mistakes.inc", "".join(lines))
+    rows = []
+    for mistake in mistakes:
+        cells = (cell(mistake.get(key, default)) for key, default in table["columns"].items())
+        rows.append("{" + ", ".join(cells) + "},\n")
+    write(out / (pathlib.Path(sys.argv[2]).stem + ".inc"), "".join(rows))
 
 
 if __name__ == "__main__":

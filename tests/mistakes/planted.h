@@ -1,4 +1,4 @@
-// Which of the mistakes of kernels.toml is made; sources with mistakes in them ask. One thread.
+// Which mistake of a table is planted, by its row; the copies that plant.py makes ask. One thread.
 #pragma once
 
 namespace braid {

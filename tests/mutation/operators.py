@@ -185,8 +185,8 @@ class Scanner:
         """`span`: first and last token; `at`: the token whose line is told."""
         begin, end = self.tokens[span[0]].begin, self.tokens[span[1]].end
         before = self.text[begin:end]
-        if "//" in before or "co_await" in before or "Planted(" in before or before == after:
-            return  # planted bugs are off in what users run
+        if "//" in before or "co_await" in before or before == after:
+            return
         if re.search(r"^\s*#", before, re.M) or span[1] < span[0]:
             return
         self.found.append(Mutant(self.path, self.line_of(self.tokens[at].begin), kind, begin, end,

@@ -2,71 +2,54 @@
 // each,
 //   NAME caught at seed N     or     NAME missed
 // and a non-zero exit on a miss. Every bug runs in a process of its own, for it may do anything.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
 
-#include "cache/planted_bug.h"
+#include "base/check.h"
 #include "scheduler/driver.h"
 #include "sim/isolated.h"
 #include "sim/seed_runs.h"
+#include "tests/mistakes/planted.h"
 
 namespace braid {
+namespace {
 
-PlantedBug planted_bug = PlantedBug::kNone;
+// The one switch of this program: the copies of the sources ask it.
+int planted = kNoMistake;
+
+}  // namespace
+
+void Plant(int mistake) { planted = mistake; }
+bool Planted(int mistake) { return planted == mistake; }
 
 namespace {
 
-constexpr const char* kNames[] = {
-    "none",
-    "snapshot-not-restored",
-    "published-too-early",
-    "boundary-off-by-one",
-    "freed-in-flight",
-    "stale-after-preemption",
-    "wrong-tenant",
-    "wrong-dp-rank",
-    "promoted-too-shallow",
-    "pinned-evicted",
-    "not-zeroed",
-    "published-twice",
-    "headroom-not-reserved",
-    "shared-freed",
-    "pins-forgotten",
-    "failed-row-published",
-    "tokens-not-compared",
-    "whole-prompt-reused",
-    "interior-evicted",
-    "last-token-published",
-    "slot-reused-in-flight",
-    "preempted-in-flight",
-    "idle-rank-left-out",
-    "stale-token",
-    "draft-published",
-    "refused-committed",
-    "refused-kept",
-    "commit-off-by-one",
-    "drafts-not-awaited",
-    "stop-among-drafts-missed",
-    "read-before-arrival",
-    "sent-pages-freed",
-    "awaited-pages-freed",
-    "transfer-failure-ignored",
-    "follower-not-woken",
-    "follows-another-tenant",
-    "follower-too-early",
-    "no-state-for-follower",
+struct Bug {
+  std::string_view name;
 };
-static_assert(std::size(kNames) == static_cast<size_t>(PlantedBug::kCount));
+
+constexpr Bug kBugs[] = {
+#include "bugs.inc"
+};
+
+int BugOf(std::string_view name) {
+  const auto* at = std::find_if(std::begin(kBugs), std::end(kBugs),
+                                [&](const Bug& bug) { return bug.name == name; });
+  CHECK(at != std::end(kBugs), "bugs.toml has no bug \"{}\"", name);
+  return static_cast<int>(at - kBugs);
+}
 
 // The first seed that fails; 0 when none does.
-uint64_t Catch(PlantedBug bug, uint64_t seeds) {
+uint64_t Catch(int bug, uint64_t seeds) {
   constexpr int32_t kCpuSecondsMax = 120;
   SharedValue<uint64_t> seed;
   IsolatedProcess process(
       [&] {
-        planted_bug = bug;
+        Plant(bug);
         for (*seed = 1; *seed <= seeds; ++*seed) {
           if (!RunSeed(*seed).ok()) return false;
         }
@@ -75,7 +58,7 @@ uint64_t Catch(PlantedBug bug, uint64_t seeds) {
       kCpuSecondsMax);
   const IsolatedEnd end = process.Wait();
   const bool caught = !end.clean && !end.out_of_time;
-  const char* name = kNames[static_cast<size_t>(bug)];
+  const char* name = kBugs[bug].name.data();
   if (caught) {
     std::printf("%s caught at seed %llu\n", name, static_cast<unsigned long long>(*seed));
   } else {
@@ -105,7 +88,7 @@ bool Repairs() {
                    .requests = {}};
   SimulatedEngine engine(w);
   HashExecutor& executor = engine.executor;
-  planted_bug = PlantedBug::kPinsForgotten;
+  Plant(BugOf("pins-forgotten"));
   Driver driver(std::move(engine.scheduler), executor, {.audit_every_us = 1});
   std::thread thread([&] { driver.Run(); });
   Last first, second;
@@ -119,7 +102,7 @@ bool Repairs() {
   }
   driver.Stop(false);
   thread.join();
-  planted_bug = PlantedBug::kNone;
+  Plant(kNoMistake);
   const DriverStats stats = driver.stats();
   const bool repaired = second.finished && stats.repairs > 0 && stats.scheduler.parents_used == 0;
   std::printf("wrong accounts %s\n", repaired ? "are found and repaired" : "are not repaired");
@@ -127,13 +110,13 @@ bool Repairs() {
 }
 
 // A failing seed is made small, and what is left still fails.
-bool Shrinks(PlantedBug bug, uint64_t seed) {
-  planted_bug = bug;
+bool Shrinks(int bug, uint64_t seed) {
+  Plant(bug);
   const SimulationFailure small = Shrink(seed, {}, "as found");
-  planted_bug = PlantedBug::kNone;
+  Plant(kNoMistake);
   const bool shrunk = !small.smallest.only.empty() && small.smallest.only.size() <= 3 &&
                       small.message != "as found";
-  std::printf("%s %s: %s (%s)\n", kNames[static_cast<size_t>(bug)],
+  std::printf("%s %s: %s (%s)\n", kBugs[bug].name.data(),
               shrunk ? "shrunk to" : "not shrunk beyond", small.command.c_str(),
               small.message.c_str());
   return shrunk;
@@ -143,17 +126,14 @@ bool Shrinks(PlantedBug bug, uint64_t seed) {
 }  // namespace braid
 
 int main(int argc, char** argv) {
-  using braid::PlantedBug;
   const uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 10000;
   bool all = true;
-  uint64_t to_shrink = 0;
-  for (size_t i = 1; i < static_cast<size_t>(PlantedBug::kCount); ++i) {
-    const auto bug = static_cast<PlantedBug>(i);
+  const int to_shrink = braid::BugOf("boundary-off-by-one");
+  for (int bug = 0; bug < static_cast<int>(std::size(braid::kBugs)); ++bug) {
     const uint64_t seed = braid::Catch(bug, seeds);
     all &= seed > 0;
-    if (bug == PlantedBug::kBoundaryOffByOne) to_shrink = seed;
+    if (bug == to_shrink && seed > 0) all &= braid::Shrinks(bug, seed);
   }
-  if (to_shrink > 0) all &= braid::Shrinks(PlantedBug::kBoundaryOffByOne, to_shrink);
   all &= braid::Repairs();
   return all ? 0 : 1;
 }

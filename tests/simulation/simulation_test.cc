@@ -70,7 +70,7 @@ void Print(const braid::SimulationStats& t) {
   for (size_t i = 0; i < braid::kReuseStops; ++i) {
     say(braid::NameOf(static_cast<braid::ReuseStop>(i)), t.reuse_stops[i]);
   }
-  std::printf("\n");
+  std::printf(", plans and outputs %016llx\n", static_cast<unsigned long long>(t.trace));
 }
 
 }  // namespace
