@@ -13,10 +13,10 @@ namespace {
 
 constexpr GroupId kA(0), kB(1);
 
-CacheGeometry TwoGroups(int32_t parents, int32_t packed_a, int32_t packed_b) {
+CacheGeometry TwoGroups(int32_t pages, int32_t packed_a, int32_t packed_b) {
   return {.groups = {{"a", GroupKind::kFull, 64, packed_a}, {"b", GroupKind::kState, 64, packed_b}},
-          .parent_bytes = 8192,
-          .parents = parents};
+          .page_bytes = 8192,
+          .pages = pages};
 }
 
 BlockCounts Counts(int32_t a, int32_t b) { return {{a, b}}; }
@@ -37,13 +37,13 @@ TEST(BlockPool, C1_2_SaysNoToMoreThanThereIsAndTakesNothing) {
   EXPECT_FALSE(pool.CanTake(Counts(4, 0)));
   EXPECT_FALSE(pool.CanTake(Counts(2, 2)));
   EXPECT_TRUE(pool.CanTake(Counts(2, 1)));
-  EXPECT_EQ(pool.parents_used(), 0);
+  EXPECT_EQ(pool.pages_used(), 0);
 }
 
 TEST(BlockPool, C1_3_ABoundParentServesOtherGroupsOnlyWhenItIsEmptyAgain) {
   BlockPool pool(TwoGroups(3, 4, 2));
   pool.Take(kB);
-  pool.Take(kB);  // parent 1 is full
+  pool.Take(kB);  // page 1 is full
   const BlockId first = pool.Take(kA);
   EXPECT_EQ(first, BlockId(8));
   EXPECT_FALSE(pool.CanTake(Counts(0, 1)));
@@ -58,7 +58,7 @@ TEST(BlockPool, C1_4_PrefersTheFullestParentOfTheGroup) {
   std::vector<BlockId> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(pool.Take(kA));
   for (int i : {0, 1, 2, 5}) pool.Release(kA, blocks[static_cast<size_t>(i)]);
-  EXPECT_EQ(pool.Take(kA), blocks[5]);  // parent 2 has 3 of 4, parent 1 has 1 of 4
+  EXPECT_EQ(pool.Take(kA), blocks[5]);  // page 2 has 3 of 4, page 1 has 1 of 4
   EXPECT_EQ(pool.Take(kA), blocks[0]);
 }
 
@@ -76,7 +76,7 @@ TEST(BlockPool, C1_6_AReleasedSiblingLeavesTheOthersAndItsPlaceIsUsedAgain) {
   BlockPool pool(TwoGroups(3, 2, 1));
   const BlockId first = pool.Take(kA), second = pool.Take(kA);
   pool.Release(kA, first);
-  EXPECT_FALSE(pool.CanTake(Counts(0, 2)));  // its parent stays bound
+  EXPECT_FALSE(pool.CanTake(Counts(0, 2)));  // its page stays bound
   EXPECT_EQ(pool.Take(kA), first);
   pool.Release(kA, second);
   pool.Release(kA, first);

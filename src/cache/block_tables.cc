@@ -192,7 +192,7 @@ void BlockTables::PublishState(int32_t boundary, Snapshot snapshot, PrefixCache&
   const bool branch = snapshot == Snapshot::kBranch;
   const PrefixNodeId node = path_[at];
   PartEpochs epochs = epochs_;
-  if (prompt_end_) epochs.rank -= kAnswerAge;
+  if (prompt_end_) epochs.order -= kAnswerAge;
   cache.PublishState(node, Entries(GroupKind::kState, at), epochs);
   if (branch) cache.index().MarkBranch(node);
   if (snapshot == Snapshot::kPromptEnd) {

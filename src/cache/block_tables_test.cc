@@ -26,8 +26,8 @@ class BlockTablesTest : public ::testing::Test {
   using Entries = std::vector<std::pair<int, int>>;
   const CacheGeometry geometry_{
       .groups = {{"full", GroupKind::kFull, 64, 1}, {"state", GroupKind::kState, 64, 1}},
-      .parent_bytes = 64,
-      .parents = 20};
+      .page_bytes = 64,
+      .pages = 20};
   PrefixCache cache_{geometry_};
   BlockTables tables_{geometry_};
 };
@@ -50,7 +50,7 @@ TEST_F(BlockTablesTest, C5_75_ADecodingSequenceOwnsTwoStateBlocksForEver) {
     ASSERT_EQ(Owned(0), static_cast<size_t>(at / 64 + 1)) << at;
   }
   tables_.ReleaseAll(cache_);
-  EXPECT_EQ(cache_.pool().parents_used(), 0);
+  EXPECT_EQ(cache_.pool().pages_used(), 0);
 }
 
 TEST_F(BlockTablesTest, C4_51_ATokenInsideABlockNeedsNothingAndTheNextBlocksFirstNeedsOneEach) {
@@ -61,7 +61,7 @@ TEST_F(BlockTablesTest, C4_51_ATokenInsideABlockNeedsNothingAndTheNextBlocksFirs
 
 TEST_F(BlockTablesTest, AReservationIsUsedBeforeThePool) {
   ASSERT_TRUE(tables_.Reserve({{2, 3}}, cache_));
-  EXPECT_EQ(cache_.pool().parents_used(), 5);
+  EXPECT_EQ(cache_.pool().pages_used(), 5);
   Cover(0, 128);
   Cover(128, 129);
   EXPECT_EQ(Owned(0), 3u);
@@ -70,12 +70,12 @@ TEST_F(BlockTablesTest, AReservationIsUsedBeforeThePool) {
 
 TEST_F(BlockTablesTest, NothingChangesWhenThePoolHasTooFew) {
   Cover(0, 64 * 10);
-  const int32_t used = cache_.pool().parents_used();
+  const int32_t used = cache_.pool().pages_used();
   std::vector<TableChange> changes;
   EXPECT_FALSE(tables_.Cover(64 * 10, 64 * 19, cache_, changes));
   EXPECT_FALSE(tables_.Reserve({{20, 0}}, cache_));
   EXPECT_TRUE(changes.empty());
-  EXPECT_EQ(cache_.pool().parents_used(), used);
+  EXPECT_EQ(cache_.pool().pages_used(), used);
   Cover(64 * 10, 64 * 10 + 1);
 }
 

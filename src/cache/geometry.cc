@@ -19,20 +19,20 @@ Status CheckGroup(const CacheGeometry& geometry, const GroupGeometry& group) {
     return Bad(fmt::format("cache group \"{}\": block_bytes is {}, must be positive", group.name,
                            group.block_bytes));
   }
-  if (group.blocks_per_parent < 1 || group.blocks_per_parent > kBlocksPerParentMax) {
-    return Bad(fmt::format("cache group \"{}\": blocks_per_parent is {}, must be 1 to {}",
-                           group.name, group.blocks_per_parent, kBlocksPerParentMax));
+  if (group.blocks_per_page < 1 || group.blocks_per_page > kBlocksPerParentMax) {
+    return Bad(fmt::format("cache group \"{}\": blocks_per_page is {}, must be 1 to {}", group.name,
+                           group.blocks_per_page, kBlocksPerParentMax));
   }
-  const auto bytes = CheckedMul(group.block_bytes, group.blocks_per_parent);
-  if (!bytes || *bytes > geometry.parent_bytes) {
+  const auto bytes = CheckedMul(group.block_bytes, group.blocks_per_page);
+  if (!bytes || *bytes > geometry.page_bytes) {
     return Bad(
-        fmt::format("cache group \"{}\": {} blocks of {} bytes do not fit a parent of {} bytes",
-                    group.name, group.blocks_per_parent, group.block_bytes, geometry.parent_bytes));
+        fmt::format("cache group \"{}\": {} blocks of {} bytes do not fit a page of {} bytes",
+                    group.name, group.blocks_per_page, group.block_bytes, geometry.page_bytes));
   }
-  const auto ids = CheckedMul(geometry.parents, group.blocks_per_parent);
+  const auto ids = CheckedMul(geometry.pages, group.blocks_per_page);
   if (!ids || *ids > std::numeric_limits<int32_t>::max()) {
-    return Bad(fmt::format("cache group \"{}\": {} parents of {} blocks exceed 2^31 block ids",
-                           group.name, geometry.parents, group.blocks_per_parent));
+    return Bad(fmt::format("cache group \"{}\": {} pages of {} blocks exceed 2^31 block ids",
+                           group.name, geometry.pages, group.blocks_per_page));
   }
   return {};
 }
@@ -45,16 +45,16 @@ Status CheckGeometry(const CacheGeometry& geometry) {
                            kCacheGroupsMax));
   }
   for (const GroupGeometry& group : geometry.groups) RETURN_IF_ERROR(CheckGroup(geometry, group));
-  if (!CheckedMul(geometry.parent_bytes, geometry.parents)) {
-    return Bad(fmt::format("{} parents of {} bytes exceed 2^63 bytes", geometry.parents,
-                           geometry.parent_bytes));
-  }
-  const int64_t least = ParentsFor(geometry, BlocksOfSequence(geometry, 1));
-  if (geometry.parents - 1 < least) {
+  if (!CheckedMul(geometry.page_bytes, geometry.pages)) {
     return Bad(
-        fmt::format("the arena has {} parents of {} bytes besides the sink, and one sequence of "
+        fmt::format("{} pages of {} bytes exceed 2^63 bytes", geometry.pages, geometry.page_bytes));
+  }
+  const int64_t least = PagesFor(geometry, BlocksOfSequence(geometry, 1));
+  if (geometry.pages - 1 < least) {
+    return Bad(
+        fmt::format("the arena has {} pages of {} bytes besides the sink, and one sequence of "
                     "up to {} tokens needs {}",
-                    std::max(geometry.parents - 1, 0), geometry.parent_bytes, kBlockTokens, least));
+                    std::max(geometry.pages - 1, 0), geometry.page_bytes, kBlockTokens, least));
   }
   return {};
 }
@@ -62,10 +62,9 @@ Status CheckGeometry(const CacheGeometry& geometry) {
 int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId block) {
   CHECK(group.valid() && static_cast<size_t>(group.value) < geometry.groups.size());
   const GroupGeometry& g = geometry.groups[static_cast<size_t>(group.value)];
-  const int64_t parent = block.value / g.blocks_per_parent;
-  CHECK(block.valid() && parent < geometry.parents, "block {} of group \"{}\"", block.value,
-        g.name);
-  return parent * geometry.parent_bytes + block.value % g.blocks_per_parent * g.block_bytes;
+  const int64_t page = block.value / g.blocks_per_page;
+  CHECK(block.valid() && page < geometry.pages, "block {} of group \"{}\"", block.value, g.name);
+  return page * geometry.page_bytes + block.value % g.blocks_per_page * g.block_bytes;
 }
 
 BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens) {
@@ -78,33 +77,32 @@ BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens) {
   return counts;
 }
 
-int64_t ParentsFor(const CacheGeometry& geometry, const BlockCounts& blocks) {
-  int64_t parents = 0;
+int64_t PagesFor(const CacheGeometry& geometry, const BlockCounts& blocks) {
+  int64_t pages = 0;
   for (size_t g = 0; g < geometry.groups.size(); ++g) {
-    parents += CeilDiv(blocks.by_group[g], geometry.groups[g].blocks_per_parent);
+    pages += CeilDiv(blocks.by_group[g], geometry.groups[g].blocks_per_page);
   }
-  return parents;
+  return pages;
 }
 
 int64_t ResumableConversations(const CacheGeometry& geometry, int64_t tokens) {
   const int64_t blocks = tokens / kBlockTokens;
-  const int64_t room =
-      geometry.parents - 1 - ParentsFor(geometry, BlocksOfSequence(geometry, tokens));
+  const int64_t room = geometry.pages - 1 - PagesFor(geometry, BlocksOfSequence(geometry, tokens));
   if (blocks == 0) return 0;
-  const auto parents = [&](int64_t count) {
+  const auto pages = [&](int64_t count) {
     int64_t need = 0;
     for (const GroupGeometry& group : geometry.groups) {
       const bool state = group.kind == GroupKind::kState;
       const int64_t each = state ? std::min<int64_t>(blocks, 2) : blocks;
-      need += CeilDiv(count * each, group.blocks_per_parent);
+      need += CeilDiv(count * each, group.blocks_per_page);
     }
     return need;
   };
   int64_t fits = 0;
-  int64_t too_many = int64_t{geometry.parents} * kBlocksPerParentMax;
+  int64_t too_many = int64_t{geometry.pages} * kBlocksPerParentMax;
   while (too_many - fits > 1) {
     const int64_t count = fits + (too_many - fits) / 2;
-    (parents(count) <= room ? fits : too_many) = count;
+    (pages(count) <= room ? fits : too_many) = count;
   }
   return fits;
 }
@@ -116,8 +114,8 @@ int64_t SequenceTokensMax(const CacheGeometry& geometry) {
   int64_t too_long = std::numeric_limits<int32_t>::max() / kBlockTokens;
   while (too_long - fits > 1) {
     const int64_t blocks = fits + (too_long - fits) / 2;
-    const int64_t need = ParentsFor(geometry, BlocksOfSequence(geometry, blocks * kBlockTokens));
-    (need <= geometry.parents - 1 ? fits : too_long) = blocks;
+    const int64_t need = PagesFor(geometry, BlocksOfSequence(geometry, blocks * kBlockTokens));
+    (need <= geometry.pages - 1 ? fits : too_long) = blocks;
   }
   return fits * kBlockTokens;
 }

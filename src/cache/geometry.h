@@ -1,7 +1,7 @@
 // What the cache is made of, in numbers: tokens, blocks and bytes meet only here. A group is one
 // kind of storage (keys and values of the full-attention layers; recurrent state of the linear
-// ones; a draft head's layers). All groups share one arena of equal parents; a group packs its
-// blocks into parents.
+// ones; a draft head's layers). All groups share one arena of equal pages; a group packs its
+// blocks into pages.
 #pragma once
 
 #include <algorithm>
@@ -36,20 +36,20 @@ struct GroupGeometry {
   std::string name;
   GroupKind kind = GroupKind::kFull;
   int64_t block_bytes = 0;
-  int32_t blocks_per_parent = 1;
+  int32_t blocks_per_page = 1;
 };
 
 struct CacheGeometry {
   std::vector<GroupGeometry> groups;
-  int64_t parent_bytes = 0;  // >= block_bytes * blocks_per_parent of every group
-  int32_t parents = 0;  // parent 0 is the sink: never owned, padding rows may read and write it
+  int64_t page_bytes = 0;  // >= block_bytes * blocks_per_page of every group
+  int32_t pages = 0;       // page 0 is the sink: never owned, padding rows may read and write it
 };
 
-// Refuses geometries that no arena can have: no group, sizes that do not fit a parent, an arena in
+// Refuses geometries that no arena can have: no group, sizes that do not fit a page, an arena in
 // which a sequence of one block has no room. Everything below expects a geometry that passed.
 Status CheckGeometry(const CacheGeometry& geometry);
 
-// Ids are affine in (parent, place in the parent): block = parent * blocks_per_parent + place.
+// Ids are affine in (page, place in the page): block = page * blocks_per_page + place.
 // The arena offset, in bytes, of a block of `group`; the sink's blocks are at the arena's start.
 int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId block);
 
@@ -72,8 +72,8 @@ inline int32_t StateBlocksDecode(int64_t tokens) {
 // The blocks of a sequence of `tokens` stored tokens that runs alone.
 BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens);
 
-// Parents that hold so many blocks when nothing else is in the arena.
-int64_t ParentsFor(const CacheGeometry& geometry, const BlockCounts& blocks);
+// Pages that hold so many blocks when nothing else is in the arena.
+int64_t PagesFor(const CacheGeometry& geometry, const BlockCounts& blocks);
 
 // The longest sequence, in stored tokens, that the arena holds when it runs alone.
 int64_t SequenceTokensMax(const CacheGeometry& geometry);
@@ -81,7 +81,7 @@ int64_t SequenceTokensMax(const CacheGeometry& geometry);
 // How many conversations of so many stored tokens stay resumable when they take turns: each keeps
 // its whole blocks and the states at its end and at its last prompt's end, and there is room for
 // one to run. 0 for less than a block. A promise where at most one group packs several blocks into
-// a parent, as in arenas for one model; with more, packing may leave holes.
+// a page, as in arenas for one model; with more, packing may leave holes.
 int64_t ResumableConversations(const CacheGeometry& geometry, int64_t tokens);
 
 }  // namespace braid

@@ -28,7 +28,7 @@ void PrefixCache::Evict(const BlockCounts& blocks) {
     ForBlocks(victim->part, victim->blocks, [&](GroupId g, BlockId b) { pool_.Release(g, b); });
     victims_.push_back(*victim);
   }
-  // The last one was needed. Earlier ones may have freed places in parents that stay bound.
+  // The last one was needed. Earlier ones may have freed places in pages that stay bound.
   for (size_t i = victims_.size() - 1; i-- > 0;) {
     const PrefixIndex::Victim& victim = victims_[i];
     if (!index_.Restorable(victim)) continue;

@@ -24,11 +24,11 @@ Text Blocks(const std::string& kinds) {
 
 class PrefixCacheTest : public ::testing::Test {
  protected:
-  explicit PrefixCacheTest(int32_t packed = 1, int32_t parents = 31)
+  explicit PrefixCacheTest(int32_t packed = 1, int32_t pages = 31)
       : geometry_{
             .groups = {{"full", GroupKind::kFull, 64, packed}, {"state", GroupKind::kState, 64, 1}},
-            .parent_bytes = 64 * packed,
-            .parents = parents} {}
+            .page_bytes = 64 * packed,
+            .pages = pages} {}
 
   // The path of a text that was computed in one step, with a state at its end.
   struct Holder {
@@ -68,8 +68,7 @@ class PrefixCacheTest : public ::testing::Test {
     EXPECT_TRUE(cache_.Audit().ok()) << cache_.Audit().error().message;
   }
   int32_t Free() const {
-    return cache_.pool().parents_total() - cache_.pool().parents_used() -
-           cache_.pool().parents_cached();
+    return cache_.pool().pages_total() - cache_.pool().pages_used() - cache_.pool().pages_cached();
   }
 
   const CacheGeometry geometry_;
@@ -95,10 +94,10 @@ TEST_F(PrefixCacheTest, C1_10_WhoLeavesGivesBackWhatIsHisAndLeavesWhatIsPublishe
   {
     Holder holder(*this, "abc", 1);
     EXPECT_TRUE(holder.tables.Reserve({{9, 4}}, cache_));
-    EXPECT_EQ(cache_.pool().parents_used(), 13);
+    EXPECT_EQ(cache_.pool().pages_used(), 13);
   }
-  EXPECT_EQ(cache_.pool().parents_used(), 0);
-  EXPECT_EQ(cache_.pool().parents_cached(), 4);
+  EXPECT_EQ(cache_.pool().pages_used(), 0);
+  EXPECT_EQ(cache_.pool().pages_cached(), 4);
   cache_.Flush();
   EXPECT_EQ(Free(), 30);
   EXPECT_EQ(cache_.index().nodes(), 0);
@@ -233,11 +232,11 @@ TEST_F(PrefixCacheTest, C3_42_OneBlockStaysOfTwoThatWereComputedAtTheSameTime) {
     std::vector<TableChange> changes;
     ASSERT_TRUE(two.Cover(0, 192, cache_, changes));
     two.Publish(0, 192, {one.text, {}}, Snapshot::kPassing, cache_);
-    EXPECT_EQ(cache_.pool().parents_used(), 8);
+    EXPECT_EQ(cache_.pool().pages_used(), 8);
     two.ReleaseAll(cache_);
-    EXPECT_EQ(cache_.pool().parents_used(), 4);
+    EXPECT_EQ(cache_.pool().pages_used(), 4);
   }
-  EXPECT_EQ(cache_.pool().parents_cached(), 4);
+  EXPECT_EQ(cache_.pool().pages_cached(), 4);
   EXPECT_EQ(Found("abc"), 3);
 }
 
@@ -296,7 +295,7 @@ TEST_F(PrefixCacheTest, C5_70_TheStateUsedLongestAgoGoesAndWhatIsPinnedStays) {
 
 TEST_F(PrefixCacheTest, C5_71_KeysGoFromTheEndAndTheStatesBehindThemAreNoHit) {
   Store("abcd", 1);
-  MakeRoom(30 - 3, 0);  // of four blocks and a state, three parents stay
+  MakeRoom(30 - 3, 0);  // of four blocks and a state, three pages stay
   EXPECT_EQ(Found("abcd"), 0);
   EXPECT_LT(Known("abcd"), 4);
   EXPECT_GT(Known("abcd"), 0);
@@ -313,7 +312,7 @@ TEST_F(PrefixCacheTest, WhatIsEvictedRemembersWhenItWasUsedLast) {
   EXPECT_EQ(match.evicted_epoch, 7);
 }
 
-// More blocks in a parent than a word has bits.
+// More blocks in a page than a word has bits.
 class WidePackedCacheTest : public PrefixCacheTest {
  protected:
   WidePackedCacheTest() : PrefixCacheTest(150, 7) {}
@@ -325,7 +324,7 @@ TEST_F(WidePackedCacheTest, BlocksOfAllWordsOfAParentAreCounted) {
   Store(kinds, 1);
   EXPECT_TRUE(cache_.Audit().ok()) << cache_.Audit().error().message;
   EXPECT_EQ(Found(kinds), 140);
-  EXPECT_EQ(cache_.pool().parents_cached(), 2);
+  EXPECT_EQ(cache_.pool().pages_cached(), 2);
 }
 
 TEST_F(PrefixCacheTest, BlocksThatAreFreedAreToldOnlyWhenAskedFor) {
@@ -348,9 +347,9 @@ class PackedCacheTest : public PrefixCacheTest {
 };
 
 TEST_F(PackedCacheTest, C5_64_FreePlacesAndEmptyParentsAreUsedBeforeAnythingIsEvicted) {
-  Store("ab", 1);   // half a parent, and a state
+  Store("ab", 1);   // half a page, and a state
   MakeRoom(2, 0);   // the other half
-  MakeRoom(18, 0);  // and four empty parents
+  MakeRoom(18, 0);  // and four empty pages
   EXPECT_EQ(cache_.evictions(GroupKind::kFull) + cache_.evictions(GroupKind::kState), 0);
   EXPECT_EQ(Found("ab"), 2);
   MakeRoom(19, 0);
@@ -359,7 +358,7 @@ TEST_F(PackedCacheTest, C5_64_FreePlacesAndEmptyParentsAreUsedBeforeAnythingIsEv
 
 TEST_F(PackedCacheTest, C5_67_WhatWasEvictedInVainIsPutBack) {
   Store("a", 1);
-  const Holder pinned(*this, "b", 2);  // in the parent of "a": evicting that frees no parent
+  const Holder pinned(*this, "b", 2);  // in the page of "a": evicting that frees no page
   Store("c", 3);
   // Parents: one of keys, three of states, two empty. A third empty one can come from a state.
   MakeRoom(0, 3);

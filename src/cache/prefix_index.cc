@@ -50,7 +50,7 @@ PrefixIndex::RootName PrefixIndex::NameOf(const PrefixSpace& space) {
 }
 
 PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) {
-  // The rank is left out, for every rank has an index of its own: one set of keys serves all.
+  // Without the data-parallel rank: each has an index of its own, so one set of keys serves all.
   Key key{0x243f6a8885a308d3ull, 0x13198a2e03707344ull};
   for (const std::string_view name : {space.tenant, space.salt}) {
     for (const char c : name) {
@@ -231,16 +231,16 @@ void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
   const Node& node = At(id);
   const bool state = kind == GroupKind::kState;
   const bool passing = state && node.superseded && !node.hit && !node.branch && !node.prompt_end;
-  const VictimQueue::Rank rank{.tier = passing ? 0 : 1,
-                               .depth = passing ? node.depth : -node.depth,
-                               .epoch = node.part(kind).epochs.rank,
-                               .node = id,
-                               .part = kind};
+  const EvictionKey key{.tier = passing ? 0 : 1,
+                        .depth = passing ? node.depth : -node.depth,
+                        .epoch = node.part(kind).epochs.order,
+                        .node = id,
+                        .part = kind};
   const bool wanted = Evictable(node, kind);
-  const VictimQueue::Rank* filed = victims_.Find(id, kind);
-  if (filed != nullptr && wanted && *filed == rank) return;
+  const EvictionKey* filed = victims_.Find(id, kind);
+  if (filed != nullptr && wanted && *filed == key) return;
   if (filed != nullptr) victims_.Erase(id, kind);
-  if (wanted) victims_.Insert(rank);
+  if (wanted) victims_.Insert(key);
 }
 
 void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks,
@@ -272,7 +272,8 @@ void PrefixIndex::Replace(PrefixNodeId id, const PartBlocks& blocks, PartEpochs 
     if (blocks.by_group[g].valid()) At(id).blocks.by_group[g] = blocks.by_group[g];
   }
   full.pins = 1;
-  full.epochs = {std::max(full.epochs.rank, epochs.rank), std::max(full.epochs.used, epochs.used)};
+  full.epochs = {std::max(full.epochs.order, epochs.order),
+                 std::max(full.epochs.used, epochs.used)};
   File(id, GroupKind::kFull);
 }
 
@@ -349,7 +350,7 @@ PrefixIndex::Victim PrefixIndex::TakePart(PrefixNodeId id, GroupKind kind) {
 
 std::optional<PrefixIndex::Victim> PrefixIndex::TakeVictim() {
   if (victims_.empty()) return {};
-  const VictimQueue::Rank& first = victims_.first();
+  const EvictionKey& first = victims_.first();
   // A state alone would be of no use.
   if (first.part == GroupKind::kFull && Evictable(At(first.node), GroupKind::kState)) {
     return TakePart(first.node, GroupKind::kState);

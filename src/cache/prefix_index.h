@@ -79,7 +79,7 @@ class PrefixIndex {
 
   // Eviction takes, of what is not pinned: first the passing snapshots, which a deeper one replaces
   // and which are neither used nor branch points nor prompt ends; then all the rest. Within both it
-  // goes by the ranks of their epochs, lowest first; of one request's passing snapshots it takes
+  // goes by the order of their epochs, lowest first; of one request's passing snapshots it takes
   // the shallowest first, of the rest the deepest.
   struct Victim {
     PrefixNodeId node;  // referred to until it is Restored or Forgotten
@@ -137,7 +137,7 @@ class PrefixIndex {
 
   Node& At(PrefixNodeId id) { return nodes_[static_cast<size_t>(id.value)]; }
   const Node& At(PrefixNodeId id) const { return nodes_[static_cast<size_t>(id.value)]; }
-  using RootName = std::tuple<std::string, std::string, int32_t>;  // tenant, salt, rank
+  using RootName = std::tuple<std::string, std::string, int32_t>;  // tenant, salt, dp_rank
   static RootName NameOf(const PrefixSpace& space);
   static Key RootKey(const PrefixSpace& space);
   static Key ChildKey(const Key& parent, const BlockTokens& tokens);

@@ -19,8 +19,8 @@ using BlockTokens = std::array<TokenId, kBlockTokens>;
 
 // Of a stored part. Requests draw epochs in the order in which they are admitted.
 struct PartEpochs {
-  int64_t rank = 0;  // what eviction goes by
-  int64_t used = 0;  // of the last request that wanted it; >= rank
+  int64_t order = 0;  // eviction takes the lowest first
+  int64_t used = 0;   // of the last request that wanted it; >= order
 };
 
 // Prefixes of different spaces never meet.

@@ -12,27 +12,27 @@
 
 namespace braid {
 
+// Of a node's part. Ordered by what goes first; no two are equal.
+struct EvictionKey {
+  int32_t tier = 0;
+  int32_t depth = 0;
+  int64_t epoch = 0;
+  PrefixNodeId node;
+  GroupKind part = GroupKind::kFull;
+
+  std::strong_ordering operator<=>(const EvictionKey& other) const;
+  bool operator==(const EvictionKey&) const = default;
+};
+
 class VictimQueue {
  public:
-  // Of a node's part. Ordered by what goes first; no two are equal.
-  struct Rank {
-    int32_t tier = 0;
-    int32_t depth = 0;
-    int64_t epoch = 0;
-    PrefixNodeId node;
-    GroupKind part = GroupKind::kFull;
-
-    std::strong_ordering operator<=>(const Rank& other) const;
-    bool operator==(const Rank&) const = default;
-  };
-
   size_t size() const { return heap_.size(); }
   bool empty() const { return heap_.empty(); }
-  const Rank& first() const { return heap_.front(); }
+  const EvictionKey& first() const { return heap_.front(); }
   // Null when the part is not in the queue; valid until the next change.
-  const Rank* Find(PrefixNodeId node, GroupKind part) const;
+  const EvictionKey* Find(PrefixNodeId node, GroupKind part) const;
   // The part is not in the queue.
-  void Insert(const Rank& rank);
+  void Insert(const EvictionKey& key);
   // The part is.
   void Erase(PrefixNodeId node, GroupKind part);
 
@@ -40,11 +40,11 @@ class VictimQueue {
   static size_t PlaceIndex(PrefixNodeId node, GroupKind part) {
     return static_cast<size_t>(node.value) * 2 + (part == GroupKind::kState);
   }
-  void Put(size_t at, const Rank& rank);
-  void SiftUp(size_t at, const Rank& rank);
-  void SiftDown(size_t at, const Rank& rank);
+  void Put(size_t at, const EvictionKey& key);
+  void SiftUp(size_t at, const EvictionKey& key);
+  void SiftDown(size_t at, const EvictionKey& key);
 
-  std::vector<Rank> heap_;
+  std::vector<EvictionKey> heap_;
   std::vector<int32_t> places_;  // by node and part: the index in heap_, or -1
 };
 

@@ -127,7 +127,7 @@ Status Engine::State::PlanCache() {
                                           int64_t{64} * spec.vocabulary);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
-    request.arena_bytes = options.recorded->cache.parent_bytes * options.recorded->cache.parents;
+    request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
   }
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
@@ -151,7 +151,7 @@ Status Engine::State::TakeRecorded() {
                              options.model_dir)};
   }
   memory.geometry = cache;
-  memory.arena_bytes = cache.parent_bytes * cache.parents;
+  memory.arena_bytes = cache.page_bytes * cache.pages;
   memory.model_len_max = options.recorded->context_tokens_max;
   memory.running_max = options.recorded->running_max;
   return {};

@@ -329,7 +329,7 @@ std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec);
 // Cache groups: all full-attention layers share "attention", all linear ones "state". slices[i]
 // says where layer i lies in its group's blocks.
 struct CachePlan {
-  std::vector<GroupGeometry> groups;  // blocks_per_parent still 1
+  std::vector<GroupGeometry> groups;  // blocks_per_page still 1
   std::vector<ops::CacheSlice> slices;
 };
 CachePlan CachePlanOf(const ModelSpec& spec, DType kv_dtype);

@@ -55,7 +55,7 @@ struct ModelExecutor::State {
         weights(std::move(loaded)),
         config(c),
         cache_plan(CachePlanOf(model, c.kv_dtype)),
-        arena(c.cache.parent_bytes * c.cache.parents),
+        arena(c.cache.page_bytes * c.cache.pages),
         pool(c.threads, c.places),
         decoder(spec, weights, cache_plan, c.kv_dtype),
         slots(config.cache, arena.data(), c.running_max, c.context_tokens_max),

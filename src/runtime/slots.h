@@ -39,7 +39,7 @@ struct Slot {
 
 class Slots {
  public:
-  // `arena` is the address of parent 0.
+  // `arena` is the address of page 0.
   Slots(const CacheGeometry& geometry, std::byte* arena, int32_t slots, int32_t context_tokens_max);
 
   // Admissions and table updates of a plan; before its rows run.

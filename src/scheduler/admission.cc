@@ -50,17 +50,17 @@ PrefixMatch Scheduler::State::FindPrefix(Sequence& s, int32_t rank) const {
 }
 
 // All the blocks that the admission needs, or none.
-bool Scheduler::State::Seat(Sequence& s, Rank& rank, PrefixMatch match) {
+bool Scheduler::State::TakeBlocks(Sequence& s, Rank& rank, PrefixMatch match) {
   s.reuses = MayReuse(s);
   const auto take = [&] {
-    const PrefixSpace space{s.request.tenant, s.request.cache_salt, s.rank};
+    const PrefixSpace space{s.request.tenant, s.request.cache_salt, s.dp_rank};
     if (s.reuses) s.blocks.Enter(space, match, rank.cache);
     if (s.blocks.Reserve(AdmissionDemand(s), rank.cache)) return true;
     s.blocks.ReleaseAll(rank.cache);
     return false;
   };
   if (!take()) {
-    // What is reused stays where it is, in parents that other groups then cannot have, and the
+    // What is reused stays where it is, in pages that other groups then cannot have, and the
     // state that it goes on from comes on top of the sequence's own. Without it a sequence that has
     // the rank to itself always fits; with it, it could wait for ever.
     if (match.nodes.empty() || !rank.running.empty()) return false;
@@ -121,14 +121,14 @@ bool Scheduler::State::AdmitTo(Sequence& s, int32_t r) {
   if (!rank.HasSlot()) return false;
   CHECK(!rank.starving.valid(), "request {} is admitted before request {}, which found no blocks",
         s.id.value, rank.starving.value);
-  s.rank = r;
-  if (!Seat(s, rank, std::move(match))) {
-    s.rank = -1;
+  s.dp_rank = r;
+  if (!TakeBlocks(s, rank, std::move(match))) {
+    s.dp_rank = -1;
     return false;
   }
   queue.Admitted(s);
   queue.Erase(s);
-  // For what is to be computed at once; Vacate adds what came on top.
+  // For what is to be computed at once; ReleaseBlocks adds what came on top.
   const int32_t charge = s.known_tokens() - s.planned;
   queue.Charge(s, charge);
   s.computed = -charge;
@@ -138,7 +138,8 @@ bool Scheduler::State::AdmitTo(Sequence& s, int32_t r) {
   next_rank = (r + 1) % config.dp_ranks;
   s.receives ? Move(s.phase, PagesAwaited{}) : Move(s.phase, braid::Admitted{});
   s.output.reserve(static_cast<size_t>(std::min(s.length_max - s.prompt_tokens(), 4096)));
-  rank.running.insert(std::upper_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}), &s);
+  rank.running.insert(std::upper_bound(rank.running.begin(), rank.running.end(), &s, ByPriority{}),
+                      &s);
   if (s.receives) PlanTransfer(s, true);
   return true;
 }

@@ -20,7 +20,7 @@ Status Scheduler::State::AuditBlocks(int32_t rank) const {
     const GroupId group(static_cast<int32_t>(g));
     std::vector<BlockId> owned;
     for (const auto& [id, s] : sequences) {
-      if (s->rank == rank) s->blocks.AppendOwned(group, cache.index(), owned);
+      if (s->dp_rank == rank) s->blocks.AppendOwned(group, cache.index(), owned);
     }
     cache.index().ForEachPart([&](PrefixNodeId, GroupKind part, const PartBlocks& blocks, int32_t) {
       if (part == config.cache.groups[g].kind) owned.push_back(blocks.by_group[g]);
@@ -43,7 +43,7 @@ Status Scheduler::State::AuditPins(int32_t rank) const {
   const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
   std::map<std::pair<PrefixNodeId, GroupKind>, int32_t> held;
   for (const auto& [id, s] : sequences) {
-    if (s->rank != rank) continue;
+    if (s->dp_rank != rank) continue;
     s->blocks.ForEachPin(cache.index(),
                          [&](PrefixNodeId node, GroupKind part) { ++held[{node, part}]; });
   }
@@ -63,7 +63,7 @@ Status Scheduler::State::AuditSlots(int32_t rank) const {
   const IdSet& free_slots = ranks[static_cast<size_t>(rank)].free_slots;
   std::vector<SlotId> slots;
   for (const auto& [id, s] : sequences) {
-    if (s->slot.valid() && s->rank == rank) slots.push_back(s->slot);
+    if (s->slot.valid() && s->dp_rank == rank) slots.push_back(s->slot);
   }
   std::sort(slots.begin(), slots.end());
   if (std::adjacent_find(slots.begin(), slots.end()) != slots.end() ||
@@ -86,7 +86,7 @@ Status Scheduler::State::AuditFollowers() const {
     const bool runs = std::any_of(ranks.begin(), ranks.end(), [&](const Rank& rank) {
       return std::find(rank.running.begin(), rank.running.end(), leader) != rank.running.end();
     });
-    if (!runs || !s->waiting || !ByRank{}(leader, s.get())) {
+    if (!runs || !s->waiting || !ByPriority{}(leader, s.get())) {
       return Wrong(fmt::format("I-21: request {} follows one that does not run ahead", id.value));
     }
     if (std::count(leader->followers.begin(), leader->followers.end(), s.get()) != 1 ||

@@ -14,9 +14,9 @@ namespace {
 
 struct Case {
   const char* name;
-  int32_t full_per_parent;
-  int32_t state_per_parent;  // 0: no recurrent state
-  int32_t parents;
+  int32_t full_per_page;
+  int32_t state_per_page;  // 0: no recurrent state
+  int32_t pages;
   int32_t tokens;  // of a conversation that are stored: its prompt and all but one of its answer
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -29,15 +29,15 @@ class CapacityTest : public ::testing::TestWithParam<Case> {
 
   static SchedulerConfig Config() {
     const Case& c = GetParam();
-    SchedulerConfig config{.cache = {.groups = {{"full", GroupKind::kFull, 64, c.full_per_parent}},
-                                     .parent_bytes = int64_t{64} * 64,
-                                     .parents = c.parents},
+    SchedulerConfig config{.cache = {.groups = {{"full", GroupKind::kFull, 64, c.full_per_page}},
+                                     .page_bytes = int64_t{64} * 64,
+                                     .pages = c.pages},
                            .context_tokens_max = 4096,
                            .step_tokens_max = 256,  // several chunks: states that nobody needs
                            .running_max = 4,
                            .vocabulary = kVocabulary};
-    if (c.state_per_parent > 0) {
-      config.cache.groups.push_back({"state", GroupKind::kState, 64, c.state_per_parent});
+    if (c.state_per_page > 0) {
+      config.cache.groups.push_back({"state", GroupKind::kState, 64, c.state_per_page});
     }
     return config;
   }

@@ -205,12 +205,12 @@ class Decoder {
 
 template <class Coder>
 void Fields(GroupGeometry& g, Coder& code) {
-  code(g.name, g.kind, g.block_bytes, g.blocks_per_parent);
+  code(g.name, g.kind, g.block_bytes, g.blocks_per_page);
 }
 template <class Coder>
 void Fields(LogStart& s, Coder& code) {
   SchedulerConfig& c = s.config;
-  code(s.model, c.cache.groups, c.cache.parent_bytes, c.cache.parents);
+  code(s.model, c.cache.groups, c.cache.page_bytes, c.cache.pages);
   code(c.context_tokens_max, c.step_tokens_max, c.chunk_tokens_max);
   code(c.running_max, c.waiting_max, c.preemptions_max, c.vocabulary);
   code(c.prefix_cache, c.dp_ranks, c.placement, c.decode_latency_us);

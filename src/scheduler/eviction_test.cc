@@ -17,14 +17,14 @@ class EvictionTest : public SchedulerFixture {
   Request Turn(int32_t conversation, int32_t turns) {
     return Make(1500 + 100 * turns, 1, static_cast<TokenId>(conversation * 3000));
   }
-  static SchedulerConfig Config(int32_t parents) {
-    SchedulerConfig config = BlockConfig(parents);
+  static SchedulerConfig Config(int32_t pages) {
+    SchedulerConfig config = BlockConfig(pages);
     config.vocabulary = 100000;
     return config;
   }
   // Percent of the tokens that earlier turns had, and that were reused.
-  double ShareReused(int32_t parents, int32_t conversations = kConversations) {
-    Use(Config(parents));
+  double ShareReused(int32_t pages, int32_t conversations = kConversations) {
+    Use(Config(pages));
     int64_t reusable = 0, reused = 0;
     for (int32_t turn = 0; turn < kTurns; ++turn) {
       for (int32_t c = 0; c < conversations; ++c) {
@@ -40,11 +40,11 @@ class EvictionTest : public SchedulerFixture {
 // At the end the eight have 336 blocks of keys and a state each.
 TEST_F(EvictionTest, WithTooLittleRoomReuseShrinksWithTheRoom) {
   struct Case {
-    int32_t parents;
+    int32_t pages;
     double least;  // percent; the least recently used alone gives 98, 70, 22, 2.5 and 0
   };
   for (const Case& c : {Case{350, 98}, {300, 88}, {240, 70}, {200, 50}, {120, 24}}) {
-    EXPECT_GE(ShareReused(c.parents), c.least) << c.parents << " parents";
+    EXPECT_GE(ShareReused(c.pages), c.least) << c.pages << " pages";
   }
 }
 

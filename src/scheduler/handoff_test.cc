@@ -22,7 +22,7 @@ class DraftTest : public SchedulerFixture {
     StepDone done = ResultOf(plan);
     done.rows.at(0).accepted = accepted;
     done.rows.at(0).drafts = std::move(drafts);
-    Land(std::move(done));
+    CompleteRow(std::move(done));
   }
   // A request of `tokens` that has just sampled its first token and been given guesses.
   RequestId Start(int32_t tokens, int32_t new_tokens, std::vector<TokenId> stops = {}) {
@@ -56,7 +56,7 @@ TEST_F(DraftTest, TheNextRowStartsBehindWhatWasAccepted) {
     const Plan next = s_.NextPlan();
     EXPECT_EQ(next.rows.at(0).start, 21 + accepted);
     EXPECT_EQ(next.rows.at(0).drafts, 0);
-    Land(next);
+    CompleteRow(next);
     Drain();
     EXPECT_EQ(outputs_[id].tokens.size(), 50u);
   }
@@ -109,7 +109,7 @@ TEST_F(DraftTest, EverySequenceHasItsTokenBeforeAnybodyHasGuesses) {
   StepDone done = ResultOf(s_.NextPlan());
   ASSERT_EQ(done.rows.size(), 4u);
   for (RowResult& row : done.rows) row.drafts.assign(40, 9);
-  Land(std::move(done));
+  CompleteRow(std::move(done));
   const Plan plan = s_.NextPlan();
   ASSERT_EQ(plan.rows.size(), 4u);
   EXPECT_EQ(plan.tokens.size(), 4u + (64 - 4) / 2);  // half of what is left goes to guesses
@@ -118,8 +118,8 @@ TEST_F(DraftTest, EverySequenceHasItsTokenBeforeAnybodyHasGuesses) {
 class HandoffTest : public SchedulerFixture {
  protected:
   HandoffTest() : SchedulerFixture(Config()) {}
-  static SchedulerConfig Config(int32_t parents = 200) {
-    SchedulerConfig config = BlockConfig(parents);
+  static SchedulerConfig Config(int32_t pages = 200) {
+    SchedulerConfig config = BlockConfig(pages);
     config.handoff = true;
     return config;
   }
@@ -186,13 +186,13 @@ TEST_F(HandoffTest, APromptForOthersIsKeptUntilItHasLeft) {
   EXPECT_TRUE(plan.rows.empty());
   EXPECT_FALSE(plan.transfers.at(0).receive);
   EXPECT_EQ(plan.transfers.at(0).end, 200);
-  EXPECT_GT(s_.stats().parents_used, 0);
+  EXPECT_GT(s_.stats().pages_used, 0);
   EXPECT_FALSE(s_.idle());
   End(id, -1);
   EXPECT_THAT(outputs_[id].tokens, ElementsAre(7));
   EXPECT_EQ(outputs_[id].finish, FinishReason::kSent);
   EXPECT_TRUE(s_.idle());
-  EXPECT_EQ(s_.stats().parents_used, 0);
+  EXPECT_EQ(s_.stats().pages_used, 0);
 }
 
 TEST_F(HandoffTest, PagesThatCannotBeSentEndTheRequestWithTheReason) {
@@ -211,11 +211,11 @@ TEST_F(HandoffTest, AnAbortKeepsThePagesUntilTheTransferIsOver) {
     s_.Apply(Abort{id});
     Take();
     EXPECT_EQ(outputs_[id].finish, FinishReason::kAbort);
-    EXPECT_GT(s_.stats().parents_used, 0);
+    EXPECT_GT(s_.stats().pages_used, 0);
     EXPECT_FALSE(s_.idle());
     End(id, 42);
     End(id, 42);  // said twice, heard once
-    EXPECT_EQ(s_.stats().parents_used, 0);
+    EXPECT_EQ(s_.stats().pages_used, 0);
     EXPECT_TRUE(s_.idle());
   }
 }

@@ -122,15 +122,14 @@ Status CheckRequest(const SchedulerConfig& config, const Request& request) {
     return Bad("the stop tokens are not sorted", "stop_tokens");
   }
   const int32_t stored = StoredMax(request, LengthMax(config, request));
-  const int64_t need = ParentsFor(config.cache, BlocksOfSequence(config.cache, stored));
-  if (need > config.cache.parents - 1) {
+  const int64_t need = PagesFor(config.cache, BlocksOfSequence(config.cache, stored));
+  if (need > config.cache.pages - 1) {
     const int64_t fits = SequenceTokensMax(config.cache);
-    return Bad(
-        fmt::format("prompt and output of up to {} tokens need {} cache parents and the arena "
-                    "has {}: {} tokens fit",
-                    LengthMax(config, request), need, config.cache.parents - 1,
-                    fits + (request.stop.new_tokens_max > 0)),
-        static_cast<int64_t>(request.prompt.size()) > fits ? "prompt" : "max_tokens");
+    return Bad(fmt::format("prompt and output of up to {} tokens need {} cache pages and the arena "
+                           "has {}: {} tokens fit",
+                           LengthMax(config, request), need, config.cache.pages - 1,
+                           fits + (request.stop.new_tokens_max > 0)),
+               static_cast<int64_t>(request.prompt.size()) > fits ? "prompt" : "max_tokens");
   }
   return {};
 }

@@ -21,8 +21,8 @@ class PlacementTest : public SchedulerFixture {
   static SchedulerConfig Config(int32_t dp_ranks, Placement placement = Placement::kPrefixAffine) {
     return {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
                                  {"state", GroupKind::kState, 64, 1}},
-                      .parent_bytes = 64,
-                      .parents = 200},
+                      .page_bytes = 64,
+                      .pages = 200},
             .context_tokens_max = 40000,
             .step_tokens_max = 512,
             .running_max = 8,
@@ -37,7 +37,7 @@ class PlacementTest : public SchedulerFixture {
   void LandAfter(const Plan& plan, int64_t duration_us) {
     StepDone done = ResultOf(plan);
     done.duration_us = duration_us;
-    Land(std::move(done));
+    CompleteRow(std::move(done));
   }
   // The requests that a plan admits; their own objects may be gone by now.
   static std::map<int64_t, SlotId> Admitted(const Plan& plan) {
@@ -69,7 +69,7 @@ TEST_F(PlacementTest, C7_95_EveryRankHasAChunkAndABudgetOfItsOwn) {
   Use(Config(4));
   for (TokenId i = 0; i < 4; ++i) Send(Make(3000, 1, i * 5000));
   const Plan plan = Step();
-  EXPECT_THAT(plan.rank_rows, ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(plan.dp_rank_rows, ElementsAre(1, 1, 1, 1));
   for (const Row& row : plan.rows) EXPECT_EQ(row.token_count, 512);
 }
 
@@ -79,7 +79,7 @@ TEST_F(PlacementTest, AnIdleRankTakesPartInEveryStep) {
   r.dp_rank = 1;
   Send(r);
   for (Plan plan = Step(); !plan.empty(); plan = Step()) {
-    EXPECT_THAT(plan.rank_rows, ElementsAre(0, 1, 0));
+    EXPECT_THAT(plan.dp_rank_rows, ElementsAre(0, 1, 0));
   }
 }
 
@@ -237,7 +237,7 @@ int64_t Duration(const Plan& plan) {
 TEST_F(PlacementTest, ALongPromptDoesNotMakeStepsLongerThanTheLatencyAskedFor) {
   for (const int64_t latency_us : {int64_t{0}, int64_t{5000}}) {
     SchedulerConfig config = Config(1);
-    config.cache.parents = 2000;
+    config.cache.pages = 2000;
     config.running_max = 32;
     config.step_tokens_max = 2048;
     config.decode_latency_us = latency_us;

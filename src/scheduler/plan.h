@@ -57,7 +57,7 @@ struct Transfer {
 
 // Nobody needs what the block of a rank held. It may be in a table again, of this plan.
 struct FreedBlock {
-  int32_t rank = 0;
+  int32_t dp_rank = 0;
   GroupId group;
   BlockId block;
 };
@@ -71,7 +71,7 @@ struct Plan {
   std::vector<Row> rows;
   // How many of the rows are each rank's; a rank without any takes part in the step all the same.
   // The rank of a slot is slot / running_max.
-  std::vector<int32_t> rank_rows;
+  std::vector<int32_t> dp_rank_rows;
   std::vector<TokenId> tokens;      // the rows' tokens, back to back
   std::vector<Transfer> transfers;  // started when the step is launched, side by side with it
   std::vector<SlotId> released;     // slots whose sequence has left; applied last

@@ -33,7 +33,7 @@ inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
     add(r.drafts);
     add(r.sample + 2 * r.prompt_logprobs);
   }
-  for (int32_t rows : plan.rank_rows) add(rows);
+  for (int32_t rows : plan.dp_rank_rows) add(rows);
   for (TokenId token : plan.tokens) add(token);
   for (const Transfer& t : plan.transfers) {
     add(t.slot.value);

@@ -42,7 +42,7 @@ Plan Scheduler::State::Build() {
 // The ranks' parts as one plan, and its step as the one in flight.
 Plan Scheduler::State::Joined() {
   Plan plan = std::exchange(parts[0], {});
-  plan.rank_rows.push_back(static_cast<int32_t>(plan.rows.size()));
+  plan.dp_rank_rows.push_back(static_cast<int32_t>(plan.rows.size()));
   for (size_t r = 1; r < parts.size(); ++r) {
     Plan& part = parts[r];
     const auto append = [](auto& from, auto& to) {
@@ -50,7 +50,7 @@ Plan Scheduler::State::Joined() {
                 std::make_move_iterator(from.end()));
     };
     for (Row& row : part.rows) row.token_begin += static_cast<int32_t>(plan.tokens.size());
-    plan.rank_rows.push_back(static_cast<int32_t>(part.rows.size()));
+    plan.dp_rank_rows.push_back(static_cast<int32_t>(part.rows.size()));
     append(part.admissions, plan.admissions);
     append(part.tables, plan.tables);
     append(part.rows, plan.rows);
@@ -103,7 +103,7 @@ void Scheduler::State::PlanDecode(Sequence& s) {
   if (!s.drafts.empty()) s.drafts.resize(static_cast<size_t>(DraftTokens(s)));
   if (!s.drafts.empty() && !AddRow(s, 1)) s.drafts.clear();
   while (s.drafts.empty() && !AddRow(s, 1)) {
-    if (!MakeWay(s)) return;
+    if (!PreemptFor(s)) return;
   }
   draft_budget -= static_cast<int32_t>(s.drafts.size());
   drafts_planned += static_cast<int64_t>(s.drafts.size());
@@ -120,12 +120,12 @@ void Scheduler::State::PlanTransfer(Sequence& s, bool receive) {
   s.transferring = true;
   ++s.rows_in_flight;
   ++transfers;
-  parts[static_cast<size_t>(s.rank)].transfers.push_back(
+  parts[static_cast<size_t>(s.dp_rank)].transfers.push_back(
       {s.slot, s.id, receive, receive ? s.planned : 0, s.prompt_tokens()});
 }
 
 // Whether to try again now: a sequence whose row found no blocks has made somebody lose theirs.
-bool Scheduler::State::MakeWay(Sequence& s) {
+bool Scheduler::State::PreemptFor(Sequence& s) {
   Rank& rank = RankOf(s);
   rank.starving = s.id;
   // Its own rows give a state block back when they land, and a victim's rows give its blocks.
@@ -135,9 +135,9 @@ bool Scheduler::State::MakeWay(Sequence& s) {
   return &victim != &s;
 }
 
-// The last-ranked sequence that computes. The one that needs room is never protected (it would own
-// all it can need), so there is always one. It may have a row in this plan; it then leaves when
-// that lands.
+// The last sequence, by priority, that computes. The one that needs room is never protected (it
+// would own all it can need), so there is always one. It may have a row in this plan; it then
+// leaves when that lands.
 Sequence& Scheduler::State::Victim(const Rank& rank) const {
   const std::vector<Sequence*>& running = rank.running;
   for (size_t i = running.size(); i-- > 0;) {
@@ -161,9 +161,9 @@ void Scheduler::State::PlanPrefills(Rank& rank) {
   }
   if (prefills.empty()) return;
   Sequence& first = *prefills.front();
-  const Plan& part = parts[static_cast<size_t>(first.rank)];
+  const Plan& part = parts[static_cast<size_t>(first.dp_rank)];
   const int32_t budget = PrefillBudget(static_cast<int32_t>(part.tokens.size()));
-  // The first-ranked gets half at least and what the others leave; they go shortest remainder
+  // The first gets half at least and what the others leave; they go shortest remainder
   // first.
   int32_t shared = budget - std::min(first.prefill_end - first.planned, budget - budget / 2);
   std::stable_sort(prefills.begin() + 1, prefills.end(), [](const Sequence* a, const Sequence* b) {
@@ -181,14 +181,14 @@ int32_t Scheduler::State::PlanChunk(Sequence& s, int32_t budget, bool first) {
   const int32_t count = ChunkTokens(s, budget, first);
   if (count == 0) return 0;
   while (!AddRow(s, count)) {
-    if (!MakeWay(s)) return 0;
+    if (!PreemptFor(s)) return 0;
   }
   if (s.planned == s.prefill_end) {
     const bool leaves = s.request.role == RequestRole::kPrefill;
     leaves ? Move(s.phase, HandoffPlanned{}) : Move(s.phase, PrefillPlanned{});
   }
   prefill_tokens += count;
-  next[static_cast<size_t>(s.rank)].prefill_tokens += count;
+  next[static_cast<size_t>(s.dp_rank)].prefill_tokens += count;
   return count;
 }
 
@@ -217,7 +217,7 @@ int32_t Scheduler::State::RemainingOf(const Sequence& s) {
 }
 
 // Chunks end at block boundaries where the budget reaches one. A crumb inside a block is worth a
-// row only for the first-ranked, which must go on, or when chunks are limited to less than a block.
+// row only for the first, which must go on, or when chunks are limited to less than a block.
 int32_t Scheduler::State::ChunkTokens(const Sequence& s, int32_t budget, bool first) const {
   const int32_t chunk_max = config.chunk_tokens_max > 0 ? config.chunk_tokens_max : budget;
   const int32_t remaining = PrefillCut(s) - s.planned;
@@ -251,7 +251,7 @@ bool Scheduler::State::Cover(Sequence& s, int32_t start, int32_t end) {
 // The same for a sequence that has not all of them yet, or that the executor does not know.
 bool Scheduler::State::CoverAnew(Sequence& s, int32_t start, int32_t end) {
   Rank& rank = RankOf(s);
-  Plan& plan = parts[static_cast<size_t>(s.rank)];
+  Plan& plan = parts[static_cast<size_t>(s.dp_rank)];
   changes.clear();
   if (!s.announced) s.blocks.AppendEntries(changes);
   if (!s.blocks.Cover(start, end, rank.cache, changes)) return false;
@@ -267,8 +267,8 @@ bool Scheduler::State::CoverAnew(Sequence& s, int32_t start, int32_t end) {
 // `count` tokens that are known, and the sequence's guesses behind them; false, with nothing
 // changed, when the row's blocks cannot be had.
 bool Scheduler::State::AddRow(Sequence& s, int32_t count) {
-  Plan& plan = parts[static_cast<size_t>(s.rank)];
-  Step& step = next[static_cast<size_t>(s.rank)];
+  Plan& plan = parts[static_cast<size_t>(s.dp_rank)];
+  Step& step = next[static_cast<size_t>(s.dp_rank)];
   const auto drafts = static_cast<int32_t>(s.drafts.size());
   const int32_t start = s.planned;
   const int32_t end = start + count;

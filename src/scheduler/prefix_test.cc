@@ -33,7 +33,7 @@ TEST_F(PrefixTest, C2_21_NothingIsReusedWhenTheCacheIsOff) {
   Use(config);
   Ask(Make(256, 1));
   EXPECT_EQ(Ask(Make(256, 1)).reuse.stop, ReuseStop::kOff);
-  EXPECT_EQ(s_.stats().parents_cached, 0);
+  EXPECT_EQ(s_.stats().pages_cached, 0);
 }
 
 TEST_F(PrefixTest, C2_22_TenantsSaltsAndRanksDoNotMeet) {
@@ -97,7 +97,7 @@ TEST_F(PrefixTest, AFailedRequestLeavesWhatItBorrowed) {
     ASSERT_EQ(done.rows.size(), 1u);
     done.rows[0].error = "no token continues the grammar";
     done.rows[0].error_code = code;
-    Land(std::move(done));
+    CompleteRow(std::move(done));
     EXPECT_EQ(outputs_[failing].finish, FinishReason::kError);
     EXPECT_EQ(Reused(Make(1000, 1)), 960);
   }
@@ -112,22 +112,22 @@ TEST_F(PrefixTest, OfAFailedRequestOnlyWhatTheFailedStepWroteIsGone) {
   Step();
   StepDone done = ResultOf(s_.NextPlan());
   done.rows[0].error = "not finite";
-  Land(std::move(done));
+  CompleteRow(std::move(done));
   EXPECT_TRUE(s_.idle());
   EXPECT_EQ(Reused(Make(1000, 1)), 512);
 }
 
 TEST_F(PrefixTest, C5_81_FlushingForgetsWhatNobodyUses) {
   Ask(Make(256, 1));
-  EXPECT_GT(s_.stats().parents_cached, 0);
+  EXPECT_GT(s_.stats().pages_cached, 0);
   s_.Apply(FlushCache{});
-  EXPECT_EQ(s_.stats().parents_cached, 0);
+  EXPECT_EQ(s_.stats().pages_cached, 0);
   EXPECT_EQ(Reused(Make(256, 1)), 0);
 }
 
 TEST_F(PrefixTest, C5_65_TheConversationUsedLongestAgoMakesRoom) {
   SchedulerConfig config = Config();
-  config.cache.parents = 1 + 30;
+  config.cache.pages = 1 + 30;
   Use(config);
   for (TokenId first : {10, 1000, 2000, 3000}) Ask(Make(500, 1, first));
   EXPECT_EQ(Reused(Make(500, 1, 3000)), 448);

@@ -17,7 +17,7 @@ using ::testing::Not;
 
 class ScenarioTest : public SchedulerFixture {
  protected:
-  static SchedulerConfig Config(int32_t parents = 200) { return BlockConfig(parents); }
+  static SchedulerConfig Config(int32_t pages = 200) { return BlockConfig(pages); }
   // (start, count) of each row of one request until it ends.
   std::vector<std::pair<int32_t, int32_t>> RowsOf(const Request& r) {
     Send(r);
@@ -140,7 +140,7 @@ TEST_F(ScenarioTest, C3_35_C3_38_C4_60_AChunkThatEndsInsideABlockStoresNoStateAn
   config.chunk_tokens_max = 40;
   Use(config);
   Send(Make(200, 1));
-  Land(s_.NextPlan());  // tokens 0 to 39
+  CompleteRow(s_.NextPlan());  // tokens 0 to 39
   EXPECT_EQ(s_.stats().blocks_cached, (std::vector<int64_t>{0, 0}));
   const Plan second = Step();
   EXPECT_EQ(second.rows[0].start, 40);
@@ -156,21 +156,21 @@ TEST_F(ScenarioTest, C3_39_ABlockThatDecodingFillsIsFoundOnceItsStepHasLanded) {
   next.prompt.insert(next.prompt.end(), 40, 7);  // what the first will have generated, and more
   Plan plan = s_.NextPlan();
   while (plan.rows[0].start + plan.rows[0].token_count < 128) {
-    Land(plan);
+    CompleteRow(plan);
     plan = s_.NextPlan();
   }
   Send(next);
   const Plan early = s_.NextPlan();  // while token 127 is on its way
   ASSERT_EQ(early.rows.size(), 2u);
   EXPECT_EQ(early.rows[1].start, 64);  // what the prompt left
-  Land(plan);
+  CompleteRow(plan);
   next.id = RequestId(next_id_++);
   Send(next);
   const Plan later = s_.NextPlan();
   EXPECT_EQ(later.rows.back().request, next.id);
   EXPECT_EQ(later.rows.back().start, 128);
-  Land(early);
-  Land(later);
+  CompleteRow(early);
+  CompleteRow(later);
   Drain();
 }
 
@@ -178,15 +178,15 @@ TEST_F(ScenarioTest, C3_43_WhatAnAbortedChunkWroteIsNotFound) {
   const RequestId id = Send(Make(256, 1));
   const Plan plan = s_.NextPlan();
   s_.Apply(Abort{id});
-  Land(plan);
-  EXPECT_EQ(s_.stats().parents_cached, 0);
+  CompleteRow(plan);
+  EXPECT_EQ(s_.stats().pages_cached, 0);
   EXPECT_EQ(Reused(Make(256, 1)), 0);
 }
 
 TEST_F(ScenarioTest, C3_44_OnlyWholeBlocksOutliveARequest) {
   Reused(Make(300, 1));
   EXPECT_EQ(s_.stats().blocks_cached, (std::vector<int64_t>{4, 1}));
-  EXPECT_EQ(s_.stats().parents_used, 0);
+  EXPECT_EQ(s_.stats().pages_used, 0);
 }
 
 TEST_F(ScenarioTest, C3_45_C5_82_C6_90_WithNoRoomForSnapshotsARequestStillRunsToItsEnd) {
@@ -324,7 +324,7 @@ TEST_F(ScenarioTest, C6_84_NobodyLosesBlocksWhileAVictimsRowsAreInFlight) {
     const int64_t now = s_.stats().preemptions;
     EXPECT_LE(now, before + 1);
     before = now;
-    if (!ahead.empty()) Land(ahead);
+    if (!ahead.empty()) CompleteRow(ahead);
     ahead = next;
   }
   EXPECT_GT(before, 0);
@@ -370,14 +370,14 @@ TEST_F(ScenarioTest, C6_88_AnAbortAfterAPreemptionFreesNothingTwice) {
   while (s_.stats().preemptions == 0) {
     ASSERT_FALSE(ahead.empty());
     const Plan next = s_.NextPlan();
-    Land(ahead);
+    CompleteRow(ahead);
     ahead = next;
   }
   s_.Apply(Abort{victim});  // its row may still be in flight
-  Land(ahead);
+  CompleteRow(ahead);
   Drain();
   s_.Apply(FlushCache{});
-  EXPECT_EQ(s_.stats().parents_cached, 0);
+  EXPECT_EQ(s_.stats().pages_cached, 0);
 }
 
 TEST_F(ScenarioTest, C7_92_NobodyIsAdmittedBeforeASequenceThatWaitsForRoom) {

@@ -51,7 +51,7 @@ void Scheduler::State::On(const StepDone& event) {
   CHECK(step.rows.size() == event.rows.size(), "step {} has {} rows, {} came back",
         event.step.value, step.rows.size(), event.rows.size());
   cost.Learn(event.duration_us, step.prefill_tokens);
-  for (size_t i = 0; i < step.rows.size(); ++i) Land(step.rows[i], event.rows[i]);
+  for (size_t i = 0; i < step.rows.size(); ++i) CompleteRow(step.rows[i], event.rows[i]);
   landed = std::move(step);
   steps.pop_front();
 }
@@ -64,7 +64,7 @@ void Scheduler::State::On(const ResetCache&) {
   blocked = RequestId();
 }
 
-void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result) {
+void Scheduler::State::CompleteRow(const RowInFlight& planned, const RowResult& result) {
   RowInFlight row = planned;
   Sequence& s = *row.sequence;
   CHECK(s.id == result.request, "a result for request {} came in the place of {}",
@@ -72,7 +72,7 @@ void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result)
   --s.rows_in_flight;
   s.unresolved -= row.sample;
   if (s.Is<Finished>()) {  // found while this row was on its way: what it brought is not wanted
-    if (s.rows_in_flight == 0) Vacate(s);
+    if (s.rows_in_flight == 0) ReleaseBlocks(s);
     EraseIfGone(s);
     return;
   }
@@ -98,7 +98,7 @@ void Scheduler::State::Land(const RowInFlight& planned, const RowResult& result)
   }
   if (s.Is<Preempted>() && s.rows_in_flight == 0) {
     --RankOf(s).draining;
-    Vacate(s);
+    ReleaseBlocks(s);
     Enqueue(s);
   }
 }
@@ -119,7 +119,7 @@ void Scheduler::State::PublishBlocks(Sequence& s, int32_t start, int32_t end) {
 // It does not run any more, whatever comes next.
 void Scheduler::State::LeaveRunning(Sequence& s) {
   Rank& rank = RankOf(s);
-  rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByRank{}));
+  rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByPriority{}));
   if (rank.starving == s.id) rank.starving = RequestId();
   WakeFollowers(s, s.prefill_end);
 }
@@ -183,7 +183,7 @@ void Scheduler::State::On(const TransferDone& event) {
   ++transfers_done;
   transfers_failed += !event.error.empty();
   if (s.Is<Finished>()) {  // aborted meanwhile: nobody writes to its blocks any more
-    Vacate(s);
+    ReleaseBlocks(s);
     EraseIfGone(s);
   } else if (s.Is<Receiving>()) {
     Arrive(s, event);
@@ -201,7 +201,7 @@ void Scheduler::State::Arrive(Sequence& s, const TransferDone& event) {
   if (!here) {
     LeaveRunning(s);
     Move(s.phase, BlocksLost{});
-    Vacate(s);
+    ReleaseBlocks(s);
     Enqueue(s);
     return;
   }
@@ -245,7 +245,7 @@ void Scheduler::State::Finish(Sequence& s, FinishReason reason) {
   Move(s.phase, Ended{reason});
   ++finished;
   Changed(s);
-  if (s.rows_in_flight == 0) Vacate(s);
+  if (s.rows_in_flight == 0) ReleaseBlocks(s);
 }
 
 void Scheduler::State::Preempt(Sequence& s) {
@@ -259,20 +259,20 @@ void Scheduler::State::Preempt(Sequence& s) {
     ++rank.draining;
     return;
   }
-  Vacate(s);
+  ReleaseBlocks(s);
   Enqueue(s);
 }
 
 // Gives blocks and slot back; no row of the sequence is in flight.
-void Scheduler::State::Vacate(Sequence& s) {
+void Scheduler::State::ReleaseBlocks(Sequence& s) {
   CHECK(s.rows_in_flight == 0 && s.unresolved == 0);
   s.planned = 0;
   s.drafts.clear();
-  if (s.rank < 0) return;  // never admitted
+  if (s.dp_rank < 0) return;  // never admitted
   Rank& rank = RankOf(s);
   s.blocks.ReleaseAll(rank.cache);
   queue.Charge(s, std::max<int64_t>(std::exchange(s.computed, 0), 0));
-  s.rank = -1;
+  s.dp_rank = -1;
   if (!s.slot.valid()) return;
   rank.free_slots.Insert(s.slot.value % config.running_max);
   if (s.announced) departed.push_back(s.slot);
@@ -369,9 +369,9 @@ SchedulerStats Scheduler::stats() const {
     stats.running += static_cast<int32_t>(rank.running.size());
     stats.waiting += rank.draining;
     stats.waiting_preempted += rank.draining;
-    stats.parents_total += rank.cache.pool().parents_total();
-    stats.parents_used += rank.cache.pool().parents_used();
-    stats.parents_cached += rank.cache.pool().parents_cached();
+    stats.pages_total += rank.cache.pool().pages_total();
+    stats.pages_used += rank.cache.pool().pages_used();
+    stats.pages_cached += rank.cache.pool().pages_cached();
     stats.evictions_full += rank.cache.evictions(GroupKind::kFull);
     stats.evictions_state += rank.cache.evictions(GroupKind::kState);
     for (size_t g = 0; g < s.config.cache.groups.size(); ++g) {

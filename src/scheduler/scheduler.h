@@ -34,13 +34,13 @@ enum class Placement : uint8_t {
 // came first. So a tenant's first request waits for at most one more of each other tenant of its
 // priority. An admission takes the blocks of the whole known prefix and of one block of output, or
 // waits, and nobody else is admitted to where it might go. A request that begins as a running one
-// does follows it until the blocks they share are published; others pass it. Running sequences rank
-// by priority, then by arrival. Each step first gives every decoding sequence its token. Of the
-// rest the first-ranked prefill gets at least half: n tokens take at most 2n / rest + 1 steps; the
-// others share the other half, shortest remainder first: a short one waits for shorter ones only, a
-// long one at most until it ranks first. When a decoding sequence finds no block, the last-ranked
-// one of its rank loses its blocks and is replayed later; after preemptions_max times it comes back
-// with all that it can ever need and is not chosen again, so every request ends.
+// does follows it until the blocks they share are published; others pass it. Running sequences
+// are ordered by priority, then by arrival. Each step first gives every decoding sequence its
+// token. Of the rest the first prefill gets at least half: n tokens take at most 2n / rest + 1
+// steps; the others share the other half, shortest remainder first: a short one waits for shorter
+// ones only, a long one at most until it is first. When a decoding sequence finds no block, the
+// last one of its rank loses its blocks and is replayed later; after preemptions_max times it comes
+// back with all that it can ever need and is not chosen again, so every request ends.
 struct SchedulerConfig {
   CacheGeometry cache;             // of each rank
   int32_t context_tokens_max = 0;  // prompt + output of one sequence
@@ -94,7 +94,7 @@ struct SchedulerStats {
   int32_t running = 0, waiting = 0;
   int32_t waiting_preempted = 0;  // of those that wait: they ran before
   // Used: running requests need it. Cached: kept until the room is needed. The rest is free.
-  int32_t parents_total = 0, parents_used = 0, parents_cached = 0;
+  int32_t pages_total = 0, pages_used = 0, pages_cached = 0;
   std::vector<int64_t> blocks_used, blocks_cached;  // by group
   int64_t prompt_tokens = 0, reused_tokens = 0;     // of requests at their first admission
   std::array<int64_t, kReuseStops> reuse_stops{};   // the same requests, by why not more

@@ -31,12 +31,12 @@ class SchedulerFixture : public ::testing::Test {
   SchedulerFixture() : SchedulerFixture(BlockConfig(200)) {}
   explicit SchedulerFixture(const SchedulerConfig& config) : s_(*Scheduler::Create(config)) {}
 
-  // One block per parent, so that memory is counted in blocks.
-  static SchedulerConfig BlockConfig(int32_t parents = 200) {
+  // One block per page, so that memory is counted in blocks.
+  static SchedulerConfig BlockConfig(int32_t pages = 200) {
     return {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
                                  {"state", GroupKind::kState, 64, 1}},
-                      .parent_bytes = 64,
-                      .parents = parents + 1},
+                      .page_bytes = 64,
+                      .pages = pages + 1},
             .context_tokens_max = 4096,
             .step_tokens_max = 1024,
             .running_max = 4,
@@ -57,11 +57,11 @@ class SchedulerFixture : public ::testing::Test {
     s_.Apply(Submit{r});
     return r.id;
   }
-  void Land(StepDone done) {
+  void CompleteRow(StepDone done) {
     s_.Apply(std::move(done));
     Take();
   }
-  void Land(const Plan& plan) { Land(ResultOf(plan)); }
+  void CompleteRow(const Plan& plan) { CompleteRow(ResultOf(plan)); }
   void Take() {
     for (Output& o : s_.TakeOutputs()) {
       std::vector<TokenId> tokens = std::exchange(outputs_[o.id].tokens, {});
@@ -74,13 +74,13 @@ class SchedulerFixture : public ::testing::Test {
   }
   Plan Step() {
     Plan plan = s_.NextPlan();
-    if (!plan.empty()) Land(plan);
+    if (!plan.empty()) CompleteRow(plan);
     return plan;
   }
   void Drain() {
     for (int i = 0; i < 10000 && !s_.idle(); ++i) Step();
     EXPECT_TRUE(s_.idle());
-    EXPECT_EQ(s_.stats().parents_used, 0);
+    EXPECT_EQ(s_.stats().pages_used, 0);
   }
   // Its last output, with all of its tokens.
   Output Ask(const Request& r) {

@@ -67,7 +67,7 @@ struct Scheduler::State {
     bool HasSlot() const { return free_slots.size() > following; }
 
     PrefixCache cache;
-    std::vector<Sequence*> running;  // by rank in the queue's sense: prefilling and decoding
+    std::vector<Sequence*> running;  // by priority, then arrival: prefilling and decoding
     IdSet free_slots;
     int32_t following = 0;    // followers of its sequences; each has a claim on a free slot
     int32_t draining = 0;     // preempted sequences whose rows have not landed
@@ -88,7 +88,7 @@ struct Scheduler::State {
   }
   void On(const ResetCache& event);
   void On(const Tick&) {}  // no rule reads time; logs carry it
-  void Land(const RowInFlight& planned, const RowResult& result);
+  void CompleteRow(const RowInFlight& planned, const RowResult& result);
   void RetireStates(Sequence& s, int32_t end);
   void TakeAccepted(Sequence& s, const RowResult& result);
   void TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result);
@@ -101,7 +101,7 @@ struct Scheduler::State {
   void Enqueue(Sequence& s);
   void Finish(Sequence& s, FinishReason reason);
   void Preempt(Sequence& s);
-  void Vacate(Sequence& s);
+  void ReleaseBlocks(Sequence& s);
   void Publish(Sequence& s, int32_t start, int32_t end) {
     if (s.reuses && start / kBlockTokens != end / kBlockTokens) PublishBlocks(s, start, end);
   }
@@ -132,14 +132,14 @@ struct Scheduler::State {
   bool AddRow(Sequence& s, int32_t count);
   bool Cover(Sequence& s, int32_t start, int32_t end);
   bool CoverAnew(Sequence& s, int32_t start, int32_t end);
-  bool MakeWay(Sequence& s);
+  bool PreemptFor(Sequence& s);
   Sequence& Victim(const Rank& rank) const;
 
   // Admission.
   void Admit();
   bool AdmitFirst();
   bool AdmitTo(Sequence& s, int32_t rank);
-  bool Seat(Sequence& s, Rank& rank, PrefixMatch match);
+  bool TakeBlocks(Sequence& s, Rank& rank, PrefixMatch match);
   std::vector<int32_t> Placements(Sequence& s) const;
   bool MayReuse(const Sequence& s) const {
     return config.prefix_cache && s.preemptions < config.preemptions_max;
@@ -158,8 +158,8 @@ struct Scheduler::State {
   void Unfollow(Sequence& s);
   void WakeFollowers(Sequence& leader, int32_t published);
 
-  Rank& RankOf(const Sequence& s) { return ranks[static_cast<size_t>(s.rank)]; }
-  const Rank& RankOf(const Sequence& s) const { return ranks[static_cast<size_t>(s.rank)]; }
+  Rank& RankOf(const Sequence& s) { return ranks[static_cast<size_t>(s.dp_rank)]; }
+  const Rank& RankOf(const Sequence& s) const { return ranks[static_cast<size_t>(s.dp_rank)]; }
   int64_t CacheVersion() const;
   bool Quiet() const;
 

@@ -14,11 +14,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-SchedulerConfig Config(int32_t parents) {
+SchedulerConfig Config(int32_t pages) {
   return {
       .cache = {.groups = {{"full", GroupKind::kFull, 64, 1}, {"state", GroupKind::kState, 64, 1}},
-                .parent_bytes = 64,
-                .parents = parents + 1},
+                .page_bytes = 64,
+                .pages = pages + 1},
       .context_tokens_max = 4096,
       .step_tokens_max = 256,
       .running_max = 4,
@@ -57,7 +57,7 @@ class Engine {
   void Finish() {
     for (int i = 0; i < 100000 && !scheduler.idle(); ++i) Step();
     EXPECT_TRUE(scheduler.idle());
-    EXPECT_EQ(scheduler.stats().parents_used, 0);
+    EXPECT_EQ(scheduler.stats().pages_used, 0);
     EXPECT_TRUE(scheduler.Audit().ok());
   }
 
@@ -95,11 +95,11 @@ TEST(Scheduler, CreateRefusesAbsurdFiguresAndSaysThem) {
       {[](auto& c) { c.cache.groups.clear(); }, "0 groups, must have 1 to 8"},
       {[](auto& c) { c.cache.groups[0].block_bytes = 0; }, "block_bytes is 0, must be positive"},
       {[](auto& c) { c.cache.groups[0].block_bytes = -64; }, "block_bytes is -64"},
-      {[](auto& c) { c.cache.groups[1].blocks_per_parent = 0; }, "blocks_per_parent is 0"},
-      {[](auto& c) { c.cache.groups[1].blocks_per_parent = 2; }, "2 blocks of 64 bytes do not fit"},
-      {[](auto& c) { c.cache.parent_bytes = 0; }, "do not fit a parent of 0 bytes"},
-      {[](auto& c) { c.cache.parents = 0; }, "0 parents of 64 bytes besides the sink"},
-      {[](auto& c) { c.cache.parents = 2; }, "1 parents of 64 bytes besides the sink"},
+      {[](auto& c) { c.cache.groups[1].blocks_per_page = 0; }, "blocks_per_page is 0"},
+      {[](auto& c) { c.cache.groups[1].blocks_per_page = 2; }, "2 blocks of 64 bytes do not fit"},
+      {[](auto& c) { c.cache.page_bytes = 0; }, "do not fit a page of 0 bytes"},
+      {[](auto& c) { c.cache.pages = 0; }, "0 pages of 64 bytes besides the sink"},
+      {[](auto& c) { c.cache.pages = 2; }, "1 pages of 64 bytes besides the sink"},
       {[](auto& c) { c.context_tokens_max = 0; }, "context_tokens_max is 0, must be at least 1"},
       {[](auto& c) { c.step_tokens_max = 0; }, "step_tokens_max is 0, must be at least 1"},
       {[](auto& c) { c.step_tokens_max = 63; }, "step_tokens_max is 63, must be at least 64"},
@@ -134,7 +134,7 @@ TEST(Scheduler, C5_72_C5_79_RefusesWhatCanNeverFitAndAcceptsTheLongestThatDoes) 
   const Status status = e.scheduler.Admissible(MakeRequest(1, 300, 22));
   EXPECT_EQ(status.error().field, "max_tokens");
   EXPECT_THAT(status.error().message,
-              HasSubstr("need 9 cache parents and the arena has 8: 321 tokens"));
+              HasSubstr("need 9 cache pages and the arena has 8: 321 tokens"));
   EXPECT_EQ(e.scheduler.Admissible(MakeRequest(1, 321, 1)).error().field, "prompt");
   e.Submit(MakeRequest(2, 300, 22));
   e.Take();
@@ -276,7 +276,7 @@ TEST(Scheduler, C7_100_OverlapFindsTheEndOneRoundLateAndDropsTheExtraToken) {
   EXPECT_EQ(e.last.at(1).finish, FinishReason::kStop);
   EXPECT_EQ(e.last.at(1).output_tokens, 1);
   EXPECT_FALSE(e.scheduler.idle());
-  EXPECT_GT(e.scheduler.stats().parents_used, 0);  // its row is still in flight
+  EXPECT_GT(e.scheduler.stats().pages_used, 0);  // its row is still in flight
   e.scheduler.Apply(e.Result(second));
   e.Finish();
   EXPECT_EQ(e.tokens[1], 1);
@@ -291,7 +291,7 @@ TEST(Scheduler, C7_98_AnAbortInFlightGivesBackWhenTheStepLands) {
   e.scheduler.Apply(Abort{RequestId(77)});
   e.Take();
   EXPECT_EQ(e.last.at(1).finish, FinishReason::kAbort);
-  EXPECT_GT(e.scheduler.stats().parents_used, 0);
+  EXPECT_GT(e.scheduler.stats().pages_used, 0);
   e.scheduler.Apply(e.Result(plan));
   e.scheduler.Apply(Abort{RequestId(1)});
   e.Finish();

@@ -40,7 +40,7 @@ struct alignas(64) Sequence {
   const int32_t prompt_count;
   const bool may_stop, wants_logprobs, wants_prompt_logprobs;
   SlotId slot;
-  int32_t rank = -1;           // the data-parallel rank that runs it, while it holds a slot
+  int32_t dp_rank = -1;        // the data-parallel rank that runs it, while it holds a slot
   int32_t length_max = 0;      // prompt + output at most
   int32_t stored_max = 0;      // tokens that ever need cache; the last one sampled does not
   int32_t prefill_end = 0;     // tokens known at admission: where the prefill ends
@@ -97,7 +97,7 @@ struct alignas(64) Sequence {
 };
 
 // Higher priorities first, then who came first.
-struct ByRank {
+struct ByPriority {
   bool operator()(const Sequence* a, const Sequence* b) const {
     if (a->request.priority != b->request.priority)
       return a->request.priority > b->request.priority;

@@ -3,10 +3,10 @@
 // takes them over like any other prefix. A follower holds no blocks; others are admitted past it as
 // long as a slot stays free for it. Engine thread.
 //
-// Nobody waits in vain or for ever: a leader runs and ranks before its followers, so it is served
-// no later than they would be, and of the same rank only those that came earlier can lead. It is
-// no farther back than where the follower could start on its own. When it ends or loses its blocks,
-// its followers stand in the queue again.
+// Nobody waits in vain or for ever: a leader runs and comes before its followers, so it is served
+// no later than they would be, and of the same priority only those that came earlier can lead. It
+// is no farther back than where the follower could start on its own. When it ends or loses its
+// blocks, its followers stand in the queue again.
 #include <algorithm>
 
 #include "scheduler/scheduler_state.h"
@@ -54,7 +54,7 @@ Scheduler::State::Leader Scheduler::State::FindLeader(const Sequence& s, const R
   Leader best;
   if (!MayReuse(s) || s.receives) return best;
   for (Sequence* running : rank.running) {
-    if (!ByRank{}(running, &s)) break;
+    if (!ByPriority{}(running, &s)) break;
     const int32_t tokens = Promised(*running, s, stored);
     if (tokens > best.tokens) best = {running, tokens};
   }

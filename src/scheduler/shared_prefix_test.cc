@@ -138,7 +138,7 @@ TEST_F(SharedPrefixTest, C8_106_WhenTheLeaderFailsTheNextOneLeads) {
   const Plan plan = s_.NextPlan();
   StepDone done = ResultOf(plan);
   done.rows[0].error = "lost";
-  Land(std::move(done));
+  CompleteRow(std::move(done));
   EXPECT_EQ(StartIn(Step(), RequestId(1)), 0);
   Drain();
   EXPECT_EQ(outputs_[RequestId(1)].output_tokens, 1);
@@ -213,11 +213,11 @@ TEST_F(SharedPrefixTest, C8_112_AFollowerWaitsForRowsInFlight) {
   const RequestId follower = Send(Make(1000, 5));
   const Plan second = s_.NextPlan();
   EXPECT_EQ(StartIn(second, follower), -1);
-  Land(first);
+  CompleteRow(first);
   const Plan third = s_.NextPlan();
   EXPECT_EQ(StartIn(third, follower), 960);
-  Land(second);
-  Land(third);
+  CompleteRow(second);
+  CompleteRow(third);
   Drain();
 }
 
@@ -229,7 +229,7 @@ TEST_F(SharedPrefixTest, WithoutRecurrentStateAnyBlockInFlightIsWorthWaitingFor)
   const Plan first = s_.NextPlan();
   const RequestId follower = Send(Fork(1000, 4000));
   EXPECT_TRUE(s_.NextPlan().empty());
-  Land(first);
+  CompleteRow(first);
   EXPECT_EQ(StartIn(Step(), follower), 960);
   Drain();
 }
@@ -252,7 +252,7 @@ TEST_F(SharedPrefixTest, C8_113_WhatIsAwaitedGoesAsIfItWereAPromptOfThatLength) 
 // Conversations that were preempted come back with what they said, and share that too.
 TEST_F(SharedPrefixTest, C8_106_WhenTheLeaderLosesItsBlocksTheNextOneLeads) {
   SchedulerConfig config = Config();
-  config.cache.parents = 1 + 45;
+  config.cache.pages = 1 + 45;
   config.step_tokens_max = 256;
   Use(config);
   Request urgent = Make(600, 600, 3000);

@@ -4,7 +4,7 @@
 // do, so that idleness saves nothing up. One queue for requests that may run anywhere and
 // one for each rank's own. Engine thread.
 //
-// Invariant: a tenant's line is filed under its best-ranked request and its tag. Who is set aside
+// Invariant: a tenant's line is filed under its first request and its tag. Who is set aside
 // stands in no line.
 #pragma once
 
@@ -47,7 +47,7 @@ class WaitingQueue {
   };
   using Key = std::tuple<int32_t, int64_t, int64_t>;  // -priority, tag, arrival
   struct Lines {
-    std::map<std::string, std::set<Sequence*, ByRank>> by_tenant;
+    std::map<std::string, std::set<Sequence*, ByPriority>> by_tenant;
     std::map<Key, Sequence*> firsts;  // of each tenant
   };
 

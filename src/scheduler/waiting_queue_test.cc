@@ -38,7 +38,7 @@ class WaitingQueueTest : public ::testing::Test {
   }
 
   const CacheGeometry geometry_{
-      .groups = {{"full", GroupKind::kFull, 64, 1}}, .parent_bytes = 64, .parents = 4};
+      .groups = {{"full", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 4};
   std::deque<Sequence> sequences_;
   WaitingQueue queue_{2};
   int64_t next_ = 0;

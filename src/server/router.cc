@@ -504,7 +504,7 @@ ApiError Router::OverLimit(const ApiKey& tenant, const TenantLoad::Entry& entry)
 // What waits may be several times what the cache can hold, not more.
 Refusal Router::CheckWaiting(const Service& service, int64_t prompt_tokens) const {
   const SchedulerConfig& config = service.context.driver.config();
-  const int64_t most = limits::kWaitingTokensTimesPool * config.cache.parents * kBlockTokens;
+  const int64_t most = limits::kWaitingTokensTimesPool * config.cache.pages * kBlockTokens;
   const int64_t waiting = service.running.WaitingTokens();
   if (waiting == 0 || waiting + prompt_tokens <= most) return std::nullopt;
   return ApiError{503,

@@ -208,16 +208,16 @@ std::string ServerMetrics::Text(const Outside& outside) {
   waiting_.Set(scheduler.waiting);
   waiting_room_.Set(scheduler.waiting - scheduler.waiting_preempted);
   waiting_preempted_.Set(scheduler.waiting_preempted);
-  cache_usage_.Set(scheduler.parents_total == 0
+  cache_usage_.Set(scheduler.pages_total == 0
                        ? 0
-                       : static_cast<double>(scheduler.parents_used) / scheduler.parents_total);
+                       : static_cast<double>(scheduler.pages_used) / scheduler.pages_total);
   AdvanceTo(prefix_queries_, static_cast<double>(scheduler.prompt_tokens));
   AdvanceTo(prefix_hits_, static_cast<double>(scheduler.reused_tokens));
   AdvanceTo(evictions_keys_, static_cast<double>(scheduler.evictions_full));
   AdvanceTo(evictions_states_, static_cast<double>(scheduler.evictions_state));
-  pages_[0]->Set(scheduler.parents_used);
-  pages_[1]->Set(scheduler.parents_cached);
-  pages_[2]->Set(scheduler.parents_total - scheduler.parents_used - scheduler.parents_cached);
+  pages_[0]->Set(scheduler.pages_used);
+  pages_[1]->Set(scheduler.pages_cached);
+  pages_[2]->Set(scheduler.pages_total - scheduler.pages_used - scheduler.pages_cached);
   for (size_t i = 0; i < kReuseStops; ++i) {
     AdvanceTo(*reuse_stops_[i], static_cast<double>(scheduler.reuse_stops[i]));
     AdvanceTo(*lost_tokens_[i], static_cast<double>(scheduler.lost_tokens[i]));

@@ -85,9 +85,9 @@ HttpResponse ServerInformation(const Service& service) {
   DriverStats stats = service.context.driver.stats();
   out["scheduler"] = json::object{{"running", stats.scheduler.running},
                                   {"waiting", stats.scheduler.waiting},
-                                  {"cache_pages_total", stats.scheduler.parents_total},
-                                  {"cache_pages_used", stats.scheduler.parents_used},
-                                  {"cache_pages_cached", stats.scheduler.parents_cached},
+                                  {"cache_pages_total", stats.scheduler.pages_total},
+                                  {"cache_pages_used", stats.scheduler.pages_used},
+                                  {"cache_pages_cached", stats.scheduler.pages_cached},
                                   {"steps", stats.scheduler.steps}};
   out["limits"] = LimitsJson(service);
   return JsonResponse(out);
@@ -174,12 +174,12 @@ HttpResponse SeparateReasoning(const ServerContext& context, const ApiRequest& r
 
 HttpResponse Loads(const Service& service) {
   const SchedulerStats stats = service.context.driver.stats().scheduler;
-  const double total = std::max<double>(1, static_cast<double>(stats.parents_total));
+  const double total = std::max<double>(1, static_cast<double>(stats.pages_total));
   json::object load{{"dp_rank", 0},
                     {"num_running_reqs", stats.running},
                     {"num_waiting_reqs", stats.waiting},
                     {"num_total_reqs", stats.running + stats.waiting},
-                    {"token_usage", static_cast<double>(stats.parents_used) / total}};
+                    {"token_usage", static_cast<double>(stats.pages_used) / total}};
   return JsonResponse(json::object{{"version", service.config.version},
                                    {"dp_rank_count", 1},
                                    {"loads", json::array{std::move(load)}}});

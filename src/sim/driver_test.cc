@@ -48,8 +48,8 @@ class Collector : public OutputSink {
 SchedulerConfig Config() {
   return {
       .cache = {.groups = {{"full", GroupKind::kFull, 64, 4}, {"state", GroupKind::kState, 256, 1}},
-                .parent_bytes = 256,
-                .parents = 40},
+                .page_bytes = 256,
+                .pages = 40},
       .context_tokens_max = 1000,
       .step_tokens_max = 200,
       .running_max = 6,
@@ -103,7 +103,7 @@ TEST_P(DriverTest, ManyThreadsGetTheOraclesAnswers) {
   serving.driver.Stop(false);
   serving.engine.join();
   EXPECT_EQ(serving.driver.stats().scheduler.finished, 160);
-  EXPECT_EQ(serving.driver.stats().scheduler.parents_used, 0);
+  EXPECT_EQ(serving.driver.stats().scheduler.pages_used, 0);
 }
 
 TEST_P(DriverTest, AnAbortEndsARunningRequestSoon) {
@@ -140,7 +140,7 @@ TEST_P(DriverTest, StoppingNowAbortsTheRunningTheWaitingAndTheUnread) {
   serving.driver.Stop(true);
   serving.engine.join();
   for (auto& sink : sinks) EXPECT_EQ(sink->Await(), FinishReason::kAbort);
-  EXPECT_EQ(serving.driver.stats().scheduler.parents_used, 0);
+  EXPECT_EQ(serving.driver.stats().scheduler.pages_used, 0);
 }
 
 TEST(Driver, RefusesMoreThanMayWaitWhileAStepHangs) {

@@ -14,8 +14,8 @@ namespace {
 constexpr int32_t kB = kBlockTokens;
 constexpr int32_t kNobody = -1, kPoisoned = -2;  // positions of cells
 
-uint64_t SpaceOf(const Request& request, size_t rank) {
-  uint64_t space = static_cast<uint64_t>(rank) + 1;
+uint64_t SpaceOf(const Request& request, size_t dp_rank) {
+  uint64_t space = static_cast<uint64_t>(dp_rank) + 1;
   for (const std::string* name : {&request.tenant, &request.cache_salt}) {
     for (const char c : *name) space = MixBits(space + static_cast<unsigned char>(c));
     space = MixBits(space ^ name->size());
@@ -35,8 +35,8 @@ HashExecutor::HashExecutor(const CacheGeometry& geometry, int32_t vocabulary,
   for (size_t i = 0; i < kinds_ * static_cast<size_t>(options_.dp_ranks); ++i) {
     const GroupGeometry& g = geometry.groups[i % kinds_];
     Group group{.kind = g.kind,
-                .first_block = g.blocks_per_parent,
-                .end_block = geometry.parents * g.blocks_per_parent,
+                .first_block = g.blocks_per_page,
+                .end_block = geometry.pages * g.blocks_per_page,
                 .full = {},
                 .states = {},
                 .pins = {},
@@ -67,11 +67,11 @@ size_t HashExecutor::RankOf(SlotId slot) const {
 // Every rank takes part, with the rows of its own slots and maybe none.
 void HashExecutor::CheckRanks(const Plan& plan) const {
   if (options_.running_max == 0) return;
-  CHECK(plan.rank_rows.size() == static_cast<size_t>(options_.dp_ranks),
-        "I-21: a plan for {} ranks, there are {}", plan.rank_rows.size(), options_.dp_ranks);
+  CHECK(plan.dp_rank_rows.size() == static_cast<size_t>(options_.dp_ranks),
+        "I-21: a plan for {} ranks, there are {}", plan.dp_rank_rows.size(), options_.dp_ranks);
   size_t at = 0;
-  for (size_t rank = 0; rank < plan.rank_rows.size(); ++rank) {
-    for (int32_t i = 0; i < plan.rank_rows[rank]; ++i, ++at) {
+  for (size_t rank = 0; rank < plan.dp_rank_rows.size(); ++rank) {
+    for (int32_t i = 0; i < plan.dp_rank_rows[rank]; ++i, ++at) {
       CHECK(at < plan.rows.size() && RankOf(plan.rows[at].slot) == rank,
             "I-21: row {} is not of rank {}", at, rank);
     }
@@ -135,11 +135,12 @@ void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
   slot = Slot();
   slot.live = true;
   slot.request = admission.request;
-  slot.rank = RankOf(admission.slot);
+  slot.dp_rank = RankOf(admission.slot);
   const int32_t wanted = slot.request->dp_rank;
-  CHECK(wanted < 0 || options_.running_max == 0 || static_cast<size_t>(wanted) == slot.rank,
-        "I-10: request {} of rank {} runs on rank {}", slot.request->id.value, wanted, slot.rank);
-  slot.space = SpaceOf(*slot.request, slot.rank);
+  CHECK(wanted < 0 || options_.running_max == 0 || static_cast<size_t>(wanted) == slot.dp_rank,
+        "I-10: request {} of rank {} runs on rank {}", slot.request->id.value, wanted,
+        slot.dp_rank);
+  slot.space = SpaceOf(*slot.request, slot.dp_rank);
   slot.history = admission.request->prompt;
   slot.history.insert(slot.history.end(), admission.output.begin(), admission.output.end());
   slot.tables.resize(kinds_);
@@ -469,7 +470,7 @@ void HashExecutor::CheckTables() {
       return slots_[static_cast<size_t>(s)].in_place < (static_cast<int32_t>(index) + 1) * kB;
     };
     for (size_t s = 0; s < slots_.size(); ++s) {
-      if (!slots_[s].live || slots_[s].rank != at / kinds_) continue;
+      if (!slots_[s].live || slots_[s].dp_rank != at / kinds_) continue;
       for (size_t i = 0; i < slots_[s].tables[g].size(); ++i) {
         const BlockId block = slots_[s].tables[g][i];
         if (!block.valid()) continue;

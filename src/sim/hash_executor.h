@@ -85,7 +85,7 @@ class HashExecutor : public Executor {
   };
   struct Slot {
     bool live = false;
-    size_t rank = 0;
+    size_t dp_rank = 0;
     const Request* request = nullptr;
     std::vector<TokenId> history;              // prompt and output, as far as sampled
     std::vector<std::vector<BlockId>> tables;  // by group
@@ -112,7 +112,7 @@ class HashExecutor : public Executor {
 
   Slot& At(SlotId slot);
   size_t RankOf(SlotId slot) const;
-  Group& GroupOf(const Slot& slot, size_t g) { return groups_[slot.rank * kinds_ + g]; }
+  Group& GroupOf(const Slot& slot, size_t g) { return groups_[slot.dp_rank * kinds_ + g]; }
   void CheckRanks(const Plan& plan) const;
   void Admit(const Plan& plan, const Admission& admission);
   void Update(const TableUpdate& update);

@@ -23,13 +23,13 @@ TokenId HashLm::Next(const Request& request, uint64_t prefix, int32_t position,
 TokenLogprob HashLm::Distribution(uint64_t prefix, TokenId token, int32_t top) const {
   constexpr float kMost = -0.9327521f;  // log(1 - exp(-0.5)): the geometric weights sum to one
   const TokenId greedy = Greedy(prefix);
-  const auto logprob = [&](int32_t rank) { return kMost - 0.5f * static_cast<float>(rank); };
+  const auto logprob = [&](int32_t place) { return kMost - 0.5f * static_cast<float>(place); };
   TokenLogprob out{
       .token = token,
       .logprob = token < 0 ? 0.0f : logprob((token - greedy + vocabulary) % vocabulary),
       .top = {}};
-  for (int32_t rank = 0; rank < std::min(top, vocabulary); ++rank) {
-    out.top.emplace_back((greedy + rank) % vocabulary, logprob(rank));
+  for (int32_t place = 0; place < std::min(top, vocabulary); ++place) {
+    out.top.emplace_back((greedy + place) % vocabulary, logprob(place));
   }
   return out;
 }

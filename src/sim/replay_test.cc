@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 SchedulerConfig Config() {
   return {
       .cache = {.groups = {{"full", GroupKind::kFull, 64, 4}, {"state", GroupKind::kState, 256, 1}},
-                .parent_bytes = 256,
-                .parents = 40},
+                .page_bytes = 256,
+                .pages = 40},
       .context_tokens_max = 1000,
       .step_tokens_max = 200,
       .running_max = 6,

@@ -12,8 +12,8 @@ namespace {
 SchedulerConfig Config() {
   return {
       .cache = {.groups = {{"full", GroupKind::kFull, 64, 2}, {"state", GroupKind::kState, 128, 1}},
-                .parent_bytes = 128,
-                .parents = 60},
+                .page_bytes = 128,
+                .pages = 60},
       .context_tokens_max = 2000,
       .step_tokens_max = 300,
       .running_max = 8,
@@ -55,7 +55,7 @@ TEST_F(ScenarioTest, C3_49_WhatGoesOnFromASnapshotIsWhatAColdRunSays) {
 }
 
 TEST_F(ScenarioTest, C4_50_C4_58_ABlockThatHeldBadValuesStartsFromNothing) {
-  w_.config.cache.parents = 12;  // the second gets the blocks of the first, which were poisoned
+  w_.config.cache.pages = 12;  // the second gets the blocks of the first, which were poisoned
   w_.row_error_one_in = 1;
   w_.error_seed = 1;
   Add(0, 500, 1);

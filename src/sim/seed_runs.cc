@@ -50,10 +50,10 @@ struct Share {
 // The figures of an engine that shall live long: the first from this seed on with room for some
 // requests, but not for all that come, unless no arena may be tiny.
 Workload LongLived(uint64_t seed, const WorkloadOptions& options) {
-  constexpr int32_t kParentsMax = 40, kRunningMin = 3;
+  constexpr int32_t kPagesMax = 40, kRunningMin = 3;
   Workload w = MakeWorkload(seed, options);
   if ((options.faults & MaskOf(Fault::kTiny)) == 0) return w;
-  while (w.config.prefix_cache != options.prefix_cache || w.config.cache.parents > kParentsMax ||
+  while (w.config.prefix_cache != options.prefix_cache || w.config.cache.pages > kPagesMax ||
          w.config.running_max < kRunningMin || w.config.context_tokens_max < 4 * kBlockTokens) {
     w = MakeWorkload(++seed, options);
   }

@@ -17,8 +17,8 @@
 namespace braid {
 namespace {
 
-// Plans in a row in which the best-ranked sequence may be without a row: it waits for a victim's
-// rows.
+// Plans in a row in which the highest-priority sequence may be without a row: it waits for a
+// victim's rows.
 constexpr int32_t kIdlePlansMax = 3;
 
 struct Answer {
@@ -105,7 +105,7 @@ class Run {
       const bool moving = executor_.fake_transfers() > 0;
       CHECK(launched || !quiet || moving || scheduler_.idle(),
             "I-17: nothing runs and somebody waits");
-      while (in_flight_ > w_.overlap_depth || (!launched && in_flight_ > 0)) Land();
+      while (in_flight_ > w_.overlap_depth || (!launched && in_flight_ > 0)) CompleteStep();
       EndTransfers(!launched && quiet);
       RETURN_IF_ERROR(TakeOutputs());
       if (w_.flush_step == turn_) scheduler_.Apply(FlushCache{});
@@ -160,8 +160,8 @@ class Run {
   }
 
   // Of requests that were submitted a moment ago and are admitted already: none begins with whole
-  // blocks that a better-ranked one on its rank is computing, unless the state for them will not be
-  // left any more (I-21).
+  // blocks that a higher-priority one on its rank is computing, unless the state for them will not
+  // be left any more (I-21).
   void CheckShared(const Plan& plan) {
     for (SlotId slot : plan.released) slots_.erase(slot);
     for (const Admission& a : plan.admissions) slots_.erase(a.slot);
@@ -214,7 +214,7 @@ class Run {
     }
   }
 
-  // The best-ranked sequence that holds a slot is never passed over for long (I-18).
+  // The highest-priority sequence that holds a slot is never passed over for long (I-18).
   void CheckProgress(const Plan& plan) {
     for (const Admission& a : plan.admissions) {
       slots_[a.slot] = a.request->id;
@@ -248,7 +248,7 @@ class Run {
 
   int32_t Priority(RequestId id) { return answers_[id].priority; }
 
-  void Land() {
+  void CompleteStep() {
     StepDone done = executor_.Wait();
     for (const auto& [id, end] : ends_.front()) answers_[id].landed = end;
     ends_.pop_front();
@@ -354,9 +354,9 @@ class Run {
 
   Result<SimulationStats> Conclude() {
     const SchedulerStats s = scheduler_.stats();
-    if (s.parents_used != 0) {
+    if (s.pages_used != 0) {
       return Error{ErrorCode::kInternal,
-                   fmt::format("I-1: {} parents are still in use", s.parents_used)};
+                   fmt::format("I-1: {} pages are still in use", s.pages_used)};
     }
     for (const ArrivingRequest& r : w_.requests) {
       const Answer& a = answers_[r.request.id];
@@ -455,8 +455,8 @@ Result<SimulationStats> RunWorkload(const Workload& workload) {
   SimulatedEngine engine(workload);
   ASSIGN_OR_RETURN(const SimulationStats stats, RunWave(workload, engine));
   engine.scheduler.Apply(FlushCache{});
-  if (const int32_t left = engine.scheduler.stats().parents_cached; left != 0) {
-    return Error{ErrorCode::kInternal, fmt::format("I-1: {} parents outlive a flush", left)};
+  if (const int32_t left = engine.scheduler.stats().pages_cached; left != 0) {
+    return Error{ErrorCode::kInternal, fmt::format("I-1: {} pages outlive a flush", left)};
   }
   return stats;
 }

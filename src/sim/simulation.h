@@ -16,7 +16,7 @@
 //   I-12 rows, slots and requests belong together                                (every row)
 //   I-14 a block in use by a step in flight is not handed over                   (every hand-over)
 //   I-17 somebody can always go on                                               (every step)
-//   I-18 the best-ranked sequence is not passed over; preemptions are bounded    (every step)
+//   I-18 the highest-priority sequence is not passed over; preemptions are bounded    (every step)
 //   I-19 every request ends once, and nothing comes after                        (every output)
 //   I-21 who follows a leader waits for what it is about to publish                (every step)
 //   I-21 nobody computes what one that runs is about to publish           (every new admission)

@@ -1,4 +1,4 @@
-// See the header. Sizes are small on purpose: an arena of a few parents meets every shortage there
+// See the header. Sizes are small on purpose: an arena of a few pages meets every shortage there
 // is.
 #include "sim/workload.h"
 
@@ -19,7 +19,7 @@ int32_t Between(Rng& rng, int32_t low, int32_t high) {
 bool OneIn(Rng& rng, int32_t n) { return rng.Below(n) == 0; }
 
 CacheGeometry MakeGeometry(Rng& rng, bool squeeze) {
-  CacheGeometry geometry{.groups = {}, .parent_bytes = 65536, .parents = 0};
+  CacheGeometry geometry{.groups = {}, .page_bytes = 65536, .pages = 0};
   const auto add = [&](const char* name, GroupKind kind) {
     const int32_t packed = OneIn(rng, 2) ? 1 : Between(rng, 2, 5);
     geometry.groups.push_back({name, kind, 65536 / packed, packed});
@@ -31,10 +31,10 @@ CacheGeometry MakeGeometry(Rng& rng, bool squeeze) {
   if (shape == 3) add("draft state", GroupKind::kState);
   // From barely one short sequence to room for all.
   const int32_t blocks = squeeze || !OneIn(rng, 3) ? Between(rng, 4, 14) : Between(rng, 1, 3);
-  const int64_t alone = ParentsFor(geometry, BlocksOfSequence(geometry, blocks * kBlockTokens));
+  const int64_t alone = PagesFor(geometry, BlocksOfSequence(geometry, blocks * kBlockTokens));
   const int32_t room = OneIn(rng, 2) ? 12 : 80;
   const int32_t more = squeeze ? Between(rng, 2, 6) : OneIn(rng, 3) ? 0 : Between(rng, 0, room);
-  geometry.parents = static_cast<int32_t>(alone) + 1 + more;
+  geometry.pages = static_cast<int32_t>(alone) + 1 + more;
   return geometry;
 }
 
@@ -325,7 +325,7 @@ void Restrict(Workload& w, const WorkloadOptions& options) {
   if (off(Fault::kRowError)) w.row_error_one_in = 0;
   if (off(Fault::kLostStep)) w.lost_step_one_in = 0;
   if (off(Fault::kLate)) w.late = false;
-  if (off(Fault::kTiny)) w.config.cache.parents += 1000;
+  if (off(Fault::kTiny)) w.config.cache.pages += 1000;
   if (off(Fault::kFlush)) w.flush_step = -1;
   if (off(Fault::kTransfer)) w.transfer_error_one_in = 0;
   if (!options.drafts) w.config.draft_tokens_max = 0;

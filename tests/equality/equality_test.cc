@@ -144,7 +144,7 @@ class Machine {
     MemoryPlan plan = Must(PlanMemory(spec_, request));
     // A parent per block: small arenas are then exact.
     for (GroupGeometry& group : plan.geometry.groups) {
-      group.blocks_per_parent = 1;
+      group.blocks_per_page = 1;
       has_state_ |= group.kind == GroupKind::kState;
     }
     config_ = {.cache = plan.geometry,
@@ -424,7 +424,7 @@ TEST_P(EqualityTest, PreemptedAndResumed) {
     const BlockCounts alone = BlocksOfSequence(config.cache, 450);
     // Room for a second sequence, but not for both at their full length.
     const int32_t more = machine().has_state() ? 3 : 1;
-    config.cache.parents = static_cast<int32_t>(ParentsFor(config.cache, alone)) + 1 + more;
+    config.cache.pages = static_cast<int32_t>(PagesFor(config.cache, alone)) + 1 + more;
     Engine run(machine(), config);
     run.Submit(target_);
     for (int step = 0; step < 30; ++step) run.Step();
@@ -565,7 +565,7 @@ TEST_P(NonFiniteTest, AReadOfAFreedPageIsNoticed) {
              .tokens = {reader.prompt.begin() + 64, reader.prompt.end()}};
   for (TableUpdate& update : stale.tables) update.slot = SlotId(5);
   for (int32_t g = 0; g < static_cast<int32_t>(config.cache.groups.size()); ++g) {
-    stale.tables.push_back({SlotId(5), GroupId(g), 1, BlockId(config.cache.parents - 1 - g)});
+    stale.tables.push_back({SlotId(5), GroupId(g), 1, BlockId(config.cache.pages - 1 - g)});
   }
   stale.rows[0].sample = true;
   scheduler.Apply(run(first));

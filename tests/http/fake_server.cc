@@ -91,8 +91,8 @@ SchedulerConfig SchedulerConfigOf(int32_t vocabulary, Options* options) {
   config.vocabulary = vocabulary;
   config.cache = {.groups = {{.name = "attention", .kind = GroupKind::kFull, .block_bytes = 64},
                              {.name = "state", .kind = GroupKind::kState, .block_bytes = 64}},
-                  .parent_bytes = 64,
-                  .parents = Take(options, "pages", 20000)};
+                  .page_bytes = 64,
+                  .pages = Take(options, "pages", 20000)};
   return config;
 }
 

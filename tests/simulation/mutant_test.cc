@@ -79,8 +79,8 @@ struct Last : OutputSink {
 bool Repairs() {
   const Workload w{.config = {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
                                                    {"state", GroupKind::kState, 64, 1}},
-                                        .parent_bytes = 64,
-                                        .parents = 20},
+                                        .page_bytes = 64,
+                                        .pages = 20},
                               .context_tokens_max = 500,
                               .step_tokens_max = 100,
                               .running_max = 2,
@@ -104,7 +104,7 @@ bool Repairs() {
   thread.join();
   Plant(kNoMistake);
   const DriverStats stats = driver.stats();
-  const bool repaired = second.finished && stats.repairs > 0 && stats.scheduler.parents_used == 0;
+  const bool repaired = second.finished && stats.repairs > 0 && stats.scheduler.pages_used == 0;
   std::printf("wrong accounts %s\n", repaired ? "are found and repaired" : "are not repaired");
   return repaired;
 }

@@ -17,11 +17,11 @@ constexpr int kRows = 256;
 constexpr int kWindowSteps = 64;
 constexpr int kWindows = 100;
 
-braid::SchedulerConfig Config(int32_t parents) {
+braid::SchedulerConfig Config(int32_t pages) {
   return {.cache = {.groups = {{"full", braid::GroupKind::kFull, 1024, 4},
                                {"state", braid::GroupKind::kState, 4096, 1}},
-                    .parent_bytes = 4096,
-                    .parents = parents},
+                    .page_bytes = 4096,
+                    .pages = pages},
           .context_tokens_max = 100000,
           .step_tokens_max = 8192,
           .running_max = kRows,
@@ -29,7 +29,7 @@ braid::SchedulerConfig Config(int32_t parents) {
 }
 
 struct Case {
-  int32_t parents;       // of the arena
+  int32_t pages;         // of the arena
   int64_t cached;        // blocks that earlier conversations left in the prefix cache
   int32_t conversation;  // blocks of each of them
 };
@@ -85,7 +85,7 @@ Cost MeasureWindow(braid::Scheduler& scheduler) {
 }
 
 void Measure(const Case& c) {
-  auto scheduler = braid::Scheduler::Create(Config(c.parents + 1));
+  auto scheduler = braid::Scheduler::Create(Config(c.pages + 1));
   CHECK(scheduler.ok(), "{}", scheduler.error().message);
   FillCache(*scheduler, c);
   for (int64_t i = 0; i < kRows; ++i) {
@@ -107,7 +107,7 @@ void Measure(const Case& c) {
     return windows[rank].*part;
   };
   const double best = at(&Cost::work, 0);
-  std::printf("%8d | %7lld | %13lld | %9.1f | %6.1f | %11.1f | %7.1f\n", c.parents,
+  std::printf("%8d | %7lld | %13lld | %9.1f | %6.1f | %11.1f | %7.1f\n", c.pages,
               static_cast<long long>(c.cached), static_cast<long long>(c.cached / c.conversation),
               best, at(&Cost::work, kWindows / 2), kRows / best, at(&Cost::outputs, 0));
   std::fflush(stdout);
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
                              {1000000, 1000, 64}, {1000000, 1000000, 64}, {1000000, 200000, 4}};
   const int only = argc > 1 ? std::atoi(argv[1]) : -1;  // one case, to profile it
   std::printf("256 decode rows; microseconds a step: the scheduler's own work, outputs beside\n");
-  std::printf(" parents |  cached | conversations | work best | median | M rows/s    | outputs\n");
+  std::printf(" pages |  cached | conversations | work best | median | M rows/s    | outputs\n");
   for (int i = 0; i < static_cast<int>(std::size(kCases)); ++i) {
     if (only < 0 || only == i) Measure(kCases[i]);
   }

@@ -335,9 +335,9 @@ Result<json::object> BenchAgenticCommand::Measure() {
   json::object report = Report(conversations);
   if (local == nullptr) return report;
   const SchedulerStats stats = local->engine().driver().stats().scheduler;
-  report["cache_pages"] = stats.parents_total;
-  report["cache_pages_filled"] = stats.parents_used + stats.parents_cached;
-  report["cache_page_bytes"] = local->engine().limits().cache.parent_bytes;
+  report["cache_pages"] = stats.pages_total;
+  report["cache_pages_filled"] = stats.pages_used + stats.pages_cached;
+  report["cache_page_bytes"] = local->engine().limits().cache.page_bytes;
   report["evictions"] = stats.evictions_full + stats.evictions_state;
   return report;
 }

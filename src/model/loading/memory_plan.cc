@@ -1,4 +1,4 @@
-// From bytes to parents, and from parents to tokens and sequences.
+// From bytes to pages, and from pages to tokens and sequences.
 #include "model/loading/memory_plan.h"
 
 #include <fmt/format.h>
@@ -17,33 +17,33 @@ namespace {
 CacheGeometry GeometryOf(std::vector<GroupGeometry> groups) {
   CacheGeometry geometry{.groups = std::move(groups)};
   for (const GroupGeometry& group : geometry.groups) {
-    geometry.parent_bytes = std::max(geometry.parent_bytes, group.block_bytes);
+    geometry.page_bytes = std::max(geometry.page_bytes, group.block_bytes);
   }
   for (GroupGeometry& group : geometry.groups) {
-    group.blocks_per_parent =
-        static_cast<int32_t>(std::min<int64_t>(geometry.parent_bytes / group.block_bytes, 65536));
+    group.blocks_per_page =
+        static_cast<int32_t>(std::min<int64_t>(geometry.page_bytes / group.block_bytes, 65536));
   }
   return geometry;
 }
 
-int64_t ParentsOfSequence(const CacheGeometry& geometry, int64_t tokens) {
-  return ParentsFor(geometry, BlocksOfSequence(geometry, tokens));
+int64_t PagesOfSequence(const CacheGeometry& geometry, int64_t tokens) {
+  return PagesFor(geometry, BlocksOfSequence(geometry, tokens));
 }
 
-// The most parents for which every group's block ids stay below 2^31.
-int64_t ParentsMax(const CacheGeometry& geometry) {
+// The most pages for which every group's block ids stay below 2^31.
+int64_t PagesMax(const CacheGeometry& geometry) {
   int64_t most = std::numeric_limits<int32_t>::max();
   for (const GroupGeometry& group : geometry.groups) {
-    most = std::min<int64_t>(most, std::numeric_limits<int32_t>::max() / group.blocks_per_parent);
+    most = std::min<int64_t>(most, std::numeric_limits<int32_t>::max() / group.blocks_per_page);
   }
   return most;
 }
 
-// The bytes that the arena may have, before rounding to parents.
+// The bytes that the arena may have, before rounding to pages.
 Result<int64_t> ArenaBytes(const MemoryRequest& request, const CacheGeometry& geometry,
                            int32_t model_len) {
   const int64_t fixed = request.weight_bytes + request.workspace_bytes;
-  const int64_t least = (1 + ParentsOfSequence(geometry, 1)) * geometry.parent_bytes;
+  const int64_t least = (1 + PagesOfSequence(geometry, 1)) * geometry.page_bytes;
   auto too_small = [&](int64_t given, std::string_view what) {
     return Error{
         ErrorCode::kExhausted,
@@ -68,16 +68,16 @@ Result<int64_t> ArenaBytes(const MemoryRequest& request, const CacheGeometry& ge
   const int64_t share = static_cast<int64_t>(kArenaShare * static_cast<double>(left));
   if (share < least) return too_small(request.available_bytes, "available memory");
   // A sequence of the full length, times all that may run, is all that can ever be used.
-  const int64_t each = ParentsOfSequence(geometry, model_len) * geometry.parent_bytes;
+  const int64_t each = PagesOfSequence(geometry, model_len) * geometry.page_bytes;
   const int64_t useful =
-      CheckedMul(each, request.running_max).value_or(share) + geometry.parent_bytes;
+      CheckedMul(each, request.running_max).value_or(share) + geometry.page_bytes;
   return std::clamp(useful, least, share);
 }
 
 }  // namespace
 
 int64_t MemoryPlan::SequencesOf(int64_t tokens) const {
-  return (geometry.parents - 1) / std::max<int64_t>(1, ParentsOfSequence(geometry, tokens));
+  return (geometry.pages - 1) / std::max<int64_t>(1, PagesOfSequence(geometry, tokens));
 }
 
 std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
@@ -141,10 +141,9 @@ Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& reques
       .running_max = request.running_max};
   CacheGeometry& geometry = plan.geometry;
   ASSIGN_OR_RETURN(const int64_t bytes, ArenaBytes(request, geometry, plan.model_len_max));
-  geometry.parents =
-      static_cast<int32_t>(std::min(bytes / geometry.parent_bytes, ParentsMax(geometry)));
+  geometry.pages = static_cast<int32_t>(std::min(bytes / geometry.page_bytes, PagesMax(geometry)));
   RETURN_IF_ERROR(CheckGeometry(geometry));
-  plan.arena_bytes = geometry.parents * geometry.parent_bytes;
+  plan.arena_bytes = geometry.pages * geometry.page_bytes;
   for (const GroupGeometry& group : geometry.groups) {
     if (group.kind == GroupKind::kFull) plan.kv_bytes_per_token += group.block_bytes / kBlockTokens;
     if (group.kind == GroupKind::kState) {
@@ -157,8 +156,8 @@ Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& reques
                    fmt::format("one sequence of {} tokens needs {} of cache and there are {}: give "
                                "it more memory, or at most {} tokens",
                                plan.model_len_max,
-                               ByteText((1 + ParentsOfSequence(geometry, plan.model_len_max)) *
-                                        geometry.parent_bytes),
+                               ByteText((1 + PagesOfSequence(geometry, plan.model_len_max)) *
+                                        geometry.page_bytes),
                                ByteText(plan.arena_bytes), fits),
                    "max_model_len"};
     }
@@ -171,12 +170,12 @@ Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& reques
 std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
   const CacheGeometry& geometry = plan.geometry;
   std::vector<std::string> lines = {
-      fmt::format("weights {}, workspace {}, cache {} ({} parents of {})",
+      fmt::format("weights {}, workspace {}, cache {} ({} pages of {})",
                   ByteText(plan.weight_bytes), ByteText(plan.workspace_bytes),
-                  ByteText(plan.arena_bytes), geometry.parents, ByteText(geometry.parent_bytes))};
+                  ByteText(plan.arena_bytes), geometry.pages, ByteText(geometry.page_bytes))};
   for (const GroupGeometry& group : geometry.groups) {
-    lines.push_back(fmt::format("cache group {}: blocks of {}, {} in a parent", group.name,
-                                ByteText(group.block_bytes), group.blocks_per_parent));
+    lines.push_back(fmt::format("cache group {}: blocks of {}, {} in a page", group.name,
+                                ByteText(group.block_bytes), group.blocks_per_page));
   }
   lines.push_back(fmt::format("a token takes {} of keys and values, a running sequence {} of state",
                               ByteText(plan.kv_bytes_per_token),

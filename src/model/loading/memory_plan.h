@@ -35,7 +35,7 @@ struct MemoryPlan {
   std::vector<ops::CacheSlice> slices;  // per layer
   int64_t weight_bytes = 0;
   int64_t workspace_bytes = 0;
-  int64_t arena_bytes = 0;         // of all parents, the sink's included
+  int64_t arena_bytes = 0;         // of all pages, the sink's included
   int64_t kv_bytes_per_token = 0;  // averaged over a block
   int64_t state_bytes_per_sequence =
       0;                       // while decoding: state and the rows of the block in progress
@@ -61,7 +61,7 @@ std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report);
 // "int8 1.9 GB, bf16 0.2 GB": most bytes first.
 std::string FormatsText(const std::map<std::string_view, int64_t>& bytes);
 
-// The parent is the largest block of any group; groups pack as many of their blocks into it as fit.
+// The page is the largest block of any group; groups pack as many of their blocks into it as fit.
 // Errors say what is needed and what there is.
 Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request);
 

@@ -87,9 +87,9 @@ TEST(PlanMemory, GroupsPackTheirBlocksIntoParentsOfTheLargestBlock) {
   const CacheGeometry& geometry = plan->geometry;
   ASSERT_EQ(geometry.groups.size(), 2u);
   for (const GroupGeometry& group : geometry.groups) {
-    const int64_t used = group.block_bytes * group.blocks_per_parent;
-    EXPECT_LE(used, geometry.parent_bytes);
-    EXPECT_GT(used + group.block_bytes, geometry.parent_bytes);
+    const int64_t used = group.block_bytes * group.blocks_per_page;
+    EXPECT_LE(used, geometry.page_bytes);
+    EXPECT_GT(used + group.block_bytes, geometry.page_bytes);
   }
   // Layers 3 and 7 are full attention; slices lie one after the other in their group's block.
   ASSERT_EQ(plan->slices.size(), 8u);
@@ -103,7 +103,7 @@ TEST(PlanMemory, TakesAShareOfWhatIsLeftOrWhatCanBeUsed) {
   Result<MemoryPlan> share = PlanMemory(Tiny(), RequestOf(230 * kMiB));
   ASSERT_TRUE(share) << share.error().message;
   EXPECT_LE(share->arena_bytes, 140 * kMiB);
-  EXPECT_GT(share->arena_bytes, 140 * kMiB - share->geometry.parent_bytes);
+  EXPECT_GT(share->arena_bytes, 140 * kMiB - share->geometry.page_bytes);
   MemoryRequest few = RequestOf(int64_t{1} << 40);
   few.running_max = 2;
   Result<MemoryPlan> capped = PlanMemory(Tiny(), few);
@@ -117,7 +117,7 @@ TEST(PlanMemory, ATotalIsDividedExactly) {
   Result<MemoryPlan> plan = PlanMemory(Tiny(), request);
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_LE(plan->arena_bytes, 100 * kMiB);
-  EXPECT_GT(plan->arena_bytes, 100 * kMiB - plan->geometry.parent_bytes);
+  EXPECT_GT(plan->arena_bytes, 100 * kMiB - plan->geometry.page_bytes);
 }
 
 TEST(PlanMemory, CutsTheLengthWhenNobodyAskedForItAndRefusesWhenSomebodyDid) {

@@ -140,7 +140,7 @@ std::vector<LimitRow> QueueRows(const ServerConfig& config, const SchedulerConfi
        "`--max-num-seqs`"},
       {"waiting_requests", "requests that wait", scheduler.waiting_max, 503},
       {"waiting_prompt_tokens", "prompt tokens that wait",
-       limits::kWaitingTokensTimesPool * scheduler.cache.parents * kBlockTokens, 503,
+       limits::kWaitingTokensTimesPool * scheduler.cache.pages * kBlockTokens, 503,
        "8 times the tokens that the cache holds"},
       {"requests_per_key", "requests of a key at once; 0: as its key says", 0, 429},
       {"queue_seconds", "seconds in the queue", config.queue_seconds_max, 503},

@@ -16,8 +16,8 @@ struct NoExecutor : Executor {
 Scheduler SmallScheduler() {
   SchedulerConfig config{.context_tokens_max = 100, .vocabulary = 4073};
   config.cache = {.groups = {{.name = "attention", .kind = GroupKind::kFull, .block_bytes = 64}},
-                  .parent_bytes = 64,
-                  .parents = 100};
+                  .page_bytes = 64,
+                  .pages = 100};
   return *Scheduler::Create(config);
 }
 
