@@ -1,6 +1,6 @@
 // Errors as values. Result<T> is either a value or an Error; Status is a Result without a value.
-// Used for everything that a user, a file, a peer or a device can cause; base/check.h is for the
-// rest.
+// They are for everything that a user, a file, a peer or a device can cause; base/check.h is for
+// programmers' errors.
 #pragma once
 
 #include <string>
@@ -25,11 +25,12 @@ struct Error {
   std::string field = {};
 };
 
-template <class T>
+// `E` is what a failure says; a module with a richer form of errors names its own.
+template <class T, class E = Error>
 class [[nodiscard]] Result {
  public:
   Result(T value) : v_(std::in_place_index<0>, std::move(value)) {}
-  Result(Error error) : v_(std::in_place_index<1>, std::move(error)) {}
+  Result(E error) : v_(std::in_place_index<1>, std::move(error)) {}
 
   explicit operator bool() const { return v_.index() == 0; }
   bool ok() const { return v_.index() == 0; }
@@ -38,25 +39,28 @@ class [[nodiscard]] Result {
   T&& operator*() && { return std::get<0>(std::move(v_)); }
   T* operator->() { return &std::get<0>(v_); }
   const T* operator->() const { return &std::get<0>(v_); }
-  const Error& error() const { return std::get<1>(v_); }
+  const E& error() const { return std::get<1>(v_); }
 
  private:
-  std::variant<T, Error> v_;
+  std::variant<T, E> v_;
 };
 
-class [[nodiscard]] Status {
+template <class E>
+class [[nodiscard]] Result<void, E> {
  public:
-  Status() = default;
-  Status(Error error) : error_(std::move(error)), failed_(true) {}
+  Result() = default;
+  Result(E error) : error_(std::move(error)), failed_(true) {}
 
   explicit operator bool() const { return !failed_; }
   bool ok() const { return !failed_; }
-  const Error& error() const { return error_; }
+  const E& error() const { return error_; }
 
  private:
-  Error error_;
+  E error_;
   bool failed_ = false;
 };
+
+using Status = Result<void>;
 
 }  // namespace braid
 

@@ -56,14 +56,14 @@ Result<PromptSide> DoctorPrefixCommand::Read(const std::string& path,
   const bool chat = value.is_object() && value.get_object().contains("messages");
   auto parsed =
       ParseApiRequest(chat ? kChat : kCompletions, body, {.vocabulary = spec_.vocabulary});
-  if (const auto* error = std::get_if<ApiError>(&parsed)) return AsError(*error, path);
-  PromptSide side{.request = std::get<ApiRequest>(std::move(parsed)), .text = {}, .tokens = {}};
+  if (!parsed) return AsError(parsed.error(), path);
+  PromptSide side{.request = *std::move(parsed), .text = {}, .tokens = {}};
   bool add_special_tokens = false;
   if (chat) {
     ASSIGN_OR_RETURN(const ChatTemplate chat_template, ChatTemplate::Load(model_dir_));
     auto text = RenderChat(chat_template, side.request);
-    if (const auto* error = std::get_if<ApiError>(&text)) return AsError(*error, path);
-    side.text = std::get<std::string>(std::move(text));
+    if (!text) return AsError(text.error(), path);
+    side.text = *std::move(text);
   } else if (side.request.prompts.size() != 1) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("{}: has {} prompts; give one of them in a file of its own", path,

@@ -106,10 +106,10 @@ AnswerShape ShapeOf(const ApiRequest& request, const Tokenizer* tokenizer) {
 
 // Fills in shape->store if the response is to be kept and is small enough. A request that asks for
 // it, other than by saying nothing, is refused where it cannot be.
-Refusal PlanStoring(Service& service, const ApiRequest& request, const std::string& key,
-                    AnswerShape* shape) {
+ApiStatus PlanStoring(Service& service, const ApiRequest& request, const std::string& key,
+                      AnswerShape* shape) {
   shape->request_echo["store"] = false;
-  if (!request.store.value_or(true)) return std::nullopt;
+  if (!request.store.value_or(true)) return {};
   std::vector<UnnamedItem> items = ItemsToStore(request);
   size_t text_bytes = json::serialize(shape->request_echo).size();
   for (const UnnamedItem& item : items) text_bytes += item.text.size() + limits::kNameBytesMax;
@@ -126,7 +126,7 @@ Refusal PlanStoring(Service& service, const ApiRequest& request, const std::stri
                                 bytes, most),
                     "store"};
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace
@@ -206,9 +206,9 @@ void Router::NoteResponse(const HttpRequest& request, const HttpResponse& respon
 }
 
 // Why a browser may not send this request for its page; nullopt if it may, or none does.
-Refusal Router::CheckBrowser(const HttpRequest& request) const {
-  if (Refusal refusal = CheckHost(request, config_)) return refusal;
-  if (request.method == "OPTIONS") return std::nullopt;
+ApiStatus Router::CheckBrowser(const HttpRequest& request) const {
+  RETURN_IF_ERROR(CheckHost(request, config_));
+  if (request.method == "OPTIONS") return {};
   const PostRoute* post = FindPost(request.path);
   const GetRoute* get = FindGet(request.path);
   if (post != nullptr && post->admin) return CheckOrigin(request, Effect::kAdministers, config_);
@@ -261,8 +261,8 @@ std::optional<HttpResponse> Router::CheckKey(const HttpRequest& request) {
 
 Router::Content Router::Dispatch(const HttpRequest& request, Wake wake) {
   const PostRoute* post = FindPost(request.path);
-  if (Refusal refusal = CheckBrowser(request)) {
-    return ErrorResponse(*refusal, post != nullptr && IsAnthropic(post->route));
+  if (const ApiStatus allowed = CheckBrowser(request); !allowed) {
+    return ErrorResponse(allowed.error(), post != nullptr && IsAnthropic(post->route));
   }
   if (request.method == "OPTIONS" && !request.origin.empty()) {
     return AnswerPreflight(request, config_);
@@ -405,10 +405,10 @@ Router::Content Router::Post(const PostRoute& post, const HttpRequest& request, 
         .store = &service->responses, .key = WhoseOf(request).tenant, .bytes_max = BodyBytesMax()};
   }
   auto parsed = ParseApiRequest(route, request.body, bounds);
-  if (auto* error = std::get_if<ApiError>(&parsed)) return ErrorResponse(*error, anthropic);
-  auto& api_request = std::get<ApiRequest>(parsed);
-  if (Refusal refusal = CheckModel(service->context.card, api_request.model)) {
-    return ErrorResponse(*refusal, anthropic);
+  if (!parsed) return ErrorResponse(parsed.error(), anthropic);
+  ApiRequest& api_request = *parsed;
+  if (const ApiStatus served = CheckModel(service->context.card, api_request.model); !served) {
+    return ErrorResponse(served.error(), anthropic);
   }
   switch (route) {
     case kTokenize:
@@ -463,13 +463,14 @@ Router::Content Router::Generate(ApiRequest request, const HttpRequest& http, Wa
   if (!owner) return ErrorResponse({401, "the API key is not valid any more"}, anthropic);
   const ApiKey& tenant = *owner;
   if (request.route == kResponses) {
-    if (Refusal refusal = PlanStoring(service, request, tenant.name, &shape)) {
-      return ErrorResponse(*refusal);
+    const ApiStatus planned = PlanStoring(service, request, tenant.name, &shape);
+    if (!planned) {
+      return ErrorResponse(planned.error());
     }
   }
   auto made = PlanGeneration(service, std::move(request), tenant.name);
-  if (auto* error = std::get_if<ApiError>(&made)) return ErrorResponse(*error, anthropic);
-  GenerationPlan plan = std::get<0>(std::move(made));
+  if (!made) return ErrorResponse(made.error(), anthropic);
+  GenerationPlan plan = *std::move(made);
   const PostRoute* post = FindPost(http.path);
   Planned planned{.origin = {.path = post == nullptr ? kHealthGenerate : post->path,
                              .id_prefix = post == nullptr ? "cmpl-" : post->id_prefix,
@@ -502,11 +503,11 @@ ApiError Router::OverLimit(const ApiKey& tenant, const TenantLoad::Entry& entry)
 }
 
 // What waits may be several times what the cache can hold, not more.
-Refusal Router::CheckWaiting(const Service& service, int64_t prompt_tokens) const {
+ApiStatus Router::CheckWaiting(const Service& service, int64_t prompt_tokens) const {
   const SchedulerConfig& config = service.context.driver.config();
   const int64_t most = limits::kWaitingTokensTimesPool * config.cache.pages * kBlockTokens;
   const int64_t waiting = service.running.WaitingTokens();
-  if (waiting == 0 || waiting + prompt_tokens <= most) return std::nullopt;
+  if (waiting == 0 || waiting + prompt_tokens <= most) return {};
   return ApiError{503,
                   fmt::format("{} prompt tokens wait already, no more than {} may", waiting, most),
                   {},

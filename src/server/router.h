@@ -46,7 +46,7 @@ class Router final : public HttpApi {
   using Content = ReplyContent;
 
   Content Dispatch(const HttpRequest& request, Wake wake);
-  Refusal CheckBrowser(const HttpRequest& request) const;
+  ApiStatus CheckBrowser(const HttpRequest& request) const;
   std::optional<HttpResponse> CheckKey(const HttpRequest& request);
   void NoteResponse(const HttpRequest& request, const HttpResponse& response,
                     const std::string& id);
@@ -57,7 +57,7 @@ class Router final : public HttpApi {
   HttpResponse Control(Route route, const HttpRequest& request);
   Content Post(const PostRoute& post, const HttpRequest& request, Wake wake);
   ApiError OverLimit(const ApiKey& tenant, const TenantLoad::Entry& entry) const;
-  Refusal CheckWaiting(const Service& service, int64_t prompt_tokens) const;
+  ApiStatus CheckWaiting(const Service& service, int64_t prompt_tokens) const;
   Content Generate(ApiRequest request, const HttpRequest& http, Wake wake);
   // What stays of a request while its grammar is compiled.
   struct Planned {

@@ -70,15 +70,16 @@ Router::Content Router::Begin(GenerationPlan plan, const Planned& planned) {
   TenantLoad::Entry entry = service.tenants.Enter(planned.tenant, prompt_tokens, MonotonicUs());
   if (entry.place == nullptr) return ErrorResponse(OverLimit(planned.tenant, entry), anthropic);
   plan.place = std::move(entry.place);
-  if (Refusal refusal = CheckWaiting(service, prompt_tokens)) {
-    return ErrorResponse(*refusal, anthropic);
+  if (const ApiStatus room = CheckWaiting(service, prompt_tokens); !room) {
+    return ErrorResponse(room.error(), anthropic);
   }
   auto started = Generation::Start(service, std::move(plan), planned.origin, planned.wake);
-  if (auto* error = std::get_if<ApiError>(&started)) {
-    error->retry_after_seconds = RetryAfter();
-    return ErrorResponse(*error, anthropic);
+  if (!started) {
+    ApiError error = started.error();
+    error.retry_after_seconds = RetryAfter();
+    return ErrorResponse(error, anthropic);
   }
-  return std::make_unique<ApiAnswer>(std::get<0>(std::move(started)), planned.shape);
+  return std::make_unique<ApiAnswer>(*std::move(started), planned.shape);
 }
 
 void Router::StopCompiling() {

@@ -54,8 +54,8 @@ json::object DefaultsJson(const GenerationDefaults& defaults) {
 
 HttpResponse JsonResponse(const json::value& body) { return {.body = json::serialize(body)}; }
 
-Refusal CheckModel(const ModelCard& card, const std::string& model) {
-  if (model.empty() || model == card.name) return std::nullopt;
+ApiStatus CheckModel(const ModelCard& card, const std::string& model) {
+  if (model.empty() || model == card.name) return {};
   std::string shown = json::serialize(json::string(model.substr(0, limits::kMetadataBytesMax)));
   return ApiError{404,
                   fmt::format("model: {} is not served here; this is \"{}\"", shown, card.name),
@@ -67,7 +67,9 @@ HttpResponse ListModels(const ModelCard& card) {
 }
 
 HttpResponse OneModel(const ModelCard& card, std::string_view id) {
-  if (Refusal refusal = CheckModel(card, PercentDecoded(id))) return ErrorResponse(*refusal);
+  if (const ApiStatus served = CheckModel(card, PercentDecoded(id)); !served) {
+    return ErrorResponse(served.error());
+  }
   return JsonResponse(ModelJson(card));
 }
 
@@ -102,8 +104,8 @@ HttpResponse Tokenize(const ServerContext& context, const ApiRequest& request) {
     text = std::get<std::string>(request.prompts.front());
   } else {
     auto rendered = RenderChat(context, request);
-    if (auto* error = std::get_if<ApiError>(&rendered)) return ErrorResponse(*error);
-    text = std::get<0>(std::move(rendered));
+    if (!rendered) return ErrorResponse(rendered.error());
+    text = *std::move(rendered);
   }
   bool add_special = request.add_special_tokens.value_or(request.messages.empty());
   Result<std::vector<TokenId>> tokens = context.tokenizer->Encode(text, add_special);
@@ -123,8 +125,8 @@ HttpResponse Detokenize(const ServerContext& context, const ApiRequest& request)
 
 HttpResponse CountTokens(const ServerContext& context, const ApiRequest& request) {
   auto text = RenderChat(context, request);
-  if (auto* error = std::get_if<ApiError>(&text)) return ErrorResponse(*error, true);
-  Result<std::vector<TokenId>> tokens = context.tokenizer->Encode(std::get<0>(text), false);
+  if (!text) return ErrorResponse(text.error(), true);
+  Result<std::vector<TokenId>> tokens = context.tokenizer->Encode(*text, false);
   if (!tokens) return ErrorResponse(ToApiError(tokens.error()), true);
   return JsonResponse(json::object{{"input_tokens", tokens->size()}});
 }
@@ -187,8 +189,8 @@ HttpResponse Loads(const Service& service) {
 
 HttpResponse ApplyTemplate(const ServerContext& context, const ApiRequest& request) {
   auto text = RenderChat(context, request);
-  if (auto* error = std::get_if<ApiError>(&text)) return ErrorResponse(*error);
-  return JsonResponse(json::object{{"prompt", std::get<0>(text)}});
+  if (!text) return ErrorResponse(text.error());
+  return JsonResponse(json::object{{"prompt", *text}});
 }
 
 }  // namespace braid

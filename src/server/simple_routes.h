@@ -22,6 +22,6 @@ HttpResponse Loads(const Service& service);
 HttpResponse ApplyTemplate(const ServerContext& context, const ApiRequest& request);
 
 // 404 model_not_found unless `model` is empty or the one served.
-Refusal CheckModel(const ModelCard& card, const std::string& model);
+ApiStatus CheckModel(const ModelCard& card, const std::string& model);
 
 }  // namespace braid

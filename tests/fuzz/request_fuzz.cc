@@ -83,12 +83,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Route route = kRoutes[data[0] % std::size(kRoutes)];
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto parsed = ParseApiRequest(route, body, kLimits);
-  if (const auto* error = std::get_if<ApiError>(&parsed)) {
+  if (!parsed) {
+    const ApiError* error = &parsed.error();
     CHECK(error->status >= 400 && error->status < 500, "{} {}", error->status, error->message);
     CHECK(!error->message.empty() && IsValidUtf8(error->message) && IsValidUtf8(error->param));
     return 0;
   }
-  const auto& request = std::get<ApiRequest>(parsed);
+  const ApiRequest& request = *parsed;
   CHECK(request.route == route);
   CheckFields(request, route);
   CheckLists(request);

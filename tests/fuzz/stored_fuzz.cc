@@ -22,12 +22,13 @@ constexpr ResponseStore::Limits kLimits{
     .bytes = 96 << 10, .key_bytes = 32 << 10, .responses = 12, .key_responses = 4};
 constexpr size_t kPiecesMax = 32;
 
-OrRefusal<ApiRequest> Parse(const ResponseStore& store, const std::string& key,
-                            std::string_view body) {
+Result<ApiRequest, ApiError> Parse(const ResponseStore& store, const std::string& key,
+                                   std::string_view body) {
   RequestLimits limits{.vocabulary = 1000};
   limits.responses = {.store = &store, .key = key, .bytes_max = 24 << 10};
   auto parsed = ParseApiRequest(kResponses, body, limits);
-  if (const auto* error = std::get_if<ApiError>(&parsed)) {
+  if (!parsed) {
+    const ApiError* error = &parsed.error();
     CHECK(error->status >= 400 && error->status < 500, "{} {}", error->status, error->message);
     CHECK(!error->message.empty() && IsValidUtf8(error->message) && IsValidUtf8(error->param));
   }
@@ -55,11 +56,11 @@ void CheckContinued(const ResponseStore& store, const ApiRequest& request, const
                     const std::string& id) {
   const std::string body = fmt::format(R"({{"input":"And?","previous_response_id":"{}"}})", id);
   const auto next = Parse(store, key, body);
-  CHECK(std::holds_alternative<ApiError>(Parse(store, key + "x", body)), "another key's");
-  const auto* continued = std::get_if<ApiRequest>(&next);
+  CHECK(!Parse(store, key + "x", body), "another key's");
+  const ApiRequest* continued = next ? &*next : nullptr;
   if (continued == nullptr) {
     // A conversation that was taken may be at a limit: of its messages or of its bytes.
-    const std::string& message = std::get<ApiError>(next).message;
+    const std::string& message = next.error().message;
     CHECK(message.find("at most") != std::string::npos ||
               message.find("messages") != std::string::npos,
           "{}", message);
@@ -92,7 +93,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       continue;
     }
     const auto parsed = Parse(store, key, piece.substr(1));
-    const auto* request = std::get_if<ApiRequest>(&parsed);
+    const ApiRequest* request = parsed ? &*parsed : nullptr;
     if (request == nullptr || !Keep(*request, key, id, &store)) continue;
     const std::optional<std::string> response = store.Response(key, id);
     CHECK(response && ParseJson(*response, "response"));

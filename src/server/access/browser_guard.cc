@@ -71,13 +71,13 @@ bool IsLoopbackHost(std::string_view host) {
   return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-Refusal CheckHost(const HttpRequest& request, const ServerConfig& config) {
-  if (!request.peer.loopback_listener || request.host.empty()) return std::nullopt;
+ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config) {
+  if (!request.peer.loopback_listener || request.host.empty()) return {};
   const std::string_view name = NameOf(request.host);
   if (IsLoopbackHost(request.host) || Contains(config.allowed_hosts, "*") ||
       Contains(config.allowed_hosts, name) || EqualsIgnoringCase(name, config.host) ||
       EqualsIgnoringCase(name, config.admin_host)) {
-    return std::nullopt;
+    return {};
   }
   return ApiError{403,
                   fmt::format("Host is {}, must be localhost or a loopback address; the flag "
@@ -87,10 +87,10 @@ Refusal CheckHost(const HttpRequest& request, const ServerConfig& config) {
                   "host_not_allowed"};
 }
 
-Refusal CheckOrigin(const HttpRequest& request, Effect effect, const ServerConfig& config) {
-  if (effect == Effect::kNone || IsOwnPage(request)) return std::nullopt;
-  if (!request.origin.empty() && Contains(config.cors_origins, request.origin)) return std::nullopt;
-  if (effect != Effect::kAdministers && Contains(config.cors_origins, "*")) return std::nullopt;
+ApiStatus CheckOrigin(const HttpRequest& request, Effect effect, const ServerConfig& config) {
+  if (effect == Effect::kNone || IsOwnPage(request)) return {};
+  if (!request.origin.empty() && Contains(config.cors_origins, request.origin)) return {};
+  if (effect != Effect::kAdministers && Contains(config.cors_origins, "*")) return {};
   return ForeignOrigin(request.origin);
 }
 

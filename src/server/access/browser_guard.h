@@ -17,14 +17,14 @@ bool IsLoopbackHost(std::string_view host);
 // 403 unless Host names the server. Checked at listeners that are bound to a loopback address;
 // others have names that the server does not know. A request without Host (HTTP/1.0) is no
 // browser's.
-Refusal CheckHost(const HttpRequest& request, const ServerConfig& config);
+ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config);
 
 // What an effect of a request is, for CheckOrigin.
 enum class Effect { kNone, kGenerates, kAdministers };
 
 // 403 if a page of another origin asks for something that has an effect, unless the origin is one
 // of --cors-origins. "*" there does not stand for administration.
-Refusal CheckOrigin(const HttpRequest& request, Effect effect, const ServerConfig& config);
+ApiStatus CheckOrigin(const HttpRequest& request, Effect effect, const ServerConfig& config);
 
 // Headers that let a browser show an answer to the page that asked; empty where it may not.
 std::string CorsHeaders(const HttpRequest& request, const ServerConfig& config);

@@ -1,9 +1,7 @@
-// Refusals in OpenAI's form: {"error": {"message", "type", "param", "code"}}.
+// Errors of requests in OpenAI's form: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <variant>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -19,12 +17,8 @@ struct ApiError {
   int32_t retry_after_seconds = 1;  // with 429 and 503
 };
 
-// Why a request cannot be served; nullopt if it can.
-using Refusal = std::optional<ApiError>;
-
-// A value or a refusal.
-template <class T>
-using OrRefusal = std::variant<T, ApiError>;
+// Ok, or why a request cannot be served.
+using ApiStatus = Result<void, ApiError>;
 
 // The engine's or a parser's error as an API error: kInvalid 400, kNotFound 404, kUnavailable and
 // kExhausted 503, kInternal 500.

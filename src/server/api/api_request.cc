@@ -14,7 +14,7 @@ namespace braid {
 namespace {
 
 // Counts values and looks at keys without recursion: the depth is bounded, the breadth is not.
-Refusal CheckShape(const json::value& body) {
+ApiStatus CheckShape(const json::value& body) {
   std::vector<const json::value*> open{&body};
   int64_t values = 0;
   while (!open.empty()) {
@@ -36,7 +36,7 @@ Refusal CheckShape(const json::value& body) {
       }
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 std::optional<double> AsNumber(const json::value& value) {
@@ -76,7 +76,7 @@ struct FieldReader {
   const RequestLimits& limits;
   ApiRequest* request;
 
-  Refusal operator()(const NumberRule& rule) const {
+  ApiStatus operator()(const NumberRule& rule) const {
     std::string right = fmt::format("a number {} {} and at most {}",
                                     rule.above_min ? "above" : "of at least", rule.min, rule.max);
     std::optional<double> number = AsNumber(value);
@@ -85,35 +85,35 @@ struct FieldReader {
       return WrongType(path, right, value);
     }
     request->*rule.member = *number;
-    return std::nullopt;
+    return {};
   }
 
-  Refusal operator()(const IntegerRule& rule) const {
+  ApiStatus operator()(const IntegerRule& rule) const {
     const int64_t max = MaxOf(rule, limits);
     const std::optional<int64_t> integer = AsInteger(value);
     if (!integer || *integer < rule.min || *integer > max) {
       return WrongType(path, fmt::format("an integer from {} to {}", rule.min, max), value);
     }
     request->*rule.member = *integer;
-    return std::nullopt;
+    return {};
   }
 
-  Refusal operator()(const FlagRule& rule) const {
+  ApiStatus operator()(const FlagRule& rule) const {
     if (!value.is_bool()) return WrongType(path, "true or false", value);
     request->*rule.member = value.get_bool();
-    return std::nullopt;
+    return {};
   }
 
-  Refusal operator()(const ParseRule& rule) const {
+  ApiStatus operator()(const ParseRule& rule) const {
     return rule.parse(value, path, limits, request);
   }
 
-  Refusal operator()(const MemberRule&) const { return std::nullopt; }
+  ApiStatus operator()(const MemberRule&) const { return {}; }
 
-  Refusal operator()(const HarmlessRule&) const { return std::nullopt; }
+  ApiStatus operator()(const HarmlessRule&) const { return {}; }
 
-  Refusal operator()(const RefusedRule& rule) const {
-    if (AsksForNothing(value, rule.neutral)) return std::nullopt;
+  ApiStatus operator()(const RefusedRule& rule) const {
+    if (AsksForNothing(value, rule.neutral)) return {};
     return ApiError{400, fmt::format("{}: is not supported here: {}", path, rule.instead), path,
                     "unsupported_parameter"};
   }
@@ -128,34 +128,34 @@ ApiError UnknownField(std::string_view path) {
 }
 
 // Applies the rows of a field and of its members to its value. Null is the same as leaving it out.
-Refusal ReadField(const std::string& path, const json::value& value, const RequestLimits& limits,
-                  ApiRequest* request) {
-  if (value.is_null()) return std::nullopt;
+ApiStatus ReadField(const std::string& path, const json::value& value, const RequestLimits& limits,
+                    ApiRequest* request) {
+  if (value.is_null()) return {};
   const Field* field = FindField(path, request->route);
   if (field == nullptr) return UnknownField(path);
   if (value.is_object() && HasMembers(*field, request->route)) {
     for (const auto& [key, member] : value.get_object()) {
       const std::string at = fmt::format("{}.{}", path, std::string_view(key));
-      if (Refusal refusal = ReadField(at, member, limits, request)) return refusal;
+      RETURN_IF_ERROR(ReadField(at, member, limits, request));
     }
   }
   return std::visit(FieldReader{value, path, limits, request}, field->rule);
 }
 
-Refusal ReadFields(const json::object& body, const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ReadFields(const json::object& body, const RequestLimits& limits, ApiRequest* request) {
   for (const auto& [key, value] : body) {
     const std::string path(key);
     if (path.find('.') != std::string::npos) return UnknownField(path);
-    if (Refusal refusal = ReadField(path, value, limits, request)) return refusal;
+    RETURN_IF_ERROR(ReadField(path, value, limits, request));
   }
-  return std::nullopt;
+  return {};
 }
 
 ApiError Missing(std::string_view field, std::string_view right) {
   return {400, fmt::format("{}: is missing; it must be {}", field, right), std::string(field)};
 }
 
-Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
+ApiStatus CheckPresence(const ApiRequest& request, const json::object& body) {
   bool has_messages = !request.messages.empty();
   if (request.route == kMessages && !request.max_tokens) {
     return Missing("max_tokens", "the largest number of tokens of the answer");
@@ -203,11 +203,11 @@ Refusal CheckPresence(const ApiRequest& request, const json::object& body) {
       if (!body.contains("tokens")) return Missing("tokens", "a list of token ids");
       break;
   }
-  return std::nullopt;
+  return {};
 }
 
 // A forced tool must exist, and what is constrained must be able to end.
-Refusal CheckConstraints(const ApiRequest& request) {
+ApiStatus CheckConstraints(const ApiRequest& request) {
   const bool forced = request.tool_choice == ToolChoice::kRequired;
   if (forced && request.tools.empty()) {
     return ApiError{400, "tool_choice: needs tools to choose from", "tool_choice"};
@@ -223,7 +223,7 @@ Refusal CheckConstraints(const ApiRequest& request) {
                                 name.substr(0, limits::kNameBytesMax)),
                     "tool_choice"};
   }
-  if (!forced && !request.grammar) return std::nullopt;
+  if (!forced && !request.grammar) return {};
   if (forced && request.grammar) {
     return ApiError{400,
                     fmt::format("{}: cannot be combined with a tool_choice that forces a call",
@@ -234,10 +234,10 @@ Refusal CheckConstraints(const ApiRequest& request) {
     std::string name = request.ignore_eos.value_or(false) ? "ignore_eos" : "min_tokens";
     return ApiError{400, name + ": constrained output ends where its grammar does", name};
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal CheckTogether(const ApiRequest& request, const RequestLimits& limits) {
+ApiStatus CheckTogether(const ApiRequest& request, const RequestLimits& limits) {
   auto max_tokens =
       request.max_completion_tokens ? request.max_completion_tokens : request.max_tokens;
   std::string max_name = request.max_completion_tokens ? "max_completion_tokens" : "max_tokens";
@@ -261,7 +261,7 @@ Refusal CheckTogether(const ApiRequest& request, const RequestLimits& limits) {
                                 prompts, answers, limits.answers_max),
                     "prompt"};
   }
-  if (Refusal refusal = CheckConstraints(request)) return refusal;
+  RETURN_IF_ERROR(CheckConstraints(request));
   if (request.route == kChat && request.logprobs && !request.wants_logprobs.value_or(false)) {
     return ApiError{400, "top_logprobs: needs logprobs to be true", "top_logprobs"};
   }
@@ -279,13 +279,13 @@ Refusal CheckTogether(const ApiRequest& request, const RequestLimits& limits) {
                       "continue_final_message"};
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace
 
-OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
-                                      const RequestLimits& limits) {
+Result<ApiRequest, ApiError> ParseApiRequest(Route route, std::string_view body,
+                                             const RequestLimits& limits) {
   Result<json::value> parsed =
       ParseJson(body, "request body",
                 {.depth_max = limits::kJsonDepthMax, .bytes_max = limits::kBodyBytesMax});
@@ -294,16 +294,16 @@ OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
     return ApiError{400,
                     fmt::format("the body must be a JSON object, got {}", JsonKindName(*parsed))};
   }
-  if (Refusal refusal = CheckShape(*parsed)) return *refusal;
+  RETURN_IF_ERROR(CheckShape(*parsed));
   ApiRequest request;
   request.route = route;
   const json::object& object = parsed->get_object();
-  if (Refusal refusal = ReadFields(object, limits, &request)) return *refusal;
+  RETURN_IF_ERROR(ReadFields(object, limits, &request));
   if (!request.input_items.empty()) {
-    if (Refusal refusal = MessagesOfItems(limits, &request)) return *refusal;
+    RETURN_IF_ERROR(MessagesOfItems(limits, &request));
   }
-  if (Refusal refusal = CheckPresence(request, object)) return *refusal;
-  if (Refusal refusal = CheckTogether(request, limits)) return *refusal;
+  RETURN_IF_ERROR(CheckPresence(request, object));
+  RETURN_IF_ERROR(CheckTogether(request, limits));
   JoinLeadingSystem(request.system, IsAnthropic(route) ? "system" : "instructions",
                     &request.messages, &request.message_paths);
   if (request.enable_thinking) {

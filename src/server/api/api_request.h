@@ -141,7 +141,7 @@ struct RequestLimits {
 };
 
 // Parses and checks a body. What no row of the field table names is refused.
-OrRefusal<ApiRequest> ParseApiRequest(Route route, std::string_view body,
-                                      const RequestLimits& limits);
+Result<ApiRequest, ApiError> ParseApiRequest(Route route, std::string_view body,
+                                             const RequestLimits& limits);
 
 }  // namespace braid

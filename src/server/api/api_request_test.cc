@@ -28,15 +28,15 @@ std::string Body(Route route, const std::string& field) {
   return R"({"messages": [{"role": "user", "content": "a"}])" + rest + "}";
 }
 
-OrRefusal<ApiRequest> Parse(Route route, const std::string& body) {
+Result<ApiRequest, ApiError> Parse(Route route, const std::string& body) {
   return ParseApiRequest(route, body, kLimits);
 }
 
 // The refusal's field, "ok", or "body" if no field is named.
 std::string Refused(Route route, const std::string& body) {
   auto parsed = Parse(route, body);
-  auto* error = std::get_if<ApiError>(&parsed);
-  if (error == nullptr) return "ok";
+  if (parsed) return "ok";
+  const ApiError* error = &parsed.error();
   EXPECT_EQ(error->status, 400) << error->message;
   return error->param.empty() ? "body" : error->param;
 }
@@ -209,8 +209,7 @@ TEST(ApiRequest, BrokenJsonIsRefused) {
 TEST(ApiRequest, PromptsComeInFourForms) {
   auto prompts = [](const std::string& value) {
     auto parsed = Parse(kCompletions, R"({"prompt": )" + value + "}");
-    return std::holds_alternative<ApiRequest>(parsed) ? std::get<0>(parsed).prompts
-                                                      : std::vector<Prompt>{};
+    return parsed ? parsed->prompts : std::vector<Prompt>{};
   };
   EXPECT_EQ(prompts(R"("a")"), (std::vector<Prompt>{std::string("a")}));
   EXPECT_EQ(prompts(R"(["a", "b"])"), (std::vector<Prompt>{std::string("a"), std::string("b")}));
@@ -304,7 +303,7 @@ TEST(ApiRequest, AllowedToolsAreTakenInBothForms) {
                    {"type": "function", "function": {"name": "b"}}], "tool_choice": )";
   const auto parse = [&](const std::string& choice) {
     auto parsed = Parse(kChat, Body(kChat, tools + choice));
-    return std::holds_alternative<ApiRequest>(parsed) ? std::get<0>(parsed) : ApiRequest{};
+    return parsed ? *parsed : ApiRequest{};
   };
   const std::string nested = R"([{"type": "function", "function": {"name": "b"}}])";
   const std::string flat = R"([{"type": "function", "name": "b"}])";
@@ -336,8 +335,7 @@ TEST(ApiRequest, AllowedToolsAreTakenInBothForms) {
 
 TEST(ApiRequest, ErrorsShowNumbersAsTheyWereSent) {
   auto parsed = Parse(kChat, Body(kChat, R"("max_tokens": 5.5)"));
-  EXPECT_NE(std::get<ApiError>(parsed).message.find("got 5.5"), std::string::npos)
-      << std::get<ApiError>(parsed).message;
+  EXPECT_NE(parsed.error().message.find("got 5.5"), std::string::npos) << parsed.error().message;
 }
 
 TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {
@@ -354,8 +352,8 @@ TEST(ApiRequest, FormatsOfMessagesAreGrammars) {
   for (const std::string& field :
        {R"("output_config": {"format": )" + format + "}", R"("output_format": )" + format}) {
     auto parsed = Parse(kMessages, Body(kMessages, field));
-    ASSERT_TRUE(std::holds_alternative<ApiRequest>(parsed)) << field;
-    const auto& grammar = std::get<0>(parsed).grammar;
+    ASSERT_TRUE(parsed) << field;
+    const auto& grammar = parsed->grammar;
     ASSERT_TRUE(grammar.has_value()) << field;
     EXPECT_EQ(grammar->schema.at("type"), "integer");
   }

@@ -89,8 +89,9 @@ json::value ChatTool(const json::object& flat, std::string_view schema) {
 
 }  // namespace
 
-OrRefusal<json::array> ChatTools(const json::value& value, const std::string& path,
-                                 std::string_view schema, bool (*ours)(const json::object& tool)) {
+Result<json::array, ApiError> ChatTools(const json::value& value, const std::string& path,
+                                        std::string_view schema,
+                                        bool (*ours)(const json::object& tool)) {
   if (!value.is_array()) return WrongType(path, "a list of tools", value);
   json::array tools;
   for (size_t i = 0; i < value.get_array().size(); ++i) {
@@ -101,8 +102,8 @@ OrRefusal<json::array> ChatTools(const json::value& value, const std::string& pa
   return tools;
 }
 
-OrRefusal<std::string> TextOfParts(const json::value& content, std::string_view types,
-                                   const std::string& path) {
+Result<std::string, ApiError> TextOfParts(const json::value& content, std::string_view types,
+                                          const std::string& path) {
   if (content.is_string()) return std::string(content.get_string());
   if (content.is_null()) return std::string();
   if (!content.is_array()) return WrongType(path, "a string or a list of parts", content);

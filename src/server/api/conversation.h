@@ -45,12 +45,13 @@ void JoinLeadingSystem(const std::string& system, std::string_view path, json::a
 // A list of flat tools, {"name", "description", "parameters"}, as chat tools; `schema` names the
 // key that holds the parameters' schema. Those that are not `ours` are left out: the API's own
 // servers would run them, and this one has none.
-OrRefusal<json::array> ChatTools(const json::value& value, const std::string& path,
-                                 std::string_view schema, bool (*ours)(const json::object& tool));
+Result<json::array, ApiError> ChatTools(const json::value& value, const std::string& path,
+                                        std::string_view schema,
+                                        bool (*ours)(const json::object& tool));
 
 // The text of a string or of a list of parts {"type": one of `types`, "text"}; other parts are
 // refused. `types` has blanks between.
-OrRefusal<std::string> TextOfParts(const json::value& content, std::string_view types,
-                                   const std::string& path);
+Result<std::string, ApiError> TextOfParts(const json::value& content, std::string_view types,
+                                          const std::string& path);
 
 }  // namespace braid

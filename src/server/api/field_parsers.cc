@@ -14,8 +14,8 @@ ApiError WrongType(const std::string& path, std::string_view right, const json::
   return {400, fmt::format("{}: must be {}, got {}", path, right, JsonExcerpt(found)), path};
 }
 
-Refusal ParseTokenIds(const json::value& value, const std::string& path,
-                      const RequestLimits& limits, std::vector<TokenId>* ids) {
+ApiStatus ParseTokenIds(const json::value& value, const std::string& path,
+                        const RequestLimits& limits, std::vector<TokenId>* ids) {
   if (!value.is_array()) return WrongType(path, "a list of token ids", value);
   const json::array& array = value.get_array();
   ids->reserve(array.size());
@@ -27,31 +27,31 @@ Refusal ParseTokenIds(const json::value& value, const std::string& path,
     }
     ids->push_back(static_cast<TokenId>(array[i].get_int64()));
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseModel(const json::value& value, const std::string& path, const RequestLimits&,
-                   ApiRequest* request) {
+ApiStatus ParseModel(const json::value& value, const std::string& path, const RequestLimits&,
+                     ApiRequest* request) {
   if (!value.is_string()) return WrongType(path, "a string", value);
   request->model = value.get_string();
-  return std::nullopt;
+  return {};
 }
 
 // A string, a list of strings, a list of token ids, or a list of lists of token ids.
-Refusal ParsePrompt(const json::value& value, const std::string& path, const RequestLimits& limits,
-                    ApiRequest* request) {
+ApiStatus ParsePrompt(const json::value& value, const std::string& path,
+                      const RequestLimits& limits, ApiRequest* request) {
   constexpr std::string_view kRight = "a string, a list of strings, or token ids";
   if (value.is_string()) {
     request->prompts.emplace_back(std::string(value.get_string()));
-    return std::nullopt;
+    return {};
   }
   if (!value.is_array() || value.get_array().empty()) return WrongType(path, kRight, value);
   const json::array& array = value.get_array();
   if (array[0].is_number()) {
     std::vector<TokenId> ids;
-    if (Refusal refusal = ParseTokenIds(value, path, limits, &ids)) return refusal;
+    RETURN_IF_ERROR(ParseTokenIds(value, path, limits, &ids));
     request->prompts.emplace_back(std::move(ids));
-    return std::nullopt;
+    return {};
   }
   if (static_cast<int64_t>(array.size()) > limits.answers_max) {
     return ApiError{400,
@@ -66,28 +66,28 @@ Refusal ParsePrompt(const json::value& value, const std::string& path, const Req
       request->prompts.emplace_back(std::string(array[i].get_string()));
     } else {
       std::vector<TokenId> ids;
-      if (Refusal refusal = ParseTokenIds(array[i], element, limits, &ids)) return refusal;
+      RETURN_IF_ERROR(ParseTokenIds(array[i], element, limits, &ids));
       request->prompts.emplace_back(std::move(ids));
     }
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseTokens(const json::value& value, const std::string& path, const RequestLimits& limits,
-                    ApiRequest* request) {
+ApiStatus ParseTokens(const json::value& value, const std::string& path,
+                      const RequestLimits& limits, ApiRequest* request) {
   return ParseTokenIds(value, path, limits, &request->tokens);
 }
 
-Refusal ParseStop(const json::value& value, const std::string& path, const RequestLimits&,
-                  ApiRequest* request) {
-  auto add = [&](const json::value& stop, const std::string& where) -> Refusal {
+ApiStatus ParseStop(const json::value& value, const std::string& path, const RequestLimits&,
+                    ApiRequest* request) {
+  auto add = [&](const json::value& stop, const std::string& where) -> ApiStatus {
     if (!stop.is_string() || stop.get_string().empty() ||
         stop.get_string().size() > limits::kStopStringBytesMax) {
       return WrongType(where, fmt::format("a string of 1 to {} bytes", limits::kStopStringBytesMax),
                        stop);
     }
     request->stop.emplace_back(stop.get_string());
-    return std::nullopt;
+    return {};
   };
   if (!value.is_array()) return add(value, path);
   const json::array& array = value.get_array();
@@ -98,13 +98,13 @@ Refusal ParseStop(const json::value& value, const std::string& path, const Reque
                     path};
   }
   for (size_t i = 0; i < array.size(); ++i) {
-    if (Refusal refusal = add(array[i], fmt::format("{}[{}]", path, i))) return refusal;
+    RETURN_IF_ERROR(add(array[i], fmt::format("{}[{}]", path, i)));
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseStopTokens(const json::value& value, const std::string& path,
-                        const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseStopTokens(const json::value& value, const std::string& path,
+                          const RequestLimits& limits, ApiRequest* request) {
   if (value.is_array() && value.get_array().size() > limits::kStopTokensMax) {
     return ApiError{400,
                     fmt::format("{}: has {} ids, at most {} are taken", path,
@@ -115,8 +115,8 @@ Refusal ParseStopTokens(const json::value& value, const std::string& path,
 }
 
 // {"TOKEN ID": BIAS, …}
-Refusal ParseLogitBias(const json::value& value, const std::string& path,
-                       const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseLogitBias(const json::value& value, const std::string& path,
+                         const RequestLimits& limits, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object of token ids and numbers", value);
   const json::object& object = value.get_object();
   if (object.size() > limits::kLogitBiasMax) {
@@ -145,11 +145,11 @@ Refusal ParseLogitBias(const json::value& value, const std::string& path,
     request->logit_bias.emplace_back(id, static_cast<float>(number));
   }
   std::sort(request->logit_bias.begin(), request->logit_bias.end());
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseStreamOptions(const json::value& value, const std::string& path, const RequestLimits&,
-                           ApiRequest* request) {
+ApiStatus ParseStreamOptions(const json::value& value, const std::string& path,
+                             const RequestLimits&, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object", value);
   request->include_usage = false;
   for (const auto& [key, option] : value.get_object()) {
@@ -162,12 +162,12 @@ Refusal ParseStreamOptions(const json::value& value, const std::string& path, co
     }
     *target = option.get_bool();
   }
-  return std::nullopt;
+  return {};
 }
 
 // This server's own options: {"explain": true}.
-Refusal ParseBraid(const json::value& value, const std::string& path, const RequestLimits&,
-                   ApiRequest* request) {
+ApiStatus ParseBraid(const json::value& value, const std::string& path, const RequestLimits&,
+                     ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object, {\"explain\": true}", value);
   for (const auto& [key, option] : value.get_object()) {
     const std::string member = fmt::format("{}.{}", path, std::string_view(key));
@@ -177,22 +177,22 @@ Refusal ParseBraid(const json::value& value, const std::string& path, const Requ
     if (!option.is_bool()) return WrongType(member, "true or false", option);
     request->explain_reuse = option.get_bool();
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseCacheSalt(const json::value& value, const std::string& path, const RequestLimits&,
-                       ApiRequest* request) {
+ApiStatus ParseCacheSalt(const json::value& value, const std::string& path, const RequestLimits&,
+                         ApiRequest* request) {
   if (!value.is_string() || value.get_string().empty() ||
       value.get_string().size() > limits::kCacheSaltBytesMax) {
     return WrongType(path, fmt::format("a string of 1 to {} bytes", limits::kCacheSaltBytesMax),
                      value);
   }
   request->cache_salt = value.get_string();
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseMetadata(const json::value& value, const std::string& path, const RequestLimits&,
-                      ApiRequest* request) {
+ApiStatus ParseMetadata(const json::value& value, const std::string& path, const RequestLimits&,
+                        ApiRequest* request) {
   if (!value.is_object() || value.get_object().size() > limits::kMetadataPairsMax) {
     return WrongType(
         path, fmt::format("an object of at most {} entries", limits::kMetadataPairsMax), value);
@@ -206,39 +206,39 @@ Refusal ParseMetadata(const json::value& value, const std::string& path, const R
     }
   }
   request->metadata = value.get_object();
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseText(const json::value& value, const std::string& path, const RequestLimits&,
-                  ApiRequest* request) {
+ApiStatus ParseText(const json::value& value, const std::string& path, const RequestLimits&,
+                    ApiRequest* request) {
   if (!value.is_string()) return WrongType(path, "a string", value);
   request->text = value.get_string();
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseParser(const json::value& value, const std::string& path, const RequestLimits&,
-                    ApiRequest* request) {
+ApiStatus ParseParser(const json::value& value, const std::string& path, const RequestLimits&,
+                      ApiRequest* request) {
   if (!value.is_string()) return WrongType(path, "a parser's name", value);
   request->parser = value.get_string();
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseRequestId(const json::value& value, const std::string& path, const RequestLimits&,
-                       ApiRequest* request) {
+ApiStatus ParseRequestId(const json::value& value, const std::string& path, const RequestLimits&,
+                         ApiRequest* request) {
   if (!value.is_string()) return WrongType(path, "the id of a request", value);
   request->request_id = value.get_string();
-  return std::nullopt;
+  return {};
 }
 
 // SGLang's and vLLM's words: requests stay where they are, or end first.
-Refusal ParsePauseMode(const json::value& value, const std::string& path, const RequestLimits&,
-                       ApiRequest* request) {
+ApiStatus ParsePauseMode(const json::value& value, const std::string& path, const RequestLimits&,
+                         ApiRequest* request) {
   if (value == "abort") {
     request->abort_all = true;
   } else if (value != "in_place" && value != "keep" && value != "retract") {
     return WrongType(path, "\"in_place\", \"keep\", \"retract\" or \"abort\"", value);
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace braid

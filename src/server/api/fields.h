@@ -32,8 +32,8 @@ struct FlagRule {
 
 // `path` names the value in errors.
 struct ParseRule {
-  Refusal (*parse)(const json::value& value, const std::string& path, const RequestLimits& limits,
-                   ApiRequest* request);
+  ApiStatus (*parse)(const json::value& value, const std::string& path, const RequestLimits& limits,
+                     ApiRequest* request);
 };
 
 // A member of a field that is an object; the field's parser reads it.
@@ -85,70 +85,74 @@ int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits);
 ApiError WrongType(const std::string& path, std::string_view right, const json::value& found);
 
 // A list of token ids, each in [0, vocabulary).
-Refusal ParseTokenIds(const json::value& value, const std::string& path,
-                      const RequestLimits& limits, std::vector<TokenId>* ids);
+ApiStatus ParseTokenIds(const json::value& value, const std::string& path,
+                        const RequestLimits& limits, std::vector<TokenId>* ids);
 
 // Fields that constrain the output, in grammar_parsers.cc: a JSON schema (an object or its text), a
 // regular expression, a list of texts, a grammar in GBNF or Lark; and the objects that hold one.
-Refusal ParseJsonSchema(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseRegex(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseChoices(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseGrammar(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseResponseFormat(const json::value&, const std::string&, const RequestLimits&,
-                            ApiRequest*);
-Refusal ParseStructuredOutputs(const json::value&, const std::string&, const RequestLimits&,
-                               ApiRequest*);
+ApiStatus ParseJsonSchema(const json::value&, const std::string&, const RequestLimits&,
+                          ApiRequest*);
+ApiStatus ParseRegex(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseChoices(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseGrammar(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseResponseFormat(const json::value&, const std::string&, const RequestLimits&,
+                              ApiRequest*);
+ApiStatus ParseStructuredOutputs(const json::value&, const std::string&, const RequestLimits&,
+                                 ApiRequest*);
 
 // Conversations in other APIs' forms, in responses_parsers.cc and anthropic_parsers.cc.
-Refusal ParseInput(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParsePreviousResponse(const json::value&, const std::string&, const RequestLimits&,
+ApiStatus ParseInput(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParsePreviousResponse(const json::value&, const std::string&, const RequestLimits&,
+                                ApiRequest*);
+ApiStatus ParseResponsesTools(const json::value&, const std::string&, const RequestLimits&,
                               ApiRequest*);
-Refusal ParseResponsesTools(const json::value&, const std::string&, const RequestLimits&,
-                            ApiRequest*);
-Refusal ParseTextOptions(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseReasoningOptions(const json::value&, const std::string&, const RequestLimits&,
+ApiStatus ParseTextOptions(const json::value&, const std::string&, const RequestLimits&,
+                           ApiRequest*);
+ApiStatus ParseReasoningOptions(const json::value&, const std::string&, const RequestLimits&,
+                                ApiRequest*);
+ApiStatus ParseInclude(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseSystem(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseTurns(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseAnthropicTools(const json::value&, const std::string&, const RequestLimits&,
                               ApiRequest*);
-Refusal ParseInclude(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseSystem(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseTurns(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseAnthropicTools(const json::value&, const std::string&, const RequestLimits&,
+ApiStatus ParseAnthropicToolChoice(const json::value&, const std::string&, const RequestLimits&,
+                                   ApiRequest*);
+ApiStatus ParseThinking(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseOutputConfig(const json::value&, const std::string&, const RequestLimits&,
                             ApiRequest*);
-Refusal ParseAnthropicToolChoice(const json::value&, const std::string&, const RequestLimits&,
-                                 ApiRequest*);
-Refusal ParseThinking(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseOutputConfig(const json::value&, const std::string&, const RequestLimits&,
-                          ApiRequest*);
-Refusal ParseOutputFormat(const json::value&, const std::string&, const RequestLimits&,
-                          ApiRequest*);
+ApiStatus ParseOutputFormat(const json::value&, const std::string&, const RequestLimits&,
+                            ApiRequest*);
 
 // The messages of a Responses request, once input and previous_response_id are both read.
-Refusal MessagesOfItems(const RequestLimits& limits, ApiRequest* request);
+ApiStatus MessagesOfItems(const RequestLimits& limits, ApiRequest* request);
 
 // Structured fields, in field_parsers.cc and message_parsers.cc.
-Refusal ParseModel(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParsePrompt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseTokens(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseStop(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseStopTokens(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseLogitBias(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseStreamOptions(const json::value&, const std::string&, const RequestLimits&,
-                           ApiRequest*);
-Refusal ParseMetadata(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseText(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseParser(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseRequestId(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseVerbosity(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseMessages(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseTools(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseToolChoice(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseTemplateValues(const json::value&, const std::string&, const RequestLimits&,
-                            ApiRequest*);
-Refusal ParseBraid(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseCacheSalt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseReasoningEffort(const json::value&, const std::string&, const RequestLimits&,
+ApiStatus ParseModel(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParsePrompt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseTokens(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseStop(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseStopTokens(const json::value&, const std::string&, const RequestLimits&,
+                          ApiRequest*);
+ApiStatus ParseLogitBias(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseStreamOptions(const json::value&, const std::string&, const RequestLimits&,
                              ApiRequest*);
-Refusal ParsePauseMode(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
-Refusal ParseStructuralTag(const json::value&, const std::string&, const RequestLimits&,
-                           ApiRequest*);
+ApiStatus ParseMetadata(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseText(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseParser(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseRequestId(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseVerbosity(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseMessages(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseTools(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseToolChoice(const json::value&, const std::string&, const RequestLimits&,
+                          ApiRequest*);
+ApiStatus ParseTemplateValues(const json::value&, const std::string&, const RequestLimits&,
+                              ApiRequest*);
+ApiStatus ParseBraid(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseCacheSalt(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseReasoningEffort(const json::value&, const std::string&, const RequestLimits&,
+                               ApiRequest*);
+ApiStatus ParsePauseMode(const json::value&, const std::string&, const RequestLimits&, ApiRequest*);
+ApiStatus ParseStructuralTag(const json::value&, const std::string&, const RequestLimits&,
+                             ApiRequest*);
 
 }  // namespace braid

@@ -11,10 +11,10 @@
 namespace braid {
 namespace {
 
-using Parse = Refusal (*)(const json::value&, const std::string&, const RequestLimits&,
-                          ApiRequest*);
+using Parse = ApiStatus (*)(const json::value&, const std::string&, const RequestLimits&,
+                            ApiRequest*);
 
-Refusal SetGrammar(WantedGrammar grammar, ApiRequest* request) {
+ApiStatus SetGrammar(WantedGrammar grammar, ApiRequest* request) {
   if (request->grammar) {
     return ApiError{
         400,
@@ -22,7 +22,7 @@ Refusal SetGrammar(WantedGrammar grammar, ApiRequest* request) {
         grammar.path};
   }
   request->grammar = std::move(grammar);
-  return std::nullopt;
+  return {};
 }
 
 const json::value* Member(const json::value& value, std::string_view key) {
@@ -31,8 +31,8 @@ const json::value* Member(const json::value& value, std::string_view key) {
 
 }  // namespace
 
-Refusal ParseJsonSchema(const json::value& value, const std::string& path, const RequestLimits&,
-                        ApiRequest* request) {
+ApiStatus ParseJsonSchema(const json::value& value, const std::string& path, const RequestLimits&,
+                          ApiRequest* request) {
   json::value schema = value;
   if (value.is_string()) {
     Result<json::value> parsed = ParseJson(std::string_view(value.get_string()), path);
@@ -46,8 +46,8 @@ Refusal ParseJsonSchema(const json::value& value, const std::string& path, const
   return SetGrammar({.schema = std::move(schema), .path = path}, request);
 }
 
-Refusal ParseRegex(const json::value& value, const std::string& path, const RequestLimits&,
-                   ApiRequest* request) {
+ApiStatus ParseRegex(const json::value& value, const std::string& path, const RequestLimits&,
+                     ApiRequest* request) {
   if (!value.is_string() || value.get_string().empty()) {
     return WrongType(path, "a regular expression", value);
   }
@@ -56,8 +56,8 @@ Refusal ParseRegex(const json::value& value, const std::string& path, const Requ
       request);
 }
 
-Refusal ParseChoices(const json::value& value, const std::string& path, const RequestLimits&,
-                     ApiRequest* request) {
+ApiStatus ParseChoices(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
   constexpr std::string_view kRight = "a list of texts that are not empty";
   if (!value.is_array() || value.get_array().empty()) return WrongType(path, kRight, value);
   if (value.get_array().size() > limits::kGrammarChoicesMax) {
@@ -75,8 +75,8 @@ Refusal ParseChoices(const json::value& value, const std::string& path, const Re
       {.kind = GrammarKind::kLark, .source = ChoiceGrammarText(choices), .path = path}, request);
 }
 
-Refusal ParseGrammar(const json::value& value, const std::string& path, const RequestLimits&,
-                     ApiRequest* request) {
+ApiStatus ParseGrammar(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest* request) {
   if (!value.is_string() || value.get_string().empty()) {
     return WrongType(path, "a grammar as GBNF (\"root ::= …\") or Lark (\"start: …\")", value);
   }
@@ -88,8 +88,8 @@ Refusal ParseGrammar(const json::value& value, const std::string& path, const Re
 
 // {"structures": [{"begin": "<f>", "schema": {…}, "end": "</f>"}, …], "triggers": ["<f"]} or its
 // text.
-Refusal ParseStructuralTag(const json::value& value, const std::string& path,
-                           const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseStructuralTag(const json::value& value, const std::string& path,
+                             const RequestLimits& limits, ApiRequest* request) {
   if (value.is_string()) {
     Result<json::value> parsed = ParseJson(std::string_view(value.get_string()), path);
     if (!parsed) return ApiError{400, parsed.error().message, path};
@@ -134,13 +134,13 @@ Refusal ParseStructuralTag(const json::value& value, const std::string& path,
 }
 
 // {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": …}}.
-Refusal ParseResponseFormat(const json::value& value, const std::string& path,
-                            const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseResponseFormat(const json::value& value, const std::string& path,
+                              const RequestLimits& limits, ApiRequest* request) {
   const json::value* type = value.is_object() ? value.get_object().if_contains("type") : nullptr;
   if (type == nullptr || !type->is_string()) {
     return WrongType(path, "an object with a type, {\"type\": \"json_object\"}", value);
   }
-  if (*type == "text") return std::nullopt;
+  if (*type == "text") return {};
   if (*type == "json_object") {
     // llama-server's form has the schema here.
     if (const json::value* schema = Member(value, "schema")) {
@@ -165,13 +165,13 @@ Refusal ParseResponseFormat(const json::value& value, const std::string& path,
   if (strict != nullptr && !strict->is_bool() && !strict->is_null()) {
     return WrongType(at + ".strict", "true or false", *strict);
   }
-  if (Refusal refusal = ParseJsonSchema(*schema, at + ".schema", limits, request)) return refusal;
+  RETURN_IF_ERROR(ParseJsonSchema(*schema, at + ".schema", limits, request));
   request->grammar->strict = strict != nullptr && *strict == json::value(true);
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseStructuredOutputs(const json::value& value, const std::string& path,
-                               const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseStructuredOutputs(const json::value& value, const std::string& path,
+                                 const RequestLimits& limits, ApiRequest* request) {
   struct Key {
     std::string_view name;
     Parse parse;
@@ -188,9 +188,7 @@ Refusal ParseStructuredOutputs(const json::value& value, const std::string& path
     const std::string at = fmt::format("{}.{}", path, std::string_view(name));
     if (name == "json_object") {
       json::value any = json::object{{"type", "object"}};
-      if (Refusal refusal = SetGrammar({.schema = any, .path = at}, request)) {
-        return refusal;
-      }
+      RETURN_IF_ERROR(SetGrammar({.schema = any, .path = at}, request));
       continue;
     }
     auto key = std::find_if(std::begin(kKeys), std::end(kKeys),
@@ -200,9 +198,9 @@ Refusal ParseStructuredOutputs(const json::value& value, const std::string& path
           400, at + ": is not known here; json, regex, choice, grammar and structural_tag are", at,
           "unsupported_parameter"};
     }
-    if (Refusal refusal = key->parse(wanted, at, limits, request)) return refusal;
+    RETURN_IF_ERROR(key->parse(wanted, at, limits, request));
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace braid

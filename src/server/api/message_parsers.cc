@@ -27,14 +27,13 @@ bool IsName(std::string_view text) {
          });
 }
 
-Refusal CheckContent(const json::value& content, const std::string& path) {
-  const auto text = TextOfParts(content, "text", path);
-  if (const auto* error = std::get_if<ApiError>(&text)) return *error;
-  return std::nullopt;
+ApiStatus CheckContent(const json::value& content, const std::string& path) {
+  RETURN_IF_ERROR(TextOfParts(content, "text", path));
+  return {};
 }
 
 // Checks one message and brings roles and names of fields to the form that templates know.
-Refusal CheckMessage(json::value& value, const std::string& path) {
+ApiStatus CheckMessage(json::value& value, const std::string& path) {
   if (!value.is_object()) return WrongType(path, "an object", value);
   json::object& message = value.get_object();
   const json::value* role = message.if_contains("role");
@@ -65,7 +64,7 @@ Refusal CheckMessage(json::value& value, const std::string& path) {
   }
   const json::value* content = message.if_contains("content");
   if (content != nullptr) {
-    if (Refusal refusal = CheckContent(*content, path + ".content")) return refusal;
+    RETURN_IF_ERROR(CheckContent(*content, path + ".content"));
   }
   if ((content == nullptr || content->is_null()) && !assistant) {
     return ApiError{400, path + ".content: is missing", path + ".content"};
@@ -79,10 +78,10 @@ Refusal CheckMessage(json::value& value, const std::string& path) {
       reasoning != nullptr && !reasoning->is_string() && !reasoning->is_null()) {
     return WrongType(path + ".reasoning_content", "a string", *reasoning);
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal CheckTool(const json::value& tool, const std::string& path) {
+ApiStatus CheckTool(const json::value& tool, const std::string& path) {
   const json::value* function =
       tool.is_object() ? tool.get_object().if_contains("function") : nullptr;
   if (function == nullptr || !function->is_object()) {
@@ -97,7 +96,7 @@ Refusal CheckTool(const json::value& tool, const std::string& path) {
   if (strict != nullptr && !strict->is_bool() && !strict->is_null()) {
     return WrongType(path + ".function.strict", "true or false", *strict);
   }
-  return std::nullopt;
+  return {};
 }
 
 const json::value* Member(const json::value& value, std::string_view key) {
@@ -119,7 +118,8 @@ bool IsOneOf(const json::value& value, std::span<const std::string_view> words) 
 }
 
 // {"mode": "auto" or "required", "tools": […]}: only these may be called.
-Refusal ParseAllowedTools(const json::value& value, const std::string& path, ApiRequest* request) {
+ApiStatus ParseAllowedTools(const json::value& value, const std::string& path,
+                            ApiRequest* request) {
   const json::value *mode = Member(value, "mode"), *tools = Member(value, "tools");
   if (mode == nullptr || (*mode != "auto" && *mode != "required")) {
     return WrongType(path + ".mode", "\"auto\" or \"required\"",
@@ -139,7 +139,7 @@ Refusal ParseAllowedTools(const json::value& value, const std::string& path, Api
     request->allowed_tools.emplace_back(name);
     ++index;
   }
-  return std::nullopt;
+  return {};
 }
 
 // Templates have one name for it or the other.
@@ -150,8 +150,8 @@ void SetThinking(bool on, ApiRequest* request) {
 
 }  // namespace
 
-Refusal ParseMessages(const json::value& value, const std::string& path, const RequestLimits&,
-                      ApiRequest* request) {
+ApiStatus ParseMessages(const json::value& value, const std::string& path, const RequestLimits&,
+                        ApiRequest* request) {
   if (!value.is_array()) return WrongType(path, "a list of messages", value);
   size_t count = value.get_array().size();
   if (count == 0 || count > limits::kMessagesMax) {
@@ -162,8 +162,7 @@ Refusal ParseMessages(const json::value& value, const std::string& path, const R
   }
   json::value messages = value;
   for (size_t i = 0; i < count; ++i) {
-    Refusal refusal = CheckMessage(messages.get_array()[i], fmt::format("{}[{}]", path, i));
-    if (refusal) return refusal;
+    RETURN_IF_ERROR(CheckMessage(messages.get_array()[i], fmt::format("{}[{}]", path, i)));
   }
   Result<json::array> normal = NormalizeMessages(messages);
   if (!normal) return ToApiError(normal.error());
@@ -172,11 +171,11 @@ Refusal ParseMessages(const json::value& value, const std::string& path, const R
   for (size_t i = 0; i < count; ++i) {
     request->message_paths.push_back(fmt::format("{}[{}]", path, i));
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseTools(const json::value& value, const std::string& path, const RequestLimits&,
-                   ApiRequest* request) {
+ApiStatus ParseTools(const json::value& value, const std::string& path, const RequestLimits&,
+                     ApiRequest* request) {
   if (!value.is_array()) return WrongType(path, "a list of tools", value);
   const json::array& tools = value.get_array();
   if (tools.size() > limits::kToolsMax) {
@@ -186,7 +185,7 @@ Refusal ParseTools(const json::value& value, const std::string& path, const Requ
                     path};
   }
   for (size_t i = 0; i < tools.size(); ++i) {
-    if (Refusal refusal = CheckTool(tools[i], fmt::format("{}[{}]", path, i))) return refusal;
+    RETURN_IF_ERROR(CheckTool(tools[i], fmt::format("{}[{}]", path, i)));
   }
   size_t bytes = json::serialize(value).size();
   if (bytes > limits::kToolBytesMax) {
@@ -196,19 +195,19 @@ Refusal ParseTools(const json::value& value, const std::string& path, const Requ
         path};
   }
   request->tools = tools;
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseToolChoice(const json::value& value, const std::string& path, const RequestLimits&,
-                        ApiRequest* request) {
+ApiStatus ParseToolChoice(const json::value& value, const std::string& path, const RequestLimits&,
+                          ApiRequest* request) {
   constexpr std::string_view kRight =
       "\"auto\", \"none\", \"required\", {\"type\": \"function\", \"function\": {\"name\": …}} or "
       "{\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": …, \"tools\": […]}}";
   request->tool_choice_sent = value;
-  if (value == "auto") return std::nullopt;
+  if (value == "auto") return {};
   if (value == "none") {
     request->tool_choice = ToolChoice::kNone;
-    return std::nullopt;
+    return {};
   }
   const json::value* type = Member(value, "type");
   if (type != nullptr && *type == "allowed_tools") {
@@ -217,17 +216,17 @@ Refusal ParseToolChoice(const json::value& value, const std::string& path, const
                              : ParseAllowedTools(*nested, path + ".allowed_tools", request);
   }
   request->tool_choice = ToolChoice::kRequired;
-  if (value == "required") return std::nullopt;
+  if (value == "required") return {};
   const std::string_view name = ToolName(value);
   if (name.empty() || (type != nullptr && *type != "function")) {
     return WrongType(path, kRight, value);
   }
   request->allowed_tools = {std::string(name)};
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseTemplateValues(const json::value& value, const std::string& path, const RequestLimits&,
-                            ApiRequest* request) {
+ApiStatus ParseTemplateValues(const json::value& value, const std::string& path,
+                              const RequestLimits&, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object", value);
   const json::object& values = value.get_object();
   if (values.size() > limits::kTemplateKeysMax ||
@@ -245,11 +244,11 @@ Refusal ParseTemplateValues(const json::value& value, const std::string& path, c
     }
     request->template_values[key] = entry;
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseReasoningEffort(const json::value& value, const std::string& path,
-                             const RequestLimits&, ApiRequest* request) {
+ApiStatus ParseReasoningEffort(const json::value& value, const std::string& path,
+                               const RequestLimits&, ApiRequest* request) {
   constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
                                            "high", "xhigh",   "max"};
   if (!IsOneOf(value, kEfforts)) {
@@ -257,21 +256,21 @@ Refusal ParseReasoningEffort(const json::value& value, const std::string& path,
   }
   request->template_values["reasoning_effort"] = value;
   if (value.get_string() == "none") SetThinking(false, request);
-  return std::nullopt;
+  return {};
 }
 
 // Given to the template, as the effort is: it is the model that heeds it.
-Refusal ParseVerbosity(const json::value& value, const std::string& path, const RequestLimits&,
-                       ApiRequest* request) {
+ApiStatus ParseVerbosity(const json::value& value, const std::string& path, const RequestLimits&,
+                         ApiRequest* request) {
   constexpr std::string_view kVerbosities[] = {"low", "medium", "high"};
   if (!IsOneOf(value, kVerbosities)) return WrongType(path, "low, medium or high", value);
   request->template_values["verbosity"] = value;
-  return std::nullopt;
+  return {};
 }
 
 // {"type": "enabled", "budget_tokens": 1024}, {"type": "adaptive"}, {"type": "disabled"}.
-Refusal ParseThinking(const json::value& value, const std::string& path, const RequestLimits&,
-                      ApiRequest* request) {
+ApiStatus ParseThinking(const json::value& value, const std::string& path, const RequestLimits&,
+                        ApiRequest* request) {
   const json::object* thinking = value.if_object();
   const json::value* type = thinking == nullptr ? nullptr : thinking->if_contains("type");
   if (type == nullptr || (*type != "enabled" && *type != "disabled" && *type != "adaptive")) {
@@ -286,12 +285,12 @@ Refusal ParseThinking(const json::value& value, const std::string& path, const R
     request->include_reasoning = *display != "omitted";
   }
   const json::value* budget = thinking->if_contains("budget_tokens");
-  if (budget == nullptr || budget->is_null()) return std::nullopt;
+  if (budget == nullptr || budget->is_null()) return {};
   if (!budget->is_int64() || budget->get_int64() < 1) {
     return WrongType(path + ".budget_tokens", "an integer of at least 1", *budget);
   }
   request->thinking_budget = budget->get_int64();
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace braid

@@ -20,7 +20,7 @@ json::value At(const json::object& object, std::string_view key) {
 }
 
 // One block of an assistant's turn.
-Refusal AddAssistantBlock(const json::object& block, const std::string& path, ChatBuilder* chat) {
+ApiStatus AddAssistantBlock(const json::object& block, const std::string& path, ChatBuilder* chat) {
   const std::string_view type = StringAt(block, "type");
   if (type == "text") {
     chat->AssistantText(StringAt(block, "text"));
@@ -39,16 +39,16 @@ Refusal AddAssistantBlock(const json::object& block, const std::string& path, Ch
                                 path, JsonExcerpt(At(block, "type"))),
                     path, "unsupported_parameter"};
   }
-  return std::nullopt;
+  return {};
 }
 
 // One block of a user's turn; its text is collected, for results of tools come first.
-Refusal AddUserBlock(const json::object& block, const std::string& path, ChatBuilder* chat,
-                     std::string* text) {
+ApiStatus AddUserBlock(const json::object& block, const std::string& path, ChatBuilder* chat,
+                       std::string* text) {
   const std::string_view type = StringAt(block, "type");
   if (type == "text") {
     *text += StringAt(block, "text");
-    return std::nullopt;
+    return {};
   }
   if (type != "tool_result") {
     return ApiError{400,
@@ -56,13 +56,12 @@ Refusal AddUserBlock(const json::object& block, const std::string& path, ChatBui
                                 JsonExcerpt(At(block, "type"))),
                     path, "unsupported_parameter"};
   }
-  auto result = TextOfParts(At(block, "content"), "text", path + ".content");
-  if (auto* error = std::get_if<ApiError>(&result)) return *error;
-  chat->ToolResult(StringAt(block, "tool_use_id"), std::get<0>(result));
-  return std::nullopt;
+  ASSIGN_OR_RETURN(auto result, TextOfParts(At(block, "content"), "text", path + ".content"));
+  chat->ToolResult(StringAt(block, "tool_use_id"), result);
+  return {};
 }
 
-Refusal AddTurn(const json::value& value, const std::string& path, ChatBuilder* chat) {
+ApiStatus AddTurn(const json::value& value, const std::string& path, ChatBuilder* chat) {
   if (!value.is_object()) return WrongType(path, "an object with role and content", value);
   const json::object& message = value.get_object();
   const std::string_view role = StringAt(message, "role");
@@ -76,7 +75,7 @@ Refusal AddTurn(const json::value& value, const std::string& path, ChatBuilder* 
     role == "user"     ? chat->User(text)
     : role == "system" ? chat->System(text)
                        : chat->AssistantText(text);
-    return std::nullopt;
+    return {};
   }
   if (!content.is_array()) return WrongType(at, "a string or a list of blocks", content);
   if (content.get_array().size() > limits::kPartsMax) {
@@ -90,26 +89,24 @@ Refusal AddTurn(const json::value& value, const std::string& path, ChatBuilder* 
   for (const json::value& block : content.get_array()) {
     const std::string where = fmt::format("{}[{}]", at, index++);
     if (!block.is_object()) return WrongType(where, "a block with a type", block);
-    Refusal refusal = role == "assistant" ? AddAssistantBlock(block.get_object(), where, chat)
-                                          : AddUserBlock(block.get_object(), where, chat, &text);
-    if (refusal) return refusal;
+    RETURN_IF_ERROR(role == "assistant" ? AddAssistantBlock(block.get_object(), where, chat)
+                                        : AddUserBlock(block.get_object(), where, chat, &text));
   }
   if (!text.empty()) role == "system" ? chat->System(text) : chat->User(text);
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace
 
-Refusal ParseSystem(const json::value& value, const std::string& path, const RequestLimits&,
-                    ApiRequest* request) {
-  auto text = TextOfParts(value, "text input_text", path);
-  if (auto* error = std::get_if<ApiError>(&text)) return *error;
-  request->system = std::get<0>(std::move(text));
-  return std::nullopt;
+ApiStatus ParseSystem(const json::value& value, const std::string& path, const RequestLimits&,
+                      ApiRequest* request) {
+  ASSIGN_OR_RETURN(const std::string text, TextOfParts(value, "text input_text", path));
+  request->system = std::move(text);
+  return {};
 }
 
-Refusal ParseTurns(const json::value& value, const std::string& path, const RequestLimits& limits,
-                   ApiRequest* request) {
+ApiStatus ParseTurns(const json::value& value, const std::string& path, const RequestLimits& limits,
+                     ApiRequest* request) {
   if (!value.is_array() || value.get_array().empty()) {
     return WrongType(path, "a list of at least one message", value);
   }
@@ -120,40 +117,39 @@ Refusal ParseTurns(const json::value& value, const std::string& path, const Requ
   for (const json::value& turn : value.get_array()) {
     const std::string at = fmt::format("{}[{}]", path, index++);
     chat.At(at);
-    if (Refusal refusal = AddTurn(turn, at, &chat)) return refusal;
+    RETURN_IF_ERROR(AddTurn(turn, at, &chat));
   }
-  if (Refusal refusal = ParseMessages(messages, path, limits, request)) return refusal;
+  RETURN_IF_ERROR(ParseMessages(messages, path, limits, request));
   request->message_paths = std::move(paths);
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseAnthropicTools(const json::value& value, const std::string& path,
-                            const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseAnthropicTools(const json::value& value, const std::string& path,
+                              const RequestLimits& limits, ApiRequest* request) {
   // Tools that the API's own servers would run have a type and no schema.
-  const auto tools = ChatTools(value, path, "input_schema", [](const json::object& tool) {
-    return tool.contains("input_schema");
-  });
-  if (const auto* error = std::get_if<ApiError>(&tools)) return *error;
-  return ParseTools(std::get<0>(tools), path, limits, request);
+  ASSIGN_OR_RETURN(const json::array tools,
+                   ChatTools(value, path, "input_schema", [](const json::object& tool) {
+                     return tool.contains("input_schema");
+                   }));
+  return ParseTools(tools, path, limits, request);
 }
 
 // {"format": {"type": "json_schema", "schema": …}, "effort": "low"}
-Refusal ParseOutputConfig(const json::value& value, const std::string& path,
-                          const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseOutputConfig(const json::value& value, const std::string& path,
+                            const RequestLimits& limits, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object with a format or an effort", value);
   const json::value effort = At(value.get_object(), "effort");
   if (!effort.is_null()) {
-    Refusal refusal = ParseReasoningEffort(effort, path + ".effort", limits, request);
-    if (refusal) return refusal;
+    RETURN_IF_ERROR(ParseReasoningEffort(effort, path + ".effort", limits, request));
   }
   const json::value format = At(value.get_object(), "format");
-  if (format.is_null()) return std::nullopt;
+  if (format.is_null()) return {};
   return ParseOutputFormat(format, path + ".format", limits, request);
 }
 
 // {"type": "json_schema", "schema": …}
-Refusal ParseOutputFormat(const json::value& value, const std::string& path,
-                          const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseOutputFormat(const json::value& value, const std::string& path,
+                            const RequestLimits& limits, ApiRequest* request) {
   const json::object* format = value.if_object();
   if (format == nullptr || StringAt(*format, "type") != "json_schema") {
     return WrongType(path, "an object with the type json_schema and a schema", value);
@@ -161,8 +157,8 @@ Refusal ParseOutputFormat(const json::value& value, const std::string& path,
   return ParseResponseFormat(value, path, limits, request);
 }
 
-Refusal ParseAnthropicToolChoice(const json::value& value, const std::string& path,
-                                 const RequestLimits&, ApiRequest* request) {
+ApiStatus ParseAnthropicToolChoice(const json::value& value, const std::string& path,
+                                   const RequestLimits&, ApiRequest* request) {
   const json::object* choice = value.if_object();
   const std::string_view type = choice == nullptr ? std::string_view() : StringAt(*choice, "type");
   if (type == "none") {
@@ -185,7 +181,7 @@ Refusal ParseAnthropicToolChoice(const json::value& value, const std::string& pa
     }
     request->parallel_tool_calls = !single->get_bool();
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace braid

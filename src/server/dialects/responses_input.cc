@@ -20,8 +20,8 @@ InputItem FromStore(const StoredItem& stored) {
 }
 
 // Before anything is parsed, so that small requests cannot name large things many times.
-Refusal CheckSize(const OwnResponses& own, const std::string& path, const ApiRequest& request) {
-  if (request.stored_bytes <= own.bytes_max) return std::nullopt;
+ApiStatus CheckSize(const OwnResponses& own, const std::string& path, const ApiRequest& request) {
+  if (request.stored_bytes <= own.bytes_max) return {};
   return ApiError{400,
                   fmt::format("{}: the stored items up to here have {} bytes, at most {} are taken",
                               path, request.stored_bytes, own.bytes_max),
@@ -61,7 +61,7 @@ std::string PrefixOf(const json::object& item) {
 
 }  // namespace
 
-Refusal AddPrevious(const OwnResponses& own, const std::string& path, ApiRequest* request) {
+ApiStatus AddPrevious(const OwnResponses& own, const std::string& path, ApiRequest* request) {
   std::optional<std::vector<StoredItem>> stored;
   if (own.store != nullptr) {
     stored = own.store->Conversation(own.key, request->previous_response_id);
@@ -74,14 +74,14 @@ Refusal AddPrevious(const OwnResponses& own, const std::string& path, ApiRequest
                     path, "previous_response_not_found"};
   }
   for (const StoredItem& item : *stored) request->stored_bytes += item.text.size();
-  if (Refusal refusal = CheckSize(own, path, *request)) return refusal;
+  RETURN_IF_ERROR(CheckSize(own, path, *request));
   request->previous_items.reserve(stored->size());
   for (const StoredItem& item : *stored) request->previous_items.push_back(FromStore(item));
-  return std::nullopt;
+  return {};
 }
 
-Refusal AddReferenced(const OwnResponses& own, const json::object& reference,
-                      const std::string& path, ApiRequest* request) {
+ApiStatus AddReferenced(const OwnResponses& own, const json::object& reference,
+                        const std::string& path, ApiRequest* request) {
   const std::string at = path + ".id";
   const json::value* id = reference.if_contains("id");
   if (id == nullptr || !id->is_string()) {
@@ -96,12 +96,12 @@ Refusal AddReferenced(const OwnResponses& own, const json::object& reference,
         at, "item_not_found"};
   }
   request->stored_bytes += stored->text.size();
-  if (Refusal refusal = CheckSize(own, at, *request)) return refusal;
+  RETURN_IF_ERROR(CheckSize(own, at, *request));
   request->input_items.push_back(FromStore(*stored));
-  return std::nullopt;
+  return {};
 }
 
-Refusal CheckReferences(const ApiRequest& request) {
+ApiStatus CheckReferences(const ApiRequest& request) {
   std::set<std::string_view> seen;
   for (const InputItem& item : request.previous_items) seen.insert(item.stored_id);
   for (size_t i = 0; i < request.input_items.size(); ++i) {
@@ -110,7 +110,7 @@ Refusal CheckReferences(const ApiRequest& request) {
     const std::string at = fmt::format("input[{}].id", i);
     return ApiError{400, fmt::format("{}: {} is in the conversation already", at, Shown(id)), at};
   }
-  return std::nullopt;
+  return {};
 }
 
 std::vector<UnnamedItem> ItemsToStore(const ApiRequest& request) {

@@ -13,14 +13,14 @@
 namespace braid {
 
 // Adds what request->previous_response_id read and wrote to the previous items.
-Refusal AddPrevious(const OwnResponses& own, const std::string& path, ApiRequest* request);
+ApiStatus AddPrevious(const OwnResponses& own, const std::string& path, ApiRequest* request);
 
 // Adds the item that {"type": "item_reference", "id": …} names to the input.
-Refusal AddReferenced(const OwnResponses& own, const json::object& reference,
-                      const std::string& path, ApiRequest* request);
+ApiStatus AddReferenced(const OwnResponses& own, const json::object& reference,
+                        const std::string& path, ApiRequest* request);
 
 // An item of the store may stand in a conversation once.
-Refusal CheckReferences(const ApiRequest& request);
+ApiStatus CheckReferences(const ApiRequest& request);
 
 // An item for the store; without an id it gets one when its response has one.
 struct UnnamedItem {

@@ -24,10 +24,9 @@ std::string_view StringAt(const json::object& object, std::string_view key) {
                                                 : std::string_view();
 }
 
-Refusal AddMessage(const json::object& item, const std::string& path, ChatBuilder* chat) {
-  auto content = TextOfParts(At(item, "content"), kTextParts, path + ".content");
-  if (auto* error = std::get_if<ApiError>(&content)) return *error;
-  const std::string& text = std::get<0>(content);
+ApiStatus AddMessage(const json::object& item, const std::string& path, ChatBuilder* chat) {
+  ASSIGN_OR_RETURN(auto content, TextOfParts(At(item, "content"), kTextParts, path + ".content"));
+  const std::string& text = content;
   const std::string_view role = StringAt(item, "role");
   if (role == "assistant") {
     chat->AssistantText(text);
@@ -38,22 +37,22 @@ Refusal AddMessage(const json::object& item, const std::string& path, ChatBuilde
   } else {
     return WrongType(path + ".role", "one of user, assistant, system, developer", At(item, "role"));
   }
-  return std::nullopt;
+  return {};
 }
 
 // The thought is in `content`; without it the summary stands for it.
-Refusal AddReasoning(const json::object& item, const std::string& path, ChatBuilder* chat) {
+ApiStatus AddReasoning(const json::object& item, const std::string& path, ChatBuilder* chat) {
   for (const char* key : {"content", "summary"}) {
-    auto text = TextOfParts(At(item, key), kTextParts, fmt::format("{}.{}", path, key));
-    if (auto* error = std::get_if<ApiError>(&text)) return *error;
-    if (std::get<0>(text).empty()) continue;
-    chat->AssistantThought(std::get<0>(text));
+    ASSIGN_OR_RETURN(const std::string text,
+                     TextOfParts(At(item, key), kTextParts, fmt::format("{}.{}", path, key)));
+    if (text.empty()) continue;
+    chat->AssistantThought(text);
     break;
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal AddItem(const json::object& item, const std::string& path, ChatBuilder* chat) {
+ApiStatus AddItem(const json::object& item, const std::string& path, ChatBuilder* chat) {
   const std::string_view type = StringAt(item, "type");
   if (type == "message" || (type.empty() && item.contains("role"))) {
     return AddMessage(item, path, chat);
@@ -63,13 +62,12 @@ Refusal AddItem(const json::object& item, const std::string& path, ChatBuilder* 
     const std::string_view name = StringAt(item, "name");
     if (name.empty()) return WrongType(path + ".name", "the tool's name", At(item, "name"));
     chat->AssistantCall(StringAt(item, "call_id"), name, StringAt(item, "arguments"));
-    return std::nullopt;
+    return {};
   }
   if (type == "function_call_output") {
-    auto output = TextOfParts(At(item, "output"), kTextParts, path + ".output");
-    if (auto* error = std::get_if<ApiError>(&output)) return *error;
-    chat->ToolResult(StringAt(item, "call_id"), std::get<0>(output));
-    return std::nullopt;
+    ASSIGN_OR_RETURN(auto output, TextOfParts(At(item, "output"), kTextParts, path + ".output"));
+    chat->ToolResult(StringAt(item, "call_id"), output);
+    return {};
   }
   return ApiError{400,
                   fmt::format("{}.type: must be message, reasoning, function_call, "
@@ -87,11 +85,11 @@ bool IsReference(const json::object& item) {
 
 }  // namespace
 
-Refusal ParseInput(const json::value& value, const std::string& path, const RequestLimits& limits,
-                   ApiRequest* request) {
+ApiStatus ParseInput(const json::value& value, const std::string& path, const RequestLimits& limits,
+                     ApiRequest* request) {
   if (value.is_string()) {
     request->input_items.push_back({.value = {{"role", "user"}, {"content", value}}});
-    return std::nullopt;
+    return {};
   }
   if (!value.is_array() || value.get_array().empty()) {
     return WrongType(path, "a string or a list of at least one item", value);
@@ -109,51 +107,49 @@ Refusal ParseInput(const json::value& value, const std::string& path, const Requ
       request->input_items.push_back({.value = item.get_object()});
       continue;
     }
-    if (Refusal refusal = AddReferenced(limits.responses, item.get_object(), at, request)) {
-      return refusal;
-    }
+    RETURN_IF_ERROR(AddReferenced(limits.responses, item.get_object(), at, request));
   }
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParsePreviousResponse(const json::value& value, const std::string& path,
-                              const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParsePreviousResponse(const json::value& value, const std::string& path,
+                                const RequestLimits& limits, ApiRequest* request) {
   if (!value.is_string()) return WrongType(path, "the id of a stored response", value);
   request->previous_response_id = value.get_string();
   return AddPrevious(limits.responses, path, request);
 }
 
-Refusal MessagesOfItems(const RequestLimits& limits, ApiRequest* request) {
-  if (Refusal refusal = CheckReferences(*request)) return refusal;
+ApiStatus MessagesOfItems(const RequestLimits& limits, ApiRequest* request) {
+  RETURN_IF_ERROR(CheckReferences(*request));
   json::array messages;
   std::vector<std::string> paths;
   ChatBuilder chat(&messages, &paths);
   chat.At("previous_response_id");
   for (const InputItem& item : request->previous_items) {
-    if (Refusal refusal = AddItem(item.value, "previous_response_id", &chat)) return refusal;
+    RETURN_IF_ERROR(AddItem(item.value, "previous_response_id", &chat));
   }
   for (size_t i = 0; i < request->input_items.size(); ++i) {
     const std::string at = fmt::format("input[{}]", i);
     chat.At(at);
-    if (Refusal refusal = AddItem(request->input_items[i].value, at, &chat)) return refusal;
+    RETURN_IF_ERROR(AddItem(request->input_items[i].value, at, &chat));
   }
-  if (Refusal refusal = ParseMessages(messages, "input", limits, request)) return refusal;
+  RETURN_IF_ERROR(ParseMessages(messages, "input", limits, request));
   request->message_paths = std::move(paths);
-  return std::nullopt;
+  return {};
 }
 
-Refusal ParseResponsesTools(const json::value& value, const std::string& path,
-                            const RequestLimits& limits, ApiRequest* request) {
-  const auto tools = ChatTools(value, path, "parameters", [](const json::object& tool) {
-    return StringAt(tool, "type") == "function";
-  });
-  if (const auto* error = std::get_if<ApiError>(&tools)) return *error;
-  return ParseTools(std::get<0>(tools), path, limits, request);
+ApiStatus ParseResponsesTools(const json::value& value, const std::string& path,
+                              const RequestLimits& limits, ApiRequest* request) {
+  ASSIGN_OR_RETURN(const json::array tools,
+                   ChatTools(value, path, "parameters", [](const json::object& tool) {
+                     return StringAt(tool, "type") == "function";
+                   }));
+  return ParseTools(tools, path, limits, request);
 }
 
 // What else the answer shall have. Most of it belongs to tools that the server would run.
-Refusal ParseInclude(const json::value& value, const std::string& path, const RequestLimits&,
-                     ApiRequest*) {
+ApiStatus ParseInclude(const json::value& value, const std::string& path, const RequestLimits&,
+                       ApiRequest*) {
   constexpr std::string_view kNothingToAdd[] = {"reasoning.encrypted_content",
                                                 "web_search_call.action.sources",
                                                 "web_search_call.results",
@@ -175,30 +171,29 @@ Refusal ParseInclude(const json::value& value, const std::string& path, const Re
     }
     return WrongType(at, "a name that the API knows, \"reasoning.encrypted_content\"", name);
   }
-  return std::nullopt;
+  return {};
 }
 
 // {"format": {"type": "json_schema", "name": …, "schema": …}, "verbosity": …}
-Refusal ParseTextOptions(const json::value& value, const std::string& path,
-                         const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseTextOptions(const json::value& value, const std::string& path,
+                           const RequestLimits& limits, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object with a format", value);
   const json::object& options = value.get_object();
   if (const json::value* verbosity = options.if_contains("verbosity");
       verbosity != nullptr && !verbosity->is_null()) {
-    Refusal refusal = ParseVerbosity(*verbosity, path + ".verbosity", limits, request);
-    if (refusal) return refusal;
+    RETURN_IF_ERROR(ParseVerbosity(*verbosity, path + ".verbosity", limits, request));
   }
   const json::value* format = options.if_contains("format");
-  if (format == nullptr || format->is_null()) return std::nullopt;
+  if (format == nullptr || format->is_null()) return {};
   return ParseResponseFormat(*format, path + ".format", limits, request);
 }
 
 // {"effort": "low", "summary": …}
-Refusal ParseReasoningOptions(const json::value& value, const std::string& path,
-                              const RequestLimits& limits, ApiRequest* request) {
+ApiStatus ParseReasoningOptions(const json::value& value, const std::string& path,
+                                const RequestLimits& limits, ApiRequest* request) {
   if (!value.is_object()) return WrongType(path, "an object with an effort", value);
   const json::value* effort = value.get_object().if_contains("effort");
-  if (effort == nullptr || effort->is_null()) return std::nullopt;
+  if (effort == nullptr || effort->is_null()) return {};
   return ParseReasoningEffort(*effort, path + ".effort", limits, request);
 }
 

@@ -24,7 +24,7 @@ std::string_view ContentOf(const json::value& message) {
 bool IsSystem(const json::value& message) { return message.at("role") == "system"; }
 
 // Ends the rendered text right after the last message's content, so that the answer continues it.
-OrRefusal<std::string> CutAfterLastMessage(std::string text, const json::value& message) {
+Result<std::string, ApiError> CutAfterLastMessage(std::string text, const json::value& message) {
   const std::string_view last = Trimmed(ContentOf(message));
   const size_t found = last.empty() ? std::string::npos : text.rfind(last);
   if (found == std::string::npos) {
@@ -105,7 +105,7 @@ ApiError WhyNot(const ChatTemplate& chat, const ApiRequest& request, const json:
 }
 
 // A template may leave out what it does not expect. Instructions are not lost silently.
-Refusal CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
+ApiStatus CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
   for (size_t i = 0; i < request.messages.size(); ++i) {
     const json::value& message = request.messages[i];
     if (!IsSystem(message) || text.find(Trimmed(ContentOf(message))) != std::string_view::npos) {
@@ -117,7 +117,7 @@ Refusal CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
                             : "this model's chat template leaves out system messages that are not "
                               "at the beginning; put it there, or send it as the user's");
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ bool OffersTools(const ApiRequest& request) {
   return request.tool_choice != ToolChoice::kNone && !request.tools.empty();
 }
 
-OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request) {
+Result<std::string, ApiError> RenderChat(const ServerContext& context, const ApiRequest& request) {
   if (context.chat == nullptr || context.tokenizer == nullptr) {
     return ApiError{400, "messages: this model has no chat template; use /v1/completions",
                     "messages"};
@@ -134,7 +134,7 @@ OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest
   return RenderChat(*context.chat, request);
 }
 
-OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request) {
+Result<std::string, ApiError> RenderChat(const ChatTemplate& chat, const ApiRequest& request) {
   const bool continues = request.continue_final_message.value_or(false);
   json::object values = request.template_values;
   values["messages"] = request.messages;
@@ -142,7 +142,7 @@ OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& re
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
   Result<std::string> text = chat.Render(values);
   if (!text) return WhyNot(chat, request, values, text.error());
-  if (Refusal refusal = CheckSystemIsThere(request, *text)) return *refusal;
+  RETURN_IF_ERROR(CheckSystemIsThere(request, *text));
   if (!continues) return *std::move(text);
   return CutAfterLastMessage(*std::move(text), request.messages.back());
 }

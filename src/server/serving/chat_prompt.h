@@ -14,7 +14,7 @@ namespace braid {
 bool OffersTools(const ApiRequest& request);
 
 // The prompt of a chat as the model's template writes it.
-OrRefusal<std::string> RenderChat(const ServerContext& context, const ApiRequest& request);
-OrRefusal<std::string> RenderChat(const ChatTemplate& chat, const ApiRequest& request);
+Result<std::string, ApiError> RenderChat(const ServerContext& context, const ApiRequest& request);
+Result<std::string, ApiError> RenderChat(const ChatTemplate& chat, const ApiRequest& request);
 
 }  // namespace braid

@@ -25,23 +25,22 @@ constexpr const char* kWantsObjects =
     "{% for key, value in c.function.arguments | items %}{{ key }}={{ value }};{% endfor %}"
     "{% endfor %}{% endfor %}";
 
-OrRefusal<std::string> Render(const char* source, Route route, const std::string& body) {
-  auto request = ParseApiRequest(route, body, {.vocabulary = 100});
-  if (auto* error = std::get_if<ApiError>(&request)) return *error;
-  return RenderChat(*ChatTemplate::FromSource(source, {}), std::get<0>(request));
+Result<std::string, ApiError> Render(const char* source, Route route, const std::string& body) {
+  ASSIGN_OR_RETURN(auto request, ParseApiRequest(route, body, {.vocabulary = 100}));
+  return RenderChat(*ChatTemplate::FromSource(source, {}), request);
 }
 
 std::string Text(const char* source, Route route, const std::string& body) {
   auto text = Render(source, route, body);
-  auto* error = std::get_if<ApiError>(&text);
+  const ApiError* error = text ? nullptr : &text.error();
   EXPECT_EQ(error, nullptr) << error->message;
-  return error == nullptr ? std::get<0>(text) : "";
+  return error == nullptr ? *text : "";
 }
 
 ApiError Refused(const char* source, Route route, const std::string& body) {
   auto text = Render(source, route, body);
-  EXPECT_TRUE(std::holds_alternative<ApiError>(text)) << std::get<0>(text);
-  return std::holds_alternative<ApiError>(text) ? std::get<ApiError>(text) : ApiError{};
+  EXPECT_FALSE(text) << *text;
+  return text ? ApiError{} : text.error();
 }
 
 TEST(ChatPrompt, LeadingSystemMessagesOfAnyApiAreJoined) {

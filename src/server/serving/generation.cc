@@ -70,8 +70,10 @@ Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin o
   id_ = fmt::format("{}{}", origin_.id_prefix, SecureRandomHex(16));
 }
 
-OrRefusal<std::unique_ptr<Generation>> Generation::Start(Service& service, GenerationPlan plan,
-                                                         GenerationOrigin origin, Wake wake) {
+Result<std::unique_ptr<Generation>, ApiError> Generation::Start(Service& service,
+                                                                GenerationPlan plan,
+                                                                GenerationOrigin origin,
+                                                                Wake wake) {
   std::unique_ptr<Generation> generation(
       new Generation(service, std::move(plan), std::move(origin)));
   Generation& started = *generation;
@@ -86,11 +88,11 @@ OrRefusal<std::unique_ptr<Generation>> Generation::Start(Service& service, Gener
   shown.choices = started.choices_per_prompt_;
   shown.wake = wake;
   service.running.Add(shown);
-  if (Refusal refusal = started.Submit(std::move(wake))) return *refusal;
+  RETURN_IF_ERROR(started.Submit(std::move(wake)));
   return generation;
 }
 
-Refusal Generation::Submit(Wake wake) {
+ApiStatus Generation::Submit(Wake wake) {
   for (Running& running : running_) {
     OutputSink* sink = service_.mailboxes.Open(running.id, wake);
     Status status = service_.context.driver.Submit(std::move(running.request), sink);
@@ -102,11 +104,11 @@ Refusal Generation::Submit(Wake wake) {
     }
     running.submitted = true;
   }
-  if (!error_) return std::nullopt;
+  if (!error_) return {};
   for (Running& running : running_) {
     if (!running.submitted) running.open = false;
   }
-  return error_;
+  return *error_;
 }
 
 Generation::~Generation() {

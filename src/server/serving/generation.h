@@ -44,8 +44,8 @@ ApiError EndError(EndReason reason);
 class Generation {
  public:
   // Submits every choice or none.
-  static OrRefusal<std::unique_ptr<Generation>> Start(Service& service, GenerationPlan plan,
-                                                      GenerationOrigin origin, Wake wake);
+  static Result<std::unique_ptr<Generation>, ApiError> Start(Service& service, GenerationPlan plan,
+                                                             GenerationOrigin origin, Wake wake);
   ~Generation();
 
   // What has come since the last call, by choice and in order.
@@ -72,7 +72,7 @@ class Generation {
  private:
   struct Running;
   Generation(Service& service, GenerationPlan plan, GenerationOrigin origin);
-  Refusal Submit(Wake wake);
+  ApiStatus Submit(Wake wake);
   void Collect(Running& running, std::vector<ChoiceDelta>* deltas);
   void Close(Running& running, FinishReason reason);
   void Count(Running& running, const Output& output, int64_t at_us);

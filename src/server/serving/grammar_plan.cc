@@ -20,7 +20,7 @@ ApiError Wrong(const std::string& path, const std::string& message, std::string_
 
 // Limits that have names of their own; what is left is the compiler's. The schema becomes what can
 // be enforced of it.
-Refusal TakeSchema(const std::string& path, bool strict, json::value* schema) {
+ApiStatus TakeSchema(const std::string& path, bool strict, json::value* schema) {
   if (const Status status = CheckSchema(*schema); !status) {
     return Wrong(path, status.error().message, kTooComplex);
   }
@@ -32,10 +32,10 @@ Refusal TakeSchema(const std::string& path, bool strict, json::value* schema) {
   }
   if (!whole) return Wrong(path, whole.error().message, "invalid_grammar");
   *schema = *std::move(whole);
-  return std::nullopt;
+  return {};
 }
 
-Refusal TakeWanted(WantedGrammar* wanted) {
+ApiStatus TakeWanted(WantedGrammar* wanted) {
   if (wanted->kind == GrammarKind::kJsonSchema) {
     return TakeSchema(wanted->path, wanted->strict, &wanted->schema);
   }
@@ -45,12 +45,10 @@ Refusal TakeWanted(WantedGrammar* wanted) {
   }
   if (!wanted->structural.is_null()) {
     for (json::value& part : wanted->structural.at("structures").as_array()) {
-      if (Refusal refusal = TakeSchema(wanted->path, wanted->strict, &part.at("schema"))) {
-        return refusal;
-      }
+      RETURN_IF_ERROR(TakeSchema(wanted->path, wanted->strict, &part.at("schema")));
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 bool IsStrict(const json::value& tool) {
@@ -71,7 +69,7 @@ bool IsAllowed(const std::vector<std::string>& names, std::string_view name) {
 }
 
 // The tools that may be called, with what can be enforced of their parameters.
-OrRefusal<json::array> CallableTools(const ApiRequest& request, bool strict_only) {
+Result<json::array, ApiError> CallableTools(const ApiRequest& request, bool strict_only) {
   json::array callable;
   for (size_t i = 0; i < request.tools.size(); ++i) {
     json::value tool = request.tools[i];
@@ -79,10 +77,7 @@ OrRefusal<json::array> CallableTools(const ApiRequest& request, bool strict_only
     if (!IsAllowed(request.allowed_tools, function.at("name").as_string())) continue;
     json::value* parameters = function.if_contains("parameters");
     if (parameters != nullptr && (IsStrict(tool) || !strict_only)) {
-      if (Refusal refusal =
-              TakeSchema(ParametersPath(request.route, i), IsStrict(tool), parameters)) {
-        return *refusal;
-      }
+      RETURN_IF_ERROR(TakeSchema(ParametersPath(request.route, i), IsStrict(tool), parameters));
     }
     callable.push_back(std::move(tool));
   }
@@ -90,7 +85,7 @@ OrRefusal<json::array> CallableTools(const ApiRequest& request, bool strict_only
 }
 
 // Behind the thinking the grammar begins.
-OrRefusal<TokenId> EndOfThinking(const ServerContext& context, const std::string& path) {
+Result<TokenId, ApiError> EndOfThinking(const ServerContext& context, const std::string& path) {
   const std::optional<TokenId> close =
       context.tokenizer->TokenToId(context.card.reasoning.tags.close);
   if (close) return *close;
@@ -100,14 +95,13 @@ OrRefusal<TokenId> EndOfThinking(const ServerContext& context, const std::string
 
 // The grammar of an answer that may call tools: that must, that else is JSON, or that is text in
 // which the calls of strict tools are held to their schemas.
-OrRefusal<std::string> ToolText(const ServerContext& context, const ApiRequest& request,
-                                const json::value* otherwise) {
+Result<std::string, ApiError> ToolText(const ServerContext& context, const ApiRequest& request,
+                                       const json::value* otherwise) {
   const bool lazy = request.tool_choice == ToolChoice::kAuto && otherwise == nullptr;
-  auto callable = CallableTools(request, lazy);
-  if (auto* error = std::get_if<ApiError>(&callable)) return *error;
+  ASSIGN_OR_RETURN(const json::array callable, CallableTools(request, lazy));
   const ReasoningTags& reasoning = context.card.reasoning.tags;
   const ToolGrammar grammar{.format = *context.card.tools,
-                            .tools = std::get<0>(callable),
+                            .tools = callable,
                             .parallel = request.parallel_tool_calls.value_or(true),
                             .otherwise = otherwise,
                             .lazy = lazy,
@@ -132,8 +126,9 @@ ApiError GrammarRefusal(const std::string& path, const Error& error) {
                error.code == ErrorCode::kExhausted ? kTooComplex : "invalid_grammar");
 }
 
-OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
-                                      std::string_view tenant, bool reasons) {
+Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
+                                             const ApiRequest& request, std::string_view tenant,
+                                             bool reasons) {
   const bool forced = request.tool_choice == ToolChoice::kRequired;
   const bool offers = request.tool_choice == ToolChoice::kAuto && !request.tools.empty();
   // Calls that the model may make as it likes are held to the tools that may be called, and those
@@ -153,7 +148,7 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
   std::optional<WantedGrammar> wanted;
   if (request.grammar && !forced) {
     wanted = *request.grammar;
-    if (Refusal refusal = TakeWanted(&*wanted)) return *refusal;
+    RETURN_IF_ERROR(TakeWanted(&*wanted));
   }
   if (forced || holds || (offers && context.card.tools != nullptr)) {
     if (context.card.tools == nullptr) {
@@ -169,9 +164,8 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
                    "thinking is not held to a grammar",
                    "unsupported_parameter");
     }
-    auto text = ToolText(context, request, wanted ? &wanted->schema : nullptr);
-    if (auto* error = std::get_if<ApiError>(&text)) return *error;
-    plan.text = GrammarText(GrammarKind::kLark, std::get<0>(text), tenant);
+    ASSIGN_OR_RETURN(auto text, ToolText(context, request, wanted ? &wanted->schema : nullptr));
+    plan.text = GrammarText(GrammarKind::kLark, text, tenant);
   } else {
     const std::string source =
         wanted->kind == GrammarKind::kJsonSchema ? json::serialize(OneLineSchema(wanted->schema))
@@ -180,9 +174,7 @@ OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiReq
     plan.text = GrammarText(wanted->kind, source, tenant);
   }
   if (!reasons) return plan;
-  auto after = EndOfThinking(context, plan.path);
-  if (auto* error = std::get_if<ApiError>(&after)) return *error;
-  plan.after = std::get<0>(after);
+  ASSIGN_OR_RETURN(plan.after, EndOfThinking(context, plan.path));
   return plan;
 }
 

@@ -20,8 +20,9 @@ struct PlannedGrammar {
 
 // Checks the limits and writes the grammar down. `reasons`: some prompt opens the thinking, behind
 // which the grammar then begins.
-OrRefusal<PlannedGrammar> PlanGrammar(const ServerContext& context, const ApiRequest& request,
-                                      std::string_view tenant, bool reasons);
+Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
+                                             const ApiRequest& request, std::string_view tenant,
+                                             bool reasons);
 
 // The answer to a request whose grammar the library does not take.
 ApiError GrammarRefusal(const std::string& path, const Error& error);

@@ -90,7 +90,8 @@ void SetSyntax(const ServerContext& context, const ApiRequest& request, TextOpti
   if (context.tokenizer != nullptr) text->kept_tokens = context.tokenizer->TokensToIds(tags);
 }
 
-OrRefusal<ThinkingLimit> ThinkingLimitOf(const ServerContext& context, const ApiRequest& request) {
+Result<ThinkingLimit, ApiError> ThinkingLimitOf(const ServerContext& context,
+                                                const ApiRequest& request) {
   const int64_t budget = request.thinking_budget.value_or(-1);
   if (budget < 0 || context.tokenizer == nullptr) return ThinkingLimit{};
   const ReasoningTags& tags = context.card.reasoning.tags;
@@ -111,34 +112,33 @@ struct EncodedPrompt {
   bool starts_in_reasoning = false;
 };
 
-OrRefusal<std::vector<EncodedPrompt>> EncodeAll(const ServerContext& context,
-                                                const ApiRequest& request) {
+Result<std::vector<EncodedPrompt>, ApiError> EncodeAll(const ServerContext& context,
+                                                       const ApiRequest& request) {
   std::vector<EncodedPrompt> encoded;
   if (IsChat(request.route)) {
-    auto text = RenderChat(context, request);
-    if (auto* error = std::get_if<ApiError>(&text)) return *error;
-    bool inside = StartsInReasoning(context.card.reasoning, std::get<0>(text));
-    auto tokens = EncodePrompt(context, std::get<0>(std::move(text)), false, "messages");
-    if (auto* error = std::get_if<ApiError>(&tokens)) return *error;
-    encoded.push_back({std::get<0>(std::move(tokens)), inside});
+    ASSIGN_OR_RETURN(std::string text, RenderChat(context, request));
+    bool inside = StartsInReasoning(context.card.reasoning, text);
+    ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
+                     EncodePrompt(context, std::move(text), false, "messages"));
+    encoded.push_back({std::move(tokens), inside});
     return encoded;
   }
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     std::string path = request.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", i);
-    auto tokens =
-        EncodePrompt(context, request.prompts[i], request.add_special_tokens.value_or(true), path);
-    if (auto* error = std::get_if<ApiError>(&tokens)) return *error;
-    encoded.push_back({std::get<0>(std::move(tokens)), false});
+    ASSIGN_OR_RETURN(
+        std::vector<TokenId> tokens,
+        EncodePrompt(context, request.prompts[i], request.add_special_tokens.value_or(true), path));
+    encoded.push_back({std::move(tokens), false});
   }
   return encoded;
 }
 
-Refusal CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t width, int64_t n) {
-  if (width < 0) return std::nullopt;
+ApiStatus CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t width, int64_t n) {
+  if (width < 0) return {};
   int64_t tokens = 0;
   for (const EncodedPrompt& prompt : prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
   int64_t cells = tokens * (width + 1) * n;
-  if (cells <= limits::kPromptLogprobCellsMax) return std::nullopt;
+  if (cells <= limits::kPromptLogprobCellsMax) return {};
   return ApiError{400,
                   fmt::format("prompt_logprobs: {} prompt tokens with {} alternatives each are "
                               "too many; at most {} entries are made",
@@ -148,8 +148,9 @@ Refusal CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t w
 
 }  // namespace
 
-OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,
-                                             bool add_special_tokens, const std::string& path) {
+Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context,
+                                                    const Prompt& prompt, bool add_special_tokens,
+                                                    const std::string& path) {
   const int64_t context_max = context.card.context_tokens_max;
   std::vector<TokenId> tokens;
   if (auto* text = std::get_if<std::string>(&prompt)) {
@@ -177,29 +178,25 @@ OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const
   return tokens;
 }
 
-OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
-                                         std::string_view tenant) {
+Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest request,
+                                                std::string_view tenant) {
   const ServerContext& context = service.context;
   if (context.tokenizer == nullptr && !request.stop.empty()) {
     return ApiError{400, "stop: needs a tokenizer, which this model does not have", "stop"};
   }
-  auto encoded = EncodeAll(context, request);
-  if (auto* error = std::get_if<ApiError>(&encoded)) return *error;
-  auto& prompts = std::get<0>(encoded);
+  ASSIGN_OR_RETURN(std::vector<EncodedPrompt> prompts, EncodeAll(context, request));
   const int64_t n = request.n.value_or(1);
   const int32_t prompt_logprobs = PromptLogprobsOf(request);
-  if (Refusal refusal = CheckPromptLogprobs(prompts, prompt_logprobs, n)) return *refusal;
+  RETURN_IF_ERROR(CheckPromptLogprobs(prompts, prompt_logprobs, n));
 
   const bool reasons = std::any_of(prompts.begin(), prompts.end(),
                                    [](const auto& prompt) { return prompt.starts_in_reasoning; });
-  auto grammar = PlanGrammar(context, request, tenant, reasons);
-  if (auto* error = std::get_if<ApiError>(&grammar)) return *error;
+  ASSIGN_OR_RETURN(PlannedGrammar grammar, PlanGrammar(context, request, tenant, reasons));
 
-  auto limit = ThinkingLimitOf(context, request);
-  if (auto* error = std::get_if<ApiError>(&limit)) return *error;
+  ASSIGN_OR_RETURN(const ThinkingLimit limit, ThinkingLimitOf(context, request));
 
   GenerationPlan plan;
-  plan.grammar = std::get<0>(std::move(grammar));
+  plan.grammar = std::move(grammar);
   plan.choices_per_prompt = static_cast<int32_t>(n);
   plan.fixed_seed = request.seed.has_value();
   plan.text = {.stop = request.stop,
@@ -221,7 +218,7 @@ OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
     engine.prompt_logprobs = prompt_logprobs;
     engine.cache_salt = request.cache_salt;
     engine.tenant = tenant;
-    engine.thinking = *std::get_if<ThinkingLimit>(&limit);
+    engine.thinking = limit;
     if (prompt.starts_in_reasoning) engine.thinking.open = -1;
     engine.prompt = std::move(prompt.tokens);
     for (int64_t i = 0; i < n; ++i) {

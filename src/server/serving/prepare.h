@@ -45,10 +45,11 @@ struct GenerationPlan {
 };
 
 // Token ids of a prompt that fits the context. `path` names it in errors.
-OrRefusal<std::vector<TokenId>> EncodePrompt(const ServerContext& context, const Prompt& prompt,
-                                             bool add_special_tokens, const std::string& path);
+Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context,
+                                                    const Prompt& prompt, bool add_special_tokens,
+                                                    const std::string& path);
 
-OrRefusal<GenerationPlan> PlanGeneration(Service& service, ApiRequest request,
-                                         std::string_view tenant);
+Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest request,
+                                                std::string_view tenant);
 
 }  // namespace braid

@@ -39,20 +39,19 @@ class PrepareTest : public testing::Test {
                            .eos_tokens = {4064, 4066}}},
                  1) {}
 
-  OrRefusal<GenerationPlan> Plan(Route route, const std::string& body) {
-    auto parsed = ParseApiRequest(route, body, service_.limits());
-    if (auto* error = std::get_if<ApiError>(&parsed)) return *error;
-    return PlanGeneration(service_, std::get<0>(std::move(parsed)), "ann");
+  Result<GenerationPlan, ApiError> Plan(Route route, const std::string& body) {
+    ASSIGN_OR_RETURN(auto parsed, ParseApiRequest(route, body, service_.limits()));
+    return PlanGeneration(service_, std::move(parsed), "ann");
   }
   Request First(Route route, const std::string& body) {
     auto plan = Plan(route, body);
-    EXPECT_TRUE(std::holds_alternative<GenerationPlan>(plan)) << body;
-    return std::get<0>(plan).choices.at(0).request;
+    EXPECT_TRUE(plan) << body;
+    return plan->choices.at(0).request;
   }
   ApiError Error(Route route, const std::string& body) {
     auto plan = Plan(route, body);
-    EXPECT_TRUE(std::holds_alternative<ApiError>(plan)) << body;
-    return std::get<ApiError>(plan);
+    EXPECT_FALSE(plan) << body;
+    return plan.error();
   }
 
   ServerConfig config_;
@@ -94,7 +93,7 @@ TEST_F(PrepareTest, AbsentSamplingFieldsTakeTheModelsDefaultsThenNeutralValues) 
 
 TEST_F(PrepareTest, ChoiceIOfEveryPromptDrawsWithSeedPlusI) {
   auto plan = Plan(kCompletions, R"({"prompt": ["a", "b"], "n": 2, "seed": -1})");
-  auto& choices = std::get<0>(plan).choices;
+  auto& choices = plan->choices;
   ASSERT_EQ(choices.size(), 4u);
   EXPECT_EQ(choices[0].request.sampling.seed, ~uint64_t{0});
   EXPECT_EQ(choices[1].request.sampling.seed, 0u) << "around the corner";
@@ -148,7 +147,7 @@ TEST_F(PrepareTest, ThinkingStartsWhereTheTemplateOpensIt) {
   const std::string message = R"("messages": [{"role": "user", "content": "a"}])";
   auto inside = [&](const std::string& more) {
     auto plan = Plan(kChat, "{" + message + more + "}");
-    return std::get<0>(plan).choices.at(0).starts_in_reasoning;
+    return plan->choices.at(0).starts_in_reasoning;
   };
   EXPECT_TRUE(inside(""));
   EXPECT_FALSE(inside(R"(, "chat_template_kwargs": {"enable_thinking": false})"));
