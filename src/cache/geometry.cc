@@ -59,6 +59,11 @@ Status CheckGeometry(const CacheGeometry& geometry) {
   return {};
 }
 
+bool HasState(const CacheGeometry& geometry) {
+  return std::any_of(geometry.groups.begin(), geometry.groups.end(),
+                     [](const GroupGeometry& g) { return g.kind == GroupKind::kState; });
+}
+
 int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId block) {
   CHECK(group.valid() && static_cast<size_t>(group.value) < geometry.groups.size());
   const GroupGeometry& g = geometry.groups[static_cast<size_t>(group.value)];

@@ -45,6 +45,9 @@ struct CacheGeometry {
   int32_t pages = 0;       // page 0 is the sink: never owned, padding rows may read and write it
 };
 
+// Whether some group holds recurrent state.
+bool HasState(const CacheGeometry& geometry);
+
 // Refuses geometries that no arena can have: no group, sizes that do not fit a page, an arena in
 // which a sequence of one block has no room. Everything below expects a geometry that passed.
 Status CheckGeometry(const CacheGeometry& geometry);

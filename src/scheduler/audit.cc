@@ -14,12 +14,12 @@ Error Wrong(std::string message) {
 }  // namespace
 
 // Every block in use is the index's or one sequence's, and is so once.
-Status Scheduler::State::AuditBlocks(int32_t rank) const {
-  const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
+Status Scheduler::State::AuditBlocks(DpRankId rank) const {
+  const PrefixCache& cache = ranks[rank].cache;
   for (size_t g = 0; g < config.cache.groups.size(); ++g) {
     const GroupId group(static_cast<int32_t>(g));
     std::vector<BlockId> owned;
-    for (const auto& [id, s] : sequences) {
+    for (const auto& [id, s] : life_cycle.sequences()) {
       if (s->dp_rank == rank) s->blocks.AppendOwned(group, cache.index(), owned);
     }
     cache.index().ForEachPart([&](PrefixNodeId, GroupKind part, const PartBlocks& blocks, int32_t) {
@@ -39,10 +39,10 @@ Status Scheduler::State::AuditBlocks(int32_t rank) const {
   return {};
 }
 
-Status Scheduler::State::AuditPins(int32_t rank) const {
-  const PrefixCache& cache = ranks[static_cast<size_t>(rank)].cache;
+Status Scheduler::State::AuditPins(DpRankId rank) const {
+  const PrefixCache& cache = ranks[rank].cache;
   std::map<std::pair<PrefixNodeId, GroupKind>, int32_t> held;
-  for (const auto& [id, s] : sequences) {
+  for (const auto& [id, s] : life_cycle.sequences()) {
     if (s->dp_rank != rank) continue;
     s->blocks.ForEachPin(cache.index(),
                          [&](PrefixNodeId node, GroupKind part) { ++held[{node, part}]; });
@@ -59,10 +59,10 @@ Status Scheduler::State::AuditPins(int32_t rank) const {
   return status;
 }
 
-Status Scheduler::State::AuditSlots(int32_t rank) const {
-  const IdSet& free_slots = ranks[static_cast<size_t>(rank)].free_slots;
+Status Scheduler::State::AuditSlots(DpRankId rank) const {
+  const IdSet& free_slots = ranks[rank].free_slots;
   std::vector<SlotId> slots;
-  for (const auto& [id, s] : sequences) {
+  for (const auto& [id, s] : life_cycle.sequences()) {
     if (s->slot.valid() && s->dp_rank == rank) slots.push_back(s->slot);
   }
   std::sort(slots.begin(), slots.end());
@@ -78,12 +78,12 @@ Status Scheduler::State::AuditSlots(int32_t rank) const {
 // what is awaited.
 Status Scheduler::State::AuditFollowers() const {
   size_t following = 0, followers = 0;
-  for (const auto& [id, s] : sequences) {
+  for (const auto& [id, s] : life_cycle.sequences()) {
     followers += s->followers.size();
     const Sequence* leader = s->leader;
     if (leader == nullptr) continue;
     ++following;
-    const bool runs = std::any_of(ranks.begin(), ranks.end(), [&](const Rank& rank) {
+    const bool runs = std::any_of(ranks.begin(), ranks.end(), [&](const DpRank& rank) {
       return std::find(rank.running.begin(), rank.running.end(), leader) != rank.running.end();
     });
     if (!runs || !s->waiting || !ByPriority{}(leader, s.get())) {
@@ -96,13 +96,13 @@ Status Scheduler::State::AuditFollowers() const {
     }
     const int32_t planned = std::min(leader->planned, leader->prefill_end);
     if (s->awaited <= leader->blocks.published() || s->awaited > leader->prefill_end ||
-        (has_state && s->awaited < planned / kBlockTokens * kBlockTokens)) {
+        (HasState(config.cache) && s->awaited < planned / kBlockTokens * kBlockTokens)) {
       return Wrong(
           fmt::format("I-21: request {} waits for {} tokens in vain", id.value, s->awaited));
     }
   }
   int32_t claims = 0;
-  for (const Rank& rank : ranks) claims += rank.following;
+  for (const DpRankId r : ranks.ids()) claims += admission.claims(r);
   if (following == followers && following == static_cast<size_t>(claims)) return {};
   return Wrong(fmt::format("I-21: {} requests follow, {} are followers, with {} slots", following,
                            followers, claims));
@@ -110,8 +110,8 @@ Status Scheduler::State::AuditFollowers() const {
 
 Status Scheduler::Audit() const {
   RETURN_IF_ERROR(state_->AuditFollowers());
-  for (int32_t r = 0; r < state_->config.dp_ranks; ++r) {
-    RETURN_IF_ERROR(state_->ranks[static_cast<size_t>(r)].cache.Audit());
+  for (const DpRankId r : state_->ranks.ids()) {
+    RETURN_IF_ERROR(state_->ranks[r].cache.Audit());
     RETURN_IF_ERROR(state_->AuditBlocks(r));
     RETURN_IF_ERROR(state_->AuditPins(r));
     RETURN_IF_ERROR(state_->AuditSlots(r));

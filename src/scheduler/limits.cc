@@ -1,7 +1,9 @@
-// What can run at all: the scheduler's own figures and each request's, refused with numbers. Pure.
-#include <algorithm>
+// See the header. Errors name the figure and what would be right.
+#include "scheduler/limits.h"
 
-#include "scheduler/scheduler_state.h"
+#include <fmt/core.h>
+
+#include <algorithm>
 
 namespace braid {
 namespace {

@@ -57,7 +57,7 @@ struct Transfer {
 
 // Nobody needs what the block of a rank held. It may be in a table again, of this plan.
 struct FreedBlock {
-  int32_t dp_rank = 0;
+  DpRankId dp_rank;
   GroupId group;
   BlockId block;
 };

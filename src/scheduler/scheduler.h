@@ -10,84 +10,16 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "cache/geometry.h"
 #include "cache/prefix_match.h"
+#include "scheduler/config.h"
 #include "scheduler/event.h"
+#include "scheduler/output.h"
 #include "scheduler/plan.h"
 
 namespace braid {
-
-// Data-parallel ranks have an arena, slots and a budget each; a request runs on one of them.
-enum class Placement : uint8_t {
-  kPrefixAffine,  // where most of its prefix is, if that is half of it; otherwise least loaded
-  kLeastLoaded,   // where the fewest sequences run
-  kRoundRobin,    // on one after the other
-};
-
-// Order and starvation. Of those that wait the highest priority comes first, and of it the one
-// whose tenant was served least, in tokens computed, counted from when it came to wait; then who
-// came first. So a tenant's first request waits for at most one more of each other tenant of its
-// priority. An admission takes the blocks of the whole known prefix and of one block of output, or
-// waits, and nobody else is admitted to where it might go. A request that begins as a running one
-// does follows it until the blocks they share are published; others pass it. Running sequences
-// are ordered by priority, then by arrival. Each step first gives every decoding sequence its
-// token. Of the rest the first prefill gets at least half: n tokens take at most 2n / rest + 1
-// steps; the others share the other half, shortest remainder first: a short one waits for shorter
-// ones only, a long one at most until it is first. When a decoding sequence finds no block, the
-// last one of its rank loses its blocks and is replayed later; after preemptions_max times it comes
-// back with all that it can ever need and is not chosen again, so every request ends.
-struct SchedulerConfig {
-  CacheGeometry cache;             // of each rank
-  int32_t context_tokens_max = 0;  // prompt + output of one sequence
-  int32_t step_tokens_max = 2048;  // token budget of one step (decode rows first, then chunks)
-  int32_t chunk_tokens_max = 0;    // tokens of one sequence in one step; 0: the step's budget
-  int32_t running_max = 64;        // sequences of a rank that hold a slot; at most step_tokens_max
-  int32_t waiting_max = 4096;      // queued requests; more are refused
-  int32_t preemptions_max = 8;     // how often one request may lose its blocks
-  int32_t vocabulary = 0;
-  bool prefix_cache = true;  // off: every prompt is computed from its first token
-  int32_t dp_ranks = 1;
-  Placement placement = Placement::kPrefixAffine;
-  // While somebody decodes, prompt tokens are rationed so that a step takes no longer than this, as
-  // far as the steps measured so far tell; a block's worth always goes on. 0: no ration.
-  int64_t decode_latency_us = 0;
-  // Guesses that a decode row may carry, less than a block; 0: none. Rows with guesses take at most
-  // half of the budget that one token for each sequence leaves. Where a plan is made before the
-  // last step has come back, a sequence that may have guesses has no row in it: what they are, and
-  // where they begin, is not known yet.
-  int32_t draft_tokens_max = 0;
-  bool report_freed = false;  // plans say which blocks became free, to be poisoned
-  bool handoff = false;       // pages may go to other engines and come from there: see RequestRole
-};
-
-// How much of a prompt came from the prefix cache, and why not more.
-struct Reuse {
-  int32_t tokens = 0;  // reused
-  int32_t known = 0;   // keys and values were there up to here
-  ReuseStop stop = ReuseStop::kOff;
-};
-
-// What a request produced since the last TakeOutputs. A request's last Output has `finish` set and
-// is its last; a request that was refused at Submit has exactly one, with kError.
-struct Output {
-  RequestId id;
-  std::vector<TokenId> tokens;
-  std::vector<TokenLogprob> logprobs;         // one per token when asked for
-  std::vector<TokenLogprob> prompt_logprobs;  // in order of position, once each
-  std::optional<FinishReason> finish;
-  ErrorCode error_code = ErrorCode::kInternal;
-  std::string error;
-  int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;  // of the prompt, taken from the prefix cache: reuse.tokens
-  Reuse reuse;
-  int32_t output_tokens = 0;  // in all
-  int32_t preemptions = 0;
-};
 
 // A snapshot for metrics and /server_info.
 struct SchedulerStats {
@@ -105,6 +37,18 @@ struct SchedulerStats {
   int64_t transfers = 0, transfers_failed = 0;  // over; of those, failed
 };
 
+// Order and starvation. Of those that wait the highest priority comes first, and of it the one
+// whose tenant was served least, in tokens computed, counted from when it came to wait; then who
+// came first. So a tenant's first request waits for at most one more of each other tenant of its
+// priority. An admission takes the blocks of the whole known prefix and of one block of output, or
+// waits, and nobody else is admitted to where it might go. A request that begins as a running one
+// does follows it until the blocks they share are published; others pass it. Running sequences
+// are ordered by priority, then by arrival. Each step first gives every decoding sequence its
+// token. Of the rest the first prefill gets at least half: n tokens take at most 2n / rest + 1
+// steps; the others share the other half, shortest remainder first: a short one waits for shorter
+// ones only, a long one at most until it is first. When a decoding sequence finds no block, the
+// last one of its rank loses its blocks and is replayed later; after preemptions_max times it comes
+// back with all that it can ever need and is not chosen again, so every request ends.
 class Scheduler {
  public:
   // Validates once; afterwards only CHECKs.

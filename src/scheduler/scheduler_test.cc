@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "scheduler/phase.h"
+#include "scheduler/life_cycle/phase.h"
 #include "scheduler/scheduler_fixture.h"
 
 namespace braid {

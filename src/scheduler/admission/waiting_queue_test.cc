@@ -1,5 +1,5 @@
 // Fair shares: what each tenant gets while several wait, and what idleness saves up.
-#include "scheduler/waiting_queue.h"
+#include "scheduler/admission/waiting_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class WaitingQueueTest : public ::testing::Test {
   }
   // Admits the first of all; returns its tenant.
   std::string Admit(int64_t tokens) {
-    Sequence& s = *queue_.First(-1);
+    Sequence& s = *queue_.First(DpRankId(-1));
     queue_.Admitted(s);
     queue_.Erase(s);
     queue_.Charge(s, tokens);
@@ -50,7 +50,7 @@ TEST_F(WaitingQueueTest, ATenantThatSendsOneRequestAtATimeKeepsItsDebt) {
   bool waits = false;
   for (int i = 0; i < 60; ++i) {
     if (!waits) Wait("one by one");
-    const bool many = queue_.First(-1)->request.tenant == "many";
+    const bool many = queue_.First(DpRankId(-1))->request.tenant == "many";
     const int64_t cost = many ? 50 : 500;
     const std::string tenant = Admit(cost);
     tokens[tenant] += cost;
@@ -69,17 +69,17 @@ TEST_F(WaitingQueueTest, WhoIsSetAsideIsPassedOverAndStillWaits) {
   queue_.SetAside(first);
   EXPECT_EQ(queue_.size(), 3);
   EXPECT_EQ(Admit(50), "b");
-  EXPECT_EQ(queue_.First(-1), &second);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), &second);
   queue_.SetAside(second);
-  EXPECT_EQ(queue_.First(-1), nullptr);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), nullptr);
   Wait("b");  // comes to wait beside one with a tag of 100
   queue_.PutBack(second);
   queue_.PutBack(first);
-  EXPECT_EQ(queue_.First(-1), &first);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), &first);
   queue_.SetAside(first);
   queue_.PutBack(first);
   queue_.Erase(first);
-  EXPECT_EQ(queue_.First(-1), &second);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), &second);
   EXPECT_EQ(queue_.size(), 2);
 }
 
@@ -118,11 +118,11 @@ TEST_F(WaitingQueueTest, WithinATenantThePriorityCountsAndThenWhoCameFirst) {
   Sequence& first = Wait("a");
   Sequence& second = Wait("a");
   Sequence& urgent = Wait("a", 5);
-  EXPECT_EQ(queue_.First(-1), &urgent);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), &urgent);
   queue_.Erase(urgent);
-  EXPECT_EQ(queue_.First(-1), &first);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), &first);
   queue_.Erase(first);
-  EXPECT_EQ(queue_.First(-1), &second);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), &second);
   EXPECT_TRUE(queue_.Before(first, second));
   EXPECT_FALSE(queue_.Before(second, first));
 }
@@ -130,13 +130,13 @@ TEST_F(WaitingQueueTest, WithinATenantThePriorityCountsAndThenWhoCameFirst) {
 TEST_F(WaitingQueueTest, RequestsOfARankStandInItsQueueAlone) {
   Sequence& mine = Make("a", 0, 1);
   queue_.Insert(mine);
-  EXPECT_EQ(queue_.First(-1), nullptr);
-  EXPECT_EQ(queue_.First(0), nullptr);
-  EXPECT_EQ(queue_.First(1), &mine);
+  EXPECT_EQ(queue_.First(DpRankId(-1)), nullptr);
+  EXPECT_EQ(queue_.First(DpRankId(0)), nullptr);
+  EXPECT_EQ(queue_.First(DpRankId(1)), &mine);
   queue_.Charge(mine, 10);
-  EXPECT_EQ(queue_.First(1), &mine);
+  EXPECT_EQ(queue_.First(DpRankId(1)), &mine);
   queue_.Erase(mine);
-  EXPECT_EQ(queue_.First(1), nullptr);
+  EXPECT_EQ(queue_.First(DpRankId(1)), nullptr);
 }
 
 TEST_F(WaitingQueueTest, CountsWhoWaitsAndWhoRanBefore) {
@@ -171,7 +171,7 @@ TEST_P(WaitingQueueCrowdTest, DebtsAreForgottenOnlyPastTheBoundOfTenants) {
   Wait("new");
   Wait("debtor");
   EXPECT_EQ(Admit(10), "new");
-  EXPECT_EQ(queue_.First(-1)->request.tenant, GetParam().remembered ? "new" : "debtor");
+  EXPECT_EQ(queue_.First(DpRankId(-1))->request.tenant, GetParam().remembered ? "new" : "debtor");
 }
 
 INSTANTIATE_TEST_SUITE_P(Bounds, WaitingQueueCrowdTest,

@@ -1,5 +1,5 @@
 // See the header.
-#include "scheduler/waiting_queue.h"
+#include "scheduler/admission/waiting_queue.h"
 
 #include <algorithm>
 
@@ -60,8 +60,8 @@ void WaitingQueue::TakeFromLine(Sequence& s) {
   }
 }
 
-Sequence* WaitingQueue::First(int32_t rank) const {
-  const auto& firsts = lines_[static_cast<size_t>(rank + 1)].firsts;
+Sequence* WaitingQueue::First(DpRankId rank) const {
+  const auto& firsts = (rank.valid() ? own_[rank] : anywhere_).firsts;
   return firsts.empty() ? nullptr : firsts.begin()->second;
 }
 
@@ -81,13 +81,15 @@ void WaitingQueue::Charge(const Sequence& s, int64_t tokens) {
 
 void WaitingQueue::SetTag(const std::string& name, Tenant& tenant, int64_t tag) {
   std::vector<std::pair<Lines*, Sequence*>> moved;
-  for (Lines& lines : lines_) {
+  const auto take = [&](Lines& lines) {
     const auto line = lines.by_tenant.find(name);
-    if (line == lines.by_tenant.end()) continue;
+    if (line == lines.by_tenant.end()) return;
     Sequence* first = *line->second.begin();
     lines.firsts.erase(KeyOf(*first));
     moved.emplace_back(&lines, first);
-  }
+  };
+  take(anywhere_);
+  for (Lines& lines : own_) take(lines);
   if (tenant.waiting > 0) {
     tags_.erase(tags_.find(tenant.tag));
     tags_.insert(tag);

@@ -9,7 +9,7 @@
 // blocks, its followers stand in the queue again.
 #include <algorithm>
 
-#include "scheduler/scheduler_state.h"
+#include "scheduler/admission/admission_control.h"
 
 namespace braid {
 namespace {
@@ -30,7 +30,7 @@ int32_t CommonTokens(const Sequence& a, const Sequence& b, int32_t limit) {
 
 // How many of the tokens of `s` the leader is about to publish so that `s` can go on from there; 0
 // when no more than is there already, or when the leader is behind.
-int32_t Scheduler::State::Promised(const Sequence& leader, const Sequence& s,
+int32_t AdmissionControl::Promised(const Sequence& leader, const Sequence& s,
                                    int32_t stored) const {
   // What it came with is all that it has in whole blocks before they are published.
   const int32_t end = leader.prefill_end / kBlockTokens * kBlockTokens;
@@ -44,12 +44,12 @@ int32_t Scheduler::State::Promised(const Sequence& leader, const Sequence& s,
   if (tokens <= std::max(stored, there) || leader.planned < stored) return 0;
   // Its next row leaves a state where it is told to, those in flight where the last of them ends.
   const int32_t planned = std::min(leader.planned, leader.prefill_end);
-  const bool passed = has_state && tokens < planned / kBlockTokens * kBlockTokens;
+  const bool passed = has_state_ && tokens < planned / kBlockTokens * kBlockTokens;
   return passed ? 0 : tokens;
 }
 
 // The sequence of the rank that has most to give beyond what is `stored`.
-Scheduler::State::Leader Scheduler::State::FindLeader(const Sequence& s, const Rank& rank,
+AdmissionControl::Leader AdmissionControl::FindLeader(const Sequence& s, const DpRank& rank,
                                                       int32_t stored) const {
   Leader best;
   if (!MayReuse(s) || s.receives) return best;
@@ -62,27 +62,27 @@ Scheduler::State::Leader Scheduler::State::FindLeader(const Sequence& s, const R
 }
 
 // Sets the sequence aside if somebody is about to publish more of it than is `stored`.
-bool Scheduler::State::FollowAnyone(Sequence& s, Rank& rank, int32_t stored) {
-  const Leader leader = FindLeader(s, rank, stored);
+bool AdmissionControl::FollowAnyone(Sequence& s, DpRankId rank, int32_t stored) {
+  const Leader leader = FindLeader(s, ranks_[rank], stored);
   if (leader.sequence == nullptr) return false;
-  queue.SetAside(s);
+  queue_.SetAside(s);
   s.leader = leader.sequence;
   s.awaited = leader.tokens;
   leader.sequence->followers.push_back(&s);
-  ++rank.following;
+  ++gates_[rank].following;
   return true;
 }
 
-void Scheduler::State::Unfollow(Sequence& s) {
+void AdmissionControl::Unfollow(Sequence& s) {
   std::erase(s.leader->followers, &s);
-  --RankOf(*s.leader).following;
+  --gates_[s.leader->dp_rank].following;
   s.leader = nullptr;
   s.awaited = 0;
-  queue.PutBack(s);
+  queue_.PutBack(s);
 }
 
 // Those that wait for no more than `published` tokens can be admitted.
-void Scheduler::State::WakeFollowers(Sequence& leader, int32_t published) {
+void AdmissionControl::WakeFollowers(Sequence& leader, int32_t published) {
   for (size_t i = leader.followers.size(); i-- > 0;) {
     if (leader.followers[i]->awaited <= published) Unfollow(*leader.followers[i]);
   }

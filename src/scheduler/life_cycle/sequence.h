@@ -3,6 +3,7 @@
 // stable.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -10,12 +11,20 @@
 #include <vector>
 
 #include "cache/block_tables.h"
-#include "scheduler/phase.h"
+#include "scheduler/life_cycle/phase.h"
+#include "scheduler/output.h"
 #include "scheduler/plan.h"
 #include "scheduler/request.h"
-#include "scheduler/scheduler.h"
 
 namespace braid {
+
+// A prompt's last few tokens may be the beginning of the answer ("<think>"), which a later turn
+// does not repeat. So the state that is kept for the end of a prompt is that of the last boundary
+// before them.
+inline constexpr int32_t kPromptTailTokens = 8;
+inline int32_t ResumedAt(int32_t prompt_tokens) {
+  return std::max(prompt_tokens - kPromptTailTokens, 0) / kBlockTokens * kBlockTokens;
+}
 
 struct alignas(64) Sequence {
   Sequence(Request r, const CacheGeometry& geometry)
@@ -40,7 +49,7 @@ struct alignas(64) Sequence {
   const int32_t prompt_count;
   const bool may_stop, wants_logprobs, wants_prompt_logprobs;
   SlotId slot;
-  int32_t dp_rank = -1;        // the data-parallel rank that runs it, while it holds a slot
+  DpRankId dp_rank;            // the data-parallel rank that runs it, while it holds a slot
   int32_t length_max = 0;      // prompt + output at most
   int32_t stored_max = 0;      // tokens that ever need cache; the last one sampled does not
   int32_t prefill_end = 0;     // tokens known at admission: where the prefill ends
@@ -49,7 +58,7 @@ struct alignas(64) Sequence {
   int32_t rows_in_flight = 0;  // and its transfer
   int64_t computed = 0;        // tokens of its rows, less those that its tenant was charged for
   std::vector<TokenId> output;
-  std::vector<TokenId> drafts;  // guesses at what comes next, or those of the row in flight
+  std::vector<TokenId> drafts;  // what may come next, or is in the row in flight
   int32_t branch_at = 0;        // a boundary that others have reached as well: leave a state there
   int32_t preemptions = 0;
   BlockTables blocks;
@@ -93,7 +102,9 @@ struct alignas(64) Sequence {
     return i < output.size() ? output[i] : kSampledInFlight;
   }
   // Tokens [begin, end), of which those that are in flight are not known.
-  void AppendTokens(int32_t begin, int32_t end, std::vector<TokenId>& out) const;
+  void AppendTokens(int32_t begin, int32_t end, std::vector<TokenId>& out) const {
+    for (int32_t p = begin; p < end; ++p) out.push_back(token(p));
+  }
 };
 
 // Higher priorities first, then who came first.

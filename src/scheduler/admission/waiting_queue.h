@@ -14,21 +14,22 @@
 #include <tuple>
 #include <vector>
 
-#include "scheduler/sequence.h"
+#include "scheduler/life_cycle/sequence.h"
 
 namespace braid {
 
 class WaitingQueue {
  public:
-  explicit WaitingQueue(int32_t dp_ranks) : lines_(static_cast<size_t>(dp_ranks) + 1) {}
+  explicit WaitingQueue(int32_t dp_ranks) : own_(static_cast<size_t>(dp_ranks)) {}
 
   void Insert(Sequence& s);
   void Erase(Sequence& s);
   // A sequence that waits is passed over until it is put back. Its tenant keeps its tag: it waits.
   void SetAside(Sequence& s) { TakeFromLine(s); }
   void PutBack(Sequence& s) { PutInLine(s); }
-  // The next of those that must run on `rank`, or, for -1, may run on any; null when none waits.
-  Sequence* First(int32_t rank) const;
+  // The next of those that must run on the rank, or, without one, may run on any; null when none
+  // waits.
+  Sequence* First(DpRankId rank) const;
   // Whether `a` is before `b`, of whichever queues.
   bool Before(const Sequence& a, const Sequence& b) const;
   // The sequence was admitted; it was First.
@@ -51,14 +52,16 @@ class WaitingQueue {
     std::map<Key, Sequence*> firsts;  // of each tenant
   };
 
-  Lines& LinesOf(const Sequence& s) { return lines_[static_cast<size_t>(s.request.dp_rank + 1)]; }
+  Lines& LinesOf(DpRankId rank) { return rank.valid() ? own_[rank] : anywhere_; }
+  Lines& LinesOf(const Sequence& s) { return LinesOf(DpRankId(s.request.dp_rank)); }
   Key KeyOf(const Sequence& s) const;
   void PutInLine(Sequence& s);
   void TakeFromLine(Sequence& s);
   void SetTag(const std::string& name, Tenant& tenant, int64_t tag);
   void Forget();
 
-  std::vector<Lines> lines_;  // [0]: of any rank; [1 + r]: of rank r
+  Lines anywhere_;                 // of those that may run on any rank
+  IdVector<DpRankId, Lines> own_;  // of those that must run on this one
   std::map<std::string, Tenant> tenants_;
   std::multiset<int64_t> tags_;  // of tenants that wait
   int64_t now_ = 0;              // the highest tag of who was admitted, for when nobody waits

@@ -1,0 +1,93 @@
+// Who runs next, and where. It owns the queue of those that wait and what each tenant was served;
+// a request is admitted when a rank has a slot and all the blocks that it needs, or not at all. A
+// request that begins as a running one does follows it (shared_prefix.cc). Engine thread.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "scheduler/admission/waiting_queue.h"
+#include "scheduler/config.h"
+#include "scheduler/dp_rank.h"
+
+namespace braid {
+
+class AdmissionControl {
+ public:
+  // Both outlive it.
+  AdmissionControl(const SchedulerConfig& config, DpRanks& ranks);
+
+  // A sequence without slot and blocks comes to wait.
+  void Enqueue(Sequence& s);
+  // A sequence that waits has ended.
+  void Withdraw(Sequence& s);
+  // Admits, in order, as many as there is room for. Each has a slot and blocks then, and stands
+  // among the running ones of its rank. Valid until the next call.
+  const std::vector<Sequence*>& Admit();
+  // Followers that wait for no more than `published` tokens of the leader can be admitted.
+  void WakeFollowers(Sequence& leader, int32_t published);
+  // The sequence gives its blocks back: its tenant is charged for what was computed on top of what
+  // the admission charged.
+  void ChargeComputed(Sequence& s);
+  // All ranks have empty arenas again, and nobody waits.
+  void Reset();
+
+  const WaitingQueue& queue() const { return queue_; }
+  // Slots of a rank that followers of its sequences will need.
+  int32_t claims(DpRankId rank) const { return gates_[rank].following; }
+
+  // Of requests at their first admission.
+  struct Counts {
+    int64_t prompt_tokens = 0, reused_tokens = 0;
+    std::array<int64_t, kReuseStops> reuse_stops{};  // the requests, by why they reused no more
+    std::array<int64_t, kReuseStops> lost_tokens{};  // their tokens that are computed, by why
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Gate {
+    int32_t following = 0;    // followers of the rank's sequences
+    bool closed = false;      // admits nobody in the plan being made
+    RequestId blocked;        // the first of the rank's own queue was refused when its cache
+    int64_t blocked_at = -1;  // was at this version
+  };
+  struct Leader {
+    Sequence* sequence = nullptr;
+    int32_t tokens = 0;  // it is about to publish so many of the follower's
+  };
+
+  bool AdmitFirst();
+  bool AdmitTo(Sequence& s, DpRankId rank);
+  bool TakeBlocks(Sequence& s, DpRank& rank, PrefixMatch match);
+  void CountReuse(Sequence& s, const PrefixMatch& match);
+  std::vector<DpRankId> Placements(Sequence& s) const;
+  bool HasSlot(DpRankId rank) const {
+    return ranks_[rank].free_slots.size() > gates_[rank].following;
+  }
+  bool MayReuse(const Sequence& s) const {
+    return config_.prefix_cache && s.preemptions < config_.preemptions_max;
+  }
+  PrefixMatch FindPrefix(Sequence& s, DpRankId rank) const;
+  BlockCounts Demand(const Sequence& s) const;
+  int64_t CacheVersion() const;
+
+  // Prefixes that are being computed: shared_prefix.cc.
+  Leader FindLeader(const Sequence& s, const DpRank& rank, int32_t stored) const;
+  int32_t Promised(const Sequence& leader, const Sequence& s, int32_t stored) const;
+  bool FollowAnyone(Sequence& s, DpRankId rank, int32_t stored);
+  void Unfollow(Sequence& s);
+
+  const SchedulerConfig& config_;
+  DpRanks& ranks_;
+  const bool has_state_;
+  WaitingQueue queue_;
+  IdVector<DpRankId, Gate> gates_;
+  RequestId blocked_;        // the first of those that may run anywhere was refused when the caches
+  int64_t blocked_at_ = -1;  // were at this version
+  DpRankId next_{0};         // of round robin
+  int64_t epochs_ = 0;       // of the prefix caches
+  std::vector<Sequence*> admitted_;
+  Counts counts_;
+};
+
+}  // namespace braid

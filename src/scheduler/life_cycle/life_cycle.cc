@@ -1,0 +1,306 @@
+// See the header.
+#include "scheduler/life_cycle/life_cycle.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "scheduler/limits.h"
+
+namespace braid {
+namespace {
+
+// Whether a token that comes next ends the answer.
+bool Stops(const Sequence& s, TokenId token) {
+  const StopParams& stop = s.request.stop;
+  return static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
+         std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), token);
+}
+
+Output Refusal(const Request& request, const Error& error) {
+  Output output{.id = request.id};
+  output.finish = FinishReason::kError;
+  output.error_code = error.code;
+  output.error = error.message;
+  output.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  return output;
+}
+
+}  // namespace
+
+void LifeCycle::Submit(const Request& request) {
+  Status status = CheckRequest(config_, request);
+  if (status.ok() && admission_.queue().size() >= config_.waiting_max) {
+    status = Error{
+        ErrorCode::kExhausted,
+        fmt::format("{} requests wait already, no more than that may", admission_.queue().size())};
+  }
+  if (!status.ok()) {
+    refused_.push_back(Refusal(request, status.error()));
+    return;
+  }
+  auto [at, inserted] =
+      sequences_.emplace(request.id, std::make_unique<Sequence>(request, config_.cache));
+  CHECK(inserted, "request id {} is used twice", request.id.value);
+  Sequence& s = *at->second;
+  s.arrival = arrivals_++;
+  s.length_max = LengthMax(config_, request);
+  s.stored_max = StoredMax(request, s.length_max);
+  s.receives = request.role == RequestRole::kDecode;
+  admission_.Enqueue(s);
+}
+
+void LifeCycle::Abort(RequestId id, FinishReason reason) {
+  const auto at = sequences_.find(id);
+  if (at == sequences_.end() || at->second->Is<Finished>()) return;
+  Finish(*at->second, reason);
+}
+
+void LifeCycle::CompleteRow(const RowInFlight& planned, const RowResult& result) {
+  RowInFlight row = planned;
+  Sequence& s = *row.sequence;
+  CHECK(s.id == result.request, "a result for request {} came in the place of {}",
+        result.request.value, s.id.value);
+  --s.rows_in_flight;
+  s.unresolved -= row.sample;
+  if (s.Is<Finished>()) {  // finished while this row was in flight; discard its result
+    if (s.rows_in_flight == 0) ReleaseBlocks(s);
+    EraseIfGone(s);
+    return;
+  }
+  if (!result.error.empty()) {
+    s.error = result.error;
+    s.error_code = result.error_code;
+    Finish(s, FinishReason::kError);
+    return;
+  }
+  if (row.drafts > 0) {  // rejected drafts count as never computed
+    CHECK(result.accepted >= 0 && result.accepted <= row.drafts, "request {}: {} of {} drafts",
+          s.id.value, result.accepted, row.drafts);
+    row.end += result.accepted;
+    s.planned = row.end;
+  }
+  Publish(s, row.start, row.end);
+  RetireStates(s, row.end);
+  if (row.prompt_logprobs) TakePromptLogprobs(s, row, result);
+  if (row.sample) {
+    TakeTokens(s, row, result);
+  } else if (row.end >= s.prefill_end && s.known_tokens() == s.length_max) {
+    Finish(s, FinishReason::kLength);  // nothing was to be sampled
+  }
+  if (s.Is<Preempted>() && s.rows_in_flight == 0) {
+    --ranks_[s.dp_rank].draining;
+    ReleaseBlocks(s);
+    admission_.Enqueue(s);
+  }
+}
+
+// Other requests may use the blocks that these tokens completed from now on.
+void LifeCycle::PublishBlocks(Sequence& s, int32_t start, int32_t end) {
+  const auto follows = [&](const Sequence* f) { return f->awaited == end; };
+  Snapshot snapshot = Snapshot::kPassing;
+  if (end == s.branch_at || std::any_of(s.followers.begin(), s.followers.end(), follows)) {
+    snapshot = Snapshot::kBranch;
+  } else if (end / kBlockTokens * kBlockTokens == ResumedAt(s.prompt_tokens())) {
+    snapshot = Snapshot::kPromptEnd;
+  }
+  s.blocks.Publish(start, end, s.tokens(), snapshot, ranks_[s.dp_rank].cache);
+  admission_.WakeFollowers(s, s.blocks.published());
+}
+
+// The sequence runs no more, whatever comes next.
+void LifeCycle::LeaveRunning(Sequence& s) {
+  DpRank& rank = ranks_[s.dp_rank];
+  rank.running.erase(std::lower_bound(rank.running.begin(), rank.running.end(), &s, ByPriority{}));
+  if (rank.starving == s.id) rank.starving = RequestId();
+  admission_.WakeFollowers(s, s.prefill_end);
+}
+
+// A row with drafts may reach from inside a block into the next one, as a prompt's chunk may.
+void LifeCycle::RetireStates(Sequence& s, int32_t end) {
+  const bool single = s.Is<Decoding>() && config_.draft_tokens_max == 0;
+  s.blocks.RetireStates(end,
+                        single ? StateBlocksDecode(s.stored_max) : StateBlocksPrefill(s.stored_max),
+                        ranks_[s.dp_rank].cache);
+}
+
+// An accepted draft may end the answer; the tokens after it are discarded.
+void LifeCycle::TakeAccepted(Sequence& s, const RowResult& result) {
+  for (int32_t i = 0; i < result.accepted && !s.Is<Finished>(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const bool described = at < result.accepted_logprobs.size();
+    TakeToken(s, s.drafts[at], described ? result.accepted_logprobs[at] : TokenLogprob());
+    ++counts_.drafts_accepted;
+  }
+}
+
+void LifeCycle::TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result) {
+  if (row.drafts > 0) TakeAccepted(s, result);
+  if (!s.Is<Finished>()) TakeToken(s, result.token, result.logprob);
+  if (config_.draft_tokens_max == 0) return;
+  s.drafts.clear();
+  if (s.Is<Decoding>()) s.drafts = result.drafts;
+}
+
+void LifeCycle::TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob) {
+  CHECK(token >= 0 && token < config_.vocabulary, "request {} was given token {}", s.id.value,
+        token);
+  const bool stops = s.may_stop && Stops(s, token);
+  s.output.push_back(token);
+  if (s.wants_logprobs) s.logprobs.push_back(logprob);
+  Changed(s);
+  if (stops) {
+    Finish(s, FinishReason::kStop);
+  } else if (s.known_tokens() == s.length_max) {
+    Finish(s, FinishReason::kLength);
+  }
+}
+
+// A replayed sequence passes positions that were reported before.
+void LifeCycle::TakePromptLogprobs(Sequence& s, const RowInFlight& row, const RowResult& result) {
+  CHECK(static_cast<int32_t>(result.prompt_logprobs.size()) == row.end - row.start,
+        "request {}: {} prompt log-probabilities for {} tokens", s.id.value,
+        result.prompt_logprobs.size(), row.end - row.start);
+  const int32_t end = std::min(row.end, s.prompt_tokens());
+  for (int32_t p = std::max(row.start, s.prompt_logprobs_done); p < end; ++p) {
+    s.prompt_logprobs.push_back(result.prompt_logprobs[static_cast<size_t>(p - row.start)]);
+  }
+  s.prompt_logprobs_done = std::max(s.prompt_logprobs_done, end);
+  Changed(s);
+}
+
+void LifeCycle::BeginTransfer(Sequence& s) {
+  s.transferring = true;
+  ++s.rows_in_flight;
+  ++transfers_;
+}
+
+void LifeCycle::CompleteTransfer(const TransferDone& event) {
+  const auto at = sequences_.find(event.request);
+  if (at == sequences_.end() || !at->second->transferring) return;
+  Sequence& s = *at->second;
+  s.transferring = false;
+  --s.rows_in_flight;
+  --transfers_;
+  ++counts_.transfers;
+  counts_.transfers_failed += !event.error.empty();
+  if (s.Is<Finished>()) {  // aborted during the transfer, which uses its blocks no more
+    ReleaseBlocks(s);
+    EraseIfGone(s);
+  } else if (s.Is<Receiving>()) {
+    TakePages(s, event);
+  } else {
+    s.error = event.error;
+    Finish(s, event.error.empty() ? FinishReason::kSent : FinishReason::kError);
+  }
+}
+
+// When the pages of a prompt did not arrive, or came without its first token, the sequence waits
+// again and computes the prompt here.
+void LifeCycle::TakePages(Sequence& s, const TransferDone& event) {
+  s.receives = false;
+  const bool here = event.error.empty() && event.token >= 0 && event.token < config_.vocabulary;
+  if (!here) {
+    LeaveRunning(s);
+    Move(s.phase, BlocksLost{});
+    ReleaseBlocks(s);
+    admission_.Enqueue(s);
+    return;
+  }
+  const int32_t start = s.planned;
+  s.planned = s.prompt_tokens();
+  Move(s.phase, PagesArrived{});
+  Publish(s, start, s.planned);
+  RetireStates(s, s.planned);
+  TakeToken(s, event.token, event.logprob);
+}
+
+void LifeCycle::Finish(Sequence& s, FinishReason reason) {
+  if (s.waiting) {
+    admission_.Withdraw(s);
+  } else if (s.Is<Preempted>()) {
+    --ranks_[s.dp_rank].draining;
+  } else {
+    LeaveRunning(s);
+  }
+  Move(s.phase, Ended{reason});
+  ++counts_.finished;
+  Changed(s);
+  if (s.rows_in_flight == 0) ReleaseBlocks(s);
+}
+
+void LifeCycle::Preempt(Sequence& s) {
+  DpRank& rank = ranks_[s.dp_rank];
+  LeaveRunning(s);
+  Move(s.phase, BlocksLost{});
+  ++s.preemptions;
+  ++counts_.preemptions;
+  rank.preempted = true;
+  if (s.rows_in_flight > 0) {
+    ++rank.draining;
+    return;
+  }
+  ReleaseBlocks(s);
+  admission_.Enqueue(s);
+}
+
+// Returns blocks and slot; no row of the sequence is in flight.
+void LifeCycle::ReleaseBlocks(Sequence& s) {
+  CHECK(s.rows_in_flight == 0 && s.unresolved == 0);
+  s.planned = 0;
+  s.drafts.clear();
+  if (!s.dp_rank.valid()) return;  // never admitted
+  DpRank& rank = ranks_[s.dp_rank];
+  s.blocks.ReleaseAll(rank.cache);
+  admission_.ChargeComputed(s);
+  s.dp_rank = DpRankId();
+  rank.free_slots.Insert(s.slot.value % config_.running_max);
+  if (s.announced) departed_.push_back(s.slot);
+  s.announced = false;
+  s.slot = SlotId();
+}
+
+void LifeCycle::Announce(Sequence& s) {
+  s.announced = true;
+  std::erase(departed_, s.slot);
+}
+
+void LifeCycle::Changed(Sequence& s) {
+  if (std::exchange(s.changed, true)) return;
+  changed_.push_back(&s);
+}
+
+void LifeCycle::EraseIfGone(Sequence& s) {
+  if (s.Is<Finished>() && s.rows_in_flight == 0 && !s.changed) sequences_.erase(s.id);
+}
+
+Output LifeCycle::MakeOutput(Sequence& s) {
+  Output output{.id = s.id};
+  output.tokens.assign(s.output.begin() + static_cast<ptrdiff_t>(s.tokens_taken), s.output.end());
+  s.tokens_taken = s.output.size();
+  output.logprobs = std::exchange(s.logprobs, {});
+  output.prompt_logprobs = std::exchange(s.prompt_logprobs, {});
+  if (const Finished* end = std::get_if<Finished>(&s.phase)) output.finish = end->reason;
+  output.error = s.error;
+  output.error_code = s.error_code;
+  output.prompt_tokens = s.prompt_tokens();
+  output.cached_tokens = s.reuse.tokens;
+  output.reuse = s.reuse;
+  output.output_tokens = static_cast<int32_t>(s.output.size());
+  output.preemptions = s.preemptions;
+  return output;
+}
+
+std::vector<Output>& LifeCycle::TakeOutputs() {
+  outputs_.clear();
+  std::swap(outputs_, refused_);
+  for (Sequence* s : changed_) {
+    outputs_.push_back(MakeOutput(*s));
+    s->changed = false;
+    EraseIfGone(*s);
+  }
+  changed_.clear();
+  return outputs_;
+}
+
+}  // namespace braid

@@ -1,0 +1,19 @@
+// What can run at all: the scheduler's own figures and each request's. Pure.
+#pragma once
+
+#include "base/result.h"
+#include "scheduler/config.h"
+#include "scheduler/request.h"
+
+namespace braid {
+
+// Whether the figures make a scheduler; see Scheduler::Create.
+Status CheckConfig(const SchedulerConfig& config);
+// See Scheduler::Admissible.
+Status CheckRequest(const SchedulerConfig& config, const Request& request);
+// The longest that a request may get: prompt + output, within the context.
+int32_t LengthMax(const SchedulerConfig& config, const Request& request);
+// How many of `length_max` tokens need cache.
+int32_t StoredMax(const Request& request, int32_t length_max);
+
+}  // namespace braid
