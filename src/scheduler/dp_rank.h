@@ -29,4 +29,11 @@ struct DpRank {
 
 using DpRanks = IdVector<DpRankId, DpRank>;
 
+inline DpRanks MakeRanks(const SchedulerConfig& config) {
+  DpRanks ranks;
+  ranks.reserve(static_cast<size_t>(config.dp_ranks));
+  for (int32_t r = 0; r < config.dp_ranks; ++r) ranks.emplace_back(config);
+  return ranks;
+}
+
 }  // namespace braid

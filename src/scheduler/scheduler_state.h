@@ -19,13 +19,6 @@ struct Scheduler::State {
         life_cycle(config, ranks, admission),
         planner(config, ranks, admission, life_cycle) {}
 
-  static DpRanks MakeRanks(const SchedulerConfig& config) {
-    DpRanks ranks;
-    ranks.reserve(static_cast<size_t>(config.dp_ranks));
-    for (int32_t r = 0; r < config.dp_ranks; ++r) ranks.emplace_back(config);
-    return ranks;
-  }
-
   void On(const Submit& event) { life_cycle.Submit(event.request); }
   void On(const Abort& event) { life_cycle.Abort(event.id, event.reason); }
   void On(const StepDone& event);
