@@ -8,6 +8,7 @@
 #include "base/quantities.h"
 #include "cli/command/command_factories.h"
 #include "engine/engine_options.h"
+#include "model/checkpoint/formats/export.h"
 #include "tensor/device.h"
 
 namespace braid {
@@ -18,9 +19,8 @@ class ConvertCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("IN", from_, "Directory of a checkpoint");
     flags.Required("OUT", to_, "Directory to write; new or empty");
-    flags.Choice("--weights", weights_, {"bf16", "fp32", "fp8", "int8", "int4"},
-                 "Format of the matrices");
-    flags.Switch("--quantize-head", head_, "With fp8, int8 or int4: embedding and head too");
+    flags.Choice("--weights", weights_, ExportableFormats(), "Format of the matrices");
+    flags.Switch("--quantize-head", head_, "With a quantised format: embedding and head too");
     flags.Number("--threads", threads_, {1, 1024}, "Threads (default: physical cores)");
   }
   Status Run() override;

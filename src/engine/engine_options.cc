@@ -6,12 +6,7 @@
 namespace braid {
 
 WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
-  WeightChoice choice{.format = {}, .head = head};
-  using enum ops::WeightFormat;
-  for (auto format : {kF32, kBF16, kF8, kI8, kI4}) {
-    if (weights == ops::NameOf(format)) choice.format = format;
-  }
-  return choice;
+  return {.format = ops::FindWeightFormat(weights), .head = head};
 }
 
 WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weights, quantise_head); }

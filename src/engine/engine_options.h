@@ -23,7 +23,7 @@ struct EngineOptions {
   std::string isa = "auto";        // base, avx2, avx512, amx, auto
   std::string kv_dtype = "auto";   // fp32, bf16, int8, auto: as the arithmetic
   std::string mla = "absorbed";    // expanded: prefill of latent attention in the expanded form
-  std::string weights = "auto";    // fp32, bf16, fp8, int8, int4, auto: as stored
+  std::string weights = "auto";    // a format (ops/weight_format.h), or auto: as stored
   bool quantise_head = false;      // a quantised format for embedding and head too
   int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived

@@ -10,7 +10,7 @@ void OpChoices::Note(std::string_view op, std::string_view taken,
   for (const Choice& choice : choices) {
     if (choice.op == op && choice.taken == taken) return;
   }
-  choices.push_back({op, taken, std::move(refused)});
+  choices.push_back({std::string(op), std::string(taken), std::move(refused)});
 }
 
 }  // namespace braid::ops

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/check.h"
@@ -18,11 +19,12 @@
 
 namespace braid::ops {
 
-// Remembers, per op, which candidate was taken and why the better ones refused (--explain-ops).
+// Remembers, per op, which candidate was taken and why the better ones refused, and the same of the
+// GEMM kernels per format (--explain-ops).
 struct OpChoices {
   struct Choice {
-    std::string_view op;
-    std::string_view taken;
+    std::string op;
+    std::string taken;
     std::vector<std::string> refused;  // "name: reason"
   };
   std::vector<Choice> choices;
@@ -55,8 +57,8 @@ const Impl<Args>& Select(std::span<const Impl<Args>> candidates, const Device& d
 
 // Takes the first candidate that can run, gives it its scratch and runs it.
 template <class Args>
-void Dispatch(std::string_view op, std::span<const Impl<Args>> candidates, const OpContext& context,
-              const Args& args) {
+void Dispatch(std::string_view op, std::type_identity_t<std::span<const Impl<Args>>> candidates,
+              const OpContext& context, const Args& args) {
   const Impl<Args>& taken = Select(candidates, context.device, args);
   if (context.choices) [[unlikely]] {
     std::vector<std::string> refused;

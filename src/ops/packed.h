@@ -1,39 +1,28 @@
 // Weight matrices in the layout that the kernels stream. `count` equal matrices [n, k] lie back to
 // back; each is cut into panels of 16 outputs (n padded to 16 with zeros, k to the format's step):
-//   kBF16: panel[k / 2][16][2], k padded to 32: one 64-byte line per pair along k; 16 lines are a
-//          tile of AMX, a line an operand of AVX512-BF16, and AVX2 splits it with a shift and a
-//          mask;
-//   kF32:  panel[k][16], k padded to 16;
-//   kF8:   per 128 of k (padded to it) 16 fp32 scales, one per output, then 32 lines of e4m3 codes:
-//          line i has pairs 2 i and 2 i + 1 along k, [16][2] each, in turns of 8 bytes. A weight is
-//          code * scale;
-//   kI8:   panel[k / 4][16][4] of int8, k padded to 64, then 16 fp32 scales: a weight is
-//          q * scale, with one scale per output;
-//   kI4:   per 64 of k (padded to it) 2 x 16 fp16 scales, one per output and 32 of k, then 8 lines
-//          [16][4] of bytes: line i has k = 8 i + j in the low and 8 i + 4 + j in the high half of
-//          byte j, stored as q + 8: a weight is q * scale, -8 <= q <= 7.
+//   fp32: panel[k][16], k padded to 16;
+//   bf16: panel[k / 2][16][2], k padded to 32: one 64-byte line per pair along k; 16 lines are a
+//         tile of AMX, a line an operand of AVX512-BF16, and AVX2 splits it with a shift and a
+//         mask;
+//   fp8:  per 128 of k (padded to it) 16 fp32 scales, one per output, then 32 lines of e4m3 codes:
+//         line i has pairs 2 i and 2 i + 1 along k, [16][2] each, in turns of 8 bytes;
+//   int8: panel[k / 4][16][4], k padded to 64, then 16 fp32 scales, one per output;
+//   int4: per 64 of k (padded to it) 2 x 16 fp16 scales, one per output and 32 of k, then 8 lines
+//         [16][4] of bytes: line i has k = 8 i + j in the low and 8 i + 4 + j in the high half of
+//         byte j, stored as q + 8.
+// A panel is thus a row of blocks (WeightFormatRow::depth_multiple), each with its scales before
+// its lines; where one scale holds for a whole row, the panel is one block with its scales behind.
 // Panels are 64-byte aligned and read strictly forward.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "base/math.h"
+#include "ops/weight_format.h"
 #include "tensor/dtype.h"
 
 namespace braid::ops {
-
-inline constexpr int64_t kPanelRows = 16;
-
-enum class WeightFormat : uint8_t { kBF16, kF32, kF8, kI8, kI4 };
-class CodedPanel;
-
-std::string_view NameOf(WeightFormat format);  // "bf16", "fp32", "fp8", "int8", "int4"
-// Codes and scales (ops/weight_codes.h).
-constexpr bool IsQuantised(WeightFormat format) { return format >= WeightFormat::kF8; }
-// Codes are integers: activations are quantised too, per row (ops/cpu/kernels/gemm.h).
-constexpr bool HasIntegers(WeightFormat format) { return format >= WeightFormat::kI8; }
 
 struct PackedMatrix {
   WeightFormat format = WeightFormat::kBF16;
@@ -43,10 +32,7 @@ struct PackedMatrix {
   std::byte* data = nullptr;
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
-  int64_t depth() const {
-    constexpr int64_t kMultiples[] = {32, 16, 128, 64, 64};
-    return RoundUp(k, kMultiples[static_cast<int>(format)]);
-  }
+  int64_t depth() const { return RoundUp(k, RowOf(format).depth_multiple); }
   int64_t panel_bytes() const;
   // Of one weight, its share of the scales included.
   double bytes_per_weight() const {
@@ -62,20 +48,21 @@ struct PackedMatrix {
   int64_t PartOf(int64_t matrix, int64_t p, int64_t parts) const {
     return (matrix * panels() + p) * parts / (count * panels());
   }
+  // The code and the scale of one weight; the scale is 1 where the format has none.
+  struct Coded {
+    float code, scale;
+  };
+  Coded CodedAt(int64_t matrix, int64_t row, int64_t col) const;
   // One weight, for references and tests.
-  float At(int64_t matrix, int64_t row, int64_t col) const;
+  float At(int64_t matrix, int64_t row, int64_t col) const {
+    const Coded coded = CodedAt(matrix, row, col);
+    return coded.code * coded.scale;
+  }
+  void ReadRow(int64_t matrix, int64_t row, float* out) const;  // to out[k]
 };
 
-// The scale of an int8 matrix's output, or of an int4 matrix's output and group of 32 along k.
-float ScaleAt(const PackedMatrix& w, int64_t matrix, int64_t row, int64_t group);
-// The integer of a quantised weight.
-int QuantisedAt(const PackedMatrix& w, int64_t matrix, int64_t row, int64_t col);
-
-// The format that keeps every bit of a checkpoint's element type.
-WeightFormat FormatFor(DType dtype);
-
-// Fills panel p of one matrix from up to 16 source rows of k elements; a null row packs zeros.
-// Formats with codes quantise (QuantiseRow).
+// Fills panel p of one matrix from up to 16 source rows of k elements, coded by QuantiseRow; a null
+// row packs zeros.
 void PackPanel(const PackedMatrix& to, int64_t matrix, int64_t p, const std::byte* const rows[16],
                DType dtype);
 // The same from codes of the matrix's format.

@@ -12,23 +12,6 @@ namespace {
 
 constexpr std::string_view kIsaNames[] = {"base", "avx2", "avx512", "amx"};
 
-// "model name" and the flags that GCC 12's builtin does not know, from /proc/cpuinfo.
-void ReadCpuinfo(CpuFeatures& features) {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    size_t colon = line.find(':');
-    if (colon == std::string::npos || colon + 2 > line.size()) continue;
-    std::string value = line.substr(colon + 2) + " ";
-    if (line.starts_with("model name")) features.model_name = line.substr(colon + 2);
-    if (!line.starts_with("flags")) continue;
-    features.avx_vnni = value.find(" avx_vnni ") != std::string::npos;
-    features.amx_bf16 = value.find(" amx_bf16 ") != std::string::npos;
-    features.amx_int8 = value.find(" amx_int8 ") != std::string::npos;
-    return;
-  }
-}
-
 }  // namespace
 
 std::string_view NameOf(Isa isa) { return kIsaNames[static_cast<int>(isa)]; }
@@ -39,6 +22,22 @@ Result<Isa> ParseIsa(std::string_view name) {
   }
   return Error{ErrorCode::kInvalid,
                fmt::format("unknown ISA \"{}\": one of base, avx2, avx512, amx", name)};
+}
+
+void ReadCpuinfo(std::istream& cpuinfo, CpuFeatures& features) {
+  std::string line;
+  while (std::getline(cpuinfo, line)) {
+    size_t colon = line.find(':');
+    if (colon == std::string::npos || colon + 2 > line.size()) continue;
+    std::string value = line.substr(colon + 2) + " ";
+    if (line.starts_with("model name")) features.model_name = line.substr(colon + 2);
+    if (!line.starts_with("flags")) continue;
+    value.insert(0, " ");
+    features.avx_vnni = value.find(" avx_vnni ") != std::string::npos;
+    features.amx_bf16 = value.find(" amx_bf16 ") != std::string::npos;
+    features.amx_int8 = value.find(" amx_int8 ") != std::string::npos;
+    return;
+  }
 }
 
 bool RequestAmx() {
@@ -57,7 +56,8 @@ CpuFeatures DetectCpu() {
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
   features.avx512_vbmi = features.avx512 && __builtin_cpu_supports("avx512vbmi");
   features.avx512_vnni = features.avx512 && __builtin_cpu_supports("avx512vnni");
-  ReadCpuinfo(features);
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  ReadCpuinfo(cpuinfo, features);
   if (features.amx_bf16 || features.amx_int8) {
     const bool permitted = RequestAmx();
     features.amx_bf16 = features.amx_bf16 && permitted;

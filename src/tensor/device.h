@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,9 @@ struct CpuFeatures {
 // later included). False where the CPU or the kernel has none: no tile instruction may run then.
 bool RequestAmx();
 
+// Takes from the text of /proc/cpuinfo, of its first processor, the model's name and the features
+// that cpuid's wrapper of GCC 12 lacks: AVX-VNNI and AMX.
+void ReadCpuinfo(std::istream& cpuinfo, CpuFeatures& features);
 // Asks for AMX tiles too, so that what it reports may be used at once.
 CpuFeatures DetectCpu();
 Isa BestIsa(const CpuFeatures& features);

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+#include <string>
+
 namespace braid {
 namespace {
 
@@ -58,6 +61,31 @@ TEST(Device, InstructionSetsAreReadByTheNamesTheyAreToldBy) {
   }
   EXPECT_THAT(ParseIsa("sse").error().message, ::testing::HasSubstr("unknown ISA \"sse\""));
   EXPECT_FALSE(ParseIsa("").ok());
+}
+
+CpuFeatures FeaturesOf(const std::string& cpuinfo) {
+  std::istringstream text(cpuinfo);
+  CpuFeatures features;
+  ReadCpuinfo(text, features);
+  return features;
+}
+
+TEST(Device, CpuinfoNamesTheModelAndWholeWordsOfItsFlagsAreFeatures) {
+  const CpuFeatures all = FeaturesOf(
+      "processor\t: 0\nbroken line\nempty:\nmodel name\t: A CPU: of its kind\n"
+      "flags\t\t: amx_bf16 fpu avx_vnni avx512f amx_int8\nmodel name\t: another\n");
+  EXPECT_EQ(all.model_name, "A CPU: of its kind");
+  EXPECT_TRUE(all.amx_bf16 && all.avx_vnni && all.amx_int8);
+  for (const char* flag : {"avx_vnni", "amx_bf16", "amx_int8"}) {
+    const CpuFeatures one = FeaturesOf(std::string("flags\t: fpu ") + flag + "\n");
+    EXPECT_EQ(one.avx_vnni, flag == std::string("avx_vnni"));
+    EXPECT_EQ(one.amx_bf16, flag == std::string("amx_bf16"));
+    EXPECT_EQ(one.amx_int8, flag == std::string("amx_int8"));
+  }
+  const CpuFeatures none = FeaturesOf(
+      "flags\t: avx_vnni_int8 xamx_bf16 amx_int8x\nflags\t: avx_vnni amx_bf16 amx_int8\n");
+  EXPECT_FALSE(none.avx_vnni || none.amx_bf16 || none.amx_int8);
+  EXPECT_EQ(none.model_name, "");
 }
 
 TEST(Device, TheFeaturesOfThisMachineAgreeWithEachOther) {

@@ -1,8 +1,13 @@
 """GGUF files byte by byte, also wrong ones."""
 
+import pathlib
 import struct
 
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
+import stored
+
+# Blocks of every type that has some (make_gguf.py), and the types' numbers.
+BLOCKS, _NUMBERS = stored.read(pathlib.Path(__file__).parent / "layouts/gguf_blocks.safetensors")
+TYPES = {"F32": 0, "F16": 1, "BF16": 30, **{name: int(n) for name, n in _NUMBERS.items()}}
 U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 
 

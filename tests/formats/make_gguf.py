@@ -96,12 +96,19 @@ def text():
     writer.close()
 
 
+# Types in blocks: where a block has fp16 numbers.
+BLOCKS = {"Q4_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}
+
+
 def blocks():
-    """[8, 512] of every type: random bytes with scales of a sensible size."""
+    """[8, 512] of every type, random bytes with scales of a sensible size, what the package reads
+    there, and in the metadata the type's number. New types come last: the others stay as they are.
+    """
     random = np.random.default_rng(5)
-    tensors = {}
-    for name, halves in (("Q4_0", [0]), ("Q8_0", [0]), ("Q4_K", [0, 2]), ("Q6_K", [208])):
+    tensors, numbers = {}, {}
+    for name, halves in BLOCKS.items():
         kind = gguf.GGMLQuantizationType[name]
+        numbers[name] = str(int(kind))
         elements, size = gguf.GGML_QUANT_SIZES[kind]
         raw = random.integers(0, 256, (8, 512 // elements, size), dtype=np.uint8)
         for at in halves:
@@ -110,7 +117,7 @@ def blocks():
         raw = raw.reshape(8, -1)
         tensors[name] = ("U8", raw)
         tensors[name + ".expected"] = ("F32", gguf.dequantize(raw, kind))
-    stored.write(HERE / "layouts/gguf_blocks.safetensors", tensors)
+    stored.write(HERE / "layouts/gguf_blocks.safetensors", tensors, numbers)
 
 
 if __name__ == "__main__":

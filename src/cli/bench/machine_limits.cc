@@ -96,29 +96,21 @@ double CacheRead(const MemoryLoops& loops, const Buffer& buffer, int64_t bytes, 
 std::string_view NameOf(Unit unit) { return EntryOf(unit).name; }
 std::string_view KeyOf(Unit unit) { return EntryOf(unit).key; }
 
-Unit UnitFor(const Device& device, Operands operands) {
+Unit UnitFor(const Device& device, ops::WeightFormat weights) {
   const Isa isa = device.isa;
-  // Elsewhere groups are held to the peak of int8.
-  if (operands == Operands::kInt4 && isa == Isa::kAvx512 && device.avx512_vnni) {
-    return Unit::kGroupsInt4Avx512;
-  }
-  if (operands == Operands::kInt8 || operands == Operands::kInt4) {
+  const ops::WeightFormatRow& format = ops::RowOf(weights);
+  if (format.integers) {
+    // Elsewhere groups are held to the peak of int8.
+    const bool groups = format.group != 0 && isa == Isa::kAvx512;
     if (isa == Isa::kAmx) return Unit::kTileInt8;
-    if (device.avx512_vnni) return Unit::kDotInt8Avx512;
+    if (device.avx512_vnni) return groups ? Unit::kGroupsInt4Avx512 : Unit::kDotInt8Avx512;
     if (device.avx_vnni) return Unit::kDotInt8Avx2;
-  }
-  if (operands == Operands::kBF16) {
+  } else if (weights != ops::WeightFormat::kF32 && device.compute == Compute::kBF16) {
     if (isa == Isa::kAmx) return Unit::kTileBf16;
     if (device.avx512_bf16) return Unit::kDotBf16;
   }
   if (isa >= Isa::kAvx512) return Unit::kFmaAvx512;
   return isa == Isa::kAvx2 ? Unit::kFmaAvx2 : Unit::kFmaBase;
-}
-
-Operands OperandsOf(const Device& device, ops::WeightFormat format) {
-  if (format == ops::WeightFormat::kI8) return Operands::kInt8;
-  if (format == ops::WeightFormat::kI4) return Operands::kInt4;
-  return device.compute == Compute::kBF16 ? Operands::kBF16 : Operands::kF32;
 }
 
 double MeasureUnit(Unit unit, ThreadPool& pool) {

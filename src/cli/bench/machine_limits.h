@@ -31,11 +31,9 @@ enum class Unit : uint8_t {
 std::string_view NameOf(Unit unit);  // "fp32, AVX-512"
 std::string_view KeyOf(Unit unit);   // "fma_avx512", in JSON
 
-// The unit with the highest peak for products of these operands on the device.
-enum class Operands : uint8_t { kF32, kBF16, kInt8, kInt4 };
-Unit UnitFor(const Device& device, Operands operands);
-// Operands of products of weights in a format.
-Operands OperandsOf(const Device& device, ops::WeightFormat format);
+// The unit with the highest peak for products with weights of a format on the device; fp32 stands
+// for all arithmetic in fp32.
+Unit UnitFor(const Device& device, ops::WeightFormat weights);
 
 // Operations per second (a multiply-add is two), all threads of the pool together. 0.1 s.
 double MeasureUnit(Unit unit, ThreadPool& pool);

@@ -279,8 +279,7 @@ Status BenchOfflineCommand::Run() {
                                                   input_tokens_, output_tokens_, context)};
   }
   const Machine& machine = engine->machine();
-  const Unit unit =
-      UnitFor(machine.device, OperandsOf(machine.device, engine->weight_formats().layers));
+  const Unit unit = UnitFor(machine.device, engine->weight_formats().layers);
   ThreadPool pool(machine.threads, machine.places);
   ASSIGN_OR_RETURN(const std::vector<Sample> samples, Measure(*engine, pool, unit));
   Print(*engine, SpeedOf(*engine, samples), unit);

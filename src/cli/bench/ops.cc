@@ -90,8 +90,9 @@ class BenchOpsCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Optional("FAMILY", family_, "Only this family (default: all)");
     flags.Text("--filter", filter_, "Only cases whose name contains this");
-    flags.Choice("--weights", weights_, {"bf16", "fp8", "int8", "int4"},
-                 "Format of products' weights");
+    std::vector<std::string> formats;
+    for (const auto& format : ops::WeightFormats()) formats.emplace_back(format.name);
+    flags.Choice("--weights", weights_, std::move(formats), "Format of the weights");
     flags.Number("--repeat", repeat_, {5, 1000}, "Least measurements per case; medians are shown");
     flags.Switch("--list", list_, "Print the names of the cases only");
     flags.Switch("--json", json_, "Print a JSON object");
@@ -124,7 +125,7 @@ ops::WeightFormat BenchOpsCommand::Weights() const {
 
 Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const {
   std::vector<OpCase> cases;
-  AddGemmCases(machine, Weights(), cases);
+  AddGemmCases(Weights(), cases);
   AddMixerCases(machine, cases);
   AddRowCases(cases);
   AddPoolCases(machine.threads, cases);
@@ -167,7 +168,7 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool,
     return static_cast<double>(MonotonicNs() - start_ns);
   };
   sample(1);
-  if (!choices.choices.empty()) result.taken = choices.choices.front().taken;
+  if (!choices.choices.empty()) result.taken = choices.choices.back().taken;
   context.choices = nullptr;
   int64_t runs = 1;
   while (runs < (1 << 20) && sample(runs) < kSampleSeconds * 1e9) runs *= 2;
@@ -179,7 +180,7 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool,
     ns.push_back(sample(runs) / static_cast<double>(runs));
   }
   if (from_memory) result.memory_read = (memory_before + memory.Read(kMemorySeconds)) / 2;
-  const Unit unit = UnitFor(machine_.device, op.operands);
+  const Unit unit = UnitFor(machine_.device, op.weights);
   result.peak = limits_.PeakOf(unit);
   if (op.flops > 0) result.peak = std::max(result.peak, MeasureUnit(unit, pool));
   result.ns_median = Median(ns);
@@ -190,7 +191,7 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool,
 
 void BenchOpsCommand::SetLimit(OpResult& result) const {
   const OpCase& op = *result.op;
-  const Unit unit = UnitFor(machine_.device, op.operands);
+  const Unit unit = UnitFor(machine_.device, op.weights);
   const Bandwidth& bandwidth = limits_.bandwidth;
   // Activations: of a few rows they stay in the second-level caches.
   const bool small = op.bytes <= (512 << 10) * double(machine_.threads);

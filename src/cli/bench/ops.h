@@ -31,14 +31,15 @@ enum class Source : uint8_t { kMemory, kCaches };
 struct OpCase {
   std::string_view family;
   std::string name;
-  Operands operands = Operands::kF32;  // of its arithmetic
+  // What it multiplies with; fp32 where its arithmetic is fp32 whatever the weights are.
+  ops::WeightFormat weights = ops::WeightFormat::kF32;
   double flops = 0;
   double bytes = 0;  // read or written at least once
   Source source = Source::kMemory;
   std::function<std::unique_ptr<OpRun>()> make;
 };
 
-void AddGemmCases(const Machine& machine, ops::WeightFormat weights, std::vector<OpCase>& cases);
+void AddGemmCases(ops::WeightFormat weights, std::vector<OpCase>& cases);
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases);
 void AddRowCases(std::vector<OpCase>& cases);
 void AddPoolCases(int threads, std::vector<OpCase>& cases);

@@ -46,11 +46,10 @@ double BytesOf(WeightFormat format, int64_t n, int64_t k) {
   return static_cast<double>(ops::PackedMatrix{format, 1, n, k, nullptr}.bytes());
 }
 
-void AddLinear(std::vector<OpCase>& cases, std::string_view what, Operands operands,
-               LinearRun::Shape s) {
+void AddLinear(std::vector<OpCase>& cases, std::string_view what, LinearRun::Shape s) {
   cases.push_back({.family = "linear",
                    .name = fmt::format("{} {} -> {}, {}", what, s.k, s.n, Rows(s.rows)),
-                   .operands = s.exact ? Operands::kF32 : operands,
+                   .weights = s.exact ? WeightFormat::kF32 : s.format,
                    .flops = 2 * static_cast<double>(s.n * s.k * s.rows),
                    .bytes = BytesOf(s.format, s.n, s.k),
                    .make = [s] { return std::make_unique<LinearRun>(s); }});
@@ -107,7 +106,7 @@ class ExpertsRun : public OpRun {
   std::vector<std::vector<int32_t>> ids_;
 };
 
-void AddExperts(std::vector<OpCase>& cases, Operands operands, WeightFormat format, int64_t rows) {
+void AddExperts(std::vector<OpCase>& cases, WeightFormat format, int64_t rows) {
   // Distinct experts, on average over the draws, and the shared one.
   double distinct = 1;
   for (int64_t d = 0; d < ExpertsRun::kDraws; ++d) {
@@ -120,7 +119,7 @@ void AddExperts(std::vector<OpCase>& cases, Operands operands, WeightFormat form
       2 * BytesOf(format, kWidth, kHidden) + BytesOf(format, kHidden, kWidth);
   cases.push_back({.family = "experts",
                    .name = fmt::format("64 of width 512, 8 + 1 per token, {}", Rows(rows)),
-                   .operands = operands,
+                   .weights = format,
                    .flops = 2 * expert * (kTopK + 1) * static_cast<double>(rows),
                    .bytes = expert_bytes * distinct,
                    .make = [=] { return std::make_unique<ExpertsRun>(format, rows); }});
@@ -128,20 +127,19 @@ void AddExperts(std::vector<OpCase>& cases, Operands operands, WeightFormat form
 
 }  // namespace
 
-void AddGemmCases(const Machine& machine, WeightFormat weights, std::vector<OpCase>& cases) {
-  const Operands operands = OperandsOf(machine.device, weights);
+void AddGemmCases(WeightFormat weights, std::vector<OpCase>& cases) {
   for (int64_t rows : kRowCounts) {
-    AddLinear(cases, "delta in", operands, {rows, 12352, kHidden, weights, false});
-    AddLinear(cases, "attention in", operands, {rows, 9216, kHidden, weights, false});
-    AddLinear(cases, "mixer out", operands, {rows, kHidden, 4096, weights, false});
+    AddLinear(cases, "delta in", {rows, 12352, kHidden, weights, false});
+    AddLinear(cases, "attention in", {rows, 9216, kHidden, weights, false});
+    AddLinear(cases, "mixer out", {rows, kHidden, 4096, weights, false});
     // Never quantised, and with fp32 activations.
-    AddLinear(cases, "router", operands, {rows, kExperts, kHidden, WeightFormat::kBF16, true});
+    AddLinear(cases, "router", {rows, kExperts, kHidden, WeightFormat::kBF16, true});
   }
   for (int64_t rows : {1, 8, 32}) {
-    AddLinear(cases, "head", operands, {rows, 65536, kHidden, weights, false});
+    AddLinear(cases, "head", {rows, 65536, kHidden, weights, false});
   }
-  AddLinear(cases, "small", operands, {7, 96, 80, weights, false});
-  for (int64_t rows : kRowCounts) AddExperts(cases, operands, weights, rows);
+  AddLinear(cases, "small", {7, 96, 80, weights, false});
+  for (int64_t rows : kRowCounts) AddExperts(cases, weights, rows);
 }
 
 }  // namespace braid

@@ -139,8 +139,7 @@ class AttentionRun : public OpRun {
   BenchMatrix q_, out_;
 };
 
-void AddAttention(std::vector<OpCase>& cases, Operands operands, const ops::AttentionShape& shape,
-                  StepOf step) {
+void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, StepOf step) {
   const auto rows = static_cast<double>(step.rows());
   const double keys =
       static_cast<double>(step.context) + (static_cast<double>(step.tokens) + 1) / 2;
@@ -153,7 +152,7 @@ void AddAttention(std::vector<OpCase>& cases, Operands operands, const ops::Atte
                              : expanded   ? "expanded"
                                           : "attention",
                    .name = step.Text(),
-                   .operands = operands,
+                   .weights = ops::WeightFormat::kBF16,
                    .flops = 2.0 * rows * keys * shape.heads *
                             static_cast<double>(shape.head_dim + shape.out_dim()),
                    .bytes = bytes,
@@ -201,18 +200,17 @@ void AddExpanded(std::vector<OpCase>& cases, const Machine& machine, ops::Attent
                                   .head_dim = 192,
                                   .kv_dtype = bf16 ? DType::kBF16 : DType::kF32,
                                   .value_dim = 128};
-  const Operands operands = OperandsOf(machine.device, ops::WeightFormat::kBF16);
   constexpr int64_t kTokens = 2048;
   const int64_t weights = heads.heads * int64_t{latent.value_dim} *
                           (heads.head_dim - ExpandRun::kShared + heads.value_dim);
   cases.push_back({.family = "expanded",
                    .name = fmt::format("keys and values of {} tokens", kTokens),
-                   .operands = operands,
+                   .weights = ops::WeightFormat::kBF16,
                    .flops = 2.0 * kTokens * static_cast<double>(weights),
                    .bytes = 0,
                    .make = [=] { return std::make_unique<ExpandRun>(latent, heads, kTokens); }});
-  AddAttention(cases, operands, heads, {1, 0, kTokens});
-  AddAttention(cases, operands, heads, {1, 4096, 512});
+  AddAttention(cases, heads, {1, 0, kTokens});
+  AddAttention(cases, heads, {1, 4096, 512});
 }
 
 constexpr ops::LinearAttentionShape kDelta{
@@ -292,8 +290,7 @@ class LinearAttentionRun : public OpRun {
   BenchMatrix qkv_, gates_, betas_, per_head_, out_;
 };
 
-void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool channel_decay,
-                        StepOf step) {
+void AddLinearAttention(std::vector<OpCase>& cases, bool channel_decay, StepOf step) {
   ops::LinearAttentionShape shape = kDelta;
   shape.channel_decay = channel_decay;
   const double state = static_cast<double>(shape.value_heads) * shape.key_dim * shape.value_dim;
@@ -311,7 +308,7 @@ void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool chan
   cases.push_back(
       {.family = "linear_attention",
        .name = step.Text() + (channel_decay ? ", decay per channel" : ""),
-       .operands = operands,
+       .weights = ops::WeightFormat::kBF16,
        .flops = static_cast<double>(step.rows()) * (6 * state + within),
        .bytes = bytes,
        .make = [=] { return std::make_unique<LinearAttentionRun>(shape, step, groups); }});
@@ -320,7 +317,6 @@ void AddLinearAttention(std::vector<OpCase>& cases, Operands operands, bool chan
 }  // namespace
 
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
-  const Operands operands = OperandsOf(machine.device, ops::WeightFormat::kBF16);
   const ops::AttentionShape grouped{
       .heads = 16, .kv_heads = 2, .head_dim = 256, .kv_dtype = machine.kv_dtype};
   const ops::AttentionShape latent{.heads = 16,
@@ -330,26 +326,26 @@ void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
                                    .value_dim = 512,
                                    .latent = true};
   for (const ops::AttentionShape& shape : {grouped, latent}) {
-    AddAttention(cases, operands, shape, {1, 4096, 1});
-    AddAttention(cases, operands, shape, {1, 32768, 1});
-    AddAttention(cases, operands, shape, {8, 4096, 1});
-    AddAttention(cases, operands, shape, {1, 0, 2048});
-    AddAttention(cases, operands, shape, {1, 4096, 512});
-    AddAttention(cases, operands, shape, {1, 32768, 128});
+    AddAttention(cases, shape, {1, 4096, 1});
+    AddAttention(cases, shape, {1, 32768, 1});
+    AddAttention(cases, shape, {8, 4096, 1});
+    AddAttention(cases, shape, {1, 0, 2048});
+    AddAttention(cases, shape, {1, 4096, 512});
+    AddAttention(cases, shape, {1, 32768, 128});
   }
   AddExpanded(cases, machine, latent);
   AddConv(cases, {1, 4096 + 32, 1});
   AddConv(cases, {32, 4096 + 32, 1});
   AddConv(cases, {1, 0, 2048});
   for (const bool channel_decay : {false, true}) {
-    AddLinearAttention(cases, operands, channel_decay, {1, 4096 + 32, 1});
-    AddLinearAttention(cases, operands, channel_decay, {8, 4096 + 32, 1});
-    AddLinearAttention(cases, operands, channel_decay, {1, 0, 2048});
+    AddLinearAttention(cases, channel_decay, {1, 4096 + 32, 1});
+    AddLinearAttention(cases, channel_decay, {8, 4096 + 32, 1});
+    AddLinearAttention(cases, channel_decay, {1, 0, 2048});
   }
   // The cost of a token does not grow with what came before it.
   for (const int64_t context : {32768, 262144}) {
-    AddLinearAttention(cases, operands, false, {1, context + 32, 1});
-    AddLinearAttention(cases, operands, false, {1, context, 2048});
+    AddLinearAttention(cases, false, {1, context + 32, 1});
+    AddLinearAttention(cases, false, {1, context, 2048});
   }
 }
 

@@ -24,10 +24,12 @@ void AddMlaFlag(Flags& flags, EngineOptions& options) {
 }
 
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
-  flags.Choice("--weights", weights, {"auto", "fp32", "bf16", "fp8", "int8", "int4"},
+  std::vector<std::string> formats = {"auto"};
+  for (const ops::WeightFormatRow& format : ops::WeightFormats()) formats.emplace_back(format.name);
+  flags.Choice("--weights", weights, std::move(formats),
                "Format of the matrices in memory; auto: as the checkpoint stores them");
   flags.Switch("--quantize-head", head,
-               "With fp8, int8 or int4: the embedding and the output head too");
+               "With a quantised format: the embedding and the output head too");
 }
 
 void AddEngineFlags(Flags& flags, EngineOptions& options) {

@@ -17,7 +17,7 @@
 #include "base/system/topology.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/loading/weight_binding.h"
-#include "ops/weight_codes.h"
+#include "ops/weight_format.h"
 
 namespace braid {
 namespace {
@@ -129,7 +129,7 @@ void PanelRows(const BoundWeight& bound, const ops::PackedMatrix& matrix, const 
 void FillCodedPanel(const BoundWeight& bound, const ops::PackedMatrix& matrix, int64_t which,
                     int64_t p) {
   const int64_t first = p * ops::kPanelRows, count = std::min(ops::kPanelRows, matrix.n - first);
-  ops::CodedPanel panel(matrix);
+  ops::CodedPanel panel(matrix.format, matrix.depth());
   for (int64_t r = 0; r < count; ++r) {
     bound.CodedRow((which * matrix.n + first + r) * matrix.k, panel.codes(r), panel.scales(r));
   }

@@ -97,6 +97,8 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
 }
 
 int64_t Scratch(const OpContext& context, const ExpertsArgs& args) {
+  NoteGemmKernel(context, args.gate_up->format, false);
+  NoteGemmKernel(context, args.down->format, false);
   Sorted s;
   return Lay(context, args, 64, s);
 }
@@ -370,12 +372,12 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   RunDown(context, args, s, shares, flops);
 }
 
-template <size_t I>
-struct WhyNotExperts {
-  static const char* Ask(const Device& device, const ExpertsArgs& args) {
-    return GemmKernels()[I].why_not(device, args.gate_up->format, false);
+const char* WhyNotExperts(const Device& device, const ExpertsArgs& args) {
+  for (const PackedMatrix* w : {args.gate_up, args.down, args.shared_gate_up, args.shared_down}) {
+    if (w && !FindGemmKernel(device, w->format, false)) return "no GEMM kernel for the weights";
   }
-};
+  return nullptr;
+}
 
 }  // namespace
 
@@ -391,9 +393,6 @@ DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows,
   return plan;
 }
 
-std::array<Impl<ExpertsArgs>, kGemmKernelCount> ExpertsCandidates() {
-  return CandidatesOf<ExpertsArgs, WhyNotExperts>({.scratch_bytes = Scratch, .run = RunExperts},
-                                                  std::make_index_sequence<kGemmKernelCount>());
-}
+constinit const Impl<ExpertsArgs> kExperts = {"cpu", WhyNotExperts, Scratch, RunExperts};
 
 }  // namespace braid::ops::cpu

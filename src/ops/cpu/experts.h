@@ -6,7 +6,7 @@
 
 namespace braid::ops::cpu {
 
-std::array<Impl<ExpertsArgs>, kGemmKernelCount> ExpertsCandidates();
+extern const Impl<ExpertsArgs> kExperts;
 
 // How the down product is shared out; none of it changes a bit of the result.
 struct DownPlan {

@@ -92,6 +92,7 @@ PackedActivations HeadOperand(const OpContext& context, const HeadLinearArgs& ar
 }
 
 int64_t HeadLinearScratch(const OpContext& context, const HeadLinearArgs& args) {
+  NoteGemmKernel(context, args.w->format, false);
   return RoundUp(HeadOperand(context, args, nullptr).bytes(), 64) * context.pool->threads();
 }
 

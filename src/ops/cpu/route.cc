@@ -117,7 +117,7 @@ void RunEmbed(const OpContext& context, const EmbedArgs& args, std::byte*) {
       float* out = args.out.row(t);
       const int64_t lane = args.ids[t] % kPanelRows;
       if (table.format != WeightFormat::kBF16) {
-        for (int64_t c = 0; c < table.k; ++c) out[c] = table.At(0, args.ids[t], c);
+        table.ReadRow(0, args.ids[t], out);
         continue;
       }
       const std::byte* panel = table.panel(0, args.ids[t] / kPanelRows);

@@ -12,7 +12,7 @@ namespace braid::ops::reference {
 ActivationRow::ActivationRow(const Device& device, WeightFormat format, bool exact, const float* x,
                              int64_t k)
     : values_(x, x + k) {
-  if (!HasIntegers(format)) {
+  if (!RowOf(format).integers) {
     if (device.compute != Compute::kBF16 || exact) return;
     for (float& v : values_) v = RoundToBf16(v);
     return;
@@ -24,7 +24,8 @@ ActivationRow::ActivationRow(const Device& device, WeightFormat format, bool exa
 
 double ActivationRow::Times(const PackedMatrix& w, int64_t matrix, int64_t output) const {
   const auto k = static_cast<int64_t>(values_.size());
-  if (!HasIntegers(w.format)) {
+  const WeightFormatRow& format = RowOf(w.format);
+  if (!format.integers) {
     double sum = 0;
     for (int64_t c = 0; c < k; ++c) {
       sum += double{values_[static_cast<size_t>(c)]} * w.At(matrix, output, c);
@@ -32,14 +33,15 @@ double ActivationRow::Times(const PackedMatrix& w, int64_t matrix, int64_t outpu
     return sum;
   }
   // Integers below 2^31 are exact in double.
-  const int64_t group = w.format == WeightFormat::kI4 ? 32 : k;
+  const int64_t group = format.group == 0 ? k : format.group;
   float total = 0;
   for (int64_t begin = 0; begin < k; begin += group) {
     double sum = 0;
     for (int64_t c = begin; c < std::min(k, begin + group); ++c) {
-      sum += double{values_[static_cast<size_t>(c)]} * QuantisedAt(w, matrix, output, c);
+      sum += double{values_[static_cast<size_t>(c)]} * w.CodedAt(matrix, output, c).code;
     }
-    total = std::fma(static_cast<float>(sum), ScaleAt(w, matrix, output, begin / 32), total);
+    const float scale = w.CodedAt(matrix, output, begin).scale;
+    total = std::fma(static_cast<float>(sum), scale, total);
   }
   return total * scale_;
 }

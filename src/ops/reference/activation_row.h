@@ -13,9 +13,9 @@ class ActivationRow {
  public:
   // `exact`: never rounded to bf16. Quantised weights meet quantised rows in any case.
   ActivationRow(const Device& device, WeightFormat format, bool exact, const float* x, int64_t k);
-  // The product with one output of w. Of quantised weights it is defined to the bit: int8 is the
-  // exact sum times the output's scale, times the row's; int4 adds the exact sums of groups of 32
-  // by fused multiply-adds with their scales, ascending, and multiplies with the row's.
+  // The product with one output of w. With weights whose codes are integers it is defined to the
+  // bit: the exact sums of groups that share a scale are added by fused multiply-adds with their
+  // scales, ascending, and the total is multiplied by the row's scale.
   double Times(const PackedMatrix& w, int64_t matrix, int64_t output) const;
 
  private:

@@ -1,11 +1,12 @@
 // Parts, their bytes, and the words of quantization_config.
 #include "model/checkpoint/formats/export.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/math.h"
-#include "ops/weight_codes.h"
+#include "ops/weight_format.h"
 
 namespace braid {
 namespace {
@@ -41,7 +42,63 @@ json::object CompressedTensors(std::string_view name, json::object weights) {
           {"config_groups", {{"group_0", std::move(group)}}}};
 }
 
+json::object Fp8Config() {
+  return {{"quant_method", "fp8"},
+          {"fmt", "e4m3"},
+          {"activation_scheme", "dynamic"},
+          {"weight_block_size", {1, ops::kFp8Columns}}};
+}
+
+json::object Int8Config() {
+  json::object config =
+      CompressedTensors("int-quantized", {{"num_bits", 8}, {"strategy", "channel"}});
+  config["config_groups"].get_object()["group_0"].get_object()["input_activations"] = {
+      {"num_bits", 8},
+      {"type", "int"},
+      {"symmetric", true},
+      {"dynamic", true},
+      {"strategy", "token"}};
+  return config;
+}
+
+json::object Int4Config() {
+  return CompressedTensors(
+      "pack-quantized",
+      {{"num_bits", 4}, {"strategy", "group"}, {"group_size", ops::kInt4Columns}});
+}
+
+// The tensors and the quantization_config of weights in a format.
+struct QuantisedExport {
+  WeightFormat format;
+  std::string_view code_suffix;
+  DType code_type;
+  int64_t codes_per_element;
+  std::string_view scale_suffix;
+  std::string_view plain_key;  // of the list of modules that stay plain
+  json::object (*config)();
+};
+constexpr QuantisedExport kExports[] = {
+    {WeightFormat::kF8, "", DType::kF8E4M3, 1, "_scale_inv", "modules_to_not_convert", Fp8Config},
+    {WeightFormat::kI8, "", DType::kI8, 1, "_scale", "ignore", Int8Config},
+    {WeightFormat::kI4, "_packed", DType::kI32, ops::kCodesPerWord, "_scale", "ignore", Int4Config},
+};
+
+const QuantisedExport& ExportOf(WeightFormat format) {
+  const auto* at = std::ranges::find(kExports, format, &QuantisedExport::format);
+  CHECK(at != std::end(kExports), "weights in {} cannot be written", NameOf(format));
+  return *at;
+}
+
 }  // namespace
+
+std::vector<std::string> ExportableFormats() {
+  std::vector<std::string> names;
+  for (const ops::WeightFormatRow& row : ops::WeightFormats()) {
+    const bool known = std::ranges::count(kExports, row.format, &QuantisedExport::format) > 0;
+    if (!row.quantised() || known) names.emplace_back(row.name);
+  }
+  return names;
+}
 
 void WeightExport::AddPart(std::string_view suffix, DType type, int64_t columns) {
   std::vector<int64_t> shape = {stored_->rows, columns};
@@ -62,15 +119,10 @@ WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightForm
   e.format_ = format;
   const KeptCodes* kept = stored.format ? stored.format->kept : nullptr;
   e.kept_ = kept && kept->format == format && kept->fit(stored);
-  const int64_t scales = ops::ScalesPerRow(format, stored.k);
-  if (format == WeightFormat::kI4) {
-    e.AddPart("_packed", DType::kI32, CeilDiv(stored.k, ops::kCodesPerWord));
-    e.AddPart("_scale", DType::kF16, scales);
-  } else {
-    const bool fp8 = format == WeightFormat::kF8;
-    e.AddPart("", fp8 ? DType::kF8E4M3 : DType::kI8, stored.k);
-    e.AddPart(fp8 ? "_scale_inv" : "_scale", DType::kF32, scales);
-  }
+  const QuantisedExport& to = ExportOf(format);
+  const ops::WeightFormatRow& row = ops::RowOf(format);
+  e.AddPart(to.code_suffix, to.code_type, CeilDiv(stored.k, to.codes_per_element));
+  e.AddPart(to.scale_suffix, *row.scale, row.ScalesPerRow(stored.k));
   return e;
 }
 
@@ -96,30 +148,9 @@ std::vector<std::vector<std::byte>> WeightExport::Rows(int64_t row, int64_t coun
 }
 
 json::object QuantizationConfigOf(ops::WeightFormat format, const std::vector<std::string>& plain) {
-  const json::value names = json::value_from(plain);
-  json::object config;
-  if (format == WeightFormat::kF8) {
-    return {{"quant_method", "fp8"},
-            {"fmt", "e4m3"},
-            {"activation_scheme", "dynamic"},
-            {"weight_block_size", {1, ops::kFp8Columns}},
-            {"modules_to_not_convert", names}};
-  }
-  if (format == WeightFormat::kI8) {
-    config = CompressedTensors("int-quantized", {{"num_bits", 8}, {"strategy", "channel"}});
-    config["config_groups"].get_object()["group_0"].get_object()["input_activations"] = {
-        {"num_bits", 8},
-        {"type", "int"},
-        {"symmetric", true},
-        {"dynamic", true},
-        {"strategy", "token"}};
-  } else {
-    CHECK(format == WeightFormat::kI4);
-    config = CompressedTensors(
-        "pack-quantized",
-        {{"num_bits", 4}, {"strategy", "group"}, {"group_size", ops::kInt4Columns}});
-  }
-  config["ignore"] = names;
+  const QuantisedExport& to = ExportOf(format);
+  json::object config = to.config();
+  config[to.plain_key] = json::value_from(plain);
   return config;
 }
 

@@ -21,7 +21,8 @@ class WeightExport {
  public:
   // `plain` is the type where the weight is not quantised.
   static WeightExport Plain(const StoredWeight& stored, DType plain);
-  // `format` is quantised. Codes that the weight has in it already stay what they are.
+  // `format` is quantised and one of ExportableFormats(). Codes that the weight has in it already
+  // stay what they are.
   static WeightExport Quantised(const StoredWeight& stored, ops::WeightFormat format);
 
   const std::vector<ExportPart>& parts() const { return parts_; }
@@ -38,6 +39,9 @@ class WeightExport {
   bool kept_ = false;
   std::vector<ExportPart> parts_;
 };
+
+// Names of the formats in which weights can be written.
+std::vector<std::string> ExportableFormats();
 
 // quantization_config of a checkpoint whose quantised weights are in this format.
 json::object QuantizationConfigOf(ops::WeightFormat format, const std::vector<std::string>& plain);

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <deque>
 
 #include "base/check.h"
 #include "model/checkpoint/formats/gguf_blocks.h"
 #include "model/checkpoint/formats/storage_format.h"
-#include "ops/weight_codes.h"
+#include "ops/weight_format.h"
 
 namespace braid {
 namespace {
@@ -60,53 +60,56 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
-// Q4_0 has the groups, scales and codes of the engine's int4. Columns in another order must move by
-// whole groups.
-bool Q4Fits(const StoredWeight& w) {
+// Columns in another order must move by whole blocks.
+bool Fits(const StoredWeight& w) {
   const GgufView& view = *w.main().view;
+  const int64_t block = view.type->block_elements;
   return !view.log_of_negative &&
-         std::ranges::all_of(view.columns, [](const GgufView::Columns& columns) {
-           return columns.begin % ops::kInt4Columns == 0 && columns.count % ops::kInt4Columns == 0;
+         std::ranges::all_of(view.columns, [&](const GgufView::Columns& columns) {
+           return columns.begin % block == 0 && columns.count % block == 0;
          });
 }
 
-void KeptQ4Row(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
   const GgufView& view = *w.main().view;
+  const GgufType& type = *view.type;
+  const ops::WeightFormatRow& format = ops::RowOf(*type.kept);
   const std::byte* blocks = RowAt(view, row);
   const auto keep = [&](const GgufView::Columns& columns) {
-    const int64_t first = columns.begin / ops::kInt4Columns;
-    for (int64_t i = 0; i < columns.count / ops::kInt4Columns; ++i) {
-      KeepQ4_0(blocks + (first + i) * view.type->block_bytes, codes, scales);
-      codes += ops::kInt4Columns / 2;
-      scales += 2;
+    const int64_t first = columns.begin / type.block_elements;
+    for (int64_t i = 0; i < columns.count / type.block_elements; ++i) {
+      type.keep(blocks + (first + i) * type.block_bytes, codes, scales);
+      codes += format.CodeBytes(type.block_elements);
+      scales += format.ScalesPerRow(type.block_elements) * format.scale_bytes();
     }
   };
   if (view.columns.empty()) return keep({0, w.k});
   for (const GgufView::Columns& columns : view.columns) keep(columns);
 }
 
-constexpr KeptCodes kKeptQ4 = {ops::WeightFormat::kI4, Q4Fits, KeptQ4Row};
-
-constexpr StorageFormat Named(std::string_view name, const KeptCodes* kept = nullptr) {
-  return {.name = name,
-          .parts = kParts,
-          .problem = Problem,
-          .exact_in_bf16 = ExactInBf16,
-          .decode = Decode,
-          .kept = kept,
-          .row_major = false};
-}
-
-constexpr std::array kFormats = {
-    Named("F32"),  Named("F16"),  Named("BF16"), Named("Q4_0", &kKeptQ4),
-    Named("Q8_0"), Named("Q4_K"), Named("Q6_K")};
+// The formats of all types, and what they keep.
+struct Formats {
+  Formats() {
+    for (const GgufType& type : GgufTypes()) {
+      if (type.kept) kept.push_back({*type.kept, Fits, KeptRow});
+      all.push_back({.name = type.name,
+                     .parts = kParts,
+                     .problem = Problem,
+                     .exact_in_bf16 = ExactInBf16,
+                     .decode = Decode,
+                     .kept = type.kept ? &kept.back() : nullptr,
+                     .row_major = false});
+    }
+  }
+  std::deque<KeptCodes> kept;
+  std::vector<StorageFormat> all;
+};
 
 }  // namespace
 
 const StorageFormat& GgufFormat(const TensorEntry& tensor) {
-  const auto at = std::ranges::find(kFormats, tensor.view->type->name, &StorageFormat::name);
-  CHECK(at != kFormats.end(), "{}", tensor.view->type->name);
-  return *at;
+  static const Formats kFormats;
+  return kFormats.all[static_cast<size_t>(tensor.view->type - GgufTypes().data())];
 }
 
 }  // namespace braid

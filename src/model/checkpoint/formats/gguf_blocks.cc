@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/weight_codes.h"
 #include "tensor/dtype.h"
 
 namespace braid {
@@ -81,15 +80,6 @@ void DecodeQ6_K(const std::byte* block, float* out) {
   }
 }
 
-constexpr GgufType kTypes[] = {
-    {0, "F32", 1, 4, DecodeF32},        {1, "F16", 1, 2, DecodeF16},
-    {30, "BF16", 1, 2, DecodeBf16},     {2, "Q4_0", 32, 18, DecodeQ4_0},
-    {8, "Q8_0", 32, 34, DecodeQ8_0},    {12, "Q4_K", 256, 144, DecodeQ4_K},
-    {14, "Q6_K", 256, 210, DecodeQ6_K},
-};
-
-}  // namespace
-
 void KeepQ4_0(const std::byte* block, std::byte* words, std::byte* scale) {
   std::memcpy(scale, block, 2);
   uint64_t pairs[2];
@@ -99,11 +89,32 @@ void KeepQ4_0(const std::byte* block, std::byte* words, std::byte* scale) {
   std::memcpy(words, four, sizeof four);
 }
 
+constexpr GgufType kTypes[] = {
+    {0, "F32", 1, 4, DecodeF32},
+    {1, "F16", 1, 2, DecodeF16},
+    {30, "BF16", 1, 2, DecodeBf16},
+    {2, "Q4_0", 32, 18, DecodeQ4_0, ops::WeightFormat::kI4, KeepQ4_0},
+    {8, "Q8_0", 32, 34, DecodeQ8_0},
+    {12, "Q4_K", 256, 144, DecodeQ4_K},
+    {14, "Q6_K", 256, 210, DecodeQ6_K},
+};
+
+}  // namespace
+
+std::span<const GgufType> GgufTypes() { return kTypes; }
+
 const GgufType* FindGgufType(uint32_t id) {
   const GgufType* at = std::ranges::find(kTypes, id, &GgufType::id);
   return at == std::end(kTypes) ? nullptr : at;
 }
 
-std::string_view GgufTypeNames() { return "F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K"; }
+std::string GgufTypeNames() {
+  std::string names;
+  for (const GgufType& type : kTypes) {
+    names += names.empty() ? "" : ", ";
+    names += type.name;
+  }
+  return names;
+}
 
 }  // namespace braid

@@ -8,7 +8,7 @@
 #include "base/math.h"
 #include "model/checkpoint/formats/quantization.h"
 #include "model/checkpoint/formats/storage_format.h"
-#include "ops/weight_codes.h"
+#include "ops/weight_format.h"
 
 namespace braid {
 

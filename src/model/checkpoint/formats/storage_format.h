@@ -22,12 +22,12 @@ struct FormatPart {
   bool optional = false;
 };
 
-// Codes that the engine's own quantised formats hold as they are (ops/weight_codes.h).
+// Codes that the engine's own quantised formats hold as they are (ops/weight_format.h).
 struct KeptCodes {
   ops::WeightFormat format = ops::WeightFormat::kF8;
   // Whether this weight's scales and zero points are such as the format has.
   bool (*fit)(const StoredWeight& stored) = nullptr;
-  // One row's ops::CodeBytes and its scales, in the form that ops/weight_codes.h gives them.
+  // One row's ops::CodeBytes and its scales, in the form that ops/weight_format.h gives them.
   void (*row)(const StoredWeight& stored, int64_t row, std::byte* codes,
               std::byte* scales) = nullptr;
 };

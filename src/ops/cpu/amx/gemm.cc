@@ -52,6 +52,8 @@ struct Cell {
   int64_t stride;  // of `tile`
 };
 
+// Per step of 32 terms the even and the odd ones are added up apart, from zero, in ascending order
+// with fused multiply-adds; their sum is added to the output. Denormals are zero.
 struct Bf16Dot {
   static constexpr int64_t kStep = 32;
   static int64_t RowBytes(int64_t depth) { return 2 * depth; }
@@ -304,7 +306,13 @@ class TileGemm {
 
 }  // namespace
 
-void Bf16Amx(const GemmTask& task) { TileGemm<Bf16Dot>::Run(task); }
-void Int8Amx(const GemmTask& task) { TileGemm<Int8Dot>::Run(task); }
+GemmKernelList AmxGemm() {
+  static constexpr GemmKernel kKernels[] = {
+      {WeightFormat::kBF16, CpuNeed::kAmx, &kBf16Rows, true, PackBf16Avx512,
+       TileGemm<Bf16Dot>::Run},
+      {WeightFormat::kI8, CpuNeed::kAmx, &kInt8Rows, false, PackInt8Avx2, TileGemm<Int8Dot>::Run},
+  };
+  return {kKernels, sizeof(kKernels) / sizeof(GemmKernel)};
+}
 
 }  // namespace braid::ops::cpu

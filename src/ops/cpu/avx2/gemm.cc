@@ -73,7 +73,6 @@ void PackInt8Avx2(const PackTask& task) {
   }
 }
 
-void Int8Avx2(const GemmTask& task) { DotGemm<Int8Ymm<MaddAvx2>>::Run(task); }
-void Int4Avx2(const GemmTask& task) { DotGemm<Int4Ymm<MaddAvx2>>::Run(task); }
+GemmKernelList Avx2Gemm() { return YmmGemm<MaddAvx2, CpuNeed::kAvx2>(); }
 
 }  // namespace braid::ops::cpu

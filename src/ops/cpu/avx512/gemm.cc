@@ -67,22 +67,13 @@ struct Int8Zmm : Zmm {
   }
 };
 
-struct Int4Zmm : Zmm {
+// What formats with fp16 scales of groups share.
+struct GroupZmm : Zmm {
   using Sum = __v16si;
-  static constexpr int kRows = 5, kPanels = 2, kFewRows = 2, kPanelsFew = 4;
-  template <int R, int P>
-  static void Tile(const LineTile& tile) {
-    GroupTile<Int4Zmm, R, P>(tile);
-  }
+  using GroupActivation = __m512i;
   static Result Zero() { return _mm512_setzero_ps(); }
-  static Sum StartGroup(const int32_t* start) { return (Sum)_mm512_set1_epi32(*start); }
-  static Activation LoadGroupActivation(const std::byte* p) { return LoadActivation(p); }
-  static void Split(const std::byte* p, Line& low, Line& high) {
-    const __m512i mask = _mm512_set1_epi8(15), both = _mm512_loadu_si512(p);
-    low = _mm512_and_si512(both, mask);
-    high = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
-  }
-  static Sum DotGroup(Sum sum, Activation a, Line b) {
+  static GroupActivation LoadGroupActivation(const std::byte* p) { return LoadActivation(p); }
+  static Sum DotGroup(Sum sum, GroupActivation a, Line b) {
     return (Sum)_mm512_dpbusd_epi32((__m512i)sum, b, a);
   }
   static __m512 LoadScale(const std::byte* p, int) {
@@ -92,6 +83,22 @@ struct Int4Zmm : Zmm {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps((__m512i)sum), scale, all);
   }
   static Result Scale(Result all, float scale) { return _mm512_mul_ps(all, _mm512_set1_ps(scale)); }
+};
+
+struct Int4Zmm : GroupZmm {
+  static constexpr int kRows = 5, kPanels = 2, kFewRows = 2, kPanelsFew = 4;
+  static constexpr int kGroupLines = 4, kGroupTerms = 2;
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    GroupTile<Int4Zmm, R, P>(tile);
+  }
+  // Codes are stored plus 8.
+  static Sum StartGroup(const int32_t* start) { return (Sum)_mm512_set1_epi32(*start); }
+  static void Split(const std::byte* p, Line (&terms)[2]) {
+    const __m512i mask = _mm512_set1_epi8(15), both = _mm512_loadu_si512(p);
+    terms[0] = _mm512_and_si512(both, mask);
+    terms[1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
+  }
 };
 
 }  // namespace
@@ -109,8 +116,18 @@ void PackBf16Avx512(const PackTask& task) {
   }
 }
 
+// Pairs of terms ascending: the second of a pair is added, then the first (VDPBF16PS).
 void Bf16Avx512(const GemmTask& task) { DotGemm<Bf16Zmm>::Run(task); }
-void Int8Avx512(const GemmTask& task) { DotGemm<Int8Zmm>::Run(task); }
-void Int4Avx512(const GemmTask& task) { DotGemm<Int4Zmm>::Run(task); }
+
+GemmKernelList Avx512DotGemm() {
+  static constexpr GemmKernel kKernels[] = {
+      {WeightFormat::kBF16, CpuNeed::kAvx512Bf16, &kBf16Rows, true, PackBf16Avx512, Bf16Avx512},
+      {WeightFormat::kI8, CpuNeed::kAvx512Vnni, &kInt8Rows, false, PackInt8Avx2,
+       DotGemm<Int8Zmm>::Run},
+      {WeightFormat::kI4, CpuNeed::kAvx512Vnni, &kInt8Rows, false, PackInt8Avx2,
+       DotGemm<Int4Zmm>::Run},
+  };
+  return {kKernels, sizeof(kKernels) / sizeof(GemmKernel)};
+}
 
 }  // namespace braid::ops::cpu

@@ -129,11 +129,19 @@ class Fp8Few {
   }
 };
 
-}  // namespace
-
 void Fp8Bf16Avx512(const GemmTask& task) {
   if (task.rows <= Fp8Few::kRows) return Fp8Few::Run(task);
   Fp8Gemm<VecAvx512, Lookup, Bf16Avx512, kDotRows, 2>::Run(task);
+}
+
+}  // namespace
+
+GemmKernelList Avx512Fp8Gemm() {
+  static constexpr GemmKernel kKernels[] = {
+      {WeightFormat::kF8, CpuNeed::kAvx512Vbmi, &kBf16RowsOf128, true, PackBf16Avx512,
+       Fp8Bf16Avx512},
+  };
+  return {kKernels, sizeof(kKernels) / sizeof(GemmKernel)};
 }
 
 }  // namespace braid::ops::cpu

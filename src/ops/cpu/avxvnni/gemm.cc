@@ -14,7 +14,6 @@ struct MaddVnni {
 
 }  // namespace
 
-void Int8AvxVnni(const GemmTask& task) { DotGemm<Int8Ymm<MaddVnni>>::Run(task); }
-void Int4AvxVnni(const GemmTask& task) { DotGemm<Int4Ymm<MaddVnni>>::Run(task); }
+GemmKernelList AvxVnniGemm() { return YmmGemm<MaddVnni, CpuNeed::kAvxVnni>(); }
 
 }  // namespace braid::ops::cpu

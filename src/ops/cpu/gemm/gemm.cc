@@ -1,24 +1,19 @@
-// The list of kernels, and packing of activations where no kernel has vector code for it.
+// The kernels of all files in one list; packing of activations where no kernel has vector code for
+// it.
 #include "ops/cpu/gemm/gemm.h"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "ops/cpu/dispatch.h"
-#include "ops/weight_codes.h"
 
 namespace braid::ops::cpu {
 namespace {
 
-constexpr ActivationLayout kF32Steps = {kFloatRows, kFloatStep, 4, false};
-constexpr ActivationLayout kBf16Steps = {kDotRows, 32, 2, false};
-constexpr ActivationLayout kInt8Steps = {kDotRows, 64, 1, true};
-// For fp8 weights, whose depth is padded further.
-constexpr ActivationLayout kF32Fp8 = {kFloatRows, kFp8Columns, 4, false};
-constexpr ActivationLayout kBf16Fp8 = {kDotRows, kFp8Columns, 2, false};
-
 template <bool kRound>
-void PackF32(const PackTask& task) {
+void PackFloats(const PackTask& task) {
   float* out = reinterpret_cast<float*>(task.block) + task.begin * task.count;
   for (int64_t begin = task.begin; begin < task.depth_end; begin += kFloatStep) {
     const int64_t columns = std::clamp<int64_t>(task.end - begin, 0, kFloatStep);
@@ -30,79 +25,83 @@ void PackF32(const PackTask& task) {
   }
 }
 
-template <Isa kIsa>
-const char* NeedsIsa(const Device& device) {
-  if (device.isa >= kIsa) return nullptr;
-  return kIsa == Isa::kAvx512 ? "needs AVX-512" : "needs AVX2";
-}
-const char* NeedsAvx512Vnni(const Device& device) {
-  return device.avx512_vnni ? nullptr : "needs AVX512-VNNI";
-}
-const char* NeedsAvx512Vbmi(const Device& device) {
-  return device.avx512_bf16 && device.avx512_vbmi ? nullptr : "needs AVX512-BF16 and AVX512-VBMI";
-}
-const char* NeedsAvxVnni(const Device& device) {
-  return device.avx_vnni ? nullptr : "needs AVX-VNNI";
-}
-
-using Needs = const char* (*)(const Device&);
-
-constexpr const char* kNotRounded = "activations are not to be rounded";
-bool Rounds(const Device& device, bool exact) { return device.compute == Compute::kBF16 && !exact; }
-
-template <Needs kNeeds>
-const char* WhyNotBf16(const Device& device, WeightFormat format, bool exact) {
-  if (format != WeightFormat::kBF16) return "the weights are not bf16";
-  return Rounds(device, exact) ? kNeeds(device) : kNotRounded;
-}
-template <bool kRound, Needs kNeeds>
-const char* WhyNotFp8(const Device& device, WeightFormat format, bool exact) {
-  if (format != WeightFormat::kF8) return "the weights are not fp8";
-  return kRound && !Rounds(device, exact) ? kNotRounded : kNeeds(device);
-}
-template <WeightFormat kFormat, Needs kNeeds>
-const char* WhyNotQuantised(const Device& device, WeightFormat format, bool) {
-  if (format == kFormat) return kNeeds(device);
-  return kFormat == WeightFormat::kI8 ? "the weights are not int8" : "the weights are not int4";
-}
-template <bool kRound, Isa kIsa>
-const char* WhyNotFp32(const Device& device, WeightFormat format, bool exact) {
-  if (IsQuantised(format)) return "the weights are quantised";
-  return kRound && !Rounds(device, exact) ? kNotRounded : NeedsIsa<kIsa>(device);
-}
-
-constexpr auto kI8 = WeightFormat::kI8, kI4 = WeightFormat::kI4;
-constexpr GemmKernel kKernels[] = {
-    {"amx_bf16", WhyNotBf16<NeedsAmx>, &kBf16Steps, PackBf16Avx512, Bf16Amx},
-    {"avx512_bf16", WhyNotBf16<NeedsAvx512Bf16>, &kBf16Steps, PackBf16Avx512, Bf16Avx512},
-    {"amx_int8", WhyNotQuantised<kI8, NeedsAmx>, &kInt8Steps, PackInt8Avx2, Int8Amx},
-    {"avx512_int8", WhyNotQuantised<kI8, NeedsAvx512Vnni>, &kInt8Steps, PackInt8Avx2, Int8Avx512},
-    {"avxvnni_int8", WhyNotQuantised<kI8, NeedsAvxVnni>, &kInt8Steps, PackInt8Avx2, Int8AvxVnni},
-    {"avx2_int8", WhyNotQuantised<kI8, NeedsIsa<Isa::kAvx2>>, &kInt8Steps, PackInt8Avx2, Int8Avx2},
-    {"avx512_int4", WhyNotQuantised<kI4, NeedsAvx512Vnni>, &kInt8Steps, PackInt8Avx2, Int4Avx512},
-    {"avxvnni_int4", WhyNotQuantised<kI4, NeedsAvxVnni>, &kInt8Steps, PackInt8Avx2, Int4AvxVnni},
-    {"avx2_int4", WhyNotQuantised<kI4, NeedsIsa<Isa::kAvx2>>, &kInt8Steps, PackInt8Avx2, Int4Avx2},
-    {"avx512_bf16_fp8", WhyNotFp8<true, NeedsAvx512Vbmi>, &kBf16Fp8, PackBf16Avx512, Fp8Bf16Avx512},
-    {"avx512_rounded_fp8", WhyNotFp8<true, NeedsIsa<Isa::kAvx512>>, &kF32Fp8, PackF32<true>,
-     Fp8Avx512},
-    {"avx512_fp8", WhyNotFp8<false, NeedsIsa<Isa::kAvx512>>, &kF32Fp8, PackF32<false>, Fp8Avx512},
-    {"avx2_rounded_fp8", WhyNotFp8<true, NeedsIsa<Isa::kAvx2>>, &kF32Fp8, PackF32<true>, Fp8Avx2},
-    {"avx2_fp8", WhyNotFp8<false, NeedsIsa<Isa::kAvx2>>, &kF32Fp8, PackF32<false>, Fp8Avx2},
-    {"avx512_rounded", WhyNotFp32<true, Isa::kAvx512>, &kF32Steps, PackF32<true>, F32Avx512},
-    {"avx512", WhyNotFp32<false, Isa::kAvx512>, &kF32Steps, PackF32<false>, F32Avx512},
-    {"avx2_rounded", WhyNotFp32<true, Isa::kAvx2>, &kF32Steps, PackF32<true>, F32Avx2},
-    {"avx2", WhyNotFp32<false, Isa::kAvx2>, &kF32Steps, PackF32<false>, F32Avx2},
+struct Need {
+  CpuNeed need;  // its own place
+  const char *name, *why_not;
+  bool (*met)(const Device&);
 };
+constexpr Need kNeeds[] = {
+    {CpuNeed::kAvx2, "avx2", "needs AVX2", [](const Device& d) { return d.isa >= Isa::kAvx2; }},
+    {CpuNeed::kAvxVnni, "avxvnni", "needs AVX-VNNI", [](const Device& d) { return d.avx_vnni; }},
+    {CpuNeed::kAvx512, "avx512", "needs AVX-512",
+     [](const Device& d) { return d.isa >= Isa::kAvx512; }},
+    {CpuNeed::kAvx512Bf16, "avx512_bf16", "needs AVX512-BF16",
+     [](const Device& d) { return d.avx512_bf16; }},
+    {CpuNeed::kAvx512Vnni, "avx512_vnni", "needs AVX512-VNNI",
+     [](const Device& d) { return d.avx512_vnni; }},
+    {CpuNeed::kAvx512Vbmi, "avx512_vbmi", "needs AVX512-BF16 and AVX512-VBMI",
+     [](const Device& d) { return d.avx512_bf16 && d.avx512_vbmi; }},
+    {CpuNeed::kAmx, "amx", "needs AMX", [](const Device& d) { return d.isa >= Isa::kAmx; }},
+};
+const Need& NeedOf(const GemmKernel& kernel) { return kNeeds[static_cast<size_t>(kernel.needs)]; }
+
+std::vector<GemmKernel> AllKernels() {
+  std::vector<GemmKernel> all;
+  for (const GemmKernelList& list : {AmxGemm(), Avx512DotGemm(), Avx512Fp8Gemm(), AvxVnniGemm(),
+                                     Avx512FloatGemm(), Avx2Gemm(), Avx2FloatGemm()}) {
+    all.insert(all.end(), list.kernels, list.kernels + list.count);
+  }
+  return all;
+}
 
 }  // namespace
 
-std::span<const GemmKernel, kGemmKernelCount> GemmKernels() { return kKernels; }
+void PackF32(const PackTask& task) { PackFloats<false>(task); }
+void PackF32Rounded(const PackTask& task) { PackFloats<true>(task); }
+
+std::span<const GemmKernel> GemmKernels() {
+  static const std::vector<GemmKernel> kAll = AllKernels();
+  return kAll;
+}
+
+std::string NameOf(const GemmKernel& kernel) {
+  std::string name = NeedOf(kernel).name;
+  if (kernel.rounds && kernel.layout->element_bytes == 4) name += "_rounded";
+  return name;
+}
+
+const char* WhyNot(const GemmKernel& kernel, const Device& device, bool exact) {
+  if (kernel.rounds && (exact || device.compute != Compute::kBF16)) {
+    return "activations are not to be rounded";
+  }
+  return NeedOf(kernel).met(device) ? nullptr : NeedOf(kernel).why_not;
+}
+
+const GemmKernel* FindGemmKernel(const Device& device, WeightFormat format, bool exact) {
+  for (const GemmKernel& kernel : GemmKernels()) {
+    if (kernel.format == format && !WhyNot(kernel, device, exact)) return &kernel;
+  }
+  return nullptr;
+}
 
 const GemmKernel& GemmKernelFor(const Device& device, WeightFormat format, bool exact) {
-  for (const GemmKernel& kernel : kKernels) {
-    if (!kernel.why_not(device, format, exact)) return kernel;
+  const GemmKernel* kernel = FindGemmKernel(device, format, exact);
+  CHECK(kernel, "no GEMM kernel for {} on {}", ops::NameOf(format), NameOf(device.isa));
+  return *kernel;
+}
+
+void NoteGemmKernel(const OpContext& context, WeightFormat format, bool exact) {
+  if (!context.choices) return;
+  std::vector<std::string> refused;
+  for (const GemmKernel& kernel : GemmKernels()) {
+    if (kernel.format != format) continue;
+    const char* why_not = WhyNot(kernel, context.device, exact);
+    if (!why_not) {
+      return context.choices->Note("gemm " + std::string(ops::NameOf(format)), NameOf(kernel),
+                                   std::move(refused));
+    }
+    refused.push_back(NameOf(kernel) + ": " + why_not);
   }
-  CHECK(false, "no GEMM kernel for this device");
 }
 
 void PackedActivations::Pack(int64_t row, int64_t count, int64_t col, const Matrix& x,
@@ -163,7 +162,6 @@ GemmTask TaskOf(const PackedActivations& x, const PackedMatrix& w, int64_t matri
           .k = x.depth(),
           .w = w.panel(matrix, 0),
           .panel_bytes = w.panel_bytes(),
-          .bf16 = w.format == WeightFormat::kBF16,
           .panel_begin = 0,
           .panel_end = w.panels(),
           .n = w.n,

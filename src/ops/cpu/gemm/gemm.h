@@ -1,12 +1,9 @@
-// GEMM kernels as data, best first: what each needs of the device and of the weights, the layout in
-// which it reads activations, and its loops. `linear`, `experts` and `head_linear` are one
-// algorithm each over any of them.
+// The choice of a GEMM kernel, and activations packed for it. `linear`, `experts`, `head_linear`
+// and `expand_latent` are one algorithm each over any kernel (kernels/gemm.h).
 #pragma once
 
-#include <array>
 #include <span>
-#include <string_view>
-#include <utility>
+#include <string>
 
 #include "base/math.h"
 #include "ops/cpu/kernels/gemm.h"
@@ -17,28 +14,20 @@
 
 namespace braid::ops::cpu {
 
-// How activations lie for a kernel (kernels/gemm.h): rows in blocks of `block_rows` (the last may
-// be shorter), each block contiguous, depth padded with zeros.
-struct ActivationLayout {
-  int64_t block_rows;
-  int64_t depth_multiple;
-  int64_t element_bytes;
-  bool integers;  // a row is packed at once, and its scale and sums follow
-};
+// All of them; of those for one format the best come first.
+std::span<const GemmKernel> GemmKernels();
+// "avx512_vnni"; with "_rounded" where fp32 activations are rounded.
+std::string NameOf(const GemmKernel& kernel);
+// nullptr: can run on weights of its format. `exact`: no rounding of activations
+// (LinearArgs::exact).
+const char* WhyNot(const GemmKernel& kernel, const Device& device, bool exact);
 
-struct GemmKernel {
-  std::string_view name;
-  // nullptr: can run. `exact`: no rounding of activations (LinearArgs::exact).
-  const char* (*why_not)(const Device&, WeightFormat, bool exact);
-  const ActivationLayout* layout;
-  void (*pack)(const PackTask&);
-  void (*run)(const GemmTask&);
-};
-
-inline constexpr size_t kGemmKernelCount = 18;
-std::span<const GemmKernel, kGemmKernelCount> GemmKernels();
-// The first that can run; a device without any is the caller's error.
+// The best that can run; null if none can.
+const GemmKernel* FindGemmKernel(const Device& device, WeightFormat format, bool exact);
+// The same where there is one, as on every device with AVX2.
 const GemmKernel& GemmKernelFor(const Device& device, WeightFormat format, bool exact);
+// Tells --explain-ops which kernel that is and why not a better one.
+void NoteGemmKernel(const OpContext& context, WeightFormat format, bool exact);
 
 // Activations packed for a kernel, in memory that the caller owns.
 struct PackedActivations {
@@ -72,13 +61,5 @@ struct PackedActivations {
 // block.
 GemmTask TaskOf(const PackedActivations& x, const PackedMatrix& w, int64_t matrix, int64_t row,
                 int64_t count);
-
-// One candidate of an op per kernel: equal but for the reason to refuse, since the op finds the
-// same kernel again by itself. `WhyNot<I>` asks kernel I.
-template <class Args, template <size_t> class WhyNot, size_t... I>
-std::array<Impl<Args>, kGemmKernelCount> CandidatesOf(const Impl<Args>& op,
-                                                      std::index_sequence<I...>) {
-  return {{{GemmKernels()[I].name, WhyNot<I>::Ask, op.scratch_bytes, op.run}...}};
-}
 
 }  // namespace braid::ops::cpu

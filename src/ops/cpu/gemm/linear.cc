@@ -36,6 +36,7 @@ PackedActivations Operand(const OpContext& context, const LinearArgs& args, std:
 }
 
 int64_t LinearScratch(const OpContext& context, const LinearArgs& args) {
+  NoteGemmKernel(context, args.w->format, args.exact);
   return Operand(context, args, nullptr).bytes();
 }
 
@@ -115,27 +116,21 @@ void RunGatedNorm(const OpContext& context, const GatedNormArgs& args, std::byte
   });
 }
 
-template <size_t I>
-struct WhyNotLinear {
-  static const char* Ask(const Device& device, const LinearArgs& args) {
-    return GemmKernels()[I].why_not(device, args.w->format, args.exact);
-  }
-};
+const char* WhyNotLinear(const Device& device, const LinearArgs& args) {
+  if (FindGemmKernel(device, args.w->format, args.exact)) return nullptr;
+  return "no GEMM kernel for the weights";
+}
 
 template <class Args>
-const char* WhyNot(const Device& device, const Args&) {
+const char* WhyNotRows(const Device& device, const Args&) {
   return NeedsAvx2(device);
 }
 
 }  // namespace
 
-std::array<Impl<LinearArgs>, kGemmKernelCount> LinearCandidates() {
-  return CandidatesOf<LinearArgs, WhyNotLinear>({.scratch_bytes = LinearScratch, .run = RunLinear},
-                                                std::make_index_sequence<kGemmKernelCount>());
-}
-
-constinit const Impl<SwigluArgs> kSwiglu = {"cpu", WhyNot, nullptr, RunSwiglu};
-constinit const Impl<RmsNormArgs> kRmsNorm = {"cpu", WhyNot, nullptr, RunRmsNorm};
-constinit const Impl<GatedNormArgs> kGatedNorm = {"cpu", WhyNot, nullptr, RunGatedNorm};
+constinit const Impl<LinearArgs> kLinear = {"cpu", WhyNotLinear, LinearScratch, RunLinear};
+constinit const Impl<SwigluArgs> kSwiglu = {"cpu", WhyNotRows, nullptr, RunSwiglu};
+constinit const Impl<RmsNormArgs> kRmsNorm = {"cpu", WhyNotRows, nullptr, RunRmsNorm};
+constinit const Impl<GatedNormArgs> kGatedNorm = {"cpu", WhyNotRows, nullptr, RunGatedNorm};
 
 }  // namespace braid::ops::cpu

@@ -7,7 +7,7 @@
 
 namespace braid::ops::cpu {
 
-std::array<Impl<LinearArgs>, kGemmKernelCount> LinearCandidates();
+extern const Impl<LinearArgs> kLinear;
 extern const Impl<SwigluArgs> kSwiglu;
 extern const Impl<RmsNormArgs> kRmsNorm;
 extern const Impl<GatedNormArgs> kGatedNorm;

@@ -89,11 +89,14 @@ void WholeTile(const LineTile& t) {
   }
 }
 
-// int4 in groups of 32: a group's exact sum, then its scale, groups ascending. Per 64 of depth a
-// panel has a line of 2 x 16 scales in fp16 and 8 lines of weights.
+// Integers in groups of 32: a group's exact sum, then its scale, groups ascending. Per 64 of depth
+// a panel has a line of 2 x 16 scales in fp16 and two groups of D::kGroupLines lines of weights; a
+// line is D::kGroupTerms vectors, of four columns each.
 template <class D, int R, int P>
 void GroupTile(const LineTile& t) {
-  constexpr int kVecs = P * D::kVecs, kStepLines = 9;
+  constexpr int kVecs = P * D::kVecs, kTerms = D::kGroupTerms;
+  constexpr int kGroupLines = D::kGroupLines, kStepLines = 1 + 2 * kGroupLines;
+  static_assert(kGroupLines * kTerms * 4 == 32);
   typename D::Result all[R][kVecs];
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) all[r][c] = D::Zero();
@@ -103,29 +106,33 @@ void GroupTile(const LineTile& t) {
   for (int64_t k = 0; k < t.k;
        k += 64, x += t.x_step, next_x += t.x_step, step += kStepLines * 64) {
     PrefetchLines<R>(next_x, 64);
-    if (t.single) next = Ahead<kAheadLines<P> / 8>(t, k / 64, t.k / 64, kStepLines);
+    if (t.single) next = Ahead<kAheadLines<P> / (2 * kGroupLines)>(t, k / 64, t.k / 64, kStepLines);
     PrefetchLines<P>(next, t.panel_bytes);
     next += t.next_bytes;
     for (int g = 0; g < 2; ++g, row_sums += t.sums_stride) {
-      // Weights are stored as 0 … 15: eight times the row's sum is too much.
+      // Weights are multiplied as unsigned numbers: the start takes the excess off.
       typename D::Sum sums[R][kVecs];
       for (int r = 0; r < R; ++r) {
         for (int c = 0; c < kVecs; ++c) sums[r][c] = D::StartGroup(row_sums + r);
       }
 #pragma GCC unroll 4
-      for (int line = 0; line < 4; ++line, next += t.next_bytes) {
+      for (int line = 0; line < kGroupLines; ++line, next += t.next_bytes) {
         PrefetchLines<P>(next, t.panel_bytes);
-        const std::byte* w = step + (1 + 4 * g + line) * 64;
-        typename D::Line low[kVecs], high[kVecs];
+        const std::byte* w = step + (1 + kGroupLines * g + line) * 64;
+        typename D::Line terms[kTerms][kVecs];
         for (int c = 0; c < kVecs; ++c) {
-          D::Split(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs), low[c],
-                   high[c]);
+          typename D::Line split[kTerms];
+          D::Split(w + c / D::kVecs * t.panel_bytes + c % D::kVecs * (64 / D::kVecs), split);
+          for (int term = 0; term < kTerms; ++term) terms[term][c] = split[term];
         }
         for (int r = 0; r < R; ++r) {
-          const std::byte* at = x + r * 64 + g * 32 + line * 8;
-          const auto a = D::LoadGroupActivation(at), b = D::LoadGroupActivation(at + 4);
+          const std::byte* at = x + r * 64 + g * 32 + line * kTerms * 4;
+          typename D::GroupActivation a[kTerms];
+          for (int term = 0; term < kTerms; ++term) a[term] = D::LoadGroupActivation(at + 4 * term);
           for (int c = 0; c < kVecs; ++c) {
-            sums[r][c] = D::DotGroup(D::DotGroup(sums[r][c], a, low[c]), b, high[c]);
+            for (int term = 0; term < kTerms; ++term) {
+              sums[r][c] = D::DotGroup(sums[r][c], a[term], terms[term][c]);
+            }
           }
         }
       }

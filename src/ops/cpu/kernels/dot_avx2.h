@@ -60,22 +60,11 @@ struct Int8Ymm : Ymm {
   }
 };
 
-template <class Madd>
-struct Int4Ymm : Ymm {
-  static constexpr int kRows = 2, kPanels = 1, kFewRows = 1, kPanelsFew = 2;
-  template <int R, int P>
-  static void Tile(const LineTile& tile) {
-    GroupTile<Int4Ymm, R, P>(tile);
-  }
+// What formats with fp16 scales of groups share.
+struct GroupYmm : Ymm {
+  using GroupActivation = __m256i;
   static Result Zero() { return _mm256_setzero_ps(); }
-  static Sum StartGroup(const int32_t* start) { return _mm256_set1_epi32(*start); }
-  static __m256i LoadGroupActivation(const std::byte* p) { return Broadcast(p); }
-  static void Split(const std::byte* p, Line& low, Line& high) {
-    const __m256i mask = _mm256_set1_epi8(15), both = Load(p);
-    low = _mm256_and_si256(both, mask);
-    high = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
-  }
-  static Sum DotGroup(Sum sum, __m256i a, Line b) { return Madd::Dot(sum, b, a); }
+  static GroupActivation LoadGroupActivation(const std::byte* p) { return Broadcast(p); }
   static __m256 LoadScale(const std::byte* p, int part) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + part));
   }
@@ -84,5 +73,37 @@ struct Int4Ymm : Ymm {
   }
   static Result Scale(Result all, float scale) { return _mm256_mul_ps(all, _mm256_set1_ps(scale)); }
 };
+
+template <class Madd>
+struct Int4Ymm : GroupYmm {
+  static constexpr int kRows = 2, kPanels = 1, kFewRows = 1, kPanelsFew = 2;
+  static constexpr int kGroupLines = 4, kGroupTerms = 2;
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    GroupTile<Int4Ymm, R, P>(tile);
+  }
+  // Codes are stored plus 8.
+  static Sum StartGroup(const int32_t* start) { return _mm256_set1_epi32(*start); }
+  static void Split(const std::byte* p, Line (&terms)[2]) {
+    const __m256i mask = _mm256_set1_epi8(15), both = Load(p);
+    terms[0] = _mm256_and_si256(both, mask);
+    terms[1] = _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
+  }
+  static Sum DotGroup(Sum sum, GroupActivation a, Line b) { return Madd::Dot(sum, b, a); }
+};
+
+// The kernels for integer weights with these instructions. Sums of integers are exact: the bits are
+// those of every instruction set.
+template <class Madd, CpuNeed kNeeds>
+inline constexpr GemmKernel kYmmKernels[] = {
+    {WeightFormat::kI8, kNeeds, &kInt8Rows, false, PackInt8Avx2, DotGemm<Int8Ymm<Madd>>::Run},
+    {WeightFormat::kI4, kNeeds, &kInt8Rows, false, PackInt8Avx2, DotGemm<Int4Ymm<Madd>>::Run},
+};
+
+template <class Madd, CpuNeed kNeeds>
+constexpr GemmKernelList YmmGemm() {
+  const auto& kernels = kYmmKernels<Madd, kNeeds>;
+  return {kernels, sizeof(kernels) / sizeof(GemmKernel)};
+}
 
 }  // namespace braid::ops::cpu

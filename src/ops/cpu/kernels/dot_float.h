@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/cpu/kernels/dot.h"
+#include "ops/cpu/kernels/gemm_fp8.h"
 
 namespace braid::ops::cpu {
 
@@ -40,9 +41,21 @@ struct FloatLines {
   }
 };
 
-template <class V>
-void FloatGemm(const GemmTask& t) {
-  t.bf16 ? DotGemm<FloatLines<V, true>>::Run(t) : DotGemm<FloatLines<V, false>>::Run(t);
-}
+// The kernels with fp32 activations of a vector type. Fused multiply-adds in ascending order have
+// the same bits on every instruction set.
+template <class V, CpuNeed kNeeds>
+struct FloatKernels {
+  static constexpr auto kF32 = DotGemm<FloatLines<V, false>>::Run;
+  static constexpr auto kBf16 = DotGemm<FloatLines<V, true>>::Run;
+  static constexpr auto kFp8 = Fp8Gemm<V, V, kBf16, kFloatRows, 4>::Run;
+  static constexpr GemmKernel kAll[] = {
+      {WeightFormat::kF32, kNeeds, &kF32Rows, true, PackF32Rounded, kF32},
+      {WeightFormat::kF32, kNeeds, &kF32Rows, false, PackF32, kF32},
+      {WeightFormat::kBF16, kNeeds, &kF32Rows, true, PackF32Rounded, kBf16},
+      {WeightFormat::kBF16, kNeeds, &kF32Rows, false, PackF32, kBf16},
+      {WeightFormat::kF8, kNeeds, &kF32RowsOf128, true, PackF32Rounded, kFp8},
+      {WeightFormat::kF8, kNeeds, &kF32RowsOf128, false, PackF32, kFp8},
+  };
+};
 
 }  // namespace braid::ops::cpu

@@ -48,7 +48,6 @@ class Fp8Gemm {
       inner.k = kBlock;
       inner.w = slab;
       inner.panel_bytes = kSlabBytes;
-      inner.bf16 = true;
       inner.panel_end = count;
       inner.n = count * 16;
       inner.y = sums;

@@ -13,23 +13,6 @@ inline constexpr int kTileAttendRows = 128;  // and on tiles of 16 rows
 inline constexpr int kPartitionKeys = 256;
 inline constexpr int kPageKeys = 64;
 
-// y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end). x is packed as the function
-// wants it (kernels/gemm.h).
-struct GemmTask {
-  const std::byte* x;
-  int64_t rows;
-  int64_t k;           // padded as the activations are
-  const std::byte* w;  // panel 0
-  int64_t panel_bytes;
-  bool bf16;  // pairs of bf16, else fp32
-  int64_t panel_begin, panel_end;
-  int64_t n;  // outputs in all; columns at and past n are not stored
-  float* y;   // column 0 of panel `panel_begin`
-  int64_t y_stride;
-  bool past_caches = false;  // y begins on a line, as its rows do, and is not read again soon
-  const std::byte* next = nullptr;  // panels that are read after these; fetched ahead
-};
-
 struct NormTask {
   float* x;            // updated when delta is set
   const float* delta;  // or null

@@ -1,0 +1,85 @@
+// Every type of the table, bit for bit, against blocks that the package gguf decoded
+// (tests/formats/make_gguf.py).
+#include "model/checkpoint/formats/gguf_blocks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "base/check.h"
+#include "base/system/file.h"
+#include "model/checkpoint/safetensors_format.h"
+
+namespace braid {
+namespace {
+
+// The tensors of a safetensors file, as bytes.
+std::map<std::string, std::vector<std::byte>> TensorsOf(const std::string& path) {
+  const Result<MappedFile> file = MappedFile::Open(path);
+  CHECK(file.ok(), "{}", file.error().message);
+  uint64_t length;
+  std::memcpy(&length, file->bytes().data(), sizeof length);
+  const std::byte* data = file->bytes().data() + sizeof length + length;
+  std::map<std::string, std::vector<std::byte>> tensors;
+  const Status status = ReadSafetensorsHeader(
+      {reinterpret_cast<const char*>(file->bytes().data()) + sizeof length, length}, path,
+      [&](const HeaderTensor& tensor) -> Status {
+        tensors[tensor.name].assign(data + tensor.begin, data + tensor.end);
+        return {};
+      });
+  CHECK(status.ok(), "{}", status.error().message);
+  return tensors;
+}
+
+TEST(GgufTypes, EveryBlockIsReadAsThePackageReadsIt) {
+  const auto tensors =
+      TensorsOf(std::string(BRAID_SOURCE_DIR) + "/tests/formats/layouts/gguf_blocks.safetensors");
+  for (const GgufType& type : GgufTypes()) {
+    if (type.block_elements == 1) continue;
+    const std::string name(type.name);
+    ASSERT_TRUE(tensors.contains(name) && tensors.contains(name + ".expected"))
+        << name << ": run tests/formats/make_gguf.py";
+    const std::vector<std::byte>& blocks = tensors.at(name);
+    const std::vector<std::byte>& expected = tensors.at(name + ".expected");
+    const auto count = static_cast<int64_t>(blocks.size()) / type.block_bytes;
+    const auto floats = static_cast<size_t>(type.block_elements);
+    ASSERT_EQ(expected.size(), static_cast<size_t>(count) * floats * sizeof(float)) << name;
+    std::vector<float> out(floats);
+    for (int64_t b = 0; b < count; ++b) {
+      type.decode(blocks.data() + b * type.block_bytes, out.data());
+      ASSERT_EQ(std::memcmp(out.data(), expected.data() + static_cast<size_t>(b) * floats * 4,
+                            floats * 4),
+                0)
+          << name << " block " << b;
+    }
+  }
+}
+
+TEST(GgufTypes, PlainNumbersAreTheirValues) {
+  const auto decoded = [](uint32_t id, std::vector<uint8_t> bytes) {
+    const GgufType& type = *FindGgufType(id);
+    EXPECT_EQ(type.block_bytes, std::ssize(bytes));
+    float out = 0;
+    type.decode(reinterpret_cast<const std::byte*>(bytes.data()), &out);
+    return out;
+  };
+  EXPECT_EQ(decoded(0, {0, 0, 0xc0, 0x3f}), 1.5f);
+  EXPECT_EQ(decoded(1, {0, 0xbe}), -1.5f);
+  EXPECT_EQ(decoded(30, {0xc0, 0x3f}), 1.5f);
+}
+
+TEST(GgufTypes, AreFoundByNumberAndAllNamed) {
+  EXPECT_EQ(FindGgufType(9999), nullptr);
+  const std::string names = GgufTypeNames();
+  for (const GgufType& type : GgufTypes()) {
+    EXPECT_EQ(FindGgufType(type.id), &type);
+    EXPECT_THAT(names, testing::HasSubstr(std::string(type.name)));
+  }
+  EXPECT_THAT(names, testing::StartsWith("F32, F16, BF16, "));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,294 @@
+// The table, and for each format how numbers become codes and codes lines of a panel. Both run for
+// every weight at load, so their loops are written for the compiler to vectorise.
+#include "ops/weight_format.h"
+
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace braid::ops {
+namespace {
+
+constexpr int64_t kLineBytes = 64;
+
+// The largest |x|; NaN or infinity if there is one. As bits, magnitudes order like integers.
+float LargestMagnitude(const float* x, int64_t count) {
+  int32_t most = 0;
+  for (int64_t c = 0; c < count; ++c) {
+    most = std::max(most, std::bit_cast<int32_t>(x[c]) & 0x7fffffff);
+  }
+  return std::bit_cast<float>(most);
+}
+
+// x to the nearest integer, for |x| < 2^22: adding 1.5 * 2^23 leaves it in the low bits, rounded as
+// every sum is.
+std::byte IntegerOf(float x) {
+  return static_cast<std::byte>(std::bit_cast<uint32_t>(x + 12582912.0f) & 0xff);
+}
+
+struct Fp8 {
+  static constexpr float kLargest = 448.0f;
+  static std::byte CodeOf(float x) { return std::byte{E4M3OfFloat(x)}; }
+};
+struct Int8 {
+  static constexpr float kLargest = 127.0f;
+  static std::byte CodeOf(float x) { return IntegerOf(x); }
+};
+
+// Numbers that share a scale, which is written too.
+template <class Code>
+void QuantiseToLargest(const float* x, int64_t count, std::byte* codes, std::byte* scale) {
+  const float most = LargestMagnitude(x, count);
+  float value = 0.0f;
+  if (!std::isfinite(most)) {
+    value = NAN;  // and so every output
+  } else if (most >= 0x1p-100f) {
+    value = most / Code::kLargest;
+  }
+  std::memcpy(scale, &value, sizeof value);
+  if (!(value > 0.0f)) {
+    std::fill_n(codes, count, std::byte{0});
+    return;
+  }
+  const float factor = Code::kLargest / most;
+  for (int64_t c = 0; c < count; ++c) codes[c] = Code::CodeOf(x[c] * factor);
+}
+
+// The x of largest magnitude, the positive one of two; NaN where one is not finite. As integers,
+// floats with the bits of negative ones turned over are in order.
+float LargestOf(const float* x, int64_t count) {
+  constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+  int32_t most = 0, least = 0;
+  for (int64_t c = 0; c < count; ++c) {
+    const auto bits = std::bit_cast<int32_t>(x[c]);
+    const int32_t key = bits ^ (bits >> 31 & kMagnitude);
+    most = std::max(most, key);
+    least = std::min(least, key);
+  }
+  const int32_t below = ~least;  // the magnitude of the least
+  if (most >= kInfinity || below >= kInfinity) return NAN;
+  return most >= below ? std::bit_cast<float>(most) : -std::bit_cast<float>(below);
+}
+
+void QuantiseInt4(const float* x, int64_t count, std::byte* words, std::byte* scale) {
+  const float most = LargestOf(x, count);
+  const uint16_t half = F16OfFloat(std::clamp(most / -8.0f, -65504.0f, 65504.0f));
+  const float value = FloatOfF16(half);
+  const float factor = value == 0.0f || std::isnan(value) ? 0.0f : 1.0f / value;
+  std::byte codes[kInt4Columns] = {};
+  // Rounding before or after the bounds is the same, for they are integers.
+  for (int64_t c = 0; c < count; ++c) {
+    codes[c] = IntegerOf(std::max(-8.0f, std::min(x[c] * factor, 7.0f)));
+  }
+  for (int64_t c = 0; c < count; c += kCodesPerWord) {
+    uint64_t eight;
+    std::memcpy(&eight, codes + c, sizeof eight);
+    const uint32_t word = WordOfHalves(eight) ^ kZeroWord;
+    std::memcpy(words + c / 2, &word, sizeof word);
+  }
+  std::memcpy(scale, &half, sizeof half);
+}
+
+void KeepF32(const float* x, int64_t count, std::byte* codes, std::byte*) {
+  std::memcpy(codes, x, static_cast<size_t>(4 * count));
+}
+
+void RoundRowToBf16(const float* x, int64_t count, std::byte* codes, std::byte*) {
+  for (int64_t c = 0; c < count; ++c) {
+    const uint16_t bits = Bf16OfFloat(x[c]);
+    std::memcpy(codes + 2 * c, &bits, sizeof bits);
+  }
+}
+
+// Four elements of four rows; lines are kPanelRows apart.
+inline void Transpose4(const std::byte* const* rows, int64_t c, float* to) {
+  __m128 a = _mm_loadu_ps(reinterpret_cast<const float*>(rows[0] + 4 * c));
+  __m128 b = _mm_loadu_ps(reinterpret_cast<const float*>(rows[1] + 4 * c));
+  __m128 d = _mm_loadu_ps(reinterpret_cast<const float*>(rows[2] + 4 * c));
+  __m128 e = _mm_loadu_ps(reinterpret_cast<const float*>(rows[3] + 4 * c));
+  _MM_TRANSPOSE4_PS(a, b, d, e);
+  _mm_store_ps(to, a);
+  _mm_store_ps(to + kPanelRows, b);
+  _mm_store_ps(to + 2 * kPanelRows, d);
+  _mm_store_ps(to + 3 * kPanelRows, e);
+}
+
+struct AsItIs {
+  static __m128 Of(__m128 line) { return line; }
+};
+
+// Words of eight halves of a byte: the first four become the low halves of four bytes, the others
+// the high ones.
+struct InHalves {
+  static __m128 Of(__m128 line) {
+    const __m128i words = _mm_castps_si128(line);
+    const __m128i low = Spread(_mm_and_si128(words, _mm_set1_epi32(0xffff)));
+    const __m128i high = Spread(_mm_srli_epi32(words, 16));
+    return _mm_castsi128_ps(_mm_or_si128(low, _mm_slli_epi32(high, 4)));
+  }
+  // Four halves in each lower half of a word, to a byte each.
+  static __m128i Spread(__m128i x) {
+    x = _mm_and_si128(_mm_or_si128(x, _mm_slli_epi32(x, 8)), _mm_set1_epi32(0x00ff00ff));
+    return _mm_and_si128(_mm_or_si128(x, _mm_slli_epi32(x, 4)), _mm_set1_epi32(0x0f0f0f0f));
+  }
+};
+
+// 16 rows of 4-byte elements become lines: out[c * 16 + r] = rows[r][c], every four of a line by
+// `Finish`; count is a multiple of 4. Rows are often a power of two apart, where a cache holds few
+// of them, so the loop takes four rows at a time, a whole line of each. The lines go past the
+// caches, because nobody reads them soon.
+template <class Finish>
+void TransposeBlocks(const std::byte* const rows[16], int64_t count, std::byte* out) {
+  constexpr int64_t kMost = 16;
+  float* to = reinterpret_cast<float*>(out);
+  alignas(64) float block[kMost * kPanelRows];
+  for (int64_t c = 0; c < count;) {
+    const int64_t step = std::min(kMost, count - c);
+    for (int64_t r = 0; r < kPanelRows; r += 4) {
+      for (int64_t i = 0; i < step; i += 4) {
+        Transpose4(rows + r, c + i, block + i * kPanelRows + r);
+      }
+    }
+    for (int64_t i = 0; i < step * kPanelRows; i += 4) {
+      _mm_stream_ps(to + c * kPanelRows + i, Finish::Of(_mm_load_ps(block + i)));
+    }
+    c += step;
+  }
+}
+
+// A line of codes [16][4] becomes two pairs [16][2] in turns of 8 bytes.
+struct PairsInTurns {
+  static __m128 Of(__m128 line) {
+    const __m128i halves =
+        _mm_shufflehi_epi16(_mm_shufflelo_epi16(_mm_castps_si128(line), 0xd8), 0xd8);
+    return _mm_castsi128_ps(_mm_shuffle_epi32(halves, 0xd8));
+  }
+};
+
+bool HasNaN(const std::byte* codes, int64_t count) {
+  uint8_t most = 0;
+  for (int64_t c = 0; c < count; ++c) {
+    most = std::max(most, static_cast<uint8_t>(codes[c] & std::byte{0x7f}));
+  }
+  return most == 0x7f;
+}
+
+// Where code `col` of row `lane` begins in lines that pack whole words.
+template <int64_t kBytes>
+constexpr int64_t OffsetOf(int64_t lane, int64_t col) {
+  constexpr int64_t kPerWord = 4 / kBytes;
+  return col / kPerWord * kLineBytes + lane * 4 + col % kPerWord * kBytes;
+}
+
+float F32At(const std::byte* lines, int64_t lane, int64_t col) {
+  float value;
+  std::memcpy(&value, lines + OffsetOf<4>(lane, col), sizeof value);
+  return value;
+}
+float Bf16At(const std::byte* lines, int64_t lane, int64_t col) {
+  uint16_t bits;
+  std::memcpy(&bits, lines + OffsetOf<2>(lane, col), sizeof bits);
+  return FloatOfBf16(bits);
+}
+float Fp8At(const std::byte* lines, int64_t lane, int64_t col) {
+  const int64_t at = lane * 2 + col % 2;  // of the pair's 32
+  const std::byte code = lines[col / 4 * kLineBytes + at / 8 * 16 + col / 2 % 2 * 8 + at % 8];
+  return FloatOfE4M3(static_cast<uint8_t>(code));
+}
+float Int8At(const std::byte* lines, int64_t lane, int64_t col) {
+  return static_cast<float>(static_cast<int8_t>(lines[OffsetOf<1>(lane, col)]));
+}
+float Int4At(const std::byte* lines, int64_t lane, int64_t col) {
+  const auto both = static_cast<int>(lines[col / 8 * kLineBytes + lane * 4 + col % 4]);
+  return static_cast<float>((col % 8 < 4 ? both & 15 : both >> 4) - 8);
+}
+
+constexpr WeightFormatRow kRows[] = {
+    {.format = WeightFormat::kF32,
+     .name = "fp32",
+     .depth_multiple = 16,
+     .code_bits = 32,
+     .plain = DType::kF32,
+     .quantise = KeepF32,
+     .pack = TransposeBlocks<AsItIs>,
+     .code_at = F32At},
+    {.format = WeightFormat::kBF16,
+     .name = "bf16",
+     .depth_multiple = 32,
+     .code_bits = 16,
+     .plain = DType::kBF16,
+     .quantise = RoundRowToBf16,
+     .pack = TransposeBlocks<AsItIs>,
+     .code_at = Bf16At},
+    {.format = WeightFormat::kF8,
+     .name = "fp8",
+     .depth_multiple = kFp8Columns,
+     .code_bits = 8,
+     .scale = DType::kF32,
+     .group = kFp8Columns,
+     .quantise = QuantiseToLargest<Fp8>,
+     .has_nan = HasNaN,
+     .pack = TransposeBlocks<PairsInTurns>,
+     .code_at = Fp8At},
+    {.format = WeightFormat::kI8,
+     .name = "int8",
+     .integers = true,
+     .depth_multiple = 64,
+     .code_bits = 8,
+     .scale = DType::kF32,
+     .quantise = QuantiseToLargest<Int8>,
+     .pack = TransposeBlocks<AsItIs>,
+     .code_at = Int8At},
+    {.format = WeightFormat::kI4,
+     .name = "int4",
+     .integers = true,
+     .depth_multiple = 64,
+     .code_bits = 4,
+     .zero = std::byte{kZeroWord & 0xff},
+     .scale = DType::kF16,
+     .group = kInt4Columns,
+     .quantise = QuantiseInt4,
+     .pack = TransposeBlocks<InHalves>,
+     .code_at = Int4At},
+};
+
+// Every row stands where its format says, so that RowOf is an index.
+static_assert([] {
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    if (kRows[i].format != static_cast<WeightFormat>(i)) return false;
+  }
+  return true;
+}());
+
+}  // namespace
+
+std::span<const WeightFormatRow> WeightFormats() { return kRows; }
+
+const WeightFormatRow& RowOf(WeightFormat format) { return kRows[static_cast<size_t>(format)]; }
+
+std::optional<WeightFormat> FindWeightFormat(std::string_view name) {
+  const auto* row = std::ranges::find(kRows, name, &WeightFormatRow::name);
+  if (row == std::end(kRows)) return {};
+  return row->format;
+}
+
+WeightFormat FormatFor(DType dtype) {
+  const auto* row = std::ranges::find(kRows, dtype, &WeightFormatRow::plain);
+  return row == std::end(kRows) ? WeightFormat::kF32 : row->format;
+}
+
+void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes,
+                 std::byte* scales) {
+  const WeightFormatRow& row = RowOf(format);
+  const int64_t columns = row.group == 0 ? k : row.group;
+  for (int64_t begin = 0; begin < k; begin += columns, scales += row.scale_bytes()) {
+    row.quantise(x + begin, std::min(columns, k - begin), codes + begin * row.code_bits / 8,
+                 scales);
+  }
+}
+
+}  // namespace braid::ops

@@ -1,0 +1,109 @@
+// The formats of weights in memory: one row of a table each, from which packing, reading back,
+// flags, reports, benches and tests derive. docs/guides/add_format.md says how to add one.
+//
+// A row of weights is first coded: a run of codes and, in quantised formats, scales; a weight is
+// code * scale. Sixteen coded rows are then packed into a panel (ops/packed.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/math.h"
+#include "ops/cpu/kernels/weight_format.h"
+#include "tensor/dtype.h"
+
+namespace braid::ops {
+
+inline constexpr int64_t kPanelRows = 16;
+
+inline constexpr int64_t kFp8Columns = 128;  // of k, that share a scale
+inline constexpr int64_t kInt4Columns = 32;
+
+inline constexpr int64_t kCodesPerWord = 8;         // of four bits
+inline constexpr uint32_t kZeroWord = 0x88888888u;  // eight of them
+
+struct WeightFormatRow {
+  WeightFormat format;    // the row's own place in the table
+  std::string_view name;  // in flags and reports
+  // Codes are integers: activations are quantised too (ops/cpu/kernels/gemm.h). The sum of a
+  // group's products is exact and is then scaled.
+  bool integers = false;
+  // Columns of a block of a panel; k is padded to a multiple.
+  int64_t depth_multiple = 0;
+  int64_t code_bits = 0;
+  std::byte zero = {};         // a byte of codes that stand for zero
+  std::optional<DType> plain;  // codes are elements of this type and weights themselves
+  std::optional<DType> scale;  // else the type of scales
+  int64_t group = 0;           // columns that share a scale; 0: all of a row
+  // Codes `count` numbers that share a scale, which is written too. Where one is not finite, all
+  // that share its scale read as NaN.
+  void (*quantise)(const float* x, int64_t count, std::byte* codes, std::byte* scale) = nullptr;
+  // Whether one of `count` codes is not a number. Kernels know no such code: the scale says it.
+  bool (*has_nan)(const std::byte* codes, int64_t count) = nullptr;
+  // Packs the codes of 16 rows: `words` 32-bit words of each, a multiple of 4, into lines of 64
+  // bytes, past the caches.
+  void (*pack)(const std::byte* const codes[kPanelRows], int64_t words, std::byte* lines) = nullptr;
+  // The code of column `col` of row `lane` in such lines.
+  float (*code_at)(const std::byte* lines, int64_t lane, int64_t col) = nullptr;
+
+  bool quantised() const { return scale.has_value(); }
+  int64_t scale_bytes() const { return scale ? SizeOf(*scale) : 0; }
+  int64_t ScalesPerRow(int64_t k) const { return !scale ? 0 : group == 0 ? 1 : CeilDiv(k, group); }
+  // Of a row's codes: fp8 and int8 a byte each; int4 eight to a 32-bit word with the first in its
+  // lowest bits, the rest of a last word that is not full being zeros.
+  int64_t CodeBytes(int64_t k) const {
+    return code_bits < 8 ? 4 * CeilDiv(k * code_bits, 32) : k * code_bits / 8;
+  }
+};
+
+// All formats, in the order of the enumeration, which is that of their precision.
+std::span<const WeightFormatRow> WeightFormats();
+const WeightFormatRow& RowOf(WeightFormat format);
+std::optional<WeightFormat> FindWeightFormat(std::string_view name);
+
+inline std::string_view NameOf(WeightFormat format) { return RowOf(format).name; }
+inline bool IsQuantised(WeightFormat format) { return RowOf(format).quantised(); }
+
+// The format that keeps every bit of a checkpoint's element type.
+WeightFormat FormatFor(DType dtype);
+
+// The low halves of eight bytes as a word.
+constexpr uint32_t WordOfHalves(uint64_t bytes) {
+  bytes &= 0x0f0f0f0f0f0f0f0fu;
+  bytes = (bytes | bytes >> 4) & 0x00ff00ff00ff00ffu;
+  bytes = (bytes | bytes >> 8) & 0x0000ffff0000ffffu;
+  return static_cast<uint32_t>(bytes | bytes >> 16);
+}
+
+// Sixteen coded rows of `depth` columns, all zeros at first.
+class CodedPanel {
+ public:
+  CodedPanel(WeightFormat format, int64_t depth)
+      : code_bytes_(RowOf(format).CodeBytes(depth)),
+        scale_count_(RowOf(format).ScalesPerRow(depth)),
+        scale_bytes_(scale_count_ * RowOf(format).scale_bytes()),
+        codes_(static_cast<size_t>(kPanelRows * code_bytes_), RowOf(format).zero),
+        scales_(static_cast<size_t>(kPanelRows * scale_bytes_)) {}
+
+  std::byte* codes(int64_t row) { return codes_.data() + row * code_bytes_; }
+  std::byte* scales(int64_t row) { return scales_.data() + row * scale_bytes_; }
+  const std::byte* codes(int64_t row) const { return codes_.data() + row * code_bytes_; }
+  const std::byte* scales(int64_t row) const { return scales_.data() + row * scale_bytes_; }
+  int64_t scale_count() const { return scale_count_; }  // of a row
+
+ private:
+  int64_t code_bytes_, scale_count_, scale_bytes_;
+  std::vector<std::byte> codes_, scales_;
+};
+
+// Codes a row: each number becomes the nearest code, ties to even. The scale is, of the numbers
+// that share it, max |x| / 448 for fp8, max |x| / 127 for int8, and for int4 the x of largest
+// magnitude (of two the positive one) over -8, in fp16.
+void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes,
+                 std::byte* scales);
+
+}  // namespace braid::ops
