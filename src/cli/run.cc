@@ -15,7 +15,7 @@
 #include "cli/terminal/token_output.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
-#include "server/server_metrics.h"
+#include "server/metrics.h"
 #include "text/answer/reasoning.h"
 
 namespace braid {

@@ -284,12 +284,12 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
 
 ServerConfig ServeCommand::ConfigOf() const {
   ServerConfig config;
-  config.host = host_;
-  config.port = static_cast<uint16_t>(port_);
-  config.admin_host = admin_host_;
-  config.admin_port = admin_port_.value_or(-1);
-  config.tls_certificate = tls_certificate_;
-  config.tls_key = tls_key_;
+  config.http.host = host_;
+  config.http.port = static_cast<uint16_t>(port_);
+  config.http.admin_host = admin_host_;
+  config.http.admin_port = admin_port_.value_or(-1);
+  config.http.tls.certificate = tls_certificate_;
+  config.http.tls.key = tls_key_;
   config.page_html = std::string(kPageHtml);
   config.version = kVersion;
   config.login_failures_per_second = login_failures_;

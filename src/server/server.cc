@@ -16,17 +16,17 @@ Status CheckConfig(const ServerConfig& config) {
     return Error{ErrorCode::kInvalid, fmt::format("{} is {}, must be at least 1", field, value),
                  field};
   };
-  RETURN_IF_ERROR(positive(config.connections_max, "connections_max"));
-  RETURN_IF_ERROR(positive(config.connections_per_address_max, "connections_per_address_max"));
-  RETURN_IF_ERROR(positive(config.header_seconds_max, "header_seconds_max"));
-  RETURN_IF_ERROR(positive(config.body_seconds_base, "body_seconds_base"));
-  RETURN_IF_ERROR(positive(config.idle_seconds_max, "idle_seconds_max"));
-  RETURN_IF_ERROR(positive(config.write_seconds_max, "write_seconds_max"));
-  RETURN_IF_ERROR(positive(config.heartbeat_seconds, "heartbeat_seconds"));
+  RETURN_IF_ERROR(positive(config.http.connections_max, "connections_max"));
+  RETURN_IF_ERROR(positive(config.http.connections_per_address_max, "connections_per_address_max"));
+  RETURN_IF_ERROR(positive(config.http.header_seconds_max, "header_seconds_max"));
+  RETURN_IF_ERROR(positive(config.http.body_seconds_base, "body_seconds_base"));
+  RETURN_IF_ERROR(positive(config.http.idle_seconds_max, "idle_seconds_max"));
+  RETURN_IF_ERROR(positive(config.http.write_seconds_max, "write_seconds_max"));
+  RETURN_IF_ERROR(positive(config.http.heartbeat_seconds, "heartbeat_seconds"));
   RETURN_IF_ERROR(positive(config.request_seconds_max, "request_seconds_max"));
   RETURN_IF_ERROR(positive(config.queue_seconds_max, "queue_seconds_max"));
-  RETURN_IF_ERROR(positive(config.prepare_threads, "prepare_threads"));
-  if (config.tls_certificate.empty() != config.tls_key.empty()) {
+  RETURN_IF_ERROR(positive(config.http.prepare_threads, "prepare_threads"));
+  if (config.http.tls.certificate.empty() != config.http.tls.key.empty()) {
     return Error{ErrorCode::kInvalid, "--tls-cert and --tls-key belong together", "tls_key"};
   }
   return {};
@@ -64,7 +64,7 @@ Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Result<std::unique_ptr<Server>> Server::Start(ServerConfig config) {
   RETURN_IF_ERROR(CheckConfig(config));
   auto state = std::make_unique<State>(std::move(config));
-  ASSIGN_OR_RETURN(state->http, HttpServer::Start(state->config, state->router));
+  ASSIGN_OR_RETURN(state->http, HttpServer::Start(state->config.http, state->router));
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
@@ -73,17 +73,17 @@ Server::~Server() { StopNow(); }
 uint16_t Server::port() const { return state_->http->port(); }
 
 std::string Server::url() const {
-  const std::string& host = state_->config.host;
+  const std::string& host = state_->config.http.host;
   std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return fmt::format("{}://{}:{}", state_->config.tls_certificate.empty() ? "http" : "https", shown,
-                     port());
+  return fmt::format("{}://{}:{}", state_->config.http.tls.certificate.empty() ? "http" : "https",
+                     shown, port());
 }
 
 uint16_t Server::admin_port() const { return state_->http->admin_port(); }
 
 Status Server::ReloadTls() {
-  if (state_->config.tls_certificate.empty()) return {};
-  return state_->http->ReloadTls(state_->config);
+  if (state_->config.http.tls.certificate.empty()) return {};
+  return state_->http->ReloadTls(state_->config.http);
 }
 
 void Server::SetKeys(std::vector<ApiKey> keys) { state_->router.SetKeys(std::move(keys)); }

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "scheduler/driver.h"
 #include "server/access/api_keys.h"
+#include "server/http/options.h"
 #include "server/request_log.h"
 #include "text/answer/reasoning.h"
 #include "text/answer/tool_format.h"
@@ -26,30 +27,17 @@
 namespace braid {
 
 struct ServerConfig {
-  std::string host = "127.0.0.1";
-  uint16_t port = 8000;  // 0: any free one
-  std::string admin_host = "127.0.0.1";
-  int32_t admin_port = -1;           // >= 0: administration is possible there only
-  std::string tls_certificate = {};  // PEM file; empty: no TLS
-  std::string tls_key = {};
-  std::string page_html = {};       // GET /
-  std::string version = "0.1.0";    // GET /version
-  int32_t connections_max = 16384;  // fewer where the file limit is lower
-  int32_t connections_per_address_max = 1024;
-  int64_t memory_bytes = 0;  // beside the engine's; 0: see ServerMemory
-  int32_t header_seconds_max = 10;
-  int32_t body_seconds_base = 30;  // plus a second for each 64 KiB
-  int32_t idle_seconds_max = 75;   // keep-alive
-  int32_t write_seconds_max = 30;  // no progress for so long ends the connection
-  int32_t heartbeat_seconds = 15;
+  HttpOptions http = {};
+  std::string page_html = {};     // GET /
+  std::string version = "0.1.0";  // GET /version
+  int64_t memory_bytes = 0;       // beside the engine's; 0: see ServerMemory
   int32_t request_seconds_max = 3600;
   int32_t queue_seconds_max = 60;                   // until the engine begins
   int32_t login_failures_per_second = 10;           // of one address; 0: any number
   int32_t step_seconds_max = 300;                   // /health is 503 when a step takes longer
   int64_t responses_bytes_max = int64_t{64} << 20;  // stored responses; 0: none are
-  int32_t prepare_threads = 2;
-  GrammarBudget grammar_budget = {};  // what the trial of a grammar may take
-  bool vllm_metrics = false;          // metrics under vLLM's names too
+  GrammarBudget grammar_budget = {};                // what the trial of a grammar may take
+  bool vllm_metrics = false;                        // metrics under vLLM's names too
   RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server
   std::vector<std::string> cors_origins = {};   // pages of these may use the API; "*": of any
   std::vector<std::string> allowed_hosts = {};  // in Host, beside loopback names; "*": any

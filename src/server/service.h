@@ -6,15 +6,16 @@
 #include <set>
 #include <string>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "server/access/api_keys.h"
 #include "server/api/api_request.h"
 #include "server/api/limits.h"
-#include "server/http/drain_rate.h"
-#include "server/running_board.h"
+#include "server/metrics.h"
 #include "server/server.h"
-#include "server/server_metrics.h"
+#include "server/serving/active_requests.h"
 #include "server/serving/compile_queue.h"
+#include "server/serving/drain_rate.h"
 #include "server/serving/mailbox.h"
 #include "server/serving/response_store.h"
 
@@ -26,7 +27,7 @@ inline std::vector<std::string> CacheGroups(const SchedulerConfig& config) {
   return names;
 }
 
-// A key with a name gets a quarter; where there are no keys, there is one client.
+// A key with a name may store a quarter; without keys there is one client, which may store all.
 inline ResponseStore::Limits StoreLimits(const ServerConfig& config) {
   return {.bytes = config.responses_bytes_max,
           .key_bytes = config.responses_bytes_max / 4,
@@ -34,7 +35,7 @@ inline ResponseStore::Limits StoreLimits(const ServerConfig& config) {
           .key_responses = limits::kStoredResponsesMax / 4};
 }
 
-// Answers of one request: each waits in the queue on its own, so the queue must hold them all.
+// Answers of one request. Each takes a place in the queue, which must hold them all.
 inline int64_t AnswersMax(const SchedulerConfig& config) {
   return std::min<int64_t>(limits::kAnswersMax, config.waiting_max);
 }
@@ -60,13 +61,17 @@ struct Service {
   ServerContext context;
   ServerMetrics metrics;
   Mailboxes mailboxes;
-  RunningBoard running;
+  ActiveRequests active;
   TenantLoad tenants;
   DrainRate drain_rate;
   ResponseStore responses;
   const uint64_t seed_base;
   std::unique_ptr<CompileQueue> compiles;  // null: there are no grammars
 
+  // After how many seconds the queue should have a place again.
+  int32_t RetryAfterSeconds() const {
+    return drain_rate.SecondsFor(context.driver.stats().scheduler.waiting, MonotonicUs());
+  }
   RequestLimits limits() const {
     return {.vocabulary = context.card.vocabulary,
             .answers_max = AnswersMax(context.driver.config())};

@@ -19,8 +19,8 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "server/api/limits.h"
 #include "server/http/http_server.h"
+#include "server/http/limits.h"
 
 namespace braid {
 namespace {
@@ -95,7 +95,7 @@ class RecordingApi final : public HttpApi {
     Check(request);
     const std::lock_guard lock(mutex_);
     seen_.push_back(fmt::format("{} {} {} [{}] [{}] [{}]", request.method, request.path,
-                                request.content_type, request.key, request.request_id,
+                                request.content_type, request.authorization, request.request_id,
                                 request.body));
     records_.push_back(Record(request.method, request.path, request.body));
     return {.request_id = "id", .content = HttpResponse{}};
@@ -118,8 +118,9 @@ class RecordingApi final : public HttpApi {
   static void Check(const HttpRequest& request) {
     constexpr std::string_view kBreaks("\r\n\0", 3);
     for (const std::string& field :
-         {request.method, request.path, request.content_type, request.content_encoding, request.key,
-          request.host, request.origin, request.fetch_site, request.asked_headers}) {
+         {request.method, request.path, request.content_type, request.content_encoding,
+          request.authorization, request.api_key, request.host, request.origin, request.fetch_site,
+          request.asked_headers}) {
       CHECK(field.find_first_of(kBreaks) == std::string::npos, "a field of two lines");
     }
     CHECK(request.method.find(' ') == std::string::npos);
@@ -135,8 +136,8 @@ class RecordingApi final : public HttpApi {
 class Target {
  public:
   Target() {
-    config_.port = 0;
-    auto server = HttpServer::Start(config_, api_);
+    options_.port = 0;
+    auto server = HttpServer::Start(options_, api_);
     CHECK(server, "{}", server.error().message);
     server_ = std::move(*server);
   }
@@ -195,7 +196,7 @@ class Target {
     return true;
   }
 
-  ServerConfig config_;
+  HttpOptions options_;
   RecordingApi api_;
   std::unique_ptr<HttpServer> server_;
 };

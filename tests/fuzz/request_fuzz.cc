@@ -1,5 +1,5 @@
-// Z-2: a body for any route. One that is taken keeps every bound of the field table and of
-// limits.h; one that is refused says why, in valid UTF-8. The first byte chooses the route.
+// Z-2: a body for any endpoint. One that is taken keeps every bound of the field table and of
+// limits.h; one that is refused says why, in valid UTF-8. The first byte chooses the endpoint.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -14,9 +14,9 @@
 namespace braid {
 namespace {
 
-constexpr Route kRoutes[] = {kChat,          kCompletions,       kTokenize, kDetokenize,
-                             kApplyTemplate, kResponses,         kMessages, kCountTokens,
-                             kParseCalls,    kSeparateReasoning, kAbort,    kPause};
+constexpr Endpoint kEndpoints[] = {kChat,          kCompletions,       kTokenize, kDetokenize,
+                                   kApplyTemplate, kResponses,         kMessages, kCountTokens,
+                                   kParseCalls,    kSeparateReasoning, kAbort,    kPause};
 constexpr RequestLimits kLimits{.vocabulary = 1000, .answers_max = 128};
 
 template <class... Lambdas>
@@ -28,9 +28,9 @@ void CheckTokens(const std::vector<TokenId>& ids) {
   for (const TokenId id : ids) CHECK(id >= 0 && id < kLimits.vocabulary);
 }
 
-void CheckFields(const ApiRequest& request, Route route) {
+void CheckFields(const ApiRequest& request, Endpoint endpoint) {
   for (const Field& field : Fields()) {
-    if ((field.routes & route) == 0) continue;
+    if ((field.endpoints & endpoint) == 0) continue;
     std::visit(Overloaded{
                    [&](const NumberRule& rule) {
                      const std::optional<double> value = request.*rule.member;
@@ -80,9 +80,9 @@ void CheckLists(const ApiRequest& request) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;
   if (size == 0) return 0;
-  const Route route = kRoutes[data[0] % std::size(kRoutes)];
+  const Endpoint endpoint = kEndpoints[data[0] % std::size(kEndpoints)];
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const auto parsed = ParseApiRequest(route, body, kLimits);
+  const auto parsed = ParseApiRequest(endpoint, body, kLimits);
   if (!parsed) {
     const ApiError* error = &parsed.error();
     CHECK(error->status >= 400 && error->status < 500, "{} {}", error->status, error->message);
@@ -90,8 +90,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const ApiRequest& request = *parsed;
-  CHECK(request.route == route);
-  CheckFields(request, route);
+  CHECK(request.endpoint == endpoint);
+  CheckFields(request, endpoint);
   CheckLists(request);
   return 0;
 }

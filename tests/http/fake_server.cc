@@ -66,16 +66,16 @@ int32_t Take(Options* options, const std::string& key, int32_t otherwise) {
 ServerConfig ConfigOf(Options* options) {
   ServerConfig config;
   auto take = [&](const char* key, int32_t* member) { *member = Take(options, key, *member); };
-  config.port = static_cast<uint16_t>(Take(options, "port", 0));
+  config.http.port = static_cast<uint16_t>(Take(options, "port", 0));
   config.page_html = "<!doctype html><title>fake</title>";
   config.memory_bytes = Take(options, "memory_bytes", 0);
-  take("connections_max", &config.connections_max);
-  take("connections_per_address_max", &config.connections_per_address_max);
-  take("header_seconds_max", &config.header_seconds_max);
-  take("body_seconds_base", &config.body_seconds_base);
-  take("idle_seconds_max", &config.idle_seconds_max);
-  take("write_seconds_max", &config.write_seconds_max);
-  take("heartbeat_seconds", &config.heartbeat_seconds);
+  take("connections_max", &config.http.connections_max);
+  take("connections_per_address_max", &config.http.connections_per_address_max);
+  take("header_seconds_max", &config.http.header_seconds_max);
+  take("body_seconds_base", &config.http.body_seconds_base);
+  take("idle_seconds_max", &config.http.idle_seconds_max);
+  take("write_seconds_max", &config.http.write_seconds_max);
+  take("heartbeat_seconds", &config.http.heartbeat_seconds);
   take("request_seconds_max", &config.request_seconds_max);
   take("step_seconds_max", &config.step_seconds_max);
   take("queue_seconds_max", &config.queue_seconds_max);

@@ -204,6 +204,7 @@ WALKS = {
             {"type": "image_url", "image_url": {"url": "http://localhost/a.png"}}]}]),
     "metadata_pairs": lambda s, n: text(s, metadata={f"k{i}": "v" for i in range(n)}),
     "metadata_value_bytes": lambda s, n: text(s, metadata={"k": "v" * n}),
+    "cache_salt_bytes": lambda s, n: text(s, cache_salt="s" * n),
 }
 # Values that are sent as they are, so that absurd ones can be sent too.
 NUMBERS = ("token_id", "n", "best_of", "top_logprobs", "prompt_logprobs", "logit_bias",

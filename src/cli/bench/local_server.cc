@@ -25,7 +25,7 @@ ServerContext ContextOf(Engine& engine, std::string model_name) {
 Result<std::unique_ptr<LocalServer>> LocalServer::Start(const EngineOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Load(options));
   ServerConfig config;
-  config.port = 0;
+  config.http.port = 0;
   ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Start(std::move(config)));
   server->SetReady(ContextOf(*engine, "model"));
   return std::unique_ptr<LocalServer>(new LocalServer(std::move(engine), std::move(server)));

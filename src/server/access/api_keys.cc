@@ -101,8 +101,11 @@ void ApiKeys::Replace(std::vector<ApiKey> keys) {
   std::vector<Entry> entries;
   for (ApiKey& key : keys) {
     KeyDigest digest(key.key);
-    key.key.clear();
-    entries.push_back({std::move(key), digest});
+    entries.push_back({{.name = std::move(key.name),
+                        .admin = key.admin,
+                        .requests_max = key.requests_max,
+                        .tokens_per_minute = key.tokens_per_minute},
+                       digest});
   }
   std::lock_guard lock(mutex_);
   entries_ = std::move(entries);
@@ -113,10 +116,10 @@ bool ApiKeys::empty() const {
   return entries_.empty();
 }
 
-std::optional<ApiKey> ApiKeys::Find(std::string_view presented) const {
+std::optional<Caller> ApiKeys::Find(std::string_view presented) const {
   const KeyDigest digest(presented);
   std::lock_guard lock(mutex_);
-  if (entries_.empty()) return ApiKey{.name = {}, .key = {}, .admin = true};
+  if (entries_.empty()) return Caller{.name = {}, .admin = true};
   const Entry* found = nullptr;
   for (const Entry& entry : entries_) {
     if (entry.digest.Same(digest)) found = &entry;
@@ -133,16 +136,21 @@ std::string_view BearerKey(std::string_view authorization) {
   return bearer ? authorization.substr(kScheme.size()) : std::string_view();
 }
 
-TenantLoad::Entry TenantLoad::Enter(const ApiKey& key, int64_t prompt_tokens, int64_t now_us) {
+std::string_view PresentedKey(const HttpRequest& request) {
+  const std::string_view bearer = BearerKey(request.authorization);
+  return bearer.empty() ? std::string_view(request.api_key) : bearer;
+}
+
+TenantLoad::Entry TenantLoad::Enter(const Caller& caller, int64_t prompt_tokens, int64_t now_us) {
   std::lock_guard lock(mutex_);
-  Tenant& tenant = tenants_[key.name];
-  if (key.requests_max > 0 && tenant.requests >= key.requests_max) return {};
-  if (tenant.per_minute != key.tokens_per_minute) {
-    tenant.per_minute = key.tokens_per_minute;
+  Tenant& tenant = tenants_[caller.name];
+  if (caller.requests_max > 0 && tenant.requests >= caller.requests_max) return {};
+  if (tenant.per_minute != caller.tokens_per_minute) {
+    tenant.per_minute = caller.tokens_per_minute;
     tenant.tokens.reset();
   }
-  if (key.tokens_per_minute > 0) {
-    const double most = key.tokens_per_minute;
+  if (caller.tokens_per_minute > 0) {
+    const double most = caller.tokens_per_minute;
     const auto wanted = static_cast<double>(prompt_tokens);
     if (!tenant.tokens) tenant.tokens.emplace(most / 60, most, now_us);
     if (!tenant.tokens->Has(wanted, now_us)) {
@@ -151,7 +159,7 @@ TenantLoad::Entry TenantLoad::Enter(const ApiKey& key, int64_t prompt_tokens, in
     tenant.tokens->Take(wanted, now_us);
   }
   ++tenant.requests;
-  return {std::make_unique<Place>(*this, key.name)};
+  return {std::make_unique<Place>(*this, caller.name)};
 }
 
 int32_t TenantLoad::SecondsUntilCompile(const std::string& tenant, int64_t now_us) {

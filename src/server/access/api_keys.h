@@ -14,21 +14,20 @@
 
 #include "base/result.h"
 #include "server/access/rate_bucket.h"
+#include "server/http/types.h"
 
 namespace braid {
 
 struct ApiKey {
-  std::string name;    // [A-Za-z0-9_-]{1,64}; the tenant
-  std::string key;     // 8 to 512 printable bytes
-  bool admin = false;  // may end other requests and see the server's inside
-  int32_t requests_max =
-      0;  // at the same time, running and waiting; 0: as many as the server takes
+  std::string name;               // [A-Za-z0-9_-]{1,64}; the tenant
+  std::string key;                // 8 to 512 printable bytes
+  bool admin = false;             // may end other requests and see the server's inside
+  int32_t requests_max = 0;       // at the same time, running and waiting; 0: no limit of its own
   int32_t tokens_per_minute = 0;  // of prompts and answers together; 0: any number
 };
 
-// {"keys": [{"name": …, "key": …, "admin": true, "requests_max": 4, "tokens_per_minute":
-// 6000}, …]}; kInvalid with the path of
-// what is wrong. Several keys may share a name.
+// {"keys": [{"name": …, "key": …, "admin": true, "requests_max": 4, "tokens_per_minute": 6000},
+// …]}. kInvalid with the path of the wrong value. Several keys may share a name.
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what);
 
 // What is kept of a key: its SHA-256. Equal lengths, so that comparing two takes the same time
@@ -42,17 +41,28 @@ class KeyDigest {
   std::array<unsigned char, 32> bytes_{};
 };
 
+// Who sends a request: what its key is called and allows, without the key itself.
+struct Caller {
+  std::string name;  // the tenant; empty where there are no keys
+  bool admin = false;
+  int32_t requests_max = 0;
+  int32_t tokens_per_minute = 0;
+
+  // Whether it may see and end the running requests of a tenant: its own, an admin everybody's.
+  bool MaySee(std::string_view tenant) const { return admin || tenant == name; }
+};
+
 class ApiKeys {
  public:
-  // Without keys everybody is the admin without a name.
+  // Without keys everybody is an admin without a name.
   void Replace(std::vector<ApiKey> keys);
   bool empty() const;
-  // The owner of a key, without the key itself. Compares it with every key, whichever it is.
-  std::optional<ApiKey> Find(std::string_view presented) const;
+  // The caller with a key. Compares it with every key, so that the time tells nothing.
+  std::optional<Caller> Find(std::string_view presented) const;
 
  private:
   struct Entry {
-    ApiKey owner;
+    Caller owner;
     KeyDigest digest;
   };
   mutable std::mutex mutex_;
@@ -61,6 +71,8 @@ class ApiKeys {
 
 // The key in "Bearer KEY", or empty.
 std::string_view BearerKey(std::string_view authorization);
+// The key of a request, in Authorization or x-api-key; empty: it has none.
+std::string_view PresentedKey(const HttpRequest& request);
 
 // Counts each tenant's requests and tokens.
 class TenantLoad {
@@ -86,7 +98,7 @@ class TenantLoad {
   };
   // Refused if the tenant has as many requests as its key allows, or has used up its tokens of the
   // minute; else those of the prompt are taken.
-  Entry Enter(const ApiKey& key, int64_t prompt_tokens, int64_t now_us);
+  Entry Enter(const Caller& caller, int64_t prompt_tokens, int64_t now_us);
 
   // How much of a thread a tenant's grammars may take, and for how long more than that.
   static constexpr double kCompileShare = 0.25, kCompileBurstSeconds = 4;

@@ -102,31 +102,31 @@ TEST(ApiKeys, TheSchemeOfTheHeaderHasNoCase) {
 
 TEST(TenantLoad, GivesPlacesBack) {
   TenantLoad load;
-  const ApiKey two{.name = "a", .key = {}, .requests_max = 2};
+  const Caller two{.name = "a", .requests_max = 2};
   auto first = load.Enter(two, 1, 0).place, second = load.Enter(two, 1, 0).place;
   EXPECT_NE(second, nullptr);
   EXPECT_EQ(load.Enter(two, 1, 0).place, nullptr);
-  EXPECT_NE(load.Enter({.name = "b", .key = {}, .requests_max = 2}, 1, 0).place, nullptr);
+  EXPECT_NE(load.Enter({.name = "b", .requests_max = 2}, 1, 0).place, nullptr);
   first.reset();
   EXPECT_NE(load.Enter(two, 1, 0).place, nullptr);
-  EXPECT_NE(load.Enter({.name = "a", .key = {}}, 1, 0).place, nullptr) << "no limit";
+  EXPECT_NE(load.Enter({.name = "a"}, 1, 0).place, nullptr) << "no limit";
 }
 
 TEST(TenantLoad, TokensComeBackWithTime) {
   TenantLoad load;
   constexpr int64_t kSecond = 1'000'000;
-  const ApiKey key{.name = "a", .key = {}, .tokens_per_minute = 60};
-  TenantLoad::Entry entry = load.Enter(key, 50, 0);
+  const Caller caller{.name = "a", .tokens_per_minute = 60};
+  TenantLoad::Entry entry = load.Enter(caller, 50, 0);
   ASSERT_NE(entry.place, nullptr);
   entry.place->Spend(20, 0);  // an answer longer than what was left: the debt is paid first
-  const TenantLoad::Entry refused = load.Enter(key, 10, 0);
+  const TenantLoad::Entry refused = load.Enter(caller, 10, 0);
   EXPECT_EQ(refused.place, nullptr);
   EXPECT_EQ(refused.retry_after_seconds, 21);
-  EXPECT_EQ(load.Enter(key, 10, 19 * kSecond).place, nullptr);
-  EXPECT_NE(load.Enter(key, 10, 21 * kSecond).place, nullptr);
-  EXPECT_EQ(load.Enter(key, 1000, 60 * kSecond).place, nullptr);
-  EXPECT_NE(load.Enter(key, 1000, 82 * kSecond).place, nullptr) << "a full minute is enough";
-  EXPECT_NE(load.Enter({.name = "b", .key = {}, .tokens_per_minute = 60}, 60, 0).place, nullptr);
+  EXPECT_EQ(load.Enter(caller, 10, 19 * kSecond).place, nullptr);
+  EXPECT_NE(load.Enter(caller, 10, 21 * kSecond).place, nullptr);
+  EXPECT_EQ(load.Enter(caller, 1000, 60 * kSecond).place, nullptr);
+  EXPECT_NE(load.Enter(caller, 1000, 82 * kSecond).place, nullptr) << "a full minute is enough";
+  EXPECT_NE(load.Enter({.name = "b", .tokens_per_minute = 60}, 60, 0).place, nullptr);
 }
 
 TEST(TenantLoad, CompilingComesBackWithTime) {

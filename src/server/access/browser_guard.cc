@@ -75,8 +75,8 @@ ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config) {
   if (!request.peer.loopback_listener || request.host.empty()) return {};
   const std::string_view name = NameOf(request.host);
   if (IsLoopbackHost(request.host) || Contains(config.allowed_hosts, "*") ||
-      Contains(config.allowed_hosts, name) || EqualsIgnoringCase(name, config.host) ||
-      EqualsIgnoringCase(name, config.admin_host)) {
+      Contains(config.allowed_hosts, name) || EqualsIgnoringCase(name, config.http.host) ||
+      EqualsIgnoringCase(name, config.http.admin_host)) {
     return {};
   }
   return ApiError{403,

@@ -36,7 +36,7 @@ TEST(BrowserGuard, LoopbackHasItsNamesAndNoOthers) {
 }
 
 TEST(BrowserGuard, NamesThatAreAllowedOrConfiguredPassToo) {
-  ServerConfig config{.host = "mybox", .allowed_hosts = {"Chat.example"}};
+  ServerConfig config{.http = {.host = "mybox"}, .allowed_hosts = {"Chat.example"}};
   EXPECT_TRUE(CheckHost(At("chat.example:8443"), config));
   EXPECT_TRUE(CheckHost(At("mybox:8000"), config));
   EXPECT_FALSE(CheckHost(At("a.chat.example"), config));

@@ -57,6 +57,7 @@ HttpResponse ErrorResponse(const ApiError& error, bool anthropic) {
   if (error.status == 503 || error.status == 429) {
     response.retry_after_seconds = error.retry_after_seconds;
   }
+  if (error.status == 401) response.headers = "WWW-Authenticate: Bearer\r\n";
   return response;
 }
 

@@ -120,7 +120,7 @@ struct FieldReader {
 };
 
 ApiError UnknownField(std::string_view path) {
-  const std::string shown(path.substr(0, limits::kNameBytesMax));
+  const std::string shown(path.substr(0, limits::kShownBytesMax));
   return {400,
           fmt::format("{}: is not a field that is known here; leave it out, or see /openapi.json",
                       shown),
@@ -131,9 +131,9 @@ ApiError UnknownField(std::string_view path) {
 ApiStatus ReadField(const std::string& path, const json::value& value, const RequestLimits& limits,
                     ApiRequest* request) {
   if (value.is_null()) return {};
-  const Field* field = FindField(path, request->route);
+  const Field* field = FindField(path, request->endpoint);
   if (field == nullptr) return UnknownField(path);
-  if (value.is_object() && HasMembers(*field, request->route)) {
+  if (value.is_object() && HasMembers(*field, request->endpoint)) {
     for (const auto& [key, member] : value.get_object()) {
       const std::string at = fmt::format("{}.{}", path, std::string_view(key));
       RETURN_IF_ERROR(ReadField(at, member, limits, request));
@@ -157,10 +157,10 @@ ApiError Missing(std::string_view field, std::string_view right) {
 
 ApiStatus CheckPresence(const ApiRequest& request, const json::object& body) {
   bool has_messages = !request.messages.empty();
-  if (request.route == kMessages && !request.max_tokens) {
+  if (request.endpoint == kMessages && !request.max_tokens) {
     return Missing("max_tokens", "the largest number of tokens of the answer");
   }
-  switch (request.route) {
+  switch (request.endpoint) {
     case kChat:
     case kApplyTemplate:
     case kMessages:
@@ -194,10 +194,7 @@ ApiStatus CheckPresence(const ApiRequest& request, const json::object& body) {
         return Missing("rid", "the id of a request, or abort_all true");
       }
       break;
-    case kFlushCache:
     case kPause:
-    case kResume:
-    case kCancel:
       break;
     case kDetokenize:
       if (!body.contains("tokens")) return Missing("tokens", "a list of token ids");
@@ -220,7 +217,7 @@ ApiStatus CheckConstraints(const ApiRequest& request) {
     if (known) continue;
     return ApiError{400,
                     fmt::format("tool_choice: there is no tool named \"{}\" in tools",
-                                name.substr(0, limits::kNameBytesMax)),
+                                name.substr(0, limits::kShownBytesMax)),
                     "tool_choice"};
   }
   if (!forced && !request.grammar) return {};
@@ -262,7 +259,7 @@ ApiStatus CheckTogether(const ApiRequest& request, const RequestLimits& limits) 
                     "prompt"};
   }
   RETURN_IF_ERROR(CheckConstraints(request));
-  if (request.route == kChat && request.logprobs && !request.wants_logprobs.value_or(false)) {
+  if (request.endpoint == kChat && request.logprobs && !request.wants_logprobs.value_or(false)) {
     return ApiError{400, "top_logprobs: needs logprobs to be true", "top_logprobs"};
   }
   if (request.include_usage && !request.stream.value_or(false)) {
@@ -284,7 +281,7 @@ ApiStatus CheckTogether(const ApiRequest& request, const RequestLimits& limits) 
 
 }  // namespace
 
-Result<ApiRequest, ApiError> ParseApiRequest(Route route, std::string_view body,
+Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
                                              const RequestLimits& limits) {
   Result<json::value> parsed =
       ParseJson(body, "request body",
@@ -296,7 +293,7 @@ Result<ApiRequest, ApiError> ParseApiRequest(Route route, std::string_view body,
   }
   RETURN_IF_ERROR(CheckShape(*parsed));
   ApiRequest request;
-  request.route = route;
+  request.endpoint = endpoint;
   const json::object& object = parsed->get_object();
   RETURN_IF_ERROR(ReadFields(object, limits, &request));
   if (!request.input_items.empty()) {
@@ -304,7 +301,7 @@ Result<ApiRequest, ApiError> ParseApiRequest(Route route, std::string_view body,
   }
   RETURN_IF_ERROR(CheckPresence(request, object));
   RETURN_IF_ERROR(CheckTogether(request, limits));
-  JoinLeadingSystem(request.system, IsAnthropic(route) ? "system" : "instructions",
+  JoinLeadingSystem(request.system, IsAnthropic(endpoint) ? "system" : "instructions",
                     &request.messages, &request.message_paths);
   if (request.enable_thinking) {
     for (const char* name : {"enable_thinking", "thinking"}) {
@@ -312,7 +309,7 @@ Result<ApiRequest, ApiError> ParseApiRequest(Route route, std::string_view body,
     }
   }
   // Anthropic's models think when they are asked to.
-  if (route == kMessages || route == kCountTokens) {
+  if (endpoint == kMessages || endpoint == kCountTokens) {
     request.template_values.emplace("enable_thinking", false);
   }
   return request;

@@ -1,5 +1,5 @@
-// The one request object of all routes: what the body said, checked against every limit that can be
-// checked without the tokenizer. Absent values stay absent; defaults are applied in prepare.cc.
+// The one request object of all endpoints: what the body said, checked against every limit that can
+// be checked without the tokenizer. Absent values stay absent; defaults are applied in prepare.cc.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace braid {
 
-enum Route : uint32_t {
+// What a body asks for, and so which rows of the field table it may have. One bit each.
+enum Endpoint : uint32_t {
   kChat = 1,
   kCompletions = 2,
   kTokenize = 4,
@@ -30,22 +31,17 @@ enum Route : uint32_t {
   kParseCalls = 256,
   kSeparateReasoning = 512,
   kAbort = 1024,
-  kFlushCache = 2048,  // takes no body
-  kPause = 4096,       // needs none
-  kResume = 8192,      // takes none
-  kCancel = 16384,     // takes none; the id is in the path
+  kPause = 2048,
 };
 
-// Whether a request must have a body, and whether what it has is read.
-constexpr bool NeedsBody(Route route) {
-  return (route & (kFlushCache | kPause | kResume | kCancel)) == 0;
+constexpr bool IsAnthropic(Endpoint endpoint) {
+  return endpoint == kMessages || endpoint == kCountTokens;
 }
 
-constexpr bool IsAnthropic(Route route) { return route == kMessages || route == kCountTokens; }
-
 // Conversations that the model answers, whatever the form of the request.
-constexpr bool IsChat(Route route) {
-  return route == kChat || route == kResponses || route == kMessages || route == kCountTokens;
+constexpr bool IsChat(Endpoint endpoint) {
+  return endpoint == kChat || endpoint == kResponses || endpoint == kMessages ||
+         endpoint == kCountTokens;
 }
 
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired };
@@ -71,7 +67,7 @@ struct InputItem {
 };
 
 struct ApiRequest {
-  Route route = kChat;
+  Endpoint endpoint = kChat;
   std::string model;  // empty: not given
 
   // What is to be continued.
@@ -135,13 +131,13 @@ struct OwnResponses {
 
 // What the limits depend on.
 struct RequestLimits {
-  int32_t vocabulary = 0;
+  int64_t vocabulary = 0;
   int64_t answers_max = limits::kAnswersMax;  // of one request: prompts times n
   OwnResponses responses = {};
 };
 
 // Parses and checks a body. What no row of the field table names is refused.
-Result<ApiRequest, ApiError> ParseApiRequest(Route route, std::string_view body,
+Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
                                              const RequestLimits& limits);
 
 }  // namespace braid

@@ -15,51 +15,52 @@ namespace {
 
 constexpr RequestLimits kLimits{.vocabulary = 100, .answers_max = 128};
 
-// The least body of each route, with room for one more field.
-std::string Body(Route route, const std::string& field) {
+// The least body of each endpoint, with room for one more field.
+std::string Body(Endpoint endpoint, const std::string& field) {
   std::string rest = field.empty() ? "" : fmt::format(", {}", field);
-  if (route == kCompletions) return R"({"prompt": "a")" + rest + "}";
-  if (route == kDetokenize) return R"({"tokens": [1])" + rest + "}";
-  if (route == kResponses) return R"({"input": "a")" + rest + "}";
-  if (route == kAbort) return R"({"rid": "a")" + rest + "}";
-  if (route == kParseCalls || route == kSeparateReasoning) return R"({"text": "a")" + rest + "}";
-  if (route == kMessages && field.find("\"max_tokens") == std::string::npos)
+  if (endpoint == kCompletions) return R"({"prompt": "a")" + rest + "}";
+  if (endpoint == kDetokenize) return R"({"tokens": [1])" + rest + "}";
+  if (endpoint == kResponses) return R"({"input": "a")" + rest + "}";
+  if (endpoint == kAbort) return R"({"rid": "a")" + rest + "}";
+  if (endpoint == kParseCalls || endpoint == kSeparateReasoning)
+    return R"({"text": "a")" + rest + "}";
+  if (endpoint == kMessages && field.find("\"max_tokens") == std::string::npos)
     rest += R"(, "max_tokens": 131072)";
   return R"({"messages": [{"role": "user", "content": "a"}])" + rest + "}";
 }
 
-Result<ApiRequest, ApiError> Parse(Route route, const std::string& body) {
-  return ParseApiRequest(route, body, kLimits);
+Result<ApiRequest, ApiError> Parse(Endpoint endpoint, const std::string& body) {
+  return ParseApiRequest(endpoint, body, kLimits);
 }
 
 // The refusal's field, "ok", or "body" if no field is named.
-std::string Refused(Route route, const std::string& body) {
-  auto parsed = Parse(route, body);
+std::string Refused(Endpoint endpoint, const std::string& body) {
+  auto parsed = Parse(endpoint, body);
   if (parsed) return "ok";
   const ApiError* error = &parsed.error();
   EXPECT_EQ(error->status, 400) << error->message;
   return error->param.empty() ? "body" : error->param;
 }
 
-std::string With(Route route, std::string_view name, const std::string& value) {
+std::string With(Endpoint endpoint, std::string_view name, const std::string& value) {
   const size_t dot = name.find('.');
   if (dot == std::string_view::npos) {
-    return Refused(route, Body(route, fmt::format("\"{}\": {}", name, value)));
+    return Refused(endpoint, Body(endpoint, fmt::format("\"{}\": {}", name, value)));
   }
   const std::string object =
       fmt::format("{{\"{}\": {}}}", name.substr(dot + 1), value);  // a member's
   const std::string more = name.starts_with("stream_options.") ? "\"stream\": true, " : "";
-  return Refused(route,
-                 Body(route, fmt::format("{}\"{}\": {}", more, name.substr(0, dot), object)));
+  return Refused(endpoint,
+                 Body(endpoint, fmt::format("{}\"{}\": {}", more, name.substr(0, dot), object)));
 }
 
-std::vector<Route> RoutesOf(const Field& field) {
-  std::vector<Route> routes;
+std::vector<Endpoint> EndpointsOf(const Field& field) {
+  std::vector<Endpoint> endpoints;
   for (uint32_t bit = kChat; bit <= kAbort; bit *= 2) {
-    const auto route = static_cast<Route>(bit);
-    if ((field.routes & route) != 0) routes.push_back(route);
+    const auto endpoint = static_cast<Endpoint>(bit);
+    if ((field.endpoints & endpoint) != 0) endpoints.push_back(endpoint);
   }
-  return routes;
+  return endpoints;
 }
 
 const std::string kAbsurd[] = {
@@ -70,17 +71,17 @@ TEST(ApiRequest, NumbersAreTakenAtTheirLimitsAndRefusedBeyond) {
   for (const Field& field : Fields()) {
     auto* rule = std::get_if<NumberRule>(&field.rule);
     if (rule == nullptr) continue;
-    for (Route route : RoutesOf(field)) {
+    for (Endpoint endpoint : EndpointsOf(field)) {
       SCOPED_TRACE(field.name);
-      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->max)), "ok");
-      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->min)),
+      EXPECT_EQ(With(endpoint, field.name, fmt::format("{}", rule->max)), "ok");
+      EXPECT_EQ(With(endpoint, field.name, fmt::format("{}", rule->min)),
                 rule->above_min ? field.name : "ok");
-      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->max + 0.001)), field.name);
-      EXPECT_EQ(With(route, field.name, fmt::format("{}", rule->min - 0.001)), field.name);
-      EXPECT_EQ(With(route, field.name, "null"), "ok") << "null is absent";
-      EXPECT_EQ(With(route, field.name, "true"), field.name);
+      EXPECT_EQ(With(endpoint, field.name, fmt::format("{}", rule->max + 0.001)), field.name);
+      EXPECT_EQ(With(endpoint, field.name, fmt::format("{}", rule->min - 0.001)), field.name);
+      EXPECT_EQ(With(endpoint, field.name, "null"), "ok") << "null is absent";
+      EXPECT_EQ(With(endpoint, field.name, "true"), field.name);
       for (const std::string& value : kAbsurd)
-        EXPECT_NE(With(route, field.name, value), "ok") << value;
+        EXPECT_NE(With(endpoint, field.name, value), "ok") << value;
     }
   }
 }
@@ -89,14 +90,15 @@ TEST(ApiRequest, IntegersAreTakenAtTheirLimitsAndRefusedBeyond) {
   for (const Field& field : Fields()) {
     auto* rule = std::get_if<IntegerRule>(&field.rule);
     if (rule == nullptr) continue;
-    for (Route route : RoutesOf(field)) {
+    for (Endpoint endpoint : EndpointsOf(field)) {
       SCOPED_TRACE(field.name);
       // Fields that lean on another one come with it.
       std::string more = field.name == "top_logprobs" ? R"("logprobs": true, )" : "";
-      const bool openai = route == kChat || route == kCompletions;
+      const bool openai = endpoint == kChat || endpoint == kCompletions;
       if (openai && field.name.ends_with("_tokens")) more = R"("prompt_logprobs": 0, )";
       auto with = [&](const std::string& value) {
-        return Refused(route, Body(route, fmt::format("{}\"{}\": {}", more, field.name, value)));
+        return Refused(endpoint,
+                       Body(endpoint, fmt::format("{}\"{}\": {}", more, field.name, value)));
       };
       int64_t max = MaxOf(*rule, kLimits);
       EXPECT_EQ(with(fmt::format("{}", max)), "ok");
@@ -110,7 +112,7 @@ TEST(ApiRequest, IntegersAreTakenAtTheirLimitsAndRefusedBeyond) {
       if (rule->min > std::numeric_limits<int64_t>::min()) {
         EXPECT_EQ(with(fmt::format("{}", rule->min - 1)), field.name);
       }
-      const bool required = route == kMessages && field.name == "max_tokens";
+      const bool required = endpoint == kMessages && field.name == "max_tokens";
       EXPECT_EQ(with("null"), required ? field.name : "ok");
       EXPECT_EQ(with("1.0"), "ok");
       EXPECT_EQ(with("1.5"), field.name);
@@ -123,12 +125,12 @@ TEST(ApiRequest, IntegersAreTakenAtTheirLimitsAndRefusedBeyond) {
 TEST(ApiRequest, FlagsAreTrueFalseOrNull) {
   for (const Field& field : Fields()) {
     if (!std::holds_alternative<FlagRule>(field.rule)) continue;
-    for (Route route : RoutesOf(field)) {
+    for (Endpoint endpoint : EndpointsOf(field)) {
       SCOPED_TRACE(field.name);
-      EXPECT_EQ(With(route, field.name, "false"), "ok");
-      EXPECT_EQ(With(route, field.name, "null"), "ok");
-      EXPECT_EQ(With(route, field.name, "1"), field.name);
-      EXPECT_EQ(With(route, field.name, "\"true\""), field.name);
+      EXPECT_EQ(With(endpoint, field.name, "false"), "ok");
+      EXPECT_EQ(With(endpoint, field.name, "null"), "ok");
+      EXPECT_EQ(With(endpoint, field.name, "1"), field.name);
+      EXPECT_EQ(With(endpoint, field.name, "\"true\""), field.name);
     }
   }
 }
@@ -137,20 +139,20 @@ TEST(ApiRequest, WhatIsUnsupportedIsRefusedUnlessItAsksForNothing) {
   for (const Field& field : Fields()) {
     auto* rule = std::get_if<RefusedRule>(&field.rule);
     if (rule == nullptr) continue;
-    for (Route route : RoutesOf(field)) {
+    for (Endpoint endpoint : EndpointsOf(field)) {
       SCOPED_TRACE(field.name);
-      EXPECT_EQ(With(route, field.name, "\"x\""), field.name);
-      EXPECT_EQ(With(route, field.name, "{\"a\": 1}"), field.name);
-      EXPECT_EQ(With(route, field.name, "null"), "ok");
+      EXPECT_EQ(With(endpoint, field.name, "\"x\""), field.name);
+      EXPECT_EQ(With(endpoint, field.name, "{\"a\": 1}"), field.name);
+      EXPECT_EQ(With(endpoint, field.name, "null"), "ok");
       if (rule->neutral.empty()) {
-        EXPECT_EQ(With(route, field.name, "\"\""), "ok");
-        EXPECT_EQ(With(route, field.name, "0"), "ok");
-        EXPECT_EQ(With(route, field.name, "false"), "ok");
+        EXPECT_EQ(With(endpoint, field.name, "\"\""), "ok");
+        EXPECT_EQ(With(endpoint, field.name, "0"), "ok");
+        EXPECT_EQ(With(endpoint, field.name, "false"), "ok");
         continue;
       }
       const json::value neutral = json::parse(rule->neutral);
       for (const json::value& value : neutral.as_array()) {
-        EXPECT_EQ(With(route, field.name, json::serialize(value)), "ok");
+        EXPECT_EQ(With(endpoint, field.name, json::serialize(value)), "ok");
       }
     }
   }
@@ -159,8 +161,8 @@ TEST(ApiRequest, WhatIsUnsupportedIsRefusedUnlessItAsksForNothing) {
 TEST(ApiRequest, WhatIsHarmlessIsTaken) {
   for (const Field& field : Fields()) {
     if (!std::holds_alternative<HarmlessRule>(field.rule)) continue;
-    for (Route route : RoutesOf(field)) {
-      EXPECT_EQ(With(route, field.name, "\"x\""), "ok") << field.name;
+    for (Endpoint endpoint : EndpointsOf(field)) {
+      EXPECT_EQ(With(endpoint, field.name, "\"x\""), "ok") << field.name;
     }
   }
 }
@@ -168,17 +170,17 @@ TEST(ApiRequest, WhatIsHarmlessIsTaken) {
 TEST(ApiRequest, ParsedFieldsRefuseOtherTypes) {
   for (const Field& field : Fields()) {
     if (!std::holds_alternative<ParseRule>(field.rule)) continue;
-    for (Route route : RoutesOf(field)) {
+    for (Endpoint endpoint : EndpointsOf(field)) {
       SCOPED_TRACE(field.name);
       std::string name(field.name);
-      bool replaces = Body(route, "").find(fmt::format("\"{}\"", name)) != std::string::npos ||
+      bool replaces = Body(endpoint, "").find(fmt::format("\"{}\"", name)) != std::string::npos ||
                       name == "prompt" || name == "messages";
       for (const char* value : {"1.5", "true"}) {
         std::string body = replaces ? fmt::format("{{\"{}\": {}}}", name, value)
-                                    : Body(route, fmt::format("\"{}\": {}", name, value));
+                                    : Body(endpoint, fmt::format("\"{}\": {}", name, value));
         // "true" is a schema: of any value.
         const bool is_schema = name == "json_schema" && value == std::string_view("true");
-        EXPECT_EQ(Refused(route, body), is_schema ? "ok" : name) << value;
+        EXPECT_EQ(Refused(endpoint, body), is_schema ? "ok" : name) << value;
       }
     }
   }
@@ -342,7 +344,7 @@ TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {
   EXPECT_EQ(With(kChat, "nonsense", "{}"), "nonsense");
   EXPECT_EQ(With(kChat, "nonsense", "false"), "nonsense") << "false may ask for something";
   EXPECT_EQ(With(kChat, "nonsense", "null"), "ok") << "null is absent";
-  EXPECT_EQ(With(kCompletions, "instructions", "\"a\""), "instructions") << "of another route";
+  EXPECT_EQ(With(kCompletions, "instructions", "\"a\""), "instructions") << "of another endpoint";
   EXPECT_EQ(With(kChat, "stream_options.nonsense", "1"), "stream_options.nonsense");
   EXPECT_EQ(Refused(kChat, Body(kChat, R"("thinking.display": "omitted")")), "thinking.display");
 }

@@ -3,8 +3,8 @@
 
 #include <fmt/core.h>
 
-#include "server/api/fields.h"
 #include "server/api/limits.h"
+#include "server/api/parsers.h"
 
 namespace braid {
 

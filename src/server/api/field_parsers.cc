@@ -1,12 +1,12 @@
-// Parsers of the structured fields that every generating route shares.
+// Parsers of the structured fields that every generating endpoint shares.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "server/api/fields.h"
 #include "server/api/limits.h"
+#include "server/api/parsers.h"
 
 namespace braid {
 

@@ -26,66 +26,80 @@ constexpr std::string_view kKeepsAll =
     R"([{}, {"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}])";
 constexpr std::string_view kNoSampler = "use temperature, top_p, top_k, min_p and the penalties";
 
+// JSON schemas of structured fields.
+constexpr std::string_view kString = R"({"type": "string"})";
+constexpr std::string_view kObject = R"({"type": "object"})";
+constexpr std::string_view kObjectList = R"({"type": "array", "items": {"type": "object"}})";
+constexpr std::string_view kIds = R"({"type": "array", "items": {"type": "integer"}})";
+constexpr std::string_view kStringList = R"({"type": "array", "items": {"type": "string"}})";
+constexpr std::string_view kStringOrList = R"({"type": ["string", "array"]})";
+constexpr std::string_view kStringOrObject = R"({"type": ["string", "object"]})";
+constexpr std::string_view kNumbersByName =
+    R"({"type": "object", "additionalProperties": {"type": "number"}})";
+constexpr std::string_view kStringsByName =
+    R"({"type": "object", "additionalProperties": {"type": "string"}})";
+
 constexpr Field kFields[] = {
-    {"model", kAll, ParseRule{ParseModel}},
-    {"prompt", kCompletions | kTokenize, ParseRule{ParsePrompt}},
-    {"tokens", kDetokenize, ParseRule{ParseTokens}},
-    {"messages", kTemplated, ParseRule{ParseMessages}},
-    {"tools", kTemplated, ParseRule{ParseTools}},
-    {"tool_choice", kChat | kResponses, ParseRule{ParseToolChoice}},
-    {"input", kResponses, ParseRule{ParseInput}},
-    {"previous_response_id", kResponses, ParseRule{ParsePreviousResponse}},
-    {"instructions", kResponses, ParseRule{ParseSystem}},
-    {"tools", kResponses, ParseRule{ParseResponsesTools}},
-    {"text", kResponses, ParseRule{ParseTextOptions}},
-    {"reasoning", kResponses, ParseRule{ParseReasoningOptions}},
-    {"system", kAnthropic, ParseRule{ParseSystem}},
-    {"messages", kAnthropic, ParseRule{ParseTurns}},
-    {"tools", kAnthropic, ParseRule{ParseAnthropicTools}},
-    {"tool_choice", kAnthropic, ParseRule{ParseAnthropicToolChoice}},
-    {"thinking", kAnthropic | kChat, ParseRule{ParseThinking}},
+    {"model", kAll, ParseRule{ParseModel, kString}},
+    {"prompt", kCompletions | kTokenize, ParseRule{ParsePrompt, kStringOrList}},
+    {"tokens", kDetokenize, ParseRule{ParseTokens, kIds}},
+    {"messages", kTemplated, ParseRule{ParseMessages, kObjectList}},
+    {"tools", kTemplated, ParseRule{ParseTools, kObjectList}},
+    {"tool_choice", kChat | kResponses, ParseRule{ParseToolChoice, kStringOrObject}},
+    {"input", kResponses, ParseRule{ParseInput, kStringOrList}},
+    {"previous_response_id", kResponses, ParseRule{ParsePreviousResponse, kString}},
+    {"instructions", kResponses, ParseRule{ParseSystem, kStringOrList}},
+    {"tools", kResponses, ParseRule{ParseResponsesTools, kObjectList}},
+    {"text", kResponses, ParseRule{ParseTextOptions, kObject}},
+    {"reasoning", kResponses, ParseRule{ParseReasoningOptions, kObject}},
+    {"system", kAnthropic, ParseRule{ParseSystem, kStringOrList}},
+    {"messages", kAnthropic, ParseRule{ParseTurns, kObjectList}},
+    {"tools", kAnthropic, ParseRule{ParseAnthropicTools, kObjectList}},
+    {"tool_choice", kAnthropic, ParseRule{ParseAnthropicToolChoice, kObject}},
+    {"thinking", kAnthropic | kChat, ParseRule{ParseThinking, kObject}},
     {"enable_thinking", kChat | kApplyTemplate, FlagRule{&ApiRequest::enable_thinking}},
     {"thinking_budget", kChat | kResponses | kMessages,
      IntegerRule{&ApiRequest::thinking_budget, -1, kInt64Max}},
-    {"chat_template_kwargs", kTemplated | kResponses | kAnthropic, ParseRule{ParseTemplateValues}},
-    {"reasoning_effort", kChat | kApplyTemplate, ParseRule{ParseReasoningEffort}},
+    {"chat_template_kwargs", kTemplated | kResponses | kAnthropic,
+     ParseRule{ParseTemplateValues, kObject}},
+    {"reasoning_effort", kChat | kApplyTemplate, ParseRule{ParseReasoningEffort, kString}},
     {"add_generation_prompt", kTemplated, FlagRule{&ApiRequest::add_generation_prompt}},
     {"continue_final_message", kTemplated, FlagRule{&ApiRequest::continue_final_message}},
     {"add_special_tokens", kOpenAi | kTokenize, FlagRule{&ApiRequest::add_special_tokens}},
 
-    {"text", kParseCalls | kSeparateReasoning, ParseRule{ParseText}},
-    {"tools", kParseCalls, ParseRule{ParseTools}},
-    {"tool_call_parser", kParseCalls, ParseRule{ParseParser}},
-    {"reasoning_parser", kSeparateReasoning, ParseRule{ParseParser}},
-    {"request_id", kGenerate | kAbort, ParseRule{ParseRequestId}},
-    {"mode", kPause, ParseRule{ParsePauseMode}},
+    {"text", kParseCalls | kSeparateReasoning, ParseRule{ParseText, kString}},
+    {"tools", kParseCalls, ParseRule{ParseTools, kObjectList}},
+    {"tool_call_parser", kParseCalls, ParseRule{ParseParser, kString}},
+    {"reasoning_parser", kSeparateReasoning, ParseRule{ParseParser, kString}},
+    {"request_id", kGenerate | kAbort, ParseRule{ParseRequestId, kString}},
+    {"mode", kPause, ParseRule{ParsePauseMode, kString}},
     {"abort_all", kAbort, FlagRule{&ApiRequest::abort_all}},
 
     {"temperature", kGenerate, NumberRule{&ApiRequest::temperature, 0, 2}},
     {"top_p", kGenerate, NumberRule{&ApiRequest::top_p, 0, 1, true}},
     {"min_p", kGenerate, NumberRule{&ApiRequest::min_p, 0, 1}},
-    {"top_k", kGenerate, IntegerRule{&ApiRequest::top_k, -1, kVocabularyBound}},
+    {"top_k", kGenerate, IntegerRule{&ApiRequest::top_k, -1, &RequestLimits::vocabulary}},
     {"repetition_penalty", kGenerate, NumberRule{&ApiRequest::repetition_penalty, 0, 10, true}},
     {"presence_penalty", kGenerate, NumberRule{&ApiRequest::presence_penalty, -2, 2}},
     {"frequency_penalty", kGenerate, NumberRule{&ApiRequest::frequency_penalty, -2, 2}},
     {"seed", kGenerate, IntegerRule{&ApiRequest::seed, kInt64Min, kInt64Max}},
-    {"n", kOpenAi, IntegerRule{&ApiRequest::n, 1, kAnswersBound}},
+    {"n", kOpenAi, IntegerRule{&ApiRequest::n, 1, &RequestLimits::answers_max}},
     {"best_of", kCompletions, IntegerRule{&ApiRequest::best_of, 1, 1}},
-    {"logit_bias", kGenerate, ParseRule{ParseLogitBias}},
+    {"logit_bias", kGenerate, ParseRule{ParseLogitBias, kNumbersByName}},
 
     {"max_tokens", kOpenAi, IntegerRule{&ApiRequest::max_tokens, 0, kInt64Max}},
     {"max_completion_tokens", kChat, IntegerRule{&ApiRequest::max_completion_tokens, 0, kInt64Max}},
     {"max_tokens", kMessages, IntegerRule{&ApiRequest::max_tokens, 1, kInt64Max}},
     {"max_output_tokens", kResponses, IntegerRule{&ApiRequest::max_tokens, 1, kInt64Max}},
     {"min_tokens", kGenerate, IntegerRule{&ApiRequest::min_tokens, 0, limits::kNewTokensMax}},
-    {"stop", kGenerate, ParseRule{ParseStop}},
-    {"stop_sequences", kMessages, ParseRule{ParseStop}},
-    {"stop_token_ids", kGenerate, ParseRule{ParseStopTokens}},
+    {"stop", kGenerate, ParseRule{ParseStop, kStringOrList}},
+    {"stop_sequences", kMessages, ParseRule{ParseStop, kStringOrList}},
+    {"stop_token_ids", kGenerate, ParseRule{ParseStopTokens, kIds}},
     {"ignore_eos", kGenerate, FlagRule{&ApiRequest::ignore_eos}},
     {"include_stop_str_in_output", kGenerate, FlagRule{&ApiRequest::include_stop_str_in_output}},
 
     {"stream", kGenerate, FlagRule{&ApiRequest::stream}},
-    {"stream_options", kStreams, ParseRule{ParseStreamOptions}},
+    {"stream_options", kStreams, ParseRule{ParseStreamOptions, kObject}},
     {"echo", kCompletions, FlagRule{&ApiRequest::echo}},
     {"skip_special_tokens", kGenerate | kDetokenize, FlagRule{&ApiRequest::skip_special_tokens}},
     {"return_token_ids", kOpenAi, FlagRule{&ApiRequest::return_token_ids}},
@@ -97,21 +111,21 @@ constexpr Field kFields[] = {
     {"parallel_tool_calls", kChat | kResponses, FlagRule{&ApiRequest::parallel_tool_calls}},
     {"separate_reasoning", kChat, FlagRule{&ApiRequest::separate_reasoning}},
     {"include_reasoning", kChat, FlagRule{&ApiRequest::include_reasoning}},
-    {"response_format", kOpenAi, ParseRule{ParseResponseFormat}},
-    {"json_schema", kGenerate, ParseRule{ParseJsonSchema}},
-    {"regex", kGenerate, ParseRule{ParseRegex}},
-    {"guided_choice", kGenerate, ParseRule{ParseChoices}},
-    {"grammar", kGenerate, ParseRule{ParseGrammar}},
-    {"structured_outputs", kGenerate, ParseRule{ParseStructuredOutputs}},
-    {"structural_tag", kGenerate, ParseRule{ParseStructuralTag}},
+    {"response_format", kOpenAi, ParseRule{ParseResponseFormat, kObject}},
+    {"json_schema", kGenerate, ParseRule{ParseJsonSchema, kStringOrObject}},
+    {"regex", kGenerate, ParseRule{ParseRegex, kString}},
+    {"guided_choice", kGenerate, ParseRule{ParseChoices, kStringList}},
+    {"grammar", kGenerate, ParseRule{ParseGrammar, kString}},
+    {"structured_outputs", kGenerate, ParseRule{ParseStructuredOutputs, kObject}},
+    {"structural_tag", kGenerate, ParseRule{ParseStructuralTag, kStringOrObject}},
     {"store", kResponses, FlagRule{&ApiRequest::store}},
-    {"braid", kOpenAi, ParseRule{ParseBraid}},
-    {"cache_salt", kGenerate, ParseRule{ParseCacheSalt}},
-    {"metadata", kGenerate, ParseRule{ParseMetadata}},
-    {"include", kResponses, ParseRule{ParseInclude}},
-    {"verbosity", kChat, ParseRule{ParseVerbosity}},
-    {"output_config", kAnthropic, ParseRule{ParseOutputConfig}},
-    {"output_format", kAnthropic, ParseRule{ParseOutputFormat}},
+    {"braid", kOpenAi, ParseRule{ParseBraid, kObject}},
+    {"cache_salt", kGenerate, ParseRule{ParseCacheSalt, kString}},
+    {"metadata", kGenerate, ParseRule{ParseMetadata, kStringsByName}},
+    {"include", kResponses, ParseRule{ParseInclude, kStringList}},
+    {"verbosity", kChat, ParseRule{ParseVerbosity, kString}},
+    {"output_config", kAnthropic, ParseRule{ParseOutputConfig, kObject}},
+    {"output_format", kAnthropic, ParseRule{ParseOutputFormat, kObject}},
 
     // Members.
     {"stream_options.include_usage", kStreams, MemberRule{}},
@@ -250,7 +264,7 @@ constexpr Field kFields[] = {
     {"lora", kOpenAi, RefusedRule{"there are no adapters"}},
 };
 
-// One row per spelling; a name that means different things on different routes may have several.
+// One row per spelling; a name that means different things on different endpoints may have several.
 constexpr FieldAlias kAliases[] = {
     // SGLang
     {"rid", "request_id"},
@@ -273,7 +287,7 @@ constexpr FieldAlias kAliases[] = {
     {"return_tokens", "return_token_ids"},
     {"thinking_budget_tokens", "thinking_budget"},
     {"reasoning_budget", "thinking_budget"},
-    // OpenAI's and others' names on routes that have another
+    // OpenAI's and others' names on endpoints that have another
     {"max_tokens", "max_output_tokens"},
     {"max_output_tokens", "max_tokens"},
     {"max_completion_tokens", "max_tokens"},
@@ -285,10 +299,10 @@ std::span<const Field> Fields() { return kFields; }
 
 std::span<const FieldAlias> FieldAliases() { return kAliases; }
 
-const Field* FindField(std::string_view name, Route route) {
+const Field* FindField(std::string_view name, Endpoint endpoint) {
   const auto find = [&](std::string_view wanted) -> const Field* {
     const auto at = std::find_if(std::begin(kFields), std::end(kFields), [&](const Field& field) {
-      return field.name == wanted && (field.routes & route) != 0;
+      return field.name == wanted && (field.endpoints & endpoint) != 0;
     });
     return at == std::end(kFields) ? nullptr : at;
   };
@@ -300,9 +314,9 @@ const Field* FindField(std::string_view name, Route route) {
   return nullptr;
 }
 
-bool HasMembers(const Field& field, Route route) {
+bool HasMembers(const Field& field, Endpoint endpoint) {
   return std::any_of(std::begin(kFields), std::end(kFields), [&](const Field& row) {
-    return (row.routes & route) != 0 && row.name.starts_with(field.name) &&
+    return (row.endpoints & endpoint) != 0 && row.name.starts_with(field.name) &&
            row.name.substr(field.name.size()).starts_with('.');
   });
 }
@@ -313,9 +327,8 @@ std::string_view EffectOf(const FieldRule& rule) {
 }
 
 int64_t MaxOf(const IntegerRule& rule, const RequestLimits& limits) {
-  if (rule.max == kVocabularyBound) return limits.vocabulary;
-  if (rule.max == kAnswersBound) return limits.answers_max;
-  return rule.max;
+  const auto* of_server = std::get_if<int64_t RequestLimits::*>(&rule.max);
+  return of_server == nullptr ? std::get<int64_t>(rule.max) : limits.*(*of_server);
 }
 
 }  // namespace braid

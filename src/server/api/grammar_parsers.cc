@@ -4,15 +4,12 @@
 
 #include <algorithm>
 
-#include "server/api/fields.h"
 #include "server/api/limits.h"
+#include "server/api/parsers.h"
 #include "text/grammar/tool_grammar.h"
 
 namespace braid {
 namespace {
-
-using Parse = ApiStatus (*)(const json::value&, const std::string&, const RequestLimits&,
-                            ApiRequest*);
 
 ApiStatus SetGrammar(WantedGrammar grammar, ApiRequest* request) {
   if (request->grammar) {
@@ -174,7 +171,7 @@ ApiStatus ParseStructuredOutputs(const json::value& value, const std::string& pa
                                  const RequestLimits& limits, ApiRequest* request) {
   struct Key {
     std::string_view name;
-    Parse parse;
+    Parser& parse;
   };
   constexpr Key kKeys[] = {{"json", ParseJsonSchema},
                            {"regex", ParseRegex},

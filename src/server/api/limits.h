@@ -1,58 +1,76 @@
-// The limits on what a client may send that are the same on every server. Times and connection
-// counts stand in ServerConfig. limit_table.h has all of them as one table, with their names.
+// The limits on the fields of a request that are the same on every server, as a table and as
+// constants made from it. limit_table.h adds those that depend on the server's configuration.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
+#include "server/http/limits.h"
 
 namespace braid::limits {
 
-// HTTP.
-inline constexpr size_t kTargetBytesMax = 8 << 10;
-inline constexpr size_t kHeadersMax = 100;
-inline constexpr size_t kHeaderBytesMax = 8 << 10;
-inline constexpr size_t kHeadBytesMax = 32 << 10;  // all headers
-inline constexpr size_t kBodyBytesMin = 4 << 20;   // the smallest value of the body limit
-inline constexpr size_t kBodyBytesMax = 64 << 20;  // the largest
-inline constexpr size_t kBodyBytesPerSecond = 64 << 10;
-inline constexpr size_t kChunkExtensionBytesMax = 256;
-inline constexpr size_t kPipelinedBytesMax = 64 << 10;
-inline constexpr int32_t kRequestsPerConnectionMax = 10000;
-inline constexpr size_t kWriteBytesMax = 256 << 10;  // one write
-inline constexpr size_t kUnsentBytesMax = 4 << 20;   // a reader this slow is cut off
-inline constexpr size_t kRequestIdBytesMax = 128;
+inline constexpr Limit kFieldLimits[] = {
+    {"json_depth", 64, "levels", "of nesting of a body", 400, "base/json.cc"},
+    {"json_values", 1 << 20, "values", "of a body", 400, "server/api/api_request.cc"},
+    {"json_key_bytes", 1 << 10, "bytes", "of a key of a body", 400, "server/api/api_request.cc"},
+    {"messages", 4096, "messages", "of a conversation", 400, "server/api/message_parsers.cc"},
+    {"message_parts", 1024, "parts", "of a message", 400, "server/api/conversation.cc"},
+    {"message_media_parts", 0, "parts", "of a message that are no text", 400,
+     "server/api/conversation.cc"},
+    {"message_name_bytes", 64, "bytes", "of a message's name", 400,
+     "server/api/message_parsers.cc"},
+    {"top_logprobs", 20, "", "`top_logprobs`, and `logprobs` of completions", 400,
+     "server/api/api_request.cc"},
+    {"logit_bias_entries", 1024, "entries", "of `logit_bias`", 400, "server/api/field_parsers.cc"},
+    {"logit_bias", 100, "", "values in `logit_bias`", 400, "server/api/field_parsers.cc"},
+    {"stop_strings", 16, "strings", "in `stop`", 400, "server/api/field_parsers.cc"},
+    {"stop_string_bytes", 256, "bytes", "of a stop string", 400, "server/api/field_parsers.cc"},
+    {"stop_token_ids", 128, "ids", "in `stop_token_ids`", 400, "server/api/field_parsers.cc"},
+    {"tools", 128, "tools", "of a request", 400, "server/api/message_parsers.cc"},
+    {"tools_bytes", 512 << 10, "bytes", "of all tools", 400, "server/api/message_parsers.cc"},
+    {"tool_name_bytes", 64, "bytes", "of a tool's name", 400, "server/api/message_parsers.cc"},
+    {"grammar_choices", 4096, "texts", "in `choice`", 400, "server/api/grammar_parsers.cc"},
+    {"template_values", 64, "entries", "of `chat_template_kwargs`", 400,
+     "server/api/message_parsers.cc"},
+    {"template_bytes", 64 << 10, "bytes", "of `chat_template_kwargs`", 400,
+     "server/api/message_parsers.cc"},
+    {"metadata_pairs", 64, "entries", "of `metadata`", 400, "server/api/field_parsers.cc"},
+    {"metadata_value_bytes", 512, "bytes", "of a value in `metadata`", 400,
+     "server/api/field_parsers.cc"},
+    {"cache_salt_bytes", 256, "bytes", "of `cache_salt`", 400, "server/api/field_parsers.cc"},
+};
 
-// JSON.
-inline constexpr size_t kJsonDepthMax = 64;
-inline constexpr int64_t kJsonValuesMax = 1 << 20;
-inline constexpr size_t kJsonKeyBytesMax = 1 << 10;
+inline constexpr size_t kJsonDepthMax = ValueOf(kFieldLimits, "json_depth");
+inline constexpr int64_t kJsonValuesMax = ValueOf(kFieldLimits, "json_values");
+inline constexpr size_t kJsonKeyBytesMax = ValueOf(kFieldLimits, "json_key_bytes");
+inline constexpr size_t kMessagesMax = ValueOf(kFieldLimits, "messages");
+inline constexpr size_t kPartsMax = ValueOf(kFieldLimits, "message_parts");
+inline constexpr size_t kMessageNameBytesMax = ValueOf(kFieldLimits, "message_name_bytes");
+inline constexpr int64_t kTopLogprobsMax = ValueOf(kFieldLimits, "top_logprobs");
+inline constexpr size_t kLogitBiasMax = ValueOf(kFieldLimits, "logit_bias_entries");
+inline constexpr double kLogitBiasAbsMax = ValueOf(kFieldLimits, "logit_bias");
+inline constexpr size_t kStopStringsMax = ValueOf(kFieldLimits, "stop_strings");
+inline constexpr size_t kStopStringBytesMax = ValueOf(kFieldLimits, "stop_string_bytes");
+inline constexpr size_t kStopTokensMax = ValueOf(kFieldLimits, "stop_token_ids");
+inline constexpr size_t kToolsMax = ValueOf(kFieldLimits, "tools");
+inline constexpr size_t kToolBytesMax = ValueOf(kFieldLimits, "tools_bytes");
+inline constexpr size_t kToolNameBytesMax = ValueOf(kFieldLimits, "tool_name_bytes");
+inline constexpr size_t kGrammarChoicesMax = ValueOf(kFieldLimits, "grammar_choices");
+inline constexpr size_t kTemplateKeysMax = ValueOf(kFieldLimits, "template_values");
+inline constexpr size_t kTemplateBytesMax = ValueOf(kFieldLimits, "template_bytes");
+inline constexpr size_t kMetadataPairsMax = ValueOf(kFieldLimits, "metadata_pairs");
+inline constexpr size_t kMetadataBytesMax = ValueOf(kFieldLimits, "metadata_value_bytes");
+inline constexpr size_t kCacheSaltBytesMax = ValueOf(kFieldLimits, "cache_salt_bytes");
 
-// Request fields.
-inline constexpr size_t kMessagesMax = 4096;
-inline constexpr size_t kPartsMax = 1024;
-inline constexpr size_t kNameBytesMax = 64;
+// Where fewer requests may wait, fewer answers fit: limit_table.cc has the value of a server.
 inline constexpr int64_t kAnswersMax = 128;  // of a request: prompts times choices
 inline constexpr int64_t kNewTokensMax = 131072;
-inline constexpr int64_t kTopLogprobsMax = 20;
 inline constexpr int64_t kPromptLogprobCellsMax = 1 << 20;  // prompt tokens times width
-inline constexpr size_t kLogitBiasMax = 1024;
-inline constexpr double kLogitBiasAbsMax = 100;
-inline constexpr size_t kStopStringsMax = 16;
-inline constexpr size_t kStopStringBytesMax = 256;
-inline constexpr size_t kStopTokensMax = 128;
-inline constexpr size_t kToolsMax = 128;
-inline constexpr size_t kToolBytesMax = 512 << 10;
-inline constexpr size_t kGrammarChoicesMax = 4096;
-inline constexpr size_t kTemplateKeysMax = 64;
-inline constexpr size_t kTemplateBytesMax = 64 << 10;
-inline constexpr size_t kMetadataPairsMax = 64;
-inline constexpr size_t kMetadataBytesMax = 512;
-inline constexpr size_t kCacheSaltBytesMax = 256;
+inline constexpr size_t kShownBytesMax = 64;  // of a client's text that an error repeats
 inline constexpr int64_t kStoredResponsesMax = 16384;
 
-// Waiting prompts: so many times the tokens that the cache holds.
+// Waiting prompts: this many times the tokens that the cache holds.
 inline constexpr int64_t kWaitingTokensTimesPool = 8;
+
+inline constexpr size_t kBodyBytesMin = 4 << 20;   // the smallest value of the body limit
+inline constexpr size_t kBodyBytesMax = 64 << 20;  // the largest
 
 // Bytes of a body on a server whose prompts have at most `context_tokens_max` tokens.
 constexpr size_t BodyBytesMax(int64_t context_tokens_max) {
@@ -60,11 +78,8 @@ constexpr size_t BodyBytesMax(int64_t context_tokens_max) {
                     kBodyBytesMin, kBodyBytesMax);
 }
 
-// How the server's memory is divided (record 14). Preparing a request takes a multiple of its body;
-// of bodies above kBulkBodyBytes one at a time is prepared.
-inline constexpr int64_t kProcessBytes = int64_t{96} << 20;  // code, tokenizer, what never grows
-inline constexpr int64_t kPrepareTimesBody = 48;
-inline constexpr size_t kBulkBodyBytes = 128 << 10;
+// How the server's memory is divided (record 14).
+inline constexpr int64_t kProcessBytes = int64_t{96} << 20;  // code, tokenizer, other fixed parts
 inline constexpr int64_t kBodiesBytesDefault = int64_t{256} << 20;
 
 constexpr int64_t PrepareBytes(int64_t context_tokens_max) {

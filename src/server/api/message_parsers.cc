@@ -6,8 +6,8 @@
 #include <span>
 
 #include "server/api/conversation.h"
-#include "server/api/fields.h"
 #include "server/api/limits.h"
+#include "server/api/parsers.h"
 #include "text/chat/chat_template.h"
 
 namespace braid {
@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 4> kReservedValues = {"messages", "tools"
                                                              "add_generation_prompt", "documents"};
 
 bool IsName(std::string_view text) {
-  return !text.empty() && text.size() <= limits::kNameBytesMax &&
+  return !text.empty() && text.size() <= limits::kToolNameBytesMax &&
          std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                   c == '_' || c == '-';
@@ -58,9 +58,10 @@ ApiStatus CheckMessage(json::value& value, const std::string& path) {
   if (role->get_string() == "developer") message["role"] = "system";
   const json::value* name = message.if_contains("name");
   if (name != nullptr && !name->is_null() &&
-      !(name->is_string() && name->get_string().size() <= limits::kNameBytesMax)) {
+      !(name->is_string() && name->get_string().size() <= limits::kMessageNameBytesMax)) {
     return WrongType(path + ".name",
-                     fmt::format("a string of at most {} bytes", limits::kNameBytesMax), *name);
+                     fmt::format("a string of at most {} bytes", limits::kMessageNameBytesMax),
+                     *name);
   }
   const json::value* content = message.if_contains("content");
   if (content != nullptr) {

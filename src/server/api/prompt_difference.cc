@@ -86,7 +86,7 @@ std::vector<Span> SpansOf(const PromptSide& side) {
 }
 
 std::string WhereIn(const PromptSide& side, size_t at) {
-  if (side.request.route != kChat) return at < side.text.size() ? "prompt" : "the prompt's end";
+  if (side.request.endpoint != kChat) return at < side.text.size() ? "prompt" : "the prompt's end";
   for (const Span& span : SpansOf(side)) {
     const std::string role = RoleOf(side.request, span.message);
     if (at < span.begin) {
@@ -196,7 +196,7 @@ bool InLastMessages(const Comparison& c) {
 
 Advice ClockOrCounter(const Comparison& c) {
   const std::string_view a = WordAt(c.first.text, c.at), b = WordAt(c.second.text, c.at);
-  const bool last = c.first.request.route == kChat && FirstChanged(c) > 0 && InLastMessages(c);
+  const bool last = c.first.request.endpoint == kChat && FirstChanged(c) > 0 && InLastMessages(c);
   if (a == b || last || !HasDigit(a) || !HasDigit(b)) return std::nullopt;
   return fmt::format(
       "{} (\"{}\", then \"{}\") changes between the requests and everything after it "
@@ -255,7 +255,7 @@ Advice HistoryChanged(const Comparison& c) {
 }
 
 Advice NewTurn(const Comparison& c) {
-  if (c.first.request.route != kChat || FirstChanged(c) == 0) return std::nullopt;
+  if (c.first.request.endpoint != kChat || FirstChanged(c) == 0) return std::nullopt;
   return "the messages before are the same: nothing to change";
 }
 

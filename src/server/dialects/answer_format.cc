@@ -8,8 +8,8 @@
 namespace braid {
 
 std::unique_ptr<AnswerFormat> MakeAnswerFormat(const Generation& generation, AnswerShape shape) {
-  if (shape.route == kMessages) return std::make_unique<MessagesFormat>(generation);
-  if (shape.route == kResponses) {
+  if (shape.endpoint == kMessages) return std::make_unique<MessagesFormat>(generation);
+  if (shape.endpoint == kResponses) {
     return std::make_unique<ResponsesFormat>(generation, std::move(shape.request_echo),
                                              std::move(shape.store));
   }

@@ -21,7 +21,7 @@ struct StoreOrder {
 
 // What of the request shapes the answer.
 struct AnswerShape {
-  Route route = kChat;
+  Endpoint endpoint = kChat;
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // every chunk with the usage so far
@@ -45,7 +45,7 @@ class AnswerFormat {
   virtual json::object Whole(const std::vector<ChoiceDelta>& choices) = 0;
 };
 
-// The format of the shape's route. `generation` must outlive it.
+// The format of the shape's endpoint. `generation` must outlive it.
 std::unique_ptr<AnswerFormat> MakeAnswerFormat(const Generation& generation, AnswerShape shape);
 
 // The id under which a client answers a call: the model's own where its format has one.

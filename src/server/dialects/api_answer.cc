@@ -9,7 +9,7 @@ namespace braid {
 
 ApiAnswer::ApiAnswer(std::unique_ptr<Generation> generation, AnswerShape shape)
     : generation_(std::move(generation)),
-      route_(shape.route),
+      endpoint_(shape.endpoint),
       streams_(shape.stream),
       format_(MakeAnswerFormat(*generation_, std::move(shape))) {}
 
@@ -39,7 +39,7 @@ AnswerStep ApiAnswer::TakeWhole(std::vector<ChoiceDelta> deltas) {
   AnswerStep step{.last = generation_->finished()};
   if (!step.last) return step;
   if (generation_->error()) {
-    step.response = ErrorResponse(*generation_->error(), route_ == kMessages);
+    step.response = ErrorResponse(*generation_->error(), endpoint_ == kMessages);
     return step;
   }
   std::sort(merged_.begin(), merged_.end(),

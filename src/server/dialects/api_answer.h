@@ -26,7 +26,7 @@ class ApiAnswer final : public Answer {
   AnswerStep TakeWhole(std::vector<ChoiceDelta> deltas);
 
   std::unique_ptr<Generation> generation_;
-  const Route route_;
+  const Endpoint endpoint_;
   const bool streams_;
   std::unique_ptr<AnswerFormat> format_;
   std::vector<ChoiceDelta> merged_;  // by index; when not streaming

@@ -9,7 +9,7 @@
 #include "server/dialects/logprob_json.h"
 #include "server/dialects/reuse_json.h"
 #include "server/http/framing.h"
-#include "server/server_metrics.h"
+#include "server/metrics.h"
 
 namespace braid {
 namespace {
@@ -62,7 +62,7 @@ json::array OpenAiFormat::ToolCalls(const ChoiceDelta& delta) const {
 
 json::object OpenAiFormat::Envelope(std::string_view chat_object) const {
   return {{"id", generation_.id()},
-          {"object", shape_.route == kChat ? chat_object : "text_completion"},
+          {"object", shape_.endpoint == kChat ? chat_object : "text_completion"},
           {"created", generation_.created()},
           {"model", generation_.service().context.card.name},
           {"system_fingerprint", "braid-" + generation_.service().config.version}};
@@ -192,7 +192,7 @@ std::string OpenAiFormat::Events(const ChoiceDelta& delta) {
   });
   bool visible = delta.first || says || (shape_.logprobs >= 0 && !delta.logprobs.empty()) ||
                  (shape_.return_token_ids && !delta.tokens.empty());
-  if (shape_.route != kChat) {
+  if (shape_.endpoint != kChat) {
     return visible || delta.finish ? Event(TextChoice(delta)) : std::string();
   }
   // A chat's end stands in a chunk of its own, with an empty delta.
@@ -241,7 +241,7 @@ json::object OpenAiFormat::Whole(const std::vector<ChoiceDelta>& choices) {
   json::object whole = Envelope("chat.completion");
   json::array array;
   for (const ChoiceDelta& choice : choices) {
-    array.push_back(shape_.route == kChat ? ChatChoice(choice) : TextChoice(choice));
+    array.push_back(shape_.endpoint == kChat ? ChatChoice(choice) : TextChoice(choice));
   }
   whole["choices"] = std::move(array);
   AddUsage(&whole);

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "server/api/conversation.h"
-#include "server/api/fields.h"
 #include "server/api/limits.h"
+#include "server/api/parsers.h"
 
 namespace braid {
 namespace {

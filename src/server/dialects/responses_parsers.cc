@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "server/api/conversation.h"
-#include "server/api/fields.h"
 #include "server/api/limits.h"
+#include "server/api/parsers.h"
 #include "server/dialects/responses_input.h"
 
 namespace braid {

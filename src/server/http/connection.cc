@@ -14,8 +14,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/clock.h"
-#include "server/access/api_keys.h"
-#include "server/api/limits.h"
+#include "server/http/limits.h"
 
 namespace braid {
 
@@ -76,8 +75,8 @@ HttpRequest RequestOf(http::request<http::string_body> message) {
   request.origin = View(message[http::field::origin]);
   request.fetch_site = View(message["Sec-Fetch-Site"]);
   request.asked_headers = View(message[http::field::access_control_request_headers]);
-  request.key = BearerKey(View(message[http::field::authorization]));
-  if (request.key.empty()) request.key = View(message["x-api-key"]);
+  request.authorization = View(message[http::field::authorization]);
+  request.api_key = View(message["x-api-key"]);
   std::string_view request_id = View(message["X-Request-Id"]);
   if (IsRequestId(request_id)) request.request_id = request_id;
   request.body = std::move(message.body());
@@ -138,7 +137,7 @@ void HttpConnection::EndAnswer(EndReason reason) {
 asio::awaitable<void> HttpConnection::Run() {
   boost::system::error_code ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-  SetDeadline(host_.config.header_seconds_max);
+  SetDeadline(host_.options.header_seconds_max);
   bool open = co_await stream_.Open();
   if (!open) co_return;
   for (int32_t served = 1; served <= limits::kRequestsPerConnectionMax; ++served) {
@@ -178,7 +177,7 @@ asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
   if (buffer_.size() > 0) co_return true;
   if (host_.draining) co_return false;
   idle_ = true;
-  SetDeadline(reserved_ ? kReservedSeconds : host_.config.idle_seconds_max);
+  SetDeadline(reserved_ ? kReservedSeconds : host_.options.idle_seconds_max);
   auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
   idle_ = false;
   buffer_.commit(bytes);
@@ -191,7 +190,7 @@ asio::awaitable<std::optional<HttpRefusal>> HttpConnection::ReadHead(std::string
   constexpr int kOver = 0;
   bool alive = co_await AwaitFirstByte();
   if (!alive) co_return HttpRefusal{kOver, {}};
-  if (!reserved_) SetDeadline(host_.config.header_seconds_max);
+  if (!reserved_) SetDeadline(host_.options.header_seconds_max);
   size_t searched = 0;
   for (;;) {
     std::string_view seen(static_cast<const char*>(buffer_.data().data()), buffer_.size());
@@ -209,7 +208,7 @@ asio::awaitable<std::optional<HttpRefusal>> HttpConnection::ReadHead(std::string
     if (!error) continue;
     if (!timed_out_) co_return HttpRefusal{kOver, {}};
     co_return HttpRefusal{408, fmt::format("the headers did not arrive within {} s",
-                                           host_.config.header_seconds_max)};
+                                           host_.options.header_seconds_max)};
   }
 }
 
@@ -269,7 +268,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
     if (!written) co_return false;
   }
   int64_t seconds = reserved / static_cast<int64_t>(limits::kBodyBytesPerSecond);
-  SetDeadline(host_.config.body_seconds_base + seconds);
+  SetDeadline(host_.options.body_seconds_base + seconds);
   if (!parser.is_done()) {
     auto [read_error, bytes] = co_await http::async_read(stream_, buffer_, parser, kTuple);
     error = read_error;
@@ -348,7 +347,7 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
       break;
     }
     if (woken_) continue;
-    signal_.expires_after(std::chrono::seconds(host_.config.heartbeat_seconds));
+    signal_.expires_after(std::chrono::seconds(host_.options.heartbeat_seconds));
     co_await signal_.async_wait(kTuple);
     if (gone_) co_return false;
   }
@@ -371,7 +370,7 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
     if (!written || gone_) co_return false;
     if (step.last) co_return incoming.http_1_1&& incoming.keep_alive;
     if (woken_) continue;
-    signal_.expires_after(std::chrono::seconds(host_.config.heartbeat_seconds));
+    signal_.expires_after(std::chrono::seconds(host_.options.heartbeat_seconds));
     auto [error] = co_await signal_.async_wait(kTuple);
     if (gone_) co_return false;
     if (!error && streams) {
@@ -443,7 +442,7 @@ asio::awaitable<void> HttpConnection::Refuse(int status, std::string message) {
 }
 
 asio::awaitable<void> HttpConnection::RefuseHttp2() {
-  SetDeadline(host_.config.header_seconds_max);
+  SetDeadline(host_.options.header_seconds_max);
   uint32_t stream = 0;
   for (boost::system::error_code error; !error;) {
     stream = Http2RequestStream({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
@@ -472,7 +471,7 @@ asio::awaitable<void> HttpConnection::Linger() {
 // All of `bytes`, as long as the client takes some of them in time.
 asio::awaitable<bool> HttpConnection::Write(std::string_view bytes) {
   while (!bytes.empty()) {
-    SetDeadline(host_.config.write_seconds_max);
+    SetDeadline(host_.options.write_seconds_max);
     std::string_view piece = bytes.substr(0, limits::kWriteBytesMax);
     auto [error, written] = co_await stream_.async_write_some(asio::buffer(piece), kTuple);
     deadline_us_ = 0;

@@ -17,16 +17,16 @@
 
 #include "server/http/client_stream.h"
 #include "server/http/framing.h"
+#include "server/http/options.h"
 #include "server/http/types.h"
-#include "server/server.h"
 
 namespace braid {
 
 namespace asio = boost::asio;
 
-// What the connections of a server share. Network thread only, but for `config` and `api`.
+// What the connections of a server share. Network thread only, but for `options` and `api`.
 struct ConnectionHost {
-  const ServerConfig& config;
+  const HttpOptions& options;
   HttpApi& api;
   asio::thread_pool& pool;       // prepares requests
   asio::thread_pool& bulk_pool;  // those with large bodies, one after the other

@@ -7,10 +7,12 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "server/api/limits.h"
+#include "server/http/limits.h"
 
 namespace braid {
 namespace {
+
+constexpr size_t kPrintableBytes = 64;
 
 std::string_view Trim(std::string_view text) {
   size_t begin = text.find_first_not_of(" \t");
@@ -109,7 +111,7 @@ bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
 
 std::string Printable(std::string_view text) {
   std::string out;
-  for (char c : text.substr(0, limits::kNameBytesMax)) out += c >= ' ' && c < 127 ? c : '?';
+  for (char c : text.substr(0, kPrintableBytes)) out += c >= ' ' && c < 127 ? c : '?';
   return out;
 }
 

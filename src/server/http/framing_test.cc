@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "server/api/limits.h"
+#include "server/http/limits.h"
 
 namespace braid {
 namespace {

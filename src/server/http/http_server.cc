@@ -35,12 +35,12 @@ constexpr size_t kReservedMax = 64;
 constexpr int64_t kTrimBytes = 4 << 20;
 constexpr int64_t kTrimEveryUs = 1'000'000;
 
-int32_t ConnectionsMax(const ServerConfig& config) {
+int32_t ConnectionsMax(const HttpOptions& options) {
   rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return config.connections_max;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return options.connections_max;
   int64_t soft = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, 1 << 30));
   int64_t usable = soft > 2 * kFilesKept ? soft - kFilesKept : soft / 2;
-  return static_cast<int32_t>(std::min<int64_t>(config.connections_max, usable));
+  return static_cast<int32_t>(std::min<int64_t>(options.connections_max, usable));
 }
 
 }  // namespace
@@ -93,12 +93,12 @@ Status Listener::Open(asio::io_context& io, const std::string& host, uint16_t po
 }
 
 struct HttpServer::State {
-  State(const ServerConfig& server_config, HttpApi& api)
-      : config(server_config),
-        connections_max(ConnectionsMax(server_config)),
-        pool(static_cast<size_t>(server_config.prepare_threads)),
+  State(const HttpOptions& http_options, HttpApi& api)
+      : options(http_options),
+        connections_max(ConnectionsMax(http_options)),
+        pool(static_cast<size_t>(http_options.prepare_threads)),
         bulk_pool(1),
-        host{.config = server_config,
+        host{.options = http_options,
              .api = api,
              .pool = pool,
              .bulk_pool = bulk_pool,
@@ -126,7 +126,7 @@ struct HttpServer::State {
   void FinishDrainIfEmpty();
   void WatchMemory(int64_t now_us);
 
-  const ServerConfig& config;
+  const HttpOptions& options;
   const int32_t connections_max;
   asio::thread_pool pool, bulk_pool;
   // Raw pointers: a connection lives in its coroutine, which removes it here when it ends.
@@ -148,12 +148,12 @@ struct HttpServer::State {
 };
 
 Status HttpServer::State::Listen() {
-  if (!config.tls_certificate.empty()) {
-    ASSIGN_OR_RETURN(host.tls, LoadTls({config.tls_certificate, config.tls_key}));
+  if (!options.tls.certificate.empty()) {
+    ASSIGN_OR_RETURN(host.tls, LoadTls(options.tls));
   }
-  RETURN_IF_ERROR(open_port.Open(io, config.host, config.port));
-  if (config.admin_port < 0) return {};
-  return admin_port.Open(io, config.admin_host, static_cast<uint16_t>(config.admin_port));
+  RETURN_IF_ERROR(open_port.Open(io, options.host, options.port));
+  if (options.admin_port < 0) return {};
+  return admin_port.Open(io, options.admin_host, static_cast<uint16_t>(options.admin_port));
 }
 
 asio::awaitable<void> HttpServer::State::Accept(Listener& listener) {
@@ -177,7 +177,7 @@ void HttpServer::State::Begin(tcp::socket socket, const Listener& listener) {
   const auto served = static_cast<int64_t>(connections.size() - reserved.size());
   const auto same = per_address.find(peer.address);
   if (served >= connections_max ||
-      (same != per_address.end() && same->second >= config.connections_per_address_max)) {
+      (same != per_address.end() && same->second >= options.connections_per_address_max)) {
     BeginReserved(std::move(socket), std::move(peer));
     return;
   }
@@ -285,13 +285,13 @@ HttpServer::HttpServer(std::unique_ptr<State> state)
   state_->on_drained = [this] { FinishDrain(); };
 }
 
-Result<std::unique_ptr<HttpServer>> HttpServer::Start(const ServerConfig& config, HttpApi& api) {
-  auto state = std::make_unique<State>(config, api);
+Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options, HttpApi& api) {
+  auto state = std::make_unique<State>(options, api);
   RETURN_IF_ERROR(state->Listen());
   State& started = *state;
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(state)));
   asio::co_spawn(started.io, started.Accept(started.open_port), asio::detached);
-  if (config.admin_port >= 0) {
+  if (options.admin_port >= 0) {
     asio::co_spawn(started.io, started.Accept(started.admin_port), asio::detached);
   }
   asio::co_spawn(started.io, started.SweepForever(), asio::detached);
@@ -317,8 +317,8 @@ void HttpServer::Drain(int32_t seconds) {
   drained_changed_.wait(lock, [this] { return drained_; });
 }
 
-Status HttpServer::ReloadTls(const ServerConfig& config) {
-  ASSIGN_OR_RETURN(auto loaded, LoadTls({config.tls_certificate, config.tls_key}));
+Status HttpServer::ReloadTls(const HttpOptions& options) {
+  ASSIGN_OR_RETURN(auto loaded, LoadTls(options.tls));
   std::lock_guard lock(mutex_);
   if (!state_) return {};
   asio::post(state_->io, [state = state_.get(), loaded = std::move(loaded)]() mutable {

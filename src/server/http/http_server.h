@@ -8,21 +8,21 @@
 #include <mutex>
 
 #include "base/result.h"
+#include "server/http/options.h"
 #include "server/http/types.h"
-#include "server/server.h"
 
 namespace braid {
 
 class HttpServer {
  public:
-  // Binds, listens and starts the threads. `config` and `api` must outlive the object.
-  static Result<std::unique_ptr<HttpServer>> Start(const ServerConfig& config, HttpApi& api);
+  // Binds, listens and starts the threads. `options` and `api` must outlive the object.
+  static Result<std::unique_ptr<HttpServer>> Start(const HttpOptions& options, HttpApi& api);
   ~HttpServer();
 
   uint16_t port() const { return port_; }
   uint16_t admin_port() const { return admin_port_; }  // 0: there is none
   // Reads the certificate and the key again, for connections that begin from now on.
-  Status ReloadTls(const ServerConfig& config);
+  Status ReloadTls(const HttpOptions& options);
   // See Server::Drain. Any thread but the network's own.
   void Drain(int32_t seconds);
   // Ends everything, joins the threads and destroys every connection with its answer; the second

@@ -4,16 +4,11 @@
 
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
-#include <string>
 
 #include "base/result.h"
+#include "server/http/options.h"
 
 namespace braid {
-
-struct TlsFiles {
-  std::string certificate;  // PEM, the server's own certificate first
-  std::string key;          // PEM, without a pass phrase
-};
 
 // kInvalid, with the file's name and what is wrong with it. TLS 1.2 and later.
 Result<std::unique_ptr<boost::asio::ssl::context>> LoadTls(const TlsFiles& files);

@@ -26,8 +26,10 @@ struct HttpRequest {
   std::string query;         // what stands behind the ?
   std::string content_type;  // as sent; empty if absent
   std::string content_encoding;
-  std::string key;   // of Authorization: Bearer, else of x-api-key; empty if absent
-  std::string host;  // as sent; empty if absent
+  // Headers as they were sent; empty if absent.
+  std::string authorization;
+  std::string api_key;  // x-api-key
+  std::string host;
   // What a browser says of the page that asks.
   std::string origin;
   std::string fetch_site;     // Sec-Fetch-Site

@@ -25,20 +25,21 @@ constexpr const char* kWantsObjects =
     "{% for key, value in c.function.arguments | items %}{{ key }}={{ value }};{% endfor %}"
     "{% endfor %}{% endfor %}";
 
-Result<std::string, ApiError> Render(const char* source, Route route, const std::string& body) {
-  ASSIGN_OR_RETURN(auto request, ParseApiRequest(route, body, {.vocabulary = 100}));
+Result<std::string, ApiError> Render(const char* source, Endpoint endpoint,
+                                     const std::string& body) {
+  ASSIGN_OR_RETURN(auto request, ParseApiRequest(endpoint, body, {.vocabulary = 100}));
   return RenderChat(*ChatTemplate::FromSource(source, {}), request);
 }
 
-std::string Text(const char* source, Route route, const std::string& body) {
-  auto text = Render(source, route, body);
+std::string Text(const char* source, Endpoint endpoint, const std::string& body) {
+  auto text = Render(source, endpoint, body);
   const ApiError* error = text ? nullptr : &text.error();
   EXPECT_EQ(error, nullptr) << error->message;
   return error == nullptr ? *text : "";
 }
 
-ApiError Refused(const char* source, Route route, const std::string& body) {
-  auto text = Render(source, route, body);
+ApiError Refused(const char* source, Endpoint endpoint, const std::string& body) {
+  auto text = Render(source, endpoint, body);
   EXPECT_FALSE(text) << *text;
   return text ? ApiError{} : text.error();
 }

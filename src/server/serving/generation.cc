@@ -77,7 +77,7 @@ Result<std::unique_ptr<Generation>, ApiError> Generation::Start(Service& service
   std::unique_ptr<Generation> generation(
       new Generation(service, std::move(plan), std::move(origin)));
   Generation& started = *generation;
-  RunningRequest& shown = started.shown_;
+  ActiveRequest& shown = started.shown_;
   shown.id = started.id_;
   shown.client_id = started.origin_.request_id;
   shown.tenant = started.place_ == nullptr ? "" : started.place_->tenant();
@@ -87,7 +87,7 @@ Result<std::unique_ptr<Generation>, ApiError> Generation::Start(Service& service
   shown.prompt_tokens = started.usage().prompt_tokens;
   shown.choices = started.choices_per_prompt_;
   shown.wake = wake;
-  service.running.Add(shown);
+  service.active.Add(shown);
   RETURN_IF_ERROR(started.Submit(std::move(wake)));
   return generation;
 }
@@ -112,7 +112,7 @@ ApiStatus Generation::Submit(Wake wake) {
 }
 
 Generation::~Generation() {
-  service_.running.Remove(shown_);
+  service_.active.Remove(shown_);
   for (Running& running : running_) {
     if (running.open) Close(running, FinishReason::kAbort);
   }

@@ -92,7 +92,7 @@ class Generation {
   std::unique_ptr<TenantLoad::Place> place_;
   std::optional<GrammarLibrary::Hold> hold_;
   std::optional<ApiError> error_;
-  RunningRequest shown_;  // on the board
+  ActiveRequest shown_;  // on the board
   GenerationTimes times_;
 };
 

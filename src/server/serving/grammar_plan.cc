@@ -57,10 +57,10 @@ bool IsStrict(const json::value& tool) {
 }
 
 // Where the parameters of a tool stand in the API's form.
-std::string ParametersPath(Route route, size_t tool) {
-  const std::string_view name = route == kMessages    ? "input_schema"
-                                : route == kResponses ? "parameters"
-                                                      : "function.parameters";
+std::string ParametersPath(Endpoint endpoint, size_t tool) {
+  const std::string_view name = endpoint == kMessages    ? "input_schema"
+                                : endpoint == kResponses ? "parameters"
+                                                         : "function.parameters";
   return fmt::format("tools[{}].{}", tool, name);
 }
 
@@ -77,7 +77,7 @@ Result<json::array, ApiError> CallableTools(const ApiRequest& request, bool stri
     if (!IsAllowed(request.allowed_tools, function.at("name").as_string())) continue;
     json::value* parameters = function.if_contains("parameters");
     if (parameters != nullptr && (IsStrict(tool) || !strict_only)) {
-      RETURN_IF_ERROR(TakeSchema(ParametersPath(request.route, i), IsStrict(tool), parameters));
+      RETURN_IF_ERROR(TakeSchema(ParametersPath(request.endpoint, i), IsStrict(tool), parameters));
     }
     callable.push_back(std::move(tool));
   }
@@ -113,7 +113,7 @@ Result<std::string, ApiError> ToolText(const ServerContext& context, const ApiRe
     const json::value& name = request.tools[index].at("function").at("name");
     if (name == json::value(text.error().field)) break;
   }
-  return Wrong(ParametersPath(request.route, index), text.error().message, "invalid_grammar");
+  return Wrong(ParametersPath(request.endpoint, index), text.error().message, "invalid_grammar");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 namespace braid {
 namespace {
 
+constexpr size_t kModelBytesMax = 512;            // of a model's name that an error repeats
 constexpr int64_t kCompletionTokensDefault = 16;  // OpenAI's for /v1/completions
 
 ApiError TooLong(const ServerContext& context, std::string_view at_least, int64_t tokens,
@@ -52,7 +53,7 @@ StopParams StopOf(const ApiRequest& request, const ServerContext& context, size_
   stop.stop_tokens.erase(std::unique(stop.stop_tokens.begin(), stop.stop_tokens.end()),
                          stop.stop_tokens.end());
   int64_t room = context.card.context_tokens_max - static_cast<int64_t>(prompt_tokens);
-  int64_t otherwise = IsChat(request.route) ? room : kCompletionTokensDefault;
+  int64_t otherwise = IsChat(request.endpoint) ? room : kCompletionTokensDefault;
   int64_t asked = request.max_completion_tokens.value_or(request.max_tokens.value_or(otherwise));
   stop.new_tokens_max = static_cast<int32_t>(std::min({asked, room, limits::kNewTokensMax}));
   stop.new_tokens_min =
@@ -62,8 +63,8 @@ StopParams StopOf(const ApiRequest& request, const ServerContext& context, size_
 
 // How many alternatives to report; -1: no log-probabilities.
 int32_t LogprobsOf(const ApiRequest& request) {
-  if (IsChat(request.route) && !request.wants_logprobs.value_or(false)) return -1;
-  int64_t none = IsChat(request.route) ? 0 : -1;
+  if (IsChat(request.endpoint) && !request.wants_logprobs.value_or(false)) return -1;
+  int64_t none = IsChat(request.endpoint) ? 0 : -1;
   return static_cast<int32_t>(request.logprobs.value_or(none));
 }
 
@@ -115,7 +116,7 @@ struct EncodedPrompt {
 Result<std::vector<EncodedPrompt>, ApiError> EncodeAll(const ServerContext& context,
                                                        const ApiRequest& request) {
   std::vector<EncodedPrompt> encoded;
-  if (IsChat(request.route)) {
+  if (IsChat(request.endpoint)) {
     ASSIGN_OR_RETURN(std::string text, RenderChat(context, request));
     bool inside = StartsInReasoning(context.card.reasoning, text);
     ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
@@ -147,6 +148,14 @@ ApiStatus CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t
 }
 
 }  // namespace
+
+ApiStatus CheckModel(const ModelCard& card, const std::string& model) {
+  if (model.empty() || model == card.name) return {};
+  std::string shown = json::serialize(json::string(model.substr(0, kModelBytesMax)));
+  return ApiError{404,
+                  fmt::format("model: {} is not served here; this is \"{}\"", shown, card.name),
+                  "model", "model_not_found"};
+}
 
 Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context,
                                                     const Prompt& prompt, bool add_special_tokens,
@@ -205,7 +214,7 @@ Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest req
                .skip_special = request.skip_special_tokens.value_or(true),
                .shows_reasoning = request.include_reasoning.value_or(true),
                .parallel_calls = request.parallel_tool_calls.value_or(true)};
-  if (IsChat(request.route)) SetSyntax(context, request, &plan.text);
+  if (IsChat(request.endpoint)) SetSyntax(context, request, &plan.text);
   // What begins behind the thinking holds no call in it to a schema.
   plan.text.syntax.calls_in_reasoning = plan.grammar.after < 0;
   for (EncodedPrompt& prompt : prompts) {

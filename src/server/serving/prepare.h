@@ -44,6 +44,9 @@ struct GenerationPlan {
   std::unique_ptr<TenantLoad::Place> place;  // among the requests of its tenant
 };
 
+// 404 model_not_found unless `model` is empty or the name of the model that is served.
+ApiStatus CheckModel(const ModelCard& card, const std::string& model);
+
 // Token ids of a prompt that fits the context. `path` names it in errors.
 Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context,
                                                     const Prompt& prompt, bool add_special_tokens,

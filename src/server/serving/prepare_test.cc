@@ -39,17 +39,17 @@ class PrepareTest : public testing::Test {
                            .eos_tokens = {4064, 4066}}},
                  1) {}
 
-  Result<GenerationPlan, ApiError> Plan(Route route, const std::string& body) {
-    ASSIGN_OR_RETURN(auto parsed, ParseApiRequest(route, body, service_.limits()));
+  Result<GenerationPlan, ApiError> Plan(Endpoint endpoint, const std::string& body) {
+    ASSIGN_OR_RETURN(auto parsed, ParseApiRequest(endpoint, body, service_.limits()));
     return PlanGeneration(service_, std::move(parsed), "ann");
   }
-  Request First(Route route, const std::string& body) {
-    auto plan = Plan(route, body);
+  Request First(Endpoint endpoint, const std::string& body) {
+    auto plan = Plan(endpoint, body);
     EXPECT_TRUE(plan) << body;
     return plan->choices.at(0).request;
   }
-  ApiError Error(Route route, const std::string& body) {
-    auto plan = Plan(route, body);
+  ApiError Error(Endpoint endpoint, const std::string& body) {
+    auto plan = Plan(endpoint, body);
     EXPECT_FALSE(plan) << body;
     return plan.error();
   }

@@ -1,10 +1,10 @@
 // The document has every path and every field, with the bounds that the parser enforces.
-#include "server/api/openapi.h"
+#include "server/routes/openapi.h"
 
 #include <gtest/gtest.h>
 
 #include "server/api/fields.h"
-#include "server/route_table.h"
+#include "server/routes/table.h"
 
 namespace braid {
 namespace {
@@ -13,22 +13,26 @@ TEST(OpenApi, HasEveryPathAndEveryField) {
   const json::object document = OpenApiDocument({.vocabulary = 100, .answers_max = 128}, "1.2.3");
   EXPECT_EQ(document.at("info").at("version"), "1.2.3");
   const json::object& paths = document.at("paths").as_object();
-  for (const GetRoute& route : GetRoutes()) {
-    EXPECT_TRUE(paths.at(route.path).as_object().contains("get")) << route.path;
-  }
-  for (const PostRoute& route : PostRoutes()) {
-    EXPECT_TRUE(paths.at(route.path).as_object().contains("post")) << route.path;
-    if (!NeedsBody(route.route)) continue;
-    const json::object& schema = paths.at(route.path)
-                                     .at("post")
-                                     .at("requestBody")
-                                     .at("content")
-                                     .at("application/json")
-                                     .at("schema")
-                                     .as_object();
+  for (const Route* route : AllRoutes()) {
+    const std::string_view method = route->method == Method::kGet    ? "get"
+                                    : route->method == Method::kPost ? "post"
+                                                                     : "delete";
+    const json::object& operation = paths.at(route->path).at(method).as_object();
+    EXPECT_EQ(operation.at("summary"), json::value(route->summary));
+    EXPECT_EQ(operation.contains("parameters"), route->path.find("{id}") != std::string_view::npos);
+    for (const std::string_view alias : route->aliases) {
+      if (alias.empty()) continue;
+      EXPECT_EQ(paths.at(alias), paths.at(route->path)) << alias;
+    }
+    EXPECT_EQ(operation.contains("requestBody"), route->body.has_value()) << route->path;
+    if (!route->body) continue;
+    EXPECT_EQ(operation.at("requestBody").at("required"), !route->body->optional) << route->path;
+    const Endpoint endpoint = route->body->endpoint;
+    const json::object& schema =
+        operation.at("requestBody").at("content").at("application/json").at("schema").as_object();
     size_t fields = 0;
     for (const Field& field : Fields()) {
-      if ((field.routes & route.route) == 0) continue;
+      if ((field.endpoints & endpoint) == 0) continue;
       const json::object& properties = schema.at("properties").as_object();
       if (const size_t dot = field.name.find('.'); dot != std::string_view::npos) {
         const json::value& parent = properties.at(field.name.substr(0, dot));
@@ -39,15 +43,15 @@ TEST(OpenApi, HasEveryPathAndEveryField) {
         continue;
       }
       ++fields;
-      EXPECT_TRUE(properties.contains(field.name)) << route.path << " " << field.name;
+      EXPECT_TRUE(properties.contains(field.name)) << route->path << " " << field.name;
     }
     for (const FieldAlias& alias : FieldAliases()) {
-      const Field* field = FindField(alias.name, route.route);
+      const Field* field = FindField(alias.name, endpoint);
       if (field == nullptr || field->name == alias.name) continue;
       ++fields;
       EXPECT_EQ(schema.at("properties").at(alias.name), schema.at("properties").at(field->name));
     }
-    EXPECT_EQ(schema.at("properties").as_object().size(), fields) << route.path;
+    EXPECT_EQ(schema.at("properties").as_object().size(), fields) << route->path;
     EXPECT_EQ(schema.at("additionalProperties"), false) << "what has no row is refused";
   }
 }

@@ -1,73 +1,15 @@
-// Each kind of rule is an overload; structured fields have their schema in a table by parser.
-#include "server/api/openapi.h"
+// Each kind of rule is an overload.
+#include "server/routes/openapi.h"
 
 #include <fmt/core.h>
 
 #include <cmath>
 
-#include "base/check.h"
 #include "server/api/fields.h"
-#include "server/api/limits.h"
-#include "server/route_table.h"
+#include "server/routes/table.h"
 
 namespace braid {
 namespace {
-
-struct ParserSchema {
-  decltype(ParseRule::parse) parse;
-  std::string_view schema;
-};
-
-constexpr std::string_view kString = R"({"type": "string"})";
-constexpr std::string_view kObject = R"({"type": "object"})";
-constexpr std::string_view kObjects = R"({"type": "array", "items": {"type": "object"}})";
-constexpr std::string_view kIds = R"({"type": "array", "items": {"type": "integer"}})";
-constexpr std::string_view kStrings = R"({"type": "array", "items": {"type": "string"}})";
-constexpr std::string_view kText = R"({"type": ["string", "array"]})";
-constexpr std::string_view kStringOrObject = R"({"type": ["string", "object"]})";
-
-constexpr ParserSchema kSchemas[] = {
-    {ParseModel, kString},
-    {ParsePrompt, kText},
-    {ParseTokens, kIds},
-    {ParseStop, kText},
-    {ParseStopTokens, kIds},
-    {ParseLogitBias, R"({"type": "object", "additionalProperties": {"type": "number"}})"},
-    {ParseStreamOptions, kObject},
-    {ParseBraid, kObject},
-    {ParseCacheSalt, kString},
-    {ParseMetadata, R"({"type": "object", "additionalProperties": {"type": "string"}})"},
-    {ParseVerbosity, kString},
-    {ParseInclude, kStrings},
-    {ParseOutputConfig, kObject},
-    {ParseOutputFormat, kObject},
-    {ParseText, kString},
-    {ParseParser, kString},
-    {ParseRequestId, kString},
-    {ParseMessages, kObjects},
-    {ParseTools, kObjects},
-    {ParseToolChoice, kStringOrObject},
-    {ParseTemplateValues, kObject},
-    {ParseReasoningEffort, kString},
-    {ParseJsonSchema, kStringOrObject},
-    {ParseRegex, kString},
-    {ParseChoices, kStrings},
-    {ParseGrammar, kString},
-    {ParseResponseFormat, kObject},
-    {ParseStructuredOutputs, kObject},
-    {ParseInput, kText},
-    {ParsePreviousResponse, kString},
-    {ParseResponsesTools, kObjects},
-    {ParseTextOptions, kObject},
-    {ParseReasoningOptions, kObject},
-    {ParseSystem, kText},
-    {ParseTurns, kObjects},
-    {ParseAnthropicTools, kObjects},
-    {ParseAnthropicToolChoice, kObject},
-    {ParseThinking, kObject},
-    {ParsePauseMode, kString},
-    {ParseStructuralTag, kStringOrObject},
-};
 
 // A field may always be null, which is the same as leaving it out.
 json::value OrNull(json::object schema) {
@@ -96,11 +38,7 @@ struct RuleSchema {
   }
   json::value operator()(const FlagRule&) const { return OrNull({{"type", "boolean"}}); }
   json::value operator()(const ParseRule& rule) const {
-    for (const ParserSchema& row : kSchemas) {
-      if (row.parse == rule.parse) return OrNull(ParseJson(row.schema, "schema")->as_object());
-    }
-    CHECK(false, "a parser without a schema");
-    return nullptr;
+    return OrNull(ParseJson(rule.schema, "schema")->as_object());
   }
   json::value operator()(const MemberRule&) const { return json::object{}; }
   json::value operator()(const HarmlessRule& rule) const {
@@ -132,21 +70,21 @@ void AddField(const Field& field, std::string_view name, const RequestLimits& li
   members.get_object()[name.substr(dot + 1)] = std::move(schema);
 }
 
-json::object BodySchema(const PostRoute& route, const RequestLimits& limits) {
+json::object BodySchema(const RouteBody& body, const RequestLimits& limits) {
   json::object properties;
   for (const Field& field : Fields()) {
-    if ((field.routes & route.route) == 0) continue;
+    if ((field.endpoints & body.endpoint) == 0) continue;
     AddField(field, field.name, limits, &properties);
   }
   for (const FieldAlias& alias : FieldAliases()) {
-    const Field* field = FindField(alias.name, route.route);
+    const Field* field = FindField(alias.name, body.endpoint);
     if (field == nullptr || field->name == alias.name) continue;
     AddField(*field, alias.name, limits, &properties);
   }
   json::object schema{
       {"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
   json::array required;
-  for (std::string_view left = route.required; !left.empty();) {
+  for (std::string_view left = body.required; !left.empty();) {
     const size_t end = std::min(left.find(' '), left.size());
     required.push_back(json::string(left.substr(0, end)));
     left.remove_prefix(std::min(end + 1, left.size()));
@@ -168,6 +106,24 @@ json::object Responses() {
           {"503", json::object{{"description", "Not now: loading, overloaded or stopping"}}}};
 }
 
+json::object Operation(const Route& route, const RequestLimits& limits) {
+  json::object operation{{"summary", route.summary}, {"responses", Responses()}};
+  if (route.body) {
+    json::object content{
+        {"application/json", json::object{{"schema", BodySchema(*route.body, limits)}}}};
+    operation["requestBody"] =
+        json::object{{"required", !route.body->optional}, {"content", std::move(content)}};
+  }
+  if (route.path.find("{id}") != std::string_view::npos) operation["parameters"] = IdParameter();
+  return operation;
+}
+
+// "get".
+std::string_view MethodKey(Method method) {
+  constexpr std::string_view kKeys[] = {"get", "post", "delete"};
+  return kKeys[static_cast<size_t>(method)];
+}
+
 }  // namespace
 
 json::object FieldSchema(const Field& field, const RequestLimits& limits) {
@@ -178,26 +134,15 @@ json::object FieldSchema(const Field& field, const RequestLimits& limits) {
 
 json::object OpenApiDocument(const RequestLimits& limits, std::string_view version) {
   json::object paths;
-  for (const PostRoute& route : PostRoutes()) {
-    json::object content{{"application/json", json::object{{"schema", BodySchema(route, limits)}}}};
-    json::object post{{"summary", route.summary}, {"responses", Responses()}};
-    if (NeedsBody(route.route) || route.route == kPause) {
-      post["requestBody"] =
-          json::object{{"required", NeedsBody(route.route)}, {"content", std::move(content)}};
-    }
-    if (route.path.find("{id}") != std::string_view::npos) post["parameters"] = IdParameter();
-    paths[route.path] = json::object{{"post", std::move(post)}};
-  }
-  for (const GetRoute& route : GetRoutes()) {
-    json::object get{{"summary", route.summary}, {"responses", Responses()}};
-    if (route.path.find("{id}") != std::string_view::npos) get["parameters"] = IdParameter();
-    json::object methods{{"get", std::move(get)}};
-    if (!route.delete_summary.empty()) {
-      methods["delete"] = json::object{{"summary", route.delete_summary},
-                                       {"responses", Responses()},
-                                       {"parameters", IdParameter()}};
-    }
-    paths[route.path] = std::move(methods);
+  for (const Route* route : AllRoutes()) {
+    const auto add = [&](std::string_view path) {
+      if (path.empty()) return;
+      json::value& methods = paths[path];
+      if (!methods.is_object()) methods = json::object{};
+      methods.get_object()[MethodKey(route->method)] = Operation(*route, limits);
+    };
+    add(route->path);
+    for (const std::string_view alias : route->aliases) add(alias);
   }
   return {{"openapi", "3.1.0"},
           {"info", json::object{{"title", "Braid"}, {"version", version}}},

@@ -1,4 +1,4 @@
-// The OpenAPI document, made from the route table and the field table that the parser reads.
+// The OpenAPI document, made from the tables of routes and fields that the parser reads.
 #pragma once
 
 #include <string_view>

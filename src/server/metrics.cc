@@ -1,5 +1,5 @@
 // Registration of the metrics and the copy from the engine's own counters.
-#include "server/server_metrics.h"
+#include "server/metrics.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Retry-After is the time that the queue really takes.
-#include "server/http/drain_rate.h"
+#include "server/serving/drain_rate.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,10 @@
 
 namespace braid {
 
-// Every field of the generating routes: what it takes and what becomes of it.
+// Every route: its paths, who may call it, what it does.
+std::string RoutesMarkdown();
+
+// Every field of the generating endpoints: its values and its effect.
 std::string FieldsMarkdown();
 
 // Name, meaning, value and status of every limit, with the values of a server without flags.

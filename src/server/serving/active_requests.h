@@ -1,5 +1,5 @@
-// The requests that run, by the ids that clients know: what is going on, for whoever looks, and the
-// way for another connection to end one. Thread-safe.
+// The requests that wait or run, by the ids that clients know: for /v1/running, and so that another
+// connection can end one. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "server/access/api_keys.h"
 #include "server/http/types.h"
 
 namespace braid {
 
-// Belongs to whoever makes the answer, who keeps it up to date; on the board while the answer is
-// being made.
-struct RunningRequest {
+// Owned and kept up to date by the Generation that makes the answer; registered while it lives.
+struct ActiveRequest {
   std::string id;         // "chatcmpl-…"
   std::string client_id;  // X-Request-Id; may be empty
   std::string tenant;
@@ -31,8 +31,8 @@ struct RunningRequest {
   std::atomic<bool> end_asked = false;
 };
 
-// A copy of it at one moment.
-struct RunningView {
+// A snapshot of one.
+struct ActiveRequestView {
   std::string id, client_id, tenant, path;
   int64_t created = 0, received_us = 0, prompt_tokens = 0, choices = 1;
   int64_t cached_tokens = 0, output_tokens = 0, admitted_us = 0, first_token_us = 0;
@@ -40,26 +40,22 @@ struct RunningView {
   const char* phase() const;
 };
 
-class RunningBoard {
+class ActiveRequests {
  public:
-  void Add(RunningRequest& request);
-  void Remove(RunningRequest& request);
+  void Add(ActiveRequest& request);
+  void Remove(ActiveRequest& request);
 
-  // Whose requests are meant; without a tenant everybody's.
-  struct Whose {
-    bool all = false;
-    std::string tenant = {};
-  };
-  // How many requests were told to end. An empty id means all.
-  int64_t End(const std::string& id, const Whose& whose);
-  // In order of arrival.
-  std::vector<RunningView> List(const Whose& whose) const;
-  // The prompt tokens of requests that the engine has not taken up.
+  // Ends the requests with this id, of the server or of the client, that the caller may see; an
+  // empty id means all of them. Returns how many were not ending already.
+  int64_t End(const std::string& id, const Caller& caller);
+  // Those that the caller may see, in order of arrival.
+  std::vector<ActiveRequestView> List(const Caller& caller) const;
+  // Prompt tokens of requests that the engine has not admitted.
   int64_t WaitingTokens() const;
 
  private:
   mutable std::mutex mutex_;
-  std::set<RunningRequest*> requests_;
+  std::set<ActiveRequest*> requests_;
 };
 
 }  // namespace braid

@@ -1,17 +1,18 @@
 // docs/api.md has the tables that the server enforces. With BRAID_WRITE_DOCS set, as `make docs`
 // does, they are written into it.
-#include "server/api/api_document.h"
+#include "server/routes/document.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "base/system/file.h"
 #include "server/api/fields.h"
-#include "server/api/limit_table.h"
+#include "server/limit_table.h"
 
 namespace braid {
 namespace {
@@ -33,6 +34,11 @@ std::string TableInDocument(const std::string& name, const std::string& made) {
   text->replace(begin + 4, end - begin - 4, made);
   std::ofstream(kDocument) << *text;
   return made;
+}
+
+TEST(ApiDocument, HasEveryRoute) {
+  const std::string made = RoutesMarkdown();
+  EXPECT_EQ(TableInDocument("routes", made), made) << "run `make docs`";
 }
 
 TEST(ApiDocument, HasTheLimitsThatAreEnforced) {
@@ -59,13 +65,15 @@ TEST(ApiDocument, SaysWhyAFieldIsHarmlessAndWhatToSendForARefusedOne) {
   }
 }
 
-TEST(ApiDocument, NamesEachLimitOnceInWords) {
+TEST(ApiDocument, NamesEachLimitOnceAndTheFileThatChecksIt) {
   std::set<std::string_view> names;
-  for (const LimitRow& row : LimitTable({}, {}, {})) {
+  for (const limits::Limit& row : LimitTable({}, {}, {})) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_EQ(row.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"), std::string_view::npos)
         << row.name;
-    EXPECT_FALSE(row.what.empty()) << row.name;
+    EXPECT_FALSE(LimitText(row).empty()) << row.name;
+    EXPECT_TRUE(std::filesystem::exists(fmt::format("{}/src/{}", BRAID_SOURCE_DIR, row.enforced)))
+        << row.name << " is not checked in " << row.enforced;
   }
 }
 

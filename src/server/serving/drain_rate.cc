@@ -1,6 +1,6 @@
 // The mean time between the ends in the ring, with the time since the last one counted too, so that
 // the rate of a server that has come to rest falls.
-#include "server/http/drain_rate.h"
+#include "server/serving/drain_rate.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,26 +1,27 @@
 // A table is a heading and a row for each entry.
-#include "server/api/api_document.h"
+#include "server/routes/document.h"
 
 #include <fmt/core.h>
 
 #include <limits>
 
 #include "server/api/fields.h"
-#include "server/api/limit_table.h"
-#include "server/api/openapi.h"
+#include "server/limit_table.h"
+#include "server/routes/openapi.h"
+#include "server/routes/table.h"
 
 namespace braid {
 namespace {
 
-struct RouteName {
-  Route route;
+struct EndpointName {
+  Endpoint endpoint;
   std::string_view name;
 };
 
-constexpr RouteName kRoutes[] = {{kChat, "chat"},
-                                 {kCompletions, "completions"},
-                                 {kResponses, "responses"},
-                                 {kMessages, "messages"}};
+constexpr EndpointName kEndpoints[] = {{kChat, "chat"},
+                                       {kCompletions, "completions"},
+                                       {kResponses, "responses"},
+                                       {kMessages, "messages"}};
 
 // What a field takes, or why it is not needed or not taken.
 struct FieldText {
@@ -33,8 +34,8 @@ struct FieldText {
   std::string operator()(const IntegerRule& rule) const {
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
     if (rule.min == std::numeric_limits<int64_t>::min()) return "an integer";
-    if (rule.max == kMost) return fmt::format("an integer of at least {}", rule.min);
-    if (rule.max == kVocabularyBound) {
+    if (rule.max == IntegerMax(kMost)) return fmt::format("an integer of at least {}", rule.min);
+    if (rule.max == IntegerMax(&RequestLimits::vocabulary)) {
       return fmt::format("an integer from {} to the vocabulary", rule.min);
     }
     return fmt::format("an integer from {} to {}", rule.min, MaxOf(rule, {}));
@@ -66,10 +67,10 @@ struct FieldText {
   }
 };
 
-std::string RoutesText(const Field& field) {
+std::string EndpointsText(const Field& field) {
   std::string text;
-  for (const RouteName& row : kRoutes) {
-    if ((field.routes & row.route) == 0) continue;
+  for (const EndpointName& row : kEndpoints) {
+    if ((field.endpoints & row.endpoint) == 0) continue;
     text += text.empty() ? "" : ", ";
     text += row.name;
   }
@@ -80,8 +81,9 @@ std::string NamesText(const Field& field) {
   std::string text = fmt::format("`{}`", field.name);
   for (const FieldAlias& alias : FieldAliases()) {
     bool means_it = false;
-    for (const RouteName& row : kRoutes) {
-      means_it |= (field.routes & row.route) != 0 && FindField(alias.name, row.route) == &field;
+    for (const EndpointName& row : kEndpoints) {
+      means_it |=
+          (field.endpoints & row.endpoint) != 0 && FindField(alias.name, row.endpoint) == &field;
     }
     if (means_it) text += fmt::format(", `{}`", alias.name);
   }
@@ -94,22 +96,38 @@ std::string FieldsMarkdown() {
   std::string text = "| Field | At | Effect | Value, or reason |\n|---|---|---|---|\n";
   for (std::string_view effect : {"enforced", "harmless", "refused"}) {
     for (const Field& field : Fields()) {
-      const std::string routes = RoutesText(field);
-      if (routes.empty() || EffectOf(field.rule) != effect) continue;
-      text += fmt::format("| {} | {} | {} | {} |\n", NamesText(field), routes, effect,
+      const std::string endpoints = EndpointsText(field);
+      if (endpoints.empty() || EffectOf(field.rule) != effect) continue;
+      text += fmt::format("| {} | {} | {} | {} |\n", NamesText(field), endpoints, effect,
                           std::visit(FieldText{field}, field.rule));
     }
   }
   return text;
 }
 
+std::string RoutesMarkdown() {
+  constexpr std::string_view kCallers[] = {"everybody", "a key", "an admin's key"};
+  std::string text = "| Method | Path | Caller | What it does |\n|---|---|---|---|\n";
+  for (const Route* route : AllRoutes()) {
+    std::string paths = fmt::format("`{}`", route->path);
+    for (const std::string_view alias : route->aliases) {
+      if (!alias.empty()) paths += fmt::format(", `{}`", alias);
+    }
+    text += fmt::format("| {} | {} | {} | {} |\n", kMethodNames[static_cast<size_t>(route->method)],
+                        paths, kCallers[static_cast<size_t>(route->access)], route->summary);
+  }
+  return text;
+}
+
 std::string LimitsMarkdown() {
-  std::string text = "| Name | Limit | Value | More is |\n|---|---|---|---|\n";
-  for (const LimitRow& row : LimitTable({}, {}, {})) {
+  std::string text =
+      "| Name | Limit | Value | Status above it | Checked in |\n|---|---|---|---|---|\n";
+  for (const limits::Limit& row : LimitTable({}, {}, {})) {
     const std::string value =
         row.depends.empty() ? fmt::format("{}", row.value) : std::string(row.depends);
     const std::string status = row.status == 0 ? "–" : fmt::format("{}", row.status);
-    text += fmt::format("| `{}` | {} | {} | {} |\n", row.name, row.what, value, status);
+    text += fmt::format("| `{}` | {} | {} | {} | `{}` |\n", row.name, LimitText(row), value, status,
+                        row.enforced);
   }
   return text;
 }

@@ -1,36 +1,28 @@
-// A set under a mutex that is held for the length of a walk.
-#include "server/running_board.h"
+// One mutex, held while all requests are visited.
+#include "server/serving/active_requests.h"
 
 #include <algorithm>
 
 namespace braid {
-namespace {
-
-bool Belongs(const RunningRequest& request, const RunningBoard::Whose& whose) {
-  return whose.all || request.tenant == whose.tenant;
-}
-
-}  // namespace
-
-const char* RunningView::phase() const {
+const char* ActiveRequestView::phase() const {
   return first_token_us > 0 ? "decode" : admitted_us > 0 ? "prefill" : "waiting";
 }
 
-void RunningBoard::Add(RunningRequest& request) {
+void ActiveRequests::Add(ActiveRequest& request) {
   std::lock_guard lock(mutex_);
   requests_.insert(&request);
 }
 
-void RunningBoard::Remove(RunningRequest& request) {
+void ActiveRequests::Remove(ActiveRequest& request) {
   std::lock_guard lock(mutex_);
   requests_.erase(&request);
 }
 
-int64_t RunningBoard::End(const std::string& id, const Whose& whose) {
+int64_t ActiveRequests::End(const std::string& id, const Caller& caller) {
   std::lock_guard lock(mutex_);
   int64_t count = 0;
-  for (RunningRequest* request : requests_) {
-    if (!Belongs(*request, whose)) continue;
+  for (ActiveRequest* request : requests_) {
+    if (!caller.MaySee(request->tenant)) continue;
     if (!id.empty() && request->id != id && request->client_id != id) continue;
     if (!request->end_asked.exchange(true)) ++count;
     request->wake();
@@ -38,12 +30,12 @@ int64_t RunningBoard::End(const std::string& id, const Whose& whose) {
   return count;
 }
 
-std::vector<RunningView> RunningBoard::List(const Whose& whose) const {
-  std::vector<RunningView> list;
+std::vector<ActiveRequestView> ActiveRequests::List(const Caller& caller) const {
+  std::vector<ActiveRequestView> list;
   {
     std::lock_guard lock(mutex_);
-    for (const RunningRequest* request : requests_) {
-      if (!Belongs(*request, whose)) continue;
+    for (const ActiveRequest* request : requests_) {
+      if (!caller.MaySee(request->tenant)) continue;
       list.push_back({.id = request->id,
                       .client_id = request->client_id,
                       .tenant = request->tenant,
@@ -58,16 +50,16 @@ std::vector<RunningView> RunningBoard::List(const Whose& whose) const {
                       .first_token_us = request->first_token_us});
     }
   }
-  std::sort(list.begin(), list.end(), [](const RunningView& a, const RunningView& b) {
+  std::sort(list.begin(), list.end(), [](const ActiveRequestView& a, const ActiveRequestView& b) {
     return std::tie(a.received_us, a.id) < std::tie(b.received_us, b.id);
   });
   return list;
 }
 
-int64_t RunningBoard::WaitingTokens() const {
+int64_t ActiveRequests::WaitingTokens() const {
   std::lock_guard lock(mutex_);
   int64_t tokens = 0;
-  for (const RunningRequest* request : requests_) {
+  for (const ActiveRequest* request : requests_) {
     if (request->admitted_us == 0) tokens += request->prompt_tokens * request->choices;
   }
   return tokens;

@@ -1,0 +1,48 @@
+// The parsers of structured fields. Each reads one value into the request; `path` names the value
+// in errors.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/api_request.h"
+
+namespace braid {
+
+using Parser = ApiStatus(const json::value& value, const std::string& path,
+                         const RequestLimits& limits, ApiRequest* request);
+
+// In field_parsers.cc.
+Parser ParseModel, ParsePrompt, ParseTokens, ParseStop, ParseStopTokens, ParseLogitBias;
+Parser ParseStreamOptions, ParseBraid, ParseCacheSalt, ParseMetadata;
+Parser ParseText, ParseParser, ParseRequestId, ParsePauseMode;
+
+// In message_parsers.cc: conversations and what else reaches the chat template.
+Parser ParseMessages, ParseTools, ParseToolChoice, ParseTemplateValues, ParseReasoningEffort;
+Parser ParseVerbosity, ParseThinking;
+
+// In grammar_parsers.cc, fields that constrain the output: a JSON schema (an object or its text), a
+// regular expression, a list of texts, a grammar in GBNF or Lark; and the objects that hold one.
+Parser ParseJsonSchema, ParseRegex, ParseChoices, ParseGrammar, ParseStructuralTag;
+Parser ParseResponseFormat, ParseStructuredOutputs;
+
+// In responses_parsers.cc.
+Parser ParseInput, ParsePreviousResponse, ParseResponsesTools, ParseTextOptions;
+Parser ParseReasoningOptions, ParseInclude;
+
+// In anthropic_parsers.cc; ParseSystem reads `instructions` of the Responses API too.
+Parser ParseSystem, ParseTurns, ParseAnthropicTools, ParseAnthropicToolChoice, ParseOutputConfig;
+Parser ParseOutputFormat;
+
+// The messages of a Responses request, once input and previous_response_id are both read.
+ApiStatus MessagesOfItems(const RequestLimits& limits, ApiRequest* request);
+
+// "must be a string, got 3".
+ApiError WrongType(const std::string& path, std::string_view right, const json::value& found);
+
+// A list of token ids, each in [0, vocabulary).
+ApiStatus ParseTokenIds(const json::value& value, const std::string& path,
+                        const RequestLimits& limits, std::vector<TokenId>* ids);
+
+}  // namespace braid
