@@ -341,6 +341,27 @@ TEST_F(RouterTest, AKeySeesItsOwnRequestsAndAnAdminAll) {
   EXPECT_EQ(IdsSeenBy("root").size(), 2U);
 }
 
+TEST_F(RouterTest, AKeyLearnsItsNameItsLimitsAndWhatItUses) {
+  router().SetKeys(kKeys);
+  MakeReady();
+  const auto of_ann = Start("/v1/completions", R"({"prompt": [1]})", "ann");
+  ASSERT_NE(of_ann, nullptr);
+  const auto key_of = [&](std::string_view key) {
+    return ParseJson(Get("/v1/key", key).body, "key")->as_object();
+  };
+  EXPECT_EQ(key_of("ann"), (json::object{{"name", "ann"},
+                                         {"admin", false},
+                                         {"requests", 1},
+                                         {"requests_max", nullptr},
+                                         {"tokens_per_minute", nullptr}}));
+  EXPECT_EQ(key_of("bob").at("requests_max"), 1);
+  EXPECT_EQ(key_of("bob").at("requests"), 0) << "another's does not count";
+  EXPECT_EQ(key_of("root").at("requests"), 0) << "although an admin sees all";
+  EXPECT_EQ(key_of("root").at("admin"), true);
+  router().SetKeys({});
+  EXPECT_EQ(key_of("").at("name"), nullptr);
+}
+
 TEST_F(RouterTest, AKeyCannotReadCancelOrDeleteAnothersResponse) {
   router().SetKeys(kKeys);
   MakeReady();

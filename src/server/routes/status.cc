@@ -2,6 +2,7 @@
 // /health_generate, which stands with the routes that generate.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/clock.h"
@@ -187,6 +188,21 @@ RouteAnswer ServerInformation(RouteCall& call) {
   return JsonResponse(std::move(out));
 }
 
+// What the caller's key is called and allows, and how much of it is in use.
+RouteAnswer OneKey(RouteCall& call) {
+  const Caller& caller = call.caller;
+  const auto own = [&](const ActiveRequestView& view) { return view.tenant == caller.name; };
+  const auto limit = [](int32_t most) {
+    return most == 0 ? json::value(nullptr) : json::value(most);
+  };
+  return JsonResponse(
+      {{"name", caller.name.empty() ? json::value(nullptr) : json::value(caller.name)},
+       {"admin", caller.admin},
+       {"requests", std::ranges::count_if(call.service().active.List(caller), own)},
+       {"requests_max", limit(caller.requests_max)},
+       {"tokens_per_minute", limit(caller.tokens_per_minute)}});
+}
+
 constexpr Route kRows[] = {
     {.path = "/",
      .handler = Page,
@@ -218,6 +234,9 @@ constexpr Route kRows[] = {
     {.path = "/v1/running",
      .handler = ListActive,
      .summary = "The requests that wait or run, without their text"},
+    {.path = "/v1/key",
+     .handler = OneKey,
+     .summary = "The name of the caller's key, its limits and its running requests"},
     {.path = "/v1/models", .handler = ListModels, .summary = "The model that is served"},
     {.path = "/v1/models/{id}", .handler = OneModel, .summary = "The model, by its name"},
 };
