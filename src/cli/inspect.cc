@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 
 #include "base/quantities.h"
 #include "base/system/file.h"
@@ -15,7 +14,7 @@
 #include "model/checkpoint/formats/storage_format.h"
 #include "model/describe.h"
 #include "model/families/families.h"
-#include "model/loading/weights.h"
+#include "model/loading/weight_binding.h"
 
 namespace braid {
 namespace {
@@ -42,7 +41,7 @@ class InspectCommand : public Command {
  private:
   Status DescribeConfig() const;
   Status Verify() const;
-  Status Dump(const ModelSpec& spec, const Checkpoint& checkpoint) const;
+  Status Dump(const Binding& binding) const;
   void Print(const std::vector<FactSection>& facts, const LoadReport* report) const;
 
   std::string directory_, dump_, output_;
@@ -85,13 +84,12 @@ Status InspectCommand::DescribeConfig() const {
   return {};
 }
 
-Status InspectCommand::Dump(const ModelSpec& spec, const Checkpoint& checkpoint) const {
+Status InspectCommand::Dump(const Binding& binding) const {
   if (output_.empty()) {
     return Error{ErrorCode::kInvalid, "--dump needs --output FILE for the values", "--output"};
   }
-  ASSIGN_OR_RETURN(const std::deque<StoredWeight> all, StoredWeightsOf(spec, checkpoint));
-  const auto at = std::ranges::find(all, dump_, &StoredWeight::name);
-  if (at == all.end()) {
+  const auto at = std::ranges::find(binding.stored, dump_, &StoredWeight::name);
+  if (at == binding.stored.end()) {
     return Error{ErrorCode::kNotFound,
                  fmt::format("{} has no weight \"{}\"; --tensors lists them", directory_, dump_)};
   }
@@ -121,10 +119,10 @@ Status InspectCommand::Run() {
   if (verify_) RETURN_IF_ERROR(Verify());
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(directory_));
   const auto& [spec, checkpoint] = model;
-  if (!dump_.empty()) return Dump(spec, checkpoint);
   const WeightChoice choice = WeightChoiceOf(weights_, quantise_head_);
-  ASSIGN_OR_RETURN(const LoadReport report, CheckWeights(spec, checkpoint, choice));
-  Print(DescribeModel(spec, &checkpoint, &report, choice), &report);
+  ASSIGN_OR_RETURN(const Binding binding, BindWeights(spec, checkpoint, choice));
+  if (!dump_.empty()) return Dump(binding);
+  Print(DescribeModel(spec, &checkpoint, &binding.report, choice), &binding.report);
   return {};
 }
 

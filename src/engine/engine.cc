@@ -20,8 +20,9 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/gguf_file.h"
 #include "model/families/families.h"
+#include "model/loading/load_weights.h"
 #include "model/loading/memory_plan.h"
-#include "model/loading/weights.h"
+#include "model/loading/weight_binding.h"
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
 #include "text/tokens/gguf_text.h"
@@ -53,7 +54,8 @@ struct Engine::State {
   Status LoadText();
   Status LoadGgufText();
   Status PlanCache();
-  Result<ModelWeights> LoadModelWeights(const std::function<void(std::string)>& stage);
+  Result<ModelWeights> LoadModelWeights(Binding binding,
+                                        const std::function<void(std::string)>& stage);
   Status TakeRecorded();
   std::string MachineText() const;
   Status StartEngine(ModelWeights weights);
@@ -118,9 +120,7 @@ Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   request.available_bytes = AvailableMemory();
-  ASSIGN_OR_RETURN(const LoadReport checked,
-                   CheckWeights(spec, *checkpoint, options.weight_choice()));
-  formats = WeightBytesOf(checked);
+  formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
@@ -158,14 +158,13 @@ Status Engine::State::TakeRecorded() {
 }
 
 Result<ModelWeights> Engine::State::LoadModelWeights(
-    const std::function<void(std::string)>& stage) {
+    Binding binding, const std::function<void(std::string)>& stage) {
   ThreadPool pool(machine.threads, machine.places);
   ProgressBar bar("loading " + ByteText(checkpoint->total_bytes()), 0.5);
-  const LoadOptions load{.weights = options.weight_choice(), .progress = [&](double fraction) {
-                           bar.Show(fraction);
-                           stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
-                         }};
-  return LoadWeights(spec, *checkpoint, pool, load, &report);
+  return LoadWeights(std::move(binding), pool, [&](double fraction) {
+    bar.Show(fraction);
+    stage(fmt::format("loading weights, {:.0f} %", fraction * 100));
+  });
 }
 
 std::string Engine::State::MachineText() const {
@@ -258,8 +257,10 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   if (options.expanded_mla()) ExpandLatentAttention(s.spec, kExpandedTokensMin);
   s.checkpoint = std::move(model.checkpoint);
   RETURN_IF_ERROR(s.LoadText());
+  ASSIGN_OR_RETURN(Binding binding, BindWeights(s.spec, *s.checkpoint, options.weight_choice()));
+  s.report = std::move(binding.report);
   RETURN_IF_ERROR(s.PlanCache());
-  ASSIGN_OR_RETURN(ModelWeights weights, s.LoadModelWeights(stage));
+  ASSIGN_OR_RETURN(ModelWeights weights, s.LoadModelWeights(std::move(binding), stage));
   stage("starting the engine");
   RETURN_IF_ERROR(s.StartEngine(std::move(weights)));
   s.load_seconds = static_cast<double>(MonotonicUs() - start_us) * 1e-6;
@@ -282,10 +283,7 @@ const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
 const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
 const EngineOptions& Engine::options() const { return state_->options; }
 std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
-RunningFormats Engine::weight_formats() const {
-  return RunningFormatsOf(state_->report,
-                          FitToCheckpoint(state_->spec, *state_->checkpoint).tied_head);
-}
+RunningFormats Engine::weight_formats() const { return RunningFormatsOf(state_->report); }
 std::string Engine::PlanText() const {
   const State& s = *state_;
   std::string text;

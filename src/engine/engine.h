@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "engine/engine_options.h"
-#include "model/loading/weights.h"
+#include "model/loading/load_report.h"
 #include "model/spec.h"
 #include "scheduler/driver.h"
 #include "text/chat/chat_template.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/loading/weights.h"
+#include "model/loading/weight_choice.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"

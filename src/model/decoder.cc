@@ -3,6 +3,7 @@
 #include "model/decoder.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <variant>
 
 #include "model/layer_context.h"
@@ -36,14 +37,15 @@ void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
   Matrix delta = {};
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerWeights& w = weights_.layers[i];
-    LayerContext layer{context, w.mixer, input.sequences, cache_.slices[i], kv_dtype_, spec_.norm};
+    const LayerContext layer{context, input.sequences, cache_.slices[i], kv_dtype_, spec_.norm};
+    auto run = [&](const auto& kind, const auto& weights) {
+      using Weights = typename std::decay_t<decltype(kind)>::Weights;
+      ::braid::Forward(kind, std::get<Weights>(weights), layer, normed, branch);
+    };
     norm(w.input_norm, delta);
-    std::visit([&](const auto& mixer) { ::braid::Forward(mixer, layer, normed, branch); },
-               spec_.layers[i].mixer);
+    std::visit([&](const auto& mixer) { run(mixer, w.mixer); }, spec_.layers[i].mixer);
     norm(w.post_norm, branch);
-    layer.weights = w.ffn;
-    std::visit([&](const auto& ffn) { ::braid::Forward(ffn, layer, normed, branch); },
-               spec_.layers[i].ffn);
+    std::visit([&](const auto& ffn) { run(ffn, w.ffn); }, spec_.layers[i].ffn);
     delta = branch;
   }
   norm(weights_.final_norm, delta);

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "model/loading/weights.h"
 #include "model/spec.h"
+#include "model/weights.h"
 #include "ops/op.h"
 #include "ops/sequence.h"
 

@@ -9,7 +9,7 @@
 #include "base/block.h"
 #include "base/math.h"
 #include "base/quantities.h"
-#include "model/loading/memory_plan.h"
+#include "model/loading/weight_choice.h"
 #include "model/mixers/linear_attention.h"
 
 namespace braid {
@@ -149,31 +149,18 @@ FactSection SizeSection(const ModelSpec& spec) {
            Bytes("all_int4_groups_of_32", total / 2 + CeilDiv(total, 32) * 2)}};
 }
 
-// Bytes of the packed weights by part, in the order in which a report lists them.
+// Bytes of the packed weights by part.
 FactSection WeightSection(const ModelSpec& spec, const LoadReport* report,
                           const WeightChoice& choice) {
-  size_t next = 0;
-  const auto bytes = [&](const WeightSpec& weight) {
-    return report ? report->weights[next++].packed_bytes
-                  : PackedBytes(weight, ops::WeightFormat::kBF16, choice);
-  };
-  const ModelWeightSpecs weights = WeightsOf(spec);
   std::map<std::string_view, int64_t> parts;
-  parts["embedding"] += bytes(weights.embedding);
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const LayerWeightSpecs& layer = weights.layers[i];
-    const bool full = !std::holds_alternative<LinearAttention>(spec.layers[i].mixer);
-    parts["norms"] += bytes(layer.input_norm);
-    for (const WeightSpec& weight : layer.mixer) {
-      parts[full ? "full_attention" : "linear_attention"] += bytes(weight);
-    }
-    parts["norms"] += bytes(layer.post_norm);
-    for (const WeightSpec& weight : layer.ffn) {
-      parts[weight.shard == Shard::kExperts ? "experts" : "other_feed_forward"] += bytes(weight);
+  if (report) {
+    for (const WeightStorage& weight : report->weights) parts[weight.part] += weight.packed_bytes;
+  } else {
+    for (const WeightSpec& weight : WeightsOf(spec)) {
+      const Weight layout = LayoutOf(weight, ops::WeightFormat::kBF16, choice);
+      parts[weight.part] += PackedBytes(weight, layout);
     }
   }
-  parts["norms"] += bytes(weights.final_norm);
-  if (weights.head) parts["head"] += bytes(*weights.head);
   FactSection section{"weights", {}};
   if (report == nullptr) section.facts.push_back(Plain("as_if_stored_as", "bf16"));
   int64_t total = 0;
@@ -264,12 +251,11 @@ FactSection CheckpointSection(const Checkpoint& checkpoint, const LoadReport* re
 
 std::vector<FactSection> DescribeModel(const ModelSpec& spec, const Checkpoint* checkpoint,
                                        const LoadReport* report, const WeightChoice& choice) {
-  const ModelSpec fitted = checkpoint ? FitToCheckpoint(spec, *checkpoint) : spec;
-  std::vector<FactSection> sections = {ModelSection(fitted), ParameterSection(fitted)};
-  if (report == nullptr) sections.push_back(SizeSection(fitted));
-  sections.push_back(WeightSection(fitted, report, choice));
+  std::vector<FactSection> sections = {ModelSection(spec), ParameterSection(spec)};
+  if (report == nullptr) sections.push_back(SizeSection(spec));
+  sections.push_back(WeightSection(spec, report, choice));
   if (report) sections.push_back(FormatSection(*report));
-  sections.push_back(CacheSection(fitted));
+  sections.push_back(CacheSection(spec));
   if (checkpoint) sections.push_back(CheckpointSection(*checkpoint, report));
   return sections;
 }

@@ -7,7 +7,8 @@
 
 #include "base/json.h"
 #include "model/checkpoint/checkpoint.h"
-#include "model/loading/weights.h"
+#include "model/loading/load_report.h"
+#include "model/loading/weight_choice.h"
 #include "model/spec.h"
 
 namespace braid {
@@ -23,8 +24,8 @@ struct FactSection {
   std::vector<Fact> facts;
 };
 
-// `checkpoint` and `report` (of CheckWeights or LoadWeights) may be null: config only, sizes as in
-// bf16.
+// `checkpoint` and `report` (of its binding) may be null: then the config alone is described, with
+// sizes as in bf16.
 std::vector<FactSection> DescribeModel(const ModelSpec& spec, const Checkpoint* checkpoint,
                                        const LoadReport* report, const WeightChoice& choice = {});
 

@@ -11,7 +11,7 @@
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/loading/make_model.h"
-#include "model/loading/weights.h"
+#include "model/loading/test_loaded_model.h"
 
 namespace braid {
 namespace {
@@ -59,10 +59,10 @@ class MixedParts : public ::testing::Test {
     spec->quantization.block_rows = spec->quantization.block_columns = 128;
     Result<Checkpoint> checkpoint = Checkpoint::Open(mixed);
     CHECK(checkpoint.ok(), "{}", checkpoint.error().message);
-    LoadReport report;
-    Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, &report);
-    CHECK(weights.ok(), "{}", weights.error().message);
-    return *std::move(weights);
+    const ModelSpec fitted = FitToCheckpoint(*spec, *checkpoint);
+    Result<Binding> binding = BindWeights(fitted, *checkpoint);
+    CHECK(binding.ok(), "{}", binding.error().message);
+    return *LoadWeights(*std::move(binding), pool);
   }
 
   TestDirectory dir_;
@@ -72,7 +72,7 @@ class MixedParts : public ::testing::Test {
 TEST_F(MixedParts, AFusedWeightIsFp32WhereBf16WouldRoundAPart) {
   const float scale = 0.01f;
   const ModelWeights weights = Load(scale);
-  const ops::PackedMatrix& in = weights.layers[1].mixer[0].matrix;
+  const ops::PackedMatrix& in = MixerOf<LinearAttention>(weights, 1).in.matrix;
   EXPECT_EQ(in.format, ops::WeightFormat::kF32);
   const int64_t qkv_rows = static_cast<int64_t>(codes_.size()) / in.k;
   ASSERT_GT(in.n, qkv_rows);
@@ -90,7 +90,7 @@ TEST_F(MixedParts, AFusedWeightIsFp32WhereBf16WouldRoundAPart) {
 }
 
 TEST_F(MixedParts, AFusedWeightIsBf16WhereThatHoldsEveryPart) {
-  EXPECT_EQ(Load(0.25f).layers[1].mixer[0].matrix.format, ops::WeightFormat::kBF16);
+  EXPECT_EQ(MixerOf<LinearAttention>(Load(0.25f), 1).in.matrix.format, ops::WeightFormat::kBF16);
 }
 
 }  // namespace

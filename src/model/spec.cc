@@ -15,18 +15,48 @@ WeightSpec NormWeight(const std::string& name, int64_t n) {
       .name = name, .use = WeightUse::kVector, .n = n, .sources = {{{name + ".weight", {n}, {}}}}};
 }
 
-WeightSpec MatrixWeight(const std::string& name, int64_t n, int64_t k, Shard shard) {
-  return {
-      .name = name, .n = n, .k = k, .shard = shard, .sources = {{{name + ".weight", {n, k}, {}}}}};
+// Embedding, head and projections beside the layers.
+WeightSpec MatrixWeight(const std::string& name, int64_t n, int64_t k) {
+  return {.name = name,
+          .n = n,
+          .k = k,
+          .units = {{ShardUnit::kRow, n}},
+          .sources = {{{name + ".weight", {n, k}, {}}}}};
 }
 
-LayerWeightSpecs LayerWeightsOf(const LayerSpec& layer, int64_t hidden) {
+template <class... K, class... W>
+void ListKind(const std::variant<K...>& kind, const LayerPlace& place, std::variant<W...>& weights,
+              WeightList& list) {
+  std::visit(
+      [&](const auto& k) {
+        using Weights = typename std::decay_t<decltype(k)>::Weights;
+        ListWeights(k, place, weights.template emplace<Weights>(), list);
+      },
+      kind);
+}
+
+void MarkPart(WeightList& list, size_t first, std::string_view part) {
+  for (size_t i = first; i < list.size(); ++i) {
+    const auto& units = list[i].spec.units;
+    const bool experts = !units.empty() && units[0].unit == ShardUnit::kExpert;
+    list[i].spec.part = experts ? "experts" : part;
+  }
+}
+
+void ListLayer(const LayerSpec& layer, int64_t hidden, LayerWeights& weights, WeightList& list) {
   const LayerPlace place{hidden, layer.prefix};
-  auto weights_of = [&](const auto& kind) { return WeightsOf(kind, place); };
-  return {.input_norm = NormWeight(layer.prefix + "input_layernorm", hidden),
-          .mixer = std::visit(weights_of, layer.mixer),
-          .post_norm = NormWeight(layer.prefix + "post_attention_layernorm", hidden),
-          .ffn = std::visit(weights_of, layer.ffn)};
+  const bool linear = std::holds_alternative<LinearAttention>(layer.mixer);
+  const size_t first = list.size();
+  list.push_back({&weights.input_norm, NormWeight(layer.prefix + "input_layernorm", hidden)});
+  MarkPart(list, first, "norms");
+  ListKind(layer.mixer, place, weights.mixer, list);
+  MarkPart(list, first + 1, linear ? "linear_attention" : "full_attention");
+  const size_t norm = list.size();
+  list.push_back(
+      {&weights.post_norm, NormWeight(layer.prefix + "post_attention_layernorm", hidden)});
+  MarkPart(list, norm, "norms");
+  ListKind(layer.ffn, place, weights.ffn, list);
+  MarkPart(list, norm + 1, "other_feed_forward");
 }
 
 std::string_view GroupName(GroupKind kind) {
@@ -47,7 +77,7 @@ int64_t Elements(const WeightSpec& weight) { return weight.count * weight.n * we
 // Elements of a layer's feed-forward weights that one token's pass reads.
 int64_t ActiveElements(const WeightSpec& weight, const Ffn& ffn) {
   const MoeFfn* moe = std::get_if<MoeFfn>(&ffn);
-  if (moe == nullptr || weight.shard != Shard::kExperts) return Elements(weight);
+  if (moe == nullptr || weight.part != "experts") return Elements(weight);
   return Elements(weight) / moe->experts * moe->top_k;
 }
 
@@ -61,19 +91,29 @@ void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min) {
   }
 }
 
-ModelWeightSpecs WeightsOf(const ModelSpec& spec) {
-  ModelWeightSpecs weights;
-  weights.embedding = MatrixWeight(spec.embedding, spec.vocabulary, spec.hidden, Shard::kRows);
-  weights.embedding.quantisable = Quantisable::kHead;
-  for (const LayerSpec& layer : spec.layers) {
-    weights.layers.push_back(LayerWeightsOf(layer, spec.hidden));
+WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights) {
+  WeightList list;
+  list.push_back({&weights.embedding, MatrixWeight(spec.embedding, spec.vocabulary, spec.hidden)});
+  list.back().spec.quantisable = Quantisable::kHead;
+  MarkPart(list, 0, "embedding");
+  weights.layers.resize(spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    ListLayer(spec.layers[i], spec.hidden, weights.layers[i], list);
   }
-  weights.final_norm = NormWeight("@norm", spec.hidden);
-  if (!spec.tied_head) {
-    weights.head = MatrixWeight("lm_head", spec.vocabulary, spec.hidden, Shard::kRows);
-    weights.head->quantisable = Quantisable::kHead;
-  }
-  return weights;
+  list.push_back({&weights.final_norm, NormWeight("@norm", spec.hidden)});
+  MarkPart(list, list.size() - 1, "norms");
+  if (spec.tied_head) return list;
+  list.push_back({&weights.head, MatrixWeight("lm_head", spec.vocabulary, spec.hidden)});
+  list.back().spec.quantisable = Quantisable::kHead;
+  MarkPart(list, list.size() - 1, "head");
+  return list;
+}
+
+std::vector<WeightSpec> WeightsOf(const ModelSpec& spec) {
+  ModelWeights unfilled;
+  std::vector<WeightSpec> specs;
+  for (WeightEntry& entry : ListWeights(spec, unfilled)) specs.push_back(std::move(entry.spec));
+  return specs;
 }
 
 std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec) {
@@ -83,15 +123,14 @@ std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec) {
   std::vector<WeightSpec> weights = {
       NormWeight(prefix + spec.draft->embedding_norm, hidden),
       NormWeight(prefix + spec.draft->hidden_norm, hidden),
-      MatrixWeight(prefix + spec.draft->projection, hidden, 2 * hidden, Shard::kRows),
+      MatrixWeight(prefix + spec.draft->projection, hidden, 2 * hidden),
       NormWeight(prefix + spec.draft->final_norm, hidden),
   };
   for (const LayerSpec& layer : spec.draft->layers) {
-    LayerWeightSpecs specs = LayerWeightsOf(layer, hidden);
-    weights.push_back(std::move(specs.input_norm));
-    std::ranges::move(specs.mixer, std::back_inserter(weights));
-    weights.push_back(std::move(specs.post_norm));
-    std::ranges::move(specs.ffn, std::back_inserter(weights));
+    LayerWeights unfilled;
+    WeightList list;
+    ListLayer(layer, hidden, unfilled, list);
+    for (WeightEntry& entry : list) weights.push_back(std::move(entry.spec));
   }
   return weights;
 }
@@ -132,14 +171,12 @@ ParameterCount ParametersOf(const ModelSpec& spec) {
       .total = table + spec.hidden, .active = table + spec.hidden, .embedding = table};
   if (!spec.tied_head) count.total += table;
   for (const LayerSpec& layer : spec.layers) {
-    const LayerWeightSpecs weights = LayerWeightsOf(layer, spec.hidden);
-    int64_t always = 2 * int64_t{spec.hidden};
-    for (const WeightSpec& weight : weights.mixer) always += Elements(weight);
-    count.total += always;
-    count.active += always;
-    for (const WeightSpec& weight : weights.ffn) {
-      count.total += Elements(weight);
-      count.active += ActiveElements(weight, layer.ffn);
+    LayerWeights unfilled;
+    WeightList list;
+    ListLayer(layer, spec.hidden, unfilled, list);
+    for (const WeightEntry& entry : list) {
+      count.total += Elements(entry.spec);
+      count.active += ActiveElements(entry.spec, layer.ffn);
     }
   }
   return count;

@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "cache/geometry.h"
 #include "model/checkpoint/formats/quantization.h"
+#include "model/weights.h"
 #include "ops/experts.h"
 #include "ops/linear_attention.h"
 #include "ops/norm.h"
@@ -23,8 +25,20 @@ namespace braid {
 
 // ---------------------------------------------------------------- weights
 
-// How a weight is divided between tensor- or expert-parallel ranks.
-enum class Shard : uint8_t { kReplicated, kRows, kColumns, kExperts };
+// What parallel ranks divide a weight by. A rank holds whole units, never a part of one.
+enum class ShardUnit : uint8_t {
+  kHead,     // of queries, or of the values of linear attention
+  kKeyHead,  // keys (and values) that several heads read
+  kGroup,    // channels that one norm spans
+  kExpert,
+  kRow,    // a single output
+  kWhole,  // not divided: every rank holds it
+};
+struct RowUnits {
+  ShardUnit unit = ShardUnit::kRow;
+  int64_t count = 0;
+  int64_t rows = 1;  // of each
+};
 
 struct RowRange {
   int64_t begin = 0;
@@ -45,7 +59,7 @@ enum class WeightUse : uint8_t {
   kVector,  // fp32, n * k elements in row-major order [n, k]
 };
 
-// Whether a choice of a quantised format holds for a matrix (model/loading/weights.h).
+// Whether a choice of a quantised format holds for a matrix (model/loading/weight_choice.h).
 enum class Quantisable : uint8_t {
   kYes,
   kHead,   // embedding and output head: when asked for
@@ -53,12 +67,14 @@ enum class Quantisable : uint8_t {
 };
 
 struct WeightSpec {
-  std::string name;  // canonical, for messages and sharding ("self_attn.qkv")
+  std::string name;       // canonical, for messages ("self_attn.qkv")
+  std::string_view part;  // of the model, for tables ("experts"); set by ListWeights(ModelSpec)
   WeightUse use = WeightUse::kMatrix;
   int64_t count = 1;
   int64_t n = 0;
   int64_t k = 1;
-  Shard shard = Shard::kReplicated;
+  // The count * n rows of all matrices as units, in order; empty: every rank holds all of them.
+  std::vector<RowUnits> units;
   Quantisable quantisable = Quantisable::kYes;
   // Vectors are stored as [k, n] after loading. Of a matrix the source is count matrices [k, n].
   bool transpose = false;
@@ -95,6 +111,7 @@ void FillInverseFrequencies(const RotarySpec& rotary, float* out);
 
 // Softmax attention over all earlier tokens, grouped heads.
 struct FullAttention {
+  using Weights = FullAttentionWeights;
   int32_t heads = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
@@ -111,6 +128,7 @@ inline constexpr int32_t kExpandedTokensMin = 256;
 // are brought into the latent space, in prefill as in decode; in the expanded form each head's keys
 // and values are made from the latent vectors.
 struct LatentAttention {
+  using Weights = LatentAttentionWeights;
   std::string module;  // "self_attn."
   int32_t heads = 0;
   int32_t query_rank = 0;  // 0: queries come from one projection, else through this many channels
@@ -139,6 +157,7 @@ enum class DeltaLayout : uint8_t {
 
 // Linear attention with a gated norm.
 struct LinearAttention {
+  using Weights = LinearAttentionWeights;
   std::string module = "linear_attn.";
   int32_t key_heads = 0;
   int32_t value_heads = 0;
@@ -159,6 +178,7 @@ struct LinearAttention {
 using Mixer = std::variant<FullAttention, LatentAttention, LinearAttention>;
 
 struct DenseFfn {
+  using Weights = DenseFfnWeights;
   std::vector<std::string> modules = {"mlp."};  // alternatives
   int32_t width = 0;
   float limit = 0.0f;  // of the activation (ops::SwigluArgs)
@@ -174,6 +194,7 @@ struct MoeNames {
 
 // Router, top-k experts, one shared expert.
 struct MoeFfn {
+  using Weights = MoeFfnWeights;
   MoeNames names;
   int32_t experts = 0;
   int32_t top_k = 0;
@@ -252,47 +273,58 @@ struct LayerPlace {
   std::string prefix;
 };
 
-struct Weight;        // model/loading/weights.h
+// A weight's description and the member that holds it.
+struct WeightEntry {
+  Weight* weight = nullptr;
+  WeightSpec spec;
+};
+using WeightList = std::vector<WeightEntry>;
+
 struct LayerContext;  // model/layer_context.h
 
-std::vector<WeightSpec> WeightsOf(const FullAttention&, const LayerPlace&);
+void ListWeights(const FullAttention&, const LayerPlace&, FullAttentionWeights&, WeightList&);
 CacheNeed CacheOf(const FullAttention&, DType kv_dtype);
 std::vector<Cost> CostsOf(const FullAttention&, int64_t hidden, const StepShape&);
-void Forward(const FullAttention&, const LayerContext&, Matrix x, Matrix out);
+void Forward(const FullAttention&, const FullAttentionWeights&, const LayerContext&, Matrix x,
+             Matrix out);
 
-std::vector<WeightSpec> WeightsOf(const LatentAttention&, const LayerPlace&);
+void ListWeights(const LatentAttention&, const LayerPlace&, LatentAttentionWeights&, WeightList&);
 CacheNeed CacheOf(const LatentAttention&, DType kv_dtype);
 std::vector<Cost> CostsOf(const LatentAttention&, int64_t hidden, const StepShape&);
-void Forward(const LatentAttention&, const LayerContext&, Matrix x, Matrix out);
+void Forward(const LatentAttention&, const LatentAttentionWeights&, const LayerContext&, Matrix x,
+             Matrix out);
 
-std::vector<WeightSpec> WeightsOf(const LinearAttention&, const LayerPlace&);
+void ListWeights(const LinearAttention&, const LayerPlace&, LinearAttentionWeights&, WeightList&);
 CacheNeed CacheOf(const LinearAttention&, DType kv_dtype);
 std::vector<Cost> CostsOf(const LinearAttention&, int64_t hidden, const StepShape&);
-void Forward(const LinearAttention&, const LayerContext&, Matrix x, Matrix out);
+void Forward(const LinearAttention&, const LinearAttentionWeights&, const LayerContext&, Matrix x,
+             Matrix out);
 
-std::vector<WeightSpec> WeightsOf(const DenseFfn&, const LayerPlace&);
+void ListWeights(const DenseFfn&, const LayerPlace&, DenseFfnWeights&, WeightList&);
 std::vector<Cost> CostsOf(const DenseFfn&, int64_t hidden, const StepShape&);
-void Forward(const DenseFfn&, const LayerContext&, Matrix x, Matrix out);
+void Forward(const DenseFfn&, const DenseFfnWeights&, const LayerContext&, Matrix x, Matrix out);
 
-std::vector<WeightSpec> WeightsOf(const MoeFfn&, const LayerPlace&);
+void ListWeights(const MoeFfn&, const LayerPlace&, MoeFfnWeights&, WeightList&);
 std::vector<Cost> CostsOf(const MoeFfn&, int64_t hidden, const StepShape&);
-void Forward(const MoeFfn&, const LayerContext&, Matrix x, Matrix out);
+void Forward(const MoeFfn&, const MoeFfnWeights&, const LayerContext&, Matrix x, Matrix out);
 
 template <class M>
-concept MixerKind = requires(const M& m, const LayerPlace& place, const StepShape& shape,
-                             const LayerContext& context, Matrix x) {
-  { WeightsOf(m, place) } -> std::same_as<std::vector<WeightSpec>>;
-  { CacheOf(m, DType::kF32) } -> std::same_as<CacheNeed>;
-  { CostsOf(m, int64_t{}, shape) } -> std::same_as<std::vector<Cost>>;
-  { Forward(m, context, x, x) } -> std::same_as<void>;
-};
+concept MixerKind =
+    requires(const M& m, typename M::Weights& weights, const LayerPlace& place, WeightList& list,
+             const StepShape& shape, const LayerContext& context, Matrix x) {
+      { ListWeights(m, place, weights, list) } -> std::same_as<void>;
+      { CacheOf(m, DType::kF32) } -> std::same_as<CacheNeed>;
+      { CostsOf(m, int64_t{}, shape) } -> std::same_as<std::vector<Cost>>;
+      { Forward(m, weights, context, x, x) } -> std::same_as<void>;
+    };
 template <class F>
-concept FfnKind = requires(const F& f, const LayerPlace& place, const StepShape& shape,
-                           const LayerContext& context, Matrix x) {
-  { WeightsOf(f, place) } -> std::same_as<std::vector<WeightSpec>>;
-  { CostsOf(f, int64_t{}, shape) } -> std::same_as<std::vector<Cost>>;
-  { Forward(f, context, x, x) } -> std::same_as<void>;
-};
+concept FfnKind =
+    requires(const F& f, typename F::Weights& weights, const LayerPlace& place, WeightList& list,
+             const StepShape& shape, const LayerContext& context, Matrix x) {
+      { ListWeights(f, place, weights, list) } -> std::same_as<void>;
+      { CostsOf(f, int64_t{}, shape) } -> std::same_as<std::vector<Cost>>;
+      { Forward(f, weights, context, x, x) } -> std::same_as<void>;
+    };
 template <class... K>
 constexpr bool AllMixerKinds(const std::variant<K...>*) {
   return (MixerKind<K> && ...);
@@ -306,21 +338,12 @@ static_assert(AllFfnKinds(static_cast<const Ffn*>(nullptr)));
 
 // ---------------------------------------------------------------- derived from the spec
 
-// All weights of the model, in the order in which the decoder holds them: embedding, per layer
-// {input norm, mixer's, post norm, ffn's}, final norm, head (unless tied).
-struct LayerWeightSpecs {
-  WeightSpec input_norm;
-  std::vector<WeightSpec> mixer;
-  WeightSpec post_norm;
-  std::vector<WeightSpec> ffn;
-};
-struct ModelWeightSpecs {
-  WeightSpec embedding;
-  std::vector<LayerWeightSpecs> layers;
-  WeightSpec final_norm;
-  std::optional<WeightSpec> head;
-};
-ModelWeightSpecs WeightsOf(const ModelSpec& spec);
+// All weights of the model with the members of `weights` that hold them: embedding, per layer
+// {input norm, mixer's, post norm, ffn's}, final norm, head (unless tied). Gives `weights` its
+// layers. The list points into `weights`.
+WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights);
+// The descriptions alone.
+std::vector<WeightSpec> WeightsOf(const ModelSpec& spec);
 // Sets LatentAttention::expanded_tokens_min of all layers, before weights are loaded.
 void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min);
 // The draft head's tensors: checked by the loader, not loaded yet.

@@ -8,8 +8,8 @@
 
 #include "base/token_constraint.h"
 #include "base/trace.h"
-#include "model/loading/weights.h"
 #include "model/spec.h"
+#include "model/weights.h"
 #include "scheduler/executor.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"

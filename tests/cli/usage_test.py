@@ -34,9 +34,9 @@ def test_no_command_is_wrong_usage(braid):
     [
         (["srve"], 'did you mean "serve"?'),
         (["bench", "offlin"], 'did you mean "offline"?'),
-        (["run", "DIR", "--max-tokns", "3"], "did you mean --max-tokens?"),
-        (["score", "DIR", "F", "--chunk-token=3"], "did you mean --chunk-tokens?"),
-        (["inspect", "DIR", "--jsn"], "did you mean --json?"),
+        (["run", "DIR", "--max-tokns", "3"], 'did you mean "--max-tokens"?'),
+        (["score", "DIR", "F", "--chunk-token=3"], 'did you mean "--chunk-tokens"?'),
+        (["inspect", "DIR", "--jsn"], 'did you mean "--json"?'),
     ],
 )
 def test_mistyped_words_get_a_suggestion(braid, words, said):

@@ -18,9 +18,9 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
+#include "model/loading/load_weights.h"
 #include "model/loading/make_model.h"
 #include "model/loading/memory_plan.h"
-#include "model/loading/weights.h"
 #include "runtime/model_executor.h"
 #include "scheduler/scheduler.h"
 
@@ -130,12 +130,12 @@ class Machine {
                       .progress = {}},
                      pool));
     }
-    const Checkpoint checkpoint = Must(Checkpoint::Open(directory));
-    spec_ = FitToCheckpoint(Must(ReadModelSpec(directory)), checkpoint);
+    const OpenedModel opened = Must(OpenModel(directory));
+    spec_ = opened.spec;
     const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
-    const LoadOptions load{.weights = {.format = arithmetic->weights, .head = true},
-                           .progress = {}};
-    ModelWeights weights = Must(LoadWeights(spec_, checkpoint, pool, load, nullptr));
+    const WeightChoice choice{.format = arithmetic->weights, .head = true};
+    ModelWeights weights =
+        Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool));
     if (inject_nan_for_test) InjectNanForTest(weights);
     const MemoryRequest request{.kv_dtype = arithmetic->kv_dtype,
                                 .arena_bytes = model == Model::kBraidTiny ? 256 << 20 : 32 << 20,

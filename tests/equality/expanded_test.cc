@@ -11,9 +11,9 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
+#include "model/loading/load_weights.h"
 #include "model/loading/make_model.h"
 #include "model/loading/memory_plan.h"
-#include "model/loading/weights.h"
 #include "runtime/model_executor.h"
 #include "scheduler/scheduler.h"
 
@@ -53,8 +53,7 @@ std::vector<TokenLogprob> Answer(const Run& run) {
                    .seed = 5,
                    .progress = {}},
                   pool));
-  const Checkpoint checkpoint = *Checkpoint::Open(directory);
-  ModelSpec spec = FitToCheckpoint(*ReadModelSpec(directory), checkpoint);
+  auto [spec, checkpoint] = *OpenModel(directory);
   if (run.expanded) ExpandLatentAttention(spec, kExpandedTokensMin);
   const MemoryRequest request{.kv_dtype = DType::kF32,
                               .arena_bytes = 64 << 20,
@@ -67,7 +66,7 @@ std::vector<TokenLogprob> Answer(const Run& run) {
                                .chunk_tokens_max = 256,
                                .running_max = 8,
                                .vocabulary = spec.vocabulary};
-  ModelExecutor executor(spec, *LoadWeights(spec, checkpoint, pool, {}, nullptr),
+  ModelExecutor executor(spec, *LoadWeights(*BindWeights(spec, checkpoint), pool),
                          {.cache = plan.geometry,
                           .running_max = 8,
                           .step_tokens_max = 320,

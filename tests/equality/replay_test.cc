@@ -13,8 +13,8 @@
 #include "base/system/thread_pool.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/families/families.h"
+#include "model/loading/load_weights.h"
 #include "model/loading/memory_plan.h"
-#include "model/loading/weights.h"
 #include "runtime/model_executor.h"
 #include "scheduler/driver.h"
 
@@ -25,13 +25,11 @@ class Model {
  public:
   Model() {
     const std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
-    auto spec = ReadModelSpec(directory);
-    CHECK(spec.ok(), "{}", spec.error().message);
-    auto checkpoint = Checkpoint::Open(directory);
-    CHECK(checkpoint.ok(), "{}", checkpoint.error().message);
-    spec_ = FitToCheckpoint(*std::move(spec), *checkpoint);
+    auto opened = OpenModel(directory);
+    CHECK(opened.ok(), "{}", opened.error().message);
+    spec_ = opened->spec;
     ThreadPool pool(2);
-    auto weights = LoadWeights(spec_, *checkpoint, pool, {}, nullptr);
+    auto weights = LoadWeights(*BindWeights(spec_, opened->checkpoint), pool);
     CHECK(weights.ok(), "{}", weights.error().message);
     // Room for about two of the requests: they evict and preempt each other.
     MemoryRequest request{

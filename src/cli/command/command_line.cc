@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/nearest.h"
 #include "cli/command/command.h"
-#include "cli/command/suggest.h"
 #include "cli/command/version.h"
 #include "text/grammar/grammar_trial.h"
 
@@ -51,6 +51,14 @@ const CommandEntry* FindCommand(const std::vector<std::string>& words) {
   return nullptr;
 }
 
+// "; did you mean X?" where a known word is near; else `otherwise`.
+std::string Suggestion(const std::string& word, const std::vector<std::string>& known,
+                       const char* otherwise = "") {
+  // A third of the letters may be wrong, and always one.
+  const std::string* nearest = NearestName(word, known, std::max<size_t>(1, word.size() / 3));
+  return nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : otherwise;
+}
+
 int UnknownCommand(const std::vector<std::string>& words) {
   std::vector<std::string> known{"help"};
   std::vector<std::string> members;  // of the group that the first word names
@@ -59,17 +67,13 @@ int UnknownCommand(const std::vector<std::string>& words) {
     if (entry.group == words[0]) members.emplace_back(entry.name);
   }
   if (!members.empty()) {
-    const std::string nearest = words.size() > 1 ? Nearest(words[1], members) : "";
     fmt::print(stderr, "braid {}: {}, one of {} is needed{}\n", words[0],
                words.size() > 1 ? fmt::format("unknown \"{}\"", words[1]) : "no command",
-               fmt::join(members, ", "),
-               nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest));
+               fmt::join(members, ", "), words.size() > 1 ? Suggestion(words[1], members) : "");
     return kUsageError;
   }
-  const std::string nearest = Nearest(words[0], known);
-  fmt::print(
-      stderr, "braid: unknown command \"{}\"{}\n", words[0],
-      nearest.empty() ? "; braid help lists all" : fmt::format("; did you mean \"{}\"?", nearest));
+  fmt::print(stderr, "braid: unknown command \"{}\"{}\n", words[0],
+             Suggestion(words[0], known, "; braid help lists all"));
   return kUsageError;
 }
 
@@ -83,9 +87,7 @@ std::string DescribeExtras(const CLI::App& app) {
   for (const std::string& extra : extras) {
     if (!extra.starts_with("-")) continue;
     const std::string flag = extra.substr(0, extra.find('='));
-    const std::string nearest = Nearest(flag, known);
-    return fmt::format("unknown flag {}{}", flag,
-                       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+    return fmt::format("unknown flag {}{}", flag, Suggestion(flag, known));
   }
   return extras.empty() ? "too many arguments"
                         : fmt::format("one argument too many: \"{}\"", extras.front());

@@ -7,7 +7,6 @@
 
 #include "base/system/file.h"
 #include "model/families/gguf.h"
-#include "model/loading/weights.h"
 #include "model/spec.h"
 
 namespace braid {
@@ -97,6 +96,16 @@ Result<OpenedModel> OpenGguf(const std::string& path) {
 }
 
 }  // namespace
+
+ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
+  if (checkpoint.Find("lm_head.weight") != nullptr) spec.tied_head = false;
+  if (spec.draft) {
+    const std::string& prefix = spec.draft->prefix;
+    const auto at = checkpoint.tensors().lower_bound(prefix);
+    if (at == checkpoint.tensors().end() || !at->first.starts_with(prefix)) spec.draft.reset();
+  }
+  return spec;
+}
 
 Result<OpenedModel> OpenModel(const std::string& path) {
   if (!IsDirectory(path) && path.ends_with(".gguf")) return OpenGguf(path);

@@ -59,10 +59,13 @@ Result<Family> FindFamily(std::string_view name);
 
 // A model of either kind: a Hugging Face directory or a GGUF file.
 struct OpenedModel {
-  ModelSpec spec;  // as the checkpoint fills it (FitToCheckpoint)
+  ModelSpec spec;  // as FitToCheckpoint gives it
   Checkpoint checkpoint;
 };
 Result<OpenedModel> OpenModel(const std::string& path);
+// The spec as this checkpoint fills it: a stored lm_head.weight is used although config.json ties
+// the head, and a draft head without tensors is dropped.
+ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint);
 
 // Reads `directory`/config.json: an unknown architecture, a missing or absurd value, a key that
 // nobody understands are errors that name the key.

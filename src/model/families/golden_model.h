@@ -16,7 +16,7 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/decoder.h"
 #include "model/families/families.h"
-#include "model/loading/weights.h"
+#include "model/loading/load_weights.h"
 
 namespace braid {
 
@@ -72,7 +72,8 @@ class GoldenModel {
   Status Load(const std::string& name, ModelSpec spec) {
     ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(GoldenDirectory(name)));
     spec_ = FitToCheckpoint(std::move(spec), checkpoint);
-    ASSIGN_OR_RETURN(weights_, LoadWeights(spec_, checkpoint, pool_, {}, nullptr));
+    ASSIGN_OR_RETURN(Binding binding, BindWeights(spec_, checkpoint));
+    ASSIGN_OR_RETURN(weights_, LoadWeights(std::move(binding), pool_));
     plan_ = CachePlanOf(spec_, kv_dtype_);
     return {};
   }

@@ -12,7 +12,7 @@
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/loading/make_model.h"
-#include "model/loading/weights.h"
+#include "model/loading/test_loaded_model.h"
 
 namespace braid {
 namespace {
@@ -231,15 +231,10 @@ TEST(LatentFamilies, ExamplesWithADraftHeadLoadWithNothingLeftOver) {
                                         .progress = {}},
                                        pool);
     ASSERT_TRUE(made) << family << ": " << made.error().message;
-    Result<ModelSpec> spec = ReadModelSpec(dir.path());
-    ASSERT_TRUE(spec) << spec.error().message;
-    Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
-    ASSERT_TRUE(checkpoint) << checkpoint.error().message;
-    LoadReport report;
-    Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, &report);
-    ASSERT_TRUE(weights) << weights.error().message;
-    EXPECT_EQ(report.draft.empty(), std::string(family) == "kimi_linear") << family;
-    EXPECT_EQ(static_cast<int64_t>(checkpoint->tensors().size()), made->tensors) << family;
+    Result<LoadedModel> loaded = LoadModel(dir.path());
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(loaded->report.draft.empty(), std::string(family) == "kimi_linear") << family;
+    EXPECT_EQ(std::ssize(loaded->opened.checkpoint.tensors()), made->tensors) << family;
   }
 }
 

@@ -73,11 +73,11 @@ TEST(PublishedConfigs, GiveThePublishedNumbers) {
 
 // Names of the tensors that the specs ask for, in the form that has most of them (one tensor per
 // expert) or fewest (stacked experts).
-int64_t TensorCount(const std::vector<const WeightSpec*>& weights, bool most) {
+int64_t TensorCount(const std::vector<WeightSpec>& weights, bool most) {
   std::set<std::string> names;
-  for (const WeightSpec* weight : weights) {
-    const std::vector<Piece>* form = &weight->sources.front();
-    for (const std::vector<Piece>& pieces : weight->sources) {
+  for (const WeightSpec& weight : weights) {
+    const std::vector<Piece>* form = &weight.sources.front();
+    for (const std::vector<Piece>& pieces : weight.sources) {
       if (most ? pieces.size() > form->size() : pieces.size() < form->size()) form = &pieces;
     }
     for (const Piece& piece : *form) names.insert(piece.tensor);
@@ -100,20 +100,9 @@ TEST(PublishedConfigs, AskForAsManyTensorsAsTheCheckpointsHave) {
   };
   for (const Known& known : kKnown) {
     const ModelSpec spec = Read(known.config);
-    const ModelWeightSpecs specs = WeightsOf(spec);
-    std::vector<const WeightSpec*> weights = {&specs.embedding, &specs.final_norm};
-    if (specs.head) weights.push_back(&*specs.head);
-    for (const LayerWeightSpecs& layer : specs.layers) {
-      weights.insert(weights.end(), {&layer.input_norm, &layer.post_norm});
-      for (const WeightSpec& weight : layer.mixer) weights.push_back(&weight);
-      for (const WeightSpec& weight : layer.ffn) weights.push_back(&weight);
-    }
-    EXPECT_EQ(TensorCount(weights, known.per_expert), known.tensors) << known.config;
+    EXPECT_EQ(TensorCount(WeightsOf(spec), known.per_expert), known.tensors) << known.config;
     if (known.draft == 0) continue;
-    const std::vector<WeightSpec> drafts = DraftWeightsOf(spec);
-    weights.clear();
-    for (const WeightSpec& weight : drafts) weights.push_back(&weight);
-    EXPECT_EQ(TensorCount(weights, known.per_expert), known.draft) << known.config;
+    EXPECT_EQ(TensorCount(DraftWeightsOf(spec), known.per_expert), known.draft) << known.config;
   }
 }
 

@@ -5,11 +5,10 @@
 #include <cstring>
 
 #include "base/system/thread_pool.h"
-#include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/loading/make_model.h"
-#include "model/loading/weights.h"
+#include "model/loading/test_loaded_model.h"
 
 namespace braid {
 namespace {
@@ -30,20 +29,17 @@ TEST(Qwen3Next, LayersFollowTheIntervalTheSparseStepAndTheListOfDenseOnes) {
 }
 
 TEST(Qwen3Next, FusedRowsComeOutByComponent) {
-  Result<ModelSpec> spec = ReadModelSpec(kGolden);
-  Result<Checkpoint> checkpoint = Checkpoint::Open(kGolden);
-  ASSERT_TRUE(spec && checkpoint);
-  ThreadPool pool(2);
-  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, nullptr);
-  ASSERT_TRUE(weights) << weights.error().message;
+  Result<LoadedModel> model = LoadModel(kGolden);
+  ASSERT_TRUE(model) << model.error().message;
+  const LinearAttentionWeights& mixer = MixerOf<LinearAttention>(model->weights, 0);
   // 2 key heads 24 wide, 4 value heads 16 wide: blocks of 24 q, 24 k, 32 v, 32 z; then 2 b, 2 a.
   constexpr int64_t kBlock = 112, kHidden = 48, kQ = 0, kK = 48, kV = 96, kZ = 160, kB = 0, kA = 4;
-  const ops::PackedMatrix& in = weights->layers[0].mixer[0].matrix;
-  const ops::PackedMatrix& gates = weights->layers[0].mixer[2].matrix;
+  const ops::PackedMatrix& in = mixer.in.matrix;
+  const ops::PackedMatrix& gates = mixer.gates.matrix;
   ASSERT_EQ(in.n, 224);
   ASSERT_EQ(gates.n, 8);
   auto stored = [&](const char* name, int64_t row) {
-    const TensorEntry* entry = checkpoint->Find(name);
+    const TensorEntry* entry = model->opened.checkpoint.Find(name);
     CHECK(entry != nullptr && entry->dtype == DType::kBF16);
     uint16_t bits;
     std::memcpy(&bits, entry->data + 2 * (row * kHidden + 7), 2);
@@ -71,11 +67,8 @@ TEST(Qwen3Next, AMadeModelLoads) {
                  .progress = {}},
                 pool);
   ASSERT_TRUE(made) << made.error().message;
-  Result<ModelSpec> spec = ReadModelSpec(dir.path());
-  Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
-  ASSERT_TRUE(spec && checkpoint);
-  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, nullptr);
-  ASSERT_TRUE(weights) << weights.error().message;
+  Result<LoadedModel> model = LoadModel(dir.path());
+  ASSERT_TRUE(model) << model.error().message;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// SwiGLU feed-forward: down(silu(gate x) * up x). Weights: [gate; up] as one matrix, down.
+// SwiGLU feed-forward: down(silu(gate x) * up x), gate and up as one matrix.
 #include <string>
 #include <vector>
 
@@ -6,13 +6,8 @@
 #include "ops/linear.h"
 
 namespace braid {
-namespace {
 
-enum : size_t { kGateUp, kDown };
-
-}  // namespace
-
-std::vector<WeightSpec> WeightsOf(const DenseFfn& f, const LayerPlace& place) {
+void ListWeights(const DenseFfn& f, const LayerPlace& place, DenseFfnWeights& w, WeightList& list) {
   const std::string name = place.prefix + f.modules.front();
   std::vector<std::vector<Piece>> gate_up, down;
   for (const std::string& module : f.modules) {
@@ -21,16 +16,18 @@ std::vector<WeightSpec> WeightsOf(const DenseFfn& f, const LayerPlace& place) {
                        {base + "up_proj.weight", {f.width, place.hidden}, {}}});
     down.push_back({{base + "down_proj.weight", {place.hidden, f.width}, {}}});
   }
-  return {{.name = name + "gate_up",
-           .n = 2 * int64_t{f.width},
-           .k = place.hidden,
-           .shard = Shard::kRows,
-           .sources = std::move(gate_up)},
-          {.name = name + "down_proj",
-           .n = place.hidden,
-           .k = f.width,
-           .shard = Shard::kColumns,
-           .sources = std::move(down)}};
+  list.push_back({&w.gate_up,
+                  {.name = name + "gate_up",
+                   .n = 2 * int64_t{f.width},
+                   .k = place.hidden,
+                   .units = {{ShardUnit::kRow, f.width}, {ShardUnit::kRow, f.width}},
+                   .sources = std::move(gate_up)}});
+  list.push_back({&w.down,
+                  {.name = name + "down_proj",
+                   .n = place.hidden,
+                   .k = f.width,
+                   .units = {{ShardUnit::kRow, place.hidden}},
+                   .sources = std::move(down)}});
 }
 
 std::vector<Cost> CostsOf(const DenseFfn& f, int64_t hidden, const StepShape& shape) {
@@ -39,13 +36,14 @@ std::vector<Cost> CostsOf(const DenseFfn& f, int64_t hidden, const StepShape& sh
            .bytes = shape.bytes_per_weight * weights}};
 }
 
-void Forward(const DenseFfn& f, const LayerContext& c, Matrix x, Matrix out) {
+void Forward(const DenseFfn& f, const DenseFfnWeights& w, const LayerContext& c, Matrix x,
+             Matrix out) {
   WorkspaceScope scope(*c.op.workspace);
   Matrix gate_up = c.op.workspace->TakeMatrix(x.rows, 2 * int64_t{f.width});
   Matrix hidden = c.op.workspace->TakeMatrix(x.rows, f.width);
-  ops::Linear(c.op, {.x = x, .w = &c.weights[kGateUp].matrix, .y = gate_up});
+  ops::Linear(c.op, {.x = x, .w = &w.gate_up.matrix, .y = gate_up});
   ops::Swiglu(c.op, {.gate_up = gate_up, .out = hidden, .limit = f.limit});
-  ops::Linear(c.op, {.x = hidden, .w = &c.weights[kDown].matrix, .y = out});
+  ops::Linear(c.op, {.x = hidden, .w = &w.down.matrix, .y = out});
 }
 
 }  // namespace braid

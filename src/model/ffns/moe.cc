@@ -1,6 +1,5 @@
-// Mixture of experts with an optional shared expert, which may be gated. Weights: router, expert
-// gate/up, expert down, then, as far as the mixture has them, shared gate/up, shared down, shared
-// gate vector; the router's selection bias last.
+// Mixture of experts with an optional shared expert, which may be gated. Each expert has two
+// matrices, gate and up, side by side, and one down.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -11,8 +10,6 @@
 
 namespace braid {
 namespace {
-
-enum : size_t { kRouter, kGateUp, kDown, kSharedGateUp, kSharedDown, kSharedGate };
 
 // Per-expert tensors as alternatives to the stacked ones.
 std::vector<Piece> ExpertPieces(const MoeFfn& f, const std::string& base, int64_t hidden,
@@ -30,26 +27,30 @@ std::vector<Piece> ExpertPieces(const MoeFfn& f, const std::string& base, int64_
   return pieces;
 }
 
-void AppendShared(const MoeFfn& f, const std::string& base, int64_t hidden,
-                  std::vector<WeightSpec>& specs) {
+void ListShared(const MoeFfn& f, const std::string& base, int64_t hidden, MoeFfnWeights& w,
+                WeightList& list) {
   const std::string shared = base + f.names.shared;
-  specs.push_back({.name = shared + "gate_up",
+  const int64_t width = f.shared_width;
+  list.push_back({&w.shared_gate_up,
+                  {.name = shared + "gate_up",
                    .count = 2,
-                   .n = f.shared_width,
+                   .n = width,
                    .k = hidden,
-                   .shard = Shard::kRows,
-                   .sources = {{{shared + "gate_proj.weight", {f.shared_width, hidden}, {}},
-                                {shared + "up_proj.weight", {f.shared_width, hidden}, {}}}}});
-  specs.push_back({.name = shared + "down_proj",
+                   .units = {{ShardUnit::kRow, width}, {ShardUnit::kRow, width}},
+                   .sources = {{{shared + "gate_proj.weight", {width, hidden}, {}},
+                                {shared + "up_proj.weight", {width, hidden}, {}}}}}});
+  list.push_back({&w.shared_down,
+                  {.name = shared + "down_proj",
                    .n = hidden,
-                   .k = f.shared_width,
-                   .shard = Shard::kColumns,
-                   .sources = {{{shared + "down_proj.weight", {hidden, f.shared_width}, {}}}}});
+                   .k = width,
+                   .units = {{ShardUnit::kRow, hidden}},
+                   .sources = {{{shared + "down_proj.weight", {hidden, width}, {}}}}}});
   if (!f.shared_gate) return;
-  specs.push_back({.name = base + "shared_expert_gate",
+  list.push_back({&w.shared_gate,
+                  {.name = base + "shared_expert_gate",
                    .use = WeightUse::kVector,
                    .n = hidden,
-                   .sources = {{{base + "shared_expert_gate.weight", {1, hidden}, {}}}}});
+                   .sources = {{{base + "shared_expert_gate.weight", {1, hidden}, {}}}}}});
 }
 
 double DistinctExperts(const MoeFfn& f, int64_t tokens) {
@@ -59,37 +60,38 @@ double DistinctExperts(const MoeFfn& f, int64_t tokens) {
 
 }  // namespace
 
-std::vector<WeightSpec> WeightsOf(const MoeFfn& f, const LayerPlace& place) {
+void ListWeights(const MoeFfn& f, const LayerPlace& place, MoeFfnWeights& w, WeightList& list) {
   const std::string base = place.prefix + f.names.module;
   const int64_t experts = f.experts, width = f.width, hidden = place.hidden;
-  std::vector<WeightSpec> specs = {
-      {.name = base + "gate",
-       .n = experts,
-       .k = hidden,
-       .quantisable = Quantisable::kNever,
-       .sources = {{{base + "gate.weight", {experts, hidden}, {}}}}},
-      {.name = base + "experts.gate_up",
-       .count = 2 * experts,
-       .n = width,
-       .k = hidden,
-       .shard = Shard::kExperts,
-       .sources = {{{base + "experts.gate_up_proj", {experts, 2 * width, hidden}, {}}},
-                   ExpertPieces(f, base, hidden, false)}},
-      {.name = base + "experts.down",
-       .count = experts,
-       .n = hidden,
-       .k = width,
-       .shard = Shard::kExperts,
-       .sources = {{{base + "experts.down_proj", {experts, hidden, width}, {}}},
-                   ExpertPieces(f, base, hidden, true)}}};
-  if (f.shared_width > 0) AppendShared(f, base, hidden, specs);
-  if (f.names.bias.empty()) return specs;
+  list.push_back({&w.router,
+                  {.name = base + "gate",
+                   .n = experts,
+                   .k = hidden,
+                   .quantisable = Quantisable::kNever,
+                   .sources = {{{base + "gate.weight", {experts, hidden}, {}}}}}});
+  list.push_back({&w.gate_up,
+                  {.name = base + "experts.gate_up",
+                   .count = 2 * experts,
+                   .n = width,
+                   .k = hidden,
+                   .units = {{ShardUnit::kExpert, experts, 2 * width}},
+                   .sources = {{{base + "experts.gate_up_proj", {experts, 2 * width, hidden}, {}}},
+                               ExpertPieces(f, base, hidden, false)}}});
+  list.push_back({&w.down,
+                  {.name = base + "experts.down",
+                   .count = experts,
+                   .n = hidden,
+                   .k = width,
+                   .units = {{ShardUnit::kExpert, experts, hidden}},
+                   .sources = {{{base + "experts.down_proj", {experts, hidden, width}, {}}},
+                               ExpertPieces(f, base, hidden, true)}}});
+  if (f.shared_width > 0) ListShared(f, base, hidden, w, list);
+  if (f.names.bias.empty()) return;
   WeightSpec bias{.name = base + f.names.bias.front(), .use = WeightUse::kVector, .n = experts};
   for (const std::string& name : f.names.bias) {
     bias.sources.push_back({{base + name, {experts}, {}}});
   }
-  specs.push_back(std::move(bias));
-  return specs;
+  list.push_back({&w.bias, std::move(bias)});
 }
 
 std::vector<Cost> CostsOf(const MoeFfn& f, int64_t hidden, const StepShape& shape) {
@@ -101,7 +103,7 @@ std::vector<Cost> CostsOf(const MoeFfn& f, int64_t hidden, const StepShape& shap
                     2 * router}};
 }
 
-void Forward(const MoeFfn& f, const LayerContext& c, Matrix x, Matrix out) {
+void Forward(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x, Matrix out) {
   WorkspaceScope scope(*c.op.workspace);
   Workspace& ws = *c.op.workspace;
   Matrix logits = ws.TakeMatrix(x.rows, f.experts);
@@ -109,24 +111,24 @@ void Forward(const MoeFfn& f, const LayerContext& c, Matrix x, Matrix out) {
   float* weights = ws.Take<float>(x.rows * f.top_k);
   const bool shared = f.shared_width > 0;
   float* shared_weight = f.shared_gate ? ws.Take<float>(x.rows) : nullptr;
-  ops::Linear(c.op, {.x = x, .w = &c.weights[kRouter].matrix, .y = logits, .exact = true});
+  ops::Linear(c.op, {.x = x, .w = &w.router.matrix, .y = logits, .exact = true});
   ops::Route(c.op, {.logits = logits,
                     .top_k = f.top_k,
                     .rule = f.router,
-                    .bias = f.names.bias.empty() ? nullptr : c.weights.back().vector,
+                    .bias = w.bias.vector,
                     .ids = ids,
                     .weights = weights});
   if (f.shared_gate) {
-    ops::ScalarGate(c.op, {.x = x, .weight = c.weights[kSharedGate].vector, .out = shared_weight});
+    ops::ScalarGate(c.op, {.x = x, .weight = w.shared_gate.vector, .out = shared_weight});
   }
   ops::Experts(c.op, {.x = x,
-                      .gate_up = &c.weights[kGateUp].matrix,
-                      .down = &c.weights[kDown].matrix,
+                      .gate_up = &w.gate_up.matrix,
+                      .down = &w.down.matrix,
                       .ids = ids,
                       .weights = weights,
                       .top_k = f.top_k,
-                      .shared_gate_up = shared ? &c.weights[kSharedGateUp].matrix : nullptr,
-                      .shared_down = shared ? &c.weights[kSharedDown].matrix : nullptr,
+                      .shared_gate_up = shared ? &w.shared_gate_up.matrix : nullptr,
+                      .shared_down = shared ? &w.shared_down.matrix : nullptr,
                       .shared_weight = shared_weight,
                       .limit = f.limit,
                       .shared_limit = f.shared_limit,

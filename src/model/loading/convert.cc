@@ -15,7 +15,7 @@
 #include "model/checkpoint/checkpoint_writer.h"
 #include "model/checkpoint/formats/export.h"
 #include "model/families/families.h"
-#include "model/loading/weights.h"
+#include "model/loading/weight_binding.h"
 
 namespace braid {
 namespace {
@@ -161,8 +161,8 @@ Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& p
                              request.from)};
   }
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(request.from));
-  ASSIGN_OR_RETURN(const std::deque<StoredWeight> stored,
-                   StoredWeightsOf(model.spec, model.checkpoint));
+  ASSIGN_OR_RETURN(const Binding binding, BindWeights(model.spec, model.checkpoint));
+  const std::deque<StoredWeight>& stored = binding.stored;
   RETURN_IF_ERROR(MakeDirectory(request.to));
   Converted converted;
   std::vector<WeightExport> exports;

@@ -87,16 +87,7 @@ std::vector<TensorPlan> PlanTensors(const ModelSpec& spec) {
       plans.push_back(std::move(plan));
     }
   };
-  const ModelWeightSpecs weights = WeightsOf(spec);
-  add(weights.embedding);
-  for (const LayerWeightSpecs& layer : weights.layers) {
-    add(layer.input_norm);
-    for (const WeightSpec& weight : layer.mixer) add(weight);
-    add(layer.post_norm);
-    for (const WeightSpec& weight : layer.ffn) add(weight);
-  }
-  add(weights.final_norm);
-  if (weights.head) add(*weights.head);
+  for (const WeightSpec& weight : WeightsOf(spec)) add(weight);
   if (spec.draft && spec.draft->declared) {
     for (const WeightSpec& weight : DraftWeightsOf(spec)) add(weight);
   }

@@ -9,7 +9,7 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/loading/weights.h"
+#include "model/loading/test_loaded_model.h"
 
 namespace braid {
 namespace {
@@ -32,17 +32,11 @@ TEST(MakeModel, WhatItWritesLoadsWithNothingLeftOver) {
   TestDirectory dir;
   Result<MadeModel> made = Make(dir.path(), {"tiny", "mtp_num_hidden_layers=1"});
   ASSERT_TRUE(made) << made.error().message;
-  Result<ModelSpec> spec = ReadModelSpec(dir.path());
-  ASSERT_TRUE(spec) << spec.error().message;
-  Result<Checkpoint> checkpoint = Checkpoint::Open(dir.path());
-  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
-  ThreadPool pool(2);
-  LoadReport report;
-  Result<ModelWeights> weights = LoadWeights(*spec, *checkpoint, pool, {}, &report);
-  ASSERT_TRUE(weights) << weights.error().message;
-  EXPECT_EQ(report.draft.size(), 1u);
-  EXPECT_EQ(static_cast<int64_t>(checkpoint->tensors().size()), made->tensors);
-  EXPECT_EQ(checkpoint->total_bytes(), made->bytes);
+  Result<LoadedModel> loaded = LoadModel(dir.path());
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(loaded->report.draft.size(), 1u);
+  EXPECT_EQ(std::ssize(loaded->opened.checkpoint.tensors()), made->tensors);
+  EXPECT_EQ(loaded->opened.checkpoint.total_bytes(), made->bytes);
 }
 
 TEST(MakeModel, TheSameRequestGivesTheSameFileWhateverTheThreads) {

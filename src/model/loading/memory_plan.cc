@@ -9,7 +9,6 @@
 
 #include "base/math.h"
 #include "base/quantities.h"
-#include "ops/packed.h"
 
 namespace braid {
 namespace {
@@ -91,37 +90,6 @@ std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
                           .running = std::min<int64_t>(SequencesOf(tokens), running_max)});
   }
   return capacities;
-}
-
-int64_t PackedBytes(const WeightSpec& weight, ops::WeightFormat stored,
-                    const WeightChoice& choice) {
-  if (weight.use == WeightUse::kVector) {
-    return weight.n * weight.k * static_cast<int64_t>(sizeof(float));
-  }
-  const ops::PackedMatrix matrix{.format = FormatOf(weight, stored, choice),
-                                 .count = weight.count,
-                                 .n = weight.n,
-                                 .k = weight.k};
-  return matrix.bytes();
-}
-
-std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report) {
-  std::map<std::string_view, int64_t> bytes;
-  for (const WeightStorage& weight : report.weights) {
-    bytes[ops::NameOf(weight.runs_as)] += weight.packed_bytes;
-  }
-  return bytes;
-}
-
-std::string FormatsText(const std::map<std::string_view, int64_t>& bytes) {
-  std::vector<std::pair<int64_t, std::string_view>> order;
-  for (const auto& [name, size] : bytes) order.emplace_back(-size, name);
-  std::ranges::sort(order);
-  std::vector<std::string> parts;
-  for (const auto& [size, name] : order) {
-    parts.push_back(fmt::format("{} {}", name, ByteText(-size)));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request) {

@@ -2,15 +2,12 @@
 // arena; and what the arena then holds, in tokens and sequences. Pure: sizes come as numbers.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "cache/geometry.h"
-#include "model/loading/weights.h"
 #include "model/spec.h"
 
 namespace braid {
@@ -53,13 +50,6 @@ struct MemoryPlan {
   };
   std::vector<Capacity> Capacities() const;
 };
-
-// Bytes of a packed weight; `stored` as for FormatOf.
-int64_t PackedBytes(const WeightSpec& weight, ops::WeightFormat stored, const WeightChoice& choice);
-// Bytes of all weights by the name of the format in which they run ("bf16", "int8").
-std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report);
-// "int8 1.9 GB, bf16 0.2 GB": most bytes first.
-std::string FormatsText(const std::map<std::string_view, int64_t>& bytes);
 
 // The page is the largest block of any group; groups pack as many of their blocks into it as fit.
 // Errors say what is needed and what there is.

@@ -10,6 +10,7 @@
 #include "model/checkpoint/test_directory.h"
 #include "model/describe.h"
 #include "model/families/families.h"
+#include "model/loading/weight_binding.h"
 
 namespace braid {
 namespace {
@@ -186,12 +187,12 @@ TEST(DescribeModel, StatesLayersParametersAndCacheOfTheConfigAlone) {
 
 TEST(DescribeModel, StatesWhatTheLoaderSkipped) {
   const std::string directory = BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_b";
-  Result<ModelSpec> spec = ReadModelSpec(directory);
-  Result<Checkpoint> checkpoint = Checkpoint::Open(directory);
-  ASSERT_TRUE(spec && checkpoint);
-  Result<LoadReport> report = CheckWeights(*spec, *checkpoint);
-  ASSERT_TRUE(report) << report.error().message;
-  const std::string text = FactsAsText(DescribeModel(*spec, &*checkpoint, &*report));
+  Result<OpenedModel> opened = OpenModel(directory);
+  ASSERT_TRUE(opened) << opened.error().message;
+  Result<Binding> binding = BindWeights(opened->spec, opened->checkpoint);
+  ASSERT_TRUE(binding) << binding.error().message;
+  const std::string text =
+      FactsAsText(DescribeModel(opened->spec, &opened->checkpoint, &binding->report));
   EXPECT_THAT(text, HasSubstr("model.visual.*: 1 tensors"));
   EXPECT_THAT(text, HasSubstr("draft head, not used yet"));
 }

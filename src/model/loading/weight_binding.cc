@@ -5,22 +5,19 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/nearest.h"
 #include "base/quantities.h"
-#include "model/loading/memory_plan.h"
 
 namespace braid {
 namespace {
 
 constexpr size_t kProblemsMax = 32;
-constexpr size_t kSuggestNameBytesMax = 160;
-constexpr size_t kSuggestCandidatesMax = 512;
 
 bool IsWeightType(DType type, WeightUse use) {
   return type == DType::kBF16 || type == DType::kF16 || type == DType::kF32 ||
@@ -36,39 +33,9 @@ bool SameShape(std::vector<int64_t> a, std::vector<int64_t> b, WeightUse use) {
   return a == b;
 }
 
-// Levenshtein's distance, or `limit` when it is at least that.
-size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0], best = row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] != b[j] ? 1 : 0);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j + 1] + 1, row[j] + 1});
-      best = std::min(best, row[j + 1]);
-    }
-    if (best >= limit) return limit;
-  }
-  return std::min(row.back(), limit);
-}
-
-// "; did you mean X?" or nothing.
+// "; the nearest name is X" or nothing.
 std::string Suggestion(const std::string& name, const std::vector<std::string>& candidates) {
-  if (name.size() > kSuggestNameBytesMax) return {};
-  size_t best = name.size() / 6 + 3;
-  const std::string* nearest = nullptr;
-  size_t tried = 0;
-  for (const std::string& candidate : candidates) {
-    const size_t longer = std::max(name.size(), candidate.size());
-    const size_t shorter = std::min(name.size(), candidate.size());
-    if (longer - shorter >= best || tried++ >= kSuggestCandidatesMax) continue;
-    const size_t distance = EditDistance(name, candidate, best);
-    if (distance < best) {
-      best = distance;
-      nearest = &candidate;
-    }
-  }
+  const std::string* nearest = NearestName(name, candidates, name.size() / 6 + 2);
   return nearest ? fmt::format("; the nearest name is \"{}\"", *nearest) : "";
 }
 
@@ -91,8 +58,8 @@ class Binder {
   Binder(const ModelSpec& spec, const Checkpoint& checkpoint, Binding& binding)
       : spec_(spec), checkpoint_(checkpoint), binding_(binding), prefix_(ChoosePrefix()) {}
 
-  BoundWeight Bind(const WeightSpec& weight);
-  void Leftovers(LoadReport* report);
+  BoundWeight Bind(WeightEntry entry);
+  void Leftovers();
   Status Finish() const;
 
  private:
@@ -289,7 +256,6 @@ void AppendRuns(const WeightSpec& weight, const Piece& piece, const StoredWeight
   CHECK(weight.use == WeightUse::kVector || row == (weight.transpose ? weight.n : weight.k), "{}",
         weight.name);
   int64_t at = bound.runs.empty() ? 0 : bound.runs.back().at + bound.runs.back().count;
-  bound.pieces.push_back(at);
   if (piece.rows.empty()) {
     bound.runs.push_back({&stored, 0, at, stored.elements()});
     return;
@@ -304,7 +270,7 @@ void AppendRuns(const WeightSpec& weight, const Piece& piece, const StoredWeight
 
 // The quantised format that every part of the weight is stored in, if the weight may have it.
 std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
-  const WeightSpec& spec = *bound.spec;
+  const WeightSpec& spec = bound.spec;
   if (spec.use == WeightUse::kVector || spec.transpose || !MayQuantise(spec)) return {};
   std::optional<ops::WeightFormat> format;
   for (const SourceRun& run : bound.runs) {
@@ -317,8 +283,9 @@ std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
   return format;
 }
 
-BoundWeight Binder::Bind(const WeightSpec& weight) {
-  BoundWeight bound{.spec = &weight};
+BoundWeight Binder::Bind(WeightEntry entry) {
+  BoundWeight bound{.weight = entry.weight, .spec = std::move(entry.spec)};
+  const WeightSpec& weight = bound.spec;
   const std::vector<Piece>* source = ChooseSource(weight);
   if (source == nullptr) return bound;
   const StoredWeight* first = nullptr;
@@ -346,7 +313,7 @@ BoundWeight Binder::Bind(const WeightSpec& weight) {
 
 // What no weight claimed: skipped by prefix, or unknown. The draft head's weights are bound
 // already.
-void Binder::Leftovers(LoadReport* report) {
+void Binder::Leftovers() {
   struct Sum {
     int64_t tensors = 0;
     int64_t bytes = 0;
@@ -374,18 +341,18 @@ void Binder::Leftovers(LoadReport* report) {
     ++skipped[*skip].tensors;
     skipped[*skip].bytes += entry.bytes;
   }
-  if (report == nullptr) return;
+  LoadReport& report = binding_.report;
   for (const auto& [prefix, sum] : skipped) {
-    report->skipped.push_back(fmt::format("{}*: {} tensors, {} (not part of the text model)",
-                                          prefix, sum.tensors, ByteText(sum.bytes)));
+    report.skipped.push_back(fmt::format("{}*: {} tensors, {} (not part of the text model)", prefix,
+                                         sum.tensors, ByteText(sum.bytes)));
   }
   if (scales.tensors > 0) {
-    report->notes.push_back(fmt::format(
+    report.notes.push_back(fmt::format(
         "{} scales of activations and caches: not used, neither is quantised", scales.tensors));
   }
   if (draft.tensors > 0) {
-    report->draft.push_back(fmt::format("{}*: {} tensors, {} (draft head, not used yet)",
-                                        spec_.draft->prefix, draft.tensors, ByteText(draft.bytes)));
+    report.draft.push_back(fmt::format("{}*: {} tensors, {} (draft head, not used yet)",
+                                       spec_.draft->prefix, draft.tensors, ByteText(draft.bytes)));
   }
 }
 
@@ -422,6 +389,46 @@ Status Binder::Finish() const {
   return Error{ErrorCode::kInvalid, std::move(text), std::move(field)};
 }
 
+// What is stored for a weight; a tensor that several weights share counts with each of its rows.
+WeightStorage StorageOf(const BoundWeight& bound) {
+  const bool vector = bound.spec.use == WeightUse::kVector;
+  WeightStorage storage{.name = bound.spec.name,
+                        .part = bound.spec.part,
+                        .runs_as = vector ? ops::WeightFormat::kF32 : bound.weight->matrix.format,
+                        .packed_bytes = PackedBytes(bound.spec, *bound.weight)};
+  std::vector<std::string_view> formats;
+  for (const SourceRun& run : bound.runs) {
+    const StoredWeight& stored = *run.stored;
+    storage.stored_bytes +=
+        static_cast<int64_t>(static_cast<double>(stored.bytes()) * static_cast<double>(run.count) /
+                             static_cast<double>(stored.elements()));
+    const std::string_view name = stored.format_name();
+    if (std::ranges::count(formats, name) == 0) formats.push_back(name);
+  }
+  storage.stored_as = fmt::format("{}", fmt::join(formats, " and "));
+  return storage;
+}
+
+// A tensor may be quantised where every weight that has rows of it may be, and as the rows lie.
+void MarkQuantisable(Binding& binding) {
+  std::unordered_map<const StoredWeight*, bool> allowed, head;
+  for (const BoundWeight& bound : binding.weights) {
+    const WeightSpec& spec = bound.spec;
+    const bool may = spec.use == WeightUse::kMatrix && !spec.transpose && MayQuantise(spec);
+    for (const SourceRun& run : bound.runs) {
+      const bool fits = may && run.stored->k == spec.k;
+      const auto [at, first] = allowed.emplace(run.stored, fits);
+      if (!first) at->second = at->second && fits;
+      head[run.stored] |= spec.quantisable == Quantisable::kHead;
+    }
+  }
+  for (StoredWeight& stored : binding.stored) {
+    const auto at = allowed.find(&stored);
+    stored.quantisable = at != allowed.end() && at->second;
+    stored.head = head[&stored];
+  }
+}
+
 }  // namespace
 
 const SourceRun& BoundWeight::RunAt(int64_t element) const {
@@ -453,67 +460,22 @@ void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {
   }
 }
 
-namespace {
-
-// What is stored for a weight; a tensor that several weights share counts with each of its rows.
-WeightStorage StorageOf(const BoundWeight& bound, const WeightChoice& choice) {
-  const bool vector = bound.spec->use == WeightUse::kVector;
-  WeightStorage storage{
-      .name = bound.spec->name,
-      .runs_as = vector ? ops::WeightFormat::kF32 : FormatOf(*bound.spec, bound.stored_as, choice),
-      .packed_bytes = PackedBytes(*bound.spec, bound.stored_as, choice)};
-  std::vector<std::string_view> formats;
-  for (const SourceRun& run : bound.runs) {
-    const StoredWeight& stored = *run.stored;
-    storage.stored_bytes +=
-        static_cast<int64_t>(static_cast<double>(stored.bytes()) * static_cast<double>(run.count) /
-                             static_cast<double>(stored.elements()));
-    const std::string_view name = stored.format_name();
-    if (std::ranges::count(formats, name) == 0) formats.push_back(name);
-  }
-  storage.stored_as = fmt::format("{}", fmt::join(formats, " and "));
-  return storage;
-}
-
-}  // namespace
-
-namespace {
-
-// A tensor may be quantised where every weight that has rows of it may be, and as the rows lie.
-void MarkQuantisable(Binding& binding) {
-  std::unordered_map<const StoredWeight*, bool> allowed, head;
-  for (const BoundWeight& bound : binding.weights) {
-    const WeightSpec& spec = *bound.spec;
-    const bool may = spec.use == WeightUse::kMatrix && !spec.transpose && MayQuantise(spec);
-    for (const SourceRun& run : bound.runs) {
-      const bool fits = may && run.stored->k == spec.k;
-      const auto [at, first] = allowed.emplace(run.stored, fits);
-      if (!first) at->second = at->second && fits;
-      head[run.stored] |= spec.quantisable == Quantisable::kHead;
-    }
-  }
-  for (StoredWeight& stored : binding.stored) {
-    const auto at = allowed.find(&stored);
-    stored.quantisable = at != allowed.end() && at->second;
-    stored.head = head[&stored];
-  }
-}
-
-}  // namespace
-
-Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const WeightSpec*>& weights,
-                            const Checkpoint& checkpoint, const WeightChoice& choice,
-                            LoadReport* report) {
-  Binding binding;
+Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                            const WeightChoice& choice) {
+  Binding binding{.checkpoint = &checkpoint,
+                  .tied_head = spec.tied_head,
+                  .model = std::make_unique<ModelWeights>()};
   Binder binder(spec, checkpoint, binding);
-  for (const WeightSpec* weight : weights) binding.weights.push_back(binder.Bind(*weight));
-  for (const WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind(weight);
-  binder.Leftovers(report);
+  for (WeightEntry& entry : ListWeights(spec, *binding.model)) {
+    binding.weights.push_back(binder.Bind(std::move(entry)));
+  }
+  for (WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind({nullptr, std::move(weight)});
+  binder.Leftovers();
   RETURN_IF_ERROR(binder.Finish());
   MarkQuantisable(binding);
-  if (report == nullptr) return binding;
   for (const BoundWeight& bound : binding.weights) {
-    report->weights.push_back(StorageOf(bound, choice));
+    *bound.weight = LayoutOf(bound.spec, bound.stored_as, choice);
+    binding.report.weights.push_back(StorageOf(bound));
   }
   return binding;
 }

@@ -1,16 +1,19 @@
 // Which bytes of a checkpoint are which weight. Binding is strict in both directions: every weight
-// has exactly one complete source, every tensor is claimed; whatever is wrong is reported in one
-// message.
+// has exactly one complete source, every tensor is claimed; all that is wrong is reported in one
+// message. A model is bound once; everything that asks about its weights reads the binding.
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/formats/storage_format.h"
-#include "model/loading/weights.h"
+#include "model/loading/load_report.h"
+#include "model/loading/weight_choice.h"
 #include "model/spec.h"
+#include "model/weights.h"
 
 namespace braid {
 
@@ -24,14 +27,14 @@ struct SourceRun {
 
 // The weight's count * n * k elements, row-major, in runs of ascending `at`.
 struct BoundWeight {
-  const WeightSpec* spec = nullptr;
+  Weight* weight = nullptr;  // where it goes, in Binding::model
+  WeightSpec spec;
   DType dtype = DType::kBF16;  // what Read delivers; holds every stored value exactly
   // The format that keeps what is stored: its codes as they are, or every bit of `dtype`.
   ops::WeightFormat stored_as = ops::WeightFormat::kBF16;
   std::vector<SourceRun> runs;
-  std::vector<int64_t> pieces;  // where each piece of the source begins, in elements
 
-  int64_t elements() const { return spec->count * spec->n * spec->k; }
+  int64_t elements() const { return spec.count * spec.n * spec.k; }
   const SourceRun& RunAt(int64_t element) const;
   // The address of elements [first, first + count), if they lie in the file as `dtype`; else null.
   const std::byte* Direct(int64_t first, int64_t count) const;
@@ -42,15 +45,17 @@ struct BoundWeight {
 };
 
 struct Binding {
-  std::vector<BoundWeight> weights;
-  std::deque<StoredWeight> stored;  // what the runs point to
+  const Checkpoint* checkpoint = nullptr;
+  bool tied_head = false;
+  std::unique_ptr<ModelWeights> model;  // every weight's layout; no data yet
+  std::vector<BoundWeight> weights;     // in the order of WeightsOf(ModelSpec)
+  std::deque<StoredWeight> stored;      // the tensors of the model, each once; the runs' sources
+  LoadReport report;
 };
 
-// `weights` in the order given. Fills `report`, for weights kept as `choice` says, when it is not
-// null. Spec, weights and checkpoint
-// must outlive the binding.
-Result<Binding> BindWeights(const ModelSpec& spec, const std::vector<const WeightSpec*>& weights,
-                            const Checkpoint& checkpoint, const WeightChoice& choice,
-                            LoadReport* report);
+// The weights of `spec` (as FitToCheckpoint gives it), kept as `choice` says. Reads no weights, but
+// perhaps the scales of quantised ones. Spec and checkpoint must outlive the binding.
+Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
+                            const WeightChoice& choice = {});
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // Softmax attention with grouped heads, optional per-head output gate, q/k norms and partial
-// rotation. Weights: [q (with gates); k; v] as one matrix, o, q_norm, k_norm.
+// rotation.
 #include <cmath>
 #include <vector>
 
@@ -11,8 +11,6 @@
 namespace braid {
 namespace {
 
-enum : size_t { kQkv, kOut, kQNorm, kKNorm };
-
 int64_t QueryRows(const FullAttention& m) {
   return int64_t{m.heads} * m.head_dim * (m.output_gate ? 2 : 1);
 }
@@ -23,31 +21,36 @@ ops::AttentionShape ShapeOf(const FullAttention& m, DType kv_dtype) {
 
 }  // namespace
 
-std::vector<WeightSpec> WeightsOf(const FullAttention& m, const LayerPlace& place) {
+void ListWeights(const FullAttention& m, const LayerPlace& place, FullAttentionWeights& w,
+                 WeightList& list) {
   const int64_t q = QueryRows(m), kv = KeyRows(m), out = int64_t{m.heads} * m.head_dim;
   const std::string base = place.prefix + "self_attn.";
-  std::vector<WeightSpec> specs = {
-      {.name = base + "qkv",
-       .n = q + 2 * kv,
-       .k = place.hidden,
-       .shard = Shard::kRows,
-       .sources = {{{base + "q_proj.weight", {q, place.hidden}, {}},
-                    {base + "k_proj.weight", {kv, place.hidden}, {}},
-                    {base + "v_proj.weight", {kv, place.hidden}, {}}}}},
-      {.name = base + "o_proj",
-       .n = place.hidden,
-       .k = out,
-       .shard = Shard::kColumns,
-       .sources = {{{base + "o_proj.weight", {place.hidden, out}, {}}}}},
-  };
-  if (!m.qk_norm) return specs;
-  for (const char* name : {"q_norm", "k_norm"}) {
-    specs.push_back({.name = base + name,
+  list.push_back({&w.qkv,
+                  {.name = base + "qkv",
+                   .n = q + 2 * kv,
+                   .k = place.hidden,
+                   .units = {{ShardUnit::kHead, m.heads, q / m.heads},
+                             {ShardUnit::kKeyHead, m.kv_heads, m.head_dim},
+                             {ShardUnit::kKeyHead, m.kv_heads, m.head_dim}},
+                   .sources = {{{base + "q_proj.weight", {q, place.hidden}, {}},
+                                {base + "k_proj.weight", {kv, place.hidden}, {}},
+                                {base + "v_proj.weight", {kv, place.hidden}, {}}}}}});
+  list.push_back({&w.out,
+                  {.name = base + "o_proj",
+                   .n = place.hidden,
+                   .k = out,
+                   .units = {{ShardUnit::kRow, place.hidden}},
+                   .sources = {{{base + "o_proj.weight", {place.hidden, out}, {}}}}}});
+  if (!m.qk_norm) return;
+  auto norm = [&](Weight& weight, const std::string& name) {
+    list.push_back({&weight,
+                    {.name = name,
                      .use = WeightUse::kVector,
                      .n = m.head_dim,
-                     .sources = {{{base + name + ".weight", {m.head_dim}, {}}}}});
-  }
-  return specs;
+                     .sources = {{{name + ".weight", {m.head_dim}, {}}}}}});
+  };
+  norm(w.q_norm, base + "q_norm");
+  norm(w.k_norm, base + "k_norm");
 }
 
 CacheNeed CacheOf(const FullAttention& m, DType kv_dtype) {
@@ -68,7 +71,8 @@ std::vector<Cost> CostsOf(const FullAttention& m, int64_t hidden, const StepShap
                     static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes)}};
 }
 
-void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out) {
+void Forward(const FullAttention& m, const FullAttentionWeights& w, const LayerContext& c, Matrix x,
+             Matrix out) {
   WorkspaceScope scope(*c.op.workspace);
   Workspace& ws = *c.op.workspace;
   const int64_t q_cols = QueryRows(m), kv_cols = KeyRows(m), dim = m.head_dim;
@@ -80,7 +84,7 @@ void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out
   float* inverse_frequency = ws.Take<float>(pairs);
   if (!ws.measuring()) FillInverseFrequencies(m.rotary, inverse_frequency);
   const int64_t q_stride = m.output_gate ? 2 * dim : dim;
-  ops::Linear(c.op, {.x = x, .w = &c.weights[kQkv].matrix, .y = qkv});
+  ops::Linear(c.op, {.x = x, .w = &w.qkv.matrix, .y = qkv});
   ops::NormRopeWriteKv(c.op, {.shape = shape,
                               .sequences = c.sequences,
                               .cache = c.cache,
@@ -88,8 +92,8 @@ void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out
                               .q_stride = q_stride,
                               .k = qkv.columns(q_cols, kv_cols),
                               .v = qkv.columns(q_cols + kv_cols, kv_cols),
-                              .q_norm = m.qk_norm ? c.weights[kQNorm].vector : nullptr,
-                              .k_norm = m.qk_norm ? c.weights[kKNorm].vector : nullptr,
+                              .q_norm = w.q_norm.vector,
+                              .k_norm = w.k_norm.vector,
                               .norm_offset = c.norm.offset,
                               .eps = c.norm.eps,
                               .inverse_frequency = inverse_frequency,
@@ -103,7 +107,7 @@ void Forward(const FullAttention& m, const LayerContext& c, Matrix x, Matrix out
                         .gate = m.output_gate ? qkv.columns(dim, q_cols - dim) : Matrix{},
                         .gate_stride = q_stride,
                         .out = mixed});
-  ops::Linear(c.op, {.x = mixed, .w = &c.weights[kOut].matrix, .y = out});
+  ops::Linear(c.op, {.x = mixed, .w = &w.out.matrix, .y = out});
 }
 
 }  // namespace braid

@@ -19,8 +19,8 @@ void RunHeads(const LatentAttention& m, const LayerContext& c, const LatentStep&
   const int32_t heads = static_cast<int32_t>(group.count);
   const ops::AttentionShape shape = ShapeOf(m, heads, c.kv_dtype);
   const Matrix q = step.q.columns(group.first * QueryDim(m), heads * QueryDim(m));
-  const ops::PackedMatrix key_up = HeadsOf(step.weights[kKeyUp], group.first, group.count);
-  const ops::PackedMatrix value_up = HeadsOf(step.weights[kValueUp], group.first, group.count);
+  const ops::PackedMatrix key_up = HeadsOf(step.weights.key_up, group.first, group.count);
+  const ops::PackedMatrix value_up = HeadsOf(step.weights.value_up, group.first, group.count);
   const Matrix gate = step.gate.data ? step.gate.columns(group.first, heads) : Matrix{};
   const Matrix mixed = step.mixed.columns(group.first * m.value_dim, heads * m.value_dim);
   const int64_t begin = sequences.spans[0].token_begin, count = sequences.tokens;
@@ -28,7 +28,7 @@ void RunHeads(const LatentAttention& m, const LayerContext& c, const LatentStep&
                           .sequences = sequences,
                           .cache = c.cache,
                           .row = group.first == 0 ? step.row : Matrix{},
-                          .norm = step.weights[kKvNorm].vector,
+                          .norm = step.weights.kv_norm.vector,
                           .eps = m.latent_eps,
                           .rotation = step.rotation,
                           .q = q,

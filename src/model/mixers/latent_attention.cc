@@ -1,6 +1,4 @@
-// Multi-head latent attention: a token's cache row is its normed latent and a shared key. Weights:
-// query projection (one, or down, norm and up), kv_a, its norm, key and value halves of kv_b per
-// head, output, head gate, and for the expanded form the key half again.
+// Multi-head latent attention: a token's cache row is its normed latent and a shared key.
 #include "model/mixers/latent_attention.h"
 
 #include <algorithm>
@@ -15,12 +13,14 @@
 namespace braid {
 namespace {
 
-size_t QueryWeights(const LatentAttention& m) { return m.query_rank > 0 ? 3 : 1; }
 int64_t QueryRows(const LatentAttention& m) { return m.heads * QueryDim(m); }
 
-WeightSpec MatrixSpec(const std::string& name, int64_t n, int64_t k, Shard shard) {
-  return {
-      .name = name, .n = n, .k = k, .shard = shard, .sources = {{{name + ".weight", {n, k}, {}}}}};
+WeightSpec MatrixSpec(const std::string& name, int64_t n, int64_t k, std::vector<RowUnits> units) {
+  return {.name = name,
+          .n = n,
+          .k = k,
+          .units = std::move(units),
+          .sources = {{{name + ".weight", {n, k}, {}}}}};
 }
 WeightSpec NormSpecOf(const std::string& name, int64_t n) {
   return {
@@ -34,9 +34,9 @@ WeightSpec HalfOfKvB(const LatentAttention& m, const std::string& base, Half hal
   const bool values = half == Half::kValues;
   const int64_t count = values ? m.value_dim : m.key_dim;
   const std::string stored = base + (m.split_kv_b ? values ? "v_b_proj" : "k_b_proj" : "kv_b_proj");
-  WeightSpec spec{
-      .name = stored, .count = m.heads, .n = count, .k = m.latent_dim, .shard = Shard::kRows};
+  WeightSpec spec{.name = stored, .count = m.heads, .n = count, .k = m.latent_dim};
   if (half == Half::kQueries) std::swap(spec.n, spec.k);
+  spec.units = {{ShardUnit::kHead, m.heads, spec.n}};
   if (half == Half::kKeys) spec.name += ".expanded";
   if (m.split_kv_b) {
     const int64_t n = values ? m.value_dim : m.latent_dim, k = values ? m.latent_dim : m.key_dim;
@@ -55,17 +55,17 @@ WeightSpec HalfOfKvB(const LatentAttention& m, const std::string& base, Half hal
 }
 
 // The queries [tokens, heads * (key_dim + shared_dim)].
-Matrix Queries(const LatentAttention& m, const LayerContext& c, Matrix x) {
+Matrix Queries(const LatentAttention& m, const LatentAttentionWeights& w, const LayerContext& c,
+               Matrix x) {
   Workspace& ws = *c.op.workspace;
   Matrix q = ws.TakeMatrix(x.rows, QueryRows(m));
-  if (m.query_rank == 0) {
-    ops::Linear(c.op, {.x = x, .w = &c.weights[0].matrix, .y = q});
-    return q;
+  Matrix low = x;
+  if (m.query_rank > 0) {
+    low = ws.TakeMatrix(x.rows, m.query_rank);
+    ops::Linear(c.op, {.x = x, .w = &w.q_down.matrix, .y = low});
+    ops::RmsNorm(c.op, {.x = low, .weight = w.q_norm.vector, .eps = m.latent_eps, .out = low});
   }
-  Matrix low = ws.TakeMatrix(x.rows, m.query_rank);
-  ops::Linear(c.op, {.x = x, .w = &c.weights[0].matrix, .y = low});
-  ops::RmsNorm(c.op, {.x = low, .weight = c.weights[1].vector, .eps = m.latent_eps, .out = low});
-  ops::Linear(c.op, {.x = low, .w = &c.weights[2].matrix, .y = q});
+  ops::Linear(c.op, {.x = low, .w = &w.q.matrix, .y = q});
   return q;
 }
 
@@ -75,32 +75,36 @@ bool IsExpanded(const LatentAttention& m, int64_t tokens) {
 
 }  // namespace
 
-std::vector<WeightSpec> WeightsOf(const LatentAttention& m, const LayerPlace& place) {
+void ListWeights(const LatentAttention& m, const LayerPlace& place, LatentAttentionWeights& w,
+                 WeightList& list) {
   const std::string base = place.prefix + m.module;
   const int64_t hidden = place.hidden, out = int64_t{m.heads} * m.value_dim;
-  std::vector<WeightSpec> specs;
+  const std::vector<RowUnits> heads = {{ShardUnit::kHead, m.heads, QueryDim(m)}};
   if (m.query_rank == 0) {
-    specs.push_back(MatrixSpec(base + "q_proj", QueryRows(m), hidden, Shard::kRows));
+    list.push_back({&w.q, MatrixSpec(base + "q_proj", QueryRows(m), hidden, heads)});
   } else {
-    specs.push_back(MatrixSpec(base + "q_a_proj", m.query_rank, hidden, Shard::kReplicated));
-    specs.push_back(NormSpecOf(base + "q_a_layernorm", m.query_rank));
-    specs.push_back(MatrixSpec(base + "q_b_proj", QueryRows(m), m.query_rank, Shard::kRows));
+    list.push_back({&w.q_down, MatrixSpec(base + "q_a_proj", m.query_rank, hidden, {})});
+    list.push_back({&w.q_norm, NormSpecOf(base + "q_a_layernorm", m.query_rank)});
+    list.push_back({&w.q, MatrixSpec(base + "q_b_proj", QueryRows(m), m.query_rank, heads)});
   }
-  specs.push_back(MatrixSpec(base + "kv_a_proj_with_mqa", RowWidth(m), hidden, Shard::kReplicated));
-  specs.push_back(NormSpecOf(base + "kv_a_layernorm", m.latent_dim));
-  specs.push_back(HalfOfKvB(m, base, Half::kQueries));
-  specs.push_back(HalfOfKvB(m, base, Half::kValues));
-  WeightSpec o{.name = base + "o_proj", .n = hidden, .k = out, .shard = Shard::kColumns};
+  list.push_back({&w.kv_down, MatrixSpec(base + "kv_a_proj_with_mqa", RowWidth(m), hidden, {})});
+  list.push_back({&w.kv_norm, NormSpecOf(base + "kv_a_layernorm", m.latent_dim)});
+  list.push_back({&w.key_up, HalfOfKvB(m, base, Half::kQueries)});
+  list.push_back({&w.value_up, HalfOfKvB(m, base, Half::kValues)});
+  WeightSpec o{
+      .name = base + "o_proj", .n = hidden, .k = out, .units = {{ShardUnit::kRow, hidden}}};
   for (const std::string& name : m.out_names) {
     o.sources.push_back({{base + name + ".weight", {hidden, out}, {}}});
   }
-  specs.push_back(std::move(o));
+  list.push_back({&w.out, std::move(o)});
   if (m.head_gate) {
-    specs.push_back(MatrixSpec(base + "g_proj", m.heads, hidden, Shard::kRows));
-    specs.back().quantisable = Quantisable::kNever;
+    list.push_back(
+        {&w.gate, MatrixSpec(base + "g_proj", m.heads, hidden, {{ShardUnit::kHead, m.heads}})});
+    list.back().spec.quantisable = Quantisable::kNever;
   }
-  if (m.expanded_tokens_min > 0) specs.push_back(HalfOfKvB(m, base, Half::kKeys));
-  return specs;
+  if (m.expanded_tokens_min > 0) {
+    list.push_back({&w.expanded_keys, HalfOfKvB(m, base, Half::kKeys)});
+  }
 }
 
 CacheNeed CacheOf(const LatentAttention& m, DType kv_dtype) {
@@ -131,11 +135,11 @@ std::vector<Cost> CostsOf(const LatentAttention& m, int64_t hidden, const StepSh
                     static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes)}};
 }
 
-void Forward(const LatentAttention& m, const LayerContext& c, Matrix x, Matrix out) {
+void Forward(const LatentAttention& m, const LatentAttentionWeights& w, const LayerContext& c,
+             Matrix x, Matrix out) {
   WorkspaceScope scope(*c.op.workspace);
   Workspace& ws = *c.op.workspace;
-  const std::span<const Weight> weights = c.weights.subspan(QueryWeights(m));
-  LatentStep step{.weights = weights, .q = Queries(m, c, x)};
+  LatentStep step{.weights = w, .q = Queries(m, w, c, x)};
   step.row = ws.TakeMatrix(x.rows, RowWidth(m));
   step.mixed = ws.TakeMatrix(x.rows, int64_t{m.heads} * m.value_dim);
   float* inverse_frequency = ws.Take<float>(m.rotary.dims / 2);
@@ -143,9 +147,9 @@ void Forward(const LatentAttention& m, const LayerContext& c, Matrix x, Matrix o
   step.rotation = {inverse_frequency, m.rotary.dims / 2, m.rotary.scale, m.rotary.interleaved};
   if (m.head_gate) {
     step.gate = ws.TakeMatrix(x.rows, m.heads);
-    ops::Linear(c.op, {.x = x, .w = &weights[kGate].matrix, .y = step.gate});
+    ops::Linear(c.op, {.x = x, .w = &w.gate.matrix, .y = step.gate});
   }
-  ops::Linear(c.op, {.x = x, .w = &weights[kKvA].matrix, .y = step.row});
+  ops::Linear(c.op, {.x = x, .w = &w.kv_down.matrix, .y = step.row});
   for (int32_t i = 0; i < c.sequences.count;) {
     const ops::SequenceSpan* first = c.sequences.spans + i;
     if (IsExpanded(m, first->token_count)) {
@@ -160,7 +164,7 @@ void Forward(const LatentAttention& m, const LayerContext& c, Matrix x, Matrix o
     }
     RunAbsorbed(m, c, step, absorbed);
   }
-  ops::Linear(c.op, {.x = step.mixed, .w = &weights[kOut].matrix, .y = out});
+  ops::Linear(c.op, {.x = step.mixed, .w = &w.out.matrix, .y = out});
 }
 
 }  // namespace braid

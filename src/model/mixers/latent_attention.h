@@ -1,4 +1,4 @@
-// What the two forms of latent attention share: sizes, the order of weights, one step of a layer.
+// What the two forms of latent attention share: sizes and one step of a layer.
 // A form runs the sequences that take it, from projected queries and raw cache rows to the mixed
 // values of their tokens. What a token gets does not depend on the other sequences of the step.
 #pragma once
@@ -11,10 +11,6 @@
 
 namespace braid {
 
-// Weights behind those of the query. A head gate follows, if there is one, then kv_b_proj's keys
-// for the expanded form, if any sequence may take it.
-enum : size_t { kKvA, kKvNorm, kKeyUp, kValueUp, kOut, kGate };
-
 inline int64_t QueryDim(const LatentAttention& m) { return int64_t{m.key_dim} + m.shared_dim; }
 inline int64_t RowWidth(const LatentAttention& m) { return int64_t{m.latent_dim} + m.shared_dim; }
 // Of the cache, as `heads` heads read it.
@@ -23,9 +19,9 @@ inline ops::AttentionShape ShapeOf(const LatentAttention& m, int32_t heads, DTyp
 }
 
 struct LatentStep {
-  std::span<const Weight> weights;  // behind those of the query
-  Matrix q;                         // [tokens, heads * QueryDim], raw
-  Matrix row;                       // [tokens, RowWidth], raw cache rows
+  const LatentAttentionWeights& weights;
+  Matrix q;    // [tokens, heads * QueryDim], raw
+  Matrix row;  // [tokens, RowWidth], raw cache rows
   ops::Rotation rotation;
   Matrix gate;   // [tokens, heads] or empty
   Matrix mixed;  // [tokens, heads * value_dim]

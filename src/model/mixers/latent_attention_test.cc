@@ -12,6 +12,7 @@
 #include "model/families/families.h"
 #include "model/layer_context.h"
 #include "model/loading/make_model.h"
+#include "model/loading/test_loaded_model.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
 
@@ -34,7 +35,9 @@ struct Example {
     CHECK(checkpoint, "{}", checkpoint.error().message);
     spec = FitToCheckpoint(*ReadModelSpec(path), *checkpoint);
     ExpandLatentAttention(spec, 1);
-    Result<ModelWeights> loaded = LoadWeights(spec, *checkpoint, pool, {}, nullptr);
+    Result<Binding> binding = BindWeights(spec, *checkpoint);
+    CHECK(binding, "{}", binding.error().message);
+    Result<ModelWeights> loaded = LoadWeights(*std::move(binding), pool);
     CHECK(loaded, "{}", loaded.error().message);
     weights = *std::move(loaded);
     while (!std::holds_alternative<LatentAttention>(spec.layers[layer].mixer)) ++layer;
@@ -120,9 +123,8 @@ class Runner {
     const auto tokens = static_cast<int32_t>(x.size() / static_cast<size_t>(hidden));
     OwnedMatrix out(tokens, hidden);
     ops::SpoilWorkspace(context_);
-    Forward(mixer_,
+    Forward(mixer_, MixerOf<LatentAttention>(example_.weights, example_.layer),
             LayerContext{.op = context_,
-                         .weights = example_.weights.layers[example_.layer].mixer,
                          .sequences = {spans.data(), static_cast<int32_t>(spans.size()), tokens},
                          .cache = {},
                          .kv_dtype = kv_dtype_,

@@ -36,7 +36,7 @@ void RunExpanded(const LatentAttention& m, const LayerContext& c, const LatentSt
                           .sequences = {&span, 1, span.token_count},
                           .cache = c.cache,
                           .row = step.row,
-                          .norm = step.weights[kKvNorm].vector,
+                          .norm = step.weights.kv_norm.vector,
                           .eps = m.latent_eps,
                           .rotation = step.rotation,
                           .q = step.q,
@@ -44,8 +44,8 @@ void RunExpanded(const LatentAttention& m, const LayerContext& c, const LatentSt
   for (int64_t first = 0; first < m.heads; first += at_once.count) {
     const int64_t count = std::min(at_once.count, m.heads - first);
     const ops::AttentionShape shape = ExpandedShape(m, count, c.op.device);
-    const ops::PackedMatrix keys = HeadsOf(step.weights.back(), first, count);
-    const ops::PackedMatrix values = HeadsOf(step.weights[kValueUp], first, count);
+    const ops::PackedMatrix keys = HeadsOf(step.weights.expanded_keys, first, count);
+    const ops::PackedMatrix values = HeadsOf(step.weights.value_up, first, count);
     for (int64_t b = 0; !ws.measuring() && b < blocks; ++b) {
       table[b] = memory + b * count * shape.head_bytes();
     }

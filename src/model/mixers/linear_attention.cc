@@ -18,7 +18,7 @@ ops::LinearAttentionShape ShapeOf(const LinearAttention& m) {
 }
 
 // q and k of every head normed and rotated, in place.
-void NormRotate(const LinearAttention& m, const LayerContext& c, const LinearSlots& slots,
+void NormRotate(const LinearAttention& m, const LinearAttentionWeights& w, const LayerContext& c,
                 Matrix qkv) {
   WorkspaceScope scope(*c.op.workspace);
   const int64_t key = RowsOf(m).key;
@@ -27,22 +27,20 @@ void NormRotate(const LinearAttention& m, const LayerContext& c, const LinearSlo
   const ops::Rotation rotation{inverse_frequency, m.rotary.dims / 2, m.rotary.scale,
                                m.rotary.interleaved};
   for (int64_t part = 0; part < 2; ++part) {
-    ops::HeadNormRotate(c.op,
-                        {.sequences = c.sequences,
-                         .x = qkv.columns(part * key, key),
-                         .head_dim = m.key_dim,
-                         .weight = c.weights[part == 0 ? *slots.q_norm : *slots.k_norm].vector,
-                         .eps = c.norm.eps,
-                         .rotation = rotation});
+    ops::HeadNormRotate(c.op, {.sequences = c.sequences,
+                               .x = qkv.columns(part * key, key),
+                               .head_dim = m.key_dim,
+                               .weight = (part == 0 ? w.q_norm : w.k_norm).vector,
+                               .eps = c.norm.eps,
+                               .rotation = rotation});
   }
 }
 
-// `low` through the weight of `up` when there is one.
-Matrix FromRank(const LayerContext& c, const std::optional<size_t>& up, Matrix low) {
-  if (!up) return low;
-  const ops::PackedMatrix& w = c.weights[*up].matrix;
-  Matrix all = c.op.workspace->TakeMatrix(low.rows, w.n);
-  ops::Linear(c.op, {.x = low, .w = &w, .y = all});
+// `low` through `up` where the mixer has it.
+Matrix FromRank(const LayerContext& c, const Weight& up, Matrix low) {
+  if (up.matrix.n == 0) return low;
+  Matrix all = c.op.workspace->TakeMatrix(low.rows, up.matrix.n);
+  ops::Linear(c.op, {.x = low, .w = &up.matrix, .y = all});
   return all;
 }
 
@@ -69,31 +67,28 @@ std::vector<Cost> CostsOf(const LinearAttention& m, int64_t hidden, const StepSh
            .bytes = static_cast<double>(shape.sequences) * 6 * state}};
 }
 
-void Forward(const LinearAttention& m, const LayerContext& c, Matrix x, Matrix out) {
+void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const LayerContext& c,
+             Matrix x, Matrix out) {
   WorkspaceScope scope(*c.op.workspace);
   Workspace& ws = *c.op.workspace;
   const LinearRows rows = RowsOf(m);
-  const LinearSlots slots = SlotsOf(m);
-  auto vector = [&](const std::optional<size_t>& slot) {
-    return slot ? c.weights[*slot].vector : nullptr;
-  };
   Matrix in = ws.TakeMatrix(x.rows, rows.in());
   Matrix gates = ws.TakeMatrix(x.rows, rows.gates());
   Matrix mixed = ws.TakeMatrix(x.rows, rows.value);
-  ops::Linear(c.op, {.x = x, .w = &c.weights[slots.in].matrix, .y = in});
-  if (slots.gates) ops::Linear(c.op, {.x = x, .w = &c.weights[*slots.gates].matrix, .y = gates});
+  ops::Linear(c.op, {.x = x, .w = &w.in.matrix, .y = in});
+  if (rows.gates() > 0) ops::Linear(c.op, {.x = x, .w = &w.gates.matrix, .y = gates});
   Matrix qkv = in.columns(0, rows.conv);
-  if (slots.conv) {
+  if (m.conv_width > 1) {
     qkv = ws.TakeMatrix(x.rows, rows.conv);
     ops::CausalConv(c.op, {.shape = ShapeOf(m),
                            .sequences = c.sequences,
                            .cache = c.cache,
                            .x = in.columns(0, rows.conv),
-                           .weight = vector(slots.conv),
+                           .weight = w.conv.vector,
                            .out = qkv});
   }
-  if (m.qk_norm) NormRotate(m, c, slots, qkv);
-  const Matrix decay = FromRank(c, slots.decay_up, gates.columns(rows.update, rows.decay));
+  if (m.qk_norm) NormRotate(m, w, c, qkv);
+  const Matrix decay = FromRank(c, w.decay_up, gates.columns(rows.update, rows.decay));
   ops::LinearAttentionStep(c.op, {.shape = ShapeOf(m),
                                   .sequences = c.sequences,
                                   .cache = c.cache,
@@ -101,20 +96,20 @@ void Forward(const LinearAttention& m, const LayerContext& c, Matrix x, Matrix o
                                   .qkv = qkv,
                                   .a = decay,
                                   .b = gates.columns(0, rows.update),
-                                  .a_log = vector(slots.a_log),
-                                  .dt_bias = vector(slots.dt_bias),
+                                  .a_log = w.a_log.vector,
+                                  .dt_bias = w.dt_bias.vector,
                                   .constant = m.constant_decay.data(),
                                   .out = mixed});
   const bool grouped = m.norm_groups > 0;
   ops::GatedNorm(c.op, {.x = mixed,
-                        .gate = FromRank(c, slots.gate_up, in.columns(rows.conv, rows.gate)),
-                        .weight = c.weights[slots.norm].vector,
+                        .gate = FromRank(c, w.gate_up, in.columns(rows.conv, rows.gate)),
+                        .weight = w.norm.vector,
                         .weight_per_channel = grouped,
                         .head_dim = grouped ? rows.value / m.norm_groups : m.value_dim,
                         .activation = m.gate,
                         .eps = c.norm.eps,
                         .out = mixed});
-  ops::Linear(c.op, {.x = mixed, .w = &c.weights[slots.out].matrix, .y = out});
+  ops::Linear(c.op, {.x = mixed, .w = &w.out.matrix, .y = out});
 }
 
 }  // namespace braid

@@ -104,6 +104,15 @@ const char* NormName(const LinearAttention& m) {
   }
 }
 
+// Of the projection [q; k; v].
+std::vector<RowUnits> QkvUnits(const LinearAttention& m) {
+  return {{ShardUnit::kKeyHead, m.key_heads, m.key_dim},
+          {ShardUnit::kKeyHead, m.key_heads, m.key_dim},
+          {ShardUnit::kHead, m.value_heads, m.value_dim}};
+}
+
+int64_t DecaysPerHead(const LinearAttention& m) { return m.channel_decay ? m.key_dim : 1; }
+
 WeightSpec ConvWeight(const LinearAttention& m, const std::string& base) {
   const LinearRows rows = RowsOf(m);
   const int64_t width = m.conv_width;
@@ -119,9 +128,49 @@ WeightSpec ConvWeight(const LinearAttention& m, const std::string& base) {
           .use = WeightUse::kVector,
           .n = rows.conv,
           .k = width,
-          .shard = Shard::kRows,
+          .units = QkvUnits(m),
           .transpose = true,
           .sources = {std::move(pieces)}};
+}
+
+WeightSpec InWeight(const LinearAttention& m, const std::string& base, int64_t hidden,
+                    std::vector<Piece> pieces) {
+  const LinearRows rows = RowsOf(m);
+  std::vector<RowUnits> units = QkvUnits(m);
+  units.push_back(m.gate_rank > 0 ? RowUnits{ShardUnit::kWhole, 1, m.gate_rank}
+                                  : RowUnits{ShardUnit::kHead, m.value_heads, m.value_dim});
+  return {.name = base + "in_proj",
+          .n = rows.in(),
+          .k = hidden,
+          .units = std::move(units),
+          .sources = {std::move(pieces)}};
+}
+
+WeightSpec GatesWeight(const LinearAttention& m, const std::string& base, int64_t hidden,
+                       std::vector<Piece> pieces) {
+  const LinearRows rows = RowsOf(m);
+  std::vector<RowUnits> units;
+  if (rows.update > 0) units.push_back({ShardUnit::kHead, m.value_heads});
+  if (rows.decay > 0) {
+    units.push_back(m.gate_rank > 0 ? RowUnits{ShardUnit::kWhole, 1, m.gate_rank}
+                                    : RowUnits{ShardUnit::kHead, m.value_heads, DecaysPerHead(m)});
+  }
+  return {.name = base + "gates",
+          .n = rows.gates(),
+          .k = hidden,
+          .units = std::move(units),
+          .quantisable = Quantisable::kNever,
+          .sources = {std::move(pieces)}};
+}
+
+WeightSpec OutWeight(const LinearAttention& m, const std::string& base, int64_t hidden) {
+  const int64_t values = RowsOf(m).value;
+  WeightSpec out{
+      .name = base + "out_proj", .n = hidden, .k = values, .units = {{ShardUnit::kRow, hidden}}};
+  for (const std::string& name : OutNames(m)) {
+    out.sources.push_back({{base + name + ".weight", {hidden, values}, {}}});
+  }
+  return out;
 }
 
 }  // namespace
@@ -140,77 +189,55 @@ LinearRows RowsOf(const LinearAttention& m) {
   return rows;
 }
 
-LinearSlots SlotsOf(const LinearAttention& m) {
-  LinearSlots slots;
-  size_t next = 2;
-  if (RowsOf(m).gates() > 0) slots.gates = next++;
-  if (m.conv_width > 1) slots.conv = next++;
-  if (m.rule.decay != ops::DecayForm::kConstant) {
-    slots.a_log = next++;
-    slots.dt_bias = next++;
-  }
-  slots.norm = next++;
-  if (m.qk_norm) {
-    slots.q_norm = next++;
-    slots.k_norm = next++;
-  }
-  if (m.gate_rank > 0) {
-    slots.gate_up = next++;
-    slots.decay_up = next++;
-  }
-  return slots;
-}
-
-std::vector<WeightSpec> WeightsOf(const LinearAttention& m, const LayerPlace& place) {
+void ListWeights(const LinearAttention& m, const LayerPlace& place, LinearAttentionWeights& w,
+                 WeightList& list) {
   const std::string base = place.prefix + m.module;
   const LinearRows rows = RowsOf(m);
-  const LinearSlots slots = SlotsOf(m);
-  auto vector = [&](const char* name, int64_t n) {
-    return WeightSpec{.name = base + name,
-                      .use = WeightUse::kVector,
-                      .n = n,
-                      .sources = {{{base + name, {n}, {}}}}};
-  };
-  auto from_rank = [&](const char* name, int64_t n) {
-    return WeightSpec{.name = base + name,
-                      .n = n,
-                      .k = m.gate_rank,
-                      .shard = Shard::kRows,
-                      .sources = {{{base + name + ".weight", {n, m.gate_rank}, {}}}}};
-  };
+  const int64_t hidden = place.hidden, heads = m.value_heads;
   const bool fused = m.layout == DeltaLayout::kFused;
-  InPieces pieces = fused ? FusedPieces(m, base, place.hidden) : WholePieces(m, base, place.hidden);
-  std::vector<WeightSpec> specs = {
-      {.name = base + "in_proj",
-       .n = rows.in(),
-       .k = place.hidden,
-       .shard = Shard::kRows,
-       .sources = {std::move(pieces.in)}},
-      {.name = base + "out_proj", .n = place.hidden, .k = rows.value, .shard = Shard::kColumns}};
-  for (const std::string& name : OutNames(m)) {
-    specs[slots.out].sources.push_back({{base + name + ".weight", {place.hidden, rows.value}, {}}});
+  InPieces pieces = fused ? FusedPieces(m, base, hidden) : WholePieces(m, base, hidden);
+  auto vector = [&](Weight& weight, const char* name, int64_t n, std::vector<RowUnits> units) {
+    list.push_back({&weight,
+                    {.name = base + name,
+                     .use = WeightUse::kVector,
+                     .n = n,
+                     .units = std::move(units),
+                     .sources = {{{base + name, {n}, {}}}}}});
+  };
+  auto from_rank = [&](Weight& weight, const char* name, int64_t head_rows) {
+    const int64_t n = heads * head_rows;
+    list.push_back({&weight,
+                    {.name = base + name,
+                     .n = n,
+                     .k = m.gate_rank,
+                     .units = {{ShardUnit::kHead, heads, head_rows}},
+                     .sources = {{{base + name + ".weight", {n, m.gate_rank}, {}}}}}});
+  };
+  list.push_back({&w.in, InWeight(m, base, hidden, std::move(pieces.in))});
+  list.push_back({&w.out, OutWeight(m, base, hidden)});
+  if (rows.gates() > 0) {
+    list.push_back({&w.gates, GatesWeight(m, base, hidden, std::move(pieces.gates))});
   }
-  if (slots.gates) {
-    specs.push_back({.name = base + "gates",
-                     .n = rows.gates(),
-                     .k = place.hidden,
-                     .shard = Shard::kRows,
-                     .quantisable = Quantisable::kNever,
-                     .sources = {std::move(pieces.gates)}});
+  if (m.conv_width > 1) list.push_back({&w.conv, ConvWeight(m, base)});
+  if (m.rule.decay != ops::DecayForm::kConstant) {
+    const int64_t decays = DecaysPerHead(m);
+    vector(w.a_log, "A_log", heads, {{ShardUnit::kHead, heads}});
+    vector(w.dt_bias, "dt_bias", heads * decays, {{ShardUnit::kHead, heads, decays}});
   }
-  const int64_t decays = int64_t{m.value_heads} * (m.channel_decay ? m.key_dim : 1);
-  if (slots.conv) specs.push_back(ConvWeight(m, base));
-  if (slots.a_log) specs.push_back(vector("A_log", m.value_heads));
-  if (slots.dt_bias) specs.push_back(vector("dt_bias", decays));
-  specs.push_back(vector(NormName(m), m.norm_groups > 0 ? rows.value : m.value_dim));
-  if (slots.q_norm) specs.push_back(vector("query_layernorm.weight", m.key_dim));
-  if (slots.k_norm) specs.push_back(vector("key_layernorm.weight", m.key_dim));
-  if (slots.gate_up) specs.push_back(from_rank("g_b_proj", rows.value));
-  if (slots.decay_up) {
-    specs.push_back(from_rank("f_b_proj", decays));
-    specs.back().quantisable = Quantisable::kNever;
+  if (m.norm_groups > 0) {
+    vector(w.norm, NormName(m), rows.value,
+           {{ShardUnit::kGroup, m.norm_groups, rows.value / m.norm_groups}});
+  } else {
+    vector(w.norm, NormName(m), m.value_dim, {});
   }
-  return specs;
+  if (m.qk_norm) {
+    vector(w.q_norm, "query_layernorm.weight", m.key_dim, {});
+    vector(w.k_norm, "key_layernorm.weight", m.key_dim, {});
+  }
+  if (m.gate_rank == 0) return;
+  from_rank(w.gate_up, "g_b_proj", m.value_dim);
+  from_rank(w.decay_up, "f_b_proj", DecaysPerHead(m));
+  list.back().spec.quantisable = Quantisable::kNever;
 }
 
 }  // namespace braid

@@ -1,22 +1,18 @@
-// Loading: bind, then pack in parallel. Tasks are a few megabytes of source each, in the order of
-// the model; pages of the map are given back behind them, so the process never holds the model
-// twice.
-#include "model/loading/weights.h"
+// Weights are packed in parallel. Tasks are a few megabytes of source each, in the order of the
+// model; pages of the map are given back behind them, so the process never holds the model twice.
+#include "model/loading/load_weights.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <map>
 
 #include "base/math.h"
 #include "base/quantities.h"
 #include "base/system/machine_memory.h"
-#include "base/system/thread_pool.h"
 #include "base/system/topology.h"
 #include "model/checkpoint/checkpoint.h"
-#include "model/loading/weight_binding.h"
 #include "ops/weight_format.h"
 
 namespace braid {
@@ -24,12 +20,6 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kTaskSourceBytes = int64_t{4} << 20;
-
-// Where a weight's data goes.
-struct Target {
-  Weight* weight = nullptr;
-  int64_t offset = 0;
-};
 
 // Panels [begin, end) of one matrix, or a whole vector.
 struct PackTask {
@@ -41,39 +31,9 @@ struct PackTask {
   int64_t source_end = 0;
 };
 
-void AppendLayer(const LayerWeightSpecs& specs, LayerWeights& weights,
-                 std::vector<const WeightSpec*>& spec_list, std::vector<Weight*>& weight_list) {
-  auto append = [&](const WeightSpec& spec, Weight& weight) {
-    spec_list.push_back(&spec);
-    weight_list.push_back(&weight);
-  };
-  append(specs.input_norm, weights.input_norm);
-  weights.mixer.resize(specs.mixer.size());
-  for (size_t i = 0; i < specs.mixer.size(); ++i) append(specs.mixer[i], weights.mixer[i]);
-  append(specs.post_norm, weights.post_norm);
-  weights.ffn.resize(specs.ffn.size());
-  for (size_t i = 0; i < specs.ffn.size(); ++i) append(specs.ffn[i], weights.ffn[i]);
-}
-
-// Specs and the weights they fill, side by side.
-void Flatten(const ModelWeightSpecs& specs, ModelWeights& weights,
-             std::vector<const WeightSpec*>& spec_list, std::vector<Weight*>& weight_list) {
-  spec_list.push_back(&specs.embedding);
-  weight_list.push_back(&weights.embedding);
-  weights.layers.resize(specs.layers.size());
-  for (size_t i = 0; i < specs.layers.size(); ++i) {
-    AppendLayer(specs.layers[i], weights.layers[i], spec_list, weight_list);
-  }
-  spec_list.push_back(&specs.final_norm);
-  weight_list.push_back(&weights.final_norm);
-  if (specs.head) {
-    spec_list.push_back(&*specs.head);
-    weight_list.push_back(&weights.head);
-  }
-}
-
-void FillVector(const BoundWeight& bound, float* out) {
-  const WeightSpec& spec = *bound.spec;
+void FillVector(const BoundWeight& bound) {
+  const WeightSpec& spec = bound.spec;
+  float* out = const_cast<float*>(bound.weight->vector);
   const int64_t count = spec.n * spec.k, element = SizeOf(bound.dtype);
   std::vector<std::byte> stored(static_cast<size_t>(count * element));
   bound.Read(0, count, stored.data());
@@ -136,8 +96,9 @@ void FillCodedPanel(const BoundWeight& bound, const ops::PackedMatrix& matrix, i
   ops::PackCodes(matrix, which, p, panel);
 }
 
-void FillPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task) {
-  if (bound.spec->transpose) return FillTransposedPanels(bound, matrix, task);
+void FillPanels(const BoundWeight& bound, const PackTask& task) {
+  const ops::PackedMatrix& matrix = bound.weight->matrix;
+  if (bound.spec.transpose) return FillTransposedPanels(bound, matrix, task);
   const bool coded = ops::IsQuantised(matrix.format) && matrix.format == bound.stored_as;
   std::vector<std::byte> decoded;
   for (int64_t p = task.begin; p < task.end; ++p) {
@@ -151,9 +112,9 @@ void FillPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix, const
   }
 }
 
-void AppendTasks(const BoundWeight& bound, size_t index, const ops::PackedMatrix& matrix,
-                 std::vector<PackTask>& tasks) {
-  const WeightSpec& spec = *bound.spec;
+void AppendTasks(const BoundWeight& bound, size_t index, std::vector<PackTask>& tasks) {
+  const WeightSpec& spec = bound.spec;
+  const ops::PackedMatrix& matrix = bound.weight->matrix;
   const int64_t row_bytes = spec.k * SizeOf(bound.dtype);
   if (spec.use == WeightUse::kVector) {
     tasks.push_back({.weight = index, .source_end = spec.n * spec.k});
@@ -198,34 +159,28 @@ void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
   }
 }
 
-// Sets shapes and formats; returns the offsets of the weights in one buffer and its size.
-int64_t LayOut(const std::vector<BoundWeight>& bound, const WeightChoice& choice,
-               std::vector<Target>& targets) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < bound.size(); ++i) {
-    const WeightSpec& spec = *bound[i].spec;
-    Weight& weight = *targets[i].weight;
-    targets[i].offset = bytes;
-    if (spec.use == WeightUse::kVector) {
-      bytes += RoundUp(spec.n * spec.k * static_cast<int64_t>(sizeof(float)), kAlignment);
+// Gives every weight its place in one buffer; returns the sum of elements.
+int64_t Place(const std::vector<BoundWeight>& weights, std::byte* data) {
+  int64_t elements = 0;
+  for (const BoundWeight& bound : weights) {
+    if (bound.spec.use == WeightUse::kVector) {
+      bound.weight->vector = reinterpret_cast<const float*>(data);
     } else {
-      weight.matrix = {.format = FormatOf(spec, bound[i].stored_as, choice),
-                       .count = spec.count,
-                       .n = spec.n,
-                       .k = spec.k};
-      bytes += RoundUp(weight.matrix.bytes(), kAlignment);
+      bound.weight->matrix.data = data;
     }
+    data += RoundUp(PackedBytes(bound.spec, *bound.weight), kAlignment);
+    elements += bound.elements();
   }
-  return bytes;
+  return elements;
 }
 
 // Every node gets its part of every matrix (PackedMatrix::PartOf), whoever packs it. Boundaries are
 // those of huge pages, which lie on one node each.
-void PlaceOnNodes(const std::vector<Target>& targets, const std::vector<int>& nodes) {
+void PlaceOnNodes(const std::vector<BoundWeight>& weights, const std::vector<int>& nodes) {
   constexpr int64_t kHugePage = int64_t{2} << 20;
   const int64_t count = std::ssize(nodes);
-  for (const Target& target : targets) {
-    const ops::PackedMatrix& matrix = target.weight->matrix;
+  for (const BoundWeight& bound : weights) {
+    const ops::PackedMatrix& matrix = bound.weight->matrix;
     if (count == 1 || !matrix.data) continue;
     const auto begin = reinterpret_cast<int64_t>(matrix.data);
     auto boundary = [&](int64_t n) {
@@ -298,25 +253,23 @@ class ReadAhead {
   std::vector<size_t> ends_;  // of the tasks that have been asked for when one begins
 };
 
-void PackAll(const std::vector<BoundWeight>& bound, const std::vector<Target>& targets,
-             const Checkpoint& checkpoint, ThreadPool& pool, ProgressMeter& meter) {
+void PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
+  const std::vector<BoundWeight>& bound = binding.weights;
+  const Checkpoint& checkpoint = *binding.checkpoint;
   std::vector<PackTask> tasks;
-  for (size_t i = 0; i < bound.size(); ++i) {
-    AppendTasks(bound[i], i, targets[i].weight->matrix, tasks);
-  }
+  for (size_t i = 0; i < bound.size(); ++i) AppendTasks(bound[i], i, tasks);
   const ReadAhead ahead(bound, tasks, checkpoint);
   pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
     const PackTask& task = tasks[static_cast<size_t>(index)];
     const BoundWeight& source = bound[task.weight];
-    const Weight& weight = *targets[task.weight].weight;
     ahead.Begin(static_cast<size_t>(index));
     ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
       checkpoint.Populate(tensor, offset, bytes);
     });
-    if (source.spec->use == WeightUse::kVector) {
-      FillVector(source, const_cast<float*>(weight.vector));
+    if (source.spec.use == WeightUse::kVector) {
+      FillVector(source);
     } else {
-      FillPanels(source, weight.matrix, task);
+      FillPanels(source, task);
     }
     ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
       checkpoint.DontNeed(tensor, offset, bytes);
@@ -325,116 +278,27 @@ void PackAll(const std::vector<BoundWeight>& bound, const std::vector<Target>& t
   });
 }
 
-LoadReport NewReport(const ModelSpec& spec, const ModelSpec& fitted) {
-  LoadReport report;
-  if (spec.tied_head && !fitted.tied_head) {
-    report.notes.push_back(
-        "lm_head.weight is there although tie_word_embeddings is true: it is used");
-  }
-  return report;
-}
-
 }  // namespace
 
-ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
-  if (checkpoint.Find("lm_head.weight") != nullptr) spec.tied_head = false;
-  if (spec.draft) {
-    const std::string& prefix = spec.draft->prefix;
-    const auto at = checkpoint.tensors().lower_bound(prefix);
-    if (at == checkpoint.tensors().end() || !at->first.starts_with(prefix)) spec.draft.reset();
+Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadProgress& progress) {
+  ModelWeights& model = *binding.model;
+  for (const BoundWeight& bound : binding.weights) {
+    model.bytes += RoundUp(PackedBytes(bound.spec, *bound.weight), kAlignment);
   }
-  return spec;
-}
-
-bool MayQuantise(const WeightSpec& weight) {
-  return weight.quantisable != Quantisable::kNever && weight.k <= 65536;
-}
-
-ops::WeightFormat FormatOf(const WeightSpec& weight, ops::WeightFormat stored,
-                           const WeightChoice& choice) {
-  if (!choice.format || weight.quantisable == Quantisable::kNever) return stored;
-  if (!ops::IsQuantised(*choice.format)) return *choice.format;
-  if (weight.quantisable == Quantisable::kHead && !choice.head) return stored;
-  return MayQuantise(weight) ? *choice.format : stored;
-}
-
-RunningFormats RunningFormatsOf(const LoadReport& report, bool tied_head) {
-  const WeightStorage& embedding = report.weights.front();
-  const WeightStorage& head = tied_head ? embedding : report.weights.back();
-  std::map<ops::WeightFormat, int64_t> bytes;
-  for (const WeightStorage& weight : report.weights) {
-    if (&weight != &embedding && &weight != &head) bytes[weight.runs_as] += weight.packed_bytes;
+  if (const int64_t available = AvailableMemory(); model.bytes > available) {
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("{}: the weights need {} of memory; {} are free",
+                    binding.checkpoint->directory(), ByteText(model.bytes), ByteText(available))};
   }
-  const auto most = std::ranges::max_element(bytes, {}, [](const auto& b) { return b.second; });
-  return {.layers = most->first, .head = head.runs_as};
-}
-
-Result<LoadReport> CheckWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
-                                const WeightChoice& choice) {
-  const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
-  const ModelWeightSpecs specs = WeightsOf(fitted);
-  ModelWeights unfilled;
-  std::vector<const WeightSpec*> spec_list;
-  std::vector<Weight*> weight_list;
-  Flatten(specs, unfilled, spec_list, weight_list);
-  LoadReport report = NewReport(spec, fitted);
-  ASSIGN_OR_RETURN(const Binding binding,
-                   BindWeights(fitted, spec_list, checkpoint, choice, &report));
-  return report;
-}
-
-Result<std::deque<StoredWeight>> StoredWeightsOf(const ModelSpec& fitted,
-                                                 const Checkpoint& checkpoint) {
-  const ModelWeightSpecs specs = WeightsOf(fitted);
-  ModelWeights unfilled;
-  std::vector<const WeightSpec*> spec_list;
-  std::vector<Weight*> weight_list;
-  Flatten(specs, unfilled, spec_list, weight_list);
-  ASSIGN_OR_RETURN(Binding binding, BindWeights(fitted, spec_list, checkpoint, {}, nullptr));
-  return std::move(binding.stored);
-}
-
-Result<ModelWeights> LoadWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
-                                 ThreadPool& pool, const LoadOptions& options, LoadReport* report) {
-  const ModelSpec fitted = FitToCheckpoint(spec, checkpoint);
-  const ModelWeightSpecs specs = WeightsOf(fitted);
-  if (report != nullptr) *report = NewReport(spec, fitted);
-  ModelWeights weights;
-  std::vector<const WeightSpec*> spec_list;
-  std::vector<Weight*> weight_list;
-  Flatten(specs, weights, spec_list, weight_list);
-  ASSIGN_OR_RETURN(const Binding binding,
-                   BindWeights(fitted, spec_list, checkpoint, options.weights, report));
-  const std::vector<BoundWeight>& bound = binding.weights;
-
-  std::vector<Target> targets;
-  for (Weight* weight : weight_list) targets.push_back({.weight = weight});
-  weights.bytes = LayOut(bound, options.weights, targets);
-  if (const int64_t available = AvailableMemory(); weights.bytes > available) {
-    return Error{ErrorCode::kExhausted,
-                 fmt::format("{}: the weights need {} of memory and {} are available",
-                             checkpoint.directory(), ByteText(weights.bytes), ByteText(available))};
-  }
-  weights.memory.emplace_back(weights.bytes);
-  int64_t source_elements = 0;
-  for (size_t i = 0; i < bound.size(); ++i) {
-    std::byte* data = weights.memory[0].data() + targets[i].offset;
-    Weight& weight = *targets[i].weight;
-    if (bound[i].spec->use == WeightUse::kVector) {
-      weight.vector = reinterpret_cast<const float*>(data);
-    } else {
-      weight.matrix.data = data;
-    }
-    source_elements += bound[i].spec->count * bound[i].spec->n * bound[i].spec->k;
-  }
-  PlaceOnNodes(targets, pool.nodes());
-  ProgressMeter meter(options.progress, source_elements);
-  PackAll(bound, targets, checkpoint, pool, meter);
-  if (options.progress) options.progress(1.0);
-  if (fitted.tied_head) weights.head = weights.embedding;
-  if (report == nullptr) return weights;
-  for (const WeightStorage& weight : report->weights) report->bytes_read += weight.stored_bytes;
-  return weights;
+  model.memory.emplace_back(model.bytes);
+  const int64_t elements = Place(binding.weights, model.memory[0].data());
+  PlaceOnNodes(binding.weights, pool.nodes());
+  ProgressMeter meter(progress, elements);
+  PackAll(binding, pool, meter);
+  if (progress) progress(1.0);
+  if (binding.tied_head) model.head = model.embedding;
+  return std::move(model);
 }
 
 }  // namespace braid

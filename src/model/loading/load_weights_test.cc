@@ -1,5 +1,5 @@
 // The loader on real checkpoints: which numbers of the file end where.
-#include "model/loading/weights.h"
+#include "model/loading/load_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/loading/make_model.h"
-#include "model/loading/memory_plan.h"
+#include "model/loading/test_loaded_model.h"
 
 namespace braid {
 namespace {
@@ -23,26 +23,9 @@ using ::testing::Not;
 
 const std::string kTiny = BRAID_SOURCE_DIR "/models/braid-tiny";
 
-struct Loaded {
-  ModelSpec spec;
-  Checkpoint checkpoint;
-  ModelWeights weights;
-  LoadReport report;
-};
-
-Result<Loaded> Load(const std::string& directory, const WeightChoice& choice = {}) {
-  ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(directory));
-  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(directory));
-  ThreadPool pool(2);
-  LoadReport report;
-  ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(spec, checkpoint, pool,
-                                                     {.weights = choice, .progress = {}}, &report));
-  return Loaded{std::move(spec), std::move(checkpoint), std::move(weights), std::move(report)};
-}
-
 // Element `index` of a bf16 or f32 tensor of the file.
-float Stored(const Loaded& model, const std::string& name, int64_t index) {
-  const TensorEntry* entry = model.checkpoint.Find(name);
+float Stored(const LoadedModel& model, const std::string& name, int64_t index) {
+  const TensorEntry* entry = model.opened.checkpoint.Find(name);
   CHECK(entry != nullptr, "{}", name);
   if (entry->dtype == DType::kF32) {
     float value;
@@ -56,9 +39,9 @@ float Stored(const Loaded& model, const std::string& name, int64_t index) {
 }
 
 TEST(LoadWeights, BraidTinyHoldsEveryTensorOfTheFile) {
-  Result<Loaded> model = Load(kTiny);
+  Result<LoadedModel> model = LoadModel(kTiny);
   ASSERT_TRUE(model) << model.error().message;
-  EXPECT_EQ(model->checkpoint.tensors().size(), 159u);
+  EXPECT_EQ(model->opened.checkpoint.tensors().size(), 159u);
   ASSERT_EQ(model->report.draft.size(), 1u);
   EXPECT_THAT(model->report.draft[0], HasSubstr("mtp.*: 19 tensors"));
   EXPECT_TRUE(model->report.skipped.empty());
@@ -74,11 +57,12 @@ TEST(LoadWeights, BraidTinyHoldsEveryTensorOfTheFile) {
 }
 
 TEST(LoadWeights, RowsOfAllSourcesOfAProjectionFollowEachOther) {
-  Result<Loaded> model = Load(kTiny);
+  Result<LoadedModel> model = LoadModel(kTiny);
   ASSERT_TRUE(model) << model.error().message;
   // Layer 0: q k v (512 rows), z (256); b (8), a (8).
-  const ops::PackedMatrix& in = model->weights.layers[0].mixer[0].matrix;
-  const ops::PackedMatrix& gates = model->weights.layers[0].mixer[2].matrix;
+  const LinearAttentionWeights& mixer = MixerOf<LinearAttention>(model->weights, 0);
+  const ops::PackedMatrix& in = mixer.in.matrix;
+  const ops::PackedMatrix& gates = mixer.gates.matrix;
   ASSERT_EQ(in.n, 512 + 256);
   ASSERT_EQ(gates.n, 8 + 8);
   const std::string base = "model.layers.0.linear_attn.";
@@ -87,15 +71,15 @@ TEST(LoadWeights, RowsOfAllSourcesOfAProjectionFollowEachOther) {
   EXPECT_EQ(gates.At(0, 7, 5), Stored(*model, base + "in_proj_b.weight", 7 * 256 + 5));
   EXPECT_EQ(gates.At(0, 8 + 2, 9), Stored(*model, base + "in_proj_a.weight", 2 * 256 + 9));
   // The convolution is stored tap by tap.
-  const float* conv = model->weights.layers[0].mixer[3].vector;
+  const float* conv = mixer.conv.vector;
   EXPECT_EQ(conv[3 * 512 + 100], Stored(*model, base + "conv1d.weight", 100 * 4 + 3));
-  EXPECT_EQ(model->weights.layers[0].mixer[4].vector[5], Stored(*model, base + "A_log", 5));
+  EXPECT_EQ(mixer.a_log.vector[5], Stored(*model, base + "A_log", 5));
 }
 
 TEST(LoadWeights, ExpertsAlternateGateAndUp) {
-  Result<Loaded> model = Load(kTiny);
+  Result<LoadedModel> model = LoadModel(kTiny);
   ASSERT_TRUE(model) << model.error().message;
-  const ops::PackedMatrix& gate_up = model->weights.layers[2].ffn[1].matrix;
+  const ops::PackedMatrix& gate_up = FfnOf<MoeFfn>(model->weights, 2).gate_up.matrix;
   ASSERT_EQ(gate_up.count, 32);
   ASSERT_EQ(gate_up.n, 64);
   const std::string name = "model.layers.2.mlp.experts.gate_up_proj";
@@ -109,14 +93,18 @@ TEST(LoadWeights, ExpertsAlternateGateAndUp) {
 TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
   for (auto format : {ops::WeightFormat::kF8, ops::WeightFormat::kI8, ops::WeightFormat::kI4}) {
     for (bool head : {false, true}) {
-      Result<Loaded> model = Load(kTiny, {.format = format, .head = head});
+      Result<LoadedModel> model = LoadModel(kTiny, {.format = format, .head = head});
       ASSERT_TRUE(model) << model.error().message;
       const ModelWeights& w = model->weights;
-      EXPECT_EQ(w.layers[0].mixer[0].matrix.format, format);                    // q k v z
-      EXPECT_EQ(w.layers[0].mixer[1].matrix.format, format);                    // out
-      EXPECT_EQ(w.layers[0].mixer[2].matrix.format, ops::WeightFormat::kBF16);  // b a
-      EXPECT_EQ(w.layers[0].ffn[0].matrix.format, ops::WeightFormat::kBF16);    // router
-      for (size_t i : {1, 2, 3, 4}) EXPECT_EQ(w.layers[0].ffn[i].matrix.format, format);
+      const LinearAttentionWeights& mixer = MixerOf<LinearAttention>(w, 0);
+      const MoeFfnWeights& ffn = FfnOf<MoeFfn>(w, 0);
+      for (const Weight* weight : {&mixer.in, &mixer.out, &ffn.gate_up, &ffn.down,
+                                   &ffn.shared_gate_up, &ffn.shared_down}) {
+        EXPECT_EQ(weight->matrix.format, format);
+      }
+      for (const Weight* weight : {&mixer.gates, &ffn.router}) {
+        EXPECT_EQ(weight->matrix.format, ops::WeightFormat::kBF16);
+      }
       EXPECT_EQ(w.head.matrix.format, head ? format : ops::WeightFormat::kBF16);
       // The largest weight of an output is kept up to rounding of its scale.
       const std::string name = "model.layers.0.linear_attn.in_proj_qkv.weight";
@@ -125,10 +113,10 @@ TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
         const float stored = Stored(*model, name, 3 * 256 + c);
         if (std::abs(stored) <= std::abs(largest)) continue;
         largest = stored;
-        kept = w.layers[0].mixer[0].matrix.At(0, 3, c);
+        kept = mixer.in.matrix.At(0, 3, c);
       }
       EXPECT_NEAR(kept / largest, 1.0f, 1e-3f);
-      const RunningFormats running = RunningFormatsOf(model->report, model->spec.tied_head);
+      const RunningFormats running = RunningFormatsOf(model->report);
       EXPECT_EQ(running.layers, format);
       EXPECT_EQ(running.head, w.head.matrix.format);
       const auto bytes = WeightBytesOf(model->report);
@@ -141,30 +129,28 @@ TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
 }
 
 TEST(LoadWeights, ReportsProgressUpToOne) {
-  Result<ModelSpec> spec = ReadModelSpec(kTiny);
-  Result<Checkpoint> checkpoint = Checkpoint::Open(kTiny);
-  ASSERT_TRUE(spec && checkpoint);
+  Result<OpenedModel> opened = OpenModel(kTiny);
+  ASSERT_TRUE(opened);
   ThreadPool pool(2);
   std::vector<double> seen;
-  ASSERT_TRUE(LoadWeights(*spec, *checkpoint, pool,
-                          {.weights = {}, .progress = [&](double f) { seen.push_back(f); }},
-                          nullptr));
+  ASSERT_TRUE(LoadWeights(*BindWeights(opened->spec, opened->checkpoint), pool,
+                          [&](double f) { seen.push_back(f); }));
   ASSERT_FALSE(seen.empty());
   EXPECT_TRUE(std::ranges::is_sorted(seen));
   EXPECT_EQ(seen.back(), 1.0);
 }
 
 TEST(LoadWeights, PrefixesPerExpertTensorsShardsAndSkippedPartsOfAMultimodalCheckpoint) {
-  Result<Loaded> model = Load(BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_b");
+  Result<LoadedModel> model = LoadModel(BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_b");
   ASSERT_TRUE(model) << model.error().message;
   ASSERT_EQ(model->report.skipped.size(), 1u);
   EXPECT_THAT(model->report.skipped[0], HasSubstr("model.visual.*: 1 tensors"));
-  const ops::PackedMatrix& gate_up = model->weights.layers[3].ffn[1].matrix;
+  const MoeFfnWeights& ffn = FfnOf<MoeFfn>(model->weights, 3);
+  const ops::PackedMatrix& gate_up = ffn.gate_up.matrix;
   const std::string base = "model.language_model.layers.3.mlp.experts.5.";
   EXPECT_EQ(gate_up.At(10, 23, 63), Stored(*model, base + "gate_proj.weight", 23 * 64 + 63));
   EXPECT_EQ(gate_up.At(11, 2, 1), Stored(*model, base + "up_proj.weight", 2 * 64 + 1));
-  EXPECT_EQ(model->weights.layers[3].ffn[2].matrix.At(5, 63, 23),
-            Stored(*model, base + "down_proj.weight", 63 * 24 + 23));
+  EXPECT_EQ(ffn.down.matrix.At(5, 63, 23), Stored(*model, base + "down_proj.weight", 63 * 24 + 23));
 }
 
 // Of two nodes the second is one that no machine has: the kernel refuses what is meant for it.
@@ -178,10 +164,8 @@ TEST(LoadWeights, EachNodeGetsThePanelsThatItsMembersTakeFirst) {
                          .progress = {}},
                         pool)
                   .ok());
-  Result<ModelSpec> spec = ReadModelSpec(directory.path() + "/made");
-  Result<Checkpoint> checkpoint = Checkpoint::Open(directory.path() + "/made");
-  Result<ModelWeights> weights =
-      LoadWeights(*spec, *checkpoint, pool, {.weights = {}, .progress = {}}, nullptr);
+  Result<OpenedModel> opened = OpenModel(directory.path() + "/made");
+  Result<ModelWeights> weights = LoadWeights(*BindWeights(opened->spec, opened->checkpoint), pool);
   ASSERT_TRUE(weights.ok());
   const ops::PackedMatrix& matrix = weights->embedding.matrix;
   if (PagePolicyAt(matrix.data) < 0) GTEST_SKIP() << "the kernel tells no policies";
@@ -204,10 +188,11 @@ TEST(LoadWeights, EachNodeGetsThePanelsThatItsMembersTakeFirst) {
 
 TEST(LoadWeights, EveryGoldenCheckpointOfTheFamilyLoads) {
   for (const char* name : {"a", "b", "c", "full_only", "linear_only"}) {
-    Result<Loaded> model = Load(std::string(BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_") + name);
+    Result<LoadedModel> model =
+        LoadModel(std::string(BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_") + name);
     ASSERT_TRUE(model) << name << ": " << model.error().message;
     EXPECT_EQ(model->weights.head.matrix.data == model->weights.embedding.matrix.data,
-              model->spec.tied_head);
+              model->opened.spec.tied_head);
   }
 }
 
