@@ -5,9 +5,9 @@
 
 N requests with prompts of random token ids (the server must take ids) start together and stream.
 prefill: all prompt tokens over the time to the last first token.  decode: tokens per second of all
-streams together between the last first token and the first end.  `braid bench serve` measures
-latencies under a load that comes and goes; this measures the two rates that engines are compared
-by.  Only the standard library is needed.
+streams together between the last first token and the first end.  aiperf measures latencies under
+a load that comes and goes; this measures the two rates that engines are compared by.  Only the
+standard library is needed.
 """
 
 import argparse

@@ -1,5 +1,4 @@
-// `braid eval`: accuracy on task sets, through the engine in this process or over HTTP. A task is a
-// file; its name without ending is the task's.
+// `braid eval`: accuracy on task sets. A task is a file; its name without ending is the task's.
 #include "cli/eval.h"
 
 #include <fmt/core.h>
@@ -24,25 +23,20 @@ constexpr int32_t kNewTokensMax = 512;
 class EvalCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.RequiredList("MODEL FILE...", words_,
-                       "Directory of the checkpoint (none with --base-url), then files of tasks");
+    flags.RequiredList("MODEL FILE...", words_, "Directory of the checkpoint, then files of tasks");
     flags.Switch("--json", json_, "Print the result as a JSON object");
-    flags.Number("--limit", limit_, {1, 1 << 30}, "Items per file at most");
+    flags.Number("--limit", limit_, {1, 1 << 30}, "Most items per file");
     flags.Number("--concurrency", concurrency_, {1, 4096}, "Items that run at the same time");
-    flags.Text("--base-url", remote_.base_url, "Ask this server instead, http://HOST:PORT/v1");
-    flags.Text("--model", remote_.model, "Name of the model at --base-url");
-    flags.Text("--api-key", remote_.api_key, "Key for --base-url");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
 
  private:
   Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files) const;
-  Status RunHere(std::vector<EvalTask>& tasks);
+  Status RunTasks(std::vector<EvalTask>& tasks);
   void Print(const std::vector<EvalTask>& tasks) const;
 
   EngineOptions options_;
-  RemoteModel remote_;
   std::vector<std::string> words_;
   std::optional<int32_t> limit_;
   int32_t concurrency_ = 32;
@@ -105,7 +99,7 @@ void Count(const Engine& engine, const EvalItem& item, const RequestResult& resu
   ++task.answered;
 }
 
-Status EvalCommand::RunHere(std::vector<EvalTask>& tasks) {
+Status EvalCommand::RunTasks(std::vector<EvalTask>& tasks) {
   options_.running_max = concurrency_;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
   std::vector<Request> requests;
@@ -179,20 +173,12 @@ void EvalCommand::Print(const std::vector<EvalTask>& tasks) const {
 }
 
 Status EvalCommand::Run() {
-  std::vector<std::string> files = words_;
-  if (remote_.base_url.empty()) {
-    if (files.size() < 2) {
-      return Error{ErrorCode::kInvalid, "a model directory and at least one file are needed"};
-    }
-    options_.model_dir = files.front();
-    files.erase(files.begin());
-  } else if (remote_.model.empty()) {
-    return Error{ErrorCode::kInvalid, "--base-url needs --model, the model's name at that server"};
+  if (words_.size() < 2) {
+    return Error{ErrorCode::kInvalid, "a model directory and at least one file are needed"};
   }
-  ASSIGN_OR_RETURN(std::vector<EvalTask> tasks, ReadTasks(files));
-  RETURN_IF_ERROR(remote_.base_url.empty()
-                      ? RunHere(tasks)
-                      : EvalRemotely(remote_, concurrency_, kNewTokensMax, tasks));
+  options_.model_dir = words_.front();
+  ASSIGN_OR_RETURN(std::vector<EvalTask> tasks, ReadTasks({words_.begin() + 1, words_.end()}));
+  RETURN_IF_ERROR(RunTasks(tasks));
   Print(tasks);
   return {};
 }

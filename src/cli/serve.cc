@@ -16,11 +16,11 @@
 #include "base/log.h"
 #include "base/quantities.h"
 #include "base/system/file.h"
-#include "cli/bench/local_server.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
 #include "cli/command/version.h"
 #include "cli/terminal/signals.h"
+#include "engine/generate.h"
 #include "engine/output_queue.h"
 #include "server/server.h"
 
@@ -199,10 +199,21 @@ void ServeCommand::ChooseParsers(const ChatTemplate* chat, ModelCard* card) cons
 }
 
 ServerContext ServeCommand::ContextOf(Engine& engine) const {
-  ServerContext context = braid::ContextOf(engine, ModelName());
-  const json::object plan = engine.PlanObject();
+  ServerContext context{.driver = engine.driver(),
+                        .tokenizer = engine.tokenizer(),
+                        .chat = engine.chat_template(),
+                        .grammars = engine.grammars(),
+                        .card = {.name = ModelName(),
+                                 .created = UnixSeconds(),
+                                 .context_tokens_max = engine.limits().context_tokens_max,
+                                 .vocabulary = engine.spec().vocabulary,
+                                 .eos_tokens = engine.eos_tokens(),
+                                 .defaults = engine.defaults(),
+                                 .reasoning = ReasoningOf(engine)},
+                        .load_seconds = engine.load_seconds(),
+                        .server_information = engine.PlanObject()};
   for (const char* part : {"weight_bytes", "workspace_bytes", "cache_bytes"}) {
-    context.engine_bytes += plan.at(part).as_int64();
+    context.engine_bytes += context.server_information.at(part).as_int64();
   }
   ChooseParsers(engine.chat_template(), &context.card);
   return context;

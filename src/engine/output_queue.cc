@@ -1,4 +1,4 @@
-// See the header.
+// The mutex-guarded queue, and requests run through it a window at a time.
 #include "engine/output_queue.h"
 
 #include <chrono>
@@ -57,11 +57,13 @@ Status RunRequests(Driver& driver, std::vector<Request> requests, size_t in_flig
       Request& request = requests[next];
       request.id = driver.NewRequestId();
       const RequestId id = request.id;
+      const int64_t submitted_us = MonotonicUs();
       if (Status status = driver.Submit(std::move(request), &queue); !status) {
         failed = status;
         break;
       }
       running[id].first = next++;
+      running[id].second.submitted_us = submitted_us;
     }
     if (!failed) next = requests.size();
     if (running.empty()) break;

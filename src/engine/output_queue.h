@@ -36,6 +36,7 @@ class OutputQueue : public OutputSink {
 // Everything that one request brought.
 struct RequestResult {
   std::vector<TokenId> tokens;
+  int64_t submitted_us = 0;       // MonotonicUs
   std::vector<int64_t> token_us;  // when each token came
   std::vector<TokenLogprob> logprobs;
   std::vector<TokenLogprob> prompt_logprobs;
@@ -45,6 +46,8 @@ struct RequestResult {
   int32_t cached_tokens = 0;
 
   void Add(TimedOutput timed);
+  // From Submit to the first token; there must be one.
+  double ttft_ms() const { return static_cast<double>(token_us.front() - submitted_us) * 1e-3; }
 };
 
 // Runs the requests (ids are given here) with at most `in_flight_max` submitted at once, and hands

@@ -37,15 +37,6 @@ def test_eval_prints_accuracy_intervals_and_perplexity(braid, tiny):
     assert text["n"] == 8 and 1.2 < text["perplexity"] < 1.5
 
 
-def test_eval_through_a_server_finds_the_same(braid, server):
-    sets = ROOT / "models/eval"
-    words = [sets / "lists.jsonl", sets / "tools.jsonl", "--limit", "10", "--json"]
-    here = braid("eval", TINY, *words)
-    there = braid("eval", *words, "--base-url", server + "/v1", "--model", "braid-tiny")
-    assert here.returncode == there.returncode == 0, there.stderr
-    assert json.loads(here.stdout) == json.loads(there.stdout)
-
-
 def test_eval_table_has_a_line_per_task(braid, tiny):
     done = braid("eval", tiny, ROOT / "models/eval/lists.jsonl", "--limit", "2")
     assert re.search(r"^lists +2 ", done.stdout, re.MULTILINE)
@@ -87,24 +78,6 @@ def test_bench_load_has_its_keys(braid, tiny):
     assert out["peak_resident_bytes"] > out["engine"]["weight_bytes"]
     text = braid("bench", "load", tiny, "--repeat", "1").stdout
     assert "reading the page cache" in text and "peak resident" in text
-
-
-def test_bench_serve_measures_a_server(braid, server):
-    words = ["bench", "serve", "--base-url", server + "/v1", "--requests", "6", "--input-tokens",
-             "20", "--output-tokens", "5", "--json"]  # fmt: skip
-    out = json.loads(braid(*words, "--concurrency", "3", "--goodput-ttft-ms", "60000").stdout)
-    assert out["completed"] == 6 and out["failed"] == 0
-    assert out["total_input_tokens"] == 120 and out["total_output_tokens"] == 30
-    assert out["request_goodput"] == out["request_throughput"]
-    assert 0 < out["median_ttft_ms"] <= out["p99_ttft_ms"] <= out["p99_e2el_ms"]
-    out = json.loads(braid(*words, "--request-rate", "50").stdout)
-    assert out["completed"] == 6
-
-
-def test_bench_serve_says_when_nobody_answers(braid):
-    done = braid("bench", "serve", "--base-url", "http://127.0.0.1:1/v1", "--requests", "1")
-    assert done.returncode == 1
-    assert "refused" in done.stderr
 
 
 def test_inspect_of_a_config_needs_no_weights(braid):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-COMMANDS = [["serve"], ["run"], ["score"], ["eval"], ["bench", "offline"], ["bench", "serve"],
+COMMANDS = [["serve"], ["run"], ["score"], ["eval"], ["bench", "offline"], ["bench", "agentic"],
             ["inspect"], ["convert"], ["doctor"], ["make-model"], ["version"]]  # fmt: skip
 
 

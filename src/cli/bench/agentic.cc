@@ -1,142 +1,121 @@
 // `braid bench agentic`: conversations that grow turn by turn and take turns with each other, as
-// programs that call models in a loop have them. How much of what a server computed before does it
-// compute again, and what does a later turn's first token cost? At the end some of the last answers
-// are regenerated, and others lose their first half, as thinking is lost, before the next turn.
-// Works with any server that streams OpenAI's completions; without one, serves MODEL in this
-// process.
+// programs that call models in a loop have them. How much of what the engine computed before does
+// it compute again, and what does a later turn's first token cost? At the end some of the last
+// answers are regenerated, and others lose their first half, as thinking is lost, before the next
+// turn.
 #include <fmt/core.h>
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "base/progress.h"
-#include "cli/bench/load_generator.h"
-#include "cli/bench/local_server.h"
+#include "base/rng.h"
 #include "cli/bench/statistics.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
+#include "engine/engine.h"
+#include "engine/output_queue.h"
 
 namespace braid {
 namespace {
 
-// One turn of one conversation, as the server answered it.
-struct Turn : StreamedAnswer {
+using Tokens = std::vector<TokenId>;
+
+// One turn of one conversation, as the engine answered it.
+struct Turn : RequestResult {
   int64_t reusable_tokens = 0;  // computed before in this conversation
 };
 
-// What a conversation has said so far, as the next prompt: ids or text.
 struct Conversation {
-  json::value said;
+  Tokens said;  // so far: the next prompt
   std::vector<Turn> turns;
-  json::value asked;                     // the last turn's prompt
+  Tokens asked;                          // the last turn's prompt
   std::optional<Turn> again, shortened;  // after it: its prompt once more; a part of its answer
 };
 
-struct Totals {
-  int64_t prompt = 0, reusable = 0, reused = 0;  // tokens of turns after the first
-  std::vector<double> cold_ms, later_ms;
-  bool reported = true;  // every answer had cached_tokens; otherwise they are estimated
+// Sums over turns.
+struct TurnSums {
+  int64_t requests = 0, prompt = 0, reusable = 0, reused = 0;  // the last three in tokens
+  std::vector<double> ttft_ms;
+
+  void Add(const Turn& turn) {
+    ++requests;
+    prompt += turn.prompt_tokens;
+    reusable += turn.reusable_tokens;
+    reused += std::min<int64_t>(turn.cached_tokens, turn.reusable_tokens);
+    ttft_ms.push_back(turn.ttft_ms());
+  }
+  double reuse() const {
+    return reusable > 0 ? static_cast<double>(reused) / static_cast<double>(reusable) : 0.0;
+  }
 };
 
 class BenchAgenticCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Optional("MODEL", options_.model_dir, "Directory of a checkpoint to serve here");
-    server_.AddFlags(flags);
-    flags.Number("--conversations", conversations_, {1, 4096}, "Conversations, turn about");
-    flags.Number("--turns", turns_, {2, 1000}, "Turns of each");
+    flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
+    flags.Number("--conversations", conversations_, {1, 4096}, "Conversations that take turns");
+    flags.Number("--turns", turns_, {2, 1000}, "Turns of each conversation");
     flags.Number("--first-tokens", first_tokens_, {1, 1 << 24}, "Prompt tokens of the first turn");
     flags.Number("--turn-tokens", turn_tokens_, {1, 1 << 20},
-                 "Tokens that a turn adds, its answer among them");
-    flags.Number("--output-tokens", output_tokens_, {1, 1 << 20}, "Tokens of an answer");
-    flags.Number("--concurrency", concurrency_, {1, 4096}, "Requests at the same time");
+                 "Tokens that each turn adds, including the answer");
+    flags.Number("--output-tokens", output_tokens_, {1, 1 << 20}, "Tokens of each answer");
+    flags.Number("--concurrency", concurrency_, {1, 4096}, "Requests that run at the same time");
     flags.Number("--cache-share", cache_share_, {0.01, 1},
-                 "With MODEL: cache of so much of what the conversations fill when nothing is ever "
-                 "evicted, found by a run before");
-    flags.Switch("--words", words_, "Prompts of words, for servers that take no token ids");
-    flags.Seed("--seed", seed_, "Of the prompts (default: 0)");
+                 "Run twice: first with a cache that evicts nothing, then with this share of the "
+                 "pages that the first run filled");
+    flags.Seed("--seed", seed_, "Seed of the prompts (default: 0)");
     flags.Switch("--json", json_, "Print a JSON object");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
 
  private:
-  Status CheckFlags() const;
-  Result<json::object> Measure();
-  Result<std::vector<Conversation>> Converse(const Endpoint& endpoint) const;
-  Status TakeTurn(const Endpoint& endpoint, std::vector<Conversation>& conversations) const;
-  Status GoBack(const Endpoint& endpoint, Rng& rng, std::vector<Conversation>& conversations) const;
-  Result<std::vector<Turn>> Ask(const Endpoint& endpoint,
-                                const std::vector<json::value>& prompts) const;
-  void Say(Conversation& conversation, const json::value& more) const;
+  Result<json::object> Measure() const;
+  Result<std::vector<Conversation>> Converse(Driver& driver) const;
+  Status TakeTurn(Driver& driver, std::vector<Conversation>& conversations) const;
+  Status GoBack(Driver& driver, Rng& rng, std::vector<Conversation>& conversations) const;
+  Result<std::vector<Turn>> Ask(Driver& driver, const std::vector<Tokens>& prompts) const;
   json::object Report(const std::vector<Conversation>& conversations) const;
 
   EngineOptions options_;
-  CompletionServer server_{.base_url = "", .model = "", .api_key = ""};
   int32_t conversations_ = 8, turns_ = 12;
   int32_t first_tokens_ = 1500, turn_tokens_ = 100, output_tokens_ = 32;
   int32_t concurrency_ = 1;
   std::optional<double> cache_share_;
   std::optional<uint64_t> seed_;
-  bool words_ = false, json_ = false;
+  bool json_ = false;
 };
 
-Status BenchAgenticCommand::CheckFlags() const {
-  const auto wrong = [](const char* text) { return Error{ErrorCode::kInvalid, text}; };
-  if (server_.base_url.empty() == options_.model_dir.empty()) {
-    return wrong("give MODEL, a checkpoint to serve here, or --base-url of a running server");
-  }
-  if (cache_share_ && !server_.base_url.empty())
-    return wrong("--cache-share needs MODEL: it sets a cache");
-  if (turn_tokens_ <= output_tokens_) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("--turn-tokens {} must be more than --output-tokens {}: the rest is "
-                             "what the user says",
-                             turn_tokens_, output_tokens_)};
-  }
-  return {};
-}
-
-void BenchAgenticCommand::Say(Conversation& conversation, const json::value& more) const {
-  json::value& said = conversation.said;
-  if (said.is_null()) {
-    said = more;
-  } else if (words_) {
-    said.get_string() += more.get_string();
-  } else {
-    said.get_array().insert(said.get_array().end(), more.get_array().begin(),
-                            more.get_array().end());
+// Ids that are plain text in byte-level vocabularies, never special.
+void AppendRandom(Rng& rng, int64_t count, Tokens& tokens) {
+  constexpr int64_t kIdBegin = 300, kIdEnd = 1000;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<TokenId>(kIdBegin + rng.Below(kIdEnd - kIdBegin)));
   }
 }
 
-Result<std::vector<Turn>> BenchAgenticCommand::Ask(const Endpoint& endpoint,
-                                                   const std::vector<json::value>& prompts) const {
-  const json::object more = words_ ? json::object() : json::object{{"return_token_ids", true}};
-  std::vector<HttpCall> calls;
-  for (const json::value& prompt : prompts) {
-    calls.push_back(CompletionCall(server_.model, prompt, output_tokens_, more));
+// Greedy answers of full length.
+Result<std::vector<Turn>> BenchAgenticCommand::Ask(Driver& driver,
+                                                   const std::vector<Tokens>& prompts) const {
+  std::vector<Request> requests(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    requests[i].prompt = prompts[i];
+    requests[i].stop.new_tokens_max = output_tokens_;
   }
-  std::vector<StreamedAnswer> answers =
-      StreamCompletions(endpoint, server_.api_key, concurrency_, calls);
-  std::vector<Turn> turns;
-  for (StreamedAnswer& answer : answers) {
-    Turn turn{std::move(answer)};
-    if (turn.error.empty() && turn.prompt_tokens == 0) {
-      turn.error = "no usage came: the server does not know stream_options";
-    } else if (turn.error.empty() && !words_ && turn.token_ids.empty()) {
-      turn.error = "no token ids came: the server does not know return_token_ids; give --words";
-    }
-    if (!turn.error.empty()) return Error{ErrorCode::kUnavailable, turn.error};
-    turns.push_back(std::move(turn));
-  }
+  std::vector<Turn> turns(prompts.size());
+  RETURN_IF_ERROR(
+      RunRequests(driver, std::move(requests), static_cast<size_t>(concurrency_),
+                  [&](size_t i, RequestResult answer) { turns[i] = {std::move(answer)}; }));
   return turns;
 }
 
 // One turn of every conversation, in their order.
-Status BenchAgenticCommand::TakeTurn(const Endpoint& endpoint,
+Status BenchAgenticCommand::TakeTurn(Driver& driver,
                                      std::vector<Conversation>& conversations) const {
-  std::vector<json::value> prompts;
+  std::vector<Tokens> prompts;
   for (const Conversation& conversation : conversations) prompts.push_back(conversation.said);
-  ASSIGN_OR_RETURN(std::vector<Turn> turns, Ask(endpoint, prompts));
+  ASSIGN_OR_RETURN(std::vector<Turn> turns, Ask(driver, prompts));
   for (size_t i = 0; i < turns.size(); ++i) {
     Turn& turn = turns[i];
     Conversation& conversation = conversations[i];
@@ -144,10 +123,9 @@ Status BenchAgenticCommand::TakeTurn(const Endpoint& endpoint,
     if (!conversation.turns.empty()) {
       // The last token that was sampled has not been through the model yet.
       const Turn& before = conversation.turns.back();
-      turn.reusable_tokens =
-          std::min(before.prompt_tokens + before.output_tokens, turn.prompt_tokens) - 1;
+      turn.reusable_tokens = before.prompt_tokens + std::ssize(before.tokens) - 1;
     }
-    Say(conversation, words_ ? json::value(turn.text) : json::value(turn.token_ids));
+    conversation.said.insert(conversation.said.end(), turn.tokens.begin(), turn.tokens.end());
     conversation.turns.push_back(std::move(turn));
   }
   return {};
@@ -155,28 +133,25 @@ Status BenchAgenticCommand::TakeTurn(const Endpoint& endpoint,
 
 // The even conversations ask for their last answer again; the odd ones go on from its second half,
 // which comes right after the prompt. A single conversation does both.
-Status BenchAgenticCommand::GoBack(const Endpoint& endpoint, Rng& rng,
+Status BenchAgenticCommand::GoBack(Driver& driver, Rng& rng,
                                    std::vector<Conversation>& conversations) const {
-  std::vector<json::value> prompts;
+  std::vector<Tokens> prompts;
   std::vector<std::pair<Conversation*, std::optional<Turn> Conversation::*>> places;
   for (size_t i = 0; i < conversations.size(); ++i) {
     Conversation& c = conversations[i];
-    const Turn& last = c.turns.back();
     if (i % 2 == 0) {
       prompts.push_back(c.asked);
       places.emplace_back(&c, &Conversation::again);
     }
     if (i % 2 == 0 && conversations.size() > 1) continue;
-    Conversation shorter{.said = c.asked};
-    const auto half = static_cast<ptrdiff_t>(last.token_ids.size() / 2);
-    Say(shorter,
-        words_ ? json::value(last.text.substr(last.text.size() / 2))
-               : json::value(json::array(last.token_ids.begin() + half, last.token_ids.end())));
-    Say(shorter, RandomPrompt(rng, turn_tokens_ - output_tokens_, words_));
-    prompts.push_back(std::move(shorter.said));
+    const Tokens& answer = c.turns.back().tokens;
+    Tokens shorter = c.asked;
+    shorter.insert(shorter.end(), answer.begin() + std::ssize(answer) / 2, answer.end());
+    AppendRandom(rng, turn_tokens_ - output_tokens_, shorter);
+    prompts.push_back(std::move(shorter));
     places.emplace_back(&c, &Conversation::shortened);
   }
-  ASSIGN_OR_RETURN(std::vector<Turn> turns, Ask(endpoint, prompts));
+  ASSIGN_OR_RETURN(std::vector<Turn> turns, Ask(driver, prompts));
   for (size_t i = 0; i < turns.size(); ++i) {
     const auto& [conversation, place] = places[i];
     turns[i].reusable_tokens = conversation->turns.back().prompt_tokens - 1;
@@ -185,106 +160,62 @@ Status BenchAgenticCommand::GoBack(const Endpoint& endpoint, Rng& rng,
   return {};
 }
 
-Result<std::vector<Conversation>> BenchAgenticCommand::Converse(const Endpoint& endpoint) const {
+Result<std::vector<Conversation>> BenchAgenticCommand::Converse(Driver& driver) const {
   std::vector<Conversation> conversations(static_cast<size_t>(conversations_));
   ProgressBar bar("turns", 0);
   Rng rng(seed_.value_or(0));
   for (int32_t turn = 0; turn < turns_; ++turn) {
     for (Conversation& conversation : conversations) {
-      const int32_t tokens = turn == 0 ? first_tokens_ : turn_tokens_ - output_tokens_;
-      Say(conversation, RandomPrompt(rng, tokens, words_));
+      AppendRandom(rng, turn == 0 ? first_tokens_ : turn_tokens_ - output_tokens_,
+                   conversation.said);
     }
-    RETURN_IF_ERROR(TakeTurn(endpoint, conversations));
+    RETURN_IF_ERROR(TakeTurn(driver, conversations));
     bar.Show(static_cast<double>(turn + 1) / turns_);
   }
-  RETURN_IF_ERROR(GoBack(endpoint, rng, conversations));
+  RETURN_IF_ERROR(GoBack(driver, rng, conversations));
   return conversations;
 }
 
-// What a turn took over. A server that does not say: what its first token came earlier than the
-// first turns' pace would have it, as tokens.
-int64_t ReusedOf(const Turn& turn, bool reported, double cold_ms_per_token) {
-  if (reported) return *turn.cached_tokens;
-  const auto computed = static_cast<int64_t>(turn.ttft_ms() / cold_ms_per_token);
-  return std::clamp<int64_t>(turn.prompt_tokens - computed, 0, turn.reusable_tokens);
-}
-
-double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
-// Of those who went back in one of the two ways.
-json::object GoneBack(const std::vector<Conversation>& conversations,
-                      std::optional<Turn> Conversation::* place, bool reported,
-                      double cold_ms_per_token) {
-  int64_t requests = 0, reusable = 0, reused = 0;
-  std::vector<double> ttft;
-  for (const Conversation& conversation : conversations) {
-    const std::optional<Turn>& turn = conversation.*place;
-    if (!turn) continue;
-    ++requests;
-    reusable += turn->reusable_tokens;
-    reused += std::min(ReusedOf(*turn, reported, cold_ms_per_token), turn->reusable_tokens);
-    ttft.push_back(turn->ttft_ms());
-  }
-  return {{"requests", requests},
-          {"reusable_tokens", reusable},
-          {"reused_tokens", reused},
-          {"reuse", Share(static_cast<double>(reused), static_cast<double>(reusable))},
-          {"median_ttft_ms", Median(ttft)}};
-}
-
 json::object BenchAgenticCommand::Report(const std::vector<Conversation>& conversations) const {
-  Totals totals;
-  double cold_ms = 0, cold_tokens = 0;
-  for (const Conversation& conversation : conversations) {
-    for (const Turn& turn : conversation.turns) totals.reported &= turn.cached_tokens.has_value();
-    for (const auto& turn : {conversation.again, conversation.shortened}) {
-      totals.reported &= !turn || turn->cached_tokens.has_value();
-    }
-    cold_ms += conversation.turns.front().ttft_ms();
-    cold_tokens += static_cast<double>(conversation.turns.front().prompt_tokens);
-    totals.cold_ms.push_back(conversation.turns.front().ttft_ms());
-  }
+  TurnSums first, later, again, shortened;
   json::array by_turn;
   for (size_t t = 0; t < static_cast<size_t>(turns_); ++t) {
-    int64_t prompt = 0, reusable = 0, reused = 0;
-    std::vector<double> ttft;
+    TurnSums sums;
     for (const Conversation& conversation : conversations) {
-      const Turn& turn = conversation.turns[t];
-      prompt += turn.prompt_tokens;
-      reusable += turn.reusable_tokens;
-      if (t > 0) reused += ReusedOf(turn, totals.reported, cold_ms / cold_tokens);
-      ttft.push_back(turn.ttft_ms());
+      sums.Add(conversation.turns[t]);
+      (t == 0 ? first : later).Add(conversation.turns[t]);
     }
-    if (t > 0) {
-      totals.prompt += prompt;
-      totals.reusable += reusable;
-      totals.reused += reused;
-      totals.later_ms.insert(totals.later_ms.end(), ttft.begin(), ttft.end());
-    }
-    by_turn.push_back(json::object{{"prompt_tokens", prompt},
-                                   {"reusable_tokens", reusable},
-                                   {"reused_tokens", reused},
-                                   {"reprocessed_tokens", reusable - reused},
-                                   {"median_ttft_ms", Median(ttft)}});
+    by_turn.push_back(json::object{{"prompt_tokens", sums.prompt},
+                                   {"reusable_tokens", sums.reusable},
+                                   {"reused_tokens", sums.reused},
+                                   {"reprocessed_tokens", sums.reusable - sums.reused},
+                                   {"median_ttft_ms", Median(sums.ttft_ms)}});
   }
-  const double cold = Median(totals.cold_ms);
-  return {
-      {"conversations", conversations_},
-      {"turns", turns_},
-      {"cached_tokens_reported", totals.reported},
-      {"reusable_tokens", totals.reusable},
-      {"reused_tokens", totals.reused},
-      {"reprocessed_tokens", totals.reusable - totals.reused},
-      {"reuse", Share(static_cast<double>(totals.reused), static_cast<double>(totals.reusable))},
-      {"median_cold_ttft_ms", cold},
-      {"median_later_ttft_ms", Median(totals.later_ms)},
-      {"p90_later_ttft_ms", Percentile(totals.later_ms, 90)},
-      {"later_ttft_to_cold", Share(Median(totals.later_ms), cold)},
-      {"regenerated",
-       GoneBack(conversations, &Conversation::again, totals.reported, cold_ms / cold_tokens)},
-      {"answer_shortened",
-       GoneBack(conversations, &Conversation::shortened, totals.reported, cold_ms / cold_tokens)},
-      {"by_turn", std::move(by_turn)}};
+  for (const Conversation& conversation : conversations) {
+    if (conversation.again) again.Add(*conversation.again);
+    if (conversation.shortened) shortened.Add(*conversation.shortened);
+  }
+  const auto gone_back = [](const TurnSums& sums) {
+    return json::object{{"requests", sums.requests},
+                        {"reusable_tokens", sums.reusable},
+                        {"reused_tokens", sums.reused},
+                        {"reuse", sums.reuse()},
+                        {"median_ttft_ms", Median(sums.ttft_ms)}};
+  };
+  const double cold = Median(first.ttft_ms);
+  return {{"conversations", conversations_},
+          {"turns", turns_},
+          {"reusable_tokens", later.reusable},
+          {"reused_tokens", later.reused},
+          {"reprocessed_tokens", later.reusable - later.reused},
+          {"reuse", later.reuse()},
+          {"median_cold_ttft_ms", cold},
+          {"median_later_ttft_ms", Median(later.ttft_ms)},
+          {"p90_later_ttft_ms", Percentile(later.ttft_ms, 90)},
+          {"later_ttft_to_cold", cold > 0 ? Median(later.ttft_ms) / cold : 0.0},
+          {"regenerated", gone_back(again)},
+          {"answer_shortened", gone_back(shortened)},
+          {"by_turn", std::move(by_turn)}};
 }
 
 void PrintReport(const json::object& report) {
@@ -299,57 +230,47 @@ void PrintReport(const json::object& report) {
                tokens("reusable_tokens"), tokens("reused_tokens"), tokens("reprocessed_tokens"),
                row.at("median_ttft_ms").to_number<double>());
   }
-  fmt::print("\nreused {:.1f} % of {:.0f} reusable tokens{}; {:.0f} were computed again\n",
-             100 * number("reuse"), number("reusable_tokens"),
-             report.at("cached_tokens_reported").as_bool()
-                 ? ""
-                 : " (estimated from the time to the first token: the server does not say)",
-             number("reprocessed_tokens"));
+  fmt::print("\nreused {:.1f} % of {:.0f} reusable tokens; {:.0f} were computed again\n",
+             100 * number("reuse"), number("reusable_tokens"), number("reprocessed_tokens"));
   fmt::print("time to first token: first turn {:.1f} ms, later {:.1f} ms ({:.1f} % of it)\n",
              number("median_cold_ttft_ms"), number("median_later_ttft_ms"),
              100 * number("later_ttft_to_cold"));
-  for (const auto& [key, what] : {std::pair("regenerated", "answers asked for again"),
+  for (const auto& [key, what] : {std::pair("regenerated", "regenerated answers"),
                                   {"answer_shortened", "turns after a shortened answer"}}) {
     const json::object& gone_back = report.at(key).as_object();
     const auto figure = [&](const char* name) { return gone_back.at(name).to_number<double>(); };
     fmt::print("{}: reused {:.1f} % of {:.0f} tokens of their prompts, first token {:.1f} ms\n",
                what, 100 * figure("reuse"), figure("reusable_tokens"), figure("median_ttft_ms"));
   }
-  if (report.contains("cache_pages")) {
-    fmt::print("cache: {:.0f} pages, filled {:.0f}; evicted: {:.0f} parts\n", number("cache_pages"),
-               number("cache_pages_filled"), number("evictions"));
-  }
+  fmt::print("cache: {:.0f} pages, {:.0f} filled, {:.0f} evictions\n", number("cache_pages"),
+             number("cache_pages_filled"), number("evictions"));
 }
 
-// Serves the model here; with a share, a first run finds how many pages are filled.
-Result<json::object> BenchAgenticCommand::Measure() {
-  std::unique_ptr<LocalServer> local;
-  CompletionServer server = server_;
-  if (server.base_url.empty()) {
-    ASSIGN_OR_RETURN(local, LocalServer::Start(options_));
-    server.base_url = local->base_url();
-  }
-  ASSIGN_OR_RETURN(const Endpoint endpoint, server.Find());
-  server_.model = server.model;
-  ASSIGN_OR_RETURN(const std::vector<Conversation> conversations, Converse(endpoint));
+Result<json::object> BenchAgenticCommand::Measure() const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
+  ASSIGN_OR_RETURN(const std::vector<Conversation> conversations, Converse(engine->driver()));
   json::object report = Report(conversations);
-  if (local == nullptr) return report;
-  const SchedulerStats stats = local->engine().driver().stats().scheduler;
+  const SchedulerStats stats = engine->driver().stats().scheduler;
   report["cache_pages"] = stats.pages_total;
   report["cache_pages_filled"] = stats.pages_used + stats.pages_cached;
-  report["cache_page_bytes"] = local->engine().limits().cache.page_bytes;
+  report["cache_page_bytes"] = engine->limits().cache.page_bytes;
   report["evictions"] = stats.evictions_full + stats.evictions_state;
   return report;
 }
 
 Status BenchAgenticCommand::Run() {
-  RETURN_IF_ERROR(CheckFlags());
+  if (turn_tokens_ <= output_tokens_) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--turn-tokens {} must be more than --output-tokens {}: the rest is "
+                             "what the user says",
+                             turn_tokens_, output_tokens_)};
+  }
   ASSIGN_OR_RETURN(json::object report, Measure());
   if (cache_share_) {
     if (report.at("evictions").to_number<int64_t>() > 0) {
       return Error{ErrorCode::kExhausted,
-                   "the cache is too small to find out what the conversations fill: it evicted in "
-                   "the first run; give more --memory, or fewer --conversations"};
+                   "the first run evicted: its cache is too small to hold all conversations. Give "
+                   "more --memory or fewer --conversations"};
     }
     const auto pages =
         static_cast<int64_t>(*cache_share_ * report.at("cache_pages_filled").to_number<double>());

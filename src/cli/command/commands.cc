@@ -23,8 +23,7 @@ constexpr CommandEntry kCommands[] = {
      MakeScoreCommand},
     {"", "eval", "Accuracy on sets of tasks",
      "  braid eval models/braid-tiny models/eval/*.jsonl\n"
-     "  braid eval MODEL models/eval/lists.jsonl --limit 20 --json\n"
-     "  braid eval --base-url http://127.0.0.1:8000/v1 --model NAME models/eval/*.jsonl\n",
+     "  braid eval MODEL models/eval/lists.jsonl --limit 20 --json\n",
      MakeEvalCommand},
     {"bench", "offline", "Prefill and decode speed of this engine, without a server",
      "  braid bench offline models/braid-tiny --input-tokens 512 --output-tokens 128 "
@@ -40,19 +39,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench ops linear --filter \"1 row\" --isa avx2\n"
      "  braid bench ops --json > ops.json\n",
      MakeBenchOpsCommand},
-    {"bench", "serve", "Load a server that speaks OpenAI's API and measure latencies",
-     "  braid bench serve --base-url http://127.0.0.1:8000/v1 --concurrency 8 --requests 100\n"
-     "  braid bench serve --base-url URL --request-rate 4 --requests 200 --goodput-ttft-ms 500\n",
-     MakeBenchServeCommand},
-    {"bench", "agentic", "Conversations of many turns: what a server computes again",
+    {"bench", "agentic", "How much of long conversations is computed again",
      "  braid bench agentic models/braid-tiny\n"
-     "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n"
-     "  braid bench agentic --base-url http://127.0.0.1:8000/v1 --first-tokens 4000\n",
+     "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n",
      MakeBenchAgenticCommand},
-    {"bench", "long-prompt", "What one long prompt does to the streams beside it",
-     "  braid bench long-prompt --base-url http://127.0.0.1:8000/v1 --long-tokens 20000\n"
-     "  braid bench long-prompt --streams 16 --output-tokens 2000 --json\n",
-     MakeBenchLongPromptCommand},
     {"", "simulate", "Scheduler and prefix cache against a model made of hashes",
      "  braid simulate --seeds 100000\n"
      "  braid simulate --workload agentic --faults none --no-prefix-cache\n"
