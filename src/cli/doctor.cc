@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/quantities.h"
-#include "base/system/machine_memory.h"
+#include "base/system/control_groups.h"
 #include "cli/bench/machine_limits.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"

@@ -1,4 +1,4 @@
-// Assembles the engine; see the header. Load runs on the calling thread; afterwards scheduler and
+// Assembles the engine. Load runs on the calling thread; afterwards scheduler and
 // executor belong to the engine thread, the rest is immutable.
 #include "engine/engine.h"
 
@@ -15,7 +15,7 @@
 #include "base/progress.h"
 #include "base/quantities.h"
 #include "base/system/file.h"
-#include "base/system/machine_memory.h"
+#include "base/system/control_groups.h"
 #include "base/trace.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/gguf_file.h"

@@ -1,6 +1,4 @@
-// sysfs for cores and nodes, the control groups' files for quotas: cpu.max (version 2), or
-// cpu.cfs_quota_us and cpu.cfs_period_us (version 1). A group's limit binds its descendants, so the
-// smallest on the way up counts.
+// Cores and nodes from sysfs, the quota from the control groups.
 #include "base/system/topology.h"
 
 #include <fmt/core.h>
@@ -19,6 +17,7 @@
 #include <sstream>
 
 #include "base/math.h"
+#include "base/system/control_groups.h"
 
 namespace braid {
 namespace {
@@ -28,49 +27,6 @@ std::string FirstLine(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-// CPUs per second of one group's folder; 0: no limit stands there.
-double QuotaIn(const std::string& folder) {
-  double quota = 0, period = 0;
-  std::istringstream v2(FirstLine(folder + "/cpu.max"));
-  if (v2 >> quota >> period && quota > 0 && period > 0) return quota / period;
-  std::istringstream(FirstLine(folder + "/cpu.cfs_quota_us")) >> quota;
-  std::istringstream(FirstLine(folder + "/cpu.cfs_period_us")) >> period;
-  return quota > 0 && period > 0 ? quota / period : 0;
-}
-
-// The smallest limit of `path` and what is above it, below the mount. In a container the path may
-// be the host's and not exist here; its limit then stands at the mount itself.
-double QuotaOnPath(const std::string& mount, std::string path) {
-  double smallest = 0;
-  while (true) {
-    const double quota = QuotaIn(mount + path);
-    if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
-    if (path.empty() || path == "/") return smallest;
-    path = path.substr(0, path.rfind('/'));
-  }
-}
-
-// Lines of /proc/self/cgroup are "0::/path" or "4:cpu,cpuacct:/path".
-double ReadQuota(const std::string& root) {
-  std::ifstream file(root + "/proc/self/cgroup");
-  double smallest = 0;
-  for (std::string line; std::getline(file, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) {
-      continue;
-    }
-    for (const std::string& name : {controllers, std::string("cpu")}) {
-      const std::string mount = root + "/sys/fs/cgroup" + (controllers.empty() ? "" : "/" + name);
-      const double quota = QuotaOnPath(mount, line.substr(second + 1));
-      if (quota > 0 && (smallest == 0 || quota < smallest)) smallest = quota;
-    }
-  }
-  return smallest;
 }
 
 std::map<int, int> NodeOfCpus(const std::string& root) {
@@ -140,7 +96,7 @@ Topology ReadTopology(const std::vector<int>& mask, const std::string& root) {
   std::stable_sort(topology.cores.begin(), topology.cores.end(),
                    [](const Core& a, const Core& b) { return a.node < b.node; });
   topology.nodes = std::max(1, static_cast<int>(nodes_seen.size()));
-  topology.quota_cpus = ReadQuota(root);
+  topology.quota_cpus = CpuQuota(root);
   return topology;
 }
 

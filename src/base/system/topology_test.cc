@@ -6,35 +6,15 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-#include <filesystem>
-#include <fstream>
-
+#include "base/system/test_root.h"
 #include "base/test_page_policy.h"
 
 namespace braid {
 namespace {
 
-// A root folder that the test fills and that goes away with it.
-class FakeRoot {
- public:
-  explicit FakeRoot(const std::string& name)
-      : path_(testing::TempDir() + "topology_" + name + std::to_string(::getpid())) {
-    std::filesystem::remove_all(path_);
-  }
-  ~FakeRoot() { std::filesystem::remove_all(path_); }
-  void Put(const std::string& file, const std::string& text) const {
-    const std::filesystem::path target = path_ + "/" + file;
-    std::filesystem::create_directories(target.parent_path());
-    std::ofstream(target) << text << '\n';
-  }
-  void PutSiblings(int cpu, const std::string& list) const {
-    Put(fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu), list);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+void PutSiblings(const FakeRoot& root, int cpu, const std::string& list) {
+  root.Put(fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu), list);
+}
 
 TEST(Topology, TheAffinityMaskIsTheThreads) {
   cpu_set_t mask;
@@ -54,7 +34,7 @@ TEST(Topology, HyperthreadsAreOneCoreAndCoresAreOrderedByNode) {
   const FakeRoot root("nodes");
   // Two nodes of two cores; CPUs alternate between the nodes, siblings are 4 apart.
   for (int cpu = 0; cpu < 8; ++cpu) {
-    root.PutSiblings(cpu, fmt::format("{},{}", cpu % 4, cpu % 4 + 4));
+    PutSiblings(root, cpu, fmt::format("{},{}", cpu % 4, cpu % 4 + 4));
   }
   root.Put("sys/devices/system/node/node0/cpulist", "0,2,4,6");
   root.Put("sys/devices/system/node/node1/cpulist", "1,3,5,7");
@@ -103,29 +83,16 @@ TEST(Topology, ThreadsAreBoundOnlyWhenTheyTakeEveryCoreOfTheMask) {
   EXPECT_TRUE(topology.PlacesOf(3).cpus.empty());
 }
 
-TEST(Topology, AVersion2QuotaOfAnyGroupOnTheWayUpLimitsTheThreads) {
-  const FakeRoot root("v2");
-  root.Put("proc/self/cgroup", "0::/pod/box");
-  const std::vector<int> mask = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(ReadTopology(mask, root.path()).DefaultThreads(), 8);
-  root.Put("sys/fs/cgroup/pod/box/cpu.max", "max 100000");
-  EXPECT_EQ(ReadTopology(mask, root.path()).DefaultThreads(), 8);
-  root.Put("sys/fs/cgroup/pod/cpu.max", "250000 100000");
+TEST(Topology, AQuotaOfTwoAndAHalfCpusKeepsTwoThreadsRunning) {
+  const FakeRoot root("quota");
+  root.Put("proc/self/cgroup", "0::/");
+  const std::vector<int> mask = {0, 1, 2, 3};
+  EXPECT_EQ(ReadTopology(mask, root.path()).DefaultThreads(), 4);
+  root.Put("sys/fs/cgroup/cpu.max", "250000 100000");
   EXPECT_DOUBLE_EQ(ReadTopology(mask, root.path()).quota_cpus, 2.5);
   EXPECT_EQ(ReadTopology(mask, root.path()).DefaultThreads(), 2);
-  root.Put("sys/fs/cgroup/pod/box/cpu.max", "50000 100000");
+  root.Put("sys/fs/cgroup/cpu.max", "50000 100000");
   EXPECT_EQ(ReadTopology(mask, root.path()).DefaultThreads(), 1);
-}
-
-TEST(Topology, AVersion1QuotaCountsAlsoWhereTheContainerSeesOnlyTheMount) {
-  const FakeRoot root("v1");
-  root.Put("proc/self/cgroup", "5:memory:/docker/a\n4:cpu,cpuacct:/docker/a\n0::/");
-  root.Put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "400000");
-  root.Put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000");
-  const std::vector<int> mask = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(ReadTopology(mask, root.path()).DefaultThreads(), 4);
-  root.Put("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1");
-  EXPECT_EQ(ReadTopology(mask, root.path()).DefaultThreads(), 8);
 }
 
 TEST(Topology, AQuotaAboveTheCoresChangesNothing) {

@@ -10,7 +10,7 @@
 
 #include "base/math.h"
 #include "base/quantities.h"
-#include "base/system/machine_memory.h"
+#include "base/system/control_groups.h"
 #include "base/system/topology.h"
 #include "model/checkpoint/checkpoint.h"
 #include "ops/weight_format.h"

@@ -6,7 +6,6 @@
 
 #include <limits>
 
-#include "base/system/machine_memory.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/describe.h"
 #include "model/families/families.h"
@@ -149,30 +148,6 @@ TEST(PlanMemory, NamesTheNumbersWhenNothingFits) {
   Result<MemoryPlan> refused = PlanMemory(Tiny(), length);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("8193 tokens are more than the model's context"));
-}
-
-TEST(AvailableMemory, IsWhatTheTightestControlGroupLeaves) {
-  TestDirectory root;
-  auto make = [&](const std::string& directory) {
-    std::filesystem::create_directories(root.path() + "/" + directory);
-  };
-  make("proc/self");
-  make("sys/fs/cgroup/outer/inner");
-  root.Write("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n");
-  EXPECT_EQ(AvailableMemory(root.path()), int64_t{8000000} * 1024);
-  root.Write("proc/self/cgroup", "0::/outer/inner\n");
-  root.Write("sys/fs/cgroup/outer/inner/memory.max", "max\n");
-  root.Write("sys/fs/cgroup/outer/inner/memory.current", "5000\n");
-  EXPECT_EQ(AvailableMemory(root.path()), int64_t{8000000} * 1024);
-  root.Write("sys/fs/cgroup/outer/memory.max", "1000000\n");
-  root.Write("sys/fs/cgroup/outer/memory.current", "700000\n");
-  root.Write("sys/fs/cgroup/outer/memory.stat", "anon 400000\ninactive_file 300000\n");
-  EXPECT_EQ(AvailableMemory(root.path()), 600000);
-  make("sys/fs/cgroup/memory/job");
-  root.Write("proc/self/cgroup", "7:cpu,memory:/job\n3:pids:/x\n");
-  root.Write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4096\n");
-  root.Write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8192\n");
-  EXPECT_EQ(AvailableMemory(root.path()), 0);
 }
 
 TEST(DescribeModel, StatesLayersParametersAndCacheOfTheConfigAlone) {
