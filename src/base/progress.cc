@@ -1,4 +1,4 @@
-// See the header.
+// Draws the bar on standard error when it is a terminal.
 #include "base/progress.h"
 
 #include <fmt/core.h>

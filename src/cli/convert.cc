@@ -18,10 +18,11 @@ class ConvertCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.Required("IN", from_, "Directory of a checkpoint");
-    flags.Required("OUT", to_, "Directory to write; new or empty");
-    flags.Choice("--weights", weights_, ExportableFormats(), "Format of the matrices");
-    flags.Switch("--quantize-head", head_, "With a quantised format: embedding and head too");
-    flags.Number("--threads", threads_, {1, 1024}, "Threads (default: physical cores)");
+    flags.Required("OUT", to_, "Directory to write to; must be new or empty");
+    flags.Choice("--weights", weights_, ExportableFormats(), "Format of the weight matrices");
+    flags.Switch("--quantize-head", head_,
+                 "With a quantised format: also quantise the embedding and the output head");
+    flags.Number("--threads", threads_, {1, 1024}, "Number of threads (default: physical cores)");
   }
   Status Run() override;
 

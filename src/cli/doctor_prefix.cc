@@ -19,11 +19,11 @@ namespace {
 class DoctorPrefixCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Required("A.json", first_, "Body of a request, as it was sent");
-    flags.Required("B.json", second_, "Body of a later one that should have reused it");
-    flags.Text("--model", model_dir_, "Directory of the checkpoint whose template writes them");
+    flags.Required("A.json", first_, "Body of the first request");
+    flags.Required("B.json", second_, "Body of a later request that should have reused it");
+    flags.Text("--model", model_dir_, "Directory of the checkpoint whose chat template renders the requests");
     flags.Number("--max-batch-tokens", step_tokens_max_, {kBlockTokens, 1 << 24},
-                 "The server's token budget of a step: where prompts are cut");
+                 "Token budget of a step on the server, which decides where prompts are cut");
     flags.Switch("--json", json_, "Print a JSON object");
   }
   Status Run() override;

@@ -26,7 +26,7 @@ class EvalCommand : public Command {
     flags.RequiredList("MODEL FILE...", words_, "Directory of the checkpoint, then files of tasks");
     flags.Switch("--json", json_, "Print the result as a JSON object");
     flags.Number("--limit", limit_, {1, 1 << 30}, "Most items per file");
-    flags.Number("--concurrency", concurrency_, {1, 4096}, "Items that run at the same time");
+    flags.Number("--concurrency", concurrency_, {1, 4096}, "Most items that run at the same time");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;

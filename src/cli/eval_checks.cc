@@ -1,4 +1,4 @@
-// See the header.
+// Parses items of task sets and checks answers against them.
 #include "cli/eval_checks.h"
 
 #include <fmt/core.h>

@@ -29,12 +29,12 @@ class InspectCommand : public Command {
         "Directory of the checkpoint, or a GGUF file; with --config-only also a config.json");
     AddWeightFlags(flags, weights_, quantise_head_);
     flags.Switch("--json", json_, "Print a JSON object");
-    flags.Switch("--config-only", config_only_, "Read config.json alone; no weights are needed");
-    flags.Switch("--tensors", tensors_, "Also list every weight: stored as, runs as, bytes");
-    flags.Text("--dump", dump_, "Write the values of one tensor, by name, to --output");
-    flags.Text("--output", output_, "File for --dump: fp32, row-major, little-endian");
+    flags.Switch("--config-only", config_only_, "Read only config.json; no weights are needed");
+    flags.Switch("--tensors", tensors_, "Also list every weight with its formats and sizes");
+    flags.Text("--dump", dump_, "Write the values of the tensor with this name to --output");
+    flags.Text("--output", output_, "File for --dump (fp32, row-major, little-endian)");
     flags.Switch("--verify", verify_,
-                 "First compare the files with the SHA-256 sums that stand beside them");
+                 "First check the files against the SHA-256 sums stored beside them");
   }
   Status Run() override;
 
@@ -103,13 +103,13 @@ Status InspectCommand::Dump(const Binding& binding) const {
   return {};
 }
 
-// What was compared goes to standard error, beside what is printed of the model.
+// Reports to standard error, apart from what is printed of the model.
 Status InspectCommand::Verify() const {
-  const auto progress = [](const std::string& name) { fmt::print(stderr, "comparing {}\n", name); };
+  const auto progress = [](const std::string& name) { fmt::print(stderr, "checking {}\n", name); };
   ASSIGN_OR_RETURN(const ChecksumReport report, VerifyChecksums(directory_, progress));
-  fmt::print(stderr, "{} files have the sums that they should have\n", report.checked.size());
+  fmt::print(stderr, "{} files match their checksums\n", report.checked.size());
   for (const std::string& name : report.unknown) {
-    fmt::print(stderr, "{}: nothing states its sum\n", name);
+    fmt::print(stderr, "{}: no checksum found\n", name);
   }
   return {};
 }

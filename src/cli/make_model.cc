@@ -17,12 +17,12 @@ class MakeModelCommand : public Command {
   void AddFlags(Flags& flags) override {
     std::vector<std::string> names;
     for (const Family& family : Families()) names.emplace_back(family.name);
-    flags.Required("OUT", directory_, "Directory to write");
-    flags.Choice("--family", family_, std::move(names), "Which kind of model");
+    flags.Required("OUT", directory_, "Directory to write to");
+    flags.Choice("--family", family_, std::move(names), "Model family");
     flags.Text("--shape", shape_,
-               "tiny or mid, then keys of config.json: tiny,hidden_size=128,num_experts=5");
-    flags.Seed("--seed", seed_, "Equal seeds give equal files (default: 0)");
-    flags.Number("--threads", threads_, {1, 1024}, "Threads (default: physical cores)");
+               "tiny or mid, then values for keys of config.json: tiny,hidden_size=128,num_experts=5");
+    flags.Seed("--seed", seed_, "Random seed; equal seeds give equal files (default: 0)");
+    flags.Number("--threads", threads_, {1, 1024}, "Number of threads (default: physical cores)");
   }
   Status Run() override;
 

@@ -14,9 +14,9 @@ namespace {
 class ReplayCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Required("FILE", file_, "What --event-log wrote");
+    flags.Required("FILE", file_, "File that --event-log wrote");
     flags.Text("--model", options_.model_dir,
-               "Compute every token again with this checkpoint and compare");
+               "Recompute every token with this checkpoint and compare");
     AddDeviceFlags(flags, options_);
     AddKvFlag(flags, options_);
     AddMlaFlag(flags, options_);

@@ -25,14 +25,14 @@ class RunCommandOptions : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
-    flags.Optional("PROMPT", prompt_, "What to say; without it, a chat (or standard input)");
+    flags.Optional("PROMPT", prompt_, "The prompt (default: an interactive chat, or standard input)");
     flags.Switch("--json", json_, "Print one answer as a JSON object");
-    flags.Switch("--raw", raw_, "Continue the prompt as it is, without the chat template");
-    flags.Text("--token-ids", token_ids_, "The prompt as JSON array of ids; ids come back");
+    flags.Switch("--raw", raw_, "Continue the prompt without applying the chat template");
+    flags.Text("--token-ids", token_ids_, "The prompt as a JSON array of token ids; prints token ids");
     flags.Text("--system", chat_.system, "System message");
-    flags.Switch("--no-thinking", chat_.no_thinking, "Ask the template for an answer at once");
+    flags.Switch("--no-thinking", chat_.no_thinking, "Ask the chat template to disable thinking");
     flags.Number("--logprobs", logprobs_, {0, 100},
-                 "With --json: log-probability of each token and so many alternatives");
+                 "With --json: log-probabilities of each token and of this many alternatives");
     AddSamplingFlags(flags, sampling_);
     AddEngineFlags(flags, options_);
   }

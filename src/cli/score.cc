@@ -25,10 +25,10 @@ class ScoreCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
     flags.Required("FILE", file_,
-                   "Lines {\"token_ids\": […]} or {\"text\": …}; - is standard input");
-    flags.Number("--top", top_, {0, 100}, "Most probable tokens to list per position");
-    flags.Number("--batch", batch_, {1, 4096}, "Texts that run at the same time");
-    flags.Text("--output", output_, "File to write instead of standard output");
+                   "File of lines {\"token_ids\": […]} or {\"text\": …}; -: standard input");
+    flags.Number("--top", top_, {0, 100}, "Number of most probable tokens to list per position");
+    flags.Number("--batch", batch_, {1, 4096}, "Most texts that run at the same time");
+    flags.Text("--output", output_, "File to write to (default: standard output)");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;

@@ -49,59 +49,59 @@ class ServeCommand : public Command {
   void AddFlags(Flags& flags) override {
     options_.decode_latency_ms = kDecodeLatencyMs;
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
-    flags.Text("--host", host_, "Address to listen on; :: for all");
-    flags.Number("--port", port_, {0, 65535}, "Port to listen on; 0: any free one");
+    flags.Text("--host", host_, "Address to listen on; :: for all addresses");
+    flags.Number("--port", port_, {0, 65535}, "Port to listen on; 0: any free port");
     flags.Text("--served-model-name", name_, "Name in /v1/models (default: the directory's)");
     flags.Number("--drain-seconds", drain_seconds_, {0, 86400},
-                 "How long running requests may go on after SIGTERM");
+                 "Seconds that running requests may continue after SIGTERM");
     flags.Number("--max-num-seqs", options_.running_max, {1, 1 << 16},
-                 "Sequences that run at the same time");
+                 "Most sequences that run at the same time");
     flags.Choice("--log-level", log_level_, {"debug", "info", "warning", "error", "off"},
-                 "What is logged to standard error");
-    flags.Switch("--log-json", log_json_, "Log one JSON object a line");
-    flags.Text("--api-key", api_key_, "The key that clients must send; it opens everything");
+                 "Lowest level that is logged to standard error");
+    flags.Switch("--log-json", log_json_, "Log in JSON, one object per line");
+    flags.Text("--api-key", api_key_, "Key that clients must send; it also allows administration");
     flags.Text("--api-key-file", api_key_file_,
-               "JSON file of keys with names and limits; SIGHUP reads it again");
+               "JSON file of keys with names and limits; SIGHUP reloads it");
     flags.Text("--admin-api-key", admin_api_key_,
-               "The key that opens administration; with it --api-key does not");
+               "Key for administration; --api-key then no longer allows it");
     flags.Number("--admin-port", admin_port_, {0, 65535},
-                 "Administration (abort, flush, pause) only at this port");
-    flags.Text("--admin-host", admin_host_, "Address of --admin-port");
+                 "Serve administration (abort, flush, pause) only on this port");
+    flags.Text("--admin-host", admin_host_, "Address that --admin-port listens on");
     flags.Number("--login-failures", login_failures_, {0, 1 << 20},
-                 "Wrong keys a second of one address before it is refused; 0: any number");
+                 "Wrong keys per second from one address before it is blocked; 0: no limit");
     flags.Text("--tls-cert", tls_certificate_,
-               "PEM file of the certificate chain: HTTPS; SIGHUP reads it again");
-    flags.Text("--tls-key", tls_key_, "PEM file of its key");
+               "PEM file with the certificate chain; turns on HTTPS; SIGHUP reloads it");
+    flags.Text("--tls-key", tls_key_, "PEM file with the private key of --tls-cert");
     flags.Number("--queue-seconds", queue_seconds_, {1, 86400},
-                 "How long a request may wait for its turn");
+                 "Seconds that a request may wait in the queue");
     flags.Number("--request-seconds", request_seconds_, {1, 86400},
-                 "How long a request may take in all");
+                 "Seconds that a request may take in total");
     flags.Bytes("--stored-responses", responses_bytes_,
-                "Memory for recent responses of /v1/responses, of all keys; 0: none are stored");
+                "Memory for stored responses of /v1/responses, for all keys together; 0: store none");
     flags.Number("--watchdog-seconds", watchdog_seconds_, {1, 86400},
-                 "/health is an error when a step takes longer");
+                 "/health reports an error when a step takes longer than this");
     flags.Text("--request-log", request_log_,
-               "File of a line for each request, without its text; -: standard output");
+               "Log each request, without its text, to this file; -: standard output");
     flags.Choice("--metrics-compat", metrics_compat_, {"none", "vllm"},
-                 "Metrics under another server's names too");
+                 "Also export metrics under the names of this server");
     flags.Text("--cors-origins", cors_origins_,
-               "Web pages of these origins may use the API: https://a.example,… or *");
+               "Origins whose web pages may use the API: https://a.example,… or *");
     flags.Text("--allowed-hosts", allowed_hosts_,
-               "Names that Host may have at a loopback address, beside localhost: a.example,… or "
-               "* for any");
+               "Host names accepted on a loopback address besides localhost: a.example,… or * for "
+               "any");
     flags.Bytes("--server-memory", server_memory_,
-                "Memory of the server beside --memory: bodies, parsing, tokenising, stored "
-                "responses; by default what the longest prompt needs and 256 MiB of bodies");
+                "Memory of the server besides --memory: bodies, parsing, tokenisation, stored "
+                "responses (default: what the longest prompt needs plus 256 MiB of bodies)");
     flags.Text("--tool-parser", tool_parser_,
-               "How the model writes tool calls: auto (from its chat template), none, " +
+               "Format of the model's tool calls: auto (from its chat template), none, " +
                    ToolFormatNames());
     flags.Text(
         "--reasoning-parser", reasoning_parser_,
-        "How it marks its thinking: auto (from its chat template), " + ReasoningFormatNames());
+        "Format of the model's thinking: auto (from its chat template), " + ReasoningFormatNames());
     flags.Number("--grammar-cpu-ms", grammar_budget_.cpu_ms, {10, 60000},
-                 "CPU time that compiling a request's grammar may take");
+                 "Most CPU time for compiling the grammar of a request");
     flags.Bytes("--grammar-memory", grammar_budget_.memory_bytes,
-                "Memory that compiling a request's grammar may take");
+                "Most memory for compiling the grammar of a request");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;

@@ -71,26 +71,26 @@ class SimulateCommand : public Command {
     for (uint8_t k = 0; k < static_cast<uint8_t>(WorkloadKind::kCount); ++k) {
       kinds.emplace_back(NameOf(static_cast<WorkloadKind>(k)));
     }
-    flags.Number("--seeds", seeds_, {0, kMany}, "How many seeds (1000)");
-    flags.Seed("--from", from_, "The first of them (1)");
-    flags.Seed("--seed", seed_, "This one only");
-    flags.Number("--steps", steps_, {0, kMany}, "As many seeds as it takes to run so many steps");
+    flags.Number("--seeds", seeds_, {0, kMany}, "Number of seeds (default: 1000)");
+    flags.Seed("--from", from_, "First seed (default: 1)");
+    flags.Seed("--seed", seed_, "Run this seed only");
+    flags.Number("--steps", steps_, {0, kMany}, "Run seeds until this many steps have run");
     flags.Number("--minutes", minutes_, {0, 100000},
-                 "For so long, and one engine lives through all seeds, as a server does");
-    flags.Choice("--workload", kind_, std::move(kinds), "Where the requests come from");
+                 "Run for this long, with one engine per process for all seeds, as in a server");
+    flags.Choice("--workload", kind_, std::move(kinds), "Kind of requests");
     flags.Text("--faults", faults_,
-               "Which may come up: all, none, or of abort,row-error,lost-step,late,tiny,flush,"
+               "Faults to inject: all, none, or some of abort,row-error,lost-step,late,tiny,flush,"
                "transfer");
-    flags.Number("--overlap", overlap_, {0, 1}, "Steps planned ahead (default: as drawn)");
+    flags.Number("--overlap", overlap_, {0, 1}, "Steps planned ahead (default: random)");
     flags.Choice("--policy", policy_, {"drawn", "prefix-affine", "least-loaded", "round-robin"},
-                 "Which data-parallel rank a request goes to");
-    flags.Switch("--no-prefix-cache", no_prefix_cache_, "Compute every prompt from its start");
-    flags.Switch("--no-drafts", no_drafts_, "No row carries guesses");
-    flags.Switch("--no-handoff", no_handoff_, "No prompt comes from another engine or goes to one");
-    flags.Text("--only", only_, "Numbers of the requests that stay: 0,3,7");
-    flags.Number("--cut-prompts", cut_prompts_, {0, kMany}, "Longer prompts are cut to this");
-    flags.Number("--cut-outputs", cut_outputs_, {0, kMany}, "Longer answers are cut to this");
-    flags.Number("--threads", threads_, {1, 1024}, "Processes (default: one per hardware thread)");
+                 "Placement of requests on data-parallel ranks");
+    flags.Switch("--no-prefix-cache", no_prefix_cache_, "Do not reuse cached prefixes");
+    flags.Switch("--no-drafts", no_drafts_, "Put no draft tokens into rows");
+    flags.Switch("--no-handoff", no_handoff_, "Hand off no prompts between engines");
+    flags.Text("--only", only_, "Keep only the requests with these numbers: 0,3,7");
+    flags.Number("--cut-prompts", cut_prompts_, {0, kMany}, "Cut longer prompts to this many tokens");
+    flags.Number("--cut-outputs", cut_outputs_, {0, kMany}, "Cut longer answers to this many tokens");
+    flags.Number("--threads", threads_, {1, 1024}, "Number of processes (default: one per hardware thread)");
     flags.Switch("--json", json_, "Print one JSON object");
   }
   Status Run() override;

@@ -1,4 +1,4 @@
-// See the header. Pure but for the detection of the CPU.
+// Options resolved on this machine. Pure except for the detection of the CPU.
 #include "engine/engine_options.h"
 
 #include <fmt/core.h>

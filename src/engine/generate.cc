@@ -1,4 +1,4 @@
-// See the header.
+// Builds a request from the user's choices and turns its tokens into text as they arrive.
 #include "engine/generate.h"
 
 #include <algorithm>

@@ -107,7 +107,7 @@ def test_inspect_compares_sums(braid, tiny, tmp_path):
     (tmp_path / "SHA256SUMS").write_text(sums)
     done = braid("inspect", tmp_path, "--verify")
     assert done.returncode == 0, done.stderr
-    assert "2 files have the sums that they should have" in done.stderr
+    assert "2 files match their checksums" in done.stderr
     data = bytearray((tmp_path / "model.safetensors").read_bytes())
     data[-1] ^= 1
     (tmp_path / "model.safetensors").write_bytes(data)

@@ -123,8 +123,8 @@ class BenchLoadCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
-    flags.Switch("--cold", cold_, "Take the files out of the page cache before each measurement");
-    flags.Number("--repeat", repeat_, {1, 1000}, "Measurements; medians are reported");
+    flags.Switch("--cold", cold_, "Drop the files from the page cache before each measurement");
+    flags.Number("--repeat", repeat_, {1, 1000}, "Number of measurements; the medians are reported");
     flags.Switch("--json", json_, "Print a JSON object");
     AddEngineFlags(flags, options_);
   }

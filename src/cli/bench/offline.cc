@@ -73,9 +73,9 @@ class BenchOfflineCommand : public Command {
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
     flags.Number("--input-tokens", input_tokens_, {1, 1 << 24}, "Prompt tokens per sequence");
     flags.Number("--output-tokens", output_tokens_, {2, 1 << 24}, "Generated tokens per sequence");
-    flags.Number("--sequences", sequences_, {1, 1 << 16}, "Sequences at the same time");
-    flags.Number("--repeat", repeat_, {1, 1000}, "Measurements; medians are reported");
-    flags.Seed("--seed", seed_, "Of the random prompts (default: 0)");
+    flags.Number("--sequences", sequences_, {1, 1 << 16}, "Sequences that run at the same time");
+    flags.Number("--repeat", repeat_, {1, 1000}, "Number of measurements; the medians are reported");
+    flags.Seed("--seed", seed_, "Seed of the random prompts (default: 0)");
     flags.Switch("--json", json_, "Print a JSON object");
     AddEngineFlags(flags, options_);
   }

@@ -14,22 +14,22 @@ void AddDeviceFlags(Flags& flags, EngineOptions& options) {
 
 void AddKvFlag(Flags& flags, EngineOptions& options) {
   flags.Choice("--kv-dtype", options.kv_dtype, {"fp32", "bf16", "int8", "auto"},
-               "Keys and values in the cache; auto: as --compute");
+               "Type of cached keys and values; auto: the same as --compute");
 }
 
 void AddMlaFlag(Flags& flags, EngineOptions& options) {
   flags.Choice("--mla", options.mla, {"absorbed", "expanded"},
-               "Latent attention of long prompts: in the latent space, or with keys and values of "
-               "heads, which is faster and rounds otherwise");
+               "How latent attention processes long prompts. expanded: rebuild keys and values per "
+               "head, which is faster and rounds differently");
 }
 
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
   std::vector<std::string> formats = {"auto"};
   for (const ops::WeightFormatRow& format : ops::WeightFormats()) formats.emplace_back(format.name);
   flags.Choice("--weights", weights, std::move(formats),
-               "Format of the matrices in memory; auto: as the checkpoint stores them");
+               "Weight format in memory; auto: the format of the checkpoint");
   flags.Switch("--quantize-head", head,
-               "With a quantised format: the embedding and the output head too");
+               "With a quantised format: also quantise the embedding and the output head");
 }
 
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
@@ -38,33 +38,33 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   AddKvFlag(flags, options);
   AddMlaFlag(flags, options);
   flags.Bytes("--memory", options.memory_bytes,
-              "Memory for weights, workspace and cache (default: most of what is free)");
+              "Memory for weights, workspace and cache (default: most of the free memory)");
   flags.Number("--max-model-len", options.context_tokens_max, {1, 1 << 30},
-               "Tokens of one sequence, prompt and answer (default: the model's, or what fits)");
+               "Most tokens of a sequence, prompt and answer (default: the model's, or what fits)");
   flags.Number("--max-batch-tokens", options.step_tokens_max, {1, 1 << 20},
-               "Tokens of one step, all sequences together");
+               "Most tokens of a step, over all sequences");
   flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
-               "Prompt tokens of one sequence in one step (default: the step's)");
+               "Most prompt tokens of a sequence in a step (default: --max-batch-tokens)");
   flags.Number("--decode-latency-ms", options.decode_latency_ms, {0, 1 << 20},
-               "Ration prompts so that steps in which answers grow take no longer (0: do not)");
+               "Limit prefill so that steps with running answers take at most this long; 0: no limit");
   flags.Switch("--no-prefix-cache", options.no_prefix_cache,
-               "Compute every prompt from its first token");
+               "Do not reuse cached prefixes");
   flags.Text("--event-log", options.event_log,
-             "Record the run in this file; `braid replay FILE` repeats it");
+             "Record the run in FILE for `braid replay FILE`");
   flags.Text("--trace", options.trace_file,
-             "Write what each thread did when into FILE (for chrome://tracing or Perfetto)");
+             "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,
-               "Print which implementation each op got, and why not a better one");
+               "Print the implementation chosen for each op, and why others were not");
 }
 
 void AddSamplingFlags(Flags& flags, SamplingChoice& choice) {
   flags.Number("--max-tokens", choice.max_tokens, {1, 1 << 30},
-               "Tokens of the answer at most (default: 1024, or what the context leaves)");
-  flags.Number("--temperature", choice.temperature, {0, 100}, "0: always the most probable token");
-  flags.Number("--top-k", choice.top_k, {0, 1 << 30}, "Sample among the k most probable; 0: all");
-  flags.Number("--top-p", choice.top_p, {1e-6, 1}, "Sample among the most probable of this mass");
-  flags.Number("--min-p", choice.min_p, {0, 1}, "Sample above this share of the best probability");
-  flags.Seed("--seed", choice.seed, "Same seed, same answer (default: another one every time)");
+               "Most tokens of the answer (default: 1024, or what the context leaves)");
+  flags.Number("--temperature", choice.temperature, {0, 100}, "Sampling temperature; 0: always the most probable token");
+  flags.Number("--top-k", choice.top_k, {0, 1 << 30}, "Sample from the k most probable tokens; 0: all");
+  flags.Number("--top-p", choice.top_p, {1e-6, 1}, "Sample from the most probable tokens with this total probability");
+  flags.Number("--min-p", choice.min_p, {0, 1}, "Drop tokens below this share of the highest probability");
+  flags.Seed("--seed", choice.seed, "Random seed; equal seeds give equal answers (default: random)");
 }
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// See the header. Lines are read with poll and read, so that Ctrl-C at the prompt is seen at once.
+// Lines are read with poll and read, so that Ctrl-C at the prompt takes effect at once.
 #include "cli/terminal/chat_loop.h"
 
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// See the header.
+// Reads a file of JSON objects, one per line, and names the line of an error.
 #include "cli/terminal/json_lines.h"
 
 #include <fmt/core.h>

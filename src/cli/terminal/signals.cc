@@ -1,4 +1,4 @@
-// See the header: signalfd.
+// Signals are blocked and read from a signalfd.
 #include "cli/terminal/signals.h"
 
 #include <poll.h>

@@ -1,4 +1,4 @@
-// See the header.
+// Token ids and log-probabilities as JSON text, with nine digits per number.
 #include "cli/terminal/token_output.h"
 
 #include <fmt/format.h>
