@@ -1,4 +1,4 @@
-// Limits around Boost.JSON: the library parses, this file says no.
+// Boost.JSON parses; this file enforces the limits.
 #include "base/json.h"
 
 #include <fmt/core.h>
@@ -10,8 +10,8 @@
 namespace braid {
 namespace {
 
-// Boost keeps the last of duplicate keys silently, so sizes are compared by a second, cheap pass: a
-// handler-free scan that counts keys per object.
+// Boost silently keeps the last of duplicate keys, so a second scan of the text collects the keys
+// of each object.
 class DuplicateKeyScan {
  public:
   explicit DuplicateKeyScan(std::string_view text) : text_(text) {}

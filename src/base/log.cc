@@ -1,5 +1,5 @@
-// Set-up of the process-wide log sink (stderr). A line that stderr does not take at once is lost: a
-// pipe that nobody reads must not hold up whoever logs.
+// The process-wide log sink (stderr). The sink drops a line that stderr does not accept at once, so
+// that a pipe without a reader never blocks a thread that logs.
 #include "base/log.h"
 
 #include <poll.h>
@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-// A pipe that can take anything takes so much without blocking (PIPE_BUF).
+// A writable pipe accepts this many bytes without blocking (PIPE_BUF).
 constexpr size_t kLineBytesMax = 4096;
 
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {

@@ -1,4 +1,4 @@
-// `braid doctor`: the machine as the engine sees it, measured, with what would help.
+// `braid doctor`: describes and measures the machine and suggests settings.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// `braid doctor prefix`: where two request bodies part once the model's template has written them,
-// what the client could change, and how many tokens the second can reuse of the first. Reads the
-// checkpoint's text files and its configuration, no weights.
+// `braid doctor prefix`: renders two request bodies with the model's template, shows where they
+// differ, what the client could change, and how many tokens the second can reuse. Reads the
+// checkpoint's text files and configuration, no weights.
 #include <fmt/core.h>
 
 #include "base/block.h"
@@ -21,7 +21,8 @@ class DoctorPrefixCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("A.json", first_, "Body of the first request");
     flags.Required("B.json", second_, "Body of a later request that should have reused it");
-    flags.Text("--model", model_dir_, "Directory of the checkpoint whose chat template renders the requests");
+    flags.Text("--model", model_dir_,
+               "Directory of the checkpoint whose chat template renders the requests");
     flags.Number("--max-batch-tokens", step_tokens_max_, {kBlockTokens, 1 << 24},
                  "Token budget of a step on the server, which decides where prompts are cut");
     flags.Switch("--json", json_, "Print a JSON object");
@@ -29,8 +30,8 @@ class DoctorPrefixCommand : public Command {
   Status Run() override;
 
  private:
-  // What the second request finds when the first has just been answered, alone; and what every
-  // later one with the same beginning finds.
+  // Tokens that the second request reuses right after the first, and that later requests with the
+  // same beginning reuse.
   struct Reusable {
     int32_t next = 0, later = 0;
   };
@@ -80,8 +81,8 @@ Result<PromptSide> DoctorPrefixCommand::Read(const std::string& path,
   return side;
 }
 
-// Attention resumes after any whole block. A recurrent state is there where a chunk of the first
-// prompt ended and at its last boundary; where the second asks in vain it leaves one for the third.
+// Attention resumes after any whole block. Recurrent states exist where a chunk of the first prompt
+// ended and at its last block boundary; the second request leaves one where it diverges.
 DoctorPrefixCommand::Reusable DoctorPrefixCommand::ReusableOf(const PromptDifference& difference,
                                                               const PromptSide& first,
                                                               const PromptSide& second) const {

@@ -19,8 +19,9 @@ class MakeModelCommand : public Command {
     for (const Family& family : Families()) names.emplace_back(family.name);
     flags.Required("OUT", directory_, "Directory to write to");
     flags.Choice("--family", family_, std::move(names), "Model family");
-    flags.Text("--shape", shape_,
-               "tiny or mid, then values for keys of config.json: tiny,hidden_size=128,num_experts=5");
+    flags.Text(
+        "--shape", shape_,
+        "tiny or mid, then values for keys of config.json: tiny,hidden_size=128,num_experts=5");
     flags.Seed("--seed", seed_, "Random seed; equal seeds give equal files (default: 0)");
     flags.Number("--threads", threads_, {1, 1024}, "Number of threads (default: physical cores)");
   }

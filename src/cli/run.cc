@@ -25,10 +25,12 @@ class RunCommandOptions : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
-    flags.Optional("PROMPT", prompt_, "The prompt (default: an interactive chat, or standard input)");
+    flags.Optional("PROMPT", prompt_,
+                   "The prompt (default: an interactive chat, or standard input)");
     flags.Switch("--json", json_, "Print one answer as a JSON object");
     flags.Switch("--raw", raw_, "Continue the prompt without applying the chat template");
-    flags.Text("--token-ids", token_ids_, "The prompt as a JSON array of token ids; prints token ids");
+    flags.Text("--token-ids", token_ids_,
+               "The prompt as a JSON array of token ids; prints token ids");
     flags.Text("--system", chat_.system, "System message");
     flags.Switch("--no-thinking", chat_.no_thinking, "Ask the chat template to disable thinking");
     flags.Number("--logprobs", logprobs_, {0, 100},

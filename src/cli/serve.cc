@@ -76,8 +76,9 @@ class ServeCommand : public Command {
                  "Seconds that a request may wait in the queue");
     flags.Number("--request-seconds", request_seconds_, {1, 86400},
                  "Seconds that a request may take in total");
-    flags.Bytes("--stored-responses", responses_bytes_,
-                "Memory for stored responses of /v1/responses, for all keys together; 0: store none");
+    flags.Bytes(
+        "--stored-responses", responses_bytes_,
+        "Memory for stored responses of /v1/responses, for all keys together; 0: store none");
     flags.Number("--watchdog-seconds", watchdog_seconds_, {1, 86400},
                  "/health reports an error when a step takes longer than this");
     flags.Text("--request-log", request_log_,
@@ -219,8 +220,8 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
   return context;
 }
 
-// Makes the allocator return large blocks to the kernel when they are freed, and keep few heaps, so
-// that the memory of a storm of requests does not stay resident.
+// Makes the allocator return large freed blocks to the kernel and keep few heaps, so that memory
+// from a burst of requests does not stay resident.
 void ReturnFreedMemory() {
   constexpr int kHeaps = 4, kLargeBytes = 256 << 10, kKeptBytes = 4 << 20;
   ::mallopt(M_ARENA_MAX, kHeaps);
@@ -228,7 +229,7 @@ void ReturnFreedMemory() {
   ::mallopt(M_TRIM_THRESHOLD, kKeptBytes);
 }
 
-// One short request, so that every op has chosen its implementation.
+// Runs one short request, so that every op chooses its implementation before real requests come.
 Status WarmUp(Engine& engine) {
   Request request;
   request.prompt.assign(8, 0);
@@ -238,7 +239,7 @@ Status WarmUp(Engine& engine) {
   return RunRequests(engine.driver(), std::move(requests), 1, [](size_t, RequestResult) {});
 }
 
-// What SIGHUP asks for. What cannot be read leaves what is in use.
+// Reloads files on SIGHUP. A file that cannot be read leaves the previous version in use.
 void ServeCommand::ReadAgain(Server& server) const {
   if (const Status status = SetKeys(server); status) {
     LogInfo("the API keys were read again");
@@ -251,7 +252,7 @@ void ServeCommand::ReadAgain(Server& server) const {
   if (log_ != nullptr) log_->Reopen();
 }
 
-// Stopping in order takes as long as the work that is under way; this process does not.
+// An orderly stop waits for running work; this does not.
 void EndSoon() {
   const auto kOrderly = std::chrono::milliseconds(700);
   std::thread([kOrderly] {
@@ -317,7 +318,7 @@ ServerConfig ServeCommand::ConfigOf() const {
   return config;
 }
 
-// What a browser never sends would silently allow nothing.
+// An origin that no browser sends would silently allow nothing.
 Status ServeCommand::CheckOrigins() const {
   for (const std::string& origin : SplitList(cors_origins_)) {
     const size_t at = origin.find("://");

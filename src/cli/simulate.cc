@@ -88,9 +88,12 @@ class SimulateCommand : public Command {
     flags.Switch("--no-drafts", no_drafts_, "Put no draft tokens into rows");
     flags.Switch("--no-handoff", no_handoff_, "Hand off no prompts between engines");
     flags.Text("--only", only_, "Keep only the requests with these numbers: 0,3,7");
-    flags.Number("--cut-prompts", cut_prompts_, {0, kMany}, "Cut longer prompts to this many tokens");
-    flags.Number("--cut-outputs", cut_outputs_, {0, kMany}, "Cut longer answers to this many tokens");
-    flags.Number("--threads", threads_, {1, 1024}, "Number of processes (default: one per hardware thread)");
+    flags.Number("--cut-prompts", cut_prompts_, {0, kMany},
+                 "Cut longer prompts to this many tokens");
+    flags.Number("--cut-outputs", cut_outputs_, {0, kMany},
+                 "Cut longer answers to this many tokens");
+    flags.Number("--threads", threads_, {1, 1024},
+                 "Number of processes (default: one per hardware thread)");
     flags.Switch("--json", json_, "Print one JSON object");
   }
   Status Run() override;

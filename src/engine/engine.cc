@@ -1,5 +1,5 @@
-// Assembles the engine. Load runs on the calling thread; afterwards scheduler and
-// executor belong to the engine thread, the rest is immutable.
+// Assembles the engine. Load runs on the calling thread. Afterwards scheduler and executor belong
+// to the engine thread; the rest is immutable.
 #include "engine/engine.h"
 
 #include <fmt/core.h>
@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/progress.h"
 #include "base/quantities.h"
-#include "base/system/file.h"
 #include "base/system/control_groups.h"
+#include "base/system/file.h"
 #include "base/trace.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/gguf_file.h"
@@ -37,8 +37,8 @@ struct Engine::State {
   std::unique_ptr<Trace> trace;  // with --trace
   LoadReport report;
   MemoryPlan memory;
-  std::unique_ptr<TrialProcess> trial;          // of grammars; null: they are not tried
-  std::unique_ptr<GrammarLibrary> grammars;     // the executor asks it
+  std::unique_ptr<TrialProcess> trial;          // compiles grammars first; null: no trials
+  std::unique_ptr<GrammarLibrary> grammars;     // used by the executor
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
@@ -63,7 +63,7 @@ struct Engine::State {
   void WriteTrace() const;
 };
 
-// Of a GGUF file: what it holds itself, else what lies beside it.
+// Tokenizer and template inside a GGUF file.
 Status Engine::State::LoadGgufText() {
   ASSIGN_OR_RETURN(const json::object metadata, ReadGgufTokenizer(options.model_dir));
   Result<std::optional<GgufText>> text = ReadGgufText(metadata);
@@ -115,7 +115,7 @@ Status Engine::State::LoadText() {
   return {};
 }
 
-// Before the weights are read: what does not fit is said at once.
+// Runs before the weights are read, so that a model that does not fit fails at once.
 Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
@@ -136,7 +136,7 @@ Status Engine::State::PlanCache() {
   return options.recorded ? TakeRecorded() : Status();
 }
 
-// The arena of a recorded run instead of the planned one, when the model can have it.
+// Replaces the planned arena with that of a recorded run, if it suits the model.
 Status Engine::State::TakeRecorded() {
   const CacheGeometry& cache = options.recorded->cache;
   const auto same = [](const GroupGeometry& a, const GroupGeometry& b) {
@@ -146,8 +146,8 @@ Status Engine::State::TakeRecorded() {
   if (options.recorded->vocabulary != spec.vocabulary ||
       !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("{} is not the model of the recorded run, or its --kv-dtype was "
-                             "another: vocabularies or cache blocks differ",
+                 fmt::format("{} is not the model of the recorded run, or --kv-dtype differs: "
+                             "vocabularies or cache blocks do not match",
                              options.model_dir)};
   }
   memory.geometry = cache;
@@ -208,8 +208,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
                          options.event_log,
                          {.config = limits, .model = options.model_dir + "; " + MachineText()}));
   }
-  // No step is planned ahead: the engine thread computes too, and what it does between two steps is
-  // 2 % of the smallest model's (docs/decisions/011-no-overlap-on-a-cpu.md).
+  // No step is planned ahead: the engine thread computes too, and its work between two steps is 2 %
+  // of a step of the smallest model (docs/decisions/011-no-overlap-on-a-cpu.md).
   driver = std::make_unique<Driver>(std::move(scheduler), *executor,
                                     DriverConfig{.overlap_depth = 0, .event_log = event_log.get()});
   thread = std::thread([this] {
@@ -220,7 +220,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   return {};
 }
 
-// The file is made at once: a path that cannot be written is said before the model is loaded.
+// Creates the file before the model is loaded, so that a bad path fails at once.
 Status Engine::State::StartTrace() {
   if (options.trace_file.empty()) return {};
   RETURN_IF_ERROR(WriteFile(options.trace_file, ""));

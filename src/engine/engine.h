@@ -21,11 +21,11 @@ namespace braid {
 
 class Engine {
  public:
-  // `stage` is told what is going on ("loading weights, 40 %"); a progress bar goes to stderr.
+  // Calls `stage` with the progress ("loading weights, 40 %") and shows a progress bar on stderr.
   static Result<std::unique_ptr<Engine>> Load(
       const EngineOptions& options,
       const std::function<void(std::string)>& stage = [](std::string) {});
-  ~Engine();  // ends what still runs
+  ~Engine();  // ends running requests
 
   const ModelSpec& spec() const;
   const Machine& machine() const;
@@ -34,7 +34,7 @@ class Engine {
   Executor& executor();                       // the engine thread's until Join
   const Tokenizer* tokenizer() const;         // null: ids only
   const ChatTemplate* chat_template() const;  // null: no chat
-  double load_seconds() const;                // what Load took
+  double load_seconds() const;                // duration of Load
   GrammarLibrary* grammars() const;           // null: no constrained output
   const std::vector<TokenId>& eos_tokens() const;
   const GenerationDefaults& defaults() const;
@@ -47,7 +47,7 @@ class Engine {
   std::string ExplainOps() const;
   RunningFormats weight_formats() const;
 
-  // Ends the engine thread: when no request is alive, or at once. May be called from any thread.
+  // Ends the engine thread, at once or when no request is left. May be called from any thread.
   void Stop(bool now);
   // Waits for the engine thread.
   void Join();
@@ -58,11 +58,10 @@ class Engine {
   std::unique_ptr<State> state_;
 };
 
-// The tokens of a text, or an error that says that the checkpoint has no tokenizer.
+// The tokens of a text. An error if the checkpoint has no tokenizer.
 Result<std::vector<TokenId>> EncodeText(const Engine& engine, std::string_view text,
                                         bool add_special_tokens);
-// The tokens of a chat as the model's template writes it; `context` as ChatTemplate::Render takes
-// it.
+// A chat rendered by the model's template; `context` as for ChatTemplate::Render.
 struct RenderedPrompt {
   std::string text;
   std::vector<TokenId> tokens;

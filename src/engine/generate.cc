@@ -44,7 +44,7 @@ class TextStream {
     ReasoningSplitter::Piece piece = splitter_->Push(text);
     return {std::move(piece.reasoning), std::move(piece.content)};
   }
-  std::vector<TokenId> kept_;  // tags that are special tokens, which text leaves out otherwise
+  std::vector<TokenId> kept_;  // special tokens that are tags and must appear in the text
   Detokenizer detokenizer_;
   std::optional<ReasoningSplitter> splitter_;
 };
@@ -107,7 +107,7 @@ Result<GeneratedAnswer> Generate(Engine& engine, Request request, const Generate
     std::vector<TokenId> tokens = timed->output.tokens;
     ended = timed->output.finish.has_value();
     if (ended && *timed->output.finish == FinishReason::kStop && !tokens.empty()) {
-      tokens.pop_back();  // the stop token is no text
+      tokens.pop_back();  // the stop token is not part of the text
     }
     out.answer.Add(*std::move(timed));
     if (!stream) continue;

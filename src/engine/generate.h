@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// What the user set; the rest comes from the checkpoint's generation_config.json.
+// The user's settings; the others come from the checkpoint's generation_config.json.
 struct SamplingChoice {
   std::optional<int32_t> max_tokens;
   std::optional<double> temperature, top_p, min_p;
@@ -22,7 +22,7 @@ struct SamplingChoice {
 // A request with sampling, stop tokens and a length that fits the context.
 Request RequestFor(const Engine& engine, std::vector<TokenId> prompt, const SamplingChoice& choice);
 
-// How the model marks its thinking, as its chat template shows.
+// The format of the model's thinking, detected in its chat template.
 const ReasoningFormat& ReasoningOf(const Engine& engine);
 
 struct TextPiece {
@@ -38,10 +38,10 @@ struct GeneratedAnswer {
 };
 
 struct GenerateOptions {
-  const ReasoningFormat* reasoning = nullptr;  // null: thinking is not told apart
+  const ReasoningFormat* reasoning = nullptr;  // null: thinking is not separated
   bool starts_in_reasoning = false;
   std::function<void(const TextPiece&)> on_piece = [](const TextPiece&) {};
-  std::function<bool()> interrupted = [] { return false; };  // asked about 20 times a second
+  std::function<bool()> interrupted = [] { return false; };  // called about 20 times a second
 };
 
 Result<GeneratedAnswer> Generate(Engine& engine, Request request, const GenerateOptions& options);

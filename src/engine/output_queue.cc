@@ -12,7 +12,7 @@ void OutputQueue::OnOutput(Output output) {
   const int64_t now_us = MonotonicUs();
   std::lock_guard lock(mutex_);
   queue_.push_back({std::move(output), now_us});
-  // Under the lock: whoever waits may take the last output and destroy the queue.
+  // Under the lock: the waiting thread may take the last output and destroy the queue.
   arrived_.notify_one();
 }
 

@@ -1,5 +1,5 @@
-// From the engine thread to a waiting command: outputs of any number of requests, in order. Any
-// thread.
+// Carries outputs of any number of requests from the engine thread to a waiting command, in order.
+// Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ class OutputQueue : public OutputSink {
   void OnOutput(Output output) override;
   // The next output; waits for it.
   TimedOutput Next();
-  // The next output, or nothing after so many milliseconds.
+  // The next output, or nothing after this many milliseconds.
   std::optional<TimedOutput> NextWithin(int milliseconds);
 
  private:
@@ -33,7 +33,7 @@ class OutputQueue : public OutputSink {
   std::deque<TimedOutput> queue_;
 };
 
-// Everything that one request brought.
+// The whole result of one request.
 struct RequestResult {
   std::vector<TokenId> tokens;
   int64_t submitted_us = 0;       // MonotonicUs
@@ -50,9 +50,8 @@ struct RequestResult {
   double ttft_ms() const { return static_cast<double>(token_us.front() - submitted_us) * 1e-3; }
 };
 
-// Runs the requests (ids are given here) with at most `in_flight_max` submitted at once, and hands
-// each answer over with its index, as they end. Stops at the first that the engine refuses or that
-// fails.
+// Runs the requests, whose ids it assigns, with at most `in_flight_max` submitted at once. Calls
+// `done` with each answer and its index as it ends. Stops at the first request that fails.
 Status RunRequests(Driver& driver, std::vector<Request> requests, size_t in_flight_max,
                    const std::function<void(size_t index, RequestResult answer)>& done);
 

@@ -1,4 +1,4 @@
-"""`braid bench agentic`: what conversations reuse, with caches of several sizes, and its refusals."""
+"""`braid bench agentic`: what conversations reuse, with caches of several sizes."""
 
 import json
 

@@ -1,4 +1,4 @@
-// getrandom(2) gives up to 256 bytes at once and whole.
+// getrandom(2) never returns fewer bytes than asked for up to 256.
 #include "base/system/secure_random.h"
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
-// Random bytes that nobody can predict, for names that work like keys. Everything that must be
-// repeatable uses base/rng.h.
+// Unpredictable random bytes, for names that work like keys. Code that must be repeatable uses
+// base/rng.h.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// So many bytes of the kernel's random number generator, two lower-case hex digits each.
+// `bytes` bytes from the kernel's random number generator, as lower-case hex.
 std::string SecureRandomHex(size_t bytes);
 
 }  // namespace braid

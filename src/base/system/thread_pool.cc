@@ -23,9 +23,8 @@
 namespace braid {
 namespace {
 
-// Ticks of the time-stamp counter (2 to 4 per nanosecond) to spin for before sleeping: what a
-// futex costs to enter and leave, several times over, and as long as the serial stretches of a
-// step.
+// Ticks of the time-stamp counter (2 to 4 per nanosecond) to spin for before sleeping: several
+// times the cost of a futex call, and as long as the serial parts of a step.
 constexpr uint64_t kSpinTicks = 150'000;
 
 // The gate: generation << 32 | closed << 31 | members that joined.
@@ -58,8 +57,7 @@ void Bind(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int cpu : cpus) CPU_SET(static_cast<size_t>(cpu), &set);
-  // A mask that has shrunk since it was read is no reason to stop: the kernel then places the
-  // thread.
+  // If the affinity mask has shrunk since it was read, the kernel places the thread.
   ::sched_setaffinity(0, sizeof(set), &set);
 }
 
@@ -165,7 +163,7 @@ ThreadPool::ThreadPool(int threads, ThreadPlaces places) : state_(std::make_uniq
   }
   state_->ranges = std::vector<State::Range>(nodes.size());
   state_->places = std::move(places);
-  // With fewer CPUs than threads whoever spins keeps off the one it waits for.
+  // With fewer CPUs than threads, a spinning thread takes the CPU of the thread that it waits for.
   if (threads > static_cast<int>(AffinityMask().size())) state_->spin_ticks = 0;
   for (int member = 1; member < threads; ++member) {
     state_->members.emplace_back([state = state_.get(), member] { state->MemberLoop(member); });

@@ -27,8 +27,8 @@ struct Topology {
   int nodes = 1;            // that have cores of the mask
   double quota_cpus = 0;    // CPU seconds per second that the control groups grant; 0: unlimited
 
-  // Threads that are worth having: one per core, and no more than the quota keeps running. A quota
-  // of 2.5 gives 2: a third thread would be stopped half of the time, and everybody waits for it.
+  // One thread per core, and no more than the quota keeps running. A quota of 2.5 gives 2: a third
+  // thread would be stopped half of the time, and all others would wait for it.
   int DefaultThreads() const;
   // Of `threads` compute threads; empty when they should not be bound. They are bound when they
   // take every core of the mask; with fewer, two processes would bind themselves to the same cores,
@@ -39,15 +39,14 @@ struct Topology {
 // The calling thread's affinity mask, which control groups' cpusets have already narrowed.
 std::vector<int> AffinityMask();
 
-// `root` holds sys/ and proc/self/cgroup; what is missing counts as one node, no siblings, no
-// quota.
+// `root` holds sys/ and proc/self/cgroup. Missing files mean one node, no siblings, no quota.
 Topology ReadTopology(const std::vector<int>& mask, const std::string& root = "/");
 
-// Asks for pages of [begin, begin + bytes) that are not there yet to come from a NUMA node. Where
-// the kernel refuses, they come from the node of whoever touches them first, as always.
+// Asks the kernel to take pages of [begin, begin + bytes) that are not mapped yet from a NUMA node.
+// If the kernel refuses, the first thread that touches a page decides, as usual.
 void PreferNode(std::byte* begin, int64_t bytes, int node);
 
-// "0-3,8" as 0 1 2 3 8; stops at what is not a number.
+// "0-3,8" as 0 1 2 3 8; stops at the first character that fits no number.
 std::vector<int> ParseCpuList(const std::string& text);
 
 }  // namespace braid

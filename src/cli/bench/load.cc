@@ -1,6 +1,6 @@
-// `braid bench load`: loading a model beside the least that it can take, reading the checkpoint's
-// files into fresh memory with as many threads. Both run in turn, with the files in the page cache
-// or, with --cold, without.
+// `braid bench load`: compares loading a model with the least it can take, which is reading the
+// checkpoint's files into new memory with as many threads. Both run alternately, with the files in
+// the page cache or, with --cold, on disk.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -66,12 +66,12 @@ class SourceFiles {
     return sum;
   }
 
-  // Takes them out of the page cache.
+  // Drops them from the page cache.
   void Forget() const {
     for (const SourceFile& file : files_) ::posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED);
   }
 
-  // Reads all of them into memory that is new, as much of it as they are.
+  // Reads all of them into newly allocated memory.
   Result<double> ReadSeconds(ThreadPool& pool) const {
     const int64_t start_us = MonotonicUs();
     std::atomic<bool> failed = false;
@@ -80,7 +80,7 @@ class SourceFiles {
     for (const SourceFile& file : files_) {
       pool.Run(CeilDiv(file.bytes, kTaskBytes), [&](int64_t task, int) {
         int64_t at = task * kTaskBytes;
-        // A disk is fastest with more to do than its readers wait for.
+        // Keep more requests in the disk's queue than the readers wait for.
         ::posix_fadvise(file.fd, at + kAheadBytes, kTaskBytes, POSIX_FADV_WILLNEED);
         const int64_t end = std::min(file.bytes, at + kTaskBytes);
         while (at < end) {
@@ -124,7 +124,8 @@ class BenchLoadCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
     flags.Switch("--cold", cold_, "Drop the files from the page cache before each measurement");
-    flags.Number("--repeat", repeat_, {1, 1000}, "Number of measurements; the medians are reported");
+    flags.Number("--repeat", repeat_, {1, 1000},
+                 "Number of measurements; the medians are reported");
     flags.Switch("--json", json_, "Print a JSON object");
     AddEngineFlags(flags, options_);
   }
@@ -154,8 +155,7 @@ Status BenchLoadCommand::Run() {
     sample.load_seconds = engine->load_seconds();
     resident = std::max(resident, PeakResident::Bytes());
     plan = engine->PlanObject();
-    // The first pair finds the page cache, and the memory of a virtual machine, as they happen to
-    // be.
+    // The first pair warms up the page cache and a virtual machine's memory; do not count it.
     if (i > 0) samples.push_back(sample);
   }
   auto median = [&](auto of) {

@@ -1,7 +1,6 @@
-// What the machine can do at best, measured: operations per second of each arithmetic unit, bytes
-// per second from memory and caches. What benches are compared with, so it is measured in the same
-// run. Each figure is the best of many short repetitions: other work on the machine can only
-// lower a repetition.
+// Measures the machine's limits: operations per second of each arithmetic unit, bytes per second
+// from memory and caches. Benchmarks measure them in the same run as the figures they compare. Each
+// limit is the best of many short repetitions, because other work can only slow a repetition down.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// `braid bench offline`: prefill and decode through the same driver as serving, on random tokens,
-// beside what the machine can do at best, measured in the same run.
+// `braid bench offline`: measures prefill and decode through the driver that serving uses, on
+// random tokens, and compares them with the machine's limits, measured in the same run.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace braid {
 namespace {
 
-// What the machine can do at best, of the unit that multiplies.
+// The machine's limits: the peak of the unit that multiplies, and the bandwidth.
 struct Peaks {
   double flops = 0;
   double bytes = 0;
@@ -28,8 +28,8 @@ Peaks PeaksNow(Unit unit, const MemoryMeter& memory, ThreadPool& pool) {
   return {.flops = MeasureUnit(unit, pool), .bytes = memory.Read(0.3)};
 }
 
-// One repeat, with the limits as they were before and after it: a shared machine's change by the
-// second.
+// One repeat, with the limits measured before and after it, because they change on a shared
+// machine.
 struct Sample {
   double prefill_seconds = 0;  // to the last sequence's first token
   double first_seconds = 0;    // one sequence alone
@@ -58,7 +58,7 @@ Cost SumOf(std::span<const Cost> costs) {
   return sum;
 }
 
-// Parts follow each other, each at what bounds it.
+// Parts run one after the other, each bound by arithmetic or by memory.
 double LimitSeconds(std::span<const Cost> costs, const Peaks& peaks) {
   double seconds = 0;
   for (const Cost& cost : costs) {
@@ -74,7 +74,8 @@ class BenchOfflineCommand : public Command {
     flags.Number("--input-tokens", input_tokens_, {1, 1 << 24}, "Prompt tokens per sequence");
     flags.Number("--output-tokens", output_tokens_, {2, 1 << 24}, "Generated tokens per sequence");
     flags.Number("--sequences", sequences_, {1, 1 << 16}, "Sequences that run at the same time");
-    flags.Number("--repeat", repeat_, {1, 1000}, "Number of measurements; the medians are reported");
+    flags.Number("--repeat", repeat_, {1, 1000},
+                 "Number of measurements; the medians are reported");
     flags.Seed("--seed", seed_, "Seed of the random prompts (default: 0)");
     flags.Switch("--json", json_, "Print a JSON object");
     AddEngineFlags(flags, options_);

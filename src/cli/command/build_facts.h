@@ -1,5 +1,5 @@
-// Facts that a build adds to the binary. Whoever links a program may define them in a file of its
-// own (cmake/dist.cmake); a program that does not gets the empty ones of braid_cli.
+// Facts that a build adds to the binary. A program may define them in a file of its own
+// (cmake/dist.cmake); otherwise it gets the empty ones of braid_cli.
 #pragma once
 
 #include <string_view>

@@ -72,7 +72,8 @@ constexpr CommandEntry kCommands[] = {
      "  braid make-model /tmp/mid --shape mid --seed 1\n"
      "  braid make-model /tmp/odd --shape tiny,num_experts=5\n",
      MakeMakeModelCommand},
-    {"", "version", "Print version and commit of this binary", "  braid version\n", MakeVersionCommand},
+    {"", "version", "Print version and commit of this binary", "  braid version\n",
+     MakeVersionCommand},
     {"", "licences", "Print the licences of Braid and of the libraries in this binary",
      "  braid licences | less\n", MakeLicencesCommand},
 };

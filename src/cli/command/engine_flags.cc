@@ -45,12 +45,11 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "Most tokens of a step, over all sequences");
   flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
                "Most prompt tokens of a sequence in a step (default: --max-batch-tokens)");
-  flags.Number("--decode-latency-ms", options.decode_latency_ms, {0, 1 << 20},
-               "Limit prefill so that steps with running answers take at most this long; 0: no limit");
-  flags.Switch("--no-prefix-cache", options.no_prefix_cache,
-               "Do not reuse cached prefixes");
-  flags.Text("--event-log", options.event_log,
-             "Record the run in FILE for `braid replay FILE`");
+  flags.Number(
+      "--decode-latency-ms", options.decode_latency_ms, {0, 1 << 20},
+      "Limit prefill so that steps with running answers take at most this long; 0: no limit");
+  flags.Switch("--no-prefix-cache", options.no_prefix_cache, "Do not reuse cached prefixes");
+  flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,
@@ -60,11 +59,16 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
 void AddSamplingFlags(Flags& flags, SamplingChoice& choice) {
   flags.Number("--max-tokens", choice.max_tokens, {1, 1 << 30},
                "Most tokens of the answer (default: 1024, or what the context leaves)");
-  flags.Number("--temperature", choice.temperature, {0, 100}, "Sampling temperature; 0: always the most probable token");
-  flags.Number("--top-k", choice.top_k, {0, 1 << 30}, "Sample from the k most probable tokens; 0: all");
-  flags.Number("--top-p", choice.top_p, {1e-6, 1}, "Sample from the most probable tokens with this total probability");
-  flags.Number("--min-p", choice.min_p, {0, 1}, "Drop tokens below this share of the highest probability");
-  flags.Seed("--seed", choice.seed, "Random seed; equal seeds give equal answers (default: random)");
+  flags.Number("--temperature", choice.temperature, {0, 100},
+               "Sampling temperature; 0: always the most probable token");
+  flags.Number("--top-k", choice.top_k, {0, 1 << 30},
+               "Sample from the k most probable tokens; 0: all");
+  flags.Number("--top-p", choice.top_p, {1e-6, 1},
+               "Sample from the most probable tokens with this total probability");
+  flags.Number("--min-p", choice.min_p, {0, 1},
+               "Drop tokens below this share of the highest probability");
+  flags.Seed("--seed", choice.seed,
+             "Random seed; equal seeds give equal answers (default: random)");
 }
 
 }  // namespace braid

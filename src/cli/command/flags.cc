@@ -119,7 +119,7 @@ CLI::Option* Flags::Add(std::string_view flag, T& value, std::string_view help) 
 }
 
 void Flags::Required(std::string_view name, std::string& value, std::string_view help) {
-  // The model may be named as other servers have it.
+  // Other servers take the model as a flag.
   const std::string names = name == "MODEL" ? "MODEL,--model,--model-path,-m" : std::string(name);
   app_.add_option(names, value, std::string(help))->required();
 }

@@ -1,8 +1,8 @@
 // The flags of one command: typed, bounded, each with its aliases and its environment variable.
 // Hides the parsing library from the commands.
 //
-// A flag "--max-model-len" is also read from BRAID_MAX_MODEL_LEN and answers to the names that
-// users of other servers know. The command line wins over the environment.
+// A flag "--max-model-len" is also read from BRAID_MAX_MODEL_LEN and has the names of the same flag
+// in other servers as aliases. The command line overrides the environment.
 #pragma once
 
 #include <cstdint>

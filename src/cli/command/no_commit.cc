@@ -1,5 +1,5 @@
-// Linked where the build names no commit, as in tests. Has nothing else: the linker takes this file
-// from the library only when nobody else has defined what is here.
+// Linked where the build names no commit, as in tests. Must define nothing else: the linker takes
+// this file from the library only if its symbols are still undefined.
 #include "cli/command/build_facts.h"
 
 namespace braid {

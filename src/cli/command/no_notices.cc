@@ -1,5 +1,5 @@
-// Linked where the build adds no notices, that is, everywhere but in `make dist`. Has nothing else:
-// the linker takes this file from the library only when nobody else has defined what is here.
+// Linked where the build adds no notices: everywhere except in `make dist`. Must define nothing
+// else: the linker takes this file from the library only if its symbols are still undefined.
 #include "cli/command/build_facts.h"
 
 namespace braid {

@@ -30,7 +30,7 @@ class AnswerPrinter {
   bool dimmed_ = false;
 };
 
-// Turns until /exit or the end of standard input. SIGINT stops an answer, not the chat.
+// Runs until /exit or the end of standard input. SIGINT stops an answer, not the chat.
 Status ChatLoop(Engine& engine, const ChatOptions& options, const SamplingChoice& sampling,
                 SignalQueue& signals);
 

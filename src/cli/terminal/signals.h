@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as something to wait for. Made on the main thread before any other thread
-// starts, so that all threads leave these signals alone; read by one thread.
+// SIGINT and SIGTERM as a queue. Create it on the main thread before any other thread starts, so
+// that all threads block these signals; one thread reads it.
 #pragma once
 
 #include <initializer_list>
@@ -13,9 +13,9 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
-  // The next signal within so many milliseconds (-1: whenever it comes), or 0.
+  // The next signal within this many milliseconds (-1: no limit), or 0.
   int Wait(int milliseconds);
-  // For poll(2), with others.
+  // For poll(2).
   int descriptor() const { return descriptor_; }
 
  private:

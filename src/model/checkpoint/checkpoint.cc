@@ -1,6 +1,5 @@
-// Opening a checkpoint. A header is read twice: once to prove that its extents tile the file,
-// keeping a few bytes per tensor, once to build the map. So a file that lies costs little before it
-// is refused.
+// Reads a header twice: first to prove that its extents tile the file, keeping a few bytes per
+// tensor, then to build the map. A malformed file therefore costs little before it is refused.
 #include "model/checkpoint/checkpoint.h"
 
 #include <fmt/core.h>
@@ -27,7 +26,7 @@ Error Bad(std::string message, std::string field = {}) {
   return {ErrorCode::kInvalid, std::move(message), std::move(field)};
 }
 
-// What is known of a tensor before its header is trusted.
+// A tensor of a header that is not trusted yet.
 struct Extent {
   int64_t begin = 0;
   int64_t end = 0;

@@ -85,7 +85,7 @@ Status ReadDownloadRecord(const std::string& directory, const std::string& name,
   std::string commit, tag;
   std::getline(lines, commit);
   std::getline(lines, tag);
-  if (IsSum(tag)) sums.emplace(name, tag);  // of small files it is another kind of sum
+  if (IsSum(tag)) sums.emplace(name, tag);  // small files have another kind of sum
   return {};
 }
 

@@ -1,4 +1,4 @@
-// A cursor that never reads past the end, and the checks of what it read.
+// A bounds-checked cursor, and the checks of the values it reads.
 #include "model/checkpoint/gguf_file.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ enum Kind : uint32_t {
 };
 constexpr uint64_t kSizes[kKinds] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-// Reads forward; after the first problem everything is zero and the problem stays.
+// Reads forward. After the first problem it returns zeros and keeps the problem.
 class Cursor {
  public:
   // Lists of any length are kept whose keys begin with `long_lists`, if it is not empty.

@@ -1,5 +1,5 @@
-// Tensors are read, rounded and written in runs of rows, in parallel; the config says how they are
-// quantised now.
+// Reads, rounds and writes runs of rows in parallel, then writes a config that describes the new
+// quantisation.
 #include "model/loading/convert.h"
 
 #include <fmt/core.h>
@@ -35,7 +35,7 @@ WeightExport ExportOf(const StoredWeight& stored, const ConvertRequest& request)
     return WeightExport::Quantised(stored, request.weights);
   }
   const bool wide = request.weights == ops::WeightFormat::kF32;
-  // What is not quantised because it decides keeps its bits.
+  // Matrices that are never quantised (routers, gates) keep their bits.
   if (quantised && stored.format == nullptr) return WeightExport::Plain(stored, stored.dtype);
   return WeightExport::Plain(stored, wide ? DType::kF32 : DType::kBF16);
 }
@@ -100,7 +100,7 @@ std::vector<std::string> PlainModules(const std::vector<WeightExport>& exports) 
   return modules;
 }
 
-// The config with what it says of quantised weights and of the type of the others.
+// The config with new entries for quantisation and for the type of plain weights.
 Status WriteConfig(const ConvertRequest& request, const std::vector<WeightExport>& exports) {
   ASSIGN_OR_RETURN(json::value config, ReadJsonFile(request.from + "/config.json"));
   json::object& root = config.get_object();

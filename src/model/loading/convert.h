@@ -1,4 +1,4 @@
-// Writes a checkpoint anew, with plain weights or quantised ones.
+// Converts a checkpoint to plain or quantised weights.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace braid {
 struct ConvertRequest {
   std::string from;  // a Hugging Face directory
   std::string to;    // made if it is not there; must not hold a checkpoint yet
-  // Of matrices: kBF16 rounds what it does not hold (to nearest even), kF32 holds everything. The
-  // others quantise what loading would (embedding and head only with `head`), except what runs
-  // turned round, and the rest becomes bf16. Vectors (norms, decays) keep their type.
+  // The format of matrices. kBF16 rounds to nearest even, kF32 keeps every value. The others
+  // quantise the matrices that loading would (embedding and head only with `head`), except those
+  // that run transposed, and convert the rest to bf16. Vectors (norms, decays) keep their type.
   ops::WeightFormat weights = ops::WeightFormat::kBF16;
   bool head = false;
   int64_t shard_bytes_max = int64_t{4} << 30;
@@ -27,7 +27,7 @@ struct Converted {
   int64_t bytes = 0;
   int64_t files = 0;
   int64_t quantised = 0;  // matrices
-  int64_t rounded = 0;    // plain matrices of which bf16 does not hold every value
+  int64_t rounded = 0;    // plain matrices with values that bf16 cannot hold
 };
 
 // All of the loader's checks apply. Tensors that a text engine skips are left out; the other files

@@ -1,5 +1,5 @@
-// Weights are packed in parallel. Tasks are a few megabytes of source each, in the order of the
-// model; pages of the map are given back behind them, so the process never holds the model twice.
+// Packs weights in parallel, in tasks of a few megabytes of source, in the order of the model. Each
+// task releases the mapped pages that it has read, so the process never holds the model twice.
 #include "model/loading/load_weights.h"
 
 #include <fmt/core.h>
@@ -68,7 +68,7 @@ void FillTransposedPanels(const BoundWeight& bound, const ops::PackedMatrix& mat
   }
 }
 
-// The addresses of a panel's rows: in the file, or in `decoded` if they have to be computed.
+// The addresses of a panel's rows: in the file, or in `decoded` if they must be decoded first.
 void PanelRows(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task,
                int64_t p, std::vector<std::byte>& decoded, const std::byte** rows) {
   const int64_t first = p * ops::kPanelRows;
@@ -122,7 +122,7 @@ void AppendTasks(const BoundWeight& bound, size_t index, std::vector<PackTask>& 
   }
   const int64_t step = std::max<int64_t>(1, kTaskSourceBytes / (ops::kPanelRows * row_bytes));
   for (int64_t m = 0; m < spec.count; ++m) {
-    if (spec.transpose) {  // every panel takes from all of the matrix: one task
+    if (spec.transpose) {  // every panel reads the whole matrix: one task
       const int64_t elements = spec.n * spec.k;
       tasks.push_back({index, m, 0, matrix.panels(), m * elements, (m + 1) * elements});
       continue;
@@ -148,10 +148,10 @@ void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
     const int64_t first = run.first + inside, bytes = stored.main().bytes;
     const int64_t elements = stored.elements();
     if (stored.main().view) {
-      // its rows lie in several places: the kernel's own reading ahead has to do
+      // its rows lie in several places: rely on the kernel's own read-ahead
     } else if (stored.format && !stored.format->row_major) {
       f(stored.main(), 0, bytes);
-    } else {  // in rows, so that no product leaves 63 bits
+    } else {  // in rows, so that no product overflows 63 bits
       const int64_t row_bytes = bytes / (elements / stored.k);
       f(stored.main(), first / stored.k * row_bytes, CeilDiv(count, stored.k) * row_bytes);
     }
@@ -174,8 +174,8 @@ int64_t Place(const std::vector<BoundWeight>& weights, std::byte* data) {
   return elements;
 }
 
-// Every node gets its part of every matrix (PackedMatrix::PartOf), whoever packs it. Boundaries are
-// those of huge pages, which lie on one node each.
+// Places each node's part of every matrix (PackedMatrix::PartOf) on that node, whichever thread
+// packs it. Boundaries are multiples of huge pages, because a huge page lies on one node.
 void PlaceOnNodes(const std::vector<BoundWeight>& weights, const std::vector<int>& nodes) {
   constexpr int64_t kHugePage = int64_t{2} << 20;
   const int64_t count = std::ssize(nodes);
@@ -215,7 +215,7 @@ class ProgressMeter {
   double reported_ = 0;
 };
 
-// Asks for what tasks read, as much ahead of them as keeps a disk busy.
+// Requests the sources of tasks ahead of time, enough to keep a disk busy.
 class ReadAhead {
  public:
   ReadAhead(const std::vector<BoundWeight>& bound, std::span<const PackTask> tasks,

@@ -41,7 +41,7 @@ struct Draw {
 struct Rule {
   std::string_view suffix;
   double gain;  // size of the outputs for inputs of size one
-  bool branch;  // adds to the residual stream, which it must not drown
+  bool branch;  // adds to the residual stream and must stay small beside it
 };
 // Matrices whose outputs are not simply of size one.
 constexpr Rule kRules[] = {

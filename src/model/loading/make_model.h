@@ -1,7 +1,7 @@
-// Random-weight checkpoints in a family's Hugging Face format, for tests and benches. The tensors
-// are those that the loader will ask for; their scales keep the model lively: logits spread by two
-// to three, routers that choose, decays between one token and hundreds. Equal requests give equal
-// files.
+// Random-weight checkpoints in a family's Hugging Face format, for tests and benchmarks. The files
+// hold the tensors that the loader asks for, scaled so that the model behaves like a trained one:
+// logits spread by two to three, routers prefer some experts, decays last one token to hundreds.
+// Equal requests give equal files.
 #pragma once
 
 #include <functional>

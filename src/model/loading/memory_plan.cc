@@ -46,8 +46,8 @@ Result<int64_t> ArenaBytes(const MemoryRequest& request, const CacheGeometry& ge
   auto too_small = [&](int64_t given, std::string_view what) {
     return Error{
         ErrorCode::kExhausted,
-        fmt::format("{} of {} is too small: {} are for weights, {} for workspace, and the "
-                    "cache needs at least {}: {} in all",
+        fmt::format("{} of {} is too small: weights need {}, workspace {}, and the cache at "
+                    "least {}: {} in total",
                     what, ByteText(given), ByteText(request.weight_bytes),
                     ByteText(request.workspace_bytes), ByteText(least), ByteText(fixed + least)),
         "memory"};
@@ -66,7 +66,7 @@ Result<int64_t> ArenaBytes(const MemoryRequest& request, const CacheGeometry& ge
   const int64_t left = request.available_bytes - fixed;
   const int64_t share = static_cast<int64_t>(kArenaShare * static_cast<double>(left));
   if (share < least) return too_small(request.available_bytes, "available memory");
-  // A sequence of the full length, times all that may run, is all that can ever be used.
+  // All running sequences at full length: the arena can never use more.
   const int64_t each = PagesOfSequence(geometry, model_len) * geometry.page_bytes;
   const int64_t useful =
       CheckedMul(each, request.running_max).value_or(share) + geometry.page_bytes;
@@ -145,14 +145,14 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
     lines.push_back(fmt::format("cache group {}: blocks of {}, {} in a page", group.name,
                                 ByteText(group.block_bytes), group.blocks_per_page));
   }
-  lines.push_back(fmt::format("a token takes {} of keys and values, a running sequence {} of state",
-                              ByteText(plan.kv_bytes_per_token),
-                              ByteText(plan.state_bytes_per_sequence)));
-  lines.push_back(fmt::format(
-      "sequences of up to {} tokens{}, up to {} at once", plan.model_len_max,
-      plan.model_len_cut ? " (what fits; the model could do more)" : "", plan.running_max));
+  lines.push_back(
+      fmt::format("each token needs {} of keys and values, each running sequence {} of state",
+                  ByteText(plan.kv_bytes_per_token), ByteText(plan.state_bytes_per_sequence)));
+  lines.push_back(fmt::format("sequences of at most {} tokens{}, at most {} at once",
+                              plan.model_len_max, plan.model_len_cut ? " (limited by memory)" : "",
+                              plan.running_max));
   for (const MemoryPlan::Capacity& c : plan.Capacities()) {
-    lines.push_back(fmt::format("of {} tokens: {} kept to be resumed, or {} running", c.tokens,
+    lines.push_back(fmt::format("conversations of {} tokens: {} resumable, or {} running", c.tokens,
                                 c.resumable, c.running));
   }
   return lines;

@@ -12,8 +12,8 @@
 
 namespace braid {
 
-// Of what weights and workspace leave of the available memory, the part that the arena takes when
-// no size was asked for. The rest is for page cache, buffers of requests, and other programs.
+// The default share of the arena in the memory that weights and workspace leave free. The rest is
+// for page cache, request buffers and other programs.
 inline constexpr double kArenaShare = 0.7;
 
 struct MemoryRequest {
@@ -45,14 +45,14 @@ struct MemoryPlan {
   // What to expect of the arena at some lengths, ascending, up to model_len_max.
   struct Capacity {
     int64_t tokens = 0;
-    int64_t resumable = 0;  // conversations that take turns and are never computed again
+    int64_t resumable = 0;  // conversations that take turns without being recomputed
     int64_t running = 0;    // or sequences at once, running_max at most
   };
   std::vector<Capacity> Capacities() const;
 };
 
-// The page is the largest block of any group; groups pack as many of their blocks into it as fit.
-// Errors say what is needed and what there is.
+// A page has the size of the largest block of any group; each group packs as many of its blocks
+// into one as fit. Errors state the memory needed and available.
 Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request);
 
 // The plan as lines of text for start-up and `inspect`.

@@ -60,8 +60,8 @@ TEST(Capacities, StandInTheStartUpTextAndNeverExceedWhatRuns) {
     EXPECT_EQ(c.running, std::min<int64_t>(plan->SequencesOf(c.tokens), plan->running_max));
     EXPECT_LT(c.resumable, before);
     before = c.resumable;
-    EXPECT_THAT(text, HasSubstr(fmt::format("of {} tokens: {} kept to be resumed, or {} running",
-                                            c.tokens, c.resumable, c.running)));
+    EXPECT_THAT(text, HasSubstr(fmt::format("of {} tokens: {} resumable, or {} running", c.tokens,
+                                            c.resumable, c.running)));
   }
 }
 
@@ -139,7 +139,7 @@ TEST(PlanMemory, NamesTheNumbersWhenNothingFits) {
   Result<MemoryPlan> available = PlanMemory(Tiny(), RequestOf(31 * kMiB));
   ASSERT_FALSE(available);
   EXPECT_THAT(available.error().message,
-              HasSubstr("available memory of 31.0 MiB is too small: 20.0 MiB are for weights"));
+              HasSubstr("available memory of 31.0 MiB is too small: weights need 20.0 MiB"));
   MemoryRequest total = RequestOf(int64_t{1} << 40);
   total.total_bytes = 5 * kMiB;
   EXPECT_FALSE(PlanMemory(Tiny(), total));

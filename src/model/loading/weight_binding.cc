@@ -1,4 +1,4 @@
-// Binding: names, alternatives, shapes, types; then what is left over.
+// Matches names, alternatives, shapes and types, then reports the tensors that are left over.
 #include "model/loading/weight_binding.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ bool IsWeightType(DType type, WeightUse use) {
          (type == DType::kF64 && use == WeightUse::kVector);
 }
 
-// Exporters of vectors add and drop dimensions of one element.
+// Exporters add and drop dimensions of size one in vectors.
 bool SameShape(std::vector<int64_t> a, std::vector<int64_t> b, WeightUse use) {
   if (use == WeightUse::kVector) {
     std::erase(a, 1);
@@ -39,7 +39,7 @@ std::string Suggestion(const std::string& name, const std::vector<std::string>& 
   return nearest ? fmt::format("; the nearest name is \"{}\"", *nearest) : "";
 }
 
-// Tensors for activations and caches that are quantised while running; ours are not.
+// Scales of activations and caches that other engines quantise at run time.
 bool IsActivationScale(std::string_view name) {
   constexpr std::string_view kSuffixes[] = {".input_scale",  ".input_global_scale",
                                             ".output_scale", ".k_scale",
@@ -97,7 +97,7 @@ class Binder {
   std::string first_field_;
 };
 
-// The first candidate under which there is an embedding or a layer.
+// The first candidate prefix with an embedding or a layer.
 std::string Binder::ChoosePrefix() const {
   for (const std::string& prefix : spec_.prefixes) {
     for (const char* stem : {"embed_tokens.", "layers."}) {
@@ -108,7 +108,7 @@ std::string Binder::ChoosePrefix() const {
   return spec_.prefixes.empty() ? "" : spec_.prefixes.back();
 }
 
-// What the checkpoint has of the weight called `name`. Vectors are never quantised.
+// The tensors that can be the weight called `name`. Vectors are never quantised.
 std::vector<Candidate> Binder::Candidates(const std::string& name, WeightUse use) const {
   std::vector<Candidate> found;
   const TensorEntry* plain = checkpoint_.Find(name);
@@ -126,7 +126,8 @@ std::vector<Candidate> Binder::Candidates(const std::string& name, WeightUse use
   return found;
 }
 
-// The one alternative of which something is there; the first when nothing is. Null after a problem.
+// The only alternative with a tensor in the checkpoint; the first if none has one. Null after a
+// problem.
 const std::vector<Piece>* Binder::ChooseSource(const WeightSpec& weight) {
   const std::vector<Piece>* found = nullptr;
   const auto present = [&](const Piece& piece) {
@@ -145,7 +146,7 @@ const std::vector<Piece>* Binder::ChooseSource(const WeightSpec& weight) {
     }
     const std::string name = NameOf(found->front());
     Problem(name,
-            fmt::format("\"{}\" and \"{}\" are two forms of one weight; only one may be there",
+            fmt::format("\"{}\" and \"{}\" are two forms of one weight; only one may be present",
                         name, NameOf(pieces.front())));
     return nullptr;
   }
@@ -217,7 +218,7 @@ const StoredWeight* Binder::TakeParts(const Piece& piece, const std::string& nam
   return &kept;
 }
 
-// What is stored for the piece, if it is there and right.
+// The stored tensor of the piece, if it exists and is valid.
 const StoredWeight* Binder::Take(const WeightSpec& weight, const Piece& piece) {
   const std::string name = NameOf(piece);
   const std::vector<Candidate> candidates = Candidates(name, weight.use);
@@ -231,7 +232,7 @@ const StoredWeight* Binder::Take(const WeightSpec& weight, const Piece& piece) {
   for (const Candidate& c : candidates) claimed_.insert(c.tensor);
   if (candidates.size() > 1) {
     Problem(name,
-            fmt::format("\"{}\" and \"{}\" are two forms of one weight; only one may be there",
+            fmt::format("\"{}\" and \"{}\" are two forms of one weight; only one may be present",
                         candidate.tensor->name, candidates[1].tensor->name));
   } else {
     known->second = candidate.format ? TakeParts(piece, name, candidate)
@@ -311,8 +312,8 @@ BoundWeight Binder::Bind(WeightEntry entry) {
   return bound;
 }
 
-// What no weight claimed: skipped by prefix, or unknown. The draft head's weights are bound
-// already.
+// Tensors that no weight claimed: skipped by prefix, or unknown. The draft head's weights are
+// already bound.
 void Binder::Leftovers() {
   struct Sum {
     int64_t tensors = 0;
@@ -347,8 +348,9 @@ void Binder::Leftovers() {
                                          sum.tensors, ByteText(sum.bytes)));
   }
   if (scales.tensors > 0) {
-    report.notes.push_back(fmt::format(
-        "{} scales of activations and caches: not used, neither is quantised", scales.tensors));
+    report.notes.push_back(
+        fmt::format("{} scales of activations and caches: not used, because neither is quantised",
+                    scales.tensors));
   }
   if (draft.tensors > 0) {
     report.draft.push_back(fmt::format("{}*: {} tensors, {} (draft head, not used yet)",
@@ -389,7 +391,7 @@ Status Binder::Finish() const {
   return Error{ErrorCode::kInvalid, std::move(text), std::move(field)};
 }
 
-// What is stored for a weight; a tensor that several weights share counts with each of its rows.
+// The storage of a weight; a tensor that several weights share counts in proportion to its rows.
 WeightStorage StorageOf(const BoundWeight& bound) {
   const bool vector = bound.spec.use == WeightUse::kVector;
   WeightStorage storage{.name = bound.spec.name,
@@ -409,7 +411,7 @@ WeightStorage StorageOf(const BoundWeight& bound) {
   return storage;
 }
 
-// A tensor may be quantised where every weight that has rows of it may be, and as the rows lie.
+// A tensor may be quantised if every weight that uses its rows may be, row by row.
 void MarkQuantisable(Binding& binding) {
   std::unordered_map<const StoredWeight*, bool> allowed, head;
   for (const BoundWeight& bound : binding.weights) {
