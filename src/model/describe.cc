@@ -47,7 +47,7 @@ std::string MixerText(const Mixer& mixer) {
                 "{}), values {} wide{}{}",
                 m.heads, m.latent_dim, m.key_dim, m.shared_dim, m.rotary.dims, m.rotary.theta,
                 m.value_dim,
-                m.query_rank > 0 ? fmt::format(", queries through {}", m.query_rank) : "",
+                m.q_lora_rank > 0 ? fmt::format(", queries through {}", m.q_lora_rank) : "",
                 m.head_gate ? ", gated heads" : "");
           },
           [](const LinearAttention& m) {

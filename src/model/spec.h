@@ -131,7 +131,7 @@ struct LatentAttention {
   using Weights = LatentAttentionWeights;
   std::string module;  // "self_attn."
   int32_t heads = 0;
-  int32_t query_rank = 0;  // 0: queries come from one projection, else through this many channels
+  int32_t q_lora_rank = 0;  // 0: queries come from one projection, else through this many channels
   int32_t latent_dim = 0;
   int32_t key_dim = 0;     // of a head, not rotated, reconstructed from the latent
   int32_t shared_dim = 0;  // of the key that all heads share; rotary.dims or 0 of them are rotated
@@ -141,7 +141,7 @@ struct LatentAttention {
       false;  // stored as k_b_proj [heads, latent, key], v_b_proj [heads, value, latent]
   RotarySpec rotary;
   float score_scale = 1.0f;            // of queries times keys
-  float latent_eps = 1e-6f;            // of the norms of the latent and of the query's rank
+  float latent_eps = 1e-6f;            // of the norms of the latent and of low-rank queries
   std::vector<std::string> out_names;  // of the output projection, alternatives
   // A sequence with at least so many tokens in a step takes the expanded form there; 0: none does.
   int32_t expanded_tokens_min = 0;
@@ -168,9 +168,9 @@ struct LinearAttention {
   ops::LinearAttentionRule rule;
   bool channel_decay = false;
   std::vector<float> constant_decay;  // rule.decay kConstant: the log decay of every head
-  int32_t gate_rank = 0;    // kPerTensor: of the projections of decay and output gate; 0: full
-  bool qk_norm = false;     // RMS norms of q and k per head, then their rotation
-  RotarySpec rotary;        // with qk_norm
+  int32_t gate_lora_rank = 0;  // kPerTensor: of the projections of decay and output gate; 0: full
+  bool qk_norm = false;        // RMS norms of q and k per head, then their rotation
+  RotarySpec rotary;           // with qk_norm
   int32_t norm_groups = 0;  // of the output norm over all channels; 0: one per head, shared weights
   ops::GateActivation gate = ops::GateActivation::kSilu;
 };

@@ -39,7 +39,7 @@ struct LinearAttentionWeights {
   Weight out;
   Weight gates;  // update gate, decay
   Weight conv, a_log, dt_bias, norm, q_norm, k_norm;
-  Weight gate_up, decay_up;  // from gate_rank channels to all
+  Weight gate_up, decay_up;  // from gate_lora_rank channels to all
 };
 
 struct DenseFfnWeights {

@@ -55,7 +55,7 @@ LinearAttention ReadDeltaAttention(HfConfig& config) {
               {2, 16}, 4),
           .layout = DeltaLayout::kPerTensor,
           .channel_decay = true,
-          .gate_rank = dim,
+          .gate_lora_rank = dim,
           .gate = ops::GateActivation::kSigmoid};
 }
 

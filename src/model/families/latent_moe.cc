@@ -132,7 +132,7 @@ RotaryReading ReadRotary(HfConfig& config, int32_t dims) {
 LatentAttention ReadLatentAttention(HfConfig& config, const std::string& module, bool rotated) {
   LatentAttention mixer{.module = module,
                         .heads = config.Int("num_attention_heads", kHeadsRange),
-                        .query_rank = config.IntOr("q_lora_rank", kDimRange, 0),
+                        .q_lora_rank = config.IntOr("q_lora_rank", kDimRange, 0),
                         .latent_dim = config.Int("kv_lora_rank", kDimRange),
                         .key_dim = config.Int("qk_nope_head_dim", kDimRange),
                         .shared_dim = config.Int("qk_rope_head_dim", kDimRange),

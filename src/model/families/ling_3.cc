@@ -38,7 +38,7 @@ ModelSpec Read(HfConfig& config) {
       .layout = DeltaLayout::kPerTensor,
       .rule = ReadDecay(config),
       .channel_decay = true,
-      .gate_rank = config.BoolOr("no_kda_lora", true) ? 0 : dim,
+      .gate_lora_rank = config.BoolOr("no_kda_lora", true) ? 0 : dim,
       .gate = ops::GateActivation::kSigmoid};
   IntUnderOr(config, {"num_attention_heads", "linear_num_heads"}, kHeadsRange, heads);
   ReadLingLayers(config,

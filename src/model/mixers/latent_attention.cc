@@ -60,8 +60,8 @@ Matrix Queries(const LatentAttention& m, const LatentAttentionWeights& w, const 
   Workspace& ws = *c.op.workspace;
   Matrix q = ws.TakeMatrix(x.rows, QueryRows(m));
   Matrix low = x;
-  if (m.query_rank > 0) {
-    low = ws.TakeMatrix(x.rows, m.query_rank);
+  if (m.q_lora_rank > 0) {
+    low = ws.TakeMatrix(x.rows, m.q_lora_rank);
     ops::Linear(c.op, {.x = x, .w = &w.q_down.matrix, .y = low});
     ops::RmsNorm(c.op, {.x = low, .weight = w.q_norm.vector, .eps = m.latent_eps, .out = low});
   }
@@ -80,12 +80,12 @@ void ListWeights(const LatentAttention& m, const LayerPlace& place, LatentAttent
   const std::string base = place.prefix + m.module;
   const int64_t hidden = place.hidden, out = int64_t{m.heads} * m.value_dim;
   const std::vector<RowUnits> heads = {{ShardUnit::kHead, m.heads, QueryDim(m)}};
-  if (m.query_rank == 0) {
+  if (m.q_lora_rank == 0) {
     list.push_back({&w.q, MatrixSpec(base + "q_proj", QueryRows(m), hidden, heads)});
   } else {
-    list.push_back({&w.q_down, MatrixSpec(base + "q_a_proj", m.query_rank, hidden, {})});
-    list.push_back({&w.q_norm, NormSpecOf(base + "q_a_layernorm", m.query_rank)});
-    list.push_back({&w.q, MatrixSpec(base + "q_b_proj", QueryRows(m), m.query_rank, heads)});
+    list.push_back({&w.q_down, MatrixSpec(base + "q_a_proj", m.q_lora_rank, hidden, {})});
+    list.push_back({&w.q_norm, NormSpecOf(base + "q_a_layernorm", m.q_lora_rank)});
+    list.push_back({&w.q, MatrixSpec(base + "q_b_proj", QueryRows(m), m.q_lora_rank, heads)});
   }
   list.push_back({&w.kv_down, MatrixSpec(base + "kv_a_proj_with_mqa", RowWidth(m), hidden, {})});
   list.push_back({&w.kv_norm, NormSpecOf(base + "kv_a_layernorm", m.latent_dim)});
@@ -117,7 +117,7 @@ std::vector<Cost> CostsOf(const LatentAttention& m, int64_t hidden, const StepSh
       shape.sequences > 0 ? tokens / static_cast<double>(shape.sequences) : 0.0;
   const double keys = static_cast<double>(shape.context_tokens) + (per_sequence + 1) / 2;
   const int64_t queries =
-      m.query_rank == 0 ? QueryRows(m) * hidden : m.query_rank * (hidden + QueryRows(m));
+      m.q_lora_rank == 0 ? QueryRows(m) * hidden : m.q_lora_rank * (hidden + QueryRows(m));
   const int64_t out = (int64_t{m.heads} * m.value_dim + (m.head_gate ? m.heads : 0)) * hidden;
   const int64_t kv_b = int64_t{m.heads} * (int64_t{m.key_dim} + m.value_dim) * m.latent_dim;
   const double projections = static_cast<double>(queries + RowWidth(m) * hidden + out);

@@ -37,7 +37,7 @@ void NormRotate(const LinearAttention& m, const LinearAttentionWeights& w, const
 }
 
 // `low` through `up` where the mixer has it.
-Matrix FromRank(const LayerContext& c, const Weight& up, Matrix low) {
+Matrix FromLowRank(const LayerContext& c, const Weight& up, Matrix low) {
   if (up.matrix.n == 0) return low;
   Matrix all = c.op.workspace->TakeMatrix(low.rows, up.matrix.n);
   ops::Linear(c.op, {.x = low, .w = &up.matrix, .y = all});
@@ -53,9 +53,10 @@ CacheNeed CacheOf(const LinearAttention& m, DType) {
 std::vector<Cost> CostsOf(const LinearAttention& m, int64_t hidden, const StepShape& shape) {
   const LinearRows rows = RowsOf(m);
   const double tokens = static_cast<double>(shape.tokens);
-  const double from_rank =
-      m.gate_rank * static_cast<double>(rows.value + int64_t{m.value_heads} * m.key_dim);
-  const double gates = static_cast<double>(rows.gates() * hidden) + from_rank;  // never quantised
+  const double from_low_rank =
+      m.gate_lora_rank * static_cast<double>(rows.value + int64_t{m.value_heads} * m.key_dim);
+  const double gates =
+      static_cast<double>(rows.gates() * hidden) + from_low_rank;  // never quantised
   const double projections = static_cast<double>((rows.in() + rows.value) * hidden);
   const double state = static_cast<double>(m.value_heads) * m.key_dim * m.value_dim;
   const double within =
@@ -88,7 +89,7 @@ void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const La
                            .out = qkv});
   }
   if (m.qk_norm) NormRotate(m, w, c, qkv);
-  const Matrix decay = FromRank(c, w.decay_up, gates.columns(rows.update, rows.decay));
+  const Matrix decay = FromLowRank(c, w.decay_up, gates.columns(rows.update, rows.decay));
   ops::LinearAttentionStep(c.op, {.shape = ShapeOf(m),
                                   .sequences = c.sequences,
                                   .cache = c.cache,
@@ -102,7 +103,7 @@ void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const La
                                   .out = mixed});
   const bool grouped = m.norm_groups > 0;
   ops::GatedNorm(c.op, {.x = mixed,
-                        .gate = FromRank(c, w.gate_up, in.columns(rows.conv, rows.gate)),
+                        .gate = FromLowRank(c, w.gate_up, in.columns(rows.conv, rows.gate)),
                         .weight = w.norm.vector,
                         .weight_per_channel = grouped,
                         .head_dim = grouped ? rows.value / m.norm_groups : m.value_dim,

@@ -74,9 +74,9 @@ InPieces WholePieces(const LinearAttention& m, const std::string& base, int64_t 
       return {.in = pieces({{"q_proj", rows.key},
                             {"k_proj", rows.key},
                             {"v_proj", rows.value},
-                            {m.gate_rank > 0 ? "g_a_proj" : "g_proj", rows.gate}}),
+                            {m.gate_lora_rank > 0 ? "g_a_proj" : "g_proj", rows.gate}}),
               .gates = pieces({{"b_proj", rows.update},
-                               {m.gate_rank > 0 ? "f_a_proj" : "f_proj", rows.decay}})};
+                               {m.gate_lora_rank > 0 ? "f_a_proj" : "f_proj", rows.decay}})};
     default:
       return {.in = std::move(in), .gates = {}};
   }
@@ -137,8 +137,8 @@ WeightSpec InWeight(const LinearAttention& m, const std::string& base, int64_t h
                     std::vector<Piece> pieces) {
   const LinearRows rows = RowsOf(m);
   std::vector<RowUnits> units = QkvUnits(m);
-  units.push_back(m.gate_rank > 0 ? RowUnits{ShardUnit::kWhole, 1, m.gate_rank}
-                                  : RowUnits{ShardUnit::kHead, m.value_heads, m.value_dim});
+  units.push_back(m.gate_lora_rank > 0 ? RowUnits{ShardUnit::kWhole, 1, m.gate_lora_rank}
+                                       : RowUnits{ShardUnit::kHead, m.value_heads, m.value_dim});
   return {.name = base + "in_proj",
           .n = rows.in(),
           .k = hidden,
@@ -152,8 +152,9 @@ WeightSpec GatesWeight(const LinearAttention& m, const std::string& base, int64_
   std::vector<RowUnits> units;
   if (rows.update > 0) units.push_back({ShardUnit::kHead, m.value_heads});
   if (rows.decay > 0) {
-    units.push_back(m.gate_rank > 0 ? RowUnits{ShardUnit::kWhole, 1, m.gate_rank}
-                                    : RowUnits{ShardUnit::kHead, m.value_heads, DecaysPerHead(m)});
+    units.push_back(m.gate_lora_rank > 0
+                        ? RowUnits{ShardUnit::kWhole, 1, m.gate_lora_rank}
+                        : RowUnits{ShardUnit::kHead, m.value_heads, DecaysPerHead(m)});
   }
   return {.name = base + "gates",
           .n = rows.gates(),
@@ -180,11 +181,11 @@ LinearRows RowsOf(const LinearAttention& m) {
   rows.key = int64_t{m.key_heads} * m.key_dim;
   rows.value = int64_t{m.value_heads} * m.value_dim;
   rows.conv = 2 * rows.key + rows.value;
-  rows.gate = m.gate_rank > 0 ? m.gate_rank : rows.value;
+  rows.gate = m.gate_lora_rank > 0 ? m.gate_lora_rank : rows.value;
   rows.update = m.rule.add ? 0 : m.value_heads;
   if (m.rule.decay != ops::DecayForm::kConstant) {
     const int64_t all = int64_t{m.value_heads} * (m.channel_decay ? m.key_dim : 1);
-    rows.decay = m.gate_rank > 0 ? m.gate_rank : all;
+    rows.decay = m.gate_lora_rank > 0 ? m.gate_lora_rank : all;
   }
   return rows;
 }
@@ -204,14 +205,14 @@ void ListWeights(const LinearAttention& m, const LayerPlace& place, LinearAttent
                      .units = std::move(units),
                      .sources = {{{base + name, {n}, {}}}}}});
   };
-  auto from_rank = [&](Weight& weight, const char* name, int64_t head_rows) {
+  auto from_low_rank = [&](Weight& weight, const char* name, int64_t head_rows) {
     const int64_t n = heads * head_rows;
     list.push_back({&weight,
                     {.name = base + name,
                      .n = n,
-                     .k = m.gate_rank,
+                     .k = m.gate_lora_rank,
                      .units = {{ShardUnit::kHead, heads, head_rows}},
-                     .sources = {{{base + name + ".weight", {n, m.gate_rank}, {}}}}}});
+                     .sources = {{{base + name + ".weight", {n, m.gate_lora_rank}, {}}}}}});
   };
   list.push_back({&w.in, InWeight(m, base, hidden, std::move(pieces.in))});
   list.push_back({&w.out, OutWeight(m, base, hidden)});
@@ -234,9 +235,9 @@ void ListWeights(const LinearAttention& m, const LayerPlace& place, LinearAttent
     vector(w.q_norm, "query_layernorm.weight", m.key_dim, {});
     vector(w.k_norm, "key_layernorm.weight", m.key_dim, {});
   }
-  if (m.gate_rank == 0) return;
-  from_rank(w.gate_up, "g_b_proj", m.value_dim);
-  from_rank(w.decay_up, "f_b_proj", DecaysPerHead(m));
+  if (m.gate_lora_rank == 0) return;
+  from_low_rank(w.gate_up, "g_b_proj", m.value_dim);
+  from_low_rank(w.decay_up, "f_b_proj", DecaysPerHead(m));
   list.back().spec.quantisable = Quantisable::kNever;
 }
 
