@@ -79,7 +79,7 @@ Result<json::value> ParseJson(std::string_view text, std::string_view what, Json
   json::value value = parser.release();
   if (std::string key = DuplicateKeyScan(text).Find(); !key.empty()) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: the key \"{}\" stands twice in one object", what, key), key};
+                 fmt::format("{}: the key \"{}\" appears twice in one object", what, key), key};
   }
   return value;
 }

@@ -21,7 +21,7 @@ TEST(Json, AKeyThatStandsTwiceInOneObjectIsRefusedAndNamed) {
     const Result<json::value> value = ParseJson(text, "it");
     ASSERT_FALSE(value.ok()) << text;
     EXPECT_EQ(value.error().field, "a") << text;
-    EXPECT_THAT(value.error().message, HasSubstr("stands twice")) << text;
+    EXPECT_THAT(value.error().message, HasSubstr("appears twice")) << text;
   }
 }
 

@@ -41,7 +41,7 @@ std::vector<std::string> SplitList(std::string_view text) {
   return parts;
 }
 
-// By default a prompt holds up the answers beside it for no longer than this.
+// The default bound on the delay that a prompt causes to running answers.
 constexpr int32_t kDecodeLatencyMs = 15;
 
 class ServeCommand : public Command {

@@ -1,4 +1,4 @@
-// What a user may choose of the engine, and what it comes to on this machine. The flags for it:
+// The user's options of the engine, and their resolution on this machine. The flags:
 // cli/command/engine_flags.h.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What src/text shares about the border to the Rust library: owned handles, strings in and out.
+// The interface of src/text to the Rust library: owned handles, strings in and out.
 // The C header is included here and nowhere outside src/text; see rust/include/braid_text.h.
 #pragma once
 

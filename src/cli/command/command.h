@@ -1,4 +1,4 @@
-// What a command of the binary is: its flags, and what it does once they are read. One object per
+// A command of the binary: its flags, and Run, which is called once they are read. One object per
 // run.
 #pragma once
 

@@ -116,7 +116,7 @@ Status CheckNames(const MappedFile& file, std::string_view header, std::vector<E
   std::string name = NameOfFirst(file, header, [&](const HeaderTensor& t) {
     return std::hash<std::string>{}(t.name) == twice->name_hash;
   });
-  return Bad(fmt::format("{}: the tensor \"{}\" stands twice in the header", file.path(), name),
+  return Bad(fmt::format("{}: the tensor \"{}\" appears twice in the header", file.path(), name),
              name);
 }
 
@@ -156,7 +156,7 @@ Result<std::vector<std::string>> ReadShardNames(std::string_view index, const st
         if (!known.contains(std::string(file))) {
           if (!IsPlainFileName(file)) {
             return Bad(
-                fmt::format("{}: \"{}\" is said to be in \"{}\"; it must be a plain file name in "
+                fmt::format("{}: places \"{}\" in \"{}\", which must be a plain file name in "
                             "the same directory",
                             path, name, file),
                 "weight_map");
@@ -206,12 +206,12 @@ Status Checkpoint::CheckIndex(std::string_view index, const std::string& path) c
       ReadWeightMap(index, path, [&](std::string_view name, std::string_view file) -> Status {
         const TensorEntry* entry = Find(name);
         if (entry == nullptr || file_path(*entry) != fmt::format("{}/{}", directory_, file)) {
-          return Bad(fmt::format("{}: \"{}\" is said to be in {}, which does not hold it{}", path,
-                                 name, file, entry ? "; " + file_path(*entry) + " does" : ""),
+          return Bad(fmt::format("{}: places \"{}\" in {}, which does not contain it{}", path, name,
+                                 file, entry ? "; " + file_path(*entry) + " does" : ""),
                      std::string(name));
         }
         if (!seen.insert(entry).second) {
-          return Bad(fmt::format("{}: \"{}\" stands twice", path, name), std::string(name));
+          return Bad(fmt::format("{}: \"{}\" appears twice", path, name), std::string(name));
         }
         return {};
       }));

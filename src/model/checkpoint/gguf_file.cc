@@ -176,7 +176,7 @@ void TakeMetadata(Cursor& cursor, uint64_t count, GgufFile& gguf) {
     const auto kind = cursor.Take<uint32_t>();
     json::value value = kind == kList ? TakeList(cursor, key) : TakeScalar(cursor, kind, key);
     if (cursor.ok() && !gguf.metadata.emplace(key, std::move(value)).second) {
-      cursor.Fail(fmt::format("the key \"{}\" stands twice", key));
+      cursor.Fail(fmt::format("the key \"{}\" appears twice", key));
     }
   }
 }
@@ -301,7 +301,7 @@ void TakeAll(Cursor& cursor, GgufFile& gguf) {
   std::ranges::sort(gguf.tensors, {}, &GgufTensor::name);
   const auto twice = std::ranges::adjacent_find(gguf.tensors, {}, &GgufTensor::name);
   if (twice != gguf.tensors.end()) {
-    cursor.Fail(fmt::format("the tensor \"{}\" stands twice", twice->name));
+    cursor.Fail(fmt::format("the tensor \"{}\" appears twice", twice->name));
   }
 }
 

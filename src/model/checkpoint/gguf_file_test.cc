@@ -178,10 +178,10 @@ TEST_F(Gguf, WhatCannotBeATensorIsRefused) {
 TEST_F(Gguf, NothingStandsTwice) {
   Bytes tensors;
   tensors.Head(2, 0).Tensor("t", {8}, kFloats, 0).Tensor("t", {8}, kFloats, 32).Data(64);
-  EXPECT_THAT(ErrorOf(tensors), HasSubstr("the tensor \"t\" stands twice"));
+  EXPECT_THAT(ErrorOf(tensors), HasSubstr("the tensor \"t\" appears twice"));
   Bytes keys;
   keys.Head(0, 2).Text("k").Put(kU8).Put<uint8_t>(1).Text("k").Put(kU8).Put<uint8_t>(1);
-  EXPECT_THAT(ErrorOf(keys), HasSubstr("the key \"k\" stands twice"));
+  EXPECT_THAT(ErrorOf(keys), HasSubstr("the key \"k\" appears twice"));
 }
 
 TEST_F(Gguf, HeadsOfOtherKindsAreRefused) {

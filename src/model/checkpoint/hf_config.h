@@ -1,8 +1,7 @@
 // A model's config.json. Keys are read from `text_config` if there is one, then from the root.
 // Every key belongs to one of three classes: read by the family, known to be harmless, or refused,
-// because a key that nobody understands may change the mathematics. Getters never fail: they note
-// the problem, return a value in range and go on, so that Finish() lists everything at once. One
-// thread.
+// because an unknown key may change the mathematics. Getters never fail: they note the problem and
+// return a value in range, so that Finish() lists all problems at once. One thread.
 #pragma once
 
 #include <initializer_list>
@@ -60,7 +59,7 @@ class HfConfig {
 
   // The key must be absent, null, false, 0 or empty; `meaning` says what it would ask for.
   void MustBeNeutral(std::string_view key, std::string_view meaning);
-  // These change nothing here, whatever they say.
+  // Keys without effect here, whatever their values.
   void Ignore(std::initializer_list<std::string_view> keys);
   // Notes a problem of a key that its own range does not show.
   void Fail(std::string_view key, const std::string& problem);

@@ -194,7 +194,7 @@ class HeaderEvents : public Events {
 
   bool BeginEntry(std::string name, error_code& ec) {
     if (name == "__metadata__") {
-      if (seen_metadata_) return Stop(ec, "\"__metadata__\" stands twice");
+      if (seen_metadata_) return Stop(ec, "\"__metadata__\" appears twice");
       in_metadata_ = seen_metadata_ = true;
     } else if (!IsPlainName(name)) {
       return Stop(ec, "a tensor's name is empty or has control characters");
@@ -216,7 +216,8 @@ class HeaderEvents : public Events {
                                   tensor_.name, key));
     }
     const unsigned bit = 1u << static_cast<unsigned>(key_);
-    if (seen_ & bit) return Stop(ec, fmt::format("\"{}\": \"{}\" stands twice", tensor_.name, key));
+    if (seen_ & bit)
+      return Stop(ec, fmt::format("\"{}\": \"{}\" appears twice", tensor_.name, key));
     seen_ |= bit;
     return true;
   }
@@ -289,7 +290,7 @@ class WeightMapEvents : public Events {
     if (!Append(part, kTensorNameBytesMax, ec)) return false;
     key_ = TakeText();
     if (depth_ != 1 || key_ != "weight_map") return true;
-    if (seen_map_) return Stop(ec, "\"weight_map\" stands twice");
+    if (seen_map_) return Stop(ec, "\"weight_map\" appears twice");
     in_map_ = seen_map_ = true;
     return true;
   }

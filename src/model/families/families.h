@@ -67,8 +67,8 @@ Result<OpenedModel> OpenModel(const std::string& path);
 // the head, and a draft head without tensors is dropped.
 ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint);
 
-// Reads `directory`/config.json: an unknown architecture, a missing or absurd value, a key that
-// nobody understands are errors that name the key.
+// Reads `directory`/config.json. An unknown architecture, a missing or absurd value and an unknown
+// key are errors that name the key.
 Result<ModelSpec> ReadModelSpec(const std::string& directory);
 // The same for a config.json in memory; `source` names it in messages.
 Result<ModelSpec> ParseModelSpec(std::string_view config_json, const std::string& source);

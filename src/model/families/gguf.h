@@ -28,10 +28,10 @@ class GgufKeys {
   double NumberOr(std::string_view key, double otherwise);
   // Copies the value to `config[name]` if the key is there.
   void Copy(std::string_view key, std::string_view name, json::object& config);
-  // Changes nothing here, whatever it says.
+  // A key without effect here, whatever its value.
   void Ignore(std::string_view key) { Value(key); }
   const GgufTensor* Tensor(std::string_view name) const { return file_.Find(name); }
-  // Keys of the architecture that nobody understood.
+  // Keys of the architecture that no code read.
   Status Finish() const;
 
  private:
@@ -60,7 +60,7 @@ class GgufNames {
   void Columns(std::vector<GgufView::Columns> columns);
   void LogOfNegative();
   void Skip(std::string_view prefix);
-  // Tensors of the file that nobody named.
+  // Tensors of the file that no code named.
   Status Finish() const;
 
   std::deque<GgufView> views;

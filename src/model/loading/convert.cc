@@ -156,7 +156,7 @@ Status MakeDirectory(const std::string& directory) {
 Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& pool) {
   if (!IsDirectory(request.from)) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("{} is not a directory; what is converted is a directory with "
+                 fmt::format("{} is not a directory; convert needs a directory with "
                              "config.json and safetensors files (GGUF files run as they are)",
                              request.from)};
   }

@@ -5,8 +5,8 @@
 
 namespace braid {
 
-// Rows of the input projection: q, k, v, output gate; and of the small one beside it: update gate,
-// decay.
+// Rows of the input projection (q, k, v, output gate) and of the projection of gates (update gate,
+// decay).
 struct LinearRows {
   int64_t key = 0;  // of q, and of k
   int64_t value = 0;

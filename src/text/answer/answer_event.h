@@ -1,4 +1,4 @@
-// What an answer is made of, in order: text, thinking and tool calls, in pieces. Streamed and whole
+// The parts of an answer, in order: text, thinking and tool calls, in pieces. Streamed and whole
 // answers of every API are built from the same events, so they cannot differ.
 #pragma once
 

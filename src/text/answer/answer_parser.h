@@ -25,7 +25,7 @@ class AnswerParser {
   AnswerParser(const AnswerSyntax& syntax, bool starts_in_reasoning);
 
   AnswerEvents Push(std::string_view text);
-  // The end; `cut` if the answer ended for its length and not because the model was done.
+  // The end; `cut` if the answer ended because of its length.
   AnswerEvents Flush(bool cut);
 
   bool inside_reasoning() const { return syntax_.split_reasoning && splitter_.inside_reasoning(); }

@@ -23,11 +23,11 @@ struct ReasoningFormat {
   std::string_view evidence = {};  // a template of this format contains it
   ReasoningTags tags = {};
   bool opens_always = false;  // the answer begins inside, even where the prompt does not open it
-  // False: thinking is not told apart.
+  // False: thinking is not separated.
   bool separates() const { return !tags.close.empty(); }
 };
 
-// All formats (families/). The last is "none", which tells nothing apart; one before it fits every
+// All formats (families/). The last is "none", which separates nothing; one before it fits every
 // template.
 std::span<const ReasoningFormat> ReasoningFormats();
 // By name or alias; null if there is none.
@@ -54,7 +54,8 @@ class ReasoningSplitter {
 
   Piece Push(std::string_view text);
 
-  // The end of the stream: what was held back (half a tag, newlines) belongs to where it stands.
+  // The end of the stream: text that was held back (half a tag, newlines) belongs to its current
+  // part.
   Piece Flush();
 
   bool inside_reasoning() const { return stage_ == Stage::kOpening || stage_ == Stage::kReasoning; }

@@ -23,7 +23,7 @@ class StopMatcher {
 
   Piece Push(std::string_view text);
 
-  // The end of the stream: what was held back is text after all.
+  // The end of the stream: text that was held back is passed on.
   Piece Flush();
 
  private:

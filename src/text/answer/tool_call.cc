@@ -125,7 +125,7 @@ void ToolCallParser::CloseOpenCall() {
     EndValue();
   }
   if (stage_ == Stage::kArguments && scanner_.started()) {
-    if (scanner_.in_string()) return;  // what it would have said is not known
+    if (scanner_.in_string()) return;  // the rest of the string is unknown
     EndJson();
   } else {
     EndArguments();

@@ -2,9 +2,9 @@
 // (tool_format.h), and gives their arguments as JSON as they come. However the text is cut, the
 // joined events are the same. Linear in the text. One per stream, one thread.
 //
-// What only looks like the beginning of a call stays text. A call of a tool that was not offered is
-// a call all the same, for the client can tell the model so. Blanks before and between calls are
-// dropped.
+// Text that only looks like the beginning of a call stays text. A call of a tool that was not
+// offered is still a call, so that the client can tell the model. Blanks before and between calls
+// are dropped.
 #pragma once
 
 #include <string>

@@ -24,8 +24,8 @@
 
 namespace braid {
 
-// What Start and Check take: kind, tenant and source in one text. Nobody's grammar is found by
-// another tenant, who could tell by the time that it was there.
+// The key that Start and Check take: kind, tenant and source in one text. Tenants do not share
+// grammars, because the time of a lookup would reveal them.
 std::string GrammarText(GrammarKind kind, std::string_view source, std::string_view tenant = {});
 
 struct GrammarLibraryOptions {

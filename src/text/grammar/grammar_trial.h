@@ -1,6 +1,6 @@
-// Grammars are compiled in a process of their own before this one compiles them, for a library
-// cannot be stopped and a process can. One trial process lives beside the server; it has one thread
-// and forks a child for each trial, with a limit on CPU time and on memory.
+// A trial compiles a grammar in another process before this one compiles it, because a process can
+// be stopped and a library call cannot. The trial process runs beside the server; it has one thread
+// and forks a child for each trial, with limits on CPU time and memory.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace braid {
 
-// What compiling one grammar may take.
+// The budget for compiling one grammar.
 struct GrammarBudget {
   int32_t cpu_ms = 2000;
   int64_t memory_bytes = int64_t{256} << 20;
@@ -25,7 +25,7 @@ struct GrammarBudget {
 
 struct GrammarVerdict {
   // kInvalid: the grammar is wrong; kExhausted: it is over the budget; kUnavailable: it could not
-  // be tried, another time it may.
+  // be tried now.
   Status status;
   int64_t cpu_us = 0;
   int64_t held_bytes = 0;  // of the compiled grammar; 0: not measured
@@ -71,7 +71,7 @@ class TrialProcess final : public GrammarTrial {
   int process_ = -1;
 };
 
-// What the trial process does until `control` is closed; the process's exit code.
+// Runs the trial process until `control` is closed; returns its exit code.
 int RunTrialProcess(int control, int vocabulary);
 
 // Starts this program again as "braid grammar-trial", with the descriptors 3 and 4.

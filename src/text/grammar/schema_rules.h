@@ -1,7 +1,6 @@
-// What of a JSON schema the grammars can enforce. A schema becomes one that they take: annotations
-// are dropped, some keywords are written as others that mean the same, and what cannot be enforced
-// is taken out and named. Pure; iterative in nothing but the schema's depth, which CheckSchema
-// bounds first.
+// Rewrites a JSON schema into one that grammars can enforce: drops annotations, replaces some
+// keywords by equivalent ones, and removes and names the keywords that cannot be enforced. Pure;
+// recursive in the schema's depth, which CheckSchema bounds first.
 #pragma once
 
 #include <string>
@@ -22,11 +21,11 @@ struct EnforceableSchema {
   std::vector<UnenforceableKeyword> dropped;
 };
 
-// For who did not ask for all of it: "oneOf" is read as "anyOf" too. `schema` is an object or a
+// For requests without strictness: "oneOf" is also read as "anyOf". `schema` is an object or a
 // boolean. kInvalid: a $ref that leads back to itself.
 Result<EnforceableSchema> EnforceablePart(const json::value& schema);
 
-// The same for who asked for all of it: kInvalid with the first keyword that was dropped.
+// For strict requests: kInvalid with the first keyword that was dropped.
 Result<json::value> EnforceableWhole(const json::value& schema);
 
 // Why a pattern cannot be a part of a grammar, or empty.

@@ -23,7 +23,7 @@ namespace braid {
 namespace {
 
 constexpr int kLookEveryMs = 20;
-// A child that gets no core: then nothing is said about the grammar.
+// A child that gets no CPU time: then there is no verdict on the grammar.
 constexpr int64_t kWallTimesBudget = 10, kWallExtraMs = 10'000;
 
 // A descriptor that spawning may put onto 3 and 4 without writing over others.
@@ -203,7 +203,7 @@ std::optional<GrammarVerdict> TrialProcess::Await(int socket,
       return std::nullopt;
     }
   }
-  const Error gone{ErrorCode::kUnavailable, "nobody waits for the grammar any more"};
+  const Error gone{ErrorCode::kUnavailable, "no request waits for the grammar any more"};
   return GrammarVerdict{.status = gone};
 }
 

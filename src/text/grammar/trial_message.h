@@ -1,4 +1,4 @@
-// What the server and the trial process say to each other. A trial is one packet on the control
+// Messages between the server and the trial process. A trial is one packet on the control
 // socket, with two descriptors: a socket for the answers and a file in memory with the source. The
 // answers are packets too: a report of the child, if it made one, then how the child ended.
 #pragma once

@@ -44,7 +44,7 @@ struct Incoming {
   int answers = -1, source = -1;
 };
 
-// nullopt: the server has gone, or sent what it never sends.
+// nullopt: the server has ended or sent an invalid message.
 std::optional<Incoming> Receive(int control) {
   Incoming incoming;
   iovec part{.iov_base = &incoming.order, .iov_len = sizeof(incoming.order)};
@@ -216,7 +216,7 @@ class Trials {
   std::vector<Running> running_;
 };
 
-// Children write what a crash says; nobody reads it.
+// Discards what a crashing child writes.
 void CloseOutputs() {
   const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (nothing < 0) return;

@@ -1,4 +1,4 @@
-// What a GGUF file's metadata says about text: tokenizer, end tokens, chat template. The tokenizer
+// Tokenizer, end tokens and chat template from a GGUF file's metadata. The tokenizer
 // becomes the content of a tokenizer.json, which is checked and loaded like any other. Pure.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How a tokenizer cuts text into words before it merges tokens: what a GGUF file says by name only.
+// How a tokenizer cuts text into words before it merges tokens. GGUF files only name the way.
 #pragma once
 
 #include <array>
