@@ -97,7 +97,7 @@ def text():
 
 
 # Types in blocks: where a block has fp16 numbers.
-BLOCKS = {"Q4_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}
+BLOCKS = {"Q4_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "Q5_K": [0, 2]}
 
 
 def blocks():

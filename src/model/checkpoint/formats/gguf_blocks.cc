@@ -42,23 +42,44 @@ void DecodeQ8_0(const std::byte* block, float* out) {
   }
 }
 
-// 8 groups of 32; scale and minimum of a group have six bits each, packed into 12 bytes.
-void DecodeQ4_K(const std::byte* block, float* out) {
-  const float d = HalfAt(block), least = HalfAt(block + 2);
+// Blocks of 8 groups of 32 begin with two fp16 numbers and, in 12 bytes, a scale and a minimum of
+// six bits for each group. A weight is step * code - base.
+struct Group {
+  float step, base;
+};
+Group GroupAt(const std::byte* block, int group) {
   const std::byte* packed = block + 4;
-  const std::byte* codes = block + 16;
+  int scale = Byte(packed + group % 4) & 63, minimum = Byte(packed + 4 + group % 4) & 63;
+  if (group >= 4) {
+    const int low = Byte(packed + 4 + group);
+    scale = (low & 15) | Byte(packed + group - 4) >> 6 << 4;
+    minimum = low >> 4 | Byte(packed + group) >> 6 << 4;
+  }
+  return {HalfAt(block) * static_cast<float>(scale),
+          HalfAt(block + 2) * static_cast<float>(minimum)};
+}
+// The low four bits of code i of a group: two groups share 32 bytes.
+int NibbleAt(const std::byte* codes, int group, int i) {
+  return Byte(codes + group / 2 * 32 + i) >> (group % 2 * 4) & 15;
+}
+
+void DecodeQ4_K(const std::byte* block, float* out) {
   for (int group = 0; group < 8; ++group) {
-    int scale = Byte(packed + group % 4) & 63, minimum = Byte(packed + 4 + group % 4) & 63;
-    if (group >= 4) {
-      const int low = Byte(packed + 4 + group);
-      scale = (low & 15) | Byte(packed + group - 4) >> 6 << 4;
-      minimum = low >> 4 | Byte(packed + group) >> 6 << 4;
-    }
-    const float step = d * static_cast<float>(scale), base = least * static_cast<float>(minimum);
+    const auto [step, base] = GroupAt(block, group);
     for (int i = 0; i < 32; ++i) {
-      const uint8_t pair = Byte(codes + group / 2 * 32 + i);
-      const int code = group % 2 == 0 ? pair & 15 : pair >> 4;
-      out[group * 32 + i] = step * static_cast<float>(code) - base;
+      *out++ = step * static_cast<float>(NibbleAt(block + 16, group, i)) - base;
+    }
+  }
+}
+
+// The fifth bits of a group stand in one bit of 32 bytes.
+void DecodeQ5_K(const std::byte* block, float* out) {
+  for (int group = 0; group < 8; ++group) {
+    const auto [step, base] = GroupAt(block, group);
+    for (int i = 0; i < 32; ++i) {
+      const int high = Byte(block + 16 + i) >> group & 1;
+      const int code = NibbleAt(block + 48, group, i) | high << 4;
+      *out++ = step * static_cast<float>(code) - base;
     }
   }
 }
@@ -96,6 +117,7 @@ constexpr GgufType kTypes[] = {
     {2, "Q4_0", 32, 18, DecodeQ4_0, ops::WeightFormat::kI4, KeepQ4_0},
     {8, "Q8_0", 32, 34, DecodeQ8_0},
     {12, "Q4_K", 256, 144, DecodeQ4_K},
+    {13, "Q5_K", 256, 176, DecodeQ5_K},
     {14, "Q6_K", 256, 210, DecodeQ6_K},
 };
 
