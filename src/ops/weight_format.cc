@@ -58,6 +58,18 @@ void QuantiseToLargest(const float* x, int64_t count, std::byte* codes, std::byt
   for (int64_t c = 0; c < count; ++c) codes[c] = Code::CodeOf(x[c] * factor);
 }
 
+void QuantiseQ8_0(const float* x, int64_t count, std::byte* codes, std::byte* scale) {
+  const float most = LargestMagnitude(x, count);
+  const uint16_t half = F16OfFloat(std::isfinite(most) ? std::min(most / 127.0f, 65504.0f) : NAN);
+  const float value = FloatOfF16(half);
+  const float factor = value > 0.0f ? 1.0f / value : 0.0f;
+  // The rounded scale may be too small for the largest x.
+  for (int64_t c = 0; c < count; ++c) {
+    codes[c] = IntegerOf(std::max(-127.0f, std::min(x[c] * factor, 127.0f)));
+  }
+  std::memcpy(scale, &half, sizeof half);
+}
+
 // The x of largest magnitude, the positive one of two; NaN where one is not finite. As integers,
 // floats with the bits of negative ones turned over are in order.
 float LargestOf(const float* x, int64_t count) {
@@ -241,6 +253,16 @@ constexpr WeightFormatRow kRows[] = {
      .code_bits = 8,
      .scale = DType::kF32,
      .quantise = QuantiseToLargest<Int8>,
+     .pack = TransposeBlocks<AsItIs>,
+     .code_at = Int8At},
+    {.format = WeightFormat::kQ8_0,
+     .name = "q8_0",
+     .integers = true,
+     .depth_multiple = 64,
+     .code_bits = 8,
+     .scale = DType::kF16,
+     .group = 32,
+     .quantise = QuantiseQ8_0,
      .pack = TransposeBlocks<AsItIs>,
      .code_at = Int8At},
     {.format = WeightFormat::kI4,

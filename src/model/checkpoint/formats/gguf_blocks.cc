@@ -110,12 +110,17 @@ void KeepQ4_0(const std::byte* block, std::byte* words, std::byte* scale) {
   std::memcpy(words, four, sizeof four);
 }
 
+void KeepQ8_0(const std::byte* block, std::byte* codes, std::byte* scale) {
+  std::memcpy(scale, block, 2);
+  std::memcpy(codes, block + 2, 32);
+}
+
 constexpr GgufType kTypes[] = {
     {0, "F32", 1, 4, DecodeF32},
     {1, "F16", 1, 2, DecodeF16},
     {30, "BF16", 1, 2, DecodeBf16},
     {2, "Q4_0", 32, 18, DecodeQ4_0, ops::WeightFormat::kI4, KeepQ4_0},
-    {8, "Q8_0", 32, 34, DecodeQ8_0},
+    {8, "Q8_0", 32, 34, DecodeQ8_0, ops::WeightFormat::kQ8_0, KeepQ8_0},
     {12, "Q4_K", 256, 144, DecodeQ4_K},
     {13, "Q5_K", 256, 176, DecodeQ5_K},
     {14, "Q6_K", 256, 210, DecodeQ6_K},

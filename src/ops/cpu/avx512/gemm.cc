@@ -101,6 +101,18 @@ struct Int4Zmm : GroupZmm {
   }
 };
 
+struct Q8_0Zmm : GroupZmm {
+  static constexpr int kRows = 6, kPanels = 2, kFewRows = 2, kPanelsFew = 4;
+  static constexpr int kGroupLines = 8, kGroupTerms = 1;
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    GroupTile<Q8_0Zmm, R, P>(tile);
+  }
+  // Weights are moved up by 128; the row's sums come times -8.
+  static Sum StartGroup(const int32_t* start) { return (Sum)_mm512_set1_epi32(16 * *start); }
+  static void Split(const std::byte* p, Line (&terms)[1]) { terms[0] = Int8Zmm::Load(p, 0); }
+};
+
 }  // namespace
 
 void PackBf16Avx512(const PackTask& task) {
@@ -124,6 +136,8 @@ GemmKernelList Avx512DotGemm() {
       {WeightFormat::kBF16, CpuNeed::kAvx512Bf16, &kBf16Rows, true, PackBf16Avx512, Bf16Avx512},
       {WeightFormat::kI8, CpuNeed::kAvx512Vnni, &kInt8Rows, false, PackInt8Avx2,
        DotGemm<Int8Zmm>::Run},
+      {WeightFormat::kQ8_0, CpuNeed::kAvx512Vnni, &kInt8Rows, false, PackInt8Avx2,
+       DotGemm<Q8_0Zmm>::Run},
       {WeightFormat::kI4, CpuNeed::kAvx512Vnni, &kInt8Rows, false, PackInt8Avx2,
        DotGemm<Int4Zmm>::Run},
   };

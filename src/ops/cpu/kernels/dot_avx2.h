@@ -92,11 +92,25 @@ struct Int4Ymm : GroupYmm {
   static Sum DotGroup(Sum sum, GroupActivation a, Line b) { return Madd::Dot(sum, b, a); }
 };
 
+template <class Madd>
+struct Q8_0Ymm : GroupYmm {
+  static constexpr int kRows = 2, kPanels = 1, kFewRows = 1, kPanelsFew = 2;
+  static constexpr int kGroupLines = 8, kGroupTerms = 1;
+  template <int R, int P>
+  static void Tile(const LineTile& tile) {
+    GroupTile<Q8_0Ymm, R, P>(tile);
+  }
+  static Sum StartGroup(const int32_t*) { return _mm256_setzero_si256(); }
+  static void Split(const std::byte* p, Line (&terms)[1]) { terms[0] = Load(p); }
+  static Sum DotGroup(Sum sum, GroupActivation a, Line b) { return Int8Ymm<Madd>::Dot(sum, a, b); }
+};
+
 // The kernels for integer weights with these instructions. Sums of integers are exact: the bits are
 // those of every instruction set.
 template <class Madd, CpuNeed kNeeds>
 inline constexpr GemmKernel kYmmKernels[] = {
     {WeightFormat::kI8, kNeeds, &kInt8Rows, false, PackInt8Avx2, DotGemm<Int8Ymm<Madd>>::Run},
+    {WeightFormat::kQ8_0, kNeeds, &kInt8Rows, false, PackInt8Avx2, DotGemm<Q8_0Ymm<Madd>>::Run},
     {WeightFormat::kI4, kNeeds, &kInt8Rows, false, PackInt8Avx2, DotGemm<Int4Ymm<Madd>>::Run},
 };
 

@@ -6,6 +6,6 @@
 
 namespace braid::ops {
 
-enum class WeightFormat : uint8_t { kF32, kBF16, kF8, kI8, kI4 };
+enum class WeightFormat : uint8_t { kF32, kBF16, kF8, kI8, kQ8_0, kI4 };
 
 }  // namespace braid::ops
