@@ -100,7 +100,7 @@ void Count(const Engine& engine, const EvalItem& item, const RequestResult& resu
 }
 
 Status EvalCommand::RunTasks(std::vector<EvalTask>& tasks) {
-  options_.running_max = concurrency_;
+  options_.scheduler.running_max = concurrency_;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
   std::vector<Request> requests;
   std::vector<std::pair<size_t, const EvalItem*>> items;  // task and item of each request

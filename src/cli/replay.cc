@@ -37,8 +37,7 @@ Status ReplayCommand::Run() {
       return checked.error();
     }
     options_.recorded = log.start().config;
-    options_.step_tokens_max = log.start().config.step_tokens_max;
-    options_.running_max = log.start().config.running_max;
+    options_.scheduler = log.start().config;
     ASSIGN_OR_RETURN(engine, Engine::Load(options_));
     engine->Stop(true);
     engine->Join();

@@ -150,7 +150,7 @@ Status RunCommandOptions::Run() {
   const auto leave_if_asked = [&](std::string) {
     if (signals.Wait(0) != 0) std::_Exit(128 + SIGINT);
   };
-  options_.running_max = 1;
+  options_.scheduler.running_max = 1;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_, leave_if_asked));
   if (!prompt_.empty() || !token_ids_.empty() || raw_ || json_) {
     RETURN_IF_ERROR(Answer(*engine, signals));

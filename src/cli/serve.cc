@@ -42,20 +42,19 @@ std::vector<std::string> SplitList(std::string_view text) {
 }
 
 // The default bound on the delay that a prompt causes to running answers.
-constexpr int32_t kDecodeLatencyMs = 15;
+constexpr int64_t kDecodeLatencyUs = 15'000;
 
 class ServeCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    options_.decode_latency_ms = kDecodeLatencyMs;
+    options_.scheduler.decode_latency_us = kDecodeLatencyUs;
     flags.Required("MODEL", options_.model_dir, "Directory of the checkpoint");
     flags.Text("--host", host_, "Address to listen on; :: for all addresses");
     flags.Number("--port", port_, {0, 65535}, "Port to listen on; 0: any free port");
     flags.Text("--served-model-name", name_, "Name in /v1/models (default: the directory's)");
     flags.Number("--drain-seconds", drain_seconds_, {0, 86400},
                  "Seconds that running requests may continue after SIGTERM");
-    flags.Number("--max-num-seqs", options_.running_max, {1, 1 << 16},
-                 "Most sequences that run at the same time");
+    AddSchedulerFlags(flags, Offered::kServe, options_.scheduler);
     flags.Choice("--log-level", log_level_, {"debug", "info", "warning", "error", "off"},
                  "Lowest level that is logged to standard error");
     flags.Switch("--log-json", log_json_, "Log in JSON, one object per line");

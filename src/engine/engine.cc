@@ -123,15 +123,16 @@ Status Engine::State::PlanCache() {
   formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
-  request.workspace_bytes = int64_t{4} * (int64_t{24} * options.step_tokens_max * spec.hidden +
-                                          int64_t{64} * spec.vocabulary);
+  request.workspace_bytes =
+      int64_t{4} * (int64_t{24} * options.scheduler.step_tokens_max * spec.hidden +
+                    int64_t{64} * spec.vocabulary);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
   }
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
-  request.running_max = std::min(options.running_max, options.step_tokens_max);
+  request.running_max = std::min(options.scheduler.running_max, options.scheduler.step_tokens_max);
   ASSIGN_OR_RETURN(memory, PlanMemory(spec, request));
   return options.recorded ? TakeRecorded() : Status();
 }
@@ -176,14 +177,11 @@ std::string Engine::State::MachineText() const {
 
 Status Engine::State::StartEngine(ModelWeights weights) {
   memory.weight_bytes = weights.bytes;
+  limits = options.scheduler;
   limits.cache = memory.geometry;
   limits.context_tokens_max = memory.model_len_max;
-  limits.step_tokens_max = options.step_tokens_max;
-  limits.chunk_tokens_max = options.chunk_tokens_max;
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
-  limits.prefix_cache = !options.no_prefix_cache;
-  limits.decode_latency_us = int64_t{options.decode_latency_ms} * 1000;
   if (options.recorded) limits = *options.recorded;
   limits.report_freed = kPoisonFreed;
   RETURN_IF_ERROR(ModelExecutor::CanRun(limits));

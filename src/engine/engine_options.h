@@ -29,11 +29,7 @@ struct EngineOptions {
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
   int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
   int32_t context_tokens_max = 0;  // 0: the model's, or what fits
-  int32_t step_tokens_max = 2048;
-  int32_t chunk_tokens_max = 0;  // 0: no limit of its own
-  int32_t running_max = 64;
-  int32_t decode_latency_ms = 0;  // 0: prompts take what the step's budget leaves
-  bool no_prefix_cache = false;
+  SchedulerConfig scheduler;       // as far as it is the user's to choose: see scheduler/config.h
   bool explain_ops = false;
   std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial

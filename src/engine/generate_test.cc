@@ -22,7 +22,7 @@ EngineOptions TinyOptions() {
   options.threads = 2;
   options.cache_bytes = 64 << 20;
   options.context_tokens_max = 512;
-  options.running_max = 8;
+  options.scheduler.running_max = 8;
   return options;
 }
 

@@ -1,8 +1,13 @@
-// The scheduler's figures: what a user or the machine decides before the first request.
+// The scheduler's settings: what a user or the machine decides before the first request. A setting
+// is a member with its default and a row of kSettings; the check of a config, its record in event
+// logs and the flags of the command line derive from the rows. See docs/guides/add_setting.md.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <variant>
 
+#include "base/result.h"
 #include "cache/geometry.h"
 
 namespace braid {
@@ -37,5 +42,54 @@ struct SchedulerConfig {
   bool report_freed = false;  // plans say which blocks became free, to be poisoned
   bool handoff = false;       // pages may go to other engines and come from there: see RequestRole
 };
+
+// Which commands have a flag for a setting.
+enum class Offered : uint8_t {
+  kNever,   // the model, the machine or the caller decides
+  kEngine,  // every command that assembles an engine
+  kServe,   // `braid serve` alone; the others derive it from their work
+};
+
+struct Setting {
+  using Member = std::variant<int32_t SchedulerConfig::*, int64_t SchedulerConfig::*,
+                              bool SchedulerConfig::*, Placement SchedulerConfig::*>;
+  const char* name;  // in errors: the member's
+  Member member;
+  int64_t least, most;
+  Offered offered = Offered::kNever;
+  const char* flag = nullptr;  // of a bool: makes it what it is not by default
+  const char* help = nullptr;
+  int64_t flag_unit = 1;  // 1 of the flag is so many of the member
+};
+
+inline constexpr int64_t kSettingMost = std::numeric_limits<int32_t>::max();
+
+// In the order of event logs: a new row comes last, and logs from before it mean its default.
+inline constexpr Setting kSettings[] = {
+    {"context_tokens_max", &SchedulerConfig::context_tokens_max, 1, kSettingMost},
+    {"step_tokens_max", &SchedulerConfig::step_tokens_max, kBlockTokens, 1 << 20, Offered::kEngine,
+     "--max-batch-tokens", "Most tokens of a step, over all sequences"},
+    {"chunk_tokens_max", &SchedulerConfig::chunk_tokens_max, 0, 1 << 20, Offered::kEngine,
+     "--chunk-tokens", "Most prompt tokens of a sequence in a step (default: --max-batch-tokens)"},
+    {"running_max", &SchedulerConfig::running_max, 1, 1 << 16, Offered::kServe, "--max-num-seqs",
+     "Most sequences that run at the same time"},
+    {"waiting_max", &SchedulerConfig::waiting_max, 1, kSettingMost},
+    {"preemptions_max", &SchedulerConfig::preemptions_max, 1, kSettingMost},
+    {"vocabulary", &SchedulerConfig::vocabulary, 1, kSettingMost},
+    {"prefix_cache", &SchedulerConfig::prefix_cache, 0, 1, Offered::kEngine, "--no-prefix-cache",
+     "Do not reuse cached prefixes"},
+    {"dp_ranks", &SchedulerConfig::dp_ranks, 1, kSettingMost},
+    {"placement", &SchedulerConfig::placement, 0, static_cast<int64_t>(Placement::kRoundRobin)},
+    {"decode_latency_us", &SchedulerConfig::decode_latency_us, 0, int64_t{1000} << 20,
+     Offered::kEngine, "--decode-latency-ms",
+     "Limit prefill so that steps with running answers take at most this long; 0: no limit", 1000},
+    {"draft_tokens_max", &SchedulerConfig::draft_tokens_max, 0, kBlockTokens - 1},
+    {"handoff", &SchedulerConfig::handoff, 0, 1},
+};
+
+int64_t ValueOf(const SchedulerConfig& config, const Setting& setting);
+
+// Every setting within its range; an error with numbers otherwise.
+Status CheckSettings(const SchedulerConfig& config);
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "scheduler/config.h"
 #include "scheduler/plan_hash.h"
 
 namespace braid {
@@ -106,6 +107,8 @@ class Encoder {
     Fields(const_cast<T&>(v), *this);  // only read
   }
 
+  bool AtEnd() const { return false; }
+
   std::string text;
 
  private:
@@ -117,6 +120,7 @@ class Decoder {
  public:
   explicit Decoder(std::string_view text) : text_(text) {}
   bool Whole() const { return !bad_ && text_.empty(); }
+  bool AtEnd() const { return text_.empty(); }
 
   template <class A, class B, class... More>
   void operator()(A& a, B& b, More&... more) {
@@ -211,10 +215,10 @@ template <class Coder>
 void Fields(LogStart& s, Coder& code) {
   SchedulerConfig& c = s.config;
   code(s.model, c.cache.groups, c.cache.page_bytes, c.cache.pages);
-  code(c.context_tokens_max, c.step_tokens_max, c.chunk_tokens_max);
-  code(c.running_max, c.waiting_max, c.preemptions_max, c.vocabulary);
-  code(c.prefix_cache, c.dp_ranks, c.placement, c.decode_latency_us);
-  code(c.draft_tokens_max, c.handoff);
+  for (const Setting& setting : kSettings) {
+    if (code.AtEnd()) return;  // the log is older than the setting, which has its default
+    std::visit([&](auto member) { code(c.*member); }, setting.member);
+  }
 }
 template <class Coder>
 void Fields(SamplingParams& p, Coder& code) {

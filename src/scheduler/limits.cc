@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "scheduler/config.h"
+
 namespace braid {
 namespace {
 
@@ -40,42 +42,11 @@ Status CheckPrompt(const SchedulerConfig& config, const Request& request) {
 
 Status CheckConfig(const SchedulerConfig& config) {
   RETURN_IF_ERROR(CheckGeometry(config.cache));
-  const auto positive = [](int32_t value, const char* field) -> Status {
-    if (value >= 1) return {};
-    return Bad(fmt::format("{} is {}, must be at least 1", field, value), field);
-  };
-  RETURN_IF_ERROR(positive(config.context_tokens_max, "context_tokens_max"));
-  RETURN_IF_ERROR(positive(config.step_tokens_max, "step_tokens_max"));
-  RETURN_IF_ERROR(positive(config.running_max, "running_max"));
-  RETURN_IF_ERROR(positive(config.waiting_max, "waiting_max"));
-  RETURN_IF_ERROR(positive(config.preemptions_max, "preemptions_max"));
-  RETURN_IF_ERROR(positive(config.vocabulary, "vocabulary"));
-  RETURN_IF_ERROR(positive(config.dp_ranks, "dp_ranks"));
+  RETURN_IF_ERROR(CheckSettings(config));
   if (int64_t{config.dp_ranks} * config.running_max > kSlotsMax) {
     return Bad(fmt::format("{} ranks of {} sequences are more than {} slots", config.dp_ranks,
                            config.running_max, kSlotsMax),
                "dp_ranks");
-  }
-  if (config.decode_latency_us < 0) {
-    return Bad(fmt::format("decode_latency_us is {}, must be 0 (no limit) or more",
-                           config.decode_latency_us),
-               "decode_latency_us");
-  }
-  if (config.draft_tokens_max < 0 || config.draft_tokens_max >= kBlockTokens) {
-    return Bad(
-        fmt::format("draft_tokens_max is {}, must be 0 (no guesses) to {}, less than a block",
-                    config.draft_tokens_max, kBlockTokens - 1),
-        "draft_tokens_max");
-  }
-  if (config.chunk_tokens_max < 0) {
-    return Bad(fmt::format("chunk_tokens_max is {}, must be 0 (no limit) or more",
-                           config.chunk_tokens_max),
-               "chunk_tokens_max");
-  }
-  if (config.step_tokens_max < kBlockTokens) {
-    return Bad(fmt::format("step_tokens_max is {}, must be at least {}, one block",
-                           config.step_tokens_max, kBlockTokens),
-               "step_tokens_max");
   }
   if (config.step_tokens_max < config.running_max) {
     return Bad(fmt::format("step_tokens_max is {}, and {} running sequences need a token each",

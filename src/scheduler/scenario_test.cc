@@ -112,7 +112,7 @@ TEST_F(ScenarioTest, C3_32_ABudgetBelowABlockIsRefused) {
   config.step_tokens_max = 63;
   const auto refused = Scheduler::Create(config);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().message, "step_tokens_max is 63, must be at least 64, one block");
+  EXPECT_EQ(refused.error().message, "step_tokens_max is 63, must be at least 64");
   config.step_tokens_max = 64;
   EXPECT_TRUE(Scheduler::Create(config).ok());
 }

@@ -101,7 +101,7 @@ TEST(Scheduler, CreateRefusesAbsurdFiguresAndSaysThem) {
       {[](auto& c) { c.cache.pages = 0; }, "0 pages of 64 bytes besides the sink"},
       {[](auto& c) { c.cache.pages = 2; }, "1 pages of 64 bytes besides the sink"},
       {[](auto& c) { c.context_tokens_max = 0; }, "context_tokens_max is 0, must be at least 1"},
-      {[](auto& c) { c.step_tokens_max = 0; }, "step_tokens_max is 0, must be at least 1"},
+      {[](auto& c) { c.step_tokens_max = 0; }, "step_tokens_max is 0, must be at least 64"},
       {[](auto& c) { c.step_tokens_max = 63; }, "step_tokens_max is 63, must be at least 64"},
       {[](auto& c) { c.running_max = 0; }, "running_max is 0, must be at least 1"},
       {[](auto& c) { c.running_max = 257; }, "256, and 257 running sequences need a token each"},
@@ -110,11 +110,9 @@ TEST(Scheduler, CreateRefusesAbsurdFiguresAndSaysThem) {
       {[](auto& c) { c.vocabulary = 0; }, "vocabulary is 0, must be at least 1"},
       {[](auto& c) { c.dp_ranks = 0; }, "dp_ranks is 0, must be at least 1"},
       {[](auto& c) { c.dp_ranks = 1 << 20; }, "1048576 ranks of 4 sequences are more than 1048576"},
-      {[](auto& c) { c.decode_latency_us = -1; }, "decode_latency_us is -1, must be 0"},
-      {[](auto& c) { c.chunk_tokens_max = -1; }, "chunk_tokens_max is -1, must be 0"},
-      {[](auto& c) { c.draft_tokens_max = 64; },
-       "draft_tokens_max is 64, must be 0 (no guesses) to "
-       "63"},
+      {[](auto& c) { c.decode_latency_us = -1; }, "decode_latency_us is -1, must be at least 0"},
+      {[](auto& c) { c.chunk_tokens_max = -1; }, "chunk_tokens_max is -1, must be at least 0"},
+      {[](auto& c) { c.draft_tokens_max = 64; }, "draft_tokens_max is 64, must be at most 63"},
       {[](auto& c) { c.draft_tokens_max = -1; }, "draft_tokens_max is -1"},
   };
   ASSERT_TRUE(Scheduler::Create(Config(10)).ok());

@@ -264,9 +264,9 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
 }
 
 Status BenchOfflineCommand::Run() {
-  options_.running_max = sequences_;
+  options_.scheduler.running_max = sequences_;
   // Repeats use the same prompts and must compute them again.
-  options_.no_prefix_cache = true;
+  options_.scheduler.prefix_cache = false;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
   if (StderrIsTerminal()) fmt::print(stderr, "{}", engine->PlanText());
   if (engine->limits().running_max < sequences_) {

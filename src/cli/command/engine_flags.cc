@@ -32,6 +32,21 @@ void AddWeightFlags(Flags& flags, std::string& weights, bool& head) {
                "With a quantised format: also quantise the embedding and the output head");
 }
 
+void AddSchedulerFlags(Flags& flags, Offered offered, SchedulerConfig& config) {
+  for (const Setting& s : kSettings) {
+    if (s.offered != offered) continue;
+    const Range range{static_cast<double>(s.least), static_cast<double>(s.most / s.flag_unit)};
+    if (const auto* whole = std::get_if<int32_t SchedulerConfig::*>(&s.member)) {
+      flags.Number(s.flag, config.**whole, range, s.help);
+    } else if (const auto* wide = std::get_if<int64_t SchedulerConfig::*>(&s.member)) {
+      flags.Number(s.flag, config.**wide, s.flag_unit, range, s.help);
+    } else if (const auto* on = std::get_if<bool SchedulerConfig::*>(&s.member)) {
+      bool& value = config.**on;
+      value ? flags.SwitchOff(s.flag, value, s.help) : flags.Switch(s.flag, value, s.help);
+    }
+  }
+}
+
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
   AddDeviceFlags(flags, options);
   AddWeightFlags(flags, options.weights, options.quantise_head);
@@ -41,14 +56,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
               "Memory for weights, workspace and cache (default: most of the free memory)");
   flags.Number("--max-model-len", options.context_tokens_max, {1, 1 << 30},
                "Most tokens of a sequence, prompt and answer (default: the model's, or what fits)");
-  flags.Number("--max-batch-tokens", options.step_tokens_max, {1, 1 << 20},
-               "Most tokens of a step, over all sequences");
-  flags.Number("--chunk-tokens", options.chunk_tokens_max, {0, 1 << 20},
-               "Most prompt tokens of a sequence in a step (default: --max-batch-tokens)");
-  flags.Number(
-      "--decode-latency-ms", options.decode_latency_ms, {0, 1 << 20},
-      "Limit prefill so that steps with running answers take at most this long; 0: no limit");
-  flags.Switch("--no-prefix-cache", options.no_prefix_cache, "Do not reuse cached prefixes");
+  AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");

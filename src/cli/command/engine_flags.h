@@ -7,10 +7,13 @@
 #include "cli/command/flags.h"
 #include "engine/engine_options.h"
 #include "engine/generate.h"
+#include "scheduler/config.h"
 
 namespace braid {
 
 void AddEngineFlags(Flags& flags, EngineOptions& options);
+// The scheduler's settings that these commands offer.
+void AddSchedulerFlags(Flags& flags, Offered offered, SchedulerConfig& config);
 // --weights and --quantize-head only; see WeightChoiceOf.
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head);
 // --threads, --isa, --compute only.

@@ -137,6 +137,11 @@ void Flags::Switch(std::string_view flag, bool& value, std::string_view help) {
   app_.add_flag(FlagNames(flag), value, std::string(help))->envname(EnvironmentName(flag));
 }
 
+void Flags::SwitchOff(std::string_view flag, bool& value, std::string_view help) {
+  const auto set = [&value](int64_t count) { value = count == 0; };
+  app_.add_flag_function(FlagNames(flag), set, std::string(help))->envname(EnvironmentName(flag));
+}
+
 void Flags::Text(std::string_view flag, std::string& value, std::string_view help) {
   CLI::Option* option = Add(flag, value, help);
   if (!value.empty()) option->default_str(value);
@@ -167,6 +172,17 @@ void Flags::Bytes(std::string_view flag, int64_t& value, std::string_view help) 
 void Flags::Number(std::string_view flag, int32_t& value, Range range, std::string_view help) {
   Add(flag, value, help)->check(Within(range, true))->type_name("N");
   if (value > 0) app_.get_option(std::string(flag))->default_str(std::to_string(value));
+}
+
+void Flags::Number(std::string_view flag, int64_t& value, int64_t unit, Range range,
+                   std::string_view help) {
+  const auto convert = [within = Within(range, true), unit](std::string& text) -> std::string {
+    std::string error = within(text);
+    if (error.empty()) text = std::to_string(std::stoll(text) * unit);
+    return error;
+  };
+  Add(flag, value, help)->transform(CLI::Validator(convert, ""))->type_name("N");
+  if (value > 0) app_.get_option(std::string(flag))->default_str(std::to_string(value / unit));
 }
 
 void Flags::Number(std::string_view flag, double& value, Range range, std::string_view help) {

@@ -40,11 +40,16 @@ class Flags {
   void RequiredList(std::string_view name, std::vector<std::string>& values, std::string_view help);
 
   void Switch(std::string_view flag, bool& value, std::string_view help);
+  // Makes the value false.
+  void SwitchOff(std::string_view flag, bool& value, std::string_view help);
   void Text(std::string_view flag, std::string& value, std::string_view help);
   void Choice(std::string_view flag, std::string& value, std::vector<std::string> choices,
               std::string_view help);
   void Bytes(std::string_view flag, int64_t& value, std::string_view help);
   void Number(std::string_view flag, int32_t& value, Range range, std::string_view help);
+  // `value` counts in units of which the flag has `unit` for each of its own.
+  void Number(std::string_view flag, int64_t& value, int64_t unit, Range range,
+              std::string_view help);
   void Number(std::string_view flag, double& value, Range range, std::string_view help);
   void Number(std::string_view flag, std::optional<int32_t>& value, Range range,
               std::string_view help);
