@@ -40,7 +40,10 @@ struct SchedulerConfig {
   // where they begin, is not known yet.
   int32_t draft_tokens_max = 0;
   bool report_freed = false;  // plans say which blocks became free, to be poisoned
-  bool handoff = false;       // pages may go to other engines and come from there: see RequestRole
+  // Prompts of a rank that one step computes tokens of; others that hold a slot wait for those
+  // before them, and the first always goes on. 0: any number.
+  int32_t prefills_max = 0;
+  bool handoff = false;  // pages may go to other engines and come from there: see RequestRole
 };
 
 // Which commands have a flag for a setting.
@@ -85,6 +88,8 @@ inline constexpr Setting kSettings[] = {
      "Limit prefill so that steps with running answers take at most this long; 0: no limit", 1000},
     {"draft_tokens_max", &SchedulerConfig::draft_tokens_max, 0, kBlockTokens - 1},
     {"handoff", &SchedulerConfig::handoff, 0, 1},
+    {"prefills_max", &SchedulerConfig::prefills_max, 0, 1 << 16, Offered::kEngine, "--max-prefills",
+     "Most prompts that share a step; others wait for those before them; 0: no limit"},
 };
 
 int64_t ValueOf(const SchedulerConfig& config, const Setting& setting);

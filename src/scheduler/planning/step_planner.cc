@@ -186,8 +186,11 @@ int32_t StepPlanner::PrefillBudget(int32_t planned) const {
 
 void StepPlanner::PlanPrefills(DpRankId rank) {
   prefills_.clear();
-  for (Sequence* s : ranks_[rank].running) {
-    if (s->Is<Prefilling>()) prefills_.push_back(s);
+  const std::vector<Sequence*>& running = ranks_[rank].running;
+  const auto most = config_.prefills_max > 0 ? static_cast<size_t>(config_.prefills_max)  //
+                                             : running.size();
+  for (size_t i = 0; i < running.size() && prefills_.size() < most; ++i) {
+    if (running[i]->Is<Prefilling>()) prefills_.push_back(running[i]);
   }
   if (prefills_.empty()) return;
   Sequence& first = *prefills_.front();

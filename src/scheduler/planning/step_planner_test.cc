@@ -79,6 +79,27 @@ TEST_F(StepPlannerTest, ThePrefillTakesWhatTheOthersLeave) {
   EXPECT_EQ(RowsOf(plan), (Rows{{other.id.value, 50}, {first.id.value, 960}}));
 }
 
+TEST_F(StepPlannerTest, NoMorePromptsShareAStepThanTheSettingSays) {
+  SchedulerConfig config = Config();
+  config.step_tokens_max = 512;
+  config.prefills_max = 2;
+  Use(config);
+  Sequence& first = Send(Make(1000, 8));
+  Sequence& longer = Send(Make(400, 8, 2000));
+  Sequence& shorter = Send(Make(128, 8, 3000));
+  EXPECT_EQ(RowsOf(Step()), (Rows{{longer.id.value, 256}, {first.id.value, 256}}));
+  EXPECT_EQ(rank().running.size(), 3u);  // the third has a slot and waits
+  for (int i = 0; i < 20 && !longer.Is<Decoding>(); ++i) Step();
+  EXPECT_EQ(shorter.planned, 0);
+  Step();
+  EXPECT_GT(shorter.planned, 0);
+  config.prefills_max = 1;
+  Use(config);
+  Sequence& alone = Send(Make(1000, 8));
+  Send(Make(10, 8, 2000));
+  EXPECT_EQ(RowsOf(Step()), (Rows{{alone.id.value, 512}}));
+}
+
 TEST_F(StepPlannerTest, ADecodeRowRepeatsNothingAndSamplesUntilTheLength) {
   Sequence& s = Send(Make(30, 3));
   Step();
