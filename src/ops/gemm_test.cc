@@ -33,7 +33,7 @@ float TileGemm(const float* x, const PackedMatrix& w, int64_t row) {
   return sum;
 }
 
-TEST(TileGemm, IsWhatTheInstructionIsDocumentedToDo) {
+TEST(TileGemm, ComputesAsTheInstructionIsDocumented) {
   if (!HasIsa(Isa::kAmx)) GTEST_SKIP() << "no AMX here";
   TestContext test(Isa::kAmx, 1, Compute::kBF16);
   // The second scale brings products below the normal numbers, the third operands.
@@ -232,7 +232,7 @@ TEST(QuantisedGemm, IsCloseToTheWeightsItWasMadeFrom) {
   }
 }
 
-TEST(QuantisedGemm, WhatIsNotFiniteStaysSo) {
+TEST(QuantisedGemm, RowsThatAreNotFiniteGiveNan) {
   for (Isa isa : TestIsas()) {
     for (const WeightFormatRow& format : IntegerFormats()) {
       Rng rng(2);
@@ -278,7 +278,7 @@ struct AllCodes {
   PackedMatrix matrix;
 };
 
-TEST(Fp8Gemm, EveryCodeIsWhatItStandsForOnEveryInstructionSet) {
+TEST(Fp8Gemm, EveryCodeIsItsNumberOnEveryInstructionSet) {
   const AllCodes w;
   OwnedMatrix identity(256, 256), y(256, 16);
   for (int64_t i = 0; i < 256; ++i) identity.view.row(i)[i] = 1.0f;

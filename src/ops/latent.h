@@ -10,7 +10,7 @@
 namespace braid::ops {
 
 // A token's cache row is [latent | key]: the latent part after an RMS norm, the shared key rotated.
-// Queries have as many channels to rotate, the last ones of each head, in q as in q_out.
+// The rotated channels are the last ones of each head, equally many in q and in q_out.
 struct WriteLatentArgs {
   AttentionShape shape;  // latent
   SequenceIndex sequences;
@@ -20,7 +20,7 @@ struct WriteLatentArgs {
   float eps = 1e-6f;
   Rotation rotation;  // of the last head_dim - value_dim channels
   Matrix q;           // [tokens, heads of equal width]
-  Matrix q_out;       // the same, of another width or q itself; only what is rotated is written
+  Matrix q_out;       // the same, of another width or q itself; only rotated channels are written
 };
 void WriteLatent(const OpContext& context, const WriteLatentArgs& args);
 

@@ -138,7 +138,7 @@ TEST(LatentAttention, EveryCandidateAgreesWithTheReference) {
     for (const auto& [isa, compute] : TestArithmetics()) {
       TestContext test(isa, 2, compute);
       const Pass run(test.context, layer, {100});
-      // A bf16 cache or operand rounds what the candidates compute in different orders.
+      // A bf16 cache or operand rounds sums that candidates compute in different orders.
       const bool rounds = c.shape.kv_dtype == DType::kBF16 || compute == Compute::kBF16;
       const double tolerance = rounds ? 2e-2 : 1e-5;
       EXPECT_LT(RelativeError(run.out.view, expected.out.view), tolerance)

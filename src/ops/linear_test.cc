@@ -354,7 +354,7 @@ TEST(Experts, TheDownProductHasTasksForEveryMember) {
       EXPECT_EQ(plan.tasks * plan.cols, kHidden * (plan.by_expert ? experts : 1));
     }
   }
-  // With as many columns as two members need it is one loop of wide tasks, as with one.
+  // Few members share one loop of wide tasks.
   for (int64_t members : {1, 2, 8}) {
     const cpu::DownPlan plan = cpu::PlanDown(members, 1, 8, 8, kHidden);
     EXPECT_FALSE(plan.by_expert);

@@ -1,7 +1,6 @@
-// An op is a best-first list of candidates that ends in a reference. A candidate says why it cannot
-// run here (`why_not`) from the device and from what the model fixes (head sizes, formats), never
-// from the number of rows: which candidate runs must not depend on the batch (docs/decisions,
-// prefix rule).
+// An op is a list of candidates, best first, that ends in a reference. A candidate's `why_not` may
+// depend on the device and on constants of the model (head sizes, formats), never on the number of
+// rows: the choice must not depend on the batch (docs/decisions, prefix rule).
 #pragma once
 
 #include <cstdint>

@@ -117,7 +117,7 @@ TEST(Sample, ArgMaxIsTheFirstOfTheLargest) {
   }
 }
 
-// What the filters keep, by a sort of everything.
+// The candidates that the filters keep, found by sorting all of them.
 std::vector<TokenId> KeptBySorting(const SampleParams& params, std::span<const float> logits) {
   const float maximum = *std::max_element(logits.begin(), logits.end());
   std::vector<std::pair<float, TokenId>> all;

@@ -1,4 +1,4 @@
-// What the op tests share: contexts for every candidate this machine can run, random matrices, bit
+// Shared by the op tests: contexts for every candidate this machine can run, random matrices, bit
 // comparison.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace braid::ops {
 
-// Owns what an OpContext points to.
+// An OpContext and the objects that it points to.
 struct TestContext {
   explicit TestContext(Isa isa, int threads = 1, Compute compute = Compute::kF32,
                        ThreadPlaces places = {})
@@ -28,11 +28,11 @@ struct TestContext {
   OpContext context;
 };
 
-// Three threads on two nodes that this machine need not have.
+// Three threads on two NUMA nodes; the machine need not have them.
 inline const ThreadPlaces kFakeNodes = {.cpus = {}, .nodes = {4, 4, 9}};
 
-// Fills the first MiB of the workspace with what is not a number: an op that reads scratch which it
-// has not written shows.
+// Fills the first MiB of the workspace with NaN, which exposes an op that reads scratch before it
+// writes it.
 inline void SpoilWorkspace(const OpContext& context) {
   constexpr int64_t kBytes = 1 << 20;
   const WorkspaceScope scope(*context.workspace);

@@ -42,7 +42,8 @@ struct WeightFormatRow {
   // Codes `count` numbers that share a scale, which is written too. Where one is not finite, all
   // that share its scale read as NaN.
   void (*quantise)(const float* x, int64_t count, std::byte* codes, std::byte* scale) = nullptr;
-  // Whether one of `count` codes is not a number. Kernels know no such code: the scale says it.
+  // Whether one of `count` codes is not a number. Kernels do not handle such codes, so the group's
+  // scale becomes NaN.
   bool (*has_nan)(const std::byte* codes, int64_t count) = nullptr;
   // Packs the codes of 16 rows: `words` 32-bit words of each, a multiple of 4, into lines of 64
   // bytes, past the caches.

@@ -1,5 +1,5 @@
-// What the code may use of the machine: the instruction set, found at start and maskable by flag,
-// and the arithmetic of matrix products.
+// The part of the machine that code may use: the instruction set, detected at start and limited by
+// a flag, and the arithmetic of matrix products.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +42,10 @@ struct CpuFeatures {
 // later included). False where the CPU or the kernel has none: no tile instruction may run then.
 bool RequestAmx();
 
-// Takes from the text of /proc/cpuinfo, of its first processor, the model's name and the features
-// that cpuid's wrapper of GCC 12 lacks: AVX-VNNI and AMX.
+// Reads the model's name and the features that GCC 12's cpuid wrapper lacks (AVX-VNNI, AMX) from
+// the text of /proc/cpuinfo, for its first processor.
 void ReadCpuinfo(std::istream& cpuinfo, CpuFeatures& features);
-// Asks for AMX tiles too, so that what it reports may be used at once.
+// Also requests AMX tiles, so that every reported feature may be used at once.
 CpuFeatures DetectCpu();
 Isa BestIsa(const CpuFeatures& features);
 

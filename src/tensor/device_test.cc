@@ -1,4 +1,4 @@
-// Which instruction set a CPU's features allow, and what a device may use of them.
+// The instruction set that a CPU's features allow, and the features that a device may use.
 #include "tensor/device.h"
 
 #include <gmock/gmock.h>

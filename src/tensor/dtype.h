@@ -59,7 +59,7 @@ inline float FloatOfF16(uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-// Round to nearest even; what is too large becomes infinity.
+// Rounds to nearest even; values that are too large become infinity.
 inline uint16_t F16OfFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value), sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -86,7 +86,7 @@ inline float FloatOfE4M3(uint8_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 120) << 23) | (mantissa << 20));
 }
 
-// Round to nearest even; what is beyond 448 becomes that, a NaN stays one.
+// Rounds to nearest even; values beyond 448 become 448, a NaN stays a NaN.
 inline uint8_t E4M3OfFloat(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const auto magnitude = static_cast<int32_t>(bits & 0x7fffffffu);

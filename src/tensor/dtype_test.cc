@@ -46,7 +46,7 @@ TEST(Bf16, EveryNumberSurvivesTheWayThereAndBack) {
   }
 }
 
-TEST(Bf16, RoundsToNearestTiesToEvenAndKeepsWhatIsNotFinite) {
+TEST(Bf16, RoundsToNearestTiesToEvenAndKeepsNanAndInfinity) {
   for (uint32_t bits : {0x3f80u, 0x3f81u, 0x0001u, 0x7f7eu}) {
     const float low = FloatOfBf16(static_cast<uint16_t>(bits));
     const float half = std::bit_cast<float>((bits << 16) + 0x8000u);
@@ -79,7 +79,7 @@ TEST(F16, EveryNumberSurvivesAndHalfwayGoesToEven) {
   EXPECT_TRUE(std::signbit(FloatOfF16(0x8000)));
 }
 
-TEST(F16, WhatIsNotFiniteStaysSoAndTooLargeBecomesInfinity) {
+TEST(F16, NanAndInfinityStayAndTooLargeBecomesInfinity) {
   EXPECT_EQ(FloatOfF16(0x7c00), kInfinity);
   EXPECT_EQ(FloatOfF16(0xfc00), -kInfinity);
   for (uint16_t bits : {uint16_t{0x7c01}, uint16_t{0x7e00}, uint16_t{0xffff}}) {
@@ -111,7 +111,7 @@ TEST(E4M3, EveryCodeIsItsNumberAndTheNearestTiesToEven) {
   }
 }
 
-TEST(E4M3, WhatIsBeyondTheLargestBecomesThatAndANanStaysOne) {
+TEST(E4M3, LargerNumbersBecomeTheLargestAndANanStaysANan) {
   EXPECT_EQ(E4M3OfFloat(1e9f), 0x7e);
   EXPECT_EQ(E4M3OfFloat(449.0f), 0x7e);
   EXPECT_EQ(E4M3OfFloat(-kInfinity), 0xfe);

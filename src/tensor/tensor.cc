@@ -50,7 +50,7 @@ std::byte* Workspace::TakeBytes(int64_t bytes) {
   int64_t begin = used_;
   used_ += RoundUp(bytes, 64);
   peak_ = std::max(peak_, used_);
-  // An address that nobody may touch but everybody may add to.
+  // Callers may compute with this address but not access it.
   if (measuring_) return reinterpret_cast<std::byte*>(kHugePageBytes + begin);
   CHECK(used_ <= buffer_.bytes(), "workspace of {} bytes, {} needed", buffer_.bytes(), used_);
   return buffer_.data() + begin;

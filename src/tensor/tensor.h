@@ -54,12 +54,13 @@ struct Matrix {
   Matrix first_rows(int64_t count) const { return some_rows(0, count); }
 };
 
-// Bump allocator over one buffer: what a step needs between its ops. Sized once at start from a dry
+// Bump allocator over one buffer, for the scratch of a step. Sized once at start from a dry
 // run (see Workspace::peak); running out is a programmer's error.
 class Workspace {
  public:
   Workspace() = default;
-  // A workspace without memory that only measures: what Take returns must not be touched.
+  // A workspace without memory that only measures; the memory that Take returns must not be
+  // accessed.
   static Workspace Measuring();
   explicit Workspace(int64_t bytes);
 
@@ -87,7 +88,7 @@ class Workspace {
   bool measuring_ = false;
 };
 
-// Gives back, at scope exit, what was taken since.
+// Releases, at scope exit, everything taken since its construction.
 class WorkspaceScope {
  public:
   explicit WorkspaceScope(Workspace& workspace) : workspace_(workspace), mark_(workspace.mark()) {}

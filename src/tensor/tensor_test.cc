@@ -55,7 +55,7 @@ TEST(Matrix, PartsShareTheMemoryAndTheStride) {
   EXPECT_DEATH(m.some_rows(2, 3), "begin \\+ count <= rows");
 }
 
-TEST(Workspace, WhatIsTakenIsAlignedDisjointAndGivenBack) {
+TEST(Workspace, MemoryIsAlignedDisjointAndReleased) {
   Workspace workspace(1000);
   std::byte* a = workspace.Take<std::byte>(65);
   float* b = workspace.Take<float>(16);

@@ -1,6 +1,6 @@
-// `braid bench ops`: every op with the mid model's shapes, beside what the machine can do at best,
-// measured in the same run. The limit of a case is the larger of two times: its operations at the
-// peak of the unit that computes them, its bytes at the bandwidth of where they come from.
+// `braid bench ops`: every op with the mid model's shapes, beside the measured limits of the
+// machine, measured in the same run. The limit of a case is the larger of two times: its operations
+// at the peak of the unit that computes them, its bytes at the bandwidth of where they come from.
 #include "cli/bench/ops.h"
 
 #include <fmt/format.h>

@@ -31,7 +31,7 @@ enum class Source : uint8_t { kMemory, kCaches };
 struct OpCase {
   std::string_view family;
   std::string name;
-  // What it multiplies with; fp32 where its arithmetic is fp32 whatever the weights are.
+  // Format that its arithmetic is for; fp32 if it is fp32 whatever the weights are.
   ops::WeightFormat weights = ops::WeightFormat::kF32;
   double flops = 0;
   double bytes = 0;  // read or written at least once

@@ -217,7 +217,7 @@ constexpr ops::LinearAttentionShape kDelta{
     .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .conv_width = 4};
 
 // The last block, and the one before the step where there is one: it holds the state and the inputs
-// that the step begins with. Boundaries between them have none, as for a prompt that nobody shares.
+// that the step begins with. Boundaries between them have none, as for a prompt that is not shared.
 std::vector<int64_t> StateBlocks(const StepOf& step) {
   const int64_t last = LastBlock(step);
   if (step.context < kBlockTokens) return {last};

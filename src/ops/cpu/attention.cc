@@ -106,7 +106,7 @@ Partial PartialAt(float* p, const AttentionShape& shape) {
   return {p, maxima, maxima + kTileAttendRows};
 }
 
-// Scratch of one member: scaled queries, scores, what a task on tiles needs, results.
+// Scratch of one member: scaled queries, scores, buffers of tasks on tiles, results.
 struct TileScratch {
   float* q;
   float* scores;
@@ -244,7 +244,7 @@ void RunPartition(const AttentionKernels& kernels, const AttentionArgs& a, const
   kernels.tiles ? kernels.tiles->attend(task) : kernels.vectors.attend(task);
 }
 
-// Adds what rows [row, end) found in a partition to what they found before it.
+// Merges the results of rows [row, end) in a partition into those of earlier partitions.
 void MergePartition(const AttentionKernels& kernels, const Partial& found, int64_t dim, int64_t row,
                     int64_t end, const Partial& merged) {
   for (; row < end; ++row) {

@@ -1,4 +1,4 @@
-// What the CPU candidates share: the kernel table for a device and loops over the pool. GEMM
+// Shared by the CPU candidates: the kernel table for a device and loops over the pool. GEMM
 // kernels are chosen in ops/cpu/gemm/gemm.h.
 #pragma once
 
@@ -91,8 +91,8 @@ void ForTokens(const OpContext& context, const SequenceIndex& sequences, double 
                });
 }
 
-// What the member that has task i takes after it, most probably, for the others take one each
-// meanwhile. It may be a task of the loop that follows: `tasks` or more.
+// The task that the member with task i probably takes next, as the others take one each meanwhile.
+// A result of `tasks` or more is a task of the loop that follows.
 inline int64_t NextTask(const OpContext& context, int64_t i) { return i + context.pool->threads(); }
 // The same of a placed loop: only members of its node are at the same tasks.
 inline int64_t NextPlacedTask(const OpContext& context, int64_t i) {

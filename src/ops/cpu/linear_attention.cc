@@ -1,7 +1,7 @@
 // The recurrence on the CPU: one task per sequence and some of its value heads, which walks the
 // chunks of its span, all its heads in one before the next: their channels lie side by side, and
-// heads with the same keys share what is made of them. States of chunks inside the span stay in
-// the member's scratch, only boundaries that a page stands for are written to memory.
+// heads with the same keys share the values derived from them. States of chunks inside the span
+// stay in the member's scratch, only boundaries that a page stands for are written to memory.
 #include "ops/cpu/linear_attention.h"
 
 #include <algorithm>

@@ -17,7 +17,7 @@ std::vector<double> Choices(const RouteArgs& args, const float* logits) {
   const int64_t experts = args.logits.cols, groups = args.rule.groups, size = experts / groups;
   std::vector<double> choice(logits, logits + experts);
   for (int64_t e = 0; e < experts && args.rule.score == RouterScore::kSigmoid; ++e) {
-    // fp32 by definition: rounding decides what is a tie.
+    // fp32 by definition, because rounding decides ties.
     const float score = 1.0f / (1.0f + std::exp(-logits[e]));
     choice[static_cast<size_t>(e)] = score + (args.bias ? args.bias[e] : 0.0f);
   }

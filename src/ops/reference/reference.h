@@ -1,5 +1,5 @@
 // The references: what each op means, in plain loops and double accumulators. They accept
-// everything, use the same pages and layouts as the fast candidates, and nobody may optimise them.
+// everything, use the same pages and layouts as the fast candidates, and stay unoptimised.
 #pragma once
 
 #include "ops/attention.h"

@@ -21,8 +21,8 @@ class WeightExport {
  public:
   // `plain` is the type where the weight is not quantised.
   static WeightExport Plain(const StoredWeight& stored, DType plain);
-  // `format` is quantised and one of ExportableFormats(). Codes that the weight has in it already
-  // stay what they are.
+  // `format` is quantised and one of ExportableFormats(). Codes that the weight already has in it
+  // are copied.
   static WeightExport Quantised(const StoredWeight& stored, ops::WeightFormat format);
 
   const std::vector<ExportPart>& parts() const { return parts_; }

@@ -1,6 +1,6 @@
 // 8-bit codes times scales: one for a block of rows and columns (weight_scale_inv, which is
-// multiplied in spite of its name), for a row, or for all (weight_scale). A scale that covers part
-// of a block at an edge covers what is there. Blocks count from the first row of each matrix.
+// multiplied in spite of its name), for a row, or for all (weight_scale). Blocks at an edge
+// may be partial. Blocks count from the first row of each matrix.
 #include <fmt/format.h>
 
 #include <algorithm>

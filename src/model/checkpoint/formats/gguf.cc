@@ -87,7 +87,7 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
   for (const GgufView::Columns& columns : view.columns) keep(columns);
 }
 
-// The formats of all types, and what they keep.
+// The formats of all types, and their kept codes.
 struct Formats {
   Formats() {
     for (const GgufType& type : GgufTypes()) {

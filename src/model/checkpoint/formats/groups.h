@@ -1,4 +1,4 @@
-// What the decoders of 4-bit codes share: groups of columns with a scale each, and words of eight
+// Shared by the decoders of 4-bit codes: groups of columns with a scale each, and words of eight
 // codes. Pure.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Codes that are kept are the numbers that the decoder reads, to the bit; what the engine's formats
-// do not hold is not kept.
+// Kept codes are, bit for bit, the numbers that the decoder reads; codes that no memory format can
+// hold are not kept.
 #include <gtest/gtest.h>
 
 #include <cmath>

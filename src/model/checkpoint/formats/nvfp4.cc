@@ -19,8 +19,8 @@ constexpr DType kFp8[] = {DType::kF8E4M3};
 constexpr DType kF32[] = {DType::kF32};
 constexpr int64_t kBlock = 16;
 
-// What the global scale of each exporter is near: amax / 2688, or its reciprocal. Weights beyond
-// 2688 do not occur, so the wrong convention shows.
+// One exporter writes amax / 2688, the other its reciprocal. Weights beyond 2688 do not occur, so a
+// value on the wrong side of 1 has the other convention.
 std::string GlobalProblem(const StoredWeight& w, bool divides) {
   const TensorEntry& global = *w.parts[kGlobal];
   if (global.bytes != 4) {

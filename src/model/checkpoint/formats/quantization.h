@@ -1,6 +1,6 @@
-// What config.json says about quantised weights: the formats that tensors may have, their
-// parameters, and the modules that stay as they are. Methods and widths that nobody decodes are
-// refused; keys that only describe are not read. Pure.
+// Quantised weights as config.json describes them: the formats that tensors may have, their
+// parameters, and the modules that are not quantised. Unknown methods and widths are errors; keys
+// that only describe are not read. Pure.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ QuantizationSpec ReadQuantization(HfConfig& config);
 // Reads the text of a ModelOpt hf_quant_config.json, whose content config.json may lack.
 QuantizationSpec ReadModelOptFile(const json::object& file, HfConfig& config);
 
-// Whether a module ("model.layers.0.mlp.gate") is on the list of those that stay as they are.
+// Whether a module ("model.layers.0.mlp.gate") is on the list of modules that are not quantised.
 bool IsIgnored(const QuantizationSpec& quantization, std::string_view module);
 
 // Whether `pattern` matches a beginning of `text`: literals, '.', classes, \d \w \s, groups with

@@ -63,7 +63,7 @@ TEST(Quantization, EveryMethodNamesItsFormats) {
                    .quantization.zero_off_by_one);
 }
 
-TEST(Quantization, WhatNobodyDecodesIsRefusedByItsKey) {
+TEST(Quantization, UnknownMethodsAndWidthsAreErrorsWithTheirKey) {
   const std::pair<const char*, const char*> kBad[] = {
       {R"({"quant_method": "hqq"})", "\"quantization_config.quant_method\" is \"hqq\"; known are"},
       {R"({"bits": 4})", "quant_method\" is \"\""},
@@ -129,7 +129,7 @@ TEST(Patterns, MatchAsRegularExpressionsDo) {
   for (const Case& c : kCases) EXPECT_EQ(MatchesPattern(c.pattern, c.text), c.matches) << c.pattern;
 }
 
-TEST(Patterns, OneThatWouldRunForEverMatchesNothing) {
+TEST(Patterns, APatternThatBacktracksTooLongMatchesNothing) {
   EXPECT_FALSE(MatchesPattern("(a*)*(a*)*(a*)*b$", std::string(900, 'a')));
   EXPECT_FALSE(MatchesPattern(std::string(5000, '('), "a"));
 }

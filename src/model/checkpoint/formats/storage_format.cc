@@ -1,4 +1,4 @@
-// Plain tensors, and what the decoders share.
+// Plain tensors, and functions that the decoders share.
 #include "model/checkpoint/formats/storage_format.h"
 
 #include <fmt/format.h>

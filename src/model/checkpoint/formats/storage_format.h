@@ -39,7 +39,7 @@ struct StorageFormat {
   bool replaces_weight = false;
   std::span<const FormatPart> parts;  // the first is the one that tells the format
   std::span<const DType> types;       // that the first part may have
-  // What is wrong with a weight whose required parts are there; empty: nothing.
+  // The problem of a weight whose required parts are present; empty if it has none.
   std::string (*problem)(const StoredWeight& stored) = nullptr;
   // Whether every value is a bf16 number, so that 2 bytes hold it.
   bool (*exact_in_bf16)(const StoredWeight& stored) = nullptr;
@@ -84,7 +84,7 @@ float ElementAt(const TensorEntry& part, int64_t i);
 
 // "[64, 2]".
 std::string ShapeText(std::span<const int64_t> shape);
-// Empty if `part` has one of `types` and the shape; else what is wrong with it.
+// Empty if `part` has one of `types` and the shape; else the problem.
 std::string PartProblem(const TensorEntry& part, std::span<const DType> types,
                         std::span<const int64_t> shape);
 

@@ -64,7 +64,7 @@ void PackInt8Avx2(const PackTask& task) {
     totals[r] = 0;
     for (int64_t c = 0; c < task.depth_end; c += 32) {
       std::byte* out = task.block + (c / 64 * task.count + r) * 64 + c % 64;
-      // Where nothing is finite nothing is rounded: the scale says it all.
+      // A row that is not finite has no codes; its scale is NaN.
       const int64_t count = finite && task.end > c ? task.end - c : 0;
       const int32_t sum = Quantise32(task.rows[r] + c, count < 32 ? count : 32, factor, out);
       sums[c / 32 * task.count + r] = -8 * sum;

@@ -44,8 +44,8 @@ struct Bf16Zmm : Zmm {
   static Result Finish(const LineTile&, int, Sum sum, const std::byte*, int) { return sum; }
 };
 
-// The instruction wants one operand unsigned: weights are moved up by 128, and as many times the
-// row's sum is taken off.
+// The instruction takes one unsigned operand: 128 is added to weights, and 128 times the row's sum
+// is subtracted.
 struct Int8Zmm : Zmm {
   // Not __m512i, whose arrays GCC 12 also writes to memory at every step.
   using Sum = __v16si;

@@ -1,6 +1,6 @@
-// GEMM with fp8 panels on VDPBF16PS, codes looked up by VPERMI2B: of up to eight rows from
-// registers, for there what is widened is used a few times only; of more through
-// kernels/gemm_fp8.h. The same bits.
+// GEMM with fp8 panels on VDPBF16PS, codes looked up by VPERMI2B. Up to eight rows use
+// widened codes straight from registers; more rows go through kernels/gemm_fp8.h. The bits are the
+// same.
 #include <immintrin.h>
 
 #include "ops/cpu/kernels/gemm_fp8.h"

@@ -51,8 +51,8 @@ struct PackedActivations {
   void PackBlock(int64_t b, const Matrix& x, const int32_t* ids) const;
 
   // One row [k] as a block of one, row_bytes() at `to`; and block b from such rows, those of row i
-  // at alone + ids[i] * row_bytes(). What is done to a row's numbers is done once, however many
-  // blocks have it.
+  // at alone + ids[i] * row_bytes(). A row is thus converted once, however many blocks contain
+  // it.
   void PackAlone(const float* row, std::byte* to) const;
   void GatherBlock(int64_t b, const std::byte* alone, const int32_t* ids) const;
 };

@@ -1,5 +1,5 @@
 // Every kernel for one vector type, as a table. Included by the one file per instruction set that
-// is compiled with its flags, and by nothing else.
+// is compiled with its flags, and by no other file.
 #pragma once
 
 #include "ops/cpu/kernels/attend.h"

@@ -51,7 +51,7 @@ struct Attend {
     float sums[R * K];
     if constexpr (R * K % 8 == 0) {
       for (int i = 0; i < R * K; i += 8) {
-        F eight[8];  // for acc is in registers as long as nobody has its address
+        F eight[8];  // acc stays in registers while its address is not taken
         for (int j = 0; j < 8; ++j) eight[j] = acc[i + j];
         V::SumOfEach(eight, sums + i);
       }
@@ -136,7 +136,7 @@ struct Attend {
     }
   }
 
-  // Fetches as many rows of `dim` as pass together, from `key` on, into the second-level cache.
+  // Prefetches the rows of `dim` of one pass, from `key` on, into the second-level cache.
   static void Fetch(const AttendTask& t, const std::byte* page, int64_t key, int64_t dim) {
     if (!page) return;
     const int64_t row_bytes = BytesOf(t.kv) * dim;

@@ -71,7 +71,7 @@ class TiledAttend {
   }
 
   // Rows [begin, end) of `dim` integers as bf16, in scratch; pages then point there. Fetches
-  // `lines` of what is next per row.
+  // `lines` of the next bytes per row.
   struct Expansion {
     const std::byte* const* from;
     int64_t dim;

@@ -173,7 +173,7 @@ class DeltaRow {
     }
   }
 
-  // u of the row, from what the memory holds for it.
+  // u of the row, from the value recalled for it.
   template <int N>
   void Solve(int64_t column, __m512 (&memory)[N]) {
     float* u = t.rows_u + row * t.dv + column;

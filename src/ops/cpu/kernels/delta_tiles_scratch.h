@@ -13,7 +13,7 @@ struct TiledDeltaScratch {
   // A tile may begin at any row and reads 16.
   static constexpr int kRows = kChunk + kTileRows;
 
-  float* from_k;      // [kRows][dv] S0^T k of the new rows, then what the memory holds for them
+  float* from_k;      // [kRows][dv] S0^T k of the new rows, then the recalled values
   float* from_q;      // [kRows][dv] the same of q, then the output
   float* scores_k;    // [kRows][64] k . k_j; with a decay per channel decayed, of earlier blocks
   float* scores_q;    // [kRows][64] q . k_j

@@ -23,10 +23,10 @@ struct LineTile {
   float* y;
   int64_t y_stride;
   int64_t cols;  // outputs that exist, counted from the first panel's
-  // What is fetched into the second-level cache meanwhile: the rows of the next tile, and of P
-  // panels at once. Where a tile is all that its panels are read for: some steps ahead, and at the
-  // end the panels that follow. Where more tiles read the same panels: each of them its part of
-  // those that follow, of a line so many bytes per line.
+  // Prefetched into the second-level cache: the rows of the next tile, and lines of P panels. If
+  // only one tile reads its panels (`single`), it prefetches them some steps ahead, then the panels
+  // that follow. If several tiles read the same panels, each prefetches its share of the panels
+  // that follow, `next_bytes` for each line it reads.
   const std::byte* next_x;
   const std::byte* next;
   int64_t next_bytes;
@@ -41,11 +41,11 @@ inline void PrefetchLines(const std::byte* at, int64_t stride) {
   }
 }
 
-// Lines of a panel between what is read and what is fetched: the fewer panels, the more of each.
+// Distance in lines between reading and prefetching: the fewer panels, the longer.
 template <int P>
 inline constexpr int kAheadLines = P >= 4 ? 16 : 32;
 
-// What lies kSteps after a step of a panel, after the last one those of the panels that follow.
+// The address kSteps after a step of a panel; past its end, of the panels that follow.
 template <int kSteps>
 inline const std::byte* Ahead(const LineTile& t, int64_t step, int64_t steps, int64_t step_lines) {
   const int64_t at = step + kSteps;

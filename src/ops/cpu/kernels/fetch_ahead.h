@@ -1,5 +1,5 @@
-// Lines that are needed soon, fetched into the second-level cache a few at a time while something
-// else is computed: what memory brings must not wait for arithmetic, nor arithmetic for memory.
+// Prefetches lines that are needed soon into the second-level cache, a few at a time between
+// computations, so that memory and arithmetic work at the same time.
 #pragma once
 
 #include <immintrin.h>
@@ -10,7 +10,7 @@ namespace braid::ops::cpu {
 
 class FetchAhead {
  public:
-  // Bytes from `at` on, behind what is listed already; null: nothing.
+  // Appends `bytes` bytes from `at` on to the list; null adds nothing.
   void Add(const void* at, int64_t bytes) {
     const char* begin = static_cast<const char*>(at);
     if (at && bytes > 0) ranges_[count_++] = {begin, begin + bytes};

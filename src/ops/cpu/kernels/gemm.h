@@ -55,7 +55,7 @@ struct GemmTask {
   const std::byte* next = nullptr;  // panels that are read after these; fetched ahead
 };
 
-// What a kernel needs of the CPU (ops/cpu/gemm/gemm.cc has the names).
+// CPU features that a kernel needs (ops/cpu/gemm/gemm.cc has their names).
 enum class CpuNeed : uint8_t {
   kAvx2,
   kAvxVnni,

@@ -64,7 +64,7 @@ class Fp8Gemm {
     }
   }
 
-  // Codes of one block as bf16, and the next block on its way.
+  // Widens the codes of one block to bf16 and prefetches the next block.
   static void Widen(const std::byte* block, std::byte* slab) {
     const std::byte* codes = block + kScaleBytes;
     auto* out = reinterpret_cast<uint16_t*>(slab);

@@ -1,4 +1,4 @@
-// Loops that only keep one unit busy, for measuring what a machine can do at best: arithmetic on
+// Loops that keep one unit busy, to measure the peak of a machine: arithmetic on
 // registers, reads and copies of memory. Nothing a model needs runs here.
 #pragma once
 

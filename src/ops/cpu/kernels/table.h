@@ -1,6 +1,6 @@
 // The inner loops that are compiled once per instruction set, as a table of functions over plain
-// arguments. Nothing here allocates, locks or knows of tensors; who calls which is decided in
-// ops/cpu.
+// arguments. Kernels do not allocate, lock or use tensors; ops/cpu decides which one
+// runs.
 #pragma once
 
 #include <cstddef>
@@ -89,7 +89,7 @@ struct DeltaTask {
   bool channel_decay;  // the decay is [dk] per row instead of one number
   bool add;            // u = v: no update gate, nothing is erased
   // The task before, on this scratch, had these q, k and rows_k, a decay per head and this chunk's
-  // end as its own: what was made of them may be used again.
+  // end as its own: results derived from them may be reused.
   bool same_keys;
   const float* q;  // unit vectors, q scaled by dk^-0.5
   const float* k;
@@ -109,7 +109,7 @@ struct DeltaTask {
   // [dk][dv] or null; written when row_end is the chunk's end. It may be s0, else nothing above.
   float* s1;
   float* scratch;  // DeltaScratchFloats(dk, dv), aligned to 64 bytes
-  // What the task that follows reads, which may be fetched; each may be null.
+  // Data that the next task reads, which may be prefetched; each may be null.
   struct {
     const float *rows_k, *rows_g;  // the rows before its first
     const float *q, *k, *v;        // of `tokens` tokens
