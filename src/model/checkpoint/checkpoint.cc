@@ -103,7 +103,7 @@ Status CheckTiling(const MappedFile& file, std::string_view header, std::vector<
         name);
   }
   if (at < data_bytes) {
-    return Bad(fmt::format("{}: {} bytes after the last tensor belong to none", file.path(),
+    return Bad(fmt::format("{}: {} bytes after the last tensor belong to no tensor", file.path(),
                            data_bytes - at));
   }
   return {};

@@ -122,7 +122,7 @@ Result<ChecksumReport> VerifyChecksums(const std::string& directory,
   std::ranges::sort(report.unknown);
   if (wrong.empty()) return report;
   return Error{ErrorCode::kInvalid,
-               fmt::format("{}: files are not what they should be:\n  {}", directory,
+               fmt::format("{}: files do not match their checksums:\n  {}", directory,
                            fmt::join(wrong, "\n  ")),
                sums.begin()->first};
 }

@@ -165,7 +165,7 @@ Result<GrammarLibrary::Hold> GrammarLibrary::HoldFor(std::string_view grammar, i
   std::lock_guard lock(mutex_);
   Entry* entry = FindLocked(grammar);
   if (entry == nullptr || !entry->matcher) {
-    return Error{ErrorCode::kUnavailable, "the compiled grammar had to make room for others"};
+    return Error{ErrorCode::kUnavailable, "the compiled grammar was evicted; try again"};
   }
   const int64_t more = entry->bytes * streams;
   if (entry->bytes + more > options_.bytes_max) {
@@ -208,7 +208,7 @@ Result<GrammarMatcher> GrammarLibrary::CopyOf(std::string_view grammar) {
   std::lock_guard lock(mutex_);
   const Entry* entry = FindLocked(grammar);
   if (entry == nullptr || !entry->matcher) {
-    return Error{ErrorCode::kExhausted, "there is no room for the grammar"};
+    return Error{ErrorCode::kExhausted, "no memory is left for the grammar"};
   }
   return entry->matcher->Copy();
 }

@@ -17,8 +17,8 @@ struct Keyword {
 };
 // Keywords that say something of a value which a grammar, reading from left to right, cannot hold.
 constexpr Keyword kUnenforceable[] = {
-    {"uniqueItems", "a grammar does not remember the items before"},
-    {"not", "the complement of a schema is no grammar"},
+    {"uniqueItems", "a grammar cannot compare an item with earlier ones"},
+    {"not", "a grammar cannot express the complement of a schema"},
     {"if", "a condition on the whole value is known only at its end"},
     {"contains", "which item will match is known only at the end"},
     {"propertyNames", "names are enforced only as an enum or a pattern without properties beside"},

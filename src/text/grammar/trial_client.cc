@@ -153,7 +153,7 @@ Result<int> TrialProcess::Begin(GrammarKind kind, std::string_view source) {
     std::lock_guard lock(mutex_);
     sent = control_ >= 0 && SendWithTwo(control_, order, {pair[1], file});
     if (!sent) {
-      LogWarning("the trial process has ended; it is started again");
+      LogWarning("the trial process has ended and is restarted");
       EndLocked();
       if (SpawnLocked()) sent = SendWithTwo(control_, order, {pair[1], file});
     }
@@ -162,7 +162,7 @@ Result<int> TrialProcess::Begin(GrammarKind kind, std::string_view source) {
   ::close(pair[1]);
   if (sent) return pair[0];
   ::close(pair[0]);
-  return Error{ErrorCode::kUnavailable, "the trial process takes no grammar"};
+  return Error{ErrorCode::kUnavailable, "the trial process does not accept the grammar"};
 }
 
 GrammarVerdict TrialProcess::Try(GrammarKind kind, std::string_view source,
@@ -184,7 +184,7 @@ std::optional<GrammarVerdict> TrialProcess::Await(int socket,
   TrialReport report{.tag = 0};
   while (!cancelled.load()) {
     if (MonotonicUs() > end_us) {
-      const Error late{ErrorCode::kUnavailable, "the grammar could not be tried in time"};
+      const Error late{ErrorCode::kUnavailable, "the trial of the grammar took too long"};
       return GrammarVerdict{.status = late};
     }
     pollfd wanted{.fd = socket, .events = POLLIN, .revents = 0};
