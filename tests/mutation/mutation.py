@@ -39,7 +39,7 @@ HERE = ROOT / "tests/mutation"
 BUILD = ROOT / "build/mutation"
 PLANTED = BUILD / "planted"
 MODULES = ["base", "text", "cache", "tensor", "ops", "scheduler", "model", "sim", "runtime",
-           "server", "cli"]
+           "engine", "server", "cli"]
 UNIT_OF = {}  # whose unit tests a module has that has none itself
 GTEST_SUITES = {"simulation": "tests/simulation/simulation_test", "equality":
                 "tests/equality/equality_test"}

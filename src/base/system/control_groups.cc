@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -41,14 +42,14 @@ void ForEachGroup(const std::string& root, const std::string& controller, F f) {
     }
     // A v1 group is mounted by all its controllers, or by one.
     const std::string top = root + "/sys/fs/cgroup";
-    std::string mounts[] = {top + "/" + controllers, top + "/" + controller};
-    if (controllers.empty()) mounts[0] = mounts[1] = top;
-    for (size_t i = 0; i < (mounts[0] == mounts[1] ? 1u : 2u); ++i) {
+    std::set<std::string> mounts = {top + "/" + controllers, top + "/" + controller};
+    if (controllers.empty()) mounts = {top};
+    for (const std::string& mount : mounts) {
       std::string path = line.substr(second + 1);
       for (; path.starts_with('/'); path.resize(path.rfind('/'))) {
-        if (path != "/") f(mounts[i] + path);
+        if (path != "/") f(mount + path);
       }
-      f(mounts[i]);
+      f(mount);
     }
   }
 }
