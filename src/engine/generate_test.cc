@@ -106,6 +106,11 @@ TEST_F(Generating, ARequestFitsTheContextAndTakesTheUsersChoices) {
   EXPECT_EQ(request.sampling.top_k, 7);
   EXPECT_EQ(request.sampling.seed, 9u);
   EXPECT_EQ(request.stop.stop_tokens, engine_->eos_tokens());
+  // The checkpoint's own settings.
+  const SamplingParams defaults = RequestFor(*engine_, {1}, {}).sampling;
+  EXPECT_EQ(defaults.temperature, 0.7f);
+  EXPECT_EQ(defaults.top_p, 0.8f);
+  EXPECT_EQ(defaults.top_k, 20);
 }
 
 TEST_F(Generating, RequestsGiveTheSameAnswersInEveryWindow) {
@@ -167,6 +172,46 @@ TEST(EngineLoad, WeightsRunInTheChosenFormat) {
   ASSERT_TRUE(engine) << engine.error().message;
   EXPECT_EQ((*engine)->weight_formats().layers, ops::WeightFormat::kI8);
   EXPECT_EQ((*engine)->weight_formats().head, ops::WeightFormat::kBF16);
+}
+
+TEST(EngineLoad, OptionsReachThePlanTheLimitsAndTheTrace) {
+  const TestDirectory directory;
+  EngineOptions options = TinyOptions();
+  options.kv_dtype = "fp32";
+  const auto wide = Engine::Load(options);
+  options.kv_dtype = "int8";
+  options.scheduler.chunk_tokens_max = 64;
+  options.trace_file = directory.path() + "/trace.json";
+  std::vector<std::string> stages;
+  {
+    const auto narrow = Engine::Load(options, [&](std::string stage) { stages.push_back(stage); });
+    ASSERT_TRUE(wide && narrow);
+    const auto kv_bytes = [](const auto& engine) {
+      return engine->PlanObject().at("kv_bytes_per_token").as_int64();
+    };
+    EXPECT_LT(kv_bytes(*narrow), kv_bytes(*wide) / 2);
+    EXPECT_EQ((*narrow)->limits().chunk_tokens_max, 64);
+    EXPECT_GT((*narrow)->load_seconds(), 0);
+  }
+  EXPECT_EQ(stages.front(), "reading config.json");
+  EXPECT_EQ(stages.back(), "starting the engine");
+  EXPECT_THAT(directory.Read("trace.json"), HasSubstr("traceEvents"));
+}
+
+TEST(EngineLoad, ARecordedRunsArenaTakesThePlaceOfThePlannedOne) {
+  const auto first = Engine::Load(TinyOptions());
+  ASSERT_TRUE(first);
+  EngineOptions again = TinyOptions();
+  again.cache_bytes = 0;
+  again.context_tokens_max = 0;
+  again.recorded = (*first)->limits();
+  const auto second = Engine::Load(again);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ((*second)->limits().cache.pages, (*first)->limits().cache.pages);
+  EXPECT_EQ((*second)->PlanObject().at("cache_bytes"), (*first)->PlanObject().at("cache_bytes"));
+  EXPECT_EQ((*second)->PlanObject().at("context_tokens_max"), 512);
+  again.recorded->vocabulary += 1;
+  EXPECT_THAT(Engine::Load(again).error().message, HasSubstr("is not the model of the recorded"));
 }
 
 TEST(EngineLoad, AModelWithoutATokenizerTakesIdsOnly) {
