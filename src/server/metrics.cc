@@ -26,10 +26,9 @@ std::vector<double> TokenBuckets(int32_t most) {
 }
 
 constexpr int kStatuses[] = {400, 401, 403, 404, 405, 408, 413, 414, 415, 429, 431, 499, 500, 503};
-constexpr const char* kWaitingHelp =
-    "Requests queued: until there is room, or once more after they were put back.";
+constexpr const char* kWaitingHelp = "Waiting requests by reason: no capacity yet, or preempted.";
 constexpr const char* kEvictionsHelp =
-    "Cached parts of prefixes that gave their pages up: blocks of keys and values, states.";
+    "Evictions from the prefix cache, of key-value blocks and of states.";
 
 }  // namespace
 
@@ -53,64 +52,64 @@ ServerMetrics::ServerMetrics(Labels shown)
           registry_.AddCounter("braid:generation_tokens_total", "Tokens generated.", labels_)),
       corrupted_requests(registry_.AddCounter(
           "braid:corrupted_requests_total",
-          "Answers that were given up because the engine's numbers were not finite.", labels_)),
+          "Answers aborted because the engine computed values that are not finite.", labels_)),
       time_to_first_token(Seconds("braid:time_to_first_token_seconds",
-                                  "From a request's last byte to its first token.",
+                                  "Time to first token, from the last byte of the request.",
                                   kFirstTokenSeconds)),
       inter_token_latency(Seconds("braid:inter_token_latency_seconds",
-                                  "Between two tokens of one answer.", kTokenSeconds)),
-      e2e_latency(Seconds("braid:e2e_request_latency_seconds",
-                          "From a request's last byte to its last token.", kRequestSeconds)),
+                                  "Time between consecutive tokens of an answer.", kTokenSeconds)),
+      e2e_latency(
+          Seconds("braid:e2e_request_latency_seconds",
+                  "End-to-end latency, from the last byte of the request to the last token.",
+                  kRequestSeconds)),
       queue_time(Seconds("braid:request_queue_time_seconds",
-                         "From a request's last byte until the engine takes it up.",
+                         "Time in the queue, from the last byte of the request to admission.",
                          kRequestSeconds)),
-      prefill_time(Seconds("braid:request_prefill_time_seconds", "From there to the first token.",
-                           kRequestSeconds)),
-      decode_time(Seconds("braid:request_decode_time_seconds", "From the first token to the last.",
-                          kRequestSeconds)),
-      inference_time(Seconds("braid:request_inference_time_seconds", "Prefill and decode together.",
-                             kRequestSeconds)),
+      prefill_time(Seconds("braid:request_prefill_time_seconds",
+                           "Prefill time, from admission to the first token.", kRequestSeconds)),
+      decode_time(Seconds("braid:request_decode_time_seconds",
+                          "Decode time, from the first token to the last.", kRequestSeconds)),
+      inference_time(Seconds("braid:request_inference_time_seconds",
+                             "Inference time, prefill and decode.", kRequestSeconds)),
       time_per_output_token(Seconds("braid:request_time_per_output_token_seconds",
                                     "Mean time between the tokens of one answer.", kTokenSeconds)),
       request_prompt_tokens(registry_.AddHistogram(
           "braid:request_prompt_tokens", "Prompt tokens of one answer.", token_buckets_, labels_)),
       request_generation_tokens(registry_.AddHistogram(
           "braid:request_generation_tokens", "Tokens of one answer.", token_buckets_, labels_)),
-      running_(
-          registry_.AddGauge("braid:num_requests_running", "Requests being computed.", labels_)),
-      waiting_(registry_.AddGauge("braid:num_requests_waiting", "Requests queued.", labels_)),
+      running_(registry_.AddGauge("braid:num_requests_running", "Running requests.", labels_)),
+      waiting_(registry_.AddGauge("braid:num_requests_waiting", "Waiting requests.", labels_)),
       waiting_room_(registry_.AddGauge("braid:num_requests_waiting_by_reason", kWaitingHelp,
                                        With("reason", "capacity"))),
       waiting_preempted_(registry_.AddGauge("braid:num_requests_waiting_by_reason", kWaitingHelp,
                                             With("reason", "preempted"))),
       cache_usage_(registry_.AddGauge("braid:kv_cache_usage_perc",
-                                      "Part of the cache arena in use, 1 is all.", labels_)),
+                                      "Fraction of the cache pages in use, from 0 to 1.", labels_)),
       prefix_queries_(registry_.AddCounter("braid:prefix_cache_queries_total",
                                            "Prompt tokens looked up in the prefix cache.",
                                            labels_)),
       prefix_hits_(registry_.AddCounter("braid:prefix_cache_hits_total",
                                         "Prompt tokens taken from the prefix cache.", labels_)),
       preemptions_(registry_.AddCounter("braid:num_preemptions_total",
-                                        "Times a running request was put back.", labels_)),
+                                        "Preemptions of running requests.", labels_)),
       evictions_keys_(registry_.AddCounter("braid:prefix_cache_evictions_total", kEvictionsHelp,
                                            With("kind", "keys_values"))),
       evictions_states_(registry_.AddCounter("braid:prefix_cache_evictions_total", kEvictionsHelp,
                                              With("kind", "state"))),
       audits_(registry_.AddCounter("braid:cache_audits_total",
-                                   "Recounts of all cache pages, made while nothing runs.",
+                                   "Audits of the cache accounting, made while the engine is idle.",
                                    labels_)),
-      repairs_(registry_.AddCounter("braid:cache_repairs_total",
-                                    "Recounts that did not agree; the cache started anew.",
-                                    labels_)),
+      repairs_(registry_.AddCounter(
+          "braid:cache_repairs_total",
+          "Audits that found an inconsistency and dropped all cached prefixes.", labels_)),
       steps_(registry_.AddCounter("braid:scheduler_steps_total", "Steps of the engine.", labels_)),
       prefill_rows_(registry_.AddCounter("braid:prefill_tokens_computed_total",
-                                         "Prompt tokens that were computed, not reused.", labels_)),
-      step_seconds_(
-          registry_.AddGauge("braid:step_seconds_last", "Time of the last step.", labels_)),
-      paused_(
-          registry_.AddGauge("braid:engine_paused", "1 while no step begins on request.", labels_)),
+                                         "Prompt tokens computed, without those reused.", labels_)),
+      step_seconds_(registry_.AddGauge("braid:step_seconds_last",
+                                       "Duration of the last step in seconds.", labels_)),
+      paused_(registry_.AddGauge("braid:engine_paused", "1 while the engine is paused.", labels_)),
       log_lines_dropped_(registry_.AddCounter("braid:request_log_dropped_total",
-                                              "Lines that the request log lost.", labels_)) {
+                                              "Lines dropped by the request log.", labels_)) {
   AddLabelled();
 }
 
@@ -123,29 +122,30 @@ MetricsRegistry::Labels ServerMetrics::With(const std::string& label,
 
 void ServerMetrics::AddLabelled() {
   registry_
-      .AddGauge("braid:engine_load_weights_time", "Seconds that loading the model took.", labels_)
+      .AddGauge("braid:engine_load_weights_time", "Time to load the model in seconds.", labels_)
       .Set(shown_.load_seconds);
   MetricsRegistry::Labels cache = With("block_size", std::to_string(kBlockTokens));
   cache["num_gpu_blocks"] = std::to_string(shown_.cache_blocks);
   cache["enable_prefix_caching"] = shown_.prefix_cache ? "True" : "False";
-  registry_.AddGauge("braid:cache_config_info", "How the cache is set up, in the labels.", cache)
+  registry_.AddGauge("braid:cache_config_info", "The configuration of the cache, as labels.", cache)
       .Set(1);
   for (size_t i = 0; i < finished_.size(); ++i) {
     finished_[i] =
-        &registry_.AddCounter("braid:request_success_total", "Answers by how they ended.",
+        &registry_.AddCounter("braid:request_success_total", "Finished answers by finish reason.",
                               With("finished_reason", FinishName(static_cast<FinishReason>(i))));
   }
   const auto rejected = [&](std::string_view status) {
     return &registry_.AddCounter("braid:admission_rejections_total",
-                                 "Requests refused with an error status.", With("status", status));
+                                 "Requests answered with an error, by status.",
+                                 With("status", status));
   };
   for (int status : kStatuses) rejections_[status] = rejected(std::to_string(status));
   rejections_[0] = rejected("other");
   constexpr std::string_view kSources[] = {"local_compute", "local_cache_hit"};
   for (size_t i = 0; i < by_source_.size(); ++i) {
-    by_source_[i] = &registry_.AddCounter("braid:prompt_tokens_by_source_total",
-                                          "Prompt tokens by where their computation came from.",
-                                          With("source", kSources[i]));
+    by_source_[i] = &registry_.AddCounter(
+        "braid:prompt_tokens_by_source_total",
+        "Prompt tokens by source: computed or from the prefix cache.", With("source", kSources[i]));
   }
   for (const std::string& group : shown_.cache_groups) {
     for (const char* state : {"used", "cached"}) {
@@ -156,13 +156,11 @@ void ServerMetrics::AddLabelled() {
           labels));
     }
   }
-  stored_responses_ =
-      &registry_.AddGauge("braid:stored_responses", "Responses that are stored.", labels_);
+  stored_responses_ = &registry_.AddGauge("braid:stored_responses", "Stored responses.", labels_);
   stored_response_bytes_ = &registry_.AddGauge(
       "braid:stored_response_bytes", "Memory of stored responses and their items.", labels_);
-  stored_response_evictions_ =
-      &registry_.AddCounter("braid:stored_response_evictions_total",
-                            "Stored responses that were dropped for newer ones.", labels_);
+  stored_response_evictions_ = &registry_.AddCounter(
+      "braid:stored_response_evictions_total", "Stored responses evicted by newer ones.", labels_);
   grammar_bytes_ =
       &registry_.AddGauge("braid:grammar_bytes",
                           "Memory of compiled grammars and of the answers that use them.", labels_);
@@ -172,8 +170,8 @@ void ServerMetrics::AddLabelled() {
                                      "Memory of requests and of the process, and their limits.",
                                      With("kind", kMemory[i]));
   }
-  shed_ = &registry_.AddCounter("braid:requests_shed_total",
-                                "Requests refused because memory was short.", labels_);
+  shed_ = &registry_.AddCounter("braid:requests_shed_total", "Requests refused for lack of memory.",
+                                labels_);
   constexpr std::string_view kStates[] = {"used", "cached", "free"};
   for (size_t i = 0; i < pages_.size(); ++i) {
     pages_[i] = &registry_.AddGauge(
@@ -184,11 +182,11 @@ void ServerMetrics::AddLabelled() {
   for (size_t i = 0; i < kReuseStops; ++i) {
     const char* reason = NameOf(static_cast<ReuseStop>(i));
     reuse_stops_[i] = &registry_.AddCounter("braid:prefix_reuse_stops_total",
-                                            "Requests by why no more of the prompt was reused.",
+                                            "Requests by the reason why prefix reuse stopped.",
                                             With("reason", reason));
-    lost_tokens_[i] = &registry_.AddCounter("braid:prefix_reuse_lost_tokens_total",
-                                            "Prompt tokens that were not reused, by why.",
-                                            With("reason", reason));
+    lost_tokens_[i] =
+        &registry_.AddCounter("braid:prefix_reuse_lost_tokens_total",
+                              "Prompt tokens not reused, by reason.", With("reason", reason));
   }
 }
 

@@ -1,5 +1,5 @@
 // What /metrics shows. Names are vLLM's with the prefix braid:, so that dashboards and autoscalers
-// written for it work; the engine's own numbers are copied in when the page is asked for.
+// written for it work; the engine's own numbers are copied in when the metrics are requested.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ class ServerMetrics {
 
   void CountFinish(FinishReason reason);
   void CountRejection(int status);
-  // Numbers that are kept elsewhere.
+  // Numbers that other parts of the server keep.
   struct Outside {
     DriverStats driver;
     int64_t log_lines_dropped = 0;

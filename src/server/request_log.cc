@@ -1,4 +1,4 @@
-// See the header. The writer thread is the only one that touches the file.
+// Only the writer thread touches the file.
 #include "server/request_log.h"
 
 #include <fcntl.h>
@@ -104,13 +104,13 @@ void RequestLog::State::Lose(const char* why) {
   LogWarning("lines of the request log {} are lost: {}", path, why);
 }
 
-// All of the line or, at an error, what fits.
+// Writes the whole line, or what fits before an error.
 void RequestLog::State::Write(std::string_view line) {
   while (!line.empty()) {
     pollfd writable{.fd = file, .events = POLLOUT, .revents = 0};
-    // Once nobody reads it, each further line gets no time, so that stopping is quick too.
+    // Once the file cannot be written, later lines do not wait, so that stopping is quick too.
     stuck = ::poll(&writable, 1, stuck ? 0 : kWritableWaitMs) == 0;
-    if (stuck) return Lose("nobody reads it");
+    if (stuck) return Lose("the file is not writable");
     const ssize_t written = ::write(file, line.data(), line.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return Lose(std::strerror(errno));

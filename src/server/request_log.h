@@ -1,6 +1,6 @@
-// One line for each answered request, without its text: when, who, what, how much, how long.
-// Written by a thread of its own from a bounded queue; a slow or full disk loses lines, which are
-// counted, and never holds up an answer. Thread-safe.
+// The request log: one line per answered request, without its text: time, caller, path, tokens,
+// latency. A thread of its own writes the lines from a bounded queue; a slow or full disk drops and
+// counts lines but never delays an answer. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct RequestRecord {
   std::string tenant;
   std::string finish;  // reasons, with commas; empty where nothing was generated
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  int64_t queue_us = -1, first_token_us = -1, total_us = 0;  // -1: did not come to that
+  int64_t queue_us = -1, first_token_us = -1, total_us = 0;  // -1: the request did not get there
 };
 
 class RequestLog {
@@ -32,7 +32,7 @@ class RequestLog {
   ~RequestLog();
 
   void Add(const RequestRecord& record);
-  // Opens the file by its name again, after it was moved away.
+  // Reopens the file by its name, for log rotation.
   void Reopen();
   // Lines that did not reach the file.
   int64_t dropped() const { return dropped_; }

@@ -1,4 +1,4 @@
-// The order of checks: the browser's rules, the key, the route, the body, then the handler.
+// Checks in this order: Host and Origin, the key, the method, the body.
 #include "server/router.h"
 
 #include <fmt/core.h>
@@ -25,14 +25,12 @@ ApiError NoSuchPath(const std::string& path) {
   const std::string shown = Printable(path);
   if (const std::string_view part = AbsentPart(path); !part.empty()) {
     return {404,
-            fmt::format("this server has no {}: {} is not served here; GET /openapi.json lists "
-                        "what is",
-                        part, shown),
+            fmt::format("not supported: {} ({}); GET /openapi.json lists the paths", part, shown),
             {},
             "not_supported"};
   }
   if (MatchPath("/v1" + path).any() != nullptr) {
-    return {404, fmt::format("no such path: {}; it is served as /v1{}", shown, shown)};
+    return {404, fmt::format("no such path: {}; use /v1{}", shown, shown)};
   }
   return {404, fmt::format("no such path: {}", shown)};
 }
@@ -43,8 +41,8 @@ HttpResponse WrongMethod(const HttpRequest& request, const PathMatch& match) {
     if (match.by_method[i] == nullptr) continue;
     allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", kMethodNames[i]);
   }
-  HttpResponse response = ErrorResponse(
-      {405, fmt::format("{} takes {}, not {}", request.path, allowed, Printable(request.method))});
+  HttpResponse response = ErrorResponse({405, fmt::format("{} accepts {}, not {}", request.path,
+                                                          allowed, Printable(request.method))});
   response.allow = std::move(allowed);
   return response;
 }

@@ -218,7 +218,7 @@ TEST_F(RouterTest, AnotherMethodIsRefusedWithThoseThatThePathTakes) {
       const HttpResponse response = Send(Request(method, path));
       EXPECT_EQ(response.status, 405) << path;
       EXPECT_EQ(response.allow, methods) << path;
-      EXPECT_THAT(response.body, HasSubstr(fmt::format("takes {}, not {}", methods, method)));
+      EXPECT_THAT(response.body, HasSubstr(fmt::format("accepts {}, not {}", methods, method)));
     }
   }
   EXPECT_EQ(Get("/v1/chat/completions").status, 405);
@@ -228,8 +228,7 @@ TEST_F(RouterTest, AnotherMethodIsRefusedWithThoseThatThePathTakes) {
 TEST_F(RouterTest, PathsOfOtherServersSayWhatIsMissing) {
   MakeReady();
   EXPECT_EQ(CodeOf(Get("/v1/embeddings")), "not_supported");
-  EXPECT_THAT(Post("/chat/completions", "{}").body,
-              HasSubstr("it is served as /v1/chat/completions"));
+  EXPECT_THAT(Post("/chat/completions", "{}").body, HasSubstr("use /v1/chat/completions"));
   const HttpResponse plain = Get("/nothing");
   EXPECT_EQ(CodeOf(plain), "");
   EXPECT_THAT(plain.body, HasSubstr("no such path: /nothing\""));

@@ -1,4 +1,4 @@
-// The server's two halves, put together: the router (API) and the HTTP server (network).
+// Connects the router (the API) with the HTTP server (the network).
 #include "server/server.h"
 
 #include <fmt/core.h>
@@ -56,7 +56,7 @@ struct Server::State {
 
   const ServerConfig config;
   Router router;
-  std::unique_ptr<HttpServer> http;  // after the router: its connections hold answers of it
+  std::unique_ptr<HttpServer> http;  // after the router: connections hold its answers
 };
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -1,9 +1,9 @@
 // The HTTP server: one network thread, a few threads that parse, render and tokenise. It starts
-// before the model is ready: /health answers at once, /ready and the API say 503 until SetReady.
+// before the model is ready: /health answers at once, /ready and the API answer 503 until SetReady.
 //
-// Life: Start, SetReady, [Drain], StopNow, then the destructor. After StopNow the server asks
-// nothing of the driver any more; but what the driver still runs reports to memory of the server,
-// so the driver's thread must have ended before the server is destroyed.
+// Life: Start, SetReady, [Drain], StopNow, then the destructor. After StopNow the server no
+// longer calls the driver, but the driver's running requests still report to the server's memory:
+// the driver's thread must end before the server is destroyed.
 #pragma once
 
 #include <cstdint>
@@ -44,14 +44,14 @@ struct ServerConfig {
   uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
 
-// The memory that a server for prompts of so many tokens may take beside the engine's.
+// The memory that the server may use in addition to the engine's.
 int64_t ServerMemory(const ServerConfig& config, int64_t context_tokens_max);
-// Its part for bodies and their preparation: all but the process itself and stored responses.
+// The part of it for request bodies and their preparation.
 int64_t RequestMemory(const ServerConfig& config, int64_t context_tokens_max);
-// What a server needs to take one body of the largest size.
+// The least that lets the server accept one body of the largest size.
 int64_t LeastServerMemory(const ServerConfig& config, int64_t context_tokens_max);
 
-// What a client may learn and choose of the model that is served.
+// What clients can see of the model.
 struct ModelCard {
   std::string name;                 // the id in /v1/models; requests may leave `model` out
   int64_t created = 0;              // seconds since 1970
@@ -66,7 +66,7 @@ struct ModelCard {
 // What the server serves. The references must stay valid until StopNow.
 struct ServerContext {
   Driver& driver;
-  const Tokenizer* tokenizer = nullptr;  // null: only token ids are taken and given
+  const Tokenizer* tokenizer = nullptr;  // null: prompts and answers are token ids only
   const ChatTemplate* chat = nullptr;    // null: /v1/chat/completions refuses
   GrammarLibrary* grammars = nullptr;    // null: constrained output is refused
   ModelCard card;
@@ -77,7 +77,7 @@ struct ServerContext {
 
 class Server {
  public:
-  // Binds and listens. kUnavailable when the address is taken, kInvalid when it is none.
+  // Binds and listens. kUnavailable if the address is in use, kInvalid if it is not an address.
   static Result<std::unique_ptr<Server>> Start(ServerConfig config);
   ~Server();
 
@@ -85,17 +85,18 @@ class Server {
   uint16_t admin_port() const;  // 0: there is none
   std::string url() const;      // http://127.0.0.1:8000
 
-  // Who may use the API from now on; without keys everybody.
+  // Replaces the API keys. Without keys everybody may use the API.
   void SetKeys(std::vector<ApiKey> keys);
-  // Reads certificate and key again; an error leaves those in use. Without TLS nothing happens.
+  // Reloads certificate and key; after an error those in use stay. Without TLS this does nothing.
   Status ReloadTls();
 
   // Shown by /ready until SetReady: "loading weights, 40 %".
   void SetLoading(std::string reason);
   void SetReady(ServerContext context);
 
-  // Stops accepting, lets running requests finish for so long, then ends them with an error event.
-  // Returns when every connection is closed, or after StopNow was called from another thread.
+  // Stops accepting, gives running requests this long to finish, then ends them with an error
+  // event. Returns when every connection is closed, or after StopNow was called from another
+  // thread.
   void Drain(int32_t seconds);
   // Closes everything at once, aborts what runs and joins the server's threads.
   void StopNow();

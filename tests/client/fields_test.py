@@ -139,7 +139,7 @@ def test_what_is_refused_is_refused_by_name(ask, schemas):
         status, answer = ask(path, with_sample(path, name))
         assert status == 400, (path, name, answer)
         message = answer["error"]["message"]
-        assert message.startswith(f"{name}: is not supported here: "), (path, name, message)
+        assert message.startswith(f"{name}: is not supported: "), (path, name, message)
 
 
 def test_what_is_harmless_changes_nothing(ask, schemas):

@@ -186,7 +186,7 @@ def test_wrong_options_are_named(server):
     for extra, word in ((
             {"braid": 3}, "braid: must be an object"), (
             {"braid": {"explain": 1}}, "braid.explain: must be true or false"), (
-            {"braid": {"explian": True}}, "braid.explian: is not known"), (
+            {"braid": {"explian": True}}, "braid.explian: is unknown"), (
             {"cache_salt": ""}, "cache_salt: must be a string of 1 to 256 bytes"), (
             {"cache_salt": 5}, "cache_salt: must be a string")):
         status, answer = server.post("/v1/completions", {"prompt": "a"} | extra)

@@ -55,7 +55,7 @@ def test_more_prompt_tokens_than_may_wait_are_refused(start_server):
     wait_for(lambda: answers, 20)
     refused = [body for status, body in answers if status == 503]
     assert refused and all(body["error"]["code"] == "overloaded" for body in refused)
-    assert "prompt tokens wait already" in refused[0]["error"]["message"]
+    assert "prompt tokens are waiting" in refused[0]["error"]["message"]
     assert server.post("/abort_request", {"abort_all": True})[0] == 200
     for thread in threads:
         thread.join(30)

@@ -1,4 +1,4 @@
-// See the header.
+// Keys are compared by their SHA-256, in constant time.
 #include "server/access/api_keys.h"
 
 #include <fmt/core.h>
@@ -81,7 +81,7 @@ Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view
     ASSIGN_OR_RETURN(ApiKey key, ParseKey(entry, fmt::format("{}: keys[{}]", what, keys.size())));
     const bool twice = std::any_of(keys.begin(), keys.end(),
                                    [&](const ApiKey& other) { return other.key == key.key; });
-    if (twice) return Wrong(fmt::format("{}: keys[{}].key", what, keys.size()), "there once");
+    if (twice) return Wrong(fmt::format("{}: keys[{}].key", what, keys.size()), "unique");
     keys.push_back(std::move(key));
   }
   return keys;

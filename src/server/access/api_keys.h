@@ -21,7 +21,7 @@ namespace braid {
 struct ApiKey {
   std::string name;               // [A-Za-z0-9_-]{1,64}; the tenant
   std::string key;                // 8 to 512 printable bytes
-  bool admin = false;             // may end other requests and see the server's inside
+  bool admin = false;             // may call admin routes and see all requests
   int32_t requests_max = 0;       // at the same time, running and waiting; 0: no limit of its own
   int32_t tokens_per_minute = 0;  // of prompts and answers together; 0: any number
 };
@@ -30,8 +30,8 @@ struct ApiKey {
 // …]}. kInvalid with the path of the wrong value. Several keys may share a name.
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what);
 
-// What is kept of a key: its SHA-256. Equal lengths, so that comparing two takes the same time
-// wherever they differ, and tells nothing about the length of the right key.
+// The SHA-256 of a key. Digests have equal lengths, so the time of a comparison tells neither where
+// two keys differ nor how long the right key is.
 class KeyDigest {
  public:
   explicit KeyDigest(std::string_view key);
@@ -84,7 +84,7 @@ class TenantLoad {
     ~Place() { load_.Leave(tenant_); }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
-    // So many tokens were generated.
+    // Takes generated tokens from the tenant's budget.
     void Spend(int64_t tokens, int64_t now_us) { load_.Spend(tenant_, tokens, now_us); }
     const std::string& tenant() const { return tenant_; }
 
@@ -100,7 +100,7 @@ class TenantLoad {
   // minute; else those of the prompt are taken.
   Entry Enter(const Caller& caller, int64_t prompt_tokens, int64_t now_us);
 
-  // How much of a thread a tenant's grammars may take, and for how long more than that.
+  // The share of a thread that a tenant's grammars may use, and the burst above it.
   static constexpr double kCompileShare = 0.25, kCompileBurstSeconds = 4;
   // The whole seconds until a tenant may have another compiled; 0: now.
   int32_t SecondsUntilCompile(const std::string& tenant, int64_t now_us);

@@ -1,5 +1,5 @@
-// The rules for Origin are those of Go's http.CrossOriginProtection: Sec-Fetch-Site is believed
-// where it is sent, since pages cannot set it; older browsers send Origin, other programs neither.
+// The rules for Origin are those of Go's http.CrossOriginProtection: Sec-Fetch-Site is trusted
+// if present, since pages cannot set it; older browsers send Origin, other programs neither.
 #include "server/access/browser_guard.h"
 
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ std::string_view AuthorityOf(std::string_view origin) {
   return at == std::string_view::npos ? std::string_view() : origin.substr(at + 3);
 }
 
-// Whether the page that asks is one of this server's own; true where no page asks.
+// Whether the request comes from the server's own page or from no page.
 bool IsOwnPage(const HttpRequest& request) {
   if (!request.fetch_site.empty()) {
     return request.fetch_site == "same-origin" || request.fetch_site == "none";
@@ -46,8 +46,8 @@ bool IsOwnPage(const HttpRequest& request) {
 ApiError ForeignOrigin(std::string_view origin) {
   const std::string page = origin.empty() ? "another site" : Printable(origin);
   return {403,
-          fmt::format("a page of {} may not use this server; the flag --cors-origins names the "
-                      "origins that may",
+          fmt::format("pages of {} may not use this server; allow their origin with "
+                      "--cors-origins",
                       page),
           {},
           "origin_not_allowed"};
@@ -80,8 +80,8 @@ ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config) {
     return {};
   }
   return ApiError{403,
-                  fmt::format("Host is {}, must be localhost or a loopback address; the flag "
-                              "--allowed-hosts names others",
+                  fmt::format("Host is {}, must be localhost or a loopback address; allow other "
+                              "names with --allowed-hosts",
                               Printable(request.host)),
                   {},
                   "host_not_allowed"};

@@ -1,6 +1,6 @@
-// What keeps web pages from using the server in their visitors' names. A browser sends requests for
-// any page to any address (cross-site request forgery), and a page's own host name can be made to
-// resolve to 127.0.0.1 (DNS rebinding). Pure functions of a request's head and the configuration.
+// Protection against cross-site request forgery (a browser sends requests of any page to any
+// address) and DNS rebinding (the host name of a page resolves to 127.0.0.1). Pure functions of a
+// request's head and the configuration.
 #pragma once
 
 #include <string>
@@ -14,22 +14,21 @@ namespace braid {
 // localhost, 127.0.0.0/8 or [::1], with a port or without.
 bool IsLoopbackHost(std::string_view host);
 
-// 403 unless Host names the server. Checked at listeners that are bound to a loopback address;
-// others have names that the server does not know. A request without Host (HTTP/1.0) is no
-// browser's.
+// 403 unless Host names the server. Checked on loopback listeners only: the server does
+// not know the names of other addresses. A request without Host (HTTP/1.0) is not from a browser.
 ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config);
 
-// What an effect of a request is, for CheckOrigin.
+// What a request does, for CheckOrigin.
 enum class Effect { kNone, kGenerates, kAdministers };
 
-// 403 if a page of another origin asks for something that has an effect, unless the origin is one
-// of --cors-origins. "*" there does not stand for administration.
+// 403 if a page of another origin sends a request with an effect, unless --cors-origins allows its
+// origin. "*" does not allow administration.
 ApiStatus CheckOrigin(const HttpRequest& request, Effect effect, const ServerConfig& config);
 
-// Headers that let a browser show an answer to the page that asked; empty where it may not.
+// CORS headers of a response; empty if the origin is not allowed.
 std::string CorsHeaders(const HttpRequest& request, const ServerConfig& config);
 
-// The answer to a browser that asks whether a page of another origin may send a request.
+// The response to a CORS preflight.
 HttpResponse AnswerPreflight(const HttpRequest& request, const ServerConfig& config);
 
 }  // namespace braid

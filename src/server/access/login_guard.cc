@@ -1,4 +1,4 @@
-// See the header.
+// The sets are cleared when they are full, which bounds the memory under attack.
 #include "server/access/login_guard.h"
 
 #include <iterator>

@@ -1,6 +1,6 @@
-// How often an address may send a wrong key: so often a second, then for a moment only keys
-// that it has used before are answered. Other keys cannot be tried out from there, and whoever
-// shares a proxy's address with one who tries notices nothing. Thread-safe.
+// Limits how often an address may send a wrong key. Above the limit, only keys that the address has
+// used before are accepted for a moment: it cannot try other keys, and users that share a proxy's
+// address with an attacker are not locked out. Thread-safe.
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,4 @@
-// So much per second with a burst: a level that refills with time. Not thread-safe.
+// A token bucket: a rate per second with a burst. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,17 @@ class RateBucket {
   RateBucket(double per_second, double most, int64_t now_us)
       : per_second_(per_second), most_(most), level_(most), at_us_(now_us) {}
 
-  // True if so much may be taken at once; what is more than the bucket holds needs a full one.
+  // True if `amount` may be taken now; more than the capacity needs a full bucket.
   bool Has(double amount, int64_t now_us) {
     Refill(now_us);
     return level_ >= std::min(amount, most_);
   }
-  // The level may go below zero: what is taken later waits for it.
+  // The level may become negative; later requests wait until it is repaid.
   void Take(double amount, int64_t now_us) {
     Refill(now_us);
     level_ -= amount;
   }
-  // After how many whole seconds, at least 1, Has is true again.
+  // Whole seconds until Has is true, at least 1.
   int32_t SecondsUntil(double amount, int64_t now_us) {
     Refill(now_us);
     const double missing = std::max(0.0, std::min(amount, most_) - level_);

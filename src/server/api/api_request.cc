@@ -114,17 +114,15 @@ struct FieldReader {
 
   ApiStatus operator()(const RefusedRule& rule) const {
     if (AsksForNothing(value, rule.neutral)) return {};
-    return ApiError{400, fmt::format("{}: is not supported here: {}", path, rule.instead), path,
+    return ApiError{400, fmt::format("{}: is not supported: {}", path, rule.instead), path,
                     "unsupported_parameter"};
   }
 };
 
 ApiError UnknownField(std::string_view path) {
   const std::string shown(path.substr(0, limits::kShownBytesMax));
-  return {400,
-          fmt::format("{}: is not a field that is known here; leave it out, or see /openapi.json",
-                      shown),
-          shown, "unknown_parameter"};
+  return {400, fmt::format("{}: unknown field; leave it out, or see /openapi.json", shown), shown,
+          "unknown_parameter"};
 }
 
 // Applies the rows of a field and of its members to its value. Null is the same as leaving it out.
@@ -177,7 +175,8 @@ ApiStatus CheckPresence(const ApiRequest& request, const json::object& body) {
     case kTokenize:
       if (request.prompts.empty() && !has_messages) return Missing("prompt", "a string");
       if (!request.prompts.empty() && has_messages) {
-        return ApiError{400, "messages: stands beside prompt; send one of them", "messages"};
+        return ApiError{400, "messages: cannot be combined with prompt; send one of them",
+                        "messages"};
       }
       if (request.prompts.size() > 1 ||
           (request.prompts.size() == 1 &&

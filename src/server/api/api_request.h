@@ -1,5 +1,5 @@
-// The one request object of all endpoints: what the body said, checked against every limit that can
-// be checked without the tokenizer. Absent values stay absent; defaults are applied in prepare.cc.
+// The parsed body of every endpoint, checked against all limits that need no tokenizer. Absent
+// values stay absent; prepare.cc applies defaults.
 #pragma once
 
 #include <cstdint>
@@ -136,7 +136,7 @@ struct RequestLimits {
   OwnResponses responses = {};
 };
 
-// Parses and checks a body. What no row of the field table names is refused.
+// Parses and checks a body. Fields without a row in the field table are errors.
 Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
                                              const RequestLimits& limits);
 

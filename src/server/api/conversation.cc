@@ -1,4 +1,4 @@
-// See the header.
+// Consecutive assistant items become one message.
 #include "server/api/conversation.h"
 
 #include <fmt/core.h>
@@ -110,7 +110,7 @@ Result<std::string, ApiError> TextOfParts(const json::value& content, std::strin
   const json::array& parts = content.get_array();
   if (parts.size() > limits::kPartsMax) {
     return ApiError{400,
-                    fmt::format("{}: has {} parts, at most {} are taken", path, parts.size(),
+                    fmt::format("{}: has {} parts, at most {} are accepted", path, parts.size(),
                                 limits::kPartsMax),
                     path};
   }
@@ -126,8 +126,9 @@ Result<std::string, ApiError> TextOfParts(const json::value& content, std::strin
     const json::value* piece = part->if_contains("text");
     if (known.find(fmt::format(" {} ", std::string_view(type->get_string()))) ==
         std::string::npos) {
-      return ApiError{400, fmt::format("{}: only text is taken, got {}", at, JsonExcerpt(*type)),
-                      at, "unsupported_parameter"};
+      return ApiError{400,
+                      fmt::format("{}: only text is supported, got {}", at, JsonExcerpt(*type)), at,
+                      "unsupported_parameter"};
     }
     if (piece == nullptr || !piece->is_string())
       return WrongType(at, "a part with a text", parts[i]);

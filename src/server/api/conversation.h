@@ -23,7 +23,7 @@ class ChatBuilder {
   void System(std::string_view text);
   void User(std::string_view text);
   void ToolResult(std::string_view call_id, std::string_view text);
-  // What the assistant thought, said and called in one turn is one message.
+  // Thinking, text and calls of one assistant turn become one message.
   void AssistantText(std::string_view text);
   void AssistantThought(std::string_view text);
   void AssistantCall(std::string_view call_id, std::string_view name, std::string_view arguments);
@@ -43,8 +43,8 @@ void JoinLeadingSystem(const std::string& system, std::string_view path, json::a
                        std::vector<std::string>* paths);
 
 // A list of flat tools, {"name", "description", "parameters"}, as chat tools; `schema` names the
-// key that holds the parameters' schema. Those that are not `ours` are left out: the API's own
-// servers would run them, and this one has none.
+// key that holds the parameters' schema. Tools that are not `ours`, which the API's own
+// servers would run, are skipped.
 Result<json::array, ApiError> ChatTools(const json::value& value, const std::string& path,
                                         std::string_view schema,
                                         bool (*ours)(const json::object& tool));

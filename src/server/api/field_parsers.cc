@@ -55,7 +55,7 @@ ApiStatus ParsePrompt(const json::value& value, const std::string& path,
   }
   if (static_cast<int64_t>(array.size()) > limits.answers_max) {
     return ApiError{400,
-                    fmt::format("{}: has {} prompts, at most {} are taken", path, array.size(),
+                    fmt::format("{}: has {} prompts, at most {} are accepted", path, array.size(),
                                 limits.answers_max),
                     path};
   }
@@ -93,7 +93,7 @@ ApiStatus ParseStop(const json::value& value, const std::string& path, const Req
   const json::array& array = value.get_array();
   if (array.size() > limits::kStopStringsMax) {
     return ApiError{400,
-                    fmt::format("{}: has {} strings, at most {} are taken", path, array.size(),
+                    fmt::format("{}: has {} strings, at most {} are accepted", path, array.size(),
                                 limits::kStopStringsMax),
                     path};
   }
@@ -107,7 +107,7 @@ ApiStatus ParseStopTokens(const json::value& value, const std::string& path,
                           const RequestLimits& limits, ApiRequest* request) {
   if (value.is_array() && value.get_array().size() > limits::kStopTokensMax) {
     return ApiError{400,
-                    fmt::format("{}: has {} ids, at most {} are taken", path,
+                    fmt::format("{}: has {} ids, at most {} are accepted", path,
                                 value.get_array().size(), limits::kStopTokensMax),
                     path};
   }
@@ -121,7 +121,7 @@ ApiStatus ParseLogitBias(const json::value& value, const std::string& path,
   const json::object& object = value.get_object();
   if (object.size() > limits::kLogitBiasMax) {
     return ApiError{400,
-                    fmt::format("{}: has {} entries, at most {} are taken", path, object.size(),
+                    fmt::format("{}: has {} entries, at most {} are accepted", path, object.size(),
                                 limits::kLogitBiasMax),
                     path};
   }
@@ -172,7 +172,7 @@ ApiStatus ParseBraid(const json::value& value, const std::string& path, const Re
   for (const auto& [key, option] : value.get_object()) {
     const std::string member = fmt::format("{}.{}", path, std::string_view(key));
     if (key != "explain") {
-      return ApiError{400, member + ": is not known; the one option is explain", member};
+      return ApiError{400, member + ": is unknown; the only option is explain", member};
     }
     if (!option.is_bool()) return WrongType(member, "true or false", option);
     request->explain_reuse = option.get_bool();

@@ -17,11 +17,12 @@ constexpr uint32_t kTemplated = kChat | kTokenize | kApplyTemplate;
 constexpr uint32_t kAll = kGenerate | kCountTokens | kTokenize | kDetokenize | kApplyTemplate;
 constexpr int64_t kInt64Min = std::numeric_limits<int64_t>::min();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
-constexpr std::string_view kTextOnly = "only text is taken and given";
-constexpr std::string_view kWholeThought = "the whole thought is in the answer";
-constexpr std::string_view kOneTier = "there is one tier, and every request has it";
-constexpr std::string_view kCacheFindsItself = "the prefix cache finds what it has by itself";
-constexpr std::string_view kNoEdits = "conversations are not edited; send what the model shall see";
+constexpr std::string_view kTextOnly = "only text is supported";
+constexpr std::string_view kWholeThought = "answers contain all of the thinking";
+constexpr std::string_view kOneTier = "there is only one service tier";
+constexpr std::string_view kCacheFindsItself = "the prefix cache is automatic";
+constexpr std::string_view kNoEdits =
+    "conversations are not edited; send what the model should see";
 constexpr std::string_view kKeepsAll =
     R"([{}, {"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}])";
 constexpr std::string_view kNoSampler = "use temperature, top_p, top_k, min_p and the penalties";
@@ -145,8 +146,7 @@ constexpr Field kFields[] = {
     {"reasoning.summary", kResponses, HarmlessRule{kWholeThought}},
     {"reasoning.generate_summary", kResponses, HarmlessRule{kWholeThought}},
     {"reasoning.context", kResponses,
-     RefusedRule{"the chat template decides which thoughts of earlier turns are shown",
-                 R"(["auto"])"}},
+     RefusedRule{"the chat template decides which earlier thinking is shown", R"(["auto"])"}},
     {"reasoning.mode", kResponses, RefusedRule{"there is one mode", R"(["standard"])"}},
 
     // Without consequence for the answer.
@@ -155,14 +155,15 @@ constexpr Field kFields[] = {
     {"client_metadata", kGenerate, HarmlessRule{"a note for the operator"}},
     {"session_id", kGenerate, HarmlessRule{"a note for the operator"}},
     {"log_metrics", kGenerate, HarmlessRule{"/metrics counts every request"}},
-    {"truncation", kResponses, HarmlessRule{"what is too long is refused, never cut"}},
+    {"truncation", kResponses,
+     HarmlessRule{"prompts that are too long are refused, never truncated"}},
     {"max_tool_calls", kResponses,
      HarmlessRule{"counts calls of tools that the server runs; it runs none"}},
     {"image", kResponses, HarmlessRule{"about images, which are refused"}},
     {"service_tier", kGenerate, HarmlessRule{kOneTier}},
     {"speed", kAnthropic, HarmlessRule{kOneTier}},
-    {"billing_policy", kAnthropic, HarmlessRule{"nobody is billed"}},
-    {"fallback_credit_token", kAnthropic, HarmlessRule{"nobody is billed"}},
+    {"billing_policy", kAnthropic, HarmlessRule{"there is no billing"}},
+    {"fallback_credit_token", kAnthropic, HarmlessRule{"there is no billing"}},
     {"user_profile_id", kAnthropic, HarmlessRule{"a note for the operator"}},
     {"workspace_id", kAnthropic, HarmlessRule{"a note for the operator"}},
     {"fallbacks", kAnthropic, HarmlessRule{"for requests that a model declines; none is declined"}},
@@ -176,12 +177,12 @@ constexpr Field kFields[] = {
     {"prompt_cache_options.prewarm", kChat | kResponses,
      RefusedRule{"send the prompt with a limit of one token"}},
     {"cache_control", kAnthropic, HarmlessRule{kCacheFindsItself}},
-    {"cache_prompt", kOpenAi, HarmlessRule{"a prefix from the cache gives the same tokens"}},
+    {"cache_prompt", kOpenAi, HarmlessRule{"cached prefixes give the same tokens"}},
     {"id_slot", kOpenAi, HarmlessRule{kCacheFindsItself}},
-    {"n_keep", kOpenAi, HarmlessRule{"what is too long is refused, never cut"}},
-    {"prediction", kChat, HarmlessRule{"a guess that changes the speed only"}},
-    {"stream_reasoning", kChat, HarmlessRule{"thinking is streamed as it comes"}},
-    {"guided_decoding_backend", kGenerate, HarmlessRule{"there is one"}},
+    {"n_keep", kOpenAi, HarmlessRule{"prompts that are too long are refused, never truncated"}},
+    {"prediction", kChat, HarmlessRule{"affects speed only"}},
+    {"stream_reasoning", kChat, HarmlessRule{"thinking is always streamed"}},
+    {"guided_decoding_backend", kGenerate, HarmlessRule{"there is only one backend"}},
     {"spaces_between_special_tokens", kGenerate,
      HarmlessRule{"special tokens are written as the tokenizer says"}},
     {"mirostat_tau", kOpenAi, HarmlessRule{"for mirostat, which is refused"}},
@@ -198,7 +199,8 @@ constexpr Field kFields[] = {
     {"conversation", kResponses,
      RefusedRule{"there are no conversation objects; use previous_response_id"}},
     {"thread", kAnthropic, RefusedRule{"conversations are not stored; send the whole one"}},
-    {"background", kResponses, RefusedRule{"an answer is made while its client waits; use stream"}},
+    {"background", kResponses,
+     RefusedRule{"responses are generated while the client waits; use stream"}},
     {"background_options", kResponses, RefusedRule{"for background, which is refused"}},
     {"prompt", kResponses, RefusedRule{"prompts are not stored; use instructions"}},
     {"context_management", kResponses, RefusedRule{kNoEdits}},
@@ -212,7 +214,7 @@ constexpr Field kFields[] = {
     {"container", kAnthropic, RefusedRule{"the server runs no tools"}},
     {"diagnostics", kAnthropic,
      RefusedRule{"use braid: {\"explain\": true} at /v1/chat/completions"}},
-    {"inference_geo", kAnthropic, RefusedRule{"a request is computed where the server stands"}},
+    {"inference_geo", kAnthropic, RefusedRule{"the server has one location"}},
     {"functions", kChat, RefusedRule{"use tools"}},
     {"function_call", kChat, RefusedRule{"use tool_choice", R"(["none", "auto"])"}},
     {"modalities", kChat, RefusedRule{kTextOnly, R"([["text"]])"}},
@@ -227,9 +229,10 @@ constexpr Field kFields[] = {
     {"guided_whitespace_pattern", kGenerate, RefusedRule{"values are written on one line"}},
     {"return_tokens_as_token_ids", kGenerate, RefusedRule{"use return_token_ids"}},
     {"documents", kChat, RefusedRule{"put them into the messages"}},
-    {"chat_template", kTemplated, RefusedRule{"the model's own template is used"}},
+    {"chat_template", kTemplated, RefusedRule{"only the model's own template is supported"}},
     {"priority", kGenerate, RefusedRule{"requests are served in order of arrival"}},
-    {"truncate_prompt_tokens", kGenerate, RefusedRule{"prompts are never cut; shorten it"}},
+    {"truncate_prompt_tokens", kGenerate,
+     RefusedRule{"prompts are never truncated; shorten the prompt"}},
     {"prompt_embeds", kGenerate, RefusedRule{kTextOnly}},
     {"mm_processor_kwargs", kGenerate, RefusedRule{kTextOnly}},
     {"media_io_kwargs", kGenerate, RefusedRule{kTextOnly}},
@@ -241,8 +244,8 @@ constexpr Field kFields[] = {
     {"session_params", kGenerate, RefusedRule{"send the whole conversation; its prefix is cached"}},
     {"no_stop_trim", kGenerate, RefusedRule{"use include_stop_str_in_output"}},
     {"stop_regex", kGenerate, RefusedRule{"use stop"}},
-    {"return_hidden_states", kGenerate, RefusedRule{"they do not leave the engine"}},
-    {"return_routed_experts", kGenerate, RefusedRule{"they do not leave the engine"}},
+    {"return_hidden_states", kGenerate, RefusedRule{"not available through the API"}},
+    {"return_routed_experts", kGenerate, RefusedRule{"not available through the API"}},
     // of llama-server.
     {"mirostat", kOpenAi, RefusedRule{kNoSampler}},
     {"typical_p", kOpenAi, RefusedRule{kNoSampler, "[1, 1.0]"}},
@@ -253,13 +256,14 @@ constexpr Field kFields[] = {
     {"dry_multiplier", kOpenAi, RefusedRule{kNoSampler}},
     {"samplers", kOpenAi, RefusedRule{kNoSampler}},
     {"min_keep", kOpenAi, RefusedRule{kNoSampler}},
-    {"repeat_last_n", kOpenAi, RefusedRule{"the penalty is over the whole text", "[-1]"}},
+    {"repeat_last_n", kOpenAi, RefusedRule{"penalties cover the whole text", "[-1]"}},
     {"n_indent", kOpenAi, RefusedRule{"use grammar"}},
     {"t_max_predict_ms", kOpenAi, RefusedRule{"use max_tokens"}},
     {"timings_per_token", kOpenAi, RefusedRule{"/metrics has the times"}},
     {"return_progress", kOpenAi, RefusedRule{"/v1/running shows it"}},
-    {"post_sampling_probs", kOpenAi, RefusedRule{"logprobs are the model's"}},
-    {"response_fields", kOpenAi, RefusedRule{"answers are whole"}},
+    {"post_sampling_probs", kOpenAi,
+     RefusedRule{"logprobs are those of the model, before sampling"}},
+    {"response_fields", kOpenAi, RefusedRule{"answers always have all fields"}},
     {"reasoning_format", kChat, RefusedRule{"use separate_reasoning", R"(["auto"])"}},
     {"lora", kOpenAi, RefusedRule{"there are no adapters"}},
 };

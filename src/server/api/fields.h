@@ -1,6 +1,6 @@
-// The field table: a row for each name that a body may have, which says what becomes of it:
-// enforced, harmless or refused. What has no row is refused. The parser, its tests, the OpenAPI
-// document and the table in docs/api.md are made from it.
+// The field table: a row per field of a body with its effect: enforced, harmless or refused. A
+// field without a row is an error. The parser, its tests, the OpenAPI document and the table in
+// docs/api.md are made from it.
 #pragma once
 
 #include <span>
@@ -42,13 +42,13 @@ struct ParseRule {
 // A member of a field that is an object; the field's parser reads it.
 struct MemberRule {};
 
-// Taken and without effect: nothing that it asks for is lost, and `why`.
+// Accepted without effect, because of `why`.
 struct HarmlessRule {
   std::string_view why;
 };
 
-// Asks for what this server does not do; `instead` says what would be right. Taken where it asks
-// for nothing: null, false, 0 and what is empty, or what the JSON list `neutral` has.
+// Not supported; `instead` says what to use. Values that ask for nothing are accepted: null, false,
+// 0 and empty ones, or those in the JSON list `neutral`.
 struct RefusedRule {
   std::string_view instead;
   std::string_view neutral = {};

@@ -13,10 +13,10 @@ namespace {
 
 ApiStatus SetGrammar(WantedGrammar grammar, ApiRequest* request) {
   if (request->grammar) {
-    return ApiError{
-        400,
-        fmt::format("{}: stands beside {}; send one of them", grammar.path, request->grammar->path),
-        grammar.path};
+    return ApiError{400,
+                    fmt::format("{}: cannot be combined with {}; send one of them", grammar.path,
+                                request->grammar->path),
+                    grammar.path};
   }
   request->grammar = std::move(grammar);
   return {};
@@ -59,7 +59,7 @@ ApiStatus ParseChoices(const json::value& value, const std::string& path, const 
   if (!value.is_array() || value.get_array().empty()) return WrongType(path, kRight, value);
   if (value.get_array().size() > limits::kGrammarChoicesMax) {
     return ApiError{400,
-                    fmt::format("{}: has {} texts, at most {} are taken", path,
+                    fmt::format("{}: has {} texts, at most {} are accepted", path,
                                 value.get_array().size(), limits::kGrammarChoicesMax),
                     path};
   }
@@ -104,7 +104,7 @@ ApiStatus ParseStructuralTag(const json::value& value, const std::string& path,
       triggers->get_array().size() > limits::kToolsMax) {
     return ApiError{
         400,
-        fmt::format("{}: at most {} structures and triggers are taken", path, limits::kToolsMax),
+        fmt::format("{}: at most {} structures and triggers are accepted", path, limits::kToolsMax),
         path};
   }
   const auto text = [](const json::value* member) {
@@ -192,7 +192,7 @@ ApiStatus ParseStructuredOutputs(const json::value& value, const std::string& pa
                             [&](const Key& k) { return k.name == name; });
     if (key == std::end(kKeys)) {
       return ApiError{
-          400, at + ": is not known here; json, regex, choice, grammar and structural_tag are", at,
+          400, at + ": is unknown; it must be json, regex, choice, grammar or structural_tag", at,
           "unsupported_parameter"};
     }
     RETURN_IF_ERROR(key->parse(wanted, at, limits, request));

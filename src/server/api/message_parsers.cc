@@ -50,10 +50,10 @@ ApiStatus CheckMessage(json::value& value, const std::string& path) {
     const json::value* old = message.if_contains(key);
     if (old == nullptr || old->is_null()) continue;
     const std::string at = fmt::format("{}.{}", path, key);
-    return ApiError{400,
-                    fmt::format("{}: is not supported here; use {}", at,
-                                *key == 'f' ? "tool_calls" : "content"),
-                    at, "unsupported_parameter"};
+    return ApiError{
+        400,
+        fmt::format("{}: is not supported; use {}", at, *key == 'f' ? "tool_calls" : "content"), at,
+        "unsupported_parameter"};
   }
   if (role->get_string() == "developer") message["role"] = "system";
   const json::value* name = message.if_contains("name");
@@ -181,7 +181,7 @@ ApiStatus ParseTools(const json::value& value, const std::string& path, const Re
   const json::array& tools = value.get_array();
   if (tools.size() > limits::kToolsMax) {
     return ApiError{400,
-                    fmt::format("{}: has {} tools, at most {} are taken", path, tools.size(),
+                    fmt::format("{}: has {} tools, at most {} are accepted", path, tools.size(),
                                 limits::kToolsMax),
                     path};
   }
@@ -190,10 +190,10 @@ ApiStatus ParseTools(const json::value& value, const std::string& path, const Re
   }
   size_t bytes = json::serialize(value).size();
   if (bytes > limits::kToolBytesMax) {
-    return ApiError{
-        400,
-        fmt::format("{}: are {} bytes, at most {} are taken", path, bytes, limits::kToolBytesMax),
-        path};
+    return ApiError{400,
+                    fmt::format("{}: are {} bytes, at most {} are accepted", path, bytes,
+                                limits::kToolBytesMax),
+                    path};
   }
   request->tools = tools;
   return {};

@@ -1,5 +1,5 @@
-// The events of one answer as blocks, one after the other: a thought, a text, a tool call. What the
-// APIs share that answer in blocks.
+// Groups the events of one answer into consecutive blocks: thinking, text, a tool call. Shared by
+// the APIs that answer in blocks.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ class AnswerBlocks {
     std::function<void(const AnswerBlock&, size_t index)> close = nullptr;
   };
 
-  // What happens to blocks goes to the sink, in order.
+  // Reports changes of blocks to the sink, in order.
   void Add(const AnswerEvents& events, const Sink& sink);
   // The answer has ended: closes the block that is open.
   void End(const Sink& sink);

@@ -1,4 +1,4 @@
-// Blocks to events. Input tokens that the prefix cache had are counted apart, as the API does.
+// Input tokens from the prefix cache are counted separately, as the API does.
 #include "server/dialects/anthropic_format.h"
 
 #include "server/http/framing.h"
@@ -19,7 +19,7 @@ json::value StopReason(const ChoiceDelta& delta) {
   return delta.stop_reason.is_string() ? "stop_sequence" : "end_turn";
 }
 
-// The arguments of a call that was cut off are no object: what is there is not shown as one.
+// The arguments of a truncated call do not parse; it is shown with an empty input.
 json::value InputOf(const AnswerBlock& block) {
   Result<json::value> input = ParseJson(block.text, "arguments");
   return input && input->is_object() ? *std::move(input) : json::value(json::object{});

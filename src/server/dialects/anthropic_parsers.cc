@@ -80,7 +80,7 @@ ApiStatus AddTurn(const json::value& value, const std::string& path, ChatBuilder
   if (!content.is_array()) return WrongType(at, "a string or a list of blocks", content);
   if (content.get_array().size() > limits::kPartsMax) {
     return ApiError{400,
-                    fmt::format("{}: has {} blocks, at most {} are taken", at,
+                    fmt::format("{}: has {} blocks, at most {} are accepted", at,
                                 content.get_array().size(), limits::kPartsMax),
                     at};
   }

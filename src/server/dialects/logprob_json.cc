@@ -1,4 +1,4 @@
-// See the header.
+// Three encodings of the same entries.
 #include "server/dialects/logprob_json.h"
 
 #include <fmt/core.h>

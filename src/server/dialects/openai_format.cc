@@ -1,5 +1,4 @@
-// Chat and text completions share the envelope, the ends and the usage; they differ in their
-// choices.
+// Chat and text completions share envelope, finish and usage; their choices differ.
 #include "server/dialects/openai_format.h"
 
 #include <fmt/core.h>

@@ -1,6 +1,5 @@
-// Answers of OpenAI's Responses API, whole and as its stream of events. Where it is asked for, the
-// response stands in the store from its beginning, and is finished there before its client reads
-// the end.
+// Answers of OpenAI's Responses API, whole and streamed. A response with `store` is in the store
+// from its beginning, and complete there before its client reads the end.
 #pragma once
 
 #include <string>
@@ -15,7 +14,7 @@ class ResponsesFormat final : public AnswerFormat {
  public:
   // `generation` must outlive the object. `echo`: what the answer repeats of the request.
   ResponsesFormat(const Generation& generation, json::object echo, std::optional<StoreOrder> order);
-  // A response that its client has left is stored as far as it came.
+  // Stores the partial response if the client disconnected.
   ~ResponsesFormat() override;
 
   std::string Events(const ChoiceDelta& delta) override;

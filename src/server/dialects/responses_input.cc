@@ -1,4 +1,4 @@
-// Texts of the store were written by this server, so they parse.
+// This server wrote the texts of the store, so they parse.
 #include "server/dialects/responses_input.h"
 
 #include <fmt/core.h>
@@ -19,13 +19,14 @@ InputItem FromStore(const StoredItem& stored) {
   return {.value = std::move(value->get_object()), .stored_id = stored.id};
 }
 
-// Before anything is parsed, so that small requests cannot name large things many times.
+// Checked before parsing: a small request must not be able to reference large items many times.
 ApiStatus CheckSize(const OwnResponses& own, const std::string& path, const ApiRequest& request) {
   if (request.stored_bytes <= own.bytes_max) return {};
-  return ApiError{400,
-                  fmt::format("{}: the stored items up to here have {} bytes, at most {} are taken",
-                              path, request.stored_bytes, own.bytes_max),
-                  path};
+  return ApiError{
+      400,
+      fmt::format("{}: the stored items up to here have {} bytes, at most {} are accepted", path,
+                  request.stored_bytes, own.bytes_max),
+      path};
 }
 
 std::string Shown(std::string_view id) {
@@ -108,7 +109,7 @@ ApiStatus CheckReferences(const ApiRequest& request) {
     const std::string& id = request.input_items[i].stored_id;
     if (id.empty() || seen.insert(id).second) continue;
     const std::string at = fmt::format("input[{}].id", i);
-    return ApiError{400, fmt::format("{}: {} is in the conversation already", at, Shown(id)), at};
+    return ApiError{400, fmt::format("{}: {} is already in the conversation", at, Shown(id)), at};
   }
   return {};
 }

@@ -1,6 +1,6 @@
-// What a request of the Responses API reads: the items that it sends, those that it names by id,
-// and those of the response that it continues. On its way to messages for the chat template, and to
-// the store for the requests after it. Preparation threads.
+// The input items of a Responses request: those in the body, those referenced by id, and those of
+// the response that it continues. They become messages for the chat template and items for the
+// store. Preparation threads.
 #pragma once
 
 #include <string>

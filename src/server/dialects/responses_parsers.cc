@@ -166,7 +166,7 @@ ApiStatus ParseInclude(const json::value& value, const std::string& path, const 
       continue;
     }
     if (name == "message.output_text.logprobs") {
-      return ApiError{400, at + ": is not supported here; use /v1/chat/completions", at,
+      return ApiError{400, at + ": is not supported; use /v1/chat/completions", at,
                       "unsupported_parameter"};
     }
     return WrongType(at, "a name that the API knows, \"reasoning.encrypted_content\"", name);

@@ -1,4 +1,4 @@
-// One sentence for each reason; see the header.
+// One sentence per reason.
 #include "server/dialects/reuse_json.h"
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
-// How much of a prompt the prefix cache saved, and why not more, for people: the `braid` object of
-// an answer that asked for it. Pure.
+// Explains in words how much of a prompt the prefix cache saved and why not more: the `braid`
+// object of answers to requests with `explain`. Pure.
 #pragma once
 
 #include <string>

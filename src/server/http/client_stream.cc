@@ -1,4 +1,4 @@
-// See the header.
+// Boost.Asio's TLS stream refers to the socket beside it.
 #include "server/http/client_stream.h"
 
 #include <boost/asio/as_tuple.hpp>
@@ -20,7 +20,7 @@ asio::awaitable<bool> ClientStream::Open() {
 
 asio::awaitable<void> ClientStream::CloseSending() {
   if (tls_) {
-    // Waits for the client's own goodbye; the caller's deadline ends that.
+    // Waits for the client's close_notify, at most until the caller's deadline.
     co_await tls_->async_shutdown(kTuple);
   }
   boost::system::error_code ignored;

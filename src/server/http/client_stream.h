@@ -1,5 +1,5 @@
-// A client's socket, with TLS around it or without: what a connection reads from and writes to.
-// Network thread only; one read and one write may be under way at the same time.
+// A client's socket, with or without TLS: what a connection reads from and writes to.
+// Network thread only; one read and one write may be in flight at the same time.
 #pragma once
 
 #include <boost/asio/async_result.hpp>
@@ -16,7 +16,7 @@ class ClientStream {
   using Socket = boost::asio::ip::tcp::socket;
   using executor_type = Socket::executor_type;
 
-  // `tls` may be null: then bytes are sent as they are.
+  // `tls` may be null: no TLS.
   ClientStream(Socket socket, boost::asio::ssl::context* tls) : socket_(std::move(socket)) {
     if (tls != nullptr) tls_.emplace(socket_, *tls);
   }
@@ -26,9 +26,9 @@ class ClientStream {
   executor_type get_executor() { return socket_.get_executor(); }
   Socket& socket() { return socket_; }
 
-  // The handshake, where there is one. False when it fails or is cancelled.
+  // The TLS handshake, if there is TLS. False if it fails or is cancelled.
   boost::asio::awaitable<bool> Open();
-  // Tells the client that nothing more comes.
+  // Tells the client that no more data follows.
   boost::asio::awaitable<void> CloseSending();
 
   template <class Buffers, class Token>

@@ -1,5 +1,4 @@
-// The protocol half of a connection. Beast parses; http_framing refuses what is ambiguous before
-// that.
+// Beast parses requests; framing.h rejects ambiguous heads before that.
 #include "server/http/connection.h"
 
 #include <fmt/core.h>
@@ -31,17 +30,18 @@ constexpr int64_t kReservedSeconds = 2;
 
 using BodyParser = http::request_parser<http::string_body>;
 
-// Preparation gives way to the engine, whose threads others wait for; a large body to a small one.
+// Preparation runs at a lower priority than the engine, whose threads wait for each other, and
+// large bodies at a lower one than small ones.
 constexpr int kPrepareNice = 5, kBulkNice = 19;
 
-// Of the calling thread, on Linux; where it is refused everything works as well, but later.
+// Lowers the priority of the calling thread (Linux). A failure only costs latency.
 void LowerPriority(int nice) {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
 }
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-// The path and the query behind its question mark.
+// Path and query of a request target.
 std::pair<std::string, std::string> SplitTarget(std::string_view target) {
   const size_t path_bytes = std::min(target.find('?'), target.size());
   const size_t query_at = std::min(path_bytes + 1, target.size());
@@ -54,7 +54,7 @@ std::string_view PathOf(std::string_view head) {
   return head.substr(begin, head.find_first_of(" ?", begin) - begin);
 }
 
-// Both the head and the refusals of the body's framing are worth a sentence; the rest is noise.
+// A parser error as an answer.
 HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
   if (error == http::error::body_limit) {
     return {413, fmt::format("the body is longer than {} bytes", limit)};
@@ -62,7 +62,7 @@ HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
   return {400, fmt::format("not a valid HTTP/1.1 request: {}", error.message())};
 }
 
-// HEAD is asked like GET.
+// The API sees HEAD as GET.
 HttpRequest RequestOf(http::request<http::string_body> message) {
   std::string_view target = View(message.target());
   HttpRequest request;
@@ -172,7 +172,7 @@ asio::awaitable<void> HttpConnection::RunReserved(std::string message) {
   co_await stream_.CloseSending();
 }
 
-// False when the connection ends instead.
+// False if the connection ends.
 asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
   if (buffer_.size() > 0) co_return true;
   if (host_.draining) co_return false;
@@ -184,8 +184,8 @@ asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
   co_return !error;
 }
 
-// Takes the bytes up to and with the blank line off the buffer. Otherwise why it could not, with
-// status 0 when the connection is over.
+// Consumes the head including its blank line. Otherwise returns why it could not, with status 0 if
+// the connection is over.
 asio::awaitable<std::optional<HttpRefusal>> HttpConnection::ReadHead(std::string* head) {
   constexpr int kOver = 0;
   bool alive = co_await AwaitFirstByte();
@@ -252,7 +252,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   }
   auto length = parser.content_length();
   auto reserved = static_cast<int64_t>(length ? *length : parser.chunked() ? limit : 0);
-  // What preparing the largest body takes is kept free, so that those that are read get there.
+  // Memory to prepare the largest body stays free, so that every body that is read can be prepared.
   const int64_t spare = limits::kPrepareTimesBody * static_cast<int64_t>(limit);
   incoming->body_hold.reset();
   if (reserved > 0) {
@@ -307,7 +307,7 @@ asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
                                     asio::use_awaitable);
 }
 
-// A preparation thread. The body is counted already.
+// On a preparation thread. The body itself is already accounted for.
 Reply HttpConnection::Prepare(HttpRequest request, braid::Wake wake) {
   const auto bytes = static_cast<int64_t>(request.body.size()) * limits::kPrepareTimesBody;
   const std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(bytes, 0);
@@ -381,7 +381,7 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
   }
 }
 
-// Returns when the client has left. Bytes of a next request stay in the buffer.
+// Returns when the client disconnects. Bytes of the next request stay in the buffer.
 asio::awaitable<void> HttpConnection::WatchClient() {
   while (buffer_.size() < limits::kPipelinedBytesMax) {
     auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
@@ -468,7 +468,7 @@ asio::awaitable<void> HttpConnection::Linger() {
   deadline_us_ = 0;
 }
 
-// All of `bytes`, as long as the client takes some of them in time.
+// Writes all of `bytes` while the client makes progress.
 asio::awaitable<bool> HttpConnection::Write(std::string_view bytes) {
   while (!bytes.empty()) {
     SetDeadline(host_.options.write_seconds_max);

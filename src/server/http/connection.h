@@ -1,7 +1,7 @@
-// One client connection: reads a request, asks the API, writes the answer, again until either side
-// closes. A coroutine on the network thread; requests of one connection are served one after the
-// other. While an answer is being made the socket is read on, so that a client that left is noticed
-// at once. (A client that only shuts down its sending side looks the same and is treated the same.)
+// One client connection: reads a request, asks the API, writes the answer, and repeats until either
+// side closes. A coroutine on the network thread; it serves its requests one after the other. It
+// keeps reading while an answer is being made, to detect a client that disconnects at once. (A
+// client that only shuts down its sending side looks the same and is treated the same.)
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -29,9 +29,9 @@ struct ConnectionHost {
   const HttpOptions& options;
   HttpApi& api;
   asio::thread_pool& pool;       // prepares requests
-  asio::thread_pool& bulk_pool;  // those with large bodies, one after the other
+  asio::thread_pool& bulk_pool;  // prepares large bodies, one at a time
   std::function<Wake(int64_t connection)> make_wake;
-  std::unique_ptr<asio::ssl::context> tls = nullptr;  // of connections that begin; null: none
+  std::unique_ptr<asio::ssl::context> tls = nullptr;  // for new connections; null: no TLS
   bool draining = false;
 };
 
@@ -41,18 +41,18 @@ class HttpConnection {
 
   // Serves until the connection ends. The object must live until then.
   asio::awaitable<void> Run();
-  // For a server that is full: answers one probe (HttpApi::IsProbe) and refuses anything else.
+  // Over the connection limit: answers one probe (HttpApi::IsProbe) and refuses other requests.
   asio::awaitable<void> RunReserved(std::string message);
 
-  // The answer in work may have something new.
+  // The answer in progress may have new data.
   void Wake();
-  // Called a few times a second: ends what has passed its deadline.
+  // Called a few times a second: enforces deadlines.
   void Sweep(int64_t now_us);
-  // Draining: an idle connection closes.
+  // While draining: closes the connection if it is idle.
   void CloseIfIdle();
-  // Its place is needed: whatever it does ends without a word.
+  // Closes the connection at once, to make room for another.
   void Drop();
-  // Draining is over: the answer in work ends now.
+  // Ends the answer in progress.
   void EndAnswer(EndReason reason);
 
  private:
@@ -90,11 +90,11 @@ class HttpConnection {
   asio::steady_timer signal_;
   boost::beast::flat_buffer buffer_;
   std::unique_ptr<Answer> answer_;
-  int64_t deadline_us_ = 0;  // 0: none; passing it cancels what the socket does
+  int64_t deadline_us_ = 0;  // 0: none; passing it cancels the socket's operations
   bool timed_out_ = false;
   bool idle_ = false;
   bool woken_ = false;
-  bool gone_ = false;      // the client has left
+  bool gone_ = false;      // the client has disconnected
   bool reserved_ = false;  // see RunReserved
   bool dropped_ = false;
 };

@@ -1,5 +1,4 @@
-// The strict subset of HTTP/1.1 heads that is accepted, and the few bytes of framing that are
-// written.
+// Accepts a strict subset of HTTP/1.1 heads.
 #include "server/http/framing.h"
 
 #include <fmt/core.h>
@@ -73,26 +72,26 @@ std::optional<HttpRefusal> CheckField(std::string_view line, FramingHeaders* fra
 }
 
 std::optional<HttpRefusal> CheckFraming(const FramingHeaders& framing, bool http_1_1) {
-  if (framing.content_length > 1) return HttpRefusal{400, "Content-Length stands more than once"};
-  if (framing.host > 1) return HttpRefusal{400, "Host stands more than once"};
+  if (framing.content_length > 1) return HttpRefusal{400, "Content-Length appears more than once"};
+  if (framing.host > 1) return HttpRefusal{400, "Host appears more than once"};
   if (http_1_1 && framing.host == 0) return HttpRefusal{400, "Host is missing"};
   if (framing.transfer_encoding == 0) return std::nullopt;
   if (framing.transfer_encoding > 1 || !framing.chunked) {
     return HttpRefusal{400, "Transfer-Encoding must be \"chunked\" alone"};
   }
   if (framing.content_length > 0) {
-    return HttpRefusal{400, "Content-Length and Transfer-Encoding stand together"};
+    return HttpRefusal{400, "Content-Length and Transfer-Encoding must not appear together"};
   }
   if (!http_1_1) return HttpRefusal{400, "Transfer-Encoding needs HTTP/1.1"};
   return std::nullopt;
 }
 
-// Of HTTP/2: what follows the first blank line of its preface, and its frames.
+// HTTP/2: the rest of the preface after its first blank line, and the frames.
 constexpr size_t kHttp2PrefaceEnd = std::string_view("SM\r\n\r\n").size();
 constexpr size_t kHttp2FrameHead = 9;
 constexpr char kHttp2Headers = 1;
 
-// A line that ends with LF alone never becomes a complete head.
+// A line that ends with LF alone can never become a complete head.
 bool HasBareLf(std::string_view head) {
   for (size_t at = head.find('\n'); at != std::string_view::npos; at = head.find('\n', at + 1)) {
     if (at == 0 || head[at - 1] != '\r') return true;
@@ -154,7 +153,7 @@ std::optional<HttpRefusal> CheckUnfinishedHead(std::string_view head) {
   std::string_view request_line = head.substr(0, line_end);
   if (TargetOf(request_line).size() > limits::kTargetBytesMax) return TargetTooLong();
   if (line_end == std::string_view::npos) {
-    // A method longer than every known one is noise, not a request that is still coming.
+    // No method is this long: more bytes cannot make it a request.
     if (head.size() > limits::kTargetBytesMax + 64) return TargetTooLong();
     return std::nullopt;
   }

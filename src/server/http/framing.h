@@ -1,4 +1,4 @@
-// What is checked on the raw bytes of a request's head before the HTTP parser sees them: sizes, and
+// Checks on the raw bytes of a request's head before the HTTP parser sees them: sizes, and
 // every form that two parsers might read differently (request smuggling). Pure functions.
 #pragma once
 

@@ -27,10 +27,10 @@ namespace {
 using asio::ip::tcp;
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr auto kSweepEvery = std::chrono::milliseconds(100);
-constexpr int64_t kFlushSeconds = 2;  // after draining, for the error events to go out
+constexpr int64_t kFlushSeconds = 2;  // after draining, to send the error events
 constexpr int kBacklog = 1024;
-constexpr int64_t kFilesKept = 512;  // file descriptors left for everything else
-// Connections beyond the limits, for probes; the oldest gives way to the newest.
+constexpr int64_t kFilesKept = 512;  // file descriptors kept for other uses
+// Connections above the limits, for probes; a new one replaces the oldest.
 constexpr size_t kReservedMax = 64;
 constexpr int64_t kTrimBytes = 4 << 20;
 constexpr int64_t kTrimEveryUs = 1'000'000;
@@ -45,7 +45,7 @@ int32_t ConnectionsMax(const HttpOptions& options) {
 
 }  // namespace
 
-// One port that is listened on.
+// One listening port.
 struct Listener {
   explicit Listener(asio::io_context& io, bool admin) : acceptor(io), admin(admin) {}
 
@@ -218,7 +218,7 @@ void HttpServer::State::BeginReserved(tcp::socket socket, HttpPeer peer) {
 
 void HttpServer::State::Ended(int64_t id, const std::exception_ptr& failure) {
   connections.erase(id);
-  if (failure) LogError("a connection ended by an exception of a library");
+  if (failure) LogError("a library threw an exception; its connection was closed");
   FinishDrainIfEmpty();
 }
 
@@ -245,8 +245,8 @@ void HttpServer::State::SweepOnce() {
   }
 }
 
-// After a storm the allocator keeps what was freed between what was not; it is told to give that
-// back once nothing large is held.
+// After many large requests the allocator keeps fragmented free memory; malloc_trim returns it once
+// no large hold is left.
 void HttpServer::State::WatchMemory(int64_t now_us) {
   MemoryBudget& memory = host.api.memory();
   memory.NoteResident(ResidentBytes());

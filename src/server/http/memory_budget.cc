@@ -1,4 +1,4 @@
-// See the header.
+// Holds are counted with atomics; no lock.
 #include "server/http/memory_budget.h"
 
 #include <unistd.h>

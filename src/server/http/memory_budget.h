@@ -1,7 +1,8 @@
-// The memory that the server may take beside the engine's (--server-memory): request bodies until
-// their requests are prepared, and what preparing takes. Whoever needs some takes a hold first, or
-// refuses the request. The process's resident memory is looked at too, for what nobody holds:
-// grammars, answers that are not read, what the allocator keeps. Thread-safe.
+// Admission control for the server's memory (--server-memory), in addition to the engine's: request
+// bodies until they are prepared, and the memory that preparation needs. Code that needs memory
+// takes a hold first or refuses the request. The budget also checks the process's resident memory,
+// which covers what no hold counts: grammars, unread answers, free memory that the allocator keeps.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ class MemoryBudget {
   explicit MemoryBudget(Limits limits) { SetLimits(limits); }
   void SetLimits(Limits limits);
 
-  // Gives its bytes back when it is destroyed.
+  // Returns its bytes when it is destroyed.
   class Hold {
    public:
     Hold(MemoryBudget& budget, int64_t bytes) : budget_(&budget), bytes_(bytes) {}
@@ -37,10 +38,10 @@ class MemoryBudget {
     int64_t bytes_;
   };
 
-  // nullopt, and counted as shed, if `bytes` and `spare` beside them are not there. Resident memory
-  // refuses large holds only: a server that the allocator has left too large goes on for others.
+  // nullopt, and counted as shed, unless `bytes` plus `spare` are free. High resident memory
+  // refuses large holds only, so that small requests are still served.
   std::optional<Hold> Take(int64_t bytes, int64_t spare);
-  // What the process has now; called a few times a second.
+  // Records the resident memory; called a few times a second.
   void NoteResident(int64_t bytes);
 
   struct Stats {
@@ -58,7 +59,7 @@ class MemoryBudget {
   std::atomic<int64_t> used_then_{0};  // used_ when resident_ was noted
 };
 
-// Bytes of this process that are in memory; 0 where the kernel does not say.
+// Resident memory of this process; 0 if the kernel does not tell.
 int64_t ResidentBytes();
 
 }  // namespace braid

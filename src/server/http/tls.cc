@@ -1,4 +1,4 @@
-// See the header.
+// OpenSSL, with TLS 1.2 as the oldest version.
 #include "server/http/tls.h"
 
 #include <fmt/core.h>
@@ -34,7 +34,7 @@ Result<std::unique_ptr<ssl::context>> LoadTls(const TlsFiles& files) {
                            ssl::context::no_tlsv1_1 | ssl::context::no_compression |
                            SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE,
                        error);
-  // Without this OpenSSL asks the terminal for the pass phrase of a key.
+  // By default OpenSSL would ask for a key's pass phrase on the terminal.
   SSL_CTX_set_default_passwd_cb(context->native_handle(), [](char*, int, int, void*) { return 0; });
   context->use_certificate_chain_file(files.certificate, error);
   if (error) {

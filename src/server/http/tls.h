@@ -1,5 +1,5 @@
-// TLS of the listeners: a certificate chain and its key from PEM files. Connections that exist keep
-// the pair that they began with when another is loaded.
+// TLS of the listeners: a certificate chain and its key from PEM files. Existing connections keep
+// their certificate when another is loaded.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>

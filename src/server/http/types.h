@@ -1,5 +1,5 @@
-// The border between the network (http_connection, http_server: the only files that see Asio and
-// Beast) and the API (router and what it calls): requests and answers as plain values.
+// The interface between the network (connection.h and http_server.h, the only files that use Asio
+// and Beast) and the API (the router): requests and answers as plain values.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@ namespace braid {
 // Who is at the other end of a connection.
 struct HttpPeer {
   std::string address;
-  bool admin_listener = false;     // came to the port that is for administration
+  bool admin_listener = false;     // the administration port
   bool loopback_listener = false;  // the port is bound to a loopback address
 };
 
 struct HttpRequest {
   std::string method;
   std::string path;          // without the query
-  std::string query;         // what stands behind the ?
+  std::string query;         // after the ?
   std::string content_type;  // as sent; empty if absent
   std::string content_encoding;
   // Headers as they were sent; empty if absent.
   std::string authorization;
   std::string api_key;  // x-api-key
   std::string host;
-  // What a browser says of the page that asks.
+  // What a browser tells about the requesting page.
   std::string origin;
   std::string fetch_site;     // Sec-Fetch-Site
   std::string asked_headers;  // Access-Control-Request-Headers
   std::string request_id;     // the client's X-Request-Id if it is well-formed, else empty
   std::string body;
   HttpPeer peer;
-  int64_t received_us = 0;  // MonotonicUs when the last byte of it came
+  int64_t received_us = 0;  // MonotonicUs of its last byte
 };
 
 struct HttpResponse {
@@ -60,26 +60,26 @@ struct AnswerStep {
 };
 
 class Answer;
-// What a request gets: a response, or an answer in the making.
+// A response, or an answer that is still being generated.
 using ReplyContent = std::variant<HttpResponse, std::unique_ptr<Answer>>;
 
 // An answer that the engine is working on. Used on the network thread, by its connection;
-// destroying it ends what still runs.
+// destroying it aborts its generation.
 class Answer {
  public:
   virtual ~Answer() = default;
-  // Whether it is still open if there will be an answer at all; then nothing is sent, and Settle is
-  // asked whenever the connection is woken. What it gives takes this object's place.
+  // True while it is undecided whether there will be an answer. Then the connection sends nothing
+  // and calls Settle at each wake-up; the result replaces this object.
   virtual bool Pending() const { return false; }
   virtual std::optional<ReplyContent> Settle() { return std::nullopt; }
   virtual bool Streams() const = 0;
-  // What has come since the last call; empty when nothing has.
+  // New output since the last call; may be empty.
   virtual AnswerStep Take() = 0;
-  // Ends the answer from the server's side: what came so far, and why, is in the next Take.
+  // Ends the answer. The next Take has the remaining output and the reason.
   virtual void End(EndReason reason) = 0;
-  // Why it has to end by now, if it has: called a few times a second.
+  // The reason if a time limit has passed. Called a few times a second.
   virtual std::optional<EndReason> Overdue(int64_t now_us) const = 0;
-  // About how much Take would give.
+  // Approximate size of what Take would return.
   virtual size_t PendingBytes() const = 0;
 };
 
@@ -95,13 +95,13 @@ using Wake = std::function<void()>;
 class HttpApi {
  public:
   virtual ~HttpApi() = default;
-  // The most bytes a body may have at this moment.
+  // The current body size limit.
   virtual size_t BodyBytesMax() const = 0;
-  // What bodies and their preparation may take. Used by any thread.
+  // The budget for bodies and their preparation. Any thread.
   virtual MemoryBudget& memory() = 0;
   // True if Respond is quick, so that it may run on the network thread.
   virtual bool IsQuick(const HttpRequest& request) const = 0;
-  // True for what says whether the server lives: answered to whom no other connection is open.
+  // True for health probes, which are answered above the connection limits too.
   virtual bool IsProbe(std::string_view path) const = 0;
   // Any thread, several at once.
   virtual Reply Respond(HttpRequest request, Wake wake) = 0;

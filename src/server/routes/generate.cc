@@ -101,9 +101,9 @@ struct Planned {
 ApiError OverLimit(const Service& service, const Caller& caller, const TenantLoad::Entry& entry) {
   const bool tokens = entry.retry_after_seconds > 0;
   return {429,
-          tokens ? fmt::format("{} has used up the {} tokens a minute that its key allows",
-                               caller.name, caller.tokens_per_minute)
-                 : fmt::format("{} has {} requests already, as many as its key allows", caller.name,
+          tokens ? fmt::format("the key of {} has used its {} tokens per minute", caller.name,
+                               caller.tokens_per_minute)
+                 : fmt::format("the key of {} has {} requests, its limit", caller.name,
                                caller.requests_max),
           {},
           "rate_limit_exceeded",
@@ -117,7 +117,7 @@ ApiStatus CheckWaiting(const Service& service, int64_t prompt_tokens) {
   const int64_t waiting = service.active.WaitingTokens();
   if (waiting == 0 || waiting + prompt_tokens <= most) return {};
   return ApiError{503,
-                  fmt::format("{} prompt tokens wait already, no more than {} may", waiting, most),
+                  fmt::format("{} prompt tokens are waiting; at most {} may wait", waiting, most),
                   {},
                   "overloaded",
                   service.RetryAfterSeconds()};
@@ -178,8 +178,8 @@ RouteAnswer CompileThenBegin(RouteCall& call, GenerationPlan plan, Planned plann
     if (const int32_t seconds = service.tenants.SecondsUntilCompile(name, MonotonicUs())) {
       return ApiError{
           429,
-          fmt::format("{}: {} has had grammars compiled for too long; those that were compiled "
-                      "already are taken at any time",
+          fmt::format("{}: the key of {} has used its time for compiling grammars; grammars that "
+                      "are compiled already are still accepted",
                       path, name),
           path, "rate_limit_exceeded", seconds};
     }

@@ -37,7 +37,7 @@ std::optional<ActiveRequestView> FindActive(const Service& service, std::string_
 
 ApiError NotFound(std::string_view id) {
   const std::string shown = json::serialize(json::string(id.substr(0, limits::kRequestIdBytesMax)));
-  return {404, fmt::format("no response {} is stored or being made for this key", shown), "id",
+  return {404, fmt::format("this key has no response {}, stored or in progress", shown), "id",
           "not_found"};
 }
 
@@ -75,7 +75,7 @@ ReplyContent Page(const std::vector<StoredItem>& items, size_t first, size_t las
 RouteAnswer OneResponse(RouteCall& call) {
   Service& service = call.service();
   if (const auto stream = QueryValue(call.http.query, "stream"); stream && *stream != "false") {
-    return WrongQuery("stream", "false: the events of a response go to the request that made it");
+    return WrongQuery("stream", "false: only the request that creates a response can stream it");
   }
   if (auto stored = service.responses.Response(call.caller.name, call.id)) {
     return ReplyContent(HttpResponse{.body = *std::move(stored)});
@@ -123,14 +123,14 @@ RouteAnswer CancelResponse(RouteCall& call) {
     return JsonResponse(ResponseJson(service, *view, "cancelled"));
   }
   if (!service.responses.Response(call.caller.name, call.id)) return NotFound(call.id);
-  return ApiError{400, "the response has ended; only one that is being made can be cancelled",
+  return ApiError{400, "the response has ended; only a response in progress can be cancelled",
                   "id"};
 }
 
 constexpr Route kRows[] = {
     {.path = "/v1/responses/{id}",
      .handler = OneResponse,
-     .summary = "A response that is stored or being made",
+     .summary = "A response, stored or in progress",
      .prepared = true},
     {.method = Method::kDelete,
      .path = "/v1/responses/{id}",
@@ -143,7 +143,7 @@ constexpr Route kRows[] = {
     {.method = Method::kPost,
      .path = "/v1/responses/{id}/cancel",
      .handler = CancelResponse,
-     .summary = "Cancel a response that is being made"},
+     .summary = "Cancel a response in progress"},
 };
 
 }  // namespace

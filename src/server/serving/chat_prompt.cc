@@ -1,5 +1,5 @@
-// A template says in words of its own why it refuses. To name the message, the conversation is
-// rendered again without what may be the cause.
+// Templates fail with messages of their own. To find the message at fault, the conversation is
+// rendered again without likely causes.
 #include "server/serving/chat_prompt.h"
 
 #include <fmt/core.h>
@@ -29,8 +29,8 @@ Result<std::string, ApiError> CutAfterLastMessage(std::string text, const json::
   const size_t found = last.empty() ? std::string::npos : text.rfind(last);
   if (found == std::string::npos) {
     return ApiError{400,
-                    "continue_final_message: the template does not write the last message's "
-                    "content as it is",
+                    "continue_final_message: the chat template changes the content of the "
+                    "last message",
                     "continue_final_message"};
   }
   text.resize(found + last.size());
@@ -70,8 +70,8 @@ bool Renders(const ChatTemplate& chat, json::object values, json::array messages
   return chat.Render(values).ok();
 }
 
-// Why the template refused: for a system message that is not the first, for arguments that are no
-// JSON, or in its own words.
+// Why rendering failed: a late system message, arguments that are not JSON, or the template's own
+// message.
 ApiError WhyNot(const ChatTemplate& chat, const ApiRequest& request, const json::object& values,
                 const Error& error) {
   const json::array& messages = request.messages;
@@ -81,10 +81,11 @@ ApiError WhyNot(const ChatTemplate& chat, const ApiRequest& request, const json:
       if (i == 0 || !IsSystem(messages[i])) others.push_back(messages[i]);
     }
     if (Renders(chat, values, std::move(others))) {
-      return AtMessage(request, late,
-                       fmt::format("this model's chat template takes system messages at the "
-                                   "beginning only; put it there, or send it as the user's ({})",
-                                   error.message));
+      return AtMessage(
+          request, late,
+          fmt::format("this model's chat template accepts system messages at the "
+                      "beginning only; move it there, or send it as a user message ({})",
+                      error.message));
     }
   }
   json::array cleared = messages;
@@ -94,7 +95,7 @@ ApiError WhyNot(const ChatTemplate& chat, const ApiRequest& request, const json:
   }
   if (first < messages.size() && Renders(chat, values, std::move(cleared))) {
     return AtMessage(request, first,
-                     fmt::format("the arguments of a tool call are no JSON object, and this "
+                     fmt::format("the arguments of a tool call are not a JSON object, and this "
                                  "model's chat template cannot write them as text; send an object, "
                                  "or leave the call out ({})",
                                  error.message));
@@ -104,7 +105,7 @@ ApiError WhyNot(const ChatTemplate& chat, const ApiRequest& request, const json:
   return refusal;
 }
 
-// A template may leave out what it does not expect. Instructions are not lost silently.
+// A template may drop messages that it does not expect; instructions must not get lost silently.
 ApiStatus CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
   for (size_t i = 0; i < request.messages.size(); ++i) {
     const json::value& message = request.messages[i];
@@ -112,10 +113,10 @@ ApiStatus CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
       continue;
     }
     return AtMessage(request, i,
-                     i == 0 ? "this model's chat template leaves system messages out; send it as "
-                              "the user's"
-                            : "this model's chat template leaves out system messages that are not "
-                              "at the beginning; put it there, or send it as the user's");
+                     i == 0 ? "this model's chat template drops system messages; send it as a "
+                              "user message"
+                            : "this model's chat template drops system messages that are not at "
+                              "the beginning; move it there, or send it as a user message");
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// Conversations to prompts by the model's chat template. What the template refuses, or leaves out,
-// is a refusal that names the message. Preparation threads.
+// Renders conversations with the model's chat template. If the template fails on a message or drops
+// it, the error names the message. Preparation threads.
 #pragma once
 
 #include <string>

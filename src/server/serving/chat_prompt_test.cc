@@ -97,12 +97,12 @@ TEST(ChatPrompt, ALateSystemMessageThatTheTemplateRefusesIsNamed) {
             "input[3]");
 }
 
-TEST(ChatPrompt, ASystemMessageThatTheTemplateLeavesOutIsRefused) {
+TEST(ChatPrompt, ASystemMessageThatTheTemplateDropsIsRefused) {
   const ApiError error = Refused(
       kLeavesLateOut, kChat,
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]})");
   EXPECT_EQ(error.param, "messages[1]");
-  EXPECT_THAT(error.message, HasSubstr("leaves out system messages"));
+  EXPECT_THAT(error.message, HasSubstr("drops system messages"));
   EXPECT_EQ(Refused("{{ messages[-1].content }}", kMessages,
                     R"({"max_tokens": 1, "system": "x",
                         "messages": [{"role": "user", "content": "a"}]})")

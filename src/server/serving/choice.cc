@@ -44,7 +44,7 @@ Choice::Choice(int32_t index, const Tokenizer* tokenizer, const TextOptions& opt
   }
 }
 
-// The server ends the answer although the engine would go on.
+// Ends the choice although the engine would continue.
 void Choice::EndHere(ChoiceDelta* delta) {
   delta->finish = FinishReason::kStop;
   delta->called = calls_ > 0;
@@ -68,7 +68,7 @@ void Choice::AddEvents(AnswerEvents events, ChoiceDelta* delta) {
       continue;
     }
     if (event.kind == AnswerEvent::Kind::kReasoning && !options_.shows_reasoning) continue;
-    // A stop string does not span what stands between two pieces of text.
+    // A stop string does not match across a tool call.
     if (event.kind == AnswerEvent::Kind::kCallBegin) {
       AddEvent({AnswerEvent::Kind::kText, matcher_.Flush().text}, &delta->events);
     }
@@ -128,8 +128,8 @@ std::optional<ChoiceDelta> Choice::Add(Output output) {
                        options_.stop_tokens.end()) {
       delta.stop_reason = token;
     }
-    // A stop token has its entry although it is no text: who scores a prompt with one new token
-    // counts on an entry for each.
+    // A stop token has a log-probability although it is not text: clients that score a prompt with
+    // one new token expect an entry per token.
     if (has_logprobs) {
       delta.logprobs.push_back(std::move(output.logprobs[i]));
       delta.text_offsets.push_back(text_characters_);

@@ -1,6 +1,5 @@
-// One answer in the making: tokens in, deltas of events out. Detokenises, separates thinking, finds
-// tool calls, and stops at stop strings (which are looked for in the content, not in thinking or
-// calls). Network thread.
+// One choice: tokens in, deltas of events out. Detokenises, separates thinking, finds tool calls,
+// and stops at stop strings, which apply to the content, not to thinking or calls. Network thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace braid {
 
-// What one answer gained since the last delta.
+// New output of one choice.
 struct ChoiceDelta {
   int32_t index = 0;
   AnswerEvents events;
@@ -41,9 +40,9 @@ class Choice {
   Choice(int32_t index, const Tokenizer* tokenizer, const TextOptions& options,
          bool starts_in_reasoning, int32_t prompt_logprobs_expected);
 
-  // After the delta with `finish` nothing may be added. nullopt: nothing to show yet.
+  // Must not be called after the delta with `finish`. nullopt: nothing to show yet.
   std::optional<ChoiceDelta> Add(Output output);
-  // The server ends the answer: what was held back, with `reason`.
+  // Ends the choice: the text that was held back, with `reason`.
   ChoiceDelta End(FinishReason reason);
 
   bool finished() const { return finished_; }

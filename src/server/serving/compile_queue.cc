@@ -1,4 +1,4 @@
-// Keys in alphabetical order, round and round.
+// Round robin over the keys in alphabetical order.
 #include "server/serving/compile_queue.h"
 
 #include <fmt/core.h>
@@ -49,12 +49,12 @@ Result<CompileQueue::Ticket> CompileQueue::Enter(const std::string& key, std::st
   std::lock_guard lock(mutex_);
   if (waiting_ >= limits_.waiting) {
     return Error{ErrorCode::kUnavailable,
-                 fmt::format("{} grammars wait to be compiled, as many as may", waiting_)};
+                 fmt::format("{} grammars are waiting to be compiled, the limit", waiting_)};
   }
   Key& own = keys_[key];
   if (own.waiting.size() >= limits_.waiting_per_key) {
     return Error{ErrorCode::kExhausted,
-                 fmt::format("{} grammars of this key wait to be compiled, as many as may",
+                 fmt::format("{} grammars of this key are waiting to be compiled, its limit",
                              own.waiting.size())};
   }
   const int64_t id = next_id_++;

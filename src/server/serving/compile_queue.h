@@ -1,6 +1,6 @@
-// Grammars wait here to be tried and compiled, on threads of their own: requests without grammars
-// do not wait for them. The keys take turns, and no key has more than its share of threads and
-// places, so that one key's slow grammars do not delay another's. Thread-safe.
+// A queue of grammars to try and compile, with threads of its own: requests without a grammar do
+// not wait for it. Keys are served round robin, each with a limited share of threads and places, so
+// that slow grammars of one key do not delay others. Thread-safe.
 #pragma once
 
 #include <pthread.h>
@@ -36,7 +36,7 @@ class CompileQueue {
   // Discards what waits, cancels what runs and waits for it.
   void Stop();
 
-  // A place in the queue. Destroying it gives the place up and cancels the compilation.
+  // A place in the queue. Destroying it leaves the queue and cancels the compilation.
   class Ticket {
    public:
     Ticket(CompileQueue& queue, int64_t id) : queue_(&queue), id_(id) {}
@@ -46,7 +46,7 @@ class CompileQueue {
     Ticket(Ticket&& other) noexcept
         : queue_(std::exchange(other.queue_, nullptr)), id_(other.id_) {}
     Ticket& operator=(Ticket&&) = delete;
-    // What the library said, once it is there.
+    // The result; nullopt while it is pending.
     std::optional<GrammarLibrary::Checked> Outcome() const { return queue_->OutcomeOf(id_); }
 
    private:
@@ -54,7 +54,7 @@ class CompileQueue {
     int64_t id_;
   };
 
-  // `wake` is called when the outcome is there. kExhausted: the key has all its places;
+  // `wake` is called when the result is known. kExhausted: the key has used all its places;
   // kUnavailable: the queue is full.
   Result<Ticket> Enter(const std::string& key, std::string grammar, Wake wake);
 
@@ -64,7 +64,7 @@ class CompileQueue {
     Wake wake;
     std::atomic<bool> cancelled{false};
     bool running = false;
-    bool left = false;  // nobody asks for the outcome
+    bool left = false;  // the ticket is destroyed
     std::optional<GrammarLibrary::Checked> outcome;
   };
   struct Key {
@@ -73,7 +73,7 @@ class CompileQueue {
   };
   static void* RunThread(void* queue);
   void Run();
-  // The next job whose key may have another thread; -1: there is none.
+  // The next job whose key may use another thread; -1: none.
   int64_t NextLocked();
   void Leave(int64_t id);
   std::optional<GrammarLibrary::Checked> OutcomeOf(int64_t id);

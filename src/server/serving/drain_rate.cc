@@ -1,5 +1,5 @@
-// The mean time between the ends in the ring, with the time since the last one counted too, so that
-// the rate of a server that has come to rest falls.
+// The mean time between the ends in the ring. The time since the last one counts too, so that the
+// rate of an idle server falls.
 #include "server/serving/drain_rate.h"
 
 #include <algorithm>

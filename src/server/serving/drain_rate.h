@@ -1,4 +1,4 @@
-// How fast requests leave, measured: what Retry-After is made of. Thread-safe.
+// Measures how fast requests finish, for Retry-After. Thread-safe.
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@ namespace braid {
 
 class DrainRate {
  public:
-  // A request has ended. Times are MonotonicUs and do not go back.
+  // Records the end of a request. Times are MonotonicUs and do not decrease.
   void Ended(int64_t now_us);
-  // After how many whole seconds, 1 to 60, a place should be free when `ahead` requests wait, at
-  // the rate of the last ends; 1 if fewer than two are known.
+  // Whole seconds, 1 to 60, until a place should be free when `ahead` requests wait, at the recent
+  // rate; 1 if fewer than two ends are known.
   int32_t SecondsFor(int64_t ahead, int64_t now_us) const;
 
  private:

@@ -13,11 +13,11 @@ ApiError EndError(EndReason reason) {
     case EndReason::kDrained:
       return {503, "the server is shutting down", {}, "shutting_down"};
     case EndReason::kAborted:
-      return {499, "the request was ended by another one", {}, std::string(kAbortedCode)};
+      return {499, "another request aborted this one", {}, std::string(kAbortedCode)};
     case EndReason::kTooLong:
       return {503, "the request took too long", {}, "request_timeout"};
     case EndReason::kQueuedTooLong:
-      return {503, "the request waited too long for its turn", {}, "queue_timeout"};
+      return {503, "the request waited too long in the queue", {}, "queue_timeout"};
     case EndReason::kSlowReader:
       break;
   }
@@ -66,7 +66,7 @@ Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin o
     Choice choice(index, service.context.tokenizer, text_, planned.starts_in_reasoning, scored);
     running_.emplace_back(std::move(choice), std::move(planned.request), id);
   }
-  // Whoever knows the id of a stored response may read it.
+  // Ids are random so that nobody can guess one.
   id_ = fmt::format("{}{}", origin_.id_prefix, SecureRandomHex(16));
 }
 
@@ -119,7 +119,7 @@ Generation::~Generation() {
   if (running_.front().submitted) Log();
 }
 
-// The reader's side of a choice ends; the engine's too unless it has already.
+// Closes the reader's side of a choice and aborts it in the engine if it still runs.
 void Generation::Close(Running& running, FinishReason reason) {
   if (!running.engine_done) service_.context.driver.Abort(running.id, reason);
   running.finish = reason;
@@ -148,7 +148,7 @@ void Generation::CountEnd(const Running& running, int64_t now_us) {
                                         gaps);
 }
 
-// The engine's word that the request has left the queue.
+// Records the first admission by the engine.
 void Generation::NoteAdmission(Running& running) {
   if (running.admitted_us > 0) return;
   running.admitted_us = service_.mailboxes.AdmittedUs(running.id);
@@ -194,14 +194,14 @@ std::optional<EndReason> Generation::Overdue(int64_t now_us) const {
   if (times_.admitted > 0 || waited_us <= int64_t{config.queue_seconds_max} * 1'000'000) {
     return std::nullopt;
   }
-  // The word of it may lie in the mailbox unread, for a long prompt has nothing else to say.
+  // An unread mailbox may already record the admission: a long prefill has no output yet.
   for (const Running& running : running_) {
     if (running.open && service_.mailboxes.AdmittedUs(running.id) > 0) return std::nullopt;
   }
   return EndReason::kQueuedTooLong;
 }
 
-// All that came of one choice becomes one delta.
+// Merges all new outputs of a choice into one delta.
 void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
   std::optional<ChoiceDelta> merged;
   NoteAdmission(running);

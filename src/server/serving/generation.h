@@ -1,5 +1,5 @@
-// All answers of one HTTP request: submits them to the driver, turns their outputs into deltas,
-// keeps count, and leaves one line in the log. Destroying it aborts what still runs.
+// All choices of one HTTP request: submits them to the driver, turns outputs into deltas, keeps the
+// metrics, and writes one log line. Destroying it aborts choices that still run.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ struct Usage {
   int64_t reasoning_tokens = 0;
 };
 
-// The error's code when another request ended it.
+// The error code of an answer that another request aborted.
 inline constexpr std::string_view kAbortedCode = "aborted";
 
 struct GenerationOrigin {
@@ -38,7 +38,7 @@ struct GenerationTimes {
   int64_t admitted = 0, first_token = 0, last_token = 0;
 };
 
-// Why the server ended an answer, as its client reads it.
+// The error that a client gets when the server ends its answer.
 ApiError EndError(EndReason reason);
 
 class Generation {
@@ -48,13 +48,13 @@ class Generation {
                                                              GenerationOrigin origin, Wake wake);
   ~Generation();
 
-  // What has come since the last call, by choice and in order.
+  // New deltas since the last call, by choice, in order.
   std::vector<ChoiceDelta> Poll();
-  // Ends the choices that still run; the next Poll brings their last deltas.
+  // Ends the choices that still run; the next Poll returns their last deltas.
   void End(EndReason reason);
 
   bool finished() const { return open_ == 0 && ending_.empty(); }
-  // Why it ended, if not as asked.
+  // The error, if it did not end normally.
   const std::optional<ApiError>& error() const { return error_; }
 
   const std::string& id() const { return id_; }

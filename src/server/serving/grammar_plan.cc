@@ -1,4 +1,4 @@
-// Every kind becomes one text that the library compiles and keeps.
+// Every kind of constraint becomes one text that the library compiles and caches.
 #include "server/serving/grammar_plan.h"
 
 #include <fmt/core.h>
@@ -18,8 +18,8 @@ ApiError Wrong(const std::string& path, const std::string& message, std::string_
   return {400, fmt::format("{}: {}", path, message), path, std::string(code)};
 }
 
-// Limits that have names of their own; what is left is the compiler's. The schema becomes what can
-// be enforced of it.
+// Checks the named limits (the compiler checks the others) and reduces the schema to its
+// enforceable part.
 ApiStatus TakeSchema(const std::string& path, bool strict, json::value* schema) {
   if (const Status status = CheckSchema(*schema); !status) {
     return Wrong(path, status.error().message, kTooComplex);
@@ -84,17 +84,17 @@ Result<json::array, ApiError> CallableTools(const ApiRequest& request, bool stri
   return callable;
 }
 
-// Behind the thinking the grammar begins.
+// The token after which the grammar begins.
 Result<TokenId, ApiError> EndOfThinking(const ServerContext& context, const std::string& path) {
   const std::optional<TokenId> close =
       context.tokenizer->TokenToId(context.card.reasoning.tags.close);
   if (close) return *close;
-  return Wrong(path, "this model's end of thinking is not one token; turn thinking off",
+  return Wrong(path, "the tag that ends this model's thinking is not one token; turn thinking off",
                "unsupported_parameter");
 }
 
-// The grammar of an answer that may call tools: that must, that else is JSON, or that is text in
-// which the calls of strict tools are held to their schemas.
+// The grammar of an answer that may call tools: it must call one, or is JSON otherwise, or is text
+// in which calls of strict tools match their schemas.
 Result<std::string, ApiError> ToolText(const ServerContext& context, const ApiRequest& request,
                                        const json::value* otherwise) {
   const bool lazy = request.tool_choice == ToolChoice::kAuto && otherwise == nullptr;
@@ -131,8 +131,8 @@ Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
                                              bool reasons) {
   const bool forced = request.tool_choice == ToolChoice::kRequired;
   const bool offers = request.tool_choice == ToolChoice::kAuto && !request.tools.empty();
-  // Calls that the model may make as it likes are held to the tools that may be called, and those
-  // of strict tools to their schemas.
+  // With tool_choice auto, calls are restricted to the allowed tools, and calls of strict tools to
+  // their schemas.
   const bool holds =
       offers && (!request.allowed_tools.empty() || std::ranges::any_of(request.tools, IsStrict));
   if (!forced && !holds && !request.grammar) return PlannedGrammar{};
@@ -152,16 +152,16 @@ Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
   }
   if (forced || holds || (offers && context.card.tools != nullptr)) {
     if (context.card.tools == nullptr) {
-      return Wrong(plan.path, "it is not known how this model writes tool calls; see --tool-parser",
+      return Wrong(plan.path, "the tool-call format of this model is unknown; set --tool-parser",
                    "unsupported_parameter");
     }
     if (wanted && wanted->kind != GrammarKind::kJsonSchema) {
-      return Wrong(plan.path, "beside tools only a JSON schema can be asked for", kTooComplex);
+      return Wrong(plan.path, "with tools, only a JSON schema is supported", kTooComplex);
     }
     if (holds && reasons && !request.separate_reasoning.value_or(true)) {
       return Wrong("separate_reasoning",
-                   "must be true beside strict or allowed tools while the model thinks, for "
-                   "thinking is not held to a grammar",
+                   "must be true with strict or allowed tools while thinking is on: the "
+                   "grammar does not cover the thinking",
                    "unsupported_parameter");
     }
     ASSIGN_OR_RETURN(auto text, ToolText(context, request, wanted ? &wanted->schema : nullptr));

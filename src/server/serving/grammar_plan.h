@@ -1,5 +1,5 @@
-// From what a request wants of its answer's form to the grammar that the engine holds it to.
-// Preparation threads.
+// Turns the constraints of a request into the grammar that the engine enforces. Preparation
+// threads.
 #pragma once
 
 #include <string>
@@ -18,13 +18,13 @@ struct PlannedGrammar {
   TokenId after = -1;  // the end of thinking
 };
 
-// Checks the limits and writes the grammar down. `reasons`: some prompt opens the thinking, behind
-// which the grammar then begins.
+// Checks the limits and writes the grammar. `reasons`: some prompt starts inside thinking; the
+// grammar then begins after it.
 Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
                                              const ApiRequest& request, std::string_view tenant,
                                              bool reasons);
 
-// The answer to a request whose grammar the library does not take.
+// The error for a grammar that the library rejects.
 ApiError GrammarRefusal(const std::string& path, const Error& error);
 
 }  // namespace braid

@@ -1,6 +1,5 @@
-// Where the engine thread leaves a request's outputs and the network thread picks them up. A
-// mailbox lives until both sides are done with it: the engine with its last output, the reader by
-// Close.
+// Passes a request's outputs from the engine thread to the network thread. A mailbox lives until
+// both sides are done: the engine with its last output, the reader with Close.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +27,11 @@ class Mailboxes {
   OutputSink* Open(RequestId id, Wake wake);
   // What has come since the last call, in order.
   std::vector<Arrival> Collect(RequestId id);
-  // When the engine first took the request up (MonotonicUs), 0 while it waits.
+  // When the engine first admitted the request (MonotonicUs); 0 while it waits.
   int64_t AdmittedUs(RequestId id) const;
-  // About how many bytes Collect would hand out.
+  // Approximate bytes that Collect would return.
   size_t PendingBytes(RequestId id) const;
-  // The reader has gone; later outputs are dropped. For a request that was never submitted too.
+  // The reader is done; later outputs are dropped. `submitted`: the engine has the request.
   void Close(RequestId id, bool submitted);
 
  private:

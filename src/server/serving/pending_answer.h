@@ -1,5 +1,5 @@
-// An answer that waits for its grammar: what it turns out to be, a refusal or an answer of the
-// engine, is known when the grammar has been compiled. Network thread, as every Answer.
+// An answer that waits for its grammar to be compiled, then becomes an error or a generation.
+// Network thread, as every Answer.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@ namespace braid {
 
 class PendingAnswer final : public Answer {
  public:
-  // What the request becomes, given what the compilation said.
+  // Makes the error or the generation from the result of the compilation.
   using Begin = std::function<ReplyContent(GenerationPlan, const GrammarLibrary::Checked&)>;
 
-  // Has to begin within `seconds_max` of received_us.
+  // The generation must begin within `seconds_max` of received_us.
   struct Deadline {
     int64_t received_us = 0;
     int32_t seconds_max = 0;

@@ -71,7 +71,7 @@ int32_t LogprobsOf(const ApiRequest& request) {
 int32_t PromptLogprobsOf(const ApiRequest& request) {
   int64_t asked = request.prompt_logprobs.value_or(-1);
   if (request.echo.value_or(false)) asked = std::max<int64_t>(asked, LogprobsOf(request));
-  // Nothing to generate: then the prompt's own scores are what the engine is asked for.
+  // Nothing to generate: the request is for the scores of the prompt.
   if (request.max_tokens == 0) asked = std::max<int64_t>(asked, 0);
   return static_cast<int32_t>(asked);
 }
@@ -100,8 +100,8 @@ Result<ThinkingLimit, ApiError> ThinkingLimitOf(const ServerContext& context,
   const auto close = context.tokenizer->TokenToId(tags.close);
   if (!open || !close) {
     return ApiError{400,
-                    "thinking_budget: the beginning and the end of this model's thinking are not "
-                    "one token each",
+                    "thinking_budget: the tags around this model's thinking are not one token "
+                    "each",
                     "thinking_budget", "unsupported_parameter"};
   }
   const int64_t most = std::min<int64_t>(budget, limits::kNewTokensMax);
@@ -153,7 +153,7 @@ ApiStatus CheckModel(const ModelCard& card, const std::string& model) {
   if (model.empty() || model == card.name) return {};
   std::string shown = json::serialize(json::string(model.substr(0, kModelBytesMax)));
   return ApiError{404,
-                  fmt::format("model: {} is not served here; this is \"{}\"", shown, card.name),
+                  fmt::format("model: {} is not served; this server has \"{}\"", shown, card.name),
                   "model", "model_not_found"};
 }
 
@@ -164,9 +164,9 @@ Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context
   std::vector<TokenId> tokens;
   if (auto* text = std::get_if<std::string>(&prompt)) {
     if (context.tokenizer == nullptr) {
-      return ApiError{400, path + ": must be token ids, for this model has no tokenizer", path};
+      return ApiError{400, path + ": must be token ids: this model has no tokenizer", path};
     }
-    // A text this long cannot fit, whatever its tokens: refused before the work of finding them.
+    // A text this long cannot fit: refused before tokenising it.
     int64_t longest = std::max<int64_t>(context.tokenizer->longest_token_bytes(), 1);
     int64_t at_least = static_cast<int64_t>(text->size()) / longest;
     if (at_least > context_max) return TooLong(context, "at least ", at_least, path);
@@ -215,7 +215,7 @@ Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest req
                .shows_reasoning = request.include_reasoning.value_or(true),
                .parallel_calls = request.parallel_tool_calls.value_or(true)};
   if (IsChat(request.endpoint)) SetSyntax(context, request, &plan.text);
-  // What begins behind the thinking holds no call in it to a schema.
+  // A grammar that begins after the thinking does not constrain calls inside it.
   plan.text.syntax.calls_in_reasoning = plan.grammar.after < 0;
   for (EncodedPrompt& prompt : prompts) {
     Request engine;

@@ -1,5 +1,5 @@
-// Ages are numbers that grow; eviction walks them from below. Bytes are counted where items and
-// responses come and go, so a check of the sum is a check of every path.
+// Ages are increasing numbers; eviction takes the smallest. Bytes are counted where items and
+// responses are added and removed.
 #include "server/serving/response_store.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// About what maps, lists and strings take beside their contents.
+// Approximate overhead of maps, lists and strings.
 constexpr int64_t kItemBytes = 192;
 constexpr int64_t kResponseBytes = 512;
 constexpr int64_t kUseBytes = sizeof(void*);
@@ -86,7 +86,7 @@ void ResponseStore::Drop(const std::string& key, uint64_t age) {
   owners_.erase(std::string(key));
 }
 
-// Drops the oldest responses, but for one, until all bounds hold.
+// Evicts the oldest responses except `spared` until all limits hold.
 void ResponseStore::MakeRoom(const std::string& key, uint64_t spared) {
   const auto first_but = [&](const auto& by_age) {
     auto at = by_age.begin();
@@ -148,7 +148,7 @@ bool ResponseStore::Finish(const std::string& key, const std::string& id, std::s
   kept.output = Take(output, &owner);
   kept.finished = true;
   MakeRoom(key, age);
-  // All others may have gone, and it is still too large.
+  // It may be too large even alone.
   if (owner.bytes <= KeyBytes(key) && stats_.bytes <= limits_.bytes) return true;
   Drop(key, age);
   ++stats_.evictions;

@@ -1,7 +1,7 @@
-// The recent answers of the Responses API and the items that they read and wrote, each only for the
-// key that asked for it. Bounded in bytes and in responses, in all and for each key; the oldest
-// response goes first. Responses of one conversation share their items: an item is kept once, until
-// the last response with it goes. Thread-safe; knows JSON only as text.
+// Recent responses of the Responses API with the items that they read and wrote. Each key sees its
+// own only. Bounded in bytes and in responses, in total and per key; the oldest response is evicted
+// first. Responses of one conversation share items: an item is stored once, until its last response
+// is evicted. Thread-safe; treats JSON as text.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ class ResponseStore {
   };
   struct Stats {
     int64_t bytes = 0, responses = 0, items = 0;
-    int64_t evictions = 0;  // responses that went for others
+    int64_t evictions = 0;  // responses dropped to make room
   };
 
   explicit ResponseStore(const Limits& limits) : limits_(limits) {}
 
   const Limits& limits() const { return limits_; }
-  // The most that a key may keep. Without keys everybody's has no name, and may keep all.
+  // The limits of a key. Without keys there is one client, named "", which may use everything.
   int64_t KeyBytes(const std::string& key) const {
     return key.empty() ? limits_.bytes : limits_.key_bytes;
   }
@@ -42,25 +42,25 @@ class ResponseStore {
     return key.empty() ? limits_.responses : limits_.key_responses;
   }
   Stats stats() const;
-  // What a response with so many items and bytes of texts and ids takes, if it shares none of them.
+  // Memory of a response that shares no items.
   static int64_t BytesOf(size_t items, size_t text_bytes);
 
-  // Keeps a response that is being made. `envelope` is its JSON object without `output`. An item
-  // whose id the key has already is shared, and its text not looked at. False, and nothing changes:
-  // the id is taken, or the response alone is more than a key may keep.
+  // Stores a response in progress. `envelope` is its JSON object without `output`. Items whose ids
+  // the key has already are shared. False, without a change, if the id exists or the response alone
+  // exceeds the key's limit.
   bool Begin(const std::string& key, const std::string& id, std::string envelope,
              const std::vector<StoredItem>& input);
-  // The response is made. False: it has gone, or goes now because it has become too large.
+  // Completes the response. False if it was evicted, or is evicted now because it is too large.
   bool Finish(const std::string& key, const std::string& id, std::string envelope,
               const std::vector<StoredItem>& output);
-  // False: there is none.
+  // False if there is none.
   bool Erase(const std::string& key, const std::string& id);
 
-  // The whole JSON object; nullopt: there is none.
+  // The whole JSON object; nullopt if there is none.
   std::optional<std::string> Response(const std::string& key, const std::string& id) const;
-  // What it read, that of the responses before it first.
+  // The items that it read, those of earlier responses first.
   std::optional<std::vector<StoredItem>> Input(const std::string& key, const std::string& id) const;
-  // What it read and wrote; nullopt also while it is being made.
+  // The items that it read and wrote; nullopt also while it is in progress.
   std::optional<std::vector<StoredItem>> Conversation(const std::string& key,
                                                       const std::string& id) const;
   std::optional<StoredItem> Item(const std::string& key, const std::string& id) const;
