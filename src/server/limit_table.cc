@@ -50,7 +50,7 @@ std::vector<Limit> HttpRows(const ServerConfig& config, const ModelCard& card) {
   return {
       {"header_seconds", http.header_seconds_max, "seconds", "until all headers are there", 408,
        kConnection},
-      {"body_seconds", http.body_seconds_base, "seconds", "for a body, beside one for each 64 KiB",
+      {"body_seconds", http.body_seconds_base, "seconds", "for a body, plus one for each 64 KiB",
        408, kConnection},
       {"body_bytes", Size(limits::BodyBytesMax(tokens)), "bytes", "of a body", 413, kConnection,
        "32 for each token of the context, from 4 MiB to 64 MiB"},

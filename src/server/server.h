@@ -30,7 +30,7 @@ struct ServerConfig {
   HttpOptions http = {};
   std::string page_html = {};     // GET /
   std::string version = "0.1.0";  // GET /version
-  int64_t memory_bytes = 0;       // beside the engine's; 0: see ServerMemory
+  int64_t memory_bytes = 0;       // in addition to the engine's; 0: see ServerMemory
   int32_t request_seconds_max = 3600;
   int32_t queue_seconds_max = 60;                   // until the engine begins
   int32_t login_failures_per_second = 10;           // of one address; 0: any number
@@ -39,8 +39,9 @@ struct ServerConfig {
   GrammarBudget grammar_budget = {};                // what the trial of a grammar may take
   bool vllm_metrics = false;                        // metrics under vLLM's names too
   RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server
-  std::vector<std::string> cors_origins = {};   // pages of these may use the API; "*": of any
-  std::vector<std::string> allowed_hosts = {};  // in Host, beside loopback names; "*": any
+  std::vector<std::string> cors_origins = {};  // pages of these may use the API; "*": of any
+  std::vector<std::string> allowed_hosts =
+      {};                  // allowed in Host, in addition to loopback names; "*": any
   uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
 
@@ -72,7 +73,7 @@ struct ServerContext {
   ModelCard card;
   double load_seconds = 0;               // of the model, until it could answer
   int64_t engine_bytes = 0;              // weights, workspace and cache; 0: not told
-  json::object server_information = {};  // GET /server_info, beside what the server knows itself
+  json::object server_information = {};  // part of GET /server_info
 };
 
 class Server {

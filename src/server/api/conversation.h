@@ -38,7 +38,7 @@ class ChatBuilder {
 };
 
 // Joins `system`, which stood at `path`, and the system messages at the beginning to one, with a
-// blank line between: templates know one. `paths` stands beside the messages.
+// blank line between: templates expect one. `paths` is parallel to the messages.
 void JoinLeadingSystem(const std::string& system, std::string_view path, json::array* messages,
                        std::vector<std::string>* paths);
 

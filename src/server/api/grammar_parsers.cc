@@ -151,7 +151,7 @@ ApiStatus ParseResponseFormat(const json::value& value, const std::string& path,
     return WrongType(path + ".type",
                      "\"text\", \"json_object\", \"json_schema\" or \"structural_tag\"", *type);
   }
-  // The schema stands in an object with a name; in the Responses form beside the type.
+  // The schema is in a named object, or, in the Responses form, next to the type.
   const json::value* holder = value.get_object().if_contains("json_schema");
   const std::string at = holder == nullptr ? path : path + ".json_schema";
   if (holder == nullptr) holder = &value;

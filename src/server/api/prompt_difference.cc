@@ -187,7 +187,7 @@ Advice TemplateValuesDiffer(const Comparison& c) {
       names);
 }
 
-// True when both sides part inside the last message, which is what a new turn should be.
+// True if both prompts differ in their last messages only, as a new turn should.
 bool InLastMessages(const Comparison& c) {
   const size_t changed = FirstChanged(c);
   return changed + 1 >= c.first.request.messages.size() &&
@@ -200,7 +200,7 @@ Advice ClockOrCounter(const Comparison& c) {
   if (a == b || last || !HasDigit(a) || !HasDigit(b)) return std::nullopt;
   return fmt::format(
       "{} (\"{}\", then \"{}\") changes between the requests and everything after it "
-      "is computed again: leave it out, or put it into the last message",
+      "is recomputed: leave it out, or put it into the last message",
       IsIdentifier(a) && IsIdentifier(b) ? "an identifier" : "a time, date or counter", a, b);
 }
 
@@ -244,7 +244,7 @@ Advice HistoryChanged(const Comparison& c) {
     if (a[later] != b[i]) continue;
     return fmt::format(
         "messages[{}] to messages[{}] of the first request are missing in the "
-        "second: everything after the cut is computed again; cut rarely and a "
+        "second: everything after the cut is recomputed; cut rarely and a "
         "good part at a time",
         i, later - 1);
   }

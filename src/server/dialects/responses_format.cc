@@ -19,7 +19,7 @@ json::object Part(const AnswerBlock& block, bool done) {
           {"logprobs", json::array{}}};
 }
 
-// The name of what a block streams, as the events have it.
+// The name of a block's stream in event types.
 std::string_view Stream(const AnswerBlock& block) {
   if (block.kind == Kind::kCall) return "function_call_arguments";
   return block.kind == Kind::kThought ? "reasoning_text" : "output_text";

@@ -147,7 +147,7 @@ ApiStatus ParseResponsesTools(const json::value& value, const std::string& path,
   return ParseTools(tools, path, limits, request);
 }
 
-// What else the answer shall have. Most of it belongs to tools that the server would run.
+// Additional output. Most of it belongs to server-side tools, which this server does not have.
 ApiStatus ParseInclude(const json::value& value, const std::string& path, const RequestLimits&,
                        ApiRequest*) {
   constexpr std::string_view kNothingToAdd[] = {"reasoning.encrypted_content",

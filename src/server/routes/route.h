@@ -19,7 +19,7 @@ namespace braid {
 enum class Method : uint8_t { kGet, kPost, kDelete };
 inline constexpr std::array<std::string_view, 3> kMethodNames = {"GET", "POST", "DELETE"};
 
-// Who may call a route: everybody, whoever has a key, or an admin (see Authorize in router.cc).
+// Who may call a route: everybody, callers with a key, or admins (see Authorize in router.cc).
 enum class Access : uint8_t { kPublic, kKey, kAdmin };
 
 struct RouteCall;

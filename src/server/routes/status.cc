@@ -28,7 +28,7 @@ json::object ModelJson(const ModelCard& card) {
           {"max_model_len", card.context_tokens_max}};
 }
 
-// "a%2Fb" is "a/b"; what is not an escape stays as it is.
+// "a%2Fb" is "a/b"; invalid escapes stay unchanged.
 std::string PercentDecoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
