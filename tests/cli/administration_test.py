@@ -144,7 +144,7 @@ def test_a_key_has_so_many_tokens_a_minute(tmp_path):
         assert ask(served.port, "POST", "/v1/completions", USER, body)[0] == 200
         status, error, headers = ask(served.port, "POST", "/v1/completions", USER, body)
         assert status == 429 and error["error"]["code"] == "rate_limit_exceeded"
-        assert "40 tokens a minute" in error["error"]["message"]
+        assert "40 tokens per minute" in error["error"]["message"]
         # 60 were used of 40, and 10 are wanted: (20 + 10) of 40 a minute
         assert 40 <= int(headers["Retry-After"]) <= 46
         assert ask(served.port, "POST", "/v1/completions", ADMIN, body)[0] == 200
