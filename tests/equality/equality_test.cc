@@ -1,7 +1,6 @@
 // One request, computed in many ways by the real model: alone and cold, from every kind of cached
 // prefix, among others, in other chunks, preempted, one step ahead. Tokens and log-probabilities
-// must be the same bits. A row of the table is a model in an arithmetic (instruction set, operands
-// of products, format of the weights) and a request, a column a way.
+// have the same bits. A row of the table is a model in an arithmetic and a request, a column a way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,6 +68,7 @@ constexpr Arithmetic kArithmetics[] = {
     {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8, DType::kBF16},
     {"avx512_fp8", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kF8, DType::kBF16},
     {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8},
+    {"avx512_q8_0", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ8_0, DType::kBF16},
 };
 
 struct Subject {
