@@ -1,4 +1,4 @@
-// When the end of a thought is forced.
+// Mirrors of running sequences, and when the end of a thought is forced.
 #include "runtime/slots.h"
 
 #include <gtest/gtest.h>
@@ -36,6 +36,104 @@ TEST(Slot, CountsFromTheTokenThatOpensTheThought) {
   EXPECT_EQ(Forced(one, {7, kOpen, 8}), kClose);
   EXPECT_EQ(Forced(one, {1, 2, 3, 4, 5, 6, 7, 8, kOpen, 9}), -1) << "that is content";
   EXPECT_EQ(Forced({}, {kOpen, 1, 2, 3}), -1) << "no limit";
+}
+
+class SlotsTest : public ::testing::Test {
+ protected:
+  SlotsTest() {
+    request_.id = RequestId(5);
+    request_.prompt = {1, 2, 3};
+    request_.logprobs = 2;
+    request_.prompt_logprobs = 1;
+    request_.sampling.seed = 77;
+    request_.stop.stop_tokens = {4};
+    request_.grammar = "g";
+    request_.grammar_after = 8;
+    request_.thinking.tokens_max = 3;
+  }
+  Plan Admission(std::vector<TokenId> output) const {
+    Plan plan;
+    plan.admissions.push_back({SlotId(1), &request_, std::move(output)});
+    return plan;
+  }
+  const std::byte* Address(int64_t offset) const { return arena_.data() + offset; }
+
+  const CacheGeometry geometry_{
+      .groups = {{"full", GroupKind::kFull, 32, 2}, {"state", GroupKind::kState, 64, 1}},
+      .page_bytes = 64,
+      .pages = 10};
+  std::vector<std::byte> arena_ = std::vector<std::byte>(640);
+  Slots slots_{geometry_, arena_.data(), 2, 256};
+  Request request_;
+};
+
+TEST_F(SlotsTest, AnAdmissionTakesOverTheRequestAndItsOutput) {
+  slots_.Begin(Admission({9, 10}));
+  const Slot& slot = slots_[SlotId(1)];
+  EXPECT_EQ(slot.request, RequestId(5));
+  EXPECT_EQ(slot.tokens, (std::vector<TokenId>{1, 2, 3, 9, 10}));
+  EXPECT_EQ(slot.prompt().size(), 3u);
+  EXPECT_EQ(slot.output().size(), 2u);
+  EXPECT_EQ(slot.output()[0], 9);
+  EXPECT_EQ(slot.logprobs, 2);
+  EXPECT_EQ(slot.prompt_logprobs, 1);
+  EXPECT_EQ(slot.sampling, request_.sampling);
+  EXPECT_EQ(slot.stop, request_.stop);
+  EXPECT_EQ(slot.grammar, "g");
+  EXPECT_EQ(slot.grammar_after, 8);
+  EXPECT_EQ(slot.thinking, request_.thinking);
+}
+
+TEST_F(SlotsTest, TablesHoldAddressesAndHolesAndEndWithTheSlot) {
+  Plan plan = Admission({});
+  plan.tables = {{SlotId(1), GroupId(0), 0, BlockId(5)},
+                 {SlotId(1), GroupId(0), 1, BlockId(6)},
+                 {SlotId(1), GroupId(1), 2, BlockId(3)}};
+  slots_.Begin(plan);
+  const Row row{.slot = SlotId(1), .request = RequestId(5), .token_count = 2, .start = 1};
+  const ops::SequenceSpan span = slots_.SpanOf(row, 7);
+  EXPECT_EQ(span.token_begin, 7);
+  EXPECT_EQ(span.token_count, 2);
+  EXPECT_EQ(span.start, 1);
+  EXPECT_EQ(span.tables[0][0], Address(2 * 64 + 32));  // two blocks in a page
+  EXPECT_EQ(span.tables[0][1], Address(3 * 64));
+  EXPECT_EQ(span.tables[1][2], Address(3 * 64));
+  EXPECT_EQ(span.tables[1][1], nullptr);
+  Plan hole;
+  hole.tables = {{SlotId(1), GroupId(1), 2, BlockId()}};
+  slots_.Begin(hole);
+  EXPECT_EQ(span.tables[1][2], nullptr);
+  EXPECT_NE(span.tables[0][0], nullptr);
+  Plan end;
+  end.released = {SlotId(1)};
+  slots_.End(end);
+  EXPECT_FALSE(slots_[SlotId(1)].request.valid());
+  EXPECT_TRUE(slots_[SlotId(1)].tokens.empty());
+  EXPECT_EQ(span.tables[0][0], nullptr);
+}
+
+TEST_F(SlotsTest, AnAdmissionForgetsWhatTheSlotHeldBefore) {
+  Plan plan = Admission({9});
+  plan.tables = {{SlotId(1), GroupId(0), 3, BlockId(5)}};
+  slots_.Begin(plan);
+  request_.id = RequestId(6);
+  request_.prompt = {7};
+  slots_.Begin(Admission({}));
+  const Row row{.slot = SlotId(1), .request = RequestId(6), .token_count = 1};
+  EXPECT_EQ(slots_.SpanOf(row, 0).tables[0][3], nullptr);
+  EXPECT_EQ(slots_[SlotId(1)].tokens, std::vector<TokenId>{7});
+}
+
+using SlotsDeathTest = SlotsTest;
+
+TEST_F(SlotsDeathTest, SlotsThatDoNotExistOrAreAnothersStopTheProgram) {
+  slots_.Begin(Admission({}));
+  EXPECT_DEATH(slots_[SlotId(2)], "slot 2");
+  EXPECT_DEATH(slots_[SlotId()], "slot -1");
+  const Row row{.slot = SlotId(1), .request = RequestId(4)};
+  EXPECT_DEATH(slots_.SpanOf(row, 0), "slot 1 belongs to request 5, the row to 4");
+  const CacheGeometry many{.groups = std::vector<GroupGeometry>(ops::kGroupsMax + 1)};
+  EXPECT_DEATH(Slots(many, nullptr, 1, 64), "cache groups, ops know");
 }
 
 }  // namespace

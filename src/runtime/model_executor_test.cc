@@ -1,0 +1,301 @@
+// Steps of a small model: what comes back for each row, whatever else is in the batch, and what is
+// refused.
+#include "runtime/model_executor.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "model/families/families.h"
+#include "model/loading/load_weights.h"
+#include "model/loading/memory_plan.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kStepTokens = 192, kSlots = 3, kContext = 512;
+
+template <class T>
+T Must(Result<T> result) {
+  CHECK(result.ok(), "{}", result.error().message);
+  return *std::move(result);
+}
+
+class ModelExecutorTest : public ::testing::Test {
+ protected:
+  ModelExecutorTest() {
+    const std::string directory = BRAID_SOURCE_DIR "/tests/golden/qwen3_5_a";
+    const OpenedModel opened = Must(OpenModel(directory));
+    spec_ = std::make_unique<ModelSpec>(opened.spec);
+    ThreadPool pool(1);
+    ModelWeights weights = Must(LoadWeights(Must(BindWeights(*spec_, opened.checkpoint)), pool));
+    MemoryPlan plan = Must(PlanMemory(*spec_, {.kv_dtype = DType::kF32,
+                                               .arena_bytes = 8 << 20,
+                                               .model_len_max = kContext,
+                                               .running_max = kSlots}));
+    for (GroupGeometry& group : plan.geometry.groups) group.blocks_per_page = 1;
+    executor_ = std::make_unique<ModelExecutor>(
+        *spec_, std::move(weights),
+        ModelExecutorConfig{.cache = plan.geometry,
+                            .running_max = kSlots,
+                            .step_tokens_max = kStepTokens,
+                            .context_tokens_max = kContext,
+                            .device = DeviceOf(DetectCpu(), Isa::kBase, Compute::kF32),
+                            .threads = 2,
+                            .poison_freed = true});
+    geometry_ = plan.geometry;
+    CHECK(geometry_.pages > 6 * kSlots);
+  }
+  Request Make(int32_t tokens, TokenId first = 1) {
+    Request r;
+    r.id = RequestId(next_id_++);
+    r.prompt.resize(static_cast<size_t>(tokens));
+    for (size_t i = 0; i < r.prompt.size(); ++i) {
+      r.prompt[i] = static_cast<TokenId>((static_cast<size_t>(first) + i * 7) %
+                                         static_cast<size_t>(spec_->vocabulary));
+    }
+    return r;
+  }
+  // A page per block, so groups have pages of their own.
+  static BlockId BlockOf(SlotId slot, size_t group, int32_t index) {
+    return BlockId(1 + (static_cast<int32_t>(group) * kSlots + slot.value) * 3 + index);
+  }
+  // With blocks for 192 tokens.
+  void Admit(Plan& plan, SlotId slot, const Request& r) {
+    plan.admissions.push_back({.slot = slot, .request = &r, .output = {}});
+    for (size_t g = 0; g < geometry_.groups.size(); ++g) {
+      for (int32_t i = 0; i < 3; ++i) {
+        plan.tables.push_back({slot, GroupId(static_cast<int32_t>(g)), i, BlockOf(slot, g, i)});
+      }
+    }
+  }
+  static void AddRow(Plan& plan, SlotId slot, const Request& r, int32_t begin, int32_t end,
+                     bool sample) {
+    plan.rows.push_back({.slot = slot,
+                         .request = r.id,
+                         .token_begin = static_cast<int32_t>(plan.tokens.size()),
+                         .token_count = end - begin,
+                         .start = begin,
+                         .sample = sample,
+                         .prompt_logprobs = r.prompt_logprobs >= 0});
+    for (int32_t p = begin; p < end; ++p) {
+      plan.tokens.push_back(static_cast<size_t>(p) < r.prompt.size()
+                                ? r.prompt[static_cast<size_t>(p)]
+                                : kSampledInFlight);
+    }
+  }
+  StepDone Run(Plan plan) {
+    plan.step = StepId(steps_++);
+    executor_->Launch(std::move(plan));
+    StepDone done = executor_->Wait();
+    EXPECT_EQ(done.step, StepId(steps_ - 1));
+    return done;
+  }
+  // The tokens of a request that runs alone in slot 0, with a prompt cut at `cut`.
+  std::vector<TokenId> Greedy(const Request& r, int32_t tokens, int32_t cut = 0) {
+    const auto length = static_cast<int32_t>(r.prompt.size());
+    Plan plan;
+    Admit(plan, SlotId(0), r);
+    std::vector<TokenId> out;
+    if (cut > 0) {
+      AddRow(plan, SlotId(0), r, 0, cut, false);
+      const StepDone done = Run(std::exchange(plan, {}));
+      EXPECT_EQ(done.rows[0].token, -1);
+    }
+    AddRow(plan, SlotId(0), r, cut, length, true);
+    for (int32_t i = 0; i < tokens; ++i) {
+      const StepDone done = Run(std::exchange(plan, {}));
+      EXPECT_EQ(done.rows[0].error, "");
+      out.push_back(done.rows[0].token);
+      AddRow(plan, SlotId(0), r, length + i, length + i + 1, true);
+    }
+    return out;
+  }
+
+  std::unique_ptr<ModelSpec> spec_;
+  std::unique_ptr<ModelExecutor> executor_;
+  CacheGeometry geometry_;
+  int64_t next_id_ = 0, steps_ = 0;
+};
+
+TEST_F(ModelExecutorTest, ARowsTokensAreThoseOfItsRequestAloneHoweverItIsCut) {
+  const Request r = Make(100);
+  const std::vector<TokenId> whole = Greedy(r, 12);
+  EXPECT_EQ(Greedy(r, 12, 64), whole);
+  EXPECT_EQ(Greedy(r, 12, 37), whole);
+  const Request other = Make(100, 2);
+  EXPECT_NE(Greedy(other, 12), whole);
+}
+
+TEST_F(ModelExecutorTest, RowsOfABatchComeBackInOrderAndAlike) {
+  const Request a = Make(70), b = Make(50, 3), c = Make(60, 5);
+  const TokenId alone[] = {Greedy(a, 1)[0], Greedy(b, 1)[0], Greedy(c, 1)[0]};
+  Plan plan;
+  Admit(plan, SlotId(2), a);
+  Admit(plan, SlotId(0), b);
+  Admit(plan, SlotId(1), c);
+  AddRow(plan, SlotId(2), a, 0, 70, true);
+  AddRow(plan, SlotId(0), b, 0, 50, true);
+  AddRow(plan, SlotId(1), c, 0, 60, true);
+  const StepDone done = Run(plan);
+  ASSERT_EQ(done.rows.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(done.rows[i].request, plan.rows[i].request);
+    EXPECT_EQ(done.rows[i].token, alone[i]);
+  }
+}
+
+TEST_F(ModelExecutorTest, ARowThatDoesNotSampleHasNoToken) {
+  const Request r = Make(40);
+  Plan plan;
+  Admit(plan, SlotId(0), r);
+  AddRow(plan, SlotId(0), r, 0, 30, false);
+  const StepDone done = Run(plan);
+  EXPECT_EQ(done.rows[0].token, -1);
+  EXPECT_EQ(done.rows[0].error, "");
+  EXPECT_TRUE(done.rows[0].prompt_logprobs.empty());
+}
+
+// More distributions than are in memory at once (64).
+TEST_F(ModelExecutorTest, EveryPromptPositionIsDescribedAndTheLastOneSampled) {
+  Request r = Make(150);
+  r.prompt_logprobs = 2;
+  r.logprobs = 1;
+  Plan plan;
+  Admit(plan, SlotId(1), r);
+  AddRow(plan, SlotId(1), r, 0, 150, true);
+  const StepDone done = Run(plan);
+  const RowResult& row = done.rows[0];
+  ASSERT_EQ(row.prompt_logprobs.size(), 150u);
+  for (size_t p = 0; p < 150; ++p) {
+    const TokenLogprob& described = row.prompt_logprobs[p];
+    EXPECT_EQ(described.token, p + 1 < 150 ? r.prompt[p + 1] : -1) << p;
+    ASSERT_EQ(described.top.size(), 2u);
+    EXPECT_GE(described.top[0].second, described.top[1].second);
+    EXPECT_LE(described.token < 0 ? -100.0f : described.logprob, described.top[0].second) << p;
+  }
+  EXPECT_EQ(row.logprob.token, row.token);
+  // Greedy: what is sampled is what the last distribution has on top.
+  EXPECT_EQ(row.token, row.prompt_logprobs.back().top[0].first);
+  EXPECT_EQ(row.logprob.logprob, row.prompt_logprobs.back().top[0].second);
+}
+
+TEST_F(ModelExecutorTest, PromptPositionsAreTheSameWhenThePromptIsCut) {
+  Request r = Make(100);
+  r.prompt_logprobs = 0;
+  Plan whole;
+  Admit(whole, SlotId(0), r);
+  AddRow(whole, SlotId(0), r, 0, 100, true);
+  const StepDone once = Run(whole);
+  Plan first, second;
+  Admit(first, SlotId(0), r);
+  AddRow(first, SlotId(0), r, 0, 33, false);
+  AddRow(second, SlotId(0), r, 33, 100, true);
+  std::vector<TokenLogprob> cut = Run(first).rows[0].prompt_logprobs;
+  const StepDone rest = Run(second);
+  for (const TokenLogprob& p : rest.rows[0].prompt_logprobs) cut.push_back(p);
+  EXPECT_EQ(cut, once.rows[0].prompt_logprobs);
+}
+
+TEST_F(ModelExecutorTest, AFreedBlockThatIsReadMakesItsRowsFail) {
+  const Request bad = Make(100), good = Make(40, 3);
+  Plan plan;
+  Admit(plan, SlotId(0), bad);
+  Admit(plan, SlotId(1), good);
+  AddRow(plan, SlotId(0), bad, 0, 64, false);
+  AddRow(plan, SlotId(1), good, 0, 39, false);
+  EXPECT_EQ(Run(plan).rows[0].error, "");
+  const TokenId right = Greedy(good, 1)[0];
+  plan = {};
+  Admit(plan, SlotId(0), bad);
+  AddRow(plan, SlotId(0), bad, 0, 64, false);
+  Run(plan);
+  plan = {};
+  for (size_t g = 0; g < geometry_.groups.size(); ++g) {
+    plan.freed.push_back({DpRankId(0), GroupId(static_cast<int32_t>(g)), BlockOf(SlotId(0), g, 0)});
+  }
+  AddRow(plan, SlotId(0), bad, 64, 99, false);
+  AddRow(plan, SlotId(1), good, 39, 40, true);
+  const StepDone done = Run(plan);
+  EXPECT_THAT(done.rows[0].error, HasSubstr("states are not finite"));
+  EXPECT_EQ(done.rows[1].error, "");
+  EXPECT_EQ(done.rows[1].token, right);
+  plan = {};
+  AddRow(plan, SlotId(0), bad, 99, 100, true);
+  EXPECT_THAT(Run(plan).rows[0].error, HasSubstr("logits are not finite"));
+}
+
+TEST_F(ModelExecutorTest, AGrammarWithoutATokenizerIsTheRequestsError) {
+  Request r = Make(20);
+  r.grammar = "root ::= \"a\"";
+  Plan plan;
+  Admit(plan, SlotId(0), r);
+  AddRow(plan, SlotId(0), r, 0, 20, true);
+  const StepDone done = Run(plan);
+  EXPECT_EQ(done.rows[0].token, -1);
+  EXPECT_EQ(done.rows[0].error_code, ErrorCode::kInvalid);
+  EXPECT_THAT(done.rows[0].error, HasSubstr("the request's grammar: "));
+}
+
+TEST_F(ModelExecutorTest, APlanWithoutRowsIsAStep) {
+  Plan plan;
+  plan.released.push_back(SlotId(2));
+  EXPECT_TRUE(Run(plan).rows.empty());
+}
+
+TEST_F(ModelExecutorTest, StepsBelowItsBudgetTakeNoMoreMemoryThanWasMeasured) {
+  const int64_t measured = executor_->workspace_bytes();
+  EXPECT_GT(measured, 0);
+  Request r = Make(kStepTokens);
+  r.prompt_logprobs = 1;
+  Plan plan;
+  Admit(plan, SlotId(0), r);
+  AddRow(plan, SlotId(0), r, 0, kStepTokens, true);
+  EXPECT_EQ(Run(plan).rows[0].error, "");
+  EXPECT_EQ(executor_->workspace_bytes(), measured);
+  EXPECT_THAT(executor_->ExplainOps(), HasSubstr("linear"));
+  EXPECT_EQ(executor_->arena_bytes(), geometry_.page_bytes * geometry_.pages);
+}
+
+using ModelExecutorDeathTest = ModelExecutorTest;
+
+TEST_F(ModelExecutorDeathTest, PlansThatNoSchedulerMakesStopTheProgram) {
+  EXPECT_DEATH(executor_->Wait(), "no step is in flight");
+  const Request r = Make(kStepTokens + 1);
+  Plan long_step;
+  Admit(long_step, SlotId(0), r);
+  AddRow(long_step, SlotId(0), r, 0, kStepTokens + 1, true);
+  EXPECT_DEATH(Run(long_step), "193 tokens in a step of at most 192");
+  Plan unknown;
+  Admit(unknown, SlotId(0), r);
+  AddRow(unknown, SlotId(0), r, 193, 194, true);
+  EXPECT_DEATH(Run(unknown), "position 193 of a sequence of 193 known tokens");
+  Plan stranger;
+  Admit(stranger, SlotId(0), r);
+  AddRow(stranger, SlotId(0), r, 0, 5, true);
+  stranger.rows[0].request = RequestId(99);
+  EXPECT_DEATH(Run(stranger), "slot 0 belongs to request");
+}
+
+TEST(ModelExecutor, RefusesWhatItCannotCarryOutByName) {
+  SchedulerConfig config;
+  config.cache.groups.resize(ops::kGroupsMax);
+  EXPECT_TRUE(ModelExecutor::CanRun(config).ok());
+  const auto refused = [&](auto change) {
+    SchedulerConfig changed = config;
+    change(changed);
+    const Status status = ModelExecutor::CanRun(changed);
+    return status.ok() ? std::string("nothing") : status.error().field;
+  };
+  EXPECT_EQ(refused([](auto& c) { c.dp_ranks = 2; }), "dp_ranks");
+  EXPECT_EQ(refused([](auto& c) { c.draft_tokens_max = 1; }), "draft_tokens_max");
+  EXPECT_EQ(refused([](auto& c) { c.handoff = true; }), "handoff");
+  EXPECT_EQ(refused([](auto& c) { c.cache.groups.emplace_back(); }), "cache");
+}
+
+}  // namespace
+}  // namespace braid
