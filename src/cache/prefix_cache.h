@@ -1,5 +1,5 @@
-// The arena and what is stored in it: hands blocks out, keeps published ones until their room is
-// needed, and decides what goes. Engine thread; ids only.
+// The arena and its contents: allocates blocks, keeps published ones until their room is needed,
+// and chooses what to evict. Engine thread; ids only.
 //
 // Invariants: a block in use belongs to one sequence or to the index; a block of the index is
 // locked in the pool while it is pinned and cached otherwise; whoever pins a node's full part pins
@@ -20,7 +20,7 @@ class PrefixCache {
   explicit PrefixCache(const CacheGeometry& geometry);
 
   // Evicts until so many blocks can be taken, all of them together; false, with nothing changed,
-  // when even that is not enough. What turned out to be evicted in vain is put back.
+  // when even that is not enough. Restores parts whose eviction turned out unnecessary.
   bool MakeRoom(const BlockCounts& blocks);
   // One block; MakeRoom must have said yes.
   BlockId Take(GroupId group) { return pool_.Take(group); }

@@ -249,9 +249,10 @@ Status ModelExecutor::CanRun(const SchedulerConfig& config) {
     return bad(fmt::format("dp_ranks is {}; this engine is one rank", config.dp_ranks), "dp_ranks");
   }
   if (config.draft_tokens_max != 0) {
-    return bad(fmt::format("draft_tokens_max is {}; this engine makes no guesses, so it must be 0",
-                           config.draft_tokens_max),
-               "draft_tokens_max");
+    return bad(
+        fmt::format("draft_tokens_max is {}; this engine verifies no drafts, so it must be 0",
+                    config.draft_tokens_max),
+        "draft_tokens_max");
   }
   if (config.handoff) {
     return bad(

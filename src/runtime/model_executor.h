@@ -43,7 +43,7 @@ struct ModelExecutorConfig {
 class ModelExecutor : public Executor {
  public:
   // Refuses what a scheduler can plan and this executor cannot carry out: several data-parallel
-  // ranks, guesses in rows, pages of other engines.
+  // ranks, drafts in rows, pages of other engines.
   static Status CanRun(const SchedulerConfig& config);
   ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
   ~ModelExecutor() override;

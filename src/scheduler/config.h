@@ -34,16 +34,15 @@ struct SchedulerConfig {
   // While somebody decodes, prompt tokens are rationed so that a step takes no longer than this, as
   // far as the steps measured so far tell; a block's worth always goes on. 0: no ration.
   int64_t decode_latency_us = 0;
-  // Guesses that a decode row may carry, less than a block; 0: none. Rows with guesses take at most
-  // half of the budget that one token for each sequence leaves. Where a plan is made before the
-  // last step has come back, a sequence that may have guesses has no row in it: what they are, and
-  // where they begin, is not known yet.
+  // Draft tokens that a decode row may carry, less than a block; 0: none. Drafts take at most half
+  // of the budget that one token for each sequence leaves. A plan that is made while a step is in
+  // flight has no row of a sequence in that step: its drafts are not known yet.
   int32_t draft_tokens_max = 0;
   bool report_freed = false;  // plans say which blocks became free, to be poisoned
   // Prompts of a rank that one step computes tokens of; others that hold a slot wait for those
   // before them, and the first always goes on. 0: any number.
   int32_t prefills_max = 0;
-  bool handoff = false;  // pages may go to other engines and come from there: see RequestRole
+  bool handoff = false;  // other engines may send and receive pages: see RequestRole
 };
 
 // Which commands have a flag for a setting.

@@ -18,7 +18,7 @@
 namespace braid {
 namespace {
 
-// How often a sleeping loop shows that it is alive.
+// How often a sleeping loop updates its heartbeat.
 constexpr std::chrono::milliseconds kHeartbeat{200};
 
 enum class Stopping : uint8_t { kNo, kDrain, kNow };
@@ -29,10 +29,10 @@ struct Driver::State {
   State(Scheduler s, Executor& e, DriverConfig c)
       : scheduler(std::move(s)), executor(e), config(c) {}
 
-  // Waits while there is nothing to do; false when the loop shall end.
+  // Waits until there is work; false when the loop must end.
   bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
   bool holds() const { return paused && stopping == Stopping::kNo; }
-  // All that the scheduler is told goes through here.
+  // Records the event and gives it to the scheduler.
   void Apply(const Event& event);
   void AuditIfIdle(int64_t now_us);
   void StartStep(int64_t now_us);
@@ -82,7 +82,8 @@ Status Driver::Submit(Request request, OutputSink* sink) {
         state_->published.scheduler.waiting + static_cast<int32_t>(state_->inbox_sinks.size());
     if (waiting >= state_->scheduler.config().waiting_max) {
       return Error{ErrorCode::kExhausted,
-                   fmt::format("{} requests wait already, no more than that may", waiting)};
+                   fmt::format("the queue is full: {} requests wait, and at most {} may", waiting,
+                               state_->scheduler.config().waiting_max)};
     }
     state_->inbox_sinks.emplace_back(request.id, sink);
     state_->inbox.emplace_back(std::in_place_type<braid::Submit>, std::move(request));
@@ -165,7 +166,7 @@ bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& event
   for (const auto& [id, sink] : inbox_sinks) {
     CHECK(sinks.emplace(id, sink).second, "request id {} is used twice", id.value);
   }
-  // What has left the inbox counts as waiting until the next Publish.
+  // Requests that have left the inbox count as waiting until the next Publish.
   published.scheduler.waiting += static_cast<int32_t>(inbox_sinks.size());
   inbox_sinks.clear();
   events.swap(inbox);
@@ -185,7 +186,7 @@ void Driver::State::Apply(const Event& event) {
   scheduler.Apply(event);
 }
 
-// A mistake in the accounts costs the cached prefixes, not the server.
+// Inconsistent accounting costs the cached prefixes; the server goes on.
 void Driver::State::AuditIfIdle(int64_t now_us) {
   if (config.audit_every_us == 0 || now_us - audited_us < config.audit_every_us) return;
   if (in_flight > 0 || !scheduler.idle()) return;
@@ -193,8 +194,10 @@ void Driver::State::AuditIfIdle(int64_t now_us) {
   ++figures.audits;
   const Status status = scheduler.Audit();
   if (status.ok()) return;
-  if (figures.repairs++ == 0) {  // the first says it; figures count the others
-    LogError("{}; the cache starts anew, please report this", status.error().message);
+  if (figures.repairs++ == 0) {  // log the first one only; the figures count all
+    LogError(
+        "{}: cache accounting is inconsistent; dropping all cached prefixes. Please report this",
+        status.error().message);
   }
   Apply(ResetCache{});
 }

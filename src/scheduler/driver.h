@@ -15,9 +15,9 @@ namespace braid {
 
 struct OutputSink {
   virtual ~OutputSink() = default;
-  // The request's first row is about to run; again after a preemption.
+  // The request's first row is about to run; called again after a preemption.
   virtual void OnAdmitted() {}
-  // `output` is the sink's to keep. After the output with `finish` set the driver forgets the sink.
+  // The sink owns `output`. The driver forgets the sink after the output with `finish` set.
   virtual void OnOutput(Output output) = 0;
 };
 
@@ -29,13 +29,13 @@ struct DriverStats {
   int32_t step_rows = 0, step_tokens = 0;  // of the last step that began
   bool paused = false;
   int64_t audits = 0;   // recounts of all blocks, made while idle
-  int64_t repairs = 0;  // of those that did not agree: the cache was emptied
+  int64_t repairs = 0;  // of those, inconsistent ones: all cached prefixes were dropped
 };
 
 struct DriverConfig {
   int32_t overlap_depth = 0;            // steps planned ahead of the one that runs: 0 or 1
   int64_t audit_every_us = 60'000'000;  // at most so often, and only while nothing runs; 0: never
-  EventLogWriter* event_log = nullptr;  // records the run; null: nobody does; outlives the driver
+  EventLogWriter* event_log = nullptr;  // records the run; null: none; outlives the driver
 };
 
 class Driver {
@@ -53,8 +53,7 @@ class Driver {
   // Forgets every cached prefix that no running request uses, before the next step.
   void FlushCache();
 
-  // While paused no step begins: requests stay where they are, and may be submitted and aborted.
-  // Stop ends the pause.
+  // While paused no step begins; requests can still be submitted and aborted. Stop ends the pause.
   void SetPaused(bool paused);
 
   // Serves until Stop; returns when no request is alive or, after Stop(now), at once with the

@@ -24,9 +24,9 @@ struct Abort {
   FinishReason reason = FinishReason::kAbort;  // kStop when a stop string was found in the text
 };
 
-// What one row of a finished step brought. Rows that do not sample have token -1. Of the row's
-// drafts the first `accepted` are what would have been sampled; `token` comes after them, and what
-// the row computed beyond is void.
+// The result of one row of a finished step. Rows that do not sample have token -1. Sampling agrees
+// with the first `accepted` of the row's drafts; `token` comes after them, and what the row
+// computed for later drafts is void.
 struct RowResult {
   RequestId request;
   int32_t accepted = 0;
@@ -36,7 +36,7 @@ struct RowResult {
   TokenLogprob logprob;                         // filled when the request asked for logprobs
   std::vector<TokenLogprob> prompt_logprobs;  // one per token of the row: the distribution after it
   std::vector<TokenLogprob> accepted_logprobs;  // as `logprob`, of the drafts that were accepted
-  std::vector<TokenId> drafts;                  // guesses at what follows `token`; may be none
+  std::vector<TokenId> drafts;                  // drafts of what follows `token`; may be none
 };
 
 struct StepDone {
@@ -45,8 +45,8 @@ struct StepDone {
   int64_t duration_us = 0;      // what the step took, measured by the driver; 0: not measured
 };
 
-// A transfer that a plan started is over. What a peer repeats, or says of a request that is gone,
-// is ignored.
+// A transfer that a plan started is over. The scheduler ignores repetitions, and events of requests
+// that have ended.
 struct TransferDone {
   RequestId request;
   TokenId token = -1;    // the prompt's first token, when pages have arrived
@@ -63,7 +63,7 @@ struct Tick {
 struct FlushCache {};
 
 // Forgets every block and every cached prefix, and starts with empty arenas. Only while no request
-// is alive: the way out when an audit has found that the accounts are wrong.
+// is alive; the driver's repair when an audit has found inconsistent accounting.
 struct ResetCache {};
 
 using Event = std::variant<Submit, Abort, StepDone, TransferDone, Tick, FlushCache, ResetCache>;

@@ -11,11 +11,11 @@
 
 namespace braid {
 
-// A row's token that the step before this one samples; the executor puts it in.
+// A row's token that the step before this one samples; the executor replaces it.
 inline constexpr TokenId kSampledInFlight = -1;
 
-// A sequence enters a slot. Everything the slot held before is forgotten: tables, token history.
-// The slot's last sequence may not have been listed in `released`: the admission says so as well.
+// A sequence enters a slot. The executor forgets the slot's tables and tokens, also when its last
+// sequence was never listed in `released`.
 struct Admission {
   SlotId slot;
   const Request* request = nullptr;  // owned by the scheduler, stable until the request is gone
@@ -31,9 +31,9 @@ struct TableUpdate {
 };
 
 // Tokens [token_begin, token_begin + token_count) of Plan::tokens, at sequence positions start, ….
-// The last `drafts` of them are guesses at what the row's sampling will say; they never complete a
-// block. Invariant: start is the number of tokens of the sequence whose KV and state are already in
-// place, refused guesses not counted.
+// The last `drafts` of them are draft tokens, to be verified by the row's sampling; they never
+// complete a block. Invariant: start is the number of tokens of the sequence whose KV and state are
+// in place, rejected drafts not counted.
 struct Row {
   SlotId slot;
   RequestId request;
@@ -41,12 +41,12 @@ struct Row {
   int32_t token_count = 0;
   int32_t start = 0;
   int32_t drafts = 0;
-  bool sample = false;  // what comes after the last token that is no wrong guess is sampled
-  bool prompt_logprobs = false;  // each token's distribution is reported
+  bool sample = false;           // sample the token after the last known or accepted one
+  bool prompt_logprobs = false;  // report each token's distribution
 };
 
-// The pages of tokens [begin, end) of a slot's sequence go to another engine, or come from there
-// into the blocks that the tables name. They are in use until its end is reported: TransferDone.
+// Another engine receives the pages of tokens [begin, end) of a slot's sequence, or sends them into
+// the blocks that the tables name. The pages are in use until TransferDone reports the end.
 struct Transfer {
   SlotId slot;
   RequestId request;
@@ -55,7 +55,7 @@ struct Transfer {
   int32_t end = 0;
 };
 
-// Nobody needs what the block of a rank held. It may be in a table again, of this plan.
+// Nobody needs the block's contents any more. A table of this plan may name the block again.
 struct FreedBlock {
   DpRankId dp_rank;
   GroupId group;

@@ -120,14 +120,14 @@ class Replayer {
         return differs("\"" + was.error + "\"", "\"" + is.error + "\"");
       }
       if (was.accepted != is.accepted || was.drafts != is.drafts) {
-        return differs("other guesses", "these");
+        return differs("other drafts", "these");
       }
       if (was.token != is.token) {
         return differs(fmt::format("token {}", was.token), fmt::format("token {}", is.token));
       }
       if (was.logprob != is.logprob) return differs(Excerpt(was.logprob), Excerpt(is.logprob));
       if (was.accepted_logprobs != is.accepted_logprobs) {
-        return differs("other log-probabilities of guesses", "these");
+        return differs("other log-probabilities of drafts", "these");
       }
       if (was.prompt_logprobs != is.prompt_logprobs) {
         return differs("other log-probabilities of the prompt", "these");

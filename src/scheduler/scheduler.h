@@ -33,7 +33,7 @@ struct SchedulerStats {
   std::array<int64_t, kReuseStops> lost_tokens{};   // their tokens that were computed, by why
   int64_t evictions_full = 0, evictions_state = 0;
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
-  int64_t drafts = 0, drafts_accepted = 0;      // guesses computed; of those, right ones
+  int64_t drafts = 0, drafts_accepted = 0;      // drafts computed; of those, accepted ones
   int64_t transfers = 0, transfers_failed = 0;  // over; of those, failed
 };
 

@@ -303,7 +303,7 @@ RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
   ReadTokens(step, row, slot, tokens_);
   slot.history.insert(slot.history.end(), tokens_.end() - row.drafts, tokens_.end());
   AdvanceGroups(step.order, slot, row);
-  // What follows a guess that was wrong is as if it had never been.
+  // Rows after a wrong draft are discarded.
   slot.refused = row.drafts - Verify(slot, row, result);
   slot.refused_end = std::max(slot.refused_end, end);
   end -= slot.refused;

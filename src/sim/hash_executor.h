@@ -94,10 +94,10 @@ class HashExecutor : public Executor {
     int32_t reused = 0;                        // tokens in place when it came
     int32_t launched = 0;                      // tokens of all rows launched
     int32_t in_place = 0;                      // tokens of all rows run
-    int32_t refused = 0;                       // guesses of the last row, behind what is in place
-    int32_t refused_end = 0;                   // cells up to here may hold what was refused
-    int32_t rows_in_flight = 0;                // and its transfer
-    int64_t sampled_by = -1;  // the step that sampled the last token, in launch order
+    int32_t refused = 0;         // rejected drafts of the last row, stored after its tokens
+    int32_t refused_end = 0;     // cells up to here may hold what was refused
+    int32_t rows_in_flight = 0;  // and its transfer
+    int64_t sampled_by = -1;     // the step that sampled the last token, in launch order
   };
   struct FakeTransfer {
     Transfer what;

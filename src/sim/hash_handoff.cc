@@ -1,4 +1,4 @@
-// The parts of the hash executor in which other engines and other models would have a say: guesses
+// The parts of the hash executor in which other engines and other models would have a say: drafts
 // and their verification, and transfers of pages, which are fake here. One thread, the driver's.
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// How many of the row's guesses are what sampling says, one after the other.
+// How many of the row's drafts are what sampling says, one after the other.
 int32_t HashExecutor::Verify(const Slot& slot, const Row& row, RowResult& result) const {
   const Request& request = *slot.request;
   const int32_t known = row.token_count - row.drafts;

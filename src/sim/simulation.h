@@ -18,7 +18,7 @@
 //   I-17 somebody can always go on                                               (every step)
 //   I-18 the highest-priority sequence is not passed over; preemptions are bounded    (every step)
 //   I-19 every request ends once, and nothing comes after                        (every output)
-//   I-21 who follows a leader waits for what it is about to publish                (every step)
+//   I-21 a follower waits for blocks that its leader is about to publish         (every step)
 //   I-21 nobody computes what one that runs is about to publish           (every new admission)
 //   I-20 tokens, log-probabilities and reused counts are the oracle's            (at the end)
 #pragma once
@@ -43,7 +43,7 @@ struct SimulationStats {
   int64_t prompt_tokens = 0, reused_tokens = 0;  // of requests at their first admission
   std::array<int64_t, kReuseStops> reuse_stops{};
   int64_t evictions_full = 0, evictions_state = 0;
-  int64_t drafts = 0, drafts_accepted = 0;      // guesses in rows
+  int64_t drafts = 0, drafts_accepted = 0;      // drafts in rows
   int64_t transfers = 0, transfers_failed = 0;  // of prompts' pages, to or from elsewhere
   int64_t late_tokens = 0;                      // sampled for requests that had ended
   // Requests by the steps between submission and first output: [0] none, [n] less than 2^n.

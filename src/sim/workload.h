@@ -25,7 +25,7 @@ struct Workload {
   int32_t row_error_one_in = 0;  // 0: rows do not fail
   int32_t lost_step_one_in = 0;  // 0: no step is lost; all rows of one that is fail
   uint64_t error_seed = 0;
-  int32_t drafts_right = 0;               // of 100 guesses
+  int32_t drafts_right = 0;               // of 100 drafts
   int32_t transfer_error_one_in = 0;      // 0: no transfer fails
   int64_t flush_step = -1;                // turn in which the prefix cache is flushed, -1: never
   std::vector<ArrivingRequest> requests;  // by step
@@ -68,7 +68,7 @@ struct WorkloadOptions {
   FaultMask faults = kAllFaults;  // those that may come up
   std::optional<int32_t> overlap_depth;
   bool prefix_cache = true;
-  bool drafts = true;   // rows may carry guesses
+  bool drafts = true;   // rows may carry drafts
   bool handoff = true;  // prompts may come from, or go to, other engines
   std::optional<Placement> placement;
   // What a failing run is shrunk by.

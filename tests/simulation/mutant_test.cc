@@ -75,7 +75,7 @@ struct Last : OutputSink {
   std::atomic<bool> finished{false};
 };
 
-// A driver whose accounts are wrong says so while it is idle, starts anew, and goes on serving.
+// A driver with inconsistent accounting logs it while idle, drops the cache, and goes on serving.
 bool Repairs() {
   const Workload w{.config = {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1},
                                                    {"state", GroupKind::kState, 64, 1}},

@@ -31,9 +31,9 @@ Output Refusal(const Request& request, const Error& error) {
 void LifeCycle::Submit(const Request& request) {
   Status status = CheckRequest(config_, request);
   if (status.ok() && admission_.queue().size() >= config_.waiting_max) {
-    status = Error{
-        ErrorCode::kExhausted,
-        fmt::format("{} requests wait already, no more than that may", admission_.queue().size())};
+    status = Error{ErrorCode::kExhausted,
+                   fmt::format("the queue is full: {} requests wait, and at most {} may",
+                               admission_.queue().size(), config_.waiting_max)};
   }
   if (!status.ok()) {
     refused_.push_back(Refusal(request, status.error()));

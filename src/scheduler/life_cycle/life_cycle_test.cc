@@ -51,7 +51,7 @@ TEST_F(LifeCycleTest, AFullQueueRefusesTheNextRequestAndKeepsTheOthers) {
   EXPECT_EQ(outputs[0].id, third.id);
   EXPECT_EQ(outputs[0].finish, FinishReason::kError);
   EXPECT_EQ(outputs[0].error_code, ErrorCode::kExhausted);
-  EXPECT_THAT(outputs[0].error, HasSubstr("2 requests wait already"));
+  EXPECT_THAT(outputs[0].error, HasSubstr("the queue is full: 2 requests wait, and at most 2 may"));
   EXPECT_EQ(outputs[0].prompt_tokens, 11);
   EXPECT_FALSE(life().sequences().contains(third.id));
   EXPECT_EQ(parts_->admission.queue().size(), 2);
