@@ -67,6 +67,7 @@ class IdVector {
   size_t size() const { return items_.size(); }
   bool contains(Id id) const { return id.valid() && static_cast<size_t>(id.value) < size(); }
   void reserve(size_t size) { items_.reserve(size); }
+  void resize(size_t size) { items_.resize(size); }
   auto begin() { return items_.begin(); }
   auto end() { return items_.end(); }
   auto begin() const { return items_.begin(); }

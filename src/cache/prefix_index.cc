@@ -143,10 +143,7 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
 
 PrefixNodeId PrefixIndex::NewNode() {
   ++nodes_alive_;
-  if (free_nodes_.empty()) {
-    nodes_.emplace_back();
-    return PrefixNodeId(static_cast<int32_t>(nodes_.size()) - 1);
-  }
+  if (free_nodes_.empty()) return nodes_.emplace_back();
   const PrefixNodeId id = free_nodes_.back();
   free_nodes_.pop_back();
   At(id) = Node();
@@ -388,33 +385,35 @@ Status PrefixIndex::Audit() const {
   const auto wrong = [](std::string message) {
     return Error{ErrorCode::kInternal, "prefix index: " + std::move(message), ""};
   };
-  std::vector<int32_t> children(nodes_.size()), full_children(nodes_.size());
+  IdVector<PrefixNodeId, int32_t> children(nodes_.size()), full_children(nodes_.size());
   int64_t alive = 0, filed = 0;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
+  for (const PrefixNodeId id : nodes_.ids()) {
+    const Node& node = nodes_[id];
     if (!node.alive) continue;
     ++alive;
     for (GroupKind kind : {GroupKind::kFull, GroupKind::kState}) {
       const Part& part = node.part(kind);
       const bool wanted = Evictable(node, kind);
       filed += wanted;
-      if (wanted != (victims_.Find(PrefixNodeId(static_cast<int32_t>(i)), kind) != nullptr)) {
-        return wrong(fmt::format("node {} is filed wrongly for eviction", i));
+      if (wanted != (victims_.Find(id, kind) != nullptr)) {
+        return wrong(fmt::format("node {} is filed wrongly for eviction", id.value));
       }
-      if (!part.carried && part.pins > 0) return wrong(fmt::format("node {}: stray pins", i));
+      if (!part.carried && part.pins > 0)
+        return wrong(fmt::format("node {}: stray pins", id.value));
     }
     if (!node.parent.valid()) continue;
-    ++children[static_cast<size_t>(node.parent.value)];
-    full_children[static_cast<size_t>(node.parent.value)] += node.full.carried;
-    if (!At(node.parent).alive) return wrong(fmt::format("node {} has a dead parent", i));
+    ++children[node.parent];
+    full_children[node.parent] += node.full.carried;
+    if (!At(node.parent).alive) return wrong(fmt::format("node {} has a dead parent", id.value));
     if (node.full.carried && node.depth > 1 && !At(node.parent).full.carried) {
-      return wrong(fmt::format("node {} carries blocks behind a gap", i));
+      return wrong(fmt::format("node {} carries blocks behind a gap", id.value));
     }
   }
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].alive) continue;
-    if (children[i] != nodes_[i].children || full_children[i] != nodes_[i].full_children) {
-      return wrong(fmt::format("node {} counts its children wrongly", i));
+  for (const PrefixNodeId id : nodes_.ids()) {
+    const Node& node = nodes_[id];
+    if (!node.alive) continue;
+    if (children[id] != node.children || full_children[id] != node.full_children) {
+      return wrong(fmt::format("node {} counts its children wrongly", id.value));
     }
   }
   if (alive != nodes_alive_ || filed != static_cast<int64_t>(victims_.size())) {

@@ -101,9 +101,8 @@ class PrefixIndex {
   // Calls f(node, part, blocks, pins) for every part that is carried. Linear; for audits.
   template <class F>
   void ForEachPart(F f) const {
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      const Node& n = nodes_[i];
-      const PrefixNodeId id(static_cast<int32_t>(i));
+    for (const PrefixNodeId id : nodes_.ids()) {
+      const Node& n = nodes_[id];
       if (n.full.carried) f(id, GroupKind::kFull, n.blocks, n.full.pins);
       if (n.state.carried) f(id, GroupKind::kState, n.blocks, n.state.pins);
     }
@@ -135,8 +134,8 @@ class PrefixIndex {
     BlockTokens tokens;
   };
 
-  Node& At(PrefixNodeId id) { return nodes_[static_cast<size_t>(id.value)]; }
-  const Node& At(PrefixNodeId id) const { return nodes_[static_cast<size_t>(id.value)]; }
+  Node& At(PrefixNodeId id) { return nodes_[id]; }
+  const Node& At(PrefixNodeId id) const { return nodes_[id]; }
   using RootName = std::tuple<std::string, std::string, int32_t>;  // tenant, salt, dp_rank
   static RootName NameOf(const PrefixSpace& space);
   static Key RootKey(const PrefixSpace& space);
@@ -158,7 +157,7 @@ class PrefixIndex {
   void Remove(PrefixNodeId node, GroupKind part);
 
   bool has_full_ = false, has_state_ = false;
-  std::deque<Node> nodes_;
+  IdVector<PrefixNodeId, Node, std::deque<Node>> nodes_;
   std::vector<PrefixNodeId> free_nodes_;
   // Open addressing with linear probing; a power of two. That a hash is not there is mostly found
   // out without looking at a node, which is cold memory.

@@ -73,7 +73,7 @@ struct Stream {
 
 struct ConstraintWorker::State {
   ConstraintSource* source;
-  std::vector<Stream> streams;
+  IdVector<SlotId, Stream> streams;
   std::mutex mutex;
   std::condition_variable work, finished;
   std::deque<Stream*> queue;
@@ -123,7 +123,7 @@ ConstraintWorker::~ConstraintWorker() {
 }
 
 void ConstraintWorker::Reset(SlotId id) {
-  Stream& stream = state_->streams[static_cast<size_t>(id.value)];
+  Stream& stream = state_->streams[id];
   stream.constraint.reset();
   stream.accepted = 0;
   stream.holds = false;
@@ -131,7 +131,7 @@ void ConstraintWorker::Reset(SlotId id) {
 }
 
 void ConstraintWorker::Prepare(SlotId id, const Slot& slot) {
-  Stream& stream = state_->streams[static_cast<size_t>(id.value)];
+  Stream& stream = state_->streams[id];
   stream.slot = &slot;
   std::lock_guard lock(state_->mutex);
   stream.ready = false;
@@ -141,7 +141,7 @@ void ConstraintWorker::Prepare(SlotId id, const Slot& slot) {
 }
 
 Result<const uint32_t*> ConstraintWorker::Await(SlotId id) {
-  Stream& stream = state_->streams[static_cast<size_t>(id.value)];
+  Stream& stream = state_->streams[id];
   std::unique_lock lock(state_->mutex);
   while (!stream.ready) {
     if (state_->queue.empty()) {

@@ -38,8 +38,8 @@ Slots::Slots(const CacheGeometry& geometry, std::byte* arena, int32_t slots,
 }
 
 Slot& Slots::operator[](SlotId id) {
-  CHECK(id.valid() && static_cast<size_t>(id.value) < slots_.size(), "slot {}", id.value);
-  return slots_[static_cast<size_t>(id.value)];
+  CHECK(slots_.contains(id), "slot {}", id.value);
+  return slots_[id];
 }
 
 void Slots::Begin(const Plan& plan) {

@@ -54,7 +54,7 @@ class Slots {
  private:
   const CacheGeometry& geometry_;
   std::byte* arena_;
-  std::vector<Slot> slots_;
+  IdVector<SlotId, Slot> slots_;
 };
 
 }  // namespace braid

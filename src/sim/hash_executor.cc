@@ -55,9 +55,8 @@ HashExecutor::HashExecutor(const CacheGeometry& geometry, int32_t vocabulary,
 
 HashExecutor::Slot& HashExecutor::At(SlotId slot) {
   CHECK(slot.valid());
-  const size_t i = static_cast<size_t>(slot.value);
-  if (i >= slots_.size()) slots_.resize(i + 1);
-  return slots_[i];
+  if (!slots_.contains(slot)) slots_.resize(static_cast<size_t>(slot.value) + 1);
+  return slots_[slot];
 }
 
 size_t HashExecutor::RankOf(SlotId slot) const {
@@ -165,7 +164,7 @@ void HashExecutor::Update(const TableUpdate& update) {
   Group& group = GroupOf(slot, g);
   CHECK(update.block.value >= group.first_block && update.block.value < group.end_block,
         "I-4: block {} of group {} is not one to own", update.block.value, g);
-  const size_t block = static_cast<size_t>(update.block.value);
+  const BlockId block = update.block;
   std::vector<BlockId>& table = slot.tables[g];
   const size_t index = static_cast<size_t>(update.index);
   CHECK(group.kind == GroupKind::kState || index == table.size(), "entry {} of a full table of {}",
@@ -178,7 +177,7 @@ void HashExecutor::Update(const TableUpdate& update) {
     return;
   }
   CHECK(group.pins[block] == 0, "I-14: block {} of group {} is handed over while a step uses it",
-        block, g);
+        block.value, g);
   if (group.kind == GroupKind::kFull) {
     FullBlock& cells = group.full[block];
     cells = {.space = slot.space, .token = {}, .position = {}};
@@ -192,7 +191,7 @@ void HashExecutor::Update(const TableUpdate& update) {
 // What it says is checked whenever it is read.
 void HashExecutor::CheckReused(const Group& group, const Slot& slot,
                                const TableUpdate& update) const {
-  const size_t block = static_cast<size_t>(update.block.value);
+  const BlockId block = update.block;
   const bool full = group.kind == GroupKind::kFull;
   const uint64_t space = full ? group.full[block].space : group.states[block].space;
   const int64_t order = full ? group.full[block].written_by : group.states[block].written_by;
@@ -215,9 +214,9 @@ void HashExecutor::Poison(Slot& slot, const Row& row) {
       const BlockId block = table[static_cast<size_t>(i)];
       if (!block.valid()) continue;
       if (group.kind == GroupKind::kFull) {
-        group.full[static_cast<size_t>(block.value)].position.fill(kPoisoned);
+        group.full[block].position.fill(kPoisoned);
       } else {
-        group.states[static_cast<size_t>(block.value)].content = Content::kPoison;
+        group.states[block].content = Content::kPoison;
       }
     }
   }
@@ -233,7 +232,7 @@ void HashExecutor::Pin(const Slot& slot, const Row& row, int32_t change) {
       CHECK(index < static_cast<int32_t>(table.size()) && table[static_cast<size_t>(index)].valid(),
             "I-6: request {}: rows {} to {} need entry {} of group {}, a hole", row.request.value,
             begin, end, index, g);
-      group.pins[static_cast<size_t>(table[static_cast<size_t>(index)].value)] += change;
+      group.pins[table[static_cast<size_t>(index)]] += change;
     };
     if (group.kind == GroupKind::kFull) {
       for (int32_t i = 0; i < (end + kB - 1) / kB; ++i) pin(i);
@@ -359,8 +358,7 @@ void HashExecutor::ReadTokens(const StepInFlight& step, const Row& row, const Sl
 
 HashExecutor::StateBlock& HashExecutor::StateAt(Group& group, const Slot& slot, size_t g,
                                                 int32_t index) {
-  StateBlock& entry =
-      group.states[static_cast<size_t>(slot.tables[g][static_cast<size_t>(index)].value)];
+  StateBlock& entry = group.states[slot.tables[g][static_cast<size_t>(index)]];
   CHECK(entry.space == slot.space, "I-10: request {} reads a state of another space",
         slot.request->id.value);
   return entry;
@@ -427,7 +425,7 @@ uint64_t HashExecutor::AdvanceFull(int64_t order, Group& group, const Slot& slot
   const int32_t end = row.start + row.token_count;
   const std::vector<BlockId>& table = slot.tables[g];
   for (int32_t p = row.start; p < end; ++p) {
-    FullBlock& block = group.full[static_cast<size_t>(table[static_cast<size_t>(p / kB)].value)];
+    FullBlock& block = group.full[table[static_cast<size_t>(p / kB)]];
     const int32_t was = block.position[static_cast<size_t>(p % kB)];
     CHECK(was == kNobody || (was == p && p < slot.refused_end),
           "I-3: request {} at {}: a cell is overwritten", row.request.value, p);
@@ -446,8 +444,7 @@ uint64_t HashExecutor::ReadFull(Group& group, const Slot& slot, size_t g, int32_
   prefixes_.clear();
   uint64_t hash = kEmptyPrefix;
   for (int32_t first = 0; first < end; first += kB) {
-    const FullBlock& block =
-        group.full[static_cast<size_t>(table[static_cast<size_t>(first / kB)].value)];
+    const FullBlock& block = group.full[table[static_cast<size_t>(first / kB)]];
     CHECK(block.space == slot.space, "I-10: request {} reads a block of another space",
           slot.request->id.value);
     for (int32_t p = first; p < std::min(first + kB, end); ++p) {
@@ -466,19 +463,19 @@ void HashExecutor::CheckTables() {
     const size_t g = at % kinds_;
     Group& group = groups_[at];
     std::fill(group.seen.begin(), group.seen.end(), 0);
-    const auto writes = [&](int32_t s, size_t index) {
-      return slots_[static_cast<size_t>(s)].in_place < (static_cast<int32_t>(index) + 1) * kB;
+    const auto writes = [&](SlotId s, size_t index) {
+      return slots_[s].in_place < (static_cast<int32_t>(index) + 1) * kB;
     };
-    for (size_t s = 0; s < slots_.size(); ++s) {
+    for (const SlotId s : slots_.ids()) {
       if (!slots_[s].live || slots_[s].dp_rank != at / kinds_) continue;
       for (size_t i = 0; i < slots_[s].tables[g].size(); ++i) {
         const BlockId block = slots_[s].tables[g][i];
         if (!block.valid()) continue;
-        int32_t& seen = group.seen[static_cast<size_t>(block.value)];
-        CHECK(seen == 0 || (!writes(seen - 1, i) && !writes(static_cast<int32_t>(s), i)),
+        int32_t& seen = group.seen[block];
+        CHECK(seen == 0 || (!writes(SlotId(seen - 1), i) && !writes(s, i)),
               "I-3: block {} of group {} is in the tables of slots {} and {}, and not complete",
-              block.value, g, seen - 1, s);
-        seen = static_cast<int32_t>(s) + 1;
+              block.value, g, seen - 1, s.value);
+        seen = s.value + 1;
       }
     }
   }

@@ -78,10 +78,10 @@ class HashExecutor : public Executor {
   struct Group {
     GroupKind kind;
     int32_t first_block, end_block;  // ids that may be owned
-    std::vector<FullBlock> full;
-    std::vector<StateBlock> states;
-    std::vector<int32_t> pins;  // rows in flight that use the block
-    std::vector<int32_t> seen;  // scratch of CheckTables: slot + 1
+    IdVector<BlockId, FullBlock> full;
+    IdVector<BlockId, StateBlock> states;
+    IdVector<BlockId, int32_t> pins;  // rows in flight that use the block
+    IdVector<BlockId, int32_t> seen;  // scratch of CheckTables: slot + 1
   };
   struct Slot {
     bool live = false;
@@ -143,7 +143,7 @@ class HashExecutor : public Executor {
   const CacheGeometry geometry_;
   const size_t kinds_;         // groups of a rank
   std::vector<Group> groups_;  // rank by rank
-  std::vector<Slot> slots_;
+  IdVector<SlotId, Slot> slots_;
   std::deque<StepInFlight> steps_;
   std::vector<FakeTransfer> transfers_;
   std::vector<TokenId> tokens_;        // scratch: the row's tokens
