@@ -9,6 +9,7 @@
 #include "server/api/conversation.h"
 #include "server/api/fields.h"
 #include "server/api/limits.h"
+#include "server/api/parsers.h"
 
 namespace braid {
 namespace {
@@ -44,15 +45,6 @@ std::optional<double> AsNumber(const json::value& value) {
   if (value.is_uint64()) return static_cast<double>(value.get_uint64());
   if (value.is_double() && std::isfinite(value.get_double())) return value.get_double();
   return std::nullopt;
-}
-
-// 5 and 5.0, which some clients make of it.
-std::optional<int64_t> AsInteger(const json::value& value) {
-  constexpr double kExactMax = int64_t{1} << 53;
-  if (value.is_int64()) return value.get_int64();
-  if (!value.is_double() || std::abs(value.get_double()) > kExactMax) return std::nullopt;
-  if (std::floor(value.get_double()) != value.get_double()) return std::nullopt;
-  return static_cast<int64_t>(value.get_double());
 }
 
 // Whether a value of a field that is not supported asks for nothing.

@@ -340,6 +340,20 @@ TEST(ApiRequest, ErrorsShowNumbersAsTheyWereSent) {
   EXPECT_NE(parsed.error().message.find("got 5.5"), std::string::npos) << parsed.error().message;
 }
 
+TEST(ApiRequest, AThinkingBudgetIsAnIntegerHoweverItIsWritten) {
+  const auto with = [](const std::string& budget) {
+    return Body(kMessages, R"("thinking": {"type": "enabled", "budget_tokens": )" + budget + "}");
+  };
+  for (const char* budget : {"1024", "1024.0", "1.024e3"}) {
+    const auto parsed = Parse(kMessages, with(budget));
+    ASSERT_TRUE(parsed.ok()) << budget << ": " << parsed.error().message;
+    EXPECT_EQ(parsed->thinking_budget, 1024) << budget;
+  }
+  for (const char* budget : {"1024.5", "0", "-1.0", "\"1024\"", "1e300"}) {
+    EXPECT_EQ(Refused(kMessages, with(budget)), "thinking.budget_tokens") << budget;
+  }
+}
+
 TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {
   EXPECT_EQ(With(kChat, "nonsense", "{}"), "nonsense");
   EXPECT_EQ(With(kChat, "nonsense", "false"), "nonsense") << "false may ask for something";

@@ -14,6 +14,14 @@ ApiError WrongType(const std::string& path, std::string_view right, const json::
   return {400, fmt::format("{}: must be {}, got {}", path, right, JsonExcerpt(found)), path};
 }
 
+std::optional<int64_t> AsInteger(const json::value& value) {
+  constexpr double kExactMax = int64_t{1} << 53;
+  if (value.is_int64()) return value.get_int64();
+  if (!value.is_double() || std::abs(value.get_double()) > kExactMax) return std::nullopt;
+  if (std::floor(value.get_double()) != value.get_double()) return std::nullopt;
+  return static_cast<int64_t>(value.get_double());
+}
+
 ApiStatus ParseTokenIds(const json::value& value, const std::string& path,
                         const RequestLimits& limits, std::vector<TokenId>* ids) {
   if (!value.is_array()) return WrongType(path, "a list of token ids", value);

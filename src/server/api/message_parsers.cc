@@ -287,10 +287,11 @@ ApiStatus ParseThinking(const json::value& value, const std::string& path, const
   }
   const json::value* budget = thinking->if_contains("budget_tokens");
   if (budget == nullptr || budget->is_null()) return {};
-  if (!budget->is_int64() || budget->get_int64() < 1) {
+  const std::optional<int64_t> tokens = AsInteger(*budget);
+  if (!tokens || *tokens < 1) {
     return WrongType(path + ".budget_tokens", "an integer of at least 1", *budget);
   }
-  request->thinking_budget = budget->get_int64();
+  request->thinking_budget = *tokens;
   return {};
 }
 

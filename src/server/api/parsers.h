@@ -2,6 +2,8 @@
 // in errors.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +42,9 @@ ApiStatus MessagesOfItems(const RequestLimits& limits, ApiRequest* request);
 
 // "must be a string, got 3".
 ApiError WrongType(const std::string& path, std::string_view right, const json::value& found);
+
+// An integer, also one that a client writes as 5.0; nothing for other values.
+std::optional<int64_t> AsInteger(const json::value& value);
 
 // A list of token ids, each in [0, vocabulary).
 ApiStatus ParseTokenIds(const json::value& value, const std::string& path,
