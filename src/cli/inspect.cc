@@ -26,7 +26,8 @@ class InspectCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required(
         "MODEL", directory_,
-        "Directory of the checkpoint, or a GGUF file; with --config-only also a config.json");
+        "Directory of the checkpoint, or a GGUF file (of a split one any part); with --config-only "
+        "also a config.json");
     AddWeightFlags(flags, weights_, quantise_head_);
     flags.Switch("--json", json_, "Print a JSON object");
     flags.Switch("--config-only", config_only_, "Read only config.json; no weights are needed");

@@ -250,7 +250,8 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   stage("reading config.json");
   ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
   RETURN_IF_ERROR(s.StartTrace());
-  ASSIGN_OR_RETURN(OpenedModel model, OpenModel(options.model_dir));
+  ASSIGN_OR_RETURN(s.options.model_dir, FindModel(options.model_dir));
+  ASSIGN_OR_RETURN(OpenedModel model, OpenModel(s.options.model_dir));
   s.spec = std::move(model.spec);
   if (options.expanded_mla()) ExpandLatentAttention(s.spec, kExpandedTokensMin);
   s.checkpoint = std::move(model.checkpoint);

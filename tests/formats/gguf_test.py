@@ -99,6 +99,13 @@ def small_model():
     return {name: ("F32", shape, bytes(4 * int(np.prod(shape)))) for name, shape in shapes.items()}
 
 
+def random_model():
+    """The same with random numbers."""
+    random = np.random.default_rng(8)
+    return {name: (kind, shape, (0.05 * random.standard_normal(shape)).astype("f4").tobytes())
+            for name, (kind, shape, _) in small_model().items()}
+
+
 @pytest.mark.parametrize("kind", [k for k in gguf_writer.BLOCKS if not k.endswith(".expected")])
 def test_blocks_are_read_as_the_package_reads_them(braid, tmp_path, kind):
     blocks = gguf_writer.BLOCKS
@@ -134,6 +141,97 @@ def test_what_a_file_says_and_nobody_knows_is_refused(braid, tmp_path):
     for what, (metadata, changed, message) in wrong.items():
         gguf_writer.write(path, metadata, changed)
         assert message in braid("inspect", path, fails=True), what
+
+
+def test_a_split_file_is_its_parts_together(braid, tmp_path):
+    """Whichever part is named, and in the directory beside a vision part."""
+    tensors, prompts = random_model(), tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"token_ids": [3, 1, 4, 1, 5, 9, 2, 6]}) + "\n")
+    gguf_writer.write(tmp_path / "whole.gguf", METADATA, tensors)
+    want = scores_of(braid, tmp_path / "whole.gguf", prompts)
+    (tmp_path / "split").mkdir()
+    (tmp_path / "split/mmproj-F16.gguf").write_bytes(b"no model")
+    # The first part may have metadata alone.
+    for counts in ([5, 4, len(tensors) - 9], [0, len(tensors)]):
+        parts = gguf_writer.split(tmp_path / "split/m.gguf", METADATA, tensors, counts)
+        for model in [*parts, tmp_path / "split"]:
+            assert np.array_equal(scores_of(braid, model, prompts), want), model
+        told = braid("inspect", parts[-1])
+        assert "mmproj-F16.gguf: vision, not used" in told
+        assert f"{len(tensors)}" in told
+        for part in parts:
+            part.unlink()
+
+
+def test_parts_that_do_not_belong_together_are_refused(braid, tmp_path):
+    tensors, path = small_model(), tmp_path / "m.gguf"
+
+    def parts(metadata=METADATA, counts=(4, 4, len(tensors) - 8)):
+        return gguf_writer.split(path, metadata, tensors, counts)
+
+    def refused(message, model=None):
+        assert message in braid("inspect", model or tmp_path / first.name, fails=True)
+
+    first, second, third = parts()
+    second.unlink()
+    refused("m-00002-of-00003.gguf is missing: part 2 of 3")
+    refused("m-00002-of-00003.gguf is missing: part 2 of 3", third)
+    second.write_bytes(third.read_bytes())  # doubled
+    refused("is part 3 of 3 by its split.no and part 2 by its name")
+    first, second, third = parts()  # reordered
+    swapped = second.read_bytes()
+    second.write_bytes(third.read_bytes())
+    third.write_bytes(swapped)
+    refused("is part 3 of 3 by its split.no and part 2 by its name")
+    first, second, third = parts()
+    first.rename(tmp_path / "renamed.gguf")
+    refused("its name must end with \"-00001-of-00003.gguf\"", tmp_path / "renamed.gguf")
+    parts()
+    foreign = third.read_bytes()  # of another cut of the same tensors
+    parts(counts=(4, 3, len(tensors) - 7))
+    third.write_bytes(foreign)
+    refused("tensors together and split.tensors.count is")
+    parts(counts=(4, 5, len(tensors) - 9))
+    kept = second.read_bytes()
+    parts(counts=(5, 4, len(tensors) - 9))
+    second.write_bytes(kept)
+    refused("is both in")
+    parts()
+    kept = second.read_bytes()
+    more = {**tensors, "x": tensors["output_norm.weight"]}
+    gguf_writer.split(path, METADATA, more, (4, 4, len(more) - 8))
+    second.write_bytes(kept)
+    refused("it belongs to another file")
+    for key, value, message in [("split.count", 70000, "from 0 to 4096"),
+                                ("split.no", 3, "from 0 to 2"), ("split.no", "1", "from 0 to 2"),
+                                ("split.tensors.count", -1.0, "from 0 to")]:
+        keys = {"split.no": 0, "split.count": 3, "split.tensors.count": 12, key: value}
+        gguf_writer.write(first, {**METADATA, **keys}, tensors)
+        refused(message)
+
+
+def test_a_directory_of_several_models_is_refused_with_their_names(braid, tmp_path):
+    for name in ("a-Q4_0.gguf", "b-Q8_0.gguf"):
+        gguf_writer.write(tmp_path / name, METADATA, small_model())
+    assert "2 models: a-Q4_0.gguf, b-Q8_0.gguf" in braid("inspect", tmp_path, fails=True)
+
+
+def test_parts_of_a_model_that_are_no_text_are_left_out_or_named(braid, tmp_path):
+    """Vision tensors and keys inside, keys of an importance matrix, and files that are no model."""
+    tensors = small_model()
+    path = tmp_path / "m.gguf"
+    inside = {"v.blk.0.attn_q.weight": tensors["blk.0.attn_q.weight"],
+              "mm.0.weight": tensors["output_norm.weight"]}
+    keys = {"qwen35.vision.block_count": 27, "quantize.imatrix.file": "x.dat",
+            "quantize.imatrix.dataset": "x.txt", "quantize.imatrix.entries_count": 496,
+            "quantize.imatrix.chunks_count": 125}
+    gguf_writer.write(path, {**METADATA, **keys}, {**tensors, **inside})
+    facts = json.loads(braid("inspect", path, "--json"))
+    assert [s.split(":")[0] for s in facts["checkpoint"]["skipped"]] == ["v.*", "mm.*"]
+    gguf_writer.write(path, {"general.architecture": "clip", "general.type": "mmproj"}, tensors)
+    assert "is no model but the vision part of one" in braid("inspect", path, fails=True)
+    gguf_writer.write(path, {"general.type": "imatrix"}, tensors)
+    assert "is no model but of the type \"imatrix\"" in braid("inspect", path, fails=True)
 
 
 def test_a_file_cut_anywhere_is_refused(braid, tmp_path):

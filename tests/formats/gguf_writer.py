@@ -53,3 +53,17 @@ def write(path, metadata, tensors):
         blobs += data + b"\0" * (-len(data) % 32)
         at = len(blobs)
     path.write_bytes(out + b"\0" * (-len(out) % 32) + blobs)
+
+
+def split(path, metadata, tensors, counts):
+    """Writes parts with counts[i] tensors each, as `llama-gguf-split` does; returns their paths.
+    `path` ends with ".gguf"."""
+    names, at, paths = list(tensors), 0, []
+    for part, count in enumerate(counts):
+        keys = {"split.no": part, "split.count": len(counts), "split.tensors.count": len(tensors)}
+        name = f"{path.stem}-{part + 1:05}-of-{len(counts):05}.gguf"
+        paths.append(path.parent / name)
+        write(paths[-1], {**metadata, **keys} if part == 0 else keys,
+              {n: tensors[n] for n in names[at:at + count]})
+        at += count
+    return paths

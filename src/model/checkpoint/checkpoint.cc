@@ -258,13 +258,13 @@ Result<Checkpoint> Checkpoint::Open(const std::string& directory) {
   return checkpoint;
 }
 
-Checkpoint Checkpoint::OfGguf(MappedFile file, std::deque<GgufView> views,
-                              std::map<std::string, TensorEntry, std::less<>> tensors) {
+Checkpoint Checkpoint::OfGguf(Gguf gguf) {
   Checkpoint checkpoint;
-  checkpoint.directory_ = file.path();
-  checkpoint.files_.push_back(std::move(file));
-  checkpoint.views_ = std::move(views);
-  checkpoint.tensors_ = std::move(tensors);
+  checkpoint.directory_ = gguf.parts.front().path();
+  checkpoint.files_ = std::move(gguf.parts);
+  checkpoint.views_ = std::move(gguf.views);
+  checkpoint.tensors_ = std::move(gguf.tensors);
+  checkpoint.left_out_ = std::move(gguf.left_out);
   return checkpoint;
 }
 

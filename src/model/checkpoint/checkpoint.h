@@ -50,8 +50,13 @@ class Checkpoint {
  public:
   static Result<Checkpoint> Open(const std::string& directory);
   // A GGUF file under the model's names: the entries' views are among `views`.
-  static Checkpoint OfGguf(MappedFile file, std::deque<GgufView> views,
-                           std::map<std::string, TensorEntry, std::less<>> tensors);
+  struct Gguf {
+    std::vector<MappedFile> parts;
+    std::deque<GgufView> views;
+    std::map<std::string, TensorEntry, std::less<>> tensors;
+    std::vector<std::string> left_out;
+  };
+  static Checkpoint OfGguf(Gguf gguf);
 
   const TensorEntry* Find(std::string_view name) const;  // null when absent
   const std::map<std::string, TensorEntry, std::less<>>& tensors() const { return tensors_; }
@@ -62,6 +67,8 @@ class Checkpoint {
   void Populate(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
   void DontNeed(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
   int64_t total_bytes() const;
+  // Tensors and files that belong to it and are not used, a line each.
+  const std::vector<std::string>& left_out() const { return left_out_; }
 
  private:
   Checkpoint() = default;
@@ -72,6 +79,7 @@ class Checkpoint {
   std::vector<MappedFile> files_;
   std::deque<GgufView> views_;
   std::map<std::string, TensorEntry, std::less<>> tensors_;
+  std::vector<std::string> left_out_;
 };
 
 }  // namespace braid

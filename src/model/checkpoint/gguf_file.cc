@@ -292,11 +292,11 @@ void TakeAll(Cursor& cursor, GgufFile& gguf) {
   if (!cursor.ok()) return;
   const uint64_t alignment = AlignmentOf(cursor, gguf);
   const uint64_t begin = (cursor.at() + alignment - 1) / alignment * alignment;
-  const uint64_t size = gguf.file.bytes().size();
+  const uint64_t size = gguf.parts.front().bytes().size();
   CheckOffsets(cursor, gguf, offsets, begin <= size ? size - begin : 0, alignment);
   if (!cursor.ok()) return;
   for (size_t i = 0; i < offsets.size(); ++i) {
-    gguf.tensors[i].data = gguf.file.bytes().data() + begin + offsets[i];
+    gguf.tensors[i].data = gguf.parts.front().bytes().data() + begin + offsets[i];
   }
   std::ranges::sort(gguf.tensors, {}, &GgufTensor::name);
   const auto twice = std::ranges::adjacent_find(gguf.tensors, {}, &GgufTensor::name);
@@ -312,10 +312,11 @@ const GgufTensor* GgufFile::Find(std::string_view name) const {
   return at == tensors.end() || at->name != name ? nullptr : &*at;
 }
 
-Result<GgufFile> ReadGguf(const std::string& path) {
+Result<GgufFile> ReadGgufPart(const std::string& path) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-  GgufFile gguf{.file = std::move(file), .metadata = {}, .tensors = {}};
-  Cursor cursor(gguf.file.bytes());
+  GgufFile gguf;
+  gguf.parts.push_back(std::move(file));
+  Cursor cursor(gguf.parts.front().bytes());
   TakeAll(cursor, gguf);
   if (cursor.ok()) return gguf;
   return Error{ErrorCode::kInvalid, fmt::format("{}: {}", path, cursor.problem())};
@@ -323,11 +324,16 @@ Result<GgufFile> ReadGguf(const std::string& path) {
 
 Result<json::object> ReadGgufTokenizer(const std::string& path) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-  GgufFile gguf{.file = std::move(file), .metadata = {}, .tensors = {}};
-  Cursor cursor(gguf.file.bytes(), kTokenizerPrefix);
+  GgufFile gguf;
+  Cursor cursor(file.bytes(), kTokenizerPrefix);
   TakeHead(cursor, gguf);
   if (!cursor.ok()) {
     return Error{ErrorCode::kInvalid, fmt::format("{}: {}", path, cursor.problem())};
+  }
+  ASSIGN_OR_RETURN(const GgufSplit split, GgufSplitOf(gguf.metadata, path));
+  if (split.index > 0) {
+    ASSIGN_OR_RETURN(const std::string first, GgufPartPath(path, split, 0));
+    return ReadGgufTokenizer(first);
   }
   json::object found;
   for (auto at = gguf.metadata.lower_bound(kTokenizerPrefix);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/system/file.h"
 #include "model/families/gguf.h"
@@ -55,12 +56,63 @@ Result<ModelSpec> SpecOf(HfConfig config, const std::string& source, const json:
 
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr GgufFamily (*kGgufFamilies[])() = {Qwen3_5Gguf, Qwen3NextGguf, Deepseek2Gguf,
                                              KimiLinearGguf};
 
+std::string DirectoryOf(const std::string& path) {
+  return fs::absolute(path).parent_path().string();
+}
+
+bool IsVisionFile(std::string_view name) { return name.find("mmproj") != std::string_view::npos; }
+
+// The names of GGUF files in a directory, in order.
+std::vector<std::string> GgufFilesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed)) {
+    std::string name = entry.path().filename().string();
+    if (name.ends_with(".gguf")) names.push_back(std::move(name));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::vector<std::string> VisionFilesIn(const std::string& directory) {
+  std::vector<std::string> names = GgufFilesIn(directory);
+  std::erase_if(names, [](const std::string& name) { return !IsVisionFile(name); });
+  return names;
+}
+
+// "-00002-of-00003.gguf" and the like: a part whose first part stands for it.
+bool IsLaterPart(std::string_view name) {
+  constexpr std::string_view kForm = "-00000-of-00000.gguf";
+  if (name.size() <= kForm.size()) return false;
+  const std::string_view end = name.substr(name.size() - kForm.size());
+  for (size_t i = 0; i < kForm.size(); ++i) {
+    const bool digit = end[i] >= '0' && end[i] <= '9';
+    if (kForm[i] == '0' ? !digit : end[i] != kForm[i]) return false;
+  }
+  return end.substr(1, 5) != "00001";
+}
+
+// Files that belong to a model and are none themselves.
+Status CheckIsModel(const GgufFile& gguf, std::string_view architecture) {
+  const auto at = gguf.metadata.find("general.type");
+  const json::string* type = at == gguf.metadata.end() ? nullptr : at->second.if_string();
+  const bool vision = architecture == "clip" || (type && *type == "mmproj");
+  if (!vision && (type == nullptr || *type == "model")) return {};
+  return Error{ErrorCode::kInvalid,
+               fmt::format("{}: is no model but {}; name the model's file", gguf.path(),
+                           vision ? "the vision part of one"
+                                  : fmt::format("of the type {}", JsonExcerpt(at->second))),
+               "general.type"};
+}
+
 Result<OpenedModel> OpenGgufAs(GgufFile gguf, const GgufFamily& family,
                                const GgufFamily::Architecture& architecture) {
-  const std::string path = gguf.file.path();
+  const std::string path = gguf.path();
   GgufKeys keys(gguf, std::string(architecture.gguf));
   json::object config = family.config(keys);
   RETURN_IF_ERROR(keys.Finish());
@@ -68,9 +120,16 @@ Result<OpenedModel> OpenGgufAs(GgufFile gguf, const GgufFamily& family,
   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(json::serialize(config), path + ": metadata"));
   GgufNames names(gguf);
   family.map(spec, names);
+  names.LeaveOut("v.", "vision");
+  names.LeaveOut("mm.", "vision");
   RETURN_IF_ERROR(names.Finish());
-  Checkpoint checkpoint =
-      Checkpoint::OfGguf(std::move(gguf.file), std::move(names.views), std::move(names.tensors));
+  for (const std::string& name : VisionFilesIn(DirectoryOf(path))) {
+    names.left_out.push_back(name + ": vision, not used");
+  }
+  Checkpoint checkpoint = Checkpoint::OfGguf({.parts = std::move(gguf.parts),
+                                              .views = std::move(names.views),
+                                              .tensors = std::move(names.tensors),
+                                              .left_out = std::move(names.left_out)});
   spec = FitToCheckpoint(std::move(spec), checkpoint);
   return OpenedModel{std::move(spec), std::move(checkpoint)};
 }
@@ -79,6 +138,7 @@ Result<OpenedModel> OpenGguf(const std::string& path) {
   ASSIGN_OR_RETURN(GgufFile gguf, ReadGguf(path));
   const auto at = gguf.metadata.find("general.architecture");
   const json::string* name = at == gguf.metadata.end() ? nullptr : at->second.if_string();
+  RETURN_IF_ERROR(CheckIsModel(gguf, name ? std::string_view(*name) : std::string_view()));
   std::vector<std::string_view> known;
   for (const auto& make : kGgufFamilies) {
     const GgufFamily family = make();
@@ -107,7 +167,19 @@ ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint) {
   return spec;
 }
 
-Result<OpenedModel> OpenModel(const std::string& path) {
+Result<std::string> FindModel(const std::string& path) {
+  if (!IsDirectory(path) || FileExists(path + "/config.json")) return path;
+  std::vector<std::string> names = GgufFilesIn(path);
+  std::erase_if(names,
+                [](const std::string& name) { return IsVisionFile(name) || IsLaterPart(name); });
+  if (names.empty()) return path;
+  if (names.size() == 1) return fmt::format("{}/{}", path, names.front());
+  return Error{ErrorCode::kInvalid, fmt::format("{}: holds {} models: {}; name one of the files",
+                                                path, names.size(), fmt::join(names, ", "))};
+}
+
+Result<OpenedModel> OpenModel(const std::string& named) {
+  ASSIGN_OR_RETURN(const std::string path, FindModel(named));
   if (!IsDirectory(path) && path.ends_with(".gguf")) return OpenGguf(path);
   ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(path));
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(path));

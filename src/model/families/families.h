@@ -57,7 +57,12 @@ std::vector<Family> Families();
 // By name; the error lists the names that exist.
 Result<Family> FindFamily(std::string_view name);
 
-// A model of either kind: a Hugging Face directory or a GGUF file.
+// The file or directory that holds the model: a directory without config.json stands for the one
+// GGUF model in it. Vision parts (names with "mmproj") are left out, and a split file's first part
+// stands for all; an error lists the models of a directory with several.
+Result<std::string> FindModel(const std::string& path);
+
+// A model of either kind: a Hugging Face directory or a GGUF file, as FindModel finds it.
 struct OpenedModel {
   ModelSpec spec;  // as FitToCheckpoint gives it
   Checkpoint checkpoint;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/quantities.h"
+
 namespace braid {
 namespace {
 
@@ -51,15 +53,15 @@ void GgufKeys::Copy(std::string_view key, std::string_view name, json::object& c
 
 Status GgufKeys::Finish() const {
   std::vector<std::string> unknown;
+  const std::string vision = prefix_ + "vision.";
   for (auto at = file_.metadata.lower_bound(prefix_);
        at != file_.metadata.end() && at->first.starts_with(prefix_); ++at) {
-    if (!used_.contains(at->first)) {
+    if (!used_.contains(at->first) && !at->first.starts_with(vision)) {
       unknown.push_back(fmt::format("\"{}\" ({})", at->first, JsonExcerpt(at->second)));
     }
   }
   if (unknown.empty()) return {};
-  return Listed(file_.file.path(), "keys that are not known and may change the mathematics",
-                unknown);
+  return Listed(file_.path(), "keys that are not known and may change the mathematics", unknown);
 }
 
 void GgufNames::Whole(const std::string& name, const std::string& tensor) {
@@ -83,6 +85,7 @@ void GgufNames::Rows(const std::string& name, std::vector<int64_t> shape,
       view.type = tensor->type;
       view.row_bytes = tensor->row_bytes();
       entry.data = tensor->data;
+      entry.file = tensor->part;
     }
     if (view.type != tensor->type || view.row_bytes != tensor->row_bytes()) {
       return Problem(fmt::format("{} and {}, which form {}, have different types or rows",
@@ -117,14 +120,27 @@ void GgufNames::Skip(std::string_view prefix) {
   }
 }
 
+void GgufNames::LeaveOut(std::string_view prefix, std::string_view what) {
+  int64_t count = 0, bytes = 0;
+  for (const GgufTensor& tensor : file_.tensors) {
+    if (!tensor.name.starts_with(prefix)) continue;
+    used_.insert(tensor.name);
+    ++count;
+    bytes += tensor.bytes;
+  }
+  if (count == 0) return;
+  left_out.push_back(
+      fmt::format("{}*: {} tensors, {} ({}, not used)", prefix, count, ByteText(bytes), what));
+}
+
 Status GgufNames::Finish() const {
-  if (!problems_.empty()) return Listed(file_.file.path(), "wrong tensors", problems_);
+  if (!problems_.empty()) return Listed(file_.path(), "wrong tensors", problems_);
   std::vector<std::string> unknown;
   for (const GgufTensor& tensor : file_.tensors) {
     if (!used_.contains(tensor.name)) unknown.push_back(tensor.name);
   }
   if (unknown.empty()) return {};
-  return Listed(file_.file.path(), "tensors that belong to no weight of the model", unknown);
+  return Listed(file_.path(), "tensors that belong to no weight of the model", unknown);
 }
 
 void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,

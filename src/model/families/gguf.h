@@ -60,11 +60,14 @@ class GgufNames {
   void Columns(std::vector<GgufView::Columns> columns);
   void LogOfNegative();
   void Skip(std::string_view prefix);
+  // The same, with a line about it in left_out.
+  void LeaveOut(std::string_view prefix, std::string_view what);
   // Tensors of the file that no code named.
   Status Finish() const;
 
   std::deque<GgufView> views;
   std::map<std::string, TensorEntry, std::less<>> tensors;
+  std::vector<std::string> left_out;
 
  private:
   void Problem(std::string text) { problems_.push_back(std::move(text)); }

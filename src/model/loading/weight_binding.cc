@@ -343,6 +343,7 @@ void Binder::Leftovers() {
     skipped[*skip].bytes += entry.bytes;
   }
   LoadReport& report = binding_.report;
+  report.skipped = checkpoint_.left_out();
   for (const auto& [prefix, sum] : skipped) {
     report.skipped.push_back(fmt::format("{}*: {} tensors, {} (not part of the text model)", prefix,
                                          sum.tensors, ByteText(sum.bytes)));
