@@ -29,9 +29,6 @@ enum class GroupKind : uint8_t {
   kState,
 };
 
-// Groups of one arena: full attention, recurrent state, and those of a draft head.
-inline constexpr size_t kCacheGroupsMax = 8;
-
 struct GroupGeometry {
   std::string name;
   GroupKind kind = GroupKind::kFull;

@@ -91,6 +91,12 @@ void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min) {
   }
 }
 
+void ReserveDrafts(ModelSpec& spec, int32_t drafts_max) {
+  for (LayerSpec& layer : spec.layers) {
+    if (auto* mixer = std::get_if<LinearAttention>(&layer.mixer)) mixer->drafts_max = drafts_max;
+  }
+}
+
 WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights) {
   WeightList list;
   list.push_back({&weights.embedding, MatrixWeight(spec.embedding, spec.vocabulary, spec.hidden)});

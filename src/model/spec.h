@@ -173,6 +173,7 @@ struct LinearAttention {
   RotarySpec rotary;           // with qk_norm
   int32_t norm_groups = 0;  // of the output norm over all channels; 0: one per head, shared weights
   ops::GateActivation gate = ops::GateActivation::kSilu;
+  int32_t drafts_max = 0;  // the most draft tokens of a row; room for them is in the cache
 };
 
 using Mixer = std::variant<FullAttention, LatentAttention, LinearAttention>;
@@ -346,6 +347,8 @@ WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights);
 std::vector<WeightSpec> WeightsOf(const ModelSpec& spec);
 // Sets LatentAttention::expanded_tokens_min of all layers, before weights are loaded.
 void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min);
+// Sets LinearAttention::drafts_max of all layers, before the cache is planned.
+void ReserveDrafts(ModelSpec& spec, int32_t drafts_max);
 // The draft head's tensors: checked by the loader, not loaded yet.
 std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec);
 

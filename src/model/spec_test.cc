@@ -155,6 +155,21 @@ TEST(Parameters, ActiveOnesAreThoseOfTheChosenExperts) {
   EXPECT_EQ(ParametersOf(spec).active, count.active);
 }
 
+TEST(CachePlan, StateBlocksHaveRoomForTheInputsThatRejectedDraftsTakeAway) {
+  ModelSpec spec;
+  spec.layers.push_back(
+      {.prefix = "l.",
+       .mixer =
+           LinearAttention{
+               .key_heads = 1, .value_heads = 2, .key_dim = 8, .value_dim = 16, .conv_width = 4},
+       .ffn = DenseFfn{.width = 8}});
+  const int64_t channels = 2 * 8 + 2 * 16, rows = 2 * 64 * (8 + 16 + 1);
+  auto bytes = [&] { return CachePlanOf(spec, DType::kF32).groups[0].block_bytes; };
+  EXPECT_EQ(bytes(), 4 * (rows + 3 * channels));
+  ReserveDrafts(spec, 5);
+  EXPECT_EQ(bytes(), 4 * (rows + (3 + 5) * channels));
+}
+
 TEST(CachePlan, LayersOfOneKindShareAGroupAndLieBehindEachOther) {
   const FullAttention attention{.heads = 2, .kv_heads = 1, .head_dim = 8};
   const LinearAttention linear{.key_heads = 1, .value_heads = 1, .key_dim = 4, .value_dim = 4};

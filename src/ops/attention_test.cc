@@ -7,6 +7,7 @@
 #include "ops/kv_page.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
+#include "ops/test_rewind.h"
 
 namespace braid::ops {
 namespace {
@@ -80,6 +81,7 @@ struct Pass {
     SequenceSpan span{0, static_cast<int32_t>(count), static_cast<int32_t>(begin), {}};
     span.tables[0] = pages.table();
     const SequenceIndex index{&span, 1, span.token_count};
+    std::copy_n(layer.k.view.row(begin), count * k.view.cols, k.view.row(begin));
     const Matrix projected = RowsOf(layer.q.view, begin, count);
     NormRopeWriteKv(context, {.shape = layer.test_case.shape,
                               .sequences = index,
@@ -121,6 +123,36 @@ TEST(Attention, EveryCandidateAgreesWithTheReference) {
       const double tolerance = c.shape.kv_dtype == DType::kF32 ? 5e-6 : rounds ? 1e-2 : 5e-3;
       EXPECT_LT(RelativeError(run.out.view, expected.out.view), tolerance)
           << NameOf(isa) << " head_dim " << c.shape.head_dim;
+    }
+  }
+}
+
+TEST(Attention, WrongDraftsLeaveNoTrace) {
+  constexpr int64_t kTokens = 270;
+  for (const Case& c : kCases) {
+    const Layer layer(c, kTokens);
+    for (const auto& [isa, compute] : TestArithmetics()) {
+      if (isa == Isa::kBase && (compute == Compute::kBF16 || c.shape.head_dim > 64)) continue;
+      TestContext test(isa, 2, compute);
+      const Pass whole(test.context, layer, {});
+      for (int32_t drafts : {1, 7}) {
+        Pass run(test.context, layer, {kTokens});
+        run.pages.Spoil();
+        Layer guessed(layer);
+        Rng rng(static_cast<uint64_t>(drafts));
+        for (const DraftRow& row : DraftRows(rng, kTokens, 40, drafts)) {
+          for (const OwnedMatrix* m : {&guessed.q, &guessed.k, &guessed.v}) {
+            Mislead(rng, row, m->view);
+          }
+          run.Step(test.context, guessed, row.begin, row.end);
+          Restore(row, layer.q.view, guessed.q.view);
+          Restore(row, layer.k.view, guessed.k.view);
+          Restore(row, layer.v.view, guessed.v.view);
+        }
+        ASSERT_TRUE(SameBits(whole.out.values.data(), run.out.values.data(),
+                             static_cast<int64_t>(whole.out.values.size())))
+            << NameOf(isa) << " head_dim " << c.shape.head_dim << ", drafts " << drafts;
+      }
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "ops/kv_page.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
+#include "ops/test_rewind.h"
 
 namespace braid::ops {
 namespace {
@@ -100,6 +101,7 @@ struct Pass {
     SequenceSpan span{0, static_cast<int32_t>(count), static_cast<int32_t>(begin), {}};
     span.tables[0] = pages.table();
     const SequenceIndex index{&span, 1, span.token_count};
+    std::copy_n(layer.rows.view.row(begin), count * rows.view.cols, rows.view.row(begin));
     const Matrix q = RowsOf(layer.q.view, begin, count);
     const Matrix inside = RowsOf(absorbed.view, begin, count);
     WriteLatent(context, {.shape = layer.shape,
@@ -177,6 +179,36 @@ TEST(LatentAttention, AnyCutOfASequenceGivesTheSameBits) {
         ASSERT_TRUE(SameBits(whole.out.values.data(), cut.out.values.data(),
                              static_cast<int64_t>(whole.out.values.size())))
             << NameOf(isa) << " width " << c.shape.head_dim << " cut at " << cuts.front();
+      }
+    }
+  }
+}
+
+TEST(LatentAttention, WrongDraftsLeaveNoTrace) {
+  constexpr int64_t kTokens = 270;
+  for (const Case& c : kCases) {
+    const Layer layer(c, kTokens);
+    for (const auto& [isa, compute] : TestArithmetics()) {
+      if (isa == Isa::kBase && (compute == Compute::kBF16 || c.shape.heads > 40)) continue;
+      TestContext test(isa, 2, compute);
+      const Pass whole(test.context, layer, {});
+      for (int32_t drafts : {1, 7}) {
+        Pass run(test.context, layer, {kTokens});
+        run.pages.Spoil();
+        Layer guessed(c, kTokens);
+        Rng rng(static_cast<uint64_t>(drafts));
+        for (const DraftRow& row : DraftRows(rng, kTokens, 40, drafts)) {
+          for (const OwnedMatrix* m : {&guessed.rows, &guessed.q, &guessed.gate}) {
+            Mislead(rng, row, m->view);
+          }
+          run.Step(test.context, guessed, row.begin, row.end);
+          Restore(row, layer.rows.view, guessed.rows.view);
+          Restore(row, layer.q.view, guessed.q.view);
+          Restore(row, layer.gate.view, guessed.gate.view);
+        }
+        ASSERT_TRUE(SameBits(whole.out.values.data(), run.out.values.data(),
+                             static_cast<int64_t>(whole.out.values.size())))
+            << NameOf(isa) << " width " << c.shape.head_dim << ", drafts " << drafts;
       }
     }
   }

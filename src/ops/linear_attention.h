@@ -11,8 +11,9 @@
 //             then the rows k[64][dk], u[64][dv] of the chunk in progress;
 //   then G[H][64], or [H][64][dk] for a decay per channel: inclusive prefix sums of the log decay
 //             of the rows in progress;
-//   then the convolution's last inputs of the chunk [width - 1][channels]: the one at position p
-//             is row p % (width - 1), so that a step writes one row per token and moves none.
+//   then the convolution's last inputs of the chunk [window_rows][channels]: the one at position p
+//             is row p % window_rows, so that a step writes one row per token and moves none. After
+//             drafts are rejected, the next row still finds the width - 1 inputs before it.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +31,7 @@ struct LinearAttentionShape {
   int32_t value_dim = 0;
   int32_t conv_width = 0;      // 1: no convolution
   bool channel_decay = false;  // a decay per key channel instead of one per head
+  int32_t drafts_max = 0;      // the most draft tokens of a row
 
   int64_t conv_channels() const {
     return 2 * int64_t{key_heads} * key_dim + int64_t{value_heads} * value_dim;
@@ -43,6 +45,7 @@ struct LinearAttentionShape {
   int64_t window_offset() const {
     return decay_offset() + value_heads * kBlockTokens * decay_width();
   }
+  int64_t window_rows() const { return conv_width > 1 ? conv_width - 1 + drafts_max : 0; }
 };
 
 // Bytes of a layer's slice of a state block, a multiple of 64.

@@ -9,6 +9,7 @@
 #include "ops/state_layout.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"
+#include "ops/test_rewind.h"
 
 namespace braid::ops {
 namespace {
@@ -302,6 +303,37 @@ TEST(LinearAttention, AnyCutOfASequenceGivesTheSameBits) {
       };
       for (const auto& cuts : all_cuts) check(cuts);
       if (isa != Isa::kBase) check(every);
+    }
+  }
+}
+
+TEST(LinearAttention, WrongDraftsLeaveNoTrace) {
+  constexpr int64_t kTokens = 150;
+  for (const Case& c : kCases) {
+    for (int32_t drafts : {1, 3, 7}) {
+      Case with_room = c;
+      with_room.shape.drafts_max = drafts;
+      const Layer layer(with_room, kTokens, 0.5);
+      for (const auto& [isa, compute] : TestArithmetics()) {
+        if (isa == Isa::kBase && (compute == Compute::kBF16 || c.shape.key_dim > 32)) continue;
+        TestContext test(isa, 2, compute);
+        Pass whole(test.context, Layer(c, kTokens, 0.5), {}), run(test.context, layer, {kTokens});
+        run.pages.Spoil();
+        Layer guessed(layer);
+        Rng rng(static_cast<uint64_t>(drafts));
+        for (const DraftRow& row : DraftRows(rng, kTokens, 1 + 20 * (drafts % 3), drafts)) {
+          for (const OwnedMatrix* m : {&guessed.x, &guessed.a, &guessed.b}) {
+            Mislead(rng, row, m->view);
+          }
+          run.Step(test.context, guessed, row.begin, row.end);
+          Restore(row, layer.x.view, guessed.x.view);
+          Restore(row, layer.a.view, guessed.a.view);
+          Restore(row, layer.b.view, guessed.b.view);
+        }
+        ASSERT_TRUE(SameBits(whole.out.values.data(), run.out.values.data(),
+                             static_cast<int64_t>(whole.out.values.size())))
+            << NameOf(isa) << " dk " << c.shape.key_dim << ", drafts " << drafts;
+      }
     }
   }
 }

@@ -35,4 +35,6 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
   Attention.AnyCutOfASequenceGivesTheSameBits Attention.EveryCandidateAgreesWithTheReference
   Attention.MembersThatShareKeysGiveTheBitsOfOne
   LatentAttention.EveryCandidateAgreesWithTheReference
-  LatentAttention.MembersThatShareKeysGiveTheBitsOfOne)
+  LatentAttention.MembersThatShareKeysGiveTheBitsOfOne
+  LinearAttention.WrongDraftsLeaveNoTrace Attention.WrongDraftsLeaveNoTrace
+  LatentAttention.WrongDraftsLeaveNoTrace)

@@ -10,8 +10,6 @@
 
 namespace braid::ops {
 
-inline constexpr int kGroupsMax = 4;
-
 // Tokens [token_begin, token_begin + token_count) of the batch are positions start, … of one
 // sequence. tables[g][i] is the address of block i of cache group g, or null for a hole. See
 // cache/geometry.h for which entries a step may read and write.
@@ -19,7 +17,7 @@ struct SequenceSpan {
   int32_t token_begin = 0;
   int32_t token_count = 0;
   int32_t start = 0;
-  std::array<std::byte* const*, kGroupsMax> tables = {};
+  std::array<std::byte* const*, kCacheGroupsMax> tables = {};
 };
 
 // Spans follow each other: each begins where the one before ends. They may be some of a step's.

@@ -17,7 +17,7 @@ float* Slice(const CacheSlice& cache, const SequenceSpan& span, int64_t chunk) {
 // The input row at `position` in the window of the page of its chunk; null where there is no page.
 float* WindowRow(const ConvArgs& args, const SequenceSpan& span, int64_t position) {
   float* slice = Slice(args.cache, span, position / kBlockTokens);
-  const int64_t slot = position % (args.shape.conv_width - 1);
+  const int64_t slot = position % args.shape.window_rows();
   return slice ? slice + args.shape.window_offset() + slot * args.shape.conv_channels() : nullptr;
 }
 
@@ -33,7 +33,7 @@ const float* InputAt(const ConvArgs& args, const SequenceSpan& span, int64_t pos
 }  // namespace
 
 int64_t StateBlockBytes(const LinearAttentionShape& shape) {
-  const int64_t window = (shape.conv_width - 1) * shape.conv_channels();
+  const int64_t window = shape.window_rows() * shape.conv_channels();
   return RoundUp(4 * (shape.window_offset() + window), 64);
 }
 
@@ -68,7 +68,7 @@ void ConvInputs(const ConvArgs& args, const SequenceSpan& span, int64_t i, int32
 void WriteConvWindows(const ConvArgs& args, const SequenceSpan& span) {
   const int64_t end = span.start + span.token_count;
   const int64_t boundary = end / kBlockTokens * kBlockTokens;
-  const int64_t channels = args.shape.conv_channels(), rows = args.shape.conv_width - 1;
+  const int64_t channels = args.shape.conv_channels(), rows = args.shape.window_rows();
   auto write = [&](int64_t chunk_end) {
     const int64_t chunk_begin = (chunk_end - 1) / kBlockTokens * kBlockTokens;
     for (int64_t p = std::max({int64_t{span.start}, chunk_begin, chunk_end - rows}); p < chunk_end;

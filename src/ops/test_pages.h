@@ -19,9 +19,14 @@ class TestPages {
       : table_(static_cast<size_t>(CeilDiv(tokens_max, kBlockTokens))) {
     for (std::byte*& entry : table_) {
       blocks_.emplace_back(block_bytes);
-      std::fill_n(reinterpret_cast<float*>(blocks_.back().data()), block_bytes / 4,
-                  std::numeric_limits<float>::quiet_NaN());
       entry = blocks_.back().data();
+    }
+    Spoil();
+  }
+  void Spoil() {
+    for (Buffer& block : blocks_) {
+      std::fill_n(reinterpret_cast<float*>(block.data()), block.bytes() / 4,
+                  std::numeric_limits<float>::quiet_NaN());
     }
   }
   std::byte* const* table() const { return table_.data(); }

@@ -260,11 +260,6 @@ Status ModelExecutor::CanRun(const SchedulerConfig& config) {
         "so it must be off",
         "handoff");
   }
-  if (config.cache.groups.size() > size_t{ops::kGroupsMax}) {
-    return bad(fmt::format("the cache has {} groups; this engine's operations know at most {}",
-                           config.cache.groups.size(), ops::kGroupsMax),
-               "cache");
-  }
   return {};
 }
 

@@ -283,7 +283,6 @@ TEST_F(ModelExecutorDeathTest, PlansThatNoSchedulerMakesStopTheProgram) {
 
 TEST(ModelExecutor, RefusesWhatItCannotCarryOutByName) {
   SchedulerConfig config;
-  config.cache.groups.resize(ops::kGroupsMax);
   EXPECT_TRUE(ModelExecutor::CanRun(config).ok());
   const auto refused = [&](auto change) {
     SchedulerConfig changed = config;
@@ -294,7 +293,6 @@ TEST(ModelExecutor, RefusesWhatItCannotCarryOutByName) {
   EXPECT_EQ(refused([](auto& c) { c.dp_ranks = 2; }), "dp_ranks");
   EXPECT_EQ(refused([](auto& c) { c.draft_tokens_max = 1; }), "draft_tokens_max");
   EXPECT_EQ(refused([](auto& c) { c.handoff = true; }), "handoff");
-  EXPECT_EQ(refused([](auto& c) { c.cache.groups.emplace_back(); }), "cache");
 }
 
 }  // namespace

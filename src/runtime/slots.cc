@@ -28,8 +28,8 @@ TokenId Slot::ForcedToken() const {
 Slots::Slots(const CacheGeometry& geometry, std::byte* arena, int32_t slots,
              int32_t context_tokens_max)
     : geometry_(geometry), arena_(arena), slots_(static_cast<size_t>(slots)) {
-  CHECK(geometry.groups.size() <= size_t{ops::kGroupsMax}, "{} cache groups, ops know {}",
-        geometry.groups.size(), ops::kGroupsMax);
+  CHECK(geometry.groups.size() <= kCacheGroupsMax, "{} cache groups, at most {}",
+        geometry.groups.size(), kCacheGroupsMax);
   const auto entries = static_cast<size_t>(CeilDiv(context_tokens_max, kBlockTokens) + 1);
   for (Slot& slot : slots_) {
     slot.tokens.reserve(static_cast<size_t>(context_tokens_max) + 1);
@@ -60,10 +60,14 @@ void Slots::Begin(const Plan& plan) {
     for (auto& table : slot.blocks) std::fill(table.begin(), table.end(), nullptr);
   }
   for (const TableUpdate& update : plan.tables) {
-    auto& table = (*this)[update.slot].blocks[static_cast<size_t>(update.group.value)];
-    table[static_cast<size_t>(update.index)] =
-        update.block.valid() ? arena_ + BlockBytesOffset(geometry_, update.group, update.block)
-                             : nullptr;
+    auto& tables = (*this)[update.slot].blocks;
+    const auto group = static_cast<size_t>(update.group.value);
+    const auto index = static_cast<size_t>(update.index);
+    CHECK(group < tables.size() && index < tables[group].size(), "block {} of cache group {}",
+          update.index, update.group.value);
+    tables[group][index] = update.block.valid()
+                               ? arena_ + BlockBytesOffset(geometry_, update.group, update.block)
+                               : nullptr;
   }
 }
 

@@ -126,14 +126,20 @@ TEST_F(SlotsTest, AnAdmissionForgetsWhatTheSlotHeldBefore) {
 
 using SlotsDeathTest = SlotsTest;
 
-TEST_F(SlotsDeathTest, SlotsThatDoNotExistOrAreAnothersStopTheProgram) {
+TEST_F(SlotsDeathTest, SlotsAndBlocksThatDoNotExistOrAreAnothersStopTheProgram) {
   slots_.Begin(Admission({}));
   EXPECT_DEATH(slots_[SlotId(2)], "slot 2");
   EXPECT_DEATH(slots_[SlotId()], "slot -1");
   const Row row{.slot = SlotId(1), .request = RequestId(4)};
   EXPECT_DEATH(slots_.SpanOf(row, 0), "slot 1 belongs to request 5, the row to 4");
-  const CacheGeometry many{.groups = std::vector<GroupGeometry>(ops::kGroupsMax + 1)};
-  EXPECT_DEATH(Slots(many, nullptr, 1, 64), "cache groups, ops know");
+  for (const TableUpdate& update : {TableUpdate{SlotId(1), GroupId(2), 0, BlockId(5)},
+                                    TableUpdate{SlotId(1), GroupId(0), 999, BlockId(5)}}) {
+    Plan plan;
+    plan.tables = {update};
+    EXPECT_DEATH(slots_.Begin(plan), "block .* of cache group");
+  }
+  const CacheGeometry many{.groups = std::vector<GroupGeometry>(kCacheGroupsMax + 1)};
+  EXPECT_DEATH(Slots(many, nullptr, 1, 64), "9 cache groups, at most 8");
 }
 
 }  // namespace

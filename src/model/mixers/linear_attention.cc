@@ -14,7 +14,8 @@ namespace braid {
 namespace {
 
 ops::LinearAttentionShape ShapeOf(const LinearAttention& m) {
-  return {m.key_heads, m.value_heads, m.key_dim, m.value_dim, m.conv_width, m.channel_decay};
+  return {m.key_heads,  m.value_heads,   m.key_dim,   m.value_dim,
+          m.conv_width, m.channel_decay, m.drafts_max};
 }
 
 // q and k of every head normed and rotated, in place.
