@@ -123,8 +123,9 @@ struct ThreadPool::State {
     uint64_t seen = 0;
     while (true) {
       AwaitLoop(seen);
-      if (stop.load()) return;
       seen = GenerationOf(gate.load(std::memory_order_acquire));
+      // Only now: the loop that the destructor opens is the last, so nobody may wait behind it.
+      if (stop.load()) return;
       if (!Join(seen)) continue;
       Work(member);
       finished.fetch_add(1);

@@ -87,6 +87,16 @@ TEST(ThreadPool, FarMoreThreadsThanCoresStillFinishEveryLoop) {
   EXPECT_EQ(sum.load(), int64_t{200} * 130 * 129 / 2);
 }
 
+// Members may still be on their way into the loop, or be about to join the one that ends them.
+TEST(ThreadPool, APoolMayEndRightAfterALoop) {
+  std::atomic<int64_t> ran{0};
+  for (int pools = 0; pools < 500; ++pools) {
+    ThreadPool pool(8);
+    pool.Run(8, [&](int64_t, int) { ran.fetch_add(1); });
+  }
+  EXPECT_EQ(ran.load(), 500 * 8);
+}
+
 TEST(ThreadPool, BoundMembersRunOnTheirCpus) {
   const std::vector<int> mask = AffinityMask();
   if (mask.size() < 2) GTEST_SKIP() << "needs two CPUs";
