@@ -108,6 +108,14 @@ int32_t braid_text_matcher_mask(braid_text_matcher* matcher, uint32_t* words, si
  */
 int32_t braid_text_matcher_accept(braid_text_matcher* matcher, uint32_t id,
                                   braid_text_buffer* error);
+/* Takes back the last `count` tokens. 0 on success; a grammar that cannot is an error, and the
+   matcher is of no use after it. */
+int32_t braid_text_matcher_rewind(braid_text_matcher* matcher, size_t count,
+                                  braid_text_buffer* error);
+/* Tokens of the text that must come next, as far as there is one and at most `token_count`; the end
+   token after a complete text. Returns how many, -1 after an error. */
+int32_t braid_text_matcher_forced(braid_text_matcher* matcher, uint32_t* tokens, size_t token_count,
+                                  braid_text_buffer* error);
 /* 1 if the text so far is complete, 0 if not, -1 after an error. */
 int32_t braid_text_matcher_complete(braid_text_matcher* matcher, braid_text_buffer* error);
 

@@ -294,6 +294,31 @@ pub unsafe extern "C" fn braid_text_matcher_accept(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn braid_text_matcher_rewind(
+    matcher: *mut Matcher,
+    count: usize,
+    error: *mut Buffer,
+) -> i32 {
+    guard(error, -1, || {
+        (*matcher).rewind(count)?;
+        Ok(0)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn braid_text_matcher_forced(
+    matcher: *mut Matcher,
+    tokens: *mut u32,
+    token_count: usize,
+    error: *mut Buffer,
+) -> i32 {
+    guard(error, -1, || {
+        let tokens = std::slice::from_raw_parts_mut(tokens, token_count);
+        Ok((*matcher).forced(tokens)? as i32)
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn braid_text_matcher_complete(
     matcher: *mut Matcher,
     error: *mut Buffer,

@@ -164,6 +164,29 @@ impl Matcher {
         self.inner.consume_token(id).map_err(|e| plain(&e.to_string()))
     }
 
+    /// Takes back the last `count` tokens. Grammars with lexemes that count tokens or have a stop
+    /// text of their own cannot; the matcher is of no use after an error.
+    pub fn rewind(&mut self, count: usize) -> Result<(), String> {
+        self.inner.rollback(count).map_err(|e| plain(&e.to_string()))
+    }
+
+    /// Tokens of the text that must come next, the longest first; the end token after a whole text.
+    /// Returns how many were written.
+    pub fn forced(&mut self, to: &mut [u32]) -> Result<usize, String> {
+        let env = self.inner.tok_env().map_err(|e| plain(&e.to_string()))?;
+        let trie = env.tok_trie();
+        let ids = match self.inner.stop_reason() {
+            StopReason::NotStopped => trie.greedy_tokenize(&self.inner.compute_ff_bytes()),
+            _ => vec![trie.eos_token()],
+        };
+        if let Some(error) = self.inner.get_error() {
+            return Err(plain(&error));
+        }
+        let count = ids.len().min(to.len());
+        to[..count].copy_from_slice(&ids[..count]);
+        Ok(count)
+    }
+
     pub fn complete(&mut self) -> Result<bool, String> {
         self.inner.is_accepting().map_err(|e| plain(&e.to_string()))
     }

@@ -20,6 +20,12 @@ class TokenConstraint {
   virtual Status Mask(std::span<uint32_t> words) = 0;
   // Moves on by one token. A token that the mask forbids is an Error, and so is every call after.
   virtual Status Accept(TokenId token) = 0;
+  // Takes back the last `count` accepted tokens. An Error from a constraint that cannot, and from
+  // every call after it: then begin anew.
+  virtual Status Rewind(size_t count) = 0;
+  // Writes tokens that the constraint leaves no choice about, as far as it is known to, and returns
+  // how many: proposals, for the same text may have other tokens. Changes no mask.
+  virtual Result<size_t> Forced(std::span<TokenId> tokens) = 0;
 };
 
 class ConstraintSource {

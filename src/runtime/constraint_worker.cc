@@ -19,6 +19,11 @@ namespace {
 
 constexpr int kWorkerNice = 19;
 
+bool BitOf(std::span<const uint32_t> words, TokenId token) {
+  const auto bit = static_cast<uint32_t>(token);
+  return (words[bit / 32] >> (bit % 32) & 1) != 0;
+}
+
 void SetBit(std::span<uint32_t> words, TokenId token, bool value) {
   const auto bit = static_cast<uint32_t>(token);
   const uint32_t mask = uint32_t{1} << (bit % 32);
@@ -28,44 +33,100 @@ void SetBit(std::span<uint32_t> words, TokenId token, bool value) {
 // The constraint of one slot. Its worker's alone between Prepare and Await.
 struct Stream {
   std::unique_ptr<TokenConstraint> constraint;
-  size_t accepted = 0;  // of the output
-  bool holds = false;   // false: still in the part that the grammar does not know
-  std::vector<uint32_t> mask;
-  Status status;
+  std::vector<TokenId> followed;  // the output, with drafts, that the constraint has been told
+  size_t holds_from = 0;          // output tokens before this are in the part it does not know
+  std::vector<uint32_t> masks;    // [masks_made][words]
+  size_t words = 0;
+  int32_t masks_made = 0;
+  Status status;  // of the mask after those
   const Slot* slot = nullptr;
+  int32_t known = 0;
   bool ready = false;
 
-  Status CatchUp(ConstraintSource* source) {
+  void Forget() {
+    constraint.reset();
+    followed.clear();
+    holds_from = 0;
+  }
+
+  bool holds() const { return followed.size() >= holds_from; }
+
+  Status Begin(ConstraintSource* source) {
     if (source == nullptr) {
       return Error{ErrorCode::kInvalid, "constrained output needs a tokenizer"};
     }
-    if (constraint == nullptr) {
-      ASSIGN_OR_RETURN(constraint, source->Start(slot->grammar, slot->grammar_after >= 0));
-      holds = slot->grammar_after < 0;
-    }
-    for (const auto output = slot->output(); accepted < output.size(); ++accepted) {
-      const TokenId token = output[accepted];
-      if (holds) RETURN_IF_ERROR(constraint->Accept(token));
-      holds = holds || token == slot->grammar_after;
-    }
+    const bool after = slot->grammar_after >= 0;
+    ASSIGN_OR_RETURN(constraint, source->Start(slot->grammar, after));
+    holds_from = after ? SIZE_MAX : 0;
     return {};
   }
 
-  Status Compute(ConstraintSource* source) {
-    RETURN_IF_ERROR(CatchUp(source));
+  Status Follow(TokenId token) {
+    if (holds()) {
+      RETURN_IF_ERROR(constraint->Accept(token));
+    } else if (token == slot->grammar_after) {
+      holds_from = followed.size() + 1;
+    }
+    followed.push_back(token);
+    return {};
+  }
+
+  // Takes back what did not become output. A constraint that cannot begins anew.
+  void TakeBack(std::span<const TokenId> output) {
+    const size_t kept = static_cast<size_t>(
+        std::mismatch(followed.begin(), followed.end(), output.begin(), output.end()).first -
+        followed.begin());
+    const size_t told = std::max(kept, std::min(holds_from, followed.size()));
+    if (told < followed.size() && !constraint->Rewind(followed.size() - told)) {
+      Forget();
+      return;
+    }
+    if (kept < holds_from && slot->grammar_after >= 0) holds_from = SIZE_MAX;
+    followed.resize(kept);
+  }
+
+  Status CatchUp(ConstraintSource* source, int32_t length) {
+    const std::span<const TokenId> output = slot->output(length);
+    if (constraint != nullptr) TakeBack(output);
+    if (constraint == nullptr) RETURN_IF_ERROR(Begin(source));
+    while (followed.size() < output.size()) RETURN_IF_ERROR(Follow(output[followed.size()]));
+    return {};
+  }
+
+  Status ComputeMask(ConstraintSource* source, std::span<uint32_t> mask) {
     const std::vector<TokenId>& stops = slot->stop.stop_tokens;
-    if (!holds) {
+    if (!holds()) {
       // Anything but the end: the answer is still to come.
       std::fill(mask.begin(), mask.end(), ~uint32_t{0});
       for (TokenId token : stops) SetBit(mask, token, false);
       return {};
     }
     RETURN_IF_ERROR(constraint->Mask(mask));
-    const auto end = static_cast<uint32_t>(source->end_token());
-    if (mask[end / 32] >> (end % 32) & 1) {
+    if (BitOf(mask, source->end_token())) {
       for (TokenId token : stops) SetBit(mask, token, true);
     }
     return {};
+  }
+
+  // A draft can be followed if its mask has it and it does not end the answer.
+  bool MayFollow(std::span<const uint32_t> mask, TokenId draft) const {
+    const std::vector<TokenId>& stops = slot->stop.stop_tokens;
+    return BitOf(mask, draft) && !std::binary_search(stops.begin(), stops.end(), draft);
+  }
+
+  Status Compute(ConstraintSource* source) {
+    masks_made = 0;
+    RETURN_IF_ERROR(CatchUp(source, known));
+    const auto drafts = std::span(slot->tokens).subspan(static_cast<size_t>(known));
+    masks.resize(std::max(masks.size(), (drafts.size() + 1) * words));
+    while (true) {
+      const auto made = static_cast<size_t>(masks_made);
+      const auto mask = std::span(masks).subspan(made * words, words);
+      RETURN_IF_ERROR(ComputeMask(source, mask));
+      ++masks_made;
+      if (made == drafts.size() || !MayFollow(mask, drafts[made])) return {};
+      RETURN_IF_ERROR(Follow(drafts[made]));
+    }
   }
 };
 
@@ -108,7 +169,7 @@ ConstraintWorker::ConstraintWorker(ConstraintSource* source, int32_t slots, int3
   state_->source = source;
   state_->streams.resize(static_cast<size_t>(slots));
   for (Stream& stream : state_->streams) {
-    stream.mask.resize((static_cast<size_t>(vocabulary) + 31) / 32);
+    stream.words = (static_cast<size_t>(vocabulary) + 31) / 32;
   }
 }
 
@@ -124,15 +185,14 @@ ConstraintWorker::~ConstraintWorker() {
 
 void ConstraintWorker::Reset(SlotId id) {
   Stream& stream = state_->streams[id];
-  stream.constraint.reset();
-  stream.accepted = 0;
-  stream.holds = false;
+  stream.Forget();
   stream.ready = false;
 }
 
-void ConstraintWorker::Prepare(SlotId id, const Slot& slot) {
+void ConstraintWorker::Prepare(SlotId id, const Slot& slot, int32_t known) {
   Stream& stream = state_->streams[id];
   stream.slot = &slot;
+  stream.known = known;
   std::lock_guard lock(state_->mutex);
   stream.ready = false;
   state_->queue.push_back(&stream);
@@ -140,7 +200,7 @@ void ConstraintWorker::Prepare(SlotId id, const Slot& slot) {
   if (!state_->thread.joinable()) state_->thread = std::thread([this] { state_->Run(); });
 }
 
-Result<const uint32_t*> ConstraintWorker::Await(SlotId id) {
+Result<const uint32_t*> ConstraintWorker::Await(SlotId id, int32_t drafts) {
   Stream& stream = state_->streams[id];
   std::unique_lock lock(state_->mutex);
   while (!stream.ready) {
@@ -150,8 +210,23 @@ Result<const uint32_t*> ConstraintWorker::Await(SlotId id) {
       state_->ComputeNext(lock);
     }
   }
+  if (drafts < stream.masks_made) {
+    return static_cast<const uint32_t*>(stream.masks.data() +
+                                        static_cast<size_t>(drafts) * stream.words);
+  }
   if (!stream.status) return stream.status.error();
-  return static_cast<const uint32_t*>(stream.mask.data());
+  return static_cast<const uint32_t*>(nullptr);
+}
+
+void ConstraintWorker::Forced(SlotId id, const Slot& slot, int32_t most,
+                              std::vector<TokenId>& drafts) {
+  Stream& stream = state_->streams[id];
+  stream.slot = &slot;
+  // An error is found again, and reported, when the next mask is made.
+  if (!stream.CatchUp(state_->source, slot.length()) || !stream.holds()) return;
+  drafts.resize(static_cast<size_t>(most));
+  const Result<size_t> count = stream.constraint->Forced(drafts);
+  drafts.resize(count ? *count : 0);
 }
 
 }  // namespace braid

@@ -1,8 +1,9 @@
 // Masks of constrained requests, computed on a thread of its own while the step runs, as far as the
 // step leaves it a core, and the rest by all members of the pool once it is over. A request's
 // constraint follows its output: whatever of it was not yet accepted is accepted before the next
-// mask, so a preempted request goes on where it was. Reset and Prepare are called by the engine
-// thread before the step's rows run, Await by the members of its pool, once for each Prepare.
+// mask, so a preempted request goes on where it was. It follows drafts as well, and takes back
+// those that did not become output. Reset, Prepare and Forced are called by the engine thread while
+// no step's rows run, Await by the members of its pool.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,14 @@ class ConstraintWorker {
 
   // The slot belongs to another request from now on.
   void Reset(SlotId id);
-  // Begins the mask of the token after the slot's tokens. `slot` must not change until Await.
-  void Prepare(SlotId id, const Slot& slot);
-  // Waits for the mask. It stays as it is until the slot's next Prepare.
-  Result<const uint32_t*> Await(SlotId id);
+  // Begins the masks of the tokens after the slot's first `known` and after each draft that follows
+  // them. `slot` must not change until Await.
+  void Prepare(SlotId id, const Slot& slot, int32_t known);
+  // Waits for the mask after `drafts` drafts; null when those can never all be accepted. It stays
+  // as it is until the slot's next Prepare.
+  Result<const uint32_t*> Await(SlotId id, int32_t drafts);
+  // Appends up to `most` tokens that must follow the slot's tokens, if there are any such.
+  void Forced(SlotId id, const Slot& slot, int32_t most, std::vector<TokenId>& drafts);
 
  private:
   struct State;

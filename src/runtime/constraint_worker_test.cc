@@ -12,7 +12,7 @@ constexpr TokenId kEnd = 40, kCloseThinking = 41;
 // Token n may follow n - 1; after the grammar's length the end. "bad" does not start.
 class Counting final : public TokenConstraint {
  public:
-  explicit Counting(TokenId last) : last_(last) {}
+  Counting(TokenId last, bool rewinds) : last_(last), rewinds_(rewinds) {}
   Status Mask(std::span<uint32_t> words) override {
     std::fill(words.begin(), words.end(), 0);
     const auto next = static_cast<uint32_t>(next_ > last_ ? kEnd : next_);
@@ -24,23 +24,36 @@ class Counting final : public TokenConstraint {
     ++next_;
     return {};
   }
+  Status Rewind(size_t count) override {
+    if (!rewinds_) return Error{ErrorCode::kInvalid, "it cannot"};
+    next_ -= static_cast<TokenId>(count);
+    return {};
+  }
+  Result<size_t> Forced(std::span<TokenId> tokens) override {
+    size_t n = 0;
+    for (TokenId t = next_; n < tokens.size() && t <= last_ + 1; ++t)
+      tokens[n++] = t > last_ ? kEnd : t;
+    return n;
+  }
 
  private:
   TokenId last_, next_ = 0;
+  bool rewinds_;
 };
 
 class Source final : public ConstraintSource {
  public:
   Result<std::unique_ptr<TokenConstraint>> Start(std::string_view grammar, bool) override {
     if (grammar == "bad") return Error{ErrorCode::kInvalid, "it is bad"};
-    return std::unique_ptr<TokenConstraint>(new Counting(static_cast<TokenId>(grammar.size())));
+    return std::unique_ptr<TokenConstraint>(
+        new Counting(static_cast<TokenId>(grammar.size()), grammar[0] == '.'));
   }
   TokenId end_token() const override { return kEnd; }
 };
 
 std::vector<TokenId> Allowed(ConstraintWorker& worker, SlotId id, const Slot& slot) {
-  worker.Prepare(id, slot);
-  const Result<const uint32_t*> mask = worker.Await(id);
+  worker.Prepare(id, slot, slot.length());
+  const Result<const uint32_t*> mask = worker.Await(id, 0);
   EXPECT_TRUE(mask) << mask.error().message;
   std::vector<TokenId> tokens;
   for (TokenId token = 0; token < 64; ++token) {
@@ -96,20 +109,100 @@ TEST(ConstraintWorker, ThinkingIsFreeButCannotEndTheAnswer) {
   EXPECT_EQ(Allowed(worker, SlotId{0}, slot), (std::vector<TokenId>{0}));
 }
 
+std::vector<TokenId> AllowedAfter(ConstraintWorker& worker, SlotId id, int32_t drafts) {
+  const Result<const uint32_t*> mask = worker.Await(id, drafts);
+  EXPECT_TRUE(mask) << mask.error().message;
+  std::vector<TokenId> tokens;
+  for (TokenId token = 0; *mask != nullptr && token < 64; ++token) {
+    if ((*mask)[token / 32] >> (token % 32) & 1) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+// A grammar whose constraint can rewind, and one that must begin anew.
+TEST(ConstraintWorker, FollowsDraftsAndTakesBackThoseThatDidNotBecomeOutput) {
+  Source source;
+  for (const std::string grammar : {"......", "xxxxxx"}) {
+    ConstraintWorker worker(&source, 1, 64);
+    const SlotId id{0};
+    worker.Reset(id);
+    Slot slot = SlotWith(grammar, {0});
+    slot.tokens.insert(slot.tokens.end(), {1, 2, 9, 10});
+    worker.Prepare(id, slot, 3);
+    EXPECT_EQ(AllowedAfter(worker, id, 0), (std::vector<TokenId>{1}));
+    EXPECT_EQ(AllowedAfter(worker, id, 1), (std::vector<TokenId>{2}));
+    EXPECT_EQ(AllowedAfter(worker, id, 2), (std::vector<TokenId>{3}));
+    EXPECT_EQ(AllowedAfter(worker, id, 3), (std::vector<TokenId>{})) << "9 may not come";
+    EXPECT_EQ(AllowedAfter(worker, id, 4), (std::vector<TokenId>{}));
+    slot.tokens.resize(4);  // one draft was right
+    EXPECT_EQ(Allowed(worker, id, slot), (std::vector<TokenId>{2})) << grammar;
+    slot.tokens.resize(3);  // and then none
+    EXPECT_EQ(Allowed(worker, id, slot), (std::vector<TokenId>{1})) << grammar;
+  }
+}
+
+TEST(ConstraintWorker, ADraftThatEndsTheAnswerIsTheLastToFollow) {
+  Source source;
+  ConstraintWorker worker(&source, 1, 64);
+  const SlotId id{0};
+  worker.Reset(id);
+  Slot slot = SlotWith("..", {0, 1, 2, kEnd, 0});
+  worker.Prepare(id, slot, 5);
+  EXPECT_EQ(AllowedAfter(worker, id, 0), (std::vector<TokenId>{kEnd, 50}));
+  EXPECT_EQ(AllowedAfter(worker, id, 1), (std::vector<TokenId>{}));
+}
+
+TEST(ConstraintWorker, TakesBackTheEndOfAThought) {
+  Source source;
+  ConstraintWorker worker(&source, 1, 64);
+  const SlotId id{0};
+  worker.Reset(id);
+  Slot slot = SlotWith("....", {5, kCloseThinking, 0, 1});
+  slot.grammar_after = kCloseThinking;
+  worker.Prepare(id, slot, 3);
+  EXPECT_EQ(AllowedAfter(worker, id, 0).size(), 62u);
+  EXPECT_EQ(AllowedAfter(worker, id, 1), (std::vector<TokenId>{0}));
+  EXPECT_EQ(AllowedAfter(worker, id, 3), (std::vector<TokenId>{2}));
+  slot.tokens.resize(3);
+  slot.tokens.push_back(6);
+  EXPECT_EQ(Allowed(worker, id, slot).size(), 62u) << "the thought goes on";
+  slot.tokens.push_back(kCloseThinking);
+  EXPECT_EQ(Allowed(worker, id, slot), (std::vector<TokenId>{0}));
+}
+
+TEST(ConstraintWorker, ForcedTokensAreThoseOfTheGrammar) {
+  Source source;
+  ConstraintWorker worker(&source, 1, 64);
+  const SlotId id{0};
+  worker.Reset(id);
+  const auto forced = [&](const Slot& slot, int32_t most) {
+    std::vector<TokenId> drafts;
+    worker.Forced(id, slot, most, drafts);
+    return drafts;
+  };
+  EXPECT_EQ(forced(SlotWith("...", {0, 1}), 2), (std::vector<TokenId>{2, 3}));
+  EXPECT_EQ(forced(SlotWith("...", {0, 1}), 7), (std::vector<TokenId>{2, 3, kEnd}));
+  EXPECT_EQ(forced(SlotWith("...", {0, 9}), 7), (std::vector<TokenId>{})) << "an error, later";
+  worker.Reset(id);
+  Slot thinking = SlotWith("...", {0, 1});
+  thinking.grammar_after = kCloseThinking;
+  EXPECT_EQ(forced(thinking, 7), (std::vector<TokenId>{})) << "anything may come";
+}
+
 TEST(ConstraintWorker, AnErrorIsItsRequestsOwn) {
   Source source;
   ConstraintWorker worker(&source, 3, 64);
   const Slot bad = SlotWith("bad", {}), wrong = SlotWith("..", {9}), good = SlotWith("..", {});
   for (int32_t s : {0, 1, 2}) worker.Reset(SlotId{s});
-  worker.Prepare(SlotId{0}, bad);
-  worker.Prepare(SlotId{1}, wrong);
+  worker.Prepare(SlotId{0}, bad, bad.length());
+  worker.Prepare(SlotId{1}, wrong, wrong.length());
   EXPECT_EQ(Allowed(worker, SlotId{2}, good), (std::vector<TokenId>{0}));
-  EXPECT_EQ(worker.Await(SlotId{0}).error().message, "it is bad");
-  EXPECT_EQ(worker.Await(SlotId{1}).error().message, "not the next number");
+  EXPECT_EQ(worker.Await(SlotId{0}, 0).error().message, "it is bad");
+  EXPECT_EQ(worker.Await(SlotId{1}, 0).error().message, "not the next number");
   ConstraintWorker none(nullptr, 1, 64);
   none.Reset(SlotId{0});
-  none.Prepare(SlotId{0}, good);
-  EXPECT_FALSE(none.Await(SlotId{0}));
+  none.Prepare(SlotId{0}, good, good.length());
+  EXPECT_FALSE(none.Await(SlotId{0}, 0));
 }
 
 }  // namespace

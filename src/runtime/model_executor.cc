@@ -1,5 +1,6 @@
 // One step: apply the plan's deltas, run the decoder over all rows, turn wanted states into logits
-// slice by slice (so that no step needs [tokens, vocabulary] at once), describe or sample them.
+// slice by slice (so that no step needs [tokens, vocabulary] at once), describe or sample them,
+// accept drafts as far as they are what was sampled, ask the drafters for the next ones.
 #include "runtime/model_executor.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "model/decoder.h"
 #include "runtime/constraint_worker.h"
+#include "runtime/lookup_drafter.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
 
@@ -46,6 +48,10 @@ struct ModelExecutor::State {
   std::vector<ops::SequenceSpan> spans;
   std::vector<TokenId> tokens;
   std::vector<Wanted> wanted;
+  std::vector<Choice> chosen;             // of `wanted`, where sampled
+  std::vector<size_t> first_choices;      // of each row: in `wanted`, after its known tokens
+  std::unique_ptr<LookupDrafter> lookup;  // null: no drafts
+  std::vector<DraftWish> wishes;
   std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
   std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
   std::deque<StepDone> done;
@@ -61,6 +67,9 @@ struct ModelExecutor::State {
         slots(config.cache, arena.data(), c.running_max, c.context_tokens_max),
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
         constraints(c.constraints, c.running_max, model.vocabulary) {
+    if (c.draft_tokens_max > 0) {
+      lookup = std::make_unique<LookupDrafter>(c.running_max, c.context_tokens_max);
+    }
     workspace = Workspace(MeasureStep());
     pool.set_trace(c.trace);
   }
@@ -101,23 +110,37 @@ struct ModelExecutor::State {
     }
   }
 
+  // The row's drafts follow the slot's tokens until Accept.
+  static void TakeDrafts(const Plan& plan, const Row& row, Slot& slot) {
+    const auto end = plan.tokens.begin() + row.token_begin + row.token_count;
+    CHECK(row.sample && !row.prompt_logprobs && row.drafts < row.token_count);
+    CHECK(slot.length() == row.start + row.token_count - row.drafts,
+          "{} drafts of what follows position {}, of a sequence of {} known tokens", row.drafts,
+          row.start + row.token_count - row.drafts - 1, slot.length());
+    slot.tokens.insert(slot.tokens.end(), end - row.drafts, end);
+  }
+
   // Spans, tokens and wanted distributions of the plan's rows.
   void Lay(const Plan& plan) {
     spans.clear();
     tokens.clear();
     wanted.clear();
+    first_choices.clear();
     for (size_t r = 0; r < plan.rows.size(); ++r) {
       const Row& row = plan.rows[r];
       const auto begin = static_cast<int32_t>(tokens.size());
-      const Slot& slot = slots[row.slot];
+      Slot& slot = slots[row.slot];
       spans.push_back(slots.SpanOf(row, begin));
+      const int32_t known = row.token_count - row.drafts;
+      if (row.drafts > 0) TakeDrafts(plan, row, slot);
+      first_choices.push_back(wanted.size() + (row.prompt_logprobs ? known - 1 : 0));
       for (int32_t i = 0; i < row.token_count; ++i) {
         const TokenId token = plan.tokens[static_cast<size_t>(row.token_begin + i)];
         const auto position = static_cast<size_t>(row.start + i);
         CHECK(position < slot.tokens.size(), "position {} of a sequence of {} known tokens",
               position, slot.tokens.size());
         tokens.push_back(token == kSampledInFlight ? slot.tokens[position] : token);
-        const bool sample = row.sample && i + 1 == row.token_count;
+        const bool sample = row.sample && i + 1 >= known;
         if (!sample && !row.prompt_logprobs) continue;
         wanted.push_back(
             {static_cast<int32_t>(r), begin + i, row.start + i, sample, row.prompt_logprobs});
@@ -151,31 +174,37 @@ struct ModelExecutor::State {
     }
   }
 
-  void Finish(const ops::OpContext& context, const Plan& plan, int member, const Wanted& w,
+  void Finish(const ops::OpContext& context, const Plan& plan, int member, size_t at,
               std::span<const float> logits, StepDone& out) {
+    const Wanted& w = wanted[at];
     const Row& row = plan.rows[static_cast<size_t>(w.row)];
     const Slot& slot = slots[row.slot];
-    RowResult& result = out.rows[static_cast<size_t>(w.row)];
     if (w.describe) {
       const auto next = static_cast<size_t>(w.position) + 1;
       const TokenId follows =
           next < static_cast<size_t>(slot.prompt_count) ? slot.tokens[next] : TokenId{-1};
-      result.prompt_logprobs[static_cast<size_t>(w.position - row.start)] =
+      out.rows[static_cast<size_t>(w.row)]
+          .prompt_logprobs[static_cast<size_t>(w.position - row.start)] =
           Sampler::Describe(context, logits, slot.prompt_logprobs, follows);
     }
     if (!w.sample) return;
+    Choice& choice = chosen[at];
+    choice = {};
     const uint32_t* allowed = nullptr;
     if (!slot.grammar.empty()) {
-      const Result<const uint32_t*> mask = constraints.Await(row.slot);
+      const auto drafts = static_cast<int32_t>(at - first_choices[static_cast<size_t>(w.row)]);
+      const Result<const uint32_t*> mask = constraints.Await(row.slot, drafts);
       if (!mask) {
-        result.error = "the request's grammar: " + mask.error().message;
-        result.error_code = ErrorCode::kInvalid;
+        choice.error = "the request's grammar: " + mask.error().message;
+        choice.error_code = ErrorCode::kInvalid;
         return;
       }
+      if (*mask == nullptr) return;  // a draft before this one is never accepted
       allowed = *mask;
     }
-    const TokenId forced = slot.ForcedToken();
-    sampler.Choose(context, {slot, w.position + 1, member, forced, allowed}, logits, result);
+    const int32_t length = w.position + 1;
+    sampler.Choose(context, {slot, length, member, slot.ForcedToken(length), allowed}, logits,
+                   choice);
   }
 
   void Run(const Plan& plan, StepDone& out) {
@@ -190,6 +219,7 @@ struct ModelExecutor::State {
     decoder.Forward(context, input, states);
     CheckLastStates(states, out);
     const auto distributions = static_cast<int32_t>(wanted.size());
+    chosen.resize(std::max(chosen.size(), wanted.size()));
     for (int32_t begin = 0; begin < distributions; begin += kLogitsRows) {
       const int32_t count = std::min(kLogitsRows, distributions - begin);
       WorkspaceScope slice(workspace);
@@ -197,7 +227,7 @@ struct ModelExecutor::State {
       decoder.Logits(context, {states.row(begin), count, states.cols, states.stride}, logits);
       const TraceSpan span(config.trace, "sample", count);
       pool.Run(count, [&](int64_t i, int member) {
-        Finish(context, plan, member, wanted[static_cast<size_t>(begin + i)],
+        Finish(context, plan, member, static_cast<size_t>(begin + i),
                {logits.row(i), static_cast<size_t>(spec.vocabulary)}, out);
       });
     }
@@ -211,12 +241,17 @@ struct ModelExecutor::State {
     out.step = plan.step;
     if (config.poison_freed) Poison(plan);
     slots.Begin(plan);
-    for (const Admission& admission : plan.admissions) constraints.Reset(admission.slot);
+    for (const Admission& admission : plan.admissions) {
+      constraints.Reset(admission.slot);
+      if (lookup != nullptr) lookup->Reset(admission.slot);
+      if (config.draft_head != nullptr) config.draft_head->Reset(admission.slot);
+    }
     Lay(plan);
     // The masks are computed while the decoder runs.
     for (const Row& row : plan.rows) {
       if (row.sample && !slots[row.slot].grammar.empty()) {
-        constraints.Prepare(row.slot, slots[row.slot]);
+        const Slot& slot = slots[row.slot];
+        constraints.Prepare(row.slot, slot, slot.length() - row.drafts);
       }
     }
     for (const Row& row : plan.rows) {
@@ -227,17 +262,69 @@ struct ModelExecutor::State {
     }
     if (!plan.rows.empty()) Run(plan, out);
     for (size_t r = 0; r < plan.rows.size(); ++r) {
-      if (out.rows[r].token >= 0) Append(plan.rows[r], out.rows[r].token);
+      if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
     }
+    Propose(plan, out);
     slots.End(plan);
     done.push_back(std::move(out));
   }
 
-  // The sampled token is known from here on, also to the next plan's kSampledInFlight.
-  void Append(const Row& row, TokenId token) {
+  // Drafts are output as long as they are what was chosen; the choice after them is the row's
+  // token. It is known from here on, also to the next plan's kSampledInFlight.
+  void Accept(const Row& row, size_t first, RowResult& result) {
     Slot& slot = slots[row.slot];
-    CHECK(slot.tokens.size() == static_cast<size_t>(row.start + row.token_count));
-    slot.tokens.push_back(token);
+    const int32_t known = slot.length() - row.drafts;
+    CHECK(known == row.start + row.token_count - row.drafts);
+    const auto choice = [&](int32_t drafts) -> Choice& {
+      return chosen[first + static_cast<size_t>(drafts)];
+    };
+    int32_t& accepted = result.accepted;
+    while (accepted < row.drafts &&
+           choice(accepted).token == slot.tokens[static_cast<size_t>(known + accepted)]) {
+      ++accepted;
+    }
+    // Nothing could be chosen behind an accepted draft: it ends the answer, or there was an error,
+    // which the next row meets again after everything that was right.
+    if (accepted > 0 && choice(accepted).token < 0) --accepted;
+    slot.tokens.resize(static_cast<size_t>(known + accepted));
+    for (int32_t i = 0; i < accepted && slot.logprobs >= 0; ++i) {
+      result.accepted_logprobs.push_back(std::move(choice(i).logprob));
+    }
+    Choice& last = choice(accepted);
+    result.token = last.token;
+    result.logprob = std::move(last.logprob);
+    result.error = std::move(last.error);
+    result.error_code = last.error_code;
+    if (result.token >= 0) slot.tokens.push_back(result.token);
+  }
+
+  void Propose(const Plan& plan, StepDone& out) {
+    for (size_t r = 0; r < plan.rows.size() && config.draft_tokens_max > 0; ++r) {
+      const Row& row = plan.rows[r];
+      const int32_t most = row.propose[static_cast<size_t>(DraftSource::kGrammar)];
+      const Slot& slot = slots[row.slot];
+      RowResult& result = out.rows[r];
+      if (most == 0 || result.token < 0 || slot.grammar.empty()) continue;
+      constraints.Forced(row.slot, slot, most, result.drafts);
+      result.drafts_of = DraftSource::kGrammar;
+    }
+    Ask(plan, DraftSource::kLookup, lookup.get(), out);
+    Ask(plan, DraftSource::kHead, config.draft_head, out);
+  }
+
+  // The drafter's proposals for the rows that want some and have none.
+  void Ask(const Plan& plan, DraftSource source, Drafter* drafter, StepDone& out) {
+    if (drafter == nullptr) return;
+    wishes.clear();
+    for (size_t r = 0; r < plan.rows.size(); ++r) {
+      const Row& row = plan.rows[r];
+      const int32_t most = row.propose[static_cast<size_t>(source)];
+      RowResult& result = out.rows[r];
+      if (most == 0 || result.token < 0 || !result.drafts.empty()) continue;
+      result.drafts_of = source;
+      wishes.push_back({row.slot, &slots[row.slot], most, &result.drafts});
+    }
+    drafter->Propose(wishes);
   }
 };
 
@@ -247,12 +334,6 @@ Status ModelExecutor::CanRun(const SchedulerConfig& config) {
   };
   if (config.dp_ranks != 1) {
     return bad(fmt::format("dp_ranks is {}; this engine is one rank", config.dp_ranks), "dp_ranks");
-  }
-  if (config.draft_tokens_max != 0) {
-    return bad(
-        fmt::format("draft_tokens_max is {}; this engine verifies no drafts, so it must be 0",
-                    config.draft_tokens_max),
-        "draft_tokens_max");
   }
   if (config.handoff) {
     return bad(

@@ -10,6 +10,7 @@
 #include "base/trace.h"
 #include "model/spec.h"
 #include "model/weights.h"
+#include "runtime/drafter.h"
 #include "scheduler/executor.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
@@ -35,6 +36,10 @@ struct ModelExecutorConfig {
   // Where the grammars of requests come from; null: a request with one ends with an error. Must
   // outlive the executor.
   ConstraintSource* constraints = nullptr;
+  // Drafts that a row may carry (SchedulerConfig::draft_tokens_max); 0: nobody proposes any.
+  int32_t draft_tokens_max = 0;
+  // Asked as the model's draft head; null: the model has none. Must outlive the executor.
+  Drafter* draft_head = nullptr;
   // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
   // read of one ends in a request whose logits are not finite.
   bool poison_freed = kPoisonFreed;
@@ -43,7 +48,7 @@ struct ModelExecutorConfig {
 class ModelExecutor : public Executor {
  public:
   // Refuses what a scheduler can plan and this executor cannot carry out: several data-parallel
-  // ranks, drafts in rows, pages of other engines.
+  // ranks, pages of other engines.
   static Status CanRun(const SchedulerConfig& config);
   ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
   ~ModelExecutor() override;

@@ -38,14 +38,16 @@ TokenLogprob Sampler::Describe(const ops::OpContext& context, std::span<const fl
   return out;
 }
 
-std::span<const float> Sampler::Adjust(const Slot& slot, std::span<const float> logits,
+std::span<const float> Sampler::Adjust(const Place& place, std::span<const float> logits,
                                        Scratch& scratch) {
+  const Slot& slot = place.slot;
   std::copy(logits.begin(), logits.end(), scratch.logits.begin());
   std::span<float> adjusted(scratch.logits);
   const SamplingParams& p = slot.sampling;
   const ops::Penalties penalties{p.repetition_penalty, p.presence_penalty, p.frequency_penalty};
   if (penalties.any()) {
-    ops::ApplyPenalties(penalties, slot.prompt(), slot.output(), scratch.counts, adjusted);
+    ops::ApplyPenalties(penalties, slot.prompt(), slot.output(place.position), scratch.counts,
+                        adjusted);
   }
   for (const auto& [token, bias] : p.logit_bias) adjusted[static_cast<size_t>(token)] += bias;
   return adjusted;
@@ -69,7 +71,7 @@ TokenId Sampler::Pick(const ops::OpContext& context, const Place& place,
   const bool adjusted = !p.logit_bias.empty() || p.repetition_penalty != 1.0f ||
                         p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f || masked ||
                         place.allowed != nullptr;
-  std::span<const float> view = adjusted ? Adjust(slot, logits, scratch) : logits;
+  std::span<const float> view = adjusted ? Adjust(place, logits, scratch) : logits;
   for (TokenId token : slot.stop.stop_tokens) {
     if (masked) scratch.logits[static_cast<size_t>(token)] = kNever;
   }
@@ -82,23 +84,23 @@ TokenId Sampler::Pick(const ops::OpContext& context, const Place& place,
 }
 
 void Sampler::Choose(const ops::OpContext& context, const Place& place,
-                     std::span<const float> logits, RowResult& result) {
+                     std::span<const float> logits, Choice& choice) {
   const ops::LogitStats stats = ops::StatsOf(context, logits);
   if (!stats.finite) {
-    result.error = "the model's logits are not finite for this request";
+    choice.error = "the model's logits are not finite for this request";
     return;
   }
   const TokenId token = place.forced >= 0 ? place.forced : Pick(context, place, logits);
   if (token < 0) {
-    result.error = "no token may come next by the request's grammar and its other limits";
-    result.error_code = ErrorCode::kInvalid;
+    choice.error = "no token may come next by the request's grammar and its other limits";
+    choice.error_code = ErrorCode::kInvalid;
     return;
   }
-  result.token = token;
+  choice.token = token;
   if (place.slot.logprobs < 0) return;
-  result.logprob.token = token;
-  result.logprob.logprob = ops::LogprobOf(logits[static_cast<size_t>(token)], stats);
-  result.logprob.top = ops::TopLogprobs(logits, stats, place.slot.logprobs);
+  choice.logprob.token = token;
+  choice.logprob.logprob = ops::LogprobOf(logits[static_cast<size_t>(token)], stats);
+  choice.logprob.top = ops::TopLogprobs(logits, stats, place.slot.logprobs);
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,14 @@
 
 namespace braid {
 
+// The token that comes after some others, as a request wants to know it.
+struct Choice {
+  TokenId token = -1;
+  TokenLogprob logprob;  // filled when the request asked for logprobs
+  std::string error;     // non-empty: there is no token, for this reason
+  ErrorCode error_code = ErrorCode::kInternal;
+};
+
 class Sampler {
  public:
   // Tokens at and past `sampled_vocabulary` are never chosen. One scratch per pool member.
@@ -21,7 +30,8 @@ class Sampler {
   static TokenLogprob Describe(const ops::OpContext& context, std::span<const float> logits,
                                int32_t top, TokenId next);
 
-  // The token after the slot's first `position` tokens is wanted, on pool member `member`.
+  // The token after the slot's first `position` tokens is wanted, on pool member `member`. Tokens
+  // at and past `position` have no say.
   struct Place {
     const Slot& slot;
     int32_t position = 0;
@@ -29,9 +39,9 @@ class Sampler {
     TokenId forced = -1;                // >= 0: this one and no other
     const uint32_t* allowed = nullptr;  // bit i % 32 of [i / 32]: token i may be chosen; null: any
   };
-  // Fills token and, when asked for, logprob; or error when the logits are not finite.
+  // The token, and its log-probability when asked for; or an error when the logits are not finite.
   void Choose(const ops::OpContext& context, const Place& place, std::span<const float> logits,
-              RowResult& result);
+              Choice& choice);
 
  private:
   struct Scratch {
@@ -42,7 +52,8 @@ class Sampler {
   // The choice itself; -1 if no token may come.
   TokenId Pick(const ops::OpContext& context, const Place& place, std::span<const float> logits);
   // A copy of the logits with bias, penalties and masks applied.
-  std::span<const float> Adjust(const Slot& slot, std::span<const float> logits, Scratch& scratch);
+  std::span<const float> Adjust(const Place& place, std::span<const float> logits,
+                                Scratch& scratch);
   // Masks the tokens that are not allowed; false if none is left.
   bool Constrain(const uint32_t* allowed, std::span<float> logits) const;
 

@@ -27,8 +27,8 @@ class SamplerTest : public ::testing::Test {
     slot_.tokens = {0, 1};
     slot_.sampling.temperature = 0;
   }
-  RowResult Choose(const std::vector<float>& logits = kLogits) {
-    RowResult result;
+  Choice Choose(const std::vector<float>& logits = kLogits) {
+    Choice result;
     const Sampler::Place place{.slot = slot_,
                                .position = static_cast<int32_t>(slot_.tokens.size()),
                                .forced = forced_,
@@ -38,7 +38,7 @@ class SamplerTest : public ::testing::Test {
   }
   // Greedy, or with a seed: the token, or -1 with an error.
   TokenId Token() {
-    const RowResult result = Choose();
+    const Choice result = Choose();
     EXPECT_EQ(result.error, "");
     return result.token;
   }
@@ -104,7 +104,7 @@ TEST_F(SamplerTest, OnlyAllowedTokensCome) {
   allowed_ = 0b000001;
   EXPECT_EQ(Token(), 0);
   allowed_ = 0;
-  const RowResult none = Choose();
+  const Choice none = Choose();
   EXPECT_THAT(none.error, HasSubstr("no token may come next"));
   EXPECT_EQ(none.error_code, ErrorCode::kInvalid);
 }
@@ -120,7 +120,7 @@ TEST_F(SamplerTest, AConstraintAndTheLeastNumberOfTokensHoldTogether) {
 
 TEST_F(SamplerTest, TokensPastTheSampledVocabularyNeverCome) {
   Sampler fewer(kVocabulary, 4, 1);
-  RowResult result;
+  Choice result;
   fewer.Choose(test_.context, {.slot = slot_, .position = 2}, kLogits, result);
   EXPECT_EQ(result.token, 2);
   slot_.sampling.temperature = 5;
@@ -170,7 +170,7 @@ TEST_F(SamplerTest, FiltersOfTheRequestReachTheDraw) {
 TEST_F(SamplerTest, LogitsThatAreNotFiniteAreAnErrorOfTheRow) {
   std::vector<float> logits = kLogits;
   logits[3] = std::numeric_limits<float>::quiet_NaN();
-  const RowResult result = Choose(logits);
+  const Choice result = Choose(logits);
   EXPECT_THAT(result.error, HasSubstr("not finite"));
   EXPECT_EQ(result.error_code, ErrorCode::kInternal);
 }
@@ -179,7 +179,7 @@ TEST_F(SamplerTest, LogprobsAreThoseOfTheModelAndOnlyWhenAskedFor) {
   EXPECT_EQ(Choose().logprob.token, -1);
   slot_.logprobs = 2;
   slot_.sampling.logit_bias = {{1, 100.0f}};
-  const RowResult result = Choose();
+  const Choice result = Choose();
   EXPECT_EQ(result.token, 1);
   EXPECT_EQ(result.logprob.token, 1);
   double sum = 0;

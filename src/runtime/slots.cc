@@ -9,10 +9,10 @@
 namespace braid {
 
 // A function of the output alone, so a preempted request goes on as before.
-TokenId Slot::ForcedToken() const {
+TokenId Slot::ForcedToken(int32_t length) const {
   if (thinking.tokens_max < 0) return -1;
   constexpr size_t kOpensWithin = 8;
-  std::span<const TokenId> thought = output();
+  std::span<const TokenId> thought = output(length);
   if (thinking.open >= 0) {
     const auto begin = thought.first(std::min(thought.size(), kOpensWithin));
     const auto open = std::find(begin.begin(), begin.end(), thinking.open);

@@ -23,18 +23,24 @@ struct Slot {
   std::string grammar;  // as in Request
   TokenId grammar_after = -1;
   ThinkingLimit thinking;
-  std::vector<TokenId> tokens;                  // prompt, then output as far as it is known
+  // Prompt, then output as far as it is known, then, while a step runs, the drafts of its row.
+  std::vector<TokenId> tokens;
   std::vector<std::vector<std::byte*>> blocks;  // [group][index], null for holes
 
-  // The token that must come next, for the thought is as long as it may be; -1: any may.
-  TokenId ForcedToken() const;
+  // The token that must come after the first `length`, for the thought is as long as it may be; -1:
+  // any may.
+  TokenId ForcedToken(int32_t length) const;
 
   std::span<const TokenId> prompt() const {
     return std::span(tokens).first(static_cast<size_t>(prompt_count));
   }
-  std::span<const TokenId> output() const {
-    return std::span(tokens).subspan(static_cast<size_t>(prompt_count));
+  // The output as it is after the first `length` tokens of the sequence.
+  std::span<const TokenId> output(int32_t length) const {
+    return std::span(tokens)
+        .first(static_cast<size_t>(length))
+        .subspan(static_cast<size_t>(prompt_count));
   }
+  int32_t length() const { return static_cast<int32_t>(tokens.size()); }
 };
 
 class Slots {

@@ -14,7 +14,7 @@ TokenId Forced(ThinkingLimit limit, std::vector<TokenId> output) {
   slot.prompt_count = 1;
   slot.tokens = {kClose};  // of an earlier turn: nothing to do with this thought
   slot.tokens.insert(slot.tokens.end(), output.begin(), output.end());
-  return slot.ForcedToken();
+  return slot.ForcedToken(slot.length());
 }
 
 TEST(Slot, EndsAThoughtAfterSoManyTokens) {
@@ -73,8 +73,8 @@ TEST_F(SlotsTest, AnAdmissionTakesOverTheRequestAndItsOutput) {
   EXPECT_EQ(slot.request, RequestId(5));
   EXPECT_EQ(slot.tokens, (std::vector<TokenId>{1, 2, 3, 9, 10}));
   EXPECT_EQ(slot.prompt().size(), 3u);
-  EXPECT_EQ(slot.output().size(), 2u);
-  EXPECT_EQ(slot.output()[0], 9);
+  EXPECT_EQ(slot.output(slot.length()).size(), 2u);
+  EXPECT_EQ(slot.output(slot.length())[0], 9);
   EXPECT_EQ(slot.logprobs, 2);
   EXPECT_EQ(slot.prompt_logprobs, 1);
   EXPECT_EQ(slot.sampling, request_.sampling);

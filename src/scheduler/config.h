@@ -34,7 +34,7 @@ struct SchedulerConfig {
   // While somebody decodes, prompt tokens are rationed so that a step takes no longer than this, as
   // far as the steps measured so far tell; a block's worth always goes on. 0: no ration.
   int64_t decode_latency_us = 0;
-  // Draft tokens that a decode row may carry, less than a block; 0: none. Drafts take at most half
+  // Draft tokens that a row may carry, less than a block; 0: none. Drafts take at most half
   // of the budget that one token for each sequence leaves. A plan that is made while a step is in
   // flight has no row of a sequence in that step: its drafts are not known yet.
   int32_t draft_tokens_max = 0;
@@ -42,7 +42,9 @@ struct SchedulerConfig {
   // Prompts of a rank that one step computes tokens of; others that hold a slot wait for those
   // before them, and the first always goes on. 0: any number.
   int32_t prefills_max = 0;
-  bool handoff = false;  // other engines may send and receive pages: see RequestRole
+  bool draft_lookup = true;  // sequences may look drafts up in their own tokens
+  bool draft_head = false;   // the model has a draft head that may propose
+  bool handoff = false;      // other engines may send and receive pages: see RequestRole
 };
 
 // Which commands have a flag for a setting.
@@ -89,6 +91,8 @@ inline constexpr Setting kSettings[] = {
     {"handoff", &SchedulerConfig::handoff, 0, 1},
     {"prefills_max", &SchedulerConfig::prefills_max, 0, 1 << 16, Offered::kEngine, "--max-prefills",
      "Most prompts that share a step; others wait for those before them; 0: no limit"},
+    {"draft_lookup", &SchedulerConfig::draft_lookup, 0, 1},
+    {"draft_head", &SchedulerConfig::draft_head, 0, 1},
 };
 
 int64_t ValueOf(const SchedulerConfig& config, const Setting& setting);

@@ -35,8 +35,9 @@ struct RowResult {
   ErrorCode error_code = ErrorCode::kInternal;  // kInvalid: by what the request asks for
   TokenLogprob logprob;                         // filled when the request asked for logprobs
   std::vector<TokenLogprob> prompt_logprobs;  // one per token of the row: the distribution after it
-  std::vector<TokenLogprob> accepted_logprobs;  // as `logprob`, of the drafts that were accepted
-  std::vector<TokenId> drafts;                  // drafts of what follows `token`; may be none
+  std::vector<TokenLogprob> accepted_logprobs;    // as `logprob`, of the drafts that were accepted
+  std::vector<TokenId> drafts;                    // drafts of what follows `token`; may be none
+  DraftSource drafts_of = DraftSource::kGrammar;  // who proposed them
 };
 
 struct StepDone {

@@ -151,6 +151,7 @@ class Decoder {
   void operator()(Placement& v) { Enum(v, Placement::kRoundRobin); }
   void operator()(FinishReason& v) { Enum(v, FinishReason::kSent); }
   void operator()(RequestRole& v) { Enum(v, RequestRole::kDecode); }
+  void operator()(DraftSource& v) { Enum(v, DraftSource::kHead); }
   template <class Tag, class Rep>
   void operator()(StrongId<Tag, Rep>& v) {
     (*this)(v.value);
@@ -231,7 +232,7 @@ void Fields(Request& r, Coder& code) {
   code(r.stop.new_tokens_max, r.stop.new_tokens_min, r.logprobs);
   code(r.prompt_logprobs, r.priority, r.tenant, r.cache_salt, r.dp_rank);
   code(r.role, r.grammar, r.grammar_after);
-  code(r.thinking.tokens_max, r.thinking.open, r.thinking.close);
+  code(r.thinking.tokens_max, r.thinking.open, r.thinking.close, r.draft_tokens);
 }
 template <class Coder>
 void Fields(TokenLogprob& t, Coder& code) {
@@ -240,7 +241,7 @@ void Fields(TokenLogprob& t, Coder& code) {
 template <class Coder>
 void Fields(RowResult& r, Coder& code) {
   code(r.request, r.accepted, r.token, r.logprob, r.prompt_logprobs, r.error);
-  code(r.accepted_logprobs, r.drafts);
+  code(r.accepted_logprobs, r.drafts, r.drafts_of);
 }
 template <class Coder>
 void Fields(Submit& e, Coder& code) {

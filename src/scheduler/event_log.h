@@ -19,7 +19,7 @@
 
 namespace braid {
 
-inline constexpr uint32_t kEventLogVersion = 3;
+inline constexpr uint32_t kEventLogVersion = 4;
 
 struct LogStart {
   SchedulerConfig config;

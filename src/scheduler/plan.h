@@ -3,6 +3,7 @@
 // slot, so a plan's size depends on what changed, not on how long the sequences are.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct Row {
   int32_t drafts = 0;
   bool sample = false;           // sample the token after the last known or accepted one
   bool prompt_logprobs = false;  // report each token's distribution
+  // How many drafts of what follows the row are wanted, at most, by source: the first that has any
+  // gives them.
+  std::array<int8_t, kDraftSources> propose = {};
 };
 
 // Another engine receives the pages of tokens [begin, end) of a slot's sequence, or sends them into

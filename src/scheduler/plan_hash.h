@@ -32,6 +32,10 @@ inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
     add(r.start);
     add(r.drafts);
     add(r.sample + 2 * r.prompt_logprobs);
+    for (int64_t source = 0; source < kDraftSources; ++source) {
+      const int64_t wanted = r.propose[static_cast<size_t>(source)];
+      if (wanted > 0) add(kDraftSources * wanted + source);
+    }
   }
   for (int32_t rows : plan.dp_rank_rows) add(rows);
   for (TokenId token : plan.tokens) add(token);

@@ -119,11 +119,11 @@ class Replayer {
       if (was.error != is.error) {
         return differs("\"" + was.error + "\"", "\"" + is.error + "\"");
       }
-      if (was.accepted != is.accepted || was.drafts != is.drafts) {
-        return differs("other drafts", "these");
-      }
       if (was.token != is.token) {
         return differs(fmt::format("token {}", was.token), fmt::format("token {}", is.token));
+      }
+      if (was.accepted != is.accepted || was.drafts != is.drafts || was.drafts_of != is.drafts_of) {
+        return differs("other drafts", "these");
       }
       if (was.logprob != is.logprob) return differs(Excerpt(was.logprob), Excerpt(is.logprob));
       if (was.accepted_logprobs != is.accepted_logprobs) {

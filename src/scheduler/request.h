@@ -11,6 +11,14 @@
 
 namespace braid {
 
+// Who proposes drafts, in the order in which the executor asks.
+enum class DraftSource : uint8_t {
+  kGrammar,  // what the request's grammar leaves no choice about
+  kLookup,   // what followed the same tokens earlier in the sequence
+  kHead,     // the model's draft head
+};
+inline constexpr int kDraftSources = 3;
+
 // How one token is chosen. All zero penalties and temperature 0 is greedy decoding.
 struct SamplingParams {
   float temperature = 0.0f;         // 0: greedy
@@ -55,6 +63,7 @@ struct Request {
   StopParams stop;
   int32_t logprobs = -1;  // >= 0: report the chosen token's log-probability and so many top ones
   int32_t prompt_logprobs = -1;  // >= 0: the same for every prompt position
+  int32_t draft_tokens = -1;     // drafts that a row of it may carry at most; -1: as the engine's
   int32_t priority = 0;          // higher first
   std::string tenant;            // whom fairness and the prefix cache know; made by the server
   std::string cache_salt;        // parts the tenant's prefixes further; made by the client

@@ -330,7 +330,7 @@ RowResult HashExecutor::RunRow(const StepInFlight& step, const Row& row) {
     if (request.logprobs >= 0) {
       result.logprob = lm_.Distribution(prefix, result.token, request.logprobs);
     }
-    Guess(slot, AppendToken(prefix, result.token), result);
+    Guess(slot, row, AppendToken(prefix, result.token), result);
   }
   return result;
 }

@@ -127,7 +127,7 @@ class HashExecutor : public Executor {
   uint64_t AdvanceGroups(int64_t order, Slot& slot, const Row& row);
   void CheckSent(Slot& slot, int32_t end);
   int32_t Verify(const Slot& slot, const Row& row, RowResult& result) const;
-  void Guess(const Slot& slot, uint64_t prefix, RowResult& result) const;
+  void Guess(const Slot& slot, const Row& row, uint64_t prefix, RowResult& result) const;
   RowResult RunRow(const StepInFlight& step, const Row& row);
   void ReadTokens(const StepInFlight& step, const Row& row, const Slot& slot,
                   std::vector<TokenId>& tokens) const;

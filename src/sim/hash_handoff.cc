@@ -1,5 +1,6 @@
 // The parts of the hash executor in which other engines and other models would have a say: drafts
 // and their verification, and transfers of pages, which are fake here. One thread, the driver's.
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -24,10 +25,18 @@ int32_t HashExecutor::Verify(const Slot& slot, const Row& row, RowResult& result
   return result.accepted;
 }
 
-// What follows the token just sampled: sometimes right, sometimes wrong, sometimes nothing.
-void HashExecutor::Guess(const Slot& slot, uint64_t prefix, RowResult& result) const {
+// What follows the token just sampled: sometimes right, sometimes wrong, sometimes nothing, of
+// somebody who was asked.
+void HashExecutor::Guess(const Slot& slot, const Row& row, uint64_t prefix,
+                         RowResult& result) const {
   const Request& request = *slot.request;
-  for (int32_t i = 0; i < options_.drafts_max; ++i) {
+  size_t source = prefix % kDraftSources;
+  for (int i = 1; i < kDraftSources && row.propose[source] == 0; ++i) {
+    source = (source + 1) % kDraftSources;
+  }
+  result.drafts_of = static_cast<DraftSource>(source);
+  const int32_t most = std::min<int32_t>(options_.drafts_max, row.propose[source]);
+  for (int32_t i = 0; i < most; ++i) {
     const auto position = static_cast<int32_t>(slot.history.size()) + i;
     const uint64_t draw =
         RandomBits(options_.drafts_seed, static_cast<uint64_t>(request.id.value) * 100000 +

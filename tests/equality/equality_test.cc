@@ -1,294 +1,19 @@
 // One request, computed in many ways by the real model: alone and cold, from every kind of cached
-// prefix, among others, in other chunks, preempted, one step ahead. Tokens and log-probabilities
-// have the same bits. A row of the table is a model in an arithmetic and a request, a column a way.
+// prefix, among others, in other chunks, preempted, one step ahead, with drafts. Tokens and
+// log-probabilities have the same bits. A row of the table is a model in an arithmetic and a
+// request, a column a way.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
 #include <tuple>
 
-#include "base/rng.h"
-#include "base/system/thread_pool.h"
-#include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/loading/load_weights.h"
-#include "model/loading/make_model.h"
-#include "model/loading/memory_plan.h"
-#include "runtime/model_executor.h"
-#include "scheduler/scheduler.h"
+#include "tests/equality/table.h"
 
 namespace braid {
 namespace {
 
-constexpr int64_t kTarget = 1000;  // the id of the request whose answer is compared
-constexpr int32_t kStepTokens = 512;
-
-struct Answer {
-  std::vector<TokenId> tokens;
-  std::vector<TokenLogprob> logprobs, prompt_logprobs;
-  Reuse reuse;
-  int32_t preemptions = 0;
-  std::string error;
-};
-
-// Which model. Random ones have one of every kind of layer that their family knows.
-enum class Model : uint8_t {
-  kBraidTiny,
-  kDeepseekV3,
-  kKimiLinear,
-  kLing2,
-  kLing3,
-  kQwen35,
-  kQwen35Moe,
-  kQwen3Next,
-};
-constexpr const char* kModelNames[] = {"braid_tiny", "deepseek_v3", "kimi_linear", "ling_2",
-                                       "ling_3",     "qwen3_5",     "qwen3_5_moe", "qwen3_next"};
-constexpr int kModels = static_cast<int>(std::size(kModelNames));
-
-struct Arithmetic {
-  const char* name;
-  Isa isa;
-  Compute compute;
-  std::optional<ops::WeightFormat> weights;
-  DType kv_dtype;
-};
-constexpr Arithmetic kArithmetics[] = {
-    {"avx2_fp32", Isa::kAvx2, Compute::kF32, {}, DType::kF32},
-    {"avx512_fp32", Isa::kAvx512, Compute::kF32, {}, DType::kF32},
-    {"avx512_bf16", Isa::kAvx512, Compute::kBF16, {}, DType::kBF16},
-    {"amx_bf16", Isa::kAmx, Compute::kBF16, {}, DType::kBF16},
-    {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8, DType::kI8},
-    {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8, DType::kBF16},
-    {"avx512_fp8", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kF8, DType::kBF16},
-    {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8},
-    {"avx512_q8_0", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ8_0, DType::kBF16},
-};
-
-struct Subject {
-  Model model;
-  const Arithmetic* arithmetic;
-  auto operator<=>(const Subject&) const = default;
-};
-
-// What this machine can compute; at least the plain loops in fp32.
-std::vector<const Arithmetic*> ArithmeticsHere() {
-  static constexpr Arithmetic kPlain = {"base_fp32", Isa::kBase, Compute::kF32, {}, DType::kF32};
-  std::vector<const Arithmetic*> here;
-  for (const Arithmetic& arithmetic : kArithmetics) {
-    if (arithmetic.isa <= BestIsa(DetectCpu())) here.push_back(&arithmetic);
-  }
-  if (here.empty()) here.push_back(&kPlain);
-  return here;
-}
-
-// The best arithmetic of a kind that this machine has, or null.
-const Arithmetic* BestHere(Compute compute) {
-  const Arithmetic* best = nullptr;
-  for (const Arithmetic* arithmetic : ArithmeticsHere()) {
-    if (arithmetic->compute == compute && !arithmetic->weights) best = arithmetic;
-  }
-  return best;
-}
-
-// A fault injected for tests: whatever reads this token computes with NaN from there on.
-constexpr TokenId kNanTokenForTest = 7;
-
-void InjectNanForTest(ModelWeights& weights) {
-  const ops::PackedMatrix& embedding = weights.embedding.matrix;
-  CHECK(embedding.format == ops::WeightFormat::kBF16);
-  constexpr uint16_t kNan = 0x7fc0;
-  // One element, as packed.h lays them out: panel[k / 2][16][2].
-  const int64_t row = kNanTokenForTest % ops::kPanelRows;
-  std::byte* panel = embedding.data + kNanTokenForTest / ops::kPanelRows * embedding.panel_bytes();
-  std::memcpy(panel + row * 2 * static_cast<int64_t>(sizeof(kNan)), &kNan, sizeof(kNan));
-  CHECK(std::isnan(embedding.At(0, kNanTokenForTest, 0)));
-}
-
-// One executor, for loading takes longest; each run has a scheduler, and so a cache, of its own.
-class Machine {
- public:
-  explicit Machine(const Subject& subject, bool inject_nan_for_test = false) {
-    const auto& [model, arithmetic] = subject;
-    // A step of a random model is too short to be worth a second thread.
-    const int threads = model == Model::kBraidTiny ? 2 : 1;
-    ThreadPool pool(threads);
-    const TestDirectory made;
-    std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
-    if (model != Model::kBraidTiny) {
-      directory = made.path() + "/model";
-      Must(MakeModel({.directory = directory,
-                      .family = kModelNames[static_cast<size_t>(model)],
-                      .shape = {"tiny"},
-                      .seed = 1,
-                      .progress = {}},
-                     pool));
-    }
-    const OpenedModel opened = Must(OpenModel(directory));
-    spec_ = opened.spec;
-    const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
-    const WeightChoice choice{.format = arithmetic->weights, .head = true};
-    ModelWeights weights =
-        Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool));
-    if (inject_nan_for_test) InjectNanForTest(weights);
-    const MemoryRequest request{.kv_dtype = arithmetic->kv_dtype,
-                                .arena_bytes = model == Model::kBraidTiny ? 256 << 20 : 32 << 20,
-                                .model_len_max = 2048,
-                                .running_max = 17};
-    MemoryPlan plan = Must(PlanMemory(spec_, request));
-    // A parent per block: small arenas are then exact.
-    for (GroupGeometry& group : plan.geometry.groups) {
-      group.blocks_per_page = 1;
-      has_state_ |= group.kind == GroupKind::kState;
-    }
-    config_ = {.cache = plan.geometry,
-               .context_tokens_max = request.model_len_max,
-               .step_tokens_max = kStepTokens,
-               .running_max = 17,
-               .vocabulary = spec_.vocabulary,
-               .report_freed = true};
-    const ModelExecutorConfig executor{.cache = plan.geometry,
-                                       .running_max = 17,
-                                       .step_tokens_max = kStepTokens,
-                                       .context_tokens_max = request.model_len_max,
-                                       .kv_dtype = request.kv_dtype,
-                                       .device = device,
-                                       .threads = threads,
-                                       .poison_freed = true};
-    executor_ = std::make_unique<ModelExecutor>(spec_, std::move(weights), executor);
-  }
-
-  const SchedulerConfig& config() const { return config_; }
-  ModelExecutor& executor() { return *executor_; }
-  bool has_state() const { return has_state_; }
-
- private:
-  template <class T>
-  static T Must(Result<T> result) {
-    CHECK(result.ok(), "{}", result.error().message);
-    return *std::move(result);
-  }
-
-  ModelSpec spec_;
-  SchedulerConfig config_;
-  bool has_state_ = false;
-  std::unique_ptr<ModelExecutor> executor_;
-};
-
-// Made when first asked for, kept to the end.
-Machine& MachineOf(const Subject& subject) {
-  static const auto machines = std::make_unique<std::map<Subject, std::unique_ptr<Machine>>>();
-  std::unique_ptr<Machine>& machine = (*machines)[subject];
-  if (machine == nullptr) machine = std::make_unique<Machine>(subject);
-  return *machine;
-}
-
-class Engine {
- public:
-  Engine(Machine& machine, const SchedulerConfig& config, int32_t depth = 0)
-      : executor_(machine.executor()), scheduler_(*Scheduler::Create(config)), depth_(depth) {}
-
-  void Submit(const Request& request) { scheduler_.Apply(braid::Submit{request}); }
-  SchedulerStats stats() const { return scheduler_.stats(); }
-  bool Step() {
-    Plan plan = scheduler_.NextPlan();
-    const bool launched = !plan.empty();
-    if (launched) {
-      executor_.Launch(std::move(plan));
-      ++in_flight_;
-    }
-    while (in_flight_ > (launched ? depth_ : 0)) {
-      scheduler_.Apply(executor_.Wait());
-      --in_flight_;
-    }
-    for (Output& o : scheduler_.TakeOutputs()) {
-      Answer& a = answers_[o.id.value];
-      const auto move = [](auto& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
-      move(o.tokens, a.tokens);
-      move(o.logprobs, a.logprobs);
-      move(o.prompt_logprobs, a.prompt_logprobs);
-      a.reuse = o.reuse;
-      a.preemptions = o.preemptions;
-      a.error = o.error;
-    }
-    return launched;
-  }
-  void Drain() {
-    while (!scheduler_.idle()) Step();
-    EXPECT_TRUE(scheduler_.Audit().ok());
-  }
-  // To its end, and then the next.
-  const Answer& Ask(const Request& request) {
-    Submit(request);
-    Drain();
-    return answers_[request.id.value];
-  }
-  const Answer& answer(int64_t id) { return answers_[id]; }
-
- private:
-  ModelExecutor& executor_;
-  Scheduler scheduler_;
-  const int32_t depth_;
-  int32_t in_flight_ = 0;
-  std::map<int64_t, Answer> answers_;
-};
-
-// Ids that every model has.
-std::vector<TokenId> Tokens(uint64_t seed, int32_t count) {
-  constexpr int64_t kVocabulary = 512;
-  Rng rng(seed);
-  std::vector<TokenId> tokens;
-  for (int32_t i = 0; i < count; ++i) {
-    tokens.push_back(static_cast<TokenId>(rng.Below(kVocabulary)));
-  }
-  return tokens;
-}
-
-Request MakeRequest(int64_t id, std::vector<TokenId> prompt, int32_t new_tokens) {
-  Request r;
-  r.id = RequestId(id);
-  r.prompt = std::move(prompt);
-  r.stop.new_tokens_max = new_tokens;
-  r.logprobs = 3;
-  return r;
-}
-
-// The rows of the table.
-Request Target(bool sampled) {
-  Request r = MakeRequest(kTarget, Tokens(1, 333), 130);
-  if (sampled) {
-    r.sampling.temperature = 0.9f;
-    r.sampling.top_p = 0.95f;
-    r.sampling.repetition_penalty = 1.1f;
-    r.sampling.seed = 77;
-  }
-  return r;
-}
-
-Answer Cold(Machine& machine, const Request& request) {
-  SchedulerConfig config = machine.config();
-  config.prefix_cache = false;
-  return Engine(machine, config).Ask(request);
-}
-
-std::vector<TokenId> Head(const std::vector<TokenId>& tokens, int32_t count) {
-  return {tokens.begin(), tokens.begin() + count};
-}
-
-void ExpectSame(const Answer& got, const Answer& want) {
-  EXPECT_EQ(got.error, "");
-  EXPECT_EQ(got.tokens, want.tokens);
-  EXPECT_EQ(got.logprobs, want.logprobs);
-}
-
-// A model in an arithmetic, and whether its tokens are sampled.
-using TableRow = std::tuple<Subject, bool>;
+// A model in an arithmetic, whether its tokens are sampled, and how drafts are made.
+using TableRow = std::tuple<Subject, bool, Drafts>;
 
 class EqualityTest : public ::testing::TestWithParam<TableRow> {
  protected:
@@ -298,17 +23,37 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
   static bool sampled() { return std::get<1>(GetParam()); }
   static Machine& machine() { return MachineOf(std::get<0>(GetParam())); }
   const Answer& Want() const {
-    static const auto answers = std::make_unique<std::map<TableRow, Answer>>();
-    auto at = answers->find(GetParam());
-    if (at == answers->end()) at = answers->emplace(GetParam(), Cold(target_)).first;
+    using Key = std::pair<Subject, bool>;
+    static const auto answers = std::make_unique<std::map<Key, Answer>>();
+    const Key key(std::get<0>(GetParam()), sampled());
+    auto at = answers->find(key);
+    if (at == answers->end()) at = answers->emplace(key, Cold(target_)).first;
     return at->second;
   }
   static Answer Cold(const Request& request) { return braid::Cold(machine(), request); }
 
   const Request target_;
   const Answer& want_;
-  const SchedulerConfig& config_ = machine().config();
+  const SchedulerConfig config_ = machine().config(std::get<2>(GetParam()));
 };
+
+TEST_P(EqualityTest, ColdWithDraftsInFewerSteps) {
+  SchedulerConfig config = config_;
+  config.prefix_cache = false;
+  Engine run(machine(), config);
+  ExpectSame(run.Ask(target_), want_);
+  const SchedulerStats stats = run.stats();
+  const int32_t most = config.draft_tokens_max;
+  if (config.draft_lookup && most > 0) {
+    EXPECT_LE(stats.drafts_accepted, stats.drafts);
+    return;  // random text need not repeat itself
+  }
+  // The oracle's rows are accepted to every depth, all as often.
+  if (most > 0) {
+    EXPECT_GT(stats.drafts_accepted * 100, stats.drafts * 30);
+  }
+  EXPECT_EQ(stats.drafts_accepted + stats.steps, 130);  // each step samples one token
+}
 
 TEST_P(EqualityTest, WarmTheSamePromptAgain) {
   Engine run(machine(), config_);
@@ -423,11 +168,12 @@ TEST_P(EqualityTest, PreemptedAndResumed) {
     config.prefix_cache = prefix_cache;
     const BlockCounts alone = BlocksOfSequence(config.cache, 450);
     // Room for a second sequence, but not for both at their full length.
-    const int32_t more = machine().has_state() ? 3 : 1;
+    const int32_t states = config.draft_tokens_max > 0 ? 3 : 2;  // of a sequence that decodes
+    const int32_t more = machine().has_state() ? states + 1 : 1;
     config.cache.pages = static_cast<int32_t>(PagesFor(config.cache, alone)) + 1 + more;
     Engine run(machine(), config);
     run.Submit(target_);
-    for (int step = 0; step < 30; ++step) run.Step();
+    while (run.answer(kTarget).tokens.size() < 30) run.Step();
     Request usurper = MakeRequest(1, Tokens(5, 60), 400);
     usurper.priority = 1;
     run.Submit(usurper);
@@ -451,9 +197,10 @@ TEST_P(EqualityTest, PromptLogprobsOfAWarmPromptAreThoseOfACold) {
 }
 
 std::string NameOfRow(const ::testing::TestParamInfo<TableRow>& row) {
-  const auto& [subject, sampled] = row.param;
+  const auto& [subject, sampled, drafts] = row.param;
   return std::string(kModelNames[static_cast<size_t>(subject.model)]) + "_" +
-         subject.arithmetic->name + (sampled ? "_sampled" : "_greedy");
+         subject.arithmetic->name + (sampled ? "_sampled" : "_greedy") +
+         kDraftsNames[static_cast<size_t>(drafts)];
 }
 
 std::vector<Subject> Trained() {
@@ -473,11 +220,31 @@ std::vector<Subject> Random() {
   return subjects;
 }
 
+// Drafts change nothing that an arithmetic could: the best of each kind have these columns.
+std::vector<Subject> Best(std::vector<Subject> subjects) {
+  std::erase_if(subjects, [](const Subject& subject) {
+    return subject.arithmetic != BestHere(subject.arithmetic->compute);
+  });
+  return subjects;
+}
+
+constexpr Drafts kAllDrafts[] = {Drafts::kOne, Drafts::kThree, Drafts::kSeven, Drafts::kLookup};
+
 INSTANTIATE_TEST_SUITE_P(Trained, EqualityTest,
-                         ::testing::Combine(::testing::ValuesIn(Trained()), ::testing::Bool()),
+                         ::testing::Combine(::testing::ValuesIn(Trained()), ::testing::Bool(),
+                                            ::testing::Values(Drafts::kNone)),
                          NameOfRow);
 INSTANTIATE_TEST_SUITE_P(Random, EqualityTest,
-                         ::testing::Combine(::testing::ValuesIn(Random()), ::testing::Bool()),
+                         ::testing::Combine(::testing::ValuesIn(Random()), ::testing::Bool(),
+                                            ::testing::Values(Drafts::kNone)),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(TrainedDrafted, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Best(Trained())), ::testing::Bool(),
+                                            ::testing::Values(Drafts::kThree, Drafts::kLookup)),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(RandomDrafted, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Random()), ::testing::Bool(),
+                                            ::testing::ValuesIn(kAllDrafts)),
                          NameOfRow);
 
 class NonFiniteTest : public ::testing::TestWithParam<Model> {

@@ -23,11 +23,12 @@ namespace {
 
 class Model {
  public:
-  Model() {
+  explicit Model(int32_t draft_tokens_max) {
     const std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
     auto opened = OpenModel(directory);
     CHECK(opened.ok(), "{}", opened.error().message);
     spec_ = opened->spec;
+    ReserveDrafts(spec_, draft_tokens_max);
     ThreadPool pool(2);
     auto weights = LoadWeights(*BindWeights(spec_, opened->checkpoint), pool);
     CHECK(weights.ok(), "{}", weights.error().message);
@@ -40,17 +41,20 @@ class Model {
                .context_tokens_max = 1024,
                .step_tokens_max = 256,
                .running_max = 6,
-               .vocabulary = spec_.vocabulary};
+               .vocabulary = spec_.vocabulary,
+               .draft_tokens_max = draft_tokens_max};
     Device device;
     device.isa = BestIsa(DetectCpu());
-    executor_ = std::make_unique<ModelExecutor>(spec_, *std::move(weights),
-                                                ModelExecutorConfig{.cache = plan->geometry,
-                                                                    .running_max = 6,
-                                                                    .step_tokens_max = 256,
-                                                                    .context_tokens_max = 1024,
-                                                                    .kv_dtype = request.kv_dtype,
-                                                                    .device = device,
-                                                                    .threads = 2});
+    executor_ =
+        std::make_unique<ModelExecutor>(spec_, *std::move(weights),
+                                        ModelExecutorConfig{.cache = plan->geometry,
+                                                            .running_max = 6,
+                                                            .step_tokens_max = 256,
+                                                            .context_tokens_max = 1024,
+                                                            .kv_dtype = request.kv_dtype,
+                                                            .device = device,
+                                                            .threads = 2,
+                                                            .draft_tokens_max = draft_tokens_max});
   }
   const SchedulerConfig& config() const { return config_; }
   ModelExecutor& executor() { return *executor_; }
@@ -96,8 +100,10 @@ void Record(Model& model, const std::string& path) {
   engine.join();
 }
 
-TEST(ReplayTest, Replayed) {
-  Model model;
+class ReplayTest : public ::testing::TestWithParam<int32_t> {};
+
+TEST_P(ReplayTest, Replayed) {
+  Model model(GetParam());
   const std::string path = std::filesystem::temp_directory_path() /
                            ("braid_equality_replay_" + std::to_string(getpid()));
   Record(model, path);
@@ -110,6 +116,8 @@ TEST(ReplayTest, Replayed) {
   EXPECT_GT(report->tokens, 100);
   EXPECT_FALSE(report->truncated);
 }
+
+INSTANTIATE_TEST_SUITE_P(Drafts, ReplayTest, ::testing::Values(0, 3));
 
 }  // namespace
 }  // namespace braid

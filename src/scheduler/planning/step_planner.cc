@@ -130,6 +130,15 @@ int32_t StepPlanner::DraftTokens(const Sequence& s) const {
   return std::min({static_cast<int32_t>(s.drafts.size()), most, draft_budget_});
 }
 
+std::array<int8_t, kDraftSources> StepPlanner::DraftsWanted(const Sequence& s) const {
+  const int32_t asked = s.request.draft_tokens;
+  const int32_t most =
+      asked < 0 ? config_.draft_tokens_max : std::min(asked, config_.draft_tokens_max);
+  const auto wanted = static_cast<int8_t>(most);
+  return {wanted, config_.draft_lookup ? wanted : int8_t{0},
+          config_.draft_head ? wanted : int8_t{0}};
+}
+
 // Nobody is preempted for drafts.
 void StepPlanner::PlanDecode(Sequence& s) {
   if (!s.drafts.empty()) s.drafts.resize(static_cast<size_t>(DraftTokens(s)));
@@ -260,15 +269,16 @@ bool StepPlanner::AddRow(Sequence& s, int32_t count) {
   if (!Cover(s, start, end + drafts)) return false;
   Part& part = parts_[s.dp_rank];
   Plan& plan = part.plan;
-  const Row row{.slot = s.slot,
-                .request = s.id,
-                .token_begin = static_cast<int32_t>(plan.tokens.size()),
-                .token_count = count + drafts,
-                .start = start,
-                .drafts = drafts,
-                .sample = end >= s.prefill_end && s.known_tokens() + s.unresolved < s.length_max,
-                .prompt_logprobs = s.wants_prompt_logprobs && start < s.prompt_tokens() &&
-                                   end > s.prompt_logprobs_done};
+  Row row{.slot = s.slot,
+          .request = s.id,
+          .token_begin = static_cast<int32_t>(plan.tokens.size()),
+          .token_count = count + drafts,
+          .start = start,
+          .drafts = drafts,
+          .sample = end >= s.prefill_end && s.known_tokens() + s.unresolved < s.length_max,
+          .prompt_logprobs =
+              s.wants_prompt_logprobs && start < s.prompt_tokens() && end > s.prompt_logprobs_done};
+  if (row.sample && config_.draft_tokens_max > 0) row.propose = DraftsWanted(s);
   s.AppendTokens(start, end, plan.tokens);
   if (drafts > 0) plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.end());
   plan.rows.push_back(row);

@@ -2,6 +2,7 @@
 // its blocks when there are too few. Engine thread.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <vector>
 
@@ -48,6 +49,7 @@ class StepPlanner {
   void PlanDecodes(DpRank& rank);
   void PlanDecode(Sequence& s);
   int32_t DraftTokens(const Sequence& s) const;
+  std::array<int8_t, kDraftSources> DraftsWanted(const Sequence& s) const;
   void PlanTransfer(Sequence& s, bool receive);
   void PlanPrefills(DpRankId rank);
   int32_t PrefillBudget(int32_t planned) const;

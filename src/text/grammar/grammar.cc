@@ -55,6 +55,23 @@ Status GrammarMatcher::Accept(TokenId id) {
   return {};
 }
 
+Status GrammarMatcher::Rewind(size_t count) {
+  braid_text_buffer error = {};
+  if (braid_text_matcher_rewind(state_->handle.get(), count, &error) != 0) {
+    return Error{ErrorCode::kInvalid, TakeRustText(error)};
+  }
+  return {};
+}
+
+Result<size_t> GrammarMatcher::Forced(std::span<TokenId> tokens) {
+  static_assert(sizeof(TokenId) == sizeof(uint32_t));
+  braid_text_buffer error = {};
+  const int32_t count = braid_text_matcher_forced(
+      state_->handle.get(), reinterpret_cast<uint32_t*>(tokens.data()), tokens.size(), &error);
+  if (count < 0) return Error{ErrorCode::kInvalid, TakeRustText(error)};
+  return static_cast<size_t>(count);
+}
+
 Result<GrammarMatcher> GrammarMatcher::Copy() const {
   auto state = std::make_unique<State>();
   braid_text_buffer error = {};

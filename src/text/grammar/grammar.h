@@ -32,6 +32,14 @@ class GrammarMatcher {
   // it.
   Status Accept(TokenId id);
 
+  // Takes back the last `count` accepted tokens. A grammar that counts tokens or whose lexemes have
+  // stop texts cannot: an Error, and so is every call after it.
+  Status Rewind(size_t count);
+
+  // Fills `tokens` with a tokenisation of the text that must come next; returns how many there are.
+  // After a whole text that is the end token. A text may have other tokenisations too.
+  Result<size_t> Forced(std::span<TokenId> tokens);
+
   // A matcher in the same state, for another stream.
   Result<GrammarMatcher> Copy() const;
 

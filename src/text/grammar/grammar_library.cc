@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 namespace braid {
@@ -21,8 +22,8 @@ int64_t BytesOf(std::string_view grammar) {
 
 class Stream final : public TokenConstraint {
  public:
-  Stream(GrammarMatcher matcher, const std::vector<TokenId>& newlines, int newlines_max)
-      : matcher_(std::move(matcher)), newlines_(newlines), newlines_left_(newlines_max) {}
+  Stream(GrammarMatcher matcher, const std::vector<TokenId>& newlines, size_t newlines_max)
+      : matcher_(std::move(matcher)), newlines_(newlines), newlines_max_(newlines_max) {}
 
   Status Mask(std::span<uint32_t> words) override {
     RETURN_IF_ERROR(matcher_.Mask(words));
@@ -36,19 +37,36 @@ class Stream final : public TokenConstraint {
 
   Status Accept(TokenId token) override {
     if (TakesNewline() && std::find(newlines_.begin(), newlines_.end(), token) != newlines_.end()) {
-      --newlines_left_;
+      ++newlines_taken_;
       return {};
     }
-    newlines_left_ = 0;
-    return matcher_.Accept(token);
+    RETURN_IF_ERROR(matcher_.Accept(token));
+    ++matched_;
+    return {};
+  }
+
+  Status Rewind(size_t count) override {
+    CHECK(count <= matched_ + newlines_taken_);
+    const size_t matched = std::min(count, matched_);
+    if (matched > 0) RETURN_IF_ERROR(matcher_.Rewind(matched));
+    matched_ -= matched;
+    newlines_taken_ -= count - matched;
+    return {};
+  }
+
+  Result<size_t> Forced(std::span<TokenId> tokens) override {
+    if (TakesNewline()) return size_t{0};
+    return matcher_.Forced(tokens);
   }
 
  private:
-  bool TakesNewline() const { return newlines_left_ > 0; }
+  bool TakesNewline() const { return matched_ == 0 && newlines_taken_ < newlines_max_; }
 
   GrammarMatcher matcher_;
   const std::vector<TokenId>& newlines_;
-  int newlines_left_;  // that may still come before the grammar
+  const size_t newlines_max_;  // that may come before the grammar
+  size_t newlines_taken_ = 0;
+  size_t matched_ = 0;  // tokens after them
 };
 
 }  // namespace

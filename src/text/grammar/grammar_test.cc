@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 
 #include "base/json.h"
@@ -128,6 +129,61 @@ TEST_F(GrammarTest, AForbiddenTokenIsAnErrorFromThenOn) {
     GrammarMatcher other = Compile(GrammarKind::kRegex, "[0-9]+");
     EXPECT_FALSE(other.Accept(id)) << id;
   }
+}
+
+// Walks a random text, and at every token a random detour that is taken back.
+TEST_F(GrammarTest, TakingTokensBackLeavesTheMasksThatWereThere) {
+  Rng rng(5);
+  for (int walk = 0; walk < 20; ++walk) {
+    GrammarMatcher plain = Compile(GrammarKind::kJsonSchema, kPersonSchema);
+    GrammarMatcher wandering = Compile(GrammarKind::kJsonSchema, kPersonSchema);
+    const auto any = [&](const std::vector<TokenId>& of) {
+      return of[static_cast<size_t>(rng.Below(static_cast<int64_t>(of.size())))];
+    };
+    for (int i = 0; i < 60; ++i) {
+      size_t detour = 0;
+      for (; detour < 7 && rng.Below(4) != 0; ++detour) {
+        const TokenId id = any(Allowed(&wandering));
+        if (id == end_) break;
+        ASSERT_TRUE(wandering.Accept(id).ok());
+      }
+      std::array<TokenId, 4> forced;
+      if (rng.Below(2) == 0) {
+        ASSERT_TRUE(wandering.Forced(forced).ok());
+      }
+      const Status back = wandering.Rewind(detour);
+      ASSERT_TRUE(back.ok()) << back.error().message;
+      const std::vector<TokenId> allowed = Allowed(&plain);
+      ASSERT_EQ(Allowed(&wandering), allowed) << "walk " << walk << ", token " << i;
+      const TokenId next = any(allowed);
+      if (next == end_) break;
+      ASSERT_TRUE(plain.Accept(next).ok() && wandering.Accept(next).ok());
+    }
+  }
+}
+
+TEST_F(GrammarTest, ForcedTokensAreTheTextThatMustComeThenTheEnd) {
+  GrammarMatcher matcher = Compile(GrammarKind::kRegex, "yes, of course[.!]");
+  std::array<TokenId, 16> tokens;
+  const auto forced = [&] {
+    const Result<size_t> count = matcher.Forced(tokens);
+    EXPECT_TRUE(count.ok());
+    return std::vector<TokenId>(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(*count));
+  };
+  const std::vector<TokenId> start = forced();
+  EXPECT_EQ(tokenizer_.Decode(start, false), "yes, of course");
+  for (const TokenId id : start) ASSERT_TRUE(matcher.Accept(id).ok());
+  EXPECT_THAT(forced(), testing::IsEmpty());
+  ASSERT_TRUE(matcher.Accept(*tokenizer_.TokenToId("!")).ok());
+  EXPECT_THAT(forced(), testing::ElementsAre(end_));
+  EXPECT_EQ(*matcher.Forced(std::span(tokens).first(0)), 0u);
+}
+
+TEST_F(GrammarTest, AGrammarThatCountsTokensCannotTakeThemBack) {
+  GrammarMatcher matcher =
+      Compile(GrammarKind::kLark, "start: words \"!\"\nwords[max_tokens=3]: /[a-z ]*/");
+  ASSERT_TRUE(matcher.Accept(*tokenizer_.TokenToId("a")).ok());
+  EXPECT_FALSE(matcher.Rewind(1).ok());
 }
 
 TEST_F(GrammarTest, WrongOrHugeGrammarsAreErrors) {

@@ -1,0 +1,293 @@
+// See the header.
+#include "tests/equality/table.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/rng.h"
+#include "base/system/thread_pool.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/test_directory.h"
+#include "model/families/families.h"
+#include "model/loading/load_weights.h"
+#include "model/loading/make_model.h"
+#include "model/loading/memory_plan.h"
+
+namespace braid {
+namespace {
+
+constexpr Arithmetic kArithmetics[] = {
+    {"avx2_fp32", Isa::kAvx2, Compute::kF32, {}, DType::kF32},
+    {"avx512_fp32", Isa::kAvx512, Compute::kF32, {}, DType::kF32},
+    {"avx512_bf16", Isa::kAvx512, Compute::kBF16, {}, DType::kBF16},
+    {"amx_bf16", Isa::kAmx, Compute::kBF16, {}, DType::kBF16},
+    {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8, DType::kI8},
+    {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8, DType::kBF16},
+    {"avx512_fp8", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kF8, DType::kBF16},
+    {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8},
+    {"avx512_q8_0", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ8_0, DType::kBF16},
+};
+
+void InjectNanForTest(ModelWeights& weights) {
+  const ops::PackedMatrix& embedding = weights.embedding.matrix;
+  CHECK(embedding.format == ops::WeightFormat::kBF16);
+  constexpr uint16_t kNan = 0x7fc0;
+  // One element, as packed.h lays them out: panel[k / 2][16][2].
+  const int64_t row = kNanTokenForTest % ops::kPanelRows;
+  std::byte* panel = embedding.data + kNanTokenForTest / ops::kPanelRows * embedding.panel_bytes();
+  std::memcpy(panel + row * 2 * static_cast<int64_t>(sizeof(kNan)), &kNan, sizeof(kNan));
+  CHECK(std::isnan(embedding.At(0, kNanTokenForTest, 0)));
+}
+
+template <class T>
+T Must(Result<T> result) {
+  CHECK(result.ok(), "{}", result.error().message);
+  return *std::move(result);
+}
+
+class Drawn final : public TokenConstraint {
+ public:
+  Drawn(bool rewinds, size_t fails_after) : rewinds_(rewinds), fails_after_(fails_after) {}
+
+  Status Mask(std::span<uint32_t> words) override {
+    RETURN_IF_ERROR(Broken());
+    std::fill(words.begin(), words.end(), 0);
+    const auto set = [&](uint64_t token) { words[token / 32] |= uint32_t{1} << (token % 32); };
+    if (Single()) {
+      set(static_cast<uint64_t>(Draw(0)));
+      return {};
+    }
+    for (uint64_t i = 0; i < 50; ++i) set(static_cast<uint64_t>(Draw(i)));
+    if (accepted_.size() > 60) set(kEndForTest);
+    return {};
+  }
+
+  Status Accept(TokenId token) override {
+    RETURN_IF_ERROR(Broken());
+    bool allowed = token == Draw(0);
+    for (uint64_t i = 1; i < 50 && !Single(); ++i) allowed |= token == Draw(i);
+    if (!allowed) return Error{ErrorCode::kInvalid, "a token that the mask forbids"};
+    accepted_.push_back(token);
+    return {};
+  }
+
+  Status Rewind(size_t count) override {
+    if (!rewinds_ || accepted_.size() < count) return Error{ErrorCode::kInvalid, "it cannot"};
+    accepted_.resize(accepted_.size() - count);
+    return {};
+  }
+
+  Result<size_t> Forced(std::span<TokenId> tokens) override {
+    const size_t before = accepted_.size();
+    size_t count = 0;
+    for (; count < tokens.size() && Single(); ++count) accepted_.push_back(tokens[count] = Draw(0));
+    accepted_.resize(before);
+    return count;
+  }
+
+ private:
+  Status Broken() const {
+    if (accepted_.size() < fails_after_) return {};
+    return Error{ErrorCode::kInvalid, "twelve tokens are enough"};
+  }
+  uint64_t Hash() const {
+    uint64_t hash = 1;
+    for (const TokenId token : accepted_) hash = MixBits(hash + static_cast<uint64_t>(token));
+    return hash;
+  }
+  bool Single() const { return Hash() % 3 == 0; }
+  TokenId Draw(uint64_t i) const { return static_cast<TokenId>(RandomBits(Hash(), i) % 490); }
+
+  bool rewinds_;
+  size_t fails_after_;
+  std::vector<TokenId> accepted_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TokenConstraint>> DrawnConstraints::Start(std::string_view grammar, bool) {
+  const size_t fails_after = grammar == "fails after 12" ? 12 : SIZE_MAX;
+  return std::unique_ptr<TokenConstraint>(new Drawn(grammar != "begins anew", fails_after));
+}
+
+std::vector<const Arithmetic*> ArithmeticsHere() {
+  static constexpr Arithmetic kPlain = {"base_fp32", Isa::kBase, Compute::kF32, {}, DType::kF32};
+  std::vector<const Arithmetic*> here;
+  for (const Arithmetic& arithmetic : kArithmetics) {
+    if (arithmetic.isa <= BestIsa(DetectCpu())) here.push_back(&arithmetic);
+  }
+  if (here.empty()) here.push_back(&kPlain);
+  return here;
+}
+
+const Arithmetic* BestHere(Compute compute) {
+  const Arithmetic* best = nullptr;
+  for (const Arithmetic* arithmetic : ArithmeticsHere()) {
+    if (arithmetic->compute == compute && !arithmetic->weights) best = arithmetic;
+  }
+  return best;
+}
+
+void Oracle::Learn(const Request& request, const std::vector<TokenId>& answer) {
+  answers_[{request.prompt, request.sampling.seed}] = answer;
+}
+
+void Oracle::Propose(std::span<const DraftWish> wishes) {
+  static const std::vector<TokenId> kUnknown;
+  for (const DraftWish& wish : wishes) {
+    const Slot& slot = *wish.slot;
+    const auto prompt = slot.prompt();
+    const auto at = answers_.find({{prompt.begin(), prompt.end()}, slot.sampling.seed});
+    const std::vector<TokenId>& answer = at == answers_.end() ? kUnknown : at->second;
+    const auto made = static_cast<size_t>(slot.length() - slot.prompt_count);
+    const auto wrong = MixBits(made) % static_cast<uint64_t>(wish.count + 1);
+    for (size_t i = 0; i < static_cast<size_t>(wish.count); ++i) {
+      TokenId token = made + i < answer.size() ? answer[made + i] : TokenId{8};
+      if (i == wrong) token = (token + 1) % 512;
+      wish.drafts->push_back(token);
+    }
+  }
+}
+
+Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
+  const auto& [model, arithmetic] = subject;
+  // A step of a random model is too short to be worth a second thread.
+  const int threads = model == Model::kBraidTiny ? 2 : 1;
+  ThreadPool pool(threads);
+  const TestDirectory made;
+  std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
+  if (model != Model::kBraidTiny) {
+    directory = made.path() + "/model";
+    Must(MakeModel({.directory = directory,
+                    .family = kModelNames[static_cast<size_t>(model)],
+                    .shape = {"tiny"},
+                    .seed = 1,
+                    .progress = {}},
+                   pool));
+  }
+  const OpenedModel opened = Must(OpenModel(directory));
+  spec_ = opened.spec;
+  ReserveDrafts(spec_, kDraftsMax);
+  const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
+  const WeightChoice choice{.format = arithmetic->weights, .head = true};
+  ModelWeights weights =
+      Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool));
+  if (inject_nan_for_test) InjectNanForTest(weights);
+  const MemoryRequest request{.kv_dtype = arithmetic->kv_dtype,
+                              .arena_bytes = model == Model::kBraidTiny ? 256 << 20 : 32 << 20,
+                              .model_len_max = 2048,
+                              .running_max = 65};
+  MemoryPlan plan = Must(PlanMemory(spec_, request));
+  // A parent per block: small arenas are then exact.
+  for (GroupGeometry& group : plan.geometry.groups) {
+    group.blocks_per_page = 1;
+    has_state_ |= group.kind == GroupKind::kState;
+  }
+  config_ = {.cache = plan.geometry,
+             .context_tokens_max = request.model_len_max,
+             .step_tokens_max = kStepTokens,
+             .running_max = 65,
+             .vocabulary = spec_.vocabulary,
+             .report_freed = true};
+  const ModelExecutorConfig executor{.cache = plan.geometry,
+                                     .running_max = 65,
+                                     .step_tokens_max = kStepTokens,
+                                     .context_tokens_max = request.model_len_max,
+                                     .kv_dtype = request.kv_dtype,
+                                     .device = device,
+                                     .threads = threads,
+                                     .constraints = &constraints_,
+                                     .draft_tokens_max = kDraftsMax,
+                                     .draft_head = &oracle_,
+                                     .poison_freed = true};
+  executor_ = std::make_unique<ModelExecutor>(spec_, std::move(weights), executor);
+}
+
+SchedulerConfig Machine::config(Drafts drafts) const {
+  constexpr int32_t kMost[] = {0, 1, 3, kDraftsMax, kDraftsMax};
+  SchedulerConfig config = config_;
+  config.draft_tokens_max = kMost[static_cast<size_t>(drafts)];
+  config.draft_lookup = drafts == Drafts::kLookup;
+  config.draft_head = !config.draft_lookup;
+  return config;
+}
+
+Machine& MachineOf(const Subject& subject) {
+  static const auto machines = std::make_unique<std::map<Subject, std::unique_ptr<Machine>>>();
+  std::unique_ptr<Machine>& machine = (*machines)[subject];
+  if (machine == nullptr) machine = std::make_unique<Machine>(subject);
+  return *machine;
+}
+
+bool Engine::Step() {
+  Plan plan = scheduler_.NextPlan();
+  const bool launched = !plan.empty();
+  if (launched) {
+    executor_.Launch(std::move(plan));
+    ++in_flight_;
+  }
+  while (in_flight_ > (launched ? depth_ : 0)) {
+    scheduler_.Apply(executor_.Wait());
+    --in_flight_;
+  }
+  for (Output& o : scheduler_.TakeOutputs()) {
+    Answer& a = answers_[o.id.value];
+    const auto move = [](auto& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
+    move(o.tokens, a.tokens);
+    move(o.logprobs, a.logprobs);
+    move(o.prompt_logprobs, a.prompt_logprobs);
+    a.reuse = o.reuse;
+    a.preemptions = o.preemptions;
+    a.error = o.error;
+  }
+  return launched;
+}
+std::vector<TokenId> Tokens(uint64_t seed, int32_t count) {
+  constexpr int64_t kVocabulary = 512;
+  Rng rng(seed);
+  std::vector<TokenId> tokens;
+  for (int32_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<TokenId>(rng.Below(kVocabulary)));
+  }
+  return tokens;
+}
+
+Request MakeRequest(int64_t id, std::vector<TokenId> prompt, int32_t new_tokens) {
+  Request r;
+  r.id = RequestId(id);
+  r.prompt = std::move(prompt);
+  r.stop.new_tokens_max = new_tokens;
+  r.logprobs = 3;
+  return r;
+}
+
+Request Target(bool sampled) {
+  Request r = MakeRequest(kTarget, Tokens(1, 333), 130);
+  if (sampled) {
+    r.sampling.temperature = 0.9f;
+    r.sampling.top_p = 0.95f;
+    r.sampling.repetition_penalty = 1.1f;
+    r.sampling.seed = 77;
+  }
+  return r;
+}
+
+Answer Cold(Machine& machine, const Request& request) {
+  SchedulerConfig config = machine.config();
+  config.prefix_cache = false;
+  Answer answer = Engine(machine, config).Ask(request);
+  machine.oracle().Learn(request, answer.tokens);
+  return answer;
+}
+
+std::vector<TokenId> Head(const std::vector<TokenId>& tokens, int32_t count) {
+  return {tokens.begin(), tokens.begin() + count};
+}
+
+void ExpectSame(const Answer& got, const Answer& want) {
+  EXPECT_EQ(got.error, "");
+  EXPECT_EQ(got.tokens, want.tokens);
+  EXPECT_EQ(got.logprobs, want.logprobs);
+}
+
+}  // namespace braid

@@ -1,0 +1,161 @@
+// The subjects of the equality table: models in arithmetics, each with one executor, and what
+// serves requests with it: a scheduler of its own for every run, whose answers are compared. One
+// thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/spec.h"
+#include "runtime/model_executor.h"
+#include "scheduler/scheduler.h"
+
+namespace braid {
+
+inline constexpr int64_t kTarget = 1000;  // the id of the request whose answer is compared
+inline constexpr int32_t kStepTokens = 512;
+inline constexpr int32_t kDraftsMax = 7;
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  Reuse reuse;
+  int32_t preemptions = 0;
+  std::string error;
+};
+
+// Which model. Random ones have one of every kind of layer that their family knows.
+enum class Model : uint8_t {
+  kBraidTiny,
+  kDeepseekV3,
+  kKimiLinear,
+  kLing2,
+  kLing3,
+  kQwen35,
+  kQwen35Moe,
+  kQwen3Next,
+};
+inline constexpr const char* kModelNames[] = {"braid_tiny",  "deepseek_v3", "kimi_linear",
+                                              "ling_2",      "ling_3",      "qwen3_5",
+                                              "qwen3_5_moe", "qwen3_next"};
+inline constexpr int kModels = static_cast<int>(std::size(kModelNames));
+
+struct Arithmetic {
+  const char* name;
+  Isa isa;
+  Compute compute;
+  std::optional<ops::WeightFormat> weights;
+  DType kv_dtype;
+};
+struct Subject {
+  Model model;
+  const Arithmetic* arithmetic;
+  auto operator<=>(const Subject&) const = default;
+};
+
+// What this machine can compute; at least the plain loops in fp32.
+std::vector<const Arithmetic*> ArithmeticsHere();
+
+// The best arithmetic of a kind that this machine has, or null.
+const Arithmetic* BestHere(Compute compute);
+
+// A fault injected for tests: whatever reads this token computes with NaN from there on.
+inline constexpr TokenId kNanTokenForTest = 7;
+
+// A draft head that knows answers: it proposes them with mistakes planted, so that rows are
+// accepted to every depth, as often as each other, without luck.
+class Oracle final : public Drafter {
+ public:
+  void Learn(const Request& request, const std::vector<TokenId>& answer);
+  void Forget() { answers_.clear(); }
+  void Reset(SlotId) override {}
+  void Propose(std::span<const DraftWish> wishes) override;
+
+ private:
+  using Key = std::pair<std::vector<TokenId>, uint64_t>;  // prompt, seed
+  std::map<Key, std::vector<TokenId>> answers_;
+};
+
+// Constraints that draw what they allow from what they have accepted: often a few dozen tokens, now
+// and then one, which they force. Grammars: "rewinds"; "begins anew", which cannot rewind; "fails
+// after 12" tokens.
+inline constexpr TokenId kEndForTest = 498;
+class DrawnConstraints final : public ConstraintSource {
+ public:
+  Result<std::unique_ptr<TokenConstraint>> Start(std::string_view grammar, bool) override;
+  TokenId end_token() const override { return kEndForTest; }
+};
+
+// How drafts are made, and how many at most.
+enum class Drafts : uint8_t { kNone, kOne, kThree, kSeven, kLookup };
+inline constexpr const char* kDraftsNames[] = {"", "_k1", "_k3", "_k7", "_lookup"};
+
+// One executor, for loading takes longest; each run has a scheduler, and so a cache, of its own.
+class Machine {
+ public:
+  explicit Machine(const Subject& subject, bool inject_nan_for_test = false);
+  SchedulerConfig config(Drafts drafts = Drafts::kNone) const;
+  ModelExecutor& executor() { return *executor_; }
+  Oracle& oracle() { return oracle_; }
+  bool has_state() const { return has_state_; }
+
+ private:
+  ModelSpec spec_;
+  SchedulerConfig config_;
+  bool has_state_ = false;
+  Oracle oracle_;
+  DrawnConstraints constraints_;
+  std::unique_ptr<ModelExecutor> executor_;
+};
+
+// Made when first asked for, kept to the end.
+Machine& MachineOf(const Subject& subject);
+
+class Engine {
+ public:
+  Engine(Machine& machine, const SchedulerConfig& config, int32_t depth = 0)
+      : executor_(machine.executor()), scheduler_(*Scheduler::Create(config)), depth_(depth) {}
+
+  void Submit(const Request& request) { scheduler_.Apply(braid::Submit{request}); }
+  SchedulerStats stats() const { return scheduler_.stats(); }
+  bool Step();
+  void Drain() {
+    while (!scheduler_.idle()) Step();
+    EXPECT_TRUE(scheduler_.Audit().ok());
+  }
+  // To its end, and then the next.
+  const Answer& Ask(const Request& request) {
+    Submit(request);
+    Drain();
+    return answers_[request.id.value];
+  }
+  const Answer& answer(int64_t id) { return answers_[id]; }
+
+ private:
+  ModelExecutor& executor_;
+  Scheduler scheduler_;
+  const int32_t depth_;
+  int32_t in_flight_ = 0;
+  std::map<int64_t, Answer> answers_;
+};
+
+// Ids that every model has.
+std::vector<TokenId> Tokens(uint64_t seed, int32_t count);
+std::vector<TokenId> Head(const std::vector<TokenId>& tokens, int32_t count);
+Request MakeRequest(int64_t id, std::vector<TokenId> prompt, int32_t new_tokens);
+
+// The rows of the table.
+Request Target(bool sampled);
+
+// The answer alone, without cached prefixes and drafts; the machine's oracle knows it then.
+Answer Cold(Machine& machine, const Request& request);
+
+void ExpectSame(const Answer& got, const Answer& want);
+
+}  // namespace braid
