@@ -392,26 +392,6 @@ Status Binder::Finish() const {
   return Error{ErrorCode::kInvalid, std::move(text), std::move(field)};
 }
 
-// The storage of a weight; a tensor that several weights share counts in proportion to its rows.
-WeightStorage StorageOf(const BoundWeight& bound) {
-  const bool vector = bound.spec.use == WeightUse::kVector;
-  WeightStorage storage{.name = bound.spec.name,
-                        .part = bound.spec.part,
-                        .runs_as = vector ? ops::WeightFormat::kF32 : bound.weight->matrix.format,
-                        .packed_bytes = PackedBytes(bound.spec, *bound.weight)};
-  std::vector<std::string_view> formats;
-  for (const SourceRun& run : bound.runs) {
-    const StoredWeight& stored = *run.stored;
-    storage.stored_bytes +=
-        static_cast<int64_t>(static_cast<double>(stored.bytes()) * static_cast<double>(run.count) /
-                             static_cast<double>(stored.elements()));
-    const std::string_view name = stored.format_name();
-    if (std::ranges::count(formats, name) == 0) formats.push_back(name);
-  }
-  storage.stored_as = fmt::format("{}", fmt::join(formats, " and "));
-  return storage;
-}
-
 // A tensor may be quantised if every weight that uses its rows may be, row by row.
 void MarkQuantisable(Binding& binding) {
   std::unordered_map<const StoredWeight*, bool> allowed, head;
@@ -461,6 +441,25 @@ void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {
     first += part;
     count -= part;
   }
+}
+
+WeightStorage StorageOf(const BoundWeight& bound) {
+  const bool vector = bound.spec.use == WeightUse::kVector;
+  WeightStorage storage{.name = bound.spec.name,
+                        .part = bound.spec.part,
+                        .runs_as = vector ? ops::WeightFormat::kF32 : bound.weight->matrix.format,
+                        .packed_bytes = PackedBytes(bound.spec, *bound.weight)};
+  std::vector<std::string_view> formats;
+  for (const SourceRun& run : bound.runs) {
+    const StoredWeight& stored = *run.stored;
+    storage.stored_bytes +=
+        static_cast<int64_t>(static_cast<double>(stored.bytes()) * static_cast<double>(run.count) /
+                             static_cast<double>(stored.elements()));
+    const std::string_view name = stored.format_name();
+    if (std::ranges::count(formats, name) == 0) formats.push_back(name);
+  }
+  storage.stored_as = fmt::format("{}", fmt::join(formats, " and "));
+  return storage;
 }
 
 Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,

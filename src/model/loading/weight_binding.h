@@ -53,6 +53,10 @@ struct Binding {
   LoadReport report;
 };
 
+// What the report says of a weight. A tensor that several weights share counts in proportion to the
+// elements that they take.
+WeightStorage StorageOf(const BoundWeight& bound);
+
 // The weights of `spec` (as FitToCheckpoint gives it), kept as `choice` says. Reads no weights, but
 // perhaps the scales of quantised ones. Spec and checkpoint must outlive the binding.
 Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
