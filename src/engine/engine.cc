@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "model/loading/load_weights.h"
 #include "model/loading/memory_plan.h"
 #include "model/loading/weight_binding.h"
+#include "runtime/lookup_drafter.h"
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
 #include "text/tokens/gguf_text.h"
@@ -53,6 +55,8 @@ struct Engine::State {
 
   Status LoadText();
   Status LoadGgufText();
+  Status ChooseDrafts();
+  int64_t DraftBytes() const;  // at most, beside the cache
   Status PlanCache();
   Result<ModelWeights> LoadModelWeights(Binding binding,
                                         const std::function<void(std::string)>& stage);
@@ -115,6 +119,27 @@ Status Engine::State::LoadText() {
   return {};
 }
 
+// Sequences keep room for drafts in their state, so this comes before the cache is planned.
+Status Engine::State::ChooseDrafts() {
+  SchedulerConfig& scheduler = options.scheduler;
+  if (options.recorded) {
+    scheduler.draft_tokens_max = options.recorded->draft_tokens_max;
+  } else {
+    ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, false));
+    draft.Apply(scheduler);
+  }
+  ReserveDrafts(spec, scheduler.draft_tokens_max);
+  return {};
+}
+
+int64_t Engine::State::DraftBytes() const {
+  const int32_t longest = options.context_tokens_max > 0 ? options.context_tokens_max
+                                                         : std::numeric_limits<int32_t>::max();
+  return options.scheduler.draft_tokens_max > 0
+             ? LookupDrafter::Bytes(options.scheduler.running_max, longest)
+             : 0;
+}
+
 // Runs before the weights are read, so that a model that does not fit fails at once.
 Status Engine::State::PlanCache() {
   MemoryRequest request;
@@ -125,13 +150,15 @@ Status Engine::State::PlanCache() {
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes =
       int64_t{4} * (int64_t{24} * options.scheduler.step_tokens_max * spec.hidden +
-                    int64_t{64} * spec.vocabulary);
+                    int64_t{64} * spec.vocabulary) +
+      DraftBytes();
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
   }
   if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
   request.model_len_max = options.context_tokens_max;
+  request.drafts = options.scheduler.draft_tokens_max > 0;
   request.running_max = std::min(options.scheduler.running_max, options.scheduler.step_tokens_max);
   ASSIGN_OR_RETURN(memory, PlanMemory(spec, request));
   return options.recorded ? TakeRecorded() : Status();
@@ -197,9 +224,10 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .places = machine.places,
       .trace = trace.get(),
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
-      .constraints = grammars.get()};
+      .constraints = grammars.get(),
+      .draft_tokens_max = limits.draft_tokens_max};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
-  memory.workspace_bytes = executor->workspace_bytes();
+  memory.workspace_bytes = executor->workspace_bytes() + DraftBytes();
   if (!options.event_log.empty()) {
     ASSIGN_OR_RETURN(event_log,
                      EventLogWriter::Create(
@@ -255,6 +283,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   s.spec = std::move(model.spec);
   if (options.expanded_mla()) ExpandLatentAttention(s.spec, kExpandedTokensMin);
   s.checkpoint = std::move(model.checkpoint);
+  RETURN_IF_ERROR(s.ChooseDrafts());
   RETURN_IF_ERROR(s.LoadText());
   ASSIGN_OR_RETURN(Binding binding, BindWeights(s.spec, *s.checkpoint, options.weight_choice()));
   s.report = std::move(binding.report);
@@ -290,6 +319,14 @@ std::string Engine::PlanText() const {
   text += "machine: " + s.MachineText() + '\n';
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
                       s.limits.running_max);
+  if (s.limits.draft_tokens_max > 0) {
+    text += fmt::format("drafts: {}{} a sequence and step, {}; {} to look up in\n",
+                        s.limits.draft_adapt ? "up to " : "", s.limits.draft_tokens_max,
+                        s.limits.draft_head && s.limits.draft_lookup ? "of the head or looked up"
+                        : s.limits.draft_head                        ? "of the head"
+                                                                     : "looked up",
+                        ByteText(s.DraftBytes()));
+  }
   for (const std::string& line : s.report.draft) text += line + '\n';
   for (const std::string& line : s.report.skipped) text += line + '\n';
   text += fmt::format("loaded {} in {:.2f} s\n", s.spec.architecture, s.load_seconds);
@@ -315,6 +352,11 @@ json::object Engine::PlanObject() const {
           {"cache_tokens_one_sequence", SequenceTokensMax(s.memory.geometry)},
           {"capacity", std::move(capacity)},
           {"prefix_cache", s.limits.prefix_cache},
+          {"draft_tokens_max", s.limits.draft_tokens_max},
+          {"draft_adapt", s.limits.draft_adapt},
+          {"draft_lookup", s.limits.draft_lookup},
+          {"draft_head", s.limits.draft_head},
+          {"draft_bytes", s.DraftBytes()},
           {"context_tokens_max", s.limits.context_tokens_max},
           {"step_tokens_max", s.limits.step_tokens_max},
           {"running_max", s.limits.running_max},

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <charconv>
+
 namespace braid {
 
 WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
@@ -10,6 +12,29 @@ WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
 }
 
 WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weights, quantise_head); }
+
+void DraftChoice::Apply(SchedulerConfig& config) const {
+  config.draft_tokens_max = tokens_max;
+  config.draft_adapt = adapt;
+  config.draft_lookup = lookup;
+  config.draft_head = head;
+}
+
+Result<DraftChoice> ParseDraft(std::string_view text, bool has_head) {
+  if (text == "off" || text == "0") return DraftChoice{};
+  if (text == "auto") return DraftChoice{.tokens_max = kDraftTokensAuto, .head = has_head};
+  if (text == "ngram") return DraftChoice{.tokens_max = kDraftTokensAuto};
+  int32_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 0 ||
+      count > kDraftTokensMost) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--draft {}: expected auto, off, ngram or a number from 1 to {}", text,
+                             kDraftTokensMost),
+                 "draft"};
+  }
+  return DraftChoice{.tokens_max = count, .adapt = false, .lookup = !has_head, .head = has_head};
+}
 
 Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& cpu) {
   Machine machine;

@@ -25,6 +25,7 @@ struct EngineOptions {
   std::string mla = "absorbed";    // expanded: prefill of latent attention in the expanded form
   std::string weights = "auto";    // a format (ops/weight_format.h), or auto: as stored
   bool quantise_head = false;      // a quantised format for embedding and head too
+  std::string draft = "auto";      // see ParseDraft
   int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
   int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
@@ -42,6 +43,22 @@ struct EngineOptions {
 };
 
 WeightChoice WeightChoiceOf(std::string_view weights, bool head);
+
+// Drafts in rows: as many as --draft says at most, and by whom.
+inline constexpr int32_t kDraftTokensAuto = 4, kDraftTokensMost = 15;
+struct DraftChoice {
+  int32_t tokens_max = 0;
+  bool adapt = true;  // as many as pay; false: always tokens_max
+  bool lookup = true;
+  bool head = false;
+
+  void Apply(SchedulerConfig& config) const;
+};
+
+// "auto": the model's draft head, if it has one, and lookups, whichever is better, as far as it
+// pays; "ngram": lookups alone; "off"; a number: always so many, of the head if there is one,
+// otherwise looked up.
+Result<DraftChoice> ParseDraft(std::string_view text, bool has_head);
 
 // What the options come to on this machine.
 struct Machine {

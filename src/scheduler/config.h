@@ -42,6 +42,9 @@ struct SchedulerConfig {
   // Prompts of a rank that one step computes tokens of; others that hold a slot wait for those
   // before them, and the first always goes on. 0: any number.
   int32_t prefills_max = 0;
+  // Rows carry as many drafts as pay by their measured acceptance and the measured time of steps;
+  // off: as many as were proposed.
+  bool draft_adapt = false;
   bool draft_lookup = true;  // sequences may look drafts up in their own tokens
   bool draft_head = false;   // the model has a draft head that may propose
   bool handoff = false;      // other engines may send and receive pages: see RequestRole
@@ -91,6 +94,7 @@ inline constexpr Setting kSettings[] = {
     {"handoff", &SchedulerConfig::handoff, 0, 1},
     {"prefills_max", &SchedulerConfig::prefills_max, 0, 1 << 16, Offered::kEngine, "--max-prefills",
      "Most prompts that share a step; others wait for those before them; 0: no limit"},
+    {"draft_adapt", &SchedulerConfig::draft_adapt, 0, 1},
     {"draft_lookup", &SchedulerConfig::draft_lookup, 0, 1},
     {"draft_head", &SchedulerConfig::draft_head, 0, 1},
 };

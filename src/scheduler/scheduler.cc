@@ -73,11 +73,12 @@ SchedulerStats Scheduler::stats() const {
                        .lost_tokens = admitted.lost_tokens,
                        .steps = planned.steps,
                        .prefill_tokens = planned.prefill_tokens,
-                       .decode_tokens = planned.decode_rows + lived.drafts_accepted,
+                       .decode_tokens = planned.decode_rows + lived.drafts.accepted_total(),
                        .preemptions = lived.preemptions,
                        .finished = lived.finished,
                        .drafts = planned.drafts,
-                       .drafts_accepted = lived.drafts_accepted,
+                       .drafts_accepted = lived.drafts.accepted_total(),
+                       .drafts_by_place = lived.drafts,
                        .transfers = lived.transfers,
                        .transfers_failed = lived.transfers_failed};
   for (const DpRank& rank : s.ranks) {

@@ -34,6 +34,7 @@ struct SchedulerStats {
   int64_t evictions_full = 0, evictions_state = 0;
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
   int64_t drafts = 0, drafts_accepted = 0;      // drafts computed; of those, accepted ones
+  DraftCounts drafts_by_place;                  // in rows that have come back
   int64_t transfers = 0, transfers_failed = 0;  // over; of those, failed
 };
 

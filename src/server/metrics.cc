@@ -141,6 +141,7 @@ void ServerMetrics::AddLabelled() {
   };
   for (int status : kStatuses) rejections_[status] = rejected(std::to_string(status));
   rejections_[0] = rejected("other");
+  AddDrafts();
   constexpr std::string_view kSources[] = {"local_compute", "local_cache_hit"};
   for (size_t i = 0; i < by_source_.size(); ++i) {
     by_source_[i] = &registry_.AddCounter(
@@ -199,6 +200,22 @@ void ServerMetrics::CountRejection(int status) {
   (at == rejections_.end() ? rejections_.at(0) : at->second)->Increment();
 }
 
+void ServerMetrics::AddDrafts() {
+  drafts_ = {&registry_.AddCounter("braid:spec_decode_num_draft_tokens_total",
+                                   "Draft tokens that steps verified.", labels_),
+             &registry_.AddCounter("braid:spec_decode_num_accepted_tokens_total",
+                                   "Draft tokens that became output.", labels_)};
+  for (size_t i = 0; i < kDraftPlaces; ++i) {
+    const MetricsRegistry::Labels labels = With("position", std::to_string(i));
+    drafted_by_place_[i] = &registry_.AddCounter(
+        "braid:spec_decode_num_draft_tokens_per_pos_total",
+        "Draft tokens that steps verified, by their place in the row; 7: there and later.", labels);
+    accepted_by_place_[i] = &registry_.AddCounter(
+        "braid:spec_decode_num_accepted_tokens_per_pos_total",
+        "Draft tokens that became output, by their place in the row; 7: there and later.", labels);
+  }
+}
+
 std::string ServerMetrics::Text(const Outside& outside) {
   const DriverStats& stats = outside.driver;
   const SchedulerStats& scheduler = stats.scheduler;
@@ -221,6 +238,13 @@ std::string ServerMetrics::Text(const Outside& outside) {
     AdvanceTo(*lost_tokens_[i], static_cast<double>(scheduler.lost_tokens[i]));
   }
   AdvanceTo(preemptions_, static_cast<double>(scheduler.preemptions));
+  const DraftCounts& drafts = scheduler.drafts_by_place;
+  AdvanceTo(*drafts_[0], static_cast<double>(drafts.drafted_total()));
+  AdvanceTo(*drafts_[1], static_cast<double>(drafts.accepted_total()));
+  for (size_t i = 0; i < kDraftPlaces; ++i) {
+    AdvanceTo(*drafted_by_place_[i], static_cast<double>(drafts.drafted[i]));
+    AdvanceTo(*accepted_by_place_[i], static_cast<double>(drafts.accepted[i]));
+  }
   AdvanceTo(audits_, static_cast<double>(stats.audits));
   AdvanceTo(repairs_, static_cast<double>(stats.repairs));
   AdvanceTo(steps_, static_cast<double>(scheduler.steps));

@@ -42,6 +42,7 @@ class ServerMetrics {
  private:
   MetricsRegistry::Labels With(const std::string& label, std::string_view value) const;
   void AddLabelled();
+  void AddDrafts();
   prometheus::Histogram& Seconds(const char* name, const char* help,
                                  const std::vector<double>& buckets);
 
@@ -74,6 +75,8 @@ class ServerMetrics {
   prometheus::Counter& prefix_queries_;
   prometheus::Counter& prefix_hits_;
   prometheus::Counter& preemptions_;
+  std::array<prometheus::Counter*, 2> drafts_;  // verified, accepted
+  std::array<prometheus::Counter*, kDraftPlaces> drafted_by_place_, accepted_by_place_;
   prometheus::Counter& evictions_keys_;
   prometheus::Counter& evictions_states_;
   prometheus::Counter& audits_;

@@ -306,6 +306,7 @@ void CutTo(std::vector<ArrivingRequest>& requests, const WorkloadOptions& option
 void DrawElsewhere(Rng& rng, Workload& w) {
   if (OneIn(rng, 2)) w.config.draft_tokens_max = OneIn(rng, 8) ? 63 : Between(rng, 1, 7);
   w.drafts_right = Between(rng, 20, 100);
+  w.config.draft_adapt = w.drafts_right % 2 == 0;
   w.config.draft_lookup = w.drafts_right % 3 != 0;
   w.config.draft_head = w.drafts_right % 3 != 1;
   w.config.handoff = OneIn(rng, 3);

@@ -143,7 +143,9 @@ void Oracle::Propose(std::span<const DraftWish> wishes) {
     const auto wrong = MixBits(made) % static_cast<uint64_t>(wish.count + 1);
     for (size_t i = 0; i < static_cast<size_t>(wish.count); ++i) {
       TokenId token = made + i < answer.size() ? answer[made + i] : TokenId{8};
-      if (i == wrong) token = (token + 1) % 512;
+      // The end of a thought where there is none is the worst that can be proposed.
+      const bool ends = slot.grammar_after >= 0 && token != slot.grammar_after;
+      if (i == wrong) token = ends ? slot.grammar_after : (token + 1) % 512;
       wish.drafts->push_back(token);
     }
   }

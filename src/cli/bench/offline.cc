@@ -90,7 +90,7 @@ class BenchOfflineCommand : public Command {
   Result<Sample> DecodeSample(Engine& engine) const;
   Result<std::vector<Sample>> Measure(Engine& engine, ThreadPool& pool, Unit unit) const;
   OfflineSpeed SpeedOf(const Engine& engine, std::span<const Sample> samples) const;
-  void Print(const Engine& engine, const OfflineSpeed& speed, Unit unit) const;
+  void Print(Engine& engine, const OfflineSpeed& speed, Unit unit) const;
 
   EngineOptions options_;
   int32_t input_tokens_ = 512;
@@ -228,8 +228,20 @@ OfflineSpeed BenchOfflineCommand::SpeedOf(const Engine& engine,
                 .bytes = median([](const Sample& s) { return s.peaks.bytes; })}};
 }
 
-void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed, Unit unit) const {
+// Of all that ran, the warm-up included: by place, the share of the drafts there that were right.
+json::array AcceptanceByPlace(const DraftCounts& counts) {
+  json::array shares;
+  for (size_t i = 0; i < kDraftPlaces && counts.drafted[i] > 0; ++i) {
+    shares.push_back(static_cast<double>(counts.accepted[i]) /
+                     static_cast<double>(counts.drafted[i]));
+  }
+  return shares;
+}
+
+void BenchOfflineCommand::Print(Engine& engine, const OfflineSpeed& speed, Unit unit) const {
   const Peaks& peaks = speed.peaks;
+  const SchedulerStats stats = engine.driver().stats().scheduler;
+  const json::array accepted = AcceptanceByPlace(stats.drafts_by_place);
   if (json_) {
     json::object out{{"input_tokens", input_tokens_},
                      {"output_tokens", output_tokens_},
@@ -245,6 +257,9 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
                      {"peak_unit", std::string(KeyOf(unit))},
                      {"peak_flops_per_second", peaks.flops},
                      {"peak_bytes_per_second", peaks.bytes},
+                     {"drafts", stats.drafts},
+                     {"drafts_accepted", stats.drafts_accepted},
+                     {"draft_acceptance_by_place", accepted},
                      {"engine", engine.PlanObject()}};
     fmt::print("{}\n", json::serialize(out));
     return;
@@ -261,6 +276,11 @@ void BenchOfflineCommand::Print(const Engine& engine, const OfflineSpeed& speed,
       speed.decode_tokens_per_second, speed.bandwidth_fraction * 100, peaks.bytes * 1e-9,
       speed.decode_limit_fraction * 100);
   fmt::print("time to first token {:>10.1f} ms, one sequence\n", speed.time_to_first_token_ms);
+  if (stats.drafts == 0) return;
+  fmt::print("drafts              {:>10} verified in {} steps, {} accepted; by place", stats.drafts,
+             stats.steps, stats.drafts_accepted);
+  for (const json::value& share : accepted) fmt::print(" {:.1f} %", share.as_double() * 100);
+  fmt::print("\n");
 }
 
 Status BenchOfflineCommand::Run() {

@@ -56,6 +56,9 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
               "Memory for weights, workspace and cache (default: most of the free memory)");
   flags.Number("--max-model-len", options.context_tokens_max, {1, 1 << 30},
                "Most tokens of a sequence, prompt and answer (default: the model's, or what fits)");
+  flags.Text("--draft", options.draft,
+             "Drafts that a step verifies for each sequence, which change no answer: auto (as many "
+             "as pay, of the draft head or looked up), ngram (looked up only), off, or a number");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--trace", options.trace_file,

@@ -115,7 +115,9 @@ Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& reques
   for (const GroupGeometry& group : geometry.groups) {
     if (group.kind == GroupKind::kFull) plan.kv_bytes_per_token += group.block_bytes / kBlockTokens;
     if (group.kind == GroupKind::kState) {
-      plan.state_bytes_per_sequence += StateBlocksDecode(plan.model_len_max) * group.block_bytes;
+      const int32_t states = request.drafts ? StateBlocksPrefill(plan.model_len_max)
+                                            : StateBlocksDecode(plan.model_len_max);
+      plan.state_bytes_per_sequence += states * group.block_bytes;
     }
   }
   if (const int64_t fits = SequenceTokensMax(geometry); fits < plan.model_len_max) {

@@ -25,6 +25,7 @@ struct MemoryRequest {
   std::optional<int64_t> arena_bytes;  // or the arena alone
   int32_t model_len_max = 0;  // tokens of the longest sequence; 0: as many as the model has
   int32_t running_max = 64;   // sequences at once
+  bool drafts = false;        // rows may carry some: a sequence that decodes keeps a state more
 };
 
 struct MemoryPlan {

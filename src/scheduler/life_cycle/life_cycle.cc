@@ -47,6 +47,7 @@ void LifeCycle::Submit(const Request& request) {
   s.length_max = LengthMax(config_, request);
   s.stored_max = StoredMax(request, s.length_max);
   s.receives = request.role == RequestRole::kDecode;
+  s.acceptance = acceptance_;
   admission_.Enqueue(s);
 }
 
@@ -125,20 +126,36 @@ void LifeCycle::RetireStates(Sequence& s, int32_t end) {
 }
 
 // An accepted draft may end the answer; the tokens after it are discarded.
-void LifeCycle::TakeAccepted(Sequence& s, const RowResult& result) {
-  for (int32_t i = 0; i < result.accepted && !s.Is<Finished>(); ++i) {
-    const auto at = static_cast<size_t>(i);
+void LifeCycle::TakeAccepted(Sequence& s, const RowInFlight& row, const RowResult& result) {
+  int32_t taken = 0;
+  for (; taken < result.accepted && !s.Is<Finished>(); ++taken) {
+    const auto at = static_cast<size_t>(taken);
     const bool described = at < result.accepted_logprobs.size();
     TakeToken(s, s.drafts[at], described ? result.accepted_logprobs[at] : TokenLogprob());
-    ++counts_.drafts_accepted;
+  }
+  s.draft_counts.Count(row.drafts, taken);
+  counts_.drafts.Count(row.drafts, taken);
+}
+
+// What came is compared with what was proposed, also where the row had less of it.
+void LifeCycle::LearnAcceptance(Sequence& s, const RowResult& result) {
+  constexpr int32_t kOfRequest = 8, kOfAll = 64;
+  const auto source = static_cast<size_t>(s.drafts_of);
+  const auto accepted = static_cast<size_t>(result.accepted);
+  for (size_t place = 0; place < s.drafts.size() && place <= accepted; ++place) {
+    const bool right = place < accepted || s.drafts[place] == result.token;
+    s.acceptance[source].Note(place, right, kOfRequest);
+    acceptance_[source].Note(place, right, kOfAll);
   }
 }
 
 void LifeCycle::TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result) {
-  if (row.drafts > 0) TakeAccepted(s, result);
+  if (config_.draft_adapt) LearnAcceptance(s, result);
+  if (row.drafts > 0) TakeAccepted(s, row, result);
   if (!s.Is<Finished>()) TakeToken(s, result.token, result.logprob);
   if (config_.draft_tokens_max == 0) return;
   s.drafts.clear();
+  s.drafts_of = result.drafts_of;
   if (s.Is<Decoding>()) s.drafts = result.drafts;
 }
 
@@ -288,6 +305,7 @@ Output LifeCycle::MakeOutput(Sequence& s) {
   output.reuse = s.reuse;
   output.output_tokens = static_cast<int32_t>(s.output.size());
   output.preemptions = s.preemptions;
+  output.drafts = s.draft_counts;
   return output;
 }
 

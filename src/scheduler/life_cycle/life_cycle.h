@@ -61,7 +61,7 @@ class LifeCycle {
 
   struct Counts {
     int64_t preemptions = 0, finished = 0;
-    int64_t drafts_accepted = 0;
+    DraftCounts drafts;
     int64_t transfers = 0, transfers_failed = 0;  // over
   };
   const Counts& counts() const { return counts_; }
@@ -76,7 +76,8 @@ class LifeCycle {
   void PublishBlocks(Sequence& s, int32_t start, int32_t end);
   void RetireStates(Sequence& s, int32_t end);
   void TakeTokens(Sequence& s, const RowInFlight& row, const RowResult& result);
-  void TakeAccepted(Sequence& s, const RowResult& result);
+  void TakeAccepted(Sequence& s, const RowInFlight& row, const RowResult& result);
+  void LearnAcceptance(Sequence& s, const RowResult& result);
   void TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob);
   void TakePromptLogprobs(Sequence& s, const RowInFlight& row, const RowResult& result);
   void TakePages(Sequence& s, const TransferDone& event);
@@ -92,6 +93,10 @@ class LifeCycle {
   std::vector<Sequence*> changed_;  // have something for TakeOutputs
   std::vector<Output> refused_;
   std::vector<Output> outputs_;  // of the last TakeOutputs
+  // Of all requests: what is expected of a new one. Before the first, a grammar is nearly certain,
+  // and a head more often right than a lookup.
+  Acceptances acceptance_ = {Acceptance(kWhole * 31 / 32), Acceptance(kWhole / 2),
+                             Acceptance(kWhole * 7 / 8)};
   int64_t arrivals_ = 0;
   int32_t transfers_ = 0;
   Counts counts_;

@@ -198,7 +198,7 @@ TEST_F(LifeCycleTest, AcceptedDraftsComeBeforeTheSampledTokenAndRejectedOnesNeve
   EXPECT_THAT(s.output, ElementsAre(7, 21, 22, 24));
   EXPECT_EQ(s.planned, s.known_tokens() - 1);
   EXPECT_THAT(s.drafts, ElementsAre(31));
-  EXPECT_EQ(life().counts().drafts_accepted, 2);
+  EXPECT_EQ(life().counts().drafts.accepted_total(), 2);
 }
 
 TEST_F(LifeCycleTest, AnAcceptedStopTokenEndsTheAnswerBeforeTheSampledOne) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/block_tables.h"
+#include "scheduler/life_cycle/acceptance.h"
 #include "scheduler/life_cycle/phase.h"
 #include "scheduler/output.h"
 #include "scheduler/plan.h"
@@ -58,8 +59,9 @@ struct alignas(64) Sequence {
   int32_t rows_in_flight = 0;  // and its transfer
   int64_t computed = 0;        // tokens of its rows, less those that its tenant was charged for
   std::vector<TokenId> output;
-  std::vector<TokenId> drafts;  // what may come next, or is in the row in flight
-  int32_t branch_at = 0;        // a boundary that others have reached as well: leave a state there
+  std::vector<TokenId> drafts;  // what may come next; the row in flight has the first of them
+  DraftSource drafts_of = DraftSource::kGrammar;
+  int32_t branch_at = 0;  // a boundary that others have reached as well: leave a state there
   int32_t preemptions = 0;
   BlockTables blocks;
   PrefixKeys keys;  // of its tokens
@@ -72,6 +74,9 @@ struct alignas(64) Sequence {
   int64_t arrival = 0;
   bool ever_admitted = false;
   Reuse reuse;  // of the first admission
+  Acceptances acceptance;
+  DraftCounts draft_counts;
+  int32_t sampled_rows = 0;
 
   // Not yet taken by TakeOutputs.
   size_t tokens_taken = 0;

@@ -8,6 +8,14 @@
 #include "scheduler/planning/prefill_chunk.h"
 
 namespace braid {
+namespace {
+
+int32_t DraftTokensMax(const SchedulerConfig& config, const Request& request) {
+  const int32_t asked = request.draft_tokens;
+  return asked < 0 ? config.draft_tokens_max : std::min(asked, config.draft_tokens_max);
+}
+
+}  // namespace
 
 StepPlanner::StepPlanner(const SchedulerConfig& config, DpRanks& ranks, AdmissionControl& admission,
                          LifeCycle& life_cycle)
@@ -27,7 +35,7 @@ const std::vector<RowInFlight>& StepPlanner::TakeStep(const StepDone& done) {
   steps_.pop_front();
   CHECK(done_.rows.size() == done.rows.size(), "step {} has {} rows, {} came back", done.step.value,
         done_.rows.size(), done.rows.size());
-  cost_.Learn(done.duration_us, done_.prefill_tokens);
+  cost_.Learn(done.duration_us, done_.prefill_tokens, done_.decode_tokens);
   return done_.rows;
 }
 
@@ -65,6 +73,7 @@ void StepPlanner::Clear() {
     part.step.rows.clear();
     part.step.rows.reserve(rows);
     part.step.prefill_tokens = 0;
+    part.step.decode_tokens = 0;
   }
 }
 
@@ -89,6 +98,7 @@ Plan StepPlanner::Joined() {
     append(parts_[r].step.rows, step.rows);
     // Ranks work side by side: the longest decides what the step costs.
     step.prefill_tokens = std::max(step.prefill_tokens, parts_[r].step.prefill_tokens);
+    step.decode_tokens = std::max(step.decode_tokens, parts_[r].step.decode_tokens);
     part = Plan();
   }
   if (config_.report_freed) {
@@ -109,6 +119,11 @@ void StepPlanner::PlanDecodes(DpRank& rank) {
   std::vector<Sequence*>& running = rank.running;
   draft_budget_ = (config_.step_tokens_max - static_cast<int32_t>(running.size())) / 2;
   const bool awaits_drafts = config_.draft_tokens_max > 0;
+  if (config_.draft_adapt) {
+    const auto ready = std::count_if(running.begin(), running.end(),
+                                     [](const Sequence* s) { return s->decode_ready(); });
+    trade_ = DraftTrade(cost_.decode(), static_cast<int32_t>(ready));
+  }
   for (size_t i = 0; i < running.size();) {
     Sequence& s = *running[i];
     if (s.decode_ready()) {
@@ -122,32 +137,48 @@ void StepPlanner::PlanDecodes(DpRank& rank) {
 
 // How many of a sequence's drafts its next row takes: they stay within the length and the budget,
 // and inside one block, so that a rejected draft never was part of a complete block.
-int32_t StepPlanner::DraftTokens(const Sequence& s) const {
+int32_t StepPlanner::DraftTokens(const Sequence& s) {
   if (s.drafts.empty()) return 0;
   const int32_t first = s.planned + 1;  // position of the first draft
   const int32_t to_boundary = kBlockTokens - 1 - first % kBlockTokens;
-  const int32_t most = std::min({config_.draft_tokens_max, to_boundary, s.length_max - first - 1});
-  return std::min({static_cast<int32_t>(s.drafts.size()), most, draft_budget_});
+  const int32_t most =
+      std::min({DraftTokensMax(config_, s.request), to_boundary, s.length_max - first - 1,
+                static_cast<int32_t>(s.drafts.size()), draft_budget_});
+  if (!config_.draft_adapt) return most;
+  return trade_.Take(s.acceptance[static_cast<size_t>(s.drafts_of)], most);
 }
 
+// Looking up costs nothing, and what is proposed and not taken shows what taking it would bring. A
+// head's drafts cost time: as many as would pay now, and now and then one, to see.
 std::array<int8_t, kDraftSources> StepPlanner::DraftsWanted(const Sequence& s) const {
-  const int32_t asked = s.request.draft_tokens;
-  const int32_t most =
-      asked < 0 ? config_.draft_tokens_max : std::min(asked, config_.draft_tokens_max);
-  const auto wanted = static_cast<int8_t>(most);
-  return {wanted, config_.draft_lookup ? wanted : int8_t{0},
-          config_.draft_head ? wanted : int8_t{0}};
+  constexpr int32_t kLookEvery = 16, kProbeEvery = 32;
+  const int32_t most = DraftTokensMax(config_, s.request);
+  const auto wanted = [](int32_t count) { return static_cast<int8_t>(count); };
+  if (!config_.draft_head || most == 0) {
+    return {wanted(most), wanted(config_.draft_lookup ? most : 0), 0};
+  }
+  if (!config_.draft_adapt) {
+    return {wanted(most), wanted(config_.draft_lookup ? most : 0), wanted(most)};
+  }
+  DraftTrade by_lookup = trade_, by_head = trade_;
+  by_lookup.Take(s.acceptance[static_cast<size_t>(DraftSource::kLookup)], most);
+  int32_t depth = by_head.Take(s.acceptance[static_cast<size_t>(DraftSource::kHead)], most);
+  if (depth == 0 && s.sampled_rows % kProbeEvery == 0) depth = 1;
+  const bool better = by_lookup.tokens() * by_head.ns() >= by_head.tokens() * by_lookup.ns();
+  const bool looks = config_.draft_lookup && (better || s.sampled_rows % kLookEvery == 0);
+  return {wanted(most), wanted(looks ? most : 0), wanted(depth)};
 }
 
 // Nobody is preempted for drafts.
 void StepPlanner::PlanDecode(Sequence& s) {
-  if (!s.drafts.empty()) s.drafts.resize(static_cast<size_t>(DraftTokens(s)));
-  if (!s.drafts.empty() && !AddRow(s, 1)) s.drafts.clear();
-  while (s.drafts.empty() && !AddRow(s, 1)) {
+  int32_t drafts = DraftTokens(s);
+  if (drafts > 0 && !AddRow(s, 1, drafts)) drafts = 0;
+  while (drafts == 0 && !AddRow(s, 1)) {
     if (!PreemptFor(s)) return;
   }
-  draft_budget_ -= static_cast<int32_t>(s.drafts.size());
-  counts_.drafts += static_cast<int64_t>(s.drafts.size());
+  draft_budget_ -= drafts;
+  counts_.drafts += drafts;
+  parts_[s.dp_rank].step.decode_tokens += 1 + drafts;
   ++decode_rows_;
   ++counts_.decode_rows;
 }
@@ -260,10 +291,9 @@ bool StepPlanner::CoverAnew(Sequence& s, int32_t start, int32_t end) {
   return true;
 }
 
-// `count` tokens that are known, and the sequence's drafts after them; false, with nothing changed,
-// when there are too few blocks.
-bool StepPlanner::AddRow(Sequence& s, int32_t count) {
-  const auto drafts = static_cast<int32_t>(s.drafts.size());
+// `count` tokens that are known, and the first drafts of the sequence after them; false, with
+// nothing changed, when there are too few blocks.
+bool StepPlanner::AddRow(Sequence& s, int32_t count, int32_t drafts) {
   const int32_t start = s.planned;
   const int32_t end = start + count;
   if (!Cover(s, start, end + drafts)) return false;
@@ -280,11 +310,12 @@ bool StepPlanner::AddRow(Sequence& s, int32_t count) {
               s.wants_prompt_logprobs && start < s.prompt_tokens() && end > s.prompt_logprobs_done};
   if (row.sample && config_.draft_tokens_max > 0) row.propose = DraftsWanted(s);
   s.AppendTokens(start, end, plan.tokens);
-  if (drafts > 0) plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.end());
+  plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.begin() + drafts);
   plan.rows.push_back(row);
   part.step.rows.push_back({&s, start, end, drafts, row.sample, row.prompt_logprobs});
   s.planned = end + drafts;
   s.computed += row.token_count;
+  s.sampled_rows += row.sample;
   s.unresolved += row.sample;
   ++s.rows_in_flight;
   return true;

@@ -10,6 +10,7 @@
 #include "scheduler/dp_rank.h"
 #include "scheduler/life_cycle/life_cycle.h"
 #include "scheduler/plan.h"
+#include "scheduler/planning/draft_trade.h"
 #include "scheduler/planning/step_cost.h"
 
 namespace braid {
@@ -37,6 +38,7 @@ class StepPlanner {
     StepId id;
     std::vector<RowInFlight> rows;
     int32_t prefill_tokens = 0;
+    int32_t decode_tokens = 0;  // drafts included
   };
   // What one rank has of the plan being made.
   struct Part {
@@ -48,13 +50,13 @@ class StepPlanner {
   Plan Joined();
   void PlanDecodes(DpRank& rank);
   void PlanDecode(Sequence& s);
-  int32_t DraftTokens(const Sequence& s) const;
+  int32_t DraftTokens(const Sequence& s);
   std::array<int8_t, kDraftSources> DraftsWanted(const Sequence& s) const;
   void PlanTransfer(Sequence& s, bool receive);
   void PlanPrefills(DpRankId rank);
   int32_t PrefillBudget(int32_t planned) const;
   int32_t PlanChunk(Sequence& s, int32_t budget, bool first);
-  bool AddRow(Sequence& s, int32_t count);
+  bool AddRow(Sequence& s, int32_t count, int32_t drafts = 0);
   bool Cover(Sequence& s, int32_t start, int32_t end);
   bool CoverAnew(Sequence& s, int32_t start, int32_t end);
   bool PreemptFor(Sequence& s);
@@ -71,6 +73,7 @@ class StepPlanner {
   IdVector<DpRankId, Part> parts_;
   int32_t decode_rows_ = 0;           // in the plan being made
   int32_t draft_budget_ = 0;          // drafts that its rank may still have in it
+  DraftTrade trade_;                  // what they bring there
   std::vector<TableChange> changes_;  // scratch
   std::vector<Sequence*> prefills_;   // scratch
   Counts counts_;

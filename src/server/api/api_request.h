@@ -96,6 +96,7 @@ struct ApiRequest {
   std::optional<double> temperature, top_p, min_p;
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int64_t> top_k, seed, n, best_of;
+  std::optional<int64_t> draft_tokens;  // for each step at most; the engine may allow fewer
   std::vector<std::pair<TokenId, float>> logit_bias;
 
   std::optional<WantedGrammar> grammar;

@@ -84,6 +84,7 @@ constexpr Field kFields[] = {
     {"presence_penalty", kGenerate, NumberRule{&ApiRequest::presence_penalty, -2, 2}},
     {"frequency_penalty", kGenerate, NumberRule{&ApiRequest::frequency_penalty, -2, 2}},
     {"seed", kGenerate, IntegerRule{&ApiRequest::seed, kInt64Min, kInt64Max}},
+    {"draft_tokens", kGenerate, IntegerRule{&ApiRequest::draft_tokens, 0, limits::kDraftTokensMax}},
     {"n", kOpenAi, IntegerRule{&ApiRequest::n, 1, &RequestLimits::answers_max}},
     {"best_of", kCompletions, IntegerRule{&ApiRequest::best_of, 1, 1}},
     {"logit_bias", kGenerate, ParseRule{ParseLogitBias, kNumbersByName}},

@@ -53,5 +53,7 @@ std::string CallId(const Generation& generation, int32_t choice, int32_t call,
                    const std::string& models_own);
 
 json::object UsageJson(const Usage& usage);
+// The details of its output tokens, as responses have them too.
+json::object OutputDetailsJson(const Usage& usage);
 
 }  // namespace braid

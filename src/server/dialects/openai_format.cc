@@ -27,12 +27,27 @@ std::span<const TokenLogprob> OfPrompt(const ChoiceDelta& delta) {
 }  // namespace
 
 json::object UsageJson(const Usage& usage) {
-  return {
-      {"prompt_tokens", usage.prompt_tokens},
-      {"completion_tokens", usage.completion_tokens},
-      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-      {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
-      {"completion_tokens_details", json::object{{"reasoning_tokens", usage.reasoning_tokens}}}};
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", OutputDetailsJson(usage)}};
+}
+
+json::object OutputDetailsJson(const Usage& usage) {
+  const DraftCounts& drafts = usage.drafts;
+  const int64_t accepted = drafts.accepted_total();
+  json::object details{{"reasoning_tokens", usage.reasoning_tokens},
+                       {"accepted_prediction_tokens", accepted},
+                       {"rejected_prediction_tokens", drafts.drafted_total() - accepted}};
+  if (drafts.drafted_total() == 0) return details;
+  json::array places;
+  for (size_t i = 0; i < kDraftPlaces && drafts.drafted[i] > 0; ++i) {
+    places.push_back(
+        json::object{{"drafted", drafts.drafted[i]}, {"accepted", drafts.accepted[i]}});
+  }
+  details["drafts_by_place"] = std::move(places);
+  return details;
 }
 
 std::string CallId(const Generation& generation, int32_t choice, int32_t call,

@@ -38,6 +38,7 @@ struct Generation::Running {
   std::optional<FinishReason> finish;
   Reuse reuse;
   int32_t preemptions = 0;
+  DraftCounts drafts = {};
   int64_t admitted_us = 0, first_token_us = 0, last_token_us = 0;
 };
 
@@ -163,6 +164,7 @@ void Generation::NoteAdmission(Running& running) {
 void Generation::Count(Running& running, const Output& output, int64_t at_us) {
   running.reuse = output.reuse;
   running.preemptions = output.preemptions;
+  running.drafts = output.drafts;
   if (output.tokens.empty()) return;
   ServerMetrics& metrics = service_.metrics;
   const auto count = static_cast<int64_t>(output.tokens.size());
@@ -263,6 +265,7 @@ Usage Generation::usage() const {
     }
     usage.completion_tokens += running.choice.output_tokens();
     usage.reasoning_tokens += running.choice.reasoning_tokens();
+    usage.drafts += running.drafts;
   }
   return usage;
 }

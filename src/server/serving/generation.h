@@ -21,6 +21,7 @@ struct Usage {
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;
+  DraftCounts drafts;
 };
 
 // The error code of an answer that another request aborted.

@@ -220,6 +220,7 @@ Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest req
   for (EncodedPrompt& prompt : prompts) {
     Request engine;
     engine.sampling = SamplingOf(request, context.card.defaults);
+    engine.draft_tokens = static_cast<int32_t>(request.draft_tokens.value_or(-1));
     engine.stop = StopOf(request, context, prompt.tokens.size());
     engine.logprobs = LogprobsOf(request);
     engine.grammar = plan.grammar.text;

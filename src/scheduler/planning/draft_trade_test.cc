@@ -1,0 +1,93 @@
+// What a step costs by its tokens as far as steps were measured, and how many drafts that allows.
+#include "scheduler/planning/draft_trade.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+// Steps of 1 to 8 tokens that take `fixed` and so much for each token, in microseconds.
+DecodeLine Measured(int64_t fixed_us, int64_t token_us) {
+  DecodeLine line;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t tokens = 1 + i % 8;
+    line.Learn(tokens, (fixed_us + token_us * tokens) * 1000);
+  }
+  return line;
+}
+
+int32_t Depth(const DecodeLine& line, int32_t rows, int32_t chance, int32_t most = 7) {
+  return DraftTrade(line, rows).Take(Acceptance(chance), most);
+}
+
+TEST(DecodeLine, FindsWhatATokenAddsToAStep) {
+  const DecodeLine line = Measured(1000, 100);
+  EXPECT_NEAR(static_cast<double>(line.slope_ns()), 100e3, 10e3);
+  EXPECT_NEAR(static_cast<double>(line.Ns(1)), 1100e3, 60e3);
+  EXPECT_NEAR(static_cast<double>(line.Ns(30)), 4000e3, 400e3);
+}
+
+TEST(DecodeLine, KeepsItsSlopeWhereAllStepsAreAlike) {
+  DecodeLine line = Measured(1000, 100);
+  for (int i = 0; i < 500; ++i) line.Learn(4, 2'800'000);  // the machine became slower
+  EXPECT_NEAR(static_cast<double>(line.Ns(4)), 2800e3, 50e3);
+  EXPECT_GT(line.slope_ns(), 30'000);
+  EXPECT_LT(line.slope_ns(), 1'000'000);
+}
+
+TEST(DecodeLine, HardlyHeedsAStepThatSomebodyInterrupted) {
+  DecodeLine line = Measured(1000, 100);
+  line.Learn(1, 5'000'000'000);
+  EXPECT_LT(line.Ns(1), 1'500'000);
+}
+
+TEST(DraftTrade, GoesDeeperTheOftenerDraftsAreRight) {
+  const DecodeLine line = Measured(1000, 100);
+  EXPECT_EQ(Depth(line, 1, kWhole), 7);
+  EXPECT_EQ(Depth(line, 1, kWhole, 3), 3);
+  EXPECT_EQ(Depth(line, 1, kWhole / 20), 0);
+  int32_t before = 0;
+  for (int32_t chance = 0; chance <= kWhole; chance += 32) {
+    const int32_t depth = Depth(line, 1, chance);
+    EXPECT_GE(depth, before);
+    before = depth;
+  }
+}
+
+TEST(DraftTrade, TakesNoneWhereEveryTokenCostsAsMuch) {
+  const DecodeLine line = Measured(1, 500);
+  EXPECT_EQ(Depth(line, 1, kWhole * 9 / 10), 0);
+  // Where a step of one token is cheap but for what it costs anyway, one of 64 is not.
+  EXPECT_GT(Depth(Measured(1000, 100), 1, kWhole * 7 / 10), 0);
+  EXPECT_EQ(Depth(Measured(1000, 100), 64, kWhole * 7 / 10), 0);
+}
+
+TEST(DraftTrade, TriesBeforeAnythingWasMeasured) {
+  EXPECT_GT(Depth(DecodeLine(), 1, kWhole / 2), 0);
+  EXPECT_EQ(Depth(DecodeLine(), 200, kWhole / 2), 0);
+}
+
+// Of 4 rows the first have the drafts that pay; then the step is longer, and brings more.
+TEST(DraftTrade, CountsWhatOthersHaveTaken) {
+  DraftTrade trade(Measured(1000, 100), 4);
+  const int64_t tokens = trade.tokens(), ns = trade.ns();
+  const int32_t depth = trade.Take(Acceptance(kWhole * 3 / 4), 7);
+  EXPECT_GT(depth, 0);
+  EXPECT_GT(trade.tokens(), tokens);
+  EXPECT_NEAR(static_cast<double>(trade.ns() - ns), depth * 100e3, 12e3 * depth);
+}
+
+TEST(Acceptance, FollowsWhatItSees) {
+  Acceptance acceptance(kWhole / 2);
+  for (int i = 0; i < 100; ++i) acceptance.Note(0, true, 8);
+  for (int i = 0; i < 100; ++i) acceptance.Note(1, i % 2 == 0, 8);
+  for (int i = 0; i < 100; ++i) acceptance.Note(40, false, 8);
+  EXPECT_GT(acceptance.chance(0), kWhole * 9 / 10);
+  EXPECT_NEAR(acceptance.chance(1), kWhole / 2, kWhole / 5);
+  EXPECT_EQ(acceptance.chance(2), kWhole / 2);
+  EXPECT_LT(acceptance.chance(7), kWhole / 10);
+  EXPECT_EQ(acceptance.chance(7), acceptance.chance(50));
+}
+
+}  // namespace
+}  // namespace braid
