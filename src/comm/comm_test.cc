@@ -1,0 +1,209 @@
+// One set of claims for every backend: threads of this process, and processes of this program that
+// mpirun starts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+#include "base/rng.h"
+#include "comm/mpi_group.h"
+#include "comm/thread_group.h"
+
+namespace braid {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kLong{30'000}, kShort{300};
+
+// Runs `body` on every rank of a group of threads; the errors of its calls, in order of rank.
+std::vector<std::string> OnThreads(int32_t size, milliseconds deadline,
+                                   const std::function<Status(Communicator&)>& body) {
+  ThreadGroup group(size, deadline);
+  std::vector<std::string> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int32_t r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      const Status status = body(group.rank(r));
+      if (!status) errors[static_cast<size_t>(r)] = status.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+// Values that depend on who has them, so that no two messages are alike.
+float ValueOf(int32_t rank, size_t i) {
+  return static_cast<float>(Rng(static_cast<uint64_t>(rank) * 1'000'003 + i).Normal());
+}
+
+Status Differs(const char* call) { return Error{ErrorCode::kInternal, call}; }
+
+Status CheckGather(Communicator& comm, size_t bytes) {
+  const auto ranks = static_cast<size_t>(comm.size());
+  std::vector<std::byte> mine(bytes, std::byte(comm.rank() + 1)), all(bytes * ranks);
+  RETURN_IF_ERROR(comm.AllGather(mine, all));
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] != std::byte(i / bytes + 1)) return Differs("AllGather");
+  }
+  return {};
+}
+
+// Rank a sends rank b a text of a + 3 b bytes.
+Status CheckAllToAll(Communicator& comm) {
+  const auto text = [&](int32_t from, int32_t to) {
+    return std::vector(static_cast<size_t>(from + 3 * to), std::byte(from * 16 + to));
+  };
+  std::vector<std::vector<std::byte>> out, in;
+  std::vector<Bytes> send;
+  std::vector<MutableBytes> receive;
+  for (int32_t r = 0; r < comm.size(); ++r) {
+    out.push_back(text(comm.rank(), r));
+    in.emplace_back(text(r, comm.rank()).size());
+  }
+  for (size_t r = 0; r < out.size(); ++r) {
+    send.emplace_back(out[r]);
+    receive.emplace_back(in[r]);
+  }
+  RETURN_IF_ERROR(comm.AllToAllV(send, receive));
+  for (int32_t r = 0; r < comm.size(); ++r) {
+    if (in[static_cast<size_t>(r)] != text(r, comm.rank())) return Differs("AllToAllV");
+  }
+  return {};
+}
+
+Status CheckSums(Communicator& comm, size_t count) {
+  std::vector<float> values(count), expected(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = ValueOf(comm.rank(), i);
+    expected[i] = ValueOf(0, i);
+    for (int32_t r = 1; r < comm.size(); ++r) expected[i] += ValueOf(r, i);
+  }
+  const size_t begin = count * static_cast<size_t>(comm.rank()) / static_cast<size_t>(comm.size());
+  const size_t end =
+      count * static_cast<size_t>(comm.rank() + 1) / static_cast<size_t>(comm.size());
+  std::vector<float> share(end - begin);
+  RETURN_IF_ERROR(comm.ReduceScatter(values, share));
+  if (!std::equal(share.begin(), share.end(), expected.begin() + static_cast<ptrdiff_t>(begin))) {
+    return Differs("ReduceScatter");
+  }
+  RETURN_IF_ERROR(comm.AllReduce(values));
+  return values == expected ? Status() : Differs("AllReduce");
+}
+
+Status CheckBroadcast(Communicator& comm, int32_t root) {
+  std::vector<std::byte> data(777, std::byte(comm.rank()));
+  RETURN_IF_ERROR(comm.Broadcast(root, data));
+  const bool same = data == std::vector(777, std::byte(root));
+  return same ? Status() : Differs("Broadcast");
+}
+
+// Every collective, again and again, in sizes from nothing to more than a backend buffers.
+Status CheckAll(Communicator& comm) {
+  for (int round = 0; round < 50; ++round) {
+    for (const size_t bytes : {1, 64, 4096, 300'000}) RETURN_IF_ERROR(CheckGather(comm, bytes));
+    for (const size_t count : {0, 1, 2, 3, 1000}) RETURN_IF_ERROR(CheckSums(comm, count));
+    RETURN_IF_ERROR(CheckAllToAll(comm));
+    for (int32_t root = 0; root < comm.size(); ++root) RETURN_IF_ERROR(CheckBroadcast(comm, root));
+    RETURN_IF_ERROR(comm.Barrier());
+  }
+  return {};
+}
+
+TEST(ThreadGroup, CollectivesGiveEveryRankTheSame) {
+  for (const int32_t size : {1, 2, 3, 4, 7}) {
+    EXPECT_EQ(OnThreads(size, kLong, CheckAll), std::vector<std::string>(size_t(size))) << size;
+  }
+}
+
+// The parts may change as soon as a call returns.
+TEST(ThreadGroup, ACallReturnsWhenItsPartsHaveBeenRead) {
+  const auto errors = OnThreads(4, kLong, [](Communicator& comm) -> Status {
+    std::vector<int32_t> mine(256), all(1024);
+    for (int32_t round = 0; round < 2000; ++round) {
+      std::fill(mine.begin(), mine.end(), round);
+      RETURN_IF_ERROR(comm.AllGather(std::as_bytes(std::span<const int32_t>(mine)),
+                                     std::as_writable_bytes(std::span(all))));
+      if (all != std::vector<int32_t>(1024, round)) return Differs("stale");
+    }
+    return {};
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(4));
+}
+
+TEST(ThreadGroup, ARankThatDoesNotComeIsNamedToAllAndEndsTheGroup) {
+  const auto errors = OnThreads(3, kShort, [](Communicator& comm) -> Status {
+    RETURN_IF_ERROR(comm.Barrier());
+    if (comm.rank() == 1) return Error{ErrorCode::kInternal, "left"};
+    const Status first = comm.Barrier();
+    const Status second = comm.Barrier();
+    if (first || second) return Differs("no error");
+    return first.error().message == second.error().message ? first : Differs("another error");
+  });
+  EXPECT_EQ(errors[0], "no word from rank 1 within 300 ms");
+  EXPECT_EQ(errors[1], "left");
+  EXPECT_EQ(errors[2], errors[0]);
+}
+
+TEST(ThreadGroup, ARankThatComesLateGetsTheErrorOfTheOthers) {
+  const auto errors = OnThreads(3, kShort, [](Communicator& comm) -> Status {
+    if (comm.rank() == 2) std::this_thread::sleep_for(3 * kShort);
+    return comm.Barrier();
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3, "no word from rank 2 within 300 ms"));
+}
+
+TEST(ThreadGroup, SizesThatDisagreeAreAnErrorOfAll) {
+  const auto errors = OnThreads(2, kLong, [](Communicator& comm) {
+    std::vector<std::byte> data(comm.rank() == 0 ? 8 : 9);
+    return comm.Broadcast(0, data);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2, "rank 0 sent 8 bytes to rank 1, which expected 9"));
+}
+
+// ---------------------------------------------------------------- processes
+
+// What a rank that mpirun started does: a role, by name.
+Status PlayRole(Communicator& comm, std::string_view role) {
+  if (role == "all") return CheckAll(comm);
+  RETURN_IF_ERROR(comm.Barrier());
+  if (role == "leaves") {
+    if (comm.rank() == 1) std::this_thread::sleep_for(10 * kShort);
+    const Status status = comm.Barrier();
+    const bool named = !status && status.error().message == "no word from rank 1 within 300 ms";
+    return comm.rank() == 1 || named ? Status() : Differs("not named");
+  }
+  std::vector<std::byte> data(comm.rank() == 0 ? 8 : 9);
+  const Status status = comm.Broadcast(0, data);
+  const bool told =
+      comm.rank() != 1 ||
+      (!status && status.error().message == "rank 0 sent 8 bytes to rank 1, which expected 9");
+  return told ? Status() : Differs("not told");
+}
+
+// Runs in the processes that mpirun starts (module.cmake).
+TEST(MpiRank, PlaysItsRole) {
+  const char* role = std::getenv("BRAID_TEST_MPI_ROLE");
+  if (role == nullptr) GTEST_SKIP() << "only under mpirun";
+  const bool waits = std::string_view(role) == "leaves";
+  auto comm = JoinMpiGroup(waits ? kShort : kLong);
+  ASSERT_TRUE(comm) << comm.error().message;
+  EXPECT_EQ((*comm)->size(), 3);
+  const Status status = PlayRole(**comm, role);
+  EXPECT_TRUE(status) << status.error().message;
+  if (status) std::puts("as it should be");
+  if (std::string_view(role) == "all") return;
+  // A group that has ended is left without ceremony: mpirun then ends every rank. So this one waits
+  // until the others have spoken.
+  std::fflush(stdout);
+  std::this_thread::sleep_for(12 * kShort);
+  std::_Exit(0);
+}
+
+}  // namespace
+}  // namespace braid

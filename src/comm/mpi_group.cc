@@ -1,0 +1,213 @@
+// Point-to-point messages, so that a rank that does not come can be named. The declarations are the
+// part of Open MPI's binary interface that is used here: handles are addresses of objects in the
+// library (https://github.com/open-mpi/ompi, ompi/include/mpi.h.in).
+#include "comm/mpi_group.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <climits>
+#include <cstdlib>
+#include <optional>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace braid {
+namespace {
+
+using Handle = void*;
+
+constexpr const char* kLibrary = "libmpi.so.40";
+constexpr int kSuccess = 0, kSerialized = 2;
+constexpr int kTags = 1 << 14;  // calls follow each other; a tag tells neighbours apart
+
+struct MpiStatus {
+  int source, tag, error, cancelled;
+  size_t count;
+};
+
+struct Mpi {
+  int (*init)(int*, char***, int, int*);
+  int (*finalize)();
+  int (*rank)(Handle, int*);
+  int (*size)(Handle, int*);
+  int (*set_error_handler)(Handle, Handle);
+  int (*send)(const void*, int, Handle, int, int, Handle, Handle*);
+  int (*receive)(void*, int, Handle, int, int, Handle, Handle*);
+  int (*test)(Handle*, int*, MpiStatus*);
+  int (*count)(const MpiStatus*, Handle, int*);
+  int (*error_text)(int, char*, int*);
+  Handle world, byte, errors_return;
+
+  std::string Text(int code) const {
+    char text[512] = {};  // MPI_MAX_ERROR_STRING is 256
+    int length = 0;
+    error_text(code, text, &length);
+    return text;
+  }
+};
+
+Error Unavailable(std::string message) { return {ErrorCode::kUnavailable, std::move(message)}; }
+
+Result<Mpi> LoadMpi() {
+  // Its plugins look for its symbols.
+  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    return Unavailable(
+        fmt::format("Open MPI 4.1 is needed to start ranks as processes, and {} cannot be loaded: "
+                    "{}. Install it (Debian: openmpi-bin)",
+                    kLibrary, ::dlerror()));
+  }
+  Mpi mpi;
+  std::string missing;
+  const auto find = [&](const char* name, auto& to) {
+    void* symbol = ::dlsym(library, name);
+    if (symbol == nullptr) missing = name;
+    to = reinterpret_cast<std::decay_t<decltype(to)>>(symbol);
+  };
+  find("MPI_Init_thread", mpi.init);
+  find("MPI_Finalize", mpi.finalize);
+  find("MPI_Comm_rank", mpi.rank);
+  find("MPI_Comm_size", mpi.size);
+  find("MPI_Comm_set_errhandler", mpi.set_error_handler);
+  find("MPI_Isend", mpi.send);
+  find("MPI_Irecv", mpi.receive);
+  find("MPI_Test", mpi.test);
+  find("MPI_Get_count", mpi.count);
+  find("MPI_Error_string", mpi.error_text);
+  find("ompi_mpi_comm_world", mpi.world);
+  find("ompi_mpi_byte", mpi.byte);
+  find("ompi_mpi_errors_return", mpi.errors_return);
+  if (!missing.empty()) {
+    return Unavailable(fmt::format("{} has no {}; Open MPI 4.1 is needed", kLibrary, missing));
+  }
+  return mpi;
+}
+
+// A message on its way.
+struct Message {
+  Handle request = nullptr;
+  int32_t peer = 0;
+  std::optional<size_t> expected;  // bytes, of one that is received
+};
+
+class MpiRank final : public Communicator {
+ public:
+  MpiRank(const Mpi& mpi, int32_t rank, int32_t size, std::chrono::milliseconds deadline)
+      : Communicator(rank, size), mpi_(mpi), deadline_(deadline) {}
+  ~MpiRank() override {
+    if (!error_) mpi_.finalize();
+  }
+
+ private:
+  Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
+    if (error_) return *error_;
+    if (const Status status = Start(send, receive); !status) error_ = status.error();
+    if (!error_) Finish();
+    return error_ ? Status(*error_) : Status();
+  }
+
+  Status Start(std::span<const Bytes> send, std::span<const MutableBytes> receive) {
+    const int tag = static_cast<int>(++calls_ % kTags);
+    messages_.clear();
+    for (int32_t i = 1; i < size(); ++i) {
+      const int32_t from = (rank() + size() - i) % size();
+      const MutableBytes part = receive[static_cast<size_t>(from)];
+      Message message{.peer = from, .expected = part.size()};
+      RETURN_IF_ERROR(Begin(mpi_.receive(part.data(), Count(part.size()), mpi_.byte, from, tag,
+                                         mpi_.world, &message.request)));
+      messages_.push_back(message);
+    }
+    for (int32_t i = 1; i < size(); ++i) {
+      const int32_t to = (rank() + i) % size();
+      const Bytes part = send[static_cast<size_t>(to)];
+      Message message{.peer = to};
+      RETURN_IF_ERROR(Begin(mpi_.send(part.data(), Count(part.size()), mpi_.byte, to, tag,
+                                      mpi_.world, &message.request)));
+      messages_.push_back(message);
+    }
+    return {};
+  }
+
+  static int Count(size_t bytes) {
+    CHECK(bytes <= INT_MAX, "{} bytes in a message of at most 2 GiB", bytes);
+    return static_cast<int>(bytes);
+  }
+
+  Status Begin(int code) const {
+    if (code == kSuccess) return {};
+    return Error{ErrorCode::kInternal, "Open MPI: " + mpi_.Text(code)};
+  }
+
+  // Until all messages have arrived, or there is an error.
+  void Finish() {
+    const int64_t end_us = MonotonicUs() + std::chrono::microseconds(deadline_).count();
+    while (!messages_.empty() && !error_) {
+      std::erase_if(messages_, [this](Message& message) { return Arrived(message); });
+      if (messages_.empty() || error_) return;
+      if (MonotonicUs() > end_us) {
+        error_ = Unavailable(
+            fmt::format("no word from rank {} within {} ms", Waiting(), deadline_.count()));
+      }
+      ::sched_yield();  // ranks may share cores
+    }
+  }
+
+  bool Arrived(Message& message) {
+    int done = 0;
+    MpiStatus status{};
+    const int code = mpi_.test(&message.request, &done, &status);
+    if (code != kSuccess) {
+      error_ =
+          Error{ErrorCode::kInternal, fmt::format("rank {}: {}", message.peer, mpi_.Text(code))};
+      return true;
+    }
+    if (done == 0) return false;
+    if (!message.expected) return true;
+    int count = 0;
+    mpi_.count(&status, mpi_.byte, &count);
+    if (static_cast<size_t>(count) != *message.expected) {
+      error_ = Error{ErrorCode::kInternal,
+                     fmt::format("rank {} sent {} bytes to rank {}, which expected {}",
+                                 message.peer, count, rank(), *message.expected)};
+    }
+    return true;
+  }
+
+  std::string Waiting() const {
+    std::string ranks;
+    for (const Message& message : messages_) {
+      const std::string name = fmt::format("{}", message.peer);
+      if (!message.expected) continue;  // it reads once it has come
+      ranks += ranks.empty() ? name : ", " + name;
+    }
+    return ranks.empty() ? fmt::format("{}", messages_.front().peer) : ranks;
+  }
+
+  const Mpi mpi_;
+  const std::chrono::milliseconds deadline_;
+  std::optional<Error> error_;
+  std::vector<Message> messages_;
+  uint64_t calls_ = 0;
+};
+
+}  // namespace
+
+bool StartedByMpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+Result<std::unique_ptr<Communicator>> JoinMpiGroup(std::chrono::milliseconds deadline) {
+  ASSIGN_OR_RETURN(const Mpi mpi, LoadMpi());
+  int provided = 0, rank = 0, size = 0;
+  if (const int code = mpi.init(nullptr, nullptr, kSerialized, &provided); code != kSuccess) {
+    return Unavailable("Open MPI: " + mpi.Text(code));
+  }
+  if (provided < kSerialized) return Unavailable("Open MPI was built without threads");
+  mpi.set_error_handler(mpi.world, mpi.errors_return);
+  mpi.rank(mpi.world, &rank);
+  mpi.size(mpi.world, &size);
+  return std::unique_ptr<Communicator>(std::make_unique<MpiRank>(mpi, rank, size, deadline));
+}
+
+}  // namespace braid
