@@ -158,9 +158,9 @@ std::vector<Cost> CostsOf(const ModelSpec& spec, const StepShape& shape, int64_t
   const double hidden = spec.hidden, head = hidden * spec.vocabulary;
   const double tokens = static_cast<double>(shape.tokens);
   const double rows = static_cast<double>(logits_rows);
+  const double table = shape.bytes_per_head_weight * ((rows > 0 ? head : 0.0) + tokens * hidden);
   std::vector<Cost> costs = {
-      {.flops = 2 * rows * head,
-       .bytes = shape.bytes_per_head_weight * ((rows > 0 ? head : 0.0) + tokens * hidden)}};
+      {.flops = 2 * rows * head, .bytes = table, .weight_bytes = table, .part = "embedding, head"}};
   for (const LayerSpec& layer : spec.layers) {
     auto add = [&](const auto& kind) {
       for (const Cost& cost : CostsOf(kind, spec.hidden, shape)) costs.push_back(cost);

@@ -255,7 +255,11 @@ struct CacheNeed {
 struct StepShape {
   int64_t tokens = 0;  // in the step
   int64_t sequences = 0;
-  int64_t context_tokens = 0;        // already in the cache, per sequence
+  int64_t context_tokens = 0;  // already in the cache, per sequence
+  // Experts that ranks share: the tokens of all of these ranks (0: `tokens`), and which part of
+  // the experts is here.
+  int64_t routed_tokens = 0;
+  double expert_share = 1;
   double bytes_per_weight = 2;       // of matrices that may be quantised
   double bytes_per_head_weight = 2;  // of embedding and head
   DType kv_dtype = DType::kBF16;
@@ -267,6 +271,8 @@ struct StepShape {
 struct Cost {
   double flops = 0;
   double bytes = 0;
+  double weight_bytes = 0;     // of `bytes`
+  std::string_view part = "";  // of the model, for tables: "attention", "experts"
 };
 
 struct LayerPlace {

@@ -16,6 +16,7 @@ CommandPointer MakeBenchAgenticCommand();
 CommandPointer MakeSimulateCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
+CommandPointer MakePlanCommand();
 CommandPointer MakeConvertCommand();
 CommandPointer MakeDoctorCommand();
 CommandPointer MakeDoctorPrefixCommand();

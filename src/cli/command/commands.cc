@@ -58,6 +58,12 @@ constexpr CommandEntry kCommands[] = {
      "  braid inspect MODEL --json --tensors\n"
      "  braid inspect --config-only config.json\n",
      MakeInspectCommand},
+    {"", "plan", "Forecast memory, speed and latency of a model on given hardware",
+     "  braid plan config.json --hardware h200 --mesh dp=2,tp=8,ep=16 \\\n"
+     "    --weights fp8 --workload in=16384,out=1024,concurrency=64\n"
+     "  braid plan MODEL --hardware h100 --search --devices 16 --inter-token-ms 50\n"
+     "  braid plan MODEL --hardware mine.json --json\n",
+     MakePlanCommand},
     {"", "convert", "Convert a checkpoint to another weight format",
      "  braid convert MODEL-FP8 MODEL-BF16\n"
      "  braid convert MODEL-INT4 MODEL-FP32 --weights fp32\n",

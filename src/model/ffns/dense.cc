@@ -33,7 +33,9 @@ void ListWeights(const DenseFfn& f, const LayerPlace& place, DenseFfnWeights& w,
 std::vector<Cost> CostsOf(const DenseFfn& f, int64_t hidden, const StepShape& shape) {
   const double weights = 3.0 * static_cast<double>(hidden) * f.width;
   return {{.flops = 2 * weights * static_cast<double>(shape.tokens),
-           .bytes = shape.bytes_per_weight * weights}};
+           .bytes = shape.bytes_per_weight * weights,
+           .weight_bytes = shape.bytes_per_weight * weights,
+           .part = "feed-forward"}};
 }
 
 void Forward(const DenseFfn& f, const DenseFfnWeights& w, const LayerContext& c, Matrix x,

@@ -98,9 +98,15 @@ std::vector<Cost> CostsOf(const MoeFfn& f, int64_t hidden, const StepShape& shap
   const double matrix = 3.0 * static_cast<double>(hidden);
   const double expert = matrix * f.width, shared = matrix * f.shared_width;
   const double router = static_cast<double>(hidden) * f.experts;
-  return {{.flops = 2 * static_cast<double>(shape.tokens) * (f.top_k * expert + shared + router),
-           .bytes = shape.bytes_per_weight * (DistinctExperts(f, shape.tokens) * expert + shared) +
-                    2 * router}};
+  const int64_t routed = shape.routed_tokens > 0 ? shape.routed_tokens : shape.tokens;
+  const double routed_rows = static_cast<double>(routed) * f.top_k * shape.expert_share;
+  const double experts = DistinctExperts(f, routed) * shape.expert_share;
+  const double bytes = shape.bytes_per_weight * (experts * expert + shared) + 2 * router;
+  return {
+      {.flops = 2 * (routed_rows * expert + static_cast<double>(shape.tokens) * (shared + router)),
+       .bytes = bytes,
+       .weight_bytes = bytes,
+       .part = "experts"}};
 }
 
 void Forward(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x, Matrix out) {

@@ -65,10 +65,15 @@ std::vector<Cost> CostsOf(const FullAttention& m, int64_t hidden, const StepShap
   const double weights =
       static_cast<double>((QueryRows(m) + 2 * KeyRows(m)) * hidden + hidden * m.heads * m.head_dim);
   const double cached = static_cast<double>(shape.sequences * shape.context_tokens + shape.tokens);
-  return {{.flops = 2 * weights * tokens, .bytes = shape.bytes_per_weight * weights},
-          {.flops = 4.0 * tokens * keys * m.heads * m.head_dim,
-           .bytes = cached / kBlockTokens *
-                    static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes)}};
+  const double weight_bytes = shape.bytes_per_weight * weights;
+  return {
+      {.flops = 2 * weights * tokens,
+       .bytes = weight_bytes,
+       .weight_bytes = weight_bytes,
+       .part = "attention projections"},
+      {.flops = 4.0 * tokens * keys * m.heads * m.head_dim,
+       .bytes = cached / kBlockTokens * static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes),
+       .part = "attention"}};
 }
 
 void Forward(const FullAttention& m, const FullAttentionWeights& w, const LayerContext& c, Matrix x,

@@ -128,11 +128,14 @@ std::vector<Cost> CostsOf(const LatentAttention& m, int64_t hidden, const StepSh
   const bool expanded = IsExpanded(m, static_cast<int64_t>(per_sequence));
   const double through_kv_b = static_cast<double>(kv_b) * (expanded ? cached : tokens);
   const int64_t channels = expanded ? QueryDim(m) + m.value_dim : RowWidth(m) + m.latent_dim;
-  return {{.flops = 2 * (projections * tokens + through_kv_b),
-           .bytes = shape.bytes_per_weight * weights},
-          {.flops = 2.0 * tokens * keys * m.heads * static_cast<double>(channels),
-           .bytes = cached / kBlockTokens *
-                    static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes)}};
+  return {
+      {.flops = 2 * (projections * tokens + through_kv_b),
+       .bytes = shape.bytes_per_weight * weights,
+       .weight_bytes = shape.bytes_per_weight * weights,
+       .part = "attention projections"},
+      {.flops = 2.0 * tokens * keys * m.heads * static_cast<double>(channels),
+       .bytes = cached / kBlockTokens * static_cast<double>(CacheOf(m, shape.kv_dtype).block_bytes),
+       .part = "attention"}};
 }
 
 void Forward(const LatentAttention& m, const LatentAttentionWeights& w, const LayerContext& c,

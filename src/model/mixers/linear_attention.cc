@@ -63,10 +63,14 @@ std::vector<Cost> CostsOf(const LinearAttention& m, int64_t hidden, const StepSh
   const double within =
       static_cast<double>(m.value_heads) * kBlockTokens / 2 * (4.0 * m.key_dim + 4.0 * m.value_dim);
   // The state is read once per step and sequence; rows of the chunk in progress are half a state.
+  const double weight_bytes = shape.bytes_per_weight * projections + 2 * gates;
   return {{.flops = 2 * (projections + gates) * tokens,
-           .bytes = shape.bytes_per_weight * projections + 2 * gates},
+           .bytes = weight_bytes,
+           .weight_bytes = weight_bytes,
+           .part = "linear attention projections"},
           {.flops = tokens * (6 * state + within),
-           .bytes = static_cast<double>(shape.sequences) * 6 * state}};
+           .bytes = static_cast<double>(shape.sequences) * 6 * state,
+           .part = "linear attention"}};
 }
 
 void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const LayerContext& c,

@@ -1,0 +1,295 @@
+// `braid plan`: what a model needs and gives on hardware that may be elsewhere, from its config.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/json.h"
+#include "base/quantities.h"
+#include "base/system/file.h"
+#include "cli/command/command_factories.h"
+#include "forecast/forecast.h"
+#include "model/families/families.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
+
+struct Named {
+  std::string_view name;
+  int64_t* value;
+};
+
+// "in=512,out=64" into the numbers of these names. Names that are not given keep their values.
+Status ReadPairs(std::string_view flag, std::string_view text, std::initializer_list<Named> names) {
+  while (!text.empty()) {
+    const std::string_view pair = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), pair.size() + 1));
+    const size_t equal = std::min(pair.find('='), pair.size());
+    const auto at = std::ranges::find(names, pair.substr(0, equal), &Named::name);
+    int64_t number = 0;
+    const std::string_view digits = pair.substr(std::min(pair.size(), equal + 1));
+    const auto [end, code] = std::from_chars(digits.begin(), digits.end(), number);
+    const bool whole = code == std::errc() && end == digits.end();
+    if (at == names.end() || !whole || number < 1 || number > 1'000'000'000) {
+      std::string form;
+      for (const Named& n : names) form += fmt::format("{}{}=N", form.empty() ? "" : ",", n.name);
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("{}: \"{}\" is wrong; write {} with N from 1 to 1000000000", flag,
+                               pair, form),
+                   std::string(flag)};
+    }
+    *at->value = number;
+  }
+  return {};
+}
+
+std::string TimeText(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  return seconds >= 1e-3 ? fmt::format("{:.2f} ms", seconds * 1e3)
+                         : fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+class PlanCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Required("MODEL", model_, "Directory with a config.json, or the file; weights unused");
+    flags.Text("--hardware", hardware_,
+               "h100, h200, b200, tpu_v7x, epyc_2core, or a JSON file of the same form");
+    flags.Text("--mesh", mesh_text_,
+               "dp=N,tp=N,ep=N: dp groups of tp devices; ep devices share the experts");
+    flags.Text("--workload", workload_text_,
+               "in=N,out=N,concurrency=N: tokens of a prompt and of an answer, requests at a time");
+    flags.Choice("--weights", weights_, {"bf16", "fp8", "int8", "int4", "fp32", "any"},
+                 "Format of the weights; any: with --search the best of bf16, fp8, int8, int4");
+    flags.Choice("--kv-dtype", kv_dtype_, {"fp32", "bf16", "int8"}, "Type of keys and values");
+    flags.Number("--step-tokens", step_tokens_, {1, 1 << 20},
+                 "Most prompt tokens of a group in a step");
+    flags.Number("--redundant-experts", redundant_, {0, 1 << 16},
+                 "Further copies of experts per layer, to balance load");
+    flags.Switch("--without-communication", options_.without_communication,
+                 "Leave out what devices send each other, to see what it costs");
+    flags.Switch("--without-weight-bytes", options_.without_weight_bytes,
+                 "Leave out reading weights from memory, to see what it costs");
+    flags.Switch("--search", search_, "Find the mesh and format with most output tokens/s");
+    flags.Number("--devices", devices_, {1, 512}, "With --search: most devices");
+    flags.Number("--inter-token-ms", inter_token_ms_, {0.001, 1e6},
+                 "With --search: longest mean time between two tokens of an answer");
+    flags.Number("--first-token-ms", first_token_ms_, {0.001, 1e9},
+                 "With --search: longest time to the first token of a request that does not wait");
+    flags.Switch("--json", json_, "Print a JSON object");
+  }
+  Status Run() override;
+
+ private:
+  Status ReadFlags();
+  Result<SearchResult> Find(const ModelSpec& spec) const;
+
+  std::string model_, hardware_ = "h200", mesh_text_, workload_text_;
+  std::string weights_ = "bf16", kv_dtype_ = "bf16";
+  int32_t step_tokens_ = 8192, redundant_ = 0, devices_ = 8;
+  std::optional<double> inter_token_ms_, first_token_ms_;
+  bool search_ = false, json_ = false;
+  Mesh mesh_;
+  Workload workload_;
+  ForecastOptions options_;
+  Hardware machine_;
+};
+
+Status PlanCommand::ReadFlags() {
+  int64_t dp = 1, tp = 1, ep = 1;
+  RETURN_IF_ERROR(ReadPairs("--mesh", mesh_text_, {{"dp", &dp}, {"tp", &tp}, {"ep", &ep}}));
+  mesh_ = {.dp = static_cast<int32_t>(dp),
+           .tp = static_cast<int32_t>(tp),
+           .ep = static_cast<int32_t>(ep)};
+  RETURN_IF_ERROR(ReadPairs("--workload", workload_text_,
+                            {{"in", &workload_.input_tokens},
+                             {"out", &workload_.output_tokens},
+                             {"concurrency", &workload_.concurrency}}));
+  if (search_ && !mesh_text_.empty()) {
+    return Error{ErrorCode::kInvalid, "--search chooses the mesh; leave out --mesh", "--mesh"};
+  }
+  if (weights_ == "any" && !search_) {
+    return Error{ErrorCode::kInvalid, "--weights any needs --search; name a format", "--weights"};
+  }
+  options_.format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16);
+  options_.kv_dtype = kv_dtype_ == "fp32"   ? DType::kF32
+                      : kv_dtype_ == "int8" ? DType::kI8
+                                            : DType::kBF16;
+  options_.step_tokens_max = step_tokens_;
+  options_.redundant_experts = redundant_;
+  ASSIGN_OR_RETURN(machine_, ReadHardware(hardware_));
+  return {};
+}
+
+// ---------------------------------------------------------------- text
+
+void PrintStep(std::string_view name, const StepForecast& step) {
+  fmt::print("\n{}: {} with overlap, {} without; bound by {}\n", name,
+             TimeText(step.seconds_with_overlap()), TimeText(step.seconds_without_overlap()),
+             NameOf(step.bound()));
+  const auto row = [](std::string_view part, double seconds, std::string_view bound,
+                      const std::string& amounts) {
+    fmt::print("  {:<30}{:>11}  {:<11}{}\n", part, TimeText(seconds), bound, amounts);
+  };
+  for (const PartForecast& part : step.parts) {
+    row(part.part, part.seconds, NameOf(part.bound()),
+        fmt::format("{:.1f} GFLOP, {:.2f} GB", part.flops / 1e9, part.bytes / 1e9));
+  }
+  if (step.sent_bytes > 0) {
+    row("communication", step.link_seconds, "link",
+        fmt::format("{:.3f} GB sent", step.sent_bytes / 1e9));
+  }
+  if (step.host_seconds > 0) row("host", step.host_seconds, "host", "");
+}
+
+void PrintSpeeds(const Forecast& f) {
+  fmt::print("\n{:<40}{:>16}{:>18}\n", "at the limits of the hardware", "with overlap",
+             "without overlap");
+  const auto row = [&](std::string_view name, auto text) {
+    fmt::print("  {:<38}{:>16}{:>18}\n", name, text(f.overlapped), text(f.serial));
+  };
+  using S = SpeedForecast;
+  row("output tokens/s",
+      [](const S& s) { return fmt::format("{:.0f}", s.output_tokens_per_second); });
+  row("input tokens/s",
+      [](const S& s) { return fmt::format("{:.0f}", s.input_tokens_per_second); });
+  row("time to first token, no queue", [](const S& s) { return TimeText(s.first_token_seconds); });
+  row("time to first token, all at once, mean",
+      [](const S& s) { return TimeText(s.first_token_seconds_burst); });
+  row("inter-token latency, decode alone",
+      [](const S& s) { return TimeText(s.inter_token_seconds); });
+  row("inter-token latency, prompts between",
+      [](const S& s) { return TimeText(s.inter_token_seconds_mean); });
+  if (f.serial.dollars_per_million_output) {
+    row("dollars per million output tokens",
+        [](const S& s) { return fmt::format("{:.3f}", *s.dollars_per_million_output); });
+  }
+  if (f.serial.joules_per_million_output) {
+    row("kJ per million output tokens",
+        [](const S& s) { return fmt::format("{:.0f}", *s.joules_per_million_output / 1e3); });
+  }
+}
+
+void PrintText(const SearchResult& found, const Hardware& machine, const Workload& workload) {
+  const Forecast& f = found.forecast;
+  fmt::print("{} x {} ({}), weights {}\n", found.mesh.ranks(), machine.name, MeshText(found.mesh),
+             ops::NameOf(found.format));
+  fmt::print("{} requests at a time of {} + {} tokens\n", workload.concurrency,
+             workload.input_tokens, workload.output_tokens);
+  fmt::print("\nmemory of the fullest device: {} of {}{}\n", ByteText(f.memory.total()),
+             ByteText(static_cast<int64_t>(machine.memory_bytes)),
+             f.fits ? "" : ": DOES NOT FIT; times below are as if it did");
+  const auto bytes = [](std::string_view name, int64_t count) {
+    if (count > 0) fmt::print("  {:<30}{:>11}\n", name, ByteText(count));
+  };
+  bytes("weights", f.memory.weights);
+  bytes("keys and values", f.memory.kv);
+  bytes("recurrent state", f.memory.state);
+  bytes("workspace", f.memory.workspace);
+  bytes("redundant experts", f.memory.balance_buffers);
+  bytes("exchange buffers", f.memory.exchange_buffers);
+  PrintStep("first step of a prompt", f.prefill);
+  PrintStep("decode step, half of the answer done", f.decode);
+  PrintSpeeds(f);
+  fmt::print("\nsources\n");
+  for (const std::string& source : machine.sources) fmt::print("  {}\n", source);
+}
+
+// ---------------------------------------------------------------- JSON
+
+json::object ObjectOf(const StepForecast& step) {
+  json::array parts;
+  for (const PartForecast& part : step.parts) {
+    parts.push_back({{"part", part.part},
+                     {"flops", part.flops},
+                     {"bytes", part.bytes},
+                     {"seconds", part.seconds},
+                     {"bound", NameOf(part.bound())}});
+  }
+  return {{"seconds_with_overlap", step.seconds_with_overlap()},
+          {"seconds_without_overlap", step.seconds_without_overlap()},
+          {"bound", NameOf(step.bound())},
+          {"compute_seconds", step.compute_seconds},
+          {"link_seconds", step.link_seconds},
+          {"host_seconds", step.host_seconds},
+          {"sent_bytes", step.sent_bytes},
+          {"parts", std::move(parts)}};
+}
+
+json::object ObjectOf(const SpeedForecast& speed) {
+  json::object out{{"output_tokens_per_second", speed.output_tokens_per_second},
+                   {"input_tokens_per_second", speed.input_tokens_per_second},
+                   {"first_token_seconds", speed.first_token_seconds},
+                   {"first_token_seconds_burst", speed.first_token_seconds_burst},
+                   {"inter_token_seconds", speed.inter_token_seconds},
+                   {"inter_token_seconds_mean", speed.inter_token_seconds_mean}};
+  if (speed.dollars_per_million_output) {
+    out["dollars_per_million_output"] = *speed.dollars_per_million_output;
+  }
+  if (speed.joules_per_million_output) {
+    out["joules_per_million_output"] = *speed.joules_per_million_output;
+  }
+  return out;
+}
+
+json::object ObjectOf(const SearchResult& found, const Hardware& machine) {
+  const Forecast& f = found.forecast;
+  json::array sources;
+  for (const std::string& source : machine.sources) sources.emplace_back(source);
+  return {{"hardware", machine.name},
+          {"mesh", {{"dp", found.mesh.dp}, {"tp", found.mesh.tp}, {"ep", found.mesh.ep}}},
+          {"devices", found.mesh.ranks()},
+          {"weights", ops::NameOf(found.format)},
+          {"fits", f.fits},
+          {"memory_bytes",
+           {{"device", machine.memory_bytes},
+            {"total", f.memory.total()},
+            {"weights", f.memory.weights},
+            {"kv", f.memory.kv},
+            {"state", f.memory.state},
+            {"workspace", f.memory.workspace},
+            {"balance_buffers", f.memory.balance_buffers},
+            {"exchange_buffers", f.memory.exchange_buffers}}},
+          {"prefill", ObjectOf(f.prefill)},
+          {"decode", ObjectOf(f.decode)},
+          {"with_overlap", ObjectOf(f.overlapped)},
+          {"without_overlap", ObjectOf(f.serial)},
+          {"sources", std::move(sources)}};
+}
+
+Result<SearchResult> PlanCommand::Find(const ModelSpec& spec) const {
+  if (!search_) {
+    ASSIGN_OR_RETURN(Forecast forecast, ForecastOf(spec, mesh_, machine_, workload_, options_));
+    return SearchResult{.mesh = mesh_, .format = options_.format, .forecast = std::move(forecast)};
+  }
+  SearchSpace space{.devices_max = devices_, .formats = {options_.format}};
+  if (weights_ == "any") {
+    using enum ops::WeightFormat;
+    space.formats = {kBF16, kF8, kI8, kI4};
+  }
+  if (inter_token_ms_) space.inter_token_seconds_max = *inter_token_ms_ / 1e3;
+  if (first_token_ms_) space.first_token_seconds_max = *first_token_ms_ / 1e3;
+  return SearchMesh(spec, machine_, workload_, options_, space);
+}
+
+Status PlanCommand::Run() {
+  RETURN_IF_ERROR(ReadFlags());
+  const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+  ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+  ASSIGN_OR_RETURN(const SearchResult found, Find(spec));
+  if (json_) {
+    fmt::print("{}\n", json::serialize(ObjectOf(found, machine_)));
+  } else {
+    PrintText(found, machine_, workload_);
+  }
+  return {};
+}
+
+}  // namespace
+
+CommandPointer MakePlanCommand() { return std::make_unique<PlanCommand>(); }
+
+}  // namespace braid

@@ -1,0 +1,325 @@
+// The forecast of one mesh: memory, steps, speeds.
+#include "forecast/forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "base/block.h"
+#include "base/math.h"
+#include "forecast/formulas.h"
+#include "model/loading/weight_choice.h"
+#include "parallel/rank_view.h"
+
+namespace braid {
+namespace {
+
+constexpr double kActivationBytes = 2;  // of what ranks send each other: bf16
+
+int64_t RowCount(const std::vector<RowRange>& rows) {
+  int64_t count = 0;
+  for (const RowRange& range : rows) count += range.count;
+  return count;
+}
+
+// Bytes of an element of a packed matrix, its share of the scales included.
+double BytesPerWeight(ops::WeightFormat format, int64_t k) {
+  return ops::PackedMatrix{.format = format, .n = 1, .k = k}.bytes_per_weight();
+}
+
+// What a rank's mixer or feed-forward gathers from the others before its last product.
+double InnerWidth(const FullAttention& m) { return static_cast<double>(m.heads) * m.head_dim; }
+double InnerWidth(const LatentAttention& m) { return static_cast<double>(m.heads) * m.value_dim; }
+double InnerWidth(const LinearAttention& m) {
+  return static_cast<double>(m.value_heads) * m.value_dim;
+}
+double InnerWidth(const DenseFfn& f) { return f.width; }
+double InnerWidth(const MoeFfn& f) { return f.shared_width; }
+
+struct Step {
+  int64_t tokens = 0;  // of a group
+  int64_t sequences = 0;
+  int64_t context_tokens = 0;
+  int64_t logits_rows = 0;
+};
+
+class Forecaster {
+ public:
+  Forecaster(const ModelSpec& spec, const RankView& view, const Hardware& hardware,
+             const ForecastOptions& options)
+      : spec_(spec), view_(view), mesh_(view.mesh), hardware_(hardware), options_(options) {
+    // Costs of the head are those of the rank's rows of it.
+    shard_ = view.spec;
+    shard_.vocabulary = static_cast<int32_t>(view.tensor().Of(spec.vocabulary).count);
+  }
+
+  StepForecast StepOf(const Step& step) const;
+  MemoryForecast MemoryOf(const Workload& workload, int64_t sequences) const;
+
+ private:
+  StepShape ShapeOf(const Step& step) const;
+  void AddCommunication(const Step& step, StepForecast& out) const;
+  void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
+  // Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens.
+  bool tokens_travel() const { return mesh_.ep > mesh_.tp; }
+  double RoutedElementBytes() const {
+    return options_.format == ops::WeightFormat::kF8 ? 1 : kActivationBytes;
+  }
+
+  const ModelSpec& spec_;
+  const RankView& view_;
+  const Mesh mesh_;
+  const Hardware& hardware_;
+  const ForecastOptions& options_;
+  ModelSpec shard_;
+};
+
+StepShape Forecaster::ShapeOf(const Step& step) const {
+  const int64_t groups = tokens_travel() ? mesh_.ep / mesh_.tp : 1;
+  return {.tokens = step.tokens,
+          .sequences = step.sequences,
+          .context_tokens = step.context_tokens,
+          .routed_tokens = step.tokens * groups,
+          .expert_share = 1.0 / mesh_.ep,
+          .bytes_per_weight = BytesPerWeight(options_.format, spec_.hidden),
+          .bytes_per_head_weight = 2,
+          .kv_dtype = options_.kv_dtype};
+}
+
+void Forecaster::AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const {
+  const double rate = ranks <= hardware_.link_devices ? hardware_.link_bytes_per_second
+                                                      : hardware_.network_bytes_per_second;
+  out.sent_bytes += bytes;
+  out.link_seconds += hops * bytes / rate + hardware_.exchange_seconds;
+}
+
+void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
+  if (options_.without_communication) return;
+  const double tokens = static_cast<double>(step.tokens);
+  const double hidden = spec_.hidden;
+  for (const LayerSpec& layer : spec_.layers) {
+    const auto gather = [&](const auto& kind) {
+      if (mesh_.tp == 1) return;
+      const double width = InnerWidth(kind) + hidden;
+      AddTransfer(GatherBytes(tokens, width, kActivationBytes, mesh_.tp), mesh_.tp, 1, out);
+    };
+    std::visit(gather, layer.mixer);
+    std::visit(gather, layer.ffn);
+    const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
+    if (moe == nullptr || mesh_.ep == 1) continue;
+    const double away = (mesh_.ep - 1.0) / mesh_.ep;
+    if (tokens_travel()) {
+      // A rank sends its part of the group's tokens to their experts and the outputs return.
+      const double mine = tokens / mesh_.tp;
+      const double there = RoutedBytes(mine, moe->top_k, hidden, RoutedElementBytes());
+      const double back = RoutedBytes(mine, moe->top_k, hidden, kActivationBytes);
+      AddTransfer(there * away, mesh_.ep, hardware_.mean_hops, out);
+      AddTransfer(back * away, mesh_.ep, hardware_.mean_hops, out);
+    } else {
+      // Outputs of the experts are summed over the ranks: scatter the sums, then gather them.
+      AddTransfer(2 * tokens * hidden * kActivationBytes * away, mesh_.ep, 1, out);
+    }
+  }
+}
+
+StepForecast Forecaster::StepOf(const Step& step) const {
+  StepForecast out;
+  const std::vector<Cost> costs = CostsOf(shard_, ShapeOf(step), step.logits_rows);
+  for (const Cost& cost : costs) {
+    auto at = std::ranges::find(out.parts, cost.part, &PartForecast::part);
+    if (at == out.parts.end()) at = out.parts.insert(at, PartForecast{.part = cost.part});
+    // Products with quantised weights have a peak of their own; the head, which comes first, and
+    // parts without weights compute as bf16.
+    const bool quantised = cost.weight_bytes > 0 && &cost != &costs.front();
+    const double peak = quantised ? hardware_.FlopsFor(options_.format) : hardware_.bf16_flops;
+    const double bytes = cost.bytes - (options_.without_weight_bytes ? cost.weight_bytes : 0);
+    at->flops += cost.flops;
+    at->bytes += bytes;
+    at->arithmetic_seconds += cost.flops / peak;
+    at->memory_seconds += bytes / hardware_.memory_bytes_per_second;
+    const double seconds = LimitSeconds(cost.flops, peak, bytes, hardware_.memory_bytes_per_second);
+    at->seconds += seconds;
+    out.compute_seconds += seconds;
+  }
+  AddCommunication(step, out);
+  out.host_seconds = hardware_.host_seconds;
+  return out;
+}
+
+MemoryForecast Forecaster::MemoryOf(const Workload& workload, int64_t sequences) const {
+  MemoryForecast memory;
+  const WeightChoice choice{.format = options_.format};
+  double expert_bytes = 0;
+  int64_t inner = 0;  // columns of the widest weight's output
+  for (const WeightSpec& weight : WeightsOf(spec_)) {
+    const int64_t rows = weight.count * weight.n, held = RowCount(view_.RowsOf(weight));
+    const int64_t packed = PackedBytes(weight, LayoutOf(weight, ops::WeightFormat::kBF16, choice));
+    const double share = static_cast<double>(held) / static_cast<double>(rows);
+    memory.weights += static_cast<int64_t>(std::ceil(static_cast<double>(packed) * share));
+    const bool experts = !weight.units.empty() && weight.units[0].unit == ShardUnit::kExpert;
+    if (experts)
+      expert_bytes += static_cast<double>(packed) / static_cast<double>(weight.units[0].count);
+    if (!experts && weight.use == WeightUse::kMatrix && weight.quantisable != Quantisable::kHead) {
+      inner = std::max(inner, held);
+    }
+  }
+  for (const GroupGeometry& group : CachePlanOf(view_.spec, options_.kv_dtype).groups) {
+    const int64_t tokens = workload.input_tokens + workload.output_tokens;
+    if (group.kind == GroupKind::kFull) {
+      memory.kv += sequences * CeilDiv(tokens, int64_t{kBlockTokens}) * group.block_bytes;
+    } else {
+      memory.state += sequences * 2 * group.block_bytes;
+    }
+  }
+  const int64_t tokens =
+      std::max(sequences, std::min(options_.step_tokens_max, sequences * workload.input_tokens));
+  memory.workspace =
+      4 * (tokens * (3 * int64_t{spec_.hidden} + inner) + sequences * int64_t{spec_.vocabulary});
+  memory.balance_buffers = static_cast<int64_t>(
+      std::ceil(expert_bytes * static_cast<double>(options_.redundant_experts) / mesh_.ep));
+  if (tokens_travel()) {
+    double row_bytes = 0;  // of the layer that sends most
+    for (const LayerSpec& layer : spec_.layers) {
+      if (const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn)) {
+        row_bytes = std::max(row_bytes, RoutedBytes(1, moe->top_k, spec_.hidden,
+                                                    RoutedElementBytes() + kActivationBytes));
+      }
+    }
+    memory.exchange_buffers =
+        static_cast<int64_t>(2 * row_bytes * static_cast<double>(tokens) / mesh_.tp);
+  }
+  return memory;
+}
+
+using SecondsOf = double (StepForecast::*)() const;
+
+struct Run {
+  const Forecaster& forecaster;
+  const Hardware& hardware;
+  const Workload& workload;
+  const ForecastOptions& options;
+  const Mesh& mesh;
+  int64_t sequences;  // of a group
+};
+
+// A group's devices alternate between prompts and steps that generate a token of every sequence:
+// in the time of `sequences` requests, each has its prompt computed once and all of its steps.
+SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seconds_of) {
+  double prompt = 0;
+  const int64_t chunk = std::min(run.options.step_tokens_max, run.workload.input_tokens);
+  for (int64_t at = 0; at < run.workload.input_tokens; at += chunk) {
+    const int64_t tokens = std::min(chunk, run.workload.input_tokens - at);
+    const bool last = at + tokens == run.workload.input_tokens;
+    const StepForecast step = run.forecaster.StepOf(
+        {.tokens = tokens, .sequences = 1, .context_tokens = at, .logits_rows = last ? 1 : 0});
+    prompt += (step.*seconds_of)();
+  }
+  const double n = static_cast<double>(run.sequences);
+  // The prompt's last step gives the first token.
+  const double steps = static_cast<double>(run.workload.output_tokens - 1);
+  const double step = (decode.*seconds_of)();
+  const double cycle = n * prompt + steps * step;
+  const double requests_per_second = static_cast<double>(run.workload.concurrency) / cycle;
+  SpeedForecast speed{
+      .output_tokens_per_second =
+          requests_per_second * static_cast<double>(run.workload.output_tokens),
+      .input_tokens_per_second =
+          requests_per_second * static_cast<double>(run.workload.input_tokens),
+      .first_token_seconds = prompt,
+      .first_token_seconds_burst = prompt * (n + 1) / 2,
+      .inter_token_seconds = step,
+      .inter_token_seconds_mean = steps > 0 ? ((n - 1) * prompt + steps * step) / steps : 0};
+  if (run.hardware.dollars_per_hour > 0) {
+    speed.dollars_per_million_output = DollarsPerMillion(
+        run.hardware.dollars_per_hour * run.mesh.ranks(), speed.output_tokens_per_second);
+  }
+  if (run.hardware.watts > 0) {
+    speed.joules_per_million_output =
+        run.hardware.watts * run.mesh.ranks() / speed.output_tokens_per_second * 1e6;
+  }
+  return speed;
+}
+
+Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
+                     const ForecastOptions& options) {
+  if (workload.input_tokens < 1 || workload.output_tokens < 1 || workload.concurrency < 1 ||
+      options.step_tokens_max < 1) {
+    return Error{ErrorCode::kInvalid,
+                 "the workload needs in, out, concurrency and tokens of a step of at least 1"};
+  }
+  const int64_t tokens = workload.input_tokens + workload.output_tokens;
+  if (spec.context_tokens_max > 0 && tokens > spec.context_tokens_max) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("in={} and out={} are {} tokens; the model's context is {}",
+                             workload.input_tokens, workload.output_tokens, tokens,
+                             spec.context_tokens_max)};
+  }
+  return {};
+}
+
+Status CheckLinks(const Mesh& mesh, const Hardware& hardware) {
+  const int32_t together = std::max(mesh.tp, mesh.ep);
+  if (together == 1) return {};
+  const bool linked = together <= hardware.link_devices;
+  if ((linked ? hardware.link_bytes_per_second : hardware.network_bytes_per_second) > 0) return {};
+  return Error{
+      ErrorCode::kInvalid,
+      fmt::format("{}: {} devices exchange data, but {} joins {} at most: its file gives no {}",
+                  MeshText(mesh), together, hardware.name, hardware.link_devices,
+                  linked ? "link_bytes_per_second" : "network_bytes_per_second")};
+}
+
+}  // namespace
+
+std::string_view NameOf(Bound bound) {
+  constexpr std::string_view kNames[] = {"arithmetic", "memory", "link", "host"};
+  return kNames[static_cast<int>(bound)];
+}
+
+double StepForecast::seconds_with_overlap() const {
+  return std::max(compute_seconds, link_seconds) + host_seconds;
+}
+
+Bound StepForecast::bound() const {
+  double arithmetic = 0, memory = 0;
+  for (const PartForecast& part : parts) {
+    (part.bound() == Bound::kArithmetic ? arithmetic : memory) += part.seconds;
+  }
+  if (host_seconds > std::max(compute_seconds, link_seconds)) return Bound::kHost;
+  if (link_seconds > compute_seconds) return Bound::kLink;
+  return arithmetic > memory ? Bound::kArithmetic : Bound::kMemory;
+}
+
+Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardware& hardware,
+                            const Workload& workload, const ForecastOptions& options) {
+  RETURN_IF_ERROR(CheckWorkload(spec, workload, options));
+  // The last rank's shares are as large as any (Share::Of).
+  RETURN_IF_ERROR(CheckMesh(spec, mesh));
+  RETURN_IF_ERROR(CheckLinks(mesh, hardware));
+  if (options.redundant_experts % mesh.ep != 0) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} redundant experts are not a multiple of ep {}",
+                             options.redundant_experts, mesh.ep)};
+  }
+  ASSIGN_OR_RETURN(const RankView view, ViewOf(spec, mesh, mesh.ranks() - 1));
+  const Forecaster forecaster(spec, view, hardware, options);
+  const int64_t sequences = CeilDiv(workload.concurrency, int64_t{mesh.dp});
+  Forecast forecast{.memory = forecaster.MemoryOf(workload, sequences)};
+  forecast.fits = static_cast<double>(forecast.memory.total()) <= hardware.memory_bytes;
+  const int64_t first = std::min(options.step_tokens_max, workload.input_tokens);
+  forecast.prefill = forecaster.StepOf(
+      {.tokens = first, .sequences = 1, .logits_rows = first == workload.input_tokens ? 1 : 0});
+  forecast.decode =
+      forecaster.StepOf({.tokens = sequences,
+                         .sequences = sequences,
+                         .context_tokens = workload.input_tokens + workload.output_tokens / 2,
+                         .logits_rows = sequences});
+  const Run run{forecaster, hardware, workload, options, mesh, sequences};
+  forecast.serial = SpeedOf(run, forecast.decode, &StepForecast::seconds_without_overlap);
+  forecast.overlapped = SpeedOf(run, forecast.decode, &StepForecast::seconds_with_overlap);
+  return forecast;
+}
+
+}  // namespace braid

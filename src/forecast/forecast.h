@@ -1,0 +1,123 @@
+// What a model costs on a mesh of devices before anybody buys or starts them: memory per device,
+// the parts of a step with what bounds each, communication, throughput and latencies. Everything is
+// derived from the spec, by the same CostsOf as the benchmarks, of what a rank holds (RankView), at
+// the limits of the hardware. Experts are chosen uniformly. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "forecast/hardware.h"
+#include "model/spec.h"
+#include "parallel/mesh.h"
+#include "tensor/dtype.h"
+
+namespace braid {
+
+// All requests are alike, and `concurrency` of them run at any time, shared evenly by the groups.
+struct Workload {
+  int64_t input_tokens = 1024;
+  int64_t output_tokens = 256;
+  int64_t concurrency = 1;
+};
+
+struct ForecastOptions {
+  ops::WeightFormat format = ops::WeightFormat::kBF16;  // of matrices that may be quantised
+  DType kv_dtype = DType::kBF16;
+  int64_t step_tokens_max = 8192;  // prompt tokens of a group in a step
+  int64_t redundant_experts = 0;   // further copies per layer, to balance load
+  // Ablations: leave a cost out to see what it is worth.
+  bool without_communication = false;
+  bool without_weight_bytes = false;
+};
+
+enum class Bound : uint8_t { kArithmetic, kMemory, kLink, kHost };
+std::string_view NameOf(Bound bound);
+
+// A part of a step over all layers, on one device.
+struct PartForecast {
+  std::string_view part;
+  double flops = 0;
+  double bytes = 0;
+  double arithmetic_seconds = 0;
+  double memory_seconds = 0;
+  double seconds = 0;  // layer by layer the longer of both
+  Bound bound() const {
+    return arithmetic_seconds > memory_seconds ? Bound::kArithmetic : Bound::kMemory;
+  }
+};
+
+struct StepForecast {
+  std::vector<PartForecast> parts;
+  double compute_seconds = 0;
+  double sent_bytes = 0;  // by a device
+  double link_seconds = 0;
+  double host_seconds = 0;
+  // Communication after computation, or all of it at the same time.
+  double seconds_without_overlap() const { return compute_seconds + link_seconds + host_seconds; }
+  double seconds_with_overlap() const;
+  Bound bound() const;  // with overlap
+};
+
+// Bytes of the device that holds most.
+struct MemoryForecast {
+  int64_t weights = 0;
+  int64_t kv = 0;
+  int64_t state = 0;             // two blocks per running sequence
+  int64_t workspace = 0;         // activations of the largest step, fp32
+  int64_t balance_buffers = 0;   // redundant experts
+  int64_t exchange_buffers = 0;  // rows sent to experts and back, twice
+  int64_t total() const {
+    return weights + kv + state + workspace + balance_buffers + exchange_buffers;
+  }
+};
+
+// Of all devices together. All groups do the same at the same time, so a group's prompt meets
+// prompts of the others at their experts.
+struct SpeedForecast {
+  double output_tokens_per_second = 0;  // prompts take their time of the same devices
+  double input_tokens_per_second = 0;
+  double first_token_seconds = 0;        // of a request that does not wait
+  double first_token_seconds_burst = 0;  // mean, if all requests arrive at once
+  double inter_token_seconds = 0;        // while no prompt runs
+  double inter_token_seconds_mean = 0;   // with the prompts of other requests in between
+  std::optional<double> dollars_per_million_output;
+  std::optional<double> joules_per_million_output;
+};
+
+struct Forecast {
+  MemoryForecast memory;
+  bool fits = false;
+  StepForecast prefill;  // the first step of a prompt
+  StepForecast decode;   // half of the output generated
+  SpeedForecast serial, overlapped;
+};
+
+// An error if the mesh cannot divide the model, if the hardware has no links for it, or if the
+// workload is empty or longer than the model's context. A model that does not fit is no error.
+Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardware& hardware,
+                            const Workload& workload, const ForecastOptions& options = {});
+
+// What --search varies and what it must keep.
+struct SearchSpace {
+  int32_t devices_max = 8;
+  std::vector<ops::WeightFormat> formats = {ops::WeightFormat::kBF16};
+  std::optional<double> inter_token_seconds_max;  // mean, with overlap
+  std::optional<double> first_token_seconds_max;  // without waiting, with overlap
+};
+struct SearchResult {
+  Mesh mesh;
+  ops::WeightFormat format = ops::WeightFormat::kBF16;
+  Forecast forecast;
+};
+// The mesh and format with most output tokens per second (with overlap) of those that fit and keep
+// the bounds; of equals the one with fewest devices. All meshes of at most devices_max devices are
+// tried. The error says how many there were and why none will do.
+Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
+                                const Workload& workload, const ForecastOptions& options,
+                                const SearchSpace& space);
+
+}  // namespace braid

@@ -1,0 +1,241 @@
+// Forecasts of meshes, against sums by hand and against each other.
+#include "forecast/forecast.h"
+
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "forecast/formulas.h"
+#include "model/families/families.h"
+
+namespace braid {
+namespace {
+
+ModelSpec Dense() {
+  return {.hidden = 64,
+          .vocabulary = 128,
+          .context_tokens_max = 4096,
+          .layers = {{.prefix = "@layers.0.",
+                      .mixer = FullAttention{.heads = 4, .kv_heads = 2, .head_dim = 16},
+                      .ffn = DenseFfn{.width = 256}}},
+          .prefixes = {""}};
+}
+ModelSpec Mixture() {
+  ModelSpec spec = Dense();
+  spec.layers[0].ffn = MoeFfn{.experts = 16, .top_k = 2, .width = 32, .shared_width = 32};
+  return spec;
+}
+Hardware Machine() {
+  return {.name = "machine",
+          .memory_bytes = 1e9,
+          .memory_bytes_per_second = 1e9,
+          .bf16_flops = 1e12,
+          .link_bytes_per_second = 1e8,
+          .link_devices = 8,
+          .network_bytes_per_second = 1e7};
+}
+Forecast Of(const ModelSpec& spec, const Mesh& mesh, const Workload& workload,
+            const ForecastOptions& options = {}, const Hardware& hardware = Machine()) {
+  Result<Forecast> forecast = ForecastOf(spec, mesh, hardware, workload, options);
+  CHECK(forecast, "{}", forecast.error().message);
+  return *std::move(forecast);
+}
+constexpr Workload kWorkload{.input_tokens = 512, .output_tokens = 64, .concurrency = 8};
+
+std::string ErrorOf(const Result<Forecast>& forecast) {
+  return forecast ? "no error" : forecast.error().message;
+}
+
+TEST(Forecast, OfOneDeviceIsTheModelsCostAtTheLimits) {
+  const Forecast forecast = Of(Dense(), {}, kWorkload);
+  const StepShape shape{
+      .tokens = 8, .sequences = 8, .context_tokens = 512 + 32, .kv_dtype = DType::kBF16};
+  double seconds = 0;
+  for (const Cost& cost : CostsOf(Dense(), shape, 8)) {
+    seconds += std::max(cost.flops / 1e12, cost.bytes / 1e9);
+  }
+  EXPECT_DOUBLE_EQ(forecast.decode.compute_seconds, seconds);
+  EXPECT_EQ(forecast.decode.sent_bytes, 0);
+  EXPECT_EQ(forecast.decode.bound(), Bound::kMemory);
+  EXPECT_DOUBLE_EQ(forecast.serial.inter_token_seconds, seconds);
+  // Eight prompts and 63 further steps for 8 * 64 tokens.
+  const double prompt = forecast.serial.first_token_seconds;
+  EXPECT_DOUBLE_EQ(forecast.serial.output_tokens_per_second, 512 / (8 * prompt + 63 * seconds));
+}
+
+// Three requests on two groups: the second group has room for one more, which nobody uses.
+TEST(Forecast, GroupsThatAreNotFullCountAsTheyAre) {
+  const Workload three{.input_tokens = 512, .output_tokens = 64, .concurrency = 3};
+  const Workload four{.input_tokens = 512, .output_tokens = 64, .concurrency = 4};
+  const double part = Of(Dense(), {.dp = 2}, three).serial.output_tokens_per_second;
+  const double full = Of(Dense(), {.dp = 2}, four).serial.output_tokens_per_second;
+  EXPECT_DOUBLE_EQ(part, full * 3 / 4);
+}
+
+TEST(Forecast, PartsAddUpToTheStep) {
+  const Forecast forecast = Of(Mixture(), {}, kWorkload);
+  double seconds = 0;
+  for (const PartForecast& part : forecast.prefill.parts) seconds += part.seconds;
+  EXPECT_DOUBLE_EQ(seconds, forecast.prefill.compute_seconds);
+  EXPECT_EQ(forecast.prefill.parts.size(), 4u);  // head, projections, attention, experts
+}
+
+TEST(Forecast, OfMemoryIsWhatTheCacheAndTheWeightsTake) {
+  const Forecast forecast = Of(Dense(), {}, kWorkload);
+  // 9 blocks of 64 tokens, 2 heads of 16 for keys and for values, bf16.
+  EXPECT_EQ(forecast.memory.kv, 8 * 9 * 64 * 2 * 2 * 16 * 2);
+  EXPECT_EQ(forecast.memory.state, 0);
+  const ParameterCount count = ParametersOf(Dense());
+  EXPECT_GE(forecast.memory.weights, 2 * count.total);
+  EXPECT_LE(forecast.memory.weights, 2 * count.total + 2 * 1024);  // vectors are fp32
+  EXPECT_TRUE(forecast.fits);
+  Hardware small = Machine();
+  small.memory_bytes = static_cast<double>(forecast.memory.total()) - 1;
+  EXPECT_FALSE(Of(Dense(), {}, kWorkload, {}, small).fits);
+}
+
+TEST(Forecast, TensorRanksDivideWorkAndWeightsAndGatherRows) {
+  const Forecast one = Of(Dense(), {}, kWorkload), two = Of(Dense(), {.tp = 2}, kWorkload);
+  EXPECT_NEAR(static_cast<double>(two.memory.weights), static_cast<double>(one.memory.weights) / 2,
+              1024);
+  EXPECT_EQ(two.memory.kv, one.memory.kv / 2);
+  for (size_t i = 0; i < one.decode.parts.size(); ++i) {
+    EXPECT_DOUBLE_EQ(two.decode.parts[i].flops, one.decode.parts[i].flops / 2);
+  }
+  // Of 8 tokens half of 64 inner and 64 outer channels of the mixer, 256 and 64 of the ffn.
+  EXPECT_DOUBLE_EQ(two.decode.sent_bytes, 8 * (64 + 64 + 256 + 64) * 2 / 2);
+  EXPECT_DOUBLE_EQ(two.decode.link_seconds, two.decode.sent_bytes / 1e8);
+}
+
+TEST(Forecast, ExpertRanksOfSeveralGroupsSendRowsThereAndBack) {
+  const Mesh mesh{.dp = 4, .tp = 1, .ep = 4};
+  const Forecast four = Of(Mixture(), mesh, kWorkload), one = Of(Mixture(), {}, kWorkload);
+  // 2 tokens of a group, 2 experts each, three quarters on other ranks, bf16 both ways.
+  EXPECT_DOUBLE_EQ(four.decode.sent_bytes, 2 * (2 * 2 * 64 * 2) * 0.75);
+  const auto experts = [](const Forecast& f) { return f.decode.parts.back(); };
+  ASSERT_EQ(experts(four).part, "experts");
+  // A quarter of the experts for the tokens of all: the routed work of a quarter of the tokens.
+  EXPECT_DOUBLE_EQ(experts(four).flops, experts(one).flops / 4);
+  EXPECT_LT(experts(four).bytes, experts(one).bytes);
+  EXPECT_GT(four.memory.exchange_buffers, 0);
+  EXPECT_EQ(one.memory.exchange_buffers, 0);
+}
+
+TEST(Forecast, OverlapHidesTheShorterOfComputationAndCommunication) {
+  const Forecast forecast = Of(Dense(), {.tp = 4}, kWorkload);
+  const StepForecast& step = forecast.prefill;
+  EXPECT_DOUBLE_EQ(step.seconds_with_overlap(), std::max(step.compute_seconds, step.link_seconds));
+  EXPECT_DOUBLE_EQ(step.seconds_without_overlap(), step.compute_seconds + step.link_seconds);
+  EXPECT_EQ(step.bound(), Bound::kLink);
+  EXPECT_LT(forecast.serial.output_tokens_per_second, forecast.overlapped.output_tokens_per_second);
+}
+
+TEST(Forecast, RanksBeyondTheLinksUseTheNetwork) {
+  Hardware pairs = Machine();
+  pairs.link_devices = 2;
+  const Forecast near = Of(Dense(), {.tp = 4}, kWorkload);
+  const Forecast far = Of(Dense(), {.tp = 4}, kWorkload, {}, pairs);
+  EXPECT_DOUBLE_EQ(far.decode.link_seconds, 10 * near.decode.link_seconds);
+}
+
+TEST(Forecast, AblationsLeaveOutExactlyTheirCost) {
+  const Forecast all = Of(Mixture(), {.tp = 2, .ep = 2}, kWorkload);
+  const Forecast quiet =
+      Of(Mixture(), {.tp = 2, .ep = 2}, kWorkload, {.without_communication = true});
+  EXPECT_GT(all.decode.link_seconds, 0);
+  EXPECT_EQ(quiet.decode.link_seconds, 0);
+  EXPECT_DOUBLE_EQ(quiet.decode.compute_seconds, all.decode.compute_seconds);
+  const Forecast light =
+      Of(Mixture(), {.tp = 2, .ep = 2}, kWorkload, {.without_weight_bytes = true});
+  for (size_t i = 0; i < all.decode.parts.size(); ++i) {
+    const bool cache = all.decode.parts[i].part == "attention";
+    EXPECT_DOUBLE_EQ(light.decode.parts[i].bytes, cache ? all.decode.parts[i].bytes : 0);
+    EXPECT_DOUBLE_EQ(light.decode.parts[i].flops, all.decode.parts[i].flops);
+  }
+}
+
+TEST(Forecast, LongPromptsTakeSeveralSteps) {
+  const Workload workload{.input_tokens = 1000, .output_tokens = 2, .concurrency = 1};
+  const double whole = Of(Dense(), {}, workload).serial.first_token_seconds;
+  const double parts =
+      Of(Dense(), {}, workload, {.step_tokens_max = 300}).serial.first_token_seconds;
+  EXPECT_GT(parts, whole);  // weights are read four times
+}
+
+TEST(Forecast, RedundantExpertsTakeTheirWeightsOnEveryRank) {
+  const Mesh mesh{.dp = 4, .tp = 1, .ep = 4};
+  const Forecast more = Of(Mixture(), mesh, kWorkload, {.redundant_experts = 8});
+  EXPECT_EQ(more.memory.balance_buffers, 8 / 4 * 3 * 64 * 32 * 2);
+}
+
+TEST(Forecast, SaysWhatIsWrongWithItsInput) {
+  const auto error = [](const Mesh& mesh, const Workload& workload, const Hardware& hardware) {
+    return ErrorOf(ForecastOf(Dense(), mesh, hardware, workload, {}));
+  };
+  EXPECT_NE(error({.tp = 3}, kWorkload, Machine()).find("tp 3 does not divide"), std::string::npos);
+  EXPECT_NE(error({}, {.input_tokens = 4000, .output_tokens = 200}, Machine())
+                .find("4200 tokens; the model's context is 4096"),
+            std::string::npos);
+  Hardware lone = Machine();
+  lone.link_devices = 1;
+  lone.network_bytes_per_second = 0;
+  EXPECT_NE(error({.tp = 2}, kWorkload, lone).find("network_bytes_per_second"), std::string::npos);
+}
+
+TEST(Search, FindsTheFastestMeshThatFitsAndKeepsTheBounds) {
+  const SearchSpace space{.devices_max = 4};
+  const Result<SearchResult> best = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
+  ASSERT_TRUE(best) << best.error().message;
+  for (const Mesh& mesh : {Mesh{}, Mesh{.tp = 2}, Mesh{.tp = 4, .ep = 4}, Mesh{.dp = 4},
+                           Mesh{.dp = 2, .tp = 2, .ep = 4}}) {
+    EXPECT_GE(best->forecast.overlapped.output_tokens_per_second,
+              Of(Mixture(), mesh, kWorkload).overlapped.output_tokens_per_second)
+        << MeshText(mesh);
+  }
+  SearchSpace bounded = space;
+  bounded.inter_token_seconds_max = best->forecast.overlapped.inter_token_seconds_mean * 0.999;
+  const Result<SearchResult> other = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
+  if (other) {
+    EXPECT_LE(other->forecast.overlapped.inter_token_seconds_mean,
+              *bounded.inter_token_seconds_max);
+  }
+  bounded.inter_token_seconds_max = 1e-12;
+  const Result<SearchResult> none = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("inter-token latency"), std::string::npos);
+}
+
+TEST(Hardware, EveryKnownOneCanBeReadAndNamesItsSources) {
+  for (const std::string_view name : KnownHardware()) {
+    const Result<Hardware> hardware = ReadHardware(std::string(name));
+    ASSERT_TRUE(hardware) << hardware.error().message;
+    EXPECT_EQ(hardware->name, name);
+    EXPECT_GE(hardware->sources.size(), 3u);
+  }
+}
+
+TEST(Hardware, ErrorsNameTheKey) {
+  const auto error = [](const std::string& numbers) {
+    const Result<Hardware> hardware =
+        ParseHardware(R"({"name": "x", "numbers": {)" + numbers + "}}", "x.json");
+    return hardware ? std::string() : hardware.error().message;
+  };
+  const std::string memory = R"("memory_bytes": {"value": 1, "source": "s"})";
+  EXPECT_NE(error(memory).find("memory_bytes_per_second is missing"), std::string::npos);
+  EXPECT_NE(error(R"("memory_bytes": 5)").find("\"source\""), std::string::npos);
+  EXPECT_NE(error(R"("memory_bytes": {"value": -5, "source": "s"})").find("is -5"),
+            std::string::npos);
+  EXPECT_NE(error(R"("memory": {"value": 5, "source": "s"})").find("memory is unknown"),
+            std::string::npos);
+  EXPECT_NE(ReadHardware("no-such").error().message.find("h100, h200"), std::string::npos);
+}
+
+TEST(Hardware, FormatsWithoutTheirOwnPeakRunAsBf16) {
+  Hardware machine = Machine();
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), machine.bf16_flops);
+  machine.fp8_flops = 7;
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), 7);
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kBF16), machine.bf16_flops);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,49 @@
+// The closed formulas of a forecast that are no part of a model's cost: what ranks send each other,
+// and what time costs. Pure.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+namespace braid {
+
+// What a rank receives when `ranks` of them gather rows of `width` elements of which each has its
+// share.
+inline double GatherBytes(double tokens, double width, double element_bytes, int32_t ranks) {
+  return tokens * width * element_bytes * (ranks - 1) / ranks;
+}
+
+// A row per token and chosen expert, as a rank sends it: `scale_group` elements share a scale of 4
+// bytes; 0: no scales. Rows for experts of the rank itself are included.
+inline double RoutedBytes(double tokens, double top_k, double hidden, double element_bytes,
+                          double scale_group = 0) {
+  const double scales = scale_group > 0 ? 4 * hidden / scale_group : 0;
+  return tokens * top_k * (hidden * element_bytes + scales);
+}
+
+// Links that a byte crosses to a random node of a torus, its own node included: a quarter of an
+// even ring, (n^2 - 1) / 4n of an odd one.
+inline double MeanHops(std::span<const int32_t> rings) {
+  double hops = 0;
+  for (const int32_t n : rings) hops += n % 2 == 0 ? n / 4.0 : (n * n - 1) / (4.0 * n);
+  return hops;
+}
+
+// Seconds of a part whose arithmetic and memory traffic overlap.
+inline double LimitSeconds(double flops, double flops_per_second, double bytes,
+                           double bytes_per_second) {
+  return std::fmax(flops / flops_per_second, bytes / bytes_per_second);
+}
+
+inline double DollarsPerMillion(double dollars_per_hour, double tokens_per_second) {
+  return dollars_per_hour / 3600 / tokens_per_second * 1e6;
+}
+
+// The tp = dp that holds least memory of one matrix [hidden, width] and of the hidden state of all
+// groups, which captured graphs hold `copies` times more.
+inline double LeastMemoryRanks(double width, double tokens, double copies) {
+  return std::sqrt(width / ((1 + copies) * tokens));
+}
+
+}  // namespace braid

@@ -1,0 +1,73 @@
+// The best mesh and format: every one is tried.
+#include <fmt/format.h>
+
+#include "forecast/forecast.h"
+
+namespace braid {
+namespace {
+
+struct Refusals {
+  int tried = 0, memory = 0, first_token = 0, inter_token = 0, impossible = 0;
+};
+
+// Whether the forecast keeps what the search must keep; counts why not.
+bool Keeps(const Forecast& forecast, const SearchSpace& space, Refusals& refusals) {
+  const auto above = [](double seconds, std::optional<double> most) {
+    return most && seconds > *most;
+  };
+  if (!forecast.fits) return ++refusals.memory, false;
+  if (above(forecast.overlapped.first_token_seconds, space.first_token_seconds_max)) {
+    return ++refusals.first_token, false;
+  }
+  if (above(forecast.overlapped.inter_token_seconds_mean, space.inter_token_seconds_max)) {
+    return ++refusals.inter_token, false;
+  }
+  return true;
+}
+
+bool Better(const SearchResult& a, const SearchResult& b) {
+  const double fast = a.forecast.overlapped.output_tokens_per_second;
+  const double known = b.forecast.overlapped.output_tokens_per_second;
+  return fast != known ? fast > known : a.mesh.ranks() < b.mesh.ranks();
+}
+
+}  // namespace
+
+Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
+                                const Workload& workload, const ForecastOptions& options,
+                                const SearchSpace& space) {
+  RETURN_IF_ERROR(ForecastOf(spec, {}, hardware, workload, options));
+  std::optional<SearchResult> best;
+  Refusals refusals;
+  const auto attempt = [&](const Mesh& mesh, ops::WeightFormat format) {
+    ForecastOptions with = options;
+    with.format = format;
+    Result<Forecast> forecast = ForecastOf(spec, mesh, hardware, workload, with);
+    ++refusals.tried;
+    if (!forecast) {
+      ++refusals.impossible;
+    } else if (Keeps(*forecast, space, refusals)) {
+      SearchResult found{.mesh = mesh, .format = format, .forecast = *std::move(forecast)};
+      if (!best || Better(found, *best)) best = std::move(found);
+    }
+  };
+  for (const ops::WeightFormat format : space.formats) {
+    for (int32_t tp = 1; tp <= space.devices_max; ++tp) {
+      for (int32_t dp = 1; dp * tp <= space.devices_max && dp <= workload.concurrency; ++dp) {
+        for (int32_t ep = 1; ep <= dp * tp; ++ep) {
+          if (dp * tp % ep == 0) attempt({.dp = dp, .tp = tp, .ep = ep}, format);
+        }
+      }
+    }
+  }
+  if (best) return *std::move(best);
+  return Error{
+      ErrorCode::kNotFound,
+      fmt::format("none of {} meshes and formats on up to {} devices will do: {} cannot divide the "
+                  "model or lack links, {} need more than {:.1f} GB per device, {} exceed the time "
+                  "to first token, {} the inter-token latency. Allow more devices or time",
+                  refusals.tried, space.devices_max, refusals.impossible, refusals.memory,
+                  hardware.memory_bytes / 1e9, refusals.first_token, refusals.inter_token)};
+}
+
+}  // namespace braid

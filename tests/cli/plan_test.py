@@ -1,0 +1,70 @@
+"""braid plan: text, JSON, search and errors."""
+
+import json
+import pathlib
+
+import pytest
+
+CONFIGS = pathlib.Path(__file__).resolve().parents[1] / "configs"
+LING = str(CONFIGS / "ling_2_6_1t.json")
+
+
+def plan(braid, *words):
+    done = braid("plan", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_text_and_json_say_the_same(braid):
+    words = [LING, "--hardware", "tpu_v7x", "--mesh", "dp=8,tp=4,ep=32", "--weights", "fp8",
+             "--workload", "in=16384,out=1024,concurrency=512"]  # fmt: skip
+    found = plan(braid, *words)
+    text = braid("plan", *words).stdout
+    assert found["devices"] == 32 and found["fits"]
+    memory = found["memory_bytes"]
+    parts = ["weights", "kv", "state", "workspace", "balance_buffers", "exchange_buffers"]
+    assert memory["total"] == sum(memory[part] for part in parts)
+    assert f"{memory['total'] / 2**30:.1f} GiB of 96.0 GiB" in text
+    for step in ("prefill", "decode"):
+        assert f"bound by {found[step]['bound']}" in text
+    assert f"{found['with_overlap']['output_tokens_per_second']:.0f}" in text
+    assert all(source in text for source in found["sources"])
+
+
+def test_search_is_no_worse_than_a_mesh_and_keeps_its_bound(braid):
+    words = [str(CONFIGS / "qwen3_5_35b_a3b.json"), "--hardware", "h100",
+             "--workload", "in=2048,out=256,concurrency=16"]  # fmt: skip
+    best = plan(braid, *words, "--search", "--devices", "4")
+    given = plan(braid, *words, "--mesh", "tp=2,ep=2")
+    speed = "output_tokens_per_second"
+    assert best["fits"] and best["devices"] <= 4
+    assert best["with_overlap"][speed] >= given["with_overlap"][speed]
+    bound = best["with_overlap"]["inter_token_seconds_mean"] * 1e3 * 1.01
+    again = plan(braid, *words, "--search", "--devices", "4", "--inter-token-ms", str(bound))
+    assert again["with_overlap"][speed] == best["with_overlap"][speed]
+
+
+def test_hardware_of_ones_own(braid, tmp_path):
+    number = {"value": 1e12, "source": "a measurement"}
+    names = ["memory_bytes", "memory_bytes_per_second", "bf16_flops"]
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"name": "mine", "numbers": dict.fromkeys(names, number)}))
+    assert plan(braid, LING, "--hardware", str(file))["hardware"] == "mine"
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--mesh", "tp=3"], "tp 3 does not divide"),
+        (["--mesh", "pp=2"], "write dp=N,tp=N,ep=N"),
+        (["--workload", "in=0"], "N from 1"),
+        (["--hardware", "abacus"], "neither known hardware (h100"),
+        (["--weights", "any"], "--weights any needs --search"),
+        (["--mesh", "tp=2", "--hardware", "epyc_2core"], "network_bytes_per_second"),
+        (["--search", "--devices", "1"], "Allow more devices"),
+    ],
+)
+def test_errors_name_what_is_wrong(braid, words, said):
+    done = braid("plan", LING, *words)
+    assert done.returncode == 1
+    assert said in done.stderr
