@@ -179,6 +179,7 @@ MemoryForecast Forecaster::MemoryOf(const Workload& workload, int64_t sequences)
       4 * (tokens * (3 * int64_t{spec_.hidden} + inner) + sequences * int64_t{spec_.vocabulary});
   memory.balance_buffers = static_cast<int64_t>(
       std::ceil(expert_bytes * static_cast<double>(options_.redundant_experts) / mesh_.ep));
+  memory.weights -= memory.balance_buffers;
   if (tokens_travel()) {
     double row_bytes = 0;  // of the layer that sends most
     for (const LayerSpec& layer : spec_.layers) {
@@ -242,6 +243,20 @@ SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seco
   return speed;
 }
 
+// Copies of experts are experts of their own, chosen as often as others; the router's work grows
+// with them by less than their share.
+ModelSpec WithCopies(ModelSpec spec, int64_t copies) {
+  const auto add = [copies](std::vector<LayerSpec>& layers) {
+    for (LayerSpec& layer : layers) {
+      MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
+      if (moe != nullptr) moe->experts += static_cast<int32_t>(copies);
+    }
+  };
+  add(spec.layers);
+  if (spec.draft) add(spec.draft->layers);
+  return spec;
+}
+
 Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
                      const ForecastOptions& options) {
   if (workload.input_tokens < 1 || workload.output_tokens < 1 || workload.concurrency < 1 ||
@@ -295,16 +310,12 @@ Bound StepForecast::bound() const {
 Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardware& hardware,
                             const Workload& workload, const ForecastOptions& options) {
   RETURN_IF_ERROR(CheckWorkload(spec, workload, options));
-  // The last rank's shares are as large as any (Share::Of).
-  RETURN_IF_ERROR(CheckMesh(spec, mesh));
+  const ModelSpec copied = WithCopies(spec, options.redundant_experts);
+  RETURN_IF_ERROR(CheckMesh(copied, mesh));
   RETURN_IF_ERROR(CheckLinks(mesh, hardware));
-  if (options.redundant_experts % mesh.ep != 0) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{} redundant experts are not a multiple of ep {}",
-                             options.redundant_experts, mesh.ep)};
-  }
-  ASSIGN_OR_RETURN(const RankView view, ViewOf(spec, mesh, mesh.ranks() - 1));
-  const Forecaster forecaster(spec, view, hardware, options);
+  // The last rank's shares are as large as any (Share::Of).
+  ASSIGN_OR_RETURN(const RankView view, ViewOf(copied, mesh, mesh.ranks() - 1));
+  const Forecaster forecaster(copied, view, hardware, options);
   const int64_t sequences = CeilDiv(workload.concurrency, int64_t{mesh.dp});
   Forecast forecast{.memory = forecaster.MemoryOf(workload, sequences)};
   forecast.fits = static_cast<double>(forecast.memory.total()) <= hardware.memory_bytes;

@@ -28,7 +28,7 @@ struct ForecastOptions {
   ops::WeightFormat format = ops::WeightFormat::kBF16;  // of matrices that may be quantised
   DType kv_dtype = DType::kBF16;
   int64_t step_tokens_max = 8192;  // prompt tokens of a group in a step
-  int64_t redundant_experts = 0;   // further copies per layer, to balance load
+  int64_t redundant_experts = 0;   // further copies per layer; ep divides experts and copies
   // Ablations: leave a cost out to see what it is worth.
   bool without_communication = false;
   bool without_weight_bytes = false;

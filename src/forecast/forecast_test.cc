@@ -161,10 +161,24 @@ TEST(Forecast, LongPromptsTakeSeveralSteps) {
   EXPECT_GT(parts, whole);  // weights are read four times
 }
 
+// 64 channels in bf16, rows in panels of 16.
+int64_t RouterBytes(int64_t experts) { return (experts + 15) / 16 * 16 * 64 * 2; }
+
 TEST(Forecast, RedundantExpertsTakeTheirWeightsOnEveryRank) {
   const Mesh mesh{.dp = 4, .tp = 1, .ep = 4};
   const Forecast more = Of(Mixture(), mesh, kWorkload, {.redundant_experts = 8});
   EXPECT_EQ(more.memory.balance_buffers, 8 / 4 * 3 * 64 * 32 * 2);
+  // Nothing else grows but the router, by packed rows.
+  const Forecast none = Of(Mixture(), mesh, kWorkload);
+  EXPECT_EQ(more.memory.weights - none.memory.weights, RouterBytes(24) - RouterBytes(16));
+}
+
+TEST(Forecast, CopiesMakeExpertsDivisible) {
+  const Mesh mesh{.dp = 3, .tp = 1, .ep = 3};
+  EXPECT_NE(ErrorOf(ForecastOf(Mixture(), mesh, Machine(), kWorkload, {}))
+                .find("ep 3 does not divide the 16 experts"),
+            std::string::npos);
+  EXPECT_TRUE(ForecastOf(Mixture(), mesh, Machine(), kWorkload, {.redundant_experts = 2}));
 }
 
 TEST(Forecast, SaysWhatIsWrongWithItsInput) {
