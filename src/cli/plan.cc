@@ -1,13 +1,11 @@
 // `braid plan`: what a model needs and gives on hardware that may be elsewhere, from its config.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-
 #include "base/json.h"
 #include "base/quantities.h"
 #include "base/system/file.h"
 #include "cli/command/command_factories.h"
+#include "cli/command/pairs.h"
 #include "forecast/forecast.h"
 #include "model/families/families.h"
 
@@ -15,35 +13,6 @@ namespace braid {
 namespace {
 
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
-
-struct Named {
-  std::string_view name;
-  int64_t* value;
-};
-
-// "in=512,out=64" into the numbers of these names. Names that are not given keep their values.
-Status ReadPairs(std::string_view flag, std::string_view text, std::initializer_list<Named> names) {
-  while (!text.empty()) {
-    const std::string_view pair = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), pair.size() + 1));
-    const size_t equal = std::min(pair.find('='), pair.size());
-    const auto at = std::ranges::find(names, pair.substr(0, equal), &Named::name);
-    int64_t number = 0;
-    const std::string_view digits = pair.substr(std::min(pair.size(), equal + 1));
-    const auto [end, code] = std::from_chars(digits.begin(), digits.end(), number);
-    const bool whole = code == std::errc() && end == digits.end();
-    if (at == names.end() || !whole || number < 1 || number > 1'000'000'000) {
-      std::string form;
-      for (const Named& n : names) form += fmt::format("{}{}=N", form.empty() ? "" : ",", n.name);
-      return Error{ErrorCode::kInvalid,
-                   fmt::format("{}: \"{}\" is wrong; write {} with N from 1 to 1000000000", flag,
-                               pair, form),
-                   std::string(flag)};
-    }
-    *at->value = number;
-  }
-  return {};
-}
 
 std::string TimeText(double seconds) {
   if (seconds >= 1) return fmt::format("{:.2f} s", seconds);

@@ -313,6 +313,9 @@ void Forward(const DenseFfn&, const DenseFfnWeights&, const LayerContext&, Matri
 
 void ListWeights(const MoeFfn&, const LayerPlace&, MoeFfnWeights&, WeightList&);
 std::vector<Cost> CostsOf(const MoeFfn&, int64_t hidden, const StepShape&);
+// Of the routed experts of a device alone: so many rows, of so many experts.
+Cost ExpertCost(const MoeFfn&, int64_t hidden, double rows, double experts,
+                double bytes_per_weight);
 void Forward(const MoeFfn&, const MoeFfnWeights&, const LayerContext&, Matrix x, Matrix out);
 
 template <class M>

@@ -5,7 +5,7 @@ import json
 import pytest
 
 COMMANDS = [["serve"], ["run"], ["score"], ["eval"], ["bench", "offline"], ["bench", "agentic"],
-            ["inspect"], ["plan"], ["convert"], ["doctor"], ["make-model"],
+            ["inspect"], ["plan"], ["experts", "plan"], ["convert"], ["doctor"], ["make-model"],
             ["version"]]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ CommandPointer MakeSimulateCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakePlanCommand();
+CommandPointer MakeExpertsPlanCommand();
 CommandPointer MakeConvertCommand();
 CommandPointer MakeDoctorCommand();
 CommandPointer MakeDoctorPrefixCommand();

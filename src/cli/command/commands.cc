@@ -64,6 +64,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid plan MODEL --hardware h100 --search --devices 16 --inter-token-ms 50\n"
      "  braid plan MODEL --hardware mine.json --json\n",
      MakePlanCommand},
+    {"experts", "plan", "Compare placements of experts for a recorded load",
+     "  braid experts plan loads.jsonl --mesh \"ranks=72,node=8;ranks=12,node=4,redundant=8\"\n"
+     "  braid experts plan loads.jsonl --model MODEL --hardware h100 --weights fp8\n",
+     MakeExpertsPlanCommand},
     {"", "convert", "Convert a checkpoint to another weight format",
      "  braid convert MODEL-FP8 MODEL-BF16\n"
      "  braid convert MODEL-INT4 MODEL-FP32 --weights fp32\n",

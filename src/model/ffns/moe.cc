@@ -94,19 +94,25 @@ void ListWeights(const MoeFfn& f, const LayerPlace& place, MoeFfnWeights& w, Wei
   list.push_back({&w.bias, std::move(bias)});
 }
 
+Cost ExpertCost(const MoeFfn& f, int64_t hidden, double rows, double experts,
+                double bytes_per_weight) {
+  const double expert = 3.0 * static_cast<double>(hidden) * f.width;
+  const double bytes = bytes_per_weight * experts * expert;
+  return {.flops = 2 * rows * expert, .bytes = bytes, .weight_bytes = bytes, .part = "experts"};
+}
+
 std::vector<Cost> CostsOf(const MoeFfn& f, int64_t hidden, const StepShape& shape) {
-  const double matrix = 3.0 * static_cast<double>(hidden);
-  const double expert = matrix * f.width, shared = matrix * f.shared_width;
+  const double shared = 3.0 * static_cast<double>(hidden) * f.shared_width;
   const double router = static_cast<double>(hidden) * f.experts;
   const int64_t routed = shape.routed_tokens > 0 ? shape.routed_tokens : shape.tokens;
-  const double routed_rows = static_cast<double>(routed) * f.top_k * shape.expert_share;
+  const double rows = static_cast<double>(routed) * f.top_k * shape.expert_share;
   const double experts = DistinctExperts(f, routed) * shape.expert_share;
-  const double bytes = shape.bytes_per_weight * (experts * expert + shared) + 2 * router;
-  return {
-      {.flops = 2 * (routed_rows * expert + static_cast<double>(shape.tokens) * (shared + router)),
-       .bytes = bytes,
-       .weight_bytes = bytes,
-       .part = "experts"}};
+  Cost cost = ExpertCost(f, hidden, rows, experts, shape.bytes_per_weight);
+  const double bytes = shape.bytes_per_weight * shared + 2 * router;
+  cost.flops += 2 * static_cast<double>(shape.tokens) * (shared + router);
+  cost.bytes += bytes;
+  cost.weight_bytes += bytes;
+  return {cost};
 }
 
 void Forward(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x, Matrix out) {

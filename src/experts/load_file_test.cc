@@ -1,0 +1,62 @@
+// Load files: round trip, sums, and errors that name the line.
+#include "experts/load_file.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+ExpertLoads Example() {
+  ExpertLoads loads{.model = "m \"1\"", .experts = 3, .top_k = 2, .layers = {1, 4}};
+  loads.windows.push_back({.passes = 10, .tokens = 4, .counts = {{4, 3, 1}, {0, 4, 4}}});
+  loads.windows.push_back({.passes = 1, .tokens = 1, .counts = {{1, 1, 0}, {0, 1, 1}}});
+  return loads;
+}
+
+std::string TextOf(const ExpertLoads& loads) {
+  std::string text = HeaderLine(loads);
+  for (const LoadWindow& window : loads.windows) text += WindowLine(window);
+  return text;
+}
+
+TEST(LoadFile, ReadsWhatItWrites) {
+  const std::string path = testing::TempDir() + "/loads.jsonl";
+  ASSERT_TRUE(WriteExpertLoads(path, Example()));
+  const Result<ExpertLoads> read = ReadExpertLoads(path);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, Example());
+}
+
+TEST(LoadFile, WindowsAddUp) {
+  LoadWindow sum;
+  for (const LoadWindow& window : Example().windows) sum += window;
+  EXPECT_EQ(sum, (LoadWindow{.passes = 11, .tokens = 5, .counts = {{5, 4, 1}, {0, 5, 5}}}));
+}
+
+TEST(LoadFile, ErrorsNameTheLineAndWhatIsWrong) {
+  const std::string good = TextOf(Example());
+  const auto error = [&](std::string_view from, std::string_view to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    const Result<ExpertLoads> read = ParseExpertLoads(text, "f");
+    return read ? std::string("none") : read.error().message;
+  };
+  const auto says = [](const std::string& message, std::string_view part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  says(error("loads\":1", "loads\":2"), "f, line 1: the first line must have");
+  says(error("\"experts\":3", "\"experts\":0"),
+       "line 1: \"experts\" must be a whole number from 2");
+  says(error("[1,4]", "[4,1]"), "ascending");
+  says(error("[4,3,1]", "[4,3]"), "line 2: the counts of layer 1 must be 3 numbers");
+  says(error("[0,4,4]", "[0,4,-4]"), "layer 4 must be whole numbers from 0");
+  says(error("[0,4,4]", "[0,4,3]"), "layer 4 add up to 7; 4 tokens that choose 2 each give 8");
+  says(error("\"passes\":1,", "\"passes\":0,"), "line 3: \"passes\"");
+  says(error(",[0,1,1]", ""), "each of the 2 layers");
+  const Result<ExpertLoads> header_only = ParseExpertLoads(HeaderLine(Example()), "f");
+  ASSERT_FALSE(header_only);
+  says(header_only.error().message, "has no window");
+}
+
+}  // namespace
+}  // namespace braid

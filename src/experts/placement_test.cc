@@ -1,0 +1,222 @@
+// The published vectors, and promises kept for 10^5 random loads.
+#include "experts/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/rng.h"
+
+namespace braid {
+namespace {
+
+using Numbers = std::vector<int32_t>;
+using Loads = std::vector<double>;
+
+// The published example: two layers of 12 experts.
+const Loads kRow0{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86};
+const Loads kRow1{20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27};
+const ExpertShape kPublished{.experts = 12, .redundant = 4, .ranks = 8, .ranks_per_node = 4};
+
+TEST(PublishedPlacement, PacksAndReplicatesAsInTheExamples) {
+  const Packing uneven = PackBalanced(Loads{10, 7, 7, 5, 3, 1}, 3);
+  EXPECT_EQ(uneven.pack, (Numbers{0, 1, 2, 1, 2, 0}));
+  EXPECT_EQ(uneven.place, (Numbers{0, 0, 0, 1, 1, 1}));
+  const Packing equal = PackBalanced(Loads{4, 4, 4, 4}, 2);
+  EXPECT_EQ(equal.pack, (Numbers{0, 1, 0, 1}));
+  EXPECT_EQ(equal.place, (Numbers{0, 0, 1, 1}));
+  EXPECT_EQ(PackBalanced(Loads{1, 5, 3}, 3).pack, (Numbers{0, 1, 2}));  // one each: as they come
+  const Replication copies = Replicate(Loads{10, 4, 6, 3}, 8);
+  EXPECT_EQ(copies.expert, (Numbers{0, 1, 2, 3, 0, 2, 0, 1}));
+  EXPECT_EQ(copies.replica, (Numbers{0, 0, 0, 0, 1, 1, 2, 1}));
+  EXPECT_EQ(copies.count, (Numbers{3, 2, 2, 1}));
+}
+
+TEST(PublishedPlacement, HierarchicalGivesTheExamplesSlots) {
+  const LayerSlots row0 = PlaceHierarchical(kPublished, 4, kRow0);
+  const LayerSlots row1 = PlaceHierarchical(kPublished, 4, kRow1);
+  EXPECT_EQ(row0, (Numbers{5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1}));
+  EXPECT_EQ(row1, (Numbers{7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1}));
+  EXPECT_EQ(RankLoads(kPublished, row0, kRow0),
+            (Loads{121.5, 86.5, 125, 113, 147.5, 131.5, 156, 152}));
+  EXPECT_EQ(RankLoads(kPublished, row1, kRow1),
+            (Loads{173, 179.5, 120.5, 172, 123, 152, 118.5, 117.5}));
+  EXPECT_EQ(PlacePublished(kPublished, 4, kRow0), row0);
+  // The slots of each expert, ascending. The published list has a replica's number as its order.
+  const Replicas replicas(kPublished, row0);
+  const std::vector<Numbers> published{{12}, {13, 15}, {11}, {6}, {5, 7},  {0, 2},
+                                       {1},  {3},      {4},  {9}, {8, 10}, {14}};
+  for (int32_t e = 0; e < 12; ++e) {
+    const auto of = replicas.Of(e);
+    EXPECT_EQ(Numbers(of.begin(), of.end()), published[static_cast<size_t>(e)]) << e;
+  }
+}
+
+TEST(PublishedPlacement, GlobalGivesTheExamplesSlots) {
+  const LayerSlots row0 = PlaceGlobal(kPublished, kRow0), row1 = PlaceGlobal(kPublished, kRow1);
+  EXPECT_EQ(row0, (Numbers{10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1}));
+  EXPECT_EQ(row1, (Numbers{1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7}));
+  EXPECT_EQ(RankLoads(kPublished, row0, kRow0),
+            (Loads{130.5, 95.5, 130, 138, 138.5, 134.5, 134, 132}));
+  EXPECT_EQ(RankLoads(kPublished, row1, kRow1),
+            (Loads{123, 123, 125.5, 118.5, 172, 157.5, 172, 164.5}));
+  EXPECT_EQ(PlacePublished(kPublished, 3, kRow0), row0);  // 3 groups are not divided by 2 nodes
+}
+
+TEST(ExpertShape, SaysWhatWouldDivide) {
+  EXPECT_TRUE(CheckShape({.experts = 256, .redundant = 32, .ranks = 72, .ranks_per_node = 8}));
+  EXPECT_TRUE(CheckShape({.experts = 256, .redundant = 32, .ranks = 12, .ranks_per_node = 4}));
+  EXPECT_TRUE(CheckShape({.experts = 256, .redundant = 96, .ranks = 176, .ranks_per_node = 8}));
+  const auto message = [](const ExpertShape& shape) {
+    const Status status = CheckShape(shape);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_NE(message({.experts = 256, .ranks = 72}).find("32 redundant ones would"),
+            std::string::npos);
+  EXPECT_NE(message({.experts = 256, .redundant = 129, .ranks = 5}).find("0 to 128"),
+            std::string::npos);
+  EXPECT_NE(message({.experts = 8, .ranks = 4, .ranks_per_node = 3}).find("nodes of 3"),
+            std::string::npos);
+  EXPECT_NE(CheckSlots({.experts = 3}, Numbers{0, 1, 1}).error().message.find("expert 2"),
+            std::string::npos);
+  EXPECT_FALSE(CheckSlots({.experts = 3}, Numbers{0, 1}));
+  EXPECT_FALSE(CheckSlots({.experts = 3}, Numbers{0, 1, 3}));
+}
+
+// ---------------------------------------------------------------- random loads
+
+ExpertShape DrawShape(Rng& rng) {
+  ExpertShape shape;
+  const auto nodes = static_cast<int32_t>(1 + rng.Below(4));
+  shape.ranks_per_node = static_cast<int32_t>(1 + rng.Below(4));
+  shape.ranks = nodes * shape.ranks_per_node;
+  const auto per_rank = static_cast<int32_t>(1 + rng.Below(4));
+  const int32_t slots = shape.ranks * per_rank;
+  shape.redundant = static_cast<int32_t>(rng.Below(std::min(slots, 129)));
+  shape.experts = slots - shape.redundant;
+  return shape;
+}
+
+Loads DrawLoads(Rng& rng, int32_t experts) {
+  Loads loads;
+  const int64_t kind = rng.Below(4);
+  for (int32_t e = 0; e < experts; ++e) {
+    const double zipf =
+        std::floor(10000 / std::pow(1.0 + static_cast<double>(rng.Below(experts)), 1.2));
+    loads.push_back(kind == 0   ? static_cast<double>(rng.Below(1000))
+                    : kind == 1 ? zipf
+                    : kind == 2 ? static_cast<double>(rng.Below(2) * 7)
+                                : 5);
+  }
+  return loads;
+}
+
+double Heaviest(const ExpertShape& shape, const LayerSlots& slots, const Loads& loads) {
+  return std::ranges::max(RankLoads(shape, slots, loads));
+}
+
+// Replicas on a rank beyond the first of their expert.
+int32_t Together(const ExpertShape& shape, const LayerSlots& slots) {
+  std::set<std::pair<int32_t, int32_t>> seen;
+  int32_t together = 0;
+  for (int32_t s = 0; s < shape.slots(); ++s) {
+    together += !seen.emplace(shape.RankOf(s), slots[static_cast<size_t>(s)]).second;
+  }
+  return together;
+}
+
+void CheckChoices(const ExpertShape& shape, const LayerSlots& slots, uint64_t seed) {
+  const std::vector<int32_t> choices = ReplicaChoices(shape, slots, seed);
+  const Replicas replicas(shape, slots);
+  for (int32_t e = 0; e < shape.experts; ++e) {
+    std::vector<int32_t> chosen(slots.size());  // by ranks of nodes without a replica
+    for (int32_t r = 0; r < shape.ranks; ++r) {
+      const int32_t slot = choices[static_cast<size_t>(r * shape.experts + e)];
+      ASSERT_EQ(slots[static_cast<size_t>(slot)], e);
+      const auto any = [&](auto near) { return std::ranges::any_of(replicas.Of(e), near); };
+      const bool own = any([&](int32_t s) { return shape.RankOf(s) == r; });
+      const bool node =
+          any([&](int32_t s) { return shape.NodeOf(shape.RankOf(s)) == shape.NodeOf(r); });
+      if (own) {
+        ASSERT_EQ(shape.RankOf(slot), r);
+      }
+      if (node) {
+        ASSERT_EQ(shape.NodeOf(shape.RankOf(slot)), shape.NodeOf(r));
+      }
+      if (!node) ++chosen[static_cast<size_t>(slot)];
+    }
+    const auto count = [&](int32_t slot) { return chosen[static_cast<size_t>(slot)]; };
+    const auto [least, most] = std::ranges::minmax(replicas.Of(e), {}, count);
+    ASSERT_LE(count(most) - count(least), 1);
+  }
+}
+
+// 10^5 loads: every placement is one, and the incremental one keeps its promises.
+TEST(RandomLoads, PlacementsAreOntoAndNoHeavierAndApart) {
+  Rng rng(31);
+  for (int i = 0; i < 100000; ++i) {
+    const ExpertShape shape = DrawShape(rng);
+    ASSERT_TRUE(CheckShape(shape));
+    const Loads loads = DrawLoads(rng, shape.experts), later = DrawLoads(rng, shape.experts);
+    const LayerSlots global = PlaceGlobal(shape, loads);
+    ASSERT_TRUE(CheckSlots(shape, global));
+    for (int32_t groups = shape.nodes(); groups <= shape.experts; groups += shape.nodes()) {
+      if (shape.experts % groups != 0 || shape.slots() % shape.nodes() != 0) continue;
+      ASSERT_TRUE(CheckSlots(shape, PlaceHierarchical(shape, groups, loads)));
+    }
+    const bool apart = shape.slots() <= shape.experts * shape.ranks;
+    // From a placement that keeps replicas apart, and from one that may not.
+    const LayerSlots first = PlaceIncremental(shape, InOrder(shape), loads, 2);
+    ASSERT_TRUE(CheckSlots(shape, first));
+    ASSERT_LE(Heaviest(shape, first, loads), Heaviest(shape, InOrder(shape), loads) * (1 + 1e-9));
+    const double wanted = rng.Uniform();
+    const LayerSlots next = PlaceIncremental(shape, first, later, wanted);
+    ASSERT_TRUE(CheckSlots(shape, next));
+    ASSERT_LE(Heaviest(shape, next, later), Heaviest(shape, first, later) * (1 + 1e-9));
+    if (apart) {
+      ASSERT_EQ(Together(shape, first) + Together(shape, next), 0);
+    }
+    if (Balancedness(RankLoads(shape, first, later)) >= wanted) {
+      ASSERT_EQ(Received(shape, first, next), 0);
+    }
+    if (i % 10 == 0) CheckChoices(shape, global, rng.Next());
+  }
+}
+
+// Against all placements of a small shape: how many experts the best one moves.
+TEST(RandomLoads, IncrementalMovesFewMoreThanTheLeast) {
+  const ExpertShape shape{.experts = 5, .redundant = 1, .ranks = 3};
+  Rng rng(7);
+  int64_t best_total = 0, total = 0, missed = 0, worst = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Loads loads = DrawLoads(rng, shape.experts);
+    const LayerSlots current =
+        PlaceIncremental(shape, InOrder(shape), DrawLoads(rng, shape.experts), 1);
+    int64_t best = -1;
+    LayerSlots all(6);
+    for (int64_t code = 0; code < 15625; ++code) {
+      int64_t rest = code;
+      for (int32_t& slot : all) slot = static_cast<int32_t>(rest % 5), rest /= 5;
+      if (!CheckSlots(shape, all) || Balancedness(RankLoads(shape, all, loads)) < 0.8) continue;
+      const int64_t moved = Received(shape, current, all);
+      best = best < 0 ? moved : std::min(best, moved);
+    }
+    const LayerSlots next = PlaceIncremental(shape, current, loads, 0.8);
+    const bool reached = Balancedness(RankLoads(shape, next, loads)) >= 0.8;
+    EXPECT_TRUE(best >= 0 || !reached);
+    if (best < 0) continue;
+    missed += !reached;
+    if (!reached) continue;
+    total += Received(shape, current, next);
+    best_total += best;
+    worst = std::max(worst, Received(shape, current, next) - best);
+  }
+  EXPECT_LE(missed, 4);  // near the most that it reaches from nothing is enough
+  EXPECT_LE(worst, 1);
+  EXPECT_LE(static_cast<double>(total), 1.3 * static_cast<double>(best_total));
+}
+
+}  // namespace
+}  // namespace braid
