@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "base/quantities.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/describe.h"
 #include "model/families/families.h"
@@ -14,6 +15,7 @@
 namespace braid {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -133,6 +135,18 @@ TEST(PlanMemory, CutsTheLengthWhenNobodyAskedForItAndRefusesWhenSomebodyDid) {
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("one sequence of 8192 tokens needs"));
   EXPECT_THAT(refused.error().message, HasSubstr(std::to_string(cut->model_len_max)));
+}
+
+TEST(PlanMemory, ASequenceKeepsAThirdStateBlockWhereDraftsMayComeAndTheTextSaysSo) {
+  MemoryRequest request = RequestOf(200 * kMiB);
+  const Result<MemoryPlan> without = PlanMemory(Tiny(), request);
+  request.drafts = true;
+  const Result<MemoryPlan> with = PlanMemory(Tiny(), request);
+  ASSERT_TRUE(without && with);
+  EXPECT_EQ(2 * with->state_bytes_per_sequence, 3 * without->state_bytes_per_sequence);
+  EXPECT_THAT(DescribePlan(*with),
+              Contains(HasSubstr("each running sequence " +
+                                 ByteText(with->state_bytes_per_sequence) + " of state")));
 }
 
 TEST(PlanMemory, NamesTheNumbersWhenNothingFits) {
