@@ -1,0 +1,2 @@
+# 10^5 random loads take seconds.
+set(BRAID_SLOW_TESTS RandomLoads.*)

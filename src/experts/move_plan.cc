@@ -1,0 +1,191 @@
+// Sources of moves, and their division into rounds and steps.
+#include "experts/move_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace braid {
+namespace {
+
+// `receivers` in order take the `holders` in equal runs.
+void Share(std::span<const int32_t> receivers, std::span<const int32_t> holders, MoveKind kind,
+           std::vector<SlotMove>& moves) {
+  for (size_t i = 0; i < receivers.size(); ++i) {
+    SlotMove& move = moves[static_cast<size_t>(receivers[i])];
+    move.kind = kind;
+    move.source = holders[i * holders.size() / receivers.size()];
+  }
+}
+
+// The first slot of each rank that holds the expert.
+std::vector<int32_t> HoldersOf(const ExpertShape& shape, std::span<const int32_t> replicas) {
+  std::vector<int32_t> holders;
+  for (const int32_t slot : replicas) {
+    if (holders.empty() || shape.RankOf(holders.back()) != shape.RankOf(slot)) {
+      holders.push_back(slot);
+    }
+  }
+  return holders;
+}
+
+void MovesOfExpert(const ExpertShape& shape, std::span<const int32_t> before,
+                   std::span<const int32_t> after, std::vector<SlotMove>& moves) {
+  const std::vector<int32_t> holders = HoldersOf(shape, before);
+  std::vector<int32_t> receivers;  // a slot of each rank that has to receive
+  for (const int32_t slot : after) {
+    SlotMove& move = moves[static_cast<size_t>(slot)];
+    const int32_t rank = shape.RankOf(slot);
+    const auto here = std::ranges::find(holders, rank, [&](int32_t s) { return shape.RankOf(s); });
+    if (std::ranges::find(before, slot) != before.end()) {
+      move.source = slot;
+    } else if (here != holders.end()) {
+      move.kind = MoveKind::kSameRank;
+      move.source = *here;
+    } else if (!receivers.empty() && shape.RankOf(receivers.back()) == rank) {
+      move.kind = MoveKind::kOwnReceive;
+      move.source = receivers.back();
+    } else {
+      receivers.push_back(slot);
+    }
+  }
+  const auto node_of = [&](int32_t slot) { return shape.NodeOf(shape.RankOf(slot)); };
+  std::vector<int32_t> far;
+  for (size_t begin = 0; begin < receivers.size();) {
+    const int32_t node = node_of(receivers[begin]);
+    size_t end = begin;
+    while (end < receivers.size() && node_of(receivers[end]) == node) ++end;
+    const std::span<const int32_t> here(&receivers[begin], end - begin);
+    std::vector<int32_t> near;
+    for (const int32_t holder : holders) {
+      if (node_of(holder) == node) near.push_back(holder);
+    }
+    if (near.empty()) {
+      far.insert(far.end(), here.begin(), here.end());
+    } else {
+      Share(here, near, MoveKind::kSameNode, moves);
+    }
+    begin = end;
+  }
+  Share(far, holders, MoveKind::kOtherNode, moves);
+}
+
+// Bytes of buffers that each rank needs for a layer's moves.
+std::vector<int64_t> BufferBytes(const ExpertShape& shape, const std::vector<SlotMove>& moves,
+                                 int64_t slot_bytes) {
+  std::vector<int64_t> bytes(static_cast<size_t>(shape.ranks));
+  for (const SlotMove& move : moves) {
+    const bool buffered = Travels(move.kind) || move.kind == MoveKind::kSameRank;
+    if (buffered) bytes[static_cast<size_t>(shape.RankOf(move.slot))] += slot_bytes;
+  }
+  return bytes;
+}
+
+// Puts pieces into steps, each into the first in which both ranks may send and receive it.
+class StepFiller {
+ public:
+  StepFiller(const ExpertShape& shape, int64_t step_bytes)
+      : shape_(shape), step_bytes_(step_bytes) {}
+
+  void Add(int32_t layer, const SlotMove& move, int64_t slot_bytes) {
+    for (int64_t begin = 0; begin < slot_bytes; begin += step_bytes_) {
+      Add({.layer = layer,
+           .slot = move.slot,
+           .source = move.source,
+           .begin = begin,
+           .end = std::min(slot_bytes, begin + step_bytes_)});
+    }
+  }
+  std::vector<std::vector<MovePiece>> Take() {
+    sent_.clear();
+    received_.clear();
+    return std::exchange(steps_, {});
+  }
+
+ private:
+  void Add(const MovePiece& piece) {
+    const int64_t bytes = piece.end - piece.begin;
+    const auto from = static_cast<size_t>(shape_.RankOf(piece.source));
+    const auto to = static_cast<size_t>(shape_.RankOf(piece.slot));
+    for (size_t step = 0;; ++step) {
+      if (step == steps_.size()) {
+        steps_.emplace_back();
+        sent_.emplace_back(static_cast<size_t>(shape_.ranks));
+        received_.emplace_back(static_cast<size_t>(shape_.ranks));
+      }
+      if (sent_[step][from] + bytes > step_bytes_ || received_[step][to] + bytes > step_bytes_) {
+        continue;
+      }
+      sent_[step][from] += bytes;
+      received_[step][to] += bytes;
+      steps_[step].push_back(piece);
+      return;
+    }
+  }
+
+  const ExpertShape& shape_;
+  const int64_t step_bytes_;
+  std::vector<std::vector<MovePiece>> steps_;
+  std::vector<std::vector<int64_t>> sent_, received_;  // [step][rank]
+};
+
+}  // namespace
+
+std::vector<SlotMove> MovesOf(const ExpertShape& shape, const LayerSlots& current,
+                              const LayerSlots& next) {
+  const Replicas before(shape, current), after(shape, next);
+  std::vector<SlotMove> moves(next.size());
+  for (size_t i = 0; i < moves.size(); ++i) {
+    moves[i] = {.slot = static_cast<int32_t>(i), .expert = next[i]};
+  }
+  for (int32_t e = 0; e < shape.experts; ++e) {
+    MovesOfExpert(shape, before.Of(e), after.Of(e), moves);
+  }
+  return moves;
+}
+
+Result<std::vector<MoveRound>> RoundsOf(const ExpertShape& shape,
+                                        const std::vector<LayerSlots>& current,
+                                        const std::vector<LayerSlots>& next,
+                                        const MoveLimits& limits) {
+  CHECK(current.size() == next.size() && limits.slot_bytes.size() == next.size());
+  CHECK(limits.step_bytes > 0);
+  std::vector<MoveRound> rounds;
+  std::vector<int64_t> used;  // of each rank's buffer, in the last round
+  StepFiller filler(shape, limits.step_bytes);
+  for (size_t layer = 0; layer < next.size(); ++layer) {
+    if (current[layer] == next[layer]) continue;
+    std::vector<SlotMove> moves = MovesOf(shape, current[layer], next[layer]);
+    std::vector<int64_t> bytes = BufferBytes(shape, moves, limits.slot_bytes[layer]);
+    const int64_t most = std::ranges::max(bytes);
+    if (most > limits.buffer_bytes) {
+      return Error{ErrorCode::kExhausted,
+                   fmt::format("moving the experts of layer {} needs a buffer of {} bytes on a "
+                               "rank; it has {}",
+                               layer, most, limits.buffer_bytes)};
+    }
+    const auto full = [&](size_t r) { return used[r] + bytes[r] > limits.buffer_bytes; };
+    bool fits = !rounds.empty();
+    for (size_t r = 0; fits && r < bytes.size(); ++r) fits = !full(r);
+    if (!fits) {
+      if (!rounds.empty()) rounds.back().steps = filler.Take();
+      rounds.emplace_back();
+      used.assign(bytes.size(), 0);
+    }
+    for (size_t r = 0; r < bytes.size(); ++r) used[r] += bytes[r];
+    for (const SlotMove& move : moves) {
+      if (Travels(move.kind)) {
+        filler.Add(static_cast<int32_t>(layer), move, limits.slot_bytes[layer]);
+      }
+    }
+    rounds.back().layers.push_back(static_cast<int32_t>(layer));
+    rounds.back().moves.push_back(std::move(moves));
+  }
+  if (!rounds.empty()) rounds.back().steps = filler.Take();
+  return rounds;
+}
+
+}  // namespace braid

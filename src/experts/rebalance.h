@@ -1,0 +1,94 @@
+// One rank's part in changing a placement while the group serves. Two phases: what a round changes
+// is received into buffers and verified while steps go on with the old placement; when every rank
+// has voted that it is ready, all swap between the same two steps. Otherwise all drop the buffers
+// and the old placement stays. Live slots are written by a swap only.
+//
+// Every rank makes the same calls of Begin, NextStep and Apply in the same order, once a step;
+// Apply gets the same votes everywhere (they travel with the step's exchange), so no rank swaps
+// alone. Moving bytes is the caller's: it tells what arrived. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "experts/move_plan.h"
+
+namespace braid {
+
+// What a piece says about itself. An attempt is a round of a Begin: pieces that arrive after theirs
+// was dropped do not count.
+struct PieceHeader {
+  int64_t attempt = 0;
+  int32_t layer = 0;
+  int32_t slot = 0;    // that it is for
+  int32_t expert = 0;  // that the sender's slot holds
+  int64_t begin = 0, end = 0;
+  uint64_t checksum = 0;
+};
+// Of the header's other fields and of the bytes.
+uint64_t ChecksumOf(const PieceHeader& header, std::span<const std::byte> bytes);
+
+enum class MoveVote : uint8_t { kBusy, kReady, kFailed };
+
+// The weights in one place go to another, on this rank.
+struct SlotCopy {
+  int32_t layer = 0;
+  int32_t from = 0, to = 0;
+};
+
+struct MoveStep {
+  std::vector<SlotCopy> stage;   // from live slots into the buffers of slots
+  std::vector<MovePiece> sends;  // from live slots, to the rank of piece.slot
+};
+
+struct MoveChange {
+  enum Kind : uint8_t { kNone, kSwap, kDrop } kind = kNone;
+  std::vector<SlotCopy> copies;  // kSwap: from buffers into live slots, before the next step
+};
+
+class Rebalance {
+ public:
+  // A round that is not ready after `round_steps_max` steps is dropped.
+  Rebalance(const ExpertShape& shape, int32_t rank, std::vector<LayerSlots> placement,
+            MoveLimits limits, int32_t round_steps_max);
+
+  // Not while moving. An error, the same on every rank, if a layer's moves do not fit the buffer.
+  Status Begin(std::vector<LayerSlots> next);
+  bool moving() const { return !rounds_.empty(); }
+
+  // What the rank does during this step.
+  MoveStep NextStep();
+  PieceHeader HeaderOf(const MovePiece& piece, std::span<const std::byte> bytes) const;
+  // Something arrived. True: the bytes belong into the buffer of header.slot at header.begin.
+  bool Receive(const PieceHeader& header, std::span<const std::byte> bytes);
+  // The rank cannot go on: no memory, or its transport failed.
+  void Fail(std::string why);
+
+  MoveVote vote() const;
+  // The votes of all ranks, by rank, at the end of the step.
+  MoveChange Apply(std::span<const MoveVote> votes);
+
+  const std::vector<LayerSlots>& placement() const { return placement_; }
+  int64_t epoch() const { return epoch_; }                 // swaps so far
+  const std::string& failure() const { return failure_; }  // this rank's, of the last round
+
+ private:
+  const MoveRound& round() const { return rounds_.front(); }
+  void StartRound();
+
+  const ExpertShape shape_;
+  const int32_t rank_;
+  const MoveLimits limits_;
+  const int32_t round_steps_max_;
+  std::vector<LayerSlots> placement_, next_;
+  int64_t epoch_ = 0, attempt_ = 0;
+  std::vector<MoveRound> rounds_;    // the first is under way
+  size_t step_ = 0;                  // of the round
+  std::vector<MovePiece> expected_;  // by this rank, not received so far; sorted
+  std::string failure_;
+};
+
+}  // namespace braid
