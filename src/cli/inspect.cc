@@ -119,7 +119,8 @@ Status InspectCommand::Run() {
   if (config_only_) return DescribeConfig();
   if (verify_) RETURN_IF_ERROR(Verify());
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(directory_));
-  const auto& [spec, checkpoint] = model;
+  const ModelSpec& spec = model.spec;
+  const Checkpoint& checkpoint = model.checkpoint;
   const WeightChoice choice = WeightChoiceOf(weights_, quantise_head_);
   ASSIGN_OR_RETURN(const Binding binding, BindWeights(spec, checkpoint, choice));
   if (!dump_.empty()) return Dump(binding);

@@ -67,9 +67,19 @@ struct Engine::State {
   void WriteTrace() const;
 };
 
+// The metadata of the tokenizer of a GGUF file, or of a checkpoint that was made from one.
+Result<json::object> GgufTokenizerOf(const std::string& model) {
+  if (!IsDirectory(model)) return ReadGgufTokenizer(model);
+  const std::string path = fmt::format("{}/{}", model, kGgufTokenizerFile);
+  if (!FileExists(path)) return json::object();
+  ASSIGN_OR_RETURN(json::value metadata, ReadJsonFile(path));
+  if (metadata.is_object()) return std::move(metadata.get_object());
+  return Error{ErrorCode::kInvalid, path + ": is no JSON object"};
+}
+
 // Tokenizer and template inside a GGUF file.
 Status Engine::State::LoadGgufText() {
-  ASSIGN_OR_RETURN(const json::object metadata, ReadGgufTokenizer(options.model_dir));
+  ASSIGN_OR_RETURN(const json::object metadata, GgufTokenizerOf(options.model_dir));
   Result<std::optional<GgufText>> text = ReadGgufText(metadata);
   if (!text) {
     return Error{text.error().code, options.model_dir + ": " + text.error().message,
@@ -84,8 +94,8 @@ Status Engine::State::LoadGgufText() {
 
 Status Engine::State::LoadText() {
   std::string dir = options.model_dir;
+  RETURN_IF_ERROR(LoadGgufText());
   if (!IsDirectory(dir)) {
-    RETURN_IF_ERROR(LoadGgufText());
     dir = std::filesystem::absolute(dir).parent_path().string();
   }
   const bool beside = !tokenizer;
@@ -204,6 +214,7 @@ std::string Engine::State::MachineText() const {
 
 Status Engine::State::StartEngine(ModelWeights weights) {
   memory.weight_bytes = weights.bytes;
+  memory.mapped_bytes = weights.mapped_bytes;
   limits = options.scheduler;
   limits.cache = memory.geometry;
   limits.context_tokens_max = memory.model_len_max;
@@ -281,7 +292,16 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(s.options.model_dir, FindModel(options.model_dir));
   ASSIGN_OR_RETURN(OpenedModel model, OpenModel(s.options.model_dir));
   s.spec = std::move(model.spec);
-  if (options.expanded_mla()) ExpandLatentAttention(s.spec, kExpandedTokensMin);
+  if (options.expanded_mla()) {
+    if (s.spec.quantization.panels()) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("{}: a mapped checkpoint has no keys for --mla expanded; load the "
+                               "one that it was made from",
+                               s.options.model_dir),
+                   "mla"};
+    }
+    ExpandLatentAttention(s.spec, kExpandedTokensMin);
+  }
   s.checkpoint = std::move(model.checkpoint);
   RETURN_IF_ERROR(s.ChooseDrafts());
   RETURN_IF_ERROR(s.LoadText());
@@ -345,6 +365,7 @@ json::object Engine::PlanObject() const {
   }
   return {{"architecture", s.spec.architecture},
           {"weight_bytes", s.memory.weight_bytes},
+          {"mapped_weight_bytes", s.memory.mapped_bytes},
           {"workspace_bytes", s.memory.workspace_bytes},
           {"cache_bytes", s.memory.arena_bytes},
           {"kv_bytes_per_token", s.memory.kv_bytes_per_token},

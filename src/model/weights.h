@@ -64,7 +64,7 @@ struct LayerWeights {
   FfnWeights ffn;
 };
 
-// Move-only: owns the memory that the weights point into.
+// Move-only: owns the memory that the weights point into, but for those of a mapped checkpoint.
 struct ModelWeights {
   Weight embedding;
   std::vector<LayerWeights> layers;
@@ -72,6 +72,7 @@ struct ModelWeights {
   Weight head;  // the embedding's matrix when tied
   std::vector<Buffer> memory;
   int64_t bytes = 0;
+  int64_t mapped_bytes = 0;  // of them, in the checkpoint's own file
 };
 
 }  // namespace braid

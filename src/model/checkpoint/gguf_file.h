@@ -44,6 +44,8 @@ Result<GgufFile> ReadGgufPart(const std::string& path);
 // A file, or all parts of a split one ("NAME-00001-of-00003.gguf"), whichever of them is named.
 Result<GgufFile> ReadGguf(const std::string& path);
 
+// Where a checkpoint that was made from a GGUF file keeps the metadata of its tokenizer.
+inline constexpr std::string_view kGgufTokenizerFile = "gguf_tokenizer.json";
 // The metadata whose keys begin with "tokenizer.", with all of its lists (vocabularies).
 Result<json::object> ReadGgufTokenizer(const std::string& path);
 

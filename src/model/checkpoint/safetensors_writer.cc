@@ -55,7 +55,8 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path,
     at += tensor.bytes();
   }
   std::string text = json::serialize(header);
-  text.resize(static_cast<size_t>(RoundUp(static_cast<int64_t>(text.size()), 8)), ' ');
+  // Blanks, so that the data begins at a multiple of 64 bytes: panels are read where they lie.
+  text.resize(static_cast<size_t>(RoundUp(static_cast<int64_t>(text.size()) + 8, 64) - 8), ' ');
   const uint64_t length = text.size();
   text.insert(0, reinterpret_cast<const char*>(&length), 8);
   for (int64_t& begin : writer.begin_) begin += static_cast<int64_t>(text.size());

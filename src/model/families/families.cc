@@ -20,6 +20,7 @@ constexpr Family (*kFamilies[])() = {
 
 // Far above every published model, and far below where sizes in bytes could overflow.
 constexpr int64_t kParametersMax = int64_t{1} << 43;
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
 constexpr size_t kQuantConfigBytesMax = size_t{1} << 20;
 
 // `modelopt` is the content of hf_quant_config.json, or null.
@@ -33,6 +34,9 @@ Result<ModelSpec> SpecOf(HfConfig config, const std::string& source, const json:
       spec.quantization = ReadQuantization(config);
       if (modelopt && spec.quantization.method.empty()) {
         spec.quantization = ReadModelOptFile(*modelopt, config);
+      }
+      if (const auto offset = spec.quantization.norm_offset) {
+        spec.norm.offset = static_cast<float>(*offset);
       }
       RETURN_IF_ERROR(config.Finish());
       spec.family = family.name;
@@ -131,7 +135,7 @@ Result<OpenedModel> OpenGgufAs(GgufFile gguf, const GgufFamily& family,
                                               .tensors = std::move(names.tensors),
                                               .left_out = std::move(names.left_out)});
   spec = FitToCheckpoint(std::move(spec), checkpoint);
-  return OpenedModel{std::move(spec), std::move(checkpoint)};
+  return OpenedModel{std::move(spec), std::move(checkpoint), std::move(config)};
 }
 
 Result<OpenedModel> OpenGguf(const std::string& path) {
@@ -184,7 +188,9 @@ Result<OpenedModel> OpenModel(const std::string& named) {
   ASSIGN_OR_RETURN(ModelSpec spec, ReadModelSpec(path));
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(path));
   spec = FitToCheckpoint(std::move(spec), checkpoint);
-  return OpenedModel{std::move(spec), std::move(checkpoint)};
+  ASSIGN_OR_RETURN(const json::value config,
+                   ReadJsonFile(path + "/config.json", {.bytes_max = kConfigBytesMax}));
+  return OpenedModel{std::move(spec), std::move(checkpoint), config.get_object()};
 }
 
 std::vector<Family> Families() {

@@ -66,6 +66,7 @@ Result<std::string> FindModel(const std::string& path);
 struct OpenedModel {
   ModelSpec spec;  // as FitToCheckpoint gives it
   Checkpoint checkpoint;
+  json::object config;  // of config.json, or what the metadata of a GGUF file stands for
 };
 Result<OpenedModel> OpenModel(const std::string& path);
 // The spec as this checkpoint fills it: a stored lm_head.weight is used although config.json ties

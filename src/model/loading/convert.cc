@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 
@@ -15,15 +14,13 @@
 #include "model/checkpoint/checkpoint_writer.h"
 #include "model/checkpoint/formats/export.h"
 #include "model/families/families.h"
+#include "model/loading/convert_files.h"
 #include "model/loading/weight_binding.h"
 
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int64_t kTaskElements = int64_t{1} << 21;
-constexpr uintmax_t kCopyBytesMax = uintmax_t{256} << 20;
 
 // Plain tensors of one dimension, and those that the loader holds as vectors, keep their type.
 WeightExport ExportOf(const StoredWeight& stored, const ConvertRequest& request) {
@@ -101,54 +98,18 @@ std::vector<std::string> PlainModules(const std::vector<WeightExport>& exports) 
 }
 
 // The config with new entries for quantisation and for the type of plain weights.
-Status WriteConfig(const ConvertRequest& request, const std::vector<WeightExport>& exports) {
-  ASSIGN_OR_RETURN(json::value config, ReadJsonFile(request.from + "/config.json"));
-  json::object& root = config.get_object();
-  json::object* inner = root.contains("text_config") ? root["text_config"].if_object() : nullptr;
-  for (json::object* object : {&root, inner}) {
-    if (object == nullptr) continue;
-    object->erase("quantization_config");
-    object->erase("compression_config");
-    for (const char* key : {"dtype", "torch_dtype"}) {
-      if (!object->contains(key)) continue;
-      (*object)[key] = request.weights == ops::WeightFormat::kF32 ? "float32" : "bfloat16";
-    }
+Status WriteConfig(const ConvertRequest& request, json::object config,
+                   const std::vector<WeightExport>& exports) {
+  const bool wide = request.weights == ops::WeightFormat::kF32;
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    SetWhereFound(key, wide ? "float32" : "bfloat16", config);
   }
+  std::optional<json::object> quantization;
   if (ops::IsQuantised(request.weights)) {
-    root["quantization_config"] = QuantizationConfigOf(request.weights, PlainModules(exports));
+    quantization = QuantizationConfigOf(request.weights, PlainModules(exports));
   }
+  SetQuantization(std::move(quantization), config);
   return WriteFile(request.to + "/config.json", json::serialize(config) + "\n");
-}
-
-Status CopyOtherFiles(const ConvertRequest& request) {
-  std::error_code failed;
-  for (const fs::directory_entry& entry : fs::directory_iterator(request.from, failed)) {
-    const std::string name = entry.path().filename().string();
-    const bool ours = name == "config.json" || name == "hf_quant_config.json" ||
-                      name.ends_with(".safetensors") || name.ends_with(".index.json");
-    if (ours || !entry.is_regular_file(failed) || entry.file_size(failed) > kCopyBytesMax) continue;
-    fs::copy_file(entry.path(), request.to + "/" + name, failed);
-    if (failed) {
-      return Error{ErrorCode::kInternal,
-                   fmt::format("{}: cannot copy it to {}: {}", entry.path().string(), request.to,
-                               failed.message())};
-    }
-  }
-  return {};
-}
-
-Status MakeDirectory(const std::string& directory) {
-  std::error_code failed;
-  fs::create_directories(directory, failed);
-  if (failed) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: cannot make the directory: {}", directory, failed.message())};
-  }
-  if (!fs::is_empty(directory, failed)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{} is not empty; name a new directory", directory)};
-  }
-  return {};
 }
 
 }  // namespace
@@ -161,9 +122,10 @@ Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& p
                              request.from)};
   }
   ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(request.from));
+  RETURN_IF_ERROR(CheckIsOriginal(model.spec, request.from));
   ASSIGN_OR_RETURN(const Binding binding, BindWeights(model.spec, model.checkpoint));
   const std::deque<StoredWeight>& stored = binding.stored;
-  RETURN_IF_ERROR(MakeDirectory(request.to));
+  RETURN_IF_ERROR(MakeEmptyDirectory(request.to));
   Converted converted;
   std::vector<WeightExport> exports;
   std::vector<TensorPlan> plans;
@@ -178,8 +140,8 @@ Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& p
   ASSIGN_OR_RETURN(CheckpointWriter writer,
                    CheckpointWriter::Create(request.to, std::move(plans), request.shard_bytes_max));
   RETURN_IF_ERROR(WriteTensors(exports, stored, request, writer, pool));
-  RETURN_IF_ERROR(CopyOtherFiles(request));
-  RETURN_IF_ERROR(WriteConfig(request, exports));
+  RETURN_IF_ERROR(CopyOtherFiles(request.from, request.to));
+  RETURN_IF_ERROR(WriteConfig(request, model.config, exports));
   RETURN_IF_ERROR(writer.Finish());
   converted.bytes = writer.bytes();
   converted.files = writer.files();

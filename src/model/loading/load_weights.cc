@@ -1,5 +1,6 @@
 // Packs weights in parallel, in tasks of a few megabytes of source, in the order of the model. Each
 // task releases the mapped pages that it has read, so the process never holds the model twice.
+// Panels that the file has as they are read stay there; their tasks bring them into memory.
 #include "model/loading/load_weights.h"
 
 #include <fmt/core.h>
@@ -13,133 +14,32 @@
 #include "base/system/control_groups.h"
 #include "base/system/topology.h"
 #include "model/checkpoint/checkpoint.h"
+#include "model/loading/pack_weights.h"
+#include "model/loading/stored_panels.h"
 #include "ops/weight_format.h"
 
 namespace braid {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kTaskSourceBytes = int64_t{4} << 20;
 
-// Panels [begin, end) of one matrix, or a whole vector.
-struct PackTask {
-  size_t weight = 0;
-  int64_t matrix = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t source_begin = 0;  // of the weight's elements
-  int64_t source_end = 0;
-};
-
-void FillVector(const BoundWeight& bound) {
-  const WeightSpec& spec = bound.spec;
-  float* out = const_cast<float*>(bound.weight->vector);
-  const int64_t count = spec.n * spec.k, element = SizeOf(bound.dtype);
-  std::vector<std::byte> stored(static_cast<size_t>(count * element));
-  bound.Read(0, count, stored.data());
-  const TensorEntry values{.name = spec.name, .dtype = bound.dtype, .data = stored.data()};
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t at = spec.transpose ? i % spec.k * spec.n + i / spec.k : i;
-    out[at] = ElementAt(values, i);
-  }
-}
-
-// The same for a weight whose source holds its matrices transposed.
-void FillTransposedPanels(const BoundWeight& bound, const ops::PackedMatrix& matrix,
-                          const PackTask& task) {
-  const int64_t element = SizeOf(bound.dtype), row_bytes = matrix.k * element;
-  const int64_t elements = matrix.k * matrix.n;
-  std::vector<std::byte> source(static_cast<size_t>(elements * element));
-  bound.Read(task.matrix * elements, elements, source.data());
-  std::vector<std::byte> gathered(static_cast<size_t>(ops::kPanelRows * row_bytes));
-  for (int64_t p = task.begin; p < task.end; ++p) {
-    const std::byte* rows[ops::kPanelRows] = {};
-    for (int64_t r = 0; r < ops::kPanelRows; ++r) {
-      const int64_t row = p * ops::kPanelRows + r;
-      if (row >= matrix.n) continue;
-      std::byte* to = gathered.data() + r * row_bytes;
-      for (int64_t c = 0; c < matrix.k; ++c) {
-        std::memcpy(to + c * element, source.data() + (c * matrix.n + row) * element,
-                    static_cast<size_t>(element));
-      }
-      rows[r] = to;
-    }
-    ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
-  }
-}
-
-// The addresses of a panel's rows: in the file, or in `decoded` if they must be decoded first.
-void PanelRows(const BoundWeight& bound, const ops::PackedMatrix& matrix, const PackTask& task,
-               int64_t p, std::vector<std::byte>& decoded, const std::byte** rows) {
-  const int64_t first = p * ops::kPanelRows;
-  const int64_t count = std::min(ops::kPanelRows, matrix.n - first);
-  const int64_t from = (task.matrix * matrix.n + first) * matrix.k;
-  bool direct = true;
-  for (int64_t r = 0; r < count; ++r) {
-    rows[r] = bound.Direct(from + r * matrix.k, matrix.k);
-    direct = direct && rows[r];
-  }
-  if (direct) return;
-  const int64_t row_bytes = matrix.k * SizeOf(bound.dtype);
-  decoded.resize(static_cast<size_t>(count * row_bytes));
-  bound.Read(from, count * matrix.k, decoded.data());
-  for (int64_t r = 0; r < count; ++r) rows[r] = decoded.data() + r * row_bytes;
-}
-
-void FillCodedPanel(const BoundWeight& bound, const ops::PackedMatrix& matrix, int64_t which,
-                    int64_t p) {
-  const int64_t first = p * ops::kPanelRows, count = std::min(ops::kPanelRows, matrix.n - first);
-  ops::CodedPanel panel(matrix.format, matrix.depth());
-  for (int64_t r = 0; r < count; ++r) {
-    bound.CodedRow((which * matrix.n + first + r) * matrix.k, panel.codes(r), panel.scales(r));
-  }
-  ops::PackCodes(matrix, which, p, panel);
-}
-
-void FillPanels(const BoundWeight& bound, const PackTask& task) {
-  const ops::PackedMatrix& matrix = bound.weight->matrix;
-  if (bound.spec.transpose) return FillTransposedPanels(bound, matrix, task);
-  const bool coded = ops::IsQuantised(matrix.format) && matrix.format == bound.stored_as;
-  std::vector<std::byte> decoded;
-  for (int64_t p = task.begin; p < task.end; ++p) {
-    if (coded) {
-      FillCodedPanel(bound, matrix, task.matrix, p);
-      continue;
-    }
-    const std::byte* rows[ops::kPanelRows] = {};
-    PanelRows(bound, matrix, task, p, decoded, rows);
-    ops::PackPanel(matrix, task.matrix, p, rows, bound.dtype);
-  }
-}
-
-void AppendTasks(const BoundWeight& bound, size_t index, std::vector<PackTask>& tasks) {
-  const WeightSpec& spec = bound.spec;
-  const ops::PackedMatrix& matrix = bound.weight->matrix;
-  const int64_t row_bytes = spec.k * SizeOf(bound.dtype);
-  if (spec.use == WeightUse::kVector) {
-    tasks.push_back({.weight = index, .source_end = spec.n * spec.k});
-    return;
-  }
-  const int64_t step = std::max<int64_t>(1, kTaskSourceBytes / (ops::kPanelRows * row_bytes));
-  for (int64_t m = 0; m < spec.count; ++m) {
-    if (spec.transpose) {  // every panel reads the whole matrix: one task
-      const int64_t elements = spec.n * spec.k;
-      tasks.push_back({index, m, 0, matrix.panels(), m * elements, (m + 1) * elements});
-      continue;
-    }
-    for (int64_t p = 0; p < matrix.panels(); p += step) {
-      const int64_t end = std::min(p + step, matrix.panels());
-      const int64_t first_row = m * spec.n + p * ops::kPanelRows;
-      const int64_t last_row = m * spec.n + std::min(spec.n, end * ops::kPanelRows);
-      tasks.push_back({index, m, p, end, first_row * spec.k, last_row * spec.k});
-    }
-  }
+// Whether the weight is used where the file is mapped.
+bool IsMapped(const BoundWeight& bound) {
+  const TensorEntry& tensor = bound.runs.front().stored->main();
+  const std::byte* data = bound.weight->matrix.data;
+  return data && data >= tensor.data && data < tensor.data + tensor.bytes;
 }
 
 // f(tensor, offset, bytes) for the parts of the checkpoint that hold the codes of what a task
 // reads.
 template <class F>
 void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
+  if (IsMapped(bound)) {
+    const ops::PackedMatrix& matrix = bound.weight->matrix;
+    const TensorEntry& tensor = bound.runs.front().stored->main();
+    return f(tensor, matrix.panel(task.matrix, task.begin) - tensor.data,
+             (task.end - task.begin) * matrix.panel_bytes());
+  }
   for (int64_t at = task.source_begin; at < task.source_end;) {
     const SourceRun& run = bound.RunAt(at);
     const StoredWeight& stored = *run.stored;
@@ -159,17 +59,43 @@ void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
   }
 }
 
-// Gives every weight its place in one buffer; returns the sum of elements.
+// Points weights whose panels the file has as kernels read them to these.
+Status MapPanels(const Binding& binding) {
+  for (const BoundWeight& bound : binding.weights) {
+    ops::PackedMatrix& matrix = bound.weight->matrix;
+    if (!RunsAsStoredPanels(bound)) continue;
+    matrix.data = const_cast<std::byte*>(MappedPanels(bound));
+    if (matrix.data || !ops::IsQuantised(matrix.format)) continue;
+    for (int64_t p = 0; p < matrix.count * matrix.panels(); ++p) {
+      if (StoredPanel(bound, p / matrix.panels(), p % matrix.panels())) continue;
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("{}: the rows of {} that this rank holds are no whole panels of {} "
+                               "rows, so they cannot be taken from a mapped checkpoint; load the "
+                               "one that it was converted from",
+                               binding.checkpoint->directory(), bound.spec.name, ops::kPanelRows)};
+    }
+  }
+  return {};
+}
+
+// Bytes of the buffer that a weight needs.
+int64_t BytesOf(const BoundWeight& bound) {
+  return IsMapped(bound) ? 0 : RoundUp(PackedBytes(bound.spec, *bound.weight), kAlignment);
+}
+
+// Gives every weight that is not mapped its place in one buffer; returns the sum of elements.
 int64_t Place(const std::vector<BoundWeight>& weights, std::byte* data) {
   int64_t elements = 0;
   for (const BoundWeight& bound : weights) {
+    const int64_t bytes = BytesOf(bound);
+    elements += bound.elements();
+    if (bytes == 0) continue;
     if (bound.spec.use == WeightUse::kVector) {
       bound.weight->vector = reinterpret_cast<const float*>(data);
     } else {
       bound.weight->matrix.data = data;
     }
-    data += RoundUp(PackedBytes(bound.spec, *bound.weight), kAlignment);
-    elements += bound.elements();
+    data += bytes;
   }
   return elements;
 }
@@ -181,7 +107,7 @@ void PlaceOnNodes(const std::vector<BoundWeight>& weights, const std::vector<int
   const int64_t count = std::ssize(nodes);
   for (const BoundWeight& bound : weights) {
     const ops::PackedMatrix& matrix = bound.weight->matrix;
-    if (count == 1 || !matrix.data) continue;
+    if (count == 1 || !matrix.data || IsMapped(bound)) continue;
     const auto begin = reinterpret_cast<int64_t>(matrix.data);
     auto boundary = [&](int64_t n) {
       if (n == 0 || n == count) return n == 0 ? begin : begin + matrix.bytes();
@@ -253,6 +179,16 @@ class ReadAhead {
   std::vector<size_t> ends_;  // of the tasks that have been asked for when one begins
 };
 
+void FillVector(const BoundWeight& bound) {
+  const WeightSpec& spec = bound.spec;
+  float* out = const_cast<float*>(bound.weight->vector);
+  const std::vector<float> values = ReadVector(bound);
+  for (int64_t i = 0; i < spec.n * spec.k; ++i) {
+    const int64_t at = spec.transpose ? i % spec.k * spec.n + i / spec.k : i;
+    out[at] = values[static_cast<size_t>(i)];
+  }
+}
+
 void PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
   const std::vector<BoundWeight>& bound = binding.weights;
   const Checkpoint& checkpoint = *binding.checkpoint;
@@ -266,10 +202,12 @@ void PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
     ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
       checkpoint.Populate(tensor, offset, bytes);
     });
+    if (IsMapped(source)) return meter.Add(task.source_end - task.source_begin, member);
     if (source.spec.use == WeightUse::kVector) {
       FillVector(source);
     } else {
-      FillPanels(source, task);
+      ops::PackedMatrix& matrix = source.weight->matrix;
+      PackPanels(source, task, const_cast<std::byte*>(matrix.panel(task.matrix, task.begin)));
     }
     ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
       checkpoint.DontNeed(tensor, offset, bytes);
@@ -282,16 +220,20 @@ void PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
 
 Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadProgress& progress) {
   ModelWeights& model = *binding.model;
+  RETURN_IF_ERROR(MapPanels(binding));
+  int64_t bytes = 0;
   for (const BoundWeight& bound : binding.weights) {
-    model.bytes += RoundUp(PackedBytes(bound.spec, *bound.weight), kAlignment);
+    bytes += BytesOf(bound);
+    model.mapped_bytes += IsMapped(bound) ? bound.weight->matrix.bytes() : 0;
   }
+  model.bytes = bytes + model.mapped_bytes;
   if (const int64_t available = AvailableMemory(); model.bytes > available) {
     return Error{
         ErrorCode::kExhausted,
         fmt::format("{}: the weights need {} of memory; {} are free",
                     binding.checkpoint->directory(), ByteText(model.bytes), ByteText(available))};
   }
-  model.memory.emplace_back(model.bytes);
+  model.memory.emplace_back(bytes);
   const int64_t elements = Place(binding.weights, model.memory[0].data());
   PlaceOnNodes(binding.weights, pool.nodes());
   ProgressMeter meter(progress, elements);

@@ -1,4 +1,5 @@
-// Reads the weights of a bound checkpoint into memory, in the layout that kernels read.
+// Reads the weights of a bound checkpoint into memory, in the layout that kernels read. Matrices of
+// a mapped checkpoint stay in its file, which is read once, so that it is in the page cache.
 #pragma once
 
 #include <functional>
@@ -13,7 +14,7 @@ namespace braid {
 // fraction in [0, 1]; called from the thread that loads.
 using LoadProgress = std::function<void(double fraction)>;
 
-// kExhausted when the weights need more memory than is available.
+// The checkpoint must outlive the weights. kExhausted when they need more memory than is available.
 Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool,
                                  const LoadProgress& progress = {});
 

@@ -137,11 +137,21 @@ Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& reques
   return plan;
 }
 
+namespace {
+
+std::string MappedText(const MemoryPlan& plan) {
+  if (plan.mapped_bytes == 0) return {};
+  return fmt::format(" ({} of them mapped: in the page cache, for all processes once)",
+                     ByteText(plan.mapped_bytes));
+}
+
+}  // namespace
+
 std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
   const CacheGeometry& geometry = plan.geometry;
   std::vector<std::string> lines = {
-      fmt::format("weights {}, workspace {}, cache {} ({} pages of {})",
-                  ByteText(plan.weight_bytes), ByteText(plan.workspace_bytes),
+      fmt::format("weights {}{}, workspace {}, cache {} ({} pages of {})",
+                  ByteText(plan.weight_bytes), MappedText(plan), ByteText(plan.workspace_bytes),
                   ByteText(plan.arena_bytes), geometry.pages, ByteText(geometry.page_bytes))};
   for (const GroupGeometry& group : geometry.groups) {
     lines.push_back(fmt::format("cache group {}: blocks of {}, {} in a page", group.name,

@@ -32,6 +32,7 @@ struct MemoryPlan {
   CacheGeometry geometry;
   std::vector<ops::CacheSlice> slices;  // per layer
   int64_t weight_bytes = 0;
+  int64_t mapped_bytes = 0;  // of them, in the page cache: shared with other processes
   int64_t workspace_bytes = 0;
   int64_t arena_bytes = 0;         // of all pages, the sink's included
   int64_t kv_bytes_per_token = 0;  // averaged over a block

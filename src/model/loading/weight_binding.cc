@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "base/quantities.h"
+#include "model/loading/stored_panels.h"
 
 namespace braid {
 namespace {
@@ -469,6 +470,7 @@ Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
                   .model = std::make_unique<ModelWeights>()};
   Binder binder(spec, checkpoint, binding);
   for (WeightEntry& entry : ListWeights(spec, *binding.model)) {
+    if (spec.quantization.panels()) SourceFromPanels(entry.spec);
     binding.weights.push_back(binder.Bind(std::move(entry)));
   }
   for (WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind({nullptr, std::move(weight)});

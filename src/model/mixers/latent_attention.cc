@@ -34,17 +34,19 @@ WeightSpec HalfOfKvB(const LatentAttention& m, const std::string& base, Half hal
   const bool values = half == Half::kValues;
   const int64_t count = values ? m.value_dim : m.key_dim;
   const std::string stored = base + (m.split_kv_b ? values ? "v_b_proj" : "k_b_proj" : "kv_b_proj");
-  WeightSpec spec{.name = stored, .count = m.heads, .n = count, .k = m.latent_dim};
+  // One name, however it is stored.
+  const std::string name =
+      base + (values ? "kv_b_proj.values" : half == Half::kKeys ? "kv_b_proj.expanded.keys"
+                                                                : "kv_b_proj.keys");
+  WeightSpec spec{.name = name, .count = m.heads, .n = count, .k = m.latent_dim};
   if (half == Half::kQueries) std::swap(spec.n, spec.k);
   spec.units = {{ShardUnit::kHead, m.heads, spec.n}};
-  if (half == Half::kKeys) spec.name += ".expanded";
   if (m.split_kv_b) {
     const int64_t n = values ? m.value_dim : m.latent_dim, k = values ? m.latent_dim : m.key_dim;
     spec.transpose = half == Half::kKeys;
     spec.sources = {{{stored + ".weight", {m.heads, n, k}, {}}}};
     return spec;
   }
-  spec.name += values ? ".values" : ".keys";
   const int64_t block = int64_t{m.key_dim} + m.value_dim;
   std::vector<RowRange> rows;
   for (int64_t h = 0; h < m.heads; ++h)

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "model/checkpoint/formats/storage_format.h"
+#include "ops/layout_digest.h"
 
 namespace braid {
 namespace {
@@ -218,6 +219,31 @@ void ReadIntegers(const Section& s, QuantizationSpec& q) {
   Add(q, awq ? kAwq : kGptq);
 }
 
+// The layouts must be those of this version: kernels read the panels where they lie.
+void ReadPanels(const Section& s, QuantizationSpec& q) {
+  if (const json::value* offset = s.Find("norm_offset")) {
+    if (!offset->is_number()) s.Wrong("norm_offset", *offset, "a number");
+    if (offset->is_number()) q.norm_offset = offset->to_number<double>();
+  }
+  const json::value* layouts = s.Find("layouts");
+  if (layouts == nullptr || !layouts->is_object()) {
+    return s.Fail("layouts", "is missing; it must say how the panels of every format lie");
+  }
+  for (const auto& [name, digest] : layouts->get_object()) {
+    const auto format = ops::FindWeightFormat(std::string_view(name));
+    if (format && digest == json::value(ops::LayoutDigest(*format))) {
+      Add(q, PanelFormat(*format));
+      continue;
+    }
+    s.Fail(fmt::format("layouts.{}", std::string_view(name)),
+           fmt::format("{}: another version of Braid has written this checkpoint; convert the "
+                       "original again with `braid convert --mapped`",
+                       format ? fmt::format("is {} and must be \"{}\"", JsonExcerpt(digest),
+                                            ops::LayoutDigest(*format))
+                              : "is a format that is not known"));
+  }
+}
+
 }  // namespace
 
 QuantizationSpec ReadQuantization(HfConfig& config) {
@@ -240,9 +266,12 @@ QuantizationSpec ReadQuantization(HfConfig& config) {
     Add(q, kMxfp4Packed);
   } else if (q.method == "awq" || q.method == "gptq") {
     ReadIntegers(s, q);
+  } else if (q.panels()) {
+    ReadPanels(s, q);
   } else {
     s.Require("quant_method", q.method,
-              "\"fp8\", \"compressed-tensors\", \"modelopt\", \"mxfp4\", \"awq\", \"gptq\"");
+              "\"fp8\", \"compressed-tensors\", \"modelopt\", \"mxfp4\", \"awq\", \"gptq\", "
+              "\"braid-panels\"");
   }
   s.AppendWords("ignored_layers", q.ignored);
   s.AppendWords("modules_to_not_convert", q.ignored);

@@ -3,6 +3,7 @@
 // that only describe are not read. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,10 @@ namespace braid {
 
 struct StorageFormat;
 
+// The method of checkpoints whose matrices are panels as kernels read them, which are mapped
+// instead of loaded (formats/panels.cc). `braid convert --mapped` writes them.
+inline constexpr std::string_view kPanelsMethod = "braid-panels";
+
 struct QuantizationSpec {
   std::string method;  // as config.json names it; empty: no quantised weights
   std::vector<const StorageFormat*> formats;
@@ -21,6 +26,10 @@ struct QuantizationSpec {
   int64_t block_columns = 0;
   int64_t group = 0;             // elements along k that share a scale; 0: all
   bool zero_off_by_one = false;  // GPTQ's first layout stores zero points less one
+  // Panels: what the norms' weights are stored less, where that differs from the family's own.
+  std::optional<double> norm_offset;
+
+  bool panels() const { return method == kPanelsMethod; }
 };
 
 // Reads "quantization_config" (or "compression_config"); problems are noted in `config`.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,10 @@ struct StoredWeight {
 
 // The format of a tensor of a GGUF file, by its element type.
 const StorageFormat& GgufFormat(const TensorEntry& tensor);
+// The format of panels as kernels read them, by the format that they have in memory.
+const StorageFormat& PanelFormat(ops::WeightFormat format);
+// The panels of such a weight, in the file; none of a weight of another format.
+std::optional<ops::PackedMatrix> PanelsOf(const StoredWeight& stored);
 
 // "X.weight" and a suffix; empty when the format cannot name a part of this weight.
 std::string PartName(const StorageFormat& format, std::string_view weight, std::string_view suffix);

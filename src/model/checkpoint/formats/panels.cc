@@ -1,0 +1,92 @@
+// Weights that a checkpoint holds as kernels read them: a format for every row of the table of
+// memory formats, one tensor of bytes [matrices, panels, bytes of a panel], named by the format
+// ("layers.0.mlp.down" + ".int4").
+#include <fmt/format.h>
+
+#include <deque>
+
+#include "base/check.h"
+#include "model/checkpoint/formats/storage_format.h"
+#include "ops/weight_format.h"
+
+namespace braid {
+namespace {
+
+constexpr DType kBytes[] = {DType::kU8};
+constexpr int64_t kAlignment = 64;
+
+std::string Problem(const StoredWeight& w) {
+  const ops::PackedMatrix matrix = *PanelsOf(w);
+  const int64_t shape[] = {matrix.count, matrix.panels(), matrix.panel_bytes()};
+  if (std::string problem = PartProblem(w.main(), kBytes, shape); !problem.empty()) return problem;
+  if (reinterpret_cast<uintptr_t>(w.main().data) % kAlignment == 0) return {};
+  return fmt::format(
+      "\"{}\" does not begin at a multiple of {} bytes: another program has rewritten the file",
+      w.main().name, kAlignment);
+}
+
+bool ExactInBf16(const StoredWeight& w) {
+  return ops::RowOf(PanelsOf(w)->format).plain == DType::kBF16;
+}
+
+void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
+  const ops::PackedMatrix matrix = *PanelsOf(w);
+  for (int64_t r = row; r < row + count; ++r, out += w.k) {
+    matrix.ReadRow(r / w.rows, r % w.rows, out);
+  }
+}
+
+bool Fits(const StoredWeight&) { return true; }
+void KeptRow(const StoredWeight& w, int64_t, std::byte*, std::byte*) {
+  CHECK(false, "{}: panels are taken whole", w.name);
+}
+
+// One for each row of the table, in its order.
+struct Formats {
+  Formats() {
+    for (const ops::WeightFormatRow& row : ops::WeightFormats()) {
+      names.push_back(fmt::format("{} panels", row.name));
+      suffixes.push_back(fmt::format(".{}", row.name));
+      parts.push_back({suffixes.back()});
+      kept.push_back({row.format, Fits, KeptRow});
+      all.push_back({.name = names.back(),
+                     .parts = {&parts.back(), 1},
+                     .types = kBytes,
+                     .problem = Problem,
+                     .exact_in_bf16 = ExactInBf16,
+                     .decode = Decode,
+                     .kept = row.quantised() ? &kept.back() : nullptr,
+                     .row_major = false});
+    }
+  }
+  std::deque<std::string> names, suffixes;
+  std::deque<FormatPart> parts;
+  std::deque<KeptCodes> kept;
+  std::deque<StorageFormat> all;
+};
+
+const Formats& AllFormats() {
+  static const Formats kFormats;
+  return kFormats;
+}
+
+}  // namespace
+
+const StorageFormat& PanelFormat(ops::WeightFormat format) {
+  return AllFormats().all[static_cast<size_t>(format)];
+}
+
+std::optional<ops::PackedMatrix> PanelsOf(const StoredWeight& stored) {
+  if (stored.format == nullptr || stored.format->decode != Decode) return {};
+  for (const ops::WeightFormatRow& row : ops::WeightFormats()) {
+    if (stored.format != &PanelFormat(row.format)) continue;
+    return ops::PackedMatrix{.format = row.format,
+                             .count = stored.matrices,
+                             .n = stored.rows,
+                             .k = stored.k,
+                             .data = const_cast<std::byte*>(stored.main().data)};
+  }
+  return {};
+}
+
+}  // namespace braid
