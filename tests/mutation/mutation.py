@@ -38,8 +38,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/mutation"
 BUILD = ROOT / "build/mutation"
 PLANTED = BUILD / "planted"
-MODULES = ["base", "text", "cache", "tensor", "ops", "scheduler", "model", "sim", "runtime",
-           "engine", "server", "cli"]
+MODULES = [line.split(":")[0] for line in (ROOT / "src/LAYERS").read_text().splitlines()
+           if re.match(r"\w+:", line)]
 UNIT_OF = {}  # whose unit tests a module has that has none itself
 GTEST_SUITES = {"simulation": "tests/simulation/simulation_test", "equality":
                 "tests/equality/equality_test"}
