@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 #include <string>
 
@@ -90,6 +91,11 @@ TEST(Device, CpuinfoNamesTheModelAndWholeWordsOfItsFlagsAreFeatures) {
 
 TEST(Device, TheFeaturesOfThisMachineAgreeWithEachOther) {
   const CpuFeatures f = DetectCpu();
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  CpuFeatures read;
+  ReadCpuinfo(cpuinfo, read);
+  EXPECT_EQ(f.model_name, read.model_name);
+  EXPECT_EQ(f.avx_vnni, read.avx_vnni);
   EXPECT_EQ(f.avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
   EXPECT_TRUE(f.avx512 || !(f.avx512_bf16 || f.avx512_vnni || f.avx512_vbmi));
   EXPECT_TRUE(RequestAmx() || !(f.amx_bf16 || f.amx_int8));

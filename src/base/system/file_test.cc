@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -76,6 +78,18 @@ TEST_F(FileTest, AMapHasTheFilesBytesAndMayBeMoved) {
   EXPECT_TRUE(empty->bytes().empty());
   moved = *std::move(empty);
   EXPECT_TRUE(moved.bytes().empty());
+}
+
+// A file of 2^48 bytes can be opened, and no address space has room for it.
+TEST_F(FileTest, AFileThatCannotBeMappedIsNamedWithTheReason) {
+  const int file = ::memfd_create("too large", MFD_CLOEXEC);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(::ftruncate(file, off_t{1} << 48), 0);
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  const Result<MappedFile> refused = MappedFile::Open(path);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr(path + ": cannot map: "));
+  ::close(file);
 }
 
 }  // namespace

@@ -126,6 +126,13 @@ std::vector<Case> ObjectlessCases() {
       {"hermes",
        R"(<tool_call>{"name": "now", "arguments": [1, {"a": 2}]}</tool_call>)",
        {"", "", {{"now", R"([1, {"a": 2}])", "", true}}}},
+      // The turn ends before the value does: what is missing is closed, but not a string.
+      {"hermes",
+       R"(<tool_call>{"name": "now", "arguments": [1, {"a": 2)",
+       {"", "", {{"now", R"([1, {"a": 2}])", "", true}}}},
+      {"hermes",
+       R"(<tool_call>{"name": "now", "arguments": {"a": [1, {"b": 2)",
+       {"", "", {{"now", R"({"a": [1, {"b": 2}]})", "", true}}}},
   };
 }
 
@@ -376,6 +383,21 @@ TEST(AnswerParser, BoundsDoNotDependOnThePieces) {
     const std::string end = "1" + std::string(format.value_end) + std::string(format.body_end);
     ExpectCallsHoweverCut(format, header("now") + key(more) + end + close, 1);
   }
+}
+
+// Arguments that are no object are held back until they end, up to a bound; nothing of them is lost.
+TEST(AnswerParser, LongArgumentsThatAreNoObjectAreWhole) {
+  std::string list = "[0";
+  while (list.size() < 200'000) list += ", " + std::to_string(list.size());
+  list += "]";
+  const std::string text =
+      R"(<tool_call>{"name": "now", "arguments": )" + list + "}</tool_call>";
+  const Answer expected{"", "", {{"now", list, "", true}}};
+  EXPECT_EQ(Read({"hermes", text, {}}, {text}), expected);
+  const size_t half = text.size() / 2;
+  EXPECT_EQ(Read({"hermes", text, {}},
+                 {std::string_view(text).substr(0, half), std::string_view(text).substr(half)}),
+            expected);
 }
 
 // Work that grows with the square of the text would take minutes on a request's body.
