@@ -385,7 +385,7 @@ TEST(AnswerParser, BoundsDoNotDependOnThePieces) {
   }
 }
 
-// Arguments that are no object are held back until they end, up to a bound; nothing of them is lost.
+// Arguments that are no object are held back until they end or pass a bound. Nothing is lost.
 TEST(AnswerParser, LongArgumentsThatAreNoObjectAreWhole) {
   std::string list = "[0";
   while (list.size() < 200'000) list += ", " + std::to_string(list.size());
