@@ -85,7 +85,9 @@ std::string NamesText(const Field& field) {
       means_it |=
           (field.endpoints & row.endpoint) != 0 && FindField(alias.name, row.endpoint) == &field;
     }
-    if (means_it) text += fmt::format(", `{}`", alias.name);
+    // An alias has a row for each endpoint at which it means another field.
+    const std::string shown = fmt::format("`{}`", alias.name);
+    if (means_it && text.find(shown) == std::string::npos) text += ", " + shown;
   }
   return text;
 }
