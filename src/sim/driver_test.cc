@@ -165,6 +165,16 @@ TEST(Driver, RefusesMoreThanMayWaitWhileAStepHangs) {
   }
 }
 
+// Until the driver's thread has shown so often that it goes on.
+void AwaitTurns(const Driver& driver, int turns) {
+  for (; turns > 0; --turns) {
+    const int64_t seen = driver.stats().heartbeat_us;
+    while (driver.stats().heartbeat_us == seen) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
 TEST_P(DriverTest, APauseHoldsEverythingWhereItIs) {
   std::counting_semaphore<> steps(8);  // so many may run before the pause
   Collector before, after;
@@ -177,9 +187,9 @@ TEST_P(DriverTest, APauseHoldsEverythingWhereItIs) {
   steps.release(1000);
   ASSERT_TRUE(serving.driver.Submit(std::move(second), &after).ok());
   // What was under way when the pause came may still arrive.
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  AwaitTurns(serving.driver, 4);
   const size_t tokens = before.tokens().size();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  AwaitTurns(serving.driver, 2);
   EXPECT_EQ(before.tokens().size(), tokens);
   EXPECT_TRUE(after.tokens().empty());
   EXPECT_TRUE(serving.driver.stats().paused);
@@ -199,7 +209,7 @@ TEST_P(DriverTest, APauseThatComesDuringAStepIsShownAfterIt) {
   Collector collector;
   ASSERT_TRUE(serving.driver.Submit(serving.MakeRequest(5, 1), &collector).ok());
   EXPECT_EQ(collector.Await(), FinishReason::kLength);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  AwaitTurns(serving.driver, 2);
   EXPECT_TRUE(serving.driver.stats().paused);
 }
 
