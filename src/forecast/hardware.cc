@@ -89,7 +89,7 @@ Status ReadNumber(std::string_view source, std::string_view key, const json::val
 double Hardware::FlopsFor(ops::WeightFormat format) const {
   double flops = 0;
   if (format == ops::WeightFormat::kF8) flops = fp8_flops;
-  if (format == ops::WeightFormat::kI8 || format == ops::WeightFormat::kQ8_0) flops = int8_flops;
+  if (ops::RowOf(format).integers) flops = int8_flops;
   if (format == ops::WeightFormat::kI4) flops = int4_flops;
   return flops > 0 ? flops : bf16_flops;
 }

@@ -54,11 +54,21 @@ TEST(TileGemm, ComputesAsTheInstructionIsDocumented) {
   }
 }
 
-void SetScales(WeightFormat format, float value, int64_t count, std::byte* scales) {
-  const uint16_t half = F16OfFloat(value);
-  const bool halves = RowOf(format).scale == DType::kF16;
-  for (int64_t i = 0; i < count; ++i) {
-    halves ? std::memcpy(scales + 2 * i, &half, 2) : std::memcpy(scales + 4 * i, &value, 4);
+// Numbers of a coded row: scales and, where there are bases, those are `value`.
+void SetScales(WeightFormat format, float value, int64_t bytes, std::byte* scales) {
+  const WeightFormatRow& row = RowOf(format);
+  for (const std::byte* end = scales + bytes; scales < end;) {
+    for (size_t i = 0; i < kNumbers; ++i) {
+      const SharedNumber& number = row.numbers[i];
+      if (number.type == NumberType::kNone) continue;
+      const int64_t count = row.unit() == 0 ? 1 : row.unit() / number.columns;
+      const uint16_t half = F16OfFloat(value);
+      for (int64_t j = 0; j < count; ++j, scales += number.bytes()) {
+        if (number.bytes() == 1) *scales = std::byte{1};
+        if (number.bytes() == 2) std::memcpy(scales, &half, 2);
+        if (number.bytes() == 4) std::memcpy(scales, &value, 4);
+      }
+    }
   }
 }
 
@@ -136,6 +146,7 @@ TEST(GemmKernels, TheBestThatTheDeviceHasIsTakenAndTheOthersSayWhatTheyNeed) {
   EXPECT_EQ(name(device, WeightFormat::kF32), "avx512_rounded");
   EXPECT_EQ(name(device, WeightFormat::kI8), "amx");
   EXPECT_EQ(name(device, WeightFormat::kI4), "avx512_vnni");
+  EXPECT_EQ(name(device, WeightFormat::kQ4K), "avx512_vnni");
   EXPECT_EQ(name(device, WeightFormat::kF8), "avx512_vbmi");
   device.isa = Isa::kAvx512;
   EXPECT_EQ(name(device, WeightFormat::kBF16), "avx512_bf16");
@@ -159,28 +170,38 @@ TEST(GemmKernels, TheBestThatTheDeviceHasIsTakenAndTheOthersSayWhatTheyNeed) {
 }
 
 // Checkpoints have the least code, though quantising here never makes it.
-TEST(QuantisedGemm, HoldsTheLeastIntegers) {
+TEST(QuantisedGemm, HoldsTheLeastAndTheLargestIntegers) {
   for (const WeightFormatRow& format : IntegerFormats()) {
-    const std::byte sign = format.code_bits == 4 ? std::byte{0x88} : std::byte{0x80};
-    const float least = -std::exp2(static_cast<float>(format.code_bits - 1));
-    PackedMatrix w{format.format, 1, 16, 128, nullptr};
-    const Buffer memory(w.bytes());
-    w.data = memory.data();
-    CodedPanel panel(w.format, w.depth());
-    for (int64_t r = 0; r < 16; ++r) {
-      std::fill_n(panel.codes(r), format.CodeBytes(128), format.zero ^ sign);
-      SetScales(w.format, 0.5f, panel.scale_count(), panel.scales(r));
-    }
-    PackCodes(w, 0, 0, panel);
-    OwnedMatrix x(5, 128), y(5, 16);
-    for (int64_t r = 0; r < 5; ++r) std::fill_n(x.view.row(r), 128, r % 2 == 0 ? 127.0f : -127.0f);
-    for (const cpu::GemmKernel& kernel : cpu::GemmKernels()) {
-      const Device device = DeviceOf(DetectCpu(), BestIsa(DetectCpu()), Compute::kF32);
-      if (kernel.format != w.format || cpu::WhyNot(kernel, device, false)) continue;
-      RunKernel(kernel, x.view, w, y.view);
+    const int bits = static_cast<int>(format.code_bits);
+    const std::byte sign = bits == 4 ? std::byte{0x88} : std::byte{0x80};
+    const bool grouped = format.coded_bits > format.code_bits;
+    const std::byte least = grouped ? std::byte{0} : format.zero ^ sign;
+    const std::byte most = grouped ? std::byte{uint8_t((1 << bits) - 1)} : ~least;
+    for (std::byte codes : {least, most}) {
+      PackedMatrix w{format.format, 1, 16, 256, nullptr};
+      const Buffer memory(w.bytes());
+      w.data = memory.data();
+      CodedPanel panel(w.format, w.depth());
+      for (int64_t r = 0; r < 16; ++r) {
+        std::fill_n(panel.codes(r), format.CodeBytes(256), codes);
+        SetScales(w.format, 0.5f, panel.scale_bytes(), panel.scales(r));
+      }
+      PackCodes(w, 0, 0, panel);
+      const float step = codes == least ? 0.0f : std::exp2(static_cast<float>(bits)) - 1.0f;
+      const float lowest = format.has_base() ? -1.0f : -std::exp2(static_cast<float>(bits - 1));
+      ASSERT_EQ(w.At(0, 7, 99), 0.5f * (lowest + step)) << format.name;
+      OwnedMatrix x(5, 256), y(5, 16);
       for (int64_t r = 0; r < 5; ++r) {
-        const float expected = 0.5f * least * x.view.row(r)[0] * 128;
-        ASSERT_EQ(y.view.row(r)[15], expected) << format.name << " " << cpu::NameOf(kernel);
+        std::fill_n(x.view.row(r), 256, r % 2 == 0 ? 127.0f : -127.0f);
+      }
+      for (const cpu::GemmKernel& kernel : cpu::GemmKernels()) {
+        const Device device = DeviceOf(DetectCpu(), BestIsa(DetectCpu()), Compute::kF32);
+        if (kernel.format != w.format || cpu::WhyNot(kernel, device, false)) continue;
+        RunKernel(kernel, x.view, w, y.view);
+        for (int64_t r = 0; r < 5; ++r) {
+          const float expected = w.At(0, 7, 99) * x.view.row(r)[0] * 256;
+          ASSERT_EQ(y.view.row(r)[15], expected) << format.name << " " << cpu::NameOf(kernel);
+        }
       }
     }
   }
@@ -333,7 +354,7 @@ TEST(Fp8Gemm, ACodeThatIsNotANumberMakesItsOutputNotOne) {
   CodedPanel panel(w.format, w.depth());
   for (int64_t row : {0, 1}) {
     std::fill_n(panel.codes(row), 200, std::byte{0x38});
-    SetScales(w.format, 1.0f, 2, panel.scales(row));
+    SetScales(w.format, 1.0f, panel.scale_bytes(), panel.scales(row));
   }
   panel.codes(1)[150] = std::byte{0xff};
   PackCodes(w, 0, 0, panel);
@@ -351,7 +372,7 @@ TEST(Quantise, ANumberThatIsNotFiniteTakesAllThatShareItsScale) {
   constexpr int64_t kColumns = 200, kBad = 40;
   for (const WeightFormatRow& format : WeightFormats()) {
     if (!format.quantised()) continue;
-    const int64_t columns = format.group == 0 ? kColumns : format.group;
+    const int64_t columns = format.unit() == 0 ? kColumns : format.unit();
     const int64_t first = kBad / columns * columns, last = first + columns;
     for (float bad : {NAN, INFINITY, -INFINITY}) {
       std::vector<float> ones(kColumns, 1.0f), zeros(kColumns, 0.0f), spoilt = ones;
@@ -366,7 +387,7 @@ TEST(Quantise, ANumberThatIsNotFiniteTakesAllThatShareItsScale) {
       }
       PackPanel(w, 0, 0, rows, DType::kF32);
       for (int64_t c = 0; c < kColumns; ++c) {
-        EXPECT_NEAR(w.At(0, 0, c), 1.0f, 1e-3) << format.name << " column " << c;
+        EXPECT_NEAR(w.At(0, 0, c), 1.0f, 2e-3) << format.name << " column " << c;
         EXPECT_EQ(std::isnan(w.At(0, 1, c)), first <= c && c < last) << format.name << " " << c;
         EXPECT_EQ(w.At(0, 2, c), 0.0f) << format.name << " column " << c;
       }
@@ -382,9 +403,13 @@ TEST(Quantise, KeepsTheLargestWeightAndTheSign) {
     w.data = memory.data();
     const std::byte* rows[kPanelRows] = {reinterpret_cast<const std::byte*>(row)};
     PackPanel(w, 0, 0, rows, DType::kF32);
-    // Scales of 16 bits have 11 significant ones.
-    EXPECT_NEAR(w.At(0, 0, 1), -1.0f, format.scale == DType::kF32 ? 1e-7 : 0x1p-11) << format.name;
-    EXPECT_NEAR(w.At(0, 0, 0), 0.5f, 0.005) << format.name;
+    // Scales of 16 bits have 11 significant ones; integers times them, and steps from a base, reach
+    // a group's extremes less closely.
+    const float steps = std::exp2(static_cast<float>(format.code_bits)) - 1.0f;
+    const float scale = format.numbers[0].type == NumberType::kF32 ? 1e-7f : 0x1p-11f;
+    const float bound = format.numbers[1].type == NumberType::kNone ? scale : 1.6f / steps;
+    EXPECT_NEAR(w.At(0, 0, 1), -1.0f, bound) << format.name;
+    EXPECT_NEAR(w.At(0, 0, 0), 0.5f, std::max(0.005f, bound)) << format.name;
     EXPECT_EQ(w.At(0, 0, 39), 0.0f) << format.name;
     EXPECT_EQ(w.At(0, 5, 1), 0.0f) << format.name;
   }

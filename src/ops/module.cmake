@@ -2,8 +2,8 @@
 # ops/cpu/gemm/gemm.h).
 target_compile_options(braid_ops PRIVATE $<$<CONFIG:Release>:-O3>)
 # Its ternaries on floats become selects of vectors.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/weight_format.cc PROPERTIES
-  COMPILE_OPTIONS -fno-trapping-math)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/weight_format.cc
+  ${CMAKE_SOURCE_DIR}/src/ops/grouped_format.cc PROPERTIES COMPILE_OPTIONS -fno-trapping-math)
 function(braid_isa_flags pattern)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/${pattern})
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
@@ -25,6 +25,7 @@ braid_isa_flags(avxvnni/*.cc ${BRAID_AVX2_FLAGS} -mavxvnni)
 braid_isa_flags(avx512/*.cc ${BRAID_AVX512_FLAGS})
 braid_isa_flags(avx512/gemm.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(avx512/gemm_fp8_dot.cc ${BRAID_DOT_FLAGS} -mavx512vbmi)
+braid_isa_flags(avx512/gemm_grouped_dot.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(avx512/peak_dot.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(avx512/tiles.cc ${BRAID_DOT_FLAGS})
 braid_isa_flags(amx/*.cc ${BRAID_DOT_FLAGS} -mamx-tile -mamx-bf16 -mamx-int8)

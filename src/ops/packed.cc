@@ -36,6 +36,22 @@ float LoadElement(const std::byte* row, int64_t i, DType dtype) {
   }
 }
 
+// One of a block's numbers; 1 where there is none.
+float NumberOf(const std::byte* at, NumberType type) {
+  switch (type) {
+    case NumberType::kF32:
+      return LoadElement(at, 0, DType::kF32);
+    case NumberType::kF16:
+      return LoadElement(at, 0, DType::kF16);
+    case NumberType::kU8:
+      return static_cast<float>(static_cast<uint8_t>(*at));
+    case NumberType::kI8:
+      return static_cast<float>(static_cast<int8_t>(*at));
+    default:
+      return 1.0f;
+  }
+}
+
 void LoadRow(const std::byte* row, int64_t count, DType dtype, float* out) {
   if (dtype == DType::kBF16) {
     for (int64_t c = 0; c < count; ++c) {
@@ -55,69 +71,118 @@ class PanelLayout {
  public:
   explicit PanelLayout(const PackedMatrix& w)
       : format_(RowOf(w.format)),
-        block_(format_.group == 0 ? w.depth() : format_.depth_multiple),
+        unit_(format_.unit() == 0 ? w.depth() : format_.unit()),
+        block_(format_.quantised() && format_.unit() == 0 ? unit_ : format_.depth_multiple),
         blocks_(w.depth() / block_) {}
 
   int64_t columns() const { return block_; }  // of a block
   int64_t blocks() const { return blocks_; }
-  int64_t groups() const { return format_.ScalesPerRow(block_); }  // of a block
+  int64_t units() const { return block_ / unit_; }                 // of a block
   int64_t row_bytes() const { return format_.CodeBytes(block_); }  // of a row's codes in a block
   int64_t panel_bytes() const { return blocks_ * block_bytes(); }
-  // Offsets into a panel. A block begins with the scales of its groups, 16 each; a scale of a whole
-  // row stands behind its codes.
-  int64_t CodesAt(int64_t b) const {
-    return b * block_bytes() + (format_.group == 0 ? 0 : scale_bytes());
+  // Offsets into a panel. A block begins with what its columns share, one kind of number after the
+  // other, 16 of each; what a whole row shares stands behind its codes.
+  int64_t CodesAt(int64_t b) const { return b * block_bytes() + (behind() ? 0 : number_bytes()); }
+  int64_t NumbersAt(int64_t b) const { return b * block_bytes() + (behind() ? code_bytes() : 0); }
+  // Of number i of column `col` of a block, from NumbersAt.
+  int64_t NumberAt(size_t i, int64_t col, int64_t lane) const {
+    int64_t at = 0;
+    for (size_t j = 0; j < i; ++j) at += kPanelRows * Count(j) * format_.numbers[j].bytes();
+    const SharedNumber& number = format_.numbers[i];
+    return at + ((number.columns == 0 ? 0 : col / number.columns) * kPanelRows + lane) *
+                    number.bytes();
   }
-  int64_t ScaleAt(int64_t b, int64_t group, int64_t lane) const {
-    return b * block_bytes() + (format_.group == 0 ? code_bytes() : 0) +
-           (group * kPanelRows + lane) * format_.scale_bytes();
+  int64_t number_bytes() const {
+    return format_.quantised() ? RoundUp(NumberAt(kNumbers - 1, block_, 0), kLineBytes) : 0;
   }
 
  private:
-  int64_t code_bytes() const { return kPanelRows * row_bytes(); }
-  int64_t scale_bytes() const { return kPanelRows * groups() * format_.scale_bytes(); }
-  int64_t block_bytes() const { return code_bytes() + scale_bytes(); }
+  bool behind() const { return format_.quantised() && format_.unit() == 0; }
+  int64_t Count(size_t i) const {  // of a block
+    const SharedNumber& number = format_.numbers[i];
+    return number.columns == 0 ? 1 : block_ / number.columns;
+  }
+  int64_t code_bytes() const { return kPanelRows * block_ * format_.code_bits / 8; }
+  int64_t block_bytes() const { return code_bytes() + number_bytes(); }
 
   const WeightFormatRow& format_;
-  int64_t block_, blocks_;
+  int64_t unit_, block_, blocks_;
 };
 
-// The scales of a block: groups [first, first + groups) of every row, past the caches. T has the
-// size of a scale.
-template <class T>
-void PackScales(const WeightFormatRow& format, const CodedPanel& panel, int64_t first,
-                int64_t groups, int64_t group_bytes, std::byte* out) {
-  constexpr T kNaN = sizeof(T) == 4 ? 0x7fc00000u : 0x7e00u;
-  constexpr int64_t kGroupsMax = 16, kPerVector = 16 / sizeof(T);
-  CHECK(groups <= kGroupsMax, "{} scales in a block", groups);
-  alignas(kLineBytes) T lines[kGroupsMax * kPanelRows];
-  for (int64_t r = 0; r < kPanelRows; ++r) {
-    const std::byte* scales = panel.scales(r) + first * static_cast<int64_t>(sizeof(T));
-    const std::byte* codes = panel.codes(r) + first * group_bytes;
-    for (int64_t g = 0; g < groups; ++g, codes += group_bytes) {
-      T& scale = lines[g * kPanelRows + r];
-      std::memcpy(&scale, scales + g * static_cast<int64_t>(sizeof(T)), sizeof(T));
-      if (format.has_nan && format.has_nan(codes, group_bytes)) scale = kNaN;
+// The numbers of a block.
+class NumberLines {
+ public:
+  NumberLines(const WeightFormatRow& format, const PanelLayout& layout)
+      : format_(format), layout_(layout) {
+    CHECK(layout.number_bytes() <= kBytesMax, "{} bytes of scales", layout.number_bytes());
+  }
+
+  // Those of units [first, first + units) of every row, past the caches.
+  void Pack(const CodedPanel& panel, int64_t first, std::byte* out) {
+    const int64_t unit = format_.unit();
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      const std::byte* from = panel.scales(r) + first * format_.UnitBytes();
+      for (int64_t u = 0; u < layout_.units(); ++u) {
+        for (size_t i = 0; i < kNumbers; ++i) {
+          const SharedNumber& number = format_.numbers[i];
+          if (number.type == NumberType::kNone) continue;
+          const int64_t count = unit == 0 ? 1 : unit / number.columns;
+          std::byte* to = lines_ + layout_.NumberAt(i, u * unit, r);
+          for (int64_t e = 0; e < count; ++e, from += number.bytes()) {
+            Copy(from, number.bytes(), to + e * kPanelRows * number.bytes());
+          }
+        }
+      }
+    }
+    if (format_.has_nan) MarkNaN(panel, first);
+    auto* to = reinterpret_cast<__m128i*>(out);
+    for (int64_t at = 0; at < layout_.number_bytes(); at += 16) {
+      _mm_stream_si128(to++, _mm_load_si128(reinterpret_cast<const __m128i*>(lines_ + at)));
     }
   }
-  auto* to = reinterpret_cast<__m128i*>(out);
-  for (int64_t i = 0; i < groups * kPanelRows; i += kPerVector) {
-    _mm_stream_si128(to++, _mm_load_si128(reinterpret_cast<const __m128i*>(lines + i)));
+
+ private:
+  static constexpr int64_t kBytesMax = 2048;
+
+  static void Copy(const std::byte* from, int64_t bytes, std::byte* to) {
+    switch (bytes) {
+      case 1:
+        *to = *from;
+        break;
+      case 2:
+        std::memcpy(to, from, 2);
+        break;
+      default:
+        std::memcpy(to, from, 4);
+    }
   }
-}
+  // Of formats with one fp32 scale.
+  void MarkNaN(const CodedPanel& panel, int64_t first) {
+    const float nan = NAN;
+    const int64_t unit = format_.unit(), bytes = format_.CodeBytes(unit);
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      for (int64_t u = 0; u < layout_.units(); ++u) {
+        if (!format_.has_nan(panel.codes(r) + (first + u) * bytes, bytes)) continue;
+        std::memcpy(lines_ + layout_.NumberAt(0, u * unit, r), &nan, sizeof nan);
+      }
+    }
+  }
+
+  const WeightFormatRow& format_;
+  const PanelLayout& layout_;
+  alignas(kLineBytes) std::byte lines_[kBytesMax] = {};
+};
 
 // A panel from the codes of its rows and, in formats that have scales, from those of `panel`.
 void PackBlocks(const PackedMatrix& to, std::byte* base, const std::byte* const rows[kPanelRows],
                 const CodedPanel* panel) {
   const WeightFormatRow& format = RowOf(to.format);
   const PanelLayout layout(to);
-  const int64_t groups = layout.groups(), row_bytes = layout.row_bytes();
+  NumberLines numbers(format, layout);
+  const int64_t row_bytes = layout.row_bytes();
   const std::byte* codes[kPanelRows];
   for (int64_t b = 0; b < layout.blocks(); ++b) {
-    if (format.quantised()) {
-      const auto pack = format.scale_bytes() == 4 ? PackScales<uint32_t> : PackScales<uint16_t>;
-      pack(format, *panel, b * groups, groups, row_bytes / groups, base + layout.ScaleAt(b, 0, 0));
-    }
+    if (format.quantised()) numbers.Pack(*panel, b * layout.units(), base + layout.NumbersAt(b));
     for (int64_t r = 0; r < kPanelRows; ++r) codes[r] = rows[r] + b * row_bytes;
     format.pack(codes, row_bytes / 4, base + layout.CodesAt(b));
   }
@@ -142,9 +207,13 @@ PackedMatrix::Coded PackedMatrix::CodedAt(int64_t matrix, int64_t row, int64_t c
   const std::byte* base = panel(matrix, row / kPanelRows);
   const int64_t lane = row % kPanelRows, b = col / layout.columns(), at = col % layout.columns();
   const float code = row_format.code_at(base + layout.CodesAt(b), lane, at);
-  if (!row_format.quantised()) return {code, 1.0f};
-  const int64_t group = row_format.group == 0 ? 0 : at / row_format.group;
-  return {code, LoadElement(base + layout.ScaleAt(b, group, lane), 0, *row_format.scale)};
+  if (!row_format.quantised()) return {code, 1.0f, 0.0f};
+  float values[kNumbers];
+  for (size_t i = 0; i < kNumbers; ++i) {
+    values[i] = NumberOf(base + layout.NumbersAt(b) + layout.NumberAt(i, at, lane),
+                         row_format.numbers[i].type);
+  }
+  return {code, values[0] * values[1], row_format.has_base() ? values[2] * values[3] : 0.0f};
 }
 
 void PackedMatrix::ReadRow(int64_t matrix, int64_t row, float* out) const {
@@ -156,9 +225,10 @@ void PackedMatrix::ReadRow(int64_t matrix, int64_t row, float* out) const {
   for (int64_t begin = 0; begin < k; begin += columns) {
     const int64_t b = begin / layout.columns(), first = begin % layout.columns();
     const std::byte* lines = base + layout.CodesAt(b);
-    const float scale = CodedAt(matrix, row, begin).scale;
+    Coded coded = CodedAt(matrix, row, begin);
     for (int64_t c = 0; c < std::min(columns, k - begin); ++c) {
-      out[begin + c] = row_format.code_at(lines, lane, first + c) * scale;
+      coded.code = row_format.code_at(lines, lane, first + c);
+      out[begin + c] = coded.value();
     }
   }
 }

@@ -10,6 +10,8 @@
 //   int4: per 64 of k (padded to it) 2 x 16 fp16 scales, one per output and 32 of k, then 8 lines
 //         [16][4] of bytes: line i has k = 8 i + j in the low and 8 i + 4 + j in the high half of
 //         byte j, stored as q + 8.
+//   grouped formats (q4_k, …): per block what its columns share, 16 outputs each, filled up to a
+//         line, then lines of codes in planes (kernels/weight_format.h).
 // A panel is thus a row of blocks (WeightFormatRow::depth_multiple), each with its scales before
 // its lines; where one scale holds for a whole row, the panel is one block with its scales behind.
 // Panels are 64-byte aligned and read strictly forward.
@@ -48,15 +50,16 @@ struct PackedMatrix {
   int64_t PartOf(int64_t matrix, int64_t p, int64_t parts) const {
     return (matrix * panels() + p) * parts / (count * panels());
   }
-  // The code and the scale of one weight; the scale is 1 where the format has none.
+  // One weight is code * scale - base; scale is 1 and base 0 where the format has none.
   struct Coded {
-    float code, scale;
+    float code, scale, base;
+
+    float value() const { return code * scale - base; }
   };
   Coded CodedAt(int64_t matrix, int64_t row, int64_t col) const;
   // One weight, for references and tests.
   float At(int64_t matrix, int64_t row, int64_t col) const {
-    const Coded coded = CodedAt(matrix, row, col);
-    return coded.code * coded.scale;
+    return CodedAt(matrix, row, col).value();
   }
   void ReadRow(int64_t matrix, int64_t row, float* out) const;  // to out[k]
 };

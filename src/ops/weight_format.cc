@@ -9,6 +9,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ops/grouped_format.h"
+#include "ops/transpose.h"
 
 namespace braid::ops {
 namespace {
@@ -116,19 +118,6 @@ void RoundRowToBf16(const float* x, int64_t count, std::byte* codes, std::byte*)
   }
 }
 
-// Four elements of four rows; lines are kPanelRows apart.
-inline void Transpose4(const std::byte* const* rows, int64_t c, float* to) {
-  __m128 a = _mm_loadu_ps(reinterpret_cast<const float*>(rows[0] + 4 * c));
-  __m128 b = _mm_loadu_ps(reinterpret_cast<const float*>(rows[1] + 4 * c));
-  __m128 d = _mm_loadu_ps(reinterpret_cast<const float*>(rows[2] + 4 * c));
-  __m128 e = _mm_loadu_ps(reinterpret_cast<const float*>(rows[3] + 4 * c));
-  _MM_TRANSPOSE4_PS(a, b, d, e);
-  _mm_store_ps(to, a);
-  _mm_store_ps(to + kPanelRows, b);
-  _mm_store_ps(to + 2 * kPanelRows, d);
-  _mm_store_ps(to + 3 * kPanelRows, e);
-}
-
 struct AsItIs {
   static __m128 Of(__m128 line) { return line; }
 };
@@ -224,6 +213,7 @@ constexpr WeightFormatRow kRows[] = {
      .name = "fp32",
      .depth_multiple = 16,
      .code_bits = 32,
+     .coded_bits = 32,
      .plain = DType::kF32,
      .quantise = KeepF32,
      .pack = TransposeBlocks<AsItIs>,
@@ -232,6 +222,7 @@ constexpr WeightFormatRow kRows[] = {
      .name = "bf16",
      .depth_multiple = 32,
      .code_bits = 16,
+     .coded_bits = 16,
      .plain = DType::kBF16,
      .quantise = RoundRowToBf16,
      .pack = TransposeBlocks<AsItIs>,
@@ -240,7 +231,8 @@ constexpr WeightFormatRow kRows[] = {
      .name = "fp8",
      .depth_multiple = kFp8Columns,
      .code_bits = 8,
-     .scale = DType::kF32,
+     .coded_bits = 8,
+     .numbers = {{{NumberType::kF32, kFp8Columns}}},
      .group = kFp8Columns,
      .quantise = QuantiseToLargest<Fp8>,
      .has_nan = HasNaN,
@@ -251,7 +243,8 @@ constexpr WeightFormatRow kRows[] = {
      .integers = true,
      .depth_multiple = 64,
      .code_bits = 8,
-     .scale = DType::kF32,
+     .coded_bits = 8,
+     .numbers = {{{NumberType::kF32, 0}}},
      .quantise = QuantiseToLargest<Int8>,
      .pack = TransposeBlocks<AsItIs>,
      .code_at = Int8At},
@@ -260,18 +253,23 @@ constexpr WeightFormatRow kRows[] = {
      .integers = true,
      .depth_multiple = 64,
      .code_bits = 8,
-     .scale = DType::kF16,
+     .coded_bits = 8,
+     .numbers = {{{NumberType::kF16, 32}}},
      .group = 32,
      .quantise = QuantiseQ8_0,
      .pack = TransposeBlocks<AsItIs>,
      .code_at = Int8At},
+    GroupedRow<WeightFormat::kQ6K>("q6_k"),
+    GroupedRow<WeightFormat::kQ5K>("q5_k"),
+    GroupedRow<WeightFormat::kQ4K>("q4_k"),
     {.format = WeightFormat::kI4,
      .name = "int4",
      .integers = true,
      .depth_multiple = 64,
      .code_bits = 4,
+     .coded_bits = 4,
      .zero = std::byte{kZeroWord & 0xff},
-     .scale = DType::kF16,
+     .numbers = {{{NumberType::kF16, kInt4Columns}}},
      .group = kInt4Columns,
      .quantise = QuantiseInt4,
      .pack = TransposeBlocks<InHalves>,
@@ -287,6 +285,20 @@ static_assert([] {
 }());
 
 }  // namespace
+
+int64_t WeightFormatRow::unit() const {
+  int64_t most = 0;
+  for (const SharedNumber& number : numbers) most = std::max(most, number.columns);
+  return most;
+}
+
+int64_t WeightFormatRow::UnitBytes() const {
+  int64_t bytes = 0;
+  for (const SharedNumber& number : numbers) {
+    bytes += (number.columns == 0 ? 1 : unit() / number.columns) * number.bytes();
+  }
+  return bytes;
+}
 
 std::span<const WeightFormatRow> WeightFormats() { return kRows; }
 
@@ -306,9 +318,9 @@ WeightFormat FormatFor(DType dtype) {
 void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes,
                  std::byte* scales) {
   const WeightFormatRow& row = RowOf(format);
-  const int64_t columns = row.group == 0 ? k : row.group;
-  for (int64_t begin = 0; begin < k; begin += columns, scales += row.scale_bytes()) {
-    row.quantise(x + begin, std::min(columns, k - begin), codes + begin * row.code_bits / 8,
+  const int64_t columns = row.unit() == 0 ? k : row.unit();
+  for (int64_t begin = 0; begin < k; begin += columns, scales += row.UnitBytes()) {
+    row.quantise(x + begin, std::min(columns, k - begin), codes + begin * row.coded_bits / 8,
                  scales);
   }
 }

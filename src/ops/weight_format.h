@@ -1,10 +1,12 @@
 // The formats of weights in memory: one row of a table each, from which packing, reading back,
 // flags, reports, benches and tests derive. docs/guides/add_format.md says how to add one.
 //
-// A row of weights is first coded: a run of codes and, in quantised formats, scales; a weight is
-// code * scale. Sixteen coded rows are then packed into a panel (ops/packed.h).
+// A row of weights is first coded: a run of codes and, in quantised formats, numbers that columns
+// share; a weight is code * scale - base (kernels/weight_format.h). Sixteen coded rows are then
+// packed into a panel (ops/packed.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,14 +36,17 @@ struct WeightFormatRow {
   bool integers = false;
   // Columns of a block of a panel; k is padded to a multiple.
   int64_t depth_multiple = 0;
-  int64_t code_bits = 0;
-  std::byte zero = {};         // a byte of codes that stand for zero
+  int64_t code_bits = 0;   // in a panel
+  int64_t coded_bits = 0;  // in a coded row
+  // A byte of codes of a coded row that stand for zero.
+  std::byte zero = {};
   std::optional<DType> plain;  // codes are elements of this type and weights themselves
-  std::optional<DType> scale;  // else the type of scales
-  int64_t group = 0;           // columns that share a scale; 0: all of a row
-  // Codes `count` numbers that share a scale, which is written too. Where one is not finite, all
-  // that share its scale read as NaN.
-  void (*quantise)(const float* x, int64_t count, std::byte* codes, std::byte* scale) = nullptr;
+  // Else what columns share: two factors of the scale, two of the base.
+  std::array<SharedNumber, kNumbers> numbers = {};
+  int64_t group = 0;  // columns that share all of them; 0: all of a row
+  // Codes the `count` numbers of a unit (below) and writes what they share. Where one is not
+  // finite, all of the unit read as NaN.
+  void (*quantise)(const float* x, int64_t count, std::byte* codes, std::byte* scales) = nullptr;
   // Whether one of `count` codes is not a number. Kernels do not handle such codes, so the group's
   // scale becomes NaN.
   bool (*has_nan)(const std::byte* codes, int64_t count) = nullptr;
@@ -51,13 +56,19 @@ struct WeightFormatRow {
   // The code of column `col` of row `lane` in such lines.
   float (*code_at)(const std::byte* lines, int64_t lane, int64_t col) = nullptr;
 
-  bool quantised() const { return scale.has_value(); }
-  int64_t scale_bytes() const { return scale ? SizeOf(*scale) : 0; }
-  int64_t ScalesPerRow(int64_t k) const { return !scale ? 0 : group == 0 ? 1 : CeilDiv(k, group); }
-  // Of a row's codes: fp8 and int8 a byte each; int4 eight to a 32-bit word with the first in its
-  // lowest bits, the rest of a last word that is not full being zeros.
+  bool quantised() const { return numbers[0].type != NumberType::kNone; }
+  bool has_base() const { return numbers[2].type != NumberType::kNone; }
+  // The fewest columns that share their numbers with no others; 0: all of a row. A coded row's
+  // numbers stand unit by unit, those of a unit in the order of `numbers`.
+  int64_t unit() const;
+  int64_t UnitBytes() const;  // of the numbers of a unit
+  int64_t ScaleBytes(int64_t k) const {
+    return unit() == 0 ? UnitBytes() : CeilDiv(k, unit()) * UnitBytes();
+  }
+  // Of a coded row: whole bytes, or int4's words of eight codes with the first in the lowest bits,
+  // the rest of a last word that is not full being zeros.
   int64_t CodeBytes(int64_t k) const {
-    return code_bits < 8 ? 4 * CeilDiv(k * code_bits, 32) : k * code_bits / 8;
+    return coded_bits < 8 ? 4 * CeilDiv(k * coded_bits, 32) : k * coded_bits / 8;
   }
 };
 
@@ -85,8 +96,7 @@ class CodedPanel {
  public:
   CodedPanel(WeightFormat format, int64_t depth)
       : code_bytes_(RowOf(format).CodeBytes(depth)),
-        scale_count_(RowOf(format).ScalesPerRow(depth)),
-        scale_bytes_(scale_count_ * RowOf(format).scale_bytes()),
+        scale_bytes_(RowOf(format).ScaleBytes(depth)),
         codes_(static_cast<size_t>(kPanelRows * code_bytes_), RowOf(format).zero),
         scales_(static_cast<size_t>(kPanelRows * scale_bytes_)) {}
 
@@ -94,16 +104,17 @@ class CodedPanel {
   std::byte* scales(int64_t row) { return scales_.data() + row * scale_bytes_; }
   const std::byte* codes(int64_t row) const { return codes_.data() + row * code_bytes_; }
   const std::byte* scales(int64_t row) const { return scales_.data() + row * scale_bytes_; }
-  int64_t scale_count() const { return scale_count_; }  // of a row
+  int64_t scale_bytes() const { return scale_bytes_; }  // of a row
 
  private:
-  int64_t code_bytes_, scale_count_, scale_bytes_;
+  int64_t code_bytes_, scale_bytes_;
   std::vector<std::byte> codes_, scales_;
 };
 
 // Codes a row: each number becomes the nearest code, ties to even. The scale is, of the numbers
 // that share it, max |x| / 448 for fp8, max |x| / 127 for int8, and for int4 the x of largest
-// magnitude (of two the positive one) over -8, in fp16.
+// magnitude (of two the positive one) over -8, in fp16. For grouped formats see
+// ops/grouped_format.h.
 void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes,
                  std::byte* scales);
 

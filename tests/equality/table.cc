@@ -26,6 +26,7 @@ constexpr Arithmetic kArithmetics[] = {
     {"avx512_fp8", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kF8, DType::kBF16},
     {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8},
     {"avx512_q8_0", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ8_0, DType::kBF16},
+    {"avx512_q4_k", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ4K, DType::kBF16},
 };
 
 void InjectNanForTest(ModelWeights& weights) {

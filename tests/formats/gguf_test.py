@@ -118,6 +118,32 @@ def test_blocks_are_read_as_the_package_reads_them(braid, tmp_path, kind):
     assert f"{kind} and F32, runs as fp32" in facts["formats"]
 
 
+# Types whose codes stay as they are: the format in memory.
+KEPT = {"Q4_0": "int4", "Q8_0": "q8_0", "Q4_K": "q4_k", "Q5_K": "q5_k", "Q6_K": "q6_k"}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_codes_run_as_they_are_and_score_as_their_numbers_do(braid, tmp_path, kind):
+    """Up to the rounding of activations to int8: half of 1/127 of a row's largest magnitude."""
+    tensors, model = random_model(), tmp_path / "m.gguf"
+    raw = gguf_writer.BLOCKS[kind][1]
+    halves = raw.reshape(8, 2, -1)  # a row has at least two blocks
+    for name in ("ffn_gate", "ffn_up"):
+        tensors[f"blk.0.{name}.weight"] = (kind, (8, 512), raw.tobytes())
+    head = np.concatenate([halves[:, ::-1].reshape(8, -1)] * 4)
+    tensors["output.weight"] = (kind, (32, 512), head.tobytes())
+    gguf_writer.write(model, METADATA, tensors)
+    lines = braid("inspect", model, "--tensors").splitlines()
+    for name in ("mlp.gate_up:", "lm_head:"):
+        assert any(name in line and f"runs as {KEPT[kind]}," in line for line in lines), name
+    prompts = tmp_path / "prompts.jsonl"
+    ids = [int(x) for x in np.random.default_rng(4).integers(0, 32, 60)]
+    prompts.write_text(json.dumps({"token_ids": ids}) + "\n")
+    kept, numbers = (scores_of(braid, model, prompts, *flags)[0]
+                     for flags in ([], ["--weights", "fp32"]))
+    assert 0 < (kept - numbers).std() <= 0.05 * numbers.std()
+
+
 def test_what_a_file_says_and_nobody_knows_is_refused(braid, tmp_path):
     path = tmp_path / "m.gguf"
     tensors = small_model()

@@ -36,12 +36,14 @@ double ActivationRow::Times(const PackedMatrix& w, int64_t matrix, int64_t outpu
   const int64_t group = format.group == 0 ? k : format.group;
   float total = 0;
   for (int64_t begin = 0; begin < k; begin += group) {
-    double sum = 0;
+    double sum = 0, integers = 0;
     for (int64_t c = begin; c < std::min(k, begin + group); ++c) {
       sum += double{values_[static_cast<size_t>(c)]} * w.CodedAt(matrix, output, c).code;
+      integers += double{values_[static_cast<size_t>(c)]};
     }
-    const float scale = w.CodedAt(matrix, output, begin).scale;
-    total = std::fma(static_cast<float>(sum), scale, total);
+    const PackedMatrix::Coded shared = w.CodedAt(matrix, output, begin);
+    total = std::fma(static_cast<float>(sum), shared.scale, total);
+    if (format.has_base()) total = std::fma(static_cast<float>(-integers), shared.base, total);
   }
   return total * scale_;
 }

@@ -122,7 +122,8 @@ WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightForm
   const QuantisedExport& to = ExportOf(format);
   const ops::WeightFormatRow& row = ops::RowOf(format);
   e.AddPart(to.code_suffix, to.code_type, CeilDiv(stored.k, to.codes_per_element));
-  e.AddPart(to.scale_suffix, *row.scale, row.ScalesPerRow(stored.k));
+  const DType scale = row.numbers[0].type == ops::NumberType::kF32 ? DType::kF32 : DType::kF16;
+  e.AddPart(to.scale_suffix, scale, row.ScaleBytes(stored.k) / SizeOf(scale));
   return e;
 }
 

@@ -116,7 +116,7 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
   const Grid grid = GridOf(w);
   std::copy_n(w.parts[0]->data + row * w.k, w.k, codes);
   const int64_t first = row / w.rows * grid.of_matrix + row % w.rows / grid.rows * grid.across;
-  for (int64_t i = 0; i < ops::RowOf(kFormat).ScalesPerRow(w.k); ++i) {
+  for (int64_t i = 0; i < ops::RowOf(kFormat).ScaleBytes(w.k) / 4; ++i) {
     const float scale = ElementAt(*w.parts[1], first + i * ops::kFp8Columns / grid.columns);
     std::memcpy(scales + 4 * i, &scale, sizeof scale);
   }

@@ -14,6 +14,7 @@ namespace braid {
 namespace {
 
 constexpr FormatPart kParts[] = {{""}};
+constexpr int64_t kBlockMax = 256;  // elements
 
 std::string Problem(const StoredWeight& w) {
   const TensorEntry& tensor = w.main();
@@ -60,13 +61,18 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
-// Columns in another order must move by whole blocks.
+// Columns that stay together in memory: a block, or a part of it that has scales of its own.
+int64_t UnitOf(const GgufType& type) {
+  return std::min(type.block_elements, ops::RowOf(*type.kept).unit());
+}
+
+// Columns in another order must move by whole units.
 bool Fits(const StoredWeight& w) {
   const GgufView& view = *w.main().view;
-  const int64_t block = view.type->block_elements;
+  const int64_t unit = UnitOf(*view.type);
   return !view.log_of_negative &&
          std::ranges::all_of(view.columns, [&](const GgufView::Columns& columns) {
-           return columns.begin % block == 0 && columns.count % block == 0;
+           return columns.begin % unit == 0 && columns.count % unit == 0;
          });
 }
 
@@ -75,12 +81,22 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
   const GgufType& type = *view.type;
   const ops::WeightFormatRow& format = ops::RowOf(*type.kept);
   const std::byte* blocks = RowAt(view, row);
+  const int64_t block = type.block_elements;
+  std::byte block_codes[kBlockMax], block_scales[kBlockMax];
   const auto keep = [&](const GgufView::Columns& columns) {
-    const int64_t first = columns.begin / type.block_elements;
-    for (int64_t i = 0; i < columns.count / type.block_elements; ++i) {
-      type.keep(blocks + (first + i) * type.block_bytes, codes, scales);
-      codes += format.CodeBytes(type.block_elements);
-      scales += format.ScalesPerRow(type.block_elements) * format.scale_bytes();
+    for (int64_t c = columns.begin, end = columns.begin + columns.count; c < end;) {
+      const std::byte* from = blocks + c / block * type.block_bytes;
+      const int64_t inside = c % block, count = std::min(block - inside, end - c);
+      if (count == block) {
+        type.keep(from, codes, scales);
+      } else {
+        type.keep(from, block_codes, block_scales);
+        std::copy_n(block_codes + format.CodeBytes(inside), format.CodeBytes(count), codes);
+        std::copy_n(block_scales + format.ScaleBytes(inside), format.ScaleBytes(count), scales);
+      }
+      codes += format.CodeBytes(count);
+      scales += format.ScaleBytes(count);
+      c += count;
     }
   };
   if (view.columns.empty()) return keep({0, w.k});

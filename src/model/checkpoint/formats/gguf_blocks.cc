@@ -44,17 +44,20 @@ void DecodeQ8_0(const std::byte* block, float* out) {
 
 // Blocks of 8 groups of 32 begin with two fp16 numbers and, in 12 bytes, a scale and a minimum of
 // six bits for each group. A weight is step * code - base.
+struct Packed {
+  int scale, minimum;
+};
+Packed PackedAt(const std::byte* packed, int group) {
+  if (group < 4) return {Byte(packed + group) & 63, Byte(packed + 4 + group) & 63};
+  const int low = Byte(packed + 4 + group);
+  const int scale = (low & 15) | Byte(packed + group - 4) >> 6 << 4;
+  return {scale, low >> 4 | Byte(packed + group) >> 6 << 4};
+}
 struct Group {
   float step, base;
 };
 Group GroupAt(const std::byte* block, int group) {
-  const std::byte* packed = block + 4;
-  int scale = Byte(packed + group % 4) & 63, minimum = Byte(packed + 4 + group % 4) & 63;
-  if (group >= 4) {
-    const int low = Byte(packed + 4 + group);
-    scale = (low & 15) | Byte(packed + group - 4) >> 6 << 4;
-    minimum = low >> 4 | Byte(packed + group) >> 6 << 4;
-  }
+  const auto [scale, minimum] = PackedAt(block + 4, group);
   return {HalfAt(block) * static_cast<float>(scale),
           HalfAt(block + 2) * static_cast<float>(minimum)};
 }
@@ -73,31 +76,31 @@ void DecodeQ4_K(const std::byte* block, float* out) {
 }
 
 // The fifth bits of a group stand in one bit of 32 bytes.
+int Q5_KAt(const std::byte* block, int group, int i) {
+  return NibbleAt(block + 48, group, i) | (Byte(block + 16 + i) >> group & 1) << 4;
+}
 void DecodeQ5_K(const std::byte* block, float* out) {
   for (int group = 0; group < 8; ++group) {
     const auto [step, base] = GroupAt(block, group);
     for (int i = 0; i < 32; ++i) {
-      const int high = Byte(block + 16 + i) >> group & 1;
-      const int code = NibbleAt(block + 48, group, i) | high << 4;
-      *out++ = step * static_cast<float>(code) - base;
+      *out++ = step * static_cast<float>(Q5_KAt(block, group, i)) - base;
     }
   }
 }
 
-// 16 groups of 16; four low and two high bits of a code lie apart.
+// Code i of a half of a block: four low and two high bits of it lie apart.
+int Q6_KAt(const std::byte* block, int half, int i) {
+  const int quarter = i / 32, l = i % 32;
+  const int pair = Byte(block + 64 * half + l + 32 * (quarter % 2));
+  const int high = Byte(block + 128 + 32 * half + l) >> (2 * quarter) & 3;
+  return (pair >> (quarter < 2 ? 0 : 4) & 15) | high << 4;
+}
+// 16 groups of 16; codes are stored plus 32.
 void DecodeQ6_K(const std::byte* block, float* out) {
   const float d = HalfAt(block + 208);
-  for (int half = 0; half < 2; ++half) {
-    const std::byte* low = block + 64 * half;
-    const std::byte* high = block + 128 + 32 * half;
-    const std::byte* scales = block + 192 + 8 * half;
-    for (int i = 0; i < 128; ++i) {
-      const int quarter = i / 32, l = i % 32;
-      const int nibble = Byte(low + l + 32 * (quarter % 2)) >> (quarter < 2 ? 0 : 4) & 15;
-      const int code = (nibble | (Byte(high + l) >> (2 * quarter) & 3) << 4) - 32;
-      const auto scale = static_cast<float>(static_cast<int8_t>(scales[i / 16]));
-      out[128 * half + i] = d * scale * static_cast<float>(code);
-    }
+  for (int i = 0; i < 256; ++i) {
+    const auto scale = static_cast<float>(static_cast<int8_t>(block[192 + i / 16]));
+    out[i] = d * scale * static_cast<float>(Q6_KAt(block, i / 128, i % 128) - 32);
   }
 }
 
@@ -115,15 +118,54 @@ void KeepQ8_0(const std::byte* block, std::byte* codes, std::byte* scale) {
   std::memcpy(codes, block + 2, 32);
 }
 
+// What the columns of each half of a block share: its fp16 number, four integers of six bits, and
+// the same for the bases.
+void KeepGroups(const std::byte* block, std::byte* scales) {
+  for (int half = 0; half < 2; ++half, scales += 12) {
+    std::memcpy(scales, block, 2);
+    std::memcpy(scales + 6, block + 2, 2);
+    for (int i = 0; i < 4; ++i) {
+      const auto [scale, minimum] = PackedAt(block + 4, 4 * half + i);
+      scales[2 + i] = static_cast<std::byte>(scale);
+      scales[8 + i] = static_cast<std::byte>(minimum);
+    }
+  }
+}
+
+void KeepQ4_K(const std::byte* block, std::byte* codes, std::byte* scales) {
+  KeepGroups(block, scales);
+  for (int group = 0; group < 8; ++group) {
+    for (int i = 0; i < 32; ++i) {
+      *codes++ = static_cast<std::byte>(NibbleAt(block + 16, group, i));
+    }
+  }
+}
+
+void KeepQ5_K(const std::byte* block, std::byte* codes, std::byte* scales) {
+  KeepGroups(block, scales);
+  for (int group = 0; group < 8; ++group) {
+    for (int i = 0; i < 32; ++i) *codes++ = static_cast<std::byte>(Q5_KAt(block, group, i));
+  }
+}
+
+// Each half of a block with its fp16 number and eight scales.
+void KeepQ6_K(const std::byte* block, std::byte* codes, std::byte* scales) {
+  for (int half = 0; half < 2; ++half, scales += 10) {
+    std::memcpy(scales, block + 208, 2);
+    std::memcpy(scales + 2, block + 192 + 8 * half, 8);
+    for (int i = 0; i < 128; ++i) *codes++ = static_cast<std::byte>(Q6_KAt(block, half, i));
+  }
+}
+
 constexpr GgufType kTypes[] = {
     {0, "F32", 1, 4, DecodeF32},
     {1, "F16", 1, 2, DecodeF16},
     {30, "BF16", 1, 2, DecodeBf16},
     {2, "Q4_0", 32, 18, DecodeQ4_0, ops::WeightFormat::kI4, KeepQ4_0},
     {8, "Q8_0", 32, 34, DecodeQ8_0, ops::WeightFormat::kQ8_0, KeepQ8_0},
-    {12, "Q4_K", 256, 144, DecodeQ4_K},
-    {13, "Q5_K", 256, 176, DecodeQ5_K},
-    {14, "Q6_K", 256, 210, DecodeQ6_K},
+    {12, "Q4_K", 256, 144, DecodeQ4_K, ops::WeightFormat::kQ4K, KeepQ4_K},
+    {13, "Q5_K", 256, 176, DecodeQ5_K, ops::WeightFormat::kQ5K, KeepQ5_K},
+    {14, "Q6_K", 256, 210, DecodeQ6_K, ops::WeightFormat::kQ6K, KeepQ6_K},
 };
 
 }  // namespace

@@ -26,8 +26,12 @@ int32_t LargestBits(const float* x, int64_t count) {
   return result;
 }
 
-// 32 values, of which `count` are there; returns their sum after rounding.
-int32_t Quantise32(const float* x, int64_t count, float factor, std::byte* out) {
+// 32 values, of which `count` are there; returns the sums of the first and of the last 16 after
+// rounding.
+struct Sums {
+  int32_t first, last;
+};
+Sums Quantise32(const float* x, int64_t count, float factor, std::byte* out) {
   const __m256 scale = _mm256_set1_ps(factor);
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   __m256i q[4];
@@ -43,10 +47,10 @@ int32_t Quantise32(const float* x, int64_t count, float factor, std::byte* out) 
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), bytes);
   const __m256i sums =
       _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-  return _mm_cvtsi128_si32(s);
+  const __m256i pairs = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4e));
+  const __m256i s = _mm256_add_epi32(pairs, _mm256_shuffle_epi32(pairs, 0xb1));
+  return {_mm_cvtsi128_si32(_mm256_castsi256_si128(s)),
+          _mm_cvtsi128_si32(_mm256_extracti128_si256(s, 1))};
 }
 
 }  // namespace
@@ -55,6 +59,7 @@ void PackInt8Avx2(const PackTask& task) {
   float* scales = reinterpret_cast<float*>(task.block + task.count * task.depth_end);
   int32_t* totals = reinterpret_cast<int32_t*>(scales + task.count);
   int32_t* sums = totals + task.count;
+  int32_t* half_sums = sums + task.depth_end / 32 * task.count;
   for (int64_t r = 0; r < task.count; ++r) {
     const int32_t bits = LargestBits(task.rows[r], task.end);
     const float most = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
@@ -66,13 +71,16 @@ void PackInt8Avx2(const PackTask& task) {
       std::byte* out = task.block + (c / 64 * task.count + r) * 64 + c % 64;
       // A row that is not finite has no codes; its scale is NaN.
       const int64_t count = finite && task.end > c ? task.end - c : 0;
-      const int32_t sum = Quantise32(task.rows[r] + c, count < 32 ? count : 32, factor, out);
-      sums[c / 32 * task.count + r] = -8 * sum;
-      totals[r] += sum;
+      const Sums sum = Quantise32(task.rows[r] + c, count < 32 ? count : 32, factor, out);
+      sums[c / 32 * task.count + r] = -8 * (sum.first + sum.last);
+      half_sums[c / 16 * task.count + r] = -8 * sum.first;
+      half_sums[(c / 16 + 1) * task.count + r] = -8 * sum.last;
+      totals[r] += sum.first + sum.last;
     }
   }
 }
 
 GemmKernelList Avx2Gemm() { return YmmGemm<MaddAvx2, CpuNeed::kAvx2>(); }
+GemmKernelList Avx2GroupedGemm() { return YmmGroupedGemm<MaddAvx2, CpuNeed::kAvx2>(); }
 
 }  // namespace braid::ops::cpu

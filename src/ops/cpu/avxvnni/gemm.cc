@@ -15,5 +15,6 @@ struct MaddVnni {
 }  // namespace
 
 GemmKernelList AvxVnniGemm() { return YmmGemm<MaddVnni, CpuNeed::kAvxVnni>(); }
+GemmKernelList AvxVnniGroupedGemm() { return YmmGroupedGemm<MaddVnni, CpuNeed::kAvxVnni>(); }
 
 }  // namespace braid::ops::cpu

@@ -47,8 +47,9 @@ const Need& NeedOf(const GemmKernel& kernel) { return kNeeds[static_cast<size_t>
 
 std::vector<GemmKernel> AllKernels() {
   std::vector<GemmKernel> all;
-  for (const GemmKernelList& list : {AmxGemm(), Avx512DotGemm(), Avx512Fp8Gemm(), AvxVnniGemm(),
-                                     Avx512FloatGemm(), Avx2Gemm(), Avx2FloatGemm()}) {
+  for (const GemmKernelList& list :
+       {AmxGemm(), Avx512DotGemm(), Avx512GroupedGemm(), Avx512Fp8Gemm(), AvxVnniGemm(),
+        AvxVnniGroupedGemm(), Avx512FloatGemm(), Avx2Gemm(), Avx2GroupedGemm(), Avx2FloatGemm()}) {
     all.insert(all.end(), list.kernels, list.kernels + list.count);
   }
   return all;
@@ -148,7 +149,7 @@ void PackedActivations::GatherBlock(int64_t b, const std::byte* alone, const int
   for (int64_t at = 0; at < bytes; at += 64) {
     for (int64_t r = 0; r < count; ++r, out += 64) std::memcpy(out, from[r] + at, 64);
   }
-  const int64_t end = layout.integers ? bytes + 4 * (2 + depth() / 32) : bytes;
+  const int64_t end = layout.integers ? bytes + 4 * (2 + depth() / 32 + depth() / 16) : bytes;
   for (int64_t at = bytes; at < end; at += 4) {
     for (int64_t r = 0; r < count; ++r, out += 4) std::memcpy(out, from[r] + at, 4);
   }

@@ -5,6 +5,8 @@
 #include <immintrin.h>
 
 #include "ops/cpu/kernels/dot.h"
+#include "ops/cpu/kernels/grouped.h"
+#include "ops/cpu/kernels/vec_avx2.h"
 
 namespace braid::ops::cpu {
 
@@ -118,6 +120,58 @@ template <class Madd, CpuNeed kNeeds>
 constexpr GemmKernelList YmmGemm() {
   const auto& kernels = kYmmKernels<Madd, kNeeds>;
   return {kernels, sizeof(kernels) / sizeof(GemmKernel)};
+}
+
+// The vectors of grouped formats (kernels/grouped.h).
+template <class Madd>
+struct GroupedYmm : VecAvx2 {
+  using I = __m256i;
+  using Bytes = __m256i;
+  static constexpr int64_t kBytes = 32;
+  static constexpr int kRows = 2, kPanels = 1, kFewRows = 1, kPanelsFew = 2;
+
+  static I Set(int32_t x) { return _mm256_set1_epi32(x); }
+  static I LoadCodes(const std::byte* p) { return LoadBytes(p); }
+  static I Broadcast(const std::byte* p) { return Set(*reinterpret_cast<const int32_t*>(p)); }
+  static I Dot(I sum, I activations, I codes) { return Madd::Dot(sum, codes, activations); }
+  static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
+
+  static Bytes NoBytes() { return _mm256_setzero_si256(); }
+  static Bytes LoadBytes(const std::byte* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static void StoreBytes(std::byte* p, Bytes x) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), x);
+  }
+  static Bytes And(Bytes x, int byte) {
+    return _mm256_and_si256(x, _mm256_set1_epi8(static_cast<char>(byte)));
+  }
+  static Bytes Or(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
+  // In words of 16 bits, to the left where n < 0.
+  template <int n>
+  static Bytes Right(Bytes x) {
+    if constexpr (n == 0) return x;
+    if constexpr (n < 0) return _mm256_slli_epi16(x, -n);
+    return _mm256_srli_epi16(x, n > 0 ? n : 0);
+  }
+  // Numbers of 8 outputs.
+  template <NumberType kType>
+  static F Number(const std::byte* p) {
+    if constexpr (kType == NumberType::kF16) {
+      return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    } else {
+      const __m128i bytes = _mm_loadu_si64(p);
+      const bool is_signed = kType == NumberType::kI8;
+      return _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(bytes)
+                                          : _mm256_cvtepu8_epi32(bytes));
+    }
+  }
+};
+
+template <class Madd, CpuNeed kNeeds>
+GemmKernelList YmmGroupedGemm() {
+  static constexpr GroupedKernels<GroupedYmm<Madd>, kNeeds> kKernels;
+  return {kKernels.all, kGroupedCount};
 }
 
 }  // namespace braid::ops::cpu

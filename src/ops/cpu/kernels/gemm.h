@@ -4,8 +4,8 @@
 // Kernels read activations that are cut into steps of 64 bytes: rows in blocks of
 // ActivationLayout::block_rows (the last block shorter, R rows), a block being
 // [depth / step][R][64 bytes], where a step is kFloatStep elements of fp32, 32 of bf16 or 64 of
-// int8. Of int8 rows there follow, per block, [R] scales, [R] sums of the row and [depth / 32][R]
-// sums of groups times -8.
+// int8. Of int8 rows there follow, per block, [R] scales, [R] sums of the row and, times -8, the
+// sums of groups of 32, [depth / 32][R], and of 16, [depth / 16][R].
 #pragma once
 
 #include "ops/cpu/kernels/table.h"
@@ -27,7 +27,9 @@ struct ActivationLayout {
 inline constexpr ActivationLayout kF32Rows = {kFloatRows, kFloatStep, 4, false};
 inline constexpr ActivationLayout kBf16Rows = {kDotRows, 32, 2, false};
 inline constexpr ActivationLayout kInt8Rows = {kDotRows, 64, 1, true};
-// For fp8 weights, whose depth is padded further.
+// For formats whose depth is padded further.
+inline constexpr ActivationLayout kInt8RowsOf128 = {kDotRows, 128, 1, true};
+inline constexpr ActivationLayout kInt8RowsOf256 = {kDotRows, 256, 1, true};
 inline constexpr ActivationLayout kF32RowsOf128 = {kFloatRows, 128, 4, false};
 inline constexpr ActivationLayout kBf16RowsOf128 = {kDotRows, 128, 2, false};
 
@@ -86,9 +88,12 @@ struct GemmKernelList {
 GemmKernelList AmxGemm();
 GemmKernelList Avx512DotGemm();
 GemmKernelList Avx512Fp8Gemm();
+GemmKernelList Avx512GroupedGemm();
 GemmKernelList Avx512FloatGemm();
 GemmKernelList AvxVnniGemm();
+GemmKernelList AvxVnniGroupedGemm();
 GemmKernelList Avx2Gemm();
+GemmKernelList Avx2GroupedGemm();
 GemmKernelList Avx2FloatGemm();
 
 // Copies rows, or rounds them to bf16.
@@ -104,6 +109,8 @@ void PackInt8Avx2(const PackTask& task);
 void Bf16Avx512(const GemmTask& task);
 
 // Bytes of a row of int8 with what belongs to it; depth is a multiple of 64.
-constexpr int64_t Int8RowBytes(int64_t depth) { return depth + (8 + depth / 8 + 63) / 64 * 64; }
+constexpr int64_t Int8RowBytes(int64_t depth) {
+  return depth + (8 + depth / 8 + depth / 4 + 63) / 64 * 64;
+}
 
 }  // namespace braid::ops::cpu

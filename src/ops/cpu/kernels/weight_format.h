@@ -1,11 +1,74 @@
-// The names of the formats of weights in memory. Kernels may include no other header of ops;
-// everybody else includes ops/weight_format.h, which says what each format means.
+// The names of the formats of weights in memory, and those formats whose codes are integers of few
+// bits in groups, as data: kernels (kernels/grouped.h), packing and reading derive from a row.
+// Kernels may include no other header of ops; everybody else includes ops/weight_format.h.
 #pragma once
 
 #include <cstdint>
 
 namespace braid::ops {
 
-enum class WeightFormat : uint8_t { kF32, kBF16, kF8, kI8, kQ8_0, kI4 };
+enum class WeightFormat : uint8_t { kF32, kBF16, kF8, kI8, kQ8_0, kQ6K, kQ5K, kQ4K, kI4 };
+
+// A number that `columns` columns of a row share; 0: all of them.
+enum class NumberType : uint8_t { kNone, kF32, kF16, kU8, kI8 };
+struct SharedNumber {
+  NumberType type = NumberType::kNone;
+  int64_t columns = 0;
+
+  constexpr int64_t bytes() const {
+    constexpr int64_t kSizes[] = {0, 4, 2, 1, 1};
+    return kSizes[static_cast<int>(type)];
+  }
+};
+// A weight is code * scale - base: the scale is the product of the first two numbers, the base that
+// of the last two; those that are absent are 1, and a base without numbers is 0.
+inline constexpr int kNumbers = 4;
+
+// A block of a panel has the numbers of its columns, [columns][16 outputs] each and one after the
+// other, filled up to a line, then `bits` lines of codes per 32 columns (GroupedLines).
+struct GroupedFormat {
+  WeightFormat format;
+  int bits;       // of a code, 2 to 6
+  int64_t block;  // columns: 64, 128 or 256
+  int64_t group;  // columns whose products make an exact sum: 16 or 32
+  int centre;     // is subtracted from codes; a multiple of 8
+  SharedNumber numbers[kNumbers];
+
+  constexpr bool has_base() const { return numbers[2].type != NumberType::kNone; }
+  // Where number i begins in a block; i = kNumbers: their bytes.
+  constexpr int64_t NumberOffset(int i) const {
+    int64_t offset = 0;
+    for (int j = 0; j < i; ++j) {
+      if (numbers[j].columns > 0) offset += block / numbers[j].columns * 16 * numbers[j].bytes();
+    }
+    return offset;
+  }
+  constexpr int64_t CodesOffset() const { return (NumberOffset(kNumbers) + 63) / 64 * 64; }
+  constexpr int64_t BlockBytes() const { return CodesOffset() + block * 2 * bits; }
+};
+
+// The K-quants of GGUF have an fp16 scale per 256 columns and integers per group. Half blocks stand
+// for themselves, because the columns of some weights move by heads of 128.
+inline constexpr SharedNumber kHalfOf128 = {NumberType::kF16, 128};
+inline constexpr SharedNumber kByteOf32 = {NumberType::kU8, 32};
+inline constexpr GroupedFormat kGroupedFormats[] = {
+    {WeightFormat::kQ6K, 6, 256, 16, 32, {kHalfOf128, {NumberType::kI8, 16}}},
+    {WeightFormat::kQ5K, 5, 256, 32, 0, {kHalfOf128, kByteOf32, kHalfOf128, kByteOf32}},
+    {WeightFormat::kQ4K, 4, 256, 32, 0, {kHalfOf128, kByteOf32, kHalfOf128, kByteOf32}},
+};
+inline constexpr int kGroupedCount = sizeof(kGroupedFormats) / sizeof(GroupedFormat);
+
+// The lines of 32 columns: codes are cut into planes of 4, 2 and 1 bits, as the bits of `bits` say,
+// the lowest bits of a code in the widest plane. Word t of an output are its codes 4 t to 4 t + 3,
+// a byte each; a line of a plane of b bits has 8 / b words of every output, [16][4] bytes, the
+// first in the lowest bits.
+struct GroupedLines {
+  int bits;
+
+  constexpr bool Has(int plane) const { return (bits & plane) != 0; }
+  // The lowest bit of the plane in a code, and its first line.
+  constexpr int Shift(int plane) const { return plane == 4 ? 0 : plane == 2 ? bits & 4 : bits & 6; }
+  constexpr int Line(int plane) const { return Shift(plane); }
+};
 
 }  // namespace braid::ops

@@ -1,0 +1,46 @@
+// Rows of the table of weight formats for the formats of kGroupedFormats: quantising, packing and
+// reading derive from the row there. A coded row has a byte for each code.
+#pragma once
+
+#include <string_view>
+
+#include "ops/weight_format.h"
+
+namespace braid::ops {
+
+// What WeightFormatRow's functions of the same names do.
+void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count, std::byte* codes,
+                     std::byte* scales);
+void PackGrouped(const GroupedFormat& format, const std::byte* const codes[kPanelRows],
+                 int64_t words, std::byte* lines);
+float GroupedCodeAt(const GroupedFormat& format, const std::byte* lines, int64_t lane, int64_t col);
+
+constexpr const GroupedFormat& GroupedFormatOf(WeightFormat format) {
+  const GroupedFormat* row = kGroupedFormats;
+  while (row->format != format) ++row;
+  return *row;
+}
+
+template <WeightFormat kFormat>
+constexpr WeightFormatRow GroupedRow(std::string_view name) {
+  constexpr const GroupedFormat& kRow = GroupedFormatOf(kFormat);
+  WeightFormatRow row = {
+      .format = kFormat,
+      .name = name,
+      .integers = true,
+      .depth_multiple = kRow.block,
+      .code_bits = kRow.bits,
+      .coded_bits = 8,
+      .zero = std::byte{kRow.centre},
+      .group = kRow.group,
+      .quantise = [](const float* x, int64_t count, std::byte* codes,
+                     std::byte* scales) { QuantiseGrouped(kRow, x, count, codes, scales); },
+      .pack = [](const std::byte* const codes[kPanelRows], int64_t words,
+                 std::byte* lines) { PackGrouped(kRow, codes, words, lines); },
+      .code_at = [](const std::byte* lines, int64_t lane,
+                    int64_t col) { return GroupedCodeAt(kRow, lines, lane, col); }};
+  for (size_t i = 0; i < kNumbers; ++i) row.numbers[i] = kRow.numbers[i];
+  return row;
+}
+
+}  // namespace braid::ops
