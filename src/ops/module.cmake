@@ -3,7 +3,8 @@
 target_compile_options(braid_ops PRIVATE $<$<CONFIG:Release>:-O3>)
 # Its ternaries on floats become selects of vectors.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/weight_format.cc
-  ${CMAKE_SOURCE_DIR}/src/ops/grouped_format.cc PROPERTIES COMPILE_OPTIONS -fno-trapping-math)
+  ${CMAKE_SOURCE_DIR}/src/ops/grouped/grouped_format.cc
+  PROPERTIES COMPILE_OPTIONS -fno-trapping-math)
 function(braid_isa_flags pattern)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/cpu/${pattern})
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "ops/grouped_format.h"
-#include "ops/transpose.h"
+#include "ops/grouped/grouped_format.h"
+#include "ops/grouped/transpose.h"
 
 namespace braid::ops {
 namespace {

@@ -114,7 +114,7 @@ class CodedPanel {
 // Codes a row: each number becomes the nearest code, ties to even. The scale is, of the numbers
 // that share it, max |x| / 448 for fp8, max |x| / 127 for int8, and for int4 the x of largest
 // magnitude (of two the positive one) over -8, in fp16. For grouped formats see
-// ops/grouped_format.h.
+// ops/grouped/grouped_format.h.
 void QuantiseRow(WeightFormat format, const float* x, int64_t k, std::byte* codes,
                  std::byte* scales);
 

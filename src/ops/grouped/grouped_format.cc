@@ -1,7 +1,7 @@
 // Quantising by the row of a format: each group asks for a scale and, where there is a base, a base
 // that reach its extremes; the first of two numbers is the largest that a group of the unit asks
 // for, over the most that the second holds.
-#include "ops/grouped_format.h"
+#include "ops/grouped/grouped_format.h"
 
 #include <emmintrin.h>
 
@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ops/transpose.h"
+#include "ops/grouped/transpose.h"
 
 namespace braid::ops {
 namespace {
