@@ -215,6 +215,10 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
   for (const char* part : {"weight_bytes", "workspace_bytes", "cache_bytes"}) {
     context.engine_bytes += context.server_information.at(part).as_int64();
   }
+  if (engine.experts() != nullptr) {
+    static_assert(kExpertWindows == ExpertRecorder::kWindows);
+    context.expert_balances = [&engine] { return engine.experts()->balances(); };
+  }
   ChooseParsers(engine.chat_template(), &context.card);
   return context;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/progress.h"
 #include "base/quantities.h"
@@ -42,6 +43,7 @@ struct Engine::State {
   std::unique_ptr<TrialProcess> trial;          // compiles grammars first; null: no trials
   std::unique_ptr<GrammarLibrary> grammars;     // used by the executor
   std::map<std::string_view, int64_t> formats;  // bytes of weights
+  std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
@@ -64,6 +66,7 @@ struct Engine::State {
   std::string MachineText() const;
   Status StartEngine(ModelWeights weights);
   Status StartTrace();
+  Status StartExpertRecorder();
   void WriteTrace() const;
 };
 
@@ -236,7 +239,8 @@ Status Engine::State::StartEngine(ModelWeights weights) {
       .trace = trace.get(),
       .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
       .constraints = grammars.get(),
-      .draft_tokens_max = limits.draft_tokens_max};
+      .draft_tokens_max = limits.draft_tokens_max,
+      .experts = experts.get()};
   executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
   memory.workspace_bytes = executor->workspace_bytes() + DraftBytes();
   if (!options.event_log.empty()) {
@@ -266,6 +270,26 @@ Status Engine::State::StartTrace() {
   return {};
 }
 
+// Like the trace's, the file is created before the model is loaded.
+Status Engine::State::StartExpertRecorder() {
+  ExpertLoads header{.model = std::filesystem::path(options.model_dir).filename().string()};
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
+    if (moe == nullptr) continue;
+    CHECK(header.layers.empty() || (moe->experts == header.experts && moe->top_k == header.top_k));
+    header.layers.push_back(static_cast<int32_t>(i));
+    header.experts = moe->experts;
+    header.top_k = moe->top_k;
+  }
+  if (!header.layers.empty()) experts = std::make_unique<ExpertRecorder>(std::move(header));
+  if (options.expert_loads.empty()) return {};
+  if (!experts) {
+    return Error{ErrorCode::kInvalid,
+                 options.model_dir + " has no experts; leave out --expert-loads", "expert_loads"};
+  }
+  return experts->Open(options.expert_loads);
+}
+
 void Engine::State::WriteTrace() const {
   if (!trace) return;
   const Status written = WriteFile(options.trace_file, trace->ToJson());
@@ -277,6 +301,10 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
+  if (state_->experts) {
+    const Status written = state_->experts->Close();
+    if (!written) fmt::print(stderr, "{}\n", written.error().message);
+  }
   state_->WriteTrace();
 }
 
@@ -303,6 +331,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
     ExpandLatentAttention(s.spec, kExpandedTokensMin);
   }
   s.checkpoint = std::move(model.checkpoint);
+  RETURN_IF_ERROR(s.StartExpertRecorder());
   RETURN_IF_ERROR(s.ChooseDrafts());
   RETURN_IF_ERROR(s.LoadText());
   ASSIGN_OR_RETURN(Binding binding, BindWeights(s.spec, *s.checkpoint, options.weight_choice()));
@@ -331,6 +360,7 @@ const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
 const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
 const EngineOptions& Engine::options() const { return state_->options; }
 std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
+const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
 RunningFormats Engine::weight_formats() const { return RunningFormatsOf(state_->report); }
 std::string Engine::PlanText() const {
   const State& s = *state_;

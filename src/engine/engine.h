@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "engine/engine_options.h"
+#include "experts/recorder.h"
 #include "model/loading/load_report.h"
 #include "model/spec.h"
 #include "scheduler/driver.h"
@@ -46,6 +47,7 @@ class Engine {
   json::object PlanObject() const;
   std::string ExplainOps() const;
   RunningFormats weight_formats() const;
+  const ExpertRecorder* experts() const;  // null: the model has none
 
   // Ends the engine thread, at once or when no request is left. May be called from any thread.
   void Stop(bool now);

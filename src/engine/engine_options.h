@@ -35,6 +35,7 @@ struct EngineOptions {
   std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
   std::string event_log;                        // file to record the run in; empty: none
+  std::string expert_loads;                     // file to record the experts' loads in; empty: none
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
 

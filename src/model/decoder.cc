@@ -37,7 +37,13 @@ void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
   Matrix delta = {};
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerWeights& w = weights_.layers[i];
-    const LayerContext layer{context, input.sequences, cache_.slices[i], kv_dtype_, spec_.norm};
+    const LayerContext layer{.op = context,
+                             .sequences = input.sequences,
+                             .cache = cache_.slices[i],
+                             .kv_dtype = kv_dtype_,
+                             .norm = spec_.norm,
+                             .layer = static_cast<int32_t>(i),
+                             .routes = input.routes};
     auto run = [&](const auto& kind, const auto& weights) {
       using Weights = typename std::decay_t<decltype(kind)>::Weights;
       ::braid::Forward(kind, std::get<Weights>(weights), layer, normed, branch);

@@ -10,11 +10,14 @@
 
 namespace braid {
 
+struct RouteSink;  // model/layer_context.h
+
 struct DecoderInput {
   const TokenId* tokens = nullptr;  // [sequences.tokens]
   ops::SequenceIndex sequences;
   const int32_t* rows = nullptr;  // [count] tokens of the batch whose distribution is wanted
   int32_t count = 0;
+  RouteSink* routes = nullptr;  // hears of every layer with experts; null: nobody does
 };
 
 class Decoder {

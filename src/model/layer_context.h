@@ -2,11 +2,20 @@
 // the cache. Scratch comes from op.workspace inside a WorkspaceScope.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "model/spec.h"
 #include "ops/op.h"
 #include "ops/sequence.h"
 
 namespace braid {
+
+// Hears which experts a layer's tokens chose: [tokens, top_k].
+struct RouteSink {
+  virtual ~RouteSink() = default;
+  virtual void OnRoute(int32_t layer, std::span<const int32_t> experts) = 0;
+};
 
 struct LayerContext {
   const ops::OpContext& op;
@@ -14,6 +23,8 @@ struct LayerContext {
   ops::CacheSlice cache;
   DType kv_dtype = DType::kF32;
   NormSpec norm;
+  int32_t layer = 0;            // of the model
+  RouteSink* routes = nullptr;  // null: nobody listens
 };
 
 }  // namespace braid

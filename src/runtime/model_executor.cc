@@ -10,6 +10,7 @@
 #include <span>
 
 #include "model/decoder.h"
+#include "model/layer_context.h"
 #include "runtime/constraint_worker.h"
 #include "runtime/lookup_drafter.h"
 #include "runtime/sampler.h"
@@ -28,6 +29,17 @@ struct Wanted {
   int32_t position = 0;  // of the sequence
   bool sample = false;
   bool describe = false;
+};
+
+class RecordedRoutes : public RouteSink {
+ public:
+  explicit RecordedRoutes(ExpertRecorder* recorder) : recorder_(recorder) {}
+  void OnRoute(int32_t layer, std::span<const int32_t> experts) override {
+    recorder_->Count(layer, experts);
+  }
+
+ private:
+  ExpertRecorder* recorder_;
 };
 
 }  // namespace
@@ -210,13 +222,16 @@ struct ModelExecutor::State {
   void Run(const Plan& plan, StepDone& out) {
     const ops::OpContext context = ContextOn(workspace);
     WorkspaceScope scope(workspace);
+    RecordedRoutes routes(config.experts);
     const DecoderInput input{.tokens = tokens.data(),
                              .sequences = {spans.data(), static_cast<int32_t>(spans.size()),
                                            static_cast<int32_t>(tokens.size())},
                              .rows = wanted_tokens.data(),
-                             .count = static_cast<int32_t>(wanted_tokens.size())};
+                             .count = static_cast<int32_t>(wanted_tokens.size()),
+                             .routes = config.experts == nullptr ? nullptr : &routes};
     Matrix states = workspace.TakeMatrix(input.count, spec.hidden);
     decoder.Forward(context, input, states);
+    if (config.experts != nullptr) config.experts->EndPass(input.sequences.tokens);
     CheckLastStates(states, out);
     const auto distributions = static_cast<int32_t>(wanted.size());
     chosen.resize(std::max(chosen.size(), wanted.size()));

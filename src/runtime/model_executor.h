@@ -8,6 +8,7 @@
 
 #include "base/token_constraint.h"
 #include "base/trace.h"
+#include "experts/recorder.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "runtime/drafter.h"
@@ -40,6 +41,8 @@ struct ModelExecutorConfig {
   int32_t draft_tokens_max = 0;
   // Asked as the model's draft head; null: the model has none. Must outlive the executor.
   Drafter* draft_head = nullptr;
+  // Counts the experts that tokens choose; null: nobody does. Must outlive the executor.
+  ExpertRecorder* experts = nullptr;
   // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
   // read of one ends in a request whose logits are not finite.
   bool poison_freed = kPoisonFreed;

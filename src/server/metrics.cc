@@ -141,7 +141,7 @@ void ServerMetrics::AddLabelled() {
   };
   for (int status : kStatuses) rejections_[status] = rejected(std::to_string(status));
   rejections_[0] = rejected("other");
-  AddDrafts();
+  AddDraftsAndExperts();
   constexpr std::string_view kSources[] = {"local_compute", "local_cache_hit"};
   for (size_t i = 0; i < by_source_.size(); ++i) {
     by_source_[i] = &registry_.AddCounter(
@@ -200,7 +200,7 @@ void ServerMetrics::CountRejection(int status) {
   (at == rejections_.end() ? rejections_.at(0) : at->second)->Increment();
 }
 
-void ServerMetrics::AddDrafts() {
+void ServerMetrics::AddDraftsAndExperts() {
   drafts_ = {&registry_.AddCounter("braid:spec_decode_num_draft_tokens_total",
                                    "Draft tokens that steps verified.", labels_),
              &registry_.AddCounter("braid:spec_decode_num_accepted_tokens_total",
@@ -213,6 +213,13 @@ void ServerMetrics::AddDrafts() {
     accepted_by_place_[i] = &registry_.AddCounter(
         "braid:spec_decode_num_accepted_tokens_per_pos_total",
         "Draft tokens that became output, by their place in the row; 7: there and later.", labels);
+  }
+  for (size_t i = 0; shown_.experts && i < kExpertWindows.size(); ++i) {
+    expert_balances_[i] = &registry_.AddGauge(
+        "braid:expert_balance",
+        "Tokens of the mean expert over those of the fullest one, summed over layers, of the last "
+        "complete window of so many steps.",
+        With("steps", std::to_string(kExpertWindows[i])));
   }
 }
 
@@ -255,6 +262,9 @@ std::string ServerMetrics::Text(const Outside& outside) {
   for (size_t group = 0; group < scheduler.blocks_used.size(); ++group) {
     blocks_[2 * group]->Set(static_cast<double>(scheduler.blocks_used[group]));
     blocks_[2 * group + 1]->Set(static_cast<double>(scheduler.blocks_cached[group]));
+  }
+  for (size_t i = 0; shown_.experts && i < kExpertWindows.size(); ++i) {
+    expert_balances_[i]->Set(outside.expert_balances[i]);
   }
   paused_.Set(stats.paused ? 1 : 0);
   AdvanceTo(log_lines_dropped_, static_cast<double>(outside.log_lines_dropped));

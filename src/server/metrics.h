@@ -10,6 +10,7 @@
 #include "base/metrics.h"
 #include "scheduler/driver.h"
 #include "server/http/memory_budget.h"
+#include "server/server.h"
 #include "server/serving/response_store.h"
 
 namespace braid {
@@ -23,6 +24,7 @@ class ServerMetrics {
     double load_seconds = 0;                // of the model
     int64_t cache_blocks = 0;               // that one long sequence could fill
     bool prefix_cache = false;
+    bool experts = false;     // the model has some
     bool vllm_names = false;  // every metric a second time with the prefix vllm:
   };
   explicit ServerMetrics(Labels labels);
@@ -36,13 +38,14 @@ class ServerMetrics {
     MemoryBudget::Stats memory = {};
     ResponseStore::Stats responses = {};
     int64_t grammar_bytes = 0;
+    ExpertBalances expert_balances = {};
   };
   std::string Text(const Outside& outside);
 
  private:
   MetricsRegistry::Labels With(const std::string& label, std::string_view value) const;
   void AddLabelled();
-  void AddDrafts();
+  void AddDraftsAndExperts();
   prometheus::Histogram& Seconds(const char* name, const char* help,
                                  const std::vector<double>& buckets);
 
@@ -77,6 +80,7 @@ class ServerMetrics {
   prometheus::Counter& preemptions_;
   std::array<prometheus::Counter*, 2> drafts_;  // verified, accepted
   std::array<prometheus::Counter*, kDraftPlaces> drafted_by_place_, accepted_by_place_;
+  std::array<prometheus::Gauge*, kExpertWindows.size()> expert_balances_ = {};
   prometheus::Counter& evictions_keys_;
   prometheus::Counter& evictions_states_;
   prometheus::Counter& audits_;

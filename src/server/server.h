@@ -6,7 +6,9 @@
 // the driver's thread must end before the server is destroyed.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,6 +67,11 @@ struct ModelCard {
 };
 
 // What the server serves. The references must stay valid until StopNow.
+// How evenly tokens choose experts, from 0 to 1, in windows of so many steps; 0: no such window so
+// far.
+inline constexpr std::array<int32_t, 3> kExpertWindows = {10, 100, 1000};
+using ExpertBalances = std::array<double, kExpertWindows.size()>;
+
 struct ServerContext {
   Driver& driver;
   const Tokenizer* tokenizer = nullptr;  // null: prompts and answers are token ids only
@@ -74,6 +81,7 @@ struct ServerContext {
   double load_seconds = 0;               // of the model, until it could answer
   int64_t engine_bytes = 0;              // weights, workspace and cache; 0: not told
   json::object server_information = {};  // part of GET /server_info
+  std::function<ExpertBalances()> expert_balances = {};  // null: the model has no experts
 };
 
 class Server {

@@ -50,6 +50,7 @@ struct Service {
                  .load_seconds = context.load_seconds,
                  .cache_blocks = SequenceTokensMax(context.driver.config().cache) / kBlockTokens,
                  .prefix_cache = context.driver.config().prefix_cache,
+                 .experts = context.expert_balances != nullptr,
                  .vllm_names = server_config.vllm_metrics}),
         responses(StoreLimits(server_config)),
         seed_base(seeds),

@@ -65,6 +65,7 @@ constexpr CommandEntry kCommands[] = {
      "  braid plan MODEL --hardware mine.json --json\n",
      MakePlanCommand},
     {"experts", "plan", "Compare placements of experts for a recorded load",
+     "  braid run MODEL --expert-loads loads.jsonl\n"
      "  braid experts plan loads.jsonl --mesh \"ranks=72,node=8;ranks=12,node=4,redundant=8\"\n"
      "  braid experts plan loads.jsonl --model MODEL --hardware h100 --weights fp8\n",
      MakeExpertsPlanCommand},

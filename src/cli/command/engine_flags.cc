@@ -61,6 +61,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
              "as pay, of the draft head or looked up), ngram (looked up only), off, or a number");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
+  flags.Text("--expert-loads", options.expert_loads,
+             "Record which experts tokens choose in FILE for `braid experts plan FILE`");
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,

@@ -130,6 +130,9 @@ void Forward(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Mat
                     .bias = w.bias.vector,
                     .ids = ids,
                     .weights = weights});
+  if (c.routes != nullptr) {
+    c.routes->OnRoute(c.layer, {ids, static_cast<size_t>(x.rows * f.top_k)});
+  }
   if (f.shared_gate) {
     ops::ScalarGate(c.op, {.x = x, .weight = w.shared_gate.vector, .out = shared_weight});
   }

@@ -1,0 +1,60 @@
+// Counts which experts tokens choose, layer by layer: logical experts, so placements and ranks do
+// not matter, and every token of a step, so nothing but real tokens. Windows of 100 passes go to a
+// file; the balance of windows of 10, 100 and 1000 passes can be asked for at any time.
+// One thread counts; any thread may ask for balances.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experts/load_file.h"
+
+namespace braid {
+
+class ExpertRecorder {
+ public:
+  static constexpr std::array<int32_t, 3> kWindows = {10, 100, 1000};  // each a multiple
+  // By window: tokens of the mean expert over those of the fullest one, summed over layers, of the
+  // last window that is complete; 0 before the first.
+  using Balances = std::array<double, kWindows.size()>;
+
+  // `header` has no windows.
+  explicit ExpertRecorder(ExpertLoads header);
+  ~ExpertRecorder();
+  ExpertRecorder(const ExpertRecorder&) = delete;
+
+  // Replaces the file. kInternal when it cannot be written.
+  Status Open(const std::string& path);
+  // Writes what the last windows did not; the first error of any write.
+  Status Close();
+
+  // The experts of a layer's tokens, top_k each. The layer is one of the header's.
+  void Count(int32_t layer, std::span<const int32_t> experts);
+  // All layers have counted a step of so many tokens.
+  void EndPass(int64_t tokens);
+
+  Balances balances() const;
+
+ private:
+  void Complete(size_t window);
+  void Write(const LoadWindow& window);
+  void EndFile();  // after an error
+
+  const ExpertLoads header_;
+  std::vector<int32_t> index_;  // of a layer of the model in header_.layers
+  // Each holds the passes since the last complete window of its length that the one before it has
+  // handed over; the first those of its own.
+  std::array<LoadWindow, kWindows.size()> windows_;
+  std::array<std::atomic<double>, kWindows.size()> balances_ = {};
+  std::FILE* file_ = nullptr;
+  std::string path_;
+  Status error_;
+};
+
+}  // namespace braid

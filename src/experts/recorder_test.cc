@@ -1,0 +1,83 @@
+// Windows of passes, their balances, and the file they go to.
+#include "experts/recorder.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+namespace braid {
+namespace {
+
+ExpertLoads Header() { return {.model = "m", .experts = 4, .top_k = 2, .layers = {1, 3}}; }
+
+// Three tokens: layer 1 is even but for expert 3, layer 3 uses two experts.
+void CountPass(ExpertRecorder& recorder) {
+  const std::vector<int32_t> even{0, 1, 1, 2, 0, 2}, two{0, 3, 0, 3, 0, 3};
+  recorder.Count(1, even);
+  recorder.Count(3, two);
+  recorder.EndPass(3);
+}
+
+TEST(ExpertRecorder, BalancesAreOfCompleteWindows) {
+  ExpertRecorder recorder(Header());
+  for (int pass = 0; pass < 9; ++pass) CountPass(recorder);
+  EXPECT_EQ(recorder.balances(), (ExpertRecorder::Balances{0, 0, 0}));
+  CountPass(recorder);
+  const double balance = 12.0 / ((2 + 3) * 4);
+  EXPECT_EQ(recorder.balances(), (ExpertRecorder::Balances{balance, 0, 0}));
+  for (int pass = 10; pass < 1000; ++pass) CountPass(recorder);
+  EXPECT_EQ(recorder.balances(), (ExpertRecorder::Balances{balance, balance, balance}));
+  // A window knows nothing of the one before it.
+  for (int pass = 0; pass < 10; ++pass) recorder.EndPass(0);
+  EXPECT_EQ(recorder.balances(), (ExpertRecorder::Balances{1, balance, balance}));
+}
+
+TEST(ExpertRecorder, WritesEveryPassOnce) {
+  const std::string path = testing::TempDir() + "/recorded.jsonl";
+  ExpertRecorder recorder(Header());
+  ASSERT_TRUE(recorder.Open(path));
+  for (int pass = 0; pass < 217; ++pass) CountPass(recorder);
+  ASSERT_TRUE(recorder.Close());
+  const Result<ExpertLoads> read = ReadExpertLoads(path);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->layers, Header().layers);
+  ASSERT_EQ(read->windows.size(), 3U);
+  const int64_t passes[] = {100, 100, 17};
+  for (size_t i = 0; i < 3; ++i) {
+    const int64_t n = passes[i];
+    EXPECT_EQ(read->windows[i],
+              (LoadWindow{.passes = n,
+                          .tokens = 3 * n,
+                          .counts = {{2 * n, 2 * n, 2 * n, 0}, {3 * n, 0, 0, 3 * n}}}));
+  }
+}
+
+TEST(ExpertRecorder, AFileThatCannotBeWrittenIsAnError) {
+  ExpertRecorder recorder(Header());
+  const Status opened = recorder.Open(testing::TempDir() + "/none/loads.jsonl");
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message.find("none/loads.jsonl cannot be written"), std::string::npos);
+  CountPass(recorder);  // recording goes on without the file
+  EXPECT_FALSE(recorder.Close());
+}
+
+TEST(ExpertRecorder, AFullDiskEndsTheFileNotTheRun) {
+  ExpertRecorder recorder(Header());
+  ASSERT_TRUE(recorder.Open(testing::TempDir() + "/full.jsonl"));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit full = before;
+  full.rlim_cur = 90;
+  std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  for (int pass = 0; pass < 300; ++pass) CountPass(recorder);
+  const Status closed = recorder.Close();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_FALSE(closed);
+  EXPECT_NE(closed.error().message.find("full.jsonl cannot be written"), std::string::npos);
+  EXPECT_GT(recorder.balances()[1], 0);
+}
+
+}  // namespace
+}  // namespace braid
