@@ -8,8 +8,10 @@
 #include <variant>
 
 #include "base/block.h"
+#include "base/check.h"
 #include "base/math.h"
 #include "forecast/formulas.h"
+#include "model/loading/memory_plan.h"
 #include "model/loading/weight_choice.h"
 #include "parallel/rank_view.h"
 
@@ -38,12 +40,7 @@ double InnerWidth(const LinearAttention& m) {
 double InnerWidth(const DenseFfn& f) { return f.width; }
 double InnerWidth(const MoeFfn& f) { return f.shared_width; }
 
-struct Step {
-  int64_t tokens = 0;  // of a group
-  int64_t sequences = 0;
-  int64_t context_tokens = 0;
-  int64_t logits_rows = 0;
-};
+using Step = StepRows;
 
 class Forecaster {
  public:
@@ -56,10 +53,12 @@ class Forecaster {
   }
 
   StepForecast StepOf(const Step& step) const;
+  StepForecast StepOf(const Step& prompts, const Step& decodes) const;
   MemoryForecast MemoryOf(const Workload& workload, int64_t sequences) const;
 
  private:
   StepShape ShapeOf(const Step& step) const;
+  StepForecast Forecasted(const Step& step, const std::vector<Cost>& costs) const;
   void AddCommunication(const Step& step, StepForecast& out) const;
   void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
   // Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens.
@@ -125,8 +124,29 @@ void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
 }
 
 StepForecast Forecaster::StepOf(const Step& step) const {
+  return Forecasted(step, CostsOf(shard_, ShapeOf(step), step.logits_rows));
+}
+
+StepForecast Forecaster::StepOf(const Step& prompts, const Step& decodes) const {
+  if (prompts.tokens == 0) return StepOf(decodes);
+  if (decodes.tokens == 0) return StepOf(prompts);
+  const Step all{.tokens = prompts.tokens + decodes.tokens,
+                 .sequences = prompts.sequences + decodes.sequences,
+                 .logits_rows = prompts.logits_rows + decodes.logits_rows};
+  std::vector<Cost> costs = CostsOf(shard_, ShapeOf(all), all.logits_rows);
+  const std::vector<Cost> a = CostsOf(shard_, ShapeOf(prompts), prompts.logits_rows);
+  const std::vector<Cost> b = CostsOf(shard_, ShapeOf(decodes), decodes.logits_rows);
+  CHECK(a.size() == costs.size() && b.size() == costs.size());
+  for (size_t i = 0; i < costs.size(); ++i) {
+    if (costs[i].weight_bytes > 0) continue;
+    costs[i].flops = a[i].flops + b[i].flops;
+    costs[i].bytes = a[i].bytes + b[i].bytes;
+  }
+  return Forecasted(all, costs);
+}
+
+StepForecast Forecaster::Forecasted(const Step& step, const std::vector<Cost>& costs) const {
   StepForecast out;
-  const std::vector<Cost> costs = CostsOf(shard_, ShapeOf(step), step.logits_rows);
   for (const Cost& cost : costs) {
     auto at = std::ranges::find(out.parts, cost.part, &PartForecast::part);
     if (at == out.parts.end()) at = out.parts.insert(at, PartForecast{.part = cost.part});
@@ -331,6 +351,51 @@ Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardw
   forecast.serial = SpeedOf(run, forecast.decode, &StepForecast::seconds_without_overlap);
   forecast.overlapped = SpeedOf(run, forecast.decode, &StepForecast::seconds_with_overlap);
   return forecast;
+}
+
+struct StepClock::State {
+  ModelSpec spec;
+  Hardware hardware;
+  ForecastOptions options;
+  RankView view;
+  std::optional<Forecaster> forecaster;
+};
+
+StepClock::StepClock(std::unique_ptr<State> state) : state_(std::move(state)) {}
+StepClock::StepClock(StepClock&&) noexcept = default;
+StepClock::~StepClock() = default;
+
+Result<StepClock> StepClock::Create(const ModelSpec& spec, const Mesh& mesh,
+                                    const Hardware& hardware, const ForecastOptions& options) {
+  auto state = std::make_unique<State>(State{.spec = WithCopies(spec, options.redundant_experts),
+                                             .hardware = hardware,
+                                             .options = options});
+  RETURN_IF_ERROR(CheckMesh(state->spec, mesh));
+  RETURN_IF_ERROR(CheckLinks(mesh, hardware));
+  ASSIGN_OR_RETURN(state->view, ViewOf(state->spec, mesh, mesh.ranks() - 1));
+  state->forecaster.emplace(state->spec, state->view, state->hardware, state->options);
+  return StepClock(std::move(state));
+}
+
+StepForecast StepClock::StepOf(const StepRows& prompts, const StepRows& decodes) const {
+  return state_->forecaster->StepOf(prompts, decodes);
+}
+
+Result<CacheGeometry> StepClock::Cache(int64_t tokens, int32_t running_max) const {
+  // A step of the most tokens, of as many sequences.
+  const Workload workload{.input_tokens = state_->options.step_tokens_max, .output_tokens = 1};
+  const MemoryForecast memory = state_->forecaster->MemoryOf(workload, running_max);
+  const int64_t fixed =
+      memory.weights + memory.balance_buffers + memory.workspace + memory.exchange_buffers;
+  const auto device = static_cast<int64_t>(state_->hardware.memory_bytes);
+  ASSIGN_OR_RETURN(const MemoryPlan plan,
+                   PlanMemory(state_->view.spec, {.kv_dtype = state_->options.kv_dtype,
+                                                  .available_bytes = device,
+                                                  .weight_bytes = fixed,
+                                                  .total_bytes = device,
+                                                  .model_len_max = static_cast<int32_t>(tokens),
+                                                  .running_max = running_max}));
+  return plan.geometry;
 }
 
 }  // namespace braid

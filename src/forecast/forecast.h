@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "cache/geometry.h"
 #include "forecast/hardware.h"
 #include "model/spec.h"
 #include "parallel/mesh.h"
@@ -100,6 +102,36 @@ struct Forecast {
 // workload is empty or longer than the model's context. A model that does not fit is no error.
 Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardware& hardware,
                             const Workload& workload, const ForecastOptions& options = {});
+
+// A kind of rows of a step, of one group: prompts that are computed, or sequences that decode.
+struct StepRows {
+  int64_t tokens = 0;
+  int64_t sequences = 0;
+  int64_t context_tokens = 0;  // before these tokens, the mean of the sequences
+  int64_t logits_rows = 0;
+};
+
+// Times of steps that mix prompts and decoding, on one mesh: products see all tokens at once,
+// attention and recurrences the sequences of each kind.
+class StepClock {
+ public:
+  // Errors as of ForecastOf. The arguments are copied.
+  static Result<StepClock> Create(const ModelSpec& spec, const Mesh& mesh, const Hardware& hardware,
+                                  const ForecastOptions& options);
+  StepClock(StepClock&&) noexcept;
+  ~StepClock();
+
+  StepForecast StepOf(const StepRows& prompts, const StepRows& decodes) const;
+  // What the cache of the fullest device is made of: pages of what the weights, the workspace of
+  // steps and exchange buffers leave of the memory. An error if a sequence of so many tokens does
+  // not fit.
+  Result<CacheGeometry> Cache(int64_t tokens, int32_t running_max) const;
+
+ private:
+  struct State;
+  explicit StepClock(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
 
 // What --search varies and what it must keep.
 struct SearchSpace {

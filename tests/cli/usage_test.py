@@ -5,8 +5,8 @@ import json
 import pytest
 
 COMMANDS = [["serve"], ["run"], ["score"], ["eval"], ["bench", "offline"], ["bench", "agentic"],
-            ["inspect"], ["plan"], ["experts", "plan"], ["convert"], ["doctor"], ["make-model"],
-            ["version"]]  # fmt: skip
+            ["inspect"], ["plan"], ["experts", "plan"], ["simulate", "cluster"],
+            ["convert"], ["doctor"], ["make-model"], ["version"]]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -14,6 +14,7 @@ CommandPointer MakeBenchLoadCommand();
 CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchAgenticCommand();
 CommandPointer MakeSimulateCommand();
+CommandPointer MakeSimulateClusterCommand();
 CommandPointer MakeReplayCommand();
 CommandPointer MakeInspectCommand();
 CommandPointer MakePlanCommand();

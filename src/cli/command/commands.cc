@@ -43,6 +43,12 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench agentic models/braid-tiny\n"
      "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n",
      MakeBenchAgenticCommand},
+    {"simulate", "cluster", "Simulate engines that serve a load, from a config alone",
+     "  braid simulate cluster config.json --hardware h200 --engines 8 --mesh tp=2,ep=2 \\\n"
+     "    --load sharegpt --rate 20,40,80 --html front.html\n"
+     "  braid simulate cluster config.json --trace-file mooncake.jsonl --engines 16 --json\n"
+     "  braid simulate cluster config.json --load agentic --route prefix --fail-every 300\n",
+     MakeSimulateClusterCommand},
     {"", "simulate", "Test the scheduler and the prefix cache on random workloads",
      "  braid simulate --seeds 100000\n"
      "  braid simulate --workload agentic --faults none --no-prefix-cache\n"

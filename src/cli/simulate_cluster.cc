@@ -1,0 +1,204 @@
+// `braid simulate cluster`: engines that serve a load in simulated time, from a config alone.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/json.h"
+#include "base/system/file.h"
+#include "cli/cluster_page.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/pairs.h"
+#include "cluster/cluster.h"
+#include "model/families/families.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kConfigBytesMax = size_t{1} << 20, kTraceBytesMax = size_t{1} << 30;
+
+class SimulateClusterCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Required("MODEL", model_, "Directory with a config.json, or the file; weights unused");
+    flags.Text("--hardware", hardware_, "As for braid plan");
+    flags.Number("--engines", cluster_.engines, {1, 1 << 16}, "Engines behind the router");
+    flags.Text("--mesh", mesh_text_, "dp=N,tp=N,ep=N: devices of an engine");
+    flags.Choice("--route", route_, {"least-loaded", "round-robin", "prefix"},
+                 "Which engine a request goes to");
+    flags.Choice("--load", load_, {"random", "sharegpt", "agentic"}, "What requests are like");
+    flags.Text("--trace-file", trace_,
+               "Requests of a trace instead: Mooncake's JSON lines or Azure's CSV");
+    flags.Text("--rate", rates_, "Requests (agentic: conversations) per second; several with ,");
+    flags.Number("--minutes", minutes_, {0.01, 1e5}, "During which requests come");
+    flags.Number("--input-tokens", draw_.input_tokens, {1, 1 << 24}, "With random: of a prompt");
+    flags.Number("--output-tokens", draw_.output_tokens, {1, 1 << 24}, "With random: of an answer");
+    flags.Number("--range-ratio", draw_.range_ratio, {0, 1},
+                 "With random: shortest length as a part of the longest");
+    flags.Choice("--weights", weights_, {"bf16", "fp8", "int8", "int4", "fp32"},
+                 "Format of the weights");
+    flags.Number("--max-num-seqs", cluster_.running_max, {1, 1 << 16}, "Sequences of a dp group");
+    flags.Number("--max-batch-tokens", cluster_.step_tokens_max, {64, 1 << 20},
+                 "Most tokens of a step of an engine");
+    flags.Number("--fail-every", cluster_.fail_every_seconds, {0, 1e9},
+                 "Mean seconds between failures of an engine; 0: none");
+    flags.Number("--repair", cluster_.repair_seconds, {0, 1e9},
+                 "Seconds until a failed engine is back");
+    flags.Switch("--no-overlap", no_overlap_, "Communication after computation");
+    flags.Seed("--seed", seed_, "Seed of the load and of failures (default: 1)");
+    flags.Text("--html", html_, "Write a page with plots to FILE");
+    flags.Switch("--json", json_, "Print a JSON object");
+  }
+  Status Run() override;
+
+ private:
+  Status ReadFlags();
+  Result<std::vector<ClusterRun>> Simulate(const ModelSpec& spec, const Hardware& machine);
+  void Print(const std::vector<ClusterRun>& runs, const std::string& title) const;
+
+  std::string model_, hardware_ = "h200", mesh_text_, route_ = "least-loaded", load_ = "random";
+  std::string trace_, rates_ = "1", weights_ = "bf16", html_;
+  double minutes_ = 10;
+  bool no_overlap_ = false, json_ = false;
+  std::optional<uint64_t> seed_;
+  ClusterOptions cluster_;
+  ClusterLoadOptions draw_;
+  std::vector<double> rate_list_;
+};
+
+Status SimulateClusterCommand::ReadFlags() {
+  int64_t dp = 1, tp = 1, ep = 1;
+  RETURN_IF_ERROR(ReadPairs("--mesh", mesh_text_, {{"dp", &dp}, {"tp", &tp}, {"ep", &ep}}));
+  cluster_.mesh = {.dp = static_cast<int32_t>(dp),
+                   .tp = static_cast<int32_t>(tp),
+                   .ep = static_cast<int32_t>(ep)};
+  cluster_.route = route_ == "prefix"        ? ClusterRoute::kPrefix
+                   : route_ == "round-robin" ? ClusterRoute::kRoundRobin
+                                             : ClusterRoute::kLeastLoaded;
+  cluster_.overlap = !no_overlap_;
+  draw_.load = load_ == "agentic"    ? ClusterLoad::kAgentic
+               : load_ == "sharegpt" ? ClusterLoad::kShareGpt
+                                     : ClusterLoad::kRandom;
+  draw_.seconds = minutes_ * 60;
+  cluster_.seed = draw_.seed = seed_.value_or(1);
+  for (std::string_view rest = rates_; !rest.empty();) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    double rate = 0;
+    const auto [end, code] = std::from_chars(part.begin(), part.end(), rate);
+    if (code != std::errc() || end != part.end() || !(rate > 0) || rate > 1e6) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("--rate: \"{}\" is wrong; write numbers above 0, as in 1,2,4", part),
+                   "--rate"};
+    }
+    rate_list_.push_back(rate);
+  }
+  if (rate_list_.empty()) return Error{ErrorCode::kInvalid, "--rate names no rate", "--rate"};
+  return {};
+}
+
+Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec& spec,
+                                                                 const Hardware& machine) {
+  const ForecastOptions forecast{
+      .format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16),
+      .step_tokens_max = cluster_.step_tokens_max};
+  std::vector<ClusterRequest> requests;
+  if (!trace_.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(trace_, kTraceBytesMax));
+    ASSIGN_OR_RETURN(requests, ParseTrace(text, trace_, draw_.seconds));
+    rate_list_ = {static_cast<double>(requests.size()) / draw_.seconds};
+  }
+  std::vector<ClusterRun> runs;
+  for (const double rate : rate_list_) {
+    draw_.requests_per_second = rate;
+    if (trace_.empty()) requests = MakeRequests(draw_);
+    if (requests.empty()) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("no request comes at {} a second within {} minutes; raise --rate or "
+                               "--minutes",
+                               rate, minutes_)};
+    }
+    ASSIGN_OR_RETURN(ClusterReport report,
+                     SimulateCluster(spec, machine, forecast, cluster_, requests));
+    runs.push_back({rate, std::move(report)});
+  }
+  return runs;
+}
+
+json::object ObjectOf(const TimeHistogram& times) {
+  return {{"mean", times.mean()},
+          {"p50", times.Quantile(0.5)},
+          {"p90", times.Quantile(0.9)},
+          {"p99", times.Quantile(0.99)}};
+}
+
+json::object ObjectOf(const ClusterRun& run) {
+  const ClusterReport& r = run.report;
+  return {{"requests_per_second", run.rate},
+          {"requests", r.requests},
+          {"finished", r.finished},
+          {"refused", r.refused},
+          {"restarted", r.restarted},
+          {"failures", r.failures},
+          {"seconds", r.seconds},
+          {"busy", r.busy},
+          {"steps", r.steps},
+          {"preemptions", r.preemptions},
+          {"input_tokens", r.input_tokens},
+          {"reused_tokens", r.reused_tokens},
+          {"output_tokens", r.output_tokens},
+          {"output_tokens_per_second", static_cast<double>(r.output_tokens) / r.seconds},
+          {"first_token_seconds", ObjectOf(r.first_token)},
+          {"inter_token_seconds", ObjectOf(r.inter_token)},
+          {"request_seconds", ObjectOf(r.whole)}};
+}
+
+void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
+                                   const std::string& title) const {
+  fmt::print("{}\n\n{:>11}{:>10}{:>13}{:>9}{:>12}{:>9}{:>12}{:>9}{:>7}\n", title, "requests/s",
+             "finished", "out tokens/s", "reused", "first, p50", "p99", "token, p50", "p99",
+             "busy");
+  for (const ClusterRun& run : runs) {
+    const ClusterReport& r = run.report;
+    const double reused = r.input_tokens > 0 ? static_cast<double>(r.reused_tokens) /
+                                                   static_cast<double>(r.input_tokens)
+                                             : 0;
+    fmt::print(
+        "{:>11.3g}{:>10}{:>13.0f}{:>7.1f} %{:>10.3g} s{:>7.3g} s{:>9.3g} ms{:>6.3g} ms{:>5.0f} %\n",
+        run.rate, r.finished, static_cast<double>(r.output_tokens) / r.seconds, reused * 100,
+        r.first_token.Quantile(0.5), r.first_token.Quantile(0.99),
+        r.inter_token.Quantile(0.5) * 1e3, r.inter_token.Quantile(0.99) * 1e3, r.busy * 100);
+    if (r.failures > 0) {
+      fmt::print("            {} failures of engines, {} requests started again\n", r.failures,
+                 r.restarted);
+    }
+    if (r.refused > 0) fmt::print("            {} requests refused\n", r.refused);
+  }
+}
+
+Status SimulateClusterCommand::Run() {
+  RETURN_IF_ERROR(ReadFlags());
+  ASSIGN_OR_RETURN(const Hardware machine, ReadHardware(hardware_));
+  const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+  ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+  ASSIGN_OR_RETURN(const std::vector<ClusterRun> runs, Simulate(spec, machine));
+  const std::string title =
+      fmt::format("{}: {} engines of {} x {} ({}), weights {}, {} of {:g} minutes, {}", model_,
+                  cluster_.engines, cluster_.mesh.ranks(), machine.name, MeshText(cluster_.mesh),
+                  weights_, trace_.empty() ? load_ : trace_, minutes_, route_);
+  if (!html_.empty()) RETURN_IF_ERROR(WriteFile(html_, ClusterPage(title, runs)));
+  if (!json_) {
+    Print(runs, title);
+    return {};
+  }
+  json::array array;
+  for (const ClusterRun& run : runs) array.push_back(ObjectOf(run));
+  fmt::print("{}\n", json::serialize(json::object{{"runs", std::move(array)}}));
+  return {};
+}
+
+}  // namespace
+
+CommandPointer MakeSimulateClusterCommand() { return std::make_unique<SimulateClusterCommand>(); }
+
+}  // namespace braid

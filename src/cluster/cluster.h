@@ -1,0 +1,66 @@
+// A cluster in simulated time: engines with the real scheduler and prefix cache, whose steps last
+// as the forecast says, behind a router. Engines may fail and come back empty; their requests
+// start again elsewhere. Deterministic: the same options give the same report. One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/workload.h"
+#include "forecast/forecast.h"
+
+namespace braid {
+
+enum class ClusterRoute : uint8_t { kRoundRobin, kLeastLoaded, kPrefix };
+
+struct ClusterOptions {
+  int32_t engines = 1;
+  Mesh mesh;  // of an engine; dp groups share its scheduler
+  ClusterRoute route = ClusterRoute::kLeastLoaded;
+  int32_t running_max = 256;       // sequences of a group
+  int32_t step_tokens_max = 8192;  // of all groups of an engine
+  bool overlap = true;             // communication is hidden behind computation
+  double fail_every_seconds = 0;   // mean time between failures of an engine; 0: none
+  double repair_seconds = 60;
+  uint64_t seed = 1;
+};
+
+// Counts in buckets of 2 % width: quantiles are exact to that.
+class TimeHistogram {
+ public:
+  void Add(double seconds, int64_t count = 1);
+  double Quantile(double q) const;  // 0 if empty
+  double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
+  int64_t count() const { return count_; }
+
+ private:
+  static constexpr double kLeast = 1e-6, kGrowth = 1.02;
+  std::vector<int64_t> buckets_;
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+// Of the timeline: a two-hundredth of the time in which requests come.
+struct ClusterMoment {
+  double input_tokens = 0, output_tokens = 0;  // computed during it
+  double running = 0, waiting = 0;             // requests when it began
+};
+
+struct ClusterReport {
+  int64_t requests = 0, finished = 0, refused = 0, restarted = 0, failures = 0;
+  int64_t input_tokens = 0, reused_tokens = 0, output_tokens = 0, steps = 0, preemptions = 0;
+  double seconds = 0;  // until the last request ended
+  double busy = 0;     // mean part of that time that engines computed
+  TimeHistogram first_token, inter_token, whole;
+  double moment_seconds = 1;
+  std::vector<ClusterMoment> moments;
+};
+
+// kInvalid if the mesh does not divide the model; kExhausted if it does not fit.
+Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& hardware,
+                                      const ForecastOptions& forecast,
+                                      const ClusterOptions& options,
+                                      const std::vector<ClusterRequest>& requests);
+
+}  // namespace braid

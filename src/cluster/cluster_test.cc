@@ -1,0 +1,193 @@
+// Simulated clusters: times by the clock of steps, the same twice, nothing lost by failures, and
+// loads and traces that are what they say.
+#include "cluster/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace braid {
+namespace {
+
+ModelSpec Small() {
+  return {.hidden = 64,
+          .vocabulary = 1000,
+          .context_tokens_max = 65536,
+          .layers = {{.prefix = "@layers.0.",
+                      .mixer = FullAttention{.heads = 4, .kv_heads = 2, .head_dim = 16},
+                      .ffn = MoeFfn{.experts = 8, .top_k = 2, .width = 64}}},
+          .prefixes = {""}};
+}
+Hardware Machine() {
+  return {.name = "machine",
+          .memory_bytes = 3e8,
+          .memory_bytes_per_second = 1e8,
+          .bf16_flops = 1e10,
+          .link_bytes_per_second = 1e8,
+          .link_devices = 8};
+}
+ClusterReport Simulated(const ClusterOptions& options,
+                        const std::vector<ClusterRequest>& requests) {
+  Result<ClusterReport> report = SimulateCluster(Small(), Machine(), {}, options, requests);
+  CHECK(report, "{}", report.error().message);
+  return *std::move(report);
+}
+std::vector<ClusterRequest> Drawn(ClusterLoad load, double rate, uint64_t seed = 1) {
+  return MakeRequests({.load = load,
+                       .requests_per_second = rate,
+                       .seconds = 60,
+                       .input_tokens = 256,
+                       .output_tokens = 32,
+                       .range_ratio = 0.5,
+                       .seed = seed});
+}
+
+TEST(StepClock, MixedStepsAreBetweenTheLongerPartAndTheSum) {
+  const auto clock = StepClock::Create(Small(), {}, Machine(), {});
+  ASSERT_TRUE(clock);
+  const StepRows prompts{.tokens = 512, .sequences = 2, .context_tokens = 64, .logits_rows = 1};
+  const StepRows decodes{.tokens = 9, .sequences = 9, .context_tokens = 1000, .logits_rows = 9};
+  const double a = clock->StepOf(prompts, {}).compute_seconds;
+  const double b = clock->StepOf({}, decodes).compute_seconds;
+  const double both = clock->StepOf(prompts, decodes).compute_seconds;
+  EXPECT_GT(both, std::max(a, b));
+  EXPECT_LT(both, a + b);  // weights are read once
+}
+
+TEST(Cluster, OneRequestTakesTheTimeOfItsSteps) {
+  const std::vector<ClusterRequest> one{
+      {.at_us = 5, .prompt = {{7, 640}}, .output_tokens = 3, .answer_key = 8}};
+  const ClusterReport report = Simulated({}, one);
+  const auto clock = StepClock::Create(Small(), {}, Machine(), {});
+  const double prompt =
+      clock->StepOf({.tokens = 640, .sequences = 1, .logits_rows = 1}, {}).seconds_with_overlap();
+  const double decode =
+      clock->StepOf({}, {.tokens = 1, .sequences = 1, .context_tokens = 640, .logits_rows = 1})
+          .seconds_with_overlap();
+  EXPECT_EQ(report.finished, 1);
+  EXPECT_EQ(report.steps, 3);
+  EXPECT_EQ(report.output_tokens, 3);
+  EXPECT_NEAR(report.first_token.mean(), prompt, prompt * 1e-3);
+  EXPECT_NEAR(report.inter_token.mean(), decode, decode * 0.02);
+  EXPECT_NEAR(report.whole.mean(), prompt + 2 * decode, prompt * 0.02);
+}
+
+TEST(Cluster, TheSameSeedGivesTheSameReport) {
+  const ClusterOptions options{
+      .engines = 3, .mesh = {.dp = 2, .tp = 1, .ep = 2}, .fail_every_seconds = 20, .seed = 4};
+  const auto requests = Drawn(ClusterLoad::kShareGpt, 4);
+  const ClusterReport a = Simulated(options, requests), b = Simulated(options, requests);
+  EXPECT_EQ(a.seconds, b.seconds);
+  EXPECT_EQ(a.steps, b.steps);
+  EXPECT_EQ(a.first_token.Quantile(0.99), b.first_token.Quantile(0.99));
+  EXPECT_NE(a.seconds, Simulated(options, Drawn(ClusterLoad::kShareGpt, 4, 2)).seconds);
+}
+
+TEST(Cluster, FailuresLoseNoRequest) {
+  const ClusterOptions options{
+      .engines = 2, .fail_every_seconds = 5, .repair_seconds = 10, .seed = 2};
+  const auto requests = Drawn(ClusterLoad::kAgentic, 0.5);
+  const ClusterReport report = Simulated(options, requests);
+  EXPECT_EQ(report.finished, static_cast<int64_t>(requests.size()));
+  EXPECT_GT(report.failures, 5);
+  EXPECT_GT(report.restarted, 0);
+  int64_t tokens = 0;
+  for (const ClusterRequest& request : requests) tokens += request.output_tokens;
+  EXPECT_EQ(report.output_tokens, tokens);
+}
+
+TEST(Cluster, RoutingByPrefixReusesMore) {
+  const auto requests = Drawn(ClusterLoad::kAgentic, 0.5);
+  const auto reused = [&](ClusterRoute route) {
+    const ClusterReport report = Simulated({.engines = 4, .route = route}, requests);
+    EXPECT_EQ(report.finished, report.requests);
+    return static_cast<double>(report.reused_tokens) / static_cast<double>(report.input_tokens);
+  };
+  const double prefix = reused(ClusterRoute::kPrefix);
+  EXPECT_GT(prefix, 0.6);
+  EXPECT_GT(prefix, reused(ClusterRoute::kRoundRobin) + 0.05);
+}
+
+TEST(Cluster, MoreLoadWaitsLonger) {
+  const double calm = Simulated({}, Drawn(ClusterLoad::kRandom, 0.2)).first_token.Quantile(0.5);
+  const double busy = Simulated({}, Drawn(ClusterLoad::kRandom, 200)).first_token.Quantile(0.5);
+  EXPECT_GT(busy, 2 * calm);
+}
+
+TEST(TimeHistogram, QuantilesAreWithinTwoPercent) {
+  TimeHistogram times;
+  for (int i = 1; i <= 1000; ++i) times.Add(i * 1e-3);
+  EXPECT_NEAR(times.Quantile(0.5), 0.5, 0.01);
+  EXPECT_NEAR(times.Quantile(0.99), 0.99, 0.02);
+  EXPECT_NEAR(times.mean(), 0.5005, 1e-9);
+  EXPECT_EQ(TimeHistogram().Quantile(0.5), 0);
+}
+
+TEST(Workload, DrawsWhatItSays) {
+  const auto requests = Drawn(ClusterLoad::kRandom, 50);
+  EXPECT_NEAR(static_cast<double>(requests.size()), 3000, 200);
+  double out = 0;
+  for (const ClusterRequest& r : requests) {
+    EXPECT_GE(r.prompt_tokens(), 128);
+    EXPECT_LE(r.prompt_tokens(), 256);
+    out += r.output_tokens;
+  }
+  EXPECT_NEAR(out / static_cast<double>(requests.size()), 24, 0.5);
+  double in = 0;
+  const auto chats = Drawn(ClusterLoad::kShareGpt, 100);
+  for (const ClusterRequest& r : chats) in += r.prompt_tokens();
+  EXPECT_NEAR(in / static_cast<double>(chats.size()), 220, 25);
+}
+
+TEST(Workload, LaterTurnsBeginAsEarlierOnesWithTheirAnswers) {
+  const auto requests = Drawn(ClusterLoad::kAgentic, 1);
+  int turns = 0;
+  for (const ClusterRequest& r : requests) {
+    if (r.follows < 0) continue;
+    const ClusterRequest& before = requests[static_cast<size_t>(r.follows)];
+    const std::vector<TokenId> now = PromptTokens(r, 1000), then = PromptTokens(before, 1000);
+    ASSERT_TRUE(std::equal(then.begin(), then.end(), now.begin()));
+    for (int32_t i = 0; i < before.output_tokens; ++i) {
+      ASSERT_EQ(now[then.size() + static_cast<size_t>(i)],
+                SegmentToken(before.answer_key, i, 1000));
+    }
+    ++turns;
+  }
+  EXPECT_GT(turns, 100);
+}
+
+TEST(Workload, ReadsPublicTraces) {
+  const auto mooncake = ParseTrace(
+      "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 5, \"hash_ids\": [0, 1]}\n"
+      "{\"timestamp\": 1500, \"input_length\": 700, \"output_length\": 6, \"hash_ids\": [0, 2]}\n"
+      "{\"timestamp\": 9e6, \"input_length\": 1, \"output_length\": 6, \"hash_ids\": [3]}\n",
+      "t", 60);
+  ASSERT_TRUE(mooncake) << mooncake.error().message;
+  ASSERT_EQ(mooncake->size(), 2U);
+  EXPECT_EQ((*mooncake)[1].at_us, 1500000);
+  EXPECT_EQ((*mooncake)[1].prompt_tokens(), 700);
+  EXPECT_EQ((*mooncake)[0].prompt[0].key, (*mooncake)[1].prompt[0].key);
+  const auto azure = ParseTrace(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+      "2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:16:47.1805900,396,109\r\n",
+      "t", 100);
+  ASSERT_TRUE(azure) << azure.error().message;
+  ASSERT_EQ(azure->size(), 2U);
+  EXPECT_EQ((*azure)[1].at_us, 60500000);
+  EXPECT_EQ((*azure)[1].prompt_tokens(), 396);
+  EXPECT_EQ((*azure)[1].output_tokens, 109);
+  const auto error = [](std::string_view text) {
+    const auto read = ParseTrace(text, "t", 10);
+    return read ? std::string("none") : read.error().message;
+  };
+  EXPECT_NE(error("{\"timestamp\": 0}\n").find("t, line 1: needs timestamp"), std::string::npos);
+  EXPECT_NE(error("2023-11-16 18:15:46,x\n").find("ContextTokens"), std::string::npos);
+  EXPECT_NE(error("{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 5, "
+                  "\"hash_ids\": [0]}")
+                .find("do not make 600"),
+            std::string::npos);
+  EXPECT_NE(error("").find("no request"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace braid

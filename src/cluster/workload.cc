@@ -1,0 +1,233 @@
+// Drawn loads and public traces.
+#include "cluster/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+
+#include "base/json.h"
+#include "base/rng.h"
+
+namespace braid {
+namespace {
+
+// Lengths of ShareGPT conversations as benchmarks cut them: log-normal with means of about 220
+// tokens in and 200 out, which is what public logs of such benchmarks show; the spread is assumed.
+constexpr double kChatInputMean = 220, kChatInputSigma = 1.2;
+constexpr double kChatOutputMean = 200, kChatOutputSigma = 1.0;
+// A conversation of an agent: a shared introduction, then turns that add a tool's answer.
+constexpr int32_t kAgents = 4, kIntroductionTokens = 2048, kTurnsMax = 12;
+constexpr int32_t kMooncakeBlockTokens = 512;
+
+double Normal(Rng& rng) {
+  const double u = 1 - rng.Uniform(), v = rng.Uniform();
+  return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
+}
+
+int32_t LogNormal(Rng& rng, double mean, double sigma) {
+  const double value = std::exp(std::log(mean) - sigma * sigma / 2 + sigma * Normal(rng));
+  return static_cast<int32_t>(std::clamp(value, 4.0, 8192.0));
+}
+
+int32_t Uniform(Rng& rng, int32_t most, double ratio) {
+  const auto least = std::max(1, static_cast<int32_t>(most * ratio));
+  return least + static_cast<int32_t>(rng.Below(most - least + 1));
+}
+
+class Drawer {
+ public:
+  explicit Drawer(const ClusterLoadOptions& options) : options_(options), rng_(options.seed) {}
+
+  std::vector<ClusterRequest> Draw() {
+    for (double at = Gap(); at < options_.seconds; at += Gap()) {
+      const auto at_us = static_cast<int64_t>(at * 1e6);
+      if (options_.load == ClusterLoad::kAgentic) {
+        Conversation(at_us);
+        continue;
+      }
+      const bool chat = options_.load == ClusterLoad::kShareGpt;
+      const int32_t in = chat ? LogNormal(rng_, kChatInputMean, kChatInputSigma)
+                              : Uniform(rng_, options_.input_tokens, options_.range_ratio);
+      const int32_t out = chat ? LogNormal(rng_, kChatOutputMean, kChatOutputSigma)
+                               : Uniform(rng_, options_.output_tokens, options_.range_ratio);
+      Add({.at_us = at_us, .prompt = {{NewKey(), in}}, .output_tokens = out});
+    }
+    return std::move(requests_);
+  }
+
+ private:
+  double Gap() { return -std::log(1 - rng_.Uniform()) / options_.requests_per_second; }
+  uint64_t NewKey() { return MixBits(options_.seed) + ++keys_; }
+  void Add(ClusterRequest request) {
+    request.answer_key = NewKey();
+    requests_.push_back(std::move(request));
+  }
+
+  void Conversation(int64_t at_us) {
+    std::vector<PromptSegment> known{
+        {static_cast<uint64_t>(rng_.Below(kAgents)) + 1, kIntroductionTokens}};
+    const auto turns = static_cast<int32_t>(1 + rng_.Below(kTurnsMax));
+    for (int32_t turn = 0; turn < turns; ++turn) {
+      known.push_back({NewKey(), LogNormal(rng_, 300, 1)});
+      // Between turns a tool runs.
+      const int64_t wait_us = static_cast<int64_t>(2e6 * -std::log(1 - rng_.Uniform()));
+      Add({.at_us = turn == 0 ? at_us : wait_us,
+           .follows = turn == 0 ? -1 : static_cast<int32_t>(requests_.size()) - 1,
+           .prompt = known,
+           .output_tokens = LogNormal(rng_, 150, 0.8)});
+      known.push_back({requests_.back().answer_key, requests_.back().output_tokens});
+    }
+  }
+
+  const ClusterLoadOptions& options_;
+  Rng rng_;
+  uint64_t keys_ = 1000;
+  std::vector<ClusterRequest> requests_;
+};
+
+// "2023-11-16 18:15:46.6805900" in seconds of its day; days differ by less than a trace lasts.
+std::optional<double> ClockSeconds(std::string_view text) {
+  const size_t space = text.find_first_of(" T");
+  if (space == std::string_view::npos || text.size() < space + 9) return std::nullopt;
+  const auto number = [&](size_t at, size_t size) {
+    int value = -1;
+    std::from_chars(text.data() + at, text.data() + at + size, value);
+    return value;
+  };
+  const int day = number(space - 2, 2), hour = number(space + 1, 2), minute = number(space + 4, 2);
+  double seconds = -1;
+  std::from_chars(text.data() + space + 7, text.data() + text.size(), seconds);
+  if (day < 0 || hour < 0 || minute < 0 || seconds < 0) return std::nullopt;
+  return ((day * 24.0 + hour) * 60 + minute) * 60 + seconds;
+}
+
+class TraceReader {
+ public:
+  TraceReader(std::string_view source, double seconds) : source_(source), seconds_(seconds) {}
+
+  Status Line(std::string_view line) {
+    ++number_;
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (line.empty()) return {};
+    if (line.front() == '{') return Mooncake(line);
+    if (number_ == 1 && line.starts_with("TIMESTAMP")) return {};
+    return Azure(line);
+  }
+  std::vector<ClusterRequest> Take() { return std::move(requests_); }
+
+ private:
+  Error Wrong(std::string_view what) const {
+    return {ErrorCode::kInvalid, fmt::format("{}, line {}: {}", source_, number_, what)};
+  }
+
+  Status Mooncake(std::string_view line) {
+    ASSIGN_OR_RETURN(const json::value value,
+                     ParseJson(line, fmt::format("{}, line {}", source_, number_)));
+    const json::object& object = value.as_object();
+    const auto number = [&](std::string_view key) {
+      const json::value* v = object.if_contains(key);
+      return v != nullptr && v->is_number() ? v->to_number<double>() : -1.0;
+    };
+    const double ms = number("timestamp"), in = number("input_length"),
+                 out = number("output_length");
+    const json::value* ids = object.if_contains("hash_ids");
+    if (ms < 0 || in < 1 || out < 0 || in > 1e7 || out > 1e7 || ids == nullptr ||
+        !ids->is_array()) {
+      return Wrong("needs timestamp, input_length, output_length and hash_ids");
+    }
+    std::vector<PromptSegment> prompt;
+    auto left = static_cast<int32_t>(in);
+    for (const json::value& id : ids->as_array()) {
+      if (!id.is_int64() || id.get_int64() < 0) return Wrong("hash_ids must be whole numbers");
+      const int32_t tokens = std::min(left, kMooncakeBlockTokens);
+      if (tokens > 0) prompt.push_back({static_cast<uint64_t>(id.get_int64()) + 1, tokens});
+      left -= tokens;
+    }
+    if (left > 0) {
+      return Wrong(fmt::format("{} hash_ids of {} tokens do not make {} tokens",
+                               ids->as_array().size(), kMooncakeBlockTokens, in));
+    }
+    Add(ms / 1e3, std::move(prompt), static_cast<int32_t>(out));
+    return {};
+  }
+
+  Status Azure(std::string_view line) {
+    const size_t a = line.find(','), b = line.rfind(',');
+    int32_t in = -1, out = -1;
+    if (a != std::string_view::npos && a < b) {
+      std::from_chars(line.data() + a + 1, line.data() + b, in);
+      std::from_chars(line.data() + b + 1, line.data() + line.size(), out);
+    }
+    const std::optional<double> at = ClockSeconds(line.substr(0, std::min(a, line.size())));
+    if (!at || in < 1 || out < 0) {
+      return Wrong(
+          "needs TIMESTAMP,ContextTokens,GeneratedTokens, as in 2023-11-16 "
+          "18:15:46.68,374,44");
+    }
+    Add(*at, {{(uint64_t{1} << 40) + static_cast<uint64_t>(number_), in}}, out);
+    return {};
+  }
+
+  void Add(double at, std::vector<PromptSegment> prompt, int32_t out) {
+    if (!first_) first_ = at;
+    if (at - *first_ < 0 || at - *first_ >= seconds_) return;
+    requests_.push_back({.at_us = static_cast<int64_t>((at - *first_) * 1e6),
+                         .prompt = std::move(prompt),
+                         .output_tokens = std::max(out, 1),
+                         .answer_key = (uint64_t{1} << 50) + static_cast<uint64_t>(number_)});
+  }
+
+  const std::string_view source_;
+  const double seconds_;
+  int64_t number_ = 0;
+  std::optional<double> first_;
+  std::vector<ClusterRequest> requests_;
+};
+
+}  // namespace
+
+int32_t ClusterRequest::prompt_tokens() const {
+  int32_t tokens = 0;
+  for (const PromptSegment& segment : prompt) tokens += segment.tokens;
+  return tokens;
+}
+
+std::vector<ClusterRequest> MakeRequests(const ClusterLoadOptions& options) {
+  return Drawer(options).Draw();
+}
+
+Result<std::vector<ClusterRequest>> ParseTrace(std::string_view text, std::string_view source,
+                                               double seconds) {
+  TraceReader reader(source, seconds);
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    RETURN_IF_ERROR(reader.Line(line));
+  }
+  std::vector<ClusterRequest> requests = reader.Take();
+  if (requests.empty()) {
+    return Error{ErrorCode::kInvalid, fmt::format("{} has no request", source)};
+  }
+  return requests;
+}
+
+TokenId SegmentToken(uint64_t key, int32_t i, int32_t vocabulary) {
+  const uint64_t bits = RandomBits(key, static_cast<uint64_t>(i));
+  return 1 + static_cast<TokenId>(bits % static_cast<uint64_t>(vocabulary - 1));
+}
+
+std::vector<TokenId> PromptTokens(const ClusterRequest& request, int32_t vocabulary) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(static_cast<size_t>(request.prompt_tokens()));
+  for (const PromptSegment& segment : request.prompt) {
+    for (int32_t i = 0; i < segment.tokens; ++i) {
+      tokens.push_back(SegmentToken(segment.key, i, vocabulary));
+    }
+  }
+  return tokens;
+}
+
+}  // namespace braid

@@ -1,0 +1,67 @@
+"""braid simulate cluster: JSON, page, traces, failures and errors."""
+
+import json
+import pathlib
+import xml.etree.ElementTree
+
+import pytest
+
+CONFIGS = pathlib.Path(__file__).resolve().parents[1] / "configs"
+MODEL = str(CONFIGS / "qwen3_5_35b_a3b.json")
+
+
+def simulate(braid, *words):
+    done = braid("simulate", "cluster", MODEL, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["runs"]
+
+
+def test_a_sweep_gives_a_front_and_a_page(braid, tmp_path):
+    words = ["--hardware", "h100", "--engines", "2", "--mesh", "tp=2,ep=2", "--load", "sharegpt",
+             "--rate", "5,50", "--minutes", "0.5", "--html", str(tmp_path / "p.html")]  # fmt: skip
+    slow, fast = simulate(braid, *words)
+    assert simulate(braid, *words) == [slow, fast]
+    assert slow["finished"] == slow["requests"] and slow["failures"] == 0
+    assert fast["output_tokens_per_second"] > 3 * slow["output_tokens_per_second"]
+    assert fast["inter_token_seconds"]["p50"] > slow["inter_token_seconds"]["p50"]
+    page = (tmp_path / "p.html").read_text()
+    assert "http" not in page and "<script" not in page
+    plots = page.split("<svg")[1:]
+    assert len(plots) == 6
+    for plot in plots:
+        xml.etree.ElementTree.fromstring("<svg" + plot.split("</svg>")[0] + "</svg>")
+    text = braid("simulate", "cluster", MODEL, *words).stdout
+    assert f"{fast['output_tokens_per_second']:.0f}" in text
+
+
+def test_a_trace_with_shared_blocks_is_reused(braid, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    lines = [{"timestamp": 500 * i, "input_length": 2048, "output_length": 10,
+              "hash_ids": [1, 2, 3, 100 + i]} for i in range(20)]  # fmt: skip
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run,) = simulate(braid, "--trace-file", str(trace), "--minutes", "1")
+    assert run["finished"] == 20 and run["output_tokens"] == 200
+    assert run["reused_tokens"] > 0.6 * run["input_tokens"]
+
+
+def test_failures_restart_requests(braid):
+    (run,) = simulate(braid, "--engines", "3", "--rate", "20", "--minutes", "1", "--fail-every",
+                      "20", "--repair", "5")  # fmt: skip
+    assert run["failures"] > 0 and run["restarted"] > 0
+    assert run["finished"] == run["requests"]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--rate", "fast"], "write numbers above 0"),
+        (["--mesh", "tp=3"], "tp 3 does not divide"),
+        (["--hardware", "epyc_2core"], "memory of 23.5 GiB is too small"),
+        (["--trace-file", MODEL], "line 1: not valid JSON"),
+        (["--rate", "0.0001", "--minutes", "0.02"], "raise --rate"),
+    ],
+)
+def test_errors_name_what_is_wrong(braid, words, said):
+    done = braid("simulate", "cluster", MODEL, *words)
+    assert done.returncode == 1
+    assert said in done.stderr
