@@ -2,9 +2,9 @@
 // same events give the same plans, so the file repeats the run; see scheduler/replay.h. Writers
 // belong to the engine thread.
 //
-// Format, little-endian: "BRAIDLOG", a version (4 bytes), then records: kind (1 byte), length
-// (varint), payload, checksum of kind and payload (4 bytes). The first record is the start. A file
-// that ends inside a record is whole up to that record: what a crash leaves behind can be replayed.
+// Format, little-endian: "BRAIDLOG", a version (4 bytes), then records (scheduler/event_codec.h).
+// The first record is the start. A file that ends inside a record is whole up to that record: what
+// a crash leaves behind can be replayed.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,9 @@
 #include <variant>
 
 #include "base/system/file.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/event_codec.h"
 
 namespace braid {
-
-inline constexpr uint32_t kEventLogVersion = 4;
-
-struct LogStart {
-  SchedulerConfig config;
-  std::string model;  // whatever identifies it to who replays; may be empty
-};
-
-// One call of NextPlan; an empty plan counts as well, for making it may have changed something.
-struct PlanMark {
-  StepId step;  // invalid: the plan was empty
-  uint64_t hash = 0;
-};
 
 using LogRecord = std::variant<Event, PlanMark>;
 
@@ -64,19 +51,16 @@ class EventLogReader {
   // The next record, none at the end. kInvalid, with the offset, when it is damaged.
   Result<std::optional<LogRecord>> Next();
   // After the end: the last record was cut off.
-  bool truncated() const { return truncated_; }
+  bool truncated() const { return records_.truncated(); }
 
  private:
   explicit EventLogReader(MappedFile file) : file_(std::move(file)) {}
   Status ReadStart();
-  Error Damaged(const char* what) const;
-  // The next record's kind and payload; kind 0 at the end.
-  Status TakeRecord(uint8_t& kind, std::string_view& payload);
+  Error Damaged(const Error& why) const;
 
   MappedFile file_;
   LogStart start_;
-  size_t at_ = 0;  // offset of the next record
-  bool truncated_ = false;
+  RecordReader records_{{}};  // of the file's bytes, which stay where they are
 };
 
 }  // namespace braid

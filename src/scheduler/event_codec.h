@@ -1,0 +1,57 @@
+// Events and plans' hashes as bytes: what an event log holds and what the ranks of a group send
+// each other. Any thread.
+//
+// A record, little-endian: kind (1 byte), length (varint), payload, checksum of kind and payload (4
+// bytes).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/result.h"
+#include "scheduler/event.h"
+#include "scheduler/scheduler.h"
+
+namespace braid {
+
+// Of the records' fields.
+inline constexpr uint32_t kEventCodecVersion = 5;
+
+struct LogStart {
+  SchedulerConfig config;
+  std::string model;  // whatever identifies it to who replays; may be empty
+};
+
+// One call of NextPlan; an empty plan counts as well, for making it may have changed something.
+struct PlanMark {
+  StepId step;  // invalid: the plan was empty
+  uint64_t hash = 0;
+};
+
+using AnyRecord = std::variant<LogStart, Event, PlanMark>;
+
+void AppendRecord(const LogStart& start, std::string& out);
+void AppendRecord(const Event& event, std::string& out);
+void AppendRecord(const PlanMark& mark, std::string& out);
+
+class RecordReader {
+ public:
+  // Borrows the text.
+  explicit RecordReader(std::string_view text) : text_(text) {}
+
+  // The next record; none at the end, or where the last record is cut off. kInvalid when it is
+  // damaged, with what is wrong with the record before byte at().
+  Result<std::optional<AnyRecord>> Next();
+  size_t at() const { return at_; }
+  bool truncated() const { return truncated_; }
+
+ private:
+  std::string_view text_;
+  size_t at_ = 0;
+  bool truncated_ = false;
+};
+
+}  // namespace braid
