@@ -53,7 +53,7 @@ std::vector<TokenLogprob> Answer(const Run& run) {
                    .seed = 5,
                    .progress = {}},
                   pool));
-  auto [spec, checkpoint, config] = *OpenModel(directory);
+  auto [spec, checkpoint, described] = *OpenModel(directory);
   if (run.expanded) ExpandLatentAttention(spec, kExpandedTokensMin);
   const MemoryRequest request{.kv_dtype = DType::kF32,
                               .arena_bytes = 64 << 20,
