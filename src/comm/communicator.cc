@@ -44,9 +44,8 @@ Status Communicator::Broadcast(int32_t root, MutableBytes data) {
 }
 
 std::span<const float> Communicator::Share(std::span<const float> values, int32_t rank) const {
-  const size_t count = values.size(), ranks = static_cast<size_t>(size_);
-  const size_t begin = count * static_cast<size_t>(rank) / ranks;
-  return values.subspan(begin, count * (static_cast<size_t>(rank) + 1) / ranks - begin);
+  const Part part = PartOf(std::ssize(values), rank, size_);
+  return values.subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.count));
 }
 
 Status Communicator::ReduceScatter(std::span<const float> values, std::span<float> sum) {

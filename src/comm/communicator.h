@@ -19,6 +19,16 @@ namespace braid {
 using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
+// What rank `index` of `count` has of `total` things in order; sizes differ by one at most.
+struct Part {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+constexpr Part PartOf(int64_t total, int64_t index, int64_t count) {
+  const int64_t begin = total * index / count;
+  return {begin, total * (index + 1) / count - begin};
+}
+
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -7,9 +7,8 @@
 #include <variant>
 
 #include "model/layer_context.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/ranks.h"
 
 namespace braid {
 
@@ -33,7 +32,10 @@ void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
                            .eps = spec_.norm.eps,
                            .out = normed});
   };
-  ops::Embed(context, {.table = &weights_.embedding.matrix, .ids = input.tokens, .out = x});
+  ops::DividedEmbed(context, {.table = &weights_.embedding.matrix,
+                              .vocabulary = spec_.vocabulary,
+                              .ids = input.tokens,
+                              .out = x});
   Matrix delta = {};
   for (size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerWeights& w = weights_.layers[i];
@@ -61,7 +63,7 @@ void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
 }
 
 void Decoder::Logits(const ops::OpContext& context, Matrix states, Matrix logits) const {
-  ops::Linear(context, {.x = states, .w = &weights_.head.matrix, .y = logits});
+  ops::DividedHead(context, {.x = states, .w = &weights_.head.matrix, .y = logits});
 }
 
 }  // namespace braid

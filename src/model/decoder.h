@@ -30,7 +30,7 @@ class Decoder {
   // With a measuring workspace nothing runs and the workspace's peak tells what a step of this
   // shape needs.
   void Forward(const ops::OpContext& context, const DecoderInput& input, Matrix states) const;
-  // logits [rows, vocabulary] of normed states [rows, hidden].
+  // logits [rows, vocabulary] of normed states [rows, hidden]; of several ranks the first has them.
   void Logits(const ops::OpContext& context, Matrix states, Matrix logits) const;
 
  private:

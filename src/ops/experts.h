@@ -50,6 +50,18 @@ struct ExpertsArgs {
 };
 void Experts(const OpContext& context, const ExpertsArgs& args);
 
+// out[t] = (add ? out[t] : 0) + sum over j, ascending, of weights[t][j] * rows[at[t][j]]: how
+// Experts adds.
+struct AddRowsArgs {
+  Matrix rows;                     // [any, cols]
+  const int32_t* at = nullptr;     // [out.rows, k]; null: t * k + j
+  const float* weights = nullptr;  // [out.rows, k]; null: 1
+  int64_t k = 1;
+  bool add = false;
+  Matrix out;  // [tokens, cols]
+};
+void AddRows(const OpContext& context, const AddRowsArgs& args);
+
 // out[t] = sigmoid(x[t] . w)
 struct ScalarGateArgs {
   Matrix x;                       // [tokens, hidden]

@@ -90,6 +90,11 @@ void ScalarGate(const OpContext& context, const ScalarGateArgs& args) {
   Dispatch("scalar_gate", kList, context, args);
 }
 
+void AddRows(const OpContext& context, const AddRowsArgs& args) {
+  static const Impl<AddRowsArgs> kList[] = {cpu::kAddRows, reference::kAddRows};
+  Dispatch("add_rows", kList, context, args);
+}
+
 void Experts(const OpContext& context, const ExpertsArgs& args) {
   static const Impl<ExpertsArgs> kList[] = {cpu::kExperts, reference::kExperts};
   Dispatch("experts", kList, context, args);

@@ -30,11 +30,14 @@ struct OpChoices {
   void Note(std::string_view op, std::string_view taken, std::vector<std::string> refused);
 };
 
+struct Ranks;  // ops/ranks.h
+
 struct OpContext {
   Device device;
   ThreadPool* pool = nullptr;
   Workspace* workspace = nullptr;  // also measures: with Workspace::Measuring() ops do not run
   OpChoices* choices = nullptr;    // may be null
+  Ranks* ranks = nullptr;          // null: one rank
 };
 
 template <class Args>

@@ -34,6 +34,7 @@ struct Mesh {
   int32_t tp = 1;
   int32_t ep = 1;
 
+  auto operator<=>(const Mesh&) const = default;
   int32_t ranks() const { return dp * tp; }
   // Rank r is number r % tp of group r / tp.
   int32_t GroupOf(int32_t rank) const { return rank / tp; }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <numeric>
 #include <span>
 
 #include "model/decoder.h"
@@ -15,6 +16,7 @@
 #include "runtime/lookup_drafter.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
+#include "scheduler/event_codec.h"
 
 namespace braid {
 namespace {
@@ -67,6 +69,8 @@ struct ModelExecutor::State {
   std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
   std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
   std::deque<StepDone> done;
+  ops::Ranks ranks;
+  std::string sent, received;  // results, as records
 
   State(const ModelSpec& model, ModelWeights loaded, const ModelExecutorConfig& c)
       : spec(model),
@@ -78,16 +82,21 @@ struct ModelExecutor::State {
         decoder(spec, weights, cache_plan, c.kv_dtype),
         slots(config.cache, arena.data(), c.running_max, c.context_tokens_max),
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
-        constraints(c.constraints, c.running_max, model.vocabulary) {
-    if (c.draft_tokens_max > 0) {
+        constraints(c.constraints, c.running_max, model.vocabulary),
+        ranks(c.ranks) {
+    if (c.draft_tokens_max > 0 && samples()) {
       lookup = std::make_unique<LookupDrafter>(c.running_max, c.context_tokens_max);
     }
     workspace = Workspace(MeasureStep());
     pool.set_trace(c.trace);
   }
 
+  bool alone() const { return ranks.all == nullptr; }
+  bool samples() const { return alone() || ranks.tensor->rank() == 0; }
+
   ops::OpContext ContextOn(Workspace& on) {
-    return {config.device, &pool, &on, on.measuring() ? nullptr : &choices};
+    return {config.device, &pool, &on, on.measuring() ? nullptr : &choices,
+            alone() ? nullptr : &ranks};
   }
 
   // The most a step can need: all tokens of the budget in it, each one's distribution wanted; of as
@@ -235,11 +244,12 @@ struct ModelExecutor::State {
     CheckLastStates(states, out);
     const auto distributions = static_cast<int32_t>(wanted.size());
     chosen.resize(std::max(chosen.size(), wanted.size()));
-    for (int32_t begin = 0; begin < distributions; begin += kLogitsRows) {
+    for (int32_t begin = 0; begin < distributions && ranks.status.ok(); begin += kLogitsRows) {
       const int32_t count = std::min(kLogitsRows, distributions - begin);
       WorkspaceScope slice(workspace);
       Matrix logits = workspace.TakeMatrix(count, spec.vocabulary);
       decoder.Logits(context, {states.row(begin), count, states.cols, states.stride}, logits);
+      if (!samples() || !ranks.status.ok()) continue;
       const TraceSpan span(config.trace, "sample", count);
       pool.Run(count, [&](int64_t i, int member) {
         Finish(context, plan, member, static_cast<size_t>(begin + i),
@@ -254,6 +264,10 @@ struct ModelExecutor::State {
     const TraceSpan span(config.trace, "step", static_cast<int64_t>(plan.tokens.size()));
     StepDone out;
     out.step = plan.step;
+    if (!ranks.status.ok()) {
+      Fail(plan, out);
+      return done.push_back(std::move(out));
+    }
     if (config.poison_freed) Poison(plan);
     slots.Begin(plan);
     for (const Admission& admission : plan.admissions) {
@@ -264,7 +278,7 @@ struct ModelExecutor::State {
     Lay(plan);
     // The masks are computed while the decoder runs.
     for (const Row& row : plan.rows) {
-      if (row.sample && !slots[row.slot].grammar.empty()) {
+      if (samples() && row.sample && !slots[row.slot].grammar.empty()) {
         const Slot& slot = slots[row.slot];
         constraints.Prepare(row.slot, slot, slot.length() - row.drafts);
       }
@@ -276,18 +290,61 @@ struct ModelExecutor::State {
       out.rows.push_back(std::move(result));
     }
     if (!plan.rows.empty()) Run(plan, out);
-    for (size_t r = 0; r < plan.rows.size(); ++r) {
-      if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
+    if (samples() && ranks.status.ok()) {
+      for (size_t r = 0; r < plan.rows.size(); ++r) {
+        if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
+      }
+      Commit(plan, out);
+      Propose(plan, out);
     }
-    Propose(plan, out);
+    if (!alone()) Agree(plan, out);
     slots.End(plan);
     done.push_back(std::move(out));
   }
 
+  // All ranks get the results of those that sample.
+  void Agree(const Plan& plan, StepDone& out) {
+    if (ranks.status.ok()) ranks.status = ShareResults(out);
+    if (!ranks.status.ok()) return Fail(plan, out);
+    if (!samples()) Commit(plan, out);
+  }
+
+  // The step of a group that has ended.
+  void Fail(const Plan& plan, StepDone& out) const {
+    out = {.step = plan.step, .rows = {}};
+    for (const Row& row : plan.rows) {
+      out.rows.push_back({.request = row.request,
+                          .error = "the group of ranks has ended: " + ranks.status.error().message,
+                          .error_code = ErrorCode::kUnavailable});
+    }
+  }
+
+  Status ShareResults(StepDone& out) {
+    sent.clear();
+    if (samples()) AppendRecord(Event(std::move(out)), sent);
+    const auto count = static_cast<size_t>(ranks.all->size());
+    std::vector<uint64_t> sizes(count);
+    const uint64_t size = sent.size();
+    RETURN_IF_ERROR(ranks.all->AllGather(std::as_bytes(std::span(&size, 1)),
+                                         std::as_writable_bytes(std::span(sizes))));
+    received.resize(std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}));
+    std::vector<MutableBytes> places;
+    size_t at = 0;
+    for (const uint64_t bytes : sizes) {
+      places.push_back(std::as_writable_bytes(std::span(received).subspan(at, bytes)));
+      at += bytes;
+    }
+    RETURN_IF_ERROR(ranks.all->AllGatherV(std::as_bytes(std::span(sent)), places));
+    ASSIGN_OR_RETURN(const auto record, RecordReader(received).Next());
+    CHECK(record.has_value(), "no rank has sampled");
+    out = std::get<StepDone>(std::get<Event>(*record));
+    return {};
+  }
+
   // Drafts are output as long as they are what was chosen; the choice after them is the row's
-  // token. It is known from here on, also to the next plan's kSampledInFlight.
+  // token.
   void Accept(const Row& row, size_t first, RowResult& result) {
-    Slot& slot = slots[row.slot];
+    const Slot& slot = slots[row.slot];
     const int32_t known = slot.length() - row.drafts;
     CHECK(known == row.start + row.token_count - row.drafts);
     const auto choice = [&](int32_t drafts) -> Choice& {
@@ -301,7 +358,6 @@ struct ModelExecutor::State {
     // Nothing could be chosen behind an accepted draft: it ends the answer, or there was an error,
     // which the next row meets again after everything that was right.
     if (accepted > 0 && choice(accepted).token < 0) --accepted;
-    slot.tokens.resize(static_cast<size_t>(known + accepted));
     for (int32_t i = 0; i < accepted && slot.logprobs >= 0; ++i) {
       result.accepted_logprobs.push_back(std::move(choice(i).logprob));
     }
@@ -310,7 +366,18 @@ struct ModelExecutor::State {
     result.logprob = std::move(last.logprob);
     result.error = std::move(last.error);
     result.error_code = last.error_code;
-    if (result.token >= 0) slot.tokens.push_back(result.token);
+  }
+
+  // What has become output is known from here on, also to the next plan's kSampledInFlight.
+  void Commit(const Plan& plan, const StepDone& out) {
+    for (size_t r = 0; r < plan.rows.size(); ++r) {
+      const Row& row = plan.rows[r];
+      if (!row.sample) continue;
+      const RowResult& result = out.rows[r];
+      std::vector<TokenId>& known = slots[row.slot].tokens;
+      known.resize(known.size() - static_cast<size_t>(row.drafts - result.accepted));
+      if (result.token >= 0) known.push_back(result.token);
+    }
   }
 
   void Propose(const Plan& plan, StepDone& out) {
@@ -370,6 +437,8 @@ void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 std::vector<Event> ModelExecutor::Exchange(std::vector<Event> local) { return local; }
 
 void ModelExecutor::Launch(Plan plan) { state_->RunStep(std::move(plan)); }
+
+const Status& ModelExecutor::group_status() const { return state_->ranks.status; }
 
 StepDone ModelExecutor::Wait() {
   CHECK(!state_->done.empty(), "no step is in flight");

@@ -1,6 +1,10 @@
 // The Executor that runs a model on this machine: the arena's bytes, mirrors of the block tables by
 // slot, the decoder, the sampler. Used by the engine thread only. After construction a step
 // allocates nothing but its results.
+//
+// One of several ranks has a part of the model (parallel/rank_view.h) and an executor of its own;
+// all carry out the same plans. The first rank of each group that shares tokens samples and
+// proposes drafts, and all ranks get its results.
 #pragma once
 
 #include <memory>
@@ -11,6 +15,7 @@
 #include "experts/recorder.h"
 #include "model/spec.h"
 #include "model/weights.h"
+#include "ops/ranks.h"
 #include "runtime/drafter.h"
 #include "scheduler/executor.h"
 #include "scheduler/scheduler.h"
@@ -43,6 +48,9 @@ struct ModelExecutorConfig {
   Drafter* draft_head = nullptr;
   // Counts the experts that tokens choose; null: nobody does. Must outlive the executor.
   ExpertRecorder* experts = nullptr;
+  // The groups of one of several ranks; none: one rank has everything. The communicators outlive
+  // the executor.
+  ops::Ranks ranks = {};
   // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
   // read of one ends in a request whose logits are not finite.
   bool poison_freed = kPoisonFreed;
@@ -59,6 +67,9 @@ class ModelExecutor : public Executor {
   std::vector<Event> Exchange(std::vector<Event> local) override;
   void Launch(Plan plan) override;
   StepDone Wait() override;
+
+  // Why the group of ranks has ended; every step since then has failed. Ok while it has not.
+  const Status& group_status() const;
 
   // Binds the calling thread, which is going to run the steps, to its CPUs.
   void BindEngineThread() const;

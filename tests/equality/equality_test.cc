@@ -2,6 +2,7 @@
 // prefix, among others, in other chunks, preempted, one step ahead, with drafts. Tokens and
 // log-probabilities have the same bits. A row of the table is a model in an arithmetic and a
 // request, a column a way.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <tuple>
@@ -30,7 +31,14 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
     if (at == answers->end()) at = answers->emplace(key, Cold(target_)).first;
     return at->second;
   }
-  static Answer Cold(const Request& request) { return braid::Cold(machine(), request); }
+  // Of one rank.
+  static Answer Cold(const Request& request) {
+    Subject alone = std::get<0>(GetParam());
+    alone.mesh = {};
+    Answer answer = braid::Cold(MachineOf(alone), request);
+    machine().oracle().Learn(request, answer.tokens);
+    return answer;
+  }
 
   const Request target_;
   const Answer& want_;
@@ -198,9 +206,11 @@ TEST_P(EqualityTest, PromptLogprobsOfAWarmPromptAreThoseOfACold) {
 
 std::string NameOfRow(const ::testing::TestParamInfo<TableRow>& row) {
   const auto& [subject, sampled, drafts] = row.param;
+  const auto& [dp, tp, ep] = subject.mesh;
   return std::string(kModelNames[static_cast<size_t>(subject.model)]) + "_" +
-         subject.arithmetic->name + (sampled ? "_sampled" : "_greedy") +
-         kDraftsNames[static_cast<size_t>(drafts)];
+         subject.arithmetic->name +
+         (subject.mesh.ranks() > 1 ? fmt::format("_dp{}tp{}ep{}", dp, tp, ep) : "") +
+         (sampled ? "_sampled" : "_greedy") + kDraftsNames[static_cast<size_t>(drafts)];
 }
 
 std::vector<Subject> Trained() {
@@ -228,6 +238,53 @@ std::vector<Subject> Best(std::vector<Subject> subjects) {
   return subjects;
 }
 
+// Every model on the first of some meshes that divides it, in the arithmetic that rounds products'
+// operands: what a rank rounds otherwise than the whole is seen there.
+std::vector<Subject> Divided() {
+  std::vector<Subject> subjects;
+  const Arithmetic* best = BestHere(Compute::kBF16);
+  if (best == nullptr) best = BestHere(Compute::kF32);
+  for (int i = 1; i < kModels; ++i) {
+    const auto model = static_cast<Model>(i);
+    for (const Mesh& mesh : {Mesh{.tp = 4, .ep = 2}, Mesh{.tp = 2, .ep = 2}, Mesh{.tp = 4}}) {
+      if (!CheckMesh(TinySpec(model), mesh)) continue;
+      subjects.push_back({model, best, mesh});
+      break;
+    }
+  }
+  return subjects;
+}
+
+// The trained model in every arithmetic and format.
+std::vector<Subject> TrainedAndDivided() {
+  std::vector<Subject> subjects;
+  for (const Arithmetic* here : ArithmeticsHere()) {
+    for (const Mesh& mesh : {Mesh{.tp = 2}, Mesh{.tp = 2, .ep = 2}}) {
+      subjects.push_back({Model::kBraidTiny, here, mesh});
+    }
+  }
+  return subjects;
+}
+
+class FormatsOnRanks : public EqualityTest {};
+
+TEST_P(FormatsOnRanks, GiveTheAnswersOfOne) {
+  SchedulerConfig config = config_;
+  config.chunk_tokens_max = 100;
+  Engine run(machine(), config);
+  for (int64_t id = 0; id < 3; ++id) {
+    run.Submit(MakeRequest(id, Tokens(100 + static_cast<uint64_t>(id), 40), 20));
+  }
+  Request first = target_;
+  first.id = RequestId(3);
+  run.Submit(first);
+  run.Drain();
+  ExpectSame(run.answer(3), want_);
+  const Answer& again = run.Ask(target_);
+  EXPECT_GT(again.reuse.tokens, 0);
+  ExpectSame(again, want_);
+}
+
 constexpr Drafts kAllDrafts[] = {Drafts::kOne, Drafts::kThree, Drafts::kSeven, Drafts::kLookup};
 
 INSTANTIATE_TEST_SUITE_P(Trained, EqualityTest,
@@ -245,6 +302,17 @@ INSTANTIATE_TEST_SUITE_P(TrainedDrafted, EqualityTest,
 INSTANTIATE_TEST_SUITE_P(RandomDrafted, EqualityTest,
                          ::testing::Combine(::testing::ValuesIn(Random()), ::testing::Bool(),
                                             ::testing::ValuesIn(kAllDrafts)),
+                         NameOfRow);
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Divided()), ::testing::Values(true),
+                                            ::testing::Values(Drafts::kThree)),
+                         NameOfRow);
+
+INSTANTIATE_TEST_SUITE_P(Ranks, FormatsOnRanks,
+                         ::testing::Combine(::testing::ValuesIn(TrainedAndDivided()),
+                                            ::testing::Values(true),
+                                            ::testing::Values(Drafts::kNone)),
                          NameOfRow);
 
 class NonFiniteTest : public ::testing::TestWithParam<Model> {

@@ -9,9 +9,12 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
+#include "model/loading/keep_rows.h"
 #include "model/loading/load_weights.h"
 #include "model/loading/make_model.h"
 #include "model/loading/memory_plan.h"
+#include "parallel/rank_view.h"
+#include "tests/equality/rank_threads.h"
 
 namespace braid {
 namespace {
@@ -129,6 +132,15 @@ const Arithmetic* BestHere(Compute compute) {
   return best;
 }
 
+ModelSpec TinySpec(Model model) {
+  const std::string name = kModelNames[static_cast<size_t>(model)];
+  for (const Family& family : Families()) {
+    if (family.name != name) continue;
+    return Must(ParseModelSpec(json::serialize(family.example(ExampleSize::kTiny)), name));
+  }
+  CHECK(false, "no family {}", name);
+}
+
 void Oracle::Learn(const Request& request, const std::vector<TokenId>& answer) {
   answers_[{request.prompt, request.sampling.seed}] = answer;
 }
@@ -152,59 +164,77 @@ void Oracle::Propose(std::span<const DraftWish> wishes) {
   }
 }
 
+namespace {
+
+// The model of a subject on disk: one that is made lies in `made`.
+std::string DirectoryOf(Model model, const TestDirectory& made, ThreadPool& pool) {
+  if (model == Model::kBraidTiny) return BRAID_SOURCE_DIR "/models/braid-tiny";
+  const std::string directory = made.path() + "/model";
+  Must(MakeModel({.directory = directory,
+                  .family = kModelNames[static_cast<size_t>(model)],
+                  .shape = {"tiny"},
+                  .seed = 1,
+                  .progress = {}},
+                 pool));
+  return directory;
+}
+
+MemoryPlan PlanOf(const ModelSpec& spec, const Subject& subject) {
+  MemoryPlan plan = Must(
+      PlanMemory(spec, {.kv_dtype = subject.arithmetic->kv_dtype,
+                        .arena_bytes = subject.model == Model::kBraidTiny ? 256 << 20 : 32 << 20,
+                        .model_len_max = 2048,
+                        .running_max = 65}));
+  // A parent per block: small arenas are then exact.
+  for (GroupGeometry& group : plan.geometry.groups) group.blocks_per_page = 1;
+  return plan;
+}
+
+}  // namespace
+
 Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
-  const auto& [model, arithmetic] = subject;
-  // A step of a random model is too short to be worth a second thread.
-  const int threads = model == Model::kBraidTiny ? 2 : 1;
+  const auto& [model, arithmetic, mesh] = subject;
+  // A step of a random model, or of a part, is too short to be worth a second thread.
+  const int threads = model == Model::kBraidTiny && mesh.ranks() == 1 ? 2 : 1;
   ThreadPool pool(threads);
   const TestDirectory made;
-  std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
-  if (model != Model::kBraidTiny) {
-    directory = made.path() + "/model";
-    Must(MakeModel({.directory = directory,
-                    .family = kModelNames[static_cast<size_t>(model)],
-                    .shape = {"tiny"},
-                    .seed = 1,
-                    .progress = {}},
-                   pool));
+  OpenedModel opened = Must(OpenModel(DirectoryOf(model, made, pool)));
+  ReserveDrafts(opened.spec, kDraftsMax);
+  std::vector<RankModel> ranks;
+  for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+    const WeightChoice choice{.format = arithmetic->weights, .head = true};
+    const RankView view = Must(ViewOf(opened.spec, mesh, rank));
+    Binding binding = Must(BindWeights(opened.spec, opened.checkpoint, choice));
+    KeepRows([&](const WeightSpec& weight) { return view.RowsOf(weight); }, binding);
+    ranks.push_back({view.spec, Must(LoadWeights(std::move(binding), pool))});
   }
-  const OpenedModel opened = Must(OpenModel(directory));
-  spec_ = opened.spec;
-  ReserveDrafts(spec_, kDraftsMax);
-  const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
-  const WeightChoice choice{.format = arithmetic->weights, .head = true};
-  ModelWeights weights =
-      Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool));
-  if (inject_nan_for_test) InjectNanForTest(weights);
-  const MemoryRequest request{.kv_dtype = arithmetic->kv_dtype,
-                              .arena_bytes = model == Model::kBraidTiny ? 256 << 20 : 32 << 20,
-                              .model_len_max = 2048,
-                              .running_max = 65};
-  MemoryPlan plan = Must(PlanMemory(spec_, request));
-  // A parent per block: small arenas are then exact.
-  for (GroupGeometry& group : plan.geometry.groups) {
-    group.blocks_per_page = 1;
+  if (inject_nan_for_test) InjectNanForTest(ranks[0].weights);
+  const MemoryPlan plan = PlanOf(ranks[0].spec, subject);
+  for (const GroupGeometry& group : plan.geometry.groups) {
     has_state_ |= group.kind == GroupKind::kState;
   }
   config_ = {.cache = plan.geometry,
-             .context_tokens_max = request.model_len_max,
+             .context_tokens_max = plan.model_len_max,
              .step_tokens_max = kStepTokens,
              .running_max = 65,
-             .vocabulary = spec_.vocabulary,
+             .vocabulary = opened.spec.vocabulary,
              .report_freed = true};
-  const ModelExecutorConfig executor{.cache = plan.geometry,
-                                     .running_max = 65,
-                                     .step_tokens_max = kStepTokens,
-                                     .context_tokens_max = request.model_len_max,
-                                     .kv_dtype = request.kv_dtype,
-                                     .device = device,
-                                     .threads = threads,
-                                     .constraints = &constraints_,
-                                     .draft_tokens_max = kDraftsMax,
-                                     .draft_head = &oracle_,
-                                     .poison_freed = true};
-  executor_ = std::make_unique<ModelExecutor>(spec_, std::move(weights), executor);
+  const ModelExecutorConfig executor{
+      .cache = plan.geometry,
+      .running_max = 65,
+      .step_tokens_max = kStepTokens,
+      .context_tokens_max = plan.model_len_max,
+      .kv_dtype = arithmetic->kv_dtype,
+      .device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute),
+      .threads = threads,
+      .constraints = &constraints_,
+      .draft_tokens_max = kDraftsMax,
+      .draft_head = &oracle_,
+      .poison_freed = true};
+  executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor);
 }
+
+Machine::~Machine() = default;
 
 SchedulerConfig Machine::config(Drafts drafts) const {
   constexpr int32_t kMost[] = {0, 1, 3, kDraftsMax, kDraftsMax};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/spec.h"
+#include "parallel/mesh.h"
 #include "runtime/model_executor.h"
 #include "scheduler/scheduler.h"
 
@@ -56,6 +57,7 @@ struct Arithmetic {
 struct Subject {
   Model model;
   const Arithmetic* arithmetic;
+  Mesh mesh = {};
   auto operator<=>(const Subject&) const = default;
 };
 
@@ -64,6 +66,9 @@ std::vector<const Arithmetic*> ArithmeticsHere();
 
 // The best arithmetic of a kind that this machine has, or null.
 const Arithmetic* BestHere(Compute compute);
+
+// The small example of a random model's family, which its subjects are made of.
+ModelSpec TinySpec(Model model);
 
 // A fault injected for tests: whatever reads this token computes with NaN from there on.
 inline constexpr TokenId kNanTokenForTest = 7;
@@ -96,22 +101,25 @@ class DrawnConstraints final : public ConstraintSource {
 enum class Drafts : uint8_t { kNone, kOne, kThree, kSeven, kLookup };
 inline constexpr const char* kDraftsNames[] = {"", "_k1", "_k3", "_k7", "_lookup"};
 
-// One executor, for loading takes longest; each run has a scheduler, and so a cache, of its own.
+class RankThreads;
+
+// One executor, for loading takes longest; each run has a scheduler, and so a cache, of its own. On
+// several ranks it is one executor for each, on a thread of its own, that carry out the same plans.
 class Machine {
  public:
   explicit Machine(const Subject& subject, bool inject_nan_for_test = false);
+  ~Machine();
   SchedulerConfig config(Drafts drafts = Drafts::kNone) const;
-  ModelExecutor& executor() { return *executor_; }
+  Executor& executor() { return *executor_; }
   Oracle& oracle() { return oracle_; }
   bool has_state() const { return has_state_; }
 
  private:
-  ModelSpec spec_;
   SchedulerConfig config_;
   bool has_state_ = false;
   Oracle oracle_;
   DrawnConstraints constraints_;
-  std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<Executor> executor_;
 };
 
 // Made when first asked for, kept to the end.
@@ -138,7 +146,7 @@ class Engine {
   const Answer& answer(int64_t id) { return answers_[id]; }
 
  private:
-  ModelExecutor& executor_;
+  Executor& executor_;
   Scheduler scheduler_;
   const int32_t depth_;
   int32_t in_flight_ = 0;

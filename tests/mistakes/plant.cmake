@@ -4,7 +4,7 @@
 function(braid_plant table)
   set(plant ${CMAKE_SOURCE_DIR}/tests/mistakes/plant.py)
   set(toml ${CMAKE_CURRENT_SOURCE_DIR}/${table}.toml)
-  set(out ${CMAKE_CURRENT_BINARY_DIR}/planted)
+  set(out ${CMAKE_CURRENT_BINARY_DIR}/planted/${table})
   execute_process(COMMAND python3 ${plant} --files ${toml}
     OUTPUT_VARIABLE files COMMAND_ERROR_IS_FATAL ANY)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${toml})

@@ -4,6 +4,7 @@
 
 #include "model/layer_context.h"
 #include "ops/linear.h"
+#include "ops/ranks.h"
 
 namespace braid {
 
@@ -45,7 +46,7 @@ void Forward(const DenseFfn& f, const DenseFfnWeights& w, const LayerContext& c,
   Matrix hidden = c.op.workspace->TakeMatrix(x.rows, f.width);
   ops::Linear(c.op, {.x = x, .w = &w.gate_up.matrix, .y = gate_up});
   ops::Swiglu(c.op, {.gate_up = gate_up, .out = hidden, .limit = f.limit});
-  ops::Linear(c.op, {.x = hidden, .w = &w.down.matrix, .y = out});
+  ops::DividedLinear(c.op, {.x = hidden, .w = &w.down.matrix, .y = out});
 }
 
 }  // namespace braid

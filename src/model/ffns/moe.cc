@@ -7,6 +7,7 @@
 #include "model/layer_context.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
+#include "ops/ranks.h"
 
 namespace braid {
 namespace {
@@ -56,6 +57,61 @@ void ListShared(const MoeFfn& f, const std::string& base, int64_t hidden, MoeFfn
 double DistinctExperts(const MoeFfn& f, int64_t tokens) {
   const double untouched = 1.0 - static_cast<double>(f.top_k) / f.experts;
   return f.experts * (1.0 - std::pow(untouched, static_cast<double>(tokens)));
+}
+
+struct Routed {
+  Matrix x;
+  int32_t* ids = nullptr;
+  float* weights = nullptr;
+};
+
+Routed RouteTokens(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x) {
+  Workspace& ws = *c.op.workspace;
+  Routed routed{.x = x,
+                .ids = ws.Take<int32_t>(x.rows * f.top_k),
+                .weights = ws.Take<float>(x.rows * f.top_k)};
+  Matrix logits = ws.TakeMatrix(x.rows, f.experts);
+  if (x.rows == 0) return routed;
+  ops::Linear(c.op, {.x = x, .w = &w.router.matrix, .y = logits, .exact = true});
+  ops::Route(c.op, {.logits = logits,
+                    .top_k = f.top_k,
+                    .rule = f.router,
+                    .bias = w.bias.vector,
+                    .ids = routed.ids,
+                    .weights = routed.weights});
+  if (c.routes != nullptr) {
+    c.routes->OnRoute(c.layer, {routed.ids, static_cast<size_t>(x.rows * f.top_k)});
+  }
+  return routed;
+}
+
+// The factor of each token's shared expert; null: 1.
+float* SharedWeight(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x) {
+  if (!f.shared_gate) return nullptr;
+  float* weight = c.op.workspace->Take<float>(x.rows);
+  ops::ScalarGate(c.op, {.x = x, .weight = w.shared_gate.vector, .out = weight});
+  return weight;
+}
+
+// out += the shared expert, which ranks divide like a dense feed-forward.
+void AddShared(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x,
+               Matrix out) {
+  if (x.rows == 0) return;
+  Workspace& ws = *c.op.workspace;
+  const int64_t width = f.shared_width;
+  Matrix gate_up = ws.TakeMatrix(x.rows, 2 * width);
+  Matrix hidden = ws.TakeMatrix(x.rows, width);
+  Matrix shared = ws.TakeMatrix(x.rows, out.cols);
+  for (int64_t part = 0; part < 2; ++part) {
+    ops::PackedMatrix one = w.shared_gate_up.matrix;
+    one.count = 1;
+    if (one.data) one.data += part * one.matrix_bytes();  // none while memory is measured
+    ops::Linear(c.op, {.x = x, .w = &one, .y = gate_up.columns(part * width, width)});
+  }
+  ops::Swiglu(c.op, {.gate_up = gate_up, .out = hidden, .limit = f.shared_limit});
+  ops::DividedLinear(c.op, {.x = hidden, .w = &w.shared_down.matrix, .y = shared});
+  ops::AddRows(c.op,
+               {.rows = shared, .weights = SharedWeight(f, w, c, x), .add = true, .out = out});
 }
 
 }  // namespace
@@ -117,34 +173,32 @@ std::vector<Cost> CostsOf(const MoeFfn& f, int64_t hidden, const StepShape& shap
 
 void Forward(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x, Matrix out) {
   WorkspaceScope scope(*c.op.workspace);
-  Workspace& ws = *c.op.workspace;
-  Matrix logits = ws.TakeMatrix(x.rows, f.experts);
-  int32_t* ids = ws.Take<int32_t>(x.rows * f.top_k);
-  float* weights = ws.Take<float>(x.rows * f.top_k);
+  // Ranks that share the work on a token make the sums of some tokens each.
+  const Routed routed = RouteTokens(f, w, c, ops::OwnRows(c.op, x));
+  if (c.op.ranks != nullptr) {
+    ops::DividedExperts(c.op, {.x = routed.x,
+                               .gate_up = &w.gate_up.matrix,
+                               .down = &w.down.matrix,
+                               .experts = f.experts,
+                               .ids = routed.ids,
+                               .weights = routed.weights,
+                               .top_k = f.top_k,
+                               .limit = f.limit,
+                               .out = ops::OwnRows(c.op, out)});
+    ops::GatherRows(c.op, out);
+    if (f.shared_width > 0) AddShared(f, w, c, x, out);
+    return;
+  }
   const bool shared = f.shared_width > 0;
-  float* shared_weight = f.shared_gate ? ws.Take<float>(x.rows) : nullptr;
-  ops::Linear(c.op, {.x = x, .w = &w.router.matrix, .y = logits, .exact = true});
-  ops::Route(c.op, {.logits = logits,
-                    .top_k = f.top_k,
-                    .rule = f.router,
-                    .bias = w.bias.vector,
-                    .ids = ids,
-                    .weights = weights});
-  if (c.routes != nullptr) {
-    c.routes->OnRoute(c.layer, {ids, static_cast<size_t>(x.rows * f.top_k)});
-  }
-  if (f.shared_gate) {
-    ops::ScalarGate(c.op, {.x = x, .weight = w.shared_gate.vector, .out = shared_weight});
-  }
   ops::Experts(c.op, {.x = x,
                       .gate_up = &w.gate_up.matrix,
                       .down = &w.down.matrix,
-                      .ids = ids,
-                      .weights = weights,
+                      .ids = routed.ids,
+                      .weights = routed.weights,
                       .top_k = f.top_k,
                       .shared_gate_up = shared ? &w.shared_gate_up.matrix : nullptr,
                       .shared_down = shared ? &w.shared_down.matrix : nullptr,
-                      .shared_weight = shared_weight,
+                      .shared_weight = SharedWeight(f, w, c, x),
                       .limit = f.limit,
                       .shared_limit = f.shared_limit,
                       .out = out});

@@ -7,6 +7,7 @@
 #include "model/layer_context.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
+#include "ops/ranks.h"
 
 namespace braid {
 namespace {
@@ -112,7 +113,7 @@ void Forward(const FullAttention& m, const FullAttentionWeights& w, const LayerC
                         .gate = m.output_gate ? qkv.columns(dim, q_cols - dim) : Matrix{},
                         .gate_stride = q_stride,
                         .out = mixed});
-  ops::Linear(c.op, {.x = mixed, .w = &w.out.matrix, .y = out});
+  ops::DividedLinear(c.op, {.x = mixed, .w = &w.out.matrix, .y = out});
 }
 
 }  // namespace braid

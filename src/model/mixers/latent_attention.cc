@@ -9,6 +9,7 @@
 #include "base/block.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/ranks.h"
 
 namespace braid {
 namespace {
@@ -35,9 +36,9 @@ WeightSpec HalfOfKvB(const LatentAttention& m, const std::string& base, Half hal
   const int64_t count = values ? m.value_dim : m.key_dim;
   const std::string stored = base + (m.split_kv_b ? values ? "v_b_proj" : "k_b_proj" : "kv_b_proj");
   // One name, however it is stored.
-  const std::string name =
-      base + (values ? "kv_b_proj.values" : half == Half::kKeys ? "kv_b_proj.expanded.keys"
-                                                                : "kv_b_proj.keys");
+  const std::string name = base + (values                ? "kv_b_proj.values"
+                                   : half == Half::kKeys ? "kv_b_proj.expanded.keys"
+                                                         : "kv_b_proj.keys");
   WeightSpec spec{.name = name, .count = m.heads, .n = count, .k = m.latent_dim};
   if (half == Half::kQueries) std::swap(spec.n, spec.k);
   spec.units = {{ShardUnit::kHead, m.heads, spec.n}};
@@ -169,7 +170,7 @@ void Forward(const LatentAttention& m, const LatentAttentionWeights& w, const La
     }
     RunAbsorbed(m, c, step, absorbed);
   }
-  ops::Linear(c.op, {.x = step.mixed, .w = &w.out.matrix, .y = out});
+  ops::DividedLinear(c.op, {.x = step.mixed, .w = &w.out.matrix, .y = out});
 }
 
 }  // namespace braid

@@ -8,6 +8,7 @@
 #include "model/layer_context.h"
 #include "ops/linear.h"
 #include "ops/linear_attention.h"
+#include "ops/ranks.h"
 #include "ops/rotary.h"
 
 namespace braid {
@@ -115,7 +116,7 @@ void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const La
                         .activation = m.gate,
                         .eps = c.norm.eps,
                         .out = mixed});
-  ops::Linear(c.op, {.x = mixed, .w = &w.out.matrix, .y = out});
+  ops::DividedLinear(c.op, {.x = mixed, .w = &w.out.matrix, .y = out});
 }
 
 }  // namespace braid

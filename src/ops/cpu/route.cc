@@ -108,6 +108,21 @@ void RunScalarGate(const OpContext& context, const ScalarGateArgs& args, std::by
   });
 }
 
+void RunAddRows(const OpContext& context, const AddRowsArgs& args, std::byte*) {
+  const KernelTable& kernels = *KernelsFor(context.device);
+  const double flops = 2.0 * static_cast<double>(args.out.rows * args.k * args.out.cols);
+  ForTasks(context, CeilDiv(args.out.rows, kTokensPerTask), flops, [&](int64_t task, int) {
+    const int64_t end = std::min(args.out.rows, (task + 1) * kTokensPerTask);
+    for (int64_t t = task * kTokensPerTask; t < end; ++t) {
+      if (!args.add) std::fill_n(args.out.row(t), args.out.cols, 0.0f);
+      for (int64_t i = t * args.k; i < (t + 1) * args.k; ++i) {
+        kernels.add_scaled(args.rows.row(args.at ? args.at[i] : i),
+                           args.weights ? args.weights[i] : 1.0f, args.out.row(t), args.out.cols);
+      }
+    }
+  });
+}
+
 void RunEmbed(const OpContext& context, const EmbedArgs& args, std::byte*) {
   const PackedMatrix& table = *args.table;
   const double flops = static_cast<double>(args.out.rows * args.out.cols);
@@ -134,12 +149,14 @@ const char* WhyNotRoute(const Device& device, const RouteArgs& args) {
   return NeedsAvx2(device);
 }
 const char* WhyNotGate(const Device& device, const ScalarGateArgs&) { return NeedsAvx2(device); }
+const char* WhyNotAddRows(const Device& device, const AddRowsArgs&) { return NeedsAvx2(device); }
 const char* WhyNotEmbed(const Device&, const EmbedArgs&) { return nullptr; }
 
 }  // namespace
 
 constinit const Impl<RouteArgs> kRoute = {"cpu", WhyNotRoute, RouteScratch, RunRoute};
 constinit const Impl<ScalarGateArgs> kScalarGate = {"cpu", WhyNotGate, nullptr, RunScalarGate};
+constinit const Impl<AddRowsArgs> kAddRows = {"cpu", WhyNotAddRows, nullptr, RunAddRows};
 constinit const Impl<EmbedArgs> kEmbed = {"cpu", WhyNotEmbed, nullptr, RunEmbed};
 
 }  // namespace braid::ops::cpu

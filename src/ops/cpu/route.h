@@ -8,6 +8,7 @@ namespace braid::ops::cpu {
 
 extern const Impl<RouteArgs> kRoute;
 extern const Impl<ScalarGateArgs> kScalarGate;
+extern const Impl<AddRowsArgs> kAddRows;
 extern const Impl<EmbedArgs> kEmbed;
 
 }  // namespace braid::ops::cpu

@@ -69,10 +69,9 @@ void RunRoute(const OpContext&, const RouteArgs& args, std::byte*) {
   }
 }
 
-// y += scale * down(silu(gate x) * up x)
+// y += scale * down(silu(gate x) * up x). Experts' rows are fp32, so that ranks may send them.
 void AddExpert(const Device& device, const float* x, const PackedMatrix& gate_up, int64_t gate,
-               const PackedMatrix& down, int64_t matrix, double scale, double limit,
-               std::vector<double>& y) {
+               const PackedMatrix& down, int64_t matrix, float scale, double limit, float* y) {
   const ActivationRow in(device, gate_up.format, false, x, gate_up.k);
   std::vector<float> h(static_cast<size_t>(gate_up.n));
   for (int64_t i = 0; i < gate_up.n; ++i) {
@@ -81,13 +80,14 @@ void AddExpert(const Device& device, const float* x, const PackedMatrix& gate_up
   }
   const ActivationRow hidden(device, down.format, false, h.data(), down.k);
   for (int64_t n = 0; n < down.n; ++n) {
-    y[static_cast<size_t>(n)] += scale * hidden.Times(down, matrix, n);
+    y[n] = std::fma(scale, static_cast<float>(hidden.Times(down, matrix, n)), y[n]);
   }
 }
 
 void RunExperts(const OpContext& context, const ExpertsArgs& a, std::byte*) {
   for (int64_t t = 0; t < a.x.rows; ++t) {
-    std::vector<double> y(static_cast<size_t>(a.out.cols));
+    float* y = a.out.row(t);
+    std::fill_n(y, a.out.cols, 0.0f);
     for (int64_t j = 0; j < a.top_k; ++j) {
       const int64_t e = a.ids[t * a.top_k + j];
       AddExpert(context.device, a.x.row(t), *a.gate_up, 2 * e, *a.down, e,
@@ -97,8 +97,17 @@ void RunExperts(const OpContext& context, const ExpertsArgs& a, std::byte*) {
       AddExpert(context.device, a.x.row(t), *a.shared_gate_up, 0, *a.shared_down, 0,
                 a.shared_weight ? a.shared_weight[t] : 1.0f, a.shared_limit, y);
     }
-    for (int64_t c = 0; c < a.out.cols; ++c) {
-      a.out.row(t)[c] = static_cast<float>(y[static_cast<size_t>(c)]);
+  }
+}
+
+void RunAddRows(const OpContext&, const AddRowsArgs& a, std::byte*) {
+  for (int64_t t = 0; t < a.out.rows; ++t) {
+    float* y = a.out.row(t);
+    if (!a.add) std::fill_n(y, a.out.cols, 0.0f);
+    for (int64_t i = t * a.k; i < (t + 1) * a.k; ++i) {
+      const float* row = a.rows.row(a.at ? a.at[i] : i);
+      const float weight = a.weights ? a.weights[i] : 1.0f;
+      for (int64_t c = 0; c < a.out.cols; ++c) y[c] = std::fma(weight, row[c], y[c]);
     }
   }
 }
@@ -106,6 +115,7 @@ void RunExperts(const OpContext& context, const ExpertsArgs& a, std::byte*) {
 }  // namespace
 
 constinit const Impl<RouteArgs> kRoute = {"reference", Accepts, nullptr, RunRoute};
+constinit const Impl<AddRowsArgs> kAddRows = {"reference", Accepts, nullptr, RunAddRows};
 constinit const Impl<ExpertsArgs> kExperts = {"reference", Accepts, nullptr, RunExperts};
 
 }  // namespace braid::ops::reference

@@ -29,6 +29,7 @@ extern const Impl<LinearAttentionArgs> kLinearAttention;
 extern const Impl<RouteArgs> kRoute;
 extern const Impl<ScalarGateArgs> kScalarGate;
 extern const Impl<ExpertsArgs> kExperts;
+extern const Impl<AddRowsArgs> kAddRows;
 
 // Candidates that accept everything.
 template <class Args>

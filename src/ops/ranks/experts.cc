@@ -1,0 +1,235 @@
+// Experts on several ranks. A token's row goes once to every rank that has some of its experts;
+// each expert's row comes back by itself. Tokens are sent in rounds, which bounds the memory.
+#include <algorithm>
+#include <vector>
+
+#include "base/math.h"
+#include "ops/ranks.h"
+
+namespace braid::ops {
+namespace {
+
+// Of the experts' rows of a round on one rank.
+constexpr int64_t kRoundBytes = int64_t{64} << 20;
+constexpr int64_t kRoundTokensLeast = 16, kRoundTokensMost = 4096;
+
+// One rank's exchanges. Sizes of the workspace are those of the worst round: all tokens of all
+// ranks go to all ranks.
+class Exchange {
+ public:
+  Exchange(const OpContext& context, const DividedExpertsArgs& args)
+      : context_(context),
+        args_(args),
+        group_(*context.ranks->experts),
+        ranks_(group_.size()),
+        hidden_(args.x.cols),
+        own_experts_(args.experts / ranks_),
+        record_(hidden_ + args.top_k),
+        round_(RoundTokens()) {
+    Workspace& ws = *context.workspace;
+    const int64_t slots = std::min<int64_t>(args.top_k, own_experts_), pairs = round_ * ranks_;
+    const int64_t copies = std::min<int64_t>(args.top_k, ranks_);
+    header_ = ws.Take<int32_t>(HeaderInts());
+    headers_ = ws.Take<int32_t>(HeaderInts() * ranks_);
+    at_ = ws.Take<int32_t>(round_ * args.top_k);
+    sent_ = ws.Take<float>(round_ * copies * record_);
+    received_ = ws.Take<float>(round_ * ranks_ * record_);
+    back_ = ws.TakeMatrix(round_ * args.top_k, hidden_);
+    x_ = ws.TakeMatrix(pairs * slots, hidden_);
+    y_ = ws.TakeMatrix(pairs * slots, hidden_);
+    ids_ = ws.Take<int32_t>(pairs * slots);
+    ones_ = ws.Take<float>(pairs * slots);
+  }
+
+  // Whether more rounds follow, of this rank's tokens or of another's.
+  bool Round() {
+    if (context_.workspace->measuring()) {
+      Compute(x_.rows);
+      Add(0, round_);
+      return false;
+    }
+    const int64_t first = done_, tokens = std::min(round_, args_.x.rows - first);
+    done_ += tokens;
+    Pack(first, tokens);
+    header_[ranks_] = done_ < args_.x.rows ? 1 : 0;
+    if (!Take(group_.AllGather(std::as_bytes(std::span(header_, static_cast<size_t>(HeaderInts()))),
+                               std::as_writable_bytes(std::span(
+                                   headers_, static_cast<size_t>(HeaderInts() * ranks_)))))) {
+      return false;
+    }
+    Send();
+    if (!Take(group_.AllToAllV(send_, receive_))) return false;
+    Unpack();
+    Return();
+    if (!Take(group_.AllToAllV(send_, receive_))) return false;
+    Add(first, tokens);
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      if (headers_[rank * HeaderInts() + ranks_] != 0) return true;
+    }
+    return false;
+  }
+
+ private:
+  // Records for each rank, and whether more rounds follow.
+  int64_t HeaderInts() const { return ranks_ + 1; }
+
+  int64_t RoundTokens() const {
+    if (args_.round_tokens > 0) return args_.round_tokens;
+    const int64_t slots = std::min<int64_t>(args_.top_k, own_experts_);
+    const int64_t token = ranks_ * slots * hidden_ * static_cast<int64_t>(sizeof(float));
+    return std::clamp(kRoundBytes / token, kRoundTokensLeast, kRoundTokensMost);
+  }
+
+  bool Take(Status status) {
+    context_.ranks->status = std::move(status);
+    return context_.ranks->status.ok();
+  }
+
+  int64_t RankOf(int32_t expert) const { return expert / own_experts_; }
+
+  // The tokens' records, by rank: inputs, then experts of the rank, -1 where there are none. Notes
+  // where each expert's row will be: rows come back in the order of records and of their experts.
+  void Pack(int64_t first, int64_t tokens) {
+    const int64_t k = args_.top_k;
+    rows_back_.assign(static_cast<size_t>(ranks_), 0);
+    float* record = sent_;
+    int32_t row = 0;
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      const int32_t first_row = row;
+      header_[rank] = 0;
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int32_t* ids = args_.ids + (first + t) * k;
+        auto* slots = reinterpret_cast<int32_t*>(record + hidden_);
+        std::fill_n(slots, k, -1);
+        int64_t here = 0;
+        for (int64_t j = 0; j < k; ++j) {
+          if (RankOf(ids[j]) != rank) continue;
+          slots[here++] = static_cast<int32_t>(ids[j] - rank * own_experts_);
+          at_[t * k + j] = row++;
+        }
+        if (here == 0) continue;
+        std::copy_n(args_.x.row(first + t), hidden_, record);
+        record += record_;
+        ++header_[rank];
+      }
+      rows_back_[static_cast<size_t>(rank)] = row - first_row;
+    }
+  }
+
+  static MutableBytes BytesOf(float* data, int64_t floats) {
+    return std::as_writable_bytes(std::span(data, static_cast<size_t>(floats)));
+  }
+  int64_t Records(int64_t from, int64_t to) const { return headers_[from * HeaderInts() + to]; }
+
+  void Send() {
+    send_.clear();
+    receive_.clear();
+    float *out = sent_, *in = received_;
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      const int64_t to = Records(group_.rank(), rank) * record_;
+      const int64_t from = Records(rank, group_.rank()) * record_;
+      send_.push_back(BytesOf(out, to));
+      receive_.push_back(BytesOf(in, from));
+      out += to;
+      in += from;
+    }
+  }
+
+  // One row for each expert of each record, and the rows of each sender.
+  void Unpack() {
+    int64_t pairs = 0;
+    const float* record = received_;
+    pairs_.clear();
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      const int64_t before = pairs;
+      for (int64_t r = 0; r < Records(rank, group_.rank()); ++r, record += record_) {
+        const auto* slots = reinterpret_cast<const int32_t*>(record + hidden_);
+        for (int64_t j = 0; j < args_.top_k && slots[j] >= 0; ++j, ++pairs) {
+          CHECK(pairs < x_.rows && slots[j] < own_experts_, "expert {} of {}", slots[j],
+                own_experts_);
+          std::copy_n(record, hidden_, x_.row(pairs));
+          ids_[pairs] = slots[j];
+        }
+      }
+      pairs_.push_back(pairs - before);
+    }
+    if (pairs > 0) Compute(pairs);
+  }
+
+  // A weight of 1 of a single expert leaves its row as it is.
+  void Compute(int64_t pairs) {
+    if (!context_.workspace->measuring()) std::fill_n(ones_, pairs, 1.0f);
+    Experts(context_, {.x = x_.first_rows(pairs),
+                       .gate_up = args_.gate_up,
+                       .down = args_.down,
+                       .ids = ids_,
+                       .weights = ones_,
+                       .top_k = 1,
+                       .limit = args_.limit,
+                       .out = y_.first_rows(pairs)});
+  }
+
+  void Return() {
+    send_.clear();
+    receive_.clear();
+    int64_t out = 0, in = 0;
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      const int64_t to = pairs_[static_cast<size_t>(rank)];
+      const int64_t from = rows_back_[static_cast<size_t>(rank)];
+      send_.push_back(BytesOf(y_.row(out), to * y_.stride));
+      receive_.push_back(BytesOf(back_.row(in), from * back_.stride));
+      out += to;
+      in += from;
+    }
+  }
+
+  void Add(int64_t first, int64_t tokens) {
+    if (context_.workspace->measuring() || tokens == 0) return;
+    AddRows(context_, {.rows = back_,
+                       .at = at_,
+                       .weights = args_.weights + first * args_.top_k,
+                       .k = args_.top_k,
+                       .out = args_.out.some_rows(first, tokens)});
+  }
+
+  const OpContext& context_;
+  const DividedExpertsArgs& args_;
+  Communicator& group_;
+  const int64_t ranks_, hidden_, own_experts_;
+  const int64_t record_;  // floats: a row and the experts of a rank
+  const int64_t round_;   // tokens
+  int64_t done_ = 0;      // tokens
+  int32_t *header_, *headers_;
+  int32_t* at_;  // [tokens, top_k]: rows of back_
+  float *sent_, *received_;
+  Matrix back_, x_, y_;
+  int32_t* ids_;
+  float* ones_;
+  std::vector<int64_t> rows_back_, pairs_;  // by rank
+  std::vector<Bytes> send_;
+  std::vector<MutableBytes> receive_;
+};
+
+}  // namespace
+
+void DividedExperts(const OpContext& context, const DividedExpertsArgs& args) {
+  const Communicator* group = context.ranks == nullptr ? nullptr : context.ranks->experts;
+  if (group == nullptr || group->size() == 1) {
+    if (args.x.rows == 0) return;
+    return Experts(context, {.x = args.x,
+                             .gate_up = args.gate_up,
+                             .down = args.down,
+                             .ids = args.ids,
+                             .weights = args.weights,
+                             .top_k = args.top_k,
+                             .limit = args.limit,
+                             .out = args.out});
+  }
+  if (!context.ranks->status.ok()) return;
+  WorkspaceScope scope(*context.workspace);
+  Exchange exchange(context, args);
+  while (exchange.Round()) {
+  }
+}
+
+}  // namespace braid::ops

@@ -1,0 +1,86 @@
+// Proof that the rows of several ranks can see: with each mistake of ranks.toml, and with none but
+// those, some answer of ranks differs from that of one. A process for each, because a mistake may
+// end it, or leave ranks waiting for each other.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/equality/table.h"
+#include "tests/mistakes/planted.h"
+
+namespace braid {
+namespace {
+
+// The one switch of this program.
+int planted = kNoMistake;
+
+}  // namespace
+
+void Plant(int mistake) { planted = mistake; }
+bool Planted(int mistake) { return planted == mistake; }
+
+namespace {
+
+struct Mistake {
+  const char* what;
+};
+
+constexpr Mistake kMistakes[] = {
+#include "ranks.inc"
+};
+
+// Prompts that two ranks and four cut in the middle, alone and together, then from the cache.
+bool RanksChangeNothing() {
+  struct Row {
+    Model model;
+    Mesh mesh;
+  };
+  const Arithmetic* best = BestHere(Compute::kF32);
+  for (const auto& [model, mesh] :
+       {Row{Model::kQwen35Moe, {.tp = 4, .ep = 2}}, Row{Model::kQwen3Next, {.tp = 4, .ep = 4}},
+        Row{Model::kLing2, {.tp = 2, .ep = 2}}, Row{Model::kDeepseekV3, {.tp = 2, .ep = 2}}}) {
+    Machine alone({model, best}), ranks({model, best, mesh});
+    Engine run(ranks, ranks.config(Drafts::kThree));
+    std::vector<Answer> wanted;
+    for (int64_t id = 0; id < 3; ++id) {
+      Request request = MakeRequest(id, Tokens(static_cast<uint64_t>(id), 70), 40);
+      request.sampling.temperature = 0.8f;
+      wanted.push_back(Cold(alone, request));
+      ranks.oracle().Learn(request, wanted.back().tokens);
+      run.Submit(request);
+    }
+    run.Drain();
+    for (int64_t id = 0; id < 3; ++id) {
+      const Answer &got = run.answer(id), &want = wanted[static_cast<size_t>(id)];
+      if (!got.error.empty() || got.tokens != want.tokens || got.logprobs != want.logprobs) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// Whether a process with the mistake ends as it should: with equal answers.
+bool Passes(int mistake) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(STDERR_FILENO);  // what the mistake makes it say
+    Plant(mistake);
+    ::alarm(60);
+    ::_exit(RanksChangeNothing() ? 0 : 1);
+  }
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(RankMistakes, AreFound) {
+  ASSERT_TRUE(Passes(kNoMistake));
+  for (int i = 0; i < static_cast<int>(std::size(kMistakes)); ++i) {
+    EXPECT_FALSE(Passes(i)) << kMistakes[i].what;
+  }
+}
+
+}  // namespace
+}  // namespace braid

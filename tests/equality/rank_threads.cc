@@ -1,0 +1,121 @@
+// See the header.
+#include "tests/equality/rank_threads.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "comm/thread_group.h"
+
+namespace braid {
+
+struct RankThreads::State {
+  std::vector<RankModel> models;
+  // Groups by their first rank.
+  std::vector<std::unique_ptr<ThreadGroup>> tensor, experts;
+  std::unique_ptr<ThreadGroup> all;
+  std::vector<std::unique_ptr<ModelExecutor>> executors;
+  std::vector<std::thread> threads;  // of all ranks but the first
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  const Plan* plan = nullptr;  // of the launch in progress
+  int64_t launches = 0;
+  size_t running = 0;
+  bool stop = false;
+
+  void Serve(size_t rank) {
+    int64_t served = 0;
+    while (true) {
+      const Plan* mine = nullptr;
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return stop || launches > served; });
+        if (stop) return;
+        served = launches;
+        mine = plan;
+      }
+      executors[rank]->Launch(*mine);
+      std::lock_guard lock(mutex);
+      --running;
+      changed.notify_all();
+    }
+  }
+};
+
+RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
+                         const ModelExecutorConfig& config)
+    : state_(new State) {
+  State& s = *state_;
+  s.models = std::move(ranks);
+  constexpr std::chrono::milliseconds kDeadline{60000};
+  const auto groups = [&](int32_t size) {
+    std::vector<std::unique_ptr<ThreadGroup>> all;
+    for (int32_t first = 0; first < mesh.ranks(); first += size) {
+      all.push_back(std::make_unique<ThreadGroup>(size, kDeadline));
+    }
+    return all;
+  };
+  s.tensor = groups(mesh.tp);
+  s.experts = groups(mesh.ep);
+  s.all = std::make_unique<ThreadGroup>(mesh.ranks(), kDeadline);
+  for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+    ModelExecutorConfig own = config;
+    if (mesh.ranks() > 1) {
+      own.ranks = {.tensor = &s.tensor[static_cast<size_t>(rank / mesh.tp)]->rank(rank % mesh.tp),
+                   .experts = &s.experts[static_cast<size_t>(rank / mesh.ep)]->rank(rank % mesh.ep),
+                   .all = &s.all->rank(rank),
+                   .status = {}};
+      if (rank % mesh.tp != 0) own.draft_head = nullptr;
+    }
+    RankModel& model = s.models[static_cast<size_t>(rank)];
+    s.executors.push_back(
+        std::make_unique<ModelExecutor>(model.spec, std::move(model.weights), own));
+  }
+  for (size_t rank = 1; rank < s.executors.size(); ++rank) {
+    s.threads.emplace_back([&s, rank] { s.Serve(rank); });
+  }
+}
+
+RankThreads::~RankThreads() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->changed.notify_all();
+  for (std::thread& thread : state_->threads) thread.join();
+}
+
+void RankThreads::Launch(Plan plan) {
+  State& s = *state_;
+  {
+    std::lock_guard lock(s.mutex);
+    s.plan = &plan;
+    s.running = s.threads.size();
+    ++s.launches;
+  }
+  s.changed.notify_all();
+  s.executors[0]->Launch(plan);
+  std::unique_lock lock(s.mutex);
+  s.changed.wait(lock, [&] { return s.running == 0; });
+}
+
+StepDone RankThreads::Wait() {
+  StepDone done = state_->executors[0]->Wait();
+  for (size_t rank = 1; rank < state_->executors.size(); ++rank) {
+    const StepDone other = state_->executors[rank]->Wait();
+    EXPECT_EQ(other.step, done.step);
+    EXPECT_EQ(other.rows.size(), done.rows.size());
+  }
+  return done;
+}
+
+ModelExecutor& RankThreads::rank(int32_t rank) {
+  return *state_->executors[static_cast<size_t>(rank)];
+}
+
+}  // namespace braid
