@@ -243,6 +243,37 @@ TEST(Hardware, ErrorsNameTheKey) {
   EXPECT_NE(ReadHardware("no-such").error().message.find("h100, h200"), std::string::npos);
 }
 
+TEST(Hardware, MeasuredFractionsLowerTheRates) {
+  const auto read = [](const std::string& fractions) {
+    const std::string given = R"({"name": "x", "numbers": {
+        "memory_bytes": {"value": 1e9, "source": "s"},
+        "memory_bytes_per_second": {"value": 100, "source": "s"},
+        "bf16_flops": {"value": 1000, "source": "s"},
+        "fp8_flops": {"value": 2000, "source": "s"},
+        "link_bytes_per_second": {"value": 10, "source": "s"},
+        "network_bytes_per_second": {"value": 4, "source": "s"})";
+    return ParseHardware(given + fractions + "}}", "x.json");
+  };
+  const Result<Hardware> reached = read(R"(,
+      "arithmetic_fraction": {"value": 0.5, "source": "s"},
+      "memory_fraction": {"value": 0.75, "source": "s"},
+      "link_fraction": {"value": 0.25, "source": "s"})");
+  ASSERT_TRUE(reached) << reached.error().message;
+  EXPECT_EQ(reached->memory_bytes, 1e9);
+  EXPECT_EQ(reached->memory_bytes_per_second, 75);
+  EXPECT_EQ(reached->bf16_flops, 500);
+  EXPECT_EQ(reached->fp8_flops, 1000);
+  EXPECT_EQ(reached->int8_flops, 0);
+  EXPECT_EQ(reached->link_bytes_per_second, 2.5);
+  EXPECT_EQ(reached->network_bytes_per_second, 1);
+  EXPECT_EQ(read("")->bf16_flops, 1000);
+  const Result<Hardware> above = read(R"(, "memory_fraction": {"value": 1.5, "source": "s"})");
+  ASSERT_FALSE(above);
+  EXPECT_NE(above.error().message.find("memory_fraction is 1.5; it must be above 0 and at most 1"),
+            std::string::npos)
+      << above.error().message;
+}
+
 TEST(Hardware, FormatsWithoutTheirOwnPeakRunAsBf16) {
   Hardware machine = Machine();
   EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), machine.bf16_flops);

@@ -22,6 +22,7 @@ struct Key {
   std::string_view name;
   double Hardware::* number;
   bool required = false;
+  double most = 1e21;
 };
 constexpr Key kKeys[] = {
     {"memory_bytes", &Hardware::memory_bytes, true},
@@ -36,6 +37,9 @@ constexpr Key kKeys[] = {
     {"exchange_seconds", &Hardware::exchange_seconds},
     {"mean_hops", &Hardware::mean_hops},
     {"host_seconds", &Hardware::host_seconds},
+    {"arithmetic_fraction", &Hardware::arithmetic_fraction, false, 1},
+    {"memory_fraction", &Hardware::memory_fraction, false, 1},
+    {"link_fraction", &Hardware::link_fraction, false, 1},
     {"dollars_per_hour", &Hardware::dollars_per_hour},
     {"watts", &Hardware::watts},
 };
@@ -76,8 +80,10 @@ Status ReadNumber(std::string_view source, std::string_view key, const json::val
   }
   const json::value& value = object->at("value");
   const double number = value.is_number() ? value.to_number<double>() : -1;
-  if (!(number > 0) || number > 1e21) {
-    return Wrong(source, key, fmt::format("is {}; it must be above 0", JsonExcerpt(value)));
+  if (!(number > 0) || number > known->most) {
+    return Wrong(source, key,
+                 fmt::format("is {}; it must be above 0{}", JsonExcerpt(value),
+                             known->most == 1 ? " and at most 1" : ""));
   }
   hardware.*known->number = number;
   hardware.sources.push_back(fmt::format("{} {:g}: {}", key, number, origin));
@@ -114,6 +120,13 @@ Result<Hardware> ParseHardware(std::string_view text, std::string_view source) {
       return Wrong(source, key.name, "is missing; it must be a number above 0 with its source");
     }
   }
+  for (double Hardware::* flops : {&Hardware::bf16_flops, &Hardware::fp8_flops,
+                                   &Hardware::int8_flops, &Hardware::int4_flops}) {
+    hardware.*flops *= hardware.arithmetic_fraction;
+  }
+  hardware.memory_bytes_per_second *= hardware.memory_fraction;
+  hardware.link_bytes_per_second *= hardware.link_fraction;
+  hardware.network_bytes_per_second *= hardware.link_fraction;
   return hardware;
 }
 

@@ -29,6 +29,10 @@ struct Hardware {
   double exchange_seconds = 0;          // latency of a collective
   double mean_hops = 1;                 // links that a byte to a random device crosses
   double host_seconds = 0;              // per step: launches, scheduling
+  // Parts of the limits that measurements reached; ParseHardware has multiplied the rates by them.
+  double arithmetic_fraction = 1;
+  double memory_fraction = 1;
+  double link_fraction = 1;
   double dollars_per_hour = 0;
   double watts = 0;
   // One line per number that was given: "memory_bytes 80000000000: NVIDIA ... data sheet".
