@@ -233,6 +233,15 @@ void PackedMatrix::ReadRow(int64_t matrix, int64_t row, float* out) const {
   }
 }
 
+void PackedMatrix::ReadCodes(int64_t matrix, int64_t row, float* out) const {
+  const PanelLayout layout(*this);
+  const std::byte* base = panel(matrix, row / kPanelRows);
+  for (int64_t c = 0; c < k; ++c) {
+    const std::byte* lines = base + layout.CodesAt(c / layout.columns());
+    out[c] = RowOf(format).code_at(lines, row % kPanelRows, c % layout.columns());
+  }
+}
+
 void PackCodes(const PackedMatrix& to, int64_t matrix, int64_t p, const CodedPanel& panel) {
   const std::byte* rows[kPanelRows];
   for (int64_t r = 0; r < kPanelRows; ++r) rows[r] = panel.codes(r);

@@ -61,7 +61,8 @@ struct PackedMatrix {
   float At(int64_t matrix, int64_t row, int64_t col) const {
     return CodedAt(matrix, row, col).value();
   }
-  void ReadRow(int64_t matrix, int64_t row, float* out) const;  // to out[k]
+  void ReadRow(int64_t matrix, int64_t row, float* out) const;    // to out[k]
+  void ReadCodes(int64_t matrix, int64_t row, float* out) const;  // to out[k]: the codes alone
 };
 
 // Fills panel p of one matrix from up to 16 source rows of k elements, coded by QuantiseRow; a null

@@ -259,9 +259,13 @@ constexpr WeightFormatRow kRows[] = {
      .quantise = QuantiseQ8_0,
      .pack = TransposeBlocks<AsItIs>,
      .code_at = Int8At},
+    GroupedRow<WeightFormat::kQ6KM>("q6_km"),
     GroupedRow<WeightFormat::kQ6K>("q6_k"),
     GroupedRow<WeightFormat::kQ5K>("q5_k"),
+    GroupedRow<WeightFormat::kQ5_1>("q5_1"),
+    GroupedRow<WeightFormat::kQ5_0>("q5_0"),
     GroupedRow<WeightFormat::kQ4K>("q4_k"),
+    GroupedRow<WeightFormat::kQ4_1>("q4_1"),
     {.format = WeightFormat::kI4,
      .name = "int4",
      .integers = true,
@@ -274,6 +278,7 @@ constexpr WeightFormatRow kRows[] = {
      .quantise = QuantiseInt4,
      .pack = TransposeBlocks<InHalves>,
      .code_at = Int4At},
+    GroupedRow<WeightFormat::kQ3K>("q3_k"),
 };
 
 // Every row stands where its format says, so that RowOf is an index.

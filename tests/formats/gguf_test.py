@@ -119,29 +119,45 @@ def test_blocks_are_read_as_the_package_reads_them(braid, tmp_path, kind):
 
 
 # Types whose codes stay as they are: the format in memory.
-KEPT = {"Q4_0": "int4", "Q8_0": "q8_0", "Q4_K": "q4_k", "Q5_K": "q5_k", "Q6_K": "q6_k"}
+KEPT = {"Q4_0": "int4", "Q8_0": "q8_0", "Q4_K": "q4_k", "Q5_K": "q5_k", "Q6_K": "q6_k",
+        "Q4_1": "q4_1", "Q5_0": "q5_0", "Q5_1": "q5_1", "Q3_K": "q3_k"}
 
 
-@pytest.mark.parametrize("kind", KEPT)
-def test_codes_run_as_they_are_and_score_as_their_numbers_do(braid, tmp_path, kind):
+# And of weights whose parts have two types.
+MIXED = {("Q4_K", "Q5_K"): "q5_k", ("Q6_K", "Q4_K"): "q6_km", ("Q3_K", "Q5_K"): "q6_km",
+         ("Q4_1", "Q5_1"): "q5_1"}
+
+
+@pytest.mark.parametrize("kinds, memory", [((k, k), m) for k, m in KEPT.items()] + [*MIXED.items()])
+def test_codes_run_as_they_are_and_score_as_their_numbers_do(braid, tmp_path, kinds, memory):
     """Up to the rounding of activations to int8: half of 1/127 of a row's largest magnitude."""
-    tensors, model = random_model(), tmp_path / "m.gguf"
-    raw = gguf_writer.BLOCKS[kind][1]
-    halves = raw.reshape(8, 2, -1)  # a row has at least two blocks
-    for name in ("ffn_gate", "ffn_up"):
-        tensors[f"blk.0.{name}.weight"] = (kind, (8, 512), raw.tobytes())
+    tensors, model, kind = random_model(), tmp_path / "m.gguf", kinds[0]
+    for name, of in zip(("ffn_gate", "ffn_up"), kinds, strict=True):
+        tensors[f"blk.0.{name}.weight"] = (of, (8, 512), gguf_writer.BLOCKS[of][1].tobytes())
+    halves = gguf_writer.BLOCKS[kind][1].reshape(8, 2, -1)  # a row has at least two blocks
     head = np.concatenate([halves[:, ::-1].reshape(8, -1)] * 4)
     tensors["output.weight"] = (kind, (32, 512), head.tobytes())
     gguf_writer.write(model, METADATA, tensors)
     lines = braid("inspect", model, "--tensors").splitlines()
-    for name in ("mlp.gate_up:", "lm_head:"):
-        assert any(name in line and f"runs as {KEPT[kind]}," in line for line in lines), name
+    for name, form in (("mlp.gate_up:", memory), ("lm_head:", KEPT[kind])):
+        assert any(name in line and f"runs as {form}," in line for line in lines), name
+    assert any("  as stored: " in line for line in lines)
     prompts = tmp_path / "prompts.jsonl"
     ids = [int(x) for x in np.random.default_rng(4).integers(0, 32, 60)]
     prompts.write_text(json.dumps({"token_ids": ids}) + "\n")
     kept, numbers = (scores_of(braid, model, prompts, *flags)[0]
                      for flags in ([], ["--weights", "fp32"]))
     assert 0 < (kept - numbers).std() <= 0.05 * numbers.std()
+
+
+def test_types_that_no_format_holds_together_are_expanded_and_named(braid, tmp_path):
+    tensors, model = random_model(), tmp_path / "m.gguf"
+    for name, of in (("ffn_gate", "Q4_K"), ("ffn_up", "Q8_0")):
+        tensors[f"blk.0.{name}.weight"] = (of, (8, 512), gguf_writer.BLOCKS[of][1].tobytes())
+    gguf_writer.write(model, METADATA, tensors)
+    runs = json.loads(braid("inspect", model, "--json"))["weights"]["run"]
+    assert runs.startswith("partly expanded: ")
+    assert "(Q4_K and Q8_0 from 6.50 KiB to 32.0 KiB)" in runs
 
 
 def test_what_a_file_says_and_nobody_knows_is_refused(braid, tmp_path):

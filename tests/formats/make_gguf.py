@@ -97,7 +97,8 @@ def text():
 
 
 # Types in blocks: where a block has fp16 numbers.
-BLOCKS = {"Q4_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "Q5_K": [0, 2]}
+BLOCKS = {"Q4_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "Q5_K": [0, 2], "Q4_1": [0, 2],
+          "Q5_0": [0], "Q5_1": [0, 2], "Q3_K": [108]}
 
 
 def blocks():

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "base/quantities.h"
+#include "ops/grouped/grouped_format.h"
 #include "model/loading/stored_panels.h"
 
 namespace braid {
@@ -270,7 +271,7 @@ void AppendRuns(const WeightSpec& weight, const Piece& piece, const StoredWeight
   }
 }
 
-// The quantised format that every part of the weight is stored in, if the weight may have it.
+// The quantised format that holds the codes of every part of the weight, if the weight may have it.
 std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
   const WeightSpec& spec = bound.spec;
   if (spec.use == WeightUse::kVector || spec.transpose || !MayQuantise(spec)) return {};
@@ -278,9 +279,9 @@ std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
   for (const SourceRun& run : bound.runs) {
     const StoredWeight& stored = *run.stored;
     const KeptCodes* kept = stored.format ? stored.format->kept : nullptr;
-    if (!kept || (format && *format != kept->format)) return {};
-    if (stored.k != spec.k || run.first % spec.k != 0 || !kept->fit(stored)) return {};
-    format = kept->format;
+    if (!kept || stored.k != spec.k || run.first % spec.k != 0 || !kept->fit(stored)) return {};
+    format = ops::HolderOf(format.value_or(kept->format), kept->format);
+    if (!format) return {};
   }
   return format;
 }
@@ -430,7 +431,14 @@ const std::byte* BoundWeight::Direct(int64_t first, int64_t count) const {
 void BoundWeight::CodedRow(int64_t first, std::byte* codes, std::byte* scales) const {
   const SourceRun& run = RunAt(first);
   const StoredWeight& stored = *run.stored;
-  stored.format->kept->row(stored, (run.first + first - run.at) / stored.k, codes, scales);
+  const KeptCodes& kept = *stored.format->kept;
+  const int64_t row = (run.first + first - run.at) / stored.k;
+  if (kept.format == stored_as) return kept.row(stored, row, codes, scales);
+  const ops::WeightFormatRow& format = ops::RowOf(kept.format);
+  std::vector<std::byte> own(static_cast<size_t>(format.CodeBytes(stored.k))),
+      own_scales(static_cast<size_t>(format.ScaleBytes(stored.k)));
+  kept.row(stored, row, own.data(), own_scales.data());
+  ops::WidenRow({kept.format, own.data(), own_scales.data()}, {stored_as, codes, scales}, stored.k);
 }
 
 void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
 #include "ops/grouped/transpose.h"
 
 namespace braid::ops {
@@ -136,6 +137,66 @@ float GroupedCodeAt(const GroupedFormat& format, const std::byte* lines, int64_t
     code |= (bits >> (word % per_line * plane) & ((1 << plane) - 1)) << at.Shift(plane);
   }
   return static_cast<float>(code - format.centre);
+}
+
+namespace {
+
+bool Holds(const GroupedFormat& to, const GroupedFormat& from) {
+  if (to.bits < from.bits || to.block != from.block || to.group > from.group) return false;
+  const int most = (1 << from.bits) - 1 - from.centre, least = -from.centre;
+  if (most > (1 << to.bits) - 1 - to.centre || least < -to.centre) return false;
+  for (int i = 0; i < kNumbers; ++i) {
+    const SharedNumber &a = from.numbers[i], &b = to.numbers[i];
+    // A base may be zero. Integers of files have six bits where they have no sign.
+    const bool zero = i >= 2 && a.type == NumberType::kNone;
+    if (!zero && (a.bytes() != b.bytes() || b.columns > a.columns)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<WeightFormat> HolderOf(WeightFormat a, WeightFormat b) {
+  if (a == b) return a;
+  const GroupedFormat *of_a = nullptr, *of_b = nullptr;
+  for (const GroupedFormat& row : kGroupedFormats) {
+    if (row.format == a) of_a = &row;
+    if (row.format == b) of_b = &row;
+  }
+  std::optional<WeightFormat> found;  // the last is the narrowest
+  for (const GroupedFormat& row : kGroupedFormats) {
+    if (of_a && of_b && Holds(row, *of_a) && Holds(row, *of_b)) found = row.format;
+  }
+  return found;
+}
+
+void WidenRow(const CodedRowView& from, const CodedRowView& to, int64_t k) {
+  const GroupedFormat &a = GroupedFormatOf(from.format), &b = GroupedFormatOf(to.format);
+  CHECK(Holds(b, a), "{} does not hold {}", NameOf(to.format), NameOf(from.format));
+  for (int64_t c = 0; c < k; ++c) {
+    to.codes[c] = static_cast<std::byte>(static_cast<int>(from.codes[c]) + b.centre - a.centre);
+  }
+  const int64_t unit = UnitOf(a);
+  const std::byte* in = from.scales;
+  std::byte* out = to.scales;
+  for (int64_t begin = 0; begin < k; begin += unit) {
+    for (int i = 0; i < kNumbers; ++i) {
+      const SharedNumber &one = a.numbers[i], &other = b.numbers[i];
+      if (other.type == NumberType::kNone) continue;
+      const int64_t bytes = other.bytes(), count = unit / other.columns;
+      for (int64_t e = 0; e < count; ++e, out += bytes) {
+        if (one.type == NumberType::kNone) {
+          std::fill_n(out, bytes, std::byte{0});
+        } else {
+          const std::byte* number = in + e * other.columns / one.columns * bytes;
+          std::copy_n(number, bytes, out);
+          CHECK(one.type == other.type || static_cast<int>(*number) < 128, "{} of {}",
+                static_cast<int>(*number), NameOf(from.format));
+        }
+      }
+      if (one.type != NumberType::kNone) in += unit / one.columns * bytes;
+    }
+  }
 }
 
 }  // namespace braid::ops

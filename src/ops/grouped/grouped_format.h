@@ -2,6 +2,7 @@
 // reading derive from the row there. A coded row has a byte for each code.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "ops/weight_format.h"
@@ -14,6 +15,16 @@ void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count,
 void PackGrouped(const GroupedFormat& format, const std::byte* const codes[kPanelRows],
                  int64_t words, std::byte* lines);
 float GroupedCodeAt(const GroupedFormat& format, const std::byte* lines, int64_t lane, int64_t col);
+
+// The format that holds coded rows of both as they are, if there is one: the rows of each part of a
+// weight may be of another format.
+std::optional<WeightFormat> HolderOf(WeightFormat a, WeightFormat b);
+// A coded row of k weights in a format that holds it.
+struct CodedRowView {
+  WeightFormat format;
+  std::byte *codes, *scales;
+};
+void WidenRow(const CodedRowView& from, const CodedRowView& to, int64_t k);
 
 constexpr const GroupedFormat& GroupedFormatOf(WeightFormat format) {
   const GroupedFormat* row = kGroupedFormats;

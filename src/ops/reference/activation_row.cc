@@ -32,14 +32,17 @@ double ActivationRow::Times(const PackedMatrix& w, int64_t matrix, int64_t outpu
     }
     return sum;
   }
+  std::vector<float> codes(values_.size());
+  w.ReadCodes(matrix, output, codes.data());
   // Integers below 2^31 are exact in double.
   const int64_t group = format.group == 0 ? k : format.group;
   float total = 0;
   for (int64_t begin = 0; begin < k; begin += group) {
     double sum = 0, integers = 0;
     for (int64_t c = begin; c < std::min(k, begin + group); ++c) {
-      sum += double{values_[static_cast<size_t>(c)]} * w.CodedAt(matrix, output, c).code;
-      integers += double{values_[static_cast<size_t>(c)]};
+      const double value = values_[static_cast<size_t>(c)];
+      sum += value * codes[static_cast<size_t>(c)];
+      integers += value;
     }
     const PackedMatrix::Coded shared = w.CodedAt(matrix, output, begin);
     total = std::fma(static_cast<float>(sum), shared.scale, total);

@@ -42,6 +42,28 @@ void DecodeQ8_0(const std::byte* block, float* out) {
   }
 }
 
+// Of 32 codes the low four bits as in Q4_0; the fifth of code i is bit i of a word.
+int FifthBitAt(const std::byte* word, int i) { return Byte(word + i / 8) >> i % 8 & 1; }
+int Code32At(const std::byte* pairs, const std::byte* fifth, int i) {
+  const int nibble = Byte(pairs + i % 16) >> (i < 16 ? 0 : 4) & 15;
+  return fifth ? nibble | FifthBitAt(fifth, i) << 4 : nibble;
+}
+// Two fp16 numbers, perhaps a word of fifth bits, and pairs: d * code + m.
+template <bool kFive>
+void DecodeWithMinimum(const std::byte* block, float* out) {
+  const float d = HalfAt(block), m = HalfAt(block + 2);
+  const std::byte* fifth = kFive ? block + 4 : nullptr;
+  for (int i = 0; i < 32; ++i) {
+    out[i] = d * static_cast<float>(Code32At(block + (kFive ? 8 : 4), fifth, i)) + m;
+  }
+}
+void DecodeQ5_0(const std::byte* block, float* out) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 32; ++i) {
+    out[i] = d * static_cast<float>(Code32At(block + 6, block + 2, i) - 16);
+  }
+}
+
 // Blocks of 8 groups of 32 begin with two fp16 numbers and, in 12 bytes, a scale and a minimum of
 // six bits for each group. A weight is step * code - base.
 struct Packed {
@@ -85,6 +107,25 @@ void DecodeQ5_K(const std::byte* block, float* out) {
     for (int i = 0; i < 32; ++i) {
       *out++ = step * static_cast<float>(Q5_KAt(block, group, i)) - base;
     }
+  }
+}
+
+// 16 groups of 16 with scales of six bits, stored plus 32: the low four bits in eight bytes, the
+// others in four. Codes are stored plus 4, the third bits apart.
+int Q3_KScaleAt(const std::byte* block, int group) {
+  const std::byte* packed = block + 96;
+  const int low = Byte(packed + group % 8) >> (group < 8 ? 0 : 4) & 15;
+  return (low | (Byte(packed + 8 + group % 4) >> (group / 4 * 2) & 3) << 4) - 32;
+}
+int Q3_KAt(const std::byte* block, int i) {
+  const int low = Byte(block + 32 + i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2) & 3;
+  return low | (Byte(block + i % 32) >> (i / 32) & 1) << 2;
+}
+void DecodeQ3_K(const std::byte* block, float* out) {
+  const float d = HalfAt(block + 108);
+  for (int i = 0; i < 256; ++i) {
+    out[i] = d * static_cast<float>(Q3_KScaleAt(block, i / 16)) *
+             static_cast<float>(Q3_KAt(block, i) - 4);
   }
 }
 
@@ -157,6 +198,33 @@ void KeepQ6_K(const std::byte* block, std::byte* codes, std::byte* scales) {
   }
 }
 
+void KeepQ3_K(const std::byte* block, std::byte* codes, std::byte* scales) {
+  for (int half = 0; half < 2; ++half, scales += 10) {
+    std::memcpy(scales, block + 108, 2);
+    for (int g = 0; g < 8; ++g) {
+      scales[2 + g] = static_cast<std::byte>(Q3_KScaleAt(block, 8 * half + g));
+    }
+  }
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<std::byte>(Q3_KAt(block, i));
+}
+
+// What is added is a base with the other sign.
+template <bool kFive>
+void KeepWithMinimum(const std::byte* block, std::byte* codes, std::byte* scales) {
+  std::memcpy(scales, block, 4);
+  scales[3] ^= std::byte{0x80};
+  const std::byte* fifth = kFive ? block + 4 : nullptr;
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = static_cast<std::byte>(Code32At(block + (kFive ? 8 : 4), fifth, i));
+  }
+}
+void KeepQ5_0(const std::byte* block, std::byte* codes, std::byte* scale) {
+  std::memcpy(scale, block, 2);
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = static_cast<std::byte>(Code32At(block + 6, block + 2, i));
+  }
+}
+
 constexpr GgufType kTypes[] = {
     {0, "F32", 1, 4, DecodeF32},
     {1, "F16", 1, 2, DecodeF16},
@@ -166,6 +234,10 @@ constexpr GgufType kTypes[] = {
     {12, "Q4_K", 256, 144, DecodeQ4_K, ops::WeightFormat::kQ4K, KeepQ4_K},
     {13, "Q5_K", 256, 176, DecodeQ5_K, ops::WeightFormat::kQ5K, KeepQ5_K},
     {14, "Q6_K", 256, 210, DecodeQ6_K, ops::WeightFormat::kQ6K, KeepQ6_K},
+    {3, "Q4_1", 32, 20, DecodeWithMinimum<false>, ops::WeightFormat::kQ4_1, KeepWithMinimum<false>},
+    {6, "Q5_0", 32, 22, DecodeQ5_0, ops::WeightFormat::kQ5_0, KeepQ5_0},
+    {7, "Q5_1", 32, 24, DecodeWithMinimum<true>, ops::WeightFormat::kQ5_1, KeepWithMinimum<true>},
+    {11, "Q3_K", 256, 110, DecodeQ3_K, ops::WeightFormat::kQ3K, KeepQ3_K},
 };
 
 }  // namespace

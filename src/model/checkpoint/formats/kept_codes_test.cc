@@ -9,6 +9,7 @@
 #include "model/checkpoint/formats/gguf_blocks.h"
 #include "model/checkpoint/formats/groups.h"
 #include "model/checkpoint/formats/quantization.h"
+#include "ops/grouped/grouped_format.h"
 #include "ops/packed.h"
 #include "tensor/tensor.h"
 
@@ -251,6 +252,46 @@ TEST(KeptCodes, GgufTypesWithAFormatInMemoryWhoseBlocksStayWhole) {
     EXPECT_FALSE(stored.format->kept->fit(stored));
   }
   EXPECT_GT(types, 0);
+}
+
+// Files of a mixture have parts of one weight in several types.
+TEST(KeptCodes, AMixtureOfKQuantsIsHeldByOneFormat) {
+  Rng rng(9);
+  for (auto [first, second, holder] : {std::tuple(12, 13, ops::WeightFormat::kQ5K),
+                                       {12, 14, ops::WeightFormat::kQ6KM},
+                                       {13, 14, ops::WeightFormat::kQ6KM}}) {
+    ASSERT_EQ(ops::HolderOf(*FindGgufType(static_cast<uint32_t>(first))->kept,
+                            *FindGgufType(static_cast<uint32_t>(second))->kept),
+              holder);
+    for (int id : {first, second}) {
+      const GgufType& type = *FindGgufType(static_cast<uint32_t>(id));
+      const ops::WeightFormatRow& own = ops::RowOf(*type.kept);
+      ops::PackedMatrix matrix{.format = holder, .n = 16, .k = 256};
+      const Buffer memory(matrix.bytes());
+      matrix.data = memory.data();
+      ops::CodedPanel panel(holder, 256);
+      std::vector<std::byte> blocks(static_cast<size_t>(16 * type.block_bytes));
+      for (std::byte& byte : blocks) byte = static_cast<std::byte>(rng.Below(96));  // scales too
+      std::vector<std::byte> codes(static_cast<size_t>(own.CodeBytes(256))),
+          scales(static_cast<size_t>(own.ScaleBytes(256)));
+      for (int64_t r = 0; r < 16; ++r) {
+        type.keep(blocks.data() + r * type.block_bytes, codes.data(), scales.data());
+        ops::WidenRow({*type.kept, codes.data(), scales.data()},
+                      {holder, panel.codes(r), panel.scales(r)}, 256);
+      }
+      ops::PackCodes(matrix, 0, 0, panel);
+      float decoded[256];
+      for (int64_t r = 0; r < 16; ++r) {
+        type.decode(blocks.data() + r * type.block_bytes, decoded);
+        for (int64_t c = 0; c < 256; ++c) {
+          ASSERT_EQ(matrix.At(0, r, c), decoded[c]) << type.name << " column " << c;
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(ops::HolderOf(ops::WeightFormat::kQ4K, ops::WeightFormat::kQ8_0));
+  EXPECT_FALSE(ops::HolderOf(ops::WeightFormat::kQ4_1, ops::WeightFormat::kQ6K));
+  EXPECT_EQ(ops::HolderOf(ops::WeightFormat::kI8, ops::WeightFormat::kI8), ops::WeightFormat::kI8);
 }
 
 }  // namespace

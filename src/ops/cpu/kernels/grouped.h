@@ -27,7 +27,7 @@ struct SlabTile {
   const std::byte* next_x;  // of the next tile, fetched ahead
   const int32_t* sums;      // of the rows' groups, times -8: sums[g * sums_stride + r]
   int64_t sums_stride;
-  int32_t centre;  // of the codes, an eighth of it
+  int32_t centre;  // of the codes
   const std::byte* slab;
   int64_t groups;
   float* carry;         // [rows][16 * panels]: sums of the slabs before this one and after it
@@ -68,7 +68,7 @@ void MultiplySlab(const SlabTile& t) {
     }
     typename V::I sums[R][kVecs];
     for (int r = 0; r < R; ++r) {
-      for (int c = 0; c < kVecs; ++c) sums[r][c] = V::Set(t.centre * row_sums[r]);
+      for (int c = 0; c < kVecs; ++c) sums[r][c] = V::Set(t.centre * row_sums[r] >> 3);
     }
 #pragma GCC unroll 8
     for (int line = 0; line < kLines; ++line) {
@@ -228,7 +228,7 @@ class GroupedGemm {
       }
       SlabTile tile = {};
       tile.slab = slab;
-      tile.centre = kFormat.centre / 8;
+      tile.centre = kFormat.centre;
       tile.groups = columns / kFormat.group;
       tile.carry = carry;
       tile.first = k == 0;

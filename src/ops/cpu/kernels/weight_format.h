@@ -7,7 +7,22 @@
 
 namespace braid::ops {
 
-enum class WeightFormat : uint8_t { kF32, kBF16, kF8, kI8, kQ8_0, kQ6K, kQ5K, kQ4K, kI4 };
+enum class WeightFormat : uint8_t {
+  kF32,
+  kBF16,
+  kF8,
+  kI8,
+  kQ8_0,
+  kQ6KM,
+  kQ6K,
+  kQ5K,
+  kQ5_1,
+  kQ5_0,
+  kQ4K,
+  kQ4_1,
+  kI4,
+  kQ3K
+};
 
 // A number that `columns` columns of a row share; 0: all of them.
 enum class NumberType : uint8_t { kNone, kF32, kF16, kU8, kI8 };
@@ -31,7 +46,7 @@ struct GroupedFormat {
   int bits;       // of a code, 2 to 6
   int64_t block;  // columns: 64, 128 or 256
   int64_t group;  // columns whose products make an exact sum: 16 or 32
-  int centre;     // is subtracted from codes; a multiple of 8
+  int centre;     // is subtracted from codes
   SharedNumber numbers[kNumbers];
 
   constexpr bool has_base() const { return numbers[2].type != NumberType::kNone; }
@@ -51,10 +66,19 @@ struct GroupedFormat {
 // for themselves, because the columns of some weights move by heads of 128.
 inline constexpr SharedNumber kHalfOf128 = {NumberType::kF16, 128};
 inline constexpr SharedNumber kByteOf32 = {NumberType::kU8, 32};
+inline constexpr SharedNumber kSignedOf16 = {NumberType::kI8, 16};
+inline constexpr SharedNumber kHalfOf32 = {NumberType::kF16, 32};
 inline constexpr GroupedFormat kGroupedFormats[] = {
-    {WeightFormat::kQ6K, 6, 256, 16, 32, {kHalfOf128, {NumberType::kI8, 16}}},
+    // Holds those of the three below, where parts of one weight have several of them.
+    {WeightFormat::kQ6KM, 6, 256, 16, 32,
+     {kHalfOf128, kSignedOf16, kHalfOf128, {NumberType::kU8, 16}}},
+    {WeightFormat::kQ6K, 6, 256, 16, 32, {kHalfOf128, kSignedOf16}},
     {WeightFormat::kQ5K, 5, 256, 32, 0, {kHalfOf128, kByteOf32, kHalfOf128, kByteOf32}},
     {WeightFormat::kQ4K, 4, 256, 32, 0, {kHalfOf128, kByteOf32, kHalfOf128, kByteOf32}},
+    {WeightFormat::kQ5_1, 5, 64, 32, 0, {kHalfOf32, {}, kHalfOf32}},
+    {WeightFormat::kQ5_0, 5, 64, 32, 16, {kHalfOf32}},
+    {WeightFormat::kQ4_1, 4, 64, 32, 0, {kHalfOf32, {}, kHalfOf32}},
+    {WeightFormat::kQ3K, 3, 256, 16, 4, {kHalfOf128, kSignedOf16}},
 };
 inline constexpr int kGroupedCount = sizeof(kGroupedFormats) / sizeof(GroupedFormat);
 
