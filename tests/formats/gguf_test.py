@@ -124,7 +124,7 @@ KEPT = {"Q4_0": "int4", "Q8_0": "q8_0", "Q4_K": "q4_k", "Q5_K": "q5_k", "Q6_K": 
 
 
 # And of weights whose parts have two types.
-MIXED = {("Q4_K", "Q5_K"): "q5_k", ("Q6_K", "Q4_K"): "q6_km", ("Q3_K", "Q5_K"): "q6_km",
+MIXED = {("Q4_K", "Q5_K"): "q5_k", ("Q6_K", "Q4_K"): "q6_km", ("Q3_K", "Q6_K"): "q6_k",
          ("Q4_1", "Q5_1"): "q5_1"}
 
 
@@ -147,7 +147,7 @@ def test_codes_run_as_they_are_and_score_as_their_numbers_do(braid, tmp_path, ki
     prompts.write_text(json.dumps({"token_ids": ids}) + "\n")
     kept, numbers = (scores_of(braid, model, prompts, *flags)[0]
                      for flags in ([], ["--weights", "fp32"]))
-    assert 0 < (kept - numbers).std() <= 0.05 * numbers.std()
+    assert 0 < (kept - numbers).std() <= 0.1 * numbers.std()
 
 
 def test_types_that_no_format_holds_together_are_expanded_and_named(braid, tmp_path):
