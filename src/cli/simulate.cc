@@ -80,13 +80,14 @@ class SimulateCommand : public Command {
     flags.Choice("--workload", kind_, std::move(kinds), "Kind of requests");
     flags.Text("--faults", faults_,
                "Faults to inject: all, none, or some of abort,row-error,lost-step,late,tiny,flush,"
-               "transfer");
+               "transfer,slow,pause,stop,lost-rank");
     flags.Number("--overlap", overlap_, {0, 1}, "Steps planned ahead (default: random)");
     flags.Choice("--policy", policy_, {"drawn", "prefix-affine", "least-loaded", "round-robin"},
                  "Placement of requests on data-parallel ranks");
     flags.Switch("--no-prefix-cache", no_prefix_cache_, "Do not reuse cached prefixes");
     flags.Switch("--no-drafts", no_drafts_, "Put no draft tokens into rows");
     flags.Switch("--no-handoff", no_handoff_, "Hand off no prompts between engines");
+    flags.Switch("--no-group", no_group_, "Run no engine as a group of two ranks");
     flags.Text("--only", only_, "Keep only the requests with these numbers: 0,3,7");
     flags.Number("--cut-prompts", cut_prompts_, {0, kMany},
                  "Cut longer prompts to this many tokens");
@@ -108,7 +109,8 @@ class SimulateCommand : public Command {
   int32_t steps_ = 0, cut_prompts_ = 0, cut_outputs_ = 0, threads_ = 0;
   double minutes_ = 0;
   std::string kind_ = "mixed", faults_ = "all", policy_ = "drawn", only_;
-  bool no_prefix_cache_ = false, no_drafts_ = false, no_handoff_ = false, json_ = false;
+  bool no_prefix_cache_ = false, no_drafts_ = false, no_handoff_ = false, no_group_ = false,
+       json_ = false;
 };
 
 Result<SimulationOptions> SimulateCommand::Options() const {
@@ -121,6 +123,7 @@ Result<SimulationOptions> SimulateCommand::Options() const {
   w.prefix_cache = !no_prefix_cache_;
   w.drafts = !no_drafts_;
   w.handoff = !no_handoff_;
+  w.group = !no_group_;
   if (policy_ == "prefix-affine") w.placement = Placement::kPrefixAffine;
   if (policy_ == "least-loaded") w.placement = Placement::kLeastLoaded;
   if (policy_ == "round-robin") w.placement = Placement::kRoundRobin;

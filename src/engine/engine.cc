@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "base/quantities.h"
 #include "base/system/control_groups.h"
@@ -256,7 +257,7 @@ Status Engine::State::StartEngine(ModelWeights weights) {
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();
-    driver->Run();
+    if (const Status status = driver->Run(); !status) LogError("{}", status.error().message);
   });
   return {};
 }

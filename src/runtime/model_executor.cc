@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <numeric>
 #include <span>
 
@@ -68,7 +67,6 @@ struct ModelExecutor::State {
   std::vector<DraftWish> wishes;
   std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
   std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
-  std::deque<StepDone> done;
   ops::Ranks ranks;
   std::string sent, received;  // results, as records
 
@@ -258,7 +256,7 @@ struct ModelExecutor::State {
     }
   }
 
-  void RunStep(Plan plan) {
+  StepDone RunStep(Plan plan) {
     CHECK(static_cast<int32_t>(plan.tokens.size()) <= config.step_tokens_max,
           "{} tokens in a step of at most {}", plan.tokens.size(), config.step_tokens_max);
     const TraceSpan span(config.trace, "step", static_cast<int64_t>(plan.tokens.size()));
@@ -299,7 +297,7 @@ struct ModelExecutor::State {
     }
     if (!alone()) Agree(plan, out);
     slots.End(plan);
-    done.push_back(std::move(out));
+    return out;
   }
 
   // All ranks get the results of those that sample.
@@ -434,18 +432,11 @@ ModelExecutor::~ModelExecutor() = default;
 
 void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 
-std::vector<Event> ModelExecutor::Exchange(std::vector<Event> local) { return local; }
-
-void ModelExecutor::Launch(Plan plan) { state_->RunStep(std::move(plan)); }
+void ModelExecutor::Launch(Plan plan, EventSink& events) {
+  events.Post(state_->RunStep(std::move(plan)));
+}
 
 const Status& ModelExecutor::group_status() const { return state_->ranks.status; }
-
-StepDone ModelExecutor::Wait() {
-  CHECK(!state_->done.empty(), "no step is in flight");
-  StepDone done = std::move(state_->done.front());
-  state_->done.pop_front();
-  return done;
-}
 
 std::string ModelExecutor::ExplainOps() const {
   std::string text;

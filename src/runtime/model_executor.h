@@ -64,9 +64,8 @@ class ModelExecutor : public Executor {
   ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
   ~ModelExecutor() override;
 
-  std::vector<Event> Exchange(std::vector<Event> local) override;
-  void Launch(Plan plan) override;
-  StepDone Wait() override;
+  // Runs the step; it is over when this returns.
+  void Launch(Plan plan, EventSink& events) override;
 
   // Why the group of ranks has ended; every step since then has failed. Ok while it has not.
   const Status& group_status() const;

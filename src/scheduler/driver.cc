@@ -1,68 +1,57 @@
-// The engine thread's loop and the inbox in front of it; see the header. One mutex guards the inbox
-// and the published figures; scheduler, executor and the table of sinks belong to the thread in
-// Run.
+// See the header. One mutex guards what other threads ask for and the published figures; scheduler,
+// executor and the table of sinks belong to the thread in Run.
 #include "scheduler/driver.h"
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/log.h"
+#include "scheduler/inbox.h"
 
 namespace braid {
-namespace {
-
-// How often a sleeping loop updates its heartbeat.
-constexpr std::chrono::milliseconds kHeartbeat{200};
-
-enum class Stopping : uint8_t { kNo, kDrain, kNow };
-
-}  // namespace
 
 struct Driver::State {
   State(Scheduler s, Executor& e, DriverConfig c)
-      : scheduler(std::move(s)), executor(e), config(c) {}
+      : scheduler(std::move(s)), executor(e), config(std::move(c)) {}
 
-  // Waits until there is work; false when the loop must end.
-  bool CollectEvents(bool work_in_flight, std::vector<Event>& events);
-  bool holds() const { return paused && stopping == Stopping::kNo; }
-  // Records the event and gives it to the scheduler.
+  std::vector<Event> Take();
+  void Measure(StepDone& done, int64_t now_us);
   void Apply(const Event& event);
+  void LaunchSteps(EventSink& events);
+  Plan NextPlan();
   void AuditIfIdle(int64_t now_us);
-  void StartStep(int64_t now_us);
-  void EndStep();
   void Deliver();
-  void AbortAll();
+  void Fail(const Error& error);
   void Publish();
+  bool ShowsPause() const { return wants_pause && refusal.ok(); }
 
   Scheduler scheduler;
   Executor& executor;
   const DriverConfig config;
   std::map<RequestId, OutputSink*> sinks;  // of the requests that are alive, in order of id
   int32_t in_flight = 0;
+  bool repair = false;  // an audit has failed: before anything else, the next turn resets the cache
   DriverStats figures;  // of the engine thread; published under the mutex
   int64_t audited_us = 0;
+  Status ended;  // an error of Exchange
 
   std::atomic<int64_t> ids{0};
+  Inbox inbox;
   mutable std::mutex mutex;
-  std::condition_variable wake;
-  std::vector<Event> inbox;
-  std::vector<std::pair<RequestId, OutputSink*>> inbox_sinks;  // one per Submit in the inbox
-  Stopping stopping = Stopping::kNo;
-  bool paused = false;
+  std::vector<std::pair<RequestId, OutputSink*>> new_sinks;  // one per Submit in the inbox
+  bool wants_pause = false;
+  Status refusal;  // why nothing more can be submitted
   DriverStats published;
 };
 
 Driver::Driver(Scheduler scheduler, Executor& executor, DriverConfig config)
-    : state_(std::make_unique<State>(std::move(scheduler), executor, config)) {
-  CHECK(config.overlap_depth == 0 || config.overlap_depth == 1, "overlap depth {}",
-        config.overlap_depth);
+    : state_(std::make_unique<State>(std::move(scheduler), executor, std::move(config))) {
+  const int32_t depth = state_->config.overlap_depth;
+  CHECK(depth == 0 || depth == 1, "overlap depth {}", depth);
   state_->Publish();
 }
 
@@ -73,61 +62,44 @@ RequestId Driver::NewRequestId() { return RequestId(state_->ids.fetch_add(1)); }
 Status Driver::Submit(Request request, OutputSink* sink) {
   CHECK(sink != nullptr && request.id.valid());
   RETURN_IF_ERROR(state_->scheduler.Admissible(request));
-  {
-    std::lock_guard lock(state_->mutex);
-    if (state_->stopping != Stopping::kNo) {
-      return Error{ErrorCode::kUnavailable, "the server is shutting down"};
-    }
-    const int32_t waiting =
-        state_->published.scheduler.waiting + static_cast<int32_t>(state_->inbox_sinks.size());
-    if (waiting >= state_->scheduler.config().waiting_max) {
-      return Error{ErrorCode::kExhausted,
-                   fmt::format("the queue is full: {} requests wait, and at most {} may", waiting,
-                               state_->scheduler.config().waiting_max)};
-    }
-    state_->inbox_sinks.emplace_back(request.id, sink);
-    state_->inbox.emplace_back(std::in_place_type<braid::Submit>, std::move(request));
+  std::lock_guard lock(state_->mutex);
+  RETURN_IF_ERROR(state_->refusal);
+  const int32_t waiting =
+      state_->published.scheduler.waiting + static_cast<int32_t>(state_->new_sinks.size());
+  if (waiting >= state_->scheduler.config().waiting_max) {
+    return Error{ErrorCode::kExhausted,
+                 fmt::format("the queue is full: {} requests wait, and at most {} may", waiting,
+                             state_->scheduler.config().waiting_max)};
   }
-  state_->wake.notify_one();
+  state_->new_sinks.emplace_back(request.id, sink);
+  state_->inbox.Post(braid::Submit{std::move(request)});
   return {};
 }
 
-void Driver::Abort(RequestId id, FinishReason reason) {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->inbox.emplace_back(std::in_place_type<braid::Abort>, id, reason);
-  }
-  state_->wake.notify_one();
-}
+void Driver::Abort(RequestId id, FinishReason reason) { Post(braid::Abort{id, reason}); }
 
-void Driver::FlushCache() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->inbox.emplace_back(braid::FlushCache{});
-  }
-  state_->wake.notify_one();
-}
+void Driver::FlushCache() { Post(braid::FlushCache{}); }
+
+void Driver::Post(Event event) { state_->inbox.Post(std::move(event)); }
 
 void Driver::SetPaused(bool paused) {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->paused = paused;
-    state_->published.paused = state_->holds();
-  }
-  state_->wake.notify_one();
+  std::lock_guard lock(state_->mutex);
+  state_->wants_pause = paused;
+  state_->published.paused = state_->ShowsPause();
+  state_->inbox.Post(PauseRequested{paused});
 }
 
 void Driver::Stop(bool now) {
-  {
-    std::lock_guard lock(state_->mutex);
-    if (now) {
-      state_->stopping = Stopping::kNow;
-    } else if (state_->stopping == Stopping::kNo) {
-      state_->stopping = Stopping::kDrain;
-    }
+  std::lock_guard lock(state_->mutex);
+  if (state_->refusal.ok()) {
+    state_->refusal = Error{ErrorCode::kUnavailable, "the server is shutting down"};
   }
-  state_->wake.notify_one();
+  state_->inbox.Post(StopRequested{now});
 }
+
+const Status& Driver::ended() const { return state_->ended; }
+
+const Scheduler& Driver::scheduler() const { return state_->scheduler; }
 
 DriverStats Driver::stats() const {
   std::lock_guard lock(state_->mutex);
@@ -136,54 +108,95 @@ DriverStats Driver::stats() const {
 
 const SchedulerConfig& Driver::config() const { return state_->scheduler.config(); }
 
-// One turn: events in, a step launched, at most `overlap_depth` steps left in flight.
-void Driver::Run() {
+Status Driver::Run() {
   State& s = *state_;
-  std::vector<Event> events;
-  while (s.CollectEvents(s.in_flight > 0, events)) {
-    for (const Event& event : s.executor.Exchange(std::move(events))) s.Apply(event);
-    events.clear();
-    s.StartStep(MonotonicUs());
-    while (s.in_flight > s.config.overlap_depth) s.EndStep();
-    s.Deliver();
-    s.AuditIfIdle(MonotonicUs());
-    s.Publish();
-  }
-  s.AbortAll();
-  while (s.in_flight > 0) s.EndStep();
-  s.Deliver();
-  s.Publish();
-  CHECK(s.scheduler.idle() && s.sinks.empty(), "{} requests are left", s.sinks.size());
+  do {
+    if (!s.executor.follows() && !s.repair) s.inbox.Wait(kHeartbeatUs);
+  } while (Turn());
+  return s.ended;
 }
 
-bool Driver::State::CollectEvents(bool work_in_flight, std::vector<Event>& events) {
-  std::unique_lock lock(mutex);
-  const auto something = [&] {
-    return !inbox.empty() || stopping != Stopping::kNo || work_in_flight ||
-           (!paused && !scheduler.idle());
-  };
-  while (!wake.wait_for(lock, kHeartbeat, something)) published.heartbeat_us = MonotonicUs();
-  for (const auto& [id, sink] : inbox_sinks) {
-    CHECK(sinks.emplace(id, sink).second, "request id {} is used twice", id.value);
-  }
-  // Requests that have left the inbox count as waiting until the next Publish.
-  published.scheduler.waiting += static_cast<int32_t>(inbox_sinks.size());
-  inbox_sinks.clear();
-  events.swap(inbox);
-  inbox.clear();
-  figures.paused = holds();
-  if (stopping == Stopping::kDrain) return !events.empty() || work_in_flight || !scheduler.idle();
-  if (stopping == Stopping::kNow) {
-    for (const Event& event : events) Apply(event);
-    events.clear();
+// Outputs leave before the steps begin, for a step may run within Launch.
+bool Driver::Turn() {
+  State& s = *state_;
+  Result<std::vector<Event>> events = s.executor.Exchange(s.Take());
+  if (!events.ok()) {
+    s.Fail(events.error());
     return false;
   }
-  return true;
+  for (const Event& event : *events) s.Apply(event);
+  s.Deliver();
+  if (!events->empty()) s.LaunchSteps(*this);
+  const bool ends = s.scheduler.stopping() && s.scheduler.idle();
+  if (!ends) s.AuditIfIdle(s.config.now_us());
+  s.Publish();
+  CHECK(!ends || (s.in_flight == 0 && s.sinks.empty()), "{} requests are left", s.sinks.size());
+  return !ends;
+}
+
+std::vector<Event> Driver::State::Take() {
+  std::vector<Event> events;
+  {
+    std::lock_guard lock(mutex);
+    events = inbox.Take();
+    for (const auto& [id, sink] : new_sinks) {
+      CHECK(sinks.emplace(id, sink).second, "request id {} is used twice", id.value);
+    }
+    // Requests that have left the inbox count as waiting until the next Publish.
+    published.scheduler.waiting += static_cast<int32_t>(new_sinks.size());
+    new_sinks.clear();
+  }
+  for (Event& event : events) {
+    if (StepDone* done = std::get_if<StepDone>(&event)) Measure(*done, config.now_us());
+  }
+  if (std::exchange(repair, false)) events.insert(events.begin(), ResetCache{});
+  return events;
+}
+
+// Before the exchange: what a step took here is what it took for every rank.
+void Driver::State::Measure(StepDone& done, int64_t now_us) {
+  if (figures.step_started_us == 0) return;
+  figures.step_us_last = now_us - figures.step_started_us;
+  done.duration_us = figures.step_us_last;
+  figures.step_started_us = now_us;  // of the next, if one is in flight
 }
 
 void Driver::State::Apply(const Event& event) {
   if (config.event_log != nullptr) config.event_log->Add(event);
+  if (std::holds_alternative<StepDone>(event) && --in_flight == 0) figures.step_started_us = 0;
   scheduler.Apply(event);
+}
+
+// As many as may be in flight.
+void Driver::State::LaunchSteps(EventSink& events) {
+  while (in_flight <= config.overlap_depth) {
+    Plan plan = NextPlan();
+    if (plan.empty()) {
+      CHECK(in_flight > 0 || scheduler.idle() || scheduler.paused() || scheduler.transfers() > 0,
+            "nothing can run, and {} requests wait", scheduler.stats().waiting);
+      return;
+    }
+    if (in_flight++ == 0) figures.step_started_us = config.now_us();
+    figures.step_rows = static_cast<int32_t>(plan.rows.size());
+    figures.step_tokens = static_cast<int32_t>(plan.tokens.size());
+    for (const Admission& admission : plan.admissions) {
+      const auto at = sinks.find(admission.request->id);
+      if (at != sinks.end()) at->second->OnAdmitted();
+    }
+    Publish();  // before the step: it may hang
+    executor.Launch(std::move(plan), events);
+  }
+}
+
+Plan Driver::State::NextPlan() {
+  Plan plan = scheduler.NextPlan();
+  if (config.event_log != nullptr) {
+    config.event_log->Add(plan);
+    if (const Status status = config.event_log->Flush(); !status) {
+      LogError("{}", status.error().message);
+    }
+  }
+  return plan;
 }
 
 // Inconsistent accounting costs the cached prefixes; the server goes on.
@@ -199,48 +212,7 @@ void Driver::State::AuditIfIdle(int64_t now_us) {
         "{}: cache accounting is inconsistent; dropping all cached prefixes. Please report this",
         status.error().message);
   }
-  Apply(ResetCache{});
-}
-
-void Driver::State::StartStep(int64_t now_us) {
-  if (figures.paused) {
-    if (in_flight > 0) EndStep();
-    return;
-  }
-  Plan plan = scheduler.NextPlan();
-  if (config.event_log != nullptr) {
-    config.event_log->Add(plan);
-    if (const Status status = config.event_log->Flush(); !status) {
-      LogError("{}", status.error().message);
-    }
-  }
-  if (!plan.empty()) {
-    if (in_flight++ == 0) figures.step_started_us = now_us;
-    figures.step_rows = static_cast<int32_t>(plan.rows.size());
-    figures.step_tokens = static_cast<int32_t>(plan.tokens.size());
-    for (const Admission& admission : plan.admissions) {
-      const auto at = sinks.find(admission.request->id);
-      if (at != sinks.end()) at->second->OnAdmitted();
-    }
-    Publish();  // before the step: it may hang
-    executor.Launch(std::move(plan));
-    return;
-  }
-  if (in_flight > 0) {
-    EndStep();
-    return;
-  }
-  CHECK(scheduler.idle(), "nothing can run, and {} requests wait", scheduler.stats().waiting);
-}
-
-void Driver::State::EndStep() {
-  StepDone done = executor.Wait();
-  --in_flight;
-  const int64_t now_us = MonotonicUs();
-  figures.step_us_last = now_us - figures.step_started_us;
-  done.duration_us = figures.step_us_last;
-  Apply(std::move(done));
-  figures.step_started_us = in_flight > 0 ? now_us : 0;
+  repair = true;
 }
 
 void Driver::State::Deliver() {
@@ -253,16 +225,31 @@ void Driver::State::Deliver() {
   }
 }
 
-void Driver::State::AbortAll() {
-  for (const auto& [id, sink] : sinks) Apply(braid::Abort{id});
+// The group is lost. Nobody can agree on anything any more, so this rank ends what it has promised.
+void Driver::State::Fail(const Error& error) {
+  ended = error;
+  {
+    std::lock_guard lock(mutex);
+    refusal = Error{ErrorCode::kUnavailable, error.message};
+    sinks.insert(new_sinks.begin(), new_sinks.end());
+    new_sinks.clear();
+  }
+  for (const auto& [id, sink] : std::exchange(sinks, {})) {
+    Output output{.id = id};
+    output.finish = FinishReason::kError;
+    output.error_code = ErrorCode::kUnavailable;
+    output.error = error.message;
+    sink->OnOutput(std::move(output));
+  }
+  Publish();
 }
 
 void Driver::State::Publish() {
   figures.scheduler = scheduler.stats();
-  figures.heartbeat_us = MonotonicUs();
+  figures.heartbeat_us = config.now_us();
   std::lock_guard lock(mutex);
   published = figures;
-  published.paused = holds();  // perhaps since the step began
+  published.paused = ShowsPause();  // perhaps since the step began
 }
 
 }  // namespace braid

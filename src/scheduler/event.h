@@ -67,6 +67,23 @@ struct FlushCache {};
 // is alive; the driver's repair when an audit has found inconsistent accounting.
 struct ResetCache {};
 
-using Event = std::variant<Submit, Abort, StepDone, TransferDone, Tick, FlushCache, ResetCache>;
+// No plan has work in it while the scheduler is paused. A stop ends the pause.
+struct PauseRequested {
+  bool paused = false;
+};
+
+// The run ends as soon as nothing is alive or in flight; `now` ends every request by kAbort.
+struct StopRequested {
+  bool now = false;
+};
+
+using Event = std::variant<Submit, Abort, StepDone, TransferDone, Tick, FlushCache, ResetCache,
+                           PauseRequested, StopRequested>;
+
+// Takes what happens, from any thread.
+struct EventSink {
+  virtual ~EventSink() = default;
+  virtual void Post(Event event) = 0;
+};
 
 }  // namespace braid

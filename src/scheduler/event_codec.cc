@@ -28,6 +28,8 @@ enum class Kind : uint8_t {
   kPlan,
   kResetCache,
   kTransferDone,
+  kPauseRequested,
+  kStopRequested,
 };
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
@@ -267,6 +269,14 @@ void Fields(FlushCache&, Coder&) {}
 template <class Coder>
 void Fields(ResetCache&, Coder&) {}
 template <class Coder>
+void Fields(PauseRequested& e, Coder& code) {
+  code(e.paused);
+}
+template <class Coder>
+void Fields(StopRequested& e, Coder& code) {
+  code(e.now);
+}
+template <class Coder>
 void Fields(PlanMark& p, Coder& code) {
   code(p.step, p.hash);
 }
@@ -278,6 +288,8 @@ Kind KindOf(const TransferDone&) { return Kind::kTransferDone; }
 Kind KindOf(const Tick&) { return Kind::kTick; }
 Kind KindOf(const FlushCache&) { return Kind::kFlushCache; }
 Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
+Kind KindOf(const PauseRequested&) { return Kind::kPauseRequested; }
+Kind KindOf(const StopRequested&) { return Kind::kStopRequested; }
 Kind KindOf(const PlanMark&) { return Kind::kPlan; }
 Kind KindOf(const LogStart&) { return Kind::kStart; }
 
@@ -324,6 +336,10 @@ std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
       return Decode<FlushCache>(payload);
     case Kind::kResetCache:
       return Decode<ResetCache>(payload);
+    case Kind::kPauseRequested:
+      return Decode<PauseRequested>(payload);
+    case Kind::kStopRequested:
+      return Decode<StopRequested>(payload);
     case Kind::kPlan:
       return Decode<PlanMark>(payload);
     case Kind::kEnd:

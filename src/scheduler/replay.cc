@@ -8,6 +8,7 @@
 #include <deque>
 #include <set>
 
+#include "scheduler/inbox.h"
 #include "scheduler/plan_hash.h"
 
 namespace braid {
@@ -43,7 +44,7 @@ class Replayer {
 
   // Steps that were still running when the log ended.
   void Drain() {
-    for (; executor_ != nullptr && !in_flight_.empty(); in_flight_.pop_front()) executor_->Wait();
+    for (; executor_ != nullptr && !in_flight_.empty(); in_flight_.pop_front()) ended_.AwaitStep();
   }
 
   ReplayReport& report() { return report_; }
@@ -80,7 +81,7 @@ class Replayer {
     Step step{plan.step, {}};
     for (const Row& row : plan.rows) step.rows.push_back({row.request, row.sample, row.drafts});
     in_flight_.push_back(std::move(step));
-    if (executor_ != nullptr) executor_->Launch(std::move(plan));
+    if (executor_ != nullptr) executor_->Launch(std::move(plan), ended_);
     return {};
   }
 
@@ -105,7 +106,7 @@ class Replayer {
     }
     in_flight_.pop_front();
     if (executor_ == nullptr) return {};
-    return CompareResults(recorded, executor_->Wait());
+    return CompareResults(recorded, ended_.AwaitStep());
   }
 
   Status CompareResults(const StepDone& recorded, const StepDone& computed) const {
@@ -138,6 +139,7 @@ class Replayer {
 
   Scheduler scheduler_;
   Executor* executor_;
+  Inbox ended_;  // steps of the executor
   std::deque<Step> in_flight_;
   std::set<RequestId> ids_;
   StepId last_step_;

@@ -25,6 +25,11 @@ void Scheduler::State::On(const ResetCache&) {
   admission.Reset();
 }
 
+void Scheduler::State::On(const StopRequested& event) {
+  stopping = true;
+  if (event.now) life_cycle.AbortAll();
+}
+
 bool Scheduler::State::Idle() const {
   const auto quiet = [](const DpRank& rank) { return rank.running.empty(); };
   return std::all_of(ranks.begin(), ranks.end(), quiet) && admission.queue().empty() &&
@@ -49,11 +54,17 @@ void Scheduler::Apply(const Event& event) {
   std::visit([this](const auto& e) { state_->On(e); }, event);
 }
 
-Plan Scheduler::NextPlan() { return state_->planner.Next(); }
+Plan Scheduler::NextPlan() { return paused() ? Plan() : state_->planner.Next(); }
 
 std::vector<Output>& Scheduler::TakeOutputs() { return state_->life_cycle.TakeOutputs(); }
 
 bool Scheduler::idle() const { return state_->Idle(); }
+
+int32_t Scheduler::transfers() const { return state_->life_cycle.transfers(); }
+
+bool Scheduler::paused() const { return state_->paused && !state_->stopping; }
+
+bool Scheduler::stopping() const { return state_->stopping; }
 
 const SchedulerConfig& Scheduler::config() const { return state_->config; }
 

@@ -69,7 +69,10 @@ class Scheduler {
   // the vector, which is valid until the next call.
   std::vector<Output>& TakeOutputs();
 
-  bool idle() const;  // no request is alive and no step in flight
+  bool idle() const;          // no request is alive, and no step or transfer in flight
+  int32_t transfers() const;  // in flight
+  bool paused() const;        // no plan has work in it until PauseRequested or StopRequested
+  bool stopping() const;      // StopRequested has come
   const SchedulerConfig& config() const;
   SchedulerStats stats() const;
 

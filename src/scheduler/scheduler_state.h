@@ -25,6 +25,8 @@ struct Scheduler::State {
   void On(const TransferDone& event) { life_cycle.CompleteTransfer(event); }
   void On(const FlushCache& event);
   void On(const ResetCache& event);
+  void On(const PauseRequested& event) { paused = event.paused; }
+  void On(const StopRequested& event);
   void On(const Tick&) {}  // no rule reads time; logs carry it
 
   bool Idle() const;
@@ -39,6 +41,7 @@ struct Scheduler::State {
   AdmissionControl admission;
   LifeCycle life_cycle;
   StepPlanner planner;
+  bool paused = false, stopping = false;
 };
 
 }  // namespace braid

@@ -61,7 +61,7 @@ struct Serving {
                    HashExecutorOptions options = {})
       : executor(config.cache, config.vocabulary, std::move(options)),
         driver(*Scheduler::Create(config), executor, {.overlap_depth = overlap_depth}),
-        engine([this] { driver.Run(); }) {}
+        engine([this] { EXPECT_TRUE(driver.Run().ok()); }) {}
   ~Serving() {
     driver.Stop(true);
     if (engine.joinable()) engine.join();
@@ -220,6 +220,80 @@ TEST_P(DriverTest, DrainingEndsAPause) {
   ASSERT_TRUE(serving.driver.Submit(serving.MakeRequest(10, 5), &collector).ok());
   serving.driver.Stop(false);
   EXPECT_EQ(collector.Await(), FinishReason::kLength);
+}
+
+// One turn after the other, by the test.
+struct Turns {
+  explicit Turns(HashExecutorOptions options, SchedulerConfig config = Config())
+      : executor(config.cache, config.vocabulary, std::move(options)),
+        driver(*Scheduler::Create(config), executor, {.now_us = [this] { return now_us; }}) {}
+  int64_t now_us = 1;
+  HashExecutor executor;
+  Driver driver;
+};
+
+Request Asking(int32_t prompt, RequestRole role = RequestRole::kBoth) {
+  Request r;
+  r.id = RequestId(0);
+  r.prompt.assign(static_cast<size_t>(prompt), 3);
+  r.stop.new_tokens_max = 3;
+  r.role = role;
+  return r;
+}
+
+TEST(DriverTurns, WhileOnlyATransferGoesOnNothingIsPlannedAndAStopWaitsForIt) {
+  SchedulerConfig config = Config();
+  config.handoff = true;
+  Turns turns({.held = true}, config);
+  Collector sink;
+  ASSERT_TRUE(turns.driver.Submit(Asking(100, RequestRole::kDecode), &sink).ok());
+  EXPECT_TRUE(turns.driver.Turn());
+  turns.driver.Post(turns.executor.EndStep());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(turns.driver.Turn());
+  EXPECT_EQ(turns.driver.stats().scheduler.steps, 1);
+  turns.driver.Stop(true);
+  EXPECT_TRUE(turns.driver.Turn()) << "its pages may still arrive";
+  EXPECT_EQ(sink.Await(), FinishReason::kAbort);
+  turns.driver.Post(turns.executor.EndFakeTransfer(0, true));
+  EXPECT_FALSE(turns.driver.Turn());
+  EXPECT_TRUE(turns.driver.ended().ok());
+  EXPECT_EQ(turns.driver.stats().scheduler.pages_used, 0);
+}
+
+TEST(DriverTurns, AStepsTimeIsFromItsLaunchToItsEnd) {
+  Turns turns({.held = true});
+  Collector sink;
+  ASSERT_TRUE(turns.driver.Submit(Asking(10), &sink).ok());
+  turns.driver.Turn();
+  EXPECT_EQ(turns.driver.stats().step_started_us, 1);
+  turns.now_us = 501;
+  turns.driver.Turn();
+  turns.driver.Post(turns.executor.EndStep());
+  turns.driver.Turn();
+  EXPECT_EQ(turns.driver.stats().step_us_last, 500);
+  EXPECT_EQ(turns.driver.stats().step_started_us, 501) << "the next step's";
+}
+
+TEST(DriverTurns, ALostGroupEndsEveryRequestWithItsError) {
+  bool lost = false;
+  const auto exchange = [&](std::vector<Event> events) -> Result<std::vector<Event>> {
+    if (lost) return Error{ErrorCode::kUnavailable, "rank 2 does not answer"};
+    return events;
+  };
+  Turns turns({.held = true, .exchange = exchange});
+  Collector running, unread;
+  ASSERT_TRUE(turns.driver.Submit(Asking(10), &running).ok());
+  EXPECT_TRUE(turns.driver.Turn());
+  Request second = Asking(10);
+  second.id = RequestId(1);
+  ASSERT_TRUE(turns.driver.Submit(second, &unread).ok());
+  lost = true;
+  EXPECT_EQ(turns.driver.Run().error().message, "rank 2 does not answer");
+  EXPECT_EQ(running.Await(), FinishReason::kError);
+  EXPECT_EQ(unread.Await(), FinishReason::kError);
+  Collector late;
+  second.id = RequestId(2);
+  EXPECT_EQ(turns.driver.Submit(second, &late).error().message, "rank 2 does not answer");
 }
 
 TEST(Driver, RefusesAnInadmissibleRequestAtOnce) {

@@ -78,7 +78,8 @@ void HashExecutor::CheckRanks(const Plan& plan) const {
   CHECK(at == plan.rows.size(), "I-21: {} rows are of no rank", plan.rows.size() - at);
 }
 
-void HashExecutor::Launch(Plan plan) {
+void HashExecutor::Launch(Plan plan, EventSink& events) {
+  if (options_.on_launch) options_.on_launch(plan);
   CHECK(steps_.size() <= 1, "{} steps are in flight", steps_.size());
   CHECK(!plan.empty(), "step {} has no rows", plan.step.value);
   CheckRanks(plan);
@@ -98,10 +99,11 @@ void HashExecutor::Launch(Plan plan) {
     At(slot) = Slot();
   }
   steps_.push_back({.order = launched_++, .plan = std::move(plan), .ran = false, .done = {}});
-  if (!options_.late) RunStep(steps_.back());
+  if (!options_.held || !options_.late) RunStep(steps_.back());
+  if (!options_.held) events.Post(EndStep());
 }
 
-StepDone HashExecutor::Wait() {
+StepDone HashExecutor::EndStep() {
   CHECK(!steps_.empty(), "no step is in flight");
   StepInFlight& step = steps_.front();
   if (!step.ran) RunStep(step);

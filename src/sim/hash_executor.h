@@ -25,8 +25,13 @@ namespace braid {
 struct HashExecutorOptions {
   int32_t dp_ranks = 1;               // each with memory of its own
   int32_t running_max = 0;            // slots of each; 0: all are of one rank
-  bool late = false;                  // a step runs when it is waited for, not when it is launched
+  bool held = false;                  // a step comes back by EndStep; otherwise within Launch
+  bool late = false;                  // a held step runs when it comes back, not when launched
   std::function<void()> before_step;  // called before each step runs: to sleep, to block
+  std::function<void(const Plan&)> on_launch;
+  // Of a rank in a group.
+  std::function<Result<std::vector<Event>>(std::vector<Event>)> exchange;
+  bool follows = false;
   std::function<bool(RequestId, int32_t length)> row_fails;  // rows that end in an error
   std::function<bool(int64_t order)> step_lost;              // steps all of whose rows do
   // Guesses that a sampled token comes with, at most, and how many of 100 are right.
@@ -41,9 +46,15 @@ class HashExecutor : public Executor {
   // From the next step on.
   void SetOptions(HashExecutorOptions options) { options_ = std::move(options); }
 
-  std::vector<Event> Exchange(std::vector<Event> local) override { return local; }
-  void Launch(Plan plan) override;
-  StepDone Wait() override;
+  Result<std::vector<Event>> Exchange(std::vector<Event> local) override {
+    if (options_.exchange) return options_.exchange(std::move(local));
+    return local;
+  }
+  bool follows() const override { return options_.follows; }
+  void Launch(Plan plan, EventSink& events) override;
+  // The oldest step in flight comes back, of an executor with `held`.
+  StepDone EndStep();
+  int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
 
   // Transfers that plans have started, whose step has landed, and that are not over. There is no
   // network and no other engine: what would arrive is made up from the hash LM, and what would be

@@ -47,7 +47,7 @@ class RecordedRun : public ::testing::Test {
     Driver driver(*Scheduler::Create(Config()), executor,
                   {.overlap_depth = overlap_depth, .event_log = log->get()});
     Deaf sink;
-    std::thread engine([&] { driver.Run(); });
+    std::thread engine([&] { EXPECT_TRUE(driver.Run().ok()); });
     std::vector<std::thread> clients;
     for (uint64_t client = 0; client < 3; ++client) {
       clients.emplace_back([&, client] {

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "scheduler/inbox.h"
 #include "sim/simulation.h"
 
 namespace braid {
@@ -92,7 +93,8 @@ TEST_F(ScenarioTest, C4_53_TwoSequencesThatWriteOneBlockStopTheProgram) {
   HashExecutor executor(w_.config.cache, w_.config.vocabulary);
   EXPECT_DEATH(
       {
-        executor.Launch(plan);
+        Inbox ended;
+        executor.Launch(plan, ended);
         executor.CheckTables();
       },
       "I-3");
@@ -119,7 +121,9 @@ TEST_F(ScenarioTest, C5_80_C6_91_EveryHistoryLeavesNothingBehind) {
 // the running ones has ended, however long the line is.
 TEST_F(ScenarioTest, AFloodDoesNotDelayAnotherTenantsAnswer) {
   w_.config.running_max = 4;
-  SimulatedEngine engine(w_);
+  Scheduler scheduler = *Scheduler::Create(w_.config);
+  HashExecutor executor(w_.config.cache, w_.config.vocabulary);
+  Inbox ended;
   int64_t next_id = 0;
   const auto submit = [&](const char* tenant) {
     Request r;
@@ -127,14 +131,14 @@ TEST_F(ScenarioTest, AFloodDoesNotDelayAnotherTenantsAnswer) {
     r.tenant = tenant;
     r.prompt.assign(30, static_cast<TokenId>(next_id % 900));
     r.stop.new_tokens_max = 20;
-    engine.scheduler.Apply(Submit{r});
+    scheduler.Apply(Submit{r});
     return r.id;
   };
   const auto step = [&](RequestId wanted) {
-    engine.executor.Launch(engine.scheduler.NextPlan());
-    engine.scheduler.Apply(engine.executor.Wait());
+    executor.Launch(scheduler.NextPlan(), ended);
+    scheduler.Apply(ended.AwaitStep());
     bool answered = false;
-    for (const Output& o : engine.scheduler.TakeOutputs()) answered |= o.id == wanted;
+    for (const Output& o : scheduler.TakeOutputs()) answered |= o.id == wanted;
     return answered;
   };
   for (int i = 0; i < 200; ++i) submit("flood");

@@ -127,6 +127,7 @@ std::string CommandOf(uint64_t seed, const WorkloadOptions& o) {
     constexpr const char* kNames[] = {"prefix-affine", "least-loaded", "round-robin"};
     command += fmt::format(" --policy {}", kNames[static_cast<size_t>(*o.placement)]);
   }
+  if (!o.group) command += " --no-group";
   if (!o.prefix_cache) command += " --no-prefix-cache";
   if (!o.drafts) command += " --no-drafts";
   if (!o.handoff) command += " --no-handoff";
@@ -148,6 +149,7 @@ class Shrinker {
     Try([](WorkloadOptions& o) { o.overlap_depth = 0; });
     Try([](WorkloadOptions& o) { o.drafts = false; });
     Try([](WorkloadOptions& o) { o.handoff = false; });
+    Try([](WorkloadOptions& o) { o.group = false; });
     DropRequests();
     int32_t prompt = 1, output = 1;
     for (const ArrivingRequest& r : MakeWorkload(found_.seed, found_.smallest).requests) {

@@ -35,93 +35,115 @@ struct Answer {
   const Request* request = nullptr;
   bool resumed = false;
   int32_t planned = 0, landed = 0;
+  size_t returned = 0;  // tokens of its rows that have come back
 };
-
-Scheduler MakeScheduler(const SchedulerConfig& config) {
-  auto scheduler = Scheduler::Create(config);
-  CHECK(scheduler.ok(), "{}", scheduler.error().message);
-  return *std::move(scheduler);
-}
-
-HashExecutorOptions ExecutorOptions(const Workload& w) {
-  HashExecutorOptions options{.dp_ranks = w.config.dp_ranks,
-                              .running_max = w.config.running_max,
-                              .late = w.late,
-                              .before_step = {},
-                              .row_fails = {},
-                              .step_lost = {},
-                              .drafts_max = w.config.draft_tokens_max,
-                              .drafts_right = w.drafts_right,
-                              .drafts_seed = w.error_seed};
-  const auto one_in = [seed = w.error_seed](uint64_t key, int32_t n) {
-    return RandomBits(seed, key) % static_cast<uint64_t>(n) == 0;
-  };
-  if (w.row_error_one_in > 0) {
-    options.row_fails = [one_in, n = w.row_error_one_in](RequestId id, int32_t length) {
-      return one_in(static_cast<uint64_t>(id.value) * 100000 + static_cast<uint64_t>(length), n);
-    };
-  }
-  if (w.lost_step_one_in > 0) {
-    options.step_lost = [one_in, n = w.lost_step_one_in](int64_t order) {
-      return one_in(static_cast<uint64_t>(order) | uint64_t{1} << 62, n);
-    };
-  }
-  return options;
-}
 
 class Run {
  public:
   Run(const Workload& workload, SimulatedEngine& engine)
       : w_(workload),
         lm_{w_.config.vocabulary},
-        scheduler_(engine.scheduler),
-        executor_(engine.executor),
+        engine_(engine),
         has_state_(std::any_of(w_.config.cache.groups.begin(), w_.config.cache.groups.end(),
                                [](const GroupGeometry& g) { return g.kind == GroupKind::kState; })),
-        before_(scheduler_.stats()),
-        rows_before_(executor_.rows_run()),
-        tokens_before_(executor_.tokens_run()) {
+        before_(engine.scheduler().stats()),
+        rows_before_(engine.executor().rows_run()),
+        tokens_before_(engine.executor().tokens_run()) {
     for (const ArrivingRequest& r : w_.requests) {
       answers_[r.request.id].priority = r.request.priority;
     }
   }
 
   Result<SimulationStats> Go() {
-    size_t submitted = 0;
-    for (; submitted < w_.requests.size() || !scheduler_.idle(); ++turn_) {
-      CHECK(turn_ < 200000, "I-18: no end: {} running, {} waiting", scheduler_.stats().running,
-            scheduler_.stats().waiting);
-      for (; submitted < w_.requests.size() && w_.requests[submitted].step <= turn_; ++submitted) {
-        answers_[w_.requests[submitted].request.id].submitted = turn_;
-        scheduler_.Apply(Submit{w_.requests[submitted].request});
+    engine_.Begin(w_, [this](const Plan& plan) { OnLaunch(plan); });
+    const auto runs = [&] { return !engine_.ended() && !engine_.scheduler().idle(); };
+    for (; submitted_ < w_.requests.size() || runs(); ++turn_) {
+      const SchedulerStats stats = engine_.scheduler().stats();
+      CHECK(turn_ < 200000, "I-18: no end: {} running, {} waiting", stats.running, stats.waiting);
+      SubmitAndAbort();
+      if (engine_.ended()) continue;
+      Interfere();
+      ASSIGN_OR_RETURN(const bool goes_on, engine_.Turn());
+      RETURN_IF_ERROR(wrong_);
+      RETURN_IF_ERROR(CheckDelivered());
+      if (!goes_on) {
+        RETURN_IF_ERROR(CheckEnded());
+        continue;
       }
-      for (const ArrivingRequest& r : w_.requests) {
-        if (r.abort_step != turn_) continue;
-        scheduler_.Apply(Abort{r.request.id});
-        aborted_.insert(r.request.id);
-      }
-      const bool quiet = in_flight_ == 0;
-      const bool launched = LaunchNext();
-      const bool moving = executor_.fake_transfers() > 0;
-      CHECK(launched || !quiet || moving || scheduler_.idle(),
+      if (Status audit = engine_.scheduler().Audit(); !audit.ok()) return audit.error();
+      engine_.executor().CheckTables();
+      const int32_t steps = engine_.executor().in_flight();
+      CHECK(steps > 0 || engine_.executor().fake_transfers() > 0 || engine_.scheduler().idle() ||
+                paused_,
             "I-17: nothing runs and somebody waits");
-      while (in_flight_ > w_.overlap_depth || (!launched && in_flight_ > 0)) CompleteStep();
-      EndTransfers(!launched && quiet);
-      RETURN_IF_ERROR(TakeOutputs());
-      if (w_.flush_step == turn_) scheduler_.Apply(FlushCache{});
-      if (Status audit = scheduler_.Audit(); !audit.ok()) return audit.error();
-      executor_.CheckTables();
+      EndTransfers(steps == 0);
+      if (steps > 0 && (!w_.slow || RandomBits(w_.error_seed, ++draws_) % 3 > 0)) EndStep();
     }
     return Conclude();
   }
 
  private:
-  bool LaunchNext() {
-    Plan plan = scheduler_.NextPlan();
-    if (plan.empty()) {
-      CHECK(plan.admissions.empty() && plan.tables.empty() && plan.released.empty());
-      return false;
+  void SubmitAndAbort() {
+    for (; submitted_ < w_.requests.size() && w_.requests[submitted_].step <= turn_; ++submitted_) {
+      const Request& request = w_.requests[submitted_].request;
+      Answer& answer = answers_[request.id];
+      answer.submitted = turn_;
+      sinks_.emplace_back(*this);
+      if (const Status status = engine_.driver().Submit(request, &sinks_.back()); !status) {
+        answer.refused = true;
+        answer.finish = FinishReason::kError;
+      }
     }
+    for (const ArrivingRequest& r : w_.requests) {
+      if (r.abort_step == turn_) engine_.driver().Abort(r.request.id);
+      if (r.abort_step == turn_) aborted_.insert(r.request.id);
+    }
+  }
+
+  // What an operator or the world does.
+  void Interfere() {
+    Driver& driver = engine_.driver();
+    if (w_.flush_step == turn_) driver.FlushCache();
+    if (w_.pause_step == turn_ || (paused_ && w_.resume_step <= turn_)) {
+      paused_ = w_.pause_step == turn_ && !stopped_;
+      driver.SetPaused(w_.pause_step == turn_);
+    }
+    if (w_.stop_step == turn_) {
+      stopped_ = true;
+      paused_ = false;
+      driver.Stop(w_.stop_now);
+    }
+    if (w_.lost_step == turn_) engine_.LoseGroup();
+  }
+
+  // With nothing alive or in flight after a stop, or when the group is lost.
+  Status CheckEnded() {
+    const bool lost = !engine_.driver().ended().ok();
+    if (lost ? w_.lost_step >= 0 && w_.lost_step <= turn_
+             : stopped_ && engine_.scheduler().idle() && engine_.executor().in_flight() == 0 &&
+                   engine_.executor().fake_transfers() == 0) {
+      return {};
+    }
+    return Error{ErrorCode::kInternal, "I-26: the driver ends too early"};
+  }
+
+  // Everything that has come back has been delivered, or its request has ended.
+  Status CheckDelivered() {
+    for (const auto& [id, tokens] : std::exchange(returned_, {})) {
+      Answer& a = answers_[id];
+      a.returned += tokens;
+      if (a.finish || a.returned == a.tokens.size()) continue;
+      return Error{ErrorCode::kInternal,
+                   fmt::format("I-25: {} tokens of request {} came back, {} were delivered",
+                               a.returned, id.value, a.tokens.size())};
+    }
+    return {};
+  }
+
+  void OnLaunch(const Plan& plan) {
+    CHECK(!paused_, "I-22: a step begins in a pause");
+    CHECK(engine_.executor().in_flight() <= w_.overlap_depth, "I-23: {} steps are in flight",
+          engine_.executor().in_flight());
     CheckBudgets(plan);
     CheckShared(plan);
     stats_.trace = HashPlan(plan, stats_.trace);
@@ -130,22 +152,19 @@ class Run {
     for (const Row& row : plan.rows) {
       ends_.back().emplace_back(row.request, row.start + row.token_count);
     }
-    executor_.Launch(std::move(plan));
-    ++in_flight_;
     ++stats_.steps;
-    return true;
   }
 
   // Transfers take their time; when nothing else goes on, one ends.
   void EndTransfers(bool must) {
-    while (const int32_t count = executor_.fake_transfers()) {
+    while (const int32_t count = engine_.executor().fake_transfers()) {
       const uint64_t draw = RandomBits(w_.error_seed, ++draws_);
       if (!std::exchange(must, false) && draw % 4 != 0) return;
       const auto index = static_cast<int32_t>(draw / 4 % static_cast<uint64_t>(count));
       const auto n = static_cast<uint64_t>(w_.transfer_error_one_in);
-      TransferDone done = executor_.EndFakeTransfer(index, n > 0 && draw / 4096 % n == 0);
-      if (draw / 1024 % 4 == 0) scheduler_.Apply(done);  // a peer may say it twice
-      scheduler_.Apply(done);
+      const TransferDone done = engine_.EndFakeTransfer(index, n > 0 && draw / 4096 % n == 0);
+      if (draw / 1024 % 4 == 0) engine_.driver().Post(done);  // a peer may say it twice
+      if (done.token >= 0 && done.error.empty()) returned_.emplace_back(done.request, 1);
     }
   }
 
@@ -228,7 +247,7 @@ class Run {
     }
     const RequestId* best = nullptr;
     for (const auto& [slot, id] : slots_) {
-      if (answers_[id].finish || executor_.Transferring(id)) continue;
+      if (answers_[id].finish || engine_.executor().Transferring(id)) continue;
       if (best == nullptr || Priority(id) > Priority(*best) ||
           (Priority(id) == Priority(*best) && id < *best)) {
         best = &id;
@@ -248,44 +267,41 @@ class Run {
 
   int32_t Priority(RequestId id) { return answers_[id].priority; }
 
-  void CompleteStep() {
-    StepDone done = executor_.Wait();
+  void EndStep() {
+    const StepDone done = engine_.EndStep();
     for (const auto& [id, end] : ends_.front()) answers_[id].landed = end;
     ends_.pop_front();
     for (const RowResult& row : done.rows) {
       stats_.late_tokens += row.token >= 0 && answers_[row.request].finish.has_value();
+      if (row.token >= 0 && row.error.empty()) {
+        returned_.emplace_back(row.request, static_cast<size_t>(row.accepted) + 1);
+      }
     }
-    scheduler_.Apply(done);
-    --in_flight_;
   }
 
-  Status TakeOutputs() {
-    for (Output& o : scheduler_.TakeOutputs()) {
-      Answer& a = answers_[o.id];
-      const auto wrong = [&](const char* what) {
-        return Error{ErrorCode::kInternal, fmt::format("request {}: {}", o.id.value, what)};
-      };
-      if (a.finish) return wrong("I-19: an output after the last one");
-      const auto move = [](auto& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
-      move(o.tokens, a.tokens);
-      move(o.logprobs, a.logprobs);
-      move(o.prompt_logprobs, a.prompt_logprobs);
-      a.finish = o.finish;
-      if (!std::exchange(a.answered, true)) CountWait(turn_ - a.submitted);
-      a.refused = o.finish && o.error_code != ErrorCode::kInternal;
-      a.preemptions = o.preemptions;
-      if (o.preemptions == 0 && !a.first_start.empty() &&
-          o.cached_tokens != a.first_start.front()) {
-        return wrong("I-20: cached_tokens is not what was reused");
-      }
-      if (!a.refused && o.output_tokens != static_cast<int32_t>(a.tokens.size())) {
-        return wrong("I-20: output_tokens is not the number of tokens");
-      }
-      for (TokenId token : o.tokens) {
-        stats_.trace = MixBits(stats_.trace + static_cast<uint64_t>(token));
-      }
+  void Take(const Output& o) {
+    Answer& a = answers_[o.id];
+    const auto check = [&](bool right, const char* what) {
+      if (right || !wrong_.ok()) return;
+      wrong_ = Error{ErrorCode::kInternal, fmt::format("request {}: {}", o.id.value, what)};
+    };
+    check(!a.finish, "I-19: an output after the last one");
+    const auto move = [](auto& from, auto& to) { to.insert(to.end(), from.begin(), from.end()); };
+    move(o.tokens, a.tokens);
+    move(o.logprobs, a.logprobs);
+    move(o.prompt_logprobs, a.prompt_logprobs);
+    a.finish = o.finish;
+    if (!std::exchange(a.answered, true)) CountWait(turn_ - a.submitted);
+    a.refused = o.finish && o.error_code != ErrorCode::kInternal;
+    a.preemptions = o.preemptions;
+    check(a.refused || o.preemptions != 0 || a.first_start.empty() ||
+              o.cached_tokens == a.first_start.front(),
+          "I-20: cached_tokens is not what was reused");
+    check(a.refused || o.output_tokens == static_cast<int32_t>(a.tokens.size()),
+          "I-20: output_tokens is not the number of tokens");
+    for (TokenId token : o.tokens) {
+      stats_.trace = MixBits(stats_.trace + static_cast<uint64_t>(token));
     }
-    return {};
   }
 
   void CountWait(int64_t turns) {
@@ -309,8 +325,9 @@ class Run {
       return wrong("I-19: its pages are gone");
     }
     const bool cut = sent || *a.finish == FinishReason::kAbort || *a.finish == FinishReason::kError;
-    if (*a.finish == FinishReason::kAbort && arriving.abort_step < 0)
+    if (*a.finish == FinishReason::kAbort && arriving.abort_step < 0 && !stopped_) {
       return wrong("I-19: nobody aborted it");
+    }
     if (a.tokens.size() > want.tokens.size() ||
         !std::equal(a.tokens.begin(), a.tokens.end(), want.tokens.begin())) {
       return wrong("I-20: its tokens are not the oracle's");
@@ -353,8 +370,9 @@ class Run {
   }
 
   Result<SimulationStats> Conclude() {
-    const SchedulerStats s = scheduler_.stats();
-    if (s.pages_used != 0) {
+    if (paused_) engine_.driver().SetPaused(false);
+    const SchedulerStats s = engine_.scheduler().stats();
+    if (s.pages_used != 0 && engine_.driver().ended().ok()) {
       return Error{ErrorCode::kInternal,
                    fmt::format("I-1: {} pages are still in use", s.pages_used)};
     }
@@ -380,21 +398,30 @@ class Run {
     stats_.drafts_accepted = s.drafts_accepted - before_.drafts_accepted;
     stats_.transfers = s.transfers - before_.transfers;
     stats_.transfers_failed = s.transfers_failed - before_.transfers_failed;
-    stats_.rows = executor_.rows_run() - rows_before_;
-    stats_.tokens = executor_.tokens_run() - tokens_before_;
+    stats_.rows = engine_.executor().rows_run() - rows_before_;
+    stats_.tokens = engine_.executor().tokens_run() - tokens_before_;
     return stats_;
   }
 
+  struct Sink final : OutputSink {
+    explicit Sink(Run& r) : run(r) {}
+    void OnOutput(Output output) override { run.Take(output); }
+    Run& run;
+  };
+
   const Workload& w_;
   const HashLm lm_;
-  Scheduler& scheduler_;
-  HashExecutor& executor_;
+  SimulatedEngine& engine_;
   const bool has_state_;
   const SchedulerStats before_;
   const int64_t rows_before_, tokens_before_;
   int64_t turn_ = 0;
-  uint64_t draws_ = 0;  // for transfers
-  int32_t in_flight_ = 0;
+  size_t submitted_ = 0;
+  uint64_t draws_ = 0;  // for the ends of transfers and steps
+  bool paused_ = false, stopped_ = false;
+  Status wrong_;
+  std::deque<Sink> sinks_;
+  std::vector<std::pair<RequestId, size_t>> returned_;  // tokens that came back this turn
   std::map<RequestId, Answer> answers_;
   std::map<SlotId, RequestId> slots_;
   std::set<RequestId> aborted_;
@@ -442,22 +469,22 @@ int64_t SimulationStats::WaitQuantile(double share) const {
   return wait_max;
 }
 
-SimulatedEngine::SimulatedEngine(const Workload& workload)
-    : scheduler(MakeScheduler(workload.config)),
-      executor(workload.config.cache, workload.config.vocabulary, ExecutorOptions(workload)) {}
-
 Result<SimulationStats> RunWave(const Workload& workload, SimulatedEngine& engine) {
-  engine.executor.SetOptions(ExecutorOptions(workload));
   return Run(workload, engine).Go();
 }
 
 Result<SimulationStats> RunWorkload(const Workload& workload) {
   SimulatedEngine engine(workload);
   ASSIGN_OR_RETURN(const SimulationStats stats, RunWave(workload, engine));
-  engine.scheduler.Apply(FlushCache{});
-  if (const int32_t left = engine.scheduler.stats().pages_cached; left != 0) {
+  if (engine.ended()) return stats;
+  engine.driver().FlushCache();
+  ASSIGN_OR_RETURN(const bool goes_on, engine.Turn());
+  if (const int32_t left = engine.scheduler().stats().pages_cached; left != 0 || !goes_on) {
     return Error{ErrorCode::kInternal, fmt::format("I-1: {} pages outlive a flush", left)};
   }
+  engine.driver().Stop(workload.stop_now);
+  ASSIGN_OR_RETURN(const bool ends_not, engine.Turn());
+  if (ends_not) return Error{ErrorCode::kInternal, "I-26: an idle driver does not stop"};
   return stats;
 }
 

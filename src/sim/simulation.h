@@ -1,7 +1,7 @@
-// Runs a workload through the real scheduler and the hash LM, and checks after every step that
-// nothing is lost, shared or late, and at the end that every request got exactly what the oracle
-// says. A pure function of the seed; one thread. A wrong answer is an error; most violations stop
-// the program, so runs that may fail belong into a process of their own (sim/seed_runs.h).
+// Runs a workload through the real driver and scheduler and the hash LM, and checks after every
+// step that nothing is lost, shared or late, and at the end that every request got exactly what the
+// oracle says. A pure function of the seed; one thread. A wrong answer is an error; most violations
+// stop the program, so runs that may fail belong into a process of their own (sim/seed_runs.h).
 //
 // What is checked, and the names that messages bear:
 //   I-1  every block and slot is owned once, counters agree with a recount       (every step)
@@ -20,6 +20,11 @@
 //   I-19 every request ends once, and nothing comes after                        (every output)
 //   I-21 a follower waits for blocks that its leader is about to publish         (every step)
 //   I-21 nobody computes what one that runs is about to publish           (every new admission)
+//   I-22 no step begins in a pause                                               (every launch)
+//   I-23 no more steps are in flight than may be                                 (every launch)
+//   I-24 the ranks of a group make the same plans and end together               (every turn)
+//   I-25 what has come back is delivered before the driver waits                 (every turn)
+//   I-26 a driver ends when it was told to and nothing is in flight, not before  (at the end)
 //   I-20 tokens, log-probabilities and reused counts are the oracle's            (at the end)
 #pragma once
 
@@ -27,7 +32,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "sim/hash_executor.h"
+#include "sim/simulated_engine.h"
 #include "sim/workload.h"
 
 namespace braid {
@@ -54,13 +59,6 @@ struct SimulationStats {
   // The number of steps within which a share of the requests had their first output; a power of
   // two.
   int64_t WaitQuantile(double share) const;
-};
-
-// A scheduler with its executor. It can take one workload after the other.
-struct SimulatedEngine {
-  explicit SimulatedEngine(const Workload& workload);
-  Scheduler scheduler;
-  HashExecutor executor;
 };
 
 // The workload alone: at the end the prefix cache is flushed and must leave nothing behind.

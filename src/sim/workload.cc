@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr uint64_t kChoicesDraw = 0x63686f69636573;
+constexpr uint64_t kChoicesDraw = 0x63686f69636573, kRunDraw = 0x72756e;
 
 int32_t Between(Rng& rng, int32_t low, int32_t high) {
   return low + static_cast<int32_t>(rng.Below(high - low + 1));
@@ -319,6 +319,20 @@ void DrawElsewhere(Rng& rng, Workload& w) {
   }
 }
 
+// What the driver lives through.
+void DrawRun(Rng& rng, Workload& w) {
+  if (OneIn(rng, 4)) w.ranks = 2;
+  w.slow = OneIn(rng, 3);
+  if (OneIn(rng, 8)) {
+    w.pause_step = Between(rng, 0, 60);
+    w.resume_step = w.pause_step + Between(rng, 1, 30);
+  }
+  if (OneIn(rng, 8)) w.stop_step = Between(rng, 0, 100);
+  w.stop_now = OneIn(rng, 2);
+  if (w.ranks > 1 && OneIn(rng, 8)) w.lost_step = Between(rng, 0, 100);
+  if (OneIn(rng, 4)) w.config.decode_latency_us = Between(rng, 1, 30000);
+}
+
 // Takes out what the options rule out. Everything was drawn before, so the rest stays what it is.
 void Restrict(Workload& w, const WorkloadOptions& options) {
   const auto off = [&](Fault fault) { return (options.faults & MaskOf(fault)) == 0; };
@@ -331,6 +345,11 @@ void Restrict(Workload& w, const WorkloadOptions& options) {
   if (off(Fault::kTiny)) w.config.cache.pages += 1000;
   if (off(Fault::kFlush)) w.flush_step = -1;
   if (off(Fault::kTransfer)) w.transfer_error_one_in = 0;
+  if (off(Fault::kSlow)) w.slow = false;
+  if (off(Fault::kPause)) w.pause_step = -1;
+  if (off(Fault::kStop)) w.stop_step = -1;
+  if (off(Fault::kLostRank) || !options.group) w.lost_step = -1;
+  if (!options.group) w.ranks = 1;
   if (!options.drafts) w.config.draft_tokens_max = 0;
   w.config.handoff &= options.handoff;
   for (ArrivingRequest& r : w.requests) {
@@ -361,7 +380,8 @@ const char* NameOf(WorkloadKind kind) {
 
 const char* NameOf(Fault fault) {
   constexpr const char* kNames[] = {"abort", "row-error", "lost-step", "late",
-                                    "tiny",  "flush",     "transfer"};
+                                    "tiny",  "flush",     "transfer",  "slow",
+                                    "pause", "stop",      "lost-rank"};
   static_assert(std::size(kNames) == static_cast<size_t>(Fault::kCount));
   return kNames[static_cast<size_t>(fault)];
 }
@@ -395,6 +415,8 @@ Workload MakeWorkload(uint64_t seed, const WorkloadOptions& options) {
     AddChoices(choices, w.config, w.requests);
   }
   DrawElsewhere(rng, w);
+  Rng run(RandomBits(seed, kRunDraw));
+  DrawRun(run, w);
   Restrict(w, options);
   return w;
 }
@@ -413,6 +435,8 @@ Workload MakeWave(uint64_t seed, const Workload& first, int64_t first_id,
   wave.drafts_right = first.drafts_right;
   wave.overlap_depth = first.overlap_depth;
   wave.late = first.late;
+  wave.ranks = first.ranks;
+  wave.stop_step = wave.lost_step = -1;  // the engine lives on
   return wave;
 }
 

@@ -28,6 +28,12 @@ struct Workload {
   int32_t drafts_right = 0;               // of 100 drafts
   int32_t transfer_error_one_in = 0;      // 0: no transfer fails
   int64_t flush_step = -1;                // turn in which the prefix cache is flushed, -1: never
+  int32_t ranks = 1;                          // 2: a group of two, which do the same
+  bool slow = false;                          // a step may take several turns
+  int64_t pause_step = -1, resume_step = -1;  // turns in which a pause begins and ends
+  int64_t stop_step = -1;                     // turn in which the engine is told to stop
+  bool stop_now = false;
+  int64_t lost_step = -1;                 // turn in which a group's ranks lose each other
   std::vector<ArrivingRequest> requests;  // by step
 };
 
@@ -52,6 +58,10 @@ enum class Fault : uint8_t {
   kTiny,      // arenas with barely room for one request
   kFlush,     // the prefix cache is flushed in the middle
   kTransfer,  // pages that should arrive, or be sent, do not
+  kSlow,      // steps take several turns
+  kPause,     // the engine pauses for a while
+  kStop,      // the engine is told to stop in the middle
+  kLostRank,  // the ranks of a group lose each other
   kCount,
 };
 
@@ -70,6 +80,7 @@ struct WorkloadOptions {
   bool prefix_cache = true;
   bool drafts = true;   // rows may carry drafts
   bool handoff = true;  // prompts may come from, or go to, other engines
+  bool group = true;    // two ranks may do the same
   std::optional<Placement> placement;
   // What a failing run is shrunk by.
   std::vector<int32_t> only;      // numbers of the requests that stay; empty: all

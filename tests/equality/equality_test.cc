@@ -390,8 +390,9 @@ TEST_P(NonFiniteTest, AReadOfAFreedPageIsNoticed) {
   scheduler.Apply(Submit{request});
   const Plan first = scheduler.NextPlan();
   const auto run = [&](const Plan& plan) {
-    machine.executor().Launch(plan);
-    return machine.executor().Wait();
+    Inbox ended;
+    machine.executor().Launch(plan, ended);
+    return ended.AwaitStep();
   };
   const Request reader = MakeRequest(2, Tokens(3, 70), 1);
   Plan stale{.admissions = {{.slot = SlotId(5), .request = &reader}},

@@ -15,6 +15,7 @@
 #include "model/loading/make_model.h"
 #include "model/loading/memory_plan.h"
 #include "runtime/model_executor.h"
+#include "scheduler/inbox.h"
 #include "scheduler/scheduler.h"
 
 namespace braid {
@@ -53,7 +54,7 @@ std::vector<TokenLogprob> Answer(const Run& run) {
                    .seed = 5,
                    .progress = {}},
                   pool));
-  auto [spec, checkpoint, described] = *OpenModel(directory);
+  auto [spec, checkpoint, model_config] = *OpenModel(directory);
   if (run.expanded) ExpandLatentAttention(spec, kExpandedTokensMin);
   const MemoryRequest request{.kv_dtype = DType::kF32,
                               .arena_bytes = 64 << 20,
@@ -78,10 +79,11 @@ std::vector<TokenLogprob> Answer(const Run& run) {
   for (int i = 0; i < run.others; ++i) scheduler.Apply(Submit{MakeRequest(i + 2, 3)});
   scheduler.Apply(Submit{MakeRequest(1, kModelLen - 20)});
   std::vector<TokenLogprob> logprobs;
+  Inbox ended;
   while (!scheduler.idle()) {
     if (Plan next = scheduler.NextPlan(); !next.empty()) {
-      executor.Launch(std::move(next));
-      scheduler.Apply(executor.Wait());
+      executor.Launch(std::move(next), ended);
+      scheduler.Apply(ended.AwaitStep());
     }
     for (const Output& o : scheduler.TakeOutputs()) {
       EXPECT_EQ(o.error, "");

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/thread_group.h"
+#include "scheduler/inbox.h"
 
 namespace braid {
 
@@ -19,6 +20,7 @@ struct RankThreads::State {
   std::vector<std::unique_ptr<ThreadGroup>> tensor, experts;
   std::unique_ptr<ThreadGroup> all;
   std::vector<std::unique_ptr<ModelExecutor>> executors;
+  std::deque<Inbox> ended;  // of each rank
   std::vector<std::thread> threads;  // of all ranks but the first
 
   std::mutex mutex;
@@ -39,7 +41,7 @@ struct RankThreads::State {
         served = launches;
         mine = plan;
       }
-      executors[rank]->Launch(*mine);
+      executors[rank]->Launch(*mine, ended[rank]);
       std::lock_guard lock(mutex);
       --running;
       changed.notify_all();
@@ -75,6 +77,7 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
     RankModel& model = s.models[static_cast<size_t>(rank)];
     s.executors.push_back(
         std::make_unique<ModelExecutor>(model.spec, std::move(model.weights), own));
+    s.ended.emplace_back();
   }
   for (size_t rank = 1; rank < s.executors.size(); ++rank) {
     s.threads.emplace_back([&s, rank] { s.Serve(rank); });
@@ -90,7 +93,7 @@ RankThreads::~RankThreads() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-void RankThreads::Launch(Plan plan) {
+void RankThreads::Launch(Plan plan, EventSink& events) {
   State& s = *state_;
   {
     std::lock_guard lock(s.mutex);
@@ -99,19 +102,18 @@ void RankThreads::Launch(Plan plan) {
     ++s.launches;
   }
   s.changed.notify_all();
-  s.executors[0]->Launch(plan);
-  std::unique_lock lock(s.mutex);
-  s.changed.wait(lock, [&] { return s.running == 0; });
-}
-
-StepDone RankThreads::Wait() {
-  StepDone done = state_->executors[0]->Wait();
-  for (size_t rank = 1; rank < state_->executors.size(); ++rank) {
-    const StepDone other = state_->executors[rank]->Wait();
+  s.executors[0]->Launch(plan, s.ended[0]);
+  {
+    std::unique_lock lock(s.mutex);
+    s.changed.wait(lock, [&] { return s.running == 0; });
+  }
+  StepDone done = s.ended[0].AwaitStep();
+  for (size_t rank = 1; rank < s.executors.size(); ++rank) {
+    const StepDone other = s.ended[rank].AwaitStep();
     EXPECT_EQ(other.step, done.step);
     EXPECT_EQ(other.rows.size(), done.rows.size());
   }
-  return done;
+  events.Post(std::move(done));
 }
 
 ModelExecutor& RankThreads::rank(int32_t rank) {

@@ -24,9 +24,7 @@ class RankThreads final : public Executor {
   RankThreads(std::vector<RankModel> ranks, const Mesh& mesh, const ModelExecutorConfig& config);
   ~RankThreads() override;
 
-  std::vector<Event> Exchange(std::vector<Event> local) override { return local; }
-  void Launch(Plan plan) override;
-  StepDone Wait() override;
+  void Launch(Plan plan, EventSink& events) override;
 
   ModelExecutor& rank(int32_t rank);
 

@@ -74,7 +74,7 @@ void Record(Model& model, const std::string& path) {
   ASSERT_TRUE(log.ok()) << log.error().message;
   Driver driver(*Scheduler::Create(model.config()), model.executor(), {.event_log = log->get()});
   Deaf sink;
-  std::thread engine([&] { driver.Run(); });
+  std::thread engine([&] { EXPECT_TRUE(driver.Run().ok()); });
   std::vector<std::thread> clients;
   for (uint64_t client = 0; client < 2; ++client) {
     clients.emplace_back([&, client] {

@@ -256,11 +256,11 @@ bool Engine::Step() {
   Plan plan = scheduler_.NextPlan();
   const bool launched = !plan.empty();
   if (launched) {
-    executor_.Launch(std::move(plan));
+    executor_.Launch(std::move(plan), ended_);
     ++in_flight_;
   }
   while (in_flight_ > (launched ? depth_ : 0)) {
-    scheduler_.Apply(executor_.Wait());
+    scheduler_.Apply(ended_.AwaitStep());
     --in_flight_;
   }
   for (Output& o : scheduler_.TakeOutputs()) {

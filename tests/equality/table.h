@@ -15,6 +15,7 @@
 #include "model/spec.h"
 #include "parallel/mesh.h"
 #include "runtime/model_executor.h"
+#include "scheduler/inbox.h"
 #include "scheduler/scheduler.h"
 
 namespace braid {
@@ -147,6 +148,7 @@ class Engine {
 
  private:
   Executor& executor_;
+  Inbox ended_;
   Scheduler scheduler_;
   const int32_t depth_;
   int32_t in_flight_ = 0;

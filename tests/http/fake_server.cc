@@ -145,7 +145,7 @@ int Serve(const std::string& dir, Options options) {
   fmt::print("listening on {}\n", server->url());
   std::fflush(stdout);
   std::this_thread::sleep_for(std::chrono::milliseconds(loading_ms));
-  std::thread engine([&] { driver.Run(); });
+  std::thread engine([&] { (void)driver.Run(); });
   server->SetReady({.driver = driver,
                     .tokenizer = &model.tokenizer,
                     .chat = &model.chat,

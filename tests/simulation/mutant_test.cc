@@ -86,11 +86,10 @@ bool Repairs() {
                               .running_max = 2,
                               .vocabulary = 100},
                    .requests = {}};
-  SimulatedEngine engine(w);
-  HashExecutor& executor = engine.executor;
+  HashExecutor executor(w.config.cache, w.config.vocabulary);
   Plant(BugOf("pins-forgotten"));
-  Driver driver(std::move(engine.scheduler), executor, {.audit_every_us = 1});
-  std::thread thread([&] { driver.Run(); });
+  Driver driver(*Scheduler::Create(w.config), executor, {.audit_every_us = 1});
+  std::thread thread([&] { (void)driver.Run(); });
   Last first, second;
   for (Last* sink : {&first, &second}) {
     Request request;

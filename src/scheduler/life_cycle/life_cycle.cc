@@ -57,6 +57,10 @@ void LifeCycle::Abort(RequestId id, FinishReason reason) {
   Finish(*at->second, reason);
 }
 
+void LifeCycle::AbortAll() {
+  for (const auto& [id, sequence] : sequences_) Abort(id, FinishReason::kAbort);
+}
+
 void LifeCycle::CompleteRow(const RowInFlight& planned, const RowResult& result) {
   RowInFlight row = planned;
   Sequence& s = *row.sequence;

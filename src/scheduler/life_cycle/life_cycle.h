@@ -39,6 +39,7 @@ class LifeCycle {
   void Submit(const Request& request);
   // Ends a request; ids that are unknown or have ended are ignored.
   void Abort(RequestId id, FinishReason reason);
+  void AbortAll();
   // A row has come back.
   void CompleteRow(const RowInFlight& planned, const RowResult& result);
   void CompleteTransfer(const TransferDone& event);

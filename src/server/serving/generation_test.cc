@@ -23,26 +23,21 @@ constexpr TokenId kToken = 7;
 // Every sampling row gets kToken, or fails with `error`.
 class StepExecutor final : public Executor {
  public:
-  std::vector<Event> Exchange(std::vector<Event> local) override { return local; }
-  void Launch(Plan plan) override {
-    std::lock_guard lock(mutex_);
+  void Launch(Plan plan, EventSink& events) override {
+    std::unique_lock lock(mutex_);
     for (const Admission& admission : plan.admissions) {
       seeds_.push_back(admission.request->sampling.seed);
     }
-    plan_ = std::move(plan);
-  }
-  StepDone Wait() override {
-    std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return steps_ != 0; });
     if (steps_ > 0) --steps_;
-    StepDone done{.step = plan_.step};
-    for (const Row& row : plan_.rows) {
+    StepDone done{.step = plan.step};
+    for (const Row& row : plan.rows) {
       done.rows.push_back({.request = row.request,
                            .token = row.sample ? kToken : TokenId{-1},
                            .error = error_,
                            .error_code = error_code_});
     }
-    return done;
+    events.Post(std::move(done));
   }
   // So many steps may end; -1: all.
   void Allow(int steps) {
@@ -63,7 +58,6 @@ class StepExecutor final : public Executor {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  Plan plan_;
   int steps_ = 0;
   std::string error_;
   ErrorCode error_code_ = ErrorCode::kInternal;
@@ -93,7 +87,7 @@ class GenerationTest : public testing::Test {
   }
   // Until then nothing is taken from the queue.
   void RunEngine() {
-    engine_ = std::thread([this] { driver_.Run(); });
+    engine_ = std::thread([this] { EXPECT_TRUE(driver_.Run().ok()); });
   }
 
   // Prompts of these lengths, each answered n times with so many tokens.
