@@ -1,6 +1,6 @@
 // `braid convert`: a checkpoint with plain or quantised weights from one in any format that the
 // engine reads, or one whose weights lie as they do in memory.
-#include "model/loading/convert.h"
+#include "model/writing/convert.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "cli/command/command_factories.h"
 #include "engine/engine_options.h"
 #include "model/checkpoint/formats/export.h"
-#include "model/loading/convert_panels.h"
+#include "model/writing/convert_panels.h"
 #include "tensor/device.h"
 
 namespace braid {

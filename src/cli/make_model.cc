@@ -1,5 +1,5 @@
 // `braid make-model`: a checkpoint with random weights.
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 
 #include <fmt/core.h>
 
@@ -21,7 +21,11 @@ class MakeModelCommand : public Command {
     flags.Choice("--family", family_, std::move(names), "Model family");
     flags.Text(
         "--shape", shape_,
-        "tiny or mid, then values for keys of config.json: tiny,hidden_size=128,num_experts=5");
+        "tiny, mid or a published model (a wrong name lists them), then values for "
+        "keys of config.json: tiny,hidden_size=128,num_experts=5");
+    flags.Choice("--format", format_, MakeableFormats(), "Format of the weight matrices");
+    flags.Switch("--quantize-head", head_,
+                 "With a quantised format: also quantise the embedding and the output head");
     flags.Seed("--seed", seed_, "Random seed; equal seeds give equal files (default: 0)");
     flags.Number("--threads", threads_, {1, 1024}, "Number of threads (default: physical cores)");
   }
@@ -30,7 +34,8 @@ class MakeModelCommand : public Command {
  private:
   std::string directory_;
   std::string family_{Families().front().name};
-  std::string shape_ = "tiny";
+  std::string shape_ = "tiny", format_ = "bf16";
+  bool head_ = false;
   std::optional<uint64_t> seed_;
   int32_t threads_ = 0;
 };
@@ -58,6 +63,8 @@ Status MakeModelCommand::Run() {
   request.directory = directory_;
   request.family = family_;
   request.shape = SplitShape(shape_);
+  request.weights = *ops::FindWeightFormat(format_);
+  request.quantise_head = head_;
   request.seed = seed_.value_or(0);
   ProgressBar bar("writing " + directory_, 0.5);
   request.progress = [&](double fraction) { bar.Show(fraction); };

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/system/thread_pool.h"
 #include "model/checkpoint/test_directory.h"
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 
 namespace braid {
 namespace {

@@ -12,3 +12,10 @@ set(BRAID_SLOW_TESTS LatentAttention.TheExpandedFormAgreesWithTheAbsorbedOneOfTh
   LatentAttention.HeadsThatDoNotFitAtOnceFollowInTurn
   LatentAttention.TokensOfShortPartsKeepTheBitsOfTheAbsorbedForm
   Checkpoint.TheLargestHostileHeadersCostLittle *Golden.*/*_c)
+# Configs of published models are data in the library: families/published.cc has the table.
+include(embed)
+file(GLOB configs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/configs/*.json)
+foreach(config ${configs})
+  get_filename_component(name ${config} NAME_WE)
+  braid_embed(braid_model ${config} kConfig_${name})
+endforeach()

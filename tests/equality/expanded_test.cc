@@ -12,7 +12,7 @@
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/loading/load_weights.h"
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 #include "model/loading/memory_plan.h"
 #include "runtime/model_executor.h"
 #include "scheduler/inbox.h"

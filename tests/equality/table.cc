@@ -11,7 +11,7 @@
 #include "model/families/families.h"
 #include "model/loading/keep_rows.h"
 #include "model/loading/load_weights.h"
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 #include "model/loading/memory_plan.h"
 #include "parallel/rank_view.h"
 #include "tests/equality/rank_threads.h"

@@ -12,7 +12,7 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 #include "model/loading/test_loaded_model.h"
 
 namespace braid {

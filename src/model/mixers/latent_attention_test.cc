@@ -11,7 +11,7 @@
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/layer_context.h"
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 #include "model/loading/test_loaded_model.h"
 #include "ops/test_context.h"
 #include "ops/test_pages.h"

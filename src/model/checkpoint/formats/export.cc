@@ -127,12 +127,29 @@ WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightForm
   return e;
 }
 
-std::vector<std::vector<std::byte>> WeightExport::Rows(int64_t row, int64_t count) const {
-  if (!quantised()) return {PlainRows(*stored_, row, count, parts_[0].plan.dtype)};
+std::vector<std::vector<std::byte>> WeightExport::EmptyRows(int64_t count) const {
   std::vector<std::vector<std::byte>> bytes;
   for (const ExportPart& part : parts_) {
     bytes.emplace_back(static_cast<size_t>(count * part.row_bytes));
   }
+  return bytes;
+}
+
+std::vector<std::vector<std::byte>> WeightExport::RowsOf(const float* values,
+                                                         int64_t count) const {
+  CHECK(quantised());
+  std::vector<std::vector<std::byte>> bytes = EmptyRows(count);
+  for (int64_t r = 0; r < count; ++r) {
+    ops::QuantiseRow(format_, values + r * stored_->k, stored_->k,
+                     bytes[0].data() + r * parts_[0].row_bytes,
+                     bytes[1].data() + r * parts_[1].row_bytes);
+  }
+  return bytes;
+}
+
+std::vector<std::vector<std::byte>> WeightExport::Rows(int64_t row, int64_t count) const {
+  if (!quantised()) return {PlainRows(*stored_, row, count, parts_[0].plan.dtype)};
+  std::vector<std::vector<std::byte>> bytes = EmptyRows(count);
   const int64_t k = stored_->k;
   std::vector<float> x(static_cast<size_t>(k));
   for (int64_t r = 0; r < count; ++r) {
@@ -146,6 +163,16 @@ std::vector<std::vector<std::byte>> WeightExport::Rows(int64_t row, int64_t coun
     }
   }
   return bytes;
+}
+
+std::vector<std::string> PlainModules(const std::vector<TensorPlan>& plain) {
+  constexpr std::string_view kWeight = ".weight";
+  std::vector<std::string> modules;
+  for (const TensorPlan& plan : plain) {
+    if (plan.shape.size() < 2 || !plan.name.ends_with(kWeight)) continue;
+    modules.push_back(plan.name.substr(0, plan.name.size() - kWeight.size()));
+  }
+  return modules;
 }
 
 json::object QuantizationConfigOf(ops::WeightFormat format, const std::vector<std::string>& plain) {

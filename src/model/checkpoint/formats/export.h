@@ -29,8 +29,11 @@ class WeightExport {
   bool quantised() const { return ops::IsQuantised(format_); }
   // Bytes of rows [row, row + count), counted through all matrices, of every part.
   std::vector<std::vector<std::byte>> Rows(int64_t row, int64_t count) const;
+  // The same of quantised weights from numbers [count][k] instead of the stored ones.
+  std::vector<std::vector<std::byte>> RowsOf(const float* values, int64_t count) const;
 
  private:
+  std::vector<std::vector<std::byte>> EmptyRows(int64_t count) const;
   explicit WeightExport(const StoredWeight& stored) : stored_(&stored) {}
   void AddPart(std::string_view suffix, DType type, int64_t columns);
 
@@ -42,6 +45,9 @@ class WeightExport {
 
 // Names of the formats in which weights can be written.
 std::vector<std::string> ExportableFormats();
+
+// The modules ("model.layers.0.mlp.gate") of plain tensors that are matrices.
+std::vector<std::string> PlainModules(const std::vector<TensorPlan>& plain);
 
 // quantization_config of a checkpoint whose quantised weights are in this format.
 json::object QuantizationConfigOf(ops::WeightFormat format, const std::vector<std::string>& plain);

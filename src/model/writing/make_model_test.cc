@@ -1,14 +1,18 @@
 // Made checkpoints load, are functions of their request, and are refused when the request is wrong.
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
+#include "model/families/published.h"
+#include "model/writing/convert.h"
 #include "model/loading/test_loaded_model.h"
 
 namespace braid {
@@ -82,6 +86,73 @@ TEST(MakeModel, WeightsHaveTheScaleThatKeepsInputsOfSizeOneAtSizeOne) {
   }
   EXPECT_NEAR(sum / static_cast<double>(n), 0, 0.003);
   EXPECT_NEAR(std::sqrt(squares / static_cast<double>(n) * 64), 2.5, 0.05);
+}
+
+TEST(MakeModel, WritesQuantisedWeightsAsConvertWould) {
+  ThreadPool pool(2);
+  for (const char* family : {"qwen3_5_moe", "deepseek_v3"}) {
+    for (const std::string& name : MakeableFormats()) {
+      const ops::WeightFormat format = *ops::FindWeightFormat(name);
+      for (const bool head : {false, true}) {
+        if (!ops::IsQuantised(format)) continue;
+        const TestDirectory dir;
+        MakeModelRequest request = {.directory = dir.path() + "/plain",
+                                    .family = family,
+                                    .shape = {"tiny", "vocab_size=300"},
+                                    .seed = 3,
+                                    .progress = {}};
+        ASSERT_TRUE(MakeModel(request, pool));
+        ASSERT_TRUE(ConvertCheckpoint({.from = dir.path() + "/plain",
+                                       .to = dir.path() + "/converted",
+                                       .weights = format,
+                                       .head = head,
+                                       .progress = {}},
+                                      pool));
+        request.directory = dir.path() + "/made";
+        request.weights = format;
+        request.quantise_head = head;
+        ASSERT_TRUE(MakeModel(request, pool));
+        Result<Checkpoint> made = Checkpoint::Open(dir.path() + "/made");
+        Result<Checkpoint> converted = Checkpoint::Open(dir.path() + "/converted");
+        ASSERT_TRUE(made && converted);
+        ASSERT_EQ(made->tensors().size(), converted->tensors().size());
+        for (const auto& [tensor, entry] : made->tensors()) {
+          const TensorEntry* other = converted->Find(tensor);
+          ASSERT_NE(other, nullptr) << tensor;
+          ASSERT_EQ(entry.shape, other->shape) << tensor;
+          ASSERT_TRUE(std::ranges::equal(std::span(entry.data, static_cast<size_t>(entry.bytes)),
+                                         std::span(other->data, static_cast<size_t>(other->bytes))))
+              << tensor;
+        }
+        ASSERT_TRUE(LoadModel(dir.path() + "/made"));
+      }
+    }
+  }
+}
+
+TEST(MakeModel, MakesPublishedModelsWithOtherSizes) {
+  for (const PublishedConfig& published : PublishedConfigs()) {
+    if (published.name != "qwen3_5_35b_a3b" && published.name != "kimi_linear_48b_a3b") continue;
+    const TestDirectory dir;
+    // One layer of each kind where the config lists them, and few, small experts.
+    const bool nested = published.json->find("text_config") != std::string_view::npos;
+    std::vector<std::string> shape = {std::string(published.name), "hidden_size=64",
+                                      "vocab_size=128", "num_experts=3",
+                                      "moe_intermediate_size=16"};
+    if (nested) {
+      for (const char* word : {"num_hidden_layers=1", "layer_types=[\"full_attention\"]",
+                               "mtp_num_hidden_layers=0", "num_experts_per_tok=2"}) {
+        shape.emplace_back(word);
+      }
+    } else {
+      shape.emplace_back("num_experts_per_token=2");
+    }
+    const Result<MadeModel> made = Make(dir.path(), shape);
+    ASSERT_TRUE(made) << made.error().message;
+    Result<LoadedModel> loaded = LoadModel(dir.path());
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(loaded->opened.spec.hidden, 64);
+  }
 }
 
 TEST(MakeModel, RefusesWhatTheFamilyWouldNotRead) {

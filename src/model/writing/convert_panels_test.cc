@@ -1,6 +1,6 @@
 // Checkpoints of panels against the ones that they were made from: the same bits in memory, from
 // the file's own pages, and one error for each way in which a file can be wrong.
-#include "model/loading/convert_panels.h"
+#include "model/writing/convert_panels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "model/families/families.h"
 #include "model/loading/keep_rows.h"
 #include "model/loading/load_weights.h"
-#include "model/loading/make_model.h"
+#include "model/writing/make_model.h"
 #include "model/loading/stored_panels.h"
 #include "ops/layout_digest.h"
 

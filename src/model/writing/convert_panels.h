@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "base/system/thread_pool.h"
-#include "model/loading/convert.h"
+#include "model/writing/convert.h"
 #include "model/loading/weight_choice.h"
 
 namespace braid {

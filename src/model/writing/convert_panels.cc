@@ -1,6 +1,6 @@
 // The loader's tasks, whose results go to a file. Matrices come first in the file: their sizes are
 // multiples of 64 bytes, so that each begins at one.
-#include "model/loading/convert_panels.h"
+#include "model/writing/convert_panels.h"
 
 #include <fmt/core.h>
 
@@ -16,7 +16,7 @@
 #include "model/checkpoint/checkpoint_writer.h"
 #include "model/checkpoint/gguf_file.h"
 #include "model/families/families.h"
-#include "model/loading/convert_files.h"
+#include "model/writing/convert_files.h"
 #include "model/loading/pack_weights.h"
 #include "model/loading/stored_panels.h"
 #include "model/loading/weight_binding.h"

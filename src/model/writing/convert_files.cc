@@ -1,5 +1,5 @@
 // Files and config keys.
-#include "model/loading/convert_files.h"
+#include "model/writing/convert_files.h"
 
 #include <fmt/core.h>
 

@@ -1,6 +1,6 @@
 // Reads, rounds and writes runs of rows in parallel, then writes a config that describes the new
 // quantisation.
-#include "model/loading/convert.h"
+#include "model/writing/convert.h"
 
 #include <fmt/core.h>
 
@@ -14,7 +14,7 @@
 #include "model/checkpoint/checkpoint_writer.h"
 #include "model/checkpoint/formats/export.h"
 #include "model/families/families.h"
-#include "model/loading/convert_files.h"
+#include "model/writing/convert_files.h"
 #include "model/loading/weight_binding.h"
 
 namespace braid {
@@ -85,18 +85,6 @@ Status WriteTensors(const std::vector<WeightExport>& exports,
   return {};
 }
 
-// Modules whose matrices stay plain.
-std::vector<std::string> PlainModules(const std::vector<WeightExport>& exports) {
-  constexpr std::string_view kWeight = ".weight";
-  std::vector<std::string> modules;
-  for (const WeightExport& weight : exports) {
-    const TensorPlan& plan = weight.parts()[0].plan;
-    if (weight.quantised() || plan.shape.size() < 2 || !plan.name.ends_with(kWeight)) continue;
-    modules.push_back(plan.name.substr(0, plan.name.size() - kWeight.size()));
-  }
-  return modules;
-}
-
 // The config with new entries for quantisation and for the type of plain weights.
 Status WriteConfig(const ConvertRequest& request, json::object config,
                    const std::vector<WeightExport>& exports) {
@@ -106,7 +94,11 @@ Status WriteConfig(const ConvertRequest& request, json::object config,
   }
   std::optional<json::object> quantization;
   if (ops::IsQuantised(request.weights)) {
-    quantization = QuantizationConfigOf(request.weights, PlainModules(exports));
+    std::vector<TensorPlan> plain;
+    for (const WeightExport& weight : exports) {
+      if (!weight.quantised()) plain.push_back(weight.parts()[0].plan);
+    }
+    quantization = QuantizationConfigOf(request.weights, PlainModules(plain));
   }
   SetQuantization(std::move(quantization), config);
   return WriteFile(request.to + "/config.json", json::serialize(config) + "\n");

@@ -10,15 +10,19 @@
 
 #include "base/result.h"
 #include "base/system/thread_pool.h"
+#include "ops/weight_format.h"
 
 namespace braid {
 
 struct MakeModelRequest {
   std::string directory;  // made if it is not there; must not hold a checkpoint yet
-  std::string family;     // its name in Families()
-  // "tiny" or "mid" (tiny when neither is given), then "key=value" for keys of config.json with
-  // values in JSON, as in "num_hidden_layers=8".
+  std::string family;     // its name in Families(); not read with a published shape
+  // "tiny", "mid" or the name of a published model (tiny when none is given), then "key=value" for
+  // keys of config.json with values in JSON, as in "num_hidden_layers=8".
   std::vector<std::string> shape;
+  // kBF16, or a quantised format: then the files are what `convert` makes of the model in bf16.
+  ops::WeightFormat weights = ops::WeightFormat::kBF16;
+  bool quantise_head = false;  // with a quantised format: embedding and head too
   uint64_t seed = 0;
   int64_t shard_bytes_max = int64_t{4} << 30;
   std::function<void(double fraction)> progress;  // may be empty; called from the calling thread
@@ -31,6 +35,10 @@ struct MadeModel {
   int64_t files = 0;
 };
 
+// Names of the formats that it can write.
+std::vector<std::string> MakeableFormats();
+
+// Takes some megabytes of memory per thread, whatever the model's size.
 Result<MadeModel> MakeModel(const MakeModelRequest& request, ThreadPool& pool);
 
 }  // namespace braid
