@@ -76,6 +76,7 @@ def parts_of(preset):
           [Part("dist", pytest("tests/dist"), ["tests/dist", venv, binary])]),
         Part("formats", pytest("tests/formats"), ["tests/formats", venv, binary]),
         Part("http", pytest("tests/http"), ["tests/http", venv, binary]),
+        Part("router", pytest("tests/router"), ["tests/router", venv, binary]),
         Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
         Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),
         Part("page", pytest("tests/page"), ["tests/page", venv, binary]),

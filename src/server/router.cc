@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
-#include "server/access/browser_guard.h"
 #include "server/http/framing.h"
 #include "server/serving/prepare.h"
 
@@ -19,45 +17,6 @@ bool IsJson(std::string_view content_type) {
   while (type.ends_with(' ')) type.remove_suffix(1);
   return content_type.empty() || type == "application/json" ||
          (type.starts_with("application/") && type.ends_with("+json"));
-}
-
-ApiError NoSuchPath(const std::string& path) {
-  const std::string shown = Printable(path);
-  if (const std::string_view part = AbsentPart(path); !part.empty()) {
-    return {404,
-            fmt::format("not supported: {} ({}); GET /openapi.json lists the paths", part, shown),
-            {},
-            "not_supported"};
-  }
-  if (MatchPath("/v1" + path).any() != nullptr) {
-    return {404, fmt::format("no such path: {}; use /v1{}", shown, shown)};
-  }
-  return {404, fmt::format("no such path: {}", shown)};
-}
-
-HttpResponse WrongMethod(const HttpRequest& request, const PathMatch& match) {
-  std::string allowed;
-  for (size_t i = 0; i < kMethodNames.size(); ++i) {
-    if (match.by_method[i] == nullptr) continue;
-    allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", kMethodNames[i]);
-  }
-  HttpResponse response = ErrorResponse({405, fmt::format("{} accepts {}, not {}", request.path,
-                                                          allowed, Printable(request.method))});
-  response.allow = std::move(allowed);
-  return response;
-}
-
-bool AnswersInAnthropicsForm(const Route* route) {
-  return route != nullptr && route->body && IsAnthropic(route->body->endpoint);
-}
-
-// What a page of another origin could cause with a request.
-Effect EffectOf(const HttpRequest& request, const PathMatch& match) {
-  const Route* any = match.any();
-  if (any != nullptr && any->access == Access::kAdmin) return Effect::kAdministers;
-  const Route* route = match.Find(request.method);
-  const bool safe = request.method == "GET" && (route == nullptr || !route->generates);
-  return safe ? Effect::kNone : Effect::kGenerates;
 }
 
 }  // namespace
@@ -99,7 +58,7 @@ HttpResponse Router::Refuse(int status, std::string message) {
 
 Reply Router::Respond(HttpRequest request, Wake wake) {
   const PathMatch match = MatchPath(request.path);
-  const std::optional<Caller> caller = state_.keys.Find(PresentedKey(request));
+  const std::optional<Caller> caller = state_.gate.Find(request);
   Reply reply{.request_id = request.request_id.empty() ? state_.NewRequestId() : request.request_id,
               .headers = CorsHeaders(request, state_.config),
               .content = HttpResponse{}};
@@ -115,48 +74,6 @@ Reply Router::Respond(HttpRequest request, Wake wake) {
   return reply;
 }
 
-// Admin routes need a caller's key to be an admin's, and the listener for administration if there
-// is one.
-ApiStatus Router::CheckAdmin(const HttpRequest& request, const Caller& caller) const {
-  if (state_.config.http.admin_port >= 0 && !request.peer.admin_listener) {
-    return ApiError{404, fmt::format("{} is served on the admin port only", request.path)};
-  }
-  // Without keys every caller is an admin; one at a loopback address has an account here.
-  if (state_.keys.empty() && !request.peer.admin_listener && !request.peer.loopback_listener) {
-    return ApiError{403,
-                    fmt::format("{} needs a key at an address that is not loopback; start "
-                                "the server with --admin-api-key, or with --admin-port",
-                                request.path),
-                    {},
-                    "admin_key_required"};
-  }
-  if (caller.admin) return {};
-  return ApiError{
-      403, fmt::format("{} needs an admin's key", request.path), {}, "admin_key_required"};
-}
-
-// Unknown paths need a key too, so that nobody learns without one which paths exist.
-Result<Caller, ApiError> Router::Authorize(const HttpRequest& request, const Route* route,
-                                           const std::optional<Caller>& caller) {
-  if (route != nullptr && route->access == Access::kPublic) return caller.value_or(Caller{});
-  const int64_t now_us = MonotonicUs();
-  if (!state_.logins.Allows(request.peer.address, caller ? caller->name : "", now_us)) {
-    return ApiError{429, "too many wrong API keys from this address", {}, "too_many_logins"};
-  }
-  if (!caller) {
-    if (!PresentedKey(request).empty()) state_.logins.Failed(request.peer.address, now_us);
-    return ApiError{401,
-                    "the API key is missing or wrong; send it as Authorization: Bearer KEY",
-                    {},
-                    "invalid_api_key"};
-  }
-  state_.logins.Succeeded(request.peer.address, caller->name);
-  if (route != nullptr && route->access == Access::kAdmin) {
-    RETURN_IF_ERROR(CheckAdmin(request, *caller));
-  }
-  return *caller;
-}
-
 RouteAnswer Router::Answer(const HttpRequest& request, const PathMatch& match,
                            const std::optional<Caller>& caller, Wake wake) {
   RETURN_IF_ERROR(CheckHost(request, state_.config));
@@ -166,7 +83,9 @@ RouteAnswer Router::Answer(const HttpRequest& request, const PathMatch& match,
   } else if (!request.origin.empty()) {
     return ReplyContent(AnswerPreflight(request, state_.config));
   }
-  ASSIGN_OR_RETURN(const Caller known, Authorize(request, match.any(), caller));
+  // Unknown paths need a key too, so that nobody learns without one which paths exist.
+  const Access access = match.any() == nullptr ? Access::kKey : match.any()->access;
+  ASSIGN_OR_RETURN(const Caller known, state_.gate.Authorize(request, access, caller));
   if (match.any() == nullptr) return NoSuchPath(request.path);
   const Route* route = match.Find(request.method);
   if (route == nullptr) return ReplyContent(WrongMethod(request, match));

@@ -21,7 +21,7 @@ class Router final : public HttpApi {
   void SetDraining() { state_.draining = true; }
   // Ends the threads that compile grammars.
   void StopCompiling();
-  void SetKeys(std::vector<ApiKey> keys) { state_.keys.Replace(std::move(keys)); }
+  void SetKeys(std::vector<ApiKey> keys) { state_.gate.SetKeys(std::move(keys)); }
 
   size_t BodyBytesMax() const override { return state_.BodyBytesMax(); }
   MemoryBudget& memory() override { return state_.memory; }
@@ -33,9 +33,6 @@ class Router final : public HttpApi {
  private:
   RouteAnswer Answer(const HttpRequest& request, const PathMatch& match,
                      const std::optional<Caller>& caller, Wake wake);
-  Result<Caller, ApiError> Authorize(const HttpRequest& request, const Route* route,
-                                     const std::optional<Caller>& caller);
-  ApiStatus CheckAdmin(const HttpRequest& request, const Caller& caller) const;
   ApiStatus ReadBody(RouteCall& call) const;
 
   ServerState state_;

@@ -72,12 +72,7 @@ Server::~Server() { StopNow(); }
 
 uint16_t Server::port() const { return state_->http->port(); }
 
-std::string Server::url() const {
-  const std::string& host = state_->config.http.host;
-  std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return fmt::format("{}://{}:{}", state_->config.http.tls.certificate.empty() ? "http" : "https",
-                     shown, port());
-}
+std::string Server::url() const { return UrlOf(state_->config.http, port()); }
 
 uint16_t Server::admin_port() const { return state_->http->admin_port(); }
 

@@ -16,8 +16,8 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "scheduler/driver.h"
+#include "server/access/access_config.h"
 #include "server/access/api_keys.h"
-#include "server/http/options.h"
 #include "server/request_log.h"
 #include "text/answer/reasoning.h"
 #include "text/answer/tool_format.h"
@@ -28,22 +28,17 @@
 
 namespace braid {
 
-struct ServerConfig {
-  HttpOptions http = {};
+struct ServerConfig : AccessConfig {
   std::string page_html = {};     // GET /
   std::string version = "0.1.0";  // GET /version
   int64_t memory_bytes = 0;       // in addition to the engine's; 0: see ServerMemory
   int32_t request_seconds_max = 3600;
   int32_t queue_seconds_max = 60;                   // until the engine begins
-  int32_t login_failures_per_second = 10;           // of one address; 0: any number
   int32_t step_seconds_max = 300;                   // /health is 503 when a step takes longer
   int64_t responses_bytes_max = int64_t{64} << 20;  // stored responses; 0: none are
   GrammarBudget grammar_budget = {};                // what the trial of a grammar may take
   bool vllm_metrics = false;                        // metrics under vLLM's names too
   RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server
-  std::vector<std::string> cors_origins = {};  // pages of these may use the API; "*": of any
-  std::vector<std::string> allowed_hosts =
-      {};                  // allowed in Host, in addition to loopback names; "*": any
   uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
 };
 

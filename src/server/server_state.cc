@@ -22,7 +22,7 @@ ServerState::ServerState(const ServerConfig& server_config)
     : config(server_config),
       seed_base(SeedBase(server_config)),
       memory({.server_bytes = RequestMemory(server_config, 0)}),
-      logins(server_config.login_failures_per_second) {}
+      gate(server_config) {}
 
 void ServerState::SetLoading(std::string reason) {
   std::lock_guard lock(mutex_);

@@ -5,8 +5,7 @@
 #include <mutex>
 #include <string>
 
-#include "server/access/api_keys.h"
-#include "server/access/login_guard.h"
+#include "server/access/gate.h"
 #include "server/http/types.h"
 #include "server/service.h"
 
@@ -32,8 +31,7 @@ class ServerState {
   const ServerConfig& config;
   const uint64_t seed_base;
   MemoryBudget memory;
-  ApiKeys keys;
-  LoginGuard logins;
+  Gate gate;
   std::atomic<Service*> ready{nullptr};  // set once, when the model can be used
   std::atomic<bool> draining{false};
 

@@ -6,6 +6,7 @@
 namespace braid {
 
 CommandPointer MakeServeCommand();
+CommandPointer MakeRouterCommand();
 CommandPointer MakeRunCommand();
 CommandPointer MakeScoreCommand();
 CommandPointer MakeEvalCommand();

@@ -11,6 +11,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid serve MODEL --host :: --port 8080 --max-model-len 32768 --memory 16G\n"
      "  BRAID_PORT=9000 braid serve MODEL\n",
      MakeServeCommand},
+    {"", "router", "Serve one address for several engines",
+     "  braid router engines.json\n"
+     "  braid router engines.json --host :: --port 8080 --api-key-file keys.json\n",
+     MakeRouterCommand},
     {"", "run", "Chat in the terminal, or answer one prompt",
      "  braid run models/braid-tiny\n"
      "  braid run models/braid-tiny \"How much is 62 + 12?\" --temperature 0\n"

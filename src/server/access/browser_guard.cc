@@ -71,7 +71,7 @@ bool IsLoopbackHost(std::string_view host) {
   return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config) {
+ApiStatus CheckHost(const HttpRequest& request, const AccessConfig& config) {
   if (!request.peer.loopback_listener || request.host.empty()) return {};
   const std::string_view name = NameOf(request.host);
   if (IsLoopbackHost(request.host) || Contains(config.allowed_hosts, "*") ||
@@ -87,14 +87,14 @@ ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config) {
                   "host_not_allowed"};
 }
 
-ApiStatus CheckOrigin(const HttpRequest& request, Effect effect, const ServerConfig& config) {
+ApiStatus CheckOrigin(const HttpRequest& request, Effect effect, const AccessConfig& config) {
   if (effect == Effect::kNone || IsOwnPage(request)) return {};
   if (!request.origin.empty() && Contains(config.cors_origins, request.origin)) return {};
   if (effect != Effect::kAdministers && Contains(config.cors_origins, "*")) return {};
   return ForeignOrigin(request.origin);
 }
 
-std::string CorsHeaders(const HttpRequest& request, const ServerConfig& config) {
+std::string CorsHeaders(const HttpRequest& request, const AccessConfig& config) {
   if (request.origin.empty()) return {};
   constexpr std::string_view kShown =
       "Access-Control-Expose-Headers: X-Request-Id, Retry-After\r\n";
@@ -106,7 +106,7 @@ std::string CorsHeaders(const HttpRequest& request, const ServerConfig& config) 
                      kShown);
 }
 
-HttpResponse AnswerPreflight(const HttpRequest& request, const ServerConfig& config) {
+HttpResponse AnswerPreflight(const HttpRequest& request, const AccessConfig& config) {
   if (CorsHeaders(request, config).empty()) return ErrorResponse(ForeignOrigin(request.origin));
   std::string headers = fmt::format(
       "Access-Control-Allow-Methods: {}\r\nAccess-Control-Max-Age: {}\r\n"

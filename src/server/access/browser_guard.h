@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/access/access_config.h"
 #include "server/api/api_error.h"
-#include "server/server.h"
 
 namespace braid {
 
@@ -16,19 +16,19 @@ bool IsLoopbackHost(std::string_view host);
 
 // 403 unless Host names the server. Checked on loopback listeners only: the server does
 // not know the names of other addresses. A request without Host (HTTP/1.0) is not from a browser.
-ApiStatus CheckHost(const HttpRequest& request, const ServerConfig& config);
+ApiStatus CheckHost(const HttpRequest& request, const AccessConfig& config);
 
 // What a request does, for CheckOrigin.
 enum class Effect { kNone, kGenerates, kAdministers };
 
 // 403 if a page of another origin sends a request with an effect, unless --cors-origins allows its
 // origin. "*" does not allow administration.
-ApiStatus CheckOrigin(const HttpRequest& request, Effect effect, const ServerConfig& config);
+ApiStatus CheckOrigin(const HttpRequest& request, Effect effect, const AccessConfig& config);
 
 // CORS headers of a response; empty if the origin is not allowed.
-std::string CorsHeaders(const HttpRequest& request, const ServerConfig& config);
+std::string CorsHeaders(const HttpRequest& request, const AccessConfig& config);
 
 // The response to a CORS preflight.
-HttpResponse AnswerPreflight(const HttpRequest& request, const ServerConfig& config);
+HttpResponse AnswerPreflight(const HttpRequest& request, const AccessConfig& config);
 
 }  // namespace braid

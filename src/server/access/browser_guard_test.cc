@@ -36,7 +36,7 @@ TEST(BrowserGuard, LoopbackHasItsNamesAndNoOthers) {
 }
 
 TEST(BrowserGuard, NamesThatAreAllowedOrConfiguredPassToo) {
-  ServerConfig config{.http = {.host = "mybox"}, .allowed_hosts = {"Chat.example"}};
+  AccessConfig config{.http = {.host = "mybox"}, .allowed_hosts = {"Chat.example"}};
   EXPECT_TRUE(CheckHost(At("chat.example:8443"), config));
   EXPECT_TRUE(CheckHost(At("mybox:8000"), config));
   EXPECT_FALSE(CheckHost(At("a.chat.example"), config));
@@ -49,7 +49,7 @@ TEST(BrowserGuard, NamesThatAreAllowedOrConfiguredPassToo) {
 }
 
 TEST(BrowserGuard, OnlyPagesOfTheServerItselfHaveEffects) {
-  const ServerConfig config;
+  const AccessConfig config;
   for (const Effect effect : {Effect::kGenerates, Effect::kAdministers}) {
     EXPECT_TRUE(CheckOrigin(At("localhost:8000"), effect, config)) << "no browser";
     EXPECT_TRUE(CheckOrigin(At("localhost:8000", "http://localhost:8000"), effect, config));
@@ -76,7 +76,7 @@ TEST(BrowserGuard, OnlyPagesOfTheServerItselfHaveEffects) {
 TEST(BrowserGuard, AnOriginThatIsNamedMayDoWhatAnyPageMayNot) {
   const HttpRequest named = At("localhost", "https://a.example", "cross-site");
   const HttpRequest other = At("localhost", "https://b.example", "cross-site");
-  const ServerConfig one{.cors_origins = {"https://a.example"}}, all{.cors_origins = {"*"}};
+  const AccessConfig one{.cors_origins = {"https://a.example"}}, all{.cors_origins = {"*"}};
   for (const Effect effect : {Effect::kGenerates, Effect::kAdministers}) {
     EXPECT_TRUE(CheckOrigin(named, effect, one));
     EXPECT_FALSE(CheckOrigin(other, effect, one));
@@ -88,7 +88,7 @@ TEST(BrowserGuard, AnOriginThatIsNamedMayDoWhatAnyPageMayNot) {
 TEST(BrowserGuard, APreflightRepeatsTheHeadersThatWereAskedFor) {
   HttpRequest request = At("localhost", "https://a.example");
   request.asked_headers = "authorization,x-stainless-lang";
-  const ServerConfig config{.cors_origins = {"https://a.example"}};
+  const AccessConfig config{.cors_origins = {"https://a.example"}};
   const HttpResponse allowed = AnswerPreflight(request, config);
   EXPECT_EQ(allowed.status, 200);
   EXPECT_THAT(allowed.headers,

@@ -1,6 +1,7 @@
 // Input tokens from the prefix cache are counted separately, as the API does.
 #include "server/dialects/anthropic_format.h"
 
+#include "server/dialects/stream_error.h"
 #include "server/http/framing.h"
 
 namespace braid {
@@ -86,7 +87,7 @@ std::string MessagesFormat::Events(const ChoiceDelta& delta) {
 }
 
 std::string MessagesFormat::End() {
-  if (generation_.error()) return SseOf(AnthropicErrorJson(*generation_.error()));
+  if (generation_.error()) return StreamError(kMessages, *generation_.error());
   std::string events = SseOf(
       {{"type", "message_delta"},
        {"delta", json::object{{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}}},

@@ -7,6 +7,7 @@
 
 #include "server/dialects/logprob_json.h"
 #include "server/dialects/reuse_json.h"
+#include "server/dialects/stream_error.h"
 #include "server/http/framing.h"
 #include "server/metrics.h"
 
@@ -247,7 +248,7 @@ std::string OpenAiFormat::End() {
     AddUsage(&chunk);
     events += SseEvent(json::serialize(chunk));
   }
-  if (generation_.error()) events += SseEvent(json::serialize(ErrorJson(*generation_.error())));
+  if (generation_.error()) return events + StreamError(shape_.endpoint, *generation_.error());
   return events + std::string(kSseDone);
 }
 

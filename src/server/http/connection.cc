@@ -63,7 +63,7 @@ HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
 }
 
 // The API sees HEAD as GET.
-HttpRequest RequestOf(http::request<http::string_body> message) {
+HttpRequest RequestOf(http::request<http::string_body> message, std::string_view head) {
   std::string_view target = View(message.target());
   HttpRequest request;
   request.method = message.method() == http::verb::head ? std::string_view("GET")
@@ -79,11 +79,15 @@ HttpRequest RequestOf(http::request<http::string_body> message) {
   request.api_key = View(message["x-api-key"]);
   std::string_view request_id = View(message["X-Request-Id"]);
   if (IsRequestId(request_id)) request.request_id = request_id;
+  const size_t line_end = head.find("\r\n") + 2;
+  request.fields = head.substr(line_end, head.size() - line_end - 2);
   request.body = std::move(message.body());
   return request;
 }
 
 }  // namespace
+
+void DeleteRelay::operator()(Relay* relay) const { delete relay; }
 
 HttpConnection::HttpConnection(int64_t id, asio::ip::tcp::socket socket, HttpPeer peer,
                                ConnectionHost& host)
@@ -129,6 +133,7 @@ void HttpConnection::Drop() {
 }
 
 void HttpConnection::EndAnswer(EndReason reason) {
+  if (relay_) relay_->Stop(reason);
   if (!answer_) return;
   answer_->End(reason);
   Wake();
@@ -253,7 +258,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   auto length = parser.content_length();
   auto reserved = static_cast<int64_t>(length ? *length : parser.chunked() ? limit : 0);
   // Memory to prepare the largest body stays free, so that every body that is read can be prepared.
-  const int64_t spare = limits::kPrepareTimesBody * static_cast<int64_t>(limit);
+  const int64_t spare = host_.api.PrepareTimesBody() * static_cast<int64_t>(limit);
   incoming->body_hold.reset();
   if (reserved > 0) {
     std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(reserved, spare);
@@ -264,7 +269,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
     incoming->body_hold.emplace(*std::move(hold));
   }
   if (!parser.get()[http::field::expect].empty() && parser.get().version() >= 11) {
-    bool written = co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
+    bool written = co_await WriteBytes("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return false;
   }
   int64_t seconds = reserved / static_cast<int64_t>(limits::kBodyBytesPerSecond);
@@ -290,7 +295,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   incoming->http_1_1 = message.version() >= 11;
   incoming->keep_alive = message.keep_alive();
   incoming->head = message.method() == http::verb::head;
-  incoming->request = RequestOf(std::move(message));
+  incoming->request = RequestOf(std::move(message), head);
   incoming->request.peer = peer_;
   co_return true;
 }
@@ -309,7 +314,7 @@ asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
 
 // On a preparation thread. The body itself is already accounted for.
 Reply HttpConnection::Prepare(HttpRequest request, braid::Wake wake) {
-  const auto bytes = static_cast<int64_t>(request.body.size()) * limits::kPrepareTimesBody;
+  const auto bytes = static_cast<int64_t>(request.body.size()) * host_.api.PrepareTimesBody();
   const std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(bytes, 0);
   if (!hold) {
     return {.request_id = request.request_id,
@@ -321,13 +326,21 @@ Reply HttpConnection::Prepare(HttpRequest request, braid::Wake wake) {
 // True if the connection can serve another request.
 asio::awaitable<bool> HttpConnection::Serve(Incoming incoming) {
   Reply reply = co_await Ask(std::move(incoming.request));
-  incoming.body_hold.reset();
   incoming.reply_headers = reply.headers;
+  gone_ = false;
+  if (auto* relay = std::get_if<RelayPointer>(&reply.content)) {
+    relay_ = std::move(*relay);
+    auto winner = co_await (SendRelayed(incoming, reply.request_id) || WatchClient());
+    relay_.reset();
+    deadline_us_ = 0;
+    const bool* keep = std::get_if<0>(&winner);
+    co_return keep != nullptr && *keep && !gone_;
+  }
+  incoming.body_hold.reset();
   if (auto* response = std::get_if<HttpResponse>(&reply.content)) {
     co_return co_await WriteResponse(*response, incoming, reply.request_id);
   }
   answer_ = std::move(std::get<std::unique_ptr<Answer>>(reply.content));
-  gone_ = false;
   auto winner = co_await (SendAnswer(incoming, reply.request_id) || WatchClient());
   answer_.reset();
   deadline_us_ = 0;
@@ -354,7 +367,7 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
   const bool streams = answer_->Streams();
   if (streams) {
     std::string head = StreamHead(incoming, request_id);
-    bool written = co_await Write(head);
+    bool written = co_await WriteBytes(head);
     if (!written) co_return false;
   }
   for (;;) {
@@ -366,7 +379,7 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
     std::string bytes = std::move(step.events);
     if (incoming.http_1_1 && !bytes.empty()) bytes = HttpChunk(bytes);
     if (incoming.http_1_1 && step.last) bytes += kHttpLastChunk;
-    bool written = co_await Write(bytes);
+    bool written = co_await WriteBytes(bytes);
     if (!written || gone_) co_return false;
     if (step.last) co_return incoming.http_1_1&& incoming.keep_alive;
     if (woken_) continue;
@@ -375,10 +388,51 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
     if (gone_) co_return false;
     if (!error && streams) {
       bytes = incoming.http_1_1 ? HttpChunk(kSsePing) : std::string(kSsePing);
-      written = co_await Write(bytes);
+      written = co_await WriteBytes(bytes);
       if (!written) co_return false;
     }
   }
+}
+
+asio::awaitable<bool> HttpConnection::SendRelayed(Incoming& incoming,
+                                                  const std::string& request_id) {
+  relayed_ = &incoming;
+  const Relay::End end = co_await relay_->Run(*this);
+  if (gone_) co_return false;
+  if (end.response) co_return co_await WriteResponse(*end.response, incoming, request_id);
+  if (!end.complete) co_return false;
+  std::string bytes = std::exchange(relay_head_, {});
+  if (relay_chunked_) bytes += kHttpLastChunk;
+  bool written = co_await WriteBytes(bytes);
+  co_return written&& incoming.keep_alive;
+}
+
+void HttpConnection::Begin(int status, std::string_view fields, std::optional<uint64_t> length) {
+  Incoming& incoming = *relayed_;
+  incoming.body_hold.reset();  // it cannot be sent again from here on
+  relay_chunked_ = !length && incoming.http_1_1;
+  if (!length && !relay_chunked_) incoming.keep_alive = false;
+  if (host_.draining) incoming.keep_alive = false;
+  relay_head_ = fmt::format("HTTP/1.1 {} {}\r\n{}{}", status, StatusText(status), fields,
+                            incoming.reply_headers);
+  if (length) relay_head_ += fmt::format("Content-Length: {}\r\n", *length);
+  if (relay_chunked_) relay_head_ += "Transfer-Encoding: chunked\r\n";
+  relay_head_ += !incoming.keep_alive ? "Connection: close\r\n\r\n"
+                 : incoming.http_1_1  ? "\r\n"
+                                      : "Connection: keep-alive\r\n\r\n";
+  relay_chunked_ = relay_chunked_ && !incoming.head;
+}
+
+asio::awaitable<bool> HttpConnection::Write(std::string_view piece) {
+  std::string bytes = std::exchange(relay_head_, {});
+  if (relayed_->head) piece = {};
+  if (relay_chunked_ && !piece.empty()) {
+    bytes += HttpChunk(piece);
+  } else {
+    bytes += piece;
+  }
+  bool written = co_await WriteBytes(bytes);
+  co_return written && !gone_;
 }
 
 // Returns when the client disconnects. Bytes of the next request stay in the buffer.
@@ -428,7 +482,7 @@ asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response
   }
   bytes += "\r\n";
   if (!incoming.head) bytes += response.body;
-  bool written = co_await Write(bytes);
+  bool written = co_await WriteBytes(bytes);
   co_return written&& keep;
 }
 
@@ -452,7 +506,7 @@ asio::awaitable<void> HttpConnection::RefuseHttp2() {
     error = failed;
   }
   const std::string frames = Http2Refusal(stream);
-  bool written = co_await Write(frames);
+  bool written = co_await WriteBytes(frames);
   if (written) co_await Linger();
 }
 
@@ -469,7 +523,7 @@ asio::awaitable<void> HttpConnection::Linger() {
 }
 
 // Writes all of `bytes` while the client makes progress.
-asio::awaitable<bool> HttpConnection::Write(std::string_view bytes) {
+asio::awaitable<bool> HttpConnection::WriteBytes(std::string_view bytes) {
   while (!bytes.empty()) {
     SetDeadline(host_.options.write_seconds_max);
     std::string_view piece = bytes.substr(0, limits::kWriteBytesMax);

@@ -18,6 +18,7 @@
 #include "server/http/client_stream.h"
 #include "server/http/framing.h"
 #include "server/http/options.h"
+#include "server/http/relay.h"
 #include "server/http/types.h"
 
 namespace braid {
@@ -35,7 +36,7 @@ struct ConnectionHost {
   bool draining = false;
 };
 
-class HttpConnection {
+class HttpConnection final : private ClientOutput {
  public:
   HttpConnection(int64_t id, asio::ip::tcp::socket socket, HttpPeer peer, ConnectionHost& host);
 
@@ -73,12 +74,16 @@ class HttpConnection {
   asio::awaitable<Reply> Ask(HttpRequest request);
   Reply Prepare(HttpRequest request, braid::Wake wake);
   asio::awaitable<bool> SendAnswer(const Incoming& incoming, const std::string& request_id);
+  asio::awaitable<bool> SendRelayed(Incoming& incoming, const std::string& request_id);
+  void Begin(int status, std::string_view fields, std::optional<uint64_t> length) override;
+  asio::awaitable<bool> Write(std::string_view piece) override;
+  bool gone() const override { return gone_; }
   asio::awaitable<void> WatchClient();
   asio::awaitable<bool> WriteResponse(const HttpResponse& response, const Incoming& incoming,
                                       const std::string& request_id);
   asio::awaitable<void> Refuse(int status, std::string message);
   asio::awaitable<void> RefuseHttp2();
-  asio::awaitable<bool> Write(std::string_view bytes);
+  asio::awaitable<bool> WriteBytes(std::string_view bytes);
   asio::awaitable<void> Linger();
   std::string StreamHead(const Incoming& incoming, const std::string& request_id) const;
   void SetDeadline(int64_t seconds);
@@ -90,6 +95,11 @@ class HttpConnection {
   asio::steady_timer signal_;
   boost::beast::flat_buffer buffer_;
   std::unique_ptr<Answer> answer_;
+  // An answer from elsewhere, the request that it is for, and what of it has not been written yet.
+  RelayPointer relay_;
+  Incoming* relayed_ = nullptr;
+  std::string relay_head_;
+  bool relay_chunked_ = false;
   int64_t deadline_us_ = 0;  // 0: none; passing it cancels the socket's operations
   bool timed_out_ = false;
   bool idle_ = false;

@@ -246,6 +246,8 @@ std::string_view StatusText(int status) {
       return "Client Closed Request";
     case 500:
       return "Internal Server Error";
+    case 502:
+      return "Bad Gateway";
     case 503:
       return "Service Unavailable";
     default:

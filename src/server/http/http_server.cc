@@ -278,6 +278,13 @@ void HttpServer::State::FinishDrainIfEmpty() {
   on_drained();
 }
 
+std::string UrlOf(const HttpOptions& options, uint16_t port) {
+  const std::string& host = options.host;
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return fmt::format("{}://{}:{}", options.tls.certificate.empty() ? "http" : "https", shown,
+                     port);
+}
+
 HttpServer::HttpServer(std::unique_ptr<State> state)
     : port_(state->open_port.port()),
       admin_port_(state->admin_port.port()),
@@ -303,6 +310,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options
 }
 
 HttpServer::~HttpServer() { Stop(); }
+
+asio::io_context::executor_type HttpServer::executor() const { return state_->io.get_executor(); }
 
 void HttpServer::FinishDrain() {
   std::lock_guard lock(mutex_);

@@ -2,6 +2,7 @@
 // an HttpApi; this file and http_connection are the only ones that know the network.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,8 @@ class HttpServer {
   ~HttpServer();
 
   uint16_t port() const { return port_; }
+  // Where work of the network thread may be posted, until Stop.
+  boost::asio::io_context::executor_type executor() const;
   uint16_t admin_port() const { return admin_port_; }  // 0: there is none
   // Reads the certificate and the key again, for connections that begin from now on.
   Status ReloadTls(const HttpOptions& options);

@@ -27,4 +27,7 @@ struct HttpOptions {
   int32_t prepare_threads = 2;
 };
 
+// "https://[::1]:8000": a server with these options that listens on `port`.
+std::string UrlOf(const HttpOptions& options, uint16_t port);
+
 }  // namespace braid

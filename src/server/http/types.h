@@ -1,5 +1,5 @@
-// The interface between the network (connection.h and http_server.h, the only files that use Asio
-// and Beast) and the API (the router): requests and answers as plain values.
+// The interface between the network (connection.h and http_server.h) and the API behind it:
+// requests and answers as plain values. Only the network, and a relay (relay.h), know Asio and Beast.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 #include <variant>
 
+#include "server/http/limits.h"
 #include "server/http/memory_budget.h"
 
 namespace braid {
@@ -35,6 +36,7 @@ struct HttpRequest {
   std::string fetch_site;     // Sec-Fetch-Site
   std::string asked_headers;  // Access-Control-Request-Headers
   std::string request_id;     // the client's X-Request-Id if it is well-formed, else empty
+  std::string fields;         // all headers as they were sent, each with its CRLF
   std::string body;
   HttpPeer peer;
   int64_t received_us = 0;  // MonotonicUs of its last byte
@@ -60,8 +62,13 @@ struct AnswerStep {
 };
 
 class Answer;
-// A response, or an answer that is still being generated.
-using ReplyContent = std::variant<HttpResponse, std::unique_ptr<Answer>>;
+class Relay;  // relay.h
+struct DeleteRelay {
+  void operator()(Relay* relay) const;
+};
+using RelayPointer = std::unique_ptr<Relay, DeleteRelay>;
+// A response, an answer that is still being generated, or one that comes from another server.
+using ReplyContent = std::variant<HttpResponse, std::unique_ptr<Answer>, RelayPointer>;
 
 // An answer that the engine is working on. Used on the network thread, by its connection;
 // destroying it aborts its generation.
@@ -99,6 +106,8 @@ class HttpApi {
   virtual size_t BodyBytesMax() const = 0;
   // The budget for bodies and their preparation. Any thread.
   virtual MemoryBudget& memory() = 0;
+  // The memory that preparing a request takes, as a multiple of its body.
+  virtual int64_t PrepareTimesBody() const { return limits::kPrepareTimesBody; }
   // True if Respond is quick, so that it may run on the network thread.
   virtual bool IsQuick(const HttpRequest& request) const = 0;
   // True for health probes, which are answered above the connection limits too.

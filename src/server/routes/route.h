@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/access/api_keys.h"
+#include "server/access/gate.h"
 #include "server/api/api_request.h"
 #include "server/http/types.h"
 #include "server/server_state.h"
@@ -18,9 +18,6 @@ namespace braid {
 
 enum class Method : uint8_t { kGet, kPost, kDelete };
 inline constexpr std::array<std::string_view, 3> kMethodNames = {"GET", "POST", "DELETE"};
-
-// Who may call a route: everybody, callers with a key, or admins (see Authorize in router.cc).
-enum class Access : uint8_t { kPublic, kKey, kAdmin };
 
 struct RouteCall;
 using RouteAnswer = Result<ReplyContent, ApiError>;

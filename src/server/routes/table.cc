@@ -2,7 +2,11 @@
 // could break.
 #include "server/routes/table.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+
+#include "server/http/framing.h"
 
 namespace braid {
 namespace {
@@ -119,6 +123,45 @@ PathMatch MatchPath(std::string_view path) {
     }
   }
   return best;
+}
+
+ApiError NoSuchPath(const std::string& path) {
+  const std::string shown = Printable(path);
+  if (const std::string_view part = AbsentPart(path); !part.empty()) {
+    return {404,
+            fmt::format("not supported: {} ({}); GET /openapi.json lists the paths", part, shown),
+            {},
+            "not_supported"};
+  }
+  if (MatchPath("/v1" + path).any() != nullptr) {
+    return {404, fmt::format("no such path: {}; use /v1{}", shown, shown)};
+  }
+  return {404, fmt::format("no such path: {}", shown)};
+}
+
+HttpResponse WrongMethod(const HttpRequest& request, const PathMatch& match) {
+  std::string allowed;
+  for (size_t i = 0; i < kMethodNames.size(); ++i) {
+    if (match.by_method[i] == nullptr) continue;
+    allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", kMethodNames[i]);
+  }
+  HttpResponse response = ErrorResponse({405, fmt::format("{} accepts {}, not {}", request.path,
+                                                          allowed, Printable(request.method))});
+  response.allow = std::move(allowed);
+  return response;
+}
+
+bool AnswersInAnthropicsForm(const Route* route) {
+  return route != nullptr && route->body && IsAnthropic(route->body->endpoint);
+}
+
+// What a page of another origin could cause with a request.
+Effect EffectOf(const HttpRequest& request, const PathMatch& match) {
+  const Route* any = match.any();
+  if (any != nullptr && any->access == Access::kAdmin) return Effect::kAdministers;
+  const Route* route = match.Find(request.method);
+  const bool safe = request.method == "GET" && (route == nullptr || !route->generates);
+  return safe ? Effect::kNone : Effect::kGenerates;
 }
 
 }  // namespace braid

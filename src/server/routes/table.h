@@ -31,4 +31,12 @@ PathMatch MatchPath(std::string_view path);
 // "embeddings"; empty: nothing that is known.
 std::string_view AbsentPart(std::string_view path);
 
+// What answers a path without rows, and a method that the rows of its path do not take.
+ApiError NoSuchPath(const std::string& path);
+HttpResponse WrongMethod(const HttpRequest& request, const PathMatch& match);
+
+// What a page of another origin could cause with a request, for CheckOrigin.
+Effect EffectOf(const HttpRequest& request, const PathMatch& match);
+bool AnswersInAnthropicsForm(const Route* route);
+
 }  // namespace braid

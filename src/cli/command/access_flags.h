@@ -1,0 +1,59 @@
+// The flags that `serve` and `router` share: where they listen, who may call, logs and signals.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/command/flags.h"
+#include "cli/terminal/signals.h"
+#include "server/access/access_config.h"
+#include "server/access/api_keys.h"
+#include "server/request_log.h"
+
+namespace braid {
+
+// "a,b" as its parts; empty ones do not count.
+std::vector<std::string> SplitList(std::string_view text);
+
+class AccessFlags {
+ public:
+  explicit AccessFlags(int32_t port) : port_(port) {}
+
+  void AddTo(Flags& flags);
+  // Starts the log and opens the request log. Before the first other thread.
+  Status Start();
+  // Into a configuration. kInvalid for an origin that no browser sends.
+  Status Fill(AccessConfig& config) const;
+  Result<std::vector<ApiKey>> ReadKeys() const;
+  RequestLog* request_log() const { return log_.get(); }
+  bool has_admin_port() const { return admin_port_.has_value(); }
+
+  // Waits for the first signal to stop; calls `reload` for each SIGHUP before it.
+  void WaitForStop(SignalQueue& signals, const std::function<void()>& reload) const;
+  // Drains; a second signal calls `stop_now`.
+  void Drain(SignalQueue& signals, const std::function<void(int32_t seconds)>& drain,
+             const std::function<void()>& stop_now) const;
+  // Opens the request log anew, for its rotation.
+  void ReopenLog() const;
+
+ private:
+  std::string host_ = "127.0.0.1";
+  std::string log_level_ = "info";
+  std::string api_key_, api_key_file_, admin_api_key_;
+  std::string admin_host_ = "127.0.0.1";
+  std::string tls_certificate_, tls_key_;
+  std::string request_log_;
+  std::string cors_origins_, allowed_hosts_;
+  int32_t port_;
+  int32_t drain_seconds_ = 30;
+  int32_t login_failures_ = 10;
+  std::optional<int32_t> admin_port_;
+  bool log_json_ = false;
+  std::unique_ptr<RequestLog> log_;
+};
+
+}  // namespace braid

@@ -1,0 +1,90 @@
+// `braid router`: one address for several engines. The main thread waits for signals, as `serve`.
+#include <fmt/core.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "base/log.h"
+#include "cli/command/access_flags.h"
+#include "cli/command/command_factories.h"
+#include "cli/command/version.h"
+#include "router/router_server.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kPort = 8080;
+
+class RouterCommand : public Command {
+ public:
+  void AddFlags(Flags& flags) override {
+    flags.Required("CONFIG", file_, "JSON file with the engines; SIGHUP reloads it");
+    access_.AddTo(flags);
+    flags.Bytes("--server-memory", memory_, "Memory for requests: their bodies, and reading them");
+  }
+  Status Run() override;
+
+ private:
+  Status SetKeys(RouterServer& server) const;
+  void ReadAgain(RouterServer& server) const;
+
+  AccessFlags access_{kPort};
+  std::string file_;
+  int64_t memory_ = int64_t{1} << 30;
+};
+
+Status RouterCommand::SetKeys(RouterServer& server) const {
+  ASSIGN_OR_RETURN(std::vector<ApiKey> keys, access_.ReadKeys());
+  server.SetKeys(std::move(keys));
+  return {};
+}
+
+// A file that cannot be read leaves the previous version in use.
+void RouterCommand::ReadAgain(RouterServer& server) const {
+  if (const Status status = SetKeys(server); status) {
+    LogInfo("the API keys were read again");
+  } else {
+    LogError("the API keys stay as they were: {}", status.error().message);
+  }
+  if (const Status status = server.ReloadTls(); !status) {
+    LogError("the certificate stays as it was: {}", status.error().message);
+  }
+  // It logs what is wrong with the file.
+  const Status engines = server.Reload();
+  (void)engines.ok();
+  access_.ReopenLog();
+}
+
+Status RouterCommand::Run() {
+  constexpr int64_t kMemoryMin = int64_t{64} << 20;
+  if (memory_ < kMemoryMin) {
+    return Error{ErrorCode::kInvalid, "--server-memory: must be at least 64M"};
+  }
+  RouterServerConfig config;
+  RETURN_IF_ERROR(access_.Fill(config));
+  std::signal(SIGPIPE, SIG_IGN);
+  SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
+  RETURN_IF_ERROR(access_.Start());
+  config.version = kVersion;
+  config.file = file_;
+  config.memory_bytes = memory_;
+  config.request_log = access_.request_log();
+  ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
+                   RouterServer::Start(std::move(config)));
+  RETURN_IF_ERROR(SetKeys(*server));
+  fmt::print("listening on {}\n", server->url());
+  if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
+  std::fflush(stdout);
+  access_.WaitForStop(signals, [&] { ReadAgain(*server); });
+  access_.Drain(
+      signals, [&](int32_t seconds) { server->Drain(seconds); }, [&] { server->StopNow(); });
+  server->StopNow();
+  LogInfo("stopped");
+  return {};
+}
+
+}  // namespace
+
+CommandPointer MakeRouterCommand() { return std::make_unique<RouterCommand>(); }
+
+}  // namespace braid

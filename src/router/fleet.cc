@@ -1,0 +1,395 @@
+// Questions to an engine go over a connection of their own, so that they do not wait behind work.
+#include "router/fleet.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <charconv>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace braid {
+namespace {
+
+using State = FleetEngine::State;
+using asio::ip::tcp;
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr int64_t kBlocksUntilKnown = 1 << 17;
+constexpr int64_t kBlocksMax = 1 << 22;
+constexpr size_t kIdleMax = 1024;
+// Engines close a connection that was idle for 75 s.
+constexpr int64_t kIdleUs = 60'000'000;
+
+std::string_view NameOf(State state) {
+  constexpr std::string_view kNames[] = {"unknown", "ready", "not_ready", "lost"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+std::string Question(const FleetEngine& engine, std::string_view path) {
+  const std::string& key = engine.address.key;
+  return fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\n{}\r\n", path, engine.address.authority(),
+                     key.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", key));
+}
+
+// What an error in OpenAI's form says.
+std::string MessageOf(const SmallAnswer& answer) {
+  const Result<json::value> value = ParseJson(answer.body, "answer");
+  const json::value* error =
+      value && value->is_object() ? value->get_object().if_contains("error") : nullptr;
+  const json::value* message =
+      error != nullptr && error->is_object() ? error->get_object().if_contains("message") : nullptr;
+  if (message != nullptr && message->is_string()) return std::string(message->get_string());
+  return fmt::format("/ready answers {}", answer.status);
+}
+
+// The sum of a number over the ranks of a /v1/loads.
+int64_t SumOf(const json::value& loads, std::string_view name) {
+  int64_t sum = 0;
+  const json::value* list = loads.is_object() ? loads.get_object().if_contains("loads") : nullptr;
+  if (list == nullptr || !list->is_array()) return 0;
+  for (const json::value& rank : list->get_array()) {
+    const json::value* number = rank.is_object() ? rank.get_object().if_contains(name) : nullptr;
+    if (number != nullptr && number->is_int64()) sum += std::max<int64_t>(0, number->get_int64());
+  }
+  return sum;
+}
+
+// The number in a label: num_gpu_blocks="120"; 0: none.
+int64_t LabelNumber(std::string_view line, std::string_view label) {
+  const std::string start = fmt::format("{}=\"", label);
+  const size_t at = line.find(start);
+  if (at == std::string_view::npos) return 0;
+  int64_t number = 0;
+  const char* first = line.data() + at + start.size();
+  const auto [end, code] = std::from_chars(first, line.data() + line.size(), number);
+  return code == std::errc() && number > 0 ? number : 0;
+}
+
+// The tokens that an engine's cache holds, from its metrics, under its name or vLLM's; 0: unknown.
+int64_t CapacityTokens(std::string_view metrics) {
+  const size_t at = metrics.find(":cache_config_info{");
+  if (at == std::string_view::npos) return 0;
+  const std::string_view line = metrics.substr(at, metrics.find('\n', at) - at);
+  const int64_t blocks = LabelNumber(line, "num_gpu_blocks");
+  const int64_t size = LabelNumber(line, "block_size");
+  return blocks > (int64_t{1} << 40) || size > (1 << 20) ? 0 : blocks * size;
+}
+
+}  // namespace
+
+Stay::Stay(FleetEngine& engine, int64_t tokens) : engine_(engine), tokens_(tokens) {
+  engine_.stays.insert(this);
+  engine_.backlog_tokens += tokens_;
+  engine_.breaker.Begin();
+  engine_.metrics.requests->Increment();
+}
+
+Stay::~Stay() {
+  FirstByte();
+  engine_.breaker.Withdraw();
+  engine_.stays.erase(this);
+  engine_.metrics.requests->Decrement();
+  // An engine that is gone from the configuration is waited for by its watch.
+  if (engine_.removed && engine_.stays.empty()) engine_.timer.cancel();
+}
+
+void Stay::FirstByte() {
+  engine_.backlog_tokens -= tokens_;
+  tokens_ = 0;
+}
+
+void Stay::EngineLost() {
+  lost_ = true;
+  if (upstream_ != nullptr) upstream_->Close();
+}
+
+Fleet::Fleet(RouterConfig config, RouterMetrics& metrics)
+    : config_(std::move(config)), metrics_(metrics), placer_(config_.policy) {}
+
+void Fleet::Start(const asio::any_io_executor& executor) {
+  executor_ = executor;
+  for (const EngineAddress& address : config_.engines) Add(address);
+}
+
+void Fleet::Add(const EngineAddress& address) {
+  engines_.push_back(std::make_unique<FleetEngine>(next_number_++, address, executor_,
+                                                   metrics_.ForEngine(address.name)));
+  FleetEngine& engine = *engines_.back();
+  placer_.AddEngine(engine.number, kBlocksUntilKnown);
+  engine.watched = true;
+  engine.metrics.ready->Set(0);
+  asio::co_spawn(executor_, Watch(engine), asio::detached);
+}
+
+void Fleet::Apply(RouterConfig config) {
+  config_ = std::move(config);
+  placer_.SetPolicy(config_.policy);
+  for (const auto& engine : engines_) {
+    if (engine->removed) continue;
+    const auto same = std::ranges::find_if(config_.engines, [&](const EngineAddress& address) {
+      return address.name == engine->address.name &&
+             address.authority() == engine->address.authority();
+    });
+    if (same != config_.engines.end()) {
+      engine->address.key = same->key;
+    } else {
+      engine->removed = true;
+      engine->idle.clear();
+      engine->metrics.ready->Set(0);
+    }
+    engine->timer.cancel();
+  }
+  for (const EngineAddress& address : config_.engines) {
+    const bool known = std::ranges::any_of(engines_, [&](const auto& engine) {
+      return !engine->removed && engine->address.name == address.name;
+    });
+    if (!known) Add(address);
+  }
+}
+
+void Fleet::Close() {
+  closed_ = true;
+  for (const auto& engine : engines_) engine->idle.clear();
+}
+
+bool Fleet::MayTake(const FleetEngine& engine, int64_t now_us) const {
+  return engine.state == State::kReady && !engine.draining && !engine.removed &&
+         engine.breaker.Allows(now_us);
+}
+
+Fleet::Chosen Fleet::Choose(const PromptKeys& prompt, std::span<const int32_t> tried) {
+  const int64_t now_us = MonotonicUs();
+  std::vector<EngineLoad> loads;
+  for (const auto& engine : engines_) {
+    if (!MayTake(*engine, now_us) || std::ranges::count(tried, engine->number) > 0) continue;
+    loads.push_back({.engine = engine->number,
+                     .requests = std::ssize(engine->stays) + engine->others_requests,
+                     .backlog_tokens = engine->backlog_tokens});
+  }
+  Chosen chosen{.choice = placer_.Choose(prompt, loads)};
+  if (chosen.choice.engine < 0) return chosen;
+  const auto at = std::ranges::find_if(
+      engines_, [&](const auto& engine) { return engine->number == chosen.choice.engine; });
+  chosen.engine = at->get();
+  placer_.Sent(prompt, chosen.choice);
+  metrics_.CountPlacement(chosen.choice);
+  chosen.engine->metrics.sent->Increment();
+  return chosen;
+}
+
+bool Fleet::HasOther(std::span<const int32_t> tried) const {
+  const int64_t now_us = MonotonicUs();
+  return std::ranges::any_of(engines_, [&](const auto& engine) {
+    return MayTake(*engine, now_us) && std::ranges::count(tried, engine->number) == 0;
+  });
+}
+
+asio::awaitable<UpstreamPointer> Fleet::Connect(FleetEngine& engine, bool fresh,
+                                                std::string* why) {
+  const int64_t oldest_us = MonotonicUs() - kIdleUs;
+  while (!fresh && !engine.idle.empty()) {
+    UpstreamPointer upstream = std::move(engine.idle.back());
+    engine.idle.pop_back();
+    if (upstream->idle_since_us < oldest_us) {
+      engine.idle.clear();  // those before it are older
+    } else if (!upstream->Stale()) {
+      upstream->reused = true;
+      co_return upstream;
+    }
+  }
+  auto upstream = std::make_unique<Upstream>(executor_);
+  *why = co_await upstream->Open(engine.endpoints, config_.connect_ms);
+  if (!why->empty()) co_return nullptr;
+  co_return upstream;
+}
+
+void Fleet::Return(FleetEngine& engine, UpstreamPointer upstream) {
+  if (closed_ || engine.removed || engine.idle.size() >= kIdleMax) return;
+  upstream->idle_since_us = MonotonicUs();
+  engine.idle.push_back(std::move(upstream));
+}
+
+void Fleet::Count(FleetEngine& engine, RouterMetrics::Failure failure) {
+  engine.metrics.failures[static_cast<size_t>(failure)]->Increment();
+  if (failure == RouterMetrics::Failure::kRefused) return;
+  engine.breaker.Failed(MonotonicUs());
+  // The watch finds out sooner whether the engine is there at all.
+  engine.timer.cancel();
+}
+
+std::string Fleet::WhyNone() const {
+  const int64_t now_us = MonotonicUs();
+  std::string why;
+  for (const auto& engine : engines_) {
+    if (engine->removed) continue;
+    std::string_view reason = engine->why;
+    if (engine->state == State::kReady) {
+      reason = engine->draining                      ? "draining"
+               : !engine->breaker.Allows(now_us) ? "its connections fail"
+                                                   : "tried already";
+    }
+    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", engine->address.name, reason);
+  }
+  return why;
+}
+
+bool Fleet::AnyReady() const {
+  const int64_t now_us = MonotonicUs();
+  return std::ranges::any_of(engines_,
+                             [&](const auto& engine) { return MayTake(*engine, now_us); });
+}
+
+bool Fleet::SetDraining(std::string_view name, bool draining) {
+  for (const auto& engine : engines_) {
+    if (engine->removed || engine->address.name != name) continue;
+    engine->draining = draining;
+    return true;
+  }
+  return false;
+}
+
+json::array Fleet::Json() const {
+  json::array list;
+  for (const auto& engine : engines_) {
+    const bool ready = engine->state == State::kReady;
+    list.push_back(json::object{
+        {"name", engine->address.name},
+        {"url", fmt::format("http://{}", engine->address.authority())},
+        {"state", NameOf(engine->state)},
+        {"reason", ready ? json::value(nullptr) : json::value(engine->why)},
+        {"draining", engine->draining},
+        {"removed", engine->removed},
+        {"breaker_open", !engine->breaker.closed()},
+        {"requests", engine->stays.size()},
+        {"other_requests", engine->others_requests},
+        {"load_status", engine->load_status},
+        {"backlog_tokens", engine->backlog_tokens},
+        {"idle_connections", engine->idle.size()},
+        {"prefix_blocks", placer_.prefix_blocks(engine->number)}});
+  }
+  return list;
+}
+
+void Fleet::SetState(FleetEngine& engine, State state, std::string why) {
+  if (engine.state != state) {
+    if (state == State::kReady) {
+      LogInfo("engine {} is ready", engine.address.name);
+    } else {
+      LogWarning("engine {} is {}: {}", engine.address.name, NameOf(state), why);
+    }
+  }
+  engine.state = state;
+  engine.why = std::move(why);
+  engine.metrics.ready->Set(state == State::kReady && !engine.removed ? 1 : 0);
+  if (state != State::kLost) return;
+  engine.idle.clear();
+  for (Stay* stay : engine.stays) stay->EngineLost();
+}
+
+int32_t Fleet::LeftMs(const FleetEngine& engine) const {
+  const int64_t left_ms = (engine.lease_until_us - MonotonicUs()) / 1000;
+  return left_ms > 0 ? static_cast<int32_t>(left_ms) : config_.lease_ms;
+}
+
+asio::awaitable<void> Fleet::Watch(FleetEngine& engine) {
+  Upstream upstream(executor_);
+  engine.lease_until_us = MonotonicUs() + int64_t{config_.lease_ms} * 1000;
+  // An engine that was removed is watched until it has finished what it has.
+  while (!closed_ && !(engine.removed && engine.stays.empty())) {
+    co_await Ask(engine, upstream);
+    if (engine.removed && engine.stays.empty()) break;
+    engine.timer.expires_after(std::chrono::milliseconds(config_.probe_ms));
+    co_await engine.timer.async_wait(kTuple);
+  }
+  engine.watched = false;
+  EraseIfGone(&engine);
+}
+
+void Fleet::EraseIfGone(FleetEngine* engine) {
+  if (closed_ || !engine->removed) return;
+  LogInfo("engine {} is gone from the configuration and has finished", engine->address.name);
+  placer_.RemoveEngine(engine->number);
+  std::erase_if(engines_, [&](const auto& other) { return other.get() == engine; });
+}
+
+// Opens the connection if it is not. Why it cannot; empty: it is open.
+asio::awaitable<std::string> Fleet::Reach(FleetEngine& engine, Upstream& upstream) {
+  if (upstream.socket.is_open() && !upstream.Stale()) co_return std::string();
+  tcp::resolver resolver(executor_);
+  auto [error, found] = co_await resolver.async_resolve(
+      engine.address.host, std::to_string(engine.address.port), tcp::resolver::numeric_service,
+      kTuple);
+  if (error) co_return error.message();
+  engine.endpoints.assign(found.begin(), found.end());
+  co_return co_await upstream.Open(engine.endpoints,
+                                   std::min(config_.connect_ms, LeftMs(engine)));
+}
+
+asio::awaitable<void> Fleet::Ask(FleetEngine& engine, Upstream& upstream) {
+  const std::string why = co_await Reach(engine, upstream);
+  bool alive = why.empty();
+  if (alive) alive = co_await AskReady(engine, upstream);
+  if (alive) {
+    engine.lease_until_us = MonotonicUs() + int64_t{config_.lease_ms} * 1000;
+    if (engine.state == State::kReady) {
+      co_await AskLoad(engine, upstream);
+      if (!engine.capacity_known) co_await AskCapacity(engine, upstream);
+    }
+    co_return;
+  }
+  upstream.Close();
+  const bool nobody = why == boost::system::error_code(asio::error::connection_refused).message();
+  if (nobody && engine.state != State::kLost) {
+    // The process is gone and its cache with it.
+    placer_.Forget(engine.number);
+    engine.capacity_known = false;
+  }
+  if (nobody || MonotonicUs() >= engine.lease_until_us) {
+    SetState(engine, State::kLost,
+             !why.empty() ? why : fmt::format("silent for {} ms", config_.lease_ms));
+  }
+}
+
+// False if it does not answer.
+asio::awaitable<bool> Fleet::AskReady(FleetEngine& engine, Upstream& upstream) {
+  const SmallAnswer answer =
+      co_await Get(upstream, Question(engine, "/ready"), LeftMs(engine));
+  if (answer.status == 0) co_return false;
+  if (answer.status == 200) {
+    SetState(engine, State::kReady, "");
+  } else {
+    SetState(engine, State::kNotReady, MessageOf(answer));
+  }
+  co_return true;
+}
+
+asio::awaitable<void> Fleet::AskLoad(FleetEngine& engine, Upstream& upstream) {
+  if (!upstream.socket.is_open()) co_return;
+  const SmallAnswer answer =
+      co_await Get(upstream, Question(engine, "/v1/loads"), LeftMs(engine));
+  if (answer.status == 0) upstream.Close();
+  engine.load_status = answer.status;
+  if (answer.status != 200) co_return;
+  const Result<json::value> loads = ParseJson(answer.body, "loads");
+  if (!loads) co_return;
+  const int64_t all = SumOf(*loads, "num_running_reqs") + SumOf(*loads, "num_waiting_reqs");
+  engine.others_requests = std::max<int64_t>(0, all - std::ssize(engine.stays));
+}
+
+asio::awaitable<void> Fleet::AskCapacity(FleetEngine& engine, Upstream& upstream) {
+  if (!upstream.socket.is_open()) co_return;
+  const SmallAnswer answer =
+      co_await Get(upstream, Question(engine, "/metrics"), LeftMs(engine));
+  if (answer.status == 0) upstream.Close();
+  const int64_t tokens = CapacityTokens(answer.body);
+  if (answer.status != 200 || tokens < kTextBlockTokens) co_return;
+  engine.capacity_known = true;
+  placer_.SetCapacity(engine.number, std::min(tokens / kTextBlockTokens, kBlocksMax));
+}
+
+}  // namespace braid

@@ -1,0 +1,140 @@
+// The engines behind the router: whether each is ready, its connections, its load, and the choice
+// among them. Asks every engine again and again; each answer is a lease, and an engine whose lease
+// has run out is lost: what runs there ends at once. Network thread only, but for the constructor.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "router/breaker.h"
+#include "router/placement/placer.h"
+#include "router/router_config.h"
+#include "router/router_metrics.h"
+#include "router/upstream.h"
+
+namespace braid {
+
+class Stay;
+
+struct FleetEngine {
+  enum class State : uint8_t { kUnknown, kReady, kNotReady, kLost };
+
+  FleetEngine(int32_t engine, EngineAddress engine_address, const asio::any_io_executor& executor,
+              RouterMetrics::Engine& metrics_of_engine)
+      : number(engine),
+        address(std::move(engine_address)),
+        metrics(metrics_of_engine),
+        timer(executor) {}
+
+  const int32_t number;
+  EngineAddress address;
+  RouterMetrics::Engine& metrics;
+  State state = State::kUnknown;
+  std::string why = "not asked yet";  // why it is not ready
+  bool draining = false;              // an admin keeps new requests away
+  bool removed = false;               // not in the configuration any more
+  bool watched = false;
+  bool capacity_known = false;
+  Breaker breaker;
+  int64_t lease_until_us = 0;
+  Upstream::Endpoints endpoints;
+  std::vector<UpstreamPointer> idle;
+  std::set<Stay*> stays;
+  int64_t backlog_tokens = 0;   // of our requests there, before their first bytes
+  int64_t others_requests = 0;  // requests there that are not ours
+  int32_t load_status = 0;      // of its last answer about its load; 401: its key is wrong
+  asio::steady_timer timer;     // until it is asked again
+};
+
+// A request's stay at an engine: part of its load, and ended when the engine is lost.
+class Stay {
+ public:
+  // `tokens` of its prompt are to be computed.
+  Stay(FleetEngine& engine, int64_t tokens);
+  ~Stay();
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+
+  // The connection that is closed when the engine is lost; null: none.
+  void Use(Upstream* upstream) { upstream_ = upstream; }
+  void FirstByte();
+  void EngineLost();
+  bool lost() const { return lost_; }
+  FleetEngine& engine() { return engine_; }
+
+ private:
+  FleetEngine& engine_;
+  Upstream* upstream_ = nullptr;
+  int64_t tokens_;
+  bool lost_ = false;
+};
+
+class Fleet {
+ public:
+  Fleet(RouterConfig config, RouterMetrics& metrics);
+
+  // Begins to ask the engines. Once.
+  void Start(const asio::any_io_executor& executor);
+  // Uses another configuration. Engines that stay keep what is known of them; those that are gone
+  // finish what they have.
+  void Apply(RouterConfig config);
+  // Closes the idle connections and keeps none from now on.
+  void Close();
+
+  const RouterConfig& config() const { return config_; }
+  RouterMetrics& metrics() { return metrics_; }
+  Placer& placer() { return placer_; }
+
+  struct Chosen {
+    FleetEngine* engine = nullptr;  // null: none is ready
+    Placer::Choice choice;
+  };
+  // Not one of `tried`.
+  Chosen Choose(const PromptKeys& prompt, std::span<const int32_t> tried);
+  // Whether Choose would find another one.
+  bool HasOther(std::span<const int32_t> tried) const;
+
+  // An open connection, from those that are idle or a new one; null: `why` says why not.
+  asio::awaitable<UpstreamPointer> Connect(FleetEngine& engine, bool fresh, std::string* why);
+  void Return(FleetEngine& engine, UpstreamPointer upstream);
+
+  void Count(FleetEngine& engine, RouterMetrics::Failure failure);
+  // Why there is no engine for a request: "a: connection refused; b: loading".
+  std::string WhyNone() const;
+  bool AnyReady() const;
+  // Keeps new requests away from an engine, or no longer. False: there is no such engine.
+  bool SetDraining(std::string_view name, bool draining);
+  json::array Json() const;
+
+ private:
+  bool MayTake(const FleetEngine& engine, int64_t now_us) const;
+  void Add(const EngineAddress& address);
+  asio::awaitable<void> Watch(FleetEngine& engine);
+  asio::awaitable<void> Ask(FleetEngine& engine, Upstream& upstream);
+  asio::awaitable<std::string> Reach(FleetEngine& engine, Upstream& upstream);
+  asio::awaitable<bool> AskReady(FleetEngine& engine, Upstream& upstream);
+  asio::awaitable<void> AskLoad(FleetEngine& engine, Upstream& upstream);
+  asio::awaitable<void> AskCapacity(FleetEngine& engine, Upstream& upstream);
+  void SetState(FleetEngine& engine, FleetEngine::State state, std::string why);
+  void EraseIfGone(FleetEngine* engine);
+  // How long it may take to answer: until the end of its lease, or as long as one if it has none.
+  int32_t LeftMs(const FleetEngine& engine) const;
+
+  RouterConfig config_;
+  RouterMetrics& metrics_;
+  Placer placer_;
+  asio::any_io_executor executor_;
+  std::vector<std::unique_ptr<FleetEngine>> engines_;
+  int32_t next_number_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace braid

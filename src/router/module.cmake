@@ -1,0 +1,1 @@
+braid_compile_quickly(braid_router)

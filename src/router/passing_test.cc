@@ -1,0 +1,100 @@
+// What passes through: headers, events, and the breaker in front of an engine.
+#include <gtest/gtest.h>
+
+#include "router/breaker.h"
+#include "router/event_cutter.h"
+#include "router/passed_fields.h"
+
+namespace braid {
+namespace {
+
+TEST(PassedFields, HeadersOfOneConnectionStayThere) {
+  EXPECT_EQ(FieldsForEngine("Host: a\r\nConnection: keep-alive, X-Mine\r\nX-Mine: 1\r\n"
+                            "Authorization: Bearer k\r\nTransfer-Encoding: chunked\r\n"
+                            "content-length: 3\r\nTE: trailers\r\nUpgrade: h2c\r\n"
+                            "Expect: 100-continue\r\nX-Other:  two  words \r\n"),
+            "Authorization: Bearer k\r\nX-Other:  two  words \r\n");
+}
+
+TEST(PassedFields, WhatABrowserSaysAboutItsPageStaysHere) {
+  EXPECT_EQ(FieldsForEngine("Origin: https://a\r\nSec-Fetch-Site: cross-site\r\n"
+                            "Access-Control-Request-Headers: x\r\nX-Request-Id: 7\r\n"
+                            "User-Agent: b\r\n"),
+            "User-Agent: b\r\n");
+}
+
+TEST(PassedFields, FindsAValueWhateverTheCaseOfItsName) {
+  EXPECT_EQ(FieldValue("A: 1\r\nX-Session-ID:  s 1 \r\n", "x-session-id"), "s 1");
+  EXPECT_EQ(FieldValue("A: 1\r\n", "b"), "");
+}
+
+TEST(EventCutter, GivesWholeEventsAndKeepsTheRest) {
+  EventCutter cutter;
+  EXPECT_EQ(cutter.Take("data: 1\n\n"), "data: 1\n\n");
+  EXPECT_EQ(cutter.Take("data: 2\n\ndata"), "data: 2\n\n");
+  EXPECT_EQ(cutter.Take(": 3\n"), "");
+  EXPECT_EQ(cutter.Take("\ndata: 4\r\n\r\nx"), "data: 3\n\ndata: 4\r\n\r\n");
+  EXPECT_FALSE(cutter.torn());
+  EXPECT_EQ(cutter.Rest(), "x");
+  EXPECT_EQ(cutter.Rest(), "");
+}
+
+TEST(EventCutter, EveryCutGivesTheSameBytes) {
+  const std::string stream = ": ping\n\nevent: a\ndata: 1\n\ndata: [DONE]\n\nrest";
+  for (size_t cut = 0; cut <= stream.size(); ++cut) {
+    EventCutter cutter;
+    std::string given(cutter.Take(stream.substr(0, cut)));
+    EXPECT_TRUE(given.empty() || given.ends_with("\n\n")) << given;
+    given += cutter.Take(stream.substr(cut));
+    given += cutter.Rest();
+    EXPECT_EQ(given, stream);
+  }
+}
+
+TEST(EventCutter, AnEventThatIsTooLongToHoldIsTorn) {
+  EventCutter cutter;
+  const std::string part(EventCutter::kHeldBytesMax / 2 + 1, 'a');
+  EXPECT_EQ(cutter.Take(part), "");
+  EXPECT_EQ(cutter.Take(part), part + part);
+  EXPECT_TRUE(cutter.torn());
+  EXPECT_EQ(cutter.Take("a\n\n"), "a\n\n");
+  EXPECT_FALSE(cutter.torn());
+  EXPECT_EQ(cutter.Take(part + part), part + part);
+  EXPECT_TRUE(cutter.torn());
+}
+
+TEST(EventCutter, CommentsAreNoPartOfAnAnswer) {
+  EXPECT_TRUE(OnlyComments(": ping\n\n"));
+  EXPECT_TRUE(OnlyComments(": a\r\n\r\n: b\n\n"));
+  EXPECT_FALSE(OnlyComments(": a\n\ndata: 1\n\n"));
+}
+
+TEST(Breaker, OpensAfterFailuresInARowAndTriesOneRequest) {
+  constexpr int64_t kSecond = 1'000'000;
+  Breaker breaker;
+  breaker.Failed(0);
+  breaker.Failed(0);
+  breaker.Succeeded();
+  breaker.Failed(0);
+  breaker.Failed(0);
+  EXPECT_TRUE(breaker.Allows(0)) << "not in a row";
+  breaker.Failed(0);
+  EXPECT_FALSE(breaker.Allows(kSecond - 1));
+  EXPECT_TRUE(breaker.Allows(kSecond));
+  breaker.Begin();
+  EXPECT_FALSE(breaker.Allows(kSecond)) << "one trial at a time";
+  breaker.Failed(kSecond);
+  EXPECT_FALSE(breaker.Allows(3 * kSecond - 1)) << "twice as long";
+  EXPECT_TRUE(breaker.Allows(3 * kSecond));
+  breaker.Begin();
+  breaker.Withdraw();
+  EXPECT_TRUE(breaker.Allows(3 * kSecond)) << "a trial that said nothing";
+  for (int64_t i = 0; i < 10; ++i) breaker.Failed(0);
+  EXPECT_TRUE(breaker.Allows(30 * kSecond)) << "at most 30 s";
+  breaker.Succeeded();
+  EXPECT_TRUE(breaker.closed());
+  EXPECT_TRUE(breaker.Allows(0));
+}
+
+}  // namespace
+}  // namespace braid

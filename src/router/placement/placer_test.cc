@@ -1,0 +1,177 @@
+// Where requests go: to their prefix while it pays, elsewhere when it does not.
+#include "router/placement/placer.h"
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+
+namespace braid {
+namespace {
+
+using Reason = Placer::Reason;
+
+// A prompt of so many blocks that begins as all others of the same `seed`.
+PromptKeys Prompt(uint64_t seed, int64_t blocks, uint64_t session = 0) {
+  PromptKeys keys{.tokens = blocks * kTextBlockTokens, .session = session, .generates = true};
+  for (int64_t i = 0; i < blocks; ++i) {
+    keys.blocks.push_back(RandomBits(seed, static_cast<uint64_t>(i)));
+  }
+  return keys;
+}
+
+std::vector<EngineLoad> Idle(int32_t engines) {
+  std::vector<EngineLoad> loads;
+  for (int32_t i = 0; i < engines; ++i) loads.push_back({.engine = i});
+  return loads;
+}
+
+Placer MakePlacer(int32_t engines, Policy policy = Policy::kPrefix, int64_t blocks = 1000) {
+  Placer placer(policy);
+  for (int32_t i = 0; i < engines; ++i) placer.AddEngine(i, blocks);
+  return placer;
+}
+
+Placer::Choice Place(Placer& placer, const PromptKeys& prompt, std::span<const EngineLoad> loads) {
+  const Placer::Choice choice = placer.Choose(prompt, loads);
+  placer.Sent(prompt, choice);
+  return choice;
+}
+
+TEST(Placer, FollowsAPrefixAndSaysWhatIsReused) {
+  Placer placer = MakePlacer(3);
+  const int32_t first = Place(placer, Prompt(1, 10), Idle(3)).engine;
+  const Placer::Choice next = Place(placer, Prompt(1, 14), Idle(3));
+  EXPECT_EQ(next.engine, first);
+  EXPECT_EQ(next.reason, Reason::kPrefix);
+  EXPECT_EQ(next.reused_tokens, 10 * kTextBlockTokens);
+  EXPECT_EQ(next.computed_tokens, 4 * kTextBlockTokens);
+}
+
+TEST(Placer, NewConversationsSpread) {
+  Placer placer = MakePlacer(4);
+  std::vector<int> count(4);
+  for (uint64_t i = 0; i < 40; ++i) ++count[Place(placer, Prompt(i, 10), Idle(4)).engine];
+  for (const int of : count) EXPECT_EQ(of, 10);
+}
+
+TEST(Placer, ASharedBeginningDoesNotDrawEverythingToOneEngine) {
+  Placer placer = MakePlacer(4);
+  std::vector<int> count(4);
+  for (uint64_t i = 0; i < 80; ++i) {
+    PromptKeys prompt = Prompt(7, 8);
+    const PromptKeys own = Prompt(100 + i, 12);
+    prompt.blocks.insert(prompt.blocks.end(), own.blocks.begin(), own.blocks.end());
+    prompt.tokens += own.tokens;
+    ++count[Place(placer, prompt, Idle(4)).engine];
+  }
+  for (const int of : count) EXPECT_NEAR(of, 20, 3);
+}
+
+TEST(Placer, LeavesAPrefixWhenTheWaitCostsMore) {
+  Placer placer = MakePlacer(2);
+  const int32_t home = Place(placer, Prompt(1, 20), Idle(2)).engine;
+  std::vector<EngineLoad> loads = Idle(2);
+  loads[home].backlog_tokens = 5 * kTextBlockTokens;
+  EXPECT_EQ(placer.Choose(Prompt(1, 22), loads).engine, home) << "a short wait";
+  loads[home].backlog_tokens = 40 * kTextBlockTokens;
+  EXPECT_EQ(placer.Choose(Prompt(1, 22), loads).engine, 1 - home) << "a long one";
+  loads[home] = {.engine = home, .requests = 60};
+  EXPECT_EQ(placer.Choose(Prompt(1, 22), loads).engine, 1 - home) << "many requests";
+}
+
+TEST(Placer, OnlyStatesCountAsReuse) {
+  // The second prompt leaves the first in its middle, where no state is; the third leaves it at the
+  // same place, where the second has left one.
+  SentPrefixes sent(100);
+  const PromptKeys trunk = Prompt(1, 10);
+  sent.Add(trunk.blocks);
+  PromptKeys branch = Prompt(1, 6);
+  branch.blocks.push_back(1);
+  branch.blocks.push_back(2);
+  EXPECT_EQ(sent.Find(branch.blocks).blocks, 6);
+  EXPECT_EQ(sent.Find(branch.blocks).resumable, 0);
+  sent.Add(branch.blocks);
+  PromptKeys third = Prompt(1, 6);
+  third.blocks.push_back(3);
+  EXPECT_EQ(sent.Find(third.blocks).resumable, 6);
+  EXPECT_EQ(sent.Find(trunk.blocks).resumable, 10);
+}
+
+TEST(Placer, TheLeastRecentlyUsedBlocksGoDeepestFirst) {
+  SentPrefixes sent(20);
+  sent.Add(Prompt(1, 10).blocks);
+  sent.Add(Prompt(2, 8).blocks);
+  sent.Add(Prompt(3, 6).blocks);
+  EXPECT_EQ(sent.size(), 20);
+  EXPECT_EQ(sent.Find(Prompt(1, 10).blocks).blocks, 6);
+  EXPECT_EQ(sent.Find(Prompt(1, 10).blocks).resumable, 0) << "its state is gone";
+  EXPECT_EQ(sent.Find(Prompt(2, 8).blocks).resumable, 8);
+  sent.Add(Prompt(4, 50).blocks);
+  EXPECT_EQ(sent.size(), 20) << "a prompt that is longer than the cache";
+  sent.SetCapacity(5);
+  EXPECT_EQ(sent.size(), 5);
+  sent.Clear();
+  EXPECT_EQ(sent.Find(Prompt(4, 5).blocks).blocks, 0);
+  sent.Add(Prompt(2, 3).blocks);
+  EXPECT_EQ(sent.Find(Prompt(2, 3).blocks).resumable, 3);
+}
+
+TEST(Placer, ASessionStaysAsLongAsItsEngineIsNotBehind) {
+  Placer placer = MakePlacer(2);
+  const int32_t home = Place(placer, Prompt(1, 2, 77), Idle(2)).engine;
+  const Placer::Choice next = placer.Choose(Prompt(2, 20, 77), Idle(2));
+  EXPECT_EQ(next.engine, home) << "another text";
+  EXPECT_EQ(next.reason, Reason::kSession);
+  std::vector<EngineLoad> loads = Idle(2);
+  loads[home].backlog_tokens = 10'000;
+  EXPECT_EQ(placer.Choose(Prompt(2, 20, 77), loads).engine, 1 - home);
+}
+
+TEST(Placer, AStoredResponseIsAtItsEngineWhateverTheLoad) {
+  Placer placer = MakePlacer(3);
+  placer.Stored("resp_1", 2);
+  PromptKeys prompt = Prompt(1, 1);
+  prompt.stored_id = "resp_1";
+  std::vector<EngineLoad> loads = Idle(3);
+  loads[2].backlog_tokens = 1'000'000;
+  EXPECT_EQ(placer.Choose(prompt, loads).engine, 2);
+  EXPECT_EQ(placer.Choose(prompt, loads).reason, Reason::kStored);
+  loads.pop_back();
+  EXPECT_NE(placer.Choose(prompt, loads).reason, Reason::kStored) << "it is not there";
+  prompt.stored_id = "resp_2";
+  EXPECT_NE(placer.Choose(prompt, Idle(3)).reason, Reason::kStored);
+}
+
+TEST(Placer, RoundRobinTakesTurnsAndLeastLoadIgnoresPrefixes) {
+  Placer turns = MakePlacer(3, Policy::kRoundRobin);
+  for (int32_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(Place(turns, Prompt(1, 10), Idle(3)).engine, i % 3);
+  }
+  Placer least = MakePlacer(2, Policy::kLeastLoad);
+  const int32_t first = Place(least, Prompt(1, 10), Idle(2)).engine;
+  EXPECT_EQ(Place(least, Prompt(1, 12), Idle(2)).engine, 1 - first);
+}
+
+TEST(Placer, ForgetsAnEngineThatWasStartedAgain) {
+  Placer placer = MakePlacer(2);
+  const int32_t home = Place(placer, Prompt(1, 10), Idle(2)).engine;
+  placer.Forget(home);
+  EXPECT_EQ(placer.Choose(Prompt(1, 10), Idle(2)).reused_tokens, 0);
+}
+
+TEST(Placer, AnEngineThatJoinsDoesNotGetEverything) {
+  Placer placer = MakePlacer(2);
+  for (uint64_t i = 0; i < 100; ++i) Place(placer, Prompt(i, 10), Idle(2));
+  placer.AddEngine(2, 1000);
+  std::vector<int> count(3);
+  for (uint64_t i = 200; i < 230; ++i) ++count[Place(placer, Prompt(i, 10), Idle(3)).engine];
+  for (const int of : count) EXPECT_NEAR(of, 10, 2);
+}
+
+TEST(Placer, NoEngineNoChoice) {
+  Placer placer = MakePlacer(1);
+  EXPECT_EQ(placer.Choose(Prompt(1, 1), {}).engine, -1);
+}
+
+}  // namespace
+}  // namespace braid

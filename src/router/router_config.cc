@@ -1,0 +1,181 @@
+// Every field is known or an error.
+#include "router/router_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+
+#include "base/json.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kEnginesMax = 256;
+constexpr size_t kNameBytesMax = 64;
+constexpr size_t kKeyBytesMax = 512;
+constexpr std::array<std::string_view, 3> kPolicies = {"prefix", "round_robin", "least_load"};
+
+Error Wrong(const std::string& path, std::string_view right) {
+  return {ErrorCode::kInvalid, fmt::format("{}: must be {}", path, right), path};
+}
+
+bool IsWord(std::string_view text, size_t bytes_max, std::string_view others) {
+  return !text.empty() && text.size() <= bytes_max && std::ranges::all_of(text, [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           others.find(c) != std::string_view::npos;
+  });
+}
+
+// "http://host:port" into the address.
+Status ReadUrl(std::string_view url, const std::string& path, EngineAddress* engine) {
+  constexpr std::string_view kRight =
+      "http://HOST:PORT without a path; https:// is not supported between router and engines";
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return Wrong(path, kRight);
+  url.remove_prefix(kScheme.size());
+  if (url.ends_with('/')) url.remove_suffix(1);
+  const bool bracketed = url.starts_with('[');
+  const size_t host_end = bracketed ? url.find(']') : url.find(':');
+  const size_t colon = bracketed && host_end != std::string_view::npos ? host_end + 1 : host_end;
+  if (colon == std::string_view::npos || colon >= url.size() || url[colon] != ':') {
+    return Wrong(path, kRight);
+  }
+  engine->host = bracketed ? url.substr(1, host_end - 1) : url.substr(0, colon);
+  const std::string_view digits = url.substr(colon + 1);
+  const auto [end, code] = std::from_chars(digits.begin(), digits.end(), engine->port);
+  if (code != std::errc() || end != digits.end() || engine->port == 0 ||
+      !IsWord(engine->host, 255, bracketed ? ":.%" : ".-_")) {
+    return Wrong(path, kRight);
+  }
+  return {};
+}
+
+Result<EngineAddress> ReadEngine(const json::value& value, const std::string& path) {
+  if (!value.is_object()) return Wrong(path, "an object with name and url");
+  EngineAddress engine;
+  bool has_url = false;
+  for (const auto& [name, field] : value.get_object()) {
+    const std::string at = fmt::format("{}.{}", path, std::string_view(name));
+    if (!field.is_string()) return Wrong(at, "one of name, url and key, each a text");
+    const std::string_view text = field.get_string();
+    if (name == "name") {
+      engine.name = text;
+    } else if (name == "url") {
+      RETURN_IF_ERROR(ReadUrl(text, at, &engine));
+      has_url = true;
+    } else if (name == "key") {
+      const bool printable = std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; });
+      if (text.empty() || text.size() > kKeyBytesMax || !printable) {
+        return Wrong(at, "up to 512 printable characters without blanks");
+      }
+      engine.key = text;
+    } else {
+      // The value is not shown: it may be a key.
+      return Wrong(at, "one of name, url and key, each a text");
+    }
+  }
+  if (!has_url) return Wrong(path + ".url", "there: http://HOST:PORT");
+  if (!IsWord(engine.name, kNameBytesMax, "-_.")) {
+    return Wrong(path + ".name", "1 to 64 letters, digits, -, _ or .");
+  }
+  return engine;
+}
+
+Status ReadEngines(const json::value& value, const std::string& path, RouterConfig* config) {
+  const bool list = value.is_array() && !value.get_array().empty();
+  if (!list || value.get_array().size() > kEnginesMax) {
+    return Wrong(path, fmt::format("a list of 1 to {} engines", kEnginesMax));
+  }
+  for (const json::value& entry : value.get_array()) {
+    const std::string at = fmt::format("{}[{}]", path, config->engines.size());
+    ASSIGN_OR_RETURN(EngineAddress engine, ReadEngine(entry, at));
+    for (const EngineAddress& other : config->engines) {
+      if (other.name == engine.name) return Wrong(at + ".name", "unique");
+      if (other.authority() == engine.authority()) return Wrong(at + ".url", "unique");
+    }
+    config->engines.push_back(std::move(engine));
+  }
+  return {};
+}
+
+struct NumberField {
+  std::string_view name;
+  int32_t RouterConfig::* member;
+  int32_t least, most;
+};
+
+constexpr NumberField kNumbers[] = {
+    {"probe_ms", &RouterConfig::probe_ms, 10, 60'000},
+    {"lease_ms", &RouterConfig::lease_ms, 20, 600'000},
+    {"connect_ms", &RouterConfig::connect_ms, 10, 60'000},
+    {"attempts", &RouterConfig::attempts, 1, 16},
+};
+
+Status ReadField(std::string_view name, const json::value& field, const std::string& at,
+                 RouterConfig* config) {
+  for (const NumberField& row : kNumbers) {
+    if (row.name != name) continue;
+    const int64_t number = field.is_int64() ? field.get_int64() : -1;
+    if (number < row.least || number > row.most) {
+      return Wrong(at, fmt::format("an integer from {} to {}", row.least, row.most));
+    }
+    config->*row.member = static_cast<int32_t>(number);
+    return {};
+  }
+  if (name == "engines") return ReadEngines(field, at, config);
+  if (name == "policy") {
+    const auto* policy = field.is_string() ? std::ranges::find(kPolicies, field.get_string())
+                                           : kPolicies.end();
+    if (policy == kPolicies.end()) {
+      return Wrong(at, fmt::format("one of {}", fmt::join(kPolicies, ", ")));
+    }
+    config->policy = static_cast<Policy>(policy - kPolicies.begin());
+    return {};
+  }
+  if (name == "session_header") {
+    const std::string_view text = field.is_string() ? std::string_view(field.get_string()) : "";
+    if (!IsWord(text, kNameBytesMax, "-_")) return Wrong(at, "the name of a header");
+    config->session_header = text;
+    for (char& c : config->session_header) c = static_cast<char>(std::tolower(c));
+    return {};
+  }
+  return Wrong(at, "one of engines, policy, probe_ms, lease_ms, connect_ms, attempts and "
+                   "session_header");
+}
+
+}  // namespace
+
+std::string EngineAddress::authority() const {
+  const bool v6 = host.find(':') != std::string::npos;
+  return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+std::string_view NameOf(Policy policy) { return kPolicies[static_cast<size_t>(policy)]; }
+
+Result<RouterConfig> ParseRouterConfig(std::string_view text, std::string_view what) {
+  ASSIGN_OR_RETURN(const json::value value, ParseJson(text, what));
+  if (!value.is_object()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: must be {{\"engines\": [{{\"name\": …, \"url\": …}}, …]}}",
+                             what)};
+  }
+  RouterConfig config;
+  for (const auto& [name, field] : value.get_object()) {
+    const std::string_view key = name;
+    RETURN_IF_ERROR(ReadField(key, field, fmt::format("{}: {}", what, key), &config));
+  }
+  if (config.engines.empty()) {
+    return Wrong(fmt::format("{}: engines", what), "a list of at least one engine");
+  }
+  if (config.lease_ms < 2 * config.probe_ms) {
+    return Wrong(fmt::format("{}: lease_ms", what),
+                 fmt::format("at least twice probe_ms ({}), got {}", config.probe_ms,
+                             config.lease_ms));
+  }
+  return config;
+}
+
+}  // namespace braid

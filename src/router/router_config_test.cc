@@ -1,0 +1,82 @@
+// What a configuration may say, and what an error says.
+#include "router/router_config.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Engines(std::string_view more = "", std::string_view url = "http://10.0.0.1:8000") {
+  return fmt::format(R"({{"engines": [{{"name": "a", "url": "{}"}}]{}}})", url, more);
+}
+
+std::string ErrorOf(const std::string& text) {
+  const Result<RouterConfig> config = ParseRouterConfig(text, "router.json");
+  EXPECT_FALSE(config) << text;
+  return config ? "" : config.error().message;
+}
+
+TEST(RouterConfig, ReadsEveryField) {
+  const auto config = ParseRouterConfig(
+      R"({"engines": [{"name": "a", "url": "http://10.0.0.1:8000/"},
+                      {"name": "b", "url": "http://[::1]:81", "key": "secret-key"}],
+          "policy": "least_load", "probe_ms": 100, "lease_ms": 300, "connect_ms": 50,
+          "attempts": 2, "session_header": "X-Chat"})",
+      "router.json");
+  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_EQ(config->engines.size(), 2u);
+  EXPECT_EQ(config->engines[0], (EngineAddress{"a", "10.0.0.1", 8000, ""}));
+  EXPECT_EQ(config->engines[1], (EngineAddress{"b", "::1", 81, "secret-key"}));
+  EXPECT_EQ(config->engines[0].authority(), "10.0.0.1:8000");
+  EXPECT_EQ(config->engines[1].authority(), "[::1]:81");
+  EXPECT_EQ(config->policy, Policy::kLeastLoad);
+  EXPECT_EQ(config->probe_ms, 100);
+  EXPECT_EQ(config->lease_ms, 300);
+  EXPECT_EQ(config->connect_ms, 50);
+  EXPECT_EQ(config->attempts, 2);
+  EXPECT_EQ(config->session_header, "x-chat");
+}
+
+TEST(RouterConfig, AnErrorNamesTheFieldAndWhatWouldBeRight) {
+  EXPECT_THAT(ErrorOf("[]"), HasSubstr("must be {\"engines\""));
+  EXPECT_THAT(ErrorOf("{}"), HasSubstr("engines: must be a list of at least one engine"));
+  EXPECT_THAT(ErrorOf(R"({"engines": []})"), HasSubstr("engines: must be a list of 1 to 256"));
+  for (const char* url : {"https://a:1", "a:1", "http://a", "http://a:0", "http://a:65536",
+                          "http://a:1/v1", "http://:1", "http://[::1]", "http://a b:1",
+                          "http://"}) {
+    EXPECT_THAT(ErrorOf(Engines("", url)), HasSubstr("engines[0].url: must be http://HOST:PORT"));
+  }
+  EXPECT_THAT(ErrorOf(Engines(R"(, "policy": "best")")),
+              HasSubstr("policy: must be one of prefix, round_robin, least_load"));
+  EXPECT_THAT(ErrorOf(Engines(R"(, "attempts": 0)")), HasSubstr("an integer from 1 to 16"));
+  EXPECT_THAT(ErrorOf(Engines(R"(, "atempts": 1)")), HasSubstr("atempts: must be one of engines"));
+  EXPECT_THAT(ErrorOf(Engines(R"(, "probe_ms": 3000)")),
+              HasSubstr("lease_ms: must be at least twice probe_ms (3000), got 5000"));
+  EXPECT_THAT(ErrorOf(Engines(R"(, "session_header": "a b")")), HasSubstr("name of a header"));
+  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a b", "url": "http://a:1"}]})"),
+              HasSubstr("engines[0].name: must be 1 to 64"));
+  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a"}]})"), HasSubstr("engines[0].url: must be"));
+}
+
+TEST(RouterConfig, NamesAndAddressesAreUnique) {
+  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1"},
+                                      {"name": "a", "url": "http://a:2"}]})"),
+              HasSubstr("engines[1].name: must be unique"));
+  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1"},
+                                      {"name": "b", "url": "http://a:1/"}]})"),
+              HasSubstr("engines[1].url: must be unique"));
+}
+
+TEST(RouterConfig, AnErrorNeverShowsAKey) {
+  const std::string error =
+      ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1", "kye": "the-secret"}]})");
+  EXPECT_THAT(error, testing::Not(HasSubstr("the-secret")));
+  EXPECT_THAT(error, HasSubstr("engines[0].kye: must be one of name, url and key"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,82 @@
+// Deadlines are timers that race with the operation.
+#include "router/upstream.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http.hpp>
+
+#include "base/clock.h"
+
+namespace braid {
+
+namespace http = boost::beast::http;
+using asio::experimental::awaitable_operators::operator||;
+
+namespace {
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr uint64_t kSmallBytesMax = 8 << 20;
+
+asio::awaitable<SmallAnswer> Exchange(Upstream& upstream, const std::string& request) {
+  auto [write_error, written] =
+      co_await asio::async_write(upstream.socket, asio::buffer(request), kTuple);
+  if (write_error) co_return SmallAnswer{};
+  http::response_parser<http::string_body> parser;
+  parser.body_limit(kSmallBytesMax);
+  auto [error, bytes] =
+      co_await http::async_read(upstream.socket, upstream.buffer, parser, kTuple);
+  if (error) co_return SmallAnswer{};
+  if (!parser.keep_alive()) upstream.Close();
+  co_return SmallAnswer{static_cast<int>(parser.get().result_int()),
+                        std::move(parser.get().body())};
+}
+
+}  // namespace
+
+asio::awaitable<std::string> Upstream::Open(const Endpoints& endpoints, int32_t ms) {
+  const int64_t end_us = MonotonicUs() + int64_t{ms} * 1000;
+  std::string why = "its name has no address";
+  for (const auto& endpoint : endpoints) {
+    const int64_t left_us = end_us - MonotonicUs();
+    if (left_us <= 0) break;
+    Close();
+    asio::steady_timer timer(socket.get_executor(), std::chrono::microseconds(left_us));
+    auto winner = co_await (socket.async_connect(endpoint, kTuple) || timer.async_wait(kTuple));
+    boost::system::error_code error = asio::error::timed_out;
+    if (winner.index() == 0) error = std::get<0>(std::get<0>(winner));
+    if (!error) {
+      socket.set_option(asio::ip::tcp::no_delay(true), error);
+      co_return std::string();
+    }
+    why = error.message();
+  }
+  Close();
+  co_return why;
+}
+
+bool Upstream::Stale() {
+  char byte = 0;
+  const ssize_t got =
+      ::recv(socket.native_handle(), &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+  return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+void Upstream::Close() {
+  boost::system::error_code ignored;
+  socket.close(ignored);
+  buffer.clear();
+}
+
+asio::awaitable<SmallAnswer> Get(Upstream& upstream, std::string request, int32_t ms) {
+  asio::steady_timer timer(upstream.socket.get_executor(), std::chrono::milliseconds(ms));
+  auto winner = co_await (Exchange(upstream, request) || timer.async_wait(kTuple));
+  if (winner.index() == 0) co_return std::get<0>(std::move(winner));
+  co_return SmallAnswer{};
+}
+
+}  // namespace braid

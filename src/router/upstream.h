@@ -1,0 +1,46 @@
+// A connection to an engine, and small requests over one. Network thread only.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+namespace asio = boost::asio;
+
+class Upstream {
+ public:
+  using Endpoints = std::vector<asio::ip::tcp::endpoint>;
+  // Of the head of an answer, and of what is read of its body at once.
+  static constexpr size_t kBufferBytes = 64 << 10;
+
+  explicit Upstream(const asio::any_io_executor& executor) : socket(executor) {}
+
+  // Tries the addresses in turn, for `ms` in all. Why it failed; empty: it is open.
+  asio::awaitable<std::string> Open(const Endpoints& endpoints, int32_t ms);
+  // Whether the engine has closed a connection that was idle, or sent what nobody asked for.
+  bool Stale();
+  void Close();
+
+  asio::ip::tcp::socket socket;
+  boost::beast::flat_buffer buffer{kBufferBytes};
+  int64_t idle_since_us = 0;
+  bool reused = false;
+};
+
+using UpstreamPointer = std::unique_ptr<Upstream>;
+
+struct SmallAnswer {
+  int status = 0;  // 0: there was none in time
+  std::string body;
+};
+
+// A GET with an answer of at most a few MiB. After a status of 0 the connection is of no use.
+asio::awaitable<SmallAnswer> Get(Upstream& upstream, std::string request, int32_t ms);
+
+}  // namespace braid

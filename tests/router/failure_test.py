@@ -1,0 +1,223 @@
+"""Engines that fail: before the first byte another one answers, after it the stream says so."""
+
+import http.client
+import json
+import signal
+import threading
+import time
+
+import pytest
+
+from conftest import wait_for
+
+TEXT = {"prompt": "Once upon a time", "max_tokens": 8, "seed": 5}
+LONG = {"max_tokens": 4000, "ignore_eos": True, "stream": True}
+DIALECTS = {
+    "/v1/completions": {"prompt": "Once", **LONG},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Once"}], **LONG},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Once"}], **LONG},
+    "/v1/responses": {"input": "Once", "max_output_tokens": 4000, "ignore_eos": True,
+                      "stream": True},
+}
+
+
+def begin(router, path, body, headers=None):
+    """A stream of which the first event has come."""
+    connection = http.client.HTTPConnection("127.0.0.1", router.port, timeout=30)
+    connection.request("POST", path, json.dumps(body),
+                       {"Content-Type": "application/json", **(headers or {})})
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    first = response.readline()
+    return connection, response, first
+
+
+def last_event(text):
+    events = [e for e in text.decode().split("\n\n") if e.strip()]
+    if events[-1] == "data: [DONE]":
+        events.pop()
+    lines = dict(line.split(": ", 1) for line in events[-1].split("\n"))
+    return lines.get("event"), json.loads(lines["data"])
+
+
+def cut_stream(connection, head, body):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                       b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n8\r\ndata: 2\n\r\n")
+    return False
+
+
+def hang_up(connection, head, body):
+    return False
+
+
+def refuse(connection, head, body):
+    connection.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n"
+                       b"Retry-After: 7\r\n\r\n{}")
+    return True
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_a_killed_engines_streams_end_with_an_error_of_their_api(start_router, start_engine, path):
+    engine = start_engine(step_us=5000)
+    router = start_router({"a": engine.port})
+    connection, response, first = begin(router, path, DIALECTS[path])
+    engine.process.kill()
+    name, error = last_event(first + response.read())
+    text = json.dumps(error)
+    assert "engine a was lost while it answered" in text
+    if path == "/v1/messages":
+        assert name == "error" and error["type"] == "error"
+        assert error["error"]["type"] == "api_error"
+    elif path == "/v1/responses":
+        assert name == "error" and error["type"] == "error" and error["sequence_number"] > 2
+    else:
+        assert error["error"]["type"] == "server_error" and error["error"]["code"] == "engine_lost"
+    connection.close()
+    wait_for(lambda: router.state("a") == "lost")
+    assert router.metric("router_broken_streams_total") == 1
+    status, error = router.post("/v1/completions", TEXT)
+    assert status == 503 and "a: " in error["error"]["message"]
+    assert router.get("/ready")[0] == 503 and router.get("/health")[0] == 200
+
+
+def test_half_an_event_is_never_given(start_router, bad_engine):
+    router = start_router({"a": bad_engine(cut_stream).port})
+    text = router.request("POST", "/v1/completions", {**TEXT, "stream": True})[2].decode()
+    assert text.startswith("data: 1\n\ndata: {") and "data: 2" not in text
+    assert text.endswith("data: [DONE]\n\n")
+
+
+def test_an_answer_that_does_not_stream_breaks_off_as_it_did(start_router, bad_engine):
+    def half(connection, head, body):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"a\":")
+        return False
+    router = start_router({"a": bad_engine(half).port})
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        router.request("POST", "/v1/completions", TEXT)
+
+
+@pytest.mark.parametrize("behave", [hang_up, refuse])
+def test_before_the_first_byte_another_engine_answers(start_router, bad_engine, engine, behave):
+    bad = bad_engine(behave)
+    router = start_router({"bad": bad.port, "good": engine.port}, policy="round_robin")
+    for _ in range(6):
+        assert router.post("/v1/completions", TEXT)[0] == 200
+    assert len(bad.requests) >= 2
+    assert router.metric("router_retries_total") == len(bad.requests)
+
+
+def test_comments_are_no_first_byte(start_router, bad_engine, engine):
+    def ping(connection, head, body):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                           b"Transfer-Encoding: chunked\r\n\r\n8\r\n: ping\n\n\r\n")
+        time.sleep(0.2)
+        return False
+    bad = bad_engine(ping)
+    router = start_router({"bad": bad.port, "good": engine.port}, policy="round_robin")
+    for _ in range(2):
+        text = router.request("POST", "/v1/completions", {**TEXT, "stream": True})[2].decode()
+        assert text.endswith("data: [DONE]\n\n") and "error" not in text
+    assert len(bad.requests) == 2
+
+
+def test_the_last_refusal_is_passed_on(start_router, bad_engine):
+    router = start_router({"a": bad_engine(refuse).port, "b": bad_engine(refuse).port})
+    status, headers, body = router.request("POST", "/v1/completions", TEXT)
+    assert (status, headers["Retry-After"], body) == (503, "7", b"{}")
+
+
+def test_a_request_is_tried_at_so_many_engines(start_router, bad_engine):
+    bad = [bad_engine(hang_up) for _ in range(4)]
+    router = start_router({str(i): one.port for i, one in enumerate(bad)}, attempts=2)
+    status, error = router.post("/v1/completions", TEXT)
+    assert status == 502 and error["error"]["code"] == "engine_lost"
+    assert sum(len(one.requests) for one in bad) == 2
+
+
+def test_an_engine_whose_connections_fail_is_left_alone_for_a_while(start_router, bad_engine,
+                                                                    engine):
+    bad = bad_engine(hang_up)
+    router = start_router({"bad": bad.port, "good": engine.port}, policy="round_robin")
+    for _ in range(12):
+        assert router.post("/v1/completions", TEXT)[0] == 200
+    assert len(bad.requests) == 3 and router.engines()["bad"]["breaker_open"]
+    wait_for(lambda: router.post("/v1/completions", TEXT)[0] == 200 and len(bad.requests) > 3, 10)
+
+
+def test_a_client_that_leaves_ends_its_request(start_router, start_engine):
+    engine = start_engine(step_us=5000)
+    router = start_router({"a": engine.port})
+    streams = [begin(router, "/v1/completions", DIALECTS["/v1/completions"]) for _ in range(3)]
+    wait_for(lambda: engine.metric("num_requests_running") == 3)
+    for connection, response, _ in streams:
+        response.close()
+        connection.close()
+    wait_for(lambda: engine.metric("num_requests_running") == 0)
+    wait_for(lambda: router.engines()["a"]["requests"] == 0)
+    # One that waits for an answer that does not stream, too.
+    with router.connect() as connection:
+        body = json.dumps({**DIALECTS["/v1/completions"], "stream": False}).encode()
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: engine.metric("num_requests_running") == 1)
+    wait_for(lambda: engine.metric("num_requests_running") == 0)
+    assert router.metric("router_broken_streams_total") == 0
+
+
+def test_an_engine_that_stands_still_is_lost_and_comes_back(start_router, start_engine):
+    still, other = start_engine(step_us=2000), start_engine(step_us=2000)
+    router = start_router({"still": still.port, "other": other.port}, policy="round_robin",
+                          lease_ms=600)
+    streams = [begin(router, "/v1/completions", DIALECTS["/v1/completions"]) for _ in range(2)]
+    still.process.send_signal(signal.SIGSTOP)
+    try:
+        # Without a first byte: sent to the one that stands still, answered by the other.
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(
+            router.post("/v1/completions", TEXT)[0])) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert answers == [200] * 4
+        wait_for(lambda: router.state("still") == "lost")
+    finally:
+        still.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: router.state("still") == "ready")
+    wait_for(lambda: router.metric("router_broken_streams_total") == 1)
+    for connection, response, _ in streams:
+        response.close()
+        connection.close()
+
+
+def test_an_engine_killed_under_load_loses_no_request_without_a_first_byte(start_router,
+                                                                           start_engine):
+    engines = {name: start_engine(step_us=1000) for name in "abc"}
+    router = start_router({name: one.port for name, one in engines.items()})
+    whole, broken, failed = [], [], []
+
+    def work(number):
+        for turn in range(15):
+            body = {"prompt": f"{number} {turn} Once", "max_tokens": 20, "ignore_eos": True,
+                    "stream": True}
+            try:
+                status, _, text = router.request("POST", "/v1/completions", body)
+            except (OSError, http.client.HTTPException) as error:
+                failed.append(repr(error))
+                continue
+            if status != 200 or b"[DONE]" not in text:
+                failed.append((status, text))
+            else:
+                (broken if b"engine_lost" in text else whole).append(text)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    engines["b"].process.kill()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    assert len(whole) + len(broken) == 180 and len(broken) <= 12
+    for text in whole:
+        assert text.count(b"data: ") >= 3
+    assert router.state("b") == "lost"
