@@ -95,7 +95,7 @@ Stay::~Stay() {
   engine_.stays.erase(this);
   engine_.metrics.requests->Decrement();
   // An engine that is gone from the configuration is waited for by its watch.
-  if (engine_.removed && engine_.stays.empty()) engine_.timer.cancel();
+  if (engine_.removed && engine_.stays.empty()) engine_.AskNow();
 }
 
 void Stay::FirstByte() {
@@ -117,11 +117,10 @@ void Fleet::Start(const asio::any_io_executor& executor) {
 }
 
 void Fleet::Add(const EngineAddress& address) {
-  engines_.push_back(std::make_unique<FleetEngine>(next_number_++, address, executor_,
+  engines_.push_back(std::make_unique<FleetEngine>(next_number_++, address,
                                                    metrics_.ForEngine(address.name)));
   FleetEngine& engine = *engines_.back();
   placer_.AddEngine(engine.number, kBlocksUntilKnown);
-  engine.watched = true;
   engine.metrics.ready->Set(0);
   asio::co_spawn(executor_, Watch(engine), asio::detached);
 }
@@ -142,7 +141,7 @@ void Fleet::Apply(RouterConfig config) {
       engine->idle.clear();
       engine->metrics.ready->Set(0);
     }
-    engine->timer.cancel();
+    engine->AskNow();
   }
   for (const EngineAddress& address : config_.engines) {
     const bool known = std::ranges::any_of(engines_, [&](const auto& engine) {
@@ -154,7 +153,10 @@ void Fleet::Apply(RouterConfig config) {
 
 void Fleet::Close() {
   closed_ = true;
-  for (const auto& engine : engines_) engine->idle.clear();
+  for (const auto& engine : engines_) {
+    engine->idle.clear();
+    engine->timer = nullptr;  // it ends with its watch, and that with the network's thread
+  }
 }
 
 bool Fleet::MayTake(const FleetEngine& engine, int64_t now_us) const {
@@ -219,7 +221,7 @@ void Fleet::Count(FleetEngine& engine, RouterMetrics::Failure failure) {
   if (failure == RouterMetrics::Failure::kRefused) return;
   engine.breaker.Failed(MonotonicUs());
   // The watch finds out sooner whether the engine is there at all.
-  engine.timer.cancel();
+  engine.AskNow();
 }
 
 std::string Fleet::WhyNone() const {
@@ -298,15 +300,17 @@ int32_t Fleet::LeftMs(const FleetEngine& engine) const {
 
 asio::awaitable<void> Fleet::Watch(FleetEngine& engine) {
   Upstream upstream(executor_);
+  asio::steady_timer timer(executor_);
+  engine.timer = &timer;
   engine.lease_until_us = MonotonicUs() + int64_t{config_.lease_ms} * 1000;
   // An engine that was removed is watched until it has finished what it has.
   while (!closed_ && !(engine.removed && engine.stays.empty())) {
     co_await Ask(engine, upstream);
     if (engine.removed && engine.stays.empty()) break;
-    engine.timer.expires_after(std::chrono::milliseconds(config_.probe_ms));
-    co_await engine.timer.async_wait(kTuple);
+    timer.expires_after(std::chrono::milliseconds(config_.probe_ms));
+    co_await timer.async_wait(kTuple);
   }
-  engine.watched = false;
+  engine.timer = nullptr;
   EraseIfGone(&engine);
 }
 

@@ -27,12 +27,13 @@ class Stay;
 struct FleetEngine {
   enum class State : uint8_t { kUnknown, kReady, kNotReady, kLost };
 
-  FleetEngine(int32_t engine, EngineAddress engine_address, const asio::any_io_executor& executor,
+  FleetEngine(int32_t engine, EngineAddress engine_address,
               RouterMetrics::Engine& metrics_of_engine)
-      : number(engine),
-        address(std::move(engine_address)),
-        metrics(metrics_of_engine),
-        timer(executor) {}
+      : number(engine), address(std::move(engine_address)), metrics(metrics_of_engine) {}
+  // Its watch asks it now, if it waits.
+  void AskNow() {
+    if (timer != nullptr) timer->cancel();
+  }
 
   const int32_t number;
   EngineAddress address;
@@ -41,7 +42,6 @@ struct FleetEngine {
   std::string why = "not asked yet";  // why it is not ready
   bool draining = false;              // an admin keeps new requests away
   bool removed = false;               // not in the configuration any more
-  bool watched = false;
   bool capacity_known = false;
   Breaker breaker;
   int64_t lease_until_us = 0;
@@ -51,7 +51,7 @@ struct FleetEngine {
   int64_t backlog_tokens = 0;   // of our requests there, before their first bytes
   int64_t others_requests = 0;  // requests there that are not ours
   int32_t load_status = 0;      // of its last answer about its load; 401: its key is wrong
-  asio::steady_timer timer;     // until it is asked again
+  asio::steady_timer* timer = nullptr;  // of its watch: until it is asked again
 };
 
 // A request's stay at an engine: part of its load, and ended when the engine is lost.

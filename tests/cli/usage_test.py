@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-COMMANDS = [["serve"], ["run"], ["score"], ["eval"], ["bench", "offline"], ["bench", "agentic"],
-            ["inspect"], ["plan"], ["experts", "plan"], ["simulate", "cluster"],
-            ["convert"], ["doctor"], ["make-model"], ["version"]]  # fmt: skip
+COMMANDS = [["serve"], ["router"], ["run"], ["score"], ["eval"], ["bench", "offline"],
+            ["bench", "agentic"], ["inspect"], ["plan"], ["experts", "plan"],
+            ["simulate", "cluster"], ["convert"], ["doctor"], ["make-model"],
+            ["version"]]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

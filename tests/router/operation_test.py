@@ -3,9 +3,8 @@
 import http.client
 import json
 import os
-import signal
+import re
 import subprocess
-import threading
 
 import pytest
 
@@ -208,3 +207,22 @@ def test_a_wrong_configuration_is_an_error_that_names_it(tmp_path, text, message
     ended = subprocess.run([binary, "router", str(file), "--port", "0"], capture_output=True,
                            text=True, timeout=60, check=False)
     assert ended.returncode == 1 and message in ended.stderr and not ended.stdout
+
+
+def test_the_compose_example_is_a_configuration(tmp_path):
+    compose = (ROOT / "deploy/compose/compose.yaml").read_text()
+    command = re.search(r'command: \["router", (.*)\]', compose)[1]
+    words = json.loads(f"[{command}]")
+    words[0] = str(ROOT / "deploy/compose/engines.json")
+    words[words.index("--port") + 1] = "0"
+    words[words.index("--host") + 1] = "127.0.0.1"
+    binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
+    process = subprocess.Popen([binary, "router", *words], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout.readline().startswith("listening on ")
+    process.terminate()
+    assert process.wait(30) == 0
+    engines = json.loads((ROOT / "deploy/compose/engines.json").read_text())["engines"]
+    for engine in engines:
+        host, port = re.fullmatch(r"http://([\w-]+):(\d+)", engine["url"]).groups()
+        assert f"\n  {host}:" in compose and f'"--port", "{port}"' in compose
