@@ -1,5 +1,5 @@
 // The interface between the network (connection.h and http_server.h) and the API behind it:
-// requests and answers as plain values. Only the network, and a relay (relay.h), know Asio and Beast.
+// requests and answers as plain values. Only the network and relays (relay.h) know Asio and Beast.
 #pragma once
 
 #include <cstdint>
