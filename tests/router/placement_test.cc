@@ -61,9 +61,9 @@ struct Outcome {
   double imbalance = 0;  // the most loaded engine's tokens over the mean
 };
 
-class Run {
+class Workload {
  public:
-  Run(int32_t engines, Policy policy, uint64_t seed) : placer_(policy), rng_(seed) {
+  Workload(int32_t engines, Policy policy, uint64_t seed) : placer_(policy), rng_(seed) {
     for (int32_t i = 0; i < engines; ++i) {
       engines_.push_back(std::make_unique<Engine>(kPagesInAll / engines, 32 / engines));
       placer_.AddEngine(i, kPagesInAll / engines);
@@ -183,12 +183,12 @@ class Run {
 TEST(RouterPlacement, ReusesAsMuchAsOneCacheOfTheSameSizeAndKeepsTheLoadEven) {
   double one = 0, four = 0, turns = 0, load = 0;
   for (uint64_t seed = 1; seed <= 5; ++seed) {
-    one += Run(1, Policy::kPrefix, seed).Go().reuse;
-    const Outcome outcome = Run(4, Policy::kPrefix, seed).Go();
+    one += Workload(1, Policy::kPrefix, seed).Go().reuse;
+    const Outcome outcome = Workload(4, Policy::kPrefix, seed).Go();
     four += outcome.reuse;
     EXPECT_LE(outcome.imbalance, 1.2) << seed;
-    turns += Run(4, Policy::kRoundRobin, seed).Go().reuse;
-    load += Run(4, Policy::kLeastLoad, seed).Go().reuse;
+    turns += Workload(4, Policy::kRoundRobin, seed).Go().reuse;
+    load += Workload(4, Policy::kLeastLoad, seed).Go().reuse;
   }
   RecordProperty("reuse_of_one_cache", std::to_string(four / one));
   EXPECT_GT(one / 5, 0.8) << "the workload has something to reuse";
@@ -198,8 +198,8 @@ TEST(RouterPlacement, ReusesAsMuchAsOneCacheOfTheSameSizeAndKeepsTheLoadEven) {
 }
 
 TEST(RouterPlacement, ReuseRecoversWhenAnEngineIsStartedAgain) {
-  const double whole = Run(4, Policy::kPrefix, 9).Go().reuse;
-  const double interrupted = Run(4, Policy::kPrefix, 9).Go(kConversations * kTurns / 2).reuse;
+  const double whole = Workload(4, Policy::kPrefix, 9).Go().reuse;
+  const double interrupted = Workload(4, Policy::kPrefix, 9).Go(kConversations * kTurns / 2).reuse;
   EXPECT_GE(interrupted, 0.95 * whole);
 }
 
