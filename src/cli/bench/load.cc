@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/math.h"
 #include "base/quantities.h"
+#include "base/system/control_groups.h"
 #include "cli/bench/statistics.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
@@ -73,6 +74,12 @@ class SourceFiles {
 
   // Reads all of them into newly allocated memory.
   Result<double> ReadSeconds(ThreadPool& pool) const {
+    if (const int64_t available = AvailableMemory(); bytes() > available) {
+      return Error{ErrorCode::kExhausted,
+                   fmt::format("reading the files into memory, the time to compare with, takes {}; "
+                               "{} are free",
+                               ByteText(bytes()), ByteText(available))};
+    }
     const int64_t start_us = MonotonicUs();
     std::atomic<bool> failed = false;
     const Buffer buffer(bytes());
