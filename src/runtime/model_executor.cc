@@ -264,7 +264,7 @@ struct ModelExecutor::State {
     out.step = plan.step;
     if (!ranks.status.ok()) {
       Fail(plan, out);
-      return done.push_back(std::move(out));
+      return out;
     }
     if (config.poison_freed) Poison(plan);
     slots.Begin(plan);
