@@ -26,6 +26,7 @@
 #include "model/loading/load_weights.h"
 #include "model/loading/memory_plan.h"
 #include "model/loading/weight_binding.h"
+#include "runtime/head_drafter.h"
 #include "runtime/lookup_drafter.h"
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
@@ -138,20 +139,34 @@ Status Engine::State::ChooseDrafts() {
   SchedulerConfig& scheduler = options.scheduler;
   if (options.recorded) {
     scheduler.draft_tokens_max = options.recorded->draft_tokens_max;
+    scheduler.draft_head = options.recorded->draft_head;
   } else {
-    ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, false));
+    ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, HasDraftHead(spec)));
     draft.Apply(scheduler);
   }
+  if (scheduler.draft_head && !HasDraftHead(spec)) {
+    return Error{
+        ErrorCode::kInvalid,
+        fmt::format("the recorded run drafted with a draft head; {} has none", options.model_dir)};
+  }
+  if (scheduler.draft_head) UseDraftHead(spec);
   ReserveDrafts(spec, scheduler.draft_tokens_max);
   return {};
 }
 
 int64_t Engine::State::DraftBytes() const {
+  const SchedulerConfig& scheduler = options.scheduler;
   const int32_t longest = options.context_tokens_max > 0 ? options.context_tokens_max
                                                          : std::numeric_limits<int32_t>::max();
-  return options.scheduler.draft_tokens_max > 0
-             ? LookupDrafter::Bytes(options.scheduler.running_max, longest)
-             : 0;
+  int64_t bytes = 0;
+  if (scheduler.draft_tokens_max > 0) {
+    bytes += LookupDrafter::Bytes(scheduler.running_max, longest);
+  }
+  if (scheduler.draft_head) {
+    const CachePlan cache = CachePlanOf(spec, machine.kv_dtype);
+    bytes += HeadDrafter::Bytes(spec, cache, scheduler.running_max);
+  }
+  return bytes;
 }
 
 // Runs before the weights are read, so that a model that does not fit fails at once.
@@ -371,7 +386,7 @@ std::string Engine::PlanText() const {
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
                       s.limits.running_max);
   if (s.limits.draft_tokens_max > 0) {
-    text += fmt::format("drafts: {}{} a sequence and step, {}; {} to look up in\n",
+    text += fmt::format("drafts: {}{} a sequence and step, {}; {} beside the cache\n",
                         s.limits.draft_adapt ? "up to " : "", s.limits.draft_tokens_max,
                         s.limits.draft_head && s.limits.draft_lookup ? "of the head or looked up"
                         : s.limits.draft_head                        ? "of the head"

@@ -15,8 +15,6 @@ struct RouteSink;  // model/layer_context.h
 struct DecoderInput {
   const TokenId* tokens = nullptr;  // [sequences.tokens]
   ops::SequenceIndex sequences;
-  const int32_t* rows = nullptr;  // [count] tokens of the batch whose distribution is wanted
-  int32_t count = 0;
   RouteSink* routes = nullptr;  // hears of every layer with experts; null: nobody does
 };
 
@@ -26,7 +24,7 @@ class Decoder {
   Decoder(const ModelSpec& spec, const ModelWeights& weights, const CachePlan& cache,
           DType kv_dtype);
 
-  // Runs all layers and writes the normed states of the wanted tokens to `states` [count, hidden].
+  // Runs all layers and writes every token's normed state to `states` [tokens, hidden].
   // With a measuring workspace nothing runs and the workspace's peak tells what a step of this
   // shape needs.
   void Forward(const ops::OpContext& context, const DecoderInput& input, Matrix states) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/math.h"
 
 namespace braid {
@@ -59,6 +60,23 @@ void ListLayer(const LayerSpec& layer, int64_t hidden, LayerWeights& weights, We
   MarkPart(list, norm + 1, "other_feed_forward");
 }
 
+void ListDraft(const DraftSpec& draft, int64_t hidden, DraftWeights& weights, WeightList& list) {
+  const size_t first = list.size();
+  const auto norm = [&](Weight& weight, const std::string& name) {
+    list.push_back({&weight, NormWeight(draft.prefix + name, hidden)});
+  };
+  norm(weights.embedding_norm, draft.embedding_norm);
+  norm(weights.hidden_norm, draft.hidden_norm);
+  norm(weights.final_norm, draft.final_norm);
+  list.push_back(
+      {&weights.projection, MatrixWeight(draft.prefix + draft.projection, hidden, 2 * hidden)});
+  weights.layers.resize(draft.layers.size());
+  for (size_t i = 0; i < draft.layers.size(); ++i) {
+    ListLayer(draft.layers[i], hidden, weights.layers[i], list);
+  }
+  for (size_t i = first; i < list.size(); ++i) list[i].spec.part = "draft_head";
+}
+
 std::string_view GroupName(GroupKind kind) {
   return kind == GroupKind::kFull ? "attention" : "state";
 }
@@ -97,6 +115,16 @@ void ReserveDrafts(ModelSpec& spec, int32_t drafts_max) {
   }
 }
 
+bool HasDraftHead(const ModelSpec& spec) {
+  return spec.draft && spec.draft->layers.size() == 1 &&
+         !std::holds_alternative<LinearAttention>(spec.draft->layers[0].mixer);
+}
+
+void UseDraftHead(ModelSpec& spec) {
+  CHECK(HasDraftHead(spec));
+  spec.draft->used = true;
+}
+
 WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights) {
   WeightList list;
   list.push_back({&weights.embedding, MatrixWeight(spec.embedding, spec.vocabulary, spec.hidden)});
@@ -105,6 +133,9 @@ WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights) {
   weights.layers.resize(spec.layers.size());
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     ListLayer(spec.layers[i], spec.hidden, weights.layers[i], list);
+  }
+  if (spec.draft && spec.draft->used) {
+    ListDraft(*spec.draft, spec.hidden, weights.draft, list);
   }
   list.push_back({&weights.final_norm, NormWeight("@norm", spec.hidden)});
   MarkPart(list, list.size() - 1, "norms");
@@ -124,32 +155,37 @@ std::vector<WeightSpec> WeightsOf(const ModelSpec& spec) {
 
 std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec) {
   if (!spec.draft) return {};
-  const std::string& prefix = spec.draft->prefix;
-  const int64_t hidden = spec.hidden;
-  std::vector<WeightSpec> weights = {
-      NormWeight(prefix + spec.draft->embedding_norm, hidden),
-      NormWeight(prefix + spec.draft->hidden_norm, hidden),
-      MatrixWeight(prefix + spec.draft->projection, hidden, 2 * hidden),
-      NormWeight(prefix + spec.draft->final_norm, hidden),
-  };
-  for (const LayerSpec& layer : spec.draft->layers) {
-    LayerWeights unfilled;
-    WeightList list;
-    ListLayer(layer, hidden, unfilled, list);
-    for (WeightEntry& entry : list) weights.push_back(std::move(entry.spec));
-  }
+  DraftWeights unfilled;
+  WeightList list;
+  ListDraft(*spec.draft, spec.hidden, unfilled, list);
+  std::vector<WeightSpec> weights;
+  for (WeightEntry& entry : list) weights.push_back(std::move(entry.spec));
   return weights;
 }
 
 CachePlan CachePlanOf(const ModelSpec& spec, DType kv_dtype) {
   CachePlan plan;
+  const auto need_of = [&](const LayerSpec& layer) {
+    return std::visit([&](const auto& mixer) { return CacheOf(mixer, kv_dtype); }, layer.mixer);
+  };
+  const auto take = [&](GroupKind kind, int64_t bytes) {
+    const size_t group = GroupIndex(plan.groups, kind);
+    const ops::CacheSlice slice{static_cast<int32_t>(group), plan.groups[group].block_bytes};
+    plan.groups[group].block_bytes += RoundUp(bytes, kSliceAlignment);
+    return slice;
+  };
+  for (const LayerSpec& layer : spec.layers) GroupIndex(plan.groups, need_of(layer).kind);
+  if (spec.draft && spec.draft->used) {
+    for (const LayerSpec& layer : spec.draft->layers) {
+      plan.draft.layers.push_back(take(GroupKind::kFull, need_of(layer).block_bytes));
+      plan.draft.layers.back().skip_first = true;
+    }
+    plan.draft.last_state = take(GroupKind::kFull, int64_t{spec.hidden} * sizeof(float));
+    plan.draft.bytes = plan.groups[static_cast<size_t>(plan.draft.last_state.group)].block_bytes;
+  }
   for (const LayerSpec& layer : spec.layers) {
-    const CacheNeed need =
-        std::visit([&](const auto& mixer) { return CacheOf(mixer, kv_dtype); }, layer.mixer);
-    const size_t group = GroupIndex(plan.groups, need.kind);
-    int64_t& bytes = plan.groups[group].block_bytes;
-    plan.slices.push_back({.group = static_cast<int32_t>(group), .byte_offset = bytes});
-    bytes += RoundUp(need.block_bytes, kSliceAlignment);
+    const CacheNeed need = need_of(layer);
+    plan.slices.push_back(take(need.kind, need.block_bytes));
   }
   return plan;
 }

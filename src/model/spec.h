@@ -219,6 +219,7 @@ struct LayerSpec {
 struct DraftSpec {
   std::string prefix;     // "mtp."
   bool declared = false;  // config.json asks for it; whether it is there, the checkpoint says
+  bool used = false;      // it is loaded and has a cache (UseDraftHead)
   std::vector<LayerSpec> layers;
   // Names under the prefix.
   std::string embedding_norm = "pre_fc_norm_embedding";
@@ -349,7 +350,8 @@ static_assert(AllFfnKinds(static_cast<const Ffn*>(nullptr)));
 // ---------------------------------------------------------------- derived from the spec
 
 // All weights of the model with the members of `weights` that hold them: embedding, per layer
-// {input norm, mixer's, post norm, ffn's}, final norm, head (unless tied). Gives `weights` its
+// {input norm, mixer's, post norm, ffn's}, those of a used draft head, final norm, head (unless
+// tied). Gives `weights` its
 // layers. The list points into `weights`.
 WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights);
 // The descriptions alone.
@@ -358,14 +360,25 @@ std::vector<WeightSpec> WeightsOf(const ModelSpec& spec);
 void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min);
 // Sets LinearAttention::drafts_max of all layers, before the cache is planned.
 void ReserveDrafts(ModelSpec& spec, int32_t drafts_max);
-// The draft head's tensors: checked by the loader, not loaded yet.
+// Whether the model has a draft head that can run: one with a single layer of attention.
+bool HasDraftHead(const ModelSpec& spec);
+// Sets DraftSpec::used, before weights are loaded and the cache is planned.
+void UseDraftHead(ModelSpec& spec);
+// The draft head's weights, whether it is used or not.
 std::vector<WeightSpec> DraftWeightsOf(const ModelSpec& spec);
 
 // Cache groups: all full-attention layers share "attention", all linear ones "state". slices[i]
-// says where layer i lies in its group's blocks.
+// says where layer i lies in its group's blocks. What a used draft head keeps is the beginning of
+// the attention group's blocks: its layers' entries, and the model's normed state of the block's
+// last token.
 struct CachePlan {
   std::vector<GroupGeometry> groups;  // blocks_per_page still 1
   std::vector<ops::CacheSlice> slices;
+  struct Draft {
+    std::vector<ops::CacheSlice> layers;
+    ops::CacheSlice last_state;
+    int64_t bytes = 0;  // of a block
+  } draft;
 };
 CachePlan CachePlanOf(const ModelSpec& spec, DType kv_dtype);
 

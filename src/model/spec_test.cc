@@ -189,5 +189,55 @@ TEST(CachePlan, LayersOfOneKindShareAGroupAndLieBehindEachOther) {
   EXPECT_EQ(plan.slices[1].group, 1);
 }
 
+TEST(CachePlan, AUsedDraftHeadHasTheBeginningOfTheAttentionBlocks) {
+  const FullAttention attention{.heads = 2, .kv_heads = 1, .head_dim = 8};
+  const LinearAttention linear{.key_heads = 1, .value_heads = 1, .key_dim = 4, .value_dim = 4};
+  ModelSpec spec{.hidden = 24};
+  for (const Mixer& mixer : {Mixer(linear), Mixer(attention)}) {
+    spec.layers.push_back({.prefix = "l.", .mixer = mixer, .ffn = DenseFfn{.width = 8}});
+  }
+  const CachePlan without = CachePlanOf(spec, DType::kF32);
+  spec.draft = DraftSpec{.prefix = "mtp.", .layers = {spec.layers[1]}};
+  EXPECT_EQ(CachePlanOf(spec, DType::kF32).groups[1].block_bytes, without.groups[1].block_bytes);
+  UseDraftHead(spec);
+  const CachePlan plan = CachePlanOf(spec, DType::kF32);
+  const int64_t bytes = CacheOf(attention, DType::kF32).block_bytes, state = 128;  // 24 floats
+  ASSERT_EQ(plan.groups.size(), 2u);
+  EXPECT_EQ(plan.groups[0].name, "state") << "the order is that without a head";
+  EXPECT_EQ(plan.groups[1].block_bytes, without.groups[1].block_bytes + bytes + state);
+  EXPECT_EQ(plan.draft.layers[0].group, 1);
+  EXPECT_EQ(plan.draft.layers[0].byte_offset, 0);
+  EXPECT_TRUE(plan.draft.layers[0].skip_first);
+  EXPECT_EQ(plan.draft.last_state.byte_offset, bytes);
+  EXPECT_EQ(plan.draft.bytes, bytes + state);
+  EXPECT_EQ(plan.slices[1].byte_offset, bytes + state);
+  EXPECT_FALSE(plan.slices[1].skip_first);
+}
+
+TEST(DraftHead, OneLayerOfAttentionCanRun) {
+  const FullAttention attention{.heads = 2, .kv_heads = 1, .head_dim = 8};
+  const LayerSpec layer{.prefix = "mtp.layers.0.", .mixer = attention, .ffn = DenseFfn{.width = 8}};
+  ModelSpec spec{.hidden = 24};
+  EXPECT_FALSE(HasDraftHead(spec));
+  spec.draft = DraftSpec{.prefix = "mtp.", .layers = {layer}};
+  EXPECT_TRUE(HasDraftHead(spec));
+  spec.draft->layers.push_back(layer);
+  EXPECT_FALSE(HasDraftHead(spec));
+}
+
+TEST(WeightsOf, HasThoseOfADraftHeadWhereItIsUsed) {
+  ModelSpec spec = ExampleOf(*FindFamily("qwen3_5"));
+  ASSERT_TRUE(HasDraftHead(spec));
+  const size_t without = WeightsOf(spec).size();
+  UseDraftHead(spec);
+  const std::vector<WeightSpec> weights = WeightsOf(spec);
+  EXPECT_EQ(weights.size(), without + DraftWeightsOf(spec).size());
+  const auto of_head = [](const WeightSpec& weight) { return weight.part == "draft_head"; };
+  EXPECT_EQ(static_cast<size_t>(std::ranges::count_if(weights, of_head)),
+            DraftWeightsOf(spec).size());
+  EXPECT_EQ(weights.front().part, "embedding");
+  EXPECT_NE(weights.back().part, "draft_head");
+}
+
 }  // namespace
 }  // namespace braid

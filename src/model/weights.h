@@ -64,10 +64,19 @@ struct LayerWeights {
   FfnWeights ffn;
 };
 
+// Of a draft head; embedding and output head are the model's.
+struct DraftWeights {
+  Weight embedding_norm, hidden_norm;
+  Weight projection;
+  std::vector<LayerWeights> layers;
+  Weight final_norm;
+};
+
 // Move-only: owns the memory that the weights point into, but for those of a mapped checkpoint.
 struct ModelWeights {
   Weight embedding;
   std::vector<LayerWeights> layers;
+  DraftWeights draft;  // where DraftSpec::used
   Weight final_norm;
   Weight head;  // the embedding's matrix when tied
   std::vector<Buffer> memory;

@@ -17,6 +17,8 @@ struct Case {
   int32_t rotary_pairs;
   bool gate;
   bool gate_per_head = false;
+  bool skip_first = false;
+  CacheSlice cache() const { return {.skip_first = skip_first}; }
 };
 constexpr Case kCases[] = {{{4, 2, 64, DType::kF32}, 8, true},
                            {{4, 2, 24, DType::kF32}, 3, true},
@@ -31,7 +33,10 @@ constexpr Case kCases[] = {{{4, 2, 64, DType::kF32}, 8, true},
                            {{4, 4, 96, DType::kBF16, 64}, 0, true, true},
                            {{3, 3, 24, DType::kF32, 40}, 2, true, true},
                            {{2, 2, 32, DType::kI8, 64}, 0, false},
-                           {{40, 2, 64, DType::kI8, 32}, 4, false}};
+                           {{40, 2, 64, DType::kI8, 32}, 4, false},
+                           {{4, 2, 24, DType::kF32}, 3, true, false, true},
+                           {{16, 2, 64, DType::kBF16}, 4, true, false, true},
+                           {{40, 2, 64, DType::kI8, 32}, 4, false, false, true}};
 
 int64_t BlockBytes(const AttentionShape& s) { return s.kv_heads * s.head_bytes(); }
 
@@ -85,6 +90,7 @@ struct Pass {
     const Matrix projected = RowsOf(layer.q.view, begin, count);
     NormRopeWriteKv(context, {.shape = layer.test_case.shape,
                               .sequences = index,
+                              .cache = layer.test_case.cache(),
                               .q = projected,
                               .q_stride = layer.stride,
                               .k = RowsOf(k.view, begin, count),
@@ -99,6 +105,7 @@ struct Pass {
         layer.test_case.gate ? projected.columns(dim, projected.cols - dim) : Matrix{};
     Attention(context, {.shape = layer.test_case.shape,
                         .sequences = index,
+                        .cache = layer.test_case.cache(),
                         .q = RowsOf(q.view, begin, count),
                         .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim))),
                         .gate = gate,
@@ -124,6 +131,31 @@ TEST(Attention, EveryCandidateAgreesWithTheReference) {
       EXPECT_LT(RelativeError(run.out.view, expected.out.view), tolerance)
           << NameOf(isa) << " head_dim " << c.shape.head_dim;
     }
+  }
+}
+
+// Without positions a sequence without its first token is one that begins with the second.
+TEST(Attention, ASkippedFirstTokenIsSeenByItselfAlone) {
+  constexpr int64_t kTokens = 300;
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    const Case c{{4, 2, 64, dtype}, 0, false};
+    Case skips = c;
+    skips.skip_first = true;
+    Layer layer(c, kTokens), later(c, kTokens - 1);
+    std::copy(layer.q_norm.values.begin(), layer.q_norm.values.end(), later.q_norm.values.begin());
+    std::copy(layer.k_norm.values.begin(), layer.k_norm.values.end(), later.k_norm.values.begin());
+    for (auto [from, to] :
+         {std::pair{&layer.q, &later.q}, {&layer.k, &later.k}, {&layer.v, &later.v}}) {
+      std::copy(from->values.begin() + from->view.cols, from->values.end(), to->values.begin());
+    }
+    TestContext base(Isa::kBase);
+    const Pass without(base.context, later, {});
+    const Pass plain(base.context, layer, {});
+    layer.test_case = skips;
+    const Pass skipped(base.context, layer, {});
+    EXPECT_LT(RelativeError(RowsOf(skipped.out.view, 1, kTokens - 1), without.out.view), 1e-6);
+    EXPECT_EQ(*skipped.out.view.row(0), *plain.out.view.row(0));
+    EXPECT_NE(*skipped.out.view.row(1), *plain.out.view.row(1));
   }
 }
 

@@ -31,6 +31,8 @@ struct SequenceIndex {
 struct CacheSlice {
   int32_t group = 0;
   int64_t byte_offset = 0;
+  // The layer's sequence begins at position 1: tokens after position 0 do not attend to it.
+  bool skip_first = false;
 };
 
 }  // namespace braid::ops

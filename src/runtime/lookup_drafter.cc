@@ -68,8 +68,9 @@ int32_t LookupDrafter::Find(Index& index, std::span<const TokenId> tokens) const
   return 0;
 }
 
-void LookupDrafter::Propose(std::span<const DraftWish> wishes) {
-  for (const DraftWish& wish : wishes) {
+void LookupDrafter::Propose(const DraftStep& step) {
+  for (const DraftWish& wish : step.rows) {
+    if (wish.count == 0) continue;
     Index& index = slots_[wish.id];
     const std::span<const TokenId> tokens(wish.slot->tokens);
     CatchUp(index, tokens);

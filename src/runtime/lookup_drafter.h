@@ -24,7 +24,7 @@ class LookupDrafter final : public Drafter {
   LookupDrafter(int32_t slots, int32_t context_tokens_max);
 
   void Reset(SlotId id) override;
-  void Propose(std::span<const DraftWish> wishes) override;
+  void Propose(const DraftStep& step) override;
 
   // Bytes of the indices of so many slots.
   static int64_t Bytes(int32_t slots, int32_t context_tokens_max);

@@ -16,10 +16,10 @@ Slot SlotWith(Tokens tokens) {
   return slot;
 }
 
-Tokens Propose(LookupDrafter& drafter, const Slot& slot, int32_t count, SlotId id = SlotId(0)) {
+Tokens Propose(LookupDrafter& drafter, Slot slot, int32_t count, SlotId id = SlotId(0)) {
   Tokens drafts;
-  const DraftWish wish{id, &slot, count, &drafts};
-  drafter.Propose({&wish, 1});
+  const DraftWish wish{.id = id, .slot = &slot, .count = count, .drafts = &drafts};
+  drafter.Propose({ops::OpContext(), Matrix(), {&wish, 1}});
   return drafts;
 }
 

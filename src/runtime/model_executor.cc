@@ -12,6 +12,7 @@
 #include "model/decoder.h"
 #include "model/layer_context.h"
 #include "runtime/constraint_worker.h"
+#include "runtime/head_drafter.h"
 #include "runtime/lookup_drafter.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
@@ -64,6 +65,7 @@ struct ModelExecutor::State {
   std::vector<Choice> chosen;             // of `wanted`, where sampled
   std::vector<size_t> first_choices;      // of each row: in `wanted`, after its known tokens
   std::unique_ptr<LookupDrafter> lookup;  // null: no drafts
+  std::unique_ptr<HeadDrafter> head;      // null: the model uses none
   std::vector<DraftWish> wishes;
   std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
   std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
@@ -84,6 +86,18 @@ struct ModelExecutor::State {
         ranks(c.ranks) {
     if (c.draft_tokens_max > 0 && samples()) {
       lookup = std::make_unique<LookupDrafter>(c.running_max, c.context_tokens_max);
+    }
+    if (model.draft && model.draft->used) {
+      CHECK(alone(), "a draft head runs on one rank");
+      head =
+          std::make_unique<HeadDrafter>(HeadDrafter::Parts{.spec = spec,
+                                                           .weights = weights,
+                                                           .cache = cache_plan,
+                                                           .kv_dtype = c.kv_dtype,
+                                                           .decoder = decoder,
+                                                           .sampler = sampler,
+                                                           .slots = c.running_max,
+                                                           .pass_tokens_max = c.step_tokens_max});
     }
     workspace = Workspace(MeasureStep());
     pool.set_trace(c.trace);
@@ -111,9 +125,10 @@ struct ModelExecutor::State {
     const ops::OpContext context = ContextOn(measuring);
     DecoderInput input;
     input.sequences = {of.data(), static_cast<int32_t>(of.size()), config.step_tokens_max};
-    input.count = config.step_tokens_max;
     Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
     decoder.Forward(context, input, states);
+    if (head != nullptr) head->Measure(context);
+    measuring.TakeMatrix(config.step_tokens_max, spec.hidden);  // the wanted ones
     Matrix logits = measuring.TakeMatrix(kLogitsRows, spec.vocabulary);
     decoder.Logits(context, states.first_rows(std::min(kLogitsRows, config.step_tokens_max)),
                    logits);
@@ -226,19 +241,21 @@ struct ModelExecutor::State {
                    choice);
   }
 
-  void Run(const Plan& plan, StepDone& out) {
-    const ops::OpContext context = ContextOn(workspace);
-    WorkspaceScope scope(workspace);
+  // The model's states of all tokens to `all`, then what is wanted of them.
+  void Run(const ops::OpContext& context, const Plan& plan, Matrix all, StepDone& out) {
     RecordedRoutes routes(config.experts);
-    const DecoderInput input{.tokens = tokens.data(),
-                             .sequences = {spans.data(), static_cast<int32_t>(spans.size()),
-                                           static_cast<int32_t>(tokens.size())},
-                             .rows = wanted_tokens.data(),
-                             .count = static_cast<int32_t>(wanted_tokens.size()),
-                             .routes = config.experts == nullptr ? nullptr : &routes};
-    Matrix states = workspace.TakeMatrix(input.count, spec.hidden);
-    decoder.Forward(context, input, states);
-    if (config.experts != nullptr) config.experts->EndPass(input.sequences.tokens);
+    decoder.Forward(context,
+                    {.tokens = tokens.data(),
+                     .sequences = {spans.data(), static_cast<int32_t>(spans.size()),
+                                   static_cast<int32_t>(tokens.size())},
+                     .routes = config.experts == nullptr ? nullptr : &routes},
+                    all);
+    if (config.experts != nullptr) config.experts->EndPass(static_cast<int64_t>(tokens.size()));
+    WorkspaceScope scope(workspace);
+    Matrix states = workspace.TakeMatrix(static_cast<int64_t>(wanted_tokens.size()), spec.hidden);
+    for (int64_t i = 0; i < states.rows; ++i) {
+      std::copy_n(all.row(wanted_tokens[static_cast<size_t>(i)]), spec.hidden, states.row(i));
+    }
     CheckLastStates(states, out);
     const auto distributions = static_cast<int32_t>(wanted.size());
     chosen.resize(std::max(chosen.size(), wanted.size()));
@@ -271,7 +288,7 @@ struct ModelExecutor::State {
     for (const Admission& admission : plan.admissions) {
       constraints.Reset(admission.slot);
       if (lookup != nullptr) lookup->Reset(admission.slot);
-      if (config.draft_head != nullptr) config.draft_head->Reset(admission.slot);
+      if (Drafter* drafter = HeadOrStandIn()) drafter->Reset(admission.slot);
     }
     Lay(plan);
     // The masks are computed while the decoder runs.
@@ -287,13 +304,18 @@ struct ModelExecutor::State {
       if (row.prompt_logprobs) result.prompt_logprobs.resize(static_cast<size_t>(row.token_count));
       out.rows.push_back(std::move(result));
     }
-    if (!plan.rows.empty()) Run(plan, out);
-    if (samples() && ranks.status.ok()) {
-      for (size_t r = 0; r < plan.rows.size(); ++r) {
-        if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
+    {
+      const ops::OpContext context = ContextOn(workspace);
+      WorkspaceScope scope(workspace);
+      Matrix states = workspace.TakeMatrix(static_cast<int64_t>(tokens.size()), spec.hidden);
+      if (!plan.rows.empty()) Run(context, plan, states, out);
+      if (samples() && ranks.status.ok()) {
+        for (size_t r = 0; r < plan.rows.size(); ++r) {
+          if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
+        }
+        Commit(plan, out);
+        Propose(context, plan, states, out);
       }
-      Commit(plan, out);
-      Propose(plan, out);
     }
     if (!alone()) Agree(plan, out);
     slots.End(plan);
@@ -378,8 +400,9 @@ struct ModelExecutor::State {
     }
   }
 
-  void Propose(const Plan& plan, StepDone& out) {
-    for (size_t r = 0; r < plan.rows.size() && config.draft_tokens_max > 0; ++r) {
+  void Propose(const ops::OpContext& context, const Plan& plan, Matrix states, StepDone& out) {
+    if (config.draft_tokens_max == 0) return;
+    for (size_t r = 0; r < plan.rows.size(); ++r) {
       const Row& row = plan.rows[r];
       const int32_t most = row.propose[static_cast<size_t>(DraftSource::kGrammar)];
       const Slot& slot = slots[row.slot];
@@ -388,23 +411,38 @@ struct ModelExecutor::State {
       constraints.Forced(row.slot, slot, most, result.drafts);
       result.drafts_of = DraftSource::kGrammar;
     }
-    Ask(plan, DraftSource::kLookup, lookup.get(), out);
-    Ask(plan, DraftSource::kHead, config.draft_head, out);
+    const DraftStep step{context, states, {}};
+    Ask(plan, DraftSource::kLookup, lookup.get(), step, out);
+    const TraceSpan span(config.trace, "draft", static_cast<int64_t>(plan.rows.size()));
+    Ask(plan, DraftSource::kHead, HeadOrStandIn(), step, out);
   }
 
-  // The drafter's proposals for the rows that want some and have none.
-  void Ask(const Plan& plan, DraftSource source, Drafter* drafter, StepDone& out) {
+  Drafter* HeadOrStandIn() const {
+    return config.draft_head != nullptr ? config.draft_head : head.get();
+  }
+
+  // The drafter's proposals for the rows that want some and have none. It sees all rows but those
+  // with an error.
+  void Ask(const Plan& plan, DraftSource source, Drafter* drafter, DraftStep step, StepDone& out) {
     if (drafter == nullptr) return;
     wishes.clear();
     for (size_t r = 0; r < plan.rows.size(); ++r) {
       const Row& row = plan.rows[r];
-      const int32_t most = row.propose[static_cast<size_t>(source)];
       RowResult& result = out.rows[r];
-      if (most == 0 || result.token < 0 || !result.drafts.empty()) continue;
-      result.drafts_of = source;
-      wishes.push_back({row.slot, &slots[row.slot], most, &result.drafts});
+      if (!result.error.empty()) continue;
+      const bool wants = result.token >= 0 && result.drafts.empty();
+      const int32_t most = wants ? row.propose[static_cast<size_t>(source)] : 0;
+      if (most > 0) result.drafts_of = source;
+      wishes.push_back({.id = row.slot,
+                        .slot = &slots[row.slot],
+                        .begin = row.start,
+                        .end = row.start + row.token_count - row.drafts + result.accepted,
+                        .state = spans[r].token_begin,
+                        .count = most,
+                        .drafts = &result.drafts});
     }
-    drafter->Propose(wishes);
+    step.rows = wishes;
+    drafter->Propose(step);
   }
 };
 

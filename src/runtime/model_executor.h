@@ -44,7 +44,8 @@ struct ModelExecutorConfig {
   ConstraintSource* constraints = nullptr;
   // Drafts that a row may carry (SchedulerConfig::draft_tokens_max); 0: nobody proposes any.
   int32_t draft_tokens_max = 0;
-  // Asked as the model's draft head; null: the model has none. Must outlive the executor.
+  // Asked in the place of the model's draft head; null: that itself, if it is used
+  // (UseDraftHead). Must outlive the executor.
   Drafter* draft_head = nullptr;
   // Counts the experts that tokens choose; null: nobody does. Must outlive the executor.
   ExpertRecorder* experts = nullptr;

@@ -83,6 +83,12 @@ TokenId Sampler::Pick(const ops::OpContext& context, const Place& place,
                      scratch.sample);
 }
 
+TokenId Sampler::Draw(const ops::OpContext& context, const Place& place,
+                      std::span<const float> logits) {
+  if (!ops::StatsOf(context, logits).finite) return -1;
+  return place.forced >= 0 ? place.forced : Pick(context, place, logits);
+}
+
 void Sampler::Choose(const ops::OpContext& context, const Place& place,
                      std::span<const float> logits, Choice& choice) {
   const ops::LogitStats stats = ops::StatsOf(context, logits);

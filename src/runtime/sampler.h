@@ -39,6 +39,8 @@ class Sampler {
     TokenId forced = -1;                // >= 0: this one and no other
     const uint32_t* allowed = nullptr;  // bit i % 32 of [i / 32]: token i may be chosen; null: any
   };
+  // What Choose would take, or -1 where that has an error.
+  TokenId Draw(const ops::OpContext& context, const Place& place, std::span<const float> logits);
   // The token, and its log-probability when asked for; or an error when the logits are not finite.
   void Choose(const ops::OpContext& context, const Place& place, std::span<const float> logits,
               Choice& choice);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/block.h"
 #include "base/ids.h"
 #include "scheduler/request.h"
 
@@ -48,6 +49,10 @@ struct Row {
   // gives them.
   std::array<int8_t, kDraftSources> propose = {};
 };
+
+// How many drafts from position `first` on a row may carry: they stay inside that position's block
+// and never complete it.
+inline int32_t DraftsInBlock(int32_t first) { return kBlockTokens - 1 - first % kBlockTokens; }
 
 // Another engine receives the pages of tokens [begin, end) of a slot's sequence, or sends them into
 // the blocks that the tables name. The pages are in use until TransferDone reports the end.

@@ -1,6 +1,6 @@
-// Drafts change no answer: the columns k = 1, 3, 7 and lookup for what a request can ask of every
-// token, for runs that cross a boundary at each of their steps, that an end, an error or another
-// request's prefix falls into, and for many sampled answers.
+// Drafts change no answer: the columns k = 1, 3, 7, lookup and head for what a request can ask of
+// every token, for runs that cross a boundary at each of their steps, that an end, an error or
+// another request's prefix falls into, and for many sampled answers.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -13,21 +13,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Drafts kColumns[] = {Drafts::kOne, Drafts::kThree, Drafts::kSeven, Drafts::kLookup};
-
 class DraftsTest : public ::testing::TestWithParam<Model> {
  protected:
   Machine& machine() { return MachineOf({GetParam(), BestHere(Compute::kF32)}); }
   Answer ColdAnswer(const Request& request) { return Cold(machine(), request); }
+  Machine& MachineFor(Drafts drafts) {
+    return MachineOf(
+        {.model = GetParam(), .arithmetic = BestHere(Compute::kF32), .head = ByHead(drafts)});
+  }
   Answer Drafted(const Request& request, Drafts drafts) {
-    SchedulerConfig config = machine().config(drafts);
+    SchedulerConfig config = MachineFor(drafts).config(drafts);
     config.prefix_cache = false;
-    return Engine(machine(), config).Ask(request);
+    return Engine(MachineFor(drafts), config).Ask(request);
+  }
+  // Kimi-Linear has no draft head.
+  static std::vector<Drafts> Columns() {
+    std::vector<Drafts> columns = {Drafts::kOne, Drafts::kThree, Drafts::kSeven, Drafts::kLookup};
+    if (GetParam() != Model::kKimiLinear) columns.push_back(Drafts::kHeadThree);
+    return columns;
   }
   // The answer is that without drafts; returns it.
   Answer ExpectNothingChanges(const Request& request) {
     const Answer want = ColdAnswer(request);
-    for (const Drafts drafts : kColumns) {
+    for (const Drafts drafts : Columns()) {
       SCOPED_TRACE(kDraftsNames[static_cast<size_t>(drafts)]);
       const Answer got = Drafted(request, drafts);
       EXPECT_EQ(got.tokens, want.tokens);
@@ -136,8 +144,8 @@ TEST_P(DraftsTest, ABoundaryMayFallOnEachStepOfARunAndItsBlockIsReused) {
     next.prompt.insert(next.prompt.end(), want.tokens.begin(), want.tokens.end() - 1);
     next.prompt.push_back(9);
     const Answer then = ColdAnswer(next);
-    for (const Drafts drafts : kColumns) {
-      Engine run(machine(), machine().config(drafts));
+    for (const Drafts drafts : Columns()) {
+      Engine run(MachineFor(drafts), MachineFor(drafts).config(drafts));
       ExpectSame(run.Ask(r), want);
       const Answer& got = run.Ask(next);
       EXPECT_EQ(got.reuse.tokens, 128);
@@ -158,8 +166,8 @@ TEST_P(DraftsTest, SixtyFourSequencesDraftBesideEachOther) {
     want.push_back(ColdAnswer(r));
     requests.push_back(std::move(r));
   }
-  for (const Drafts drafts : kColumns) {
-    Engine run(machine(), machine().config(drafts));
+  for (const Drafts drafts : Columns()) {
+    Engine run(MachineFor(drafts), MachineFor(drafts).config(drafts));
     for (const Request& r : requests) run.Submit(r);
     run.Drain();
     for (const Request& r : requests) {

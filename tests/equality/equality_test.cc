@@ -22,7 +22,12 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
   EqualityTest() : target_(Target(sampled())), want_(Want()) {}
 
   static bool sampled() { return std::get<1>(GetParam()); }
-  static Machine& machine() { return MachineOf(std::get<0>(GetParam())); }
+  static Drafts drafts() { return std::get<2>(GetParam()); }
+  static Machine& machine() {
+    Subject subject = std::get<0>(GetParam());
+    subject.head = ByHead(drafts());
+    return MachineOf(subject);
+  }
   const Answer& Want() const {
     using Key = std::pair<Subject, bool>;
     static const auto answers = std::make_unique<std::map<Key, Answer>>();
@@ -42,7 +47,7 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
 
   const Request target_;
   const Answer& want_;
-  const SchedulerConfig config_ = machine().config(std::get<2>(GetParam()));
+  const SchedulerConfig config_ = machine().config(drafts());
 };
 
 TEST_P(EqualityTest, ColdWithDraftsInFewerSteps) {
@@ -52,13 +57,14 @@ TEST_P(EqualityTest, ColdWithDraftsInFewerSteps) {
   ExpectSame(run.Ask(target_), want_);
   const SchedulerStats stats = run.stats();
   const int32_t most = config.draft_tokens_max;
-  if (config.draft_lookup && most > 0) {
-    EXPECT_LE(stats.drafts_accepted, stats.drafts);
-    return;  // random text need not repeat itself
-  }
-  // The oracle's rows are accepted to every depth, all as often.
-  if (most > 0) {
+  EXPECT_LE(stats.drafts_accepted, stats.drafts);
+  // The oracle's rows are accepted to every depth, all as often; random text need not repeat
+  // itself, and the guesses of random heads are random.
+  if (most > 0 && drafts() <= Drafts::kSeven) {
     EXPECT_GT(stats.drafts_accepted * 100, stats.drafts * 30);
+  }
+  if (ByHead(drafts()) && !config.draft_adapt) {
+    EXPECT_GT(run.drafts_checked(), 30);
   }
   EXPECT_EQ(stats.drafts_accepted + stats.steps, 130);  // each step samples one token
 }
@@ -230,6 +236,15 @@ std::vector<Subject> Random() {
   return subjects;
 }
 
+// Random ones with a draft head.
+std::vector<Subject> Headed(Compute compute) {
+  std::vector<Subject> subjects = Random();
+  std::erase_if(subjects, [&](const Subject& subject) {
+    return subject.model == Model::kKimiLinear || subject.arithmetic->compute != compute;
+  });
+  return subjects;
+}
+
 // Drafts change nothing that an arithmetic could: the best of each kind have these columns.
 std::vector<Subject> Best(std::vector<Subject> subjects) {
   std::erase_if(subjects, [](const Subject& subject) {
@@ -285,6 +300,8 @@ TEST_P(FormatsOnRanks, GiveTheAnswersOfOne) {
   ExpectSame(again, want_);
 }
 
+constexpr Drafts kByHead[] = {Drafts::kHeadOne, Drafts::kHeadThree, Drafts::kHeadSeven,
+                              Drafts::kHeadAuto};
 constexpr Drafts kAllDrafts[] = {Drafts::kOne, Drafts::kThree, Drafts::kSeven, Drafts::kLookup};
 
 INSTANTIATE_TEST_SUITE_P(Trained, EqualityTest,
@@ -313,6 +330,20 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FormatsOnRanks,
                          ::testing::Combine(::testing::ValuesIn(TrainedAndDivided()),
                                             ::testing::Values(true),
                                             ::testing::Values(Drafts::kNone)),
+                         NameOfRow);
+
+INSTANTIATE_TEST_SUITE_P(TrainedHead, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Best(Trained())), ::testing::Bool(),
+                                            ::testing::Values(Drafts::kHeadThree)),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(RandomHead, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Headed(Compute::kF32)),
+                                            ::testing::Values(true), ::testing::ValuesIn(kByHead)),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(RandomHeadBf16, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(Headed(Compute::kBF16)),
+                                            ::testing::Values(false),
+                                            ::testing::Values(Drafts::kHeadSeven)),
                          NameOfRow);
 
 class NonFiniteTest : public ::testing::TestWithParam<Model> {

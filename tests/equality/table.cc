@@ -145,9 +145,10 @@ void Oracle::Learn(const Request& request, const std::vector<TokenId>& answer) {
   answers_[{request.prompt, request.sampling.seed}] = answer;
 }
 
-void Oracle::Propose(std::span<const DraftWish> wishes) {
+void Oracle::Propose(const DraftStep& step) {
   static const std::vector<TokenId> kUnknown;
-  for (const DraftWish& wish : wishes) {
+  for (const DraftWish& wish : step.rows) {
+    if (wish.count == 0) continue;
     const Slot& slot = *wish.slot;
     const auto prompt = slot.prompt();
     const auto at = answers_.find({{prompt.begin(), prompt.end()}, slot.sampling.seed});
@@ -170,9 +171,10 @@ namespace {
 std::string DirectoryOf(Model model, const TestDirectory& made, ThreadPool& pool) {
   if (model == Model::kBraidTiny) return BRAID_SOURCE_DIR "/models/braid-tiny";
   const std::string directory = made.path() + "/model";
+  const bool headed = model != Model::kKimiLinear;
   Must(MakeModel({.directory = directory,
                   .family = kModelNames[static_cast<size_t>(model)],
-                  .shape = {"tiny"},
+                  .shape = {"tiny", headed ? "num_nextn_predict_layers=1" : "num_experts=8"},
                   .seed = 1,
                   .progress = {}},
                  pool));
@@ -193,22 +195,30 @@ MemoryPlan PlanOf(const ModelSpec& spec, const Subject& subject) {
 }  // namespace
 
 Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
-  const auto& [model, arithmetic, mesh] = subject;
+  const auto& [model, arithmetic, mesh, head] = subject;
   // A step of a random model, or of a part, is too short to be worth a second thread.
   const int threads = model == Model::kBraidTiny && mesh.ranks() == 1 ? 2 : 1;
   ThreadPool pool(threads);
   const TestDirectory made;
   OpenedModel opened = Must(OpenModel(DirectoryOf(model, made, pool)));
   ReserveDrafts(opened.spec, kDraftsMax);
+  if (head) UseDraftHead(opened.spec);
+  const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
+  const WeightChoice choice{.format = arithmetic->weights, .head = true};
   std::vector<RankModel> ranks;
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
-    const WeightChoice choice{.format = arithmetic->weights, .head = true};
     const RankView view = Must(ViewOf(opened.spec, mesh, rank));
     Binding binding = Must(BindWeights(opened.spec, opened.checkpoint, choice));
     KeepRows([&](const WeightSpec& weight) { return view.RowsOf(weight); }, binding);
     ranks.push_back({view.spec, Must(LoadWeights(std::move(binding), pool))});
   }
   if (inject_nan_for_test) InjectNanForTest(ranks[0].weights);
+  if (head) {
+    spec_ = opened.spec;
+    slow_head_ = std::make_unique<SlowHead>(
+        spec_, Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool)), device,
+        arithmetic->kv_dtype);
+  }
   const MemoryPlan plan = PlanOf(ranks[0].spec, subject);
   for (const GroupGeometry& group : plan.geometry.groups) {
     has_state_ |= group.kind == GroupKind::kState;
@@ -219,30 +229,44 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
              .running_max = 65,
              .vocabulary = opened.spec.vocabulary,
              .report_freed = true};
-  const ModelExecutorConfig executor{
-      .cache = plan.geometry,
-      .running_max = 65,
-      .step_tokens_max = kStepTokens,
-      .context_tokens_max = plan.model_len_max,
-      .kv_dtype = arithmetic->kv_dtype,
-      .device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute),
-      .threads = threads,
-      .constraints = &constraints_,
-      .draft_tokens_max = kDraftsMax,
-      .draft_head = &oracle_,
-      .poison_freed = true};
+  const ModelExecutorConfig executor{.cache = plan.geometry,
+                                     .running_max = 65,
+                                     .step_tokens_max = kStepTokens,
+                                     .context_tokens_max = plan.model_len_max,
+                                     .kv_dtype = arithmetic->kv_dtype,
+                                     .device = device,
+                                     .threads = threads,
+                                     .constraints = &constraints_,
+                                     .draft_tokens_max = kDraftsMax,
+                                     .draft_head = head ? nullptr : &oracle_,
+                                     .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor);
 }
 
 Machine::~Machine() = default;
 
 SchedulerConfig Machine::config(Drafts drafts) const {
-  constexpr int32_t kMost[] = {0, 1, 3, kDraftsMax, kDraftsMax};
+  constexpr int32_t kMost[] = {0, 1, 3, kDraftsMax, kDraftsMax, 1, 3, kDraftsMax, 4};
   SchedulerConfig config = config_;
   config.draft_tokens_max = kMost[static_cast<size_t>(drafts)];
-  config.draft_lookup = drafts == Drafts::kLookup;
-  config.draft_head = !config.draft_lookup;
+  config.draft_lookup = drafts == Drafts::kLookup || drafts == Drafts::kHeadAuto;
+  config.draft_head = drafts != Drafts::kLookup;
+  config.draft_adapt = drafts == Drafts::kHeadAuto;
   return config;
+}
+
+const std::vector<std::vector<TokenId>>& Machine::DraftsOf(const Request& request,
+                                                           const std::vector<TokenId>& output) {
+  std::vector<TokenId> tokens = request.prompt;
+  tokens.insert(tokens.end(), output.begin(), output.end());
+  const SamplingParams& p = request.sampling;
+  const HeadKey key(std::move(tokens), p.seed, p.temperature, p.repetition_penalty,
+                    request.stop.new_tokens_min, request.thinking.tokens_max);
+  auto at = head_drafts_.find(key);
+  if (at == head_drafts_.end()) {
+    at = head_drafts_.emplace(key, slow_head_->DraftsOf(request, output, kDraftsMax)).first;
+  }
+  return at->second;
 }
 
 Machine& MachineOf(const Subject& subject) {
@@ -255,12 +279,18 @@ Machine& MachineOf(const Subject& subject) {
 bool Engine::Step() {
   Plan plan = scheduler_.NextPlan();
   const bool launched = !plan.empty();
+  Executor& executor = machine_.executor();
   if (launched) {
-    executor_.Launch(std::move(plan), ended_);
+    rows_.push_back(plan.rows);
+    executor.Launch(std::move(plan), ended_);
     ++in_flight_;
   }
   while (in_flight_ > (launched ? depth_ : 0)) {
-    scheduler_.Apply(ended_.AwaitStep());
+    StepDone done = ended_.AwaitStep();
+    NoteDrafts(rows_.front(), done);
+    for (size_t r = 0; watch && r < done.rows.size(); ++r) watch(rows_.front()[r], done.rows[r]);
+    rows_.pop_front();
+    scheduler_.Apply(std::move(done));
     --in_flight_;
   }
   for (Output& o : scheduler_.TakeOutputs()) {
@@ -275,6 +305,29 @@ bool Engine::Step() {
   }
   return launched;
 }
+
+void Engine::NoteDrafts(const std::vector<Row>& rows, const StepDone& done) {
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const RowResult& result = done.rows[r];
+    if (result.request.value != kTarget || result.drafts_of != DraftSource::kHead) continue;
+    const int32_t end = rows[r].start + rows[r].token_count - rows[r].drafts + result.accepted;
+    drafts_.emplace_back(end + 1, result.drafts);
+  }
+}
+
+void Engine::CheckDrafts() {
+  const std::vector<TokenId>& output = answers_[kTarget].tokens;
+  for (const auto& [length, drafts] : drafts_) {
+    if (drafts.empty()) continue;
+    const auto made = static_cast<size_t>(length) - target_.prompt.size();
+    const std::vector<TokenId>& all = machine_.DraftsOf(target_, output)[made];
+    EXPECT_EQ(drafts, std::vector(all.begin(), all.begin() + std::ssize(drafts)))
+        << "after " << length << " tokens";
+    ++drafts_checked_;
+  }
+  drafts_.clear();
+}
+
 std::vector<TokenId> Tokens(uint64_t seed, int32_t count) {
   constexpr int64_t kVocabulary = 512;
   Rng rng(seed);

@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "runtime/model_executor.h"
 #include "scheduler/inbox.h"
 #include "scheduler/scheduler.h"
+#include "tests/equality/slow_head.h"
 
 namespace braid {
 
@@ -59,6 +63,7 @@ struct Subject {
   Model model;
   const Arithmetic* arithmetic;
   Mesh mesh = {};
+  bool head = false;  // with the model's draft head; else with an oracle in its place
   auto operator<=>(const Subject&) const = default;
 };
 
@@ -81,7 +86,7 @@ class Oracle final : public Drafter {
   void Learn(const Request& request, const std::vector<TokenId>& answer);
   void Forget() { answers_.clear(); }
   void Reset(SlotId) override {}
-  void Propose(std::span<const DraftWish> wishes) override;
+  void Propose(const DraftStep& step) override;
 
  private:
   using Key = std::pair<std::vector<TokenId>, uint64_t>;  // prompt, seed
@@ -98,9 +103,21 @@ class DrawnConstraints final : public ConstraintSource {
   TokenId end_token() const override { return kEndForTest; }
 };
 
-// How drafts are made, and how many at most.
-enum class Drafts : uint8_t { kNone, kOne, kThree, kSeven, kLookup };
-inline constexpr const char* kDraftsNames[] = {"", "_k1", "_k3", "_k7", "_lookup"};
+// How drafts are made, and how many at most: by the oracle, by lookup, by the model's head.
+enum class Drafts : uint8_t {
+  kNone,
+  kOne,
+  kThree,
+  kSeven,
+  kLookup,
+  kHeadOne,
+  kHeadThree,
+  kHeadSeven,
+  kHeadAuto,  // and by lookup, as many as pay
+};
+inline constexpr const char* kDraftsNames[] = {
+    "", "_k1", "_k3", "_k7", "_lookup", "_head_k1", "_head_k3", "_head_k7", "_head_auto"};
+inline bool ByHead(Drafts drafts) { return drafts >= Drafts::kHeadOne; }
 
 class RankThreads;
 
@@ -114,29 +131,43 @@ class Machine {
   Executor& executor() { return *executor_; }
   Oracle& oracle() { return oracle_; }
   bool has_state() const { return has_state_; }
+  // With a head: what it may propose in a sequence (SlowHead::DraftsOf).
+  bool has_head() const { return slow_head_ != nullptr; }
+  const std::vector<std::vector<TokenId>>& DraftsOf(const Request& request,
+                                                    const std::vector<TokenId>& output);
 
  private:
   SchedulerConfig config_;
   bool has_state_ = false;
   Oracle oracle_;
   DrawnConstraints constraints_;
+  ModelSpec spec_;  // of the slow head
+  std::unique_ptr<SlowHead> slow_head_;
+  // The sequence, and what of the request decides about its draws.
+  using HeadKey = std::tuple<std::vector<TokenId>, uint64_t, float, float, int32_t, int32_t>;
+  std::map<HeadKey, std::vector<std::vector<TokenId>>> head_drafts_;
   std::unique_ptr<Executor> executor_;
 };
 
 // Made when first asked for, kept to the end.
 Machine& MachineOf(const Subject& subject);
 
+// What a head's drafts are compared with is computed for the target's sequence alone.
 class Engine {
  public:
   Engine(Machine& machine, const SchedulerConfig& config, int32_t depth = 0)
-      : executor_(machine.executor()), scheduler_(*Scheduler::Create(config)), depth_(depth) {}
+      : machine_(machine), scheduler_(*Scheduler::Create(config)), depth_(depth) {}
 
-  void Submit(const Request& request) { scheduler_.Apply(braid::Submit{request}); }
+  void Submit(const Request& request) {
+    if (request.id.value == kTarget) target_ = request;
+    scheduler_.Apply(braid::Submit{request});
+  }
   SchedulerStats stats() const { return scheduler_.stats(); }
   bool Step();
   void Drain() {
     while (!scheduler_.idle()) Step();
     EXPECT_TRUE(scheduler_.Audit().ok());
+    if (machine_.has_head()) CheckDrafts();
   }
   // To its end, and then the next.
   const Answer& Ask(const Request& request) {
@@ -145,14 +176,25 @@ class Engine {
     return answers_[request.id.value];
   }
   const Answer& answer(int64_t id) { return answers_[id]; }
+  // Sees, and may change, what a row brought before the scheduler does.
+  std::function<void(const Row&, RowResult&)> watch;
+  // Of the target, by its head.
+  int64_t drafts_checked() const { return drafts_checked_; }
 
  private:
-  Executor& executor_;
+  void NoteDrafts(const std::vector<Row>& rows, const StepDone& done);
+  void CheckDrafts();
+
+  Machine& machine_;
   Inbox ended_;
   Scheduler scheduler_;
   const int32_t depth_;
   int32_t in_flight_ = 0;
   std::map<int64_t, Answer> answers_;
+  std::deque<std::vector<Row>> rows_;  // of the steps in flight
+  Request target_;
+  std::vector<std::pair<int32_t, std::vector<TokenId>>> drafts_;  // after how many tokens
+  int64_t drafts_checked_ = 0;
 };
 
 // Ids that every model has.

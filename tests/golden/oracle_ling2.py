@@ -54,6 +54,7 @@ class Ling2:
         self.c, self.w = config, weights
         self.bf16 = False
         self.gap = np.inf
+        self.score_factor = 1.0  # of the queries of latent attention
 
     def linear(self, name, x, exact=False):
         """x times the transposed weight."""
@@ -72,7 +73,7 @@ class Ling2:
         """Inverse frequencies of `dims` rotated channels."""
         return float(self.c["rope_theta"]) ** (-np.arange(0, dims, 2) / dims)
 
-    def lightning(self, name, x, layer):
+    def linear_attention(self, name, x, layer):
         """Linear attention with a constant decay."""
         c, n = self.c, len(x)
         heads, dim = c["num_attention_heads"], c["head_dim"]
@@ -129,11 +130,15 @@ class Ling2:
         for h in range(heads):
             key = np.concatenate([kv[:, h, :nope], shared], 1)
             query = np.concatenate([q[:, h, :nope], rotate(q[:, h, nope:], angle)], 1)
-            scores = (nope + rope) ** -0.5 * query @ key.T
+            scores = self.score_factor * (nope + rope) ** -0.5 * query @ key.T
             scores[np.triu_indices(n, 1)] = -np.inf
             weight = np.exp(scores - scores.max(1, keepdims=True))
             out[:, h] = weight / weight.sum(1, keepdims=True) @ kv[:, h, nope:]
-        return self.linear(name + ".dense", out.reshape(n, -1))
+        return self.linear(name + ".dense", self.gated(name, x, out).reshape(n, -1))
+
+    def gated(self, name, x, out):
+        """What latent attention gives of its heads; other families have gates here."""
+        return out
 
     def chosen(self, scores):
         """The experts of one token from score plus bias, and how near another choice was."""
@@ -164,23 +169,34 @@ class Ling2:
                 out[t] += weight * self.swiglu(f"{name}.experts.{e}", x[t : t + 1])[0]
         return out
 
-    def logits(self, ids):
-        """Logits [position, vocabulary]."""
+    def is_full(self, layer):
+        """Whether a layer has full attention: the last of a group, and the rest of the groups."""
+        size = self.c["layer_group_size"]
+        return (layer + 1) % size == 0 or layer >= self.c["num_hidden_layers"] // size * size
+
+    def states(self, ids):
+        """The residual stream after the final norm."""
         c, eps = self.c, self.c["rms_norm_eps"]
         x = self.w["model.word_embeddings.weight"][ids]
-        size = c["layer_group_size"]
         for i in range(c["num_hidden_layers"]):
             name = f"model.layers.{i}"
             normed = rms(x, self.w[name + ".input_layernorm.weight"], eps)
-            full = (i + 1) % size == 0 or i >= c["num_hidden_layers"] // size * size
-            if full:
+            if self.is_full(i):
                 x = x + self.latent(name + ".attention", normed)
             else:
-                x = x + self.lightning(name + ".attention", normed, i)
+                x = x + self.linear_attention(name + ".attention", normed, i)
             normed = rms(x, self.w[name + ".post_attention_layernorm.weight"], eps)
             dense = i < c["first_k_dense_replace"]
             x = x + (self.swiglu if dense else self.mixture)(name + ".mlp", normed)
-        x = rms(x, self.w["model.norm.weight"], eps)
+        return rms(x, self.w["model.norm.weight"], eps)
+
+    def logits(self, ids):
+        """Logits [position, vocabulary]."""
+        return self.head(self.states(ids))
+
+    def head(self, x):
+        """Logits of normed states."""
+        c = self.c
         head = "model.word_embeddings" if c["tie_word_embeddings"] else "lm_head"
         return self.linear(head, x)
 
@@ -259,7 +275,9 @@ def mini_shapes(c):
         "attention.kv_b_proj.weight": (heads * (nope + value), rank),
         "mlp.gate.weight": (c["num_experts"], hidden),
         "mlp.gate.expert_bias": (c["num_experts"],),
+        "eh_proj.weight": (hidden, 2 * hidden),
     }
+    shapes |= {f"{norm}.weight": (hidden,) for norm in ("enorm", "hnorm", "final_layernorm")}
     blocks = [("mlp", c["intermediate_size"])]
     blocks += [(f"mlp.experts.{e}", c["moe_intermediate_size"]) for e in range(c["num_experts"])]
     for name, width in [*blocks, ("mlp.shared_experts", c["moe_intermediate_size"])]:

@@ -15,6 +15,7 @@
 #include "base/system/thread_pool.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/decoder.h"
+#include "model/draft_head.h"
 #include "model/families/families.h"
 #include "model/loading/load_weights.h"
 
@@ -29,8 +30,9 @@ inline std::string GoldenDirectory(const std::string& name) {
   return BRAID_SOURCE_DIR "/tests/golden/" + name;
 }
 
-inline std::vector<Golden> ReadGoldens(const std::string& name) {
-  const std::string path = GoldenDirectory(name) + "/score.jsonl";
+inline std::vector<Golden> ReadGoldens(const std::string& name,
+                                       const std::string& file = "score.jsonl") {
+  const std::string path = GoldenDirectory(name) + "/" + file;
   Result<std::string> text = ReadFile(path, size_t{4} << 20);
   CHECK(text, "{}", path);
   std::vector<Golden> goldens;
@@ -68,10 +70,11 @@ class GoldenModel {
     CHECK(status, "{}", status.error().message);
   }
 
-  // The tensors of a golden set under a spec, which the loader may refuse.
-  Status Load(const std::string& name, ModelSpec spec) {
+  // The tensors of a golden set under a spec, which the loader may refuse; with its draft head.
+  Status Load(const std::string& name, ModelSpec spec, bool head = false) {
     ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(GoldenDirectory(name)));
     spec_ = FitToCheckpoint(std::move(spec), checkpoint);
+    if (head) UseDraftHead(spec_);
     ASSIGN_OR_RETURN(Binding binding, BindWeights(spec_, checkpoint));
     ASSIGN_OR_RETURN(weights_, LoadWeights(std::move(binding), pool_));
     plan_ = CachePlanOf(spec_, kv_dtype_);
@@ -93,6 +96,37 @@ class GoldenModel {
     return logits;
   }
 
+  // The same of the draft head: row i is of the token after ids[i], of what the head has seen of
+  // the tokens up to i.
+  std::vector<float> DraftLogits(const std::vector<TokenId>& ids, std::vector<int32_t> cuts) {
+    const auto tokens = static_cast<int32_t>(ids.size());
+    const auto hidden = static_cast<size_t>(spec_.hidden);
+    std::vector<float> states = States(ids), drafted(states.size());
+    // The head sees each token with the state of the one before.
+    states.insert(states.begin(), hidden, 0.0f);
+    MakePages(tokens);
+    const DraftHead head(spec_, weights_, plan_, kv_dtype_);
+    cuts.push_back(tokens);
+    int32_t begin = 0;
+    for (const int32_t cut : cuts) {
+      const int32_t end = std::min(cut, tokens), count = end - begin;
+      if (count <= 0) continue;
+      const ops::SequenceSpan span = SpanOf(begin, end);
+      const size_t at = static_cast<size_t>(begin) * hidden;
+      head.Forward(context_,
+                   {.tokens = ids.data() + begin,
+                    .before = {states.data() + at, count, spec_.hidden, spec_.hidden},
+                    .sequences = {&span, 1, count}},
+                   {drafted.data() + at, count, spec_.hidden, spec_.hidden});
+      begin = end;
+    }
+    std::vector<float> logits(ids.size() * static_cast<size_t>(spec_.vocabulary));
+    Decoder(spec_, weights_, plan_, kv_dtype_)
+        .Logits(context_, {drafted.data(), tokens, spec_.hidden, spec_.hidden},
+                {logits.data(), tokens, spec_.vocabulary, spec_.vocabulary});
+    return logits;
+  }
+
   int32_t vocabulary() const { return spec_.vocabulary; }
 
  private:
@@ -111,22 +145,32 @@ class GoldenModel {
     }
   }
 
+  ops::SequenceSpan SpanOf(int32_t begin, int32_t end) const {
+    ops::SequenceSpan span{0, end - begin, begin, {}};
+    for (size_t g = 0; g < tables_.size(); ++g) span.tables[g] = tables_[g].data();
+    return span;
+  }
+
+  // The model's normed states of a prompt in one step.
+  std::vector<float> States(const std::vector<TokenId>& ids) {
+    const auto tokens = static_cast<int32_t>(ids.size());
+    MakePages(tokens);
+    const ops::SequenceSpan span = SpanOf(0, tokens);
+    std::vector<float> states(ids.size() * static_cast<size_t>(spec_.hidden));
+    Decoder(spec_, weights_, plan_, kv_dtype_)
+        .Forward(context_, {.tokens = ids.data(), .sequences = {&span, 1, tokens}},
+                 {states.data(), tokens, spec_.hidden, spec_.hidden});
+    return states;
+  }
+
   void Step(const std::vector<TokenId>& ids, int32_t begin, int32_t end,
             std::vector<float>& logits) {
     const int32_t count = end - begin;
-    ops::SequenceSpan span{0, count, begin, {}};
-    for (size_t g = 0; g < tables_.size(); ++g) span.tables[g] = tables_[g].data();
-    std::vector<int32_t> rows(static_cast<size_t>(count));
-    for (int32_t i = 0; i < count; ++i) rows[static_cast<size_t>(i)] = i;
+    const ops::SequenceSpan span = SpanOf(begin, end);
     std::vector<float> states(static_cast<size_t>(count) * static_cast<size_t>(spec_.hidden));
     const Matrix view{states.data(), count, spec_.hidden, spec_.hidden};
     const Decoder decoder(spec_, weights_, plan_, kv_dtype_);
-    decoder.Forward(context_,
-                    {.tokens = ids.data() + begin,
-                     .sequences = {&span, 1, count},
-                     .rows = rows.data(),
-                     .count = count},
-                    view);
+    decoder.Forward(context_, {.tokens = ids.data() + begin, .sequences = {&span, 1, count}}, view);
     float* out = logits.data() + int64_t{begin} * spec_.vocabulary;
     decoder.Logits(context_, view, {out, count, spec_.vocabulary, spec_.vocabulary});
   }

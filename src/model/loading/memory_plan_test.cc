@@ -183,7 +183,30 @@ TEST(DescribeModel, StatesWhatTheLoaderSkipped) {
   const std::string text =
       FactsAsText(DescribeModel(opened->spec, &opened->checkpoint, &binding->report));
   EXPECT_THAT(text, HasSubstr("model.visual.*: 1 tensors"));
-  EXPECT_THAT(text, HasSubstr("draft head, not used yet"));
+  EXPECT_THAT(text, HasSubstr("draft head, not used"));
+}
+
+TEST(MemoryPlan, CountsTheDraftHeadWhereItIsUsed) {
+  const std::string directory = BRAID_SOURCE_DIR "/tests/golden/qwen3_5_moe_b";
+  Result<OpenedModel> opened = OpenModel(directory);
+  ASSERT_TRUE(opened) << opened.error().message;
+  const auto packed = [&](const LoadReport& report) {
+    int64_t bytes = 0;
+    for (const auto& [format, size] : WeightBytesOf(report)) bytes += size;
+    return bytes;
+  };
+  const MemoryRequest request{.available_bytes = int64_t{1} << 30, .model_len_max = 256};
+  Result<Binding> without = BindWeights(opened->spec, opened->checkpoint);
+  Result<MemoryPlan> plan_without = PlanMemory(opened->spec, request);
+  UseDraftHead(opened->spec);
+  Result<Binding> with = BindWeights(opened->spec, opened->checkpoint);
+  Result<MemoryPlan> plan = PlanMemory(opened->spec, request);
+  ASSERT_TRUE(without.ok() && with.ok() && plan_without.ok() && plan.ok());
+  EXPECT_GT(packed(with->report), packed(without->report));
+  EXPECT_GT(plan->kv_bytes_per_token, plan_without->kv_bytes_per_token);
+  const std::string text =
+      FactsAsText(DescribeModel(opened->spec, &opened->checkpoint, &with->report));
+  EXPECT_THAT(text, HasSubstr("(draft head)"));
 }
 
 }  // namespace

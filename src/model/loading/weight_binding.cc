@@ -356,8 +356,9 @@ void Binder::Leftovers() {
                     scales.tensors));
   }
   if (draft.tensors > 0) {
-    report.draft.push_back(fmt::format("{}*: {} tensors, {} (draft head, not used yet)",
-                                       spec_.draft->prefix, draft.tensors, ByteText(draft.bytes)));
+    report.draft.push_back(fmt::format("{}*: {} tensors, {} (draft head{})", spec_.draft->prefix,
+                                       draft.tensors, ByteText(draft.bytes),
+                                       spec_.draft->used ? "" : ", not used"));
   }
 }
 
@@ -481,7 +482,9 @@ Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
     if (spec.quantization.panels()) SourceFromPanels(entry.spec);
     binding.weights.push_back(binder.Bind(std::move(entry)));
   }
-  for (WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind({nullptr, std::move(weight)});
+  if (spec.draft && !spec.draft->used) {
+    for (WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind({nullptr, std::move(weight)});
+  }
   binder.Leftovers();
   RETURN_IF_ERROR(binder.Finish());
   MarkQuantisable(binding);

@@ -223,6 +223,7 @@ void RunPartition(const AttentionKernels& kernels, const AttentionArgs& a, const
   task.out = result.out + skipped * a.shape.out_dim();
   task.tiles = {t.queries, t.weights, t.values, t.expanded};
   task.rows = static_cast<int>(tile.rows() - skipped);
+  task.skip_first = partition == 0 && a.cache.skip_first;
   int64_t last = 0;
   for (int64_t row = first; row < tile.rows(); ++row) {
     const int64_t position = tile.span.start + tile.first + row / tile.heads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "ops/reference/kv_row.h"
@@ -60,9 +61,10 @@ void RunWrite(const OpContext&, const WriteKvArgs& a, std::byte*) {
 void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int64_t h) {
   const int64_t dim = a.shape.head_dim, kv_head = h / (a.shape.heads / a.shape.kv_heads);
   const int64_t token = span.token_begin + i, keys = span.start + i + 1;
+  const int64_t first = a.cache.skip_first && keys > 1 ? 1 : 0;
   const float* q = a.q.row(token) + h * dim;
-  std::vector<double> scores(static_cast<size_t>(keys));
-  for (int64_t p = 0; p < keys; ++p) {
+  std::vector<double> scores(static_cast<size_t>(keys), -std::numeric_limits<double>::infinity());
+  for (int64_t p = first; p < keys; ++p) {
     const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
     const std::vector<double> k = KvRow(a.shape.kv_dtype, page.keys, p % kBlockTokens);
     double dot = 0;
@@ -73,7 +75,7 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
   const int64_t value_dim = a.shape.out_dim();
   std::vector<double> out(static_cast<size_t>(value_dim));
   double sum = 0;
-  for (int64_t p = 0; p < keys; ++p) {
+  for (int64_t p = first; p < keys; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p)] - maximum);
     const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
     const std::vector<double> v = KvRow(a.shape.kv_dtype, page.values, p % kBlockTokens);

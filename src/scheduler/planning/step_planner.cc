@@ -140,9 +140,8 @@ void StepPlanner::PlanDecodes(DpRank& rank) {
 int32_t StepPlanner::DraftTokens(const Sequence& s) {
   if (s.drafts.empty()) return 0;
   const int32_t first = s.planned + 1;  // position of the first draft
-  const int32_t to_boundary = kBlockTokens - 1 - first % kBlockTokens;
   const int32_t most =
-      std::min({DraftTokensMax(config_, s.request), to_boundary, s.length_max - first - 1,
+      std::min({DraftTokensMax(config_, s.request), DraftsInBlock(first), s.length_max - first - 1,
                 static_cast<int32_t>(s.drafts.size()), draft_budget_});
   if (!config_.draft_adapt) return most;
   return trade_.Take(s.acceptance[static_cast<size_t>(s.drafts_of)], most);

@@ -169,6 +169,7 @@ struct Attend {
     float* s = t.scores + row * kPartitionKeys;
     const int64_t limit = t.limits[row];
     if constexpr (kKv == KvFormat::kI8) Scale(s, t.key_scales, limit);
+    if (t.skip_first && limit > 1) s[0] = -__builtin_inff();
     const int64_t padded = (limit + kLanes - 1) / kLanes * kLanes;
     for (int64_t i = limit; i < padded; ++i) s[i] = -__builtin_inff();
     F m = V::Load(s);

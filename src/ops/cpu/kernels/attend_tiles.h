@@ -193,7 +193,10 @@ class TiledAttend {
   void SoftmaxOf(int column, int last) {
     const float* scores = t.scores + column * kTileRows;
     const __m512i limits = _mm512_loadu_si512(t.limits + column * kTileRows);
-    auto visible = [&](int key) { return _mm512_cmpgt_epi32_mask(limits, _mm512_set1_epi32(key)); };
+    auto visible = [&](int key) {
+      if (key == 0 && t.skip_first) return _mm512_cmpeq_epi32_mask(limits, _mm512_set1_epi32(1));
+      return _mm512_cmpgt_epi32_mask(limits, _mm512_set1_epi32(key));
+    };
     auto score = [&](int key) {
       const __m512 s = V::Load(scores + key * kRows);
       return kScaled ? V::Mul(s, ScaleOf(t.key_scales, key)) : s;

@@ -60,6 +60,7 @@ struct AttendTask {
   // its results mean nothing, and the array is filled up to a multiple of 16 rows with zeros.
   int32_t limits[kTileAttendRows];
   int rows;
+  bool skip_first;  // the first key is seen by rows alone that see no other
   const std::byte* keys[kPartitionKeys / kPageKeys];  // pages of [kPageKeys][head_dim]
   const std::byte* values[kPartitionKeys / kPageKeys];
   const float* key_scales[kPartitionKeys / kPageKeys];  // kI8: [kPageKeys] of each page

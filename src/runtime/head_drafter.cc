@@ -1,0 +1,257 @@
+// A step's rows first bring the head's cache up to date, those that draft up to the sampled token,
+// whose entry gives the first draft. Then all chains go on together, a token at a time; their
+// entries stand where the true ones will, which overwrite them.
+#include "runtime/head_drafter.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/math.h"
+
+namespace braid {
+namespace {
+
+// Rows of logits in memory at once.
+constexpr int64_t kLogitsRows = 64;
+
+}  // namespace
+
+int64_t HeadDrafter::Bytes(const ModelSpec& spec, const CachePlan& cache, int32_t slots) {
+  const int64_t states = int64_t{kBlockTokens} * spec.hidden * int64_t{sizeof(float)};
+  return slots * (states + cache.draft.bytes);
+}
+
+HeadDrafter::HeadDrafter(const Parts& parts)
+    : parts_(parts),
+      head_(parts.spec, parts.weights, parts.cache, parts.kv_dtype),
+      hidden_(parts.spec.hidden),
+      group_(static_cast<size_t>(parts.cache.draft.last_state.group)),
+      memory_(Bytes(parts.spec, parts.cache, parts.slots)),
+      slots_(static_cast<size_t>(parts.slots)) {
+  std::byte* memory = memory_.data();
+  for (Progress& progress : slots_) {
+    progress.spare = memory;
+    memory += parts.cache.draft.bytes;
+    progress.states = reinterpret_cast<float*>(memory);
+    memory += kBlockTokens * hidden_ * int64_t{sizeof(float)};
+  }
+}
+
+void HeadDrafter::Reset(SlotId id) { slots_[id].entries = -1; }
+
+std::byte*& HeadDrafter::BlockOf(Slot& slot, int32_t position) const {
+  return slot.blocks[group_][static_cast<size_t>(position / kBlockTokens)];
+}
+
+// Where the sequence goes on behind a block that it took over, the block has the state there.
+void HeadDrafter::Begin(const DraftWish& row) {
+  Progress& progress = slots_[row.id];
+  progress.entries = row.begin;
+  if (row.begin == 0) return;
+  CHECK(row.begin % kBlockTokens == 0, "a sequence goes on at {}", row.begin);
+  const std::byte* block = BlockOf(*row.slot, row.begin - 1);
+  std::memcpy(progress.states + (kBlockTokens - 1) * hidden_,
+              block + parts_.cache.draft.last_state.byte_offset,
+              static_cast<size_t>(hidden_) * sizeof(float));
+}
+
+void HeadDrafter::KeepBlockStates(const DraftStep& step, const DraftWish& row) const {
+  int32_t end = row.begin / kBlockTokens * kBlockTokens + kBlockTokens;
+  for (; end <= row.end; end += kBlockTokens) {
+    std::memcpy(BlockOf(*row.slot, end - 1) + parts_.cache.draft.last_state.byte_offset,
+                step.states.row(row.state + std::max(end - 1 - row.begin, 0)),
+                static_cast<size_t>(hidden_) * sizeof(float));
+  }
+}
+
+// A chain may reach a block that the sequence gets with its next row only: until then a spare one
+// takes its place.
+void HeadDrafter::LendBlock(const DraftWish& row, int32_t position) {
+  std::byte*& block = BlockOf(*row.slot, position);
+  if (block != nullptr) return;
+  block = slots_[row.id].spare;
+  lent_.push_back(&block);
+}
+
+void HeadDrafter::PlanRow(const DraftStep& step, size_t r) {
+  const DraftWish& row = step.rows[r];
+  Progress& progress = slots_[row.id];
+  if (progress.entries < 0) Begin(row);
+  KeepBlockStates(step, row);
+  const int32_t count = std::min(row.count, DraftsInBlock(row.end + 1));
+  if (count == 0) {
+    const int32_t whole = row.end / kBlockTokens * kBlockTokens;
+    if (whole > progress.entries) pieces_.push_back({r, progress.entries, whole});
+    progress.entries = std::max(progress.entries, whole);
+    return;
+  }
+  CHECK(row.slot->length() == row.end + 1 && progress.entries <= row.end);
+  chains_.push_back({r, count});
+  pieces_.push_back({r, progress.entries, row.end + 1});
+  const bool stays = BlockOf(*row.slot, row.end) != nullptr;
+  progress.entries = stays ? row.end + 1 : row.end;
+  LendBlock(row, row.end + count - 1);
+}
+
+// Null: there is no token before.
+const float* HeadDrafter::StateBefore(const DraftStep& step, const DraftWish& row,
+                                      int32_t position) const {
+  if (position == 0) return nullptr;
+  if (position > row.begin) return step.states.row(row.state + position - 1 - row.begin);
+  return slots_[row.id].states + (position - 1) % kBlockTokens * hidden_;
+}
+
+void HeadDrafter::AddSpan(const Slot& slot, int32_t begin, int32_t end) {
+  ops::SequenceSpan span{static_cast<int32_t>(tokens_.size()), end - begin, begin, {}};
+  for (size_t g = 0; g < slot.blocks.size(); ++g) span.tables[g] = slot.blocks[g].data();
+  spans_.push_back(span);
+  tokens_.insert(tokens_.end(), slot.tokens.begin() + begin, slot.tokens.begin() + end);
+}
+
+void HeadDrafter::Forward(const ops::OpContext& context, Matrix before, Matrix states) {
+  head_.Forward(context,
+                {.tokens = tokens_.data(),
+                 .before = before,
+                 .sequences = {spans_.data(), static_cast<int32_t>(spans_.size()),
+                               static_cast<int32_t>(tokens_.size())}},
+                states);
+}
+
+void HeadDrafter::RunPass(const DraftStep& step, std::span<const Piece> pieces, Matrix last) {
+  Workspace& workspace = *step.context.workspace;
+  WorkspaceScope scope(workspace);
+  tokens_.clear();
+  spans_.clear();
+  for (const Piece& piece : pieces) AddSpan(*step.rows[piece.row].slot, piece.begin, piece.end);
+  const auto tokens = static_cast<int64_t>(tokens_.size());
+  Matrix states = workspace.TakeMatrix(tokens, hidden_);
+  int64_t at = 0;
+  for (const Piece& piece : pieces) {
+    for (int32_t p = piece.begin; p < piece.end; ++p, ++at) {
+      const float* before = StateBefore(step, step.rows[piece.row], p);
+      before ? std::copy_n(before, hidden_, states.row(at))
+             : std::fill_n(states.row(at), hidden_, 0.0f);
+    }
+  }
+  Forward(step.context, states, states);
+  at = 0;
+  for (const Piece& piece : pieces) {
+    at += piece.end - piece.begin;
+    const auto chain = std::ranges::find(chains_, piece.row, &Chain::row);
+    if (chain == chains_.end() || piece.end != step.rows[piece.row].end + 1) continue;
+    std::copy_n(states.row(at - 1), hidden_, last.row(chain - chains_.begin()));
+  }
+}
+
+void HeadDrafter::MakeEntries(const DraftStep& step, Matrix last) {
+  std::vector<Piece> pass;
+  int32_t room = parts_.pass_tokens_max;
+  for (Piece piece : pieces_) {
+    while (piece.begin < piece.end) {
+      const int32_t end = std::min(piece.end, piece.begin + room);
+      pass.push_back({piece.row, piece.begin, end});
+      room -= end - piece.begin;
+      piece.begin = end;
+      if (room > 0) continue;
+      RunPass(step, pass, last);
+      pass.clear();
+      room = parts_.pass_tokens_max;
+    }
+  }
+  if (!pass.empty()) RunPass(step, pass, last);
+}
+
+void HeadDrafter::KeepStates(const DraftStep& step, const DraftWish& row) {
+  Progress& progress = slots_[row.id];
+  for (int32_t p = std::max(row.begin, progress.entries - 1); p < row.end; ++p) {
+    std::copy_n(step.states.row(row.state + p - row.begin), hidden_,
+                progress.states + p % kBlockTokens * hidden_);
+  }
+}
+
+// The drafts after the chains that go on, into drafts_; -1: none.
+void HeadDrafter::SampleDrafts(const DraftStep& step, Matrix last) {
+  const auto count = static_cast<int64_t>(going_.size());
+  drafts_.assign(going_.size(), -1);
+  for (int64_t begin = 0; begin < count; begin += kLogitsRows) {
+    const int64_t rows = std::min(kLogitsRows, count - begin);
+    WorkspaceScope scope(*step.context.workspace);
+    Matrix logits = step.context.workspace->TakeMatrix(rows, parts_.spec.vocabulary);
+    parts_.decoder.Logits(step.context, last.some_rows(begin, rows), logits);
+    step.context.pool->Run(rows, [&](int64_t i, int member) {
+      const auto at = static_cast<size_t>(begin + i);
+      const Slot& slot = *step.rows[chains_[going_[at]].row].slot;
+      const int32_t length = slot.length();
+      drafts_[at] =
+          parts_.sampler.Draw(step.context, {slot, length, member, slot.ForcedToken(length)},
+                              {logits.row(i), static_cast<size_t>(parts_.spec.vocabulary)});
+    });
+  }
+}
+
+// While a chain goes on, its drafts follow the slot's tokens.
+void HeadDrafter::Guess(const DraftStep& step, Matrix last) {
+  going_.clear();
+  for (size_t i = 0; i < chains_.size(); ++i) going_.push_back(i);
+  for (int32_t depth = 1; !going_.empty(); ++depth) {
+    SampleDrafts(step, last);
+    size_t kept = 0;
+    tokens_.clear();
+    spans_.clear();
+    for (size_t i = 0; i < going_.size(); ++i) {
+      const Chain& chain = chains_[going_[i]];
+      const DraftWish& row = step.rows[chain.row];
+      if (drafts_[i] < 0) continue;
+      row.drafts->push_back(drafts_[i]);
+      row.slot->tokens.push_back(drafts_[i]);
+      if (depth == chain.count) continue;
+      AddSpan(*row.slot, row.slot->length() - 1, row.slot->length());
+      if (kept != i) {
+        std::copy_n(last.row(static_cast<int64_t>(i)), hidden_,
+                    last.row(static_cast<int64_t>(kept)));
+      }
+      going_[kept++] = going_[i];
+    }
+    going_.resize(kept);
+    const Matrix states = last.first_rows(static_cast<int64_t>(kept));
+    if (kept > 0) Forward(step.context, states, states);
+  }
+}
+
+void HeadDrafter::Propose(const DraftStep& step) {
+  pieces_.clear();
+  chains_.clear();
+  lent_.clear();
+  for (size_t r = 0; r < step.rows.size(); ++r) PlanRow(step, r);
+  WorkspaceScope scope(*step.context.workspace);
+  Matrix last = step.context.workspace->TakeMatrix(static_cast<int64_t>(chains_.size()), hidden_);
+  MakeEntries(step, last);
+  for (const DraftWish& row : step.rows) KeepStates(step, row);
+  Guess(step, last);
+  for (const Chain& chain : chains_) {
+    const DraftWish& row = step.rows[chain.row];
+    row.slot->tokens.resize(static_cast<size_t>(row.end) + 1);
+  }
+  for (std::byte** block : lent_) *block = nullptr;
+}
+
+void HeadDrafter::Measure(const ops::OpContext& context) {
+  Workspace& workspace = *context.workspace;
+  WorkspaceScope scope(workspace);
+  workspace.TakeMatrix(parts_.slots, hidden_);
+  {
+    WorkspaceScope pass(workspace);
+    const int32_t tokens = parts_.pass_tokens_max;
+    std::vector<ops::SequenceSpan> spans;
+    for (int32_t i = 0; i < tokens; ++i) spans.push_back({i, 1, 0, {}});
+    const ops::SequenceSpan longest{0, tokens, 0, {}};
+    Matrix states = workspace.TakeMatrix(tokens, hidden_);
+    head_.Forward(context, {.before = states, .sequences = {spans.data(), tokens, tokens}}, states);
+    head_.Forward(context, {.before = states, .sequences = {&longest, 1, tokens}}, states);
+  }
+  Matrix logits = workspace.TakeMatrix(kLogitsRows, parts_.spec.vocabulary);
+  parts_.decoder.Logits(context, workspace.TakeMatrix(kLogitsRows, hidden_), logits);
+}
+
+}  // namespace braid

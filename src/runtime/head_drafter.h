@@ -1,0 +1,92 @@
+// Drafts of the model's draft head (model/draft_head.h): the first of the model's own state, each
+// further one of the head's state of the one before, all sequences together. Sampled requests get
+// drafts that are sampled with the draws which the sampler will use at those positions. Engine
+// thread.
+//
+// The head's cache has an entry for every token of every block that is complete, for whoever takes
+// the block over; in the block in progress it may be behind. A slot keeps the model's states of the
+// tokens that the head has not seen, so that a sequence whose drafts do not pay costs the head one
+// pass in 64 tokens.
+#pragma once
+
+#include <vector>
+
+#include "model/decoder.h"
+#include "model/draft_head.h"
+#include "runtime/drafter.h"
+#include "runtime/sampler.h"
+
+namespace braid {
+
+class HeadDrafter final : public Drafter {
+ public:
+  struct Parts {
+    const ModelSpec& spec;
+    const ModelWeights& weights;
+    const CachePlan& cache;
+    DType kv_dtype = DType::kF32;
+    const Decoder& decoder;
+    Sampler& sampler;
+    int32_t slots = 0;
+    int32_t pass_tokens_max = 0;  // of one pass of the head
+  };
+  // What `parts` refers to outlives the drafter.
+  explicit HeadDrafter(const Parts& parts);
+
+  void Reset(SlotId id) override;
+  void Propose(const DraftStep& step) override;
+  // Takes from a measuring workspace what Propose needs at most.
+  void Measure(const ops::OpContext& context);
+
+  // Bytes beside the workspace.
+  static int64_t Bytes(const ModelSpec& spec, const CachePlan& cache, int32_t slots);
+
+ private:
+  struct Progress {
+    int32_t entries = -1;     // tokens [0, entries) have theirs; -1: as many as the first row finds
+    float* states = nullptr;  // [kBlockTokens][hidden]: of position p at p % kBlockTokens, from
+                              // entries - 1 on
+    std::byte* spare = nullptr;  // the head's part of a block that the sequence does not have yet
+  };
+  // Entries of one row that a pass makes: [begin, end).
+  struct Piece {
+    size_t row;
+    int32_t begin, end;
+  };
+  // A row that drafts.
+  struct Chain {
+    size_t row;
+    int32_t count;
+  };
+
+  void Begin(const DraftWish& row);
+  void KeepBlockStates(const DraftStep& step, const DraftWish& row) const;
+  void PlanRow(const DraftStep& step, size_t row);
+  void LendBlock(const DraftWish& row, int32_t position);
+  void MakeEntries(const DraftStep& step, Matrix last);
+  void RunPass(const DraftStep& step, std::span<const Piece> pieces, Matrix last);
+  const float* StateBefore(const DraftStep& step, const DraftWish& row, int32_t position) const;
+  void KeepStates(const DraftStep& step, const DraftWish& row);
+  void Guess(const DraftStep& step, Matrix last);
+  void SampleDrafts(const DraftStep& step, Matrix last);
+  void Forward(const ops::OpContext& context, Matrix before, Matrix states);
+  void AddSpan(const Slot& slot, int32_t begin, int32_t end);
+  std::byte*& BlockOf(Slot& slot, int32_t position) const;
+
+  const Parts parts_;
+  const DraftHead head_;
+  const int64_t hidden_;
+  const size_t group_;  // of the head's cache
+  Buffer memory_;
+  IdVector<SlotId, Progress> slots_;
+  // Of the step at hand.
+  std::vector<Piece> pieces_;
+  std::vector<Chain> chains_;
+  std::vector<size_t> going_;      // the chains that go on; of each the last state
+  std::vector<std::byte**> lent_;  // entries of tables that name a spare block
+  std::vector<TokenId> tokens_;    // of a pass
+  std::vector<ops::SequenceSpan> spans_;
+  std::vector<TokenId> drafts_;
+};
+
+}  // namespace braid
