@@ -13,6 +13,7 @@
 #include "cli/command/engine_flags.h"
 #include "cli/terminal/json_lines.h"
 #include "engine/engine.h"
+#include "engine/engine_ranks.h"
 #include "engine/output_queue.h"
 
 namespace braid {
@@ -100,7 +101,6 @@ void Count(const Engine& engine, const EvalItem& item, const RequestResult& resu
 }
 
 Status EvalCommand::RunTasks(std::vector<EvalTask>& tasks) {
-  options_.scheduler.running_max = concurrency_;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
   std::vector<Request> requests;
   std::vector<std::pair<size_t, const EvalItem*>> items;  // task and item of each request
@@ -177,6 +177,8 @@ Status EvalCommand::Run() {
     return Error{ErrorCode::kInvalid, "a model directory and at least one file are needed"};
   }
   options_.model_dir = words_.front();
+  options_.scheduler.running_max = concurrency_;
+  if (FollowsAsRank()) return Engine::Follow(options_);
   ASSIGN_OR_RETURN(std::vector<EvalTask> tasks, ReadTasks({words_.begin() + 1, words_.end()}));
   RETURN_IF_ERROR(RunTasks(tasks));
   Print(tasks);

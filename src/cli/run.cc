@@ -14,6 +14,7 @@
 #include "cli/terminal/signals.h"
 #include "cli/terminal/token_output.h"
 #include "engine/engine.h"
+#include "engine/engine_ranks.h"
 #include "engine/generate.h"
 #include "server/metrics.h"
 #include "text/answer/reasoning.h"
@@ -151,6 +152,7 @@ Status RunCommandOptions::Run() {
     if (signals.Wait(0) != 0) std::_Exit(128 + SIGINT);
   };
   options_.scheduler.running_max = 1;
+  if (FollowsAsRank()) return Engine::Follow(options_);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_, leave_if_asked));
   if (!prompt_.empty() || !token_ids_.empty() || raw_ || json_) {
     RETURN_IF_ERROR(Answer(*engine, signals));

@@ -11,6 +11,7 @@
 #include "cli/terminal/json_lines.h"
 #include "cli/terminal/token_output.h"
 #include "engine/engine.h"
+#include "engine/engine_ranks.h"
 #include "engine/output_queue.h"
 
 namespace braid {
@@ -118,6 +119,7 @@ Status ScoreCommand::ScoreAll(Engine& engine, const std::vector<JsonLine>& lines
 Status ScoreCommand::Run() {
   ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file_));
   options_.scheduler.running_max = batch_;
+  if (FollowsAsRank()) return Engine::Follow(options_);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
   if (StderrIsTerminal()) fmt::print(stderr, "{}", engine->PlanText());
   std::unique_ptr<std::FILE, CloseFile> file;

@@ -18,6 +18,7 @@
 #include "cli/command/engine_flags.h"
 #include "cli/command/version.h"
 #include "cli/terminal/signals.h"
+#include "engine/engine_ranks.h"
 #include "engine/generate.h"
 #include "engine/output_queue.h"
 #include "server/server.h"
@@ -184,7 +185,14 @@ void ServeCommand::ReadAgain(Server& server) const {
 }
 
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
-  access_.WaitForStop(signals, [&] { ReadAgain(server); });
+  access_.WaitForStop(
+      signals, [&] { ReadAgain(server); }, [&] { return !engine.group_status().ok(); });
+  if (const Status group = engine.group_status(); !group) {
+    constexpr std::chrono::milliseconds kErrorsLeave{700};
+    std::this_thread::sleep_for(kErrorsLeave);
+    server.StopNow();
+    return group;
+  }
   access_.Drain(
       signals, [&](int32_t seconds) { server.Drain(seconds); },
       [&] {
@@ -221,6 +229,7 @@ Status ServeCommand::Run() {
     return Error{ErrorCode::kInvalid, "--grammar-memory: must be at least 16M"};
   }
   options_.grammar_budget = grammar_budget_;
+  if (FollowsAsRank()) return Engine::Follow(options_);
   std::signal(SIGPIPE, SIG_IGN);
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
   RETURN_IF_ERROR(access_.Start());

@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 
 #include "base/check.h"
@@ -21,7 +23,9 @@ using Handle = void*;
 
 constexpr const char* kLibrary = "libmpi.so.40";
 constexpr int kSuccess = 0, kSerialized = 2;
-constexpr int kTags = 1 << 14;  // calls follow each other; a tag tells neighbours apart
+// Calls follow each other; a tag tells neighbours apart. Every channel has so many of the 32768
+// that there are at least.
+constexpr int kTags = 1 << 13;
 
 struct MpiStatus {
   int source, tag, error, cancelled;
@@ -93,39 +97,64 @@ struct Message {
   std::optional<size_t> expected;  // bytes, of one that is received
 };
 
+// What a process' groups have in common.
+struct Process {
+  const Mpi mpi;
+  const std::chrono::milliseconds deadline;
+  std::optional<Error> error;
+};
+
 class MpiRank final : public Communicator {
  public:
-  MpiRank(const Mpi& mpi, int32_t rank, int32_t size, std::chrono::milliseconds deadline)
-      : Communicator(rank, size), mpi_(mpi), deadline_(deadline) {}
-  ~MpiRank() override {
-    if (!error_) mpi_.finalize();
+  // All ranks; owns the process' part in MPI.
+  MpiRank(std::unique_ptr<Process> process, int32_t rank, int32_t size)
+      : Communicator(rank, size),
+        owned_(std::move(process)),
+        process_(*owned_),
+        mpi_(process_.mpi),
+        members_(static_cast<size_t>(size)) {
+    std::iota(members_.begin(), members_.end(), 0);
   }
+  // Some of them.
+  MpiRank(Process& process, int32_t rank, std::vector<int32_t> members, int32_t channel)
+      : Communicator(rank, static_cast<int32_t>(members.size())),
+        process_(process),
+        mpi_(process.mpi),
+        members_(std::move(members)),
+        channel_(channel) {}
+  ~MpiRank() override {
+    if (owned_ && !owned_->error) mpi_.finalize();
+  }
+  Process& process() { return process_; }
 
  private:
   Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
-    if (error_) return *error_;
-    if (const Status status = Start(send, receive); !status) error_ = status.error();
-    if (!error_) Finish();
-    return error_ ? Status(*error_) : Status();
+    std::optional<Error>& error = process_.error;
+    if (error) return *error;
+    if (const Status status = Start(send, receive); !status) error = status.error();
+    if (!error) Finish();
+    return error ? Status(*error) : Status();
   }
 
   Status Start(std::span<const Bytes> send, std::span<const MutableBytes> receive) {
-    const int tag = static_cast<int>(++calls_ % kTags);
+    const int tag = channel_ * kTags + static_cast<int>(++calls_ % kTags);
     messages_.clear();
     for (int32_t i = 1; i < size(); ++i) {
       const int32_t from = (rank() + size() - i) % size();
       const MutableBytes part = receive[static_cast<size_t>(from)];
       Message message{.peer = from, .expected = part.size()};
-      RETURN_IF_ERROR(Begin(mpi_.receive(part.data(), Count(part.size()), mpi_.byte, from, tag,
-                                         mpi_.world, &message.request)));
+      RETURN_IF_ERROR(Begin(mpi_.receive(part.data(), Count(part.size()), mpi_.byte,
+                                         members_[static_cast<size_t>(from)], tag, mpi_.world,
+                                         &message.request)));
       messages_.push_back(message);
     }
     for (int32_t i = 1; i < size(); ++i) {
       const int32_t to = (rank() + i) % size();
       const Bytes part = send[static_cast<size_t>(to)];
       Message message{.peer = to};
-      RETURN_IF_ERROR(Begin(mpi_.send(part.data(), Count(part.size()), mpi_.byte, to, tag,
-                                      mpi_.world, &message.request)));
+      RETURN_IF_ERROR(
+          Begin(mpi_.send(part.data(), Count(part.size()), mpi_.byte,
+                          members_[static_cast<size_t>(to)], tag, mpi_.world, &message.request)));
       messages_.push_back(message);
     }
     return {};
@@ -143,13 +172,13 @@ class MpiRank final : public Communicator {
 
   // Until all messages have arrived, or there is an error.
   void Finish() {
-    const int64_t end_us = MonotonicUs() + std::chrono::microseconds(deadline_).count();
-    while (!messages_.empty() && !error_) {
+    const int64_t end_us = MonotonicUs() + std::chrono::microseconds(process_.deadline).count();
+    while (!messages_.empty() && !process_.error) {
       std::erase_if(messages_, [this](Message& message) { return Arrived(message); });
-      if (messages_.empty() || error_) return;
+      if (messages_.empty() || process_.error) return;
       if (MonotonicUs() > end_us) {
-        error_ = Unavailable(
-            fmt::format("no word from rank {} within {} ms", Waiting(), deadline_.count()));
+        process_.error = Unavailable(
+            fmt::format("no word from rank {} within {} ms", Waiting(), process_.deadline.count()));
       }
       ::sched_yield();  // ranks may share cores
     }
@@ -160,8 +189,8 @@ class MpiRank final : public Communicator {
     MpiStatus status{};
     const int code = mpi_.test(&message.request, &done, &status);
     if (code != kSuccess) {
-      error_ =
-          Error{ErrorCode::kInternal, fmt::format("rank {}: {}", message.peer, mpi_.Text(code))};
+      process_.error = Error{ErrorCode::kInternal,
+                             fmt::format("rank {}: {}", Member(message.peer), mpi_.Text(code))};
       return true;
     }
     if (done == 0) return false;
@@ -169,9 +198,10 @@ class MpiRank final : public Communicator {
     int count = 0;
     mpi_.count(&status, mpi_.byte, &count);
     if (static_cast<size_t>(count) != *message.expected) {
-      error_ = Error{ErrorCode::kInternal,
-                     fmt::format("rank {} sent {} bytes to rank {}, which expected {}",
-                                 message.peer, count, rank(), *message.expected)};
+      process_.error =
+          Error{ErrorCode::kInternal,
+                fmt::format("rank {} sent {} bytes to rank {}, which expected {}",
+                            Member(message.peer), count, Member(rank()), *message.expected)};
     }
     return true;
   }
@@ -179,21 +209,39 @@ class MpiRank final : public Communicator {
   std::string Waiting() const {
     std::string ranks;
     for (const Message& message : messages_) {
-      const std::string name = fmt::format("{}", message.peer);
+      const std::string name = fmt::format("{}", Member(message.peer));
       if (!message.expected) continue;  // it reads once it has come
       ranks += ranks.empty() ? name : ", " + name;
     }
-    return ranks.empty() ? fmt::format("{}", messages_.front().peer) : ranks;
+    return ranks.empty() ? fmt::format("{}", Member(messages_.front().peer)) : ranks;
   }
 
-  const Mpi mpi_;
-  const std::chrono::milliseconds deadline_;
-  std::optional<Error> error_;
+  // Errors name ranks by their numbers among all.
+  int32_t Member(int32_t rank) const { return members_[static_cast<size_t>(rank)]; }
+
+  const std::unique_ptr<Process> owned_;  // null: of some of the ranks
+  Process& process_;
+  const Mpi& mpi_;
+  std::vector<int32_t> members_;
+  const int32_t channel_ = 0;
   std::vector<Message> messages_;
   uint64_t calls_ = 0;
 };
 
 }  // namespace
+
+namespace {
+
+int32_t NumberOf(const char* variable, int32_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : static_cast<int32_t>(std::strtol(text, nullptr, 10));
+}
+
+}  // namespace
+
+int32_t MpiRankHere() { return NumberOf("OMPI_COMM_WORLD_RANK", 0); }
+int32_t MpiRanksOnThisMachine() { return NumberOf("OMPI_COMM_WORLD_LOCAL_SIZE", 1); }
+int32_t MpiRanks() { return NumberOf("OMPI_COMM_WORLD_SIZE", 1); }
 
 bool StartedByMpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
@@ -207,7 +255,17 @@ Result<std::unique_ptr<Communicator>> JoinMpiGroup(std::chrono::milliseconds dea
   mpi.set_error_handler(mpi.world, mpi.errors_return);
   mpi.rank(mpi.world, &rank);
   mpi.size(mpi.world, &size);
-  return std::unique_ptr<Communicator>(std::make_unique<MpiRank>(mpi, rank, size, deadline));
+  std::unique_ptr<Process> process(new Process{mpi, deadline, {}});
+  return std::unique_ptr<Communicator>(std::make_unique<MpiRank>(std::move(process), rank, size));
+}
+
+std::unique_ptr<Communicator> MpiGroupOf(Communicator& all, std::vector<int32_t> members,
+                                         int32_t channel) {
+  const auto own = std::find(members.begin(), members.end(), all.rank());
+  CHECK(own != members.end() && channel >= 1 && channel <= 3, "rank {}", all.rank());
+  const auto rank = static_cast<int32_t>(own - members.begin());
+  return std::make_unique<MpiRank>(static_cast<MpiRank&>(all).process(), rank, std::move(members),
+                                   channel);
 }
 
 }  // namespace braid

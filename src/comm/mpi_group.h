@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include "comm/communicator.h"
 
@@ -12,9 +13,22 @@ namespace braid {
 // Whether the environment says that mpirun started this process.
 bool StartedByMpi();
 
+// Of this process, as mpirun numbers it; 0 where none did.
+int32_t MpiRankHere();
+// How many of mpirun's processes are on this machine, and how many there are in all; 1 without it.
+int32_t MpiRanksOnThisMachine();
+int32_t MpiRanks();
+
 // Joins the group. kUnavailable if Open MPI 4.1 (libmpi.so.40) cannot be loaded or initialised. At
 // most once in a process. The communicator leaves the group when it is destroyed; after an error it
 // does not wait for the others, and mpirun ends them when the process ends.
 Result<std::unique_ptr<Communicator>> JoinMpiGroup(std::chrono::milliseconds deadline);
+
+// Some ranks of the group, ascending, as a group of their own, in which their numbers are their
+// places in `members`. Groups that share ranks have different channels, 1 to 3, the same on all
+// ranks. `all` is what JoinMpiGroup has given and outlives the group; an error of one is an error
+// of all groups of this process.
+std::unique_ptr<Communicator> MpiGroupOf(Communicator& all, std::vector<int32_t> members,
+                                         int32_t channel);
 
 }  // namespace braid

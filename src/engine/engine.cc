@@ -6,9 +6,12 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -20,13 +23,18 @@
 #include "base/system/control_groups.h"
 #include "base/system/file.h"
 #include "base/trace.h"
+#include "comm/mpi_group.h"
+#include "engine/engine_ranks.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/gguf_file.h"
 #include "model/families/families.h"
+#include "model/loading/keep_rows.h"
 #include "model/loading/load_weights.h"
 #include "model/loading/memory_plan.h"
 #include "model/loading/weight_binding.h"
+#include "parallel/rank_view.h"
 #include "runtime/head_drafter.h"
+#include "runtime/lock_step.h"
 #include "runtime/lookup_drafter.h"
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
@@ -34,9 +42,17 @@
 
 namespace braid {
 
+// A rank beside the one that leads, on a thread of its own.
+struct ThreadFollower {
+  std::unique_ptr<ModelExecutor> executor;
+  std::thread thread;
+};
+
 struct Engine::State {
   EngineOptions options;
   Machine machine;
+  std::unique_ptr<EngineRanks> ranks;  // null: one
+  std::vector<RankView> views;         // of the ranks of this process
   ModelSpec spec;
   std::optional<Checkpoint> checkpoint;
   std::unique_ptr<Trace> trace;  // with --trace
@@ -47,8 +63,12 @@ struct Engine::State {
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
   std::unique_ptr<ModelExecutor> executor;
+  std::vector<ThreadFollower> followers;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
+  std::unique_ptr<RankLeader> leader;  // null: nobody follows
+  mutable std::mutex lost_mutex;
+  Status lost;  // why the group of ranks has ended
   std::unique_ptr<Driver> driver;
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
@@ -62,11 +82,19 @@ struct Engine::State {
   Status ChooseDrafts();
   int64_t DraftBytes() const;  // at most, beside the cache
   Status PlanCache();
+  Status OpenRanks();
+  Result<Binding> Bind(const RankView& view) const;
   Result<ModelWeights> LoadModelWeights(Binding binding,
                                         const std::function<void(std::string)>& stage);
+  Status LoadRanks(Binding first, const std::function<void(std::string)>& stage);
+  Status SetLimits();
+  std::unique_ptr<ModelExecutor> ExecutorOf(const RankView& view, ModelWeights weights);
+  LogStart SharedStart() const { return StartOfRun(limits, spec, options, machine); }
+  void StartFollowers();
+  Status Prepare(const std::function<void(std::string)>& stage);
   Status TakeRecorded();
   std::string MachineText() const;
-  Status StartEngine(ModelWeights weights);
+  Status StartEngine();
   Status StartTrace();
   Status StartExpertRecorder();
   void WriteTrace() const;
@@ -141,7 +169,9 @@ Status Engine::State::ChooseDrafts() {
     scheduler.draft_tokens_max = options.recorded->draft_tokens_max;
     scheduler.draft_head = options.recorded->draft_head;
   } else {
-    ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, HasDraftHead(spec)));
+    // A draft head runs on one rank only; several look drafts up.
+    const bool head = HasDraftHead(spec) && options.mesh.ranks() == 1;
+    ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, head));
     draft.Apply(scheduler);
   }
   if (scheduler.draft_head && !HasDraftHead(spec)) {
@@ -173,7 +203,8 @@ int64_t Engine::State::DraftBytes() const {
 Status Engine::State::PlanCache() {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
-  request.available_bytes = AvailableMemory();
+  const int32_t ranks_here = ranks ? ranks->on_this_machine() : 1;
+  request.available_bytes = AvailableMemory() / ranks_here;
   formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
@@ -185,11 +216,11 @@ Status Engine::State::PlanCache() {
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
   }
-  if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes;
+  if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes / ranks_here;
   request.model_len_max = options.context_tokens_max;
   request.drafts = options.scheduler.draft_tokens_max > 0;
   request.running_max = std::min(options.scheduler.running_max, options.scheduler.step_tokens_max);
-  ASSIGN_OR_RETURN(memory, PlanMemory(spec, request));
+  ASSIGN_OR_RETURN(memory, PlanMemory(views[0].spec, request));
   return options.recorded ? TakeRecorded() : Status();
 }
 
@@ -231,44 +262,116 @@ std::string Engine::State::MachineText() const {
                      NameOf(machine.kv_dtype), options.mla, FormatsText(formats));
 }
 
-Status Engine::State::StartEngine(ModelWeights weights) {
-  memory.weight_bytes = weights.bytes;
-  memory.mapped_bytes = weights.mapped_bytes;
+// One rank, or those of the mesh that are in this process.
+Status Engine::State::OpenRanks() {
+  std::vector<int32_t> here = {0};
+  RETURN_IF_ERROR(CheckMesh(spec, options.mesh));
+  if (options.mesh.ranks() > 1 || MpiRanks() > 1) {
+    ASSIGN_OR_RETURN(ranks, EngineRanks::Create(options));
+    here = ranks->here();
+  }
+  for (const int32_t rank : here) {
+    ASSIGN_OR_RETURN(RankView view, ViewOf(spec, options.mesh, rank));
+    views.push_back(std::move(view));
+  }
+  return {};
+}
+
+Result<Binding> Engine::State::Bind(const RankView& view) const {
+  ASSIGN_OR_RETURN(Binding binding, BindWeights(spec, *checkpoint, options.weight_choice()));
+  if (ranks) KeepRows([&](const WeightSpec& weight) { return view.RowsOf(weight); }, binding);
+  return binding;
+}
+
+std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view,
+                                                         ModelWeights weights) {
+  const Machine own = ranks ? ranks->ShareOf(machine, view.rank) : machine;
+  const bool first = view.rank == views[0].rank;
+  return std::make_unique<ModelExecutor>(
+      view.spec, std::move(weights),
+      ModelExecutorConfig{.cache = memory.geometry,
+                          .running_max = limits.running_max,
+                          .step_tokens_max = limits.step_tokens_max,
+                          .context_tokens_max = limits.context_tokens_max,
+                          .kv_dtype = machine.kv_dtype,
+                          .device = machine.device,
+                          .threads = own.threads,
+                          .places = own.places,
+                          .trace = first ? trace.get() : nullptr,
+                          .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
+                          .constraints = grammars.get(),
+                          .draft_tokens_max = limits.draft_tokens_max,
+                          .experts = experts.get(),
+                          .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
+                          .dp_rank = options.mesh.GroupOf(view.rank),
+                          .dp_ranks = options.mesh.dp});
+}
+
+Status Engine::State::SetLimits() {
+  std::vector<int32_t> least = {memory.geometry.pages, memory.model_len_max};
+  if (ranks) RETURN_IF_ERROR(ranks->Agree(least));
+  memory.geometry.pages = least[0];
+  memory.arena_bytes = memory.geometry.page_bytes * least[0];
+  memory.model_len_max = least[1];
   limits = options.scheduler;
   limits.cache = memory.geometry;
   limits.context_tokens_max = memory.model_len_max;
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
+  limits.dp_ranks = options.mesh.dp;
   if (options.recorded) limits = *options.recorded;
   limits.report_freed = kPoisonFreed;
-  RETURN_IF_ERROR(ModelExecutor::CanRun(limits));
-  ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
-  const ModelExecutorConfig config{
-      .cache = memory.geometry,
-      .running_max = limits.running_max,
-      .step_tokens_max = limits.step_tokens_max,
-      .context_tokens_max = limits.context_tokens_max,
-      .kv_dtype = machine.kv_dtype,
-      .device = machine.device,
-      .threads = machine.threads,
-      .places = machine.places,
-      .trace = trace.get(),
-      .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
-      .constraints = grammars.get(),
-      .draft_tokens_max = limits.draft_tokens_max,
-      .experts = experts.get()};
-  executor = std::make_unique<ModelExecutor>(spec, std::move(weights), config);
+  return ModelExecutor::CanRun(limits, options.mesh.dp);
+}
+
+Status Engine::State::LoadRanks(Binding first, const std::function<void(std::string)>& stage) {
+  if (ranks) ranks->BeginLoading();
+  std::vector<ModelWeights> weights;
+  for (size_t i = 0; i < views.size(); ++i) {
+    Binding binding = std::move(first);
+    if (i > 0) {
+      ASSIGN_OR_RETURN(binding, Bind(views[i]));
+    }
+    ASSIGN_OR_RETURN(ModelWeights loaded, LoadModelWeights(std::move(binding), stage));
+    weights.push_back(std::move(loaded));
+  }
+  memory.weight_bytes = weights[0].bytes;
+  memory.mapped_bytes = weights[0].mapped_bytes;
+  RETURN_IF_ERROR(SetLimits());
+  executor = ExecutorOf(views[0], std::move(weights[0]));
+  for (size_t i = 1; i < views.size(); ++i) {
+    followers.push_back({ExecutorOf(views[i], std::move(weights[i])), {}});
+  }
   memory.workspace_bytes = executor->workspace_bytes() + DraftBytes();
+  return {};
+}
+
+void Engine::State::StartFollowers() {
+  for (size_t i = 0; i < followers.size(); ++i) {
+    const int32_t rank = views[i + 1].rank;
+    followers[i].thread = FollowOnThread(*ranks, rank, *followers[i].executor, SharedStart());
+  }
+  leader = std::make_unique<RankLeader>(*ranks->Groups(0).all, SharedStart(),
+                                        [this](const Error& error) {
+                                          std::lock_guard lock(lost_mutex);
+                                          lost = error;
+                                        });
+}
+
+Status Engine::State::StartEngine() {
+  ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   if (!options.event_log.empty()) {
     ASSIGN_OR_RETURN(event_log,
                      EventLogWriter::Create(
                          options.event_log,
                          {.config = limits, .model = options.model_dir + "; " + MachineText()}));
   }
+  if (ranks) StartFollowers();
   // No step is planned ahead: the engine thread computes too, and its work between two steps is 2 %
   // of a step of the smallest model (docs/decisions/011-no-overlap-on-a-cpu.md).
-  driver = std::make_unique<Driver>(std::move(scheduler), *executor,
-                                    DriverConfig{.overlap_depth = 0, .event_log = event_log.get()});
+  driver = std::make_unique<Driver>(
+      std::move(scheduler), *executor,
+      DriverConfig{.overlap_depth = 0, .event_log = event_log.get(), .followers = leader.get()});
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();
@@ -288,6 +391,12 @@ Status Engine::State::StartTrace() {
 
 // Like the trace's, the file is created before the model is loaded.
 Status Engine::State::StartExpertRecorder() {
+  if (options.mesh.ranks() > 1) {  // each would count its own tokens
+    if (options.expert_loads.empty()) return {};
+    return Error{ErrorCode::kInvalid,
+                 "--expert-loads counts on one rank; leave out --dp, --tp and --ep",
+                 "expert_loads"};
+  }
   ExpertLoads header{.model = std::filesystem::path(options.model_dir).filename().string()};
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
@@ -317,6 +426,8 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
+  state_->leader.reset();  // the others end
+  for (ThreadFollower& follower : state_->followers) follower.thread.join();
   if (state_->experts) {
     const Status written = state_->experts->Close();
     if (!written) fmt::print(stderr, "{}\n", written.error().message);
@@ -324,40 +435,64 @@ Engine::~Engine() {
   state_->WriteTrace();
 }
 
+// All that a rank does before the run begins.
+Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
+  stage("reading config.json");
+  ASSIGN_OR_RETURN(machine, ResolveMachine(options));
+  RETURN_IF_ERROR(StartTrace());
+  ASSIGN_OR_RETURN(options.model_dir, FindModel(options.model_dir));
+  ASSIGN_OR_RETURN(OpenedModel model, OpenModel(options.model_dir));
+  spec = std::move(model.spec);
+  if (options.expanded_mla()) {
+    if (spec.quantization.panels()) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("{}: a mapped checkpoint has no keys for --mla expanded; load the "
+                               "one that it was made from",
+                               options.model_dir),
+                   "mla"};
+    }
+    ExpandLatentAttention(spec, kExpandedTokensMin);
+  }
+  checkpoint = std::move(model.checkpoint);
+  RETURN_IF_ERROR(StartExpertRecorder());
+  RETURN_IF_ERROR(ChooseDrafts());
+  RETURN_IF_ERROR(LoadText());
+  RETURN_IF_ERROR(OpenRanks());
+  ASSIGN_OR_RETURN(Binding binding, Bind(views[0]));
+  report = binding.report;
+  RETURN_IF_ERROR(PlanCache());
+  return LoadRanks(std::move(binding), stage);
+}
+
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
                                              const std::function<void(std::string)>& stage) {
   const int64_t start_us = MonotonicUs();
   auto state = std::make_unique<State>();
-  State& s = *state;
-  s.options = options;
-  stage("reading config.json");
-  ASSIGN_OR_RETURN(s.machine, ResolveMachine(options));
-  RETURN_IF_ERROR(s.StartTrace());
-  ASSIGN_OR_RETURN(s.options.model_dir, FindModel(options.model_dir));
-  ASSIGN_OR_RETURN(OpenedModel model, OpenModel(s.options.model_dir));
-  s.spec = std::move(model.spec);
-  if (options.expanded_mla()) {
-    if (s.spec.quantization.panels()) {
-      return Error{ErrorCode::kInvalid,
-                   fmt::format("{}: a mapped checkpoint has no keys for --mla expanded; load the "
-                               "one that it was made from",
-                               s.options.model_dir),
-                   "mla"};
-    }
-    ExpandLatentAttention(s.spec, kExpandedTokensMin);
-  }
-  s.checkpoint = std::move(model.checkpoint);
-  RETURN_IF_ERROR(s.StartExpertRecorder());
-  RETURN_IF_ERROR(s.ChooseDrafts());
-  RETURN_IF_ERROR(s.LoadText());
-  ASSIGN_OR_RETURN(Binding binding, BindWeights(s.spec, *s.checkpoint, options.weight_choice()));
-  s.report = std::move(binding.report);
-  RETURN_IF_ERROR(s.PlanCache());
-  ASSIGN_OR_RETURN(ModelWeights weights, s.LoadModelWeights(std::move(binding), stage));
+  state->options = options;
+  RETURN_IF_ERROR(OrEnd(state->Prepare(stage), state->ranks.get()));
   stage("starting the engine");
-  RETURN_IF_ERROR(s.StartEngine(std::move(weights)));
-  s.load_seconds = static_cast<double>(MonotonicUs() - start_us) * 1e-6;
+  RETURN_IF_ERROR(state->StartEngine());
+  state->load_seconds = static_cast<double>(MonotonicUs() - start_us) * 1e-6;
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
+}
+
+Status Engine::Follow(const EngineOptions& options) {
+  State state;
+  state.options = options;
+  state.options.trace_file.clear();
+  // The signals of a terminal go to all processes; rank 0 decides when the run ends.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  RETURN_IF_ERROR(OrEnd(state.Prepare([](std::string) {}), state.ranks.get()));
+  const int32_t rank = state.views[0].rank;
+  state.executor->BindEngineThread();
+  return OrEnd(FollowRun(*state.ranks->Groups(rank).all, state.SharedStart(), *state.executor),
+               state.ranks.get());
+}
+
+Status Engine::group_status() const {
+  std::lock_guard lock(state_->lost_mutex);
+  return state_->lost;
 }
 
 const ModelSpec& Engine::spec() const { return state_->spec; }
@@ -381,6 +516,10 @@ RunningFormats Engine::weight_formats() const { return RunningFormatsOf(state_->
 std::string Engine::PlanText() const {
   const State& s = *state_;
   std::string text;
+  if (s.ranks) {
+    text += fmt::format("ranks: {}, {}; of each:\n", MeshText(s.options.mesh),
+                        s.ranks->as_processes() ? "processes" : "threads of this process");
+  }
   for (const std::string& line : DescribePlan(s.memory)) text += line + '\n';
   text += "machine: " + s.MachineText() + '\n';
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
@@ -427,6 +566,9 @@ json::object Engine::PlanObject() const {
           {"context_tokens_max", s.limits.context_tokens_max},
           {"step_tokens_max", s.limits.step_tokens_max},
           {"running_max", s.limits.running_max},
+          {"dp", s.options.mesh.dp},
+          {"tp", s.options.mesh.tp},
+          {"ep", s.options.mesh.ep},
           {"threads", s.machine.threads},
           {"isa", std::string(NameOf(s.machine.device.isa))},
           {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
@@ -439,28 +581,6 @@ json::object Engine::PlanObject() const {
 void Engine::Stop(bool now) { state_->driver->Stop(now); }
 void Engine::Join() {
   if (state_->thread.joinable()) state_->thread.join();
-}
-
-Result<std::vector<TokenId>> EncodeText(const Engine& engine, std::string_view text,
-                                        bool add_special_tokens) {
-  if (engine.tokenizer() == nullptr) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{} has no tokenizer: give token ids instead of text",
-                             engine.options().model_dir)};
-  }
-  return engine.tokenizer()->Encode(text, add_special_tokens);
-}
-
-Result<RenderedPrompt> RenderPrompt(const Engine& engine, const json::object& context) {
-  if (engine.chat_template() == nullptr) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{} has no chat template: use plain text or token ids",
-                             engine.options().model_dir)};
-  }
-  RenderedPrompt prompt;
-  ASSIGN_OR_RETURN(prompt.text, engine.chat_template()->Render(context));
-  ASSIGN_OR_RETURN(prompt.tokens, EncodeText(engine, prompt.text, false));
-  return prompt;
 }
 
 }  // namespace braid

@@ -28,6 +28,10 @@ class Engine {
       const std::function<void(std::string)>& stage = [](std::string) {});
   ~Engine();  // ends running requests
 
+  // What a process does that mpirun has started as another rank than the first: loads its part and
+  // follows until the run ends. Nothing is printed but errors.
+  static Status Follow(const EngineOptions& options);
+
   const ModelSpec& spec() const;
   const Machine& machine() const;
   const SchedulerConfig& limits() const;
@@ -48,6 +52,9 @@ class Engine {
   std::string ExplainOps() const;
   RunningFormats weight_formats() const;
   const ExpertRecorder* experts() const;  // null: the model has none
+
+  // Why the group of ranks has ended: all requests fail from then on. Any thread.
+  Status group_status() const;
 
   // Ends the engine thread, at once or when no request is left. May be called from any thread.
   void Stop(bool now);

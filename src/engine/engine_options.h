@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "model/loading/weight_choice.h"
+#include "parallel/mesh.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -31,6 +32,8 @@ struct EngineOptions {
   int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
   int32_t context_tokens_max = 0;  // 0: the model's, or what fits
   SchedulerConfig scheduler;       // as far as it is the user's to choose: see scheduler/config.h
+  Mesh mesh;                       // several ranks: threads of this process, or mpirun's processes
+  int32_t rank_seconds = 10;       // a rank that is not heard of for so long is lost
   bool explain_ops = false;
   std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial

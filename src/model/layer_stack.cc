@@ -39,7 +39,10 @@ void RunLayers(const ops::OpContext& context, const LayerStack& stack,
                              .layer = static_cast<int32_t>(i),
                              .routes = stack.routes};
     auto run = [&](const auto& kind, const auto& weights) {
-      using Weights = typename std::decay_t<decltype(kind)>::Weights;
+      using Kind = std::decay_t<decltype(kind)>;
+      using Weights = typename Kind::Weights;
+      // A rank without tokens has experts that others need.
+      if (x.rows == 0 && !std::is_same_v<Kind, MoeFfn>) return;
       ::braid::Forward(kind, std::get<Weights>(weights), layer, states, branch);
     };
     norm(w.input_norm, delta);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <span>
 
@@ -44,6 +45,23 @@ class RecordedRoutes : public RouteSink {
   ExpertRecorder* recorder_;
 };
 
+// What of a plan is a data-parallel rank's, in slots that count from 0. Its rows' tokens stay where
+// they are.
+Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
+  const auto others = [&](SlotId slot) { return slot.value / slots != dp_rank; };
+  const auto keep = [&](auto& items) {
+    std::erase_if(items, [&](const auto& item) { return others(item.slot); });
+    for (auto& item : items) item.slot = SlotId(item.slot.value - dp_rank * slots);
+  };
+  std::erase_if(plan.freed, [&](const FreedBlock& f) { return f.dp_rank != DpRankId(dp_rank); });
+  keep(plan.admissions);
+  keep(plan.tables);
+  keep(plan.rows);
+  std::erase_if(plan.released, others);
+  for (SlotId& slot : plan.released) slot = SlotId(slot.value - dp_rank * slots);
+  return plan;
+}
+
 }  // namespace
 
 struct ModelExecutor::State {
@@ -70,7 +88,9 @@ struct ModelExecutor::State {
   std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
   std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
   ops::Ranks ranks;
-  std::string sent, received;  // results, as records
+  std::string sent, received;       // results, as records
+  std::vector<RequestId> requests;  // of the step's rows, of all data-parallel ranks
+  size_t first_row = 0;             // of this rank's among them
 
   State(const ModelSpec& model, ModelWeights loaded, const ModelExecutorConfig& c)
       : spec(model),
@@ -273,14 +293,21 @@ struct ModelExecutor::State {
     }
   }
 
-  StepDone RunStep(Plan plan) {
-    CHECK(static_cast<int32_t>(plan.tokens.size()) <= config.step_tokens_max,
-          "{} tokens in a step of at most {}", plan.tokens.size(), config.step_tokens_max);
+  StepDone RunStep(Plan whole) {
+    requests.clear();
+    first_row = 0;
+    for (const Row& row : whole.rows) {
+      requests.push_back(row.request);
+      first_row += row.slot.value < config.dp_rank * config.running_max ? 1 : 0;
+    }
+    const Plan plan = config.dp_ranks == 1
+                          ? std::move(whole)
+                          : PlanOf(std::move(whole), config.dp_rank, config.running_max);
     const TraceSpan span(config.trace, "step", static_cast<int64_t>(plan.tokens.size()));
     StepDone out;
     out.step = plan.step;
     if (!ranks.status.ok()) {
-      Fail(plan, out);
+      Fail(out);
       return out;
     }
     if (config.poison_freed) Poison(plan);
@@ -291,6 +318,8 @@ struct ModelExecutor::State {
       if (Drafter* drafter = HeadOrStandIn()) drafter->Reset(admission.slot);
     }
     Lay(plan);
+    CHECK(static_cast<int32_t>(tokens.size()) <= config.step_tokens_max,
+          "{} tokens in a step of at most {}", tokens.size(), config.step_tokens_max);
     // The masks are computed while the decoder runs.
     for (const Row& row : plan.rows) {
       if (samples() && row.sample && !slots[row.slot].grammar.empty()) {
@@ -308,12 +337,12 @@ struct ModelExecutor::State {
       const ops::OpContext context = ContextOn(workspace);
       WorkspaceScope scope(workspace);
       Matrix states = workspace.TakeMatrix(static_cast<int64_t>(tokens.size()), spec.hidden);
-      if (!plan.rows.empty()) Run(context, plan, states, out);
+      if (!plan.rows.empty() || !alone()) Run(context, plan, states, out);
       if (samples() && ranks.status.ok()) {
         for (size_t r = 0; r < plan.rows.size(); ++r) {
           if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
         }
-        Commit(plan, out);
+        Commit(plan, out.rows);
         Propose(context, plan, states, out);
       }
     }
@@ -325,15 +354,15 @@ struct ModelExecutor::State {
   // All ranks get the results of those that sample.
   void Agree(const Plan& plan, StepDone& out) {
     if (ranks.status.ok()) ranks.status = ShareResults(out);
-    if (!ranks.status.ok()) return Fail(plan, out);
-    if (!samples()) Commit(plan, out);
+    if (!ranks.status.ok()) return Fail(out);
+    if (!samples()) Commit(plan, std::span(out.rows).subspan(first_row));
   }
 
   // The step of a group that has ended.
-  void Fail(const Plan& plan, StepDone& out) const {
-    out = {.step = plan.step, .rows = {}};
-    for (const Row& row : plan.rows) {
-      out.rows.push_back({.request = row.request,
+  void Fail(StepDone& out) const {
+    out.rows.clear();
+    for (const RequestId request : requests) {
+      out.rows.push_back({.request = request,
                           .error = "the group of ranks has ended: " + ranks.status.error().message,
                           .error_code = ErrorCode::kUnavailable});
     }
@@ -341,7 +370,7 @@ struct ModelExecutor::State {
 
   Status ShareResults(StepDone& out) {
     sent.clear();
-    if (samples()) AppendRecord(Event(std::move(out)), sent);
+    if (samples()) AppendRecord(Event(out), sent);
     const auto count = static_cast<size_t>(ranks.all->size());
     std::vector<uint64_t> sizes(count);
     const uint64_t size = sent.size();
@@ -355,9 +384,16 @@ struct ModelExecutor::State {
       at += bytes;
     }
     RETURN_IF_ERROR(ranks.all->AllGatherV(std::as_bytes(std::span(sent)), places));
-    ASSIGN_OR_RETURN(const auto record, RecordReader(received).Next());
-    CHECK(record.has_value(), "no rank has sampled");
-    out = std::get<StepDone>(std::get<Event>(*record));
+    out.rows.clear();
+    RecordReader records(received);
+    while (true) {
+      ASSIGN_OR_RETURN(auto record, records.Next());
+      if (!record) break;
+      auto& rows = std::get<StepDone>(std::get<Event>(*record)).rows;
+      std::move(rows.begin(), rows.end(), std::back_inserter(out.rows));
+    }
+    CHECK(out.rows.size() == requests.size(), "{} results of {} rows", out.rows.size(),
+          requests.size());
     return {};
   }
 
@@ -389,11 +425,11 @@ struct ModelExecutor::State {
   }
 
   // What has become output is known from here on, also to the next plan's kSampledInFlight.
-  void Commit(const Plan& plan, const StepDone& out) {
+  void Commit(const Plan& plan, std::span<const RowResult> results) {
     for (size_t r = 0; r < plan.rows.size(); ++r) {
       const Row& row = plan.rows[r];
       if (!row.sample) continue;
-      const RowResult& result = out.rows[r];
+      const RowResult& result = results[r];
       std::vector<TokenId>& known = slots[row.slot].tokens;
       known.resize(known.size() - static_cast<size_t>(row.drafts - result.accepted));
       if (result.token >= 0) known.push_back(result.token);
@@ -446,12 +482,13 @@ struct ModelExecutor::State {
   }
 };
 
-Status ModelExecutor::CanRun(const SchedulerConfig& config) {
+Status ModelExecutor::CanRun(const SchedulerConfig& config, int32_t dp_ranks) {
   const auto bad = [](std::string message, const char* field) {
     return Error{ErrorCode::kInvalid, std::move(message), field};
   };
-  if (config.dp_ranks != 1) {
-    return bad(fmt::format("dp_ranks is {}; this engine is one rank", config.dp_ranks), "dp_ranks");
+  if (config.dp_ranks != dp_ranks) {
+    return bad(fmt::format("dp_ranks is {}; this engine has {}", config.dp_ranks, dp_ranks),
+               "dp_ranks");
   }
   if (config.handoff) {
     return bad(

@@ -52,6 +52,8 @@ struct ModelExecutorConfig {
   // The groups of one of several ranks; none: one rank has everything. The communicators outlive
   // the executor.
   ops::Ranks ranks = {};
+  // Which of how many data-parallel ranks this is; it carries out its own rows of every plan.
+  int32_t dp_rank = 0, dp_ranks = 1;
   // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
   // read of one ends in a request whose logits are not finite.
   bool poison_freed = kPoisonFreed;
@@ -59,9 +61,9 @@ struct ModelExecutorConfig {
 
 class ModelExecutor : public Executor {
  public:
-  // Refuses what a scheduler can plan and this executor cannot carry out: several data-parallel
-  // ranks, pages of other engines.
-  static Status CanRun(const SchedulerConfig& config);
+  // Refuses what a scheduler can plan and this executor cannot carry out: other data-parallel ranks
+  // than there are, pages of other engines.
+  static Status CanRun(const SchedulerConfig& config, int32_t dp_ranks = 1);
   ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
   ~ModelExecutor() override;
 

@@ -126,7 +126,11 @@ bool Driver::Turn() {
   }
   for (const Event& event : *events) s.Apply(event);
   s.Deliver();
-  if (!events->empty()) s.LaunchSteps(*this);
+  if (!events->empty()) {
+    s.LaunchSteps(*this);
+  } else if (s.config.followers != nullptr) {
+    s.config.followers->Idle();
+  }
   const bool ends = s.scheduler.stopping() && s.scheduler.idle();
   if (!ends) s.AuditIfIdle(s.config.now_us());
   s.Publish();
@@ -163,6 +167,7 @@ void Driver::State::Measure(StepDone& done, int64_t now_us) {
 
 void Driver::State::Apply(const Event& event) {
   if (config.event_log != nullptr) config.event_log->Add(event);
+  if (config.followers != nullptr) config.followers->Add(event);
   if (std::holds_alternative<StepDone>(event) && --in_flight == 0) figures.step_started_us = 0;
   scheduler.Apply(event);
 }
@@ -196,6 +201,7 @@ Plan Driver::State::NextPlan() {
       LogError("{}", status.error().message);
     }
   }
+  if (config.followers != nullptr) config.followers->Add(plan);
   return plan;
 }
 

@@ -21,6 +21,15 @@ namespace braid {
 
 using LogRecord = std::variant<Event, PlanMark>;
 
+// Who follows a run: everything that the scheduler gets, in order, and every plan that it makes.
+// Called on the engine thread.
+struct RunListener {
+  virtual ~RunListener() = default;
+  virtual void Add(const Event& event) = 0;  // before the scheduler gets it
+  virtual void Add(const Plan& plan) = 0;    // of every NextPlan, before it is launched
+  virtual void Idle() = 0;                   // a few times a second while nothing happens
+};
+
 class EventLogWriter {
  public:
   // Replaces the file. kInternal when it cannot be written.
@@ -42,16 +51,26 @@ class EventLogWriter {
   std::string pending_;
 };
 
-class EventLogReader {
+// Where the records of a run come from.
+class RecordSource {
+ public:
+  virtual ~RecordSource() = default;
+  virtual const LogStart& start() const = 0;
+  // The next record, none at the end.
+  virtual Result<std::optional<LogRecord>> Next() = 0;
+  // After the end: the last record was cut off.
+  virtual bool truncated() const { return false; }
+};
+
+class EventLogReader final : public RecordSource {
  public:
   // kNotFound, or kInvalid when it is no event log, of another version, or its start is damaged.
   static Result<EventLogReader> Open(const std::string& path);
 
-  const LogStart& start() const { return start_; }
-  // The next record, none at the end. kInvalid, with the offset, when it is damaged.
-  Result<std::optional<LogRecord>> Next();
-  // After the end: the last record was cut off.
-  bool truncated() const { return records_.truncated(); }
+  const LogStart& start() const override { return start_; }
+  // kInvalid, with the offset, when a record is damaged.
+  Result<std::optional<LogRecord>> Next() override;
+  bool truncated() const override { return records_.truncated(); }
 
  private:
   explicit EventLogReader(MappedFile file) : file_(std::move(file)) {}

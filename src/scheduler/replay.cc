@@ -10,6 +10,7 @@
 
 #include "scheduler/inbox.h"
 #include "scheduler/plan_hash.h"
+#include "scheduler/planning/plan_text.h"
 
 namespace braid {
 namespace {
@@ -37,7 +38,9 @@ class Replayer {
       return Impossible("the cache is reset while requests are alive");
     }
     scheduler_.Apply(event);
-    scheduler_.TakeOutputs();
+    for (const Output& output : scheduler_.TakeOutputs()) {
+      if (output.finish) ids_.erase(output.id);
+    }
     ++report_.events;
     return {};
   }
@@ -72,8 +75,8 @@ class Replayer {
     const uint64_t hash = HashPlan(plan);
     if (plan.step != mark.step || hash != mark.hash) {
       return Differs(
-          fmt::format("plan {} differs: its hash was {:016x}, and is {:016x} for plan {}",
-                      mark.step.value, mark.hash, hash, plan.step.value));
+          fmt::format("plan {} differs: its hash was {:016x}, and is {:016x} for plan {}: {}",
+                      mark.step.value, mark.hash, hash, plan.step.value, PlanText(plan)));
     }
     if (plan.empty()) return {};
     ++report_.plans;
@@ -148,7 +151,7 @@ class Replayer {
 
 }  // namespace
 
-Result<ReplayReport> Replay(EventLogReader& log, Executor* executor,
+Result<ReplayReport> Replay(RecordSource& log, Executor* executor,
                             const std::function<void(const ReplayReport&)>& progress) {
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(log.start().config));
   Replayer replayer(std::move(scheduler), executor);

@@ -18,7 +18,7 @@ struct ReplayReport {
 
 // Reads the log to its end. `executor` may be null: then results are taken from the log. Stops at
 // the first difference with kInternal, and at a log that no run can have written with kInvalid.
-Result<ReplayReport> Replay(EventLogReader& log, Executor* executor,
+Result<ReplayReport> Replay(RecordSource& log, Executor* executor,
                             const std::function<void(const ReplayReport&)>& progress = nullptr);
 
 }  // namespace braid

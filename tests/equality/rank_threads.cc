@@ -9,16 +9,14 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/thread_group.h"
+#include "runtime/rank_groups.h"
 #include "scheduler/inbox.h"
 
 namespace braid {
 
 struct RankThreads::State {
   std::vector<RankModel> models;
-  // Groups by their first rank.
-  std::vector<std::unique_ptr<ThreadGroup>> tensor, experts;
-  std::unique_ptr<ThreadGroup> all;
+  std::unique_ptr<ThreadRanks> groups;
   std::vector<std::unique_ptr<ModelExecutor>> executors;
   std::deque<Inbox> ended;  // of each rank
   std::vector<std::thread> threads;  // of all ranks but the first
@@ -54,24 +52,13 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
     : state_(new State) {
   State& s = *state_;
   s.models = std::move(ranks);
-  constexpr std::chrono::milliseconds kDeadline{60000};
-  const auto groups = [&](int32_t size) {
-    std::vector<std::unique_ptr<ThreadGroup>> all;
-    for (int32_t first = 0; first < mesh.ranks(); first += size) {
-      all.push_back(std::make_unique<ThreadGroup>(size, kDeadline));
-    }
-    return all;
-  };
-  s.tensor = groups(mesh.tp);
-  s.experts = groups(mesh.ep);
-  s.all = std::make_unique<ThreadGroup>(mesh.ranks(), kDeadline);
+  s.groups = std::make_unique<ThreadRanks>(mesh, std::chrono::seconds(60));
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     ModelExecutorConfig own = config;
     if (mesh.ranks() > 1) {
-      own.ranks = {.tensor = &s.tensor[static_cast<size_t>(rank / mesh.tp)]->rank(rank % mesh.tp),
-                   .experts = &s.experts[static_cast<size_t>(rank / mesh.ep)]->rank(rank % mesh.ep),
-                   .all = &s.all->rank(rank),
-                   .status = {}};
+      own.ranks = s.groups->Of(rank);
+      own.dp_rank = mesh.GroupOf(rank);
+      own.dp_ranks = mesh.dp;
       if (rank % mesh.tp != 0) own.draft_head = nullptr;
     }
     RankModel& model = s.models[static_cast<size_t>(rank)];

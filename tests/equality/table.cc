@@ -228,6 +228,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
              .step_tokens_max = kStepTokens,
              .running_max = 65,
              .vocabulary = opened.spec.vocabulary,
+             .dp_ranks = mesh.dp,
              .report_freed = true};
   const ModelExecutorConfig executor{.cache = plan.geometry,
                                      .running_max = 65,

@@ -14,6 +14,7 @@
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
 #include "engine/engine.h"
+#include "engine/engine_ranks.h"
 #include "engine/output_queue.h"
 
 namespace braid {
@@ -259,6 +260,7 @@ Result<json::object> BenchAgenticCommand::Measure() const {
 }
 
 Status BenchAgenticCommand::Run() {
+  if (FollowsAsRank()) return Engine::Follow(options_);
   if (turn_tokens_ <= output_tokens_) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("--turn-tokens {} must be more than --output-tokens {}: the rest is "

@@ -13,6 +13,7 @@
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
 #include "engine/engine.h"
+#include "engine/engine_ranks.h"
 #include "engine/output_queue.h"
 
 namespace braid {
@@ -287,6 +288,7 @@ Status BenchOfflineCommand::Run() {
   options_.scheduler.running_max = sequences_;
   // Repeats use the same prompts and must compute them again.
   options_.scheduler.prefix_cache = false;
+  if (FollowsAsRank()) return Engine::Follow(options_);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
   if (StderrIsTerminal()) fmt::print(stderr, "{}", engine->PlanText());
   if (engine->limits().running_max < sequences_) {

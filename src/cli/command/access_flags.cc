@@ -16,6 +16,8 @@
 namespace braid {
 namespace {
 
+constexpr int kLookEveryMs = 50;
+
 // An orderly stop waits for running work; this does not.
 void EndSoon() {
   const auto kOrderly = std::chrono::milliseconds(700);
@@ -121,9 +123,10 @@ void AccessFlags::ReopenLog() const {
   if (log_ != nullptr) log_->Reopen();
 }
 
-void AccessFlags::WaitForStop(SignalQueue& signals, const std::function<void()>& reload) const {
-  while (true) {
-    const int signal = signals.Wait(-1);
+void AccessFlags::WaitForStop(SignalQueue& signals, const std::function<void()>& reload,
+                              const std::function<bool()>& ended) const {
+  while (!ended || !ended()) {
+    const int signal = signals.Wait(ended ? kLookEveryMs : -1);
     if (Stops(signal)) return;
     if (signal == SIGHUP) reload();
   }
@@ -137,7 +140,6 @@ void AccessFlags::Drain(SignalQueue& signals, const std::function<void(int32_t s
     drain(drain_seconds_);
     drained = true;
   });
-  constexpr int kLookEveryMs = 50;
   bool stopped = false;
   while (!drained) {
     const int signal = signals.Wait(kLookEveryMs);

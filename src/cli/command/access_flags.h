@@ -32,8 +32,10 @@ class AccessFlags {
   RequestLog* request_log() const { return log_.get(); }
   bool has_admin_port() const { return admin_port_.has_value(); }
 
-  // Waits for the first signal to stop; calls `reload` for each SIGHUP before it.
-  void WaitForStop(SignalQueue& signals, const std::function<void()>& reload) const;
+  // Waits for the first signal to stop; calls `reload` for each SIGHUP before it. Returns without a
+  // signal when `ended`, if there is one, says so.
+  void WaitForStop(SignalQueue& signals, const std::function<void()>& reload,
+                   const std::function<bool()>& ended = nullptr) const;
   // Drains; a second signal calls `stop_now`.
   void Drain(SignalQueue& signals, const std::function<void(int32_t seconds)>& drain,
              const std::function<void()>& stop_now) const;

@@ -59,6 +59,15 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Text("--draft", options.draft,
              "Drafts that a step verifies for each sequence, which change no answer: auto (as many "
              "as pay, of the draft head or looked up), ngram (looked up only), off, or a number");
+  flags.Number(
+      "--tp", options.mesh.tp, {1, 4096},
+      "Ranks that share the work on every token: threads of this process, or the processes "
+      "of mpirun (docs/guides/ranks.md)");
+  flags.Number("--dp", options.mesh.dp, {1, 4096},
+               "Groups of --tp ranks, which have sequences of their own");
+  flags.Number("--ep", options.mesh.ep, {1, 4096}, "Ranks that share the experts of a layer");
+  flags.Number("--rank-seconds", options.rank_seconds, {1, 3600},
+               "A rank that is not heard of for so long is lost, which ends the others");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--expert-loads", options.expert_loads,

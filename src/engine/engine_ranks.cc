@@ -1,0 +1,148 @@
+// See the header.
+#include "engine/engine_ranks.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "base/log.h"
+#include "comm/mpi_group.h"
+#include "runtime/lock_step.h"
+
+namespace braid {
+
+// A thread that exchanges who has loaded until everybody has.
+class EngineRanks::Presence {
+ public:
+  explicit Presence(Communicator& all) : all_(all), thread_([this] { Run(); }) {}
+  ~Presence() { Wait(); }
+
+  void Wait() {
+    ready_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void Run() {
+    constexpr std::chrono::milliseconds kEvery{100};
+    std::vector<std::byte> all(static_cast<size_t>(all_.size()));
+    while (std::ranges::count(all, std::byte{1}) < all_.size()) {
+      const std::byte ready{ready_ ? uint8_t{1} : uint8_t{0}};
+      const Status status = all_.AllGather(std::span(&ready, 1), all);
+      if (!status) {
+        fmt::print(stderr, "braid: rank {} ends while it loads: {}\n", all_.rank(),
+                   status.error().message);
+        std::_Exit(1);
+      }
+      std::this_thread::sleep_for(kEvery);
+    }
+  }
+
+  Communicator& all_;
+  std::atomic<bool> ready_ = false;
+  std::thread thread_;
+};
+
+EngineRanks::EngineRanks(const Mesh& mesh, std::unique_ptr<ProcessRank> process,
+                         std::unique_ptr<ThreadRanks> threads)
+    : mesh_(mesh), process_(std::move(process)), threads_(std::move(threads)) {}
+
+EngineRanks::~EngineRanks() = default;
+
+Result<std::unique_ptr<EngineRanks>> EngineRanks::Create(const EngineOptions& options) {
+  const std::chrono::seconds deadline(options.rank_seconds);
+  std::unique_ptr<ProcessRank> process;
+  std::unique_ptr<ThreadRanks> threads;
+  if (MpiRanks() > 1) {
+    ASSIGN_OR_RETURN(process, ProcessRank::Join(options.mesh, deadline));
+  } else {
+    threads = std::make_unique<ThreadRanks>(options.mesh, deadline);
+  }
+  return std::unique_ptr<EngineRanks>(
+      new EngineRanks(options.mesh, std::move(process), std::move(threads)));
+}
+
+std::vector<int32_t> EngineRanks::here() const {
+  if (process_) return {process_->rank()};
+  std::vector<int32_t> ranks;
+  for (int32_t rank = 0; rank < mesh_.ranks(); ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+int32_t EngineRanks::on_this_machine() const {
+  return process_ ? MpiRanksOnThisMachine() : mesh_.ranks();
+}
+
+ops::Ranks EngineRanks::Groups(int32_t rank) {
+  return process_ ? process_->groups() : threads_->Of(rank);
+}
+
+Machine EngineRanks::ShareOf(const Machine& machine, int32_t rank) const {
+  if (process_) return machine;
+  const Part part = PartOf(machine.threads, rank, mesh_.ranks());
+  Machine own = machine;
+  own.threads = std::max(1, static_cast<int32_t>(part.count));
+  own.places = {};
+  // Neighbours share a NUMA node (base/system/topology.h), and so do the threads of a rank.
+  const auto take = [&](const auto& from, auto& to) {
+    if (part.count == 0 || std::ssize(from) != machine.threads) return;
+    to.assign(from.begin() + part.begin, from.begin() + part.begin + part.count);
+  };
+  take(machine.places.cpus, own.places.cpus);
+  take(machine.places.nodes, own.places.nodes);
+  return own;
+}
+
+void EngineRanks::BeginLoading() {
+  if (process_) presence_ = std::make_unique<Presence>(*process_->groups().all);
+}
+
+Status EngineRanks::Agree(std::vector<int32_t>& numbers) {
+  if (!process_) return {};
+  presence_->Wait();
+  Communicator& all = *process_->groups().all;
+  std::vector<int32_t> of_all(numbers.size() * static_cast<size_t>(all.size()));
+  RETURN_IF_ERROR(
+      all.AllGather(std::as_bytes(std::span(numbers)), std::as_writable_bytes(std::span(of_all))));
+  for (size_t i = 0; i < of_all.size(); ++i) {
+    int32_t& least = numbers[i % numbers.size()];
+    least = std::min(least, of_all[i]);
+  }
+  return {};
+}
+
+LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
+                    const EngineOptions& options, const Machine& machine) {
+  return {.config = limits,
+          .model = fmt::format("{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
+                               "{}, mla {}",
+                               spec.architecture, spec.layers.size(), options.weights,
+                               options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
+                               machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
+                               NameOf(machine.kv_dtype), options.mla)};
+}
+
+std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,
+                           LogStart start) {
+  return std::thread([&ranks, rank, &executor, start = std::move(start)] {
+    ::pthread_setname_np(::pthread_self(), fmt::format("braid-rank-{}", rank).c_str());
+    executor.BindEngineThread();
+    const Status status = FollowRun(*ranks.Groups(rank).all, start, executor);
+    if (!status) LogError("rank {} has ended: {}", rank, status.error().message);
+  });
+}
+
+Status OrEnd(Status status, const EngineRanks* ranks) {
+  if (status || ranks == nullptr || !ranks->as_processes()) return status;
+  fmt::print(stderr, "braid: rank {}: {}\n", ranks->here()[0], status.error().message);
+  std::_Exit(1);
+}
+
+bool FollowsAsRank() { return MpiRanks() > 1 && MpiRankHere() > 0; }
+
+}  // namespace braid

@@ -1,0 +1,66 @@
+// The ranks of an engine: threads of this process, or this process as one of those that mpirun has
+// started. Rank 0 leads (runtime/lock_step.h).
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/geometry.h"
+#include "engine/engine_options.h"
+#include "runtime/model_executor.h"
+#include "runtime/rank_groups.h"
+#include "scheduler/event_log.h"
+
+namespace braid {
+
+class EngineRanks {
+ public:
+  // kInvalid when mpirun has started another number of processes than the mesh has ranks.
+  static Result<std::unique_ptr<EngineRanks>> Create(const EngineOptions& options);
+  ~EngineRanks();
+
+  // Of this process, ascending; the first is the one that leads or follows on the engine's thread.
+  std::vector<int32_t> here() const;
+  // How many ranks share this machine's memory.
+  int32_t on_this_machine() const;
+  bool as_processes() const { return process_ != nullptr; }
+  ops::Ranks Groups(int32_t rank);
+
+  // Compute threads of a rank, of all that this process may have.
+  Machine ShareOf(const Machine& machine, int32_t rank) const;
+
+  // From here until Agree the process says several times a second that it is there, and ends with
+  // an error when another is lost: loading takes long, at different speeds.
+  void BeginLoading();
+  // Waits until all ranks have loaded. Gives all of them the least of each number.
+  Status Agree(std::vector<int32_t>& numbers);
+
+ private:
+  class Presence;
+  EngineRanks(const Mesh& mesh, std::unique_ptr<ProcessRank> process,
+              std::unique_ptr<ThreadRanks> threads);
+
+  const Mesh mesh_;
+  std::unique_ptr<ProcessRank> process_;  // one of the two
+  std::unique_ptr<ThreadRanks> threads_;
+  std::unique_ptr<Presence> presence_;
+};
+
+// What must be the same on all ranks.
+LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
+                    const EngineOptions& options, const Machine& machine);
+
+// A rank of this process that follows the first one.
+std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,
+                           LogStart start);
+
+// The status; but a process that cannot be a rank, or is one no longer, ends at once, so that
+// mpirun ends the others.
+Status OrEnd(Status status, const EngineRanks* ranks);
+
+// Whether this process is a rank that follows; its command then serves and prints nothing.
+bool FollowsAsRank();
+
+}  // namespace braid

@@ -1,0 +1,43 @@
+// One controller on several ranks. Rank 0 sends everything that its scheduler gets, and the hash of
+// every plan, as the records of an event log; the others apply the same events to schedulers of
+// their own, compare, and carry out the same plans (docs/decisions/023-ranks-follow-the-log.md).
+//
+// The communicator is that of all ranks, which the executors' steps use too, in turn. While nothing
+// happens rank 0 sends an empty message a few times a second, so that a lost rank is noticed.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "comm/communicator.h"
+#include "scheduler/event_log.h"
+#include "scheduler/executor.h"
+
+namespace braid {
+
+class RankLeader final : public RunListener {
+ public:
+  // Sends the start. `on_lost` is called once, on the thread that finds out, when the group ends.
+  RankLeader(Communicator& all, const LogStart& start, std::function<void(const Error&)> on_lost);
+  ~RankLeader() override;  // tells the others that the run is over
+
+  void Add(const Event& event) override;
+  void Add(const Plan& plan) override;
+  void Idle() override { Send(); }
+
+ private:
+  void Send();
+
+  Communicator& all_;
+  const std::function<void(const Error&)> on_lost_;
+  std::string pending_;
+  std::string last_plan_;
+  bool lost_ = false;
+};
+
+// What every other rank does: returns at the end of the run. kInvalid when this rank was started
+// otherwise than rank 0, kInternal when it plans or computes otherwise, kUnavailable when a rank is
+// lost.
+Status FollowRun(Communicator& all, const LogStart& own, Executor& executor);
+
+}  // namespace braid

@@ -1,0 +1,40 @@
+// The groups of the ranks of a mesh: those that share tokens, those that share experts, all.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "comm/thread_group.h"
+#include "ops/ranks.h"
+#include "parallel/mesh.h"
+
+namespace braid {
+
+// Of ranks that are threads of this process.
+class ThreadRanks {
+ public:
+  ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline);
+  // Used by the rank's thread; lives as long as the object.
+  ops::Ranks Of(int32_t rank);
+
+ private:
+  const Mesh mesh_;
+  std::vector<std::unique_ptr<ThreadGroup>> tensor_, experts_;  // by number
+  ThreadGroup all_;
+};
+
+// Of the rank that this process is, which mpirun has started with the others.
+class ProcessRank {
+ public:
+  // kInvalid unless there are as many processes as ranks. Once in a process.
+  static Result<std::unique_ptr<ProcessRank>> Join(const Mesh& mesh,
+                                                   std::chrono::milliseconds deadline);
+  ops::Ranks groups();
+  int32_t rank() const { return all_->rank(); }
+
+ private:
+  std::unique_ptr<Communicator> all_, tensor_, experts_;
+};
+
+}  // namespace braid

@@ -1,0 +1,149 @@
+// Ranks that follow the first one's run, each with a scheduler of its own: the answers of one rank,
+// and what ends the group.
+#include "runtime/lock_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "comm/thread_group.h"
+#include "scheduler/driver.h"
+#include "tests/equality/table.h"
+
+namespace braid {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+struct Collector final : OutputSink {
+  void OnOutput(Output output) override {
+    std::lock_guard lock(mutex);
+    tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
+    if (!output.finish) return;
+    error = output.error;
+    done = true;
+    changed.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return done; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<TokenId> tokens;
+  std::string error;
+  bool done = false;
+};
+
+// An executor that answers every row with the sum of its tokens; ranks need no exchange for it.
+class Sums final : public Executor {
+ public:
+  explicit Sums(int32_t wrong_at = -1) : wrong_at_(wrong_at) {}
+  void Launch(Plan plan, EventSink& events) override {
+    StepDone done{.step = plan.step, .rows = {}};
+    for (const Row& row : plan.rows) {
+      int64_t sum = row.start;
+      for (int32_t i = 0; i < row.token_count; ++i) {
+        sum += plan.tokens[static_cast<size_t>(row.token_begin + i)];
+      }
+      const bool wrong = steps_ == wrong_at_;
+      done.rows.push_back({.request = row.request,
+                           .token = row.sample ? static_cast<TokenId>(sum % 97 + wrong) : -1});
+    }
+    ++steps_;
+    events.Post(std::move(done));
+  }
+
+ private:
+  int32_t wrong_at_, steps_ = 0;
+};
+
+SchedulerConfig Config() {
+  return {.cache = {.groups = {{"full", GroupKind::kFull, 64, 4}}, .page_bytes = 256, .pages = 40},
+          .context_tokens_max = 1000,
+          .step_tokens_max = 200,
+          .running_max = 6,
+          .vocabulary = 500};
+}
+
+Request Ask(Driver& driver, int32_t new_tokens) {
+  Request request;
+  request.id = driver.NewRequestId();
+  request.prompt.assign(90, 3);
+  request.stop.new_tokens_max = new_tokens;
+  return request;
+}
+
+struct Ended {
+  std::vector<Status> followers;
+  std::string lost;
+  std::vector<TokenId> tokens;
+  std::string error;
+};
+
+// A run of three ranks with one request before a pause and one after it. Rank 1 has `config`, and
+// its executor computes a wrong token in step `wrong_at`.
+Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds deadline,
+          milliseconds pause) {
+  ThreadGroup group(3, deadline);
+  Ended ended;
+  ended.followers.resize(2);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 1; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      Sums executor(rank == 1 ? wrong_at : -1);
+      const LogStart own{.config = rank == 1 ? config : Config(), .model = "sums"};
+      ended.followers[static_cast<size_t>(rank - 1)] = FollowRun(group.rank(rank), own, executor);
+    });
+  }
+  {
+    Sums executor;
+    RankLeader leader(group.rank(0), {.config = Config(), .model = "sums"},
+                      [&](const Error& error) { ended.lost = error.message; });
+    Driver driver(*Scheduler::Create(Config()), executor, {.followers = &leader});
+    std::thread engine([&] { driver.Run(); });
+    for (int i = 0; i < 2; ++i) {
+      Collector sink;
+      EXPECT_TRUE(driver.Submit(Ask(driver, 30), &sink).ok());
+      sink.Wait();
+      ended.tokens.insert(ended.tokens.end(), sink.tokens.begin(), sink.tokens.end());
+      std::this_thread::sleep_for(pause);
+    }
+    driver.Stop(false);
+    engine.join();
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ended;
+}
+
+TEST(LockStep, RanksFollowToTheEndAndAnIdleGroupStaysTogether) {
+  const Ended ended = RunThree(Config(), -1, milliseconds(2000), milliseconds(3000));
+  for (const Status& status : ended.followers) EXPECT_TRUE(status.ok()) << status.error().message;
+  EXPECT_EQ(ended.lost, "");
+  EXPECT_EQ(ended.tokens.size(), 60u);
+}
+
+TEST(LockStep, ARankWithOtherSettingsIsTold) {
+  SchedulerConfig other = Config();
+  other.cache.pages = 41;
+  const Ended ended = RunThree(other, -1, milliseconds(300), milliseconds(0));
+  ASSERT_FALSE(ended.followers[0].ok());
+  EXPECT_THAT(ended.followers[0].error().message, HasSubstr("started otherwise than rank 0"));
+  EXPECT_THAT(ended.lost, HasSubstr("no word from rank 1"));
+}
+
+TEST(LockStep, ARankThatComputesOtherwiseEndsTheGroup) {
+  const Ended ended = RunThree(Config(), 7, milliseconds(300), milliseconds(0));
+  ASSERT_FALSE(ended.followers[0].ok());
+  EXPECT_THAT(ended.followers[0].error().message, HasSubstr("recorded token"));
+  EXPECT_THAT(ended.lost, HasSubstr("no word from rank 1"));
+  EXPECT_THAT(ended.followers[1].error().message, HasSubstr("no word from rank 1"));
+}
+
+}  // namespace
+}  // namespace braid
