@@ -106,7 +106,7 @@ Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds dea
     RankLeader leader(group.rank(0), {.config = Config(), .model = "sums"},
                       [&](const Error& error) { ended.lost = error.message; });
     Driver driver(*Scheduler::Create(Config()), executor, {.followers = &leader});
-    std::thread engine([&] { driver.Run(); });
+    std::thread engine([&] { EXPECT_TRUE(driver.Run().ok()); });
     for (int i = 0; i < 2; ++i) {
       Collector sink;
       EXPECT_TRUE(driver.Submit(Ask(driver, 30), &sink).ok());
