@@ -81,7 +81,7 @@ def test_a_comparison_refuses_other_files(record, tmp_path):
 def test_a_trace_has_steps_ops_and_threads(braid, tiny, tmp_path):
     file = tmp_path / "trace.json"
     done = braid("run", tiny, "--token-ids", "[1, 2, 3]", "--max-tokens", "3", "--threads", "2",
-                 "--trace", file)  # fmt: skip
+                 "--draft", "off", "--trace", file)  # fmt: skip
     assert done.returncode == 0, done.stderr
     events = json.loads(file.read_text())["traceEvents"]
     assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"engine", "compute 1"}
