@@ -84,7 +84,7 @@ def test_a_reload_drops_no_stream(start_router, start_engine, how):
     assert router.post("/v1/completions", TEXT)[0] == 200
     assert new.metric("request_success_total") == 1
     text = first + response.read()
-    assert text.endswith(b"data: [DONE]\n\n") and b"error" not in text
+    assert text.endswith(b"data: [DONE]\n\n") and b'"error":' not in text
     assert text.count(b"data: ") > 150
     connection.close()
     wait_for(lambda: list(router.engines()) == ["new"])
@@ -140,7 +140,7 @@ def test_sigterm_drains_the_router(start_router, start_engine):
     connection, response, first = begin(router, "/v1/completions", {**LONG, "max_tokens": 100})
     router.terminate()
     text = response.read()
-    assert text.endswith(b"data: [DONE]\n\n") and b"error" not in text
+    assert text.endswith(b"data: [DONE]\n\n") and b'"error":' not in text
     connection.close()
     assert router.process.wait(20) == 0
 
