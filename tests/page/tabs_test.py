@@ -98,7 +98,8 @@ def test_facts_have_labels_and_units_that_a_person_reads(ready_page):
     model = page.get_by_test_id("model")
     facts = {term: value for term, value in zip(model.locator("dt").all_inner_texts(),
                                                 model.locator("dd").all_inner_texts())}
-    assert facts["KV cache per token"] == "1 KiB"
+    # Of two layers of the model and that of its draft head.
+    assert facts["KV cache per token"] == "1.5 KiB"
     # Three blocks of 0.83 MiB: by default a sequence that decodes keeps one for drafts beside two.
     assert facts["Recurrent state per sequence"] == "2.5 MiB"
     assert facts["Context length"] == "8,192 tokens"
