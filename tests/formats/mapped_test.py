@@ -5,6 +5,7 @@ import json
 import pytest
 
 import stored
+from conftest import ROOT
 from formats_test import HERE, MODELS, models, scores  # noqa: F401 (a fixture)
 
 LAYOUTS = HERE / "layouts"
@@ -73,3 +74,17 @@ def test_inspect_and_bench_say_what_is_mapped(braid, models, tmp_path):  # noqa:
     matrices = [w for w in facts["tensors"] if w["stored_as"] == "bf16 panels"]
     assert len(matrices) > 20
     assert all(w["stored_bytes"] == w["packed_bytes"] for w in matrices)
+
+
+def drafted(braid, model, *flags):
+    """How many drafts the head made of random prompts, and how many of them were right."""
+    told = json.loads(braid("bench", "offline", model, "--draft", "3", "--input-tokens", "16",
+                            "--output-tokens", "16", "--repeat", "1", "--json", *flags))
+    return told["drafts"], told["draft_acceptance_by_place"]
+
+
+def test_the_draft_head_is_mapped_too(braid, tmp_path):
+    source, mapped = ROOT / "models/braid-tiny", tmp_path / "mapped"
+    braid("convert", source, mapped, "--mapped", "--weights", "int8")
+    want = drafted(braid, source, "--weights", "int8")
+    assert want[0] > 0 and drafted(braid, mapped) == want

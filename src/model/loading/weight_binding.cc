@@ -483,7 +483,10 @@ Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
     binding.weights.push_back(binder.Bind(std::move(entry)));
   }
   if (spec.draft && !spec.draft->used) {
-    for (WeightSpec& weight : DraftWeightsOf(spec)) binder.Bind({nullptr, std::move(weight)});
+    for (WeightSpec& weight : DraftWeightsOf(spec)) {
+      if (spec.quantization.panels()) SourceFromPanels(weight);
+      binder.Bind({nullptr, std::move(weight)});
+    }
   }
   binder.Leftovers();
   RETURN_IF_ERROR(binder.Finish());

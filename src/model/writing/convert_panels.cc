@@ -142,8 +142,9 @@ Status WriteGgufText(const std::string& from, const std::string& to) {
 
 Result<Converted> ConvertToPanels(const PanelsRequest& request, ThreadPool& pool) {
   ASSIGN_OR_RETURN(const std::string from, FindModel(request.from));
-  ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(from));
+  ASSIGN_OR_RETURN(OpenedModel model, OpenModel(from));
   RETURN_IF_ERROR(CheckIsOriginal(model.spec, from));
+  if (HasDraftHead(model.spec)) UseDraftHead(model.spec);
   ASSIGN_OR_RETURN(const Binding binding,
                    BindWeights(model.spec, model.checkpoint, request.choice));
   RETURN_IF_ERROR(MakeEmptyDirectory(request.to));
