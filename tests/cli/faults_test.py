@@ -241,3 +241,27 @@ def test_no_time_runs_out_when_the_clock_jumps(tmp_path):
         idle.close()
         process.terminate()
         assert process.wait(30) == 0
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer's server ends slowly")
+def test_a_long_text_does_not_outlast_the_drain():
+    """Large bodies are prepared at low priority, so busy cores keep one going for minutes."""
+    port = free_port()
+    process = start(port, "--drain-seconds", "1")
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            for _ in range(2 * os.cpu_count())]
+    body = json.dumps({"prompt": "a quick brown fox jumps. " * 155_000})
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        client.request("POST", "/tokenize", body, {"Content-Type": "application/json"})
+        time.sleep(1)
+        process.terminate()
+        began = time.monotonic()
+        assert process.wait(60) == 0
+        assert time.monotonic() - began < 15
+    finally:
+        client.close()
+        for other in busy:
+            other.kill()
+            other.wait()
+        process.kill()

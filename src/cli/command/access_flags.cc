@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/system/file.h"
 
@@ -135,6 +136,7 @@ void AccessFlags::WaitForStop(SignalQueue& signals, const std::function<void()>&
 void AccessFlags::Drain(SignalQueue& signals, const std::function<void(int32_t seconds)>& drain,
                         const std::function<void()>& stop_now) const {
   LogInfo("draining for up to {} s; a second signal stops at once", drain_seconds_);
+  const int64_t end_us = MonotonicUs() + int64_t{drain_seconds_} * 1'000'000;
   std::atomic<bool> drained{false};
   std::thread draining([&] {
     drain(drain_seconds_);
@@ -150,6 +152,8 @@ void AccessFlags::Drain(SignalQueue& signals, const std::function<void(int32_t s
     stop_now();
   }
   draining.join();
+  // A text that is still being tokenised, at low priority, does not notice that its time is over.
+  if (!stopped && MonotonicUs() >= end_us) EndSoon();
 }
 
 }  // namespace braid
