@@ -19,6 +19,7 @@ TARGETS = {
     "safetensors": [], "gguf": [], "config": [ROOT / "build/fuzz-seeds/config"],
     "tokenizer": [], "tiktoken": [], "chat_template": [ROOT / "tests/golden/templates"],
     "answer": [], "grammar": [], "schema": [], "http": [], "request": [], "stored": [],
+    "handoff": [],
 }
 
 

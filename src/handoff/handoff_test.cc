@@ -1,0 +1,100 @@
+// Messages and parts; the rooms' promises are explored in tests/handoff.
+#include <gmock/gmock.h>
+
+#include "handoff/message.h"
+#include "handoff/parts.h"
+
+namespace braid::handoff {
+namespace {
+
+using ::testing::ElementsAre;
+
+const std::vector<Body>& Bodies() {
+  static const std::vector<Body> bodies = {
+      Ask{RoomId(7), RoomId(3), 128, "a request"},
+      Cancel{RoomId(7)},
+      Took{RoomId(7)},
+      PartHead{RoomId(7), {GroupId(1), 12}, 0x123456789abcdef0},
+      Last{RoomId(7), 9, "a result"},
+      Refusal{RoomId(7), "full"},
+      Ping{}};
+  return bodies;
+}
+
+TEST(HandoffMessage, ReadsWhatItWrites) {
+  for (const Body& body : Bodies()) {
+    const std::string bytes = Encode({SessionId(5), body});
+    const auto message = Decode(bytes);
+    ASSERT_TRUE(message);
+    EXPECT_EQ(message->session, SessionId(5));
+    EXPECT_EQ(message->body.index(), body.index());
+    EXPECT_EQ(Encode(*message), bytes);
+  }
+}
+
+TEST(HandoffMessage, RefusesEveryOtherLength) {
+  for (const Body& body : Bodies()) {
+    const std::string bytes = Encode({SessionId(5), body});
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(Decode(bytes.substr(0, size))) << size << " of " << bytes.size();
+    }
+    EXPECT_FALSE(Decode(bytes + 'x'));
+  }
+}
+
+TEST(HandoffMessage, RefusesTextsAboveTheirBounds) {
+  EXPECT_TRUE(
+      Decode(Encode({SessionId(1), Refusal{RoomId(1), std::string(kReasonBytesMax, 'x')}})));
+  std::string bytes = Encode({SessionId(1), Refusal{RoomId(1), std::string(kReasonBytesMax, 'x')}});
+  const uint32_t more = kReasonBytesMax + 1;
+  bytes.replace(bytes.size() - kReasonBytesMax - sizeof(more), sizeof(more),
+                reinterpret_cast<const char*>(&more), sizeof(more));
+  EXPECT_FALSE(Decode(bytes + 'x'));
+}
+
+TEST(HandoffMessage, AChecksumSeesEveryBit) {
+  std::vector<std::byte> bytes(77, std::byte{3});
+  const uint64_t sum = Checksum(bytes.data(), bytes.size());
+  EXPECT_NE(Checksum(bytes.data(), bytes.size() - 1), sum);
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_NE(Checksum(bytes.data(), bytes.size()), sum) << bit;
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+  std::swap_ranges(bytes.begin(), bytes.begin() + 8, bytes.begin() + 8);
+  bytes[3] = std::byte{4};
+  std::vector<std::byte> swapped = bytes;
+  std::swap_ranges(swapped.begin(), swapped.begin() + 8, swapped.begin() + 8);
+  EXPECT_NE(Checksum(bytes.data(), bytes.size()), Checksum(swapped.data(), swapped.size()));
+}
+
+CacheGeometry Hybrid() {
+  CacheGeometry geometry;
+  geometry.groups = {{"attention", GroupKind::kFull, 64, 1}, {"state", GroupKind::kState, 64, 1}};
+  return geometry;
+}
+constexpr GroupId kKeys{0}, kState{1};
+
+TEST(HandoffParts, AreAllKeysAndTheLastStateWithItsRows) {
+  EXPECT_THAT(PartsOf(Hybrid(), 0, 200),
+              ElementsAre(PartKey{kKeys, 0}, PartKey{kKeys, 1}, PartKey{kKeys, 2},
+                          PartKey{kKeys, 3}, PartKey{kState, 2}, PartKey{kState, 3}));
+  EXPECT_THAT(PartsOf(Hybrid(), 0, 128),
+              ElementsAre(PartKey{kKeys, 0}, PartKey{kKeys, 1}, PartKey{kState, 1}));
+  EXPECT_THAT(PartsOf(Hybrid(), 0, 5), ElementsAre(PartKey{kKeys, 0}, PartKey{kState, 0}));
+}
+
+TEST(HandoffParts, LeaveOutWhatThePrefixBeforeHas) {
+  EXPECT_THAT(PartsOf(Hybrid(), 128, 200), ElementsAre(PartKey{kKeys, 2}, PartKey{kKeys, 3},
+                                                       PartKey{kState, 2}, PartKey{kState, 3}));
+  EXPECT_THAT(PartsOf(Hybrid(), 192, 200), ElementsAre(PartKey{kKeys, 3}, PartKey{kState, 3}));
+}
+
+TEST(HandoffParts, WholeBlocksOfKeysAreFinalBeforeTheEnd) {
+  EXPECT_TRUE(FinalAt(Hybrid(), {kKeys, 1}, 128));
+  EXPECT_FALSE(FinalAt(Hybrid(), {kKeys, 2}, 191));
+  EXPECT_FALSE(FinalAt(Hybrid(), {kState, 1}, 128));
+}
+
+}  // namespace
+}  // namespace braid::handoff

@@ -1,0 +1,88 @@
+// The prefill engine's side of every hand-off under way: which rooms were asked for, whether their
+// prompts are computed or handed over, and when their pages are free. Pure: messages, news of the
+// engine, ends of reads and the time come in, messages and wishes go out. One thread.
+//
+// A room that was handed over has its pages until the decode engine has everything or wants no
+// more, and no read of them is under way. A room is opened once: the numbers of rooms that are over
+// are remembered as long as a question for them could still come.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "handoff/message.h"
+
+namespace braid::handoff {
+
+struct PrefillLimits {
+  int64_t room_us = 300'000'000;  // until the prompt is computed
+  int64_t took_us = 60'000'000;   // from then until the decode engine has everything
+};
+
+// A room among those of all decode engines.
+struct RoomKey {
+  SessionId session;
+  RoomId room;
+  auto operator<=>(const RoomKey&) const = default;
+};
+
+class PrefillRooms {
+ public:
+  explicit PrefillRooms(PrefillLimits limits) : limits_(limits) {}
+
+  struct Effects {
+    std::vector<std::pair<SessionId, Body>> send;
+    std::vector<std::pair<RoomKey, Ask>> submit;  // compute this; Hand or Ended follows
+    std::vector<RoomKey> abort;                   // nobody wants it; Hand or Ended follows
+    // The pages that were handed over are free. An error: they did not get there.
+    std::vector<std::pair<RoomKey, std::string>> release;
+  };
+  struct Room {
+    bool handed = false;
+    bool taken = false;
+    std::string error;     // not empty: failed, and waits for the engine or for reads
+    int32_t reads = 0;     // of its pages, under way
+    int64_t since_us = 0;  // of the question, then of the hand-over
+  };
+
+  void Joined(SessionId session) { sessions_[session]; }
+  void On(SessionId session, const Ask& ask, int64_t now_us, Effects& effects);
+  void On(SessionId session, const Cancel& cancel, Effects& effects);
+  void On(SessionId session, const Took& took, Effects& effects);
+  void Lost(SessionId session, Effects& effects);
+  void Tick(int64_t now_us, Effects& effects);
+
+  // Whether parts of the room are still wanted.
+  bool Open(RoomKey key) const;
+  // Of a room that was handed over: a page is about to be read. True: it may be, and EndRead
+  // follows.
+  bool BeginRead(RoomKey key);
+  void EndRead(RoomKey key, Effects& effects);
+
+  // The prompt is computed, and its pages stay until they are released.
+  void Hand(RoomKey key, int32_t parts, std::string result, int64_t now_us, Effects& effects);
+  // The engine's request has ended otherwise; it has no pages.
+  void Ended(RoomKey key, const std::string& reason, Effects& effects);
+
+  const std::map<RoomKey, Room>& rooms() const { return rooms_; }
+  // Numbers of rooms that are over and remembered.
+  size_t remembered() const;
+
+ private:
+  struct Session {
+    RoomId open_from{0};
+    std::set<RoomId> over;  // at and past open_from
+  };
+  void Fail(RoomKey key, const std::string& error, bool tell, Effects& effects);
+  void Settle(RoomKey key, Effects& effects);
+  void Forget(RoomKey key);
+
+  PrefillLimits limits_;
+  std::map<RoomKey, Room> rooms_;
+  std::map<SessionId, Session> sessions_;
+};
+
+}  // namespace braid::handoff
