@@ -41,18 +41,10 @@ Status RouterCommand::SetKeys(RouterServer& server) const {
 
 // A file that cannot be read leaves the previous version in use.
 void RouterCommand::ReadAgain(RouterServer& server) const {
-  if (const Status status = SetKeys(server); status) {
-    LogInfo("the API keys were read again");
-  } else {
-    LogError("the API keys stay as they were: {}", status.error().message);
-  }
-  if (const Status status = server.ReloadTls(); !status) {
-    LogError("the certificate stays as it was: {}", status.error().message);
-  }
+  access_.ReadAgain([&] { return SetKeys(server); }, [&] { return server.ReloadTls(); });
   // It logs what is wrong with the file.
   const Status engines = server.Reload();
   (void)engines.ok();
-  access_.ReopenLog();
 }
 
 Status RouterCommand::Run() {

@@ -71,7 +71,6 @@ class ServeCommand : public Command {
  private:
   std::string ModelName() const;
   Status SetKeys(Server& server) const;
-  void ReadAgain(Server& server) const;
   Result<ServerConfig> ConfigOf() const;
   Status CheckParsers() const;
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
@@ -171,22 +170,11 @@ Status WarmUp(Engine& engine) {
   return RunRequests(engine.driver(), std::move(requests), 1, [](size_t, RequestResult) {});
 }
 
-// Reloads files on SIGHUP. A file that cannot be read leaves the previous version in use.
-void ServeCommand::ReadAgain(Server& server) const {
-  if (const Status status = SetKeys(server); status) {
-    LogInfo("the API keys were read again");
-  } else {
-    LogError("the API keys stay as they were: {}", status.error().message);
-  }
-  if (const Status status = server.ReloadTls(); !status) {
-    LogError("the certificate stays as it was: {}", status.error().message);
-  }
-  access_.ReopenLog();
-}
-
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
-  access_.WaitForStop(
-      signals, [&] { ReadAgain(server); }, [&] { return !engine.group_status().ok(); });
+  const auto reload = [&] {
+    access_.ReadAgain([&] { return SetKeys(server); }, [&] { return server.ReloadTls(); });
+  };
+  access_.WaitForStop(signals, reload, [&] { return !engine.group_status().ok(); });
   if (const Status group = engine.group_status(); !group) {
     constexpr std::chrono::milliseconds kErrorsLeave{700};
     std::this_thread::sleep_for(kErrorsLeave);

@@ -4,26 +4,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "sim/isolated.h"
 #include "tests/experts/world.h"
-#include "tests/mistakes/planted.h"
+#include "tests/mistakes/each_found.h"
 
 namespace braid {
 namespace {
-
-// The one switch of this program.
-int planted = kNoMistake;
-
-}  // namespace
-
-void Plant(int mistake) { planted = mistake; }
-bool Planted(int mistake) { return planted == mistake; }
-
-namespace {
-
-struct Mistake {
-  const char* what;
-};
 
 constexpr Mistake kMistakes[] = {
 #include "moves.inc"
@@ -79,15 +64,7 @@ TEST(Moves, FaultsInEveryPhaseLeaveTheOldPlacementOrEndTheGroup) {
 }
 
 TEST(Moves, EveryPlantedMistakeIsFound) {
-  for (int i = 0; i < static_cast<int>(std::size(kMistakes)); ++i) {
-    IsolatedProcess process(
-        [i] {
-          Plant(i);
-          return RunFaults(60).ok();
-        },
-        60);
-    EXPECT_FALSE(process.Wait().clean) << kMistakes[i].what;
-  }
+  ExpectEachFound(kMistakes, [] { return RunFaults(60).ok(); });
 }
 
 }  // namespace

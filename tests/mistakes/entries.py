@@ -14,6 +14,8 @@ EXPECTED = [f"Q{i}" for i in range(1, 37)] + [f"L{i}" for i in range(1, 41)]
 def problems():
     mistakes = tomllib.loads((HERE / "kernels.toml").read_text())["mistake"]
     planted = {m["what"] for m in mistakes}
+    drafts = tomllib.loads((HERE.parent / "equality/drafts.toml").read_text())["mistake"]
+    planted |= {m["what"] for m in drafts}
     planted |= set(re.findall(r'\{"([^"]+)", "', (HERE / "mistakes_test.cc").read_text()))
     entries, shown, used = [], {}, set()
     for line in (HERE / "entries.txt").read_text().splitlines():

@@ -13,16 +13,6 @@
 namespace braid {
 namespace {
 
-// The one switch of this program: the kernels that ask it take nothing but their arguments.
-int planted = kNoMistake;
-
-}  // namespace
-
-void Plant(int mistake) { planted = mistake; }
-bool Planted(int mistake) { return planted == mistake; }
-
-namespace {
-
 constexpr double kMissedBy = 1e-3;  // ten times what the golden sets allow
 
 struct KernelMistake {

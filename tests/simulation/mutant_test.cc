@@ -18,16 +18,6 @@
 namespace braid {
 namespace {
 
-// The one switch of this program: the copies of the sources ask it.
-int planted = kNoMistake;
-
-}  // namespace
-
-void Plant(int mistake) { planted = mistake; }
-bool Planted(int mistake) { return planted == mistake; }
-
-namespace {
-
 struct Bug {
   std::string_view name;
 };

@@ -120,7 +120,16 @@ Result<std::vector<ApiKey>> AccessFlags::ReadKeys() const {
   return keys;
 }
 
-void AccessFlags::ReopenLog() const {
+void AccessFlags::ReadAgain(const std::function<Status()>& set_keys,
+                            const std::function<Status()>& reload_tls) const {
+  if (const Status status = set_keys(); status) {
+    LogInfo("the API keys were read again");
+  } else {
+    LogError("the API keys stay as they were: {}", status.error().message);
+  }
+  if (const Status status = reload_tls(); !status) {
+    LogError("the certificate stays as it was: {}", status.error().message);
+  }
   if (log_ != nullptr) log_->Reopen();
 }
 

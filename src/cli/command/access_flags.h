@@ -39,8 +39,10 @@ class AccessFlags {
   // Drains; a second signal calls `stop_now`.
   void Drain(SignalQueue& signals, const std::function<void(int32_t seconds)>& drain,
              const std::function<void()>& stop_now) const;
-  // Opens the request log anew, for its rotation.
-  void ReopenLog() const;
+  // Reads the keys and the certificate again and opens the request log anew, for its rotation. What
+  // cannot be read leaves the previous version in use.
+  void ReadAgain(const std::function<Status()>& set_keys,
+                 const std::function<Status()>& reload_tls) const;
 
  private:
   std::string host_ = "127.0.0.1";

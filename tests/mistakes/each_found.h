@@ -1,0 +1,49 @@
+// The proof that a test can see: it passes without a mistake, and with each mistake of a table it
+// does not.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "tests/mistakes/planted.h"
+
+namespace braid {
+
+// A row of the .inc that plant.py makes of a table.
+struct Mistake {
+  const char* what;
+};
+
+// Whether passes() is true in a process of its own, which ends within `seconds`: a mistake may
+// crash it, or leave its threads waiting for each other.
+template <class Passes>
+bool PassesWith(int mistake, const Passes& passes, unsigned seconds) {
+  const pid_t child = ::fork();
+  CHECK(child >= 0, "cannot start a process");
+  if (child == 0) {
+    ::close(STDERR_FILENO);  // what the mistake makes it say
+    Plant(mistake);
+    ::alarm(seconds);
+    ::_exit(passes() ? 0 : 1);
+  }
+  int status = 0;
+  CHECK(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// A run that hangs is ended after ten times what the one without a mistake took.
+template <int kCount, class Passes>
+void ExpectEachFound(const Mistake (&mistakes)[kCount], const Passes& passes) {
+  const int64_t began_us = MonotonicUs();
+  ASSERT_TRUE(PassesWith(kNoMistake, passes, 600));
+  const int64_t took_us = MonotonicUs() - began_us;
+  const unsigned seconds = 10 + static_cast<unsigned>(10 * took_us / 1'000'000);
+  for (int i = 0; i < kCount; ++i) {
+    EXPECT_FALSE(PassesWith(i, passes, seconds)) << mistakes[i].what;
+  }
+}
+
+}  // namespace braid
