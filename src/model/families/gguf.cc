@@ -114,12 +114,6 @@ void GgufNames::LogOfNegative() {
   if (last_) last_->log_of_negative = true;
 }
 
-void GgufNames::Skip(std::string_view prefix) {
-  for (const GgufTensor& tensor : file_.tensors) {
-    if (tensor.name.starts_with(prefix)) used_.insert(tensor.name);
-  }
-}
-
 void GgufNames::LeaveOut(std::string_view prefix, std::string_view what) {
   int64_t count = 0, bytes = 0;
   for (const GgufTensor& tensor : file_.tensors) {
@@ -153,6 +147,32 @@ void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const 
   names.Rows(to + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, gate_up);
   names.Whole(to + "experts.down_proj", from + "ffn_down_exps.weight");
   names.Whole(to + "gate.weight", from + "ffn_gate_inp.weight");
+}
+
+bool MapDraftHead(const ModelSpec& spec, int64_t index, GgufNames& names) {
+  const std::string from = fmt::format("blk.{}.", index);
+  if (!spec.draft || !spec.draft->declared) return false;
+  if (const size_t layers = spec.draft->layers.size(); layers > 1) {
+    for (size_t i = 0; i < layers; ++i) {
+      names.LeaveOut(fmt::format("blk.{}.", static_cast<size_t>(index) + i),
+                     fmt::format("layer {} of {} of a draft head", i + 1, layers));
+    }
+    return false;
+  }
+  const DraftSpec& draft = *spec.draft;
+  const auto whole = [&](const std::string& name, const std::string& tensor) {
+    names.Whole(fmt::format("{}{}.weight", draft.prefix, name), tensor + ".weight");
+  };
+  whole(draft.embedding_norm, from + "nextn.enorm");
+  whole(draft.hidden_norm, from + "nextn.hnorm");
+  whole(draft.projection, from + "nextn.eh_proj");
+  // A head without a norm of its own has the model's.
+  const std::string norm = from + "nextn.shared_head_norm";
+  const bool own = names.Has(norm + ".weight") || !names.Has(from + "nextn.eh_proj.weight");
+  whole(draft.final_norm, own ? norm : "output_norm");
+  names.LeaveOut(from + "nextn.embed_tokens.", "the draft head's copy of the embedding");
+  names.LeaveOut(from + "nextn.shared_head_head.", "the draft head's copy of the output head");
+  return true;
 }
 
 }  // namespace braid

@@ -59,8 +59,8 @@ class GgufNames {
   // Of the last tensor that was given a name.
   void Columns(std::vector<GgufView::Columns> columns);
   void LogOfNegative();
-  void Skip(std::string_view prefix);
-  // The same, with a line about it in left_out.
+  bool Has(std::string_view tensor) const { return file_.Find(tensor) != nullptr; }
+  // Tensors that no weight needs, with a line about them in left_out.
   void LeaveOut(std::string_view prefix, std::string_view what);
   // Tensors of the file that no code named.
   Status Finish() const;
@@ -82,5 +82,9 @@ class GgufNames {
 // `from` of the file: gate and up together, one row after the other per expert.
 void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
                 GgufNames& names);
+
+// The draft head's own tensors, where its layer is block `index` of the file. True if the layer is
+// left for the family to map; a head of several layers is left out.
+bool MapDraftHead(const ModelSpec& spec, int64_t index, GgufNames& names);
 
 }  // namespace braid

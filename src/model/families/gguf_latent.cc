@@ -38,6 +38,7 @@ json::object LatentConfig(GgufKeys& keys) {
   config["scoring_func"] = sigmoid ? "sigmoid" : "softmax";
   const int64_t drafts = std::clamp<int64_t>(keys.IntOr("nextn_predict_layers", 0), 0, 8);
   config["num_hidden_layers"] = std::max<int64_t>(0, keys.IntOr("block_count", 0)) - drafts;
+  config["num_nextn_predict_layers"] = drafts;
   config["rope_theta"] = keys.NumberOr("rope.freq_base", 0);
   const GgufTensor* embedding = keys.Tensor("token_embd.weight");
   if (embedding && embedding->shape.size() == 2) config["vocab_size"] = embedding->shape[0];
@@ -151,28 +152,34 @@ void MapMoe(const MoeFfn& moe, int64_t hidden, const std::string& to, const std:
               {"down_proj", "ffn_down_shexp"}});
 }
 
+void MapLayer(LayerSpec& layer, int64_t hidden, const std::string& to, const std::string& from,
+              GgufNames& names) {
+  MapWeights(to, from, names,
+             {{"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"}});
+  if (auto* latent = std::get_if<LatentAttention>(&layer.mixer)) {
+    MapLatent(*latent, to, from, names);
+  } else if (const auto* linear = std::get_if<LinearAttention>(&layer.mixer)) {
+    MapKda(*linear, to, from, names);
+  }
+  if (const auto* moe = std::get_if<MoeFfn>(&layer.ffn)) {
+    MapMoe(*moe, hidden, to, from, names);
+  } else {
+    MapWeights(to + std::get<DenseFfn>(layer.ffn).modules.front(), from, names,
+               {{"gate_proj", "ffn_gate"}, {"up_proj", "ffn_up"}, {"down_proj", "ffn_down"}});
+  }
+}
+
 void Map(ModelSpec& spec, GgufNames& names) {
   MapWeights("model.", "", names, {{"embed_tokens", "token_embd"}, {"norm", "output_norm"}});
   names.Whole("lm_head.weight", "output.weight");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    LayerSpec& layer = spec.layers[i];
-    const std::string to = fmt::format("model.layers.{}.", i), from = fmt::format("blk.{}.", i);
-    MapWeights(to, from, names,
-               {{"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"}});
-    if (auto* latent = std::get_if<LatentAttention>(&layer.mixer)) {
-      MapLatent(*latent, to, from, names);
-    } else if (const auto* linear = std::get_if<LinearAttention>(&layer.mixer)) {
-      MapKda(*linear, to, from, names);
-    }
-    if (const auto* moe = std::get_if<MoeFfn>(&layer.ffn)) {
-      MapMoe(*moe, spec.hidden, to, from, names);
-    } else {
-      MapWeights(to + std::get<DenseFfn>(layer.ffn).modules.front(), from, names,
-                 {{"gate_proj", "ffn_gate"}, {"up_proj", "ffn_up"}, {"down_proj", "ffn_down"}});
-    }
+    MapLayer(spec.layers[i], spec.hidden, fmt::format("model.layers.{}.", i),
+             fmt::format("blk.{}.", i), names);
   }
-  for (size_t i = 0; i < 8; ++i) {  // the draft head's
-    names.Skip(fmt::format("blk.{}.", spec.layers.size() + i));
+  const auto behind = static_cast<int64_t>(spec.layers.size());
+  if (MapDraftHead(spec, behind, names)) {
+    LayerSpec& layer = spec.draft->layers.front();
+    MapLayer(layer, spec.hidden, layer.prefix, fmt::format("blk.{}.", behind), names);
   }
 }
 

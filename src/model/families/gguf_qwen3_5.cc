@@ -41,6 +41,7 @@ json::object Config(GgufKeys& keys) {
   const int64_t drafts = std::clamp<int64_t>(keys.IntOr("nextn_predict_layers", 0), 0, 8);
   const int64_t layers = std::max<int64_t>(0, keys.IntOr("block_count", 0)) - drafts;
   config["num_hidden_layers"] = layers;
+  config["mtp_num_hidden_layers"] = drafts;
   const double head_dim = static_cast<double>(keys.IntOr("attention.key_length", 1));
   const double rotated = static_cast<double>(keys.IntOr("rope.dimension_count", 0));
   config["rope_parameters"] = {{"rope_type", "default"},
@@ -142,9 +143,8 @@ void MapMoe(const MoeFfn& moe, int64_t hidden, const std::string& to, const std:
   }
 }
 
-void MapLayer(const LayerSpec& layer, int64_t hidden, int64_t index, GgufNames& names) {
-  const std::string to = fmt::format("model.layers.{}.", index);
-  const std::string from = fmt::format("blk.{}.", index);
+void MapLayer(const LayerSpec& layer, int64_t hidden, const std::string& to,
+              const std::string& from, GgufNames& names) {
   names.Whole(to + "input_layernorm.weight", from + "attn_norm.weight");
   names.Whole(to + "post_attention_layernorm.weight", from + "post_attention_norm.weight");
   if (const auto* linear = std::get_if<LinearAttention>(&layer.mixer)) {
@@ -176,12 +176,15 @@ void Map(ModelSpec& spec, GgufNames& names) {
   names.Whole("model.norm.weight", "output_norm.weight");
   names.Whole("lm_head.weight", "output.weight");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    MapLayer(spec.layers[i], spec.hidden, static_cast<int64_t>(i), names);
+    MapLayer(spec.layers[i], spec.hidden, fmt::format("model.layers.{}.", i),
+             fmt::format("blk.{}.", i), names);
     auto* linear = std::get_if<LinearAttention>(&spec.layers[i].mixer);
     if (linear) linear->layout = DeltaLayout::kSeparate;  // what the names make of a fused one
   }
-  for (size_t i = 0; i < 8; ++i) {  // the draft head's
-    names.Skip(fmt::format("blk.{}.", spec.layers.size() + i));
+  const auto behind = static_cast<int64_t>(spec.layers.size());
+  if (MapDraftHead(spec, behind, names)) {
+    const LayerSpec& layer = spec.draft->layers.front();
+    MapLayer(layer, spec.hidden, layer.prefix, fmt::format("blk.{}.", behind), names);
   }
 }
 

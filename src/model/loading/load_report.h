@@ -25,7 +25,7 @@ struct WeightStorage {
 struct LoadReport {
   std::vector<WeightStorage> weights;  // in the order of WeightsOf(ModelSpec)
   std::vector<std::string> skipped;    // "model.visual.…: 153 tensors, 1.2 GB (vision, not used)"
-  std::vector<std::string> draft;      // "mtp.*: 19 tensors, 2.6 MB (draft head, not used)"
+  std::vector<std::string> draft;      // "mtp.*: 19 tensors, 2.6 MB (draft head, …)"
   std::vector<std::string> notes;      // anything else that a reader should know
 };
 

@@ -183,7 +183,7 @@ TEST(DescribeModel, StatesWhatTheLoaderSkipped) {
   const std::string text =
       FactsAsText(DescribeModel(opened->spec, &opened->checkpoint, &binding->report));
   EXPECT_THAT(text, HasSubstr("model.visual.*: 1 tensors"));
-  EXPECT_THAT(text, HasSubstr("draft head, not used"));
+  EXPECT_THAT(text, HasSubstr("(draft head, loaded where --draft uses it)"));
 }
 
 TEST(MemoryPlan, CountsTheDraftHeadWhereItIsUsed) {

@@ -13,8 +13,8 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "base/quantities.h"
-#include "ops/grouped/grouped_format.h"
 #include "model/loading/stored_panels.h"
+#include "ops/grouped/grouped_format.h"
 
 namespace braid {
 namespace {
@@ -356,9 +356,11 @@ void Binder::Leftovers() {
                     scales.tensors));
   }
   if (draft.tensors > 0) {
+    const char* use = spec_.draft->used     ? ""
+                      : HasDraftHead(spec_) ? ", loaded where --draft uses it"
+                                            : ", not used: it has several layers";
     report.draft.push_back(fmt::format("{}*: {} tensors, {} (draft head{})", spec_.draft->prefix,
-                                       draft.tensors, ByteText(draft.bytes),
-                                       spec_.draft->used ? "" : ", not used"));
+                                       draft.tensors, ByteText(draft.bytes), use));
   }
 }
 
