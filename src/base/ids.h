@@ -84,7 +84,8 @@ using BlockId = StrongId<struct BlockTag>;    // a block of one cache group; 0 i
 using GroupId = StrongId<struct GroupTag>;    // index into the cache geometry's groups
 using DpRankId = StrongId<struct DpRankTag>;  // a data-parallel rank
 using StepId = StrongId<struct StepTag, int64_t>;
-using TokenId = int32_t;  // a vocabulary index; arithmetic is useful
+using MoveId = StrongId<struct MoveTag, int64_t>;  // a move of pages; made by the scheduler
+using TokenId = int32_t;                           // a vocabulary index; arithmetic is useful
 
 }  // namespace braid
 

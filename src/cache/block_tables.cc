@@ -129,6 +129,22 @@ PartBlocks BlockTables::Entries(GroupKind kind, size_t at) const {
   return blocks;
 }
 
+void BlockTables::AppendParts(int32_t begin, int32_t end, std::vector<PagePart>& out) const {
+  const int32_t first = begin / kBlockTokens;
+  if (HasKind(GroupKind::kFull)) {
+    for (int32_t i = first; i < CeilDiv(end, kBlockTokens); ++i) {
+      out.push_back({i, GroupKind::kFull, Entries(GroupKind::kFull, static_cast<size_t>(i))});
+    }
+  }
+  if (!HasKind(GroupKind::kState)) return;
+  const int32_t boundary = end / kBlockTokens;
+  const auto append = [&](int32_t i) {
+    out.push_back({i, GroupKind::kState, Entries(GroupKind::kState, static_cast<size_t>(i))});
+  };
+  if (boundary - 1 >= first) append(boundary - 1);
+  if (end % kBlockTokens != 0) append(boundary);
+}
+
 bool BlockTables::Borrowed(const PrefixIndex& index, GroupKind kind, size_t at) const {
   if (at >= path_.size() || !index.Carries(path_[at], kind)) return false;
   const PartBlocks& published = index.Blocks(path_[at]);

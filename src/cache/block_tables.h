@@ -72,6 +72,10 @@ class BlockTables {
   // What was published stays: every row that wrote it came back without an error.
   void ReleaseAll(PrefixCache& cache);
 
+  // Appends the parts that hold tokens [begin, end), of which `begin` is a boundary: keys and
+  // values of all blocks; of states, those that a step from `end` on reads.
+  void AppendParts(int32_t begin, int32_t end, std::vector<PagePart>& out) const;
+
   // Appends every block that the sequence owns in `group`, without borrowed ones.
   void AppendOwned(GroupId group, const PrefixIndex& index, std::vector<BlockId>& out) const;
   // Calls f(node, part) for every pin that the sequence holds.

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "cache/page_part.h"
 
 namespace braid {
 namespace {
@@ -70,6 +71,12 @@ int64_t BlockBytesOffset(const CacheGeometry& geometry, GroupId group, BlockId b
   const int64_t page = block.value / g.blocks_per_page;
   CHECK(block.valid() && page < geometry.pages, "block {} of group \"{}\"", block.value, g.name);
   return page * geometry.page_bytes + block.value % g.blocks_per_page * g.block_bytes;
+}
+
+int64_t PartBytes(const CacheGeometry& geometry, GroupKind kind) {
+  int64_t bytes = 0;
+  for (const GroupGeometry& g : geometry.groups) bytes += g.kind == kind ? g.block_bytes : 0;
+  return bytes;
 }
 
 BlockCounts BlocksOfSequence(const CacheGeometry& geometry, int64_t tokens) {

@@ -17,15 +17,11 @@
 #include <vector>
 
 #include "cache/geometry.h"
+#include "cache/page_part.h"
 #include "cache/prefix_match.h"
 #include "cache/victim_queue.h"
 
 namespace braid {
-
-// The blocks of one part, by group index; those of other groups are invalid.
-struct PartBlocks {
-  BlockId by_group[kCacheGroupsMax];
-};
 
 // What a prefix is found by before it is compared: a chained hash of everything up to the end of a
 // block.

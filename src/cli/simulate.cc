@@ -80,7 +80,7 @@ class SimulateCommand : public Command {
     flags.Choice("--workload", kind_, std::move(kinds), "Kind of requests");
     flags.Text("--faults", faults_,
                "Faults to inject: all, none, or some of abort,row-error,lost-step,late,tiny,flush,"
-               "transfer,slow,pause,stop,lost-rank");
+               "move,slow,pause,stop,lost-rank");
     flags.Number("--overlap", overlap_, {0, 1}, "Steps planned ahead (default: random)");
     flags.Choice("--policy", policy_, {"drawn", "prefix-affine", "least-loaded", "round-robin"},
                  "Placement of requests on data-parallel ranks");
@@ -158,7 +158,7 @@ void SimulateCommand::Print(const SimulationReport& r) const {
   fmt::print("\nevicted {} blocks and {} states; {} preemptions, {} requests protected\n",
              t.evictions_full, t.evictions_state, t.preemptions, t.protected_requests);
   fmt::print("guessed {} tokens, {:.1f} % of them right; moved {} prompts, {} of them in vain\n",
-             t.drafts, Percent(t.drafts_accepted, t.drafts), t.transfers, t.transfers_failed);
+             t.drafts, Percent(t.drafts_accepted, t.drafts), t.moves, t.moves_failed);
   fmt::print("steps to the first output: half within {}, 99 % within {}, at most {}\n",
              t.WaitQuantile(0.5), t.WaitQuantile(0.99), t.wait_max);
   fmt::print("plans and outputs: {:016x}\n", t.trace);
@@ -190,8 +190,8 @@ void SimulateCommand::PrintJson(const SimulationReport& r) const {
                    {"preemptions", t.preemptions},
                    {"drafts", t.drafts},
                    {"drafts_accepted", t.drafts_accepted},
-                   {"transfers", t.transfers},
-                   {"transfers_failed", t.transfers_failed},
+                   {"moves", t.moves},
+                   {"moves_failed", t.moves_failed},
                    {"wait_steps_median", t.WaitQuantile(0.5)},
                    {"wait_steps_p99", t.WaitQuantile(0.99)},
                    {"wait_steps_max", t.wait_max},

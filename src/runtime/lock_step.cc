@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "scheduler/event_codec.h"
-#include "scheduler/plan_hash.h"
+#include "scheduler/planning/plan_hash.h"
 #include "scheduler/planning/plan_text.h"
 #include "scheduler/replay.h"
 

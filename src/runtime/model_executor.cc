@@ -57,6 +57,7 @@ Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
   keep(plan.admissions);
   keep(plan.tables);
   keep(plan.rows);
+  std::erase_if(plan.moves, [&](const PageMove& m) { return m.dp_rank != DpRankId(dp_rank); });
   std::erase_if(plan.released, others);
   for (SlotId& slot : plan.released) slot = SlotId(slot.value - dp_rank * slots);
   return plan;
@@ -118,6 +119,9 @@ struct ModelExecutor::State {
                                                            .sampler = sampler,
                                                            .slots = c.running_max,
                                                            .pass_tokens_max = c.step_tokens_max});
+    }
+    for (Mover* mover : config.movers) {
+      if (mover != nullptr) mover->Attach(arena.data(), config.cache);
     }
     workspace = Workspace(MeasureStep());
     pool.set_trace(c.trace);
@@ -191,6 +195,8 @@ struct ModelExecutor::State {
       for (int32_t i = 0; i < row.token_count; ++i) {
         const TokenId token = plan.tokens[static_cast<size_t>(row.token_begin + i)];
         const auto position = static_cast<size_t>(row.start + i);
+        // The first token of a prompt that was computed elsewhere.
+        if (position == slot.tokens.size() && token >= 0) slot.tokens.push_back(token);
         CHECK(position < slot.tokens.size(), "position {} of a sequence of {} known tokens",
               position, slot.tokens.size());
         tokens.push_back(token == kSampledInFlight ? slot.tokens[position] : token);
@@ -293,7 +299,7 @@ struct ModelExecutor::State {
     }
   }
 
-  StepDone RunStep(Plan whole) {
+  StepDone RunStep(Plan whole, EventSink& events) {
     requests.clear();
     first_row = 0;
     for (const Row& row : whole.rows) {
@@ -312,6 +318,12 @@ struct ModelExecutor::State {
     }
     if (config.poison_freed) Poison(plan);
     slots.Begin(plan);
+    for (const PageMove& move : plan.moves) {
+      Mover* mover = config.movers[static_cast<size_t>(move.place)];
+      CHECK(mover != nullptr, "nobody moves pages to or from place {}",
+            static_cast<int>(move.place));
+      mover->Start(move, events);
+    }
     for (const Admission& admission : plan.admissions) {
       constraints.Reset(admission.slot);
       if (lookup != nullptr) lookup->Reset(admission.slot);
@@ -508,7 +520,7 @@ ModelExecutor::~ModelExecutor() = default;
 void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 
 void ModelExecutor::Launch(Plan plan, EventSink& events) {
-  events.Post(state_->RunStep(std::move(plan)));
+  events.Post(state_->RunStep(std::move(plan), events));
 }
 
 const Status& ModelExecutor::group_status() const { return state_->ranks.status; }

@@ -7,6 +7,7 @@
 // proposes drafts, and all ranks get its results.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "ops/ranks.h"
 #include "runtime/drafter.h"
 #include "scheduler/executor.h"
+#include "scheduler/mover.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
 
@@ -54,6 +56,9 @@ struct ModelExecutorConfig {
   ops::Ranks ranks = {};
   // Which of how many data-parallel ranks this is; it carries out its own rows of every plan.
   int32_t dp_rank = 0, dp_ranks = 1;
+  // Who carries out the plans' moves, by place; null: the scheduler plans none for it. They outlive
+  // the executor.
+  std::array<Mover*, kPlaces> movers = {};
   // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
   // read of one ends in a request whose logits are not finite.
   bool poison_freed = kPoisonFreed;

@@ -177,7 +177,7 @@ void Driver::State::LaunchSteps(EventSink& events) {
   while (in_flight <= config.overlap_depth) {
     Plan plan = NextPlan();
     if (plan.empty()) {
-      CHECK(in_flight > 0 || scheduler.idle() || scheduler.paused() || scheduler.transfers() > 0,
+      CHECK(in_flight > 0 || scheduler.idle() || scheduler.paused() || scheduler.moves() > 0,
             "nothing can run, and {} requests wait", scheduler.stats().waiting);
       return;
     }

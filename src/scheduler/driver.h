@@ -6,7 +6,7 @@
 // Whatever can change a plan comes this way, so equal events make equal plans on every rank and in
 // a replay. Submit, Abort, Post and the like may be called from any thread; the rest happens on the
 // thread that calls Run. Sinks are called on that thread and must not block: they hand the output
-// to their own thread. Steps and transfers report by events too, so the loop waits in one place
+// to their own thread. Steps and moves report by events too, so the loop waits in one place
 // only: for its inbox or, on a rank that follows, for its leader.
 #pragma once
 

@@ -46,13 +46,13 @@ struct StepDone {
   int64_t duration_us = 0;      // what the step took, measured by the driver; 0: not measured
 };
 
-// A transfer that a plan started is over. The scheduler ignores repetitions, and events of requests
-// that have ended.
-struct TransferDone {
-  RequestId request;
-  TokenId token = -1;    // the prompt's first token, when pages have arrived
-  TokenLogprob logprob;  // its log-probability, when the request asked for logprobs
-  std::string error;     // non-empty: the pages did not get there
+// A move that a plan started is over. The scheduler ignores repetitions.
+struct PagesMoved {
+  MoveId move;
+  std::string error;          // non-empty: not all of the pages are where they were to go
+  std::vector<int32_t> lost;  // those that are not, by their place among the move's parts
+  TokenId token = -1;         // the prompt's first token, when a whole prompt has arrived
+  TokenLogprob logprob;       // its log-probability, when the request asked for logprobs
 };
 
 // Time passes only by events. Microseconds of a monotonic clock.
@@ -77,7 +77,7 @@ struct StopRequested {
   bool now = false;
 };
 
-using Event = std::variant<Submit, Abort, StepDone, TransferDone, Tick, FlushCache, ResetCache,
+using Event = std::variant<Submit, Abort, StepDone, PagesMoved, Tick, FlushCache, ResetCache,
                            PauseRequested, StopRequested>;
 
 // Takes what happens, from any thread.

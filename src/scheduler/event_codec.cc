@@ -27,7 +27,7 @@ enum class Kind : uint8_t {
   kFlushCache,
   kPlan,
   kResetCache,
-  kTransferDone,
+  kPagesMoved,
   kPauseRequested,
   kStopRequested,
 };
@@ -257,8 +257,8 @@ void Fields(StepDone& e, Coder& code) {
   code(e.step, e.rows, e.duration_us);
 }
 template <class Coder>
-void Fields(TransferDone& e, Coder& code) {
-  code(e.request, e.token, e.logprob, e.error);
+void Fields(PagesMoved& e, Coder& code) {
+  code(e.move, e.error, e.lost, e.token, e.logprob);
 }
 template <class Coder>
 void Fields(Tick& e, Coder& code) {
@@ -284,7 +284,7 @@ void Fields(PlanMark& p, Coder& code) {
 Kind KindOf(const Submit&) { return Kind::kSubmit; }
 Kind KindOf(const Abort&) { return Kind::kAbort; }
 Kind KindOf(const StepDone&) { return Kind::kStepDone; }
-Kind KindOf(const TransferDone&) { return Kind::kTransferDone; }
+Kind KindOf(const PagesMoved&) { return Kind::kPagesMoved; }
 Kind KindOf(const Tick&) { return Kind::kTick; }
 Kind KindOf(const FlushCache&) { return Kind::kFlushCache; }
 Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
@@ -328,8 +328,8 @@ std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
       return Decode<Abort>(payload);
     case Kind::kStepDone:
       return Decode<StepDone>(payload);
-    case Kind::kTransferDone:
-      return Decode<TransferDone>(payload);
+    case Kind::kPagesMoved:
+      return Decode<PagesMoved>(payload);
     case Kind::kTick:
       return Decode<Tick>(payload);
     case Kind::kFlushCache:

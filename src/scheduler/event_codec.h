@@ -18,7 +18,7 @@
 namespace braid {
 
 // Of the records' fields.
-inline constexpr uint32_t kEventCodecVersion = 5;
+inline constexpr uint32_t kEventCodecVersion = 6;
 
 struct LogStart {
   SchedulerConfig config;

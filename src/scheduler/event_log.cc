@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "scheduler/plan_hash.h"
+#include "scheduler/planning/plan_hash.h"
 
 namespace braid {
 namespace {

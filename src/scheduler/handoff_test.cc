@@ -117,6 +117,12 @@ TEST_F(DraftTest, EverySequenceHasItsTokenBeforeAnybodyHasGuesses) {
 
 class HandoffTest : public SchedulerFixture {
  protected:
+  // A step; its moves are remembered by whose they are.
+  Plan Step() {
+    Plan plan = SchedulerFixture::Step();
+    for (const PageMove& move : plan.moves) moves_[move.request] = move.id;
+    return plan;
+  }
   HandoffTest() : SchedulerFixture(Config()) {}
   static SchedulerConfig Config(int32_t pages = 200) {
     SchedulerConfig config = BlockConfig(pages);
@@ -129,19 +135,25 @@ class HandoffTest : public SchedulerFixture {
     return r;
   }
   void End(RequestId id, TokenId token, std::string error = "") {
-    s_.Apply(TransferDone{.request = id, .token = token, .logprob = {}, .error = std::move(error)});
+    s_.Apply(PagesMoved{.move = moves_.at(id),
+                        .error = std::move(error),
+                        .lost = {},
+                        .token = token,
+                        .logprob = {}});
     Take();
   }
+  std::map<RequestId, MoveId> moves_;
 };
 
 TEST_F(HandoffTest, APromptThatIsAwaitedHasAllItsBlocksAndNoRow) {
   const RequestId id = Send(MakeFor(RequestRole::kDecode, 200, 5));
   const Plan plan = Step();
-  ASSERT_EQ(plan.transfers.size(), 1u);
+  ASSERT_EQ(plan.moves.size(), 1u);
   EXPECT_TRUE(plan.rows.empty());
-  EXPECT_TRUE(plan.transfers[0].receive);
-  EXPECT_EQ(plan.transfers[0].begin, 0);
-  EXPECT_EQ(plan.transfers[0].end, 200);
+  EXPECT_TRUE(plan.moves[0].in());
+  EXPECT_EQ(plan.moves[0].parts.size(), 4u + 2u);
+  EXPECT_EQ(plan.moves[0].begin, 0);
+  EXPECT_EQ(plan.moves[0].end, 200);
   EXPECT_EQ(plan.tables.size(), 4u + 2u);  // keys of four blocks; the state at 192 and its rows
   EXPECT_TRUE(Step().empty());
   End(id, 42);
@@ -162,7 +174,7 @@ TEST_F(HandoffTest, PagesThatArrivedAreReusedAndNotBefore) {
   Request third = MakeFor(RequestRole::kDecode, 260, 2);
   Send(third);
   const Plan plan = Step();
-  EXPECT_EQ(plan.transfers.at(0).begin, 192);  // only the rest has to come
+  EXPECT_EQ(plan.moves.at(0).begin, 192);  // only the rest has to come
   End(third.id, 43);
   Drain();
 }
@@ -176,7 +188,7 @@ TEST_F(HandoffTest, APromptThatDoesNotArriveIsComputedHere) {
   EXPECT_EQ(plan.rows.at(0).token_count, 200);
   Drain();
   EXPECT_THAT(outputs_[id].tokens, ElementsAre(7, 7));
-  EXPECT_EQ(s_.stats().transfers_failed, 1);
+  EXPECT_EQ(s_.stats().moves_failed, 1);
 }
 
 TEST_F(HandoffTest, APromptForOthersIsKeptUntilItHasLeft) {
@@ -184,8 +196,9 @@ TEST_F(HandoffTest, APromptForOthersIsKeptUntilItHasLeft) {
   EXPECT_EQ(Step().rows.at(0).token_count, 200);
   const Plan plan = Step();
   EXPECT_TRUE(plan.rows.empty());
-  EXPECT_FALSE(plan.transfers.at(0).receive);
-  EXPECT_EQ(plan.transfers.at(0).end, 200);
+  EXPECT_FALSE(plan.moves.at(0).in());
+  EXPECT_EQ(plan.moves.at(0).parts.size(), 4u + 2u);
+  EXPECT_EQ(plan.moves.at(0).end, 200);
   EXPECT_GT(s_.stats().pages_used, 0);
   EXPECT_FALSE(s_.idle());
   End(id, -1);
@@ -204,10 +217,10 @@ TEST_F(HandoffTest, PagesThatCannotBeSentEndTheRequestWithTheReason) {
   EXPECT_EQ(outputs_[id].error, "the peer is gone");
 }
 
-TEST_F(HandoffTest, AnAbortKeepsThePagesUntilTheTransferIsOver) {
+TEST_F(HandoffTest, AnAbortKeepsThePagesUntilTheMoveIsOver) {
   for (const RequestRole role : {RequestRole::kPrefill, RequestRole::kDecode}) {
     const RequestId id = Send(MakeFor(role, 200, 50));
-    while (Step().transfers.empty()) ASSERT_FALSE(s_.idle());
+    while (Step().moves.empty()) ASSERT_FALSE(s_.idle());
     s_.Apply(Abort{id});
     Take();
     EXPECT_EQ(outputs_[id].finish, FinishReason::kAbort);
@@ -227,9 +240,9 @@ TEST_F(HandoffTest, WhatIsOnItsWayIsNotChosenToMakeRoom) {
   Send(decoding);
   Step();
   const RequestId awaited = Send(MakeFor(RequestRole::kDecode, 200, 5, 1000));
-  EXPECT_EQ(Step().transfers.size(), 1u);
+  EXPECT_EQ(Step().moves.size(), 1u);
   for (int i = 0; i < 400 && s_.stats().preemptions == 0; ++i) Step();
-  EXPECT_TRUE(Step().empty());  // only the transfer can make room
+  EXPECT_TRUE(Step().empty());  // only the end of the move can make room
   End(awaited, 42);
   Drain();
   EXPECT_EQ(outputs_[awaited].preemptions, 0);

@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "scheduler/plan_hash.h"
+#include "scheduler/planning/plan_hash.h"
 #include "scheduler/scheduler_fixture.h"
 
 namespace braid {

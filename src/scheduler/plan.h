@@ -9,6 +9,7 @@
 
 #include "base/block.h"
 #include "base/ids.h"
+#include "cache/page_part.h"
 #include "scheduler/request.h"
 
 namespace braid {
@@ -54,14 +55,28 @@ struct Row {
 // and never complete it.
 inline int32_t DraftsInBlock(int32_t first) { return kBlockTokens - 1 - first % kBlockTokens; }
 
-// Another engine receives the pages of tokens [begin, end) of a slot's sequence, or sends them into
-// the blocks that the tables name. The pages are in use until TransferDone reports the end.
-struct Transfer {
+// Where pages can be besides the arena; a mover knows each (scheduler/mover.h).
+enum class Place : uint8_t {
+  kPeer,  // another engine, which computes the prompt or goes on with it
+};
+inline constexpr size_t kPlaces = 1;
+
+enum class Direction : uint8_t { kOut, kIn };  // of the arena
+
+// The bytes of `parts` go from the arena to a place, or come from there. Every block of them is
+// pinned until the PagesMoved of the same id is applied.
+struct PageMove {
+  MoveId id;
+  Place place = Place::kPeer;
+  Direction direction = Direction::kOut;
+  DpRankId dp_rank;  // whose arena
+  // Whose pages they are. What comes is in place when the move is over, and the sequence goes on at
+  // `end`.
   SlotId slot;
   RequestId request;
-  bool receive = false;
-  int32_t begin = 0;
-  int32_t end = 0;
+  int32_t begin = 0, end = 0;  // tokens
+  std::vector<PagePart> parts;
+  bool in() const { return direction == Direction::kIn; }
 };
 
 // Nobody needs the block's contents any more. A table of this plan may name the block again.
@@ -81,10 +96,10 @@ struct Plan {
   // How many of the rows are each rank's; a rank without any takes part in the step all the same.
   // The rank of a slot is slot / running_max.
   std::vector<int32_t> dp_rank_rows;
-  std::vector<TokenId> tokens;      // the rows' tokens, back to back
-  std::vector<Transfer> transfers;  // started when the step is launched, side by side with it
-  std::vector<SlotId> released;     // slots whose sequence has left; applied last
-  bool empty() const { return rows.empty() && transfers.empty(); }
+  std::vector<TokenId> tokens;   // the rows' tokens, back to back
+  std::vector<PageMove> moves;   // started when the step is launched, side by side with it
+  std::vector<SlotId> released;  // slots whose sequence has left; applied last
+  bool empty() const { return rows.empty() && moves.empty(); }
 };
 
 }  // namespace braid

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "scheduler/inbox.h"
-#include "scheduler/plan_hash.h"
+#include "scheduler/planning/plan_hash.h"
 #include "scheduler/planning/plan_text.h"
 
 namespace braid {

@@ -33,7 +33,7 @@ void Scheduler::State::On(const StopRequested& event) {
 bool Scheduler::State::Idle() const {
   const auto quiet = [](const DpRank& rank) { return rank.running.empty(); };
   return std::all_of(ranks.begin(), ranks.end(), quiet) && admission.queue().empty() &&
-         !planner.in_flight() && life_cycle.transfers() == 0;
+         !planner.in_flight() && life_cycle.moves() == 0;
 }
 
 Result<Scheduler> Scheduler::Create(const SchedulerConfig& config) {
@@ -60,7 +60,7 @@ std::vector<Output>& Scheduler::TakeOutputs() { return state_->life_cycle.TakeOu
 
 bool Scheduler::idle() const { return state_->Idle(); }
 
-int32_t Scheduler::transfers() const { return state_->life_cycle.transfers(); }
+int32_t Scheduler::moves() const { return state_->life_cycle.moves(); }
 
 bool Scheduler::paused() const { return state_->paused && !state_->stopping; }
 
@@ -90,8 +90,8 @@ SchedulerStats Scheduler::stats() const {
                        .drafts = planned.drafts,
                        .drafts_accepted = lived.drafts.accepted_total(),
                        .drafts_by_place = lived.drafts,
-                       .transfers = lived.transfers,
-                       .transfers_failed = lived.transfers_failed};
+                       .moves = lived.moves,
+                       .moves_failed = lived.moves_failed};
   for (const DpRank& rank : s.ranks) {
     const BlockPool& pool = rank.cache.pool();
     stats.running += static_cast<int32_t>(rank.running.size());

@@ -33,9 +33,9 @@ struct SchedulerStats {
   std::array<int64_t, kReuseStops> lost_tokens{};   // their tokens that were computed, by why
   int64_t evictions_full = 0, evictions_state = 0;
   int64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, preemptions = 0, finished = 0;
-  int64_t drafts = 0, drafts_accepted = 0;      // drafts computed; of those, accepted ones
-  DraftCounts drafts_by_place;                  // in rows that have come back
-  int64_t transfers = 0, transfers_failed = 0;  // over; of those, failed
+  int64_t drafts = 0, drafts_accepted = 0;  // drafts computed; of those, accepted ones
+  DraftCounts drafts_by_place;              // in rows that have come back
+  int64_t moves = 0, moves_failed = 0;      // over; of those, failed
 };
 
 // Order and starvation. Of those that wait the highest priority comes first, and of it the one
@@ -69,10 +69,10 @@ class Scheduler {
   // the vector, which is valid until the next call.
   std::vector<Output>& TakeOutputs();
 
-  bool idle() const;          // no request is alive, and no step or transfer in flight
-  int32_t transfers() const;  // in flight
-  bool paused() const;        // no plan has work in it until PauseRequested or StopRequested
-  bool stopping() const;      // StopRequested has come
+  bool idle() const;      // no request is alive, and no step or move in flight
+  int32_t moves() const;  // in flight
+  bool paused() const;    // no plan has work in it until PauseRequested or StopRequested
+  bool stopping() const;  // StopRequested has come
   const SchedulerConfig& config() const;
   SchedulerStats stats() const;
 

@@ -22,7 +22,7 @@ struct Scheduler::State {
   void On(const Submit& event) { life_cycle.Submit(event.request); }
   void On(const Abort& event) { life_cycle.Abort(event.id, event.reason); }
   void On(const StepDone& event);
-  void On(const TransferDone& event) { life_cycle.CompleteTransfer(event); }
+  void On(const PagesMoved& event) { life_cycle.CompleteMove(event); }
   void On(const FlushCache& event);
   void On(const ResetCache& event);
   void On(const PauseRequested& event) { paused = event.paused; }

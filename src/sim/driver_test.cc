@@ -241,7 +241,7 @@ Request Asking(int32_t prompt, RequestRole role = RequestRole::kBoth) {
   return r;
 }
 
-TEST(DriverTurns, WhileOnlyATransferGoesOnNothingIsPlannedAndAStopWaitsForIt) {
+TEST(DriverTurns, WhileOnlyAMoveGoesOnNothingIsPlannedAndAStopWaitsForIt) {
   SchedulerConfig config = Config();
   config.handoff = true;
   Turns turns({.held = true}, config);
@@ -254,7 +254,7 @@ TEST(DriverTurns, WhileOnlyATransferGoesOnNothingIsPlannedAndAStopWaitsForIt) {
   turns.driver.Stop(true);
   EXPECT_TRUE(turns.driver.Turn()) << "its pages may still arrive";
   EXPECT_EQ(sink.Await(), FinishReason::kAbort);
-  turns.driver.Post(turns.executor.EndFakeTransfer(0, true));
+  turns.driver.Post(turns.executor.EndFakeMove(0, true));
   EXPECT_FALSE(turns.driver.Turn());
   EXPECT_TRUE(turns.driver.ended().ok());
   EXPECT_EQ(turns.driver.stats().scheduler.pages_used, 0);

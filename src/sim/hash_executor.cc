@@ -92,7 +92,7 @@ void HashExecutor::Launch(Plan plan, EventSink& events) {
     LaunchRow(plan, row);
   }
   CHECK(tokens == static_cast<int32_t>(plan.tokens.size()));
-  for (const Transfer& transfer : plan.transfers) LaunchTransfer(transfer);
+  for (const PageMove& move : plan.moves) LaunchMove(move);
   for (SlotId slot : plan.released) {
     CHECK(At(slot).live && At(slot).rows_in_flight == 0, "I-3: slot {} is released while in use",
           slot.value);
@@ -151,10 +151,10 @@ void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
           "request {} starts at {}", row.request.value, row.start);
     slot.reused = slot.launched = slot.in_place = row.start;
   }
-  for (const Transfer& transfer : plan.transfers) {
-    if (transfer.slot != admission.slot) continue;
-    CHECK(transfer.receive && transfer.begin % kB == 0);
-    slot.reused = slot.launched = slot.in_place = transfer.begin;
+  for (const PageMove& move : plan.moves) {
+    if (move.slot != admission.slot) continue;
+    CHECK(move.in() && move.begin % kB == 0);
+    slot.reused = slot.launched = slot.in_place = move.begin;
   }
 }
 

@@ -56,12 +56,13 @@ class HashExecutor : public Executor {
   StepDone EndStep();
   int32_t in_flight() const { return static_cast<int32_t>(steps_.size()); }
 
-  // Transfers that plans have started, whose step has landed, and that are not over. There is no
+  // Moves that plans have started, whose step has landed, and that are not over. There is no
   // network and no other engine: what would arrive is made up from the hash LM, and what would be
-  // sent is read and compared. A transfer that fails leaves rubbish in the blocks it was to fill.
-  int32_t fake_transfers() const;
-  TransferDone EndFakeTransfer(int32_t index, bool fails);
-  bool Transferring(RequestId request) const;
+  // sent is read and compared. A move that fails leaves rubbish in the blocks it was to fill.
+  int32_t fake_moves() const;
+  const PageMove& fake_move(int32_t index) const { return moves_[static_cast<size_t>(index)].what; }
+  PagesMoved EndFakeMove(int32_t index, bool fails);
+  bool Moving(RequestId request) const;
 
   // A block that stands in the tables of two slots is complete: nobody will write to it. Linear in
   // the tables.
@@ -107,11 +108,11 @@ class HashExecutor : public Executor {
     int32_t in_place = 0;                      // tokens of all rows run
     int32_t refused = 0;         // rejected drafts of the last row, stored after its tokens
     int32_t refused_end = 0;     // cells up to here may hold what was refused
-    int32_t rows_in_flight = 0;  // and its transfer
+    int32_t rows_in_flight = 0;  // and its move
     int64_t sampled_by = -1;     // the step that sampled the last token, in launch order
   };
-  struct FakeTransfer {
-    Transfer what;
+  struct FakeMove {
+    PageMove what;
     int64_t order = 0;  // of the step whose plan started it
   };
   struct StepInFlight {
@@ -132,9 +133,9 @@ class HashExecutor : public Executor {
   void Pin(const Slot& slot, const Row& row, int32_t change);
   void LaunchRow(const Plan& plan, const Row& row);
   void ForgetStates(Slot& slot, int32_t end);
-  void LaunchTransfer(const Transfer& transfer);
+  void LaunchMove(const PageMove& move);
   void RunStep(StepInFlight& step);
-  static Row RowOf(const Transfer& transfer);
+  static Row RowOf(const PageMove& move);
   uint64_t AdvanceGroups(int64_t order, Slot& slot, const Row& row);
   void CheckSent(Slot& slot, int32_t end);
   int32_t Verify(const Slot& slot, const Row& row, RowResult& result) const;
@@ -156,7 +157,7 @@ class HashExecutor : public Executor {
   std::vector<Group> groups_;  // rank by rank
   IdVector<SlotId, Slot> slots_;
   std::deque<StepInFlight> steps_;
-  std::vector<FakeTransfer> transfers_;
+  std::vector<FakeMove> moves_;
   std::vector<TokenId> tokens_;        // scratch: the row's tokens
   std::vector<uint64_t> prefixes_;     // scratch: the prefix hash after each token of the row
   int64_t launched_ = 0, landed_ = 0;  // steps

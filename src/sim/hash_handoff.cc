@@ -1,5 +1,5 @@
 // The parts of the hash executor in which other engines and other models would have a say: drafts
-// and their verification, and transfers of pages, which are fake here. One thread, the driver's.
+// and their verification, and moves of pages, which are fake here. One thread, the driver's.
 #include <algorithm>
 #include <utility>
 
@@ -51,61 +51,61 @@ void HashExecutor::Guess(const Slot& slot, const Row& row, uint64_t prefix,
   }
 }
 
-// What a transfer writes, or, with no tokens at its end, what it reads.
-Row HashExecutor::RowOf(const Transfer& t) {
-  const int32_t start = t.receive ? t.begin : t.end;
+// What a move writes, or, with no tokens at its end, what it reads.
+Row HashExecutor::RowOf(const PageMove& t) {
+  const int32_t start = t.in() ? t.begin : t.end;
   return {.slot = t.slot, .request = t.request, .token_count = t.end - start, .start = start};
 }
 
-void HashExecutor::LaunchTransfer(const Transfer& transfer) {
-  Slot& slot = At(transfer.slot);
-  CHECK(slot.live && slot.request->id == transfer.request, "I-12: slot {} is not request {}'s",
-        transfer.slot.value, transfer.request.value);
-  CHECK(slot.rows_in_flight == 0 && transfer.begin < transfer.end);
-  CHECK(slot.launched == (transfer.receive ? transfer.begin : transfer.end),
-        "I-8: request {} has {} tokens in place", transfer.request.value, slot.launched);
-  slot.launched = transfer.end;
+void HashExecutor::LaunchMove(const PageMove& move) {
+  Slot& slot = At(move.slot);
+  CHECK(slot.live && slot.request->id == move.request, "I-12: slot {} is not request {}'s",
+        move.slot.value, move.request.value);
+  CHECK(slot.rows_in_flight == 0 && move.begin < move.end);
+  CHECK(slot.launched == (move.in() ? move.begin : move.end),
+        "I-8: request {} has {} tokens in place", move.request.value, slot.launched);
+  slot.launched = move.end;
   ++slot.rows_in_flight;
-  Pin(slot, RowOf(transfer), 1);
-  transfers_.push_back({transfer, launched_});
+  Pin(slot, RowOf(move), 1);
+  moves_.push_back({move, launched_});
 }
 
-int32_t HashExecutor::fake_transfers() const {
+int32_t HashExecutor::fake_moves() const {
   int32_t count = 0;
-  for (const FakeTransfer& t : transfers_) count += t.order < landed_;
+  for (const FakeMove& t : moves_) count += t.order < landed_;
   return count;
 }
 
-bool HashExecutor::Transferring(RequestId request) const {
-  for (const FakeTransfer& t : transfers_) {
+bool HashExecutor::Moving(RequestId request) const {
+  for (const FakeMove& t : moves_) {
     if (t.what.request == request) return true;
   }
   return false;
 }
 
-TransferDone HashExecutor::EndFakeTransfer(int32_t index, bool fails) {
-  const auto at = transfers_.begin() + index;
-  CHECK(index < static_cast<int32_t>(transfers_.size()) && at->order < landed_);
-  const FakeTransfer transfer = *at;
-  transfers_.erase(at);
-  Slot& slot = At(transfer.what.slot);
-  const Row row = RowOf(transfer.what);
+PagesMoved HashExecutor::EndFakeMove(int32_t index, bool fails) {
+  const auto at = moves_.begin() + index;
+  CHECK(index < static_cast<int32_t>(moves_.size()) && at->order < landed_);
+  const FakeMove move = *at;
+  moves_.erase(at);
+  Slot& slot = At(move.what.slot);
+  const Row row = RowOf(move.what);
   const Request& request = *slot.request;
-  TransferDone done{.request = request.id, .logprob = {}, .error = {}};
+  PagesMoved done{.move = move.what.id, .error = {}, .lost = {}, .logprob = {}};
   Pin(slot, row, -1);
   --slot.rows_in_flight;
   if (fails) {
-    if (transfer.what.receive) Poison(slot, row);
-    done.error = "the fake transfer was told to fail";
+    if (move.what.in()) Poison(slot, row);
+    done.error = "the fake move was told to fail";
     return done;
   }
-  if (!transfer.what.receive) {
-    CheckSent(slot, transfer.what.end);
+  if (!move.what.in()) {
+    CheckSent(slot, move.what.end);
     return done;
   }
   tokens_.assign(slot.history.begin() + row.start, slot.history.end());
-  const uint64_t prefix = AdvanceGroups(transfer.order, slot, row);
-  slot.in_place = transfer.what.end;
+  const uint64_t prefix = AdvanceGroups(move.order, slot, row);
+  slot.in_place = move.what.end;
   ForgetStates(slot, slot.in_place);
   done.token = lm_.Next(request, prefix, slot.in_place, 0);
   slot.history.push_back(done.token);

@@ -177,7 +177,7 @@ TEST_F(RecordedRun, WhatIsNoLogIsSaidToBeNone) {
   EXPECT_THAT(ErrorOf(whole.substr(0, 20)), HasSubstr("ends before its start record does"));
   std::string later = whole;
   later[8] = 9;
-  EXPECT_THAT(ErrorOf(later), HasSubstr("version 9; this program reads version 5"));
+  EXPECT_THAT(ErrorOf(later), HasSubstr("version 9; this program reads version 6"));
   std::filesystem::remove(path_);
   const auto missing = EventLogReader::Open(path_);
   ASSERT_FALSE(missing.ok());

@@ -151,7 +151,7 @@ TEST(SimulationStats, SumsAreTakenOfEveryFigure) {
                           &one.aborted,         &one.failed,          &one.refused,
                           &one.stopped,         &one.prompt_tokens,   &one.reused_tokens,
                           &one.evictions_full,  &one.evictions_state, &one.drafts,
-                          &one.drafts_accepted, &one.transfers,       &one.transfers_failed,
+                          &one.drafts_accepted, &one.moves,           &one.moves_failed,
                           &one.late_tokens,     &one.reuse_stops[1],  &one.waits[3]}) {
     *figure = ++n;
   }
@@ -165,7 +165,7 @@ TEST(SimulationStats, SumsAreTakenOfEveryFigure) {
       two.aborted,         two.failed,          two.refused,
       two.stopped,         two.prompt_tokens,   two.reused_tokens,
       two.evictions_full,  two.evictions_state, two.drafts,
-      two.drafts_accepted, two.transfers,       two.transfers_failed,
+      two.drafts_accepted, two.moves,           two.moves_failed,
       two.late_tokens,     two.reuse_stops[1],  two.waits[3]};
   for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], 2 * static_cast<int64_t>(i + 1));
   EXPECT_EQ(two.wait_max, 9);

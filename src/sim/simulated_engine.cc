@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "scheduler/plan_hash.h"
+#include "scheduler/planning/plan_hash.h"
 
 namespace braid {
 namespace {
@@ -52,9 +52,9 @@ HashExecutorOptions ExecutorOptions(const Workload& w) {
 SimulatedRank::SimulatedRank(const Workload& w)
     : executor(w.config.cache, w.config.vocabulary, ExecutorOptions(w)),
       driver(MakeScheduler(w.config), executor,
-             {.overlap_depth = w.overlap_depth,
-              .audit_every_us = 1,
-              .now_us = [this] { return now_us; }}) {}
+             {.overlap_depth = w.overlap_depth, .audit_every_us = 1, .now_us = [this] {
+                return now_us;
+              }}) {}
 
 SimulatedEngine::SimulatedEngine(const Workload& w) : clock_seed_(w.error_seed) {
   for (int32_t i = 0; i < w.ranks; ++i) {
@@ -107,9 +107,9 @@ StepDone SimulatedEngine::EndStep() {
   return done;
 }
 
-TransferDone SimulatedEngine::EndFakeTransfer(int32_t index, bool fails) {
-  TransferDone done;
-  for (auto& rank : ranks_) done = rank->executor.EndFakeTransfer(index, fails);
+PagesMoved SimulatedEngine::EndFakeMove(int32_t index, bool fails) {
+  PagesMoved done;
+  for (auto& rank : ranks_) done = rank->executor.EndFakeMove(index, fails);
   driver().Post(done);
   return done;
 }

@@ -36,9 +36,9 @@ class SimulatedEngine {
   // One turn of every rank; false when all have ended. An error when ranks do not do the same.
   Result<bool> Turn();
   bool ended() const { return ended_; }
-  // The oldest step of every rank comes back, or a transfer ends: what was posted.
+  // The oldest step of every rank comes back, or a move ends: what was posted.
   StepDone EndStep();
-  TransferDone EndFakeTransfer(int32_t index, bool fails);
+  PagesMoved EndFakeMove(int32_t index, bool fails);
   // The ranks have lost each other; the next turn ends all of them.
   void LoseGroup() { lost_ = true; }
 

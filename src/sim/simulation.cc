@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "scheduler/plan_hash.h"
+#include "scheduler/planning/plan_hash.h"
 #include "sim/hash_executor.h"
 
 namespace braid {
@@ -73,10 +73,10 @@ class Run {
       if (Status audit = engine_.scheduler().Audit(); !audit.ok()) return audit.error();
       engine_.executor().CheckTables();
       const int32_t steps = engine_.executor().in_flight();
-      CHECK(steps > 0 || engine_.executor().fake_transfers() > 0 || engine_.scheduler().idle() ||
-                paused_,
-            "I-17: nothing runs and somebody waits");
-      EndTransfers(steps == 0);
+      CHECK(
+          steps > 0 || engine_.executor().fake_moves() > 0 || engine_.scheduler().idle() || paused_,
+          "I-17: nothing runs and somebody waits");
+      EndMoves(steps == 0);
       if (steps > 0 && (!w_.slow || RandomBits(w_.error_seed, ++draws_) % 3 > 0)) EndStep();
     }
     return Conclude();
@@ -121,7 +121,7 @@ class Run {
     const bool lost = !engine_.driver().ended().ok();
     if (lost ? w_.lost_step >= 0 && w_.lost_step <= turn_
              : stopped_ && engine_.scheduler().idle() && engine_.executor().in_flight() == 0 &&
-                   engine_.executor().fake_transfers() == 0) {
+                   engine_.executor().fake_moves() == 0) {
       return {};
     }
     return Error{ErrorCode::kInternal, "I-26: the driver ends too early"};
@@ -155,16 +155,17 @@ class Run {
     ++stats_.steps;
   }
 
-  // Transfers take their time; when nothing else goes on, one ends.
-  void EndTransfers(bool must) {
-    while (const int32_t count = engine_.executor().fake_transfers()) {
+  // Moves take their time; when nothing else goes on, one ends.
+  void EndMoves(bool must) {
+    while (const int32_t count = engine_.executor().fake_moves()) {
       const uint64_t draw = RandomBits(w_.error_seed, ++draws_);
       if (!std::exchange(must, false) && draw % 4 != 0) return;
       const auto index = static_cast<int32_t>(draw / 4 % static_cast<uint64_t>(count));
-      const auto n = static_cast<uint64_t>(w_.transfer_error_one_in);
-      const TransferDone done = engine_.EndFakeTransfer(index, n > 0 && draw / 4096 % n == 0);
+      const auto n = static_cast<uint64_t>(w_.move_error_one_in);
+      const RequestId receiver = engine_.executor().fake_move(index).request;
+      const PagesMoved done = engine_.EndFakeMove(index, n > 0 && draw / 4096 % n == 0);
       if (draw / 1024 % 4 == 0) engine_.driver().Post(done);  // a peer may say it twice
-      if (done.token >= 0 && done.error.empty()) returned_.emplace_back(done.request, 1);
+      if (done.token >= 0 && done.error.empty()) returned_.emplace_back(receiver, 1);
     }
   }
 
@@ -241,13 +242,13 @@ class Run {
         if (row.slot != a.slot) continue;
         answers_[row.request].first_start.push_back(row.start);
       }
-      for (const Transfer& t : plan.transfers) {
+      for (const PageMove& t : plan.moves) {
         if (t.slot == a.slot) answers_[t.request].first_start.push_back(t.begin);
       }
     }
     const RequestId* best = nullptr;
     for (const auto& [slot, id] : slots_) {
-      if (answers_[id].finish || engine_.executor().Transferring(id)) continue;
+      if (answers_[id].finish || engine_.executor().Moving(id)) continue;
       if (best == nullptr || Priority(id) > Priority(*best) ||
           (Priority(id) == Priority(*best) && id < *best)) {
         best = &id;
@@ -396,8 +397,8 @@ class Run {
     stats_.evictions_state = s.evictions_state - before_.evictions_state;
     stats_.drafts = s.drafts - before_.drafts;
     stats_.drafts_accepted = s.drafts_accepted - before_.drafts_accepted;
-    stats_.transfers = s.transfers - before_.transfers;
-    stats_.transfers_failed = s.transfers_failed - before_.transfers_failed;
+    stats_.moves = s.moves - before_.moves;
+    stats_.moves_failed = s.moves_failed - before_.moves_failed;
     stats_.rows = engine_.executor().rows_run() - rows_before_;
     stats_.tokens = engine_.executor().tokens_run() - tokens_before_;
     return stats_;
@@ -417,7 +418,7 @@ class Run {
   const int64_t rows_before_, tokens_before_;
   int64_t turn_ = 0;
   size_t submitted_ = 0;
-  uint64_t draws_ = 0;  // for the ends of transfers and steps
+  uint64_t draws_ = 0;  // for the ends of moves and steps
   bool paused_ = false, stopped_ = false;
   Status wrong_;
   std::deque<Sink> sinks_;
@@ -453,8 +454,8 @@ void SimulationStats::Add(const SimulationStats& other) {
   evictions_state += other.evictions_state;
   drafts += other.drafts;
   drafts_accepted += other.drafts_accepted;
-  transfers += other.transfers;
-  transfers_failed += other.transfers_failed;
+  moves += other.moves;
+  moves_failed += other.moves_failed;
   for (size_t i = 0; i < waits.size(); ++i) waits[i] += other.waits[i];
   wait_max = std::max(wait_max, other.wait_max);
 }

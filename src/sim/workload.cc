@@ -310,7 +310,7 @@ void DrawElsewhere(Rng& rng, Workload& w) {
   w.config.draft_lookup = w.drafts_right % 3 != 0;
   w.config.draft_head = w.drafts_right % 3 != 1;
   w.config.handoff = OneIn(rng, 3);
-  if (OneIn(rng, 2)) w.transfer_error_one_in = Between(rng, 2, 10);
+  if (OneIn(rng, 2)) w.move_error_one_in = Between(rng, 2, 10);
   for (ArrivingRequest& r : w.requests) {
     const int32_t role = Between(rng, 0, 3);
     if (role == 0) r.request.role = RequestRole::kPrefill;
@@ -344,7 +344,7 @@ void Restrict(Workload& w, const WorkloadOptions& options) {
   if (off(Fault::kLate)) w.late = false;
   if (off(Fault::kTiny)) w.config.cache.pages += 1000;
   if (off(Fault::kFlush)) w.flush_step = -1;
-  if (off(Fault::kTransfer)) w.transfer_error_one_in = 0;
+  if (off(Fault::kMove)) w.move_error_one_in = 0;
   if (off(Fault::kSlow)) w.slow = false;
   if (off(Fault::kPause)) w.pause_step = -1;
   if (off(Fault::kStop)) w.stop_step = -1;
@@ -379,9 +379,8 @@ const char* NameOf(WorkloadKind kind) {
 }
 
 const char* NameOf(Fault fault) {
-  constexpr const char* kNames[] = {"abort", "row-error", "lost-step", "late",
-                                    "tiny",  "flush",     "transfer",  "slow",
-                                    "pause", "stop",      "lost-rank"};
+  constexpr const char* kNames[] = {"abort", "row-error", "lost-step", "late", "tiny",     "flush",
+                                    "move",  "slow",      "pause",     "stop", "lost-rank"};
   static_assert(std::size(kNames) == static_cast<size_t>(Fault::kCount));
   return kNames[static_cast<size_t>(fault)];
 }

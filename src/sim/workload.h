@@ -25,11 +25,11 @@ struct Workload {
   int32_t row_error_one_in = 0;  // 0: rows do not fail
   int32_t lost_step_one_in = 0;  // 0: no step is lost; all rows of one that is fail
   uint64_t error_seed = 0;
-  int32_t drafts_right = 0;               // of 100 drafts
-  int32_t transfer_error_one_in = 0;      // 0: no transfer fails
-  int64_t flush_step = -1;                // turn in which the prefix cache is flushed, -1: never
-  int32_t ranks = 1;                          // 2: a group of two, which do the same
-  bool slow = false;                          // a step may take several turns
+  int32_t drafts_right = 0;       // of 100 drafts
+  int32_t move_error_one_in = 0;  //     0: no move fails
+  int64_t flush_step = -1;        // turn in which the prefix cache is flushed, -1: never
+  int32_t ranks = 1;              // 2: a group of two, which do the same
+  bool slow = false;              // a step may take several turns
   int64_t pause_step = -1, resume_step = -1;  // turns in which a pause begins and ends
   int64_t stop_step = -1;                     // turn in which the engine is told to stop
   bool stop_now = false;
@@ -57,7 +57,7 @@ enum class Fault : uint8_t {
   kLate,      // steps run when they are waited for, not when they are launched
   kTiny,      // arenas with barely room for one request
   kFlush,     // the prefix cache is flushed in the middle
-  kTransfer,  // pages that should arrive, or be sent, do not
+  kMove,      // pages that should arrive, or be sent, do not
   kSlow,      // steps take several turns
   kPause,     // the engine pauses for a while
   kStop,      // the engine is told to stop in the middle

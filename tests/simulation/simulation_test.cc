@@ -40,8 +40,8 @@ bool RunAll(uint64_t from, uint64_t seeds, Progress& progress) {
 bool MetEverything(const braid::SimulationStats& total, int64_t seeds) {
   bool few = total.preemptions < 100 || total.protected_requests == 0 || total.aborted < 100 ||
              total.failed < 100 || total.refused < 100 || total.late_tokens < 100;
-  few |= total.drafts < 1000 || total.drafts_accepted < 1000 || total.transfers < 1000 ||
-         total.transfers_failed < 100;
+  few |= total.drafts < 1000 || total.drafts_accepted < 1000 || total.moves < 1000 ||
+         total.moves_failed < 100;
   for (const int64_t stops : total.reuse_stops) few |= stops < seeds / 50;
   if (few) std::fprintf(stderr, "MISTRUSTED, a situation was not met often enough\n");
   return !few;
@@ -63,8 +63,8 @@ void Print(const braid::SimulationStats& t) {
   say("reused", t.reused_tokens);
   say("guesses", t.drafts);
   say("right ones", t.drafts_accepted);
-  say("transfers", t.transfers);
-  say("of them failed", t.transfers_failed);
+  say("moves", t.moves);
+  say("of them failed", t.moves_failed);
   say("evicted blocks", t.evictions_full);
   say("evicted states", t.evictions_state);
   for (size_t i = 0; i < braid::kReuseStops; ++i) {

@@ -190,22 +190,23 @@ void LifeCycle::TakePromptLogprobs(Sequence& s, const RowInFlight& row, const Ro
   Changed(s);
 }
 
-void LifeCycle::BeginTransfer(Sequence& s) {
-  s.transferring = true;
+MoveId LifeCycle::BeginMove(Sequence& s) {
+  s.move = MoveId(moves_begun_++);
   ++s.rows_in_flight;
-  ++transfers_;
+  moving_.emplace(s.move, &s);
+  return s.move;
 }
 
-void LifeCycle::CompleteTransfer(const TransferDone& event) {
-  const auto at = sequences_.find(event.request);
-  if (at == sequences_.end() || !at->second->transferring) return;
+void LifeCycle::CompleteMove(const PagesMoved& event) {
+  const auto at = moving_.find(event.move);
+  if (at == moving_.end()) return;
   Sequence& s = *at->second;
-  s.transferring = false;
+  moving_.erase(at);
+  s.move = MoveId();
   --s.rows_in_flight;
-  --transfers_;
-  ++counts_.transfers;
-  counts_.transfers_failed += !event.error.empty();
-  if (s.Is<Finished>()) {  // aborted during the transfer, which uses its blocks no more
+  ++counts_.moves;
+  counts_.moves_failed += !event.error.empty();
+  if (s.Is<Finished>()) {  // aborted during the move, which uses its blocks no more
     ReleaseBlocks(s);
     EraseIfGone(s);
   } else if (s.Is<Receiving>()) {
@@ -218,7 +219,7 @@ void LifeCycle::CompleteTransfer(const TransferDone& event) {
 
 // When the pages of a prompt did not arrive, or came without its first token, the sequence waits
 // again and computes the prompt here.
-void LifeCycle::TakePages(Sequence& s, const TransferDone& event) {
+void LifeCycle::TakePages(Sequence& s, const PagesMoved& event) {
   s.receives = false;
   const bool here = event.error.empty() && event.token >= 0 && event.token < config_.vocabulary;
   if (!here) {

@@ -1,8 +1,8 @@
 // The life of a request, from Submit to its last output: it owns the sequences, moves them from
-// phase to phase, and takes what their rows and transfers bring. Engine thread; no clock, no
+// phase to phase, and takes what their rows and moves bring. Engine thread; no clock, no
 // randomness, nothing iterated in an order that memory addresses decide.
 //
-// A sequence keeps slot and blocks until every row and transfer that uses them is over, whatever
+// A sequence keeps slot and blocks until every row and move that uses them is over, whatever
 // else has ended it.
 #pragma once
 
@@ -42,13 +42,13 @@ class LifeCycle {
   void AbortAll();
   // A row has come back.
   void CompleteRow(const RowInFlight& planned, const RowResult& result);
-  void CompleteTransfer(const TransferDone& event);
+  void CompleteMove(const PagesMoved& event);
 
   // A running sequence loses its blocks, at once or when its rows in flight have come back, and
   // then waits again.
   void Preempt(Sequence& s);
-  // The plan being made moves pages of the sequence; CompleteTransfer ends it.
-  void BeginTransfer(Sequence& s);
+  // The plan being made moves pages of the sequence; CompleteMove of the same id ends it.
+  MoveId BeginMove(Sequence& s);
   // The plan being made tells the executor that the sequence holds its slot.
   void Announce(Sequence& s);
   // Slots whose sequence has left since the last call, and the executor has not been told.
@@ -58,12 +58,12 @@ class LifeCycle {
   std::vector<Output>& TakeOutputs();
 
   const std::map<RequestId, std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
-  int32_t transfers() const { return transfers_; }  // under way
+  int32_t moves() const { return static_cast<int32_t>(moving_.size()); }  // under way
 
   struct Counts {
     int64_t preemptions = 0, finished = 0;
     DraftCounts drafts;
-    int64_t transfers = 0, transfers_failed = 0;  // over
+    int64_t moves = 0, moves_failed = 0;  // over
   };
   const Counts& counts() const { return counts_; }
 
@@ -81,7 +81,7 @@ class LifeCycle {
   void LearnAcceptance(Sequence& s, const RowResult& result);
   void TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob);
   void TakePromptLogprobs(Sequence& s, const RowInFlight& row, const RowResult& result);
-  void TakePages(Sequence& s, const TransferDone& event);
+  void TakePages(Sequence& s, const PagesMoved& event);
   void Changed(Sequence& s);
   void EraseIfGone(Sequence& s);
   Output MakeOutput(Sequence& s);
@@ -99,7 +99,8 @@ class LifeCycle {
   Acceptances acceptance_ = {Acceptance(kWhole * 31 / 32), Acceptance(kWhole / 2),
                              Acceptance(kWhole * 7 / 8)};
   int64_t arrivals_ = 0;
-  int32_t transfers_ = 0;
+  std::map<MoveId, Sequence*> moving_;
+  int64_t moves_begun_ = 0;
   Counts counts_;
 };
 

@@ -1,4 +1,4 @@
-// What becomes of a request when its rows and transfers come back, and when somebody ends it.
+// What becomes of a request when its rows and moves come back, and when somebody ends it.
 #include "scheduler/life_cycle/life_cycle.h"
 
 #include <gmock/gmock.h>
@@ -302,16 +302,16 @@ TEST_F(LifeCycleTest, AReceiverWhosePagesArrivedGoesOnAndOthersMayReuseThem) {
   Sequence& s = Send(r);
   parts_->planner.Next();
   EXPECT_TRUE(s.Is<Receiving>());
-  EXPECT_EQ(life().transfers(), 1);
-  life().CompleteTransfer({.request = r.id, .token = 11, .logprob = {}, .error = {}});
-  EXPECT_EQ(life().transfers(), 0);
+  EXPECT_EQ(life().moves(), 1);
+  life().CompleteMove({.move = MoveId(0), .error = {}, .lost = {}, .token = 11, .logprob = {}});
+  EXPECT_EQ(life().moves(), 0);
   EXPECT_TRUE(s.Is<Decoding>());
   EXPECT_THAT(s.output, ElementsAre(11));
   EXPECT_EQ(s.blocks.published(), 192);
-  life().CompleteTransfer({.request = r.id, .token = 12, .logprob = {}, .error = {}});
+  life().CompleteMove({.move = MoveId(0), .error = {}, .lost = {}, .token = 12, .logprob = {}});
   EXPECT_THAT(s.output, ElementsAre(11));  // a peer may repeat itself
-  EXPECT_EQ(life().counts().transfers, 1);
-  EXPECT_EQ(life().counts().transfers_failed, 0);
+  EXPECT_EQ(life().counts().moves, 1);
+  EXPECT_EQ(life().counts().moves_failed, 0);
 }
 
 TEST_F(LifeCycleTest, AReceiverWithoutItsPagesOrItsTokenComputesThePromptItself) {
@@ -324,7 +324,8 @@ TEST_F(LifeCycleTest, AReceiverWithoutItsPagesOrItsTokenComputesThePromptItself)
     r.role = RequestRole::kDecode;
     Sequence& s = Send(r);
     Step();
-    life().CompleteTransfer({.request = r.id, .token = token, .logprob = {}, .error = error});
+    life().CompleteMove(
+        {.move = s.move, .error = error, .lost = {}, .token = token, .logprob = {}});
     EXPECT_TRUE(s.Is<Preempted>());
     EXPECT_TRUE(s.waiting);
     EXPECT_FALSE(s.receives);
@@ -333,10 +334,10 @@ TEST_F(LifeCycleTest, AReceiverWithoutItsPagesOrItsTokenComputesThePromptItself)
     life().Abort(r.id, FinishReason::kAbort);
     life().TakeOutputs();
   }
-  EXPECT_EQ(life().counts().transfers_failed, 1);
+  EXPECT_EQ(life().counts().moves_failed, 1);
 }
 
-TEST_F(LifeCycleTest, ASenderEndsWithItsTransfer) {
+TEST_F(LifeCycleTest, ASenderEndsWithItsMove) {
   SchedulerConfig config = Config();
   config.handoff = true;
   Use(config);
@@ -347,8 +348,9 @@ TEST_F(LifeCycleTest, ASenderEndsWithItsTransfer) {
     Step();
     EXPECT_TRUE(s.Is<Sending>());
     const Plan plan = parts_->planner.Next();
-    ASSERT_EQ(plan.transfers.size(), 1u);
-    life().CompleteTransfer({.request = r.id, .token = -1, .logprob = {}, .error = error});
+    ASSERT_EQ(plan.moves.size(), 1u);
+    life().CompleteMove(
+        {.move = plan.moves[0].id, .error = error, .lost = {}, .token = -1, .logprob = {}});
     const std::vector<Output> outputs = life().TakeOutputs();
     ASSERT_EQ(outputs.size(), 1u);
     EXPECT_EQ(outputs[0].finish, *error == 0 ? FinishReason::kSent : FinishReason::kError);
@@ -358,7 +360,7 @@ TEST_F(LifeCycleTest, ASenderEndsWithItsTransfer) {
   EXPECT_EQ(rank().cache.pool().pages_used(), 0);
 }
 
-TEST_F(LifeCycleTest, AbortedTransfersKeepTheirBlocksUntilTheyAreOver) {
+TEST_F(LifeCycleTest, AbortedMovesKeepTheirBlocksUntilTheyAreOver) {
   SchedulerConfig config = Config();
   config.handoff = true;
   Use(config);
@@ -369,7 +371,7 @@ TEST_F(LifeCycleTest, AbortedTransfersKeepTheirBlocksUntilTheyAreOver) {
   life().Abort(r.id, FinishReason::kAbort);
   life().TakeOutputs();
   EXPECT_GT(rank().cache.pool().pages_used(), 0);
-  life().CompleteTransfer({.request = r.id, .token = 11, .logprob = {}, .error = {}});
+  life().CompleteMove({.move = MoveId(0), .error = {}, .lost = {}, .token = 11, .logprob = {}});
   EXPECT_EQ(rank().cache.pool().pages_used(), 0);
   EXPECT_TRUE(life().sequences().empty());
   EXPECT_THAT(life().TakeOutputs(), IsEmpty());

@@ -40,13 +40,12 @@ struct alignas(64) Sequence {
   // What every step reads and writes comes first, in three cache lines: of many sequences it then
   // stays near the core from step to step.
   Phase phase = Queued{};
-  bool waiting = false;       // stands in the queue
-  bool announced = false;     // the executor knows that it holds the slot
-  bool reuses = false;        // finds prefixes and publishes its own
-  bool changed = false;       // has something for TakeOutputs
-  bool receives = false;      // its prompt's pages are to come from another engine
-  bool transferring = false;  // a transfer of its pages is under way
-  const RequestId id;         // of the request, as the next four
+  bool waiting = false;    // stands in the queue
+  bool announced = false;  // the executor knows that it holds the slot
+  bool reuses = false;     // finds prefixes and publishes its own
+  bool changed = false;    // has something for TakeOutputs
+  bool receives = false;   // its prompt's pages are to come from another engine
+  const RequestId id;      // of the request, as the next four
   const int32_t prompt_count;
   const bool may_stop, wants_logprobs, wants_prompt_logprobs;
   SlotId slot;
@@ -56,7 +55,8 @@ struct alignas(64) Sequence {
   int32_t prefill_end = 0;     // tokens known at admission: where the prefill ends
   int32_t planned = 0;         // tokens in place once every planned row has landed
   int32_t unresolved = 0;      // sampled tokens in flight
-  int32_t rows_in_flight = 0;  // and its transfer
+  int32_t rows_in_flight = 0;  // and its move
+  MoveId move;                 // of its pages, under way
   int64_t computed = 0;        // tokens of its rows, less those that its tenant was charged for
   std::vector<TokenId> output;
   std::vector<TokenId> drafts;  // what may come next; the row in flight has the first of them

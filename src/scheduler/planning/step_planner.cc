@@ -52,7 +52,7 @@ Plan StepPlanner::Next() {
       PlanDecodes(rank);
     }
     for (Sequence* s : admission_.Admit()) {
-      if (s->receives) PlanTransfer(*s, true);
+      if (s->receives) PlanMove(*s, true);
     }
     for (const DpRankId r : ranks_.ids()) PlanPrefills(r);
     for (const DpRankId r : ranks_.ids()) {
@@ -94,7 +94,7 @@ Plan StepPlanner::Joined() {
     append(part.tables, plan.tables);
     append(part.rows, plan.rows);
     append(part.tokens, plan.tokens);
-    append(part.transfers, plan.transfers);
+    append(part.moves, plan.moves);
     append(parts_[r].step.rows, step.rows);
     // Ranks work side by side: the longest decides what the step costs.
     step.prefill_tokens = std::max(step.prefill_tokens, parts_[r].step.prefill_tokens);
@@ -129,7 +129,7 @@ void StepPlanner::PlanDecodes(DpRank& rank) {
     if (s.decode_ready()) {
       if (!awaits_drafts || s.rows_in_flight == 0) PlanDecode(s);
     } else if (s.Is<Sending>() && s.rows_in_flight == 0) {
-      PlanTransfer(s, false);
+      PlanMove(s, false);
     }
     if (i < running.size() && running[i] == &s) ++i;  // not preempted
   }
@@ -183,14 +183,23 @@ void StepPlanner::PlanDecode(Sequence& s) {
 }
 
 // Pages to receive begin where the sequence's own tokens end; all of the prompt's are sent.
-void StepPlanner::PlanTransfer(Sequence& s, bool receive) {
+void StepPlanner::PlanMove(Sequence& s, bool receive) {
   if (receive) {
     CHECK(Cover(s, s.planned, s.prompt_tokens()), "request {} awaits pages without blocks",
           s.id.value);
   }
-  life_cycle_.BeginTransfer(s);
-  parts_[s.dp_rank].plan.transfers.push_back(
-      {s.slot, s.id, receive, receive ? s.planned : 0, s.prompt_tokens()});
+  const MoveId id = life_cycle_.BeginMove(s);
+  PageMove move{.id = id,
+                .place = Place::kPeer,
+                .direction = receive ? Direction::kIn : Direction::kOut,
+                .dp_rank = s.dp_rank,
+                .slot = s.slot,
+                .request = s.id,
+                .begin = receive ? s.planned : 0,
+                .end = s.prompt_tokens(),
+                .parts = {}};
+  s.blocks.AppendParts(move.begin, move.end, move.parts);
+  parts_[s.dp_rank].plan.moves.push_back(std::move(move));
 }
 
 // Preempts somebody, for the row of `s` found no blocks. True when it is worth another try now.

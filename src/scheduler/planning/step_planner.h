@@ -52,7 +52,7 @@ class StepPlanner {
   void PlanDecode(Sequence& s);
   int32_t DraftTokens(const Sequence& s);
   std::array<int8_t, kDraftSources> DraftsWanted(const Sequence& s) const;
-  void PlanTransfer(Sequence& s, bool receive);
+  void PlanMove(Sequence& s, bool receive);
   void PlanPrefills(DpRankId rank);
   int32_t PrefillBudget(int32_t planned) const;
   int32_t PlanChunk(Sequence& s, int32_t budget, bool first);

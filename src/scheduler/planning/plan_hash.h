@@ -39,12 +39,19 @@ inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
   }
   for (int32_t rows : plan.dp_rank_rows) add(rows);
   for (TokenId token : plan.tokens) add(token);
-  for (const Transfer& t : plan.transfers) {
-    add(t.slot.value);
-    add(t.request.value);
-    add(t.receive);
-    add(t.begin);
-    add(t.end);
+  for (const PageMove& m : plan.moves) {
+    add(m.id.value);
+    add(static_cast<int64_t>(m.place) * 2 + m.in());
+    add(m.dp_rank.value);
+    add(m.slot.value);
+    add(m.request.value);
+    add(m.begin);
+    add(m.end);
+    for (const PagePart& part : m.parts) {
+      add(part.index);
+      add(static_cast<int64_t>(part.kind));
+      for (const BlockId block : part.blocks.by_group) add(block.value);
+    }
   }
   for (SlotId slot : plan.released) add(slot.value);
   return hash;
