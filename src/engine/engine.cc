@@ -233,10 +233,12 @@ Status Engine::State::TakeRecorded() {
   const auto& groups = memory.geometry.groups;
   if (options.recorded->vocabulary != spec.vocabulary ||
       !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{} is not the model of the recorded run, or --kv-dtype differs: "
-                             "vocabularies or cache blocks do not match",
-                             options.model_dir)};
+    return Error{
+        ErrorCode::kInvalid,
+        fmt::format("{} is not the model of the recorded run, --kv-dtype differs, or it ran "
+                    "on several ranks, which replay repeats without --model only: "
+                    "vocabularies or cache blocks do not match",
+                    options.model_dir)};
   }
   memory.geometry = cache;
   memory.arena_bytes = cache.page_bytes * cache.pages;
@@ -361,10 +363,13 @@ void Engine::State::StartFollowers() {
 Status Engine::State::StartEngine() {
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   if (!options.event_log.empty()) {
-    ASSIGN_OR_RETURN(event_log,
-                     EventLogWriter::Create(
-                         options.event_log,
-                         {.config = limits, .model = options.model_dir + "; " + MachineText()}));
+    ASSIGN_OR_RETURN(
+        event_log,
+        EventLogWriter::Create(
+            options.event_log,
+            {.config = limits,
+             .model = fmt::format("{}; {}{}", options.model_dir,
+                                  ranks ? MeshText(options.mesh) + ", " : "", MachineText())}));
   }
   if (ranks) StartFollowers();
   // No step is planned ahead: the engine thread computes too, and its work between two steps is 2 %
