@@ -66,7 +66,7 @@ def parts_of(preset):
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
         Part("mutation-self", [python, "tests/mutation/operators_test.py"]),
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
-        Part("simulation", [*ctest, "simulation"]),
+        Part("simulation", [*ctest, "simulation", "-j", "2"]),
         Part("scenarios", [python, "tests/scenarios.py"]),
         Part("golden", [python, "tests/golden/compare.py", binary,
                         *(["--few-cuts"] if preset in SANITIZED else [])],
