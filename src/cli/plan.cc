@@ -37,6 +37,8 @@ class PlanCommand : public Command {
                  "Most prompt tokens of a group in a step");
     flags.Number("--redundant-experts", redundant_, {0, 1 << 16},
                  "Further copies of experts per layer, to balance load");
+    flags.Number("--expert-balance", options_.expert_balance, {0.001, 1},
+                 "Mean load of the ranks that share experts over that of the fullest");
     flags.Switch("--without-communication", options_.without_communication,
                  "Leave out what devices send each other, to see what it costs");
     flags.Switch("--without-weight-bytes", options_.without_weight_bytes,

@@ -22,6 +22,8 @@ class SimulateClusterCommand : public Command {
     flags.Required("MODEL", model_, "Directory with a config.json, or the file; weights unused");
     flags.Text("--hardware", hardware_, "As for braid plan");
     flags.Number("--engines", cluster_.engines, {1, 1 << 16}, "Engines behind the router");
+    flags.Number("--prefill-engines", cluster_.prefill_engines, {0, 1 << 16},
+                 "Of the engines, those that compute prompts for the others; 0: each does all");
     flags.Text("--mesh", mesh_text_, "dp=N,tp=N,ep=N: devices of an engine");
     flags.Choice("--route", route_, {"least-loaded", "round-robin", "prefix"},
                  "Which engine a request goes to");
@@ -36,6 +38,8 @@ class SimulateClusterCommand : public Command {
                  "With random: shortest length as a part of the longest");
     flags.Choice("--weights", weights_, {"bf16", "fp8", "int8", "int4", "fp32"},
                  "Format of the weights");
+    flags.Number("--expert-balance", expert_balance_, {0.001, 1},
+                 "Mean load of the ranks that share experts over that of the fullest");
     flags.Number("--max-num-seqs", cluster_.running_max, {1, 1 << 16}, "Sequences of a dp group");
     flags.Number("--max-batch-tokens", cluster_.step_tokens_max, {64, 1 << 20},
                  "Most tokens of a step of an engine");
@@ -57,7 +61,7 @@ class SimulateClusterCommand : public Command {
 
   std::string model_, hardware_ = "h200", mesh_text_, route_ = "least-loaded", load_ = "random";
   std::string trace_, rates_ = "1", weights_ = "bf16", html_;
-  double minutes_ = 10;
+  double minutes_ = 10, expert_balance_ = 1;
   bool no_overlap_ = false, json_ = false;
   std::optional<uint64_t> seed_;
   ClusterOptions cluster_;
@@ -74,6 +78,13 @@ Status SimulateClusterCommand::ReadFlags() {
   cluster_.route = route_ == "prefix"        ? ClusterRoute::kPrefix
                    : route_ == "round-robin" ? ClusterRoute::kRoundRobin
                                              : ClusterRoute::kLeastLoaded;
+  if (cluster_.prefill_engines >= cluster_.engines) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--prefill-engines {}: must be fewer than --engines {}, for some have "
+                             "to decode",
+                             cluster_.prefill_engines, cluster_.engines),
+                 "--prefill-engines"};
+  }
   cluster_.overlap = !no_overlap_;
   draw_.load = load_ == "agentic"    ? ClusterLoad::kAgentic
                : load_ == "sharegpt" ? ClusterLoad::kShareGpt
@@ -100,7 +111,8 @@ Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec
                                                                  const Hardware& machine) {
   const ForecastOptions forecast{
       .format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16),
-      .step_tokens_max = cluster_.step_tokens_max};
+      .step_tokens_max = cluster_.step_tokens_max,
+      .expert_balance = expert_balance_};
   std::vector<ClusterRequest> requests;
   if (!trace_.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(trace_, kTraceBytesMax));
@@ -141,6 +153,11 @@ json::object ObjectOf(const ClusterRun& run) {
           {"failures", r.failures},
           {"seconds", r.seconds},
           {"busy", r.busy},
+          {"prefill_busy", r.prefill_busy},
+          {"transfers", r.transfer.count()},
+          {"transfers_failed", r.transfers_failed},
+          {"transferred_bytes", r.transferred_bytes},
+          {"transfer_seconds", ObjectOf(r.transfer)},
           {"steps", r.steps},
           {"preemptions", r.preemptions},
           {"input_tokens", r.input_tokens},
@@ -171,6 +188,13 @@ void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
       fmt::print("            {} failures of engines, {} requests started again\n", r.failures,
                  r.restarted);
     }
+    if (r.transfer.count() > 0) {
+      fmt::print(
+          "            prefill engines busy {:.0f} %; pages of {} prompts moved, {:.3g} GB, "
+          "p50 {:.3g} ms, p99 {:.3g} ms; {} failed\n",
+          r.prefill_busy * 100, r.transfer.count(), r.transferred_bytes * 1e-9,
+          r.transfer.Quantile(0.5) * 1e3, r.transfer.Quantile(0.99) * 1e3, r.transfers_failed);
+    }
     if (r.refused > 0) fmt::print("            {} requests refused\n", r.refused);
   }
 }
@@ -182,10 +206,13 @@ Status SimulateClusterCommand::Run() {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
   ASSIGN_OR_RETURN(const std::vector<ClusterRun> runs, Simulate(spec, machine));
-  const std::string title =
-      fmt::format("{}: {} engines of {} x {} ({}), weights {}, {} of {:g} minutes, {}", model_,
-                  cluster_.engines, cluster_.mesh.ranks(), machine.name, MeshText(cluster_.mesh),
-                  weights_, trace_.empty() ? load_ : trace_, minutes_, route_);
+  const std::string title = fmt::format(
+      "{}: {} engines{} of {} x {} ({}), weights {}, {} of {:g} minutes, {}", model_,
+      cluster_.engines,
+      cluster_.prefill_engines > 0 ? fmt::format(" ({} for prompts)", cluster_.prefill_engines)
+                                   : "",
+      cluster_.mesh.ranks(), machine.name, MeshText(cluster_.mesh), weights_,
+      trace_.empty() ? load_ : trace_, minutes_, route_);
   if (!html_.empty()) RETURN_IF_ERROR(WriteFile(html_, ClusterPage(title, runs)));
   if (!json_) {
     Print(runs, title);

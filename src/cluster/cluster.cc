@@ -1,6 +1,8 @@
 // A queue of events in time: arrivals, ends of steps, failures and repairs.
 #include "cluster/cluster.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,12 +21,13 @@ constexpr double kNanosecond = 1e-9;
 constexpr size_t kMoments = 200;
 
 struct Happening {
-  enum Kind : uint8_t { kArrival, kStepEnd, kFailure, kRepair };
+  enum Kind : uint8_t { kArrival, kStepEnd, kTransferEnd, kFailure, kRepair };
   int64_t at_ns = 0;
   int64_t number = 0;  // of equals the one that was added first
   Kind kind = kArrival;
   int32_t which = 0;  // request or engine
-  int64_t life = 0;   // of the engine: what a dead one had planned does not happen
+  // Of the engine, or which attempt of the request: what a dead one had planned does not happen.
+  int64_t life = 0;
   bool operator>(const Happening& o) const {
     return std::pair(at_ns, number) > std::pair(o.at_ns, o.number);
   }
@@ -32,6 +35,12 @@ struct Happening {
 
 struct Live {
   int32_t engine = -1;
+  int32_t prefill =
+      -1;  // the engine that computes the prompt for it; -1: the same, or none any more
+  bool prefill_lost = false;
+  int64_t attempt = 0;
+  std::optional<MoveId> sends, receives;  // moves that have begun on either side
+  int64_t move_bytes = 0;                 // of each device
   int64_t arrived_ns = 0, last_ns = -1;
   int32_t output = 0;  // tokens
 };
@@ -46,10 +55,11 @@ struct Engine {
 
 class Cluster {
  public:
-  Cluster(const StepClock& clock, const SchedulerConfig& config, const ClusterOptions& options,
-          const std::vector<ClusterRequest>& requests)
+  Cluster(const StepClock& clock, const SchedulerConfig& config, const Hardware& hardware,
+          const ClusterOptions& options, const std::vector<ClusterRequest>& requests)
       : clock_(clock),
         config_(config),
+        hardware_(hardware),
         options_(options),
         requests_(requests),
         live_(requests.size()),
@@ -65,13 +75,26 @@ class Cluster {
   }
   Status Start(Engine& engine);
   void Arrive(int32_t request);
-  int32_t Route(const ClusterRequest& request);
+  int32_t Route(const ClusterRequest& request, size_t first, size_t count);
   void Submit(int32_t request);
+  void SubmitTo(int32_t engine, int32_t request, RequestRole role);
+  // Tells an engine something, takes what it answers, and lets it work if it was idle.
+  void Apply(int32_t engine, Event event);
   void Begin(int32_t engine);
+  void BeginMove(const PageMove& move);
+  void EndMove(int32_t request);
   void EndStep(int32_t engine);
-  void TakeOutput(Engine& engine, const Output& output);
-  void End(Engine& engine, int32_t request);
+  void TakeOutput(int32_t engine, const Output& output);
+  void End(int32_t request);
   void Fail(int32_t engine);
+  // The engine has failed: of one of its requests.
+  void Lose(int32_t engine, int32_t request);
+  RequestId IdOf(int32_t request) const {
+    return RequestId(live_[static_cast<size_t>(request)].attempt * count() + request);
+  }
+  int32_t NumberOf(RequestId id) const { return static_cast<int32_t>(id.value % count()); }
+  bool Current(RequestId id) const { return id == IdOf(NumberOf(id)); }
+  int64_t count() const { return static_cast<int64_t>(requests_.size()); }
   void ScheduleFailure(int32_t engine);
   double StepSeconds(const Plan& plan);
   double RankSeconds(std::span<const Row> rows);
@@ -79,6 +102,7 @@ class Cluster {
 
   const StepClock& clock_;
   const SchedulerConfig& config_;
+  const Hardware& hardware_;
   const ClusterOptions& options_;
   const std::vector<ClusterRequest>& requests_;
   std::vector<Live> live_;
@@ -89,7 +113,7 @@ class Cluster {
   std::priority_queue<Happening, std::vector<Happening>, std::greater<>> queue_;
   std::unordered_map<uint64_t, double> step_seconds_;
   int64_t number_ = 0, now_ns_ = 0, open_ = 0;
-  size_t turn_ = 0;  // of round robin
+  size_t turns_[2] = {};  // of round robin, of each kind of engines
   ClusterReport report_;
 };
 
@@ -137,29 +161,33 @@ Result<ClusterReport> Cluster::Run() {
     const Happening next = queue_.top();
     queue_.pop();
     now_ns_ = next.at_ns;
-    Engine& engine =
-        engines_[static_cast<size_t>(next.kind == Happening::kArrival ? 0 : next.which)];
+    const auto which = static_cast<size_t>(next.which);
     switch (next.kind) {
       case Happening::kArrival:
         Arrive(next.which);
         break;
       case Happening::kStepEnd:
-        if (next.life == engine.life) EndStep(next.which);
+        if (next.life == engines_[which].life) EndStep(next.which);
+        break;
+      case Happening::kTransferEnd:
+        if (next.life == live_[which].attempt) EndMove(next.which);
         break;
       case Happening::kFailure:
         Fail(next.which);
         break;
       case Happening::kRepair:
-        RETURN_IF_ERROR(Start(engine));
+        RETURN_IF_ERROR(Start(engines_[which]));
         ScheduleFailure(next.which);
         for (const int32_t request : std::exchange(homeless_, {})) Submit(request);
         break;
     }
   }
   report_.seconds = static_cast<double>(now_ns_) * kNanosecond;
-  for (const Engine& engine : engines_) {
-    report_.busy += static_cast<double>(engine.busy_ns) / static_cast<double>(now_ns_) /
-                    static_cast<double>(engines_.size());
+  const auto prefill = static_cast<size_t>(options_.prefill_engines);
+  for (size_t e = 0; e < engines_.size(); ++e) {
+    const double busy = static_cast<double>(engines_[e].busy_ns) / static_cast<double>(now_ns_);
+    report_.busy += busy / static_cast<double>(engines_.size());
+    if (e < prefill) report_.prefill_busy += busy / static_cast<double>(prefill);
   }
   return std::move(report_);
 }
@@ -177,10 +205,27 @@ void Cluster::Fail(int32_t which) {
   engine.scheduler.reset();
   engine.running = false;
   Add(now_ns_ + static_cast<int64_t>(options_.repair_seconds * 1e9), Happening::kRepair, which);
-  for (const int32_t request : std::exchange(engine.requests, {})) {
-    ++report_.restarted;
-    Submit(request);
+  for (const int32_t request : std::exchange(engine.requests, {})) Lose(which, request);
+}
+
+void Cluster::Lose(int32_t engine, int32_t request) {
+  Live& live = live_[static_cast<size_t>(request)];
+  if (live.prefill == engine) {
+    live.prefill = -1;
+    live.prefill_lost = true;
+    if (live.receives) Add(now_ns_, Happening::kTransferEnd, request, live.attempt);
+    return;
   }
+  if (live.prefill >= 0) {
+    const int32_t sender = std::exchange(live.prefill, -1);
+    std::erase(engines_[static_cast<size_t>(sender)].requests, request);
+    const RequestId id = IdOf(request);
+    ++live.attempt;  // nobody listens to what is left of this one
+    Apply(sender, Abort{id});
+    if (live.sends) Apply(sender, PagesMoved{.move = *live.sends, .error = "its engine failed"});
+  }
+  ++report_.restarted;
+  Submit(request);
 }
 
 void Cluster::Arrive(int32_t request) {
@@ -188,22 +233,21 @@ void Cluster::Arrive(int32_t request) {
   Submit(request);
 }
 
-// An engine that is up, or -1.
-int32_t Cluster::Route(const ClusterRequest& request) {
-  const size_t n = engines_.size();
+// Of `count` engines from `first` on one that is up, or -1.
+int32_t Cluster::Route(const ClusterRequest& request, size_t first, size_t count) {
   size_t from = 0;
-  if (options_.route == ClusterRoute::kRoundRobin) from = turn_++ % n;
+  if (options_.route == ClusterRoute::kRoundRobin) from = turns_[first > 0]++ % count;
   if (options_.route == ClusterRoute::kPrefix) {
     // What a conversation begins with: two segments, an introduction and its own first words.
     uint64_t key = 0;
     for (size_t i = 0; i < std::min<size_t>(2, request.prompt.size()); ++i) {
       key = MixBits(key + request.prompt[i].key);
     }
-    from = key % n;
+    from = key % count;
   }
   int32_t best = -1;
-  for (size_t i = 0; i < n; ++i) {
-    const size_t at = (from + i) % n;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t at = first + (from + i) % count;
     if (!engines_[at].scheduler) continue;
     if (options_.route != ClusterRoute::kLeastLoaded) return static_cast<int32_t>(at);
     if (best < 0 ||
@@ -217,20 +261,40 @@ int32_t Cluster::Route(const ClusterRequest& request) {
 void Cluster::Submit(int32_t number) {
   const ClusterRequest& planned = requests_[static_cast<size_t>(number)];
   Live& live = live_[static_cast<size_t>(number)];
-  live.engine = Route(planned);
+  const auto prefill = static_cast<size_t>(options_.prefill_engines);
+  ++live.attempt;
+  live.engine = Route(planned, prefill, engines_.size() - prefill);
+  live.prefill = -1;
+  live.prefill_lost = false;
+  live.sends = live.receives = std::nullopt;
   live.output = 0;
   if (live.engine < 0) {
     homeless_.push_back(number);
     return;
   }
-  Engine& engine = engines_[static_cast<size_t>(live.engine)];
-  Request request{.id = RequestId(number), .prompt = PromptTokens(planned, config_.vocabulary)};
+  if (prefill > 0) live.prefill = Route(planned, 0, prefill);
+  const int64_t attempt = live.attempt;
+  SubmitTo(live.engine, number, live.prefill < 0 ? RequestRole::kBoth : RequestRole::kDecode);
+  // Unless it was refused.
+  if (live.prefill >= 0 && live.attempt == attempt) {
+    SubmitTo(live.prefill, number, RequestRole::kPrefill);
+  }
+}
+
+void Cluster::SubmitTo(int32_t engine, int32_t number, RequestRole role) {
+  const ClusterRequest& planned = requests_[static_cast<size_t>(number)];
+  Request request{.id = IdOf(number), .prompt = PromptTokens(planned, config_.vocabulary)};
   request.stop.new_tokens_max = planned.output_tokens;
-  engine.requests.push_back(number);
-  engine.scheduler->Apply(braid::Submit{std::move(request)});
-  const int32_t on = live.engine;
-  for (Output& output : engine.scheduler->TakeOutputs()) TakeOutput(engine, output);
-  if (!engine.running) Begin(on);
+  request.role = role;
+  engines_[static_cast<size_t>(engine)].requests.push_back(number);
+  Apply(engine, braid::Submit{std::move(request)});
+}
+
+void Cluster::Apply(int32_t which, Event event) {
+  Engine& engine = engines_[static_cast<size_t>(which)];
+  engine.scheduler->Apply(std::move(event));
+  for (const Output& output : engine.scheduler->TakeOutputs()) TakeOutput(which, output);
+  if (!engine.running) Begin(which);
 }
 
 void Cluster::Begin(int32_t which) {
@@ -238,10 +302,47 @@ void Cluster::Begin(int32_t which) {
   engine.plan = engine.scheduler->NextPlan();
   engine.running = !engine.plan.empty();
   if (!engine.running) return;
+  for (const PageMove& move : engine.plan.moves) BeginMove(move);
   ++report_.steps;
   const auto ns = std::max<int64_t>(1, std::llround(StepSeconds(engine.plan) * 1e9));
   engine.busy_ns += ns;
   Add(now_ns_ + ns, Happening::kStepEnd, which, engine.life);
+}
+
+void Cluster::BeginMove(const PageMove& move) {
+  const int32_t number = NumberOf(move.request);
+  Live& live = live_[static_cast<size_t>(number)];
+  (move.in() ? live.receives : live.sends) = move.id;
+  if (move.in()) {
+    live.move_bytes = 0;
+    for (const PagePart& part : move.parts) live.move_bytes += PartBytes(config_.cache, part.kind);
+  }
+  if (!live.receives || !(live.sends || live.prefill_lost)) return;
+  // The devices of a group send side by side, each its part.
+  const double rate = hardware_.network_bytes_per_second > 0 ? hardware_.network_bytes_per_second
+                                                             : hardware_.link_bytes_per_second;
+  const double seconds =
+      live.prefill_lost ? 0
+                        : hardware_.exchange_seconds + static_cast<double>(live.move_bytes) / rate;
+  Add(now_ns_ + std::llround(seconds * 1e9), Happening::kTransferEnd, number, live.attempt);
+  if (live.prefill_lost) return;
+  report_.transfer.Add(seconds);
+  report_.transferred_bytes += static_cast<double>(live.move_bytes * options_.mesh.tp);
+}
+
+void Cluster::EndMove(int32_t number) {
+  Live& live = live_[static_cast<size_t>(number)];
+  if (!live.receives) return;
+  PagesMoved arrived{.move = *std::exchange(live.receives, std::nullopt)};
+  if (live.prefill_lost) {
+    ++report_.transfers_failed;
+    arrived.error = "the engine that computed the prompt has failed";
+  } else {
+    arrived.token = SegmentToken(requests_[static_cast<size_t>(number)].answer_key, live.output++,
+                                 config_.vocabulary);
+  }
+  if (live.prefill >= 0) Apply(live.prefill, PagesMoved{.move = *live.sends});
+  Apply(live.engine, std::move(arrived));
 }
 
 void Cluster::EndStep(int32_t which) {
@@ -251,21 +352,29 @@ void Cluster::EndStep(int32_t which) {
   for (const Row& row : engine.plan.rows) {
     RowResult& result = done.rows.emplace_back();
     result.request = row.request;
-    const auto request = static_cast<size_t>(row.request.value);
+    const auto request = static_cast<size_t>(NumberOf(row.request));
     if (row.sample) {
-      result.token =
-          SegmentToken(requests_[request].answer_key, live_[request].output++, config_.vocabulary);
+      Live& live = live_[request];
+      const bool answers = Current(row.request) && which == live.engine;
+      result.token = SegmentToken(requests_[request].answer_key, answers ? live.output++ : 0,
+                                  config_.vocabulary);
     }
     if (row.token_count > 1) moment.input_tokens += row.token_count;
   }
-  engine.scheduler->Apply(Event{std::move(done)});
-  for (Output& output : engine.scheduler->TakeOutputs()) TakeOutput(engine, output);
-  Begin(which);
+  engine.running = false;
+  Apply(which, std::move(done));
 }
 
-void Cluster::TakeOutput(Engine& engine, const Output& output) {
-  const auto number = static_cast<int32_t>(output.id.value);
+void Cluster::TakeOutput(int32_t which, const Output& output) {
+  if (!Current(output.id)) return;
+  const int32_t number = NumberOf(output.id);
   Live& live = live_[static_cast<size_t>(number)];
+  if (which == live.prefill) {
+    if (!output.finish) return;
+    std::erase(engines_[static_cast<size_t>(which)].requests, number);
+    live.prefill = -1;
+    return;
+  }
   const auto since = [&](int64_t then) {
     return static_cast<double>(now_ns_ - then) * kNanosecond;
   };
@@ -289,11 +398,13 @@ void Cluster::TakeOutput(Engine& engine, const Output& output) {
     report_.output_tokens += output.output_tokens;
     report_.preemptions += output.preemptions;
   }
-  End(engine, number);
+  End(number);
 }
 
-void Cluster::End(Engine& engine, int32_t request) {
-  engine.requests.erase(std::ranges::find(engine.requests, request));
+void Cluster::End(int32_t request) {
+  Live& live = live_[static_cast<size_t>(request)];
+  std::erase(engines_[static_cast<size_t>(live.engine)].requests, request);
+  ++live.attempt;
   --open_;
   // The next turn comes when its tool has run; those of a refused one never do.
   const int32_t next = followers_[static_cast<size_t>(request)];
@@ -368,7 +479,8 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                                       const ForecastOptions& forecast,
                                       const ClusterOptions& options,
                                       const std::vector<ClusterRequest>& requests) {
-  CHECK(options.engines > 0 && !requests.empty());
+  CHECK(options.engines > options.prefill_engines && options.prefill_engines >= 0 &&
+        !requests.empty());
   int64_t longest = 0;
   for (const ClusterRequest& request : requests) {
     longest = std::max<int64_t>(longest, request.prompt_tokens() + request.output_tokens);
@@ -383,7 +495,15 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                          .vocabulary = spec.vocabulary,
                          .dp_ranks = options.mesh.dp};
   ASSIGN_OR_RETURN(config.cache, clock.Cache(longest, options.running_max));
-  return Cluster(clock, config, options, requests).Run();
+  config.handoff = options.prefill_engines > 0;
+  if (config.handoff && hardware.network_bytes_per_second <= 0 &&
+      hardware.link_bytes_per_second <= 0) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} has no network_bytes_per_second and no link_bytes_per_second; "
+                             "prefill engines need one to send pages",
+                             hardware.name)};
+  }
+  return Cluster(clock, config, hardware, options, requests).Run();
 }
 
 }  // namespace braid

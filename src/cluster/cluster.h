@@ -1,6 +1,9 @@
 // A cluster in simulated time: engines with the real scheduler and prefix cache, whose steps last
-// as the forecast says, behind a router. Engines may fail and come back empty; their requests
-// start again elsewhere. Deterministic: the same options give the same report. One thread.
+// as the forecast says, behind a router. Some of the engines may compute prompts for the others:
+// then a prompt's pages move when both sides have them ready, in the time that their bytes take.
+// Engines may fail and come back empty; their requests start again elsewhere, or, if they wait for
+// a prompt, compute it themselves. Deterministic: the same options give the same report. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,8 @@ enum class ClusterRoute : uint8_t { kRoundRobin, kLeastLoaded, kPrefix };
 
 struct ClusterOptions {
   int32_t engines = 1;
+  int32_t prefill_engines =
+      0;      // the first of them, fewer than all; the others decode. 0: all do both
   Mesh mesh;  // of an engine; dp groups share its scheduler
   ClusterRoute route = ClusterRoute::kLeastLoaded;
   int32_t running_max = 256;       // sequences of a group
@@ -50,8 +55,13 @@ struct ClusterMoment {
 struct ClusterReport {
   int64_t requests = 0, finished = 0, refused = 0, restarted = 0, failures = 0;
   int64_t input_tokens = 0, reused_tokens = 0, output_tokens = 0, steps = 0, preemptions = 0;
-  double seconds = 0;  // until the last request ended
-  double busy = 0;     // mean part of that time that engines computed
+  double seconds = 0;       // until the last request ended
+  double busy = 0;          // mean part of that time that engines computed
+  double prefill_busy = 0;  // the same of the prefill engines
+  int64_t transfers_failed = 0;
+  double transferred_bytes = 0;
+  // Of a prompt's pages: from when both sides were ready. Their number is that of the transfers.
+  TimeHistogram transfer;
   TimeHistogram first_token, inter_token, whole;
   double moment_seconds = 1;
   std::vector<ClusterMoment> moments;

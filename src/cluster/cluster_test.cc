@@ -96,6 +96,74 @@ TEST(Cluster, FailuresLoseNoRequest) {
   EXPECT_EQ(report.output_tokens, tokens);
 }
 
+TEST(Cluster, APromptComputedElsewhereTakesTheTimeOfItsPagesToo) {
+  const std::vector<ClusterRequest> one{
+      {.at_us = 5, .prompt = {{7, 640}}, .output_tokens = 3, .answer_key = 8}};
+  const ClusterReport alone = Simulated({}, one);
+  const ClusterReport report = Simulated({.engines = 2, .prefill_engines = 1}, one);
+  ASSERT_EQ(report.transfer.count(), 1);
+  const double bytes = 640 * 2 * 2 * 16 * 2;  // keys and values of 2 heads in bf16
+  EXPECT_EQ(report.transferred_bytes, bytes);
+  EXPECT_NEAR(report.transfer.mean(), bytes / Machine().link_bytes_per_second, 1e-9);
+  EXPECT_NEAR(report.first_token.mean(), alone.first_token.mean() + report.transfer.mean(),
+              alone.first_token.mean() * 1e-3);
+  EXPECT_NEAR(report.inter_token.mean(), alone.inter_token.mean(), 1e-6);
+  EXPECT_EQ(report.output_tokens, 3);
+  EXPECT_GT(report.prefill_busy, report.busy);
+}
+
+TEST(Cluster, PromptsElsewhereDoNotHoldUpAnswers) {
+  const auto requests = MakeRequests({.requests_per_second = 4,
+                                      .seconds = 60,
+                                      .input_tokens = 8192,
+                                      .output_tokens = 2000,
+                                      .range_ratio = 0.5});
+  Hardware machine = Machine();
+  machine.memory_bytes_per_second = 1e10;
+  const auto simulated = [&](const ClusterOptions& options) {
+    auto report = SimulateCluster(Small(), machine, {}, options, requests);
+    CHECK(report, "{}", report.error().message);
+    return *std::move(report);
+  };
+  const ClusterReport both = simulated({.engines = 2});
+  const ClusterReport apart = simulated({.engines = 2, .prefill_engines = 1});
+  EXPECT_EQ(apart.finished, both.finished);
+  EXPECT_EQ(apart.output_tokens, both.output_tokens);
+  EXPECT_EQ(apart.transfer.count(), apart.finished);
+  EXPECT_LT(10 * apart.inter_token.Quantile(0.99), both.inter_token.Quantile(0.99));
+}
+
+TEST(Cluster, FailuresOnEitherSideOfATransferLoseNoRequest) {
+  int64_t failed = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const ClusterOptions options{
+        .engines = 4,
+        .prefill_engines = 2,
+        .route = seed % 2 > 0 ? ClusterRoute::kPrefix : ClusterRoute::kRoundRobin,
+        .fail_every_seconds = 12,
+        .repair_seconds = 3,
+        .seed = seed};
+    const auto requests = Drawn(ClusterLoad::kAgentic, 0.5, seed);
+    const ClusterReport report = Simulated(options, requests);
+    EXPECT_EQ(report.finished, static_cast<int64_t>(requests.size()));
+    int64_t tokens = 0;
+    for (const ClusterRequest& request : requests) tokens += request.output_tokens;
+    EXPECT_EQ(report.output_tokens, tokens);
+    EXPECT_GT(report.restarted, 0);
+    failed += report.transfers_failed;
+  }
+  EXPECT_GT(failed, 0);
+}
+
+TEST(Cluster, WithoutALinkNoPagesCanBeSent) {
+  Hardware machine = Machine();
+  machine.link_bytes_per_second = 0;
+  const auto report = SimulateCluster(Small(), machine, {}, {.engines = 2, .prefill_engines = 1},
+                                      Drawn(ClusterLoad::kRandom, 1));
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.error().message.find("link_bytes_per_second"), std::string::npos);
+}
+
 TEST(Cluster, RoutingByPrefixReusesMore) {
   const auto requests = Drawn(ClusterLoad::kAgentic, 0.5);
   const auto reused = [&](ClusterRoute route) {

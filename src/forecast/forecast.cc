@@ -61,6 +61,8 @@ class Forecaster {
   StepForecast Forecasted(const Step& step, const std::vector<Cost>& costs) const;
   void AddCommunication(const Step& step, StepForecast& out) const;
   void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
+  // Of the fullest rank; no rank has more than everything.
+  double ExpertLoad() const { return std::min<double>(1 / options_.expert_balance, mesh_.ep); }
   // Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens.
   bool tokens_travel() const { return mesh_.ep > mesh_.tp; }
   double RoutedElementBytes() const {
@@ -82,6 +84,7 @@ StepShape Forecaster::ShapeOf(const Step& step) const {
           .context_tokens = step.context_tokens,
           .routed_tokens = step.tokens * groups,
           .expert_share = 1.0 / mesh_.ep,
+          .expert_load = ExpertLoad(),
           .bytes_per_weight = BytesPerWeight(options_.format, spec_.hidden),
           .bytes_per_head_weight = 2,
           .kv_dtype = options_.kv_dtype};
@@ -110,8 +113,9 @@ void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
     if (moe == nullptr || mesh_.ep == 1) continue;
     const double away = (mesh_.ep - 1.0) / mesh_.ep;
     if (tokens_travel()) {
-      // A rank sends its part of the group's tokens to their experts and the outputs return.
-      const double mine = tokens / mesh_.tp;
+      // A rank sends its part of the group's tokens to their experts and the outputs return; the
+      // rank with the fullest experts receives and returns most.
+      const double mine = tokens / mesh_.tp * ExpertLoad();
       const double there = RoutedBytes(mine, moe->top_k, hidden, RoutedElementBytes());
       const double back = RoutedBytes(mine, moe->top_k, hidden, kActivationBytes);
       AddTransfer(there * away, mesh_.ep, hardware_.mean_hops, out);
@@ -283,6 +287,9 @@ Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
       options.step_tokens_max < 1) {
     return Error{ErrorCode::kInvalid,
                  "the workload needs in, out, concurrency and tokens of a step of at least 1"};
+  }
+  if (!(options.expert_balance > 0 && options.expert_balance <= 1)) {
+    return Error{ErrorCode::kInvalid, "the balance of experts must be above 0 and at most 1"};
   }
   const int64_t tokens = workload.input_tokens + workload.output_tokens;
   if (spec.context_tokens_max > 0 && tokens > spec.context_tokens_max) {

@@ -1,7 +1,8 @@
 // What a model costs on a mesh of devices before anybody buys or starts them: memory per device,
 // the parts of a step with what bounds each, communication, throughput and latencies. Everything is
 // derived from the spec, by the same CostsOf as the benchmarks, of what a rank holds (RankView), at
-// the limits of the hardware. Experts are chosen uniformly. Pure; any thread.
+// the limits of the hardware. Experts are chosen uniformly, or as uneven as ForecastOptions say.
+// Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,8 @@ struct ForecastOptions {
   DType kv_dtype = DType::kBF16;
   int64_t step_tokens_max = 8192;  // prompt tokens of a group in a step
   int64_t redundant_experts = 0;   // further copies per layer; ep divides experts and copies
+  // Mean load of the ranks that share experts over that of the fullest, which decides a step.
+  double expert_balance = 1;
   // Ablations: leave a cost out to see what it is worth.
   bool without_communication = false;
   bool without_weight_bytes = false;

@@ -45,6 +45,31 @@ std::string ErrorOf(const Result<Forecast>& forecast) {
   return forecast ? "no error" : forecast.error().message;
 }
 
+TEST(Forecast, TheFullestRankOfExpertsDecides) {
+  const auto experts = [](const StepForecast& step) {
+    for (const PartForecast& part : step.parts) {
+      if (part.part == "experts") return part;
+    }
+    return PartForecast{};
+  };
+  const Mesh mesh{.dp = 8, .tp = 1, .ep = 8};
+  const Workload workload{.input_tokens = 512, .output_tokens = 64, .concurrency = 64};
+  const Forecast even = Of(Mixture(), mesh, workload);
+  const Forecast half = Of(Mixture(), mesh, workload, {.expert_balance = 0.5});
+  const Forecast worst = Of(Mixture(), mesh, workload, {.expert_balance = 0.001});
+  // Rows of the routed experts double; the shared expert, the router and the bytes do not.
+  const double routed = 512.0 * 2 * 6 * 64 * 32;  // of a rank, of its group's prompt, forth
+  EXPECT_NEAR(experts(half.prefill).flops - experts(even.prefill).flops, routed, routed * 1e-9);
+  EXPECT_NEAR(experts(worst.prefill).flops - experts(even.prefill).flops, 7 * routed,
+              routed * 1e-9);
+  EXPECT_EQ(experts(half.prefill).bytes, experts(even.prefill).bytes);
+  EXPECT_DOUBLE_EQ(half.prefill.sent_bytes, 2 * even.prefill.sent_bytes);
+  EXPECT_LT(half.serial.output_tokens_per_second, even.serial.output_tokens_per_second);
+  EXPECT_NE(ErrorOf(ForecastOf(Mixture(), mesh, Machine(), workload, {.expert_balance = 0}))
+                .find("above 0"),
+            std::string::npos);
+}
+
 TEST(Forecast, OfOneDeviceIsTheModelsCostAtTheLimits) {
   const Forecast forecast = Of(Dense(), {}, kWorkload);
   const StepShape shape{

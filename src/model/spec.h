@@ -261,6 +261,7 @@ struct StepShape {
   // the experts is here.
   int64_t routed_tokens = 0;
   double expert_share = 1;
+  double expert_load = 1;            // their tokens over those of an equal part
   double bytes_per_weight = 2;       // of matrices that may be quantised
   double bytes_per_head_weight = 2;  // of embedding and head
   DType kv_dtype = DType::kBF16;

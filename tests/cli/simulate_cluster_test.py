@@ -51,10 +51,21 @@ def test_failures_restart_requests(braid):
     assert run["finished"] == run["requests"]
 
 
+def test_prompts_on_engines_of_their_own(braid):
+    words = ["--engines", "4", "--prefill-engines", "2", "--rate", "20", "--minutes", "0.5"]
+    (run,) = simulate(braid, *words)
+    assert run["finished"] == run["requests"] == run["transfers"]
+    assert run["transferred_bytes"] > 0 and run["transfers_failed"] == 0
+    (skewed,) = simulate(braid, *words, "--mesh", "dp=2,ep=2", "--expert-balance", "0.5")
+    (even,) = simulate(braid, *words, "--mesh", "dp=2,ep=2")
+    assert skewed["inter_token_seconds"]["mean"] > even["inter_token_seconds"]["mean"]
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
         (["--rate", "fast"], "write numbers above 0"),
+        (["--engines", "2", "--prefill-engines", "2"], "must be fewer than --engines 2"),
         (["--mesh", "tp=3"], "tp 3 does not divide"),
         (["--hardware", "epyc_2core"], "memory of 23.5 GiB is too small"),
         (["--trace-file", MODEL], "line 1: not valid JSON"),

@@ -51,6 +51,7 @@ constexpr CommandEntry kCommands[] = {
      "  braid simulate cluster config.json --hardware h200 --engines 8 --mesh tp=2,ep=2 \\\n"
      "    --load sharegpt --rate 20,40,80 --html front.html\n"
      "  braid simulate cluster config.json --trace-file mooncake.jsonl --engines 16 --json\n"
+     "  braid simulate cluster config.json --engines 8 --prefill-engines 4 --rate 20\n"
      "  braid simulate cluster config.json --load agentic --route prefix --fail-every 300\n",
      MakeSimulateClusterCommand},
     {"", "simulate", "Test the scheduler and the prefix cache on random workloads",

@@ -161,7 +161,8 @@ std::vector<Cost> CostsOf(const MoeFfn& f, int64_t hidden, const StepShape& shap
   const double shared = 3.0 * static_cast<double>(hidden) * f.shared_width;
   const double router = static_cast<double>(hidden) * f.experts;
   const int64_t routed = shape.routed_tokens > 0 ? shape.routed_tokens : shape.tokens;
-  const double rows = static_cast<double>(routed) * f.top_k * shape.expert_share;
+  const double rows =
+      static_cast<double>(routed) * f.top_k * shape.expert_share * shape.expert_load;
   const double experts = DistinctExperts(f, routed) * shape.expert_share;
   Cost cost = ExpertCost(f, hidden, rows, experts, shape.bytes_per_weight);
   const double bytes = shape.bytes_per_weight * shared + 2 * router;
