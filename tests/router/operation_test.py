@@ -226,3 +226,34 @@ def test_the_compose_example_is_a_configuration(tmp_path):
     for engine in engines:
         host, port = re.fullmatch(r"http://([\w-]+):(\d+)", engine["url"]).groups()
         assert f"\n  {host}:" in compose and f'"--port", "{port}"' in compose
+
+
+def words_of(arguments):
+    """Of a YAML list in one pair of brackets."""
+    return [word.strip().strip('"') for word in arguments.replace("\n", " ").split(",")]
+
+
+def test_the_kubernetes_example_is_a_configuration(tmp_path):
+    fleet = (ROOT / "deploy/kubernetes/fleet.yaml").read_text()
+    listed = re.search(r"  engines\.json: \|\n((?:    .*\n)+)", fleet)[1]
+    file = tmp_path / "engines.json"
+    file.write_text(listed)
+    words = words_of(re.search(r"args: \[router, ([^\]]+)\]", fleet)[1])
+    assert words[0] == "/etc/braid/engines.json" and "mountPath: /etc/braid" in fleet
+    words[0] = str(file)
+    words[words.index("--port") + 1] = "0"
+    words[words.index("--host") + 1] = "127.0.0.1"
+    binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
+    process = subprocess.Popen([binary, "router", *words], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout.readline().startswith("listening on ")
+    process.terminate()
+    assert process.wait(30) == 0
+    # Each pod of the set by its name, at the port that it serves.
+    serve = words_of(re.search(r"args: \[serve, ([^\]]+)\]", fleet)[1])
+    port = serve[serve.index("--port") + 1]
+    engines = json.loads(listed)["engines"]
+    pods = int(re.search(r"kind: StatefulSet.*?replicas: (\d+)", fleet, re.S)[1])
+    assert [engine["url"] for engine in engines] == [
+        f"http://braid-engine-{i}.braid-engine:{port}" for i in range(pods)]
+    assert f"containerPort: {port}" in fleet and "serviceName: braid-engine\n" in fleet
