@@ -60,6 +60,7 @@ class Forecaster {
   StepShape ShapeOf(const Step& step) const;
   StepForecast Forecasted(const Step& step, const std::vector<Cost>& costs) const;
   void AddCommunication(const Step& step, StepForecast& out) const;
+  void AddRouted(const MoeFfn& moe, double tokens, double element_bytes, StepForecast& out) const;
   void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
   // Of the fullest rank; no rank has more than everything.
   double ExpertLoad() const { return std::min<double>(1 / options_.expert_balance, mesh_.ep); }
@@ -97,6 +98,32 @@ void Forecaster::AddTransfer(double bytes, int32_t ranks, double hops, StepForec
   out.link_seconds += hops * bytes / rate + hardware_.exchange_seconds;
 }
 
+// Over links a token goes to each of its experts. Over the network it goes once to each node that
+// has some of them, whose links then pass it on while the next ones come; outputs return the same
+// way and are summed within a node first.
+void Forecaster::AddRouted(const MoeFfn& moe, double tokens, double element_bytes,
+                           StepForecast& out) const {
+  const auto hidden = static_cast<double>(spec_.hidden);
+  const auto linked = static_cast<int32_t>(hardware_.link_devices);
+  if (mesh_.ep <= linked) {
+    const double away = (mesh_.ep - 1.0) / mesh_.ep;
+    AddTransfer(RoutedBytes(tokens, moe.top_k, hidden, element_bytes) * away, mesh_.ep,
+                hardware_.mean_hops, out);
+    return;
+  }
+  const int32_t nodes = (mesh_.ep + linked - 1) / linked;
+  const double others =
+      NodesOfToken(moe.experts, moe.top_k, moe.router.groups, moe.router.groups_kept, nodes) *
+      (nodes - 1) / nodes;
+  const double network = RoutedBytes(tokens, others, hidden, element_bytes);
+  const double links =
+      RoutedBytes(tokens, moe.top_k, hidden, element_bytes) * (linked - 1) / linked;
+  out.sent_bytes += network + links;
+  const double passed_on = links > 0 ? links / hardware_.link_bytes_per_second : 0;
+  out.link_seconds += std::max(network / hardware_.network_bytes_per_second, passed_on) +
+                      hardware_.exchange_seconds;
+}
+
 void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
   if (options_.without_communication) return;
   const double tokens = static_cast<double>(step.tokens);
@@ -115,11 +142,9 @@ void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
     if (tokens_travel()) {
       // A rank sends its part of the group's tokens to their experts and the outputs return; the
       // rank with the fullest experts receives and returns most.
-      const double mine = tokens / mesh_.tp * ExpertLoad();
-      const double there = RoutedBytes(mine, moe->top_k, hidden, RoutedElementBytes());
-      const double back = RoutedBytes(mine, moe->top_k, hidden, kActivationBytes);
-      AddTransfer(there * away, mesh_.ep, hardware_.mean_hops, out);
-      AddTransfer(back * away, mesh_.ep, hardware_.mean_hops, out);
+      for (const double element_bytes : {RoutedElementBytes(), kActivationBytes}) {
+        AddRouted(*moe, tokens / mesh_.tp * ExpertLoad(), element_bytes, out);
+      }
     } else {
       // Outputs of the experts are summed over the ranks: scatter the sums, then gather them.
       AddTransfer(2 * tokens * hidden * kActivationBytes * away, mesh_.ep, 1, out);

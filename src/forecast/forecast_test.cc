@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/json.h"
+#include "base/rng.h"
 #include "forecast/formulas.h"
 #include "model/families/families.h"
 
@@ -143,6 +146,41 @@ TEST(Forecast, ExpertRanksOfSeveralGroupsSendRowsThereAndBack) {
   EXPECT_LT(experts(four).bytes, experts(one).bytes);
   EXPECT_GT(four.memory.exchange_buffers, 0);
   EXPECT_EQ(one.memory.exchange_buffers, 0);
+}
+
+TEST(Forecast, OverTheNetworkATokenGoesOnceToEachNode) {
+  // Drawn against counted: 8 of 256 experts of 4 of 8 groups on 4 nodes, and without groups on 9.
+  Rng rng(7);
+  const auto drawn = [&](int32_t experts, int32_t groups, int32_t kept, int32_t nodes) {
+    constexpr int kTokens = 20000;
+    int64_t visited = 0;
+    for (int token = 0; token < kTokens; ++token) {
+      std::set<int32_t> chosen, allowed, seen;
+      while (static_cast<int32_t>(allowed.size()) < kept) {
+        allowed.insert(static_cast<int32_t>(rng.Below(groups)));
+      }
+      while (chosen.size() < 8) {
+        const auto expert = static_cast<int32_t>(rng.Below(experts));
+        if (allowed.contains(expert / (experts / groups))) chosen.insert(expert);
+      }
+      for (const int32_t expert : chosen) seen.insert(expert / (experts / nodes));
+      visited += static_cast<int64_t>(seen.size());
+    }
+    return static_cast<double>(visited) / kTokens;
+  };
+  EXPECT_NEAR(NodesOfToken(256, 8, 8, 4, 4), drawn(256, 8, 4, 4), 0.02);
+  EXPECT_NEAR(NodesOfToken(256, 8, 8, 4, 8), drawn(256, 8, 4, 8), 0.02);
+  EXPECT_NEAR(NodesOfToken(288, 8, 1, 1, 9), drawn(288, 1, 1, 9), 0.02);
+  EXPECT_EQ(NodesOfToken(16, 16, 1, 1, 4), 4);
+  // Pairs of devices: two nodes, of which the other one gets a token unless both its experts are
+  // here; links pass on half of what arrives.
+  Hardware pairs = Machine();
+  pairs.link_devices = 2;
+  const Forecast forecast = Of(Mixture(), {.dp = 4, .tp = 1, .ep = 4}, kWorkload, {}, pairs);
+  const double other = 1 - (8.0 * 7) / (16 * 15);
+  const double network = 2 * (2 * other * 64 * 2), links = 2 * (2 * 2 * 64 * 2) / 2.0;
+  EXPECT_DOUBLE_EQ(forecast.decode.sent_bytes, network + links);
+  EXPECT_DOUBLE_EQ(forecast.decode.link_seconds, network / 1e7);
 }
 
 TEST(Forecast, OverlapHidesTheShorterOfComputationAndCommunication) {

@@ -2,6 +2,7 @@
 // and what time costs. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,38 @@ inline double RoutedBytes(double tokens, double top_k, double hidden, double ele
                           double scale_group = 0) {
   const double scales = scale_group > 0 ? 4 * hidden / scale_group : 0;
   return tokens * top_k * (hidden * element_bytes + scales);
+}
+
+// The chance that `top_k` different ones of `all` experts miss `here` of them.
+inline double ChanceOfNone(double all, double here, int32_t top_k) {
+  double none = 1;
+  for (int32_t i = 0; i < top_k; ++i) none *= std::fmax(0, all - here - i) / (all - i);
+  return none;
+}
+
+// Mean number of nodes that a token goes to: `top_k` experts of `kept` of `groups` groups, all
+// chosen uniformly, on `nodes` that have whole groups or, where nodes do not divide the groups, an
+// equal part of all experts.
+inline double NodesOfToken(int32_t experts, int32_t top_k, int32_t groups, int32_t kept,
+                           int32_t nodes) {
+  if (groups <= 1 || groups % nodes != 0) {
+    return nodes * (1 - ChanceOfNone(experts, static_cast<double>(experts) / nodes, top_k));
+  }
+  const int32_t of_node = groups / nodes, size = experts / groups;
+  // By how many of the node's groups are kept.
+  double none = 0;
+  for (int32_t j = 0; j <= std::min(of_node, kept); ++j) {
+    if (kept - j > groups - of_node) continue;
+    const auto choose = [](int32_t n, int32_t k) {
+      double ways = 1;
+      for (int32_t i = 0; i < k; ++i) ways *= static_cast<double>(n - i) / (i + 1);
+      return ways;
+    };
+    const double chance =
+        choose(of_node, j) * choose(groups - of_node, kept - j) / choose(groups, kept);
+    none += chance * ChanceOfNone(kept * size, j * size, top_k);
+  }
+  return nodes * (1 - none);
 }
 
 // Links that a byte crosses to a random node of a torus, its own node included: a quarter of an
