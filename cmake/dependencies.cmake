@@ -6,6 +6,8 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 
+find_path(UCX_INCLUDE ucp/api/ucp.h REQUIRED)  # headers; the library is loaded at run time
+
 # The package's own CMake file demands CURL even for the core library, which does not use it.
 find_path(PROMETHEUS_INCLUDE prometheus/registry.h REQUIRED)
 find_library(PROMETHEUS_CORE prometheus-cpp-core REQUIRED)

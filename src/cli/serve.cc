@@ -64,6 +64,18 @@ class ServeCommand : public Command {
                  "Most CPU time for compiling the grammar of a request");
     flags.Bytes("--grammar-memory", grammar_budget_.memory_bytes,
                 "Most memory for compiling the grammar of a request");
+    flags.Choice("--role", role_, {"both", "prefill", "decode"},
+                 "What of requests this engine computes: all; prompts, for decode engines; or "
+                 "answers to prompts that prefill engines compute (docs/guides/disaggregation.md)");
+    flags.Text("--handoff-listen", handoff_listen_,
+               "With --role prefill: HOST:PORT at which decode engines come for pages");
+    flags.Text("--prefill", prefills_,
+               "With --role decode: the --handoff-listen of prefill engines, HOST:PORT,…");
+    flags.Text("--handoff-key-file", handoff_key_file_,
+               "File with the secret that partners must share; needed to listen on other than a "
+               "loopback address");
+    flags.Number("--handoff-seconds", handoff_seconds_, {1, 86400},
+                 "A prompt whose pages have not come after so long is computed here");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
@@ -73,6 +85,7 @@ class ServeCommand : public Command {
   Status SetKeys(Server& server) const;
   Result<ServerConfig> ConfigOf() const;
   Status CheckParsers() const;
+  Status FindPartners();
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
   Status ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals);
@@ -89,7 +102,48 @@ class ServeCommand : public Command {
   int32_t request_seconds_ = 3600;
   int32_t watchdog_seconds_ = 300;
   int64_t responses_bytes_ = int64_t{64} << 20;
+  std::string role_ = "both", handoff_listen_, prefills_, handoff_key_file_;
+  int32_t handoff_seconds_ = 300;
 };
+
+// What the flags say of partners.
+Status ServeCommand::FindPartners() {
+  const auto bad = [](std::string message) { return Error{ErrorCode::kInvalid, message, "role"}; };
+  if ((role_ == "prefill") == handoff_listen_.empty()) {
+    return bad("--role prefill and --handoff-listen HOST:PORT go together");
+  }
+  if ((role_ == "decode") == prefills_.empty()) {
+    return bad("--role decode and --prefill HOST:PORT,… go together");
+  }
+  if (role_ == "both") return {};
+  handoff::PartnerOptions& partners = options_.partners.emplace();
+  partners.side = role_ == "prefill" ? handoff::Side::kPrefill : handoff::Side::kDecode;
+  partners.decode.room_us = partners.prefill.room_us = int64_t{handoff_seconds_} * 1'000'000;
+  for (const std::string& text : SplitList(prefills_)) {
+    ASSIGN_OR_RETURN(handoff::HostPort at, handoff::ParseHostPort(text));
+    partners.prefills.push_back(std::move(at));
+  }
+  if (!handoff_key_file_.empty()) {
+    constexpr size_t kKeyBytesMax = 4096, kKeyBytesMin = 16;
+    ASSIGN_OR_RETURN(partners.key, ReadFile(handoff_key_file_, kKeyBytesMax));
+    while (!partners.key.empty() && partners.key.back() == '\n') partners.key.pop_back();
+    if (partners.key.size() < kKeyBytesMin) {
+      return bad(fmt::format("--handoff-key-file {}: has {} bytes, must have at least {}",
+                             handoff_key_file_, partners.key.size(), kKeyBytesMin));
+    }
+  }
+  if (role_ == "decode") return {};
+  ASSIGN_OR_RETURN(partners.listen, handoff::ParseHostPort(handoff_listen_));
+  const std::string& host = partners.listen.host;
+  const bool loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (!loopback && partners.key.empty()) {
+    return bad(
+        fmt::format("--handoff-listen {}: everybody who reaches it could read prompts' "
+                    "pages; give all partners a --handoff-key-file",
+                    handoff_listen_));
+  }
+  return {};
+}
 
 std::string ServeCommand::ModelName() const {
   if (!name_.empty()) return name_;
@@ -146,6 +200,12 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
   if (engine.experts() != nullptr) {
     static_assert(kExpertWindows == ExpertRecorder::kWindows);
     context.expert_balances = [&engine] { return engine.experts()->balances(); };
+  }
+  if (engine.partners() != nullptr) {
+    context.handoffs = [&engine] {
+      const handoff::PartnerStats s = engine.partners()->stats();
+      return HandoffCounts{s.partners, s.done, s.failed, s.bytes, s.early_bytes};
+    };
   }
   ChooseParsers(engine.chat_template(), &context.card);
   return context;
@@ -217,6 +277,7 @@ Status ServeCommand::Run() {
     return Error{ErrorCode::kInvalid, "--grammar-memory: must be at least 16M"};
   }
   options_.grammar_budget = grammar_budget_;
+  RETURN_IF_ERROR(FindPartners());
   if (FollowsAsRank()) return Engine::Follow(options_);
   std::signal(SIGPIPE, SIG_IGN);
   SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
@@ -251,6 +312,9 @@ Status ServeCommand::Run() {
              ByteText(memory + context.engine_bytes));
   server->SetReady(context);
   fmt::print("listening on {}\nchat page: {}/\n", server->url(), server->url());
+  if (engine->partners() != nullptr && role_ == "prefill") {
+    fmt::print("decode engines may come to port {}\n", engine->partners()->port());
+  }
   if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
   std::fflush(stdout);
   return ServeUntilSignal(*engine, *server, signals);

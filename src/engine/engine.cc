@@ -15,7 +15,6 @@
 #include <optional>
 #include <thread>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -25,8 +24,11 @@
 #include "base/trace.h"
 #include "comm/mpi_group.h"
 #include "engine/engine_ranks.h"
+#include "engine/expert_header.h"
+#include "engine/fingerprint.h"
+#include "engine/gguf_tokenizer.h"
+#include "handoff/handoff_executor.h"
 #include "model/checkpoint/checkpoint.h"
-#include "model/checkpoint/gguf_file.h"
 #include "model/families/families.h"
 #include "model/loading/keep_rows.h"
 #include "model/loading/load_weights.h"
@@ -62,7 +64,9 @@ struct Engine::State {
   std::unique_ptr<GrammarLibrary> grammars;     // used by the executor
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
+  std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
   std::unique_ptr<ModelExecutor> executor;
+  std::unique_ptr<handoff::HandoffExecutor> partnered;  // around it; null: there are no partners
   std::vector<ThreadFollower> followers;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
@@ -95,20 +99,11 @@ struct Engine::State {
   Status TakeRecorded();
   std::string MachineText() const;
   Status StartEngine();
+  Status FindPartners();
   Status StartTrace();
   Status StartExpertRecorder();
   void WriteTrace() const;
 };
-
-// The metadata of the tokenizer of a GGUF file, or of a checkpoint that was made from one.
-Result<json::object> GgufTokenizerOf(const std::string& model) {
-  if (!IsDirectory(model)) return ReadGgufTokenizer(model);
-  const std::string path = fmt::format("{}/{}", model, kGgufTokenizerFile);
-  if (!FileExists(path)) return json::object();
-  ASSIGN_OR_RETURN(json::value metadata, ReadJsonFile(path));
-  if (metadata.is_object()) return std::move(metadata.get_object());
-  return Error{ErrorCode::kInvalid, path + ": is no JSON object"};
-}
 
 // Tokenizer and template inside a GGUF file.
 Status Engine::State::LoadGgufText() {
@@ -306,7 +301,8 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view,
                           .experts = experts.get(),
                           .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
                           .dp_rank = options.mesh.GroupOf(view.rank),
-                          .dp_ranks = options.mesh.dp});
+                          .dp_ranks = options.mesh.dp,
+                          .movers = {partners.get()}});
 }
 
 Status Engine::State::SetLimits() {
@@ -323,7 +319,17 @@ Status Engine::State::SetLimits() {
   limits.dp_ranks = options.mesh.dp;
   if (options.recorded) limits = *options.recorded;
   limits.report_freed = kPoisonFreed;
-  return ModelExecutor::CanRun(limits, options.mesh.dp);
+  RETURN_IF_ERROR(ModelExecutor::CanRun(limits, options.mesh.dp));
+  limits.handoff = partners != nullptr;
+  return {};
+}
+
+Status Engine::State::FindPartners() {
+  RETURN_IF_ERROR(CheckPartners(options, spec));
+  options.partners->fingerprint = FingerprintOf(
+      {spec, *checkpoint, machine, memory.geometry, FormatsText(formats), options.mla});
+  ASSIGN_OR_RETURN(partners, handoff::Partners::Create(*options.partners));
+  return {};
 }
 
 Status Engine::State::LoadRanks(Binding first, const std::function<void(std::string)>& stage) {
@@ -372,11 +378,19 @@ Status Engine::State::StartEngine() {
                                   ranks ? MeshText(options.mesh) + ", " : "", MachineText())}));
   }
   if (ranks) StartFollowers();
-  // No step is planned ahead: the engine thread computes too, and its work between two steps is 2 %
-  // of a step of the smallest model (docs/decisions/011-no-overlap-on-a-cpu.md).
-  driver = std::make_unique<Driver>(
-      std::move(scheduler), *executor,
-      DriverConfig{.overlap_depth = 0, .event_log = event_log.get(), .followers = leader.get()});
+  if (partners)
+    partnered = std::make_unique<handoff::HandoffExecutor>(*executor, *partners, limits);
+  if (partners)
+    partnered = std::make_unique<handoff::HandoffExecutor>(*executor, *partners, limits);
+  Executor& runs = partnered ? static_cast<Executor&>(*partnered) : *executor;
+  // No step is planned ahead: docs/decisions/011-no-overlap-on-a-cpu.md.
+  driver =
+      std::make_unique<Driver>(std::move(scheduler), runs,
+                               DriverConfig{.overlap_depth = 0,
+                                            .event_log = event_log.get(),
+                                            .prompts_elsewhere = partners && partners->receives(),
+                                            .followers = leader.get()});
+  if (partners) partners->Serve(*driver);
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();
@@ -402,15 +416,7 @@ Status Engine::State::StartExpertRecorder() {
                  "--expert-loads counts on one rank; leave out --dp, --tp and --ep",
                  "expert_loads"};
   }
-  ExpertLoads header{.model = std::filesystem::path(options.model_dir).filename().string()};
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
-    if (moe == nullptr) continue;
-    CHECK(header.layers.empty() || (moe->experts == header.experts && moe->top_k == header.top_k));
-    header.layers.push_back(static_cast<int32_t>(i));
-    header.experts = moe->experts;
-    header.top_k = moe->top_k;
-  }
+  ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
   if (!header.layers.empty()) experts = std::make_unique<ExpertRecorder>(std::move(header));
   if (options.expert_loads.empty()) return {};
   if (!experts) {
@@ -431,7 +437,8 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
-  state_->leader.reset();  // the others end
+  state_->partners.reset();  // while the driver still takes what it posts
+  state_->leader.reset();    // the others end
   for (ThreadFollower& follower : state_->followers) follower.thread.join();
   if (state_->experts) {
     const Status written = state_->experts->Close();
@@ -466,6 +473,7 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   ASSIGN_OR_RETURN(Binding binding, Bind(views[0]));
   report = binding.report;
   RETURN_IF_ERROR(PlanCache());
+  if (options.partners) RETURN_IF_ERROR(FindPartners());
   return LoadRanks(std::move(binding), stage);
 }
 
@@ -516,6 +524,7 @@ const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
 const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
 const EngineOptions& Engine::options() const { return state_->options; }
 std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
+const handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
 RunningFormats Engine::weight_formats() const { return RunningFormatsOf(state_->report); }
 std::string Engine::PlanText() const {

@@ -51,7 +51,8 @@ class Engine {
   json::object PlanObject() const;
   std::string ExplainOps() const;
   RunningFormats weight_formats() const;
-  const ExpertRecorder* experts() const;  // null: the model has none
+  const ExpertRecorder* experts() const;      // null: the model has none
+  const handoff::Partners* partners() const;  // null: there are none
 
   // Why the group of ranks has ended: all requests fail from then on. Any thread.
   Status group_status() const;

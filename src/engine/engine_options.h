@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "handoff/partners.h"
 #include "model/loading/weight_choice.h"
 #include "parallel/mesh.h"
 #include "scheduler/scheduler.h"
@@ -39,6 +40,9 @@ struct EngineOptions {
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
   std::string event_log;                        // file to record the run in; empty: none
   std::string expert_loads;                     // file to record the experts' loads in; empty: none
+  // The other part of a hand-off is another engine's; none: this one does all. Its fingerprint is
+  // the engine's to fill in.
+  std::optional<handoff::PartnerOptions> partners;
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "handoff/message.h"
+#include "handoff/pairing.h"
 #include "handoff/parts.h"
 
 namespace braid::handoff {
@@ -17,7 +18,8 @@ const std::vector<Body>& Bodies() {
       PartHead{RoomId(7), {GroupId(1), 12}, 0x123456789abcdef0},
       Last{RoomId(7), 9, "a result"},
       Refusal{RoomId(7), "full"},
-      Ping{}};
+      Ping{},
+      Hello{1, "model: 1", "nonce", "proof"}};
   return bodies;
 }
 
@@ -66,6 +68,25 @@ TEST(HandoffMessage, AChecksumSeesEveryBit) {
   std::vector<std::byte> swapped = bytes;
   std::swap_ranges(swapped.begin(), swapped.begin() + 8, swapped.begin() + 8);
   EXPECT_NE(Checksum(bytes.data(), bytes.size()), Checksum(swapped.data(), swapped.size()));
+}
+
+TEST(HandoffPairing, AProofIsOfKeySideAndBothNonces) {
+  const std::string proof = Prove("key", Side::kPrefill, {"a", "b"});
+  EXPECT_TRUE(SameProof(proof, Prove("key", Side::kPrefill, {"a", "b"})));
+  for (const std::string& other :
+       {Prove("kez", Side::kPrefill, {"a", "b"}), Prove("key", Side::kDecode, {"a", "b"}),
+        Prove("key", Side::kPrefill, {"b", "a"}), Prove("key", Side::kPrefill, {"ab", ""}),
+        Prove("", Side::kPrefill, {"a", "b"}), std::string()}) {
+    EXPECT_FALSE(SameProof(proof, other));
+  }
+}
+
+TEST(HandoffPairing, NamesWhatDiffers) {
+  EXPECT_EQ(Difference("model: 1\nkv: bf16\n", "model: 1\nkv: bf16\n"), "");
+  EXPECT_EQ(Difference("model: 1\nkv: bf16\n", "model: 1\nkv: fp32\n"),
+            "kv is fp32 there and bf16 here");
+  EXPECT_EQ(Difference("model: 1\n", "model: 1\nkv: fp32\n"), "kv is fp32 there and nothing here");
+  EXPECT_EQ(Difference("model: 1\nkv: bf16\n", ""), "model is nothing there and 1 here");
 }
 
 CacheGeometry Hybrid() {

@@ -89,6 +89,13 @@ void Fields(Refusal& m, Coder& code) {
 }
 template <class Coder>
 void Fields(Ping&, Coder&) {}
+template <class Coder>
+void Fields(Hello& m, Coder& code) {
+  code(m.version);
+  code(m.fingerprint, kFingerprintBytesMax);
+  code(m.nonce, kNonceBytesMax);
+  code(m.proof, kNonceBytesMax);
+}
 
 template <size_t... kKinds>
 Body Default(size_t kind, std::index_sequence<kKinds...>) {

@@ -56,15 +56,21 @@ struct Last {
   int32_t parts = 0;   // of the room, in all
   std::string result;  // the record of the event that ends the transfer: token, log-probability
 };
-// Prefill to decode: the prompt is not computed, or no longer; the room is over.
+// Prefill to decode: the prompt is not computed, or no longer; the room is over. Before the session
+// either way: the other side is no partner.
 struct Refusal {
   RoomId room;
   std::string reason;
 };
 // Either way, when there was nothing else to say.
 struct Ping {};
+// Before the session (handoff/pairing.h): who speaks, and a proof that it has the key.
+struct Hello {
+  uint32_t version = 0;
+  std::string fingerprint, nonce, proof;
+};
 
-using Body = std::variant<Ask, Cancel, Took, PartHead, Last, Refusal, Ping>;
+using Body = std::variant<Ask, Cancel, Took, PartHead, Last, Refusal, Ping, Hello>;
 
 struct Message {
   SessionId session;
@@ -74,6 +80,11 @@ struct Message {
 inline constexpr size_t kRequestBytesMax = size_t{64} << 20;
 inline constexpr size_t kResultBytesMax = size_t{1} << 20;
 inline constexpr size_t kReasonBytesMax = 1024;
+inline constexpr size_t kFingerprintBytesMax = 8192;
+inline constexpr size_t kNonceBytesMax = 64;
+
+// Of these messages and what they mean.
+inline constexpr uint32_t kProtocolVersion = 1;
 
 std::string Encode(const Message& message);
 // None for anything that Encode does not make, and for texts above their bounds.

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "scheduler/inbox.h"
+#include "scheduler/limits.h"
 
 namespace braid {
 
@@ -61,6 +62,9 @@ RequestId Driver::NewRequestId() { return RequestId(state_->ids.fetch_add(1)); }
 
 Status Driver::Submit(Request request, OutputSink* sink) {
   CHECK(sink != nullptr && request.id.valid());
+  if (state_->config.prompts_elsewhere && MayReceive(state_->scheduler.config(), request)) {
+    request.role = RequestRole::kDecode;
+  }
   RETURN_IF_ERROR(state_->scheduler.Admissible(request));
   std::lock_guard lock(state_->mutex);
   RETURN_IF_ERROR(state_->refusal);

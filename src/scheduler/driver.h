@@ -47,7 +47,9 @@ struct DriverConfig {
   int32_t overlap_depth = 0;            // steps planned ahead of the one that runs: 0 or 1
   int64_t audit_every_us = 60'000'000;  // at most so often, and only while nothing runs; 0: never
   EventLogWriter* event_log = nullptr;  // records the run; null: none; outlives the driver
-  RunListener* followers = nullptr;     // the other ranks; null: none; outlives the driver
+  // Another engine computes the prompts of those requests where it can (MayReceive).
+  bool prompts_elsewhere = false;
+  RunListener* followers = nullptr;  // the other ranks; null: none; outlives the driver
   std::function<int64_t()> now_us = MonotonicUs;
 };
 

@@ -56,6 +56,12 @@ Status CheckConfig(const SchedulerConfig& config) {
   return {};
 }
 
+bool MayReceive(const SchedulerConfig& config, const Request& request) {
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  return config.handoff && request.role == RequestRole::kBoth && request.prompt_logprobs < 0 &&
+         tokens >= kBlockTokens && LengthMax(config, request) >= tokens + 2;
+}
+
 int32_t LengthMax(const SchedulerConfig& config, const Request& request) {
   return static_cast<int32_t>(
       std::min(static_cast<int64_t>(request.prompt.size()) + request.stop.new_tokens_max,

@@ -11,6 +11,9 @@ namespace braid {
 Status CheckConfig(const SchedulerConfig& config);
 // See Scheduler::Admissible.
 Status CheckRequest(const SchedulerConfig& config, const Request& request);
+// Whether another engine may compute its prompt: there is a block of it, its tokens are not scored,
+// and at least one token follows the first.
+bool MayReceive(const SchedulerConfig& config, const Request& request);
 // The longest that a request may get: prompt + output, within the context.
 int32_t LengthMax(const SchedulerConfig& config, const Request& request);
 // How many of `length_max` tokens need cache.

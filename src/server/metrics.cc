@@ -221,6 +221,32 @@ void ServerMetrics::AddDraftsAndExperts() {
         "complete window of so many steps.",
         With("steps", std::to_string(kExpertWindows[i])));
   }
+  AddHandoffs();
+}
+
+void ServerMetrics::AddHandoffs() {
+  if (!shown_.handoffs) return;
+  partners_ = &registry_.AddGauge("braid:handoff_partners", "Engines that this one is paired with.",
+                                  labels_);
+  constexpr std::string_view kEnds[] = {"done", "failed"}, kWhen[] = {"prefill", "after"};
+  for (size_t i = 0; i < 2; ++i) {
+    handoffs_[i] = &registry_.AddCounter("braid:handoffs_total",
+                                         "Prompts whose pages went from one engine to the other.",
+                                         With("end", kEnds[i]));
+    handoff_bytes_[i] = &registry_.AddCounter(
+        "braid:handoff_bytes_total",
+        "Bytes of pages, sent while their prompt was computed, or after it or received.",
+        With("when", kWhen[i]));
+  }
+}
+
+void ServerMetrics::ShowHandoffs(const HandoffCounts& counts) {
+  if (!shown_.handoffs) return;
+  partners_->Set(static_cast<double>(counts.partners));
+  AdvanceTo(*handoffs_[0], static_cast<double>(counts.done));
+  AdvanceTo(*handoffs_[1], static_cast<double>(counts.failed));
+  AdvanceTo(*handoff_bytes_[0], static_cast<double>(counts.early_bytes));
+  AdvanceTo(*handoff_bytes_[1], static_cast<double>(counts.bytes - counts.early_bytes));
 }
 
 std::string ServerMetrics::Text(const Outside& outside) {
@@ -266,6 +292,7 @@ std::string ServerMetrics::Text(const Outside& outside) {
   for (size_t i = 0; shown_.experts && i < kExpertWindows.size(); ++i) {
     expert_balances_[i]->Set(outside.expert_balances[i]);
   }
+  ShowHandoffs(outside.handoffs);
   paused_.Set(stats.paused ? 1 : 0);
   AdvanceTo(log_lines_dropped_, static_cast<double>(outside.log_lines_dropped));
   const MemoryBudget::Stats& memory = outside.memory;

@@ -25,6 +25,7 @@ class ServerMetrics {
     int64_t cache_blocks = 0;               // that one long sequence could fill
     bool prefix_cache = false;
     bool experts = false;     // the model has some
+    bool handoffs = false;    // the engine has partners
     bool vllm_names = false;  // every metric a second time with the prefix vllm:
   };
   explicit ServerMetrics(Labels labels);
@@ -39,6 +40,7 @@ class ServerMetrics {
     ResponseStore::Stats responses = {};
     int64_t grammar_bytes = 0;
     ExpertBalances expert_balances = {};
+    HandoffCounts handoffs = {};
   };
   std::string Text(const Outside& outside);
 
@@ -46,6 +48,8 @@ class ServerMetrics {
   MetricsRegistry::Labels With(const std::string& label, std::string_view value) const;
   void AddLabelled();
   void AddDraftsAndExperts();
+  void AddHandoffs();
+  void ShowHandoffs(const HandoffCounts& counts);
   prometheus::Histogram& Seconds(const char* name, const char* help,
                                  const std::vector<double>& buckets);
 
@@ -81,6 +85,8 @@ class ServerMetrics {
   std::array<prometheus::Counter*, 2> drafts_;  // verified, accepted
   std::array<prometheus::Counter*, kDraftPlaces> drafted_by_place_, accepted_by_place_;
   std::array<prometheus::Gauge*, kExpertWindows.size()> expert_balances_ = {};
+  prometheus::Gauge* partners_ = nullptr;
+  std::array<prometheus::Counter*, 2> handoffs_ = {}, handoff_bytes_ = {};
   prometheus::Counter& evictions_keys_;
   prometheus::Counter& evictions_states_;
   prometheus::Counter& audits_;

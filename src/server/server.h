@@ -39,7 +39,7 @@ struct ServerConfig : AccessConfig {
   GrammarBudget grammar_budget = {};                // what the trial of a grammar may take
   bool vllm_metrics = false;                        // metrics under vLLM's names too
   RequestLog* request_log = nullptr;  // a line for each request; null: none; outlives the server
-  uint64_t seed_base = 0;  // mixed into the seeds of requests without one; 0: the clock
+  uint64_t seed_base = 0;             // mixed into the seeds of requests without one; 0: the clock
 };
 
 // The memory that the server may use in addition to the engine's.
@@ -67,6 +67,14 @@ struct ModelCard {
 inline constexpr std::array<int32_t, 3> kExpertWindows = {10, 100, 1000};
 using ExpertBalances = std::array<double, kExpertWindows.size()>;
 
+// Hand-offs of prompts between this engine and its partners.
+struct HandoffCounts {
+  int64_t partners = 0;  // now
+  int64_t done = 0, failed = 0;
+  int64_t bytes = 0;        // of pages, either way
+  int64_t early_bytes = 0;  // of those, sent while their prompt was computed
+};
+
 struct ServerContext {
   Driver& driver;
   const Tokenizer* tokenizer = nullptr;  // null: prompts and answers are token ids only
@@ -77,6 +85,7 @@ struct ServerContext {
   int64_t engine_bytes = 0;              // weights, workspace and cache; 0: not told
   json::object server_information = {};  // part of GET /server_info
   std::function<ExpertBalances()> expert_balances = {};  // null: the model has no experts
+  std::function<HandoffCounts()> handoffs = {};          // null: there are no partners
 };
 
 class Server {

@@ -51,6 +51,7 @@ struct Service {
                  .cache_blocks = SequenceTokensMax(context.driver.config().cache) / kBlockTokens,
                  .prefix_cache = context.driver.config().prefix_cache,
                  .experts = context.expert_balances != nullptr,
+                 .handoffs = context.handoffs != nullptr,
                  .vllm_names = server_config.vllm_metrics}),
         responses(StoreLimits(server_config)),
         seed_base(seeds),

@@ -1,29 +1,10 @@
 // Proof that the exploration can see: it finds each mistake of protocol.toml, and nothing without
-// them. A process for each, because a mistake may end it.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "base/check.h"
+// them.
 #include "tests/handoff/explore.h"
-#include "tests/mistakes/planted.h"
+#include "tests/mistakes/each_found.h"
 
 namespace braid {
 namespace {
-
-// The one switch of this program.
-int planted = kNoMistake;
-
-}  // namespace
-
-void Plant(int mistake) { planted = mistake; }
-bool Planted(int mistake) { return planted == mistake; }
-
-namespace {
-
-struct Mistake {
-  const char* what;
-};
 
 constexpr Mistake kMistakes[] = {
 #include "protocol.inc"
@@ -39,25 +20,7 @@ bool Holds() {
   return true;
 }
 
-bool Passes(int mistake) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(STDERR_FILENO);  // what the mistake makes it say
-    Plant(mistake);
-    ::alarm(60);
-    ::_exit(Holds() ? 0 : 1);
-  }
-  int status = 0;
-  CHECK(::waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-TEST(HandoffMistakes, AreFound) {
-  ASSERT_TRUE(Passes(kNoMistake));
-  for (int i = 0; i < static_cast<int>(std::size(kMistakes)); ++i) {
-    EXPECT_FALSE(Passes(i)) << kMistakes[i].what;
-  }
-}
+TEST(HandoffMistakes, AreFound) { ExpectEachFound(kMistakes, Holds); }
 
 }  // namespace
 }  // namespace braid

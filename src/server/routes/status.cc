@@ -120,14 +120,15 @@ RouteAnswer Metrics(RouteCall& call) {
   const GrammarLibrary* grammars = service.context.grammars;
   return ReplyContent(HttpResponse{
       .content_type = "text/plain; version=0.0.4; charset=utf-8",
-      .body = service.metrics.Text({.driver = service.context.driver.stats(),
-                                    .log_lines_dropped = log == nullptr ? 0 : log->dropped(),
-                                    .memory = call.server.memory.stats(),
-                                    .responses = service.responses.stats(),
-                                    .grammar_bytes = grammars == nullptr ? 0 : grammars->bytes(),
-                                    .expert_balances = service.context.expert_balances
-                                                           ? service.context.expert_balances()
-                                                           : ExpertBalances{}})});
+      .body = service.metrics.Text(
+          {.driver = service.context.driver.stats(),
+           .log_lines_dropped = log == nullptr ? 0 : log->dropped(),
+           .memory = call.server.memory.stats(),
+           .responses = service.responses.stats(),
+           .grammar_bytes = grammars == nullptr ? 0 : grammars->bytes(),
+           .expert_balances = service.context.expert_balances ? service.context.expert_balances()
+                                                              : ExpertBalances{},
+           .handoffs = service.context.handoffs ? service.context.handoffs() : HandoffCounts{}})});
 }
 
 RouteAnswer OpenApi(RouteCall& call) {

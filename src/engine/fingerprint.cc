@@ -1,0 +1,109 @@
+// Samples, because reading all of the weights would take as long as loading them.
+#include "engine/fingerprint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/rng.h"
+#include "base/system/file.h"
+
+namespace braid {
+namespace {
+
+class Digest {
+ public:
+  void Add(std::string_view bytes) {
+    sum_ = MixBits(sum_ + bytes.size());
+    for (size_t at = 0; at < bytes.size(); at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
+      sum_ = MixBits(sum_ + 0x9e3779b97f4a7c15ull + word);
+    }
+  }
+  std::string Text() const { return fmt::format("{:016x}", sum_); }
+
+ private:
+  uint64_t sum_ = 1;
+};
+
+// All of a tensor, or the first rows of one that a GGUF file has in several places.
+std::pair<const std::byte*, int64_t> BytesOf(const TensorEntry& entry) {
+  if (entry.view == nullptr) return {entry.data, entry.bytes};
+  const GgufView::Rows& rows = entry.view->rows.front();
+  return {rows.first, rows.count * entry.view->row_bytes};
+}
+
+std::string WeightsDigest(const Checkpoint& checkpoint) {
+  constexpr int64_t kSampleBytes = 256, kSamples = 4;
+  Digest digest;
+  for (const auto& [name, entry] : checkpoint.tensors()) {
+    digest.Add(
+        fmt::format("{} {} {}", name, static_cast<int>(entry.dtype), fmt::join(entry.shape, "x")));
+    const auto [data, bytes] = BytesOf(entry);
+    for (int64_t i = 0; i < kSamples; ++i) {
+      const int64_t size = std::min(kSampleBytes, bytes);
+      const int64_t at = (bytes - size) * i / (kSamples - 1);
+      digest.Add({reinterpret_cast<const char*>(data + at), static_cast<size_t>(size)});
+    }
+  }
+  return digest.Text();
+}
+
+std::string ConfigDigest(const std::string& directory) {
+  constexpr size_t kConfigBytesMax = size_t{16} << 20;  // a GGUF file has none
+  const Result<std::string> config = ReadFile(directory + "/config.json", kConfigBytesMax);
+  Digest digest;
+  if (config) digest.Add(*config);
+  return digest.Text();
+}
+
+std::string CacheText(const CacheGeometry& cache) {
+  std::string text;
+  for (const GroupGeometry& group : cache.groups) {
+    text +=
+        fmt::format("{}{} of {} bytes", text.empty() ? "" : ", ", group.name, group.block_bytes);
+  }
+  return text;
+}
+
+}  // namespace
+
+Status CheckPartners(const EngineOptions& options, const ModelSpec& spec) {
+  const auto bad = [](const char* message) { return Error{ErrorCode::kInvalid, message, "role"}; };
+  if (options.mesh.ranks() > 1) {
+    return bad("--role prefill and decode need one rank; leave out --dp, --tp and --ep");
+  }
+  if (spec.draft && spec.draft->used) {
+    return bad(
+        "--role prefill and decode: the draft head's part of a prompt's last block cannot be "
+        "handed over; start all partners with --draft ngram or --draft off");
+  }
+  if (!options.event_log.empty()) {
+    return bad("--event-log holds no pages of other engines; leave it out or use --role both");
+  }
+  return {};
+}
+
+std::string FingerprintOf(const FingerprintParts& parts) {
+  const ModelSpec& spec = parts.spec;
+  std::string text;
+  const auto line = [&](const char* name, const std::string& value) {
+    text += fmt::format("{}: {}\n", name, value);
+  };
+  line("the architecture", spec.architecture);
+  line("the vocabulary", fmt::format("{} tokens", spec.vocabulary));
+  line("config.json", ConfigDigest(parts.checkpoint.directory()));
+  line("the weights' digest", WeightsDigest(parts.checkpoint));
+  line("--weights", parts.weights);
+  line("--kv-dtype", std::string(NameOf(parts.machine.kv_dtype)));
+  line("--compute", parts.machine.device.compute == Compute::kF32 ? "fp32" : "bf16");
+  line("--isa", std::string(NameOf(parts.machine.device.isa)));
+  line("--mla", parts.mla);
+  line("the cache", CacheText(parts.cache));
+  return text;
+}
+
+}  // namespace braid

@@ -1,0 +1,23 @@
+// A directory has it in a file of its own; none: an empty object.
+#include "engine/gguf_tokenizer.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "base/system/file.h"
+#include "model/checkpoint/gguf_file.h"
+#include "text/tokens/gguf_text.h"
+
+namespace braid {
+
+Result<json::object> GgufTokenizerOf(const std::string& model) {
+  if (!IsDirectory(model)) return ReadGgufTokenizer(model);
+  const std::string path = fmt::format("{}/{}", model, kGgufTokenizerFile);
+  if (!FileExists(path)) return json::object();
+  ASSIGN_OR_RETURN(json::value metadata, ReadJsonFile(path));
+  if (metadata.is_object()) return std::move(metadata.get_object());
+  return Error{ErrorCode::kInvalid, path + ": is no JSON object"};
+}
+
+}  // namespace braid

@@ -1,0 +1,426 @@
+// One thread with everything that partners know; see the header. Commands come from the engine
+// thread and from the driver's sinks.
+#include "handoff/partners.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "handoff/partners_state.h"
+#include "handoff/parts.h"
+#include "scheduler/event_codec.h"
+
+namespace braid::handoff {
+namespace {
+
+constexpr int64_t kTickUs = 50'000;
+
+// The blocks of a move, each by its own.
+std::map<PartKey, Page> PagesOf(const PageMove& move, std::byte* arena,
+                                const CacheGeometry& geometry) {
+  std::map<PartKey, Page> pages;
+  for (const PagePart& part : move.parts) {
+    for (size_t g = 0; g < geometry.groups.size(); ++g) {
+      if (geometry.groups[g].kind != part.kind) continue;
+      const GroupId group(static_cast<int32_t>(g));
+      const BlockId block = part.blocks.by_group[g];
+      CHECK(block.valid(), "part {} of a move has no block in group {}", part.index, g);
+      pages[{group, part.index}] = {arena + BlockBytesOffset(geometry, group, block),
+                                    static_cast<size_t>(geometry.groups[g].block_bytes)};
+    }
+  }
+  return pages;
+}
+
+template <class T>
+std::optional<T> EventIn(std::string_view record) {
+  RecordReader reader(record);
+  const auto read = reader.Next();
+  if (!read || !*read) return {};
+  const Event* event = std::get_if<Event>(&**read);
+  const T* wanted = event == nullptr ? nullptr : std::get_if<T>(event);
+  return wanted == nullptr ? std::nullopt : std::optional<T>(*wanted);
+}
+
+}  // namespace
+
+// The token comes before the move of its pages is planned.
+void Partners::State::Job::OnOutput(Output output) {
+  if (!output.tokens.empty()) {
+    token = output.tokens[0];
+    if (!output.logprobs.empty()) logprob = output.logprobs[0];
+  }
+  if (!output.finish) return;
+  State& s = state;
+  std::string error = output.error;
+  if (error.empty()) error = "the prompt's computation was ended";
+  {
+    std::lock_guard lock(s.mutex);
+    s.computing.erase(request);
+  }
+  s.Command([&s, k = key, error] { s.Finished(k, error); });
+}
+
+void Partners::State::Run() {
+  ::pthread_setname_np(::pthread_self(), "braid-partners");
+  while (Turn()) transport->Wait(static_cast<int32_t>(kTickUs / 1000));
+  for (const auto& [session, connection] : std::exchange(sessions, {})) {
+    Drop(connection, kStops);
+  }
+  transport->Progress();
+}
+
+bool Partners::State::Turn() {
+  std::vector<std::function<void()>> now;
+  {
+    std::lock_guard lock(mutex);
+    if (ends) return false;
+    now.swap(commands);
+    published = stats;
+  }
+  for (const auto& command : now) command();
+  transport->Progress();
+  Tick(MonotonicUs());
+  return true;
+}
+
+void Partners::State::Tick(int64_t now_us) {
+  DecodeRooms::Effects arriving;
+  decode.Tick(now_us, arriving);
+  Apply(arriving);
+  PrefillRooms::Effects leaving;
+  prefill.Tick(now_us, leaving);
+  Apply(leaving);
+  std::vector<ConnectionId> silent;
+  for (auto& [connection, peer] : peers) {
+    if (now_us - peer.heard_us >= kSilenceUs) silent.push_back(connection);
+    if (peer.session.valid() && now_us - peer.said_us >= kPingUs) {
+      TellPeer(connection, peer.session, Ping{});
+    }
+  }
+  for (const ConnectionId connection : silent) {
+    Drop(connection, fmt::format("it was silent for {} s", kSilenceUs / 1'000'000));
+  }
+  Connect(now_us);
+}
+
+void Partners::State::Apply(DecodeRooms::Effects& effects) {
+  for (auto& [session, body] : effects.send) Tell(session, std::move(body));
+  for (const Outcome& outcome : effects.over) Deliver(outcome);
+  effects = {};
+}
+
+void Partners::State::Apply(PrefillRooms::Effects& effects) {
+  for (auto& [session, body] : effects.send) Tell(session, std::move(body));
+  for (const RoomKey& key : effects.abort) driver->Abort(jobs.at(key)->request);
+  for (const auto& [key, error] : effects.release) {
+    const auto at = jobs.find(key);
+    ++(error.empty() ? stats.done : stats.failed);
+    at->second->events->Post(
+        PagesMoved{.move = at->second->move, .error = error, .lost = {}, .logprob = {}});
+    over.push_back(std::move(at->second));
+    jobs.erase(at);
+  }
+  const auto submit = std::exchange(effects.submit, {});
+  effects = {};
+  for (const auto& [key, ask] : submit) {
+    PrefillRooms::Effects more;
+    Compute(key, ask, more);
+    Apply(more);
+  }
+}
+
+// What a partner asks for becomes a request of this engine. It ends with its first token, which
+// the partner judges: here no token stops it.
+void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects& effects) {
+  ++stats.rooms;
+  const auto refuse = [&](const std::string& why) {
+    ++stats.failed;
+    prefill.Ended(key, why, effects);
+  };
+  std::optional<Submit> submit = EventIn<Submit>(ask.request);
+  if (!submit) return refuse("the request cannot be read");
+  Request& request = submit->request;
+  const auto end = static_cast<int64_t>(request.prompt.size());
+  if (ask.begin < 0 || ask.begin >= end || ask.begin % kBlockTokens != 0) {
+    return refuse(fmt::format("pages from token {} on of {} cannot be sent", ask.begin, end));
+  }
+  request.id = driver->NewRequestId();
+  request.role = RequestRole::kPrefill;
+  request.stop.new_tokens_max = 2;
+  if (request.stop.new_tokens_min == 0) request.stop.stop_tokens.clear();
+  request.draft_tokens = 0;
+  request.dp_rank = -1;
+  auto job = std::make_unique<Job>(*this, key, ask.begin);
+  job->request = request.id;
+  Job* sink = job.get();
+  jobs[key] = std::move(job);
+  {
+    std::lock_guard lock(mutex);
+    computing[request.id] = sink;
+  }
+  const RequestId id = request.id;
+  const Status status = driver->Submit(std::move(request), sink);
+  if (status) return;
+  {
+    std::lock_guard lock(mutex);
+    computing.erase(id);
+  }
+  jobs.erase(key);
+  refuse(status.error().message);
+}
+
+// The engine's request has ended: with its pages handed over, or without.
+void Partners::State::Finished(RoomKey key, const std::string& error) {
+  std::erase_if(over, [&](const auto& job) { return job->key == key; });
+  const auto at = jobs.find(key);
+  if (at == jobs.end()) return;
+  ++stats.failed;
+  PrefillRooms::Effects effects;
+  prefill.Ended(key, error, effects);
+  jobs.erase(at);
+  Apply(effects);
+}
+
+void Partners::State::Deliver(const Outcome& outcome) {
+  const auto at = arrivals.find(outcome.room);
+  const Arrival arrival = std::move(at->second);
+  arrivals.erase(at);
+  PagesMoved moved{.move = arrival.move, .error = outcome.error, .lost = {}, .logprob = {}};
+  if (outcome.error.empty()) {
+    const std::optional<PagesMoved> result = EventIn<PagesMoved>(outcome.result);
+    if (result) {
+      moved.token = result->token;
+      moved.logprob = result->logprob;
+    } else {
+      moved.error = "the prefill engine's first token cannot be read";
+    }
+  }
+  if (!moved.error.empty()) {
+    ++stats.failed;
+    LogWarning("the pages of request {} did not arrive: {}; its prompt is computed here",
+               arrival.request.value, moved.error);
+  } else {
+    ++stats.done;
+  }
+  arrival.events->Post(std::move(moved));
+}
+
+void Partners::State::OnReceived(uint64_t cookie, bool whole) {
+  const auto at = writes.find(cookie);
+  const Write write = at->second;
+  writes.erase(at);
+  const bool good = whole && Checksum(write.page.data, write.page.size) == write.checksum;
+  if (good) stats.bytes += static_cast<int64_t>(write.page.size);
+  DecodeRooms::Effects effects;
+  decode.EndWrite(write.room, write.part, good, effects);
+  Apply(effects);
+}
+
+void Partners::State::OnSent(uint64_t cookie, bool) {
+  const auto at = reads.find(cookie);
+  const Read read = std::move(at->second);
+  reads.erase(at);
+  if (!read.copy.empty()) {
+    early_bytes -= static_cast<int64_t>(read.copy.size());
+    return;
+  }
+  PrefillRooms::Effects effects;
+  prefill.EndRead(read.key, effects);
+  Apply(effects);
+}
+
+// The prefill engine that has the fewest rooms.
+void Partners::State::Receive(const PageMove& move, std::string request, EventSink& events) {
+  ++stats.rooms;
+  std::map<SessionId, int> open;
+  for (const auto& [session, connection] : sessions) open[session] = 0;
+  for (const auto& [id, room] : decode.rooms()) {
+    if (open.contains(room.session)) ++open[room.session];
+  }
+  const auto least = std::ranges::min_element(
+      open, {}, [](const auto& entry) { return std::pair(entry.second, entry.first); });
+  std::string error;
+  if (least == open.end()) error = "no prefill engine is connected";
+  if (request.size() > kRequestBytesMax) error = "the request is too large to be told";
+  DecodeRooms::Effects effects;
+  std::optional<RoomId> room;
+  std::map<PartKey, Page> pages = PagesOf(move, arena, *geometry);
+  if (error.empty()) {
+    DecodeRooms::Wish wish{.begin = move.begin, .parts = {}, .request = std::move(request)};
+    for (const auto& [part, page] : pages) wish.parts.push_back(part);
+    room = decode.Open(least->first, std::move(wish), MonotonicUs(), effects);
+  }
+  if (!room) {
+    ++stats.failed;
+    if (error.empty()) error = "too many rooms are open";
+    events.Post(PagesMoved{.move = move.id, .error = error, .lost = {}, .logprob = {}});
+    return;
+  }
+  arrivals[*room] = {move.id, move.request, &events, std::move(pages)};
+  Apply(effects);
+}
+
+void Partners::State::Hand(const PageMove& move, Job& job, EventSink& events) {
+  job.move = move.id;
+  job.events = &events;
+  const RoomKey key = job.key;
+  std::map<PartKey, Page> pages = PagesOf(move, arena, *geometry);
+  const std::vector<PartKey> parts = PartsOf(*geometry, job.begin, move.end);
+  std::string result;
+  AppendRecord(
+      Event(PagesMoved{
+          .move = MoveId(0), .error = {}, .lost = {}, .token = job.token, .logprob = job.logprob}),
+      result);
+  const std::set<PartKey> sent = job.sent;
+  PrefillRooms::Effects effects;
+  prefill.Hand(key, static_cast<int32_t>(parts.size()), std::move(result), MonotonicUs(), effects);
+  for (const PartKey& part : parts) {
+    if (sent.contains(part) || !prefill.BeginRead(key)) continue;
+    const Page page = pages.at(part);
+    SendPart(key, part, {page.data, page.size}, {key, {}});
+  }
+  Apply(effects);
+}
+
+void Partners::State::SendEarly(RoomKey key, PartKey part, std::vector<std::byte> copy) {
+  const auto at = jobs.find(key);
+  const auto size = static_cast<int64_t>(copy.size());
+  const bool wanted = at != jobs.end() && prefill.Open(key) && at->second->sent.insert(part).second;
+  if (!wanted) {
+    early_bytes -= size;
+    return;
+  }
+  stats.early_bytes += size;
+  const std::pair<const std::byte*, size_t> bytes{copy.data(), copy.size()};
+  SendPart(key, part, bytes, {key, std::move(copy)});
+}
+
+void Partners::State::SendPart(RoomKey key, PartKey part, std::pair<const std::byte*, size_t> bytes,
+                               Read read) {
+  const auto [data, size] = bytes;
+  stats.bytes += static_cast<int64_t>(size);
+  reads[++cookies] = std::move(read);
+  const auto session = sessions.find(key.session);
+  const ConnectionId to = session == sessions.end() ? ConnectionId() : session->second;
+  transport->SendData(to, Encode({key.session, PartHead{key.room, part, Checksum(data, size)}}),
+                      {data, size, cookies});
+}
+
+Partners::Partners(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Partners::~Partners() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->ends = true;
+  }
+  state_->transport->Wake();
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+Result<std::unique_ptr<Partners>> Partners::Create(PartnerOptions options) {
+  auto state = std::make_unique<State>(std::move(options));
+  State& s = *state;
+  ASSIGN_OR_RETURN(s.transport, Transport::Create(s));
+  if (s.options.side == Side::kPrefill) {
+    ASSIGN_OR_RETURN(s.port, s.transport->Listen(s.options.listen));
+  }
+  return std::unique_ptr<Partners>(new Partners(std::move(state)));
+}
+
+void Partners::Serve(Driver& driver) {
+  state_->driver = &driver;
+  state_->thread = std::thread([s = state_.get()] { s->Run(); });
+}
+
+void Partners::Leave() {
+  State& s = *state_;
+  {
+    std::lock_guard lock(s.mutex);
+    if (std::exchange(s.leaves, true)) return;
+  }
+  s.Command([&s] {
+    std::vector<ConnectionId> all;
+    for (const auto& [connection, peer] : s.peers) all.push_back(connection);
+    for (const ConnectionId connection : all) s.Drop(connection, kStops);
+  });
+}
+
+void Partners::Attach(std::byte* arena, const CacheGeometry& geometry) {
+  state_->arena = arena;
+  state_->geometry = &geometry;
+}
+
+void Partners::Start(const PageMove& move, EventSink& events) {
+  State& s = *state_;
+  if (move.in()) {
+    auto expected = s.expected.extract(move.id);
+    CHECK(!expected.empty(), "the pages of request {} were not expected", move.request.value);
+    s.Command([&s, move, &events, request = std::move(expected.mapped())]() mutable {
+      s.Receive(move, std::move(request), events);
+    });
+    return;
+  }
+  std::lock_guard lock(s.mutex);
+  State::Job* job = s.computing.at(move.request);
+  s.commands.push_back([&s, move, &events, job] { s.Hand(move, *job, events); });
+  s.transport->Wake();
+}
+
+void Partners::Expect(MoveId move, const Request& request) {
+  std::string& record = state_->expected[move];
+  AppendRecord(Event(Submit{request}), record);
+}
+
+void Partners::Abort(RequestId request) {
+  State& s = *state_;
+  if (s.options.side != Side::kDecode) return;
+  s.Command([&s, request] {
+    for (const auto& [room, arrival] : s.arrivals) {
+      if (arrival.request != request) continue;
+      DecodeRooms::Effects effects;
+      s.decode.Abort(room, effects);
+      return s.Apply(effects);
+    }
+  });
+}
+
+int32_t Partners::WantedFrom(RequestId request) {
+  std::lock_guard lock(state_->mutex);
+  const auto at = state_->computing.find(request);
+  return at == state_->computing.end() ? -1 : at->second->begin;
+}
+
+void Partners::Early(RequestId request, PartKey part, BlockId block) {
+  State& s = *state_;
+  const auto group = static_cast<size_t>(part.group.value);
+  const int64_t size = s.geometry->groups[group].block_bytes;
+  if (s.early_bytes.load() + size > kEarlyBytesMax) return;  // it leaves with the rest
+  const std::byte* bytes = s.arena + BlockBytesOffset(*s.geometry, part.group, block);
+  std::vector<std::byte> copy(bytes, bytes + size);
+  s.early_bytes += size;
+  std::lock_guard lock(s.mutex);
+  const auto at = s.computing.find(request);
+  if (at == s.computing.end()) {
+    s.early_bytes -= size;
+    return;
+  }
+  s.commands.push_back([&s, key = at->second->key, part, data = std::move(copy)]() mutable {
+    s.SendEarly(key, part, std::move(data));
+  });
+  s.transport->Wake();
+}
+
+bool Partners::receives() const { return state_->options.side == Side::kDecode; }
+uint16_t Partners::port() const { return state_->port; }
+
+PartnerStats Partners::stats() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->published;
+}
+
+}  // namespace braid::handoff

@@ -1,0 +1,79 @@
+// The mover to and from other engines (docs/guides/disaggregation.md): connections by UCX, the
+// rooms of decode_rooms.h or prefill_rooms.h, and the bytes. A thread of its own does all of it;
+// the engine thread and the driver's callers leave it commands.
+//
+// A decode engine connects to its prefill engines, and again when a connection ends. A prefill
+// engine listens. A connection that is silent for kSilenceUs is closed, and with it its rooms end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "handoff/decode_rooms.h"
+#include "handoff/pairing.h"
+#include "handoff/prefill_rooms.h"
+#include "handoff/transport.h"
+#include "scheduler/driver.h"
+#include "scheduler/mover.h"
+
+namespace braid::handoff {
+
+inline constexpr int64_t kPingUs = 500'000, kSilenceUs = 5'000'000;
+// Copies of pages that leave while their prompt is computed, at most.
+inline constexpr int64_t kEarlyBytesMax = int64_t{256} << 20;
+
+struct PartnerOptions {
+  Side side = Side::kDecode;
+  HostPort listen;                 // prefill: where decode engines come
+  std::vector<HostPort> prefills;  // decode: where prefill engines are
+  std::string key;
+  std::string fingerprint;  // of all that must be equal: lines of "name: value"
+  DecodeLimits decode;
+  PrefillLimits prefill;
+};
+
+struct PartnerStats {
+  int64_t partners = 0;     // paired now
+  int64_t rooms = 0;        // ever
+  int64_t done = 0;         // of these, complete
+  int64_t failed = 0;       // of these, not
+  int64_t bytes = 0;        // of pages, that came or left
+  int64_t early_bytes = 0;  // of those that left, while their prompt was computed
+};
+
+class Partners final : public Mover {
+ public:
+  static Result<std::unique_ptr<Partners>> Create(PartnerOptions options);
+  ~Partners() override;
+
+  // Whose requests are computed for others, on a prefill engine; from then on partners are served.
+  // It outlives Leave.
+  void Serve(Driver& driver);
+  // Ends all rooms and connections, and takes no more.
+  void Leave();
+
+  void Attach(std::byte* arena, const CacheGeometry& geometry) override;
+  // Of a kDecode request, after Expect; or of a kPrefill request that a partner asked for.
+  void Start(const PageMove& move, EventSink& events) override;
+
+  // What HandoffExecutor sees; engine thread. The request whose pages a move brings.
+  void Expect(MoveId move, const Request& request);
+  void Abort(RequestId request);
+  // The first token of the pages that a partner misses; -1: no partner asked for the request.
+  int32_t WantedFrom(RequestId request);
+  // A whole block of a prompt that is still computed: a copy of it leaves, if there is room.
+  void Early(RequestId request, PartKey part, BlockId block);
+
+  // A decode engine's: pages come, and none leave.
+  bool receives() const;
+  uint16_t port() const;
+  PartnerStats stats() const;
+
+ private:
+  struct State;
+  explicit Partners(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace braid::handoff

@@ -1,0 +1,150 @@
+// What partners.cc (moves and prompts) and partners_talk.cc (connections, pairing and messages)
+// share. The partners' thread, but for what is marked otherwise.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "handoff/partners.h"
+
+namespace braid::handoff {
+
+inline constexpr const char* kStops = "this engine stops";
+
+struct Page {
+  std::byte* data = nullptr;
+  size_t size = 0;
+};
+
+struct Partners::State final : Transport::Owner {
+  // A connection, and from its pairing on a session.
+  struct Peer {
+    std::string name;
+    std::optional<size_t> prefill;  // which of the options' it is
+    Nonces nonces;
+    SessionId session;  // invalid: not paired yet
+    int64_t heard_us = 0, said_us = 0;
+  };
+  // A move that brings pages.
+  struct Arrival {
+    MoveId move;
+    RequestId request;
+    EventSink* events;
+    std::map<PartKey, Page> pages;
+  };
+  // A part on its way into a page.
+  struct Write {
+    RoomId room;
+    PartKey part;
+    uint64_t checksum;
+    Page page;
+  };
+  // A prompt that is computed for a partner. The driver calls it on the engine thread.
+  struct Job final : OutputSink {
+    Job(State& s, RoomKey k, int32_t b) : state(s), key(k), begin(b) {}
+    void OnOutput(Output output) override;
+
+    State& state;
+    const RoomKey key;
+    const int32_t begin;
+    RequestId request;
+    // Engine thread, until the pages are handed over.
+    TokenId token = -1;
+    TokenLogprob logprob;
+    // The partners' thread.
+    std::set<PartKey> sent;
+    MoveId move;
+    EventSink* events = nullptr;
+  };
+  // A part that leaves, or a copy of it.
+  struct Read {
+    RoomKey key;
+    std::vector<std::byte> copy;  // empty: a page is read
+  };
+
+  PartnerOptions options;
+  std::unique_ptr<Transport> transport;
+  uint16_t port = 0;
+  std::byte* arena = nullptr;
+  const CacheGeometry* geometry = nullptr;
+  Driver* driver = nullptr;
+  std::map<MoveId, std::string> expected;  // records of requests; engine thread
+
+  std::mutex mutex;
+  std::vector<std::function<void()>> commands;
+  std::map<RequestId, Job*> computing;  // by what the driver knows them as
+  bool ends = false, leaves = false;
+  std::atomic<int64_t> early_bytes = 0;  // of copies that are still to leave
+  PartnerStats published;
+
+  // The rest is the partners' thread's.
+  DecodeRooms decode;
+  PrefillRooms prefill;
+  std::map<ConnectionId, Peer> peers;
+  std::map<SessionId, ConnectionId> sessions;
+  std::vector<int64_t> tried_us;     // of options.prefills: when a connection was begun last
+  std::vector<std::string> refused;  // of options.prefills: what was said of it last
+  std::map<RoomId, Arrival> arrivals;
+  std::map<uint64_t, Write> writes;
+  std::map<uint64_t, Read> reads;
+  std::map<RoomKey, std::unique_ptr<Job>> jobs;
+  std::vector<std::unique_ptr<Job>> over;  // their requests have not ended yet
+  uint64_t cookies = 0;
+  PartnerStats stats;
+  std::thread thread;
+
+  explicit State(PartnerOptions o)
+      : options(std::move(o)), decode(options.decode), prefill(options.prefill) {
+    tried_us.resize(options.prefills.size());
+    refused.resize(options.prefills.size());
+  }
+
+  void Command(std::function<void()> command) {
+    {
+      std::lock_guard lock(mutex);
+      commands.push_back(std::move(command));
+    }
+    transport->Wake();
+  }
+  void Run();
+  bool Turn();
+  void Tick(int64_t now_us);
+  void Connect(int64_t now_us);
+  void Tell(SessionId to, Body body);
+  void TellPeer(ConnectionId to, SessionId session, Body body);
+  void Apply(DecodeRooms::Effects& effects);
+  void Apply(PrefillRooms::Effects& effects);
+  void Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects& effects);
+  void Deliver(const Outcome& outcome);
+
+  // Pairing.
+  void OnHello(ConnectionId from, Peer& peer, const Hello& hello);
+  void Refuse(ConnectionId from, const std::string& why);
+  void Paired(ConnectionId from, Peer& peer);
+  void Drop(ConnectionId connection, const std::string& why);
+
+  // Moves.
+  void Receive(const PageMove& move, std::string request, EventSink& events);
+  void Hand(const PageMove& move, Job& job, EventSink& events);
+  void SendEarly(RoomKey key, PartKey part, std::vector<std::byte> copy);
+  void SendPart(RoomKey key, PartKey part, std::pair<const std::byte*, size_t> bytes, Read read);
+  void Finished(RoomKey key, const std::string& error);
+
+  void OnAccepted(ConnectionId connection) override;
+  void OnLost(ConnectionId connection, const std::string& why) override;
+  void OnMessage(ConnectionId connection, std::string_view message) override;
+  Transport::Place OnData(ConnectionId connection, std::string_view header, size_t bytes) override;
+  void OnReceived(uint64_t cookie, bool whole) override;
+  void OnSent(uint64_t cookie, bool whole) override;
+};
+
+}  // namespace braid::handoff

@@ -1,0 +1,198 @@
+// Connections, who is paired, and what partners say; see partners_state.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/system/secure_random.h"
+#include "handoff/partners_state.h"
+
+namespace braid::handoff {
+namespace {
+
+constexpr int64_t kReconnectUs = 1'000'000;
+constexpr size_t kPeersMax = 64, kNonceBytes = 16;
+
+}  // namespace
+
+void Partners::State::Connect(int64_t now_us) {
+  bool gone = false;
+  {
+    std::lock_guard lock(mutex);
+    gone = leaves;
+  }
+  for (size_t i = 0; i < options.prefills.size() && !gone; ++i) {
+    const auto of = [i](const auto& entry) { return entry.second.prefill == i; };
+    if (now_us - tried_us[i] < kReconnectUs || std::ranges::any_of(peers, of)) continue;
+    tried_us[i] = now_us;
+    const HostPort& at = options.prefills[i];
+    const Result<ConnectionId> connection = transport->Connect(at);
+    if (!connection) continue;
+    Peer& peer = peers[*connection];
+    peer = {.name = fmt::format("prefill engine {}:{}", at.host, at.port),
+            .prefill = i,
+            .nonces = {},
+            .session = {},
+            .heard_us = now_us,
+            .said_us = now_us};
+    peer.nonces.decode = SecureRandomHex(kNonceBytes);
+    TellPeer(*connection, SessionId(0),
+             Hello{kProtocolVersion, options.fingerprint, peer.nonces.decode, ""});
+  }
+}
+
+void Partners::State::TellPeer(ConnectionId to, SessionId session, Body body) {
+  if (const auto at = peers.find(to); at != peers.end()) at->second.said_us = MonotonicUs();
+  transport->Send(to, Encode({session, std::move(body)}));
+}
+
+void Partners::State::Tell(SessionId to, Body body) {
+  const auto at = sessions.find(to);
+  if (at != sessions.end()) TellPeer(at->second, to, std::move(body));
+}
+
+void Partners::State::OnHello(ConnectionId from, Peer& peer, const Hello& hello) {
+  if (peer.session.valid()) return;
+  const bool decodes = options.side == Side::kDecode;
+  const bool first = !decodes && peer.nonces.prefill.empty();
+  if (first || decodes) {
+    if (hello.version != kProtocolVersion) {
+      return Refuse(from, fmt::format("the hand-off protocol's version is {} there and {} here",
+                                      hello.version, kProtocolVersion));
+    }
+    const std::string differs = Difference(options.fingerprint, hello.fingerprint);
+    if (!differs.empty()) return Refuse(from, differs);
+  }
+  if (first) {
+    peer.nonces.decode = hello.nonce;
+    peer.nonces.prefill = SecureRandomHex(kNonceBytes);
+    return TellPeer(from, SessionId(0),
+                    Hello{kProtocolVersion, options.fingerprint, peer.nonces.prefill,
+                          Prove(options.key, Side::kPrefill, peer.nonces)});
+  }
+  if (decodes) peer.nonces.prefill = hello.nonce;
+  const Side other = decodes ? Side::kPrefill : Side::kDecode;
+  if (!SameProof(hello.proof, Prove(options.key, other, peer.nonces))) {
+    return Refuse(from, "the --handoff-key-file of the two engines differ");
+  }
+  if (decodes) {
+    TellPeer(from, SessionId(0),
+             Hello{kProtocolVersion, "", "", Prove(options.key, Side::kDecode, peer.nonces)});
+  }
+  Paired(from, peer);
+}
+
+void Partners::State::Paired(ConnectionId from, Peer& peer) {
+  peer.session = SessionOf(peer.nonces);
+  sessions[peer.session] = from;
+  if (options.side == Side::kPrefill) prefill.Joined(peer.session);
+  if (peer.prefill) refused[*peer.prefill].clear();
+  ++stats.partners;
+  LogInfo("paired with the {}", peer.name);
+}
+
+void Partners::State::Refuse(ConnectionId from, const std::string& why) {
+  const Peer& peer = peers.at(from);
+  TellPeer(from, SessionId(0), Refusal{RoomId(0), why});
+  if (!peer.prefill || std::exchange(refused[*peer.prefill], why) != why) {
+    LogError("the {} is no partner: {}", peer.name, why);
+  }
+}
+
+// Closing ends what is under way, which is reported before the rooms learn of it.
+void Partners::State::Drop(ConnectionId connection, const std::string& why) {
+  transport->Close(connection);
+  OnLost(connection, why);
+}
+
+void Partners::State::OnAccepted(ConnectionId connection) {
+  bool gone = driver == nullptr || peers.size() >= kPeersMax;
+  {
+    std::lock_guard lock(mutex);
+    gone |= leaves;
+  }
+  if (gone || options.side != Side::kPrefill) return transport->Close(connection);
+  const int64_t now_us = MonotonicUs();
+  peers[connection] = {.name = fmt::format("decode engine of connection {}", connection.value),
+                       .prefill = {},
+                       .nonces = {},
+                       .session = {},
+                       .heard_us = now_us,
+                       .said_us = now_us};
+}
+
+void Partners::State::OnLost(ConnectionId connection, const std::string& why) {
+  const auto at = peers.find(connection);
+  if (at == peers.end()) return;
+  const Peer peer = at->second;
+  peers.erase(at);
+  if (!peer.session.valid()) return;
+  if (why == kStops) {
+    LogInfo("the connection to the {} is closed: {}", peer.name, why);
+  } else {
+    LogWarning("the {} is lost: {}", peer.name, why);
+  }
+  --stats.partners;
+  sessions.erase(peer.session);
+  DecodeRooms::Effects arriving;
+  decode.Lost(peer.session, fmt::format("the {} is lost: {}", peer.name, why), arriving);
+  Apply(arriving);
+  PrefillRooms::Effects leaving;
+  prefill.Lost(peer.session, leaving);
+  Apply(leaving);
+}
+
+void Partners::State::OnMessage(ConnectionId connection, std::string_view bytes) {
+  const auto at = peers.find(connection);
+  if (at == peers.end()) return;
+  Peer& peer = at->second;
+  const std::optional<Message> message = Decode(bytes);
+  if (!message) return;
+  if (!peer.session.valid()) {
+    if (const auto* hello = std::get_if<Hello>(&message->body)) OnHello(connection, peer, *hello);
+    if (const auto* refusal = std::get_if<Refusal>(&message->body); refusal && peer.prefill) {
+      std::string& last = refused[*peer.prefill];
+      if (std::exchange(last, refusal->reason) != refusal->reason) {
+        LogError("the {} refuses this engine: {}", peer.name, refusal->reason);
+      }
+    }
+    return;
+  }
+  if (message->session != peer.session) return;
+  peer.heard_us = MonotonicUs();
+  DecodeRooms::Effects arriving;
+  PrefillRooms::Effects leaving;
+  const SessionId from = peer.session;
+  if (options.side == Side::kDecode) {
+    if (const auto* m = std::get_if<Last>(&message->body)) decode.On(from, *m, arriving);
+    if (const auto* m = std::get_if<Refusal>(&message->body)) decode.On(from, *m, arriving);
+  } else {
+    if (const auto* m = std::get_if<Ask>(&message->body)) {
+      prefill.On(from, *m, peer.heard_us, leaving);
+    }
+    if (const auto* m = std::get_if<Cancel>(&message->body)) prefill.On(from, *m, leaving);
+    if (const auto* m = std::get_if<Took>(&message->body)) prefill.On(from, *m, leaving);
+  }
+  Apply(arriving);
+  Apply(leaving);
+}
+
+Transport::Place Partners::State::OnData(ConnectionId connection, std::string_view header,
+                                         size_t bytes) {
+  const auto at = peers.find(connection);
+  const std::optional<Message> message = Decode(header);
+  if (at == peers.end() || !message || message->session != at->second.session) return {};
+  const auto* head = std::get_if<PartHead>(&message->body);
+  if (head == nullptr) return {};
+  at->second.heard_us = MonotonicUs();
+  const auto arrival = arrivals.find(head->room);
+  if (arrival == arrivals.end()) return {};
+  const auto page = arrival->second.pages.find(head->part);
+  if (page == arrival->second.pages.end() || page->second.size != bytes) return {};
+  if (!decode.BeginWrite(message->session, *head, at->second.heard_us)) return {};
+  writes[++cookies] = {head->room, head->part, head->checksum, page->second};
+  return {page->second.data, cookies};
+}
+
+}  // namespace braid::handoff

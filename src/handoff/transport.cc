@@ -1,0 +1,468 @@
+// Active messages of UCX 1.13. Messages go as the data of one id, pages as the data of another,
+// with their heads as headers. Large data is received by rendezvous: it comes when the receiver has
+// said where to, so no peer ever holds an address of this process.
+#include "handoff/transport.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+
+namespace braid::handoff {
+namespace {
+
+constexpr unsigned kMessageId = 1, kDataId = 2;
+
+Error Unavailable(std::string message) { return {ErrorCode::kUnavailable, std::move(message)}; }
+
+struct Ucx {
+  decltype(&ucp_init_version) init;
+  decltype(&ucp_cleanup) cleanup;
+  decltype(&ucp_config_read) config_read;
+  decltype(&ucp_config_release) config_release;
+  decltype(&ucp_worker_create) worker_create;
+  decltype(&ucp_worker_destroy) worker_destroy;
+  decltype(&ucp_worker_progress) progress;
+  decltype(&ucp_worker_get_efd) get_efd;
+  decltype(&ucp_worker_arm) arm;
+  decltype(&ucp_worker_set_am_recv_handler) set_am_handler;
+  decltype(&ucp_listener_create) listener_create;
+  decltype(&ucp_listener_destroy) listener_destroy;
+  decltype(&ucp_listener_query) listener_query;
+  decltype(&ucp_ep_create) ep_create;
+  decltype(&ucp_ep_close_nbx) ep_close;
+  decltype(&ucp_am_send_nbx) am_send;
+  decltype(&ucp_am_recv_data_nbx) am_receive;
+  decltype(&ucp_request_free) request_free;
+  decltype(&ucp_request_check_status) request_status;
+  decltype(&ucs_status_string) text;
+};
+
+Result<Ucx> LoadUcx() {
+  // Not to take SIGHUP for its debugger, nor crashes.
+  ::setenv("UCX_DEBUG_SIGNO", "0", 0);
+  ::setenv("UCX_HANDLE_ERRORS", "none", 0);
+  ::setenv("UCX_LOG_LEVEL", "fatal", 0);     // errors are returned, and it logs to stdout
+  ::setenv("UCX_TCP_CM_REUSEADDR", "y", 0);  // an engine may start again at its port
+  constexpr const char* kLibraries[] = {"libucs.so.0", "libucp.so.0"};
+  std::vector<void*> libraries;
+  for (const char* name : kLibraries) {
+    libraries.push_back(::dlopen(name, RTLD_NOW | RTLD_GLOBAL));
+    if (libraries.back() == nullptr) {
+      return Unavailable(
+          fmt::format("UCX 1.13 is needed to move pages between engines, and {} "
+                      "cannot be loaded: {}. Install it (Debian: libucx0)",
+                      name, ::dlerror()));
+    }
+  }
+  Ucx ucx{};
+  std::string missing;
+  const auto find = [&](const char* name, auto& to) {
+    void* symbol = nullptr;
+    for (void* library : libraries) symbol = symbol ? symbol : ::dlsym(library, name);
+    if (symbol == nullptr) missing = name;
+    to = reinterpret_cast<std::decay_t<decltype(to)>>(symbol);
+  };
+  find("ucp_init_version", ucx.init);
+  find("ucp_cleanup", ucx.cleanup);
+  find("ucp_config_read", ucx.config_read);
+  find("ucp_config_release", ucx.config_release);
+  find("ucp_worker_create", ucx.worker_create);
+  find("ucp_worker_destroy", ucx.worker_destroy);
+  find("ucp_worker_progress", ucx.progress);
+  find("ucp_worker_get_efd", ucx.get_efd);
+  find("ucp_worker_arm", ucx.arm);
+  find("ucp_worker_set_am_recv_handler", ucx.set_am_handler);
+  find("ucp_listener_create", ucx.listener_create);
+  find("ucp_listener_destroy", ucx.listener_destroy);
+  find("ucp_listener_query", ucx.listener_query);
+  find("ucp_ep_create", ucx.ep_create);
+  find("ucp_ep_close_nbx", ucx.ep_close);
+  find("ucp_am_send_nbx", ucx.am_send);
+  find("ucp_am_recv_data_nbx", ucx.am_receive);
+  find("ucp_request_free", ucx.request_free);
+  find("ucp_request_check_status", ucx.request_status);
+  find("ucs_status_string", ucx.text);
+  if (!missing.empty()) {
+    return Unavailable(fmt::format("libucp.so.0 has no {}; UCX 1.13 is needed", missing));
+  }
+  return ucx;
+}
+
+struct AddressList {
+  explicit AddressList(addrinfo* list) : first(list) {}
+  ~AddressList() { ::freeaddrinfo(first); }
+  AddressList(const AddressList&) = delete;
+  AddressList& operator=(const AddressList&) = delete;
+  addrinfo* const first;
+};
+
+Result<std::unique_ptr<AddressList>> Resolve(const HostPort& at) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int code = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &list);
+  if (code != 0) return Unavailable(fmt::format("{}: {}", at.host, ::gai_strerror(code)));
+  return std::make_unique<AddressList>(list);
+}
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(const Ucx& ucx, Owner& owner) : ucx_(ucx), owner_(owner) {}
+  ~UcxTransport() override {
+    while (!connections_.empty()) Close(connections_.begin()->first);
+    while (worker_ != nullptr &&
+           ucx_.progress(worker_) != 0) {  // operations end; nobody is told any more
+    }
+    if (listener_ != nullptr) ucx_.listener_destroy(listener_);
+    if (worker_ != nullptr) ucx_.worker_destroy(worker_);
+    if (context_ != nullptr) ucx_.cleanup(context_);
+    if (wake_ >= 0) ::close(wake_);
+  }
+  Status Open();
+
+  Result<uint16_t> Listen(const HostPort& at) override;
+  Result<ConnectionId> Connect(const HostPort& to) override;
+  void Send(ConnectionId to, std::string message) override {
+    auto* send = new Operation{.transport = this, .connection = to, .text = std::move(message)};
+    Start(send, kMessageId);
+  }
+  void SendData(ConnectionId to, std::string header, Data data) override {
+    Start(new Operation{.transport = this,
+                        .connection = to,
+                        .text = std::move(header),
+                        .data = data,
+                        .counts = true},
+          kDataId);
+  }
+  void Close(ConnectionId connection) override;
+  void Progress() override;
+  void Wait(int32_t most_ms) override;
+  void Wake() override {
+    const uint64_t one = 1;
+    (void)!::write(wake_, &one, sizeof(one));
+  }
+
+ private:
+  // A send or a receive, until UCX has ended it.
+  struct Operation {
+    UcxTransport* transport;
+    ConnectionId connection;
+    std::string text;
+    Data data;
+    bool counts = false;  // it is reported
+  };
+  struct Connection {
+    ucp_ep_h endpoint = nullptr;
+    std::string lost;  // not empty: to be reported
+  };
+
+  Status Check(ucs_status_t status, const char* what) const {
+    if (status == UCS_OK) return {};
+    return Error{ErrorCode::kUnavailable, fmt::format("UCX: {}: {}", what, ucx_.text(status))};
+  }
+  Result<ConnectionId> Add(ucp_ep_params_t params);
+  void Start(Operation* send, unsigned id);
+  ConnectionId Find(ucp_ep_h endpoint) const;
+  ucs_status_t TakeMessage(ConnectionId from, void* data, size_t bytes, bool rendezvous);
+  ucs_status_t TakeData(ConnectionId from, std::string_view header, std::pair<void*, size_t> data,
+                        bool rendezvous);
+  void EndMessage(Operation* receive, ucs_status_t status);
+  void EndData(Operation* receive, ucs_status_t status);
+  // Ends of operations, and losses, are reported in Progress and not inside calls of UCX.
+  void Report();
+
+  template <void (UcxTransport::*kEnd)(Operation*, ucs_status_t)>
+  ucs_status_t Receive(Operation* receive, void* descriptor, void* to, size_t bytes);
+
+  static void OnSend(void* request, ucs_status_t status, void* user) {
+    auto* send = static_cast<Operation*>(user);
+    UcxTransport* transport = send->transport;
+    transport->ucx_.request_free(request);
+    transport->EndSend(send, status);
+  }
+  void EndSend(Operation* send, ucs_status_t status) {
+    if (send->counts) sent_.emplace_back(send->data.cookie, status == UCS_OK);
+    delete send;
+  }
+  static void OnError(void* user, ucp_ep_h endpoint, ucs_status_t status) {
+    auto* transport = static_cast<UcxTransport*>(user);
+    for (auto& [id, connection] : transport->connections_) {
+      if (connection.endpoint != endpoint) continue;
+      connection.lost = transport->ucx_.text(status);
+    }
+  }
+  static void OnRequest(ucp_conn_request_h request, void* user) {
+    static_cast<UcxTransport*>(user)->requests_.push_back(request);
+  }
+  static ucs_status_t OnActiveMessage(void* user, const void*, size_t, void* data, size_t bytes,
+                                      const ucp_am_recv_param_t* param) {
+    auto* transport = static_cast<UcxTransport*>(user);
+    const ConnectionId from = transport->Find(param->reply_ep);
+    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    return transport->TakeMessage(from, data, bytes, rendezvous);
+  }
+  static ucs_status_t OnActiveData(void* user, const void* header, size_t header_bytes, void* data,
+                                   size_t bytes, const ucp_am_recv_param_t* param) {
+    auto* transport = static_cast<UcxTransport*>(user);
+    const ConnectionId from = transport->Find(param->reply_ep);
+    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    return transport->TakeData(from, {static_cast<const char*>(header), header_bytes},
+                               {data, bytes}, rendezvous);
+  }
+
+  const Ucx ucx_;
+  Owner& owner_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  int efd_ = -1, wake_ = -1;
+  int64_t connected_ = 0;
+  std::map<ConnectionId, Connection> connections_;
+  std::vector<ucp_conn_request_h> requests_;
+  // To be reported.
+  std::vector<std::pair<uint64_t, bool>> sent_, received_;
+  std::vector<std::pair<ConnectionId, std::string>> messages_;
+};
+
+Status UcxTransport::Open() {
+  wake_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_ < 0)
+    return Error{ErrorCode::kInternal, "eventfd: " + std::string(std::strerror(errno))};
+  ucp_config_t* config = nullptr;
+  RETURN_IF_ERROR(Check(ucx_.config_read(nullptr, nullptr, &config), "its configuration"));
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  const ucs_status_t status = ucx_.init(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+  ucx_.config_release(config);
+  RETURN_IF_ERROR(Check(status, "start"));
+  ucp_worker_params_t worker{};
+  worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  RETURN_IF_ERROR(Check(ucx_.worker_create(context_, &worker, &worker_), "a worker"));
+  RETURN_IF_ERROR(Check(ucx_.get_efd(worker_, &efd_), "a descriptor to wait for"));
+  ucp_am_handler_param_t take{};
+  take.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                    UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+  take.flags = UCP_AM_FLAG_WHOLE_MSG;
+  take.arg = this;
+  take.id = kMessageId;
+  take.cb = &OnActiveMessage;
+  RETURN_IF_ERROR(Check(ucx_.set_am_handler(worker_, &take), "messages"));
+  take.id = kDataId;
+  take.cb = &OnActiveData;
+  return Check(ucx_.set_am_handler(worker_, &take), "messages");
+}
+
+Result<uint16_t> UcxTransport::Listen(const HostPort& at) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<AddressList> address, Resolve(at));
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {address->first->ai_addr, address->first->ai_addrlen};
+  params.conn_handler = {&OnRequest, this};
+  const Status status = Check(ucx_.listener_create(worker_, &params, &listener_),
+                              fmt::format("listen at {}:{}", at.host, at.port).c_str());
+  if (!status) return status.error();
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  RETURN_IF_ERROR(Check(ucx_.listener_query(listener_, &attributes), "its port"));
+  sockaddr_in in{};
+  std::memcpy(&in, &attributes.sockaddr, sizeof(in));  // IPv6 has its port at the same place
+  return ntohs(in.sin_port);
+}
+
+Result<ConnectionId> UcxTransport::Connect(const HostPort& to) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<AddressList> address, Resolve(to));
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr = {address->first->ai_addr, address->first->ai_addrlen};
+  return Add(params);
+}
+
+Result<ConnectionId> UcxTransport::Add(ucp_ep_params_t params) {
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&OnError, this};
+  Connection connection;
+  RETURN_IF_ERROR(Check(ucx_.ep_create(worker_, &params, &connection.endpoint), "a connection"));
+  const ConnectionId id(connected_++);
+  connections_.emplace(id, connection);
+  return id;
+}
+
+ConnectionId UcxTransport::Find(ucp_ep_h endpoint) const {
+  for (const auto& [id, connection] : connections_) {
+    if (connection.endpoint == endpoint && endpoint != nullptr) return id;
+  }
+  return {};
+}
+
+void UcxTransport::Start(Operation* send, unsigned id) {
+  const auto at = connections_.find(send->connection);
+  if (at == connections_.end() || !at->second.lost.empty()) {
+    return EndSend(send, UCS_ERR_CONNECTION_RESET);
+  }
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_REPLY;
+  param.cb.send = &OnSend;
+  param.user_data = send;
+  const bool page = id == kDataId;
+  const void* data = page ? static_cast<const void*>(send->data.bytes) : send->text.data();
+  const size_t bytes = page ? send->data.size : send->text.size();
+  const ucs_status_ptr_t status =
+      ucx_.am_send(at->second.endpoint, id, page ? send->text.data() : nullptr,
+                   page ? send->text.size() : 0, data, bytes, &param);
+  if (status == nullptr) return EndSend(send, UCS_OK);
+  if (UCS_PTR_IS_ERR(status)) EndSend(send, UCS_PTR_STATUS(status));
+}
+
+template <void (UcxTransport::*kEnd)(UcxTransport::Operation*, ucs_status_t)>
+ucs_status_t UcxTransport::Receive(Operation* receive, void* descriptor, void* to, size_t bytes) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.user_data = receive;
+  param.cb.recv_am = [](void* request, ucs_status_t status, size_t, void* user) {
+    auto* ended = static_cast<Operation*>(user);
+    UcxTransport* transport = ended->transport;
+    transport->ucx_.request_free(request);
+    (transport->*kEnd)(ended, status);
+  };
+  const ucs_status_ptr_t status = ucx_.am_receive(worker_, descriptor, to, bytes, &param);
+  if (status == nullptr) {
+    (this->*kEnd)(receive, UCS_OK);
+  } else if (UCS_PTR_IS_ERR(status)) {
+    (this->*kEnd)(receive, UCS_PTR_STATUS(status));
+  }
+  return UCS_INPROGRESS;
+}
+
+ucs_status_t UcxTransport::TakeMessage(ConnectionId from, void* data, size_t bytes,
+                                       bool rendezvous) {
+  if (!from.valid() || bytes > kMessageBytesMax) return UCS_OK;  // dropped
+  auto* receive = new Operation{.transport = this, .connection = from};
+  if (!rendezvous) {
+    receive->text.assign(static_cast<const char*>(data), bytes);
+    EndMessage(receive, UCS_OK);
+    return UCS_OK;
+  }
+  receive->text.resize(bytes);
+  return Receive<&UcxTransport::EndMessage>(receive, data, receive->text.data(), bytes);
+}
+
+ucs_status_t UcxTransport::TakeData(ConnectionId from, std::string_view header,
+                                    std::pair<void*, size_t> data, bool rendezvous) {
+  if (!from.valid() || header.size() > kHeaderBytesMax) return UCS_OK;  // dropped
+  const Place place = owner_.OnData(from, header, data.second);
+  if (place.data == nullptr) return UCS_OK;
+  auto* receive = new Operation{.transport = this, .connection = from};
+  receive->data.cookie = place.cookie;
+  if (!rendezvous) {
+    std::memcpy(place.data, data.first, data.second);
+    EndData(receive, UCS_OK);
+    return UCS_OK;
+  }
+  return Receive<&UcxTransport::EndData>(receive, data.first, place.data, data.second);
+}
+
+void UcxTransport::EndMessage(Operation* receive, ucs_status_t status) {
+  if (status == UCS_OK) messages_.emplace_back(receive->connection, std::move(receive->text));
+  delete receive;
+}
+
+void UcxTransport::EndData(Operation* receive, ucs_status_t status) {
+  received_.emplace_back(receive->data.cookie, status == UCS_OK);
+  delete receive;
+}
+
+void UcxTransport::Close(ConnectionId id) {
+  const auto at = connections_.find(id);
+  if (at == connections_.end()) return;
+  const ucp_ep_h endpoint = at->second.endpoint;
+  connections_.erase(at);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t closing = ucx_.ep_close(endpoint, &param);
+  if (!UCS_PTR_IS_PTR(closing)) return;
+  while (ucx_.request_status(closing) == UCS_INPROGRESS) ucx_.progress(worker_);
+  ucx_.request_free(closing);
+}
+
+void UcxTransport::Progress() {
+  while (ucx_.progress(worker_) != 0) {
+  }
+  for (const ucp_conn_request_h request : std::exchange(requests_, {})) {
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+    params.conn_request = request;
+    if (const Result<ConnectionId> accepted = Add(params)) owner_.OnAccepted(*accepted);
+  }
+  Report();
+}
+
+void UcxTransport::Report() {
+  for (const auto& [cookie, whole] : std::exchange(received_, {})) {
+    owner_.OnReceived(cookie, whole);
+  }
+  for (const auto& [cookie, whole] : std::exchange(sent_, {})) owner_.OnSent(cookie, whole);
+  for (const auto& [from, message] : std::exchange(messages_, {})) {
+    if (connections_.contains(from)) owner_.OnMessage(from, message);
+  }
+  std::vector<std::pair<ConnectionId, std::string>> lost;
+  for (auto& [id, connection] : connections_) {
+    if (!connection.lost.empty()) lost.emplace_back(id, connection.lost);
+  }
+  for (const auto& [id, why] : lost) {
+    Close(id);
+    owner_.OnLost(id, why);
+  }
+}
+
+void UcxTransport::Wait(int32_t most_ms) {
+  const bool news = !requests_.empty() || !sent_.empty() || !received_.empty();
+  if (news || !messages_.empty() || ucx_.arm(worker_) == UCS_ERR_BUSY) return;
+  pollfd wait[] = {{efd_, POLLIN, 0}, {wake_, POLLIN, 0}};
+  ::poll(wait, 2, most_ms);
+  uint64_t count = 0;
+  (void)!::read(wake_, &count, sizeof(count));
+}
+
+}  // namespace
+
+Result<HostPort> ParseHostPort(std::string_view text) {
+  const Error bad{ErrorCode::kInvalid,
+                  fmt::format("{} is not HOST:PORT, as in 10.0.0.1:7000", text)};
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return bad;
+  std::string_view host = text.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  HostPort at{std::string(host), 0};
+  const std::string_view port = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), at.port);
+  if (host.empty() || error != std::errc() || end != port.data() + port.size()) return bad;
+  return at;
+}
+
+Result<std::unique_ptr<Transport>> Transport::Create(Owner& owner) {
+  ASSIGN_OR_RETURN(const Ucx ucx, LoadUcx());
+  auto transport = std::make_unique<UcxTransport>(ucx, owner);
+  RETURN_IF_ERROR(transport->Open());
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace braid::handoff

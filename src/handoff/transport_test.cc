@@ -1,0 +1,123 @@
+// Two transports in one process, in one thread.
+#include "handoff/transport.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace braid::handoff {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct End final : Transport::Owner {
+  void OnAccepted(ConnectionId connection) override { accepted = connection; }
+  void OnLost(ConnectionId, const std::string& why) override { lost = why; }
+  void OnMessage(ConnectionId from, std::string_view message) override {
+    last_from = from;
+    messages.emplace_back(message);
+  }
+  Transport::Place OnData(ConnectionId, std::string_view header, size_t bytes) override {
+    if (header == "drop") return {};
+    page.assign(bytes, std::byte{0});
+    return {page.data(), 7};
+  }
+  void OnReceived(uint64_t cookie, bool whole) override { received += cookie == 7 && whole; }
+  void OnSent(uint64_t, bool whole) override { whole ? ++sent : ++failed; }
+
+  ConnectionId accepted, last_from;
+  std::string lost;
+  std::vector<std::string> messages;
+  std::vector<std::byte> page;
+  int received = 0, sent = 0, failed = 0;
+};
+
+class TransportTest : public ::testing::Test {
+ protected:
+  TransportTest() {
+    for (size_t i = 0; i < 2; ++i) {
+      auto made = Transport::Create(ends_[i]);
+      EXPECT_TRUE(made) << (made ? "" : made.error().message);
+      transports_[i] = std::move(*made);
+    }
+    const Result<uint16_t> port = transports_[0]->Listen({"127.0.0.1", 0});
+    EXPECT_TRUE(port) << (port ? "" : port.error().message);
+    out_ = *transports_[1]->Connect({"127.0.0.1", *port});
+  }
+  template <class F>
+  bool Until(F done) {
+    const int64_t end_us = MonotonicUs() + 20'000'000;
+    while (!done() && MonotonicUs() < end_us) {
+      for (auto& transport : transports_) {
+        if (transport) transport->Progress();
+      }
+    }
+    return done();
+  }
+
+  End ends_[2];
+  std::unique_ptr<Transport> transports_[2];
+  ConnectionId out_;
+};
+
+TEST_F(TransportTest, CarriesMessagesBothWays) {
+  transports_[1]->Send(out_, "hello");
+  ASSERT_TRUE(Until([&] { return !ends_[0].messages.empty(); }));
+  EXPECT_EQ(ends_[0].messages[0], "hello");
+  EXPECT_EQ(ends_[0].last_from, ends_[0].accepted);
+  transports_[0]->Send(ends_[0].accepted, std::string(3 << 20, 'x'));
+  ASSERT_TRUE(Until([&] { return !ends_[1].messages.empty(); }));
+  EXPECT_EQ(ends_[1].messages[0], std::string(3 << 20, 'x'));
+  EXPECT_EQ(ends_[1].last_from, out_);
+}
+
+TEST_F(TransportTest, WritesDataWhereTheReceiverSays) {
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{5} << 20}) {
+    std::vector<std::byte> page(bytes);
+    for (size_t i = 0; i < bytes; ++i) page[i] = static_cast<std::byte>(i * 7 + i / 256);
+    transports_[1]->SendData(out_, "head", {page.data(), bytes, 1});
+    const int before = ends_[0].received;
+    ASSERT_TRUE(Until([&] { return ends_[0].received > before; })) << bytes;
+    EXPECT_TRUE(ends_[0].page == page) << bytes;
+  }
+  EXPECT_TRUE(Until([&] { return ends_[1].sent == 3; }));
+}
+
+TEST_F(TransportTest, DropsDataThatNobodyWants) {
+  std::vector<std::byte> page(5 << 20);
+  transports_[1]->SendData(out_, "drop", {page.data(), page.size(), 1});
+  EXPECT_TRUE(Until([&] { return ends_[1].sent == 1; }));
+  EXPECT_EQ(ends_[0].received, 0);
+}
+
+TEST_F(TransportTest, NoticesAnEndThatIsGone) {
+  transports_[1]->Send(out_, "hello");
+  ASSERT_TRUE(Until([&] { return !ends_[0].messages.empty(); }));
+  transports_[0].reset();
+  EXPECT_TRUE(Until([&] { return !ends_[1].lost.empty(); }));
+  std::vector<std::byte> page(64);
+  transports_[1]->SendData(out_, "head", {page.data(), page.size(), 1});
+  EXPECT_TRUE(Until([&] { return ends_[1].failed == 1; }));
+}
+
+TEST_F(TransportTest, LosesAConnectionToNobody) {
+  const auto out = transports_[1]->Connect({"127.0.0.1", 1});
+  EXPECT_TRUE(!out || Until([&] { return !ends_[1].lost.empty(); }));
+}
+
+TEST(HostPort, SaysWhatIsWrong) {
+  EXPECT_EQ(ParseHostPort("10.0.0.1:7000")->port, 7000);
+  EXPECT_EQ(ParseHostPort("[::1]:7000")->host, "::1");
+  for (const char* wrong : {"", ":1", "host", "host:", "host:x", "host:70000", "[]:1"}) {
+    const auto at = ParseHostPort(wrong);
+    ASSERT_FALSE(at) << wrong;
+    EXPECT_THAT(at.error().message, HasSubstr("is not HOST:PORT"));
+  }
+}
+
+}  // namespace
+}  // namespace braid::handoff

@@ -1,0 +1,293 @@
+"""Prompts computed by one engine and answered by another: the answers of one engine, whoever has
+what prefix, and whoever dies."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from serving import serving  # noqa: E402
+
+FLAGS = ["--threads", "1", "--draft", "off", "--max-model-len", "4096", "--memory", "300M"]
+# How often a partner is killed or stopped in each phase; the suite takes the least.
+TIMES = int(os.environ.get("BRAID_HANDOFF_FAULTS", "1"))
+
+
+def with_flags(more):
+    """FLAGS, but what `more` says otherwise."""
+    pairs = list(zip(FLAGS[::2], FLAGS[1::2], strict=True))
+    return [word for pair in pairs if pair[0] not in more for word in pair] + list(more)
+
+
+def post(port, body, timeout=60):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/completions", json.dumps({"max_tokens": 20, **body}),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        assert response.status == 200, answer
+        return answer["choices"]
+
+
+def metric(served, name, labels=""):
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    found = re.findall(rf"^braid:{name}{{[^}}]*{re.escape(labels)}[^}}]*}} (\S+)$", text, re.M)
+    return sum(map(float, found))
+
+
+def until(holds, seconds=30):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to that in time"
+        time.sleep(0.05)
+
+
+def handoff_port(served):
+    for line in served.log:
+        if match := re.search(r"decode engines may come to port (\d+)", line):
+            return int(match[1])
+    raise AssertionError("".join(served.log))
+
+
+def prefilling(*flags):
+    return serving("--role", "prefill", "--handoff-listen", "127.0.0.1:0", *with_flags(flags))
+
+
+@contextlib.contextmanager
+def decoding(prefills, *flags):
+    where = ",".join(f"127.0.0.1:{handoff_port(p)}" for p in prefills)
+    with serving("--role", "decode", "--prefill", where, *with_flags(flags)) as served:
+        until(lambda: metric(served, "handoff_partners") == len(prefills))
+        yield served
+
+
+def no_pages_are_used(*engines):
+    for engine in engines:
+        until(lambda e=engine: metric(e, "cache_pages", 'state="used"') == 0)
+
+
+def prompt(seed, tokens):
+    return [(seed * 7919 + i * i * 31 + i) % 900 + 5 for i in range(tokens)]
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+          "additionalProperties": False}  # fmt: skip
+REQUESTS = [
+    {"prompt": prompt(1, 200), "temperature": 0, "logprobs": 2},
+    {"prompt": prompt(1, 200), "temperature": 0.9, "seed": 4},  # the prefix is cached at both
+    {"prompt": prompt(1, 330), "temperature": 0.9, "seed": 5, "logprobs": 1},
+    {"prompt": prompt(2, 64), "temperature": 0},
+    {"prompt": prompt(3, 192), "temperature": 0.8, "seed": 6},
+    {"prompt": prompt(4, 63), "temperature": 0},  # less than a block: computed at once
+    {"prompt": prompt(5, 3000), "temperature": 0.7, "seed": 7},  # two chunks
+    {"prompt": prompt(6, 300), "temperature": 0.9, "seed": 8, "n": 3},
+    {"prompt": prompt(7, 250), "temperature": 0, "max_tokens": 1},
+    {"prompt": prompt(8, 250), "temperature": 0.9, "seed": 9, "min_tokens": 10, "max_tokens": 40,
+     "repetition_penalty": 1.3},
+    {"prompt": prompt(9, 150), "temperature": 0, "max_tokens": 40,
+     "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    with serving(*FLAGS) as alone:
+        return [post(alone.port, body) for body in REQUESTS]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with prefilling() as prefill, decoding([prefill]) as decode:
+        yield prefill, decode
+
+
+def test_one_and_one_answer_as_one(pair, wanted):
+    prefill, decode = pair
+    for body, answer in zip(REQUESTS, wanted, strict=True):
+        assert post(decode.port, body) == answer
+    # Not by computing the prompts itself.
+    assert metric(decode, "handoffs_total", 'end="failed"') == 0
+    # Three of n = 3; two are its own.
+    until(lambda: metric(decode, "handoffs_total", 'end="done"') == 11)
+    until(lambda: metric(prefill, "handoffs_total", 'end="done"') == 11)
+    assert metric(prefill, "handoff_bytes_total", 'when="prefill"') > 0
+    no_pages_are_used(prefill, decode)
+
+
+def test_together_they_answer_as_alone(pair, wanted):
+    prefill, decode = pair
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda body: post(decode.port, body), REQUESTS * 3))
+    assert answers == wanted * 3
+    assert metric(decode, "handoffs_total", 'end="failed"') == 0
+    no_pages_are_used(prefill, decode)
+
+
+def test_two_prefill_engines_share_the_prompts(pair, wanted):
+    with prefilling() as second, decoding([pair[0], second]) as decode:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda body: post(decode.port, body), REQUESTS))
+        assert answers == wanted
+        until(lambda: metric(second, "handoffs_total", 'end="done"') > 0)
+        no_pages_are_used(second, decode)
+
+
+def test_two_decode_engines_share_a_prefill_engine(pair, wanted):
+    prefill, decode = pair
+    with decoding([prefill]) as second:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            both = [*pool.map(lambda body: post(decode.port, body), REQUESTS),
+                    *pool.map(lambda body: post(second.port, body), REQUESTS)]
+        assert both == wanted * 2
+        no_pages_are_used(prefill, decode, second)
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+def test_little_memory_changes_no_answer(wanted, side):
+    """The first cannot hold all at once: it queues and preempts."""
+    little = ["--memory", "86M", "--max-model-len", "3100"]
+    with prefilling(*(little if side == "prefill" else [])) as prefill, \
+            decoding([prefill], *(little if side == "decode" else [])) as decode:  # fmt: skip
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            answers = list(pool.map(lambda body: post(decode.port, body), REQUESTS * 2))
+        assert answers == wanted * 2
+        until(lambda: metric(decode, "handoffs_total", 'end="done"') > 0)
+        no_pages_are_used(prefill, decode)
+
+
+def test_looked_up_drafts_change_no_answer(wanted):
+    with prefilling("--draft", "ngram") as prefill, \
+            decoding([prefill], "--draft", "ngram") as decode:  # fmt: skip
+        assert [post(decode.port, body) for body in REQUESTS] == wanted
+        assert metric(decode, "handoffs_total", 'end="failed"') == 0
+
+
+def test_clients_that_leave_leave_nothing(pair):
+    prefill, decode = pair
+    body = json.dumps({"prompt": prompt(20, 3500), "max_tokens": 5})
+    for wait in (0.0, 0.05, 0.2, 0.5):
+        connection = http.client.HTTPConnection("127.0.0.1", decode.port, timeout=60)
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        time.sleep(wait)
+        connection.close()
+    no_pages_are_used(prefill, decode)
+    until(lambda: metric(prefill, "num_requests_running") == 0)
+
+
+def answers_while(decode, fault, after):
+    """What clients get whose prompts are computed while the fault happens."""
+    bodies = [{"prompt": prompt(30 + i, 1500 + i), "temperature": 0} for i in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(post, decode.port, body) for body in bodies]
+        time.sleep(after)
+        fault()
+        return bodies, [a.result() for a in answers]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("after", [0.02, 0.4, 1.2][: 1 + TIMES])
+def test_a_prefill_engine_that_is_lost_is_made_up_for(sign, after):
+    for _ in range(TIMES):
+        with pytest.raises(AssertionError, match="braid serve ended with -9"), \
+                prefilling() as prefill:  # fmt: skip
+            with decoding([prefill]) as decode:
+                bodies, answers = answers_while(decode, lambda: prefill.process.send_signal(sign),
+                                                after)  # fmt: skip
+                until(lambda: metric(decode, "handoff_partners") == 0)
+                assert [post(decode.port, body) for body in bodies] == answers
+                no_pages_are_used(decode)
+            prefill.process.kill()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_decode_engine_that_is_lost_costs_the_other_nothing(sign):
+    with prefilling() as prefill:
+        for _ in range(TIMES):
+            with pytest.raises((AssertionError, concurrent.futures.BrokenExecutor)), \
+                    decoding([prefill]) as decode:  # fmt: skip
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    for i in range(4):
+                        body = {"prompt": prompt(40 + i, 2000), "max_tokens": 5}
+                        pool.submit(lambda b=body: post(decode.port, b, timeout=10))
+                    time.sleep(0.3)
+                    decode.process.send_signal(sign)
+                    until(lambda: metric(prefill, "handoff_partners") == 0)
+                    no_pages_are_used(prefill)
+                    decode.process.kill()
+        with decoding([prefill]) as decode:  # another one is served
+            post(decode.port, {"prompt": prompt(50, 200)})
+            until(lambda d=decode: metric(d, "handoffs_total", 'end="done"') == 1)
+
+
+def test_a_prefill_engine_that_comes_back_is_used_again():
+    with prefilling() as prefill:
+        port = handoff_port(prefill)
+        with decoding([prefill]) as decode:
+            prefill.process.terminate()
+            prefill.process.wait(60)
+            until(lambda: metric(decode, "handoff_partners") == 0)
+            first = post(decode.port, {"prompt": prompt(60, 200), "temperature": 0})
+            with serving("--role", "prefill", "--handoff-listen", f"127.0.0.1:{port}", *FLAGS):
+                until(lambda: metric(decode, "handoff_partners") == 1)
+                again = post(decode.port, {"prompt": prompt(60, 200), "temperature": 0})
+                assert again == first
+                before = metric(decode, "handoffs_total", 'end="done"')
+                post(decode.port, {"prompt": prompt(61, 200)})
+                until(lambda d=decode: metric(d, "handoffs_total", 'end="done"') == before + 1)
+
+
+@pytest.mark.parametrize("flags, why", [
+    (["--kv-dtype", "int8"], "--kv-dtype is"),
+    (["--weights", "q8_0"], "--weights is"),
+])  # fmt: skip
+def test_unlike_engines_do_not_pair_and_say_what_differs(pair, flags, why):
+    where = f"127.0.0.1:{handoff_port(pair[0])}"
+    with serving("--role", "decode", "--prefill", where, *with_flags(flags)) as other:
+        until(lambda: why in "".join(other.log))
+        post(other.port, {"prompt": prompt(70, 200)})  # computed here
+        assert metric(other, "handoff_partners") == 0
+
+
+def test_partners_need_one_key(tmp_path):
+    keys = [tmp_path / "a", tmp_path / "b"]
+    for name, key in zip("ab", keys, strict=True):
+        key.write_text(name * 32 + "\n")
+    with prefilling("--handoff-key-file", str(keys[0])) as prefill:
+        with decoding([prefill], "--handoff-key-file", str(keys[0])) as decode:
+            post(decode.port, {"prompt": prompt(80, 200)})
+            until(lambda d=decode: metric(d, "handoffs_total", 'end="done"') == 1)
+        where = f"127.0.0.1:{handoff_port(prefill)}"
+        for flags in (["--handoff-key-file", str(keys[1])], []):
+            with serving("--role", "decode", "--prefill", where, *with_flags(flags)) as other:
+                until(lambda o=other: "--handoff-key-file of the two engines differ" in
+                      "".join(o.log))  # fmt: skip
+                assert metric(other, "handoff_partners") == 0
+
+
+@pytest.mark.parametrize("flags, why", [
+    ("--role prefill", "--role prefill and --handoff-listen HOST:PORT go together"),
+    ("--role decode", "--role decode and --prefill HOST:PORT,… go together"),
+    ("--prefill a:1", "--role decode and --prefill HOST:PORT,… go together"),
+    ("--role decode --prefill a", "a is not HOST:PORT"),
+    ("--role prefill --handoff-listen 0.0.0.0:0", "give all partners a --handoff-key-file"),
+    ("--role decode --prefill a:1 --tp 2", "--role prefill and decode need one rank"),
+    ("--role decode --prefill a:1 --draft off --event-log /tmp/x", "--event-log holds no pages"),
+    ("--role decode --prefill a:1", "--draft ngram or --draft off"),
+])  # fmt: skip
+def test_flags_that_do_not_fit_are_refused(braid, tiny, flags, why):
+    ran = braid("serve", tiny, "--port", "0", *flags.split(), timeout=60)
+    assert ran.returncode == 1
+    assert why in ran.stderr
