@@ -28,6 +28,8 @@ PACKAGES = {
     "libfmt-dev": "fmt",
     "libspdlog-dev": "spdlog",
     "libssl-dev": "OpenSSL",
+    "libvulkan-dev": "the headers of Vulkan",
+    "libvulkan-volk-dev": "volk",
     "prometheus-cpp-dev": "prometheus-cpp",
 }
 # Boost's file lists 2 MB of names for parts that are not used; those used have one licence.

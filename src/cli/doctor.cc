@@ -12,6 +12,7 @@
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
 #include "engine/engine_options.h"
+#include "engine/found_devices.h"
 
 namespace braid {
 namespace {
@@ -22,6 +23,7 @@ struct Findings {
   int64_t memory_available = 0;
   std::string huge_pages;  // "always", "madvise", "never", or empty
   MachineLimits limits;
+  FoundDevices devices;
   std::vector<std::string> advice;
 };
 
@@ -93,8 +95,25 @@ Findings Examine(const Machine& machine) {
   f.huge_pages = Chosen(FirstLine("/sys/kernel/mm/transparent_hugepage/enabled"));
   ThreadPool pool(machine.threads, machine.places);
   f.limits = MeasureLimits(machine.cpu, machine.device.isa, pool);
+  f.devices = FindDevices();
   Advise(f);
   return f;
+}
+
+void PrintDevices(const Findings& f) {
+  fmt::print("\nVulkan devices:\n");
+  if (!f.devices.why_none.empty()) fmt::print("  none: {}\n", f.devices.why_none);
+  for (const auto& [facts, limits] : f.devices.found) {
+    fmt::print("  {}: {} ({}, Vulkan {}, {}), {}\n", facts.index, facts.name, facts.kind,
+               facts.version, facts.driver, ByteText(facts.memory_bytes));
+    if (!facts.missing.empty()) {
+      fmt::print("     cannot be used: {}\n", facts.missing);
+      continue;
+    }
+    fmt::print("     {:<15} {:>9.1f} Gop/s\n", "fp32", limits.fp32_operations_per_second * 1e-9);
+    fmt::print("     {:<15} {:>9.1f} GB/s\n", "memory, reading",
+               limits.read_bytes_per_second * 1e-9);
+  }
 }
 
 void PrintText(const Findings& f) {
@@ -124,6 +143,7 @@ void PrintText(const Findings& f) {
         std::pair{"L2, reading", bandwidth.l2_read}, std::pair{"L3, reading", bandwidth.l3_read}}) {
     fmt::print("  {:<18} {:>9.1f} GB/s\n", name, rate * 1e-9);
   }
+  PrintDevices(f);
   fmt::print("\n");
   for (const std::string& advice : f.advice) fmt::print("* {}\n", advice);
   if (f.advice.empty()) fmt::print("Nothing to change.\n");
@@ -132,6 +152,19 @@ void PrintText(const Findings& f) {
 void PrintJson(const Findings& f) {
   json::array advice;
   for (const std::string& text : f.advice) advice.emplace_back(text);
+  json::array devices;
+  for (const auto& [facts, limits] : f.devices.found) {
+    devices.push_back(json::object{{"index", facts.index},
+                                   {"name", facts.name},
+                                   {"kind", facts.kind},
+                                   {"driver", facts.driver},
+                                   {"vulkan", facts.version},
+                                   {"memory_bytes", facts.memory_bytes},
+                                   {"subgroup", facts.subgroup},
+                                   {"missing", facts.missing},
+                                   {"fma_fp32", limits.fp32_operations_per_second},
+                                   {"memory_read", limits.read_bytes_per_second}});
+  }
   const Topology& topology = f.machine.cpu.topology;
   const json::object out{{"cpu", f.machine.cpu.model_name},
                          {"physical_cores", topology.cores.size()},
@@ -145,6 +178,8 @@ void PrintJson(const Findings& f) {
                          {"memory_available_bytes", f.memory_available},
                          {"huge_pages", f.huge_pages},
                          {"limits", LimitsObject(f.limits)},
+                         {"vulkan_devices", std::move(devices)},
+                         {"no_vulkan_devices", f.devices.why_none},
                          {"advice", std::move(advice)}};
   fmt::print("{}\n", json::serialize(out));
 }

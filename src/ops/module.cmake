@@ -39,4 +39,17 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
   LatentAttention.EveryCandidateAgreesWithTheReference
   LatentAttention.MembersThatShareKeysGiveTheBitsOfOne
   LinearAttention.WrongDraftsLeaveNoTrace Attention.WrongDraftsLeaveNoTrace
-  LatentAttention.WrongDraftsLeaveNoTrace)
+  LatentAttention.WrongDraftsLeaveNoTrace
+  Vulkan.*)
+
+# Of the Vulkan candidates; products with one row and with eight rows of a workgroup.
+include(shaders)
+foreach(shader AddRows Attention Conv ConvWindow Delta Embed GatedNorm Quantise RmsNorm Route
+    ScalarGate Swiglu WriteKv)
+  string(REGEX REPLACE "([a-z])([A-Z])" "\\1_\\2" file ${shader})
+  string(TOLOWER ${file} file)
+  braid_shader(braid_ops src/ops/vulkan/shaders/${file}.comp kShader${shader})
+endforeach()
+foreach(rows 1 8)
+  braid_shader(braid_ops src/ops/vulkan/shaders/linear.comp kShaderLinear${rows} -DROWS=${rows})
+endforeach()

@@ -15,6 +15,7 @@
 #include "base/trace.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
+#include "vulkan/gpu.h"
 
 namespace braid::ops {
 
@@ -30,7 +31,8 @@ struct OpChoices {
   void Note(std::string_view op, std::string_view taken, std::vector<std::string> refused);
 };
 
-struct Ranks;  // ops/ranks.h
+struct Ranks;        // ops/ranks.h
+struct DeviceBatch;  // ops/vulkan/batch.h
 
 struct OpContext {
   Device device;
@@ -38,6 +40,10 @@ struct OpContext {
   Workspace* workspace = nullptr;  // also measures: with Workspace::Measuring() ops do not run
   OpChoices* choices = nullptr;    // may be null
   Ranks* ranks = nullptr;          // null: one rank
+  // Of a Vulkan device, whose candidates record what is to be done; null: ops run at once.
+  vulkan::Recorder* recorder = nullptr;
+  const DeviceBatch* batch = nullptr;
+  std::string* missing = nullptr;  // hears, while measuring, of an op that the device cannot run
 };
 
 template <class Args>
@@ -46,26 +52,51 @@ struct Impl {
   const char* (*why_not)(const Device&, const Args&);       // nullptr: can run
   int64_t (*scratch_bytes)(const OpContext&, const Args&);  // nullptr: none
   void (*run)(const OpContext&, const Args&, std::byte* scratch);
+  bool vulkan = false;  // the device that it is for
 };
 
+// Null on a device that cannot run the op.
 template <class Args>
-const Impl<Args>& Select(std::span<const Impl<Args>> candidates, const Device& device,
+const Impl<Args>* Select(std::span<const Impl<Args>> candidates, const Device& device,
                          const Args& args) {
   for (const Impl<Args>& candidate : candidates) {
-    if (candidate.why_not(device, args) == nullptr) return candidate;
+    if (candidate.vulkan != device.vulkan) continue;
+    if (candidate.why_not(device, args) == nullptr) return &candidate;
   }
-  CHECK(false, "no candidate accepted: a list must end in a reference");
+  CHECK(device.vulkan, "no candidate accepted: a list must end in a reference");
+  return nullptr;
+}
+
+// "op: reason" of the candidates of this device that refuse.
+template <class Args>
+std::string Refusals(std::string_view op, std::span<const Impl<Args>> candidates,
+                     const Device& device, const Args& args) {
+  std::string text(op);
+  for (const Impl<Args>& candidate : candidates) {
+    if (candidate.vulkan == device.vulkan)
+      text += std::string(": ") + candidate.why_not(device, args);
+  }
+  return text;
 }
 
 // Takes the first candidate that can run, gives it its scratch and runs it.
 template <class Args>
 void Dispatch(std::string_view op, std::type_identity_t<std::span<const Impl<Args>>> candidates,
               const OpContext& context, const Args& args) {
-  const Impl<Args>& taken = Select(candidates, context.device, args);
+  const Impl<Args>* selected = Select(candidates, context.device, args);
+  if (selected == nullptr) [[unlikely]] {
+    CHECK(context.missing != nullptr, "{} cannot run on this device", op);
+    if (context.missing->empty()) {
+      *context.missing = Refusals(op, candidates, context.device, args);
+    }
+    return;
+  }
+  const Impl<Args>& taken = *selected;
   if (context.choices) [[unlikely]] {
     std::vector<std::string> refused;
     for (const Impl<Args>& candidate : candidates) {
       if (&candidate == &taken) break;
+      if (candidate.vulkan != context.device.vulkan) continue;
       refused.push_back(std::string(candidate.name) + ": " +
                         candidate.why_not(context.device, args));
     }
@@ -77,6 +108,21 @@ void Dispatch(std::string_view op, std::type_identity_t<std::span<const Impl<Arg
   if (context.workspace->measuring()) return;
   const TraceSpan span(context.pool->trace(), op);
   taken.run(context, args, scratch);
+}
+
+// `count` floats that fill(float*) computes on the host, where the context's device reads them.
+template <class Fill>
+const float* Constants(const OpContext& context, int64_t count, const Fill& fill) {
+  float* to = context.workspace->Take<float>(count);
+  if (context.workspace->measuring()) return to;
+  if (context.recorder == nullptr) {
+    fill(to);
+    return to;
+  }
+  std::vector<float> values(static_cast<size_t>(count));
+  fill(values.data());
+  context.recorder->Write(std::as_bytes(std::span(values)), reinterpret_cast<std::byte*>(to));
+  return to;
 }
 
 }  // namespace braid::ops

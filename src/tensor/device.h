@@ -57,6 +57,7 @@ struct Device {
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
   bool avx512_vbmi = false;  // permutations of bytes
+  bool vulkan = false;       // not the CPU at all: a device of src/vulkan
 };
 
 // The device of a CPU on which nothing above `isa` is used.

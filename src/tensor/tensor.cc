@@ -43,7 +43,8 @@ Workspace Workspace::Measuring() {
   return workspace;
 }
 
-Workspace::Workspace(int64_t bytes) : buffer_(bytes) {}
+Workspace::Workspace(int64_t bytes)
+    : buffer_(bytes), memory_(buffer_.data()), capacity_(bytes) {}
 
 std::byte* Workspace::TakeBytes(int64_t bytes) {
   CHECK(bytes >= 0);
@@ -52,8 +53,8 @@ std::byte* Workspace::TakeBytes(int64_t bytes) {
   peak_ = std::max(peak_, used_);
   // Callers may compute with this address but not access it.
   if (measuring_) return reinterpret_cast<std::byte*>(kHugePageBytes + begin);
-  CHECK(used_ <= buffer_.bytes(), "workspace of {} bytes, {} needed", buffer_.bytes(), used_);
-  return buffer_.data() + begin;
+  CHECK(used_ <= capacity_, "workspace of {} bytes, {} needed", capacity_, used_);
+  return memory_ + begin;
 }
 
 Matrix Workspace::TakeMatrix(int64_t rows, int64_t cols) {

@@ -63,6 +63,8 @@ class Workspace {
   // accessed.
   static Workspace Measuring();
   explicit Workspace(int64_t bytes);
+  // Over memory that another owns, of a device perhaps: the host only computes with its addresses.
+  Workspace(std::byte* memory, int64_t bytes) : memory_(memory), capacity_(bytes) {}
 
   // 64-byte aligned, uninitialised.
   template <class T>
@@ -77,12 +79,14 @@ class Workspace {
   int64_t mark() const { return used_; }
   void Rewind(int64_t mark) { used_ = mark; }
   int64_t peak() const { return peak_; }
-  int64_t capacity() const { return buffer_.bytes(); }
+  int64_t capacity() const { return capacity_; }
   bool measuring() const { return measuring_; }
 
  private:
   std::byte* TakeBytes(int64_t bytes);
   Buffer buffer_;
+  std::byte* memory_ = nullptr;
+  int64_t capacity_ = 0;
   int64_t used_ = 0;
   int64_t peak_ = 0;
   bool measuring_ = false;

@@ -1,0 +1,68 @@
+// The kernels of the Vulkan candidates, compiled from shaders/ and embedded (ops/module.cmake), and
+// what the candidates share.
+#pragma once
+
+#include <string_view>
+
+#include "base/math.h"
+#include "ops/op.h"
+#include "ops/packed.h"
+#include "ops/vulkan/batch.h"
+#include "vulkan/gpu.h"
+
+namespace braid {
+
+extern const std::string_view kShaderAddRows, kShaderAttention, kShaderConv, kShaderConvWindow,
+    kShaderDelta, kShaderEmbed, kShaderGatedNorm, kShaderLinear1, kShaderLinear8, kShaderQuantise,
+    kShaderRmsNorm, kShaderRoute, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv;
+
+namespace ops::gpu {
+
+using vulkan::Groups;
+using vulkan::Kernel;
+
+inline uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+inline int32_t Int(int64_t value) { return static_cast<int32_t>(value); }
+
+// Invocations of a workgroup, in every kernel.
+inline constexpr int64_t kThreads = 64;
+
+// nullptr, or why kernels cannot read these weights.
+const char* CannotRead(WeightFormat format);
+
+template <class Args>
+const char* Accepts(const Device&, const Args&) {
+  return nullptr;
+}
+
+inline uint64_t BatchOf(const OpContext& context) { return Address(context.batch->table); }
+inline int64_t FirstSpan(const OpContext& context, const SequenceIndex& sequences) {
+  return sequences.spans - context.batch->spans;
+}
+
+// y = x W^T of `z` matrices from the first, whose outputs lie z_step columns apart. With `ids` row
+// r has matrices ids[r] * id_step + z, and its input is row r / x_divisor of x.
+struct Product {
+  Matrix x;
+  const PackedMatrix* w = nullptr;
+  Matrix y;  // [rows, z_step * z] or [rows, n]
+  const int32_t* ids = nullptr;
+  int64_t x_divisor = 1, id_step = 0, z = 1, z_step = 0;
+};
+// Of the codes of x, where weights are integers.
+int64_t ProductScratch(int64_t x_rows, const PackedMatrix& w);
+void RunProduct(const OpContext& context, const Product& product, std::byte* scratch);
+
+void RunGatedUnit(const OpContext& context, Matrix gate_up, Matrix out, float limit);
+struct Added {
+  Matrix rows;
+  const int32_t* at = nullptr;
+  const float* weights = nullptr;
+  int64_t k = 1;
+  bool add = false;
+  Matrix out;
+};
+void RunAdd(const OpContext& context, const Added& added);
+
+}  // namespace ops::gpu
+}  // namespace braid

@@ -1,0 +1,183 @@
+// Products and experts. Weights are read as they lie packed; with weights whose codes are integers,
+// rows of activations become integers first.
+#include "ops/linear.h"
+
+#include <algorithm>
+
+#include "ops/vulkan/candidates.h"
+#include "ops/vulkan/kernels.h"
+
+namespace braid::ops::gpu {
+
+const char* CannotRead(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+    case WeightFormat::kBF16:
+    case WeightFormat::kI8:
+    case WeightFormat::kQ8_0:
+    case WeightFormat::kI4:
+      return nullptr;
+    default:
+      return "weights of this format (the device reads fp32, bf16, int8, q8_0 and int4; "
+             "--weights converts)";
+  }
+}
+
+int64_t ProductScratch(int64_t x_rows, const PackedMatrix& w) {
+  if (!RowOf(w.format).integers) return 0;
+  return RoundUp(x_rows * w.depth(), 64) + RoundUp(4 * x_rows, 64);
+}
+
+namespace {
+
+// x as integers, in scratch: codes, then a scale per row.
+void RunQuantise(const OpContext& context, Matrix x, int64_t depth, std::byte* scratch) {
+  struct {
+    uint64_t x, codes, scales;
+    int32_t cols, depth, stride, unused = 0;
+  } const a{Address(x.data), Address(scratch), Address(scratch + RoundUp(x.rows * depth, 64)),
+            Int(x.cols),     Int(depth),       Int(x.stride)};
+  context.recorder->Run(Kernel{"quantise", kShaderQuantise}, a, {x.rows});
+}
+
+}  // namespace
+
+void RunProduct(const OpContext& context, const Product& p, std::byte* scratch) {
+  const PackedMatrix& w = *p.w;
+  const bool integers = RowOf(w.format).integers;
+  if (integers) RunQuantise(context, p.x, w.depth(), scratch);
+  struct {
+    uint64_t x, scales, w, y, ids, panel_bytes, matrix_bytes;
+    int32_t rows, n, k, depth, x_stride, y_stride, x_divisor, id_step, z_step, unused = 0;
+  } const a{integers ? Address(scratch) : Address(p.x.data),
+            Address(scratch) + static_cast<uint64_t>(RoundUp(p.x.rows * w.depth(), 64)),
+            Address(w.data),
+            Address(p.y.data),
+            Address(p.ids),
+            static_cast<uint64_t>(w.panel_bytes()),
+            static_cast<uint64_t>(w.matrix_bytes()),
+            Int(p.y.rows),
+            Int(w.n),
+            Int(w.k),
+            Int(w.depth()),
+            Int(p.x.stride),
+            Int(p.y.stride),
+            Int(p.x_divisor),
+            Int(p.id_step),
+            Int(p.z_step)};
+  const bool one = p.ids != nullptr || p.y.rows <= 2;
+  const std::array<uint32_t, 6> format = {static_cast<uint32_t>(w.format)};
+  const Kernel kernel = one ? Kernel{"linear", kShaderLinear1, format}
+                            : Kernel{"linear of 8 rows", kShaderLinear8, format};
+  context.recorder->Run(kernel, a, {w.panels(), one ? p.y.rows : CeilDiv(p.y.rows, 8), p.z});
+}
+
+namespace {
+
+const char* LinearWhyNot(const Device&, const LinearArgs& args) {
+  return CannotRead(args.w->format);
+}
+int64_t LinearScratch(const OpContext&, const LinearArgs& args) {
+  return ProductScratch(args.x.rows, *args.w);
+}
+void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scratch) {
+  RunProduct(context, {.x = args.x, .w = args.w, .y = args.y}, scratch);
+}
+
+// Tokens whose experts' rows are in scratch at once.
+constexpr int64_t kTokensAtOnce = 128;
+
+struct ExpertsScratch {
+  ExpertsScratch(const ExpertsArgs& a, std::byte* memory) : next_(memory) {
+    const int64_t tokens = std::min(a.x.rows, kTokensAtOnce), pairs = tokens * a.top_k;
+    const int64_t shared = a.shared_down ? a.shared_down->k : 0;
+    gate_up = Take(pairs, 2 * a.down->k);
+    hidden = Take(pairs, a.down->k);
+    rows = Take(pairs, a.out.cols);
+    shared_gate_up = Take(tokens, 2 * shared);
+    shared_hidden = Take(tokens, shared);
+    shared_rows = Take(tokens, shared > 0 ? a.out.cols : 0);
+    codes = next_;
+    int64_t most = std::max(ProductScratch(tokens, *a.gate_up), ProductScratch(pairs, *a.down));
+    if (a.shared_down) {
+      most = std::max({most, ProductScratch(tokens, *a.shared_gate_up),
+                       ProductScratch(tokens, *a.shared_down)});
+    }
+    next_ += most;
+    bytes = next_ - memory;
+  }
+  Matrix gate_up, hidden, rows, shared_gate_up, shared_hidden, shared_rows;
+  std::byte* codes = nullptr;
+  int64_t bytes = 0;
+
+ private:
+  Matrix Take(int64_t count, int64_t cols) {
+    const Matrix matrix{reinterpret_cast<float*>(next_), count, cols, RoundUp(cols, 16)};
+    next_ += 4 * count * matrix.stride;
+    return matrix;
+  }
+  std::byte* next_;
+};
+
+const char* ExpertsWhyNot(const Device&, const ExpertsArgs& a) {
+  for (const PackedMatrix* w : {a.gate_up, a.down, a.shared_gate_up, a.shared_down}) {
+    if (w == nullptr) continue;
+    if (const char* why = CannotRead(w->format)) return why;
+  }
+  return nullptr;
+}
+int64_t ExpertsBytes(const OpContext&, const ExpertsArgs& a) {
+  return ExpertsScratch(a, nullptr).bytes;
+}
+
+void RunSome(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s) {
+  const int64_t tokens = a.x.rows, pairs = tokens * a.top_k, width = a.down->k;
+  const Matrix gate_up = s.gate_up.first_rows(pairs), hidden = s.hidden.first_rows(pairs);
+  const Matrix rows = s.rows.first_rows(pairs);
+  RunProduct(context,
+             {.x = a.x,
+              .w = a.gate_up,
+              .y = gate_up,
+              .ids = a.ids,
+              .x_divisor = a.top_k,
+              .id_step = 2,
+              .z = 2,
+              .z_step = width},
+             s.codes);
+  RunGatedUnit(context, gate_up, hidden, a.limit);
+  RunProduct(context, {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .id_step = 1}, s.codes);
+  RunAdd(context, {.rows = rows, .weights = a.weights, .k = a.top_k, .out = a.out});
+  if (a.shared_down == nullptr) return;
+  const Matrix shared_gate_up = s.shared_gate_up.first_rows(tokens);
+  const Matrix shared_hidden = s.shared_hidden.first_rows(tokens);
+  const Matrix shared_rows = s.shared_rows.first_rows(tokens);
+  RunProduct(
+      context,
+      {.x = a.x, .w = a.shared_gate_up, .y = shared_gate_up, .z = 2, .z_step = a.shared_down->k},
+      s.codes);
+  RunGatedUnit(context, shared_gate_up, shared_hidden, a.shared_limit);
+  RunProduct(context, {.x = shared_hidden, .w = a.shared_down, .y = shared_rows}, s.codes);
+  RunAdd(context, {.rows = shared_rows, .weights = a.shared_weight, .add = true, .out = a.out});
+}
+
+void RunExperts(const OpContext& context, const ExpertsArgs& all, std::byte* scratch) {
+  const ExpertsScratch s(all, scratch);
+  for (int64_t begin = 0; begin < all.x.rows; begin += kTokensAtOnce) {
+    const int64_t count = std::min(kTokensAtOnce, all.x.rows - begin);
+    ExpertsArgs a = all;
+    a.x = all.x.some_rows(begin, count);
+    a.out = all.out.some_rows(begin, count);
+    a.ids += begin * all.top_k;
+    a.weights += begin * all.top_k;
+    if (a.shared_weight != nullptr) a.shared_weight += begin;
+    RunSome(context, a, s);
+  }
+}
+
+}  // namespace
+
+constinit const Impl<LinearArgs> kLinear = {"vulkan", LinearWhyNot, LinearScratch, RunLinear, true};
+constinit const Impl<ExpertsArgs> kExperts = {"vulkan", ExpertsWhyNot, ExpertsBytes, RunExperts,
+                                              true};
+
+}  // namespace braid::ops::gpu

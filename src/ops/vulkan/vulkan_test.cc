@@ -1,0 +1,329 @@
+// The Vulkan candidates: every case of the CPU's tests against the reference, and the prefix rule:
+// a row's bits depend on nothing beside it, on no cut of its sequence and on no variant of a
+// kernel.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/test_attention.h"
+#include "ops/test_linear.h"
+#include "ops/test_linear_attention.h"
+#include "ops/test_rewind.h"
+#include "ops/vulkan/kernels.h"
+#include "ops/vulkan/test_device.h"
+
+namespace braid::ops {
+namespace {
+
+class Vulkan : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    device_ = TestDevice::Open(&why);
+    if (device_ == nullptr) GTEST_SKIP() << why;
+  }
+  TestDevice& device() { return *device_; }
+  std::unique_ptr<TestDevice> device_;
+  TestContext base_{Isa::kBase};
+};
+
+bool Reads(WeightFormat format) { return gpu::CannotRead(format) == nullptr; }
+
+TEST_F(Vulkan, ProductsAgreeWithTheReference) {
+  int cases = 0;
+  for (const LinearCase& c : LinearCases()) {
+    if (!Reads(c.format)) continue;
+    ++cases;
+    Rng rng(static_cast<uint64_t>(c.rows * 1000 + c.n));
+    OwnedWeights w(rng, c.format, 1, c.n, c.k);
+    OwnedMatrix x(rng, c.rows, c.k), expected(c.rows, c.n), y(c.rows, c.n);
+    Linear(base_.context, {.x = x.view, .w = &w.matrix, .y = expected.view});
+    Linear(device(), {.x = x.view, .w = &w.matrix, .y = y.view});
+    EXPECT_LT(RelativeError(y.view, expected.view), 1e-5)
+        << NameOf(c.format) << " " << c.rows << "x" << c.n << "x" << c.k;
+  }
+  EXPECT_GT(cases, 20);
+}
+
+TEST_F(Vulkan, ARowsBitsDoNotDependOnTheRowsBesideIt) {
+  for (const LinearCase& c : LinearCases()) {
+    if (!Reads(c.format)) continue;
+    Rng rng(static_cast<uint64_t>(c.rows + c.k));
+    OwnedWeights w(rng, c.format, 1, c.n, c.k);
+    OwnedMatrix x(rng, c.rows, c.k), together(c.rows, c.n), alone(1, c.n);
+    Linear(device(), {.x = x.view, .w = &w.matrix, .y = together.view});
+    for (int64_t r = 0; r < c.rows; r += 1 + c.rows / 20) {
+      Linear(device(), {.x = RowsOf(x.view, r, 1), .w = &w.matrix, .y = alone.view});
+      ASSERT_TRUE(SameBits(together.view.row(r), alone.view.row(0), c.n))
+          << NameOf(c.format) << " row " << r << " of " << c.rows << "x" << c.n << "x" << c.k;
+    }
+  }
+}
+
+TEST_F(Vulkan, EmbeddingsAreTheTablesRows) {
+  for (const WeightFormatRow& row : WeightFormats()) {
+    if (!Reads(row.format)) continue;
+    Rng rng(3);
+    OwnedWeights table(rng, row.format, 1, 50, 130);
+    const TokenId ids[] = {0, 49, 17, 16, 15};
+    OwnedMatrix out(5, 130), expected(5, 130);
+    Embed(base_.context, {.table = &table.matrix, .ids = ids, .out = expected.view});
+    Embed(device(), {.table = &table.matrix, .ids = ids, .out = out.view});
+    EXPECT_TRUE(SameBits(out.values.data(), expected.values.data(), 5 * 130)) << row.name;
+  }
+}
+
+TEST_F(Vulkan, NormsAgreeWithTheReference) {
+  Rng rng(5);
+  OwnedMatrix x(rng, 9, 137), delta(rng, 9, 137), weight(rng, 1, 137), out(9, 137);
+  OwnedMatrix expected(9, 137), x2 = x;
+  RmsNormArgs args{.x = x.view,
+                   .delta = delta.view,
+                   .weight = weight.view.data,
+                   .weight_offset = 1.0f,
+                   .out = out.view};
+  RmsNorm(device(), args);
+  args.x = x2.view;
+  args.out = expected.view;
+  RmsNorm(base_.context, args);
+  EXPECT_TRUE(SameBits(x.values.data(), x2.values.data(), 9 * 137));
+  EXPECT_LT(RelativeError(out.view, expected.view), 2e-6);
+  for (bool per_channel : {false, true}) {
+    for (GateActivation activation : {GateActivation::kSilu, GateActivation::kSigmoid}) {
+      OwnedMatrix y(rng, 5, 3 * 24), gate(rng, 5, 3 * 24, 3.0), w(rng, 1, 3 * 24);
+      OwnedMatrix got(5, 72), want(5, 72);
+      GatedNormArgs gated{.x = y.view,
+                          .gate = gate.view,
+                          .weight = w.view.data,
+                          .weight_per_channel = per_channel,
+                          .head_dim = 24,
+                          .activation = activation,
+                          .out = want.view};
+      GatedNorm(base_.context, gated);
+      gated.out = got.view;
+      GatedNorm(device(), gated);
+      EXPECT_LT(RelativeError(got.view, want.view), 2e-6);
+    }
+  }
+}
+
+TEST_F(Vulkan, SmallOpsAgreeWithTheReference) {
+  Rng rng(8);
+  for (float limit : {0.0f, 0.7f}) {
+    OwnedMatrix gate_up(rng, 7, 2 * 70, 3.0), out(7, 70), expected(7, 70);
+    Swiglu(base_.context, {.gate_up = gate_up.view, .out = expected.view, .limit = limit});
+    Swiglu(device(), {.gate_up = gate_up.view, .out = out.view, .limit = limit});
+    EXPECT_LT(RelativeError(out.view, expected.view), 2e-6);
+  }
+  OwnedMatrix x(rng, 6, 130), w(rng, 1, 130, 0.1), gates(1, 6), expected_gates(1, 6);
+  ScalarGate(base_.context, {.x = x.view, .weight = w.view.data, .out = expected_gates.view.data});
+  ScalarGate(device(), {.x = x.view, .weight = w.view.data, .out = gates.view.data});
+  EXPECT_LT(RelativeError(gates.view, expected_gates.view), 2e-6);
+  const int32_t at[] = {5, 0, 3, 3, 1, 2};
+  for (bool add : {false, true}) {
+    OwnedMatrix sum(rng, 3, 130), want = sum;
+    AddRowsArgs args{.rows = x.view, .at = at, .weights = w.view.data, .k = 2, .add = add};
+    args.out = want.view;
+    AddRows(base_.context, args);
+    args.out = sum.view;
+    AddRows(device(), args);
+    EXPECT_LT(RelativeError(sum.view, want.view), 2e-6);
+  }
+}
+
+TEST_F(Vulkan, RoutersChooseTheReferencesExperts) {
+  const RouterRule rules[] = {
+      {},
+      {.renormalise = false},
+      {.score = RouterScore::kSigmoid, .scale = 2.5f},
+      {.score = RouterScore::kSigmoid, .groups = 8, .groups_kept = 3, .scale = 2.5f}};
+  for (const RouterRule& rule : rules) {
+    for (int64_t experts : {8, 128, 512}) {
+      if (rule.groups > 1 && experts < 16) continue;
+      Rng rng(static_cast<uint64_t>(experts));
+      OwnedMatrix logits(rng, 11, experts), bias(rng, 1, experts, 0.3);
+      // Ties go to the smaller id.
+      for (int64_t e = 0; e < experts; ++e) logits.view.row(3)[e] = static_cast<float>(e % 3);
+      std::vector<int32_t> ids(44), want_ids(44);
+      OwnedMatrix weights(11, 4), want(11, 4);
+      RouteArgs args{.logits = logits.view, .top_k = 4, .rule = rule};
+      if (rule.score == RouterScore::kSigmoid) args.bias = bias.view.data;
+      args.ids = want_ids.data();
+      args.weights = want.view.data;
+      Route(base_.context, args);
+      args.ids = ids.data();
+      args.weights = weights.view.data;
+      Route(device(), args);
+      EXPECT_EQ(ids, want_ids) << experts << " experts";
+      EXPECT_LT(RelativeError(weights.view, want.view), 5e-6);
+    }
+  }
+}
+
+TEST_F(Vulkan, ExpertsAgreeWithTheReferenceAndATokenWithItself) {
+  int cases = 0;
+  for (const ExpertsCase& c : ExpertsCases()) {
+    if (!Reads(c.format) || !Reads(c.shared_format)) continue;
+    ++cases;
+    Mixture mixture(c);
+    OwnedMatrix expected(c.tokens, c.hidden), out(c.tokens, c.hidden), alone(1, c.hidden);
+    mixture.args.out = expected.view;
+    Experts(base_.context, mixture.args);
+    mixture.args.out = out.view;
+    Experts(device(), mixture.args);
+    const bool rounded = RowOf(c.format).integers || RowOf(c.shared_format).integers;
+    EXPECT_LT(RelativeError(out.view, expected.view), rounded ? 2e-3 : 5e-6)
+        << c.tokens << " tokens of " << c.hidden;
+    for (int64_t t = 0; t < c.tokens; t += 1 + c.tokens / 4) {
+      ExpertsArgs args = mixture.args;
+      args.x = RowsOf(mixture.x.view, t, 1);
+      args.ids += t * mixture.top_k;
+      args.weights += t * mixture.top_k;
+      if (args.shared_weight) args.shared_weight += t;
+      args.out = alone.view;
+      Experts(device(), args);
+      ASSERT_TRUE(SameBits(out.view.row(t), alone.view.row(0), c.hidden)) << "token " << t;
+    }
+  }
+  EXPECT_GT(cases, 12);
+}
+
+TEST_F(Vulkan, AttentionAgreesWithTheReferenceAndAnyCutWithTheWhole) {
+  for (const AttentionCase& c : kAttentionCases) {
+    // A software driver takes its time: fewer tokens of wide layers.
+    const AttentionLayer layer(c, c.shape.heads * c.shape.head_dim > 512 ? 70 : 150);
+    const AttentionPass expected(base_.context, layer, {});
+    const AttentionPass whole(device(), layer, {});
+    const double tolerance = c.shape.kv_dtype == DType::kF32 ? 1e-5 : 5e-3;
+    EXPECT_LT(RelativeError(whole.out.view, expected.out.view), tolerance)
+        << "head_dim " << c.shape.head_dim;
+    for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{64}, {1, 2, 63, 65, 69}}) {
+      const AttentionPass cut(device(), layer, cuts);
+      ASSERT_TRUE(SameBits(whole.out.values.data(), cut.out.values.data(),
+                           static_cast<int64_t>(whole.out.values.size())))
+          << "head_dim " << c.shape.head_dim << " first cut " << cuts.front();
+    }
+  }
+}
+
+TEST_F(Vulkan, AnglesOfFarPositionsAreExact) {
+  // A pair of channels, rotated at one position after another: up to a million.
+  const AttentionShape shape{1, 1, 4, DType::kF32};
+  for (int32_t position : {0, 1, 7, 1000, 65535, 262143, 1000003}) {
+    OwnedMatrix q(1, 4), k(1, 4), v(1, 4), q_out(1, 4), expected(1, 4);
+    q.values = {1, 0.5f, 0, -0.25f};
+    q.view.data = q.values.data();
+    const float frequency[] = {1.0f, 0.37f};
+    const int64_t blocks = position / kBlockTokens + 1;
+    TestPages page(shape.head_bytes(), kBlockTokens);
+    std::vector<std::byte*> table(static_cast<size_t>(blocks), nullptr);
+    table.back() = page.table()[0];
+    SequenceSpan span{0, 1, position, {}};
+    span.tables[0] = table.data();
+    WriteKvArgs args{.shape = shape,
+                     .sequences = {&span, 1, 1},
+                     .q = q.view,
+                     .q_stride = 4,
+                     .k = k.view,
+                     .v = v.view,
+                     .inverse_frequency = frequency,
+                     .rotary_pairs = 2};
+    args.q_out = expected.view;
+    NormRopeWriteKv(base_.context, args);
+    args.q_out = q_out.view;
+    NormRopeWriteKv(device(), args);
+    for (size_t c = 0; c < 4; ++c) {
+      EXPECT_NEAR(q_out.values[c], expected.values[c], 3e-7) << "position " << position;
+    }
+  }
+}
+
+TEST_F(Vulkan, ALongContextTakesSeveralRuns) {
+  // Two tokens with 16400 keys before them, most of which lie in one block.
+  const AttentionShape shape{2, 1, 8, DType::kF32};
+  constexpr int32_t kStart = 16400;
+  Rng rng(9);
+  TestPages pages(shape.head_bytes(), kBlockTokens);
+  for (int64_t i = 0; i < shape.head_bytes() / 4; ++i) {
+    reinterpret_cast<float*>(pages.table()[0])[i] = static_cast<float>(rng.Normal());
+  }
+  const std::vector<std::byte*> table(kStart / kBlockTokens + 1, pages.table()[0]);
+  SequenceSpan span{0, 2, kStart, {}};
+  span.tables[0] = table.data();
+  OwnedMatrix q(rng, 2, 16), gate(rng, 2, 16), out(2, 16), expected(2, 16);
+  AttentionArgs args{.shape = shape,
+                     .sequences = {&span, 1, 2},
+                     .q = q.view,
+                     .gate = gate.view,
+                     .gate_stride = 8,
+                     .out = expected.view};
+  Attention(base_.context, args);
+  args.out = out.view;
+  Attention(device(), args);
+  EXPECT_LT(RelativeError(out.view, expected.view), 1e-5);
+}
+
+TEST_F(Vulkan, RecurrencesAgreeWithTheReferenceAndAnyCutWithTheWhole) {
+  for (const LinearAttentionCase& c : kLinearAttentionCases) {
+    const LinearAttentionLayer layer(c, c.shape.value_heads * c.shape.key_dim > 256 ? 69 : 150,
+                                     0.5);
+    const LinearAttentionPass expected(base_.context, layer, {});
+    const LinearAttentionPass whole(device(), layer, {});
+    EXPECT_LT(RelativeError(whole.out.view, expected.out.view), 2e-5)
+        << "heads " << c.shape.value_heads << " dk " << c.shape.key_dim << " decay "
+        << static_cast<int>(c.rule.decay) << (c.shape.channel_decay ? " of channels" : "");
+    for (const std::vector<int64_t>& cuts :
+         {std::vector<int64_t>{64}, {62, 63, 65}, {1, 2, 3, 64, 66, 67, 68}}) {
+      const LinearAttentionPass cut(device(), layer, cuts);
+      EXPECT_TRUE(SameBits(whole.out.values.data(), cut.out.values.data(),
+                           static_cast<int64_t>(whole.out.values.size())))
+          << "dk " << c.shape.key_dim << " first cut " << cuts.front();
+    }
+  }
+}
+
+TEST_F(Vulkan, StatePagesThatNobodyAskedForMayBeHoles) {
+  const LinearAttentionLayer layer(LinearAttentionShape{2, 6, 24, 40, 4}, 203);
+  const LinearAttentionPass whole(device(), layer, {});
+  LinearAttentionPass holes(device(), layer, {203});
+  holes.pages.MakeHole(0);
+  holes.pages.MakeHole(1);
+  holes.Step(device(), layer, 0, 203);
+  EXPECT_TRUE(SameBits(whole.out.values.data(), holes.out.values.data(),
+                       static_cast<int64_t>(whole.out.values.size())));
+}
+
+TEST_F(Vulkan, WrongDraftsLeaveNoTrace) {
+  constexpr int64_t kTokens = 150;
+  const int32_t drafts = 3;
+  LinearAttentionCase c = kLinearAttentionCases[2];
+  c.shape.drafts_max = drafts;
+  const LinearAttentionLayer layer(c, kTokens, 0.5);
+  const LinearAttentionPass whole(device(), layer, {});
+  LinearAttentionPass run(device(), layer, {kTokens});
+  run.pages.Spoil();
+  LinearAttentionLayer guessed(layer);
+  Rng rng(3);
+  for (const DraftRow& row : DraftRows(rng, kTokens, 41, drafts)) {
+    for (const OwnedMatrix* m : {&guessed.x, &guessed.a, &guessed.b}) Mislead(rng, row, m->view);
+    run.Step(device(), guessed, row.begin, row.end);
+    Restore(row, layer.x.view, guessed.x.view);
+    Restore(row, layer.a.view, guessed.a.view);
+    Restore(row, layer.b.view, guessed.b.view);
+  }
+  EXPECT_TRUE(SameBits(whole.out.values.data(), run.out.values.data(),
+                       static_cast<int64_t>(whole.out.values.size())));
+}
+
+TEST_F(Vulkan, WhatTheDeviceCannotRunIsNamedWhileMemoryIsMeasured) {
+  Workspace measuring = Workspace::Measuring();
+  ThreadPool pool(1);
+  std::string missing;
+  OpContext context{.device = {.vulkan = true}, .pool = &pool, .workspace = &measuring};
+  context.missing = &missing;
+  PackedMatrix w{WeightFormat::kQ3K, 1, 16, 256, nullptr};
+  Linear(context, {.x = {nullptr, 1, 256, 256}, .w = &w, .y = {nullptr, 1, 16, 16}});
+  EXPECT_THAT(missing, ::testing::HasSubstr("linear: weights of this format"));
+}
+
+}  // namespace
+}  // namespace braid::ops

@@ -1,0 +1,517 @@
+// Vulkan itself: devices, allocations, pipelines, command buffers.
+#include "vulkan/gpu.h"
+
+#include <fmt/core.h>
+#include <volk.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+
+namespace braid::vulkan {
+namespace {
+
+constexpr int64_t kStagingBytes = int64_t{16} << 20;
+
+std::string VersionText(uint32_t version) {
+  return fmt::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
+                     VK_API_VERSION_PATCH(version));
+}
+
+Error VulkanError(std::string_view what, VkResult result) {
+  switch (result) {
+    case VK_ERROR_DEVICE_LOST:
+      return {ErrorCode::kUnavailable,
+              fmt::format("{}: the device is lost (its driver reset it or it was removed); "
+                          "restart braid",
+                          what)};
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+      return {ErrorCode::kExhausted, fmt::format("{}: out of memory", what)};
+    default:
+      return {ErrorCode::kInternal,
+              fmt::format("{}: Vulkan error {}", what, static_cast<int>(result))};
+  }
+}
+
+std::string_view KindText(VkPhysicalDeviceType type) {
+  switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+      return "discrete";
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+      return "integrated";
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+      return "virtual";
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+      return "software";
+    default:
+      return "other";
+  }
+}
+
+Result<VkInstance> MakeInstance() {
+  if (volkInitialize() != VK_SUCCESS) {
+    return Error{ErrorCode::kUnavailable,
+                 "no Vulkan: libvulkan.so.1 is not installed (Debian: libvulkan1 and a driver, "
+                 "such as mesa-vulkan-drivers)"};
+  }
+  if (volkGetInstanceVersion() < VK_API_VERSION_1_3) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("the Vulkan loader is of version {}; 1.3 is needed",
+                             VersionText(volkGetInstanceVersion()))};
+  }
+  const VkApplicationInfo application{.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                      .pApplicationName = "braid",
+                                      .apiVersion = VK_API_VERSION_1_3};
+  const VkInstanceCreateInfo create{.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                                    .pApplicationInfo = &application};
+  VkInstance instance = nullptr;
+  const VkResult made = vkCreateInstance(&create, nullptr, &instance);
+  if (made == VK_ERROR_INCOMPATIBLE_DRIVER) {
+    return Error{ErrorCode::kUnavailable,
+                 "no Vulkan driver is installed (Debian: mesa-vulkan-drivers)"};
+  }
+  if (made != VK_SUCCESS) return VulkanError("starting Vulkan", made);
+  volkLoadInstance(instance);
+  return instance;
+}
+
+Result<std::vector<VkPhysicalDevice>> PhysicalDevices(VkInstance instance) {
+  uint32_t count = 0;
+  VkResult result = vkEnumeratePhysicalDevices(instance, &count, nullptr);
+  std::vector<VkPhysicalDevice> devices(count);
+  if (result == VK_SUCCESS && count > 0) {
+    result = vkEnumeratePhysicalDevices(instance, &count, devices.data());
+  }
+  if (result != VK_SUCCESS) return VulkanError("listing devices", result);
+  if (count == 0) {
+    return Error{ErrorCode::kUnavailable,
+                 "no Vulkan device: no driver is installed (Debian: mesa-vulkan-drivers)"};
+  }
+  return devices;
+}
+
+constexpr uint32_t kNoFamily = ~0u;
+uint32_t ComputeFamily(VkPhysicalDevice device) {
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, families.data());
+  for (uint32_t i = 0; i < count; ++i) {
+    if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) return i;
+  }
+  return kNoFamily;
+}
+
+// What the kernels use beyond Vulkan 1.3's own.
+std::string Missing(VkPhysicalDevice device, uint32_t api_version) {
+  if (api_version < VK_API_VERSION_1_3) {
+    return fmt::format("its driver has Vulkan {}; 1.3 is needed", VersionText(api_version));
+  }
+  VkPhysicalDeviceVulkan12Features features12{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
+  VkPhysicalDeviceFeatures2 features{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &features12};
+  vkGetPhysicalDeviceFeatures2(device, &features);
+  if (!features12.bufferDeviceAddress) return "it lacks the feature bufferDeviceAddress";
+  if (!features.features.shaderInt64) return "it lacks the feature shaderInt64";
+  if (ComputeFamily(device) == kNoFamily) return "it has no queue for compute";
+  return "";
+}
+
+DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
+  VkPhysicalDeviceVulkan11Properties properties11{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
+  VkPhysicalDeviceDriverProperties driver{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, .pNext = &properties11};
+  VkPhysicalDeviceProperties2 all{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                  .pNext = &driver};
+  vkGetPhysicalDeviceProperties2(device, &all);
+  const VkPhysicalDeviceProperties& p = all.properties;
+  VkPhysicalDeviceMemoryProperties memory;
+  vkGetPhysicalDeviceMemoryProperties(device, &memory);
+  DeviceFacts facts{.index = index,
+                    .name = p.deviceName,
+                    .driver = fmt::format("{} {}", driver.driverName, driver.driverInfo),
+                    .version = VersionText(p.apiVersion),
+                    .kind = std::string(KindText(p.deviceType)),
+                    .buffer_bytes_max = static_cast<int64_t>(std::min<uint64_t>(
+                        properties11.maxMemoryAllocationSize, uint64_t{1} << 62)),
+                    .subgroup = static_cast<int32_t>(properties11.subgroupSize),
+                    .shared_bytes = static_cast<int32_t>(p.limits.maxComputeSharedMemorySize),
+                    .missing = Missing(device, p.apiVersion)};
+  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
+    const VkMemoryHeap& heap = memory.memoryHeaps[i];
+    if ((heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) == 0) continue;
+    facts.memory_bytes = std::max(facts.memory_bytes, static_cast<int64_t>(heap.size));
+  }
+  return facts;
+}
+
+using KernelKey = std::pair<const char*, std::array<uint32_t, 6>>;
+
+struct Allocation {
+  VkBuffer buffer = nullptr;
+  VkDeviceMemory memory = nullptr;
+  int64_t bytes = 0;
+};
+
+}  // namespace
+
+struct GpuState {
+  VkInstance instance = nullptr;
+  VkPhysicalDevice physical = nullptr;
+  VkDevice device = nullptr;
+  VkQueue queue = nullptr;
+  VkCommandPool pool = nullptr;
+  VkCommandBuffer commands = nullptr;
+  VkFence fence = nullptr;
+  VkPipelineLayout layout = nullptr;
+  DeviceFacts facts;
+  Counters counters;
+  std::map<KernelKey, VkPipeline> pipelines;
+  std::map<std::byte*, Allocation> allocations;  // by their addresses
+  Memory staging;
+
+  ~GpuState();
+  Status Create();
+  Result<uint32_t> MemoryType(uint32_t types, Place place) const;
+  Result<VkPipeline> PipelineOf(const Kernel& kernel);
+  // The allocation that an address lies in, and how far.
+  std::pair<VkBuffer, uint64_t> BufferAt(const std::byte* address) const;
+};
+
+Memory& Memory::operator=(Memory&& other) noexcept {
+  std::swap(gpu_, other.gpu_);
+  std::swap(address_, other.address_);
+  std::swap(host_, other.host_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Memory::~Memory() {
+  if (gpu_ == nullptr) return;
+  const auto at = gpu_->allocations.find(address_);
+  CHECK(at != gpu_->allocations.end(), "device memory is freed twice");
+  vkDestroyBuffer(gpu_->device, at->second.buffer, nullptr);
+  vkFreeMemory(gpu_->device, at->second.memory, nullptr);
+  gpu_->allocations.erase(at);
+}
+
+GpuState::~GpuState() {
+  if (device != nullptr) {
+    vkDeviceWaitIdle(device);
+    staging = {};
+    for (const auto& [key, pipeline] : pipelines) vkDestroyPipeline(device, pipeline, nullptr);
+    vkDestroyPipelineLayout(device, layout, nullptr);
+    vkDestroyFence(device, fence, nullptr);
+    vkDestroyCommandPool(device, pool, nullptr);
+    vkDestroyDevice(device, nullptr);
+  }
+  if (instance != nullptr) vkDestroyInstance(instance, nullptr);
+}
+
+Status GpuState::Create() {
+  const uint32_t family = ComputeFamily(physical);
+  const float priority = 1.0f;
+  const VkDeviceQueueCreateInfo queues{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                       .queueFamilyIndex = family,
+                                       .queueCount = 1,
+                                       .pQueuePriorities = &priority};
+  VkPhysicalDeviceVulkan12Features features12{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, .bufferDeviceAddress = true};
+  const VkPhysicalDeviceFeatures2 features{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                           .pNext = &features12,
+                                           .features = {.shaderInt64 = true}};
+  const VkDeviceCreateInfo create{.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                  .pNext = &features,
+                                  .queueCreateInfoCount = 1,
+                                  .pQueueCreateInfos = &queues};
+  VkResult result = vkCreateDevice(physical, &create, nullptr, &device);
+  if (result != VK_SUCCESS) return VulkanError("opening " + facts.name, result);
+  vkGetDeviceQueue(device, family, 0, &queue);
+  const VkCommandPoolCreateInfo pools{.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                      .queueFamilyIndex = family};
+  const VkPushConstantRange arguments{VK_SHADER_STAGE_COMPUTE_BIT, 0, kArgumentBytesMax};
+  const VkPipelineLayoutCreateInfo layouts{.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                           .pushConstantRangeCount = 1,
+                                           .pPushConstantRanges = &arguments};
+  const VkFenceCreateInfo fences{.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+  result = vkCreateCommandPool(device, &pools, nullptr, &pool);
+  if (result == VK_SUCCESS) {
+    const VkCommandBufferAllocateInfo buffers{
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+        .commandPool = pool,
+        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+        .commandBufferCount = 1};
+    result = vkAllocateCommandBuffers(device, &buffers, &commands);
+  }
+  if (result == VK_SUCCESS) result = vkCreatePipelineLayout(device, &layouts, nullptr, &layout);
+  if (result == VK_SUCCESS) result = vkCreateFence(device, &fences, nullptr, &fence);
+  if (result != VK_SUCCESS) return VulkanError("opening " + facts.name, result);
+  return {};
+}
+
+Result<uint32_t> GpuState::MemoryType(uint32_t types, Place place) const {
+  constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  constexpr VkMemoryPropertyFlags kSeen =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  // The best first.
+  const std::array<VkMemoryPropertyFlags, 2> wanted =
+      place == Place::kDevice   ? std::array{kLocal, kLocal}
+      : place == Place::kUpload ? std::array{kSeen | kLocal, kSeen}
+                                : std::array{kSeen | kCached, kSeen};
+  VkPhysicalDeviceMemoryProperties memory;
+  vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+  for (const VkMemoryPropertyFlags flags : wanted) {
+    for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
+      const bool allowed = (types >> i & 1) != 0;
+      if (allowed && (memory.memoryTypes[i].propertyFlags & flags) == flags) return i;
+    }
+  }
+  return Error{ErrorCode::kInternal, facts.name + " has no memory that this use needs"};
+}
+
+std::pair<VkBuffer, uint64_t> GpuState::BufferAt(const std::byte* address) const {
+  auto at = allocations.upper_bound(const_cast<std::byte*>(address));
+  CHECK(at != allocations.begin(), "an address outside device memory");
+  --at;
+  const auto offset = static_cast<uint64_t>(address - at->first);
+  CHECK(offset < static_cast<uint64_t>(at->second.bytes), "an address outside device memory");
+  return {at->second.buffer, offset};
+}
+
+Result<VkPipeline> GpuState::PipelineOf(const Kernel& kernel) {
+  const KernelKey key(kernel.spirv.data(), kernel.constants);
+  if (const auto at = pipelines.find(key); at != pipelines.end()) return at->second;
+  std::vector<uint32_t> words(kernel.spirv.size() / 4);
+  std::memcpy(words.data(), kernel.spirv.data(), words.size() * 4);
+  const VkShaderModuleCreateInfo modules{.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                         .codeSize = words.size() * 4,
+                                         .pCode = words.data()};
+  VkShaderModule module = nullptr;
+  VkResult result = vkCreateShaderModule(device, &modules, nullptr, &module);
+  if (result != VK_SUCCESS) return VulkanError(kernel.name, result);
+  std::array<VkSpecializationMapEntry, 6> entries;
+  for (uint32_t i = 0; i < entries.size(); ++i) entries[i] = {i, i * 4, 4};
+  const VkSpecializationInfo constants{entries.size(), entries.data(), sizeof kernel.constants,
+                                       kernel.constants.data()};
+  const VkComputePipelineCreateInfo create{
+      .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+      .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                .module = module,
+                .pName = "main",
+                .pSpecializationInfo = &constants},
+      .layout = layout};
+  VkPipeline pipeline = nullptr;
+  result = vkCreateComputePipelines(device, nullptr, 1, &create, nullptr, &pipeline);
+  vkDestroyShaderModule(device, module, nullptr);
+  if (result != VK_SUCCESS) return VulkanError(kernel.name, result);
+  ++counters.pipelines;
+  pipelines.emplace(key, pipeline);
+  return pipeline;
+}
+
+Result<std::vector<DeviceFacts>> ListDevices() {
+  ASSIGN_OR_RETURN(const VkInstance instance, MakeInstance());
+  const Result<std::vector<VkPhysicalDevice>> devices = PhysicalDevices(instance);
+  std::vector<DeviceFacts> facts;
+  for (size_t i = 0; devices && i < devices->size(); ++i) {
+    facts.push_back(FactsOf((*devices)[i], static_cast<int>(i)));
+  }
+  vkDestroyInstance(instance, nullptr);
+  if (!devices) return devices.error();
+  return facts;
+}
+
+Gpu::Gpu(std::unique_ptr<GpuState> state) : state_(std::move(state)) {}
+Gpu::~Gpu() = default;
+
+Result<std::unique_ptr<Gpu>> Gpu::Open(int index) {
+  auto state = std::make_unique<GpuState>();
+  ASSIGN_OR_RETURN(state->instance, MakeInstance());
+  ASSIGN_OR_RETURN(const std::vector<VkPhysicalDevice> devices, PhysicalDevices(state->instance));
+  if (index < 0 || index >= static_cast<int>(devices.size())) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("there is no Vulkan device {}: there are {}, counted from 0", index,
+                             devices.size()),
+                 "device"};
+  }
+  state->physical = devices[static_cast<size_t>(index)];
+  state->facts = FactsOf(state->physical, index);
+  if (!state->facts.missing.empty()) {
+    return Error{
+        ErrorCode::kUnavailable,
+        fmt::format("Vulkan device {} ({}): {}", index, state->facts.name, state->facts.missing),
+        "device"};
+  }
+  RETURN_IF_ERROR(state->Create());
+  return std::unique_ptr<Gpu>(new Gpu(std::move(state)));
+}
+
+const DeviceFacts& Gpu::facts() const { return state_->facts; }
+const Counters& Gpu::counters() const { return state_->counters; }
+
+Result<Memory> Gpu::Allocate(int64_t bytes, Place place) {
+  GpuState& s = *state_;
+  CHECK(bytes > 0);
+  const auto exhausted = [&](std::string_view why) {
+    return Error{ErrorCode::kExhausted, fmt::format("{}: {} bytes of memory are wanted at once, {}",
+                                                    s.facts.name, bytes, why)};
+  };
+  if (bytes > s.facts.buffer_bytes_max) {
+    return exhausted(fmt::format("it allows at most {}", s.facts.buffer_bytes_max));
+  }
+  const VkBufferCreateInfo buffers{
+      .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+      .size = static_cast<VkDeviceSize>(bytes),
+      .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
+  Allocation made{.bytes = bytes};
+  VkResult result = vkCreateBuffer(s.device, &buffers, nullptr, &made.buffer);
+  if (result != VK_SUCCESS) return exhausted("which its driver refuses");
+  VkMemoryRequirements needs;
+  vkGetBufferMemoryRequirements(s.device, made.buffer, &needs);
+  const Result<uint32_t> type = s.MemoryType(needs.memoryTypeBits, place);
+  if (!type) {
+    vkDestroyBuffer(s.device, made.buffer, nullptr);
+    return type.error();
+  }
+  const VkMemoryAllocateFlagsInfo flags{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+  const VkMemoryAllocateInfo allocate{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                      .pNext = &flags,
+                                      .allocationSize = needs.size,
+                                      .memoryTypeIndex = *type};
+  result = vkAllocateMemory(s.device, &allocate, nullptr, &made.memory);
+  if (result == VK_SUCCESS) result = vkBindBufferMemory(s.device, made.buffer, made.memory, 0);
+  void* host = nullptr;
+  if (result == VK_SUCCESS && place != Place::kDevice) {
+    result = vkMapMemory(s.device, made.memory, 0, VK_WHOLE_SIZE, 0, &host);
+  }
+  if (result != VK_SUCCESS) {
+    vkDestroyBuffer(s.device, made.buffer, nullptr);
+    if (made.memory != nullptr) vkFreeMemory(s.device, made.memory, nullptr);
+    return exhausted("which are not free");
+  }
+  const VkBufferDeviceAddressInfo address{.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                          .buffer = made.buffer};
+  Memory memory;
+  memory.gpu_ = &s;
+  memory.address_ = reinterpret_cast<std::byte*>(vkGetBufferDeviceAddress(s.device, &address));
+  memory.host_ = static_cast<std::byte*>(host);
+  memory.bytes_ = bytes;
+  s.allocations.emplace(memory.address_, made);
+  ++s.counters.allocations;
+  return memory;
+}
+
+Status Gpu::Upload(std::span<const std::byte> from, std::byte* to) {
+  Memory& staging = state_->staging;
+  if (staging.bytes() == 0) {
+    ASSIGN_OR_RETURN(staging, Allocate(kStagingBytes, Place::kUpload));
+  }
+  while (!from.empty()) {
+    const size_t count = std::min(from.size(), static_cast<size_t>(kStagingBytes));
+    std::memcpy(staging.host(), from.data(), count);
+    Recorder recorder(*this);
+    recorder.Copy(staging.address(), to, static_cast<int64_t>(count));
+    RETURN_IF_ERROR(recorder.Finish());
+    from = from.subspan(count);
+    to += count;
+  }
+  return {};
+}
+
+bool Recorder::Begin() {
+  if (!status_.ok()) return false;
+  if (recording_) return true;
+  VkResult result = vkResetCommandPool(gpu_.device, gpu_.pool, 0);
+  const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+  if (result == VK_SUCCESS) result = vkBeginCommandBuffer(gpu_.commands, &begin);
+  if (result != VK_SUCCESS) {
+    status_ = VulkanError(gpu_.facts.name, result);
+    return false;
+  }
+  recording_ = true;
+  return true;
+}
+
+// What follows sees what was written before.
+void Recorder::Order() {
+  constexpr VkPipelineStageFlags kStages =
+      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+  const VkMemoryBarrier barrier{
+      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+      .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                       VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
+  vkCmdPipelineBarrier(gpu_.commands, kStages, kStages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+}
+
+void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups) {
+  if (groups.x == 0 || groups.y == 0 || groups.z == 0 || !Begin()) return;
+  const Result<VkPipeline> pipeline = gpu_.PipelineOf(kernel);
+  if (!pipeline) {
+    status_ = pipeline.error();
+    return;
+  }
+  Order();
+  vkCmdBindPipeline(gpu_.commands, VK_PIPELINE_BIND_POINT_COMPUTE, *pipeline);
+  vkCmdPushConstants(gpu_.commands, gpu_.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                     static_cast<uint32_t>(arguments.size()), arguments.data());
+  vkCmdDispatch(gpu_.commands, static_cast<uint32_t>(groups.x), static_cast<uint32_t>(groups.y),
+                static_cast<uint32_t>(groups.z));
+  ++gpu_.counters.dispatches;
+}
+
+void Recorder::Write(std::span<const std::byte> from, std::byte* to) {
+  if (from.empty() || !Begin()) return;
+  const auto [buffer, offset] = gpu_.BufferAt(to);
+  Order();
+  vkCmdUpdateBuffer(gpu_.commands, buffer, offset, from.size(), from.data());
+}
+
+void Recorder::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
+  if (bytes == 0 || !Begin()) return;
+  const auto [source, source_at] = gpu_.BufferAt(from);
+  const auto [target, target_at] = gpu_.BufferAt(to);
+  Order();
+  const VkBufferCopy region{source_at, target_at, static_cast<VkDeviceSize>(bytes)};
+  vkCmdCopyBuffer(gpu_.commands, source, target, 1, &region);
+}
+
+Status Recorder::Finish() {
+  if (!recording_) return std::exchange(status_, {});
+  recording_ = false;
+  // The host reads what it may see.
+  const VkMemoryBarrier barrier{
+      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+      .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
+  vkCmdPipelineBarrier(gpu_.commands,
+                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                       VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+  VkResult result = vkEndCommandBuffer(gpu_.commands);
+  if (!status_.ok()) return std::exchange(status_, {});
+  const VkSubmitInfo submit{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                            .commandBufferCount = 1,
+                            .pCommandBuffers = &gpu_.commands};
+  if (result == VK_SUCCESS) result = vkQueueSubmit(gpu_.queue, 1, &submit, gpu_.fence);
+  ++gpu_.counters.submissions;
+  if (result == VK_SUCCESS) {
+    result = vkWaitForFences(gpu_.device, 1, &gpu_.fence, VK_TRUE, ~uint64_t{0});
+    ++gpu_.counters.waits;
+  }
+  if (result == VK_SUCCESS) result = vkResetFences(gpu_.device, 1, &gpu_.fence);
+  if (result != VK_SUCCESS) return VulkanError(gpu_.facts.name, result);
+  return {};
+}
+
+}  // namespace braid::vulkan

@@ -1,0 +1,135 @@
+// A device that Vulkan 1.3 offers: its memory, its kernels, and the recorder of a step's commands.
+// Device memory is known by its addresses (buffer device addresses): a pointer into it may be
+// computed with on the host, and only the device may follow it. Used by one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/result.h"
+
+namespace braid::vulkan {
+
+struct DeviceFacts {
+  int index = 0;
+  std::string name;
+  std::string driver;            // its name and version
+  std::string version;           // of Vulkan, "1.3.230"
+  std::string kind;              // "discrete", "integrated", "virtual", "software", "other"
+  int64_t memory_bytes = 0;      // of the largest heap that is the device's own
+  int64_t buffer_bytes_max = 0;  // of one allocation
+  int32_t subgroup = 0;          // invocations that run together
+  int32_t shared_bytes = 0;      // of a workgroup
+  std::string missing;           // why braid cannot use it; empty: it can
+};
+
+// All devices, usable or not. kUnavailable: there is no loader or no driver.
+Result<std::vector<DeviceFacts>> ListDevices();
+
+// Where an allocation lies.
+enum class Place : uint8_t {
+  kDevice,    // the device's own memory; the host does not see it
+  kUpload,    // the host writes, the device reads
+  kReadback,  // the device writes, the host reads
+};
+
+struct GpuState;  // gpu.cc
+
+// One allocation. Contents are undefined at first. Must not outlive its Gpu.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(Memory&& other) noexcept { *this = static_cast<Memory&&>(other); }
+  Memory& operator=(Memory&& other) noexcept;
+  ~Memory();
+
+  std::byte* address() const { return address_; }  // on the device
+  std::byte* host() const { return host_; }        // null: kDevice
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  friend class Gpu;
+  friend class Recorder;
+  GpuState* gpu_ = nullptr;
+  std::byte* address_ = nullptr;
+  std::byte* host_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// A shader with the values of its specialisation constants, which are numbered from 0.
+struct Kernel {
+  std::string_view name;   // for messages and traces
+  std::string_view spirv;  // lives as long as the program
+  std::array<uint32_t, 6> constants = {};
+};
+
+struct Groups {
+  int64_t x = 1, y = 1, z = 1;
+};
+
+// What was asked of the device so far (tests, --explain-ops).
+struct Counters {
+  int64_t allocations = 0;
+  int64_t pipelines = 0;
+  int64_t submissions = 0;
+  int64_t waits = 0;
+  int64_t dispatches = 0;
+};
+
+class Gpu {
+ public:
+  // The device with this index in ListDevices.
+  static Result<std::unique_ptr<Gpu>> Open(int index);
+  ~Gpu();
+
+  const DeviceFacts& facts() const;
+  const Counters& counters() const;
+  // kExhausted, with what was asked for and what there is.
+  Result<Memory> Allocate(int64_t bytes, Place place);
+  // Copies to device memory and waits; before the first step.
+  Status Upload(std::span<const std::byte> from, std::byte* to);
+
+ private:
+  friend class Recorder;
+  explicit Gpu(std::unique_ptr<GpuState> state);
+  std::unique_ptr<GpuState> state_;
+};
+
+// The most bytes of arguments that a kernel takes.
+inline constexpr int64_t kArgumentBytesMax = 128;
+
+// Commands in order: each sees what those before it wrote. Record, then Finish: one submission and
+// one wait. The first error sticks until Finish returns it.
+class Recorder {
+ public:
+  explicit Recorder(Gpu& gpu) : gpu_(*gpu.state_) {}
+
+  template <class Arguments>
+  void Run(const Kernel& kernel, const Arguments& arguments, Groups groups) {
+    static_assert(std::is_trivially_copyable_v<Arguments>);
+    static_assert(sizeof(Arguments) <= kArgumentBytesMax);
+    Dispatch(kernel, std::as_bytes(std::span(&arguments, 1)), groups);
+  }
+  // Up to 64 KiB, a multiple of 4, which are read now.
+  void Write(std::span<const std::byte> from, std::byte* to);
+  void Copy(const std::byte* from, std::byte* to, int64_t bytes);
+  Status Finish();
+
+ private:
+  bool Begin();
+  void Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups);
+  void Order();
+
+  GpuState& gpu_;
+  bool recording_ = false;
+  Status status_;
+};
+
+}  // namespace braid::vulkan
