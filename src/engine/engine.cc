@@ -23,6 +23,7 @@
 #include "base/system/file.h"
 #include "base/trace.h"
 #include "comm/mpi_group.h"
+#include "engine/device_choice.h"
 #include "engine/engine_ranks.h"
 #include "engine/expert_header.h"
 #include "engine/fingerprint.h"
@@ -65,6 +66,7 @@ struct Engine::State {
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
   std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
+  EngineDevice device;                          // of the executor
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<handoff::HandoffExecutor> partnered;  // around it; null: there are no partners
   std::vector<ThreadFollower> followers;
@@ -165,7 +167,7 @@ Status Engine::State::ChooseDrafts() {
     scheduler.draft_head = options.recorded->draft_head;
   } else {
     // A draft head runs on one rank only; several look drafts up.
-    const bool head = HasDraftHead(spec) && options.mesh.ranks() == 1;
+    const bool head = HasDraftHead(spec) && options.mesh.ranks() == 1 && !device.used();
     ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, head));
     draft.Apply(scheduler);
   }
@@ -207,6 +209,7 @@ Status Engine::State::PlanCache() {
       int64_t{4} * (int64_t{24} * options.scheduler.step_tokens_max * spec.hidden +
                     int64_t{64} * spec.vocabulary) +
       DraftBytes();
+  device.Bound(request);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
@@ -253,8 +256,8 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
 }
 
 std::string Engine::State::MachineText() const {
-  return fmt::format("{} threads, ISA {}, compute {}, keys and values {}, mla {}, weights {}",
-                     machine.threads, NameOf(machine.device.isa),
+  return fmt::format("device {}, {} threads, ISA {}, compute {}, kv {}, mla {}, weights {}",
+                     device.name(), machine.threads, NameOf(machine.device.isa),
                      machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
                      NameOf(machine.kv_dtype), options.mla, FormatsText(formats));
 }
@@ -299,6 +302,7 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view,
                           .constraints = grammars.get(),
                           .draft_tokens_max = limits.draft_tokens_max,
                           .experts = experts.get(),
+                          .home = device.home(),
                           .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
                           .dp_rank = options.mesh.GroupOf(view.rank),
                           .dp_ranks = options.mesh.dp,
@@ -346,6 +350,7 @@ Status Engine::State::LoadRanks(Binding first, const std::function<void(std::str
   memory.weight_bytes = weights[0].bytes;
   memory.mapped_bytes = weights[0].mapped_bytes;
   RETURN_IF_ERROR(SetLimits());
+  RETURN_IF_ERROR(device.Move(spec, weights[0], limits, machine.kv_dtype));
   executor = ExecutorOf(views[0], std::move(weights[0]));
   for (size_t i = 1; i < views.size(); ++i) {
     followers.push_back({ExecutorOf(views[i], std::move(weights[i])), {}});
@@ -417,7 +422,9 @@ Status Engine::State::StartExpertRecorder() {
                  "expert_loads"};
   }
   ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
-  if (!header.layers.empty()) experts = std::make_unique<ExpertRecorder>(std::move(header));
+  if (!header.layers.empty() && !device.used()) {
+    experts = std::make_unique<ExpertRecorder>(std::move(header));
+  }
   if (options.expert_loads.empty()) return {};
   if (!experts) {
     return Error{ErrorCode::kInvalid,
@@ -450,7 +457,7 @@ Engine::~Engine() {
 // All that a rank does before the run begins.
 Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   stage("reading config.json");
-  ASSIGN_OR_RETURN(machine, ResolveMachine(options));
+  ASSIGN_OR_RETURN(machine, device.Open(options));
   RETURN_IF_ERROR(StartTrace());
   ASSIGN_OR_RETURN(options.model_dir, FindModel(options.model_dir));
   ASSIGN_OR_RETURN(OpenedModel model, OpenModel(options.model_dir));
@@ -482,7 +489,9 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   const int64_t start_us = MonotonicUs();
   auto state = std::make_unique<State>();
   state->options = options;
-  RETURN_IF_ERROR(OrEnd(state->Prepare(stage), state->ranks.get()));
+  const Status prepared = OrEnd(state->Prepare(stage), state->ranks.get());
+  if (EngineDevice::GivesWay(options, prepared)) return Load(OnCpu(options), stage);
+  RETURN_IF_ERROR(prepared);
   stage("starting the engine");
   RETURN_IF_ERROR(state->StartEngine());
   state->load_seconds = static_cast<double>(MonotonicUs() - start_us) * 1e-6;
@@ -583,6 +592,7 @@ json::object Engine::PlanObject() const {
           {"dp", s.options.mesh.dp},
           {"tp", s.options.mesh.tp},
           {"ep", s.options.mesh.ep},
+          {"device", s.device.name()},
           {"threads", s.machine.threads},
           {"isa", std::string(NameOf(s.machine.device.isa))},
           {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},

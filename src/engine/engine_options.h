@@ -21,6 +21,7 @@ namespace braid {
 
 struct EngineOptions {
   std::string model_dir;
+  std::string device = "cpu";      // cpu, vulkan, vulkan:N, auto (engine/device_choice.h)
   std::string compute = "auto";    // fp32, bf16, auto
   std::string isa = "auto";        // base, avx2, avx512, amx, auto
   std::string kv_dtype = "auto";   // fp32, bf16, int8, auto: as the arithmetic

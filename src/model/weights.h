@@ -84,4 +84,7 @@ struct ModelWeights {
   int64_t mapped_bytes = 0;  // of them, in the checkpoint's own file
 };
 
+// Every member that is a weight, filled or not.
+std::vector<Weight*> AllWeights(ModelWeights& weights);
+
 }  // namespace braid

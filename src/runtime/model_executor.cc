@@ -14,6 +14,7 @@
 #include "model/layer_context.h"
 #include "runtime/constraint_worker.h"
 #include "runtime/head_drafter.h"
+#include "runtime/logits_rows.h"
 #include "runtime/lookup_drafter.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
@@ -21,9 +22,6 @@
 
 namespace braid {
 namespace {
-
-// Rows of logits in memory at once.
-constexpr int32_t kLogitsRows = 64;
 
 // A token of the batch whose distribution is wanted, and what for.
 struct Wanted {
@@ -98,10 +96,11 @@ struct ModelExecutor::State {
         weights(std::move(loaded)),
         config(c),
         cache_plan(CachePlanOf(model, c.kv_dtype)),
-        arena(c.cache.page_bytes * c.cache.pages),
+        arena(c.home ? 0 : c.cache.page_bytes * c.cache.pages),
         pool(c.threads, c.places),
         decoder(spec, weights, cache_plan, c.kv_dtype),
-        slots(config.cache, arena.data(), c.running_max, c.context_tokens_max),
+        slots(config.cache, c.home ? c.home->arena() : arena.data(), c.running_max,
+              c.context_tokens_max),
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
         constraints(c.constraints, c.running_max, model.vocabulary),
         ranks(c.ranks) {
@@ -123,12 +122,20 @@ struct ModelExecutor::State {
     for (Mover* mover : config.movers) {
       if (mover != nullptr) mover->Attach(arena.data(), config.cache);
     }
-    workspace = Workspace(MeasureStep());
+    workspace = c.home ? c.home->MakeWorkspace() : Workspace(MeasureStep());
     pool.set_trace(c.trace);
   }
 
   bool alone() const { return ranks.all == nullptr; }
   bool samples() const { return alone() || ranks.tensor->rank() == 0; }
+
+  // Of ops that record for the device where the model lives.
+  ops::OpContext RecordingContext() {
+    ops::OpContext context{VulkanDevice(), &pool, &workspace, &choices};
+    context.recorder = &config.home->recorder();
+    context.batch = &config.home->batch();
+    return context;
+  }
 
   ops::OpContext ContextOn(Workspace& on) {
     return {config.device, &pool, &on, on.measuring() ? nullptr : &choices,
@@ -224,13 +231,16 @@ struct ModelExecutor::State {
 
   void CheckLastStates(const Matrix& states, StepDone& out) const {
     for (const auto& [row, at] : last_states) {
-      const float* state = states.row(at);
-      const bool finite =
-          std::all_of(state, state + spec.hidden, [](float x) { return std::isfinite(x); });
-      if (!finite) {
-        out.rows[static_cast<size_t>(row)].error =
-            "the model's states are not finite for this request";
-      }
+      CheckState(states.row(at), row, out);
+    }
+  }
+
+  void CheckState(const float* state, int32_t row, StepDone& out) const {
+    const bool finite =
+        std::all_of(state, state + spec.hidden, [](float x) { return std::isfinite(x); });
+    if (!finite) {
+      out.rows[static_cast<size_t>(row)].error =
+          "the model's states are not finite for this request";
     }
   }
 
@@ -299,6 +309,46 @@ struct ModelExecutor::State {
     }
   }
 
+  // The same on a device: one submission, which brings the logits, or one per kLogitsRows of them.
+  void RunOnDevice(const Plan& plan, StepDone& out) {
+    ModelDevice& home = *config.home;
+    home.Lay(plan, spans, tokens, wanted_tokens);
+    const ops::OpContext context = RecordingContext();
+    WorkspaceScope scope(workspace);
+    Matrix all = workspace.TakeMatrix(std::ssize(tokens), spec.hidden);
+    decoder.Forward(context,
+                    {.tokens = home.tokens(),
+                     .sequences = {spans.data(), static_cast<int32_t>(spans.size()),
+                                   static_cast<int32_t>(tokens.size())}},
+                    all);
+    Matrix states = workspace.TakeMatrix(std::ssize(wanted_tokens), spec.hidden);
+    ops::AddRows(context, {.rows = all, .at = home.wanted(), .out = states});
+    std::vector<Matrix> last;
+    for (const auto& [row, at] : last_states) last.push_back(home.Return(states.some_rows(at, 1)));
+    chosen.resize(std::max(chosen.size(), wanted.size()));
+    const auto distributions = static_cast<int32_t>(wanted.size());
+    int32_t begin = 0;
+    do {
+      const int32_t count = std::min(kLogitsRows, distributions - begin);
+      WorkspaceScope slice(workspace);
+      Matrix logits = workspace.TakeMatrix(count, spec.vocabulary);
+      if (count > 0) decoder.Logits(context, states.some_rows(begin, count), logits);
+      const Matrix seen = home.Return(logits);
+      ranks.status = home.Finish();
+      if (!ranks.status.ok()) return Fail(out);
+      for (size_t i = 0; begin == 0 && i < last.size(); ++i) {
+        CheckState(last[i].data, last_states[i].first, out);
+      }
+      const TraceSpan span(config.trace, "sample", count);
+      const ops::OpContext host = ContextOn(workspace);
+      pool.Run(count, [&](int64_t i, int member) {
+        Finish(host, plan, member, static_cast<size_t>(begin + i),
+               {seen.row(i), static_cast<size_t>(spec.vocabulary)}, out);
+      });
+      begin += count;
+    } while (begin < distributions);
+  }
+
   StepDone RunStep(Plan whole, EventSink& events) {
     requests.clear();
     first_row = 0;
@@ -316,8 +366,9 @@ struct ModelExecutor::State {
       Fail(out);
       return out;
     }
-    if (config.poison_freed) Poison(plan);
+    if (config.poison_freed && config.home == nullptr) Poison(plan);
     slots.Begin(plan);
+    if (config.home != nullptr) config.home->Apply(plan, slots);
     for (const PageMove& move : plan.moves) {
       Mover* mover = config.movers[static_cast<size_t>(move.place)];
       CHECK(mover != nullptr, "nobody moves pages to or from place {}",
@@ -348,8 +399,13 @@ struct ModelExecutor::State {
     {
       const ops::OpContext context = ContextOn(workspace);
       WorkspaceScope scope(workspace);
-      Matrix states = workspace.TakeMatrix(static_cast<int64_t>(tokens.size()), spec.hidden);
-      if (!plan.rows.empty() || !alone()) Run(context, plan, states, out);
+      Matrix states = {};  // of the CPU
+      if (config.home != nullptr) {
+        if (!plan.rows.empty()) RunOnDevice(plan, out);
+      } else {
+        states = workspace.TakeMatrix(static_cast<int64_t>(tokens.size()), spec.hidden);
+        if (!plan.rows.empty() || !alone()) Run(context, plan, states, out);
+      }
       if (samples() && ranks.status.ok()) {
         for (size_t r = 0; r < plan.rows.size(); ++r) {
           if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
@@ -370,12 +426,13 @@ struct ModelExecutor::State {
     if (!samples()) Commit(plan, std::span(out.rows).subspan(first_row));
   }
 
-  // The step of a group that has ended.
+  // The step of a group, or on a device, that has ended.
   void Fail(StepDone& out) const {
     out.rows.clear();
+    const std::string why = config.home ? "" : "the group of ranks has ended: ";
     for (const RequestId request : requests) {
       out.rows.push_back({.request = request,
-                          .error = "the group of ranks has ended: " + ranks.status.error().message,
+                          .error = why + ranks.status.error().message,
                           .error_code = ErrorCode::kUnavailable});
     }
   }
@@ -535,7 +592,9 @@ std::string ModelExecutor::ExplainOps() const {
   return text;
 }
 
-int64_t ModelExecutor::arena_bytes() const { return state_->arena.bytes(); }
+int64_t ModelExecutor::arena_bytes() const {
+  return state_->config.home ? state_->config.home->arena_bytes() : state_->arena.bytes();
+}
 int64_t ModelExecutor::workspace_bytes() const { return state_->workspace.capacity(); }
 
 }  // namespace braid

@@ -18,6 +18,7 @@
 #include "model/weights.h"
 #include "ops/ranks.h"
 #include "runtime/drafter.h"
+#include "runtime/model_device.h"
 #include "scheduler/executor.h"
 #include "scheduler/mover.h"
 #include "scheduler/scheduler.h"
@@ -51,6 +52,8 @@ struct ModelExecutorConfig {
   Drafter* draft_head = nullptr;
   // Counts the experts that tokens choose; null: nobody does. Must outlive the executor.
   ExpertRecorder* experts = nullptr;
+  // Where the model lives, if not on the CPU. Must outlive the executor; weights are there.
+  ModelDevice* home = nullptr;
   // The groups of one of several ranks; none: one rank has everything. The communicators outlive
   // the executor.
   ops::Ranks ranks = {};
@@ -75,7 +78,8 @@ class ModelExecutor : public Executor {
   // Runs the step; it is over when this returns.
   void Launch(Plan plan, EventSink& events) override;
 
-  // Why the group of ranks has ended; every step since then has failed. Ok while it has not.
+  // Why the group of ranks, or the device, has ended; every step since then has failed. Ok while it
+  // has not.
   const Status& group_status() const;
 
   // Binds the calling thread, which is going to run the steps, to its CPUs.

@@ -221,8 +221,13 @@ Status GpuState::Create() {
                                        .queueFamilyIndex = family,
                                        .queueCount = 1,
                                        .pQueuePriorities = &priority};
+  // Every driver of 1.3 has it: sizes of workgroups as constants, which glslc writes.
+  VkPhysicalDeviceVulkan13Features features13{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES, .maintenance4 = true};
   VkPhysicalDeviceVulkan12Features features12{
-      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, .bufferDeviceAddress = true};
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+      .pNext = &features13,
+      .bufferDeviceAddress = true};
   const VkPhysicalDeviceFeatures2 features{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                            .pNext = &features12,
                                            .features = {.shaderInt64 = true}};
@@ -361,8 +366,10 @@ Result<Memory> Gpu::Allocate(int64_t bytes, Place place) {
   GpuState& s = *state_;
   CHECK(bytes > 0);
   const auto exhausted = [&](std::string_view why) {
-    return Error{ErrorCode::kExhausted, fmt::format("{}: {} bytes of memory are wanted at once, {}",
-                                                    s.facts.name, bytes, why)};
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("{}: {} bytes of memory are wanted at once, {}", s.facts.name, bytes, why),
+        "device"};
   };
   if (bytes > s.facts.buffer_bytes_max) {
     return exhausted(fmt::format("it allows at most {}", s.facts.buffer_bytes_max));

@@ -333,6 +333,25 @@ INSTANTIATE_TEST_SUITE_P(RandomDrafted, EqualityTest,
                                             ::testing::ValuesIn(kAllDrafts)),
                          NameOfRow);
 
+// The device by itself: the families whose ops it has, and the formats on one of them. CTest runs
+// all columns of one row and some of the others, because a software driver takes its time.
+std::vector<Subject> OnDevice() {
+  std::vector<Subject> subjects;
+  for (const Arithmetic* here : ArithmeticsOnDevice()) {
+    subjects.push_back({Model::kQwen35Moe, here});
+    if (here->weights) continue;
+    subjects.push_back({Model::kQwen35, here});
+    subjects.push_back({Model::kQwen3Next, here});
+  }
+  return subjects;
+}
+INSTANTIATE_TEST_SUITE_P(Vulkan, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(OnDevice()),
+                                            ::testing::Values(true),
+                                            ::testing::Values(Drafts::kNone, Drafts::kThree)),
+                         NameOfRow);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EqualityTest);
+
 INSTANTIATE_TEST_SUITE_P(Ranks, EqualityTest,
                          ::testing::Combine(::testing::ValuesIn(Divided()), ::testing::Values(true),
                                             ::testing::Values(Drafts::kThree)),

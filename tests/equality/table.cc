@@ -11,8 +11,8 @@
 #include "model/families/families.h"
 #include "model/loading/keep_rows.h"
 #include "model/loading/load_weights.h"
-#include "model/writing/make_model.h"
 #include "model/loading/memory_plan.h"
+#include "model/writing/make_model.h"
 #include "parallel/rank_view.h"
 #include "tests/equality/rank_threads.h"
 
@@ -31,6 +31,15 @@ constexpr Arithmetic kArithmetics[] = {
     {"avx512_q8_0", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ8_0, DType::kBF16},
     {"avx512_q4_k", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ4K, DType::kBF16},
 };
+
+// The first Vulkan device that can be used, or -1.
+int UsableDevice() {
+  const auto devices = vulkan::ListDevices();
+  for (size_t i = 0; devices && i < devices->size(); ++i) {
+    if ((*devices)[i].missing.empty()) return static_cast<int>(i);
+  }
+  return -1;
+}
 
 void InjectNanForTest(ModelWeights& weights) {
   const ops::PackedMatrix& embedding = weights.embedding.matrix;
@@ -121,6 +130,17 @@ std::vector<const Arithmetic*> ArithmeticsHere() {
     if (arithmetic.isa <= BestIsa(DetectCpu())) here.push_back(&arithmetic);
   }
   if (here.empty()) here.push_back(&kPlain);
+  return here;
+}
+
+std::vector<const Arithmetic*> ArithmeticsOnDevice() {
+  static constexpr Arithmetic kOnDevice[] = {
+      {"vulkan_bf16", Isa::kBase, Compute::kF32, {}, DType::kF32, true},
+      {"vulkan_int8", Isa::kBase, Compute::kF32, ops::WeightFormat::kI8, DType::kI8, true},
+      {"vulkan_q8_0", Isa::kBase, Compute::kF32, ops::WeightFormat::kQ8_0, DType::kBF16, true}};
+  std::vector<const Arithmetic*> here;
+  if (UsableDevice() < 0) return here;
+  for (const Arithmetic& arithmetic : kOnDevice) here.push_back(&arithmetic);
   return here;
 }
 
@@ -230,6 +250,15 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
              .vocabulary = opened.spec.vocabulary,
              .dp_ranks = mesh.dp,
              .report_freed = true};
+  if (arithmetic->vulkan) {
+    home_ = Must(ModelDevice::Create(Must(vulkan::Gpu::Open(UsableDevice())), ranks[0].spec,
+                                     ranks[0].weights,
+                                     {.cache = plan.geometry,
+                                      .running_max = 65,
+                                      .step_tokens_max = kStepTokens,
+                                      .context_tokens_max = plan.model_len_max,
+                                      .kv_dtype = arithmetic->kv_dtype}));
+  }
   const ModelExecutorConfig executor{.cache = plan.geometry,
                                      .running_max = 65,
                                      .step_tokens_max = kStepTokens,
@@ -240,6 +269,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
                                      .constraints = &constraints_,
                                      .draft_tokens_max = kDraftsMax,
                                      .draft_head = head ? nullptr : &oracle_,
+                                     .home = home_.get(),
                                      .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor);
 }

@@ -58,6 +58,7 @@ struct Arithmetic {
   Compute compute;
   std::optional<ops::WeightFormat> weights;
   DType kv_dtype;
+  bool vulkan = false;  // on a device; `isa` is then that of the host's work
 };
 struct Subject {
   Model model;
@@ -69,6 +70,9 @@ struct Subject {
 
 // What this machine can compute; at least the plain loops in fp32.
 std::vector<const Arithmetic*> ArithmeticsHere();
+
+// Those of a Vulkan device; none where there is no device that can be used.
+std::vector<const Arithmetic*> ArithmeticsOnDevice();
 
 // The best arithmetic of a kind that this machine has, or null.
 const Arithmetic* BestHere(Compute compute);
@@ -130,6 +134,7 @@ class Machine {
   SchedulerConfig config(Drafts drafts = Drafts::kNone) const;
   Executor& executor() { return *executor_; }
   Oracle& oracle() { return oracle_; }
+  ModelDevice* home() { return home_.get(); }  // null: the CPU
   bool has_state() const { return has_state_; }
   // With a head: what it may propose in a sequence (SlowHead::DraftsOf).
   bool has_head() const { return slow_head_ != nullptr; }
@@ -146,6 +151,7 @@ class Machine {
   // The sequence, and what of the request decides about its draws.
   using HeadKey = std::tuple<std::vector<TokenId>, uint64_t, float, float, int32_t, int32_t>;
   std::map<HeadKey, std::vector<std::vector<TokenId>>> head_drafts_;
+  std::unique_ptr<ModelDevice> home_;
   std::unique_ptr<Executor> executor_;
 };
 

@@ -48,6 +48,9 @@ void AddSchedulerFlags(Flags& flags, Offered offered, SchedulerConfig& config) {
 }
 
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
+  flags.Text("--device", options.device,
+             "Where the model runs: cpu; vulkan or vulkan:N, a device that `braid doctor` lists; "
+             "auto: the first such device that is no software and can run the model, else the CPU");
   AddDeviceFlags(flags, options);
   AddWeightFlags(flags, options.weights, options.quantise_head);
   AddKvFlag(flags, options);

@@ -87,8 +87,8 @@ void Forward(const FullAttention& m, const FullAttentionWeights& w, const LayerC
   Matrix q = ws.TakeMatrix(x.rows, m.heads * dim);
   Matrix mixed = ws.TakeMatrix(x.rows, m.heads * dim);
   const int32_t pairs = m.rotary.dims / 2;
-  float* inverse_frequency = ws.Take<float>(pairs);
-  if (!ws.measuring()) FillInverseFrequencies(m.rotary, inverse_frequency);
+  const float* inverse_frequency =
+      ops::Constants(c.op, pairs, [&](float* to) { FillInverseFrequencies(m.rotary, to); });
   const int64_t q_stride = m.output_gate ? 2 * dim : dim;
   ops::Linear(c.op, {.x = x, .w = &w.qkv.matrix, .y = qkv});
   ops::NormRopeWriteKv(c.op, {.shape = shape,

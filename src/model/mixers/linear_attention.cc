@@ -24,8 +24,8 @@ void NormRotate(const LinearAttention& m, const LinearAttentionWeights& w, const
                 Matrix qkv) {
   WorkspaceScope scope(*c.op.workspace);
   const int64_t key = RowsOf(m).key;
-  float* inverse_frequency = c.op.workspace->Take<float>(m.rotary.dims / 2);
-  if (!c.op.workspace->measuring()) FillInverseFrequencies(m.rotary, inverse_frequency);
+  const float* inverse_frequency = ops::Constants(
+      c.op, m.rotary.dims / 2, [&](float* to) { FillInverseFrequencies(m.rotary, to); });
   const ops::Rotation rotation{inverse_frequency, m.rotary.dims / 2, m.rotary.scale,
                                m.rotary.interleaved};
   for (int64_t part = 0; part < 2; ++part) {

@@ -1,0 +1,131 @@
+// The choice is a function of what is listed; opening follows.
+#include "engine/device_choice.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+namespace braid {
+namespace {
+
+Error Bad(std::string message) { return {ErrorCode::kInvalid, std::move(message), "device"}; }
+
+// What a device cannot do yet.
+Status CheckOptions(const EngineOptions& options) {
+  const auto refuse = [&](std::string_view what, std::string_view instead) {
+    return Bad(fmt::format("--device {} does not go with {}; {}", options.device, what, instead));
+  };
+  if (options.mesh.ranks() > 1) return refuse("--tp, --dp or --ep", "a device is one rank");
+  if (options.compute == "bf16") return refuse("--compute bf16", "a device computes in fp32");
+  if (!options.expert_loads.empty()) {
+    return refuse("--expert-loads", "experts are counted on the CPU only");
+  }
+  if (options.expanded_mla()) return refuse("--mla expanded", "use --mla absorbed");
+  return {};
+}
+
+}  // namespace
+
+Result<int> PickDevice(std::string_view text, std::span<const vulkan::DeviceFacts> devices) {
+  if (text == "cpu") return -1;
+  std::optional<int> wanted;
+  if (text.starts_with("vulkan:")) {
+    const std::string_view number = text.substr(7);
+    int index = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
+    if (error == std::errc() && end == number.data() + number.size()) wanted = index;
+  }
+  if (!wanted && text != "vulkan" && text != "auto") {
+    return Bad(fmt::format("--device {}: expected cpu, vulkan, vulkan:N or auto", text));
+  }
+  std::string why;
+  for (const vulkan::DeviceFacts& facts : devices) {
+    if (wanted && facts.index != *wanted) continue;
+    if (text == "auto" && facts.kind == "software") continue;
+    if (facts.missing.empty()) return facts.index;
+    why += fmt::format("; device {} ({}): {}", facts.index, facts.name, facts.missing);
+  }
+  if (text == "auto") return -1;
+  if (!wanted) return Bad(fmt::format("--device vulkan: no device can be used{}", why));
+  if (!why.empty()) return Bad(fmt::format("--device {}{}", text, why));
+  return Bad(fmt::format("--device {}: there are {} Vulkan devices, counted from 0 (braid doctor)",
+                         text, devices.size()));
+}
+
+Result<std::unique_ptr<vulkan::Gpu>> OpenDevice(const EngineOptions& options, std::string& note) {
+  if (options.device == "cpu") return std::unique_ptr<vulkan::Gpu>();
+  const bool is_auto = options.device == "auto";
+  if (const Status status = CheckOptions(options); !status) {
+    if (!is_auto) return status.error();
+    note = status.error().message;
+    return std::unique_ptr<vulkan::Gpu>();
+  }
+  // A wrong text is an error wherever it is said.
+  const auto devices = vulkan::ListDevices();
+  const std::vector<vulkan::DeviceFacts> listed =
+      devices ? *devices : std::vector<vulkan::DeviceFacts>();
+  const Result<int> index = PickDevice(options.device, listed);
+  if (!index) {
+    if (devices || index.error().message.find("expected") != std::string::npos) {
+      return index.error();
+    }
+    return Bad(fmt::format("--device {}: {}", options.device, devices.error().message));
+  }
+  if (*index < 0) {
+    note = devices ? "no Vulkan device but software ones" : devices.error().message;
+    return std::unique_ptr<vulkan::Gpu>();
+  }
+  return vulkan::Gpu::Open(*index);
+}
+
+EngineOptions OnCpu(EngineOptions options) {
+  options.device = "cpu";
+  return options;
+}
+
+Result<Machine> EngineDevice::Open(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(Machine machine, ResolveMachine(options));
+  std::string note;
+  ASSIGN_OR_RETURN(gpu_, OpenDevice(options, note));
+  if (!note.empty()) fmt::print(stderr, "--device auto: the CPU ({})\n", note);
+  if (!gpu_) return machine;
+  name_ = fmt::format("vulkan:{} ({})", gpu_->facts().index, gpu_->facts().name);
+  machine.device.compute = Compute::kF32;
+  if (options.kv_dtype == "auto") machine.kv_dtype = DType::kF32;
+  return machine;
+}
+
+void EngineDevice::Bound(MemoryRequest& request) const {
+  if (!gpu_) return;
+  const vulkan::DeviceFacts& facts = gpu_->facts();
+  const bool shared = facts.kind != "discrete";
+  request.available_bytes =
+      shared ? std::min(facts.memory_bytes, request.available_bytes) : facts.memory_bytes;
+  const double most = static_cast<double>(facts.buffer_bytes_max) / kArenaShare;
+  const double fixed = static_cast<double>(request.weight_bytes + request.workspace_bytes);
+  request.available_bytes =
+      static_cast<int64_t>(std::min(static_cast<double>(request.available_bytes), fixed + most));
+}
+
+Status EngineDevice::Move(const ModelSpec& spec, ModelWeights& weights,
+                          const SchedulerConfig& limits, DType kv_dtype) {
+  if (!gpu_) return {};
+  ASSIGN_OR_RETURN(home_, ModelDevice::Create(std::move(gpu_), spec, weights,
+                                              {.cache = limits.cache,
+                                               .running_max = limits.running_max,
+                                               .step_tokens_max = limits.step_tokens_max,
+                                               .context_tokens_max = limits.context_tokens_max,
+                                               .kv_dtype = kv_dtype}));
+  return {};
+}
+
+bool EngineDevice::GivesWay(const EngineOptions& options, const Status& prepared) {
+  if (prepared || options.device != "auto" || prepared.error().field != "device") return false;
+  fmt::print(stderr, "--device auto: the CPU ({})\n", prepared.error().message);
+  return true;
+}
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+// Where a model runs: the CPU, or a device that Vulkan offers (--device).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/engine_options.h"
+#include "model/loading/memory_plan.h"
+#include "runtime/model_device.h"
+#include "vulkan/gpu.h"
+
+namespace braid {
+
+// The index of the device that `text` means: "vulkan" the first that can be used, "vulkan:N" the
+// N-th, "auto" the first that can be used and is no software; -1: the CPU ("cpu", or "auto" where
+// no other is). Pure.
+Result<int> PickDevice(std::string_view text, std::span<const vulkan::DeviceFacts> devices);
+
+// Null: the CPU. Errors name options that do not go with a device; with "auto" these mean the CPU.
+// `note` says why "auto" takes the CPU.
+Result<std::unique_ptr<vulkan::Gpu>> OpenDevice(const EngineOptions& options, std::string& note);
+
+// The same options, for the CPU.
+EngineOptions OnCpu(EngineOptions options);
+
+// The engine's device, from its choice to the model's home there; of the CPU there is nothing.
+class EngineDevice {
+ public:
+  // What the options say; the machine as it is used then: a device computes in fp32, and keeps keys
+  // and values so unless told otherwise. Prints why "auto" takes the CPU.
+  Result<Machine> Open(const EngineOptions& options);
+  bool used() const { return gpu_ != nullptr || home_ != nullptr; }
+  const std::string& name() const { return name_; }
+  // The memory that there is: the device's, and no more for the arena than one allocation.
+  void Bound(MemoryRequest& request) const;
+  // The weights, and all else that a step needs.
+  Status Move(const ModelSpec& spec, ModelWeights& weights, const SchedulerConfig& limits,
+              DType kv_dtype);
+  ModelDevice* home() const { return home_.get(); }
+
+  // Whether "auto" takes the CPU after this error, which is then printed.
+  static bool GivesWay(const EngineOptions& options, const Status& prepared);
+
+ private:
+  std::unique_ptr<vulkan::Gpu> gpu_;  // until Move
+  std::unique_ptr<ModelDevice> home_;
+  std::string name_ = "cpu";
+};
+
+}  // namespace braid

@@ -1,0 +1,217 @@
+// Placing and passing. Weights keep the form in which they lie on the host; their buffers are cut
+// where a weight begins, because a device bounds single allocations.
+#include "runtime/model_device.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/block.h"
+#include "base/check.h"
+#include "base/math.h"
+#include "base/quantities.h"
+#include "model/decoder.h"
+#include "runtime/logits_rows.h"
+#include "runtime/slots.h"
+
+namespace braid {
+namespace {
+
+// The memory that a step of the most tokens needs, as many sequences or one of the longest context;
+// and the first op that the device lacks, in `missing`.
+int64_t MeasureStep(const ModelSpec& spec, const ModelWeights& weights,
+                    const ModelDeviceConfig& config, std::string& missing) {
+  const CachePlan plan = CachePlanOf(spec, config.kv_dtype);
+  const Decoder decoder(spec, weights, plan, config.kv_dtype);
+  ThreadPool pool(1);
+  const int32_t most = std::min(config.step_tokens_max, config.context_tokens_max);
+  const ops::SequenceSpan longest{0, most, config.context_tokens_max - most, {}};
+  std::vector<ops::SequenceSpan> many;
+  for (int32_t i = 0; i < config.step_tokens_max; ++i) many.push_back({i, 1, 0, {}});
+  int64_t peak = 0;
+  for (const std::span<const ops::SequenceSpan> spans :
+       {std::span(std::as_const(many)), std::span(&longest, 1)}) {
+    Workspace measuring = Workspace::Measuring();
+    ops::OpContext context{.device = VulkanDevice(), .pool = &pool, .workspace = &measuring};
+    context.missing = &missing;
+    DecoderInput input;
+    input.sequences = {spans.data(), static_cast<int32_t>(spans.size()), config.step_tokens_max};
+    const Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
+    decoder.Forward(context, input, states);
+    measuring.TakeMatrix(config.step_tokens_max, spec.hidden);  // the wanted ones
+    const Matrix logits = measuring.TakeMatrix(kLogitsRows, spec.vocabulary);
+    decoder.Logits(context, states.first_rows(std::min(kLogitsRows, config.step_tokens_max)),
+                   logits);
+    peak = std::max(peak, measuring.peak());
+  }
+  return peak;
+}
+
+const std::byte* DataOf(const Weight& weight) {
+  if (weight.matrix.data != nullptr) return weight.matrix.data;
+  return reinterpret_cast<const std::byte*>(weight.vector);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan::Gpu> gpu,
+                                                         const ModelSpec& spec,
+                                                         ModelWeights& weights,
+                                                         const ModelDeviceConfig& config) {
+  const std::string name = gpu->facts().name;
+  std::string missing;
+  const int64_t workspace_bytes = MeasureStep(spec, weights, config, missing);
+  if (!missing.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("the device {} cannot run {}: {}. Use --device cpu", name,
+                             spec.architecture, missing),
+                 "device"};
+  }
+  std::unique_ptr<ModelDevice> device(new ModelDevice(std::move(gpu), config));
+  // Weights last: after an error they are still on the host.
+  RETURN_IF_ERROR(device->Reserve(spec, workspace_bytes));
+  RETURN_IF_ERROR(device->MoveWeights(weights));
+  return device;
+}
+
+// Pieces of the host's buffers, each from the beginning of a weight on.
+Status ModelDevice::MoveWeights(ModelWeights& weights) {
+  const std::vector<Weight*> all = AllWeights(weights);
+  const int64_t piece_max = std::min(gpu_->facts().buffer_bytes_max, int64_t{1} << 30);
+  std::map<const std::byte*, std::byte*> moved;  // where a weight was, where it is
+  for (const Buffer& buffer : weights.memory) {
+    std::vector<const std::byte*> begins;
+    const std::byte* end = buffer.data() + buffer.bytes();
+    for (const Weight* weight : all) {
+      const std::byte* data = DataOf(*weight);
+      if (data >= buffer.data() && data < end) begins.push_back(data);
+    }
+    std::sort(begins.begin(), begins.end());
+    for (size_t i = 0; i < begins.size();) {
+      size_t next = i + 1;
+      const auto end_of = [&](size_t j) { return j < begins.size() ? begins[j] : end; };
+      while (next < begins.size() && end_of(next + 1) - begins[i] <= piece_max) ++next;
+      const std::span<const std::byte> piece(begins[i], end_of(next));
+      ASSIGN_OR_RETURN(vulkan::Memory memory,
+                       gpu_->Allocate(std::ssize(piece), vulkan::Place::kDevice));
+      RETURN_IF_ERROR(gpu_->Upload(piece, memory.address()));
+      for (; i < next; ++i) moved[begins[i]] = memory.address() + (begins[i] - piece.data());
+      weights_.push_back(std::move(memory));
+    }
+  }
+  for (Weight* weight : all) {
+    const std::byte* data = DataOf(*weight);
+    if (data == nullptr) continue;
+    const auto at = moved.find(data);
+    if (at == moved.end()) {
+      return Error{ErrorCode::kInvalid,
+                   "a device cannot read the weights of a mapped checkpoint; load the one that it "
+                   "was made from, or use --device cpu",
+                   "device"};
+    }
+    if (weight->matrix.data != nullptr) {
+      weight->matrix.data = at->second;
+    } else {
+      weight->vector = reinterpret_cast<const float*>(at->second);
+    }
+  }
+  weights.memory.clear();
+  return {};
+}
+
+Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
+  groups_ = static_cast<int32_t>(config_.cache.groups.size());
+  entries_ = static_cast<int32_t>(CeilDiv(config_.context_tokens_max, kBlockTokens) + 1);
+  int64_t bytes = RoundUp(sizeof(ops::DeviceBatchTable), 64);
+  const auto take = [&](int64_t count, int64_t size) {
+    const int64_t at = bytes;
+    bytes += RoundUp(count * size, 64);
+    return at;
+  };
+  const int64_t tokens = config_.step_tokens_max;
+  spans_at_ = take(tokens, sizeof(ops::DeviceSpan));
+  span_of_at_ = take(tokens, 4);
+  tokens_at_ = take(tokens, 4);
+  wanted_at_ = take(2 * tokens, 4);
+  tables_at_ = take(int64_t{config_.running_max} * groups_ * entries_, 8);
+  // Logits, and the last states of all sequences.
+  const int64_t results = 4 * (int64_t{kLogitsRows} * Workspace::StrideOf(spec.vocabulary) +
+                               int64_t{config_.running_max} * Workspace::StrideOf(spec.hidden));
+  using vulkan::Place;
+  ASSIGN_OR_RETURN(arena_,
+                   gpu_->Allocate(config_.cache.page_bytes * config_.cache.pages, Place::kDevice));
+  ASSIGN_OR_RETURN(workspace_, gpu_->Allocate(RoundUp(workspace_bytes, 64), Place::kDevice));
+  ASSIGN_OR_RETURN(inputs_, gpu_->Allocate(bytes, Place::kUpload));
+  ASSIGN_OR_RETURN(results_, gpu_->Allocate(results, Place::kReadback));
+  std::memset(inputs_.host(), 0, static_cast<size_t>(bytes));
+  const auto address = [&](int64_t at) {
+    return reinterpret_cast<uint64_t>(inputs_.address() + at);
+  };
+  *Host<ops::DeviceBatchTable>(0) = {.spans = address(spans_at_),
+                                     .span_of = address(span_of_at_),
+                                     .tables = address(tables_at_),
+                                     .groups = groups_,
+                                     .entries = entries_};
+  batch_.table = inputs_.address();
+  return {};
+}
+
+void ModelDevice::Apply(const Plan& plan, Slots& slots) {
+  auto* tables = Host<uint64_t>(tables_at_);
+  for (const Admission& admission : plan.admissions) {
+    std::fill_n(tables + TableEntry(admission.slot, 0, 0), int64_t{groups_} * entries_, 0);
+  }
+  bytes_laid_ = 0;
+  for (const TableUpdate& update : plan.tables) {
+    const int32_t group = update.group.value;
+    const std::byte* block =
+        slots[update.slot].blocks[static_cast<size_t>(group)][static_cast<size_t>(update.index)];
+    tables[TableEntry(update.slot, group, update.index)] = reinterpret_cast<uint64_t>(block);
+    bytes_laid_ += 8;
+  }
+}
+
+void ModelDevice::Lay(const Plan& plan, std::span<const ops::SequenceSpan> spans,
+                      std::span<const TokenId> tokens, std::span<const int32_t> wanted) {
+  CHECK(std::ssize(wanted) <= 2 * int64_t{config_.step_tokens_max});
+  for (size_t s = 0; s < spans.size(); ++s) {
+    const ops::SequenceSpan& span = spans[s];
+    Host<ops::DeviceSpan>(spans_at_)[s] = {span.token_begin, span.token_count, span.start,
+                                           plan.rows[s].slot.value};
+    std::fill_n(Host<int32_t>(span_of_at_) + span.token_begin, span.token_count,
+                static_cast<int32_t>(s));
+  }
+  std::copy(tokens.begin(), tokens.end(), Host<TokenId>(tokens_at_));
+  std::copy(wanted.begin(), wanted.end(), Host<int32_t>(wanted_at_));
+  batch_.spans = spans.data();
+  bytes_laid_ += static_cast<int64_t>(spans.size_bytes() / sizeof(ops::SequenceSpan) *
+                                          sizeof(ops::DeviceSpan) +
+                                      2 * tokens.size_bytes() + wanted.size_bytes());
+}
+
+const TokenId* ModelDevice::tokens() const {
+  return reinterpret_cast<const TokenId*>(inputs_.address() + tokens_at_);
+}
+const int32_t* ModelDevice::wanted() const {
+  return reinterpret_cast<const int32_t*>(inputs_.address() + wanted_at_);
+}
+
+Matrix ModelDevice::Return(Matrix rows) {
+  const int64_t bytes = 4 * rows.rows * rows.stride;
+  CHECK(results_used_ + bytes <= results_.bytes());
+  recorder_.Copy(reinterpret_cast<const std::byte*>(rows.data), results_.address() + results_used_,
+                 bytes);
+  Matrix seen = rows;
+  seen.data = reinterpret_cast<float*>(results_.host() + results_used_);
+  results_used_ += bytes;
+  return seen;
+}
+
+Status ModelDevice::Finish() {
+  results_used_ = 0;
+  return recorder_.Finish();
+}
+
+}  // namespace braid

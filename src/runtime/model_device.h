@@ -1,0 +1,94 @@
+// A model's home on a Vulkan device: its weights, the cache's arena, the workspace, and the little
+// that passes between host and device at each step: in go tokens and changes of block tables, out
+// come logits. All of it is allocated at start; a step allocates nothing. Used by the engine
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/geometry.h"
+#include "model/spec.h"
+#include "model/weights.h"
+#include "ops/op.h"
+#include "ops/vulkan/batch.h"
+#include "scheduler/plan.h"
+#include "vulkan/gpu.h"
+
+namespace braid {
+
+class Slots;  // runtime/slots.h
+
+struct ModelDeviceConfig {
+  CacheGeometry cache;
+  int32_t running_max = 0;
+  int32_t step_tokens_max = 0;
+  int32_t context_tokens_max = 0;
+  DType kv_dtype = DType::kF32;
+};
+
+// What ops see of a Vulkan device: fp32 arithmetic, whatever the CPU does.
+inline Device VulkanDevice() { return {.vulkan = true}; }
+
+class ModelDevice {
+ public:
+  // Moves the weights to the device; afterwards they point there. Errors name an op that the device
+  // cannot run for this model, or memory that it does not have.
+  static Result<std::unique_ptr<ModelDevice>> Create(std::unique_ptr<vulkan::Gpu> gpu,
+                                                     const ModelSpec& spec, ModelWeights& weights,
+                                                     const ModelDeviceConfig& config);
+
+  const vulkan::Gpu& gpu() const { return *gpu_; }
+  std::byte* arena() const { return arena_.address(); }
+  int64_t arena_bytes() const { return arena_.bytes(); }
+  Workspace MakeWorkspace() const { return {workspace_.address(), workspace_.bytes()}; }
+
+  // The plan's admissions and changes of tables, as `slots` has them since Slots::Begin.
+  void Apply(const Plan& plan, Slots& slots);
+  // A step's tokens and sequences; `wanted` are the tokens whose states are looked at.
+  void Lay(const Plan& plan, std::span<const ops::SequenceSpan> spans,
+           std::span<const TokenId> tokens, std::span<const int32_t> wanted);
+  // Valid until the next Lay.
+  const ops::DeviceBatch& batch() const { return batch_; }
+  const TokenId* tokens() const;
+  const int32_t* wanted() const;
+  int64_t bytes_laid() const { return bytes_laid_; }  // written by the host for this step
+
+  vulkan::Recorder& recorder() { return recorder_; }
+  // Records that rows come back: the host sees them after Finish, until something is recorded
+  // again.
+  Matrix Return(Matrix rows);
+  // Submits what was recorded and waits.
+  Status Finish();
+
+ private:
+  ModelDevice(std::unique_ptr<vulkan::Gpu> gpu, const ModelDeviceConfig& config)
+      : gpu_(std::move(gpu)), config_(config), recorder_(*gpu_) {}
+  Status MoveWeights(ModelWeights& weights);
+  Status Reserve(const ModelSpec& spec, int64_t workspace_bytes);
+  template <class T>
+  T* Host(int64_t offset) const {
+    return reinterpret_cast<T*>(inputs_.host() + offset);
+  }
+  int64_t TableEntry(SlotId slot, int32_t group, int64_t index) const {
+    return (int64_t{slot.value} * groups_ + group) * entries_ + index;
+  }
+
+  std::unique_ptr<vulkan::Gpu> gpu_;
+  ModelDeviceConfig config_;
+  std::vector<vulkan::Memory> weights_;
+  vulkan::Memory arena_, workspace_, inputs_, results_;
+  // Offsets into the inputs.
+  int64_t spans_at_ = 0, span_of_at_ = 0, tokens_at_ = 0, wanted_at_ = 0, tables_at_ = 0;
+  int32_t groups_ = 0, entries_ = 0;
+  int64_t results_used_ = 0;
+  int64_t bytes_laid_ = 0;
+  ops::DeviceBatch batch_;
+  vulkan::Recorder recorder_;
+};
+
+}  // namespace braid

@@ -1,0 +1,102 @@
+"""--device: a model on a Vulkan device, what is refused, and what is said where there is none."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BINARY, ROOT
+
+NO_DRIVER = {"VK_ICD_FILENAMES": "/nonexistent.json", "VK_DRIVER_FILES": "/nonexistent.json"}
+PROMPT = ["How much is 62 + 12?", "--temperature", "0", "--json"]
+
+
+@pytest.fixture(scope="module")
+def vulkan():
+    """The devices that can be used; the tests are skipped where there are none."""
+    done = subprocess.run(
+        [BINARY, "doctor", "--json"], capture_output=True, text=True, timeout=300, check=True
+    )
+    found = json.loads(done.stdout)
+    usable = [d for d in found["vulkan_devices"] if not d["missing"]]
+    if not usable:
+        pytest.skip(found["no_vulkan_devices"] or "no Vulkan device can be used")
+    return usable
+
+
+def answer(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_device_answers_as_the_cpu_does(braid, tiny, vulkan):
+    here = answer(braid("run", tiny, *PROMPT, "--compute", "fp32"))
+    there = answer(braid("run", tiny, *PROMPT, "--device", "vulkan"))
+    assert there["token_ids"] == here["token_ids"]
+    sampled = [*PROMPT[:1], "--temperature", "1", "--seed", "5", "--json"]
+    here = answer(braid("run", tiny, *sampled, "--compute", "fp32", "--draft", "off"))
+    there = answer(braid("run", tiny, *sampled, "--device", "vulkan:0"))
+    assert there["token_ids"] == here["token_ids"]
+
+
+@pytest.mark.parametrize("weights", ["int8", "q8_0", "int4"])
+def test_quantised_weights_run_on_a_device(braid, tiny, vulkan, weights):
+    done = braid("run", tiny, *PROMPT, "--device", "vulkan", "--weights", weights)
+    assert "74" in answer(done)["text"]
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_a", "qwen3_5_moe_a", "qwen3_next_a"])
+def test_goldens_hold_on_a_device(vulkan, name):
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/golden/compare.py", BINARY, "--only", name, "--few-cuts",
+         "--tolerance", "2e-3", "--device", "vulkan"],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_validation_layer_is_silent(braid, tiny, vulkan):
+    env = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
+    done = braid("run", tiny, *PROMPT, "--device", "vulkan", "--max-tokens", "8", env=env)
+    if done.returncode != 0 and "starting Vulkan" in done.stderr:
+        pytest.skip("the validation layers are not installed")
+    assert done.returncode == 0, done.stderr
+    assert "VUID" not in done.stdout + done.stderr
+    assert "alidation" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (["--device", "gpu"], "expected cpu, vulkan, vulkan:N or auto"),
+        (["--device", "vulkan:x"], "expected cpu, vulkan, vulkan:N or auto"),
+        (["--device", "vulkan:99"], "--device vulkan:99: there are"),
+        (["--device", "vulkan", "--tp", "2"], "a device is one rank"),
+        (["--device", "vulkan", "--compute", "bf16"], "a device computes in fp32"),
+        (["--device", "vulkan", "--weights", "q4_k"], "weights of this format"),
+        (["--device", "vulkan", "--memory", "100TiB"], "bytes of memory are wanted at once"),
+    ],
+)
+def test_what_does_not_go_is_refused_by_name(braid, tiny, vulkan, flags, said):
+    done = braid("run", tiny, *PROMPT, *flags)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_family_whose_ops_are_missing_is_refused(braid, vulkan):
+    done = braid("run", ROOT / "tests/golden/deepseek_v3_a", "--token-ids", "[1,2,3]", "--device",
+                 "vulkan")  # fmt: skip
+    assert done.returncode != 0
+    assert "cannot run" in done.stderr and "--device cpu" in done.stderr
+
+
+def test_without_a_driver_vulkan_is_an_error_and_auto_is_the_cpu(braid, tiny):
+    done = braid("run", tiny, *PROMPT, "--device", "vulkan", env=NO_DRIVER)
+    assert done.returncode != 0
+    assert "Vulkan" in done.stderr and "mesa-vulkan-drivers" in done.stderr
+    done = braid("run", tiny, *PROMPT, "--device", "auto", env=NO_DRIVER)
+    assert "74" in answer(done)["text"]
+    assert "--device auto: the CPU (no Vulkan" in done.stderr
+    found = json.loads(braid("doctor", "--json", env=NO_DRIVER).stdout)
+    assert found["vulkan_devices"] == [] and found["no_vulkan_devices"]

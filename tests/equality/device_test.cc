@@ -1,0 +1,77 @@
+// A model on a Vulkan device beside the same model on the CPU, and what a step asks of the device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/equality/table.h"
+
+namespace braid {
+namespace {
+
+class VulkanModel : public ::testing::TestWithParam<Model> {
+ protected:
+  void SetUp() override {
+    if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  }
+  static Machine& OnDevice() { return MachineOf({GetParam(), ArithmeticsOnDevice()[0]}); }
+};
+
+// The same distributions but for rounding, at every position of a prompt of three blocks.
+TEST_P(VulkanModel, AgreesWithTheCpu) {
+  Machine& cpu = MachineOf({GetParam(), BestHere(Compute::kF32)});
+  Request request = MakeRequest(kTarget, Tokens(5, 200), 1);
+  request.prompt_logprobs = 3;
+  Engine there(OnDevice(), OnDevice().config()), here(cpu, cpu.config());
+  const Answer& got = there.Ask(request);
+  const Answer& want = here.Ask(request);
+  ASSERT_TRUE(got.error.empty()) << got.error;
+  ASSERT_EQ(got.prompt_logprobs.size(), want.prompt_logprobs.size());
+  ASSERT_EQ(got.prompt_logprobs.size(), 200u);
+  for (size_t i = 0; i + 1 < want.prompt_logprobs.size(); ++i) {
+    ASSERT_NEAR(got.prompt_logprobs[i].logprob, want.prompt_logprobs[i].logprob, 2e-3) << i;
+  }
+}
+
+TEST_P(VulkanModel, ADecodeStepIsOneSubmissionAndAllocatesNothing) {
+  Machine& machine = OnDevice();
+  const auto counters = [&] { return machine.home()->gpu().counters(); };
+  Engine run(machine, machine.config());
+  for (int64_t id = 0; id < 4; ++id) {
+    run.Submit(MakeRequest(id, Tokens(static_cast<uint64_t>(id), 30), 40));
+  }
+  for (int i = 0; i < 6; ++i) run.Step();  // prompts, and the first tokens of all
+  const vulkan::Counters before = counters();
+  constexpr int kSteps = 20;
+  for (int i = 0; i < kSteps; ++i) {
+    run.Step();
+    EXPECT_LE(machine.home()->bytes_laid(), 64 * 4 + 4096);
+  }
+  EXPECT_EQ(counters().submissions - before.submissions, kSteps);
+  EXPECT_EQ(counters().waits - before.waits, kSteps);  // one, for the end of the step
+  EXPECT_EQ(counters().allocations, before.allocations);
+  EXPECT_EQ(counters().pipelines, before.pipelines);
+  run.Drain();
+}
+
+INSTANTIATE_TEST_SUITE_P(Vulkan, VulkanModel,
+                         ::testing::Values(Model::kQwen35, Model::kQwen35Moe, Model::kQwen3Next));
+
+TEST(VulkanModelErrors, AnOpThatTheDeviceLacksIsNamed) {
+  if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  const ModelSpec spec = TinySpec(Model::kDeepseekV3);
+  ModelWeights weights;
+  ListWeights(spec, weights);
+  auto gpu = vulkan::Gpu::Open(0);
+  ASSERT_TRUE(gpu.ok());
+  const auto device =
+      ModelDevice::Create(*std::move(gpu), spec, weights,
+                          {.running_max = 1, .step_tokens_max = 16, .context_tokens_max = 64});
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().field, "device");
+  EXPECT_NE(device.error().message.find("cannot run"), std::string::npos);
+  EXPECT_NE(device.error().message.find("--device cpu"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace braid
