@@ -120,6 +120,7 @@ struct ModelExecutor::State {
                                                            .pass_tokens_max = c.step_tokens_max});
     }
     for (Mover* mover : config.movers) {
+      CHECK(mover == nullptr || c.home == nullptr, "a device's pages do not move");
       if (mover != nullptr) mover->Attach(arena.data(), config.cache);
     }
     workspace = c.home ? c.home->MakeWorkspace() : Workspace(MeasureStep());
@@ -230,9 +231,7 @@ struct ModelExecutor::State {
   }
 
   void CheckLastStates(const Matrix& states, StepDone& out) const {
-    for (const auto& [row, at] : last_states) {
-      CheckState(states.row(at), row, out);
-    }
+    for (const auto& [row, at] : last_states) CheckState(states.row(at), row, out);
   }
 
   void CheckState(const float* state, int32_t row, StepDone& out) const {
