@@ -19,6 +19,7 @@ Status CheckOptions(const EngineOptions& options) {
     return Bad(fmt::format("--device {} does not go with {}; {}", options.device, what, instead));
   };
   if (options.mesh.ranks() > 1) return refuse("--tp, --dp or --ep", "a device is one rank");
+  if (options.partners) return refuse("--role", "a device's pages do not move");
   if (options.compute == "bf16") return refuse("--compute bf16", "a device computes in fp32");
   if (!options.expert_loads.empty()) {
     return refuse("--expert-loads", "experts are counted on the CPU only");
@@ -79,6 +80,15 @@ Result<std::unique_ptr<vulkan::Gpu>> OpenDevice(const EngineOptions& options, st
     return std::unique_ptr<vulkan::Gpu>();
   }
   return vulkan::Gpu::Open(*index);
+}
+
+std::string TextOf(const Machine& machine, std::string_view device, std::string_view mla,
+                   std::string_view formats) {
+  return fmt::format(
+      "device {}, {} threads, ISA {}, compute {}, keys and values {}, mla {}, weights {}", device,
+      machine.threads, NameOf(machine.device.isa),
+      machine.device.compute == Compute::kF32 ? "fp32" : "bf16", NameOf(machine.kv_dtype), mla,
+      formats);
 }
 
 EngineOptions OnCpu(EngineOptions options) {

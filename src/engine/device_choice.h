@@ -23,6 +23,10 @@ Result<int> PickDevice(std::string_view text, std::span<const vulkan::DeviceFact
 // `note` says why "auto" takes the CPU.
 Result<std::unique_ptr<vulkan::Gpu>> OpenDevice(const EngineOptions& options, std::string& note);
 
+// The machine as it is used, in a line.
+std::string TextOf(const Machine& machine, std::string_view device, std::string_view mla,
+                   std::string_view formats);
+
 // The same options, for the CPU.
 EngineOptions OnCpu(EngineOptions options);
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -99,7 +98,9 @@ struct Engine::State {
   void StartFollowers();
   Status Prepare(const std::function<void(std::string)>& stage);
   Status TakeRecorded();
-  std::string MachineText() const;
+  std::string MachineText() const {
+    return TextOf(machine, device.name(), options.mla, FormatsText(formats));
+  }
   Status StartEngine();
   Status FindPartners();
   Status StartTrace();
@@ -255,13 +256,6 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
   });
 }
 
-std::string Engine::State::MachineText() const {
-  return fmt::format("device {}, {} threads, ISA {}, compute {}, kv {}, mla {}, weights {}",
-                     device.name(), machine.threads, NameOf(machine.device.isa),
-                     machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
-                     NameOf(machine.kv_dtype), options.mla, FormatsText(formats));
-}
-
 // One rank, or those of the mesh that are in this process.
 Status Engine::State::OpenRanks() {
   std::vector<int32_t> here = {0};
@@ -385,8 +379,6 @@ Status Engine::State::StartEngine() {
   if (ranks) StartFollowers();
   if (partners)
     partnered = std::make_unique<handoff::HandoffExecutor>(*executor, *partners, limits);
-  if (partners)
-    partnered = std::make_unique<handoff::HandoffExecutor>(*executor, *partners, limits);
   Executor& runs = partnered ? static_cast<Executor&>(*partnered) : *executor;
   // No step is planned ahead: docs/decisions/011-no-overlap-on-a-cpu.md.
   driver =
@@ -404,7 +396,7 @@ Status Engine::State::StartEngine() {
   return {};
 }
 
-// Creates the file before the model is loaded, so that a bad path fails at once.
+// This file, and that of loads, is created before the model is loaded: a bad path fails at once.
 Status Engine::State::StartTrace() {
   if (options.trace_file.empty()) return {};
   RETURN_IF_ERROR(WriteFile(options.trace_file, ""));
@@ -413,7 +405,6 @@ Status Engine::State::StartTrace() {
   return {};
 }
 
-// Like the trace's, the file is created before the model is loaded.
 Status Engine::State::StartExpertRecorder() {
   if (options.mesh.ranks() > 1) {  // each would count its own tokens
     if (options.expert_loads.empty()) return {};
@@ -422,9 +413,8 @@ Status Engine::State::StartExpertRecorder() {
                  "expert_loads"};
   }
   ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
-  if (!header.layers.empty() && !device.used()) {
-    experts = std::make_unique<ExpertRecorder>(std::move(header));
-  }
+  if (device.used()) header.layers.clear();  // nobody counts there
+  if (!header.layers.empty()) experts = std::make_unique<ExpertRecorder>(std::move(header));
   if (options.expert_loads.empty()) return {};
   if (!experts) {
     return Error{ErrorCode::kInvalid,
