@@ -1,6 +1,7 @@
 // Guesses in decode rows, and prompts that are computed by one engine and decoded by another.
 #include <gmock/gmock.h>
 
+#include "scheduler/limits.h"
 #include "scheduler/scheduler_fixture.h"
 
 namespace braid {
@@ -248,6 +249,23 @@ TEST_F(HandoffTest, WhatIsOnItsWayIsNotChosenToMakeRoom) {
   EXPECT_EQ(outputs_[awaited].preemptions, 0);
   EXPECT_EQ(outputs_[decoding.id].preemptions, 1);
   EXPECT_EQ(outputs_[decoding.id].tokens.size(), 400u);
+}
+
+TEST_F(HandoffTest, APromptMayComeFromElsewhereIfItHasABlockAndAnAnswer) {
+  const SchedulerConfig config = Config();
+  const auto may = [&](int32_t tokens, int32_t new_tokens) {
+    return MayReceive(config, Make(tokens, new_tokens));
+  };
+  EXPECT_TRUE(may(kBlockTokens, 2));
+  EXPECT_FALSE(may(kBlockTokens - 1, 2));
+  EXPECT_FALSE(may(kBlockTokens, 1));  // its only token would come with the pages
+  EXPECT_TRUE(may(config.context_tokens_max - 2, 50));
+  EXPECT_FALSE(may(config.context_tokens_max - 1, 50));
+  Request scored = Make(200, 5);
+  scored.prompt_logprobs = 0;
+  EXPECT_FALSE(MayReceive(config, scored));
+  EXPECT_FALSE(MayReceive(config, MakeFor(RequestRole::kPrefill, 200, 5)));
+  EXPECT_FALSE(MayReceive(BlockConfig(), Make(200, 5)));
 }
 
 TEST_F(HandoffTest, AnEngineThatMovesNoPagesRefusesRoles) {
