@@ -62,19 +62,29 @@ bool BlockTables::Cover(int32_t begin, int32_t end, PrefixCache& cache,
                         std::vector<TableChange>& changes) {
   CHECK(begin >= 0 && begin < end);
   if (Covers(begin, end)) return true;
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    if (geometry_->groups[g].kind != GroupKind::kState) continue;
+    const Table& table = tables_[g];
+    CHECK(begin < kBlockTokens || !IsHole(table, begin / kBlockTokens - 1), "no state at {}",
+          begin);
+    CHECK(begin % kBlockTokens == 0 || !IsHole(table, begin / kBlockTokens), "no rows at {}",
+          begin);
+  }
+  return AddEntries(end, cache, changes);
+}
+
+bool BlockTables::CoverArriving(int32_t end, PrefixCache& cache,
+                                std::vector<TableChange>& changes) {
+  return AddEntries(end, cache, changes);
+}
+
+bool BlockTables::AddEntries(int32_t end, PrefixCache& cache, std::vector<TableChange>& changes) {
   BlockCounts take;
   int32_t indices[2];
   bool beyond_spares = false;
   for (size_t g = 0; g < tables_.size(); ++g) {
     const Table& table = tables_[g];
-    const GroupKind kind = geometry_->groups[g].kind;
-    if (kind == GroupKind::kState) {
-      CHECK(begin < kBlockTokens || !IsHole(table, begin / kBlockTokens - 1), "no state at {}",
-            begin);
-      CHECK(begin % kBlockTokens == 0 || !IsHole(table, begin / kBlockTokens), "no rows at {}",
-            begin);
-    }
-    const int32_t count = Missing(table, kind, end, indices);
+    const int32_t count = Missing(table, geometry_->groups[g].kind, end, indices);
     take.by_group[g] = std::max(count - static_cast<int32_t>(table.spares.size()), 0);
     beyond_spares |= take.by_group[g] > 0;
   }
@@ -130,19 +140,32 @@ PartBlocks BlockTables::Entries(GroupKind kind, size_t at) const {
 }
 
 void BlockTables::AppendParts(int32_t begin, int32_t end, std::vector<PagePart>& out) const {
-  const int32_t first = begin / kBlockTokens;
+  AppendBlocks(begin, begin, end, out);
+}
+
+void BlockTables::AppendArriving(int32_t begin, int32_t end, std::vector<PagePart>& out) const {
+  AppendBlocks(published(), begin, end, out);
+}
+
+void BlockTables::AppendBlocks(int32_t full_begin, int32_t begin, int32_t end,
+                               std::vector<PagePart>& out) const {
+  const auto append = [&](int32_t i, GroupKind kind) {
+    out.push_back(
+        {.index = i, .kind = kind, .blocks = Entries(kind, static_cast<size_t>(i)), .key = {}});
+  };
   if (HasKind(GroupKind::kFull)) {
-    for (int32_t i = first; i < CeilDiv(end, kBlockTokens); ++i) {
-      out.push_back({i, GroupKind::kFull, Entries(GroupKind::kFull, static_cast<size_t>(i))});
+    for (int32_t i = full_begin / kBlockTokens; i < CeilDiv(end, kBlockTokens); ++i) {
+      append(i, GroupKind::kFull);
     }
   }
   if (!HasKind(GroupKind::kState)) return;
   const int32_t boundary = end / kBlockTokens;
-  const auto append = [&](int32_t i) {
-    out.push_back({i, GroupKind::kState, Entries(GroupKind::kState, static_cast<size_t>(i))});
-  };
-  if (boundary - 1 >= first) append(boundary - 1);
-  if (end % kBlockTokens != 0) append(boundary);
+  if (boundary > begin / kBlockTokens) append(boundary - 1, GroupKind::kState);
+  if (end % kBlockTokens != 0) append(boundary, GroupKind::kState);
+}
+
+void BlockTables::MarkResumed(PrefixCache& cache) {
+  if (last_state_.valid()) cache.index().MarkHit(last_state_);
 }
 
 bool BlockTables::Borrowed(const PrefixIndex& index, GroupKind kind, size_t at) const {
@@ -159,19 +182,22 @@ bool BlockTables::Borrowed(const PrefixIndex& index, GroupKind kind, size_t at) 
 void BlockTables::Enter(const PrefixSpace& space, const PrefixMatch& match, PrefixCache& cache) {
   CHECK(!root_.valid() && path_.empty());
   root_ = cache.Root(space);
-  found_ = static_cast<size_t>(match.tokens / kBlockTokens);
+  const bool arrives = match.stored > match.tokens;
+  const int32_t end = arrives ? std::min(match.known, match.stored) : match.tokens;
+  found_ = static_cast<size_t>(end / kBlockTokens);
   for (size_t i = 0; i < found_; ++i) {
     path_.push_back(match.nodes[i]);
     cache.Refer(path_.back());
     const PartBlocks& published = cache.index().Blocks(path_.back());
     for (size_t g = 0; g < tables_.size(); ++g) {
       const bool full = geometry_->groups[g].kind == GroupKind::kFull;
-      tables_[g].entries.push_back(full || i + 1 == found_ ? published.by_group[g] : BlockId());
-      tables_[g].live += full || i + 1 == found_;
+      const bool borrows = full || (i + 1 == found_ && !arrives);
+      tables_[g].entries.push_back(borrows ? published.by_group[g] : BlockId());
+      tables_[g].live += borrows;
     }
     if (HasKind(GroupKind::kFull)) cache.Pin(path_.back(), GroupKind::kFull);
   }
-  if (found_ == 0 || !HasKind(GroupKind::kState)) return;
+  if (found_ == 0 || arrives || !HasKind(GroupKind::kState)) return;
   last_state_ = path_.back();
   cache.Pin(last_state_, GroupKind::kState);
   first_state_ = found_ - 1;

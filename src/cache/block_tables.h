@@ -33,7 +33,8 @@ class BlockTables {
   explicit BlockTables(const CacheGeometry& geometry);
 
   // Starts in a space of the prefix cache, with what a match found already in place: borrowed and
-  // pinned. The tables are empty.
+  // pinned. The tables are empty. If the match is stored beyond, only its keys and values are: the
+  // rest comes (CoverArriving).
   void Enter(const PrefixSpace& space, const PrefixMatch& match, PrefixCache& cache);
   // The request was admitted: what it found was used in this epoch, and so will its own blocks be.
   void Stamp(const PrefixMatch& match, int64_t epoch, PrefixCache& cache);
@@ -44,6 +45,11 @@ class BlockTables {
   // Gives every entry that a step over tokens [begin, end) reads or writes a block and appends what
   // changed. Spares first, then the cache's; false, with nothing changed, when it has too few.
   bool Cover(int32_t begin, int32_t end, PrefixCache& cache, std::vector<TableChange>& changes);
+  // The same for what comes from elsewhere, up to `end`: keys and values that are missing before
+  // it, and the states that a step from `end` on reads.
+  bool CoverArriving(int32_t end, PrefixCache& cache, std::vector<TableChange>& changes);
+  // Those entries as parts; of states, the ones after `begin`, a boundary.
+  void AppendArriving(int32_t begin, int32_t end, std::vector<PagePart>& out) const;
   // True if a call of Cover would change nothing.
   bool Covers(int32_t begin, int32_t end) const {
     return end <= covered_ && begin / kBlockTokens == (covered_ - 1) / kBlockTokens;
@@ -55,6 +61,10 @@ class BlockTables {
   // last boundary inside pass to the index, unless it has them. Needs Enter.
   void Publish(int32_t begin, int32_t end, const TokenPieces& tokens, Snapshot snapshot,
                PrefixCache& cache);
+  // Somebody resumed from the state that was published last.
+  void MarkResumed(PrefixCache& cache);
+  // The last whole block in place; none: there is no block, or nothing is published.
+  PrefixNodeId leaf() const { return path_.empty() ? PrefixNodeId() : path_.back(); }
   // Tokens that are in place and in the index: found there, or published.
   int32_t published() const { return static_cast<int32_t>(path_.size()) * kBlockTokens; }
 
@@ -93,9 +103,12 @@ class BlockTables {
     std::vector<BlockId> spares;   // owned, in no entry
     int32_t live = 0;              // entries that are not holes
   };
+  bool AddEntries(int32_t end, PrefixCache& cache, std::vector<TableChange>& changes);
   static bool IsHole(const Table& table, int32_t index);
   // The entries that a step ending at `end` writes and that have no block yet.
   static int32_t Missing(const Table& table, GroupKind kind, int32_t end, int32_t (&out)[2]);
+  void AppendBlocks(int32_t full_begin, int32_t begin, int32_t end,
+                    std::vector<PagePart>& out) const;
   bool HasKind(GroupKind kind) const;
   bool Borrowed(const PrefixIndex& index, GroupKind kind, size_t at) const;
   // The entries of all groups of a kind at one index.

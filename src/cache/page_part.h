@@ -7,6 +7,7 @@
 #include "base/block.h"
 #include "base/ids.h"
 #include "cache/geometry.h"
+#include "cache/page_key.h"
 
 namespace braid {
 
@@ -20,6 +21,7 @@ struct PagePart {
   int32_t index = 0;
   GroupKind kind = GroupKind::kFull;
   PartBlocks blocks;
+  PageKey key;  // where a tier finds it; of other places all zero
 };
 
 // Bytes of a part: its blocks, one after the other in the order of the groups.

@@ -5,8 +5,8 @@
 
 namespace braid {
 
-PrefixCache::PrefixCache(const CacheGeometry& geometry)
-    : geometry_(&geometry), pool_(geometry), index_(geometry) {}
+PrefixCache::PrefixCache(const CacheGeometry& geometry, const PageDirectory* tier)
+    : geometry_(&geometry), pool_(geometry), index_(geometry, tier) {}
 
 void PrefixCache::Release(GroupId group, BlockId block) {
   pool_.Release(group, block);

@@ -16,8 +16,8 @@ namespace braid {
 
 class PrefixCache {
  public:
-  // The geometry outlives the cache and has passed CheckGeometry.
-  explicit PrefixCache(const CacheGeometry& geometry);
+  // The geometry outlives the cache and has passed CheckGeometry; so does the tier's directory.
+  explicit PrefixCache(const CacheGeometry& geometry, const PageDirectory* tier = nullptr);
 
   // Evicts until so many blocks can be taken, all of them together; false, with nothing changed,
   // when even that is not enough. Restores parts whose eviction turned out unnecessary.

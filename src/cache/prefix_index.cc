@@ -37,8 +37,8 @@ const char* NameOf(ReuseStop stop) {
   CheckFailed(__FILE__, __LINE__, "a ReuseStop", "");
 }
 
-PrefixIndex::PrefixIndex(const CacheGeometry& geometry)
-    : slots_(kSlotsMin), evicted_(kEvictedKeys) {
+PrefixIndex::PrefixIndex(const CacheGeometry& geometry, const PageDirectory* tier)
+    : tier_(tier), slots_(kSlotsMin), evicted_(kEvictedKeys) {
   for (const GroupGeometry& g : geometry.groups) {
     has_full_ |= g.kind == GroupKind::kFull;
     has_state_ |= g.kind == GroupKind::kState;
@@ -138,7 +138,28 @@ PrefixMatch PrefixIndex::Match(const PrefixSpace& space, const TokenPieces& toke
     match.stop = state.was ? ReuseStop::kEvicted : ReuseStop::kNoSnapshot;
     if (state.was) match.evicted_epoch = state.epochs.used;
   }
+  match.stored = match.tokens;
+  if (tier_ != nullptr && tier_->parts() > 0) FindStored(space, tokens, blocks, keys, match);
   return match;
+}
+
+// How far the tier goes on from what the arena has: without a gap in keys and values, to a state.
+void PrefixIndex::FindStored(const PrefixSpace& space, const TokenPieces& tokens, int32_t blocks,
+                             PrefixKeys& keys, PrefixMatch& match) const {
+  const auto known = static_cast<int32_t>(match.nodes.size());
+  BlockTokens block;
+  for (int32_t i = 0; i < blocks; ++i) {
+    const auto n = static_cast<size_t>(i);
+    if (n == keys.pages.size()) {
+      tokens.Copy(i, block);
+      keys.pages.push_back(
+          ChildPageKey(n == 0 ? RootPageKey(space.tenant, space.salt) : keys.pages[n - 1], block));
+    }
+    if ((i + 1) * kBlockTokens <= match.tokens) continue;
+    const PageKey& page = keys.pages[n];
+    if (i >= known && has_full_ && !tier_->Has(page, GroupKind::kFull)) break;
+    if (!has_state_ || tier_->Has(page, GroupKind::kState)) match.stored = (i + 1) * kBlockTokens;
+  }
 }
 
 PrefixNodeId PrefixIndex::NewNode() {
@@ -165,6 +186,7 @@ PrefixNodeId PrefixIndex::Root(const PrefixSpace& space) {
     at->second = NewNode();
     At(at->second).alive = true;
     At(at->second).key = RootKey(space);
+    if (tier_ != nullptr) At(at->second).page = RootPageKey(space.tenant, space.salt);
     root_places_.emplace(at->second, at);
   }
   Refer(at->second);
@@ -181,6 +203,7 @@ PrefixNodeId PrefixIndex::Child(PrefixNodeId parent, const BlockTokens& tokens) 
     node.alive = true;
     node.parent = parent;
     node.key = key;
+    if (tier_ != nullptr) node.page = ChildPageKey(At(parent).page, tokens);
     node.depth = At(parent).depth + 1;
     node.tokens = tokens;
     FillSlot(static_cast<uint32_t>(key.low), id);
@@ -227,7 +250,7 @@ bool PrefixIndex::Evictable(const Node& node, GroupKind kind) const {
 void PrefixIndex::File(PrefixNodeId id, GroupKind kind) {
   const Node& node = At(id);
   const bool state = kind == GroupKind::kState;
-  const bool passing = state && node.superseded && !node.hit && !node.branch && !node.prompt_end;
+  const bool passing = state && Passing(node);
   const EvictionKey key{.tier = passing ? 0 : 1,
                         .depth = passing ? node.depth : -node.depth,
                         .epoch = node.part(kind).epochs.order,

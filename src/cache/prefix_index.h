@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cache/geometry.h"
+#include "cache/page_directory.h"
 #include "cache/page_part.h"
 #include "cache/prefix_match.h"
 #include "cache/victim_queue.h"
@@ -34,15 +35,18 @@ struct BlockKey {
 // tenant, salt and text; the text may grow. A search that is repeated hashes nothing again.
 struct PrefixKeys {
   std::vector<BlockKey> blocks;
+  std::vector<PageKey> pages;  // only where there is a tier
 };
 
 class PrefixIndex {
  public:
-  // The geometry outlives the index.
-  explicit PrefixIndex(const CacheGeometry& geometry);
+  // The geometry outlives the index, and so does the directory of the tier below; null: there is
+  // none.
+  explicit PrefixIndex(const CacheGeometry& geometry, const PageDirectory* tier = nullptr);
 
   // The deepest boundary at which every group can resume, with at least one of the tokens left and
-  // none reused past `limit`. Changes nothing but `keys`, which it extends.
+  // none reused past `limit`; and the deepest that can be reached with what the tier has. Changes
+  // nothing but `keys`, which it extends.
   PrefixMatch Match(const PrefixSpace& space, const TokenPieces& tokens, int32_t limit,
                     PrefixKeys& keys) const;
 
@@ -91,6 +95,13 @@ class PrefixIndex {
   // Takes a part that is not pinned (and, if full, has nothing behind it) out of turn.
   Victim TakePart(PrefixNodeId node, GroupKind part);
 
+  // Of a node on its way to a tier.
+  PrefixNodeId parent(PrefixNodeId node) const { return At(node).parent; }  // none: a root
+  int32_t depth(PrefixNodeId node) const { return At(node).depth; }
+  const PageKey& page(PrefixNodeId node) const { return At(node).page; }
+  // Carries a state that is not merely passed by.
+  bool KeepsState(PrefixNodeId node) const { return At(node).state.carried && !Passing(At(node)); }
+
   int64_t parts(GroupKind part) const { return parts_[part == GroupKind::kState]; }
   int64_t nodes() const { return nodes_alive_; }
 
@@ -120,6 +131,7 @@ class PrefixIndex {
 
     PrefixNodeId parent;
     Key key;
+    PageKey page;       // only where there is a tier
     int32_t depth = 0;  // blocks; 0: a root
     int32_t children = 0, full_children = 0;
     int32_t references = 0;
@@ -144,6 +156,11 @@ class PrefixIndex {
   void EmptySlot(PrefixNodeId node);
   // Whether attention can read everything up to the node.
   bool Usable(const Node& node) const { return !has_full_ || node.full.carried; }
+  static bool Passing(const Node& node) {
+    return node.superseded && !node.hit && !node.branch && !node.prompt_end;
+  }
+  void FindStored(const PrefixSpace& space, const TokenPieces& tokens, int32_t blocks,
+                  PrefixKeys& keys, PrefixMatch& match) const;
   bool Evictable(const Node& node, GroupKind part) const;
   PrefixNodeId NewNode();
   void Grow();
@@ -152,6 +169,7 @@ class PrefixIndex {
   void File(PrefixNodeId node, GroupKind part);
   void Remove(PrefixNodeId node, GroupKind part);
 
+  const PageDirectory* tier_;
   bool has_full_ = false, has_state_ = false;
   IdVector<PrefixNodeId, Node, std::deque<Node>> nodes_;
   std::vector<PrefixNodeId> free_nodes_;

@@ -63,6 +63,9 @@ const char* NameOf(ReuseStop stop);
 struct PrefixMatch {
   int32_t tokens = 0;  // a multiple of kBlockTokens: everything before it can be reused
   int32_t known = 0;   // >= tokens: keys and values reach so far
+  // >= tokens: everything before it can be in place once what the arena lacks has come from a tier:
+  // keys and values from min(known, stored) on, and the state at `stored`.
+  int32_t stored = 0;
   ReuseStop stop = ReuseStop::kOff;
   int64_t evicted_epoch = 0;        // if kEvicted: when what is missing was used last
   std::vector<PrefixNodeId> nodes;  // known / kBlockTokens of them, from the first block on

@@ -33,6 +33,11 @@ Status ReplayCommand::Run() {
   fmt::print("recorded: {}\n", log.start().model);
   std::unique_ptr<Engine> engine;
   if (!options_.model_dir.empty()) {
+    if (log.start().config.tier) {
+      return Error{ErrorCode::kInvalid,
+                   "the recorded run read pages from --cache-dir, which may be others now; leave "
+                   "out --model to compare its plans"};
+    }
     if (const auto checked = Scheduler::Create(log.start().config); !checked) {
       return checked.error();
     }

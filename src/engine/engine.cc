@@ -24,6 +24,7 @@
 #include "comm/mpi_group.h"
 #include "engine/device_choice.h"
 #include "engine/engine_ranks.h"
+#include "engine/engine_tier.h"
 #include "engine/expert_header.h"
 #include "engine/fingerprint.h"
 #include "engine/gguf_tokenizer.h"
@@ -41,6 +42,7 @@
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
 #include "text/tokens/gguf_text.h"
+#include "tiers/disk_tier.h"
 
 namespace braid {
 
@@ -66,6 +68,7 @@ struct Engine::State {
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
   std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
   EngineDevice device;                          // of the executor
+  std::unique_ptr<DiskTier> tier;               // used by the executor; null: none
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<handoff::HandoffExecutor> partnered;  // around it; null: there are no partners
   std::vector<ThreadFollower> followers;
@@ -300,7 +303,7 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view,
                           .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
                           .dp_rank = options.mesh.GroupOf(view.rank),
                           .dp_ranks = options.mesh.dp,
-                          .movers = {partners.get()}});
+                          .movers = {partners.get(), first ? tier.get() : nullptr}});
 }
 
 Status Engine::State::SetLimits() {
@@ -315,6 +318,7 @@ Status Engine::State::SetLimits() {
   limits.running_max = memory.running_max;
   limits.vocabulary = spec.vocabulary;
   limits.dp_ranks = options.mesh.dp;
+  limits.tier = tier != nullptr;
   if (options.recorded) limits = *options.recorded;
   limits.report_freed = kPoisonFreed;
   RETURN_IF_ERROR(ModelExecutor::CanRun(limits, options.mesh.dp));
@@ -381,13 +385,15 @@ Status Engine::State::StartEngine() {
     partnered = std::make_unique<handoff::HandoffExecutor>(*executor, *partners, limits);
   Executor& runs = partnered ? static_cast<Executor&>(*partnered) : *executor;
   // No step is planned ahead: docs/decisions/011-no-overlap-on-a-cpu.md.
-  driver =
-      std::make_unique<Driver>(std::move(scheduler), runs,
-                               DriverConfig{.overlap_depth = 0,
-                                            .event_log = event_log.get(),
-                                            .prompts_elsewhere = partners && partners->receives(),
-                                            .followers = leader.get()});
+  driver = std::make_unique<Driver>(
+      std::move(scheduler), runs,
+      DriverConfig{.overlap_depth = 0,
+                   .event_log = event_log.get(),
+                   .prompts_elsewhere = partners && partners->receives(),
+                   .clear_tiers = [this] { tier ? tier->Clear() : void(); },
+                   .followers = leader.get()});
   if (partners) partners->Serve(*driver);
+  if (tier) tier->Watch(*driver);
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();
@@ -435,7 +441,8 @@ Engine::~Engine() {
   Stop(true);
   Join();
   state_->partners.reset();  // while the driver still takes what it posts
-  state_->leader.reset();    // the others end
+  state_->tier.reset();
+  state_->leader.reset();  // the others end
   for (ThreadFollower& follower : state_->followers) follower.thread.join();
   if (state_->experts) {
     const Status written = state_->experts->Close();
@@ -471,6 +478,7 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   report = binding.report;
   RETURN_IF_ERROR(PlanCache());
   if (options.partners) RETURN_IF_ERROR(FindPartners());
+  ASSIGN_OR_RETURN(tier, OpenTier(options, spec, machine, memory.geometry));
   return LoadRanks(std::move(binding), stage);
 }
 
@@ -525,6 +533,7 @@ const EngineOptions& Engine::options() const { return state_->options; }
 std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
 const handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
+double Engine::load_seconds() const { return state_->load_seconds; }
 RunningFormats Engine::weight_formats() const { return RunningFormatsOf(state_->report); }
 std::string Engine::PlanText() const {
   const State& s = *state_;
@@ -537,21 +546,13 @@ std::string Engine::PlanText() const {
   text += "machine: " + s.MachineText() + '\n';
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
                       s.limits.running_max);
-  if (s.limits.draft_tokens_max > 0) {
-    text += fmt::format("drafts: {}{} a sequence and step, {}; {} beside the cache\n",
-                        s.limits.draft_adapt ? "up to " : "", s.limits.draft_tokens_max,
-                        s.limits.draft_head && s.limits.draft_lookup ? "of the head or looked up"
-                        : s.limits.draft_head                        ? "of the head"
-                                                                     : "looked up",
-                        ByteText(s.DraftBytes()));
-  }
+  if (s.tier) text += TierText(*s.tier, s.options);
+  text += DraftsText(s.limits, s.DraftBytes());
   for (const std::string& line : s.report.draft) text += line + '\n';
   for (const std::string& line : s.report.skipped) text += line + '\n';
   text += fmt::format("loaded {} in {:.2f} s\n", s.spec.architecture, s.load_seconds);
   return text;
 }
-
-double Engine::load_seconds() const { return state_->load_seconds; }
 
 json::object Engine::PlanObject() const {
   const State& s = *state_;
@@ -571,6 +572,8 @@ json::object Engine::PlanObject() const {
           {"cache_tokens_one_sequence", SequenceTokensMax(s.memory.geometry)},
           {"capacity", std::move(capacity)},
           {"prefix_cache", s.limits.prefix_cache},
+          {"cache_dir", s.options.cache_dir},
+          {"cache_disk_bytes", s.options.cache_disk_bytes},
           {"draft_tokens_max", s.limits.draft_tokens_max},
           {"draft_adapt", s.limits.draft_adapt},
           {"draft_lookup", s.limits.draft_lookup},
@@ -591,7 +594,6 @@ json::object Engine::PlanObject() const {
           {"weights", FormatsText(s.formats)},
           {"load_seconds", s.load_seconds}};
 }
-
 void Engine::Stop(bool now) { state_->driver->Stop(now); }
 void Engine::Join() {
   if (state_->thread.joinable()) state_->thread.join();

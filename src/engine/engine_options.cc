@@ -5,6 +5,8 @@
 
 #include <charconv>
 
+#include "base/quantities.h"
+
 namespace braid {
 
 WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
@@ -34,6 +36,16 @@ Result<DraftChoice> ParseDraft(std::string_view text, bool has_head) {
                  "draft"};
   }
   return DraftChoice{.tokens_max = count, .adapt = false, .lookup = !has_head, .head = has_head};
+}
+
+std::string DraftsText(const SchedulerConfig& limits, int64_t bytes) {
+  if (limits.draft_tokens_max == 0) return "";
+  return fmt::format("drafts: {}{} a sequence and step, {}; {} beside the cache\n",
+                     limits.draft_adapt ? "up to " : "", limits.draft_tokens_max,
+                     limits.draft_head && limits.draft_lookup ? "of the head or looked up"
+                     : limits.draft_head                      ? "of the head"
+                                                              : "looked up",
+                     ByteText(bytes));
 }
 
 Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& cpu) {

@@ -40,7 +40,10 @@ struct EngineOptions {
   std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
   std::string event_log;                        // file to record the run in; empty: none
-  std::string expert_loads;                     // file to record the experts' loads in; empty: none
+  std::string cache_dir;         // pages that rest are written there and read again; empty: none
+  int64_t cache_disk_bytes = 0;  // at most, of that directory
+  std::string program;           // version of what reads and writes it
+  std::string expert_loads;      // file to record the experts' loads in; empty: none
   // The other part of a hand-off is another engine's; none: this one does all. Its fingerprint is
   // the engine's to fill in.
   std::optional<handoff::PartnerOptions> partners;
@@ -68,6 +71,9 @@ struct DraftChoice {
 // pays; "ngram": lookups alone; "off"; a number: always so many, of the head if there is one,
 // otherwise looked up.
 Result<DraftChoice> ParseDraft(std::string_view text, bool has_head);
+
+// A line for the start; empty without drafts. `bytes`: beside the cache.
+std::string DraftsText(const SchedulerConfig& limits, int64_t bytes);
 
 // What the options come to on this machine.
 struct Machine {

@@ -47,6 +47,7 @@ Status Scheduler::State::AuditPins(DpRankId rank) const {
     s->blocks.ForEachPin(cache.index(),
                          [&](PrefixNodeId node, GroupKind part) { ++held[{node, part}]; });
   }
+  moves.ForEachPin(rank, [&](PrefixNodeId node, GroupKind part) { ++held[{node, part}]; });
   Status status;
   cache.index().ForEachPart(
       [&](PrefixNodeId node, GroupKind part, const PartBlocks&, int32_t pins) {

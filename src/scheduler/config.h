@@ -48,6 +48,7 @@ struct SchedulerConfig {
   bool draft_lookup = true;  // sequences may look drafts up in their own tokens
   bool draft_head = false;   // the model has a draft head that may propose
   bool handoff = false;      // other engines may send and receive pages: see RequestRole
+  bool tier = false;         // pages that rest are written to a tier, and come back from there
 };
 
 // Which commands have a flag for a setting.
@@ -97,6 +98,7 @@ inline constexpr Setting kSettings[] = {
     {"draft_adapt", &SchedulerConfig::draft_adapt, 0, 1},
     {"draft_lookup", &SchedulerConfig::draft_lookup, 0, 1},
     {"draft_head", &SchedulerConfig::draft_head, 0, 1},
+    {"tier", &SchedulerConfig::tier, 0, 1},
 };
 
 int64_t ValueOf(const SchedulerConfig& config, const Setting& setting);

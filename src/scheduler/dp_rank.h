@@ -13,8 +13,8 @@
 namespace braid {
 
 struct DpRank {
-  explicit DpRank(const SchedulerConfig& config)
-      : cache(config.cache), free_slots(config.running_max) {
+  DpRank(const SchedulerConfig& config, const PageDirectory& tier)
+      : cache(config.cache, config.tier ? &tier : nullptr), free_slots(config.running_max) {
     cache.RememberFreed(config.report_freed);
     for (int32_t i = 0; i < config.running_max; ++i) free_slots.Insert(i);
   }
@@ -29,10 +29,11 @@ struct DpRank {
 
 using DpRanks = IdVector<DpRankId, DpRank>;
 
-inline DpRanks MakeRanks(const SchedulerConfig& config) {
+// The directory outlives the ranks.
+inline DpRanks MakeRanks(const SchedulerConfig& config, const PageDirectory& tier) {
   DpRanks ranks;
   ranks.reserve(static_cast<size_t>(config.dp_ranks));
-  for (int32_t r = 0; r < config.dp_ranks; ++r) ranks.emplace_back(config);
+  for (int32_t r = 0; r < config.dp_ranks; ++r) ranks.emplace_back(config, tier);
   return ranks;
 }
 

@@ -82,7 +82,10 @@ Status Driver::Submit(Request request, OutputSink* sink) {
 
 void Driver::Abort(RequestId id, FinishReason reason) { Post(braid::Abort{id, reason}); }
 
-void Driver::FlushCache() { Post(braid::FlushCache{}); }
+void Driver::FlushCache(bool tiers) {
+  Post(braid::FlushCache{tiers});
+  if (tiers && state_->config.clear_tiers) state_->config.clear_tiers();
+}
 
 void Driver::Post(Event event) { state_->inbox.Post(std::move(event)); }
 

@@ -49,7 +49,8 @@ struct DriverConfig {
   EventLogWriter* event_log = nullptr;  // records the run; null: none; outlives the driver
   // Another engine computes the prompts of those requests where it can (MayReceive).
   bool prompts_elsewhere = false;
-  RunListener* followers = nullptr;  // the other ranks; null: none; outlives the driver
+  std::function<void()> clear_tiers;  // any thread; empty: there are none
+  RunListener* followers = nullptr;   // the other ranks; null: none; outlives the driver
   std::function<int64_t()> now_us = MonotonicUs;
 };
 
@@ -68,8 +69,9 @@ class Driver final : public EventSink {
   // requests that have ended, are ignored.
   void Post(Event event) override;
 
-  // Forgets every cached prefix that no running request uses, before the next step.
-  void FlushCache();
+  // Forgets every cached prefix that no running request uses, before the next step; `tiers`: also
+  // what the tiers below the arena hold.
+  void FlushCache(bool tiers = false);
 
   // While paused no step begins; requests can still be submitted and aborted. Stop ends the pause.
   void SetPaused(bool paused);

@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "cache/page_key.h"
 #include "scheduler/request.h"
 
 namespace braid {
@@ -53,6 +54,7 @@ struct PagesMoved {
   std::vector<int32_t> lost;  // those that are not, by their place among the move's parts
   TokenId token = -1;         // the prompt's first token, when a whole prompt has arrived
   TokenLogprob logprob;       // its log-probability, when the request asked for logprobs
+  int64_t duration_us = 0;    // from Mover::Start to the end; 0: not measured
 };
 
 // Time passes only by events. Microseconds of a monotonic clock.
@@ -60,8 +62,16 @@ struct Tick {
   int64_t now_us = 0;
 };
 
+// What a tier below the arena has come to hold, or holds no more, other than by a move: what was
+// there before, what another server wrote, what made way.
+struct PagesKnown {
+  std::vector<KnownPart> added, dropped;
+};
+
 // Forgets every cached prefix that no running request uses.
-struct FlushCache {};
+struct FlushCache {
+  bool tiers = false;  // those in tiers, too
+};
 
 // Forgets every block and every cached prefix, and starts with empty arenas. Only while no request
 // is alive; the driver's repair when an audit has found inconsistent accounting.
@@ -77,8 +87,8 @@ struct StopRequested {
   bool now = false;
 };
 
-using Event = std::variant<Submit, Abort, StepDone, PagesMoved, Tick, FlushCache, ResetCache,
-                           PauseRequested, StopRequested>;
+using Event = std::variant<Submit, Abort, StepDone, PagesMoved, PagesKnown, Tick, FlushCache,
+                           ResetCache, PauseRequested, StopRequested>;
 
 // Takes what happens, from any thread.
 struct EventSink {

@@ -30,6 +30,7 @@ enum class Kind : uint8_t {
   kPagesMoved,
   kPauseRequested,
   kStopRequested,
+  kPagesKnown,
 };
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
@@ -258,14 +259,24 @@ void Fields(StepDone& e, Coder& code) {
 }
 template <class Coder>
 void Fields(PagesMoved& e, Coder& code) {
-  code(e.move, e.error, e.lost, e.token, e.logprob);
+  code(e.move, e.error, e.lost, e.token, e.logprob, e.duration_us);
 }
 template <class Coder>
 void Fields(Tick& e, Coder& code) {
   code(e.now_us);
 }
 template <class Coder>
-void Fields(FlushCache&, Coder&) {}
+void Fields(KnownPart& p, Coder& code) {
+  code(p.key.low, p.key.high, p.kind);
+}
+template <class Coder>
+void Fields(PagesKnown& e, Coder& code) {
+  code(e.added, e.dropped);
+}
+template <class Coder>
+void Fields(FlushCache& e, Coder& code) {
+  code(e.tiers);
+}
 template <class Coder>
 void Fields(ResetCache&, Coder&) {}
 template <class Coder>
@@ -285,6 +296,7 @@ Kind KindOf(const Submit&) { return Kind::kSubmit; }
 Kind KindOf(const Abort&) { return Kind::kAbort; }
 Kind KindOf(const StepDone&) { return Kind::kStepDone; }
 Kind KindOf(const PagesMoved&) { return Kind::kPagesMoved; }
+Kind KindOf(const PagesKnown&) { return Kind::kPagesKnown; }
 Kind KindOf(const Tick&) { return Kind::kTick; }
 Kind KindOf(const FlushCache&) { return Kind::kFlushCache; }
 Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
@@ -330,6 +342,8 @@ std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
       return Decode<StepDone>(payload);
     case Kind::kPagesMoved:
       return Decode<PagesMoved>(payload);
+    case Kind::kPagesKnown:
+      return Decode<PagesKnown>(payload);
     case Kind::kTick:
       return Decode<Tick>(payload);
     case Kind::kFlushCache:

@@ -19,6 +19,7 @@ namespace braid {
 // How much of a prompt came from the prefix cache, and why not more.
 struct Reuse {
   int32_t tokens = 0;  // reused
+  int32_t stored = 0;  // of those, from a tier below the arena
   int32_t known = 0;   // keys and values were there up to here
   ReuseStop stop = ReuseStop::kOff;
 };

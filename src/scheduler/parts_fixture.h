@@ -10,6 +10,7 @@
 #include "scheduler/admission/admission_control.h"
 #include "scheduler/dp_rank.h"
 #include "scheduler/life_cycle/life_cycle.h"
+#include "scheduler/moves/page_moves.h"
 #include "scheduler/planning/step_planner.h"
 
 namespace braid {
@@ -19,14 +20,17 @@ class PartsFixture : public ::testing::Test {
   struct Parts {
     explicit Parts(const SchedulerConfig& c)
         : config(c),
-          ranks(MakeRanks(config)),
+          ranks(MakeRanks(config, tier)),
           admission(config, ranks),
-          life_cycle(config, ranks, admission),
-          planner(config, ranks, admission, life_cycle) {}
+          moves(config, ranks, tier),
+          life_cycle(config, ranks, admission, moves),
+          planner(config, ranks, admission, moves, life_cycle) {}
 
     const SchedulerConfig config;
+    PageDirectory tier;
     DpRanks ranks;
     AdmissionControl admission;
+    PageMoves moves;
     LifeCycle life_cycle;
     StepPlanner planner;
   };

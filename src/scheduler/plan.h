@@ -58,8 +58,9 @@ inline int32_t DraftsInBlock(int32_t first) { return kBlockTokens - 1 - first % 
 // Where pages can be besides the arena; a mover knows each (scheduler/mover.h).
 enum class Place : uint8_t {
   kPeer,  // another engine, which computes the prompt or goes on with it
+  kDisk,  // the tier below the arena
 };
-inline constexpr size_t kPlaces = 1;
+inline constexpr size_t kPlaces = 2;
 
 enum class Direction : uint8_t { kOut, kIn };  // of the arena
 
@@ -70,8 +71,8 @@ struct PageMove {
   Place place = Place::kPeer;
   Direction direction = Direction::kOut;
   DpRankId dp_rank;  // whose arena
-  // Whose pages they are. What comes is in place when the move is over, and the sequence goes on at
-  // `end`.
+  // Whose pages they are; nobody's, if they are cached prefixes on their way to a tier. What comes
+  // is in place when the move is over, and the sequence goes on at `end`.
   SlotId slot;
   RequestId request;
   int32_t begin = 0, end = 0;  // tokens

@@ -15,13 +15,22 @@ void Scheduler::State::On(const StepDone& event) {
   for (size_t i = 0; i < rows.size(); ++i) life_cycle.CompleteRow(rows[i], event.rows[i]);
 }
 
-void Scheduler::State::On(const FlushCache&) {
+void Scheduler::State::On(const PagesKnown& event) {
+  for (const KnownPart& part : event.dropped) tier.Drop(part);
+  for (const KnownPart& part : event.added) tier.Add(part);
+}
+
+void Scheduler::State::On(const FlushCache& event) {
+  if (event.tiers) {
+    tier.Clear();
+    moves.Forget();
+  }
   for (DpRank& rank : ranks) rank.cache.Flush();
 }
 
 void Scheduler::State::On(const ResetCache&) {
   CHECK(Idle(), "the cache is reset while requests are alive");
-  ranks = MakeRanks(config);
+  ranks = MakeRanks(config, tier);
   admission.Reset();
 }
 
@@ -33,7 +42,7 @@ void Scheduler::State::On(const StopRequested& event) {
 bool Scheduler::State::Idle() const {
   const auto quiet = [](const DpRank& rank) { return rank.running.empty(); };
   return std::all_of(ranks.begin(), ranks.end(), quiet) && admission.queue().empty() &&
-         !planner.in_flight() && life_cycle.moves() == 0;
+         !planner.in_flight() && moves.idle();
 }
 
 Result<Scheduler> Scheduler::Create(const SchedulerConfig& config) {
@@ -60,7 +69,7 @@ std::vector<Output>& Scheduler::TakeOutputs() { return state_->life_cycle.TakeOu
 
 bool Scheduler::idle() const { return state_->Idle(); }
 
-int32_t Scheduler::moves() const { return state_->life_cycle.moves(); }
+int32_t Scheduler::moves() const { return state_->moves.under_way(); }
 
 bool Scheduler::paused() const { return state_->paused && !state_->stopping; }
 
@@ -91,7 +100,10 @@ SchedulerStats Scheduler::stats() const {
                        .drafts_accepted = lived.drafts.accepted_total(),
                        .drafts_by_place = lived.drafts,
                        .moves = lived.moves,
-                       .moves_failed = lived.moves_failed};
+                       .moves_failed = lived.moves_failed,
+                       .tier_parts = s.tier.parts(),
+                       .tier = s.moves.counts(),
+                       .stored_tokens = admitted.stored_tokens};
   for (const DpRank& rank : s.ranks) {
     const BlockPool& pool = rank.cache.pool();
     stats.running += static_cast<int32_t>(rank.running.size());

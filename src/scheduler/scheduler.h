@@ -21,6 +21,13 @@
 
 namespace braid {
 
+// What went to the tier below the arena and came from there; failed: did not get there.
+struct TierCounts {
+  int64_t parts_out = 0, bytes_out = 0, parts_in = 0, bytes_in = 0;
+  int64_t failed_out = 0, failed_in = 0;
+  int64_t wait_us = 0;  // of requests, for what came
+};
+
 // A snapshot for metrics and /server_info.
 struct SchedulerStats {
   int32_t running = 0, waiting = 0;
@@ -36,6 +43,9 @@ struct SchedulerStats {
   int64_t drafts = 0, drafts_accepted = 0;  // drafts computed; of those, accepted ones
   DraftCounts drafts_by_place;              // in rows that have come back
   int64_t moves = 0, moves_failed = 0;      // over; of those, failed
+  int64_t tier_parts = 0;                   // parts of pages that the tier is known to hold
+  TierCounts tier;
+  int64_t stored_tokens = 0;  // of the reused ones: they came from the tier
 };
 
 // Order and starvation. Of those that wait the highest priority comes first, and of it the one

@@ -6,6 +6,7 @@
 #include "scheduler/admission/admission_control.h"
 #include "scheduler/dp_rank.h"
 #include "scheduler/life_cycle/life_cycle.h"
+#include "scheduler/moves/page_moves.h"
 #include "scheduler/planning/step_planner.h"
 #include "scheduler/scheduler.h"
 
@@ -14,15 +15,17 @@ namespace braid {
 struct Scheduler::State {
   explicit State(const SchedulerConfig& c)
       : config(c),
-        ranks(MakeRanks(config)),
+        ranks(MakeRanks(config, tier)),
         admission(config, ranks),
-        life_cycle(config, ranks, admission),
-        planner(config, ranks, admission, life_cycle) {}
+        moves(config, ranks, tier),
+        life_cycle(config, ranks, admission, moves),
+        planner(config, ranks, admission, moves, life_cycle) {}
 
   void On(const Submit& event) { life_cycle.Submit(event.request); }
   void On(const Abort& event) { life_cycle.Abort(event.id, event.reason); }
   void On(const StepDone& event);
   void On(const PagesMoved& event) { life_cycle.CompleteMove(event); }
+  void On(const PagesKnown& event);
   void On(const FlushCache& event);
   void On(const ResetCache& event);
   void On(const PauseRequested& event) { paused = event.paused; }
@@ -37,8 +40,10 @@ struct Scheduler::State {
   Status AuditFollowers() const;
 
   const SchedulerConfig config;
+  PageDirectory tier;
   DpRanks ranks;
   AdmissionControl admission;
+  PageMoves moves;
   LifeCycle life_cycle;
   StepPlanner planner;
   bool paused = false, stopping = false;

@@ -191,6 +191,32 @@ void ServerMetrics::AddLabelled() {
   }
 }
 
+// Of the tier below the memory of pages.
+void ServerMetrics::AddTier() {
+  const auto counter = [&](const char* name, const char* help) {
+    return &registry_.AddCounter(name, help, With("tier", "disk"));
+  };
+  tier_parts_ = &registry_.AddGauge("braid:tier_parts", "Parts of pages known to be on disk.",
+                                    With("tier", "disk"));
+  tier_ = {
+      counter("braid:tier_hits_total", "Prompt tokens whose pages came from a tier."),
+      counter("braid:tier_read_bytes_total", "Bytes of pages that came from a tier."),
+      counter("braid:tier_written_bytes_total", "Bytes of pages that a tier has taken."),
+      counter("braid:tier_failures_total",
+              "Parts of pages that could not be written to a tier or read from it."),
+      counter("braid:tier_wait_seconds_total", "Time that requests waited for pages of a tier.")};
+}
+
+void ServerMetrics::ShowTier(const SchedulerStats& scheduler) {
+  const TierCounts& tier = scheduler.tier;
+  tier_parts_->Set(static_cast<double>(scheduler.tier_parts));
+  AdvanceTo(*tier_[0], static_cast<double>(scheduler.stored_tokens));
+  AdvanceTo(*tier_[1], static_cast<double>(tier.bytes_in));
+  AdvanceTo(*tier_[2], static_cast<double>(tier.bytes_out));
+  AdvanceTo(*tier_[3], static_cast<double>(tier.failed_in + tier.failed_out));
+  AdvanceTo(*tier_[4], static_cast<double>(tier.wait_us) / 1e6);
+}
+
 void ServerMetrics::CountFinish(FinishReason reason) {
   finished_[static_cast<size_t>(reason)]->Increment();
 }
@@ -201,6 +227,7 @@ void ServerMetrics::CountRejection(int status) {
 }
 
 void ServerMetrics::AddDraftsAndExperts() {
+  AddTier();
   drafts_ = {&registry_.AddCounter("braid:spec_decode_num_draft_tokens_total",
                                    "Draft tokens that steps verified.", labels_),
              &registry_.AddCounter("braid:spec_decode_num_accepted_tokens_total",
@@ -270,6 +297,7 @@ std::string ServerMetrics::Text(const Outside& outside) {
     AdvanceTo(*reuse_stops_[i], static_cast<double>(scheduler.reuse_stops[i]));
     AdvanceTo(*lost_tokens_[i], static_cast<double>(scheduler.lost_tokens[i]));
   }
+  ShowTier(scheduler);
   AdvanceTo(preemptions_, static_cast<double>(scheduler.preemptions));
   const DraftCounts& drafts = scheduler.drafts_by_place;
   AdvanceTo(*drafts_[0], static_cast<double>(drafts.drafted_total()));

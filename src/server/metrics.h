@@ -50,6 +50,8 @@ class ServerMetrics {
   void AddDraftsAndExperts();
   void AddHandoffs();
   void ShowHandoffs(const HandoffCounts& counts);
+  void AddTier();
+  void ShowTier(const SchedulerStats& scheduler);
   prometheus::Histogram& Seconds(const char* name, const char* help,
                                  const std::vector<double>& buckets);
 
@@ -82,6 +84,8 @@ class ServerMetrics {
   prometheus::Counter& prefix_queries_;
   prometheus::Counter& prefix_hits_;
   prometheus::Counter& preemptions_;
+  prometheus::Gauge* tier_parts_;
+  std::array<prometheus::Counter*, 5> tier_;
   std::array<prometheus::Counter*, 2> drafts_;  // verified, accepted
   std::array<prometheus::Counter*, kDraftPlaces> drafted_by_place_, accepted_by_place_;
   std::array<prometheus::Gauge*, kExpertWindows.size()> expert_balances_ = {};

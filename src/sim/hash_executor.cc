@@ -14,8 +14,8 @@ namespace {
 constexpr int32_t kB = kBlockTokens;
 constexpr int32_t kNobody = -1, kPoisoned = -2;  // positions of cells
 
-uint64_t SpaceOf(const Request& request, size_t dp_rank) {
-  uint64_t space = static_cast<uint64_t>(dp_rank) + 1;
+uint64_t OwnerOf(const Request& request) {
+  uint64_t space = 1;
   for (const std::string* name : {&request.tenant, &request.cache_salt}) {
     for (const char c : *name) space = MixBits(space + static_cast<unsigned char>(c));
     space = MixBits(space ^ name->size());
@@ -141,7 +141,8 @@ void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
   CHECK(wanted < 0 || options_.running_max == 0 || static_cast<size_t>(wanted) == slot.dp_rank,
         "I-10: request {} of rank {} runs on rank {}", slot.request->id.value, wanted,
         slot.dp_rank);
-  slot.space = SpaceOf(*slot.request, slot.dp_rank);
+  slot.owner = OwnerOf(*slot.request);
+  slot.space = SpaceOf(slot.owner, slot.dp_rank);
   slot.history = admission.request->prompt;
   slot.history.insert(slot.history.end(), admission.output.begin(), admission.output.end());
   slot.tables.resize(kinds_);
@@ -149,12 +150,20 @@ void HashExecutor::Admit(const Plan& plan, const Admission& admission) {
     if (row.slot != admission.slot) continue;
     CHECK(row.start % kB == 0 && row.start < static_cast<int32_t>(slot.history.size()),
           "request {} starts at {}", row.request.value, row.start);
-    slot.reused = slot.launched = slot.in_place = row.start;
+    slot.reused = slot.reused_full = slot.launched = slot.in_place = row.start;
   }
   for (const PageMove& move : plan.moves) {
     if (move.slot != admission.slot) continue;
     CHECK(move.in() && move.begin % kB == 0);
-    slot.reused = slot.launched = slot.in_place = move.begin;
+    slot.reused = slot.reused_full = slot.launched = slot.in_place = move.begin;
+    if (move.place == Place::kPeer) continue;
+    // Of a part that comes every entry is new; before the first keys that come all are there.
+    slot.reused = 0;
+    slot.reused_full = move.end;
+    for (const PagePart& part : move.parts) {
+      if (part.kind != GroupKind::kFull) continue;
+      slot.reused_full = std::min(slot.reused_full, part.index * kB);
+    }
   }
 }
 
@@ -174,7 +183,8 @@ void HashExecutor::Update(const TableUpdate& update) {
   if (index >= table.size()) table.resize(index + 1);
   CHECK(!table[index].valid(), "entry {} of group {} is taken", index, g);
   table[index] = update.block;
-  if ((update.index + 1) * kB <= slot.reused) {
+  const bool full = group.kind == GroupKind::kFull;
+  if ((update.index + 1) * kB <= (full ? slot.reused_full : slot.reused)) {
     CheckReused(group, slot, update);
     return;
   }
@@ -182,10 +192,10 @@ void HashExecutor::Update(const TableUpdate& update) {
         block.value, g);
   if (group.kind == GroupKind::kFull) {
     FullBlock& cells = group.full[block];
-    cells = {.space = slot.space, .token = {}, .position = {}};
+    cells = {.owner = slot.owner, .space = slot.space, .token = {}, .position = {}};
     cells.position.fill(kNobody);
   } else {
-    group.states[block] = {.space = slot.space, .rows = {}};
+    group.states[block] = {.owner = slot.owner, .space = slot.space, .rows = {}};
   }
 }
 
@@ -408,7 +418,8 @@ uint64_t HashExecutor::AdvanceState(int64_t order, Group& group, Slot& slot, siz
     StateBlock& entry = StateAt(group, slot, g, index);
     CHECK(entry.content == Content::kUnwritten || entry.content == Content::kRows,
           "I-3: request {} at {}: a state is overwritten", row.request.value, begin);
-    entry = {.space = slot.space,
+    entry = {.owner = slot.owner,
+             .space = slot.space,
              .written_by = order,
              .content = content,
              .depth = end / kB * kB,
@@ -466,7 +477,10 @@ void HashExecutor::CheckTables() {
     Group& group = groups_[at];
     std::fill(group.seen.begin(), group.seen.end(), 0);
     const auto writes = [&](SlotId s, size_t index) {
-      return slots_[s].in_place < (static_cast<int32_t>(index) + 1) * kB;
+      const Slot& slot = slots_[s];
+      const bool full = group.kind == GroupKind::kFull;
+      const int32_t there = full ? std::max(slot.in_place, slot.reused_full) : slot.in_place;
+      return there < (static_cast<int32_t>(index) + 1) * kB;
     };
     for (const SlotId s : slots_.ids()) {
       if (!slots_[s].live || slots_[s].dp_rank != at / kinds_) continue;

@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <vector>
 
+#include "base/rng.h"
 #include "cache/geometry.h"
 #include "scheduler/executor.h"
 #include "sim/hash_lm.h"
@@ -63,6 +65,10 @@ class HashExecutor : public Executor {
   const PageMove& fake_move(int32_t index) const { return moves_[static_cast<size_t>(index)].what; }
   PagesMoved EndFakeMove(int32_t index, bool fails);
   bool Moving(RequestId request) const;
+  // The fake tier: what moves to it wrote and nobody dropped. It outlives the executor.
+  std::vector<KnownPart> Stored() const;
+  void DropStored(const KnownPart& part) { tier_.erase(part); }
+  void AdoptTier(HashExecutor& from) { tier_ = std::move(from.tier_); }
 
   // A block that stands in the tables of two slots is complete: nobody will write to it. Linear in
   // the tables.
@@ -73,13 +79,15 @@ class HashExecutor : public Executor {
 
  private:
   struct FullBlock {
-    uint64_t space = 0;       // of the request that wrote it
+    uint64_t owner = 0;       // tenant and salt of the request that wrote it
+    uint64_t space = 0;       // and its data-parallel rank
     int64_t written_by = -1;  // the last step that did, in launch order
     std::array<TokenId, kBlockTokens> token;
     std::array<int32_t, kBlockTokens> position;  // -1: nobody wrote here
   };
   enum class Content : uint8_t { kUnwritten, kState, kRows, kPoison };
   struct StateBlock {
+    uint64_t owner = 0;
     uint64_t space = 0;
     int64_t written_by = -1;
     Content content = Content::kUnwritten;
@@ -101,9 +109,11 @@ class HashExecutor : public Executor {
     const Request* request = nullptr;
     std::vector<TokenId> history;              // prompt and output, as far as sampled
     std::vector<std::vector<BlockId>> tables;  // by group
-    uint64_t space = 0;                        // tenant and rank
+    uint64_t owner = 0;                        // tenant and salt
+    uint64_t space = 0;                        // and rank
     bool failed = false;                       // a row of it did; later ones are not run
     int32_t reused = 0;                        // tokens in place when it came
+    int32_t reused_full = 0;                   // keys and values in place: more, if a state comes
     int32_t launched = 0;                      // tokens of all rows launched
     int32_t in_place = 0;                      // tokens of all rows run
     int32_t refused = 0;         // rejected drafts of the last row, stored after its tokens
@@ -115,6 +125,11 @@ class HashExecutor : public Executor {
     PageMove what;
     int64_t order = 0;  // of the step whose plan started it
   };
+  // A part in the fake tier: the blocks of its groups.
+  struct StoredPart {
+    std::vector<FullBlock> full;
+    std::vector<StateBlock> states;
+  };
   struct StepInFlight {
     int64_t order = 0;
     Plan plan;
@@ -122,6 +137,7 @@ class HashExecutor : public Executor {
     StepDone done;
   };
 
+  static uint64_t SpaceOf(uint64_t owner, size_t dp_rank) { return MixBits(owner + dp_rank + 1); }
   Slot& At(SlotId slot);
   size_t RankOf(SlotId slot) const;
   Group& GroupOf(const Slot& slot, size_t g) { return groups_[slot.dp_rank * kinds_ + g]; }
@@ -138,6 +154,11 @@ class HashExecutor : public Executor {
   static Row RowOf(const PageMove& move);
   uint64_t AdvanceGroups(int64_t order, Slot& slot, const Row& row);
   void CheckSent(Slot& slot, int32_t end);
+  void PinParts(const PageMove& move, int32_t change);
+  PagesMoved EndTierMove(const FakeMove& move, bool fails);
+  void SpoilParts(const PageMove& move);
+  void Store(const PageMove& move);
+  bool Restore(const FakeMove& move);
   int32_t Verify(const Slot& slot, const Row& row, RowResult& result) const;
   void Guess(const Slot& slot, const Row& row, uint64_t prefix, RowResult& result) const;
   RowResult RunRow(const StepInFlight& step, const Row& row);
@@ -158,6 +179,7 @@ class HashExecutor : public Executor {
   IdVector<SlotId, Slot> slots_;
   std::deque<StepInFlight> steps_;
   std::vector<FakeMove> moves_;
+  std::map<KnownPart, StoredPart> tier_;
   std::vector<TokenId> tokens_;        // scratch: the row's tokens
   std::vector<uint64_t> prefixes_;     // scratch: the prefix hash after each token of the row
   int64_t launched_ = 0, landed_ = 0;  // steps

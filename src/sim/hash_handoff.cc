@@ -7,6 +7,11 @@
 #include "sim/hash_executor.h"
 
 namespace braid {
+namespace {
+
+constexpr int32_t kSpoilt = -2;  // a position that no token has
+
+}  // namespace
 
 // How many of the row's drafts are what sampling says, one after the other.
 int32_t HashExecutor::Verify(const Slot& slot, const Row& row, RowResult& result) const {
@@ -58,6 +63,19 @@ Row HashExecutor::RowOf(const PageMove& t) {
 }
 
 void HashExecutor::LaunchMove(const PageMove& move) {
+  if (move.place == Place::kDisk) {
+    PinParts(move, 1);
+    moves_.push_back({move, launched_});
+    if (!move.in()) return;
+    Slot& slot = At(move.slot);
+    CHECK(slot.live && slot.request->id == move.request && slot.rows_in_flight == 0 &&
+              move.begin < move.end && slot.launched == move.begin,
+          "I-8: request {} awaits tokens {} to {} of a tier", move.request.value, move.begin,
+          move.end);
+    slot.launched = move.end;
+    ++slot.rows_in_flight;
+    return;
+  }
   Slot& slot = At(move.slot);
   CHECK(slot.live && slot.request->id == move.request, "I-12: slot {} is not request {}'s",
         move.slot.value, move.request.value);
@@ -88,6 +106,7 @@ PagesMoved HashExecutor::EndFakeMove(int32_t index, bool fails) {
   CHECK(index < static_cast<int32_t>(moves_.size()) && at->order < landed_);
   const FakeMove move = *at;
   moves_.erase(at);
+  if (move.what.place == Place::kDisk) return EndTierMove(move, fails);
   Slot& slot = At(move.what.slot);
   const Row row = RowOf(move.what);
   const Request& request = *slot.request;
@@ -111,6 +130,110 @@ PagesMoved HashExecutor::EndFakeMove(int32_t index, bool fails) {
   slot.history.push_back(done.token);
   if (request.logprobs >= 0) done.logprob = lm_.Distribution(prefix, done.token, request.logprobs);
   return done;
+}
+
+void HashExecutor::PinParts(const PageMove& move, int32_t change) {
+  for (const PagePart& part : move.parts) {
+    for (size_t g = 0; g < kinds_; ++g) {
+      if (geometry_.groups[g].kind != part.kind) continue;
+      const BlockId block = part.blocks.by_group[g];
+      CHECK(block.valid(), "a part of a move lacks a block of group {}", g);
+      groups_[static_cast<size_t>(move.dp_rank.value) * kinds_ + g].pins[block] += change;
+    }
+  }
+}
+
+std::vector<KnownPart> HashExecutor::Stored() const {
+  std::vector<KnownPart> parts;
+  for (const auto& [part, blocks] : tier_) parts.push_back(part);
+  return parts;
+}
+
+PagesMoved HashExecutor::EndTierMove(const FakeMove& move, bool fails) {
+  PinParts(move.what, -1);
+  PagesMoved done{.move = move.what.id, .error = {}, .lost = {}, .logprob = {}};
+  const bool there = move.what.in() ? Restore(move) : (fails || (Store(move.what), true));
+  if (fails || !there) done.error = "the fake tier has failed";
+  if (!move.what.in()) return done;
+  Slot& slot = At(move.what.slot);
+  --slot.rows_in_flight;
+  if (!done.error.empty()) {
+    SpoilParts(move.what);
+    return done;
+  }
+  slot.in_place = move.what.end;
+  ForgetStates(slot, slot.in_place);
+  return done;
+}
+
+// What did not come is rubbish in the blocks, and whoever cannot read it has lost it.
+void HashExecutor::SpoilParts(const PageMove& move) {
+  for (const PagePart& part : move.parts) {
+    tier_.erase({part.key, part.kind});
+    for (size_t g = 0; g < kinds_; ++g) {
+      if (geometry_.groups[g].kind != part.kind) continue;
+      Group& group = groups_[static_cast<size_t>(move.dp_rank.value) * kinds_ + g];
+      const BlockId block = part.blocks.by_group[g];
+      if (part.kind == GroupKind::kFull) {
+        group.full[block].position.fill(kSpoilt);
+      } else {
+        group.states[block].content = Content::kPoison;
+      }
+    }
+  }
+}
+
+// What rests is complete, and only that is stored.
+void HashExecutor::Store(const PageMove& move) {
+  for (const PagePart& part : move.parts) {
+    StoredPart& stored = tier_[{part.key, part.kind}];
+    CHECK(stored.full.empty() && stored.states.empty(), "I-27: a part is written twice");
+    for (size_t g = 0; g < kinds_; ++g) {
+      if (geometry_.groups[g].kind != part.kind) continue;
+      const Group& group = groups_[static_cast<size_t>(move.dp_rank.value) * kinds_ + g];
+      const BlockId block = part.blocks.by_group[g];
+      const int32_t end = (part.index + 1) * kBlockTokens;
+      if (part.kind == GroupKind::kFull) {
+        const FullBlock& full = group.full[block];
+        for (int32_t i = 0; i < kBlockTokens; ++i) {
+          CHECK(full.position[static_cast<size_t>(i)] == part.index * kBlockTokens + i,
+                "I-27: a block is stored that is not complete");
+        }
+        stored.full.push_back(full);
+      } else {
+        const StateBlock& state = group.states[block];
+        CHECK(state.content == Content::kState && state.depth == end,
+              "I-27: no state of depth {} is there to be stored", end);
+        stored.states.push_back(state);
+      }
+    }
+  }
+}
+
+// Whether all of it is still there.
+bool HashExecutor::Restore(const FakeMove& move) {
+  for (const PagePart& part : move.what.parts) {
+    const auto at = tier_.find({part.key, part.kind});
+    if (at == tier_.end()) return false;
+    size_t next = 0;
+    const auto rank = static_cast<size_t>(move.what.dp_rank.value);
+    for (size_t g = 0; g < kinds_; ++g) {
+      if (geometry_.groups[g].kind != part.kind) continue;
+      Group& group = groups_[rank * kinds_ + g];
+      const BlockId block = part.blocks.by_group[g];
+      // It stays what it was; whose it is, is checked when it is read.
+      if (part.kind == GroupKind::kFull) {
+        group.full[block] = at->second.full[next++];
+        group.full[block].space = SpaceOf(group.full[block].owner, rank);
+        group.full[block].written_by = move.order;
+      } else {
+        group.states[block] = at->second.states[next++];
+        group.states[block].space = SpaceOf(group.states[block].owner, rank);
+        group.states[block].written_by = move.order;
+      }
+    }
+  }
+  return true;
 }
 
 // What left is what the prompt says.

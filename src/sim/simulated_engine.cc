@@ -98,6 +98,21 @@ Result<bool> SimulatedEngine::Turn() {
   return !ended_;
 }
 
+void SimulatedEngine::DropStored(uint64_t draw) {
+  const std::vector<KnownPart> stored = executor().Stored();
+  if (stored.empty()) return;
+  const KnownPart part = stored[draw % stored.size()];
+  for (auto& rank : ranks_) rank->executor.DropStored(part);
+  if (draw % 3 > 0) driver().Post(PagesKnown{.added = {}, .dropped = {part}});
+}
+
+void SimulatedEngine::AdoptTier(SimulatedEngine& from) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i]->executor.AdoptTier(from.ranks_[i]->executor);
+  }
+  driver().Post(PagesKnown{.added = executor().Stored(), .dropped = {}});
+}
+
 StepDone SimulatedEngine::EndStep() {
   StepDone done;
   for (auto& rank : ranks_) {

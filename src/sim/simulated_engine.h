@@ -39,6 +39,10 @@ class SimulatedEngine {
   // The oldest step of every rank comes back, or a move ends: what was posted.
   StepDone EndStep();
   PagesMoved EndFakeMove(int32_t index, bool fails);
+  // The tier drops one of its parts and says so.
+  void DropStored(uint64_t draw);
+  // A new engine finds what another one has left in its tier.
+  void AdoptTier(SimulatedEngine& from);
   // The ranks have lost each other; the next turn ends all of them.
   void LoseGroup() { lost_ = true; }
 

@@ -103,6 +103,8 @@ class Run {
   // What an operator or the world does.
   void Interfere() {
     Driver& driver = engine_.driver();
+    const auto n = static_cast<uint64_t>(w_.drop_one_in);
+    if (n > 0 && RandomBits(w_.error_seed, ++draws_) % n == 0) engine_.DropStored(draws_);
     if (w_.flush_step == turn_) driver.FlushCache();
     if (w_.pause_step == turn_ || (paused_ && w_.resume_step <= turn_)) {
       paused_ = w_.pause_step == turn_ && !stopped_;
@@ -163,8 +165,12 @@ class Run {
       const auto index = static_cast<int32_t>(draw / 4 % static_cast<uint64_t>(count));
       const auto n = static_cast<uint64_t>(w_.move_error_one_in);
       const RequestId receiver = engine_.executor().fake_move(index).request;
+      const PageMove move = engine_.executor().fake_move(index);
       const PagesMoved done = engine_.EndFakeMove(index, n > 0 && draw / 4096 % n == 0);
       if (draw / 1024 % 4 == 0) engine_.driver().Post(done);  // a peer may say it twice
+      if (move.place == Place::kDisk && move.in() && done.error.empty()) {
+        answers_[receiver].first_start.push_back(move.end);
+      }
       if (done.token >= 0 && done.error.empty()) returned_.emplace_back(receiver, 1);
     }
   }
@@ -196,6 +202,9 @@ class Run {
       Answer& answer = answers_[a.request->id];
       answer.request = a.request;
       answer.resumed = !a.output.empty() || !answer.first_start.empty();
+    }
+    for (const PageMove& move : plan.moves) {
+      if (move.place == Place::kDisk && move.in()) answers_[move.request].planned = move.end;
     }
     for (const Row& row : plan.rows) {
       Answer& answer = answers_[row.request];
@@ -243,7 +252,8 @@ class Run {
         answers_[row.request].first_start.push_back(row.start);
       }
       for (const PageMove& t : plan.moves) {
-        if (t.slot == a.slot) answers_[t.request].first_start.push_back(t.begin);
+        if (t.slot != a.slot || t.request != a.request->id) continue;
+        if (t.place == Place::kPeer) answers_[t.request].first_start.push_back(t.begin);
       }
     }
     const RequestId* best = nullptr;
@@ -399,6 +409,8 @@ class Run {
     stats_.drafts_accepted = s.drafts_accepted - before_.drafts_accepted;
     stats_.moves = s.moves - before_.moves;
     stats_.moves_failed = s.moves_failed - before_.moves_failed;
+    stats_.parts_stored = s.tier.parts_out - before_.tier.parts_out;
+    stats_.tokens_restored = s.stored_tokens - before_.stored_tokens;
     stats_.rows = engine_.executor().rows_run() - rows_before_;
     stats_.tokens = engine_.executor().tokens_run() - tokens_before_;
     return stats_;
@@ -456,6 +468,8 @@ void SimulationStats::Add(const SimulationStats& other) {
   drafts_accepted += other.drafts_accepted;
   moves += other.moves;
   moves_failed += other.moves_failed;
+  parts_stored += other.parts_stored;
+  tokens_restored += other.tokens_restored;
   for (size_t i = 0; i < waits.size(); ++i) waits[i] += other.waits[i];
   wait_max = std::max(wait_max, other.wait_max);
 }
@@ -476,7 +490,13 @@ Result<SimulationStats> RunWave(const Workload& workload, SimulatedEngine& engin
 
 Result<SimulationStats> RunWorkload(const Workload& workload) {
   SimulatedEngine engine(workload);
-  ASSIGN_OR_RETURN(const SimulationStats stats, RunWave(workload, engine));
+  ASSIGN_OR_RETURN(SimulationStats stats, RunWave(workload, engine));
+  if (workload.config.tier) {
+    SimulatedEngine after(workload);
+    after.AdoptTier(engine);
+    ASSIGN_OR_RETURN(const SimulationStats again, RunWave(workload, after));
+    stats.Add(again);
+  }
   if (engine.ended()) return stats;
   engine.driver().FlushCache();
   ASSIGN_OR_RETURN(const bool goes_on, engine.Turn());

@@ -48,9 +48,10 @@ struct SimulationStats {
   int64_t prompt_tokens = 0, reused_tokens = 0;  // of requests at their first admission
   std::array<int64_t, kReuseStops> reuse_stops{};
   int64_t evictions_full = 0, evictions_state = 0;
-  int64_t drafts = 0, drafts_accepted = 0;  // drafts in rows
-  int64_t moves = 0, moves_failed = 0;      // of prompts' pages, to or from elsewhere
-  int64_t late_tokens = 0;                  // sampled for requests that had ended
+  int64_t drafts = 0, drafts_accepted = 0;        // drafts in rows
+  int64_t moves = 0, moves_failed = 0;            // of requests' pages, to or from elsewhere
+  int64_t parts_stored = 0, tokens_restored = 0;  // by the tier below the arena
+  int64_t late_tokens = 0;                        // sampled for requests that had ended
   // Requests by the steps between submission and first output: [0] none, [n] less than 2^n.
   std::array<int64_t, 24> waits{};
   int64_t wait_max = 0;

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr uint64_t kChoicesDraw = 0x63686f69636573, kRunDraw = 0x72756e;
+constexpr uint64_t kChoicesDraw = 0x63686f69636573, kRunDraw = 0x72756e, kTierDraw = 0x74696572;
 
 int32_t Between(Rng& rng, int32_t low, int32_t high) {
   return low + static_cast<int32_t>(rng.Below(high - low + 1));
@@ -352,6 +352,8 @@ void Restrict(Workload& w, const WorkloadOptions& options) {
   if (!options.group) w.ranks = 1;
   if (!options.drafts) w.config.draft_tokens_max = 0;
   w.config.handoff &= options.handoff;
+  w.config.tier &= options.tier && options.prefix_cache;
+  if (!w.config.tier || off(Fault::kMove)) w.drop_one_in = 0;
   for (ArrivingRequest& r : w.requests) {
     if (!w.config.handoff) r.request.role = RequestRole::kBoth;
   }
@@ -416,6 +418,9 @@ Workload MakeWorkload(uint64_t seed, const WorkloadOptions& options) {
   DrawElsewhere(rng, w);
   Rng run(RandomBits(seed, kRunDraw));
   DrawRun(run, w);
+  Rng tier(RandomBits(seed, kTierDraw));
+  w.config.tier = OneIn(tier, 3) && w.config.prefix_cache;
+  if (w.config.tier && OneIn(tier, 2)) w.drop_one_in = Between(tier, 2, 20);
   Restrict(w, options);
   return w;
 }
@@ -434,6 +439,7 @@ Workload MakeWave(uint64_t seed, const Workload& first, int64_t first_id,
   wave.drafts_right = first.drafts_right;
   wave.overlap_depth = first.overlap_depth;
   wave.late = first.late;
+  if (!wave.config.tier) wave.drop_one_in = 0;
   wave.ranks = first.ranks;
   wave.stop_step = wave.lost_step = -1;  // the engine lives on
   return wave;

@@ -27,6 +27,7 @@ struct Workload {
   uint64_t error_seed = 0;
   int32_t drafts_right = 0;       // of 100 drafts
   int32_t move_error_one_in = 0;  //     0: no move fails
+  int32_t drop_one_in = 0;        // turns in which the tier drops a part; 0: it does not
   int64_t flush_step = -1;        // turn in which the prefix cache is flushed, -1: never
   int32_t ranks = 1;              // 2: a group of two, which do the same
   bool slow = false;              // a step may take several turns
@@ -79,6 +80,7 @@ struct WorkloadOptions {
   std::optional<int32_t> overlap_depth;
   bool prefix_cache = true;
   bool drafts = true;   // rows may carry drafts
+  bool tier = true;     // pages that rest may go to a tier and come back
   bool handoff = true;  // prompts may come from, or go to, other engines
   bool group = true;    // two ranks may do the same
   std::optional<Placement> placement;

@@ -4,11 +4,14 @@
 // request, a column a way.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <tuple>
 
 #include "model/families/families.h"
 #include "tests/equality/table.h"
+#include "tiers/disk_tier.h"
 
 namespace braid {
 namespace {
@@ -131,6 +134,66 @@ TEST_P(EqualityTest, WarmFromABlockThatDecodingCrossed) {
   const Answer& got = run.Ask(second);
   EXPECT_EQ(got.reuse.tokens, 256);  // 100 + 200 - 1 tokens were stored
   ExpectSame(got, want);
+}
+
+// A run that writes what rests to a directory and reads it again.
+class WithTier {
+ public:
+  WithTier(Machine& machine, const SchedulerConfig& config, const std::string& directory)
+      : machine_(machine),
+        tier_(*DiskTier::Open({.directory = directory,
+                               .bytes_max = int64_t{1} << 30,
+                               .fingerprint = TierFingerprint(64, '0')})) {
+    SchedulerConfig with = config;
+    with.tier = true;
+    run = std::make_unique<Engine>(machine, with);
+    machine.tier().Use(tier_.get(), &run->events());
+    tier_->Watch(run->events());
+    run->Step();
+  }
+  ~WithTier() {
+    tier_.reset();
+    machine_.tier().Use(nullptr, nullptr);
+  }
+  std::unique_ptr<Engine> run;
+
+ private:
+  Machine& machine_;
+  std::unique_ptr<DiskTier> tier_;
+};
+
+TEST_P(EqualityTest, RestoredFromDiskAndAfterARestart) {
+  if (std::get<0>(GetParam()).mesh.ranks() > 1) return;  // a tier holds the pages of one rank
+  const std::string directory = fmt::format("{}equality_tier_{}", ::testing::TempDir(), ::getpid());
+  std::filesystem::remove_all(directory);
+  const auto ask = [&](WithTier& with, int32_t memory, int32_t disk) {
+    const Answer& got = with.run->Ask(target_);
+    EXPECT_EQ(got.reuse.tokens, memory + disk);
+    EXPECT_EQ(got.reuse.stored, disk);
+    ExpectSame(got, want_);
+  };
+  {
+    WithTier with(machine(), config_, directory);
+    Request first = target_;
+    first.id = RequestId(1);
+    ExpectSame(with.run->Ask(first), want_);
+    with.run->Apply(FlushCache{});
+    ask(with, 0, 320);
+  }
+  {  // from a directory that another run has left
+    WithTier with(machine(), config_, directory);
+    ask(with, 0, 320);
+  }
+  {  // the beginning is in memory, computed here; the rest comes
+    WithTier with(machine(), config_, directory);
+    Request begins = MakeRequest(2, Head(target_.prompt, 133), 1);
+    begins.cache_salt = target_.cache_salt;
+    with.run->Ask(begins);
+    const Answer& got = with.run->Ask(target_);
+    EXPECT_EQ(got.reuse.tokens, 320);
+    ExpectSame(got, want_);
+  }
+  std::filesystem::remove_all(directory);
 }
 
 TEST_P(EqualityTest, BatchedWithFifteenOthers) {

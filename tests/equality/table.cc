@@ -259,18 +259,20 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
                                       .context_tokens_max = plan.model_len_max,
                                       .kv_dtype = arithmetic->kv_dtype}));
   }
-  const ModelExecutorConfig executor{.cache = plan.geometry,
-                                     .running_max = 65,
-                                     .step_tokens_max = kStepTokens,
-                                     .context_tokens_max = plan.model_len_max,
-                                     .kv_dtype = arithmetic->kv_dtype,
-                                     .device = device,
-                                     .threads = threads,
-                                     .constraints = &constraints_,
-                                     .draft_tokens_max = kDraftsMax,
-                                     .draft_head = head ? nullptr : &oracle_,
-                                     .home = home_.get(),
-                                     .poison_freed = true};
+  const ModelExecutorConfig executor{
+      .cache = plan.geometry,
+      .running_max = 65,
+      .step_tokens_max = kStepTokens,
+      .context_tokens_max = plan.model_len_max,
+      .kv_dtype = arithmetic->kv_dtype,
+      .device = device,
+      .threads = threads,
+      .constraints = &constraints_,
+      .draft_tokens_max = kDraftsMax,
+      .draft_head = head ? nullptr : &oracle_,
+      .home = home_.get(),
+      .movers = {nullptr, mesh.ranks() == 1 && home_ == nullptr ? &tier_ : nullptr},
+      .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor);
 }
 
@@ -316,13 +318,13 @@ bool Engine::Step() {
     executor.Launch(std::move(plan), ended_);
     ++in_flight_;
   }
-  while (in_flight_ > (launched ? depth_ : 0)) {
-    StepDone done = ended_.AwaitStep();
-    NoteDrafts(rows_.front(), done);
-    for (size_t r = 0; watch && r < done.rows.size(); ++r) watch(rows_.front()[r], done.rows[r]);
-    rows_.pop_front();
-    scheduler_.Apply(std::move(done));
-    --in_flight_;
+  // Where nothing is in flight, moves of pages are what goes on.
+  while (in_flight_ > (launched ? depth_ : 0) ||
+         (!launched && in_flight_ == 0 && scheduler_.moves() > 0)) {
+    const bool steps = in_flight_ > 0;
+    ended_.Wait(1'000'000);
+    for (Event& event : ended_.Take()) Apply(std::move(event));
+    if (!steps) break;
   }
   for (Output& o : scheduler_.TakeOutputs()) {
     Answer& a = answers_[o.id.value];
@@ -335,6 +337,18 @@ bool Engine::Step() {
     a.error = o.error;
   }
   return launched;
+}
+
+void Engine::Apply(Event event) {
+  if (StepDone* done = std::get_if<StepDone>(&event)) {
+    NoteDrafts(rows_.front(), *done);
+    for (size_t r = 0; watch && r < done->rows.size(); ++r) {
+      watch(rows_.front()[r], done->rows[r]);
+    }
+    rows_.pop_front();
+    --in_flight_;
+  }
+  scheduler_.Apply(event);
 }
 
 void Engine::NoteDrafts(const std::vector<Row>& rows, const StepDone& done) {

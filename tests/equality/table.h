@@ -125,6 +125,28 @@ inline bool ByHead(Drafts drafts) { return drafts >= Drafts::kHeadOne; }
 
 class RankThreads;
 
+// A place in which every run may have a tier of its own. Ends of moves go to the run and not to the
+// rank's thread, which waits for its steps only.
+class TierSwitch final : public Mover {
+ public:
+  void Use(Mover* tier, EventSink* events) {
+    tier_ = tier;
+    events_ = events;
+    if (tier != nullptr) tier->Attach(arena_, *geometry_);
+  }
+  void Attach(std::byte* arena, const CacheGeometry& geometry) override {
+    arena_ = arena;
+    geometry_ = &geometry;
+  }
+  void Start(const PageMove& move, EventSink&) override { tier_->Start(move, *events_); }
+
+ private:
+  std::byte* arena_ = nullptr;
+  const CacheGeometry* geometry_ = nullptr;
+  Mover* tier_ = nullptr;
+  EventSink* events_ = nullptr;
+};
+
 // One executor, for loading takes longest; each run has a scheduler, and so a cache, of its own. On
 // several ranks it is one executor for each, on a thread of its own, that carry out the same plans.
 class Machine {
@@ -135,6 +157,7 @@ class Machine {
   Executor& executor() { return *executor_; }
   Oracle& oracle() { return oracle_; }
   ModelDevice* home() { return home_.get(); }  // null: the CPU
+  TierSwitch& tier() { return tier_; }         // of one rank
   bool has_state() const { return has_state_; }
   // With a head: what it may propose in a sequence (SlowHead::DraftsOf).
   bool has_head() const { return slow_head_ != nullptr; }
@@ -145,6 +168,7 @@ class Machine {
   SchedulerConfig config_;
   bool has_state_ = false;
   Oracle oracle_;
+  TierSwitch tier_;
   DrawnConstraints constraints_;
   ModelSpec spec_;  // of the slow head
   std::unique_ptr<SlowHead> slow_head_;
@@ -169,6 +193,8 @@ class Engine {
     scheduler_.Apply(braid::Submit{request});
   }
   SchedulerStats stats() const { return scheduler_.stats(); }
+  EventSink& events() { return ended_; }
+  void Apply(Event event);
   bool Step();
   void Drain() {
     while (!scheduler_.idle()) Step();

@@ -1,6 +1,11 @@
 // The flags that commands with an engine share: names, ranges and help.
 #include "cli/command/engine_flags.h"
 
+#include <fmt/format.h>
+
+#include "cli/command/build_facts.h"
+#include "cli/command/version.h"
+
 namespace braid {
 
 void AddDeviceFlags(Flags& flags, EngineOptions& options) {
@@ -72,6 +77,13 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Number("--rank-seconds", options.rank_seconds, {1, 3600},
                "A rank that is not heard of for so long is lost, which ends the others");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
+  flags.Text("--cache-dir", options.cache_dir,
+             "Keep pages of conversations in this directory beside memory; a later start reuses "
+             "them (docs/guides/disk_tier.md)");
+  flags.Bytes("--cache-disk", options.cache_disk_bytes,
+              "With --cache-dir: most bytes of that directory (default: 16GiB)");
+  options.program = fmt::format("{} {}", kVersion, kCommit);
+  options.cache_disk_bytes = int64_t{16} << 30;
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--expert-loads", options.expert_loads,
              "Record which experts tokens choose in FILE for `braid experts plan FILE`");

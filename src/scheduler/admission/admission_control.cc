@@ -69,6 +69,7 @@ PrefixMatch AdmissionControl::FindPrefix(Sequence& s, DpRankId rank) const {
   if (!MayReuse(s)) return {};
   PrefixMatch match = ranks_[rank].cache.Match({s.request.tenant, s.request.cache_salt, rank.value},
                                                s.tokens(), s.reuse_limit(), s.keys);
+  if (s.receives) match.stored = match.tokens;  // the rest comes from another engine
   if (s.wants_prompt_logprobs && match.stop == ReuseStop::kComplete) match.stop = ReuseStop::kOff;
   return match;
 }
@@ -94,10 +95,24 @@ bool AdmissionControl::TakeBlocks(Sequence& s, DpRank& rank, PrefixMatch match) 
   if (s.reuses) s.blocks.Stamp(match, ++epochs_, rank.cache);
   CHECK(s.planned == 0 && s.unresolved == 0 && s.rows_in_flight == 0);
   s.planned = match.tokens;
-  s.branch_at = match.known > match.tokens ? match.known : 0;
+  s.arriving = match.stored > match.tokens ? match.stored : 0;
+  const int32_t resumes = std::max(match.tokens, match.stored);
+  s.branch_at = match.known > resumes ? match.known : 0;
   s.prefill_end = s.known_tokens();
-  if (!std::exchange(s.ever_admitted, true)) CountReuse(s, match);
+  if (s.arriving == 0 && !std::exchange(s.ever_admitted, true)) CountReuse(s, match);
   return true;
+}
+
+void AdmissionControl::CountArrived(Sequence& s, int32_t end) {
+  if (std::exchange(s.ever_admitted, true)) return;
+  const bool all = s.prompt_tokens() - end <= kBlockTokens;
+  CountReuse(s, {.tokens = end,
+                 .known = end,
+                 .stored = end,
+                 .stop = all ? ReuseStop::kComplete : ReuseStop::kNeverSeen,
+                 .nodes = {}});
+  s.reuse.stored = end - s.planned;
+  counts_.stored_tokens += s.reuse.stored;
 }
 
 void AdmissionControl::CountReuse(Sequence& s, const PrefixMatch& match) {
@@ -129,9 +144,9 @@ std::vector<DpRankId> AdmissionControl::Placements(Sequence& s) const {
   const int32_t least = load(order.front());
   std::stable_partition(order.begin(), order.end(), [&](DpRankId r) {
     if (load(r) - least > skew_max) return false;
-    const int32_t stored = FindPrefix(s, r).tokens;
-    const Leader leader = FindLeader(s, ranks_[r], stored);
-    return 2 * std::max(stored, leader.tokens) > s.known_tokens();
+    const PrefixMatch found = FindPrefix(s, r);
+    const Leader leader = FindLeader(s, ranks_[r], found);
+    return 2 * std::max(found.tokens, leader.tokens) > s.known_tokens();
   });
   return order;
 }
@@ -141,7 +156,7 @@ bool AdmissionControl::AdmitTo(Sequence& s, DpRankId r) {
   DpRank& rank = ranks_[r];
   if (gates_[r].closed) return false;
   PrefixMatch match = FindPrefix(s, r);
-  if (FollowAnyone(s, r, match.tokens)) return true;
+  if (FollowAnyone(s, r, match)) return true;
   if (!HasSlot(r)) return false;
   CHECK(!rank.starving.valid(), "request {} is admitted before request {}, which found no blocks",
         s.id.value, rank.starving.value);
@@ -153,7 +168,7 @@ bool AdmissionControl::AdmitTo(Sequence& s, DpRankId r) {
   queue_.Admitted(s);
   queue_.Erase(s);
   // For what is to be computed at once; ChargeComputed adds what came on top.
-  const int32_t charge = s.known_tokens() - s.planned;
+  const int32_t charge = s.known_tokens() - std::max(s.planned, s.arriving);
   queue_.Charge(s, charge);
   s.computed = -charge;
   s.waiting = false;
@@ -161,7 +176,7 @@ bool AdmissionControl::AdmitTo(Sequence& s, DpRankId r) {
   rank.free_slots.Erase(slot);
   s.slot = SlotId(r.value * config_.running_max + slot);
   next_ = DpRankId((r.value + 1) % config_.dp_ranks);
-  s.receives ? Move(s.phase, PagesAwaited{}) : Move(s.phase, Admitted{});
+  s.receives || s.arriving > 0 ? Move(s.phase, PagesAwaited{}) : Move(s.phase, Admitted{});
   s.output.reserve(static_cast<size_t>(std::min(s.length_max - s.prompt_tokens(), 4096)));
   rank.running.insert(std::upper_bound(rank.running.begin(), rank.running.end(), &s, ByPriority{}),
                       &s);

@@ -29,6 +29,8 @@ class AdmissionControl {
   // The sequence gives its blocks back: its tenant is charged for what was computed on top of what
   // the admission charged.
   void ChargeComputed(Sequence& s);
+  // What a sequence awaited from a tier is there: up to `end` it is reused.
+  void CountArrived(Sequence& s, int32_t end);
   // All ranks have empty arenas again, and nobody waits.
   void Reset();
 
@@ -39,6 +41,7 @@ class AdmissionControl {
   // Of requests at their first admission.
   struct Counts {
     int64_t prompt_tokens = 0, reused_tokens = 0;
+    int64_t stored_tokens = 0;                       // of the reused: from a tier
     std::array<int64_t, kReuseStops> reuse_stops{};  // the requests, by why they reused no more
     std::array<int64_t, kReuseStops> lost_tokens{};  // their tokens that are computed, by why
   };
@@ -72,9 +75,9 @@ class AdmissionControl {
   int64_t CacheVersion() const;
 
   // Prefixes that are being computed: shared_prefix.cc.
-  Leader FindLeader(const Sequence& s, const DpRank& rank, int32_t stored) const;
-  int32_t Promised(const Sequence& leader, const Sequence& s, int32_t stored) const;
-  bool FollowAnyone(Sequence& s, DpRankId rank, int32_t stored);
+  Leader FindLeader(const Sequence& s, const DpRank& rank, const PrefixMatch& match) const;
+  int32_t Promised(const Sequence& leader, const Sequence& s, const PrefixMatch& match) const;
+  bool FollowAnyone(Sequence& s, DpRankId rank, const PrefixMatch& match);
   void Unfollow(Sequence& s);
 
   const SchedulerConfig& config_;

@@ -31,39 +31,44 @@ int32_t CommonTokens(const Sequence& a, const Sequence& b, int32_t limit) {
 // How many of the tokens of `s` the leader is about to publish so that `s` can go on from there; 0
 // when no more than is there already, or when the leader is behind.
 int32_t AdmissionControl::Promised(const Sequence& leader, const Sequence& s,
-                                   int32_t stored) const {
+                                   const PrefixMatch& match) const {
   // What it came with is all that it has in whole blocks before they are published.
   const int32_t end = leader.prefill_end / kBlockTokens * kBlockTokens;
   const int32_t there = leader.blocks.published();
-  if (!leader.reuses || leader.Is<Receiving>() || there >= end) return 0;
+  const bool awaits = leader.Is<Receiving>() && leader.arriving == 0;
+  if (!leader.reuses || awaits || there >= end) return 0;
   const bool space = leader.request.tenant == s.request.tenant &&
                      leader.request.cache_salt == s.request.cache_salt;
   if (!space) return 0;
   const int32_t limit = std::min({end, s.known_tokens() - 1, s.reuse_limit()});
   const int32_t tokens = CommonTokens(leader, s, limit) / kBlockTokens * kBlockTokens;
-  if (tokens <= std::max(stored, there) || leader.planned < stored) return 0;
+  // What comes to the leader from a tier need not be read twice.
+  const int32_t at = std::max(leader.planned, leader.arriving);
+  const bool brings = leader.arriving > 0 && tokens >= leader.arriving;
+  if (tokens <= std::max(match.tokens, there) || tokens < match.stored + !brings) return 0;
+  if (at < match.tokens) return 0;
   // Its next row leaves a state where it is told to, those in flight where the last of them ends.
-  const int32_t planned = std::min(leader.planned, leader.prefill_end);
+  const int32_t planned = std::min(at, leader.prefill_end);
   const bool passed = has_state_ && tokens < planned / kBlockTokens * kBlockTokens;
   return passed ? 0 : tokens;
 }
 
 // The sequence of the rank that has most to give beyond what is `stored`.
 AdmissionControl::Leader AdmissionControl::FindLeader(const Sequence& s, const DpRank& rank,
-                                                      int32_t stored) const {
+                                                      const PrefixMatch& match) const {
   Leader best;
   if (!MayReuse(s) || s.receives) return best;
   for (Sequence* running : rank.running) {
     if (!ByPriority{}(running, &s)) break;
-    const int32_t tokens = Promised(*running, s, stored);
+    const int32_t tokens = Promised(*running, s, match);
     if (tokens > best.tokens) best = {running, tokens};
   }
   return best;
 }
 
 // Sets the sequence aside if somebody is about to publish more of it than is `stored`.
-bool AdmissionControl::FollowAnyone(Sequence& s, DpRankId rank, int32_t stored) {
-  const Leader leader = FindLeader(s, ranks_[rank], stored);
+bool AdmissionControl::FollowAnyone(Sequence& s, DpRankId rank, const PrefixMatch& match) {
+  const Leader leader = FindLeader(s, ranks_[rank], match);
   if (leader.sequence == nullptr) return false;
   queue_.SetAside(s);
   s.leader = leader.sequence;

@@ -190,18 +190,16 @@ void LifeCycle::TakePromptLogprobs(Sequence& s, const RowInFlight& row, const Ro
   Changed(s);
 }
 
-MoveId LifeCycle::BeginMove(Sequence& s) {
-  s.move = MoveId(moves_begun_++);
+MoveId LifeCycle::BeginMove(Sequence& s, std::vector<KnownPart> parts) {
+  s.move = moves_.Begin(s, std::move(parts));
   ++s.rows_in_flight;
-  moving_.emplace(s.move, &s);
   return s.move;
 }
 
 void LifeCycle::CompleteMove(const PagesMoved& event) {
-  const auto at = moving_.find(event.move);
-  if (at == moving_.end()) return;
-  Sequence& s = *at->second;
-  moving_.erase(at);
+  const std::optional<Sequence*> whose = moves_.End(event);
+  if (!whose || *whose == nullptr) return;
+  Sequence& s = **whose;
   s.move = MoveId();
   --s.rows_in_flight;
   ++counts_.moves;
@@ -210,7 +208,7 @@ void LifeCycle::CompleteMove(const PagesMoved& event) {
     ReleaseBlocks(s);
     EraseIfGone(s);
   } else if (s.Is<Receiving>()) {
-    TakePages(s, event);
+    s.arriving > 0 ? TakePrefix(s, event) : TakePages(s, event);
   } else {
     s.error = event.error;
     Finish(s, event.error.empty() ? FinishReason::kSent : FinishReason::kError);
@@ -222,19 +220,33 @@ void LifeCycle::CompleteMove(const PagesMoved& event) {
 void LifeCycle::TakePages(Sequence& s, const PagesMoved& event) {
   s.receives = false;
   const bool here = event.error.empty() && event.token >= 0 && event.token < config_.vocabulary;
-  if (!here) {
-    LeaveRunning(s);
-    Move(s.phase, BlocksLost{});
-    ReleaseBlocks(s);
-    admission_.Enqueue(s);
-    return;
-  }
+  if (!here) return LoseBlocks(s);
   const int32_t start = s.planned;
   s.planned = s.prompt_tokens();
   Move(s.phase, PagesArrived{});
   Publish(s, start, s.planned);
   RetireStates(s, s.planned);
   TakeToken(s, event.token, event.logprob);
+}
+
+// The tokens before `arriving` are in place now. When not all of their pages came, the sequence
+// waits again; what was lost is known by then and will not be asked for.
+void LifeCycle::TakePrefix(Sequence& s, const PagesMoved& event) {
+  if (!event.error.empty()) return LoseBlocks(s);
+  const int32_t end = std::exchange(s.arriving, 0);
+  admission_.CountArrived(s, end);
+  const int32_t start = std::exchange(s.planned, end);
+  Move(s.phase, PrefixArrived{});
+  Publish(s, start, end);
+  s.blocks.MarkResumed(ranks_[s.dp_rank].cache);
+  RetireStates(s, end);
+}
+
+void LifeCycle::LoseBlocks(Sequence& s) {
+  LeaveRunning(s);
+  Move(s.phase, BlocksLost{});
+  ReleaseBlocks(s);
+  admission_.Enqueue(s);
 }
 
 void LifeCycle::Finish(Sequence& s, FinishReason reason) {
@@ -273,6 +285,8 @@ void LifeCycle::ReleaseBlocks(Sequence& s) {
   s.drafts.clear();
   if (!s.dp_rank.valid()) return;  // never admitted
   DpRank& rank = ranks_[s.dp_rank];
+  s.arriving = 0;
+  if (config_.tier && s.blocks.leaf().valid()) moves_.Rest(s.dp_rank, s.blocks.leaf());
   s.blocks.ReleaseAll(rank.cache);
   admission_.ChargeComputed(s);
   s.dp_rank = DpRankId();

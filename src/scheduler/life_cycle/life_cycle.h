@@ -15,6 +15,7 @@
 #include "scheduler/dp_rank.h"
 #include "scheduler/event.h"
 #include "scheduler/life_cycle/sequence.h"
+#include "scheduler/moves/page_moves.h"
 #include "scheduler/output.h"
 
 namespace braid {
@@ -31,9 +32,10 @@ struct RowInFlight {
 
 class LifeCycle {
  public:
-  // All three outlive it.
-  LifeCycle(const SchedulerConfig& config, DpRanks& ranks, AdmissionControl& admission)
-      : config_(config), ranks_(ranks), admission_(admission) {}
+  // All four outlive it.
+  LifeCycle(const SchedulerConfig& config, DpRanks& ranks, AdmissionControl& admission,
+            PageMoves& moves)
+      : config_(config), ranks_(ranks), admission_(admission), moves_(moves) {}
 
   // A request comes to wait, or is refused: then it has one output, an error.
   void Submit(const Request& request);
@@ -48,7 +50,7 @@ class LifeCycle {
   // then waits again.
   void Preempt(Sequence& s);
   // The plan being made moves pages of the sequence; CompleteMove of the same id ends it.
-  MoveId BeginMove(Sequence& s);
+  MoveId BeginMove(Sequence& s, std::vector<KnownPart> parts);
   // The plan being made tells the executor that the sequence holds its slot.
   void Announce(Sequence& s);
   // Slots whose sequence has left since the last call, and the executor has not been told.
@@ -58,7 +60,6 @@ class LifeCycle {
   std::vector<Output>& TakeOutputs();
 
   const std::map<RequestId, std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
-  int32_t moves() const { return static_cast<int32_t>(moving_.size()); }  // under way
 
   struct Counts {
     int64_t preemptions = 0, finished = 0;
@@ -82,6 +83,8 @@ class LifeCycle {
   void TakeToken(Sequence& s, TokenId token, const TokenLogprob& logprob);
   void TakePromptLogprobs(Sequence& s, const RowInFlight& row, const RowResult& result);
   void TakePages(Sequence& s, const PagesMoved& event);
+  void TakePrefix(Sequence& s, const PagesMoved& event);
+  void LoseBlocks(Sequence& s);
   void Changed(Sequence& s);
   void EraseIfGone(Sequence& s);
   Output MakeOutput(Sequence& s);
@@ -89,6 +92,7 @@ class LifeCycle {
   const SchedulerConfig& config_;
   DpRanks& ranks_;
   AdmissionControl& admission_;
+  PageMoves& moves_;
   std::map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<SlotId> departed_;
   std::vector<Sequence*> changed_;  // have something for TakeOutputs
@@ -99,8 +103,6 @@ class LifeCycle {
   Acceptances acceptance_ = {Acceptance(kWhole * 31 / 32), Acceptance(kWhole / 2),
                              Acceptance(kWhole * 7 / 8)};
   int64_t arrivals_ = 0;
-  std::map<MoveId, Sequence*> moving_;
-  int64_t moves_begun_ = 0;
   Counts counts_;
 };
 

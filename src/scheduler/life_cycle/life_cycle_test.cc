@@ -302,9 +302,9 @@ TEST_F(LifeCycleTest, AReceiverWhosePagesArrivedGoesOnAndOthersMayReuseThem) {
   Sequence& s = Send(r);
   parts_->planner.Next();
   EXPECT_TRUE(s.Is<Receiving>());
-  EXPECT_EQ(life().moves(), 1);
+  EXPECT_EQ(parts_->moves.under_way(), 1);
   life().CompleteMove({.move = MoveId(0), .error = {}, .lost = {}, .token = 11, .logprob = {}});
-  EXPECT_EQ(life().moves(), 0);
+  EXPECT_EQ(parts_->moves.under_way(), 0);
   EXPECT_TRUE(s.Is<Decoding>());
   EXPECT_THAT(s.output, ElementsAre(11));
   EXPECT_EQ(s.blocks.published(), 192);

@@ -21,7 +21,8 @@ struct Prefilling {
 struct Decoding {
   static constexpr const char* kName = "Decoding";
 };
-// Holds a slot and blocks, into which its prompt's pages are coming from another engine.
+// Holds a slot and blocks, into which pages are coming: its prompt's from another engine, or the
+// first of them from a tier.
 struct Receiving {
   static constexpr const char* kName = "Receiving";
 };
@@ -49,11 +50,14 @@ struct Admitted {
 struct PrefillPlanned {  // the last chunk
   static constexpr const char* kName = "PrefillPlanned";
 };
-struct PagesAwaited {  // admitted, and the prompt is computed elsewhere
+struct PagesAwaited {  // admitted, and pages come before any row
   static constexpr const char* kName = "PagesAwaited";
 };
 struct PagesArrived {
   static constexpr const char* kName = "PagesArrived";
+};
+struct PrefixArrived {  // pages from a tier: the rest is computed
+  static constexpr const char* kName = "PrefixArrived";
 };
 struct HandoffPlanned {  // the last chunk of a prompt that others go on with
   static constexpr const char* kName = "HandoffPlanned";
@@ -71,6 +75,8 @@ inline Phase Next(const Preempted&, const Admitted&) { return Prefilling{}; }
 inline Phase Next(const Prefilling&, const PrefillPlanned&) { return Decoding{}; }
 inline Phase Next(const Prefilling&, const HandoffPlanned&) { return Sending{}; }
 inline Phase Next(const Queued&, const PagesAwaited&) { return Receiving{}; }
+inline Phase Next(const Preempted&, const PagesAwaited&) { return Receiving{}; }
+inline Phase Next(const Receiving&, const PrefixArrived&) { return Prefilling{}; }
 inline Phase Next(const Receiving&, const PagesArrived&) { return Decoding{}; }
 inline Phase Next(const Receiving&, const BlocksLost&) { return Preempted{}; }
 inline Phase Next(const Prefilling&, const BlocksLost&) { return Preempted{}; }

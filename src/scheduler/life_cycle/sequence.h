@@ -61,6 +61,7 @@ struct alignas(64) Sequence {
   std::vector<TokenId> output;
   std::vector<TokenId> drafts;  // what may come next; the row in flight has the first of them
   DraftSource drafts_of = DraftSource::kGrammar;
+  int32_t arriving = 0;   // tokens up to here come from a tier before any row; 0: none do
   int32_t branch_at = 0;  // a boundary that others have reached as well: leave a state there
   int32_t preemptions = 0;
   BlockTables blocks;

@@ -18,10 +18,11 @@ int32_t DraftTokensMax(const SchedulerConfig& config, const Request& request) {
 }  // namespace
 
 StepPlanner::StepPlanner(const SchedulerConfig& config, DpRanks& ranks, AdmissionControl& admission,
-                         LifeCycle& life_cycle)
+                         PageMoves& moves, LifeCycle& life_cycle)
     : config_(config),
       ranks_(ranks),
       admission_(admission),
+      moves_(moves),
       life_cycle_(life_cycle),
       has_state_(HasState(config.cache)),
       parts_(ranks.size()) {
@@ -52,13 +53,18 @@ Plan StepPlanner::Next() {
       PlanDecodes(rank);
     }
     for (Sequence* s : admission_.Admit()) {
-      if (s->receives) PlanMove(*s, true);
+      if (!s->Is<Receiving>()) continue;
+      PlanMove(*s, s->arriving > 0 ? Place::kDisk : Place::kPeer, Direction::kIn);
     }
     for (const DpRankId r : ranks_.ids()) PlanPrefills(r);
     for (const DpRankId r : ranks_.ids()) {
       empty &= parts_[r].plan.empty();
       again |= ranks_[r].preempted && steps_.empty();
     }
+  }
+  for (const DpRankId r : ranks_.ids()) {
+    moves_.PlanWrites(r, parts_[r].plan.moves);
+    empty &= parts_[r].plan.empty();
   }
   return empty ? Plan() : Joined();
 }
@@ -129,7 +135,7 @@ void StepPlanner::PlanDecodes(DpRank& rank) {
     if (s.decode_ready()) {
       if (!awaits_drafts || s.rows_in_flight == 0) PlanDecode(s);
     } else if (s.Is<Sending>() && s.rows_in_flight == 0) {
-      PlanMove(s, false);
+      PlanMove(s, Place::kPeer, Direction::kOut);
     }
     if (i < running.size() && running[i] == &s) ++i;  // not preempted
   }
@@ -182,23 +188,33 @@ void StepPlanner::PlanDecode(Sequence& s) {
   ++counts_.decode_rows;
 }
 
-// Pages to receive begin where the sequence's own tokens end; all of the prompt's are sent.
-void StepPlanner::PlanMove(Sequence& s, bool receive) {
-  if (receive) {
-    CHECK(Cover(s, s.planned, s.prompt_tokens()), "request {} awaits pages without blocks",
-          s.id.value);
-  }
-  const MoveId id = life_cycle_.BeginMove(s);
-  PageMove move{.id = id,
-                .place = Place::kPeer,
-                .direction = receive ? Direction::kIn : Direction::kOut,
+// Pages that come begin where the sequence's own tokens end; all of the prompt's are sent.
+void StepPlanner::PlanMove(Sequence& s, Place place, Direction direction) {
+  PageMove move{.id = {},
+                .place = place,
+                .direction = direction,
                 .dp_rank = s.dp_rank,
                 .slot = s.slot,
                 .request = s.id,
-                .begin = receive ? s.planned : 0,
-                .end = s.prompt_tokens(),
+                .begin = direction == Direction::kIn ? s.planned : 0,
+                .end = place == Place::kDisk ? s.arriving : s.prompt_tokens(),
                 .parts = {}};
-  s.blocks.AppendParts(move.begin, move.end, move.parts);
+  std::vector<KnownPart> known;
+  if (move.in()) {
+    PrefixCache& cache = ranks_[s.dp_rank].cache;
+    const bool covered =
+        CoverBy(s, [&] { return s.blocks.CoverArriving(move.end, cache, changes_); });
+    CHECK(covered, "request {} awaits pages without blocks", s.id.value);
+    s.blocks.AppendArriving(move.begin, move.end, move.parts);
+  } else {
+    s.blocks.AppendParts(move.begin, move.end, move.parts);
+  }
+  for (PagePart& part : move.parts) {
+    if (place != Place::kDisk) break;
+    part.key = s.keys.pages[static_cast<size_t>(part.index)];
+    known.push_back({part.key, part.kind});
+  }
+  move.id = life_cycle_.BeginMove(s, std::move(known));
   parts_[s.dp_rank].plan.moves.push_back(std::move(move));
 }
 
@@ -279,18 +295,21 @@ int32_t StepPlanner::PlanChunk(Sequence& s, int32_t budget, bool first) {
 // too few.
 bool StepPlanner::Cover(Sequence& s, int32_t start, int32_t end) {
   const bool there = s.announced && s.blocks.Covers(start, end);
-  if (!there && !CoverAnew(s, start, end)) return false;
+  PrefixCache& cache = ranks_[s.dp_rank].cache;
+  const auto cover = [&] { return s.blocks.Cover(start, end, cache, changes_); };
+  if (!there && !CoverBy(s, cover)) return false;
   DpRank& rank = ranks_[s.dp_rank];
   if (rank.starving == s.id) rank.starving = RequestId();
   return true;
 }
 
 // The same for a sequence that has not all of them yet, or that the executor does not know.
-bool StepPlanner::CoverAnew(Sequence& s, int32_t start, int32_t end) {
+template <class F>
+bool StepPlanner::CoverBy(Sequence& s, F cover) {
   Plan& plan = parts_[s.dp_rank].plan;
   changes_.clear();
   if (!s.announced) s.blocks.AppendEntries(changes_);
-  if (!s.blocks.Cover(start, end, ranks_[s.dp_rank].cache, changes_)) return false;
+  if (!cover()) return false;
   if (!s.announced) {
     life_cycle_.Announce(s);
     plan.admissions.push_back({.slot = s.slot, .request = &s.request, .output = s.output});

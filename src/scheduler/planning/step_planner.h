@@ -9,6 +9,7 @@
 #include "scheduler/admission/admission_control.h"
 #include "scheduler/dp_rank.h"
 #include "scheduler/life_cycle/life_cycle.h"
+#include "scheduler/moves/page_moves.h"
 #include "scheduler/plan.h"
 #include "scheduler/planning/draft_trade.h"
 #include "scheduler/planning/step_cost.h"
@@ -17,9 +18,9 @@ namespace braid {
 
 class StepPlanner {
  public:
-  // All four outlive it.
+  // All five outlive it.
   StepPlanner(const SchedulerConfig& config, DpRanks& ranks, AdmissionControl& admission,
-              LifeCycle& life_cycle);
+              PageMoves& moves, LifeCycle& life_cycle);
 
   // The next step's work; empty when nothing can run. At most one other step is in flight.
   Plan Next();
@@ -52,19 +53,21 @@ class StepPlanner {
   void PlanDecode(Sequence& s);
   int32_t DraftTokens(const Sequence& s);
   std::array<int8_t, kDraftSources> DraftsWanted(const Sequence& s) const;
-  void PlanMove(Sequence& s, bool receive);
+  void PlanMove(Sequence& s, Place place, Direction direction);
   void PlanPrefills(DpRankId rank);
   int32_t PrefillBudget(int32_t planned) const;
   int32_t PlanChunk(Sequence& s, int32_t budget, bool first);
   bool AddRow(Sequence& s, int32_t count, int32_t drafts = 0);
   bool Cover(Sequence& s, int32_t start, int32_t end);
-  bool CoverAnew(Sequence& s, int32_t start, int32_t end);
+  template <class F>
+  bool CoverBy(Sequence& s, F cover);
   bool PreemptFor(Sequence& s);
   Sequence& Victim(const DpRank& rank) const;
 
   const SchedulerConfig& config_;
   DpRanks& ranks_;
   AdmissionControl& admission_;
+  PageMoves& moves_;
   LifeCycle& life_cycle_;
   const bool has_state_;
   StepCost cost_;

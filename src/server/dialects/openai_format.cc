@@ -28,10 +28,12 @@ std::span<const TokenLogprob> OfPrompt(const ChoiceDelta& delta) {
 }  // namespace
 
 json::object UsageJson(const Usage& usage) {
+  json::object prompt{{"cached_tokens", usage.cached_tokens}};
+  if (usage.disk_tokens > 0) prompt["disk_tokens"] = usage.disk_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
+          {"prompt_tokens_details", std::move(prompt)},
           {"completion_tokens_details", OutputDetailsJson(usage)}};
 }
 

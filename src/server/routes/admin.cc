@@ -13,7 +13,7 @@ RouteAnswer Abort(RouteCall& call) {
 }
 
 RouteAnswer FlushCache(RouteCall& call) {
-  call.service().context.driver.FlushCache();
+  call.service().context.driver.FlushCache(true);
   return Ok();
 }
 
@@ -40,7 +40,7 @@ constexpr Route kRows[] = {
     {.method = Method::kPost,
      .path = "/flush_cache",
      .handler = FlushCache,
-     .summary = "Drop the cached prefixes that no request uses",
+     .summary = "Drop the cached prefixes that no request uses, in memory and on disk",
      .access = Access::kAdmin},
     {.method = Method::kPost,
      .path = "/pause",

@@ -1,0 +1,22 @@
+// The tier below the arena, as an engine's options ask for it. The thread that assembles the
+// engine.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/engine_options.h"
+#include "model/spec.h"
+#include "tiers/disk_tier.h"
+
+namespace braid {
+
+// Opens --cache-dir, if there is one (null: none), before the weights are read, so that a bad
+// directory fails at once. The fingerprint holds all that decides about a page's bits.
+Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options, const ModelSpec& spec,
+                                           const Machine& machine, const CacheGeometry& geometry);
+
+// The line that is printed at start.
+std::string TierText(const DiskTier& tier, const EngineOptions& options);
+
+}  // namespace braid

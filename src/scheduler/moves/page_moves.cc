@@ -1,0 +1,173 @@
+// See the header.
+#include "scheduler/moves/page_moves.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace braid {
+namespace {
+
+// Of what rests: moves of a rank under way, and what one has at most. They keep room from others
+// as long as they last.
+constexpr int32_t kWritesMax = 2;
+constexpr int64_t kWriteBytes = 8 << 20;
+constexpr size_t kWriteParts = 16;
+// Paths that wait; the oldest of more is not written.
+constexpr size_t kRestingMax = 1024;
+
+bool HasFull(const CacheGeometry& geometry) {
+  return std::any_of(geometry.groups.begin(), geometry.groups.end(),
+                     [](const GroupGeometry& g) { return g.kind == GroupKind::kFull; });
+}
+
+}  // namespace
+
+PageMoves::PageMoves(const SchedulerConfig& config, DpRanks& ranks, PageDirectory& tier)
+    : config_(config),
+      ranks_(ranks),
+      tier_(tier),
+      has_full_(HasFull(config.cache)),
+      has_state_(HasState(config.cache)),
+      resting_(ranks.size()) {}
+
+MoveId PageMoves::Begin(Sequence& s, std::vector<KnownPart> parts) {
+  const MoveId id(begun_++);
+  under_way_[id] = {.sequence = &s,
+                    .rank = s.dp_rank,
+                    .direction = Direction::kIn,
+                    .parts = std::move(parts),
+                    .pins = {}};
+  return id;
+}
+
+bool PageMoves::idle() const {
+  return under_way_.empty() &&
+         std::all_of(resting_.begin(), resting_.end(),
+                     [](const Resting& resting) { return resting.leaves.empty(); });
+}
+
+void PageMoves::Rest(DpRankId rank, PrefixNodeId leaf) {
+  PrefixCache& cache = ranks_[rank].cache;
+  std::deque<PrefixNodeId>& leaves = resting_[rank].leaves;
+  cache.Refer(leaf);
+  leaves.push_back(leaf);
+  if (leaves.size() <= kRestingMax) return;
+  cache.Unrefer(leaves.front());
+  leaves.pop_front();
+}
+
+void PageMoves::Forget() {
+  for (const DpRankId r : resting_.ids()) {
+    for (const PrefixNodeId leaf : std::exchange(resting_[r].leaves, {})) {
+      ranks_[r].cache.Unrefer(leaf);
+    }
+  }
+}
+
+void PageMoves::PlanWrites(DpRankId rank, std::vector<PageMove>& moves) {
+  Resting& resting = resting_[rank];
+  while (!resting.leaves.empty() && resting.writes < kWritesMax) {
+    if (PlanWrite(rank, resting.leaves.front(), moves)) continue;
+    ranks_[rank].cache.Unrefer(resting.leaves.front());
+    resting.leaves.pop_front();
+  }
+}
+
+// One move of what the path has and the tier has not; false when there is no such thing.
+bool PageMoves::PlanWrite(DpRankId rank, PrefixNodeId leaf, std::vector<PageMove>& moves) {
+  PrefixCache& cache = ranks_[rank].cache;
+  const PrefixIndex& index = cache.index();
+  path_.clear();
+  for (PrefixNodeId node = leaf; index.depth(node) > 0; node = index.parent(node)) {
+    path_.push_back(node);
+  }
+  std::reverse(path_.begin(), path_.end());
+  // Behind the last state nobody can resume.
+  while (has_state_ && !path_.empty() && !index.KeepsState(path_.back()) &&
+         !Known({index.page(path_.back()), GroupKind::kState})) {
+    path_.pop_back();
+  }
+  PageMove move{.id = MoveId(begun_),
+                .place = Place::kDisk,
+                .direction = Direction::kOut,
+                .dp_rank = rank,
+                .slot = {},
+                .request = {},
+                .parts = {}};
+  int64_t bytes = 0;
+  size_t pinned = 0;  // nodes of the path
+  const auto add = [&](PrefixNodeId node, GroupKind kind) {
+    if (Known({index.page(node), kind})) return;
+    PagePart part{index.depth(node) - 1, kind, {}, index.page(node)};
+    for (size_t g = 0; g < config_.cache.groups.size(); ++g) {
+      if (config_.cache.groups[g].kind != kind) continue;
+      part.blocks.by_group[g] = index.Blocks(node).by_group[g];
+    }
+    move.parts.push_back(part);
+    bytes += PartBytes(config_.cache, kind);
+  };
+  for (size_t i = 0; i < path_.size(); ++i) {
+    if (bytes >= kWriteBytes || move.parts.size() >= kWriteParts) break;
+    if (has_full_ && !index.Carries(path_[i], GroupKind::kFull)) break;
+    const size_t before = move.parts.size();
+    if (has_full_) add(path_[i], GroupKind::kFull);
+    if (index.KeepsState(path_[i])) add(path_[i], GroupKind::kState);
+    if (move.parts.size() > before) pinned = i + 1;
+  }
+  if (move.parts.empty()) return false;
+  ++begun_;
+  Moving& moving = under_way_[move.id];
+  moving = {.rank = rank, .direction = Direction::kOut, .parts = {}, .pins = {}};
+  const auto pin = [&](PrefixNodeId node, GroupKind kind) {
+    cache.Pin(node, kind);
+    moving.pins.emplace_back(node, kind);
+  };
+  for (size_t i = 0; has_full_ && i < pinned; ++i) pin(path_[i], GroupKind::kFull);
+  for (const PagePart& part : move.parts) {
+    moving.parts.push_back({part.key, part.kind});
+    writing_.insert(moving.parts.back());
+    if (part.kind == GroupKind::kState) {
+      pin(path_[static_cast<size_t>(part.index)], GroupKind::kState);
+    }
+  }
+  ++resting_[rank].writes;
+  moves.push_back(std::move(move));
+  return true;
+}
+
+std::optional<Sequence*> PageMoves::End(const PagesMoved& event) {
+  const auto at = under_way_.find(event.move);
+  if (at == under_way_.end()) return {};
+  Moving move = std::move(at->second);
+  under_way_.erase(at);
+  if (move.sequence == nullptr) EndWrite(move);
+  if (move.direction == Direction::kIn && !move.parts.empty()) counts_.wait_us += event.duration_us;
+  const bool all_lost = !event.error.empty() && event.lost.empty();
+  std::set<int32_t> lost(event.lost.begin(), event.lost.end());
+  for (size_t i = 0; i < move.parts.size(); ++i) {
+    const bool there = !all_lost && !lost.contains(static_cast<int32_t>(i));
+    const int64_t bytes = PartBytes(config_.cache, move.parts[i].kind);
+    if (move.direction == Direction::kOut) {
+      if (there) tier_.Add(move.parts[i]);
+      counts_.parts_out += there;
+      counts_.bytes_out += there ? bytes : 0;
+      counts_.failed_out += !there;
+    } else {
+      if (!there) tier_.Drop(move.parts[i]);
+      counts_.parts_in += there;
+      counts_.bytes_in += there ? bytes : 0;
+      counts_.failed_in += !there;
+    }
+  }
+  return move.sequence;
+}
+
+void PageMoves::EndWrite(const Moving& move) {
+  PrefixCache& cache = ranks_[move.rank].cache;
+  for (const KnownPart& part : move.parts) writing_.erase(part);
+  for (size_t i = move.pins.size(); i-- > 0;) cache.Unpin(move.pins[i].first, move.pins[i].second);
+  --resting_[move.rank].writes;
+}
+
+}  // namespace braid

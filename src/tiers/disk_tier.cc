@@ -1,0 +1,576 @@
+// See the header. One mutex guards index and segments; bytes are read and written without it,
+// through descriptors that stay open while somebody uses them. Another one guards the queue, for a
+// moment each time: it is the only one that the engine thread takes.
+#include "tiers/disk_tier.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/math.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kAlignment = 4096;   // of parts in a segment
+constexpr int64_t kSegmentsLeast = 8;  // that the bound is divided into
+constexpr int64_t kWarnEveryUs = 60'000'000;
+
+Error Unusable(const std::string& path, const char* what) {
+  return {ErrorCode::kInvalid, fmt::format("{}: {}: {}", path, what, std::strerror(errno)),
+          "cache_dir"};
+}
+
+struct PartHash {
+  size_t operator()(const KnownPart& part) const {
+    return static_cast<size_t>(part.key.low * 2 + static_cast<uint64_t>(part.kind));
+  }
+};
+
+struct Segment {
+  std::string stem;
+  int pages = -1, index = -1;
+  int64_t bytes = 0;        // of NAME.pages that are given away or there
+  int64_t index_bytes = 0;  // of NAME.index that were read or written
+  int64_t used_us = 0;
+  int32_t users = 0;  // threads that read or write it
+  bool own = false;   // this tier appends to it, or did
+  std::vector<KnownPart> parts;
+};
+
+// A move in work; its parts are done by any thread, the last one ends it.
+struct Job {
+  PageMove move;
+  EventSink* events = nullptr;
+  int64_t began_us = 0;
+  size_t left = 0;
+  std::vector<int32_t> lost;
+  std::string error;
+};
+
+}  // namespace
+
+struct DiskTier::State {
+  explicit State(const DiskTierOptions& o)
+      : options(o), files(o.files != nullptr ? *o.files : system) {}
+
+  // Where a part lies.
+  struct Place {
+    int32_t segment = 0;
+    int64_t offset = 0, bytes = 0;
+    uint64_t sum = 0;
+  };
+  struct Task {
+    Job* job;
+    int32_t part;
+  };
+  using Pieces = std::vector<std::span<std::byte>>;
+
+  Status Open();
+  void Work();
+  void WatchOthers();
+  void Run(const Task& task);
+  Pieces PiecesOf(const PagePart& part) const;
+  Status Read(const KnownPart& part, const Pieces& pieces);
+  Status Write(const KnownPart& part, const Pieces& pieces);
+  Result<int32_t> Reserve(int64_t bytes, int64_t& offset);
+  Result<int32_t> NewSegment();
+  Status MakeRoom(int64_t bytes);
+  bool Remove(int32_t id);
+  void Forget(int32_t id);
+  void Learn(int32_t id, const std::vector<SegmentEntry>& entries);
+  void Look();
+  Result<int32_t> OpenSegment(const SegmentName& name);
+  void Tell();
+  void Warn(const Error& error);
+  int64_t SegmentBytes() const {
+    return std::clamp<int64_t>(options.bytes_max / kSegmentsLeast, kAlignment,
+                               options.segment_bytes_max);
+  }
+
+  DiskTierOptions options;
+  FileLayer system;
+  FileLayer& files;
+  std::byte* arena = nullptr;
+  const CacheGeometry* geometry = nullptr;
+
+  std::mutex queue_mutex;
+  std::condition_variable wake;
+  std::deque<Task> tasks;
+  std::map<Job*, std::unique_ptr<Job>> jobs;
+  bool stopping = false;
+
+  mutable std::mutex mutex;
+  EventSink* events = nullptr;
+  std::unordered_map<KnownPart, Place, PartHash> parts;
+  std::map<int32_t, Segment> segments;
+  std::map<std::string, SegmentName> others;  // by stem: of other fingerprints, or not readable
+  int32_t next_segment = 0;
+  int32_t active = -1;
+  PagesKnown news;  // that `events` has not been told
+  DiskTierStats figures;
+  int64_t warned_us = -kWarnEveryUs;
+  std::vector<std::thread> threads;
+};
+
+DiskTier::DiskTier(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskTierOptions& options) {
+  auto state = std::make_unique<State>(options);
+  RETURN_IF_ERROR(state->Open());
+  State& s = *state;
+  for (int i = 0; i < std::max(options.threads, 1); ++i) {
+    s.threads.emplace_back([&s] { s.Work(); });
+  }
+  s.threads.emplace_back([&s] { s.WatchOthers(); });
+  return std::unique_ptr<DiskTier>(new DiskTier(std::move(state)));
+}
+
+DiskTier::~DiskTier() {
+  State& s = *state_;
+  {
+    std::lock_guard lock(s.queue_mutex);
+    s.stopping = true;
+  }
+  s.wake.notify_all();
+  for (std::thread& thread : s.threads) thread.join();
+  for (auto& [id, segment] : s.segments) {
+    ::close(segment.pages);
+    ::close(segment.index);
+  }
+}
+
+Status DiskTier::State::Open() {
+  std::error_code error;
+  if (!std::filesystem::exists(options.directory, error)) {
+    std::filesystem::create_directories(options.directory, error);
+    if (error) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("{}: cannot be made: {}", options.directory, error.message()),
+                   "cache_dir"};
+    }
+    std::filesystem::permissions(options.directory, std::filesystem::perms::owner_all, error);
+  }
+  if (::access(options.directory.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return Unusable(options.directory, "pages cannot be read and written here");
+  }
+  const auto listed = ListSegments(options.directory, options.fingerprint);
+  if (!listed) return listed.error();
+  std::lock_guard lock(mutex);
+  Look();
+  return {};
+}
+
+// Finds out what is there; the mutex is held. Whatever cannot be read counts for the bound only.
+void DiskTier::State::Look() {
+  Result<std::vector<SegmentName>> listed = ListSegments(options.directory, options.fingerprint);
+  if (!listed) return Warn(listed.error());
+  std::map<std::string, int32_t> known;
+  for (const auto& [id, segment] : segments) known.emplace(segment.stem, id);
+  others.clear();
+  for (const SegmentName& name : *listed) {
+    const auto at = known.find(name.stem);
+    int32_t id = -1;
+    if (at != known.end()) {
+      id = at->second;
+      known.erase(at);
+    } else if (name.same) {
+      const Result<int32_t> opened = OpenSegment(name);
+      if (opened) id = *opened;
+    }
+    if (id < 0) {
+      others.emplace(name.stem, name);
+      continue;
+    }
+    Segment& segment = segments[id];
+    if (segment.own) continue;
+    struct stat info;
+    if (::fstat(segment.pages, &info) != 0) continue;
+    segment.bytes = info.st_size;
+    const auto entries = ReadEntries(files, {.fd = segment.index, .pages_bytes = info.st_size},
+                                     options.fingerprint, segment.index_bytes);
+    if (entries) Learn(id, *entries);
+  }
+  for (const auto& [stem, id] : known) {  // removed by another server
+    if (segments[id].users == 0 && id != active) Forget(id);
+  }
+}
+
+Result<int32_t> DiskTier::State::OpenSegment(const SegmentName& name) {
+  Segment segment{.stem = name.stem, .used_us = name.changed_us, .parts = {}};
+  segment.pages = ::open(name.pages().c_str(), O_RDWR | O_CLOEXEC);
+  segment.index = ::open(name.index().c_str(), O_RDONLY | O_CLOEXEC);
+  if (segment.pages < 0 || segment.index < 0) {
+    const Error error = Unusable(name.stem, "a segment cannot be opened");
+    if (segment.pages >= 0) ::close(segment.pages);
+    if (segment.index >= 0) ::close(segment.index);
+    return error;
+  }
+  segments.emplace(next_segment, std::move(segment));
+  return next_segment++;
+}
+
+void DiskTier::State::Learn(int32_t id, const std::vector<SegmentEntry>& entries) {
+  for (const SegmentEntry& e : entries) {
+    const KnownPart part{e.key, static_cast<GroupKind>(e.kind)};
+    if (!parts.try_emplace(part, Place{id, e.offset, e.bytes, e.sum}).second) continue;
+    segments[id].parts.push_back(part);
+    news.added.push_back(part);
+  }
+}
+
+void DiskTier::State::Forget(int32_t id) {
+  Segment& segment = segments[id];
+  for (const KnownPart& part : segment.parts) {
+    const auto at = parts.find(part);
+    if (at == parts.end() || at->second.segment != id) continue;
+    parts.erase(at);
+    news.dropped.push_back(part);
+    ++figures.dropped;
+  }
+  ::close(segment.pages);
+  ::close(segment.index);
+  segments.erase(id);
+}
+
+// Deletes a segment that nobody uses or writes to.
+bool DiskTier::State::Remove(int32_t id) {
+  Segment& segment = segments[id];
+  if (id == active || segment.users > 0) return false;
+  if (::flock(segment.pages, LOCK_EX | LOCK_NB) != 0) return false;
+  // The index first: without it the pages are nobody's.
+  ::unlink((segment.stem + ".index").c_str());
+  ::unlink((segment.stem + ".pages").c_str());
+  Forget(id);
+  return true;
+}
+
+// Until so many bytes more stay within the bound.
+Status DiskTier::State::MakeRoom(int64_t bytes) {
+  const auto total = [&] {
+    int64_t sum = bytes;
+    for (const auto& [id, segment] : segments) sum += segment.bytes + segment.index_bytes;
+    for (const auto& [stem, name] : others) sum += name.bytes;
+    return sum;
+  };
+  if (total() <= options.bytes_max) return {};
+  std::vector<std::pair<int64_t, int32_t>> order;
+  for (const auto& [id, segment] : segments) order.emplace_back(segment.used_us, id);
+  std::vector<std::pair<int64_t, std::string>> foreign;
+  for (const auto& [stem, name] : others) foreign.emplace_back(name.changed_us, stem);
+  std::sort(order.begin(), order.end());
+  std::sort(foreign.begin(), foreign.end());
+  // What nobody here can read goes first.
+  for (size_t i = 0; i < foreign.size() && total() > options.bytes_max; ++i) {
+    const SegmentName name = others[foreign[i].second];
+    const int fd = ::open(name.pages().c_str(), O_RDWR | O_CLOEXEC);
+    const bool free = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (free) {
+      ::unlink(name.index().c_str());
+      ::unlink(name.pages().c_str());
+      others.erase(name.stem);
+    }
+    if (fd >= 0) ::close(fd);
+  }
+  for (size_t i = 0; i < order.size() && total() > options.bytes_max; ++i) Remove(order[i].second);
+  if (total() <= options.bytes_max) return {};
+  return Error{ErrorCode::kExhausted,
+               fmt::format("{}: {} bytes more do not fit the bound of {}: what is there is being "
+                           "used",
+                           options.directory, bytes, options.bytes_max)};
+}
+
+Result<int32_t> DiskTier::State::NewSegment() {
+  const std::string stem = NewSegmentStem(options.directory, options.fingerprint);
+  constexpr int kMode = S_IRUSR | S_IWUSR;
+  Segment segment{.stem = stem, .used_us = UnixSeconds() * 1'000'000, .own = true, .parts = {}};
+  segment.pages = ::open((stem + ".pages").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  segment.index = ::open((stem + ".index").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  const std::string header = SegmentHeader(options.fingerprint);
+  Status status;
+  if (segment.pages < 0 || segment.index < 0) {
+    status = Unusable(stem, "a segment cannot be made");
+  } else if (::flock(segment.pages, LOCK_EX | LOCK_NB) != 0) {
+    status = Unusable(stem, "a segment cannot be locked");
+  } else {
+    status = WriteAll(files, segment.index, std::as_bytes(std::span(header)), 0);
+  }
+  if (!status) {
+    if (segment.pages >= 0) ::close(segment.pages);
+    if (segment.index >= 0) ::close(segment.index);
+    ::unlink((stem + ".index").c_str());
+    ::unlink((stem + ".pages").c_str());
+    return status.error();
+  }
+  segment.index_bytes = kSegmentHeaderBytes;
+  segments.emplace(next_segment, std::move(segment));
+  return next_segment++;
+}
+
+// Room at the end of the segment in progress, whose user the caller is from now on.
+Result<int32_t> DiskTier::State::Reserve(int64_t bytes, int64_t& offset) {
+  const int64_t room = RoundUp(bytes, kAlignment);
+  const int64_t more = room + static_cast<int64_t>(sizeof(SegmentEntry)) + kSegmentHeaderBytes;
+  if (more > options.bytes_max) {
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("a part of {} bytes does not fit the bound of {}", bytes, options.bytes_max)};
+  }
+  if (active >= 0 && segments[active].bytes > 0 && segments[active].bytes + room > SegmentBytes()) {
+    ::flock(segments[active].pages, LOCK_UN);
+    active = -1;
+  }
+  RETURN_IF_ERROR(MakeRoom(more));
+  if (active < 0) {
+    ASSIGN_OR_RETURN(active, NewSegment());
+  }
+  Segment& segment = segments[active];
+  offset = segment.bytes;
+  segment.bytes += room;
+  segment.used_us = UnixSeconds() * 1'000'000;
+  ++segment.users;
+  return active;
+}
+
+Status DiskTier::State::Write(const KnownPart& part, const Pieces& pieces) {
+  SegmentEntry entry{.key = part.key, .kind = static_cast<uint32_t>(part.kind)};
+  std::vector<std::span<const std::byte>> read(pieces.begin(), pieces.end());
+  for (const auto& piece : read) entry.bytes += static_cast<int64_t>(piece.size());
+  entry.sum = PartSum(part, read);
+  int32_t id = 0;
+  int fd = -1;
+  {
+    std::lock_guard lock(mutex);
+    if (parts.contains(part)) return {};
+    ASSIGN_OR_RETURN(id, Reserve(entry.bytes, entry.offset));
+    fd = segments[id].pages;
+  }
+  Status status;
+  int64_t at = entry.offset;
+  for (const auto& piece : read) {
+    if (status.ok()) status = WriteAll(files, fd, piece, at);
+    at += static_cast<int64_t>(piece.size());
+  }
+  std::lock_guard lock(mutex);
+  Segment& segment = segments[id];
+  --segment.users;
+  RETURN_IF_ERROR(status);
+  Seal(entry);
+  RETURN_IF_ERROR(
+      WriteAll(files, segment.index, std::as_bytes(std::span(&entry, 1)), segment.index_bytes));
+  segment.index_bytes += static_cast<int64_t>(sizeof(entry));
+  figures.written_bytes += entry.bytes + static_cast<int64_t>(sizeof(entry));
+  if (parts.try_emplace(part, Place{id, entry.offset, entry.bytes, entry.sum}).second) {
+    segment.parts.push_back(part);
+  }
+  return {};
+}
+
+Status DiskTier::State::Read(const KnownPart& part, const Pieces& pieces) {
+  Place place;
+  int fd = -1;
+  {
+    std::lock_guard lock(mutex);
+    const auto at = parts.find(part);
+    if (at == parts.end()) return Error{ErrorCode::kNotFound, "the part is not there any more"};
+    place = at->second;
+    Segment& segment = segments[place.segment];
+    ++segment.users;
+    segment.used_us = UnixSeconds() * 1'000'000;
+    fd = segment.pages;
+  }
+  int64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += static_cast<int64_t>(piece.size());
+  Status status;
+  if (bytes != place.bytes) {
+    status = Error{ErrorCode::kInternal,
+                   fmt::format("a part has {} bytes, must have {}", place.bytes, bytes)};
+  }
+  int64_t at = place.offset;
+  for (const auto& piece : pieces) {
+    if (status.ok()) status = ReadAll(files, fd, piece, at);
+    at += static_cast<int64_t>(piece.size());
+  }
+  const std::vector<std::span<const std::byte>> read(pieces.begin(), pieces.end());
+  const bool damaged = status.ok() && PartSum(part, read) != place.sum;
+  if (damaged) status = Error{ErrorCode::kInternal, "a part's checksum does not agree"};
+  std::lock_guard lock(mutex);
+  --segments[place.segment].users;
+  figures.damaged += damaged;
+  if (status.ok()) {
+    figures.read_bytes += bytes;
+    return {};
+  }
+  const auto entry = parts.find(part);
+  if (entry != parts.end() && entry->second.segment == place.segment) parts.erase(entry);
+  return status;
+}
+
+DiskTier::State::Pieces DiskTier::State::PiecesOf(const PagePart& part) const {
+  Pieces pieces;
+  for (size_t g = 0; g < geometry->groups.size(); ++g) {
+    const GroupGeometry& group = geometry->groups[g];
+    if (group.kind != part.kind) continue;
+    std::byte* block = arena + BlockBytesOffset(*geometry, GroupId(static_cast<int32_t>(g)),
+                                                part.blocks.by_group[g]);
+    pieces.emplace_back(block, static_cast<size_t>(group.block_bytes));
+  }
+  return pieces;
+}
+
+void DiskTier::State::Run(const Task& task) {
+  Job& job = *task.job;
+  const PagePart& part = job.move.parts[static_cast<size_t>(task.part)];
+  const KnownPart name{part.key, part.kind};
+  const Pieces pieces = PiecesOf(part);
+  const bool in = job.move.in();
+  const Status status = in ? Read(name, pieces) : Write(name, pieces);
+  const int64_t us = MonotonicUs() - job.began_us;
+  std::unique_ptr<Job> ended;
+  {
+    std::lock_guard lock(mutex);
+    (in ? figures.read_us : figures.write_us) += us;
+    if (!status) {
+      ++(in ? figures.read_errors : figures.write_errors);
+      if (status.error().code != ErrorCode::kNotFound) Warn(status.error());
+    }
+    Tell();
+  }
+  {
+    std::lock_guard lock(queue_mutex);
+    if (!status) {
+      job.lost.push_back(task.part);
+      job.error = status.error().message;
+    }
+    if (--job.left == 0) {
+      const auto at = jobs.find(&job);
+      ended = std::move(at->second);
+      jobs.erase(at);
+    }
+  }
+  if (ended == nullptr) return;
+  std::sort(ended->lost.begin(), ended->lost.end());
+  ended->events->Post(PagesMoved{.move = ended->move.id,
+                                 .error = ended->error,
+                                 .lost = ended->lost,
+                                 .logprob = {},
+                                 .duration_us = us});
+}
+
+void DiskTier::State::Work() {
+  ::pthread_setname_np(::pthread_self(), "braid-tier");
+  while (true) {
+    Task task{};
+    {
+      std::unique_lock lock(queue_mutex);
+      wake.wait(lock, [&] { return stopping || !tasks.empty(); });
+      if (tasks.empty()) return;
+      task = tasks.front();
+      tasks.pop_front();
+    }
+    Run(task);
+  }
+}
+
+void DiskTier::State::WatchOthers() {
+  while (true) {
+    {
+      std::unique_lock lock(queue_mutex);
+      const auto pause = std::chrono::microseconds(options.watch_us);
+      if (wake.wait_for(lock, pause, [&] { return stopping; })) return;
+    }
+    std::lock_guard lock(mutex);
+    Look();
+    Tell();
+  }
+}
+
+// The mutex is held.
+void DiskTier::State::Tell() {
+  if (events == nullptr || (news.added.empty() && news.dropped.empty())) return;
+  events->Post(std::exchange(news, {}));
+}
+
+void DiskTier::State::Warn(const Error& error) {
+  const int64_t now = MonotonicUs();
+  if (now - warned_us < kWarnEveryUs) return;
+  warned_us = now;
+  LogWarning("cache directory {}: {}; what cannot be stored or read is computed again",
+             options.directory, error.message);
+}
+
+void DiskTier::Watch(EventSink& events) {
+  std::lock_guard lock(state_->mutex);
+  state_->events = &events;
+  state_->Tell();
+}
+
+void DiskTier::Attach(std::byte* arena, const CacheGeometry& geometry) {
+  state_->arena = arena;
+  state_->geometry = &geometry;
+}
+
+void DiskTier::Start(const PageMove& move, EventSink& events) {
+  State& s = *state_;
+  CHECK(s.arena != nullptr && !move.parts.empty(), "a move of {} parts", move.parts.size());
+  auto job = std::make_unique<Job>();
+  job->move = move;
+  job->events = &events;
+  job->began_us = MonotonicUs();
+  job->left = move.parts.size();
+  {
+    std::lock_guard lock(s.queue_mutex);
+    // Somebody waits for what comes; what leaves has time.
+    std::vector<State::Task> tasks;
+    for (size_t i = 0; i < move.parts.size(); ++i) {
+      tasks.push_back({job.get(), static_cast<int32_t>(i)});
+    }
+    s.tasks.insert(move.in() ? s.tasks.begin() : s.tasks.end(), tasks.begin(), tasks.end());
+    s.jobs.emplace(job.get(), std::move(job));
+  }
+  s.wake.notify_all();
+}
+
+void DiskTier::Clear() {
+  State& s = *state_;
+  std::lock_guard lock(s.mutex);
+  if (s.active >= 0 && s.segments[s.active].users == 0) {
+    ::flock(s.segments[s.active].pages, LOCK_UN);
+    s.active = -1;
+  }
+  std::vector<int32_t> ids;
+  for (const auto& [id, segment] : s.segments) ids.push_back(id);
+  for (const int32_t id : ids) s.Remove(id);
+  s.Tell();
+}
+
+DiskTierStats DiskTier::stats() const {
+  const State& s = *state_;
+  std::lock_guard lock(s.mutex);
+  DiskTierStats stats = s.figures;
+  stats.parts = static_cast<int64_t>(s.parts.size());
+  stats.segments = static_cast<int64_t>(s.segments.size());
+  for (const auto& [id, segment] : s.segments) stats.bytes += segment.bytes + segment.index_bytes;
+  for (const auto& [stem, name] : s.others) stats.bytes += name.bytes;
+  return stats;
+}
+
+}  // namespace braid

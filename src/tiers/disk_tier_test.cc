@@ -1,0 +1,424 @@
+// What a directory of pages survives: restarts, another server, damage at any byte, disks that
+// fail.
+#include "tiers/disk_tier.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/rng.h"
+#include "base/system/test_root.h"
+#include "scheduler/inbox.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const CacheGeometry kGeometry = {.groups = {{"keys", GroupKind::kFull, 192, 2},
+                                            {"draft", GroupKind::kFull, 64, 2},
+                                            {"state", GroupKind::kState, 320, 1}},
+                                 .page_bytes = 384,
+                                 .pages = 64};
+
+// Fails, shortens or delays what it is told to.
+struct FaultyFiles : FileLayer {
+  std::atomic<int64_t> writes_left{1 << 30}, reads_left{1 << 30};
+  std::atomic<int64_t> bytes_at_once{1 << 30};
+  int64_t ReadAt(int fd, void* data, size_t size, int64_t offset) override {
+    if (--reads_left < 0) return errno = EIO, -1;
+    return FileLayer::ReadAt(fd, data, std::min<size_t>(size, static_cast<size_t>(bytes_at_once)),
+                             offset);
+  }
+  int64_t WriteAt(int fd, const void* data, size_t size, int64_t offset) override {
+    if (--writes_left < 0) return errno = ENOSPC, -1;
+    return FileLayer::WriteAt(fd, data, std::min<size_t>(size, static_cast<size_t>(bytes_at_once)),
+                              offset);
+  }
+};
+
+// A tier with an arena whose blocks hold what their key says.
+class Server {
+ public:
+  explicit Server(DiskTierOptions options) : arena_(static_cast<size_t>(384 * 64)) {
+    options.watch_us = 20'000;
+    auto tier = DiskTier::Open(options);
+    EXPECT_TRUE(tier.ok()) << tier.error().message;
+    tier_ = *std::move(tier);
+    tier_->Attach(arena_.data(), kGeometry);
+    tier_->Watch(inbox_);
+    Take();
+  }
+  ~Server() { tier_.reset(); }
+
+  static PagePart Part(int32_t n, GroupKind kind) {
+    PagePart part{.index = n, .kind = kind, .blocks = {}, .key = {static_cast<uint64_t>(n), 7}};
+    if (kind == GroupKind::kFull) {
+      part.blocks.by_group[0] = BlockId(2 + n % 8);
+      part.blocks.by_group[1] = BlockId(22 + n % 8);
+    } else {
+      part.blocks.by_group[2] = BlockId(30 + n % 8);
+    }
+    return part;
+  }
+  static std::vector<PagePart> Parts(int32_t begin, int32_t end) {
+    std::vector<PagePart> parts;
+    for (int32_t n = begin; n < end; ++n) parts.push_back(Part(n, GroupKind::kFull));
+    parts.push_back(Part(end - 1, GroupKind::kState));
+    return parts;
+  }
+  void Fill(const PagePart& part) {
+    ForBytes(part, [](std::byte& byte, uint64_t bits) { byte = static_cast<std::byte>(bits); });
+  }
+  bool Holds(const PagePart& part) {
+    bool same = true;
+    ForBytes(part,
+             [&](std::byte& byte, uint64_t bits) { same &= byte == static_cast<std::byte>(bits); });
+    return same;
+  }
+  PagesMoved Move(Direction direction, std::vector<PagePart> parts) {
+    const MoveId id(moves_++);
+    tier_->Start({.id = id,
+                  .place = Place::kDisk,
+                  .direction = direction,
+                  .slot = {},
+                  .request = {},
+                  .parts = std::move(parts)},
+                 inbox_);
+    while (true) {
+      Take();
+      if (!moved_.empty()) break;
+      inbox_.Wait(1'000'000);
+    }
+    PagesMoved moved = std::move(moved_.front());
+    moved_.erase(moved_.begin());
+    EXPECT_EQ(moved.move, id);
+    return moved;
+  }
+  PagesMoved Store(int32_t begin, int32_t end) {
+    for (const PagePart& part : Parts(begin, end)) Fill(part);
+    return Move(Direction::kOut, Parts(begin, end));
+  }
+  // Which of the parts came, bit for bit. What is said to have come must be right.
+  std::vector<int32_t> Restored(int32_t begin, int32_t end) {
+    std::vector<int32_t> came;
+    for (int32_t n = begin; n < end; ++n) {
+      for (const GroupKind kind : {GroupKind::kFull, GroupKind::kState}) {
+        if (kind == GroupKind::kState && n != end - 1) continue;
+        const PagePart part = Part(n, kind);
+        ForBytes(part, [](std::byte& byte, uint64_t) { byte = std::byte{0xee}; });
+        const PagesMoved moved = Move(Direction::kIn, {part});
+        EXPECT_EQ(moved.error.empty(), moved.lost.empty());
+        if (!moved.error.empty()) continue;
+        EXPECT_TRUE(Holds(part)) << "part " << n << " came and is not what was stored";
+        came.push_back(kind == GroupKind::kFull ? n : 1000 + n);
+      }
+    }
+    return came;
+  }
+  void Take() {
+    for (Event& event : inbox_.Take()) {
+      if (auto* moved = std::get_if<PagesMoved>(&event)) moved_.push_back(std::move(*moved));
+      if (auto* known = std::get_if<PagesKnown>(&event)) {
+        for (const KnownPart& part : known->added) known_.insert(part);
+        for (const KnownPart& part : known->dropped) known_.erase(part);
+      }
+    }
+  }
+  std::set<KnownPart>& known() { return known_; }
+  DiskTier& tier() { return *tier_; }
+
+ private:
+  template <class F>
+  void ForBytes(const PagePart& part, F f) {
+    for (size_t g = 0; g < kGeometry.groups.size(); ++g) {
+      if (kGeometry.groups[g].kind != part.kind) continue;
+      const int64_t offset =
+          BlockBytesOffset(kGeometry, GroupId(static_cast<int32_t>(g)), part.blocks.by_group[g]);
+      for (int64_t i = 0; i < kGeometry.groups[g].block_bytes; ++i) {
+        f(arena_[static_cast<size_t>(offset + i)],
+          RandomBits(part.key.low + 100 * g, static_cast<uint64_t>(i)));
+      }
+    }
+  }
+
+  std::vector<std::byte> arena_;
+  Inbox inbox_;
+  std::vector<PagesMoved> moved_;
+  std::set<KnownPart> known_;
+  int64_t moves_ = 0;
+  std::unique_ptr<DiskTier> tier_;
+};
+
+class DiskTierTest : public ::testing::Test {
+ protected:
+  DiskTierTest() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = ::testing::TempDir() + "tier_" + test->name() + std::to_string(::getpid());
+    std::filesystem::remove_all(directory_);
+  }
+  ~DiskTierTest() override { std::filesystem::remove_all(directory_); }
+  DiskTierOptions Options(char print = 'a') {
+    return {.directory = directory_,
+            .bytes_max = 1 << 20,
+            .fingerprint = TierFingerprint(64, print),
+            .threads = 2,
+            .files = &files_};
+  }
+  std::vector<std::string> FilesWith(const std::string& extension) {
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      if (entry.path().extension() == extension) paths.push_back(entry.path().string());
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+  static std::string Read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void Write(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+
+  FaultyFiles files_;
+  std::string directory_;
+};
+
+TEST_F(DiskTierTest, ComesBackBitForBitAlsoAfterARestart) {
+  {
+    Server server(Options());
+    EXPECT_TRUE(server.Store(0, 5).error.empty());
+    EXPECT_THAT(server.Restored(0, 5), ElementsAre(0, 1, 2, 3, 4, 1004));
+  }
+  Server server(Options());
+  EXPECT_EQ(server.known().size(), 6u);
+  EXPECT_THAT(server.Restored(0, 5), ElementsAre(0, 1, 2, 3, 4, 1004));
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    struct stat info;
+    ASSERT_EQ(::stat(entry.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u) << entry.path();
+  }
+}
+
+TEST_F(DiskTierTest, WritesNothingTwice) {
+  Server server(Options());
+  server.Store(0, 5);
+  const int64_t written = server.tier().stats().written_bytes;
+  EXPECT_TRUE(server.Store(0, 5).error.empty());
+  EXPECT_EQ(server.tier().stats().written_bytes, written);
+}
+
+TEST_F(DiskTierTest, PagesOfAnotherFingerprintAreNotThere) {
+  {
+    Server server(Options('a'));
+    server.Store(0, 3);
+  }
+  Server server(Options('b'));
+  EXPECT_THAT(server.known(), IsEmpty());
+  EXPECT_THAT(server.Restored(0, 3), IsEmpty());
+}
+
+// Its name is what a file is chosen by; its header decides.
+TEST_F(DiskTierTest, AFileThatOnlyHasTheNameIsNotRead) {
+  {
+    Server server(Options('b'));
+    server.Store(0, 3);
+  }
+  for (const char* extension : {".pages", ".index"}) {
+    const std::string path = FilesWith(extension).at(0);
+    std::string name = std::filesystem::path(path).filename().string();
+    name.replace(0, 16, std::string(16, 'a'));
+    std::filesystem::rename(path, directory_ + "/" + name);
+  }
+  Server server(Options('a'));
+  EXPECT_THAT(server.known(), IsEmpty());
+  EXPECT_THAT(server.Restored(0, 3), IsEmpty());
+}
+
+TEST_F(DiskTierTest, TwoServersReadWhatEachOtherWrites) {
+  Server one(Options()), two(Options());
+  one.Store(0, 3);
+  two.Store(3, 6);
+  for (int i = 0; i < 1000 && (one.known().size() < 4 || two.known().size() < 4); ++i) {
+    ::usleep(10'000);
+    one.Take();
+    two.Take();
+  }
+  EXPECT_THAT(one.Restored(3, 6), ElementsAre(3, 4, 5, 1005));
+  EXPECT_THAT(two.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+  EXPECT_EQ(FilesWith(".pages").size(), 2u);
+}
+
+TEST_F(DiskTierTest, KeepsWithinItsBoundAndDropsWhatWasUsedLongestAgo) {
+  DiskTierOptions options = Options();
+  options.bytes_max = 256 << 10;
+  Server server(options);
+  for (int32_t n = 0; n < 120; n += 4) {
+    EXPECT_TRUE(server.Store(n, n + 4).error.empty());
+    EXPECT_LE(server.tier().stats().bytes, options.bytes_max);
+  }
+  server.Take();
+  EXPECT_GT(server.tier().stats().dropped, 50);
+  EXPECT_THAT(server.Restored(116, 120), ElementsAre(116, 117, 118, 119, 1119));
+  EXPECT_THAT(server.Restored(0, 4), IsEmpty());
+  EXPECT_THAT(server.known(),
+              ::testing::Not(::testing::Contains(KnownPart{{0, 7}, GroupKind::kFull})));
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    bytes += static_cast<int64_t>(entry.file_size());
+  }
+  EXPECT_LE(bytes, options.bytes_max);
+}
+
+TEST_F(DiskTierTest, ASegmentThatSomebodyWritesToIsNotDropped) {
+  Server other(Options());
+  other.Store(0, 3);
+  DiskTierOptions options = Options();
+  options.bytes_max = 128 << 10;
+  Server server(options);
+  for (int32_t n = 10; n < 60; n += 4) server.Store(n, n + 4);
+  EXPECT_THAT(other.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+}
+
+// A crash can cut either file anywhere: what is said to have come is right, and the start succeeds.
+TEST_F(DiskTierTest, ATornWriteAtAnyByteCostsMissesOnly) {
+  {
+    Server server(Options());
+    server.Store(0, 2);
+  }
+  const std::string pages = FilesWith(".pages").at(0), index = FilesWith(".index").at(0);
+  const std::string all_pages = Read(pages), all_index = Read(index);
+  ASSERT_EQ(all_index.size(), 64u + 3 * 64);
+  for (size_t cut = 0; cut <= all_index.size(); ++cut) {
+    Write(index, all_index.substr(0, cut));
+    Server server(Options());
+    EXPECT_EQ(server.known().size(), cut < 128 ? 0 : (cut - 64) / 64) << cut;
+    if (cut % 16 == 0) server.Restored(0, 2);
+  }
+  Write(index, all_index);
+  for (size_t cut = 0; cut < all_pages.size(); cut += 61) {
+    Write(pages, all_pages.substr(0, cut));
+    Server server(Options());
+    server.Restored(0, 2);
+  }
+  Write(pages, all_pages);
+  Server server(Options());
+  EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
+}
+
+// Also where a block of zeros is what the disk has of the last writes.
+TEST_F(DiskTierTest, AFlippedBitCostsThatPartOnly) {
+  {
+    Server server(Options());
+    server.Store(0, 2);
+  }
+  const std::string pages = FilesWith(".pages").at(0), index = FilesWith(".index").at(0);
+  const std::string all_pages = Read(pages), all_index = Read(index);
+  for (size_t bit = 0; bit < all_index.size() * 8; bit += 3) {
+    std::string bytes = all_index;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    Write(index, bytes);
+    Server server(Options());
+    EXPECT_EQ(server.known().size(), bit < 512 ? 0u : 2u) << bit;
+  }
+  Write(index, all_index);
+  int damaged = 0;
+  for (size_t bit = 0; bit < all_pages.size() * 8; bit += 131) {
+    std::string bytes = all_pages;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    Write(pages, bytes);
+    Server server(Options());
+    damaged += server.Restored(0, 2).size() < 3;
+    if (bit % 1024 != 0) continue;
+    std::fill(bytes.begin() + static_cast<ptrdiff_t>(bit / 8), bytes.end(), 0);
+    Write(pages, bytes);
+    Server zeros(Options());
+    zeros.Restored(0, 2);
+  }
+  EXPECT_GT(damaged, 20);
+}
+
+TEST_F(DiskTierTest, AFullDiskCostsWhatDoesNotFit) {
+  Server server(Options());
+  server.Store(0, 2);
+  files_.writes_left = 0;
+  const PagesMoved moved = server.Store(2, 4);
+  EXPECT_THAT(moved.lost, ElementsAre(0, 1, 2));
+  EXPECT_THAT(moved.error, HasSubstr("No space left"));
+  EXPECT_THAT(server.Restored(2, 4), IsEmpty());
+  EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
+  files_.writes_left = 1 << 30;
+  EXPECT_TRUE(server.Store(2, 4).error.empty());
+  EXPECT_THAT(server.Restored(2, 4), ElementsAre(2, 3, 1003));
+}
+
+// Whatever write of a series fails, what is left is right.
+TEST_F(DiskTierTest, AnyWriteMayFail) {
+  for (int64_t good = 0; good < 14; ++good) {
+    std::filesystem::remove_all(directory_);
+    files_.writes_left = good;
+    {
+      Server server(Options());
+      server.Store(0, 3);
+      server.Restored(0, 3);
+    }
+    files_.writes_left = 1 << 30;
+    Server server(Options());
+    server.Restored(0, 3);
+    EXPECT_TRUE(server.Store(0, 3).error.empty()) << good;
+    EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002)) << good;
+  }
+}
+
+TEST_F(DiskTierTest, AReadErrorCostsTheParts) {
+  Server server(Options());
+  server.Store(0, 2);
+  files_.reads_left = 0;
+  EXPECT_THAT(server.Restored(0, 2), IsEmpty());
+  EXPECT_EQ(server.tier().stats().read_errors, 3);
+  files_.reads_left = 1 << 30;
+  EXPECT_TRUE(server.Store(0, 2).error.empty());  // what could not be read may be written again
+  EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
+}
+
+TEST_F(DiskTierTest, ShortReadsAndWritesGoOn) {
+  files_.bytes_at_once = 7;
+  Server server(Options());
+  EXPECT_TRUE(server.Store(0, 2).error.empty());
+  EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
+}
+
+TEST_F(DiskTierTest, ClearRemovesAllAndGoesOn) {
+  Server server(Options());
+  server.Store(0, 2);
+  server.tier().Clear();
+  EXPECT_THAT(FilesWith(".pages"), IsEmpty());
+  EXPECT_THAT(FilesWith(".index"), IsEmpty());
+  EXPECT_THAT(server.Restored(0, 2), IsEmpty());
+  EXPECT_TRUE(server.Store(0, 2).error.empty());
+  EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
+}
+
+TEST_F(DiskTierTest, ADirectoryThatCannotBeUsedIsRefusedByName) {
+  Write(directory_, "a file");
+  const auto tier = DiskTier::Open(Options());
+  ASSERT_FALSE(tier.ok());
+  EXPECT_THAT(tier.error().message, HasSubstr(directory_));
+  std::filesystem::remove_all(directory_);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,2 @@
+# Fingerprints (fingerprint.h).
+target_link_libraries(braid_tiers PRIVATE braid_crypto)

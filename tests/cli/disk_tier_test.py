@@ -1,0 +1,169 @@
+"""`--cache-dir`: what was computed before is reused after a restart, a kill at any moment, or when
+memory was too small for it, and every answer is what it would be without.
+
+BRAID_KILLS=200 kills more often.
+"""
+
+import http.client
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from serving import serving  # noqa: E402
+
+KILLS = int(os.environ.get("BRAID_KILLS", "20"))
+
+
+def ask(port, prompt, tokens=24, **more):
+    """The tokens' text and log-probabilities, and the usage."""
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1,
+            "ignore_eos": True, **more}
+    connection = http.client.HTTPConnection("localhost", port, timeout=120)
+    connection.request("POST", "/v1/completions", json.dumps(body),
+                       {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    assert response.status == 200, answer
+    choice = answer["choices"][0]
+    return (choice["text"], choice["logprobs"]["token_logprobs"]), answer["usage"]
+
+
+def metric(port, name):
+    connection = http.client.HTTPConnection("localhost", port, timeout=30)
+    connection.request("GET", "/metrics")
+    for line in connection.getresponse().read().decode().splitlines():
+        if line.startswith(name) and not line.startswith("#"):
+            return float(line.rsplit(" ", 1)[1])
+    return None
+
+
+def prompts(count, length=400, seed=1):
+    draw = random.Random(seed)
+    return [[draw.randrange(300) for _ in range(length + 7 * i)] for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What each prompt's answer is without a tier."""
+    with serving("--max-model-len", "2048") as server:
+        return [ask(server.port, p)[0] for p in prompts(12)]
+
+
+def settle(port):
+    """Waits until nothing more is written."""
+    before = -1.0
+    while (now := metric(port, "braid:tier_written_bytes_total")) != before:
+        before = now
+        time.sleep(0.2)
+
+
+def test_a_restart_reuses_what_was_computed(tmp_path, expected):
+    flags = ("--cache-dir", tmp_path / "pages", "--max-model-len", "2048")
+    with serving(*map(str, flags)) as server:
+        for prompt, answer in zip(prompts(3), expected):
+            assert ask(server.port, prompt)[0] == answer
+    with serving(*map(str, flags)) as server:
+        assert any("pages on disk" in line and " 0 parts" not in line for line in server.log)
+        for prompt, answer in zip(prompts(3), expected):
+            got, usage = ask(server.port, prompt)
+            assert got == answer
+            details = usage["prompt_tokens_details"]
+            whole = (len(prompt) - 1) // 64 * 64
+            assert details["disk_tokens"] == details["cached_tokens"] == whole
+        assert metric(server.port, "braid:tier_hits_total") > 1000
+        assert metric(server.port, "braid:tier_read_bytes_total") > 0
+        # Others do not meet them.
+        got, usage = ask(server.port, prompts(3)[0], cache_salt="other")
+        assert got == expected[0] and usage["prompt_tokens_details"]["cached_tokens"] == 0
+    assert {oct(p.stat().st_mode & 0o777) for p in (tmp_path / "pages").iterdir()} == {"0o600"}
+    # Other numbers, other pages.
+    with serving(*map(str, flags), "--kv-dtype", "int8") as server:
+        _, usage = ask(server.port, prompts(3)[0])
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+def test_what_memory_cannot_hold_comes_back_from_disk(tmp_path, expected):
+    with serving("--cache-dir", str(tmp_path), "--max-model-len", "1024", "--max-num-seqs", "2",
+                 "--memory", "78MiB") as server:
+        for turn in range(2):
+            for prompt, answer in zip(prompts(12), expected):
+                assert ask(server.port, prompt)[0] == answer, turn
+        settle(server.port)
+        assert metric(server.port, "braid:tier_hits_total") > 0
+        written = metric(server.port, "braid:tier_written_bytes_total")
+        for prompt, answer in zip(prompts(12), expected):
+            assert ask(server.port, prompt)[0] == answer
+        settle(server.port)
+        # Only what is new is written: nothing is.
+        assert metric(server.port, "braid:tier_written_bytes_total") <= 1.2 * written
+
+
+def test_a_flush_forgets_what_is_on_disk(tmp_path, expected):
+    with serving("--cache-dir", str(tmp_path), "--max-model-len", "2048") as server:
+        assert ask(server.port, prompts(1)[0])[0] == expected[0]
+        settle(server.port)
+        connection = http.client.HTTPConnection("localhost", server.port, timeout=30)
+        connection.request("POST", "/flush_cache")
+        assert connection.getresponse().status == 200
+        got, usage = ask(server.port, prompts(1)[0])
+        assert got == expected[0] and usage["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+def test_killed_at_any_moment_it_starts_again_and_says_the_same(tmp_path, expected):
+    draw = random.Random(5)
+    all_prompts = prompts(12)
+    restored, answer_seconds = 0, 0.2
+    for kill in range(KILLS):
+        last = kill + 1 == KILLS
+        with serving("--cache-dir", str(tmp_path), "--cache-disk", "64MiB", "--max-model-len",
+                     "2048", may_be_killed=True) as server:
+
+            def client(first):
+                nonlocal answer_seconds
+                for i in range(first, first + 12):
+                    began = time.monotonic()
+                    try:
+                        got, usage = ask(server.port, all_prompts[i % 12])
+                    except (OSError, http.client.HTTPException, json.JSONDecodeError):
+                        return
+                    answer_seconds = time.monotonic() - began
+                    if got != expected[i % 12]:
+                        wrong.append(i)
+                    disk.append(usage["prompt_tokens_details"].get("disk_tokens", 0))
+
+            wrong, disk = [], []
+            threads = [threading.Thread(target=client, args=(draw.randrange(12),))
+                       for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            if not last:
+                time.sleep(draw.random() * 5 * answer_seconds)
+                server.process.send_signal(signal.SIGKILL)
+            for thread in threads:
+                thread.join()
+            assert not wrong, (kill, wrong)
+            restored += sum(disk)
+    assert restored > 0
+
+
+@pytest.mark.parametrize("flags, message", [
+    (("--tp", "2"), "leave out --tp"),
+    (("--no-prefix-cache",), "leave out --no-prefix-cache"),
+])
+def test_what_cannot_go_together_is_said(braid, tiny, tmp_path, flags, message):
+    result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path, *flags)
+    assert result.returncode != 0 and message in result.stderr
+
+
+def test_a_directory_that_cannot_be_used_is_named(braid, tiny, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path / "file")
+    assert result.returncode != 0 and str(tmp_path / "file") in result.stderr
