@@ -7,6 +7,7 @@
 #include "base/system/file.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/pairs.h"
+#include "experts/placement_file.h"
 #include "forecast/expert_plan.h"
 #include "forecast/forecast.h"
 #include "model/families/families.h"
@@ -41,17 +42,22 @@ class ExpertsPlanCommand : public Command {
                  "With --model: format of the weights");
     flags.Number("--step-tokens", step_tokens_, {1, 1 << 24},
                  "With --model: tokens of all ranks in a step");
+    flags.Text("--write", write_,
+               "Write the placement that all windows give to FILE, for --expert-placement");
+    flags.Choice("--placement", placement_, {"incremental", "global", "hierarchical"},
+                 "With --write: which");
     flags.Switch("--json", json_, "Print a JSON object");
   }
   Status Run() override;
 
  private:
   Result<std::vector<ExpertShape>> ReadMeshes(int32_t experts) const;
+  Status WritePlacement(const ExpertLoads& loads, const ExpertShape& shape) const;
   void Print(const ExpertLoads& loads, std::span<const MeshReports> all) const;
   void PrintJson(const ExpertLoads& loads, std::span<const MeshReports> all) const;
 
   std::string loads_path_, mesh_text_ = "ranks=8,node=8", model_, hardware_name_ = "h200";
-  std::string weights_ = "bf16";
+  std::string weights_ = "bf16", write_, placement_ = "incremental";
   int32_t groups_ = 0, step_tokens_ = 4096;
   std::optional<uint64_t> seed_;
   bool json_ = false;
@@ -130,6 +136,18 @@ void ExpertsPlanCommand::PrintJson(const ExpertLoads& loads,
   fmt::print("{}\n", json::serialize(out));
 }
 
+Status ExpertsPlanCommand::WritePlacement(const ExpertLoads& loads,
+                                          const ExpertShape& shape) const {
+  using enum PlacementMethod;
+  PlacementMethod method = kIncremental;
+  for (const PlacementMethod other : {kGlobal, kHierarchical}) {
+    if (NameOf(other) == placement_) method = other;
+  }
+  ExpertPlacement placement{.model = loads.model, .shape = shape, .layers = loads.layers};
+  ASSIGN_OR_RETURN(placement.slots, PlaceBy(method, loads, shape, options_));
+  return WriteExpertPlacement(write_, placement);
+}
+
 Status ExpertsPlanCommand::Run() {
   ASSIGN_OR_RETURN(const ExpertLoads loads, ReadExpertLoads(loads_path_));
   ASSIGN_OR_RETURN(const std::vector<ExpertShape> shapes, ReadMeshes(loads.experts));
@@ -149,6 +167,13 @@ Status ExpertsPlanCommand::Run() {
   options_.step_tokens = step_tokens_;
   const ExpertMachine machine{spec, hardware,
                               ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16)};
+  if (!write_.empty()) {
+    if (shapes.size() > 1) {
+      return Error{ErrorCode::kInvalid, "--write needs a single --mesh", "--write"};
+    }
+    RETURN_IF_ERROR(WritePlacement(loads, shapes[0]));
+    if (loads.windows.size() < 2) return {};  // nothing judges the placement
+  }
   std::vector<MeshReports> all;
   for (const ExpertShape& shape : shapes) {
     ASSIGN_OR_RETURN(

@@ -207,6 +207,18 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
       return HandoffCounts{s.partners, s.done, s.failed, s.bytes, s.early_bytes};
     };
   }
+  if (engine.rank_counts() != nullptr) {
+    context.expert_rank_count = engine.options().mesh.ranks();
+    context.expert_ranks = [&engine] {
+      const RankRows window = engine.rank_counts()->last();
+      ExpertRanks ranks{.balance = window.rows.empty() ? 0 : window.Balance(), .rows = {}};
+      for (const std::vector<int64_t>& layer : window.rows) {
+        ranks.rows.resize(layer.size());
+        for (size_t r = 0; r < layer.size(); ++r) ranks.rows[r] += layer[r];
+      }
+      return ranks;
+    };
+  }
   ChooseParsers(engine.chat_template(), &context.card);
   return context;
 }

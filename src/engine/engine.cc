@@ -23,6 +23,7 @@
 #include "base/trace.h"
 #include "comm/mpi_group.h"
 #include "engine/device_choice.h"
+#include "engine/engine_experts.h"
 #include "engine/engine_ranks.h"
 #include "engine/engine_tier.h"
 #include "engine/expert_header.h"
@@ -48,6 +49,7 @@ namespace braid {
 
 // A rank beside the one that leads, on a thread of its own.
 struct ThreadFollower {
+  std::unique_ptr<ExpertRecorder> experts;  // used by the executor; null: the model has none
   std::unique_ptr<ModelExecutor> executor;
   std::thread thread;
 };
@@ -56,6 +58,7 @@ struct Engine::State {
   EngineOptions options;
   Machine machine;
   std::unique_ptr<EngineRanks> ranks;  // null: one
+  ExpertSlots experts_at;              // on several ranks
   std::vector<RankView> views;         // of the ranks of this process
   ModelSpec spec;
   std::optional<Checkpoint> checkpoint;
@@ -96,8 +99,9 @@ struct Engine::State {
                                         const std::function<void(std::string)>& stage);
   Status LoadRanks(Binding first, const std::function<void(std::string)>& stage);
   Status SetLimits();
-  std::unique_ptr<ModelExecutor> ExecutorOf(const RankView& view, ModelWeights weights);
-  LogStart SharedStart() const { return StartOfRun(limits, spec, options, machine); }
+  std::unique_ptr<ModelExecutor> ExecutorOf(const RankView& view, ModelWeights weights,
+                                            ExpertRecorder* recorder);
+  LogStart SharedStart() const { return StartOfRun(limits, spec, options, machine, experts_at); }
   void StartFollowers();
   Status Prepare(const std::function<void(std::string)>& stage);
   Status TakeRecorded();
@@ -262,13 +266,15 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
 // One rank, or those of the mesh that are in this process.
 Status Engine::State::OpenRanks() {
   std::vector<int32_t> here = {0};
+  ASSIGN_OR_RETURN(experts_at, ExpertSlotsOf(options, spec, options.mesh));
   RETURN_IF_ERROR(CheckMesh(spec, options.mesh));
   if (options.mesh.ranks() > 1 || MpiRanks() > 1) {
     ASSIGN_OR_RETURN(ranks, EngineRanks::Create(options));
     here = ranks->here();
+    if (experts_at.ranks_per_node == 0) experts_at.ranks_per_node = ranks->of_a_node();
   }
   for (const int32_t rank : here) {
-    ASSIGN_OR_RETURN(RankView view, ViewOf(spec, options.mesh, rank));
+    ASSIGN_OR_RETURN(RankView view, ViewOf(spec, options.mesh, rank, experts_at.placement));
     views.push_back(std::move(view));
   }
   return {};
@@ -280,8 +286,8 @@ Result<Binding> Engine::State::Bind(const RankView& view) const {
   return binding;
 }
 
-std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view,
-                                                         ModelWeights weights) {
+std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, ModelWeights weights,
+                                                         ExpertRecorder* recorder) {
   const Machine own = ranks ? ranks->ShareOf(machine, view.rank) : machine;
   const bool first = view.rank == views[0].rank;
   return std::make_unique<ModelExecutor>(
@@ -298,9 +304,10 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view,
                           .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
                           .constraints = grammars.get(),
                           .draft_tokens_max = limits.draft_tokens_max,
-                          .experts = experts.get(),
+                          .experts = recorder,
                           .home = device.home(),
                           .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
+                          .experts_at = experts_at,
                           .dp_rank = options.mesh.GroupOf(view.rank),
                           .dp_ranks = options.mesh.dp,
                           .movers = {partners.get(), first ? tier.get() : nullptr}});
@@ -349,9 +356,12 @@ Status Engine::State::LoadRanks(Binding first, const std::function<void(std::str
   memory.mapped_bytes = weights[0].mapped_bytes;
   RETURN_IF_ERROR(SetLimits());
   RETURN_IF_ERROR(device.Move(spec, weights[0], limits, machine.kv_dtype));
-  executor = ExecutorOf(views[0], std::move(weights[0]));
+  executor = ExecutorOf(views[0], std::move(weights[0]), experts.get());
   for (size_t i = 1; i < views.size(); ++i) {
-    followers.push_back({ExecutorOf(views[i], std::move(weights[i])), {}});
+    auto counts = experts ? std::make_unique<ExpertRecorder>(experts->header()) : nullptr;
+    ExpertRecorder* recorder = counts.get();
+    followers.push_back(
+        {std::move(counts), ExecutorOf(views[i], std::move(weights[i]), recorder), {}});
   }
   memory.workspace_bytes = executor->workspace_bytes() + DraftBytes();
   return {};
@@ -412,12 +422,6 @@ Status Engine::State::StartTrace() {
 }
 
 Status Engine::State::StartExpertRecorder() {
-  if (options.mesh.ranks() > 1) {  // each would count its own tokens
-    if (options.expert_loads.empty()) return {};
-    return Error{ErrorCode::kInvalid,
-                 "--expert-loads counts on one rank; leave out --dp, --tp and --ep",
-                 "expert_loads"};
-  }
   ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
   if (device.used()) header.layers.clear();  // nobody counts there
   if (!header.layers.empty()) experts = std::make_unique<ExpertRecorder>(std::move(header));
@@ -426,6 +430,7 @@ Status Engine::State::StartExpertRecorder() {
     return Error{ErrorCode::kInvalid,
                  options.model_dir + " has no experts; leave out --expert-loads", "expert_loads"};
   }
+  if (FollowsAsRank()) return {};  // the first rank gets what it counts
   return experts->Open(options.expert_loads);
 }
 
@@ -445,7 +450,7 @@ Engine::~Engine() {
   state_->leader.reset();  // the others end
   for (ThreadFollower& follower : state_->followers) follower.thread.join();
   if (state_->experts) {
-    const Status written = state_->experts->Close();
+    const Status written = state_->experts->Close(state_->ranks != nullptr);
     if (!written) fmt::print(stderr, "{}\n", written.error().message);
   }
   state_->WriteTrace();
@@ -534,6 +539,7 @@ std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); 
 const handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
 double Engine::load_seconds() const { return state_->load_seconds; }
+const RankCounts* Engine::rank_counts() const { return state_->executor->rank_counts(); }
 RunningFormats Engine::weight_formats() const { return RunningFormatsOf(state_->report); }
 std::string Engine::PlanText() const {
   const State& s = *state_;

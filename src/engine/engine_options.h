@@ -47,6 +47,8 @@ struct EngineOptions {
   // The other part of a hand-off is another engine's; none: this one does all. Its fingerprint is
   // the engine's to fill in.
   std::optional<handoff::PartnerOptions> partners;
+  std::string expert_placement;                 // file that says where experts lie; empty: in order
+  int32_t redundant_experts = 0;                // further slots of a layer, without such a file
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
 

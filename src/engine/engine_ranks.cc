@@ -1,7 +1,7 @@
 // See the header.
 #include "engine/engine_ranks.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "comm/mpi_group.h"
 #include "runtime/lock_step.h"
 
@@ -78,6 +79,11 @@ int32_t EngineRanks::on_this_machine() const {
   return process_ ? MpiRanksOnThisMachine() : mesh_.ranks();
 }
 
+int32_t EngineRanks::of_a_node() const {
+  const int32_t here = on_this_machine();
+  return mesh_.ep % here == 0 ? here : mesh_.ep;
+}
+
 ops::Ranks EngineRanks::Groups(int32_t rank) {
   return process_ ? process_->groups() : threads_->Of(rank);
 }
@@ -117,14 +123,21 @@ Status EngineRanks::Agree(std::vector<int32_t>& numbers) {
 }
 
 LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
-                    const EngineOptions& options, const Machine& machine) {
+                    const EngineOptions& options, const Machine& machine,
+                    const ExpertSlots& experts_at) {
+  uint64_t placement = 0;
+  for (const LayerSlots& slots : experts_at.placement) {
+    for (const int32_t e : slots) placement = MixBits(placement + static_cast<uint64_t>(e));
+    placement = MixBits(~placement);
+  }
   return {.config = limits,
           .model = fmt::format("{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
-                               "{}, mla {}",
+                               "{}, mla {}, {} redundant experts, {} ranks a node, placement {:x}",
                                spec.architecture, spec.layers.size(), options.weights,
                                options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
                                machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
-                               NameOf(machine.kv_dtype), options.mla)};
+                               NameOf(machine.kv_dtype), options.mla, experts_at.redundant,
+                               experts_at.ranks_per_node, placement)};
 }
 
 std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,

@@ -25,6 +25,8 @@ class EngineRanks {
   std::vector<int32_t> here() const;
   // How many ranks share this machine's memory.
   int32_t on_this_machine() const;
+  // Of the ranks that share experts, how many are on a machine: neighbours, as far as they divide.
+  int32_t of_a_node() const;
   bool as_processes() const { return process_ != nullptr; }
   ops::Ranks Groups(int32_t rank);
 
@@ -50,7 +52,8 @@ class EngineRanks {
 
 // What must be the same on all ranks.
 LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
-                    const EngineOptions& options, const Machine& machine);
+                    const EngineOptions& options, const Machine& machine,
+                    const ExpertSlots& experts_at);
 
 // A rank of this process that follows the first one.
 std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,

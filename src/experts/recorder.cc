@@ -66,8 +66,27 @@ void ExpertRecorder::EndFile() {
   file_ = nullptr;
 }
 
-Status ExpertRecorder::Close() {
+void ExpertRecorder::AppendOpen(std::vector<int64_t>& counts) const {
+  for (const auto& layer : windows_[0].counts) {
+    counts.insert(counts.end(), layer.begin(), layer.end());
+  }
+}
+
+void ExpertRecorder::AddOpen(std::span<const int64_t> counts) {
+  CHECK(counts.size() == header_.layers.size() * static_cast<size_t>(header_.experts));
+  auto next = counts.begin();
+  for (auto& layer : windows_[0].counts) {
+    for (int64_t& count : layer) count += *next++;
+  }
+}
+
+void ExpertRecorder::ForgetOpen() {
+  for (auto& layer : windows_[0].counts) std::ranges::fill(layer, 0);
+}
+
+Status ExpertRecorder::Close(bool several_ranks) {
   if (file_ == nullptr) return error_;
+  if (several_ranks) Clear(windows_[0]);
   for (size_t window = 0; window < kFileWindow; ++window) {
     windows_[window + 1] += windows_[window];
     Clear(windows_[window]);

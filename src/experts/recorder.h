@@ -32,7 +32,17 @@ class ExpertRecorder {
   // Replaces the file. kInternal when it cannot be written.
   Status Open(const std::string& path);
   // Writes what the last windows did not; the first error of any write.
-  Status Close();
+  // Of several ranks: of complete shortest windows only.
+  Status Close(bool several_ranks = false);
+
+  // Of several ranks each counts its own tokens: before the pass ends that completes the shortest
+  // window, one of them gets all that the others have counted since the last one, layer by layer,
+  // and adds it; the others forget it.
+  bool completes_window() const { return windows_[0].passes + 1 == kWindows[0]; }
+  void AppendOpen(std::vector<int64_t>& counts) const;
+  void AddOpen(std::span<const int64_t> counts);
+  void ForgetOpen();
+  const ExpertLoads& header() const { return header_; }
 
   // The experts of a layer's tokens, top_k each. The layer is one of the header's.
   void Count(int32_t layer, std::span<const int32_t> experts);

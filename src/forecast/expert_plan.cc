@@ -24,6 +24,30 @@ Loads SumOf(std::span<const LoadWindow> windows) {
   return loads;
 }
 
+Placed Place(PlacementMethod method, const ExpertShape& shape, const ExpertPlanOptions& options,
+             const Placed& current, const Loads& loads) {
+  Placed placed;
+  for (size_t layer = 0; layer < loads.size(); ++layer) {
+    const LayerSlots& old = current[layer];
+    switch (method) {
+      case PlacementMethod::kInOrder:
+        placed.push_back(old);
+        break;
+      case PlacementMethod::kHierarchical:
+        placed.push_back(
+            Align(shape, old, PlaceHierarchical(shape, options.groups, loads[layer]), true));
+        break;
+      case PlacementMethod::kGlobal:
+        placed.push_back(Align(shape, old, PlaceGlobal(shape, loads[layer]), false));
+        break;
+      case PlacementMethod::kIncremental:
+        placed.push_back(PlaceIncremental(shape, old, loads[layer], options.wanted));
+        break;
+    }
+  }
+  return placed;
+}
+
 class Comparison {
  public:
   Comparison(const ExpertLoads& loads, const ExpertShape& shape, const ExpertPlanOptions& options,
@@ -38,7 +62,9 @@ class Comparison {
 
  private:
   std::span<const LoadWindow> windows() const { return loads_.windows; }
-  Placed Place(PlacementMethod method, const Placed& current, const Loads& loads) const;
+  Placed Place(PlacementMethod method, const Placed& current, const Loads& loads) const {
+    return braid::Place(method, shape_, options_, current, loads);
+  }
   template <class RankLoadsOf>
   double BalanceOf(const Loads& loads, RankLoadsOf of) const;
   double EvenBalance(const Placed& placed, const Loads& loads) const {
@@ -56,29 +82,6 @@ class Comparison {
   const ExpertMachine* machine_;
   size_t known_ = 1;
 };
-
-Placed Comparison::Place(PlacementMethod method, const Placed& current, const Loads& loads) const {
-  Placed placed;
-  for (size_t layer = 0; layer < loads.size(); ++layer) {
-    const LayerSlots& old = current[layer];
-    switch (method) {
-      case PlacementMethod::kInOrder:
-        placed.push_back(old);
-        break;
-      case PlacementMethod::kHierarchical:
-        placed.push_back(
-            Align(shape_, old, PlaceHierarchical(shape_, options_.groups, loads[layer]), true));
-        break;
-      case PlacementMethod::kGlobal:
-        placed.push_back(Align(shape_, old, PlaceGlobal(shape_, loads[layer]), false));
-        break;
-      case PlacementMethod::kIncremental:
-        placed.push_back(PlaceIncremental(shape_, old, loads[layer], options_.wanted));
-        break;
-    }
-  }
-  return placed;
-}
 
 template <class RankLoadsOf>
 double Comparison::BalanceOf(const Loads& loads, RankLoadsOf of) const {
@@ -159,6 +162,19 @@ PlacementReport Comparison::ReportOf(PlacementMethod method) const {
   return report;
 }
 
+// The hierarchical one needs groups and nodes that divide.
+bool Allows(PlacementMethod method, const ExpertShape& shape, const ExpertPlanOptions& options) {
+  return method != PlacementMethod::kHierarchical ||
+         (options.groups > 0 && shape.experts % options.groups == 0 &&
+          options.groups % shape.nodes() == 0 && shape.slots() % shape.nodes() == 0);
+}
+
+Status CheckExperts(const ExpertLoads& loads, const ExpertShape& shape) {
+  if (shape.experts == loads.experts) return {};
+  return Error{ErrorCode::kInvalid, fmt::format("the loads are of {} experts, the mesh has {}",
+                                                loads.experts, shape.experts)};
+}
+
 Status CheckModel(const ExpertLoads& loads, const ModelSpec& spec) {
   std::vector<int32_t> layers;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -219,10 +235,7 @@ Result<std::vector<PlacementReport>> ComparePlacements(const ExpertLoads& loads,
                                                        const ExpertPlanOptions& options,
                                                        const ExpertMachine* machine) {
   RETURN_IF_ERROR(CheckShape(shape));
-  if (shape.experts != loads.experts) {
-    return Error{ErrorCode::kInvalid, fmt::format("the loads are of {} experts, the mesh has {}",
-                                                  loads.experts, shape.experts)};
-  }
+  RETURN_IF_ERROR(CheckExperts(loads, shape));
   if (loads.windows.size() < 2) {
     return Error{ErrorCode::kInvalid,
                  "the loads are one window; placements are judged by windows that they have not "
@@ -233,11 +246,24 @@ Result<std::vector<PlacementReport>> ComparePlacements(const ExpertLoads& loads,
   std::vector<PlacementReport> reports;
   using enum PlacementMethod;
   for (const PlacementMethod method : {kInOrder, kHierarchical, kGlobal, kIncremental}) {
-    const bool nested = options.groups > 0 && shape.experts % options.groups == 0 &&
-                        options.groups % shape.nodes() == 0 && shape.slots() % shape.nodes() == 0;
-    if (method != kHierarchical || nested) reports.push_back(comparison.ReportOf(method));
+    if (Allows(method, shape, options)) reports.push_back(comparison.ReportOf(method));
   }
   return reports;
+}
+
+Result<std::vector<LayerSlots>> PlaceBy(PlacementMethod method, const ExpertLoads& loads,
+                                        const ExpertShape& shape,
+                                        const ExpertPlanOptions& options) {
+  RETURN_IF_ERROR(CheckShape(shape));
+  RETURN_IF_ERROR(CheckExperts(loads, shape));
+  if (!Allows(method, shape, options)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} groups of experts do not divide among {} nodes; take another "
+                             "placement than hierarchical",
+                             options.groups, shape.nodes())};
+  }
+  const Loads sum = SumOf(loads.windows);
+  return Place(method, shape, options, Placed(sum.size(), InOrder(shape)), sum);
 }
 
 }  // namespace braid

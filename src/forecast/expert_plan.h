@@ -53,6 +53,11 @@ Result<std::vector<PlacementReport>> ComparePlacements(const ExpertLoads& loads,
                                                        const ExpertPlanOptions& options,
                                                        const ExpertMachine* machine);
 
+// The placement of every layer of the file that the method makes of all its windows, coming from
+// the order of ids. Errors: a shape that does not divide, or experts other than the file's.
+Result<std::vector<LayerSlots>> PlaceBy(PlacementMethod method, const ExpertLoads& loads,
+                                        const ExpertShape& shape, const ExpertPlanOptions& options);
+
 // A layer's experts and how they were chosen.
 struct LayerLoad {
   const MoeFfn& moe;

@@ -132,7 +132,9 @@ WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights) {
   MarkPart(list, 0, "embedding");
   weights.layers.resize(spec.layers.size());
   for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const size_t first = list.size();
     ListLayer(spec.layers[i], spec.hidden, weights.layers[i], list);
+    for (size_t w = first; w < list.size(); ++w) list[w].spec.layer = static_cast<int32_t>(i);
   }
   if (spec.draft && spec.draft->used) {
     ListDraft(*spec.draft, spec.hidden, weights.draft, list);

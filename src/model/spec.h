@@ -69,6 +69,7 @@ enum class Quantisable : uint8_t {
 struct WeightSpec {
   std::string name;       // canonical, for messages ("self_attn.qkv")
   std::string_view part;  // of the model, for tables ("experts"); set by ListWeights(ModelSpec)
+  int32_t layer = -1;     // of the model; -1: of none, or of a draft head; set likewise
   WeightUse use = WeightUse::kMatrix;
   int64_t count = 1;
   int64_t n = 0;

@@ -49,6 +49,8 @@ struct DenseFfnWeights {
 struct MoeFfnWeights {
   Weight router;
   Weight gate_up, down;  // of the experts
+  // On several ranks: the slot of each expert to which this rank sends tokens (DividedExpertsArgs).
+  std::vector<int32_t> slot_of;
   Weight shared_gate_up, shared_down, shared_gate;
   Weight bias;  // of the router's selection
 };

@@ -60,15 +60,18 @@ struct DividedEmbedArgs {
 };
 void DividedEmbed(const OpContext& context, const DividedEmbedArgs& args);
 
-// Experts without a shared one (ops/experts.h), which the ranks of the experts group divide. x, ids
-// and weights are of the tokens whose sums this rank makes: each of their experts' rows comes back
-// from the rank that has the expert, and they are added in the order of one rank. Ranks may have
-// different numbers of tokens, and none.
+// Experts without a shared one (ops/experts.h), which the ranks of the experts group hold in slots,
+// equally many each; several slots may hold the same expert. x, ids and weights are of the tokens
+// whose sums this rank makes: each of their experts' rows comes back from the rank that has the
+// expert, and they are added in the order of one rank. Ranks may have different numbers of tokens,
+// and none.
 struct DividedExpertsArgs {
   Matrix x;                               // [tokens, hidden]
-  const PackedMatrix* gate_up = nullptr;  // of the rank's experts
+  const PackedMatrix* gate_up = nullptr;  // of the experts in the rank's slots
   const PackedMatrix* down = nullptr;
-  int64_t experts = 0;             // of all ranks
+  // [experts]: the slot to which this rank sends tokens, counted rank by rank; null: expert e is in
+  // slot e.
+  const int32_t* slot_of = nullptr;
   const int32_t* ids = nullptr;    // [tokens, top_k], ascending per token
   const float* weights = nullptr;  // [tokens, top_k]
   int32_t top_k = 0;

@@ -27,7 +27,8 @@ struct Demand {
 
   auto operator<=>(const Demand&) const = default;
   bool Holds(const Mesh& mesh) const {
-    const int64_t ranks = experts ? mesh.ep : mesh.tp;
+    if (experts) return (count + mesh.redundant) % mesh.ep == 0;
+    const int64_t ranks = mesh.tp;
     if (rule == Rule::kAtLeast) return count >= ranks;
     return count % ranks == 0 || (rule == Rule::kShared && ranks % count == 0);
   }
@@ -82,12 +83,20 @@ std::vector<std::string> Problems(const Demands& demands, const Mesh& mesh) {
         demand.experts ? fmt::format("ep {}", mesh.ep) : fmt::format("tp {}", mesh.tp);
     constexpr const char* kWhy[] = {"does not divide", "neither divides nor is a multiple of",
                                     "is more than"};
-    problems.push_back(fmt::format("{} {} the {} {}", ranks, kWhy[static_cast<int>(demand.rule)],
-                                   demand.count, demand.units));
+    const std::string more = demand.experts && mesh.redundant > 0
+                                 ? fmt::format(" and {} redundant ones", mesh.redundant)
+                                 : std::string();
+    problems.push_back(fmt::format("{} {} the {} {}{}", ranks, kWhy[static_cast<int>(demand.rule)],
+                                   demand.count, demand.units, more));
   }
   if (mesh.ranks() % mesh.ep != 0) {
     problems.push_back(fmt::format("ep {} does not divide the {} ranks of dp {} x tp {}", mesh.ep,
                                    mesh.ranks(), mesh.dp, mesh.tp));
+  }
+  if (mesh.redundant < 0 || mesh.redundant > kRedundantExpertsMax ||
+      (mesh.redundant > 0 && mesh.ep == 1)) {
+    problems.push_back(fmt::format("{} redundant experts; several ranks (ep) can hold 0 to {}",
+                                   mesh.redundant, kRedundantExpertsMax));
   }
   if (mesh.ep > 1 && !HasExperts(demands)) {
     problems.push_back(fmt::format("ep {} divides experts, and the model has none", mesh.ep));
@@ -111,7 +120,9 @@ Mesh NearestMesh(const Demands& demands, Mesh mesh) {
     return Problems(demands, {.dp = mesh.dp, .tp = tp, .ep = 1}).empty();
   });
   mesh.ep = Nearest(mesh.ep, [&](int32_t ep) {
-    return Problems(demands, {.dp = mesh.dp, .tp = mesh.tp, .ep = ep}).empty();
+    Mesh with = mesh;
+    with.ep = ep;
+    return Problems(demands, with).empty();
   });
   return mesh;
 }

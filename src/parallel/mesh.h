@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "experts/expert_map.h"
 #include "model/spec.h"
 
 namespace braid {
@@ -33,6 +34,7 @@ struct Mesh {
   int32_t dp = 1;
   int32_t tp = 1;
   int32_t ep = 1;
+  int32_t redundant = 0;  // further slots for experts of a layer; ep divides experts and them
 
   auto operator<=>(const Mesh&) const = default;
   int32_t ranks() const { return dp * tp; }
@@ -40,6 +42,10 @@ struct Mesh {
   int32_t GroupOf(int32_t rank) const { return rank / tp; }
   Share TensorShare(int32_t rank) const { return {rank % tp, tp}; }
   Share ExpertShare(int32_t rank) const { return {rank % ep, ep}; }
+  // Slots of the experts of a layer, on ranks of one node.
+  ExpertShape SlotsOf(int64_t experts) const {
+    return {static_cast<int32_t>(experts), redundant, ep, ep};
+  }
 };
 
 // "dp 2 x tp 4 x ep 8".

@@ -1,6 +1,7 @@
 // A rank's part of every kind of layer and of every weight.
 #include "parallel/rank_view.h"
 
+#include <utility>
 #include <variant>
 
 #include "base/check.h"
@@ -35,40 +36,65 @@ void KeepLayers(const Share& tensor, std::vector<LayerSpec>& layers) {
   }
 }
 
-RowRange UnitsOf(const RankView& view, const RowUnits& units) {
+// Of the experts in the rank's slots, neighbours together.
+std::vector<RowRange> ExpertsOf(const RankView& view, const WeightSpec& weight,
+                                const RowUnits& units) {
+  const LayerSlots slots = view.SlotsOf(weight.layer, units.count);
+  const RowRange own = view.experts().Of(std::ssize(slots));
+  std::vector<RowRange> experts;
+  for (int64_t slot = own.begin; slot < own.begin + own.count; ++slot) {
+    const int64_t expert = slots[static_cast<size_t>(slot)];
+    if (experts.empty() || experts.back().begin + experts.back().count != expert) {
+      experts.push_back({expert, 0});
+    }
+    ++experts.back().count;
+  }
+  return experts;
+}
+
+std::vector<RowRange> UnitsOf(const RankView& view, const WeightSpec& weight,
+                              const RowUnits& units) {
   switch (units.unit) {
     case ShardUnit::kHead:
     case ShardUnit::kGroup:
     case ShardUnit::kRow:
-      return view.tensor().Of(units.count);
+      return {view.tensor().Of(units.count)};
     case ShardUnit::kKeyHead:
-      return view.tensor().OfShared(units.count);
+      return {view.tensor().OfShared(units.count)};
     case ShardUnit::kExpert:
-      return view.experts().Of(units.count);
+      return ExpertsOf(view, weight, units);
     case ShardUnit::kWhole:
-      return {0, units.count};
+      return {{0, units.count}};
   }
   CHECK(false, "no such unit");
 }
 
 }  // namespace
 
+LayerSlots RankView::SlotsOf(int32_t layer, int64_t experts) const {
+  const auto at = static_cast<size_t>(layer);
+  if (layer >= 0 && at < placement.size() && !placement[at].empty()) return placement[at];
+  return InOrder(mesh.SlotsOf(experts));
+}
+
 std::vector<RowRange> RankView::RowsOf(const WeightSpec& weight) const {
   if (weight.units.empty()) return {{0, weight.count * weight.n}};
   std::vector<RowRange> rows;
   int64_t first = 0;
   for (const RowUnits& units : weight.units) {
-    const RowRange held = UnitsOf(*this, units);
-    rows.push_back({first + held.begin * units.rows, held.count * units.rows});
+    for (const RowRange& held : UnitsOf(*this, weight, units)) {
+      rows.push_back({first + held.begin * units.rows, held.count * units.rows});
+    }
     first += units.count * units.rows;
   }
   return rows;
 }
 
-Result<RankView> ViewOf(const ModelSpec& spec, const Mesh& mesh, int32_t rank) {
+Result<RankView> ViewOf(const ModelSpec& spec, const Mesh& mesh, int32_t rank,
+                        std::vector<LayerSlots> placement) {
   RETURN_IF_ERROR(CheckMesh(spec, mesh));
   CHECK(rank >= 0 && rank < mesh.ranks(), "rank {} of {}", rank, mesh.ranks());
-  RankView view{.mesh = mesh, .rank = rank, .spec = spec};
+  RankView view{.mesh = mesh, .rank = rank, .spec = spec, .placement = std::move(placement)};
   KeepLayers(view.tensor(), view.spec.layers);
   if (view.spec.draft) KeepLayers(view.tensor(), view.spec.draft->layers);
   return view;

@@ -87,9 +87,10 @@ struct ModelExecutor::State {
   std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
   std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
   ops::Ranks ranks;
-  std::string sent, received;       // results, as records
-  std::vector<RequestId> requests;  // of the step's rows, of all data-parallel ranks
-  size_t first_row = 0;             // of this rank's among them
+  std::unique_ptr<RankCounts> rank_counts;  // null: of one rank, or nobody counts
+  std::string sent, received;               // results, as records
+  std::vector<RequestId> requests;          // of the step's rows, of all data-parallel ranks
+  size_t first_row = 0;                     // of this rank's among them
 
   State(const ModelSpec& model, ModelWeights loaded, const ModelExecutorConfig& c)
       : spec(model),
@@ -122,6 +123,10 @@ struct ModelExecutor::State {
     for (Mover* mover : config.movers) {
       CHECK(mover == nullptr || c.home == nullptr, "a device's pages do not move");
       if (mover != nullptr) mover->Attach(arena.data(), config.cache);
+    }
+    if (!alone()) {
+      if (c.experts != nullptr) rank_counts = std::make_unique<RankCounts>(*c.experts, ranks);
+      ChooseAllReplicas(spec, c.experts_at, *ranks.experts, weights, rank_counts.get());
     }
     workspace = c.home ? c.home->MakeWorkspace() : Workspace(MeasureStep());
     pool.set_trace(c.trace);
@@ -285,7 +290,7 @@ struct ModelExecutor::State {
                                    static_cast<int32_t>(tokens.size())},
                      .routes = config.experts == nullptr ? nullptr : &routes},
                     all);
-    if (config.experts != nullptr) config.experts->EndPass(static_cast<int64_t>(tokens.size()));
+    EndPass(static_cast<int64_t>(plan.tokens.size()));
     WorkspaceScope scope(workspace);
     Matrix states = workspace.TakeMatrix(static_cast<int64_t>(wanted_tokens.size()), spec.hidden);
     for (int64_t i = 0; i < states.rows; ++i) {
@@ -346,6 +351,14 @@ struct ModelExecutor::State {
       });
       begin += count;
     } while (begin < distributions);
+  }
+
+  // Of so many tokens of all ranks.
+  void EndPass(int64_t pass_tokens) {
+    if (config.experts == nullptr || !ranks.status.ok()) return;
+    if (rank_counts == nullptr) return config.experts->EndPass(pass_tokens);
+    const Result<bool> complete = rank_counts->EndPass(pass_tokens);
+    if (!complete) ranks.status = complete.error();
   }
 
   StepDone RunStep(Plan whole, EventSink& events) {
@@ -578,6 +591,8 @@ void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 void ModelExecutor::Launch(Plan plan, EventSink& events) {
   events.Post(state_->RunStep(std::move(plan), events));
 }
+
+const RankCounts* ModelExecutor::rank_counts() const { return state_->rank_counts.get(); }
 
 const Status& ModelExecutor::group_status() const { return state_->ranks.status; }
 

@@ -18,6 +18,8 @@
 #include "model/weights.h"
 #include "ops/ranks.h"
 #include "runtime/drafter.h"
+#include "runtime/experts/expert_slots.h"
+#include "runtime/experts/rank_counts.h"
 #include "runtime/model_device.h"
 #include "scheduler/executor.h"
 #include "scheduler/mover.h"
@@ -50,13 +52,16 @@ struct ModelExecutorConfig {
   // Asked in the place of the model's draft head; null: that itself, if it is used
   // (UseDraftHead). Must outlive the executor.
   Drafter* draft_head = nullptr;
-  // Counts the experts that tokens choose; null: nobody does. Must outlive the executor.
+  // Counts the experts that tokens choose, on several ranks each its own; null: nobody does. Must
+  // outlive the executor.
   ExpertRecorder* experts = nullptr;
   // Where the model lives, if not on the CPU. Must outlive the executor; weights are there.
   ModelDevice* home = nullptr;
   // The groups of one of several ranks; none: one rank has everything. The communicators outlive
   // the executor.
   ops::Ranks ranks = {};
+  // Which experts the slots of all ranks hold, as the weights say too.
+  ExpertSlots experts_at = {};
   // Which of how many data-parallel ranks this is; it carries out its own rows of every plan.
   int32_t dp_rank = 0, dp_ranks = 1;
   // Who carries out the plans' moves, by place; null: the scheduler plans none for it. They outlive
@@ -77,6 +82,9 @@ class ModelExecutor : public Executor {
 
   // Runs the step; it is over when this returns.
   void Launch(Plan plan, EventSink& events) override;
+
+  // Of several ranks that count the experts of their tokens; null otherwise.
+  const RankCounts* rank_counts() const;
 
   // Why the group of ranks, or the device, has ended; every step since then has failed. Ok while it
   // has not.

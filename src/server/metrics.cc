@@ -249,6 +249,18 @@ void ServerMetrics::AddDraftsAndExperts() {
         With("steps", std::to_string(kExpertWindows[i])));
   }
   AddHandoffs();
+  if (shown_.expert_ranks == 0) return;
+  expert_rank_balance_ = &registry_.AddGauge(
+      "braid:expert_rank_balance",
+      "Experts' rows of the mean rank over those of the fullest one, summed over layers, of the "
+      "last ten steps that were counted; 0: none were.",
+      labels_);
+  for (int32_t rank = 0; rank < shown_.expert_ranks; ++rank) {
+    expert_rank_rows_.push_back(&registry_.AddGauge(
+        "braid:expert_rank_rows",
+        "Experts' rows that the rank computed in the last ten steps that were counted.",
+        With("rank", std::to_string(rank))));
+  }
 }
 
 void ServerMetrics::AddHandoffs() {
@@ -274,6 +286,14 @@ void ServerMetrics::ShowHandoffs(const HandoffCounts& counts) {
   AdvanceTo(*handoffs_[1], static_cast<double>(counts.failed));
   AdvanceTo(*handoff_bytes_[0], static_cast<double>(counts.early_bytes));
   AdvanceTo(*handoff_bytes_[1], static_cast<double>(counts.bytes - counts.early_bytes));
+}
+
+void ServerMetrics::ShowExpertRanks(const ExpertRanks& ranks) {
+  if (expert_rank_balance_ == nullptr) return;
+  expert_rank_balance_->Set(ranks.balance);
+  for (size_t rank = 0; rank < std::min(ranks.rows.size(), expert_rank_rows_.size()); ++rank) {
+    expert_rank_rows_[rank]->Set(static_cast<double>(ranks.rows[rank]));
+  }
 }
 
 std::string ServerMetrics::Text(const Outside& outside) {
@@ -321,6 +341,7 @@ std::string ServerMetrics::Text(const Outside& outside) {
     expert_balances_[i]->Set(outside.expert_balances[i]);
   }
   ShowHandoffs(outside.handoffs);
+  ShowExpertRanks(outside.expert_ranks);
   paused_.Set(stats.paused ? 1 : 0);
   AdvanceTo(log_lines_dropped_, static_cast<double>(outside.log_lines_dropped));
   const MemoryBudget::Stats& memory = outside.memory;

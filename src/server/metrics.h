@@ -24,9 +24,10 @@ class ServerMetrics {
     double load_seconds = 0;                // of the model
     int64_t cache_blocks = 0;               // that one long sequence could fill
     bool prefix_cache = false;
-    bool experts = false;     // the model has some
-    bool handoffs = false;    // the engine has partners
-    bool vllm_names = false;  // every metric a second time with the prefix vllm:
+    bool experts = false;      // the model has some
+    int32_t expert_ranks = 0;  // that share them; 0: one rank has them all
+    bool handoffs = false;     // the engine has partners
+    bool vllm_names = false;   // every metric a second time with the prefix vllm:
   };
   explicit ServerMetrics(Labels labels);
 
@@ -41,6 +42,7 @@ class ServerMetrics {
     int64_t grammar_bytes = 0;
     ExpertBalances expert_balances = {};
     HandoffCounts handoffs = {};
+    ExpertRanks expert_ranks = {};
   };
   std::string Text(const Outside& outside);
 
@@ -52,6 +54,7 @@ class ServerMetrics {
   void ShowHandoffs(const HandoffCounts& counts);
   void AddTier();
   void ShowTier(const SchedulerStats& scheduler);
+  void ShowExpertRanks(const ExpertRanks& ranks);
   prometheus::Histogram& Seconds(const char* name, const char* help,
                                  const std::vector<double>& buckets);
 
@@ -91,6 +94,8 @@ class ServerMetrics {
   std::array<prometheus::Gauge*, kExpertWindows.size()> expert_balances_ = {};
   prometheus::Gauge* partners_ = nullptr;
   std::array<prometheus::Counter*, 2> handoffs_ = {}, handoff_bytes_ = {};
+  prometheus::Gauge* expert_rank_balance_ = nullptr;  // of several ranks
+  std::vector<prometheus::Gauge*> expert_rank_rows_;
   prometheus::Counter& evictions_keys_;
   prometheus::Counter& evictions_states_;
   prometheus::Counter& audits_;

@@ -66,6 +66,11 @@ struct ModelCard {
 // far.
 inline constexpr std::array<int32_t, 3> kExpertWindows = {10, 100, 1000};
 using ExpertBalances = std::array<double, kExpertWindows.size()>;
+// Of experts on several ranks.
+struct ExpertRanks {
+  double balance = 0;         // mean over fullest rank, summed over layers
+  std::vector<int64_t> rows;  // that each rank computed in the last complete window
+};
 
 // Hand-offs of prompts between this engine and its partners.
 struct HandoffCounts {
@@ -86,6 +91,8 @@ struct ServerContext {
   json::object server_information = {};  // part of GET /server_info
   std::function<ExpertBalances()> expert_balances = {};  // null: the model has no experts
   std::function<HandoffCounts()> handoffs = {};          // null: there are no partners
+  std::function<ExpertRanks()> expert_ranks = {};        // null: one rank has them all
+  int32_t expert_rank_count = 0;                         // how many share them; 0: one has all
 };
 
 class Server {

@@ -52,6 +52,7 @@ struct Service {
                  .prefix_cache = context.driver.config().prefix_cache,
                  .experts = context.expert_balances != nullptr,
                  .handoffs = context.handoffs != nullptr,
+                 .expert_ranks = context.expert_rank_count,
                  .vllm_names = server_config.vllm_metrics}),
         responses(StoreLimits(server_config)),
         seed_base(seeds),

@@ -60,3 +60,48 @@ def test_metrics_show_the_balance_of_complete_windows():
         urllib.request.urlopen(request, timeout=60).read()
         shown = balances()
         assert 0 < shown[10] < 1 and shown[100] == shown[1000] == 0
+
+
+RUN = ["--token-ids", json.dumps(list(range(5, 105))), "--json", "--temperature", "0",
+       "--draft", "off", "--logprobs", "1"]  # fmt: skip
+
+
+def test_ranks_count_what_one_counts_and_lie_where_a_plan_says(braid, tiny, tmp_path):
+    alone, ranks = tmp_path / "alone.jsonl", tmp_path / "ranks.jsonl"
+    answer = json.loads(braid("run", tiny, *RUN).stdout)
+    braid("run", tiny, *RUN, "--max-tokens", "30", "--expert-loads", alone)
+    mesh = ["--tp", "2", "--ep", "2"]
+    divided = braid("run", tiny, *RUN, *mesh, "--expert-loads", ranks)
+    assert json.loads(divided.stdout) == answer, divided.stderr
+    assert 30 <= len(answer["token_ids"]) < 40  # ranks write whole tens of steps
+    assert recorded(ranks) == recorded(alone)
+    for redundant, method in [(2, "global"), (0, "incremental")]:
+        file = tmp_path / f"placement-{redundant}.json"
+        done = braid("experts", "plan", ranks, "--mesh", f"ranks=2,node=2,redundant={redundant}",
+                     "--write", file, "--placement", method)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        placed = braid("run", tiny, *RUN, *mesh, "--expert-placement", file)
+        assert json.loads(placed.stdout) == answer, placed.stderr
+
+
+def test_a_placement_for_others_is_refused_by_name(braid, tiny, tmp_path):
+    file = tmp_path / "placement.json"
+    config = json.loads((tiny / "config.json").read_text())
+    experts, layers = config["num_experts"], config["num_hidden_layers"]
+    placement = {"braid_expert_placement": 1, "experts": experts, "ranks": 4, "ranks_per_node": 4,
+                 "redundant": 0, "layers": list(range(layers)),
+                 "slots": [list(range(experts))] * layers}  # fmt: skip
+
+    def refusal(*flags, **changes):
+        file.write_text(json.dumps(placement | changes))
+        done = braid("run", tiny, *RUN, *flags, "--expert-placement", file)
+        assert done.returncode == 1
+        return done.stderr
+
+    assert "start with --ep 4" in refusal("--tp", "2", "--ep", "2")
+    short = {"layers": list(range(layers - 1)), "slots": placement["slots"][1:]}
+    assert "the model has experts in layers" in refusal("--tp", "4", "--ep", "4", **short)
+    wrong = [[0] * experts] + placement["slots"][1:]
+    assert "no slot holds expert 1" in refusal("--tp", "4", "--ep", "4", slots=wrong)
+    assert "leave out --redundant-experts" in refusal(
+        "--tp", "4", "--ep", "4", "--redundant-experts", "4")  # fmt: skip

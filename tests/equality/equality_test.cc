@@ -43,6 +43,7 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
   static Answer Cold(const Request& request) {
     Subject alone = std::get<0>(GetParam());
     alone.mesh = {};
+    alone.placed = false;
     Answer answer = braid::Cold(MachineOf(alone), request);
     machine().oracle().Learn(request, answer.tokens);
     return answer;
@@ -275,10 +276,11 @@ TEST_P(EqualityTest, PromptLogprobsOfAWarmPromptAreThoseOfACold) {
 
 std::string NameOfRow(const ::testing::TestParamInfo<TableRow>& row) {
   const auto& [subject, sampled, drafts] = row.param;
-  const auto& [dp, tp, ep] = subject.mesh;
+  const auto& [dp, tp, ep, redundant] = subject.mesh;
   return std::string(kModelNames[static_cast<size_t>(subject.model)]) + "_" +
          subject.arithmetic->name +
          (subject.mesh.ranks() > 1 ? fmt::format("_dp{}tp{}ep{}", dp, tp, ep) : "") +
+         (redundant > 0 ? fmt::format("r{}", redundant) : "") + (subject.placed ? "_placed" : "") +
          (sampled ? "_sampled" : "_greedy") + kDraftsNames[static_cast<size_t>(drafts)];
 }
 
@@ -339,8 +341,8 @@ std::vector<Subject> Grouped() {
   const Arithmetic* best = BestHere(Compute::kF32);
   for (int i = 0; i < kModels; ++i) {
     const auto model = static_cast<Model>(i);
-    for (const Mesh& mesh : {Mesh{.dp = 2, .tp = 2, .ep = 4}, Mesh{.dp = 2, .ep = 2}, Mesh{.dp = 3},
-                             Mesh{.dp = 2, .tp = 2, .ep = 2}}) {
+    for (const Mesh& mesh :
+         {Mesh{.dp = 2, .tp = 2, .ep = 4}, Mesh{.dp = 2, .ep = 2}, Mesh{.dp = 3}}) {
       if (i > 0 && CheckMesh(TinySpec(model), mesh)) subjects.push_back({model, best, mesh});
     }
   }
@@ -353,6 +355,28 @@ std::vector<Subject> TrainedAndDivided() {
   for (const Arithmetic* here : ArithmeticsHere()) {
     for (const Mesh& mesh : {Mesh{.tp = 2}, Mesh{.tp = 2, .ep = 2}}) {
       subjects.push_back({Model::kBraidTiny, here, mesh});
+    }
+  }
+  return subjects;
+}
+
+// Experts in drawn slots, with as many replicas as divide: each model with experts, on a mesh of
+// one group and on groups whose ranks have different tokens.
+std::vector<Subject> Placed() {
+  std::vector<Subject> subjects;
+  for (int i = 0; i < kModels; ++i) {
+    const auto model = static_cast<Model>(i);
+    const Arithmetic* best = BestHere(i % 2 == 0 ? Compute::kBF16 : Compute::kF32);
+    if (best == nullptr) best = BestHere(Compute::kF32);
+    size_t taken = 0;
+    for (const Mesh& mesh :
+         {Mesh{.tp = 2, .ep = 2}, Mesh{.dp = 2, .tp = 2, .ep = 4, .redundant = 32},
+          Mesh{.dp = 3, .ep = 3, .redundant = 1}, Mesh{.dp = 3, .ep = 3, .redundant = 5},
+          Mesh{.dp = 2, .tp = 2, .ep = 4, .redundant = 4}}) {
+      if (taken == 2 || (i > 0 && !CheckMesh(TinySpec(model), mesh))) continue;
+      if (i == 0 && mesh.ep == 3) continue;
+      subjects.push_back({.model = model, .arithmetic = best, .mesh = mesh, .placed = true});
+      ++taken;
     }
   }
   return subjects;
@@ -428,6 +452,10 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FormatsOnRanks,
                          ::testing::Combine(::testing::ValuesIn(TrainedAndDivided()),
                                             ::testing::Values(true),
                                             ::testing::Values(Drafts::kNone)),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(PlacedExperts, FormatsOnRanks,
+                         ::testing::Combine(::testing::ValuesIn(Placed()), ::testing::Values(true),
+                                            ::testing::Values(Drafts::kThree)),
                          NameOfRow);
 
 INSTANTIATE_TEST_SUITE_P(TrainedHead, EqualityTest,

@@ -201,6 +201,22 @@ std::string DirectoryOf(Model model, const TestDirectory& made, ThreadPool& pool
   return directory;
 }
 
+// Every expert somewhere, the redundant slots drawn too, in an order of their own in each layer.
+std::vector<LayerSlots> DrawPlacement(const ModelSpec& spec, const Mesh& mesh) {
+  std::vector<LayerSlots> placement(spec.layers.size());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
+    if (moe == nullptr) continue;
+    Rng rng(i + 1);
+    LayerSlots& slots = placement[i] = InOrder(mesh.SlotsOf(moe->experts));
+    for (size_t s = static_cast<size_t>(moe->experts); s < slots.size(); ++s) {
+      slots[s] = static_cast<int32_t>(rng.Below(static_cast<uint64_t>(moe->experts)));
+    }
+    for (size_t s = slots.size(); s > 1; --s) std::swap(slots[s - 1], slots[rng.Below(s)]);
+  }
+  return placement;
+}
+
 MemoryPlan PlanOf(const ModelSpec& spec, const Subject& subject) {
   MemoryPlan plan = Must(
       PlanMemory(spec, {.kv_dtype = subject.arithmetic->kv_dtype,
@@ -215,7 +231,7 @@ MemoryPlan PlanOf(const ModelSpec& spec, const Subject& subject) {
 }  // namespace
 
 Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
-  const auto& [model, arithmetic, mesh, head] = subject;
+  const auto& [model, arithmetic, mesh, placed, head] = subject;
   // A step of a random model, or of a part, is too short to be worth a second thread.
   const int threads = model == Model::kBraidTiny && mesh.ranks() == 1 ? 2 : 1;
   ThreadPool pool(threads);
@@ -225,9 +241,11 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
   if (head) UseDraftHead(opened.spec);
   const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
   const WeightChoice choice{.format = arithmetic->weights, .head = true};
+  const std::vector<LayerSlots> placement =
+      placed ? DrawPlacement(opened.spec, mesh) : std::vector<LayerSlots>();
   std::vector<RankModel> ranks;
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
-    const RankView view = Must(ViewOf(opened.spec, mesh, rank));
+    const RankView view = Must(ViewOf(opened.spec, mesh, rank, placement));
     Binding binding = Must(BindWeights(opened.spec, opened.checkpoint, choice));
     KeepRows([&](const WeightSpec& weight) { return view.RowsOf(weight); }, binding);
     ranks.push_back({view.spec, Must(LoadWeights(std::move(binding), pool))});
@@ -271,6 +289,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
       .draft_tokens_max = kDraftsMax,
       .draft_head = head ? nullptr : &oracle_,
       .home = home_.get(),
+      .experts_at = {.redundant = mesh.redundant, .placement = placement},
       .movers = {nullptr, mesh.ranks() == 1 && home_ == nullptr ? &tier_ : nullptr},
       .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor);

@@ -64,7 +64,8 @@ struct Subject {
   Model model;
   const Arithmetic* arithmetic;
   Mesh mesh = {};
-  bool head = false;  // with the model's draft head; else with an oracle in its place
+  bool placed = false;  // experts lie where a draw says, not in order
+  bool head = false;    // with the model's draft head; else with an oracle in its place
   auto operator<=>(const Subject&) const = default;
 };
 

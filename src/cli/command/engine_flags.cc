@@ -87,6 +87,11 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--expert-loads", options.expert_loads,
              "Record which experts tokens choose in FILE for `braid experts plan FILE`");
+  flags.Text("--expert-placement", options.expert_placement,
+             "With --ep: lay experts where FILE of `braid experts plan --write FILE` says");
+  flags.Number("--redundant-experts", options.redundant_experts, {0, kRedundantExpertsMax},
+               "With --ep: slots for further replicas of each layer's experts; --ep divides "
+               "experts and replicas together");
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,

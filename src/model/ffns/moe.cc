@@ -180,7 +180,7 @@ void Forward(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Mat
     ops::DividedExperts(c.op, {.x = routed.x,
                                .gate_up = &w.gate_up.matrix,
                                .down = &w.down.matrix,
-                               .experts = f.experts,
+                               .slot_of = w.slot_of.empty() ? nullptr : w.slot_of.data(),
                                .ids = routed.ids,
                                .weights = routed.weights,
                                .top_k = f.top_k,

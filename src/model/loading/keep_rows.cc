@@ -29,6 +29,17 @@ std::vector<SourceRun> RunsOf(const BoundWeight& bound, const std::vector<RowRan
 
 // Gives the spec its number of matrices and of rows in each.
 void Narrow(const std::vector<RowRange>& rows, WeightSpec& spec) {
+  const auto whole = [&](const RowRange& range) {
+    return range.begin % spec.n == 0 && range.count % spec.n == 0;
+  };
+  if (std::ranges::all_of(rows, whole)) {
+    int64_t matrices = 0;
+    for (const RowRange& range : rows) matrices += range.count / spec.n;
+    CHECK(matrices > 0, "{}", spec.name);
+    spec.count = matrices;
+    spec.units.clear();
+    return;
+  }
   std::vector<int64_t> kept(static_cast<size_t>(spec.count));  // rows of each matrix
   int64_t last = 0;
   for (const RowRange& range : rows) {

@@ -10,8 +10,8 @@
 
 namespace braid {
 
-// Ascending ranges of a weight's count * n rows. Of a stacked weight: whole matrices, or equally
-// many rows of each.
+// Ranges of a weight's count * n rows: whole matrices in any order, several times too, or ascending
+// ranges with equally many rows of each matrix.
 using HeldRows = std::function<std::vector<RowRange>(const WeightSpec&)>;
 
 // Changes the weights' specs, runs and layouts and the report. The weights that remain name no

@@ -23,11 +23,11 @@ class Exchange {
         group_(*context.ranks->experts),
         ranks_(group_.size()),
         hidden_(args.x.cols),
-        own_experts_(args.experts / ranks_),
+        own_slots_(args.down->count),
         record_(hidden_ + args.top_k),
         round_(RoundTokens()) {
     Workspace& ws = *context.workspace;
-    const int64_t slots = std::min<int64_t>(args.top_k, own_experts_), pairs = round_ * ranks_;
+    const int64_t slots = std::min<int64_t>(args.top_k, own_slots_), pairs = round_ * ranks_;
     const int64_t copies = std::min<int64_t>(args.top_k, ranks_);
     header_ = ws.Take<int32_t>(HeaderInts());
     headers_ = ws.Take<int32_t>(HeaderInts() * ranks_);
@@ -75,7 +75,7 @@ class Exchange {
 
   int64_t RoundTokens() const {
     if (args_.round_tokens > 0) return args_.round_tokens;
-    const int64_t slots = std::min<int64_t>(args_.top_k, own_experts_);
+    const int64_t slots = std::min<int64_t>(args_.top_k, own_slots_);
     const int64_t token = ranks_ * slots * hidden_ * static_cast<int64_t>(sizeof(float));
     return std::clamp(kRoundBytes / token, kRoundTokensLeast, kRoundTokensMost);
   }
@@ -85,9 +85,9 @@ class Exchange {
     return context_.ranks->status.ok();
   }
 
-  int64_t RankOf(int32_t expert) const { return expert / own_experts_; }
+  int64_t SlotOf(int32_t expert) const { return args_.slot_of ? args_.slot_of[expert] : expert; }
 
-  // The tokens' records, by rank: inputs, then experts of the rank, -1 where there are none. Notes
+  // The tokens' records, by rank: inputs, then slots of the rank, -1 where there are none. Notes
   // where each expert's row will be: rows come back in the order of records and of their experts.
   void Pack(int64_t first, int64_t tokens) {
     const int64_t k = args_.top_k;
@@ -103,8 +103,9 @@ class Exchange {
         std::fill_n(slots, k, -1);
         int64_t here = 0;
         for (int64_t j = 0; j < k; ++j) {
-          if (RankOf(ids[j]) != rank) continue;
-          slots[here++] = static_cast<int32_t>(ids[j] - rank * own_experts_);
+          const int64_t slot = SlotOf(ids[j]);
+          if (slot / own_slots_ != rank) continue;
+          slots[here++] = static_cast<int32_t>(slot - rank * own_slots_);
           at_[t * k + j] = row++;
         }
         if (here == 0) continue;
@@ -145,8 +146,7 @@ class Exchange {
       for (int64_t r = 0; r < Records(rank, group_.rank()); ++r, record += record_) {
         const auto* slots = reinterpret_cast<const int32_t*>(record + hidden_);
         for (int64_t j = 0; j < args_.top_k && slots[j] >= 0; ++j, ++pairs) {
-          CHECK(pairs < x_.rows && slots[j] < own_experts_, "expert {} of {}", slots[j],
-                own_experts_);
+          CHECK(pairs < x_.rows && slots[j] < own_slots_, "slot {} of {}", slots[j], own_slots_);
           std::copy_n(record, hidden_, x_.row(pairs));
           ids_[pairs] = slots[j];
         }
@@ -195,8 +195,8 @@ class Exchange {
   const OpContext& context_;
   const DividedExpertsArgs& args_;
   Communicator& group_;
-  const int64_t ranks_, hidden_, own_experts_;
-  const int64_t record_;  // floats: a row and the experts of a rank
+  const int64_t ranks_, hidden_, own_slots_;
+  const int64_t record_;  // floats: a row and slots of a rank
   const int64_t round_;   // tokens
   int64_t done_ = 0;      // tokens
   int32_t *header_, *headers_;

@@ -179,7 +179,6 @@ TEST(Ranks, ExpertsOfOtherRanksAddTheBitsOfOne) {
           DividedExperts(context, {.x = x.view,
                                    .gate_up = &own_gate_up,
                                    .down = &own_down,
-                                   .experts = kExperts,
                                    .ids = ids.data(),
                                    .weights = weights.data(),
                                    .top_k = kTopK,

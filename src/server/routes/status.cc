@@ -128,7 +128,9 @@ RouteAnswer Metrics(RouteCall& call) {
            .grammar_bytes = grammars == nullptr ? 0 : grammars->bytes(),
            .expert_balances = service.context.expert_balances ? service.context.expert_balances()
                                                               : ExpertBalances{},
-           .handoffs = service.context.handoffs ? service.context.handoffs() : HandoffCounts{}})});
+           .handoffs = service.context.handoffs ? service.context.handoffs() : HandoffCounts{},
+           .expert_ranks =
+               service.context.expert_ranks ? service.context.expert_ranks() : ExpertRanks{}})});
 }
 
 RouteAnswer OpenApi(RouteCall& call) {

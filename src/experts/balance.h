@@ -1,0 +1,35 @@
+// Whether the experts should lie elsewhere, from what tokens chose lately: what a new placement
+// would save, and what it costs to move there. Layers are judged one by one, so that a layer whose
+// load is even stays as it is. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "experts/expert_map.h"
+
+namespace braid {
+
+struct BalanceRules {
+  double wanted = 0.95;  // balance at which a new placement of a layer is content
+  // A layer whose fullest rank would not have at least this part fewer rows stays as it is: loads
+  // change, and experts must not move to and fro.
+  double gain_min = 0.05;
+  // Moving an expert keeps its receiver as busy as so many rows would.
+  double rows_per_move = 64;
+};
+
+struct BalanceDecision {
+  std::vector<LayerSlots> next;  // of each layer
+  bool moves = false;            // it differs from the current placement
+  double balance = 1, balance_next = 1;  // mean over fullest rank, summed over layers
+  int64_t received = 0;                  // experts that ranks have to receive
+};
+
+// `counts`: of the window that just ended, [layer][expert]; the next one is taken to be like it.
+// Replicas share an expert's load evenly.
+BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> current,
+                       std::span<const int64_t> counts, const BalanceRules& rules);
+
+}  // namespace braid

@@ -1,0 +1,56 @@
+// The loads of experts on several ranks: each rank counts its own tokens, and every few steps the
+// first rank gets what all have counted. It knows then who chose what, and so how many rows each
+// rank computed. Engine thread, but for `last`.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "experts/expert_map.h"
+#include "experts/recorder.h"
+#include "ops/ranks.h"
+
+namespace braid {
+
+// Of the last complete window of ExpertRecorder::kWindows[0] steps.
+struct RankRows {
+  std::vector<int32_t> layers;             // of the model: those with experts
+  std::vector<std::vector<int64_t>> rows;  // [layer][rank]: experts' rows that the rank computed
+
+  // Mean over fullest rank, summed over layers; 1 without rows.
+  double Balance() const;
+};
+
+class RankCounts {
+ public:
+  RankCounts(ExpertRecorder& recorder, const ops::Ranks& ranks);
+
+  // A layer's slots among the ranks that share experts, from now on. The index is that of the
+  // recorder's layers.
+  void SetChoices(size_t index, const ExpertShape& shape, std::vector<int32_t> choices);
+
+  // Every rank calls it at the end of each pass of so many tokens of all ranks. True on the first
+  // rank when a window is complete: then `sum` has the counts of all ranks.
+  Result<bool> EndPass(int64_t tokens);
+  std::span<const int64_t> sum() const { return sum_; }  // [layer][expert]
+
+  // Any thread; on the first rank.
+  RankRows last() const;
+
+ private:
+  void CountRows(size_t rank, std::span<const int64_t> counts, RankRows& window) const;
+
+  ExpertRecorder& recorder_;
+  const ops::Ranks& ranks_;
+  struct Layer {
+    ExpertShape shape;
+    std::vector<int32_t> choices;  // ReplicaChoices
+  };
+  std::vector<Layer> layers_;
+  std::vector<int64_t> own_, all_, sum_;
+  mutable std::mutex mutex_;
+  RankRows last_;
+};
+
+}  // namespace braid
