@@ -216,6 +216,12 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
         ranks.rows.resize(layer.size());
         for (size_t r = 0; r < layer.size(); ++r) ranks.rows[r] += layer[r];
       }
+      if (engine.mover() != nullptr) {
+        const MoveProgress moves = engine.mover()->progress();
+        ranks.moves_done = moves.done;
+        ranks.moves_dropped = moves.dropped;
+        ranks.moved_bytes = moves.bytes;
+      }
       return ranks;
     };
   }

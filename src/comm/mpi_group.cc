@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <mutex>
 #include <numeric>
 #include <optional>
+#include <thread>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -97,11 +99,13 @@ struct Message {
   std::optional<size_t> expected;  // bytes, of one that is received
 };
 
-// What a process' groups have in common.
+// What a process' groups have in common. Two threads may use a group each: one calls Open MPI at a
+// time, as it was asked for.
 struct Process {
   const Mpi mpi;
   const std::chrono::milliseconds deadline;
-  std::optional<Error> error;
+  std::mutex mutex;
+  std::optional<Error> error;  // under the mutex
 };
 
 class MpiRank final : public Communicator {
@@ -116,12 +120,14 @@ class MpiRank final : public Communicator {
     std::iota(members_.begin(), members_.end(), 0);
   }
   // Some of them.
-  MpiRank(Process& process, int32_t rank, std::vector<int32_t> members, int32_t channel)
+  MpiRank(Process& process, int32_t rank, std::vector<int32_t> members, int32_t channel,
+          bool patient)
       : Communicator(rank, static_cast<int32_t>(members.size())),
         process_(process),
         mpi_(process.mpi),
         members_(std::move(members)),
-        channel_(channel) {}
+        channel_(channel),
+        patient_(patient) {}
   ~MpiRank() override {
     if (owned_ && !owned_->error) mpi_.finalize();
   }
@@ -129,10 +135,11 @@ class MpiRank final : public Communicator {
 
  private:
   Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
+    std::unique_lock lock(process_.mutex);
     std::optional<Error>& error = process_.error;
     if (error) return *error;
     if (const Status status = Start(send, receive); !status) error = status.error();
-    if (!error) Finish();
+    if (!error) Finish(lock);
     return error ? Status(*error) : Status();
   }
 
@@ -171,7 +178,7 @@ class MpiRank final : public Communicator {
   }
 
   // Until all messages have arrived, or there is an error.
-  void Finish() {
+  void Finish(std::unique_lock<std::mutex>& lock) {
     const int64_t end_us = MonotonicUs() + std::chrono::microseconds(process_.deadline).count();
     while (!messages_.empty() && !process_.error) {
       std::erase_if(messages_, [this](Message& message) { return Arrived(message); });
@@ -180,7 +187,13 @@ class MpiRank final : public Communicator {
         process_.error = Unavailable(
             fmt::format("no word from rank {} within {} ms", Waiting(), process_.deadline.count()));
       }
-      ::sched_yield();  // ranks may share cores
+      lock.unlock();
+      if (patient_) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      } else {
+        ::sched_yield();  // ranks may share cores
+      }
+      lock.lock();
     }
   }
 
@@ -224,6 +237,7 @@ class MpiRank final : public Communicator {
   const Mpi& mpi_;
   std::vector<int32_t> members_;
   const int32_t channel_ = 0;
+  const bool patient_ = false;  // no step waits for it
   std::vector<Message> messages_;
   uint64_t calls_ = 0;
 };
@@ -255,17 +269,17 @@ Result<std::unique_ptr<Communicator>> JoinMpiGroup(std::chrono::milliseconds dea
   mpi.set_error_handler(mpi.world, mpi.errors_return);
   mpi.rank(mpi.world, &rank);
   mpi.size(mpi.world, &size);
-  std::unique_ptr<Process> process(new Process{mpi, deadline, {}});
+  std::unique_ptr<Process> process(new Process{mpi, deadline, {}, {}});
   return std::unique_ptr<Communicator>(std::make_unique<MpiRank>(std::move(process), rank, size));
 }
 
 std::unique_ptr<Communicator> MpiGroupOf(Communicator& all, std::vector<int32_t> members,
-                                         int32_t channel) {
+                                         int32_t channel, bool patient) {
   const auto own = std::find(members.begin(), members.end(), all.rank());
   CHECK(own != members.end() && channel >= 1 && channel <= 3, "rank {}", all.rank());
   const auto rank = static_cast<int32_t>(own - members.begin());
   return std::make_unique<MpiRank>(static_cast<MpiRank&>(all).process(), rank, std::move(members),
-                                   channel);
+                                   channel, patient);
 }
 
 }  // namespace braid

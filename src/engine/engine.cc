@@ -26,7 +26,6 @@
 #include "engine/engine_experts.h"
 #include "engine/engine_ranks.h"
 #include "engine/engine_tier.h"
-#include "engine/expert_header.h"
 #include "engine/fingerprint.h"
 #include "engine/gguf_tokenizer.h"
 #include "handoff/handoff_executor.h"
@@ -72,6 +71,7 @@ struct Engine::State {
   std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
   EngineDevice device;                          // of the executor
   std::unique_ptr<DiskTier> tier;               // used by the executor; null: none
+  std::unique_ptr<ExpertBalancer> balancer;     // used by the executor; null: experts stay
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<handoff::HandoffExecutor> partnered;  // around it; null: there are no partners
   std::vector<ThreadFollower> followers;
@@ -91,6 +91,7 @@ struct Engine::State {
   Status LoadText();
   Status LoadGgufText();
   Status ChooseDrafts();
+  int64_t move_bytes = 0;      // beside the cache
   int64_t DraftBytes() const;  // at most, beside the cache
   Status PlanCache();
   Status OpenRanks();
@@ -111,7 +112,6 @@ struct Engine::State {
   Status StartEngine();
   Status FindPartners();
   Status StartTrace();
-  Status StartExpertRecorder();
   void WriteTrace() const;
 };
 
@@ -216,7 +216,7 @@ Status Engine::State::PlanCache() {
   request.workspace_bytes =
       int64_t{4} * (int64_t{24} * options.scheduler.step_tokens_max * spec.hidden +
                     int64_t{64} * spec.vocabulary) +
-      DraftBytes();
+      DraftBytes() + move_bytes;
   device.Bound(request);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
@@ -308,6 +308,9 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                           .home = device.home(),
                           .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
                           .experts_at = experts_at,
+                          .moves = move_bytes > 0 ? &ranks->Moves(view.rank) : nullptr,
+                          .move_limits = {.step_bytes = options.balance_step_bytes},
+                          .balancer = view.rank == 0 ? balancer.get() : nullptr,
                           .dp_rank = options.mesh.GroupOf(view.rank),
                           .dp_ranks = options.mesh.dp,
                           .movers = {partners.get(), first ? tier.get() : nullptr}});
@@ -356,6 +359,7 @@ Status Engine::State::LoadRanks(Binding first, const std::function<void(std::str
   memory.mapped_bytes = weights[0].mapped_bytes;
   RETURN_IF_ERROR(SetLimits());
   RETURN_IF_ERROR(device.Move(spec, weights[0], limits, machine.kv_dtype));
+  if (move_bytes > 0 && views[0].rank == 0) balancer = BalancerOf(options, spec, experts_at);
   executor = ExecutorOf(views[0], std::move(weights[0]), experts.get());
   for (size_t i = 1; i < views.size(); ++i) {
     auto counts = experts ? std::make_unique<ExpertRecorder>(experts->header()) : nullptr;
@@ -363,7 +367,7 @@ Status Engine::State::LoadRanks(Binding first, const std::function<void(std::str
     followers.push_back(
         {std::move(counts), ExecutorOf(views[i], std::move(weights[i]), recorder), {}});
   }
-  memory.workspace_bytes = executor->workspace_bytes() + DraftBytes();
+  memory.workspace_bytes = executor->workspace_bytes() + DraftBytes() + move_bytes;
   return {};
 }
 
@@ -421,19 +425,6 @@ Status Engine::State::StartTrace() {
   return {};
 }
 
-Status Engine::State::StartExpertRecorder() {
-  ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
-  if (device.used()) header.layers.clear();  // nobody counts there
-  if (!header.layers.empty()) experts = std::make_unique<ExpertRecorder>(std::move(header));
-  if (options.expert_loads.empty()) return {};
-  if (!experts) {
-    return Error{ErrorCode::kInvalid,
-                 options.model_dir + " has no experts; leave out --expert-loads", "expert_loads"};
-  }
-  if (FollowsAsRank()) return {};  // the first rank gets what it counts
-  return experts->Open(options.expert_loads);
-}
-
 void Engine::State::WriteTrace() const {
   if (!trace) return;
   const Status written = WriteFile(options.trace_file, trace->ToJson());
@@ -445,6 +436,7 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   Stop(true);
   Join();
+  if (state_->balancer) state_->balancer->Stop();
   state_->partners.reset();  // while the driver still takes what it posts
   state_->tier.reset();
   state_->leader.reset();  // the others end
@@ -475,12 +467,15 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
     ExpandLatentAttention(spec, kExpandedTokensMin);
   }
   checkpoint = std::move(model.checkpoint);
-  RETURN_IF_ERROR(StartExpertRecorder());
+  if (!device.used()) {  // nobody counts there
+    ASSIGN_OR_RETURN(experts, RecorderOf(options, spec));
+  }
   RETURN_IF_ERROR(ChooseDrafts());
   RETURN_IF_ERROR(LoadText());
   RETURN_IF_ERROR(OpenRanks());
   ASSIGN_OR_RETURN(Binding binding, Bind(views[0]));
   report = binding.report;
+  ASSIGN_OR_RETURN(move_bytes, MoveBytesOf(options, spec, binding));
   RETURN_IF_ERROR(PlanCache());
   if (options.partners) RETURN_IF_ERROR(FindPartners());
   ASSIGN_OR_RETURN(tier, OpenTier(options, spec, machine, memory.geometry));
@@ -539,6 +534,7 @@ std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); 
 const handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
 double Engine::load_seconds() const { return state_->load_seconds; }
+const ExpertMover* Engine::mover() const { return state_->executor->mover(); }
 const RankCounts* Engine::rank_counts() const { return state_->executor->rank_counts(); }
 RunningFormats Engine::weight_formats() const { return RunningFormatsOf(state_->report); }
 std::string Engine::PlanText() const {

@@ -12,6 +12,7 @@
 #include "experts/recorder.h"
 #include "model/loading/load_report.h"
 #include "model/spec.h"
+#include "runtime/experts/expert_mover.h"
 #include "runtime/experts/rank_counts.h"
 #include "scheduler/driver.h"
 #include "text/chat/chat_template.h"
@@ -54,7 +55,8 @@ class Engine {
   RunningFormats weight_formats() const;
   const ExpertRecorder* experts() const;      // null: the model has none
   const handoff::Partners* partners() const;  // null: there are none
-  const RankCounts* rank_counts() const;  // of experts on several ranks; null: there are none
+  const ExpertMover* mover() const;           // null: experts stay where they are
+  const RankCounts* rank_counts() const;      // of experts on several ranks; null: there are none
 
   // Why the group of ranks has ended: all requests fail from then on. Any thread.
   Status group_status() const;

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <variant>
 #include <vector>
 
-#include "base/check.h"
+#include "engine/engine_ranks.h"
+#include "engine/expert_header.h"
 #include "experts/placement_file.h"
 
 namespace braid {
@@ -46,6 +48,52 @@ Status CheckPlacement(const ExpertPlacement& file, const ModelSpec& spec, const 
 }
 
 }  // namespace
+
+Result<std::unique_ptr<ExpertRecorder>> RecorderOf(const EngineOptions& options,
+                                                   const ModelSpec& spec) {
+  ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
+  std::unique_ptr<ExpertRecorder> recorder;
+  if (!header.layers.empty()) recorder = std::make_unique<ExpertRecorder>(std::move(header));
+  if (options.expert_loads.empty()) return recorder;
+  if (recorder == nullptr) {
+    return Error{ErrorCode::kInvalid,
+                 options.model_dir + " has no experts; leave out --expert-loads", "expert_loads"};
+  }
+  if (!FollowsAsRank()) RETURN_IF_ERROR(recorder->Open(options.expert_loads));
+  return recorder;
+}
+
+Result<int64_t> MoveBytesOf(const EngineOptions& options, const ModelSpec& spec,
+                            const Binding& binding) {
+  if (!options.balance_experts) return 0;
+  const auto wrong = [](std::string what) {
+    return Error{ErrorCode::kInvalid, "--balance-experts: " + what, "balance_experts"};
+  };
+  if (options.mesh.ep == 1) return wrong("one rank has all experts; start with --ep of at least 2");
+  if (spec.quantization.panels()) {
+    return wrong(options.model_dir +
+                 " is a mapped checkpoint, whose experts stay in its file; load "
+                 "the one that it was made from");
+  }
+  if (options.balance_step_bytes < 1 || options.balance_step_bytes > (int64_t{1} << 30)) {
+    return wrong("--balance-step-bytes must be from 1 to 1G");
+  }
+  std::map<int32_t, int64_t> layers;
+  for (const BoundWeight& bound : binding.weights) {
+    const bool experts = bound.spec.part == "experts" && bound.spec.layer >= 0;
+    if (experts) layers[bound.spec.layer] += bound.weight->matrix.bytes();
+  }
+  int64_t most = 0;
+  for (const auto& [layer, bytes] : layers) most = std::max(most, bytes);
+  return most + 2 * options.balance_step_bytes;
+}
+
+std::unique_ptr<ExpertBalancer> BalancerOf(const EngineOptions& options, const ModelSpec& spec,
+                                           const ExpertSlots& slots) {
+  ExpertShape shape = options.mesh.SlotsOf(LoadsHeaderOf(spec, options.model_dir).experts);
+  shape.ranks_per_node = slots.ranks_per_node;
+  return std::make_unique<ExpertBalancer>(shape, options.balance);
+}
 
 Result<ExpertSlots> ExpertSlotsOf(const EngineOptions& options, const ModelSpec& spec, Mesh& mesh) {
   mesh.redundant = options.redundant_experts;

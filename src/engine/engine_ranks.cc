@@ -88,6 +88,10 @@ ops::Ranks EngineRanks::Groups(int32_t rank) {
   return process_ ? process_->groups() : threads_->Of(rank);
 }
 
+Communicator& EngineRanks::Moves(int32_t rank) {
+  return process_ ? process_->moves() : threads_->MovesOf(rank);
+}
+
 Machine EngineRanks::ShareOf(const Machine& machine, int32_t rank) const {
   if (process_) return machine;
   const Part part = PartOf(machine.threads, rank, mesh_.ranks());
@@ -132,12 +136,14 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
   }
   return {.config = limits,
           .model = fmt::format("{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
-                               "{}, mla {}, {} redundant experts, {} ranks a node, placement {:x}",
+                               "{}, mla {}, {} redundant experts, {} ranks a node, placement {:x}, "
+                               "balancing {} by {} bytes a step",
                                spec.architecture, spec.layers.size(), options.weights,
                                options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
                                machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
                                NameOf(machine.kv_dtype), options.mla, experts_at.redundant,
-                               experts_at.ranks_per_node, placement)};
+                               experts_at.ranks_per_node, placement, options.balance_experts,
+                               options.balance_step_bytes)};
 }
 
 std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,

@@ -29,6 +29,7 @@ class EngineRanks {
   int32_t of_a_node() const;
   bool as_processes() const { return process_ != nullptr; }
   ops::Ranks Groups(int32_t rank);
+  Communicator& Moves(int32_t rank);  // of the ranks that share experts, for moving them
 
   // Compute threads of a rank, of all that this process may have.
   Machine ShareOf(const Machine& machine, int32_t rank) const;

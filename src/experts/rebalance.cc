@@ -51,6 +51,7 @@ Status Rebalance::Begin(std::vector<LayerSlots> next) {
 void Rebalance::StartRound() {
   ++attempt_;
   step_ = 0;
+  waited_ = 0;
   failure_.clear();
   expected_.clear();
   for (const std::vector<MovePiece>& pieces : round().steps) {
@@ -83,20 +84,24 @@ MoveStep Rebalance::NextStep() {
 }
 
 PieceHeader Rebalance::HeaderOf(const MovePiece& piece, std::span<const std::byte> bytes) const {
-  const LayerSlots& slots = placement_[static_cast<size_t>(piece.layer)];
-  PieceHeader header{.attempt = attempt_,
-                     .layer = piece.layer,
-                     .slot = piece.slot,
-                     .expert = slots[static_cast<size_t>(piece.source)],
-                     .begin = piece.begin,
-                     .end = piece.end};
+  PieceHeader header = Describe(piece);
   header.checksum = ChecksumOf(header, bytes);
   return header;
 }
 
-bool Rebalance::Receive(const PieceHeader& header, std::span<const std::byte> bytes) {
+PieceHeader Rebalance::Describe(const MovePiece& piece) const {
+  const LayerSlots& slots = placement_[static_cast<size_t>(piece.layer)];
+  return {.attempt = attempt_,
+          .layer = piece.layer,
+          .slot = piece.slot,
+          .expert = slots[static_cast<size_t>(piece.source)],
+          .begin = piece.begin,
+          .end = piece.end};
+}
+
+bool Rebalance::Receive(const PieceHeader& header, uint64_t checksum) {
   if (!moving() || header.attempt != attempt_) return false;  // of a round that is over
-  if (header.checksum != ChecksumOf(header, bytes)) {
+  if (header.checksum != checksum) {
     Fail(fmt::format("a piece for slot {} of layer {} arrived with a wrong checksum", header.slot,
                      header.layer));
     return false;
@@ -131,9 +136,10 @@ MoveChange Rebalance::Apply(std::span<const MoveVote> votes) {
   CHECK(votes.size() == static_cast<size_t>(shape_.ranks));
   MoveChange change;
   if (!moving()) return change;
+  ++waited_;
   const bool failed = std::ranges::find(votes, MoveVote::kFailed) != votes.end();
   const bool ready = std::ranges::count(votes, MoveVote::kReady) == shape_.ranks;
-  if (failed || (!ready && step_ >= static_cast<size_t>(round_steps_max_))) {
+  if (failed || (!ready && waited_ >= round_steps_max_)) {
     change.kind = MoveChange::kDrop;
     rounds_.clear();
     return change;

@@ -3,9 +3,10 @@
 // has voted that it is ready, all swap between the same two steps. Otherwise all drop the buffers
 // and the old placement stays. Live slots are written by a swap only.
 //
-// Every rank makes the same calls of Begin, NextStep and Apply in the same order, once a step;
-// Apply gets the same votes everywhere (they travel with the step's exchange), so no rank swaps
-// alone. Moving bytes is the caller's: it tells what arrived. One thread at a time.
+// Every rank makes the same calls of Begin and Apply in the same order, Apply once a step with the
+// same votes everywhere (they travel with the step's exchange), so no rank swaps alone. NextStep
+// gives what travels next, at a pace that may differ between ranks. Moving bytes is the caller's:
+// it tells what arrived. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +63,12 @@ class Rebalance {
   // What the rank does during this step.
   MoveStep NextStep();
   PieceHeader HeaderOf(const MovePiece& piece, std::span<const std::byte> bytes) const;
+  PieceHeader Describe(const MovePiece& piece) const;  // the same without the checksum
   // Something arrived. True: the bytes belong into the buffer of header.slot at header.begin.
-  bool Receive(const PieceHeader& header, std::span<const std::byte> bytes);
+  bool Receive(const PieceHeader& header, std::span<const std::byte> bytes) {
+    return Receive(header, ChecksumOf(header, bytes));
+  }
+  bool Receive(const PieceHeader& header, uint64_t checksum);  // what ChecksumOf gives
   // The rank cannot go on: no memory, or its transport failed.
   void Fail(std::string why);
 
@@ -74,9 +79,10 @@ class Rebalance {
   const std::vector<LayerSlots>& placement() const { return placement_; }
   int64_t epoch() const { return epoch_; }                 // swaps so far
   const std::string& failure() const { return failure_; }  // this rank's, of the last round
+  int64_t attempt() const { return attempt_; }
+  const MoveRound& round() const { return rounds_.front(); }  // while moving
 
  private:
-  const MoveRound& round() const { return rounds_.front(); }
   void StartRound();
 
   const ExpertShape shape_;
@@ -86,7 +92,8 @@ class Rebalance {
   std::vector<LayerSlots> placement_, next_;
   int64_t epoch_ = 0, attempt_ = 0;
   std::vector<MoveRound> rounds_;    // the first is under way
-  size_t step_ = 0;                  // of the round
+  size_t step_ = 0;                  // of the round: calls of NextStep
+  int32_t waited_ = 0;               // calls of Apply, equally many on all ranks
   std::vector<MovePiece> expected_;  // by this rank, not received so far; sorted
   std::string failure_;
 };

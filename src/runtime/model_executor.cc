@@ -32,6 +32,12 @@ struct Wanted {
   bool describe = false;
 };
 
+// What each rank tells the others at the end of a step before its results.
+struct RankWord {
+  uint64_t result_bytes = 0;
+  MoveVote vote = MoveVote::kBusy;
+};
+
 class RecordedRoutes : public RouteSink {
  public:
   explicit RecordedRoutes(ExpertRecorder* recorder) : recorder_(recorder) {}
@@ -87,10 +93,13 @@ struct ModelExecutor::State {
   std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
   std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
   ops::Ranks ranks;
-  std::unique_ptr<RankCounts> rank_counts;  // null: of one rank, or nobody counts
-  std::string sent, received;               // results, as records
-  std::vector<RequestId> requests;          // of the step's rows, of all data-parallel ranks
-  size_t first_row = 0;                     // of this rank's among them
+  std::unique_ptr<RankCounts> rank_counts;    // null: of one rank, or nobody counts
+  std::unique_ptr<ExpertMover> expert_mover;  // null: experts stay where they are
+  EventSink* sink = nullptr;                  // of the last launch
+  std::string sent, received;                 // results, as records
+  std::vector<MoveVote> votes;                // of all ranks, in this step
+  std::vector<RequestId> requests;            // of the step's rows, of all data-parallel ranks
+  size_t first_row = 0;                       // of this rank's among them
 
   State(const ModelSpec& model, ModelWeights loaded, const ModelExecutorConfig& c)
       : spec(model),
@@ -127,6 +136,16 @@ struct ModelExecutor::State {
     if (!alone()) {
       if (c.experts != nullptr) rank_counts = std::make_unique<RankCounts>(*c.experts, ranks);
       ChooseAllReplicas(spec, c.experts_at, *ranks.experts, weights, rank_counts.get());
+      if (c.moves != nullptr) {
+        expert_mover =
+            std::make_unique<ExpertMover>(ExpertMover::Parts{.spec = spec,
+                                                             .weights = weights,
+                                                             .slots = config.experts_at,
+                                                             .group = *c.moves,
+                                                             .loads = rank_counts.get(),
+                                                             .speaks = ranks.all->rank() == 0,
+                                                             .limits = c.move_limits});
+      }
     }
     workspace = c.home ? c.home->MakeWorkspace() : Workspace(MeasureStep());
     pool.set_trace(c.trace);
@@ -358,7 +377,14 @@ struct ModelExecutor::State {
     if (config.experts == nullptr || !ranks.status.ok()) return;
     if (rank_counts == nullptr) return config.experts->EndPass(pass_tokens);
     const Result<bool> complete = rank_counts->EndPass(pass_tokens);
-    if (!complete) ranks.status = complete.error();
+    if (!complete) {
+      ranks.status = complete.error();
+    } else if (*complete && config.balancer != nullptr && expert_mover != nullptr) {
+      config.balancer->Add({.counts = rank_counts->sum(),
+                            .steps = ExpertRecorder::kWindows[0],
+                            .moving = expert_mover->progress().moving},
+                           *sink, [&] { return expert_mover->placement(); });
+    }
   }
 
   StepDone RunStep(Plan whole, EventSink& events) {
@@ -377,6 +403,10 @@ struct ModelExecutor::State {
     if (!ranks.status.ok()) {
       Fail(out);
       return out;
+    }
+    if (expert_mover != nullptr) {
+      if (!plan.experts.empty()) expert_mover->Begin(plan.experts);
+      expert_mover->Step();
     }
     if (config.poison_freed && config.home == nullptr) Poison(plan);
     slots.Begin(plan);
@@ -436,6 +466,10 @@ struct ModelExecutor::State {
     if (ranks.status.ok()) ranks.status = ShareResults(out);
     if (!ranks.status.ok()) return Fail(out);
     if (!samples()) Commit(plan, std::span(out.rows).subspan(first_row));
+    if (expert_mover == nullptr) return;
+    const auto size = static_cast<size_t>(ranks.experts->size());
+    const size_t first = static_cast<size_t>(ranks.all->rank()) / size * size;
+    expert_mover->Apply(std::span(votes).subspan(first, size), pool);
   }
 
   // The step of a group, or on a device, that has ended.
@@ -453,17 +487,22 @@ struct ModelExecutor::State {
     sent.clear();
     if (samples()) AppendRecord(Event(out), sent);
     const auto count = static_cast<size_t>(ranks.all->size());
-    std::vector<uint64_t> sizes(count);
-    const uint64_t size = sent.size();
-    RETURN_IF_ERROR(ranks.all->AllGather(std::as_bytes(std::span(&size, 1)),
-                                         std::as_writable_bytes(std::span(sizes))));
-    received.resize(std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}));
+    std::vector<RankWord> words(count);
+    const RankWord own{sent.size(),
+                       expert_mover != nullptr ? expert_mover->vote() : MoveVote::kBusy};
+    RETURN_IF_ERROR(ranks.all->AllGather(std::as_bytes(std::span(&own, 1)),
+                                         std::as_writable_bytes(std::span(words))));
+    uint64_t bytes = 0;
+    for (const RankWord& word : words) bytes += word.result_bytes;
+    received.resize(bytes);
     std::vector<MutableBytes> places;
     size_t at = 0;
-    for (const uint64_t bytes : sizes) {
-      places.push_back(std::as_writable_bytes(std::span(received).subspan(at, bytes)));
-      at += bytes;
+    for (const RankWord& word : words) {
+      places.push_back(std::as_writable_bytes(std::span(received).subspan(at, word.result_bytes)));
+      at += word.result_bytes;
     }
+    votes.clear();
+    for (const RankWord& word : words) votes.push_back(word.vote);
     RETURN_IF_ERROR(ranks.all->AllGatherV(std::as_bytes(std::span(sent)), places));
     out.rows.clear();
     RecordReader records(received);
@@ -589,8 +628,11 @@ ModelExecutor::~ModelExecutor() = default;
 void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 
 void ModelExecutor::Launch(Plan plan, EventSink& events) {
+  state_->sink = &events;
   events.Post(state_->RunStep(std::move(plan), events));
 }
+
+const ExpertMover* ModelExecutor::mover() const { return state_->expert_mover.get(); }
 
 const RankCounts* ModelExecutor::rank_counts() const { return state_->rank_counts.get(); }
 

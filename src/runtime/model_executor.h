@@ -18,6 +18,8 @@
 #include "model/weights.h"
 #include "ops/ranks.h"
 #include "runtime/drafter.h"
+#include "runtime/experts/expert_balancer.h"
+#include "runtime/experts/expert_mover.h"
 #include "runtime/experts/expert_slots.h"
 #include "runtime/experts/rank_counts.h"
 #include "runtime/model_device.h"
@@ -62,6 +64,11 @@ struct ModelExecutorConfig {
   ops::Ranks ranks = {};
   // Which experts the slots of all ranks hold, as the weights say too.
   ExpertSlots experts_at = {};
+  // Of the ranks that share experts, for moving these (Plan::experts); null: they stay where they
+  // are. Outlives the executor, as does the balancer, which the first rank may have.
+  Communicator* moves = nullptr;
+  MoverLimits move_limits = {};
+  ExpertBalancer* balancer = nullptr;
   // Which of how many data-parallel ranks this is; it carries out its own rows of every plan.
   int32_t dp_rank = 0, dp_ranks = 1;
   // Who carries out the plans' moves, by place; null: the scheduler plans none for it. They outlive
@@ -85,6 +92,9 @@ class ModelExecutor : public Executor {
 
   // Of several ranks that count the experts of their tokens; null otherwise.
   const RankCounts* rank_counts() const;
+
+  // Null: experts stay where they are.
+  const ExpertMover* mover() const;
 
   // Why the group of ranks, or the device, has ended; every step since then has failed. Ok while it
   // has not.

@@ -32,6 +32,7 @@ ThreadRanks::ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline)
     : mesh_(mesh),
       tensor_(Groups(mesh.ranks(), mesh.tp, deadline)),
       experts_(Groups(mesh.ranks(), mesh.ep, deadline)),
+      moves_(Groups(mesh.ranks(), mesh.ep, deadline)),
       all_(mesh.ranks(), deadline) {}
 
 ops::Ranks ThreadRanks::Of(int32_t rank) {
@@ -39,6 +40,10 @@ ops::Ranks ThreadRanks::Of(int32_t rank) {
           .experts = &experts_[static_cast<size_t>(rank / mesh_.ep)]->rank(rank % mesh_.ep),
           .all = &all_.rank(rank),
           .status = {}};
+}
+
+Communicator& ThreadRanks::MovesOf(int32_t rank) {
+  return moves_[static_cast<size_t>(rank / mesh_.ep)]->rank(rank % mesh_.ep);
 }
 
 Result<std::unique_ptr<ProcessRank>> ProcessRank::Join(const Mesh& mesh,
@@ -52,9 +57,10 @@ Result<std::unique_ptr<ProcessRank>> ProcessRank::Join(const Mesh& mesh,
   auto joined = std::make_unique<ProcessRank>();
   ASSIGN_OR_RETURN(joined->all_, JoinMpiGroup(deadline));
   const int32_t rank = joined->rank();
-  constexpr int32_t kTensor = 1, kExperts = 2;
+  constexpr int32_t kTensor = 1, kExperts = 2, kMoves = 3;
   joined->tensor_ = MpiGroupOf(*joined->all_, MembersOf(rank, mesh.tp), kTensor);
   joined->experts_ = MpiGroupOf(*joined->all_, MembersOf(rank, mesh.ep), kExperts);
+  joined->moves_ = MpiGroupOf(*joined->all_, MembersOf(rank, mesh.ep), kMoves, /*patient=*/true);
   return joined;
 }
 

@@ -17,10 +17,12 @@ class ThreadRanks {
   ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline);
   // Used by the rank's thread; lives as long as the object.
   ops::Ranks Of(int32_t rank);
+  // Of the ranks that share experts, for moving them.
+  Communicator& MovesOf(int32_t rank);
 
  private:
   const Mesh mesh_;
-  std::vector<std::unique_ptr<ThreadGroup>> tensor_, experts_;  // by number
+  std::vector<std::unique_ptr<ThreadGroup>> tensor_, experts_, moves_;  // by number
   ThreadGroup all_;
 };
 
@@ -31,10 +33,11 @@ class ProcessRank {
   static Result<std::unique_ptr<ProcessRank>> Join(const Mesh& mesh,
                                                    std::chrono::milliseconds deadline);
   ops::Ranks groups();
+  Communicator& moves() { return *moves_; }
   int32_t rank() const { return all_->rank(); }
 
  private:
-  std::unique_ptr<Communicator> all_, tensor_, experts_;
+  std::unique_ptr<Communicator> all_, tensor_, experts_, moves_;
 };
 
 }  // namespace braid

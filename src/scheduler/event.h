@@ -87,8 +87,14 @@ struct StopRequested {
   bool now = false;
 };
 
+// The experts of each layer that has some are to lie where `slots` says (experts/expert_map.h): all
+// ranks begin to move them with the next step.
+struct MoveExperts {
+  std::vector<std::vector<int32_t>> slots;
+};
+
 using Event = std::variant<Submit, Abort, StepDone, PagesMoved, PagesKnown, Tick, FlushCache,
-                           ResetCache, PauseRequested, StopRequested>;
+                           ResetCache, PauseRequested, StopRequested, MoveExperts>;
 
 // Takes what happens, from any thread.
 struct EventSink {

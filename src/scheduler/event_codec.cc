@@ -31,6 +31,7 @@ enum class Kind : uint8_t {
   kPauseRequested,
   kStopRequested,
   kPagesKnown,
+  kMoveExperts,
 };
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
@@ -288,6 +289,10 @@ void Fields(StopRequested& e, Coder& code) {
   code(e.now);
 }
 template <class Coder>
+void Fields(MoveExperts& e, Coder& code) {
+  code(e.slots);
+}
+template <class Coder>
 void Fields(PlanMark& p, Coder& code) {
   code(p.step, p.hash);
 }
@@ -302,6 +307,7 @@ Kind KindOf(const FlushCache&) { return Kind::kFlushCache; }
 Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
 Kind KindOf(const PauseRequested&) { return Kind::kPauseRequested; }
 Kind KindOf(const StopRequested&) { return Kind::kStopRequested; }
+Kind KindOf(const MoveExperts&) { return Kind::kMoveExperts; }
 Kind KindOf(const PlanMark&) { return Kind::kPlan; }
 Kind KindOf(const LogStart&) { return Kind::kStart; }
 
@@ -322,12 +328,14 @@ std::optional<AnyRecord> Decode(std::string_view payload) {
   T value;
   Decoder decode(payload);
   decode(value);
-  if (!decode.Whole()) return {};
+  std::optional<AnyRecord> record;
+  if (!decode.Whole()) return record;
   if constexpr (std::is_constructible_v<Event, T>) {
-    return AnyRecord(Event(std::move(value)));
+    record.emplace(std::in_place_type<Event>, std::move(value));
   } else {
-    return AnyRecord(std::move(value));
+    record.emplace(std::in_place_type<T>, std::move(value));
   }
+  return record;
 }
 
 std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
@@ -354,6 +362,8 @@ std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
       return Decode<PauseRequested>(payload);
     case Kind::kStopRequested:
       return Decode<StopRequested>(payload);
+    case Kind::kMoveExperts:
+      return Decode<MoveExperts>(payload);
     case Kind::kPlan:
       return Decode<PlanMark>(payload);
     case Kind::kEnd:

@@ -100,6 +100,8 @@ struct Plan {
   std::vector<TokenId> tokens;   // the rows' tokens, back to back
   std::vector<PageMove> moves;   // started when the step is launched, side by side with it
   std::vector<SlotId> released;  // slots whose sequence has left; applied last
+  // Where experts are to lie (MoveExperts): moving them begins with this step. Empty: nothing new.
+  std::vector<std::vector<int32_t>> experts;
   bool empty() const { return rows.empty() && moves.empty(); }
 };
 

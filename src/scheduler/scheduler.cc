@@ -63,7 +63,12 @@ void Scheduler::Apply(const Event& event) {
   std::visit([this](const auto& e) { state_->On(e); }, event);
 }
 
-Plan Scheduler::NextPlan() { return paused() ? Plan() : state_->planner.Next(); }
+Plan Scheduler::NextPlan() {
+  if (paused()) return {};
+  Plan plan = state_->planner.Next();
+  if (!plan.rows.empty()) plan.experts = std::exchange(state_->experts, {});
+  return plan;
+}
 
 std::vector<Output>& Scheduler::TakeOutputs() { return state_->life_cycle.TakeOutputs(); }
 

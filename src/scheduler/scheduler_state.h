@@ -30,6 +30,7 @@ struct Scheduler::State {
   void On(const ResetCache& event);
   void On(const PauseRequested& event) { paused = event.paused; }
   void On(const StopRequested& event);
+  void On(const MoveExperts& event) { experts = event.slots; }
   void On(const Tick&) {}  // no rule reads time; logs carry it
 
   bool Idle() const;
@@ -47,6 +48,7 @@ struct Scheduler::State {
   LifeCycle life_cycle;
   StepPlanner planner;
   bool paused = false, stopping = false;
+  std::vector<std::vector<int32_t>> experts;  // of the next plan with rows
 };
 
 }  // namespace braid

@@ -255,6 +255,16 @@ void ServerMetrics::AddDraftsAndExperts() {
       "Experts' rows of the mean rank over those of the fullest one, summed over layers, of the "
       "last ten steps that were counted; 0: none were.",
       labels_);
+  size_t next = 0;
+  for (const char* result : {"done", "dropped"}) {
+    expert_moves_[next++] = &registry_.AddCounter(
+        "braid:expert_moves_total",
+        "Placements of experts that were reached (done), or given up, so that the one before stays "
+        "(dropped).",
+        With("result", result));
+  }
+  expert_moves_[next] = &registry_.AddCounter("braid:expert_moved_bytes_total",
+                                              "Bytes of experts that rank 0 received.", labels_);
   for (int32_t rank = 0; rank < shown_.expert_ranks; ++rank) {
     expert_rank_rows_.push_back(&registry_.AddGauge(
         "braid:expert_rank_rows",
@@ -291,6 +301,9 @@ void ServerMetrics::ShowHandoffs(const HandoffCounts& counts) {
 void ServerMetrics::ShowExpertRanks(const ExpertRanks& ranks) {
   if (expert_rank_balance_ == nullptr) return;
   expert_rank_balance_->Set(ranks.balance);
+  AdvanceTo(*expert_moves_[0], static_cast<double>(ranks.moves_done));
+  AdvanceTo(*expert_moves_[1], static_cast<double>(ranks.moves_dropped));
+  AdvanceTo(*expert_moves_[2], static_cast<double>(ranks.moved_bytes));
   for (size_t rank = 0; rank < std::min(ranks.rows.size(), expert_rank_rows_.size()); ++rank) {
     expert_rank_rows_[rank]->Set(static_cast<double>(ranks.rows[rank]));
   }

@@ -25,8 +25,8 @@ class ServerMetrics {
     int64_t cache_blocks = 0;               // that one long sequence could fill
     bool prefix_cache = false;
     bool experts = false;      // the model has some
-    int32_t expert_ranks = 0;  // that share them; 0: one rank has them all
     bool handoffs = false;     // the engine has partners
+    int32_t expert_ranks = 0;  // that share them; 0: one rank has them all
     bool vllm_names = false;   // every metric a second time with the prefix vllm:
   };
   explicit ServerMetrics(Labels labels);
@@ -94,7 +94,8 @@ class ServerMetrics {
   std::array<prometheus::Gauge*, kExpertWindows.size()> expert_balances_ = {};
   prometheus::Gauge* partners_ = nullptr;
   std::array<prometheus::Counter*, 2> handoffs_ = {}, handoff_bytes_ = {};
-  prometheus::Gauge* expert_rank_balance_ = nullptr;  // of several ranks
+  std::array<prometheus::Counter*, 3> expert_moves_ = {};  // done, dropped, bytes
+  prometheus::Gauge* expert_rank_balance_ = nullptr;       // of several ranks
   std::vector<prometheus::Gauge*> expert_rank_rows_;
   prometheus::Counter& evictions_keys_;
   prometheus::Counter& evictions_states_;

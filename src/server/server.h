@@ -70,6 +70,8 @@ using ExpertBalances = std::array<double, kExpertWindows.size()>;
 struct ExpertRanks {
   double balance = 0;         // mean over fullest rank, summed over layers
   std::vector<int64_t> rows;  // that each rank computed in the last complete window
+  // Of --balance-experts: placements that were reached and that were given up, bytes received here.
+  int64_t moves_done = 0, moves_dropped = 0, moved_bytes = 0;
 };
 
 // Hand-offs of prompts between this engine and its partners.

@@ -105,3 +105,39 @@ def test_a_placement_for_others_is_refused_by_name(braid, tiny, tmp_path):
     assert "no slot holds expert 1" in refusal("--tp", "4", "--ep", "4", slots=wrong)
     assert "leave out --redundant-experts" in refusal(
         "--tp", "4", "--ep", "4", "--redundant-experts", "4")  # fmt: skip
+
+
+def complete(address, prompt):
+    body = {"model": "braid-tiny", "prompt": prompt, "max_tokens": 24, "temperature": 0,
+            "ignore_eos": True, "logprobs": 1}  # fmt: skip
+    request = urllib.request.Request(address + "/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})  # fmt: skip
+    return json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]
+
+
+def test_experts_move_while_answers_stay_what_one_rank_gives():
+    prompts = [[(7 * i + seed) % 500 for i in range(600)] for seed in range(4)]
+    with serving("--draft", "off") as alone:
+        wanted = [complete(alone.address, prompt) for prompt in prompts]
+    flags = ["--tp", "2", "--ep", "2", "--redundant-experts", "2", "--balance-experts",
+             "--balance-every", "10", "--balance-below", "1", "--no-prefix-cache"]  # fmt: skip
+    with serving("--draft", "off", *flags) as ranks:
+
+        def metric(name):
+            text = urllib.request.urlopen(ranks.address + "/metrics", timeout=30).read().decode()
+            return float(re.search(rf"^braid:{name} (\S+)$", text.replace(",", " "), re.M)[1])
+
+        done = r'expert_moves_total\{[^}]*result="done"[^}]*\}'
+        for _ in range(20):
+            assert [complete(ranks.address, prompt) for prompt in prompts] == wanted
+            if metric(done) > 0:
+                break
+        assert metric(done) > 0
+        assert metric(r"expert_moved_bytes_total\{[^}]*\}") > 0
+        assert 0 < metric(r"expert_rank_balance\{[^}]*\}") <= 1
+
+
+def test_what_cannot_be_balanced_is_refused(braid, tiny):
+    done = braid("run", tiny, *RUN, "--balance-experts")
+    assert done.returncode == 1
+    assert "one rank has all experts; start with --ep of at least 2" in done.stderr

@@ -43,7 +43,7 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
   static Answer Cold(const Request& request) {
     Subject alone = std::get<0>(GetParam());
     alone.mesh = {};
-    alone.placed = false;
+    alone.placed = alone.moving = false;
     Answer answer = braid::Cold(MachineOf(alone), request);
     machine().oracle().Learn(request, answer.tokens);
     return answer;
@@ -280,7 +280,10 @@ std::string NameOfRow(const ::testing::TestParamInfo<TableRow>& row) {
   return std::string(kModelNames[static_cast<size_t>(subject.model)]) + "_" +
          subject.arithmetic->name +
          (subject.mesh.ranks() > 1 ? fmt::format("_dp{}tp{}ep{}", dp, tp, ep) : "") +
-         (redundant > 0 ? fmt::format("r{}", redundant) : "") + (subject.placed ? "_placed" : "") +
+         (redundant > 0 ? fmt::format("r{}", redundant) : "") +
+         (subject.moving   ? "_moving"
+          : subject.placed ? "_placed"
+                           : "") +
          (sampled ? "_sampled" : "_greedy") + kDraftsNames[static_cast<size_t>(drafts)];
 }
 
@@ -360,23 +363,33 @@ std::vector<Subject> TrainedAndDivided() {
   return subjects;
 }
 
+ModelSpec TrainedSpec() {
+  return std::move(OpenModel(BRAID_SOURCE_DIR "/models/braid-tiny")->spec);
+}
+
 // Experts in drawn slots, with as many replicas as divide: each model with experts, on a mesh of
-// one group and on groups whose ranks have different tokens.
+// one group and on groups whose ranks have different tokens, once with experts that stay and once
+// with experts that move all the time.
 std::vector<Subject> Placed() {
   std::vector<Subject> subjects;
   for (int i = 0; i < kModels; ++i) {
     const auto model = static_cast<Model>(i);
     const Arithmetic* best = BestHere(i % 2 == 0 ? Compute::kBF16 : Compute::kF32);
     if (best == nullptr) best = BestHere(Compute::kF32);
-    size_t taken = 0;
-    for (const Mesh& mesh :
-         {Mesh{.tp = 2, .ep = 2}, Mesh{.dp = 2, .tp = 2, .ep = 4, .redundant = 32},
-          Mesh{.dp = 3, .ep = 3, .redundant = 1}, Mesh{.dp = 3, .ep = 3, .redundant = 5},
-          Mesh{.dp = 2, .tp = 2, .ep = 4, .redundant = 4}}) {
-      if (taken == 2 || (i > 0 && !CheckMesh(TinySpec(model), mesh))) continue;
-      if (i == 0 && mesh.ep == 3) continue;
-      subjects.push_back({.model = model, .arithmetic = best, .mesh = mesh, .placed = true});
-      ++taken;
+    constexpr Mesh kMeshes[] = {{.tp = 2, .ep = 2},
+                                {.dp = 2, .tp = 2, .ep = 4, .redundant = 32},
+                                {.dp = 3, .ep = 3, .redundant = 1},
+                                {.dp = 2, .tp = 2, .ep = 4, .redundant = 4},
+                                {.dp = 3, .ep = 3, .redundant = 5}};
+    int taken = 0;
+    for (int m = 0; m < std::ssize(kMeshes) && taken < 2; ++m) {
+      const Mesh& mesh = kMeshes[(m + i) % std::ssize(kMeshes)];
+      if (!CheckMesh(i > 0 ? TinySpec(model) : TrainedSpec(), mesh)) continue;
+      subjects.push_back({.model = model,
+                          .arithmetic = best,
+                          .mesh = mesh,
+                          .placed = true,
+                          .moving = taken++ > 0});
     }
   }
   return subjects;
@@ -397,6 +410,10 @@ TEST_P(FormatsOnRanks, GiveTheAnswersOfOne) {
   run.Drain();
   ExpectSame(run.answer(3), want_);
   ExpectSame(run.Ask(target_), want_);
+  if (!machine().moves()) return;
+  const MoveProgress moved = machine().executor().rank(0).mover()->progress();
+  EXPECT_GT(moved.swaps, 0);
+  EXPECT_EQ(moved.dropped, 0) << moved.failure;
 }
 
 constexpr Drafts kByHead[] = {Drafts::kHeadOne, Drafts::kHeadThree, Drafts::kHeadSeven,

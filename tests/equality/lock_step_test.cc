@@ -89,7 +89,7 @@ struct Ended {
 // A run of three ranks with one request before a pause and one after it. Rank 1 has `config`, and
 // its executor computes a wrong token in step `wrong_at`.
 Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds deadline,
-          milliseconds pause) {
+               milliseconds pause) {
   ThreadGroup group(3, deadline);
   Ended ended;
   ended.followers.resize(2);

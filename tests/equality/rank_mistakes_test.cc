@@ -19,12 +19,17 @@ bool RanksChangeNothing() {
   struct Row {
     Model model;
     Mesh mesh;
+    bool moving = false;
   };
   const Arithmetic* best = BestHere(Compute::kF32);
-  for (const auto& [model, mesh] :
+  for (const auto& [model, mesh, moving] :
        {Row{Model::kQwen35Moe, {.tp = 4, .ep = 2}}, Row{Model::kQwen3Next, {.tp = 4, .ep = 4}},
-        Row{Model::kLing2, {.tp = 2, .ep = 2}}, Row{Model::kDeepseekV3, {.tp = 2, .ep = 2}}}) {
-    Machine alone({model, best}), ranks({model, best, mesh});
+        Row{Model::kLing2, {.tp = 2, .ep = 2}},
+        Row{Model::kQwen35Moe, {.tp = 4, .ep = 2, .redundant = 2}, true},
+        Row{Model::kDeepseekV3, {.tp = 2, .ep = 2}}}) {
+    Machine alone({model, best}),
+        ranks(
+            {.model = model, .arithmetic = best, .mesh = mesh, .placed = moving, .moving = moving});
     Engine run(ranks, ranks.config(Drafts::kThree));
     std::vector<Answer> wanted;
     for (int64_t id = 0; id < 3; ++id) {

@@ -16,9 +16,10 @@ namespace braid {
 
 struct RankThreads::State {
   std::vector<RankModel> models;
-  std::unique_ptr<ThreadRanks> groups;
+  std::unique_ptr<ThreadRanks> groups, moves;
+  std::vector<std::unique_ptr<Communicator>> links;
   std::vector<std::unique_ptr<ModelExecutor>> executors;
-  std::deque<Inbox> ended;  // of each rank
+  std::deque<Inbox> ended;           // of each rank
   std::vector<std::thread> threads;  // of all ranks but the first
 
   std::mutex mutex;
@@ -48,17 +49,23 @@ struct RankThreads::State {
 };
 
 RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
-                         const ModelExecutorConfig& config)
+                         const ModelExecutorConfig& config, const MoveLink& link,
+                         std::chrono::milliseconds deadline)
     : state_(new State) {
   State& s = *state_;
   s.models = std::move(ranks);
-  s.groups = std::make_unique<ThreadRanks>(mesh, std::chrono::seconds(60));
+  s.groups = std::make_unique<ThreadRanks>(mesh, kRankDeadline);
+  s.moves = std::make_unique<ThreadRanks>(mesh, deadline);
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     ModelExecutorConfig own = config;
     if (mesh.ranks() > 1) {
       own.ranks = s.groups->Of(rank);
       own.dp_rank = mesh.GroupOf(rank);
       own.dp_ranks = mesh.dp;
+      if (link != nullptr) {
+        s.links.push_back(link(s.moves->MovesOf(rank)));
+        own.moves = s.links.back() ? s.links.back().get() : &s.moves->MovesOf(rank);
+      }
       if (rank % mesh.tp != 0) own.draft_head = nullptr;
     }
     RankModel& model = s.models[static_cast<size_t>(rank)];

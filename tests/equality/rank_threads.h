@@ -2,6 +2,8 @@
 // carries out every plan. One rank runs on the calling thread.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,10 +20,16 @@ struct RankModel {
   ModelWeights weights;
 };
 
+inline constexpr std::chrono::milliseconds kRankDeadline{60000};
+
 class RankThreads final : public Executor {
  public:
-  // `config` of every rank; the first of each group has the draft head.
-  RankThreads(std::vector<RankModel> ranks, const Mesh& mesh, const ModelExecutorConfig& config);
+  // What experts' weights travel through: null for the communicator itself.
+  using MoveLink = std::function<std::unique_ptr<Communicator>(Communicator&)>;
+  // `config` of every rank; the first of each group has the draft head. Without a link, experts
+  // stay where they are.
+  RankThreads(std::vector<RankModel> ranks, const Mesh& mesh, const ModelExecutorConfig& config,
+              const MoveLink& link = nullptr, std::chrono::milliseconds deadline = kRankDeadline);
   ~RankThreads() override;
 
   void Launch(Plan plan, EventSink& events) override;

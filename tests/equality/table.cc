@@ -14,7 +14,6 @@
 #include "model/loading/memory_plan.h"
 #include "model/writing/make_model.h"
 #include "parallel/rank_view.h"
-#include "tests/equality/rank_threads.h"
 
 namespace braid {
 namespace {
@@ -202,12 +201,13 @@ std::string DirectoryOf(Model model, const TestDirectory& made, ThreadPool& pool
 }
 
 // Every expert somewhere, the redundant slots drawn too, in an order of their own in each layer.
-std::vector<LayerSlots> DrawPlacement(const ModelSpec& spec, const Mesh& mesh) {
+std::vector<LayerSlots> DrawPlacement(const ModelSpec& spec, const Mesh& mesh,
+                                      uint64_t number = 0) {
   std::vector<LayerSlots> placement(spec.layers.size());
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
     if (moe == nullptr) continue;
-    Rng rng(i + 1);
+    Rng rng(i + 1 + 1000 * number);
     LayerSlots& slots = placement[i] = InOrder(mesh.SlotsOf(moe->experts));
     for (size_t s = static_cast<size_t>(moe->experts); s < slots.size(); ++s) {
       slots[s] = static_cast<int32_t>(rng.Below(static_cast<uint64_t>(moe->experts)));
@@ -230,8 +230,22 @@ MemoryPlan PlanOf(const ModelSpec& spec, const Subject& subject) {
 
 }  // namespace
 
-Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
-  const auto& [model, arithmetic, mesh, placed, head] = subject;
+// Pieces of a slot, so that a round takes several steps.
+constexpr MoverLimits kMoverLimits{.step_bytes = 8 << 10};
+
+Machine::Machine(const Subject& subject, bool inject_nan_for_test)
+    : Machine(subject, inject_nan_for_test,
+              Moving{[](Communicator&) { return std::unique_ptr<Communicator>(); }, kMoverLimits}) {
+}
+
+Machine::Machine(const Subject& subject, const RankThreads::MoveLink& link, MoverLimits limits,
+                 std::chrono::milliseconds deadline)
+    : Machine(subject, false, Moving{link, limits, deadline}) {}
+
+Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving) {
+  const auto& [model, arithmetic, mesh, placed, moves, head] = subject;
+  mesh_ = mesh;
+  moves_ = moves;
   // A step of a random model, or of a part, is too short to be worth a second thread.
   const int threads = model == Model::kBraidTiny && mesh.ranks() == 1 ? 2 : 1;
   ThreadPool pool(threads);
@@ -239,6 +253,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
   OpenedModel opened = Must(OpenModel(DirectoryOf(model, made, pool)));
   ReserveDrafts(opened.spec, kDraftsMax);
   if (head) UseDraftHead(opened.spec);
+  experts_ = opened.spec;
   const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
   const WeightChoice choice{.format = arithmetic->weights, .head = true};
   const std::vector<LayerSlots> placement =
@@ -290,12 +305,22 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test) {
       .draft_head = head ? nullptr : &oracle_,
       .home = home_.get(),
       .experts_at = {.redundant = mesh.redundant, .placement = placement},
+      .move_limits = moving.limits,
       .movers = {nullptr, mesh.ranks() == 1 && home_ == nullptr ? &tier_ : nullptr},
       .poison_freed = true};
-  executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor);
+  executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor,
+                                            moves ? moving.link : nullptr, moving.deadline);
 }
 
 Machine::~Machine() = default;
+
+MoveExperts Machine::DrawMove() {
+  MoveExperts move;
+  for (LayerSlots& slots : DrawPlacement(experts_, mesh_, ++drawn_)) {
+    if (!slots.empty()) move.slots.push_back(std::move(slots));
+  }
+  return move;
+}
 
 SchedulerConfig Machine::config(Drafts drafts) const {
   constexpr int32_t kMost[] = {0, 1, 3, kDraftsMax, kDraftsMax, 1, 3, kDraftsMax, 4};
@@ -329,6 +354,7 @@ Machine& MachineOf(const Subject& subject) {
 }
 
 bool Engine::Step() {
+  if (machine_.moves() && steps_++ % 4 == 0) scheduler_.Apply(machine_.DrawMove());
   Plan plan = scheduler_.NextPlan();
   const bool launched = !plan.empty();
   Executor& executor = machine_.executor();

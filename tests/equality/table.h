@@ -20,6 +20,7 @@
 #include "runtime/model_executor.h"
 #include "scheduler/inbox.h"
 #include "scheduler/scheduler.h"
+#include "tests/equality/rank_threads.h"
 #include "tests/equality/slow_head.h"
 
 namespace braid {
@@ -65,6 +66,7 @@ struct Subject {
   const Arithmetic* arithmetic;
   Mesh mesh = {};
   bool placed = false;  // experts lie where a draw says, not in order
+  bool moving = false;  // and go elsewhere all the time
   bool head = false;    // with the model's draft head; else with an oracle in its place
   auto operator<=>(const Subject&) const = default;
 };
@@ -124,8 +126,6 @@ inline constexpr const char* kDraftsNames[] = {
     "", "_k1", "_k3", "_k7", "_lookup", "_head_k1", "_head_k3", "_head_k7", "_head_auto"};
 inline bool ByHead(Drafts drafts) { return drafts >= Drafts::kHeadOne; }
 
-class RankThreads;
-
 // A place in which every run may have a tier of its own. Ends of moves go to the run and not to the
 // rank's thread, which waits for its steps only.
 class TierSwitch final : public Mover {
@@ -153,9 +153,15 @@ class TierSwitch final : public Mover {
 class Machine {
  public:
   explicit Machine(const Subject& subject, bool inject_nan_for_test = false);
+  // The same with another way for experts that move, and how long it may take.
+  Machine(const Subject& subject, const RankThreads::MoveLink& link, MoverLimits limits,
+          std::chrono::milliseconds deadline);
   ~Machine();
   SchedulerConfig config(Drafts drafts = Drafts::kNone) const;
-  Executor& executor() { return *executor_; }
+  RankThreads& executor() { return *executor_; }
+  // Another placement each time.
+  MoveExperts DrawMove();
+  bool moves() const { return moves_; }
   Oracle& oracle() { return oracle_; }
   ModelDevice* home() { return home_.get(); }  // null: the CPU
   TierSwitch& tier() { return tier_; }         // of one rank
@@ -177,7 +183,17 @@ class Machine {
   using HeadKey = std::tuple<std::vector<TokenId>, uint64_t, float, float, int32_t, int32_t>;
   std::map<HeadKey, std::vector<std::vector<TokenId>>> head_drafts_;
   std::unique_ptr<ModelDevice> home_;
-  std::unique_ptr<Executor> executor_;
+  ModelSpec experts_;  // of the whole model
+  Mesh mesh_;
+  bool moves_ = false;
+  uint64_t drawn_ = 0;
+  struct Moving {
+    RankThreads::MoveLink link;
+    MoverLimits limits;
+    std::chrono::milliseconds deadline = kRankDeadline;
+  };
+  Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving);
+  std::unique_ptr<RankThreads> executor_;
 };
 
 // Made when first asked for, kept to the end.
@@ -223,6 +239,7 @@ class Engine {
   Scheduler scheduler_;
   const int32_t depth_;
   int32_t in_flight_ = 0;
+  int64_t steps_ = 0;
   std::map<int64_t, Answer> answers_;
   std::deque<std::vector<Row>> rows_;  // of the steps in flight
   Request target_;

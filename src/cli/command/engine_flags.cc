@@ -92,6 +92,16 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Number("--redundant-experts", options.redundant_experts, {0, kRedundantExpertsMax},
                "With --ep: slots for further replicas of each layer's experts; --ep divides "
                "experts and replicas together");
+  flags.Switch("--balance-experts", options.balance_experts,
+               "With --ep: while serving, move experts so that all ranks get as many tokens");
+  flags.Number("--balance-every", options.balance.every_steps, {10, 1 << 30},
+               "With --balance-experts: steps between two decisions");
+  flags.Number("--balance-below", options.balance.below, {0.01, 1},
+               "With --balance-experts: move experts only while the mean rank has less than this "
+               "part of the fullest one's tokens");
+  flags.Bytes("--balance-step-bytes", options.balance_step_bytes,
+              "With --balance-experts: most bytes that a rank sends, or receives, in a step "
+              "(default: 1M)");
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,

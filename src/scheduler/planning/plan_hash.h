@@ -54,6 +54,9 @@ inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
     }
   }
   for (SlotId slot : plan.released) add(slot.value);
+  for (const auto& layer : plan.experts) {
+    for (const int32_t expert : layer) add(expert);
+  }
   return hash;
 }
 

@@ -1,0 +1,164 @@
+// Faults while experts move, with the driver that serves: messages with weights that are damaged,
+// late or lost. Answers stay those of one rank, the ranks that share experts agree where these lie,
+// and as long as the link lives a later move succeeds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "scheduler/driver.h"
+#include "tests/equality/table.h"
+
+namespace braid {
+namespace {
+
+using std::chrono::milliseconds;
+
+enum class Fault : uint8_t { kNone, kDamaged, kLate, kLost };
+
+// The fault that comes next, on one rank; counted in messages from now on.
+struct Faults {
+  std::atomic<Fault> next{Fault::kNone};
+  std::atomic<int32_t> after{0};
+  std::atomic<int32_t> happened{0};
+};
+
+class FaultyLink final : public Communicator {
+ public:
+  FaultyLink(Communicator& link, Faults& faults)
+      : Communicator(link.rank(), link.size()), link_(link), faults_(faults) {}
+
+ private:
+  Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
+    Fault fault = Fault::kNone;
+    const bool receives =
+        std::ranges::any_of(receive, [](const MutableBytes& part) { return !part.empty(); });
+    if (rank() == 1 && receives && faults_.next != Fault::kNone && faults_.after-- <= 0) {
+      fault = faults_.next.exchange(Fault::kNone);
+      ++faults_.happened;
+    }
+    if (fault == Fault::kLost) return Error{ErrorCode::kUnavailable, "the cable was cut"};
+    if (fault == Fault::kLate) std::this_thread::sleep_for(milliseconds(120));
+    const Status status = link_.AllToAllV(send, receive);
+    for (const MutableBytes& part : receive) {
+      if (fault != Fault::kDamaged || part.empty()) continue;
+      part[part.size() / 2] ^= std::byte{4};
+      break;
+    }
+    return status;
+  }
+
+  Communicator& link_;
+  Faults& faults_;
+};
+
+struct Sink final : OutputSink {
+  void OnOutput(Output output) override {
+    std::lock_guard lock(mutex);
+    tokens.insert(tokens.end(), output.tokens.begin(), output.tokens.end());
+    error = output.error;
+    done = output.finish.has_value();
+    changed.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return done; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<TokenId> tokens;
+  std::string error;
+  bool done = false;
+};
+
+class MovesTest : public ::testing::Test {
+ protected:
+  MovesTest() : want_(Cold(MachineOf({Model::kQwen35Moe, BestHere(Compute::kF32)}), Question())) {}
+
+  static Request Question() { return MakeRequest(kTarget, Tokens(5, 70), 60); }
+  std::unique_ptr<Machine> Ranks(milliseconds deadline) {
+    return std::make_unique<Machine>(
+        Subject{.model = Model::kQwen35Moe,
+                .arithmetic = BestHere(Compute::kF32),
+                .mesh = {.tp = 4, .ep = 4, .redundant = 4},
+                .placed = true,
+                .moving = true},
+        [this](Communicator& link) { return std::make_unique<FaultyLink>(link, faults_); },
+        MoverLimits{.step_bytes = 24 << 10, .round_steps_max = 40}, deadline);
+  }
+  static MoveProgress ProgressOf(Machine& machine) {
+    return machine.executor().rank(0).mover()->progress();
+  }
+
+  // Serves the question while experts move.
+  void Serve(Machine& machine) {
+    Driver driver(*Scheduler::Create(machine.config()), machine.executor(), {});
+    std::thread engine([&] { EXPECT_TRUE(driver.Run().ok()); });
+    Sink sink;
+    driver.Post(machine.DrawMove());
+    ASSERT_TRUE(driver.Submit(Question(), &sink).ok());
+    sink.Wait();
+    driver.Stop(false);
+    engine.join();
+    EXPECT_EQ(sink.error, "");
+    EXPECT_EQ(sink.tokens, want_.tokens);
+    const std::vector<LayerSlots> first = machine.executor().rank(0).mover()->placement();
+    for (int32_t rank = 1; rank < 4; ++rank) {
+      EXPECT_EQ(machine.executor().rank(rank).mover()->placement(), first) << "rank " << rank;
+    }
+  }
+
+  Faults faults_;
+  const Answer want_;
+};
+
+TEST_F(MovesTest, ADamagedOrLateMessageLeavesThePlacementOrTheMoveWhole) {
+  const std::unique_ptr<Machine> machine = Ranks(milliseconds(20000));
+  for (const Fault fault : {Fault::kDamaged, Fault::kLate}) {
+    for (int32_t after = 0; after < 8; ++after) {
+      const MoveProgress before = ProgressOf(*machine);
+      const int32_t happened = faults_.happened;
+      faults_.after = after;
+      faults_.next = fault;
+      Serve(*machine);
+      faults_.next = Fault::kNone;
+      const MoveProgress now = ProgressOf(*machine);
+      if (fault == Fault::kDamaged && faults_.happened > happened && !now.moving) {
+        EXPECT_GT(now.dropped, before.dropped) << "after " << after;
+      }
+    }
+    EXPECT_GT(faults_.happened, 0);
+  }
+  // Nothing is left of the faults.
+  const int64_t done = ProgressOf(*machine).done;
+  for (int i = 0; i < 20 && ProgressOf(*machine).done == done; ++i) Serve(*machine);
+  EXPECT_GT(ProgressOf(*machine).done, done);
+}
+
+TEST_F(MovesTest, AfterALostLinkExpertsStayWhereTheyAre) {
+  for (const int32_t after : {0, 1, 3, 7}) {
+    const std::unique_ptr<Machine> machine = Ranks(milliseconds(100));
+    faults_.happened = 0;
+    faults_.after = after;
+    faults_.next = Fault::kLost;
+    for (int i = 0; i < 3; ++i) Serve(*machine);
+    faults_.next = Fault::kNone;
+    const std::vector<LayerSlots> stays = machine->executor().rank(0).mover()->placement();
+    const MoveProgress lost = ProgressOf(*machine);
+    for (int i = 0; i < 2; ++i) Serve(*machine);
+    const MoveProgress later = ProgressOf(*machine);
+    ASSERT_EQ(faults_.happened, 1);
+    if (!lost.moving) {
+      EXPECT_EQ(machine->executor().rank(0).mover()->placement(), stays);
+      EXPECT_EQ(later.done, lost.done);
+    }
+    EXPECT_GT(later.dropped, 0);
+  }
+}
+
+}  // namespace
+}  // namespace braid
