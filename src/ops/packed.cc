@@ -36,22 +36,6 @@ float LoadElement(const std::byte* row, int64_t i, DType dtype) {
   }
 }
 
-// One of a block's numbers; 1 where there is none.
-float NumberOf(const std::byte* at, NumberType type) {
-  switch (type) {
-    case NumberType::kF32:
-      return LoadElement(at, 0, DType::kF32);
-    case NumberType::kF16:
-      return LoadElement(at, 0, DType::kF16);
-    case NumberType::kU8:
-      return static_cast<float>(static_cast<uint8_t>(*at));
-    case NumberType::kI8:
-      return static_cast<float>(static_cast<int8_t>(*at));
-    default:
-      return 1.0f;
-  }
-}
-
 void LoadRow(const std::byte* row, int64_t count, DType dtype, float* out) {
   if (dtype == DType::kBF16) {
     for (int64_t c = 0; c < count; ++c) {
@@ -89,8 +73,8 @@ class PanelLayout {
     int64_t at = 0;
     for (size_t j = 0; j < i; ++j) at += kPanelRows * Count(j) * format_.numbers[j].bytes();
     const SharedNumber& number = format_.numbers[i];
-    return at + ((number.columns == 0 ? 0 : col / number.columns) * kPanelRows + lane) *
-                    number.bytes();
+    return at +
+           ((number.columns == 0 ? 0 : col / number.columns) * kPanelRows + lane) * number.bytes();
   }
   int64_t number_bytes() const {
     return format_.quantised() ? RoundUp(NumberAt(kNumbers - 1, block_, 0), kLineBytes) : 0;
@@ -213,7 +197,8 @@ PackedMatrix::Coded PackedMatrix::CodedAt(int64_t matrix, int64_t row, int64_t c
     values[i] = NumberOf(base + layout.NumbersAt(b) + layout.NumberAt(i, at, lane),
                          row_format.numbers[i].type);
   }
-  return {code, values[0] * values[1], row_format.has_base() ? values[2] * values[3] : 0.0f};
+  return {code, ScaleOf(row_format.divides, values[0], values[1]),
+          row_format.has_base() ? values[2] * values[3] : 0.0f};
 }
 
 void PackedMatrix::ReadRow(int64_t matrix, int64_t row, float* out) const {

@@ -259,6 +259,7 @@ constexpr WeightFormatRow kRows[] = {
      .quantise = QuantiseQ8_0,
      .pack = TransposeBlocks<AsItIs>,
      .code_at = Int8At},
+    GroupedRow<WeightFormat::kQ8KM>("q8_km"),
     GroupedRow<WeightFormat::kQ6KM>("q6_km"),
     GroupedRow<WeightFormat::kQ6K>("q6_k"),
     GroupedRow<WeightFormat::kQ5K>("q5_k"),
@@ -266,6 +267,10 @@ constexpr WeightFormatRow kRows[] = {
     GroupedRow<WeightFormat::kQ5_0>("q5_0"),
     GroupedRow<WeightFormat::kQ4K>("q4_k"),
     GroupedRow<WeightFormat::kQ4_1>("q4_1"),
+    GroupedRow<WeightFormat::kI4Z32>("int4_zp32"),
+    GroupedRow<WeightFormat::kI4Z>("int4_zp"),
+    GroupedRow<WeightFormat::kIQ4XS>("iq4_xs"),
+    GroupedRow<WeightFormat::kIQ4NL>("iq4_nl"),
     {.format = WeightFormat::kI4,
      .name = "int4",
      .integers = true,
@@ -278,7 +283,11 @@ constexpr WeightFormatRow kRows[] = {
      .quantise = QuantiseInt4,
      .pack = TransposeBlocks<InHalves>,
      .code_at = Int4At},
+    GroupedRow<WeightFormat::kNvfp4>("nvfp4"),
+    GroupedRow<WeightFormat::kNvfp4D>("nvfp4_d"),
+    GroupedRow<WeightFormat::kMxfp4>("mxfp4"),
     GroupedRow<WeightFormat::kQ3K>("q3_k"),
+    GroupedRow<WeightFormat::kQ2K>("q2_k"),
 };
 
 // Every row stands where its format says, so that RowOf is an index.
@@ -313,6 +322,30 @@ std::optional<WeightFormat> FindWeightFormat(std::string_view name) {
   const auto* row = std::ranges::find(kRows, name, &WeightFormatRow::name);
   if (row == std::end(kRows)) return {};
   return row->format;
+}
+
+float NumberOf(const std::byte* at, NumberType type) {
+  const auto byte = static_cast<uint8_t>(*at);
+  uint16_t half;
+  float whole;
+  switch (type) {
+    case NumberType::kF32:
+      std::memcpy(&whole, at, sizeof whole);
+      return whole;
+    case NumberType::kF16:
+      std::memcpy(&half, at, sizeof half);
+      return FloatOfF16(half);
+    case NumberType::kU8:
+      return static_cast<float>(byte);
+    case NumberType::kI8:
+      return static_cast<float>(static_cast<int8_t>(byte));
+    case NumberType::kF8:
+      return FloatOfE4M3(byte);
+    case NumberType::kE8M0:
+      return FloatOfE8M0(byte) * 0.5f;
+    default:
+      return 1.0f;
+  }
 }
 
 WeightFormat FormatFor(DType dtype) {

@@ -43,7 +43,8 @@ struct WeightFormatRow {
   std::optional<DType> plain;  // codes are elements of this type and weights themselves
   // Else what columns share: two factors of the scale, two of the base.
   std::array<SharedNumber, kNumbers> numbers = {};
-  int64_t group = 0;  // columns that share all of them; 0: all of a row
+  bool divides = false;  // as in GroupedFormat
+  int64_t group = 0;     // columns that share all of them; 0: all of a row
   // Codes the `count` numbers of a unit (below) and writes what they share. Where one is not
   // finite, all of the unit read as NaN.
   void (*quantise)(const float* x, int64_t count, std::byte* codes, std::byte* scales) = nullptr;
@@ -71,6 +72,14 @@ struct WeightFormatRow {
     return coded_bits < 8 ? 4 * CeilDiv(k * coded_bits, 32) : k * coded_bits / 8;
   }
 };
+
+// A number as `columns` share it; 1 where there is none.
+float NumberOf(const std::byte* at, NumberType type);
+// The scale that two numbers make. A divisor of zero stands behind the last row.
+constexpr float ScaleOf(bool divides, float first, float second) {
+  if (!divides) return first * second;
+  return first == 0.0f ? 0.0f : second / first;
+}
 
 // All formats, in the order of the enumeration, which is that of their precision.
 std::span<const WeightFormatRow> WeightFormats();

@@ -98,7 +98,8 @@ def text():
 
 # Types in blocks: where a block has fp16 numbers.
 BLOCKS = {"Q4_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "Q5_K": [0, 2], "Q4_1": [0, 2],
-          "Q5_0": [0], "Q5_1": [0, 2], "Q3_K": [108]}
+          "Q5_0": [0], "Q5_1": [0, 2], "Q3_K": [108], "Q2_K": [80, 82], "IQ4_NL": [0],
+          "IQ4_XS": [0], "MXFP4": []}
 
 
 def blocks():
@@ -115,6 +116,8 @@ def blocks():
         for at in halves:
             scale = (random.random(raw.shape[:2]) * 0.01 + 1e-4).astype(np.float16)
             raw[..., at:at + 2] = scale[..., None].view(np.uint8)
+        if name == "MXFP4":  # a power of two
+            raw[..., 0] = random.integers(110, 130, raw.shape[:2], dtype=np.uint8)
         raw = raw.reshape(8, -1)
         tensors[name] = ("U8", raw)
         tensors[name + ".expected"] = ("F32", gguf.dequantize(raw, kind))

@@ -24,38 +24,76 @@ int64_t UnitOf(const GroupedFormat& format) {
   return unit;
 }
 
-float LargestOf(NumberType type) { return type == NumberType::kI8 ? 127.0f : 255.0f; }
+float LargestOf(NumberType type) {
+  return type == NumberType::kI8 ? 127.0f : type == NumberType::kF8 ? 448.0f : 255.0f;
+}
 
-// Writes numbers i and i + 1 that come close to what the groups want, and gives their products.
+// Writes the number nearest to x, which is not negative; of powers of two the next above it. What
+// is not finite becomes NaN where the type has it.
+void EncodeNumber(NumberType type, float x, std::byte* out) {
+  const bool finite = std::isfinite(x);
+  if (type == NumberType::kF32) {
+    const float value = finite ? x : NAN;
+    std::memcpy(out, &value, sizeof value);
+  } else if (type == NumberType::kF16) {
+    const uint16_t half = F16OfFloat(finite ? std::min(x, 65504.0f) : NAN);
+    std::memcpy(out, &half, sizeof half);
+  } else if (type == NumberType::kE8M0) {
+    int exponent = 0;
+    const float part = finite ? std::frexp(x, &exponent) : 0.0f;  // x = part * 2^exponent
+    const int up = exponent - (part == 0.5f ? 1 : 0) + 128;
+    *out = static_cast<std::byte>(!finite ? 255 : x > 0 ? std::clamp(up, 0, 254) : 0);
+  } else if (type == NumberType::kF8) {
+    *out = std::byte{E4M3OfFloat(x > 0 ? std::min(x, LargestOf(type)) : 0.0f)};
+  } else {
+    const float integer = x > 0 ? std::nearbyint(std::min(x, LargestOf(type))) : 0.0f;
+    *out = static_cast<std::byte>(static_cast<uint8_t>(integer));
+  }
+}
+
+// Writes numbers i and i + 1 that come close to what the groups want, and gives what they make.
 std::byte* WriteNumbers(const GroupedFormat& format, int i, int64_t unit, float* wanted,
                         std::byte* out) {
   const SharedNumber first = format.numbers[i], second = format.numbers[i + 1];
-  const int64_t share = first.columns / format.group;  // groups
-  for (int64_t g = 0; g < unit / format.group; g += share, out += 2) {
+  const bool pair = second.type != NumberType::kNone, divides = format.divides && i == 0;
+  const int64_t share = first.columns / format.group, groups = unit / format.group;
+  std::byte* firsts = out;
+  for (int64_t g = 0; g < groups; g += share, out += first.bytes()) {
     float most = 0;
     for (int64_t j = g; j < g + share; ++j) {
       most = std::isfinite(wanted[j]) ? std::max(most, wanted[j]) : NAN;
       if (std::isnan(most)) break;
     }
-    const bool pair = second.type != NumberType::kNone;
     const float limit = pair ? LargestOf(second.type) : 1.0f;
-    const uint16_t half = F16OfFloat(std::isnan(most) ? NAN : std::min(most / limit, 65504.0f));
-    std::memcpy(out, &half, sizeof half);
-    const float one = FloatOfF16(half);
-    for (int64_t j = g; j < g + share; ++j) wanted[j] = pair && one > 0 ? wanted[j] / one : one;
+    const float least = most > 0 || std::isnan(most) ? most : 1.0f;  // a divisor is not zero
+    EncodeNumber(first.type, divides ? limit / least : most / limit, out);
   }
-  if (second.type == NumberType::kNone) return out;
-  const std::byte* halves = out - unit / first.columns * 2;
-  for (int64_t g = 0; g < unit / format.group; ++g) {
-    const float most = LargestOf(second.type);
-    // A first number that is zero or not finite was given back as it is.
-    const float times = wanted[g] > 0 ? std::nearbyint(std::min(wanted[g], most)) : 0.0f;
-    *out++ = static_cast<std::byte>(static_cast<uint8_t>(times));
-    uint16_t half;
-    std::memcpy(&half, halves + g / share * 2, sizeof half);
-    wanted[g] = FloatOfF16(half) * times;
+  for (int64_t g = 0; g < groups; ++g) {
+    const float one = NumberOf(firsts + g / share * first.bytes(), first.type);
+    if (!pair) {
+      wanted[g] = one;
+      continue;
+    }
+    EncodeNumber(second.type, divides ? wanted[g] * one : one > 0 ? wanted[g] / one : 0.0f, out);
+    wanted[g] = ScaleOf(divides, one, NumberOf(out, second.type));
+    out += second.bytes();
   }
   return out;
+}
+
+// The code whose value is nearest to x.
+int CodeOf(const GroupedFormat& format, float x) {
+  if (!format.values) {
+    const float code = std::nearbyint(
+        std::clamp(x, static_cast<float>(format.Least()), static_cast<float>(format.Most())));
+    return static_cast<int>(code) + format.centre;
+  }
+  int best = 0;
+  for (int code = 1; code < 16; ++code) {
+    const auto distance = [&](int c) { return std::abs(static_cast<float>(format.Value(c)) - x); };
+    if (distance(code) < distance(best)) best = code;
+  }
+  return best;
 }
 
 }  // namespace
@@ -63,7 +101,7 @@ std::byte* WriteNumbers(const GroupedFormat& format, int i, int64_t unit, float*
 void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count, std::byte* codes,
                      std::byte* scales) {
   const int64_t unit = UnitOf(format);
-  const int least = -format.centre, most = (1 << format.bits) - 1 - format.centre;
+  const auto least = static_cast<float>(format.Least()), most = static_cast<float>(format.Most());
   float padded[kUnitMax] = {}, scale[kGroupsMax], base[kGroupsMax] = {};
   std::copy_n(x, count, padded);
   for (int64_t g = 0; g < unit / format.group; ++g) {
@@ -76,8 +114,10 @@ void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count,
       finite = finite && std::isfinite(of[c]);
     }
     base[g] = !finite ? NAN : format.has_base() ? -low : 0.0f;
-    const float reach = format.has_base() ? (high - low) / static_cast<float>(most)
-                                          : std::max(high, -low) / static_cast<float>(most);
+    // Integers reach as far up as down; tables have other ends.
+    const float down = format.values ? -least : most;
+    const float reach =
+        format.has_base() ? (high - low) / most : std::max(high / most, -low / down);
     scale[g] = finite ? reach : NAN;
   }
   std::byte* bases = WriteNumbers(format, 0, unit, scale, scales);
@@ -86,9 +126,7 @@ void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count,
     const int64_t g = c / format.group;
     const float factor = scale[g] > 0 ? 1.0f / scale[g] : 0.0f;
     const float of = factor > 0 ? (x[c] + base[g]) * factor : 0.0f;
-    const float code = std::nearbyint(
-        std::clamp(of, static_cast<float>(least), static_cast<float>(most)));
-    codes[c] = static_cast<std::byte>(static_cast<int>(code) + format.centre);
+    codes[c] = static_cast<std::byte>(CodeOf(format, of));
   }
 }
 
@@ -103,7 +141,7 @@ void PackGrouped(const GroupedFormat& format, const std::byte* const codes[kPane
         Transpose4(codes + r, w + i, reinterpret_cast<float*>(word[i]) + r);
       }
     }
-    for (int plane : {4, 2, 1}) {
+    for (int plane : {8, 4, 2, 1}) {
       if (!at.Has(plane)) continue;
       const int per_line = 8 / plane, shift = at.Shift(plane);
       const uint32_t mask = ((1u << plane) - 1) * 0x01010101u;
@@ -129,27 +167,28 @@ float GroupedCodeAt(const GroupedFormat& format, const std::byte* lines, int64_t
   const GroupedLines at = {format.bits};
   const auto word = static_cast<int>(col % 32 / 4);
   int code = 0;
-  for (int plane : {4, 2, 1}) {
+  for (int plane : {8, 4, 2, 1}) {
     if (!at.Has(plane)) continue;
     const int per_line = 8 / plane;
     const int64_t line = col / 32 * format.bits + at.Line(plane) + word / per_line;
     const auto bits = static_cast<int>(lines[line * 64 + lane * 4 + col % 4]);
     code |= (bits >> (word % per_line * plane) & ((1 << plane) - 1)) << at.Shift(plane);
   }
-  return static_cast<float>(code - format.centre);
+  return static_cast<float>(format.Value(code));
 }
 
 namespace {
 
 bool Holds(const GroupedFormat& to, const GroupedFormat& from) {
-  if (to.bits < from.bits || to.block != from.block || to.group > from.group) return false;
-  const int most = (1 << from.bits) - 1 - from.centre, least = -from.centre;
-  if (most > (1 << to.bits) - 1 - to.centre || least < -to.centre) return false;
+  if (to.values || to.divides || from.divides) return false;
+  if (to.block != from.block || to.group > from.group) return false;
+  if (from.Most() > to.Most() || from.Least() < to.Least()) return false;
   for (int i = 0; i < kNumbers; ++i) {
     const SharedNumber &a = from.numbers[i], &b = to.numbers[i];
     // A base may be zero. Integers of files have six bits where they have no sign.
-    const bool zero = i >= 2 && a.type == NumberType::kNone;
-    if (!zero && (a.bytes() != b.bytes() || b.columns > a.columns)) return false;
+    const bool zero = i >= 2 && !from.has_base();
+    const bool same = a.type == b.type || (a.type == kByteOf32.type && b.type == kSignedOf16.type);
+    if (!zero && (!same || b.columns > a.columns)) return false;
   }
   return true;
 }
@@ -174,7 +213,7 @@ void WidenRow(const CodedRowView& from, const CodedRowView& to, int64_t k) {
   const GroupedFormat &a = GroupedFormatOf(from.format), &b = GroupedFormatOf(to.format);
   CHECK(Holds(b, a), "{} does not hold {}", NameOf(to.format), NameOf(from.format));
   for (int64_t c = 0; c < k; ++c) {
-    to.codes[c] = static_cast<std::byte>(static_cast<int>(from.codes[c]) + b.centre - a.centre);
+    to.codes[c] = static_cast<std::byte>(a.Value(static_cast<int>(from.codes[c])) + b.centre);
   }
   const int64_t unit = UnitOf(a);
   const std::byte* in = from.scales;

@@ -42,7 +42,7 @@ constexpr WeightFormatRow GroupedRow(std::string_view name) {
       .depth_multiple = kRow.block,
       .code_bits = kRow.bits,
       .coded_bits = 8,
-      .zero = std::byte{kRow.centre},
+      .zero = static_cast<std::byte>(kRow.Padding()),
       .group = kRow.group,
       .quantise = [](const float* x, int64_t count, std::byte* codes,
                      std::byte* scales) { QuantiseGrouped(kRow, x, count, codes, scales); },
@@ -51,6 +51,7 @@ constexpr WeightFormatRow GroupedRow(std::string_view name) {
       .code_at = [](const std::byte* lines, int64_t lane,
                     int64_t col) { return GroupedCodeAt(kRow, lines, lane, col); }};
   for (size_t i = 0; i < kNumbers; ++i) row.numbers[i] = kRow.numbers[i];
+  row.divides = kRow.divides;
   return row;
 }
 

@@ -129,6 +129,48 @@ void DecodeQ3_K(const std::byte* block, float* out) {
   }
 }
 
+// 16 groups of 16, each with four bits of a scale and four of a minimum; codes of two bits.
+int Q2_KAt(const std::byte* block, int i) {
+  return Byte(block + 16 + i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2) & 3;
+}
+void DecodeQ2_K(const std::byte* block, float* out) {
+  const float d = HalfAt(block + 80), m = HalfAt(block + 82);
+  for (int i = 0; i < 256; ++i) {
+    const float step = d * static_cast<float>(Byte(block + i / 16) & 15);
+    const float base = m * static_cast<float>(Byte(block + i / 16) >> 4);
+    out[i] = step * static_cast<float>(Q2_KAt(block, i)) - base;
+  }
+}
+
+// Codes that stand for values of a table, in the order of Q4_0. IQ4_XS has eight such blocks with
+// a scale of six bits each, stored plus 32: four bits in four bytes, two in a word before them.
+constexpr int kIq4[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int kFp4[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+void DecodeTable(const int (&table)[16], const std::byte* pairs, float scale, float* out) {
+  for (int i = 0; i < 32; ++i) {
+    out[i] = scale * static_cast<float>(table[Code32At(pairs, nullptr, i)]);
+  }
+}
+void DecodeIQ4_NL(const std::byte* block, float* out) {
+  DecodeTable(kIq4, block + 2, HalfAt(block), out);
+}
+int IQ4_XSScaleAt(const std::byte* block, int group) {
+  const int low = Byte(block + 4 + group / 2) >> (group % 2 * 4) & 15;
+  return (low | (Byte(block + 2 + group / 4) >> (group % 4 * 2) & 3) << 4) - 32;
+}
+void DecodeIQ4_XS(const std::byte* block, float* out) {
+  const float d = HalfAt(block);
+  for (int group = 0; group < 8; ++group) {
+    DecodeTable(kIq4, block + 8 + group * 16, d * static_cast<float>(IQ4_XSScaleAt(block, group)),
+                out + group * 32);
+  }
+}
+// The scale is a power of two for doubled values; 255 is not a number, as the format's standard has
+// it (ggml reads 2^127 there).
+void DecodeMXFP4(const std::byte* block, float* out) {
+  DecodeTable(kFp4, block + 1, FloatOfE8M0(Byte(block)) * 0.5f, out);
+}
+
 // Code i of a half of a block: four low and two high bits of it lie apart.
 int Q6_KAt(const std::byte* block, int half, int i) {
   const int quarter = i / 32, l = i % 32;
@@ -208,6 +250,37 @@ void KeepQ3_K(const std::byte* block, std::byte* codes, std::byte* scales) {
   for (int i = 0; i < 256; ++i) codes[i] = static_cast<std::byte>(Q3_KAt(block, i));
 }
 
+void KeepQ2_K(const std::byte* block, std::byte* codes, std::byte* scales) {
+  for (int half = 0; half < 2; ++half, scales += 20) {
+    std::memcpy(scales, block + 80, 2);
+    std::memcpy(scales + 10, block + 82, 2);
+    for (int g = 0; g < 8; ++g) {
+      const uint8_t both = Byte(block + 8 * half + g);
+      scales[2 + g] = static_cast<std::byte>(both & 15);
+      scales[12 + g] = static_cast<std::byte>(both >> 4);
+    }
+  }
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<std::byte>(Q2_KAt(block, i));
+}
+
+void KeepPairs(const std::byte* pairs, std::byte* codes) {
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::byte>(Code32At(pairs, nullptr, i));
+}
+// A scale of so many bytes, and pairs.
+template <int kScaleBytes>
+void KeepTable(const std::byte* block, std::byte* codes, std::byte* scale) {
+  std::memcpy(scale, block, kScaleBytes);
+  KeepPairs(block + kScaleBytes, codes);
+}
+void KeepIQ4_XS(const std::byte* block, std::byte* codes, std::byte* scales) {
+  for (int group = 0; group < 8; ++group) {
+    std::byte* of_half = scales + group / 4 * 6;
+    if (group % 4 == 0) std::memcpy(of_half, block, 2);
+    of_half[2 + group % 4] = static_cast<std::byte>(IQ4_XSScaleAt(block, group));
+    KeepPairs(block + 8 + group * 16, codes + group * 32);
+  }
+}
+
 // What is added is a base with the other sign.
 template <bool kFive>
 void KeepWithMinimum(const std::byte* block, std::byte* codes, std::byte* scales) {
@@ -238,6 +311,10 @@ constexpr GgufType kTypes[] = {
     {6, "Q5_0", 32, 22, DecodeQ5_0, ops::WeightFormat::kQ5_0, KeepQ5_0},
     {7, "Q5_1", 32, 24, DecodeWithMinimum<true>, ops::WeightFormat::kQ5_1, KeepWithMinimum<true>},
     {11, "Q3_K", 256, 110, DecodeQ3_K, ops::WeightFormat::kQ3K, KeepQ3_K},
+    {10, "Q2_K", 256, 84, DecodeQ2_K, ops::WeightFormat::kQ2K, KeepQ2_K},
+    {20, "IQ4_NL", 32, 18, DecodeIQ4_NL, ops::WeightFormat::kIQ4NL, KeepTable<2>},
+    {23, "IQ4_XS", 256, 136, DecodeIQ4_XS, ops::WeightFormat::kIQ4XS, KeepIQ4_XS},
+    {39, "MXFP4", 32, 17, DecodeMXFP4, ops::WeightFormat::kMxfp4, KeepTable<1>},
 };
 
 }  // namespace

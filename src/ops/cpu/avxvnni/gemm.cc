@@ -10,6 +10,7 @@ struct MaddVnni {
   static __m256i Dot(__m256i sum, __m256i a, __m256i b) {
     return _mm256_dpbusd_avx_epi32(sum, a, b);
   }
+  static __m256i DotWide(__m256i sum, __m256i a, __m256i b) { return Dot(sum, a, b); }
 };
 
 }  // namespace

@@ -39,6 +39,11 @@ struct MaddAvx2 {
     return _mm256_add_epi32(sum,
                             _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
   }
+  // The same for any a: one product at a time.
+  static __m256i DotWide(__m256i sum, __m256i a, __m256i b) {
+    const __m256i even = _mm256_and_si256(a, _mm256_set1_epi16(0xff));
+    return Dot(Dot(sum, even, b), _mm256_xor_si256(a, even), b);
+  }
 };
 
 template <class Madd>
@@ -133,7 +138,11 @@ struct GroupedYmm : VecAvx2 {
   static I Set(int32_t x) { return _mm256_set1_epi32(x); }
   static I LoadCodes(const std::byte* p) { return LoadBytes(p); }
   static I Broadcast(const std::byte* p) { return Set(*reinterpret_cast<const int32_t*>(p)); }
-  static I Dot(I sum, I activations, I codes) { return Madd::Dot(sum, codes, activations); }
+  template <bool kWide>
+  static I Dot(I sum, I activations, I codes) {
+    if constexpr (kWide) return Madd::DotWide(sum, codes, activations);
+    return Madd::Dot(sum, codes, activations);
+  }
   static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
 
   static Bytes NoBytes() { return _mm256_setzero_si256(); }
@@ -147,6 +156,10 @@ struct GroupedYmm : VecAvx2 {
     return _mm256_and_si256(x, _mm256_set1_epi8(static_cast<char>(byte)));
   }
   static Bytes Or(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
+  static Bytes Lookup(const uint8_t* values, Bytes codes) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes);
+  }
   // In words of 16 bits, to the left where n < 0.
   template <int n>
   static Bytes Right(Bytes x) {
@@ -157,14 +170,32 @@ struct GroupedYmm : VecAvx2 {
   // Numbers of 8 outputs.
   template <NumberType kType>
   static F Number(const std::byte* p) {
+    if constexpr (kType == NumberType::kF32) {
+      return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+    }
     if constexpr (kType == NumberType::kF16) {
       return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    } else {
-      const __m128i bytes = _mm_loadu_si64(p);
-      const bool is_signed = kType == NumberType::kI8;
-      return _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(bytes)
-                                          : _mm256_cvtepu8_epi32(bytes));
     }
+    const __m128i bytes = _mm_loadu_si64(p);
+    if constexpr (kType == NumberType::kI8) {
+      return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    }
+    const __m256i wide = _mm256_cvtepu8_epi32(bytes);
+    if constexpr (kType == NumberType::kF8) {  // the bits in their places, 2^-120 of the number
+      const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(wide, 7), 31);
+      const __m256i rest = _mm256_slli_epi32(_mm256_and_si256(wide, _mm256_set1_epi32(127)), 20);
+      return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(rest, sign)),
+                           _mm256_set1_ps(0x1p120f));
+    }
+    if constexpr (kType == NumberType::kE8M0) {
+      const __m256i one = _mm256_set1_epi32(1);
+      const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(wide, one), 23);
+      const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), wide);
+      const __m256i finite = _mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(wide, one));
+      const __m256i nan = _mm256_cmpeq_epi32(wide, _mm256_set1_epi32(255));
+      return _mm256_castsi256_ps(_mm256_blendv_epi8(finite, _mm256_set1_epi32(0x7fc00000), nan));
+    }
+    return _mm256_cvtepi32_ps(wide);
   }
 };
 

@@ -43,7 +43,8 @@ struct SlabTile {
 };
 
 // R rows by P panels. A group has kLines lines of codes. `V`: vectors of one instruction set.
-template <class V, int R, int P, int kLines, bool kBase>
+// `kWide`: codes may be above 128.
+template <class V, int R, int P, int kLines, bool kBase, bool kWide>
 void MultiplySlab(const SlabTile& t) {
   constexpr int kParts = 16 / V::kLanes, kVecs = P * kParts;
   typename V::F totals[R][kVecs];
@@ -76,7 +77,7 @@ void MultiplySlab(const SlabTile& t) {
       for (int c = 0; c < kVecs; ++c) b[c] = V::LoadCodes(part_at((g * kLines + line) * 64, c));
       for (int r = 0; r < R; ++r) {
         const typename V::I a = V::Broadcast(x + r * 64 + line * 4);
-        for (int c = 0; c < kVecs; ++c) sums[r][c] = V::Dot(sums[r][c], a, b[c]);
+        for (int c = 0; c < kVecs; ++c) sums[r][c] = V::template Dot<kWide>(sums[r][c], a, b[c]);
       }
     }
     for (int c = 0; c < kVecs; ++c) {
@@ -138,9 +139,12 @@ class SlabFiller {
   template <int t>
   static void Codes(const std::byte* lines, std::byte* out) {
     for (int64_t part = 0; part < 64; part += V::kBytes) {
-      auto code = Plane<4, t>(lines + part, V::NoBytes());
+      auto code = Plane<8, t>(lines + part, V::NoBytes());
+      code = Plane<4, t>(lines + part, code);
       code = Plane<2, t>(lines + part, code);
-      V::StoreBytes(out + t * 64 + part, Plane<1, t>(lines + part, code));
+      code = Plane<1, t>(lines + part, code);
+      if constexpr (kFormat.values != nullptr) code = V::Lookup(kFormat.values, code);
+      V::StoreBytes(out + t * 64 + part, code);
     }
     if constexpr (t < 7) Codes<t + 1>(lines, out);
   }
@@ -174,7 +178,8 @@ class SlabFiller {
             V::Store(to, one);
           } else {
             static_assert(kSecond.columns == kFormat.group);
-            V::Store(to, V::Mul(one, V::template Number<kSecond.type>(second)));
+            const auto other = V::template Number<kSecond.type>(second);
+            V::Store(to, kFormat.divides ? V::Div(other, one) : V::Mul(one, other));
             second += 16 * kSecond.bytes();
           }
         }
@@ -260,8 +265,8 @@ class GroupedGemm {
       if (kFormat.group == 16) sums += t.k / 32 * (end - begin);
       tile.x = block + k * (end - begin) + inside * 64;
       tile.x_step = (end - begin) * 64;
-      tile.next_x = row + rows < end ? tile.x + rows * 64
-                                     : t.x + end * Int8RowBytes(t.k) + k * (end - begin);
+      tile.next_x =
+          row + rows < end ? tile.x + rows * 64 : t.x + end * Int8RowBytes(t.k) + k * (end - begin);
       tile.sums = sums + k / kFormat.group * (end - begin) + inside;
       tile.sums_stride = end - begin;
       tile.scales = last ? scales + inside : nullptr;
@@ -285,7 +290,8 @@ class GroupedGemm {
     if constexpr (kMost > 1) {
       if (rows < kMost) return ByRows<kMost - 1, P>(tile, rows);
     }
-    MultiplySlab<V, kMost, P, kLines, kFormat.has_base()>(tile);
+    constexpr bool kWide = kFormat.Most() + kFormat.centre > 128;
+    MultiplySlab<V, kMost, P, kLines, kFormat.has_base(), kWide>(tile);
   }
 };
 

@@ -13,6 +13,7 @@ enum class WeightFormat : uint8_t {
   kF8,
   kI8,
   kQ8_0,
+  kQ8KM,
   kQ6KM,
   kQ6K,
   kQ5K,
@@ -20,18 +21,27 @@ enum class WeightFormat : uint8_t {
   kQ5_0,
   kQ4K,
   kQ4_1,
+  kI4Z32,
+  kI4Z,
+  kIQ4XS,
+  kIQ4NL,
   kI4,
-  kQ3K
+  kNvfp4,
+  kNvfp4D,
+  kMxfp4,
+  kQ3K,
+  kQ2K
 };
 
-// A number that `columns` columns of a row share; 0: all of them.
-enum class NumberType : uint8_t { kNone, kF32, kF16, kU8, kI8 };
+// A number that `columns` columns of a row share; 0: all of them. A kF8 is an e4m3 number; a kE8M0
+// of e is 2^(e - 128), half of what MX formats say, because their codes are stored doubled.
+enum class NumberType : uint8_t { kNone, kF32, kF16, kU8, kI8, kF8, kE8M0 };
 struct SharedNumber {
   NumberType type = NumberType::kNone;
   int64_t columns = 0;
 
   constexpr int64_t bytes() const {
-    constexpr int64_t kSizes[] = {0, 4, 2, 1, 1};
+    constexpr int64_t kSizes[] = {0, 4, 2, 1, 1, 1, 1};
     return kSizes[static_cast<int>(type)];
   }
 };
@@ -43,12 +53,19 @@ inline constexpr int kNumbers = 4;
 // other, filled up to a line, then `bits` lines of codes per 32 columns (GroupedLines).
 struct GroupedFormat {
   WeightFormat format;
-  int bits;       // of a code, 2 to 6
+  int bits;       // of a code, 2 to 6, or 8
   int64_t block;  // columns: 64, 128 or 256
   int64_t group;  // columns whose products make an exact sum: 16 or 32
   int centre;     // is subtracted from codes
   SharedNumber numbers[kNumbers];
+  const uint8_t* values = nullptr;  // [16]: codes of four bits stand for these, minus the centre
+  bool divides = false;             // the scale is the second number divided by the first
 
+  constexpr int Value(int code) const { return (values ? values[code] : code) - centre; }
+  // The code of columns behind the last one, whose scales are zero too.
+  constexpr int Padding() const { return values ? 0 : centre; }
+  constexpr int Least() const { return Extreme(-1); }
+  constexpr int Most() const { return Extreme(1); }
   constexpr bool has_base() const { return numbers[2].type != NumberType::kNone; }
   // Where number i begins in a block; i = kNumbers: their bytes.
   constexpr int64_t NumberOffset(int i) const {
@@ -57,6 +74,14 @@ struct GroupedFormat {
       if (numbers[j].columns > 0) offset += block / numbers[j].columns * 16 * numbers[j].bytes();
     }
     return offset;
+  }
+  // The largest value for sign 1, the least for -1.
+  constexpr int Extreme(int sign) const {
+    int found = Value(0);
+    for (int code = 1; code < 1 << bits; ++code) {
+      if (sign * Value(code) > sign * found) found = Value(code);
+    }
+    return found;
   }
   constexpr int64_t CodesOffset() const { return (NumberOffset(kNumbers) + 63) / 64 * 64; }
   constexpr int64_t BlockBytes() const { return CodesOffset() + block * 2 * bits; }
@@ -68,9 +93,26 @@ inline constexpr SharedNumber kHalfOf128 = {NumberType::kF16, 128};
 inline constexpr SharedNumber kByteOf32 = {NumberType::kU8, 32};
 inline constexpr SharedNumber kSignedOf16 = {NumberType::kI8, 16};
 inline constexpr SharedNumber kHalfOf32 = {NumberType::kF16, 32};
+inline constexpr SharedNumber kFloatOf256 = {NumberType::kF32, 256};
+inline constexpr SharedNumber kFp8Of16 = {NumberType::kF8, 16};
+// The values of IQ4 plus 127, and those of 4-bit floats, doubled, plus 12.
+inline constexpr uint8_t kIq4Values[] = {0,   23,  44,  62,  78,  92,  105, 117,
+                                         128, 140, 152, 165, 180, 196, 216, 240};
+inline constexpr uint8_t kFp4Values[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 inline constexpr GroupedFormat kGroupedFormats[] = {
-    // Holds those of the three below, where parts of one weight have several of them.
-    {WeightFormat::kQ6KM, 6, 256, 16, 32,
+    // Holds all in blocks of 256, where parts of one weight have several of them.
+    {WeightFormat::kQ8KM,
+     8,
+     256,
+     16,
+     128,
+     {kHalfOf128, kSignedOf16, kHalfOf128, {NumberType::kU8, 16}}},
+    // Holds the K-quants below.
+    {WeightFormat::kQ6KM,
+     6,
+     256,
+     16,
+     32,
      {kHalfOf128, kSignedOf16, kHalfOf128, {NumberType::kU8, 16}}},
     {WeightFormat::kQ6K, 6, 256, 16, 32, {kHalfOf128, kSignedOf16}},
     {WeightFormat::kQ5K, 5, 256, 32, 0, {kHalfOf128, kByteOf32, kHalfOf128, kByteOf32}},
@@ -78,20 +120,34 @@ inline constexpr GroupedFormat kGroupedFormats[] = {
     {WeightFormat::kQ5_1, 5, 64, 32, 0, {kHalfOf32, {}, kHalfOf32}},
     {WeightFormat::kQ5_0, 5, 64, 32, 16, {kHalfOf32}},
     {WeightFormat::kQ4_1, 4, 64, 32, 0, {kHalfOf32, {}, kHalfOf32}},
+    // Integers with zero points: the base is the scale times the zero point.
+    {WeightFormat::kI4Z32, 4, 64, 32, 0, {kHalfOf32, {}, kHalfOf32, kByteOf32}},
+    {WeightFormat::kI4Z, 4, 128, 32, 0, {kHalfOf128, {}, kHalfOf128, kByteOf32}},
+    {WeightFormat::kIQ4XS, 4, 256, 32, 127, {kHalfOf128, {NumberType::kI8, 32}}, kIq4Values},
+    {WeightFormat::kIQ4NL, 4, 64, 32, 127, {kHalfOf32}, kIq4Values},
+    {WeightFormat::kNvfp4, 4, 256, 16, 12, {kFloatOf256, kFp8Of16}, kFp4Values},
+    {WeightFormat::kNvfp4D, 4, 256, 16, 12, {kFloatOf256, kFp8Of16}, kFp4Values, true},
+    {WeightFormat::kMxfp4, 4, 64, 32, 12, {{NumberType::kE8M0, 32}}, kFp4Values},
     {WeightFormat::kQ3K, 3, 256, 16, 4, {kHalfOf128, kSignedOf16}},
+    {WeightFormat::kQ2K,
+     2,
+     256,
+     16,
+     0,
+     {kHalfOf128, {NumberType::kU8, 16}, kHalfOf128, {NumberType::kU8, 16}}},
 };
 inline constexpr int kGroupedCount = sizeof(kGroupedFormats) / sizeof(GroupedFormat);
 
-// The lines of 32 columns: codes are cut into planes of 4, 2 and 1 bits, as the bits of `bits` say,
-// the lowest bits of a code in the widest plane. Word t of an output are its codes 4 t to 4 t + 3,
-// a byte each; a line of a plane of b bits has 8 / b words of every output, [16][4] bytes, the
+// The lines of 32 columns: codes are cut into planes of 8, 4, 2 and 1 bits, as the bits of `bits`
+// say, the lowest bits of a code in the widest plane. Word t of an output are its codes 4 t to 4 t
+// + 3, a byte each; a line of a plane of b bits has 8 / b words of every output, [16][4] bytes, the
 // first in the lowest bits.
 struct GroupedLines {
   int bits;
 
   constexpr bool Has(int plane) const { return (bits & plane) != 0; }
   // The lowest bit of the plane in a code, and its first line.
-  constexpr int Shift(int plane) const { return plane == 4 ? 0 : plane == 2 ? bits & 4 : bits & 6; }
+  constexpr int Shift(int plane) const { return plane >= 4 ? 0 : plane == 2 ? bits & 4 : bits & 6; }
   constexpr int Line(int plane) const { return Shift(plane); }
 };
 
