@@ -217,6 +217,7 @@ const StoredWeight* Binder::TakeParts(const Piece& piece, const std::string& nam
   }
   const bool exact = format.exact_in_bf16 && format.exact_in_bf16(kept);
   kept.dtype = exact ? DType::kBF16 : DType::kF32;
+  kept.kept = KeptBy(kept);
   return &kept;
 }
 
@@ -278,8 +279,8 @@ std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
   std::optional<ops::WeightFormat> format;
   for (const SourceRun& run : bound.runs) {
     const StoredWeight& stored = *run.stored;
-    const KeptCodes* kept = stored.format ? stored.format->kept : nullptr;
-    if (!kept || stored.k != spec.k || run.first % spec.k != 0 || !kept->fit(stored)) return {};
+    const KeptCodes* kept = stored.kept;
+    if (!kept || stored.k != spec.k || run.first % spec.k != 0) return {};
     format = ops::HolderOf(format.value_or(kept->format), kept->format);
     if (!format) return {};
   }
@@ -434,7 +435,7 @@ const std::byte* BoundWeight::Direct(int64_t first, int64_t count) const {
 void BoundWeight::CodedRow(int64_t first, std::byte* codes, std::byte* scales) const {
   const SourceRun& run = RunAt(first);
   const StoredWeight& stored = *run.stored;
-  const KeptCodes& kept = *stored.format->kept;
+  const KeptCodes& kept = *stored.kept;
   const int64_t row = (run.first + first - run.at) / stored.k;
   if (kept.format == stored_as) return kept.row(stored, row, codes, scales);
   const ops::WeightFormatRow& format = ops::RowOf(kept.format);

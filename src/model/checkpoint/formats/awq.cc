@@ -25,20 +25,40 @@ std::string Problem(const StoredWeight& w) {
   return text;
 }
 
+int32_t HalfAt(const TensorEntry& part, int64_t word, int64_t row) {
+  return static_cast<int32_t>(WordAt(part, word) >> kShift[row % kPerWord] & 15u);
+}
+int32_t CodeOf(const StoredWeight& w, int64_t row, int64_t column) {
+  return HalfAt(*w.parts[kCodes], column * (w.rows / kPerWord) + row / kPerWord, row);
+}
+int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
+  return HalfAt(*w.parts[kZeros], group * (w.rows / kPerWord) + row / kPerWord, row);
+}
+float ScaleOf(const StoredWeight& w, int64_t row, int64_t group) {
+  return ElementAt(*w.parts[kScales], group * w.rows + row);
+}
+
 void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
-  const int64_t words = w.rows / kPerWord, group_size = GroupSize(w);
+  const int64_t group_size = GroupSize(w);
   for (int64_t c = 0; c < w.k; ++c) {
     const int64_t group = c / group_size;
     for (int64_t r = row; r < row + count; ++r) {
-      const int shift = kShift[r % kPerWord];
-      const uint32_t code = WordAt(*w.parts[kCodes], c * words + r / kPerWord) >> shift & 15u;
-      const uint32_t zero = WordAt(*w.parts[kZeros], group * words + r / kPerWord) >> shift & 15u;
-      const float scale = ElementAt(*w.parts[kScales], group * w.rows + r);
       out[(r - row) * w.k + c] =
-          static_cast<float>(static_cast<int32_t>(code) - static_cast<int32_t>(zero)) * scale;
+          static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * ScaleOf(w, r, group);
     }
   }
 }
+
+template <int64_t kColumns>
+bool FitWithZeros(const StoredWeight& w) {
+  return GroupsFitWithZeros(w, kColumns, *w.parts[kScales], nullptr);
+}
+template <int64_t kColumns>
+constexpr auto kRowWithZeros = KeepWithZeros<CodeOf, ZeroOf, ScaleOf, kColumns>;
+
+constexpr KeptCodes kKeptZeros32 = {ops::WeightFormat::kI4Z32, FitWithZeros<32>, kRowWithZeros<32>};
+constexpr KeptCodes kKept = {ops::WeightFormat::kI4Z, FitWithZeros<128>, kRowWithZeros<128>,
+                             &kKeptZeros32};
 
 }  // namespace
 
@@ -48,6 +68,7 @@ const StorageFormat kAwq = {.name = "awq int4",
                             .types = kWords,
                             .problem = Problem,
                             .decode = Decode,
+                            .kept = &kKept,
                             .row_major = false};
 
 }  // namespace braid

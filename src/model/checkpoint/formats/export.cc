@@ -117,8 +117,7 @@ WeightExport WeightExport::Plain(const StoredWeight& stored, DType plain) {
 WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightFormat format) {
   WeightExport e(stored);
   e.format_ = format;
-  const KeptCodes* kept = stored.format ? stored.format->kept : nullptr;
-  e.kept_ = kept && kept->format == format && kept->fit(stored);
+  e.kept_ = stored.kept && stored.kept->format == format;
   const QuantisedExport& to = ExportOf(format);
   const ops::WeightFormatRow& row = ops::RowOf(format);
   e.AddPart(to.code_suffix, to.code_type, CeilDiv(stored.k, to.codes_per_element));
@@ -135,8 +134,7 @@ std::vector<std::vector<std::byte>> WeightExport::EmptyRows(int64_t count) const
   return bytes;
 }
 
-std::vector<std::vector<std::byte>> WeightExport::RowsOf(const float* values,
-                                                         int64_t count) const {
+std::vector<std::vector<std::byte>> WeightExport::RowsOf(const float* values, int64_t count) const {
   CHECK(quantised());
   std::vector<std::vector<std::byte>> bytes = EmptyRows(count);
   for (int64_t r = 0; r < count; ++r) {
@@ -156,7 +154,7 @@ std::vector<std::vector<std::byte>> WeightExport::Rows(int64_t row, int64_t coun
     std::byte* codes = bytes[0].data() + r * parts_[0].row_bytes;
     std::byte* scales = bytes[1].data() + r * parts_[1].row_bytes;
     if (kept_) {
-      stored_->format->kept->row(*stored_, row + r, codes, scales);
+      stored_->kept->row(*stored_, row + r, codes, scales);
     } else {
       stored_->Read((row + r) * k, k, DType::kF32, reinterpret_cast<std::byte*>(x.data()));
       ops::QuantiseRow(format_, x.data(), k, codes, scales);

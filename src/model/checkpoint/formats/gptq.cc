@@ -39,12 +39,16 @@ int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
   return static_cast<int32_t>(zeros >> (4 * (row % kPerWord)) & 15u) + less;
 }
 
+float ScaleOf(const StoredWeight& w, int64_t row, int64_t group) {
+  return ElementAt(*w.parts[kScales], group * w.rows + row);
+}
+
 void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   for (int64_t c = 0; c < w.k; ++c) {
     const int64_t group = GroupOf(w, w.parts[kIndex], c);
     for (int64_t r = row; r < row + count; ++r) {
-      const float scale = ElementAt(*w.parts[kScales], group * w.rows + r);
-      out[(r - row) * w.k + c] = static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * scale;
+      out[(r - row) * w.k + c] =
+          static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * ScaleOf(w, r, group);
     }
   }
 }
@@ -55,7 +59,7 @@ bool Fit(const StoredWeight& w) {
       if (ZeroOf(w, row, group) != 8) return false;
     }
   }
-  return GroupsFitInt4(w, *w.parts[kScales], w.parts[kIndex]);
+  return GroupsFit(w, ops::kInt4Columns, *w.parts[kScales], w.parts[kIndex]);
 }
 
 void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
@@ -66,7 +70,17 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
   KeepScales(w, *w.parts[kScales], row, w.rows, scales);
 }
 
-constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};
+template <int64_t kColumns>
+bool FitWithZeros(const StoredWeight& w) {
+  return GroupsFitWithZeros(w, kColumns, *w.parts[kScales], w.parts[kIndex]);
+}
+template <int64_t kColumns>
+constexpr auto kRowWithZeros = KeepWithZeros<CodeOf, ZeroOf, ScaleOf, kColumns>;
+
+constexpr KeptCodes kKeptZeros32 = {ops::WeightFormat::kI4Z32, FitWithZeros<32>, kRowWithZeros<32>};
+constexpr KeptCodes kKeptZeros = {ops::WeightFormat::kI4Z, FitWithZeros<128>, kRowWithZeros<128>,
+                                  &kKeptZeros32};
+constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow, &kKeptZeros};
 
 }  // namespace
 

@@ -20,6 +20,13 @@ inline int64_t GroupSize(const StoredWeight& w) {
 }
 inline int64_t GroupCount(const StoredWeight& w) { return CeilDiv(w.k, GroupSize(w)); }
 
+// A byte for each of `count` codes, two of which share a byte, the first in its low half.
+inline void KeepPairs(const std::byte* pairs, int64_t count, std::byte* codes) {
+  for (int64_t c = 0; c < count; ++c) {
+    codes[c] = c % 2 == 0 ? pairs[c / 2] & std::byte{15} : pairs[c / 2] >> 4;
+  }
+}
+
 // Word i of a tensor of 32-bit words.
 inline uint32_t WordAt(const TensorEntry& part, int64_t i) {
   uint32_t word;
@@ -38,8 +45,27 @@ inline int64_t GroupOf(const StoredWeight& w, const TensorEntry* index, int64_t 
 void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first, int64_t step,
                 std::byte* out);
 
-// Whether groups are those of the engine's int4, or several of those: in the order of the columns,
-// with scales that fp16 holds.
-bool GroupsFitInt4(const StoredWeight& w, const TensorEntry& scales, const TensorEntry* index);
+// Whether groups consist of so many columns, or a multiple: in the order of the columns, with
+// scales that fp16 holds.
+bool GroupsFit(const StoredWeight& w, int64_t columns, const TensorEntry& scales,
+               const TensorEntry* index);
+// The same where a base of scale times zero point is subtracted, so that scales must be finite.
+bool GroupsFitWithZeros(const StoredWeight& w, int64_t columns, const TensorEntry& scales,
+                        const TensorEntry* index);
+
+// A row in a format of integers with zero points, whose scale `columns` columns share:
+// kCode(w, row, column), kZero(w, row, group), kScale(w, row, group).
+template <auto kCode, auto kZero, auto kScale, int64_t kColumns>
+void KeepWithZeros(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+  for (int64_t c = 0; c < w.k; ++c) codes[c] = static_cast<std::byte>(kCode(w, row, c));
+  for (int64_t c = 0; c < w.k; c += kColumns) {
+    const int64_t group = c / GroupSize(w);
+    const uint16_t half = F16OfFloat(kScale(w, row, group));
+    for (int i = 0; i < 2; ++i, scales += 2) std::memcpy(scales, &half, 2);
+    for (int64_t i = 0; i < kColumns / 32; ++i) {
+      *scales++ = static_cast<std::byte>(kZero(w, row, group));
+    }
+  }
+}
 
 }  // namespace braid

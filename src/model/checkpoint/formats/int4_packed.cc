@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/checkpoint/formats/groups.h"
 
@@ -60,13 +61,15 @@ int32_t CodeOf(const StoredWeight& w, int64_t row, int64_t column) {
   return static_cast<int32_t>(word >> (4 * (column % kPerWord)) & 15u);
 }
 
+float ScaleOf(const StoredWeight& w, int64_t row, int64_t group) {
+  return ElementAt(*w.parts[kScale], row * GroupCount(w) + group);
+}
+
 void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
-  const int64_t groups = GroupCount(w);
   for (int64_t r = row; r < row + count; ++r) {
     for (int64_t c = 0; c < w.k; ++c) {
       const int64_t group = GroupOf(w, w.parts[kIndex], c);
-      const float scale = ElementAt(*w.parts[kScale], r * groups + group);
-      *out++ = static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * scale;
+      *out++ = static_cast<float>(CodeOf(w, r, c) - ZeroOf(w, r, group)) * ScaleOf(w, r, group);
     }
   }
 }
@@ -77,7 +80,7 @@ bool Fit(const StoredWeight& w) {
       if (ZeroOf(w, row, group) != 8) return false;
     }
   }
-  return GroupsFitInt4(w, *w.parts[kScale], w.parts[kIndex]);
+  return GroupsFit(w, ops::kInt4Columns, *w.parts[kScale], w.parts[kIndex]);
 }
 
 void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
@@ -92,7 +95,17 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
   KeepScales(w, *w.parts[kScale], row * GroupCount(w), 1, scales);
 }
 
-constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow};
+template <int64_t kColumns>
+bool FitWithZeros(const StoredWeight& w) {
+  return GroupsFitWithZeros(w, kColumns, *w.parts[kScale], w.parts[kIndex]);
+}
+template <int64_t kColumns>
+constexpr auto kRowWithZeros = KeepWithZeros<CodeOf, ZeroOf, ScaleOf, kColumns>;
+
+constexpr KeptCodes kKeptZeros32 = {ops::WeightFormat::kI4Z32, FitWithZeros<32>, kRowWithZeros<32>};
+constexpr KeptCodes kKeptZeros = {ops::WeightFormat::kI4Z, FitWithZeros<128>, kRowWithZeros<128>,
+                                  &kKeptZeros32};
+constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow, &kKeptZeros};
 
 }  // namespace
 
@@ -119,8 +132,9 @@ void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first,
   }
 }
 
-bool GroupsFitInt4(const StoredWeight& w, const TensorEntry& scales, const TensorEntry* index) {
-  if (GroupCount(w) > 1 && GroupSize(w) % ops::kInt4Columns != 0) return false;
+bool GroupsFit(const StoredWeight& w, int64_t columns, const TensorEntry& scales,
+               const TensorEntry* index) {
+  if (GroupCount(w) > 1 && GroupSize(w) % columns != 0) return false;
   for (int64_t c = 0; index && c < w.k; ++c) {
     if (GroupOf(w, index, c) != c / GroupSize(w)) return false;
   }
@@ -130,6 +144,15 @@ bool GroupsFitInt4(const StoredWeight& w, const TensorEntry& scales, const Tenso
     if (FloatOfF16(F16OfFloat(scale)) != scale) return false;
   }
   return true;
+}
+
+bool GroupsFitWithZeros(const StoredWeight& w, int64_t columns, const TensorEntry& scales,
+                        const TensorEntry* index) {
+  const int64_t count = scales.bytes / SizeOf(scales.dtype);
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(ElementAt(scales, i))) return false;
+  }
+  return GroupsFit(w, columns, scales, index);
 }
 
 std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index) {

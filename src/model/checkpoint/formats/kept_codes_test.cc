@@ -20,15 +20,13 @@ namespace {
 class Kept {
  public:
   explicit Kept(const StoredWeight& stored)
-      : matrix{.format = stored.format->kept->format,
-               .n = stored.matrices * stored.rows,
-               .k = stored.k},
+      : matrix{.format = KeptBy(stored)->format, .n = stored.matrices * stored.rows, .k = stored.k},
         memory_(matrix.bytes()) {
     matrix.data = memory_.data();
     for (int64_t p = 0; p < matrix.panels(); ++p) {
       ops::CodedPanel panel(matrix.format, matrix.depth());
       for (int64_t r = 0; r < std::min(ops::kPanelRows, matrix.n - p * ops::kPanelRows); ++r) {
-        stored.format->kept->row(stored, p * ops::kPanelRows + r, panel.codes(r), panel.scales(r));
+        KeptBy(stored)->row(stored, p * ops::kPanelRows + r, panel.codes(r), panel.scales(r));
       }
       ops::PackCodes(matrix, 0, p, panel);
     }
@@ -40,7 +38,7 @@ class Kept {
 };
 
 void ExpectKept(const StoredWeight& stored) {
-  ASSERT_TRUE(stored.format->kept->fit(stored)) << stored.format->name;
+  ASSERT_NE(KeptBy(stored), nullptr) << stored.format->name;
   const Kept kept(stored);
   std::vector<float> decoded(static_cast<size_t>(stored.k));
   for (int64_t row = 0; row < kept.matrix.n; ++row) {
@@ -93,7 +91,8 @@ class Made {
     }
   }
   const StoredWeight& stored() const { return stored_; }
-  bool Fits() const { return stored_.format->kept->fit(stored_); }
+  bool Fits() const { return KeptBy(stored_) != nullptr; }
+  ops::WeightFormat format() const { return KeptBy(stored_)->format; }
 
   void ExpectKept() const { braid::ExpectKept(stored_); }
 
@@ -183,16 +182,12 @@ TEST(KeptCodes, Int4InGroupsOf32OrMultiples) {
   }
 }
 
-TEST(KeptCodes, Int4WithOtherZeroPointsGroupsInDisorderOrScalesThatFp16LacksIsNot) {
+TEST(KeptCodes, Int4InGroupsInDisorderOrWithScalesThatFp16LacksIsNot) {
   Made zeros(kInt4Packed, 24, 200);
   FillInt4(zeros, 64, DType::kF16);
   std::ranges::fill(zeros.Part(3, DType::kI32, {3, 4}), std::byte{0x88});
   zeros.ExpectKept();
-  Made other(kInt4Packed, 24, 200);
-  FillInt4(other, 64, DType::kF16);
-  std::ranges::fill(other.Part(3, DType::kI32, {3, 4}), std::byte{0x88});
-  other.Part(3, DType::kI32, {3, 4})[47] = std::byte{0x87};
-  EXPECT_FALSE(other.Fits());
+  EXPECT_EQ(zeros.format(), ops::WeightFormat::kI4);
 
   Made shuffled(kInt4Packed, 24, 200);
   FillInt4(shuffled, 64, DType::kF16);
@@ -219,8 +214,66 @@ TEST(KeptCodes, GptqWithZeroPointsInTheMiddle) {
     std::ranges::fill(zeros, std::byte{uint8_t(off_by_one ? 0x77 : 0x88)});
     w.Scales(2, DType::kF16, {3, 24});
     w.ExpectKept();
+    EXPECT_EQ(w.format(), ops::WeightFormat::kI4);
     zeros[35] = std::byte{0x78};
-    EXPECT_FALSE(w.Fits());
+    w.ExpectKept();
+    EXPECT_EQ(w.format(), ops::WeightFormat::kI4Z32);
+  }
+}
+
+TEST(KeptCodes, ZeroPointsOfAllFormatsInGroupsThatMemoryHas) {
+  for (auto [group, format] : {std::pair(128, ops::WeightFormat::kI4Z),
+                               {256, ops::WeightFormat::kI4Z},
+                               {64, ops::WeightFormat::kI4Z32},
+                               {32, ops::WeightFormat::kI4Z32},
+                               {0, ops::WeightFormat::kI4Z}}) {
+    const int64_t k = 512, n = 24, groups = group == 0 ? 1 : k / group;
+    Made packed(kInt4Packed, n, k), gptq(kGptq, n, k), awq(kAwq, n, k);
+    packed.Part(0, DType::kI32, {n, k / 8});
+    packed.Scales(1, DType::kBF16, {n, groups});
+    packed.Part(3, DType::kI32, {n / 8, groups});
+    gptq.Part(0, DType::kI32, {k / 8, n});
+    gptq.Part(1, DType::kI32, {groups, n / 8});
+    gptq.Scales(2, DType::kF16, {groups, n});
+    gptq.quantization.zero_off_by_one = true;  // a zero point may be 16
+    awq.Part(0, DType::kI32, {k, n / 8});
+    awq.Part(1, DType::kI32, {groups, n / 8});
+    awq.Scales(2, DType::kF16, {groups, n});
+    for (Made* w : {&packed, &gptq, &awq}) {
+      w->quantization.group = group;
+      w->ExpectKept();
+      EXPECT_EQ(w->format(), format) << group;
+    }
+    const uint16_t infinite = 0x7c00;
+    std::memcpy(awq.Part(2, DType::kF16, {groups, n}).data(), &infinite, 2);
+    EXPECT_FALSE(awq.Fits());
+    awq.quantization.group = 40;
+    EXPECT_FALSE(awq.Fits());
+  }
+}
+
+TEST(KeptCodes, FourBitFloatsWithAnyScale) {
+  for (const StorageFormat* format : {&kMxfp4Packed, &kMxfp4Inverse, &kMxfp4Blocks}) {
+    Made w(*format, 20, 192, 3);
+    w.Part(0, DType::kU8, {3, 20, 96});
+    std::vector<std::byte>& scales = w.Part(1, DType::kU8, {3, 20, 6});
+    std::ranges::replace(scales, std::byte{255}, std::byte{127});  // no number
+    scales[0] = std::byte{0};
+    scales[1] = std::byte{1};
+    scales[2] = std::byte{254};
+    w.ExpectKept();
+  }
+  for (const StorageFormat* format : {&kNvfp4Packed, &kNvfp4ModelOpt}) {
+    for (int64_t k : {512, 304}) {  // whole units, and not
+      Made w(*format, 20, k);
+      w.Part(0, DType::kU8, {20, k / 2});
+      std::vector<std::byte>& scales = w.Part(1, DType::kF8E4M3, {20, k / 16});
+      const float global = format == &kNvfp4Packed ? 1733.77f : 0.000731f;
+      std::memcpy(w.Part(2, DType::kF32, {1}).data(), &global, 4);
+      w.ExpectKept();
+      scales[7] = std::byte{0x7f};
+      EXPECT_FALSE(w.Fits());
+    }
   }
 }
 
@@ -246,10 +299,10 @@ TEST(KeptCodes, GgufTypesWithAFormatInMemoryWhoseBlocksStayWhole) {
     view.columns = {{2 * block, 2 * block}, {unit, 2 * block - unit}, {0, unit}};
     ExpectKept(stored);
     view.columns = {{2 * block, 2 * block}, {0, unit / 2}, {unit / 2, 2 * block - unit / 2}};
-    EXPECT_FALSE(stored.format->kept->fit(stored));
+    EXPECT_EQ(KeptBy(stored), nullptr);
     view.columns = {};
     view.log_of_negative = true;
-    EXPECT_FALSE(stored.format->kept->fit(stored));
+    EXPECT_EQ(KeptBy(stored), nullptr);
   }
   EXPECT_GT(types, 0);
 }
@@ -259,7 +312,10 @@ TEST(KeptCodes, AMixtureOfKQuantsIsHeldByOneFormat) {
   Rng rng(9);
   for (auto [first, second, holder] : {std::tuple(12, 13, ops::WeightFormat::kQ5K),
                                        {12, 14, ops::WeightFormat::kQ6KM},
-                                       {13, 14, ops::WeightFormat::kQ6KM}}) {
+                                       {13, 14, ops::WeightFormat::kQ6KM},
+                                       {23, 13, ops::WeightFormat::kQ8KM},
+                                       {10, 11, ops::WeightFormat::kQ6KM},
+                                       {10, 23, ops::WeightFormat::kQ8KM}}) {
     ASSERT_EQ(ops::HolderOf(*FindGgufType(static_cast<uint32_t>(first))->kept,
                             *FindGgufType(static_cast<uint32_t>(second))->kept),
               holder);

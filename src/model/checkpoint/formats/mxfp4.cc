@@ -54,13 +54,24 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
+bool Fit(const StoredWeight&) { return true; }
+
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+  KeepPairs(w.parts[kCodes]->data + row * w.k / 2, w.k, codes);
+  std::memcpy(scales, w.parts[kScale]->data + row * (w.k / kBlock),
+              static_cast<size_t>(w.k / kBlock));
+}
+
+constexpr KeptCodes kKept = {ops::WeightFormat::kMxfp4, Fit, KeptRow};
+
 constexpr StorageFormat With(std::span<const FormatPart> parts) {
   return {.name = "mxfp4",
           .parts = parts,
           .types = kBytes,
           .problem = Problem,
           .exact_in_bf16 = Exact,
-          .decode = Decode};
+          .decode = Decode,
+          .kept = &kKept};
 }
 
 }  // namespace

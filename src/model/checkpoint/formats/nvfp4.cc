@@ -4,6 +4,7 @@
 // fp32 before it meets the codes. Byte j of a row holds elements 2j (low bits) and 2j + 1.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/checkpoint/formats/groups.h"
@@ -62,17 +63,44 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
+bool Fit(const StoredWeight& w) {
+  const TensorEntry& scale = *w.parts[kScale];
+  return std::none_of(scale.data, scale.data + scale.bytes, [](std::byte code) {
+    return std::isnan(FloatOfE4M3(static_cast<uint8_t>(code)));
+  });
+}
+
+// Codes in memory stand for doubled values, so the scale of all is halved.
+template <bool kDivides>
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+  constexpr int64_t kUnit = 256;
+  KeepPairs(w.parts[kCodes]->data + row * w.k / 2, w.k, codes);
+  const float global = ElementAt(*w.parts[kGlobal], 0) * (kDivides ? 2.0f : 0.5f);
+  const std::byte* of_blocks = w.parts[kScale]->data + row * (w.k / kBlock);
+  for (int64_t c = 0; c < w.k; c += kUnit, scales += 4 + kUnit / kBlock) {
+    std::memcpy(scales, &global, 4);
+    const int64_t blocks = std::min(kUnit, w.k - c) / kBlock;
+    std::fill_n(std::copy_n(of_blocks + c / kBlock, blocks, scales + 4), kUnit / kBlock - blocks,
+                std::byte{0});
+  }
+}
+
+constexpr KeptCodes kKeptProducts = {ops::WeightFormat::kNvfp4, Fit, KeptRow<false>};
+constexpr KeptCodes kKeptQuotients = {ops::WeightFormat::kNvfp4D, Fit, KeptRow<true>};
+
 }  // namespace
 
 const StorageFormat kNvfp4Packed = {.name = "nvfp4",
                                     .parts = kPackedParts,
                                     .types = kBytes,
                                     .problem = Problem,
-                                    .decode = Decode<true>};
+                                    .decode = Decode<true>,
+                                    .kept = &kKeptQuotients};
 const StorageFormat kNvfp4ModelOpt = {.name = "nvfp4 (ModelOpt)",
                                       .parts = kModelOptParts,
                                       .types = kBytes,
                                       .problem = Problem,
-                                      .decode = Decode<false>};
+                                      .decode = Decode<false>,
+                                      .kept = &kKeptProducts};
 
 }  // namespace braid

@@ -63,6 +63,12 @@ void StoredWeight::Read(int64_t first, int64_t count, DType as, std::byte* out) 
   StoreFloats(values.data(), count, as, out);
 }
 
+const KeptCodes* KeptBy(const StoredWeight& stored) {
+  const KeptCodes* kept = stored.format ? stored.format->kept : nullptr;
+  while (kept && !kept->fit(stored)) kept = kept->next;
+  return kept;
+}
+
 std::string PartName(const StorageFormat& format, std::string_view weight,
                      std::string_view suffix) {
   if (!format.replaces_weight) return fmt::format("{}{}", weight, suffix);

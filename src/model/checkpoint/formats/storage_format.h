@@ -31,6 +31,7 @@ struct KeptCodes {
   // One row's ops::CodeBytes and its scales, in the form that ops/weight_format.h gives them.
   void (*row)(const StoredWeight& stored, int64_t row, std::byte* codes,
               std::byte* scales) = nullptr;
+  const KeptCodes* next = nullptr;  // takes what does not fit here
 };
 
 struct StorageFormat {
@@ -60,7 +61,8 @@ struct StoredWeight {
   int64_t matrices = 1;
   int64_t rows = 0;  // of one matrix
   int64_t k = 0;
-  DType dtype = DType::kBF16;  // of what Read delivers
+  DType dtype = DType::kBF16;       // of what Read delivers
+  const KeptCodes* kept = nullptr;  // the first of the format's that fits
   // Whether everything that is made of it may be quantised along its rows, and whether embedding or
   // head is among that.
   bool quantisable = false;
@@ -73,6 +75,9 @@ struct StoredWeight {
   // Elements [first, first + count) as `dtype`. Of a format: whole rows only.
   void Read(int64_t first, int64_t count, DType as, std::byte* out) const;
 };
+
+// What StoredWeight::kept is, which looks at all of the weight's scales.
+const KeptCodes* KeptBy(const StoredWeight& stored);
 
 // The format of a tensor of a GGUF file, by its element type.
 const StorageFormat& GgufFormat(const TensorEntry& tensor);
