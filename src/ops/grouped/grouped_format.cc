@@ -81,17 +81,14 @@ std::byte* WriteNumbers(const GroupedFormat& format, int i, int64_t unit, float*
   return out;
 }
 
-// The code whose value is nearest to x.
-int CodeOf(const GroupedFormat& format, float x) {
-  if (!format.values) {
-    const float code = std::nearbyint(
-        std::clamp(x, static_cast<float>(format.Least()), static_cast<float>(format.Most())));
-    return static_cast<int>(code) + format.centre;
-  }
+// The code of a table whose value is nearest to x.
+int NearestOf(const GroupedFormat& format, float x) {
   int best = 0;
-  for (int code = 1; code < 16; ++code) {
-    const auto distance = [&](int c) { return std::abs(static_cast<float>(format.Value(c)) - x); };
-    if (distance(code) < distance(best)) best = code;
+  float least = INFINITY;
+  for (int code = 0; code < 16; ++code) {
+    const float distance = std::abs(static_cast<float>(format.Value(code)) - x);
+    if (distance < least) best = code;
+    least = std::min(least, distance);
   }
   return best;
 }
@@ -126,7 +123,9 @@ void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count,
     const int64_t g = c / format.group;
     const float factor = scale[g] > 0 ? 1.0f / scale[g] : 0.0f;
     const float of = factor > 0 ? (x[c] + base[g]) * factor : 0.0f;
-    codes[c] = static_cast<std::byte>(CodeOf(format, of));
+    const float code = std::nearbyint(std::clamp(of, least, most));
+    codes[c] = static_cast<std::byte>(format.values ? NearestOf(format, of)
+                                                    : static_cast<int>(code) + format.centre);
   }
 }
 
