@@ -150,7 +150,7 @@ class WithTier {
     run = std::make_unique<Engine>(machine, with);
     machine.tier().Use(tier_.get(), &run->events());
     tier_->Watch(run->events());
-    run->Step();
+    run->TakeNews();
   }
   ~WithTier() {
     tier_.reset();

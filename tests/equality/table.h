@@ -211,6 +211,10 @@ class Engine {
   }
   SchedulerStats stats() const { return scheduler_.stats(); }
   EventSink& events() { return ended_; }
+  // What was posted without a step.
+  void TakeNews() {
+    for (Event& event : ended_.Take()) Apply(std::move(event));
+  }
   void Apply(Event event);
   bool Step();
   void Drain() {
