@@ -28,7 +28,8 @@ void Append(DenseFfnWeights& w, std::vector<Weight*>& all) {
 }
 
 void Append(MoeFfnWeights& w, std::vector<Weight*>& all) {
-  auto& [router, gate_up, down, shared_gate_up, shared_down, shared_gate, bias] = w;
+  auto& [router, gate_up, down, slot_of, shared_gate_up, shared_down, shared_gate, bias] = w;
+  (void)slot_of;  // of ranks; no weight
   all.insert(all.end(),
              {&router, &gate_up, &down, &shared_gate_up, &shared_down, &shared_gate, &bias});
 }
