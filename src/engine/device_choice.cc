@@ -85,8 +85,8 @@ Result<std::unique_ptr<vulkan::Gpu>> OpenDevice(const EngineOptions& options, st
 std::string TextOf(const Machine& machine, std::string_view device, std::string_view mla,
                    std::string_view formats) {
   return fmt::format(
-      "device {}, {} threads, ISA {}, compute {}, keys and values {}, mla {}, weights {}", device,
-      machine.threads, NameOf(machine.device.isa),
+      "{} threads, device {}, ISA {}, compute {}, keys and values {}, mla {}, weights {}",
+      machine.threads, device, NameOf(machine.device.isa),
       machine.device.compute == Compute::kF32 ? "fp32" : "bf16", NameOf(machine.kv_dtype), mla,
       formats);
 }
