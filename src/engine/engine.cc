@@ -386,13 +386,9 @@ void Engine::State::StartFollowers() {
 Status Engine::State::StartEngine() {
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(limits));
   if (!options.event_log.empty()) {
-    ASSIGN_OR_RETURN(
-        event_log,
-        EventLogWriter::Create(
-            options.event_log,
-            {.config = limits,
-             .model = fmt::format("{}; {}{}", options.model_dir,
-                                  ranks ? MeshText(options.mesh) + ", " : "", MachineText())}));
+    const std::string on = ranks ? MeshText(options.mesh) + ", " : "";
+    const LogStart start{.config = limits, .model = options.model_dir + "; " + on + MachineText()};
+    ASSIGN_OR_RETURN(event_log, EventLogWriter::Create(options.event_log, start));
   }
   if (ranks) StartFollowers();
   if (partners)
@@ -467,9 +463,7 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
     ExpandLatentAttention(spec, kExpandedTokensMin);
   }
   checkpoint = std::move(model.checkpoint);
-  if (!device.used()) {  // nobody counts there
-    ASSIGN_OR_RETURN(experts, RecorderOf(options, spec));
-  }
+  ASSIGN_OR_RETURN(experts, RecorderOf(options, spec, device.used()));
   RETURN_IF_ERROR(ChooseDrafts());
   RETURN_IF_ERROR(LoadText());
   RETURN_IF_ERROR(OpenRanks());

@@ -4,16 +4,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/engine_ranks.h"
-#include "engine/expert_header.h"
 #include "experts/placement_file.h"
 
 namespace braid {
 namespace {
+
+// No layers: the model has no experts. All expert layers of a model have as many; see the CHECK.
+ExpertLoads LoadsHeaderOf(const ModelSpec& spec, const std::string& model_dir) {
+  ExpertLoads header{.model = std::filesystem::path(model_dir).filename().string()};
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
+    if (moe == nullptr) continue;
+    CHECK(header.layers.empty() || (moe->experts == header.experts && moe->top_k == header.top_k));
+    header.layers.push_back(static_cast<int32_t>(i));
+    header.experts = moe->experts;
+    header.top_k = moe->top_k;
+  }
+  return header;
+}
 
 // The file is of the model and for the ranks of the mesh.
 Status CheckPlacement(const ExpertPlacement& file, const ModelSpec& spec, const Mesh& mesh,
@@ -50,7 +65,8 @@ Status CheckPlacement(const ExpertPlacement& file, const ModelSpec& spec, const 
 }  // namespace
 
 Result<std::unique_ptr<ExpertRecorder>> RecorderOf(const EngineOptions& options,
-                                                   const ModelSpec& spec) {
+                                                   const ModelSpec& spec, bool on_device) {
+  if (on_device) return std::unique_ptr<ExpertRecorder>();
   ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
   std::unique_ptr<ExpertRecorder> recorder;
   if (!header.layers.empty()) recorder = std::make_unique<ExpertRecorder>(std::move(header));

@@ -14,11 +14,11 @@
 
 namespace braid {
 
-// Counts the experts that tokens choose; null: the model has none. The file of --expert-loads is
-// created before the model is loaded, so that a bad path fails at once; of several ranks by the
-// first one, which gets what the others count.
+// Counts the experts that tokens choose; null: the model has none, or is on a device. The file of
+// --expert-loads is created before the model is loaded, so that a bad path fails at once; of
+// several ranks by the first one, which gets what the others count.
 Result<std::unique_ptr<ExpertRecorder>> RecorderOf(const EngineOptions& options,
-                                                   const ModelSpec& spec);
+                                                   const ModelSpec& spec, bool on_device);
 
 // Where --expert-placement and --redundant-experts say that experts lie; the mesh gets to know how
 // many are redundant. kInvalid if the file is of another model or for other ranks.

@@ -29,7 +29,7 @@ Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options, const M
   const Device& d = machine.device;
   const std::string how = fmt::format(
       "{}\n{}\n{} {} {} {} {}\ndrafts {} {}", options.program,
-      StartOfRun(options.scheduler, spec, options, machine).model, d.avx_vnni, d.avx512_bf16,
+      StartOfRun(options.scheduler, spec, options, machine, {}).model, d.avx_vnni, d.avx512_bf16,
       d.avx512_vnni, d.avx512_vbmi, machine.cpu.amx_bf16 + 2 * machine.cpu.amx_int8,
       options.scheduler.draft_tokens_max, options.scheduler.draft_head);
   ASSIGN_OR_RETURN(const TierFingerprint fingerprint,

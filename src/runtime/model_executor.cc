@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iterator>
 #include <numeric>
 #include <span>
 
@@ -16,9 +15,9 @@
 #include "runtime/head_drafter.h"
 #include "runtime/logits_rows.h"
 #include "runtime/lookup_drafter.h"
+#include "runtime/rank_results.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
-#include "scheduler/event_codec.h"
 
 namespace braid {
 namespace {
@@ -32,12 +31,6 @@ struct Wanted {
   bool describe = false;
 };
 
-// What each rank tells the others at the end of a step before its results.
-struct RankWord {
-  uint64_t result_bytes = 0;
-  MoveVote vote = MoveVote::kBusy;
-};
-
 class RecordedRoutes : public RouteSink {
  public:
   explicit RecordedRoutes(ExpertRecorder* recorder) : recorder_(recorder) {}
@@ -48,24 +41,6 @@ class RecordedRoutes : public RouteSink {
  private:
   ExpertRecorder* recorder_;
 };
-
-// What of a plan is a data-parallel rank's, in slots that count from 0. Its rows' tokens stay where
-// they are.
-Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
-  const auto others = [&](SlotId slot) { return slot.value / slots != dp_rank; };
-  const auto keep = [&](auto& items) {
-    std::erase_if(items, [&](const auto& item) { return others(item.slot); });
-    for (auto& item : items) item.slot = SlotId(item.slot.value - dp_rank * slots);
-  };
-  std::erase_if(plan.freed, [&](const FreedBlock& f) { return f.dp_rank != DpRankId(dp_rank); });
-  keep(plan.admissions);
-  keep(plan.tables);
-  keep(plan.rows);
-  std::erase_if(plan.moves, [&](const PageMove& m) { return m.dp_rank != DpRankId(dp_rank); });
-  std::erase_if(plan.released, others);
-  for (SlotId& slot : plan.released) slot = SlotId(slot.value - dp_rank * slots);
-  return plan;
-}
 
 }  // namespace
 
@@ -96,8 +71,7 @@ struct ModelExecutor::State {
   std::unique_ptr<RankCounts> rank_counts;    // null: of one rank, or nobody counts
   std::unique_ptr<ExpertMover> expert_mover;  // null: experts stay where they are
   EventSink* sink = nullptr;                  // of the last launch
-  std::string sent, received;                 // results, as records
-  std::vector<MoveVote> votes;                // of all ranks, in this step
+  ResultExchange exchange;                    // with the other ranks
   std::vector<RequestId> requests;            // of the step's rows, of all data-parallel ranks
   size_t first_row = 0;                       // of this rank's among them
 
@@ -387,6 +361,14 @@ struct ModelExecutor::State {
     }
   }
 
+  void StartMoves(const Plan& plan, EventSink& events) const {
+    for (const PageMove& move : plan.moves) {
+      Mover* mover = config.movers[static_cast<size_t>(move.place)];
+      CHECK(mover != nullptr, "nobody moves pages of place {}", static_cast<int>(move.place));
+      mover->Start(move, events);
+    }
+  }
+
   StepDone RunStep(Plan whole, EventSink& events) {
     requests.clear();
     first_row = 0;
@@ -411,12 +393,7 @@ struct ModelExecutor::State {
     if (config.poison_freed && config.home == nullptr) Poison(plan);
     slots.Begin(plan);
     if (config.home != nullptr) config.home->Apply(plan, slots);
-    for (const PageMove& move : plan.moves) {
-      Mover* mover = config.movers[static_cast<size_t>(move.place)];
-      CHECK(mover != nullptr, "nobody moves pages to or from place {}",
-            static_cast<int>(move.place));
-      mover->Start(move, events);
-    }
+    StartMoves(plan, events);
     for (const Admission& admission : plan.admissions) {
       constraints.Reset(admission.slot);
       if (lookup != nullptr) lookup->Reset(admission.slot);
@@ -463,13 +440,16 @@ struct ModelExecutor::State {
 
   // All ranks get the results of those that sample.
   void Agree(const Plan& plan, StepDone& out) {
-    if (ranks.status.ok()) ranks.status = ShareResults(out);
+    if (ranks.status.ok()) {
+      const MoveVote vote = expert_mover != nullptr ? expert_mover->vote() : MoveVote::kBusy;
+      ranks.status = exchange.Share(*ranks.all, samples(), vote, requests.size(), out);
+    }
     if (!ranks.status.ok()) return Fail(out);
     if (!samples()) Commit(plan, std::span(out.rows).subspan(first_row));
     if (expert_mover == nullptr) return;
     const auto size = static_cast<size_t>(ranks.experts->size());
     const size_t first = static_cast<size_t>(ranks.all->rank()) / size * size;
-    expert_mover->Apply(std::span(votes).subspan(first, size), pool);
+    expert_mover->Apply(std::span(exchange.votes()).subspan(first, size), pool);
   }
 
   // The step of a group, or on a device, that has ended.
@@ -481,40 +461,6 @@ struct ModelExecutor::State {
                           .error = why + ranks.status.error().message,
                           .error_code = ErrorCode::kUnavailable});
     }
-  }
-
-  Status ShareResults(StepDone& out) {
-    sent.clear();
-    if (samples()) AppendRecord(Event(out), sent);
-    const auto count = static_cast<size_t>(ranks.all->size());
-    std::vector<RankWord> words(count);
-    const RankWord own{sent.size(),
-                       expert_mover != nullptr ? expert_mover->vote() : MoveVote::kBusy};
-    RETURN_IF_ERROR(ranks.all->AllGather(std::as_bytes(std::span(&own, 1)),
-                                         std::as_writable_bytes(std::span(words))));
-    uint64_t bytes = 0;
-    for (const RankWord& word : words) bytes += word.result_bytes;
-    received.resize(bytes);
-    std::vector<MutableBytes> places;
-    size_t at = 0;
-    for (const RankWord& word : words) {
-      places.push_back(std::as_writable_bytes(std::span(received).subspan(at, word.result_bytes)));
-      at += word.result_bytes;
-    }
-    votes.clear();
-    for (const RankWord& word : words) votes.push_back(word.vote);
-    RETURN_IF_ERROR(ranks.all->AllGatherV(std::as_bytes(std::span(sent)), places));
-    out.rows.clear();
-    RecordReader records(received);
-    while (true) {
-      ASSIGN_OR_RETURN(auto record, records.Next());
-      if (!record) break;
-      auto& rows = std::get<StepDone>(std::get<Event>(*record)).rows;
-      std::move(rows.begin(), rows.end(), std::back_inserter(out.rows));
-    }
-    CHECK(out.rows.size() == requests.size(), "{} results of {} rows", out.rows.size(),
-          requests.size());
-    return {};
   }
 
   // Drafts are output as long as they are what was chosen; the choice after them is the row's
@@ -633,9 +579,7 @@ void ModelExecutor::Launch(Plan plan, EventSink& events) {
 }
 
 const ExpertMover* ModelExecutor::mover() const { return state_->expert_mover.get(); }
-
 const RankCounts* ModelExecutor::rank_counts() const { return state_->rank_counts.get(); }
-
 const Status& ModelExecutor::group_status() const { return state_->ranks.status; }
 
 std::string ModelExecutor::ExplainOps() const {

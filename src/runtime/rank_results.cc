@@ -1,0 +1,73 @@
+// A word of each rank with the size of its results, then the results.
+#include "runtime/rank_results.h"
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include "base/check.h"
+#include "scheduler/event_codec.h"
+
+namespace braid {
+namespace {
+
+// What each rank tells the others at the end of a step before its results.
+struct RankWord {
+  uint64_t result_bytes = 0;
+  MoveVote vote = MoveVote::kBusy;
+};
+
+}  // namespace
+
+// What of a plan is a data-parallel rank's, in slots that count from 0. Its rows' tokens stay where
+// they are.
+Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
+  const auto others = [&](SlotId slot) { return slot.value / slots != dp_rank; };
+  const auto keep = [&](auto& items) {
+    std::erase_if(items, [&](const auto& item) { return others(item.slot); });
+    for (auto& item : items) item.slot = SlotId(item.slot.value - dp_rank * slots);
+  };
+  std::erase_if(plan.freed, [&](const FreedBlock& f) { return f.dp_rank != DpRankId(dp_rank); });
+  keep(plan.admissions);
+  keep(plan.tables);
+  keep(plan.rows);
+  std::erase_if(plan.moves, [&](const PageMove& m) { return m.dp_rank != DpRankId(dp_rank); });
+  std::erase_if(plan.released, others);
+  for (SlotId& slot : plan.released) slot = SlotId(slot.value - dp_rank * slots);
+  return plan;
+}
+
+Status ResultExchange::Share(Communicator& all, bool has_results, MoveVote vote, size_t rows,
+                             StepDone& out) {
+  sent_.clear();
+  if (has_results) AppendRecord(Event(out), sent_);
+  const auto count = static_cast<size_t>(all.size());
+  std::vector<RankWord> words(count);
+  const RankWord own{sent_.size(), vote};
+  RETURN_IF_ERROR(
+      all.AllGather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(words))));
+  uint64_t bytes = 0;
+  for (const RankWord& word : words) bytes += word.result_bytes;
+  received_.resize(bytes);
+  std::vector<MutableBytes> places;
+  size_t at = 0;
+  for (const RankWord& word : words) {
+    places.push_back(std::as_writable_bytes(std::span(received_).subspan(at, word.result_bytes)));
+    at += word.result_bytes;
+  }
+  votes_.clear();
+  for (const RankWord& word : words) votes_.push_back(word.vote);
+  RETURN_IF_ERROR(all.AllGatherV(std::as_bytes(std::span(sent_)), places));
+  out.rows.clear();
+  RecordReader records(received_);
+  while (true) {
+    ASSIGN_OR_RETURN(auto record, records.Next());
+    if (!record) break;
+    auto& of_rank = std::get<StepDone>(std::get<Event>(*record)).rows;
+    std::move(of_rank.begin(), of_rank.end(), std::back_inserter(out.rows));
+  }
+  CHECK(out.rows.size() == rows, "{} results of {} rows", out.rows.size(), rows);
+  return {};
+}
+
+}  // namespace braid
