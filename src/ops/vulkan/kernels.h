@@ -2,6 +2,8 @@
 // what the candidates share.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/math.h"
@@ -27,6 +29,8 @@ inline int32_t Int(int64_t value) { return static_cast<int32_t>(value); }
 // Invocations of a workgroup, in every kernel.
 inline constexpr int64_t kThreads = 64;
 
+// What shaders/weights.glsl calls a format that kernels read; nothing: they cannot.
+std::optional<uint32_t> ShaderFormat(WeightFormat format);
 // nullptr, or why kernels cannot read these weights.
 const char* CannotRead(WeightFormat format);
 

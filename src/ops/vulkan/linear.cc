@@ -9,18 +9,27 @@
 
 namespace braid::ops::gpu {
 
-const char* CannotRead(WeightFormat format) {
+std::optional<uint32_t> ShaderFormat(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF32:
+      return 0;
     case WeightFormat::kBF16:
+      return 1;
     case WeightFormat::kI8:
+      return 2;
     case WeightFormat::kQ8_0:
+      return 3;
     case WeightFormat::kI4:
-      return nullptr;
+      return 4;
     default:
-      return "weights of this format (the device reads fp32, bf16, int8, q8_0 and int4; "
-             "--weights converts)";
+      return std::nullopt;
   }
+}
+
+const char* CannotRead(WeightFormat format) {
+  return ShaderFormat(format) ? nullptr
+                              : "weights of this format (the device reads fp32, bf16, int8, q8_0 "
+                                "and int4; --weights converts)";
 }
 
 int64_t ProductScratch(int64_t x_rows, const PackedMatrix& w) {
@@ -66,7 +75,7 @@ void RunProduct(const OpContext& context, const Product& p, std::byte* scratch) 
             Int(p.id_step),
             Int(p.z_step)};
   const bool one = p.ids != nullptr || p.y.rows <= 2;
-  const std::array<uint32_t, 6> format = {static_cast<uint32_t>(w.format)};
+  const std::array<uint32_t, 6> format = {*ShaderFormat(w.format)};
   const Kernel kernel = one ? Kernel{"linear", kShaderLinear1, format}
                             : Kernel{"linear of 8 rows", kShaderLinear8, format};
   context.recorder->Run(kernel, a, {w.panels(), one ? p.y.rows : CeilDiv(p.y.rows, 8), p.z});

@@ -1,5 +1,5 @@
 // Weights as they lie packed (ops/packed.h): panels of 16 outputs, lines of 64 bytes.
-const uint kF32 = 0, kBF16 = 1, kI8 = 3, kQ8_0 = 4, kI4 = 12;  // ops::WeightFormat
+const uint kF32 = 0, kBF16 = 1, kI8 = 2, kQ8_0 = 3, kI4 = 4;  // ShaderFormat (kernels.h)
 layout(constant_id = 0) const uint FORMAT = 0;
 
 float OfHalf(uint64_t address, int index) {
