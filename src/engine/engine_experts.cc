@@ -83,7 +83,7 @@ Result<int64_t> MoveBytesOf(const EngineOptions& options, const ModelSpec& spec,
                             const Binding& binding) {
   if (!options.balance_experts) return 0;
   const auto wrong = [](std::string what) {
-    return Error{ErrorCode::kInvalid, "--balance-experts: " + what, "balance_experts"};
+    return Error{ErrorCode::kInvalid, std::move(what), "balance_experts"};
   };
   if (options.mesh.ep == 1) return wrong("one rank has all experts; start with --ep of at least 2");
   if (spec.quantization.panels()) {

@@ -20,6 +20,8 @@
 
 namespace braid {
 
+inline constexpr int64_t kCacheDiskBytes = int64_t{16} << 30;
+
 struct EngineOptions {
   std::string model_dir;
   std::string device = "cpu";      // cpu, vulkan, vulkan:N, auto (engine/device_choice.h)
@@ -41,10 +43,10 @@ struct EngineOptions {
   std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
   std::string event_log;                        // file to record the run in; empty: none
-  std::string cache_dir;         // pages that rest are written there and read again; empty: none
-  int64_t cache_disk_bytes = 0;  // at most, of that directory
-  std::string program;           // version of what reads and writes it
-  std::string expert_loads;      // file to record the experts' loads in; empty: none
+  std::string cache_dir;  // pages that rest are written there and read again; empty: none
+  int64_t cache_disk_bytes = kCacheDiskBytes;  // at most, of that directory
+  std::string program;                         // version of what reads and writes it
+  std::string expert_loads;                    // file to record the experts' loads in; empty: none
   // The other part of a hand-off is another engine's; none: this one does all. Its fingerprint is
   // the engine's to fill in.
   std::optional<handoff::PartnerOptions> partners;

@@ -11,7 +11,11 @@ namespace braid {
 
 Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options, const ModelSpec& spec,
                                            const Machine& machine, const CacheGeometry& geometry) {
-  if (options.cache_dir.empty()) return std::unique_ptr<DiskTier>();
+  if (options.cache_dir.empty()) {
+    if (options.cache_disk_bytes == kCacheDiskBytes) return std::unique_ptr<DiskTier>();
+    return Error{ErrorCode::kInvalid, "it bounds a directory; name one with --cache-dir",
+                 "cache_disk"};
+  }
   const auto bad = [](const char* message) {
     return Error{ErrorCode::kInvalid, message, "cache_dir"};
   };

@@ -167,3 +167,8 @@ def test_a_directory_that_cannot_be_used_is_named(braid, tiny, tmp_path):
     (tmp_path / "file").write_text("")
     result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path / "file")
     assert result.returncode != 0 and str(tmp_path / "file") in result.stderr
+
+
+def test_a_bound_without_a_directory_is_refused(braid, tiny):
+    result = braid("run", tiny, "a", "--raw", "--cache-disk", "5M")
+    assert result.returncode != 0 and "name one with --cache-dir" in result.stderr

@@ -83,7 +83,6 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Bytes("--cache-disk", options.cache_disk_bytes,
               "With --cache-dir: most bytes of that directory (default: 16GiB)");
   options.program = fmt::format("{} {}", kVersion, kCommit);
-  options.cache_disk_bytes = int64_t{16} << 30;
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--expert-loads", options.expert_loads,
              "Record which experts tokens choose in FILE for `braid experts plan FILE`");
