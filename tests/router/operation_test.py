@@ -209,11 +209,9 @@ def test_a_wrong_configuration_is_an_error_that_names_it(tmp_path, text, message
     assert ended.returncode == 1 and message in ended.stderr and not ended.stdout
 
 
-def test_the_compose_example_is_a_configuration(tmp_path):
-    compose = (ROOT / "deploy/compose/compose.yaml").read_text()
-    command = re.search(r'command: \["router", (.*)\]', compose)[1]
-    words = json.loads(f"[{command}]")
-    words[0] = str(ROOT / "deploy/compose/engines.json")
+def check_router_starts(engines, words):
+    """The router understands the words of an example, whose file of engines is `engines`."""
+    words = [str(engines), *words[1:]]
     words[words.index("--port") + 1] = "0"
     words[words.index("--host") + 1] = "127.0.0.1"
     binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
@@ -222,6 +220,13 @@ def test_the_compose_example_is_a_configuration(tmp_path):
     assert process.stdout.readline().startswith("listening on ")
     process.terminate()
     assert process.wait(30) == 0
+
+
+def test_the_compose_example_is_a_configuration():
+    compose = (ROOT / "deploy/compose/compose.yaml").read_text()
+    command = re.search(r'command: \["router", (.*)\]', compose)[1]
+    words = json.loads(f"[{command}]")
+    check_router_starts(ROOT / "deploy/compose/engines.json", words)
     engines = json.loads((ROOT / "deploy/compose/engines.json").read_text())["engines"]
     for engine in engines:
         host, port = re.fullmatch(r"http://([\w-]+):(\d+)", engine["url"]).groups()
@@ -240,15 +245,7 @@ def test_the_kubernetes_example_is_a_configuration(tmp_path):
     file.write_text(listed)
     words = words_of(re.search(r"args: \[router, ([^\]]+)\]", fleet)[1])
     assert words[0] == "/etc/braid/engines.json" and "mountPath: /etc/braid" in fleet
-    words[0] = str(file)
-    words[words.index("--port") + 1] = "0"
-    words[words.index("--host") + 1] = "127.0.0.1"
-    binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
-    process = subprocess.Popen([binary, "router", *words], stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout.readline().startswith("listening on ")
-    process.terminate()
-    assert process.wait(30) == 0
+    check_router_starts(file, words)
     # Each pod of the set by its name, at the port that it serves.
     serve = words_of(re.search(r"args: \[serve, ([^\]]+)\]", fleet)[1])
     port = serve[serve.index("--port") + 1]
