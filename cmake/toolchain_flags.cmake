@@ -36,22 +36,49 @@ if(CCACHE)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 
-# Kernels are compiled for speed (src/ops/module.cmake). The other modules compile in a third less
-# time with less of it, and those that read, check and print, where a step's time is not spent, in
-# half with a precompiled header besides. The sanitizer presets compile without it and so show what
-# a file forgets to include.
+# Kernels are compiled for speed (src/ops/module.cmake), what a step runs with -O2. Modules that
+# read, check and print, where a step's time is not spent, and tests compile in less time with -O1.
+# Headers that most files include are compiled once per kind of target, which halves the time of a
+# clean build. The sanitizer presets compile without and so show what a file forgets to include.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(BRAID_PRECOMPILED <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <map> <memory>
   <optional> <set> <span> <string> <string_view> <utility> <variant> <vector> <boost/json.hpp>
   <fmt/core.h>)
-function(braid_compile_quickly target)
+
+# The target whose precompiled headers all targets of a kind use: a library of one empty file.
+function(braid_headers kind)
+  if(TARGET headers_${kind})
+    return()
+  endif()
+  set(source ${CMAKE_BINARY_DIR}/headers_${kind}.cc)
+  file(WRITE ${source} "")
+  add_library(headers_${kind} OBJECT ${source})
+  target_link_libraries(headers_${kind} PRIVATE braid_flags
+    Threads::Threads braid_boost_json braid_fmt braid_spdlog)
+  set(headers ${BRAID_PRECOMPILED})
+  if(kind STREQUAL test)
+    target_link_libraries(headers_${kind} PRIVATE GTest::gtest GTest::gmock)
+    list(APPEND headers <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+  if(NOT kind STREQUAL step)
+    target_compile_options(headers_${kind} PRIVATE -O1)
+  endif()
+  target_precompile_headers(headers_${kind} PRIVATE ${headers})
+endfunction()
+
+# Kinds: `step`, code that a step runs; `quick`, code that it does not; `test`.
+function(braid_precompile target kind)
   if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
     return()
   endif()
-  target_compile_options(${target} PRIVATE -O1)
-  if(target STREQUAL braid_base)
-    target_precompile_headers(${target} PRIVATE ${BRAID_PRECOMPILED})
-  else()
-    target_precompile_headers(${target} REUSE_FROM braid_base)
+  braid_headers(${kind})
+  if(NOT kind STREQUAL step)
+    target_compile_options(${target} PRIVATE -O1)
   endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)  # compiled as libraries are: the headers fit no other code
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM headers_${kind})
 endfunction()

@@ -1,6 +1,6 @@
 # The programs. Their page comes bundled from web/dist.
 include(embed)
 target_link_libraries(braid_cli PRIVATE CLI11::CLI11 braid_crypto)
-braid_compile_quickly(braid_cli)
+set(BRAID_KIND quick)
 braid_embed(braid_cli web/dist/index.html kPageHtml)
 include(dist)

@@ -1,5 +1,5 @@
 # The decoders of quantised checkpoints are loops over all weights.
-braid_compile_quickly(braid_model)
+set(BRAID_KIND quick)
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/checkpoint/formats/*.cc)
 set_source_files_properties(${sources} PROPERTIES
   COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)

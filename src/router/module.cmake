@@ -1,1 +1,1 @@
-braid_compile_quickly(braid_router)
+set(BRAID_KIND quick)

@@ -1,4 +1,4 @@
-braid_compile_quickly(braid_server)
+set(BRAID_KIND quick)
 # TLS of the public listeners.
 target_link_libraries(braid_server PUBLIC braid_ssl braid_crypto)
 if(BRAID_TESTS)

@@ -1,3 +1,3 @@
 # Tokenizers, templates and grammars come from the Rust library; its header is for this module only.
 target_link_libraries(braid_text PRIVATE rust_text)
-braid_compile_quickly(braid_text)
+set(BRAID_KIND quick)

@@ -1,0 +1,1 @@
+set(BRAID_KIND quick)
