@@ -29,10 +29,9 @@ void ReadCpuinfo(std::istream& cpuinfo, CpuFeatures& features) {
   while (std::getline(cpuinfo, line)) {
     size_t colon = line.find(':');
     if (colon == std::string::npos || colon + 2 > line.size()) continue;
-    std::string value = line.substr(colon + 2) + " ";
+    const std::string value = " " + line.substr(colon + 2) + " ";
     if (line.starts_with("model name")) features.model_name = line.substr(colon + 2);
     if (!line.starts_with("flags")) continue;
-    value.insert(0, " ");
     features.avx_vnni = value.find(" avx_vnni ") != std::string::npos;
     features.amx_bf16 = value.find(" amx_bf16 ") != std::string::npos;
     features.amx_int8 = value.find(" amx_int8 ") != std::string::npos;
