@@ -3,13 +3,15 @@
 
     python3 tests/run_all.py [--preset release|dev|tsan] [PART...]
 
-A part that fails does not hide the others. Each part's output goes to a file of its own in
+Parts that use all cores by themselves, or that time what they see, run alone; the others run two at
+a time. A part that fails does not hide the others. Each part's output goes to a file of its own in
 build/test-logs/PRESET, and the end of it is shown when the part fails. A part's counts are in the
 last line that begins with "N passed" or "N failed" (pytest's words; GoogleTest's are added up); a
 part that exits non-zero has at least one failure, and so has one whose sanitizer wrote a report,
 in whichever process that was.
 """
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
+TOGETHER = 2  # parts at a time
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
 SANITIZED = {
@@ -39,6 +42,7 @@ class Part:
     needs: list = field(default_factory=list)  # files without which the part is a failure
     timeout_s: int = 1800
     asked_for: bool = False  # runs only when it is named
+    alone: bool = False  # uses all cores, or measures time
 
 
 @dataclass
@@ -61,12 +65,12 @@ def parts_of(preset):
         return [python_of_tests, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", folder]
 
     return [
-        Part("unit", [*ctest, "unit", "-j", "2"]),
+        Part("unit", [*ctest, "unit", "-j", "2"], alone=True),
         Part("tidy", [python, "tests/tidy/tidy.py"]),
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
         Part("mutation-self", [python, "tests/mutation/operators_test.py"]),
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
-        Part("simulation", [*ctest, "simulation", "-j", "2"]),
+        Part("simulation", [*ctest, "simulation", "-j", "2"], alone=True),
         Part("scenarios", [python, "tests/scenarios.py"]),
         Part("golden", [python, "tests/golden/compare.py", binary,
                         *(["--few-cuts"] if preset in SANITIZED else [])],
@@ -75,25 +79,25 @@ def parts_of(preset):
         *([] if preset in SANITIZED else
           [Part("dist", pytest("tests/dist"), ["tests/dist", venv, binary])]),
         Part("formats", pytest("tests/formats"), ["tests/formats", venv, binary]),
-        Part("http", pytest("tests/http"), ["tests/http", venv, binary]),
+        Part("http", pytest("tests/http"), ["tests/http", venv, binary], alone=True),
         Part("router", pytest("tests/router"), ["tests/router", venv, binary]),
         Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
         Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),
         Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
         Part("clients", pytest("tests/clients", clients),
              [clients, ".venv-openai2/bin/python", "tests/clients/node/node_modules", binary],
-             timeout_s=3600, asked_for=True),
+             timeout_s=3600, asked_for=True, alone=True),
     ]
 
 
-def environment(preset, logs):
+def environment(preset, logs, part):
     env = dict(os.environ)  # BRAID_ISA, too, which every command of braid reads
     env["BRAID_BIN"] = str(ROOT / f"build/{preset}/braid")
     env["BRAID_PRESET"] = preset
     env["PYTHONDONTWRITEBYTECODE"] = "1"
     env["PYTHONUNBUFFERED"] = "1"
     for name, value in SANITIZED.get(preset, {}).items():
-        env[name] = f"{value}:log_path={logs}/sanitizer"
+        env[name] = f"{value}:log_path={logs}/sanitizer-{part.name}"
         suppressions = ROOT / f"tests/{preset}.supp"
         if suppressions.exists():
             env[name] += f":suppressions={suppressions}"
@@ -154,9 +158,9 @@ def run_command(part, log, env):
     return process.returncode
 
 
-def take_sanitizer_reports(logs, log):
+def take_sanitizer_reports(logs, log, part):
     """Moves the sanitizers' reports into the part's log; returns how many there were."""
-    reports = sorted(logs.glob("sanitizer.*"))
+    reports = sorted(logs.glob(f"sanitizer-{part.name}.*"))
     with open(log, "ab") as out:
         for report in reports:
             out.write(f"\n--- {report.name}\n".encode() + report.read_bytes())
@@ -173,9 +177,9 @@ def run_part(part, preset, logs):
         outcome.note = "missing: " + ", ".join(missing)
         return outcome
     start = time.monotonic()
-    code = run_command(part, log, environment(preset, logs))
+    code = run_command(part, log, environment(preset, logs, part))
     outcome.seconds = time.monotonic() - start
-    reports = take_sanitizer_reports(logs, log)
+    reports = take_sanitizer_reports(logs, log, part)
     text = log.read_text(errors="replace")
     count(text, outcome)
     if code is None:
@@ -214,6 +218,22 @@ def report(name, outcome):
           f"{outcome.seconds:>8.1f}  {outcome.note}".rstrip(), flush=True)
 
 
+def run_parts(parts, preset, logs):
+    """Those that run alone first. Returns outcomes by name, in the order of `parts`."""
+    outcomes = {}
+
+    def run(part):
+        outcomes[part.name] = run_part(part, preset, logs)
+        report(part.name, outcomes[part.name])
+
+    for part in parts:
+        if part.alone:
+            run(part)
+    with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
+        list(pool.map(run, [part for part in parts if not part.alone]))
+    return {part.name: outcomes[part.name] for part in parts}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", default="release", choices=["release", "dev", "tsan"])
@@ -233,13 +253,10 @@ def main():
 
     logs = ROOT / "build/test-logs" / arguments.preset
     logs.mkdir(parents=True, exist_ok=True)
-    for stale in logs.glob("sanitizer.*"):
+    for stale in logs.glob("sanitizer-*"):
         stale.unlink()
     outcomes = {"build": build(arguments.preset)}
-    for part in parts:
-        show(f"{part.name} …")
-        outcomes[part.name] = run_part(part, arguments.preset, logs)
-        report(part.name, outcomes[part.name])
+    outcomes.update(run_parts(parts, arguments.preset, logs))
 
     print(f"\n{'part':<12} {'passed':>8} {'failed':>8} {'skipped':>8} {'seconds':>8}")
     for name, outcome in outcomes.items():
