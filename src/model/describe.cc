@@ -151,30 +151,12 @@ FactSection SizeSection(const ModelSpec& spec) {
 
 // "as stored: 20.6 GiB in memory, 1.03 times the bytes stored", or which formats make it more.
 std::string RunsText(const LoadReport& report) {
-  struct Sum {
-    int64_t stored = 0;
-    int64_t packed = 0;
-  };
-  std::map<std::string_view, Sum> formats;
-  Sum all;
-  for (const WeightStorage& weight : report.weights) {
-    for (Sum* sum : {&all, &formats[weight.stored_as]}) {
-      sum->stored += weight.stored_bytes;
-      sum->packed += weight.packed_bytes;
-    }
-  }
-  std::vector<std::string> expanded;
-  for (const auto& [name, sum] : formats) {
-    // Rows are filled up to whole panels, so that a format of a few small weights says nothing.
-    if (2 * sum.packed <= 3 * sum.stored || 100 * sum.packed < all.packed) continue;
-    expanded.push_back(fmt::format("{} from {} to {}", name, ByteText(sum.stored),
-                                   ByteText(sum.packed)));
-  }
-  const double times = static_cast<double>(all.packed) / static_cast<double>(all.stored);
-  std::string text =
-      fmt::format("{}: {} in memory, {:.2f} times the bytes stored",
-                  expanded.empty() ? "as stored" : "partly expanded", ByteText(all.packed), times);
-  if (!expanded.empty()) text += fmt::format(" ({})", fmt::join(expanded, "; "));
+  const Expansion expansion = ExpansionOf(report);
+  const std::vector<std::string>& formats = expansion.formats;
+  std::string text = fmt::format("{}: {} in memory, {:.2f} times the bytes stored",
+                                 formats.empty() ? "as stored" : "partly expanded",
+                                 ByteText(expansion.packed), expansion.times());
+  if (!formats.empty()) text += fmt::format(" ({})", fmt::join(formats, "; "));
   return text;
 }
 

@@ -286,8 +286,12 @@ constexpr WeightFormatRow kRows[] = {
     GroupedRow<WeightFormat::kNvfp4>("nvfp4"),
     GroupedRow<WeightFormat::kNvfp4D>("nvfp4_d"),
     GroupedRow<WeightFormat::kMxfp4>("mxfp4"),
+    GroupedRow<WeightFormat::kIQ3XXS>("iq3_xxs"),
+    GroupedRow<WeightFormat::kIQ3S>("iq3_s"),
     GroupedRow<WeightFormat::kQ3K>("q3_k"),
     GroupedRow<WeightFormat::kQ2K>("q2_k"),
+    GroupedRow<WeightFormat::kIQ2>("iq2"),
+    GroupedRow<WeightFormat::kIQ1>("iq1"),
 };
 
 // Every row stands where its format says, so that RowOf is an index.
@@ -335,6 +339,9 @@ float NumberOf(const std::byte* at, NumberType type) {
     case NumberType::kF16:
       std::memcpy(&half, at, sizeof half);
       return FloatOfF16(half);
+    case NumberType::kF16By8:
+      std::memcpy(&half, at, sizeof half);
+      return FloatOfF16(half) * 0.125f;
     case NumberType::kU8:
       return static_cast<float>(byte);
     case NumberType::kI8:
@@ -346,6 +353,24 @@ float NumberOf(const std::byte* at, NumberType type) {
     default:
       return 1.0f;
   }
+}
+
+bool NumbersAreFinite(WeightFormat format, const std::byte* numbers, int64_t k) {
+  const WeightFormatRow& row = RowOf(format);
+  const int64_t unit = row.unit();
+  bool finite = true;
+  for (int64_t begin = 0; begin < (unit == 0 ? 1 : k); begin += unit == 0 ? 1 : unit) {
+    for (const SharedNumber& number : row.numbers) {
+      if (number.type == NumberType::kNone) continue;
+      const int64_t count = number.columns == 0 ? 1 : unit / number.columns;
+      const bool integers = number.type == NumberType::kU8 || number.type == NumberType::kI8;
+      for (int64_t i = 0; i < count && !integers; ++i) {
+        finite = finite && std::isfinite(NumberOf(numbers + i * number.bytes(), number.type));
+      }
+      numbers += count * number.bytes();
+    }
+  }
+  return finite;
 }
 
 WeightFormat FormatFor(DType dtype) {

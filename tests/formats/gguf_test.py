@@ -106,7 +106,7 @@ def random_model():
             for name, (kind, shape, _) in small_model().items()}
 
 
-@pytest.mark.parametrize("kind", [k for k in gguf_writer.BLOCKS if not k.endswith(".expected")])
+@pytest.mark.parametrize("kind", gguf_writer.BLOCK_TYPES)
 def test_blocks_are_read_as_the_package_reads_them(braid, tmp_path, kind):
     blocks = gguf_writer.BLOCKS
     tensors = small_model()
@@ -121,12 +121,18 @@ def test_blocks_are_read_as_the_package_reads_them(braid, tmp_path, kind):
 # Types whose codes stay as they are: the format in memory.
 KEPT = {"Q4_0": "int4", "Q8_0": "q8_0", "Q4_K": "q4_k", "Q5_K": "q5_k", "Q6_K": "q6_k",
         "Q4_1": "q4_1", "Q5_0": "q5_0", "Q5_1": "q5_1", "Q3_K": "q3_k", "Q2_K": "q2_k",
-        "IQ4_NL": "iq4_nl", "IQ4_XS": "iq4_xs", "MXFP4": "mxfp4"}
+        "IQ4_NL": "iq4_nl", "IQ4_XS": "iq4_xs", "MXFP4": "mxfp4", "IQ3_XXS": "iq3_xxs",
+        "IQ3_S": "iq3_s", "IQ2_S": "iq2", "IQ2_XS": "iq2", "IQ2_XXS": "iq2", "IQ1_S": "iq1",
+        "IQ1_M": "iq1"}
 
 
 # And of weights whose parts have two types.
 MIXED = {("Q4_K", "Q5_K"): "q5_k", ("Q6_K", "Q4_K"): "q6_km", ("Q3_K", "Q6_K"): "q6_k",
-         ("Q4_1", "Q5_1"): "q5_1", ("Q2_K", "Q3_K"): "q6_km", ("IQ4_XS", "Q5_K"): "q8_km"}
+         ("Q4_1", "Q5_1"): "q5_1", ("Q2_K", "Q3_K"): "q6_km", ("IQ4_XS", "Q5_K"): "q8_km",
+         ("IQ3_S", "Q4_K"): "q6_km"}
+# Those that take more than 1.5 times the bytes stored.
+WIDE = {("Q2_K", "Q3_K"), ("IQ4_XS", "Q5_K"), ("IQ3_S", "Q4_K"),
+        *((k, k) for k in ("IQ2_XS", "IQ2_XXS", "IQ1_S", "IQ1_M"))}
 
 
 @pytest.mark.parametrize("kinds, memory", [((k, k), m) for k, m in KEPT.items()] + [*MIXED.items()])
@@ -142,8 +148,8 @@ def test_codes_run_as_they_are_and_score_as_their_numbers_do(braid, tmp_path, ki
     lines = braid("inspect", model, "--tensors").splitlines()
     for name, form in (("mlp.gate_up:", memory), ("lm_head:", KEPT[kind])):
         assert any(name in line and f"runs as {form}," in line for line in lines), name
-    wide = kinds in (("Q2_K", "Q3_K"), ("IQ4_XS", "Q5_K"))  # far more bits than each alone
-    assert any(("partly expanded: " if wide else "  as stored: ") in line for line in lines)
+    form = "partly expanded: " if kinds in WIDE else "  as stored: "
+    assert any(form in line for line in lines)
     prompts = tmp_path / "prompts.jsonl"
     ids = [int(x) for x in np.random.default_rng(4).integers(0, 32, 60)]
     prompts.write_text(json.dumps({"token_ids": ids}) + "\n")
@@ -159,7 +165,7 @@ def test_types_that_no_format_holds_together_are_expanded_and_named(braid, tmp_p
     gguf_writer.write(model, METADATA, tensors)
     runs = json.loads(braid("inspect", model, "--json"))["weights"]["run"]
     assert runs.startswith("partly expanded: ")
-    assert "(Q4_K and Q8_0 from 6.50 KiB to 32.0 KiB)" in runs
+    assert "(Q4_K and Q8_0 from 6.50 KiB to 32.0 KiB in fp32)" in runs
 
 
 def test_what_a_file_says_and_nobody_knows_is_refused(braid, tmp_path):

@@ -8,6 +8,7 @@ import stored
 # Blocks of every type that has some (make_gguf.py), and the types' numbers.
 BLOCKS, _NUMBERS = stored.read(pathlib.Path(__file__).parent / "layouts/gguf_blocks.safetensors")
 TYPES = {"F32": 0, "F16": 1, "BF16": 30, **{name: int(n) for name, n in _NUMBERS.items()}}
+BLOCK_TYPES = list(_NUMBERS)
 U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 
 

@@ -96,10 +96,40 @@ def text():
     writer.close()
 
 
-# Types in blocks: where a block has fp16 numbers.
+# Types in blocks: where a block has fp16 numbers. IQ1_M has its one in the highest four bits of
+# four words.
 BLOCKS = {"Q4_0": [0], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "Q5_K": [0, 2], "Q4_1": [0, 2],
           "Q5_0": [0], "Q5_1": [0, 2], "Q3_K": [108], "Q2_K": [80, 82], "IQ4_NL": [0],
-          "IQ4_XS": [0], "MXFP4": []}
+          "IQ4_XS": [0], "MXFP4": [], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0],
+          "IQ3_S": [0], "IQ1_S": [0], "IQ1_M": []}
+# The tables of values that types of few bits name by number: of eight values in 2 bits each, or of
+# four in 4 bits.
+GRIDS = ("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
+
+
+def grid(name):
+    """Its 16-bit numbers, as the package (ggml's common headers) packs them."""
+    kind = getattr(gguf.quants, name)
+    return np.frombuffer(bytes.fromhex(kind.grid_hex.decode()), np.uint16)
+
+
+def grids():
+    """The C++ source of the tables."""
+    lines = ["// The tables of GGUF's types of few bits, as ggml defines them (ggml-common.h; "
+             "licence MIT).",
+             "// Generated from the package gguf by tests/formats/make_gguf.py: do not edit.",
+             '#include "model/checkpoint/formats/gguf_grids.h"', "", "namespace braid {", ""]
+    for name in GRIDS:
+        title = name.title().replace("_", "")
+        words = [f"0x{int(word):04x}" for word in grid(name)]
+        lines.append(f"const uint16_t k{title}Grid[{len(words)}] = {{")
+        for at in range(0, len(words), 12):
+            row, last = words[at:at + 12], at + 12 >= len(words)
+            lines.append("    " + ", ".join(row) + ("};" if last else ","))
+        lines.append("")
+    lines += ["}  // namespace braid", ""]
+    source = HERE.parents[1] / "src/model/checkpoint/formats/gguf_grids.cc"
+    source.write_text("\n".join(lines))
 
 
 def blocks():
@@ -118,18 +148,26 @@ def blocks():
             raw[..., at:at + 2] = scale[..., None].view(np.uint8)
         if name == "MXFP4":  # a power of two
             raw[..., 0] = random.integers(110, 130, raw.shape[:2], dtype=np.uint8)
+        if name == "IQ1_M":
+            for at, nibble in ((49, 0x90), (51, 0x10), (53, 0x80), (55, 0x20)):  # 2^-7 and a bit
+                raw[..., at] = raw[..., at] & 15 | nibble
         raw = raw.reshape(8, -1)
         tensors[name] = ("U8", raw)
         tensors[name + ".expected"] = ("F32", gguf.dequantize(raw, kind))
+    for name in GRIDS:
+        tensors[name + ".grid"] = ("U8", grid(name).view(np.uint8))
     stored.write(HERE / "layouts/gguf_blocks.safetensors", tensors, numbers)
 
 
 if __name__ == "__main__":
     if sys.argv[2:] == ["text"]:
         sys.exit(text())
+    if sys.argv[2:] == ["blocks"]:
+        sys.exit(blocks() or grids())
     for golden in sys.argv[2:] or CONVERTED:
         with tempfile.TemporaryDirectory() as scratch:
             convert(golden, pathlib.Path(scratch))
     if not sys.argv[2:]:
         text()
         blocks()
+        grids()

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "ops/packed.h"
 
 namespace braid {
@@ -38,6 +39,20 @@ RunningFormats RunningFormatsOf(const LoadReport& report);
 
 // Bytes of all weights by the name of the format in which they run ("bf16", "int8").
 std::map<std::string_view, int64_t> WeightBytesOf(const LoadReport& report);
+// How much more the weights take in memory than in the files, and which stored formats make it so.
+struct Expansion {
+  int64_t stored = 0, packed = 0;    // bytes of all weights
+  std::vector<std::string> formats;  // "Q4_K from 6 MiB to 32 MiB in fp32"
+
+  double times() const { return static_cast<double>(packed) / static_cast<double>(stored); }
+  // Whether that much is loaded only where --expand asks for it: more than 1.5 times the files, and
+  // more than 64 MiB.
+  bool must_be_asked_for() const { return 2 * packed > 3 * stored && packed > int64_t{64} << 20; }
+};
+Expansion ExpansionOf(const LoadReport& report);
+// An error for such a model, which says why and what to do instead. `name` is the model's.
+Status CheckExpansion(const LoadReport& report, std::string_view name);
+
 // "int8 1.9 GB, bf16 0.2 GB": most bytes first.
 std::string FormatsText(const std::map<std::string_view, int64_t>& bytes);
 

@@ -35,8 +35,9 @@ void EncodeNumber(NumberType type, float x, std::byte* out) {
   if (type == NumberType::kF32) {
     const float value = finite ? x : NAN;
     std::memcpy(out, &value, sizeof value);
-  } else if (type == NumberType::kF16) {
-    const uint16_t half = F16OfFloat(finite ? std::min(x, 65504.0f) : NAN);
+  } else if (type == NumberType::kF16 || type == NumberType::kF16By8) {
+    const float whole = type == NumberType::kF16 ? x : 8 * x;
+    const uint16_t half = F16OfFloat(finite ? std::min(whole, 65504.0f) : NAN);
     std::memcpy(out, &half, sizeof half);
   } else if (type == NumberType::kE8M0) {
     int exponent = 0;
@@ -85,7 +86,7 @@ std::byte* WriteNumbers(const GroupedFormat& format, int i, int64_t unit, float*
 int NearestOf(const GroupedFormat& format, float x) {
   int best = 0;
   float least = INFINITY;
-  for (int code = 0; code < 16; ++code) {
+  for (int code = 0; code < 1 << format.bits; ++code) {
     const float distance = std::abs(static_cast<float>(format.Value(code)) - x);
     if (distance < least) best = code;
     least = std::min(least, distance);

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "model/checkpoint/formats/gguf_iq.h"
 #include "tensor/dtype.h"
 
 namespace braid {
@@ -319,16 +321,24 @@ constexpr GgufType kTypes[] = {
 
 }  // namespace
 
-std::span<const GgufType> GgufTypes() { return kTypes; }
+std::span<const GgufType> GgufTypes() {
+  static const std::vector<GgufType> all = [] {
+    std::vector<GgufType> types(std::begin(kTypes), std::end(kTypes));
+    types.insert(types.end(), GgufIqTypes().begin(), GgufIqTypes().end());
+    return types;
+  }();
+  return all;
+}
 
 const GgufType* FindGgufType(uint32_t id) {
-  const GgufType* at = std::ranges::find(kTypes, id, &GgufType::id);
-  return at == std::end(kTypes) ? nullptr : at;
+  const std::span<const GgufType> types = GgufTypes();
+  const auto at = std::ranges::find(types, id, &GgufType::id);
+  return at == types.end() ? nullptr : &*at;
 }
 
 std::string GgufTypeNames() {
   std::string names;
-  for (const GgufType& type : kTypes) {
+  for (const GgufType& type : GgufTypes()) {
     names += names.empty() ? "" : ", ";
     names += type.name;
   }

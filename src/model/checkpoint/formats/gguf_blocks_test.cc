@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/system/file.h"
+#include "model/checkpoint/formats/gguf_grids.h"
 #include "model/checkpoint/safetensors_format.h"
 
 namespace braid {
@@ -56,6 +57,22 @@ TEST(GgufTypes, EveryBlockIsReadAsThePackageReadsIt) {
           << name << " block " << b;
     }
   }
+}
+
+TEST(GgufTypes, TablesOfValuesAreThoseOfThePackage) {
+  const auto tensors =
+      TensorsOf(std::string(BRAID_SOURCE_DIR) + "/tests/formats/layouts/gguf_blocks.safetensors");
+  const auto expect = [&](const char* name, std::span<const uint16_t> grid) {
+    const std::vector<std::byte>& expected = tensors.at(std::string(name) + ".grid");
+    ASSERT_EQ(expected.size(), grid.size_bytes()) << name;
+    EXPECT_EQ(std::memcmp(expected.data(), grid.data(), grid.size_bytes()), 0) << name;
+  };
+  expect("IQ1_S", kIq1SGrid);
+  expect("IQ2_XXS", kIq2XxsGrid);
+  expect("IQ2_XS", kIq2XsGrid);
+  expect("IQ2_S", kIq2SGrid);
+  expect("IQ3_XXS", kIq3XxsGrid);
+  expect("IQ3_S", kIq3SGrid);
 }
 
 TEST(GgufTypes, PlainNumbersAreTheirValues) {

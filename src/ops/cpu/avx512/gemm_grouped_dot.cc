@@ -48,6 +48,9 @@ struct GroupedZmm : VecAvx512 {
     if constexpr (kType == NumberType::kF16) {
       return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     }
+    if constexpr (kType == NumberType::kF16By8) {
+      return _mm512_mul_ps(Number<NumberType::kF16>(p), _mm512_set1_ps(0.125f));
+    }
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     if constexpr (kType == NumberType::kI8) {
       return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));

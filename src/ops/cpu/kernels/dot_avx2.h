@@ -176,6 +176,9 @@ struct GroupedYmm : VecAvx2 {
     if constexpr (kType == NumberType::kF16) {
       return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     }
+    if constexpr (kType == NumberType::kF16By8) {
+      return _mm256_mul_ps(Number<NumberType::kF16>(p), _mm256_set1_ps(0.125f));
+    }
     const __m128i bytes = _mm_loadu_si64(p);
     if constexpr (kType == NumberType::kI8) {
       return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));

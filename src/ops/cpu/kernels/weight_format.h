@@ -29,19 +29,24 @@ enum class WeightFormat : uint8_t {
   kNvfp4,
   kNvfp4D,
   kMxfp4,
+  kIQ3XXS,
+  kIQ3S,
   kQ3K,
-  kQ2K
+  kQ2K,
+  kIQ2,
+  kIQ1
 };
 
-// A number that `columns` columns of a row share; 0: all of them. A kF8 is an e4m3 number; a kE8M0
-// of e is 2^(e - 128), half of what MX formats say, because their codes are stored doubled.
-enum class NumberType : uint8_t { kNone, kF32, kF16, kU8, kI8, kF8, kE8M0 };
+// A number that `columns` columns of a row share; 0: all of them. A kF16By8 is an eighth of an fp16
+// number; a kF8 is an e4m3 number; a kE8M0 of e is 2^(e - 128), half of what MX formats say,
+// because their codes are stored doubled.
+enum class NumberType : uint8_t { kNone, kF32, kF16, kF16By8, kU8, kI8, kF8, kE8M0 };
 struct SharedNumber {
   NumberType type = NumberType::kNone;
   int64_t columns = 0;
 
   constexpr int64_t bytes() const {
-    constexpr int64_t kSizes[] = {0, 4, 2, 1, 1, 1, 1};
+    constexpr int64_t kSizes[] = {0, 4, 2, 2, 1, 1, 1, 1};
     return kSizes[static_cast<int>(type)];
   }
 };
@@ -58,8 +63,9 @@ struct GroupedFormat {
   int64_t group;  // columns whose products make an exact sum: 16 or 32
   int centre;     // is subtracted from codes
   SharedNumber numbers[kNumbers];
-  const uint8_t* values = nullptr;  // [16]: codes of four bits stand for these, minus the centre
-  bool divides = false;             // the scale is the second number divided by the first
+  // [16]: codes of at most four bits stand for these, minus the centre.
+  const uint8_t* values = nullptr;
+  bool divides = false;  // the scale is the second number divided by the first
 
   constexpr int Value(int code) const { return (values ? values[code] : code) - centre; }
   // The code of columns behind the last one, whose scales are zero too.
@@ -95,25 +101,25 @@ inline constexpr SharedNumber kSignedOf16 = {NumberType::kI8, 16};
 inline constexpr SharedNumber kHalfOf32 = {NumberType::kF16, 32};
 inline constexpr SharedNumber kFloatOf256 = {NumberType::kF32, 256};
 inline constexpr SharedNumber kFp8Of16 = {NumberType::kF8, 16};
+inline constexpr SharedNumber kEighthOf128 = {NumberType::kF16By8, 128};
+inline constexpr SharedNumber kByteOf16 = {NumberType::kU8, 16};
 // The values of IQ4 plus 127, and those of 4-bit floats, doubled, plus 12.
 inline constexpr uint8_t kIq4Values[] = {0,   23,  44,  62,  78,  92,  105, 117,
                                          128, 140, 152, 165, 180, 196, 216, 240};
 inline constexpr uint8_t kFp4Values[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+// Of types of few bits: magnitudes, then the same with the other sign, plus the largest. The fourth
+// of IQ2 and of IQ1 does not occur; IQ1 has eighths above -1, 0 and 1, then eighths below.
+inline constexpr uint8_t kIq3XxsValues[] = {66, 74, 82, 90, 98, 106, 114, 124,
+                                            58, 50, 42, 34, 26, 18,  10,  0};
+inline constexpr uint8_t kIq3SValues[] = {16, 18, 20, 22, 24, 26, 28, 30,
+                                          14, 12, 10, 8,  6,  4,  2,  0};
+inline constexpr uint8_t kIq2Values[16] = {51, 68, 86, 86, 35, 18, 0, 0};
+inline constexpr uint8_t kIq1Values[16] = {2, 10, 18, 18, 0, 8, 16, 16};
 inline constexpr GroupedFormat kGroupedFormats[] = {
     // Holds all in blocks of 256, where parts of one weight have several of them.
-    {WeightFormat::kQ8KM,
-     8,
-     256,
-     16,
-     128,
-     {kHalfOf128, kSignedOf16, kHalfOf128, {NumberType::kU8, 16}}},
+    {WeightFormat::kQ8KM, 8, 256, 16, 128, {kHalfOf128, kSignedOf16, kHalfOf128, kByteOf16}},
     // Holds the K-quants below.
-    {WeightFormat::kQ6KM,
-     6,
-     256,
-     16,
-     32,
-     {kHalfOf128, kSignedOf16, kHalfOf128, {NumberType::kU8, 16}}},
+    {WeightFormat::kQ6KM, 6, 256, 16, 32, {kHalfOf128, kSignedOf16, kHalfOf128, kByteOf16}},
     {WeightFormat::kQ6K, 6, 256, 16, 32, {kHalfOf128, kSignedOf16}},
     {WeightFormat::kQ5K, 5, 256, 32, 0, {kHalfOf128, kByteOf32, kHalfOf128, kByteOf32}},
     {WeightFormat::kQ4K, 4, 256, 32, 0, {kHalfOf128, kByteOf32, kHalfOf128, kByteOf32}},
@@ -128,13 +134,12 @@ inline constexpr GroupedFormat kGroupedFormats[] = {
     {WeightFormat::kNvfp4, 4, 256, 16, 12, {kFloatOf256, kFp8Of16}, kFp4Values},
     {WeightFormat::kNvfp4D, 4, 256, 16, 12, {kFloatOf256, kFp8Of16}, kFp4Values, true},
     {WeightFormat::kMxfp4, 4, 64, 32, 12, {{NumberType::kE8M0, 32}}, kFp4Values},
+    {WeightFormat::kIQ3XXS, 4, 256, 32, 62, {kEighthOf128, kByteOf32}, kIq3XxsValues},
+    {WeightFormat::kIQ3S, 4, 256, 32, 15, {kHalfOf128, kByteOf32}, kIq3SValues},
     {WeightFormat::kQ3K, 3, 256, 16, 4, {kHalfOf128, kSignedOf16}},
-    {WeightFormat::kQ2K,
-     2,
-     256,
-     16,
-     0,
-     {kHalfOf128, {NumberType::kU8, 16}, kHalfOf128, {NumberType::kU8, 16}}},
+    {WeightFormat::kQ2K, 2, 256, 16, 0, {kHalfOf128, kByteOf16, kHalfOf128, kByteOf16}},
+    {WeightFormat::kIQ2, 3, 256, 16, 43, {kEighthOf128, kByteOf16}, kIq2Values},
+    {WeightFormat::kIQ1, 3, 256, 16, 9, {kEighthOf128, kByteOf16}, kIq1Values},
 };
 inline constexpr int kGroupedCount = sizeof(kGroupedFormats) / sizeof(GroupedFormat);
 
