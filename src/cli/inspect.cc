@@ -8,6 +8,7 @@
 #include "base/system/file.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
+#include "cli/outlook.h"
 #include "engine/engine_options.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/checksums.h"
@@ -43,7 +44,8 @@ class InspectCommand : public Command {
   Status DescribeConfig() const;
   Status Verify() const;
   Status Dump(const Binding& binding) const;
-  void Print(const std::vector<FactSection>& facts, const LoadReport* report) const;
+  void Print(const std::vector<FactSection>& facts, const LoadReport* report,
+             const Outlook* outlook) const;
 
   std::string directory_, dump_, output_;
   std::string weights_ = "auto";
@@ -51,9 +53,12 @@ class InspectCommand : public Command {
   bool json_ = false, config_only_ = false, tensors_ = false, verify_ = false;
 };
 
-void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadReport* report) const {
+// `report` and `outlook` are null for a config alone.
+void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadReport* report,
+                           const Outlook* outlook) const {
   const bool list = tensors_ && report;
   if (!json_) {
+    if (outlook) fmt::print("{}\n\n", outlook->text);
     fmt::print("{}", FactsAsText(facts));
     if (list) fmt::print("\ntensors\n");
     for (size_t i = 0; list && i < report->weights.size(); ++i) {
@@ -64,6 +69,7 @@ void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadRepo
     return;
   }
   json::object object = FactsAsJson(facts);
+  if (outlook) object["outlook"] = OutlookObject(*outlook);
   if (list) {
     json::array& all = object["tensors"].emplace_array();
     for (const WeightStorage& w : report->weights) {
@@ -81,7 +87,8 @@ Status InspectCommand::DescribeConfig() const {
   const std::string path = IsDirectory(directory_) ? directory_ + "/config.json" : directory_;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
-  Print(DescribeModel(spec, nullptr, nullptr, WeightChoiceOf(weights_, quantise_head_)), nullptr);
+  Print(DescribeModel(spec, nullptr, nullptr, WeightChoiceOf(weights_, quantise_head_)), nullptr,
+        nullptr);
   return {};
 }
 
@@ -124,7 +131,8 @@ Status InspectCommand::Run() {
   const WeightChoice choice = WeightChoiceOf(weights_, quantise_head_);
   ASSIGN_OR_RETURN(const Binding binding, BindWeights(spec, checkpoint, choice));
   if (!dump_.empty()) return Dump(binding);
-  Print(DescribeModel(spec, &checkpoint, &binding.report, choice), &binding.report);
+  ASSIGN_OR_RETURN(const Outlook outlook, OutlookOf(spec, binding.report, choice));
+  Print(DescribeModel(spec, &checkpoint, &binding.report, choice), &binding.report, &outlook);
   return {};
 }
 

@@ -43,6 +43,7 @@ Status ReplayCommand::Run() {
     }
     options_.recorded = log.start().config;
     options_.scheduler = log.start().config;
+    options_.expand = true;  // as the recorded run
     ASSIGN_OR_RETURN(engine, Engine::Load(options_));
     engine->Stop(true);
     engine->Join();

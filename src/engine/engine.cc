@@ -212,11 +212,8 @@ Status Engine::State::PlanCache() {
   request.available_bytes = AvailableMemory() / ranks_here;
   formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
-  // Activations of a step: about 24 vectors of the hidden size per token, and 64 rows of logits.
   request.workspace_bytes =
-      int64_t{4} * (int64_t{24} * options.scheduler.step_tokens_max * spec.hidden +
-                    int64_t{64} * spec.vocabulary) +
-      DraftBytes() + move_bytes;
+      WorkspaceBytes(spec, options.scheduler.step_tokens_max) + DraftBytes() + move_bytes;
   device.Bound(request);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
@@ -469,6 +466,9 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   RETURN_IF_ERROR(OpenRanks());
   ASSIGN_OR_RETURN(Binding binding, Bind(views[0]));
   report = binding.report;
+  if (!options.expand && !options.weight_choice().format) {
+    RETURN_IF_ERROR(CheckExpansion(report, options.model_dir));
+  }
   ASSIGN_OR_RETURN(move_bytes, MoveBytesOf(options, spec, binding));
   RETURN_IF_ERROR(PlanCache());
   if (options.partners) RETURN_IF_ERROR(FindPartners());

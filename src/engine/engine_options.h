@@ -31,6 +31,7 @@ struct EngineOptions {
   std::string mla = "absorbed";    // expanded: prefill of latent attention in the expanded form
   std::string weights = "auto";    // a format (ops/weight_format.h), or auto: as stored
   bool quantise_head = false;      // a quantised format for embedding and head too
+  bool expand = false;             // load a model that takes far more memory than its files
   std::string draft = "auto";      // see ParseDraft
   int32_t threads = 0;             // 0: Topology::DefaultThreads
   int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived

@@ -58,6 +58,9 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
              "auto: the first such device that is no software and can run the model, else the CPU");
   AddDeviceFlags(flags, options);
   AddWeightFlags(flags, options.weights, options.quantise_head);
+  flags.Switch("--expand", options.expand,
+               "Also load a model whose weights take more than 1.5 times its files in memory, "
+               "because no memory format holds them as they are stored");
   AddKvFlag(flags, options);
   AddMlaFlag(flags, options);
   flags.Bytes("--memory", options.memory_bytes,

@@ -92,6 +92,10 @@ std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
   return capacities;
 }
 
+int64_t WorkspaceBytes(const ModelSpec& spec, int64_t step_tokens_max) {
+  return int64_t{4} * (24 * step_tokens_max * spec.hidden + int64_t{64} * spec.vocabulary);
+}
+
 Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& request) {
   if (request.model_len_max > spec.context_tokens_max) {
     return Error{ErrorCode::kInvalid,

@@ -28,6 +28,10 @@ struct MemoryRequest {
   bool drafts = false;        // rows may carry some: a sequence that decodes keeps a state more
 };
 
+// Of a step of so many tokens: about 24 vectors of the hidden size per token, and 64 rows of
+// logits.
+int64_t WorkspaceBytes(const ModelSpec& spec, int64_t step_tokens_max);
+
 struct MemoryPlan {
   CacheGeometry geometry;
   std::vector<ops::CacheSlice> slices;  // per layer

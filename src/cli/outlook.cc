@@ -1,0 +1,95 @@
+// The plan and the costs are those of `braid serve` with its default flags.
+#include "cli/outlook.h"
+
+#include <fmt/format.h>
+
+#include "base/quantities.h"
+#include "base/system/control_groups.h"
+#include "cli/bench/machine_limits.h"
+#include "engine/engine_options.h"
+#include "model/loading/memory_plan.h"
+
+namespace braid {
+namespace {
+
+// Caches may hold weights of fewer bytes, and reading them is not what a step waits for.
+constexpr int64_t kMeasuredFrom = int64_t{1} << 30;
+// What decoding one sequence reaches of the memory's limit (docs/performance.md).
+constexpr double kReached = 0.88;
+
+// Bytes of one weight, on average over all but embedding, head and vectors.
+double BytesPerWeight(const ModelSpec& spec, const LoadReport& report) {
+  const ParameterCount count = ParametersOf(spec);
+  int64_t bytes = 0;
+  for (const WeightStorage& weight : report.weights) {
+    const bool table = &weight == &report.weights.front() || weight.part == "head";
+    if (!table) bytes += weight.packed_bytes;
+  }
+  const int64_t tables = count.embedding * (spec.tied_head ? 1 : 2);
+  return static_cast<double>(bytes) / static_cast<double>(count.total - tables);
+}
+
+double DecodeBytes(const ModelSpec& spec, const LoadReport& report, DType kv_dtype) {
+  const ops::PackedMatrix head{.format = RunningFormatsOf(report).head, .n = 1, .k = spec.hidden};
+  const StepShape shape{.tokens = 1,
+                        .sequences = 1,
+                        .bytes_per_weight = BytesPerWeight(spec, report),
+                        .bytes_per_head_weight = head.bytes_per_weight(),
+                        .kv_dtype = kv_dtype};
+  double bytes = 0;
+  for (const Cost& cost : CostsOf(spec, shape, 1)) bytes += cost.bytes;
+  return bytes;
+}
+
+std::string FormText(const Outlook& outlook, const Expansion& expansion,
+                     const WeightChoice& choice) {
+  if (choice.format) return fmt::format("runs in {}", ops::NameOf(*choice.format));
+  if (outlook.as_stored) return "runs as stored";
+  return fmt::format("{} expanded, {:.1f} times the bytes stored ({}){}",
+                     outlook.needs_expand ? "runs only with --expand:" : "runs", expansion.times(),
+                     fmt::join(expansion.formats, "; "),
+                     outlook.needs_expand ? " or with another --weights" : "");
+}
+
+}  // namespace
+
+Result<Outlook> OutlookOf(const ModelSpec& spec, const LoadReport& report,
+                          const WeightChoice& choice) {
+  ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(EngineOptions{}));
+  const Expansion expansion = ExpansionOf(report);
+  const SchedulerConfig scheduler;
+  const int64_t available = AvailableMemory();
+  Outlook out{.as_stored = expansion.formats.empty(),
+              .needs_expand = !choice.format && expansion.must_be_asked_for(),
+              .weight_bytes = expansion.packed};
+  const Result<MemoryPlan> plan =
+      PlanMemory(spec, {.kv_dtype = machine.kv_dtype,
+                        .available_bytes = available,
+                        .weight_bytes = expansion.packed,
+                        .workspace_bytes = WorkspaceBytes(spec, scheduler.step_tokens_max),
+                        .running_max = scheduler.running_max});
+  out.fits = plan.ok();
+  out.context_tokens = plan ? plan->model_len_max : 0;
+  out.text = fmt::format("{}: {}; ", FormText(out, expansion, choice), ByteText(out.weight_bytes));
+  out.text += plan ? fmt::format("fits, with sequences of up to {} tokens", out.context_tokens)
+                   : fmt::format("does not fit: {}", plan.error().message);
+  if (!out.fits || expansion.packed < kMeasuredFrom) return out;
+  ThreadPool pool(machine.threads, machine.places);
+  const double bandwidth = MemoryMeter(machine.device.isa, pool).Read(0.3);
+  out.tokens_per_second = kReached * bandwidth / DecodeBytes(spec, report, machine.kv_dtype);
+  out.text += fmt::format("; about {:.{}f} tokens/s", out.tokens_per_second,
+                          out.tokens_per_second < 10 ? 1 : 0);
+  return out;
+}
+
+json::object OutlookObject(const Outlook& outlook) {
+  return {{"text", outlook.text},
+          {"as_stored", outlook.as_stored},
+          {"needs_expand", outlook.needs_expand},
+          {"weight_bytes", outlook.weight_bytes},
+          {"fits", outlook.fits},
+          {"context_tokens", outlook.context_tokens},
+          {"tokens_per_second", outlook.tokens_per_second}};
+}
+
+}  // namespace braid

@@ -1,0 +1,29 @@
+// What a person asks first of a checkpoint: do its weights run as stored, do they fit into this
+// machine's memory, and how fast does one sequence decode. From the binding, the memory plan and
+// the cost formula; weights are not read.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "model/loading/weight_binding.h"
+
+namespace braid {
+
+struct Outlook {
+  std::string text;           // "runs as stored: 20.6 GiB; fits; about 22 tokens/s"
+  bool as_stored = false;     // or in the format that was chosen
+  bool needs_expand = false;  // see CheckExpansion
+  int64_t weight_bytes = 0;   // in memory
+  bool fits = false;
+  int32_t context_tokens = 0;    // of the longest sequence that fits; 0: the weights do not fit
+  double tokens_per_second = 0;  // one sequence; 0: not measured, because caches hold the weights
+};
+
+// Measures the memory's bandwidth (0.5 s and 512 MiB) for a model that is larger than caches.
+// Errors: what ResolveMachine says.
+Result<Outlook> OutlookOf(const ModelSpec& spec, const LoadReport& report,
+                          const WeightChoice& choice);
+json::object OutlookObject(const Outlook& outlook);
+
+}  // namespace braid
