@@ -75,6 +75,8 @@ struct WeightFormatRow {
 
 // A number as `columns` share it; 1 where there is none.
 float NumberOf(const std::byte* at, NumberType type);
+// Whether the numbers of a coded row of k columns are all finite.
+bool NumbersAreFinite(WeightFormat format, const std::byte* numbers, int64_t k);
 // The scale that two numbers make. A divisor of zero stands behind the last row.
 constexpr float ScaleOf(bool divides, float first, float second) {
   if (!divides) return first * second;

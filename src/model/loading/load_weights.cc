@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
+#include <optional>
 
 #include "base/math.h"
 #include "base/quantities.h"
@@ -189,12 +191,14 @@ void FillVector(const BoundWeight& bound) {
   }
 }
 
-void PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
+Status PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
   const std::vector<BoundWeight>& bound = binding.weights;
   const Checkpoint& checkpoint = *binding.checkpoint;
   std::vector<PackTask> tasks;
   for (size_t i = 0; i < bound.size(); ++i) AppendTasks(bound[i], i, tasks);
   const ReadAhead ahead(bound, tasks, checkpoint);
+  std::mutex mutex;
+  std::optional<Error> error;  // the first, under the mutex
   pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
     const PackTask& task = tasks[static_cast<size_t>(index)];
     const BoundWeight& source = bound[task.weight];
@@ -207,13 +211,19 @@ void PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
       FillVector(source);
     } else {
       ops::PackedMatrix& matrix = source.weight->matrix;
-      PackPanels(source, task, const_cast<std::byte*>(matrix.panel(task.matrix, task.begin)));
+      auto* out = const_cast<std::byte*>(matrix.panel(task.matrix, task.begin));
+      if (const Status packed = PackPanels(source, task, out); !packed) {
+        std::lock_guard lock(mutex);
+        if (!error) error = packed.error();
+      }
     }
     ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
       checkpoint.DontNeed(tensor, offset, bytes);
     });
     meter.Add(task.source_end - task.source_begin, member);
   });
+  if (!error) return {};
+  return Error{error->code, fmt::format("{}: {}", checkpoint.directory(), error->message)};
 }
 
 }  // namespace
@@ -237,7 +247,7 @@ Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadPr
   const int64_t elements = Place(binding.weights, model.memory[0].data());
   PlaceOnNodes(binding.weights, pool.nodes());
   ProgressMeter meter(progress, elements);
-  PackAll(binding, pool, meter);
+  RETURN_IF_ERROR(PackAll(binding, pool, meter));
   if (progress) progress(1.0);
   if (binding.tied_head) model.head = model.embedding;
   return std::move(model);

@@ -1,6 +1,8 @@
 // Rows are packed where they lie in the file, or decoded first; codes of the format stay codes.
 #include "model/loading/pack_weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -73,12 +75,20 @@ void FindRows(const BoundWeight& bound, PanelRows panel, std::vector<std::byte>&
   for (int64_t r = 0; r < panel.count; ++r) rows[r] = decoded.data() + r * row_bytes;
 }
 
-void PackCoded(const BoundWeight& bound, PanelRows rows, const ops::PackedMatrix& to, int64_t p) {
+Status PackCoded(const BoundWeight& bound, PanelRows rows, const ops::PackedMatrix& to, int64_t p) {
   ops::CodedPanel panel(to.format, to.depth());
   for (int64_t r = 0; r < rows.count; ++r) {
-    bound.CodedRow((rows.first + r) * to.k, panel.codes(r), panel.scales(r));
+    const int64_t first = (rows.first + r) * to.k;
+    bound.CodedRow(first, panel.codes(r), panel.scales(r));
+    if (ops::NumbersAreFinite(to.format, panel.scales(r), to.k)) continue;
+    const SourceRun& run = bound.RunAt(first);
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("\"{}\" has a scale that is NaN or infinite in row {}: the file is "
+                             "damaged, or was quantised from such weights",
+                             run.stored->main().name, (run.first + first - run.at) / to.k)};
   }
   ops::PackCodes(to, 0, p, panel);
+  return {};
 }
 
 }  // namespace
@@ -93,9 +103,12 @@ std::vector<float> ReadVector(const BoundWeight& bound) {
   return out;
 }
 
-void PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out) {
+Status PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out) {
   const ops::PackedMatrix to = PartOf(bound, task, out);
-  if (bound.spec.transpose) return PackTransposed(bound, task, to);
+  if (bound.spec.transpose) {
+    PackTransposed(bound, task, to);
+    return {};
+  }
   const bool coded = ops::IsQuantised(to.format) && to.format == bound.stored_as;
   const bool stored = RunsAsStoredPanels(bound);
   std::vector<std::byte> decoded;
@@ -107,13 +120,14 @@ void PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out) 
       continue;
     }
     if (coded) {
-      PackCoded(bound, panel, to, at);
+      RETURN_IF_ERROR(PackCoded(bound, panel, to, at));
       continue;
     }
     const std::byte* rows[ops::kPanelRows] = {};
     FindRows(bound, panel, decoded, rows);
     ops::PackPanel(to, 0, at, rows, bound.dtype);
   }
+  return {};
 }
 
 void AppendTasks(const BoundWeight& bound, size_t index, std::vector<PackTask>& tasks) {

@@ -16,10 +16,10 @@
 #include "model/checkpoint/checkpoint_writer.h"
 #include "model/checkpoint/gguf_file.h"
 #include "model/families/families.h"
-#include "model/writing/convert_files.h"
 #include "model/loading/pack_weights.h"
 #include "model/loading/stored_panels.h"
 #include "model/loading/weight_binding.h"
+#include "model/writing/convert_files.h"
 #include "ops/layout_digest.h"
 #include "tensor/tensor.h"
 
@@ -87,7 +87,7 @@ class PanelWriter {
     }
     const ops::PackedMatrix& matrix = bound.weight->matrix;
     const Buffer panels((task.end - task.begin) * matrix.panel_bytes());
-    PackPanels(bound, task, panels.data());
+    RETURN_IF_ERROR(PackPanels(bound, task, panels.data()));
     const int64_t first = task.matrix * matrix.panels() + task.begin;
     return files_.Write(place, first * matrix.panel_bytes(),
                         {panels.data(), static_cast<size_t>(panels.bytes())});
@@ -121,8 +121,8 @@ json::object ConfigOf(const OpenedModel& model, const Binding& binding) {
 // The text files of a GGUF model: those inside, and those beside it that the engine reads.
 Status WriteGgufText(const std::string& from, const std::string& to) {
   ASSIGN_OR_RETURN(const json::object tokenizer, ReadGgufTokenizer(from));
-  RETURN_IF_ERROR(WriteFile(to + "/" + std::string(kGgufTokenizerFile),
-                            json::serialize(tokenizer) + "\n"));
+  RETURN_IF_ERROR(
+      WriteFile(to + "/" + std::string(kGgufTokenizerFile), json::serialize(tokenizer) + "\n"));
   const fs::path folder = fs::absolute(from).parent_path();
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "tiktoken.model",
                            "chat_template.jinja", "generation_config.json"}) {
@@ -130,9 +130,9 @@ Status WriteGgufText(const std::string& from, const std::string& to) {
     if (!fs::is_regular_file(folder / name, failed)) continue;
     fs::copy_file(folder / name, fs::path(to) / name, failed);
     if (failed) {
-      return Error{ErrorCode::kInternal, fmt::format("{}: cannot copy it to {}: {}",
-                                                     (folder / name).string(), to,
-                                                     failed.message())};
+      return Error{ErrorCode::kInternal,
+                   fmt::format("{}: cannot copy it to {}: {}", (folder / name).string(), to,
+                               failed.message())};
     }
   }
   return {};
@@ -163,8 +163,8 @@ Result<Converted> ConvertToPanels(const PanelsRequest& request, ThreadPool& pool
   RETURN_IF_ERROR(PanelWriter(binding, files, order).Write(pool, request.progress));
   RETURN_IF_ERROR(IsDirectory(from) ? CopyOtherFiles(from, request.to)
                                     : WriteGgufText(from, request.to));
-  RETURN_IF_ERROR(WriteFile(request.to + "/config.json",
-                            json::serialize(ConfigOf(model, binding)) + "\n"));
+  RETURN_IF_ERROR(
+      WriteFile(request.to + "/config.json", json::serialize(ConfigOf(model, binding)) + "\n"));
   RETURN_IF_ERROR(files.Finish());
   converted.bytes = files.bytes();
   converted.files = files.files();
