@@ -13,6 +13,10 @@ Status Communicator::AllToAllV(std::span<const Bytes> send, std::span<const Muta
         send.size(), receive.size(), ranks);
   CHECK(send[own].size() == receive[own].size(), "rank {} sends itself {} bytes and expects {}",
         rank_, send[own].size(), receive[own].size());
+  ++traffic_.calls;
+  for (size_t i = 0; i < ranks; ++i) {
+    if (i != own) traffic_.bytes += static_cast<int64_t>(send[i].size());
+  }
   if (size_ > 1) RETURN_IF_ERROR(Exchange(send, receive));
   if (!send[own].empty() && send[own].data() != receive[own].data()) {
     std::memcpy(receive[own].data(), send[own].data(), send[own].size());

@@ -29,6 +29,12 @@ constexpr Part PartOf(int64_t total, int64_t index, int64_t count) {
   return {begin, total * (index + 1) / count - begin};
 }
 
+// What a rank has sent.
+struct Traffic {
+  int64_t calls = 0;  // of collectives
+  int64_t bytes = 0;  // to other ranks
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -37,6 +43,7 @@ class Communicator {
 
   int32_t rank() const { return rank_; }
   int32_t size() const { return size_; }
+  const Traffic& traffic() const { return traffic_; }  // on the thread that calls
 
   // send[i] goes to rank i, receive[i] comes from rank i; one part per rank, its own included.
   Status AllToAllV(std::span<const Bytes> send, std::span<const MutableBytes> receive);
@@ -62,6 +69,7 @@ class Communicator {
   std::span<const float> Share(std::span<const float> values, int32_t rank) const;
 
   const int32_t rank_, size_;
+  Traffic traffic_;
   // Of the call in progress.
   std::vector<Bytes> send_;
   std::vector<MutableBytes> receive_;

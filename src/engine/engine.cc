@@ -36,9 +36,9 @@
 #include "model/loading/memory_plan.h"
 #include "model/loading/weight_binding.h"
 #include "parallel/rank_view.h"
-#include "runtime/head_drafter.h"
+#include "runtime/drafts/head_drafter.h"
+#include "runtime/drafts/lookup_drafter.h"
 #include "runtime/lock_step.h"
-#include "runtime/lookup_drafter.h"
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
 #include "text/tokens/gguf_text.h"
@@ -174,8 +174,7 @@ Status Engine::State::ChooseDrafts() {
     scheduler.draft_tokens_max = options.recorded->draft_tokens_max;
     scheduler.draft_head = options.recorded->draft_head;
   } else {
-    // A draft head runs on one rank only; several look drafts up.
-    const bool head = HasDraftHead(spec) && options.mesh.ranks() == 1 && !device.used();
+    const bool head = HasDraftHead(spec) && !device.used();
     ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, head));
     draft.Apply(scheduler);
   }
@@ -198,7 +197,7 @@ int64_t Engine::State::DraftBytes() const {
     bytes += LookupDrafter::Bytes(scheduler.running_max, longest);
   }
   if (scheduler.draft_head) {
-    const CachePlan cache = CachePlanOf(spec, machine.kv_dtype);
+    const CachePlan cache = CachePlanOf(views[0].spec, machine.kv_dtype);
     bytes += HeadDrafter::Bytes(spec, cache, scheduler.running_max);
   }
   return bytes;
@@ -304,6 +303,7 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                           .experts = recorder,
                           .home = device.home(),
                           .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
+                          .dispatch = options.dispatch(),
                           .experts_at = experts_at,
                           .moves = move_bytes > 0 ? &ranks->Moves(view.rank) : nullptr,
                           .move_limits = {.step_bytes = options.balance_step_bytes},

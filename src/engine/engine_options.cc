@@ -13,6 +13,12 @@ WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
   return {.format = ops::FindWeightFormat(weights), .head = head};
 }
 
+DispatchRule EngineOptions::dispatch() const {
+  if (ep_dispatch == "throughput") return {.form = DispatchForm::kThroughput};
+  if (ep_dispatch == "latency") return {.form = DispatchForm::kLatency};
+  return {};
+}
+
 WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weights, quantise_head); }
 
 void DraftChoice::Apply(SchedulerConfig& config) const {

@@ -13,6 +13,7 @@
 #include "model/loading/weight_choice.h"
 #include "parallel/mesh.h"
 #include "runtime/experts/expert_balancer.h"
+#include "runtime/rank_results.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
 #include "tensor/dtype.h"
@@ -39,7 +40,8 @@ struct EngineOptions {
   int32_t context_tokens_max = 0;  // 0: the model's, or what fits
   SchedulerConfig scheduler;       // as far as it is the user's to choose: see scheduler/config.h
   Mesh mesh;                       // several ranks: threads of this process, or mpirun's processes
-  int32_t rank_seconds = 10;       // a rank that is not heard of for so long is lost
+  std::string ep_dispatch = "auto";  // throughput, latency (DispatchForm)
+  int32_t rank_seconds = 10;         // a rank that is not heard of for so long is lost
   bool explain_ops = false;
   std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
@@ -60,6 +62,7 @@ struct EngineOptions {
   std::optional<SchedulerConfig> recorded;
 
   WeightChoice weight_choice() const;
+  DispatchRule dispatch() const;
   bool expanded_mla() const { return mla == "expanded"; }
 };
 

@@ -137,13 +137,13 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
   return {.config = limits,
           .model = fmt::format("{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
                                "{}, mla {}, {} redundant experts, {} ranks a node, placement {:x}, "
-                               "balancing {} by {} bytes a step",
+                               "balancing {} by {} bytes a step, dispatch {}",
                                spec.architecture, spec.layers.size(), options.weights,
                                options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
                                machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
                                NameOf(machine.kv_dtype), options.mla, experts_at.redundant,
                                experts_at.ranks_per_node, placement, options.balance_experts,
-                               options.balance_step_bytes)};
+                               options.balance_step_bytes, options.ep_dispatch)};
 }
 
 std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,

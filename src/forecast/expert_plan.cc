@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/rng.h"
 #include "experts/placement.h"
 #include "forecast/formulas.h"
 
@@ -130,7 +131,8 @@ void Comparison::AddOnline(Placed placed, PlacementReport& report) const {
   double balance = 0, moved = 0;
   const size_t held_out = windows().size() - known_;
   for (size_t at = known_; at < windows().size(); ++at) {
-    balance += EvenBalance(placed, SumOf(windows().subspan(at, 1)));
+    report.windows_online.push_back(EvenBalance(placed, SumOf(windows().subspan(at, 1))));
+    balance += report.windows_online.back();
     if (at + 1 == windows().size()) break;
     // As many windows as were known at first.
     const Loads recent = SumOf(windows().subspan(at + 1 - known_, known_));
@@ -157,6 +159,12 @@ PlacementReport Comparison::ReportOf(PlacementMethod method) const {
                                     return ChosenLoads(shape_, choices, held[layer]);
                                   }),
       .received = ReceivedBy(in_order, placed)};
+  for (size_t layer = 0; layer < held.size(); ++layer) {
+    std::vector<double> of_ranks = RankLoads(shape_, placed[layer], held[layer]);
+    const double mean = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0) / shape_.ranks;
+    for (double& load : of_ranks) load = mean > 0 ? load / mean : 1;
+    report.rank_loads.push_back(std::move(of_ranks));
+  }
   AddOnline(placed, report);
   AddTimes(placed, held, report);
   return report;
@@ -194,11 +202,66 @@ Status CheckModel(const ExpertLoads& loads, const ModelSpec& spec) {
                            fmt::join(loads.layers, ", "), fmt::join(layers, ", "))};
 }
 
+// top_k choices of each token by Zipf's law; no token chooses an expert twice.
+std::vector<int64_t> ZipfCounts(std::span<const size_t> order, int64_t tokens, int32_t top_k,
+                                double exponent) {
+  std::vector<double> parts;
+  for (size_t place = 0; place < order.size(); ++place) {
+    parts.push_back(std::pow(1.0 + static_cast<double>(place), -exponent));
+  }
+  double part_rest = std::accumulate(parts.begin(), parts.end(), 0.0);
+  std::vector<int64_t> counts(order.size());
+  int64_t rest = tokens * top_k;
+  for (size_t place = 0; place < order.size(); ++place) {
+    const auto after = static_cast<int64_t>(order.size() - place - 1);
+    const auto share =
+        std::llround(static_cast<double>(rest) * parts[place] / std::max(part_rest, parts[place]));
+    counts[order[place]] =
+        std::clamp<int64_t>(share, rest - std::min(rest, after * tokens), tokens);
+    rest -= counts[order[place]];
+    part_rest -= parts[place];
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::string_view NameOf(PlacementMethod method) {
   constexpr std::string_view kNames[] = {"in order", "hierarchical", "global", "incremental"};
   return kNames[static_cast<int>(method)];
+}
+
+Result<ExpertLoads> DrawLoads(const ModelSpec& spec, const DrawnLoads& drawn) {
+  ExpertLoads loads{.model = spec.architecture};
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
+    if (moe == nullptr) continue;
+    loads.layers.push_back(static_cast<int32_t>(i));
+    loads.experts = moe->experts;
+    loads.top_k = moe->top_k;
+  }
+  if (loads.layers.empty()) {
+    return Error{ErrorCode::kInvalid, fmt::format("{} has no experts", spec.architecture)};
+  }
+  const auto experts = static_cast<size_t>(loads.experts);
+  Rng rng(drawn.seed);
+  std::vector<std::vector<size_t>> orders;  // of each layer, the expert of each place
+  for (size_t layer = 0; layer < loads.layers.size(); ++layer) {
+    std::vector<size_t>& order = orders.emplace_back(experts);
+    std::iota(order.begin(), order.end(), size_t{0});
+    for (size_t e = experts; e > 1; --e) std::swap(order[e - 1], order[rng.Below(e)]);
+  }
+  for (int32_t w = 0; w < drawn.windows; ++w) {
+    LoadWindow window{.passes = 1, .tokens = drawn.tokens};
+    for (std::vector<size_t>& order : orders) {
+      // Two neighbours change places, so that what is hot changes slowly.
+      const auto at = rng.Below(experts - 1);
+      std::swap(order[at], order[at + 1]);
+      window.counts.push_back(ZipfCounts(order, drawn.tokens, loads.top_k, drawn.exponent));
+    }
+    loads.windows.push_back(std::move(window));
+  }
+  return loads;
 }
 
 double FullestSeconds(const ExpertShape& shape, const LayerSlots& slots, const LayerLoad& load,

@@ -42,9 +42,23 @@ struct PlacementReport {
   int64_t received = 0;  // experts that ranks receive, all layers, coming from the order of ids
   // Placed again after each held-out window by the windows so far, judged by the next one.
   double balance_online = 0;
+  std::vector<double> windows_online;                    // the balance of each
   double received_online = 0;                            // per placement
   std::optional<double> received_bytes, expert_seconds;  // seconds: of all layers of a step
+  // Held out: [layer][rank], what the rank computes over what the mean rank does.
+  std::vector<std::vector<double>> rank_loads;
 };
+
+// Loads that nobody recorded: every layer has an order of its own in which its experts are chosen
+// with the frequency of Zipf's law, which drifts from window to window.
+struct DrawnLoads {
+  double exponent = 1.2;
+  int32_t windows = 20;
+  int64_t tokens = 4096;  // of a window
+  uint64_t seed = 42;
+};
+// Of the model's layers with experts; an error if it has none.
+Result<ExpertLoads> DrawLoads(const ModelSpec& spec, const DrawnLoads& drawn);
 
 // The methods that the shape and the groups allow. Errors: a shape that does not divide, experts
 // other than the file's, fewer than two windows, or a model with other layers of experts.

@@ -3,8 +3,7 @@
 
 #include "base/check.h"
 #include "model/layer_stack.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
+#include "ops/ranks.h"
 
 namespace braid {
 
@@ -23,10 +22,14 @@ void DraftHead::Forward(const ops::OpContext& context, const DraftHeadInput& inp
   {
     WorkspaceScope both_scope(*context.workspace);
     Matrix both = context.workspace->TakeMatrix(tokens, 2 * hidden);
-    ops::Embed(context, {.table = &weights_.embedding.matrix, .ids = input.tokens, .out = x});
+    ops::DividedEmbed(context, {.table = &weights_.embedding.matrix,
+                                .vocabulary = spec_.vocabulary,
+                                .ids = input.tokens,
+                                .out = x});
     Norm(context, spec_.norm, w.embedding_norm, x, both.columns(0, hidden));
     Norm(context, spec_.norm, w.hidden_norm, input.before, both.columns(hidden, hidden));
-    ops::Linear(context, {.x = both, .w = &w.projection.matrix, .y = x});
+    ops::DividedHead(context,
+                     {.x = both, .w = &w.projection.matrix, .y = x, .root = ops::kEveryRank});
   }
   RunLayers(context,
             {.layers = spec_.draft->layers,

@@ -20,6 +20,10 @@ struct Ranks {
   Communicator* experts = nullptr;  // have a part of every layer's routed experts each
   Communicator* all = nullptr;      // every rank of the mesh
   Status status;                    // the first error of an exchange
+  // How tokens come to the ranks that have their experts, the same for all of them; it changes no
+  // bit. 0: as many as there are, which is said first. Otherwise in parcels of so many rows for
+  // each rank, used or not, which saves a message; tokens that find no room come in a further one.
+  int64_t parcel_rows = 0;
 };
 
 // all = the columns that the ranks of the tensor group have, side by side, each PartOf the whole.

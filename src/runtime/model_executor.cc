@@ -11,25 +11,15 @@
 
 #include "model/decoder.h"
 #include "model/layer_context.h"
+#include "runtime/batch_rows.h"
 #include "runtime/constraint_worker.h"
-#include "runtime/head_drafter.h"
+#include "runtime/drafts/proposals.h"
 #include "runtime/logits_rows.h"
-#include "runtime/lookup_drafter.h"
-#include "runtime/rank_results.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
 
 namespace braid {
 namespace {
-
-// A token of the batch whose distribution is wanted, and what for.
-struct Wanted {
-  int32_t row = 0;       // of the plan
-  int32_t token = 0;     // of the batch
-  int32_t position = 0;  // of the sequence
-  bool sample = false;
-  bool describe = false;
-};
 
 class RecordedRoutes : public RouteSink {
  public:
@@ -57,16 +47,9 @@ struct ModelExecutor::State {
   Slots slots;
   Sampler sampler;
   ConstraintWorker constraints;
-  std::vector<ops::SequenceSpan> spans;
-  std::vector<TokenId> tokens;
-  std::vector<Wanted> wanted;
-  std::vector<Choice> chosen;             // of `wanted`, where sampled
-  std::vector<size_t> first_choices;      // of each row: in `wanted`, after its known tokens
-  std::unique_ptr<LookupDrafter> lookup;  // null: no drafts
-  std::unique_ptr<HeadDrafter> head;      // null: the model uses none
-  std::vector<DraftWish> wishes;
-  std::vector<int32_t> wanted_tokens;                    // of `wanted`; then those only looked at
-  std::vector<std::pair<int32_t, int32_t>> last_states;  // of rows not sampled: row, wanted token
+  BatchRows rows;
+  std::vector<Choice> chosen;  // of `rows.wanted`, where sampled
+  std::unique_ptr<Proposals> proposals;
   ops::Ranks ranks;
   std::unique_ptr<RankCounts> rank_counts;    // null: of one rank, or nobody counts
   std::unique_ptr<ExpertMover> expert_mover;  // null: experts stay where they are
@@ -88,21 +71,23 @@ struct ModelExecutor::State {
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
         constraints(c.constraints, c.running_max, model.vocabulary),
         ranks(c.ranks) {
-    if (c.draft_tokens_max > 0 && samples()) {
-      lookup = std::make_unique<LookupDrafter>(c.running_max, c.context_tokens_max);
-    }
-    if (model.draft && model.draft->used) {
-      CHECK(alone(), "a draft head runs on one rank");
-      head =
-          std::make_unique<HeadDrafter>(HeadDrafter::Parts{.spec = spec,
-                                                           .weights = weights,
-                                                           .cache = cache_plan,
-                                                           .kv_dtype = c.kv_dtype,
-                                                           .decoder = decoder,
-                                                           .sampler = sampler,
-                                                           .slots = c.running_max,
-                                                           .pass_tokens_max = c.step_tokens_max});
-    }
+    proposals =
+        std::make_unique<Proposals>(Proposals::Parts{.spec = spec,
+                                                     .weights = weights,
+                                                     .cache = cache_plan,
+                                                     .kv_dtype = c.kv_dtype,
+                                                     .decoder = decoder,
+                                                     .sampler = sampler,
+                                                     .constraints = constraints,
+                                                     .slots = slots,
+                                                     .running_max = c.running_max,
+                                                     .context_tokens_max = c.context_tokens_max,
+                                                     .step_tokens_max = c.step_tokens_max,
+                                                     .draft_tokens_max = c.draft_tokens_max,
+                                                     .stand_in = c.draft_head,
+                                                     .dp_ranks = c.dp_ranks,
+                                                     .samples = samples(),
+                                                     .trace = c.trace});
     for (Mover* mover : config.movers) {
       CHECK(mover == nullptr || c.home == nullptr, "a device's pages do not move");
       if (mover != nullptr) mover->Attach(arena.data(), config.cache);
@@ -146,6 +131,7 @@ struct ModelExecutor::State {
   int64_t MeasureStep() {
     const int32_t most = std::min(config.step_tokens_max, config.context_tokens_max);
     const ops::SequenceSpan longest{0, most, config.context_tokens_max - most, {}};
+    std::vector<ops::SequenceSpan> spans;
     for (int32_t i = 0; i < config.step_tokens_max; ++i) spans.push_back({i, 1, 0, {}});
     return std::max(Measure(spans), Measure({&longest, 1}));
   }
@@ -157,7 +143,7 @@ struct ModelExecutor::State {
     input.sequences = {of.data(), static_cast<int32_t>(of.size()), config.step_tokens_max};
     Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
     decoder.Forward(context, input, states);
-    if (head != nullptr) head->Measure(context);
+    proposals->Measure(context);
     measuring.TakeMatrix(config.step_tokens_max, spec.hidden);  // the wanted ones
     Matrix logits = measuring.TakeMatrix(kLogitsRows, spec.vocabulary);
     decoder.Logits(context, states.first_rows(std::min(kLogitsRows, config.step_tokens_max)),
@@ -174,62 +160,8 @@ struct ModelExecutor::State {
     }
   }
 
-  // The row's drafts follow the slot's tokens until Accept.
-  static void TakeDrafts(const Plan& plan, const Row& row, Slot& slot) {
-    const auto end = plan.tokens.begin() + row.token_begin + row.token_count;
-    CHECK(row.sample && !row.prompt_logprobs && row.drafts < row.token_count);
-    CHECK(slot.length() == row.start + row.token_count - row.drafts,
-          "{} drafts of what follows position {}, of a sequence of {} known tokens", row.drafts,
-          row.start + row.token_count - row.drafts - 1, slot.length());
-    slot.tokens.insert(slot.tokens.end(), end - row.drafts, end);
-  }
-
-  // Spans, tokens and wanted distributions of the plan's rows.
-  void Lay(const Plan& plan) {
-    spans.clear();
-    tokens.clear();
-    wanted.clear();
-    first_choices.clear();
-    for (size_t r = 0; r < plan.rows.size(); ++r) {
-      const Row& row = plan.rows[r];
-      const auto begin = static_cast<int32_t>(tokens.size());
-      Slot& slot = slots[row.slot];
-      spans.push_back(slots.SpanOf(row, begin));
-      const int32_t known = row.token_count - row.drafts;
-      if (row.drafts > 0) TakeDrafts(plan, row, slot);
-      first_choices.push_back(wanted.size() + (row.prompt_logprobs ? known - 1 : 0));
-      for (int32_t i = 0; i < row.token_count; ++i) {
-        const TokenId token = plan.tokens[static_cast<size_t>(row.token_begin + i)];
-        const auto position = static_cast<size_t>(row.start + i);
-        // The first token of a prompt that was computed elsewhere.
-        if (position == slot.tokens.size() && token >= 0) slot.tokens.push_back(token);
-        CHECK(position < slot.tokens.size(), "position {} of a sequence of {} known tokens",
-              position, slot.tokens.size());
-        tokens.push_back(token == kSampledInFlight ? slot.tokens[position] : token);
-        const bool sample = row.sample && i + 1 >= known;
-        if (!sample && !row.prompt_logprobs) continue;
-        wanted.push_back(
-            {static_cast<int32_t>(r), begin + i, row.start + i, sample, row.prompt_logprobs});
-      }
-    }
-    wanted_tokens.clear();
-    for (const Wanted& w : wanted) wanted_tokens.push_back(w.token);
-    // A row that ends without being sampled is looked at where it ends: whatever is not finite
-    // before that is not finite there.
-    last_states.clear();
-    for (size_t r = 0; r < plan.rows.size(); ++r) {
-      const Row& row = plan.rows[r];
-      if (row.sample) continue;
-      const int32_t last = spans[r].token_begin + row.token_count - 1;
-      const auto at = std::find(wanted_tokens.begin(), wanted_tokens.end(), last);
-      last_states.emplace_back(static_cast<int32_t>(r),
-                               static_cast<int32_t>(at - wanted_tokens.begin()));
-      if (at == wanted_tokens.end()) wanted_tokens.push_back(last);
-    }
-  }
-
   void CheckLastStates(const Matrix& states, StepDone& out) const {
-    for (const auto& [row, at] : last_states) CheckState(states.row(at), row, out);
+    for (const auto& [row, at] : rows.last_states) CheckState(states.row(at), row, out);
   }
 
   void CheckState(const float* state, int32_t row, StepDone& out) const {
@@ -243,7 +175,7 @@ struct ModelExecutor::State {
 
   void Finish(const ops::OpContext& context, const Plan& plan, int member, size_t at,
               std::span<const float> logits, StepDone& out) {
-    const Wanted& w = wanted[at];
+    const BatchRows::Wanted& w = rows.wanted[at];
     const Row& row = plan.rows[static_cast<size_t>(w.row)];
     const Slot& slot = slots[row.slot];
     if (w.describe) {
@@ -259,7 +191,7 @@ struct ModelExecutor::State {
     choice = {};
     const uint32_t* allowed = nullptr;
     if (!slot.grammar.empty()) {
-      const auto drafts = static_cast<int32_t>(at - first_choices[static_cast<size_t>(w.row)]);
+      const auto drafts = static_cast<int32_t>(at - rows.first_choices[static_cast<size_t>(w.row)]);
       const Result<const uint32_t*> mask = constraints.Await(row.slot, drafts);
       if (!mask) {
         choice.error = "the request's grammar: " + mask.error().message;
@@ -278,20 +210,19 @@ struct ModelExecutor::State {
   void Run(const ops::OpContext& context, const Plan& plan, Matrix all, StepDone& out) {
     RecordedRoutes routes(config.experts);
     decoder.Forward(context,
-                    {.tokens = tokens.data(),
-                     .sequences = {spans.data(), static_cast<int32_t>(spans.size()),
-                                   static_cast<int32_t>(tokens.size())},
+                    {.tokens = rows.tokens.data(),
+                     .sequences = rows.sequences(),
                      .routes = config.experts == nullptr ? nullptr : &routes},
                     all);
     EndPass(static_cast<int64_t>(plan.tokens.size()));
     WorkspaceScope scope(workspace);
-    Matrix states = workspace.TakeMatrix(static_cast<int64_t>(wanted_tokens.size()), spec.hidden);
+    Matrix states = workspace.TakeMatrix(std::ssize(rows.wanted_tokens), spec.hidden);
     for (int64_t i = 0; i < states.rows; ++i) {
-      std::copy_n(all.row(wanted_tokens[static_cast<size_t>(i)]), spec.hidden, states.row(i));
+      std::copy_n(all.row(rows.wanted_tokens[static_cast<size_t>(i)]), spec.hidden, states.row(i));
     }
     CheckLastStates(states, out);
-    const auto distributions = static_cast<int32_t>(wanted.size());
-    chosen.resize(std::max(chosen.size(), wanted.size()));
+    const auto distributions = static_cast<int32_t>(rows.wanted.size());
+    chosen.resize(std::max(chosen.size(), rows.wanted.size()));
     for (int32_t begin = 0; begin < distributions && ranks.status.ok(); begin += kLogitsRows) {
       const int32_t count = std::min(kLogitsRows, distributions - begin);
       WorkspaceScope slice(workspace);
@@ -309,21 +240,18 @@ struct ModelExecutor::State {
   // The same on a device: one submission, which brings the logits, or one per kLogitsRows of them.
   void RunOnDevice(const Plan& plan, StepDone& out) {
     ModelDevice& home = *config.home;
-    home.Lay(plan, spans, tokens, wanted_tokens);
+    home.Lay(plan, rows.spans, rows.tokens, rows.wanted_tokens);
     const ops::OpContext context = RecordingContext();
     WorkspaceScope scope(workspace);
-    Matrix all = workspace.TakeMatrix(std::ssize(tokens), spec.hidden);
-    decoder.Forward(context,
-                    {.tokens = home.tokens(),
-                     .sequences = {spans.data(), static_cast<int32_t>(spans.size()),
-                                   static_cast<int32_t>(tokens.size())}},
-                    all);
-    Matrix states = workspace.TakeMatrix(std::ssize(wanted_tokens), spec.hidden);
+    Matrix all = workspace.TakeMatrix(std::ssize(rows.tokens), spec.hidden);
+    decoder.Forward(context, {.tokens = home.tokens(), .sequences = rows.sequences()}, all);
+    Matrix states = workspace.TakeMatrix(std::ssize(rows.wanted_tokens), spec.hidden);
     ops::AddRows(context, {.rows = all, .at = home.wanted(), .out = states});
     std::vector<Matrix> last;
-    for (const auto& [row, at] : last_states) last.push_back(home.Return(states.some_rows(at, 1)));
-    chosen.resize(std::max(chosen.size(), wanted.size()));
-    const auto distributions = static_cast<int32_t>(wanted.size());
+    for (const auto& [row, at] : rows.last_states)
+      last.push_back(home.Return(states.some_rows(at, 1)));
+    chosen.resize(std::max(chosen.size(), rows.wanted.size()));
+    const auto distributions = static_cast<int32_t>(rows.wanted.size());
     int32_t begin = 0;
     do {
       const int32_t count = std::min(kLogitsRows, distributions - begin);
@@ -334,7 +262,7 @@ struct ModelExecutor::State {
       ranks.status = home.Finish();
       if (!ranks.status.ok()) return Fail(out);
       for (size_t i = 0; begin == 0 && i < last.size(); ++i) {
-        CheckState(last[i].data, last_states[i].first, out);
+        CheckState(last[i].data, rows.last_states[i].first, out);
       }
       const TraceSpan span(config.trace, "sample", count);
       const ops::OpContext host = ContextOn(workspace);
@@ -376,6 +304,10 @@ struct ModelExecutor::State {
       requests.push_back(row.request);
       first_row += row.slot.value < config.dp_rank * config.running_max ? 1 : 0;
     }
+    if (!alone()) {
+      ranks.parcel_rows =
+          ParcelRowsOf(config.dispatch, whole, config.running_max, ranks.tensor->size());
+    }
     const Plan plan = config.dp_ranks == 1
                           ? std::move(whole)
                           : PlanOf(std::move(whole), config.dp_rank, config.running_max);
@@ -396,12 +328,11 @@ struct ModelExecutor::State {
     StartMoves(plan, events);
     for (const Admission& admission : plan.admissions) {
       constraints.Reset(admission.slot);
-      if (lookup != nullptr) lookup->Reset(admission.slot);
-      if (Drafter* drafter = HeadOrStandIn()) drafter->Reset(admission.slot);
+      proposals->Reset(admission.slot);
     }
-    Lay(plan);
-    CHECK(static_cast<int32_t>(tokens.size()) <= config.step_tokens_max,
-          "{} tokens in a step of at most {}", tokens.size(), config.step_tokens_max);
+    rows.Lay(plan, slots);
+    CHECK(static_cast<int32_t>(rows.tokens.size()) <= config.step_tokens_max,
+          "{} tokens in a step of at most {}", rows.tokens.size(), config.step_tokens_max);
     // The masks are computed while the decoder runs.
     for (const Row& row : plan.rows) {
       if (samples() && row.sample && !slots[row.slot].grammar.empty()) {
@@ -415,27 +346,35 @@ struct ModelExecutor::State {
       if (row.prompt_logprobs) result.prompt_logprobs.resize(static_cast<size_t>(row.token_count));
       out.rows.push_back(std::move(result));
     }
-    {
-      const ops::OpContext context = ContextOn(workspace);
-      WorkspaceScope scope(workspace);
-      Matrix states = {};  // of the CPU
-      if (config.home != nullptr) {
-        if (!plan.rows.empty()) RunOnDevice(plan, out);
-      } else {
-        states = workspace.TakeMatrix(static_cast<int64_t>(tokens.size()), spec.hidden);
-        if (!plan.rows.empty() || !alone()) Run(context, plan, states, out);
-      }
-      if (samples() && ranks.status.ok()) {
-        for (size_t r = 0; r < plan.rows.size(); ++r) {
-          if (plan.rows[r].sample) Accept(plan.rows[r], first_choices[r], out.rows[r]);
-        }
-        Commit(plan, out.rows);
-        Propose(context, plan, states, out);
-      }
-    }
-    if (!alone()) Agree(plan, out);
+    Compute(plan, out);
     slots.End(plan);
     return out;
+  }
+
+  // The plan's rows, whose results are `out`; then of all ranks.
+  void Compute(const Plan& plan, StepDone& out) {
+    const ops::OpContext context = ContextOn(workspace);
+    WorkspaceScope scope(workspace);
+    Matrix states = {};  // of the CPU
+    if (config.home != nullptr) {
+      if (!plan.rows.empty()) RunOnDevice(plan, out);
+    } else {
+      states = workspace.TakeMatrix(std::ssize(rows.tokens), spec.hidden);
+      if (!plan.rows.empty() || !alone()) Run(context, plan, states, out);
+    }
+    const DraftRows proposed{
+        .context = context, .plan = plan, .states = states, .rows = rows, .first_row = first_row};
+    if (samples() && ranks.status.ok()) {
+      for (size_t r = 0; r < plan.rows.size(); ++r) {
+        if (plan.rows[r].sample) Accept(plan.rows[r], rows.first_choices[r], out.rows[r]);
+      }
+      Commit(plan, out.rows);
+      proposals->OfOneRank(proposed, out.rows);
+    }
+    if (!alone()) Agree(plan, out);
+    if (!ranks.status.ok()) return;
+    proposals->OfTheHead(proposed, std::span(out.rows));
+    if (!ranks.status.ok()) Fail(out);
   }
 
   // All ranks get the results of those that sample.
@@ -500,51 +439,6 @@ struct ModelExecutor::State {
       known.resize(known.size() - static_cast<size_t>(row.drafts - result.accepted));
       if (result.token >= 0) known.push_back(result.token);
     }
-  }
-
-  void Propose(const ops::OpContext& context, const Plan& plan, Matrix states, StepDone& out) {
-    if (config.draft_tokens_max == 0) return;
-    for (size_t r = 0; r < plan.rows.size(); ++r) {
-      const Row& row = plan.rows[r];
-      const int32_t most = row.propose[static_cast<size_t>(DraftSource::kGrammar)];
-      const Slot& slot = slots[row.slot];
-      RowResult& result = out.rows[r];
-      if (most == 0 || result.token < 0 || slot.grammar.empty()) continue;
-      constraints.Forced(row.slot, slot, most, result.drafts);
-      result.drafts_of = DraftSource::kGrammar;
-    }
-    const DraftStep step{context, states, {}};
-    Ask(plan, DraftSource::kLookup, lookup.get(), step, out);
-    const TraceSpan span(config.trace, "draft", static_cast<int64_t>(plan.rows.size()));
-    Ask(plan, DraftSource::kHead, HeadOrStandIn(), step, out);
-  }
-
-  Drafter* HeadOrStandIn() const {
-    return config.draft_head != nullptr ? config.draft_head : head.get();
-  }
-
-  // The drafter's proposals for the rows that want some and have none. It sees all rows but those
-  // with an error.
-  void Ask(const Plan& plan, DraftSource source, Drafter* drafter, DraftStep step, StepDone& out) {
-    if (drafter == nullptr) return;
-    wishes.clear();
-    for (size_t r = 0; r < plan.rows.size(); ++r) {
-      const Row& row = plan.rows[r];
-      RowResult& result = out.rows[r];
-      if (!result.error.empty()) continue;
-      const bool wants = result.token >= 0 && result.drafts.empty();
-      const int32_t most = wants ? row.propose[static_cast<size_t>(source)] : 0;
-      if (most > 0) result.drafts_of = source;
-      wishes.push_back({.id = row.slot,
-                        .slot = &slots[row.slot],
-                        .begin = row.start,
-                        .end = row.start + row.token_count - row.drafts + result.accepted,
-                        .state = spans[r].token_begin,
-                        .count = most,
-                        .drafts = &result.drafts});
-    }
-    step.rows = wishes;
-    drafter->Propose(step);
   }
 };
 

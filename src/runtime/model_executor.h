@@ -17,12 +17,13 @@
 #include "model/spec.h"
 #include "model/weights.h"
 #include "ops/ranks.h"
-#include "runtime/drafter.h"
+#include "runtime/drafts/drafter.h"
 #include "runtime/experts/expert_balancer.h"
 #include "runtime/experts/expert_mover.h"
 #include "runtime/experts/expert_slots.h"
 #include "runtime/experts/rank_counts.h"
 #include "runtime/model_device.h"
+#include "runtime/rank_results.h"
 #include "scheduler/executor.h"
 #include "scheduler/mover.h"
 #include "scheduler/scheduler.h"
@@ -62,6 +63,7 @@ struct ModelExecutorConfig {
   // The groups of one of several ranks; none: one rank has everything. The communicators outlive
   // the executor.
   ops::Ranks ranks = {};
+  DispatchRule dispatch = {};  // of tokens to other ranks' experts
   // Which experts the slots of all ranks hold, as the weights say too.
   ExpertSlots experts_at = {};
   // Of the ranks that share experts, for moving these (Plan::experts); null: they stay where they

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/math.h"
 #include "scheduler/event_codec.h"
 
 namespace braid {
@@ -19,8 +20,6 @@ struct RankWord {
 
 }  // namespace
 
-// What of a plan is a data-parallel rank's, in slots that count from 0. Its rows' tokens stay where
-// they are.
 Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
   const auto others = [&](SlotId slot) { return slot.value / slots != dp_rank; };
   const auto keep = [&](auto& items) {
@@ -35,6 +34,21 @@ Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
   std::erase_if(plan.released, others);
   for (SlotId& slot : plan.released) slot = SlotId(slot.value - dp_rank * slots);
   return plan;
+}
+
+int32_t ParcelRowsOf(const DispatchRule& rule, const Plan& plan, int32_t slots, int32_t tp) {
+  if (rule.form == DispatchForm::kThroughput) return 0;
+  // Of the fullest data-parallel rank, whose ranks make the sums of a part of its tokens each.
+  int32_t most = 0, tokens = 0, dp_rank = -1;
+  for (const Row& row : plan.rows) {
+    if (row.slot.value / slots != dp_rank) tokens = 0;
+    dp_rank = row.slot.value / slots;
+    tokens += row.token_count;
+    most = std::max(most, tokens);
+  }
+  const int32_t of_a_rank = std::max(1, static_cast<int32_t>(CeilDiv(most, tp)));
+  if (rule.form == DispatchForm::kAuto && of_a_rank > kParcelTokensMost) return 0;
+  return std::min(of_a_rank, rule.parcel_rows_max);
 }
 
 Status ResultExchange::Share(Communicator& all, bool has_results, MoveVote vote, size_t rows,

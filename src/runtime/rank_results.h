@@ -16,6 +16,19 @@ namespace braid {
 // they are.
 Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots);
 
+// How tokens come to the ranks that have their experts (ops::Ranks::parcel_rows).
+enum class DispatchForm : uint8_t { kAuto, kThroughput, kLatency };
+struct DispatchRule {
+  DispatchForm form = DispatchForm::kAuto;
+  int32_t parcel_rows_max = 64;  // of kLatency: tokens beyond that find no room at first
+};
+// With so many tokens of a rank and fewer, kAuto sends parcels.
+inline constexpr int32_t kParcelTokensMost = 16;
+
+// The rows of a parcel in the step of a plan of all ranks, 0: rows are counted. All ranks know the
+// plan, so all choose the same. `slots` are those of a data-parallel rank, which has tp ranks.
+int32_t ParcelRowsOf(const DispatchRule& rule, const Plan& plan, int32_t slots, int32_t tp);
+
 class ResultExchange {
  public:
   // Every rank calls it at the end of a step. `out`, of a rank that `has_results`, becomes that of

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import xml.etree.ElementTree
 
 import pytest
 
@@ -81,6 +82,34 @@ def test_hierarchical_where_groups_and_nodes_allow_it(braid, loads):
 )
 def test_errors_name_what_is_wrong(braid, loads, words, said):
     done = braid("experts", "plan", loads, *words)
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+def test_a_drawn_load_on_72_ranks_is_drawn_as_svg(braid, tmp_path):
+    path = tmp_path / "load.svg"
+    done = braid("experts", "plan", "zipf=1.2", "--model", CONFIGS / "deepseek_v3.json", "--mesh",
+                 "ranks=72,node=8", "--svg", path, "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = {row["placement"]: row for row in json.loads(done.stdout)["meshes"][0]["placements"]}
+    # Published systems see the same: experts in order leave most ranks idle, replicas do not.
+    assert rows["in order"]["balance_held_out"] < 0.3
+    for method in ("global", "incremental"):
+        assert rows[method]["balance_held_out"] > 2 * rows["in order"]["balance_held_out"]
+    svg = path.read_text()
+    drawn = xml.etree.ElementTree.fromstring(svg)
+    cells = [rect for rect in drawn if len(rect) == 1]  # with a title each
+    assert len(cells) == len(rows) * len(LAYERS) * 72
+    assert f"global: balance {rows['global']['balance_held_out']:.3f}" in svg
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [(["zipf=1.2"], "draws loads for the experts of a --model"),
+     (["zipf=much", "--model", CONFIGS / "deepseek_v3.json"], "a number from 0 to 10")],
+)  # fmt: skip
+def test_drawn_loads_need_an_exponent_and_a_model(braid, words, said):
+    done = braid("experts", "plan", *words)
     assert done.returncode == 1
     assert said in done.stderr
 

@@ -14,40 +14,10 @@ constexpr Mistake kMistakes[] = {
 #include "drafts.inc"
 };
 
-// Requests that ask for everything which a position of a row may get wrong.
-std::vector<Request> Requests() {
-  std::vector<Request> requests;
-  const auto add = [&](uint64_t seed) -> Request& {
-    requests.push_back(MakeRequest(kTarget, Tokens(seed, 56 + static_cast<int32_t>(seed)), 80));
-    requests.back().sampling.temperature = 0.8f;
-    requests.back().sampling.seed = seed;
-    return requests.back();
-  };
-  for (uint64_t seed = 0; seed < 8; ++seed) add(seed);
-  Request& penalties = add(20);
-  penalties.sampling.repetition_penalty = 1.3f;
-  penalties.sampling.frequency_penalty = 0.5f;
-  add(21).thinking = {.tokens_max = 9, .open = -1, .close = 499};
-  Request& stops = add(22);
-  stops.stop.stop_tokens = Tokens(5, 300);
-  std::sort(stops.stop.stop_tokens.begin(), stops.stop.stop_tokens.end());
-  stops.stop.new_tokens_min = 11;
-  for (const char* grammar : {"rewinds", "begins anew", "fails after 12"}) {
-    for (const TokenId after : {-1, 30}) {
-      Request& r = add(23);
-      r.grammar = grammar;
-      r.grammar_after = after;
-      r.sampling.logit_bias = {{30, 4.0f}};
-      r.stop.stop_tokens = {kEndForTest};
-    }
-  }
-  return requests;
-}
-
 bool DraftsChangeNothing() {
   for (const Model model : {Model::kDeepseekV3, Model::kQwen3Next}) {
     Machine machine({model, BestHere(Compute::kF32)});
-    for (const Request& request : Requests()) {
+    for (const Request& request : ExactingRequests()) {
       const Answer want = Cold(machine, request);
       for (const Drafts drafts : {Drafts::kThree, Drafts::kSeven, Drafts::kLookup}) {
         Engine run(machine, machine.config(drafts));

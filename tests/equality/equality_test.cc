@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <span>
 #include <tuple>
 
 #include "model/families/families.h"
@@ -43,7 +44,7 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
   static Answer Cold(const Request& request) {
     Subject alone = std::get<0>(GetParam());
     alone.mesh = {};
-    alone.placed = alone.moving = false;
+    alone.placed = alone.moving = alone.parcels = false;
     Answer answer = braid::Cold(MachineOf(alone), request);
     machine().oracle().Learn(request, answer.tokens);
     return answer;
@@ -284,7 +285,8 @@ std::string NameOfRow(const ::testing::TestParamInfo<TableRow>& row) {
          (subject.moving   ? "_moving"
           : subject.placed ? "_placed"
                            : "") +
-         (sampled ? "_sampled" : "_greedy") + kDraftsNames[static_cast<size_t>(drafts)];
+         (subject.parcels ? "_parcels" : "") + (sampled ? "_sampled" : "_greedy") +
+         kDraftsNames[static_cast<size_t>(drafts)];
 }
 
 std::vector<Subject> Trained() {
@@ -416,6 +418,28 @@ TEST_P(FormatsOnRanks, GiveTheAnswersOfOne) {
   EXPECT_EQ(moved.dropped, 0) << moved.failure;
 }
 
+// All that a request can ask for: what the first rank of a group decides, the others follow.
+class AskedOfRanks : public EqualityTest {};
+
+TEST_P(AskedOfRanks, GiveTheAnswersOfOne) {
+  std::vector<Request> requests = ExactingRequests();
+  for (Request& request : std::span(requests).subspan(6)) {  // two of those that are only sampled
+    if (!sampled()) request.sampling.temperature = 0.0f;
+    const Answer want = Cold(request);
+    Engine run(machine(), config_);
+    Request other = request;
+    other.id = RequestId(1);
+    other.sampling.seed += 1;
+    run.Submit(other);
+    run.Submit(request);
+    run.Drain();
+    const Answer& got = run.answer(kTarget);
+    EXPECT_EQ(got.error, want.error);
+    EXPECT_EQ(got.tokens, want.tokens);
+    EXPECT_EQ(got.logprobs, want.logprobs);
+  }
+}
+
 constexpr Drafts kByHead[] = {Drafts::kHeadOne, Drafts::kHeadThree, Drafts::kHeadSeven,
                               Drafts::kHeadAuto};
 constexpr Drafts kAllDrafts[] = {Drafts::kOne, Drafts::kThree, Drafts::kSeven, Drafts::kLookup};
@@ -474,6 +498,40 @@ INSTANTIATE_TEST_SUITE_P(PlacedExperts, FormatsOnRanks,
                          ::testing::Combine(::testing::ValuesIn(Placed()), ::testing::Values(true),
                                             ::testing::Values(Drafts::kThree)),
                          NameOfRow);
+
+// Heads that ranks divide: of one group, of groups that need each other's experts, of both; where
+// experts move.
+std::vector<Subject> HeadedRanks() {
+  const Arithmetic* best = BestHere(Compute::kF32);
+  const Arithmetic* rounds = BestHere(Compute::kBF16);
+  std::vector<Subject> subjects = {
+      {Model::kQwen35, best, {.tp = 2}},
+      {Model::kQwen35Moe, best, {.tp = 4, .ep = 2}},
+      {.model = Model::kQwen3Next, .arithmetic = best, .mesh = {.dp = 2, .ep = 2}, .parcels = true},
+      {Model::kLing2, rounds != nullptr ? rounds : best, {.dp = 2, .tp = 2, .ep = 4}},
+      {Model::kLing3, best, {.dp = 2, .tp = 2, .ep = 2}},
+      {.model = Model::kDeepseekV3,
+       .arithmetic = best,
+       .mesh = {.dp = 2, .tp = 2, .ep = 4, .redundant = 4},
+       .placed = true,
+       .moving = true}};
+  std::erase_if(subjects, [](const Subject& subject) {
+    const Status divides = CheckMesh(TinySpec(subject.model), subject.mesh);
+    EXPECT_TRUE(divides.ok()) << divides.error().message;
+    return !divides.ok();
+  });
+  return subjects;
+}
+INSTANTIATE_TEST_SUITE_P(Heads, FormatsOnRanks,
+                         ::testing::Combine(::testing::ValuesIn(HeadedRanks()),
+                                            ::testing::Values(true),
+                                            ::testing::Values(Drafts::kHeadThree)),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(
+    SomeOfThem, AskedOfRanks,
+    ::testing::Combine(::testing::Values(HeadedRanks()[1], HeadedRanks()[2], HeadedRanks()[3]),
+                       ::testing::Bool(), ::testing::Values(Drafts::kLookup, Drafts::kHeadThree)),
+    NameOfRow);
 
 INSTANTIATE_TEST_SUITE_P(TrainedHead, EqualityTest,
                          ::testing::Combine(::testing::ValuesIn(Best(Trained())), ::testing::Bool(),

@@ -1,6 +1,7 @@
 // See the header.
 #include "tests/equality/table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -243,7 +244,7 @@ Machine::Machine(const Subject& subject, const RankThreads::MoveLink& link, Move
     : Machine(subject, false, Moving{link, limits, deadline}) {}
 
 Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving) {
-  const auto& [model, arithmetic, mesh, placed, moves, head] = subject;
+  const auto& [model, arithmetic, mesh, placed, moves, head, parcels] = subject;
   mesh_ = mesh;
   moves_ = moves;
   // A step of a random model, or of a part, is too short to be worth a second thread.
@@ -304,6 +305,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
       .draft_tokens_max = kDraftsMax,
       .draft_head = head ? nullptr : &oracle_,
       .home = home_.get(),
+      .dispatch = parcels ? DispatchRule{DispatchForm::kLatency, 3} : DispatchRule(),
       .experts_at = {.redundant = mesh.redundant, .placement = placement},
       .move_limits = moving.limits,
       .movers = {nullptr, mesh.ranks() == 1 && home_ == nullptr ? &tier_ : nullptr},
@@ -446,6 +448,35 @@ Request Target(bool sampled) {
     r.sampling.seed = 77;
   }
   return r;
+}
+
+std::vector<Request> ExactingRequests() {
+  std::vector<Request> requests;
+  const auto add = [&](uint64_t seed) -> Request& {
+    requests.push_back(MakeRequest(kTarget, Tokens(seed, 56 + static_cast<int32_t>(seed)), 80));
+    requests.back().sampling.temperature = 0.8f;
+    requests.back().sampling.seed = seed;
+    return requests.back();
+  };
+  for (uint64_t seed = 0; seed < 8; ++seed) add(seed);
+  Request& penalties = add(20);
+  penalties.sampling.repetition_penalty = 1.3f;
+  penalties.sampling.frequency_penalty = 0.5f;
+  add(21).thinking = {.tokens_max = 9, .open = -1, .close = 499};
+  Request& stops = add(22);
+  stops.stop.stop_tokens = Tokens(5, 300);
+  std::sort(stops.stop.stop_tokens.begin(), stops.stop.stop_tokens.end());
+  stops.stop.new_tokens_min = 11;
+  for (const char* grammar : {"rewinds", "begins anew", "fails after 12"}) {
+    for (const TokenId after : {-1, 30}) {
+      Request& r = add(23);
+      r.grammar = grammar;
+      r.grammar_after = after;
+      r.sampling.logit_bias = {{30, 4.0f}};
+      r.stop.stop_tokens = {kEndForTest};
+    }
+  }
+  return requests;
 }
 
 Answer Cold(Machine& machine, const Request& request) {

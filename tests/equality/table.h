@@ -65,9 +65,10 @@ struct Subject {
   Model model;
   const Arithmetic* arithmetic;
   Mesh mesh = {};
-  bool placed = false;  // experts lie where a draw says, not in order
-  bool moving = false;  // and go elsewhere all the time
-  bool head = false;    // with the model's draft head; else with an oracle in its place
+  bool placed = false;   // experts lie where a draw says, not in order
+  bool moving = false;   // and go elsewhere all the time
+  bool head = false;     // with the model's draft head; else with an oracle in its place
+  bool parcels = false;  // tokens go to experts in parcels that are often too small
   auto operator<=>(const Subject&) const = default;
 };
 
@@ -258,6 +259,10 @@ Request MakeRequest(int64_t id, std::vector<TokenId> prompt, int32_t new_tokens)
 
 // The rows of the table.
 Request Target(bool sampled);
+
+// Requests that ask for everything which a position of a row may get wrong: draws, penalties, a
+// thought's budget, stops, grammars.
+std::vector<Request> ExactingRequests();
 
 // The answer alone, without cached prefixes and drafts; the machine's oracle knows it then.
 Answer Cold(Machine& machine, const Request& request);

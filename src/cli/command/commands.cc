@@ -43,6 +43,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench ops linear --filter \"1 row\" --isa avx2\n"
      "  braid bench ops --json > ops.json\n",
      MakeBenchOpsCommand},
+    {"bench", "dispatch", "Compare two ways of bringing tokens to the experts of other ranks",
+     "  braid bench dispatch\n"
+     "  mpirun -n 4 braid bench dispatch --ranks 4 --json\n",
+     MakeBenchDispatchCommand},
     {"bench", "agentic", "Measure how much of long conversations is recomputed",
      "  braid bench agentic models/braid-tiny\n"
      "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n",

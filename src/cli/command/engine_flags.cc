@@ -77,6 +77,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Number("--dp", options.mesh.dp, {1, 4096},
                "Groups of --tp ranks, which have sequences of their own");
   flags.Number("--ep", options.mesh.ep, {1, 4096}, "Ranks that share the experts of a layer");
+  flags.Choice(
+      "--ep-dispatch", options.ep_dispatch, {"auto", "throughput", "latency"},
+      "How tokens come to the ranks of their experts: counted (throughput), in parcels of "
+      "a fixed size, which take a message less (latency), or in parcels while they are few");
   flags.Number("--rank-seconds", options.rank_seconds, {1, 3600},
                "A rank that is not heard of for so long is lost, which ends the others");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);

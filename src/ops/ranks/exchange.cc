@@ -119,6 +119,7 @@ void DividedLinear(const OpContext& context, const DividedLinearArgs& args) {
 }
 
 void DividedHead(const OpContext& context, const DividedHeadArgs& args) {
+  if (args.x.rows == 0) return;
   Communicator* group = Group(context);
   if (group == nullptr) return Linear(context, {.x = args.x, .w = args.w, .y = args.y});
   const Part own = PartOf(args.y.cols, *group);

@@ -1,5 +1,9 @@
 // Experts on several ranks. A token's row goes once to every rank that has some of its experts;
 // each expert's row comes back by itself. Tokens are sent in rounds, which bounds the memory.
+//
+// Rows go in one of two forms. Counted: ranks first tell each other how many rows come, which is a
+// message more. In parcels of a fixed number of rows, of which those that are not used say so: a
+// round then ends before the first token for which a rank's parcel has no room.
 #include <algorithm>
 #include <vector>
 
@@ -25,15 +29,15 @@ class Exchange {
         hidden_(args.x.cols),
         own_slots_(args.down->count),
         record_(hidden_ + args.top_k),
-        round_(RoundTokens()) {
+        round_(RoundTokens()),
+        parcel_rows_(std::min<int64_t>(context.ranks->parcel_rows, round_)) {
     Workspace& ws = *context.workspace;
     const int64_t slots = std::min<int64_t>(args.top_k, own_slots_), pairs = round_ * ranks_;
-    const int64_t copies = std::min<int64_t>(args.top_k, ranks_);
     header_ = ws.Take<int32_t>(HeaderInts());
     headers_ = ws.Take<int32_t>(HeaderInts() * ranks_);
     at_ = ws.Take<int32_t>(round_ * args.top_k);
-    sent_ = ws.Take<float>(round_ * copies * record_);
-    received_ = ws.Take<float>(round_ * ranks_ * record_);
+    sent_ = ws.Take<float>(ranks_ * ParcelFloats(round_));
+    received_ = ws.Take<float>(ranks_ * ParcelFloats(round_));
     back_ = ws.TakeMatrix(round_ * args.top_k, hidden_);
     x_ = ws.TakeMatrix(pairs * slots, hidden_);
     y_ = ws.TakeMatrix(pairs * slots, hidden_);
@@ -48,30 +52,23 @@ class Exchange {
       Add(0, round_);
       return false;
     }
-    const int64_t first = done_, tokens = std::min(round_, args_.x.rows - first);
-    done_ += tokens;
-    Pack(first, tokens);
-    header_[ranks_] = done_ < args_.x.rows ? 1 : 0;
-    if (!Take(group_.AllGather(std::as_bytes(std::span(header_, static_cast<size_t>(HeaderInts()))),
-                               std::as_writable_bytes(std::span(
-                                   headers_, static_cast<size_t>(HeaderInts() * ranks_)))))) {
-      return false;
-    }
-    Send();
-    if (!Take(group_.AllToAllV(send_, receive_))) return false;
+    const int64_t first = done_;
+    done_ = RoundEnd(first);
+    Pack(first, done_ - first);
+    const bool more = done_ < args_.x.rows;
+    if (!Take(parcel_rows_ > 0 ? SendParcels(more) : SendCounted(more))) return false;
     Unpack();
     Return();
     if (!Take(group_.AllToAllV(send_, receive_))) return false;
-    Add(first, tokens);
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
-      if (headers_[rank * HeaderInts() + ranks_] != 0) return true;
-    }
-    return false;
+    Add(first, done_ - first);
+    return more_;
   }
 
  private:
   // Records for each rank, and whether more rounds follow.
   int64_t HeaderInts() const { return ranks_ + 1; }
+  // Whether more rounds follow, then records.
+  int64_t ParcelFloats(int64_t rows) const { return 1 + rows * record_; }
 
   int64_t RoundTokens() const {
     if (args_.round_tokens > 0) return args_.round_tokens;
@@ -87,6 +84,23 @@ class Exchange {
 
   int64_t SlotOf(int32_t expert) const { return args_.slot_of ? args_.slot_of[expert] : expert; }
 
+  // The tokens of a round are [first, this).
+  int64_t RoundEnd(int64_t first) {
+    const int64_t end = std::min(first + round_, args_.x.rows);
+    if (parcel_rows_ == 0) return end;
+    rows_back_.assign(static_cast<size_t>(ranks_), 0);  // here the records for each rank
+    for (int64_t t = first; t < end; ++t) {
+      goes_.assign(static_cast<size_t>(ranks_), false);
+      for (int64_t j = 0; j < args_.top_k; ++j) {
+        goes_[static_cast<size_t>(SlotOf(args_.ids[t * args_.top_k + j]) / own_slots_)] = true;
+      }
+      for (size_t rank = 0; rank < goes_.size(); ++rank) {
+        if (goes_[rank] && ++rows_back_[rank] > parcel_rows_) return t;
+      }
+    }
+    return end;
+  }
+
   // The tokens' records, by rank: inputs, then slots of the rank, -1 where there are none. Notes
   // where each expert's row will be: rows come back in the order of records and of their experts.
   void Pack(int64_t first, int64_t tokens) {
@@ -96,6 +110,7 @@ class Exchange {
     int32_t row = 0;
     for (int64_t rank = 0; rank < ranks_; ++rank) {
       const int32_t first_row = row;
+      if (parcel_rows_ > 0) record = ParcelOf(sent_, rank) + 1;
       header_[rank] = 0;
       for (int64_t t = 0; t < tokens; ++t) {
         const int32_t* ids = args_.ids + (first + t) * k;
@@ -114,36 +129,70 @@ class Exchange {
         ++header_[rank];
       }
       rows_back_[static_cast<size_t>(rank)] = row - first_row;
+      for (int64_t r = header_[rank]; r < parcel_rows_; ++r, record += record_) {
+        reinterpret_cast<int32_t*>(record + hidden_)[0] = -1;
+      }
     }
   }
 
   static MutableBytes BytesOf(float* data, int64_t floats) {
     return std::as_writable_bytes(std::span(data, static_cast<size_t>(floats)));
   }
-  int64_t Records(int64_t from, int64_t to) const { return headers_[from * HeaderInts() + to]; }
+  int64_t Counted(int64_t from, int64_t to) const { return headers_[from * HeaderInts() + to]; }
 
-  void Send() {
+  float* ParcelOf(float* parcels, int64_t rank) const {
+    return parcels + rank * ParcelFloats(parcel_rows_);
+  }
+
+  Status SendCounted(bool more) {
+    header_[ranks_] = more ? 1 : 0;
+    RETURN_IF_ERROR(group_.AllGather(
+        std::as_bytes(std::span(header_, static_cast<size_t>(HeaderInts()))),
+        std::as_writable_bytes(std::span(headers_, static_cast<size_t>(HeaderInts() * ranks_)))));
     send_.clear();
     receive_.clear();
+    came_.clear();
+    more_ = false;
     float *out = sent_, *in = received_;
     for (int64_t rank = 0; rank < ranks_; ++rank) {
-      const int64_t to = Records(group_.rank(), rank) * record_;
-      const int64_t from = Records(rank, group_.rank()) * record_;
-      send_.push_back(BytesOf(out, to));
-      receive_.push_back(BytesOf(in, from));
-      out += to;
-      in += from;
+      const int64_t to = Counted(group_.rank(), rank), from = Counted(rank, group_.rank());
+      send_.push_back(BytesOf(out, to * record_));
+      receive_.push_back(BytesOf(in, from * record_));
+      came_.push_back({in, from});
+      more_ = more_ || headers_[rank * HeaderInts() + ranks_] != 0;
+      out += to * record_;
+      in += from * record_;
     }
+    return group_.AllToAllV(send_, receive_);
+  }
+
+  Status SendParcels(bool more) {
+    send_.clear();
+    receive_.clear();
+    came_.clear();
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      float *out = ParcelOf(sent_, rank), *in = ParcelOf(received_, rank);
+      *reinterpret_cast<int32_t*>(out) = more ? 1 : 0;
+      send_.push_back(BytesOf(out, ParcelFloats(parcel_rows_)));
+      receive_.push_back(BytesOf(in, ParcelFloats(parcel_rows_)));
+      came_.push_back({in + 1, parcel_rows_});
+    }
+    RETURN_IF_ERROR(group_.AllToAllV(send_, receive_));
+    more_ = false;
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      more_ = more_ || *reinterpret_cast<const int32_t*>(ParcelOf(received_, rank)) != 0;
+    }
+    return {};
   }
 
   // One row for each expert of each record, and the rows of each sender.
   void Unpack() {
     int64_t pairs = 0;
-    const float* record = received_;
     pairs_.clear();
-    for (int64_t rank = 0; rank < ranks_; ++rank) {
+    for (const auto& [records, count] : came_) {
       const int64_t before = pairs;
-      for (int64_t r = 0; r < Records(rank, group_.rank()); ++r, record += record_) {
+      const float* record = records;
+      for (int64_t r = 0; r < count; ++r, record += record_) {
         const auto* slots = reinterpret_cast<const int32_t*>(record + hidden_);
         for (int64_t j = 0; j < args_.top_k && slots[j] >= 0; ++j, ++pairs) {
           CHECK(pairs < x_.rows && slots[j] < own_slots_, "slot {} of {}", slots[j], own_slots_);
@@ -196,9 +245,11 @@ class Exchange {
   const DividedExpertsArgs& args_;
   Communicator& group_;
   const int64_t ranks_, hidden_, own_slots_;
-  const int64_t record_;  // floats: a row and slots of a rank
-  const int64_t round_;   // tokens
-  int64_t done_ = 0;      // tokens
+  const int64_t record_;       // floats: a row and slots of a rank
+  const int64_t round_;        // tokens
+  const int64_t parcel_rows_;  // 0: rows are counted
+  int64_t done_ = 0;           // tokens
+  bool more_ = false;          // rounds follow, of this rank's tokens or of another's
   int32_t *header_, *headers_;
   int32_t* at_;  // [tokens, top_k]: rows of back_
   float *sent_, *received_;
@@ -206,6 +257,12 @@ class Exchange {
   int32_t* ids_;
   float* ones_;
   std::vector<int64_t> rows_back_, pairs_;  // by rank
+  std::vector<bool> goes_;                  // a token to each rank
+  struct Records {
+    const float* first;
+    int64_t count;
+  };
+  std::vector<Records> came_;  // by rank
   std::vector<Bytes> send_;
   std::vector<MutableBytes> receive_;
 };

@@ -174,7 +174,11 @@ TEST(Ranks, ExpertsOfOtherRanksAddTheBitsOfOne) {
         const int64_t part = kExperts / size;
         const PackedMatrix own_gate_up = Some(gate_up.matrix, 2 * part * rank, 2 * part);
         const PackedMatrix own_down = Some(down.matrix, part * rank, part);
-        for (const int64_t round : {0, 1, 3}) {
+        // Rounds of few tokens; parcels with room for all of them, for some, for one.
+        constexpr std::pair<int64_t, int64_t> kForms[] = {{0, 0}, {1, 0}, {3, 0}, {0, 16},
+                                                          {0, 2}, {0, 1}, {3, 2}};
+        for (const auto& [round, parcel_rows] : kForms) {
+          context.ranks->parcel_rows = parcel_rows;
           std::fill(got.values.begin(), got.values.end(), 7.0f);
           DividedExperts(context, {.x = x.view,
                                    .gate_up = &own_gate_up,

@@ -1,19 +1,26 @@
 // A step's rows first bring the head's cache up to date, those that draft up to the sampled token,
 // whose entry gives the first draft. Then all chains go on together, a token at a time; their
 // entries stand where the true ones will, which overwrite them.
-#include "runtime/head_drafter.h"
+#include "runtime/drafts/head_drafter.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
 #include "base/math.h"
+#include "ops/ranks.h"
 
 namespace braid {
 namespace {
 
 // Rows of logits in memory at once.
 constexpr int64_t kLogitsRows = 64;
+
+// Whether the rank has the logits, which only one of those with the same tokens gets.
+bool DrawsHere(const ops::OpContext& context) {
+  return context.ranks == nullptr ||
+         (context.ranks->status.ok() && context.ranks->tensor->rank() == 0);
+}
 
 }  // namespace
 
@@ -109,7 +116,19 @@ void HeadDrafter::AddSpan(const Slot& slot, int32_t begin, int32_t end) {
   tokens_.insert(tokens_.end(), slot.tokens.begin() + begin, slot.tokens.begin() + end);
 }
 
+// Whether a rank that shares experts has a pass to make, this one or another.
+bool HeadDrafter::AnotherPass(const ops::OpContext& context, bool own) {
+  if (parts_.dp_ranks == 1) return own;  // all have the same passes
+  ops::Ranks& ranks = *context.ranks;
+  if (!ranks.status.ok()) return false;
+  go_on_.resize(static_cast<size_t>(ranks.experts->size()));
+  const std::byte mine{own ? uint8_t{1} : uint8_t{0}};
+  ranks.status = ranks.experts->AllGather(std::span(&mine, 1), go_on_);
+  return ranks.status.ok() && std::ranges::count(go_on_, std::byte{1}) > 0;
+}
+
 void HeadDrafter::Forward(const ops::OpContext& context, Matrix before, Matrix states) {
+  if (!AnotherPass(context, true)) return;  // after an error
   head_.Forward(context,
                 {.tokens = tokens_.data(),
                  .before = before,
@@ -179,6 +198,7 @@ void HeadDrafter::SampleDrafts(const DraftStep& step, Matrix last) {
     WorkspaceScope scope(*step.context.workspace);
     Matrix logits = step.context.workspace->TakeMatrix(rows, parts_.spec.vocabulary);
     parts_.decoder.Logits(step.context, last.some_rows(begin, rows), logits);
+    if (!DrawsHere(step.context)) continue;
     step.context.pool->Run(rows, [&](int64_t i, int member) {
       const auto at = static_cast<size_t>(begin + i);
       const Slot& slot = *step.rows[chains_[going_[at]].row].slot;
@@ -190,12 +210,23 @@ void HeadDrafter::SampleDrafts(const DraftStep& step, Matrix last) {
   }
 }
 
+// Those of the first rank to the others that have the same tokens.
+void HeadDrafter::TellDrafts(const ops::OpContext& context) {
+  if (context.ranks == nullptr) return;
+  ops::Ranks& ranks = *context.ranks;
+  if (ranks.status.ok()) {
+    ranks.status = ranks.tensor->Broadcast(0, std::as_writable_bytes(std::span(drafts_)));
+  }
+  if (!ranks.status.ok()) std::ranges::fill(drafts_, -1);
+}
+
 // While a chain goes on, its drafts follow the slot's tokens.
 void HeadDrafter::Guess(const DraftStep& step, Matrix last) {
   going_.clear();
   for (size_t i = 0; i < chains_.size(); ++i) going_.push_back(i);
   for (int32_t depth = 1; !going_.empty(); ++depth) {
     SampleDrafts(step, last);
+    TellDrafts(step.context);
     size_t kept = 0;
     tokens_.clear();
     spans_.clear();
@@ -229,6 +260,12 @@ void HeadDrafter::Propose(const DraftStep& step) {
   MakeEntries(step, last);
   for (const DraftWish& row : step.rows) KeepStates(step, row);
   Guess(step, last);
+  while (AnotherPass(step.context, false)) {
+    tokens_.clear();
+    spans_.clear();
+    const Matrix none = last.first_rows(0);
+    head_.Forward(step.context, {.tokens = nullptr, .before = none, .sequences = {}}, none);
+  }
   for (const Chain& chain : chains_) {
     const DraftWish& row = step.rows[chain.row];
     row.slot->tokens.resize(static_cast<size_t>(row.end) + 1);

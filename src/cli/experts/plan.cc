@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/json.h"
 #include "base/system/file.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/pairs.h"
+#include "cli/experts/svg.h"
 #include "experts/placement_file.h"
 #include "forecast/expert_plan.h"
 #include "forecast/forecast.h"
@@ -25,7 +27,10 @@ struct MeshReports {
 class ExpertsPlanCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
-    flags.Required("LOADS", loads_path_, "Recorded loads: JSON lines of --expert-loads");
+    flags.Required(
+        "LOADS", loads_path_,
+        "Recorded loads: JSON lines of --expert-loads; or zipf=S: drawn by Zipf's law of "
+        "exponent S for the experts of --model");
     flags.Text("--mesh", mesh_text_,
                "ranks=N,node=N,redundant=N: ranks that share the experts, ranks of a node, further "
                "replicas (default: the fewest that divide); several meshes with ; between them");
@@ -46,18 +51,22 @@ class ExpertsPlanCommand : public Command {
                "Write the placement that all windows give to FILE, for --expert-placement");
     flags.Choice("--placement", placement_, {"incremental", "global", "hierarchical"},
                  "With --write: which");
+    flags.Text("--svg", svg_,
+               "Draw to FILE what each rank computes of each layer, and the balance as the load "
+               "goes on, on the first --mesh");
     flags.Switch("--json", json_, "Print a JSON object");
   }
   Status Run() override;
 
  private:
   Result<std::vector<ExpertShape>> ReadMeshes(int32_t experts) const;
+  Result<ExpertLoads> ReadLoads(const ModelSpec& spec) const;
   Status WritePlacement(const ExpertLoads& loads, const ExpertShape& shape) const;
   void Print(const ExpertLoads& loads, std::span<const MeshReports> all) const;
   void PrintJson(const ExpertLoads& loads, std::span<const MeshReports> all) const;
 
   std::string loads_path_, mesh_text_ = "ranks=8,node=8", model_, hardware_name_ = "h200";
-  std::string weights_ = "bf16", write_, placement_ = "incremental";
+  std::string weights_ = "bf16", svg_, write_, placement_ = "incremental";
   int32_t groups_ = 0, step_tokens_ = 4096;
   std::optional<uint64_t> seed_;
   bool json_ = false;
@@ -148,9 +157,24 @@ Status ExpertsPlanCommand::WritePlacement(const ExpertLoads& loads,
   return WriteExpertPlacement(write_, placement);
 }
 
+Result<ExpertLoads> ExpertsPlanCommand::ReadLoads(const ModelSpec& spec) const {
+  constexpr std::string_view kDrawn = "zipf=";
+  if (!loads_path_.starts_with(kDrawn)) return ReadExpertLoads(loads_path_);
+  DrawnLoads drawn{.seed = options_.seed};
+  const char* end = loads_path_.data() + loads_path_.size();
+  const auto [rest, error] =
+      std::from_chars(loads_path_.data() + kDrawn.size(), end, drawn.exponent);
+  if (error != std::errc() || rest != end || !(drawn.exponent >= 0 && drawn.exponent <= 10)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: the exponent must be a number from 0 to 10", loads_path_)};
+  }
+  if (model_.empty()) {
+    return Error{ErrorCode::kInvalid, "zipf=S draws loads for the experts of a --model", "--model"};
+  }
+  return DrawLoads(spec, drawn);
+}
+
 Status ExpertsPlanCommand::Run() {
-  ASSIGN_OR_RETURN(const ExpertLoads loads, ReadExpertLoads(loads_path_));
-  ASSIGN_OR_RETURN(const std::vector<ExpertShape> shapes, ReadMeshes(loads.experts));
   ASSIGN_OR_RETURN(const Hardware hardware, ReadHardware(hardware_name_));
   ModelSpec spec;
   if (!model_.empty()) {
@@ -158,12 +182,14 @@ Status ExpertsPlanCommand::Run() {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
     ASSIGN_OR_RETURN(spec, ParseModelSpec(text, path));
   }
+  options_.seed = seed_.value_or(42);
+  ASSIGN_OR_RETURN(const ExpertLoads loads, ReadLoads(spec));
+  ASSIGN_OR_RETURN(const std::vector<ExpertShape> shapes, ReadMeshes(loads.experts));
   options_.groups = groups_;
   for (const LayerSpec& layer : spec.layers) {
     const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
     if (moe != nullptr && groups_ == 0) options_.groups = moe->router.groups;
   }
-  options_.seed = seed_.value_or(42);
   options_.step_tokens = step_tokens_;
   const ExpertMachine machine{spec, hardware,
                               ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16)};
@@ -180,6 +206,9 @@ Status ExpertsPlanCommand::Run() {
         std::vector<PlacementReport> reports,
         ComparePlacements(loads, shape, options_, model_.empty() ? nullptr : &machine));
     all.push_back({shape, std::move(reports)});
+  }
+  if (!svg_.empty()) {
+    RETURN_IF_ERROR(WriteFile(svg_, ExpertsSvg(loads, all[0].shape, all[0].reports)));
   }
   json_ ? PrintJson(loads, all) : Print(loads, all);
   return {};

@@ -7,13 +7,17 @@
 // the block over; in the block in progress it may be behind. A slot keeps the model's states of the
 // tokens that the head has not seen, so that a sequence whose drafts do not pay costs the head one
 // pass in 64 tokens.
+//
+// Ranks that divide the model make every pass together. The first of those that share tokens draws,
+// and tells the others. Ranks whose experts others need too agree before each pass that there is
+// one, and make it without tokens of their own.
 #pragma once
 
 #include <vector>
 
 #include "model/decoder.h"
 #include "model/draft_head.h"
-#include "runtime/drafter.h"
+#include "runtime/drafts/drafter.h"
 #include "runtime/sampler.h"
 
 namespace braid {
@@ -29,6 +33,7 @@ class HeadDrafter final : public Drafter {
     Sampler& sampler;
     int32_t slots = 0;
     int32_t pass_tokens_max = 0;  // of one pass of the head
+    int32_t dp_ranks = 1;
   };
   // What `parts` refers to outlives the drafter.
   explicit HeadDrafter(const Parts& parts);
@@ -70,6 +75,8 @@ class HeadDrafter final : public Drafter {
   void Guess(const DraftStep& step, Matrix last);
   void SampleDrafts(const DraftStep& step, Matrix last);
   void Forward(const ops::OpContext& context, Matrix before, Matrix states);
+  bool AnotherPass(const ops::OpContext& context, bool own);
+  void TellDrafts(const ops::OpContext& context);
   void AddSpan(const Slot& slot, int32_t begin, int32_t end);
   std::byte*& BlockOf(Slot& slot, int32_t position) const;
 
@@ -87,6 +94,7 @@ class HeadDrafter final : public Drafter {
   std::vector<TokenId> tokens_;    // of a pass
   std::vector<ops::SequenceSpan> spans_;
   std::vector<TokenId> drafts_;
+  std::vector<std::byte> go_on_;  // of the ranks that share experts
 };
 
 }  // namespace braid

@@ -12,7 +12,7 @@
 #include <array>
 #include <vector>
 
-#include "runtime/drafter.h"
+#include "runtime/drafts/drafter.h"
 
 namespace braid {
 

@@ -1,5 +1,5 @@
 // See the header.
-#include "runtime/lookup_drafter.h"
+#include "runtime/drafts/lookup_drafter.h"
 
 #include <algorithm>
 #include <bit>

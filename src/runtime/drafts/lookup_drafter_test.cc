@@ -1,5 +1,5 @@
 // What is found, where it was last, and that an index built at once is one built token by token.
-#include "runtime/lookup_drafter.h"
+#include "runtime/drafts/lookup_drafter.h"
 
 #include <gtest/gtest.h>
 
