@@ -12,7 +12,7 @@ struct GroupedZmm : VecAvx512 {
   using I = __v16si;
   using Bytes = __m512i;
   static constexpr int64_t kBytes = 64;
-  static constexpr int kRows = 6, kPanels = 2, kFewRows = 2, kPanelsFew = 4;
+  static constexpr int kRegisters = 32, kRows = 4, kPanels = 4;
 
   static I Set(int32_t x) { return (I)_mm512_set1_epi32(x); }
   static I LoadCodes(const std::byte* p) { return (I)_mm512_load_si512(p); }

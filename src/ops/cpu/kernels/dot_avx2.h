@@ -133,7 +133,7 @@ struct GroupedYmm : VecAvx2 {
   using I = __m256i;
   using Bytes = __m256i;
   static constexpr int64_t kBytes = 32;
-  static constexpr int kRows = 2, kPanels = 1, kFewRows = 1, kPanelsFew = 2;
+  static constexpr int kRegisters = 16, kRows = 2, kPanels = 2;
 
   static I Set(int32_t x) { return _mm256_set1_epi32(x); }
   static I LoadCodes(const std::byte* p) { return LoadBytes(p); }

@@ -17,20 +17,22 @@ inline constexpr int64_t kSlabScales = kSlabColumns * 16;
 inline constexpr int64_t kSlabBases = kSlabScales + kSlabColumns / 16 * 64;
 inline constexpr int64_t kSlabBytes = kSlabBases + kSlabColumns / 16 * 64;
 
-// Rows that pass by one slab; their sums stay in the second-level cache.
-inline constexpr int64_t kSlabRows = 384;
+// Rows that pass by one slab; their totals stay in the second-level cache.
+inline constexpr int64_t kSlabRows = 192;
 
 // The columns of a slab of some rows and panels.
 struct SlabTile {
   const std::byte* x;       // of the first row; rows are 64 bytes apart
   int64_t x_step;           // from 64 columns to the next
   const std::byte* next_x;  // of the next tile, fetched ahead
-  const int32_t* sums;      // of the rows' groups, times -8: sums[g * sums_stride + r]
-  int64_t sums_stride;
-  int32_t centre;  // of the codes
+  // Of the rows' groups at [g * terms_stride + r]: minus the sum times the codes' centre, and the
+  // sum times -8.
+  const int32_t* centres;
+  const float* sums;
+  int64_t terms_stride;
   const std::byte* slab;
   int64_t groups;
-  float* carry;         // [rows][16 * panels]: sums of the slabs before this one and after it
+  float* carry;         // [rows][16 * panels]: totals of the slabs before this one and after it
   bool first;           // there are none before
   const float* scales;  // of the rows, at the last slab, whose results go to y; else null
   float* y;
@@ -42,34 +44,54 @@ struct SlabTile {
   int64_t panel_bytes;
 };
 
-// R rows by P panels. A group has kLines lines of codes. `V`: vectors of one instruction set.
-// `kWide`: codes may be above 128.
-template <class V, int R, int P, int kLines, bool kBase, bool kWide>
+// Where a vector of outputs has its part of a line of a slab.
+template <class V>
+const std::byte* PartAt(const std::byte* slab, int64_t offset, int c) {
+  constexpr int kParts = 16 / V::kLanes;
+  return slab + c / kParts * kSlabBytes + offset + c % kParts * (64 / kParts);
+}
+
+// Fetches a group's share of the next tile's activations and of the panels' next blocks.
+template <int R, int P>
+void FetchAhead(const SlabTile& t, int64_t group, int64_t column) {
+  for (int r = 0; r < R && column % 64 == 0; ++r) {
+    __builtin_prefetch(t.next_x + column / 64 * t.x_step + r * 64);
+  }
+  const std::byte* ahead = t.ahead + group * t.ahead_lines * 64;
+  for (int64_t i = 0; i < t.ahead_lines; ++i, ahead += 64) {
+    for (int p = 0; p < P; ++p) __builtin_prefetch(ahead + p * t.panel_bytes, 0, 2);
+  }
+}
+
+// R rows by P panels of a format. `V`: vectors of one instruction set.
+template <class V, int R, int P, int kRow>
 void MultiplySlab(const SlabTile& t) {
-  constexpr int kParts = 16 / V::kLanes, kVecs = P * kParts;
-  typename V::F totals[R][kVecs];
+  constexpr GroupedFormat kFormat = kGroupedFormats[kRow];
+  constexpr int kLines = static_cast<int>(kFormat.group / 4);
+  constexpr bool kBase = kFormat.has_base(), kWide = kFormat.Most() + kFormat.centre > 128;
+  constexpr int kVecs = P * 16 / V::kLanes;
+  const auto part_at = [&](int64_t offset, int c) { return PartAt<V>(t.slab, offset, c); };
+  // Totals stay in registers where the sums of a group leave room, else in the first-level cache.
+  constexpr bool kKept = 2 * R * kVecs + P < V::kRegisters;
+  const auto carry_at = [&](int r, int c) { return t.carry + (r * kVecs + c) * V::kLanes; };
+  typename V::F kept[R][kVecs];
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) {
-      totals[r][c] = t.first ? V::Zero() : V::Load(t.carry + (r * kVecs + c) * V::kLanes);
+      if constexpr (kKept) {
+        kept[r][c] = t.first ? V::Zero() : V::Load(carry_at(r, c));
+      } else if (t.first) {
+        V::Store(carry_at(r, c), V::Zero());
+      }
     }
   }
-  const auto part_at = [&](int64_t offset, int c) {
-    return t.slab + c / kParts * kSlabBytes + offset + c % kParts * (64 / kParts);
-  };
-  const int32_t* row_sums = t.sums;
-  const std::byte* ahead = t.ahead;
-  for (int64_t g = 0; g < t.groups; ++g, row_sums += t.sums_stride) {
-    const int64_t column = g * kLines * 4;
+  for (int64_t g = 0; g < t.groups; ++g) {
+    const int64_t column = g * kLines * 4, terms = g * t.terms_stride;
     const std::byte* x = t.x + column / 64 * t.x_step + column % 64;
-    if (column % 64 == 0) {
-      for (int r = 0; r < R; ++r) __builtin_prefetch(t.next_x + column / 64 * t.x_step + r * 64);
-    }
-    for (int64_t i = 0; i < t.ahead_lines; ++i, ahead += 64) {
-      for (int p = 0; p < P; ++p) __builtin_prefetch(ahead + p * t.panel_bytes, 0, 2);
-    }
+    FetchAhead<R, P>(t, g, column);
     typename V::I sums[R][kVecs];
     for (int r = 0; r < R; ++r) {
-      for (int c = 0; c < kVecs; ++c) sums[r][c] = V::Set(t.centre * row_sums[r] >> 3);
+      for (int c = 0; c < kVecs; ++c)
+        sums[r][c] = V::Set(kFormat.centre == 0 ? 0 : t.centres[terms + r]);
     }
 #pragma GCC unroll 8
     for (int line = 0; line < kLines; ++line) {
@@ -82,27 +104,27 @@ void MultiplySlab(const SlabTile& t) {
     }
     for (int c = 0; c < kVecs; ++c) {
       const auto scale = V::Load(reinterpret_cast<const float*>(part_at(kSlabScales + g * 64, c)));
-      for (int r = 0; r < R; ++r) {
-        totals[r][c] = V::Fma(V::ToFloat(sums[r][c]), scale, totals[r][c]);
+      typename V::F base;
+      if constexpr (kBase) {
+        base = V::Load(reinterpret_cast<const float*>(part_at(kSlabBases + g * 64, c)));
       }
-    }
-    if constexpr (kBase) {
-      for (int c = 0; c < kVecs; ++c) {
-        const auto base = V::Load(reinterpret_cast<const float*>(part_at(kSlabBases + g * 64, c)));
-        for (int r = 0; r < R; ++r) {
-          totals[r][c] = V::Fma(V::ToFloat(V::Set(row_sums[r])), base, totals[r][c]);
-        }
+      for (int r = 0; r < R; ++r) {
+        auto total = kKept ? kept[r][c] : V::Load(carry_at(r, c));
+        total = V::Fma(V::ToFloat(sums[r][c]), scale, total);
+        if constexpr (kBase) total = V::Fma(V::Set1(t.sums[terms + r]), base, total);
+        kKept ? void(kept[r][c] = total) : V::Store(carry_at(r, c), total);
       }
     }
   }
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < kVecs; ++c) {
+      const auto total = kKept ? kept[r][c] : V::Load(carry_at(r, c));
       if (!t.scales) {
-        V::Store(t.carry + (r * kVecs + c) * V::kLanes, totals[r][c]);
+        if constexpr (kKept) V::Store(carry_at(r, c), total);
         continue;
       }
       const int64_t col = c * V::kLanes, lanes = t.cols - col;
-      const auto result = V::Mul(totals[r][c], V::Set1(t.scales[r]));
+      const auto result = V::Mul(total, V::Set1(t.scales[r]));
       float* y = t.y + r * t.y_stride + col;
       if (lanes >= V::kLanes) {
         V::Store(y, result);
@@ -188,8 +210,8 @@ class SlabFiller {
   }
 };
 
-// A task in tiles of up to V::kRows rows by V::kPanels panels; up to V::kFewRows rows meet
-// V::kPanelsFew panels at once, each of them a stream of weights.
+// A task in tiles of up to V::kRows rows by V::kPanels panels, each of them a stream of weights, or
+// half as many, and so on to the last.
 template <class V, int kRow>
 class GroupedGemm {
  public:
@@ -198,11 +220,11 @@ class GroupedGemm {
                                                      : kFormat.block == 128 ? &kInt8RowsOf128
                                                                             : &kInt8RowsOf256;
   static void Run(const GemmTask& t) {
-    const int64_t most = t.rows <= V::kFewRows ? V::kPanelsFew : V::kPanels;
     for (int64_t row = 0; row < t.rows; row += kSlabRows) {
       const int64_t rows = t.rows - row < kSlabRows ? t.rows - row : kSlabRows;
       for (int64_t p = t.panel_begin; p < t.panel_end;) {
-        const int64_t count = t.panel_end - p >= most ? most : 1;
+        int64_t count = V::kPanels;
+        while (count > t.panel_end - p) count /= 2;
         Panels(t, {row, row + rows, p, count});
         p += count;
       }
@@ -210,16 +232,12 @@ class GroupedGemm {
   }
 
  private:
-  static constexpr int kLines = static_cast<int>(kFormat.group / 4);
-  static constexpr int64_t kPanelsMost = V::kPanelsFew > V::kPanels ? V::kPanelsFew : V::kPanels;
-  static_assert(kSlabRows * V::kPanels >= V::kFewRows * V::kPanelsFew);
-
   struct Part {
     int64_t row, row_end;
     int64_t panel, count;
   };
   static void Panels(const GemmTask& t, const Part& part) {
-    alignas(64) std::byte slab[kPanelsMost * kSlabBytes];
+    alignas(64) std::byte slab[V::kPanels * kSlabBytes];
     alignas(64) float carry[kSlabRows * V::kPanels * 16];
     const std::byte* panel = t.w + part.panel * t.panel_bytes;
     const int64_t next = part.panel + part.count;
@@ -233,7 +251,6 @@ class GroupedGemm {
       }
       SlabTile tile = {};
       tile.slab = slab;
-      tile.centre = kFormat.centre;
       tile.groups = columns / kFormat.group;
       tile.carry = carry;
       tile.first = k == 0;
@@ -245,6 +262,19 @@ class GroupedGemm {
     }
   }
 
+  // Of a block of rows and the groups of a slab.
+  struct Terms {
+    alignas(64) int32_t centres[kSlabColumns / 16 * kDotRows];
+    alignas(64) float sums[kSlabColumns / 16 * kDotRows];
+
+    void Set(const int32_t* from, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        if (kFormat.centre != 0) centres[i] = kFormat.centre * from[i] >> 3;
+        if (kFormat.has_base()) sums[i] = static_cast<float>(from[i]);
+      }
+    }
+  };
+
   // All rows of a part, in equal tiles that do not cross the blocks of the activations.
   static void Rows(const GemmTask& t, const Part& part, int64_t k, SlabTile& tile) {
     const int64_t columns = tile.groups * kFormat.group;
@@ -254,6 +284,7 @@ class GroupedGemm {
     // Every tile fetches its share of the lines.
     tile.ahead_lines = tile.ahead ? (lines + tiles * tile.groups - 1) / (tiles * tile.groups) : 0;
     int64_t fetched = 0;
+    Terms terms;
     for (int64_t row = part.row; row < part.row_end;) {
       const int64_t begin = row / kDotRows * kDotRows;
       const int64_t end = begin + kDotRows < t.rows ? begin + kDotRows : t.rows;
@@ -267,16 +298,18 @@ class GroupedGemm {
       tile.x_step = (end - begin) * 64;
       tile.next_x =
           row + rows < end ? tile.x + rows * 64 : t.x + end * Int8RowBytes(t.k) + k * (end - begin);
-      tile.sums = sums + k / kFormat.group * (end - begin) + inside;
-      tile.sums_stride = end - begin;
+      if (inside == 0) {
+        terms.Set(sums + k / kFormat.group * (end - begin), tile.groups * (end - begin));
+      }
+      tile.centres = terms.centres + inside;
+      tile.sums = terms.sums + inside;
+      tile.terms_stride = end - begin;
       tile.scales = last ? scales + inside : nullptr;
       tile.y = t.y + row * t.y_stride + (part.panel - t.panel_begin) * 16;
       tile.y_stride = t.y_stride;
       tile.cols = t.n - part.panel * 16;
       if (fetched >= lines) tile.ahead_lines = 0;
-      part.count == 1         ? ByRows<V::kRows, 1>(tile, rows)
-      : t.rows <= V::kFewRows ? ByRows<V::kFewRows, V::kPanelsFew>(tile, rows)
-                              : ByRows<V::kRows, V::kPanels>(tile, rows);
+      ByPanels<V::kPanels>(tile, rows, part.count);
       tile.ahead += tile.ahead_lines * tile.groups * 64;
       fetched += tile.ahead_lines * tile.groups;
       tile.carry += rows * part.count * 16;
@@ -284,14 +317,21 @@ class GroupedGemm {
     }
   }
 
+  // The form for kMost panels, or half as many, and so on.
+  template <int kMost>
+  static void ByPanels(const SlabTile& tile, int64_t rows, int64_t panels) {
+    if constexpr (kMost > 1) {
+      if (panels < kMost) return ByPanels<kMost / 2>(tile, rows, panels);
+    }
+    ByRows<V::kRows, kMost>(tile, rows);
+  }
   // The form for 1 … kMost rows.
   template <int kMost, int P>
   static void ByRows(const SlabTile& tile, int64_t rows) {
     if constexpr (kMost > 1) {
       if (rows < kMost) return ByRows<kMost - 1, P>(tile, rows);
     }
-    constexpr bool kWide = kFormat.Most() + kFormat.centre > 128;
-    MultiplySlab<V, kMost, P, kLines, kFormat.has_base(), kWide>(tile);
+    MultiplySlab<V, kMost, P, kRow>(tile);
   }
 };
 
