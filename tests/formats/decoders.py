@@ -48,10 +48,10 @@ def scaled(weight, scale):
     return codes8(weight) * scales(scale).reshape(-1, 1)
 
 
-def nibbles(words, count):
-    """Eight numbers from every 32-bit word along the last axis, lowest bits first."""
+def nibbles(words, count, bits=4):
+    """The numbers of every 32-bit word along the last axis, lowest bits first."""
     unsigned = words.astype(np.int64) & 0xFFFFFFFF
-    parts = [unsigned >> 4 * i & 15 for i in range(8)]
+    parts = [unsigned >> bits * i & (1 << bits) - 1 for i in range(32 // bits)]
     return np.stack(parts, -1).reshape(*words.shape[:-1], -1)[..., :count]
 
 
@@ -69,6 +69,20 @@ def int4_packed(packed, scale, shape, group, zero_point=None, g_idx=None):
         zeros = nibbles(zero_point[1].T, rows).T
     group_of = np.arange(columns) // group if g_idx is None else g_idx[1]
     return grouped(codes, zeros, scale, group_of)
+
+
+def int8_packed(packed, scale, shape, group):
+    columns = shape[1]
+    codes = nibbles(packed[1], columns, 8)
+    group_of = np.arange(columns) // (group or columns)
+    return grouped(codes, np.full(scales(scale).shape, 128), scales(scale), group_of)
+
+
+def gptq_int8(qweight, qzeros, scale, group):
+    columns = qweight[1].shape[0] * 4
+    codes = nibbles(qweight[1].T, columns, 8)
+    zeros = nibbles(qzeros[1], qweight[1].shape[1], 8).T + 1
+    return grouped(codes, zeros, scales(scale).T, np.arange(columns) // (group or columns))
 
 
 def fp4(packed, block, scale):

@@ -26,11 +26,12 @@ def packed_bytes(codes):
     return (codes[..., 0::2] | codes[..., 1::2] << 4).astype(np.uint8)
 
 
-def packed_words(codes):
-    """Eight codes of the last axis a word, lowest bits first; zeros where the axis ends."""
-    codes = np.pad(codes.astype(np.uint32), [(0, 0), (0, -codes.shape[1] % 8)])
-    groups = codes.reshape(codes.shape[0], -1, 8)
-    return sum(groups[..., i] << np.uint32(4 * i) for i in range(8)).astype(np.uint32).view(
+def packed_words(codes, bits=4):
+    """Codes of the last axis in words, lowest bits first; zeros where the axis ends."""
+    per = 32 // bits
+    codes = np.pad(codes.astype(np.uint32), [(0, 0), (0, -codes.shape[1] % per)])
+    groups = codes.reshape(codes.shape[0], -1, per)
+    return sum(groups[..., i] << np.uint32(bits * i) for i in range(per)).astype(np.uint32).view(
         np.int32)
 
 
@@ -72,6 +73,25 @@ def int4_packed(w, group):
     codes = codes.reshape(w.shape[0], -1)[:, :w.shape[1]]
     return {".weight_packed": ("I32", packed_words(codes)), ".weight_scale": ("F16", scale),
             ".weight_shape": ("I64", np.array(w.shape))}
+
+
+def int8_packed(w, group):
+    """One scale per row where group is 0."""
+    blocks = grouped(w, group or w.shape[1])
+    scale = (np.abs(blocks).max(-1) / 127 + 1e-7).astype(np.float16)
+    codes = np.clip(np.rint(blocks / scale.astype(np.float32)[..., None]) + 128, 0, 255)
+    codes = codes.reshape(w.shape[0], -1)[:, :w.shape[1]]
+    return {".weight_packed": ("I32", packed_words(codes, 8)), ".weight_scale": ("F16", scale),
+            ".weight_shape": ("I64", np.array(w.shape))}
+
+
+def gptq_int8(w, group):
+    parts = int8_packed(w, group)
+    codes = parts[".weight_packed"][1].view(np.uint8)[:, :w.shape[1]]
+    scale = parts[".weight_scale"][1]
+    zeros = np.full((scale.shape[1], w.shape[0]), 127)
+    return {".qweight": ("I32", packed_words(codes, 8).T.copy()),
+            ".qzeros": ("I32", packed_words(zeros, 8)), ".scales": ("F16", scale.T)}
 
 
 def nvfp4(w, divide):

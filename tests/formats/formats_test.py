@@ -65,6 +65,14 @@ FORMATS = {
         lambda w: encoders.gptq(w, 32),
         lambda p, s: decoders.gptq(p[".qweight"], p[".qzeros"], p[".scales"], 32, p[".g_idx"]),
         integers("gptq", 32), "int4_zp32"),
+    "int8_packed": (
+        lambda w: encoders.int8_packed(w, 0),
+        lambda p, s: decoders.int8_packed(p[".weight_packed"], p[".weight_scale"], s, 0),
+        compressed("pack-quantized", 8, "int", strategy="channel"), "int8"),
+    "gptq_int8": (
+        lambda w: encoders.gptq_int8(w, 32),
+        lambda p, s: decoders.gptq_int8(p[".qweight"], p[".qzeros"], p[".scales"], 32),
+        {**integers("gptq", 32), "bits": 8}, "q8_0"),
     "gptq_act_order": (
         lambda w: encoders.gptq(w, 64, shuffled=True),
         lambda p, s: decoders.gptq(p[".qweight"], p[".qzeros"], p[".scales"], 64, p[".g_idx"]),

@@ -1,7 +1,7 @@
-// GPTQ integers of four bits: the matrix is stored with inputs as rows, eight inputs a word from
-// the lowest bits, [k / 8][n] words; zero points [groups][n / 8] pack eight outputs a word. In the
-// first version of the layout a zero point is stored less one. g_idx, if there, is the group of
-// every input. value = (code - zero) * scale.
+// GPTQ integers of four or eight bits: the matrix is stored with inputs as rows, eight or four
+// inputs a word from the lowest bits, [k / 8][n] words; zero points [groups][n / 8] pack as many
+// outputs a word. In the first version of the layout a zero point is stored less one. g_idx, if
+// there, is the group of every input. value = (code - zero) * scale.
 #include <fmt/format.h>
 
 #include "model/checkpoint/formats/groups.h"
@@ -13,15 +13,22 @@ constexpr FormatPart kParts[] = {{".qweight"}, {".qzeros"}, {".scales"}, {".g_id
 enum : size_t { kCodes, kZeros, kScales, kIndex };
 constexpr DType kWords[] = {DType::kI32};
 
+// The shape tells; four bits where it is of neither.
+CodeWords Words(const StoredWeight& w) {
+  const std::vector<int64_t>& shape = w.parts[kCodes]->shape;
+  return {!shape.empty() && shape.front() == w.k >> 2 ? 2 : 3};
+}
+
 std::string Problem(const StoredWeight& w) {
-  if (w.rows % kPerWord != 0 || w.k % kPerWord != 0) {
-    return fmt::format("\"{}\" packs eight numbers a word and the weight is [{}, {}]",
-                       w.parts[kCodes]->name, w.rows, w.k);
+  const int64_t per_word = Words(w).per_word();
+  if (w.rows % per_word != 0 || w.k % per_word != 0) {
+    return fmt::format("\"{}\" packs {} numbers a word and the weight is [{}, {}]",
+                       w.parts[kCodes]->name, per_word, w.rows, w.k);
   }
   const int64_t groups = GroupCount(w);
-  std::string text = PartProblem(*w.parts[kCodes], kWords, {{w.k / kPerWord, w.rows}});
+  std::string text = PartProblem(*w.parts[kCodes], kWords, {{w.k / per_word, w.rows}});
   if (text.empty()) {
-    text = PartProblem(*w.parts[kZeros], kWords, {{groups, w.rows / kPerWord}});
+    text = PartProblem(*w.parts[kZeros], kWords, {{groups, w.rows / per_word}});
   }
   if (text.empty()) text = PartProblem(*w.parts[kScales], kGroupScaleTypes, {{groups, w.rows}});
   if (text.empty() && w.parts[kIndex]) text = GroupIndexProblem(w, *w.parts[kIndex]);
@@ -29,14 +36,14 @@ std::string Problem(const StoredWeight& w) {
 }
 
 int32_t CodeOf(const StoredWeight& w, int64_t row, int64_t column) {
-  const uint32_t word = WordAt(*w.parts[kCodes], column / kPerWord * w.rows + row);
-  return static_cast<int32_t>(word >> (4 * (column % kPerWord)) & 15u);
+  const CodeWords words = Words(w);
+  return words.CodeIn(WordAt(*w.parts[kCodes], words.WordOf(column) * w.rows + row), column);
 }
 
 int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
-  const uint32_t zeros = WordAt(*w.parts[kZeros], group * (w.rows / kPerWord) + row / kPerWord);
-  const int32_t less = w.quantization->zero_off_by_one ? 1 : 0;
-  return static_cast<int32_t>(zeros >> (4 * (row % kPerWord)) & 15u) + less;
+  const CodeWords words = Words(w);
+  const uint32_t zeros = WordAt(*w.parts[kZeros], group * words.WordOf(w.rows) + words.WordOf(row));
+  return words.CodeIn(zeros, row) + (w.quantization->zero_off_by_one ? 1 : 0);
 }
 
 float ScaleOf(const StoredWeight& w, int64_t row, int64_t group) {
@@ -53,12 +60,17 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
-bool Fit(const StoredWeight& w) {
+bool ZerosInTheMiddle(const StoredWeight& w) {
   for (int64_t row = 0; row < w.rows; ++row) {
     for (int64_t group = 0; group < GroupCount(w); ++group) {
-      if (ZeroOf(w, row, group) != 8) return false;
+      if (ZeroOf(w, row, group) != Words(w).middle()) return false;
     }
   }
+  return true;
+}
+
+bool Fit(const StoredWeight& w) {
+  if (Words(w).per_word() != kPerWord || !ZerosInTheMiddle(w)) return false;
   return GroupsFit(w, ops::kInt4Columns, *w.parts[kScales], w.parts[kIndex]);
 }
 
@@ -72,19 +84,31 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
 
 template <int64_t kColumns>
 bool FitWithZeros(const StoredWeight& w) {
-  return GroupsFitWithZeros(w, kColumns, *w.parts[kScales], w.parts[kIndex]);
+  return Words(w).per_word() == kPerWord &&
+         GroupsFitWithZeros(w, kColumns, *w.parts[kScales], w.parts[kIndex]);
 }
 template <int64_t kColumns>
 constexpr auto kRowWithZeros = KeepWithZeros<CodeOf, ZeroOf, ScaleOf, kColumns>;
 
-constexpr KeptCodes kKeptZeros32 = {ops::WeightFormat::kI4Z32, FitWithZeros<32>, kRowWithZeros<32>};
+template <ops::WeightFormat kFormat>
+bool FitBytes(const StoredWeight& w) {
+  return Words(w).per_word() == 4 && ZerosInTheMiddle(w) &&
+         BytesFit<kFormat>(w, *w.parts[kScales], w.parts[kIndex]);
+}
+template <ops::WeightFormat kFormat, const KeptCodes* kNext>
+constexpr KeptCodes kKeptBytes = {kFormat, FitBytes<kFormat>, KeepBytes<kFormat, CodeOf, ScaleOf>,
+                                  kNext};
+
+constexpr const KeptCodes* kGroupsOfBytes = &kKeptBytes<ops::WeightFormat::kQ8_0, nullptr>;
+constexpr KeptCodes kKeptZeros32 = {ops::WeightFormat::kI4Z32, FitWithZeros<32>, kRowWithZeros<32>,
+                                    &kKeptBytes<ops::WeightFormat::kI8, kGroupsOfBytes>};
 constexpr KeptCodes kKeptZeros = {ops::WeightFormat::kI4Z, FitWithZeros<128>, kRowWithZeros<128>,
                                   &kKeptZeros32};
 constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow, &kKeptZeros};
 
 }  // namespace
 
-const StorageFormat kGptq = {.name = "gptq int4",
+const StorageFormat kGptq = {.name = "gptq integers",
                              .replaces_weight = true,
                              .parts = kParts,
                              .types = kWords,

@@ -1,5 +1,5 @@
-// Shared by the decoders of 4-bit codes: groups of columns with a scale each, and words of eight
-// codes. Pure.
+// Shared by the decoders of integers of 4 and 8 bits: groups of columns with a scale each, and
+// words of eight or four codes. Pure.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@
 
 namespace braid {
 
-inline constexpr int64_t kPerWord = ops::kCodesPerWord;
+inline constexpr int64_t kPerWord = ops::kCodesPerWord;  // of four bits
 inline constexpr DType kGroupScaleTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 inline int64_t GroupSize(const StoredWeight& w) {
@@ -34,6 +34,20 @@ inline uint32_t WordAt(const TensorEntry& part, int64_t i) {
   return word;
 }
 
+// How words of a weight's codes are made: eight of four bits or four of eight, the first in the
+// lowest bits. Shifts, because codes are looked at one by one.
+struct CodeWords {
+  int log2;  // of the codes of a word
+
+  int64_t per_word() const { return int64_t{1} << log2; }
+  int32_t middle() const { return log2 == 3 ? 8 : 128; }
+  int64_t WordOf(int64_t code) const { return code >> log2; }
+  int32_t CodeIn(uint32_t word, int64_t code) const {
+    const int bits = 32 >> log2;
+    return static_cast<int32_t>(word >> (bits * (code & (per_word() - 1))) & ((1u << bits) - 1));
+  }
+};
+
 // The group of every column, from a tensor [k] of 32-bit numbers, or what is wrong with one.
 std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index);
 inline int64_t GroupOf(const StoredWeight& w, const TensorEntry* index, int64_t column) {
@@ -52,6 +66,28 @@ bool GroupsFit(const StoredWeight& w, int64_t columns, const TensorEntry& scales
 // The same where a base of scale times zero point is subtracted, so that scales must be finite.
 bool GroupsFitWithZeros(const StoredWeight& w, int64_t columns, const TensorEntry& scales,
                         const TensorEntry* index);
+
+// Whether integers of eight bits, whose zero points are all 128, run as `format`: int8 where one
+// scale holds for a row, q8_0 with its scales.
+template <ops::WeightFormat kFormat>
+bool BytesFit(const StoredWeight& w, const TensorEntry& scales, const TensorEntry* index) {
+  if constexpr (kFormat == ops::WeightFormat::kI8) return GroupCount(w) == 1;
+  return GroupsFit(w, ops::kInt4Columns, scales, index);
+}
+// A row in one of these: kCode(w, row, column), kScale(w, row, group).
+template <ops::WeightFormat kFormat, auto kCode, auto kScale>
+void KeepBytes(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+  for (int64_t c = 0; c < w.k; ++c) codes[c] = static_cast<std::byte>(kCode(w, row, c) - 128);
+  if constexpr (kFormat == ops::WeightFormat::kI8) {
+    const float scale = kScale(w, row, 0);
+    std::memcpy(scales, &scale, sizeof scale);
+  } else {
+    for (int64_t c = 0; c < w.k; c += ops::kInt4Columns, scales += 2) {
+      const uint16_t half = F16OfFloat(kScale(w, row, c / GroupSize(w)));
+      std::memcpy(scales, &half, sizeof half);
+    }
+  }
+}
 
 // A row in a format of integers with zero points, whose scale `columns` columns share:
 // kCode(w, row, column), kZero(w, row, group), kScale(w, row, group).

@@ -1,5 +1,6 @@
-// compressed-tensors' pack-quantized integers of four bits: words of eight codes along the row, the
-// lowest bits first; codes and zero points are stored plus 8. value = (code - zero) * scale.
+// compressed-tensors' pack-quantized integers of four or eight bits: words of eight or four codes
+// along the row, the lowest bits first; codes and zero points are stored plus 8 or 128. value =
+// (code - zero) * scale.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,14 @@ constexpr FormatPart kParts[] = {
 enum : size_t { kCodes, kScale, kShape, kZero, kIndex };
 constexpr DType kWords[] = {DType::kI32};
 
+// The shape tells; four bits where it is of neither.
+CodeWords Words(const StoredWeight& w) {
+  const std::vector<int64_t>& shape = w.parts[kCodes]->shape;
+  const bool bytes =
+      !shape.empty() && shape.back() != (w.k + 7) >> 3 && shape.back() == (w.k + 3) >> 2;
+  return {bytes ? 2 : 3};
+}
+
 int64_t ShapeEntry(const TensorEntry& shape, int64_t i) {
   int64_t value = 0;
   std::memcpy(&value, shape.data + i * SizeOf(shape.dtype),
@@ -24,7 +33,8 @@ int64_t ShapeEntry(const TensorEntry& shape, int64_t i) {
 
 std::string Problem(const StoredWeight& w) {
   const int64_t groups = GroupCount(w);
-  std::vector<int64_t> codes = {w.rows, CeilDiv(w.k, kPerWord)}, scales = {w.rows, groups};
+  std::vector<int64_t> codes = {w.rows, CeilDiv(w.k, Words(w).per_word())},
+                       scales = {w.rows, groups};
   if (w.matrices > 1) {
     codes.insert(codes.begin(), w.matrices);
     scales.insert(scales.begin(), w.matrices);
@@ -42,23 +52,23 @@ std::string Problem(const StoredWeight& w) {
     }
   }
   if (text.empty() && w.parts[kZero]) {
-    text = PartProblem(*w.parts[kZero], kWords, {{CeilDiv(w.rows, kPerWord), groups}});
+    text = PartProblem(*w.parts[kZero], kWords, {{CeilDiv(w.rows, Words(w).per_word()), groups}});
   }
   if (text.empty() && w.parts[kIndex]) text = GroupIndexProblem(w, *w.parts[kIndex]);
   return text;
 }
 
-// Zero points are packed along the rows, eight rows a word.
+// Zero points are packed along the rows, as many rows a word.
 int32_t ZeroOf(const StoredWeight& w, int64_t row, int64_t group) {
-  if (w.parts[kZero] == nullptr) return 8;
-  const uint32_t word = WordAt(*w.parts[kZero], row / kPerWord * GroupCount(w) + group);
-  return static_cast<int32_t>(word >> (4 * (row % kPerWord)) & 15u);
+  const CodeWords words = Words(w);
+  if (w.parts[kZero] == nullptr) return words.middle();
+  return words.CodeIn(WordAt(*w.parts[kZero], words.WordOf(row) * GroupCount(w) + group), row);
 }
 
 int32_t CodeOf(const StoredWeight& w, int64_t row, int64_t column) {
-  const int64_t words = CeilDiv(w.k, kPerWord);
-  const uint32_t word = WordAt(*w.parts[kCodes], row * words + column / kPerWord);
-  return static_cast<int32_t>(word >> (4 * (column % kPerWord)) & 15u);
+  const CodeWords words = Words(w);
+  const int64_t of_row = w.parts[kCodes]->shape.back();
+  return words.CodeIn(WordAt(*w.parts[kCodes], row * of_row + words.WordOf(column)), column);
 }
 
 float ScaleOf(const StoredWeight& w, int64_t row, int64_t group) {
@@ -74,12 +84,17 @@ void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
   }
 }
 
-bool Fit(const StoredWeight& w) {
+bool ZerosInTheMiddle(const StoredWeight& w) {
   for (int64_t row = 0; w.parts[kZero] && row < w.rows; ++row) {
     for (int64_t group = 0; group < GroupCount(w); ++group) {
-      if (ZeroOf(w, row, group) != 8) return false;
+      if (ZeroOf(w, row, group) != Words(w).middle()) return false;
     }
   }
+  return true;
+}
+
+bool Fit(const StoredWeight& w) {
+  if (Words(w).per_word() != kPerWord || !ZerosInTheMiddle(w)) return false;
   return GroupsFit(w, ops::kInt4Columns, *w.parts[kScale], w.parts[kIndex]);
 }
 
@@ -97,12 +112,24 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
 
 template <int64_t kColumns>
 bool FitWithZeros(const StoredWeight& w) {
-  return GroupsFitWithZeros(w, kColumns, *w.parts[kScale], w.parts[kIndex]);
+  return Words(w).per_word() == kPerWord &&
+         GroupsFitWithZeros(w, kColumns, *w.parts[kScale], w.parts[kIndex]);
 }
 template <int64_t kColumns>
 constexpr auto kRowWithZeros = KeepWithZeros<CodeOf, ZeroOf, ScaleOf, kColumns>;
 
-constexpr KeptCodes kKeptZeros32 = {ops::WeightFormat::kI4Z32, FitWithZeros<32>, kRowWithZeros<32>};
+template <ops::WeightFormat kFormat>
+bool FitBytes(const StoredWeight& w) {
+  return Words(w).per_word() == 4 && ZerosInTheMiddle(w) &&
+         BytesFit<kFormat>(w, *w.parts[kScale], w.parts[kIndex]);
+}
+template <ops::WeightFormat kFormat, const KeptCodes* kNext>
+constexpr KeptCodes kKeptBytes = {kFormat, FitBytes<kFormat>, KeepBytes<kFormat, CodeOf, ScaleOf>,
+                                  kNext};
+
+constexpr const KeptCodes* kGroupsOfBytes = &kKeptBytes<ops::WeightFormat::kQ8_0, nullptr>;
+constexpr KeptCodes kKeptZeros32 = {ops::WeightFormat::kI4Z32, FitWithZeros<32>, kRowWithZeros<32>,
+                                    &kKeptBytes<ops::WeightFormat::kI8, kGroupsOfBytes>};
 constexpr KeptCodes kKeptZeros = {ops::WeightFormat::kI4Z, FitWithZeros<128>, kRowWithZeros<128>,
                                   &kKeptZeros32};
 constexpr KeptCodes kKept = {ops::WeightFormat::kI4, Fit, KeptRow, &kKeptZeros};
@@ -165,7 +192,7 @@ std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index) {
   return {};
 }
 
-const StorageFormat kInt4Packed = {.name = "int4 packed",
+const StorageFormat kInt4Packed = {.name = "packed integers",
                                    .parts = kParts,
                                    .types = kWords,
                                    .problem = Problem,

@@ -221,6 +221,30 @@ TEST(KeptCodes, GptqWithZeroPointsInTheMiddle) {
   }
 }
 
+TEST(KeptCodes, IntegersOfEightBitsWithOneScaleOrInGroups) {
+  for (auto [group, format] :
+       {std::pair(0, ops::WeightFormat::kI8), {64, ops::WeightFormat::kQ8_0}}) {
+    const int64_t groups = group == 0 ? 1 : 3;
+    Made packed(kInt4Packed, 24, 190), gptq(kGptq, 24, 192);
+    packed.Part(0, DType::kI32, {24, 48});  // the last word is not whole
+    packed.Scales(1, DType::kBF16, {24, groups});
+    gptq.Part(0, DType::kI32, {48, 24});
+    std::vector<std::byte>& zeros = gptq.Part(1, DType::kI32, {groups, 6});
+    std::ranges::fill(zeros, std::byte{127});
+    gptq.Scales(2, DType::kF16, {groups, 24});
+    gptq.quantization.zero_off_by_one = true;
+    for (Made* w : {&packed, &gptq}) {
+      w->quantization.group = group;
+      w->ExpectKept();
+      EXPECT_EQ(w->format(), format);
+    }
+    zeros[5] = std::byte{126};
+    EXPECT_FALSE(gptq.Fits());
+    packed.quantization.group = 40;
+    EXPECT_EQ(packed.stored().format->problem(packed.stored()).empty(), false);
+  }
+}
+
 TEST(KeptCodes, ZeroPointsOfAllFormatsInGroupsThatMemoryHas) {
   for (auto [group, format] : {std::pair(128, ops::WeightFormat::kI4Z),
                                {256, ops::WeightFormat::kI4Z},
@@ -315,7 +339,8 @@ TEST(KeptCodes, AMixtureOfKQuantsIsHeldByOneFormat) {
                                        {13, 14, ops::WeightFormat::kQ6KM},
                                        {23, 13, ops::WeightFormat::kQ8KM},
                                        {10, 11, ops::WeightFormat::kQ6KM},
-                                       {10, 23, ops::WeightFormat::kQ8KM}}) {
+                                       {10, 23, ops::WeightFormat::kQ8KM},
+                                       {21, 12, ops::WeightFormat::kQ6KM}}) {
     ASSERT_EQ(ops::HolderOf(*FindGgufType(static_cast<uint32_t>(first))->kept,
                             *FindGgufType(static_cast<uint32_t>(second))->kept),
               holder);

@@ -138,9 +138,11 @@ void ReadGroup(const Section& group, const std::string& format_of_all, Quantizat
   if (format == nullptr || value == nullptr) return;  // a group for activations alone
   if (!value->is_object()) return group.Wrong("weights", *value, "an object");
   const Section weights = group.Inner(value->get_object(), "weights");
-  if (const int64_t bits = weights.Int("num_bits", {1, 64}, format->bits); bits != format->bits) {
-    weights.Fail("num_bits",
-                 fmt::format("is {}; with \"{}\" it must be {}", bits, format->name, format->bits));
+  const int64_t bits = weights.Int("num_bits", {1, 64}, format->bits);
+  const bool packed = format->format == &kInt4Packed;
+  if (bits != format->bits && !(packed && bits == 8)) {
+    weights.Fail("num_bits", fmt::format("is {}; with \"{}\" it must be {}{}", bits, format->name,
+                                         format->bits, packed ? " or 8" : ""));
   }
   if (std::string type = weights.Word("type"); !type.empty() && type != format->type) {
     weights.Fail("type", fmt::format("is \"{}\"; with \"{}\" it must be \"{}\"", type, format->name,
@@ -154,7 +156,7 @@ void ReadGroup(const Section& group, const std::string& format_of_all, Quantizat
   }
   if (strategy == "block") ReadBlocks(weights, "block_structure", q);
   const int64_t size = weights.Int("group_size", {-1, 1 << 20}, 0);
-  if (format->format == &kInt4Packed) q.group = std::max<int64_t>(size, 0);
+  if (packed) q.group = std::max<int64_t>(size, 0);
   Add(q, *format->format);
 }
 
@@ -199,8 +201,8 @@ void ReadModelOpt(const Section& s, QuantizationSpec& q) {
 
 void ReadIntegers(const Section& s, QuantizationSpec& q) {
   const bool awq = q.method == "awq";
-  if (const int64_t bits = s.Int("bits", {1, 64}, 4); bits != 4) {
-    s.Fail("bits", fmt::format("is {}; it must be 4", bits));
+  if (const int64_t bits = s.Int("bits", {1, 64}, 4); bits != 4 && (awq || bits != 8)) {
+    s.Fail("bits", fmt::format("is {}; it must be 4{}", bits, awq ? "" : " or 8"));
   }
   q.group = std::max<int64_t>(0, s.Int("group_size", {-1, 1 << 20}, 128));
   if (awq) {
