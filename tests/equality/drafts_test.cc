@@ -209,9 +209,7 @@ TEST_P(DraftsTest, SampledAnswersAreTheSameWithThreeDrafts) {
 INSTANTIATE_TEST_SUITE_P(Models, DraftsTest,
                          ::testing::Values(Model::kDeepseekV3, Model::kKimiLinear, Model::kLing2,
                                            Model::kLing3, Model::kQwen35Moe, Model::kQwen3Next),
-                         [](const auto& row) {
-                           return std::string(kModelNames[static_cast<size_t>(row.param)]);
-                         });
+                         [](const auto& row) { return NameOf(row.param); });
 
 }  // namespace
 }  // namespace braid

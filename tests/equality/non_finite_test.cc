@@ -111,9 +111,7 @@ TEST_P(NonFiniteTest, AReadOfAFreedPageIsNoticed) {
 INSTANTIATE_TEST_SUITE_P(Kinds, NonFiniteTest,
                          ::testing::Values(Model::kQwen3Next, Model::kKimiLinear, Model::kLing2,
                                            Model::kDeepseekV3),
-                         [](const auto& row) {
-                           return std::string(kModelNames[static_cast<size_t>(row.param)]);
-                         });
+                         [](const auto& row) { return NameOf(row.param); });
 
 }  // namespace
 }  // namespace braid

@@ -152,13 +152,29 @@ const Arithmetic* BestHere(Compute compute) {
   return best;
 }
 
+const std::vector<std::string>& ModelNames() {
+  static const auto names = std::make_unique<const std::vector<std::string>>([] {
+    std::vector<std::string> all = {"braid_tiny", "deepseek_v3", "kimi_linear", "ling_2",
+                                    "ling_3",     "qwen3_5",     "qwen3_5_moe", "qwen3_next"};
+    CHECK(all[static_cast<size_t>(Model::kQwen3Next)] == "qwen3_next");
+    for (const Family& family : Families()) {
+      if (std::ranges::count(all, family.name) == 0) all.emplace_back(family.name);
+    }
+    return all;
+  }());
+  return *names;
+}
+
 ModelSpec TinySpec(Model model) {
-  const std::string name = kModelNames[static_cast<size_t>(model)];
-  for (const Family& family : Families()) {
-    if (family.name != name) continue;
-    return Must(ParseModelSpec(json::serialize(family.example(ExampleSize::kTiny)), name));
-  }
-  CHECK(false, "no family {}", name);
+  const Family family = Must(FindFamily(NameOf(model)));
+  return Must(ParseModelSpec(json::serialize(family.example(ExampleSize::kTiny)), NameOf(model)));
+}
+
+bool HasHead(Model model) {
+  json::object config = Must(FindFamily(NameOf(model))).example(ExampleSize::kTiny);
+  config["num_nextn_predict_layers"] = 1;
+  const Result<ModelSpec> spec = ParseModelSpec(json::serialize(config), NameOf(model));
+  return spec && spec->draft;
 }
 
 void Oracle::Learn(const Request& request, const std::vector<TokenId>& answer) {
@@ -191,13 +207,13 @@ namespace {
 std::string DirectoryOf(Model model, const TestDirectory& made, ThreadPool& pool) {
   if (model == Model::kBraidTiny) return BRAID_SOURCE_DIR "/models/braid-tiny";
   const std::string directory = made.path() + "/model";
-  const bool headed = model != Model::kKimiLinear;
-  Must(MakeModel({.directory = directory,
-                  .family = kModelNames[static_cast<size_t>(model)],
-                  .shape = {"tiny", headed ? "num_nextn_predict_layers=1" : "num_experts=8"},
-                  .seed = 1,
-                  .progress = {}},
-                 pool));
+  Must(
+      MakeModel({.directory = directory,
+                 .family = NameOf(model),
+                 .shape = {"tiny", HasHead(model) ? "num_nextn_predict_layers=1" : "num_experts=8"},
+                 .seed = 1,
+                 .progress = {}},
+                pool));
   return directory;
 }
 

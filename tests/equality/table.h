@@ -37,7 +37,8 @@ struct Answer {
   std::string error;
 };
 
-// Which model. Random ones have one of every kind of layer that their family knows.
+// Which model; tests name some. Random ones have one of every kind of layer that their family
+// knows.
 enum class Model : uint8_t {
   kBraidTiny,
   kDeepseekV3,
@@ -48,10 +49,9 @@ enum class Model : uint8_t {
   kQwen35Moe,
   kQwen3Next,
 };
-inline constexpr const char* kModelNames[] = {"braid_tiny",  "deepseek_v3", "kimi_linear",
-                                              "ling_2",      "ling_3",      "qwen3_5",
-                                              "qwen3_5_moe", "qwen3_next"};
-inline constexpr int kModels = static_cast<int>(std::size(kModelNames));
+// By number: those above, then families that have none.
+const std::vector<std::string>& ModelNames();
+inline const std::string& NameOf(Model model) { return ModelNames()[static_cast<size_t>(model)]; }
 
 struct Arithmetic {
   const char* name;
@@ -83,6 +83,8 @@ const Arithmetic* BestHere(Compute compute);
 
 // The small example of a random model's family, which its subjects are made of.
 ModelSpec TinySpec(Model model);
+// Whether that family's models may have a draft head.
+bool HasHead(Model model);
 
 // A fault injected for tests: whatever reads this token computes with NaN from there on.
 inline constexpr TokenId kNanTokenForTest = 7;
