@@ -17,7 +17,9 @@ constexpr IntRange kExperts{0, 4096};
 constexpr int64_t kExpertsInAllMax =
     65536;  // every expert is three names: the loader's lists stay small
 
-RotarySpec ReadRotary(HfConfig& config, int32_t head_dim) {
+}  // namespace
+
+RotarySpec ReadQwenRotary(HfConfig& config, int32_t head_dim, double partial) {
   const bool nested = config.Has("rope_parameters");
   const std::string base = nested ? "rope_parameters." : "";
   const std::string kind = nested ? "rope_parameters." : "rope_scaling.";
@@ -28,7 +30,7 @@ RotarySpec ReadRotary(HfConfig& config, int32_t head_dim) {
   }
   RotarySpec rotary;
   rotary.theta = config.Number(base + "rope_theta", {1.0, 1e12});
-  const double factor = config.NumberOr(base + "partial_rotary_factor", {0.0, 1.0}, 0.25);
+  const double factor = config.NumberOr(base + "partial_rotary_factor", {0.0, 1.0}, partial);
   if (nested) {  // some exporters write both forms: they must agree
     for (const auto& [key, value] : {std::pair<const char*, double>{"rope_theta", rotary.theta},
                                      {"partial_rotary_factor", factor}}) {
@@ -49,18 +51,23 @@ RotarySpec ReadRotary(HfConfig& config, int32_t head_dim) {
   return rotary;
 }
 
+void CheckQwenHeads(HfConfig& config, const FullAttention& mixer) {
+  if (mixer.heads % mixer.kv_heads == 0) return;
+  config.Fail("num_attention_heads", fmt::format("is {}; it must be a multiple of "
+                                                 "num_key_value_heads, {}",
+                                                 mixer.heads, mixer.kv_heads));
+}
+
+namespace {
+
 FullAttention ReadFullAttention(HfConfig& config) {
   FullAttention mixer{.heads = config.Int("num_attention_heads", kHeads),
                       .kv_heads = config.Int("num_key_value_heads", kHeads),
                       .head_dim = config.IntOr("head_dim", kHeadDim, 256),
                       .output_gate = config.BoolOr("attn_output_gate", true),
                       .qk_norm = true};
-  mixer.rotary = ReadRotary(config, mixer.head_dim);
-  if (mixer.heads % mixer.kv_heads != 0) {
-    config.Fail("num_attention_heads", fmt::format("is {}; it must be a multiple of "
-                                                   "num_key_value_heads, {}",
-                                                   mixer.heads, mixer.kv_heads));
-  }
+  mixer.rotary = ReadQwenRotary(config, mixer.head_dim, 0.25);
+  CheckQwenHeads(config, mixer);
   return mixer;
 }
 
@@ -93,18 +100,23 @@ std::vector<bool> ReadPattern(HfConfig& config, int32_t layers) {
   return full;
 }
 
-MoeFfn ReadMoe(HfConfig& config, int32_t layers) {
-  MoeFfn moe{.experts = config.IntOr("num_experts", kExperts, 0)};
+}  // namespace
+
+MoeFfn ReadQwenMoe(HfConfig& config, int32_t layers, MoeFfn moe) {
+  const bool shared = moe.shared_width > 0;
+  moe.experts = config.IntOr("num_experts", kExperts, 0);
   if (moe.experts == 0) {
-    config.Ignore({"num_experts_per_tok", "moe_intermediate_size",
-                   "shared_expert_intermediate_size", "norm_topk_prob"});
+    config.Ignore({"num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"});
+    if (shared) config.Ignore({"shared_expert_intermediate_size"});
     return moe;
   }
   moe.top_k = config.Int("num_experts_per_tok", {1, moe.experts});
-  moe.width = config.IntOr("moe_intermediate_size", kWidth, 512);
-  moe.shared_width = config.IntOr("shared_expert_intermediate_size", {0, kWidth.high}, 512);
-  moe.shared_gate = true;
-  moe.router.renormalise = config.BoolOr("norm_topk_prob", true);
+  moe.width = config.IntOr("moe_intermediate_size", kWidth, moe.width);
+  if (shared) {
+    moe.shared_width =
+        config.IntOr("shared_expert_intermediate_size", {0, kWidth.high}, moe.shared_width);
+  }
+  moe.router.renormalise = config.BoolOr("norm_topk_prob", moe.router.renormalise);
   if (int64_t{layers} * moe.experts > kExpertsInAllMax) {
     config.Fail("num_experts",
                 fmt::format("is {} in each of {} layers; at most {} in all are accepted",
@@ -113,9 +125,7 @@ MoeFfn ReadMoe(HfConfig& config, int32_t layers) {
   return moe;
 }
 
-// The feed-forward part of each layer: dense where there are no experts, in `mlp_only_layers`, and
-// off the grid of `decoder_sparse_step`.
-std::vector<Ffn> ReadFfns(HfConfig& config, const MoeFfn& moe, int32_t layers) {
+std::vector<Ffn> ReadQwenFfns(HfConfig& config, const MoeFfn& moe, int32_t layers) {
   const int32_t step = config.IntOr("decoder_sparse_step", {1, 4096}, 1);
   const std::vector<int32_t> only = config.Ints("mlp_only_layers", {0, layers - 1});
   std::vector<bool> dense;
@@ -132,6 +142,8 @@ std::vector<Ffn> ReadFfns(HfConfig& config, const MoeFfn& moe, int32_t layers) {
   for (bool is_dense : dense) ffns.push_back(is_dense ? Ffn(mlp) : Ffn(moe));
   return ffns;
 }
+
+namespace {
 
 void CheckNeutralKeys(HfConfig& config) {
   config.Word("hidden_act", {"silu"});
@@ -158,8 +170,9 @@ ModelSpec ReadQwenHybrid(HfConfig& config, QwenHybridTraits traits) {
   const FullAttention full = ReadFullAttention(config);
   const LinearAttention linear = ReadLinearAttention(config, traits.layout);
   const std::vector<bool> pattern = ReadPattern(config, layers);
-  const MoeFfn moe = ReadMoe(config, layers);
-  const std::vector<Ffn> ffns = ReadFfns(config, moe, layers);
+  const MoeFfn moe =
+      ReadQwenMoe(config, layers, {.width = 512, .shared_width = 512, .shared_gate = true});
+  const std::vector<Ffn> ffns = ReadQwenFfns(config, moe, layers);
   for (int32_t i = 0; i < layers; ++i) {
     const auto at = static_cast<size_t>(i);
     spec.layers.push_back({.prefix = fmt::format("@layers.{}.", i),
