@@ -15,7 +15,7 @@ namespace {
 
 constexpr Family (*kFamilies[])() = {
     Qwen3_5MoeFamily, Qwen3_5Family, Qwen3NextFamily,  KimiLinearFamily,
-    Ling3Family,      Ling2Family,   DeepseekV3Family,
+    Ling3Family,      Ling2Family,   DeepseekV3Family, Qwen3Family,
 };
 
 // Far above every published model, and far below where sizes in bytes could overflow.

@@ -30,6 +30,7 @@ Family DeepseekV3Family();
 Family KimiLinearFamily();
 Family Ling2Family();
 Family Ling3Family();
+Family Qwen3Family();
 Family Qwen3_5Family();
 Family Qwen3_5MoeFamily();
 Family Qwen3NextFamily();
