@@ -107,7 +107,8 @@ INSTANTIATE_TEST_SUITE_P(All, FamilyGolden,
                                          "qwen3_next_b", "qwen3_next_c", "kimi_linear_a",
                                          "kimi_linear_b", "kimi_linear_c", "ling_3_a", "ling_3_b",
                                          "ling_3_c", "ling_2_a", "ling_2_b", "ling_2_c",
-                                         "deepseek_v3_a", "deepseek_v3_b", "deepseek_v3_c"),
+                                         "deepseek_v3_a", "deepseek_v3_b", "deepseek_v3_c",
+                                         "qwen3_a", "qwen3_moe_a", "qwen3_moe_b"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

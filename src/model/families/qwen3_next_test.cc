@@ -7,8 +7,8 @@
 #include "base/system/thread_pool.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/writing/make_model.h"
 #include "model/loading/test_loaded_model.h"
+#include "model/writing/make_model.h"
 
 namespace braid {
 namespace {
