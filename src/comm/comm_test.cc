@@ -1,7 +1,8 @@
-// One set of claims for every backend: threads of this process, and processes of this program that
-// mpirun starts.
+// One set of claims for every backend: threads of this process, TCP, and processes of this program
+// that mpirun starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 
 #include "base/rng.h"
 #include "comm/mpi_group.h"
+#include "comm/tcp_group.h"
 #include "comm/thread_group.h"
 
 namespace braid {
@@ -171,6 +173,99 @@ TEST(ThreadGroup, SizesThatDisagreeAreAnErrorOfAll) {
     return comm.Broadcast(0, data);
   });
   EXPECT_EQ(errors, std::vector<std::string>(2, "rank 0 sent 8 bytes to rank 1, which expected 9"));
+}
+
+// ---------------------------------------------------------------- TCP
+
+// Ranks that connect by TCP, here as threads, each with a group of its own.
+std::vector<std::string> OnTcp(int32_t size, milliseconds deadline,
+                               const std::function<Status(Communicator&)>& body,
+                               const std::function<std::string(int32_t)>& secret_of) {
+  // Below those that the system gives away, and of this process.
+  const auto port = static_cast<uint16_t>(20'000 + ::getpid() % 10'000);
+  std::vector<std::string> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  std::vector<int32_t> members(static_cast<size_t>(size));
+  std::iota(members.begin(), members.end(), 0);
+  for (int32_t r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      std::string& error = errors[static_cast<size_t>(r)];
+      const auto group = TcpGroup::Join({.rank = r,
+                                         .size = size,
+                                         .host = "127.0.0.1",
+                                         .port = port,
+                                         .secret = secret_of(r),
+                                         .deadline = deadline,
+                                         .join_deadline = deadline});
+      if (!group) {
+        error = group.error().message;
+        return;
+      }
+      const std::unique_ptr<Communicator> all = (*group)->GroupOf(members, 0);
+      const Status status = body(*all);
+      if (!status) error = status.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+std::string SameSecret(int32_t) { return "xyzzy"; }
+
+TEST(TcpGroup, CollectivesGiveEveryRankTheSame) {
+  for (const int32_t size : {1, 2, 4}) {
+    EXPECT_EQ(OnTcp(size, kLong, CheckAll, SameSecret), std::vector<std::string>(size_t(size)));
+  }
+}
+
+TEST(TcpGroup, ARankThatDoesNotComeIsNamedToAllAndEndsTheGroup) {
+  std::latch over(2);
+  const auto errors = OnTcp(
+      3, kShort,
+      [&](Communicator& comm) -> Status {
+        RETURN_IF_ERROR(comm.Barrier());
+        if (comm.rank() == 1) {
+          over.wait();
+          return Error{ErrorCode::kInternal, "slept"};
+        }
+        const Status first = comm.Barrier();
+        const Status second = comm.Barrier();
+        over.count_down();
+        if (first || second) return Differs("no error");
+        return first.error().message == second.error().message ? first : Differs("another error");
+      },
+      SameSecret);
+  EXPECT_EQ(errors[0], "no word from rank 1 within 1000 ms");
+  EXPECT_EQ(errors[2], errors[0]);
+}
+
+TEST(TcpGroup, ARankThatLeavesIsNamedAtOnce) {
+  const auto errors = OnTcp(
+      3, kLong,
+      [&](Communicator& comm) -> Status {
+        RETURN_IF_ERROR(comm.Barrier());
+        return comm.rank() == 1 ? Status() : comm.Barrier();
+      },
+      SameSecret);
+  for (const size_t rank : {0, 2}) EXPECT_THAT(errors[rank], HasSubstr("no word from rank 1"));
+}
+
+TEST(TcpGroup, SizesThatDisagreeAreAnErrorThatNamesThem) {
+  const auto errors = OnTcp(
+      2, kShort,
+      [](Communicator& comm) {
+        std::vector<std::byte> data(comm.rank() == 0 ? 8 : 9);
+        return comm.Broadcast(0, data);
+      },
+      SameSecret);
+  EXPECT_EQ(errors[1], "rank 0 sent 8 bytes to rank 1, which expected 9");
+}
+
+TEST(TcpGroup, ARankWithAnotherSecretStaysOut) {
+  const auto errors = OnTcp(
+      3, kShort, [](Communicator& comm) { return comm.Barrier(); },
+      [](int32_t rank) { return rank == 2 ? "guessed" : "xyzzy"; });
+  EXPECT_EQ(errors[2], "the other ranks have another secret than this one");
+  EXPECT_EQ(errors[0], "no word from rank 2 within 1000 ms of the start");
 }
 
 // ---------------------------------------------------------------- processes

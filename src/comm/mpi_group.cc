@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
@@ -246,22 +247,39 @@ class MpiRank final : public Communicator {
 
 namespace {
 
-int32_t NumberOf(const char* variable, int32_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : static_cast<int32_t>(std::strtol(text, nullptr, 10));
-}
+// Ends the process if the others do not start within three deadlines: Open MPI would wait for ever.
+class StartLimit {
+ public:
+  explicit StartLimit(std::chrono::milliseconds deadline)
+      : thread_([this, limit = 3 * deadline] {
+          std::unique_lock lock(mutex_);
+          if (started_.wait_for(lock, limit, [this] { return over_; })) return;
+          fmt::print(stderr, "braid: no word from the other ranks within {} ms of the start\n",
+                     limit.count());
+          std::_Exit(1);
+        }) {}
+  ~StartLimit() {
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    started_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable started_;
+  bool over_ = false;
+  std::thread thread_;
+};
 
 }  // namespace
-
-int32_t MpiRankHere() { return NumberOf("OMPI_COMM_WORLD_RANK", 0); }
-int32_t MpiRanksOnThisMachine() { return NumberOf("OMPI_COMM_WORLD_LOCAL_SIZE", 1); }
-int32_t MpiRanks() { return NumberOf("OMPI_COMM_WORLD_SIZE", 1); }
-
-bool StartedByMpi() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
 Result<std::unique_ptr<Communicator>> JoinMpiGroup(std::chrono::milliseconds deadline) {
   ASSIGN_OR_RETURN(const Mpi mpi, LoadMpi());
   int provided = 0, rank = 0, size = 0;
+  const StartLimit limit(deadline);
   if (const int code = mpi.init(nullptr, nullptr, kSerialized, &provided); code != kSuccess) {
     return Unavailable("Open MPI: " + mpi.Text(code));
   }

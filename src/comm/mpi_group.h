@@ -10,15 +10,6 @@
 
 namespace braid {
 
-// Whether the environment says that mpirun started this process.
-bool StartedByMpi();
-
-// Of this process, as mpirun numbers it; 0 where none did.
-int32_t MpiRankHere();
-// How many of mpirun's processes are on this machine, and how many there are in all; 1 without it.
-int32_t MpiRanksOnThisMachine();
-int32_t MpiRanks();
-
 // Joins the group. kUnavailable if Open MPI 4.1 (libmpi.so.40) cannot be loaded or initialised. At
 // most once in a process. The communicator leaves the group when it is destroyed; after an error it
 // does not wait for the others, and mpirun ends them when the process ends.

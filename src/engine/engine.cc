@@ -21,7 +21,7 @@
 #include "base/system/control_groups.h"
 #include "base/system/file.h"
 #include "base/trace.h"
-#include "comm/mpi_group.h"
+#include "comm/launch.h"
 #include "engine/device_choice.h"
 #include "engine/engine_experts.h"
 #include "engine/engine_ranks.h"
@@ -264,7 +264,7 @@ Status Engine::State::OpenRanks() {
   std::vector<int32_t> here = {0};
   ASSIGN_OR_RETURN(experts_at, ExpertSlotsOf(options, spec, options.mesh));
   RETURN_IF_ERROR(CheckMesh(spec, options.mesh));
-  if (options.mesh.ranks() > 1 || MpiRanks() > 1) {
+  if (options.mesh.ranks() > 1 || LaunchHere().several()) {
     ASSIGN_OR_RETURN(ranks, EngineRanks::Create(options));
     here = ranks->here();
     if (experts_at.ranks_per_node == 0) experts_at.ranks_per_node = ranks->of_a_node();

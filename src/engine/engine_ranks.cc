@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "comm/mpi_group.h"
+#include "comm/launch.h"
 #include "runtime/lock_step.h"
 
 namespace braid {
@@ -59,7 +59,7 @@ Result<std::unique_ptr<EngineRanks>> EngineRanks::Create(const EngineOptions& op
   const std::chrono::seconds deadline(options.rank_seconds);
   std::unique_ptr<ProcessRank> process;
   std::unique_ptr<ThreadRanks> threads;
-  if (MpiRanks() > 1) {
+  if (LaunchHere().several()) {
     ASSIGN_OR_RETURN(process, ProcessRank::Join(options.mesh, deadline));
   } else {
     threads = std::make_unique<ThreadRanks>(options.mesh, deadline);
@@ -76,7 +76,7 @@ std::vector<int32_t> EngineRanks::here() const {
 }
 
 int32_t EngineRanks::on_this_machine() const {
-  return process_ ? MpiRanksOnThisMachine() : mesh_.ranks();
+  return process_ ? LaunchHere().ranks_here : mesh_.ranks();
 }
 
 int32_t EngineRanks::of_a_node() const {
@@ -162,6 +162,6 @@ Status OrEnd(Status status, const EngineRanks* ranks) {
   std::_Exit(1);
 }
 
-bool FollowsAsRank() { return MpiRanks() > 1 && MpiRankHere() > 0; }
+bool FollowsAsRank() { return LaunchHere().rank > 0; }
 
 }  // namespace braid

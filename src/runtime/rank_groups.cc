@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <numeric>
 
+#include "comm/launch.h"
 #include "comm/mpi_group.h"
 
 namespace braid {
@@ -48,19 +50,43 @@ Communicator& ThreadRanks::MovesOf(int32_t rank) {
 
 Result<std::unique_ptr<ProcessRank>> ProcessRank::Join(const Mesh& mesh,
                                                        std::chrono::milliseconds deadline) {
-  if (MpiRanks() != mesh.ranks()) {
+  const Launch& launch = LaunchHere();
+  if (launch.ranks != mesh.ranks()) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("mpirun has started {} processes, and {} has {} ranks: start as many "
+                 fmt::format("{} has started {} processes, and {} has {} ranks: start as many "
                              "processes, or choose --dp, --tp and --ep for {}",
-                             MpiRanks(), MeshText(mesh), mesh.ranks(), MpiRanks())};
+                             launch.by, launch.ranks, MeshText(mesh), mesh.ranks(), launch.ranks)};
   }
+  constexpr int32_t kAll = 0, kTensor = 1, kExperts = 2, kMoves = 3;
   auto joined = std::make_unique<ProcessRank>();
-  ASSIGN_OR_RETURN(joined->all_, JoinMpiGroup(deadline));
+  if (launch.mpi) {
+    ASSIGN_OR_RETURN(joined->all_, JoinMpiGroup(deadline));
+  } else {
+    const char* secret = std::getenv("BRAID_RANKS_SECRET");
+    if (secret == nullptr || *secret == '\0') {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("{} has started {} processes, which connect to each other: set "
+                               "BRAID_RANKS_SECRET to the same secret for all of them",
+                               launch.by, launch.ranks)};
+    }
+    ASSIGN_OR_RETURN(joined->tcp_, TcpGroup::Join({.rank = launch.rank,
+                                                   .size = launch.ranks,
+                                                   .host = launch.host,
+                                                   .port = launch.port,
+                                                   .secret = secret,
+                                                   .deadline = deadline,
+                                                   .join_deadline = 3 * deadline}));
+    joined->all_ = joined->tcp_->GroupOf(MembersOf(0, launch.ranks), kAll);
+  }
   const int32_t rank = joined->rank();
-  constexpr int32_t kTensor = 1, kExperts = 2, kMoves = 3;
-  joined->tensor_ = MpiGroupOf(*joined->all_, MembersOf(rank, mesh.tp), kTensor);
-  joined->experts_ = MpiGroupOf(*joined->all_, MembersOf(rank, mesh.ep), kExperts);
-  joined->moves_ = MpiGroupOf(*joined->all_, MembersOf(rank, mesh.ep), kMoves, /*patient=*/true);
+  const auto group = [&](int32_t size, int32_t channel, bool patient) {
+    std::vector<int32_t> members = MembersOf(rank, size);
+    return joined->tcp_ ? joined->tcp_->GroupOf(std::move(members), channel)
+                        : MpiGroupOf(*joined->all_, std::move(members), channel, patient);
+  };
+  joined->tensor_ = group(mesh.tp, kTensor, false);
+  joined->experts_ = group(mesh.ep, kExperts, false);
+  joined->moves_ = group(mesh.ep, kMoves, true);
   return joined;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/tcp_group.h"
 #include "comm/thread_group.h"
 #include "ops/ranks.h"
 #include "parallel/mesh.h"
@@ -26,10 +27,11 @@ class ThreadRanks {
   ThreadGroup all_;
 };
 
-// Of the rank that this process is, which mpirun has started with the others.
+// Of the rank that this process is, which a launcher has started with the others (comm/launch.h).
 class ProcessRank {
  public:
-  // kInvalid unless there are as many processes as ranks. Once in a process.
+  // kInvalid unless there are as many processes as ranks, and a secret in BRAID_RANKS_SECRET where
+  // they connect by TCP. Once in a process.
   static Result<std::unique_ptr<ProcessRank>> Join(const Mesh& mesh,
                                                    std::chrono::milliseconds deadline);
   ops::Ranks groups();
@@ -37,6 +39,7 @@ class ProcessRank {
   int32_t rank() const { return all_->rank(); }
 
  private:
+  std::unique_ptr<TcpGroup> tcp_;  // null: Open MPI connects the processes
   std::unique_ptr<Communicator> all_, tensor_, experts_, moves_;
 };
 

@@ -3,27 +3,19 @@ ends the others."""
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import threading
 import time
 import urllib.request
 
 import pytest
 
 from conftest import BINARY, TINY
+from rank_group import (Group, TcpGroup, free_port, launch, needs_mpi,
+                        torchrun_environments)
 
 PROMPT = ["--token-ids", json.dumps(list(range(40, 340))), "--json", "--max-tokens", "40",
           "--temperature", "0.8", "--seed", "5", "--logprobs", "2"]  # fmt: skip
-MPIRUN = shutil.which("mpirun")
-needs_mpi = pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
-
-
-def launch(ranks):
-    return [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--enable-recovery", "-n", str(ranks)]
-
-
 @pytest.fixture(scope="module")
 def alone():
     ran = subprocess.run([BINARY, "run", TINY, *PROMPT], capture_output=True, text=True, check=True)
@@ -52,6 +44,54 @@ def test_processes_answer_as_one(alone, ranks, mesh):
     assert json.loads(ran.stdout) == alone  # and nobody else printed
 
 
+def slurm_environments(ranks):
+    """What `srun` sets, as far as ranks read it."""
+    common = {"SLURM_STEP_NUM_TASKS": str(ranks), "SLURM_STEP_NODELIST": "localhost",
+              "SLURM_STEP_TASKS_PER_NODE": str(ranks), "SLURM_NODEID": "0",
+              "BRAID_RANKS_PORT": str(free_port()), "BRAID_RANKS_SECRET": "xyzzy"}  # fmt: skip
+    return [{**os.environ, **common, "SLURM_PROCID": str(rank)} for rank in range(ranks)]
+
+
+def lws_environments(ranks):
+    """What a LeaderWorkerSet sets in its pods."""
+    common = {"LWS_GROUP_SIZE": str(ranks), "LWS_LEADER_ADDRESS": "localhost",
+              "BRAID_RANKS_PORT": str(free_port()), "BRAID_RANKS_SECRET": "xyzzy"}  # fmt: skip
+    return [{**os.environ, **common, "LWS_WORKER_INDEX": str(rank)} for rank in range(ranks)]
+
+
+def run_all(environments, *words):
+    """Runs a process in each; (exit code, stdout, stderr) of all."""
+    processes = [
+        subprocess.Popen([BINARY, "run", TINY, *PROMPT, "--threads", "1", *words], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        for environment in environments
+    ]  # fmt: skip
+    ended = []
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        ended.append((process.returncode, out, err))
+    return ended
+
+
+@pytest.mark.parametrize(
+    "environments, ranks, mesh",
+    [(torchrun_environments, 4, "--dp 2 --tp 2 --ep 4"), (slurm_environments, 2, "--tp 2 --ep 2"),
+     (lws_environments, 2, "--dp 2 --ep 2")],
+)  # fmt: skip
+def test_processes_that_other_launchers_start_answer_as_one(alone, environments, ranks, mesh):
+    ended = run_all(environments(ranks), *mesh.split())
+    assert [code for code, _, _ in ended] == [0] * ranks, ended
+    assert json.loads(ended[0][1]) == alone
+    assert not any(out for _, out, _ in ended[1:])
+
+
+def test_ranks_that_connect_by_tcp_need_a_secret():
+    environment = torchrun_environments(2)[0]
+    del environment["BRAID_RANKS_SECRET"]
+    [(code, _, err)] = run_all([environment], "--tp", "2")
+    assert code == 1 and "set BRAID_RANKS_SECRET to the same secret" in err
+
+
 @needs_mpi
 def test_another_number_of_processes_is_refused(tiny):
     command = [*launch(2), BINARY, "run", str(tiny), *PROMPT, "--tp", "4"]
@@ -59,53 +99,14 @@ def test_another_number_of_processes_is_refused(tiny):
     assert "mpirun has started 2 processes, and dp 1 x tp 4 x ep 1 has 4 ranks" in ran.stderr
 
 
-class Group:
-    """`braid serve` as two processes; lines of all of them in `log`."""
-
-    def __init__(self):
-        command = [*launch(2), BINARY, "serve", str(TINY), "--port", "0", "--tp", "2",
-                   "--threads", "1", "--rank-seconds", "2"]  # fmt: skip
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        self.log, self.address = [], None
-        self.listening = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.log.append(line)
-            if "listening on http" in line:
-                self.address = line.split()[-1].rstrip("/")
-                self.listening.set()
-
-    def pid_of(self, rank):
-        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        for pid in pathlib_read(children).split():
-            environment = pathlib_read(f"/proc/{pid}/environ")
-            if f"OMPI_COMM_WORLD_RANK={rank}\0" in environment:
-                return int(pid)
-        raise AssertionError(f"rank {rank} is not there")
-
-    def ends_naming(self, rank):
-        self.process.wait(timeout=20)  # 0 with --enable-recovery
-        assert any(f"no word from rank {rank}" in line for line in self.log), "".join(self.log)
-
-
-def pathlib_read(path):
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
-
-
-@pytest.fixture
-def group():
-    group = Group()
+@pytest.fixture(params=[pytest.param(Group, marks=needs_mpi), TcpGroup])
+def group(request):
+    group = request.param()
     yield group
     if group.process.poll() is None:
         group.process.kill()
 
 
-@needs_mpi
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_is_lost_while_idle_ends_the_group(group, how):
     assert group.listening.wait(60), "".join(group.log)
@@ -125,7 +126,6 @@ def test_a_rank_that_is_lost_while_idle_ends_the_group(group, how):
     group.ends_naming(1)
 
 
-@needs_mpi
 def test_clients_get_an_error_when_a_rank_is_lost_while_they_wait(group):
     assert group.listening.wait(60), "".join(group.log)
     body = {"prompt": "Once", "max_tokens": 1500, "stream": True, "ignore_eos": True}
@@ -141,7 +141,6 @@ def test_clients_get_an_error_when_a_rank_is_lost_while_they_wait(group):
     group.ends_naming(1)
 
 
-@needs_mpi
 def test_sigterm_ends_all_ranks_in_order(group):
     assert group.listening.wait(60), "".join(group.log)
     os.kill(group.pid_of(0), signal.SIGTERM)

@@ -7,9 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
+#include "base/rng.h"
 #include "scheduler/driver.h"
 #include "tests/equality/table.h"
 
@@ -18,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-enum class Fault : uint8_t { kNone, kDamaged, kLate, kLost };
+enum class Fault : uint8_t { kNone, kDamaged, kLate, kLost, kDelayed };
 
 // The fault that comes next, on one rank; counted in messages from now on.
 struct Faults {
@@ -43,6 +45,7 @@ class FaultyLink final : public Communicator {
     }
     if (fault == Fault::kLost) return Error{ErrorCode::kUnavailable, "the cable was cut"};
     if (fault == Fault::kLate) std::this_thread::sleep_for(milliseconds(120));
+    if (fault == Fault::kDelayed) std::this_thread::sleep_for(milliseconds(5000));
     const Status status = link_.AllToAllV(send, receive);
     for (const MutableBytes& part : receive) {
       if (fault != Fault::kDamaged || part.empty()) continue;
@@ -157,6 +160,28 @@ TEST_F(MovesTest, AfterALostLinkExpertsStayWhereTheyAre) {
       EXPECT_EQ(later.done, lost.done);
     }
     EXPECT_GT(later.dropped, 0);
+  }
+}
+
+// As many faults as BRAID_MOVE_FAULTS says, of each kind in turn, at messages that are drawn.
+TEST_F(MovesTest, AsManyFaultsAsAreAskedForChangeNoAnswer) {
+  const char* asked = std::getenv("BRAID_MOVE_FAULTS");
+  if (asked == nullptr) GTEST_SKIP() << "BRAID_MOVE_FAULTS is not set";
+  constexpr Fault kKinds[] = {Fault::kDamaged, Fault::kLate, Fault::kLost, Fault::kDelayed};
+  Rng rng(1);
+  std::unique_ptr<Machine> machine;
+  for (int32_t n = 0; n < std::atoi(asked); ++n) {
+    if (machine == nullptr) machine = Ranks(milliseconds(20000));
+    const Fault fault = kKinds[static_cast<size_t>(n) % std::size(kKinds)];
+    const int32_t happened = faults_.happened;
+    faults_.after = static_cast<int32_t>(rng.Below(12));
+    faults_.next = fault;
+    for (int i = 0; i < 10 && faults_.happened == happened; ++i) Serve(*machine);
+    faults_.next = Fault::kNone;
+    ASSERT_GT(faults_.happened, happened) << "fault " << n;
+    Serve(*machine);
+    if (fault == Fault::kLost) machine = nullptr;  // experts stay where they are for good
+    ASSERT_FALSE(HasFailure()) << "fault " << n;
   }
 }
 

@@ -110,6 +110,8 @@ void RankThreads::Launch(Plan plan, EventSink& events) {
   events.Post(std::move(done));
 }
 
+ops::Ranks RankThreads::groups(int32_t rank) { return state_->groups->Of(rank); }
+
 ModelExecutor& RankThreads::rank(int32_t rank) {
   return *state_->executors[static_cast<size_t>(rank)];
 }

@@ -35,6 +35,7 @@ class RankThreads final : public Executor {
   void Launch(Plan plan, EventSink& events) override;
 
   ModelExecutor& rank(int32_t rank);
+  ops::Ranks groups(int32_t rank);  // of several ranks
 
  private:
   struct State;

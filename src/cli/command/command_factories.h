@@ -13,6 +13,7 @@ CommandPointer MakeEvalCommand();
 CommandPointer MakeBenchOfflineCommand();
 CommandPointer MakeBenchLoadCommand();
 CommandPointer MakeBenchOpsCommand();
+CommandPointer MakeBenchBalanceCommand();
 CommandPointer MakeBenchDispatchCommand();
 CommandPointer MakeBenchAgenticCommand();
 CommandPointer MakeSimulateCommand();

@@ -43,6 +43,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench ops linear --filter \"1 row\" --isa avx2\n"
      "  braid bench ops --json > ops.json\n",
      MakeBenchOpsCommand},
+    {"bench", "balance", "Measure what a placement of experts is worth where choices are uneven",
+     "  braid bench balance\n"
+     "  braid bench balance --rows 8 --redundant 16 --json\n",
+     MakeBenchBalanceCommand},
     {"bench", "dispatch", "Compare two ways of bringing tokens to the experts of other ranks",
      "  braid bench dispatch\n"
      "  mpirun -n 4 braid bench dispatch --ranks 4 --json\n",

@@ -73,7 +73,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Number(
       "--tp", options.mesh.tp, {1, 4096},
       "Ranks that share the work on every token: threads of this process, or the processes "
-      "of mpirun (docs/guides/ranks.md)");
+      "of a launcher (docs/guides/ranks.md)");
   flags.Number("--dp", options.mesh.dp, {1, 4096},
                "Groups of --tp ranks, which have sequences of their own");
   flags.Number("--ep", options.mesh.ep, {1, 4096}, "Ranks that share the experts of a layer");

@@ -1,0 +1,141 @@
+// The first launcher whose variables are there counts. Ports of a launcher's own rendezvous are
+// taken, so ranks use the next one.
+#include "comm/launch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "base/log.h"
+
+namespace braid {
+namespace {
+
+constexpr int32_t kPortOtherwise = 29511;
+
+class Variables {
+ public:
+  explicit Variables(const Environment& get) : get_(get) {}
+
+  bool Has(const char* name) const { return get_(name) != nullptr; }
+  // Remembers the first error.
+  int32_t Number(const char* name, int32_t least, int32_t otherwise) {
+    const char* text = get_(name);
+    if (text == nullptr) return otherwise;
+    const std::string_view all = text;
+    int32_t value = 0;
+    const auto [end, wrong] = std::from_chars(all.data(), all.data() + all.size(), value);
+    if (wrong == std::errc() && end == all.data() + all.size() && value >= least) return value;
+    if (error.ok()) {
+      error = Error{ErrorCode::kInvalid,
+                    fmt::format("{}={}: expected a number from {}", name, all, least)};
+    }
+    return otherwise;
+  }
+  std::string Text(const char* name, std::string_view launcher) {
+    const char* text = get_(name);
+    if (text != nullptr && *text != '\0') return text;
+    if (error.ok()) {
+      error = Error{ErrorCode::kInvalid,
+                    fmt::format("{} has started several processes and {} is not set: the address "
+                                "of rank 0",
+                                launcher, name)};
+    }
+    return {};
+  }
+
+  Status error;
+
+ private:
+  const Environment& get_;
+};
+
+// The first of "node[03-07,9],other".
+std::string FirstHost(const std::string& list) {
+  const size_t bracket = list.find('['), comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const size_t end = list.find_first_of(",-]", bracket);
+  if (end == std::string::npos) return {};
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+}
+
+// Tasks of node `node` in "4(x2),1".
+int32_t TasksOf(std::string_view list, int32_t node) {
+  int32_t tasks = 1;
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), item.size() + 1));
+    std::from_chars(item.data(), item.data() + item.size(), tasks);
+    int32_t nodes = 1;
+    if (const size_t times = item.find("(x"); times != std::string_view::npos) {
+      std::from_chars(item.data() + times + 2, item.data() + item.size(), nodes);
+    }
+    node -= nodes;
+    if (node < 0) break;
+  }
+  return std::max(1, tasks);
+}
+
+Launch OfSlurm(Variables& variables, const Environment& get) {
+  Launch launch{.by = "Slurm",
+                .rank = variables.Number("SLURM_PROCID", 0, 0),
+                .ranks = variables.Number("SLURM_STEP_NUM_TASKS", 1, 1)};
+  launch.host = FirstHost(variables.Text("SLURM_STEP_NODELIST", launch.by));
+  // Steps of one node that run at the same time are of different jobs.
+  launch.port =
+      static_cast<uint16_t>(kPortOtherwise + variables.Number("SLURM_JOB_ID", 0, 0) % 10'000);
+  if (const char* tasks = get("SLURM_STEP_TASKS_PER_NODE"); tasks != nullptr) {
+    launch.ranks_here = TasksOf(tasks, variables.Number("SLURM_NODEID", 0, 0));
+  }
+  return launch;
+}
+
+}  // namespace
+
+Result<Launch> ReadLaunch(const Environment& get) {
+  Variables variables(get);
+  Launch launch;
+  if (variables.Has("OMPI_COMM_WORLD_SIZE")) {
+    launch = {.by = "mpirun",
+              .rank = variables.Number("OMPI_COMM_WORLD_RANK", 0, 0),
+              .ranks = variables.Number("OMPI_COMM_WORLD_SIZE", 1, 1),
+              .ranks_here = variables.Number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, 1),
+              .mpi = true};
+  } else if (variables.Number("SLURM_STEP_NUM_TASKS", 1, 1) > 1) {
+    launch = OfSlurm(variables, get);
+  } else if (variables.Number("WORLD_SIZE", 1, 1) > 1) {
+    launch = {.by = "torchrun",
+              .rank = variables.Number("RANK", 0, 0),
+              .ranks = variables.Number("WORLD_SIZE", 1, 1),
+              .ranks_here = variables.Number("LOCAL_WORLD_SIZE", 1, 1),
+              .host = variables.Text("MASTER_ADDR", "torchrun")};
+    launch.port = static_cast<uint16_t>(variables.Number("MASTER_PORT", 1, kPortOtherwise - 1) + 1);
+  } else if (variables.Number("LWS_GROUP_SIZE", 1, 1) > 1) {
+    launch = {.by = "LeaderWorkerSet",
+              .rank = variables.Number("LWS_WORKER_INDEX", 0, 0),
+              .ranks = variables.Number("LWS_GROUP_SIZE", 1, 1),
+              .host = variables.Text("LWS_LEADER_ADDRESS", "LeaderWorkerSet"),
+              .port = kPortOtherwise};
+  }
+  launch.port = static_cast<uint16_t>(variables.Number("BRAID_RANKS_PORT", 1, launch.port));
+  RETURN_IF_ERROR(variables.error);
+  if (launch.rank >= launch.ranks) {
+    return Error{ErrorCode::kInvalid, fmt::format("{} says that this is rank {} of {}", launch.by,
+                                                  launch.rank, launch.ranks)};
+  }
+  return launch;
+}
+
+const Launch& LaunchHere() {
+  static const Launch launch = [] {
+    Result<Launch> read = ReadLaunch([](const char* name) { return std::getenv(name); });
+    if (read) return *read;
+    LogError("{}", read.error().message);
+    return Launch{};
+  }();
+  return launch;
+}
+
+}  // namespace braid

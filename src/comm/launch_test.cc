@@ -1,0 +1,95 @@
+// What launchers say, in the variables that they set.
+#include "comm/launch.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace braid {
+namespace {
+
+Result<Launch> Read(const std::map<std::string, std::string>& variables) {
+  return ReadLaunch([&](const char* name) -> const char* {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  });
+}
+
+TEST(Launch, IsOneProcessWithoutALauncher) {
+  for (const auto& variables : {std::map<std::string, std::string>{},
+                                {{"WORLD_SIZE", "1"}, {"RANK", "0"}},
+                                {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}}) {
+    const Result<Launch> launch = Read(variables);
+    ASSERT_TRUE(launch);
+    EXPECT_FALSE(launch->several());
+    EXPECT_EQ(launch->ranks_here, 1);
+  }
+}
+
+TEST(Launch, ReadsMpirun) {
+  const Launch launch = *Read({{"OMPI_COMM_WORLD_RANK", "3"},
+                               {"OMPI_COMM_WORLD_SIZE", "4"},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                               {"WORLD_SIZE", "9"}});
+  EXPECT_TRUE(launch.mpi);
+  EXPECT_EQ(launch.rank, 3);
+  EXPECT_EQ(launch.ranks, 4);
+  EXPECT_EQ(launch.ranks_here, 2);
+}
+
+TEST(Launch, ReadsSlurm) {
+  std::map<std::string, std::string> variables = {{"SLURM_PROCID", "5"},
+                                                  {"SLURM_STEP_NUM_TASKS", "9"},
+                                                  {"SLURM_STEP_NODELIST", "cn[03-04,7]"},
+                                                  {"SLURM_STEP_TASKS_PER_NODE", "4(x2),1"},
+                                                  {"SLURM_NODEID", "1"},
+                                                  {"SLURM_JOB_ID", "40005"}};
+  Launch launch = *Read(variables);
+  EXPECT_FALSE(launch.mpi);
+  EXPECT_EQ(launch.rank, 5);
+  EXPECT_EQ(launch.ranks, 9);
+  EXPECT_EQ(launch.host, "cn03");
+  EXPECT_EQ(launch.ranks_here, 4);
+  EXPECT_EQ(launch.port, 29516);
+  variables["SLURM_NODEID"] = "2";
+  variables["SLURM_STEP_NODELIST"] = "alpha,beta[1-3]";
+  launch = *Read(variables);
+  EXPECT_EQ(launch.ranks_here, 1);
+  EXPECT_EQ(launch.host, "alpha");
+}
+
+TEST(Launch, ReadsTorchrunAndLeavesItsPortAlone) {
+  const Launch launch = *Read({{"RANK", "1"},
+                               {"WORLD_SIZE", "2"},
+                               {"LOCAL_WORLD_SIZE", "2"},
+                               {"MASTER_ADDR", "10.0.0.7"},
+                               {"MASTER_PORT", "29500"}});
+  EXPECT_EQ(launch.by, "torchrun");
+  EXPECT_EQ(launch.host, "10.0.0.7");
+  EXPECT_EQ(launch.port, 29501);
+  EXPECT_EQ(launch.ranks_here, 2);
+}
+
+TEST(Launch, ReadsLeaderWorkerSetAndAPortThatIsChosen) {
+  const Launch launch = *Read({{"LWS_WORKER_INDEX", "1"},
+                               {"LWS_GROUP_SIZE", "4"},
+                               {"LWS_LEADER_ADDRESS", "braid-0.braid.default"},
+                               {"BRAID_RANKS_PORT", "7001"}});
+  EXPECT_EQ(launch.rank, 1);
+  EXPECT_EQ(launch.ranks, 4);
+  EXPECT_EQ(launch.host, "braid-0.braid.default");
+  EXPECT_EQ(launch.port, 7001);
+}
+
+TEST(Launch, RefusesWhatMakesNoSense) {
+  EXPECT_EQ(Read({{"WORLD_SIZE", "two"}}).error().message,
+            "WORLD_SIZE=two: expected a number from 1");
+  EXPECT_EQ(Read({{"WORLD_SIZE", "2"}}).error().message,
+            "torchrun has started several processes and MASTER_ADDR is not set: the address of "
+            "rank 0");
+  EXPECT_EQ(Read({{"WORLD_SIZE", "2"}, {"RANK", "2"}, {"MASTER_ADDR", "a"}}).error().message,
+            "torchrun says that this is rank 2 of 2");
+}
+
+}  // namespace
+}  // namespace braid

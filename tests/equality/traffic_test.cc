@@ -1,0 +1,115 @@
+// What ranks send each other in a step, in bytes: exactly what the formulas say, for each kind of
+// layer. Traffic is what a mesh costs beside memory, so a copy that is sent twice is a mistake.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <variant>
+
+#include "forecast/formulas.h"
+#include "tests/equality/table.h"
+
+namespace braid {
+namespace {
+
+constexpr double kFloat = sizeof(float);
+
+// Columns that the ranks which share tokens gather in a layer: what its last product reads, and
+// what it writes.
+double GatheredWidth(const FullAttention& m, double hidden) {
+  return static_cast<double>(m.heads) * m.head_dim + hidden;
+}
+double GatheredWidth(const LatentAttention& m, double hidden) {
+  return static_cast<double>(m.heads) * m.value_dim + hidden;
+}
+double GatheredWidth(const LinearAttention& m, double hidden) {
+  return static_cast<double>(m.value_heads) * m.value_dim + hidden;
+}
+double GatheredWidth(const DenseFfn& f, double hidden) { return f.width + hidden; }
+// The sums of the experts, and the shared one as a dense feed-forward.
+double GatheredWidth(const MoeFfn& f, double hidden) {
+  return hidden + (f.shared_width > 0 ? f.shared_width + hidden : 0);
+}
+
+double TensorBytes(const ModelSpec& spec, double tokens, double logits_rows, int32_t tp) {
+  const double hidden = spec.hidden;
+  double width = hidden;  // rows of the embedding
+  for (const LayerSpec& layer : spec.layers) {
+    const auto of = [&](const auto& kind) { return GatheredWidth(kind, hidden); };
+    width += std::visit(of, layer.mixer) + std::visit(of, layer.ffn);
+  }
+  // All ranks send their part to all others; of logits, to the first only.
+  return tp * GatherBytes(tokens, width, kFloat, tp) +
+         GatherBytes(logits_rows, spec.vocabulary, kFloat, tp);
+}
+
+// Parcels, of which a rank sends one to each other rank: rows, their slots, a word.
+double ParcelBytes(const ModelSpec& spec, double rows, int32_t ep) {
+  double bytes = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
+    if (moe == nullptr) continue;
+    bytes += ep * (ep - 1) * (1 + rows * (spec.hidden + moe->top_k)) * kFloat;
+  }
+  return bytes;
+}
+
+// What all ranks have sent in the tensor groups, and in those that share experts.
+struct Sent {
+  double tensor = 0, experts = 0;
+};
+Sent SentBy(Machine& machine, const Mesh& mesh) {
+  Sent sent;
+  for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
+    const ops::Ranks groups = machine.executor().groups(rank);
+    sent.tensor += static_cast<double>(groups.tensor->traffic().bytes);
+    sent.experts += static_cast<double>(groups.experts->traffic().bytes);
+  }
+  return sent;
+}
+
+// The bytes of one request with a prompt of so many tokens, whose only step it is.
+Sent BytesOfAPrompt(Machine& machine, const Mesh& mesh, int32_t tokens) {
+  const Sent before = SentBy(machine, mesh);
+  SchedulerConfig config = machine.config();
+  config.prefix_cache = false;
+  EXPECT_EQ(Engine(machine, config).Ask(MakeRequest(1, Tokens(7, tokens), 1)).error, "");
+  const Sent after = SentBy(machine, mesh);
+  return {after.tensor - before.tensor, after.experts - before.experts};
+}
+
+TEST(Traffic, OfRanksThatShareTokensIsWhatTheFormulasSay) {
+  for (const auto& [model, mesh] :
+       {std::pair{Model::kQwen35, Mesh{.tp = 2}}, std::pair{Model::kQwen35Moe, Mesh{.tp = 4}},
+        std::pair{Model::kDeepseekV3, Mesh{.tp = 2, .ep = 2}},
+        std::pair{Model::kLing2, Mesh{.tp = 2}}}) {
+    Machine machine({model, BestHere(Compute::kF32), mesh});
+    const ModelSpec spec = TinySpec(model);
+    for (const int32_t tokens : {4, 64, 200}) {
+      EXPECT_EQ(BytesOfAPrompt(machine, mesh, tokens).tensor, TensorBytes(spec, tokens, 1, mesh.tp))
+          << kModelNames[static_cast<size_t>(model)] << ", " << tokens << " tokens";
+    }
+  }
+}
+
+// The rows that come back depend on the router: at least one, at most top_k of each token.
+TEST(Traffic, OfRanksThatShareExpertsIsThatOfParcelsAndOfRowsThatReturn) {
+  constexpr Mesh kMesh{.tp = 2, .ep = 2};
+  Machine machine({Model::kQwen35Moe, BestHere(Compute::kF32), kMesh});
+  const ModelSpec spec = TinySpec(Model::kQwen35Moe);
+  for (const int32_t tokens : {2, 8, 32}) {
+    const double rows = BytesOfAPrompt(machine, kMesh, tokens).experts -
+                        ParcelBytes(spec, tokens / kMesh.tp, kMesh.ep);
+    const double row = spec.hidden * kFloat;
+    double most = 0;
+    for (const LayerSpec& layer : spec.layers) {
+      const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
+      if (moe != nullptr) most += tokens * moe->top_k;
+    }
+    EXPECT_EQ(std::fmod(rows, row), 0) << tokens;
+    EXPECT_GT(rows, 0.2 * most * row) << tokens;
+    EXPECT_LT(rows, 0.8 * most * row) << tokens;  // half of the experts are on the own rank
+  }
+}
+
+}  // namespace
+}  // namespace braid
