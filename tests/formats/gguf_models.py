@@ -128,6 +128,17 @@ def metadata_of(config, architecture, blocks):
                  "rope.scaling.original_context_length":
                      scaling["original_max_position_embeddings"],
                  "rope.scaling.yarn_log_multiplier": 0.1 * scaling["mscale_all_dim"]}
+    elif architecture in ("qwen3", "qwen3moe"):
+        keys |= {"attention.head_count_kv": config["num_key_value_heads"],
+                 "attention.key_length": config["head_dim"],
+                 "attention.value_length": config["head_dim"],
+                 "rope.freq_base": config.get("rope_parameters", config)["rope_theta"]}
+        if architecture == "qwen3moe":
+            keys |= {"expert_count": config["num_experts"],
+                     "expert_used_count": config["num_experts_per_tok"],
+                     "expert_feed_forward_length": config["moe_intermediate_size"]}
+        return {"general.architecture": architecture,
+                **{f"{architecture}.{key}": value for key, value in keys.items()}}
     else:
         rope = config["rope_parameters"]
         heads, dim = config["linear_num_value_heads"], config["linear_value_head_dim"]
@@ -153,20 +164,23 @@ def metadata_of(config, architecture, blocks):
 
 
 def model(folder):
-    """(metadata, {tensor: fp32}) of a Qwen3.5 or DeepSeek-V3 checkpoint with a draft head."""
+    """(metadata, {tensor: fp32}) of a Qwen3 checkpoint, or of a Qwen3.5 or DeepSeek-V3 one with a
+    draft head."""
     config, tensors = read(folder)
     deepseek = "kv_lora_rank" in config
     moe = config.get("num_experts", config.get("n_routed_experts", 0))
-    architecture = "deepseek2" if deepseek else "qwen35moe" if moe else "qwen35"
-    blocks = config["num_hidden_layers"] + 1
-    if not deepseek:  # norms are stored plus one
+    qwen3 = config["model_type"] in ("qwen3", "qwen3_moe")
+    family = "qwen3" if qwen3 else "qwen35"
+    architecture = "deepseek2" if deepseek else family + "moe" * (moe > 0)
+    blocks = config["num_hidden_layers"] + (not qwen3)
+    if not deepseek and not qwen3:  # norms are stored plus one
         tensors = {name: values + 1 if name.endswith("norm.weight") and "linear_attn" not in name
                    else values for name, values in tensors.items()}
     out = {"token_embd.weight": tensors["model.embed_tokens.weight"],
            "output_norm.weight": tensors["model.norm.weight"]}
     if "lm_head.weight" in tensors:
         out["output.weight"] = tensors["lm_head.weight"]
-    post = "ffn_norm" if deepseek else "post_attention_norm"
+    post = "ffn_norm" if deepseek or qwen3 else "post_attention_norm"
     plain = {**(LATENT if deepseek else ATTENTION), **DENSE, **HEAD,
              "input_layernorm": "attn_norm", "post_attention_layernorm": post}
     for i in range(blocks):

@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 
+import gguf_models
 import gguf_writer
 import stored
 from formats_test import HERE, dump
@@ -45,6 +46,16 @@ def test_a_converted_made_checkpoint_scores_as_it_does_itself(braid, tmp_path, n
     assert np.concatenate(want).std() > 0.1
     for got, expected in zip(found, want, strict=True):
         assert np.abs(got - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["qwen3_a", "qwen3_moe_b"])
+def test_a_qwen3_file_scores_as_the_golden(braid, tmp_path, name):
+    want = [json.loads(line) for line in (GOLDEN / name / "score.jsonl").read_text().splitlines()]
+    gguf_models.write(tmp_path / "m.gguf", GOLDEN / name)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"token_ids": w["token_ids"]}) + "\n" for w in want))
+    for found, golden in zip(scores_of(braid, tmp_path / "m.gguf", prompts), want, strict=True):
+        assert np.abs(found - np.array(golden["logprobs"][1:])).max(initial=0) <= 1e-4
 
 
 @pytest.mark.parametrize("name", ["qwen3_5_moe_a", "qwen3_5_a"])

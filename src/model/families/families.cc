@@ -62,7 +62,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr GgufFamily (*kGgufFamilies[])() = {Qwen3_5Gguf, Qwen3NextGguf, Deepseek2Gguf,
+constexpr GgufFamily (*kGgufFamilies[])() = {Qwen3Gguf, Qwen3_5Gguf, Qwen3NextGguf, Deepseek2Gguf,
                                              KimiLinearGguf};
 
 std::string DirectoryOf(const std::string& path) {

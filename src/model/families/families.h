@@ -51,6 +51,7 @@ struct GgufFamily {
 };
 GgufFamily Deepseek2Gguf();
 GgufFamily KimiLinearGguf();
+GgufFamily Qwen3Gguf();
 GgufFamily Qwen3_5Gguf();
 GgufFamily Qwen3NextGguf();
 

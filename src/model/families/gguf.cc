@@ -137,6 +137,25 @@ Status GgufNames::Finish() const {
   return Listed(file_.path(), "tensors that belong to no weight of the model", unknown);
 }
 
+void MapFullAttention(const std::string& to, const std::string& from, GgufNames& names) {
+  for (const auto& [name, tensor] : {std::pair("q_proj", "attn_q"),
+                                     {"k_proj", "attn_k"},
+                                     {"v_proj", "attn_v"},
+                                     {"o_proj", "attn_output"},
+                                     {"q_norm", "attn_q_norm"},
+                                     {"k_norm", "attn_k_norm"}}) {
+    names.Whole(fmt::format("{}self_attn.{}.weight", to, name),
+                fmt::format("{}{}.weight", from, tensor));
+  }
+}
+
+void MapDense(const std::string& to, const std::string& from, GgufNames& names) {
+  for (const char* part : {"gate", "up", "down"}) {
+    names.Whole(fmt::format("{}mlp.{}_proj.weight", to, part),
+                fmt::format("{}ffn_{}.weight", from, part));
+  }
+}
+
 void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
                 GgufNames& names) {
   std::vector<GgufRows> gate_up;

@@ -78,6 +78,11 @@ class GgufNames {
   GgufView* last_ = nullptr;
 };
 
+// The projections and norms of a layer of full attention, and of a dense feed-forward: from the
+// layer `from` of the file to the layer `to` of the model.
+void MapFullAttention(const std::string& to, const std::string& from, GgufNames& names);
+void MapDense(const std::string& to, const std::string& from, GgufNames& names);
+
 // The router and the experts of a mixture, under the module `to` of the model, from the layer
 // `from` of the file: gate and up together, one row after the other per expert.
 void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,

@@ -150,23 +150,12 @@ void MapLayer(const LayerSpec& layer, int64_t hidden, const std::string& to,
   if (const auto* linear = std::get_if<LinearAttention>(&layer.mixer)) {
     MapLinear(*linear, hidden, to, from, names);
   } else {
-    for (const auto& [name, tensor] : {std::pair("q_proj", "attn_q"),
-                                       {"k_proj", "attn_k"},
-                                       {"v_proj", "attn_v"},
-                                       {"o_proj", "attn_output"},
-                                       {"q_norm", "attn_q_norm"},
-                                       {"k_norm", "attn_k_norm"}}) {
-      names.Whole(fmt::format("{}self_attn.{}.weight", to, name),
-                  fmt::format("{}{}.weight", from, tensor));
-    }
+    MapFullAttention(to, from, names);
   }
   if (const auto* moe = std::get_if<MoeFfn>(&layer.ffn)) {
     MapMoe(*moe, hidden, to, from, names);
   } else {
-    for (const char* part : {"gate", "up", "down"}) {
-      names.Whole(fmt::format("{}mlp.{}_proj.weight", to, part),
-                  fmt::format("{}ffn_{}.weight", from, part));
-    }
+    MapDense(to, from, names);
   }
 }
 
