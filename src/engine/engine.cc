@@ -264,6 +264,7 @@ Status Engine::State::OpenRanks() {
   std::vector<int32_t> here = {0};
   ASSIGN_OR_RETURN(experts_at, ExpertSlotsOf(options, spec, options.mesh));
   RETURN_IF_ERROR(CheckMesh(spec, options.mesh));
+  RETURN_IF_ERROR(CheckReduce(options, options.mesh));
   if (options.mesh.ranks() > 1 || LaunchHere().several()) {
     ASSIGN_OR_RETURN(ranks, EngineRanks::Create(options));
     here = ranks->here();
@@ -304,6 +305,7 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                           .home = device.home(),
                           .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
                           .dispatch = options.dispatch(),
+                          .reduce_fast = options.reduce == "fast",
                           .experts_at = experts_at,
                           .moves = move_bytes > 0 ? &ranks->Moves(view.rank) : nullptr,
                           .move_limits = {.step_bytes = options.balance_step_bytes},

@@ -41,6 +41,7 @@ struct EngineOptions {
   SchedulerConfig scheduler;       // as far as it is the user's to choose: see scheduler/config.h
   Mesh mesh;                       // several ranks: threads of this process, or mpirun's processes
   std::string ep_dispatch = "auto";  // throughput, latency (DispatchForm)
+  std::string reduce = "exact";      // fast: experts' rows are added up by rank
   int32_t rank_seconds = 10;         // a rank that is not heard of for so long is lost
   bool explain_ops = false;
   std::string trace_file;                       // empty: none

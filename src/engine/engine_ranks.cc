@@ -55,6 +55,23 @@ EngineRanks::EngineRanks(const Mesh& mesh, std::unique_ptr<ProcessRank> process,
 
 EngineRanks::~EngineRanks() = default;
 
+Status CheckReduce(const EngineOptions& options, const Mesh& mesh) {
+  if (options.reduce != "fast") return {};
+  const auto wrong = [](std::string_view why) {
+    return Error{ErrorCode::kInvalid, fmt::format("--reduce fast {}", why), "reduce"};
+  };
+  if (mesh.ep == 1) return wrong("adds up experts' rows by rank, which needs --ep of 2 or more");
+  if (mesh.redundant > 0) {
+    return wrong(
+        "needs every expert on one rank: with replicas a token's numbers would depend on "
+        "the tokens beside it; leave out redundant experts");
+  }
+  if (options.balance_experts) {
+    return wrong("needs experts that stay where they are; leave out --balance-experts");
+  }
+  return {};
+}
+
 Result<std::unique_ptr<EngineRanks>> EngineRanks::Create(const EngineOptions& options) {
   const std::chrono::seconds deadline(options.rank_seconds);
   std::unique_ptr<ProcessRank> process;
@@ -137,13 +154,13 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
   return {.config = limits,
           .model = fmt::format("{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
                                "{}, mla {}, {} redundant experts, {} ranks a node, placement {:x}, "
-                               "balancing {} by {} bytes a step, dispatch {}",
+                               "balancing {} by {} bytes a step, dispatch {}, reduce {}",
                                spec.architecture, spec.layers.size(), options.weights,
                                options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
                                machine.device.compute == Compute::kF32 ? "fp32" : "bf16",
                                NameOf(machine.kv_dtype), options.mla, experts_at.redundant,
                                experts_at.ranks_per_node, placement, options.balance_experts,
-                               options.balance_step_bytes, options.ep_dispatch)};
+                               options.balance_step_bytes, options.ep_dispatch, options.reduce)};
 }
 
 std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,

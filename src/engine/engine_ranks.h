@@ -51,6 +51,9 @@ class EngineRanks {
   std::unique_ptr<Presence> presence_;
 };
 
+// Whether --reduce fast suits the mesh and the other options.
+Status CheckReduce(const EngineOptions& options, const Mesh& mesh);
+
 // What must be the same on all ranks.
 LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
                     const EngineOptions& options, const Machine& machine,

@@ -24,6 +24,10 @@ struct Ranks {
   // bit. 0: as many as there are, which is said first. Otherwise in parcels of so many rows for
   // each rank, used or not, which saves a message; tokens that find no room come in a further one.
   int64_t parcel_rows = 0;
+  // Each rank adds up what its experts give for a token and sends home the sum: fewer bytes, other
+  // roundings (--reduce fast). Then every expert is in one slot only, or sums would depend on who
+  // asks.
+  bool sums = false;
 };
 
 // all = the columns that the ranks of the tensor group have, side by side, each PartOf the whole.

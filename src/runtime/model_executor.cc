@@ -71,6 +71,7 @@ struct ModelExecutor::State {
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
         constraints(c.constraints, c.running_max, model.vocabulary),
         ranks(c.ranks) {
+    ranks.sums = c.reduce_fast;
     proposals =
         std::make_unique<Proposals>(Proposals::Parts{.spec = spec,
                                                      .weights = weights,

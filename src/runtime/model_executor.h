@@ -64,6 +64,7 @@ struct ModelExecutorConfig {
   // the executor.
   ops::Ranks ranks = {};
   DispatchRule dispatch = {};  // of tokens to other ranks' experts
+  bool reduce_fast = false;    // ops::Ranks::sums
   // Which experts the slots of all ranks hold, as the weights say too.
   ExpertSlots experts_at = {};
   // Of the ranks that share experts, for moving these (Plan::experts); null: they stay where they

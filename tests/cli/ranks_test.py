@@ -35,6 +35,29 @@ def test_a_mesh_that_does_not_divide_is_refused_with_one_that_does(braid, tiny):
     assert "the nearest that would do is dp 1 x tp 4" in ran.stderr
 
 
+@pytest.mark.parametrize("form", ["throughput", "latency"])
+def test_both_ways_to_experts_give_the_same(braid, tiny, alone, form):
+    ran = braid("run", tiny, *PROMPT, "--dp", "2", "--ep", "2", "--ep-dispatch", form)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == alone
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [("--ep 2 --tp 2", None), ("--tp 2", "needs --ep of 2 or more"),
+     ("--tp 2 --ep 2 --redundant-experts 2", "leave out redundant experts"),
+     ("--tp 2 --ep 2 --balance-experts", "leave out --balance-experts")],
+)  # fmt: skip
+def test_sums_by_rank_are_an_exception_with_conditions(braid, tiny, alone, flags, said):
+    ran = braid("run", tiny, *PROMPT, "--reduce", "fast", *flags.split())
+    if said is not None:
+        assert ran.returncode == 1 and said in ran.stderr
+        return
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert len(answer["token_ids"]) == len(alone["token_ids"])
+
+
 @needs_mpi
 @pytest.mark.parametrize("ranks, mesh", [(2, "--tp 2 --ep 2"), (4, "--dp 2 --tp 2 --ep 4")])
 def test_processes_answer_as_one(alone, ranks, mesh):

@@ -260,7 +260,7 @@ Machine::Machine(const Subject& subject, const RankThreads::MoveLink& link, Move
     : Machine(subject, false, Moving{link, limits, deadline}) {}
 
 Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving) {
-  const auto& [model, arithmetic, mesh, placed, moves, head, parcels] = subject;
+  const auto& [model, arithmetic, mesh, placed, moves, head, sums, parcels] = subject;
   mesh_ = mesh;
   moves_ = moves;
   // A step of a random model, or of a part, is too short to be worth a second thread.
@@ -290,9 +290,8 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
         arithmetic->kv_dtype);
   }
   const MemoryPlan plan = PlanOf(ranks[0].spec, subject);
-  for (const GroupGeometry& group : plan.geometry.groups) {
-    has_state_ |= group.kind == GroupKind::kState;
-  }
+  has_state_ = std::ranges::any_of(
+      plan.geometry.groups, [](const auto& group) { return group.kind == GroupKind::kState; });
   config_ = {.cache = plan.geometry,
              .context_tokens_max = plan.model_len_max,
              .step_tokens_max = kStepTokens,
@@ -322,6 +321,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
       .draft_head = head ? nullptr : &oracle_,
       .home = home_.get(),
       .dispatch = parcels ? DispatchRule{DispatchForm::kLatency, 3} : DispatchRule(),
+      .reduce_fast = sums,
       .experts_at = {.redundant = mesh.redundant, .placement = placement},
       .move_limits = moving.limits,
       .movers = {nullptr, mesh.ranks() == 1 && home_ == nullptr ? &tier_ : nullptr},

@@ -68,6 +68,7 @@ struct Subject {
   bool placed = false;   // experts lie where a draw says, not in order
   bool moving = false;   // and go elsewhere all the time
   bool head = false;     // with the model's draft head; else with an oracle in its place
+  bool sums = false;     // experts' rows are added up by rank: not the bits of one rank
   bool parcels = false;  // tokens go to experts in parcels that are often too small
   auto operator<=>(const Subject&) const = default;
 };

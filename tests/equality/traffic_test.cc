@@ -1,5 +1,6 @@
 // What ranks send each other in a step, in bytes: exactly what the formulas say, for each kind of
 // layer. Traffic is what a mesh costs beside memory, so a copy that is sent twice is a mistake.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,7 +87,7 @@ TEST(Traffic, OfRanksThatShareTokensIsWhatTheFormulasSay) {
     const ModelSpec spec = TinySpec(model);
     for (const int32_t tokens : {4, 64, 200}) {
       EXPECT_EQ(BytesOfAPrompt(machine, mesh, tokens).tensor, TensorBytes(spec, tokens, 1, mesh.tp))
-          << kModelNames[static_cast<size_t>(model)] << ", " << tokens << " tokens";
+          << NameOf(model) << ", " << tokens << " tokens";
     }
   }
 }
@@ -109,6 +110,43 @@ TEST(Traffic, OfRanksThatShareExpertsIsThatOfParcelsAndOfRowsThatReturn) {
     EXPECT_GT(rows, 0.2 * most * row) << tokens;
     EXPECT_LT(rows, 0.8 * most * row) << tokens;  // half of the experts are on the own rank
   }
+}
+
+// The exception: each rank adds up its experts' rows. Fewer bytes; log-probabilities that differ by
+// roundings; still a function of the tokens, whatever is beside them.
+TEST(ReduceFast, SendsFewerBytesForADifferenceOfRoundings) {
+  constexpr Mesh kMesh{.dp = 2, .tp = 2, .ep = 2};
+  Machine exact({Model::kQwen35Moe, BestHere(Compute::kF32), kMesh});
+  Machine fast({.model = Model::kQwen35Moe,
+                .arithmetic = BestHere(Compute::kF32),
+                .mesh = kMesh,
+                .sums = true});
+  const double bytes = BytesOfAPrompt(exact, kMesh, 200).experts;
+  EXPECT_LT(BytesOfAPrompt(fast, kMesh, 200).experts, 0.9 * bytes);
+
+  Request scored = MakeRequest(kTarget, Tokens(3, 150), 1);
+  scored.prompt_logprobs = 1;
+  const Answer want = Cold(exact, scored), got = Cold(fast, scored);
+  ASSERT_EQ(got.error, "");
+  ASSERT_EQ(got.prompt_logprobs.size(), want.prompt_logprobs.size());
+  double most = 0;
+  for (size_t i = 0; i < want.prompt_logprobs.size(); ++i) {
+    most = std::max<double>(
+        most, std::abs(got.prompt_logprobs[i].logprob - want.prompt_logprobs[i].logprob));
+  }
+  fmt::print("log-probabilities differ by {:.2e} at most\n", most);
+  EXPECT_GT(most, 0);
+  EXPECT_LT(most, 1e-4);
+
+  const Request target = MakeRequest(kTarget, Tokens(1, 130), 40);
+  const Answer alone = Cold(fast, target);
+  Engine run(fast, fast.config());
+  for (int64_t id = 0; id < 6; ++id) {
+    run.Submit(MakeRequest(id, Tokens(static_cast<uint64_t>(id), 20 + 31 * int32_t(id)), 30));
+  }
+  run.Submit(target);
+  run.Drain();
+  ExpectSame(run.answer(kTarget), alone);
 }
 
 }  // namespace

@@ -81,6 +81,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
       "--ep-dispatch", options.ep_dispatch, {"auto", "throughput", "latency"},
       "How tokens come to the ranks of their experts: counted (throughput), in parcels of "
       "a fixed size, which take a message less (latency), or in parcels while they are few");
+  flags.Choice(
+      "--reduce", options.reduce, {"exact", "fast"},
+      "With --ep: what experts give for a token is added at its home, with the bits of one "
+      "rank (exact), or by each rank, with other roundings and fewer bytes (fast)");
   flags.Number("--rank-seconds", options.rank_seconds, {1, 3600},
                "A rank that is not heard of for so long is lost, which ends the others");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);

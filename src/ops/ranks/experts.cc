@@ -1,6 +1,9 @@
 // Experts on several ranks. A token's row goes once to every rank that has some of its experts;
 // each expert's row comes back by itself. Tokens are sent in rounds, which bounds the memory.
 //
+// With Ranks::sums a rank adds the rows of a token's experts, in their order, and one row comes
+// back; those of several ranks are added in the order of ranks.
+//
 // Rows go in one of two forms. Counted: ranks first tell each other how many rows come, which is a
 // message more. In parcels of a fixed number of rows, of which those that are not used say so: a
 // round then ends before the first token for which a rank's parcel has no room.
@@ -28,7 +31,8 @@ class Exchange {
         ranks_(group_.size()),
         hidden_(args.x.cols),
         own_slots_(args.down->count),
-        record_(hidden_ + args.top_k),
+        sums_(context.ranks->sums),
+        record_(hidden_ + (sums_ ? 2 : 1) * args.top_k),
         round_(RoundTokens()),
         parcel_rows_(std::min<int64_t>(context.ranks->parcel_rows, round_)) {
     Workspace& ws = *context.workspace;
@@ -49,7 +53,7 @@ class Exchange {
   bool Round() {
     if (context_.workspace->measuring()) {
       Compute(x_.rows);
-      Add(0, round_);
+      if (!sums_) Add(0, round_);
       return false;
     }
     const int64_t first = done_;
@@ -60,7 +64,7 @@ class Exchange {
     Unpack();
     Return();
     if (!Take(group_.AllToAllV(send_, receive_))) return false;
-    Add(first, done_ - first);
+    sums_ ? AddSums(first, done_ - first) : Add(first, done_ - first);
     return more_;
   }
 
@@ -102,10 +106,12 @@ class Exchange {
   }
 
   // The tokens' records, by rank: inputs, then slots of the rank, -1 where there are none. Notes
-  // where each expert's row will be: rows come back in the order of records and of their experts.
+  // where each expert's row will be: rows come back in the order of records and of their experts,
+  // or one for each record.
   void Pack(int64_t first, int64_t tokens) {
     const int64_t k = args_.top_k;
     rows_back_.assign(static_cast<size_t>(ranks_), 0);
+    if (sums_) std::fill_n(at_, tokens * k, -1);
     float* record = sent_;
     int32_t row = 0;
     for (int64_t rank = 0; rank < ranks_; ++rank) {
@@ -120,10 +126,12 @@ class Exchange {
         for (int64_t j = 0; j < k; ++j) {
           const int64_t slot = SlotOf(ids[j]);
           if (slot / own_slots_ != rank) continue;
+          if (sums_) record[hidden_ + k + here] = args_.weights[(first + t) * k + j];
           slots[here++] = static_cast<int32_t>(slot - rank * own_slots_);
-          at_[t * k + j] = row++;
+          if (!sums_) at_[t * k + j] = row++;
         }
         if (here == 0) continue;
+        if (sums_) *std::find(at_ + t * k, at_ + (t + 1) * k, -1) = row++;
         std::copy_n(args_.x.row(first + t), hidden_, record);
         record += record_;
         ++header_[rank];
@@ -203,6 +211,27 @@ class Exchange {
       pairs_.push_back(pairs - before);
     }
     if (pairs > 0) Compute(pairs);
+    if (sums_) Sum();
+  }
+
+  // The rows of each record become one, in the place of the first.
+  void Sum() {
+    int64_t pair = 0, sum = 0;
+    for (size_t rank = 0; rank < came_.size(); ++rank) {
+      const int64_t before = sum;
+      const float* record = came_[rank].first;
+      for (int64_t r = 0; r < came_[rank].count; ++r, record += record_) {
+        const auto* slots = reinterpret_cast<const int32_t*>(record + hidden_);
+        if (slots[0] < 0) continue;
+        float* to = y_.row(sum++);
+        for (int64_t j = 0; j < args_.top_k && slots[j] >= 0; ++j, ++pair) {
+          const float weight = record[hidden_ + args_.top_k + j];
+          const float* from = y_.row(pair);
+          for (int64_t c = 0; c < hidden_; ++c) to[c] = (j == 0 ? 0 : to[c]) + weight * from[c];
+        }
+      }
+      pairs_[rank] = sum - before;
+    }
   }
 
   // A weight of 1 of a single expert leaves its row as it is.
@@ -232,6 +261,17 @@ class Exchange {
     }
   }
 
+  void AddSums(int64_t first, int64_t tokens) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      float* out = args_.out.row(first + t);
+      std::fill_n(out, hidden_, 0.0f);
+      for (int64_t j = 0; j < args_.top_k && at_[t * args_.top_k + j] >= 0; ++j) {
+        const float* sum = back_.row(at_[t * args_.top_k + j]);
+        for (int64_t c = 0; c < hidden_; ++c) out[c] += sum[c];
+      }
+    }
+  }
+
   void Add(int64_t first, int64_t tokens) {
     if (context_.workspace->measuring() || tokens == 0) return;
     AddRows(context_, {.rows = back_,
@@ -245,7 +285,8 @@ class Exchange {
   const DividedExpertsArgs& args_;
   Communicator& group_;
   const int64_t ranks_, hidden_, own_slots_;
-  const int64_t record_;       // floats: a row and slots of a rank
+  const bool sums_;
+  const int64_t record_;       // floats: a row and slots of a rank, with sums the weights too
   const int64_t round_;        // tokens
   const int64_t parcel_rows_;  // 0: rows are counted
   int64_t done_ = 0;           // tokens
