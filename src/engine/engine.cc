@@ -103,6 +103,9 @@ struct Engine::State {
   std::unique_ptr<ModelExecutor> ExecutorOf(const RankView& view, ModelWeights weights,
                                             ExpertRecorder* recorder);
   LogStart SharedStart() const { return StartOfRun(limits, spec, options, machine, experts_at); }
+  FingerprintParts fingerprint_parts() const {
+    return {spec, *checkpoint, machine, memory.geometry, formats, options.mla};
+  }
   void StartFollowers();
   Status Prepare(const std::function<void(std::string)>& stage);
   Status TakeRecorded();
@@ -337,8 +340,7 @@ Status Engine::State::SetLimits() {
 
 Status Engine::State::FindPartners() {
   RETURN_IF_ERROR(CheckPartners(options, spec));
-  options.partners->fingerprint = FingerprintOf(
-      {spec, *checkpoint, machine, memory.geometry, FormatsText(formats), options.mla});
+  options.partners->fingerprint = FingerprintOf(fingerprint_parts());
   ASSIGN_OR_RETURN(partners, handoff::Partners::Create(*options.partners));
   return {};
 }
@@ -474,7 +476,7 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   ASSIGN_OR_RETURN(move_bytes, MoveBytesOf(options, spec, binding));
   RETURN_IF_ERROR(PlanCache());
   if (options.partners) RETURN_IF_ERROR(FindPartners());
-  ASSIGN_OR_RETURN(tier, OpenTier(options, spec, machine, memory.geometry));
+  ASSIGN_OR_RETURN(tier, OpenTier(options, fingerprint_parts()));
   return LoadRanks(std::move(binding), stage);
 }
 

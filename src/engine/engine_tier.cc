@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 
 #include "base/quantities.h"
-#include "engine/engine_ranks.h"
-#include "tiers/fingerprint.h"
 
 namespace braid {
 
-Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options, const ModelSpec& spec,
-                                           const Machine& machine, const CacheGeometry& geometry) {
+Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options,
+                                           const FingerprintParts& parts) {
   if (options.cache_dir.empty()) {
     if (options.cache_disk_bytes == kCacheDiskBytes) return std::unique_ptr<DiskTier>();
     return Error{ErrorCode::kInvalid, "it bounds a directory; name one with --cache-dir",
@@ -30,17 +28,10 @@ Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options, const M
   if (!options.scheduler.prefix_cache) {
     return bad("--cache-dir keeps prefixes; leave out --no-prefix-cache");
   }
-  const Device& d = machine.device;
-  const std::string how = fmt::format(
-      "{}\n{}\n{} {} {} {} {}\ndrafts {} {}", options.program,
-      StartOfRun(options.scheduler, spec, options, machine, {}).model, d.avx_vnni, d.avx512_bf16,
-      d.avx512_vnni, d.avx512_vbmi, machine.cpu.amx_bf16 + 2 * machine.cpu.amx_int8,
-      options.scheduler.draft_tokens_max, options.scheduler.draft_head);
-  ASSIGN_OR_RETURN(const TierFingerprint fingerprint,
-                   MakeFingerprint(options.model_dir, how, geometry));
+  ASSIGN_OR_RETURN(const std::string files, FilesLine(options.model_dir));
   return DiskTier::Open({.directory = options.cache_dir,
                          .bytes_max = options.cache_disk_bytes,
-                         .fingerprint = fingerprint});
+                         .fingerprint = TierFingerprint(FingerprintOf(parts) + files)});
 }
 
 std::string TierText(const DiskTier& tier, const EngineOptions& options) {

@@ -6,15 +6,15 @@
 #include <string>
 
 #include "engine/engine_options.h"
-#include "model/spec.h"
+#include "engine/fingerprint.h"
 #include "tiers/disk_tier.h"
 
 namespace braid {
 
 // Opens --cache-dir, if there is one (null: none), before the weights are read, so that a bad
-// directory fails at once. The fingerprint holds all that decides about a page's bits.
-Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options, const ModelSpec& spec,
-                                           const Machine& machine, const CacheGeometry& geometry);
+// directory fails at once.
+Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options,
+                                           const FingerprintParts& parts);
 
 // The line that is printed at start.
 std::string TierText(const DiskTier& tier, const EngineOptions& options);

@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <gnu/libc-version.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <set>
 
 #include "base/rng.h"
 #include "base/system/file.h"
@@ -60,6 +64,33 @@ std::string ConfigDigest(const std::string& directory) {
   return digest.Text();
 }
 
+// Of the CPU, whatever --isa says: the C library chooses by them too.
+std::string FeaturesText(const CpuFeatures& cpu) {
+  std::string text;
+  const std::pair<const char*, bool> all[] = {
+      {"avx2", cpu.avx2},
+      {"avx512", cpu.avx512},
+      {"avx512_bf16", cpu.avx512_bf16},
+      {"avx512_vnni", cpu.avx512_vnni},
+      {"avx512_vbmi", cpu.avx512_vbmi},
+      {"avx_vnni", cpu.avx_vnni},
+      {"amx_bf16", cpu.amx_bf16},
+      {"amx_int8", cpu.amx_int8},
+  };
+  for (const auto& [name, present] : all) {
+    if (present) text += fmt::format("{}{}", text.empty() ? "" : " ", name);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string WeightsText(const std::map<std::string_view, int64_t>& weights) {
+  std::string text;
+  for (const auto& [format, bytes] : weights) {
+    text += fmt::format("{}{} bytes of {}", text.empty() ? "" : ", ", bytes, format);
+  }
+  return text;
+}
+
 std::string CacheText(const CacheGeometry& cache) {
   std::string text;
   for (const GroupGeometry& group : cache.groups) {
@@ -93,17 +124,45 @@ std::string FingerprintOf(const FingerprintParts& parts) {
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("{}: {}\n", name, value);
   };
+  line("the digest of the program's arithmetic", std::string(kNumerics));
+  line("the C library", ::gnu_get_libc_version());
+  line("the CPU's extensions", FeaturesText(parts.machine.cpu));
   line("the architecture", spec.architecture);
   line("the vocabulary", fmt::format("{} tokens", spec.vocabulary));
   line("config.json", ConfigDigest(parts.checkpoint.directory()));
   line("the weights' digest", WeightsDigest(parts.checkpoint));
-  line("--weights", parts.weights);
+  line("--weights", WeightsText(parts.weights));
   line("--kv-dtype", std::string(NameOf(parts.machine.kv_dtype)));
   line("--compute", parts.machine.device.compute == Compute::kF32 ? "fp32" : "bf16");
   line("--isa", std::string(NameOf(parts.machine.device.isa)));
   line("--mla", parts.mla);
   line("the cache", CacheText(parts.cache));
   return text;
+}
+
+Result<std::string> FilesLine(const std::string& model) {
+  static const std::set<std::string> kKinds = {".safetensors", ".gguf", ".bin"};
+  const std::filesystem::path given(model);
+  const bool directory = std::filesystem::is_directory(given);
+  const std::filesystem::path parent = directory ? given : given.parent_path();
+  std::set<std::string> lines;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(parent.empty() ? "." : parent, error), end;
+       !error && at != end; at.increment(error)) {
+    const std::filesystem::path& path = at->path();
+    const bool weights = directory ? kKinds.contains(path.extension().string())
+                                   : path.extension() == given.extension();
+    struct stat info;
+    if (!weights || ::stat(path.c_str(), &info) != 0) continue;
+    lines.insert(fmt::format("{} {} {}.{:09}", path.filename().string(), info.st_size,
+                             info.st_mtim.tv_sec, info.st_mtim.tv_nsec));
+  }
+  if (error) {
+    return Error{ErrorCode::kInternal, fmt::format("{}: {}", parent.string(), error.message())};
+  }
+  Digest digest;
+  for (const std::string& line : lines) digest.Add(line);
+  return fmt::format("the digest of the weights' files: {}\n", digest.Text());
 }
 
 }  // namespace braid

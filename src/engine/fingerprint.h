@@ -1,7 +1,10 @@
-// What two engines must have in common so that one can go on with pages of the other.
+// What two engines must have in common so that one can go on with pages of the other: directly
+// (--role) or by what it has left in a directory (--cache-dir).
 #pragma once
 
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "cache/geometry.h"
 #include "engine/engine_options.h"
@@ -10,17 +13,25 @@
 
 namespace braid {
 
+// A digest of the sources, the compiler and the flags that decide about the bits of pages. A build
+// that differs in other files has the same (cmake/numerics.cmake).
+extern const std::string_view kNumerics;
+
 struct FingerprintParts {
   const ModelSpec& spec;
   const Checkpoint& checkpoint;
   const Machine& machine;
   const CacheGeometry& cache;
-  std::string weights;  // in memory, in words
-  std::string mla;
+  const std::map<std::string_view, int64_t>& weights;  // bytes of each format in memory
+  const std::string& mla;
 };
 
 // Lines of "name: value". Weights are told apart by names, shapes and samples of every tensor.
 std::string FingerprintOf(const FingerprintParts& parts);
+
+// One more line for pages that stay: names, sizes and times of the files of weights, so that a file
+// that is changed in place is another one even where no sample shows it.
+Result<std::string> FilesLine(const std::string& model);
 
 // What options do not go together with partners.
 Status CheckPartners(const EngineOptions& options, const ModelSpec& spec);

@@ -174,6 +174,9 @@ Status DiskTier::State::Open() {
   }
   const auto listed = ListSegments(options.directory, options.fingerprint);
   if (!listed) return listed.error();
+  if (const Status written = WriteLines(options.directory, options.fingerprint); !written) {
+    Warn(written.error());
+  }
   std::lock_guard lock(mutex);
   Look();
   return {};
@@ -266,7 +269,7 @@ bool DiskTier::State::Remove(int32_t id) {
 // Until so many bytes more stay within the bound.
 Status DiskTier::State::MakeRoom(int64_t bytes) {
   const auto total = [&] {
-    int64_t sum = bytes;
+    int64_t sum = bytes + std::ssize(options.fingerprint.lines);
     for (const auto& [id, segment] : segments) sum += segment.bytes + segment.index_bytes;
     for (const auto& [stem, name] : others) sum += name.bytes;
     return sum;

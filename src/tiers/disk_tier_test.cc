@@ -173,7 +173,7 @@ class DiskTierTest : public ::testing::Test {
   DiskTierOptions Options(char print = 'a') {
     return {.directory = directory_,
             .bytes_max = 1 << 20,
-            .fingerprint = TierFingerprint(64, print),
+            .fingerprint = TierFingerprint(std::string(64, print)),
             .threads = 2,
             .files = &files_};
   }
@@ -240,7 +240,7 @@ TEST_F(DiskTierTest, AFileThatOnlyHasTheNameIsNotRead) {
   for (const char* extension : {".pages", ".index"}) {
     const std::string path = FilesWith(extension).at(0);
     std::string name = std::filesystem::path(path).filename().string();
-    name.replace(0, 16, std::string(16, 'a'));
+    name.replace(0, 16, Options('a').fingerprint.digits.substr(0, 16));
     std::filesystem::rename(path, directory_ + "/" + name);
   }
   Server server(Options('a'));

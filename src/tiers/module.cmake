@@ -1,2 +1,2 @@
-# Fingerprints (fingerprint.h).
+# Fingerprints (segment.h).
 target_link_libraries(braid_tiers PRIVATE braid_crypto)

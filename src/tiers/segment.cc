@@ -2,6 +2,7 @@
 #include "tiers/segment.h"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,8 +12,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/clock.h"
+#include "base/check.h"
 #include "base/rng.h"
+#include "base/system/file.h"
 #include "base/system/secure_random.h"
 
 namespace braid {
@@ -20,7 +22,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "segments are little-endian");
 
-constexpr std::string_view kMagic = "braidpg1";
+constexpr std::string_view kMagic = "braidpg2";
+constexpr size_t kLinesBytesMax = 1 << 16;
 constexpr size_t kNameDigits = 16;  // of the fingerprint, in a file's name
 
 // Each lane takes every eighth word by a bijection, so one changed word always changes the sum.
@@ -58,9 +61,16 @@ Error Failed(const char* what, int error) {
 
 }  // namespace
 
+TierFingerprint::TierFingerprint(std::string text) : lines(std::move(text)) {
+  unsigned char sum[EVP_MAX_MD_SIZE];
+  CHECK(EVP_Digest(lines.data(), lines.size(), sum, nullptr, EVP_sha256(), nullptr) == 1,
+        "OpenSSL cannot compute SHA-256");
+  for (int i = 0; i < 16; ++i) digits += fmt::format("{:02x}", sum[i]);
+}
+
 std::string SegmentHeader(const TierFingerprint& fingerprint) {
   std::string header(kMagic);
-  header += fingerprint.substr(0, kSegmentHeaderBytes - kMagic.size() - 8);
+  header += fingerprint.digits;
   header.resize(kSegmentHeaderBytes - 8, ' ');
   const uint64_t check = BytesSum(std::as_bytes(std::span(header)), 1);
   header.append(reinterpret_cast<const char*>(&check), sizeof(check));
@@ -106,7 +116,7 @@ Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
                                               const TierFingerprint& fingerprint) {
   std::vector<SegmentName> names;
   std::error_code error;
-  const std::string prefix = fingerprint.substr(0, kNameDigits) + '.';
+  const std::string prefix = fingerprint.digits.substr(0, kNameDigits) + '.';
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error)) {
     const std::filesystem::path& path = at->path();
@@ -117,7 +127,7 @@ Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
     name.bytes = pages.st_size;
     if (::stat(name.index().c_str(), &index) == 0) name.bytes += index.st_size;
     name.changed_us = pages.st_mtim.tv_sec * 1'000'000 + pages.st_mtim.tv_nsec / 1000;
-    name.same = fingerprint.size() >= kNameDigits && path.stem().string().starts_with(prefix);
+    name.same = !fingerprint.digits.empty() && path.stem().string().starts_with(prefix);
     names.push_back(std::move(name));
   }
   if (error) {
@@ -130,7 +140,18 @@ Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
 }
 
 std::string NewSegmentStem(const std::string& directory, const TierFingerprint& fingerprint) {
-  return fmt::format("{}/{}.{}", directory, fingerprint.substr(0, kNameDigits), SecureRandomHex(8));
+  return fmt::format("{}/{}.{}", directory, fingerprint.digits.substr(0, kNameDigits),
+                     SecureRandomHex(8));
+}
+
+Status WriteLines(const std::string& directory, const TierFingerprint& fingerprint) {
+  const std::string path =
+      fmt::format("{}/{}.fingerprint", directory, fingerprint.digits.substr(0, kNameDigits));
+  const Result<std::string> present = ReadFile(path, kLinesBytesMax);
+  if (present && *present == fingerprint.lines) return {};
+  RETURN_IF_ERROR(WriteFile(path, fingerprint.lines));
+  ::chmod(path.c_str(), S_IRUSR | S_IWUSR);
+  return {};
 }
 
 Status ReadAll(FileLayer& files, int fd, std::span<std::byte> out, int64_t offset) {

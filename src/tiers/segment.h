@@ -16,8 +16,13 @@
 
 namespace braid {
 
-// What a page's bytes depend on besides the tokens, as 64 hex digits of a SHA-256.
-using TierFingerprint = std::string;
+// What a page's bytes depend on besides the tokens: lines of "name: value", and 32 hex digits of
+// their SHA-256.
+struct TierFingerprint {
+  TierFingerprint() = default;
+  explicit TierFingerprint(std::string lines);
+  std::string lines, digits;
+};
 
 // Where a part lies. Little-endian, as all of it.
 struct SegmentEntry {
@@ -57,9 +62,11 @@ struct SegmentName {
   std::string pages() const { return stem + ".pages"; }
   std::string index() const { return stem + ".index"; }
 };
-// By name. An empty fingerprint is that of no segment.
+// By name. A fingerprint without digits is that of no segment.
 Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
                                               const TierFingerprint& fingerprint);
+// Writes the fingerprint's lines to a file beside its segments, for people, unless it is there.
+Status WriteLines(const std::string& directory, const TierFingerprint& fingerprint);
 std::string NewSegmentStem(const std::string& directory, const TierFingerprint& fingerprint);
 
 // All or an error; names what was being done.

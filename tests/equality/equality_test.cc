@@ -146,7 +146,7 @@ class WithTier {
       : machine_(machine),
         tier_(*DiskTier::Open({.directory = directory,
                                .bytes_max = int64_t{1} << 30,
-                               .fingerprint = TierFingerprint(64, '0')})) {
+                               .fingerprint = TierFingerprint("equality")})) {
     SchedulerConfig with = config;
     with.tier = true;
     run = std::make_unique<Engine>(machine, with);

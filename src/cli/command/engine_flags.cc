@@ -1,11 +1,6 @@
 // The flags that commands with an engine share: names, ranges and help.
 #include "cli/command/engine_flags.h"
 
-#include <fmt/format.h>
-
-#include "cli/command/build_facts.h"
-#include "cli/command/version.h"
-
 namespace braid {
 
 void AddDeviceFlags(Flags& flags, EngineOptions& options) {
@@ -93,7 +88,6 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
              "them (docs/guides/disk_tier.md)");
   flags.Bytes("--cache-disk", options.cache_disk_bytes,
               "With --cache-dir: most bytes of that directory (default: 16GiB)");
-  options.program = fmt::format("{} {}", kVersion, kCommit);
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--expert-loads", options.expert_loads,
              "Record which experts tokens choose in FILE for `braid experts plan FILE`");
