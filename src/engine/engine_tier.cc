@@ -10,6 +10,11 @@ namespace braid {
 Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options,
                                            const FingerprintParts& parts) {
   if (options.cache_dir.empty()) {
+    if (!options.cache_key_file.empty()) {
+      return Error{ErrorCode::kInvalid,
+                   "it encrypts the pages of a directory; name one with --cache-dir",
+                   "cache_key_file"};
+    }
     if (options.cache_disk_bytes == kCacheDiskBytes) return std::unique_ptr<DiskTier>();
     return Error{ErrorCode::kInvalid, "it bounds a directory; name one with --cache-dir",
                  "cache_disk"};
@@ -29,9 +34,14 @@ Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options,
     return bad("--cache-dir keeps prefixes; leave out --no-prefix-cache");
   }
   ASSIGN_OR_RETURN(const std::string files, FilesLine(options.model_dir));
+  std::optional<PageCipher> cipher;
+  if (!options.cache_key_file.empty()) {
+    ASSIGN_OR_RETURN(cipher, PageCipher::Load(options.cache_key_file));
+  }
   return DiskTier::Open({.directory = options.cache_dir,
                          .bytes_max = options.cache_disk_bytes,
-                         .fingerprint = TierFingerprint(FingerprintOf(parts) + files)});
+                         .fingerprint = TierFingerprint(FingerprintOf(parts) + files),
+                         .cipher = std::move(cipher)});
 }
 
 std::string TierText(const DiskTier& tier, const EngineOptions& options) {

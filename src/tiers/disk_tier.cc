@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "tiers/part_file.h"
 
 namespace braid {
 namespace {
@@ -70,27 +71,27 @@ struct Job {
 
 struct DiskTier::State {
   explicit State(const DiskTierOptions& o)
-      : options(o), files(o.files != nullptr ? *o.files : system) {}
+      : options(o),
+        files(o.files != nullptr ? *o.files : system),
+        identity{o.fingerprint.digits, o.cipher ? o.cipher->id() : ""},
+        part_file(files, identity, options.cipher ? &*options.cipher : nullptr) {}
 
-  // Where a part lies.
   struct Place {
     int32_t segment = 0;
-    int64_t offset = 0, bytes = 0;
-    uint64_t sum = 0;
+    PartPlace at;
   };
   struct Task {
     Job* job;
     int32_t part;
   };
-  using Pieces = std::vector<std::span<std::byte>>;
 
   Status Open();
   void Work();
   void WatchOthers();
   void Run(const Task& task);
-  Pieces PiecesOf(const PagePart& part) const;
-  Status Read(const KnownPart& part, const Pieces& pieces);
-  Status Write(const KnownPart& part, const Pieces& pieces);
+  PartPieces PiecesOf(const PagePart& part) const;
+  Status Read(const KnownPart& part, const PartPieces& pieces);
+  Status Write(const KnownPart& part, const PartPieces& pieces);
   Result<int32_t> Reserve(int64_t bytes, int64_t& offset);
   Result<int32_t> NewSegment();
   Status MakeRoom(int64_t bytes);
@@ -109,6 +110,8 @@ struct DiskTier::State {
   DiskTierOptions options;
   FileLayer system;
   FileLayer& files;
+  const SegmentIdentity identity;
+  const PartFile part_file;
   std::byte* arena = nullptr;
   const CacheGeometry* geometry = nullptr;
 
@@ -127,6 +130,7 @@ struct DiskTier::State {
   int32_t active = -1;
   PagesKnown news;  // that `events` has not been told
   DiskTierStats figures;
+  std::string locked_out;  // why segments of this fingerprint cannot be read
   int64_t warned_us = -kWarnEveryUs;
   std::vector<std::thread> threads;
 };
@@ -179,6 +183,11 @@ Status DiskTier::State::Open() {
   }
   std::lock_guard lock(mutex);
   Look();
+  if (!locked_out.empty()) {
+    LogWarning(
+        "cache directory {}: of a segment (perhaps of more) {}; what it has is computed again",
+        options.directory, locked_out);
+  }
   return {};
 }
 
@@ -209,8 +218,12 @@ void DiskTier::State::Look() {
     if (::fstat(segment.pages, &info) != 0) continue;
     segment.bytes = info.st_size;
     const auto entries = ReadEntries(files, {.fd = segment.index, .pages_bytes = info.st_size},
-                                     options.fingerprint, segment.index_bytes);
-    if (entries) Learn(id, *entries);
+                                     identity, segment.index_bytes);
+    if (entries) {
+      Learn(id, *entries);
+    } else if (entries.error().code == ErrorCode::kUnavailable) {
+      locked_out = entries.error().message;
+    }
   }
   for (const auto& [stem, id] : known) {  // removed by another server
     if (segments[id].users == 0 && id != active) Forget(id);
@@ -233,8 +246,8 @@ Result<int32_t> DiskTier::State::OpenSegment(const SegmentName& name) {
 
 void DiskTier::State::Learn(int32_t id, const std::vector<SegmentEntry>& entries) {
   for (const SegmentEntry& e : entries) {
-    const KnownPart part{e.key, static_cast<GroupKind>(e.kind)};
-    if (!parts.try_emplace(part, Place{id, e.offset, e.bytes, e.sum}).second) continue;
+    const KnownPart part = part_file.PartOf(e);
+    if (!parts.try_emplace(part, Place{id, e.place}).second) continue;
     segments[id].parts.push_back(part);
     news.added.push_back(part);
   }
@@ -259,9 +272,7 @@ bool DiskTier::State::Remove(int32_t id) {
   Segment& segment = segments[id];
   if (id == active || segment.users > 0) return false;
   if (::flock(segment.pages, LOCK_EX | LOCK_NB) != 0) return false;
-  // The index first: without it the pages are nobody's.
-  ::unlink((segment.stem + ".index").c_str());
-  ::unlink((segment.stem + ".pages").c_str());
+  RemoveFiles(segment.stem);
   Forget(id);
   return true;
 }
@@ -287,8 +298,7 @@ Status DiskTier::State::MakeRoom(int64_t bytes) {
     const int fd = ::open(name.pages().c_str(), O_RDWR | O_CLOEXEC);
     const bool free = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (free) {
-      ::unlink(name.index().c_str());
-      ::unlink(name.pages().c_str());
+      RemoveFiles(name.stem);
       others.erase(name.stem);
     }
     if (fd >= 0) ::close(fd);
@@ -307,7 +317,7 @@ Result<int32_t> DiskTier::State::NewSegment() {
   Segment segment{.stem = stem, .used_us = UnixSeconds() * 1'000'000, .own = true, .parts = {}};
   segment.pages = ::open((stem + ".pages").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
   segment.index = ::open((stem + ".index").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
-  const std::string header = SegmentHeader(options.fingerprint);
+  const std::string header = SegmentHeader(identity);
   Status status;
   if (segment.pages < 0 || segment.index < 0) {
     status = Unusable(stem, "a segment cannot be made");
@@ -319,8 +329,7 @@ Result<int32_t> DiskTier::State::NewSegment() {
   if (!status) {
     if (segment.pages >= 0) ::close(segment.pages);
     if (segment.index >= 0) ::close(segment.index);
-    ::unlink((stem + ".index").c_str());
-    ::unlink((stem + ".pages").c_str());
+    RemoveFiles(stem);
     return status.error();
   }
   segment.index_bytes = kSegmentHeaderBytes;
@@ -353,41 +362,33 @@ Result<int32_t> DiskTier::State::Reserve(int64_t bytes, int64_t& offset) {
   return active;
 }
 
-Status DiskTier::State::Write(const KnownPart& part, const Pieces& pieces) {
-  SegmentEntry entry{.key = part.key, .kind = static_cast<uint32_t>(part.kind)};
-  std::vector<std::span<const std::byte>> read(pieces.begin(), pieces.end());
-  for (const auto& piece : read) entry.bytes += static_cast<int64_t>(piece.size());
-  entry.sum = PartSum(part, read);
+Status DiskTier::State::Write(const KnownPart& part, const PartPieces& pieces) {
+  PartPlace place;
+  int64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += std::ssize(piece);
   int32_t id = 0;
   int fd = -1;
   {
     std::lock_guard lock(mutex);
     if (parts.contains(part)) return {};
-    ASSIGN_OR_RETURN(id, Reserve(entry.bytes, entry.offset));
+    ASSIGN_OR_RETURN(id, Reserve(part_file.BytesOf(bytes), place.offset));
     fd = segments[id].pages;
   }
-  Status status;
-  int64_t at = entry.offset;
-  for (const auto& piece : read) {
-    if (status.ok()) status = WriteAll(files, fd, piece, at);
-    at += static_cast<int64_t>(piece.size());
-  }
+  const Status status = part_file.Write(fd, part, pieces, place);
   std::lock_guard lock(mutex);
   Segment& segment = segments[id];
   --segment.users;
   RETURN_IF_ERROR(status);
-  Seal(entry);
+  const SegmentEntry entry = part_file.EntryOf(part, place);
   RETURN_IF_ERROR(
       WriteAll(files, segment.index, std::as_bytes(std::span(&entry, 1)), segment.index_bytes));
   segment.index_bytes += static_cast<int64_t>(sizeof(entry));
-  figures.written_bytes += entry.bytes + static_cast<int64_t>(sizeof(entry));
-  if (parts.try_emplace(part, Place{id, entry.offset, entry.bytes, entry.sum}).second) {
-    segment.parts.push_back(part);
-  }
+  figures.written_bytes += place.bytes + static_cast<int64_t>(sizeof(entry));
+  if (parts.try_emplace(part, Place{id, place}).second) segment.parts.push_back(part);
   return {};
 }
 
-Status DiskTier::State::Read(const KnownPart& part, const Pieces& pieces) {
+Status DiskTier::State::Read(const KnownPart& part, const PartPieces& pieces) {
   Place place;
   int fd = -1;
   {
@@ -400,35 +401,21 @@ Status DiskTier::State::Read(const KnownPart& part, const Pieces& pieces) {
     segment.used_us = UnixSeconds() * 1'000'000;
     fd = segment.pages;
   }
-  int64_t bytes = 0;
-  for (const auto& piece : pieces) bytes += static_cast<int64_t>(piece.size());
-  Status status;
-  if (bytes != place.bytes) {
-    status = Error{ErrorCode::kInternal,
-                   fmt::format("a part has {} bytes, must have {}", place.bytes, bytes)};
-  }
-  int64_t at = place.offset;
-  for (const auto& piece : pieces) {
-    if (status.ok()) status = ReadAll(files, fd, piece, at);
-    at += static_cast<int64_t>(piece.size());
-  }
-  const std::vector<std::span<const std::byte>> read(pieces.begin(), pieces.end());
-  const bool damaged = status.ok() && PartSum(part, read) != place.sum;
-  if (damaged) status = Error{ErrorCode::kInternal, "a part's checksum does not agree"};
+  const Status status = part_file.Read(fd, part, place.at, pieces);
   std::lock_guard lock(mutex);
   --segments[place.segment].users;
-  figures.damaged += damaged;
   if (status.ok()) {
-    figures.read_bytes += bytes;
+    figures.read_bytes += place.at.bytes;
     return {};
   }
+  figures.damaged += status.error().code == ErrorCode::kInvalid;
   const auto entry = parts.find(part);
   if (entry != parts.end() && entry->second.segment == place.segment) parts.erase(entry);
   return status;
 }
 
-DiskTier::State::Pieces DiskTier::State::PiecesOf(const PagePart& part) const {
-  Pieces pieces;
+PartPieces DiskTier::State::PiecesOf(const PagePart& part) const {
+  PartPieces pieces;
   for (size_t g = 0; g < geometry->groups.size(); ++g) {
     const GroupGeometry& group = geometry->groups[g];
     if (group.kind != part.kind) continue;
@@ -443,7 +430,7 @@ void DiskTier::State::Run(const Task& task) {
   Job& job = *task.job;
   const PagePart& part = job.move.parts[static_cast<size_t>(task.part)];
   const KnownPart name{part.key, part.kind};
-  const Pieces pieces = PiecesOf(part);
+  const PartPieces pieces = PiecesOf(part);
   const bool in = job.move.in();
   const Status status = in ? Read(name, pieces) : Write(name, pieces);
   const int64_t us = MonotonicUs() - job.began_us;

@@ -9,10 +9,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "scheduler/mover.h"
+#include "tiers/page_cipher.h"
 #include "tiers/segment.h"
 
 namespace braid {
@@ -21,6 +23,7 @@ struct DiskTierOptions {
   std::string directory;  // made, if it is not there
   int64_t bytes_max = 0;  // of all segments in it
   TierFingerprint fingerprint;
+  std::optional<PageCipher> cipher;  // none: pages are written as they are
   int threads = 4;
   FileLayer* files = nullptr;    // null: the system's; outlives the tier
   int64_t watch_us = 2'000'000;  // how often it looks for what other servers wrote

@@ -412,6 +412,123 @@ TEST_F(DiskTierTest, ClearRemovesAllAndGoesOn) {
   EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
 }
 
+PageCipher KeyOf(char c) {
+  std::array<std::byte, 32> key;
+  key.fill(static_cast<std::byte>(c));
+  return PageCipher(key);
+}
+
+TEST_F(DiskTierTest, EncryptedPagesComeBackWithTheirKeyOnly) {
+  DiskTierOptions with = Options(), other = Options();
+  with.cipher = KeyOf('k');
+  other.cipher = KeyOf('o');
+  std::string block(192, 0);  // of part 1, as Fill writes it
+  for (size_t i = 0; i < block.size(); ++i) block[i] = static_cast<char>(RandomBits(1, i));
+  const PageKey key = Server::Part(1, GroupKind::kFull).key;
+  const std::string_view name(reinterpret_cast<const char*>(&key), sizeof(key));
+  const auto told = [&] {
+    std::string all;
+    for (const char* extension : {".pages", ".index"}) {
+      for (const std::string& path : FilesWith(extension)) all += Read(path);
+    }
+    return std::pair(all.find(block) != std::string::npos, all.find(name) != std::string::npos);
+  };
+  {
+    Server server(with);
+    EXPECT_TRUE(server.Store(0, 3).error.empty());
+    EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+  }
+  EXPECT_EQ(told(), std::pair(false, false));
+  for (const DiskTierOptions& wrong : {other, Options()}) {
+    Server server(wrong);
+    EXPECT_THAT(server.known(), IsEmpty());
+    EXPECT_THAT(server.Restored(0, 3), IsEmpty());
+    EXPECT_TRUE(server.Store(0, 3).error.empty());
+    EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+  }
+  EXPECT_EQ(told(), std::pair(true, true));  // by the last one, which has no key
+  Server server(with);
+  EXPECT_EQ(server.known().size(), 4u);
+  EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+}
+
+// Somebody who can write to the directory cannot make one page pass for another, nor change a bit.
+TEST_F(DiskTierTest, AForgedPartIsNotGenuine) {
+  DiskTierOptions options = Options();
+  options.cipher = KeyOf('k');
+  {
+    Server server(options);
+    server.Store(0, 2);
+  }
+  const std::string pages = FilesWith(".pages").at(0), index = FilesWith(".index").at(0);
+  const std::string all_pages = Read(pages), all_index = Read(index);
+  const auto entries = [&](auto change) {
+    std::string bytes = all_index;
+    auto* e = reinterpret_cast<SegmentEntry*>(bytes.data() + kSegmentHeaderBytes);
+    change(e);
+    for (int i = 0; i < 3; ++i) Seal(e[i]);
+    Write(index, bytes);
+  };
+  const auto part = [](const SegmentEntry& e) { return e.place.kind == 0; };
+  entries([&](SegmentEntry* e) {
+    SegmentEntry* a = std::find_if(e, e + 3, part);
+    SegmentEntry* b = std::find_if(a + 1, e + 3, part);
+    std::swap(a->place, b->place);
+  });
+  {
+    Server server(options);
+    EXPECT_EQ(server.known().size(), 3u);
+    EXPECT_THAT(server.Restored(0, 2), ElementsAre(1001));
+    EXPECT_EQ(server.tier().stats().damaged, 2);
+  }
+  entries([](SegmentEntry* e) { e[0].place.nonce_low ^= 1; });
+  EXPECT_EQ(Server(options).Restored(0, 2).size(), 2u);
+  Write(index, all_index);
+  for (size_t bit = 0; bit < all_pages.size() * 8; bit += 577) {
+    std::string bytes = all_pages;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    Write(pages, bytes);
+    Server(options).Restored(0, 2);  // what is said to have come is right
+  }
+}
+
+TEST_F(DiskTierTest, AFileThatIsNoKeyIsRefused) {
+  std::filesystem::create_directory(directory_);
+  const std::string path = directory_ + "/key";
+  for (const std::string& text :
+       {std::string(), std::string(63, 'a'), std::string(65, 'a'), std::string(63, 'a') + 'g'}) {
+    Write(path, text);
+    const auto cipher = PageCipher::Load(path);
+    ASSERT_FALSE(cipher.ok()) << text;
+    EXPECT_THAT(cipher.error().message, HasSubstr("openssl rand -hex 32"));
+    EXPECT_TRUE(text.empty() || cipher.error().message.find(text) == std::string::npos);
+  }
+  Write(path, std::string(64, 'a') + "\n");
+  const auto cipher = PageCipher::Load(path);
+  ASSERT_TRUE(cipher.ok());
+  EXPECT_EQ(cipher->id().size(), 16u);
+  const PageKey key{1, 2};
+  EXPECT_EQ(cipher->Show(cipher->Hide(key)), key);
+  EXPECT_NE(cipher->Hide(key), key);
+}
+
+TEST(PartSumTest, DoesNotDependOnHowBytesAreCut) {
+  std::vector<std::byte> bytes(1000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(RandomBits(1, i));
+  const auto sum = [&](size_t step, uint32_t kind = 0) {
+    PartSum sum({1, 2}, kind);
+    for (size_t at = 0; at < bytes.size(); at += step) {
+      sum.Add(std::span(bytes).subspan(at, std::min(step, bytes.size() - at)));
+    }
+    return sum.End();
+  };
+  const uint64_t whole = sum(1000);
+  for (const size_t step : {1, 7, 63, 64, 65, 128, 999}) EXPECT_EQ(sum(step), whole) << step;
+  EXPECT_NE(sum(1000, 1), whole);
+  bytes.push_back(std::byte{0});
+  EXPECT_NE(sum(1001), whole);
+}
+
 TEST_F(DiskTierTest, ADirectoryThatCannotBeUsedIsRefusedByName) {
   Write(directory_, "a file");
   const auto tier = DiskTier::Open(Options());

@@ -24,35 +24,18 @@ static_assert(std::endian::native == std::endian::little, "segments are little-e
 
 constexpr std::string_view kMagic = "braidpg2";
 constexpr size_t kLinesBytesMax = 1 << 16;
-constexpr size_t kNameDigits = 16;  // of the fingerprint, in a file's name
+constexpr size_t kDigits = 32;      // of a fingerprint
+constexpr size_t kNameDigits = 16;  // of them, in a file's name
+constexpr size_t kKeyDigits = 16;
 
-// Each lane takes every eighth word by a bijection, so one changed word always changes the sum.
-uint64_t BytesSum(std::span<const std::byte> data, uint64_t seed) {
-  constexpr size_t kLanes = 8;
-  uint64_t lanes[kLanes];
-  for (size_t i = 0; i < kLanes; ++i) lanes[i] = MixBits(seed + i + 1);
-  const auto take = [&](size_t lane, uint64_t word) {
-    lanes[lane] = (lanes[lane] ^ word) * 0x9fb21c651e98df25ull;
-    lanes[lane] ^= lanes[lane] >> 29;
-  };
-  size_t at = 0;
-  for (; at + sizeof(lanes) <= data.size(); at += sizeof(lanes)) {
-    uint64_t words[kLanes];
-    std::memcpy(words, data.data() + at, sizeof(words));
-    for (size_t i = 0; i < kLanes; ++i) take(i, words[i]);
-  }
-  for (size_t lane = 0; at < data.size(); at += 8, ++lane) {
-    uint64_t word = 0;
-    std::memcpy(&word, data.data() + at, std::min<size_t>(8, data.size() - at));
-    take(lane, word);
-  }
-  uint64_t sum = data.size();
-  for (const uint64_t lane : lanes) sum = MixBits(sum ^ lane);
-  return sum;
+uint64_t BytesSum(std::span<const std::byte> data) {
+  PartSum sum({}, 0);
+  sum.Add(data);
+  return sum.End();
 }
 
 uint64_t CheckOf(const SegmentEntry& entry) {
-  return BytesSum(std::as_bytes(std::span(&entry, 1)).first(sizeof(entry) - 8), 0);
+  return BytesSum(std::as_bytes(std::span(&entry, 1)).first(sizeof(entry) - 8));
 }
 
 Error Failed(const char* what, int error) {
@@ -68,25 +51,69 @@ TierFingerprint::TierFingerprint(std::string text) : lines(std::move(text)) {
   for (int i = 0; i < 16; ++i) digits += fmt::format("{:02x}", sum[i]);
 }
 
-std::string SegmentHeader(const TierFingerprint& fingerprint) {
+PartSum::PartSum(const PageKey& key, uint32_t kind) {
+  uint64_t seed = MixBits(key.low ^ MixBits(key.high + kind));
+  for (uint64_t& lane : lanes_) lane = seed = MixBits(seed + 1);
+}
+
+// Each lane takes every eighth word by a bijection, so one changed word always changes the sum.
+void PartSum::Take(const std::byte* data) {
+  uint64_t words[kLanes];
+  std::memcpy(words, data, sizeof(words));
+  for (size_t i = 0; i < kLanes; ++i) {
+    lanes_[i] = (lanes_[i] ^ words[i]) * 0x9fb21c651e98df25ull;
+    lanes_[i] ^= lanes_[i] >> 29;
+  }
+}
+
+void PartSum::Add(std::span<const std::byte> data) {
+  const size_t have = size_ % sizeof(rest_);
+  size_ += data.size();
+  if (have > 0) {
+    const size_t more = std::min(data.size(), sizeof(rest_) - have);
+    std::memcpy(rest_ + have, data.data(), more);
+    data = data.subspan(more);
+    if (have + more < sizeof(rest_)) return;
+    Take(rest_);
+  }
+  for (; data.size() >= sizeof(rest_); data = data.subspan(sizeof(rest_))) Take(data.data());
+  if (!data.empty()) std::memcpy(rest_, data.data(), data.size());
+}
+
+uint64_t PartSum::End() {
+  const size_t have = size_ % sizeof(rest_);
+  if (have > 0) {
+    std::memset(rest_ + have, 0, sizeof(rest_) - have);
+    Take(rest_);
+  }
+  uint64_t sum = size_;
+  for (const uint64_t lane : lanes_) sum = MixBits(sum ^ lane);
+  return sum;
+}
+
+std::string SegmentHeader(const SegmentIdentity& identity) {
   std::string header(kMagic);
-  header += fingerprint.digits;
-  header.resize(kSegmentHeaderBytes - 8, ' ');
-  const uint64_t check = BytesSum(std::as_bytes(std::span(header)), 1);
+  header += identity.digits;
+  header += identity.key_id.empty() ? std::string(kKeyDigits, '-') : identity.key_id;
+  CHECK(header.size() == kSegmentHeaderBytes - 8);
+  const uint64_t check = BytesSum(std::as_bytes(std::span(header)));
   header.append(reinterpret_cast<const char*>(&check), sizeof(check));
   return header;
 }
 
-void Seal(SegmentEntry& entry) { entry.check = CheckOf(entry); }
-
-uint64_t PartSum(const KnownPart& part, std::span<const std::span<const std::byte>> pieces) {
-  uint64_t sum = MixBits(part.key.low ^ MixBits(part.key.high + static_cast<uint64_t>(part.kind)));
-  for (const std::span<const std::byte> piece : pieces) sum = BytesSum(piece, sum);
-  return sum;
+std::optional<SegmentIdentity> ParseHeader(std::string_view header) {
+  if (header.size() != kSegmentHeaderBytes || !header.starts_with(kMagic)) return {};
+  SegmentIdentity identity{std::string(header.substr(kMagic.size(), kDigits)),
+                           std::string(header.substr(kMagic.size() + kDigits, kKeyDigits))};
+  if (identity.key_id == std::string(kKeyDigits, '-')) identity.key_id.clear();
+  if (SegmentHeader(identity) != header) return {};
+  return identity;
 }
 
+void Seal(SegmentEntry& entry) { entry.check = CheckOf(entry); }
+
 Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile& file,
-                                              const TierFingerprint& fingerprint, int64_t& begin) {
+                                              const SegmentIdentity& identity, int64_t& begin) {
   struct stat info;
   if (::fstat(file.fd, &info) != 0) return Failed("the size of an index", errno);
   std::vector<SegmentEntry> entries;
@@ -94,8 +121,15 @@ Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile&
     if (info.st_size < kSegmentHeaderBytes) return entries;
     std::string header(kSegmentHeaderBytes, 0);
     RETURN_IF_ERROR(ReadAll(files, file.fd, std::as_writable_bytes(std::span(header)), 0));
-    if (header != SegmentHeader(fingerprint)) {
+    const std::optional<SegmentIdentity> found = ParseHeader(header);
+    if (!found || found->digits != identity.digits) {
       return Error{ErrorCode::kInvalid, "its header is not of this program and fingerprint"};
+    }
+    if (*found != identity) {
+      const auto text = [](const std::string& id) { return id.empty() ? "no key" : "key " + id; };
+      return Error{ErrorCode::kUnavailable,
+                   fmt::format("its pages are encrypted with {}, here is {}", text(found->key_id),
+                               text(identity.key_id))};
     }
     begin = kSegmentHeaderBytes;
   }
@@ -106,8 +140,9 @@ Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile&
   RETURN_IF_ERROR(ReadAll(files, file.fd, std::as_writable_bytes(std::span(entries)), begin));
   begin += count * kEntry;
   std::erase_if(entries, [&](const SegmentEntry& e) {
-    return e.check != CheckOf(e) || e.kind > 1 || e.offset < 0 || e.bytes <= 0 ||
-           e.bytes > file.pages_bytes || e.offset > file.pages_bytes - e.bytes;
+    const PartPlace& at = e.place;
+    return e.check != CheckOf(e) || at.kind > 1 || at.offset < 0 || at.bytes <= 0 ||
+           at.bytes > file.pages_bytes || at.offset > file.pages_bytes - at.bytes;
   });
   return entries;
 }
@@ -142,6 +177,23 @@ Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
 std::string NewSegmentStem(const std::string& directory, const TierFingerprint& fingerprint) {
   return fmt::format("{}/{}.{}", directory, fingerprint.digits.substr(0, kNameDigits),
                      SecureRandomHex(8));
+}
+
+std::string SegmentName::name_digits() const {
+  return std::filesystem::path(stem).filename().string().substr(0, kNameDigits);
+}
+
+std::string ReadLines(const std::string& directory, std::string_view name_digits) {
+  const Result<std::string> lines =
+      ReadFile(fmt::format("{}/{}.fingerprint", directory, name_digits), kLinesBytesMax);
+  if (!lines || !TierFingerprint(*lines).digits.starts_with(name_digits)) return {};
+  return *lines;
+}
+
+void RemoveFiles(const std::string& stem) {
+  // The index first: without it the pages are nobody's.
+  ::unlink((stem + ".index").c_str());
+  ::unlink((stem + ".pages").c_str());
 }
 
 Status WriteLines(const std::string& directory, const TierFingerprint& fingerprint) {

@@ -5,9 +5,12 @@
 // another one are not opened. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -24,40 +27,66 @@ struct TierFingerprint {
   std::string lines, digits;
 };
 
+// Whose pages a segment has: the fingerprint's digits, and the id of the key that they are
+// encrypted with (16 hex digits; empty: they are not).
+struct SegmentIdentity {
+  std::string digits, key_id;
+  bool operator==(const SegmentIdentity&) const = default;
+};
+
 // Where a part lies. Little-endian, as all of it.
-struct SegmentEntry {
-  PageKey key;
-  int64_t offset = 0, bytes = 0;
-  uint64_t sum = 0;   // of the part's bytes, key and kind: PartSum
+struct PartPlace {
+  int64_t offset = 0, bytes = 0;  // in NAME.pages
+  uint64_t sum = 0;               // of these bytes: PartSum
+  uint64_t nonce_high = 0;        // of an encrypted one
+  uint32_t nonce_low = 0;
   uint32_t kind = 0;  // a GroupKind
-  uint32_t zero = 0;
-  uint64_t reserved = 0;
+};
+struct SegmentEntry {
+  PageKey key;  // of an encrypted segment: hidden (PageCipher)
+  PartPlace place;
   uint64_t check = 0;  // of the fields before
 };
 static_assert(sizeof(SegmentEntry) == 64);
 
 inline constexpr int64_t kSegmentHeaderBytes = 64;
 
-std::string SegmentHeader(const TierFingerprint& fingerprint);
+std::string SegmentHeader(const SegmentIdentity& identity);
+// None: not the header of a segment that this program reads.
+std::optional<SegmentIdentity> ParseHeader(std::string_view header);
 void Seal(SegmentEntry& entry);  // sets `check`
 
-// The sum of a part whose bytes are these pieces, block by block.
-uint64_t PartSum(const KnownPart& part, std::span<const std::span<const std::byte>> pieces);
+// A sum of bytes, however they are cut.
+class PartSum {
+ public:
+  PartSum(const PageKey& key, uint32_t kind);
+  void Add(std::span<const std::byte> data);
+  uint64_t End();
+
+ private:
+  static constexpr size_t kLanes = 8;
+  void Take(const std::byte* data);
+  uint64_t lanes_[kLanes];
+  std::byte rest_[kLanes * 8];
+  uint64_t size_ = 0;
+};
 
 // The entries of NAME.index from byte `begin` (0: the header) on, without those that are damaged or
 // name bytes past the end of NAME.pages. Sets `begin` to the end of the last whole entry.
+// kUnavailable: the pages are encrypted with another key, or one has them and the other has not.
 struct IndexFile {
   int fd = -1;
   int64_t pages_bytes = 0;  // size of NAME.pages
 };
 Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile& file,
-                                              const TierFingerprint& fingerprint, int64_t& begin);
+                                              const SegmentIdentity& identity, int64_t& begin);
 
 // A segment that is in a directory.
 struct SegmentName {
-  std::string stem;   // the path without ".pages"
-  bool same = false;  // of this fingerprint
-  int64_t bytes = 0;  // of both files
+  std::string stem;                 // the path without ".pages"
+  std::string name_digits() const;  // of the fingerprint
+  bool same = false;                // of this fingerprint
+  int64_t bytes = 0;                // of both files
   int64_t changed_us = 0;
   std::string pages() const { return stem + ".pages"; }
   std::string index() const { return stem + ".index"; }
@@ -67,6 +96,10 @@ Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
                                               const TierFingerprint& fingerprint);
 // Writes the fingerprint's lines to a file beside its segments, for people, unless it is there.
 Status WriteLines(const std::string& directory, const TierFingerprint& fingerprint);
+// Of the fingerprint whose digits a file's name begins with; empty: nobody knows.
+std::string ReadLines(const std::string& directory, std::string_view name_digits);
+// Removes both files; the caller has locked NAME.pages.
+void RemoveFiles(const std::string& stem);
 std::string NewSegmentStem(const std::string& directory, const TierFingerprint& fingerprint);
 
 // All or an error; names what was being done.

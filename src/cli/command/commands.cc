@@ -98,6 +98,16 @@ constexpr CommandEntry kCommands[] = {
      MakeDoctorPrefixCommand},
     {"", "doctor", "Measure this machine and suggest settings", "  braid doctor\n",
      MakeDoctorCommand},
+    {"cache", "ls", "List the segments of a directory of cached pages",
+     "  braid cache ls /var/cache/braid\n  braid cache ls DIR --json\n", MakeCacheLsCommand},
+    {"cache", "stat", "Sum up a directory of cached pages by fingerprint",
+     "  braid cache stat /var/cache/braid\n", MakeCacheStatCommand},
+    {"cache", "verify", "Compare cached pages with their checksums",
+     "  braid cache verify /var/cache/braid\n", MakeCacheVerifyCommand},
+    {"cache", "clear", "Remove cached pages that no server is writing",
+     "  braid cache clear /var/cache/braid\n"
+     "  braid cache clear DIR --fingerprint 0123456789abcdef\n",
+     MakeCacheClearCommand},
     {"", "make-model", "Create a checkpoint with random weights for tests and benchmarks",
      "  braid make-model /tmp/mid --shape mid --seed 1\n"
      "  braid make-model /tmp/odd --shape tiny,num_experts=5\n",

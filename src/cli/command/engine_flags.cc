@@ -88,6 +88,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
              "them (docs/guides/disk_tier.md)");
   flags.Bytes("--cache-disk", options.cache_disk_bytes,
               "With --cache-dir: most bytes of that directory (default: 16GiB)");
+  flags.Text("--cache-key-file", options.cache_key_file,
+             "With --cache-dir: encrypt pages there with the key in FILE, 64 hex digits");
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--expert-loads", options.expert_loads,
              "Record which experts tokens choose in FILE for `braid experts plan FILE`");
