@@ -42,7 +42,6 @@
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
 #include "text/tokens/gguf_text.h"
-#include "tiers/disk_tier.h"
 
 namespace braid {
 
@@ -70,7 +69,7 @@ struct Engine::State {
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
   std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
   EngineDevice device;                          // of the executor
-  std::unique_ptr<DiskTier> tier;               // used by the executor; null: none
+  std::unique_ptr<RankTiers> tier;              // used by the executor; null: none
   std::unique_ptr<ExpertBalancer> balancer;     // used by the executor; null: experts stay
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<handoff::HandoffExecutor> partnered;  // around it; null: there are no partners
@@ -315,7 +314,7 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                           .balancer = view.rank == 0 ? balancer.get() : nullptr,
                           .dp_rank = options.mesh.GroupOf(view.rank),
                           .dp_ranks = options.mesh.dp,
-                          .movers = {partners.get(), first ? tier.get() : nullptr}});
+                          .movers = {partners.get(), tier ? &tier->MoverOf(view.rank) : nullptr}});
 }
 
 Status Engine::State::SetLimits() {
@@ -435,9 +434,9 @@ Engine::~Engine() {
   Join();
   if (state_->balancer) state_->balancer->Stop();
   state_->partners.reset();  // while the driver still takes what it posts
-  state_->tier.reset();
-  state_->leader.reset();  // the others end
+  state_->leader.reset();    // the others end
   for (ThreadFollower& follower : state_->followers) follower.thread.join();
+  state_->tier.reset();
   if (state_->experts) {
     const Status written = state_->experts->Close(state_->ranks != nullptr);
     if (!written) fmt::print(stderr, "{}\n", written.error().message);

@@ -4,26 +4,27 @@
 #include <fmt/format.h>
 
 #include "base/quantities.h"
+#include "comm/mpi_group.h"
 
 namespace braid {
 
-Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options,
-                                           const FingerprintParts& parts) {
+Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
+                                            const FingerprintParts& parts) {
   if (options.cache_dir.empty()) {
     if (!options.cache_key_file.empty()) {
       return Error{ErrorCode::kInvalid,
                    "it encrypts the pages of a directory; name one with --cache-dir",
                    "cache_key_file"};
     }
-    if (options.cache_disk_bytes == kCacheDiskBytes) return std::unique_ptr<DiskTier>();
+    if (options.cache_disk_bytes == kCacheDiskBytes) return std::unique_ptr<RankTiers>();
     return Error{ErrorCode::kInvalid, "it bounds a directory; name one with --cache-dir",
                  "cache_disk"};
   }
   const auto bad = [](const char* message) {
     return Error{ErrorCode::kInvalid, message, "cache_dir"};
   };
-  if (options.mesh.ranks() > 1) {
-    return bad("--cache-dir keeps the pages of one rank; leave out --tp, --dp and --ep");
+  if (MpiRanks() > 1) {
+    return bad("--cache-dir goes with ranks that are threads; start one process, without mpirun");
   }
   if (options.partners) {
     return bad(
@@ -38,13 +39,14 @@ Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options,
   if (!options.cache_key_file.empty()) {
     ASSIGN_OR_RETURN(cipher, PageCipher::Load(options.cache_key_file));
   }
-  return DiskTier::Open({.directory = options.cache_dir,
-                         .bytes_max = options.cache_disk_bytes,
-                         .fingerprint = TierFingerprint(FingerprintOf(parts) + files),
-                         .cipher = std::move(cipher)});
+  return RankTiers::Open({.directory = options.cache_dir,
+                          .bytes_max = options.cache_disk_bytes,
+                          .fingerprint = TierFingerprint(FingerprintOf(parts), files),
+                          .cipher = std::move(cipher)},
+                         {options.mesh.ranks(), options.mesh.tp});
 }
 
-std::string TierText(const DiskTier& tier, const EngineOptions& options) {
+std::string TierText(const RankTiers& tier, const EngineOptions& options) {
   const DiskTierStats stats = tier.stats();
   return fmt::format("pages on disk: {} of at most {} in {}; {} parts are this model's\n",
                      ByteText(stats.bytes), ByteText(options.cache_disk_bytes), options.cache_dir,

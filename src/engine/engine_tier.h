@@ -7,16 +7,16 @@
 
 #include "engine/engine_options.h"
 #include "engine/fingerprint.h"
-#include "tiers/disk_tier.h"
+#include "tiers/rank_tiers.h"
 
 namespace braid {
 
 // Opens --cache-dir, if there is one (null: none), before the weights are read, so that a bad
-// directory fails at once.
-Result<std::unique_ptr<DiskTier>> OpenTier(const EngineOptions& options,
-                                           const FingerprintParts& parts);
+// directory fails at once. Ranks must be threads of this process.
+Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
+                                            const FingerprintParts& parts);
 
 // The line that is printed at start.
-std::string TierText(const DiskTier& tier, const EngineOptions& options);
+std::string TierText(const RankTiers& tier, const EngineOptions& options);
 
 }  // namespace braid

@@ -74,7 +74,7 @@ struct DiskTier::State {
       : options(o),
         files(o.files != nullptr ? *o.files : system),
         identity{o.fingerprint.digits, o.cipher ? o.cipher->id() : ""},
-        part_file(files, identity, options.cipher ? &*options.cipher : nullptr) {}
+        part_file(files, options.fingerprint.common, options.cipher ? &*options.cipher : nullptr) {}
 
   struct Place {
     int32_t segment = 0;
@@ -393,7 +393,11 @@ Status DiskTier::State::Read(const KnownPart& part, const PartPieces& pieces) {
   int fd = -1;
   {
     std::lock_guard lock(mutex);
-    const auto at = parts.find(part);
+    auto at = parts.find(part);
+    if (at == parts.end()) {  // another server's, or another group's, just written
+      Look();
+      at = parts.find(part);
+    }
     if (at == parts.end()) return Error{ErrorCode::kNotFound, "the part is not there any more"};
     place = at->second;
     Segment& segment = segments[place.segment];

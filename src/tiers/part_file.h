@@ -3,6 +3,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -19,8 +21,9 @@ using PartPieces = std::vector<std::span<std::byte>>;
 class PartFile {
  public:
   // `cipher`: null for pages as they are. All of them outlive it.
-  PartFile(FileLayer& files, const SegmentIdentity& identity, const PageCipher* cipher)
-      : files_(files), identity_(identity), cipher_(cipher) {}
+  // `common`: of the fingerprint; encrypted parts are bound to it.
+  PartFile(FileLayer& files, std::string common, const PageCipher* cipher)
+      : files_(files), common_(std::move(common)), cipher_(cipher) {}
 
   // Bytes in a file of a part that has so many in memory.
   int64_t BytesOf(int64_t bytes) const {
@@ -40,7 +43,7 @@ class PartFile {
   std::string BoundTo(const KnownPart& part) const;
 
   FileLayer& files_;
-  const SegmentIdentity& identity_;
+  const std::string common_;
   const PageCipher* cipher_;
 };
 

@@ -28,6 +28,15 @@ constexpr size_t kDigits = 32;      // of a fingerprint
 constexpr size_t kNameDigits = 16;  // of them, in a file's name
 constexpr size_t kKeyDigits = 16;
 
+std::string DigitsOf(std::string_view text) {
+  unsigned char sum[EVP_MAX_MD_SIZE];
+  CHECK(EVP_Digest(text.data(), text.size(), sum, nullptr, EVP_sha256(), nullptr) == 1,
+        "OpenSSL cannot compute SHA-256");
+  std::string digits;
+  for (size_t i = 0; i < kDigits / 2; ++i) digits += fmt::format("{:02x}", sum[i]);
+  return digits;
+}
+
 uint64_t BytesSum(std::span<const std::byte> data) {
   PartSum sum({}, 0);
   sum.Add(data);
@@ -44,11 +53,20 @@ Error Failed(const char* what, int error) {
 
 }  // namespace
 
-TierFingerprint::TierFingerprint(std::string text) : lines(std::move(text)) {
-  unsigned char sum[EVP_MAX_MD_SIZE];
-  CHECK(EVP_Digest(lines.data(), lines.size(), sum, nullptr, EVP_sha256(), nullptr) == 1,
-        "OpenSSL cannot compute SHA-256");
-  for (int i = 0; i < 16; ++i) digits += fmt::format("{:02x}", sum[i]);
+TierFingerprint::TierFingerprint(const std::string& common_lines, const std::string& local_lines)
+    : lines(local_lines.empty() ? common_lines : common_lines + '\n' + local_lines),
+      digits(DigitsOf(lines)),
+      common(DigitsOf(common_lines)) {}
+
+TierFingerprint TierFingerprint::With(const std::string& local_line) const {
+  const std::string_view everywhere = CommonLines(lines);
+  std::string local = lines.substr(std::min(lines.size(), everywhere.size() + 1));
+  return TierFingerprint(std::string(everywhere), local + local_line);
+}
+
+std::string_view CommonLines(std::string_view lines) {
+  const size_t end = lines.find("\n\n");
+  return end == std::string_view::npos ? lines : lines.substr(0, end + 1);
 }
 
 PartSum::PartSum(const PageKey& key, uint32_t kind) {
@@ -186,7 +204,7 @@ std::string SegmentName::name_digits() const {
 std::string ReadLines(const std::string& directory, std::string_view name_digits) {
   const Result<std::string> lines =
       ReadFile(fmt::format("{}/{}.fingerprint", directory, name_digits), kLinesBytesMax);
-  if (!lines || !TierFingerprint(*lines).digits.starts_with(name_digits)) return {};
+  if (!lines || !DigitsOf(*lines).starts_with(name_digits)) return {};
   return *lines;
 }
 

@@ -20,12 +20,17 @@
 namespace braid {
 
 // What a page's bytes depend on besides the tokens: lines of "name: value", and 32 hex digits of
-// their SHA-256.
+// their SHA-256. Lines behind an empty one hold in one place only: times of files, a rank's number.
 struct TierFingerprint {
   TierFingerprint() = default;
-  explicit TierFingerprint(std::string lines);
-  std::string lines, digits;
+  explicit TierFingerprint(const std::string& common_lines, const std::string& local_lines = {});
+  TierFingerprint With(const std::string& local_line) const;
+  std::string lines;
+  std::string digits;  // of all
+  std::string common;  // digits of those that hold everywhere
 };
+// Those that hold everywhere.
+std::string_view CommonLines(std::string_view lines);
 
 // Whose pages a segment has: the fingerprint's digits, and the id of the key that they are
 // encrypted with (16 hex digits; empty: they are not).

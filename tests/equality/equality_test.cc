@@ -13,7 +13,7 @@
 
 #include "model/families/families.h"
 #include "tests/equality/table.h"
-#include "tiers/disk_tier.h"
+#include "tiers/rank_tiers.h"
 
 namespace braid {
 namespace {
@@ -144,29 +144,31 @@ class WithTier {
  public:
   WithTier(Machine& machine, const SchedulerConfig& config, const std::string& directory)
       : machine_(machine),
-        tier_(*DiskTier::Open({.directory = directory,
-                               .bytes_max = int64_t{1} << 30,
-                               .fingerprint = TierFingerprint("equality")})) {
+        tiers_(*RankTiers::Open({.directory = directory,
+                                 .bytes_max = int64_t{1} << 30,
+                                 .fingerprint = TierFingerprint("equality")},
+                                {machine.mesh().ranks(), machine.mesh().tp})) {
     SchedulerConfig with = config;
     with.tier = true;
     run = std::make_unique<Engine>(machine, with);
-    machine.tier().Use(tier_.get(), &run->events());
-    tier_->Watch(run->events());
+    for (size_t r = 0; r < machine.tiers().size(); ++r) {
+      machine.tiers()[r].Use(&tiers_->MoverOf(static_cast<int32_t>(r)), &run->events());
+    }
+    tiers_->Watch(run->events());
     run->TakeNews();
   }
   ~WithTier() {
-    tier_.reset();
-    machine_.tier().Use(nullptr, nullptr);
+    tiers_.reset();
+    for (TierSwitch& tier : machine_.tiers()) tier.Use(nullptr, nullptr);
   }
   std::unique_ptr<Engine> run;
 
  private:
   Machine& machine_;
-  std::unique_ptr<DiskTier> tier_;
+  std::unique_ptr<RankTiers> tiers_;
 };
 
 TEST_P(EqualityTest, RestoredFromDiskAndAfterARestart) {
-  if (std::get<0>(GetParam()).mesh.ranks() > 1) return;  // a tier holds the pages of one rank
   const std::string directory = fmt::format("{}equality_tier_{}", ::testing::TempDir(), ::getpid());
   std::filesystem::remove_all(directory);
   const auto ask = [&](WithTier& with, int32_t memory, int32_t disk) {

@@ -69,6 +69,7 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
       if (rank % mesh.tp != 0) own.draft_head = nullptr;
     }
     RankModel& model = s.models[static_cast<size_t>(rank)];
+    own.movers[static_cast<size_t>(Place::kDisk)] = model.tier;
     s.executors.push_back(
         std::make_unique<ModelExecutor>(model.spec, std::move(model.weights), own));
     s.ended.emplace_back();

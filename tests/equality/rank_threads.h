@@ -18,6 +18,7 @@ namespace braid {
 struct RankModel {
   ModelSpec spec;
   ModelWeights weights;
+  Mover* tier = nullptr;
 };
 
 inline constexpr std::chrono::milliseconds kRankDeadline{60000};

@@ -289,6 +289,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
         spec_, Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool)), device,
         arithmetic->kv_dtype);
   }
+  for (RankModel& rank : ranks) rank.tier = arithmetic->vulkan ? nullptr : &tiers_.emplace_back();
   const MemoryPlan plan = PlanOf(ranks[0].spec, subject);
   has_state_ = std::ranges::any_of(
       plan.geometry.groups, [](const auto& group) { return group.kind == GroupKind::kState; });
@@ -324,7 +325,6 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
       .reduce_fast = sums,
       .experts_at = {.redundant = mesh.redundant, .placement = placement},
       .move_limits = moving.limits,
-      .movers = {nullptr, mesh.ranks() == 1 && home_ == nullptr ? &tier_ : nullptr},
       .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor,
                                             moves ? moving.link : nullptr, moving.deadline);

@@ -168,7 +168,8 @@ class Machine {
   bool moves() const { return moves_; }
   Oracle& oracle() { return oracle_; }
   ModelDevice* home() { return home_.get(); }  // null: the CPU
-  TierSwitch& tier() { return tier_; }         // of one rank
+  std::deque<TierSwitch>& tiers() { return tiers_; }  // of each rank
+  const Mesh& mesh() const { return mesh_; }
   bool has_state() const { return has_state_; }
   // With a head: what it may propose in a sequence (SlowHead::DraftsOf).
   bool has_head() const { return slow_head_ != nullptr; }
@@ -179,7 +180,7 @@ class Machine {
   SchedulerConfig config_;
   bool has_state_ = false;
   Oracle oracle_;
-  TierSwitch tier_;
+  std::deque<TierSwitch> tiers_;
   DrawnConstraints constraints_;
   ModelSpec spec_;  // of the slow head
   std::unique_ptr<SlowHead> slow_head_;

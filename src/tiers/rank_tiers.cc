@@ -1,0 +1,109 @@
+// See the header.
+#include "tiers/rank_tiers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+
+namespace braid {
+
+// Of one rank: carries out the moves of its own group.
+class RankTiers::RankMover final : public Mover {
+ public:
+  RankMover(RankTiers& all, DiskTier& tier, int32_t group)
+      : all_(all), tier_(tier), group_(group) {}
+  void Attach(std::byte* arena, const CacheGeometry& geometry) override {
+    tier_.Attach(arena, geometry);
+  }
+  void Start(const PageMove& move, EventSink&) override {
+    if (move.dp_rank.value == group_) tier_.Start(move, all_);
+  }
+
+ private:
+  RankTiers& all_;
+  DiskTier& tier_;
+  const int32_t group_;
+};
+
+Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& options,
+                                                   const TierRanks& ranks) {
+  std::unique_ptr<RankTiers> all(new RankTiers(ranks));
+  for (int32_t rank = 0; rank < ranks.count; ++rank) {
+    DiskTierOptions own = options;
+    if (ranks.count > 1) {
+      const int32_t number = rank % ranks.group;
+      own.directory += fmt::format("/rank-{}", number);
+      own.bytes_max /= ranks.group;
+      own.fingerprint =
+          options.fingerprint.With(fmt::format("the rank: {} of {}\n", number, ranks.group));
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> tier, DiskTier::Open(own));
+    all->movers_.push_back(std::make_unique<RankMover>(*all, *tier, rank / ranks.group));
+    all->tiers_.push_back(std::move(tier));
+  }
+  return all;
+}
+
+// The tiers end what is under way, and say so, while the rest is there.
+RankTiers::~RankTiers() { tiers_.clear(); }
+
+// What the first rank's folder has is what there is, as far as anybody knows: what another rank has
+// lost is lost when it is asked for. Groups share folders, so one group's ranks have told it all.
+void RankTiers::Watch(EventSink& events) {
+  events_ = &events;
+  for (size_t rank = 0; rank < tiers_.size(); ++rank) {
+    tiers_[rank]->Watch(rank == 0 ? events : *this);
+  }
+}
+
+void RankTiers::Post(Event event) {
+  PagesMoved* moved = std::get_if<PagesMoved>(&event);
+  if (moved == nullptr) return;
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = ends_.try_emplace(moved->move, Ends{ranks_.group, {}}).first;
+    PagesMoved& all = at->second.all;
+    std::set<int32_t> lost(all.lost.begin(), all.lost.end());
+    lost.insert(moved->lost.begin(), moved->lost.end());
+    all.move = moved->move;
+    all.lost.assign(lost.begin(), lost.end());
+    if (!moved->error.empty()) all.error = moved->error;
+    all.duration_us = std::max(all.duration_us, moved->duration_us);
+    if (--at->second.left > 0) return;
+    event = std::move(all);
+    ends_.erase(at);
+  }
+  CHECK(events_ != nullptr, "a move of a tier that nobody watches");
+  events_->Post(std::move(event));
+}
+
+void RankTiers::Clear() {
+  for (const auto& tier : tiers_) tier->Clear();
+}
+
+DiskTierStats RankTiers::stats() const {
+  DiskTierStats sum = tiers_[0]->stats();
+  for (size_t rank = 1; rank < tiers_.size(); ++rank) {
+    const DiskTierStats s = tiers_[rank]->stats();
+    sum.parts = std::min(sum.parts, s.parts);
+    if (std::cmp_less(rank, ranks_.group)) {  // the others have the same folders
+      sum.segments += s.segments;
+      sum.bytes += s.bytes;
+    }
+    sum.read_bytes += s.read_bytes;
+    sum.written_bytes += s.written_bytes;
+    sum.read_errors += s.read_errors;
+    sum.write_errors += s.write_errors;
+    sum.damaged += s.damaged;
+    sum.dropped += s.dropped;
+    sum.read_us += s.read_us;
+    sum.write_us += s.write_us;
+  }
+  return sum;
+}
+
+}  // namespace braid

@@ -1,0 +1,105 @@
+"""`braid cache`: what a directory of pages holds, beside a server that uses it and without one; and
+`--cache-key-file`."""
+
+import http.client
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from disk_tier_test import ask, metric, prompts, settle  # noqa: E402
+from serving import serving  # noqa: E402
+
+FLAGS = ("--max-model-len", "2048")
+
+
+@pytest.fixture
+def cache(braid):
+    """Runs `braid cache NAME DIR`; what its JSON says, or its output."""
+    def run(name, directory, *flags, code=0, text=False):
+        result = braid("cache", name, directory, *flags, *(() if text else ("--json",)))
+        assert result.returncode == code, result.stderr + result.stdout
+        return result.stdout + result.stderr if text else json.loads(result.stdout)
+    return run
+
+
+def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, tmp_path):
+    pages = tmp_path / "pages"
+    with serving("--cache-dir", str(pages), *FLAGS) as server:
+        answer = ask(server.port, prompts(1)[0])[0]
+        settle(server.port)
+        rows = cache("ls", pages)["segments"]
+        assert len(rows) == 1 and rows[0]["written_to"] and rows[0]["known"]
+        assert rows[0]["tokens"] == 384 and rows[0]["states"] >= 1
+        assert rows[0]["bytes"] >= metric(server.port, "braid:tier_written_bytes_total")
+        stat = cache("stat", pages)["fingerprints"]
+        assert len(stat) == 1 and "--kv-dtype: " in stat[0]["lines"]
+        verified = cache("verify", pages)
+        assert verified["damaged"] == 0 and verified["parts"] >= 7
+        # A server's own segment stays; it is the server's to clear.
+        assert cache("clear", pages) == {"removed": 0, "bytes": 0, "kept": 1}
+        assert "POST /flush_cache" in cache("clear", pages, text=True)
+        connection = http.client.HTTPConnection("localhost", server.port, timeout=30)
+        connection.request("POST", "/flush_cache")
+        assert connection.getresponse().status == 200
+        assert cache("ls", pages)["segments"] == []
+        assert ask(server.port, prompts(1)[0])[0] == answer
+    # Other numbers: another fingerprint, told apart by name.
+    with serving("--cache-dir", str(pages), "--kv-dtype", "int8", *FLAGS) as server:
+        ask(server.port, prompts(1)[0])
+        settle(server.port)
+    stat = {row["fingerprint"]: row["lines"] for row in cache("stat", pages)["fingerprints"]}
+    assert len(stat) == 2
+    foreign = next(name for name, lines in stat.items() if "--kv-dtype: int8" in lines)
+    text = cache("stat", pages, text=True)
+    assert foreign in text and "  --kv-dtype: int8" in text and "written by" not in text
+    # A flipped bit is found.
+    segment = next(p for p in pages.glob("*.pages") if not p.name.startswith(foreign))
+    whole = segment.read_bytes()
+    segment.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    assert cache("verify", pages, code=1)["damaged"] == 1
+    assert "1 of" in cache("verify", pages, code=1, text=True)
+    assert cache("clear", pages, "--fingerprint", foreign)["removed"] == 1
+    assert [row["fingerprint"] for row in cache("stat", pages)["fingerprints"]] != [foreign]
+    assert cache("clear", pages)["removed"] == 1
+    assert list(pages.glob("*.pages")) == list(pages.glob("*.index")) == []
+
+
+def test_a_directory_that_is_not_there_is_named(cache, tmp_path):
+    assert str(tmp_path / "none") in cache("ls", tmp_path / "none", code=1, text=True)
+
+
+def test_pages_are_encrypted_and_another_key_is_an_empty_cache(cache, braid, tiny, tmp_path):
+    pages, keys = tmp_path / "pages", [tmp_path / "a.key", tmp_path / "b.key"]
+    for i, key in enumerate(keys):
+        key.write_text(f"{i + 1:064x}\n")
+    prompt = prompts(1)[0]
+    answers = set()
+
+    def cached(*flags):
+        with serving("--cache-dir", str(pages), *FLAGS, *flags) as server:
+            answer, usage = ask(server.port, prompt)
+            answers.add(json.dumps(answer))
+            settle(server.port)
+            return usage["prompt_tokens_details"]["cached_tokens"], "".join(server.log)
+
+    tokens, log = cached("--cache-key-file", str(keys[0]))
+    assert tokens == 0
+    row = cache("ls", pages)["segments"][0]
+    assert len(row["key"]) == 16 and row["key"] not in keys[0].read_text()
+    assert cache("verify", pages)["damaged"] == 0  # without the key
+    tokens, log = cached("--cache-key-file", str(keys[0]))
+    assert tokens == 384 and keys[0].read_text().strip() not in log
+    tokens, log = cached("--cache-key-file", str(keys[1]))
+    assert tokens == 0 and log.count("encrypted with key") == 1
+    tokens, log = cached()
+    assert tokens == 0 and log.count("encrypted with key") == 1
+    assert len(answers) == 1
+    for flags, message in [(("--cache-key-file", keys[0]), "name one with --cache-dir"),
+                           (("--cache-dir", pages, "--cache-key-file", tiny / "config.json"),
+                            "openssl rand -hex 32"),
+                           (("--cache-dir", pages, "--cache-key-file", pages / "no"), "no")]:
+        result = braid("run", tiny, "a", "--raw", *flags)
+        assert result.returncode != 0 and message in result.stderr
