@@ -4,14 +4,11 @@
 #include <fmt/core.h>
 
 #include "base/block.h"
-#include "base/system/file.h"
 #include "cli/command/command_factories.h"
+#include "cli/command/prompt_file.h"
 #include "model/families/families.h"
 #include "model/spec.h"
-#include "server/api/limits.h"
 #include "server/api/prompt_difference.h"
-#include "server/serving/prepare.h"
-#include "text/chat/chat_template.h"
 
 namespace braid {
 namespace {
@@ -36,7 +33,6 @@ class DoctorPrefixCommand : public Command {
     int32_t next = 0, later = 0;
   };
 
-  Result<PromptSide> Read(const std::string& path, const Tokenizer& tokenizer) const;
   Reusable ReusableOf(const PromptDifference& difference, const PromptSide& first,
                       const PromptSide& second) const;
 
@@ -45,41 +41,6 @@ class DoctorPrefixCommand : public Command {
   bool json_ = false;
   ModelSpec spec_;
 };
-
-Error AsError(const ApiError& error, const std::string& path) {
-  return {ErrorCode::kInvalid, fmt::format("{}: {}", path, error.message)};
-}
-
-Result<PromptSide> DoctorPrefixCommand::Read(const std::string& path,
-                                             const Tokenizer& tokenizer) const {
-  ASSIGN_OR_RETURN(const std::string body, ReadFile(path, limits::kBodyBytesMax));
-  ASSIGN_OR_RETURN(const json::value value, ParseJson(body, path));
-  const bool chat = value.is_object() && value.get_object().contains("messages");
-  auto parsed =
-      ParseApiRequest(chat ? kChat : kCompletions, body, {.vocabulary = spec_.vocabulary});
-  if (!parsed) return AsError(parsed.error(), path);
-  PromptSide side{.request = *std::move(parsed), .text = {}, .tokens = {}};
-  bool add_special_tokens = false;
-  if (chat) {
-    ASSIGN_OR_RETURN(const ChatTemplate chat_template, ChatTemplate::Load(model_dir_));
-    auto text = RenderChat(chat_template, side.request);
-    if (!text) return AsError(text.error(), path);
-    side.text = *std::move(text);
-  } else if (side.request.prompts.size() != 1) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: has {} prompts; give one of them in a file of its own", path,
-                             side.request.prompts.size())};
-  } else if (const auto* ids = std::get_if<std::vector<TokenId>>(&side.request.prompts[0])) {
-    side.tokens = *ids;
-    side.text = tokenizer.Decode(*ids, false);
-    return side;
-  } else {
-    side.text = std::get<std::string>(side.request.prompts[0]);
-    add_special_tokens = side.request.add_special_tokens.value_or(true);
-  }
-  ASSIGN_OR_RETURN(side.tokens, tokenizer.Encode(side.text, add_special_tokens));
-  return side;
-}
 
 // Attention resumes after any whole block. Recurrent states exist where a chunk of the first prompt
 // ended and at its last block boundary; the second request leaves one where it diverges.
@@ -131,8 +92,10 @@ Status DoctorPrefixCommand::Run() {
   }
   ASSIGN_OR_RETURN(spec_, ReadModelSpec(model_dir_));
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(model_dir_));
-  ASSIGN_OR_RETURN(const PromptSide first, Read(first_, tokenizer));
-  ASSIGN_OR_RETURN(const PromptSide second, Read(second_, tokenizer));
+  ASSIGN_OR_RETURN(const PromptSide first,
+                   ReadPromptFile(first_, model_dir_, tokenizer, spec_.vocabulary));
+  ASSIGN_OR_RETURN(const PromptSide second,
+                   ReadPromptFile(second_, model_dir_, tokenizer, spec_.vocabulary));
   const PromptDifference difference = ComparePrompts(tokenizer, first, second);
   const Reusable reusable = ReusableOf(difference, first, second);
   if (json_) {

@@ -103,3 +103,73 @@ def test_pages_are_encrypted_and_another_key_is_an_empty_cache(cache, braid, tin
                            (("--cache-dir", pages, "--cache-key-file", pages / "no"), "no")]:
         result = braid("run", tiny, "a", "--raw", *flags)
         assert result.returncode != 0 and message in result.stderr
+
+
+def test_a_conversation_goes_to_another_machine_as_a_file(cache, braid, tiny, tmp_path):
+    here, there, file = tmp_path / "here", tmp_path / "there", tmp_path / "conversation.pages"
+    prompt = prompts(1)[0]
+    body = tmp_path / "request.json"
+    body.write_text(json.dumps({"prompt": prompt}))
+
+    def export(*flags):
+        return braid("cache", "export", here, file, "--prefix", body, "--model", tiny, *flags)
+
+    def imports(to, what=file):
+        return braid("cache", "import", to, what)
+
+    with serving("--cache-dir", str(here), *FLAGS) as server:
+        answer = ask(server.port, prompt)[0]
+        settle(server.port)
+        exported = export("--json")
+        assert exported.returncode == 0, exported.stderr
+        assert json.loads(exported.stdout)["tokens"] == 384
+    there.mkdir()
+    assert "start one with --cache-dir" in imports(there).stderr
+    with serving("--cache-dir", str(there), *FLAGS):
+        pass
+    assert imports(there).returncode == 0
+    assert cache("verify", there)["damaged"] == 0
+    with serving("--cache-dir", str(there), *FLAGS) as server:
+        got, usage = ask(server.port, prompt)
+        assert got == answer and usage["prompt_tokens_details"]["disk_tokens"] == 384
+    # Other numbers are refused by name, and so is damage; nothing of it stays.
+    other = tmp_path / "other"
+    with serving("--cache-dir", str(other), "--kv-dtype", "int8", *FLAGS):
+        pass
+    refused = imports(other)
+    assert refused.returncode == 1 and "--kv-dtype is" in refused.stderr
+    assert "int8 in the directory" in refused.stderr
+    clear = cache("clear", there)
+    assert clear["kept"] == 0
+    whole = file.read_bytes()
+    bad = tmp_path / "bad.pages"
+    for at in [*range(0, 200, 13), *range(200, len(whole), len(whole) // 20)]:
+        bad.write_bytes(whole[:at])
+        assert imports(there, bad).returncode == 1, at
+        bad.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1:])
+        assert imports(there, bad).returncode == 1, at
+        assert cache("ls", there)["segments"] == []
+    # What the directory has not, and what is not asked for completely.
+    assert "no pages that begin" in export("--tenant", "somebody").stderr
+    assert "--prefix is needed" in braid("cache", "export", here, file, "--model", tiny).stderr
+
+
+def test_an_encrypted_conversation_stays_encrypted(cache, braid, tiny, tmp_path):
+    here, there, file = tmp_path / "here", tmp_path / "there", tmp_path / "conversation.pages"
+    key = tmp_path / "key"
+    key.write_text("5" * 64)
+    flags = ("--cache-key-file", str(key), *FLAGS)
+    prompt = prompts(1)[0]
+    (tmp_path / "request.json").write_text(json.dumps({"prompt": prompt}))
+    export = ("cache", "export", here, file, "--prefix", tmp_path / "request.json", "--model", tiny)
+    with serving("--cache-dir", str(here), *flags) as server:
+        answer = ask(server.port, prompt)[0]
+        settle(server.port)
+    assert "1 segments need another key" in braid(*export).stderr
+    assert braid(*export, "--cache-key-file", key).returncode == 0
+    with serving("--cache-dir", str(there), *flags):
+        pass
+    assert braid("cache", "import", there, file).returncode == 0
+    with serving("--cache-dir", str(there), *flags) as server:
+        got, usage = ask(server.port, prompt)
+        assert got == answer and usage["prompt_tokens_details"]["disk_tokens"] == 384

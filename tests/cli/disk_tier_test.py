@@ -1,7 +1,7 @@
 """`--cache-dir`: what was computed before is reused after a restart, a kill at any moment, or when
 memory was too small for it, and every answer is what it would be without.
 
-BRAID_KILLS=200 kills more often.
+BRAID_TIER_KILLS=200 kills more often.
 """
 
 import http.client
@@ -19,7 +19,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from serving import serving  # noqa: E402
 
-KILLS = int(os.environ.get("BRAID_KILLS", "20"))
+KILLS = int(os.environ.get("BRAID_TIER_KILLS", "20"))
 
 
 def ask(port, prompt, tokens=24, **more):
@@ -55,6 +55,27 @@ def expected():
     """What each prompt's answer is without a tier."""
     with serving("--max-model-len", "2048") as server:
         return [ask(server.port, p)[0] for p in prompts(12)]
+
+
+@pytest.mark.parametrize("ranks", [("--tp", "2"), ("--dp", "2")], ids=["tp", "dp"])
+def test_each_rank_keeps_its_pages(tmp_path, expected, ranks):
+    flags = ("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "256MiB", *ranks)
+    for turn in range(2):
+        with serving(*flags) as server:
+            for prompt, answer in zip(prompts(4), expected):
+                got, usage = ask(server.port, prompt)
+                assert got == answer
+                whole = (len(prompt) - 1) // 64 * 64
+                assert usage["prompt_tokens_details"].get("disk_tokens", 0) == whole * turn
+            settle(server.port)
+    folders = sorted(p.name for p in tmp_path.iterdir())
+    assert folders == (["rank-0", "rank-1"] if ranks[0] == "--tp" else ["rank-0"])
+    # A rank that has lost its pages costs a miss.
+    for file in (tmp_path / folders[-1]).iterdir():
+        file.unlink()
+    with serving(*flags) as server:
+        got, usage = ask(server.port, prompts(1)[0])
+        assert got == expected[0]
 
 
 def settle(port):
@@ -155,7 +176,6 @@ def test_killed_at_any_moment_it_starts_again_and_says_the_same(tmp_path, expect
 
 
 @pytest.mark.parametrize("flags, message", [
-    (("--tp", "2"), "leave out --tp"),
     (("--no-prefix-cache",), "leave out --no-prefix-cache"),
 ])
 def test_what_cannot_go_together_is_said(braid, tiny, tmp_path, flags, message):

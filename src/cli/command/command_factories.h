@@ -29,6 +29,8 @@ CommandPointer MakeCacheLsCommand();
 CommandPointer MakeCacheStatCommand();
 CommandPointer MakeCacheVerifyCommand();
 CommandPointer MakeCacheClearCommand();
+CommandPointer MakeCacheExportCommand();
+CommandPointer MakeCacheImportCommand();
 CommandPointer MakeMakeModelCommand();
 CommandPointer MakeVersionCommand();
 CommandPointer MakeLicencesCommand();

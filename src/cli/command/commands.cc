@@ -108,6 +108,11 @@ constexpr CommandEntry kCommands[] = {
      "  braid cache clear /var/cache/braid\n"
      "  braid cache clear DIR --fingerprint 0123456789abcdef\n",
      MakeCacheClearCommand},
+    {"cache", "export", "Write the cached pages of one conversation to a file",
+     "  braid cache export DIR conversation.pages --prefix request.json --model MODEL\n",
+     MakeCacheExportCommand},
+    {"cache", "import", "Add the pages of a file of `braid cache export` to a directory",
+     "  braid cache import DIR conversation.pages\n", MakeCacheImportCommand},
     {"", "make-model", "Create a checkpoint with random weights for tests and benchmarks",
      "  braid make-model /tmp/mid --shape mid --seed 1\n"
      "  braid make-model /tmp/odd --shape tiny,num_experts=5\n",
