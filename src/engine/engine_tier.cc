@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/block.h"
 #include "base/quantities.h"
 #include "comm/mpi_group.h"
 
@@ -48,9 +49,12 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
 
 std::string TierText(const RankTiers& tier, const EngineOptions& options) {
   const DiskTierStats stats = tier.stats();
-  return fmt::format("pages on disk: {} of at most {} in {}; {} parts are this model's\n",
-                     ByteText(stats.bytes), ByteText(options.cache_disk_bytes), options.cache_dir,
-                     stats.parts);
+  std::string text =
+      fmt::format("pages on disk: {} of at most {} in {}: {} tokens of earlier conversations",
+                  ByteText(stats.bytes), ByteText(options.cache_disk_bytes), options.cache_dir,
+                  (stats.parts - stats.states) * kBlockTokens);
+  if (stats.states > 0) text += fmt::format(", {} states to resume at", stats.states);
+  return text + '\n';
 }
 
 }  // namespace braid

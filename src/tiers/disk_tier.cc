@@ -562,6 +562,9 @@ DiskTierStats DiskTier::stats() const {
   DiskTierStats stats = s.figures;
   stats.parts = static_cast<int64_t>(s.parts.size());
   stats.segments = static_cast<int64_t>(s.segments.size());
+  stats.states = std::count_if(s.parts.begin(), s.parts.end(), [](const auto& part) {
+    return part.first.kind == GroupKind::kState;
+  });
   for (const auto& [id, segment] : s.segments) stats.bytes += segment.bytes + segment.index_bytes;
   for (const auto& [stem, name] : s.others) stats.bytes += name.bytes;
   return stats;

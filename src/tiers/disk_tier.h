@@ -24,14 +24,15 @@ struct DiskTierOptions {
   int64_t bytes_max = 0;  // of all segments in it
   TierFingerprint fingerprint;
   std::optional<PageCipher> cipher;  // none: pages are written as they are
-  int threads = 4;
+  int threads = 8;
   FileLayer* files = nullptr;    // null: the system's; outlives the tier
   int64_t watch_us = 2'000'000;  // how often it looks for what other servers wrote
   int64_t segment_bytes_max = 256 << 20;
 };
 
 struct DiskTierStats {
-  int64_t parts = 0;  // that can be read
+  int64_t parts = 0;   // that can be read
+  int64_t states = 0;  // of them
   int64_t segments = 0;
   int64_t bytes = 0;  // of all segments in the directory
   int64_t read_bytes = 0, written_bytes = 0;

@@ -89,7 +89,10 @@ DiskTierStats RankTiers::stats() const {
   DiskTierStats sum = tiers_[0]->stats();
   for (size_t rank = 1; rank < tiers_.size(); ++rank) {
     const DiskTierStats s = tiers_[rank]->stats();
-    sum.parts = std::min(sum.parts, s.parts);
+    if (s.parts < sum.parts) {
+      sum.parts = s.parts;
+      sum.states = s.states;
+    }
     if (std::cmp_less(rank, ranks_.group)) {  // the others have the same folders
       sum.segments += s.segments;
       sum.bytes += s.bytes;

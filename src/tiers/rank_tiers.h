@@ -31,7 +31,7 @@ class RankTiers final : public EventSink {
   void Watch(EventSink& events);
   Mover& MoverOf(int32_t rank) { return *movers_[static_cast<size_t>(rank)]; }
   void Clear();
-  DiskTierStats stats() const;  // of all, but `parts` of the fewest
+  DiskTierStats stats() const;  // of all; what can be read, of the rank with the fewest
 
   // What the tiers of ranks say.
   void Post(Event event) override;

@@ -92,7 +92,7 @@ def test_a_restart_reuses_what_was_computed(tmp_path, expected):
         for prompt, answer in zip(prompts(3), expected):
             assert ask(server.port, prompt)[0] == answer
     with serving(*map(str, flags)) as server:
-        assert any("pages on disk" in line and " 0 parts" not in line for line in server.log)
+        assert any("pages on disk" in line and " 0 tokens" not in line for line in server.log)
         for prompt, answer in zip(prompts(3), expected):
             got, usage = ask(server.port, prompt)
             assert got == answer

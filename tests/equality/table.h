@@ -167,7 +167,7 @@ class Machine {
   MoveExperts DrawMove();
   bool moves() const { return moves_; }
   Oracle& oracle() { return oracle_; }
-  ModelDevice* home() { return home_.get(); }  // null: the CPU
+  ModelDevice* home() { return home_.get(); }         // null: the CPU
   std::deque<TierSwitch>& tiers() { return tiers_; }  // of each rank
   const Mesh& mesh() const { return mesh_; }
   bool has_state() const { return has_state_; }

@@ -267,6 +267,13 @@ Status BenchAgenticCommand::Run() {
                              "what the user says",
                              turn_tokens_, output_tokens_)};
   }
+  // The first run of two only tells the size of all pages; the second one finds no pages on disk.
+  const EngineOptions given = options_;
+  if (cache_share_) {
+    options_.cache_dir.clear();
+    options_.cache_key_file.clear();
+    options_.cache_disk_bytes = kCacheDiskBytes;
+  }
   ASSIGN_OR_RETURN(json::object report, Measure());
   if (cache_share_) {
     if (report.at("evictions").to_number<int64_t>() > 0) {
@@ -276,6 +283,7 @@ Status BenchAgenticCommand::Run() {
     }
     const auto pages =
         static_cast<int64_t>(*cache_share_ * report.at("cache_pages_filled").to_number<double>());
+    options_ = given;
     options_.memory_bytes = 0;
     options_.cache_bytes = (pages + 1) * report.at("cache_page_bytes").to_number<int64_t>();
     ASSIGN_OR_RETURN(report, Measure());

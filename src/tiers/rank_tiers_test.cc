@@ -1,0 +1,143 @@
+// Moves of several ranks: when they are over, and what they have lost.
+#include "tiers/rank_tiers.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "scheduler/inbox.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const CacheGeometry kGeometry = {
+    .groups = {{"keys", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 8};
+
+class RankTiersTest : public ::testing::Test {
+ protected:
+  RankTiersTest()
+      : directory_(::testing::TempDir() + "rank_tiers" + std::to_string(::getpid())),
+        arenas_(4, std::vector<std::byte>(64 * 8)) {
+    std::filesystem::remove_all(directory_);
+  }
+  ~RankTiersTest() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<RankTiers> Open(int32_t count, int32_t group) {
+    auto tiers = RankTiers::Open({.directory = directory_,
+                                  .bytes_max = 1 << 20,
+                                  .fingerprint = TierFingerprint("a: b\n", "c: d\n"),
+                                  .threads = 1},
+                                 {count, group});
+    EXPECT_TRUE(tiers.ok());
+    for (int32_t rank = 0; rank < count; ++rank) {
+      (*tiers)->MoverOf(rank).Attach(arenas_[static_cast<size_t>(rank)].data(), kGeometry);
+    }
+    (*tiers)->Watch(inbox_);
+    return *std::move(tiers);
+  }
+  PageMove Move(Direction direction, int32_t group, int64_t id) {
+    PagePart part{.index = 0, .kind = GroupKind::kFull, .blocks = {}, .key = {5, 6}};
+    part.blocks.by_group[0] = BlockId(3);
+    return {.id = MoveId(id),
+            .place = Place::kDisk,
+            .direction = direction,
+            .dp_rank = DpRankId(group),
+            .slot = {},
+            .request = {},
+            .parts = {part}};
+  }
+  std::byte& ByteOf(size_t rank) {
+    return arenas_[rank][static_cast<size_t>(BlockBytesOffset(kGeometry, GroupId(0), BlockId(3)))];
+  }
+  std::vector<PagesMoved> Ended() {
+    std::vector<PagesMoved> moved;
+    for (Event& event : inbox_.Take()) {
+      if (auto* m = std::get_if<PagesMoved>(&event)) moved.push_back(std::move(*m));
+    }
+    return moved;
+  }
+  PagesMoved Await() {
+    while (true) {
+      std::vector<PagesMoved> moved = Ended();
+      EXPECT_LE(moved.size(), 1u);
+      if (!moved.empty()) return moved[0];
+      inbox_.Wait(1'000'000);
+    }
+  }
+
+  const std::string directory_;
+  std::vector<std::vector<std::byte>> arenas_;
+  Inbox inbox_;
+};
+
+TEST_F(RankTiersTest, AMoveIsOverWhenItIsOnAllRanks) {
+  const auto tiers = Open(2, 2);
+  ByteOf(0) = std::byte{1};
+  ByteOf(1) = std::byte{2};
+  const PageMove out = Move(Direction::kOut, 0, 0);
+  tiers->MoverOf(1).Start(out, inbox_);
+  ::usleep(20'000);
+  EXPECT_THAT(Ended(), IsEmpty());
+  tiers->MoverOf(0).Start(out, inbox_);
+  EXPECT_EQ(Await().error, "");
+  ByteOf(0) = ByteOf(1) = std::byte{9};
+  const PageMove in = Move(Direction::kIn, 0, 1);
+  for (int32_t rank : {0, 1}) tiers->MoverOf(rank).Start(in, inbox_);
+  EXPECT_EQ(Await().error, "");
+  EXPECT_EQ(ByteOf(0), std::byte{1});
+  EXPECT_EQ(ByteOf(1), std::byte{2});
+}
+
+TEST_F(RankTiersTest, WhatOneRankHasLostIsLost) {
+  {
+    const auto tiers = Open(2, 2);
+    for (int32_t rank : {0, 1}) {
+      tiers->MoverOf(rank).Start(Move(Direction::kOut, 0, 0), inbox_);
+    }
+    EXPECT_EQ(Await().error, "");
+  }
+  for (const char* lost : {"/rank-1", "/rank-0"}) {
+    std::filesystem::remove_all(directory_ + lost);
+    const auto tiers = Open(2, 2);
+    for (int32_t rank : {1, 0}) tiers->MoverOf(rank).Start(Move(Direction::kIn, 0, 1), inbox_);
+    EXPECT_THAT(Await().lost, ElementsAre(0)) << lost;
+  }
+}
+
+// The second group reads what the first one has written, at once.
+TEST_F(RankTiersTest, GroupsShareFoldersAndCarryOutTheirOwnMoves) {
+  const auto tiers = Open(4, 2);
+  ByteOf(0) = std::byte{1};
+  ByteOf(1) = std::byte{2};
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    tiers->MoverOf(rank).Start(Move(Direction::kOut, 0, 0), inbox_);
+  }
+  EXPECT_EQ(Await().error, "");
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    tiers->MoverOf(rank).Start(Move(Direction::kIn, 1, 1), inbox_);
+  }
+  EXPECT_EQ(Await().error, "");
+  EXPECT_EQ(ByteOf(2), std::byte{1});
+  EXPECT_EQ(ByteOf(3), std::byte{2});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
+}
+
+// A folder of two ranks is not one of four, nor of one.
+TEST_F(RankTiersTest, OtherMeshesHaveOtherFingerprints) {
+  Open(2, 2);
+  Open(4, 4);
+  Open(1, 1);
+  std::set<std::string> names;
+  for (const auto& at : std::filesystem::recursive_directory_iterator(directory_)) {
+    if (at.path().extension() == ".fingerprint") names.insert(at.path().filename().string());
+  }
+  EXPECT_EQ(names.size(), 7u);
+}
+
+}  // namespace
+}  // namespace braid
