@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -286,11 +287,16 @@ TEST_F(DiskTierTest, KeepsWithinItsBoundAndDropsWhatWasUsedLongestAgo) {
 TEST_F(DiskTierTest, ASegmentThatSomebodyWritesToIsNotDropped) {
   Server other(Options());
   other.Store(0, 3);
+  const std::string path = FilesWith(".pages").at(0);
+  // Used longest ago, so that it would be the first to go.
+  std::filesystem::last_write_time(path,
+                                   std::filesystem::last_write_time(path) - std::chrono::hours(1));
   DiskTierOptions options = Options();
   options.bytes_max = 128 << 10;
   Server server(options);
   for (int32_t n = 10; n < 60; n += 4) server.Store(n, n + 4);
   EXPECT_THAT(other.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+  EXPECT_TRUE(std::filesystem::exists(path));
 }
 
 // A crash can cut either file anywhere: what is said to have come is right, and the start succeeds.
@@ -349,6 +355,11 @@ TEST_F(DiskTierTest, AFlippedBitCostsThatPartOnly) {
     zeros.Restored(0, 2);
   }
   EXPECT_GT(damaged, 20);
+  Write(pages, std::string(all_pages.size(), 'x'));
+  Server server(Options());
+  EXPECT_THAT(server.Restored(0, 2), IsEmpty());
+  server.Store(0, 2);  // what was damaged is written again
+  EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
 }
 
 TEST_F(DiskTierTest, AFullDiskCostsWhatDoesNotFit) {

@@ -52,9 +52,9 @@ def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, tmp_
         settle(server.port)
     stat = {row["fingerprint"]: row["lines"] for row in cache("stat", pages)["fingerprints"]}
     assert len(stat) == 2
-    foreign = next(name for name, lines in stat.items() if "--kv-dtype: int8" in lines)
+    foreign = next(name for name, lines in stat.items() if "--kv-dtype: i8" in lines)
     text = cache("stat", pages, text=True)
-    assert foreign in text and "  --kv-dtype: int8" in text and "written by" not in text
+    assert foreign in text and "  --kv-dtype: i8" in text and "written by" not in text
     # A flipped bit is found.
     segment = next(p for p in pages.glob("*.pages") if not p.name.startswith(foreign))
     whole = segment.read_bytes()
@@ -138,7 +138,7 @@ def test_a_conversation_goes_to_another_machine_as_a_file(cache, braid, tiny, tm
         pass
     refused = imports(other)
     assert refused.returncode == 1 and "--kv-dtype is" in refused.stderr
-    assert "int8 in the directory" in refused.stderr
+    assert "i8 in the directory" in refused.stderr
     clear = cache("clear", there)
     assert clear["kept"] == 0
     whole = file.read_bytes()

@@ -88,7 +88,8 @@ def settle(port):
 
 def test_a_restart_reuses_what_was_computed(tmp_path, expected):
     flags = ("--cache-dir", tmp_path / "pages", "--max-model-len", "2048")
-    grammar = {"prompt": prompts(3)[1], "guided_regex": "([a-f]+ [0-9]+ ){4,}"}
+    grammar = {"prompt": prompts(3)[1], "guided_regex": "([a-f]+ [0-9]+ ){4,}",
+               "ignore_eos": False}
     with serving(*map(str, flags)) as server:
         for prompt, answer in zip(prompts(3), expected):
             assert ask(server.port, prompt)[0] == answer

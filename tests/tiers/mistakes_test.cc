@@ -20,6 +20,7 @@ constexpr Mistake kMistakes[] = {
 
 // Whether all tests pass with a mistake in the code.
 bool PassesWith(int mistake, int argc, char** argv) {
+  std::fflush(stdout);
   const pid_t child = ::fork();
   if (child == 0) {
     if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(2);
