@@ -26,7 +26,6 @@
 #include "engine/engine_experts.h"
 #include "engine/engine_ranks.h"
 #include "engine/engine_tier.h"
-#include "engine/fingerprint.h"
 #include "engine/gguf_tokenizer.h"
 #include "handoff/handoff_executor.h"
 #include "model/checkpoint/checkpoint.h"

@@ -5,7 +5,7 @@
 
 #include "base/block.h"
 #include "base/quantities.h"
-#include "comm/mpi_group.h"
+#include "comm/launch.h"
 
 namespace braid {
 
@@ -24,8 +24,13 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
   const auto bad = [](const char* message) {
     return Error{ErrorCode::kInvalid, message, "cache_dir"};
   };
-  if (MpiRanks() > 1) {
-    return bad("--cache-dir goes with ranks that are threads; start one process, without mpirun");
+  if (LaunchHere().several()) {
+    return bad("--cache-dir goes with ranks that are threads; start one process");
+  }
+  if (options.reduce != "exact") {
+    return bad(
+        "--cache-dir keeps pages whose bits do not depend on where experts lie; leave out "
+        "--reduce fast");
   }
   if (options.partners) {
     return bad(

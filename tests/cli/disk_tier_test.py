@@ -183,6 +183,7 @@ def test_killed_at_any_moment_it_starts_again_and_says_the_same(tmp_path, expect
 
 @pytest.mark.parametrize("flags, message", [
     (("--no-prefix-cache",), "leave out --no-prefix-cache"),
+    (("--tp", "2", "--ep", "2", "--reduce", "fast"), "leave out --reduce fast"),
 ])
 def test_what_cannot_go_together_is_said(braid, tiny, tmp_path, flags, message):
     result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path, *flags)
