@@ -115,7 +115,8 @@ TEST(HttpFraming, AClientOfHttp2IsToldToSpeakHttp11) {
   for (size_t cut = 0; cut + 2 < sent.size(); ++cut) {
     EXPECT_EQ(Http2RequestStream(sent.substr(0, cut)), 0U) << cut;
   }
-  const std::string start = "\0\0\0\4\0\0\0\0\0"s + "\0\0\0\4\1\0\0\0\0"s;
+  std::string start = "\0\0\0\4\0\0\0\0\0"s;
+  start.append("\0\0\0\4\1\0\0\0\0"s);
   const std::string why = "\0\0\0\x0dthis server speaks HTTP/1.1 only"s;
   EXPECT_EQ(Http2Refusal(0), start + "\0\0\x28\7\0\0\0\0\0\0\0\0\0"s + why);
   const std::string answer = Http2Refusal(3);

@@ -98,8 +98,13 @@ TEST(StopMatcherTest, NeverCutsACharacter) {
 }
 
 TEST(StopMatcherTest, WorstCasesAreLinear) {
-  const std::string nearly = std::string(255, 'a') + "b";
-  StopMatcher matcher({nearly, std::string(254, 'a') + "c", std::string(200, 'a') + "d"});
+  const auto ending = [](size_t count, char last) {
+    std::string text(count, 'a');
+    text.push_back(last);
+    return text;
+  };
+  const std::string nearly = ending(255, 'b');
+  StopMatcher matcher({nearly, ending(254, 'c'), ending(200, 'd')});
   const double start = CpuSeconds();
   size_t released = 0;
   for (int i = 0; i < (1 << 20); ++i) released += matcher.Push("a").text.size();
