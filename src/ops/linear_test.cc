@@ -83,26 +83,29 @@ TEST(RmsNorm, AddsTheDeltaToTheResidualFirst) {
   }
 }
 
+void CheckGatedNorm(Rng& rng, GateActivation activation) {
+  const OwnedMatrix x(rng, 5, 3 * 24), gate(rng, 5, 3 * 24, 3.0), weight(rng, 1, 24);
+  const OwnedMatrix out(5, 72), expected(5, 72);
+  GatedNormArgs args{.x = x.view,
+                     .gate = gate.view,
+                     .weight = weight.view.data,
+                     .head_dim = 24,
+                     .activation = activation,
+                     .out = expected.view};
+  TestContext base(Isa::kBase);
+  GatedNorm(base.context, args);
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    args.out = out.view;
+    GatedNorm(test.context, args);
+    EXPECT_LT(RelativeError(out.view, expected.view), 1e-6) << NameOf(isa);
+  }
+}
+
 TEST(GatedNorm, NormalisesEachHeadThenGates) {
   Rng rng(6);
-  for (GateActivation activation : {GateActivation::kSilu, GateActivation::kSigmoid}) {
-    OwnedMatrix x(rng, 5, 3 * 24), gate(rng, 5, 3 * 24, 3.0), weight(rng, 1, 24);
-    OwnedMatrix out(5, 72), expected(5, 72);
-    GatedNormArgs args{.x = x.view,
-                       .gate = gate.view,
-                       .weight = weight.view.data,
-                       .head_dim = 24,
-                       .activation = activation,
-                       .out = expected.view};
-    TestContext base(Isa::kBase);
-    GatedNorm(base.context, args);
-    for (Isa isa : TestIsas()) {
-      TestContext test(isa);
-      args.out = out.view;
-      GatedNorm(test.context, args);
-      EXPECT_LT(RelativeError(out.view, expected.view), 1e-6) << NameOf(isa);
-    }
-  }
+  CheckGatedNorm(rng, GateActivation::kSilu);
+  CheckGatedNorm(rng, GateActivation::kSigmoid);
 }
 
 TEST(Route, SoftmaxTopTwoMatchesKnownNumbers) {
