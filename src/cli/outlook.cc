@@ -7,6 +7,7 @@
 #include "base/system/control_groups.h"
 #include "cli/bench/machine_limits.h"
 #include "engine/engine_options.h"
+#include "model/loading/load_weights.h"
 #include "model/loading/memory_plan.h"
 
 namespace braid {
@@ -53,8 +54,9 @@ std::string FormText(const Outlook& outlook, const Expansion& expansion,
 
 }  // namespace
 
-Result<Outlook> OutlookOf(const ModelSpec& spec, const LoadReport& report,
+Result<Outlook> OutlookOf(const ModelSpec& spec, const Binding& binding,
                           const WeightChoice& choice) {
+  const LoadReport& report = binding.report;
   ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(EngineOptions{}));
   const Expansion expansion = ExpansionOf(report);
   const SchedulerConfig scheduler;
@@ -66,6 +68,7 @@ Result<Outlook> OutlookOf(const ModelSpec& spec, const LoadReport& report,
       PlanMemory(spec, {.kv_dtype = machine.kv_dtype,
                         .available_bytes = available,
                         .weight_bytes = expansion.packed,
+                        .pageable_bytes = PageableBytes(binding),
                         .workspace_bytes = WorkspaceBytes(spec, scheduler.step_tokens_max),
                         .running_max = scheduler.running_max});
   out.fits = plan.ok();
@@ -73,6 +76,12 @@ Result<Outlook> OutlookOf(const ModelSpec& spec, const LoadReport& report,
   out.text = fmt::format("{}: {}; ", FormText(out, expansion, choice), ByteText(out.weight_bytes));
   out.text += plan ? fmt::format("fits, with sequences of up to {} tokens", out.context_tokens)
                    : fmt::format("does not fit: {}", plan.error().message);
+  out.on_disk_bytes = plan ? plan->on_disk_bytes : 0;
+  if (out.on_disk_bytes > 0) {
+    out.text += fmt::format("; {} of the experts stay on disk, of which a token reads about {}",
+                            ByteText(out.on_disk_bytes), ByteText(plan->disk_bytes_per_token));
+    return out;
+  }
   if (!out.fits || expansion.packed < kMeasuredFrom) return out;
   ThreadPool pool(machine.threads, machine.places);
   const double bandwidth = MemoryMeter(machine.device.isa, pool).Read(0.3);
@@ -89,6 +98,7 @@ json::object OutlookObject(const Outlook& outlook) {
           {"weight_bytes", outlook.weight_bytes},
           {"fits", outlook.fits},
           {"context_tokens", outlook.context_tokens},
+          {"on_disk_bytes", outlook.on_disk_bytes},
           {"tokens_per_second", outlook.tokens_per_second}};
 }
 

@@ -17,12 +17,14 @@ struct Outlook {
   int64_t weight_bytes = 0;   // in memory
   bool fits = false;
   int32_t context_tokens = 0;    // of the longest sequence that fits; 0: the weights do not fit
-  double tokens_per_second = 0;  // one sequence; 0: not measured, because caches hold the weights
+  double tokens_per_second = 0;  // one sequence; 0: not measured, because caches hold the weights,
+                                 // or some of them stay on disk
+  int64_t on_disk_bytes = 0;     // of a mapped file's experts
 };
 
 // Measures the memory's bandwidth (0.5 s and 512 MiB) for a model that is larger than caches.
 // Errors: what ResolveMachine says.
-Result<Outlook> OutlookOf(const ModelSpec& spec, const LoadReport& report,
+Result<Outlook> OutlookOf(const ModelSpec& spec, const Binding& binding,
                           const WeightChoice& choice);
 json::object OutlookObject(const Outlook& outlook);
 

@@ -91,7 +91,7 @@ struct Engine::State {
   Status ChooseDrafts();
   int64_t move_bytes = 0;      // beside the cache
   int64_t DraftBytes() const;  // at most, beside the cache
-  Status PlanCache();
+  Status PlanCache(const Binding& binding);
   Status OpenRanks();
   Result<Binding> Bind(const RankView& view) const;
   Result<ModelWeights> LoadModelWeights(Binding binding,
@@ -205,7 +205,7 @@ int64_t Engine::State::DraftBytes() const {
 }
 
 // Runs before the weights are read, so that a model that does not fit fails at once.
-Status Engine::State::PlanCache() {
+Status Engine::State::PlanCache(const Binding& binding) {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   const int32_t ranks_here = ranks ? ranks->on_this_machine() : 1;
@@ -214,6 +214,7 @@ Status Engine::State::PlanCache() {
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   request.workspace_bytes =
       WorkspaceBytes(spec, options.scheduler.step_tokens_max) + DraftBytes() + move_bytes;
+  if (!ranks && !device.used()) request.pageable_bytes = PageableBytes(binding);
   device.Bound(request);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
@@ -468,11 +469,10 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   RETURN_IF_ERROR(OpenRanks());
   ASSIGN_OR_RETURN(Binding binding, Bind(views[0]));
   report = binding.report;
-  if (!options.expand && !options.weight_choice().format) {
-    RETURN_IF_ERROR(CheckExpansion(report, options.model_dir));
-  }
+  const bool asked = options.expand || options.weight_choice().format;
+  RETURN_IF_ERROR(asked ? Status() : CheckExpansion(report, options.model_dir));
   ASSIGN_OR_RETURN(move_bytes, MoveBytesOf(options, spec, binding));
-  RETURN_IF_ERROR(PlanCache());
+  RETURN_IF_ERROR(PlanCache(binding));
   if (options.partners) RETURN_IF_ERROR(FindPartners());
   ASSIGN_OR_RETURN(tier, OpenTier(options, fingerprint_parts()));
   return LoadRanks(std::move(binding), stage);

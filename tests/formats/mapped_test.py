@@ -1,12 +1,13 @@
 """Checkpoints of `convert --mapped` answer as the ones that they were made from, bit for bit."""
 
 import json
+import re
 
 import pytest
 
 import stored
 from conftest import ROOT
-from formats_test import HERE, MODELS, models, scores  # noqa: F401 (a fixture)
+from formats_test import HERE, MODELS, models, scores, shape_flags  # noqa: F401 (a fixture)
 
 LAYOUTS = HERE / "layouts"
 
@@ -66,6 +67,25 @@ def test_what_it_cannot_do_is_said(braid, models, tmp_path):  # noqa: F811
                  fails=True)
     assert "--weights q8_0: without --mapped it must be one of" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_experts_that_do_not_fit_stay_in_the_file_and_answer_alike(braid, tmp_path):
+    """47 of some 50 MB of weights are experts; --memory leaves 20 MB too little for all."""
+    shape = [*MODELS["qwen3_5_moe"][:1], "num_experts=64", "moe_intermediate_size=160",
+             "shared_expert_intermediate_size=64", "num_hidden_layers=4"]
+    made, mapped, prompts = tmp_path / "made", tmp_path / "mapped", tmp_path / "prompts.jsonl"
+    braid("make-model", made, "--family", "qwen3_5_moe", *shape_flags(shape))
+    braid("convert", made, mapped, "--mapped")
+    prompts.write_text(json.dumps({"token_ids": list(range(60))}) + "\n")
+    flags = ["--max-model-len", "64"]
+    said = braid("score", made, prompts, *flags, "--memory", "1M", fails=True)
+    number, unit = re.search(r"([\d.]+) (\w)iB in total", said).groups()
+    whole = float(number) * {"M": 1, "G": 1024}[unit]
+    little = [*flags, "--memory", f"{int(whole) - 20}M"]
+    assert "is too small" in braid("score", made, prompts, *little, fails=True)
+    assert braid("score", mapped, prompts, *little) == braid("score", made, prompts, *flags)
+    said = braid("score", mapped, prompts, *flags, "--memory", f"{int(whole) - 60}M", fails=True)
+    assert "is too small" in said
 
 
 def test_inspect_and_bench_say_what_is_mapped(braid, models, tmp_path):  # noqa: F811

@@ -64,13 +64,14 @@ double QuotaIn(const std::string& folder) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// `inactive` is the page cache that the kernel gives back first.
+// The page cache is room: the kernel gives it back, `inactive` pages first.
 std::optional<int64_t> RoomIn(const std::string& folder, const char* limit, const char* usage,
-                              const char* inactive) {
+                              const char* inactive, const char* active) {
   const std::optional<int64_t> most = NumberIn(folder + "/" + limit);
   const std::optional<int64_t> used = NumberIn(folder + "/" + usage);
   if (!most || !used) return std::nullopt;
-  const int64_t cached = NumberIn(folder + "/memory.stat", inactive).value_or(0);
+  const int64_t cached = NumberIn(folder + "/memory.stat", inactive).value_or(0) +
+                         NumberIn(folder + "/memory.stat", active).value_or(0);
   return std::max<int64_t>(0, *most - std::max<int64_t>(0, *used - cached));
 }
 
@@ -89,9 +90,9 @@ int64_t AvailableMemory(const std::string& root) {
   int64_t room = std::numeric_limits<int64_t>::max();
   if (const auto kib = NumberIn(root + "/proc/meminfo", "MemAvailable:")) room = *kib * 1024;
   ForEachGroup(root, "memory", [&](const std::string& folder) {
-    const auto v2 = RoomIn(folder, "memory.max", "memory.current", "inactive_file");
-    const auto v1 =
-        RoomIn(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file");
+    const auto v2 = RoomIn(folder, "memory.max", "memory.current", "inactive_file", "active_file");
+    const auto v1 = RoomIn(folder, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                           "total_inactive_file", "total_active_file");
     room = std::min({room, v2.value_or(room), v1.value_or(room)});
   });
   return room;

@@ -63,7 +63,8 @@ TEST(AvailableMemory, IsWhatTheTightestVersion2GroupLeaves) {
   // 700,000 used, of which 300,000 are page cache.
   root.Put("sys/fs/cgroup/outer/memory.max", "1000000");
   root.Put("sys/fs/cgroup/outer/memory.current", "700000");
-  root.Put("sys/fs/cgroup/outer/memory.stat", "anon 400000\ninactive_file 300000");
+  root.Put("sys/fs/cgroup/outer/memory.stat",
+           "anon 400000\ninactive_file 200000\nactive_file 100000");
   EXPECT_EQ(AvailableMemory(root.path()), 600000);
   // More page cache than use leaves all of the limit.
   root.Put("sys/fs/cgroup/outer/memory.stat", "inactive_file 900000");
@@ -76,7 +77,8 @@ TEST(AvailableMemory, OfAVersion1GroupIsNeverNegative) {
   root.Put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9000");
   root.Put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8000");
   EXPECT_EQ(AvailableMemory(root.path()), 1000);
-  root.Put("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 5\ntotal_inactive_file 500");
+  root.Put("sys/fs/cgroup/memory/job/memory.stat",
+           "inactive_file 5\ntotal_inactive_file 300\ntotal_active_file 200");
   EXPECT_EQ(AvailableMemory(root.path()), 1500);
   root.Put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "20000");
   EXPECT_EQ(AvailableMemory(root.path()), 0);

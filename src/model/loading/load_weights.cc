@@ -191,7 +191,12 @@ void FillVector(const BoundWeight& bound) {
   }
 }
 
-Status PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
+bool IsPageable(const BoundWeight& bound) {
+  return bound.spec.part == "experts" && RunsAsStoredPanels(bound) && MappedPanels(bound);
+}
+
+// `all_fit`: experts that stay in the file are brought into the page cache too.
+Status PackAll(const Binding& binding, bool all_fit, ThreadPool& pool, ProgressMeter& meter) {
   const std::vector<BoundWeight>& bound = binding.weights;
   const Checkpoint& checkpoint = *binding.checkpoint;
   std::vector<PackTask> tasks;
@@ -202,6 +207,9 @@ Status PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
   pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
     const PackTask& task = tasks[static_cast<size_t>(index)];
     const BoundWeight& source = bound[task.weight];
+    if (!all_fit && IsPageable(source)) {
+      return meter.Add(task.source_end - task.source_begin, member);
+    }
     ahead.Begin(static_cast<size_t>(index));
     ForEachSource(source, task, [&](const TensorEntry& tensor, int64_t offset, int64_t bytes) {
       checkpoint.Populate(tensor, offset, bytes);
@@ -228,6 +236,14 @@ Status PackAll(const Binding& binding, ThreadPool& pool, ProgressMeter& meter) {
 
 }  // namespace
 
+int64_t PageableBytes(const Binding& binding) {
+  int64_t bytes = 0;
+  for (const BoundWeight& bound : binding.weights) {
+    bytes += IsPageable(bound) ? bound.weight->matrix.bytes() : 0;
+  }
+  return bytes;
+}
+
 Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadProgress& progress) {
   ModelWeights& model = *binding.model;
   RETURN_IF_ERROR(MapPanels(binding));
@@ -237,7 +253,8 @@ Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadPr
     model.mapped_bytes += IsMapped(bound) ? bound.weight->matrix.bytes() : 0;
   }
   model.bytes = bytes + model.mapped_bytes;
-  if (const int64_t available = AvailableMemory(); model.bytes > available) {
+  const int64_t available = AvailableMemory();
+  if (model.bytes - PageableBytes(binding) > available) {
     return Error{
         ErrorCode::kExhausted,
         fmt::format("{}: the weights need {} of memory; {} are free",
@@ -247,7 +264,7 @@ Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadPr
   const int64_t elements = Place(binding.weights, model.memory[0].data());
   PlaceOnNodes(binding.weights, pool.nodes());
   ProgressMeter meter(progress, elements);
-  RETURN_IF_ERROR(PackAll(binding, pool, meter));
+  RETURN_IF_ERROR(PackAll(binding, model.bytes <= available, pool, meter));
   if (progress) progress(1.0);
   if (binding.tied_head) model.head = model.embedding;
   return std::move(model);

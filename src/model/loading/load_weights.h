@@ -14,7 +14,11 @@ namespace braid {
 // fraction in [0, 1]; called from the thread that loads.
 using LoadProgress = std::function<void(double fraction)>;
 
-// The checkpoint must outlive the weights. kExhausted when they need more memory than is available.
+// Bytes of the experts that stay in a mapped checkpoint's file. They may exceed memory.
+int64_t PageableBytes(const Binding& binding);
+
+// The checkpoint must outlive the weights. kExhausted when they need more memory than is available,
+// experts in a mapped file apart; such a file's experts are not read ahead then.
 Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool,
                                  const LoadProgress& progress = {});
 

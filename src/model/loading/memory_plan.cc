@@ -59,18 +59,45 @@ Result<int64_t> ArenaBytes(const MemoryRequest& request, const CacheGeometry& ge
                              ByteText(*request.arena_bytes), ByteText(least)),
                  "memory"};
   }
-  if (request.total_bytes) {
-    if (*request.total_bytes < fixed + least) return too_small(*request.total_bytes, "memory");
-    return *request.total_bytes - fixed;
+  const int64_t room = request.total_bytes.value_or(request.available_bytes);
+  const int64_t held = fixed - request.pageable_bytes;
+  // Experts that may stay on disk make room where the whole model has none.
+  const bool paged = request.pageable_bytes > 0 && room < fixed + least && room >= held + least;
+  if (request.total_bytes && !paged) {
+    if (room < fixed + least) return too_small(room, "memory");
+    return room - fixed;
   }
-  const int64_t left = request.available_bytes - fixed;
-  const int64_t share = static_cast<int64_t>(kArenaShare * static_cast<double>(left));
-  if (share < least) return too_small(request.available_bytes, "available memory");
+  const auto left = static_cast<double>(room - (paged ? held : fixed));
+  const auto part = static_cast<int64_t>((paged ? kArenaShareBesideExperts : kArenaShare) * left);
+  // Beside experts there is room for one sequence as long as was asked for, or of 4096 tokens.
+  const int64_t tokens =
+      request.model_len_max > 0 ? request.model_len_max : std::min(model_len, 4096);
+  const int64_t one = (1 + PagesOfSequence(geometry, tokens)) * geometry.page_bytes;
+  const int64_t share =
+      paged ? std::clamp(one, part, std::max(part, static_cast<int64_t>(left))) : part;
+  if (share < least) return too_small(room, "available memory");
   // All running sequences at full length: the arena can never use more.
   const int64_t each = PagesOfSequence(geometry, model_len) * geometry.page_bytes;
   const int64_t useful =
       CheckedMul(each, request.running_max).value_or(share) + geometry.page_bytes;
   return std::clamp(useful, least, share);
+}
+
+// Fills in what stays on disk.
+void PlanDisk(const ModelSpec& spec, const MemoryRequest& request, MemoryPlan& plan) {
+  const int64_t room = request.total_bytes.value_or(request.available_bytes);
+  const int64_t needed = plan.weight_bytes + plan.workspace_bytes + plan.arena_bytes;
+  if (request.pageable_bytes == 0 || needed <= room) return;
+  plan.on_disk_bytes = std::min(needed - room, request.pageable_bytes);
+  double chosen = 0, layers = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* moe = std::get_if<MoeFfn>(&layer.ffn);
+    if (moe == nullptr) continue;
+    chosen += static_cast<double>(moe->top_k) / moe->experts;
+    ++layers;
+  }
+  plan.disk_bytes_per_token = static_cast<int64_t>(static_cast<double>(plan.on_disk_bytes) *
+                                                   chosen / std::max(1.0, layers));
 }
 
 }  // namespace
@@ -116,6 +143,7 @@ Result<MemoryPlan> PlanMemory(const ModelSpec& spec, const MemoryRequest& reques
   geometry.pages = static_cast<int32_t>(std::min(bytes / geometry.page_bytes, PagesMax(geometry)));
   RETURN_IF_ERROR(CheckGeometry(geometry));
   plan.arena_bytes = geometry.pages * geometry.page_bytes;
+  PlanDisk(spec, request, plan);
   for (const GroupGeometry& group : geometry.groups) {
     if (group.kind == GroupKind::kFull) plan.kv_bytes_per_token += group.block_bytes / kBlockTokens;
     if (group.kind == GroupKind::kState) {
@@ -157,6 +185,12 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
       fmt::format("weights {}{}, workspace {}, cache {} ({} pages of {})",
                   ByteText(plan.weight_bytes), MappedText(plan), ByteText(plan.workspace_bytes),
                   ByteText(plan.arena_bytes), geometry.pages, ByteText(geometry.page_bytes))};
+  if (plan.on_disk_bytes > 0) {
+    lines.push_back(fmt::format(
+        "{} of the experts stay on disk: a token reads about {} of them, less if some experts are "
+        "chosen often",
+        ByteText(plan.on_disk_bytes), ByteText(plan.disk_bytes_per_token)));
+  }
   for (const GroupGeometry& group : geometry.groups) {
     lines.push_back(fmt::format("cache group {}: blocks of {}, {} in a page", group.name,
                                 ByteText(group.block_bytes), group.blocks_per_page));

@@ -12,6 +12,8 @@
 
 namespace braid {
 
+// The share of the arena in the memory that it shares with experts of which some stay on disk.
+inline constexpr double kArenaShareBesideExperts = 0.25;
 // The default share of the arena in the memory that weights and workspace leave free. The rest is
 // for page cache, request buffers and other programs.
 inline constexpr double kArenaShare = 0.7;
@@ -20,6 +22,7 @@ struct MemoryRequest {
   DType kv_dtype = DType::kBF16;
   int64_t available_bytes = 0;  // before loading: AvailableMemory()
   int64_t weight_bytes = 0;     // packed
+  int64_t pageable_bytes = 0;   // of them, experts in a mapped file, which may stay on disk
   int64_t workspace_bytes = 0;
   std::optional<int64_t> total_bytes;  // --memory: weights, workspace and arena together
   std::optional<int64_t> arena_bytes;  // or the arena alone
@@ -38,6 +41,9 @@ struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t mapped_bytes = 0;  // of them, in the page cache: shared with other processes
   int64_t workspace_bytes = 0;
+  // Experts for which there is no room: the kernel reads them when tokens choose them and keeps
+  // those that are chosen often. And what a token reads of them, if all are chosen equally often.
+  int64_t on_disk_bytes = 0, disk_bytes_per_token = 0;
   int64_t arena_bytes = 0;         // of all pages, the sink's included
   int64_t kv_bytes_per_token = 0;  // averaged over a block
   int64_t state_bytes_per_sequence =

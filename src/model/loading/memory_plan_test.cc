@@ -149,6 +149,32 @@ TEST(PlanMemory, ASequenceKeepsAThirdStateBlockWhereDraftsMayComeAndTheTextSaysS
                                  ByteText(with->state_bytes_per_sequence) + " of state")));
 }
 
+TEST(PlanMemory, ExpertsOfAMappedFileMayStayOnDisk) {
+  constexpr int64_t kGiB = 1024 * kMiB;
+  MemoryRequest request{.kv_dtype = DType::kBF16,
+                        .available_bytes = 12 * kGiB,
+                        .weight_bytes = 20 * kGiB,
+                        .workspace_bytes = kGiB,
+                        .model_len_max = 8192};
+  EXPECT_FALSE(PlanMemory(Large(), request));
+  request.pageable_bytes = 17 * kGiB;
+  for (const bool flag : {false, true}) {
+    if (flag) std::swap(request.available_bytes, request.total_bytes.emplace(100 * kGiB));
+    const Result<MemoryPlan> plan = PlanMemory(Large(), request);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_LE(plan->arena_bytes, 2 * kGiB);  // a quarter of what 3 + 1 GiB leave
+    EXPECT_EQ(plan->on_disk_bytes, 9 * kGiB + plan->arena_bytes);
+    EXPECT_EQ(plan->disk_bytes_per_token, plan->on_disk_bytes / 32);  // 8 of 256 experts
+    EXPECT_THAT(DescribePlan(*plan), Contains(HasSubstr("of the experts stay on disk")));
+  }
+  request.total_bytes = 4 * kGiB;  // no room for what must stay
+  const Result<MemoryPlan> refused = PlanMemory(Large(), request);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("memory of 4.00 GiB is too small"));
+  request.total_bytes = 40 * kGiB;
+  EXPECT_EQ(PlanMemory(Large(), request)->on_disk_bytes, 0);
+}
+
 TEST(PlanMemory, NamesTheNumbersWhenNothingFits) {
   Result<MemoryPlan> available = PlanMemory(Tiny(), RequestOf(31 * kMiB));
   ASSERT_FALSE(available);
