@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What a format changes: log-probabilities of given texts under every choice of --weights and
---kv-dtype, compared with those of the stored numbers in fp32 arithmetic, as a table.
+"""What a format changes: perplexity of given texts and their log-probabilities under every choice
+of --weights and --kv-dtype, compared with those of the stored numbers in fp32 arithmetic, as a
+table.
 
     scripts/weight_formats.py MODEL [--braid build/release/braid] [--isa ISA] [--texts FILE...]
 
@@ -9,6 +10,7 @@ answer, in ChatML, the form that the models were trained on."""
 import argparse
 import glob
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,6 +29,10 @@ CHOICES = [
     ("int8, head too", ["--weights", "int8", "--quantize-head"]),
     ("int4", ["--weights", "int4"]),
     ("int4, head too", ["--weights", "int4", "--quantize-head"]),
+    *((name, ["--weights", name])
+      for name in ("q8_0", "q8_km", "q6_km", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1",
+                   "int4_zp32", "int4_zp", "iq4_xs", "iq4_nl", "nvfp4", "mxfp4", "iq3_xxs", "iq3_s",
+                   "q3_k", "q2_k", "iq2", "iq1")),
 ]
 
 
@@ -76,15 +82,16 @@ def main():
         with open(path, "w", encoding="utf-8") as file:
             file.write("\n".join(texts_of(args.texts, args.limit)) + "\n")
         base = None
-        print("| weights | mean change of a log-probability | largest | same best token |\n"
-              "|---|---|---|---|")
+        print("| weights | perplexity | mean change of a log-probability | largest | "
+              "same best token |\n|---|---|---|---|---|")
         for name, flags in CHOICES:
             logprobs, best = score(args, flags, path)
             base = base or (logprobs, best)
             changes = [abs(a - b) for a, b in zip(logprobs, base[0])]
             same = sum(a == b for a, b in zip(best, base[1])) / len(best)
-            print(f"| {name} | {sum(changes) / len(changes):.4f} | {max(changes):.2f} | "
-                  f"{100 * same:.1f} % |", flush=True)
+            perplexity = math.exp(-sum(logprobs) / len(logprobs))
+            print(f"| {name} | {perplexity:.3f} | {sum(changes) / len(changes):.4f} | "
+                  f"{max(changes):.2f} | {100 * same:.1f} % |", flush=True)
         print(f"\n{len(base[0])} tokens of {len(args.texts)} files", file=sys.stderr)
 
 
