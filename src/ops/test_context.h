@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,11 +41,14 @@ inline void SpoilWorkspace(const OpContext& context) {
   std::memset(context.workspace->Take<std::byte>(kBytes), 0xff, static_cast<size_t>(kBytes));
 }
 
-// The instruction sets to test: all that this machine has.
+// The instruction sets to test: all that this machine has, or the one that BRAID_TEST_ISA names.
 inline std::vector<Isa> TestIsas() {
+  const char* only = std::getenv("BRAID_TEST_ISA");
   std::vector<Isa> isas;
   for (Isa isa : {Isa::kBase, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa <= BestIsa(DetectCpu())) isas.push_back(isa);
+    if (isa <= BestIsa(DetectCpu()) && (only == nullptr || NameOf(isa) == std::string_view(only))) {
+      isas.push_back(isa);
+    }
   }
   return isas;
 }

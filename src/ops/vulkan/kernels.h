@@ -46,7 +46,7 @@ inline int64_t FirstSpan(const OpContext& context, const SequenceIndex& sequence
 
 // y = x W^T of `z` matrices from the first, whose outputs lie z_step columns apart. With `ids` row
 // r has matrices ids[r] * id_step + z, and its input is row r / x_divisor of x.
-struct Product {
+struct Gemm {
   Matrix x;
   const PackedMatrix* w = nullptr;
   Matrix y;  // [rows, z_step * z] or [rows, n]
@@ -54,8 +54,8 @@ struct Product {
   int64_t x_divisor = 1, id_step = 0, z = 1, z_step = 0;
 };
 // Of the codes of x, where weights are integers.
-int64_t ProductScratch(int64_t x_rows, const PackedMatrix& w);
-void RunProduct(const OpContext& context, const Product& product, std::byte* scratch);
+int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w);
+void RunGemm(const OpContext& context, const Gemm& gemm, std::byte* scratch);
 
 void RunGatedUnit(const OpContext& context, Matrix gate_up, Matrix out, float limit);
 struct Added {

@@ -32,7 +32,7 @@ const char* CannotRead(WeightFormat format) {
                                 "and int4; --weights converts)";
 }
 
-int64_t ProductScratch(int64_t x_rows, const PackedMatrix& w) {
+int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w) {
   if (!RowOf(w.format).integers) return 0;
   return RoundUp(x_rows * w.depth(), 64) + RoundUp(4 * x_rows, 64);
 }
@@ -51,7 +51,7 @@ void RunQuantise(const OpContext& context, Matrix x, int64_t depth, std::byte* s
 
 }  // namespace
 
-void RunProduct(const OpContext& context, const Product& p, std::byte* scratch) {
+void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
   const PackedMatrix& w = *p.w;
   const bool integers = RowOf(w.format).integers;
   if (integers) RunQuantise(context, p.x, w.depth(), scratch);
@@ -87,10 +87,10 @@ const char* LinearWhyNot(const Device&, const LinearArgs& args) {
   return CannotRead(args.w->format);
 }
 int64_t LinearScratch(const OpContext&, const LinearArgs& args) {
-  return ProductScratch(args.x.rows, *args.w);
+  return GemmScratch(args.x.rows, *args.w);
 }
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scratch) {
-  RunProduct(context, {.x = args.x, .w = args.w, .y = args.y}, scratch);
+  RunGemm(context, {.x = args.x, .w = args.w, .y = args.y}, scratch);
 }
 
 // Tokens whose experts' rows are in scratch at once.
@@ -107,10 +107,10 @@ struct ExpertsScratch {
     shared_hidden = Take(tokens, shared);
     shared_rows = Take(tokens, shared > 0 ? a.out.cols : 0);
     codes = next_;
-    int64_t most = std::max(ProductScratch(tokens, *a.gate_up), ProductScratch(pairs, *a.down));
+    int64_t most = std::max(GemmScratch(tokens, *a.gate_up), GemmScratch(pairs, *a.down));
     if (a.shared_down) {
-      most = std::max({most, ProductScratch(tokens, *a.shared_gate_up),
-                       ProductScratch(tokens, *a.shared_down)});
+      most = std::max(
+          {most, GemmScratch(tokens, *a.shared_gate_up), GemmScratch(tokens, *a.shared_down)});
     }
     next_ += most;
     bytes = next_ - memory;
@@ -143,29 +143,29 @@ void RunSome(const OpContext& context, const ExpertsArgs& a, const ExpertsScratc
   const int64_t tokens = a.x.rows, pairs = tokens * a.top_k, width = a.down->k;
   const Matrix gate_up = s.gate_up.first_rows(pairs), hidden = s.hidden.first_rows(pairs);
   const Matrix rows = s.rows.first_rows(pairs);
-  RunProduct(context,
-             {.x = a.x,
-              .w = a.gate_up,
-              .y = gate_up,
-              .ids = a.ids,
-              .x_divisor = a.top_k,
-              .id_step = 2,
-              .z = 2,
-              .z_step = width},
-             s.codes);
+  RunGemm(context,
+          {.x = a.x,
+           .w = a.gate_up,
+           .y = gate_up,
+           .ids = a.ids,
+           .x_divisor = a.top_k,
+           .id_step = 2,
+           .z = 2,
+           .z_step = width},
+          s.codes);
   RunGatedUnit(context, gate_up, hidden, a.limit);
-  RunProduct(context, {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .id_step = 1}, s.codes);
+  RunGemm(context, {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .id_step = 1}, s.codes);
   RunAdd(context, {.rows = rows, .weights = a.weights, .k = a.top_k, .out = a.out});
   if (a.shared_down == nullptr) return;
   const Matrix shared_gate_up = s.shared_gate_up.first_rows(tokens);
   const Matrix shared_hidden = s.shared_hidden.first_rows(tokens);
   const Matrix shared_rows = s.shared_rows.first_rows(tokens);
-  RunProduct(
+  RunGemm(
       context,
       {.x = a.x, .w = a.shared_gate_up, .y = shared_gate_up, .z = 2, .z_step = a.shared_down->k},
       s.codes);
   RunGatedUnit(context, shared_gate_up, shared_hidden, a.shared_limit);
-  RunProduct(context, {.x = shared_hidden, .w = a.shared_down, .y = shared_rows}, s.codes);
+  RunGemm(context, {.x = shared_hidden, .w = a.shared_down, .y = shared_rows}, s.codes);
   RunAdd(context, {.rows = shared_rows, .weights = a.shared_weight, .add = true, .out = a.out});
 }
 
