@@ -32,6 +32,7 @@ struct PackedMatrix {
   int64_t n = 0;
   int64_t k = 0;
   std::byte* data = nullptr;
+  bool paged = false;  // in a mapped file, parts of which may be on disk only
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
   int64_t depth() const { return RoundUp(k, RowOf(format).depth_multiple); }

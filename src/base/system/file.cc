@@ -110,9 +110,14 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void WillRead(const std::byte* data, int64_t bytes) {
+  const auto inside = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) & 4095);
+  ::madvise(const_cast<std::byte*>(data) - inside, static_cast<size_t>(bytes + inside),
+            MADV_WILLNEED);
+}
+
 void MappedFile::WillNeed(size_t offset, size_t size) const {
-  size_t page = offset & ~size_t{4095};
-  ::madvise(const_cast<std::byte*>(data_) + page, size + (offset - page), MADV_WILLNEED);
+  WillRead(data_ + offset, static_cast<int64_t>(size));
 }
 
 void MappedFile::Populate(size_t offset, size_t size) const {

@@ -19,6 +19,9 @@ Status WriteFile(const std::string& path, std::string_view content);
 bool FileExists(const std::string& path);
 bool IsDirectory(const std::string& path);
 
+// Tells the kernel that bytes of such a map will be read soon.
+void WillRead(const std::byte* data, int64_t bytes);
+
 // A read-only map of a whole regular file; move-only. The map's bytes stay valid while it lives.
 class MappedFile {
  public:

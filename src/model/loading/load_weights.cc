@@ -201,13 +201,16 @@ Status PackAll(const Binding& binding, bool all_fit, ThreadPool& pool, ProgressM
   const Checkpoint& checkpoint = *binding.checkpoint;
   std::vector<PackTask> tasks;
   for (size_t i = 0; i < bound.size(); ++i) AppendTasks(bound[i], i, tasks);
+  for (const BoundWeight& weight : bound) {
+    if (!all_fit && IsPageable(weight)) weight.weight->matrix.paged = true;
+  }
   const ReadAhead ahead(bound, tasks, checkpoint);
   std::mutex mutex;
   std::optional<Error> error;  // the first, under the mutex
   pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
     const PackTask& task = tasks[static_cast<size_t>(index)];
     const BoundWeight& source = bound[task.weight];
-    if (!all_fit && IsPageable(source)) {
+    if (source.weight->matrix.paged) {
       return meter.Add(task.source_end - task.source_begin, member);
     }
     ahead.Begin(static_cast<size_t>(index));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/system/file.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/gemm/gemm.h"
 
@@ -334,6 +335,16 @@ void RunDown(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
            [&](int64_t i, int) { SumTask(kernels, args, s, ColumnsOf(args, i, kDownCols)); });
 }
 
+// Asks for the chosen experts' pages of a file all at once, so that the disk has them in its queue
+// while the first ones are used.
+void RequestPages(std::span<const Share> shares) {
+  for (const Share& share : shares) {
+    if (!share.gate_up->paged) continue;
+    WillRead(share.gate_up->panel(share.gate, 0), 2 * share.gate_up->matrix_bytes());
+    WillRead(share.down->panel(share.matrix, 0), share.down->matrix_bytes());
+  }
+}
+
 void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* scratch) {
   const KernelTable& kernels = *KernelsFor(context.device);
   Sorted s;
@@ -341,6 +352,7 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   SortRows(args, s);
   const std::span<const Share> shares(s.shares,
                                       static_cast<size_t>(MakeShares(context.device, args, s)));
+  RequestPages(shares);
   const double flops = FlopsOf(args);
   PackInputs(context, args, s, shares);
   const int64_t widest = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0);
