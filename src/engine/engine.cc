@@ -338,7 +338,7 @@ Status Engine::State::SetLimits() {
 }
 
 Status Engine::State::FindPartners() {
-  RETURN_IF_ERROR(CheckPartners(options, spec));
+  RETURN_IF_ERROR(CheckPartners(options));
   options.partners->fingerprint = FingerprintOf(fingerprint_parts());
   ASSIGN_OR_RETURN(partners, handoff::Partners::Create(*options.partners));
   return {};

@@ -102,15 +102,10 @@ std::string CacheText(const CacheGeometry& cache) {
 
 }  // namespace
 
-Status CheckPartners(const EngineOptions& options, const ModelSpec& spec) {
+Status CheckPartners(const EngineOptions& options) {
   const auto bad = [](const char* message) { return Error{ErrorCode::kInvalid, message, "role"}; };
   if (options.mesh.ranks() > 1) {
     return bad("--role prefill and decode need one rank; leave out --dp, --tp and --ep");
-  }
-  if (spec.draft && spec.draft->used) {
-    return bad(
-        "--role prefill and decode: the draft head's part of a prompt's last block cannot be "
-        "handed over; start all partners with --draft ngram or --draft off");
   }
   if (!options.event_log.empty()) {
     return bad("--event-log holds no pages of other engines; leave it out or use --role both");

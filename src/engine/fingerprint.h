@@ -34,6 +34,6 @@ std::string FingerprintOf(const FingerprintParts& parts);
 Result<std::string> FilesLine(const std::string& model);
 
 // What options do not go together with partners.
-Status CheckPartners(const EngineOptions& options, const ModelSpec& spec);
+Status CheckPartners(const EngineOptions& options);
 
 }  // namespace braid

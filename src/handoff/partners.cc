@@ -122,7 +122,7 @@ void Partners::State::Apply(PrefillRooms::Effects& effects) {
     ++(error.empty() ? stats.done : stats.failed);
     at->second->events->Post(
         PagesMoved{.move = at->second->move, .error = error, .lost = {}, .logprob = {}});
-    over.push_back(std::move(at->second));
+    if (!at->second->ended) over.push_back(std::move(at->second));
     jobs.erase(at);
   }
   const auto submit = std::exchange(effects.submit, {});
@@ -174,11 +174,16 @@ void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects
   refuse(status.error().message);
 }
 
-// The engine's request has ended: with its pages handed over, or without.
+// The engine's request has ended: with its pages handed over, or without. They may still be read,
+// when the engine stops at once; then their room releases them.
 void Partners::State::Finished(RoomKey key, const std::string& error) {
   std::erase_if(over, [&](const auto& job) { return job->key == key; });
   const auto at = jobs.find(key);
   if (at == jobs.end()) return;
+  if (at->second->events != nullptr) {
+    at->second->ended = true;
+    return;
+  }
   ++stats.failed;
   PrefillRooms::Effects effects;
   prefill.Ended(key, error, effects);
@@ -325,7 +330,7 @@ Partners::~Partners() {
 Result<std::unique_ptr<Partners>> Partners::Create(PartnerOptions options) {
   auto state = std::make_unique<State>(std::move(options));
   State& s = *state;
-  ASSIGN_OR_RETURN(s.transport, Transport::Create(s));
+  ASSIGN_OR_RETURN(s.transport, s.options.transport(s));
   if (s.options.side == Side::kPrefill) {
     ASSIGN_OR_RETURN(s.port, s.transport->Listen(s.options.listen));
   }

@@ -6,6 +6,7 @@
 // engine listens. A connection that is silent for kSilenceUs is closed, and with it its rooms end.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ struct PartnerOptions {
   std::string fingerprint;  // of all that must be equal: lines of "name: value"
   DecodeLimits decode;
   PrefillLimits prefill;
+  // What carries messages and pages; tests have one of their own.
+  std::function<Result<std::unique_ptr<Transport>>(Transport::Owner&)> transport =
+      &Transport::Create;
 };
 
 struct PartnerStats {

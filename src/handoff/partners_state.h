@@ -63,7 +63,8 @@ struct Partners::State final : Transport::Owner {
     // The partners' thread.
     std::set<PartKey> sent;
     MoveId move;
-    EventSink* events = nullptr;
+    EventSink* events = nullptr;  // not null: its pages are handed over
+    bool ended = false;           // the driver knows it no more
   };
   // A part that leaves, or a copy of it.
   struct Read {
@@ -97,7 +98,7 @@ struct Partners::State final : Transport::Owner {
   std::map<uint64_t, Write> writes;
   std::map<uint64_t, Read> reads;
   std::map<RoomKey, std::unique_ptr<Job>> jobs;
-  std::vector<std::unique_ptr<Job>> over;  // their requests have not ended yet
+  std::vector<std::unique_ptr<Job>> over;  // released; their requests have not ended yet
   uint64_t cookies = 0;
   PartnerStats stats;
   std::thread thread;

@@ -47,6 +47,7 @@ void Slots::Begin(const Plan& plan) {
     Slot& slot = (*this)[admission.slot];
     const Request& request = *admission.request;
     slot.request = request.id;
+    slot.role = request.role;
     slot.sampling = request.sampling;
     slot.stop = request.stop;
     slot.logprobs = request.logprobs;

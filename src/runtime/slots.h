@@ -15,6 +15,7 @@ namespace braid {
 
 struct Slot {
   RequestId request;
+  RequestRole role = RequestRole::kBoth;
   SamplingParams sampling;
   StopParams stop;
   int32_t logprobs = -1;

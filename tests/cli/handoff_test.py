@@ -168,9 +168,10 @@ def test_little_memory_changes_no_answer(wanted, side):
         no_pages_are_used(prefill, decode)
 
 
-def test_looked_up_drafts_change_no_answer(wanted):
-    with prefilling("--draft", "ngram") as prefill, \
-            decoding([prefill], "--draft", "ngram") as decode:  # fmt: skip
+@pytest.mark.parametrize("draft", ["ngram", "3"])  # looked up; of the model's head
+def test_drafts_change_no_answer(wanted, draft):
+    with prefilling("--draft", draft) as prefill, \
+            decoding([prefill], "--draft", draft) as decode:  # fmt: skip
         assert [post(decode.port, body) for body in REQUESTS] == wanted
         assert metric(decode, "handoffs_total", 'end="failed"') == 0
 
@@ -285,7 +286,6 @@ def test_partners_need_one_key(tmp_path):
     ("--role prefill --handoff-listen 0.0.0.0:0", "give all partners a --handoff-key-file"),
     ("--role decode --prefill a:1 --tp 2", "--role prefill and decode need one rank"),
     ("--role decode --prefill a:1 --draft off --event-log /tmp/x", "--event-log holds no pages"),
-    ("--role decode --prefill a:1", "--draft ngram or --draft off"),
 ])  # fmt: skip
 def test_flags_that_do_not_fit_are_refused(braid, tiny, flags, why):
     ran = braid("serve", tiny, "--port", "0", *flags.split(), timeout=60)

@@ -159,7 +159,7 @@ class WithTier {
   }
   ~WithTier() {
     tiers_.reset();
-    for (TierSwitch& tier : machine_.tiers()) tier.Use(nullptr, nullptr);
+    for (MoverSwitch& tier : machine_.tiers()) tier.Use(nullptr, nullptr);
   }
   std::unique_ptr<Engine> run;
 

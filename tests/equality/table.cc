@@ -291,8 +291,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
   }
   for (RankModel& rank : ranks) rank.tier = arithmetic->vulkan ? nullptr : &tiers_.emplace_back();
   const MemoryPlan plan = PlanOf(ranks[0].spec, subject);
-  has_state_ = std::ranges::any_of(
-      plan.geometry.groups, [](const auto& group) { return group.kind == GroupKind::kState; });
+  has_state_ = HasState(plan.geometry);
   config_ = {.cache = plan.geometry,
              .context_tokens_max = plan.model_len_max,
              .step_tokens_max = kStepTokens,
@@ -325,6 +324,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
       .reduce_fast = sums,
       .experts_at = {.redundant = mesh.redundant, .placement = placement},
       .move_limits = moving.limits,
+      .movers = {mesh.ranks() == 1 && home_ == nullptr ? &peer_ : nullptr},
       .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor,
                                             moves ? moving.link : nullptr, moving.deadline);
@@ -364,9 +364,18 @@ const std::vector<std::vector<TokenId>>& Machine::DraftsOf(const Request& reques
   return at->second;
 }
 
-Machine& MachineOf(const Subject& subject) {
-  static const auto machines = std::make_unique<std::map<Subject, std::unique_ptr<Machine>>>();
-  std::unique_ptr<Machine>& machine = (*machines)[subject];
+void Machine::ExpectDrafts(const Request& request, const std::vector<TokenId>& output,
+                           int32_t length, const std::vector<TokenId>& drafts) {
+  const auto made = static_cast<size_t>(length) - request.prompt.size();
+  const std::vector<TokenId>& all = DraftsOf(request, output)[made];
+  EXPECT_EQ(drafts, std::vector(all.begin(), all.begin() + std::ssize(drafts)))
+      << "after " << length << " tokens";
+}
+
+Machine& MachineOf(const Subject& subject, int copy) {
+  using Key = std::pair<Subject, int>;
+  static const auto machines = std::make_unique<std::map<Key, std::unique_ptr<Machine>>>();
+  std::unique_ptr<Machine>& machine = (*machines)[{subject, copy}];
   if (machine == nullptr) machine = std::make_unique<Machine>(subject);
   return *machine;
 }
@@ -427,10 +436,7 @@ void Engine::CheckDrafts() {
   const std::vector<TokenId>& output = answers_[kTarget].tokens;
   for (const auto& [length, drafts] : drafts_) {
     if (drafts.empty()) continue;
-    const auto made = static_cast<size_t>(length) - target_.prompt.size();
-    const std::vector<TokenId>& all = machine_.DraftsOf(target_, output)[made];
-    EXPECT_EQ(drafts, std::vector(all.begin(), all.begin() + std::ssize(drafts)))
-        << "after " << length << " tokens";
+    machine_.ExpectDrafts(target_, output, length, drafts);
     ++drafts_checked_;
   }
   drafts_.clear();

@@ -130,25 +130,25 @@ inline constexpr const char* kDraftsNames[] = {
     "", "_k1", "_k3", "_k7", "_lookup", "_head_k1", "_head_k3", "_head_k7", "_head_auto"};
 inline bool ByHead(Drafts drafts) { return drafts >= Drafts::kHeadOne; }
 
-// A place in which every run may have a tier of its own. Ends of moves go to the run and not to the
-// rank's thread, which waits for its steps only.
-class TierSwitch final : public Mover {
+// A place in which every run may have a mover of its own. Ends of moves go to the run and not to
+// the rank's thread, which waits for its steps only.
+class MoverSwitch final : public Mover {
  public:
-  void Use(Mover* tier, EventSink* events) {
-    tier_ = tier;
+  void Use(Mover* mover, EventSink* events) {
+    mover_ = mover;
     events_ = events;
-    if (tier != nullptr) tier->Attach(arena_, *geometry_);
+    if (mover != nullptr) mover->Attach(arena_, *geometry_);
   }
   void Attach(std::byte* arena, const CacheGeometry& geometry) override {
     arena_ = arena;
     geometry_ = &geometry;
   }
-  void Start(const PageMove& move, EventSink&) override { tier_->Start(move, *events_); }
+  void Start(const PageMove& move, EventSink&) override { mover_->Start(move, *events_); }
 
  private:
   std::byte* arena_ = nullptr;
   const CacheGeometry* geometry_ = nullptr;
-  Mover* tier_ = nullptr;
+  Mover* mover_ = nullptr;
   EventSink* events_ = nullptr;
 };
 
@@ -167,20 +167,25 @@ class Machine {
   MoveExperts DrawMove();
   bool moves() const { return moves_; }
   Oracle& oracle() { return oracle_; }
-  ModelDevice* home() { return home_.get(); }         // null: the CPU
-  std::deque<TierSwitch>& tiers() { return tiers_; }  // of each rank
+  ModelDevice* home() { return home_.get(); }          // null: the CPU
+  std::deque<MoverSwitch>& tiers() { return tiers_; }  // of each rank
   const Mesh& mesh() const { return mesh_; }
+  MoverSwitch& peer() { return peer_; }  // of one rank
   bool has_state() const { return has_state_; }
   // With a head: what it may propose in a sequence (SlowHead::DraftsOf).
   bool has_head() const { return slow_head_ != nullptr; }
   const std::vector<std::vector<TokenId>>& DraftsOf(const Request& request,
                                                     const std::vector<TokenId>& output);
+  // What it proposed behind the first `length` tokens of a sequence is that.
+  void ExpectDrafts(const Request& request, const std::vector<TokenId>& output, int32_t length,
+                    const std::vector<TokenId>& drafts);
 
  private:
   SchedulerConfig config_;
   bool has_state_ = false;
   Oracle oracle_;
-  std::deque<TierSwitch> tiers_;
+  std::deque<MoverSwitch> tiers_;
+  MoverSwitch peer_;
   DrawnConstraints constraints_;
   ModelSpec spec_;  // of the slow head
   std::unique_ptr<SlowHead> slow_head_;
@@ -201,8 +206,8 @@ class Machine {
   std::unique_ptr<RankThreads> executor_;
 };
 
-// Made when first asked for, kept to the end.
-Machine& MachineOf(const Subject& subject);
+// Made when first asked for, kept to the end. Engines that run side by side need copies.
+Machine& MachineOf(const Subject& subject, int copy = 0);
 
 // What a head's drafts are compared with is computed for the target's sequence alone.
 class Engine {

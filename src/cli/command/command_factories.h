@@ -16,6 +16,7 @@ CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchBalanceCommand();
 CommandPointer MakeBenchDispatchCommand();
 CommandPointer MakeBenchAgenticCommand();
+CommandPointer MakeBenchHandoffCommand();
 CommandPointer MakeSimulateCommand();
 CommandPointer MakeSimulateClusterCommand();
 CommandPointer MakeReplayCommand();

@@ -55,6 +55,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench agentic models/braid-tiny\n"
      "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n",
      MakeBenchAgenticCommand},
+    {"bench", "handoff", "Measure how fast pages go from one engine to another on this machine",
+     "  braid bench handoff --part-kib 1536\n"
+     "  UCX_TLS=tcp braid bench handoff --host 10.0.0.1 --json\n",
+     MakeBenchHandoffCommand},
     {"simulate", "cluster", "Simulate engines that serve a load, from a config alone",
      "  braid simulate cluster config.json --hardware h200 --engines 8 --mesh tp=2,ep=2 \\\n"
      "    --load sharegpt --rate 20,40,80 --html front.html\n"

@@ -56,20 +56,24 @@ void HeadDrafter::Begin(const DraftWish& row) {
   Progress& progress = slots_[row.id];
   progress.entries = row.begin;
   if (row.begin == 0) return;
-  CHECK(row.begin % kBlockTokens == 0, "a sequence goes on at {}", row.begin);
+  const bool arrived = row.slot->role == RequestRole::kDecode;
+  CHECK(row.begin % kBlockTokens == 0 || arrived, "a sequence goes on at {}", row.begin);
   const std::byte* block = BlockOf(*row.slot, row.begin - 1);
-  std::memcpy(progress.states + (kBlockTokens - 1) * hidden_,
+  std::memcpy(progress.states + (row.begin - 1) % kBlockTokens * hidden_,
               block + parts_.cache.draft.last_state.byte_offset,
+              static_cast<size_t>(hidden_) * sizeof(float));
+}
+
+// Into the block of the last of the first `end` tokens, which the row has computed.
+void HeadDrafter::KeepBlockState(const DraftStep& step, const DraftWish& row, int32_t end) const {
+  std::memcpy(BlockOf(*row.slot, end - 1) + parts_.cache.draft.last_state.byte_offset,
+              step.states.row(row.state + std::max(end - 1 - row.begin, 0)),
               static_cast<size_t>(hidden_) * sizeof(float));
 }
 
 void HeadDrafter::KeepBlockStates(const DraftStep& step, const DraftWish& row) const {
   int32_t end = row.begin / kBlockTokens * kBlockTokens + kBlockTokens;
-  for (; end <= row.end; end += kBlockTokens) {
-    std::memcpy(BlockOf(*row.slot, end - 1) + parts_.cache.draft.last_state.byte_offset,
-                step.states.row(row.state + std::max(end - 1 - row.begin, 0)),
-                static_cast<size_t>(hidden_) * sizeof(float));
-  }
+  for (; end <= row.end; end += kBlockTokens) KeepBlockState(step, row, end);
 }
 
 // A chain may reach a block that the sequence gets with its next row only: until then a spare one
@@ -87,10 +91,13 @@ void HeadDrafter::PlanRow(const DraftStep& step, size_t r) {
   if (progress.entries < 0) Begin(row);
   KeepBlockStates(step, row);
   const int32_t count = std::min(row.count, DraftsInBlock(row.end + 1));
+  const bool leaves = row.slot->role == RequestRole::kPrefill && row.end == row.slot->prompt_count;
+  if (leaves) KeepBlockState(step, row, row.end);
   if (count == 0) {
     const int32_t whole = row.end / kBlockTokens * kBlockTokens;
-    if (whole > progress.entries) pieces_.push_back({r, progress.entries, whole});
-    progress.entries = std::max(progress.entries, whole);
+    const int32_t made = leaves ? row.end : whole;
+    if (made > progress.entries) pieces_.push_back({r, progress.entries, made});
+    progress.entries = std::max(progress.entries, made);
     return;
   }
   CHECK(row.slot->length() == row.end + 1 && progress.entries <= row.end);

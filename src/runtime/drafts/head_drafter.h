@@ -6,7 +6,8 @@
 // The head's cache has an entry for every token of every block that is complete, for whoever takes
 // the block over; in the block in progress it may be behind. A slot keeps the model's states of the
 // tokens that the head has not seen, so that a sequence whose drafts do not pay costs the head one
-// pass in 64 tokens.
+// pass in 64 tokens. Where another engine goes on behind a prompt, the block in progress is
+// complete up to the prompt's end: with the entries, and the state of its last token so far.
 //
 // Ranks that divide the model make every pass together. The first of those that share tokens draws,
 // and tells the others. Ranks whose experts others need too agree before each pass that there is
@@ -66,6 +67,7 @@ class HeadDrafter final : public Drafter {
 
   void Begin(const DraftWish& row);
   void KeepBlockStates(const DraftStep& step, const DraftWish& row) const;
+  void KeepBlockState(const DraftStep& step, const DraftWish& row, int32_t end) const;
   void PlanRow(const DraftStep& step, size_t row);
   void LendBlock(const DraftWish& row, int32_t position);
   void MakeEntries(const DraftStep& step, Matrix last);

@@ -1,0 +1,137 @@
+// Proof that the columns of engines that divide the work can see, and the checks of the transport:
+// they find each mistake of handed.toml, and nothing without them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "tests/equality/handed.h"
+#include "tests/mistakes/each_found.h"
+
+namespace braid {
+namespace {
+
+using handoff::ConnectionId;
+using handoff::Side;
+using handoff::Transport;
+
+constexpr Mistake kMistakes[] = {
+#include "handed.inc"
+};
+
+struct End final : Transport::Owner {
+  void OnAccepted(ConnectionId connection) override { accepted.push_back(connection); }
+  void OnLost(ConnectionId, const std::string&) override { ++lost; }
+  void OnMessage(ConnectionId from, std::string_view) override { froms.push_back(from); }
+  Transport::Place OnData(ConnectionId, std::string_view header, size_t bytes) override {
+    if (header == "drop") return {};
+    page.assign(bytes, std::byte{0});
+    return {page.data(), 1};
+  }
+  void OnReceived(uint64_t, bool whole) override { received += whole; }
+  void OnSent(uint64_t, bool whole) override { whole ? ++sent : ++failed; }
+  std::vector<ConnectionId> accepted, froms;
+  std::vector<std::byte> page;
+  int received = 0, sent = 0, failed = 0, lost = 0;
+};
+
+// One listens, two connect.
+bool TransportsHold() {
+  End ends[3];
+  std::unique_ptr<Transport> transports[3];
+  for (size_t i = 0; i < 3; ++i) transports[i] = std::move(*Transport::Create(ends[i]));
+  const auto until = [&](auto done) {
+    for (const int64_t end_us = MonotonicUs() + 3'000'000; !done() && MonotonicUs() < end_us;) {
+      for (auto& transport : transports) transport ? transport->Progress() : void();
+    }
+    return done();
+  };
+  const uint16_t port = *transports[0]->Listen({"127.0.0.1", 0});
+  ConnectionId out[3];
+  for (size_t i = 1; i < 3; ++i) {
+    out[i] = *transports[i]->Connect({"127.0.0.1", port});
+    transports[i]->Send(out[i], "hello");
+    if (!until([&] { return ends[0].froms.size() == i; })) return false;
+  }
+  if (ends[0].froms != ends[0].accepted) return false;
+  std::vector<std::byte> page(size_t{5} << 20, std::byte{7});
+  for (const size_t bytes : {size_t{100}, page.size()}) {
+    transports[1]->SendData(out[1], "drop", {page.data(), bytes, 1});
+    transports[1]->SendData(out[1], "page", {page.data(), bytes, 1});
+  }
+  if (!until([&] { return ends[1].sent == 4 && ends[0].received == 2; })) return false;
+  if (ends[0].page != page) return false;
+  transports[0].reset();
+  if (!until([&] { return ends[1].lost == 1; })) return false;
+  transports[1]->SendData(out[1], "page", {page.data(), 64, 1});
+  return until([&] { return ends[1].failed == 1; });
+}
+
+std::vector<Request> Requests() {
+  std::vector<Request> requests;
+  const auto add = [&](std::vector<TokenId> prompt) -> Request& {
+    requests.push_back(MakeRequest(kTarget, std::move(prompt), 12));
+    requests.back().sampling = {.temperature = 0.9f, .seed = requests.size()};
+    return requests.back();
+  };
+  const std::vector<TokenId> one = Tokens(1, 260);
+  add(Head(one, 150));
+  add(one);  // its beginning is at both
+  add(Tokens(2, 128));
+  Request& stops = add(Tokens(3, 90));  // with its first token
+  for (TokenId token = 0; token < 512; ++token) stops.stop.stop_tokens.push_back(token);
+  for (int i = 0; i < 3; ++i) {
+    Request& least = add(Tokens(static_cast<uint64_t>(4 + i), 90));
+    for (TokenId token = 0; token < 500; token += 2) least.stop.stop_tokens.push_back(token);
+    least.stop.new_tokens_min = 5;
+  }
+  return requests;
+}
+
+bool Same(const Answer& got, const Answer& want) {
+  return got.error.empty() && got.tokens == want.tokens && got.logprobs == want.logprobs;
+}
+
+bool AnswersAre(const Subject& subject, Drafts drafts, const handoff::LoopbackFaults& faults) {
+  Subject alone = subject;
+  alone.head = false;
+  // Chunks that end inside blocks.
+  const auto chunks = [](Side, SchedulerConfig& config) { config.chunk_tokens_max = 40; };
+  Handed run(subject, {.drafts = drafts, .faults = faults, .tune = chunks});
+  for (const Request& request : Requests()) {
+    const Answer want = Cold(MachineOf(alone), request);
+    if (!Same(run.Ask(request), want)) return false;
+  }
+  run.AwaitHanded(static_cast<int64_t>(Requests().size()));
+  return faults.damaged > 0 || (run.failed() == 0 && run.BytesAgree());
+}
+
+// A long prompt is aborted beside one that goes on, and prompts go to both.
+bool AbortsAndShares(const Subject& subject) {
+  Handed run(subject, {.prefills = 2, .faults = {.delay_turns = 20}});
+  const size_t stays = run.Submit(MakeRequest(kTarget, Tokens(8, 900), 2));
+  const size_t leaves = run.Submit(MakeRequest(kTarget, Tokens(9, 1900), 2));
+  run.AwaitRooms(2);
+  run.Abort(leaves);
+  run.Await(leaves);
+  run.Await(stays);
+  run.AwaitHanded(2);
+  const bool shared = run.prefill(0).stats().rooms == 1 && run.prefill(1).stats().rooms == 1;
+  const bool arrived = run.decode_stats(0).scheduler.prefill_tokens == 0;
+  return shared && arrived && run.failed() == 1 && run.handed() == 1;
+}
+
+bool Holds() {
+  const Subject hybrid{Model::kQwen3Next, BestHere(Compute::kF32)};
+  Subject headed = hybrid;
+  headed.head = true;
+  return AnswersAre(hybrid, Drafts::kNone, {}) &&
+         AnswersAre(hybrid, Drafts::kNone, {.damaged = 3}) &&
+         AnswersAre(headed, Drafts::kHeadThree, {}) && AbortsAndShares(hybrid) &&
+         !::testing::Test::HasFailure() && TransportsHold();
+}
+
+TEST(HandedMistakes, AreFound) { ExpectEachFound(kMistakes, Holds); }
+
+}  // namespace
+}  // namespace braid

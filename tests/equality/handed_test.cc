@@ -1,0 +1,254 @@
+// The answers of engines that divide the work are those of one engine, bit for bit: one or two
+// engines that compute prompts, one or two that answer, with prefixes cached at either, drafts,
+// grammars, aborts and preemption. On the network every part takes some turns, comes twice, and a
+// page is written long after its request has been aborted.
+#include "tests/equality/handed.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+namespace braid {
+namespace {
+
+using handoff::Side;
+
+struct HandedRow {
+  Subject subject;
+  Drafts drafts = Drafts::kNone;
+};
+
+constexpr handoff::LoopbackFaults kSlow{.seed = 5, .delay_turns = 3, .again = true};
+
+class HandedTest : public ::testing::TestWithParam<HandedRow> {
+ protected:
+  Subject subject() const {
+    Subject subject = GetParam().subject;
+    subject.head = ByHead(drafts());
+    return subject;
+  }
+  Drafts drafts() const { return GetParam().drafts; }
+
+  // What a prompt's end and a first token may get wrong.
+  static std::vector<Request> Requests() {
+    std::vector<Request> requests;
+    const auto add = [&](std::vector<TokenId> prompt, uint64_t seed) -> Request& {
+      requests.push_back(MakeRequest(kTarget, std::move(prompt), 24));
+      requests.back().sampling.temperature = seed == 0 ? 0.0f : 0.9f;
+      requests.back().sampling.seed = seed;
+      return requests.back();
+    };
+    const std::vector<TokenId> one = Tokens(1, 333);
+    add(one, 0);
+    add(one, 4);
+    add(Head(one, 133), 5);                          // a prefix of what both have
+    add(Tokens(2, 64), 0);                           // a block
+    add(Tokens(3, 192), 6);                          // whole blocks
+    add(Tokens(4, 63), 0);                           // less than a block: not handed over
+    add(Tokens(5, 700), 7);                          // two chunks: pages leave early
+    add(Tokens(6, 65), 8).stop.new_tokens_max = 70;  // decoding completes the block that came
+    Request& penalties = add(Tokens(7, 150), 9);
+    penalties.sampling.repetition_penalty = 1.3f;
+    penalties.sampling.frequency_penalty = 0.5f;
+    penalties.stop.stop_tokens = Head(Tokens(8, 300), 200);
+    std::ranges::sort(penalties.stop.stop_tokens);
+    penalties.stop.new_tokens_min = 7;
+    Request& constrained = add(Tokens(9, 100), 10);
+    constrained.grammar = "rewinds";
+    constrained.stop.stop_tokens = {kEndForTest};
+    add(Tokens(10, 90), 11).thinking = {.tokens_max = 5, .open = -1, .close = 499};
+    return requests;
+  }
+  static constexpr int64_t kHanded = 10;  // of them
+
+  // Of one engine.
+  std::vector<Answer> Want(const std::vector<Request>& requests) const {
+    std::vector<Answer> want;
+    for (const Request& request : requests) {
+      want.push_back(Cold(MachineOf(GetParam().subject), request));
+    }
+    return want;
+  }
+  // The same, of Requests().
+  const std::vector<Answer>& Want() const {
+    static const auto known = std::make_unique<std::map<Subject, std::vector<Answer>>>();
+    std::vector<Answer>& want = (*known)[GetParam().subject];
+    if (want.empty()) want = Want(Requests());
+    return want;
+  }
+  // The machines of the decode engines, copies first to last, have an oracle each.
+  void Learn(const std::vector<Request>& requests, const std::vector<Answer>& want, int first,
+             int last) const {
+    for (int copy = first; copy <= last; ++copy) {
+      for (size_t i = 0; i < requests.size(); ++i) {
+        MachineOf(subject(), copy).oracle().Learn(requests[i], want[i].tokens);
+      }
+    }
+  }
+};
+
+TEST_P(HandedTest, OneAndOneAnswerAsOne) {
+  const std::vector<Request> requests = Requests();
+  const std::vector<Answer>& want = Want();
+  Learn(requests, want, 2, 2);
+  Handed run(subject(), {.drafts = drafts(), .faults = kSlow});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Answer& got = run.Ask(requests[i]);
+    ExpectSame(got, want[i]);
+    if (i == 1) {
+      EXPECT_EQ(got.reuse.tokens, 320);  // at the decode engine
+    }
+  }
+  run.AwaitHanded(kHanded);
+  EXPECT_EQ(run.failed(), 0);
+  if (ByHead(drafts())) {
+    EXPECT_GT(run.drafts_checked(), 20);
+  }
+  // Again at once, with everything in both caches.
+  std::vector<size_t> tickets;
+  for (const Request& request : requests) tickets.push_back(run.Submit(request));
+  for (size_t i = 0; i < requests.size(); ++i) ExpectSame(run.Await(tickets[i]), want[i]);
+  run.AwaitHanded(2 * kHanded);
+  EXPECT_EQ(run.failed(), 0);
+  EXPECT_TRUE(run.BytesAgree());
+  EXPECT_GT(run.network().refused, 0);
+  EXPECT_EQ(run.network().taken, 0);
+}
+
+// Two decode engines: the second's prompts find their prefixes at the prefill engine only.
+TEST_P(HandedTest, OneComputesForTwo) {
+  const std::vector<Request> requests = Requests();
+  const std::vector<Answer>& want = Want();
+  Learn(requests, want, 2, 3);
+  Handed run(subject(), {.decodes = 2, .drafts = drafts(), .faults = kSlow});
+  std::vector<size_t> tickets;
+  for (size_t decode : {size_t{0}, size_t{1}}) {
+    for (const Request& request : requests) tickets.push_back(run.Submit(request, decode));
+  }
+  for (size_t i = 0; i < tickets.size(); ++i) {
+    ExpectSame(run.Await(tickets[i]), want[i % requests.size()]);
+  }
+  run.AwaitHanded(2 * kHanded);
+  EXPECT_EQ(run.failed(), 0);
+  EXPECT_EQ(run.network().taken, 0);
+}
+
+// Too little memory for both: the decode engine preempts what has arrived, and computes it again.
+TEST_P(HandedTest, TwoComputeForOneThatPreempts) {
+  if (subject().model == Model::kBraidTiny) return;  // it takes long
+  std::vector<Request> requests = {MakeRequest(kTarget, Tokens(40, 333), 130),
+                                   MakeRequest(kTarget, Tokens(41, 64), 396)};
+  for (Request& request : requests) request.sampling = {.temperature = 0.9f, .seed = 3};
+  const std::vector<Answer> want = Want(requests);
+  Learn(requests, want, 3, 3);
+  const bool state = MachineOf(subject()).has_state();
+  const auto little = [&](Side side, SchedulerConfig& config) {
+    if (side == Side::kPrefill) return;
+    const BlockCounts alone = BlocksOfSequence(config.cache, 450);
+    const int32_t more = state ? (config.draft_tokens_max > 0 ? 4 : 3) : 1;
+    config.cache.pages = static_cast<int32_t>(PagesFor(config.cache, alone)) + 1 + more;
+  };
+  // If both begin before one ends, they cannot both end without a preemption.
+  int32_t preemptions = 0;
+  for (int i = 0; i < 20 && preemptions == 0; ++i) {
+    Handed run(subject(), {.prefills = 2, .drafts = drafts(), .faults = kSlow, .tune = little});
+    const size_t tickets[] = {run.Submit(requests[0]), run.Submit(requests[1])};
+    for (size_t r = 0; r < 2; ++r) {
+      const Answer& got = run.Await(tickets[r]);
+      ExpectSame(got, want[r]);
+      preemptions += got.preemptions;
+    }
+    run.AwaitHanded(2);
+    EXPECT_EQ(run.failed(), 0);
+    EXPECT_EQ(run.network().taken, 0);
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+// Aborted while pages are on their way: nobody else has the blocks until the bytes are there.
+TEST_P(HandedTest, PagesOfAbortedRequestsLandNowhereElse) {
+  const std::vector<Request> requests = Requests();
+  const std::vector<Answer>& want = Want();
+  Learn(requests, want, 2, 2);
+  const auto little = [](Side side, SchedulerConfig& config) {
+    if (side == Side::kPrefill) return;
+    const BlockCounts alone = BlocksOfSequence(config.cache, 1000);
+    config.cache.pages = static_cast<int32_t>(PagesFor(config.cache, alone)) + 4;
+    config.prefix_cache = false;
+  };
+  handoff::LoopbackFaults late = kSlow;
+  late.delay_turns = 60;
+  Handed run(subject(), {.drafts = drafts(), .faults = late, .tune = little});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const size_t leaves = run.Submit(MakeRequest(kTarget, Tokens(100 + i, 600), 4));
+    const int64_t before = run.network().written;
+    if (i % 3 > 0) {
+      while (run.network().written == before) std::this_thread::yield();
+    }
+    run.Abort(leaves);
+    ExpectSame(run.Ask(requests[i]), want[i]);
+    run.Await(leaves);
+  }
+  EXPECT_GT(run.failed(), 0);
+  EXPECT_EQ(run.network().taken, 0);
+}
+
+// Its pages are handed over and still being read.
+TEST_P(HandedTest, APrefillEngineThatStopsAtOnceIsMadeUpFor) {
+  const Request request = Requests()[0];
+  const Answer& want = Want()[0];
+  Learn({request}, {want}, 2, 2);
+  Handed run(subject(), {.drafts = drafts(), .faults = {.delay_turns = 400}});
+  const size_t ticket = run.Submit(request);
+  while (run.prefill(0).stats().bytes == 0) std::this_thread::yield();
+  run.StopPrefills();
+  ExpectSame(run.Await(ticket), want);
+}
+
+// Damaged parts and cut connections: the decode engine computes the prompt itself.
+TEST_P(HandedTest, ABadNetworkChangesNoAnswer) {
+  const std::vector<Request> requests = Requests();
+  const std::vector<Answer>& want = Want();
+  Learn(requests, want, 2, 2);
+  handoff::LoopbackFaults bad = kSlow;
+  bad.damaged = 12;
+  Handed run(subject(), {.drafts = drafts(), .faults = bad});
+  std::vector<size_t> tickets;
+  for (const Request& request : requests) tickets.push_back(run.Submit(request));
+  run.AwaitTokens(tickets[0], 1);
+  run.network().Cut();
+  for (size_t i = 0; i < requests.size(); ++i) ExpectSame(run.Await(tickets[i]), want[i]);
+  run.AwaitHanded(1);
+  EXPECT_GT(run.failed(), 0);
+}
+
+std::vector<HandedRow> Rows() {
+  std::vector<HandedRow> rows;
+  for (int i = 1; i < std::ssize(ModelNames()); ++i) {
+    const auto model = static_cast<Model>(i);
+    // Every family in one arithmetic, and those of each kind of state in the other.
+    const Arithmetic* best = BestHere(i % 2 == 0 ? Compute::kBF16 : Compute::kF32);
+    if (best == nullptr) best = BestHere(Compute::kF32);
+    rows.push_back({{model, best}});
+  }
+  for (const Arithmetic* here : ArithmeticsHere()) {
+    if (here->kv_dtype == DType::kI8) rows.push_back({{Model::kBraidTiny, here}});
+  }
+  const Arithmetic* plain = BestHere(Compute::kF32);
+  rows.push_back({{Model::kQwen35Moe, plain}, Drafts::kThree});
+  rows.push_back({{Model::kKimiLinear, plain}, Drafts::kLookup});
+  rows.push_back({{Model::kQwen3Next, plain}, Drafts::kHeadThree});
+  rows.push_back({{Model::kDeepseekV3, plain}, Drafts::kHeadSeven});
+  return rows;
+}
+
+std::string NameOfRow(const ::testing::TestParamInfo<HandedRow>& row) {
+  const auto& [subject, drafts] = row.param;
+  return fmt::format("{}_{}{}", NameOf(subject.model), subject.arithmetic->name,
+                     kDraftsNames[static_cast<size_t>(drafts)]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, HandedTest, ::testing::ValuesIn(Rows()), NameOfRow);
+
+}  // namespace
+}  // namespace braid
