@@ -186,7 +186,7 @@ def test_what_a_file_says_and_nobody_knows_is_refused(braid, tmp_path):
         "a key that may change the mathematics": (
             {**METADATA, "qwen35.rope.scaling.type": "yarn"}, tensors, "rope.scaling.type"),
         "another architecture": (
-            {**METADATA, "general.architecture": "llama"}, tensors, "known are qwen35"),
+            {**METADATA, "general.architecture": "llama"}, tensors, "known are qwen3"),
         "a tensor too many": (
             METADATA, {**tensors, "blk.0.attn_q.bias": ("F32", (64,), bytes(256))},
             "blk.0.attn_q.bias"),
