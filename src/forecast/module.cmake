@@ -1,5 +1,4 @@
 # Known hardware is data in the library: forecast/hardware.cc has the table.
-set(BRAID_KIND quick)
 include(embed)
 braid_embed(braid_forecast hardware/h100.json kHardwareH100)
 braid_embed(braid_forecast hardware/h200.json kHardwareH200)

@@ -1,1 +1,0 @@
-set(BRAID_KIND quick)
