@@ -46,7 +46,8 @@ def test_quantised_weights_run_on_a_device(braid, tiny, vulkan, weights):
     assert "74" in answer(done)["text"]
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_a", "qwen3_5_moe_a", "qwen3_next_a"])
+@pytest.mark.parametrize("name", ["qwen3_5_a", "qwen3_5_moe_a", "qwen3_next_a", "qwen3_a",
+                                  "qwen3_moe_a"])
 def test_goldens_hold_on_a_device(vulkan, name):
     done = subprocess.run(
         [sys.executable, ROOT / "tests/golden/compare.py", BINARY, "--only", name, "--few-cuts",
