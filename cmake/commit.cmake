@@ -12,10 +12,4 @@ endif()
 string(CONCAT text
   "#include <string_view>\n\nnamespace braid {\nextern const std::string_view kCommit;\n"
   "constinit const std::string_view kCommit{\"${BRAID_COMMIT}\"};\n}  // namespace braid\n")
-set(present "")
-if(EXISTS ${BRAID_OUTPUT})
-  file(READ ${BRAID_OUTPUT} present)
-endif()
-if(NOT present STREQUAL text)
-  file(WRITE ${BRAID_OUTPUT} "${text}")
-endif()
+file(CONFIGURE OUTPUT ${BRAID_OUTPUT} CONTENT "${text}" @ONLY)  # keeps the time of one that is equal

@@ -28,13 +28,7 @@ if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
   string(CONCAT text
     "#include <string_view>\n\nnamespace braid {\nextern const std::string_view kNumerics;\n"
     "constinit const std::string_view kNumerics{\"${digest}\"};\n}  // namespace braid\n")
-  set(present "")
-  if(EXISTS ${BRAID_OUTPUT})
-    file(READ ${BRAID_OUTPUT} present)
-  endif()
-  if(NOT present STREQUAL text)
-    file(WRITE ${BRAID_OUTPUT} "${text}")
-  endif()
+  file(CONFIGURE OUTPUT ${BRAID_OUTPUT} CONTENT "${text}" @ONLY)  # keeps the time of one that is equal
   return()
 endif()
 

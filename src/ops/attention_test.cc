@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "ops/kv_page.h"
-#include "ops/test_attention.h"
-#include "ops/test_rewind.h"
+#include "ops/testing/test_attention.h"
+#include "ops/testing/test_rewind.h"
 
 namespace braid::ops {
 namespace {

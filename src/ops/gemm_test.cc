@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/linear.h"
-#include "ops/test_context.h"
+#include "ops/testing/test_context.h"
 
 namespace braid::ops {
 namespace {

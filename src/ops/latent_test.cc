@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "ops/kv_page.h"
-#include "ops/test_context.h"
-#include "ops/test_pages.h"
-#include "ops/test_rewind.h"
+#include "ops/testing/test_context.h"
+#include "ops/testing/test_pages.h"
+#include "ops/testing/test_rewind.h"
 
 namespace braid::ops {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "ops/cpu/dispatch.h"
 #include "ops/state_layout.h"
-#include "ops/test_linear_attention.h"
-#include "ops/test_pages.h"
-#include "ops/test_rewind.h"
+#include "ops/testing/test_linear_attention.h"
+#include "ops/testing/test_pages.h"
+#include "ops/testing/test_rewind.h"
 
 namespace braid::ops {
 namespace {

@@ -7,7 +7,7 @@
 #include "ops/cpu/experts.h"
 #include "ops/experts.h"
 #include "ops/norm.h"
-#include "ops/test_linear.h"
+#include "ops/testing/test_linear.h"
 
 namespace braid::ops {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <map>
 
-#include "ops/test_context.h"
+#include "ops/testing/test_context.h"
 
 namespace braid::ops {
 namespace {

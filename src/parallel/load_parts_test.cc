@@ -8,7 +8,7 @@
 #include "model/loading/keep_rows.h"
 #include "model/loading/load_weights.h"
 #include "ops/linear.h"
-#include "ops/test_context.h"
+#include "ops/testing/test_context.h"
 #include "parallel/rank_view.h"
 
 namespace braid {

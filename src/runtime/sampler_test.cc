@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "ops/test_context.h"
+#include "ops/testing/test_context.h"
 
 namespace braid {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "scheduler/scheduler_fixture.h"
+#include "scheduler/testing/scheduler_fixture.h"
 
 namespace braid {
 namespace {

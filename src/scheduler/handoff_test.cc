@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "scheduler/limits.h"
-#include "scheduler/scheduler_fixture.h"
+#include "scheduler/testing/scheduler_fixture.h"
 
 namespace braid {
 namespace {

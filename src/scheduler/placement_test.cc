@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "scheduler/planning/plan_hash.h"
-#include "scheduler/scheduler_fixture.h"
+#include "scheduler/testing/scheduler_fixture.h"
 
 namespace braid {
 namespace {

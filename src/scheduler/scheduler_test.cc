@@ -6,7 +6,7 @@
 #include <map>
 
 #include "scheduler/life_cycle/phase.h"
-#include "scheduler/scheduler_fixture.h"
+#include "scheduler/testing/scheduler_fixture.h"
 
 namespace braid {
 namespace {

@@ -1,7 +1,7 @@
 // Who may come in once a sequence that found no blocks has got them.
 #include <gtest/gtest.h>
 
-#include "scheduler/scheduler_fixture.h"
+#include "scheduler/testing/scheduler_fixture.h"
 
 namespace braid {
 namespace {

@@ -6,8 +6,8 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "base/system/test_page_policy.h"
 #include "base/system/test_root.h"
-#include "base/test_page_policy.h"
 
 namespace braid {
 namespace {

@@ -7,13 +7,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/system/test_page_policy.h"
 #include "base/system/thread_pool.h"
-#include "base/test_page_policy.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
-#include "model/writing/make_model.h"
 #include "model/loading/test_loaded_model.h"
+#include "model/writing/make_model.h"
 
 namespace braid {
 namespace {

@@ -11,10 +11,10 @@
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/layer_context.h"
-#include "model/writing/make_model.h"
 #include "model/loading/test_loaded_model.h"
-#include "ops/test_context.h"
-#include "ops/test_pages.h"
+#include "model/writing/make_model.h"
+#include "ops/testing/test_context.h"
+#include "ops/testing/test_pages.h"
 
 namespace braid {
 namespace {

@@ -12,7 +12,7 @@
 #include "comm/thread_group.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
-#include "ops/test_context.h"
+#include "ops/testing/test_context.h"
 
 namespace braid::ops {
 namespace {

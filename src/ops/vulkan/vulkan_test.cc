@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ops/test_attention.h"
-#include "ops/test_linear.h"
-#include "ops/test_linear_attention.h"
-#include "ops/test_rewind.h"
+#include "ops/testing/test_attention.h"
+#include "ops/testing/test_linear.h"
+#include "ops/testing/test_linear_attention.h"
+#include "ops/testing/test_rewind.h"
 #include "ops/vulkan/kernels.h"
 #include "ops/vulkan/test_device.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "scheduler/scheduler_fixture.h"
+#include "scheduler/testing/scheduler_fixture.h"
 
 namespace braid {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <deque>
 
-#include "scheduler/scheduler_fixture.h"
+#include "scheduler/testing/scheduler_fixture.h"
 
 namespace braid {
 namespace {

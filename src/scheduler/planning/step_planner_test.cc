@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "scheduler/parts_fixture.h"
+#include "scheduler/testing/parts_fixture.h"
 
 namespace braid {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "ops/linear_attention.h"
-#include "ops/test_context.h"
-#include "ops/test_pages.h"
+#include "ops/testing/test_context.h"
+#include "ops/testing/test_pages.h"
 
 namespace braid::ops {
 

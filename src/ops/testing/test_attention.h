@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ops/attention.h"
-#include "ops/test_context.h"
-#include "ops/test_pages.h"
+#include "ops/testing/test_context.h"
+#include "ops/testing/test_pages.h"
 
 namespace braid::ops {
 

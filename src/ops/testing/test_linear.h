@@ -7,7 +7,7 @@
 
 #include "ops/experts.h"
 #include "ops/linear.h"
-#include "ops/test_context.h"
+#include "ops/testing/test_context.h"
 
 namespace braid::ops {
 
