@@ -12,4 +12,5 @@ endif()
 string(CONCAT text
   "#include <string_view>\n\nnamespace braid {\nextern const std::string_view kCommit;\n"
   "constinit const std::string_view kCommit{\"${BRAID_COMMIT}\"};\n}  // namespace braid\n")
-file(CONFIGURE OUTPUT ${BRAID_OUTPUT} CONTENT "${text}" @ONLY)  # keeps the time of one that is equal
+# It keeps the time of a file that is equal.
+file(CONFIGURE OUTPUT ${BRAID_OUTPUT} CONTENT "${text}" @ONLY)

@@ -28,7 +28,8 @@ if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
   string(CONCAT text
     "#include <string_view>\n\nnamespace braid {\nextern const std::string_view kNumerics;\n"
     "constinit const std::string_view kNumerics{\"${digest}\"};\n}  // namespace braid\n")
-  file(CONFIGURE OUTPUT ${BRAID_OUTPUT} CONTENT "${text}" @ONLY)  # keeps the time of one that is equal
+  # It keeps the time of a file that is equal.
+  file(CONFIGURE OUTPUT ${BRAID_OUTPUT} CONTENT "${text}" @ONLY)
   return()
 endif()
 

@@ -2,18 +2,20 @@
 // that mpirun starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <latch>
 #include <numeric>
+#include <optional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "comm/mpi_group.h"
 #include "comm/tcp_group.h"
+#include "comm/tcp_socket.h"
 #include "comm/thread_group.h"
 
 namespace braid {
@@ -177,12 +179,13 @@ TEST(ThreadGroup, SizesThatDisagreeAreAnErrorOfAll) {
 
 // ---------------------------------------------------------------- TCP
 
+uint16_t FreePort() { return AddressOf(*Listen("127.0.0.1", 0)).port; }
+
 // Ranks that connect by TCP, here as threads, each with a group of its own.
 std::vector<std::string> OnTcp(int32_t size, milliseconds deadline,
                                const std::function<Status(Communicator&)>& body,
-                               const std::function<std::string(int32_t)>& secret_of) {
-  // Below those that the system gives away, and of this process.
-  const auto port = static_cast<uint16_t>(20'000 + ::getpid() % 10'000);
+                               const std::function<std::string(int32_t)>& secret_of,
+                               uint16_t port = FreePort()) {
   std::vector<std::string> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   std::vector<int32_t> members(static_cast<size_t>(size));
@@ -247,6 +250,54 @@ TEST(TcpGroup, ARankThatLeavesIsNamedAtOnce) {
       },
       SameSecret);
   for (const size_t rank : {0, 2}) EXPECT_THAT(errors[rank], HasSubstr("no word from rank 1"));
+}
+
+// Whoever comes late meets the closed connections of all others, and still names the right one.
+TEST(TcpGroup, ARankThatLeavesIsNamedWhoeverNoticesFirst) {
+  using Delays = std::array<milliseconds, 4>;
+  constexpr milliseconds kSoon{30}, kLate{80}, kLast{150};
+  for (const Delays& delays : {Delays{kSoon, {}, kLate, kLast}, Delays{kLast, {}, kSoon, kLate},
+                               Delays{kLate, {}, kLast, kSoon}}) {
+    const auto errors = OnTcp(
+        4, kLong,
+        [&](Communicator& comm) -> Status {
+          RETURN_IF_ERROR(comm.Barrier());
+          if (comm.rank() == 1) return {};
+          std::this_thread::sleep_for(delays[static_cast<size_t>(comm.rank())]);
+          return comm.Barrier();
+        },
+        SameSecret);
+    for (const size_t rank : {0, 2, 3}) EXPECT_THAT(errors[rank], HasSubstr("no word from rank 1"));
+  }
+}
+
+// So is a rank that is in the middle of a long message.
+TEST(TcpGroup, ARankThatLeavesInTheMiddleOfAMessageIsNamed) {
+  const auto errors = OnTcp(
+      3, kLong,
+      [&](Communicator& comm) -> Status {
+        std::vector<std::byte> data(4'000'000);
+        RETURN_IF_ERROR(comm.Barrier());
+        if (comm.rank() == 1) return {};
+        if (comm.rank() == 2) std::this_thread::sleep_for(milliseconds(100));
+        std::vector<std::byte> all(3 * data.size());
+        return comm.AllGather(data, all);
+      },
+      SameSecret);
+  for (const size_t rank : {0, 2}) EXPECT_THAT(errors[rank], HasSubstr("no word from rank 1"));
+}
+
+TEST(TcpGroup, AStrangerWhoSaysNothingKeepsNobodyOut) {
+  const uint16_t port = FreePort();
+  std::optional<Socket> stranger;
+  const auto errors = OnTcp(
+      2, kLong, [](Communicator& comm) { return comm.Barrier(); },
+      [&](int32_t rank) {
+        if (rank == 1) stranger = *Connect("127.0.0.1", port, MonotonicUs() + 10'000'000);
+        return SameSecret(rank);
+      },
+      port);
+  EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
 TEST(TcpGroup, SizesThatDisagreeAreAnErrorThatNamesThem) {

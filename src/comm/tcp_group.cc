@@ -25,6 +25,10 @@ namespace {
 
 // Looks at sockets so often before it sleeps.
 constexpr int kSpins = 200;
+// How long a rank that gives up waits for the others to take what it was sending.
+constexpr int64_t kFarewellUs = 500'000;
+// Whoever connects and says nothing for so long is no rank.
+constexpr int64_t kMeetUs = 1'000'000;
 constexpr uint64_t kFarewell = std::numeric_limits<uint64_t>::max();
 
 struct FrameHeader {
@@ -95,7 +99,7 @@ class TcpRank final : public Communicator {
       if (turn < kSpins) {
         _mm_pause();
       } else if (!Wait(end_us)) {
-        return GiveUp(Missing());
+        return GiveUp(Member(Missing()));
       }
     }
   }
@@ -137,7 +141,8 @@ class TcpRank final : public Communicator {
       const ssize_t got = ::recv(fd(i), to, count, 0);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
       if (got <= 0) {
-        return GiveUp(i, fmt::format("no word from rank {}: its connection has ended", Member(i)));
+        return GiveUp(Member(i),
+                      fmt::format("no word from rank {}: its connection has ended", Member(i)));
       }
       peer.got += static_cast<size_t>(got);
       if (header && peer.got == sizeof(peer.in)) RETURN_IF_ERROR(Check(i));
@@ -147,12 +152,10 @@ class TcpRank final : public Communicator {
 
   Status Check(size_t i) {
     const FrameHeader& in = peers_[i].in;
-    if (in.call == kFarewell) {
-      return parts_.ended.End({ErrorCode::kUnavailable, NoWord(static_cast<int32_t>(in.bytes))});
-    }
+    if (in.call == kFarewell) return GiveUp(static_cast<int32_t>(in.bytes));
     if (in.call == call_ && in.bytes == peers_[i].receive.size()) return {};
     return GiveUp(
-        i,
+        Member(i),
         fmt::format("rank {} sent {} bytes to rank {}, which expected {}", Member(i), in.bytes,
                     Member(static_cast<size_t>(rank())), peers_[i].receive.size()),
         ErrorCode::kInternal);
@@ -173,15 +176,29 @@ class TcpRank final : public Communicator {
     return 0;
   }
 
-  Status GiveUp(size_t missing) { return GiveUp(missing, NoWord(Member(missing))); }
-  Status GiveUp(size_t missing, std::string why, ErrorCode code = ErrorCode::kUnavailable) {
-    const FrameHeader farewell{kFarewell, static_cast<uint64_t>(Member(missing))};
+  Status GiveUp(int32_t missing) { return GiveUp(missing, NoWord(missing)); }
+  // Tells every rank before this one's connections end, so that nobody names this one.
+  Status GiveUp(int32_t missing, std::string why, ErrorCode code = ErrorCode::kUnavailable) {
+    const int64_t end_us = MonotonicUs() + kFarewellUs;
     for (size_t i = 0; i < peers_.size(); ++i) {
-      // In the middle of a frame nobody would understand it.
-      if (static_cast<int32_t>(i) == rank() || peers_[i].sends()) continue;
+      if (static_cast<int32_t>(i) == rank() || !FinishFrame(i, end_us)) continue;
+      const FrameHeader farewell{kFarewell, static_cast<uint64_t>(missing)};
       (void)::send(fd(i), &farewell, sizeof(farewell), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     return parts_.ended.End({code, std::move(why)});
+  }
+
+  // Sends the rest of a frame that has begun: in its middle nobody would understand a farewell.
+  bool FinishFrame(size_t i, int64_t end_us) {
+    const Exchanged& peer = peers_[i];
+    while (peer.sent > 0 && peer.sends()) {
+      if (!Send(i)) return false;
+      const int64_t left_us = end_us - MonotonicUs();
+      if (peer.sends() && left_us <= 0) return false;
+      pollfd poll = {.fd = fd(i), .events = POLLOUT, .revents = 0};
+      if (peer.sends()) ::poll(&poll, 1, static_cast<int>((left_us + 999) / 1000));
+    }
+    return true;
   }
 
   // False when the time is over.
@@ -243,7 +260,8 @@ Status TcpGroup::State::AcceptAll(const Socket& listening, int32_t count, int64_
                    fmt::format("no word from rank {} within {} ms of the start",
                                fmt::join(missing, ", "), options.join_deadline.count())};
     }
-    const Result<Caller> caller = Meet(*socket, options.secret, end_us);
+    const Result<Caller> caller =
+        Meet(*socket, options.secret, std::min(end_us, MonotonicUs() + kMeetUs));
     if (!caller) {
       LogWarning("{}: {}", PeerOf(*socket).host, caller.error().message);
       continue;
