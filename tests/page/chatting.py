@@ -92,7 +92,7 @@ def wait_until_stored(page, text):
 
 
 def growing(page):
-    """Replaces fetch for chats by a stream that the test feeds: window.feed(text), window.end()."""
+    """Replaces fetch for chats by a stream: the test calls window.feed(text, field), window.end()."""
     page.evaluate("""() => {
       const real = window.fetch;
       window.fetch = (path, ...rest) => {
@@ -101,7 +101,8 @@ def growing(page):
           const bytes = new TextEncoder();
           const send = (event) =>
             stream.enqueue(bytes.encode(`data: ${JSON.stringify(event)}\\n\\n`));
-          window.feed = (content) => send({choices: [{index: 0, delta: {content}}]});
+          window.feed = (text, field = 'content') =>
+            send({choices: [{index: 0, delta: {[field]: text}}]});
           window.end = () => {
             send({choices: [{index: 0, delta: {}, finish_reason: 'stop'}]});
             stream.enqueue(bytes.encode('data: [DONE]\\n\\n'));

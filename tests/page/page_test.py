@@ -11,10 +11,9 @@ from chatting import (CHAT, STORY, answer_with, ask, finish, growing, last_answe
                       requests_of, set_option)
 from playwright.sync_api import expect
 
-# Writes down, from now on, each new length of the last answer and whether its thinking was open.
+# Writes down, from now on, each new length of the last answer.
 WATCH = """() => {
   window.growth = [];
-  window.opened = false;
   const look = () => {
     const text = [...document.querySelectorAll('[data-testid="answer-text"]')].pop();
     const length = text ? text.textContent.length : 0;
@@ -22,10 +21,9 @@ WATCH = """() => {
     if (length > 0 && (!last || last.length !== length)) {
       window.growth.push({length, at: performance.now()});
     }
-    window.opened ||= Boolean(document.querySelector('[data-testid="thinking"][data-open="true"]'));
   };
   new MutationObserver(look).observe(document.body,
-    {subtree: true, childList: true, characterData: true, attributes: true});
+    {subtree: true, childList: true, characterData: true});
 }"""
 
 
@@ -52,11 +50,16 @@ def test_a_typed_question_gets_an_answer_that_grows(ready_page):
 
 def test_thinking_is_open_while_it_streams_and_folded_after(ready_page):
     page = ready_page()
-    page.evaluate(WATCH)
+    growing(page)
     ask(page, STORY)
-    finish(page)
+    page.wait_for_function("Boolean(window.feed)")
+    page.evaluate("window.feed('Finn the fox should', 'reasoning_content')")
     thinking = page.get_by_test_id("thinking")
-    assert page.evaluate("window.opened")
+    expect(thinking).to_have_attribute("data-open", "true")
+    expect(thinking).to_contain_text("Finn the fox should")
+    page.evaluate("window.feed('Finn ran.')")
+    page.evaluate("window.end()")
+    assert finish(page) == "Finn ran."
     expect(thinking).to_have_attribute("data-open", "false")
     page.get_by_test_id("thinking-toggle").click()
     expect(thinking).to_contain_text("Finn the fox")
