@@ -92,7 +92,7 @@ def wait_until_stored(page, text):
 
 
 def growing(page):
-    """Replaces fetch for chats by a stream: the test calls window.feed(text, field), window.end()."""
+    """Replaces fetch for chats by a stream: the test calls window.feed(text, field) and end()."""
     page.evaluate("""() => {
       const real = window.fetch;
       window.fetch = (path, ...rest) => {
