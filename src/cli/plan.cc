@@ -25,7 +25,10 @@ class PlanCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", model_, "Directory with a config.json, or the file; weights unused");
     flags.Text("--hardware", hardware_,
-               "h100, h200, b200, tpu_v7x, epyc_2core, or a JSON file of the same form");
+               "h100, h200 (default), b200, tpu_v7x, epyc_2core, or a JSON file of the same form");
+    flags.Text("--calibration", calibration_,
+               "Lines of braid bench ops --json: their times instead of limits; without "
+               "--hardware also their device");
     flags.Text("--mesh", mesh_text_,
                "dp=N,tp=N,ep=N: dp groups of tp devices; ep devices share the experts");
     flags.Text("--workload", workload_text_,
@@ -57,7 +60,7 @@ class PlanCommand : public Command {
   Status ReadFlags();
   Result<SearchResult> Find(const ModelSpec& spec) const;
 
-  std::string model_, hardware_ = "h200", mesh_text_, workload_text_;
+  std::string model_, hardware_, calibration_, mesh_text_, workload_text_;
   std::string weights_ = "bf16", kv_dtype_ = "bf16";
   int32_t step_tokens_ = 8192, redundant_ = 0, devices_ = 8;
   std::optional<double> inter_token_ms_, first_token_ms_;
@@ -90,7 +93,7 @@ Status PlanCommand::ReadFlags() {
                                             : DType::kBF16;
   options_.step_tokens_max = step_tokens_;
   options_.redundant_experts = redundant_;
-  ASSIGN_OR_RETURN(machine_, ReadHardware(hardware_));
+  ASSIGN_OR_RETURN(machine_, ReadCalibrated(hardware_, calibration_));
   return {};
 }
 
@@ -115,9 +118,10 @@ void PrintStep(std::string_view name, const StepForecast& step) {
   if (step.host_seconds > 0) row("host", step.host_seconds, "host", "");
 }
 
-void PrintSpeeds(const Forecast& f) {
-  fmt::print("\n{:<40}{:>16}{:>18}\n", "at the limits of the hardware", "with overlap",
-             "without overlap");
+void PrintSpeeds(const Forecast& f, const Hardware& machine) {
+  fmt::print("\n{:<40}{:>16}{:>18}\n",
+             machine.calibration.empty() ? "at the limits of the hardware" : "as measured",
+             "with overlap", "without overlap");
   const auto row = [&](std::string_view name, auto text) {
     fmt::print("  {:<38}{:>16}{:>18}\n", name, text(f.overlapped), text(f.serial));
   };
@@ -163,7 +167,7 @@ void PrintText(const SearchResult& found, const Hardware& machine, const Workloa
   bytes("exchange buffers", f.memory.exchange_buffers);
   PrintStep("first step of a prompt", f.prefill);
   PrintStep("decode step, half of the answer done", f.decode);
-  PrintSpeeds(f);
+  PrintSpeeds(f, machine);
   fmt::print("\nsources\n");
   for (const std::string& source : machine.sources) fmt::print("  {}\n", source);
 }

@@ -21,6 +21,7 @@ class SimulateClusterCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("MODEL", model_, "Directory with a config.json, or the file; weights unused");
     flags.Text("--hardware", hardware_, "As for braid plan");
+    flags.Text("--calibration", calibration_, "As for braid plan");
     flags.Number("--engines", cluster_.engines, {1, 1 << 16}, "Engines behind the router");
     flags.Number("--prefill-engines", cluster_.prefill_engines, {0, 1 << 16},
                  "Of the engines, those that compute prompts for the others; 0: each does all");
@@ -59,7 +60,8 @@ class SimulateClusterCommand : public Command {
   Result<std::vector<ClusterRun>> Simulate(const ModelSpec& spec, const Hardware& machine);
   void Print(const std::vector<ClusterRun>& runs, const std::string& title) const;
 
-  std::string model_, hardware_ = "h200", mesh_text_, route_ = "least-loaded", load_ = "random";
+  std::string model_, hardware_, calibration_, mesh_text_, route_ = "least-loaded",
+                                                           load_ = "random";
   std::string trace_, rates_ = "1", weights_ = "bf16", html_;
   double minutes_ = 10, expert_balance_ = 1;
   bool no_overlap_ = false, json_ = false;
@@ -201,7 +203,7 @@ void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
 
 Status SimulateClusterCommand::Run() {
   RETURN_IF_ERROR(ReadFlags());
-  ASSIGN_OR_RETURN(const Hardware machine, ReadHardware(hardware_));
+  ASSIGN_OR_RETURN(const Hardware machine, ReadCalibrated(hardware_, calibration_));
   const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));

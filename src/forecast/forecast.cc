@@ -188,7 +188,16 @@ StepForecast Forecaster::Forecasted(const Step& step, const std::vector<Cost>& c
     at->bytes += bytes;
     at->arithmetic_seconds += cost.flops / peak;
     at->memory_seconds += bytes / hardware_.memory_bytes_per_second;
-    const double seconds = LimitSeconds(cost.flops, peak, bytes, hardware_.memory_bytes_per_second);
+    double seconds = LimitSeconds(cost.flops, peak, bytes, hardware_.memory_bytes_per_second);
+    if (!hardware_.calibration.empty()) {
+      seconds = hardware_.calibration.Seconds(
+          {.part = cost.part,
+           .format = quantised ? ops::NameOf(options_.format) : "",
+           .flops = cost.flops,
+           .bytes = bytes,
+           .arithmetic_seconds = cost.flops / peak,
+           .memory_seconds = bytes / hardware_.memory_bytes_per_second});
+    }
     at->seconds += seconds;
     out.compute_seconds += seconds;
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/json.h"
 #include "base/system/file.h"
@@ -17,6 +18,7 @@ extern const std::string_view kHardwareH100, kHardwareH200, kHardwareB200, kHard
 namespace {
 
 constexpr size_t kFileBytesMax = size_t{1} << 20;
+constexpr size_t kCalibrationBytesMax = size_t{64} << 20;
 
 struct Key {
   std::string_view name;
@@ -90,6 +92,50 @@ Status ReadNumber(std::string_view source, std::string_view key, const json::val
   return {};
 }
 
+// What a result of `bench ops` says of a part of a step; nothing if it is of none.
+Status ReadMeasured(const json::object& run, std::string_view source,
+                    std::vector<MeasuredPart>& parts, std::vector<double> (&fractions)[2]) {
+  const json::value* results = run.if_contains("results");
+  if (results == nullptr || !results->is_array()) {
+    return Wrong(source, "results", "is missing; write the lines with `braid bench ops --json`");
+  }
+  for (const json::value& entry : results->as_array()) {
+    const json::object* row = entry.if_object();
+    const auto number = [&](std::string_view key) {
+      const json::value* value = row == nullptr ? nullptr : row->if_contains(key);
+      return value != nullptr && value->is_number() ? value->to_number<double>() : -1;
+    };
+    const auto text = [&](std::string_view key) {
+      const json::value* value = row == nullptr ? nullptr : row->if_contains(key);
+      return value != nullptr && value->is_string() ? std::string(value->as_string())
+                                                    : std::string();
+    };
+    const MeasuredPart part{.part = text("part"),
+                            .format = text("format"),
+                            .flops = number("flops"),
+                            .bytes = number("bytes"),
+                            .seconds = number("ns_median") * 1e-9};
+    if (part.flops < 0 || part.bytes < 0 || part.seconds <= 0) {
+      return Wrong(source, "results",
+                   fmt::format("has {}; each needs flops, bytes and an ns_median above 0",
+                               JsonExcerpt(entry)));
+    }
+    if (part.part.empty()) continue;
+    const double fraction = number("fraction_of_limit");
+    const bool memory = text("limited_by") == "memory";
+    if (fraction > 0) fractions[memory ? 0 : 1].push_back(std::min(1.0, fraction));
+    parts.push_back(part);
+  }
+  return {};
+}
+
+// 1 if there are none.
+double MedianOf(std::vector<double> values) {
+  if (values.empty()) return 1;
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
 }  // namespace
 
 double Hardware::FlopsFor(ops::WeightFormat format) const {
@@ -148,6 +194,47 @@ Result<Hardware> ReadHardware(const std::string& name_or_path) {
                  "--hardware"};
   }
   return ParseHardware(*text, name_or_path);
+}
+
+Result<Hardware> ParseCalibration(std::string_view lines, std::string_view source) {
+  std::optional<Hardware> hardware;
+  std::vector<MeasuredPart> parts;
+  std::vector<double> fractions[2];
+  for (int64_t line = 1; !lines.empty(); ++line) {
+    const std::string_view text = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), text.size() + 1));
+    if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const std::string where = fmt::format("{}, line {}", source, line);
+    ASSIGN_OR_RETURN(const json::value run, ParseJson(text, where));
+    const json::object* object = run.if_object();
+    const json::value* device = object == nullptr ? nullptr : object->if_contains("hardware");
+    if (device == nullptr) {
+      return Wrong(where, "hardware", "is missing; write the lines with `braid bench ops --json`");
+    }
+    if (!hardware) {
+      ASSIGN_OR_RETURN(hardware, ParseHardware(json::serialize(*device), where));
+    }
+    RETURN_IF_ERROR(ReadMeasured(*object, where, parts, fractions));
+  }
+  if (parts.empty()) {
+    return Wrong(source, "results",
+                 "has no part of a step; write the lines with `braid bench ops --json`");
+  }
+  hardware->sources.push_back(fmt::format("times of {} parts of steps: {}", parts.size(), source));
+  hardware->calibration =
+      Calibration(std::move(parts), MedianOf(fractions[0]), MedianOf(fractions[1]));
+  return *std::move(hardware);
+}
+
+Result<Hardware> ReadCalibrated(const std::string& hardware, const std::string& calibration) {
+  if (calibration.empty()) return ReadHardware(hardware.empty() ? "h200" : hardware);
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(calibration, kCalibrationBytesMax));
+  ASSIGN_OR_RETURN(Hardware measured, ParseCalibration(text, calibration));
+  if (hardware.empty()) return measured;
+  ASSIGN_OR_RETURN(Hardware named, ReadHardware(hardware));
+  named.calibration = std::move(measured.calibration);
+  named.sources.push_back(measured.sources.back());
+  return named;
 }
 
 }  // namespace braid

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "forecast/calibration.h"
 #include "ops/weight_format.h"
 
 namespace braid {
@@ -35,6 +36,7 @@ struct Hardware {
   double link_fraction = 1;
   double dollars_per_hour = 0;
   double watts = 0;
+  Calibration calibration;  // empty: all times are the limits
   // One line per number that was given: "memory_bytes 80000000000: NVIDIA ... data sheet".
   std::vector<std::string> sources;
 
@@ -47,5 +49,11 @@ Result<Hardware> ParseHardware(std::string_view json, std::string_view source);
 // A name of KnownHardware or a path to a file. The error lists the names.
 Result<Hardware> ReadHardware(const std::string& name_or_path);
 std::vector<std::string_view> KnownHardware();
+
+// The device that results of `braid bench ops --json`, an object per line, are of, with what they
+// measured as its calibration. The error names the line.
+Result<Hardware> ParseCalibration(std::string_view lines, std::string_view source);
+// The same of a file. With a `hardware` other than "", that one, with the file's measurements.
+Result<Hardware> ReadCalibrated(const std::string& hardware, const std::string& calibration);
 
 }  // namespace braid

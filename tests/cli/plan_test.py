@@ -52,6 +52,29 @@ def test_hardware_of_ones_own(braid, tmp_path):
     assert plan(braid, LING, "--hardware", str(file))["hardware"] == "mine"
 
 
+def test_measured_parts_replace_the_formula(braid, tiny, tmp_path):
+    lines = tmp_path / "ops.json"
+    done = braid("bench", "ops", "--model", tiny, "--filter", "8 rows", "--json")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    parts = {result["part"]: result for result in run["results"]}
+    assert {"experts", "attention projections", "embedding, head"} <= parts.keys()
+    parts["experts"]["ns_median"] = 7e9
+    run["results"] = [parts["experts"]]
+    lines.write_text(json.dumps(run) + "\n")
+    words = [tiny, "--workload", "in=8,out=2,concurrency=8"]
+    found = plan(braid, *words, "--calibration", lines)
+    layers = json.loads((pathlib.Path(tiny) / "config.json").read_text())["num_hidden_layers"]
+    (experts,) = [part for part in found["decode"]["parts"] if part["part"] == "experts"]
+    assert experts["seconds"] == pytest.approx(7 * layers, rel=1e-3)
+    assert found["hardware"] == run["cpu"] and "ops.json" in found["sources"][-1]
+    other = plan(braid, *words, "--calibration", lines, "--hardware", "h100")
+    assert other["hardware"] == "h100" and "ops.json" in other["sources"][-1]
+    lines.write_text("{}\n")
+    done = braid("plan", *words, "--calibration", lines)
+    assert done.returncode == 1 and "ops.json, line 1: hardware is missing" in done.stderr
+
+
 @pytest.mark.parametrize(
     "words, said",
     [

@@ -11,11 +11,14 @@
 #include "base/clock.h"
 #include "base/math.h"
 #include "base/progress.h"
+#include "base/system/control_groups.h"
+#include "base/system/file.h"
 #include "cli/bench/machine_limits.h"
 #include "cli/bench/statistics.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
 #include "cli/command/version.h"
+#include "model/families/families.h"
 
 namespace braid {
 
@@ -82,6 +85,7 @@ struct OpResult {
 // Seconds that a sample must last, so that the clock does not matter.
 constexpr double kSampleSeconds = 100e-6;
 constexpr double kCaseSeconds = 0.15;
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
 // Of reading memory, before and after each case: a shared machine gives twice as much at times.
 constexpr double kMemorySeconds = 0.1;
 
@@ -90,6 +94,9 @@ class BenchOpsCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Optional("FAMILY", family_, "Only this family (default: all)");
     flags.Text("--filter", filter_, "Only cases whose name contains this");
+    flags.Text("--model", model_,
+               "Parts of this model's steps instead (a config.json or its directory): what "
+               "braid plan --calibration needs");
     std::vector<std::string> formats;
     for (const auto& format : ops::WeightFormats()) formats.emplace_back(format.name);
     flags.Choice("--weights", weights_, std::move(formats), "Format of the weights");
@@ -107,12 +114,13 @@ class BenchOpsCommand : public Command {
   OpResult Measure(const OpCase& op, ThreadPool& pool, const MemoryMeter& memory) const;
   void SetLimit(OpResult& result) const;
   void PrintTable(const std::vector<OpResult>& results) const;
+  json::object HardwareObject() const;
   void PrintJson(const std::vector<OpResult>& results) const;
 
   EngineOptions options_;
   Machine machine_;
   MachineLimits limits_;
-  std::string family_, filter_;
+  std::string family_, filter_, model_;
   std::string weights_ = "bf16";
   int32_t repeat_ = 5;
   bool list_ = false;
@@ -125,10 +133,17 @@ ops::WeightFormat BenchOpsCommand::Weights() const {
 
 Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const {
   std::vector<OpCase> cases;
-  AddGemmCases(Weights(), cases);
-  AddMixerCases(machine, cases);
-  AddRowCases(cases);
-  AddPoolCases(machine.threads, cases);
+  if (!model_.empty()) {
+    const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+    ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+    AddModelCases(spec, machine, Weights(), cases);
+  } else {
+    AddGemmCases(Weights(), cases);
+    AddMixerCases(machine, cases);
+    AddRowCases(cases);
+    AddPoolCases(machine.threads, cases);
+  }
   std::vector<std::string_view> families;
   for (const OpCase& op : cases) {
     if (std::find(families.begin(), families.end(), op.family) == families.end()) {
@@ -233,6 +248,25 @@ void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
   }
 }
 
+// As a file of `braid plan --hardware`, for `--calibration`.
+json::object BenchOpsCommand::HardwareObject() const {
+  json::object numbers;
+  const auto add = [&](std::string_view key, double value, std::string_view what) {
+    numbers[key] = {{"value", value}, {"source", fmt::format("`braid bench ops`: {}", what)}};
+  };
+  add("memory_bytes", static_cast<double>(AvailableMemory()), "memory that is available");
+  add("memory_bytes_per_second", limits_.bandwidth.memory_read, "memory_read");
+  using enum ops::WeightFormat;
+  for (const auto& [key, format] : {std::pair{"bf16_flops", kBF16}, std::pair{"fp8_flops", kF8},
+                                    std::pair{"int8_flops", kI8}, std::pair{"int4_flops", kI4}}) {
+    const Unit unit = UnitFor(machine_.device, format);
+    add(key, limits_.PeakOf(unit), KeyOf(unit));
+  }
+  return {{"name", machine_.cpu.model_name},
+          {"description", fmt::format("{}, {} threads", machine_.cpu.model_name, machine_.threads)},
+          {"numbers", std::move(numbers)}};
+}
+
 void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
   json::array rows;
   for (const OpResult& result : results) {
@@ -240,6 +274,8 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
     rows.push_back(json::object{{"family", op.family},
                                 {"name", op.name},
                                 {"candidate", result.taken},
+                                {"part", op.part},
+                                {"format", op.of_format ? weights_ : ""},
                                 {"ns_median", result.ns_median},
                                 {"ns_min", result.ns_min},
                                 {"flops", op.flops},
@@ -258,6 +294,7 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
                          {"compute", machine_.device.compute == Compute::kF32 ? "fp32" : "bf16"},
                          {"kv_dtype", NameOf(machine_.kv_dtype)},
                          {"weights", weights_},
+                         {"hardware", HardwareObject()},
                          {"compiler", __VERSION__},
                          {"limits", LimitsObject(limits_)},
                          {"results", std::move(rows)}};

@@ -10,6 +10,9 @@
 #include "base/rng.h"
 #include "cli/bench/machine_limits.h"
 #include "engine/engine_options.h"
+#include "model/spec.h"
+#include "ops/attention.h"
+#include "ops/linear_attention.h"
 #include "ops/op.h"
 #include "ops/packed.h"
 
@@ -36,9 +39,35 @@ struct OpCase {
   double flops = 0;
   double bytes = 0;  // read or written at least once
   Source source = Source::kMemory;
+  std::string_view part = "";  // of a forecast that this case stands for; empty: none
+  bool of_format = false;      // the part's weights are in the format of --weights
   std::function<std::unique_ptr<OpRun>()> make;
 };
 
+// `sequences` sequences with `context` tokens behind them compute `tokens` more each.
+struct BenchStep {
+  int64_t sequences, context, tokens;
+  int64_t rows() const { return sequences * tokens; }
+  std::string Text() const;
+};
+struct LinearShape {
+  int64_t rows, n, k;
+  ops::WeightFormat format;
+  bool exact;
+};
+struct ExpertsShape {
+  int64_t hidden, experts, top_k, width, shared_width;
+};
+std::unique_ptr<OpRun> MakeLinearRun(const LinearShape& shape);
+std::unique_ptr<OpRun> MakeExpertsRun(const ExpertsShape& shape, ops::WeightFormat format,
+                                      int64_t rows);
+void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step);
+void AddLinearAttention(std::vector<OpCase>& cases, const ops::LinearAttentionShape& shape,
+                        const ops::LinearAttentionRule& rule, BenchStep step);
+
+// What a forecast of the model is made of: each of its parts with the model's own shapes.
+void AddModelCases(const ModelSpec& spec, const Machine& machine, ops::WeightFormat weights,
+                   std::vector<OpCase>& cases);
 void AddGemmCases(ops::WeightFormat weights, std::vector<OpCase>& cases);
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases);
 void AddRowCases(std::vector<OpCase>& cases);

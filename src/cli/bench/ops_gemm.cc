@@ -19,12 +19,7 @@ constexpr int64_t kRowCounts[] = {1, 8, 32, 2048};
 
 class LinearRun : public OpRun {
  public:
-  struct Shape {
-    int64_t rows, n, k;
-    WeightFormat format;
-    bool exact;
-  };
-  explicit LinearRun(const Shape& s)
+  explicit LinearRun(const LinearShape& s)
       : exact_(s.exact),
         x_(s.rows, s.k),
         y_(s.rows, s.n),
@@ -46,7 +41,7 @@ double BytesOf(WeightFormat format, int64_t n, int64_t k) {
   return static_cast<double>(ops::PackedMatrix{format, 1, n, k, nullptr}.bytes());
 }
 
-void AddLinear(std::vector<OpCase>& cases, std::string_view what, LinearRun::Shape s) {
+void AddLinear(std::vector<OpCase>& cases, std::string_view what, LinearShape s) {
   cases.push_back({.family = "linear",
                    .name = fmt::format("{} {} -> {}, {}", what, s.k, s.n, Rows(s.rows)),
                    .weights = s.exact ? WeightFormat::kF32 : s.format,
@@ -55,20 +50,26 @@ void AddLinear(std::vector<OpCase>& cases, std::string_view what, LinearRun::Sha
                    .make = [s] { return std::make_unique<LinearRun>(s); }});
 }
 
-constexpr int64_t kExperts = 64, kTopK = 8, kWidth = 512;
+constexpr ExpertsShape kMid{
+    .hidden = kHidden, .experts = 64, .top_k = 8, .width = 512, .shared_width = 512};
 
 // Ascending distinct experts per token; the same for the same seed.
-std::vector<int32_t> DrawExperts(int64_t rows, uint64_t seed) {
+std::vector<int32_t> DrawExperts(const ExpertsShape& shape, int64_t rows, uint64_t seed) {
   Rng rng(seed);
   std::vector<int32_t> ids;
   for (int64_t t = 0; t < rows; ++t) {
     std::set<int32_t> chosen;
-    while (chosen.size() < kTopK) {
-      chosen.insert(static_cast<int32_t>(rng.Below(static_cast<uint64_t>(kExperts))));
+    while (std::ssize(chosen) < shape.top_k) {
+      chosen.insert(static_cast<int32_t>(rng.Below(static_cast<uint64_t>(shape.experts))));
     }
     ids.insert(ids.end(), chosen.begin(), chosen.end());
   }
   return ids;
+}
+
+double BytesOfExpert(const ExpertsShape& shape, WeightFormat format) {
+  return 2 * BytesOf(format, shape.width, shape.hidden) +
+         BytesOf(format, shape.hidden, shape.width);
 }
 
 class ExpertsRun : public OpRun {
@@ -76,30 +77,43 @@ class ExpertsRun : public OpRun {
   // Several draws, so that one token's experts are cold again when they come around.
   static constexpr int64_t kDraws = 16;
 
-  ExpertsRun(WeightFormat format, int64_t rows)
-      : x_(rows, kHidden),
-        out_(rows, kHidden),
-        gate_up_(format, 2 * kExperts, kWidth, kHidden),
-        down_(format, kExperts, kHidden, kWidth),
-        shared_gate_up_(format, 2, kWidth, kHidden),
-        shared_down_(format, 1, kHidden, kWidth),
-        weights_(static_cast<size_t>(rows * kTopK), 1.0f / kTopK) {
-    for (int64_t d = 0; d < kDraws; ++d)
-      ids_.push_back(DrawExperts(rows, static_cast<uint64_t>(d)));
+  ExpertsRun(const ExpertsShape& shape, WeightFormat format, int64_t rows)
+      : shape_(shape),
+        layers_(ColdCopies(shape.experts * static_cast<int64_t>(BytesOfExpert(shape, format)))),
+        x_(rows, shape.hidden),
+        out_(rows, shape.hidden),
+        gate_up_(format, layers_ * 2 * shape.experts, shape.width, shape.hidden),
+        down_(format, layers_ * shape.experts, shape.hidden, shape.width),
+        shared_gate_up_(format, 2, std::max<int64_t>(1, shape.shared_width), shape.hidden),
+        shared_down_(format, 1, shape.hidden, std::max<int64_t>(1, shape.shared_width)),
+        weights_(static_cast<size_t>(rows * shape.top_k), 1.0f / static_cast<float>(shape.top_k)) {
+    for (int64_t d = 0; d < kDraws; ++d) {
+      ids_.push_back(DrawExperts(shape, rows, static_cast<uint64_t>(d)));
+    }
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
+    const ops::PackedMatrix gate_up = OfLayer(gate_up_.all, turn), down = OfLayer(down_.all, turn);
+    const bool shared = shape_.shared_width > 0;
     ops::Experts(context, {.x = x_.view,
-                           .gate_up = &gate_up_.all,
-                           .down = &down_.all,
+                           .gate_up = &gate_up,
+                           .down = &down,
                            .ids = ids_[static_cast<size_t>(turn % kDraws)].data(),
                            .weights = weights_.data(),
-                           .top_k = kTopK,
-                           .shared_gate_up = &shared_gate_up_.all,
-                           .shared_down = &shared_down_.all,
+                           .top_k = static_cast<int32_t>(shape_.top_k),
+                           .shared_gate_up = shared ? &shared_gate_up_.all : nullptr,
+                           .shared_down = shared ? &shared_down_.all : nullptr,
                            .out = out_.view});
   }
 
  private:
+  ops::PackedMatrix OfLayer(ops::PackedMatrix all, int64_t turn) const {
+    all.count /= layers_;
+    all.data += turn % layers_ * all.count * all.matrix_bytes();
+    return all;
+  }
+
+  ExpertsShape shape_;
+  int64_t layers_;
   BenchMatrix x_, out_;
   BenchWeights gate_up_, down_, shared_gate_up_, shared_down_;
   std::vector<float> weights_;
@@ -110,22 +124,31 @@ void AddExperts(std::vector<OpCase>& cases, WeightFormat format, int64_t rows) {
   // Distinct experts, on average over the draws, and the shared one.
   double distinct = 1;
   for (int64_t d = 0; d < ExpertsRun::kDraws; ++d) {
-    const std::vector<int32_t> ids = DrawExperts(rows, static_cast<uint64_t>(d));
+    const std::vector<int32_t> ids = DrawExperts(kMid, rows, static_cast<uint64_t>(d));
     distinct +=
         static_cast<double>(std::set<int32_t>(ids.begin(), ids.end()).size()) / ExpertsRun::kDraws;
   }
-  const double expert = 3.0 * kWidth * kHidden;
-  const double expert_bytes =
-      2 * BytesOf(format, kWidth, kHidden) + BytesOf(format, kHidden, kWidth);
+  const double expert = 3.0 * static_cast<double>(kMid.width * kMid.hidden);
   cases.push_back({.family = "experts",
                    .name = fmt::format("64 of width 512, 8 + 1 per token, {}", Rows(rows)),
                    .weights = format,
-                   .flops = 2 * expert * (kTopK + 1) * static_cast<double>(rows),
-                   .bytes = expert_bytes * distinct,
-                   .make = [=] { return std::make_unique<ExpertsRun>(format, rows); }});
+                   .flops = 2 * expert * static_cast<double>((kMid.top_k + 1) * rows),
+                   .bytes = BytesOfExpert(kMid, format) * distinct,
+                   .part = "experts",
+                   .of_format = true,
+                   .make = [=] { return MakeExpertsRun(kMid, format, rows); }});
 }
 
 }  // namespace
+
+std::unique_ptr<OpRun> MakeLinearRun(const LinearShape& shape) {
+  return std::make_unique<LinearRun>(shape);
+}
+
+std::unique_ptr<OpRun> MakeExpertsRun(const ExpertsShape& shape, WeightFormat format,
+                                      int64_t rows) {
+  return std::make_unique<ExpertsRun>(shape, format, rows);
+}
 
 void AddGemmCases(WeightFormat weights, std::vector<OpCase>& cases) {
   for (int64_t rows : kRowCounts) {
@@ -133,7 +156,7 @@ void AddGemmCases(WeightFormat weights, std::vector<OpCase>& cases) {
     AddLinear(cases, "attention in", {rows, 9216, kHidden, weights, false});
     AddLinear(cases, "mixer out", {rows, kHidden, 4096, weights, false});
     // Never quantised, and with fp32 activations.
-    AddLinear(cases, "router", {rows, kExperts, kHidden, WeightFormat::kBF16, true});
+    AddLinear(cases, "router", {rows, kMid.experts, kHidden, WeightFormat::kBF16, true});
   }
   for (int64_t rows : {1, 8, 32}) {
     AddLinear(cases, "head", {rows, 65536, kHidden, weights, false});

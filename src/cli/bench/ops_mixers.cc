@@ -69,21 +69,10 @@ class BenchPages {
   std::vector<std::vector<std::byte*>> tables_;
 };
 
-// `sequences` sequences with `context` tokens behind them compute `tokens` more each.
-struct StepOf {
-  int64_t sequences, context, tokens;
-  int64_t rows() const { return sequences * tokens; }
-  std::string Text() const {
-    const std::string many = sequences > 1 ? fmt::format("{} sequences, ", sequences) : "";
-    return tokens == 1 ? fmt::format("decode, {}context {}", many, context)
-                       : fmt::format("prefill, {} tokens after {}", tokens, context);
-  }
-};
-
 // Spans of the step for each turn: groups of sequences take turns, so that their pages are cold.
 class Turns {
  public:
-  Turns(const StepOf& step, int64_t groups, const BenchPages& pages)
+  Turns(const BenchStep& step, int64_t groups, const BenchPages& pages)
       : step_(step), groups_(groups), spans_(static_cast<size_t>(groups * step.sequences)) {
     for (int64_t s = 0; s < groups * step.sequences; ++s) {
       ops::SequenceSpan& span = spans_[static_cast<size_t>(s)];
@@ -99,16 +88,16 @@ class Turns {
   }
 
  private:
-  StepOf step_;
+  BenchStep step_;
   int64_t groups_;
   std::vector<ops::SequenceSpan> spans_;
 };
 
-int64_t LastBlock(const StepOf& step) { return (step.context + step.tokens - 1) / kBlockTokens; }
+int64_t LastBlock(const BenchStep& step) { return (step.context + step.tokens - 1) / kBlockTokens; }
 
 class AttentionRun : public OpRun {
  public:
-  AttentionRun(const ops::AttentionShape& shape, const StepOf& step, int64_t groups)
+  AttentionRun(const ops::AttentionShape& shape, const BenchStep& step, int64_t groups)
       : shape_(shape),
         block_bytes_(shape.kv_heads * shape.head_bytes()),
         pages_(groups * step.sequences, block_bytes_, BlocksUpTo(LastBlock(step))),
@@ -139,7 +128,15 @@ class AttentionRun : public OpRun {
   BenchMatrix q_, out_;
 };
 
-void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, StepOf step) {
+}  // namespace
+
+std::string BenchStep::Text() const {
+  const std::string many = sequences > 1 ? fmt::format("{} sequences, ", sequences) : "";
+  return tokens == 1 ? fmt::format("decode, {}context {}", many, context)
+                     : fmt::format("prefill, {} tokens after {}", tokens, context);
+}
+
+void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step) {
   const auto rows = static_cast<double>(step.rows());
   const double keys =
       static_cast<double>(step.context) + (static_cast<double>(step.tokens) + 1) / 2;
@@ -156,8 +153,11 @@ void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, 
                    .flops = 2.0 * rows * keys * shape.heads *
                             static_cast<double>(shape.head_dim + shape.out_dim()),
                    .bytes = bytes,
+                   .part = "attention",
                    .make = [=] { return std::make_unique<AttentionRun>(shape, step, groups); }});
 }
+
+namespace {
 
 // Keys and values of 16 heads from one sequence's latent rows.
 class ExpandRun : public OpRun {
@@ -218,7 +218,7 @@ constexpr ops::LinearAttentionShape kDelta{
 
 // The last block, and the one before the step where there is one: it holds the state and the inputs
 // that the step begins with. Boundaries between them have none, as for a prompt that is not shared.
-std::vector<int64_t> StateBlocks(const StepOf& step) {
+std::vector<int64_t> StateBlocks(const BenchStep& step) {
   const int64_t last = LastBlock(step);
   if (step.context < kBlockTokens) return {last};
   return {step.context / kBlockTokens - 1, last};
@@ -226,7 +226,7 @@ std::vector<int64_t> StateBlocks(const StepOf& step) {
 
 class ConvRun : public OpRun {
  public:
-  explicit ConvRun(const StepOf& step)
+  explicit ConvRun(const BenchStep& step)
       : pages_(step.sequences, ops::StateBlockBytes(kDelta), StateBlocks(step)),
         turns_(step, 1, pages_),
         x_(step.rows(), kDelta.conv_channels()),
@@ -249,7 +249,7 @@ class ConvRun : public OpRun {
   BenchMatrix x_, weight_, out_;
 };
 
-void AddConv(std::vector<OpCase>& cases, StepOf step) {
+void AddConv(std::vector<OpCase>& cases, BenchStep step) {
   const int64_t channels = kDelta.conv_channels();
   cases.push_back({.family = "conv",
                    .name = fmt::format("{} channels, {}", channels, step.Text()),
@@ -260,8 +260,10 @@ void AddConv(std::vector<OpCase>& cases, StepOf step) {
 
 class LinearAttentionRun : public OpRun {
  public:
-  LinearAttentionRun(const ops::LinearAttentionShape& shape, const StepOf& step, int64_t groups)
+  LinearAttentionRun(const ops::LinearAttentionShape& shape, const ops::LinearAttentionRule& rule,
+                     const BenchStep& step, int64_t groups)
       : shape_(shape),
+        rule_(rule),
         pages_(groups * step.sequences, ops::StateBlockBytes(shape), StateBlocks(step)),
         turns_(step, groups, pages_),
         qkv_(step.rows(), shape.conv_channels()),
@@ -274,6 +276,7 @@ class LinearAttentionRun : public OpRun {
   void Run(const ops::OpContext& context, int64_t turn) override {
     ops::LinearAttentionStep(context, {.shape = shape_,
                                        .sequences = turns_.At(turn),
+                                       .rule = rule_,
                                        .qkv = qkv_.view,
                                        .a = gates_.view,
                                        .b = betas_.view,
@@ -285,14 +288,16 @@ class LinearAttentionRun : public OpRun {
 
  private:
   ops::LinearAttentionShape shape_;
+  ops::LinearAttentionRule rule_;
   BenchPages pages_;
   Turns turns_;
   BenchMatrix qkv_, gates_, betas_, per_head_, out_;
 };
 
-void AddLinearAttention(std::vector<OpCase>& cases, bool channel_decay, StepOf step) {
-  ops::LinearAttentionShape shape = kDelta;
-  shape.channel_decay = channel_decay;
+}  // namespace
+
+void AddLinearAttention(std::vector<OpCase>& cases, const ops::LinearAttentionShape& shape,
+                        const ops::LinearAttentionRule& rule, BenchStep step) {
   const double state = static_cast<double>(shape.value_heads) * shape.key_dim * shape.value_dim;
   // As CostsOf(LinearAttention): the state is met three times, the chunk's rows half on average.
   const double within = static_cast<double>(shape.value_heads) * kBlockTokens / 2 *
@@ -307,14 +312,13 @@ void AddLinearAttention(std::vector<OpCase>& cases, bool channel_decay, StepOf s
       ColdCopies(step.sequences * ops::StateBlockBytes(shape) * (step.tokens > 1 ? 8 : 2));
   cases.push_back(
       {.family = "linear_attention",
-       .name = step.Text() + (channel_decay ? ", decay per channel" : ""),
+       .name = step.Text() + (shape.channel_decay ? ", decay per channel" : ""),
        .weights = ops::WeightFormat::kBF16,
        .flops = static_cast<double>(step.rows()) * (6 * state + within),
        .bytes = bytes,
-       .make = [=] { return std::make_unique<LinearAttentionRun>(shape, step, groups); }});
+       .part = "linear attention",
+       .make = [=] { return std::make_unique<LinearAttentionRun>(shape, rule, step, groups); }});
 }
-
-}  // namespace
 
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
   const ops::AttentionShape grouped{
@@ -338,14 +342,16 @@ void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
   AddConv(cases, {32, 4096 + 32, 1});
   AddConv(cases, {1, 0, 2048});
   for (const bool channel_decay : {false, true}) {
-    AddLinearAttention(cases, channel_decay, {1, 4096 + 32, 1});
-    AddLinearAttention(cases, channel_decay, {8, 4096 + 32, 1});
-    AddLinearAttention(cases, channel_decay, {1, 0, 2048});
+    ops::LinearAttentionShape shape = kDelta;
+    shape.channel_decay = channel_decay;
+    AddLinearAttention(cases, shape, {}, {1, 4096 + 32, 1});
+    AddLinearAttention(cases, shape, {}, {8, 4096 + 32, 1});
+    AddLinearAttention(cases, shape, {}, {1, 0, 2048});
   }
   // The cost of a token does not grow with what came before it.
   for (const int64_t context : {32768, 262144}) {
-    AddLinearAttention(cases, false, {1, context + 32, 1});
-    AddLinearAttention(cases, false, {1, context, 2048});
+    AddLinearAttention(cases, kDelta, {}, {1, context + 32, 1});
+    AddLinearAttention(cases, kDelta, {}, {1, context, 2048});
   }
 }
 

@@ -1,0 +1,121 @@
+// Times from measurements: at them, between them, beyond them, and of parts that nobody measured.
+#include "forecast/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include "forecast/forecast.h"
+
+namespace braid {
+namespace {
+
+// A part that reaches 1e9 bytes and 1e12 operations per second, and half of both in between.
+Calibration Products() {
+  return Calibration({{"feed-forward", "int8", 1e6, 1e6, 1e-3},
+                      {"feed-forward", "int8", 1e9, 1e6, 2e-3},
+                      {"feed-forward", "int8", 1e12, 1e6, 1}},
+                     0.5, 0.25);
+}
+double Of(const Calibration& c, double flops, double bytes) {
+  return c.Seconds({"feed-forward", "int8", flops, bytes, 5, 5});
+}
+
+TEST(Calibration, AMeasuredPartTakesWhatWasMeasured) {
+  EXPECT_NEAR(Of(Products(), 1e6, 1e6), 1e-3, 1e-9);
+  EXPECT_NEAR(Of(Products(), 1e9, 1e6), 2e-3, 1e-9);
+  EXPECT_NEAR(Of(Products(), 1e12, 1e6), 1, 1e-6);
+}
+
+TEST(Calibration, BetweenMeasurementsTheLimitsAreMissedByAsMuchAsNearThem) {
+  // At the knee both limits say 1 ms, and the measurement next to it took twice that.
+  EXPECT_NEAR(Of(Products(), 1.1e9, 1e6), 2.2e-3, 1e-5);
+  EXPECT_NEAR(Of(Products(), 1.1e6, 1e6), 1e-3, 1e-5);
+  for (double flops = 1e6; flops < 1e12; flops *= 1.5) {
+    const double limit = std::max(flops / 1e12, 1e-3);
+    EXPECT_GE(Of(Products(), flops, 1e6), limit * 0.999);
+    EXPECT_LE(Of(Products(), flops, 1e6), limit * 2.001);
+  }
+}
+
+TEST(Calibration, BeyondMeasurementsTheLimitsScale) {
+  EXPECT_NEAR(Of(Products(), 1e6, 1e12), 1e3, 300);
+  EXPECT_NEAR(Of(Products(), 1e18, 1e6), 1e6, 2e5);
+}
+
+TEST(Calibration, OfRepeatedMeasurementsTheMedianCounts) {
+  const auto part = [](double seconds) { return MeasuredPart{"attention", "", 1e6, 1e6, seconds}; };
+  const Calibration c({part(9), part(1), part(2)}, 1, 1);
+  EXPECT_NEAR(c.Seconds({"attention", "", 1e6, 1e6, 0, 0}), 2, 1e-9);
+}
+
+TEST(Calibration, OtherPartsTakeTheFormulaByTheFractionThatWasReached) {
+  const Calibration c = Products();
+  // Of another format, and of another part.
+  EXPECT_DOUBLE_EQ(c.Seconds({"feed-forward", "int4", 1e6, 1e6, 1, 3}), 6);
+  EXPECT_DOUBLE_EQ(c.Seconds({"experts", "int8", 1e6, 1e6, 3, 1}), 12);
+}
+
+constexpr std::string_view kLine =
+    R"({"hardware":{"name":"here","numbers":{"memory_bytes":{"value":1e9,"source":"s"},
+"memory_bytes_per_second":{"value":1e9,"source":"s"},"bf16_flops":{"value":1e12,"source":"s"}}},
+"results":[{"part":"feed-forward","format":"","flops":4e6,"bytes":2e6,"ns_median":5e9,
+"fraction_of_limit":0.5,"limited_by":"memory"},
+{"part":"","flops":0,"bytes":0,"ns_median":1,"fraction_of_limit":0}]})";
+std::string Line() {
+  std::string line(kLine);
+  std::erase(line, '\n');
+  return line;
+}
+
+TEST(Calibration, LinesOfBenchOpsAreADeviceWithItsTimes) {
+  const Result<Hardware> found = ParseCalibration(Line() + "\n\n" + Line() + "\n", "ops.json");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->name, "here");
+  EXPECT_NEAR(found->calibration.Seconds({"feed-forward", "", 4e6, 2e6, 0, 0}), 5, 1e-9);
+  EXPECT_DOUBLE_EQ(found->calibration.Seconds({"experts", "", 1, 1, 0, 2}), 4);
+  EXPECT_EQ(found->sources.back(), "times of 2 parts of steps: ops.json");
+}
+
+TEST(Calibration, AnErrorNamesTheLineAndHowToWriteIt) {
+  const auto error = [](const std::string& lines) {
+    const Result<Hardware> found = ParseCalibration(lines, "ops.json");
+    return found ? "no error" : found.error().message;
+  };
+  EXPECT_NE(error(Line() + "\n{}").find("ops.json, line 2: hardware is missing; write the lines"),
+            std::string::npos);
+  EXPECT_NE(error("").find("braid bench ops --json"), std::string::npos);
+  std::string wrong = Line();
+  wrong.replace(wrong.find("5e9"), 3, "0.0");
+  EXPECT_NE(error(wrong).find("ns_median above 0"), std::string::npos) << error(wrong);
+}
+
+TEST(Calibration, AForecastIsTheSumOfWhatWasMeasured) {
+  const ModelSpec spec{
+      .hidden = 64,
+      .vocabulary = 128,
+      .layers = {{.mixer = FullAttention{.heads = 4, .kv_heads = 2, .head_dim = 16},
+                  .ffn = DenseFfn{.width = 256}}},
+      .prefixes = {""}};
+  const Hardware limits{
+      .name = "here", .memory_bytes = 1e9, .memory_bytes_per_second = 1e9, .bf16_flops = 1e12};
+  const Workload workload{.input_tokens = 64, .output_tokens = 2, .concurrency = 4};
+  const Result<Forecast> formula = ForecastOf(spec, {}, limits, workload);
+  ASSERT_TRUE(formula) << formula.error().message;
+  Hardware measured = limits;
+  std::vector<MeasuredPart> parts;
+  for (const PartForecast& part : formula->decode.parts) {
+    parts.push_back({std::string(part.part), part.part == "feed-forward" ? "bf16" : "other",
+                     part.flops, part.bytes, 7});
+  }
+  measured.calibration = Calibration(std::move(parts), 0.5, 0.5);
+  const Result<Forecast> forecast = ForecastOf(spec, {}, measured, workload);
+  ASSERT_TRUE(forecast) << forecast.error().message;
+  for (size_t i = 0; i < forecast->decode.parts.size(); ++i) {
+    const PartForecast& part = forecast->decode.parts[i];
+    // The others were measured in another format: twice the limit.
+    const double expected = part.part == "feed-forward" ? 7 : 2 * formula->decode.parts[i].seconds;
+    EXPECT_NEAR(part.seconds, expected, expected * 1e-9) << part.part;
+  }
+}
+
+}  // namespace
+}  // namespace braid
