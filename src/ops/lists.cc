@@ -50,18 +50,20 @@ void Attention(const OpContext& context, const AttentionArgs& args) {
 }
 
 void HeadNormRotate(const OpContext& context, const HeadNormRotateArgs& args) {
-  static const Impl<HeadNormRotateArgs> kList[] = {cpu::kHeadNormRotate,
+  static const Impl<HeadNormRotateArgs> kList[] = {gpu::kHeadNormRotate, cpu::kHeadNormRotate,
                                                    reference::kHeadNormRotate};
   Dispatch("head_norm_rotate", kList, context, args);
 }
 
 void WriteLatent(const OpContext& context, const WriteLatentArgs& args) {
-  static const Impl<WriteLatentArgs> kList[] = {cpu::kWriteLatent, reference::kWriteLatent};
+  static const Impl<WriteLatentArgs> kList[] = {gpu::kWriteLatent, cpu::kWriteLatent,
+                                                reference::kWriteLatent};
   Dispatch("write_latent", kList, context, args);
 }
 
 void HeadLinear(const OpContext& context, const HeadLinearArgs& args) {
-  static const Impl<HeadLinearArgs> kList[] = {cpu::kHeadLinear, reference::kHeadLinear};
+  static const Impl<HeadLinearArgs> kList[] = {gpu::kHeadLinear, cpu::kHeadLinear,
+                                               reference::kHeadLinear};
   Dispatch("head_linear", kList, context, args);
 }
 

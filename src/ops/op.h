@@ -67,16 +67,17 @@ const Impl<Args>* Select(std::span<const Impl<Args>> candidates, const Device& d
   return nullptr;
 }
 
-// "op: reason" of the candidates of this device that refuse.
+// "op: reason" of the candidates of this device that refuse, or that it has none.
 template <class Args>
 std::string Refusals(std::string_view op, std::span<const Impl<Args>> candidates,
                      const Device& device, const Args& args) {
-  std::string text(op);
+  std::string reasons;
   for (const Impl<Args>& candidate : candidates) {
     if (candidate.vulkan == device.vulkan)
-      text += std::string(": ") + candidate.why_not(device, args);
+      reasons += std::string(": ") + candidate.why_not(device, args);
   }
-  return text;
+  if (reasons.empty()) reasons = ": there is no kernel for it";
+  return std::string(op) + reasons;
 }
 
 // Takes the first candidate that can run, gives it its scratch and runs it.

@@ -472,15 +472,17 @@ INSTANTIATE_TEST_SUITE_P(TrainedDrafted, EqualityTest,
 INSTANTIATE_TEST_SUITE_P(RandomDrafted, EqualityTest,
                          ::testing::ValuesIn(Rows(Random(), kByOracle)), NameOfRow);
 
-// The device by itself: the families whose ops it has, and the formats on one of them. CTest runs
-// all columns of one row and some of the others, because a software driver takes its time.
+// The device by itself: all families, and the formats on two of them. CTest runs some columns of
+// some rows, because a software driver takes its time.
 std::vector<Subject> OnDevice() {
   std::vector<Subject> subjects;
   for (const Arithmetic* here : ArithmeticsOnDevice()) {
-    subjects.push_back({Model::kQwen35Moe, here});
+    for (Model model : {Model::kQwen35Moe, Model::kDeepseekV3}) subjects.push_back({model, here});
     if (here->weights) continue;
-    subjects.push_back({Model::kQwen35, here});
-    subjects.push_back({Model::kQwen3Next, here});
+    for (Model model :
+         {Model::kQwen35, Model::kQwen3Next, Model::kKimiLinear, Model::kLing2, Model::kLing3}) {
+      subjects.push_back({model, here});
+    }
   }
   return subjects;
 }

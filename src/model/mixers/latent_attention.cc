@@ -148,8 +148,8 @@ void Forward(const LatentAttention& m, const LatentAttentionWeights& w, const La
   LatentStep step{.weights = w, .q = Queries(m, w, c, x)};
   step.row = ws.TakeMatrix(x.rows, RowWidth(m));
   step.mixed = ws.TakeMatrix(x.rows, int64_t{m.heads} * m.value_dim);
-  float* inverse_frequency = ws.Take<float>(m.rotary.dims / 2);
-  if (!ws.measuring()) FillInverseFrequencies(m.rotary, inverse_frequency);
+  const float* inverse_frequency = ops::Constants(
+      c.op, m.rotary.dims / 2, [&](float* to) { FillInverseFrequencies(m.rotary, to); });
   step.rotation = {inverse_frequency, m.rotary.dims / 2, m.rotary.scale, m.rotary.interleaved};
   if (m.head_gate) {
     step.gate = ws.TakeMatrix(x.rows, m.heads);

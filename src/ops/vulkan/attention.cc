@@ -28,36 +28,100 @@ int64_t FirstToken(const SequenceIndex& sequences) {
   return sequences.count > 0 ? sequences.spans[0].token_begin : 0;
 }
 
+// write_kv.comp's arguments.
+struct WriteArguments {
+  uint64_t batch, q, k, v, q_norm, k_norm, frequency, q_out, slice;
+  int32_t heads, first_token, dims, q_step, q_stride, k_stride, v_stride, out_stride;
+  int32_t pairs_group;
+  float norm_offset, eps, rotary_scale;
+};
+
+int32_t PairsAndGroup(int32_t pairs, bool interleaved, int32_t group) {
+  return pairs | (interleaved ? 1 << 15 : 0) | group << 16;
+}
+
 void RunWrite(const OpContext& context, const WriteKvArgs& a, std::byte*) {
   const AttentionShape& s = a.shape;
-  struct {
-    uint64_t batch, q, k, v, q_norm, k_norm, frequency, q_out, slice;
-    int32_t heads, first_token, dims, q_stride, stride_q, stride_k, stride_v, stride_out;
-    int32_t pairs_group;
-    float norm_offset, eps, rotary_scale;
-  } const arguments{BatchOf(context),
-                    Address(a.q.data),
-                    Address(a.k.data),
-                    Address(a.v.data),
-                    Address(a.q_norm),
-                    Address(a.k_norm),
-                    Address(a.inverse_frequency),
-                    Address(a.q_out.data),
-                    static_cast<uint64_t>(a.cache.byte_offset),
-                    s.heads | s.kv_heads << 16,
-                    Int(FirstToken(a.sequences)),
-                    Int(s.head_dim | s.out_dim() << 16),
-                    Int(a.q_stride),
-                    Int(a.q.stride),
-                    Int(a.k.stride),
-                    Int(a.v.stride),
-                    Int(a.q_out.stride),
-                    a.rotary_pairs | a.cache.group << 16,
-                    a.norm_offset,
-                    a.eps,
-                    a.rotary_scale};
+  const WriteArguments arguments{.batch = BatchOf(context),
+                                 .q = Address(a.q.data),
+                                 .k = Address(a.k.data),
+                                 .v = Address(a.v.data),
+                                 .q_norm = Address(a.q_norm),
+                                 .k_norm = Address(a.k_norm),
+                                 .frequency = Address(a.inverse_frequency),
+                                 .q_out = Address(a.q_out.data),
+                                 .slice = static_cast<uint64_t>(a.cache.byte_offset),
+                                 .heads = s.heads | s.kv_heads << 16,
+                                 .first_token = Int(FirstToken(a.sequences)),
+                                 .dims = Int(s.head_dim | s.out_dim() << 16),
+                                 .q_step = Int(a.q_stride),
+                                 .q_stride = Int(a.q.stride),
+                                 .k_stride = Int(a.k.stride),
+                                 .v_stride = Int(a.v.stride),
+                                 .out_stride = Int(a.q_out.stride),
+                                 .pairs_group = PairsAndGroup(a.rotary_pairs, false, a.cache.group),
+                                 .norm_offset = a.norm_offset,
+                                 .eps = a.eps,
+                                 .rotary_scale = a.rotary_scale};
   context.recorder->Run(Kernel{"write_kv", kShaderWriteKv, {0, TypeOf(s)}}, arguments,
                         {s.heads + int64_t{2} * s.kv_heads, a.sequences.tokens});
+}
+
+const char* HeadNormWhyNot(const Device&, const HeadNormRotateArgs& a) {
+  return a.head_dim > kDimMax ? "heads of more than 576 channels" : nullptr;
+}
+// As queries that have no keys.
+void RunHeadNorm(const OpContext& context, const HeadNormRotateArgs& a, std::byte*) {
+  const int64_t heads = a.x.cols / a.head_dim;
+  const WriteArguments arguments{
+      .batch = BatchOf(context),
+      .q = Address(a.x.data),
+      .q_norm = Address(a.weight),
+      .frequency = Address(a.rotation.inverse_frequency),
+      .q_out = Address(a.x.data),
+      .heads = Int(heads),
+      .first_token = Int(FirstToken(a.sequences)),
+      .dims = Int(a.head_dim),
+      .q_step = Int(a.head_dim),
+      .q_stride = Int(a.x.stride),
+      .out_stride = Int(a.x.stride),
+      .pairs_group = PairsAndGroup(a.rotation.pairs, a.rotation.interleaved, 0),
+      .eps = a.eps,
+      .rotary_scale = a.rotation.scale};
+  context.recorder->Run(Kernel{"write_kv", kShaderWriteKv}, arguments, {heads, a.sequences.tokens});
+}
+
+const char* WriteLatentWhyNot(const Device&, const WriteLatentArgs& a) {
+  return ShapeWhyNot(a.shape);
+}
+void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byte*) {
+  const AttentionShape& s = a.shape;
+  struct {
+    uint64_t batch, q, q_out, row, norm, frequency, slice;
+    int32_t heads, first_token, dims, q_width, out_width, q_stride, out_stride, row_stride;
+    int32_t pairs_group;
+    float eps, rotary_scale;
+    int32_t unused = 0;
+  } const arguments{BatchOf(context),
+                    Address(a.q.data),
+                    Address(a.q_out.data),
+                    Address(a.row.data),
+                    Address(a.norm),
+                    Address(a.rotation.inverse_frequency),
+                    static_cast<uint64_t>(a.cache.byte_offset),
+                    s.heads,
+                    Int(FirstToken(a.sequences)),
+                    s.head_dim | s.value_dim << 16,
+                    Int(a.q.cols / s.heads),
+                    Int(a.q_out.cols / s.heads),
+                    Int(a.q.stride),
+                    Int(a.q_out.stride),
+                    Int(a.row.stride),
+                    PairsAndGroup(a.rotation.pairs, a.rotation.interleaved, a.cache.group),
+                    a.eps,
+                    a.rotation.scale};
+  context.recorder->Run(Kernel{"write_latent", kShaderWriteLatent, {0, TypeOf(s)}}, arguments,
+                        {s.heads + (a.row.data != nullptr ? 1 : 0), a.sequences.tokens});
 }
 
 constexpr int64_t kTokensOfRun = 256 * kBlockTokens;  // attention.comp
@@ -113,6 +177,10 @@ void RunAttention(const OpContext& context, const AttentionArgs& a, std::byte* s
 
 constinit const Impl<WriteKvArgs> kNormRopeWriteKv = {"vulkan", WriteWhyNot, nullptr, RunWrite,
                                                       true};
+constinit const Impl<HeadNormRotateArgs> kHeadNormRotate = {"vulkan", HeadNormWhyNot, nullptr,
+                                                            RunHeadNorm, true};
+constinit const Impl<WriteLatentArgs> kWriteLatent = {"vulkan", WriteLatentWhyNot, nullptr,
+                                                      RunWriteLatent, true};
 constinit const Impl<AttentionArgs> kAttention = {"vulkan", AttentionWhyNot, AttentionScratch,
                                                   RunAttention, true};
 

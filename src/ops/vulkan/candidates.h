@@ -4,9 +4,11 @@
 #include "ops/attention.h"
 #include "ops/embed.h"
 #include "ops/experts.h"
+#include "ops/latent.h"
 #include "ops/linear.h"
 #include "ops/linear_attention.h"
 #include "ops/norm.h"
+#include "ops/rotary.h"
 
 namespace braid::ops::gpu {
 
@@ -17,6 +19,9 @@ extern const Impl<LinearArgs> kLinear;
 extern const Impl<SwigluArgs> kSwiglu;
 extern const Impl<WriteKvArgs> kNormRopeWriteKv;
 extern const Impl<AttentionArgs> kAttention;
+extern const Impl<HeadNormRotateArgs> kHeadNormRotate;
+extern const Impl<WriteLatentArgs> kWriteLatent;
+extern const Impl<HeadLinearArgs> kHeadLinear;
 extern const Impl<ConvArgs> kCausalConv;
 extern const Impl<LinearAttentionArgs> kLinearAttention;
 extern const Impl<RouteArgs> kRoute;

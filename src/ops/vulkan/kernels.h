@@ -16,7 +16,8 @@ namespace braid {
 
 extern const std::string_view kShaderAddRows, kShaderAttention, kShaderConv, kShaderConvWindow,
     kShaderDelta, kShaderEmbed, kShaderGatedNorm, kShaderLinear1, kShaderLinear8, kShaderQuantise,
-    kShaderRmsNorm, kShaderRoute, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv;
+    kShaderRmsNorm, kShaderRoute, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv,
+    kShaderWriteLatent;
 
 namespace ops::gpu {
 
@@ -45,15 +46,17 @@ inline int64_t FirstSpan(const OpContext& context, const SequenceIndex& sequence
 }
 
 // y = x W^T of `z` matrices from the first, whose outputs lie z_step columns apart. With `ids` row
-// r has matrices ids[r] * id_step + z, and its input is row r / x_divisor of x.
+// r has matrices ids[r] * id_step + z, and its input is row r / x_divisor of x. With x_step matrix
+// z has the k columns from x_step * z on as its input. Outputs are scaled by sigmoid(gate[r][z]).
 struct Gemm {
   Matrix x;
   const PackedMatrix* w = nullptr;
   Matrix y;  // [rows, z_step * z] or [rows, n]
   const int32_t* ids = nullptr;
-  int64_t x_divisor = 1, id_step = 0, z = 1, z_step = 0;
+  int64_t x_divisor = 1, id_step = 0, z = 1, z_step = 0, x_step = 0;
+  Matrix gate = {};  // [rows, z] or empty
 };
-// Of the codes of x, where weights are integers.
+// Of the codes of so many rows of x, where weights are integers; with x_step `z` of them each.
 int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w);
 void RunGemm(const OpContext& context, const Gemm& gemm, std::byte* scratch);
 

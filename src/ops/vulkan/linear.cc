@@ -39,14 +39,18 @@ int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w) {
 
 namespace {
 
-// x as integers, in scratch: codes, then a scale per row.
-void RunQuantise(const OpContext& context, Matrix x, int64_t depth, std::byte* scratch) {
+// x as integers, in scratch: codes, then a scale per row. Returns where the scales are.
+uint64_t RunQuantise(const OpContext& context, const Gemm& p, std::byte* scratch) {
+  const int64_t parts = p.x_step > 0 ? p.z : 1, depth = p.w->depth();
   struct {
     uint64_t x, codes, scales;
-    int32_t cols, depth, stride, unused = 0;
-  } const a{Address(x.data), Address(scratch), Address(scratch + RoundUp(x.rows * depth, 64)),
-            Int(x.cols),     Int(depth),       Int(x.stride)};
-  context.recorder->Run(Kernel{"quantise", kShaderQuantise}, a, {x.rows});
+    int32_t cols, depth, stride, x_step;
+  } const a{
+      Address(p.x.data), Address(scratch), Address(scratch + RoundUp(parts * p.x.rows * depth, 64)),
+      Int(p.w->k),       Int(depth),       Int(p.x.stride),
+      Int(p.x_step)};
+  context.recorder->Run(Kernel{"quantise", kShaderQuantise}, a, {parts, p.x.rows});
+  return a.scales;
 }
 
 }  // namespace
@@ -54,15 +58,17 @@ void RunQuantise(const OpContext& context, Matrix x, int64_t depth, std::byte* s
 void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
   const PackedMatrix& w = *p.w;
   const bool integers = RowOf(w.format).integers;
-  if (integers) RunQuantise(context, p.x, w.depth(), scratch);
+  const uint64_t scales = integers ? RunQuantise(context, p, scratch) : 0;
   struct {
-    uint64_t x, scales, w, y, ids, panel_bytes, matrix_bytes;
-    int32_t rows, n, k, depth, x_stride, y_stride, x_divisor, id_step, z_step, unused = 0;
+    uint64_t x, scales, w, y, ids, gate, panel_bytes, matrix_bytes;
+    int32_t rows, n, k, depth, x_stride, y_stride, x_divisor, id_step, z_step, x_step, gate_stride;
+    int32_t unused = 0;
   } const a{integers ? Address(scratch) : Address(p.x.data),
-            Address(scratch) + static_cast<uint64_t>(RoundUp(p.x.rows * w.depth(), 64)),
+            scales,
             Address(w.data),
             Address(p.y.data),
             Address(p.ids),
+            Address(p.gate.data),
             static_cast<uint64_t>(w.panel_bytes()),
             static_cast<uint64_t>(w.matrix_bytes()),
             Int(p.y.rows),
@@ -73,7 +79,9 @@ void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
             Int(p.y.stride),
             Int(p.x_divisor),
             Int(p.id_step),
-            Int(p.z_step)};
+            Int(p.z_step),
+            Int(p.x_step),
+            Int(p.gate.stride)};
   const bool one = p.ids != nullptr || p.y.rows <= 2;
   const std::array<uint32_t, 6> format = {*ShaderFormat(w.format)};
   const Kernel kernel = one ? Kernel{"linear", kShaderLinear1, format}
@@ -91,6 +99,24 @@ int64_t LinearScratch(const OpContext&, const LinearArgs& args) {
 }
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scratch) {
   RunGemm(context, {.x = args.x, .w = args.w, .y = args.y}, scratch);
+}
+
+const char* HeadLinearWhyNot(const Device&, const HeadLinearArgs& args) {
+  return CannotRead(args.w->format);
+}
+int64_t HeadLinearScratch(const OpContext&, const HeadLinearArgs& args) {
+  return GemmScratch(args.x.rows * args.w->count, *args.w);
+}
+void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::byte* scratch) {
+  RunGemm(context,
+          {.x = args.x,
+           .w = args.w,
+           .y = args.y,
+           .z = args.w->count,
+           .z_step = args.y_step,
+           .x_step = args.x_step,
+           .gate = args.gate},
+          scratch);
 }
 
 // Tokens whose experts' rows are in scratch at once.
@@ -186,6 +212,8 @@ void RunExperts(const OpContext& context, const ExpertsArgs& all, std::byte* scr
 }  // namespace
 
 constinit const Impl<LinearArgs> kLinear = {"vulkan", LinearWhyNot, LinearScratch, RunLinear, true};
+constinit const Impl<HeadLinearArgs> kHeadLinear = {"vulkan", HeadLinearWhyNot, HeadLinearScratch,
+                                                    RunHeadLinear, true};
 constinit const Impl<ExpertsArgs> kExperts = {"vulkan", ExpertsWhyNot, ExpertsBytes, RunExperts,
                                               true};
 

@@ -238,6 +238,29 @@ inline void Attention(TestDevice& d, AttentionArgs a) {
   a.out = d.Out(a.out);
   d.Run(Attention, a);
 }
+inline void HeadNormRotate(TestDevice& d, HeadNormRotateArgs a) {
+  a.sequences = d.Out(a.sequences, 64);
+  a.x = d.Out(a.x);
+  a.weight = d.In(a.weight, a.head_dim);
+  a.rotation.inverse_frequency = d.In(a.rotation.inverse_frequency, a.rotation.pairs);
+  d.Run(HeadNormRotate, a);
+}
+inline void WriteLatent(TestDevice& d, WriteLatentArgs a) {
+  a.sequences = d.Out(a.sequences, a.cache.byte_offset + a.shape.head_bytes());
+  a.row = d.In(a.row);
+  a.norm = d.In(a.norm, a.shape.value_dim);
+  a.rotation.inverse_frequency = d.In(a.rotation.inverse_frequency, a.rotation.pairs);
+  a.q = d.In(a.q);
+  a.q_out = d.Out(a.q_out);
+  d.Run(WriteLatent, a);
+}
+inline void HeadLinear(TestDevice& d, HeadLinearArgs a) {
+  a.x = d.In(a.x);
+  a.w = d.In(a.w);
+  a.gate = d.In(a.gate);
+  a.y = d.Out(a.y);
+  d.Run(HeadLinear, a);
+}
 inline void CausalConv(TestDevice& d, ConvArgs a) {
   a.sequences = d.Out(a.sequences, a.cache.byte_offset + StateBlockBytes(a.shape));
   a.x = d.In(a.x);

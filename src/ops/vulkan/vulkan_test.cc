@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/testing/test_attention.h"
+#include "ops/testing/test_latent.h"
 #include "ops/testing/test_linear.h"
 #include "ops/testing/test_linear_attention.h"
 #include "ops/testing/test_rewind.h"
@@ -260,6 +261,74 @@ TEST_F(Vulkan, ALongContextTakesSeveralRuns) {
   args.out = out.view;
   Attention(device(), args);
   EXPECT_LT(RelativeError(out.view, expected.view), 1e-5);
+}
+
+TEST_F(Vulkan, HeadsAreNormedAndRotatedAsTheReferenceDoes) {
+  const float frequency[] = {1.0f, 0.1f, 0.01f};
+  for (bool interleaved : {false, true}) {
+    Rng rng(4);
+    OwnedMatrix got(rng, 5, 3 * 10), weight(rng, 1, 10), want = got;
+    want.view.data = want.values.data();
+    const TestPages pages(64, 70);
+    SequenceSpan spans[] = {{0, 2, 61, {}}, {2, 3, 0, {}}};
+    for (SequenceSpan& span : spans) span.tables[0] = pages.table();
+    HeadNormRotateArgs args{.sequences = {spans, 2, 5},
+                            .x = want.view,
+                            .head_dim = 10,
+                            .weight = weight.view.data,
+                            .rotation = {frequency, 3, 1.2f, interleaved}};
+    HeadNormRotate(base_.context, args);
+    args.x = got.view;
+    HeadNormRotate(device(), args);
+    EXPECT_LT(RelativeError(got.view, want.view), 2e-6) << interleaved;
+  }
+}
+
+TEST_F(Vulkan, ProductsOfHeadsAgreeWithTheReferenceAndARowWithItself) {
+  for (const WeightFormatRow& row : WeightFormats()) {
+    if (!Reads(row.format)) continue;
+    for (const auto& [n, k] : {std::pair(40, 24), {12, 70}}) {
+      constexpr int64_t kHeads = 5, kRows = 11;
+      Rng rng(static_cast<uint64_t>(n));
+      const OwnedWeights w(rng, row.format, kHeads, n, k);
+      const OwnedMatrix x(rng, kRows, kHeads * 80), gate(rng, kRows, kHeads);
+      for (const Matrix& gates : {Matrix{}, gate.view}) {
+        OwnedMatrix got(kRows, kHeads * 64), want(kRows, kHeads * 64), alone(1, kHeads * 64);
+        HeadLinearArgs args{
+            .x = x.view, .x_step = 80, .w = &w.matrix, .gate = gates, .y = want.view, .y_step = 64};
+        HeadLinear(base_.context, args);
+        args.y = got.view;
+        HeadLinear(device(), args);
+        EXPECT_LT(RelativeError(got.view, want.view), 1e-5) << row.name << " " << n;
+        args.x = RowsOf(x.view, 7, 1);
+        if (gates.data != nullptr) args.gate = RowsOf(gates, 7, 1);
+        args.y = alone.view;
+        HeadLinear(device(), args);
+        EXPECT_TRUE(SameBits(got.view.row(7), alone.view.row(0), kHeads * 64)) << row.name;
+      }
+    }
+  }
+}
+
+TEST_F(Vulkan, LatentAttentionAgreesWithTheReferenceAndAnyCutWithTheWhole) {
+  int cases = 0;
+  for (const LatentCase& c : kLatentCases) {
+    if (c.shape.head_dim % 4 != 0) continue;  // refused
+    ++cases;
+    const LatentLayer layer(c, c.shape.heads > 40 ? 70 : 150);
+    const LatentPass expected(base_.context, layer, {});
+    const LatentPass whole(device(), layer, {});
+    const double tolerance = c.shape.kv_dtype == DType::kF32 ? 1e-5 : 2e-2;
+    EXPECT_LT(RelativeError(whole.out.view, expected.out.view), tolerance)
+        << "width " << c.shape.head_dim;
+    for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{64}, {1, 2, 63, 65, 69}}) {
+      const LatentPass cut(device(), layer, cuts);
+      ASSERT_TRUE(SameBits(whole.out.values.data(), cut.out.values.data(),
+                           static_cast<int64_t>(whole.out.values.size())))
+          << "width " << c.shape.head_dim << " first cut " << cuts.front();
+    }
+  }
+  EXPECT_EQ(cases, 7);
 }
 
 TEST_F(Vulkan, RecurrencesAgreeWithTheReferenceAndAnyCutWithTheWhole) {

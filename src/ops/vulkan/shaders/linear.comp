@@ -4,7 +4,9 @@
 // is, and neighbours read neighbouring lines.
 //
 // With `ids` a row's matrix is ids[row] * id_step + z, and its input is row / x_divisor: the experts
-// of tokens. Workgroups: panels, rows / ROWS, matrices whose outputs lie z_step apart.
+// of tokens. With x_step every matrix has columns of its own of the input, x_step apart; as codes
+// these are rows, those of an input row together. Workgroups: panels, rows / ROWS, matrices whose
+// outputs lie z_step apart; a gate has one column for each.
 #version 460
 #include "memory.glsl"
 #include "weights.glsl"
@@ -13,10 +15,10 @@ layout(local_size_x = 4, local_size_y = SLICES) in;
 layout(push_constant) uniform Arguments {
   uint64_t x;       // floats, or codes when the weights are integers
   uint64_t scales;  // of the codes' rows
-  uint64_t w, y, ids;
+  uint64_t w, y, ids, gate;
   uint64_t panel_bytes, matrix_bytes;
   int rows, n, k, depth;
-  int x_stride, y_stride, x_divisor, id_step, z_step;
+  int x_stride, y_stride, x_divisor, id_step, z_step, x_step, gate_stride;
 } a;
 
 shared uint partial[SLICES][16][ROWS];  // bits of floats; int8: integers
@@ -102,6 +104,12 @@ void AddGroups(uint64_t panel, int slice, int quad) {
   }
 }
 
+// The row of codes, and of their scales, that row r's product with matrix z takes.
+int CodesOf(int r, int z) {
+  const int row = r / a.x_divisor;
+  return a.x_step != 0 ? row * int(gl_NumWorkGroups.z) + z : row;
+}
+
 void main() {
   const int quad = int(gl_LocalInvocationID.x), slice = int(gl_LocalInvocationID.y);
   const int panel_index = int(gl_WorkGroupID.x), z = int(gl_WorkGroupID.z);
@@ -109,9 +117,10 @@ void main() {
   const bool integers = FORMAT == kI8 || FORMAT == kQ8_0 || FORMAT == kI4;
   [[unroll]] for (int r = 0; r < ROWS; ++r) {
     // Rows past the last compute it again; their sums are dropped.
-    const int row = min(first_row + r, a.rows - 1) / a.x_divisor;
-    x_at[r] = integers ? a.x + uint64_t(row) * uint64_t(a.depth)
-                       : a.x + 4ul * uint64_t(row) * uint64_t(a.x_stride);
+    const int row = min(first_row + r, a.rows - 1);
+    x_at[r] = integers ? a.x + uint64_t(CodesOf(row, z)) * uint64_t(a.depth)
+                       : a.x + 4ul * (uint64_t(row / a.x_divisor) * uint64_t(a.x_stride) +
+                                      uint64_t(z * a.x_step));
     [[unroll]] for (int o = 0; o < 4; ++o) {
       acc[r][o] = 0.0;
       sums[r][o] = 0;
@@ -148,7 +157,8 @@ void main() {
     } else {
       for (int s = 0; s < SLICES; ++s) sum += uintBitsToFloat(partial[s][lane][r]);
     }
-    if (integers) sum *= Floats(a.scales).at[row / a.x_divisor];
+    if (integers) sum *= Floats(a.scales).at[CodesOf(row, z)];
+    if (a.gate != 0) sum *= Sigmoid(RowOf(a.gate, row, a.gate_stride).at[z]);
     RowOf(a.y, row, a.y_stride).at[z * a.z_step + output_] = sum;
   }
 }

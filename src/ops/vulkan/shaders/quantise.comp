@@ -1,16 +1,18 @@
 // Rows of activations as integers (ops/reference/quantise.h): codes of four columns a word, padded
-// with zeros to `depth` columns, and a scale per row. A workgroup per row.
+// with zeros to `depth` columns, and a scale per row. Workgroups: parts of `cols` columns that lie
+// x_step apart, each of which becomes a row; rows.
 #version 460
 #include "memory.glsl"
 #include "reduce.glsl"
 layout(push_constant) uniform Arguments {
   uint64_t x, codes, scales;
-  int cols, depth, stride;
+  int cols, depth, stride, x_step;
 } a;
 
 void main() {
-  const int row = int(gl_WorkGroupID.x), me = int(gl_LocalInvocationID.x);
-  Floats x = RowOf(a.x, row, a.stride);
+  const int part = int(gl_WorkGroupID.x), me = int(gl_LocalInvocationID.x);
+  const int row = int(gl_WorkGroupID.y) * int(gl_NumWorkGroups.x) + part;
+  Floats x = RowOf(a.x + 4ul * uint64_t(part * a.x_step), int(gl_WorkGroupID.y), a.stride);
   float most = 0.0;
   float finite = 0.0;
   for (int c = me; c < a.cols; c += THREADS) {

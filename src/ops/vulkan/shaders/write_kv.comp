@@ -5,7 +5,7 @@
 #include "reduce.glsl"
 #include "batch.glsl"
 #include "pages.glsl"
-#include "angle.glsl"
+#include "channels.glsl"
 layout(push_constant) uniform Arguments {
   uint64_t batch, q, k, v, q_norm, k_norm, frequency, q_out;
   uint64_t slice;      // bytes of the layer's slice in a block
@@ -14,65 +14,15 @@ layout(push_constant) uniform Arguments {
   int dims;               // head_dim | value_dim << 16
   int q_stride;           // of heads
   int strides_q, strides_k, strides_v, strides_out;
-  int pairs_group;        // rotary pairs | cache group << 16
+  int pairs_group;        // rotary pairs | interleaved << 15 | cache group << 16
   float norm_offset, eps, rotary_scale;
 } a;
 
-const int kDimMax = 576;
-shared float channels[kDimMax];
-
 void NormAndRotate(uint64_t norm, int dim, int position) {
-  const int me = int(gl_LocalInvocationID.x), pairs = a.pairs_group & 0xffff;
-  if (norm != 0) {
-    float squares = 0.0;
-    for (int c = me; c < dim; c += THREADS) squares = fma(channels[c], channels[c], squares);
-    const float scale = 1.0 / sqrt(SumOfAll(squares) / float(dim) + a.eps);
-    for (int c = me; c < dim; c += THREADS) {
-      channels[c] = channels[c] * scale * (a.norm_offset + Floats(norm).at[c]);
-    }
-    barrier();
-  }
-  for (int j = me; j < pairs; j += THREADS) {
-    const vec2 turn = CosSin(float(position) * Floats(a.frequency).at[j]) * a.rotary_scale;
-    const float first = channels[j], second = channels[j + pairs];
-    channels[j] = first * turn.x - second * turn.y;
-    channels[j + pairs] = second * turn.x + first * turn.y;
-  }
-  barrier();
-}
-
-void Store(uint64_t rows, uint64_t scales, int slot, int dim) {
-  const int me = int(gl_LocalInvocationID.x);
-  const uint64_t row = rows + uint64_t(slot) * RowBytes(dim);
-  if (CACHE == kCacheF32) {
-    for (int c = me; c < dim; c += THREADS) Floats(row).at[c] = channels[c];
-  } else if (CACHE == kCacheBf16) {
-    for (int w = me; w < dim / 2; w += THREADS) {
-      Words(row).at[w] = Bf16Of(channels[2 * w]) | Bf16Of(channels[2 * w + 1]) << 16;
-    }
-  } else {
-    float most = 0.0, bad = 0.0;
-    for (int c = me; c < dim; c += THREADS) {
-      const float value = abs(channels[c]);
-      if (!(value < uintBitsToFloat(0x7f800000u))) bad = 1.0;
-      most = max(most, value);
-    }
-    most = MaxOfAll(most);
-    const bool not_finite = MaxOfAll(bad) > 0.0;
-    const bool some = !not_finite && most >= uintBitsToFloat(0x0d800000u);  // 2^-100
-    const float factor = some ? 127.0 / most : 0.0;
-    for (int w = me; w < dim / 4; w += THREADS) {
-      uint word = 0;
-      for (int j = 0; some && j < 4; ++j) {
-        word |= (uint(int(roundEven(channels[4 * w + j] * factor))) & 255u) << (8 * j);
-      }
-      Words(row).at[w] = word;
-    }
-    if (me == 0) {
-      Floats(scales).at[slot] =
-          not_finite ? uintBitsToFloat(0x7fc00000u) : some ? most / 127.0 : 0.0;
-    }
-  }
+  if (norm != 0) NormChannels(norm, dim, a.norm_offset, a.eps);
+  const int pairs = a.pairs_group & 0x7fff;
+  const bool interleaved = (a.pairs_group & 0x8000) != 0;
+  RotateChannels(0, pairs, interleaved, a.frequency, position, a.rotary_scale);
 }
 
 void main() {
@@ -106,11 +56,11 @@ void main() {
     for (int c = me; c < dim; c += THREADS) channels[c] = k.at[head * dim + c];
     barrier();
     NormAndRotate(a.k_norm, dim, position);
-    Store(page, scales, slot, dim);
+    StoreChannels(page, scales, slot, dim);
   } else {
     Floats v = RowOf(a.v, token, a.strides_v);
     for (int c = me; c < value_dim; c += THREADS) channels[c] = v.at[head * value_dim + c];
     barrier();
-    Store(page + keys_bytes, scales + scale_bytes, slot, value_dim);
+    StoreChannels(page + keys_bytes, scales + scale_bytes, slot, value_dim);
   }
 }
