@@ -56,6 +56,9 @@ class PrefixCache {
   const BlockPool& pool() const { return pool_; }
   void RememberFreed(bool remember) { pool_.RememberFreed(remember); }
   std::vector<std::pair<GroupId, BlockId>> TakeFreed() { return pool_.TakeFreed(); }
+  // Before the first prefix.
+  void RememberChanges() { index_.RememberChanges(); }
+  PrefixChanges TakeChanges() { return index_.TakeChanges(); }
   int64_t evictions(GroupKind part) const { return evictions_[part == GroupKind::kState]; }
   // Grows with everything that can turn a refused demand into one that fits, or deepen a match.
   int64_t version() const { return version_; }

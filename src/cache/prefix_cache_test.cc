@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -339,6 +340,85 @@ TEST_F(PrefixCacheTest, BlocksThatAreFreedAreToldOnlyWhenAskedFor) {
   cache_.Flush();
   EXPECT_EQ(cache_.TakeFreed().size(), 2u);  // its keys and its state
   EXPECT_TRUE(cache_.TakeFreed().empty());
+}
+
+// Somebody who knows the cache only by what it says of its changes.
+struct Reader {
+  void Take(const PrefixChanges& changes) {
+    if (changes.cleared) texts.clear();
+    for (const uint64_t hash : changes.removed) EXPECT_EQ(texts.erase(hash), 1u);
+    for (const StoredBlock& block : changes.stored) {
+      const std::string before = block.parent ? texts.at(*block.parent) : "";
+      const std::string text = before + static_cast<char>(block.tokens[0]);
+      EXPECT_TRUE(texts.emplace(block.hash, text).second) << text;
+    }
+  }
+  bool Knows(const std::string& text) const {
+    return std::any_of(texts.begin(), texts.end(),
+                       [&](const auto& at) { return at.second == text; });
+  }
+  std::map<uint64_t, std::string> texts;
+};
+
+TEST_F(PrefixCacheTest, ChangesTellAReaderExactlyWhatCanBeResumedBehind) {
+  cache_.RememberChanges();
+  Reader reader;
+  Rng rng(7);
+  std::set<std::string> stored;
+  for (int32_t round = 0; round < 600; ++round) {
+    for (uint64_t act = 0, acts = rng.Below(3); act <= acts; ++act) {
+      std::string text;
+      for (uint64_t i = 0, size = 1 + rng.Below(6); i < size; ++i) {
+        text += static_cast<char>('a' + rng.Below(i < 2 ? 2 : 4));
+      }
+      if (rng.Below(8) == 0) {
+        cache_.Flush();
+      } else if (rng.Below(4) == 0) {
+        cache_.MakeRoom({{static_cast<int32_t>(rng.Below(28)), 2}});
+      } else if (cache_.MakeRoom({{8, 3}})) {
+        Store(text, round);
+        stored.insert(text);
+      }
+    }
+    reader.Take(cache_.TakeChanges());
+    std::set<std::string> expected;
+    for (const std::string& text : stored) {
+      for (int32_t i = Found(text); i > 0; --i) expected.insert(text.substr(0, i));
+    }
+    ASSERT_EQ(reader.texts.size(), expected.size()) << round;
+    for (const std::string& text : expected) ASSERT_TRUE(reader.Knows(text)) << text;
+  }
+  EXPECT_GT(cache_.evictions(GroupKind::kFull), 100);
+  EXPECT_GT(cache_.evictions(GroupKind::kState), 100);
+}
+
+TEST_F(PrefixCacheTest, ANewCacheSaysThatAllIsGoneAndASilentOneSaysNothing) {
+  EXPECT_TRUE(cache_.TakeChanges().empty());
+  cache_.RememberChanges();
+  EXPECT_TRUE(cache_.TakeChanges().cleared);
+  EXPECT_TRUE(cache_.TakeChanges().empty());
+  Store("ab", 1);
+  cache_.Flush();  // before anybody asked
+  EXPECT_TRUE(cache_.TakeChanges().empty());
+}
+
+TEST_F(PrefixCacheTest, PrefixesOfATenantAreMarkedAndHaveHashesOfTheirOwn) {
+  cache_.RememberChanges();
+  for (const char* tenant : {"", "t"}) {
+    const Text text = Blocks("a");
+    BlockTables tables(geometry_);
+    const PrefixSpace space{.tenant = tenant};
+    tables.Enter(space, cache_.Match(space, {text, {}}, 1 << 20), cache_);
+    std::vector<TableChange> changes;
+    EXPECT_TRUE(tables.Cover(0, kBlockTokens, cache_, changes));
+    tables.Publish(0, kBlockTokens, {text, {}}, Snapshot::kPassing, cache_);
+    tables.ReleaseAll(cache_);
+  }
+  const PrefixChanges changes = cache_.TakeChanges();
+  ASSERT_EQ(changes.stored.size(), 2u);
+  EXPECT_TRUE(changes.stored[0].shared);
+  EXPECT_FALSE(changes.stored[1].shared);
+  EXPECT_NE(changes.stored[0].hash, changes.stored[1].hash);
 }
 
 class PackedCacheTest : public PrefixCacheTest {

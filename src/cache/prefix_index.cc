@@ -186,6 +186,7 @@ PrefixNodeId PrefixIndex::Root(const PrefixSpace& space) {
     at->second = NewNode();
     At(at->second).alive = true;
     At(at->second).key = RootKey(space);
+    At(at->second).shared = space.tenant.empty() && space.salt.empty();
     if (tier_ != nullptr) At(at->second).page = RootPageKey(space.tenant, space.salt);
     root_places_.emplace(at->second, at);
   }
@@ -204,6 +205,7 @@ PrefixNodeId PrefixIndex::Child(PrefixNodeId parent, const BlockTokens& tokens) 
     node.parent = parent;
     node.key = key;
     if (tier_ != nullptr) node.page = ChildPageKey(At(parent).page, tokens);
+    node.shared = At(parent).shared;
     node.depth = At(parent).depth + 1;
     node.tokens = tokens;
     FillSlot(static_cast<uint32_t>(key.low), id);
@@ -283,6 +285,7 @@ void PrefixIndex::Put(PrefixNodeId id, GroupKind kind, const PartBlocks& blocks,
   part.pins = 1;
   part.epochs = epochs;
   File(id, kind);
+  Announce(id, kind);
 }
 
 void PrefixIndex::Replace(PrefixNodeId id, const PartBlocks& blocks, PartEpochs epochs) {
@@ -352,6 +355,7 @@ void PrefixIndex::Remove(PrefixNodeId id, GroupKind kind) {
   part.carried = false;
   part.was = true;
   --parts_[kind == GroupKind::kState];
+  Announce(id, kind);
   File(id, kind);
   if (kind == GroupKind::kState) return;
   --At(node.parent).full_children;
@@ -395,6 +399,7 @@ void PrefixIndex::Restore(const Victim& victim) {
     File(node.parent, GroupKind::kFull);
   }
   File(victim.node, victim.part);
+  Announce(victim.node, victim.part);
   Unrefer(victim.node);
 }
 
@@ -402,6 +407,34 @@ void PrefixIndex::Forget(const Victim& victim) {
   const Key& key = At(victim.node).key;
   if (victim.part == GroupKind::kFull) evicted_[key.high % kEvictedKeys] = {key, victim.used};
   Unrefer(victim.node);
+}
+
+void PrefixIndex::Announce(PrefixNodeId id, GroupKind kind) {
+  if (!journal_) return;
+  std::vector<PrefixNodeId> changed = {id};
+  if (kind == (has_state_ ? GroupKind::kState : GroupKind::kFull)) {
+    const int32_t by = At(id).part(kind).carried ? 1 : -1;
+    for (PrefixNodeId at = id; at.valid(); at = At(at).parent) {
+      Node& node = At(at);
+      const bool before = node.resumable_ends > 0;
+      node.resumable_ends += by;
+      if ((node.resumable_ends > 0) == before) break;
+      changed.push_back(at);
+    }
+    // What is stored is stored from the first block on, what is removed from the last.
+    if (by > 0) std::reverse(changed.begin(), changed.end());
+  }
+  for (const PrefixNodeId at : changed) AnnounceNode(at);
+}
+
+void PrefixIndex::AnnounceNode(PrefixNodeId id) {
+  Node& node = At(id);
+  const bool stored = node.depth > 0 && node.resumable_ends > 0 && Usable(node);
+  if (std::exchange(node.announced, stored) == stored) return;
+  if (!stored) return journal_->Remove(node.key.low);
+  StoredBlock block{.hash = node.key.low, .shared = node.shared, .tokens = node.tokens};
+  if (node.depth > 1) block.parent = At(node.parent).key.low;
+  journal_->Store(block);
 }
 
 Status PrefixIndex::Audit() const {

@@ -19,6 +19,7 @@
 #include "cache/geometry.h"
 #include "cache/page_directory.h"
 #include "cache/page_part.h"
+#include "cache/prefix_changes.h"
 #include "cache/prefix_match.h"
 #include "cache/victim_queue.h"
 
@@ -102,6 +103,10 @@ class PrefixIndex {
   // Carries a state that is not merely passed by.
   bool KeepsState(PrefixNodeId node) const { return At(node).state.carried && !Passing(At(node)); }
 
+  // From now on, before the first Root, the index keeps a journal of what can be resumed behind.
+  void RememberChanges() { journal_.emplace(); }
+  PrefixChanges TakeChanges() { return journal_ ? journal_->Take() : PrefixChanges(); }
+
   int64_t parts(GroupKind part) const { return parts_[part == GroupKind::kState]; }
   int64_t nodes() const { return nodes_alive_; }
 
@@ -136,6 +141,9 @@ class PrefixIndex {
     int32_t children = 0, full_children = 0;
     int32_t references = 0;
     bool alive = false;
+    bool shared = false;         // no tenant and no salt
+    bool announced = false;      // the journal has it as stored
+    int32_t resumable_ends = 0;  // its own, if it has one, and children that have some behind them
     bool hit = false, branch = false, prompt_end = false, superseded = false;  // its snapshot
     Part full, state;
     PartBlocks blocks;
@@ -168,6 +176,9 @@ class PrefixIndex {
   // Files a part as a victim, or not, as its pins and surroundings now say.
   void File(PrefixNodeId node, GroupKind part);
   void Remove(PrefixNodeId node, GroupKind part);
+  // Tells the journal, if there is one, that a part has come to a node or left it.
+  void Announce(PrefixNodeId node, GroupKind part);
+  void AnnounceNode(PrefixNodeId node);
 
   const PageDirectory* tier_;
   bool has_full_ = false, has_state_ = false;
@@ -184,6 +195,7 @@ class PrefixIndex {
   Roots roots_;
   std::map<PrefixNodeId, Roots::iterator> root_places_;
   VictimQueue victims_;
+  std::optional<PrefixJournal> journal_;
   struct Evicted {
     Key key;
     int64_t used = 0;

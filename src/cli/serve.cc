@@ -76,6 +76,14 @@ class ServeCommand : public Command {
                "loopback address");
     flags.Number("--handoff-seconds", handoff_seconds_, {1, 86400},
                  "A prompt whose pages have not come after so long is computed here");
+    flags.Text("--kv-events", options_.kv_events.bind,
+               "Publish which prefixes can be resumed here, for gateways: tcp://HOST:PORT or "
+               "tcp://*:PORT to listen at (docs/guides/kv_events.md)");
+    flags.Text("--kv-events-connect", options_.kv_events.connect,
+               "The same to a gateway that listens at this tcp://HOST:PORT");
+    flags.Text("--kv-events-replay", options_.kv_events.replay,
+               "tcp://HOST:PORT at which gateways ask for events that they missed");
+    flags.Text("--kv-events-topic", options_.kv_events.topic, "Name of this engine's events");
     AddEngineFlags(flags, options_);
   }
   Status Run() override;
@@ -332,6 +340,10 @@ Status ServeCommand::Run() {
   fmt::print("listening on {}\nchat page: {}/\n", server->url(), server->url());
   if (engine->partners() != nullptr && role_ == "prefill") {
     fmt::print("decode engines may come to port {}\n", engine->partners()->port());
+  }
+  if (const auto* events = engine->kv_events()) {
+    fmt::print("KV events at {}\n", events->events_at());
+    if (!events->replay_at().empty()) fmt::print("KV events again at {}\n", events->replay_at());
   }
   if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
   std::fflush(stdout);

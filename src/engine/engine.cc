@@ -67,6 +67,7 @@ struct Engine::State {
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
   std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
+  std::unique_ptr<kv::Publisher> kv_events;     // used by the driver; null: there is none
   EngineDevice device;                          // of the executor
   std::unique_ptr<RankTiers> tier;              // used by the executor; null: none
   std::unique_ptr<ExpertBalancer> balancer;     // used by the executor; null: experts stay
@@ -334,6 +335,7 @@ Status Engine::State::SetLimits() {
   limits.report_freed = kPoisonFreed;
   RETURN_IF_ERROR(ModelExecutor::CanRun(limits, options.mesh.dp));
   limits.handoff = partners != nullptr;
+  limits.report_prefixes = kv_events != nullptr;
   return {};
 }
 
@@ -401,6 +403,7 @@ Status Engine::State::StartEngine() {
                    .event_log = event_log.get(),
                    .prompts_elsewhere = partners && partners->receives(),
                    .clear_tiers = [this] { tier ? tier->Clear() : void(); },
+                   .prefixes = kv_events.get(),
                    .followers = leader.get()});
   if (partners) partners->Serve(*driver);
   if (tier) tier->Watch(*driver);
@@ -474,6 +477,7 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   ASSIGN_OR_RETURN(move_bytes, MoveBytesOf(options, spec, binding));
   RETURN_IF_ERROR(PlanCache(binding));
   if (options.partners) RETURN_IF_ERROR(FindPartners());
+  ASSIGN_OR_RETURN(kv_events, OpenEvents(options, views[0].rank));
   ASSIGN_OR_RETURN(tier, OpenTier(options, fingerprint_parts()));
   return LoadRanks(std::move(binding), stage);
 }
@@ -529,6 +533,7 @@ const EngineOptions& Engine::options() const { return state_->options; }
 std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
 const handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
+const kv::Publisher* Engine::kv_events() const { return state_->kv_events.get(); }
 double Engine::load_seconds() const { return state_->load_seconds; }
 const ExpertMover* Engine::mover() const { return state_->executor->mover(); }
 const RankCounts* Engine::rank_counts() const { return state_->executor->rank_counts(); }
@@ -554,12 +559,6 @@ std::string Engine::PlanText() const {
 
 json::object Engine::PlanObject() const {
   const State& s = *state_;
-  json::array capacity;
-  for (const MemoryPlan::Capacity& c : s.memory.Capacities()) {
-    capacity.push_back(json::object{{"tokens", c.tokens},
-                                    {"resumable_conversations", c.resumable},
-                                    {"running_sequences", c.running}});
-  }
   return {{"architecture", s.spec.architecture},
           {"weight_bytes", s.memory.weight_bytes},
           {"mapped_weight_bytes", s.memory.mapped_bytes},
@@ -568,7 +567,7 @@ json::object Engine::PlanObject() const {
           {"kv_bytes_per_token", s.memory.kv_bytes_per_token},
           {"state_bytes_per_sequence", s.memory.state_bytes_per_sequence},
           {"cache_tokens_one_sequence", SequenceTokensMax(s.memory.geometry)},
-          {"capacity", std::move(capacity)},
+          {"capacity", CapacityObject(s.memory)},
           {"prefix_cache", s.limits.prefix_cache},
           {"cache_dir", s.options.cache_dir},
           {"cache_disk_bytes", s.options.cache_disk_bytes},

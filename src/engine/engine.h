@@ -55,6 +55,7 @@ class Engine {
   RunningFormats weight_formats() const;
   const ExpertRecorder* experts() const;      // null: the model has none
   const handoff::Partners* partners() const;  // null: there are none
+  const kv::Publisher* kv_events() const;     // null: nobody hears of prefixes
   const ExpertMover* mover() const;           // null: experts stay where they are
   const RankCounts* rank_counts() const;      // of experts on several ranks; null: there are none
 

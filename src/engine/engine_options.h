@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "handoff/partners.h"
+#include "kv/publisher.h"
 #include "model/loading/weight_choice.h"
 #include "parallel/mesh.h"
 #include "runtime/experts/expert_balancer.h"
@@ -54,10 +55,11 @@ struct EngineOptions {
   // The other part of a hand-off is another engine's; none: this one does all. Its fingerprint is
   // the engine's to fill in.
   std::optional<handoff::PartnerOptions> partners;
-  std::string expert_placement;   // file that says where experts lie; empty: in order
-  int32_t redundant_experts = 0;  // further slots of a layer, without such a file
-  bool balance_experts = false;   // move experts where the load is
-  BalancerOptions balance;        // when
+  kv::PublisherOptions kv_events;  // who hears of stored prefixes
+  std::string expert_placement;    // file that says where experts lie; empty: in order
+  int32_t redundant_experts = 0;   // further slots of a layer, without such a file
+  bool balance_experts = false;    // move experts where the load is
+  BalancerOptions balance;         // when
   int64_t balance_step_bytes = int64_t{1} << 20;  // that may travel in a step
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;

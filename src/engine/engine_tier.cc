@@ -62,4 +62,24 @@ std::string TierText(const RankTiers& tier, const EngineOptions& options) {
   return text + '\n';
 }
 
+Result<std::unique_ptr<kv::Publisher>> OpenEvents(const EngineOptions& options, int32_t rank) {
+  RETURN_IF_ERROR(options.kv_events.Check());
+  if (!options.kv_events.used() || rank != 0) return std::unique_ptr<kv::Publisher>();
+  if (!options.scheduler.prefix_cache) {
+    return Error{ErrorCode::kInvalid,
+                 "there are no prefixes to publish; leave out --no-prefix-cache", "kv_events"};
+  }
+  return kv::Publisher::Start(options.kv_events);
+}
+
+json::array CapacityObject(const MemoryPlan& memory) {
+  json::array capacity;
+  for (const MemoryPlan::Capacity& c : memory.Capacities()) {
+    capacity.push_back(json::object{{"tokens", c.tokens},
+                                    {"resumable_conversations", c.resumable},
+                                    {"running_sequences", c.running}});
+  }
+  return capacity;
+}
+
 }  // namespace braid

@@ -1,12 +1,15 @@
-// The tier below the arena, as an engine's options ask for it. The thread that assembles the
-// engine.
+// What engines do with stored prefixes besides using them, as the options ask for it: a tier below
+// the arena, events for gateways. The thread that assembles the engine.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "base/json.h"
 #include "engine/engine_options.h"
 #include "engine/fingerprint.h"
+#include "kv/publisher.h"
+#include "model/loading/memory_plan.h"
 #include "tiers/rank_tiers.h"
 
 namespace braid {
@@ -18,5 +21,12 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
 
 // The line that is printed at start.
 std::string TierText(const RankTiers& tier, const EngineOptions& options);
+
+// Who publishes what is stored, if somebody is to (null: nobody). The first rank knows the prefixes
+// of all.
+Result<std::unique_ptr<kv::Publisher>> OpenEvents(const EngineOptions& options, int32_t rank);
+
+// How many conversations the cache holds, for /server_info.
+json::array CapacityObject(const MemoryPlan& memory);
 
 }  // namespace braid

@@ -38,7 +38,8 @@ struct SchedulerConfig {
   // of the budget that one token for each sequence leaves. A plan that is made while a step is in
   // flight has no row of a sequence in that step: its drafts are not known yet.
   int32_t draft_tokens_max = 0;
-  bool report_freed = false;  // plans say which blocks became free, to be poisoned
+  bool report_freed = false;     // plans say which blocks became free, to be poisoned
+  bool report_prefixes = false;  // Scheduler::TakePrefixChanges has something to say
   // Prompts of a rank that one step computes tokens of; others that hold a slot wait for those
   // before them, and the first always goes on. 0: any number.
   int32_t prefills_max = 0;

@@ -16,6 +16,7 @@ struct DpRank {
   DpRank(const SchedulerConfig& config, const PageDirectory& tier)
       : cache(config.cache, config.tier ? &tier : nullptr), free_slots(config.running_max) {
     cache.RememberFreed(config.report_freed);
+    if (config.report_prefixes) cache.RememberChanges();
     for (int32_t i = 0; i < config.running_max; ++i) free_slots.Insert(i);
   }
 

@@ -26,6 +26,7 @@ struct Driver::State {
   Plan NextPlan();
   void AuditIfIdle(int64_t now_us);
   void Deliver();
+  void TellPrefixes();
   void Fail(const Error& error);
   void Publish();
   bool ShowsPause() const { return wants_pause && refusal.ok(); }
@@ -133,6 +134,7 @@ bool Driver::Turn() {
   }
   for (const Event& event : *events) s.Apply(event);
   s.Deliver();
+  s.TellPrefixes();
   if (!events->empty()) {
     s.LaunchSteps(*this);
   } else if (s.config.followers != nullptr) {
@@ -195,6 +197,7 @@ void Driver::State::LaunchSteps(EventSink& events) {
       const auto at = sinks.find(admission.request->id);
       if (at != sinks.end()) at->second->OnAdmitted();
     }
+    TellPrefixes();
     Publish();  // before the step: it may hang
     executor.Launch(std::move(plan), events);
   }
@@ -235,6 +238,14 @@ void Driver::State::Deliver() {
     OutputSink* sink = at->second;
     if (output.finish) sinks.erase(at);
     sink->OnOutput(std::move(output));
+  }
+}
+
+void Driver::State::TellPrefixes() {
+  if (config.prefixes == nullptr) return;
+  for (int32_t r = 0; r < scheduler.config().dp_ranks; ++r) {
+    PrefixChanges changes = scheduler.TakePrefixChanges(DpRankId(r));
+    if (!changes.empty()) config.prefixes->OnPrefixes(DpRankId(r), std::move(changes));
   }
 }
 

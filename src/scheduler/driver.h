@@ -32,6 +32,12 @@ struct OutputSink {
   virtual void OnOutput(Output output) = 0;
 };
 
+// Hears of stored prefixes as they change; on the driver's thread, and must not block.
+struct PrefixListener {
+  virtual ~PrefixListener() = default;
+  virtual void OnPrefixes(DpRankId rank, PrefixChanges changes) = 0;
+};
+
 struct DriverStats {
   SchedulerStats scheduler;
   int64_t step_us_last = 0;                // duration of the last step
@@ -49,8 +55,9 @@ struct DriverConfig {
   EventLogWriter* event_log = nullptr;  // records the run; null: none; outlives the driver
   // Another engine computes the prompts of those requests where it can (MayReceive).
   bool prompts_elsewhere = false;
-  std::function<void()> clear_tiers;  // any thread; empty: there are none
-  RunListener* followers = nullptr;   // the other ranks; null: none; outlives the driver
+  std::function<void()> clear_tiers;   // any thread; empty: there are none
+  PrefixListener* prefixes = nullptr;  // null: none; with report_prefixes; outlives the driver
+  RunListener* followers = nullptr;    // the other ranks; null: none; outlives the driver
   std::function<int64_t()> now_us = MonotonicUs;
 };
 

@@ -72,6 +72,10 @@ Plan Scheduler::NextPlan() {
 
 std::vector<Output>& Scheduler::TakeOutputs() { return state_->life_cycle.TakeOutputs(); }
 
+PrefixChanges Scheduler::TakePrefixChanges(DpRankId rank) {
+  return state_->ranks[rank].cache.TakeChanges();
+}
+
 bool Scheduler::idle() const { return state_->Idle(); }
 
 int32_t Scheduler::moves() const { return state_->moves.under_way(); }

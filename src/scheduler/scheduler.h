@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cache/prefix_changes.h"
 #include "cache/prefix_match.h"
 #include "scheduler/config.h"
 #include "scheduler/event.h"
@@ -78,6 +79,9 @@ class Scheduler {
   // What came out since the last call, a request's tokens in order. The caller may move them out of
   // the vector, which is valid until the next call.
   std::vector<Output>& TakeOutputs();
+
+  // What can be resumed now and could not at the last call, and the reverse.
+  PrefixChanges TakePrefixChanges(DpRankId rank);
 
   bool idle() const;      // no request is alive, and no step or move in flight
   int32_t moves() const;  // in flight
