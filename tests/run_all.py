@@ -30,7 +30,8 @@ SANITIZED = {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     },
-    "tsan": {"TSAN_OPTIONS": "second_deadlock_stack=1:history_size=4"},
+    # UCX patches mmap and its like in memory, which ThreadSanitizer has patched before.
+    "tsan": {"TSAN_OPTIONS": "second_deadlock_stack=1:history_size=4", "UCX_MEM_EVENTS": "n"},
 }
 SLOWER = {"release": 1, "dev": 2, "tsan": 4}  # how much longer a part may take
 
