@@ -315,7 +315,8 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                           .balancer = view.rank == 0 ? balancer.get() : nullptr,
                           .dp_rank = options.mesh.GroupOf(view.rank),
                           .dp_ranks = options.mesh.dp,
-                          .movers = {partners.get(), tier ? &tier->MoverOf(view.rank) : nullptr}});
+                          .movers = {partners ? &partners->MoverOf(view.rank) : nullptr,
+                                     tier ? &tier->MoverOf(view.rank) : nullptr}});
 }
 
 Status Engine::State::SetLimits() {
@@ -340,8 +341,7 @@ Status Engine::State::SetLimits() {
 }
 
 Status Engine::State::FindPartners() {
-  RETURN_IF_ERROR(CheckPartners(options));
-  options.partners->fingerprint = FingerprintOf(fingerprint_parts());
+  RETURN_IF_ERROR(DescribeTo(options, fingerprint_parts()));
   ASSIGN_OR_RETURN(partners, handoff::Partners::Create(*options.partners));
   return {};
 }

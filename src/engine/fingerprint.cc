@@ -13,6 +13,10 @@
 
 #include "base/rng.h"
 #include "base/system/file.h"
+#include "comm/launch.h"
+#include "model/loading/load_weights.h"
+#include "model/loading/weight_binding.h"
+#include "parallel/page_layout.h"
 
 namespace braid {
 namespace {
@@ -100,16 +104,39 @@ std::string CacheText(const CacheGeometry& cache) {
   return text;
 }
 
-}  // namespace
-
 Status CheckPartners(const EngineOptions& options) {
   const auto bad = [](const char* message) { return Error{ErrorCode::kInvalid, message, "role"}; };
-  if (options.mesh.ranks() > 1) {
-    return bad("--role prefill and decode need one rank; leave out --dp, --tp and --ep");
+  if (options.mesh.dp > 1) {
+    return bad(
+        "--role prefill and decode need one group of ranks; leave out --dp and start an engine for "
+        "each group");
+  }
+  if (LaunchHere().several()) {
+    return bad("--role prefill and decode need ranks that are threads; start one process");
   }
   if (!options.event_log.empty()) {
     return bad("--event-log holds no pages of other engines; leave it out or use --role both");
   }
+  return {};
+}
+
+}  // namespace
+
+Status DescribeTo(EngineOptions& options, const FingerprintParts& parts) {
+  RETURN_IF_ERROR(CheckPartners(options));
+  handoff::PartnerOptions& partners = *options.partners;
+  if (options.mesh.tp == 1) {
+    partners.fingerprint = FingerprintOf(parts);
+    return {};
+  }
+  const DType kv_dtype = parts.machine.kv_dtype;
+  partners.layout = PageLayoutOf(parts.spec, options.mesh, kv_dtype);
+  ASSIGN_OR_RETURN(const Binding whole,
+                   BindWeights(parts.spec, parts.checkpoint, options.weight_choice()));
+  const std::map<std::string_view, int64_t> weights = WeightBytesOf(whole.report);
+  const CacheGeometry cache{.groups = CachePlanOf(parts.spec, kv_dtype).groups};
+  partners.fingerprint =
+      FingerprintOf({parts.spec, parts.checkpoint, parts.machine, cache, weights, parts.mla});
   return {};
 }
 

@@ -33,7 +33,9 @@ std::string FingerprintOf(const FingerprintParts& parts);
 // that is changed in place is another one even where no sample shows it.
 Result<std::string> FilesLine(const std::string& model);
 
-// What options do not go together with partners.
-Status CheckPartners(const EngineOptions& options);
+// Fills in what partners must know of this engine: its fingerprint and, with several ranks, where
+// their pages lie in those of one rank, which is the form that all partners exchange. An error if
+// the options do not go together with partners.
+Status DescribeTo(EngineOptions& options, const FingerprintParts& parts);
 
 }  // namespace braid

@@ -19,23 +19,6 @@ namespace {
 
 constexpr int64_t kTickUs = 50'000;
 
-// The blocks of a move, each by its own.
-std::map<PartKey, Page> PagesOf(const PageMove& move, std::byte* arena,
-                                const CacheGeometry& geometry) {
-  std::map<PartKey, Page> pages;
-  for (const PagePart& part : move.parts) {
-    for (size_t g = 0; g < geometry.groups.size(); ++g) {
-      if (geometry.groups[g].kind != part.kind) continue;
-      const GroupId group(static_cast<int32_t>(g));
-      const BlockId block = part.blocks.by_group[g];
-      CHECK(block.valid(), "part {} of a move has no block in group {}", part.index, g);
-      pages[{group, part.index}] = {arena + BlockBytesOffset(geometry, group, block),
-                                    static_cast<size_t>(geometry.groups[g].block_bytes)};
-    }
-  }
-  return pages;
-}
-
 template <class T>
 std::optional<T> EventIn(std::string_view record) {
   RecordReader reader(record);
@@ -217,9 +200,11 @@ void Partners::State::Deliver(const Outcome& outcome) {
 
 void Partners::State::OnReceived(uint64_t cookie, bool whole) {
   const auto at = writes.find(cookie);
-  const Write write = at->second;
+  const Write write = std::move(at->second);
   writes.erase(at);
-  const bool good = whole && Checksum(write.page.data, write.page.size) == write.checksum;
+  const std::byte* bytes = write.page.data != nullptr ? write.page.data : write.whole.data();
+  const bool good = whole && Checksum(bytes, write.page.size) == write.checksum;
+  if (good && write.page.data == nullptr) pages.Scatter(write.whole, write.page);
   if (good) stats.bytes += static_cast<int64_t>(write.page.size);
   DecodeRooms::Effects effects;
   decode.EndWrite(write.room, write.part, good, effects);
@@ -230,13 +215,15 @@ void Partners::State::OnSent(uint64_t cookie, bool) {
   const auto at = reads.find(cookie);
   const Read read = std::move(at->second);
   reads.erase(at);
-  if (!read.copy.empty()) {
+  if (read.early) {
     early_bytes -= static_cast<int64_t>(read.copy.size());
     return;
   }
+  gathered_bytes -= static_cast<int64_t>(read.copy.size());
   PrefillRooms::Effects effects;
   prefill.EndRead(read.key, effects);
   Apply(effects);
+  SendRest();
 }
 
 // The prefill engine that has the fewest rooms.
@@ -254,10 +241,10 @@ void Partners::State::Receive(const PageMove& move, std::string request, EventSi
   if (request.size() > kRequestBytesMax) error = "the request is too large to be told";
   DecodeRooms::Effects effects;
   std::optional<RoomId> room;
-  std::map<PartKey, Page> pages = PagesOf(move, arena, *geometry);
+  std::map<PartKey, Page> own = pages.Of(move);
   if (error.empty()) {
     DecodeRooms::Wish wish{.begin = move.begin, .parts = {}, .request = std::move(request)};
-    for (const auto& [part, page] : pages) wish.parts.push_back(part);
+    for (const auto& [part, page] : own) wish.parts.push_back(part);
     room = decode.Open(least->first, std::move(wish), MonotonicUs(), effects);
   }
   if (!room) {
@@ -266,30 +253,53 @@ void Partners::State::Receive(const PageMove& move, std::string request, EventSi
     events.Post(PagesMoved{.move = move.id, .error = error, .lost = {}, .logprob = {}});
     return;
   }
-  arrivals[*room] = {move.id, move.request, &events, std::move(pages)};
+  arrivals[*room] = {move.id, move.request, &events, std::move(own)};
   Apply(effects);
 }
 
-void Partners::State::Hand(const PageMove& move, Job& job, EventSink& events) {
+void Partners::State::Hand(const PageMove& move, RoomKey key, EventSink& events) {
+  const auto at = jobs.find(key);
+  if (at == jobs.end()) {  // ended while other ranks had not heard of the move
+    events.Post(
+        PagesMoved{.move = move.id, .error = "the prompt was given up", .lost = {}, .logprob = {}});
+    return;
+  }
+  Job& job = *at->second;
   job.move = move.id;
   job.events = &events;
-  const RoomKey key = job.key;
-  std::map<PartKey, Page> pages = PagesOf(move, arena, *geometry);
-  const std::vector<PartKey> parts = PartsOf(*geometry, job.begin, move.end);
+  const std::map<PartKey, Page> own = pages.Of(move);
+  const std::vector<PartKey> parts = PartsOf(pages.geometry(), job.begin, move.end);
   std::string result;
   AppendRecord(
       Event(PagesMoved{
           .move = MoveId(0), .error = {}, .lost = {}, .token = job.token, .logprob = job.logprob}),
       result);
-  const std::set<PartKey> sent = job.sent;
+  for (const PartKey& part : parts) {
+    if (!job.sent.contains(part)) job.rest.emplace_back(part, own.at(part));
+  }
   PrefillRooms::Effects effects;
   prefill.Hand(key, static_cast<int32_t>(parts.size()), std::move(result), MonotonicUs(), effects);
-  for (const PartKey& part : parts) {
-    if (sent.contains(part) || !prefill.BeginRead(key)) continue;
-    const Page page = pages.at(part);
-    SendPart(key, part, {page.data, page.size}, {key, {}});
-  }
+  SendRest();
   Apply(effects);
+}
+
+// What was handed over, as far as there is room for copies of it.
+void Partners::State::SendRest() {
+  for (const auto& [key, job] : jobs) {
+    while (!job->rest.empty() && gathered_bytes < kCopiesBytesMax) {
+      const auto [part, page] = job->rest.front();
+      job->rest.pop_front();
+      if (!prefill.BeginRead(key)) continue;
+      if (page.data != nullptr) {
+        SendPart(key, part, {page.data, page.size}, {key, {}});
+        continue;
+      }
+      std::vector<std::byte> copy = pages.Gather(page);
+      gathered_bytes += static_cast<int64_t>(copy.size());
+      const std::pair<const std::byte*, size_t> bytes{copy.data(), copy.size()};
+      SendPart(key, part, bytes, {key, std::move(copy)});
+    }
+  }
 }
 
 void Partners::State::SendEarly(RoomKey key, PartKey part, std::vector<std::byte> copy) {
@@ -302,7 +312,7 @@ void Partners::State::SendEarly(RoomKey key, PartKey part, std::vector<std::byte
   }
   stats.early_bytes += size;
   const std::pair<const std::byte*, size_t> bytes{copy.data(), copy.size()};
-  SendPart(key, part, bytes, {key, std::move(copy)});
+  SendPart(key, part, bytes, {key, std::move(copy), true});
 }
 
 void Partners::State::SendPart(RoomKey key, PartKey part, std::pair<const std::byte*, size_t> bytes,
@@ -356,8 +366,22 @@ void Partners::Leave() {
 }
 
 void Partners::Attach(std::byte* arena, const CacheGeometry& geometry) {
-  state_->arena = arena;
-  state_->geometry = &geometry;
+  state_->pages.Attach(0, arena, geometry);
+}
+
+Mover& Partners::MoverOf(int32_t rank) {
+  if (rank == 0) return *this;
+  return *state_->rank_movers[static_cast<size_t>(rank - 1)];
+}
+
+void Partners::State::Begin(MoveId move, std::function<void()> command) {
+  std::lock_guard lock(mutex);
+  Awaited& of = awaited[move];
+  if (command) of.begin = std::move(command);
+  if (++of.ranks < pages.ranks()) return;
+  commands.push_back(std::move(of.begin));
+  awaited.erase(move);
+  transport->Wake();
 }
 
 void Partners::Start(const PageMove& move, EventSink& events) {
@@ -365,15 +389,16 @@ void Partners::Start(const PageMove& move, EventSink& events) {
   if (move.in()) {
     auto expected = s.expected.extract(move.id);
     CHECK(!expected.empty(), "the pages of request {} were not expected", move.request.value);
-    s.Command([&s, move, &events, request = std::move(expected.mapped())]() mutable {
+    return s.Begin(move.id, [&s, move, &events, request = std::move(expected.mapped())]() mutable {
       s.Receive(move, std::move(request), events);
     });
-    return;
   }
-  std::lock_guard lock(s.mutex);
-  State::Job* job = s.computing.at(move.request);
-  s.commands.push_back([&s, move, &events, job] { s.Hand(move, *job, events); });
-  s.transport->Wake();
+  RoomKey key;
+  {
+    std::lock_guard lock(s.mutex);
+    key = s.computing.at(move.request)->key;
+  }
+  s.Begin(move.id, [&s, move, &events, key] { s.Hand(move, key, events); });
 }
 
 void Partners::Expect(MoveId move, const Request& request) {
@@ -402,11 +427,11 @@ int32_t Partners::WantedFrom(RequestId request) {
 
 void Partners::Early(RequestId request, PartKey part, BlockId block) {
   State& s = *state_;
-  const auto group = static_cast<size_t>(part.group.value);
-  const int64_t size = s.geometry->groups[group].block_bytes;
-  if (s.early_bytes.load() + size > kEarlyBytesMax) return;  // it leaves with the rest
-  const std::byte* bytes = s.arena + BlockBytesOffset(*s.geometry, part.group, block);
-  std::vector<std::byte> copy(bytes, bytes + size);
+  if (s.pages.ranks() > 1) return;
+  const Page page = s.pages.At(part.group, block);
+  const auto size = static_cast<int64_t>(page.size);
+  if (s.early_bytes.load() + size > kCopiesBytesMax) return;  // it leaves with the rest
+  std::vector<std::byte> copy(page.data, page.data + size);
   s.early_bytes += size;
   std::lock_guard lock(s.mutex);
   const auto at = s.computing.find(request);

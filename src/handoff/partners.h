@@ -8,9 +8,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cache/page_runs.h"
 #include "handoff/decode_rooms.h"
 #include "handoff/pairing.h"
 #include "handoff/prefill_rooms.h"
@@ -21,15 +23,17 @@
 namespace braid::handoff {
 
 inline constexpr int64_t kPingUs = 500'000, kSilenceUs = 5'000'000;
-// Copies of pages that leave while their prompt is computed, at most.
-inline constexpr int64_t kEarlyBytesMax = int64_t{256} << 20;
+// Copies of pages on their way, at most: of those that leave while their prompt is computed, and
+// again of those that are put together from several ranks.
+inline constexpr int64_t kCopiesBytesMax = int64_t{256} << 20;
 
 struct PartnerOptions {
   Side side = Side::kDecode;
   HostPort listen;                 // prefill: where decode engines come
   std::vector<HostPort> prefills;  // decode: where prefill engines are
   std::string key;
-  std::string fingerprint;  // of all that must be equal: lines of "name: value"
+  std::string fingerprint;           // of all that must be equal: lines of "name: value"
+  std::optional<PageLayout> layout;  // of the ranks of this engine; none: one rank
   DecodeLimits decode;
   PrefillLimits prefill;
   // What carries messages and pages; tests have one of their own.
@@ -60,13 +64,17 @@ class Partners final : public Mover {
   void Attach(std::byte* arena, const CacheGeometry& geometry) override;
   // Of a kDecode request, after Expect; or of a kPrefill request that a partner asked for.
   void Start(const PageMove& move, EventSink& events) override;
+  // With a layout: of each rank; the first one's is this. A move begins when all have started it:
+  // whatever a rank did to its pages before is done.
+  Mover& MoverOf(int32_t rank);
 
   // What HandoffExecutor sees; engine thread. The request whose pages a move brings.
   void Expect(MoveId move, const Request& request);
   void Abort(RequestId request);
   // The first token of the pages that a partner misses; -1: no partner asked for the request.
   int32_t WantedFrom(RequestId request);
-  // A whole block of a prompt that is still computed: a copy of it leaves, if there is room.
+  // A whole block of a prompt that is still computed: a copy of it leaves, if there is room. Not
+  // of several ranks: the others may still be at work on theirs.
   void Early(RequestId request, PartKey part, BlockId block);
 
   // A decode engine's: pages come, and none leave.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -14,16 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "handoff/engine_pages.h"
 #include "handoff/partners.h"
 
 namespace braid::handoff {
 
 inline constexpr const char* kStops = "this engine stops";
-
-struct Page {
-  std::byte* data = nullptr;
-  size_t size = 0;
-};
 
 struct Partners::State final : Transport::Owner {
   // A connection, and from its pairing on a session.
@@ -47,6 +44,7 @@ struct Partners::State final : Transport::Owner {
     PartKey part;
     uint64_t checksum;
     Page page;
+    std::vector<std::byte> whole;  // of a page in pieces: its bytes, until they are all here
   };
   // A prompt that is computed for a partner. The driver calls it on the engine thread.
   struct Job final : OutputSink {
@@ -62,6 +60,7 @@ struct Partners::State final : Transport::Owner {
     TokenLogprob logprob;
     // The partners' thread.
     std::set<PartKey> sent;
+    std::deque<std::pair<PartKey, Page>> rest;  // of the pages that were handed over
     MoveId move;
     EventSink* events = nullptr;  // not null: its pages are handed over
     bool ended = false;           // the driver knows it no more
@@ -69,20 +68,40 @@ struct Partners::State final : Transport::Owner {
   // A part that leaves, or a copy of it.
   struct Read {
     RoomKey key;
-    std::vector<std::byte> copy;  // empty: a page is read
+    std::vector<std::byte> copy;  // empty: the page itself is read
+    bool early = false;           // before the pages were handed over
+  };
+  // A move of which some ranks have not heard yet.
+  struct Awaited {
+    size_t ranks = 0;
+    std::function<void()> begin;
+  };
+  // A rank beside the first.
+  class RankMover final : public Mover {
+   public:
+    RankMover(State& state, size_t rank) : state_(state), rank_(rank) {}
+    void Attach(std::byte* arena, const CacheGeometry& geometry) override {
+      state_.pages.Attach(rank_, arena, geometry);
+    }
+    void Start(const PageMove& move, EventSink&) override { state_.Begin(move.id, nullptr); }
+
+   private:
+    State& state_;
+    const size_t rank_;
   };
 
   PartnerOptions options;
   std::unique_ptr<Transport> transport;
   uint16_t port = 0;
-  std::byte* arena = nullptr;
-  const CacheGeometry* geometry = nullptr;
+  EnginePages pages;
+  std::vector<std::unique_ptr<RankMover>> rank_movers;
   Driver* driver = nullptr;
   std::map<MoveId, std::string> expected;  // records of requests; engine thread
 
   std::mutex mutex;
   std::vector<std::function<void()>> commands;
   std::map<RequestId, Job*> computing;  // by what the driver knows them as
+  std::map<MoveId, Awaited> awaited;
   bool ends = false, leaves = false;
   std::atomic<int64_t> early_bytes = 0;  // of copies that are still to leave
   PartnerStats published;
@@ -100,11 +119,18 @@ struct Partners::State final : Transport::Owner {
   std::map<RoomKey, std::unique_ptr<Job>> jobs;
   std::vector<std::unique_ptr<Job>> over;  // released; their requests have not ended yet
   uint64_t cookies = 0;
+  int64_t gathered_bytes = 0;  // copies of pages in pieces that are still to leave
   PartnerStats stats;
   std::thread thread;
 
   explicit State(PartnerOptions o)
-      : options(std::move(o)), decode(options.decode), prefill(options.prefill) {
+      : options(std::move(o)),
+        pages(options.layout),
+        decode(options.decode),
+        prefill(options.prefill) {
+    for (size_t r = 1; r < pages.ranks(); ++r) {
+      rank_movers.push_back(std::make_unique<RankMover>(*this, r));
+    }
     tried_us.resize(options.prefills.size());
     refused.resize(options.prefills.size());
   }
@@ -116,6 +142,8 @@ struct Partners::State final : Transport::Owner {
     }
     transport->Wake();
   }
+  // A rank starts a move; the first one says what is to be done then.
+  void Begin(MoveId move, std::function<void()> command);
   void Run();
   bool Turn();
   void Tick(int64_t now_us);
@@ -135,7 +163,8 @@ struct Partners::State final : Transport::Owner {
 
   // Moves.
   void Receive(const PageMove& move, std::string request, EventSink& events);
-  void Hand(const PageMove& move, Job& job, EventSink& events);
+  void Hand(const PageMove& move, RoomKey key, EventSink& events);
+  void SendRest();
   void SendEarly(RoomKey key, PartKey part, std::vector<std::byte> copy);
   void SendPart(RoomKey key, PartKey part, std::pair<const std::byte*, size_t> bytes, Read read);
   void Finished(RoomKey key, const std::string& error);

@@ -191,8 +191,11 @@ Transport::Place Partners::State::OnData(ConnectionId connection, std::string_vi
   const auto page = arrival->second.pages.find(head->part);
   if (page == arrival->second.pages.end() || page->second.size != bytes) return {};
   if (!decode.BeginWrite(message->session, *head, at->second.heard_us)) return {};
-  writes[++cookies] = {head->room, head->part, head->checksum, page->second};
-  return {page->second.data, cookies};
+  Write& write = writes[++cookies];
+  write = {head->room, head->part, head->checksum, page->second, {}};
+  if (write.page.data != nullptr) return {write.page.data, cookies};
+  write.whole.resize(write.page.size);
+  return {write.whole.data(), cookies};
 }
 
 }  // namespace braid::handoff

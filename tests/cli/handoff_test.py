@@ -176,6 +176,21 @@ def test_drafts_change_no_answer(wanted, draft):
         assert metric(decode, "handoffs_total", 'end="failed"') == 0
 
 
+@pytest.mark.parametrize("prefill, decode", [
+    (["--tp", "2"], []),
+    ([], ["--tp", "2"]),
+    (["--tp", "2", "--ep", "2", "--draft", "3"], ["--draft", "3"]),
+])  # fmt: skip
+def test_engines_of_unlike_ranks_answer_as_one(wanted, prefill, decode):
+    with prefilling(*prefill) as computes, decoding([computes], *decode) as answers:
+        assert [post(answers.port, body) for body in REQUESTS] == wanted
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(lambda body: post(answers.port, body), REQUESTS)) == wanted
+        assert metric(answers, "handoffs_total", 'end="failed"') == 0
+        assert metric(answers, "handoffs_total", 'end="done"') >= 11
+        no_pages_are_used(computes, answers)
+
+
 def test_clients_that_leave_leave_nothing(pair):
     prefill, decode = pair
     body = json.dumps({"prompt": prompt(20, 3500), "max_tokens": 5})
@@ -284,7 +299,7 @@ def test_partners_need_one_key(tmp_path):
     ("--prefill a:1", "--role decode and --prefill HOST:PORT,… go together"),
     ("--role decode --prefill a", "a is not HOST:PORT"),
     ("--role prefill --handoff-listen 0.0.0.0:0", "give all partners a --handoff-key-file"),
-    ("--role decode --prefill a:1 --tp 2", "--role prefill and decode need one rank"),
+    ("--role decode --prefill a:1 --dp 2", "--role prefill and decode need one group of ranks"),
     ("--role decode --prefill a:1 --draft off --event-log /tmp/x", "--event-log holds no pages"),
 ])  # fmt: skip
 def test_flags_that_do_not_fit_are_refused(braid, tiny, flags, why):
