@@ -42,6 +42,10 @@ class PlanCommand : public Command {
                  "Further copies of experts per layer, to balance load");
     flags.Number("--expert-balance", options_.expert_balance, {0.001, 1},
                  "Mean load of the ranks that share experts over that of the fullest");
+    flags.Number("--drafts", options_.drafts, {0, 16},
+                 "Tokens that the draft head proposes for each sequence in a decode step");
+    flags.Number("--draft-acceptance", options_.draft_acceptance, {0, 1},
+                 "Part of the drafts that is right");
     flags.Switch("--without-communication", options_.without_communication,
                  "Leave out what devices send each other, to see what it costs");
     flags.Switch("--without-weight-bytes", options_.without_weight_bytes,
@@ -166,7 +170,11 @@ void PrintText(const SearchResult& found, const Hardware& machine, const Workloa
   bytes("redundant experts", f.memory.balance_buffers);
   bytes("exchange buffers", f.memory.exchange_buffers);
   PrintStep("first step of a prompt", f.prefill);
-  PrintStep("decode step, half of the answer done", f.decode);
+  PrintStep(f.tokens_per_step > 1
+                ? fmt::format("decode step, half of the answer done, {:.2f} tokens of a sequence",
+                              f.tokens_per_step)
+                : "decode step, half of the answer done",
+            f.decode);
   PrintSpeeds(f, machine);
   fmt::print("\nsources\n");
   for (const std::string& source : machine.sources) fmt::print("  {}\n", source);
@@ -229,6 +237,7 @@ json::object ObjectOf(const SearchResult& found, const Hardware& machine) {
             {"exchange_buffers", f.memory.exchange_buffers}}},
           {"prefill", ObjectOf(f.prefill)},
           {"decode", ObjectOf(f.decode)},
+          {"tokens_per_step", f.tokens_per_step},
           {"with_overlap", ObjectOf(f.overlapped)},
           {"without_overlap", ObjectOf(f.serial)},
           {"sources", std::move(sources)}};

@@ -17,6 +17,23 @@ double Distance(const MeasuredPart& point, double flops, double bytes) {
 
 }  // namespace
 
+Cost RowWorkOf(const ModelSpec& spec, int64_t tokens) {
+  double floats = 0;  // read and written for a token
+  for (const LayerSpec& layer : spec.layers) {
+    floats += 2 * 4.0 * spec.hidden;
+    const LinearAttention* m = std::get_if<LinearAttention>(&layer.mixer);
+    if (m == nullptr) continue;
+    const double values = static_cast<double>(m->value_heads) * m->value_dim;
+    const double channels = 2.0 * m->key_heads * m->key_dim + values;
+    floats += (m->conv_width > 1 ? 2 * channels : 0) + 3 * values;
+  }
+  return {.bytes = 4 * floats * static_cast<double>(tokens), .part = kRowWork};
+}
+
+bool Calibration::has(std::string_view part) const {
+  return std::ranges::any_of(parts_, [&](const MeasuredPart& p) { return p.part == part; });
+}
+
 Calibration::Calibration(std::vector<MeasuredPart> parts, double memory_fraction,
                          double arithmetic_fraction)
     : memory_fraction_(memory_fraction), arithmetic_fraction_(arithmetic_fraction) {
@@ -43,11 +60,13 @@ double Calibration::Seconds(const UnmeasuredPart& part) const {
     flops_rate = std::max(flops_rate, p.flops / p.seconds);
     bytes_rate = std::max(bytes_rate, p.bytes / p.seconds);
   }
-  if (flops_rate <= 0 || bytes_rate <= 0) {
+  if (bytes_rate <= 0) {
     return std::max(part.arithmetic_seconds / arithmetic_fraction_,
                     part.memory_seconds / memory_fraction_);
   }
-  const auto limit = [&](double f, double b) { return std::max(f / flops_rate, b / bytes_rate); };
+  const auto limit = [&](double f, double b) {
+    return std::max(flops_rate > 0 ? f / flops_rate : 0, b / bytes_rate);
+  };
   double behind = 0, weights = 0;
   for (const MeasuredPart& p : parts_) {
     if (!is_of(p)) continue;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
+#include "model/spec.h"
 
 namespace braid {
 
@@ -24,6 +24,11 @@ struct UnmeasuredPart {
   double arithmetic_seconds = 0, memory_seconds = 0;
 };
 
+// Norms, convolutions and gated norms of all layers: what is done to rows between products. The
+// formula leaves it out; a calibration that has measured it counts it.
+inline constexpr std::string_view kRowWork = "norms, convolutions";
+Cost RowWorkOf(const ModelSpec& spec, int64_t tokens);
+
 class Calibration {
  public:
   Calibration() = default;
@@ -32,6 +37,7 @@ class Calibration {
   Calibration(std::vector<MeasuredPart> parts, double memory_fraction, double arithmetic_fraction);
 
   bool empty() const { return parts_.empty(); }
+  bool has(std::string_view part) const;
   // Between measurements: the part's own limits,
   // which are its best measured rates, times how far measurements near it, by logarithms of
   // operations and bytes, stayed behind them.

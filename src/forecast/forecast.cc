@@ -54,11 +54,13 @@ class Forecaster {
 
   StepForecast StepOf(const Step& step) const;
   StepForecast StepOf(const Step& prompts, const Step& decodes) const;
+  // Every sequence decodes a token and verifies drafts, then the draft head proposes the next ones.
+  StepForecast DraftingStepOf(Step decodes) const;
   MemoryForecast MemoryOf(const Workload& workload, int64_t sequences) const;
 
  private:
   StepShape ShapeOf(const Step& step) const;
-  StepForecast Forecasted(const Step& step, const std::vector<Cost>& costs) const;
+  StepForecast Forecasted(const Step& step, std::vector<Cost> costs) const;
   void AddCommunication(const Step& step, StepForecast& out) const;
   void AddRouted(const MoeFfn& moe, double tokens, double element_bytes, StepForecast& out) const;
   void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
@@ -174,8 +176,41 @@ StepForecast Forecaster::StepOf(const Step& prompts, const Step& decodes) const 
   return Forecasted(all, costs);
 }
 
-StepForecast Forecaster::Forecasted(const Step& step, const std::vector<Cost>& costs) const {
+StepForecast Forecaster::DraftingStepOf(Step decodes) const {
+  if (options_.drafts == 0) return StepOf(decodes);
+  Step pass = decodes;
+  decodes.tokens *= 1 + options_.drafts;
+  decodes.logits_rows = decodes.tokens;
+  std::vector<Cost> costs = CostsOf(shard_, ShapeOf(decodes), decodes.logits_rows);
+  // A pass is the head's layers, its product of embedding and state, and the output head.
+  ModelSpec head = shard_;
+  head.layers = spec_.draft->layers;
+  std::vector<Cost> passes = CostsOf(head, ShapeOf(pass), pass.logits_rows);
+  const double projection = 2.0 * spec_.hidden * spec_.hidden / mesh_.tp;
+  passes.front().flops += 2 * projection * static_cast<double>(pass.tokens);
+  passes.front().bytes += 2 * projection;
+  passes.front().weight_bytes += 2 * projection;
+  StepForecast out = Forecasted(decodes, costs);
+  const StepForecast draft = Forecasted(pass, passes);
+  const double times = options_.drafts;
+  PartForecast part{.part = "draft head"};
+  for (const PartForecast& p : draft.parts) {
+    part.flops += times * p.flops;
+    part.bytes += times * p.bytes;
+    part.arithmetic_seconds += times * p.arithmetic_seconds;
+    part.memory_seconds += times * p.memory_seconds;
+    part.seconds += times * p.seconds;
+  }
+  out.parts.push_back(part);
+  out.compute_seconds += part.seconds;
+  out.sent_bytes += times * draft.sent_bytes;
+  out.link_seconds += times * draft.link_seconds;
+  return out;
+}
+
+StepForecast Forecaster::Forecasted(const Step& step, std::vector<Cost> costs) const {
   StepForecast out;
+  if (hardware_.calibration.has(kRowWork)) costs.push_back(RowWorkOf(shard_, step.tokens));
   for (const Cost& cost : costs) {
     auto at = std::ranges::find(out.parts, cost.part, &PartForecast::part);
     if (at == out.parts.end()) at = out.parts.insert(at, PartForecast{.part = cost.part});
@@ -202,7 +237,8 @@ StepForecast Forecaster::Forecasted(const Step& step, const std::vector<Cost>& c
     out.compute_seconds += seconds;
   }
   AddCommunication(step, out);
-  out.host_seconds = hardware_.host_seconds;
+  out.host_seconds = hardware_.host_seconds +
+                     hardware_.host_sequence_seconds * static_cast<double>(step.sequences);
   return out;
 }
 
@@ -261,6 +297,7 @@ struct Run {
   const ForecastOptions& options;
   const Mesh& mesh;
   int64_t sequences;  // of a group
+  double tokens_per_step;
 };
 
 // A group's devices alternate between prompts and steps that generate a token of every sequence:
@@ -277,8 +314,9 @@ SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seco
   }
   const double n = static_cast<double>(run.sequences);
   // The prompt's last step gives the first token.
-  const double steps = static_cast<double>(run.workload.output_tokens - 1);
+  const double steps = static_cast<double>(run.workload.output_tokens - 1) / run.tokens_per_step;
   const double step = (decode.*seconds_of)();
+  const double tokens = std::max(1.0, static_cast<double>(run.workload.output_tokens - 1));
   const double cycle = n * prompt + steps * step;
   const double requests_per_second = static_cast<double>(run.workload.concurrency) / cycle;
   SpeedForecast speed{
@@ -288,8 +326,8 @@ SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seco
           requests_per_second * static_cast<double>(run.workload.input_tokens),
       .first_token_seconds = prompt,
       .first_token_seconds_burst = prompt * (n + 1) / 2,
-      .inter_token_seconds = step,
-      .inter_token_seconds_mean = steps > 0 ? ((n - 1) * prompt + steps * step) / steps : 0};
+      .inter_token_seconds = step / run.tokens_per_step,
+      .inter_token_seconds_mean = steps > 0 ? ((n - 1) * prompt + steps * step) / tokens : 0};
   if (run.hardware.dollars_per_hour > 0) {
     speed.dollars_per_million_output = DollarsPerMillion(
         run.hardware.dollars_per_hour * run.mesh.ranks(), speed.output_tokens_per_second);
@@ -324,6 +362,13 @@ Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
   }
   if (!(options.expert_balance > 0 && options.expert_balance <= 1)) {
     return Error{ErrorCode::kInvalid, "the balance of experts must be above 0 and at most 1"};
+  }
+  if (options.drafts > 0 && !HasDraftHead(spec)) {
+    return Error{ErrorCode::kInvalid, "drafts need a draft head, which the model does not have"};
+  }
+  if (options.drafts < 0 || options.draft_acceptance < 0 || options.draft_acceptance > 1) {
+    return Error{ErrorCode::kInvalid,
+                 "drafts must be at least 0, and the part of them that is right from 0 to 1"};
   }
   const int64_t tokens = workload.input_tokens + workload.output_tokens;
   if (spec.context_tokens_max > 0 && tokens > spec.context_tokens_max) {
@@ -383,12 +428,15 @@ Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardw
   const int64_t first = std::min(options.step_tokens_max, workload.input_tokens);
   forecast.prefill = forecaster.StepOf(
       {.tokens = first, .sequences = 1, .logits_rows = first == workload.input_tokens ? 1 : 0});
-  forecast.decode =
-      forecaster.StepOf({.tokens = sequences,
-                         .sequences = sequences,
-                         .context_tokens = workload.input_tokens + workload.output_tokens / 2,
-                         .logits_rows = sequences});
-  const Run run{forecaster, hardware, workload, options, mesh, sequences};
+  for (int32_t i = 1; i <= options.drafts; ++i) {
+    forecast.tokens_per_step += std::pow(options.draft_acceptance, i);
+  }
+  forecast.decode = forecaster.DraftingStepOf(
+      {.tokens = sequences,
+       .sequences = sequences,
+       .context_tokens = workload.input_tokens + workload.output_tokens / 2,
+       .logits_rows = sequences});
+  const Run run{forecaster, hardware, workload, options, mesh, sequences, forecast.tokens_per_step};
   forecast.serial = SpeedOf(run, forecast.decode, &StepForecast::seconds_without_overlap);
   forecast.overlapped = SpeedOf(run, forecast.decode, &StepForecast::seconds_with_overlap);
   return forecast;

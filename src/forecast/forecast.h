@@ -34,6 +34,10 @@ struct ForecastOptions {
   int64_t redundant_experts = 0;   // further copies per layer; ep divides experts and copies
   // Mean load of the ranks that share experts over that of the fullest, which decides a step.
   double expert_balance = 1;
+  // Tokens that a draft head proposes for each sequence that decodes, and the part of them that is
+  // right, one after the other: a wrong one ends the chain.
+  int32_t drafts = 0;
+  double draft_acceptance = 0.5;
   // Ablations: leave a cost out to see what it is worth.
   bool without_communication = false;
   bool without_weight_bytes = false;
@@ -97,7 +101,8 @@ struct Forecast {
   MemoryForecast memory;
   bool fits = false;
   StepForecast prefill;  // the first step of a prompt
-  StepForecast decode;   // half of the output generated
+  StepForecast decode;   // half of the output generated; with drafts, which are verified and made
+  double tokens_per_step = 1;  // of a sequence that decodes
   SpeedForecast serial, overlapped;
 };
 

@@ -73,6 +73,42 @@ TEST(Forecast, TheFullestRankOfExpertsDecides) {
             std::string::npos);
 }
 
+TEST(Forecast, DraftsAreVerifiedMadeAndCountedAsFarAsTheyAreRight) {
+  ModelSpec spec = Dense();
+  const Forecast plain = Of(spec, {}, kWorkload);
+  EXPECT_NE(ErrorOf(ForecastOf(spec, {}, Machine(), kWorkload, {.drafts = 2})).find("draft head"),
+            std::string::npos);
+  spec.draft = DraftSpec{.layers = spec.layers};
+  const Forecast wrong = Of(spec, {}, kWorkload, {.drafts = 2, .draft_acceptance = 0});
+  const Forecast right = Of(spec, {}, kWorkload, {.drafts = 2, .draft_acceptance = 1});
+  EXPECT_EQ(wrong.tokens_per_step, 1);
+  EXPECT_EQ(right.tokens_per_step, 3);
+  EXPECT_EQ(Of(spec, {}, kWorkload, {.drafts = 2, .draft_acceptance = 0.5}).tokens_per_step, 1.75);
+  EXPECT_EQ(Of(spec, {}, kWorkload, {.drafts = 0, .draft_acceptance = 1}).tokens_per_step, 1);
+  EXPECT_DOUBLE_EQ(right.serial.inter_token_seconds, wrong.serial.inter_token_seconds / 3);
+  // The model's products see three rows of each sequence; the head makes two passes of its layer,
+  // of its projection [hidden, 2 hidden] and of the output head.
+  const PartForecast& head = wrong.decode.parts.back();
+  ASSERT_EQ(head.part, "draft head");
+  double layer = 0;
+  for (const PartForecast& part : plain.decode.parts) layer += part.flops;
+  EXPECT_NEAR(head.flops, 2 * (layer + 8 * 4 * 64.0 * 64), head.flops * 1e-9);
+  for (size_t i = 0; i < plain.decode.parts.size(); ++i) {
+    if (plain.decode.parts[i].part == "attention") continue;  // later rows have longer contexts
+    EXPECT_NEAR(wrong.decode.parts[i].flops, 3 * plain.decode.parts[i].flops, head.flops * 1e-9)
+        << plain.decode.parts[i].part;
+  }
+}
+
+TEST(Forecast, AHostsTimeGrowsWithTheSequencesOfAStep) {
+  Hardware machine = Machine();
+  machine.host_seconds = 0.5;
+  machine.host_sequence_seconds = 0.25;
+  const Forecast forecast = Of(Dense(), {}, kWorkload, {}, machine);
+  EXPECT_DOUBLE_EQ(forecast.prefill.host_seconds, 0.75);
+  EXPECT_DOUBLE_EQ(forecast.decode.host_seconds, 0.5 + 8 * 0.25);
+}
+
 TEST(Forecast, OfOneDeviceIsTheModelsCostAtTheLimits) {
   const Forecast forecast = Of(Dense(), {}, kWorkload);
   const StepShape shape{

@@ -39,6 +39,7 @@ constexpr Key kKeys[] = {
     {"exchange_seconds", &Hardware::exchange_seconds},
     {"mean_hops", &Hardware::mean_hops},
     {"host_seconds", &Hardware::host_seconds},
+    {"host_sequence_seconds", &Hardware::host_sequence_seconds},
     {"arithmetic_fraction", &Hardware::arithmetic_fraction, false, 1},
     {"memory_fraction", &Hardware::memory_fraction, false, 1},
     {"link_fraction", &Hardware::link_fraction, false, 1},

@@ -30,6 +30,7 @@ struct Hardware {
   double exchange_seconds = 0;          // latency of a collective
   double mean_hops = 1;                 // links that a byte to a random device crosses
   double host_seconds = 0;              // per step: launches, scheduling
+  double host_sequence_seconds = 0;     // likewise, for each sequence of the step
   // Parts of the limits that measurements reached; ParseHardware has multiplied the rates by them.
   double arithmetic_fraction = 1;
   double memory_fraction = 1;

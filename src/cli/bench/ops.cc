@@ -63,8 +63,8 @@ ops::PackedMatrix BenchWeights::one(int64_t matrix) const {
   return {all.format, 1, all.n, all.k, all.data + matrix * all.matrix_bytes()};
 }
 
-int64_t ColdCopies(int64_t bytes) {
-  return std::clamp<int64_t>(CeilDiv(kColdBytes, std::max<int64_t>(1, bytes)), 1, 4096);
+int64_t ColdCopies(int64_t bytes, int64_t cold) {
+  return std::clamp<int64_t>(CeilDiv(cold, std::max<int64_t>(1, bytes)), 1, 4096);
 }
 
 std::string Rows(int64_t rows) { return fmt::format("{} row{}", rows, rows == 1 ? "" : "s"); }

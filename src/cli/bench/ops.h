@@ -44,9 +44,11 @@ struct OpCase {
   std::function<std::unique_ptr<OpRun>()> make;
 };
 
-// `sequences` sequences with `context` tokens behind them compute `tokens` more each.
+// `sequences` sequences with `context` tokens behind them compute `tokens` more each. What is read
+// from memory differs from turn to turn until it is `cold_bytes`; likewise below.
 struct BenchStep {
   int64_t sequences, context, tokens;
+  int64_t cold_bytes = kColdBytes;
   int64_t rows() const { return sequences * tokens; }
   std::string Text() const;
 };
@@ -54,14 +56,21 @@ struct LinearShape {
   int64_t rows, n, k;
   ops::WeightFormat format;
   bool exact;
+  int64_t cold_weights = kColdBytes;
 };
 struct ExpertsShape {
   int64_t hidden, experts, top_k, width, shared_width;
+  int64_t cold_bytes = kColdBytes;
 };
 std::unique_ptr<OpRun> MakeLinearRun(const LinearShape& shape);
 std::unique_ptr<OpRun> MakeExpertsRun(const ExpertsShape& shape, ops::WeightFormat format,
                                       int64_t rows);
 void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step);
+std::unique_ptr<OpRun> MakeConvRun(const ops::LinearAttentionShape& shape, const BenchStep& step);
+std::unique_ptr<OpRun> MakeNormRun(int64_t rows, int64_t cols);
+std::unique_ptr<OpRun> MakeGatedNormRun(int64_t rows, int64_t cols, int64_t head_dim);
+std::unique_ptr<OpRun> MakeRouteRun(int64_t rows, int64_t experts, int64_t top_k);
+std::unique_ptr<OpRun> MakeGreedyRun(int64_t rows, int64_t vocabulary);
 void AddLinearAttention(std::vector<OpCase>& cases, const ops::LinearAttentionShape& shape,
                         const ops::LinearAttentionRule& rule, BenchStep step);
 
@@ -88,8 +97,8 @@ struct BenchWeights {
   Buffer memory;
 };
 
-// How many copies of something make kColdBytes: at least 1, at most 4096.
-int64_t ColdCopies(int64_t bytes);
+// How many copies of something make `cold`: at least 1, at most 4096.
+int64_t ColdCopies(int64_t bytes, int64_t cold = kColdBytes);
 // "1 row", "8 rows"
 std::string Rows(int64_t rows);
 

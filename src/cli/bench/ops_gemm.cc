@@ -23,7 +23,7 @@ class LinearRun : public OpRun {
       : exact_(s.exact),
         x_(s.rows, s.k),
         y_(s.rows, s.n),
-        copies_(ColdCopies(s.n * s.k)),
+        copies_(ColdCopies(s.n * s.k, s.cold_weights)),
         weights_(s.format, copies_, s.n, s.k) {}
   void Run(const ops::OpContext& context, int64_t turn) override {
     const ops::PackedMatrix w = weights_.one(turn % copies_);
@@ -79,7 +79,8 @@ class ExpertsRun : public OpRun {
 
   ExpertsRun(const ExpertsShape& shape, WeightFormat format, int64_t rows)
       : shape_(shape),
-        layers_(ColdCopies(shape.experts * static_cast<int64_t>(BytesOfExpert(shape, format)))),
+        layers_(ColdCopies(shape.experts * static_cast<int64_t>(BytesOfExpert(shape, format)),
+                           shape.cold_bytes)),
         x_(rows, shape.hidden),
         out_(rows, shape.hidden),
         gate_up_(format, layers_ * 2 * shape.experts, shape.width, shape.hidden),

@@ -133,7 +133,7 @@ class AttentionRun : public OpRun {
 std::string BenchStep::Text() const {
   const std::string many = sequences > 1 ? fmt::format("{} sequences, ", sequences) : "";
   return tokens == 1 ? fmt::format("decode, {}context {}", many, context)
-                     : fmt::format("prefill, {} tokens after {}", tokens, context);
+                     : fmt::format("prefill, {}{} tokens after {}", many, tokens, context);
 }
 
 void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step) {
@@ -143,7 +143,7 @@ void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, 
   const auto cached = static_cast<double>(step.context + step.tokens);
   const double bytes = static_cast<double>(step.sequences * shape.kv_heads * shape.head_bytes()) *
                        cached / kBlockTokens;
-  const int64_t groups = ColdCopies(static_cast<int64_t>(bytes));
+  const int64_t groups = ColdCopies(static_cast<int64_t>(bytes), step.cold_bytes);
   const bool expanded = !shape.latent && shape.value_dim > 0;
   cases.push_back({.family = shape.latent ? "latent"
                              : expanded   ? "expanded"
@@ -226,16 +226,17 @@ std::vector<int64_t> StateBlocks(const BenchStep& step) {
 
 class ConvRun : public OpRun {
  public:
-  explicit ConvRun(const BenchStep& step)
-      : pages_(step.sequences, ops::StateBlockBytes(kDelta), StateBlocks(step)),
+  ConvRun(const ops::LinearAttentionShape& shape, const BenchStep& step)
+      : shape_(shape),
+        pages_(step.sequences, ops::StateBlockBytes(shape), StateBlocks(step)),
         turns_(step, 1, pages_),
-        x_(step.rows(), kDelta.conv_channels()),
-        weight_(kDelta.conv_width, kDelta.conv_channels()),
-        out_(step.rows(), kDelta.conv_channels()) {
-    pages_.Fill(DType::kF32, ops::StateBlockBytes(kDelta));
+        x_(step.rows(), shape.conv_channels()),
+        weight_(shape.conv_width, shape.conv_channels()),
+        out_(step.rows(), shape.conv_channels()) {
+    pages_.Fill(DType::kF32, ops::StateBlockBytes(shape));
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
-    ops::CausalConv(context, {.shape = kDelta,
+    ops::CausalConv(context, {.shape = shape_,
                               .sequences = turns_.At(turn),
                               .cache = {},
                               .x = x_.view,
@@ -244,6 +245,7 @@ class ConvRun : public OpRun {
   }
 
  private:
+  ops::LinearAttentionShape shape_;
   BenchPages pages_;
   Turns turns_;
   BenchMatrix x_, weight_, out_;
@@ -255,7 +257,7 @@ void AddConv(std::vector<OpCase>& cases, BenchStep step) {
                    .name = fmt::format("{} channels, {}", channels, step.Text()),
                    .bytes = 8.0 * static_cast<double>(step.rows() * channels),
                    .source = step.rows() * channels < (1 << 22) ? Source::kCaches : Source::kMemory,
-                   .make = [=] { return std::make_unique<ConvRun>(step); }});
+                   .make = [=] { return std::make_unique<ConvRun>(kDelta, step); }});
 }
 
 class LinearAttentionRun : public OpRun {
@@ -308,8 +310,8 @@ void AddLinearAttention(std::vector<OpCase>& cases, const ops::LinearAttentionSh
       static_cast<double>(shape.key_dim + shape.value_dim + shape.decay_width());
   const double bytes =
       4 * static_cast<double>(step.sequences) * (state * (step.tokens > 1 ? 2 : 1) + rows_so_far);
-  const int64_t groups =
-      ColdCopies(step.sequences * ops::StateBlockBytes(shape) * (step.tokens > 1 ? 8 : 2));
+  const int64_t groups = ColdCopies(
+      step.sequences * ops::StateBlockBytes(shape) * (step.tokens > 1 ? 8 : 2), step.cold_bytes);
   cases.push_back(
       {.family = "linear_attention",
        .name = step.Text() + (shape.channel_decay ? ", decay per channel" : ""),
@@ -318,6 +320,10 @@ void AddLinearAttention(std::vector<OpCase>& cases, const ops::LinearAttentionSh
        .bytes = bytes,
        .part = "linear attention",
        .make = [=] { return std::make_unique<LinearAttentionRun>(shape, rule, step, groups); }});
+}
+
+std::unique_ptr<OpRun> MakeConvRun(const ops::LinearAttentionShape& shape, const BenchStep& step) {
+  return std::make_unique<ConvRun>(shape, step);
 }
 
 void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {

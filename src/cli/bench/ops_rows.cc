@@ -49,8 +49,8 @@ OpCase RowCase(std::string_view family, std::string_view what, int64_t rows, int
 }
 
 struct RouteData {
-  explicit RouteData(int64_t rows)
-      : logits(rows, 64), ids(static_cast<size_t>(rows * 8)), weights(ids.size()) {}
+  explicit RouteData(int64_t rows, int64_t experts = 64, int64_t top_k = 8)
+      : logits(rows, experts), ids(static_cast<size_t>(rows * top_k)), weights(ids.size()) {}
   BenchMatrix logits;
   std::vector<int32_t> ids;
   std::vector<float> weights;
@@ -66,14 +66,13 @@ struct SampleData {
   TokenId token = 0;
 };
 
+constexpr auto kNorm = [](const ops::OpContext& c, RowsData& d, int64_t) {
+  ops::RmsNorm(
+      c, {.x = d.x.view, .delta = d.delta.view, .weight = d.delta.view.data, .out = d.out.view});
+};
+
 void AddNorms(std::vector<OpCase>& cases, int64_t rows) {
-  cases.push_back(RowCase(
-      "norm", "residual + RMS", rows, kHidden, 4,
-      [](const ops::OpContext& c, RowsData& d, int64_t) {
-        ops::RmsNorm(
-            c,
-            {.x = d.x.view, .delta = d.delta.view, .weight = d.delta.view.data, .out = d.out.view});
-      }));
+  cases.push_back(RowCase("norm", "residual + RMS", rows, kHidden, 4, kNorm));
   cases.push_back(RowCase("norm", "gated, heads of 128", rows, 4096, 3,
                           [](const ops::OpContext& c, RowsData& d, int64_t) {
                             ops::GatedNorm(c, {.x = d.x.view,
@@ -121,6 +120,44 @@ class LoopRun : public OpRun {
 };
 
 }  // namespace
+
+std::unique_ptr<OpRun> MakeNormRun(int64_t rows, int64_t cols) {
+  return std::make_unique<DataRun<RowsData, decltype(kNorm)>>(
+      std::make_unique<RowsData>(rows, cols), kNorm);
+}
+
+std::unique_ptr<OpRun> MakeGatedNormRun(int64_t rows, int64_t cols, int64_t head_dim) {
+  const auto run = [head_dim](const ops::OpContext& c, RowsData& d, int64_t) {
+    ops::GatedNorm(c, {.x = d.x.view,
+                       .gate = d.delta.view,
+                       .weight = d.delta.view.data,
+                       .head_dim = head_dim,
+                       .out = d.out.view});
+  };
+  return std::make_unique<DataRun<RowsData, decltype(run)>>(std::make_unique<RowsData>(rows, cols),
+                                                            run);
+}
+
+std::unique_ptr<OpRun> MakeRouteRun(int64_t rows, int64_t experts, int64_t top_k) {
+  const auto run = [top_k](const ops::OpContext& c, RouteData& d, int64_t) {
+    ops::Route(c, {.logits = d.logits.view,
+                   .top_k = static_cast<int32_t>(top_k),
+                   .ids = d.ids.data(),
+                   .weights = d.weights.data()});
+  };
+  return std::make_unique<DataRun<RouteData, decltype(run)>>(
+      std::make_unique<RouteData>(rows, experts, top_k), run);
+}
+
+std::unique_ptr<OpRun> MakeGreedyRun(int64_t rows, int64_t vocabulary) {
+  const auto run = [](const ops::OpContext& c, BenchMatrix& logits, int64_t) {
+    for (int64_t r = 0; r < logits.view.rows; ++r) {
+      ops::ArgMax(c, {logits.view.row(r), static_cast<size_t>(logits.view.cols)});
+    }
+  };
+  return std::make_unique<DataRun<BenchMatrix, decltype(run)>>(
+      std::make_unique<BenchMatrix>(rows, vocabulary), run);
+}
 
 void AddRowCases(std::vector<OpCase>& cases) {
   for (int64_t rows : {1, 32, 2048}) {

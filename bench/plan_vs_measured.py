@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Compares the steps that `braid plan --calibration` predicts with those that the engine takes.
+
+    bench/plan_vs_measured.py [--braid build/release/braid] [--rounds 2] [--quick]
+        [--families hybrid,latent,attention] [--formats bf16,fp8,int8,int4] [--tokens-max 16384]
+        [--run-with COMMAND] [--json FILE]
+
+Makes a small model of each family. In each round `braid bench ops --model` measures the parts of
+its steps, then `braid bench offline` prefill and decode of each cell. The plan takes the medians
+of the parts, the table those of the cells. Prints predicted by measured for each cell, the share
+of cells within 15 %, and the median of each row: a median away from 1 is a systematic error. Two
+further groups of cells are the steps with drafts, and two ranks of one thread each; the links of
+the latter have the rates that `braid bench dispatch` measures. What the host adds to a step comes
+from a model of one tiny layer. Cells of more prompt tokens than --tokens-max are left out.
+--run-with puts a command before those that measure, for a machine that is busy.
+"""
+
+import argparse
+import json
+import pathlib
+import shlex
+import statistics
+import subprocess
+import tempfile
+
+SMALL = "mid,vocab_size=8192,hidden_size=512,num_experts=32,moe_intermediate_size=256,"
+MODELS = {
+    "hybrid": ("qwen3_5_moe", SMALL + "num_hidden_layers=4,num_attention_heads=8,"
+               "shared_expert_intermediate_size=256,linear_num_key_heads=4,"
+               "linear_num_value_heads=8,mtp_num_hidden_layers=1"),
+    "latent": ("kimi_linear", SMALL + "num_hidden_layers=4,num_attention_heads=8,"
+               "kv_lora_rank=256,intermediate_size=1536,linear_attn_config="
+               '{"num_heads":8,"head_dim":128,"short_conv_kernel_size":4,"kda_layers":[1,2,3],'
+               '"full_attn_layers":[4]}'),
+    "attention": ("qwen3", SMALL + "num_hidden_layers=4,num_attention_heads=8,"
+                  "num_key_value_heads=2"),
+}  # fmt: skip
+SEQUENCES, CONTEXTS = (1, 8, 32, 64), (64, 256, 512, 1024)
+OUTPUT_TOKENS, DRAFTS = 24, 2
+
+
+class Bench:
+    def __init__(self, braid, run_with, folder):
+        self.braid, self.run_with, self.folder = braid, shlex.split(run_with), folder
+
+    def run(self, *words):
+        done = subprocess.run([self.braid, *map(str, words)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"braid {' '.join(map(str, words))}: {done.stderr}")
+        return done.stdout
+
+    def measure(self, *words):
+        done = subprocess.run([*self.run_with, self.braid, *map(str, words), "--json"],
+                              capture_output=True, text=True)  # fmt: skip
+        if done.returncode != 0:
+            raise SystemExit(f"braid {' '.join(map(str, words))}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def model(self, name):
+        family, shape = MODELS[name]
+        path = self.folder / name
+        if not path.exists():
+            self.run("make-model", path, "--family", family, "--shape", shape)
+        return path
+
+    def calibrate(self, lines, model, formats, both_cores=False):
+        """Appends the parts of the model; of formats after the first only those with weights."""
+        for number, weights in enumerate(formats):
+            words = ["bench", "ops", "--model", model, "--weights", weights, "--json"]
+            words += ["--filter", " row"] if number > 0 else []
+            if not both_cores:
+                done = subprocess.run([*self.run_with, self.braid, *map(str, words)],
+                                      capture_output=True, text=True, check=True)  # fmt: skip
+                found = [done.stdout]
+            else:
+                # Ranks share the memory: measure one thread while the other core does the same.
+                runs = [subprocess.Popen([*self.run_with, "taskset", "-c", str(core), self.braid,
+                                          *map(str, words), "--threads", "1"],
+                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                         text=True) for core in (0, 1)]  # fmt: skip
+                found = [run.communicate()[0] for run in runs]
+            with open(lines, "a") as file:
+                file.write("".join(found))
+
+    def offline(self, model, weights, sequences, context, *words):
+        found = self.measure("bench", "offline", model, "--weights", weights, "--repeat", 1,
+                             "--sequences", sequences, "--input-tokens", context,
+                             "--output-tokens", OUTPUT_TOKENS, *words)  # fmt: skip
+        return {"prefill": found["time_to_first_token_ms"] / 1e3,
+                "decode": sequences / found["decode_tokens_per_second"],
+                "right": found["drafts_accepted"] / max(1, found["drafts"])}  # fmt: skip
+
+    def host(self, lines):
+        """The device of a calibration, with the host's time that a tiny model shows."""
+        path = self.folder / "host"
+        if not path.exists():
+            self.run("make-model", path, "--family", "qwen3", "--shape", "tiny,num_hidden_layers=1")
+        one, many = (statistics.median(self.offline(path, "bf16", n, 16, "--draft", "off")["decode"]
+                                       for _ in range(5)) for n in (1, 64))  # fmt: skip
+        device = json.loads(open(lines).readline())["hardware"]
+        each = max(1e-9, (many - one) / 63)
+        step = max(1e-9, one - each)
+        for key, value in (("host_seconds", step), ("host_sequence_seconds", each)):
+            device["numbers"][key] = {"value": value, "source": "`braid bench offline`, tiny model"}
+        file = lines.with_suffix(".hardware.json")
+        file.write_text(json.dumps(device))
+        return file
+
+    def plan(self, lines, device, model, weights, sequences, context, *words):
+        found = json.loads(self.run("plan", model, "--calibration", lines,
+                                    "--hardware", device, "--weights", weights,
+                                    "--workload", f"in={context},out={OUTPUT_TOKENS},"
+                                    f"concurrency={sequences}", "--json", *words))  # fmt: skip
+        speed = found["without_overlap"]
+        return {"prefill": speed["first_token_seconds"], "decode": speed["inter_token_seconds"]}
+
+
+def median_of(samples, key):
+    return statistics.median(sample[key] for sample in samples)
+
+
+def with_links(bench, lines):
+    """The device of a calibration with links as `braid bench dispatch` measures them."""
+    found = bench.measure("bench", "dispatch", "--ranks", 2, "--hidden", 512, "--repeat", 5)
+    least, most = found["results"][0]["throughput"], found["results"][-1]["throughput"]
+    path = bench.host(lines)
+    device = json.loads(path.read_text())
+    source = "`braid bench dispatch`"
+    device["numbers"] |= {
+        "link_bytes_per_second": {"value": most["bytes"] / most["ns"] * 1e9, "source": source},
+        "link_devices": {"value": 2, "source": source},
+        "exchange_seconds": {"value": least["ns"] / least["messages"] / 1e9, "source": source},
+    }
+    path.write_text(json.dumps(device))
+    return path
+
+
+def cells_of(options):
+    sequences, contexts = (SEQUENCES[:2], CONTEXTS[:2]) if options.quick else (SEQUENCES, CONTEXTS)
+    return [(s, c) for c in contexts for s in sequences if s * c <= options.tokens_max]
+
+
+def one_rank(bench, name, options):
+    model, lines = bench.model(name), bench.folder / f"{name}.jsonl"
+    formats, cells = options.formats.split(","), cells_of(options)
+    drafts = [cell for cell in cells if cell[1] == CONTEXTS[1]] if name == "hybrid" else []
+    measured = {}
+    for _ in range(options.rounds):
+        bench.calibrate(lines, model, formats)
+        for weights in formats:
+            for cell in cells:
+                key = (name, weights, "", *cell)
+                found = bench.offline(model, weights, *cell, "--draft", "off")
+                measured.setdefault(key, []).append(found)
+            for cell in drafts:
+                key = (name, weights, "drafts", *cell)
+                found = bench.offline(model, weights, *cell, "--draft", DRAFTS)
+                measured.setdefault(key, []).append(found)
+    device = bench.host(lines)
+    for (_, weights, kind, *cell), samples in measured.items():
+        words = ["--drafts", DRAFTS, "--draft-acceptance", median_of(samples, "right")]
+        yield (name, weights, kind, *cell), samples, bench.plan(
+            lines, device, model, weights, *cell, *(words if kind else [])
+        )
+
+
+def two_ranks(bench, name, options):
+    model, lines = bench.model(name), bench.folder / f"{name}.ranks.jsonl"
+    weights, measured = "bf16", {}
+    for _ in range(options.rounds):
+        bench.calibrate(lines, model, [weights], both_cores=True)
+        for cell in [cell for cell in cells_of(options) if cell[1] == CONTEXTS[1]]:
+            found = bench.offline(model, weights, *cell, "--draft", "off", "--tp", 2)
+            measured.setdefault(cell, []).append(found)
+    device = with_links(bench, lines)
+    for cell, samples in measured.items():
+        yield (name, weights, "tp 2", *cell), samples, bench.plan(
+            lines, device, model, weights, *cell, "--mesh", "tp=2,ep=2"
+        )
+
+
+def show(rows):
+    """One line for each family, format and kind; returns all ratios of predicted by measured."""
+    everything, groups = [], {}
+    for (name, weights, kind, sequences, context), samples, predicted in rows:
+        group = groups.setdefault((name, weights, kind), {})
+        for key in ("prefill", "decode"):
+            if key == "prefill" and (sequences > 1 or kind == "drafts"):
+                continue
+            ratio = predicted[key] / median_of(samples, key)
+            group[(key, sequences, context)] = ratio
+            everything.append(ratio)
+    columns = sorted({column for group in groups.values() for column in group},
+                     key=lambda c: (c[0] == "decode", c[2], c[1]))  # fmt: skip
+    names = ["model", "weights", ""] + [
+        f"prefill {c}" if key == "prefill" else f"{s} at {c}" for key, s, c in columns
+    ]
+    print("| " + " | ".join([*names, "median"]) + " |")
+    print("|---" * (len(names) + 1) + "|")
+    for key, group in groups.items():
+        cells = [f"{group[c]:.2f}" if c in group else "" for c in columns]
+        middle = f"{statistics.median(group.values()):.2f}"
+        print("| " + " | ".join([*key, *cells, middle]) + " |")
+    return everything
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--braid", default="build/release/braid")
+    parser.add_argument("--families", default=",".join(MODELS))
+    parser.add_argument("--formats", default="bf16,fp8,int8,int4")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--tokens-max", type=int, default=16384)
+    parser.add_argument("--quick", action="store_true", help="few cells, no ranks")
+    parser.add_argument("--run-with", default="")
+    parser.add_argument("--models", help="keep models and measurements in this folder")
+    parser.add_argument("--json", help="write measured and predicted seconds to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(options.models or temporary)
+        folder.mkdir(exist_ok=True)
+        bench = Bench(options.braid, options.run_with, folder)
+        rows = []
+        for name in options.families.split(","):
+            rows += one_rank(bench, name, options)
+        if not options.quick:
+            rows += two_ranks(bench, options.families.split(",")[0], options)
+    ratios = show(rows)
+    within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
+    print(f"\nwithin 15 %: {within} of {len(ratios)} cells ({within / len(ratios):.0%})")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump([{"cell": cell, "measured": samples, "predicted": predicted}
+                       for cell, samples, predicted in rows], file)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Compares `braid simulate cluster` with engines that serve the same requests.
+
+    bench/simulate_vs_real.py [--braid build/release/braid] [--model DIR] [--seconds 60]
+        [--busy 0.5] [--rounds 1] [--json FILE]
+
+Two fleets of two engines with a thread each: both behind `braid router`, and one that computes
+prompts for the other. Requests come at random (Poisson), as many as keep the engines busy for the
+part --busy of the time, with prompts and answers of random lengths. The engines and the simulation
+get the same ones, from one trace. The simulation's steps last as `braid bench ops` measures the
+model's parts with both cores busy, and pages go as fast as `braid bench handoff` measures. Prints
+throughput and latencies of both and their ratio. Without --model it makes a small one. On a busy
+machine give it priority, but no real-time class, whose threads wait for each other's time slices.
+A percentile at which gaps become as long as a prompt differs more than others: a few requests more
+or fewer that met a prompt decide it.
+"""
+
+import argparse
+import asyncio
+import json
+import pathlib
+import random
+import re
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+from plan_vs_measured import MODELS, Bench
+
+PROMPT_TOKENS, ANSWER_TOKENS = (64, 512), (16, 96)
+CONTEXT = 1024
+RATIOS = ("output tokens/s", "first token p50", "first token p99", "token p50", "token p99",
+          "request p50", "request p99")  # fmt: skip
+
+
+def percentile(values, share):
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def start(command):
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
+                               stderr=subprocess.DEVNULL)  # fmt: skip
+    for line in process.stdout:
+        if match := re.search(r"listening on http://\S+:(\d+)", line):
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return process, int(match[1])
+    raise SystemExit(f"{' '.join(map(str, command))} did not start")
+
+
+async def ask(port, number, planned, vocabulary, results):
+    at, prompt_tokens, answer_tokens = planned
+    draw = random.Random(number)
+    body = json.dumps({"prompt": [draw.randrange(1, vocabulary) for _ in range(prompt_tokens)],
+                       "max_tokens": answer_tokens, "ignore_eos": True, "stream": True,
+                       "temperature": 0}).encode()  # fmt: skip
+    await asyncio.sleep(at - time.monotonic())
+    begin = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                 b"Content-Type: application/json\r\n"
+                 b"Content-Length: %d\r\n\r\n" % len(body) + body)  # fmt: skip
+    times = []
+    while line := await reader.readline():
+        if line.startswith(b"data: {") and b'"choices":[{' in line:
+            times.append(time.monotonic())
+        if line.startswith(b"HTTP/1.1") and b" 200 " not in line:
+            raise SystemExit(f"request {number}: {line.decode()}{(await reader.read()).decode()}")
+    writer.close()
+    # The last event says why the answer ended and may carry no token.
+    results.append((begin, times[:answer_tokens]))
+
+
+async def send(port, requests, vocabulary):
+    begin = time.monotonic() + 1
+    results = []
+    await asyncio.gather(*(ask(port, i, (begin + at, *lengths), vocabulary, results)
+                           for i, (at, *lengths) in enumerate(requests)))  # fmt: skip
+    gaps = [b - a for _, times in results for a, b in zip(times, times[1:])]
+    first = [times[0] - asked for asked, times in results]
+    whole = [times[-1] - asked for asked, times in results]
+    seconds = max(times[-1] for _, times in results) - begin
+    tokens = sum(lengths[1] for _, *lengths in requests)
+    figures = [tokens / seconds]
+    for values in (first, gaps, whole):
+        figures += [percentile(values, 0.5), percentile(values, 0.99)]
+    return dict(zip(RATIOS, figures))
+
+
+def wait_ready(port):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            text = asyncio.run(get(port, "/ready"))
+        except OSError:
+            text = b""
+        if text.startswith(b"HTTP/1.1 200"):
+            return
+        time.sleep(0.1)
+    raise SystemExit(f"the server at port {port} was not ready within 60 s")
+
+
+async def get(port, path):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    text = await reader.read()
+    writer.close()
+    return text
+
+
+def serve(options, folder, model, handoff):
+    """Starts a fleet; returns its processes and the port that clients use."""
+    flags = ["--port", 0, "--threads", 1, "--memory", "1G", "--draft", "off", "--isa", options.isa,
+             "--max-model-len", CONTEXT]  # fmt: skip
+    command = [options.braid, "serve", model, *flags]
+    if handoff:
+        port = 20000 + random.randrange(20000)
+        prefill = start([*command, "--role", "prefill", "--handoff-listen", f"127.0.0.1:{port}"])
+        decode = start([*command, "--role", "decode", "--prefill", f"127.0.0.1:{port}"])
+        for _, ready in (prefill, decode):
+            wait_ready(ready)
+        time.sleep(2)
+        return [prefill[0], decode[0]], decode[1]
+    engines = [start(command) for _ in range(2)]
+    config = folder / "engines.json"
+    config.write_text(json.dumps({"policy": "round_robin", "probe_ms": 200, "engines": [
+        {"name": str(i), "url": f"http://127.0.0.1:{port}"} for i, (_, port) in enumerate(engines)
+    ]}))  # fmt: skip
+    for _, port in engines:
+        wait_ready(port)
+    router = start([options.braid, "router", config, "--port", 0])
+    wait_ready(router[1])
+    return [router[0], *(process for process, _ in engines)], router[1]
+
+
+def device_of(bench, lines):
+    """The device of a calibration, with a network as `braid bench handoff` measures it."""
+    found = bench.measure("bench", "handoff", "--repeat", 3, "--mib", 128, "--part-kib", 64)
+    device = json.loads(open(lines).readline())["hardware"]
+    rate = {"value": found["bytes_per_second"], "source": "`braid bench handoff`"}
+    device["numbers"]["network_bytes_per_second"] = rate
+    device["numbers"]["memory_bytes"]["value"] = 2e9
+    path = lines.with_suffix(".hardware.json")
+    path.write_text(json.dumps(device))
+    return path
+
+
+def requests_of(options, plan_seconds):
+    """Arrival, prompt and answer, so many that two engines are busy for options.busy."""
+    draw = random.Random(options.seed)
+    rate = 2 * options.busy / plan_seconds
+    requests, at = [], 0.0
+    while True:
+        at += draw.expovariate(rate)
+        if at > options.seconds:
+            return requests
+        requests.append((at, draw.randint(*PROMPT_TOKENS), draw.randint(*ANSWER_TOKENS)))
+
+
+def simulate(bench, folder, model, calibration, device, requests, handoff):
+    trace = folder / "trace.csv"
+    rows = []
+    for at, prompt, answer in requests:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(1_700_000_000 + int(at)))
+        rows.append(f"{stamp}.{int(at % 1 * 1e7):07d},{prompt},{answer}\n")
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
+    words = ["simulate", "cluster", model, "--engines", 2, "--calibration", calibration,
+             "--hardware", device, "--trace-file", trace, "--minutes", 100, "--no-overlap",
+             "--max-num-seqs", 64, "--max-batch-tokens", 2048, "--json",
+             "--route", "round-robin"]  # fmt: skip
+    (run,) = json.loads(bench.run(*words, *(["--prefill-engines", 1] if handoff else [])))["runs"]
+    figures = [run["output_tokens_per_second"]]
+    for key in ("first_token_seconds", "inter_token_seconds", "request_seconds"):
+        figures += [run[key]["p50"], run[key]["p99"]]
+    return dict(zip(RATIOS, figures)), run["busy"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--braid", default="build/release/braid")
+    parser.add_argument("--model")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--busy", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--isa", default="auto")
+    parser.add_argument("--json", help="write the figures to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        bench = Bench(options.braid, "", folder)
+        model = pathlib.Path(options.model) if options.model else bench.model("attention")
+        lines = folder / "ops.jsonl"
+        bench.calibrate(lines, model, ["bf16"], both_cores=True)
+        device = device_of(bench, lines)
+        vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+        # An engine that runs eight requests of the mean length.
+        means = [sum(bounds) // 2 for bounds in (PROMPT_TOKENS, ANSWER_TOKENS)]
+        plan = json.loads(bench.run("plan", model, "--calibration", lines, "--workload",
+                                    f"in={means[0]},out={means[1]},concurrency=8", "--json"))
+        speed = plan["without_overlap"]["output_tokens_per_second"]
+        requests = requests_of(options, means[1] / speed)
+        found = {}
+        for name, handoff in (("router", False), ("prefill, decode", True)):
+            measured = []
+            for _ in range(options.rounds):
+                processes, port = serve(options, folder, model, handoff)
+                try:
+                    measured.append(asyncio.run(send(port, requests, vocabulary)))
+                finally:
+                    for process in processes:
+                        process.kill()
+                        process.wait()
+            real = {key: statistics.median(run[key] for run in measured) for key in RATIOS}
+            simulated, busy = simulate(bench, folder, model, lines, device, requests, handoff)
+            found[name] = {"real": real, "simulated": simulated}
+            print(f"{name}: {len(requests)} requests in {options.seconds:g} s, engines busy for "
+                  f"{busy:.0%} in the simulation\n{'':18}{'real':>12}{'simulated':>12}{'ratio':>8}")
+            for key in RATIOS:
+                scale, unit = (1, "/s") if key.endswith("/s") else (1e3, "ms")
+                print(f"{key:18}{real[key] * scale:>9.1f} {unit}{simulated[key] * scale:>9.1f} "
+                      f"{unit}{simulated[key] / real[key]:>8.2f}")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
