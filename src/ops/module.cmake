@@ -42,12 +42,12 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
   LatentAttention.MembersThatShareKeysGiveTheBitsOfOne
   LinearAttention.WrongDraftsLeaveNoTrace Attention.WrongDraftsLeaveNoTrace
   LatentAttention.WrongDraftsLeaveNoTrace
-  Vulkan.*)
+  Vulkan.* VulkanSample.*)
 
 # Of the Vulkan candidates; products with one row and with eight rows of a workgroup.
 include(shaders)
 foreach(shader AddRows Attention Conv ConvWindow Delta Embed GatedNorm Quantise RmsNorm Route
-    ScalarGate Swiglu WriteKv WriteLatent)
+    Sample ScalarGate Swiglu WriteKv WriteLatent)
   string(REGEX REPLACE "([a-z])([A-Z])" "\\1_\\2" file ${shader})
   string(TOLOWER ${file} file)
   braid_shader(braid_ops src/ops/vulkan/shaders/${file}.comp kShader${shader})

@@ -81,10 +81,25 @@ float ReachedBy(size_t k, std::span<const float> maxima, std::vector<float>& scr
   return *kth;
 }
 
+// Drops what comes behind `last`.
+void KeepThrough(const std::pair<float, TokenId>& last, Candidates& candidates) {
+  std::erase_if(candidates, [&](const auto& candidate) { return Before(last, candidate); });
+}
+
+// Keeps the k largest.
+void KeepLargest(size_t k, Candidates& candidates, Candidates& order) {
+  if (k >= candidates.size()) return;
+  order = candidates;
+  const auto kth = order.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(order.begin(), kth, order.end(), Before);
+  KeepThrough(*kth, candidates);
+}
+
 // Keeps the fewest largest whose weights reach the target, in linear time: halves the range that
 // the last of them lies in.
-void KeepUpTo(double target, Candidates& candidates) {
-  auto begin = candidates.begin(), end = candidates.end();
+void KeepUpTo(double target, Candidates& candidates, Candidates& order) {
+  order = candidates;
+  auto begin = order.begin(), end = order.end();
   double reached = 0;
   while (end - begin > 1) {
     const auto middle = begin + (end - begin) / 2;
@@ -98,17 +113,17 @@ void KeepUpTo(double target, Candidates& candidates) {
       begin = middle;
     }
   }
-  candidates.erase(end, candidates.end());
+  KeepThrough(*begin, candidates);
 }
 
 // Top-p over all ids: those with the largest weights, in a few widening steps, until they reach the
 // share of the sum.
-void CollectTopP(const Weighted& w, double target, Candidates& candidates) {
+void CollectTopP(const Weighted& w, double target, SampleScratch& scratch) {
   for (float nats : {4.0f, 10.0f, -kNever}) {
-    Collect(w, w.maximum - nats / w.scale, 0.0f, candidates);
-    if (SumOf(candidates) >= target) break;
+    Collect(w, w.maximum - nats / w.scale, 0.0f, scratch.candidates);
+    if (SumOf(scratch.candidates) >= target) break;
   }
-  KeepUpTo(target, candidates);
+  KeepUpTo(target, scratch.candidates, scratch.order);
 }
 
 TokenId Draw(double uniform, const Candidates& candidates) {
@@ -227,7 +242,7 @@ TokenId Sample(const OpContext& context, const SampleParams& params, std::span<c
       sum += scratch.sums[b];
     }
     if (params.top_p >= 1.0f) return DrawFromAll(w, scratch.sums, uniform, candidates);
-    CollectTopP(w, params.top_p * sum, candidates);
+    CollectTopP(w, params.top_p * sum, scratch);
     return Draw(uniform, candidates);
   }
   const float reached = k > 0 ? ReachedBy(k, scratch.maxima, scratch.sums) : kNever;
@@ -235,12 +250,10 @@ TokenId Sample(const OpContext& context, const SampleParams& params, std::span<c
   const float likely =
       params.min_p > 0.0f ? w.maximum + (std::log(params.min_p) - 0.1f) / w.scale : kNever;
   Collect(w, std::max(reached, likely), params.min_p, candidates);
-  if (k > 0 && k < candidates.size()) {
-    auto end = candidates.begin() + static_cast<std::ptrdiff_t>(k);
-    std::partial_sort(candidates.begin(), end, candidates.end(), Before);
-    candidates.resize(k);
+  if (k > 0) KeepLargest(k, candidates, scratch.order);
+  if (params.top_p < 1.0f) {
+    KeepUpTo(params.top_p * SumOf(candidates), candidates, scratch.order);
   }
-  if (params.top_p < 1.0f) KeepUpTo(params.top_p * SumOf(candidates), candidates);
   return Draw(uniform, candidates);
 }
 

@@ -52,11 +52,14 @@ struct SampleParams {
 };
 // Memory that a member of the pool keeps between draws.
 struct SampleScratch {
-  std::vector<std::pair<float, TokenId>> candidates;  // reserve the vocabulary's size
-  std::vector<float> maxima, sums;                    // of blocks of the vocabulary
+  // Reserve the vocabulary's size in both.
+  std::vector<std::pair<float, TokenId>> candidates, order;
+  std::vector<float> maxima, sums;  // of blocks of the vocabulary
 };
-// Temperature, then min-p, top-k and top-p; one draw with `uniform` in [0, 1). The logits are
-// finite or minus infinity, one at least is finite.
+// Temperature, then min-p, top-k and top-p; of equal tokens those with the smaller ids are kept.
+// The draw, with `uniform` in [0, 1), goes through what is kept in the order of ids, so that it
+// means the same on every device (ops/vulkan/sample.h). The logits are finite or minus infinity,
+// one at least is finite.
 TokenId Sample(const OpContext& context, const SampleParams& params, std::span<const float> logits,
                double uniform, SampleScratch& scratch);
 

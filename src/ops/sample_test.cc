@@ -181,6 +181,18 @@ TEST(Sample, ADrawFromEverythingFollowsTheCumulativeSum) {
   }
 }
 
+TEST(Sample, ADrawFromTheLargestGoesByTheirIds) {
+  TestContext test(BestIsa(DetectCpu()));
+  SampleScratch scratch;
+  // Of the three largest the most probable, the last, is drawn last.
+  const std::vector<float> logits = {1, 0, 1.5f, -1, 2};
+  for (const SampleParams& params : {SampleParams{.top_k = 3}, SampleParams{.top_p = 0.85f}}) {
+    EXPECT_EQ(Sample(test.context, params, logits, 0.0, scratch), 0);
+    EXPECT_EQ(Sample(test.context, params, logits, 0.3, scratch), 2);
+    EXPECT_EQ(Sample(test.context, params, logits, 0.99, scratch), 4);
+  }
+}
+
 TEST(Sample, TopPOfALargeVocabularyNeedsNoFullSort) {
   const std::vector<float> flat(5000, 0.0f);
   const auto seen = Frequencies({.top_p = 0.5f}, flat, 4000);

@@ -19,6 +19,8 @@
 namespace braid {
 namespace {
 
+constexpr int64_t kConstantBytes = int64_t{64} << 10;
+
 // The memory that a step of the most tokens needs, as many sequences or one of the longest context;
 // and the first op that the device lacks, in `missing`.
 int64_t MeasureStep(const ModelSpec& spec, const ModelWeights& weights,
@@ -135,6 +137,7 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
   span_of_at_ = take(tokens, 4);
   tokens_at_ = take(tokens, 4);
   wanted_at_ = take(2 * tokens, 4);
+  draws_at_ = take(2 * tokens, sizeof(ops::gpu::DeviceDraw));
   tables_at_ = take(int64_t{config_.running_max} * groups_ * entries_, 8);
   // Logits, and the last states of all sequences.
   const int64_t results = 4 * (int64_t{kLogitsRows} * Workspace::StrideOf(spec.vocabulary) +
@@ -145,6 +148,9 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
   ASSIGN_OR_RETURN(workspace_, gpu_->Allocate(RoundUp(workspace_bytes, 64), Place::kDevice));
   ASSIGN_OR_RETURN(inputs_, gpu_->Allocate(bytes, Place::kUpload));
   ASSIGN_OR_RETURN(results_, gpu_->Allocate(results, Place::kReadback));
+  ASSIGN_OR_RETURN(drawn_,
+                   gpu_->Allocate(2 * tokens * static_cast<int64_t>(sizeof(ops::gpu::DeviceDrawn)),
+                                  Place::kReadback));
   std::memset(inputs_.host(), 0, static_cast<size_t>(bytes));
   const auto address = [&](int64_t at) {
     return reinterpret_cast<uint64_t>(inputs_.address() + at);
@@ -154,7 +160,9 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
                                      .tables = address(tables_at_),
                                      .groups = groups_,
                                      .entries = entries_};
-  batch_.table = inputs_.address();
+  ASSIGN_OR_RETURN(vulkan::Memory constants, gpu_->Allocate(kConstantBytes, Place::kDevice));
+  constants_ = std::make_unique<ops::DeviceConstants>(std::move(constants));
+  batch_ = {.table = inputs_.address(), .constants = constants_.get()};
   return {};
 }
 
@@ -189,6 +197,15 @@ void ModelDevice::Lay(const Plan& plan, std::span<const ops::SequenceSpan> spans
   bytes_laid_ += static_cast<int64_t>(spans.size_bytes() / sizeof(ops::SequenceSpan) *
                                           sizeof(ops::DeviceSpan) +
                                       2 * tokens.size_bytes() + wanted.size_bytes());
+}
+
+void ModelDevice::LayDraws(std::span<const ops::gpu::DeviceDraw> draws) {
+  CHECK(std::ssize(draws) <= 2 * int64_t{config_.step_tokens_max});
+  std::copy(draws.begin(), draws.end(), Host<ops::gpu::DeviceDraw>(draws_at_));
+  bytes_laid_ += static_cast<int64_t>(draws.size_bytes());
+}
+const ops::gpu::DeviceDraw* ModelDevice::draws() const {
+  return reinterpret_cast<const ops::gpu::DeviceDraw*>(inputs_.address() + draws_at_);
 }
 
 const TokenId* ModelDevice::tokens() const {

@@ -1,6 +1,7 @@
 // A model's home on a Vulkan device: its weights, the cache's arena, the workspace, and the little
-// that passes between host and device at each step: in go tokens and changes of block tables, out
-// come logits. All of it is allocated at start; a step allocates nothing. Used by the engine
+// that passes between host and device at each step: in go tokens, changes of block tables and what
+// is wanted of distributions, out come sampled tokens and the logits of rows that the host samples.
+// All of it is allocated at start; a step allocates nothing. Used by the engine
 // thread.
 #pragma once
 
@@ -16,6 +17,8 @@
 #include "model/weights.h"
 #include "ops/op.h"
 #include "ops/vulkan/batch.h"
+#include "ops/vulkan/constants.h"
+#include "ops/vulkan/sample.h"
 #include "scheduler/plan.h"
 #include "vulkan/gpu.h"
 
@@ -52,11 +55,24 @@ class ModelDevice {
   // A step's tokens and sequences; `wanted` are the tokens whose states are looked at.
   void Lay(const Plan& plan, std::span<const ops::SequenceSpan> spans,
            std::span<const TokenId> tokens, std::span<const int32_t> wanted);
+  // What is wanted of the distributions after `wanted` tokens.
+  void LayDraws(std::span<const ops::gpu::DeviceDraw> draws);
+  const ops::gpu::DeviceDraw* draws() const;
+  // Where the device says what became of each draw; the host reads it after Finish.
+  ops::gpu::DeviceDrawn* drawn() const {
+    return reinterpret_cast<ops::gpu::DeviceDrawn*>(drawn_.address());
+  }
+  std::span<const ops::gpu::DeviceDrawn> drawn_seen() const {
+    return {reinterpret_cast<const ops::gpu::DeviceDrawn*>(drawn_.host()),
+            static_cast<size_t>(2 * config_.step_tokens_max)};
+  }
   // Valid until the next Lay.
   const ops::DeviceBatch& batch() const { return batch_; }
   const TokenId* tokens() const;
   const int32_t* wanted() const;
-  int64_t bytes_laid() const { return bytes_laid_; }  // written by the host for this step
+  // Written by the host: for this step, and once for all.
+  int64_t bytes_laid() const { return bytes_laid_; }
+  int64_t bytes_kept() const { return constants_->bytes_written(); }
 
   vulkan::Recorder& recorder() { return recorder_; }
   // Records that rows come back: the host sees them after Finish, until something is recorded
@@ -81,13 +97,15 @@ class ModelDevice {
   std::unique_ptr<vulkan::Gpu> gpu_;
   ModelDeviceConfig config_;
   std::vector<vulkan::Memory> weights_;
-  vulkan::Memory arena_, workspace_, inputs_, results_;
+  vulkan::Memory arena_, workspace_, inputs_, results_, drawn_;
   // Offsets into the inputs.
-  int64_t spans_at_ = 0, span_of_at_ = 0, tokens_at_ = 0, wanted_at_ = 0, tables_at_ = 0;
+  int64_t spans_at_ = 0, span_of_at_ = 0, tokens_at_ = 0, wanted_at_ = 0, draws_at_ = 0;
+  int64_t tables_at_ = 0;
   int32_t groups_ = 0, entries_ = 0;
   int64_t results_used_ = 0;
   int64_t bytes_laid_ = 0;
   ops::DeviceBatch batch_;
+  std::unique_ptr<ops::DeviceConstants> constants_;
   vulkan::Recorder recorder_;
 };
 

@@ -13,6 +13,7 @@
 #include "model/layer_context.h"
 #include "runtime/batch_rows.h"
 #include "runtime/constraint_worker.h"
+#include "runtime/device_draws.h"
 #include "runtime/drafts/proposals.h"
 #include "runtime/logits_rows.h"
 #include "runtime/sampler.h"
@@ -49,6 +50,9 @@ struct ModelExecutor::State {
   ConstraintWorker constraints;
   BatchRows rows;
   std::vector<Choice> chosen;  // of `rows.wanted`, where sampled
+  // On a device: what is asked of it for each of `rows.wanted`; states and logits that come back.
+  std::vector<ops::gpu::DeviceDraw> draws;
+  std::vector<Matrix> last, seen;
   std::unique_ptr<Proposals> proposals;
   ops::Ranks ranks;
   std::unique_ptr<RankCounts> rank_counts;    // null: of one rank, or nobody counts
@@ -174,18 +178,20 @@ struct ModelExecutor::State {
     }
   }
 
+  static TokenLogprob& DescriptionAt(const Plan& plan, const BatchRows::Wanted& w, StepDone& out) {
+    const int32_t start = plan.rows[static_cast<size_t>(w.row)].start;
+    return out.rows[static_cast<size_t>(w.row)]
+        .prompt_logprobs[static_cast<size_t>(w.position - start)];
+  }
+
   void Finish(const ops::OpContext& context, const Plan& plan, int member, size_t at,
               std::span<const float> logits, StepDone& out) {
     const BatchRows::Wanted& w = rows.wanted[at];
     const Row& row = plan.rows[static_cast<size_t>(w.row)];
     const Slot& slot = slots[row.slot];
     if (w.describe) {
-      const auto next = static_cast<size_t>(w.position) + 1;
-      const TokenId follows =
-          next < static_cast<size_t>(slot.prompt_count) ? slot.tokens[next] : TokenId{-1};
-      out.rows[static_cast<size_t>(w.row)]
-          .prompt_logprobs[static_cast<size_t>(w.position - row.start)] =
-          Sampler::Describe(context, logits, slot.prompt_logprobs, follows);
+      DescriptionAt(plan, w, out) = Sampler::Describe(context, logits, slot.prompt_logprobs,
+                                                      FollowingToken(slot, w.position));
     }
     if (!w.sample) return;
     Choice& choice = chosen[at];
@@ -238,41 +244,87 @@ struct ModelExecutor::State {
     }
   }
 
-  // The same on a device: one submission, which brings the logits, or one per kLogitsRows of them.
+  const Slot& SlotAt(const Plan& plan, const BatchRows::Wanted& w) {
+    return slots[plan.rows[static_cast<size_t>(w.row)].slot];
+  }
+
+  // The same on a device: one submission, which brings its choices, and the logits of at most
+  // kLogitsRows rows that the host samples; one more for each further kLogitsRows of these.
   void RunOnDevice(const Plan& plan, StepDone& out) {
     ModelDevice& home = *config.home;
     home.Lay(plan, rows.spans, rows.tokens, rows.wanted_tokens);
+    draws.clear();
+    for (const BatchRows::Wanted& w : rows.wanted) draws.push_back(DrawOf(SlotAt(plan, w), w));
+    home.LayDraws(draws);
     const ops::OpContext context = RecordingContext();
     WorkspaceScope scope(workspace);
     Matrix all = workspace.TakeMatrix(std::ssize(rows.tokens), spec.hidden);
     decoder.Forward(context, {.tokens = home.tokens(), .sequences = rows.sequences()}, all);
     Matrix states = workspace.TakeMatrix(std::ssize(rows.wanted_tokens), spec.hidden);
     ops::AddRows(context, {.rows = all, .at = home.wanted(), .out = states});
-    std::vector<Matrix> last;
+    last.clear();
+    seen.clear();
     for (const auto& [row, at] : rows.last_states)
       last.push_back(home.Return(states.some_rows(at, 1)));
     chosen.resize(std::max(chosen.size(), rows.wanted.size()));
-    const auto distributions = static_cast<int32_t>(rows.wanted.size());
-    int32_t begin = 0;
+    const auto end = static_cast<int32_t>(rows.wanted.size());
+    int32_t begin = 0, submitted = 0;
     do {
-      const int32_t count = std::min(kLogitsRows, distributions - begin);
+      const int32_t next = std::min(begin + kLogitsRows, end);
       WorkspaceScope slice(workspace);
-      Matrix logits = workspace.TakeMatrix(count, spec.vocabulary);
-      if (count > 0) decoder.Logits(context, states.some_rows(begin, count), logits);
-      const Matrix seen = home.Return(logits);
+      Matrix logits = workspace.TakeMatrix(next - begin, spec.vocabulary);
+      if (next > begin) decoder.Logits(context, states.some_rows(begin, next - begin), logits);
+      ops::gpu::RunSample(context, {.logits = logits,
+                                    .sampled = sampler.sampled_vocabulary(),
+                                    .draws = home.draws() + begin,
+                                    .drawn = home.drawn() + begin});
+      for (int32_t i = begin; i < next; ++i) {
+        if (HostDraws(i)) seen.push_back(home.Return(logits.some_rows(i - begin, 1)));
+      }
+      begin = next;
+      int32_t more = 0;  // for the host, in the next slice
+      for (int32_t i = begin; i < std::min(begin + kLogitsRows, end); ++i) more += HostDraws(i);
+      if (begin < end && std::ssize(seen) + more <= kLogitsRows) continue;
       ranks.status = home.Finish();
       if (!ranks.status.ok()) return Fail(out);
-      for (size_t i = 0; begin == 0 && i < last.size(); ++i) {
+      for (size_t i = 0; submitted == 0 && i < last.size(); ++i) {
         CheckState(last[i].data, rows.last_states[i].first, out);
       }
-      const TraceSpan span(config.trace, "sample", count);
-      const ops::OpContext host = ContextOn(workspace);
-      pool.Run(count, [&](int64_t i, int member) {
-        Finish(host, plan, member, static_cast<size_t>(begin + i),
-               {seen.row(i), static_cast<size_t>(spec.vocabulary)}, out);
-      });
-      begin += count;
-    } while (begin < distributions);
+      TakeDrawn(plan, submitted, begin, out);
+      submitted = begin;
+    } while (begin < end);
+  }
+
+  bool HostDraws(int32_t at) const { return draws[static_cast<size_t>(at)].flags == 0; }
+
+  // What the device says of some distributions; those in `seen` are sampled here.
+  void TakeDrawn(const Plan& plan, int32_t begin, int32_t end, StepDone& out) {
+    const TraceSpan span(config.trace, "sample", end - begin);
+    std::vector<size_t> here;
+    for (int32_t i = begin; i < end; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (HostDraws(i)) {
+        here.push_back(at);
+        continue;
+      }
+      const BatchRows::Wanted& w = rows.wanted[at];
+      const Slot& slot = SlotAt(plan, w);
+      const ops::gpu::DeviceDrawn& drawn = config.home->drawn_seen()[at];
+      if (w.describe) {
+        DescriptionAt(plan, w, out) = DescriptionOf(drawn, FollowingToken(slot, w.position),
+                                                    drawn.next_logit, slot.prompt_logprobs);
+      }
+      if (!w.sample) continue;
+      chosen[at] = {};
+      TakeChoice(drawn, slot, w, chosen[at]);
+    }
+    const ops::OpContext host = ContextOn(workspace);
+    pool.Run(std::ssize(here), [&](int64_t i, int member) {
+      const auto vocabulary = static_cast<size_t>(spec.vocabulary);
+      const std::span<const float> logits(seen[static_cast<size_t>(i)].data, vocabulary);
+      Finish(host, plan, member, here[static_cast<size_t>(i)], logits, out);
+    });
+    seen.clear();
   }
 
   // Of so many tokens of all ranks.

@@ -12,8 +12,9 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-bool BelowMinimum(const Slot& slot, int32_t position) {
-  return position - slot.prompt_count < slot.stop.new_tokens_min;
+// Whether tokens that end the answer may not come yet.
+bool StopsAreMasked(const Slot& slot, int32_t position) {
+  return position - slot.prompt_count < slot.stop.new_tokens_min && !slot.stop.stop_tokens.empty();
 }
 
 }  // namespace
@@ -25,7 +26,14 @@ Sampler::Sampler(int32_t vocabulary, int32_t sampled_vocabulary, int members)
     scratch.logits.resize(static_cast<size_t>(vocabulary));
     scratch.counts.resize(static_cast<size_t>(vocabulary));
     scratch.sample.candidates.reserve(static_cast<size_t>(vocabulary));
+    scratch.sample.order.reserve(static_cast<size_t>(vocabulary));
   }
+}
+
+bool Sampler::Adjusts(const Slot& slot, int32_t position) {
+  const SamplingParams& p = slot.sampling;
+  return !p.logit_bias.empty() || p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f ||
+         p.frequency_penalty != 0.0f || StopsAreMasked(slot, position);
 }
 
 TokenLogprob Sampler::Describe(const ops::OpContext& context, std::span<const float> logits,
@@ -67,10 +75,8 @@ TokenId Sampler::Pick(const ops::OpContext& context, const Place& place,
   const Slot& slot = place.slot;
   const SamplingParams& p = slot.sampling;
   Scratch& scratch = scratch_[static_cast<size_t>(place.member)];
-  const bool masked = BelowMinimum(slot, place.position) && !slot.stop.stop_tokens.empty();
-  const bool adjusted = !p.logit_bias.empty() || p.repetition_penalty != 1.0f ||
-                        p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f || masked ||
-                        place.allowed != nullptr;
+  const bool masked = StopsAreMasked(slot, place.position);
+  const bool adjusted = Adjusts(slot, place.position) || place.allowed != nullptr;
   std::span<const float> view = adjusted ? Adjust(place, logits, scratch) : logits;
   for (TokenId token : slot.stop.stop_tokens) {
     if (masked) scratch.logits[static_cast<size_t>(token)] = kNever;
@@ -93,7 +99,7 @@ void Sampler::Choose(const ops::OpContext& context, const Place& place,
                      std::span<const float> logits, Choice& choice) {
   const ops::LogitStats stats = ops::StatsOf(context, logits);
   if (!stats.finite) {
-    choice.error = "the model's logits are not finite for this request";
+    choice.error = kNotFinite;
     return;
   }
   const TokenId token = place.forced >= 0 ? place.forced : Pick(context, place, logits);

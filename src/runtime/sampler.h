@@ -26,9 +26,17 @@ class Sampler {
   // Tokens at and past `sampled_vocabulary` are never chosen. One scratch per pool member.
   Sampler(int32_t vocabulary, int32_t sampled_vocabulary, int members);
 
+  static constexpr const char* kNotFinite = "the model's logits are not finite for this request";
+
+  // Whether bias, penalties or masks but those of grammars change the logits of the token after the
+  // slot's first `position` tokens.
+  static bool Adjusts(const Slot& slot, int32_t position);
+
   // The distribution after `position`, with `next` the token that really follows or -1.
   static TokenLogprob Describe(const ops::OpContext& context, std::span<const float> logits,
                                int32_t top, TokenId next);
+
+  int32_t sampled_vocabulary() const { return sampled_vocabulary_; }
 
   // The token after the slot's first `position` tokens is wanted, on pool member `member`. Tokens
   // at and past `position` have no say.

@@ -38,9 +38,13 @@ def test_a_device_answers_as_the_cpu_does(braid, tiny, vulkan):
     here = answer(braid("run", tiny, *sampled, "--compute", "fp32", "--draft", "off"))
     there = answer(braid("run", tiny, *sampled, "--device", "vulkan:0"))
     assert there["token_ids"] == here["token_ids"]
+    filtered = [*sampled, "--top-p", "0.9", "--top-k", "30", "--draft", "off"]
+    here = answer(braid("run", tiny, *filtered, "--compute", "fp32"))
+    there = answer(braid("run", tiny, *filtered, "--device", "vulkan"))
+    assert there["token_ids"] == here["token_ids"]
 
 
-@pytest.mark.parametrize("weights", ["int8", "q8_0", "int4"])
+@pytest.mark.parametrize("weights", ["int8", "q8_0", "int4", "q4_k"])
 def test_quantised_weights_run_on_a_device(braid, tiny, vulkan, weights):
     done = braid("run", tiny, *PROMPT, "--device", "vulkan", "--weights", weights)
     assert "74" in answer(done)["text"]
@@ -77,7 +81,7 @@ def test_the_validation_layer_is_silent(braid, tiny, vulkan):
         (["--device", "vulkan", "--tp", "2"], "a device is one rank"),
         (["--device", "vulkan", "--mla", "expanded"], "use --mla absorbed"),
         (["--device", "vulkan", "--compute", "bf16"], "a device computes in fp32"),
-        (["--device", "vulkan", "--weights", "q4_k"], "weights of this format"),
+        (["--device", "vulkan", "--weights", "fp8"], "weights of this format"),
         (["--device", "vulkan", "--memory", "100TiB"], "bytes of memory are wanted at once"),
     ],
 )

@@ -8,6 +8,7 @@
 #include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/ranks.h"
+#include "ops/vulkan/constants.h"
 
 namespace braid {
 namespace {
@@ -88,7 +89,7 @@ void Forward(const FullAttention& m, const FullAttentionWeights& w, const LayerC
   Matrix mixed = ws.TakeMatrix(x.rows, m.heads * dim);
   const int32_t pairs = m.rotary.dims / 2;
   const float* inverse_frequency =
-      ops::Constants(c.op, pairs, [&](float* to) { FillInverseFrequencies(m.rotary, to); });
+      ops::KeptConstants(c.op, pairs, [&](float* to) { FillInverseFrequencies(m.rotary, to); });
   const int64_t q_stride = m.output_gate ? 2 * dim : dim;
   ops::Linear(c.op, {.x = x, .w = &w.qkv.matrix, .y = qkv});
   ops::NormRopeWriteKv(c.op, {.shape = shape,

@@ -10,6 +10,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/ranks.h"
+#include "ops/vulkan/constants.h"
 
 namespace braid {
 namespace {
@@ -148,7 +149,7 @@ void Forward(const LatentAttention& m, const LatentAttentionWeights& w, const La
   LatentStep step{.weights = w, .q = Queries(m, w, c, x)};
   step.row = ws.TakeMatrix(x.rows, RowWidth(m));
   step.mixed = ws.TakeMatrix(x.rows, int64_t{m.heads} * m.value_dim);
-  const float* inverse_frequency = ops::Constants(
+  const float* inverse_frequency = ops::KeptConstants(
       c.op, m.rotary.dims / 2, [&](float* to) { FillInverseFrequencies(m.rotary, to); });
   step.rotation = {inverse_frequency, m.rotary.dims / 2, m.rotary.scale, m.rotary.interleaved};
   if (m.head_gate) {

@@ -10,6 +10,7 @@
 #include "ops/linear_attention.h"
 #include "ops/ranks.h"
 #include "ops/rotary.h"
+#include "ops/vulkan/constants.h"
 
 namespace braid {
 namespace {
@@ -24,7 +25,7 @@ void NormRotate(const LinearAttention& m, const LinearAttentionWeights& w, const
                 Matrix qkv) {
   WorkspaceScope scope(*c.op.workspace);
   const int64_t key = RowsOf(m).key;
-  const float* inverse_frequency = ops::Constants(
+  const float* inverse_frequency = ops::KeptConstants(
       c.op, m.rotary.dims / 2, [&](float* to) { FillInverseFrequencies(m.rotary, to); });
   const ops::Rotation rotation{inverse_frequency, m.rotary.dims / 2, m.rotary.scale,
                                m.rotary.interleaved};

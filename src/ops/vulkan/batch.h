@@ -20,10 +20,13 @@ struct DeviceBatchTable {
   int32_t groups = 0, entries = 0;
 };
 
+class DeviceConstants;  // ops/vulkan/constants.h
+
 // Of a step that is being recorded.
 struct DeviceBatch {
-  const std::byte* table = nullptr;     // a DeviceBatchTable on the device
-  const SequenceSpan* spans = nullptr;  // the step's, on the host: says which of them an op has
+  const std::byte* table = nullptr;      // a DeviceBatchTable on the device
+  const SequenceSpan* spans = nullptr;   // the step's, on the host: says which of them an op has
+  DeviceConstants* constants = nullptr;  // may be null: every step brings its own
 };
 
 }  // namespace braid::ops

@@ -2,6 +2,7 @@
 // what the candidates share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -16,7 +17,7 @@ namespace braid {
 
 extern const std::string_view kShaderAddRows, kShaderAttention, kShaderConv, kShaderConvWindow,
     kShaderDelta, kShaderEmbed, kShaderGatedNorm, kShaderLinear1, kShaderLinear8, kShaderQuantise,
-    kShaderRmsNorm, kShaderRoute, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv,
+    kShaderRmsNorm, kShaderRoute, kShaderSample, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv,
     kShaderWriteLatent;
 
 namespace ops::gpu {
@@ -30,8 +31,8 @@ inline int32_t Int(int64_t value) { return static_cast<int32_t>(value); }
 // Invocations of a workgroup, in every kernel.
 inline constexpr int64_t kThreads = 64;
 
-// What shaders/weights.glsl calls a format that kernels read; nothing: they cannot.
-std::optional<uint32_t> ShaderFormat(WeightFormat format);
+// A format as constants of shaders/weights.glsl; nothing: kernels cannot read it.
+std::optional<std::array<uint32_t, 6>> FormatConstants(WeightFormat format);
 // nullptr, or why kernels cannot read these weights.
 const char* CannotRead(WeightFormat format);
 

@@ -3,33 +3,62 @@
 #include "ops/linear.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ops/vulkan/candidates.h"
 #include "ops/vulkan/kernels.h"
 
 namespace braid::ops::gpu {
 
-std::optional<uint32_t> ShaderFormat(WeightFormat format) {
+namespace {
+
+// The numbers, sizes and values of a grouped format (weights.glsl).
+std::array<uint32_t, 6> GroupedConstants(const GroupedFormat& f) {
+  const auto bits = [](int64_t value) { return static_cast<uint32_t>(value); };
+  const auto log2 = [](int64_t n) {
+    return static_cast<uint32_t>(std::bit_width(static_cast<uint64_t>(n)) - 1);
+  };
+  std::array<uint32_t, 6> constants = {5u | bits(f.bits) << 8 | bits(f.centre) << 12 |
+                                       (log2(f.block) - 6) << 20 | (log2(f.group) - 4) << 22 |
+                                       (f.divides ? 1u << 23 : 0u) | (f.values ? 1u << 24 : 0u)};
+  for (size_t i = 0; i < kNumbers; ++i) {
+    const SharedNumber& number = f.numbers[i];
+    if (number.type == NumberType::kNone) continue;
+    constants[1] |= (static_cast<uint32_t>(number.type) | log2(number.columns) << 4) << (8 * i);
+  }
+  for (size_t code = 0; f.values != nullptr && code < 16; ++code) {
+    constants[2 + code / 4] |= uint32_t{f.values[code]} << (8 * (code % 4));
+  }
+  return constants;
+}
+
+}  // namespace
+
+std::optional<std::array<uint32_t, 6>> FormatConstants(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF32:
-      return 0;
+      return {{0}};
     case WeightFormat::kBF16:
-      return 1;
+      return {{1}};
     case WeightFormat::kI8:
-      return 2;
+      return {{2}};
     case WeightFormat::kQ8_0:
-      return 3;
+      return {{3}};
     case WeightFormat::kI4:
-      return 4;
+      return {{4}};
     default:
-      return std::nullopt;
+      break;
   }
+  for (const GroupedFormat& grouped : kGroupedFormats) {
+    if (grouped.format == format) return GroupedConstants(grouped);
+  }
+  return std::nullopt;
 }
 
 const char* CannotRead(WeightFormat format) {
-  return ShaderFormat(format) ? nullptr
-                              : "weights of this format (the device reads fp32, bf16, int8, q8_0 "
-                                "and int4; --weights converts)";
+  return FormatConstants(format) ? nullptr
+                                 : "weights of this format (the device reads all but fp8; "
+                                   "--weights converts)";
 }
 
 int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w) {
@@ -83,7 +112,7 @@ void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
             Int(p.x_step),
             Int(p.gate.stride)};
   const bool one = p.ids != nullptr || p.y.rows <= 2;
-  const std::array<uint32_t, 6> format = {*ShaderFormat(w.format)};
+  const std::array<uint32_t, 6> format = *FormatConstants(w.format);
   const Kernel kernel = one ? Kernel{"linear", kShaderLinear1, format}
                             : Kernel{"linear of 8 rows", kShaderLinear8, format};
   context.recorder->Run(kernel, a, {w.panels(), one ? p.y.rows : CeilDiv(p.y.rows, 8), p.z});

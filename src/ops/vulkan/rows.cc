@@ -41,7 +41,7 @@ void RunEmbed(const OpContext& context, const EmbedArgs& args, std::byte*) {
             Address(args.out.data), static_cast<uint64_t>(table.panel_bytes()),
             Int(table.depth()),     Int(args.out.cols),
             Int(args.out.stride)};
-  context.recorder->Run(Kernel{"embed", kShaderEmbed, {*ShaderFormat(table.format)}}, a,
+  context.recorder->Run(Kernel{"embed", kShaderEmbed, *FormatConstants(table.format)}, a,
                         {CeilDiv(args.out.cols, kThreads), args.out.rows});
 }
 

@@ -12,6 +12,7 @@
 #include "base/math.h"
 #include "ops/vulkan/batch.h"
 #include "ops/vulkan/candidates.h"
+#include "ops/vulkan/sample.h"
 #include "tensor/tensor.h"
 #include "vulkan/gpu.h"
 
@@ -260,6 +261,12 @@ inline void HeadLinear(TestDevice& d, HeadLinearArgs a) {
   a.gate = d.In(a.gate);
   a.y = d.Out(a.y);
   d.Run(HeadLinear, a);
+}
+inline void SampleRows(TestDevice& d, gpu::SampleRowsArgs a) {
+  a.draws = d.In(a.draws, a.logits.rows);
+  a.drawn = d.Out(a.drawn, a.logits.rows);
+  a.logits = d.In(a.logits);
+  d.Run(gpu::RunSample, a);
 }
 inline void CausalConv(TestDevice& d, ConvArgs a) {
   a.sequences = d.Out(a.sequences, a.cache.byte_offset + StateBlockBytes(a.shape));

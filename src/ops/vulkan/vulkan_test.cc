@@ -18,12 +18,19 @@ namespace {
 class Vulkan : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string why;
-    device_ = TestDevice::Open(&why);
-    if (device_ == nullptr) GTEST_SKIP() << why;
+    if (Shared().device == nullptr) GTEST_SKIP() << Shared().why;
   }
-  TestDevice& device() { return *device_; }
-  std::unique_ptr<TestDevice> device_;
+  TestDevice& device() { return *Shared().device; }
+  struct Opened {
+    std::string why;
+    std::unique_ptr<TestDevice> device = TestDevice::Open(&why);
+  };
+  // One for all tests, because a device compiles each kernel once. Drivers may be unloaded before
+  // static objects, so it stays.
+  static const Opened& Shared() {
+    static const auto* const kOpened = new Opened;
+    return *kOpened;
+  }
   TestContext base_{Isa::kBase};
 };
 
@@ -164,6 +171,9 @@ TEST_F(Vulkan, ExpertsAgreeWithTheReferenceAndATokenWithItself) {
   int cases = 0;
   for (const ExpertsCase& c : ExpertsCases()) {
     if (!Reads(c.format) || !Reads(c.shared_format)) continue;
+    // Their products are those of the test above; one grouped format will do.
+    const bool grouped = c.format > WeightFormat::kQ8_0 && c.format != WeightFormat::kI4;
+    if (grouped && c.format != WeightFormat::kQ4K) continue;
     ++cases;
     Mixture mixture(c);
     OwnedMatrix expected(c.tokens, c.hidden), out(c.tokens, c.hidden), alone(1, c.hidden);
@@ -389,7 +399,7 @@ TEST_F(Vulkan, WhatTheDeviceCannotRunIsNamedWhileMemoryIsMeasured) {
   std::string missing;
   OpContext context{.device = {.vulkan = true}, .pool = &pool, .workspace = &measuring};
   context.missing = &missing;
-  PackedMatrix w{WeightFormat::kQ3K, 1, 16, 256, nullptr};
+  PackedMatrix w{WeightFormat::kF8, 1, 16, 256, nullptr};
   Linear(context, {.x = {nullptr, 1, 256, 256}, .w = &w, .y = {nullptr, 1, 16, 16}});
   EXPECT_THAT(missing, ::testing::HasSubstr("linear: weights of this format"));
 }

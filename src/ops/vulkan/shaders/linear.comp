@@ -79,6 +79,53 @@ void AddLines(uint64_t lines, int count, int quad, int word) {
   }
 }
 
+// Unsigned codes of four columns.
+int DotCodes(uint codes, uint x) {
+  int sum = 0;
+  [[unroll]] for (int j = 0; j < 4; ++j) {
+    sum += int(Mapped(bitfieldExtract(codes, 8 * j, 8))) * SignedByte(x, j);
+  }
+  return sum;
+}
+
+void AddGrouped(uint64_t panel, int slice, int quad) {
+  const int words = GROUP / 4;
+  for (int group = slice; group < a.depth / GROUP; group += SLICES) {
+    const int col = group * GROUP % BLOCK, first = col % 32 / 4;
+    const uint64_t block = panel + uint64_t(group * GROUP / BLOCK) * uint64_t(BlockBytes());
+    const uint64_t lines = block + uint64_t(CodesOffset() + col / 32 * BITS * 64);
+    int of_x[ROWS];
+    [[unroll]] for (int r = 0; r < ROWS; ++r) {
+      of_x[r] = 0;
+      [[unroll]] for (int o = 0; o < 4; ++o) sums[r][o] = 0;
+    }
+    for (int t = 0; t < words; ++t) {
+      const int word = first + t;
+      uvec4 codes = uvec4(0);
+      [[unroll]] for (int plane = 8; plane > 0; plane /= 2) {
+        if ((BITS & plane) == 0) continue;
+        const int per_line = 8 / plane, line = PlaneShift(plane) + word / per_line;
+        const uint mask = ((1u << plane) - 1u) * 0x01010101u;
+        const uvec4 bits = Lines(lines).at[line * 4 + quad];
+        codes |= (bits >> (word % per_line * plane) & mask) << PlaneShift(plane);
+      }
+      [[unroll]] for (int r = 0; r < ROWS; ++r) {
+        const uint x = Words(x_at[r]).at[group * words + t];
+        of_x[r] += Dot(0x01010101u, x);
+        [[unroll]] for (int o = 0; o < 4; ++o) sums[r][o] += DotCodes(codes[o], x);
+      }
+    }
+    [[unroll]] for (int o = 0; o < 4; ++o) {
+      const float scale = ScaleAt(block, quad * 4 + o, col);
+      const float base = HasBase() ? BaseAt(block, quad * 4 + o, col) : 0.0;
+      [[unroll]] for (int r = 0; r < ROWS; ++r) {
+        acc[r][o] = fma(float(sums[r][o] - CENTRE * of_x[r]), scale, acc[r][o]);
+        if (HasBase()) acc[r][o] = fma(float(-of_x[r]), base, acc[r][o]);
+      }
+    }
+  }
+}
+
 void AddI8(uint64_t panel, int slice, int quad) {
   for (int line = slice; line < a.depth / 4; line += SLICES) {
     AddLines(panel + 64ul * uint64_t(line), 1, quad, line);
@@ -114,7 +161,7 @@ void main() {
   const int quad = int(gl_LocalInvocationID.x), slice = int(gl_LocalInvocationID.y);
   const int panel_index = int(gl_WorkGroupID.x), z = int(gl_WorkGroupID.z);
   first_row = int(gl_WorkGroupID.y) * ROWS;
-  const bool integers = FORMAT == kI8 || FORMAT == kQ8_0 || FORMAT == kI4;
+  const bool integers = FORMAT == kI8 || FORMAT == kQ8_0 || FORMAT == kI4 || FORMAT == kGrouped;
   [[unroll]] for (int r = 0; r < ROWS; ++r) {
     // Rows past the last compute it again; their sums are dropped.
     const int row = min(first_row + r, a.rows - 1);
@@ -136,6 +183,8 @@ void main() {
     AddBf16(panel, slice, quad);
   } else if (FORMAT == kI8) {
     AddI8(panel, slice, quad);
+  } else if (FORMAT == kGrouped) {
+    AddGrouped(panel, slice, quad);
   } else {
     AddGroups(panel, slice, quad);
   }

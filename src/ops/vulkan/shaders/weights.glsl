@@ -1,6 +1,16 @@
 // Weights as they lie packed (ops/packed.h): panels of 16 outputs, lines of 64 bytes.
-const uint kF32 = 0, kBF16 = 1, kI8 = 2, kQ8_0 = 3, kI4 = 4;  // ShaderFormat (kernels.h)
-layout(constant_id = 0) const uint FORMAT = 0;
+// Grouped formats (ops/cpu/kernels/weight_format.h) are constants too: FormatConstants (kernels.h).
+const uint kF32 = 0, kBF16 = 1, kI8 = 2, kQ8_0 = 3, kI4 = 4, kGrouped = 5;
+layout(constant_id = 0) const uint LAYOUT = 0;
+layout(constant_id = 1) const uint NUMBERS = 0;  // a byte each: type | log2 of columns << 4
+layout(constant_id = 2) const uint VALUES0 = 0;  // what codes stand for, a byte each
+layout(constant_id = 3) const uint VALUES1 = 0;
+layout(constant_id = 4) const uint VALUES2 = 0;
+layout(constant_id = 5) const uint VALUES3 = 0;
+const uint FORMAT = LAYOUT & 0xffu;
+const int BITS = int(LAYOUT >> 8 & 15u), CENTRE = int(LAYOUT >> 12 & 255u);
+const int BLOCK = 64 << int(LAYOUT >> 20 & 3u), GROUP = 16 << int(LAYOUT >> 22 & 1u);
+const bool DIVIDES = (LAYOUT >> 23 & 1u) != 0, MAPPED = (LAYOUT >> 24 & 1u) != 0;
 
 float OfHalf(uint64_t address, int index) {
   const uint word = Words(address + 4ul * uint64_t(index / 2)).at[0];
@@ -9,6 +19,87 @@ float OfHalf(uint64_t address, int index) {
 }
 
 int SignedByte(uint word, int index) { return bitfieldExtract(int(word), 8 * index, 8); }
+
+// NumberType.
+const int kNone = 0, kNumberF32 = 1, kF16 = 2, kF16By8 = 3, kU8 = 4, kSigned8 = 5, kF8 = 6;
+int NumberType(int i) { return int(NUMBERS >> (8 * i) & 15u); }
+int NumberColumns(int i) { return 1 << int(NUMBERS >> (8 * i + 4) & 15u); }
+int NumberBytes(int i) {
+  const int type = NumberType(i);
+  return type == kNone ? 0 : type == kNumberF32 ? 4 : type <= kF16By8 ? 2 : 1;
+}
+// Where number i begins in a block.
+int NumberOffset(int i) {
+  int offset = 0;
+  for (int j = 0; j < i; ++j) offset += BLOCK / NumberColumns(j) * 16 * NumberBytes(j);
+  return offset;
+}
+int CodesOffset() { return (NumberOffset(4) + 63) / 64 * 64; }
+int BlockBytes() { return CodesOffset() + BLOCK * 2 * BITS; }
+
+float OfE4M3(uint code) {
+  const uint magnitude = code & 0x7fu;
+  if (magnitude == 0x7fu) return uintBitsToFloat(0x7fc00000u);
+  const float x = magnitude < 8u ? float(magnitude) * 0.001953125
+                                 : uintBitsToFloat((magnitude << 20) + 0x3c000000u);
+  return code >= 0x80u ? -x : x;
+}
+// 2^(code - 128), as precisely as fp32 has it.
+float HalfOfE8M0(uint code) {
+  if (code == 255u) return uintBitsToFloat(0x7fc00000u);
+  return code > 1u ? uintBitsToFloat((code - 1u) << 23) : uintBitsToFloat(0x200000u << code);
+}
+
+// Number i of a column of a block; 1 where there is none.
+float NumberAt(uint64_t block, int i, int lane, int col) {
+  const int type = NumberType(i);
+  if (type == kNone) return 1.0;
+  const int at = NumberOffset(i) + (col / NumberColumns(i) * 16 + lane) * NumberBytes(i);
+  const uint word = Words(block).at[at / 4];
+  if (type == kNumberF32) return uintBitsToFloat(word);
+  if (type <= kF16By8) {
+    const vec2 both = unpackHalf2x16(word);
+    const float value = (at & 2) == 0 ? both.x : both.y;
+    return type == kF16By8 ? value * 0.125 : value;
+  }
+  if (type == kSigned8) return float(SignedByte(word, at & 3));
+  const uint code = bitfieldExtract(word, 8 * (at & 3), 8);
+  return type == kU8 ? float(code) : type == kF8 ? OfE4M3(code) : HalfOfE8M0(code);
+}
+float ScaleAt(uint64_t block, int lane, int col) {
+  const float first = NumberAt(block, 0, lane, col), second = NumberAt(block, 1, lane, col);
+  return !DIVIDES ? first * second : first == 0.0 ? 0.0 : second / first;
+}
+bool HasBase() { return NumberType(2) != kNone; }
+float BaseAt(uint64_t block, int lane, int col) {
+  return NumberAt(block, 2, lane, col) * NumberAt(block, 3, lane, col);
+}
+
+// Planes of the codes of 32 columns: the lowest bit of a plane in a code is also its first line.
+int PlaneShift(int plane) { return plane >= 4 ? 0 : plane == 2 ? BITS & 4 : BITS & 6; }
+// What a code stands for, before the centre is subtracted.
+uint Mapped(uint code) {
+  if (!MAPPED) return code;
+  const uint word = code < 4u ? VALUES0 : code < 8u ? VALUES1 : code < 12u ? VALUES2 : VALUES3;
+  return bitfieldExtract(word, 8 * int(code & 3u), 8);
+}
+
+float GroupedWeightAt(uint64_t panel, int lane, int col) {
+  const uint64_t block = panel + uint64_t(col / BLOCK) * uint64_t(BlockBytes());
+  const int at = col % BLOCK, word = at % 32 / 4;
+  const uint64_t lines = block + uint64_t(CodesOffset() + at / 32 * BITS * 64);
+  uint code = 0;
+  [[unroll]] for (int plane = 8; plane > 0; plane /= 2) {
+    if ((BITS & plane) == 0) continue;
+    const int per_line = 8 / plane, line = PlaneShift(plane) + word / per_line;
+    const uint bits = bitfieldExtract(Words(lines).at[line * 16 + lane], 8 * (at & 3), 8);
+    code |= (bits >> (word % per_line * plane) & ((1u << plane) - 1u)) << PlaneShift(plane);
+  }
+  precise const float scaled = float(int(Mapped(code)) - CENTRE) * ScaleAt(block, lane, at);
+  if (!HasBase()) return scaled;
+  precise const float based = scaled - BaseAt(block, lane, at);
+  return based;
+}
 
 // One weight of a panel whose rows have `depth` columns, padding included.
 float WeightAt(uint64_t panel, int depth, int lane, int col) {
@@ -21,6 +112,7 @@ float WeightAt(uint64_t panel, int depth, int lane, int col) {
     const uint word = Words(panel).at[col / 4 * 16 + lane];
     return float(SignedByte(word, col & 3)) * Floats(panel).at[depth * 4 + lane];
   }
+  if (FORMAT == kGrouped) return GroupedWeightAt(panel, lane, col);
   const int block_words = FORMAT == kQ8_0 ? 16 + 256 : 16 + 128;
   const uint64_t block = panel + 4ul * uint64_t(col / 64) * uint64_t(block_words);
   const int at = col % 64;
