@@ -208,6 +208,18 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
   if (engine.experts() != nullptr) {
     static_assert(kExpertWindows == ExpertRecorder::kWindows);
     context.expert_balances = [&engine] { return engine.experts()->balances(); };
+    context.expert_loads = [&engine] {
+      const ExpertLoads& header = engine.experts()->header();
+      LoadWindow window = engine.experts()->last();
+      ExpertLoadView view{.experts = header.experts,
+                          .top_k = header.top_k,
+                          .layers = header.layers,
+                          .passes = window.passes,
+                          .tokens = window.tokens,
+                          .counts = std::move(window.counts)};
+      if (engine.rank_counts() != nullptr) view.rank_rows = engine.rank_counts()->last().rows;
+      return view;
+    };
   }
   if (engine.partners() != nullptr) {
     context.handoffs = [&engine] {

@@ -113,6 +113,10 @@ void ExpertRecorder::EndPass(int64_t tokens) {
 void ExpertRecorder::Complete(size_t window) {
   balances_[window].store(BalanceOf(windows_[window]), std::memory_order_relaxed);
   if (window == kFileWindow) Write(windows_[window]);
+  if (window <= kFileWindow) {
+    const std::lock_guard lock(last_mutex_);
+    if (window == kFileWindow || last_.passes < kWindows[kFileWindow]) last_ = windows_[window];
+  }
   if (window + 1 < kWindows.size()) windows_[window + 1] += windows_[window];
   Clear(windows_[window]);
 }
@@ -127,6 +131,11 @@ ExpertRecorder::Balances ExpertRecorder::balances() const {
   Balances out = {};
   for (size_t i = 0; i < out.size(); ++i) out[i] = balances_[i].load(std::memory_order_relaxed);
   return out;
+}
+
+LoadWindow ExpertRecorder::last() const {
+  const std::lock_guard lock(last_mutex_);
+  return last_;
 }
 
 }  // namespace braid

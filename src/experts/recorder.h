@@ -1,7 +1,7 @@
 // Counts which experts tokens choose, layer by layer: logical experts, so placements and ranks do
 // not matter, and every token of a step, so nothing but real tokens. Windows of 100 passes go to a
 // file; the balance of windows of 10, 100 and 1000 passes can be asked for at any time.
-// One thread counts; any thread may ask for balances.
+// One thread counts; any thread may ask for balances and for the last window.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class ExpertRecorder {
   void EndPass(int64_t tokens);
 
   Balances balances() const;
+  // The last complete window of 100 passes; before the first, that of 10; no passes before that.
+  LoadWindow last() const;
 
  private:
   void Complete(size_t window);
@@ -62,6 +65,8 @@ class ExpertRecorder {
   // handed over; the first those of its own.
   std::array<LoadWindow, kWindows.size()> windows_;
   std::array<std::atomic<double>, kWindows.size()> balances_ = {};
+  mutable std::mutex last_mutex_;
+  LoadWindow last_;
   std::FILE* file_ = nullptr;
   std::string path_;
   Status error_;

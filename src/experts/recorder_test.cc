@@ -33,6 +33,24 @@ TEST(ExpertRecorder, BalancesAreOfCompleteWindows) {
   EXPECT_EQ(recorder.balances(), (ExpertRecorder::Balances{1, balance, balance}));
 }
 
+TEST(ExpertRecorder, TheLastWindowIsThatOfAHundredPassesOnceThereIsOne) {
+  ExpertRecorder recorder(Header());
+  for (int pass = 0; pass < 9; ++pass) CountPass(recorder);
+  EXPECT_EQ(recorder.last(), LoadWindow{});
+  const auto of = [](int64_t n) {
+    return LoadWindow{
+        .passes = n, .tokens = 3 * n, .counts = {{2 * n, 2 * n, 2 * n, 0}, {3 * n, 0, 0, 3 * n}}};
+  };
+  CountPass(recorder);
+  EXPECT_EQ(recorder.last(), of(10));
+  for (int pass = 10; pass < 99; ++pass) CountPass(recorder);
+  EXPECT_EQ(recorder.last(), of(10));
+  for (int pass = 99; pass < 150; ++pass) CountPass(recorder);
+  EXPECT_EQ(recorder.last(), of(100));
+  for (int pass = 150; pass < 200; ++pass) recorder.EndPass(0);
+  EXPECT_EQ(recorder.last().tokens, 150);
+}
+
 TEST(ExpertRecorder, WritesEveryPassOnce) {
   const std::string path = testing::TempDir() + "/recorded.jsonl";
   ExpertRecorder recorder(Header());

@@ -21,7 +21,7 @@ constexpr int64_t kReadTimesBody = 8;
 // A body that is read in less time than a change of threads takes.
 constexpr size_t kQuickBytes = 16 << 10;
 // What concerns one engine, not all that stand behind an address.
-constexpr std::string_view kOfOneEngine[] = {"/v1/running", "/v1/loads"};
+constexpr std::string_view kOfOneEngine[] = {"/v1/running", "/v1/loads", "/v1/expert_load"};
 
 ApiError NotPassedOn(const std::string& path) {
   return {404,

@@ -66,6 +66,14 @@ struct ModelCard {
 // far.
 inline constexpr std::array<int32_t, 3> kExpertWindows = {10, 100, 1000};
 using ExpertBalances = std::array<double, kExpertWindows.size()>;
+// Which experts the tokens of some steps chose.
+struct ExpertLoadView {
+  int32_t experts = 0, top_k = 0;
+  std::vector<int32_t> layers;  // of the model, those with experts
+  int64_t passes = 0, tokens = 0;
+  std::vector<std::vector<int64_t>> counts;  // by layer and expert; empty before the first window
+  std::vector<std::vector<int64_t>> rank_rows;  // by layer and rank; empty: one rank has them all
+};
 // Of experts on several ranks.
 struct ExpertRanks {
   double balance = 0;         // mean over fullest rank, summed over layers
@@ -92,6 +100,7 @@ struct ServerContext {
   int64_t engine_bytes = 0;              // weights, workspace and cache; 0: not told
   json::object server_information = {};  // part of GET /server_info
   std::function<ExpertBalances()> expert_balances = {};  // null: the model has no experts
+  std::function<ExpertLoadView()> expert_loads = {};     // null likewise
   std::function<HandoffCounts()> handoffs = {};          // null: there are no partners
   std::function<ExpertRanks()> expert_ranks = {};        // null: one rank has them all
   int32_t expert_rank_count = 0;                         // how many share them; 0: one has all

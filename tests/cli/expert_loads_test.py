@@ -6,6 +6,8 @@ import re
 import sys
 import urllib.request
 
+import pytest
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from serving import serving  # noqa: E402
 
@@ -51,7 +53,12 @@ def test_metrics_show_the_balance_of_complete_windows():
             found = re.findall(r'^braid:expert_balance\{.*steps="(\d+)".*\} (\S+)$', text, re.M)
             return {int(steps): float(value) for steps, value in found}
 
+        def load():
+            with urllib.request.urlopen(served.address + "/v1/expert_load", timeout=30) as answer:
+                return json.load(answer)
+
         assert balances() == {10: 0, 100: 0, 1000: 0}
+        assert load()["passes"] == 0 and load()["counts"] == []
         body = {"model": "braid-tiny", "prompt": [5, 6, 7], "max_tokens": 40, "temperature": 0,
                 "ignore_eos": True}  # fmt: skip
         request = urllib.request.Request(served.address + "/v1/completions",
@@ -59,6 +66,12 @@ def test_metrics_show_the_balance_of_complete_windows():
                                          {"Content-Type": "application/json"})  # fmt: skip
         urllib.request.urlopen(request, timeout=60).read()
         shown = balances()
+        found = load()
+        assert found["passes"] == 10 and len(found["counts"]) == len(found["layers"])
+        assert all(sum(layer) == found["tokens"] * found["top_k"] for layer in found["counts"])
+        fullest = sum(max(layer) for layer in found["counts"]) * found["experts"]
+        balance = sum(map(sum, found["counts"])) / fullest
+        assert shown[10] == pytest.approx(balance) and found["rank_rows"] == []
         assert 0 < shown[10] < 1 and shown[100] == shown[1000] == 0
 
 

@@ -59,6 +59,34 @@ def test_latencies_and_the_cache_are_shown(ready_page, base_url):
     expect(live).to_contain_text(re.compile(r"of [\d,]+ prompt tokens came from the cache"))
 
 
+def pixel(page, at):
+    """The transparency of a pixel of the heat map."""
+    return page.get_by_test_id("expert-heat").evaluate(
+        "(canvas, [x, y]) => canvas.getContext('2d').getImageData(x, y, 1, 1).data[3]", at
+    )
+
+
+def test_the_load_of_experts_is_a_heat_map(ready_page, base_url):
+    post(base_url, {"prompt": "Once upon a time", "max_tokens": 120, "ignore_eos": True})
+    with urllib.request.urlopen(f"{base_url}/v1/expert_load", timeout=30) as response:
+        load = json.load(response)
+    page = ready_page()
+    open_tab(page, "live")
+    heat = page.get_by_test_id("expert-heat")
+    expect(heat).to_be_visible(timeout=30_000)
+    size = heat.evaluate("canvas => [canvas.width, canvas.height]")
+    assert size == [load["experts"], len(load["layers"])]
+    expect(page.get_by_test_id("expert-balance")).to_contain_text(
+        re.compile(r"^Balance 0\.\d\d \(mean over fullest\)\. Most: layer \d+, expert \d+: ")
+    )
+    # The more an expert is chosen, the less one sees through its pixel.
+    counts = load["counts"][0]
+    order = sorted(range(len(counts)), key=counts.__getitem__)
+    assert pixel(page, [order[0], 0]) < pixel(page, [order[-1], 0])
+    heat.hover(position={"x": 1, "y": 1})
+    expect(page.get_by_test_id("experts")).to_contain_text(f"layer {load['layers'][0]}, expert 0: ")
+
+
 def test_the_model_and_its_memory_are_shown(ready_page):
     page = ready_page()
     open_tab(page, "model")

@@ -171,7 +171,7 @@ def test_a_second_signal_stops_at_once(start_router, start_engine):
 def test_what_concerns_one_engine_is_not_passed_on(start_router, engine):
     router = start_router({"a": engine.port})
     for method, path in [("POST", "/flush_cache"), ("POST", "/pause"), ("GET", "/v1/running"),
-                         ("GET", "/v1/loads")]:
+                         ("GET", "/v1/loads"), ("GET", "/v1/expert_load")]:
         status, error = router.get(path) if method == "GET" else router.post(path, None)
         assert status == 404 and "that engine" in error["error"]["message"], path
     status, error = router.get("/v1/embeddings")

@@ -170,6 +170,25 @@ RouteAnswer Loads(RouteCall& call) {
                        {"loads", json::array{std::move(load)}}});
 }
 
+json::array RowsOf(const std::vector<std::vector<int64_t>>& rows) {
+  json::array out;
+  for (const std::vector<int64_t>& row : rows) out.push_back(json::array(row.begin(), row.end()));
+  return out;
+}
+
+// Of the model's experts; a model without any has none.
+RouteAnswer ExpertLoad(RouteCall& call) {
+  const auto& loads = call.service().context.expert_loads;
+  const ExpertLoadView view = loads ? loads() : ExpertLoadView{};
+  return JsonResponse({{"experts", view.experts},
+                       {"top_k", view.top_k},
+                       {"layers", json::array(view.layers.begin(), view.layers.end())},
+                       {"passes", view.passes},
+                       {"tokens", view.tokens},
+                       {"counts", RowsOf(view.counts)},
+                       {"rank_rows", RowsOf(view.rank_rows)}});
+}
+
 RouteAnswer ServerInformation(RouteCall& call) {
   const Service& service = call.service();
   const ModelCard& card = service.context.card;
@@ -236,6 +255,9 @@ constexpr Route kRows[] = {
      .handler = ServerInformation,
      .summary = "The model, the memory plan, the limits and the scheduler's state"},
     {.path = "/v1/loads", .handler = Loads, .summary = "Load, for request routers"},
+    {.path = "/v1/expert_load",
+     .handler = ExpertLoad,
+     .summary = "How many tokens of the last steps chose each expert, by layer"},
     {.path = "/v1/running",
      .handler = ListActive,
      .summary = "The requests that wait or run, without their text"},

@@ -8,6 +8,13 @@ const kNames = {
   prompted: "braid:prompt_tokens_total",
   looked_up: "braid:prefix_cache_queries_total",
   reused: "braid:prefix_cache_hits_total",
+  expert_balance: "braid:expert_balance",
+  tier_parts: "braid:tier_parts",
+  tier_hits: "braid:tier_hits_total",
+  tier_read: "braid:tier_read_bytes_total",
+  tier_written: "braid:tier_written_bytes_total",
+  tier_failures: "braid:tier_failures_total",
+  tier_wait: "braid:tier_wait_seconds_total",
 };
 
 const kHistograms = {

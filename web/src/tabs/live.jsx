@@ -1,8 +1,9 @@
 // The Live tab: who is being answered and how far, latencies, the cache, why prompts were computed.
 import { useEffect, useState } from "preact/hooks";
-import { count, percent, seconds, some, words } from "../base/format.js";
+import { bytes, count, percent, seconds, some, words } from "../base/format.js";
 import { askJson } from "../base/http.js";
 import { quantile } from "../server/metrics.js";
+import { Experts } from "./experts.jsx";
 
 const kPeriod = 1000;
 
@@ -171,6 +172,28 @@ function Cache({ metrics }) {
   );
 }
 
+// Of the tier below memory. A server without --cache-dir reports zeros.
+function Disk({ metrics }) {
+  const { tier_parts: parts = 0, tier_written: written = 0, tier_read: read = 0 } = metrics;
+  if (parts + written + read === 0) return null;
+  const generated = metrics.generated ?? 0;
+  const rows = [
+    ["Parts of pages on disk", count(parts)],
+    ["Prompt tokens restored", count(metrics.tier_hits ?? 0)],
+    ["Read", bytes(read)],
+    ["Written", bytes(written)],
+    ["Written for each generated token", generated > 0 ? bytes(written / generated) : "–"],
+    ["Time that requests waited", seconds(metrics.tier_wait ?? 0)],
+  ];
+  if (metrics.tier_failures > 0) rows.push(["Parts that failed", count(metrics.tier_failures)]);
+  return (
+    <section class="card" aria-label="Conversations on disk" data-testid="disk">
+      <h2>Conversations on disk</h2>
+      <Rows rows={rows} />
+    </section>
+  );
+}
+
 function Reuse({ metrics }) {
   const stops = Object.entries(metrics.reuse_stops ?? {}).filter(([, value]) => value > 0);
   const lost = metrics.lost_tokens ?? {};
@@ -208,8 +231,10 @@ export function Live({ server }) {
       <Running ready={server.phase === "ready"} />
       <Latencies times={server.metrics.times} />
       <Cache metrics={server.metrics} />
+      <Disk metrics={server.metrics} />
       <Reuse metrics={server.metrics} />
       <Ends metrics={server.metrics} />
+      <Experts shown={server.metrics.expert_balance !== undefined} />
     </div>
   );
 }
