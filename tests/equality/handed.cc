@@ -68,14 +68,17 @@ void Handed::Asked::OnOutput(Output o) {
 Handed::Handed(const Subject& subject, const HandedOptions& options)
     : options_(options), network_(options.faults) {
   int copy = 1;
+  Subject computes = subject, answers = subject;
+  computes.mesh.tp = options.prefill_tp;
+  answers.mesh.tp = options.decode_tp;
   std::vector<handoff::HostPort> where;
   for (int i = 0; i < options.prefills; ++i) {
-    prefills_.push_back(Make(MachineOf(subject, copy++), {.side = Side::kPrefill}));
+    prefills_.push_back(Make(MachineOf(computes, copy++), {.side = Side::kPrefill}));
     where.push_back({"loopback", prefills_.back()->partners->port()});
   }
   for (int i = 0; i < options.decodes; ++i) {
     decodes_.push_back(
-        Make(MachineOf(subject, copy++), {.side = Side::kDecode, .prefills = where}));
+        Make(MachineOf(answers, copy++), {.side = Side::kDecode, .prefills = where}));
   }
   AwaitPartners();
 }
@@ -89,6 +92,7 @@ Handed::~Handed() {
 std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerOptions partners) {
   const Side side = partners.side;
   partners.transport = network_.maker();
+  partners.layout = machine.layout();
   auto engine = std::make_unique<Engine>();
   SchedulerConfig& config = engine->config = machine.config(options_.drafts);
   config.handoff = true;
@@ -101,7 +105,10 @@ std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerO
   engine->driver =
       std::make_unique<Driver>(*Scheduler::Create(config), *engine->executor,
                                DriverConfig{.prompts_elsewhere = side == Side::kDecode});
-  machine.peer().Use(engine->partners.get(), engine->driver.get());
+  for (size_t rank = 0; rank < machine.peers().size(); ++rank) {
+    machine.peers()[rank].Use(&engine->partners->MoverOf(static_cast<int32_t>(rank)),
+                              engine->driver.get());
+  }
   engine->partners->Serve(*engine->driver);
   engine->thread = std::thread([e = engine.get()] { EXPECT_TRUE(e->driver->Run().ok()); });
   return engine;
@@ -113,7 +120,7 @@ void Handed::Stop(Engine& engine) {
   EXPECT_EQ(engine.driver->stats().scheduler.pages_used, 0);
   EXPECT_TRUE(engine.driver->scheduler().Audit().ok());
   engine.partners.reset();
-  engine.machine->peer().Use(nullptr, nullptr);
+  for (MoverSwitch& peer : engine.machine->peers()) peer.Use(nullptr, nullptr);
 }
 
 size_t Handed::Submit(Request request, size_t decode) {

@@ -23,6 +23,7 @@ namespace braid {
 
 struct HandedOptions {
   int prefills = 1, decodes = 1;
+  int prefill_tp = 1, decode_tp = 1;
   Drafts drafts = Drafts::kNone;
   handoff::LoopbackFaults faults;
   // What is otherwise in the config of a side's engines.

@@ -92,12 +92,17 @@ bool Same(const Answer& got, const Answer& want) {
   return got.error.empty() && got.tokens == want.tokens && got.logprobs == want.logprobs;
 }
 
-bool AnswersAre(const Subject& subject, Drafts drafts, const handoff::LoopbackFaults& faults) {
+bool AnswersAre(const Subject& subject, Drafts drafts, const handoff::LoopbackFaults& faults,
+                int prefill_tp = 1, int decode_tp = 1) {
   Subject alone = subject;
   alone.head = false;
   // Chunks that end inside blocks.
   const auto chunks = [](Side, SchedulerConfig& config) { config.chunk_tokens_max = 40; };
-  Handed run(subject, {.drafts = drafts, .faults = faults, .tune = chunks});
+  Handed run(subject, {.prefill_tp = prefill_tp,
+                       .decode_tp = decode_tp,
+                       .drafts = drafts,
+                       .faults = faults,
+                       .tune = chunks});
   for (const Request& request : Requests()) {
     const Answer want = Cold(MachineOf(alone), request);
     if (!Same(run.Ask(request), want)) return false;
@@ -127,7 +132,8 @@ bool Holds() {
   headed.head = true;
   return AnswersAre(hybrid, Drafts::kNone, {}) &&
          AnswersAre(hybrid, Drafts::kNone, {.damaged = 3}) &&
-         AnswersAre(headed, Drafts::kHeadThree, {}) && AbortsAndShares(hybrid) &&
+         AnswersAre(headed, Drafts::kHeadThree, {}) && AnswersAre(hybrid, Drafts::kNone, {}, 2) &&
+         AnswersAre(hybrid, Drafts::kNone, {}, 1, 2) && AbortsAndShares(hybrid) &&
          !::testing::Test::HasFailure() && TransportsHold();
 }
 

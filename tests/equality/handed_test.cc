@@ -115,6 +115,32 @@ TEST_P(HandedTest, OneAndOneAnswerAsOne) {
   EXPECT_EQ(run.network().taken, 0);
 }
 
+// Ranks share the heads at one side and not at the other.
+TEST_P(HandedTest, UnlikeRanksAnswerAsOne) {
+  if (subject().model == Model::kBraidTiny) return;  // it takes long
+  const std::vector<Request> requests = Requests();
+  const std::vector<Answer>& want = Want();
+  for (const auto& [prefill_tp, decode_tp] : {std::pair(2, 1), std::pair(1, 2)}) {
+    SCOPED_TRACE(prefill_tp);
+    if (!CheckMesh(TinySpec(subject().model), Mesh{.tp = 2})) continue;
+    Subject answers = subject();
+    answers.mesh.tp = decode_tp;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      MachineOf(answers, 2).oracle().Learn(requests[i], want[i].tokens);
+    }
+    Handed run(
+        subject(),
+        {.prefill_tp = prefill_tp, .decode_tp = decode_tp, .drafts = drafts(), .faults = kSlow});
+    std::vector<size_t> tickets;
+    for (const Request& request : requests) tickets.push_back(run.Submit(request));
+    for (size_t i = 0; i < requests.size(); ++i) ExpectSame(run.Await(tickets[i]), want[i]);
+    run.AwaitHanded(kHanded);
+    EXPECT_EQ(run.failed(), 0);
+    EXPECT_TRUE(run.BytesAgree());
+    EXPECT_EQ(run.network().taken, 0);
+  }
+}
+
 // Two decode engines: the second's prompts find their prefixes at the prefill engine only.
 TEST_P(HandedTest, OneComputesForTwo) {
   const std::vector<Request> requests = Requests();

@@ -70,6 +70,7 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
     }
     RankModel& model = s.models[static_cast<size_t>(rank)];
     own.movers[static_cast<size_t>(Place::kDisk)] = model.tier;
+    own.movers[static_cast<size_t>(Place::kPeer)] = model.peer;
     s.executors.push_back(
         std::make_unique<ModelExecutor>(model.spec, std::move(model.weights), own));
     s.ended.emplace_back();

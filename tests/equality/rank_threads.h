@@ -19,6 +19,7 @@ struct RankModel {
   ModelSpec spec;
   ModelWeights weights;
   Mover* tier = nullptr;
+  Mover* peer = nullptr;
 };
 
 inline constexpr std::chrono::milliseconds kRankDeadline{60000};

@@ -289,7 +289,8 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
         spec_, Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool)), device,
         arithmetic->kv_dtype);
   }
-  for (RankModel& rank : ranks) rank.tier = arithmetic->vulkan ? nullptr : &tiers_.emplace_back();
+  kv_dtype_ = arithmetic->kv_dtype;
+  if (!arithmetic->vulkan) AddMovers(ranks);
   const MemoryPlan plan = PlanOf(ranks[0].spec, subject);
   has_state_ = HasState(plan.geometry);
   config_ = {.cache = plan.geometry,
@@ -324,13 +325,24 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
       .reduce_fast = sums,
       .experts_at = {.redundant = mesh.redundant, .placement = placement},
       .move_limits = moving.limits,
-      .movers = {mesh.ranks() == 1 && home_ == nullptr ? &peer_ : nullptr},
       .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor,
                                             moves ? moving.link : nullptr, moving.deadline);
 }
 
+void Machine::AddMovers(std::vector<RankModel>& ranks) {
+  for (RankModel& rank : ranks) {
+    rank.tier = &tiers_.emplace_back();
+    rank.peer = &peers_.emplace_back();
+  }
+}
+
 Machine::~Machine() = default;
+
+std::optional<PageLayout> Machine::layout() const {
+  if (mesh_.tp == 1) return {};
+  return PageLayoutOf(experts_, mesh_, kv_dtype_);
+}
 
 MoveExperts Machine::DrawMove() {
   MoveExperts move;

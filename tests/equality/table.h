@@ -17,6 +17,7 @@
 
 #include "model/spec.h"
 #include "parallel/mesh.h"
+#include "parallel/page_layout.h"
 #include "runtime/model_executor.h"
 #include "scheduler/inbox.h"
 #include "scheduler/scheduler.h"
@@ -170,7 +171,9 @@ class Machine {
   ModelDevice* home() { return home_.get(); }          // null: the CPU
   std::deque<MoverSwitch>& tiers() { return tiers_; }  // of each rank
   const Mesh& mesh() const { return mesh_; }
-  MoverSwitch& peer() { return peer_; }  // of one rank
+  std::deque<MoverSwitch>& peers() { return peers_; }  // of each rank
+  // Of several ranks that share the heads.
+  std::optional<PageLayout> layout() const;
   bool has_state() const { return has_state_; }
   // With a head: what it may propose in a sequence (SlowHead::DraftsOf).
   bool has_head() const { return slow_head_ != nullptr; }
@@ -184,8 +187,7 @@ class Machine {
   SchedulerConfig config_;
   bool has_state_ = false;
   Oracle oracle_;
-  std::deque<MoverSwitch> tiers_;
-  MoverSwitch peer_;
+  std::deque<MoverSwitch> tiers_, peers_;
   DrawnConstraints constraints_;
   ModelSpec spec_;  // of the slow head
   std::unique_ptr<SlowHead> slow_head_;
@@ -194,6 +196,7 @@ class Machine {
   std::map<HeadKey, std::vector<std::vector<TokenId>>> head_drafts_;
   std::unique_ptr<ModelDevice> home_;
   ModelSpec experts_;  // of the whole model
+  DType kv_dtype_ = DType::kF32;
   Mesh mesh_;
   bool moves_ = false;
   uint64_t drawn_ = 0;
@@ -203,6 +206,7 @@ class Machine {
     std::chrono::milliseconds deadline = kRankDeadline;
   };
   Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving);
+  void AddMovers(std::vector<RankModel>& ranks);
   std::unique_ptr<RankThreads> executor_;
 };
 
