@@ -48,6 +48,12 @@ class SimulateClusterCommand : public Command {
                  "Mean seconds between failures of an engine; 0: none");
     flags.Number("--repair", cluster_.repair_seconds, {0, 1e9},
                  "Seconds until a failed engine is back");
+    flags.Number("--scale-requests", cluster_.scale_requests, {0, 1e6},
+                 "Start and stop engines so that each has so many requests; 0: all run");
+    flags.Number("--min-engines", cluster_.engines_min, {1, 1 << 16},
+                 "With --scale-requests: engines that always run");
+    flags.Number("--start-seconds", cluster_.start_seconds, {0, 1e6},
+                 "With --scale-requests: until a started engine serves");
     flags.Switch("--no-overlap", no_overlap_, "Communication after computation");
     flags.Seed("--seed", seed_, "Seed of the load and of failures (default: 1)");
     flags.Text("--html", html_, "Write a page with plots to FILE");
@@ -86,6 +92,13 @@ Status SimulateClusterCommand::ReadFlags() {
                              "to decode",
                              cluster_.prefill_engines, cluster_.engines),
                  "--prefill-engines"};
+  }
+  if (cluster_.scale_requests > 0 &&
+      (cluster_.prefill_engines > 0 || cluster_.engines_min > cluster_.engines)) {
+    return Error{ErrorCode::kInvalid,
+                 "--scale-requests works without --prefill-engines, and with --min-engines of at "
+                 "most --engines",
+                 "--scale-requests"};
   }
   cluster_.overlap = !no_overlap_;
   draw_.load = load_ == "agentic"    ? ClusterLoad::kAgentic
@@ -155,6 +168,8 @@ json::object ObjectOf(const ClusterRun& run) {
           {"failures", r.failures},
           {"seconds", r.seconds},
           {"busy", r.busy},
+          {"engine_seconds", r.engine_seconds},
+          {"starts", r.starts},
           {"prefill_busy", r.prefill_busy},
           {"transfers", r.transfer.count()},
           {"transfers_failed", r.transfers_failed},
@@ -186,6 +201,10 @@ void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
         run.rate, r.finished, static_cast<double>(r.output_tokens) / r.seconds, reused * 100,
         r.first_token.Quantile(0.5), r.first_token.Quantile(0.99),
         r.inter_token.Quantile(0.5) * 1e3, r.inter_token.Quantile(0.99) * 1e3, r.busy * 100);
+    if (r.starts > 0) {
+      fmt::print("            engines ran for {:.1f} hours in all, {} of them started\n",
+                 r.engine_seconds / 3600, r.starts);
+    }
     if (r.failures > 0) {
       fmt::print("            {} failures of engines, {} requests started again\n", r.failures,
                  r.restarted);

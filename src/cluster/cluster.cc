@@ -19,9 +19,10 @@ namespace {
 
 constexpr double kNanosecond = 1e-9;
 constexpr size_t kMoments = 200;
+constexpr int64_t kScaleNs = 10'000'000'000;
 
 struct Happening {
-  enum Kind : uint8_t { kArrival, kStepEnd, kTransferEnd, kFailure, kRepair };
+  enum Kind : uint8_t { kArrival, kStepEnd, kTransferEnd, kFailure, kRepair, kScale };
   int64_t at_ns = 0;
   int64_t number = 0;  // of equals the one that was added first
   Kind kind = kArrival;
@@ -46,7 +47,9 @@ struct Live {
 };
 
 struct Engine {
-  std::optional<Scheduler> scheduler;  // none: it has failed
+  std::optional<Scheduler> scheduler;  // none: it has failed, starts or is off
+  bool off = false, leaving = false;   // by autoscaling
+  int64_t on_ns = 0, paid_ns = 0;      // since when it runs or starts; of earlier times
   Plan plan;                           // in flight
   bool running = false;
   int64_t life = 0, busy_ns = 0;
@@ -96,6 +99,8 @@ class Cluster {
   bool Current(RequestId id) const { return id == IdOf(NumberOf(id)); }
   int64_t count() const { return static_cast<int64_t>(requests_.size()); }
   void ScheduleFailure(int32_t engine);
+  void Scale();
+  void SwitchOff(Engine& engine);
   double StepSeconds(const Plan& plan);
   double RankSeconds(std::span<const Row> rows);
   ClusterMoment& Now();
@@ -152,10 +157,15 @@ Result<ClusterReport> Cluster::Run() {
   }
   report_.moment_seconds = static_cast<double>(last_us) * 1e-6 / kMoments;
   report_.requests = open_ = static_cast<int64_t>(requests_.size());
+  const bool scales = options_.scale_requests > 0;
   for (int32_t e = 0; e < options_.engines; ++e) {
-    RETURN_IF_ERROR(Start(engines_[static_cast<size_t>(e)]));
+    Engine& engine = engines_[static_cast<size_t>(e)];
+    engine.off = scales && e >= options_.engines_min;
+    if (engine.off) continue;
+    RETURN_IF_ERROR(Start(engine));
     ScheduleFailure(e);
   }
+  if (scales) Add(kScaleNs, Happening::kScale, 0);
   while (open_ > 0) {
     CHECK(!queue_.empty(), "{} requests never end", open_);
     const Happening next = queue_.top();
@@ -173,7 +183,11 @@ Result<ClusterReport> Cluster::Run() {
         if (next.life == live_[which].attempt) EndMove(next.which);
         break;
       case Happening::kFailure:
-        Fail(next.which);
+        if (next.life == engines_[which].life) Fail(next.which);
+        break;
+      case Happening::kScale:
+        Scale();
+        Add(now_ns_ + kScaleNs, Happening::kScale, 0);
         break;
       case Happening::kRepair:
         RETURN_IF_ERROR(Start(engines_[which]));
@@ -185,17 +199,57 @@ Result<ClusterReport> Cluster::Run() {
   report_.seconds = static_cast<double>(now_ns_) * kNanosecond;
   const auto prefill = static_cast<size_t>(options_.prefill_engines);
   for (size_t e = 0; e < engines_.size(); ++e) {
-    const double busy = static_cast<double>(engines_[e].busy_ns) / static_cast<double>(now_ns_);
-    report_.busy += busy / static_cast<double>(engines_.size());
-    if (e < prefill) report_.prefill_busy += busy / static_cast<double>(prefill);
+    Engine& engine = engines_[e];
+    if (!engine.off) SwitchOff(engine);
+    const double busy = static_cast<double>(engine.busy_ns) * kNanosecond;
+    report_.engine_seconds += static_cast<double>(engine.paid_ns) * kNanosecond;
+    report_.busy += busy;
+    if (e < prefill) report_.prefill_busy += busy / report_.seconds / static_cast<double>(prefill);
   }
+  report_.busy /= report_.engine_seconds;
   return std::move(report_);
 }
 
 void Cluster::ScheduleFailure(int32_t engine) {
   if (options_.fail_every_seconds <= 0) return;
   const double wait = -std::log(1 - rng_.Uniform()) * options_.fail_every_seconds;
-  Add(now_ns_ + static_cast<int64_t>(wait * 1e9), Happening::kFailure, engine);
+  Add(now_ns_ + static_cast<int64_t>(wait * 1e9), Happening::kFailure, engine,
+      engines_[static_cast<size_t>(engine)].life);
+}
+
+void Cluster::SwitchOff(Engine& engine) {
+  engine.off = true;
+  engine.leaving = false;
+  ++engine.life;
+  engine.scheduler.reset();
+  engine.paid_ns += now_ns_ - engine.on_ns;
+}
+
+// Those that leave and have answered everything stop. Then the first engines stay or start, until
+// there are as many as the requests want; of the others, those that run leave.
+void Cluster::Scale() {
+  double requests = static_cast<double>(homeless_.size());
+  for (Engine& engine : engines_) {
+    requests += static_cast<double>(engine.requests.size());
+    if (engine.leaving && engine.scheduler && engine.requests.empty() && !engine.running) {
+      SwitchOff(engine);
+    }
+  }
+  const double wanted = std::clamp<double>(std::ceil(requests / options_.scale_requests),
+                                           options_.engines_min, options_.engines);
+  for (int32_t e = 0; e < options_.engines; ++e) {
+    Engine& engine = engines_[static_cast<size_t>(e)];
+    if (e >= static_cast<int32_t>(wanted)) {
+      engine.leaving = !engine.off;
+      continue;
+    }
+    engine.leaving = false;
+    if (!engine.off) continue;
+    engine.off = false;
+    engine.on_ns = now_ns_;
+    ++report_.starts;
+    Add(now_ns_ + static_cast<int64_t>(options_.start_seconds * 1e9), Happening::kRepair, e);
+  }
 }
 
 void Cluster::Fail(int32_t which) {
@@ -248,7 +302,7 @@ int32_t Cluster::Route(const ClusterRequest& request, size_t first, size_t count
   int32_t best = -1;
   for (size_t i = 0; i < count; ++i) {
     const size_t at = first + (from + i) % count;
-    if (!engines_[at].scheduler) continue;
+    if (!engines_[at].scheduler || engines_[at].leaving) continue;
     if (options_.route != ClusterRoute::kLeastLoaded) return static_cast<int32_t>(at);
     if (best < 0 ||
         engines_[at].requests.size() < engines_[static_cast<size_t>(best)].requests.size()) {
@@ -481,6 +535,8 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                                       const std::vector<ClusterRequest>& requests) {
   CHECK(options.engines > options.prefill_engines && options.prefill_engines >= 0 &&
         !requests.empty());
+  CHECK(options.scale_requests <= 0 || (options.prefill_engines == 0 && options.engines_min >= 1 &&
+                                        options.engines_min <= options.engines));
   int64_t longest = 0;
   for (const ClusterRequest& request : requests) {
     longest = std::max<int64_t>(longest, request.prompt_tokens() + request.output_tokens);

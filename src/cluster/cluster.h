@@ -2,8 +2,8 @@
 // as the forecast says, behind a router. Some of the engines may compute prompts for the others:
 // then a prompt's pages move when both sides have them ready, in the time that their bytes take.
 // Engines may fail and come back empty; their requests start again elsewhere, or, if they wait for
-// a prompt, compute it themselves. Deterministic: the same options give the same report. One
-// thread.
+// a prompt, compute it themselves. Autoscaling starts and stops engines. Deterministic: the same
+// options give the same report. One thread.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,12 @@ struct ClusterOptions {
   bool overlap = true;             // communication is hidden behind computation
   double fail_every_seconds = 0;   // mean time between failures of an engine; 0: none
   double repair_seconds = 60;
+  // Autoscaling: every ten seconds engines start or leave, so that each has so many requests; 0:
+  // all of them run all the time. From engines_min to `engines` of them; one that leaves gets
+  // nothing new and stops when it has answered. Without prefill engines only.
+  double scale_requests = 0;
+  int32_t engines_min = 1;
+  double start_seconds = 60;
   uint64_t seed = 1;
 };
 
@@ -55,9 +61,11 @@ struct ClusterMoment {
 struct ClusterReport {
   int64_t requests = 0, finished = 0, refused = 0, restarted = 0, failures = 0;
   int64_t input_tokens = 0, reused_tokens = 0, output_tokens = 0, steps = 0, preemptions = 0;
-  double seconds = 0;       // until the last request ended
-  double busy = 0;          // mean part of that time that engines computed
-  double prefill_busy = 0;  // the same of the prefill engines
+  double seconds = 0;         // until the last request ended
+  double engine_seconds = 0;  // that engines ran or started in, all together
+  int64_t starts = 0;         // of engines, by autoscaling
+  double busy = 0;            // part of engine_seconds that engines computed
+  double prefill_busy = 0;    // the same of the prefill engines
   int64_t transfers_failed = 0;
   double transferred_bytes = 0;
   // Of a prompt's pages: from when both sides were ready. Their number is that of the transfers.

@@ -96,6 +96,50 @@ TEST(Cluster, FailuresLoseNoRequest) {
   EXPECT_EQ(report.output_tokens, tokens);
 }
 
+TEST(Cluster, AutoscalingFollowsTheLoadAndLosesNoRequest) {
+  // Few requests, then many, then few again.
+  std::vector<ClusterRequest> requests;
+  for (int64_t i = 0; i < 200; ++i) {
+    const int64_t at_s = i < 20 ? 5 * i : i < 180 ? 100 + (i - 20) / 4 : 140 + 5 * (i - 180);
+    requests.push_back({.at_us = at_s * 1'000'000,
+                        .prompt = {{static_cast<uint64_t>(i) + 1, 256}},
+                        .output_tokens = 20,
+                        .answer_key = static_cast<uint64_t>(i) + 1000});
+  }
+  Hardware slow = Machine();
+  slow.memory_bytes_per_second = 1e6;
+  slow.bf16_flops = 1e9;
+  const auto simulated = [&](const ClusterOptions& options) {
+    Result<ClusterReport> report = SimulateCluster(Small(), slow, {}, options, requests);
+    CHECK(report, "{}", report.error().message);
+    return *std::move(report);
+  };
+  const ClusterOptions all{.engines = 6};
+  ClusterOptions scaled = all;
+  scaled.scale_requests = 4;
+  scaled.start_seconds = 5;
+  const ClusterReport fixed = simulated(all), report = simulated(scaled);
+  EXPECT_EQ(report.finished, 200);
+  EXPECT_EQ(report.output_tokens, 200 * 20);
+  EXPECT_GE(report.starts, 1);
+  EXPECT_NEAR(fixed.engine_seconds, 6 * fixed.seconds, 1e-6);
+  EXPECT_EQ(fixed.starts, 0);
+  // It costs less time of engines, and requests wait longer until engines have started.
+  EXPECT_LT(report.engine_seconds, 0.8 * fixed.engine_seconds);
+  EXPECT_GT(report.busy, fixed.busy);
+  EXPECT_GE(report.whole.Quantile(0.99), fixed.whole.Quantile(0.99));
+  const ClusterReport again = simulated(scaled);
+  EXPECT_EQ(again.seconds, report.seconds);
+  EXPECT_EQ(again.engine_seconds, report.engine_seconds);
+  // An engine that fails while it runs, leaves or starts loses nothing either.
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    scaled.fail_every_seconds = 15;
+    scaled.repair_seconds = 3;
+    scaled.seed = seed;
+    EXPECT_EQ(simulated(scaled).finished, 200);
+  }
+}
+
 TEST(Cluster, APromptComputedElsewhereTakesTheTimeOfItsPagesToo) {
   const std::vector<ClusterRequest> one{
       {.at_us = 5, .prompt = {{7, 640}}, .output_tokens = 3, .answer_key = 8}};
