@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a format changes: perplexity of given texts and their log-probabilities under every choice
-of --weights and --kv-dtype, compared with those of the stored numbers in fp32 arithmetic, as a
-table.
+of --weights, --kv-dtype and --state-dtype, compared with those of the stored numbers in fp32
+arithmetic, as a table.
 
     scripts/weight_formats.py MODEL [--braid build/release/braid] [--isa ISA] [--texts FILE...]
 
@@ -22,7 +22,10 @@ CHOICES = [
     ("as stored, fp32", ["--compute", "fp32"]),
     ("as stored, fp32, cache bf16", ["--compute", "fp32", "--kv-dtype", "bf16"]),
     ("as stored, fp32, cache int8", ["--compute", "fp32", "--kv-dtype", "int8"]),
+    ("as stored, fp32, state bf16", ["--compute", "fp32", "--state-dtype", "bf16"]),
+    ("as stored, fp32, state int8", ["--compute", "fp32", "--state-dtype", "int8"]),
     ("as stored, bf16", ["--compute", "bf16"]),
+    ("as stored, bf16, state int8", ["--compute", "bf16", "--state-dtype", "int8"]),
     ("fp8", ["--weights", "fp8"]),
     ("fp8, head too", ["--weights", "fp8", "--quantize-head"]),
     ("int8", ["--weights", "int8"]),

@@ -36,6 +36,8 @@ class PlanCommand : public Command {
     flags.Choice("--weights", weights_, {"bf16", "fp8", "int8", "int4", "fp32", "any"},
                  "Format of the weights; any: with --search the best of bf16, fp8, int8, int4");
     flags.Choice("--kv-dtype", kv_dtype_, {"fp32", "bf16", "int8"}, "Type of keys and values");
+    flags.Choice("--state-dtype", state_dtype_, {"fp32", "bf16", "int8"},
+                 "Type of recurrent state");
     flags.Number("--step-tokens", step_tokens_, {1, 1 << 20},
                  "Most prompt tokens of a group in a step");
     flags.Number("--redundant-experts", redundant_, {0, 1 << 16},
@@ -65,7 +67,7 @@ class PlanCommand : public Command {
   Result<SearchResult> Find(const ModelSpec& spec) const;
 
   std::string model_, hardware_, calibration_, mesh_text_, workload_text_;
-  std::string weights_ = "bf16", kv_dtype_ = "bf16";
+  std::string weights_ = "bf16", kv_dtype_ = "bf16", state_dtype_ = "fp32";
   int32_t step_tokens_ = 8192, redundant_ = 0, devices_ = 8;
   std::optional<double> inter_token_ms_, first_token_ms_;
   bool search_ = false, json_ = false;
@@ -74,6 +76,10 @@ class PlanCommand : public Command {
   ForecastOptions options_;
   Hardware machine_;
 };
+
+DType DTypeOf(std::string_view text) {
+  return text == "fp32" ? DType::kF32 : text == "int8" ? DType::kI8 : DType::kBF16;
+}
 
 Status PlanCommand::ReadFlags() {
   int64_t dp = 1, tp = 1, ep = 1;
@@ -92,9 +98,7 @@ Status PlanCommand::ReadFlags() {
     return Error{ErrorCode::kInvalid, "--weights any needs --search; name a format", "--weights"};
   }
   options_.format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16);
-  options_.kv_dtype = kv_dtype_ == "fp32"   ? DType::kF32
-                      : kv_dtype_ == "int8" ? DType::kI8
-                                            : DType::kBF16;
+  options_.kv_dtype = DTypeOf(kv_dtype_);
   options_.step_tokens_max = step_tokens_;
   options_.redundant_experts = redundant_;
   ASSIGN_OR_RETURN(machine_, ReadCalibrated(hardware_, calibration_));
@@ -262,7 +266,8 @@ Status PlanCommand::Run() {
   RETURN_IF_ERROR(ReadFlags());
   const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
-  ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(text, path));
+  PlanState(spec, 0, DTypeOf(state_dtype_));
   ASSIGN_OR_RETURN(const SearchResult found, Find(spec));
   if (json_) {
     fmt::print("{}\n", json::serialize(ObjectOf(found, machine_)));

@@ -18,7 +18,7 @@ class ReplayCommand : public Command {
     flags.Text("--model", options_.model_dir,
                "Recompute every token with this checkpoint and compare");
     AddDeviceFlags(flags, options_);
-    AddKvFlag(flags, options_);
+    AddCacheTypeFlags(flags, options_);
     AddMlaFlag(flags, options_);
   }
   Status Run() override;

@@ -22,6 +22,9 @@ Status CheckOptions(const EngineOptions& options) {
   if (options.partners) return refuse("--role", "a device's pages do not move");
   if (!options.cache_dir.empty()) return refuse("--cache-dir", "a device's pages do not move");
   if (options.compute == "bf16") return refuse("--compute bf16", "a device computes in fp32");
+  if (options.state_dtype != "fp32") {
+    return refuse("--state-dtype " + options.state_dtype, "a device keeps state in fp32");
+  }
   if (!options.expert_loads.empty()) {
     return refuse("--expert-loads", "experts are counted on the CPU only");
   }
@@ -86,10 +89,10 @@ Result<std::unique_ptr<vulkan::Gpu>> OpenDevice(const EngineOptions& options, st
 std::string TextOf(const Machine& machine, std::string_view device, std::string_view mla,
                    std::string_view formats) {
   return fmt::format(
-      "{} threads, device {}, ISA {}, compute {}, keys and values {}, mla {}, weights {}",
+      "{} threads, device {}, ISA {}, compute {}, keys and values {}, state {}, mla {}, weights {}",
       machine.threads, device, NameOf(machine.device.isa),
-      machine.device.compute == Compute::kF32 ? "fp32" : "bf16", NameOf(machine.kv_dtype), mla,
-      formats);
+      machine.device.compute == Compute::kF32 ? "fp32" : "bf16", NameOf(machine.kv_dtype),
+      NameOf(machine.state_dtype), mla, formats);
 }
 
 EngineOptions OnCpu(EngineOptions options) {

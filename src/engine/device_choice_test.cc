@@ -49,6 +49,9 @@ TEST(DeviceChoice, OptionsThatDoNotGoWithADeviceMeanTheCpuForAuto) {
   EXPECT_THAT(note, HasSubstr("a device computes in fp32"));
   options.device = "vulkan";
   EXPECT_FALSE(OpenDevice(options, note).ok());
+  options = {.device = "auto", .state_dtype = "int8"};
+  ASSERT_TRUE(OpenDevice(options, note).ok());
+  EXPECT_THAT(note, HasSubstr("--state-dtype int8; a device keeps state in fp32"));
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ Status Engine::State::ChooseDrafts() {
         fmt::format("the recorded run drafted with a draft head; {} has none", options.model_dir)};
   }
   if (scheduler.draft_head) UseDraftHead(spec);
-  ReserveDrafts(spec, scheduler.draft_tokens_max);
+  PlanState(spec, scheduler.draft_tokens_max, machine.state_dtype);
   return {};
 }
 
@@ -238,12 +238,11 @@ Status Engine::State::TakeRecorded() {
   const auto& groups = memory.geometry.groups;
   if (options.recorded->vocabulary != spec.vocabulary ||
       !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
-    return Error{
-        ErrorCode::kInvalid,
-        fmt::format("{} is not the model of the recorded run, --kv-dtype differs, or it ran "
-                    "on several ranks, which replay repeats without --model only: "
-                    "vocabularies or cache blocks do not match",
-                    options.model_dir)};
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: --kv-dtype, --state-dtype or the model differs from the recorded "
+                             "run, or it ran on several ranks, which replay repeats without "
+                             "--model only: vocabularies or cache blocks do not match",
+                             options.model_dir)};
   }
   memory.geometry = cache;
   memory.arena_bytes = cache.page_bytes * cache.pages;
@@ -587,6 +586,7 @@ json::object Engine::PlanObject() const {
           {"isa", std::string(NameOf(s.machine.device.isa))},
           {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
           {"kv_dtype", std::string(NameOf(s.machine.kv_dtype))},
+          {"state_dtype", std::string(NameOf(s.machine.state_dtype))},
           {"mla", s.options.mla},
           {"weights", FormatsText(s.formats)},
           {"load_seconds", s.load_seconds}};

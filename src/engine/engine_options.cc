@@ -72,6 +72,9 @@ Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& 
   machine.device = DeviceOf(cpu, machine.device.isa, bf16 ? Compute::kBF16 : Compute::kF32);
   const bool bf16_kv = options.kv_dtype == "bf16" || (options.kv_dtype == "auto" && bf16);
   machine.kv_dtype = options.kv_dtype == "int8" ? DType::kI8 : bf16_kv ? DType::kBF16 : DType::kF32;
+  machine.state_dtype = options.state_dtype == "int8"   ? DType::kI8
+                        : options.state_dtype == "bf16" ? DType::kBF16
+                                                        : DType::kF32;
   machine.threads = options.threads > 0 ? options.threads : cpu.topology.DefaultThreads();
   machine.places = cpu.topology.PlacesOf(machine.threads);
   return machine;

@@ -26,21 +26,22 @@ inline constexpr int64_t kCacheDiskBytes = int64_t{16} << 30;
 
 struct EngineOptions {
   std::string model_dir;
-  std::string device = "cpu";      // cpu, vulkan, vulkan:N, auto (engine/device_choice.h)
-  std::string compute = "auto";    // fp32, bf16, auto
-  std::string isa = "auto";        // base, avx2, avx512, amx, auto
-  std::string kv_dtype = "auto";   // fp32, bf16, int8, auto: as the arithmetic
-  std::string mla = "absorbed";    // expanded: prefill of latent attention in the expanded form
-  std::string weights = "auto";    // a format (ops/weight_format.h), or auto: as stored
-  bool quantise_head = false;      // a quantised format for embedding and head too
-  bool expand = false;             // load a model that takes far more memory than its files
-  std::string draft = "auto";      // see ParseDraft
-  int32_t threads = 0;             // 0: Topology::DefaultThreads
-  int64_t memory_bytes = 0;        // weights, workspace and cache together; 0: derived
-  int64_t cache_bytes = 0;         // the cache alone, instead of memory_bytes; 0: derived
-  int32_t context_tokens_max = 0;  // 0: the model's, or what fits
-  SchedulerConfig scheduler;       // as far as it is the user's to choose: see scheduler/config.h
-  Mesh mesh;                       // several ranks: threads of this process, or mpirun's processes
+  std::string device = "cpu";        // cpu, vulkan, vulkan:N, auto (engine/device_choice.h)
+  std::string compute = "auto";      // fp32, bf16, auto
+  std::string isa = "auto";          // base, avx2, avx512, amx, auto
+  std::string kv_dtype = "auto";     // fp32, bf16, int8, auto: as the arithmetic
+  std::string state_dtype = "fp32";  // fp32, bf16, int8
+  std::string mla = "absorbed";      // expanded: prefill of latent attention in the expanded form
+  std::string weights = "auto";      // a format (ops/weight_format.h), or auto: as stored
+  bool quantise_head = false;        // a quantised format for embedding and head too
+  bool expand = false;               // load a model that takes far more memory than its files
+  std::string draft = "auto";        // see ParseDraft
+  int32_t threads = 0;               // 0: Topology::DefaultThreads
+  int64_t memory_bytes = 0;          // weights, workspace and cache together; 0: derived
+  int64_t cache_bytes = 0;           // the cache alone, instead of memory_bytes; 0: derived
+  int32_t context_tokens_max = 0;    // 0: the model's, or what fits
+  SchedulerConfig scheduler;         // as far as it is the user's to choose: see scheduler/config.h
+  Mesh mesh;  // several ranks: threads of this process, or mpirun's processes
   std::string ep_dispatch = "auto";  // throughput, latency (DispatchForm)
   std::string reduce = "exact";      // fast: experts' rows are added up by rank
   int32_t rank_seconds = 10;         // a rank that is not heard of for so long is lost
@@ -95,6 +96,7 @@ struct Machine {
   CpuFeatures cpu;
   Device device;
   DType kv_dtype = DType::kF32;
+  DType state_dtype = DType::kF32;
   int threads = 1;
   ThreadPlaces places;  // of the threads
 };

@@ -34,6 +34,12 @@ TEST(EngineOptions, KeysAndValuesFollowTheArithmetic) {
   EXPECT_EQ(ResolveMachine({.kv_dtype = "int8"}, Bf16Cpu())->kv_dtype, DType::kI8);
 }
 
+TEST(EngineOptions, StateIsFp32UnlessAskedFor) {
+  EXPECT_EQ(ResolveMachine({.compute = "bf16"}, Bf16Cpu())->state_dtype, DType::kF32);
+  EXPECT_EQ(ResolveMachine({.state_dtype = "bf16"}, Avx2Cpu())->state_dtype, DType::kBF16);
+  EXPECT_EQ(ResolveMachine({.state_dtype = "int8"}, Avx2Cpu())->state_dtype, DType::kI8);
+}
+
 TEST(EngineOptions, RefusesAnInstructionSetThatTheCpuLacks) {
   const auto machine = ResolveMachine({.isa = "amx"}, Avx2Cpu());
   ASSERT_FALSE(machine);

@@ -155,6 +155,7 @@ std::string FingerprintOf(const FingerprintParts& parts) {
   line("the weights' digest", WeightsDigest(parts.checkpoint));
   line("--weights", WeightsText(parts.weights));
   line("--kv-dtype", std::string(NameOf(parts.machine.kv_dtype)));
+  line("--state-dtype", std::string(NameOf(parts.machine.state_dtype)));
   line("--compute", parts.machine.device.compute == Compute::kF32 ? "fp32" : "bf16");
   line("--isa", std::string(NameOf(parts.machine.device.isa)));
   line("--mla", parts.mla);

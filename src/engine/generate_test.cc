@@ -180,16 +180,20 @@ TEST(EngineLoad, OptionsReachThePlanTheLimitsAndTheTrace) {
   options.kv_dtype = "fp32";
   const auto wide = Engine::Load(options);
   options.kv_dtype = "int8";
+  options.state_dtype = "int8";
   options.scheduler.chunk_tokens_max = 64;
   options.trace_file = directory.path() + "/trace.json";
   std::vector<std::string> stages;
   {
     const auto narrow = Engine::Load(options, [&](std::string stage) { stages.push_back(stage); });
     ASSERT_TRUE(wide && narrow);
-    const auto kv_bytes = [](const auto& engine) {
-      return engine->PlanObject().at("kv_bytes_per_token").as_int64();
+    const auto bytes = [](const auto& engine, const char* of) {
+      return engine->PlanObject().at(of).as_int64();
     };
-    EXPECT_LT(kv_bytes(*narrow), kv_bytes(*wide) / 2);
+    EXPECT_LT(bytes(*narrow, "kv_bytes_per_token"), bytes(*wide, "kv_bytes_per_token") / 2);
+    const int64_t state = bytes(*narrow, "state_bytes_per_sequence");
+    EXPECT_LT(state, bytes(*wide, "state_bytes_per_sequence") * 2 / 3);
+    EXPECT_THAT((*narrow)->PlanText(), HasSubstr("state i8"));
     EXPECT_EQ((*narrow)->limits().chunk_tokens_max, 64);
     EXPECT_GT((*narrow)->load_seconds(), 0);
   }
@@ -211,7 +215,8 @@ TEST(EngineLoad, ARecordedRunsArenaTakesThePlaceOfThePlannedOne) {
   EXPECT_EQ((*second)->PlanObject().at("cache_bytes"), (*first)->PlanObject().at("cache_bytes"));
   EXPECT_EQ((*second)->PlanObject().at("context_tokens_max"), 512);
   again.recorded->vocabulary += 1;
-  EXPECT_THAT(Engine::Load(again).error().message, HasSubstr("is not the model of the recorded"));
+  EXPECT_THAT(Engine::Load(again).error().message,
+              HasSubstr("the model differs from the recorded run"));
 }
 
 TEST(EngineLoad, AModelWithoutATokenizerTakesIdsOnly) {

@@ -109,9 +109,12 @@ void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min) {
   }
 }
 
-void ReserveDrafts(ModelSpec& spec, int32_t drafts_max) {
+void PlanState(ModelSpec& spec, int32_t drafts_max, DType state_dtype) {
   for (LayerSpec& layer : spec.layers) {
-    if (auto* mixer = std::get_if<LinearAttention>(&layer.mixer)) mixer->drafts_max = drafts_max;
+    if (auto* mixer = std::get_if<LinearAttention>(&layer.mixer)) {
+      mixer->drafts_max = drafts_max;
+      mixer->state_dtype = state_dtype;
+    }
   }
 }
 

@@ -174,7 +174,8 @@ struct LinearAttention {
   RotarySpec rotary;           // with qk_norm
   int32_t norm_groups = 0;  // of the output norm over all channels; 0: one per head, shared weights
   ops::GateActivation gate = ops::GateActivation::kSilu;
-  int32_t drafts_max = 0;  // the most draft tokens of a row; room for them is in the cache
+  int32_t drafts_max = 0;           // the most draft tokens of a row; room for them is in the cache
+  DType state_dtype = DType::kF32;  // of the state in the cache
 };
 
 using Mixer = std::variant<FullAttention, LatentAttention, LinearAttention>;
@@ -360,8 +361,8 @@ WeightList ListWeights(const ModelSpec& spec, ModelWeights& weights);
 std::vector<WeightSpec> WeightsOf(const ModelSpec& spec);
 // Sets LatentAttention::expanded_tokens_min of all layers, before weights are loaded.
 void ExpandLatentAttention(ModelSpec& spec, int32_t tokens_min);
-// Sets LinearAttention::drafts_max of all layers, before the cache is planned.
-void ReserveDrafts(ModelSpec& spec, int32_t drafts_max);
+// Sets both of all linear layers, before the cache is planned.
+void PlanState(ModelSpec& spec, int32_t drafts_max, DType state_dtype = DType::kF32);
 // Whether the model has a draft head that can run: one with a single layer of attention.
 bool HasDraftHead(const ModelSpec& spec);
 // Sets DraftSpec::used, before weights are loaded and the cache is planned.

@@ -166,7 +166,7 @@ TEST(CachePlan, StateBlocksHaveRoomForTheInputsThatRejectedDraftsTakeAway) {
   const int64_t channels = 2 * 8 + 2 * 16, rows = 2 * 64 * (8 + 16 + 1);
   auto bytes = [&] { return CachePlanOf(spec, DType::kF32).groups[0].block_bytes; };
   EXPECT_EQ(bytes(), 4 * (rows + 3 * channels));
-  ReserveDrafts(spec, 5);
+  PlanState(spec, 5);
   EXPECT_EQ(bytes(), 4 * (rows + (3 + 5) * channels));
 }
 

@@ -7,15 +7,9 @@
 
 namespace braid::ops {
 
-struct KvRows {
-  std::byte* rows = nullptr;  // [kBlockTokens][dim] of kv_dtype
-  float* scales = nullptr;    // kI8: [kBlockTokens], else null
-  int64_t dim = 0;
-};
-
 // One kv head's part of one block. A latent cache's values are its keys.
 struct KvPage {
-  KvRows keys, values;
+  CachedRows keys, values;
 };
 
 // Of the block of position `position`.

@@ -162,7 +162,7 @@ struct Expanded {
       float* out = all.view.row(p);
       for (int64_t h = 0; h < shape.heads; ++h) {
         const KvPage page = KvPageOf(shape, {}, span, p, h);
-        for (const KvRows& rows : {page.keys, page.values}) {
+        for (const CachedRows& rows : {page.keys, page.values}) {
           for (int64_t c = p % kBlockTokens * rows.dim; c < (p % kBlockTokens + 1) * rows.dim;
                ++c) {
             *out++ = shape.kv_dtype == DType::kBF16

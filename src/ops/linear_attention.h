@@ -6,21 +6,29 @@
 // state S0 at the chunk's start and the rows (k, u, G) before it, in one order, so prefill, decode
 // and verify are one function and a rejected draft is a shorter list of rows.
 //
-// A layer's slice of a state block (all fp32), H = value heads:
-//   per head: max(dk * dv, 64 * (dk + dv)) floats: S[dk][dv] once the chunk is complete, until
-//             then the rows k[64][dk], u[64][dv] of the chunk in progress;
+// S, k and u are kept in `state_dtype`. What is rounded is rounded where it is computed, before it
+// is used, whether or not a page stands for it: a row of u and of k at its position, S at the end
+// of its chunk. So rounding, too, depends on positions alone.
+//
+// A layer's slice of a state block, H = value heads:
+//   per head: max(dk * dv, 64 * (dk + dv)) numbers of state_dtype: S[dk][dv] once the chunk is
+//             complete, until then the rows k[64][dk], u[64][dv] of the chunk in progress; of int8,
+//             then max(dk, 128) scales: of the rows of S, or of k and u;
 //   then G[H][64], or [H][64][dk] for a decay per channel: inclusive prefix sums of the log decay
-//             of the rows in progress;
-//   then the convolution's last inputs of the chunk [window_rows][channels]: the one at position p
+//             of the rows in progress, fp32;
+//   then the convolution's last inputs of the chunk [window_rows][channels], fp32: the one at
+//   position p
 //             is row p % window_rows, so that a step writes one row per token and moves none. After
 //             drafts are rejected, the next row still finds the width - 1 inputs before it.
 #pragma once
 
 #include <algorithm>
 
+#include "base/math.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/sequence.h"
+#include "tensor/dtype.h"
 
 namespace braid::ops {
 
@@ -32,18 +40,27 @@ struct LinearAttentionShape {
   int32_t conv_width = 0;      // 1: no convolution
   bool channel_decay = false;  // a decay per key channel instead of one per head
   int32_t drafts_max = 0;      // the most draft tokens of a row
+  // kF32, kBF16, or kI8: integers times a power of two per row, so that rounding a rounded row
+  // changes nothing and its numbers are exact in bf16.
+  DType state_dtype = DType::kF32;
 
   int64_t conv_channels() const {
     return 2 * int64_t{key_heads} * key_dim + int64_t{value_heads} * value_dim;
   }
-  // Floats of one head's area, and where the parts behind the heads begin, within a slice.
-  int64_t head_floats() const {
+  // Numbers of one head's area; its bytes, scales included; and where the parts behind the heads
+  // begin within a slice, in bytes.
+  int64_t head_numbers() const {
     return std::max(int64_t{key_dim} * value_dim, kBlockTokens * int64_t{key_dim + value_dim});
   }
-  int64_t decay_offset() const { return value_heads * head_floats(); }
+  int64_t scales_offset() const { return RoundUp(head_numbers() * SizeOf(state_dtype), 4); }
+  int64_t head_bytes() const {
+    const int64_t scales = state_dtype == DType::kI8 ? std::max(key_dim, 2 * kBlockTokens) : 0;
+    return scales_offset() + 4 * scales;
+  }
+  int64_t decay_offset() const { return value_heads * head_bytes(); }
   int64_t decay_width() const { return channel_decay ? key_dim : 1; }
   int64_t window_offset() const {
-    return decay_offset() + value_heads * kBlockTokens * decay_width();
+    return decay_offset() + 4 * value_heads * kBlockTokens * decay_width();
   }
   int64_t window_rows() const { return conv_width > 1 ? conv_width - 1 + drafts_max : 0; }
 };

@@ -35,4 +35,11 @@ struct CacheSlice {
   bool skip_first = false;
 };
 
+// Rows of numbers in a block, of a type that the layer's shape names.
+struct CachedRows {
+  std::byte* rows = nullptr;  // [count][dim]
+  float* scales = nullptr;    // of integers: [count], else null
+  int64_t dim = 0;
+};
+
 }  // namespace braid::ops

@@ -9,16 +9,18 @@
 namespace braid::ops {
 namespace {
 
-float* Slice(const CacheSlice& cache, const SequenceSpan& span, int64_t chunk) {
+std::byte* Slice(const CacheSlice& cache, const SequenceSpan& span, int64_t chunk) {
   std::byte* block = span.tables[static_cast<size_t>(cache.group)][chunk];
-  return block ? reinterpret_cast<float*>(block + cache.byte_offset) : nullptr;
+  return block ? block + cache.byte_offset : nullptr;
 }
 
 // The input row at `position` in the window of the page of its chunk; null where there is no page.
 float* WindowRow(const ConvArgs& args, const SequenceSpan& span, int64_t position) {
-  float* slice = Slice(args.cache, span, position / kBlockTokens);
+  std::byte* slice = Slice(args.cache, span, position / kBlockTokens);
+  if (!slice) return nullptr;
   const int64_t slot = position % args.shape.window_rows();
-  return slice ? slice + args.shape.window_offset() + slot * args.shape.conv_channels() : nullptr;
+  return reinterpret_cast<float*>(slice + args.shape.window_offset()) +
+         slot * args.shape.conv_channels();
 }
 
 // The input row at `position`: from this step, from a window before it, or zero.
@@ -34,26 +36,32 @@ const float* InputAt(const ConvArgs& args, const SequenceSpan& span, int64_t pos
 
 int64_t StateBlockBytes(const LinearAttentionShape& shape) {
   const int64_t window = shape.window_rows() * shape.conv_channels();
-  return RoundUp(4 * (shape.window_offset() + window), 64);
+  return RoundUp(shape.window_offset() + 4 * window, 64);
 }
 
 StatePage PageOf(const LinearAttentionShape& shape, const CacheSlice& cache,
                  const SequenceSpan& span, int64_t chunk, int64_t head) {
-  float* slice = Slice(cache, span, chunk);
+  std::byte* slice = Slice(cache, span, chunk);
   if (!slice) return {};
+  std::byte* area = slice + head * shape.head_bytes();
+  float* scales = shape.state_dtype == DType::kI8
+                      ? reinterpret_cast<float*>(area + shape.scales_offset())
+                      : nullptr;
   StatePage page;
-  page.state = slice + head * shape.head_floats();
-  page.rows_k = page.state;
-  page.rows_u = page.rows_k + int64_t{kBlockTokens} * shape.key_dim;
-  page.rows_g = slice + shape.decay_offset() + head * kBlockTokens * shape.decay_width();
+  page.state = {area, scales, shape.value_dim};
+  page.rows_k = {area, scales, shape.key_dim};
+  page.rows_u = {area + int64_t{kBlockTokens} * shape.key_dim * SizeOf(shape.state_dtype),
+                 scales ? scales + kBlockTokens : nullptr, shape.value_dim};
+  page.rows_g = reinterpret_cast<float*>(slice + shape.decay_offset()) +
+                head * kBlockTokens * shape.decay_width();
   return page;
 }
 
-const float* StateBefore(const LinearAttentionArgs& args, const SequenceSpan& span, int64_t head) {
+CachedRows StateBefore(const LinearAttentionArgs& args, const SequenceSpan& span, int64_t head) {
   const int64_t chunk = span.start / kBlockTokens;
-  if (chunk == 0) return nullptr;
+  if (chunk == 0) return {};
   const StatePage page = PageOf(args.shape, args.cache, span, chunk - 1, head);
-  CHECK(page.state != nullptr, "no state page before position {}", span.start);
+  CHECK(page.state.rows != nullptr, "no state page before position {}", span.start);
   return page.state;
 }
 

@@ -11,16 +11,16 @@ namespace braid::ops {
 // rows of the chunk in progress or, once complete, the state at its end. All null where the table
 // has a hole.
 struct StatePage {
-  float* state = nullptr;   // [key_dim][value_dim]
-  float* rows_k = nullptr;  // [64][key_dim]
-  float* rows_u = nullptr;  // [64][value_dim]
+  CachedRows state;         // [key_dim][value_dim]
+  CachedRows rows_k;        // [64][key_dim]
+  CachedRows rows_u;        // [64][value_dim]
   float* rows_g = nullptr;  // [64][decay_width]
 };
 StatePage PageOf(const LinearAttentionShape& shape, const CacheSlice& cache,
                  const SequenceSpan& span, int64_t chunk, int64_t head);
 
 // The state at the start of the chunk of the span's first token; null before the first chunk's end.
-const float* StateBefore(const LinearAttentionArgs& args, const SequenceSpan& span, int64_t head);
+CachedRows StateBefore(const LinearAttentionArgs& args, const SequenceSpan& span, int64_t head);
 
 // The convolution's inputs for `count` tokens of the span from i on, oldest first: rows of x, of
 // the page's window, zeros; conv_width - 1 + count of them.

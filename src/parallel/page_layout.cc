@@ -42,7 +42,8 @@ ops::LinearAttentionShape ShapeOf(const LinearAttention& m) {
           .value_dim = m.value_dim,
           .conv_width = m.conv_width,
           .channel_decay = m.channel_decay,
-          .drafts_max = m.drafts_max};
+          .drafts_max = m.drafts_max,
+          .state_dtype = m.state_dtype};
 }
 
 void AddMixer(const LinearAttention& m, const LinearAttention& own_m, const Share& share,
@@ -50,15 +51,15 @@ void AddMixer(const LinearAttention& m, const LinearAttention& own_m, const Shar
   constexpr int64_t kFloat = sizeof(float);
   const ops::LinearAttentionShape all = ShapeOf(m), own = ShapeOf(own_m);
   const RowRange keys = share.OfShared(m.key_heads), values = share.Of(m.value_heads);
-  Add(values, {.bytes = all.head_floats() * kFloat}, runs);
+  Add(values, {.bytes = all.head_bytes()}, runs);
   Add(values,
-      {.whole = all.decay_offset() * kFloat,
-       .own = own.decay_offset() * kFloat,
+      {.whole = all.decay_offset(),
+       .own = own.decay_offset(),
        .bytes = kBlockTokens * all.decay_width() * kFloat},
       runs);
   for (int64_t row = 0; row < all.window_rows(); ++row) {
-    int64_t whole_at = (all.window_offset() + row * all.conv_channels()) * kFloat;
-    int64_t own_at = (own.window_offset() + row * own.conv_channels()) * kFloat;
+    int64_t whole_at = all.window_offset() + row * all.conv_channels() * kFloat;
+    int64_t own_at = own.window_offset() + row * own.conv_channels() * kFloat;
     const auto channels = [&](const RowRange& held, int64_t heads, int64_t dim) {
       Add(held, {.whole = whole_at, .own = own_at, .bytes = dim * kFloat}, runs);
       whole_at += heads * dim * kFloat;

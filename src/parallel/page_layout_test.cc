@@ -49,16 +49,18 @@ std::string Wrong(const ModelSpec& spec, const Mesh& mesh, const PageLayout& lay
 TEST(PageLayout, MakesUpTheBlocksOfOneRankOnEveryMesh) {
   int32_t checked = 0;
   for (NamedSpec& named : SpecsToDivide()) {
-    ReserveDrafts(named.spec, 3);
     if (HasDraftHead(named.spec)) UseDraftHead(named.spec);
-    for (const Mesh& mesh : MeshesOf(named.spec)) {
-      if (mesh.dp > 1 || mesh.ep > 1) continue;
-      const PageLayout layout = PageLayoutOf(named.spec, mesh, DType::kI8);
-      EXPECT_EQ(Wrong(named.spec, mesh, layout), "") << named.name << ", tp " << mesh.tp;
-      checked += mesh.tp > 1 ? 1 : 0;
+    for (const DType state : {DType::kF32, DType::kI8}) {
+      PlanState(named.spec, 3, state);
+      for (const Mesh& mesh : MeshesOf(named.spec)) {
+        if (mesh.dp > 1 || mesh.ep > 1) continue;
+        const PageLayout layout = PageLayoutOf(named.spec, mesh, DType::kI8);
+        EXPECT_EQ(Wrong(named.spec, mesh, layout), "") << named.name << ", tp " << mesh.tp;
+        checked += mesh.tp > 1 ? 1 : 0;
+      }
     }
   }
-  EXPECT_GT(checked, 20);
+  EXPECT_GT(checked, 40);
 }
 
 TEST(PageLayout, ItsCheckSeesARunThatIsMissingMovedOrLonger) {

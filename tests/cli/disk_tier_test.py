@@ -112,7 +112,7 @@ def test_a_restart_reuses_what_was_computed(tmp_path, expected):
         assert got == expected[0] and usage["prompt_tokens_details"]["cached_tokens"] == 0
     assert {oct(p.stat().st_mode & 0o777) for p in (tmp_path / "pages").iterdir()} == {"0o600"}
     # Other numbers, other pages.
-    with serving(*map(str, flags), "--kv-dtype", "int8") as server:
+    with serving(*map(str, flags), "--state-dtype", "int8") as server:
         _, usage = ask(server.port, prompts(3)[0])
         assert usage["prompt_tokens_details"]["cached_tokens"] == 0
 

@@ -267,6 +267,7 @@ def test_a_prefill_engine_that_comes_back_is_used_again():
 
 @pytest.mark.parametrize("flags, why", [
     (["--kv-dtype", "int8"], "--kv-dtype is"),
+    (["--state-dtype", "bf16"], "--state-dtype is"),
     (["--weights", "q8_0"], "--weights is"),
 ])  # fmt: skip
 def test_unlike_engines_do_not_pair_and_say_what_differs(pair, flags, why):

@@ -28,7 +28,7 @@ class Model {
     auto opened = OpenModel(directory);
     CHECK(opened.ok(), "{}", opened.error().message);
     spec_ = opened->spec;
-    ReserveDrafts(spec_, draft_tokens_max);
+    PlanState(spec_, draft_tokens_max);
     ThreadPool pool(2);
     auto weights = LoadWeights(*BindWeights(spec_, opened->checkpoint), pool);
     CHECK(weights.ok(), "{}", weights.error().message);

@@ -24,11 +24,12 @@ constexpr Arithmetic kArithmetics[] = {
     {"avx512_fp32", Isa::kAvx512, Compute::kF32, {}, DType::kF32},
     {"avx512_bf16", Isa::kAvx512, Compute::kBF16, {}, DType::kBF16},
     {"amx_bf16", Isa::kAmx, Compute::kBF16, {}, DType::kBF16},
-    {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8, DType::kI8},
-    {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8, DType::kBF16},
+    {"avx2_int8", Isa::kAvx2, Compute::kF32, ops::WeightFormat::kI8, DType::kI8, DType::kI8},
+    {"amx_int8", Isa::kAmx, Compute::kBF16, ops::WeightFormat::kI8, DType::kBF16, DType::kI8},
     {"avx512_fp8", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kF8, DType::kBF16},
-    {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8},
-    {"avx512_q8_0", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ8_0, DType::kBF16},
+    {"avx512_int4", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kI4, DType::kI8, DType::kBF16},
+    {"avx512_q8_0", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ8_0, DType::kBF16,
+     DType::kI8},
     {"avx512_q4_k", Isa::kAvx512, Compute::kBF16, ops::WeightFormat::kQ4K, DType::kBF16},
 };
 
@@ -135,9 +136,11 @@ std::vector<const Arithmetic*> ArithmeticsHere() {
 
 std::vector<const Arithmetic*> ArithmeticsOnDevice() {
   static constexpr Arithmetic kOnDevice[] = {
-      {"vulkan_bf16", Isa::kBase, Compute::kF32, {}, DType::kF32, true},
-      {"vulkan_int8", Isa::kBase, Compute::kF32, ops::WeightFormat::kI8, DType::kI8, true},
-      {"vulkan_q8_0", Isa::kBase, Compute::kF32, ops::WeightFormat::kQ8_0, DType::kBF16, true}};
+      {"vulkan_bf16", Isa::kBase, Compute::kF32, {}, DType::kF32, DType::kF32, true},
+      {"vulkan_int8", Isa::kBase, Compute::kF32, ops::WeightFormat::kI8, DType::kI8, DType::kF32,
+       true},
+      {"vulkan_q8_0", Isa::kBase, Compute::kF32, ops::WeightFormat::kQ8_0, DType::kBF16,
+       DType::kF32, true}};
   std::vector<const Arithmetic*> here;
   if (UsableDevice() < 0) return here;
   for (const Arithmetic& arithmetic : kOnDevice) here.push_back(&arithmetic);
@@ -268,7 +271,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
   ThreadPool pool(threads);
   const TestDirectory made;
   OpenedModel opened = Must(OpenModel(DirectoryOf(model, made, pool)));
-  ReserveDrafts(opened.spec, kDraftsMax);
+  PlanState(opened.spec, kDraftsMax, arithmetic->state_dtype);
   if (head) UseDraftHead(opened.spec);
   experts_ = opened.spec;
   const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);

@@ -60,6 +60,7 @@ struct Arithmetic {
   Compute compute;
   std::optional<ops::WeightFormat> weights;
   DType kv_dtype;
+  DType state_dtype = DType::kF32;
   bool vulkan = false;  // on a device; `isa` is then that of the host's work
 };
 struct Subject {

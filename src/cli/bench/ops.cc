@@ -104,7 +104,7 @@ class BenchOpsCommand : public Command {
     flags.Switch("--list", list_, "Print the names of the cases only");
     flags.Switch("--json", json_, "Print a JSON object");
     AddDeviceFlags(flags, options_);
-    AddKvFlag(flags, options_);
+    AddCacheTypeFlags(flags, options_);
   }
   Status Run() override;
 
@@ -136,7 +136,8 @@ Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const
   if (!model_.empty()) {
     const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
     ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
-    ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+    ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(text, path));
+    PlanState(spec, 0, machine.state_dtype);
     AddModelCases(spec, machine, Weights(), cases);
   } else {
     AddGemmCases(Weights(), cases);
@@ -293,6 +294,7 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
                          {"isa", NameOf(machine_.device.isa)},
                          {"compute", machine_.device.compute == Compute::kF32 ? "fp32" : "bf16"},
                          {"kv_dtype", NameOf(machine_.kv_dtype)},
+                         {"state_dtype", NameOf(machine_.state_dtype)},
                          {"weights", weights_},
                          {"hardware", HardwareObject()},
                          {"compiler", __VERSION__},

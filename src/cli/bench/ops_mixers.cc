@@ -40,13 +40,13 @@ class BenchPages {
   }
   // Every block gets the same random content: numbers of about 1, integers of about 32.
   void Fill(DType dtype, int64_t block_bytes) {
-    FillFirst(dtype, block_bytes);
+    FillFirst(dtype, 0, block_bytes);
     Repeat(block_bytes);
   }
-  void FillFirst(DType dtype, int64_t block_bytes) {
+  void FillFirst(DType dtype, int64_t begin, int64_t end) {
     Rng rng(1);
     const int64_t size = SizeOf(dtype);
-    for (int64_t at = 0; at < block_bytes; at += size) {
+    for (int64_t at = begin; at < end; at += size) {
       const auto value = static_cast<float>(rng.Normal());
       const uint16_t half = Bf16OfFloat(value);
       const auto integer = static_cast<int8_t>(std::clamp(32 * value, -127.0f, 127.0f));
@@ -104,7 +104,7 @@ class AttentionRun : public OpRun {
         turns_(step, groups, pages_),
         q_(step.rows(), int64_t{shape.heads} * shape.head_dim),
         out_(step.rows(), shape.heads * shape.out_dim()) {
-    pages_.FillFirst(shape.kv_dtype, block_bytes_);
+    pages_.FillFirst(shape.kv_dtype, 0, block_bytes_);
     for (int64_t head = 0; head < shape.kv_heads && shape.kv_dtype == DType::kI8; ++head) {
       const ops::KvPage page = ops::KvPageOf(shape, {}, turns_.At(0).spans[0], 0, head);
       std::fill_n(page.keys.scales, kBlockTokens, 1.0f / 32);
@@ -273,7 +273,13 @@ class LinearAttentionRun : public OpRun {
         betas_(step.rows(), shape.value_heads),
         per_head_(3, shape.value_heads * shape.decay_width()),
         out_(step.rows(), int64_t{shape.value_heads} * shape.value_dim) {
-    pages_.Fill(DType::kF32, ops::StateBlockBytes(shape));
+    const int64_t bytes = ops::StateBlockBytes(shape);
+    pages_.FillFirst(DType::kF32, 0, bytes);
+    for (int64_t head = 0; head < shape.value_heads; ++head) {
+      const int64_t area = head * shape.head_bytes();
+      pages_.FillFirst(shape.state_dtype, area, area + shape.scales_offset());
+    }
+    pages_.Repeat(bytes);
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
     ops::LinearAttentionStep(context, {.shape = shape_,
@@ -308,8 +314,8 @@ void AddLinearAttention(std::vector<OpCase>& cases, const ops::LinearAttentionSh
   const double rows_so_far =
       static_cast<double>(step.context % kBlockTokens) * static_cast<double>(shape.value_heads) *
       static_cast<double>(shape.key_dim + shape.value_dim + shape.decay_width());
-  const double bytes =
-      4 * static_cast<double>(step.sequences) * (state * (step.tokens > 1 ? 2 : 1) + rows_so_far);
+  const double bytes = static_cast<double>(SizeOf(shape.state_dtype) * step.sequences) *
+                       (state * (step.tokens > 1 ? 2 : 1) + rows_so_far);
   const int64_t groups = ColdCopies(
       step.sequences * ops::StateBlockBytes(shape) * (step.tokens > 1 ? 8 : 2), step.cold_bytes);
   cases.push_back(
@@ -347,17 +353,19 @@ void AddMixerCases(const Machine& machine, std::vector<OpCase>& cases) {
   AddConv(cases, {1, 4096 + 32, 1});
   AddConv(cases, {32, 4096 + 32, 1});
   AddConv(cases, {1, 0, 2048});
+  ops::LinearAttentionShape linear = kDelta;
+  linear.state_dtype = machine.state_dtype;
   for (const bool channel_decay : {false, true}) {
-    ops::LinearAttentionShape shape = kDelta;
-    shape.channel_decay = channel_decay;
-    AddLinearAttention(cases, shape, {}, {1, 4096 + 32, 1});
-    AddLinearAttention(cases, shape, {}, {8, 4096 + 32, 1});
-    AddLinearAttention(cases, shape, {}, {1, 0, 2048});
+    linear.channel_decay = channel_decay;
+    AddLinearAttention(cases, linear, {}, {1, 4096 + 32, 1});
+    AddLinearAttention(cases, linear, {}, {8, 4096 + 32, 1});
+    AddLinearAttention(cases, linear, {}, {1, 0, 2048});
   }
+  linear.channel_decay = false;
   // The cost of a token does not grow with what came before it.
   for (const int64_t context : {32768, 262144}) {
-    AddLinearAttention(cases, kDelta, {}, {1, context + 32, 1});
-    AddLinearAttention(cases, kDelta, {}, {1, context, 2048});
+    AddLinearAttention(cases, linear, {}, {1, context + 32, 1});
+    AddLinearAttention(cases, linear, {}, {1, context, 2048});
   }
 }
 

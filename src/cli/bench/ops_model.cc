@@ -183,7 +183,8 @@ class ModelCases {
     AddLinearAttention(cases_, LinearShapeOf(m), m.rule, step);
   }
   static ops::LinearAttentionShape LinearShapeOf(const LinearAttention& m) {
-    return {m.key_heads, m.value_heads, m.key_dim, m.value_dim, m.conv_width, m.channel_decay};
+    return {m.key_heads,  m.value_heads,   m.key_dim, m.value_dim,
+            m.conv_width, m.channel_decay, 0,         m.state_dtype};
   }
 
   void AddFfn(const DenseFfn& ffn, const LayerSpec& layer) {

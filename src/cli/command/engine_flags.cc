@@ -12,9 +12,12 @@ void AddDeviceFlags(Flags& flags, EngineOptions& options) {
                "Compute threads (default: physical cores, fewer under a CPU quota)");
 }
 
-void AddKvFlag(Flags& flags, EngineOptions& options) {
+void AddCacheTypeFlags(Flags& flags, EngineOptions& options) {
   flags.Choice("--kv-dtype", options.kv_dtype, {"fp32", "bf16", "int8", "auto"},
                "Type of cached keys and values; auto: the same as --compute");
+  flags.Choice("--state-dtype", options.state_dtype, {"fp32", "bf16", "int8"},
+               "Type of the recurrent state of linear layers in the cache; others than fp32 take "
+               "less memory and round");
 }
 
 void AddMlaFlag(Flags& flags, EngineOptions& options) {
@@ -56,7 +59,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Switch("--expand", options.expand,
                "Also load a model whose weights take more than 1.5 times its files in memory, "
                "because no memory format holds them as they are stored");
-  AddKvFlag(flags, options);
+  AddCacheTypeFlags(flags, options);
   AddMlaFlag(flags, options);
   flags.Bytes("--memory", options.memory_bytes,
               "Memory for weights, workspace and cache (default: most of the free memory)");

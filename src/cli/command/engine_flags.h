@@ -18,7 +18,7 @@ void AddSchedulerFlags(Flags& flags, Offered offered, SchedulerConfig& config);
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head);
 // --threads, --isa, --compute only.
 void AddDeviceFlags(Flags& flags, EngineOptions& options);
-void AddKvFlag(Flags& flags, EngineOptions& options);
+void AddCacheTypeFlags(Flags& flags, EngineOptions& options);
 void AddMlaFlag(Flags& flags, EngineOptions& options);
 // --max-tokens, --temperature, --top-k, --top-p, --min-p, --seed.
 void AddSamplingFlags(Flags& flags, SamplingChoice& choice);

@@ -16,8 +16,8 @@ namespace braid {
 namespace {
 
 ops::LinearAttentionShape ShapeOf(const LinearAttention& m) {
-  return {m.key_heads,  m.value_heads,   m.key_dim,   m.value_dim,
-          m.conv_width, m.channel_decay, m.drafts_max};
+  return {m.key_heads,  m.value_heads,   m.key_dim,    m.value_dim,
+          m.conv_width, m.channel_decay, m.drafts_max, m.state_dtype};
 }
 
 // q and k of every head normed and rotated, in place.
@@ -65,13 +65,14 @@ std::vector<Cost> CostsOf(const LinearAttention& m, int64_t hidden, const StepSh
   const double within =
       static_cast<double>(m.value_heads) * kBlockTokens / 2 * (4.0 * m.key_dim + 4.0 * m.value_dim);
   // The state is read once per step and sequence; rows of the chunk in progress are half a state.
+  const double state_bytes = 1.5 * state * static_cast<double>(SizeOf(m.state_dtype));
   const double weight_bytes = shape.bytes_per_weight * projections + 2 * gates;
   return {{.flops = 2 * (projections + gates) * tokens,
            .bytes = weight_bytes,
            .weight_bytes = weight_bytes,
            .part = "linear attention projections"},
           {.flops = tokens * (6 * state + within),
-           .bytes = static_cast<double>(shape.sequences) * 6 * state,
+           .bytes = static_cast<double>(shape.sequences) * state_bytes,
            .part = "linear attention"}};
 }
 

@@ -23,10 +23,10 @@ const char* NeedsWholeVectors(const Device& device, const AttentionShape& shape)
   return nullptr;
 }
 
-KvFormat FormatOf(DType dtype) {
-  return dtype == DType::kI8     ? KvFormat::kI8
-         : dtype == DType::kBF16 ? KvFormat::kBF16
-                                 : KvFormat::kF32;
+CacheFormat FormatOf(DType dtype) {
+  return dtype == DType::kI8     ? CacheFormat::kI8
+         : dtype == DType::kBF16 ? CacheFormat::kBF16
+                                 : CacheFormat::kF32;
 }
 
 struct RowContext {

@@ -52,7 +52,7 @@ struct BlockOfSpan {
 
 // The rows of a block; those past its last position are zero.
 void LoadRows(const ExpandLatentArgs& a, const BlockOfSpan& block, const Matrix& rows) {
-  const KvRows from = KvPageOf(a.shape, a.cache, *a.span, block.first, 0).keys;
+  const CachedRows from = KvPageOf(a.shape, a.cache, *a.span, block.first, 0).keys;
   for (int64_t i = 0; i < block.count; ++i) LoadKvRow(a.shape.kv_dtype, from, i, rows.row(i));
   std::fill(rows.row(block.count), rows.row(kBlockTokens), 0.0f);
 }
@@ -71,7 +71,7 @@ void ExpandHalf(const OpContext& context, const ExpandLatentArgs& a, const Block
   const auto& kernels = *KernelsFor(context.device);
   for (int64_t h = half.begin; h < half.end; ++h) {
     const KvPage page = KvPageOf(a.heads, {}, block.heads, block.first, h);
-    const KvRows& to = half.values ? page.values : page.keys;
+    const CachedRows& to = half.values ? page.values : page.keys;
     GemmTask task = TaskOf(operand, half.w, h, 0, kBlockTokens);
     task.y = scratch.out;
     task.y_stride = to.dim;

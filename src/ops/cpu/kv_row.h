@@ -10,7 +10,7 @@ namespace braid::ops::cpu {
 
 // Stores x[to.dim] as row `slot`.
 inline void StoreKvRow(const KernelTable& kernels, DType kv_dtype, const float* x, int64_t slot,
-                       const KvRows& to) {
+                       const CachedRows& to) {
   const int64_t dim = to.dim, at = slot * dim;
   switch (kv_dtype) {
     case DType::kI8:
@@ -25,7 +25,7 @@ inline void StoreKvRow(const KernelTable& kernels, DType kv_dtype, const float* 
 }
 
 // Row `slot` to out[from.dim].
-inline void LoadKvRow(DType kv_dtype, const KvRows& from, int64_t slot, float* out) {
+inline void LoadKvRow(DType kv_dtype, const CachedRows& from, int64_t slot, float* out) {
   const int64_t at = slot * from.dim;
   switch (kv_dtype) {
     case DType::kI8: {

@@ -1,7 +1,9 @@
 // The recurrence on the CPU: one task per sequence and some of its value heads, which walks the
 // chunks of its span, all its heads in one before the next: their channels lie side by side, and
 // heads with the same keys share the values derived from them. States of chunks inside the span
-// stay in the member's scratch, only boundaries that a page stands for are written to memory.
+// stay in the member's scratch, only boundaries that a page stands for are written to memory. A
+// kernel works on fp32: pages that keep another type are loaded into the scratch before and stored
+// from it after.
 #include "ops/cpu/linear_attention.h"
 
 #include <algorithm>
@@ -72,6 +74,33 @@ int64_t MemberFloats(const LinearAttentionShape& s) {
          kHeadsAtOnce * dk * dv;
 }
 
+// What pages keep of rows: how they are rounded, loaded and stored.
+struct PageRows {
+  CacheFormat format;
+  const KernelTable& kernels;
+
+  static PageRows Of(const OpContext& context, const LinearAttentionShape& s) {
+    const CacheFormat format = s.state_dtype == DType::kI8     ? CacheFormat::kI8
+                               : s.state_dtype == DType::kBF16 ? CacheFormat::kBF16
+                                                               : CacheFormat::kF32;
+    return {format, *KernelsFor(context.device, s.key_dim, s.value_dim)};
+  }
+  bool in_place() const { return format == CacheFormat::kF32; }
+  void Round(float* x, int64_t rows, int64_t dim) const {
+    if (!in_place()) kernels.round_rows(format, x, rows, dim);
+  }
+  // Rows [begin, end) of x, or into it.
+  void Store(const float* x, int64_t begin, int64_t end, const CachedRows& to) const {
+    const int64_t at = begin * to.dim;
+    kernels.store_rows(x + at, {format, end - begin, to.dim, to.rows + at * BytesOf(format),
+                                to.scales ? to.scales + begin : nullptr});
+  }
+  void Load(const CachedRows& from, int64_t end, float* x) const {
+    kernels.load_rows({format, end, from.dim, from.rows, from.scales}, x);
+  }
+};
+float* InPlace(const CachedRows& rows) { return reinterpret_cast<float*>(rows.rows); }
+
 // Log decays and update gates of all tokens, then the decays' rates, then the members' scratch.
 struct Gates {
   float* log_decay;  // [tokens][value_heads * decay_width]
@@ -120,8 +149,9 @@ void PrepareGates(const KernelTable& kernels, const LinearAttentionArgs& args, i
 }
 
 // q and k as the recurrence wants them, decays and update gates of every token.
-void Prepare(const OpContext& context, const KernelTable& kernels, const LinearAttentionArgs& args,
+void Prepare(const OpContext& context, const LinearAttentionArgs& args, const PageRows& pages,
              const Gates& gates) {
+  const KernelTable& kernels = *KernelsFor(context.device);
   const LinearAttentionShape& s = args.shape;
   const int64_t width = s.decay_width();
   for (int64_t i = 0; args.a_log && i < s.value_heads * width; ++i) {
@@ -140,6 +170,7 @@ void Prepare(const OpContext& context, const KernelTable& kernels, const LinearA
         kernels.unit(row + h * s.key_dim, s.key_dim, QueryScale(s));
         kernels.unit(row + (s.key_heads + h) * s.key_dim, s.key_dim, 1.0f);
       }
+      pages.Round(row + int64_t{s.key_heads} * s.key_dim, s.key_heads, s.key_dim);
       PrepareGates(kernels, args, t, gates);
     }
   });
@@ -164,17 +195,31 @@ HeadScratch SplitScratch(float* p, const LinearAttentionShape& s) {
 
 // A chunk's rows live in its page while it is in progress. A chunk that this span completes works
 // on scratch, for the page then receives the state that is computed from those rows.
-void ChooseRows(const StatePage& page, bool completes, const HeadScratch& h, DeltaTask& task) {
+void ChooseRows(const PageRows& pages, const StatePage& page, bool completes, const HeadScratch& h,
+                DeltaTask& task) {
   const int32_t row_begin = task.row_begin;
-  CHECK(page.state || (completes && row_begin == 0), "no state page for a chunk in progress");
-  task.rows_k = completes ? h.rows_k : page.rows_k;
-  task.rows_u = completes ? h.rows_u : page.rows_u;
+  CHECK(page.state.rows || (completes && row_begin == 0), "no state page for a chunk in progress");
+  const bool in_place = pages.in_place() && !completes;
+  task.rows_k = in_place ? InPlace(page.rows_k) : h.rows_k;
+  task.rows_u = in_place ? InPlace(page.rows_u) : h.rows_u;
   task.rows_g = completes ? h.rows_g : page.rows_g;
-  if (completes && row_begin > 0) {
-    std::copy_n(page.rows_k, row_begin * task.dk, h.rows_k);
-    std::copy_n(page.rows_u, row_begin * task.dv, h.rows_u);
-    std::copy_n(page.rows_g, row_begin * (task.channel_decay ? task.dk : 1), h.rows_g);
+  if (in_place || row_begin == 0) return;
+  pages.Load(page.rows_k, row_begin, h.rows_k);
+  pages.Load(page.rows_u, row_begin, h.rows_u);
+  if (!completes) return;
+  std::copy_n(page.rows_g, row_begin * (task.channel_decay ? task.dk : 1), h.rows_g);
+}
+
+// Brings what a task left in scratch to its page.
+void Keep(const PageRows& pages, const StatePage& page, const DeltaTask& task) {
+  if (pages.in_place()) return;
+  if (task.s1) {
+    pages.Round(task.s1, task.dk, task.dv);
+    if (page.state.rows) pages.Store(task.s1, 0, task.dk, page.state);
+    return;
   }
+  pages.Store(task.rows_k, task.row_begin, task.row_end, page.rows_k);
+  pages.Store(task.rows_u, task.row_begin, task.row_end, page.rows_u);
 }
 
 // The tokens of a span that lie in one chunk, of one head.
@@ -229,19 +274,24 @@ void Announce(const LinearAttentionArgs& args, const SequenceSpan& span, const G
   if (follows.row_begin == 0) return;
   const StatePage page =
       PageOf(args.shape, args.cache, span, next.position / kBlockTokens, next.head);
-  task.next.rows_k = page.rows_k;
+  if (task.kept == CacheFormat::kF32) task.next.rows_k = InPlace(page.rows_k);
   task.next.rows_g = page.rows_g;
 }
 
 using DeltaKernel = void (*)(const DeltaTask&);
 
 // Heads [begin, end) of one sequence.
-void RunHeads(DeltaKernel delta, const LinearAttentionArgs& args, const SequenceSpan& span,
-              int64_t begin, int64_t end, const Gates& gates, const HeadScratch& h) {
+void RunHeads(DeltaKernel delta, const LinearAttentionArgs& args, const PageRows& pages,
+              const SequenceSpan& span, int64_t begin, int64_t end, const Gates& gates,
+              const HeadScratch& h) {
   const LinearAttentionShape& s = args.shape;
-  const float* states[kHeadsAtOnce];
+  const float* states[kHeadsAtOnce] = {};
   for (int64_t head = begin; head < end; ++head) {
-    states[head - begin] = StateBefore(args, span, head);
+    const CachedRows before = StateBefore(args, span, head);
+    if (!before.rows) continue;
+    float* own = h.states + (head - begin) * s.key_dim * s.value_dim;
+    if (!pages.in_place()) pages.Load(before, s.key_dim, own);
+    states[head - begin] = pages.in_place() ? InPlace(before) : own;
   }
   for (Part part = {span.start, begin}; part.position < span.start + span.token_count;) {
     const Part next =
@@ -249,19 +299,21 @@ void RunHeads(DeltaKernel delta, const LinearAttentionArgs& args, const Sequence
     const int64_t chunk = part.position / kBlockTokens;
     const StatePage page = PageOf(s, args.cache, span, chunk, part.head);
     DeltaTask task = TaskOf(args, span, gates, part);
+    task.kept = pages.format;
     const bool completes = task.row_end == kBlockTokens;
     const int64_t heads_per_key = s.value_heads / s.key_heads;
     task.same_keys =
         completes && !s.channel_decay && part.head > begin && part.head % heads_per_key != 0;
     task.s0 = states[part.head - begin];
     task.scratch = h.kernel;
-    ChooseRows(page, completes, h, task);
+    ChooseRows(pages, page, completes, h, task);
     if (completes) {
       float* own = h.states + (part.head - begin) * s.key_dim * s.value_dim;
-      task.s1 = page.state ? page.state : own;
+      task.s1 = pages.in_place() && page.state.rows ? InPlace(page.state) : own;
     }
     Announce(args, span, gates, next, task);
     delta(task);
+    Keep(pages, page, task);
     states[part.head - begin] = task.s1;
     part = next;
   }
@@ -283,7 +335,8 @@ void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byt
              DeltaKernel delta) {
   const LinearAttentionShape& s = args.shape;
   const Gates gates = SplitGates(args, scratch);
-  Prepare(context, *KernelsFor(context.device), args, gates);
+  const PageRows pages = PageRows::Of(context, s);
+  Prepare(context, args, pages, gates);
   const double flops = static_cast<double>(args.qkv.rows) * static_cast<double>(s.value_heads) *
                        8.0 * s.key_dim * s.value_dim;
   const int64_t heads = s.value_heads, at_once = HeadsAtOnce(context, args);
@@ -291,7 +344,7 @@ void RunStep(const OpContext& context, const LinearAttentionArgs& args, std::byt
   ForTasks(context, args.sequences.count * groups, flops, [&](int64_t task, int member) {
     const HeadScratch h = SplitScratch(gates.members + member * MemberFloats(s), s);
     const int64_t begin = task % groups * at_once;
-    RunHeads(delta, args, args.sequences.spans[task / groups], begin,
+    RunHeads(delta, args, pages, args.sequences.spans[task / groups], begin,
              std::min(heads, begin + at_once), gates, h);
   });
 }

@@ -5,7 +5,7 @@
 
 namespace braid::ops::reference {
 
-void StoreKvRow(DType kv_dtype, const float* x, int64_t slot, const KvRows& to) {
+void StoreKvRow(DType kv_dtype, const float* x, int64_t slot, const CachedRows& to) {
   const int64_t dim = to.dim, at = slot * dim;
   switch (kv_dtype) {
     case DType::kI8: {
@@ -27,7 +27,7 @@ void StoreKvRow(DType kv_dtype, const float* x, int64_t slot, const KvRows& to) 
   }
 }
 
-std::vector<double> KvRow(DType kv_dtype, const KvRows& from, int64_t slot) {
+std::vector<double> KvRow(DType kv_dtype, const CachedRows& from, int64_t slot) {
   std::vector<double> row(static_cast<size_t>(from.dim));
   int64_t at = slot * from.dim;
   for (double& x : row) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ops/reference/kv_row.h"
 #include "ops/reference/reference.h"
 #include "ops/state_layout.h"
 
@@ -44,6 +45,48 @@ void MakeUnit(float* x, int64_t count, double scale) {
   for (int64_t d = 0; d < count; ++d) squares += double{x[d]} * x[d];
   for (int64_t d = 0; d < count; ++d) {
     x[d] = static_cast<float>(x[d] * scale / std::sqrt(squares + 1e-6));
+  }
+}
+
+// The scale of a row of integers in a state page: the least power of two of which it has at most
+// 127. Zero for rows too small, NaN for rows that are not finite.
+float ScaleOf(const float* x, int64_t count) {
+  float most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(x[i])) return NAN;
+    most = std::max(most, std::abs(x[i]));
+  }
+  int exponent = 0;
+  const bool power = std::frexp(most / 127.0, &exponent) == 0.5;
+  return most < 0x1p-100f ? 0.0f : std::ldexp(power ? 0.5f : 1.0f, exponent);
+}
+int8_t CodeOf(float x, float scale) {
+  return static_cast<int8_t>(scale > 0 ? std::nearbyint(x / scale) : 0.0f);
+}
+
+// x as a state page keeps it.
+void RoundRow(DType kept, int64_t count, float* x) {
+  const float scale = ScaleOf(x, count);
+  for (int64_t i = 0; i < count; ++i) {
+    if (kept == DType::kBF16) x[i] = RoundToBf16(x[i]);
+    if (kept == DType::kI8) x[i] = scale * static_cast<float>(CodeOf(x[i], scale));
+  }
+}
+
+void StoreRow(DType kept, const float* x, int64_t slot, const CachedRows& to) {
+  if (kept != DType::kI8) return StoreKvRow(kept, x, slot, to);
+  const float scale = to.scales[slot] = ScaleOf(x, to.dim);
+  for (int64_t c = 0; c < to.dim; ++c) {
+    reinterpret_cast<int8_t*>(to.rows)[slot * to.dim + c] = CodeOf(x[c], scale);
+  }
+}
+
+void StoreRows(DType kept, const float* x, int64_t count, const CachedRows& to) {
+  for (int64_t r = 0; r < count; ++r) StoreRow(kept, x + r * to.dim, r, to);
+}
+void LoadRows(DType kept, const CachedRows& from, int64_t count, float* x) {
+  for (int64_t r = 0; r < count; ++r) {
+    for (double value : KvRow(kept, from, r)) *x++ = static_cast<float>(value);
   }
 }
 
@@ -101,6 +144,7 @@ void Row(const LinearAttentionArgs& a, int64_t token, int64_t head, int64_t row,
           static_cast<float>(beta * (v[c] - memory[static_cast<size_t>(c)]));
     }
   }
+  RoundRow(s.state_dtype, s.value_dim, chunk.u.data() + row * s.value_dim);
   const std::vector<double> out = Read(chunk, s, q, row, row + 1);
   for (int64_t c = 0; c < s.value_dim; ++c) {
     a.out.row(token)[head * s.value_dim + c] = static_cast<float>(out[static_cast<size_t>(c)]);
@@ -122,6 +166,7 @@ std::vector<float> StateAfter(const Chunk& chunk, const LinearAttentionShape& s)
       }
       state[static_cast<size_t>(d * s.value_dim + c)] = static_cast<float>(sum);
     }
+    RoundRow(s.state_dtype, s.value_dim, state.data() + d * s.value_dim);
   }
   return state;
 }
@@ -133,14 +178,13 @@ void RunHead(const LinearAttentionArgs& a, const SequenceSpan& span, int64_t hea
               std::vector<float>(static_cast<size_t>(kBlockTokens * dv)),
               std::vector<float>(static_cast<size_t>(kBlockTokens * s.decay_width())),
               std::vector<float>(static_cast<size_t>(dk * dv))};
-  if (const float* before = StateBefore(a, span, head)) {
-    chunk.state.assign(before, before + dk * dv);
-  }
+  const CachedRows before = StateBefore(a, span, head);
+  if (before.rows) LoadRows(s.state_dtype, before, dk, chunk.state.data());
   const int64_t first_row = span.start % kBlockTokens;
   if (first_row > 0) {
     const StatePage page = PageOf(s, a.cache, span, span.start / kBlockTokens, head);
-    std::copy_n(page.rows_k, first_row * dk, chunk.k.data());
-    std::copy_n(page.rows_u, first_row * dv, chunk.u.data());
+    LoadRows(s.state_dtype, page.rows_k, first_row, chunk.k.data());
+    LoadRows(s.state_dtype, page.rows_u, first_row, chunk.u.data());
     std::copy_n(page.rows_g, first_row * s.decay_width(), chunk.g.data());
   }
   for (int64_t i = 0; i < span.token_count; ++i) {
@@ -149,10 +193,10 @@ void RunHead(const LinearAttentionArgs& a, const SequenceSpan& span, int64_t hea
     Row(a, span.token_begin + i, head, row, chunk);
     if (row == kBlockTokens - 1) {
       chunk.state = StateAfter(chunk, s);
-      if (page.state) std::copy(chunk.state.begin(), chunk.state.end(), page.state);
+      if (page.state.rows) StoreRows(s.state_dtype, chunk.state.data(), dk, page.state);
     } else if (i + 1 == span.token_count) {
-      std::copy_n(chunk.k.data(), (row + 1) * dk, page.rows_k);
-      std::copy_n(chunk.u.data(), (row + 1) * dv, page.rows_u);
+      StoreRows(s.state_dtype, chunk.k.data(), row + 1, page.rows_k);
+      StoreRows(s.state_dtype, chunk.u.data(), row + 1, page.rows_u);
       std::copy_n(chunk.g.data(), (row + 1) * s.decay_width(), page.rows_g);
     }
   }
@@ -167,6 +211,9 @@ void RunStep(const OpContext&, const LinearAttentionArgs& a, std::byte*) {
     for (int64_t h = 0; !a.rule.add && h < s.key_heads; ++h) {
       MakeUnit(a.qkv.row(t) + h * s.key_dim, s.key_dim, QueryScale(s));
       MakeUnit(a.qkv.row(t) + (s.key_heads + h) * s.key_dim, s.key_dim, 1.0);
+    }
+    for (int64_t h = 0; h < s.key_heads; ++h) {
+      RoundRow(s.state_dtype, s.key_dim, a.qkv.row(t) + (s.key_heads + h) * s.key_dim);
     }
   }
   for (int32_t i = 0; i < a.sequences.count; ++i) {

@@ -20,7 +20,7 @@ void RunConv(const OpContext& context, const ConvArgs& a, std::byte*) {
               Address(a.x.data),
               Address(a.weight),
               Address(a.out.data),
-              static_cast<uint64_t>(a.cache.byte_offset + 4 * s.window_offset()),
+              static_cast<uint64_t>(a.cache.byte_offset + s.window_offset()),
               a.sequences.count > 0 ? a.sequences.spans[0].token_begin : 0,
               Int(s.conv_channels()),
               Int(a.x.stride),
@@ -41,6 +41,7 @@ void RunConv(const OpContext& context, const ConvArgs& a, std::byte*) {
 constexpr int64_t kWorkgroups = 256, kKeysMax = 256;
 
 const char* DeltaWhyNot(const Device&, const LinearAttentionArgs& a) {
+  if (a.shape.state_dtype != DType::kF32) return "state that is not kept in fp32";
   if (a.shape.key_dim > kKeysMax) return "keys of more than 256 channels";
   return a.shape.key_dim % 4 == 0 ? nullptr : "keys whose channels are no multiple of 4";
 }

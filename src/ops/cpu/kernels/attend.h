@@ -12,10 +12,11 @@ struct Attend {
   using F = typename V::F;
   static constexpr int64_t kLanes = V::kLanes;
 
-  template <KvFormat kKv>
+  template <CacheFormat kKv>
   static F LoadKv(const std::byte* base, int64_t i) {
-    if constexpr (kKv == KvFormat::kI8) return V::LoadI8(reinterpret_cast<const int8_t*>(base) + i);
-    if constexpr (kKv == KvFormat::kBF16) {
+    if constexpr (kKv == CacheFormat::kI8)
+      return V::LoadI8(reinterpret_cast<const int8_t*>(base) + i);
+    if constexpr (kKv == CacheFormat::kBF16) {
       return V::LoadBf16(reinterpret_cast<const uint16_t*>(base) + i);
     }
     return V::Load(reinterpret_cast<const float*>(base) + i);
@@ -33,7 +34,7 @@ struct Attend {
   static constexpr int kKeysAtOnce = kLanes == 16 ? 4 : 2;
 
   // Scores of R query rows with the consecutive keys from `key` on.
-  template <int R, KvFormat kKv>
+  template <int R, CacheFormat kKv>
   static void ScoreKeys(const AttendTask& t, int row, int64_t key, const std::byte* page) {
     constexpr int K = kKeysAtOnce;
     F acc[R * K];
@@ -65,7 +66,7 @@ struct Attend {
 
   // acc[r] += score * value over keys [key_begin, key_end) of one page, R rows, C vectors of
   // channels from d.
-  template <int R, int C, KvFormat kKv>
+  template <int R, int C, CacheFormat kKv>
   static void AddValues(const AttendTask& t, int row, int64_t d, int64_t key_begin,
                         int64_t key_end) {
     F acc[R][C];
@@ -94,7 +95,7 @@ struct Attend {
 
   // The page from key `begin`, of rows that see different numbers of keys: together as far as all
   // see, then one by one.
-  template <int R, int C, KvFormat kKv>
+  template <int R, int C, CacheFormat kKv>
   static void ValuesOfRows(const AttendTask& t, int row, int64_t d, int64_t begin) {
     int64_t ends[R], common = begin + kPageKeys;
     for (int r = 0; r < R; ++r) {
@@ -110,7 +111,7 @@ struct Attend {
 
   // A page at a time, which the first-level cache holds. Vectors of channels outside, so that a
   // page's lines are there for all rows.
-  template <int C, KvFormat kKv>
+  template <int C, CacheFormat kKv>
   static void ValuesOfPage(const AttendTask& t, int64_t d, int64_t begin) {
     int row = 0;
     if constexpr (kLanes == 16) {
@@ -126,7 +127,7 @@ struct Attend {
     return last;
   }
 
-  template <KvFormat kKv>
+  template <CacheFormat kKv>
   static void Values(const AttendTask& t) {
     const int64_t last = LastLimit(t, 0, t.rows);
     for (int64_t begin = 0; begin < last; begin += kPageKeys) {
@@ -148,7 +149,7 @@ struct Attend {
   // Rows [row, end), to which keys pass through the first-level cache once. While the first of a
   // task's rows take them, their values and keys further on are fetched. The last keys may be
   // joined by others of their page, whose scores are not read.
-  template <KvFormat kKv>
+  template <CacheFormat kKv>
   static void Scores(const AttendTask& t, int row, int end) {
     constexpr int64_t kAhead = 16;
     const int64_t last = LastLimit(t, row, end);
@@ -164,11 +165,11 @@ struct Attend {
     }
   }
 
-  template <KvFormat kKv>
+  template <CacheFormat kKv>
   static void Softmax(const AttendTask& t, int row) {
     float* s = t.scores + row * kPartitionKeys;
     const int64_t limit = t.limits[row];
-    if constexpr (kKv == KvFormat::kI8) Scale(s, t.key_scales, limit);
+    if constexpr (kKv == CacheFormat::kI8) Scale(s, t.key_scales, limit);
     if (t.skip_first && limit > 1) s[0] = -__builtin_inff();
     const int64_t padded = (limit + kLanes - 1) / kLanes * kLanes;
     for (int64_t i = limit; i < padded; ++i) s[i] = -__builtin_inff();
@@ -184,10 +185,10 @@ struct Attend {
     }
     t.maxima[row] = maximum;
     t.sums[row] = V::Sum(sum);
-    if constexpr (kKv == KvFormat::kI8) Scale(s, t.value_scales, limit);
+    if constexpr (kKv == CacheFormat::kI8) Scale(s, t.value_scales, limit);
   }
 
-  template <KvFormat kKv>
+  template <CacheFormat kKv>
   static void RunAs(const AttendTask& t) {
     constexpr int kRowsAtOnce = 8;
     for (int row = 0; row < t.rows; row += kRowsAtOnce) {
@@ -199,12 +200,12 @@ struct Attend {
 
   static void Run(const AttendTask& t) {
     switch (t.kv) {
-      case KvFormat::kI8:
-        return RunAs<KvFormat::kI8>(t);
-      case KvFormat::kBF16:
-        return RunAs<KvFormat::kBF16>(t);
-      case KvFormat::kF32:
-        return RunAs<KvFormat::kF32>(t);
+      case CacheFormat::kI8:
+        return RunAs<CacheFormat::kI8>(t);
+      case CacheFormat::kBF16:
+        return RunAs<CacheFormat::kBF16>(t);
+      case CacheFormat::kF32:
+        return RunAs<CacheFormat::kF32>(t);
     }
   }
 

@@ -275,7 +275,7 @@ class TiledAttend {
 
   explicit TiledAttend(const AttendTask& task)
       : t(task),
-        integers(task.kv == KvFormat::kI8),
+        integers(task.kv == CacheFormat::kI8),
         latent(task.values[0] == task.keys[0]),
         tiles(kTileRows) {
     for (int page = 0; page < kPartitionKeys / kPageKeys; ++page) {

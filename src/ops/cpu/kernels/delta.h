@@ -11,6 +11,7 @@
 // cut, so a row is the same in prefill and in decode.
 #pragma once
 
+#include "ops/cpu/kernels/rows.h"
 #include "ops/cpu/kernels/table.h"
 
 namespace braid::ops::cpu {
@@ -272,9 +273,8 @@ struct Delta {
   }
 
   template <int C>
-  static void RowTile(const DeltaTask& t, const Scratch& s, int row, float decay, int64_t col) {
+  static void OutTile(const DeltaTask& t, const Scratch& s, int row, float decay, int64_t col) {
     const int i = row - t.row_begin;
-    UpdateTile<C>(t, s, row, decay, col);
     F acc[C];
     Combine<C>(t, s.from_q + i * t.dv, decay, s.weight_q, row + 1, col, acc);
     for (int c = 0; c < C; ++c) V::Store(t.out + i * t.out_stride + col + c * kLanes, acc[c]);
@@ -287,9 +287,13 @@ struct Delta {
     for (int64_t d = 0; d < t.dk; ++d) t.rows_k[row * t.dk + d] = k[d];
     const float decay = Weights(t, s, row, k, q);
     int64_t col = 0;
-    for (; col + 8 * kLanes <= t.dv; col += 8 * kLanes) RowTile<8>(t, s, row, decay, col);
-    for (; col + 4 * kLanes <= t.dv; col += 4 * kLanes) RowTile<4>(t, s, row, decay, col);
-    for (; col < t.dv; col += kLanes) RowTile<1>(t, s, row, decay, col);
+    for (; col + 8 * kLanes <= t.dv; col += 8 * kLanes) UpdateTile<8>(t, s, row, decay, col);
+    for (; col + 4 * kLanes <= t.dv; col += 4 * kLanes) UpdateTile<4>(t, s, row, decay, col);
+    for (; col < t.dv; col += kLanes) UpdateTile<1>(t, s, row, decay, col);
+    KeptRows<V>::RoundRow(t.kept, t.rows_u + row * t.dv, t.dv);
+    for (col = 0; col + 8 * kLanes <= t.dv; col += 8 * kLanes) OutTile<8>(t, s, row, decay, col);
+    for (; col + 4 * kLanes <= t.dv; col += 4 * kLanes) OutTile<4>(t, s, row, decay, col);
+    for (; col < t.dv; col += kLanes) OutTile<1>(t, s, row, decay, col);
   }
 
   // S1[d][c] for D rows d and C vectors of columns.

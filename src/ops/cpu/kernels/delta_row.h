@@ -207,14 +207,23 @@ class DeltaRow {
     for (int n = 0; n < N; ++n) sum[n] = Dot(sum[n], NoPair(), __m512i{});
   }
 
+  // u of the row, and its output from what was before it.
   template <int N>
-  [[gnu::noinline]] void Columns(int64_t column) {
+  [[gnu::noinline]] void Update(int64_t column) {
     __m512 sums[2][N];
     FromState(column, sums);
     AddUpdates(column, sums);
     Solve(column, sums[1]);
-    AddOwnUpdates(column, sums[0]);
     for (int n = 0; n < N; ++n) V::Store(t.out + column + n * 16, sums[0][n]);
+  }
+
+  // The rest of the output, once all of u is known and rounded.
+  template <int N>
+  [[gnu::noinline]] void Finish(int64_t column) {
+    __m512 sum[N];
+    for (int n = 0; n < N; ++n) sum[n] = V::Load(t.out + column + n * 16);
+    AddOwnUpdates(column, sum);
+    for (int n = 0; n < N; ++n) V::Store(t.out + column + n * 16, sum[n]);
   }
 
   explicit DeltaRow(const DeltaTask& task)
@@ -245,8 +254,11 @@ class DeltaRow {
     ahead.Add(t.next.rows_k, 4 * row * t.dk);
     if (t.channel_decay) ahead.Add(t.next.rows_g, 4 * row * t.dk);
     int64_t column = 0;
-    for (; column + 128 <= t.dv; column += 128) Columns<8>(column);
-    for (; column < t.dv; column += 16) Columns<1>(column);
+    for (; column + 128 <= t.dv; column += 128) Update<8>(column);
+    for (; column < t.dv; column += 16) Update<1>(column);
+    KeptRows<Lanes>::RoundRow(t.kept, t.rows_u + row * t.dv, t.dv);
+    for (column = 0; column + 128 <= t.dv; column += 128) Finish<8>(column);
+    for (; column < t.dv; column += 16) Finish<1>(column);
   }
 
   const DeltaTask& t;

@@ -275,15 +275,16 @@ class TiledDelta {
   }
 
   void Solve(int row) {
+    float* u = t.rows_u + row * t.dv;
     int64_t col = 0;
     if (t.add) {
       const float* v = t.v + (row - t.row_begin) * t.token_stride;
-      for (; col < t.dv; col += 16) V::Store(t.rows_u + row * t.dv + col, V::Load(v + col));
-      return;
+      for (; col < t.dv; col += 16) V::Store(u + col, V::Load(v + col));
     }
     for (; col + 128 <= t.dv; col += 128) SolveColumns<8>(row, col);
     for (; col + 32 <= t.dv; col += 32) SolveColumns<2>(row, col);
     for (; col < t.dv; col += 16) SolveColumns<1>(row, col);
+    KeptRows<Lanes>::RoundRow(t.kept, u, t.dv);
   }
 
   // The new rows of one block. A product also writes rows behind the last one, which are computed

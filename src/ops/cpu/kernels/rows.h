@@ -236,4 +236,93 @@ struct Rows {
   }
 };
 
+// Rows of a state page (ops/state_layout.h): rounded, stored and as floats again. Rounding is
+// idempotent, so a row that was rounded when it was computed is stored without a further error.
+// Rows are whole vectors.
+template <class V>
+struct KeptRows {
+  using F = typename V::F;
+  static constexpr int64_t kLanes = V::kLanes;
+
+  // The least power of two of which the row has at most 127; 0 where max |x| < 2^-100, NaN where x
+  // is not finite. A rounded row has the scale that it was rounded with.
+  static float Scale(const float* x, int64_t dim) {
+    F most = V::Zero(), poison = V::Zero();
+    for (int64_t i = 0; i < dim; i += kLanes) {
+      const F v = V::Load(x + i);
+      most = V::Max(most, V::Max(v, V::Sub(V::Zero(), v)));
+      poison = V::Fma(v, V::Zero(), poison);
+    }
+    const float maximum = V::MaxLane(most);
+    if (V::Sum(poison) != 0.0f) return __builtin_nanf("");
+    if (maximum < 0x1p-100f) return 0.0f;
+    // 127 is 1.984375 * 2^6: what exceeds that mantissa takes the next power.
+    const uint32_t bits = __builtin_bit_cast(uint32_t, maximum);
+    return __builtin_bit_cast(float, (((bits + 0x1ffffu) >> 23) - 6) << 23);
+  }
+  // A factor of zero leaves rows of zeros, and rows that are not finite to their scale.
+  static F Inverse(float scale) { return V::Set1(scale > 0.0f ? 1.0f / scale : 0.0f); }
+
+  static void RoundRow(CacheFormat format, float* x, int64_t dim) {
+    if (format == CacheFormat::kBF16) {
+      uint16_t some[kLanes];
+      for (int64_t i = 0; i < dim; i += kLanes) {
+        V::StoreBf16(some, V::Load(x + i));
+        V::Store(x + i, V::LoadBf16(some));
+      }
+    } else if (format == CacheFormat::kI8) {
+      int8_t some[kLanes];
+      const float scale = Scale(x, dim);
+      const F inverse = Inverse(scale), by = V::Set1(scale);
+      for (int64_t i = 0; i < dim; i += kLanes) {
+        V::StoreI8(some, V::Mul(V::Load(x + i), inverse));
+        V::Store(x + i, V::Mul(by, V::LoadI8(some)));
+      }
+    }
+  }
+
+  static void Round(CacheFormat format, float* x, int64_t rows, int64_t dim) {
+    for (int64_t r = 0; r < rows; ++r) RoundRow(format, x + r * dim, dim);
+  }
+
+  static void Store(const float* x, const KeptBlock& kept) {
+    const auto [format, rows, dim, numbers, scales] = kept;
+    if (format == CacheFormat::kF32) {
+      auto* to = reinterpret_cast<float*>(numbers);
+      for (int64_t i = 0; i < rows * dim; i += kLanes) V::Store(to + i, V::Load(x + i));
+    } else if (format == CacheFormat::kBF16) {
+      auto* to = reinterpret_cast<uint16_t*>(numbers);
+      for (int64_t i = 0; i < rows * dim; i += kLanes) V::StoreBf16(to + i, V::Load(x + i));
+    } else {
+      for (int64_t r = 0; r < rows; ++r) {
+        scales[r] = Scale(x + r * dim, dim);
+        const F inverse = Inverse(scales[r]);
+        auto* to = reinterpret_cast<int8_t*>(numbers) + r * dim;
+        for (int64_t i = 0; i < dim; i += kLanes) {
+          V::StoreI8(to + i, V::Mul(V::Load(x + r * dim + i), inverse));
+        }
+      }
+    }
+  }
+
+  static void Load(const KeptBlock& kept, float* out) {
+    const auto [format, rows, dim, numbers, scales] = kept;
+    if (format == CacheFormat::kF32) {
+      auto* from = reinterpret_cast<const float*>(numbers);
+      for (int64_t i = 0; i < rows * dim; i += kLanes) V::Store(out + i, V::Load(from + i));
+    } else if (format == CacheFormat::kBF16) {
+      auto* from = reinterpret_cast<const uint16_t*>(numbers);
+      for (int64_t i = 0; i < rows * dim; i += kLanes) V::Store(out + i, V::LoadBf16(from + i));
+    } else {
+      for (int64_t r = 0; r < rows; ++r) {
+        const F by = V::Set1(scales[r]);
+        auto* from = reinterpret_cast<const int8_t*>(numbers) + r * dim;
+        for (int64_t i = 0; i < dim; i += kLanes) {
+          V::Store(out + r * dim + i, V::Mul(by, V::LoadI8(from + i)));
+        }
+      }
+    }
+  }
+};
+
 }  // namespace braid::ops::cpu

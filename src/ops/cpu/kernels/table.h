@@ -48,9 +48,9 @@ struct ConvTask {
 };
 
 // Elements of a cache row; integers have one fp32 scale per row.
-enum class KvFormat : uint8_t { kF32, kBF16, kI8 };
-constexpr int64_t BytesOf(KvFormat format) {
-  return format == KvFormat::kF32 ? 4 : format == KvFormat::kBF16 ? 2 : 1;
+enum class CacheFormat : uint8_t { kF32, kBF16, kI8 };
+constexpr int64_t BytesOf(CacheFormat format) {
+  return format == CacheFormat::kF32 ? 4 : format == CacheFormat::kBF16 ? 2 : 1;
 }
 
 // One attention tile: `rows` queries of one kv head against one partition of keys.
@@ -66,7 +66,7 @@ struct AttendTask {
   const float* key_scales[kPartitionKeys / kPageKeys];  // kI8: [kPageKeys] of each page
   const float* value_scales[kPartitionKeys / kPageKeys];
   const std::byte* next_keys;  // the page that follows the partition, which may be fetched; or null
-  KvFormat kv;
+  CacheFormat kv;
   int64_t head_dim;
   int64_t value_dim;     // channels of a value
   int64_t value_stride;  // channels from one value to the next: pages of [kPageKeys][value_stride]
@@ -89,6 +89,7 @@ struct DeltaTask {
   int64_t dk, dv;
   bool channel_decay;  // the decay is [dk] per row instead of one number
   bool add;            // u = v: no update gate, nothing is erased
+  CacheFormat kept;    // a row of u is rounded to it before it is used; k is rounded already
   // The task before, on this scratch, had these q, k and rows_k, a decay per head and this chunk's
   // end as its own: results derived from them may be reused.
   bool same_keys;
@@ -125,6 +126,14 @@ constexpr int64_t DeltaScratchFloats(int64_t dk, int64_t dv) {
   return ((lanes > tiles ? lanes : tiles) + 15) / 16 * 16;
 }
 
+// Rows as a state page keeps them.
+struct KeptBlock {
+  CacheFormat format;
+  int64_t rows, dim;
+  std::byte* numbers;
+  float* scales;  // of integers, else null
+};
+
 // Log decays of one token: -rate softplus(a + bias) or bound sigmoid(rate (a + bias)).
 struct LogDecayTask {
   const float* a;
@@ -153,6 +162,10 @@ struct KernelTable {
   // Integers of a row and, returned, their scale: max |x| / 127; 0 where max |x| < 2^-100, NaN
   // where x is not finite.
   float (*to_int8)(const float* x, int8_t* out, int64_t count);
+  // Rows of a state page (kernels/rows.h, KeptRows); `dim` is a multiple of the lanes.
+  void (*round_rows)(CacheFormat, float* x, int64_t rows, int64_t dim);
+  void (*store_rows)(const float* x, const KeptBlock& kept);
+  void (*load_rows)(const KeptBlock& kept, float* out);
   void (*attend)(const AttendTask&);
   // (m, l, o) of all partitions so far is merged with those of the next one.
   void (*merge)(float* m, float* l, float* o, float m2, float l2, const float* o2, int64_t count);
