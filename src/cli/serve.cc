@@ -4,10 +4,12 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -268,6 +270,21 @@ Status WarmUp(Engine& engine) {
   return RunRequests(engine.driver(), std::move(requests), 1, [](size_t, RequestResult) {});
 }
 
+// A prefill engine's prompts come by no connection of the server: waits until they are computed and
+// their pages taken, and takes no more. Returns the seconds that are left.
+int32_t DrainPartners(Engine& engine, int32_t seconds) {
+  if (engine.partners() == nullptr || engine.partners()->receives()) return seconds;
+  const int64_t stop_us = MonotonicUs(), end_us = stop_us + int64_t{seconds} * 1'000'000;
+  engine.Stop(false);
+  while (MonotonicUs() < end_us) {
+    const DriverStats stats = engine.driver().stats();
+    const bool heard = stats.heartbeat_us > stop_us;
+    if (heard && stats.scheduler.running + stats.scheduler.waiting == 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return static_cast<int32_t>(std::max<int64_t>(0, end_us - MonotonicUs()) / 1'000'000);
+}
+
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
   const auto reload = [&] {
     access_.ReadAgain([&] { return SetKeys(server); }, [&] { return server.ReloadTls(); });
@@ -280,7 +297,7 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
     return group;
   }
   access_.Drain(
-      signals, [&](int32_t seconds) { server.Drain(seconds); },
+      signals, [&](int32_t seconds) { server.Drain(DrainPartners(engine, seconds)); },
       [&] {
         engine.Stop(true);
         server.StopNow();

@@ -194,6 +194,24 @@ def pair(tmp_path_factory):
         ip("netns", "del", HOST)
 
 
+def test_a_link_that_loses_packets_changes_no_answer(pair, wanted):
+    pair.paired()
+    tc = ["ip", "netns", "exec", HOST, "tc"]
+    if shutil.which("tc") is None:
+        pytest.skip("no tc (Debian: iproute2)")
+    # A short queue: what does not fit is lost.
+    subprocess.run([*tc, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst",
+                    "10kb", "limit", "20kb"], check=True)  # fmt: skip
+    decode = pair.engines["decode"]
+    before = decode.metric("handoffs_total", 'end="done"')
+    right([Client(decode, seed) for seed in range(8)], wanted)
+    shown = subprocess.run([*tc, "-s", "qdisc", "show", "dev", "eth0"], capture_output=True,
+                           text=True, check=True).stdout  # fmt: skip
+    subprocess.run([*tc, "qdisc", "del", "dev", "eth0", "root"], check=True)
+    assert int(shown.split("dropped ")[1].split(",")[0]) > 0, shown
+    assert decode.metric("handoffs_total", 'end="done"') > before
+
+
 def reach(phase, pair, seeds, draw):
     """Clients whose hand-offs are in the phase."""
     decode = pair.engines["decode"]

@@ -248,6 +248,20 @@ def test_a_decode_engine_that_is_lost_costs_the_other_nothing(sign):
             until(lambda d=decode: metric(d, "handoffs_total", 'end="done"') == 1)
 
 
+def test_a_stopping_prefill_engine_waits_for_its_room():
+    body = {"prompt": prompt(90, 3500), "temperature": 0}
+    with prefilling() as prefill:
+        with decoding([prefill]) as decode, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(post, decode.port, body)
+            until(lambda: metric(prefill, "num_requests_running") == 1)
+            prefill.process.terminate()
+            assert answer.result()
+            until(lambda: metric(decode, "handoffs_total") == 1)
+            assert metric(decode, "handoffs_total", 'end="done"') == 1
+            assert prefill.process.wait(60) == 0
+            assert post(decode.port, body) == answer.result()
+
+
 def test_a_prefill_engine_that_comes_back_is_used_again():
     with prefilling() as prefill:
         port = handoff_port(prefill)
