@@ -22,7 +22,8 @@ FOLDER_FILES_MAX = 25  # below src/, *_test.cc aside
 FILE_LINES_MAX = {".h": 400, ".cc": 600, ".cu": 800, ".cuh": 800}
 HOST = {".h", ".cc"}
 RULES = {"layer", "lines", "function", "parameters", "columns", "word", "construct", "name",
-         "opening", "isa", "path", "family", "folder", "exceptions"}
+         "opening", "isa", "path", "family", "folder", "record",
+         "exceptions"}
 CODE = {".h", ".cc", ".cu", ".cuh", ".py", ".rs", ".ts", ".tsx", ".js", ".mjs", ".css", ".sh",
         ".cmake"}
 CODE_NAMES = {"Makefile", "CMakeLists.txt", "Dockerfile", "LAYERS", "run"}
@@ -288,6 +289,15 @@ def check_folders(tree):
                      f"{count} files, at most {FOLDER_FILES_MAX}: make folders in it")
 
 
+def check_records(tree):
+    """Each record of a decision has a number of its own."""
+    first = {}
+    for path in sorted(tree.files):
+        match = re.match(r"docs/decisions/(\d+)-", path)
+        if match and first.setdefault(match[1], path) != path:
+            tree.say(path, 1, "record", f"has the number of {first[match[1]]}: take the next free")
+
+
 def check_cpp(tree, path, text, allowed):
     lines = text.count("\n") + (not text.endswith("\n"))
     if lines > FILE_LINES_MAX[suffix(path)]:
@@ -318,6 +328,7 @@ def check(root):
         if suffix(path) in FILE_LINES_MAX:
             check_cpp(tree, path, text, allowed)
     check_folders(tree)
+    check_records(tree)
     tree.check_exceptions()
     return tree.findings, len(tree.files)
 

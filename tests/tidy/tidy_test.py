@@ -21,6 +21,7 @@ CLEAN = {
     "src/ops/cpu/kernels/dot.h": HEAD + "#include <cstdint>\n",
     "src/ops/cpu/avx2/dot.cc": HEAD + '#include <immintrin.h>\n#include "ops/cpu/kernels/dot.h"\n',
     "tests/tidy/exceptions.txt": "# none\n",
+    "docs/decisions/001-a.md": "# 001: one\n",
     "scripts/run.py": "print('hello')\n",
 }
 
@@ -91,6 +92,7 @@ SEEDED = [
     ("src/base/families/a.cc", HEAD + 'const char* kName = "qwen3_next";\n', "family"),
     ("rust/src/a.rs", "// Ling-3 only\n", "family"),
     ("src/cache/a.cc", HEAD + "// seeded crowd of one more\n", "folder"),
+    ("docs/decisions/001-b.md", "# 001: two with one number\n", "record"),
     ("tests/tidy/exceptions.txt", "src/base/result.h: lines: it is long\n", "exceptions"),
     ("tests/tidy/exceptions.txt", "src/base/result.h lines\n", "exceptions"),
 ]
