@@ -2,7 +2,7 @@
 """Measures whether the tests see: plants random one-line mutants and counts those that fail a test.
 
     python3 tests/mutation/mutation.py [--seed 1] [--per-module 30] [--module M…] [--files 8]
-                                       [--jobs 1] [--unit-only] [--again] [--report]
+                                       [--jobs 1] [--workers 1] [--unit-only] [--again] [--report]
 
 1. Samples mutants in src/ (operators.py; tests/mutation/excluded.txt says what is left out).
 2. Builds the preset `mutation` once, with all of them behind switches ($BRAID_MUTANT); mutants that
@@ -17,6 +17,7 @@ is 0: this is a measurement. SURVIVORS.md says of each known survivor why it sur
 """
 import argparse
 import collections
+import concurrent.futures
 import fcntl
 import fnmatch
 import hashlib
@@ -29,6 +30,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -418,6 +420,7 @@ class Results:
     PATH = BUILD / "results.jsonl"
 
     def __init__(self):
+        self.lock = threading.Lock()
         self.by_key = {}
         for line in read_lines(self.PATH):
             result = json.loads(line)
@@ -428,8 +431,8 @@ class Results:
         result = {"key": key, "module": module, "path": m.path, "line": m.line, "kind": m.kind,
                   "before": " ".join(m.before.split()), "after": " ".join(m.after.split())}
         result |= verdict
-        self.by_key[key] = result
-        with open(self.PATH, "a") as out:
+        with self.lock, open(self.PATH, "a") as out:
+            self.by_key[key] = result
             out.write(json.dumps(result) + "\n")
         return result
 
@@ -440,35 +443,42 @@ class Results:
 
 def measure(sample, results):
     rows = [row for row in sample.measured() if row[1] in sample.options.module]
+    numbers = [row[0] for row in sample.planted()]
+    stamp = json.dumps([sample.identity, numbers])
+    with concurrent.futures.ThreadPoolExecutor(sample.options.workers) as workers:
 
-    def stamp(modules):
-        numbers = [row[0] for row in sample.planted() if row[1] in modules]
-        return json.dumps([sample.identity, numbers])
-    for module in sample.options.module:
-        mine = [row for row in rows if row[1] == module and not results.done(row[2], "unit")]
-        if not mine:
-            continue
-        suite = UNIT_OF.get(module, module)
-        reach = Reach(suite, stamp({m for m in MODULES if UNIT_OF.get(m, m) == suite}))
-        for row in mine:
-            by = killer(suite, reach, row[0], UNIT_SECONDS_MAX)
-            verdict = {"verdict": "caught" if by else "survived", "by": by or "",
-                       "stages": ["unit"], "unit_tests": len(reach.of(row[0]))}
-            tell(results.put(row, **verdict))
-    if sample.options.unit_only:
-        return
-    units = [module for module in MODULES if module not in UNIT_OF]
-    for suite in [*units, *WIDE]:
-        mine = [row for row in rows if not results.done(row[2], suite)
-                and UNIT_OF.get(row[1], row[1]) != suite]
-        if not mine:
-            continue
-        reach = Reach(suite, stamp(MODULES))
-        for row in mine:
-            before = results.by_key[row[2]]
-            by = killer(suite, reach, row[0], WIDE_SECONDS_MAX)
-            tell(results.put(row, verdict="caught" if by else "survived", by=by or "",
-                             stages=[*before["stages"], suite], unit_tests=before["unit_tests"]))
+        def of_each(mutants, judge):
+            for result in workers.map(judge, mutants):
+                tell(result)
+
+        for module in sample.options.module:
+            mine = [row for row in rows if row[1] == module and not results.done(row[2], "unit")]
+            if mine:
+                suite = UNIT_OF.get(module, module)
+                reach = Reach(suite, stamp)
+                of_each(mine, lambda row: by_unit_tests(suite, reach, row, results))
+        if sample.options.unit_only:
+            return
+        units = [module for module in MODULES if module not in UNIT_OF]
+        for suite in [*units, *WIDE]:
+            mine = [row for row in rows if not results.done(row[2], suite)
+                    and UNIT_OF.get(row[1], row[1]) != suite]
+            if mine:
+                reach = Reach(suite, stamp)
+                of_each(mine, lambda row: by_wider_suite(suite, reach, row, results))
+
+
+def by_unit_tests(suite, reach, row, results):
+    by = killer(suite, reach, row[0], UNIT_SECONDS_MAX)
+    return results.put(row, verdict="caught" if by else "survived", by=by or "", stages=["unit"],
+                       unit_tests=len(reach.of(row[0])))
+
+
+def by_wider_suite(suite, reach, row, results):
+    before = results.by_key[row[2]]
+    by = killer(suite, reach, row[0], WIDE_SECONDS_MAX)
+    return results.put(row, verdict="caught" if by else "survived", by=by or "",
+                       stages=[*before["stages"], suite], unit_tests=before["unit_tests"])
 
 
 def tell(result):
@@ -518,6 +528,7 @@ def main():
     parser.add_argument("--files", type=int, default=8, help="files per module, at most")
     parser.add_argument("--module", nargs="+", choices=MODULES, default=MODULES)
     parser.add_argument("--jobs", type=int, default=1, help="of the compiler")
+    parser.add_argument("--workers", type=int, default=1, help="mutants that are run at a time")
     parser.add_argument("--new", action="store_true", help="forget the sample and its results")
     parser.add_argument("--again", action="store_true", help="run survivors again: new tests")
     parser.add_argument("--unit-only", action="store_true", help="without the wider suites")
