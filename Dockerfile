@@ -1,5 +1,6 @@
 # Two stages: the first builds the binary of `make dist`, which needs nothing but the C library; the
-# second holds it and models/braid-tiny. Other models are mounted: see deploy/README.md.
+# second holds it, the libraries that it loads when they are asked for (libucx0 for --role, libzmq5
+# for --kv-events) and models/braid-tiny. Other models are mounted: see deploy/README.md.
 FROM debian:bookworm AS build
 ARG COMMIT=
 WORKDIR /braid
@@ -13,6 +14,8 @@ RUN cmake --preset release -DBRAID_TESTS=OFF -DBRAID_COMMIT="$COMMIT" && \
     cmake --build --preset release --target dist
 
 FROM debian:bookworm-slim
+RUN apt-get update && apt-get install --yes --no-install-recommends libucx0 libzmq5 && \
+    rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin braid
 COPY --from=build /braid/build/dist/braid /usr/local/bin/braid
 COPY --from=build /braid/build/dist/NOTICES /usr/share/doc/braid/NOTICES

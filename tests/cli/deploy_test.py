@@ -60,7 +60,13 @@ def test_the_image_and_the_unit_have_the_binary_of_make_dist():
     *building, last = (ROOT / "Dockerfile").read_text().split("\nFROM ")
     assert "--target dist" in "".join(building)
     assert "COPY --from=build /braid/build/dist/braid /usr/local/bin/braid\n" in last
-    assert "apt-get" not in last, "the binary needs no package"
+    packages = re.search(r"install --yes --no-install-recommends ([^&]*)&&", last)[1].split()
+    assert packages == ["libucx0", "libzmq5"], "what it loads when it is asked for, no more"
+    listed = re.findall(r"^test (\S+)$", (ROOT / "scripts/packages.txt").read_text(), re.M)
+    assert set(packages) <= set(listed), "the tests run with the same"
+    for name in ("compose", "disaggregated"):
+        images = re.findall(r"image: (\S+)", (ROOT / f"deploy/compose/{name}.yaml").read_text())
+        assert set(images) == {"braid"}, "the image has all that they need"
     unit = (ROOT / "deploy/systemd/braid.service").read_text()
     install = "install -m 755 build/dist/braid /usr/local/bin/\n"
     assert "ExecStart=/usr/local/bin/braid " in unit
