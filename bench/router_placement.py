@@ -2,13 +2,15 @@
 """How much of an agentic load the engines behind `braid router` reuse, against one engine that has
 the memory of all of them.
 
-    bench/router_placement.py [--engines N] [--conversations N] [--turns N] [--kill] [--json]
+    bench/router_placement.py [--engines N] [--conversations N] [--turns N] [--kill] [--no-events]
+                              [--json]
 
 Conversations share the beginnings of a few agents; each turn sends the last one's prompt, its
 answer and something new, some at once. The engines serve models/braid-tiny. Printed: the share of
 prompt tokens that came from the cache, alone and behind the router, and the fullest engine's
 computed tokens over the mean. --kill ends one engine in the middle of a second run, starts it
-again half a second later, and counts requests that failed before their first byte.
+again half a second later, and counts requests that failed before their first byte. The router reads
+the engines' KV events; --no-events leaves it what it sent.
 """
 import argparse
 import concurrent.futures
@@ -36,9 +38,14 @@ class Process:
     def __init__(self, *words):
         self.process = subprocess.Popen([BINARY, *words], stdout=subprocess.PIPE, text=True,
                                         stderr=subprocess.DEVNULL)
+        self.port, self.events = None, {}
+        last = "KV events again at" if "--kv-events" in words else "listening on"
         for line in self.process.stdout:
             if match := re.search(r"listening on http://\S+:(\d+)", line):
                 self.port = int(match[1])
+            if match := re.match(r"KV events (again )?at (\S+)", line):
+                self.events["kv_events_replay" if match[1] else "kv_events"] = match[2]
+            if line.startswith(last):
                 break
         else:
             raise SystemExit(f"braid {' '.join(words)} did not start")
@@ -56,9 +63,18 @@ class Process:
         self.process.wait()
 
 
-def engine(cache_mib, port=0):
+def engine(cache_mib, port=0, events=()):
     return Process("serve", MODEL, "--port", str(port), "--threads", "1", "--draft", "off",
-                   "--max-model-len", "4096", "--memory", f"{FIXED_MIB + cache_mib}M")
+                   "--max-model-len", "4096", "--memory", f"{FIXED_MIB + cache_mib}M", *events)
+
+
+def event_flags(options, before=None):
+    """Flags for an engine that publishes; one that is started again does it at the same ports."""
+    if options.no_events:
+        return []
+    at = before.events if before else {name: "tcp://127.0.0.1:*"
+                                       for name in ("kv_events", "kv_events_replay")}
+    return [word for name, url in at.items() for word in (f"--{name.replace('_', '-')}", url)]
 
 
 def ready(port):
@@ -126,14 +142,14 @@ class Load:
 
 
 def behind_router(options, load, folder):
-    engines = [engine(CACHE_MIB) for _ in range(options.engines)]
+    engines = [engine(CACHE_MIB, events=event_flags(options)) for _ in range(options.engines)]
     router = None
     try:
         for each in engines:
             ready(each.port)
         file = pathlib.Path(folder) / "engines.json"
         file.write_text(json.dumps({"engines": [
-            {"name": str(i), "url": f"http://127.0.0.1:{each.port}"}
+            {"name": str(i), "url": f"http://127.0.0.1:{each.port}", **each.events}
             for i, each in enumerate(engines)]}))
         router = Process("router", str(file), "--port", "0")
         ready(router.port)
@@ -147,7 +163,7 @@ def behind_router(options, load, folder):
                 port = engines[1].port
                 engines[1].kill()
                 time.sleep(0.5)
-                engines[1] = engine(CACHE_MIB, port)
+                engines[1] = engine(CACHE_MIB, port, event_flags(options, engines[1]))
             for each in engines:
                 flush(each.port)
             figures["reuse_with_a_kill"] = load.run(router.port, midway)
@@ -172,6 +188,7 @@ def main():
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--at-once", type=int, default=12)
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--no-events", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     load = Load(options)

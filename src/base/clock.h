@@ -11,5 +11,7 @@ int64_t MonotonicNs();
 
 // Seconds since 1970-01-01 UTC, for `created` fields and log lines only.
 int64_t UnixSeconds();
+// Milliseconds since then, by which peers see which of two processes started later.
+int64_t UnixMs();
 
 }  // namespace braid

@@ -23,6 +23,14 @@ prometheus::Histogram& MetricsRegistry::AddHistogram(const std::string& name,
                                                                                     buckets);
 }
 
+void MetricsRegistry::Remove(const Named& named, prometheus::Counter& counter) {
+  prometheus::BuildCounter().Name(named.name).Help(named.help).Register(registry_).Remove(&counter);
+}
+
+void MetricsRegistry::Remove(const Named& named, prometheus::Gauge& gauge) {
+  prometheus::BuildGauge().Name(named.name).Help(named.help).Register(registry_).Remove(&gauge);
+}
+
 std::string MetricsRegistry::Text() const {
   return prometheus::TextSerializer().Serialize(registry_.Collect());
 }

@@ -28,6 +28,14 @@ class MetricsRegistry {
                                       const std::vector<double>& buckets,
                                       const Labels& labels = {});
 
+  // Takes one back, of the labels that it was added with. Nobody may use it any more.
+  struct Named {
+    const char* name;
+    const char* help;
+  };
+  void Remove(const Named& named, prometheus::Counter& counter);
+  void Remove(const Named& named, prometheus::Gauge& gauge);
+
   // The Prometheus text exposition format, version 0.0.4.
   std::string Text() const;
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "cache/block_keys.h"
 
 namespace braid {
 namespace {
@@ -49,9 +50,9 @@ PrefixIndex::RootName PrefixIndex::NameOf(const PrefixSpace& space) {
   return {std::string(space.tenant), std::string(space.salt), space.dp_rank};
 }
 
-PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) {
+BlockKey RootBlockKey(const PrefixSpace& space) {
   // Without the data-parallel rank: each has an index of its own, so one set of keys serves all.
-  Key key{0x243f6a8885a308d3ull, 0x13198a2e03707344ull};
+  BlockKey key{0x243f6a8885a308d3ull, 0x13198a2e03707344ull};
   for (const std::string_view name : {space.tenant, space.salt}) {
     for (const char c : name) {
       key.low = Mix(key.low, static_cast<unsigned char>(c));
@@ -62,7 +63,7 @@ PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) {
   return {MixBits(key.low), MixBits(key.high + 1)};
 }
 
-PrefixIndex::Key PrefixIndex::ChildKey(const Key& parent, const BlockTokens& tokens) {
+BlockKey ChildBlockKey(const BlockKey& parent, const BlockTokens& tokens) {
   uint64_t a = parent.low, b = parent.high;
   for (size_t i = 0; i < tokens.size(); i += 2) {
     const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(tokens[i])) << 32 |
@@ -71,6 +72,12 @@ PrefixIndex::Key PrefixIndex::ChildKey(const Key& parent, const BlockTokens& tok
     b = Mix(b, pair ^ 0xa4093822299f31d0ull);
   }
   return {MixBits(a ^ std::rotl(b, 31)), MixBits(b + parent.low)};
+}
+
+PrefixIndex::Key PrefixIndex::RootKey(const PrefixSpace& space) { return RootBlockKey(space); }
+
+PrefixIndex::Key PrefixIndex::ChildKey(const Key& parent, const BlockTokens& tokens) {
+  return ChildBlockKey(parent, tokens);
 }
 
 PrefixNodeId PrefixIndex::Find(PrefixNodeId parent, const Key& key,

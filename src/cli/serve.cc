@@ -18,6 +18,7 @@
 #include "cli/command/access_flags.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
+#include "cli/command/register_flags.h"
 #include "cli/command/version.h"
 #include "cli/terminal/signals.h"
 #include "engine/engine_ranks.h"
@@ -78,6 +79,7 @@ class ServeCommand : public Command {
                "loopback address");
     flags.Number("--handoff-seconds", handoff_seconds_, {1, 86400},
                  "A prompt whose pages have not come after so long is computed here");
+    register_.AddTo(flags);
     flags.Text("--kv-events", options_.kv_events.bind,
                "Publish which prefixes can be resumed here, for gateways: tcp://HOST:PORT or "
                "tcp://*:PORT to listen at (docs/guides/kv_events.md)");
@@ -98,11 +100,14 @@ class ServeCommand : public Command {
   Status FindPartners();
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
+  void Register(const Engine& engine, const Server& server, const ServerConfig& config);
   Status ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals);
 
   EngineOptions options_;
   GrammarBudget grammar_budget_;
   AccessFlags access_{8000};
+  RegisterFlags register_;
+  std::unique_ptr<Announcer> announcer_;  // null: it does not register
   std::string name_;
   std::string metrics_compat_ = "none";
   std::string tool_parser_ = "auto";
@@ -122,8 +127,12 @@ Status ServeCommand::FindPartners() {
   if ((role_ == "prefill") == handoff_listen_.empty()) {
     return bad("--role prefill and --handoff-listen HOST:PORT go together");
   }
-  if ((role_ == "decode") == prefills_.empty()) {
-    return bad("--role decode and --prefill HOST:PORT,… go together");
+  // Routers name prefill engines to decode engines.
+  const bool found = !prefills_.empty() || (role_ == "decode" && register_.used());
+  if ((role_ == "decode") != found) {
+    return bad(
+        "--role decode and --prefill HOST:PORT,… go together; with --register "
+        "routers may name the prefill engines");
   }
   if (role_ == "both") return {};
   handoff::PartnerOptions& partners = options_.partners.emplace();
@@ -285,11 +294,43 @@ int32_t DrainPartners(Engine& engine, int32_t seconds) {
   return static_cast<int32_t>(std::max<int64_t>(0, end_us - MonotonicUs()) / 1'000'000);
 }
 
+void ServeCommand::Register(const Engine& engine, const Server& server,
+                            const ServerConfig& config) {
+  if (!register_.used()) return;
+  RegisterFlags::Engine told{
+      .host = config.http.host,
+      .port = server.port(),
+      .version = kVersion,
+      .fingerprint = fmt::format("the model's name: {}\n{}", ModelName(), engine.ModelLines()),
+      .events = {},
+      .handoff_host = {},
+      .on_prefills = nullptr};
+  if (const kv::Publisher* events = engine.kv_events();
+      events && !options_.kv_events.bind.empty()) {
+    told.events = {events->events_at(), events->replay_at()};
+  }
+  if (role_ == "prefill") {
+    told.handoff_host = options_.partners->listen.host;
+    told.handoff_port = engine.partners()->port();
+  }
+  if (role_ == "decode") {
+    told.on_prefills = [partners = engine.partners()](const std::vector<std::string>& found) {
+      std::vector<handoff::HostPort> prefills;
+      for (const std::string& text : found) {
+        if (auto at = handoff::ParseHostPort(text)) prefills.push_back(*std::move(at));
+      }
+      partners->SetPrefills(prefills);
+    };
+  }
+  announcer_ = register_.Start(std::move(told));
+}
+
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
   const auto reload = [&] {
     access_.ReadAgain([&] { return SetKeys(server); }, [&] { return server.ReloadTls(); });
   };
   access_.WaitForStop(signals, reload, [&] { return !engine.group_status().ok(); });
+  announcer_.reset();
   if (const Status group = engine.group_status(); !group) {
     constexpr std::chrono::milliseconds kErrorsLeave{700};
     std::this_thread::sleep_for(kErrorsLeave);
@@ -322,6 +363,10 @@ Result<ServerConfig> ServeCommand::ConfigOf() const {
   config.vllm_metrics = metrics_compat_ == "vllm";
   config.request_log = access_.request_log();
   config.memory_bytes = server_memory_;
+  if (register_.used() && !config.http.tls.certificate.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 "--register and --tls-cert: routers reach engines by HTTP only", "register"};
+  }
   return config;
 }
 
@@ -332,6 +377,7 @@ Status ServeCommand::Run() {
     return Error{ErrorCode::kInvalid, "--grammar-memory: must be at least 16M"};
   }
   options_.grammar_budget = grammar_budget_;
+  RETURN_IF_ERROR(register_.Check());
   RETURN_IF_ERROR(FindPartners());
   if (FollowsAsRank()) return Engine::Follow(options_);
   std::signal(SIGPIPE, SIG_IGN);
@@ -376,6 +422,7 @@ Status ServeCommand::Run() {
   }
   if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
   std::fflush(stdout);
+  Register(*engine, *server, config);
   return ServeUntilSignal(*engine, *server, signals);
 }
 

@@ -530,7 +530,8 @@ const std::vector<TokenId>& Engine::eos_tokens() const { return state_->eos; }
 const GenerationDefaults& Engine::defaults() const { return state_->defaults; }
 const EngineOptions& Engine::options() const { return state_->options; }
 std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); }
-const handoff::Partners* Engine::partners() const { return state_->partners.get(); }
+std::string Engine::ModelLines() const { return ModelLinesOf(state_->fingerprint_parts()); }
+handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
 const kv::Publisher* Engine::kv_events() const { return state_->kv_events.get(); }
 double Engine::load_seconds() const { return state_->load_seconds; }

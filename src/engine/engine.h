@@ -52,12 +52,13 @@ class Engine {
   // The same for /server_info.
   json::object PlanObject() const;
   std::string ExplainOps() const;
+  std::string ModelLines() const;  // see ModelLinesOf; reads samples of the weights
   RunningFormats weight_formats() const;
-  const ExpertRecorder* experts() const;      // null: the model has none
-  const handoff::Partners* partners() const;  // null: there are none
-  const kv::Publisher* kv_events() const;     // null: nobody hears of prefixes
-  const ExpertMover* mover() const;           // null: experts stay where they are
-  const RankCounts* rank_counts() const;      // of experts on several ranks; null: there are none
+  const ExpertRecorder* experts() const;   // null: the model has none
+  handoff::Partners* partners() const;     // null: there are none
+  const kv::Publisher* kv_events() const;  // null: nobody hears of prefixes
+  const ExpertMover* mover() const;        // null: experts stay where they are
+  const RankCounts* rank_counts() const;   // of experts on several ranks; null: there are none
 
   // Why the group of ranks has ended: all requests fail from then on. Any thread.
   Status group_status() const;

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "handoff/partners.h"
-#include "kv/publisher.h"
+#include "kv_events/publisher.h"
 #include "model/loading/weight_choice.h"
 #include "parallel/mesh.h"
 #include "runtime/experts/expert_balancer.h"

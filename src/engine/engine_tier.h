@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "engine/engine_options.h"
 #include "engine/fingerprint.h"
-#include "kv/publisher.h"
+#include "kv_events/publisher.h"
 #include "model/loading/memory_plan.h"
 #include "tiers/rank_tiers.h"
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <vector>
 
 #include "base/rng.h"
 #include "base/system/file.h"
@@ -104,6 +105,13 @@ std::string CacheText(const CacheGeometry& cache) {
   return text;
 }
 
+struct Lines {
+  void operator()(const char* name, const std::string& value) {
+    text += fmt::format("{}: {}\n", name, value);
+  }
+  std::string text;
+};
+
 Status CheckPartners(const EngineOptions& options) {
   const auto bad = [](const char* message) { return Error{ErrorCode::kInvalid, message, "role"}; };
   if (options.mesh.dp > 1) {
@@ -140,12 +148,23 @@ Status DescribeTo(EngineOptions& options, const FingerprintParts& parts) {
   return {};
 }
 
+std::string ModelLinesOf(const FingerprintParts& parts) {
+  std::vector<std::string_view> formats;
+  for (const auto& [format, bytes] : parts.weights) formats.push_back(format);
+  Lines line;
+  line("the architecture", parts.spec.architecture);
+  line("the vocabulary", fmt::format("{} tokens", parts.spec.vocabulary));
+  line("config.json", ConfigDigest(parts.checkpoint.directory()));
+  line("the weights' digest", WeightsDigest(parts.checkpoint));
+  line("--weights", fmt::format("{}", fmt::join(formats, ", ")));
+  line("--kv-dtype", std::string(NameOf(parts.machine.kv_dtype)));
+  line("--state-dtype", std::string(NameOf(parts.machine.state_dtype)));
+  return line.text;
+}
+
 std::string FingerprintOf(const FingerprintParts& parts) {
   const ModelSpec& spec = parts.spec;
-  std::string text;
-  const auto line = [&](const char* name, const std::string& value) {
-    text += fmt::format("{}: {}\n", name, value);
-  };
+  Lines line;
   line("the digest of the program's arithmetic", std::string(kNumerics));
   line("the C library", ::gnu_get_libc_version());
   line("the CPU's extensions", FeaturesText(parts.machine.cpu));
@@ -160,7 +179,7 @@ std::string FingerprintOf(const FingerprintParts& parts) {
   line("--isa", std::string(NameOf(parts.machine.device.isa)));
   line("--mla", parts.mla);
   line("the cache", CacheText(parts.cache));
-  return text;
+  return line.text;
 }
 
 Result<std::string> FilesLine(const std::string& model) {

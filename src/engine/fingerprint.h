@@ -29,6 +29,10 @@ struct FingerprintParts {
 // Lines of "name: value". Weights are told apart by names, shapes and samples of every tensor.
 std::string FingerprintOf(const FingerprintParts& parts);
 
+// The lines that engines behind one address must have in common: the model and the form in which it
+// is computed, on whatever machine.
+std::string ModelLinesOf(const FingerprintParts& parts);
+
 // One more line for pages that stay: names, sizes and times of the files of weights, so that a file
 // that is changed in place is another one even where no sample shows it.
 Result<std::string> FilesLine(const std::string& model);

@@ -8,8 +8,10 @@
 
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "base/check.h"
+#include "base/text/named_lines.h"
 
 namespace braid::handoff {
 namespace {
@@ -17,17 +19,6 @@ namespace {
 std::string Joined(Side side, const Nonces& nonces) {
   return fmt::format("{} {}:{} {}:{}", side == Side::kPrefill ? "prefill" : "decode",
                      nonces.decode.size(), nonces.decode, nonces.prefill.size(), nonces.prefill);
-}
-
-std::string_view TakeLine(std::string_view& text) {
-  const std::string_view line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(text.size(), line.size() + 1));
-  return line;
-}
-std::string_view NameIn(std::string_view line) { return line.substr(0, line.find(": ")); }
-std::string_view ValueIn(std::string_view line) {
-  const size_t colon = line.find(": ");
-  return colon == std::string_view::npos ? "nothing" : line.substr(colon + 2);
 }
 
 }  // namespace
@@ -55,13 +46,9 @@ SessionId SessionOf(const Nonces& nonces) {
 }
 
 std::string Difference(std::string_view here, std::string_view there) {
-  while (!here.empty() || !there.empty()) {
-    const std::string_view mine = TakeLine(here), theirs = TakeLine(there);
-    if (mine == theirs) continue;
-    const std::string_view name = NameIn(mine.empty() ? theirs : mine);
-    return fmt::format("{} is {} there and {} here", name, ValueIn(theirs), ValueIn(mine));
-  }
-  return {};
+  const std::optional<LineDifference> found = FirstDifference(here, there);
+  if (!found) return {};
+  return fmt::format("{} is {} there and {} here", found->name, found->second, found->first);
 }
 
 }  // namespace braid::handoff

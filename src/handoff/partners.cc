@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -362,6 +363,21 @@ void Partners::Leave() {
     std::vector<ConnectionId> all;
     for (const auto& [connection, peer] : s.peers) all.push_back(connection);
     for (const ConnectionId connection : all) s.Drop(connection, kStops);
+  });
+}
+
+void Partners::SetPrefills(const std::vector<HostPort>& found) {
+  State& s = *state_;
+  if (s.options.side != Side::kDecode) return;
+  s.Command([&s, found] {
+    std::map<std::string, State::Prefill> wanted;
+    for (const std::vector<HostPort>* list : {&std::as_const(s.options.prefills), &found}) {
+      for (const HostPort& at : *list) {
+        const auto known = s.prefills.find(TextOf(at));
+        wanted[TextOf(at)] = known == s.prefills.end() ? State::Prefill{.at = at} : known->second;
+      }
+    }
+    s.prefills = std::move(wanted);
   });
 }
 

@@ -30,7 +30,7 @@ inline constexpr int64_t kCopiesBytesMax = int64_t{256} << 20;
 struct PartnerOptions {
   Side side = Side::kDecode;
   HostPort listen;                 // prefill: where decode engines come
-  std::vector<HostPort> prefills;  // decode: where prefill engines are
+  std::vector<HostPort> prefills;  // decode: where prefill engines are; more: SetPrefills
   std::string key;
   std::string fingerprint;           // of all that must be equal: lines of "name: value"
   std::optional<PageLayout> layout;  // of the ranks of this engine; none: one rank
@@ -60,6 +60,10 @@ class Partners final : public Mover {
   void Serve(Driver& driver);
   // Ends all rooms and connections, and takes no more.
   void Leave();
+
+  // A decode engine's: prefill engines besides those of the options, in place of those that were
+  // named last. A connection that stands goes on. Any thread.
+  void SetPrefills(const std::vector<HostPort>& found);
 
   void Attach(std::byte* arena, const CacheGeometry& geometry) override;
   // Of a kDecode request, after Expect; or of a kPrefill request that a partner asked for.

@@ -2,6 +2,8 @@
 // share. The partners' thread, but for what is marked otherwise.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -22,14 +24,22 @@ namespace braid::handoff {
 
 inline constexpr const char* kStops = "this engine stops";
 
+inline std::string TextOf(const HostPort& at) { return fmt::format("{}:{}", at.host, at.port); }
+
 struct Partners::State final : Transport::Owner {
   // A connection, and from its pairing on a session.
   struct Peer {
     std::string name;
-    std::optional<size_t> prefill;  // which of the options' it is
+    std::optional<std::string> prefill;  // where it is, of a prefill engine
     Nonces nonces;
     SessionId session;  // invalid: not paired yet
     int64_t heard_us = 0, said_us = 0;
+  };
+  // A prefill engine to connect to.
+  struct Prefill {
+    HostPort at;
+    int64_t tried_us = 0;  // when a connection was begun last
+    std::string refused;   // what was said of it last
   };
   // A move that brings pages.
   struct Arrival {
@@ -111,8 +121,7 @@ struct Partners::State final : Transport::Owner {
   PrefillRooms prefill;
   std::map<ConnectionId, Peer> peers;
   std::map<SessionId, ConnectionId> sessions;
-  std::vector<int64_t> tried_us;     // of options.prefills: when a connection was begun last
-  std::vector<std::string> refused;  // of options.prefills: what was said of it last
+  std::map<std::string, Prefill> prefills;  // by HOST:PORT
   std::map<RoomId, Arrival> arrivals;
   std::map<uint64_t, Write> writes;
   std::map<uint64_t, Read> reads;
@@ -131,8 +140,7 @@ struct Partners::State final : Transport::Owner {
     for (size_t r = 1; r < pages.ranks(); ++r) {
       rank_movers.push_back(std::make_unique<RankMover>(*this, r));
     }
-    tried_us.resize(options.prefills.size());
-    refused.resize(options.prefills.size());
+    for (const HostPort& at : options.prefills) prefills[TextOf(at)].at = at;
   }
 
   void Command(std::function<void()> command) {
@@ -148,6 +156,8 @@ struct Partners::State final : Transport::Owner {
   bool Turn();
   void Tick(int64_t now_us);
   void Connect(int64_t now_us);
+  // Whether this is not what was said of the prefill engine last.
+  bool IsNews(const Peer& peer, const std::string& what);
   void Tell(SessionId to, Body body);
   void TellPeer(ConnectionId to, SessionId session, Body body);
   void Apply(DecodeRooms::Effects& effects);

@@ -22,16 +22,18 @@ void Partners::State::Connect(int64_t now_us) {
     std::lock_guard lock(mutex);
     gone = leaves;
   }
-  for (size_t i = 0; i < options.prefills.size() && !gone; ++i) {
-    const auto of = [i](const auto& entry) { return entry.second.prefill == i; };
-    if (now_us - tried_us[i] < kReconnectUs || std::ranges::any_of(peers, of)) continue;
-    tried_us[i] = now_us;
-    const HostPort& at = options.prefills[i];
-    const Result<ConnectionId> connection = transport->Connect(at);
+  if (gone) return;
+  for (auto& [text, prefill_engine] : prefills) {
+    const auto is_it = [&](const auto& entry) { return entry.second.prefill == text; };
+    if (now_us - prefill_engine.tried_us < kReconnectUs || std::ranges::any_of(peers, is_it)) {
+      continue;
+    }
+    prefill_engine.tried_us = now_us;
+    const Result<ConnectionId> connection = transport->Connect(prefill_engine.at);
     if (!connection) continue;
     Peer& peer = peers[*connection];
-    peer = {.name = fmt::format("prefill engine {}:{}", at.host, at.port),
-            .prefill = i,
+    peer = {.name = "prefill engine " + text,
+            .prefill = text,
             .nonces = {},
             .session = {},
             .heard_us = now_us,
@@ -40,6 +42,11 @@ void Partners::State::Connect(int64_t now_us) {
     TellPeer(*connection, SessionId(0),
              Hello{kProtocolVersion, options.fingerprint, peer.nonces.decode, ""});
   }
+}
+
+bool Partners::State::IsNews(const Peer& peer, const std::string& what) {
+  const auto at = peer.prefill ? prefills.find(*peer.prefill) : prefills.end();
+  return at == prefills.end() || std::exchange(at->second.refused, what) != what;
 }
 
 void Partners::State::TellPeer(ConnectionId to, SessionId session, Body body) {
@@ -87,7 +94,7 @@ void Partners::State::Paired(ConnectionId from, Peer& peer) {
   peer.session = SessionOf(peer.nonces);
   sessions[peer.session] = from;
   if (options.side == Side::kPrefill) prefill.Joined(peer.session);
-  if (peer.prefill) refused[*peer.prefill].clear();
+  (void)IsNews(peer, "");
   ++stats.partners;
   LogInfo("paired with the {}", peer.name);
 }
@@ -95,9 +102,7 @@ void Partners::State::Paired(ConnectionId from, Peer& peer) {
 void Partners::State::Refuse(ConnectionId from, const std::string& why) {
   const Peer& peer = peers.at(from);
   TellPeer(from, SessionId(0), Refusal{RoomId(0), why});
-  if (!peer.prefill || std::exchange(refused[*peer.prefill], why) != why) {
-    LogError("the {} is no partner: {}", peer.name, why);
-  }
+  if (IsNews(peer, why)) LogError("the {} is no partner: {}", peer.name, why);
 }
 
 // Closing ends what is under way, which is reported before the rooms learn of it.
@@ -152,8 +157,7 @@ void Partners::State::OnMessage(ConnectionId connection, std::string_view bytes)
   if (!peer.session.valid()) {
     if (const auto* hello = std::get_if<Hello>(&message->body)) OnHello(connection, peer, *hello);
     if (const auto* refusal = std::get_if<Refusal>(&message->body); refusal && peer.prefill) {
-      std::string& last = refused[*peer.prefill];
-      if (std::exchange(last, refusal->reason) != refusal->reason) {
+      if (IsNews(peer, refusal->reason)) {
         LogError("the {} refuses this engine: {}", peer.name, refusal->reason);
       }
     }

@@ -7,11 +7,15 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
+#include <chrono>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text/named_lines.h"
 
 namespace braid {
 namespace {
@@ -22,6 +26,8 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int64_t kBlocksUntilKnown = 1 << 17;
 constexpr int64_t kBlocksMax = 1 << 22;
 constexpr size_t kIdleMax = 1024;
+constexpr int32_t kUnreadMax = 1024;
+constexpr std::chrono::milliseconds kUnreadWait{1};
 // Engines close a connection that was idle for 75 s.
 constexpr int64_t kIdleUs = 60'000'000;
 
@@ -34,17 +40,6 @@ std::string Question(const FleetEngine& engine, std::string_view path) {
   const std::string& key = engine.address.key;
   return fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\n{}\r\n", path, engine.address.authority(),
                      key.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", key));
-}
-
-// What an error in OpenAI's form says.
-std::string MessageOf(const SmallAnswer& answer) {
-  const Result<json::value> value = ParseJson(answer.body, "answer");
-  const json::value* error =
-      value && value->is_object() ? value->get_object().if_contains("error") : nullptr;
-  const json::value* message =
-      error != nullptr && error->is_object() ? error->get_object().if_contains("message") : nullptr;
-  if (message != nullptr && message->is_string()) return std::string(message->get_string());
-  return fmt::format("/ready answers {}", answer.status);
 }
 
 // The sum of a number over the ranks of a /v1/loads.
@@ -116,13 +111,51 @@ void Fleet::Start(const asio::any_io_executor& executor) {
   for (const EngineAddress& address : config_.engines) Add(address);
 }
 
-void Fleet::Add(const EngineAddress& address) {
-  engines_.push_back(std::make_unique<FleetEngine>(next_number_++, address,
-                                                   metrics_.ForEngine(address.name)));
+FleetEngine& Fleet::Add(const EngineAddress& address) {
+  engines_.push_back(
+      std::make_unique<FleetEngine>(next_number_++, address, metrics_.ForEngine(address.name)));
   FleetEngine& engine = *engines_.back();
   placer_.AddEngine(engine.number, kBlocksUntilKnown);
   engine.metrics.ready->Set(0);
   asio::co_spawn(executor_, Watch(engine), asio::detached);
+  ReadEvents(engine);
+  return engine;
+}
+
+void Fleet::ReadEvents(FleetEngine& engine) {
+  IgnoreEvents(engine);
+  if (engine.address.events.events.empty() || engine.removed || no_events_ || closed_) return;
+  if (subscriber_ == nullptr) {
+    auto started = kv::Subscriber::Start([this](int32_t number, kv::EventBatch batch) {
+      // Behind a network thread that is busy, publishers' sockets fill up.
+      while (unread_ >= kUnreadMax && !ignores_) std::this_thread::sleep_for(kUnreadWait);
+      ++unread_;
+      asio::post(executor_, [this, number, read = std::move(batch)] {
+        --unread_;
+        placer_.Held(number, read);
+      });
+    });
+    if (!started) {
+      LogWarning("caches are known by what was sent there only: {}", started.error().message);
+      no_events_ = true;
+      return;
+    }
+    subscriber_ = *std::move(started);
+  }
+  subscriber_->Add(engine.number, engine.address.events);
+}
+
+void Fleet::IgnoreEvents(const FleetEngine& engine) {
+  if (subscriber_ != nullptr) subscriber_->Remove(engine.number);
+}
+
+void Fleet::Remove(FleetEngine& engine, std::string_view why) {
+  IgnoreEvents(engine);
+  LogInfo("engine {} gets no more requests: {}", engine.address.name, why);
+  engine.removed = true;
+  engine.idle.clear();
+  engine.metrics.ready->Set(0);
+  engine.AskNow();
 }
 
 void Fleet::Apply(RouterConfig config) {
@@ -130,29 +163,132 @@ void Fleet::Apply(RouterConfig config) {
   placer_.SetPolicy(config_.policy);
   for (const auto& engine : engines_) {
     if (engine->removed) continue;
-    const auto same = std::ranges::find_if(config_.engines, [&](const EngineAddress& address) {
-      return address.name == engine->address.name &&
+    const auto at = std::ranges::find_if(config_.engines, [&](const EngineAddress& address) {
+      return address.name == engine->address.name ||
              address.authority() == engine->address.authority();
     });
-    if (same != config_.engines.end()) {
-      engine->address.key = same->key;
+    const bool there = at != config_.engines.end();
+    const bool same =
+        there && at->name == engine->address.name && at->authority() == engine->address.authority();
+    if (engine->registration) {
+      engine->address.key = config_.engine_key;
+      if (there) {
+        Remove(*engine, "the configuration has its name or address");
+      } else if (!config_.registration) {
+        Remove(*engine, "registration is off");
+      }
+    } else if (same) {
+      engine->address.key = at->key;
+      if (at->events != engine->address.events) {
+        engine->address.events = at->events;
+        placer_.Forget(engine->number);
+        ReadEvents(*engine);
+      }
     } else {
-      engine->removed = true;
-      engine->idle.clear();
-      engine->metrics.ready->Set(0);
+      Remove(*engine, "it is gone from the configuration");
     }
     engine->AskNow();
   }
   for (const EngineAddress& address : config_.engines) {
-    const bool known = std::ranges::any_of(engines_, [&](const auto& engine) {
-      return !engine->removed && engine->address.name == address.name;
-    });
-    if (!known) Add(address);
+    if (Find(address.name) == nullptr) Add(address);
   }
+}
+
+FleetEngine* Fleet::Find(std::string_view name) {
+  const auto at = std::ranges::find_if(engines_, [&](const auto& engine) {
+    return !engine->removed && engine->address.name == name;
+  });
+  return at == engines_.end() ? nullptr : at->get();
+}
+
+void Fleet::EndRegistrations() {
+  const int64_t now_us = MonotonicUs();
+  for (const auto& engine : engines_) {
+    if (engine->removed || !engine->registration || now_us < engine->registered_until_us) continue;
+    Remove(*engine, "it has not renewed its registration");
+  }
+}
+
+// Whether it goes together with the engines that are there. Those that it takes the place of,
+// former processes at its address, leave.
+Status Fleet::CheckRegistration(const Registration& registration) {
+  const EngineAddress& at = registration.address;
+  const auto no = [](std::string why) { return Error{ErrorCode::kInvalid, std::move(why)}; };
+  std::vector<FleetEngine*> former;
+  size_t others = 0;
+  for (const auto& engine : engines_) {
+    if (engine->removed) continue;
+    const bool same_name = engine->address.name == at.name;
+    const bool same_url = engine->address.authority() == at.authority();
+    if (!engine->registration) {
+      if (same_name || same_url) {
+        return no(fmt::format("engine {} at http://{} is in the router's configuration",
+                              engine->address.name, engine->address.authority()));
+      }
+      ++others;
+      continue;
+    }
+    const Registration& other = *engine->registration;
+    const bool later = same_url && registration.generation > other.generation;
+    const bool renews = same_url && same_name && registration.generation == other.generation;
+    if (later) former.push_back(engine.get());
+    if (later || renews) continue;
+    if (same_url) {
+      return no(fmt::format("{} registered at http://{} after this engine's start",
+                            engine->address.name, at.authority()));
+    }
+    if (same_name) {
+      return no(
+          fmt::format("another engine, at http://{}, is registered as {}; each needs a "
+                      "--register-name of its own",
+                      engine->address.authority(), at.name));
+    }
+    const auto differs = FirstDifference(registration.fingerprint, other.fingerprint);
+    if (differs) {
+      return no(
+          fmt::format("{} is {} here and {} at engine {}; all engines of a router serve the "
+                      "same model",
+                      differs->name, differs->first, differs->second, other.address.name));
+    }
+    ++others;
+  }
+  if (others >= kEnginesMax) return no(fmt::format("the router has {} engines, its most", others));
+  for (FleetEngine* engine : former) Remove(*engine, "another process runs at its address");
+  return {};
+}
+
+Result<RegistrationLease> Fleet::Register(const Registration& registration) {
+  EndRegistrations();
+  FleetEngine* known = Find(registration.address.name);
+  if (registration.leaves) {
+    const bool itself = known != nullptr && known->registration &&
+                        known->registration->generation == registration.generation &&
+                        known->address.authority() == registration.address.authority();
+    if (itself) Remove(*known, "it leaves");
+    return RegistrationLease{.lease_ms = config_.lease_ms, .prefills = {}};
+  }
+  RETURN_IF_ERROR(CheckRegistration(registration));
+  known = Find(registration.address.name);
+  if (known == nullptr) {
+    EngineAddress address = registration.address;
+    address.key = config_.engine_key;
+    known = &Add(address);
+    LogInfo("engine {} registered from http://{}", address.name, address.authority());
+  }
+  known->registration = registration;
+  known->registered_until_us = MonotonicUs() + int64_t{config_.lease_ms} * 1000;
+  RegistrationLease lease{.lease_ms = config_.lease_ms, .prefills = {}};
+  for (const auto& engine : engines_) {
+    const bool prefills = engine->registration && engine->registration->prefills;
+    if (prefills && !engine->removed) lease.prefills.push_back(engine->registration->handoff);
+  }
+  return lease;
 }
 
 void Fleet::Close() {
   closed_ = true;
+  ignores_ = true;
+  subscriber_.reset();
   for (const auto& engine : engines_) {
     engine->idle.clear();
     engine->timer = nullptr;  // it ends with its watch, and that with the network's thread
@@ -160,7 +296,9 @@ void Fleet::Close() {
 }
 
 bool Fleet::MayTake(const FleetEngine& engine, int64_t now_us) const {
-  return engine.state == State::kReady && !engine.draining && !engine.removed &&
+  const bool registered = !engine.registration ||
+                          (!engine.registration->prefills && now_us < engine.registered_until_us);
+  return engine.state == State::kReady && !engine.draining && !engine.removed && registered &&
          engine.breaker.Allows(now_us);
 }
 
@@ -191,8 +329,7 @@ bool Fleet::HasOther(std::span<const int32_t> tried) const {
   });
 }
 
-asio::awaitable<UpstreamPointer> Fleet::Connect(FleetEngine& engine, bool fresh,
-                                                std::string* why) {
+asio::awaitable<UpstreamPointer> Fleet::Connect(FleetEngine& engine, bool fresh, std::string* why) {
   const int64_t oldest_us = MonotonicUs() - kIdleUs;
   while (!fresh && !engine.idle.empty()) {
     UpstreamPointer upstream = std::move(engine.idle.back());
@@ -230,10 +367,12 @@ std::string Fleet::WhyNone() const {
   for (const auto& engine : engines_) {
     if (engine->removed) continue;
     std::string_view reason = engine->why;
-    if (engine->state == State::kReady) {
-      reason = engine->draining                      ? "draining"
+    if (engine->registration && engine->registration->prefills) {
+      reason = "it computes prompts for other engines only";
+    } else if (engine->state == State::kReady) {
+      reason = engine->draining                  ? "draining"
                : !engine->breaker.Allows(now_us) ? "its connections fail"
-                                                   : "tried already";
+                                                 : "tried already";
     }
     why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", engine->address.name, reason);
   }
@@ -247,32 +386,38 @@ bool Fleet::AnyReady() const {
 }
 
 bool Fleet::SetDraining(std::string_view name, bool draining) {
-  for (const auto& engine : engines_) {
-    if (engine->removed || engine->address.name != name) continue;
-    engine->draining = draining;
-    return true;
-  }
-  return false;
+  FleetEngine* engine = Find(name);
+  if (engine == nullptr) return false;
+  engine->draining = draining;
+  return true;
 }
 
 json::array Fleet::Json() const {
   json::array list;
+  const int64_t now_us = MonotonicUs();
   for (const auto& engine : engines_) {
     const bool ready = engine->state == State::kReady;
-    list.push_back(json::object{
-        {"name", engine->address.name},
-        {"url", fmt::format("http://{}", engine->address.authority())},
-        {"state", NameOf(engine->state)},
-        {"reason", ready ? json::value(nullptr) : json::value(engine->why)},
-        {"draining", engine->draining},
-        {"removed", engine->removed},
-        {"breaker_open", !engine->breaker.closed()},
-        {"requests", engine->stays.size()},
-        {"other_requests", engine->others_requests},
-        {"load_status", engine->load_status},
-        {"backlog_tokens", engine->backlog_tokens},
-        {"idle_connections", engine->idle.size()},
-        {"prefix_blocks", placer_.prefix_blocks(engine->number)}});
+    const auto& registration = engine->registration;
+    const int64_t left_us = std::max<int64_t>(0, engine->registered_until_us - now_us);
+    list.push_back(
+        json::object{{"name", engine->address.name},
+                     {"url", fmt::format("http://{}", engine->address.authority())},
+                     {"state", NameOf(engine->state)},
+                     {"reason", ready ? json::value(nullptr) : json::value(engine->why)},
+                     {"draining", engine->draining},
+                     {"removed", engine->removed},
+                     {"registered", registration.has_value()},
+                     {"registered_ms_left", registration ? json::value(left_us / 1000) : nullptr},
+                     {"version", registration ? json::value(registration->program) : nullptr},
+                     {"prefills", registration && registration->prefills},
+                     {"breaker_open", !engine->breaker.closed()},
+                     {"requests", engine->stays.size()},
+                     {"other_requests", engine->others_requests},
+                     {"load_status", engine->load_status},
+                     {"backlog_tokens", engine->backlog_tokens},
+                     {"idle_connections", engine->idle.size()},
+                     {"prefix_blocks", placer_.prefix_blocks(engine->number)},
+                     {"held_blocks", placer_.held_blocks(engine->number)}});
   }
   return list;
 }
@@ -287,7 +432,8 @@ void Fleet::SetState(FleetEngine& engine, State state, std::string why) {
   }
   engine.state = state;
   engine.why = std::move(why);
-  engine.metrics.ready->Set(state == State::kReady && !engine.removed ? 1 : 0);
+  // Another engine may have its name by now.
+  if (!engine.removed) engine.metrics.ready->Set(state == State::kReady ? 1 : 0);
   if (state != State::kLost) return;
   engine.idle.clear();
   for (Stay* stay : engine.stays) stay->EngineLost();
@@ -306,6 +452,7 @@ asio::awaitable<void> Fleet::Watch(FleetEngine& engine) {
   // An engine that was removed is watched until it has finished what it has.
   while (!closed_ && !(engine.removed && engine.stays.empty())) {
     co_await Ask(engine, upstream);
+    EndRegistrations();
     if (engine.removed && engine.stays.empty()) break;
     timer.expires_after(std::chrono::milliseconds(config_.probe_ms));
     co_await timer.async_wait(kTuple);
@@ -316,22 +463,25 @@ asio::awaitable<void> Fleet::Watch(FleetEngine& engine) {
 
 void Fleet::EraseIfGone(FleetEngine* engine) {
   if (closed_ || !engine->removed) return;
-  LogInfo("engine {} is gone from the configuration and has finished", engine->address.name);
+  const std::string name = engine->address.name;
+  LogInfo("engine {} has finished and is forgotten", name);
   placer_.RemoveEngine(engine->number);
   std::erase_if(engines_, [&](const auto& other) { return other.get() == engine; });
+  const bool again =
+      std::ranges::any_of(engines_, [&](const auto& other) { return other->address.name == name; });
+  if (!again) metrics_.Forget(name);
 }
 
 // Opens the connection if it is not. Why it cannot; empty: it is open.
 asio::awaitable<std::string> Fleet::Reach(FleetEngine& engine, Upstream& upstream) {
   if (upstream.socket.is_open() && !upstream.Stale()) co_return std::string();
   tcp::resolver resolver(executor_);
-  auto [error, found] = co_await resolver.async_resolve(
-      engine.address.host, std::to_string(engine.address.port), tcp::resolver::numeric_service,
-      kTuple);
+  auto [error, found] =
+      co_await resolver.async_resolve(engine.address.host, std::to_string(engine.address.port),
+                                      tcp::resolver::numeric_service, kTuple);
   if (error) co_return error.message();
   engine.endpoints.assign(found.begin(), found.end());
-  co_return co_await upstream.Open(engine.endpoints,
-                                   std::min(config_.connect_ms, LeftMs(engine)));
+  co_return co_await upstream.Open(engine.endpoints, std::min(config_.connect_ms, LeftMs(engine)));
 }
 
 asio::awaitable<void> Fleet::Ask(FleetEngine& engine, Upstream& upstream) {
@@ -351,6 +501,7 @@ asio::awaitable<void> Fleet::Ask(FleetEngine& engine, Upstream& upstream) {
   if (nobody && engine.state != State::kLost) {
     // The process is gone and its cache with it.
     placer_.Forget(engine.number);
+    ReadEvents(engine);
     engine.capacity_known = false;
   }
   if (nobody || MonotonicUs() >= engine.lease_until_us) {
@@ -362,12 +513,12 @@ asio::awaitable<void> Fleet::Ask(FleetEngine& engine, Upstream& upstream) {
 // False if it does not answer.
 asio::awaitable<bool> Fleet::AskReady(FleetEngine& engine, Upstream& upstream) {
   const SmallAnswer answer =
-      co_await Get(upstream, Question(engine, "/ready"), LeftMs(engine));
+      co_await AskSmall(upstream, Question(engine, "/ready"), LeftMs(engine));
   if (answer.status == 0) co_return false;
   if (answer.status == 200) {
     SetState(engine, State::kReady, "");
   } else {
-    SetState(engine, State::kNotReady, MessageOf(answer));
+    SetState(engine, State::kNotReady, ErrorIn(answer, "/ready"));
   }
   co_return true;
 }
@@ -375,7 +526,7 @@ asio::awaitable<bool> Fleet::AskReady(FleetEngine& engine, Upstream& upstream) {
 asio::awaitable<void> Fleet::AskLoad(FleetEngine& engine, Upstream& upstream) {
   if (!upstream.socket.is_open()) co_return;
   const SmallAnswer answer =
-      co_await Get(upstream, Question(engine, "/v1/loads"), LeftMs(engine));
+      co_await AskSmall(upstream, Question(engine, "/v1/loads"), LeftMs(engine));
   if (answer.status == 0) upstream.Close();
   engine.load_status = answer.status;
   if (answer.status != 200) co_return;
@@ -388,7 +539,7 @@ asio::awaitable<void> Fleet::AskLoad(FleetEngine& engine, Upstream& upstream) {
 asio::awaitable<void> Fleet::AskCapacity(FleetEngine& engine, Upstream& upstream) {
   if (!upstream.socket.is_open()) co_return;
   const SmallAnswer answer =
-      co_await Get(upstream, Question(engine, "/metrics"), LeftMs(engine));
+      co_await AskSmall(upstream, Question(engine, "/metrics"), LeftMs(engine));
   if (answer.status == 0) upstream.Close();
   const int64_t tokens = CapacityTokens(answer.body);
   if (answer.status != 200 || tokens < kTextBlockTokens) co_return;

@@ -1,13 +1,17 @@
 // The engines behind the router: whether each is ready, its connections, its load, and the choice
 // among them. Asks every engine again and again; each answer is a lease, and an engine whose lease
-// has run out is lost: what runs there ends at once. Network thread only, but for the constructor.
+// has run out is lost: what runs there ends at once. Engines are those of the configuration and
+// those that registered; one that does not renew its registration leaves, and finishes what it has.
+// Network thread only, but for the constructor.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -16,6 +20,7 @@
 #include "base/json.h"
 #include "router/breaker.h"
 #include "router/placement/placer.h"
+#include "router/registration/registration.h"
 #include "router/router_config.h"
 #include "router/router_metrics.h"
 #include "router/upstream.h"
@@ -37,20 +42,22 @@ struct FleetEngine {
 
   const int32_t number;
   EngineAddress address;
+  std::optional<Registration> registration;  // none: it is in the configuration
+  int64_t registered_until_us = 0;
   RouterMetrics::Engine& metrics;
   State state = State::kUnknown;
   std::string why = "not asked yet";  // why it is not ready
   bool draining = false;              // an admin keeps new requests away
-  bool removed = false;               // not in the configuration any more
+  bool removed = false;               // it gets nothing more and is forgotten when it is done
   bool capacity_known = false;
   Breaker breaker;
   int64_t lease_until_us = 0;
   Upstream::Endpoints endpoints;
   std::vector<UpstreamPointer> idle;
   std::set<Stay*> stays;
-  int64_t backlog_tokens = 0;   // of our requests there, before their first bytes
-  int64_t others_requests = 0;  // requests there that are not ours
-  int32_t load_status = 0;      // of its last answer about its load; 401: its key is wrong
+  int64_t backlog_tokens = 0;           // of our requests there, before their first bytes
+  int64_t others_requests = 0;          // requests there that are not ours
+  int32_t load_status = 0;              // of its last answer about its load; 401: its key is wrong
   asio::steady_timer* timer = nullptr;  // of its watch: until it is asked again
 };
 
@@ -86,7 +93,9 @@ class Fleet {
   // Uses another configuration. Engines that stay keep what is known of them; those that are gone
   // finish what they have.
   void Apply(RouterConfig config);
-  // Closes the idle connections and keeps none from now on.
+  // An engine registers, renews its registration, or ends it. The error says why it may not.
+  Result<RegistrationLease> Register(const Registration& registration);
+  // Closes the idle connections and keeps none from now on; nothing more is read of caches.
   void Close();
 
   const RouterConfig& config() const { return config_; }
@@ -116,7 +125,15 @@ class Fleet {
 
  private:
   bool MayTake(const FleetEngine& engine, int64_t now_us) const;
-  void Add(const EngineAddress& address);
+  FleetEngine& Add(const EngineAddress& address);
+  // Keeps new requests away for good; the watch forgets it when its last answer has ended.
+  void Remove(FleetEngine& engine, std::string_view why);
+  void EndRegistrations();
+  // Reads what it says of its cache, from the beginning; or no longer.
+  void ReadEvents(FleetEngine& engine);
+  void IgnoreEvents(const FleetEngine& engine);
+  Status CheckRegistration(const Registration& registration);
+  FleetEngine* Find(std::string_view name);
   asio::awaitable<void> Watch(FleetEngine& engine);
   asio::awaitable<void> Ask(FleetEngine& engine, Upstream& upstream);
   asio::awaitable<std::string> Reach(FleetEngine& engine, Upstream& upstream);
@@ -135,6 +152,10 @@ class Fleet {
   std::vector<std::unique_ptr<FleetEngine>> engines_;
   int32_t next_number_ = 0;
   bool closed_ = false;
+  bool no_events_ = false;          // the library for them is not there
+  std::atomic<int32_t> unread_{0};  // batches of events on their way to the network thread
+  std::atomic<bool> ignores_{false};
+  std::unique_ptr<kv::Subscriber> subscriber_;  // null: no engine has events
 };
 
 }  // namespace braid

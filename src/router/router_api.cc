@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "router/choice_answer.h"
 #include "router/passed_fields.h"
 #include "server/http/framing.h"
 #include "server/routes/json_response.h"
@@ -24,11 +25,11 @@ constexpr size_t kQuickBytes = 16 << 10;
 constexpr std::string_view kOfOneEngine[] = {"/v1/running", "/v1/loads", "/v1/expert_load"};
 
 ApiError NotPassedOn(const std::string& path) {
-  return {404,
-          fmt::format("{} concerns one engine; send it to that engine (GET /engines lists them)",
-                      path),
-          {},
-          "not_passed_on"};
+  return {
+      404,
+      fmt::format("{} concerns one engine; send it to that engine (GET /engines lists them)", path),
+      {},
+      "not_passed_on"};
 }
 
 }  // namespace
@@ -36,10 +37,11 @@ ApiError NotPassedOn(const std::string& path) {
 struct RouterApi::OwnRoute {
   std::string_view method;
   std::string_view path;  // may begin and end around {name}
-  Content (RouterApi::*handler)(std::string_view name);
+  Content (RouterApi::*handler)(const HttpRequest& request, std::string_view name);
   Access access = Access::kKey;
   bool probe = false;
   bool quick = true;
+  Effect effect = Effect::kAdministers;  // of methods other than GET
 };
 
 RouterApi::OwnMatch RouterApi::MatchOwn(const HttpRequest& request) {
@@ -52,23 +54,29 @@ RouterApi::OwnMatch RouterApi::MatchOwn(const HttpRequest& request) {
       {"POST", "/reload", &RouterApi::ReloadFile, Access::kAdmin, false, false},
       {"POST", "/engines/{name}/drain", &RouterApi::Drain, Access::kAdmin},
       {"POST", "/engines/{name}/resume", &RouterApi::Resume, Access::kAdmin},
+      {"PUT", "/engines/{name}", &RouterApi::Register, Access::kEngine},
+      {"POST", "/route/{name}", &RouterApi::Choose, Access::kKey, false, false, Effect::kGenerates},
+      {"GET", "/route/{name}", &RouterApi::Choose},
   };
   constexpr std::string_view kName = "{name}";
   const std::string_view path = request.path;
+  OwnMatch other;  // with another method
   for (const OwnRoute& row : kRows) {
     const size_t at = std::min(row.path.find(kName), row.path.size());
+    const bool named = at < row.path.size();
     const std::string_view before = row.path.substr(0, at);
-    const std::string_view after =
-        at < row.path.size() ? row.path.substr(at + kName.size()) : std::string_view();
-    const bool same = after.empty() ? path == before
-                                    : path.size() > before.size() + after.size() &&
-                                          path.starts_with(before) && path.ends_with(after);
+    const std::string_view after = named ? row.path.substr(at + kName.size()) : std::string_view();
+    const bool same = !named ? path == before
+                             : path.size() > before.size() + after.size() &&
+                                   path.starts_with(before) && path.ends_with(after);
     if (!same) continue;
     const std::string_view name =
         path.substr(before.size(), path.size() - before.size() - after.size());
-    return {&row, name, row.method == request.method};
+    const OwnMatch match{&row, name, row.method == request.method};
+    if (match.method) return match;
+    if (other.route == nullptr) other = match;
   }
-  return {};
+  return other;
 }
 
 RouterApi::RouterApi(const RouterServerConfig& config, RouterConfig engines,
@@ -165,7 +173,7 @@ RouterApi::Content RouterApi::Answer(HttpRequest& request, const OwnMatch& own,
   if (!preflight) {
     const bool own_effect = own.route != nullptr && own.route->method != "GET";
     const Effect effect = own.route == nullptr ? EffectOf(request, match)
-                          : own_effect         ? Effect::kAdministers
+                          : own_effect         ? own.route->effect
                                                : Effect::kNone;
     RETURN_IF_ERROR(CheckOrigin(request, effect, config_));
   } else if (!request.origin.empty()) {
@@ -173,10 +181,10 @@ RouterApi::Content RouterApi::Answer(HttpRequest& request, const OwnMatch& own,
   }
   if (own.route != nullptr) {
     RETURN_IF_ERROR(gate_.Authorize(request, own.route->access, caller));
-    if (own.method) return (this->*own.route->handler)(own.name);
-    HttpResponse response = ErrorResponse({405, fmt::format("{} accepts {}, not {}", request.path,
-                                                            own.route->method,
-                                                            Printable(request.method))});
+    if (own.method) return (this->*own.route->handler)(request, own.name);
+    HttpResponse response =
+        ErrorResponse({405, fmt::format("{} accepts {}, not {}", request.path, own.route->method,
+                                        Printable(request.method))});
     response.allow = own.route->method;
     return ReplyContent(std::move(response));
   }
@@ -190,6 +198,18 @@ RouterApi::Content RouterApi::Answer(HttpRequest& request, const OwnMatch& own,
   return PassOn(request, *route, match, known, id);
 }
 
+PromptKeys RouterApi::PromptOf(const HttpRequest& request, const Route& route,
+                               const PathMatch& match, std::string_view tenant) const {
+  PromptKeys prompt;
+  if (route.body) {
+    const std::string session(FieldValue(request.fields, SessionHeader()));
+    prompt =
+        ReadPromptKeys(route.body->endpoint, request.body, {.tenant = tenant, .session = session});
+  }
+  if (route.path.starts_with("/v1/responses/")) prompt.stored_id = match.id;
+  return prompt;
+}
+
 RouterApi::Content RouterApi::PassOn(HttpRequest& request, const Route& route,
                                      const PathMatch& match, const Caller& caller,
                                      const std::string& id) {
@@ -199,24 +219,19 @@ RouterApi::Content RouterApi::PassOn(HttpRequest& request, const Route& route,
                    .request_id = id,
                    .received_us = request.received_us};
   if (!request.query.empty()) order.target += "?" + request.query;
-  if (route.body) {
-    order.endpoint = route.body->endpoint;
-    const std::string session(FieldValue(request.fields, SessionHeader()));
-    order.prompt = ReadPromptKeys(route.body->endpoint, request.body,
-                                  {.tenant = caller.name, .session = session});
-  }
-  if (route.path.starts_with("/v1/responses/")) order.prompt.stored_id = match.id;
+  if (route.body) order.endpoint = route.body->endpoint;
+  order.prompt = PromptOf(request, route, match, caller.name);
   if (order.prompt.generates) {
     if (draining_) return ApiError{503, "the server is shutting down", {}, "shutting_down"};
     Caller counted = caller;
     counted.tokens_per_minute = 0;  // the engines count tokens
     order.place = tenants_.Enter(counted, 0, MonotonicUs()).place;
     if (order.place == nullptr) {
-      return ApiError{429,
-                      fmt::format("the key of {} has {} requests, its limit", caller.name,
-                                  caller.requests_max),
-                      {},
-                      "rate_limit_exceeded"};
+      return ApiError{
+          429,
+          fmt::format("the key of {} has {} requests, its limit", caller.name, caller.requests_max),
+          {},
+          "rate_limit_exceeded"};
     }
   }
   order.body = std::move(request.body);
@@ -231,44 +246,80 @@ RouterApi::Content RouterApi::PassOn(HttpRequest& request, const Route& route,
   return ReplyContent(RelayPointer(new EngineRelay(fleet_, std::move(order), std::move(report))));
 }
 
-RouterApi::Content RouterApi::Health(std::string_view) { return JsonResponse({{"status", "ok"}}); }
+RouterApi::Content RouterApi::Health(const HttpRequest&, std::string_view) {
+  return JsonResponse({{"status", "ok"}});
+}
 
-RouterApi::Content RouterApi::Ready(std::string_view) {
+RouterApi::Content RouterApi::Ready(const HttpRequest&, std::string_view) {
   if (draining_) return ApiError{503, "shutting down", {}, "draining"};
   if (fleet_.AnyReady()) return JsonResponse({{"status", "ready"}});
   return ApiError{503, fmt::format("no engine is ready: {}", fleet_.WhyNone()), {}, "no_engine"};
 }
 
-RouterApi::Content RouterApi::Version(std::string_view) {
+RouterApi::Content RouterApi::Version(const HttpRequest&, std::string_view) {
   return JsonResponse({{"version", config_.version}});
 }
 
-RouterApi::Content RouterApi::Metrics(std::string_view) {
+RouterApi::Content RouterApi::Metrics(const HttpRequest&, std::string_view) {
   return ReplyContent(HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
                                    .body = metrics_.Text()});
 }
 
-RouterApi::Content RouterApi::Engines(std::string_view) {
-  return JsonResponse({{"object", "list"},
-                       {"policy", NameOf(fleet_.config().policy)},
-                       {"data", fleet_.Json()}});
+RouterApi::Content RouterApi::Engines(const HttpRequest&, std::string_view) {
+  return JsonResponse(
+      {{"object", "list"}, {"policy", NameOf(fleet_.config().policy)}, {"data", fleet_.Json()}});
 }
 
-RouterApi::Content RouterApi::ReloadFile(std::string_view) {
+RouterApi::Content RouterApi::ReloadFile(const HttpRequest&, std::string_view) {
   if (const Status status = reload_(); !status) return ToApiError(status.error());
   return JsonResponse({{"status", "ok"}});
 }
 
-RouterApi::Content RouterApi::Drain(std::string_view name) { return SetEngineDraining(name, true); }
+RouterApi::Content RouterApi::Drain(const HttpRequest&, std::string_view name) {
+  return SetEngineDraining(name, true);
+}
 
-RouterApi::Content RouterApi::Resume(std::string_view name) {
+RouterApi::Content RouterApi::Resume(const HttpRequest&, std::string_view name) {
   return SetEngineDraining(name, false);
+}
+
+RouterApi::Content RouterApi::Register(const HttpRequest& request, std::string_view name) {
+  if (!fleet_.config().registration) {
+    return ApiError{403,
+                    "engines cannot register at this router: its configuration has no "
+                    "\"registration\": true",
+                    {},
+                    "registration_off"};
+  }
+  if (request.body.size() > kRegistrationBytesMax) {
+    return ApiError{413, fmt::format("a registration has at most {} bytes, got {}",
+                                     kRegistrationBytesMax, request.body.size())};
+  }
+  const Result<Registration> registration = ParseRegistration(name, request.body);
+  if (!registration) return ToApiError(registration.error());
+  const Result<RegistrationLease> lease = fleet_.Register(*registration);
+  if (!lease) return ApiError{409, lease.error().message, {}, "registration_refused"};
+  return ReplyContent(HttpResponse{.body = EncodeLease(*lease)});
+}
+
+RouterApi::Content RouterApi::Choose(const HttpRequest& request, std::string_view path) {
+  HttpRequest asked{.method = request.method, .path = fmt::format("/{}", path)};
+  const PathMatch match = MatchPath(asked.path);
+  if (match.any() == nullptr) return NoSuchPath(asked.path);
+  const bool of_one = std::ranges::count(kOfOneEngine, asked.path) > 0;
+  if (of_one || match.any()->access == Access::kAdmin) return NotPassedOn(asked.path);
+  const Route* route = match.Find(request.method);
+  if (route == nullptr) return ReplyContent(WrongMethod(asked, match));
+  if (draining_) return ApiError{503, "the server is shutting down", {}, "shutting_down"};
+  const std::optional<Caller> caller = gate_.Find(request);
+  PromptKeys prompt = PromptOf(request, *route, match, caller ? caller->name : "");
+  return ReplyContent(RelayPointer(new ChoiceAnswer(fleet_, std::move(prompt))));
 }
 
 RouterApi::Content RouterApi::SetEngineDraining(std::string_view name, bool draining) {
   if (fleet_.SetDraining(name, draining)) return JsonResponse({{"status", "ok"}});
-  return ApiError{404, fmt::format("no engine is called {}; GET /engines lists them",
-                                   Printable(name))};
+  return ApiError{404,
+                  fmt::format("no engine is called {}; GET /engines lists them", Printable(name))};
 }
 
 }  // namespace braid

@@ -27,8 +27,7 @@ struct RouterServerConfig : AccessConfig {
 class RouterApi final : public HttpApi {
  public:
   // `config` must outlive the object; `reload` is called off the network thread.
-  RouterApi(const RouterServerConfig& config, RouterConfig engines,
-            std::function<Status()> reload);
+  RouterApi(const RouterServerConfig& config, RouterConfig engines, std::function<Status()> reload);
 
   Fleet& fleet() { return fleet_; }  // network thread
   void SetKeys(std::vector<ApiKey> keys) { gate_.SetKeys(std::move(keys)); }
@@ -58,18 +57,22 @@ class RouterApi final : public HttpApi {
                  const std::optional<Caller>& caller, const std::string& id);
   Content PassOn(HttpRequest& request, const Route& route, const PathMatch& match,
                  const Caller& caller, const std::string& id);
-  Content Health(std::string_view);
-  Content Ready(std::string_view);
-  Content Version(std::string_view);
-  Content Metrics(std::string_view);
-  Content Engines(std::string_view);
-  Content ReloadFile(std::string_view);
-  Content Drain(std::string_view name);
-  Content Resume(std::string_view name);
+  Content Health(const HttpRequest&, std::string_view);
+  Content Ready(const HttpRequest&, std::string_view);
+  Content Version(const HttpRequest&, std::string_view);
+  Content Metrics(const HttpRequest&, std::string_view);
+  Content Engines(const HttpRequest&, std::string_view);
+  Content ReloadFile(const HttpRequest&, std::string_view);
+  Content Drain(const HttpRequest&, std::string_view name);
+  Content Resume(const HttpRequest&, std::string_view name);
+  Content Register(const HttpRequest& request, std::string_view name);
+  Content Choose(const HttpRequest& request, std::string_view path);
+  PromptKeys PromptOf(const HttpRequest& request, const Route& route, const PathMatch& match,
+                      std::string_view tenant) const;
   Content SetEngineDraining(std::string_view name, bool draining);
   std::string SessionHeader() const;
-  void Log(const HttpRequest& request, int status, const std::string& id,
-           const std::string& tenant, int64_t first_byte_us) const;
+  void Log(const HttpRequest& request, int status, const std::string& id, const std::string& tenant,
+           int64_t first_byte_us) const;
 
   const RouterServerConfig& config_;
   const std::function<Status()> reload_;

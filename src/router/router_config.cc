@@ -13,7 +13,6 @@
 namespace braid {
 namespace {
 
-constexpr size_t kEnginesMax = 256;
 constexpr size_t kNameBytesMax = 64;
 constexpr size_t kKeyBytesMax = 512;
 constexpr std::array<std::string_view, 3> kPolicies = {"prefix", "round_robin", "least_load"};
@@ -29,29 +28,13 @@ bool IsWord(std::string_view text, size_t bytes_max, std::string_view others) {
   });
 }
 
-// "http://host:port" into the address.
-Status ReadUrl(std::string_view url, const std::string& path, EngineAddress* engine) {
-  constexpr std::string_view kRight =
-      "http://HOST:PORT without a path; https:// is not supported between router and engines";
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return Wrong(path, kRight);
-  url.remove_prefix(kScheme.size());
-  if (url.ends_with('/')) url.remove_suffix(1);
-  const bool bracketed = url.starts_with('[');
-  const size_t host_end = bracketed ? url.find(']') : url.find(':');
-  const size_t colon = bracketed && host_end != std::string_view::npos ? host_end + 1 : host_end;
-  if (colon == std::string_view::npos || colon >= url.size() || url[colon] != ':') {
-    return Wrong(path, kRight);
-  }
-  engine->host = bracketed ? url.substr(1, host_end - 1) : url.substr(0, colon);
-  const std::string_view digits = url.substr(colon + 1);
-  const auto [end, code] = std::from_chars(digits.begin(), digits.end(), engine->port);
-  if (code != std::errc() || end != digits.end() || engine->port == 0 ||
-      !IsWord(engine->host, 255, bracketed ? ":.%" : ".-_")) {
-    return Wrong(path, kRight);
-  }
-  return {};
+bool IsKey(std::string_view text) {
+  return !text.empty() && text.size() <= kKeyBytesMax &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; });
 }
+constexpr std::string_view kEngineRule =
+    "one of name, url, key, kv_events and kv_events_replay, each a text";
+constexpr std::string_view kKeyRule = "up to 512 printable characters without blanks";
 
 Result<EngineAddress> ReadEngine(const json::value& value, const std::string& path) {
   if (!value.is_object()) return Wrong(path, "an object with name and url");
@@ -59,35 +42,38 @@ Result<EngineAddress> ReadEngine(const json::value& value, const std::string& pa
   bool has_url = false;
   for (const auto& [name, field] : value.get_object()) {
     const std::string at = fmt::format("{}.{}", path, std::string_view(name));
-    if (!field.is_string()) return Wrong(at, "one of name, url and key, each a text");
+    if (!field.is_string()) return Wrong(at, kEngineRule);
     const std::string_view text = field.get_string();
     if (name == "name") {
       engine.name = text;
     } else if (name == "url") {
-      RETURN_IF_ERROR(ReadUrl(text, at, &engine));
+      RETURN_IF_ERROR(ReadEngineUrl(text, at, &engine));
       has_url = true;
     } else if (name == "key") {
-      const bool printable = std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; });
-      if (text.empty() || text.size() > kKeyBytesMax || !printable) {
-        return Wrong(at, "up to 512 printable characters without blanks");
-      }
+      if (!IsKey(text)) return Wrong(at, kKeyRule);
       engine.key = text;
+    } else if (name == "kv_events") {
+      RETURN_IF_ERROR(ReadEventsUrl(text, at, &engine.events.events));
+    } else if (name == "kv_events_replay") {
+      RETURN_IF_ERROR(ReadEventsUrl(text, at, &engine.events.replay));
     } else {
       // The value is not shown: it may be a key.
-      return Wrong(at, "one of name, url and key, each a text");
+      return Wrong(at, kEngineRule);
     }
   }
   if (!has_url) return Wrong(path + ".url", "there: http://HOST:PORT");
-  if (!IsWord(engine.name, kNameBytesMax, "-_.")) {
+  if (engine.events.events.empty() && !engine.events.replay.empty()) {
+    return Wrong(path + ".kv_events", "there, where kv_events_replay is");
+  }
+  if (!IsEngineName(engine.name)) {
     return Wrong(path + ".name", "1 to 64 letters, digits, -, _ or .");
   }
   return engine;
 }
 
 Status ReadEngines(const json::value& value, const std::string& path, RouterConfig* config) {
-  const bool list = value.is_array() && !value.get_array().empty();
-  if (!list || value.get_array().size() > kEnginesMax) {
-    return Wrong(path, fmt::format("a list of 1 to {} engines", kEnginesMax));
+  if (!value.is_array() || value.get_array().size() > kEnginesMax) {
+    return Wrong(path, fmt::format("a list of at most {} engines", kEnginesMax));
   }
   for (const json::value& entry : value.get_array()) {
     const std::string at = fmt::format("{}[{}]", path, config->engines.size());
@@ -127,12 +113,23 @@ Status ReadField(std::string_view name, const json::value& field, const std::str
   }
   if (name == "engines") return ReadEngines(field, at, config);
   if (name == "policy") {
-    const auto* policy = field.is_string() ? std::ranges::find(kPolicies, field.get_string())
-                                           : kPolicies.end();
+    const auto* policy =
+        field.is_string() ? std::ranges::find(kPolicies, field.get_string()) : kPolicies.end();
     if (policy == kPolicies.end()) {
       return Wrong(at, fmt::format("one of {}", fmt::join(kPolicies, ", ")));
     }
     config->policy = static_cast<Policy>(policy - kPolicies.begin());
+    return {};
+  }
+  if (name == "registration") {
+    if (!field.is_bool()) return Wrong(at, "true or false");
+    config->registration = field.get_bool();
+    return {};
+  }
+  if (name == "engine_key") {
+    const std::string_view text = field.is_string() ? std::string_view(field.get_string()) : "";
+    if (!IsKey(text)) return Wrong(at, kKeyRule);
+    config->engine_key = text;
     return {};
   }
   if (name == "session_header") {
@@ -142,11 +139,47 @@ Status ReadField(std::string_view name, const json::value& field, const std::str
     for (char& c : config->session_header) c = static_cast<char>(std::tolower(c));
     return {};
   }
-  return Wrong(at, "one of engines, policy, probe_ms, lease_ms, connect_ms, attempts and "
-                   "session_header");
+  return Wrong(at,
+               "one of engines, registration, engine_key, policy, probe_ms, lease_ms, "
+               "connect_ms, attempts and session_header");
 }
 
 }  // namespace
+
+bool IsEngineName(std::string_view name) { return IsWord(name, kNameBytesMax, "-_."); }
+
+Status ReadEngineUrl(std::string_view url, const std::string& path, EngineAddress* engine) {
+  constexpr std::string_view kRight =
+      "http://HOST:PORT without a path; https:// is not supported between router and engines";
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return Wrong(path, kRight);
+  url.remove_prefix(kScheme.size());
+  if (url.ends_with('/')) url.remove_suffix(1);
+  const bool bracketed = url.starts_with('[');
+  const size_t host_end = bracketed ? url.find(']') : url.find(':');
+  const size_t colon = bracketed && host_end != std::string_view::npos ? host_end + 1 : host_end;
+  if (colon == std::string_view::npos || colon >= url.size() || url[colon] != ':') {
+    return Wrong(path, kRight);
+  }
+  engine->host = bracketed ? url.substr(1, host_end - 1) : url.substr(0, colon);
+  const std::string_view digits = url.substr(colon + 1);
+  const auto [end, code] = std::from_chars(digits.begin(), digits.end(), engine->port);
+  if (code != std::errc() || end != digits.end() || engine->port == 0 ||
+      !IsWord(engine->host, 255, bracketed ? ":.%" : ".-_")) {
+    return Wrong(path, kRight);
+  }
+  return {};
+}
+
+Status ReadEventsUrl(std::string_view url, const std::string& path, std::string* address) {
+  constexpr std::string_view kScheme = "tcp://";
+  EngineAddress at;
+  const bool right = url.starts_with(kScheme) &&
+                     ReadEngineUrl("http" + std::string(url.substr(3)), path, &at).ok();
+  if (!right || url.ends_with('/')) return Wrong(path, "tcp://HOST:PORT");
+  *address = url;
+  return {};
+}
 
 std::string EngineAddress::authority() const {
   const bool v6 = host.find(':') != std::string::npos;
@@ -158,22 +191,23 @@ std::string_view NameOf(Policy policy) { return kPolicies[static_cast<size_t>(po
 Result<RouterConfig> ParseRouterConfig(std::string_view text, std::string_view what) {
   ASSIGN_OR_RETURN(const json::value value, ParseJson(text, what));
   if (!value.is_object()) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: must be {{\"engines\": [{{\"name\": …, \"url\": …}}, …]}}",
-                             what)};
+    return Error{
+        ErrorCode::kInvalid,
+        fmt::format("{}: must be {{\"engines\": [{{\"name\": …, \"url\": …}}, …]}}", what)};
   }
   RouterConfig config;
   for (const auto& [name, field] : value.get_object()) {
     const std::string_view key = name;
     RETURN_IF_ERROR(ReadField(key, field, fmt::format("{}: {}", what, key), &config));
   }
-  if (config.engines.empty()) {
-    return Wrong(fmt::format("{}: engines", what), "a list of at least one engine");
+  if (config.engines.empty() && !config.registration) {
+    return Wrong(fmt::format("{}: engines", what),
+                 "a list of at least one engine, unless \"registration\" is true");
   }
   if (config.lease_ms < 2 * config.probe_ms) {
-    return Wrong(fmt::format("{}: lease_ms", what),
-                 fmt::format("at least twice probe_ms ({}), got {}", config.probe_ms,
-                             config.lease_ms));
+    return Wrong(
+        fmt::format("{}: lease_ms", what),
+        fmt::format("at least twice probe_ms ({}), got {}", config.probe_ms, config.lease_ms));
   }
   return config;
 }

@@ -23,14 +23,17 @@ std::string ErrorOf(const std::string& text) {
 TEST(RouterConfig, ReadsEveryField) {
   const auto config = ParseRouterConfig(
       R"({"engines": [{"name": "a", "url": "http://10.0.0.1:8000/"},
-                      {"name": "b", "url": "http://[::1]:81", "key": "secret-key"}],
+                      {"name": "b", "url": "http://[::1]:81", "key": "secret-key",
+                       "kv_events": "tcp://[::1]:5557", "kv_events_replay": "tcp://b:5558"}],
           "policy": "least_load", "probe_ms": 100, "lease_ms": 300, "connect_ms": 50,
-          "attempts": 2, "session_header": "X-Chat"})",
+          "attempts": 2, "session_header": "X-Chat", "registration": true,
+          "engine_key": "key-of-all"})",
       "router.json");
   ASSERT_TRUE(config) << config.error().message;
   ASSERT_EQ(config->engines.size(), 2u);
-  EXPECT_EQ(config->engines[0], (EngineAddress{"a", "10.0.0.1", 8000, ""}));
-  EXPECT_EQ(config->engines[1], (EngineAddress{"b", "::1", 81, "secret-key"}));
+  EXPECT_EQ(config->engines[0], (EngineAddress{"a", "10.0.0.1", 8000, "", {}}));
+  EXPECT_EQ(config->engines[1],
+            (EngineAddress{"b", "::1", 81, "secret-key", {"tcp://[::1]:5557", "tcp://b:5558"}}));
   EXPECT_EQ(config->engines[0].authority(), "10.0.0.1:8000");
   EXPECT_EQ(config->engines[1].authority(), "[::1]:81");
   EXPECT_EQ(config->policy, Policy::kLeastLoad);
@@ -39,15 +42,21 @@ TEST(RouterConfig, ReadsEveryField) {
   EXPECT_EQ(config->connect_ms, 50);
   EXPECT_EQ(config->attempts, 2);
   EXPECT_EQ(config->session_header, "x-chat");
+  EXPECT_TRUE(config->registration);
+  EXPECT_EQ(config->engine_key, "key-of-all");
 }
 
 TEST(RouterConfig, AnErrorNamesTheFieldAndWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf("[]"), HasSubstr("must be {\"engines\""));
   EXPECT_THAT(ErrorOf("{}"), HasSubstr("engines: must be a list of at least one engine"));
-  EXPECT_THAT(ErrorOf(R"({"engines": []})"), HasSubstr("engines: must be a list of 1 to 256"));
-  for (const char* url : {"https://a:1", "a:1", "http://a", "http://a:0", "http://a:65536",
-                          "http://a:1/v1", "http://:1", "http://[::1]", "http://a b:1",
-                          "http://"}) {
+  EXPECT_THAT(ErrorOf(R"({"engines": []})"), HasSubstr("engines: must be a list of at least"));
+  EXPECT_TRUE(ParseRouterConfig(R"({"registration": true})", "x"));
+  EXPECT_THAT(ErrorOf(R"({"registration": 1})"), HasSubstr("registration: must be true or false"));
+  EXPECT_THAT(ErrorOf(R"({"engine_key": "a b"})"), HasSubstr("engine_key: must be up to 512"));
+
+  for (const char* url :
+       {"https://a:1", "a:1", "http://a", "http://a:0", "http://a:65536", "http://a:1/v1",
+        "http://:1", "http://[::1]", "http://a b:1", "http://"}) {
     EXPECT_THAT(ErrorOf(Engines("", url)), HasSubstr("engines[0].url: must be http://HOST:PORT"));
   }
   EXPECT_THAT(ErrorOf(Engines(R"(, "policy": "best")")),
@@ -60,6 +69,11 @@ TEST(RouterConfig, AnErrorNamesTheFieldAndWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a b", "url": "http://a:1"}]})"),
               HasSubstr("engines[0].name: must be 1 to 64"));
   EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a"}]})"), HasSubstr("engines[0].url: must be"));
+  for (const char* url : {"tcp://*:1", "http://a:1", "tcp://a", "tcp://a:1/", "ipc://x"}) {
+    const std::string text = fmt::format(
+        R"({{"engines": [{{"name": "a", "url": "http://a:1", "kv_events": "{}"}}]}})", url);
+    EXPECT_THAT(ErrorOf(text), HasSubstr("engines[0].kv_events: must be tcp://HOST:PORT")) << url;
+  }
 }
 
 TEST(RouterConfig, NamesAndAddressesAreUnique) {
@@ -75,7 +89,7 @@ TEST(RouterConfig, AnErrorNeverShowsAKey) {
   const std::string error =
       ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1", "kye": "the-secret"}]})");
   EXPECT_THAT(error, testing::Not(HasSubstr("the-secret")));
-  EXPECT_THAT(error, HasSubstr("engines[0].kye: must be one of name, url and key"));
+  EXPECT_THAT(error, HasSubstr("engines[0].kye: must be one of name, url, key, kv_events"));
 }
 
 }  // namespace

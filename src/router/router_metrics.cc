@@ -6,6 +6,15 @@ namespace {
 
 constexpr std::string_view kFailures[] = {"connect", "broken", "lost", "refused"};
 
+// Those that each engine has.
+using Named = MetricsRegistry::Named;
+constexpr Named kReady{"braid:router_engine_ready", "1 if new requests may go to the engine."};
+constexpr Named kRequests{"braid:router_engine_requests",
+                          "Requests that the engine works on for us."};
+constexpr Named kSent{"braid:router_requests_total", "Requests sent to the engine."};
+constexpr Named kEngineFailures{"braid:router_engine_failures_total",
+                                "Requests that the engine did not serve."};
+
 }  // namespace
 
 RouterMetrics::RouterMetrics()
@@ -21,10 +30,9 @@ RouterMetrics::RouterMetrics()
       computed_tokens_(registry_.AddCounter("braid:router_prompt_tokens_total",
                                             "Prompt tokens, estimated, by what their engine does.",
                                             {{"kind", "computed"}})),
-      first_byte_(registry_.AddHistogram("braid:router_first_byte_seconds",
-                                         "Time to the first byte of an answer.",
-                                         {0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
-                                          10, 30, 60, 120, 300})) {
+      first_byte_(registry_.AddHistogram(
+          "braid:router_first_byte_seconds", "Time to the first byte of an answer.",
+          {0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300})) {
   for (size_t i = 0; i < placements_.size(); ++i) {
     const std::string reason(NameOf(static_cast<Placer::Reason>(i)));
     placements_[i] =
@@ -38,19 +46,28 @@ RouterMetrics::Engine& RouterMetrics::ForEngine(const std::string& name) {
   Engine& engine = at->second;
   if (!added) return engine;
   const MetricsRegistry::Labels labels{{"engine", name}};
-  engine.ready = &registry_.AddGauge("braid:router_engine_ready",
-                                     "1 if new requests may go to the engine.", labels);
-  engine.requests = &registry_.AddGauge("braid:router_engine_requests",
-                                        "Requests that the engine works on for us.", labels);
-  engine.sent =
-      &registry_.AddCounter("braid:router_requests_total", "Requests sent to the engine.", labels);
+  engine.ready = &registry_.AddGauge(kReady.name, kReady.help, labels);
+  engine.requests = &registry_.AddGauge(kRequests.name, kRequests.help, labels);
+  engine.sent = &registry_.AddCounter(kSent.name, kSent.help, labels);
   for (size_t i = 0; i < engine.failures.size(); ++i) {
     MetricsRegistry::Labels kind = labels;
     kind["kind"] = kFailures[i];
-    engine.failures[i] = &registry_.AddCounter(
-        "braid:router_engine_failures_total", "Requests that the engine did not serve.", kind);
+    engine.failures[i] = &registry_.AddCounter(kEngineFailures.name, kEngineFailures.help, kind);
   }
   return engine;
+}
+
+void RouterMetrics::Forget(const std::string& name) {
+  const auto at = engines_.find(name);
+  if (at == engines_.end()) return;
+  const Engine& engine = at->second;
+  registry_.Remove(kReady, *engine.ready);
+  registry_.Remove(kRequests, *engine.requests);
+  registry_.Remove(kSent, *engine.sent);
+  for (prometheus::Counter* failures : engine.failures) {
+    registry_.Remove(kEngineFailures, *failures);
+  }
+  engines_.erase(at);
 }
 
 void RouterMetrics::CountPlacement(const Placer::Choice& choice) {

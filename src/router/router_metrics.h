@@ -22,8 +22,10 @@ class RouterMetrics {
     prometheus::Counter* sent = nullptr;
     std::array<prometheus::Counter*, static_cast<size_t>(Failure::kCount)> failures = {};
   };
-  // The same for the same name. Names come from the configuration.
+  // The same for the same name, until it is forgotten.
   Engine& ForEngine(const std::string& name);
+  // Takes an engine's metrics back: engines that register come and go under new names.
+  void Forget(const std::string& name);
 
   void CountPlacement(const Placer::Choice& choice);
   void CountRetry() { retries_.Increment(); }

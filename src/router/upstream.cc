@@ -1,6 +1,7 @@
 // Deadlines are timers that race with the operation.
 #include "router/upstream.h"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -11,6 +12,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/clock.h"
+#include "base/json.h"
 
 namespace braid {
 
@@ -28,8 +30,7 @@ asio::awaitable<SmallAnswer> Exchange(Upstream& upstream, const std::string& req
   if (write_error) co_return SmallAnswer{};
   http::response_parser<http::string_body> parser;
   parser.body_limit(kSmallBytesMax);
-  auto [error, bytes] =
-      co_await http::async_read(upstream.socket, upstream.buffer, parser, kTuple);
+  auto [error, bytes] = co_await http::async_read(upstream.socket, upstream.buffer, parser, kTuple);
   if (error) co_return SmallAnswer{};
   if (!parser.keep_alive()) upstream.Close();
   co_return SmallAnswer{static_cast<int>(parser.get().result_int()),
@@ -61,8 +62,7 @@ asio::awaitable<std::string> Upstream::Open(const Endpoints& endpoints, int32_t 
 
 bool Upstream::Stale() {
   char byte = 0;
-  const ssize_t got =
-      ::recv(socket.native_handle(), &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t got = ::recv(socket.native_handle(), &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
   return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
@@ -72,11 +72,21 @@ void Upstream::Close() {
   buffer.clear();
 }
 
-asio::awaitable<SmallAnswer> Get(Upstream& upstream, std::string request, int32_t ms) {
+asio::awaitable<SmallAnswer> AskSmall(Upstream& upstream, std::string request, int32_t ms) {
   asio::steady_timer timer(upstream.socket.get_executor(), std::chrono::milliseconds(ms));
   auto winner = co_await (Exchange(upstream, request) || timer.async_wait(kTuple));
   if (winner.index() == 0) co_return std::get<0>(std::move(winner));
   co_return SmallAnswer{};
+}
+
+std::string ErrorIn(const SmallAnswer& answer, std::string_view path) {
+  const Result<json::value> value = ParseJson(answer.body, "answer");
+  const json::value* error =
+      value && value->is_object() ? value->get_object().if_contains("error") : nullptr;
+  const json::value* message =
+      error != nullptr && error->is_object() ? error->get_object().if_contains("message") : nullptr;
+  if (message != nullptr && message->is_string()) return std::string(message->get_string());
+  return fmt::format("{} answers {}", path, answer.status);
 }
 
 }  // namespace braid

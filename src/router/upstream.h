@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace braid {
@@ -40,7 +41,11 @@ struct SmallAnswer {
   std::string body;
 };
 
-// A GET with an answer of at most a few MiB. After a status of 0 the connection is of no use.
-asio::awaitable<SmallAnswer> Get(Upstream& upstream, std::string request, int32_t ms);
+// A whole request, and its answer of at most a few MiB. After a status of 0 the connection is of no
+// use.
+asio::awaitable<SmallAnswer> AskSmall(Upstream& upstream, std::string request, int32_t ms);
+
+// What an error in OpenAI's form says; of other answers the status of `path`.
+std::string ErrorIn(const SmallAnswer& answer, std::string_view path);
 
 }  // namespace braid

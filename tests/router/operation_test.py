@@ -196,7 +196,7 @@ def test_metrics_and_the_request_log_count_requests(start_router, engine, tmp_pa
 
 
 @pytest.mark.parametrize("text,message", [
-    ("{", "router.json"), ('{"engines": []}', "engines: must be a list of 1 to 256 engines"),
+    ("{", "router.json"), ('{"engines": []}', "engines: must be a list of at least one engine"),
     ('{"engines": [{"name": "a", "url": "https://a:1"}]}', "https:// is not supported"),
     ('{"engines": [{"name": "a", "url": "http://a:1"}], "policy": 1}', "one of prefix"),
 ])
@@ -254,3 +254,34 @@ def test_the_kubernetes_example_is_a_configuration(tmp_path):
     assert [engine["url"] for engine in engines] == [
         f"http://braid-engine-{i}.braid-engine:{port}" for i in range(pods)]
     assert f"containerPort: {port}" in fleet and "serviceName: braid-engine\n" in fleet
+
+
+def test_a_gateway_asks_which_engine_to_use(start_router, start_engine, tmp_path):
+    engines = {name: start_engine() for name in "ab"}
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": [{"name": "ann", "key": "key-of-ann", "admin": True}]}))
+    router = start_router({name: one.port for name, one in engines.items()}, "--api-key-file",
+                          str(keys), ready=False)
+    wait_for(lambda: router.get("/ready")[0] == 200, 30)
+    long = {"prompt": "Once upon a time " * 100, "max_tokens": 2}
+
+    def ask(path, body=None, method="POST"):
+        status, headers, data = router.request(method, path, body, **key("key-of-ann"))
+        return status, headers["x-gateway-destination-endpoint"], json.loads(data)
+    status, at, first = ask("/route/v1/completions", long)
+    assert status == 200 and first["reason"] == "load" and first["reused_tokens"] == 0
+    assert at == f"127.0.0.1:{engines[first['engine']].port}" and first["url"] == f"http://{at}"
+    # What was told counts as sent, to those that ask and to those that send.
+    for _ in range(2):
+        status, again, answer = ask("/route/v1/completions", long)
+        assert (again, answer["reason"]) == (at, "prefix") and answer["reused_tokens"] > 300
+    assert router.post("/v1/completions", long, **key("key-of-ann"))[0] == 200
+    assert engines[first["engine"]].metric("request_success_total") == 1
+    assert ask("/route/v1/models", method="GET")[0] == 200
+    for path, status in [("/route/v1/completions", 405), ("/route/v1/nothing", 404),
+                         ("/route/v1/loads", 404), ("/route/flush_cache", 404), ("/route/", 404)]:
+        assert ask(path, method="GET")[0] == status, path
+    assert router.post("/route/v1/completions", long)[0] == 401
+    for one in engines.values():
+        one.process.kill()
+    wait_for(lambda: ask("/route/v1/completions", long)[0] == 503, 30)

@@ -144,7 +144,9 @@ def read_layers(tree):
     allowed, path = {}, "src/LAYERS"
     if path not in tree.files:
         return allowed
-    for number, line in enumerate(tree.text(path).splitlines(), 1):
+    # A line that begins with blanks continues the one before.
+    whole = re.sub(r"\n +", lambda gap: " " * len(gap[0]), tree.text(path))
+    for number, line in enumerate(whole.splitlines(), 1):
         if not line.strip() or line.startswith("#") or " = " in line:
             continue
         module, _, names = line.partition(":")

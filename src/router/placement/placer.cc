@@ -40,16 +40,24 @@ void Placer::AddEngine(int32_t engine, int64_t blocks_max) {
   double work = 0;
   for (const auto& [number, other] : engines_) work += other.work;
   if (!engines_.empty()) work /= static_cast<double>(engines_.size());
-  engines_.emplace(engine, Engine{.sent = SentPrefixes(blocks_max), .work = work});
+  engines_.emplace(engine, Engine{.known = KnownPrefixes(blocks_max), .held = {}, .work = work});
 }
 
 void Placer::RemoveEngine(int32_t engine) { engines_.erase(engine); }
 
 void Placer::SetCapacity(int32_t engine, int64_t blocks_max) {
-  engines_.at(engine).sent.SetCapacity(blocks_max);
+  engines_.at(engine).known.SetCapacity(blocks_max);
 }
 
-void Placer::Forget(int32_t engine) { engines_.at(engine).sent.Clear(); }
+void Placer::Held(int32_t engine, const kv::EventBatch& batch) {
+  const auto at = engines_.find(engine);
+  if (at != engines_.end()) at->second.held.Apply(batch, at->second.known);
+}
+
+void Placer::Forget(int32_t engine) {
+  engines_.at(engine).known.Clear();
+  engines_.at(engine).held.Clear();
+}
 
 void Placer::Stored(std::string_view id, int32_t engine) {
   responses_.Set(SessionKey("", id), engine);
@@ -59,7 +67,7 @@ Placer::Choice Placer::Choose(const PromptKeys& prompt, std::span<const EngineLo
   Choice best;
   if (engines.empty()) return best;
   const auto choice_of = [&](int32_t engine, Reason reason) {
-    const SentPrefixes::Match match = engines_.at(engine).sent.Find(prompt.blocks);
+    const KnownPrefixes::Match match = engines_.at(engine).known.Find(prompt.blocks);
     const int64_t reused = std::min(prompt.tokens, match.resumable * kTextBlockTokens);
     return Choice{.engine = engine,
                   .reason = reason,
@@ -104,7 +112,7 @@ Placer::Choice Placer::Choose(const PromptKeys& prompt, std::span<const EngineLo
 void Placer::Sent(const PromptKeys& prompt, const Choice& choice) {
   const auto at = engines_.find(choice.engine);
   if (at == engines_.end() || !prompt.generates) return;
-  at->second.sent.Add(prompt.blocks);
+  at->second.known.Add(prompt.blocks);
   if (prompt.session != 0) sessions_.Set(prompt.session, choice.engine);
   const double tokens = static_cast<double>(choice.computed_tokens) + kRequestTokens;
   const double window = kWorkTokens * static_cast<double>(engines_.size());

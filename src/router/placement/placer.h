@@ -10,9 +10,10 @@
 #include <map>
 #include <span>
 
+#include "router/placement/held_blocks.h"
+#include "router/placement/known_prefixes.h"
 #include "router/placement/prompt_keys.h"
 #include "router/router_config.h"
-#include "router/placement/sent_prefixes.h"
 
 namespace braid {
 
@@ -32,6 +33,8 @@ class Placer {
   void AddEngine(int32_t engine, int64_t blocks_max);
   void RemoveEngine(int32_t engine);
   void SetCapacity(int32_t engine, int64_t blocks_max);
+  // What it says of its cache (kv_events/).
+  void Held(int32_t engine, const kv::EventBatch& batch);
   // Its cache is empty: it was started again.
   void Forget(int32_t engine);
 
@@ -49,11 +52,13 @@ class Placer {
   // The engine that made a stored response.
   void Stored(std::string_view id, int32_t engine);
 
-  int64_t prefix_blocks(int32_t engine) const { return engines_.at(engine).sent.size(); }
+  int64_t prefix_blocks(int32_t engine) const { return engines_.at(engine).known.size(); }
+  int64_t held_blocks(int32_t engine) const { return engines_.at(engine).held.size(); }
 
  private:
   struct Engine {
-    SentPrefixes sent;
+    KnownPrefixes known;
+    HeldBlocks held;
     double work = 0;  // tokens that it was given to compute, lately
   };
   // The most recent engines of names.

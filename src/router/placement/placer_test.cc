@@ -82,7 +82,7 @@ TEST(Placer, LeavesAPrefixWhenTheWaitCostsMore) {
 TEST(Placer, OnlyStatesCountAsReuse) {
   // The second prompt leaves the first in its middle, where no state is; the third leaves it at the
   // same place, where the second has left one.
-  SentPrefixes sent(100);
+  KnownPrefixes sent(100);
   const PromptKeys trunk = Prompt(1, 10);
   sent.Add(trunk.blocks);
   PromptKeys branch = Prompt(1, 6);
@@ -98,7 +98,7 @@ TEST(Placer, OnlyStatesCountAsReuse) {
 }
 
 TEST(Placer, TheLeastRecentlyUsedBlocksGoDeepestFirst) {
-  SentPrefixes sent(20);
+  KnownPrefixes sent(20);
   sent.Add(Prompt(1, 10).blocks);
   sent.Add(Prompt(2, 8).blocks);
   sent.Add(Prompt(3, 6).blocks);

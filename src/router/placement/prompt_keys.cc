@@ -3,10 +3,12 @@
 // one text part are the same, and so are markers that clients move from turn to turn.
 #include "router/placement/prompt_keys.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/json.h"
 #include "base/rng.h"
+#include "cache/block_keys.h"
 
 namespace braid {
 namespace {
@@ -25,12 +27,6 @@ class BlockHasher {
       bytes.remove_prefix(taken);
       if (filled_ == kTextBlockBytes) Close();
     }
-  }
-  void AddToken(int64_t token) {
-    const auto id = static_cast<uint32_t>(token);
-    char bytes[sizeof(id)];
-    std::memcpy(bytes, &id, sizeof(id));
-    Add({bytes, sizeof(id)});
   }
   size_t total() const { return total_; }
 
@@ -82,21 +78,24 @@ void AddTexts(const json::value& value, BlockHasher* hasher) {
   }
 }
 
-// A text, token ids, or the first of several of these.
-void AddPrompt(const json::value& prompt, BlockHasher* hasher) {
-  if (prompt.is_string()) {
-    hasher->Add(prompt.get_string());
-    return;
+// The first text of a prompt, without what a list of texts has beside it.
+void AddText(const json::value& prompt, BlockHasher* hasher) {
+  if (prompt.is_string()) hasher->Add(prompt.get_string());
+  if (prompt.is_array() && !prompt.get_array().empty()) {
+    AddText(prompt.get_array().front(), hasher);
   }
-  if (!prompt.is_array() || prompt.get_array().empty()) return;
+}
+
+// The ids of a prompt, or of the first of several; empty: it is a text.
+std::vector<TokenId> TokensOf(const json::value& prompt) {
+  if (!prompt.is_array() || prompt.get_array().empty()) return {};
   const json::array& list = prompt.get_array();
-  if (!list.front().is_int64()) {
-    AddPrompt(list.front(), hasher);
-    return;
-  }
+  if (list.front().is_array()) return TokensOf(list.front());
+  std::vector<TokenId> tokens;
   for (const json::value& token : list) {
-    if (token.is_int64()) hasher->AddToken(token.get_int64());
+    if (token.is_int64()) tokens.push_back(static_cast<TokenId>(token.get_int64()));
   }
+  return tokens;
 }
 
 std::string_view TextAt(const json::object& object, std::string_view key) {
@@ -135,6 +134,18 @@ bool Generates(Endpoint endpoint) {
 
 }  // namespace
 
+void SetTokens(std::span<const TokenId> tokens, const PrefixSpace& space, PromptKeys* keys) {
+  keys->tokens = std::ssize(tokens);
+  keys->blocks.clear();
+  BlockKey key = RootBlockKey(space);
+  for (; tokens.size() >= kBlockTokens; tokens = tokens.subspan(kBlockTokens)) {
+    BlockTokens block;
+    std::ranges::copy(tokens.first(kBlockTokens), block.begin());
+    key = ChildBlockKey(key, block);
+    keys->blocks.push_back(key.low);
+  }
+}
+
 uint64_t SessionKey(std::string_view tenant, std::string_view name) {
   return name.empty() ? 0 : HashText(HashText(1, tenant), name) | 1;
 }
@@ -161,7 +172,14 @@ PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const Prompt
     keys.names_items = NamesItems(*input);
     AddTexts(*input, &hasher);
   }
-  if (const json::value* prompt = object.if_contains("prompt")) AddPrompt(*prompt, &hasher);
+  if (const json::value* prompt = object.if_contains("prompt")) {
+    const std::vector<TokenId> tokens = TokensOf(*prompt);
+    if (!tokens.empty()) {
+      SetTokens(tokens, {.tenant = owner.tenant, .salt = TextAt(object, "cache_salt")}, &keys);
+      return keys;
+    }
+    AddText(*prompt, &hasher);
+  }
   keys.tokens = static_cast<int64_t>(hasher.total()) / 4;
   return keys;
 }

@@ -1,14 +1,18 @@
 // What the router reads of a request to place it: hashes of its prompt, block by block, its session
-// and the stored response that it names. No tokenizer: a block is a number of bytes of the texts in
-// their order, or 64 token ids. Two prompts that begin with the same texts have the same first
-// blocks, however their JSON is written. Pure.
+// and the stored response that it names. A block of token ids has the key that it has in an
+// engine's cache, so what engines say of their caches is found by it. Of texts, without a
+// tokenizer, a block is a number of bytes in their order: two prompts that begin with the same
+// texts have the same first blocks, however their JSON is written. Pure.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/ids.h"
+#include "cache/prefix_match.h"
 #include "server/api/api_request.h"
 
 namespace braid {
@@ -35,6 +39,9 @@ struct PromptOwner {
 
 // A body that is not JSON has no blocks; an engine will say what is wrong with it.
 PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const PromptOwner& owner);
+
+// The blocks of a prompt's tokens in a space of prefixes.
+void SetTokens(std::span<const TokenId> tokens, const PrefixSpace& space, PromptKeys* keys);
 
 // The key of a session's name.
 uint64_t SessionKey(std::string_view tenant, std::string_view name);

@@ -47,6 +47,8 @@ Result<ApiKey> ParseKey(const json::value& value, const std::string& path) {
       key.key = field.get_string();
     } else if (name == "admin" && field.is_bool()) {
       key.admin = field.get_bool();
+    } else if (name == "engine" && field.is_bool()) {
+      key.engine = field.get_bool();
     } else if (name == "requests_max" && field.is_int64() && field.get_int64() >= 1 &&
                field.get_int64() <= kRequestsMax) {
       key.requests_max = static_cast<int32_t>(field.get_int64());
@@ -56,8 +58,8 @@ Result<ApiKey> ParseKey(const json::value& value, const std::string& path) {
     } else {
       // The value is not shown: it may be a key.
       return Wrong(at,
-                   "one of name (a text), key (a text), admin (true or false), requests_max and "
-                   "tokens_per_minute (integers from 1)");
+                   "one of name (a text), key (a text), admin and engine (true or false), "
+                   "requests_max and tokens_per_minute (integers from 1)");
     }
   }
   if (!IsName(key.name)) return Wrong(path + ".name", "1 to 64 letters, digits, - or _");
@@ -103,6 +105,7 @@ void ApiKeys::Replace(std::vector<ApiKey> keys) {
     KeyDigest digest(key.key);
     entries.push_back({{.name = std::move(key.name),
                         .admin = key.admin,
+                        .engine = key.engine,
                         .requests_max = key.requests_max,
                         .tokens_per_minute = key.tokens_per_minute},
                        digest});

@@ -22,12 +22,14 @@ struct ApiKey {
   std::string name;               // [A-Za-z0-9_-]{1,64}; the tenant
   std::string key;                // 8 to 512 printable bytes
   bool admin = false;             // may call admin routes and see all requests
+  bool engine = false;            // may register engines at a router
   int32_t requests_max = 0;       // at the same time, running and waiting; 0: no limit of its own
   int32_t tokens_per_minute = 0;  // of prompts and answers together; 0: any number
 };
 
-// {"keys": [{"name": …, "key": …, "admin": true, "requests_max": 4, "tokens_per_minute": 6000},
-// …]}. kInvalid with the path of the wrong value. Several keys may share a name.
+// {"keys": [{"name": …, "key": …, "admin": true, "engine": true, "requests_max": 4,
+// "tokens_per_minute": 6000}, …]}. kInvalid with the path of the wrong value. Several keys may
+// share a name.
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what);
 
 // The SHA-256 of a key. Digests have equal lengths, so the time of a comparison tells neither where
@@ -45,6 +47,7 @@ class KeyDigest {
 struct Caller {
   std::string name;  // the tenant; empty where there are no keys
   bool admin = false;
+  bool engine = false;
   int32_t requests_max = 0;
   int32_t tokens_per_minute = 0;
 

@@ -27,6 +27,17 @@ ApiStatus Gate::CheckAdmin(const HttpRequest& request, const Caller& caller) con
       403, fmt::format("{} needs an admin's key", request.path), {}, "admin_key_required"};
 }
 
+// An engine gets everybody's prompts, so nobody is one without a key but at a loopback address.
+ApiStatus Gate::CheckEngine(const HttpRequest& request, const Caller& caller) const {
+  const bool known = caller.engine || (caller.admin && !keys_.empty());
+  if (known || (keys_.empty() && request.peer.loopback_listener)) return {};
+  return ApiError{403,
+                  fmt::format("{} needs a key with \"engine\": true of the router's --api-key-file",
+                              request.path),
+                  {},
+                  "engine_key_required"};
+}
+
 Result<Caller, ApiError> Gate::Authorize(const HttpRequest& request, Access access,
                                          const std::optional<Caller>& caller) {
   if (access == Access::kPublic) return caller.value_or(Caller{});
@@ -43,6 +54,7 @@ Result<Caller, ApiError> Gate::Authorize(const HttpRequest& request, Access acce
   }
   logins_.Succeeded(request.peer.address, caller->name);
   if (access == Access::kAdmin) RETURN_IF_ERROR(CheckAdmin(request, *caller));
+  if (access == Access::kEngine) RETURN_IF_ERROR(CheckEngine(request, *caller));
   return *caller;
 }
 

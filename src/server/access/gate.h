@@ -15,8 +15,8 @@
 
 namespace braid {
 
-// Who may call a route: everybody, callers with a key, or admins.
-enum class Access : uint8_t { kPublic, kKey, kAdmin };
+// Who may call a route: everybody, callers with a key, admins, or engines that register.
+enum class Access : uint8_t { kPublic, kKey, kAdmin, kEngine };
 
 class Gate {
  public:
@@ -37,6 +37,7 @@ class Gate {
 
  private:
   ApiStatus CheckAdmin(const HttpRequest& request, const Caller& caller) const;
+  ApiStatus CheckEngine(const HttpRequest& request, const Caller& caller) const;
 
   const AccessConfig& config_;
   ApiKeys keys_;

@@ -17,11 +17,11 @@ struct Zmq {
     int fd;
     short events, revents;
   };
-  static constexpr int kPub = 1, kRouter = 6;             // kinds of sockets
-  static constexpr int kDontWait = 1, kSendMore = 2;      // flags of send and recv
-  static constexpr int kReceiveMore = 13, kLinger = 17;   // options
-  static constexpr int kMaxMessage = 22, kSendHigh = 23;  // options
-  static constexpr int kLastEndpoint = 32;                // an option
+  static constexpr int kPub = 1, kSub = 2, kDealer = 5, kRouter = 6;     // kinds of sockets
+  static constexpr int kDontWait = 1, kSendMore = 2;                     // flags of send and recv
+  static constexpr int kSubscribe = 6, kReceiveMore = 13, kLinger = 17;  // options
+  static constexpr int kMaxMessage = 22, kSendHigh = 23, kReceiveHigh = 24;  // options
+  static constexpr int kLastEndpoint = 32;                                   // an option
   static constexpr short kPollIn = 1;
 
   void* (*ctx_new)();

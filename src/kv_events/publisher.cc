@@ -1,6 +1,6 @@
 // See the header. The sockets are made on the thread that calls Start and belong to the publisher's
 // thread until it has ended.
-#include "kv/publisher.h"
+#include "kv_events/publisher.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -18,8 +18,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "kv/batch.h"
-#include "kv/zmq.h"
+#include "kv_events/batch.h"
+#include "kv_events/zmq.h"
 
 namespace braid::kv {
 namespace {

@@ -1,5 +1,5 @@
 // See the header.
-#include "kv/zmq.h"
+#include "kv_events/zmq.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ Result<Zmq> Zmq::Load() {
   void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Error{ErrorCode::kUnavailable,
-                 fmt::format("ZeroMQ 4 is needed to publish events, and {} cannot be loaded: {}. "
+                 fmt::format("ZeroMQ 4 is needed for KV events, and {} cannot be loaded: {}. "
                              "Install it (Debian: libzmq5)",
                              kLibrary, ::dlerror()),
                  "kv_events"};

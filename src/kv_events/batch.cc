@@ -1,9 +1,9 @@
 // See the header.
-#include "kv/batch.h"
+#include "kv_events/batch.h"
 
 #include <span>
 
-#include "kv/msgpack.h"
+#include "kv_events/msgpack.h"
 
 namespace braid::kv {
 namespace {

@@ -1,9 +1,11 @@
-// Writes MessagePack: the few types that events are made of, each in its shortest form. The format:
-// https://github.com/msgpack/msgpack/blob/master/spec.md. Appends to a string; pure.
+// MessagePack: writes the few types that events are made of, each in its shortest form, and reads
+// all that others may send. The format: https://github.com/msgpack/msgpack/blob/master/spec.md.
+// Pure.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -62,6 +64,31 @@ class MsgpackWriter {
   }
 
   std::string bytes_;
+};
+
+// Reads value by value. Arrays and maps come as their heads; what they have follows.
+class MsgpackReader {
+ public:
+  explicit MsgpackReader(std::string_view bytes) : rest_(bytes) {}
+
+  enum class Kind : uint8_t { kNil, kBool, kInteger, kDouble, kText, kArray, kMap };
+  struct Value {
+    Kind kind = Kind::kNil;
+    uint64_t number = 0;    // an integer in two's complement, a bool, or how many values follow
+    double real = 0;        // of kDouble
+    std::string_view text;  // of kText, which bytes are too
+  };
+  // nullopt: the bytes end too early, or are none of these kinds.
+  std::optional<Value> Next();
+  // Past a value with all that it has. False if it is malformed.
+  bool Skip();
+
+ private:
+  std::optional<uint64_t> Number(size_t bytes);
+  std::optional<Value> Text(std::optional<uint64_t> size);
+  std::optional<Value> Tagged(uint8_t tag);
+
+  std::string_view rest_;
 };
 
 }  // namespace braid::kv

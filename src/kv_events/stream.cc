@@ -1,0 +1,91 @@
+// A subscriber asks for all that is kept when it begins, and for a gap when it sees one.
+#include "kv_events/stream.h"
+
+namespace braid::kv {
+namespace {
+
+constexpr int64_t kAnswerUs = 5'000'000;  // an answer that has not ended by then will not
+constexpr size_t kHeldMax = 4096;
+constexpr int64_t kHeldBytesMax = int64_t{64} << 20;
+
+}  // namespace
+
+std::optional<uint64_t> EventStream::Question(int64_t now_us) {
+  if (!asks_ || !can_ask_) return {};
+  if (asked_us_ == 0) {
+    asked_us_ = now_us;
+    return next_;
+  }
+  if (now_us - asked_us_ >= kAnswerUs) {
+    asks_ = false;
+    DeliverHeld();
+  }
+  return {};
+}
+
+void EventStream::Deliver(uint64_t number, std::string_view payload) {
+  next_ = number + 1;
+  Result<EventBatch> batch = DecodeBatch(payload);
+  if (batch) return take_(*std::move(batch));
+  // What it said is unknown.
+  ++malformed_;
+  take_({.dp_rank = -1, .events = {BlocksCleared{}}});
+}
+
+void EventStream::GoOnAt(uint64_t number) {
+  take_({.dp_rank = -1, .events = {BlocksCleared{}}});
+  next_ = number;
+}
+
+void EventStream::DeliverHeld() {
+  for (const Held& held : held_) {
+    if (held.number < next_) continue;
+    if (held.number > next_) GoOnAt(held.number);
+    Deliver(held.number, held.payload);
+  }
+  held_.clear();
+  held_bytes_ = 0;
+}
+
+void EventStream::OnLive(uint64_t number, std::string_view payload) {
+  // What comes by itself grows with one process. After a smaller number it is another one, whose
+  // cache began empty; what is smaller than an answer's only comes late.
+  const bool begins = number == 0 ? next_ > 0 || !held_.empty() : live_ && number <= *live_;
+  live_ = number;
+  if (begins) {
+    held_.clear();
+    held_bytes_ = 0;
+    GoOnAt(0);
+    asks_ = number > 0;
+    asked_us_ = 0;
+  }
+  if (number < next_ && !asks_) return;
+  if (number > next_ && !asks_ && can_ask_) {
+    asks_ = true;
+    asked_us_ = 0;
+  }
+  const bool waits = asks_ && can_ask_;
+  if (waits && held_.size() < kHeldMax && held_bytes_ < kHeldBytesMax) {
+    held_bytes_ += static_cast<int64_t>(payload.size());
+    held_.push_back({number, std::string(payload)});
+    return;
+  }
+  asks_ = false;
+  DeliverHeld();
+  if (number < next_) return;
+  if (number > next_) GoOnAt(number);
+  Deliver(number, payload);
+}
+
+void EventStream::OnAnswer(uint64_t number, std::string_view payload) {
+  if (!asks_ || asked_us_ == 0) return;  // of a question that is over
+  if (payload.empty()) {
+    asks_ = false;
+    return DeliverHeld();
+  }
+  if (number < next_) return;
+  if (number > next_) GoOnAt(number);
+  Deliver(number, payload);
+}
+
+}  // namespace braid::kv

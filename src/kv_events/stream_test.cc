@@ -1,0 +1,120 @@
+// Batches in their order, whatever happens to messages. A batch here clears the rank of its number.
+#include "kv_events/stream.h"
+
+#include <gtest/gtest.h>
+
+namespace braid::kv {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000;
+
+std::string Batch(int32_t number) {
+  PrefixChanges changes{.cleared = true, .removed = {}, .stored = {}};
+  return EncodeBatch(changes, 0, number);
+}
+
+// What was taken, by rank; -1: all is forgotten.
+struct Taken {
+  std::vector<int32_t> ranks;
+  EventStream::Take take() {
+    return [this](const EventBatch& batch) { ranks.push_back(batch.dp_rank); };
+  }
+  std::vector<int32_t> Next() { return std::exchange(ranks, {}); }
+};
+using Ranks = std::vector<int32_t>;
+
+TEST(EventStream, BeginsWithAllThatIsKept) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  EXPECT_EQ(stream.Question(1), std::optional<uint64_t>(0));
+  EXPECT_EQ(stream.Question(2), std::nullopt) << "once";
+  stream.OnLive(2, Batch(2));
+  EXPECT_EQ(taken.Next(), Ranks{}) << "it waits for the answer";
+  for (int32_t i = 0; i < 4; ++i) stream.OnAnswer(static_cast<uint64_t>(i), Batch(i));
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{0, 1, 2, 3}));
+  stream.OnLive(3, Batch(3));
+  EXPECT_EQ(taken.Next(), Ranks{}) << "the answer had it";
+  stream.OnLive(4, Batch(4));
+  EXPECT_EQ(taken.Next(), (Ranks{4}));
+}
+
+TEST(EventStream, AsksForAGap) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(1);
+  stream.OnAnswer(~uint64_t{0}, "");
+  stream.OnLive(0, Batch(0));
+  stream.OnLive(3, Batch(3));
+  EXPECT_EQ(taken.Next(), (Ranks{0}));
+  EXPECT_EQ(stream.Question(2), std::optional<uint64_t>(1));
+  stream.OnLive(4, Batch(4));
+  for (const int32_t i : {1, 2, 3}) stream.OnAnswer(static_cast<uint64_t>(i), Batch(i));
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{1, 2, 3, 4}));
+}
+
+TEST(EventStream, ForgetsWhatAGapHidesForGood) {
+  Taken taken;
+  EventStream without(false, taken.take());
+  EXPECT_EQ(without.Question(1), std::nullopt);
+  without.OnLive(0, Batch(0));
+  without.OnLive(2, Batch(2));
+  EXPECT_EQ(taken.Next(), (Ranks{0, -1, 2}));
+  EventStream stream(true, taken.take());
+  (void)stream.Question(1);
+  stream.OnAnswer(7, Batch(7));  // those before are kept no more
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 7}));
+  // An answer that never comes.
+  stream.OnLive(8, Batch(8));
+  stream.OnLive(10, Batch(10));
+  (void)stream.Question(kSecond);
+  EXPECT_EQ(taken.Next(), (Ranks{8}));
+  (void)stream.Question(7 * kSecond);
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 10}));
+}
+
+TEST(EventStream, ForgetsAProcessThatIsGone) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(1);
+  stream.OnAnswer(~uint64_t{0}, "");
+  for (const int32_t i : {0, 1, 2}) stream.OnLive(static_cast<uint64_t>(i), Batch(i));
+  EXPECT_EQ(taken.Next(), (Ranks{0, 1, 2}));
+  stream.OnLive(0, Batch(0));
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 0}));
+  stream.OnLive(1, Batch(1));
+  stream.OnLive(2, Batch(2));
+  (void)taken.Next();
+  stream.OnLive(1, Batch(1));  // the first one of the third process did not come
+  EXPECT_EQ(stream.Question(2), std::optional<uint64_t>(0));
+  stream.OnAnswer(0, Batch(0));
+  stream.OnAnswer(1, Batch(1));
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 0, 1}));
+}
+
+TEST(EventStream, ForgetsAllAfterWhatItCannotRead) {
+  Taken taken;
+  EventStream stream(false, taken.take());
+  stream.OnLive(0, "x");
+  EXPECT_EQ(taken.Next(), (Ranks{-1}));
+  EXPECT_EQ(stream.malformed(), 1);
+  stream.OnLive(1, Batch(1));
+  EXPECT_EQ(taken.Next(), (Ranks{1}));
+}
+
+TEST(EventStream, HoldsABoundedNumberOfMessages) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(1);
+  for (int32_t i = 1; i <= 5000; ++i) stream.OnLive(static_cast<uint64_t>(i), Batch(i));
+  const Ranks ranks = taken.Next();
+  ASSERT_EQ(ranks.size(), 5001u);
+  EXPECT_EQ(ranks.front(), -1);
+  EXPECT_EQ(ranks.back(), 5000);
+}
+
+}  // namespace
+}  // namespace braid::kv

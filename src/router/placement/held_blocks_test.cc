@@ -1,0 +1,129 @@
+// Blocks that engines publish are found by the keys of prompts, whatever the blocks' size, and are
+// gone when the engine says so.
+#include "router/placement/held_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "router/placement/prompt_keys.h"
+
+namespace braid {
+namespace {
+
+std::vector<TokenId> Tokens(int32_t count, int32_t first = 10) {
+  std::vector<TokenId> tokens(static_cast<size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+std::vector<uint64_t> KeysOf(const std::vector<TokenId>& tokens, const PrefixSpace& space = {}) {
+  PromptKeys keys;
+  SetTokens(tokens, space, &keys);
+  return keys.blocks;
+}
+
+kv::EventBatch Stored(std::vector<uint64_t> hashes, const std::vector<TokenId>& tokens,
+                      std::optional<uint64_t> parent = {}, int32_t size = 64) {
+  return {.dp_rank = 0,
+          .events = {kv::BlocksStored{std::move(hashes), parent, tokens, size, true}}};
+}
+
+class Held : public testing::Test {
+ protected:
+  int64_t Resumable(const std::vector<TokenId>& tokens) const {
+    return known.Find(KeysOf(tokens)).resumable;
+  }
+  void Apply(const kv::EventBatch& batch) { held.Apply(batch, known); }
+
+  KnownPrefixes known{1000};
+  HeldBlocks held;
+};
+
+TEST_F(Held, HashesOfThisProgramAreTheKeysOfPrompts) {
+  const auto tokens = Tokens(3 * 64);
+  Apply(Stored(KeysOf(tokens), tokens));
+  EXPECT_EQ(Resumable(tokens), 3);
+  EXPECT_EQ(Resumable(Tokens(4 * 64)), 3);
+  EXPECT_EQ(Resumable(Tokens(2 * 64)), 0) << "there is a state at the end only";
+  // From then on tokens are not looked at: a salt's blocks are known by their hashes.
+  const PrefixSpace salted{.tenant = "ann", .salt = "s"};
+  kv::BlocksStored run{KeysOf(tokens, salted), {}, tokens, 64, false};
+  Apply({.dp_rank = 0, .events = {run}});
+  EXPECT_EQ(known.Find(KeysOf(tokens, salted)).resumable, 3);
+  EXPECT_EQ(known.Find(KeysOf(tokens, {.tenant = "bob", .salt = {}})).blocks, 0);
+}
+
+TEST_F(Held, APrivateBlockThatComesFirstIsKnownByItsHash) {
+  const auto tokens = Tokens(64);
+  const PrefixSpace mine{.tenant = "ann", .salt = {}};
+  Apply({.dp_rank = 0, .events = {kv::BlocksStored{KeysOf(tokens, mine), {}, tokens, 64, false}}});
+  EXPECT_EQ(known.Find(KeysOf(tokens, mine)).resumable, 1);
+  EXPECT_EQ(Resumable(tokens), 0);
+}
+
+TEST_F(Held, BlocksOfAnySizeAreCountedInOurs) {
+  for (const int32_t size : {16, 48, 64, 128}) {
+    held.Clear();
+    known.Clear();
+    const auto tokens = Tokens(384);
+    std::vector<uint64_t> names(static_cast<size_t>(384 / size));
+    std::iota(names.begin(), names.end(), 1000);
+    // In two runs, the second behind the first.
+    const auto half = static_cast<ptrdiff_t>(names.size() / 2);
+    Apply(Stored({names.begin(), names.begin() + half},
+                 {tokens.begin(), tokens.begin() + half * size}, {}, size));
+    Apply(Stored({names.begin() + half, names.end()}, {tokens.begin() + half * size, tokens.end()},
+                 names[static_cast<size_t>(half - 1)], size));
+    EXPECT_EQ(known.Find(KeysOf(tokens)).blocks, 6) << size;
+    EXPECT_EQ(Resumable(tokens), 6) << size;
+    Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{names.back()}}}});
+    EXPECT_EQ(known.Find(KeysOf(tokens)).blocks, size == 128 ? 4 : 5) << size;
+  }
+}
+
+TEST_F(Held, WhatFollowsUnknownBlocksIsNotNamed) {
+  Apply(Stored({7}, Tokens(64), 6));
+  EXPECT_EQ(known.size(), 0);
+  EXPECT_EQ(held.size(), 1);
+  Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{7, 8}}}});
+  EXPECT_EQ(held.size(), 0);
+}
+
+TEST_F(Held, PromptsPartWhereAStateIsKept) {
+  auto one = Tokens(3 * 64), other = one;
+  for (size_t i = 128; i < other.size(); ++i) other[i] += 5000;
+  const auto keys = KeysOf(one), others = KeysOf(other);
+  Apply(Stored(keys, one));
+  EXPECT_EQ(Resumable(Tokens(2 * 64)), 0);
+  Apply(Stored({others[2]}, {other.begin() + 128, other.end()}, keys[1]));
+  EXPECT_EQ(Resumable(Tokens(2 * 64)), 2);
+  EXPECT_EQ(Resumable(other), 3);
+}
+
+TEST_F(Held, ABlockIsThereWhileSomeRankHasIt) {
+  const auto tokens = Tokens(64);
+  kv::EventBatch batch = Stored(KeysOf(tokens), tokens);
+  Apply(batch);
+  batch.dp_rank = 1;
+  Apply(batch);
+  Apply({.dp_rank = 0, .events = {kv::BlocksCleared{}}});
+  EXPECT_EQ(Resumable(tokens), 1);
+  Apply({.dp_rank = -1, .events = {kv::BlocksCleared{}}});
+  EXPECT_EQ(Resumable(tokens), 0);
+  EXPECT_EQ(held.size(), 0);
+}
+
+TEST_F(Held, WhatWasSentIsKnownUntilTheEngineSaysOtherwise) {
+  const auto tokens = Tokens(128);
+  const auto keys = KeysOf(tokens);
+  known.Add(keys);
+  EXPECT_EQ(Resumable(tokens), 2) << "it is on its way";
+  Apply(Stored(keys, tokens));
+  EXPECT_EQ(Resumable(tokens), 2);
+  Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{keys[1], keys[0]}}}});
+  EXPECT_EQ(known.Find(keys).blocks, 0);
+}
+
+}  // namespace
+}  // namespace braid

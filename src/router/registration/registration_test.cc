@@ -1,0 +1,89 @@
+// What engines and routers say to each other is read as it was written, and nothing else is.
+#include "router/registration/registration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+Registration Example() {
+  return {.address = {.name = "a", .host = "10.0.0.1", .port = 8000, .key = {}, .events = {}},
+          .generation = 7,
+          .program = "0.1.0",
+          .fingerprint = "the model: x\n--weights: bf16\n",
+          .prefills = true,
+          .handoff = "[fd00::1]:7000"};
+}
+
+std::string ErrorOf(std::string_view body, std::string_view name = "a") {
+  const auto registration = ParseRegistration(name, body);
+  EXPECT_FALSE(registration) << body;
+  return registration ? "" : registration.error().message;
+}
+
+TEST(Registration, IsReadAsItWasWritten) {
+  for (const bool leaves : {false, true}) {
+    Registration registration = Example();
+    registration.leaves = leaves;
+    const auto read = ParseRegistration("a", EncodeRegistration(registration));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(*read, registration);
+  }
+  Registration other = Example();
+  other.prefills = false;
+  other.handoff.clear();
+  other.address.host = "::1";
+  other.address.events = {"tcp://[::1]:5557", "tcp://a:5558"};
+  const auto read = ParseRegistration("a", EncodeRegistration(other));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, other);
+}
+
+TEST(Registration, AnErrorNamesTheFieldAndWhatWouldBeRight) {
+  const auto with = [](const std::string& field, const std::string& value) {
+    json::object object = ParseJson(EncodeRegistration(Example()), "x")->as_object();
+    object[field] = *ParseJson(value, "x");
+    return json::serialize(object);
+  };
+  EXPECT_THAT(ErrorOf("[]"), HasSubstr("body: must be an object"));
+  EXPECT_THAT(ErrorOf("{}"), HasSubstr("version: must be 1, got 0"));
+  EXPECT_THAT(ErrorOf(with("version", "2")), HasSubstr("version: must be 1, got 2"));
+  EXPECT_THAT(ErrorOf(with("generation", "0")), HasSubstr("generation: must be an integer from 1"));
+  EXPECT_THAT(ErrorOf(with("generation", "1e3")), HasSubstr("generation: must be an integer"));
+  EXPECT_THAT(ErrorOf(with("url", "\"https://a:1\"")), HasSubstr("url: must be http://HOST:PORT"));
+  EXPECT_THAT(ErrorOf(with("url", "1")), HasSubstr("url: must be a text"));
+  EXPECT_THAT(ErrorOf(with("role", "\"x\"")), HasSubstr("role: must be one of"));
+  EXPECT_THAT(ErrorOf(with("role", "\"both\"")), HasSubstr("handoff: must be there with"));
+  EXPECT_THAT(ErrorOf(with("handoff", "\"a\"")), HasSubstr("handoff: must be HOST:PORT"));
+  EXPECT_THAT(ErrorOf(with("handoff", "\"a:1\\r\\nx: y\"")), HasSubstr("handoff: must be"));
+  EXPECT_THAT(ErrorOf(with("fingerprint", "\"\"")), HasSubstr("fingerprint: must be"));
+  EXPECT_THAT(ErrorOf(with("fingerprint", "\"" + std::string(5000, 'x') + "\"")),
+              HasSubstr("at most 4096"));
+  EXPECT_THAT(ErrorOf(with("kv_events", "\"tcp://*:1\"")), HasSubstr("kv_events: must be tcp://"));
+  EXPECT_THAT(ErrorOf(with("leaves", "1")), HasSubstr("leaves: must be true or false"));
+  EXPECT_THAT(ErrorOf(with("more", "1")), HasSubstr("more: must be one of version"));
+  EXPECT_THAT(ErrorOf(EncodeRegistration(Example()), "a b"), HasSubstr("1 to 64 letters"));
+  EXPECT_FALSE(ParseRegistration("a", std::string(kRegistrationBytesMax + 1, ' ')));
+}
+
+TEST(Registration, ALeaseIsReadAsItWasWritten) {
+  const auto lease =
+      ParseLease(EncodeLease({.lease_ms = 5000, .prefills = {"10.0.0.1:7000", "[::1]:7"}}));
+  ASSERT_TRUE(lease) << lease.error().message;
+  EXPECT_EQ(lease->lease_ms, 5000);
+  EXPECT_EQ(lease->prefills, (std::vector<std::string>{"10.0.0.1:7000", "[::1]:7"}));
+  for (const char* wrong :
+       {"", "[]", "{}", R"({"lease_ms": 0})", R"({"lease_ms": 1e9})",
+        R"({"lease_ms": 1, "prefills": 1})", R"({"lease_ms": 1, "prefills": [1]})",
+        R"({"lease_ms": 1, "prefills": ["a"]})"}) {
+    EXPECT_FALSE(ParseLease(wrong)) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace braid

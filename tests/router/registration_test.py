@@ -1,0 +1,210 @@
+"""Engines that register: who may, what does not fit, leases that run out, reload, and `braid serve
+--register` itself."""
+
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT, wait_for
+from failure_test import DIALECTS, begin
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from serving import serving  # noqa: E402
+
+TEXT = {"prompt": "Once upon a time", "max_tokens": 4}
+LONG = DIALECTS["/v1/completions"]
+FINGERPRINT = "the model's name: m\nthe weights' digest: 1\n"
+
+
+def message(port, **more):
+    return {"version": 1, "generation": 1, "url": f"http://127.0.0.1:{port}",
+            "fingerprint": FINGERPRINT, **more}
+
+
+def register(router, name, body, key=None):
+    headers = {"Authorization": f"Bearer {key}"} if key else None
+    status, _, data = router.request("PUT", f"/engines/{name}", body, headers=headers)
+    return status, json.loads(data)
+
+
+def refusal(router, name, body, status=409, **more):
+    got, answer = register(router, name, body, **more)
+    assert got == status, answer
+    return answer["error"]["message"]
+
+
+@pytest.fixture
+def open_router(start_router):
+    """A router without engines at which they may register."""
+    return start_router({}, registration=True, lease_ms=30000)
+
+
+def test_an_engine_registers_serves_and_leaves(open_router, start_engine):
+    router, engine = open_router, start_engine(step_us=3000)
+    assert router.get("/ready")[0] == 503
+    status, answer = register(router, "a", message(engine.port, program="9.9"))
+    assert status == 200 and answer == {"lease_ms": 30000, "prefills": []}
+    wait_for(lambda: router.state("a") == "ready", 30)
+    row = router.engines()["a"]
+    assert row["registered"] and row["version"] == "9.9" and row["registered_ms_left"] > 20000
+    connection, response, _ = begin(router, "/v1/completions", {**LONG, "max_tokens": 100})
+    # Another process cannot end it; it can, and finishes what it has.
+    register(router, "a", message(engine.port, generation=2, leaves=True))
+    assert not router.engines()["a"]["removed"]
+    assert register(router, "a", message(engine.port, leaves=True))[0] == 200
+    assert router.engines()["a"]["removed"]
+    assert router.post("/v1/completions", TEXT)[0] == 503
+    assert response.read().endswith(b"data: [DONE]\n\n")
+    connection.close()
+    wait_for(lambda: router.engines() == {}, 30)
+    assert 'engine="a"' not in router.request("GET", "/metrics")[2].decode()
+
+
+def test_an_engine_that_does_not_renew_leaves(start_router, engine):
+    router = start_router({}, registration=True, lease_ms=1500)
+    register(router, "a", message(engine.port))
+    wait_for(lambda: router.state("a") == "ready", 30)
+    # It answers the router's questions all the time.
+    wait_for(lambda: router.engines() == {}, 30)
+    assert router.post("/v1/completions", TEXT)[0] == 503
+    assert register(router, "a", message(engine.port))[0] == 200
+    wait_for(lambda: router.post("/v1/completions", TEXT)[0] == 200, 30)
+
+
+def test_only_engines_keys_register_and_keys_rotate(start_router, engine, tmp_path):
+    file = tmp_path / "keys.json"
+
+    def keys(*rows):
+        file.write_text(json.dumps({"keys": [
+            {"name": "root", "key": "key-of-root", "admin": True},
+            {"name": "ann", "key": "key-of-ann"}, *rows]}))
+    first = {"name": "engines", "key": "first-key-of-engines", "engine": True}
+    second = {"name": "engines", "key": "second-key-of-engines", "engine": True}
+    keys(first)
+    router = start_router({}, "--api-key-file", str(file), registration=True, ready=False)
+    body = message(engine.port)
+    refusal(router, "a", body, 401)
+    refusal(router, "a", body, 401, key="wrong-key-of-nobody")
+    assert '"engine": true' in refusal(router, "a", body, 403, key="key-of-ann")
+    assert register(router, "a", body, key=first["key"])[0] == 200
+    # Both are right while engines get the new one.
+    keys(first, second)
+    router.hang_up()
+    wait_for(lambda: register(router, "a", body, key=second["key"])[0] == 200, 30)
+    assert register(router, "a", body, key=first["key"])[0] == 200
+    keys(second)
+    router.hang_up()
+    wait_for(lambda: register(router, "a", body, key=first["key"])[0] == 401, 30)
+    assert register(router, "a", body, key=second["key"])[0] == 200
+
+
+def test_what_does_not_fit_is_refused_by_name(start_router, engine, start_engine):
+    other = start_engine()
+    router = start_router({"fixed": engine.port}, registration=True, lease_ms=30000)
+    assert "engine fixed at" in refusal(router, "fixed", message(other.port))
+    assert "engine fixed at" in refusal(router, "a", message(engine.port))
+    assert register(router, "a", message(other.port, generation=5))[0] == 200
+    why = refusal(router, "b", message(1, fingerprint=FINGERPRINT.replace("1", "2")))
+    assert "the weights' digest is 2 here and 1 at engine a" in why
+    assert "is registered as a" in refusal(router, "a", message(1))
+    # A former process at its address is late; a later one takes its place, under whatever name.
+    assert "after this engine's start" in refusal(router, "a", message(other.port, generation=4))
+    assert register(router, "b", message(other.port, generation=6))[0] == 200
+    wait_for(lambda: set(router.engines()) == {"fixed", "b"}, 30)
+    for wrong, why in [({**message(1), "version": 2}, "version: must be 1, got 2"),
+                       ({**message(1), "url": "http://a"}, "url: must be http://HOST:PORT"),
+                       ({**message(1), "x": 1}, "x: must be one of version")]:
+        assert why in refusal(router, "c", wrong, 400)
+    assert "at most 16384 bytes" in refusal(router, "c", {"x": "y" * 20000}, 413)
+    assert "1 to 64 letters" in refusal(router, "%20", message(1), 400)
+
+
+def test_registration_is_off_unless_the_configuration_allows_it(start_router, engine):
+    router = start_router({"fixed": engine.port})
+    assert '"registration": true' in refusal(router, "a", message(1), 403)
+
+
+def test_a_reload_keeps_engines_that_registered(start_router, engine, start_engine):
+    other = start_engine()
+    config = {"registration": True, "lease_ms": 30000}
+    router = start_router({"fixed": engine.port}, **config)
+    register(router, "a", message(other.port))
+    wait_for(lambda: router.state("a") == "ready", 30)
+    router.write({}, **config)
+    assert router.post("/reload", None)[0] == 200
+    wait_for(lambda: list(router.engines()) == ["a"], 30)
+    assert router.post("/v1/completions", TEXT)[0] == 200
+    # The configuration's engine takes the place of one with its name or address.
+    router.write({"b": other.port}, **config)
+    router.post("/reload", None)
+    wait_for(lambda: set(router.engines()) == {"b"}, 30)
+    assert "in the router's configuration" in refusal(router, "a", message(other.port))
+    router.write({"fixed": engine.port})
+    router.post("/reload", None)
+    assert "registration" in refusal(router, "c", message(1), 403)
+
+
+def test_prefill_engines_get_no_requests_and_are_told_to_others(open_router, engine, start_engine):
+    router, prefill = open_router, start_engine()
+    body = message(prefill.port, role="prefill", handoff="10.0.0.9:7000")
+    assert register(router, "p", body)[0] == 200
+    wait_for(lambda: router.state("p") == "ready", 30)
+    status, error = router.post("/v1/completions", TEXT)
+    assert status == 503 and "computes prompts for other engines only" in error["error"]["message"]
+    status, lease = register(router, "d", message(engine.port, role="decode"))
+    assert lease["prefills"] == ["10.0.0.9:7000"]
+    wait_for(lambda: router.post("/v1/completions", TEXT)[0] == 200, 30)
+    assert prefill.metric("request_success_total") == 0
+
+
+def test_serve_registers_renews_and_leaves(start_router, tmp_path):
+    keys, key = tmp_path / "keys.json", tmp_path / "engine.key"
+    keys.write_text(json.dumps({"keys": [
+        {"name": "root", "key": "key-of-root", "admin": True},
+        {"name": "engines", "key": "key-of-engines", "engine": True}]}))
+    key.write_text("wrong-key\n")
+    router = start_router({}, "--api-key-file", str(keys), registration=True, ready=False,
+                          lease_ms=3000)
+    root = {"Authorization": "Bearer key-of-root"}
+
+    def engines():
+        data = json.loads(router.request("GET", "/engines", headers=root)[2])["data"]
+        return {row["name"]: row for row in data}
+    flags = ["--threads", "1", "--draft", "off", "--register", f"http://127.0.0.1:{router.port}",
+             "--register-key-file", str(key), "--register-name"]
+    with serving(*flags, "one") as served:
+        wait_for(lambda: any("not registered there: the API key is missing or wrong" in line
+                             for line in served.log), 60)
+        key.write_text("key-of-engines\n")
+        wait_for(lambda: engines().get("one", {}).get("state") == "ready", 60)
+        assert engines()["one"]["url"] == f"http://127.0.0.1:{served.port}"
+        # Another model of the same name does not fit.
+        with serving(*flags, "two", "--kv-dtype", "fp32") as other:
+            wait_for(lambda: any("--kv-dtype is" in line for line in other.log), 60)
+        assert router.request("POST", "/v1/completions", TEXT, headers=root)[0] == 200
+        # It renews: what is left of its lease grows again and again.
+        left = [engines()["one"]["registered_ms_left"]]
+
+        def renewed():
+            left.append(engines()["one"]["registered_ms_left"])
+            return sum(b > a for a, b in itertools.pairwise(left)) >= 4
+        wait_for(renewed, 60)
+        assert not engines()["one"]["removed"]
+    wait_for(lambda: engines() == {}, 30)
+
+
+def test_wrong_flags_are_refused(tmp_path):
+    binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
+    for flags, why in [(["--register", "router:8080"], "--register: must be http://HOST:PORT"),
+                       (["--register-name", "a"], "need --register"),
+                       (["--register", "http://a:1", "--register-name", "a b"], "1 to 64 letters"),
+                       (["--register", "http://a:1", "--register-key-file", "/no/such"],
+                        "cannot be read")]:
+        ran = subprocess.run([binary, "serve", str(ROOT / "models/braid-tiny"), "--port", "0",
+                              *flags], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 1 and why in ran.stderr, ran.stderr
