@@ -68,7 +68,9 @@ class Forecaster {
   double ExpertLoad() const { return std::min<double>(1 / options_.expert_balance, mesh_.ep); }
   // Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens.
   bool tokens_travel() const { return mesh_.ep > mesh_.tp; }
+  // Rows travel as the experts' products read them: of integers with a scale of 4 bytes each.
   double RoutedElementBytes() const {
+    if (ops::RowOf(options_.format).integers) return RoutedBytes(1, 1, 1, 1, spec_.hidden);
     return options_.format == ops::WeightFormat::kF8 ? 1 : kActivationBytes;
   }
 

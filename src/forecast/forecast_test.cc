@@ -175,6 +175,9 @@ TEST(Forecast, ExpertRanksOfSeveralGroupsSendRowsThereAndBack) {
   const Forecast four = Of(Mixture(), mesh, kWorkload), one = Of(Mixture(), {}, kWorkload);
   // 2 tokens of a group, 2 experts each, three quarters on other ranks, bf16 both ways.
   EXPECT_DOUBLE_EQ(four.decode.sent_bytes, 2 * (2 * 2 * 64 * 2) * 0.75);
+  // Integers with a scale of 4 bytes there.
+  const Forecast coded = Of(Mixture(), mesh, kWorkload, {.format = ops::WeightFormat::kI8});
+  EXPECT_DOUBLE_EQ(coded.decode.sent_bytes, 2 * 2 * (64 + 4 + 64 * 2) * 0.75);
   const auto experts = [](const Forecast& f) { return f.decode.parts.back(); };
   ASSERT_EQ(experts(four).part, "experts");
   // A quarter of the experts for the tokens of all: the routed work of a quarter of the tokens.

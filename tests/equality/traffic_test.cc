@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "forecast/formulas.h"
+#include "ops/weight_format.h"
 #include "tests/equality/table.h"
 
 namespace braid {
@@ -43,13 +47,21 @@ double TensorBytes(const ModelSpec& spec, double tokens, double logits_rows, int
          GatherBytes(logits_rows, spec.vocabulary, kFloat, tp);
 }
 
+// What a row takes on its way to experts: as their products read it.
+double SentBytes(const Arithmetic& arithmetic, double hidden) {
+  const bool integers = arithmetic.weights && ops::RowOf(*arithmetic.weights).integers;
+  if (integers) return RoutedBytes(1, 1, hidden, 1, hidden);
+  return RoutedBytes(1, 1, hidden, arithmetic.compute == Compute::kBF16 ? 2 : kFloat);
+}
+
 // Parcels, of which a rank sends one to each other rank: rows, their slots, a word.
-double ParcelBytes(const ModelSpec& spec, double rows, int32_t ep) {
+double ParcelBytes(const ModelSpec& spec, const Arithmetic& arithmetic, double rows, int32_t ep) {
   double bytes = 0;
   for (const LayerSpec& layer : spec.layers) {
     const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
     if (moe == nullptr) continue;
-    bytes += ep * (ep - 1) * (1 + rows * (spec.hidden + moe->top_k)) * kFloat;
+    const double record = SentBytes(arithmetic, spec.hidden) + moe->top_k * kFloat;
+    bytes += ep * (ep - 1) * (kFloat + rows * record);
   }
   return bytes;
 }
@@ -92,23 +104,37 @@ TEST(Traffic, OfRanksThatShareTokensIsWhatTheFormulasSay) {
   }
 }
 
+// One of each kind in which rows travel.
+std::vector<const Arithmetic*> KindsOfRows() {
+  std::map<std::pair<Compute, bool>, const Arithmetic*> kinds;
+  for (const Arithmetic* arithmetic : ArithmeticsHere()) {
+    const bool integers = arithmetic->weights && ops::RowOf(*arithmetic->weights).integers;
+    kinds[{arithmetic->compute, integers}] = arithmetic;
+  }
+  std::vector<const Arithmetic*> all;
+  for (const auto& [kind, arithmetic] : kinds) all.push_back(arithmetic);
+  return all;
+}
+
 // The rows that come back depend on the router: at least one, at most top_k of each token.
 TEST(Traffic, OfRanksThatShareExpertsIsThatOfParcelsAndOfRowsThatReturn) {
   constexpr Mesh kMesh{.tp = 2, .ep = 2};
-  Machine machine({Model::kQwen35Moe, BestHere(Compute::kF32), kMesh});
   const ModelSpec spec = TinySpec(Model::kQwen35Moe);
-  for (const int32_t tokens : {2, 8, 32}) {
-    const double rows = BytesOfAPrompt(machine, kMesh, tokens).experts -
-                        ParcelBytes(spec, tokens / kMesh.tp, kMesh.ep);
-    const double row = spec.hidden * kFloat;
-    double most = 0;
-    for (const LayerSpec& layer : spec.layers) {
-      const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
-      if (moe != nullptr) most += tokens * moe->top_k;
+  for (const Arithmetic* arithmetic : KindsOfRows()) {
+    Machine machine({Model::kQwen35Moe, arithmetic, kMesh});
+    for (const int32_t tokens : {2, 8, 32}) {
+      const double rows = BytesOfAPrompt(machine, kMesh, tokens).experts -
+                          ParcelBytes(spec, *arithmetic, tokens / kMesh.tp, kMesh.ep);
+      const double row = spec.hidden * kFloat;
+      double most = 0;
+      for (const LayerSpec& layer : spec.layers) {
+        const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
+        if (moe != nullptr) most += tokens * moe->top_k;
+      }
+      EXPECT_EQ(std::fmod(rows, row), 0) << arithmetic->name << ", " << tokens;
+      EXPECT_GT(rows, 0.2 * most * row) << tokens;
+      EXPECT_LT(rows, 0.8 * most * row) << tokens;  // half of the experts are on the own rank
     }
-    EXPECT_EQ(std::fmod(rows, row), 0) << tokens;
-    EXPECT_GT(rows, 0.2 * most * row) << tokens;
-    EXPECT_LT(rows, 0.8 * most * row) << tokens;  // half of the experts are on the own rank
   }
 }
 

@@ -1,6 +1,8 @@
 // Experts on several ranks. A token's row goes once to every rank that has some of its experts;
 // each expert's row comes back by itself. Tokens are sent in rounds, which bounds the memory.
 //
+// A row travels as the experts' products read it (ops/ranks/sent_rows.h).
+//
 // With Ranks::sums a rank adds the rows of a token's experts, in their order, and one row comes
 // back; those of several ranks are added in the order of ranks.
 //
@@ -12,6 +14,7 @@
 
 #include "base/math.h"
 #include "ops/ranks.h"
+#include "ops/ranks/sent_rows.h"
 
 namespace braid::ops {
 namespace {
@@ -32,7 +35,8 @@ class Exchange {
         hidden_(args.x.cols),
         own_slots_(args.down->count),
         sums_(context.ranks->sums),
-        record_(hidden_ + (sums_ ? 2 : 1) * args.top_k),
+        rows_(context.device, args.gate_up->format, hidden_),
+        record_(rows_.floats() + (sums_ ? 2 : 1) * args.top_k),
         round_(RoundTokens()),
         parcel_rows_(std::min<int64_t>(context.ranks->parcel_rows, round_)) {
     Workspace& ws = *context.workspace;
@@ -40,6 +44,7 @@ class Exchange {
     header_ = ws.Take<int32_t>(HeaderInts());
     headers_ = ws.Take<int32_t>(HeaderInts() * ranks_);
     at_ = ws.Take<int32_t>(round_ * args.top_k);
+    packed_ = ws.Take<std::byte>(rows_.scratch_bytes());
     sent_ = ws.Take<float>(ranks_ * ParcelFloats(round_));
     received_ = ws.Take<float>(ranks_ * ParcelFloats(round_));
     back_ = ws.TakeMatrix(round_ * args.top_k, hidden_);
@@ -105,6 +110,12 @@ class Exchange {
     return end;
   }
 
+  // Of a record: the rank's slots, and with sums the experts' weights.
+  int32_t* SlotsOf(float* record) const {
+    return reinterpret_cast<int32_t*>(record + rows_.floats());
+  }
+  float* WeightsOf(float* record) const { return record + rows_.floats() + args_.top_k; }
+
   // The tokens' records, by rank: inputs, then slots of the rank, -1 where there are none. Notes
   // where each expert's row will be: rows come back in the order of records and of their experts,
   // or one for each record.
@@ -120,25 +131,25 @@ class Exchange {
       header_[rank] = 0;
       for (int64_t t = 0; t < tokens; ++t) {
         const int32_t* ids = args_.ids + (first + t) * k;
-        auto* slots = reinterpret_cast<int32_t*>(record + hidden_);
+        int32_t* slots = SlotsOf(record);
         std::fill_n(slots, k, -1);
         int64_t here = 0;
         for (int64_t j = 0; j < k; ++j) {
           const int64_t slot = SlotOf(ids[j]);
           if (slot / own_slots_ != rank) continue;
-          if (sums_) record[hidden_ + k + here] = args_.weights[(first + t) * k + j];
+          if (sums_) WeightsOf(record)[here] = args_.weights[(first + t) * k + j];
           slots[here++] = static_cast<int32_t>(slot - rank * own_slots_);
           if (!sums_) at_[t * k + j] = row++;
         }
         if (here == 0) continue;
         if (sums_) *std::find(at_ + t * k, at_ + (t + 1) * k, -1) = row++;
-        std::copy_n(args_.x.row(first + t), hidden_, record);
+        rows_.Pack(args_.x.row(first + t), packed_, record);
         record += record_;
         ++header_[rank];
       }
       rows_back_[static_cast<size_t>(rank)] = row - first_row;
       for (int64_t r = header_[rank]; r < parcel_rows_; ++r, record += record_) {
-        reinterpret_cast<int32_t*>(record + hidden_)[0] = -1;
+        SlotsOf(record)[0] = -1;
       }
     }
   }
@@ -199,12 +210,16 @@ class Exchange {
     pairs_.clear();
     for (const auto& [records, count] : came_) {
       const int64_t before = pairs;
-      const float* record = records;
+      float* record = records;
       for (int64_t r = 0; r < count; ++r, record += record_) {
-        const auto* slots = reinterpret_cast<const int32_t*>(record + hidden_);
+        const int32_t* slots = SlotsOf(record);
         for (int64_t j = 0; j < args_.top_k && slots[j] >= 0; ++j, ++pairs) {
           CHECK(pairs < x_.rows && slots[j] < own_slots_, "slot {} of {}", slots[j], own_slots_);
-          std::copy_n(record, hidden_, x_.row(pairs));
+          if (j == 0) {
+            rows_.Unpack(record, x_.row(pairs));
+          } else {
+            std::copy_n(x_.row(pairs - 1), hidden_, x_.row(pairs));
+          }
           ids_[pairs] = slots[j];
         }
       }
@@ -219,13 +234,13 @@ class Exchange {
     int64_t pair = 0, sum = 0;
     for (size_t rank = 0; rank < came_.size(); ++rank) {
       const int64_t before = sum;
-      const float* record = came_[rank].first;
+      float* record = came_[rank].first;
       for (int64_t r = 0; r < came_[rank].count; ++r, record += record_) {
-        const auto* slots = reinterpret_cast<const int32_t*>(record + hidden_);
+        const int32_t* slots = SlotsOf(record);
         if (slots[0] < 0) continue;
         float* to = y_.row(sum++);
         for (int64_t j = 0; j < args_.top_k && slots[j] >= 0; ++j, ++pair) {
-          const float weight = record[hidden_ + args_.top_k + j];
+          const float weight = WeightsOf(record)[j];
           const float* from = y_.row(pair);
           for (int64_t c = 0; c < hidden_; ++c) to[c] = (j == 0 ? 0 : to[c]) + weight * from[c];
         }
@@ -286,13 +301,15 @@ class Exchange {
   Communicator& group_;
   const int64_t ranks_, hidden_, own_slots_;
   const bool sums_;
+  const SentRows rows_;
   const int64_t record_;       // floats: a row and slots of a rank, with sums the weights too
   const int64_t round_;        // tokens
   const int64_t parcel_rows_;  // 0: rows are counted
   int64_t done_ = 0;           // tokens
   bool more_ = false;          // rounds follow, of this rank's tokens or of another's
   int32_t *header_, *headers_;
-  int32_t* at_;  // [tokens, top_k]: rows of back_
+  int32_t* at_;        // [tokens, top_k]: rows of back_
+  std::byte* packed_;  // scratch of rows_
   float *sent_, *received_;
   Matrix back_, x_, y_;
   int32_t* ids_;
@@ -300,7 +317,7 @@ class Exchange {
   std::vector<int64_t> rows_back_, pairs_;  // by rank
   std::vector<bool> goes_;                  // a token to each rank
   struct Records {
-    const float* first;
+    float* first;
     int64_t count;
   };
   std::vector<Records> came_;  // by rank
