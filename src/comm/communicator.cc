@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace braid {
 
@@ -17,7 +18,12 @@ Status Communicator::AllToAllV(std::span<const Bytes> send, std::span<const Muta
   for (size_t i = 0; i < ranks; ++i) {
     if (i != own) traffic_.bytes += static_cast<int64_t>(send[i].size());
   }
-  if (size_ > 1) RETURN_IF_ERROR(Exchange(send, receive));
+  if (size_ > 1) {
+    const int64_t start_ns = MonotonicNs();
+    Status status = Exchange(send, receive);
+    traffic_.wait_ns += MonotonicNs() - start_ns;
+    RETURN_IF_ERROR(status);
+  }
   if (!send[own].empty() && send[own].data() != receive[own].data()) {
     std::memcpy(receive[own].data(), send[own].data(), send[own].size());
   }

@@ -31,8 +31,9 @@ constexpr Part PartOf(int64_t total, int64_t index, int64_t count) {
 
 // What a rank has sent.
 struct Traffic {
-  int64_t calls = 0;  // of collectives
-  int64_t bytes = 0;  // to other ranks
+  int64_t calls = 0;    // of collectives
+  int64_t bytes = 0;    // to other ranks
+  int64_t wait_ns = 0;  // that the calls took
 };
 
 class Communicator {

@@ -26,9 +26,9 @@ using Handle = void*;
 
 constexpr const char* kLibrary = "libmpi.so.40";
 constexpr int kSuccess = 0, kSerialized = 2;
-// Calls follow each other; a tag tells neighbours apart. Every channel has so many of the 32768
-// that there are at least.
-constexpr int kTags = 1 << 13;
+// Calls follow each other; a tag tells neighbours apart. Each of eight channels has so many of the
+// 32768 that there are at least.
+constexpr int kTags = 1 << 12;
 
 struct MpiStatus {
   int source, tag, error, cancelled;
@@ -100,8 +100,8 @@ struct Message {
   std::optional<size_t> expected;  // bytes, of one that is received
 };
 
-// What a process' groups have in common. Two threads may use a group each: one calls Open MPI at a
-// time, as it was asked for.
+// What a process' groups have in common. Several threads may use a group each: one calls Open MPI
+// at a time, as it was asked for.
 struct Process {
   const Mpi mpi;
   const std::chrono::milliseconds deadline;
@@ -294,7 +294,7 @@ Result<std::unique_ptr<Communicator>> JoinMpiGroup(std::chrono::milliseconds dea
 std::unique_ptr<Communicator> MpiGroupOf(Communicator& all, std::vector<int32_t> members,
                                          int32_t channel, bool patient) {
   const auto own = std::find(members.begin(), members.end(), all.rank());
-  CHECK(own != members.end() && channel >= 1 && channel <= 3, "rank {}", all.rank());
+  CHECK(own != members.end() && channel >= 1 && channel <= 7, "rank {}", all.rank());
   const auto rank = static_cast<int32_t>(own - members.begin());
   return std::make_unique<MpiRank>(static_cast<MpiRank&>(all).process(), rank, std::move(members),
                                    channel, patient);

@@ -16,7 +16,7 @@ namespace braid {
 Result<std::unique_ptr<Communicator>> JoinMpiGroup(std::chrono::milliseconds deadline);
 
 // Some ranks of the group, ascending, as a group of their own, in which their numbers are their
-// places in `members`. Groups that share ranks have different channels, 1 to 3, the same on all
+// places in `members`. Groups that share ranks have different channels, 1 to 7, the same on all
 // ranks. `all` is what JoinMpiGroup has given and outlives the group; an error of one is an error
 // of all groups of this process. Each group may have a thread of its own; a patient one sleeps
 // while it waits.

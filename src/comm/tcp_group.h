@@ -25,7 +25,7 @@ struct TcpOptions {
 
 class TcpGroup {
  public:
-  static constexpr int32_t kChannels = 4;
+  static constexpr int32_t kChannels = 6;
 
   // Connects all ranks. kUnavailable where some are missing at the end, kInvalid where this one
   // does not know the secret.
@@ -33,7 +33,7 @@ class TcpGroup {
   ~TcpGroup();
 
   // Some ranks, ascending, as a group of their own, in which their numbers are their places in
-  // `members`. Groups have different channels, 0 to 3, the same on all ranks; an error of one is an
+  // `members`. Groups have different channels, 0 to 5, the same on all ranks; an error of one is an
   // error of all groups of this process. Each may have a thread of its own. The group outlives it.
   std::unique_ptr<Communicator> GroupOf(std::vector<int32_t> members, int32_t channel);
 

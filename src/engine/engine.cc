@@ -215,6 +215,9 @@ Status Engine::State::PlanCache(const Binding& binding) {
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   request.workspace_bytes =
       WorkspaceBytes(spec, options.scheduler.step_tokens_max) + DraftBytes() + move_bytes;
+  if (ranks && options.overlap(ranks->as_processes()) != Overlap::kOff) {
+    request.workspace_bytes += WorkspaceBytes(spec, options.scheduler.step_tokens_max / 2);
+  }
   if (!ranks && !device.used()) request.pageable_bytes = PageableBytes(binding);
   device.Bound(request);
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
@@ -289,33 +292,30 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                                                          ExpertRecorder* recorder) {
   const Machine own = ranks ? ranks->ShareOf(machine, view.rank) : machine;
   const bool first = view.rank == views[0].rank;
-  return std::make_unique<ModelExecutor>(
-      view.spec, std::move(weights),
-      ModelExecutorConfig{.cache = memory.geometry,
-                          .running_max = limits.running_max,
-                          .step_tokens_max = limits.step_tokens_max,
-                          .context_tokens_max = limits.context_tokens_max,
-                          .kv_dtype = machine.kv_dtype,
-                          .device = machine.device,
-                          .threads = own.threads,
-                          .places = own.places,
-                          .trace = first ? trace.get() : nullptr,
-                          .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
-                          .constraints = grammars.get(),
-                          .draft_tokens_max = limits.draft_tokens_max,
-                          .experts = recorder,
-                          .home = device.home(),
-                          .ranks = ranks ? ranks->Groups(view.rank) : ops::Ranks(),
-                          .dispatch = options.dispatch(),
-                          .reduce_fast = options.reduce == "fast",
-                          .experts_at = experts_at,
-                          .moves = move_bytes > 0 ? &ranks->Moves(view.rank) : nullptr,
-                          .move_limits = {.step_bytes = options.balance_step_bytes},
-                          .balancer = view.rank == 0 ? balancer.get() : nullptr,
-                          .dp_rank = options.mesh.GroupOf(view.rank),
-                          .dp_ranks = options.mesh.dp,
-                          .movers = {partners ? &partners->MoverOf(view.rank) : nullptr,
-                                     tier ? &tier->MoverOf(view.rank) : nullptr}});
+  ModelExecutorConfig config{.cache = memory.geometry,
+                             .running_max = limits.running_max,
+                             .step_tokens_max = limits.step_tokens_max,
+                             .context_tokens_max = limits.context_tokens_max,
+                             .kv_dtype = machine.kv_dtype,
+                             .device = machine.device,
+                             .threads = own.threads,
+                             .places = own.places,
+                             .trace = first ? trace.get() : nullptr,
+                             .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
+                             .constraints = grammars.get(),
+                             .draft_tokens_max = limits.draft_tokens_max,
+                             .experts = recorder,
+                             .home = device.home(),
+                             .dispatch = options.dispatch(),
+                             .reduce_fast = options.reduce == "fast",
+                             .experts_at = experts_at,
+                             .moves = move_bytes > 0 ? &ranks->Moves(view.rank) : nullptr,
+                             .move_limits = {.step_bytes = options.balance_step_bytes},
+                             .balancer = view.rank == 0 ? balancer.get() : nullptr,
+                             .movers = {partners ? &partners->MoverOf(view.rank) : nullptr,
+                                        tier ? &tier->MoverOf(view.rank) : nullptr}};
+  if (ranks) ranks->AddTo(view.rank, options, config);
+  return std::make_unique<ModelExecutor>(view.spec, std::move(weights), config);
 }
 
 Status Engine::State::SetLimits() {

@@ -13,6 +13,11 @@ WeightChoice WeightChoiceOf(std::string_view weights, bool head) {
   return {.format = ops::FindWeightFormat(weights), .head = head};
 }
 
+Overlap EngineOptions::overlap(bool as_processes) const {
+  if (two_batch_overlap == "on") return Overlap::kOn;
+  return two_batch_overlap == "auto" && as_processes ? Overlap::kAuto : Overlap::kOff;
+}
+
 DispatchRule EngineOptions::dispatch() const {
   if (ep_dispatch == "throughput") return {.form = DispatchForm::kThroughput};
   if (ep_dispatch == "latency") return {.form = DispatchForm::kLatency};

@@ -14,6 +14,7 @@
 #include "model/loading/weight_choice.h"
 #include "parallel/mesh.h"
 #include "runtime/experts/expert_balancer.h"
+#include "runtime/halves/overlap_choice.h"
 #include "runtime/rank_results.h"
 #include "scheduler/scheduler.h"
 #include "tensor/device.h"
@@ -42,9 +43,10 @@ struct EngineOptions {
   int32_t context_tokens_max = 0;    // 0: the model's, or what fits
   SchedulerConfig scheduler;         // as far as it is the user's to choose: see scheduler/config.h
   Mesh mesh;  // several ranks: threads of this process, or mpirun's processes
-  std::string ep_dispatch = "auto";  // throughput, latency (DispatchForm)
-  std::string reduce = "exact";      // fast: experts' rows are added up by rank
-  int32_t rank_seconds = 10;         // a rank that is not heard of for so long is lost
+  std::string ep_dispatch = "auto";        // throughput, latency (DispatchForm)
+  std::string reduce = "exact";            // fast: experts' rows are added up by rank
+  std::string two_batch_overlap = "auto";  // on, off
+  int32_t rank_seconds = 10;               // a rank that is not heard of for so long is lost
   bool explain_ops = false;
   std::string trace_file;                       // empty: none
   std::optional<GrammarBudget> grammar_budget;  // nullopt: grammars are compiled without a trial
@@ -67,6 +69,8 @@ struct EngineOptions {
 
   WeightChoice weight_choice() const;
   DispatchRule dispatch() const;
+  // Of ranks; those that are threads share memory, and cut batches only when they are told to.
+  Overlap overlap(bool as_processes) const;
   bool expanded_mla() const { return mla == "expanded"; }
 };
 

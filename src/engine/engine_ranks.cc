@@ -105,6 +105,14 @@ ops::Ranks EngineRanks::Groups(int32_t rank) {
   return process_ ? process_->groups() : threads_->Of(rank);
 }
 
+void EngineRanks::AddTo(int32_t rank, const EngineOptions& options, ModelExecutorConfig& executor) {
+  executor.ranks = Groups(rank);
+  executor.second_half = process_ ? process_->second_groups() : threads_->SecondOf(rank);
+  executor.overlap = options.overlap(as_processes());
+  executor.dp_rank = mesh_.GroupOf(rank);
+  executor.dp_ranks = mesh_.dp;
+}
+
 Communicator& EngineRanks::Moves(int32_t rank) {
   return process_ ? process_->moves() : threads_->MovesOf(rank);
 }
@@ -151,17 +159,18 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
     for (const int32_t e : slots) placement = MixBits(placement + static_cast<uint64_t>(e));
     placement = MixBits(~placement);
   }
-  return {.config = limits,
-          .model = fmt::format(
-              "{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
-              "{}, state {}, mla {}, {} redundant experts, {} ranks a node, placement {:x}, "
-              "balancing {} by {} bytes a step, dispatch {}, reduce {}",
-              spec.architecture, spec.layers.size(), options.weights,
-              options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
-              machine.device.compute == Compute::kF32 ? "fp32" : "bf16", NameOf(machine.kv_dtype),
-              NameOf(machine.state_dtype), options.mla, experts_at.redundant,
-              experts_at.ranks_per_node, placement, options.balance_experts,
-              options.balance_step_bytes, options.ep_dispatch, options.reduce)};
+  return {
+      .config = limits,
+      .model = fmt::format(
+          "{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
+          "{}, state {}, mla {}, {} redundant experts, {} ranks a node, placement {:x}, "
+          "balancing {} by {} bytes a step, dispatch {}, reduce {}, two-batch overlap {}",
+          spec.architecture, spec.layers.size(), options.weights,
+          options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
+          machine.device.compute == Compute::kF32 ? "fp32" : "bf16", NameOf(machine.kv_dtype),
+          NameOf(machine.state_dtype), options.mla, experts_at.redundant, experts_at.ranks_per_node,
+          placement, options.balance_experts, options.balance_step_bytes, options.ep_dispatch,
+          options.reduce, options.two_batch_overlap)};
 }
 
 std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,

@@ -29,6 +29,8 @@ class EngineRanks {
   int32_t of_a_node() const;
   bool as_processes() const { return process_ != nullptr; }
   ops::Ranks Groups(int32_t rank);
+  // What makes the executor that of one of several ranks.
+  void AddTo(int32_t rank, const EngineOptions& options, ModelExecutorConfig& executor);
   Communicator& Moves(int32_t rank);  // of the ranks that share experts, for moving them
 
   // Compute threads of a rank, of all that this process may have.

@@ -25,7 +25,8 @@ void Decoder::Forward(const ops::OpContext& context, const DecoderInput& input,
              .final_norm = weights_.final_norm,
              .norm = spec_.norm,
              .kv_dtype = kv_dtype_,
-             .routes = input.routes},
+             .routes = input.routes,
+             .watch = input.watch},
             input.sequences, x, states);
 }
 

@@ -10,12 +10,14 @@
 
 namespace braid {
 
-struct RouteSink;  // model/layer_context.h
+struct RouteSink;   // model/layer_context.h
+struct LayerWatch;  // model/layer_stack.h
 
 struct DecoderInput {
   const TokenId* tokens = nullptr;  // [sequences.tokens]
   ops::SequenceIndex sequences;
   RouteSink* routes = nullptr;  // hears of every layer with experts; null: nobody does
+  LayerWatch* watch = nullptr;  // or null
 };
 
 class Decoder {

@@ -46,7 +46,9 @@ void RunLayers(const ops::OpContext& context, const LayerStack& stack,
       ::braid::Forward(kind, std::get<Weights>(weights), layer, states, branch);
     };
     norm(w.input_norm, delta);
+    if (stack.watch != nullptr) stack.watch->BeforeMixer(layer.layer);
     std::visit([&](const auto& mixer) { run(mixer, w.mixer); }, stack.layers[i].mixer);
+    if (stack.watch != nullptr) stack.watch->AfterMixer(layer.layer);
     norm(w.post_norm, branch);
     std::visit([&](const auto& ffn) { run(ffn, w.ffn); }, stack.layers[i].ffn);
     delta = branch;

@@ -1,6 +1,7 @@
 // Layers one after the other with the norm behind them: what the decoder and the draft head run.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "model/spec.h"
@@ -12,6 +13,13 @@ namespace braid {
 
 struct RouteSink;  // model/layer_context.h
 
+// Hears of the layers as they run.
+struct LayerWatch {
+  virtual ~LayerWatch() = default;
+  virtual void BeforeMixer(int32_t layer) = 0;
+  virtual void AfterMixer(int32_t layer) = 0;
+};
+
 struct LayerStack {
   std::span<const LayerSpec> layers;
   std::span<const LayerWeights> weights;
@@ -20,6 +28,7 @@ struct LayerStack {
   NormSpec norm;
   DType kv_dtype = DType::kF32;
   RouteSink* routes = nullptr;  // hears of every layer with experts; null: nobody does
+  LayerWatch* watch = nullptr;  // or null
 };
 
 // out = weight * x / rms(x), row by row.

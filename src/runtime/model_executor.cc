@@ -58,9 +58,12 @@ struct ModelExecutor::State {
   std::unique_ptr<RankCounts> rank_counts;    // null: of one rank, or nobody counts
   std::unique_ptr<ExpertMover> expert_mover;  // null: experts stay where they are
   EventSink* sink = nullptr;                  // of the last launch
-  ResultExchange exchange;                    // with the other ranks
-  std::vector<RequestId> requests;            // of the step's rows, of all data-parallel ranks
-  size_t first_row = 0;                       // of this rank's among them
+  std::unique_ptr<HalfBatches> halves;        // null: no batch is cut
+  OverlapChoice overlap;
+  int32_t fullest = 0;              // tokens of a data-parallel rank in the step, at most
+  ResultExchange exchange;          // with the other ranks
+  std::vector<RequestId> requests;  // of the step's rows, of all data-parallel ranks
+  size_t first_row = 0;             // of this rank's among them
 
   State(const ModelSpec& model, ModelWeights loaded, const ModelExecutorConfig& c)
       : spec(model),
@@ -74,7 +77,8 @@ struct ModelExecutor::State {
               c.context_tokens_max),
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
         constraints(c.constraints, c.running_max, model.vocabulary),
-        ranks(c.ranks) {
+        ranks(c.ranks),
+        overlap(c.overlap) {
     ranks.sums = c.reduce_fast;
     proposals =
         std::make_unique<Proposals>(Proposals::Parts{.spec = spec,
@@ -111,7 +115,15 @@ struct ModelExecutor::State {
                                                              .limits = c.move_limits});
       }
     }
-    workspace = c.home ? c.home->MakeWorkspace() : Workspace(MeasureStep());
+    workspace = c.home ? c.home->MakeWorkspace() : Workspace(MeasureStep(c.step_tokens_max, true));
+    if (!alone() && c.overlap != Overlap::kOff) {
+      halves = std::make_unique<HalfBatches>(
+          HalfBatches::Parts{.cache = config.cache,
+                             .pool = pool,
+                             .groups = {c.ranks, c.second_half},
+                             .workspace_bytes = MeasureStep(c.step_tokens_max / 2, false),
+                             .spec = spec});
+    }
     pool.set_trace(c.trace);
   }
 
@@ -131,28 +143,27 @@ struct ModelExecutor::State {
             alone() ? nullptr : &ranks};
   }
 
-  // The most a step can need: all tokens of the budget in it, each one's distribution wanted; of as
-  // many sequences, or of one that ends with the longest context.
-  int64_t MeasureStep() {
-    const int32_t most = std::min(config.step_tokens_max, config.context_tokens_max);
+  // The most a step of so many tokens can need: of as many sequences, or of one that ends with the
+  // longest context; each token's distribution is wanted, or none is.
+  int64_t MeasureStep(int32_t tokens, bool wanted) {
+    const int32_t most = std::min(tokens, config.context_tokens_max);
     const ops::SequenceSpan longest{0, most, config.context_tokens_max - most, {}};
     std::vector<ops::SequenceSpan> spans;
-    for (int32_t i = 0; i < config.step_tokens_max; ++i) spans.push_back({i, 1, 0, {}});
-    return std::max(Measure(spans), Measure({&longest, 1}));
+    for (int32_t i = 0; i < tokens; ++i) spans.push_back({i, 1, 0, {}});
+    return std::max(Measure({spans.data(), tokens, tokens}, wanted),
+                    Measure({&longest, 1, tokens}, wanted));
   }
 
-  int64_t Measure(std::span<const ops::SequenceSpan> of) {
+  int64_t Measure(const ops::SequenceIndex& sequences, bool wanted) {
     Workspace measuring = Workspace::Measuring();
     const ops::OpContext context = ContextOn(measuring);
-    DecoderInput input;
-    input.sequences = {of.data(), static_cast<int32_t>(of.size()), config.step_tokens_max};
-    Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
-    decoder.Forward(context, input, states);
+    Matrix states = measuring.TakeMatrix(sequences.tokens, spec.hidden);
+    decoder.Forward(context, {.sequences = sequences}, states);
+    if (!wanted) return measuring.peak();
     proposals->Measure(context);
-    measuring.TakeMatrix(config.step_tokens_max, spec.hidden);  // the wanted ones
+    measuring.TakeMatrix(sequences.tokens, spec.hidden);  // the wanted ones
     Matrix logits = measuring.TakeMatrix(kLogitsRows, spec.vocabulary);
-    decoder.Logits(context, states.first_rows(std::min(kLogitsRows, config.step_tokens_max)),
-                   logits);
+    decoder.Logits(context, states.first_rows(std::min(kLogitsRows, sequences.tokens)), logits);
     return measuring.peak();
   }
 
@@ -213,14 +224,31 @@ struct ModelExecutor::State {
                    choice);
   }
 
+  // The model's states of all tokens to `all`, of ranks perhaps in two halves.
+  void Forward(const ops::OpContext& context, Matrix all) {
+    RecordedRoutes routes(config.experts);
+    const auto run = [&](const ops::OpContext& on, const ops::SequenceIndex& sequences,
+                         int32_t begin, LayerWatch* watch) {
+      decoder.Forward(on,
+                      {.tokens = rows.tokens.data() + begin,
+                       .sequences = sequences,
+                       .routes = config.experts == nullptr ? nullptr : &routes,
+                       .watch = watch},
+                      all.some_rows(begin, sequences.tokens));
+    };
+    if (halves != nullptr && overlap.Cuts(fullest)) {
+      ranks.status = halves->Run(context, rows.sequences(), [&](const HalfBatches::Half& half) {
+        run(half.context, half.sequences, half.begin, &half.watch);
+      });
+      return;
+    }
+    const OverlapChoice::Measured measured(overlap, ranks, fullest);
+    run(context, rows.sequences(), 0, nullptr);
+  }
+
   // The model's states of all tokens to `all`, then what is wanted of them.
   void Run(const ops::OpContext& context, const Plan& plan, Matrix all, StepDone& out) {
-    RecordedRoutes routes(config.experts);
-    decoder.Forward(context,
-                    {.tokens = rows.tokens.data(),
-                     .sequences = rows.sequences(),
-                     .routes = config.experts == nullptr ? nullptr : &routes},
-                    all);
+    Forward(context, all);
     EndPass(static_cast<int64_t>(plan.tokens.size()));
     WorkspaceScope scope(workspace);
     Matrix states = workspace.TakeMatrix(std::ssize(rows.wanted_tokens), spec.hidden);
@@ -358,6 +386,7 @@ struct ModelExecutor::State {
       first_row += row.slot.value < config.dp_rank * config.running_max ? 1 : 0;
     }
     if (!alone()) {
+      fullest = TokensOfTheFullest(whole, config.running_max);
       ranks.parcel_rows =
           ParcelRowsOf(config.dispatch, whole, config.running_max, ranks.tensor->size());
     }
@@ -433,10 +462,12 @@ struct ModelExecutor::State {
   // All ranks get the results of those that sample.
   void Agree(const Plan& plan, StepDone& out) {
     if (ranks.status.ok()) {
-      const MoveVote vote = expert_mover != nullptr ? expert_mover->vote() : MoveVote::kBusy;
-      ranks.status = exchange.Share(*ranks.all, samples(), vote, requests.size(), out);
+      const RankWord own{.halves_from = overlap.tokens_least(),
+                         .vote = expert_mover ? expert_mover->vote() : MoveVote::kBusy};
+      ranks.status = exchange.Share(*ranks.all, samples(), own, requests.size(), out);
     }
     if (!ranks.status.ok()) return Fail(out);
+    overlap.Agree(exchange.halves_from());
     if (!samples()) Commit(plan, std::span(out.rows).subspan(first_row));
     if (expert_mover == nullptr) return;
     const auto size = static_cast<size_t>(ranks.experts->size());
@@ -542,6 +573,9 @@ std::string ModelExecutor::ExplainOps() const {
 int64_t ModelExecutor::arena_bytes() const {
   return state_->config.home ? state_->config.home->arena_bytes() : state_->arena.bytes();
 }
-int64_t ModelExecutor::workspace_bytes() const { return state_->workspace.capacity(); }
+int64_t ModelExecutor::workspace_bytes() const {
+  const HalfBatches* halves = state_->halves.get();
+  return state_->workspace.capacity() + (halves ? halves->workspace_bytes() : 0);
+}
 
 }  // namespace braid

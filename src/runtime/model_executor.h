@@ -22,6 +22,8 @@
 #include "runtime/experts/expert_mover.h"
 #include "runtime/experts/expert_slots.h"
 #include "runtime/experts/rank_counts.h"
+#include "runtime/halves/half_batches.h"
+#include "runtime/halves/overlap_choice.h"
 #include "runtime/model_device.h"
 #include "runtime/rank_results.h"
 #include "scheduler/executor.h"
@@ -63,6 +65,10 @@ struct ModelExecutorConfig {
   // The groups of one of several ranks; none: one rank has everything. The communicators outlive
   // the executor.
   ops::Ranks ranks = {};
+  // Those of the second half of a batch that is cut, and which batches are: ranks then compute
+  // while rows travel (runtime/halves/half_batches.h).
+  ops::Ranks second_half = {};
+  Overlap overlap = Overlap::kOff;
   DispatchRule dispatch = {};  // of tokens to other ranks' experts
   bool reduce_fast = false;    // ops::Ranks::sums
   // Which experts the slots of all ranks hold, as the weights say too.

@@ -12,8 +12,8 @@
 namespace braid {
 namespace {
 
-std::vector<std::unique_ptr<ThreadGroup>> Groups(int32_t ranks, int32_t size,
-                                                 std::chrono::milliseconds deadline) {
+std::vector<std::unique_ptr<ThreadGroup>> MakeGroups(int32_t ranks, int32_t size,
+                                                     std::chrono::milliseconds deadline) {
   std::vector<std::unique_ptr<ThreadGroup>> groups;
   for (int32_t first = 0; first < ranks; first += size) {
     groups.push_back(std::make_unique<ThreadGroup>(size, deadline));
@@ -32,16 +32,24 @@ std::vector<int32_t> MembersOf(int32_t rank, int32_t size) {
 
 ThreadRanks::ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline)
     : mesh_(mesh),
-      tensor_(Groups(mesh.ranks(), mesh.tp, deadline)),
-      experts_(Groups(mesh.ranks(), mesh.ep, deadline)),
-      moves_(Groups(mesh.ranks(), mesh.ep, deadline)),
+      tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline)),
+      experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline)),
+      second_tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline)),
+      second_experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline)),
+      moves_(MakeGroups(mesh.ranks(), mesh.ep, deadline)),
       all_(mesh.ranks(), deadline) {}
 
-ops::Ranks ThreadRanks::Of(int32_t rank) {
-  return {.tensor = &tensor_[static_cast<size_t>(rank / mesh_.tp)]->rank(rank % mesh_.tp),
-          .experts = &experts_[static_cast<size_t>(rank / mesh_.ep)]->rank(rank % mesh_.ep),
+ops::Ranks ThreadRanks::RanksOf(int32_t rank, const Groups& tensor, const Groups& experts) {
+  return {.tensor = &tensor[static_cast<size_t>(rank / mesh_.tp)]->rank(rank % mesh_.tp),
+          .experts = &experts[static_cast<size_t>(rank / mesh_.ep)]->rank(rank % mesh_.ep),
           .all = &all_.rank(rank),
           .status = {}};
+}
+
+ops::Ranks ThreadRanks::Of(int32_t rank) { return RanksOf(rank, tensor_, experts_); }
+
+ops::Ranks ThreadRanks::SecondOf(int32_t rank) {
+  return RanksOf(rank, second_tensor_, second_experts_);
 }
 
 Communicator& ThreadRanks::MovesOf(int32_t rank) {
@@ -58,6 +66,7 @@ Result<std::unique_ptr<ProcessRank>> ProcessRank::Join(const Mesh& mesh,
                              launch.by, launch.ranks, MeshText(mesh), mesh.ranks(), launch.ranks)};
   }
   constexpr int32_t kAll = 0, kTensor = 1, kExperts = 2, kMoves = 3;
+  constexpr int32_t kSecondTensor = 4, kSecondExperts = 5;
   auto joined = std::make_unique<ProcessRank>();
   if (launch.mpi) {
     ASSIGN_OR_RETURN(joined->all_, JoinMpiGroup(deadline));
@@ -86,12 +95,21 @@ Result<std::unique_ptr<ProcessRank>> ProcessRank::Join(const Mesh& mesh,
   };
   joined->tensor_ = group(mesh.tp, kTensor, false);
   joined->experts_ = group(mesh.ep, kExperts, false);
+  joined->second_tensor_ = group(mesh.tp, kSecondTensor, true);
+  joined->second_experts_ = group(mesh.ep, kSecondExperts, true);
   joined->moves_ = group(mesh.ep, kMoves, true);
   return joined;
 }
 
 ops::Ranks ProcessRank::groups() {
   return {.tensor = tensor_.get(), .experts = experts_.get(), .all = all_.get(), .status = {}};
+}
+
+ops::Ranks ProcessRank::second_groups() {
+  return {.tensor = second_tensor_.get(),
+          .experts = second_experts_.get(),
+          .all = all_.get(),
+          .status = {}};
 }
 
 }  // namespace braid

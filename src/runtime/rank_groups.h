@@ -18,12 +18,17 @@ class ThreadRanks {
   ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline);
   // Used by the rank's thread; lives as long as the object.
   ops::Ranks Of(int32_t rank);
+  // The same for the second half of a batch (runtime/halves/half_batches.h).
+  ops::Ranks SecondOf(int32_t rank);
   // Of the ranks that share experts, for moving them.
   Communicator& MovesOf(int32_t rank);
 
  private:
+  using Groups = std::vector<std::unique_ptr<ThreadGroup>>;  // by number
+  ops::Ranks RanksOf(int32_t rank, const Groups& tensor, const Groups& experts);
+
   const Mesh mesh_;
-  std::vector<std::unique_ptr<ThreadGroup>> tensor_, experts_, moves_;  // by number
+  Groups tensor_, experts_, second_tensor_, second_experts_, moves_;
   ThreadGroup all_;
 };
 
@@ -35,12 +40,13 @@ class ProcessRank {
   static Result<std::unique_ptr<ProcessRank>> Join(const Mesh& mesh,
                                                    std::chrono::milliseconds deadline);
   ops::Ranks groups();
+  ops::Ranks second_groups();
   Communicator& moves() { return *moves_; }
   int32_t rank() const { return all_->rank(); }
 
  private:
   std::unique_ptr<TcpGroup> tcp_;  // null: Open MPI connects the processes
-  std::unique_ptr<Communicator> all_, tensor_, experts_, moves_;
+  std::unique_ptr<Communicator> all_, tensor_, experts_, second_tensor_, second_experts_, moves_;
 };
 
 }  // namespace braid

@@ -10,15 +10,6 @@
 #include "scheduler/event_codec.h"
 
 namespace braid {
-namespace {
-
-// What each rank tells the others at the end of a step before its results.
-struct RankWord {
-  uint64_t result_bytes = 0;
-  MoveVote vote = MoveVote::kBusy;
-};
-
-}  // namespace
 
 Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
   const auto others = [&](SlotId slot) { return slot.value / slots != dp_rank; };
@@ -36,9 +27,7 @@ Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
   return plan;
 }
 
-int32_t ParcelRowsOf(const DispatchRule& rule, const Plan& plan, int32_t slots, int32_t tp) {
-  if (rule.form == DispatchForm::kThroughput) return 0;
-  // Of the fullest data-parallel rank, whose ranks make the sums of a part of its tokens each.
+int32_t TokensOfTheFullest(const Plan& plan, int32_t slots) {
   int32_t most = 0, tokens = 0, dp_rank = -1;
   for (const Row& row : plan.rows) {
     if (row.slot.value / slots != dp_rank) tokens = 0;
@@ -46,31 +35,38 @@ int32_t ParcelRowsOf(const DispatchRule& rule, const Plan& plan, int32_t slots, 
     tokens += row.token_count;
     most = std::max(most, tokens);
   }
-  const int32_t of_a_rank = std::max(1, static_cast<int32_t>(CeilDiv(most, tp)));
+  return most;
+}
+
+int32_t ParcelRowsOf(const DispatchRule& rule, const Plan& plan, int32_t slots, int32_t tp) {
+  if (rule.form == DispatchForm::kThroughput) return 0;
+  // A data-parallel rank's ranks make the sums of a part of its tokens each.
+  const int32_t of_a_rank =
+      std::max(1, static_cast<int32_t>(CeilDiv(TokensOfTheFullest(plan, slots), tp)));
   if (rule.form == DispatchForm::kAuto && of_a_rank > kParcelTokensMost) return 0;
   return std::min(of_a_rank, rule.parcel_rows_max);
 }
 
-Status ResultExchange::Share(Communicator& all, bool has_results, MoveVote vote, size_t rows,
+Status ResultExchange::Share(Communicator& all, bool has_results, RankWord own, size_t rows,
                              StepDone& out) {
   sent_.clear();
   if (has_results) AppendRecord(Event(out), sent_);
   const auto count = static_cast<size_t>(all.size());
-  std::vector<RankWord> words(count);
-  const RankWord own{sent_.size(), vote};
+  words_.resize(count);
+  own.result_bytes = sent_.size();
   RETURN_IF_ERROR(
-      all.AllGather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(words))));
+      all.AllGather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(words_))));
   uint64_t bytes = 0;
-  for (const RankWord& word : words) bytes += word.result_bytes;
+  for (const RankWord& word : words_) bytes += word.result_bytes;
   received_.resize(bytes);
   std::vector<MutableBytes> places;
   size_t at = 0;
-  for (const RankWord& word : words) {
+  for (const RankWord& word : words_) {
     places.push_back(std::as_writable_bytes(std::span(received_).subspan(at, word.result_bytes)));
     at += word.result_bytes;
   }
   votes_.clear();
-  for (const RankWord& word : words) votes_.push_back(word.vote);
+  for (const RankWord& word : words_) votes_.push_back(word.vote);
   RETURN_IF_ERROR(all.AllGatherV(std::as_bytes(std::span(sent_)), places));
   out.rows.clear();
   RecordReader records(received_);

@@ -29,16 +29,28 @@ inline constexpr int32_t kParcelTokensMost = 16;
 // plan, so all choose the same. `slots` are those of a data-parallel rank, which has tp ranks.
 int32_t ParcelRowsOf(const DispatchRule& rule, const Plan& plan, int32_t slots, int32_t tp);
 
+// Of the data-parallel rank that has most.
+int32_t TokensOfTheFullest(const Plan& plan, int32_t slots);
+
+// What each rank tells the others at the end of a step before its results.
+struct RankWord {
+  uint64_t result_bytes = 0;  // filled in by Share
+  int32_t halves_from = 0;    // OverlapRule::tokens_least; the first rank's counts
+  MoveVote vote = MoveVote::kBusy;
+};
+
 class ResultExchange {
  public:
   // Every rank calls it at the end of a step. `out`, of a rank that `has_results`, becomes that of
   // all ranks, of so many rows.
-  Status Share(Communicator& all, bool has_results, MoveVote vote, size_t rows, StepDone& out);
+  Status Share(Communicator& all, bool has_results, RankWord own, size_t rows, StepDone& out);
+  int32_t halves_from() const { return words_[0].halves_from; }
   // Of all ranks, in this step.
   const std::vector<MoveVote>& votes() const { return votes_; }
 
  private:
   std::string sent_, received_;  // results, as records
+  std::vector<RankWord> words_;  // of all ranks, in this step
   std::vector<MoveVote> votes_;
 };
 

@@ -58,8 +58,15 @@ def test_sums_by_rank_are_an_exception_with_conditions(braid, tiny, alone, flags
     assert len(answer["token_ids"]) == len(alone["token_ids"])
 
 
+def test_halves_of_a_batch_give_the_same(braid, tiny, alone):
+    ran = braid("run", tiny, *PROMPT, "--tp", "2", "--ep", "2", "--two-batch-overlap", "on")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == alone
+
+
 @needs_mpi
-@pytest.mark.parametrize("ranks, mesh", [(2, "--tp 2 --ep 2"), (4, "--dp 2 --tp 2 --ep 4")])
+@pytest.mark.parametrize("ranks, mesh", [(2, "--tp 2 --ep 2 --two-batch-overlap on"),
+                                         (4, "--dp 2 --tp 2 --ep 4")])  # fmt: skip
 def test_processes_answer_as_one(alone, ranks, mesh):
     command = [*launch(ranks), BINARY, "run", TINY, *PROMPT, "--threads", "1", *mesh.split()]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -98,7 +105,8 @@ def run_all(environments, *words):
 
 @pytest.mark.parametrize(
     "environments, ranks, mesh",
-    [(torchrun_environments, 4, "--dp 2 --tp 2 --ep 4"), (slurm_environments, 2, "--tp 2 --ep 2"),
+    [(torchrun_environments, 4, "--dp 2 --tp 2 --ep 4"),
+     (slurm_environments, 2, "--tp 2 --ep 2 --two-batch-overlap on"),
      (lws_environments, 2, "--dp 2 --ep 2")],
 )  # fmt: skip
 def test_processes_that_other_launchers_start_answer_as_one(alone, environments, ranks, mesh):

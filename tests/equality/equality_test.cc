@@ -45,7 +45,7 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
   static Answer Cold(const Request& request) {
     Subject alone = std::get<0>(GetParam());
     alone.mesh = {};
-    alone.placed = alone.moving = alone.parcels = false;
+    alone.placed = alone.moving = alone.parcels = alone.halves = false;
     Answer answer = braid::Cold(MachineOf(alone), request);
     machine().oracle().Learn(request, answer.tokens);
     return answer;
@@ -288,8 +288,8 @@ std::string NameOfRow(const ::testing::TestParamInfo<TableRow>& row) {
          (subject.moving   ? "_moving"
           : subject.placed ? "_placed"
                            : "") +
-         (subject.parcels ? "_parcels" : "") + (sampled ? "_sampled" : "_greedy") +
-         kDraftsNames[static_cast<size_t>(drafts)];
+         (subject.parcels ? "_parcels" : "") + (subject.halves ? "_halves" : "") +
+         (sampled ? "_sampled" : "_greedy") + kDraftsNames[static_cast<size_t>(drafts)];
 }
 
 std::vector<Subject> Trained() {
@@ -336,7 +336,7 @@ std::vector<Subject> Divided() {
     const auto model = static_cast<Model>(i);
     for (const Mesh& mesh : {Mesh{.tp = 4, .ep = 2}, Mesh{.tp = 2, .ep = 2}, Mesh{.tp = 4}}) {
       if (!CheckMesh(TinySpec(model), mesh)) continue;
-      subjects.push_back({model, best, mesh});
+      subjects.push_back({.model = model, .arithmetic = best, .mesh = mesh, .halves = i % 2 == 0});
       break;
     }
   }
@@ -351,7 +351,9 @@ std::vector<Subject> Grouped() {
     const auto model = static_cast<Model>(i);
     for (const Mesh& mesh :
          {Mesh{.dp = 2, .tp = 2, .ep = 4}, Mesh{.dp = 2, .ep = 2}, Mesh{.dp = 3}}) {
-      if (i > 0 && CheckMesh(TinySpec(model), mesh)) subjects.push_back({model, best, mesh});
+      if (i == 0 || !CheckMesh(TinySpec(model), mesh)) continue;
+      subjects.push_back(
+          {.model = model, .arithmetic = best, .mesh = mesh, .halves = mesh.ep == 4});
     }
   }
   return subjects;
@@ -362,7 +364,8 @@ std::vector<Subject> TrainedAndDivided() {
   std::vector<Subject> subjects;
   for (const Arithmetic* here : ArithmeticsHere()) {
     for (const Mesh& mesh : {Mesh{.tp = 2}, Mesh{.tp = 2, .ep = 2}}) {
-      subjects.push_back({Model::kBraidTiny, here, mesh});
+      subjects.push_back(
+          {.model = Model::kBraidTiny, .arithmetic = here, .mesh = mesh, .halves = mesh.ep == 2});
     }
   }
   return subjects;
@@ -394,7 +397,8 @@ std::vector<Subject> Placed() {
                           .arithmetic = best,
                           .mesh = mesh,
                           .placed = true,
-                          .moving = taken++ > 0});
+                          .moving = taken++ > 0,
+                          .halves = i % 2 == 1});
     }
   }
   return subjects;

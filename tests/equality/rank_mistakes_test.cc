@@ -14,29 +14,40 @@ constexpr Mistake kMistakes[] = {
 #include "ranks.inc"
 };
 
-// Prompts that two ranks and four cut in the middle, alone and together, then from the cache.
+// Rows then travel as codes.
+const Arithmetic* OfIntegers() {
+  for (const Arithmetic* arithmetic : ArithmeticsHere()) {
+    if (arithmetic->weights == ops::WeightFormat::kI8) return arithmetic;
+  }
+  return BestHere(Compute::kF32);
+}
+
+// Prompts that two ranks and four cut in the middle, one that halves of a batch cut, alone and
+// together, then from the cache.
 bool RanksChangeNothing() {
   struct Row {
     Model model;
     Mesh mesh;
-    bool moving = false, parcels = false;
+    bool moving = false, parcels = false, integers = false, halves = false;
   };
-  const Arithmetic* best = BestHere(Compute::kF32);
-  for (const auto& [model, mesh, moving, parcels] :
-       {Row{Model::kQwen35Moe, {.tp = 4, .ep = 2}}, Row{Model::kQwen3Next, {.tp = 4, .ep = 4}},
+  for (const auto& [model, mesh, moving, parcels, integers, halves] :
+       {Row{Model::kQwen35Moe, {.tp = 4, .ep = 2}},
+        Row{.model = Model::kQwen3Next, .mesh = {.tp = 4, .ep = 4}, .halves = true},
         Row{Model::kLing2, {.tp = 2, .ep = 2}, false, true},
         Row{Model::kQwen35Moe, {.tp = 4, .ep = 2, .redundant = 2}, true},
-        Row{Model::kDeepseekV3, {.tp = 2, .ep = 2}}}) {
+        Row{Model::kDeepseekV3, {.tp = 2, .ep = 2}, false, false, true}}) {
+    const Arithmetic* best = integers ? OfIntegers() : BestHere(Compute::kF32);
     Machine alone({model, best}), ranks({.model = model,
                                          .arithmetic = best,
                                          .mesh = mesh,
                                          .placed = moving,
                                          .moving = moving,
-                                         .parcels = parcels});
+                                         .parcels = parcels,
+                                         .halves = halves});
     Engine run(ranks, ranks.config(Drafts::kThree));
     std::vector<Answer> wanted;
     for (int64_t id = 0; id < 3; ++id) {
-      Request request = MakeRequest(id, Tokens(static_cast<uint64_t>(id), 70), 40);
+      Request request = MakeRequest(id, Tokens(static_cast<uint64_t>(id), id == 1 ? 200 : 70), 40);
       request.sampling.temperature = 0.8f;
       wanted.push_back(Cold(alone, request));
       ranks.oracle().Learn(request, wanted.back().tokens);

@@ -60,6 +60,7 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
     ModelExecutorConfig own = config;
     if (mesh.ranks() > 1) {
       own.ranks = s.groups->Of(rank);
+      own.second_half = s.groups->SecondOf(rank);
       own.dp_rank = mesh.GroupOf(rank);
       own.dp_ranks = mesh.dp;
       if (link != nullptr) {

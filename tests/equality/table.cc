@@ -263,7 +263,7 @@ Machine::Machine(const Subject& subject, const RankThreads::MoveLink& link, Move
     : Machine(subject, false, Moving{link, limits, deadline}) {}
 
 Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving) {
-  const auto& [model, arithmetic, mesh, placed, moves, head, sums, parcels] = subject;
+  const auto& [model, arithmetic, mesh, placed, moves, head, sums, parcels, halves] = subject;
   mesh_ = mesh;
   moves_ = moves;
   // A step of a random model, or of a part, is too short to be worth a second thread.
@@ -276,8 +276,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
   experts_ = opened.spec;
   const Device device = DeviceOf(DetectCpu(), arithmetic->isa, arithmetic->compute);
   const WeightChoice choice{.format = arithmetic->weights, .head = true};
-  const std::vector<LayerSlots> placement =
-      placed ? DrawPlacement(opened.spec, mesh) : std::vector<LayerSlots>();
+  const auto placement = placed ? DrawPlacement(opened.spec, mesh) : std::vector<LayerSlots>();
   std::vector<RankModel> ranks;
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     const RankView view = Must(ViewOf(opened.spec, mesh, rank, placement));
@@ -324,6 +323,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
       .draft_tokens_max = kDraftsMax,
       .draft_head = head ? nullptr : &oracle_,
       .home = home_.get(),
+      .overlap = halves ? Overlap::kOn : Overlap::kOff,
       .dispatch = parcels ? DispatchRule{DispatchForm::kLatency, 3} : DispatchRule(),
       .reduce_fast = sums,
       .experts_at = {.redundant = mesh.redundant, .placement = placement},

@@ -72,6 +72,7 @@ struct Subject {
   bool head = false;     // with the model's draft head; else with an oracle in its place
   bool sums = false;     // experts' rows are added up by rank: not the bits of one rank
   bool parcels = false;  // tokens go to experts in parcels that are often too small
+  bool halves = false;   // every step is cut in two, of which one computes while rows travel
   auto operator<=>(const Subject&) const = default;
 };
 

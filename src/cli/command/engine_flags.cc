@@ -83,6 +83,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
       "--reduce", options.reduce, {"exact", "fast"},
       "With --ep: what experts give for a token is added at its home, with the bits of one "
       "rank (exact), or by each rank, with other roundings and fewer bytes (fast)");
+  flags.Choice(
+      "--two-batch-overlap", options.two_batch_overlap, {"auto", "on", "off"},
+      "Whether ranks compute one half of a step's tokens while rows of the other travel; answers "
+      "are the same. auto: ranks that are processes, in the steps where it pays");
   flags.Number("--rank-seconds", options.rank_seconds, {1, 3600},
                "A rank that is not heard of for so long is lost, which ends the others");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
