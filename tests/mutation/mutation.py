@@ -43,11 +43,15 @@ PLANTED = BUILD / "planted"
 MODULES = [line.split(":")[0] for line in (ROOT / "src/LAYERS").read_text().splitlines()
            if re.match(r"\w+:", line)]
 UNIT_OF = {}  # whose unit tests a module has that has none itself
-GTEST_SUITES = {"simulation": "tests/simulation/simulation_test", "equality":
-                "tests/equality/equality_test"}
-PYTEST_SUITES = ["http", "client", "cli", "formats"]
+GTEST_SUITES = {"simulation": "tests/simulation/simulation_test",
+                "moves": "tests/experts/expert_moves_test",
+                "explore": "tests/handoff/handoff_explore_test",
+                "placement": "tests/router/router_placement_test",
+                "equality": "tests/equality/equality_test"}
+PYTEST_SUITES = {"http": "tests/http", "client": "tests/client", "fleet": "tests/router",
+                 "cli": "tests/cli", "formats": "tests/formats"}
 # Cheap ones first; each runs only for mutants that it reaches.
-WIDE = ["simulation", "equality", "golden", *PYTEST_SUITES]
+WIDE = ["simulation", "moves", "explore", "placement", "equality", "golden", *PYTEST_SUITES]
 SIMULATION_SEEDS = 2500
 SPARE = 1.5              # as many more are planted as a module needs, for those that do not compile
 INCLUDERS_MAX = 12       # a header that more sources include costs too much to compile
@@ -314,7 +318,7 @@ def command_of(suite, tests=None):
         return [sys.executable, "tests/golden/compare.py", BUILD / "braid", "--few-cuts"]
     else:
         return [python(), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p",
-                "reach_plugin", *(tests or [f"tests/{suite}"])]
+                "reach_plugin", *(tests or [PYTEST_SUITES[suite]])]
     chosen = [f"--gtest_filter={':'.join(tests)}"] if tests else []
     return [suite_binary, "--gtest_brief=1", "--gtest_fail_fast", *chosen]
 
@@ -557,7 +561,7 @@ def main():
         units = sorted({f"{UNIT_OF.get(module, module)}_test" for module in options.module})
         wide = [] if options.unit_only else [
             *[f"{module}_test" for module in MODULES if module not in UNIT_OF], "braid",
-            "fake_server", "simulation_test", "equality_test"]
+            "fake_server", *[pathlib.Path(path).name for path in GTEST_SUITES.values()]]
         build(sample, units + wide)
         (BUILD / "ignored").unlink(missing_ok=True)
         measure(sample, results)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What the operators find and leave alone, and that planted text still reads as the same code."""
+import fnmatch
 import pathlib
 import sys
 import unittest
@@ -71,6 +72,17 @@ class Operators(unittest.TestCase):
         self.assertIn("(BRAID_MUTANT(7) ? (b - c) : (b +       c))", planted)
         self.assertEqual(text.count("\n"), planted.count("\n"))
         self.assertEqual(text.split("\n")[4], planted.split("\n")[4])
+
+
+class ExcludedFiles(unittest.TestCase):
+    def test_every_pattern_excludes_a_file(self):
+        here = pathlib.Path(__file__).resolve().parent
+        sources = [path.relative_to(here.parents[1]).as_posix()
+                   for path in (here.parents[1] / "src").rglob("*.[hc]*")]
+        for line in (here / "excluded.txt").read_text().splitlines():
+            if not line.startswith("#"):
+                pattern = line.split(": ")[0]
+                self.assertTrue(any(fnmatch.fnmatch(name, pattern) for name in sources), pattern)
 
 
 if __name__ == "__main__":
