@@ -33,6 +33,7 @@ MIB = 1 << 20
 IDLE_SHARE = 1.10  # of the memory before, afterwards
 SETTLE_SECONDS = 30
 NICE = 19
+NEIGHBOUR = "127.0.0.2"  # the bystander's address: the attackers' may have no connection left
 
 
 def bystander(port, out):
@@ -41,7 +42,8 @@ def bystander(port, out):
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
     while not stop:
         stamps.append(-1)  # the time to a first token is not a gap
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120,
+                                                source_address=(NEIGHBOUR, 0))
         body = {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "stream": True}
         try:
             connection.request("POST", attacks.TEXT, json.dumps(body),
