@@ -128,6 +128,35 @@ TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
   }
 }
 
+TEST(LoadWeights, ANumberThatIsNotFiniteIsAnErrorThatNamesItsTensorAndRow) {
+  const std::string from = BRAID_SOURCE_DIR "/tests/golden/qwen3_5_a";
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  for (const bool infinite : {false, true}) {
+    const TestDirectory copy;
+    std::filesystem::copy(from, copy.path(), std::filesystem::copy_options::recursive);
+    {
+      Result<OpenedModel> opened = OpenModel(copy.path());
+      ASSERT_TRUE(opened) << opened.error().message;
+      const TensorEntry* entry = opened->checkpoint.Find(name);
+      ASSERT_NE(entry, nullptr);
+      const bool wide = entry->dtype == DType::kF32;
+      std::string file = copy.Read("model.safetensors");
+      const int64_t k = entry->shape.back(), size = wide ? 4 : 2;
+      const std::string stored(reinterpret_cast<const char*>(entry->data), 64);
+      const size_t at = file.find(stored) + static_cast<size_t>((3 * k + 5) * size);
+      const uint32_t bits = infinite ? 0xff800000u : 0x7fc00000u;
+      std::memcpy(file.data() + at, reinterpret_cast<const char*>(&bits) + (wide ? 0 : 2),
+                  static_cast<size_t>(size));
+      copy.Write("model.safetensors", file);
+    }
+    const Result<LoadedModel> model = LoadModel(copy.path());
+    ASSERT_FALSE(model);
+    EXPECT_THAT(model.error().message, HasSubstr('"' + name +
+                                                 "\" has a number that is NaN or "
+                                                 "infinite in row 3"));
+  }
+}
+
 TEST(LoadWeights, ReportsProgressUpToOne) {
   Result<OpenedModel> opened = OpenModel(kTiny);
   ASSERT_TRUE(opened);

@@ -75,6 +75,49 @@ void FindRows(const BoundWeight& bound, PanelRows panel, std::vector<std::byte>&
   for (int64_t r = 0; r < panel.count; ++r) rows[r] = decoded.data() + r * row_bytes;
 }
 
+// A number is NaN or infinite where all bits of its exponent are set: the exponent's lowest bit,
+// added to it, then carries into the place of the sign. `exponent` and `lowest` hold a word's
+// numbers side by side.
+bool IsFinite(const std::byte* row, int64_t bytes, uint64_t exponent, uint64_t lowest) {
+  uint64_t carried = 0;
+  int64_t at = 0;
+  for (; at + 8 <= bytes; at += 8) {
+    uint64_t word;
+    std::memcpy(&word, row + at, 8);
+    carried |= (word & exponent) + lowest;
+  }
+  uint64_t word = 0;
+  std::memcpy(&word, row + at, static_cast<size_t>(bytes - at));
+  carried |= (word & exponent) + lowest;
+  return (carried & (exponent + lowest)) == 0;
+}
+bool IsFinite(const std::byte* row, int64_t count, DType dtype) {
+  constexpr uint64_t kTwice = 0x0000000100000001u, kFourTimes = 0x0001000100010001u;
+  if (dtype == DType::kF32)
+    return IsFinite(row, 4 * count, 0x7f800000u * kTwice, 0x800000u * kTwice);
+  if (dtype == DType::kBF16) {
+    return IsFinite(row, 2 * count, 0x7f80u * kFourTimes, 0x80u * kFourTimes);
+  }
+  if (dtype == DType::kF16) {
+    return IsFinite(row, 2 * count, 0x7c00u * kFourTimes, 0x400u * kFourTimes);
+  }
+  return true;
+}
+
+// What a panel is packed from while it is in the caches anyway.
+Status CheckFinite(const BoundWeight& bound, PanelRows panel, const std::byte* const* rows) {
+  for (int64_t r = 0; r < panel.count; ++r) {
+    if (IsFinite(rows[r], bound.spec.k, bound.dtype)) continue;
+    const int64_t first = (panel.first + r) * bound.spec.k;
+    const SourceRun& run = bound.RunAt(first);
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("\"{}\" has a number that is NaN or infinite in row {}: the file is "
+                             "damaged, or its training failed",
+                             run.stored->main().name, (run.first + first - run.at) / bound.spec.k)};
+  }
+  return {};
+}
+
 Status PackCoded(const BoundWeight& bound, PanelRows rows, const ops::PackedMatrix& to, int64_t p) {
   ops::CodedPanel panel(to.format, to.depth());
   for (int64_t r = 0; r < rows.count; ++r) {
@@ -125,6 +168,7 @@ Status PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out
     }
     const std::byte* rows[ops::kPanelRows] = {};
     FindRows(bound, panel, decoded, rows);
+    RETURN_IF_ERROR(CheckFinite(bound, panel, rows));
     ops::PackPanel(to, 0, at, rows, bound.dtype);
   }
   return {};
