@@ -67,6 +67,15 @@ TEST(Placer, ASharedBeginningDoesNotDrawEverythingToOneEngine) {
   for (const int of : count) EXPECT_NEAR(of, 20, 3);
 }
 
+TEST(Placer, ABeginningIsNotCopiedForASmallWait) {
+  Placer placer = MakePlacer(2);
+  const int32_t home = Place(placer, Prompt(1, 20), Idle(2)).engine;
+  std::vector<EngineLoad> loads = Idle(2);
+  // Behind its work, and the work that it was given, the prompt costs a little more than elsewhere.
+  loads[home].backlog_tokens = 15 * kTextBlockTokens;
+  EXPECT_EQ(placer.Choose(Prompt(1, 22), loads).engine, home);
+}
+
 TEST(Placer, LeavesAPrefixWhenTheWaitCostsMore) {
   Placer placer = MakePlacer(2);
   const int32_t home = Place(placer, Prompt(1, 20), Idle(2)).engine;
