@@ -10,7 +10,7 @@ import msgpack
 import zmq
 
 from conftest import wait_for
-from registration_test import message, register
+from registration_test import At, message, register
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from serving import serving  # noqa: E402
@@ -30,19 +30,6 @@ def complete(server, tokens):
     status, answer = server.post("/v1/completions", body)
     assert status == 200, answer
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
-class At:
-    """The same requests to an engine itself."""
-
-    def __init__(self, port, router):
-        self.port, self._router = port, router
-
-    def request(self, *words, **more):
-        return type(self._router).request(self, *words, **more)
-
-    def post(self, *words, **more):
-        return type(self._router).post(self, *words, **more)
 
 
 def address(served, what):

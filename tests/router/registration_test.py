@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,19 @@ from failure_test import DIALECTS, begin
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from serving import serving  # noqa: E402
+
+class At:
+    """The requests of a router's test to an engine itself."""
+
+    def __init__(self, port, router):
+        self.port, self._router = port, router
+
+    def request(self, *words, **more):
+        return type(self._router).request(self, *words, **more)
+
+    def post(self, *words, **more):
+        return type(self._router).post(self, *words, **more)
+
 
 TEXT = {"prompt": "Once upon a time", "max_tokens": 4}
 LONG = DIALECTS["/v1/completions"]
@@ -196,6 +210,27 @@ def test_serve_registers_renews_and_leaves(start_router, tmp_path):
         wait_for(renewed, 60)
         assert not engines()["one"]["removed"]
     wait_for(lambda: engines() == {}, 30)
+
+
+def test_decode_engines_find_prefill_engines_at_the_router(start_router):
+    router = start_router({}, registration=True, lease_ms=6000)
+    flags = ["--threads", "1", "--draft", "off", "--max-model-len", "700", "--register",
+             f"http://127.0.0.1:{router.port}", "--register-name"]  # fmt: skip
+    tokens = [(i * i * 31 + i) % 900 + 5 for i in range(200)]
+    with serving(*flags, "d", "--role", "decode") as decode:
+        wait_for(lambda: router.engines().get("d", {}).get("state") == "ready", 60)
+        with serving(*flags, "p", "--role", "prefill", "--handoff-listen", "127.0.0.1:0"):
+            wait_for(lambda: any("paired with the prefill engine" in line for line in decode.log),
+                     60)
+            body = {"prompt": tokens, "max_tokens": 2, "temperature": 0}
+            assert router.post("/v1/completions", body)[0] == 200
+            at = At(decode.port, router)
+            wait_for(lambda: re.search(r'handoffs_total{[^}]*end="done"[^}]*} 1',
+                                       at.request("GET", "/metrics")[2].decode()), 60)
+        # Without it, prompts are computed here, and nobody is asked for pages again.
+        body["prompt"] = tokens[::-1]
+        assert router.post("/v1/completions", body)[0] == 200
+        wait_for(lambda: list(router.engines()) == ["d"], 60)
 
 
 def test_wrong_flags_are_refused(tmp_path):
