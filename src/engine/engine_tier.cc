@@ -32,11 +32,6 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
         "--cache-dir keeps pages whose bits do not depend on where experts lie; leave out "
         "--reduce fast");
   }
-  if (options.partners) {
-    return bad(
-        "--cache-dir is for an engine that computes whole requests; leave it out of one that "
-        "hands prompts off or receives them");
-  }
   if (!options.scheduler.prefix_cache) {
     return bad("--cache-dir keeps prefixes; leave out --no-prefix-cache");
   }

@@ -1,8 +1,6 @@
 // A mirror of the block tables of slots that compute for partners; see the header.
 #include "handoff/handoff_executor.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace braid::handoff {
@@ -31,6 +29,7 @@ HandoffExecutor::HandoffExecutor(Executor& inner, Partners& partners, const Sche
       partners_(partners),
       geometry_(config.cache),
       mirrors_(static_cast<size_t>(config.running_max)),
+      requests_(static_cast<size_t>(config.running_max)),
       tap_(std::make_unique<Tap>(*this)) {
   CHECK(config.dp_ranks == 1);
 }
@@ -50,10 +49,9 @@ void HandoffExecutor::Launch(Plan plan, EventSink& events) {
   Follow(plan);
   for (const PageMove& move : plan.moves) {
     if (!move.in() || move.place != Place::kPeer) continue;
-    // The move is planned when the request is admitted.
-    const auto at = std::ranges::find(plan.admissions, move.slot, &Admission::slot);
-    CHECK(at != plan.admissions.end());
-    partners_.Expect(move.id, *at->request);
+    const Request* request = requests_[move.slot];
+    CHECK(request != nullptr && request->id == move.request);
+    partners_.Expect(move.id, *request);
   }
   tap_->PassTo(events);
   inner_.Launch(std::move(plan), *tap_);
@@ -63,6 +61,7 @@ void HandoffExecutor::Follow(const Plan& plan) {
   for (const Admission& admission : plan.admissions) {
     Mirror& mirror = mirrors_[admission.slot];
     const Request& request = *admission.request;
+    requests_[admission.slot] = &request;
     mirror.next = -1;
     if (request.role != RequestRole::kPrefill) continue;
     const int32_t from = partners_.WantedFrom(request.id);

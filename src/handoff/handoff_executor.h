@@ -44,7 +44,8 @@ class HandoffExecutor final : public Executor {
   Partners& partners_;
   const CacheGeometry& geometry_;
   IdVector<SlotId, Mirror> mirrors_;
-  std::vector<Computed> computed_;  // by the step in flight
+  IdVector<SlotId, const Request*> requests_;  // that were admitted last
+  std::vector<Computed> computed_;             // by the step in flight
   const std::unique_ptr<Tap> tap_;
 };
 

@@ -114,6 +114,18 @@ def pair():
         yield prefill, decode
 
 
+def test_each_side_goes_on_with_its_own_pages_after_a_restart(wanted, tmp_path):
+    chosen = (0, 6, 10)
+    for turn in range(2):
+        with (prefilling("--cache-dir", str(tmp_path / "prefill")) as prefill,
+              decoding([prefill], "--cache-dir", str(tmp_path / "decode")) as decode):
+            for i in chosen:
+                assert post(decode.port, REQUESTS[i]) == wanted[i]
+            until(lambda: metric(decode, "handoffs_total", 'end="done"') == len(chosen))
+            for engine in (prefill, decode):
+                assert (metric(engine, "tier_hits_total") > 3000) == (turn == 1)
+
+
 def test_one_and_one_answer_as_one(pair, wanted):
     prefill, decode = pair
     for body, answer in zip(REQUESTS, wanted, strict=True):

@@ -1,6 +1,8 @@
 // See the header.
 #include "tests/equality/handed.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 
 #include "base/clock.h"
@@ -73,12 +75,13 @@ Handed::Handed(const Subject& subject, const HandedOptions& options)
   answers.mesh.tp = options.decode_tp;
   std::vector<handoff::HostPort> where;
   for (int i = 0; i < options.prefills; ++i) {
-    prefills_.push_back(Make(MachineOf(computes, copy++), {.side = Side::kPrefill}));
+    prefills_.push_back(
+        Make(MachineOf(computes, copy++), {.side = Side::kPrefill}, fmt::format("prefill-{}", i)));
     where.push_back({"loopback", prefills_.back()->partners->port()});
   }
   for (int i = 0; i < options.decodes; ++i) {
-    decodes_.push_back(
-        Make(MachineOf(answers, copy++), {.side = Side::kDecode, .prefills = where}));
+    decodes_.push_back(Make(MachineOf(answers, copy++), {.side = Side::kDecode, .prefills = where},
+                            fmt::format("decode-{}", i)));
   }
   AwaitPartners();
 }
@@ -89,13 +92,15 @@ Handed::~Handed() {
   }
 }
 
-std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerOptions partners) {
+std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerOptions partners,
+                                             const std::string& folder) {
   const Side side = partners.side;
   partners.transport = network_.maker();
   partners.layout = machine.layout();
   auto engine = std::make_unique<Engine>();
   SchedulerConfig& config = engine->config = machine.config(options_.drafts);
   config.handoff = true;
+  config.tier = !options_.directory.empty();
   if (options_.tune) options_.tune(side, config);
   engine->machine = &machine;
   engine->partners = *handoff::Partners::Create(std::move(partners));
@@ -110,6 +115,17 @@ std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerO
                               engine->driver.get());
   }
   engine->partners->Serve(*engine->driver);
+  if (config.tier) {
+    engine->tiers = std::move(*RankTiers::Open({.directory = options_.directory + '/' + folder,
+                                                .bytes_max = int64_t{1} << 30,
+                                                .fingerprint = TierFingerprint("handed")},
+                                               {machine.mesh().ranks(), machine.mesh().tp}));
+    for (size_t rank = 0; rank < machine.tiers().size(); ++rank) {
+      machine.tiers()[rank].Use(&engine->tiers->MoverOf(static_cast<int32_t>(rank)),
+                                engine->driver.get());
+    }
+    engine->tiers->Watch(*engine->driver);
+  }
   engine->thread = std::thread([e = engine.get()] { EXPECT_TRUE(e->driver->Run().ok()); });
   return engine;
 }
@@ -120,6 +136,8 @@ void Handed::Stop(Engine& engine) {
   EXPECT_EQ(engine.driver->stats().scheduler.pages_used, 0);
   EXPECT_TRUE(engine.driver->scheduler().Audit().ok());
   engine.partners.reset();
+  engine.tiers.reset();
+  for (MoverSwitch& tier : engine.machine->tiers()) tier.Use(nullptr, nullptr);
   for (MoverSwitch& peer : engine.machine->peers()) peer.Use(nullptr, nullptr);
 }
 

@@ -18,6 +18,7 @@
 #include "scheduler/driver.h"
 #include "tests/equality/table.h"
 #include "tests/handoff/loopback.h"
+#include "tiers/rank_tiers.h"
 
 namespace braid {
 
@@ -28,6 +29,8 @@ struct HandedOptions {
   handoff::LoopbackFaults faults;
   // What is otherwise in the config of a side's engines.
   std::function<void(handoff::Side, SchedulerConfig&)> tune;
+  // Where each engine has a folder for its pages, by its side and number; empty: none has.
+  std::string directory;
 };
 
 class Handed {
@@ -87,6 +90,7 @@ class Handed {
     Machine* machine;
     SchedulerConfig config;
     std::unique_ptr<handoff::Partners> partners;
+    std::unique_ptr<RankTiers> tiers;  // null: none
     std::unique_ptr<Watch> watch;
     std::unique_ptr<handoff::HandoffExecutor> executor;
     std::unique_ptr<Driver> driver;
@@ -101,7 +105,8 @@ class Handed {
     Answer answer;
     bool done = false;
   };
-  std::unique_ptr<Engine> Make(Machine& machine, handoff::PartnerOptions partners);
+  std::unique_ptr<Engine> Make(Machine& machine, handoff::PartnerOptions partners,
+                               const std::string& folder);
   void Stop(Engine& engine);
 
   HandedOptions options_;

@@ -1,8 +1,13 @@
 // Proof that the columns of engines that divide the work can see, and the checks of the transport:
 // they find each mistake of handed.toml, and nothing without them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "tests/equality/handed.h"
@@ -126,6 +131,24 @@ bool AbortsAndShares(const Subject& subject) {
   return shared && arrived && run.failed() == 1 && run.handed() == 1;
 }
 
+// Prompts that come together, whose beginnings each engine has on disk from before.
+bool RestoredAndHanded(const Subject& subject) {
+  const std::string directory = fmt::format("{}handed_tier_{}", ::testing::TempDir(), ::getpid());
+  bool same = true;
+  for (int turn = 0; turn < 2; ++turn) {
+    Handed run(subject, {.directory = directory});
+    std::vector<size_t> tickets;
+    for (const Request& request : Requests()) tickets.push_back(run.Submit(request));
+    for (size_t i = 0; i < tickets.size(); ++i) {
+      same &= Same(run.Await(tickets[i]), Cold(MachineOf(subject), Requests()[i]));
+    }
+    run.AwaitHanded(std::ssize(tickets));
+    same &= run.failed() == 0;
+  }
+  std::filesystem::remove_all(directory);
+  return same;
+}
+
 bool Holds() {
   const Subject hybrid{Model::kQwen3Next, BestHere(Compute::kF32)};
   Subject headed = hybrid;
@@ -134,7 +157,7 @@ bool Holds() {
          AnswersAre(hybrid, Drafts::kNone, {.damaged = 3}) &&
          AnswersAre(headed, Drafts::kHeadThree, {}) && AnswersAre(hybrid, Drafts::kNone, {}, 2) &&
          AnswersAre(hybrid, Drafts::kNone, {}, 1, 2) && AbortsAndShares(hybrid) &&
-         !::testing::Test::HasFailure() && TransportsHold();
+         RestoredAndHanded(hybrid) && !::testing::Test::HasFailure() && TransportsHold();
 }
 
 TEST(HandedMistakes, AreFound) { ExpectEachFound(kMistakes, Holds); }

@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 namespace braid {
 namespace {
@@ -217,6 +220,48 @@ TEST_P(HandedTest, PagesOfAbortedRequestsLandNowhereElse) {
   }
   EXPECT_GT(run.failed(), 0);
   EXPECT_EQ(run.network().taken, 0);
+}
+
+// Both sides keep what they compute or receive, and go on with it after a restart: what a tier has
+// of a prompt comes from there, and the rest from the other engine. One that has lost its own
+// computes, or asks for all.
+TEST_P(HandedTest, RestoredThenHandedOffTheyAnswerAsOne) {
+  if (subject().model == Model::kBraidTiny) return;  // it takes long
+  const std::string directory = fmt::format("{}handed_tier_{}", ::testing::TempDir(), ::getpid());
+  std::filesystem::remove_all(directory);
+  const std::vector<Request> all = Requests();
+  std::vector<Request> requests;
+  std::vector<Answer> want;
+  for (const size_t i : {0, 1, 3, 6}) {
+    requests.push_back(all[i]);
+    want.push_back(Want()[i]);
+  }
+  Learn(requests, want, 2, 2);
+  const auto run = [&](bool at_once) {
+    Handed engines(subject(), {.drafts = drafts(), .faults = kSlow, .directory = directory});
+    std::vector<size_t> tickets;
+    int32_t stored = 0;
+    for (const Request& request : requests) {
+      tickets.push_back(engines.Submit(request));
+      if (!at_once) engines.Await(tickets.back());
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const Answer& got = engines.Await(tickets[i]);
+      ExpectSame(got, want[i]);
+      stored += got.reuse.stored;
+    }
+    engines.AwaitHanded(std::ssize(requests));
+    EXPECT_EQ(engines.failed(), 0);
+    EXPECT_EQ(engines.network().taken, 0);
+    return stored;
+  };
+  EXPECT_EQ(run(false), 0);
+  EXPECT_EQ(run(false), 320 + 640);
+  std::filesystem::remove_all(directory + "/prefill-0");
+  EXPECT_GE(run(true), 320 + 640);
+  std::filesystem::remove_all(directory + "/decode-0");
+  EXPECT_EQ(run(true), 0);
+  std::filesystem::remove_all(directory);
 }
 
 // Its pages are handed over and still being read.

@@ -69,7 +69,6 @@ PrefixMatch AdmissionControl::FindPrefix(Sequence& s, DpRankId rank) const {
   if (!MayReuse(s)) return {};
   PrefixMatch match = ranks_[rank].cache.Match({s.request.tenant, s.request.cache_salt, rank.value},
                                                s.tokens(), s.reuse_limit(), s.keys);
-  if (s.receives) match.stored = match.tokens;  // the rest comes from another engine
   if (s.wants_prompt_logprobs && match.stop == ReuseStop::kComplete) match.stop = ReuseStop::kOff;
   return match;
 }

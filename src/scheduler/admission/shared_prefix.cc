@@ -32,11 +32,12 @@ int32_t CommonTokens(const Sequence& a, const Sequence& b, int32_t limit) {
 // when no more than is there already, or when the leader is behind.
 int32_t AdmissionControl::Promised(const Sequence& leader, const Sequence& s,
                                    const PrefixMatch& match) const {
-  // What it came with is all that it has in whole blocks before they are published.
-  const int32_t end = leader.prefill_end / kBlockTokens * kBlockTokens;
+  // What it came with is all that it has in whole blocks before they are published. What comes from
+  // another engine has one state, at its end.
+  const int32_t last = leader.receives ? leader.arriving : leader.prefill_end;
+  const int32_t end = last / kBlockTokens * kBlockTokens;
   const int32_t there = leader.blocks.published();
-  const bool awaits = leader.Is<Receiving>() && leader.arriving == 0;
-  if (!leader.reuses || awaits || there >= end) return 0;
+  if (!leader.reuses || there >= end) return 0;
   const bool space = leader.request.tenant == s.request.tenant &&
                      leader.request.cache_salt == s.request.cache_salt;
   if (!space) return 0;

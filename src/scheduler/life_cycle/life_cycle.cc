@@ -229,14 +229,15 @@ void LifeCycle::TakePages(Sequence& s, const PagesMoved& event) {
   TakeToken(s, event.token, event.logprob);
 }
 
-// The tokens before `arriving` are in place now. When not all of their pages came, the sequence
-// waits again; what was lost is known by then and will not be asked for.
+// The tokens before `arriving` are in place now; the rest is computed, or comes from another engine.
+// When not all of their pages came, the sequence waits again; what was lost is known by then and
+// will not be asked for.
 void LifeCycle::TakePrefix(Sequence& s, const PagesMoved& event) {
   if (!event.error.empty()) return LoseBlocks(s);
   const int32_t end = std::exchange(s.arriving, 0);
   admission_.CountArrived(s, end);
   const int32_t start = std::exchange(s.planned, end);
-  Move(s.phase, PrefixArrived{});
+  if (!s.receives) Move(s.phase, PrefixArrived{});
   Publish(s, start, end);
   s.blocks.MarkResumed(ranks_[s.dp_rank].cache);
   RetireStates(s, end);

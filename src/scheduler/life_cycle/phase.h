@@ -21,8 +21,8 @@ struct Prefilling {
 struct Decoding {
   static constexpr const char* kName = "Decoding";
 };
-// Holds a slot and blocks, into which pages are coming: its prompt's from another engine, or the
-// first of them from a tier.
+// Holds a slot and blocks, into which pages are coming: the first of its prompt's from a tier, then
+// the others from another engine, or either.
 struct Receiving {
   static constexpr const char* kName = "Receiving";
 };

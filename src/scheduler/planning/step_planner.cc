@@ -136,6 +136,8 @@ void StepPlanner::PlanDecodes(DpRank& rank) {
       if (!awaits_drafts || s.rows_in_flight == 0) PlanDecode(s);
     } else if (s.Is<Sending>() && s.rows_in_flight == 0) {
       PlanMove(s, Place::kPeer, Direction::kOut);
+    } else if (s.Is<Receiving>() && s.rows_in_flight == 0) {  // what a tier had has come
+      PlanMove(s, Place::kPeer, Direction::kIn);
     }
     if (i < running.size() && running[i] == &s) ++i;  // not preempted
   }
