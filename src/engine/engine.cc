@@ -107,7 +107,6 @@ struct Engine::State {
   }
   void StartFollowers();
   Status Prepare(const std::function<void(std::string)>& stage);
-  Status TakeRecorded();
   std::string MachineText() const {
     return TextOf(machine, device.name(), options.mla, FormatsText(formats));
   }
@@ -229,29 +228,7 @@ Status Engine::State::PlanCache(const Binding& binding) {
   request.drafts = options.scheduler.draft_tokens_max > 0;
   request.running_max = std::min(options.scheduler.running_max, options.scheduler.step_tokens_max);
   ASSIGN_OR_RETURN(memory, PlanMemory(views[0].spec, request));
-  return options.recorded ? TakeRecorded() : Status();
-}
-
-// Replaces the planned arena with that of a recorded run, if it suits the model.
-Status Engine::State::TakeRecorded() {
-  const CacheGeometry& cache = options.recorded->cache;
-  const auto same = [](const GroupGeometry& a, const GroupGeometry& b) {
-    return a.kind == b.kind && a.block_bytes == b.block_bytes;
-  };
-  const auto& groups = memory.geometry.groups;
-  if (options.recorded->vocabulary != spec.vocabulary ||
-      !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: --kv-dtype, --state-dtype or the model differs from the recorded "
-                             "run, or it ran on several ranks, which replay repeats without "
-                             "--model only: vocabularies or cache blocks do not match",
-                             options.model_dir)};
-  }
-  memory.geometry = cache;
-  memory.arena_bytes = cache.page_bytes * cache.pages;
-  memory.model_len_max = options.recorded->context_tokens_max;
-  memory.running_max = options.recorded->running_max;
-  return {};
+  return options.recorded ? TakeRecorded(options, spec.vocabulary, memory) : Status();
 }
 
 Result<ModelWeights> Engine::State::LoadModelWeights(
@@ -377,11 +354,13 @@ void Engine::State::StartFollowers() {
     const int32_t rank = views[i + 1].rank;
     followers[i].thread = FollowOnThread(*ranks, rank, *followers[i].executor, SharedStart());
   }
-  leader = std::make_unique<RankLeader>(*ranks->Groups(0).all, SharedStart(),
-                                        [this](const Error& error) {
-                                          std::lock_guard lock(lost_mutex);
-                                          lost = error;
-                                        });
+  leader = std::make_unique<RankLeader>(
+      *ranks->Groups(0).all, SharedStart(),
+      [this](const Error& error) {
+        std::lock_guard lock(lost_mutex);
+        lost = error;
+      },
+      tier.get());
 }
 
 Status Engine::State::StartEngine() {
@@ -403,7 +382,8 @@ Status Engine::State::StartEngine() {
                    .prompts_elsewhere = partners && partners->receives(),
                    .clear_tiers = [this] { tier ? tier->Clear() : void(); },
                    .prefixes = kv_events.get(),
-                   .followers = leader.get()});
+                   .followers = leader.get(),
+                   .moves_us = tier && ranks && ranks->as_processes() ? kReportsUs : kHeartbeatUs});
   if (partners) partners->Serve(*driver);
   if (tier) tier->Watch(*driver);
   thread = std::thread([this] {
@@ -477,7 +457,8 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   RETURN_IF_ERROR(PlanCache(binding));
   if (options.partners) RETURN_IF_ERROR(FindPartners());
   ASSIGN_OR_RETURN(kv_events, OpenEvents(options, views[0].rank));
-  ASSIGN_OR_RETURN(tier, OpenTier(options, fingerprint_parts()));
+  ASSIGN_OR_RETURN(
+      tier, OpenTier(options, fingerprint_parts(), ranks ? ranks->here() : std::vector<int32_t>()));
   return LoadRanks(std::move(binding), stage);
 }
 
@@ -505,8 +486,13 @@ Status Engine::Follow(const EngineOptions& options) {
   RETURN_IF_ERROR(OrEnd(state.Prepare([](std::string) {}), state.ranks.get()));
   const int32_t rank = state.views[0].rank;
   state.executor->BindEngineThread();
-  return OrEnd(FollowRun(*state.ranks->Groups(rank).all, state.SharedStart(), *state.executor),
-               state.ranks.get());
+  Inbox reports;
+  const FollowerParts parts = FollowerPartsOf(state.tier.get(), reports);
+  const Status status =
+      OrEnd(FollowRun(*state.ranks->Groups(rank).all, state.SharedStart(), *state.executor, parts),
+            state.ranks.get());
+  state.tier.reset();
+  return status;
 }
 
 Status Engine::group_status() const {

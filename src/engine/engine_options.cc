@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/quantities.h"
@@ -87,6 +88,27 @@ Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& 
 
 Result<Machine> ResolveMachine(const EngineOptions& options) {
   return ResolveMachine(options, DetectCpu());
+}
+
+Status TakeRecorded(const EngineOptions& options, int32_t vocabulary, MemoryPlan& memory) {
+  const CacheGeometry& cache = options.recorded->cache;
+  const auto same = [](const GroupGeometry& a, const GroupGeometry& b) {
+    return a.kind == b.kind && a.block_bytes == b.block_bytes;
+  };
+  const auto& groups = memory.geometry.groups;
+  if (options.recorded->vocabulary != vocabulary ||
+      !std::equal(groups.begin(), groups.end(), cache.groups.begin(), cache.groups.end(), same)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: --kv-dtype, --state-dtype or the model differs from the recorded "
+                             "run, or it ran on several ranks, which replay repeats without "
+                             "--model only: vocabularies or cache blocks do not match",
+                             options.model_dir)};
+  }
+  memory.geometry = cache;
+  memory.arena_bytes = cache.page_bytes * cache.pages;
+  memory.model_len_max = options.recorded->context_tokens_max;
+  memory.running_max = options.recorded->running_max;
+  return {};
 }
 
 }  // namespace braid

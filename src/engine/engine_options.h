@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "handoff/partners.h"
 #include "kv_events/publisher.h"
+#include "model/loading/memory_plan.h"
 #include "model/loading/weight_choice.h"
 #include "parallel/mesh.h"
 #include "runtime/experts/expert_balancer.h"
@@ -108,5 +109,8 @@ struct Machine {
 // kInvalid when an instruction set is asked for that the CPU lacks.
 Result<Machine> ResolveMachine(const EngineOptions& options);
 Result<Machine> ResolveMachine(const EngineOptions& options, const CpuFeatures& cpu);
+
+// Replaces the planned arena with that of the recorded run, if it suits the model.
+Status TakeRecorded(const EngineOptions& options, int32_t vocabulary, MemoryPlan& memory);
 
 }  // namespace braid

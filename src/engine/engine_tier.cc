@@ -5,12 +5,12 @@
 
 #include "base/block.h"
 #include "base/quantities.h"
-#include "comm/launch.h"
 
 namespace braid {
 
 Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
-                                            const FingerprintParts& parts) {
+                                            const FingerprintParts& parts,
+                                            const std::vector<int32_t>& here) {
   if (options.cache_dir.empty()) {
     if (!options.cache_key_file.empty()) {
       return Error{ErrorCode::kInvalid,
@@ -24,9 +24,6 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
   const auto bad = [](const char* message) {
     return Error{ErrorCode::kInvalid, message, "cache_dir"};
   };
-  if (LaunchHere().several()) {
-    return bad("--cache-dir goes with ranks that are threads; start one process");
-  }
   if (options.reduce != "exact") {
     return bad(
         "--cache-dir keeps pages whose bits do not depend on where experts lie; leave out "
@@ -35,6 +32,7 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
   if (!options.scheduler.prefix_cache) {
     return bad("--cache-dir keeps prefixes; leave out --no-prefix-cache");
   }
+  ASSIGN_OR_RETURN(const std::string fingerprint, WholeFingerprintOf(options, parts));
   ASSIGN_OR_RETURN(const std::string files, FilesLine(options.model_dir));
   std::optional<PageCipher> cipher;
   if (!options.cache_key_file.empty()) {
@@ -42,9 +40,18 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
   }
   return RankTiers::Open({.directory = options.cache_dir,
                           .bytes_max = options.cache_disk_bytes,
-                          .fingerprint = TierFingerprint(FingerprintOf(parts), files),
+                          .fingerprint = TierFingerprint(fingerprint, files),
                           .cipher = std::move(cipher)},
-                         {options.mesh.ranks(), options.mesh.tp});
+                         {options.mesh.ranks(), options.mesh.tp, here});
+}
+
+FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports) {
+  if (tier == nullptr) return {};
+  tier->Watch(reports);
+  return {.reports = &reports, .watch = [tier](const Event& event) {
+            const auto* flush = std::get_if<FlushCache>(&event);
+            if (flush != nullptr && flush->tiers) tier->Clear();
+          }};
 }
 
 std::string TierText(const RankTiers& tier, const EngineOptions& options) {

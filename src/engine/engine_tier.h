@@ -4,20 +4,28 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "engine/engine_options.h"
 #include "engine/fingerprint.h"
 #include "kv_events/publisher.h"
 #include "model/loading/memory_plan.h"
+#include "runtime/lock_step.h"
 #include "tiers/rank_tiers.h"
 
 namespace braid {
 
 // Opens --cache-dir, if there is one (null: none), before the weights are read, so that a bad
-// directory fails at once. Ranks must be threads of this process.
+// directory fails at once. `here`: the ranks of this process.
 Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
-                                            const FingerprintParts& parts);
+                                            const FingerprintParts& parts,
+                                            const std::vector<int32_t>& here);
+
+// How often rank 0 asks the other processes for ends of moves while it has nothing else to say.
+inline constexpr int64_t kReportsUs = 1000;
+// What a process that follows rank 0 tells it of its tier (null: there is none), and hears of it.
+FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports);
 
 // The line that is printed at start.
 std::string TierText(const RankTiers& tier, const EngineOptions& options);

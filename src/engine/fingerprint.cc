@@ -133,19 +133,22 @@ Status CheckPartners(const EngineOptions& options) {
 Status DescribeTo(EngineOptions& options, const FingerprintParts& parts) {
   RETURN_IF_ERROR(CheckPartners(options));
   handoff::PartnerOptions& partners = *options.partners;
-  if (options.mesh.tp == 1) {
-    partners.fingerprint = FingerprintOf(parts);
-    return {};
+  ASSIGN_OR_RETURN(partners.fingerprint, WholeFingerprintOf(options, parts));
+  if (options.mesh.tp > 1) {
+    partners.layout = PageLayoutOf(parts.spec, options.mesh, parts.machine.kv_dtype);
   }
+  return {};
+}
+
+Result<std::string> WholeFingerprintOf(const EngineOptions& options,
+                                       const FingerprintParts& parts) {
+  if (options.mesh.ranks() == 1) return FingerprintOf(parts);
   const DType kv_dtype = parts.machine.kv_dtype;
-  partners.layout = PageLayoutOf(parts.spec, options.mesh, kv_dtype);
   ASSIGN_OR_RETURN(const Binding whole,
                    BindWeights(parts.spec, parts.checkpoint, options.weight_choice()));
   const std::map<std::string_view, int64_t> weights = WeightBytesOf(whole.report);
   const CacheGeometry cache{.groups = CachePlanOf(parts.spec, kv_dtype).groups};
-  partners.fingerprint =
-      FingerprintOf({parts.spec, parts.checkpoint, parts.machine, cache, weights, parts.mla});
-  return {};
+  return FingerprintOf({parts.spec, parts.checkpoint, parts.machine, cache, weights, parts.mla});
 }
 
 std::string ModelLinesOf(const FingerprintParts& parts) {

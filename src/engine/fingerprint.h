@@ -33,6 +33,9 @@ std::string FingerprintOf(const FingerprintParts& parts);
 // is computed, on whatever machine.
 std::string ModelLinesOf(const FingerprintParts& parts);
 
+// The same of the model on one rank alone, whatever a rank of the mesh holds: all ranks have it.
+Result<std::string> WholeFingerprintOf(const EngineOptions& options, const FingerprintParts& parts);
+
 // One more line for pages that stay: names, sizes and times of the files of weights, so that a file
 // that is changed in place is another one even where no sample shows it.
 Result<std::string> FilesLine(const std::string& model);

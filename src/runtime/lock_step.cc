@@ -1,9 +1,14 @@
-// Messages are a length of 8 bytes and, unless it is 0 or the end, as many bytes of whole records.
+// A message of rank 0 has two parts. In the first all ranks tell all how many bytes of whole
+// records they have to say: rank 0 to everybody, the others to rank 0. The second brings these; it
+// is left out where nobody has any, and after the end.
 #include "runtime/lock_step.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -18,15 +23,19 @@ namespace {
 
 constexpr uint64_t kEnd = std::numeric_limits<uint64_t>::max();
 
-template <class T>
-MutableBytes BytesOf(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
+Bytes BytesOf(const uint64_t& value) { return std::as_bytes(std::span(&value, 1)); }
+
+Bytes BytesOf(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+bool AnySays(const std::vector<uint64_t>& sizes) {
+  return std::ranges::any_of(sizes, [](uint64_t size) { return size > 0; });
 }
 
 // The records that rank 0 sends, as they come.
 class Received final : public RecordSource {
  public:
-  explicit Received(Communicator& all) : all_(all) {}
+  Received(Communicator& all, const FollowerParts& parts)
+      : all_(all), parts_(parts), sizes_(static_cast<size_t>(all.size())) {}
 
   Status Begin() {
     ASSIGN_OR_RETURN(std::optional<AnyRecord> record, NextRecord());
@@ -40,6 +49,7 @@ class Received final : public RecordSource {
     ASSIGN_OR_RETURN(std::optional<AnyRecord> record, NextRecord());
     if (!record) return std::optional<LogRecord>();
     if (auto* event = std::get_if<Event>(&*record)) {
+      if (parts_.watch) parts_.watch(*event);
       return std::optional<LogRecord>(std::move(*event));
     }
     return std::optional<LogRecord>(std::get<PlanMark>(*record));
@@ -50,16 +60,32 @@ class Received final : public RecordSource {
     while (true) {
       ASSIGN_OR_RETURN(std::optional<AnyRecord> record, records_.Next());
       if (record) return record;
-      uint64_t size = 0;
-      RETURN_IF_ERROR(all_.Broadcast(0, BytesOf(size)));
-      if (size == kEnd) return std::optional<AnyRecord>();
-      text_.resize(size);
-      if (size > 0) RETURN_IF_ERROR(all_.Broadcast(0, std::as_writable_bytes(std::span(text_))));
+      RETURN_IF_ERROR(Exchange());
+      if (sizes_[0] == kEnd) return std::optional<AnyRecord>();
       records_ = RecordReader(text_);
     }
   }
 
+  Status Exchange() {
+    std::string reports;
+    for (const Event& event : parts_.reports ? parts_.reports->Take() : std::vector<Event>()) {
+      AppendRecord(event, reports);
+    }
+    const uint64_t mine = reports.size();
+    text_.clear();
+    RETURN_IF_ERROR(all_.AllGather(BytesOf(mine), std::as_writable_bytes(std::span(sizes_))));
+    if (sizes_[0] == kEnd || !AnySays(sizes_)) return {};
+    text_.resize(sizes_[0]);
+    std::vector<Bytes> send(sizes_.size());
+    std::vector<MutableBytes> receive(sizes_.size());
+    send[0] = BytesOf(reports);
+    receive[0] = std::as_writable_bytes(std::span(text_));
+    return all_.AllToAllV(send, receive);
+  }
+
   Communicator& all_;
+  const FollowerParts& parts_;
+  std::vector<uint64_t> sizes_;  // of what each rank sends
   std::string text_;
   RecordReader records_{{}};
   LogStart start_;
@@ -74,15 +100,22 @@ std::string Encoded(const LogStart& start) {
 }  // namespace
 
 RankLeader::RankLeader(Communicator& all, const LogStart& start,
-                       std::function<void(const Error&)> on_lost)
-    : all_(all), on_lost_(std::move(on_lost)), pending_(Encoded(start)) {
+                       std::function<void(const Error&)> on_lost, EventSink* reports)
+    : all_(all),
+      on_lost_(std::move(on_lost)),
+      reports_(reports),
+      sizes_(static_cast<size_t>(all.size())),
+      others_(static_cast<size_t>(all.size())),
+      pending_(Encoded(start)) {
   Send();
 }
 
 RankLeader::~RankLeader() {
   if (!pending_.empty()) Send();
-  uint64_t end = kEnd;
-  if (!lost_ && !all_.Broadcast(0, BytesOf(end)).ok()) LogWarning("a rank left before the end");
+  const MutableBytes sizes = std::as_writable_bytes(std::span(sizes_));
+  if (!lost_ && !all_.AllGather(BytesOf(kEnd), sizes).ok()) {
+    LogWarning("a rank left before the end");
+  }
 }
 
 void RankLeader::Add(const Event& event) {
@@ -98,11 +131,7 @@ void RankLeader::Add(const Plan& plan) {
 
 void RankLeader::Send() {
   if (lost_) return;
-  uint64_t size = pending_.size();
-  Status status = all_.Broadcast(0, BytesOf(size));
-  if (status && size > 0) {
-    status = all_.Broadcast(0, std::as_writable_bytes(std::span(pending_)));
-  }
+  const Status status = Exchange();
   pending_.clear();
   if (status) return;
   lost_ = true;
@@ -111,8 +140,35 @@ void RankLeader::Send() {
   on_lost_(status.error());
 }
 
-Status FollowRun(Communicator& all, const LogStart& own, Executor& executor) {
-  Received records(all);
+// Sends what is pending, and hands on what the others report.
+Status RankLeader::Exchange() {
+  const uint64_t mine = pending_.size();
+  RETURN_IF_ERROR(all_.AllGather(BytesOf(mine), std::as_writable_bytes(std::span(sizes_))));
+  if (!AnySays(sizes_)) return {};
+  std::vector<Bytes> send(sizes_.size(), BytesOf(pending_));
+  std::vector<MutableBytes> receive;
+  for (size_t rank = 0; rank < sizes_.size(); ++rank) {
+    others_[rank].resize(rank == 0 ? 0 : sizes_[rank]);
+    receive.push_back(std::as_writable_bytes(std::span(others_[rank])));
+  }
+  send[0] = {};
+  RETURN_IF_ERROR(all_.AllToAllV(send, receive));
+  for (const std::string& text : others_) {
+    RecordReader records(text);
+    while (true) {
+      ASSIGN_OR_RETURN(std::optional<AnyRecord> record, records.Next());
+      if (!record) break;
+      Event* event = std::get_if<Event>(&*record);
+      CHECK(event != nullptr && reports_ != nullptr, "a rank reports what is no event");
+      reports_->Post(std::move(*event));
+    }
+  }
+  return {};
+}
+
+Status FollowRun(Communicator& all, const LogStart& own, Executor& executor,
+                 const FollowerParts& parts) {
+  Received records(all, parts);
   RETURN_IF_ERROR(records.Begin());
   if (Encoded(records.start()) != Encoded(own)) {
     return Error{ErrorCode::kInvalid,

@@ -3,22 +3,27 @@
 // their own, compare, and carry out the same plans (docs/decisions/023-ranks-follow-the-log.md).
 //
 // The communicator is that of all ranks, which the executors' steps use too, in turn. While nothing
-// happens rank 0 sends an empty message a few times a second, so that a lost rank is noticed.
+// happens rank 0 sends an empty message a few times a second, so that a lost rank is noticed. With
+// every message come the others' reports: ends of their part of a move, which rank 0 puts together.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "scheduler/event_log.h"
 #include "scheduler/executor.h"
+#include "scheduler/inbox.h"
 
 namespace braid {
 
 class RankLeader final : public RunListener {
  public:
   // Sends the start. `on_lost` is called once, on the thread that finds out, when the group ends.
-  RankLeader(Communicator& all, const LogStart& start, std::function<void(const Error&)> on_lost);
+  // `reports` gets the others' (null: they have none) and outlives it.
+  RankLeader(Communicator& all, const LogStart& start, std::function<void(const Error&)> on_lost,
+             EventSink* reports = nullptr);
   ~RankLeader() override;  // tells the others that the run is over
 
   void Add(const Event& event) override;
@@ -27,17 +32,29 @@ class RankLeader final : public RunListener {
 
  private:
   void Send();
+  Status Exchange();
 
   Communicator& all_;
   const std::function<void(const Error&)> on_lost_;
+  EventSink* const reports_;
+  std::vector<uint64_t> sizes_;      // of what each rank sends
+  std::vector<std::string> others_;  // reports of each
   std::string pending_;
   std::string last_plan_;
   bool lost_ = false;
 };
 
+// Of a rank that follows, in a process of its own.
+struct FollowerParts {
+  Inbox* reports = nullptr;  // of what it has to say to rank 0: PagesMoved; null: nothing
+  // Sees each event before the scheduler gets it; empty: nobody does.
+  std::function<void(const Event&)> watch = {};
+};
+
 // What every other rank does: returns at the end of the run. kInvalid when this rank was started
 // otherwise than rank 0, kInternal when it plans or computes otherwise, kUnavailable when a rank is
 // lost.
-Status FollowRun(Communicator& all, const LogStart& own, Executor& executor);
+Status FollowRun(Communicator& all, const LogStart& own, Executor& executor,
+                 const FollowerParts& parts = {});
 
 }  // namespace braid

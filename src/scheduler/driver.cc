@@ -119,7 +119,8 @@ const SchedulerConfig& Driver::config() const { return state_->scheduler.config(
 Status Driver::Run() {
   State& s = *state_;
   do {
-    if (!s.executor.follows() && !s.repair) s.inbox.Wait(kHeartbeatUs);
+    const int64_t most_us = s.scheduler.moves() > 0 ? s.config.moves_us : kHeartbeatUs;
+    if (!s.executor.follows() && !s.repair) s.inbox.Wait(most_us);
   } while (Turn());
   return s.ended;
 }

@@ -58,6 +58,8 @@ struct DriverConfig {
   std::function<void()> clear_tiers;   // any thread; empty: there are none
   PrefixListener* prefixes = nullptr;  // null: none; with report_prefixes; outlives the driver
   RunListener* followers = nullptr;    // the other ranks; null: none; outlives the driver
+  // While pages move, an idle loop turns at least so often: other ranks may have ends to report.
+  int64_t moves_us = kHeartbeatUs;
   std::function<int64_t()> now_us = MonotonicUs;
 };
 

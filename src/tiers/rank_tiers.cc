@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -31,8 +32,12 @@ class RankTiers::RankMover final : public Mover {
 
 Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& options,
                                                    const TierRanks& ranks) {
-  std::unique_ptr<RankTiers> all(new RankTiers(ranks));
-  for (int32_t rank = 0; rank < ranks.count; ++rank) {
+  TierRanks own_ranks = ranks;
+  for (int32_t rank = 0; ranks.here.empty() && rank < ranks.count; ++rank) {
+    own_ranks.here.push_back(rank);
+  }
+  std::unique_ptr<RankTiers> all(new RankTiers(std::move(own_ranks)));
+  for (const int32_t rank : all->ranks_.here) {
     DiskTierOptions own = options;
     if (ranks.count > 1) {
       const int32_t number = rank % ranks.group;
@@ -42,7 +47,7 @@ Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& option
           options.fingerprint.With(fmt::format("the rank: {} of {}\n", number, ranks.group));
     }
     ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> tier, DiskTier::Open(own));
-    all->movers_.push_back(std::make_unique<RankMover>(*all, *tier, rank / ranks.group));
+    all->movers_[rank] = std::make_unique<RankMover>(*all, *tier, rank / ranks.group);
     all->tiers_.push_back(std::move(tier));
   }
   return all;
@@ -55,15 +60,18 @@ RankTiers::~RankTiers() { tiers_.clear(); }
 // lost is lost when it is asked for. Groups share folders, so one group's ranks have told it all.
 void RankTiers::Watch(EventSink& events) {
   events_ = &events;
-  for (size_t rank = 0; rank < tiers_.size(); ++rank) {
-    tiers_[rank]->Watch(rank == 0 ? events : *this);
+  for (size_t i = 0; i < tiers_.size(); ++i) {
+    tiers_[i]->Watch(i == 0 && leads() ? events : *this);
   }
 }
+
+Mover& RankTiers::MoverOf(int32_t rank) { return *movers_.at(rank); }
 
 void RankTiers::Post(Event event) {
   PagesMoved* moved = std::get_if<PagesMoved>(&event);
   if (moved == nullptr) return;
-  {
+  CHECK(events_ != nullptr, "a move of a tier that nobody watches");
+  if (leads()) {
     std::lock_guard lock(mutex_);
     const auto at = ends_.try_emplace(moved->move, Ends{ranks_.group, {}}).first;
     PagesMoved& all = at->second.all;
@@ -77,7 +85,6 @@ void RankTiers::Post(Event event) {
     event = std::move(all);
     ends_.erase(at);
   }
-  CHECK(events_ != nullptr, "a move of a tier that nobody watches");
   events_->Post(std::move(event));
 }
 
@@ -93,7 +100,7 @@ DiskTierStats RankTiers::stats() const {
       sum.parts = s.parts;
       sum.states = s.states;
     }
-    if (std::cmp_less(rank, ranks_.group)) {  // the others have the same folders
+    if (ranks_.here[rank] < ranks_.here[0] + ranks_.group) {  // the others have the same folders
       sum.segments += s.segments;
       sum.bytes += s.bytes;
     }

@@ -1,12 +1,16 @@
 // The disk tiers of an engine's ranks: each rank's pages lie in a folder of its own, because a rank
 // has its own heads and states. A move is over when it is over on all ranks of its group, and what
 // one of them has lost is lost. One rank uses the directory itself.
+//
+// Ranks may be threads of one process, or processes with an object each: then that of rank 0 hears
+// of the others' ends by Post (runtime/lock_step.h brings them).
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +22,7 @@ namespace braid {
 // n-th ranks of all groups share a folder.
 struct TierRanks {
   int32_t count = 1, group = 1;
+  std::vector<int32_t> here = {};  // of this process, ascending; none: all
 };
 
 class RankTiers final : public EventSink {
@@ -27,13 +32,14 @@ class RankTiers final : public EventSink {
                                                  const TierRanks& ranks);
   ~RankTiers() override;
 
-  // As DiskTier::Watch; before the first move.
+  // As DiskTier::Watch; before the first move. Of a process without rank 0: `events` gets the ends
+  // of its own part of moves, for rank 0.
   void Watch(EventSink& events);
-  Mover& MoverOf(int32_t rank) { return *movers_[static_cast<size_t>(rank)]; }
+  Mover& MoverOf(int32_t rank);  // of this process
   void Clear();
-  DiskTierStats stats() const;  // of all; what can be read, of the rank with the fewest
+  DiskTierStats stats() const;  // of all here; what can be read, of the rank with the fewest
 
-  // What the tiers of ranks say.
+  // What the tiers of ranks say, here or elsewhere.
   void Post(Event event) override;
 
  private:
@@ -42,11 +48,12 @@ class RankTiers final : public EventSink {
     int32_t left = 0;
     PagesMoved all;
   };
-  explicit RankTiers(const TierRanks& ranks) : ranks_(ranks) {}
+  explicit RankTiers(TierRanks ranks) : ranks_(std::move(ranks)) {}
+  bool leads() const { return ranks_.here.front() == 0; }
 
   const TierRanks ranks_;
   std::vector<std::unique_ptr<DiskTier>> tiers_;
-  std::vector<std::unique_ptr<Mover>> movers_;  // of each rank
+  std::map<int32_t, std::unique_ptr<Mover>> movers_;  // by rank
   std::mutex mutex_;
   std::map<MoveId, Ends> ends_;
   EventSink* events_ = nullptr;

@@ -130,6 +130,38 @@ TEST_F(RankTiersTest, GroupsShareFoldersAndCarryOutTheirOwnMoves) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
 }
 
+// Each rank has a process: what those beside the first say reaches it by others' hands.
+TEST_F(RankTiersTest, ProcessesReportToTheFirstOne) {
+  const DiskTierOptions options{.directory = directory_,
+                                .bytes_max = 1 << 20,
+                                .fingerprint = TierFingerprint("a: b\n", "c: d\n"),
+                                .threads = 1};
+  Inbox reports;
+  const auto first = *RankTiers::Open(options, {2, 2, {0}});
+  const auto second = *RankTiers::Open(options, {2, 2, {1}});
+  first->MoverOf(0).Attach(arenas_[0].data(), kGeometry);
+  second->MoverOf(1).Attach(arenas_[1].data(), kGeometry);
+  first->Watch(inbox_);
+  second->Watch(reports);
+  const auto carry_out = [&](const PageMove& move) {
+    second->MoverOf(1).Start(move, reports);
+    std::vector<Event> said;
+    while (said.empty()) {
+      reports.Wait(1'000'000);
+      said = reports.Take();
+    }
+    first->MoverOf(0).Start(move, inbox_);
+    ::usleep(20'000);
+    EXPECT_THAT(Ended(), IsEmpty());
+    for (Event& event : said) first->Post(std::move(event));
+    return Await();
+  };
+  EXPECT_EQ(carry_out(Move(Direction::kOut, 0, 0)).error, "");
+  EXPECT_EQ(carry_out(Move(Direction::kIn, 0, 1)).error, "");
+  second->Clear();
+  EXPECT_THAT(carry_out(Move(Direction::kIn, 0, 2)).lost, ElementsAre(0));
+}
+
 // A folder of two ranks is not one of four, nor of one.
 TEST_F(RankTiersTest, OtherMeshesHaveOtherFingerprints) {
   Open(2, 2);

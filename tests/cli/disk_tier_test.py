@@ -4,6 +4,7 @@ memory was too small for it, and every answer is what it would be without.
 BRAID_TIER_KILLS=200 kills more often.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ import time
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from rank_group import Group, TcpGroup, needs_mpi  # noqa: E402
 from serving import serving  # noqa: E402
 
 KILLS = int(os.environ.get("BRAID_TIER_KILLS", "20"))
@@ -76,6 +78,51 @@ def test_each_rank_keeps_its_pages(tmp_path, expected, ranks):
     with serving(*flags) as server:
         got, usage = ask(server.port, prompts(1)[0])
         assert got == expected[0]
+
+
+@contextlib.contextmanager
+def processes(start, *flags):
+    group = start(*flags, rank_seconds=20)
+    try:
+        assert group.listening.wait(60), "".join(group.log)
+        yield int(group.address.rsplit(":", 1)[1])
+        os.kill(group.pid_of(0), signal.SIGTERM)
+        assert group.process.wait(timeout=60) == 0, "".join(group.log)
+    finally:
+        if group.process.poll() is None:
+            group.process.kill()
+
+
+@pytest.mark.parametrize("start", [pytest.param(Group, marks=needs_mpi), TcpGroup],
+                         ids=["mpi", "tcp"])
+def test_ranks_that_are_processes_keep_their_pages(tmp_path, expected, start):
+    flags = ("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "256MiB")
+
+    def answers(port, restored):
+        for prompt, answer in zip(prompts(3), expected):
+            got, usage = ask(port, prompt)
+            assert got == answer
+            whole = (len(prompt) - 1) // 64 * 64
+            assert usage["prompt_tokens_details"].get("disk_tokens", 0) == whole * restored
+        settle(port)
+
+    with processes(start, *flags) as port:
+        answers(port, False)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rank-0", "rank-1"]
+    with processes(start, *flags) as port:
+        answers(port, True)
+    # What one rank has lost is a miss for all, and is written again.
+    for file in (tmp_path / "rank-1").iterdir():
+        file.unlink()
+    with processes(start, *flags) as port:
+        answers(port, False)
+        flush = http.client.HTTPConnection("localhost", port, timeout=30)
+        flush.request("POST", "/flush_cache")
+        assert flush.getresponse().status == 200
+        answers(port, False)
+    # Threads go on with what processes have left.
+    with serving(*flags, "--tp", "2") as server:
+        answers(server.port, True)
 
 
 def settle(port):

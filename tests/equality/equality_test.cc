@@ -8,12 +8,15 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <span>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "model/families/families.h"
 #include "tests/equality/table.h"
-#include "tiers/rank_tiers.h"
+#include "tests/equality/with_tier.h"
 
 namespace braid {
 namespace {
@@ -139,35 +142,6 @@ TEST_P(EqualityTest, WarmFromABlockThatDecodingCrossed) {
   ExpectSame(got, want);
 }
 
-// A run that writes what rests to a directory and reads it again.
-class WithTier {
- public:
-  WithTier(Machine& machine, const SchedulerConfig& config, const std::string& directory)
-      : machine_(machine),
-        tiers_(*RankTiers::Open({.directory = directory,
-                                 .bytes_max = int64_t{1} << 30,
-                                 .fingerprint = TierFingerprint("equality")},
-                                {machine.mesh().ranks(), machine.mesh().tp})) {
-    SchedulerConfig with = config;
-    with.tier = true;
-    run = std::make_unique<Engine>(machine, with);
-    for (size_t r = 0; r < machine.tiers().size(); ++r) {
-      machine.tiers()[r].Use(&tiers_->MoverOf(static_cast<int32_t>(r)), &run->events());
-    }
-    tiers_->Watch(run->events());
-    run->TakeNews();
-  }
-  ~WithTier() {
-    tiers_.reset();
-    for (MoverSwitch& tier : machine_.tiers()) tier.Use(nullptr, nullptr);
-  }
-  std::unique_ptr<Engine> run;
-
- private:
-  Machine& machine_;
-  std::unique_ptr<RankTiers> tiers_;
-};
-
 TEST_P(EqualityTest, RestoredFromDiskAndAfterARestart) {
   if (machine().tiers().empty()) return;  // a device's pages do not move
   const std::string directory = fmt::format("{}equality_tier_{}", ::testing::TempDir(), ::getpid());
@@ -198,6 +172,17 @@ TEST_P(EqualityTest, RestoredFromDiskAndAfterARestart) {
     const Answer& got = with.run->Ask(target_);
     EXPECT_EQ(got.reuse.tokens, 320);
     ExpectSame(got, want_);
+  }
+  if (const int32_t ranks = machine().mesh().ranks(); ranks > 1) {
+    {  // as processes with the same directory
+      WithTier with(machine(), config_, directory, true);
+      ask(with, 0, 320);
+    }
+    // What one of them has lost is a miss for all.
+    const int32_t last = machine().mesh().tp - 1;
+    std::filesystem::remove_all(fmt::format("{}/rank-{}", directory, last));
+    WithTier with(machine(), config_, directory, true);
+    ask(with, 0, 0);
   }
   std::filesystem::remove_all(directory);
 }

@@ -84,6 +84,8 @@ struct Ended {
   std::string lost;
   std::vector<TokenId> tokens;
   std::string error;
+  std::vector<Event> reports;               // that came to rank 0
+  std::vector<int32_t> submitted = {0, 0};  // as ranks 1 and 2 have seen
 };
 
 // A run of three ranks with one request before a pause and one after it. Rank 1 has `config`, and
@@ -98,13 +100,22 @@ Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds dea
     threads.emplace_back([&, rank] {
       Sums executor(rank == 1 ? wrong_at : -1);
       const LogStart own{.config = rank == 1 ? config : Config(), .model = "sums"};
-      ended.followers[static_cast<size_t>(rank - 1)] = FollowRun(group.rank(rank), own, executor);
+      Inbox reports;
+      reports.Post(PagesMoved{.move = MoveId(rank), .error = {}, .lost = {rank}, .logprob = {}});
+      const auto at = static_cast<size_t>(rank - 1);
+      const auto count = [&](const Event& e) {
+        ended.submitted[at] += std::holds_alternative<Submit>(e);
+      };
+      ended.followers[at] =
+          FollowRun(group.rank(rank), own, executor, {.reports = &reports, .watch = count});
     });
   }
   {
     Sums executor;
-    RankLeader leader(group.rank(0), {.config = Config(), .model = "sums"},
-                      [&](const Error& error) { ended.lost = error.message; });
+    Inbox reports;
+    RankLeader leader(
+        group.rank(0), {.config = Config(), .model = "sums"},
+        [&](const Error& error) { ended.lost = error.message; }, &reports);
     Driver driver(*Scheduler::Create(Config()), executor, {.followers = &leader});
     std::thread engine([&] { EXPECT_TRUE(driver.Run().ok()); });
     for (int i = 0; i < 2; ++i) {
@@ -116,6 +127,7 @@ Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds dea
     }
     driver.Stop(false);
     engine.join();
+    ended.reports = reports.Take();
   }
   for (std::thread& thread : threads) thread.join();
   return ended;
@@ -126,6 +138,17 @@ TEST(LockStep, RanksFollowToTheEndAndAnIdleGroupStaysTogether) {
   for (const Status& status : ended.followers) EXPECT_TRUE(status.ok()) << status.error().message;
   EXPECT_EQ(ended.lost, "");
   EXPECT_EQ(ended.tokens.size(), 60u);
+}
+
+TEST(LockStep, OtherRanksReportToTheFirstAndSeeItsEvents) {
+  const Ended ended = RunThree(Config(), -1, milliseconds(20000), milliseconds(0));
+  ASSERT_EQ(ended.reports.size(), 2u);
+  for (int32_t rank = 1; rank < 3; ++rank) {
+    const auto& moved = std::get<PagesMoved>(ended.reports[static_cast<size_t>(rank - 1)]);
+    EXPECT_EQ(moved.move, MoveId(rank));
+    EXPECT_THAT(moved.lost, ::testing::ElementsAre(rank));
+  }
+  EXPECT_THAT(ended.submitted, ::testing::ElementsAre(2, 2));
 }
 
 TEST(LockStep, ARankWithOtherSettingsIsTold) {
