@@ -24,6 +24,9 @@ struct PagePart {
   PageKey key;  // where a tier finds it; of other places all zero
 };
 
+// Where parts begin in the files of a tier.
+inline constexpr int64_t kStoredAlignment = 4096;
+
 // Bytes of a part: its blocks, one after the other in the order of the groups.
 int64_t PartBytes(const CacheGeometry& geometry, GroupKind kind);
 

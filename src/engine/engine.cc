@@ -459,6 +459,7 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   ASSIGN_OR_RETURN(kv_events, OpenEvents(options, views[0].rank));
   ASSIGN_OR_RETURN(
       tier, OpenTier(options, fingerprint_parts(), ranks ? ranks->here() : std::vector<int32_t>()));
+  if (tier) memory.tier_bytes = options.cache_disk_bytes / options.mesh.tp;
   return LoadRanks(std::move(binding), stage);
 }
 

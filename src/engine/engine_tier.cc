@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/block.h"
 #include "base/quantities.h"
 
@@ -77,9 +79,11 @@ Result<std::unique_ptr<kv::Publisher>> OpenEvents(const EngineOptions& options, 
 json::array CapacityObject(const MemoryPlan& memory) {
   json::array capacity;
   for (const MemoryPlan::Capacity& c : memory.Capacities()) {
-    capacity.push_back(json::object{{"tokens", c.tokens},
-                                    {"resumable_conversations", c.resumable},
-                                    {"running_sequences", c.running}});
+    json::object row{{"tokens", c.tokens},
+                     {"resumable_conversations", c.resumable},
+                     {"running_sequences", c.running}};
+    if (memory.tier_bytes > 0) row["stored_conversations"] = c.stored;
+    capacity.push_back(std::move(row));
   }
   return capacity;
 }

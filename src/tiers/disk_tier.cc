@@ -31,7 +31,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kAlignment = 4096;   // of parts in a segment
 constexpr int64_t kSegmentsLeast = 8;  // that the bound is divided into
 constexpr int64_t kWarnEveryUs = 60'000'000;
 
@@ -103,7 +102,7 @@ struct DiskTier::State {
   void Tell();
   void Warn(const Error& error);
   int64_t SegmentBytes() const {
-    return std::clamp<int64_t>(options.bytes_max / kSegmentsLeast, kAlignment,
+    return std::clamp<int64_t>(options.bytes_max / kSegmentsLeast, kStoredAlignment,
                                options.segment_bytes_max);
   }
 
@@ -339,7 +338,7 @@ Result<int32_t> DiskTier::State::NewSegment() {
 
 // Room at the end of the segment in progress, whose user the caller is from now on.
 Result<int32_t> DiskTier::State::Reserve(int64_t bytes, int64_t& offset) {
-  const int64_t room = RoundUp(bytes, kAlignment);
+  const int64_t room = RoundUp(bytes, kStoredAlignment);
   const int64_t more = room + static_cast<int64_t>(sizeof(SegmentEntry)) + kSegmentHeaderBytes;
   if (more > options.bytes_max) {
     return Error{

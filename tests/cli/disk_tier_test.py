@@ -145,6 +145,8 @@ def test_a_restart_reuses_what_was_computed(tmp_path, expected):
         got, usage = ask(server.port, **grammar)
         assert got == constrained and usage["prompt_tokens_details"]["disk_tokens"] > 0
         assert any("pages on disk" in line and " 0 tokens" not in line for line in server.log)
+        assert any("conversations of 512 tokens" in line and " on disk" in line
+                   for line in server.log)
         for i, (prompt, answer) in enumerate(zip(prompts(3), expected)):
             got, usage = ask(server.port, prompt)
             assert got == answer

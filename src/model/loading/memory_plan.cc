@@ -9,6 +9,7 @@
 
 #include "base/math.h"
 #include "base/quantities.h"
+#include "cache/page_part.h"
 
 namespace braid {
 namespace {
@@ -106,6 +107,16 @@ int64_t MemoryPlan::SequencesOf(int64_t tokens) const {
   return (geometry.pages - 1) / std::max<int64_t>(1, PagesOfSequence(geometry, tokens));
 }
 
+// Keys and values of all whole blocks, and the states at the ends of the last prompt and answer.
+int64_t MemoryPlan::StoredConversations(int64_t tokens) const {
+  const auto stored = [&](GroupKind kind) {
+    return RoundUp(PartBytes(geometry, kind), kStoredAlignment);
+  };
+  const int64_t bytes =
+      tokens / kBlockTokens * stored(GroupKind::kFull) + 2 * stored(GroupKind::kState);
+  return tier_bytes / std::max<int64_t>(bytes, 1);
+}
+
 std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
   std::set<int64_t> lengths = {model_len_max};
   for (int64_t tokens : {512, 4096, 32768})
@@ -114,7 +125,8 @@ std::vector<MemoryPlan::Capacity> MemoryPlan::Capacities() const {
   for (int64_t tokens : lengths) {
     capacities.push_back({.tokens = tokens,
                           .resumable = ResumableConversations(geometry, tokens),
-                          .running = std::min<int64_t>(SequencesOf(tokens), running_max)});
+                          .running = std::min<int64_t>(SequencesOf(tokens), running_max),
+                          .stored = StoredConversations(tokens)});
   }
   return capacities;
 }
@@ -202,8 +214,9 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
                               plan.model_len_max, plan.model_len_cut ? " (limited by memory)" : "",
                               plan.running_max));
   for (const MemoryPlan::Capacity& c : plan.Capacities()) {
-    lines.push_back(fmt::format("conversations of {} tokens: {} resumable, or {} running", c.tokens,
-                                c.resumable, c.running));
+    lines.push_back(fmt::format("conversations of {} tokens: {} resumable, or {} running{}",
+                                c.tokens, c.resumable, c.running,
+                                plan.tier_bytes > 0 ? fmt::format("; {} on disk", c.stored) : ""));
   }
   return lines;
 }

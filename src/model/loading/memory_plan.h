@@ -45,6 +45,7 @@ struct MemoryPlan {
   // those that are chosen often. And what a token reads of them, if all are chosen equally often.
   int64_t on_disk_bytes = 0, disk_bytes_per_token = 0;
   int64_t arena_bytes = 0;         // of all pages, the sink's included
+  int64_t tier_bytes = 0;          // that a tier below the arena may have; 0: there is none
   int64_t kv_bytes_per_token = 0;  // averaged over a block
   int64_t state_bytes_per_sequence =
       0;                       // while decoding: state and the rows of the block in progress
@@ -54,11 +55,14 @@ struct MemoryPlan {
 
   // How many sequences of so many tokens the arena holds at once.
   int64_t SequencesOf(int64_t tokens) const;
+  // How many conversations of so many tokens the tier holds.
+  int64_t StoredConversations(int64_t tokens) const;
   // What to expect of the arena at some lengths, ascending, up to model_len_max.
   struct Capacity {
     int64_t tokens = 0;
     int64_t resumable = 0;  // conversations that take turns without being recomputed
     int64_t running = 0;    // or sequences at once, running_max at most
+    int64_t stored = 0;     // conversations that the tier has room for
   };
   std::vector<Capacity> Capacities() const;
 };

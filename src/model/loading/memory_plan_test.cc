@@ -6,7 +6,9 @@
 
 #include <limits>
 
+#include "base/math.h"
 #include "base/quantities.h"
+#include "cache/page_part.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/describe.h"
 #include "model/families/families.h"
@@ -16,6 +18,7 @@ namespace braid {
 namespace {
 
 using ::testing::Contains;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -65,6 +68,18 @@ TEST(Capacities, StandInTheStartUpTextAndNeverExceedWhatRuns) {
     EXPECT_THAT(text, HasSubstr(fmt::format("of {} tokens: {} resumable, or {} running", c.tokens,
                                             c.resumable, c.running)));
   }
+}
+
+TEST(Capacities, TellWhatATierHasRoomFor) {
+  Result<MemoryPlan> plan = PlanMemory(Tiny(), RequestOf(200 * kMiB));
+  ASSERT_TRUE(plan) << plan.error().message;
+  for (const MemoryPlan::Capacity& c : plan->Capacities()) EXPECT_EQ(c.stored, 0);
+  const auto bytes = [&](GroupKind kind) {
+    return RoundUp(PartBytes(plan->geometry, kind), kStoredAlignment);
+  };
+  plan->tier_bytes = 3 * (8 * bytes(GroupKind::kFull) + 2 * bytes(GroupKind::kState));
+  EXPECT_EQ(plan->Capacities()[0].stored, 3);  // of 512 tokens
+  EXPECT_THAT(DescribePlan(*plan), Contains(EndsWith("; 3 on disk")));
 }
 
 TEST(ParametersOf, AgreesWithThePublishedSizeOfALargeModel) {

@@ -41,6 +41,7 @@ const kTables = {
     tokens: "Length of a conversation",
     resumable_conversations: "Kept to be resumed",
     running_sequences: "Running at once",
+    stored_conversations: "Kept on disk",
   },
 };
 
