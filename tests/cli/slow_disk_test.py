@@ -1,0 +1,117 @@
+"""`--cache-dir` on a file system that is slow, fails or is full: every answer is what it would be
+without, requests that wait for the disk wait alone, and the server starts and stops.
+
+BRAID_TIER_FUSE=1 runs it, as root, since it mounts a file system of its own (slow_files.py).
+"""
+
+import http.client
+import json
+import os
+import threading
+import time
+
+import pytest
+
+from disk_tier_test import ask, expected, metric, prompts  # noqa: F401
+from serving import serving
+from slow_files import slow_files
+
+pytestmark = pytest.mark.skipif(os.environ.get("BRAID_TIER_FUSE") != "1",
+                                reason="BRAID_TIER_FUSE=1 runs it")
+FLAGS = ("--max-model-len", "2048", "--memory", "256MiB", "--threads", "1")
+
+
+@pytest.fixture(name="disk")
+def mounted(tmp_path):
+    with slow_files(tmp_path) as mounted:
+        if mounted is None:
+            pytest.skip("FUSE cannot be used here")
+        yield mounted
+
+
+class Bystander:
+    """A long answer that runs on; the longest time between two of its chunks."""
+
+    def __init__(self, port):
+        self.gap, self.chunks, self.ends = 0.0, 0, False
+        self.thread = threading.Thread(target=self._read, args=[port])
+        self.thread.start()
+        while self.chunks < 3:
+            time.sleep(0.01)
+
+    def _read(self, port):
+        while not self.ends:
+            connection = http.client.HTTPConnection("localhost", port, timeout=120)
+            body = {"prompt": [7] * 70, "max_tokens": 1500, "stream": True, "ignore_eos": True,
+                    "cache_salt": str(self.chunks)}
+            connection.request("POST", "/v1/completions", json.dumps(body),
+                               {"Content-Type": "application/json"})
+            answer, before = connection.getresponse(), None
+            while not self.ends and answer.readline():
+                now = time.monotonic()
+                self.gap = max(self.gap, now - (before or now))
+                self.chunks, before = self.chunks + 1, now
+            connection.close()
+
+    def longest_gap(self):
+        self.ends = True
+        self.thread.join()
+        return self.gap
+
+
+def test_a_slow_disk_delays_nobody_else(disk, expected):  # noqa: F811
+    folder, faults = disk
+    flags = ("--cache-dir", str(folder / "pages"), *FLAGS)
+    with serving(*flags) as server:
+        faults.write_seconds = 2.0
+        bystander = Bystander(server.port)
+        for prompt, answer in zip(prompts(4), expected):
+            assert ask(server.port, prompt)[0] == answer
+        time.sleep(2)
+        assert bystander.longest_gap() < 1.0
+        assert faults.writes > 4
+        faults.write_seconds = 0
+    with serving(*flags) as server:
+        faults.read_seconds = 2.0
+        bystander = Bystander(server.port)
+        began = time.monotonic()
+        for prompt, answer in zip(prompts(4), expected):
+            got, usage = ask(server.port, prompt)
+            assert got == answer and usage["prompt_tokens_details"]["disk_tokens"] > 0
+        waited = time.monotonic() - began
+        assert waited > 4
+        assert bystander.longest_gap() < 1.0
+        assert metric(server.port, "braid:tier_wait_seconds_total") > 2
+        faults.read_seconds = 0
+
+
+@pytest.mark.parametrize("what", ["read_errors", "write_errors", "full", "all"])
+def test_a_disk_that_fails_changes_no_answer(disk, expected, what):  # noqa: F811
+    folder, faults = disk
+    flags = ("--cache-dir", str(folder / "pages"), "--max-model-len", "1024", "--max-num-seqs", "2",
+             "--memory", "78MiB", "--threads", "1")
+    for turn in range(3):
+        with serving(*flags) as server:
+            if what == "full":
+                faults.full = turn == 1
+            else:
+                faults.read_errors = 0.3 if what != "write_errors" else 0
+                faults.write_errors = 0.3 if what != "read_errors" else 0
+                faults.read_seconds = faults.write_seconds = 0.02
+            wrong = []
+
+            def client(order):
+                for i in order:
+                    if ask(server.port, prompts(12)[i])[0] != expected[i]:  # noqa: B023
+                        wrong.append(i)  # noqa: B023
+
+            clients = [threading.Thread(target=client, args=[range(*order)])
+                       for order in ((0, 12), (11, -1, -1))]
+            for thread in clients:
+                thread.start()
+            for thread in clients:
+                thread.join()
+            assert not wrong
+            # Files that a start reads are read again by the next one.
+            faults.read_errors = faults.write_errors = faults.full = 0
+    assert faults.failed > 0 and faults.reads > 0
