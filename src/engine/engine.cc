@@ -209,7 +209,7 @@ Status Engine::State::PlanCache(const Binding& binding) {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   const int32_t ranks_here = ranks ? ranks->on_this_machine() : 1;
-  request.available_bytes = AvailableMemory() / ranks_here;
+  request.available_bytes = (AvailableMemory() - options.cache_host_bytes) / ranks_here;
   formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   request.workspace_bytes =
@@ -459,7 +459,7 @@ Status Engine::State::Prepare(const std::function<void(std::string)>& stage) {
   ASSIGN_OR_RETURN(kv_events, OpenEvents(options, views[0].rank));
   ASSIGN_OR_RETURN(
       tier, OpenTier(options, fingerprint_parts(), ranks ? ranks->here() : std::vector<int32_t>()));
-  if (tier) memory.tier_bytes = options.cache_disk_bytes / options.mesh.tp;
+  if (!options.cache_dir.empty()) memory.tier_bytes = options.cache_disk_bytes / options.mesh.tp;
   return LoadRanks(std::move(binding), stage);
 }
 
@@ -558,6 +558,7 @@ json::object Engine::PlanObject() const {
           {"prefix_cache", s.limits.prefix_cache},
           {"cache_dir", s.options.cache_dir},
           {"cache_disk_bytes", s.options.cache_disk_bytes},
+          {"cache_host_bytes", s.options.cache_host_bytes},
           {"draft_tokens_max", s.limits.draft_tokens_max},
           {"draft_adapt", s.limits.draft_adapt},
           {"draft_lookup", s.limits.draft_lookup},

@@ -13,26 +13,31 @@ namespace braid {
 Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                                             const FingerprintParts& parts,
                                             const std::vector<int32_t>& here) {
-  if (options.cache_dir.empty()) {
-    if (!options.cache_key_file.empty()) {
-      return Error{ErrorCode::kInvalid,
-                   "it encrypts the pages of a directory; name one with --cache-dir",
-                   "cache_key_file"};
-    }
-    if (options.cache_disk_bytes == kCacheDiskBytes) return std::unique_ptr<RankTiers>();
+  if (options.cache_dir.empty() && !options.cache_key_file.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 "it encrypts the pages of a directory; name one with --cache-dir",
+                 "cache_key_file"};
+  }
+  if (options.cache_dir.empty() && options.cache_disk_bytes != kCacheDiskBytes) {
     return Error{ErrorCode::kInvalid, "it bounds a directory; name one with --cache-dir",
                  "cache_disk"};
   }
-  const auto bad = [](const char* message) {
-    return Error{ErrorCode::kInvalid, message, "cache_dir"};
+  if (options.cache_dir.empty() && options.cache_host_bytes == 0) {
+    return std::unique_ptr<RankTiers>();
+  }
+  const bool on_disk = !options.cache_dir.empty();
+  const auto bad = [&](const char* message) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} {}", on_disk ? "--cache-dir" : "--cache-host", message),
+                 on_disk ? "cache_dir" : "cache_host"};
   };
   if (options.reduce != "exact") {
     return bad(
-        "--cache-dir keeps pages whose bits do not depend on where experts lie; leave out "
+        "keeps pages whose bits do not depend on where experts lie; leave out "
         "--reduce fast");
   }
   if (!options.scheduler.prefix_cache) {
-    return bad("--cache-dir keeps prefixes; leave out --no-prefix-cache");
+    return bad("keeps prefixes; leave out --no-prefix-cache");
   }
   ASSIGN_OR_RETURN(const std::string fingerprint, WholeFingerprintOf(options, parts));
   ASSIGN_OR_RETURN(const std::string files, FilesLine(options.model_dir));
@@ -44,7 +49,7 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                           .bytes_max = options.cache_disk_bytes,
                           .fingerprint = TierFingerprint(fingerprint, files),
                           .cipher = std::move(cipher)},
-                         {options.mesh.ranks(), options.mesh.tp, here});
+                         {options.mesh.ranks(), options.mesh.tp, here}, options.cache_host_bytes);
 }
 
 FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports) {
@@ -57,11 +62,16 @@ FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports) {
 }
 
 std::string TierText(const RankTiers& tier, const EngineOptions& options) {
+  std::string text;
+  if (options.cache_host_bytes > 0) {
+    text = fmt::format("pages in memory beside the cache: at most {}\n",
+                       ByteText(options.cache_host_bytes));
+  }
+  if (options.cache_dir.empty()) return text;
   const DiskTierStats stats = tier.stats();
-  std::string text =
-      fmt::format("pages on disk: {} of at most {} in {}: {} tokens of earlier conversations",
-                  ByteText(stats.bytes), ByteText(options.cache_disk_bytes), options.cache_dir,
-                  (stats.parts - stats.states) * kBlockTokens);
+  text += fmt::format("pages on disk: {} of at most {} in {}: {} tokens of earlier conversations",
+                      ByteText(stats.bytes), ByteText(options.cache_disk_bytes), options.cache_dir,
+                      (stats.parts - stats.states) * kBlockTokens);
   if (stats.states > 0) text += fmt::format(", {} states to resume at", stats.states);
   return text + '\n';
 }

@@ -16,8 +16,8 @@
 
 namespace braid {
 
-// Opens --cache-dir, if there is one (null: none), before the weights are read, so that a bad
-// directory fails at once. `here`: the ranks of this process.
+// Opens --cache-dir and --cache-host, if there is either (null: none), before the weights are read,
+// so that a bad directory fails at once. `here`: the ranks of this process.
 Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                                             const FingerprintParts& parts,
                                             const std::vector<int32_t>& here);

@@ -50,11 +50,12 @@ struct StepDone {
 // A move that a plan started is over. The scheduler ignores repetitions.
 struct PagesMoved {
   MoveId move;
-  std::string error;          // non-empty: not all of the pages are where they were to go
-  std::vector<int32_t> lost;  // those that are not, by their place among the move's parts
-  TokenId token = -1;         // the prompt's first token, when a whole prompt has arrived
-  TokenLogprob logprob;       // its log-probability, when the request asked for logprobs
-  int64_t duration_us = 0;    // from Mover::Start to the end; 0: not measured
+  std::string error;                    // non-empty: not all of the pages are where they were to go
+  std::vector<int32_t> lost;            // those that are not, by their place among the move's parts
+  std::vector<int32_t> in_memory = {};  // those that a tier had in memory, by their place
+  TokenId token = -1;                   // the prompt's first token, when a whole prompt has arrived
+  TokenLogprob logprob;                 // its log-probability, when the request asked for logprobs
+  int64_t duration_us = 0;              // from Mover::Start to the end; 0: not measured
 };
 
 // Time passes only by events. Microseconds of a monotonic clock.

@@ -261,6 +261,7 @@ void Fields(StepDone& e, Coder& code) {
 template <class Coder>
 void Fields(PagesMoved& e, Coder& code) {
   code(e.move, e.error, e.lost, e.token, e.logprob, e.duration_us);
+  if (!code.AtEnd()) code(e.in_memory);  // of a log that is older: none
 }
 template <class Coder>
 void Fields(Tick& e, Coder& code) {

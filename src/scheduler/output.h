@@ -20,6 +20,7 @@ namespace braid {
 struct Reuse {
   int32_t tokens = 0;  // reused
   int32_t stored = 0;  // of those, from a tier below the arena
+  int32_t host = 0;    // of those, the tier had them in memory
   int32_t known = 0;   // keys and values were there up to here
   ReuseStop stop = ReuseStop::kOff;
 };

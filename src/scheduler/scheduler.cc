@@ -112,7 +112,8 @@ SchedulerStats Scheduler::stats() const {
                        .moves_failed = lived.moves_failed,
                        .tier_parts = s.tier.parts(),
                        .tier = s.moves.counts(),
-                       .stored_tokens = admitted.stored_tokens};
+                       .stored_tokens = admitted.stored_tokens,
+                       .host_tokens = admitted.host_tokens};
   for (const DpRank& rank : s.ranks) {
     const BlockPool& pool = rank.cache.pool();
     stats.running += static_cast<int32_t>(rank.running.size());

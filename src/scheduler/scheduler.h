@@ -25,6 +25,7 @@ namespace braid {
 // What went to the tier below the arena and came from there; failed: did not get there.
 struct TierCounts {
   int64_t parts_out = 0, bytes_out = 0, parts_in = 0, bytes_in = 0;
+  int64_t bytes_in_memory = 0;  // of bytes_in: they came from there, and not from disk
   int64_t failed_out = 0, failed_in = 0;
   int64_t wait_us = 0;  // of requests, for what came
 };
@@ -47,6 +48,7 @@ struct SchedulerStats {
   int64_t tier_parts = 0;                   // parts of pages that the tier is known to hold
   TierCounts tier;
   int64_t stored_tokens = 0;  // of the reused ones: they came from the tier
+  int64_t host_tokens = 0;    // of those: it had them in memory
 };
 
 // Order and starvation. Of those that wait the highest priority comes first, and of it the one

@@ -1,6 +1,6 @@
 // See the header. One mutex guards index and segments; bytes are read and written without it,
-// through descriptors that stay open while somebody uses them. Another one guards the queue, for a
-// moment each time: it is the only one that the engine thread takes.
+// through descriptors that stay open while somebody uses them. The engine thread takes that of the
+// queue only.
 #include "tiers/disk_tier.h"
 
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -26,6 +25,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "tiers/move_queue.h"
 #include "tiers/part_file.h"
 
 namespace braid {
@@ -39,12 +39,6 @@ Error Unusable(const std::string& path, const char* what) {
           "cache_dir"};
 }
 
-struct PartHash {
-  size_t operator()(const KnownPart& part) const {
-    return static_cast<size_t>(part.key.low * 2 + static_cast<uint64_t>(part.kind));
-  }
-};
-
 struct Segment {
   std::string stem;
   int pages = -1, index = -1;
@@ -56,16 +50,6 @@ struct Segment {
   std::vector<KnownPart> parts;
 };
 
-// A move in work; its parts are done by any thread, the last one ends it.
-struct Job {
-  PageMove move;
-  EventSink* events = nullptr;
-  int64_t began_us = 0;
-  size_t left = 0;
-  std::vector<int32_t> lost;
-  std::string error;
-};
-
 }  // namespace
 
 struct DiskTier::State {
@@ -73,24 +57,25 @@ struct DiskTier::State {
       : options(o),
         files(o.files != nullptr ? *o.files : system),
         identity{o.fingerprint.digits, o.cipher ? o.cipher->id() : ""},
-        part_file(files, options.fingerprint.common, options.cipher ? &*options.cipher : nullptr) {}
+        part_file(files, options.fingerprint.common, options.cipher ? &*options.cipher : nullptr),
+        queue([this](const PageMove& move, const PagePart& part, int64_t began_us) {
+          return CarryOut(move, part, began_us);
+        }) {}
 
   struct Place {
     int32_t segment = 0;
     PartPlace at;
   };
-  struct Task {
-    Job* job;
-    int32_t part;
-  };
 
   Status Open();
-  void Work();
   void WatchOthers();
-  void Run(const Task& task);
+  MoveQueue::Carried CarryOut(const PageMove& move, const PagePart& part, int64_t began_us);
   PartPieces PiecesOf(const PagePart& part) const;
-  Status Read(const KnownPart& part, const PartPieces& pieces);
+  Status Read(const KnownPart& part, const PartPieces& pieces, bool& in_memory);
   Status Write(const KnownPart& part, const PartPieces& pieces);
+  bool Keep(const KnownPart& part, const PartPieces& pieces);
+  Status ReadFile(const KnownPart& part, const PartPieces& pieces);
+  Status WriteFile(const KnownPart& part, const PartPieces& pieces);
   Result<int32_t> Reserve(int64_t bytes, int64_t& offset);
   Result<int32_t> NewSegment();
   Status MakeRoom(int64_t bytes);
@@ -101,6 +86,7 @@ struct DiskTier::State {
   Result<int32_t> OpenSegment(const SegmentName& name);
   void Tell();
   void Warn(const Error& error);
+  bool on_disk() const { return !options.directory.empty(); }
   int64_t SegmentBytes() const {
     return std::clamp<int64_t>(options.bytes_max / kSegmentsLeast, kStoredAlignment,
                                options.segment_bytes_max);
@@ -114,11 +100,10 @@ struct DiskTier::State {
   std::byte* arena = nullptr;
   const CacheGeometry* geometry = nullptr;
 
-  std::mutex queue_mutex;
-  std::condition_variable wake;
-  std::deque<Task> tasks;
-  std::map<Job*, std::unique_ptr<Job>> jobs;
+  std::mutex stop_mutex;
+  std::condition_variable stop;
   bool stopping = false;
+  std::thread watch;
 
   mutable std::mutex mutex;
   EventSink* events = nullptr;
@@ -131,7 +116,7 @@ struct DiskTier::State {
   DiskTierStats figures;
   std::string locked_out;  // why segments of this fingerprint cannot be read
   int64_t warned_us = -kWarnEveryUs;
-  std::vector<std::thread> threads;
+  MoveQueue queue;  // last: its threads use the rest
 };
 
 DiskTier::DiskTier(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -140,21 +125,20 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskTierOptions& options)
   auto state = std::make_unique<State>(options);
   RETURN_IF_ERROR(state->Open());
   State& s = *state;
-  for (int i = 0; i < std::max(options.threads, 1); ++i) {
-    s.threads.emplace_back([&s] { s.Work(); });
-  }
-  s.threads.emplace_back([&s] { s.WatchOthers(); });
+  s.queue.Begin(options.threads);
+  if (s.on_disk()) s.watch = std::thread([&s] { s.WatchOthers(); });
   return std::unique_ptr<DiskTier>(new DiskTier(std::move(state)));
 }
 
 DiskTier::~DiskTier() {
   State& s = *state_;
   {
-    std::lock_guard lock(s.queue_mutex);
+    std::lock_guard lock(s.stop_mutex);
     s.stopping = true;
   }
-  s.wake.notify_all();
-  for (std::thread& thread : s.threads) thread.join();
+  s.stop.notify_all();
+  s.queue.Stop();
+  if (s.watch.joinable()) s.watch.join();
   for (auto& [id, segment] : s.segments) {
     ::close(segment.pages);
     ::close(segment.index);
@@ -162,6 +146,7 @@ DiskTier::~DiskTier() {
 }
 
 Status DiskTier::State::Open() {
+  if (!on_disk()) return {};
   std::error_code error;
   if (!std::filesystem::exists(options.directory, error)) {
     std::filesystem::create_directories(options.directory, error);
@@ -258,8 +243,8 @@ void DiskTier::State::Forget(int32_t id) {
     const auto at = parts.find(part);
     if (at == parts.end() || at->second.segment != id) continue;
     parts.erase(at);
-    news.dropped.push_back(part);
     ++figures.dropped;
+    if (options.host == nullptr || !options.host->Has(part)) news.dropped.push_back(part);
   }
   ::close(segment.pages);
   ::close(segment.index);
@@ -361,7 +346,7 @@ Result<int32_t> DiskTier::State::Reserve(int64_t bytes, int64_t& offset) {
   return active;
 }
 
-Status DiskTier::State::Write(const KnownPart& part, const PartPieces& pieces) {
+Status DiskTier::State::WriteFile(const KnownPart& part, const PartPieces& pieces) {
   PartPlace place;
   int64_t bytes = 0;
   for (const auto& piece : pieces) bytes += std::ssize(piece);
@@ -387,7 +372,7 @@ Status DiskTier::State::Write(const KnownPart& part, const PartPieces& pieces) {
   return {};
 }
 
-Status DiskTier::State::Read(const KnownPart& part, const PartPieces& pieces) {
+Status DiskTier::State::ReadFile(const KnownPart& part, const PartPieces& pieces) {
   Place place;
   int fd = -1;
   {
@@ -429,66 +414,64 @@ PartPieces DiskTier::State::PiecesOf(const PagePart& part) const {
   return pieces;
 }
 
-void DiskTier::State::Run(const Task& task) {
-  Job& job = *task.job;
-  const PagePart& part = job.move.parts[static_cast<size_t>(task.part)];
+MoveQueue::Carried DiskTier::State::CarryOut(const PageMove& move, const PagePart& part,
+                                             int64_t began_us) {
   const KnownPart name{part.key, part.kind};
   const PartPieces pieces = PiecesOf(part);
-  const bool in = job.move.in();
-  const Status status = in ? Read(name, pieces) : Write(name, pieces);
-  const int64_t us = MonotonicUs() - job.began_us;
-  std::unique_ptr<Job> ended;
-  {
-    std::lock_guard lock(mutex);
-    (in ? figures.read_us : figures.write_us) += us;
-    if (!status) {
-      ++(in ? figures.read_errors : figures.write_errors);
-      if (status.error().code != ErrorCode::kNotFound) Warn(status.error());
-    }
-    Tell();
+  MoveQueue::Carried carried;
+  carried.status = move.in() ? Read(name, pieces, carried.in_memory) : Write(name, pieces);
+  std::lock_guard lock(mutex);
+  (move.in() ? figures.read_us : figures.write_us) += MonotonicUs() - began_us;
+  if (!carried.status) {
+    ++(move.in() ? figures.read_errors : figures.write_errors);
+    if (carried.status.error().code != ErrorCode::kNotFound) Warn(carried.status.error());
   }
-  {
-    std::lock_guard lock(queue_mutex);
-    if (!status) {
-      job.lost.push_back(task.part);
-      job.error = status.error().message;
-    }
-    if (--job.left == 0) {
-      const auto at = jobs.find(&job);
-      ended = std::move(at->second);
-      jobs.erase(at);
-    }
-  }
-  if (ended == nullptr) return;
-  std::sort(ended->lost.begin(), ended->lost.end());
-  ended->events->Post(PagesMoved{.move = ended->move.id,
-                                 .error = ended->error,
-                                 .lost = ended->lost,
-                                 .logprob = {},
-                                 .duration_us = us});
+  Tell();
+  return carried;
 }
 
-void DiskTier::State::Work() {
-  ::pthread_setname_np(::pthread_self(), "braid-tier");
-  while (true) {
-    Task task{};
-    {
-      std::unique_lock lock(queue_mutex);
-      wake.wait(lock, [&] { return stopping || !tasks.empty(); });
-      if (tasks.empty()) return;
-      task = tasks.front();
-      tasks.pop_front();
-    }
-    Run(task);
+// What is in memory, of what is there. What was on disk only is kept in memory too.
+Status DiskTier::State::Read(const KnownPart& part, const PartPieces& pieces, bool& in_memory) {
+  in_memory = options.host != nullptr && options.host->Read(part, pieces);
+  if (in_memory) return {};
+  if (!on_disk()) return Error{ErrorCode::kNotFound, "the part is not there any more"};
+  RETURN_IF_ERROR(ReadFile(part, pieces));
+  Keep(part, pieces);
+  return {};
+}
+
+// To both; one that has it will do.
+Status DiskTier::State::Write(const KnownPart& part, const PartPieces& pieces) {
+  const bool kept = Keep(part, pieces);
+  if (!on_disk()) {
+    return kept ? Status() : Error{ErrorCode::kExhausted, "a part has no room in memory"};
   }
+  const Status written = WriteFile(part, pieces);
+  if (written || !kept) return written;
+  std::lock_guard lock(mutex);
+  ++figures.write_errors;
+  Warn(written.error());
+  return {};
+}
+
+// In memory, if there is some. What makes way there and is not on disk is gone.
+bool DiskTier::State::Keep(const KnownPart& part, const PartPieces& pieces) {
+  if (options.host == nullptr) return false;
+  std::vector<KnownPart> gone;
+  const bool kept = options.host->Write(part, pieces, gone);
+  std::lock_guard lock(mutex);
+  for (const KnownPart& g : gone) {
+    if (!parts.contains(g)) news.dropped.push_back(g);
+  }
+  return kept;
 }
 
 void DiskTier::State::WatchOthers() {
   while (true) {
     {
-      std::unique_lock lock(queue_mutex);
+      std::unique_lock lock(stop_mutex);
       const auto pause = std::chrono::microseconds(options.watch_us);
-      if (wake.wait_for(lock, pause, [&] { return stopping; })) return;
+      if (stop.wait_for(lock, pause, [&] { return stopping; })) return;
     }
     std::lock_guard lock(mutex);
     Look();
@@ -522,28 +505,13 @@ void DiskTier::Attach(std::byte* arena, const CacheGeometry& geometry) {
 }
 
 void DiskTier::Start(const PageMove& move, EventSink& events) {
-  State& s = *state_;
-  CHECK(s.arena != nullptr && !move.parts.empty(), "a move of {} parts", move.parts.size());
-  auto job = std::make_unique<Job>();
-  job->move = move;
-  job->events = &events;
-  job->began_us = MonotonicUs();
-  job->left = move.parts.size();
-  {
-    std::lock_guard lock(s.queue_mutex);
-    // Somebody waits for what comes; what leaves has time.
-    std::vector<State::Task> tasks;
-    for (size_t i = 0; i < move.parts.size(); ++i) {
-      tasks.push_back({job.get(), static_cast<int32_t>(i)});
-    }
-    s.tasks.insert(move.in() ? s.tasks.begin() : s.tasks.end(), tasks.begin(), tasks.end());
-    s.jobs.emplace(job.get(), std::move(job));
-  }
-  s.wake.notify_all();
+  CHECK(state_->arena != nullptr, "a move before Attach");
+  state_->queue.Start(move, events);
 }
 
 void DiskTier::Clear() {
   State& s = *state_;
+  if (s.options.host != nullptr) s.options.host->Clear();
   std::lock_guard lock(s.mutex);
   if (s.active >= 0 && s.segments[s.active].users == 0) {
     ::flock(s.segments[s.active].pages, LOCK_UN);
@@ -564,6 +532,11 @@ DiskTierStats DiskTier::stats() const {
   stats.states = std::count_if(s.parts.begin(), s.parts.end(), [](const auto& part) {
     return part.first.kind == GroupKind::kState;
   });
+  if (s.options.host != nullptr) {
+    const HostPages::Stats host = s.options.host->stats();
+    stats.host_parts = host.parts;
+    stats.host_bytes = host.bytes;
+  }
   for (const auto& [id, segment] : s.segments) stats.bytes += segment.bytes + segment.index_bytes;
   for (const auto& [stem, name] : s.others) stats.bytes += name.bytes;
   return stats;

@@ -1,6 +1,7 @@
-// Pages in a directory: the mover to and from Place::kDisk. Threads of its own read and write; the
-// engine thread only queues. Several servers may share a directory: each appends to segments of its
-// own, which it locks (flock), and reads all that have its fingerprint.
+// Pages in a directory, in memory beside the arena, or in both: the mover to and from Place::kDisk.
+// Threads of its own read and write; the engine thread only queues. Several servers may share a
+// directory: each appends to segments of its own, which it locks (flock), and reads all that have
+// its fingerprint.
 //
 // What is written is never changed and never moved. When the bound is reached the segment that was
 // used longest ago goes as a whole, of whichever server or fingerprint, unless somebody writes to
@@ -14,14 +15,16 @@
 
 #include "base/result.h"
 #include "scheduler/mover.h"
+#include "tiers/host_pages.h"
 #include "tiers/page_cipher.h"
 #include "tiers/segment.h"
 
 namespace braid {
 
 struct DiskTierOptions {
-  std::string directory;  // made, if it is not there
-  int64_t bytes_max = 0;  // of all segments in it
+  std::string directory;      // made, if it is not there; empty: pages are in memory only
+  HostPages* host = nullptr;  // memory that is looked in first; null: none; outlives the tier
+  int64_t bytes_max = 0;      // of all segments in it
   TierFingerprint fingerprint;
   std::optional<PageCipher> cipher;  // none: pages are written as they are
   int threads = 8;
@@ -34,7 +37,8 @@ struct DiskTierStats {
   int64_t parts = 0;   // that can be read
   int64_t states = 0;  // of them
   int64_t segments = 0;
-  int64_t bytes = 0;  // of all segments in the directory
+  int64_t bytes = 0;                       // of all segments in the directory
+  int64_t host_parts = 0, host_bytes = 0;  // in memory
   int64_t read_bytes = 0, written_bytes = 0;
   int64_t read_errors = 0, write_errors = 0;  // parts
   int64_t damaged = 0;                // of those not read: parts whose checksum did not agree

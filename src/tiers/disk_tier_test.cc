@@ -214,6 +214,23 @@ TEST_F(DiskTierTest, ComesBackBitForBitAlsoAfterARestart) {
   }
 }
 
+TEST_F(DiskTierTest, MemoryComesFirstAndKeepsWhatCameFromDisk) {
+  DiskTierOptions options = Options();
+  for (const bool stored : {false, true}) {
+    const auto host = *HostPages::Create(1 << 16);
+    options.host = host.get();
+    Server server(options);
+    stored ? void(server.Restored(0, 3)) : void(server.Store(0, 3));
+    files_.reads_left = 0;
+    EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+    files_.reads_left = 1 << 30;
+  }
+  const auto host = *HostPages::Create(4 * 256);  // parts of keys have 256 bytes, states 320
+  Server alone({.directory = {}, .host = host.get(), .threads = 1});
+  alone.Store(0, 5);
+  EXPECT_THAT(alone.Restored(2, 5), ElementsAre(3, 4, 1004));  // which came last
+}
+
 TEST_F(DiskTierTest, WritesNothingTwice) {
   Server server(Options());
   server.Store(0, 5);

@@ -2,6 +2,8 @@
 // Any thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +16,12 @@
 #include "tiers/segment.h"
 
 namespace braid {
+
+struct PartHash {
+  size_t operator()(const KnownPart& part) const {
+    return static_cast<size_t>(part.key.low * 2 + static_cast<uint64_t>(part.kind));
+  }
+};
 
 // The blocks of a part, in the order of the groups.
 using PartPieces = std::vector<std::span<std::byte>>;

@@ -31,7 +31,7 @@ class RankTiers::RankMover final : public Mover {
 };
 
 Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& options,
-                                                   const TierRanks& ranks) {
+                                                   const TierRanks& ranks, int64_t host_bytes) {
   TierRanks own_ranks = ranks;
   for (int32_t rank = 0; ranks.here.empty() && rank < ranks.count; ++rank) {
     own_ranks.here.push_back(rank);
@@ -39,8 +39,12 @@ Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& option
   std::unique_ptr<RankTiers> all(new RankTiers(std::move(own_ranks)));
   for (const int32_t rank : all->ranks_.here) {
     DiskTierOptions own = options;
-    if (ranks.count > 1) {
-      const int32_t number = rank % ranks.group;
+    const int32_t number = rank % ranks.group;
+    if (host_bytes > 0 && !all->hosts_.contains(number)) {
+      ASSIGN_OR_RETURN(all->hosts_[number], HostPages::Create(host_bytes / ranks.group));
+    }
+    if (host_bytes > 0) own.host = all->hosts_[number].get();
+    if (ranks.count > 1 && !own.directory.empty()) {
       own.directory += fmt::format("/rank-{}", number);
       own.bytes_max /= ranks.group;
       own.fingerprint =
@@ -79,6 +83,7 @@ void RankTiers::Post(Event event) {
     lost.insert(moved->lost.begin(), moved->lost.end());
     all.move = moved->move;
     all.lost.assign(lost.begin(), lost.end());
+    all.in_memory = moved->in_memory;  // ranks keep the same, as far as anybody needs to know
     if (!moved->error.empty()) all.error = moved->error;
     all.duration_us = std::max(all.duration_us, moved->duration_us);
     if (--at->second.left > 0) return;
@@ -100,9 +105,11 @@ DiskTierStats RankTiers::stats() const {
       sum.parts = s.parts;
       sum.states = s.states;
     }
+    sum.host_parts = std::min(sum.host_parts, s.host_parts);
     if (ranks_.here[rank] < ranks_.here[0] + ranks_.group) {  // the others have the same folders
       sum.segments += s.segments;
       sum.bytes += s.bytes;
+      sum.host_bytes += s.host_bytes;
     }
     sum.read_bytes += s.read_bytes;
     sum.written_bytes += s.written_bytes;

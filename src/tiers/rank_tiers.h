@@ -27,9 +27,9 @@ struct TierRanks {
 
 class RankTiers final : public EventSink {
  public:
-  // The bound is of all folders together.
+  // The bound is of all folders together, and `host_bytes` (0: none) of all memory for pages.
   static Result<std::unique_ptr<RankTiers>> Open(const DiskTierOptions& options,
-                                                 const TierRanks& ranks);
+                                                 const TierRanks& ranks, int64_t host_bytes = 0);
   ~RankTiers() override;
 
   // As DiskTier::Watch; before the first move. Of a process without rank 0: `events` gets the ends
@@ -52,6 +52,7 @@ class RankTiers final : public EventSink {
   bool leads() const { return ranks_.here.front() == 0; }
 
   const TierRanks ranks_;
+  std::map<int32_t, std::unique_ptr<HostPages>> hosts_;  // by folder
   std::vector<std::unique_ptr<DiskTier>> tiers_;
   std::map<int32_t, std::unique_ptr<Mover>> movers_;  // by rank
   std::mutex mutex_;

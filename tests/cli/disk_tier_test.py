@@ -38,13 +38,13 @@ def ask(port, prompt, tokens=24, **more):
     return (choice["text"], choice["logprobs"]["token_logprobs"]), answer["usage"]
 
 
-def metric(port, name):
+def metric(port, name, label=""):
+    """The sum over all labels, or over those with one."""
     connection = http.client.HTTPConnection("localhost", port, timeout=30)
     connection.request("GET", "/metrics")
-    for line in connection.getresponse().read().decode().splitlines():
-        if line.startswith(name) and not line.startswith("#"):
-            return float(line.rsplit(" ", 1)[1])
-    return None
+    return sum(float(line.rsplit(" ", 1)[1])
+               for line in connection.getresponse().read().decode().splitlines()
+               if line.startswith(name) and label in line)
 
 
 def prompts(count, length=400, seed=1):
@@ -182,6 +182,24 @@ def test_what_memory_cannot_hold_comes_back_from_disk(tmp_path, expected):
         assert metric(server.port, "braid:tier_written_bytes_total") <= 1.2 * written
 
 
+def test_memory_beside_the_cache_is_a_tier_too(expected):
+    with serving("--cache-host", "64MiB", "--max-model-len", "1024", "--max-num-seqs", "2",
+                 "--memory", "78MiB") as server:
+        restored = 0
+        for turn in range(2):
+            for prompt, answer in zip(prompts(12), expected):
+                got, usage = ask(server.port, prompt)
+                assert got == answer, turn
+                details = usage["prompt_tokens_details"]
+                assert "disk_tokens" not in details
+                restored += details.get("host_tokens", 0)
+            settle(server.port)
+        assert restored > 1000
+        assert metric(server.port, "braid:tier_hits_total", 'tier="host"') == restored
+        assert metric(server.port, "braid:tier_hits_total", 'tier="disk"') == 0
+        assert any("pages in memory beside the cache: at most 64" in line for line in server.log)
+
+
 def test_a_flush_forgets_what_is_on_disk(tmp_path, expected):
     with serving("--cache-dir", str(tmp_path), "--max-model-len", "2048") as server:
         assert ask(server.port, prompts(1)[0])[0] == expected[0]
@@ -231,7 +249,7 @@ def test_killed_at_any_moment_it_starts_again_and_says_the_same(tmp_path, expect
 
 
 @pytest.mark.parametrize("flags, message", [
-    (("--no-prefix-cache",), "leave out --no-prefix-cache"),
+    (("--no-prefix-cache",), "--cache-dir keeps prefixes; leave out --no-prefix-cache"),
     (("--tp", "2", "--ep", "2", "--reduce", "fast"), "leave out --reduce fast"),
 ])
 def test_what_cannot_go_together_is_said(braid, tiny, tmp_path, flags, message):

@@ -273,6 +273,7 @@ Status BenchAgenticCommand::Run() {
     options_.cache_dir.clear();
     options_.cache_key_file.clear();
     options_.cache_disk_bytes = kCacheDiskBytes;
+    options_.cache_host_bytes = 0;
   }
   ASSIGN_OR_RETURN(json::object report, Measure());
   if (cache_share_) {

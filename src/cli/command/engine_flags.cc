@@ -50,6 +50,23 @@ void AddSchedulerFlags(Flags& flags, Offered offered, SchedulerConfig& config) {
   }
 }
 
+namespace {
+
+// Where pages lie that the cache has no room for.
+void AddTierFlags(Flags& flags, EngineOptions& options) {
+  flags.Text("--cache-dir", options.cache_dir,
+             "Keep pages of conversations in this directory beside memory; a later start reuses "
+             "them (docs/guides/disk_tier.md)");
+  flags.Bytes("--cache-disk", options.cache_disk_bytes,
+              "With --cache-dir: most bytes of that directory (default: 16GiB)");
+  flags.Bytes("--cache-host", options.cache_host_bytes,
+              "Keep pages of conversations in so much memory beyond --memory, in huge pages");
+  flags.Text("--cache-key-file", options.cache_key_file,
+             "With --cache-dir: encrypt pages there with the key in FILE, 64 hex digits");
+}
+
+}  // namespace
+
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Text("--device", options.device,
              "Where the model runs: cpu; vulkan or vulkan:N, a device that `braid doctor` lists; "
@@ -90,13 +107,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Number("--rank-seconds", options.rank_seconds, {1, 3600},
                "A rank that is not heard of for so long is lost, which ends the others");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
-  flags.Text("--cache-dir", options.cache_dir,
-             "Keep pages of conversations in this directory beside memory; a later start reuses "
-             "them (docs/guides/disk_tier.md)");
-  flags.Bytes("--cache-disk", options.cache_disk_bytes,
-              "With --cache-dir: most bytes of that directory (default: 16GiB)");
-  flags.Text("--cache-key-file", options.cache_key_file,
-             "With --cache-dir: encrypt pages there with the key in FILE, 64 hex digits");
+  AddTierFlags(flags, options);
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
   flags.Text("--expert-loads", options.expert_loads,
              "Record which experts tokens choose in FILE for `braid experts plan FILE`");

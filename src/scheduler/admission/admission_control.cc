@@ -102,7 +102,7 @@ bool AdmissionControl::TakeBlocks(Sequence& s, DpRank& rank, PrefixMatch match) 
   return true;
 }
 
-void AdmissionControl::CountArrived(Sequence& s, int32_t end) {
+void AdmissionControl::CountArrived(Sequence& s, int32_t end, int32_t from_disk) {
   if (std::exchange(s.ever_admitted, true)) return;
   const bool all = s.prompt_tokens() - end <= kBlockTokens;
   CountReuse(s, {.tokens = end,
@@ -111,7 +111,9 @@ void AdmissionControl::CountArrived(Sequence& s, int32_t end) {
                  .stop = all ? ReuseStop::kComplete : ReuseStop::kNeverSeen,
                  .nodes = {}});
   s.reuse.stored = end - s.planned;
+  s.reuse.host = s.reuse.stored - std::min(from_disk, s.reuse.stored);
   counts_.stored_tokens += s.reuse.stored;
+  counts_.host_tokens += s.reuse.host;
 }
 
 void AdmissionControl::CountReuse(Sequence& s, const PrefixMatch& match) {

@@ -29,8 +29,9 @@ class AdmissionControl {
   // The sequence gives its blocks back: its tenant is charged for what was computed on top of what
   // the admission charged.
   void ChargeComputed(Sequence& s);
-  // What a sequence awaited from a tier is there: up to `end` it is reused.
-  void CountArrived(Sequence& s, int32_t end);
+  // What a sequence awaited from a tier is there: up to `end` it is reused,
+  // and at most so many tokens came from disk.
+  void CountArrived(Sequence& s, int32_t end, int32_t from_disk);
   // All ranks have empty arenas again, and nobody waits.
   void Reset();
 
@@ -42,6 +43,7 @@ class AdmissionControl {
   struct Counts {
     int64_t prompt_tokens = 0, reused_tokens = 0;
     int64_t stored_tokens = 0;                       // of the reused: from a tier
+    int64_t host_tokens = 0;                         // of those: it had them in memory
     std::array<int64_t, kReuseStops> reuse_stops{};  // the requests, by why they reused no more
     std::array<int64_t, kReuseStops> lost_tokens{};  // their tokens that are computed, by why
   };

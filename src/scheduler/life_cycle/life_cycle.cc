@@ -2,6 +2,7 @@
 #include "scheduler/life_cycle/life_cycle.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -15,6 +16,14 @@ bool Stops(const Sequence& s, TokenId token) {
   const StopParams& stop = s.request.stop;
   return static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
          std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), token);
+}
+
+// Of what came from a tier, with so many blocks of keys and values, whose parts are the first.
+int32_t TokensFromDisk(const PagesMoved& event, int32_t blocks) {
+  if (event.in_memory.empty()) return std::numeric_limits<int32_t>::max();
+  const auto in_memory =
+      std::ranges::count_if(event.in_memory, [&](int32_t part) { return part < blocks; });
+  return (blocks - static_cast<int32_t>(in_memory)) * kBlockTokens;
 }
 
 Output Refusal(const Request& request, const Error& error) {
@@ -229,13 +238,14 @@ void LifeCycle::TakePages(Sequence& s, const PagesMoved& event) {
   TakeToken(s, event.token, event.logprob);
 }
 
-// The tokens before `arriving` are in place now; the rest is computed, or comes from another engine.
-// When not all of their pages came, the sequence waits again; what was lost is known by then and
-// will not be asked for.
+// The tokens before `arriving` are in place now; the rest is computed, or comes from another
+// engine. When not all of their pages came, the sequence waits again; what was lost is known by
+// then and will not be asked for.
 void LifeCycle::TakePrefix(Sequence& s, const PagesMoved& event) {
   if (!event.error.empty()) return LoseBlocks(s);
   const int32_t end = std::exchange(s.arriving, 0);
-  admission_.CountArrived(s, end);
+  admission_.CountArrived(s, end,
+                          TokensFromDisk(event, (end - s.blocks.published()) / kBlockTokens));
   const int32_t start = std::exchange(s.planned, end);
   if (!s.receives) Move(s.phase, PrefixArrived{});
   Publish(s, start, end);

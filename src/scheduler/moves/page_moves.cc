@@ -2,6 +2,7 @@
 #include "scheduler/moves/page_moves.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -145,6 +146,10 @@ std::optional<Sequence*> PageMoves::End(const PagesMoved& event) {
   if (move.direction == Direction::kIn && !move.parts.empty()) counts_.wait_us += event.duration_us;
   const bool all_lost = !event.error.empty() && event.lost.empty();
   std::set<int32_t> lost(event.lost.begin(), event.lost.end());
+  for (const int32_t i : event.in_memory) {
+    if (std::cmp_greater_equal(i, move.parts.size())) continue;
+    counts_.bytes_in_memory += PartBytes(config_.cache, move.parts[static_cast<size_t>(i)].kind);
+  }
   for (size_t i = 0; i < move.parts.size(); ++i) {
     const bool there = !all_lost && !lost.contains(static_cast<int32_t>(i));
     const int64_t bytes = PartBytes(config_.cache, move.parts[i].kind);

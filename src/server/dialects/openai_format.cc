@@ -30,6 +30,7 @@ std::span<const TokenLogprob> OfPrompt(const ChoiceDelta& delta) {
 json::object UsageJson(const Usage& usage) {
   json::object prompt{{"cached_tokens", usage.cached_tokens}};
   if (usage.disk_tokens > 0) prompt["disk_tokens"] = usage.disk_tokens;
+  if (usage.host_tokens > 0) prompt["host_tokens"] = usage.host_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},

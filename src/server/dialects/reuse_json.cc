@@ -6,7 +6,7 @@
 namespace braid {
 
 std::string ExplainReuse(const PromptReuse& prompt) {
-  const auto& [tokens, stored, known, stop] = prompt.reuse;
+  const auto& [tokens, stored, host, known, stop] = prompt.reuse;
   const int32_t all = prompt.prompt_tokens;
   switch (stop) {
     case ReuseStop::kOff:
@@ -46,7 +46,8 @@ std::string ExplainReuse(const PromptReuse& prompt) {
 json::object ReuseJson(const PromptReuse& prompt) {
   return {{"prompt_tokens", prompt.prompt_tokens},
           {"reused_tokens", prompt.reuse.tokens},
-          {"reused_from_disk_tokens", prompt.reuse.stored},
+          {"reused_from_disk_tokens", prompt.reuse.stored - prompt.reuse.host},
+          {"reused_from_host_tokens", prompt.reuse.host},
           {"known_tokens", prompt.reuse.known},
           {"stop", NameOf(prompt.reuse.stop)},
           {"explanation", ExplainReuse(prompt)},

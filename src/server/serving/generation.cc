@@ -262,7 +262,8 @@ Usage Generation::usage() const {
     if (i % static_cast<size_t>(choices_per_prompt_) == 0) {
       usage.prompt_tokens += static_cast<int64_t>(running.prompt.size());
       usage.cached_tokens += running.reuse.tokens;
-      usage.disk_tokens += running.reuse.stored;
+      usage.disk_tokens += running.reuse.stored - running.reuse.host;
+      usage.host_tokens += running.reuse.host;
     }
     usage.completion_tokens += running.choice.output_tokens();
     usage.reasoning_tokens += running.choice.reasoning_tokens();

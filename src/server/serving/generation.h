@@ -20,6 +20,7 @@ struct Usage {
   int64_t prompt_tokens = 0;  // each prompt once, whatever n
   int64_t cached_tokens = 0;
   int64_t disk_tokens = 0;  // of those, from the tier on disk
+  int64_t host_tokens = 0;  // and from the one in memory beside the cache
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;
   DraftCounts drafts;

@@ -1,0 +1,128 @@
+// See the header.
+#include "tiers/host_pages.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/math.h"
+#include "base/quantities.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+}  // namespace
+
+Result<std::unique_ptr<HostPages>> HostPages::Create(int64_t bytes) {
+  void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("{} of memory for pages cannot be had: {}", ByteText(bytes),
+                             std::strerror(errno)),
+                 "cache_host"};
+  }
+  ::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  return std::unique_ptr<HostPages>(new HostPages(static_cast<std::byte*>(memory), bytes));
+}
+
+HostPages::~HostPages() { ::munmap(memory_, static_cast<size_t>(size_)); }
+
+bool HostPages::Has(const KnownPart& part) const {
+  std::lock_guard lock(mutex_);
+  const auto at = entries_.find(part);
+  return at != entries_.end() && at->second.whole;
+}
+
+bool HostPages::Read(const KnownPart& part, const PartPieces& pieces) {
+  int64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += std::ssize(piece);
+  const std::byte* from = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    const auto at = entries_.find(part);
+    if (at == entries_.end() || !at->second.whole || at->second.bytes != bytes) return false;
+    ++at->second.users;
+    from = memory_ + at->second.offset;
+  }
+  for (const auto& piece : pieces) {
+    std::memcpy(piece.data(), from, piece.size());
+    from += piece.size();
+  }
+  std::lock_guard lock(mutex_);
+  --entries_.at(part).users;
+  return true;
+}
+
+bool HostPages::Write(const KnownPart& part, const PartPieces& pieces,
+                      std::vector<KnownPart>& gone) {
+  int64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += std::ssize(piece);
+  std::byte* to = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto at = entries_.find(part); at != entries_.end()) return at->second.whole;
+    const int64_t room = RoundUp(bytes, kAlignment);
+    if (!MakeRoom(room, gone)) return false;
+    to = memory_ + head_;
+    entries_[part] = {.offset = head_, .bytes = bytes, .users = 1, .whole = false};
+    order_.push_back(part);
+    head_ += room;
+    used_ += room;
+  }
+  for (const auto& piece : pieces) {
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
+  std::lock_guard lock(mutex_);
+  Entry& entry = entries_.at(part);
+  --entry.users;
+  entry.whole = true;
+  return true;
+}
+
+// So many bytes from head_ on; at the end of the memory it begins anew. False: they are being used.
+bool HostPages::MakeRoom(int64_t bytes, std::vector<KnownPart>& gone) {
+  if (bytes > size_) return false;
+  const auto oldest = [&] { return entries_.at(order_.front()).offset; };
+  if (head_ + bytes > size_) {
+    while (!order_.empty() && oldest() >= head_) {
+      if (!EvictOldest(gone)) return false;
+    }
+    head_ = 0;
+  }
+  while (!order_.empty() && oldest() >= head_ && oldest() < head_ + bytes) {
+    if (!EvictOldest(gone)) return false;
+  }
+  return true;
+}
+
+bool HostPages::EvictOldest(std::vector<KnownPart>& gone) {
+  const auto at = entries_.find(order_.front());
+  if (at->second.users > 0) return false;
+  used_ -= RoundUp(at->second.bytes, kAlignment);
+  gone.push_back(at->first);
+  entries_.erase(at);
+  order_.pop_front();
+  return true;
+}
+
+void HostPages::Clear() {
+  std::lock_guard lock(mutex_);
+  std::vector<KnownPart> gone;
+  while (!order_.empty() && EvictOldest(gone)) {
+  }
+  if (order_.empty()) head_ = 0;
+}
+
+HostPages::Stats HostPages::stats() const {
+  std::lock_guard lock(mutex_);
+  return {.parts = std::ssize(order_), .bytes = used_};
+}
+
+}  // namespace braid

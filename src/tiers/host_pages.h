@@ -1,0 +1,61 @@
+// Copies of parts in memory beside the arena, for what it has no room for: a ring, in which the
+// part that was put in longest ago makes way. Any thread; bytes are copied without the mutex, and a
+// part that somebody copies does not make way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "tiers/part_file.h"
+
+namespace braid {
+
+class HostPages {
+ public:
+  // Reserves so much memory, in huge pages where the system has them; what is not used costs
+  // nothing. kUnavailable when it cannot be had.
+  static Result<std::unique_ptr<HostPages>> Create(int64_t bytes);
+  ~HostPages();
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+
+  bool Has(const KnownPart& part) const;
+  // Copies the part out; false: it is not there.
+  bool Read(const KnownPart& part, const PartPieces& pieces);
+  // Copies the part in and appends to `gone` what made way. True: it is there now, or was before.
+  // False: there is no room for it.
+  bool Write(const KnownPart& part, const PartPieces& pieces, std::vector<KnownPart>& gone);
+  // Forgets all that nobody copies.
+  void Clear();
+
+  struct Stats {
+    int64_t parts = 0, bytes = 0;
+  };
+  Stats stats() const;
+
+ private:
+  struct Entry {
+    int64_t offset = 0, bytes = 0;
+    int32_t users = 0;   // that copy it in or out
+    bool whole = false;  // it may be read
+  };
+  HostPages(std::byte* memory, int64_t bytes) : memory_(memory), size_(bytes) {}
+  bool MakeRoom(int64_t bytes, std::vector<KnownPart>& gone);
+  bool EvictOldest(std::vector<KnownPart>& gone);
+
+  std::byte* const memory_;
+  const int64_t size_;
+  mutable std::mutex mutex_;
+  std::unordered_map<KnownPart, Entry, PartHash> entries_;
+  std::deque<KnownPart> order_;  // from the oldest on, which is the first behind head_
+  int64_t head_ = 0;             // where the next part begins
+  int64_t used_ = 0;
+};
+
+}  // namespace braid

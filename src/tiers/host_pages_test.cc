@@ -1,0 +1,124 @@
+// Parts in memory: what comes back is what was put in, whatever made way, and who is told.
+#include "tiers/host_pages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+KnownPart Part(uint64_t number, GroupKind kind = GroupKind::kFull) {
+  return {.key = {number, number * 7}, .kind = kind};
+}
+
+std::vector<std::byte> BytesOf(uint64_t number, size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(RandomBits(number, i / 8));
+  return bytes;
+}
+
+// In two pieces.
+PartPieces Pieces(std::vector<std::byte>& bytes) {
+  const std::span<std::byte> all(bytes);
+  return {all.first(bytes.size() / 3), all.subspan(bytes.size() / 3)};
+}
+
+bool Put(HostPages& pages, uint64_t number, size_t size, std::vector<KnownPart>& gone) {
+  std::vector<std::byte> bytes = BytesOf(number, size);
+  return pages.Write(Part(number), Pieces(bytes), gone);
+}
+
+bool Comes(HostPages& pages, uint64_t number, size_t size) {
+  std::vector<std::byte> bytes(size);
+  if (!pages.Read(Part(number), Pieces(bytes))) return false;
+  EXPECT_EQ(bytes, BytesOf(number, size)) << number;
+  return true;
+}
+
+TEST(HostPages, TheOldestMakesWayAndIsNamed) {
+  const auto pages = *HostPages::Create(1024);
+  std::vector<KnownPart> gone;
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(Put(*pages, i, 256, gone));
+  EXPECT_THAT(gone, IsEmpty());
+  EXPECT_TRUE(Put(*pages, 1, 256, gone));  // is there
+  EXPECT_THAT(gone, IsEmpty());
+  EXPECT_TRUE(Put(*pages, 4, 300, gone));
+  EXPECT_THAT(gone, ElementsAre(Part(0), Part(1)));
+  EXPECT_FALSE(Comes(*pages, 0, 256));
+  EXPECT_FALSE(Comes(*pages, 1, 256));
+  for (uint64_t i = 2; i < 4; ++i) EXPECT_TRUE(Comes(*pages, i, 256));
+  EXPECT_TRUE(Comes(*pages, 4, 300));
+  EXPECT_FALSE(pages->Has(Part(4, GroupKind::kState)));
+}
+
+TEST(HostPages, WhatIsLargerThanTheMemoryIsNotKept) {
+  const auto pages = *HostPages::Create(1024);
+  std::vector<KnownPart> gone;
+  EXPECT_TRUE(Put(*pages, 1, 500, gone));
+  EXPECT_FALSE(Put(*pages, 2, 1025, gone));
+  EXPECT_THAT(gone, IsEmpty());
+  EXPECT_TRUE(Comes(*pages, 1, 500));
+}
+
+TEST(HostPages, AClearForgetsAll) {
+  const auto pages = *HostPages::Create(1024);
+  std::vector<KnownPart> gone;
+  EXPECT_TRUE(Put(*pages, 1, 500, gone));
+  pages->Clear();
+  EXPECT_FALSE(Comes(*pages, 1, 500));
+  EXPECT_EQ(pages->stats().bytes, 0);
+  EXPECT_TRUE(Put(*pages, 2, 1024, gone));
+  EXPECT_THAT(gone, IsEmpty());
+}
+
+// Parts of two sizes, as pages have them, in a memory of about 40.
+TEST(HostPages, WhateverMadeWayTheRestIsWhatItWas) {
+  const auto pages = *HostPages::Create(20'000);
+  std::map<uint64_t, size_t> there;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    const uint64_t number = i % 3 == 0 ? RandomBits(1, i) % (i + 1) : i;
+    const size_t size = number % 3 == 0 ? 1000 : 330;
+    std::vector<KnownPart> gone;
+    EXPECT_TRUE(Put(*pages, number, size, gone));
+    there[number] = size;
+    for (const KnownPart& part : gone) EXPECT_EQ(there.erase(part.key.low), 1u);
+    if (i % 50 != 0) continue;
+    for (const auto& [n, bytes] : there) EXPECT_TRUE(Comes(*pages, n, bytes)) << n;
+    EXPECT_EQ(pages->stats().parts, std::ssize(there));
+    EXPECT_LE(pages->stats().bytes, 20'000);
+  }
+}
+
+TEST(HostPages, ThreadsReadWhatWasWrittenOrNothing) {
+  const auto pages = *HostPages::Create(1 << 16);
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < 2000; ++i) {
+        const uint64_t number = RandomBits(t, i) % 64;
+        std::vector<KnownPart> gone;
+        if (i % 2 == 0) Put(*pages, number, 2000, gone);
+        Comes(*pages, number, 2000);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace braid
