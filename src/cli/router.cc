@@ -20,6 +20,9 @@ class RouterCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("CONFIG", file_, "JSON file with the engines; SIGHUP reloads it");
     access_.AddTo(flags);
+    flags.Text("--tokenizer", tokenizer_,
+               "Directory of the engines' checkpoint, whose tokenizer and chat template are used: "
+               "texts are then known by their tokens, as engines' KV events name them");
     flags.Bytes("--server-memory", memory_, "Memory for requests: their bodies, and reading them");
   }
   Status Run() override;
@@ -29,7 +32,7 @@ class RouterCommand : public Command {
   void ReadAgain(RouterServer& server) const;
 
   AccessFlags access_{kPort};
-  std::string file_;
+  std::string file_, tokenizer_;
   int64_t memory_ = int64_t{1} << 30;
 };
 
@@ -61,6 +64,9 @@ Status RouterCommand::Run() {
   config.file = file_;
   config.memory_bytes = memory_;
   config.request_log = access_.request_log();
+  if (!tokenizer_.empty()) {
+    ASSIGN_OR_RETURN(config.reader, PromptReader::Load(tokenizer_));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
                    RouterServer::Start(std::move(config)));
   RETURN_IF_ERROR(SetKeys(*server));

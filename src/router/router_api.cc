@@ -105,15 +105,17 @@ std::string RouterApi::SessionHeader() const {
 
 // Half of the memory is for what reading the largest body takes.
 size_t RouterApi::BodyBytesMax() const {
-  return static_cast<size_t>(config_.memory_bytes / 2 / kReadTimesBody);
+  return static_cast<size_t>(config_.memory_bytes / 2 / PrepareTimesBody());
 }
 
-int64_t RouterApi::PrepareTimesBody() const { return kReadTimesBody; }
+int64_t RouterApi::PrepareTimesBody() const {
+  return reader() == nullptr ? kReadTimesBody : limits::kPrepareTimesBody;
+}
 
 bool RouterApi::IsQuick(const HttpRequest& request) const {
   const OwnMatch own = MatchOwn(request);
   if (own.route != nullptr) return own.route->quick || !own.method;
-  return request.body.size() <= kQuickBytes;
+  return reader() == nullptr ? request.body.size() <= kQuickBytes : request.body.empty();
 }
 
 bool RouterApi::IsProbe(std::string_view path) const {
@@ -203,8 +205,8 @@ PromptKeys RouterApi::PromptOf(const HttpRequest& request, const Route& route,
   PromptKeys prompt;
   if (route.body) {
     const std::string session(FieldValue(request.fields, SessionHeader()));
-    prompt =
-        ReadPromptKeys(route.body->endpoint, request.body, {.tenant = tenant, .session = session});
+    prompt = ReadPromptKeys(route.body->endpoint, request.body,
+                            {.tenant = tenant, .session = session}, reader());
   }
   if (route.path.starts_with("/v1/responses/")) prompt.stored_id = match.id;
   return prompt;

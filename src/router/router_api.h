@@ -5,10 +5,12 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "router/engine_relay.h"
 #include "router/fleet.h"
+#include "router/placement/prompt_reader.h"
 #include "router/router_metrics.h"
 #include "server/access/gate.h"
 #include "server/http/types.h"
@@ -19,9 +21,10 @@ namespace braid {
 
 struct RouterServerConfig : AccessConfig {
   std::string version = "0.1.0";
-  std::string file;                   // of RouterConfig; read again by a reload
-  int64_t memory_bytes = 1 << 30;     // of requests: bodies, and reading them
-  RequestLog* request_log = nullptr;  // null: none; outlives the server
+  std::string file;                         // of RouterConfig; read again by a reload
+  int64_t memory_bytes = 1 << 30;           // of requests: bodies, and reading them
+  std::optional<PromptReader> reader = {};  // none: texts are known by their bytes
+  RequestLog* request_log = nullptr;        // null: none; outlives the server
 };
 
 class RouterApi final : public HttpApi {
@@ -71,6 +74,7 @@ class RouterApi final : public HttpApi {
                       std::string_view tenant) const;
   Content SetEngineDraining(std::string_view name, bool draining);
   std::string SessionHeader() const;
+  const PromptReader* reader() const { return config_.reader ? &*config_.reader : nullptr; }
   void Log(const HttpRequest& request, int status, const std::string& id, const std::string& tenant,
            int64_t first_byte_us) const;
 

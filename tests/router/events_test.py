@@ -9,7 +9,7 @@ import sys
 import msgpack
 import zmq
 
-from conftest import wait_for
+from conftest import ROOT, wait_for
 from registration_test import At, message, register
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -62,6 +62,36 @@ def test_a_router_knows_prompts_that_it_did_not_send(start_router):
         for one in (router, late):
             wait_for(lambda r=one: r.engines()["b"]["held_blocks"] == 0, 60)
             assert one.engines()["b"]["prefix_blocks"] == 0
+
+
+def test_a_router_with_the_tokenizer_knows_texts(start_router):
+    flags = ["--tokenizer", str(ROOT / "models/braid-tiny")]
+    router = start_router({}, *flags, registration=True)
+    register_flags = [*FLAGS, "--register", f"http://127.0.0.1:{router.port}", "--register-name"]
+    words = " ".join(f"word{i * i % 97}" for i in range(60))
+    asked = [{"role": "system", "content": words}, {"role": "user", "content": "Hello!"}]
+    bodies = {"/v1/chat/completions": {"messages": asked},
+              "/v1/messages": {"messages": asked[1:], "system": "In short: " + words},
+              "/v1/responses": {"input": "Say: " + words, "store": False},
+              "/v1/completions": {"prompt": "Once " + words}}
+    limits = {"/v1/responses": "max_output_tokens"}
+    with serving(*register_flags, "a") as a, serving(*register_flags, "b") as b:
+        wait_for(lambda: {e["state"] for e in router.engines().values()} == {"ready"}
+                 and len(router.engines()) == 2, 60)
+        for path, body in bodies.items():
+            body[limits.get(path, "max_tokens")] = 2
+            assert At(b.port, router).post(path, body)[0] == 200
+        for path, body in bodies.items():
+            def answer_of(path=path, body=body):
+                status, answer = router.post(f"/route{path}", body)
+                assert status == 200, answer
+                tokens = answer["reused_tokens"] + answer["computed_tokens"]
+                whole = answer["reused_tokens"] == tokens // BLOCK * BLOCK > BLOCK
+                return whole and (answer["engine"], answer["reason"]) == ("b", "prefix")
+            wait_for(answer_of, 30)
+        # What engines refuse goes to one of them, which says why.
+        assert router.post("/v1/chat/completions", {"messages": 7})[0] == 400
+        assert a.process.poll() is None
 
 
 def test_a_router_reads_other_programs_events(start_router, start_engine):

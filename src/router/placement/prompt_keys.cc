@@ -150,7 +150,8 @@ uint64_t SessionKey(std::string_view tenant, std::string_view name) {
   return name.empty() ? 0 : HashText(HashText(1, tenant), name) | 1;
 }
 
-PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const PromptOwner& owner) {
+PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const PromptOwner& owner,
+                          const PromptReader* reader) {
   PromptKeys keys;
   keys.generates = Generates(endpoint);
   keys.session = SessionKey(owner.tenant, owner.session);
@@ -163,23 +164,24 @@ PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const Prompt
   const json::value* stream = object.if_contains("stream");
   keys.stream = stream != nullptr && stream->is_bool() && stream->get_bool();
   keys.stored_id = TextAt(object, "previous_response_id");
-  uint64_t seed = HashText(HashText(2, owner.tenant), TextAt(object, "cache_salt"));
+  if (const json::value* input = object.if_contains("input")) keys.names_items = NamesItems(*input);
+  const std::string_view salt = TextAt(object, "cache_salt");
+  const json::value* prompt = object.if_contains("prompt");
+  std::vector<TokenId> tokens = prompt == nullptr ? std::vector<TokenId>() : TokensOf(*prompt);
+  if (tokens.empty() && reader != nullptr) {
+    tokens = reader->TokensOf(endpoint, body).value_or(std::vector<TokenId>());
+  }
+  if (!tokens.empty()) {
+    SetTokens(tokens, {.tenant = owner.tenant, .salt = salt}, &keys);
+    return keys;
+  }
+  const uint64_t seed = HashText(HashText(2, owner.tenant), salt);
   BlockHasher hasher(HashText(seed, TextAt(object, "model")), &keys);
   for (const std::string_view name : {"tools", "system", "instructions", "messages"}) {
     if (const json::value* value = object.if_contains(name)) AddTexts(*value, &hasher);
   }
-  if (const json::value* input = object.if_contains("input")) {
-    keys.names_items = NamesItems(*input);
-    AddTexts(*input, &hasher);
-  }
-  if (const json::value* prompt = object.if_contains("prompt")) {
-    const std::vector<TokenId> tokens = TokensOf(*prompt);
-    if (!tokens.empty()) {
-      SetTokens(tokens, {.tenant = owner.tenant, .salt = TextAt(object, "cache_salt")}, &keys);
-      return keys;
-    }
-    AddText(*prompt, &hasher);
-  }
+  if (const json::value* input = object.if_contains("input")) AddTexts(*input, &hasher);
+  if (prompt != nullptr) AddText(*prompt, &hasher);
   keys.tokens = static_cast<int64_t>(hasher.total()) / 4;
   return keys;
 }

@@ -13,6 +13,7 @@
 
 #include "base/ids.h"
 #include "cache/prefix_match.h"
+#include "router/placement/prompt_reader.h"
 #include "server/api/api_request.h"
 
 namespace braid {
@@ -37,8 +38,10 @@ struct PromptOwner {
   std::string_view session;  // what the session's header says; empty: nothing
 };
 
-// A body that is not JSON has no blocks; an engine will say what is wrong with it.
-PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const PromptOwner& owner);
+// A body that is not JSON has no blocks; an engine will say what is wrong with it. With a reader,
+// texts are known by their tokens.
+PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const PromptOwner& owner,
+                          const PromptReader* reader = nullptr);
 
 // The blocks of a prompt's tokens in a space of prefixes.
 void SetTokens(std::span<const TokenId> tokens, const PrefixSpace& space, PromptKeys* keys);

@@ -88,8 +88,8 @@ TEST(PromptKeys, AResponseNamesWhatItContinues) {
       kResponses, R"({"previous_response_id": "resp_1", "input": "go on", "stream": true})", {});
   EXPECT_EQ(keys.stored_id, "resp_1");
   EXPECT_TRUE(keys.stream);
-  const auto items = ReadPromptKeys(
-      kResponses, R"({"input": [{"type": "item_reference", "id": "msg_1"}]})", {});
+  const auto items =
+      ReadPromptKeys(kResponses, R"({"input": [{"type": "item_reference", "id": "msg_1"}]})", {});
   EXPECT_TRUE(items.names_items);
 }
 
