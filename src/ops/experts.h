@@ -35,6 +35,9 @@ void Route(const OpContext& context, const RouteArgs& args);
 // when there is a shared expert, + sigmoid(shared_gate . x) * shared(x).
 struct ExpertsArgs {
   Matrix x;  // [tokens, hidden]
+  // [tokens]: the row of x that a token has, of fewer rows than tokens; null: its own. Rows are
+  // then packed once, however many tokens have them.
+  const int32_t* x_at = nullptr;
   const PackedMatrix* gate_up =
       nullptr;  // 2 * experts matrices [width, hidden]: gate 0, up 0, gate 1 …
   const PackedMatrix* down = nullptr;  // experts matrices [hidden, width]

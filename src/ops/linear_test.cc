@@ -251,6 +251,36 @@ TEST(Experts, EveryCandidateAgreesWithTheReference) {
   }
 }
 
+TEST(Experts, TokensMayShareRows) {
+  for (const ExpertsCase& c : ExpertsCases()) {
+    Mixture mixture(c);
+    ExpertsArgs args = mixture.args;
+    const int64_t rows = CeilDiv(c.tokens, int64_t{3});
+    std::vector<int32_t> x_at;
+    OwnedMatrix copied(c.tokens, c.hidden);
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      x_at.push_back(static_cast<int32_t>(t * 7 % rows));
+      std::copy_n(args.x.row(x_at.back()), c.hidden, copied.view.row(t));
+    }
+    for (auto [isa, compute] : TestArithmetics()) {
+      if (isa == Isa::kBase && c.tokens > 20) continue;
+      TestContext test(isa, 2, compute);
+      OwnedMatrix want(c.tokens, c.hidden), got(c.tokens, c.hidden);
+      args.x = copied.view;
+      args.x_at = nullptr;
+      args.out = want.view;
+      Experts(test.context, args);
+      args.x = mixture.args.x.first_rows(rows);
+      args.x_at = x_at.data();
+      args.out = got.view;
+      SpoilWorkspace(test.context);
+      Experts(test.context, args);
+      ASSERT_TRUE(SameBits(got.values.data(), want.values.data(), c.tokens * c.hidden))
+          << NameOf(isa);
+    }
+  }
+}
+
 TEST(Experts, TheDownProductHasTasksForEveryMember) {
   constexpr int64_t kHidden = 2048, kTopK = 8;
   for (int64_t members : {16, 64, 128}) {

@@ -20,37 +20,47 @@ constexpr double kFloat = sizeof(float);
 
 // Columns that the ranks which share tokens gather in a layer: what its last product reads, and
 // what it writes.
-double GatheredWidth(const FullAttention& m, double hidden) {
-  return static_cast<double>(m.heads) * m.head_dim + hidden;
+double InnerWidth(const FullAttention& m) { return static_cast<double>(m.heads) * m.head_dim; }
+double InnerWidth(const LatentAttention& m) { return static_cast<double>(m.heads) * m.value_dim; }
+double InnerWidth(const LinearAttention& m) {
+  return static_cast<double>(m.value_heads) * m.value_dim;
 }
-double GatheredWidth(const LatentAttention& m, double hidden) {
-  return static_cast<double>(m.heads) * m.value_dim + hidden;
-}
-double GatheredWidth(const LinearAttention& m, double hidden) {
-  return static_cast<double>(m.value_heads) * m.value_dim + hidden;
-}
-double GatheredWidth(const DenseFfn& f, double hidden) { return f.width + hidden; }
+double InnerWidth(const DenseFfn& f) { return f.width; }
+double InnerWidth(const MoeFfn& f) { return f.shared_width; }
 // The sums of the experts, and the shared one as a dense feed-forward.
-double GatheredWidth(const MoeFfn& f, double hidden) {
-  return hidden + (f.shared_width > 0 ? f.shared_width + hidden : 0);
+double OuterWidth(const MoeFfn& f, double hidden) {
+  return hidden + (f.shared_width > 0 ? hidden : 0);
+}
+double OuterWidth(const auto&, double hidden) { return hidden; }
+
+bool Integers(const Arithmetic& arithmetic) {
+  return arithmetic.weights && ops::RowOf(*arithmetic.weights).integers;
 }
 
-double TensorBytes(const ModelSpec& spec, double tokens, double logits_rows, int32_t tp) {
+double TensorBytes(const ModelSpec& spec, const Arithmetic& arithmetic, double tokens,
+                   double logits_rows, int32_t tp) {
   const double hidden = spec.hidden;
-  double width = hidden;  // rows of the embedding
+  // Few rows do not travel as codes, which need the largest number of each row on all ranks.
+  const bool codes = Integers(arithmetic) && tokens >= 32;
+  const double rounded = !Integers(arithmetic) && arithmetic.compute == Compute::kBF16 ? 2 : kFloat;
+  double bytes = GatherBytes(tokens, hidden, kFloat, tp);  // rows of the embedding
   for (const LayerSpec& layer : spec.layers) {
-    const auto of = [&](const auto& kind) { return GatheredWidth(kind, hidden); };
-    width += std::visit(of, layer.mixer) + std::visit(of, layer.ffn);
+    const auto add = [&](const auto& kind) {
+      const double inner = InnerWidth(kind);
+      bytes += GatherBytes(tokens, OuterWidth(kind, hidden), kFloat, tp);
+      bytes += GatherBytes(tokens, inner, codes ? 1 : rounded, tp);
+      if (codes && inner > 0) bytes += tokens * kFloat * (tp - 1);
+    };
+    std::visit(add, layer.mixer);
+    std::visit(add, layer.ffn);
   }
   // All ranks send their part to all others; of logits, to the first only.
-  return tp * GatherBytes(tokens, width, kFloat, tp) +
-         GatherBytes(logits_rows, spec.vocabulary, kFloat, tp);
+  return tp * bytes + GatherBytes(logits_rows, spec.vocabulary, kFloat, tp);
 }
 
 // What a row takes on its way to experts: as their products read it.
 double SentBytes(const Arithmetic& arithmetic, double hidden) {
-  const bool integers = arithmetic.weights && ops::RowOf(*arithmetic.weights).integers;
-  if (integers) return RoutedBytes(1, 1, hidden, 1, hidden);
+  if (Integers(arithmetic)) return RoutedBytes(1, 1, hidden, 1, hidden);
   return RoutedBytes(1, 1, hidden, arithmetic.compute == Compute::kBF16 ? 2 : kFloat);
 }
 
@@ -90,30 +100,36 @@ Sent BytesOfAPrompt(Machine& machine, const Mesh& mesh, int32_t tokens) {
   return {after.tensor - before.tensor, after.experts - before.experts};
 }
 
+// One of each kind in which rows travel.
+std::vector<const Arithmetic*> KindsOfRows() {
+  std::map<std::pair<Compute, bool>, const Arithmetic*> kinds;
+  for (const Arithmetic* arithmetic : ArithmeticsHere()) {
+    kinds[{arithmetic->compute, Integers(*arithmetic)}] = arithmetic;
+  }
+  std::vector<const Arithmetic*> all;
+  for (const auto& [kind, arithmetic] : kinds) all.push_back(arithmetic);
+  return all;
+}
+
+void ExpectTensorBytes(Model model, const Arithmetic& arithmetic, const Mesh& mesh) {
+  Machine machine({model, &arithmetic, mesh});
+  for (const int32_t tokens : {4, 64, 200}) {
+    EXPECT_EQ(BytesOfAPrompt(machine, mesh, tokens).tensor,
+              TensorBytes(TinySpec(model), arithmetic, tokens, 1, mesh.tp))
+        << NameOf(model) << ", " << arithmetic.name << ", " << tokens << " tokens";
+  }
+}
+
 TEST(Traffic, OfRanksThatShareTokensIsWhatTheFormulasSay) {
   for (const auto& [model, mesh] :
        {std::pair{Model::kQwen35, Mesh{.tp = 2}}, std::pair{Model::kQwen35Moe, Mesh{.tp = 4}},
         std::pair{Model::kDeepseekV3, Mesh{.tp = 2, .ep = 2}},
         std::pair{Model::kLing2, Mesh{.tp = 2}}}) {
-    Machine machine({model, BestHere(Compute::kF32), mesh});
-    const ModelSpec spec = TinySpec(model);
-    for (const int32_t tokens : {4, 64, 200}) {
-      EXPECT_EQ(BytesOfAPrompt(machine, mesh, tokens).tensor, TensorBytes(spec, tokens, 1, mesh.tp))
-          << NameOf(model) << ", " << tokens << " tokens";
-    }
+    ExpectTensorBytes(model, *BestHere(Compute::kF32), mesh);
   }
-}
-
-// One of each kind in which rows travel.
-std::vector<const Arithmetic*> KindsOfRows() {
-  std::map<std::pair<Compute, bool>, const Arithmetic*> kinds;
-  for (const Arithmetic* arithmetic : ArithmeticsHere()) {
-    const bool integers = arithmetic->weights && ops::RowOf(*arithmetic->weights).integers;
-    kinds[{arithmetic->compute, integers}] = arithmetic;
+  for (const Arithmetic* arithmetic : KindsOfRows()) {
+    ExpectTensorBytes(Model::kQwen35Moe, *arithmetic, {.tp = 2});
   }
-  std::vector<const Arithmetic*> all;
-  for (const auto& [kind, arithmetic] : kinds) all.push_back(arithmetic);
-  return all;
 }
 
 // The rows that come back depend on the router: at least one, at most top_k of each token.

@@ -46,16 +46,17 @@ bool Staged(const Device& device, const PackedMatrix& down) {
 }
 
 int64_t RowsOf(const ExpertsArgs& args) {
-  return args.x.rows * (args.top_k + (args.shared_down ? 1 : 0));
+  return args.out.rows * (args.top_k + (args.shared_down ? 1 : 0));
 }
 
 // The step's rows sorted by expert: tokens and weights, and where each expert's rows begin.
 struct Sorted {
   int32_t* tokens = nullptr;
+  int32_t* inputs = nullptr;  // rows of x; those of the tokens if each has its own
   float* weights = nullptr;
   int64_t* begins = nullptr;   // [experts + 1]
   Share* shares = nullptr;     // those with rows
-  std::byte* alone = nullptr;  // [tokens] inputs of the routed experts, each packed by itself
+  std::byte* alone = nullptr;  // [x.rows] inputs of the routed experts, each packed by itself
   std::byte* x = nullptr;
   std::byte* h = nullptr;
   float* staged = nullptr;
@@ -73,7 +74,7 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
     out = reinterpret_cast<T*>(base + used);
     used += static_cast<uintptr_t>(RoundUp(count * static_cast<int64_t>(sizeof(T)), 64));
   };
-  const int64_t tokens = args.x.rows, routed = tokens * args.top_k, experts = args.down->count;
+  const int64_t tokens = args.out.rows, routed = tokens * args.top_k, experts = args.down->count;
   int64_t x = 0, h = 0;
   s.staged_floats = 0;
   auto count = [&](const PackedMatrix& gate_up, const PackedMatrix& down, int64_t rows) {
@@ -84,10 +85,12 @@ int64_t Lay(const OpContext& context, const ExpertsArgs& args, uintptr_t base, S
   count(*args.gate_up, *args.down, routed);
   if (args.shared_down) count(*args.shared_gate_up, *args.shared_down, tokens);
   take(s.tokens, RowsOf(args));
+  s.inputs = s.tokens;
+  if (args.x_at) take(s.inputs, RowsOf(args));
   take(s.weights, RowsOf(args));
   take(s.begins, experts + 2);
   take(s.shares, experts + 1);
-  take(s.alone, tokens * RowBytes(context.device, *args.gate_up));
+  take(s.alone, args.x.rows * RowBytes(context.device, *args.gate_up));
   // The operands of every share begin on a line.
   take(s.x, x + 64 * (experts + 1));
   take(s.h, h + 64 * (experts + 1));
@@ -105,7 +108,7 @@ int64_t Scratch(const OpContext& context, const ExpertsArgs& args) {
 }
 
 void SortRows(const ExpertsArgs& args, Sorted& s) {
-  const int64_t experts = args.down->count, tokens = args.x.rows;
+  const int64_t experts = args.down->count, tokens = args.out.rows;
   std::fill_n(s.begins, experts + 2, 0);
   for (int64_t i = 0; i < tokens * args.top_k; ++i) ++s.begins[args.ids[i] + 2];
   for (int64_t e = 0; e < experts; ++e) s.begins[e + 2] += s.begins[e + 1];
@@ -120,6 +123,7 @@ void SortRows(const ExpertsArgs& args, Sorted& s) {
     s.tokens[tokens * args.top_k + t] = static_cast<int32_t>(t);
     s.weights[tokens * args.top_k + t] = args.shared_weight ? args.shared_weight[t] : 1.0f;
   }
+  for (int64_t i = 0; args.x_at && i < RowsOf(args); ++i) s.inputs[i] = args.x_at[s.tokens[i]];
 }
 
 // The experts that have rows, ascending, the shared one last; returns how many.
@@ -142,7 +146,7 @@ int64_t MakeShares(const Device& device, const ExpertsArgs& args, Sorted& s) {
     if (rows > 0) add(args.gate_up, args.down, e, s.begins[e], rows);
   }
   if (args.shared_down) {
-    add(args.shared_gate_up, args.shared_down, 0, args.x.rows * args.top_k, args.x.rows);
+    add(args.shared_gate_up, args.shared_down, 0, args.out.rows * args.top_k, args.out.rows);
   }
   return count;
 }
@@ -166,15 +170,15 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
     }
   });
   // No share has more rows than there are tokens.
-  const int64_t parts = CeilDiv(args.x.rows, kPassRows);
+  const int64_t parts = CeilDiv(args.out.rows, kPassRows);
   ForTasks(context, std::ssize(shares) * parts, bytes * args.top_k, [&](int64_t i, int) {
     const Share& share = shares[static_cast<size_t>(i / parts)];
     const int64_t at_once = kPassRows / share.x.kernel->layout->block_rows;
     const int64_t begin = i % parts * at_once, end = std::min(share.x.blocks(), begin + at_once);
-    const int32_t* tokens = s.tokens + share.first;
+    const int32_t* inputs = s.inputs + share.first;
     const bool gather = share.x.kernel->layout == layout;
     for (int64_t b = begin; b < end; ++b) {
-      gather ? share.x.GatherBlock(b, s.alone, tokens) : share.x.PackBlock(b, args.x, tokens);
+      gather ? share.x.GatherBlock(b, s.alone, inputs) : share.x.PackBlock(b, args.x, inputs);
     }
   });
 }
@@ -286,7 +290,7 @@ void SumTask(const KernelTable& kernels, const ExpertsArgs& args, const Sorted& 
 
 double FlopsOf(const ExpertsArgs& args) {
   const double shared = args.shared_down ? static_cast<double>(args.shared_down->k) : 0.0;
-  return 6.0 * static_cast<double>(args.x.rows * args.x.cols) *
+  return 6.0 * static_cast<double>(args.out.rows * args.x.cols) *
          (args.top_k * static_cast<double>(args.down->k) + shared);
 }
 

@@ -1,6 +1,7 @@
 // The exchanges between products. Rows of a matrix lie apart in memory, so parts are copied
 // together before they are sent and apart after they have come.
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "base/math.h"
@@ -8,6 +9,7 @@
 #include "ops/embed.h"
 #include "ops/linear.h"
 #include "ops/ranks.h"
+#include "ops/ranks/sent_rows.h"
 
 namespace braid::ops {
 namespace {
@@ -50,6 +52,90 @@ std::vector<MutableBytes> Places(const Communicator& group, float* data, int64_t
     places.push_back(BytesOf(data + part.begin * size, part.count * size));
   }
   return places;
+}
+
+// Of so many rows and more, codes travel, which takes a message for their largest magnitudes.
+constexpr int64_t kCodedRowsLeast = 32;
+
+// Where parts of a row lie on their way: rank by rank, each rank's rows one after the other.
+struct SentParts {
+  SentParts(const OpContext& context, const Communicator& group, const PackedMatrix& w) {
+    for (int32_t rank = 0; rank < group.size(); ++rank) {
+      columns.push_back(braid::PartOf(w.k, rank, group.size()));
+      rows.emplace_back(context.device, w.format, columns.back().count);
+      begins.push_back(floats);
+      floats += rows.back().part_floats();
+      scratch_bytes = std::max(scratch_bytes, RoundUp(rows.back().scratch_bytes(), 64));
+    }
+  }
+  std::vector<Part> columns;
+  std::vector<SentRows> rows;
+  std::vector<int64_t> begins;  // of a rank's part, in floats of a row
+  int64_t floats = 0, scratch_bytes = 0;
+};
+
+// largest[r] = of row r, whole, of which each rank has a part.
+Status LargestOfRows(Communicator& group, Matrix part, float* largest, float* all) {
+  for (int64_t r = 0; r < part.rows; ++r) largest[r] = SentRows::Largest(part.row(r), part.cols);
+  RETURN_IF_ERROR(
+      group.AllGather(BytesOf(largest, part.rows), BytesOf(all, part.rows * group.size())));
+  const auto bits = [](float x) { return std::bit_cast<uint32_t>(x); };
+  for (int64_t i = 0; i < part.rows * group.size(); ++i) {
+    float& most = largest[i % part.rows];
+    if (bits(all[i]) > bits(most)) most = all[i];
+  }
+  return {};
+}
+
+// all = the input of a product with w, of which each rank has some columns. They travel as the
+// product reads them (ops/ranks/sent_rows.h).
+void GatherInput(const OpContext& context, Matrix part, const PackedMatrix& w, Matrix all) {
+  Communicator& group = *Group(context);
+  const SentParts parts(context, group, w);
+  const bool measuring = context.workspace->measuring();
+  const bool codes = parts.rows[0].codes();
+  const bool plain = !parts.rows[0].rounds() || (codes && all.rows < kCodedRowsLeast);
+  if (plain || measuring) GatherColumns(context, part, all);
+  if (plain && !measuring) return;
+  WorkspaceScope scope(*context.workspace);
+  Workspace& ws = *context.workspace;
+  float* data = ws.Take<float>(all.rows * parts.floats);
+  float* largest = ws.Take<float>(all.rows);
+  float* largest_of_all = ws.Take<float>(all.rows * group.size());
+  std::byte* scratch = ws.Take<std::byte>(context.pool->threads() * parts.scratch_bytes);
+  if (!Ready(context) || all.rows == 0) return;
+  Status& status = context.ranks->status;
+  if (codes) status = LargestOfRows(group, part, largest, largest_of_all);
+  if (!status.ok()) return;
+  const auto here = static_cast<size_t>(group.rank());
+  std::vector<MutableBytes> places;
+  for (size_t rank = 0; rank < parts.rows.size(); ++rank) {
+    places.push_back(
+        BytesOf(data + all.rows * parts.begins[rank], all.rows * parts.rows[rank].part_floats()));
+  }
+  const auto place = [&](size_t rank, int64_t r) {
+    return data + all.rows * parts.begins[rank] + r * parts.rows[rank].part_floats();
+  };
+  constexpr int64_t kRowsPerTask = 16;
+  const auto for_rows = [&](const auto& f) {
+    const double moved = static_cast<double>(all.rows * all.cols);
+    cpu::ForTasks(context, CeilDiv(all.rows, kRowsPerTask), moved, [&](int64_t task, int member) {
+      const int64_t end = std::min(all.rows, (task + 1) * kRowsPerTask);
+      for (int64_t r = task * kRowsPerTask; r < end; ++r) f(r, member);
+    });
+  };
+  for_rows([&](int64_t r, int member) {
+    parts.rows[here].PackPart(part.row(r), codes ? largest[r] : 0.0f,
+                              scratch + member * parts.scratch_bytes, place(here, r));
+  });
+  status = group.AllGatherV(places[here], places);
+  if (!status.ok()) return;
+  for_rows([&](int64_t r, int) {
+    for (size_t rank = 0; rank < parts.rows.size(); ++rank) {
+      parts.rows[rank].UnpackPart(place(rank, r), codes ? largest[r] : 0.0f,
+                                  all.row(r) + parts.columns[rank].begin);
+    }
+  });
 }
 
 }  // namespace
@@ -113,7 +199,7 @@ void DividedLinear(const OpContext& context, const DividedLinearArgs& args) {
   const Matrix x = context.workspace->TakeMatrix(args.x.rows, args.w->k);
   const Part own = PartOf(args.y.cols, *group);
   const Matrix part = args.y.columns(own.begin, own.count);
-  GatherColumns(context, args.x, x);
+  GatherInput(context, args.x, *args.w, x);
   Linear(context, {.x = x, .w = args.w, .y = part});
   GatherColumns(context, part, args.y);
 }

@@ -48,7 +48,8 @@ class Exchange {
     sent_ = ws.Take<float>(ranks_ * ParcelFloats(round_));
     received_ = ws.Take<float>(ranks_ * ParcelFloats(round_));
     back_ = ws.TakeMatrix(round_ * args.top_k, hidden_);
-    x_ = ws.TakeMatrix(pairs * slots, hidden_);
+    x_ = ws.TakeMatrix(pairs, hidden_);
+    x_at_ = ws.Take<int32_t>(pairs * slots);
     y_ = ws.TakeMatrix(pairs * slots, hidden_);
     ids_ = ws.Take<int32_t>(pairs * slots);
     ones_ = ws.Take<float>(pairs * slots);
@@ -57,7 +58,7 @@ class Exchange {
   // Whether more rounds follow, of this rank's tokens or of another's.
   bool Round() {
     if (context_.workspace->measuring()) {
-      Compute(x_.rows);
+      Compute(x_.rows, y_.rows);
       if (!sums_) Add(0, round_);
       return false;
     }
@@ -204,9 +205,9 @@ class Exchange {
     return {};
   }
 
-  // One row for each expert of each record, and the rows of each sender.
+  // The records' rows, and a row for each of their experts, by sender.
   void Unpack() {
-    int64_t pairs = 0;
+    int64_t pairs = 0, rows = 0;
     pairs_.clear();
     for (const auto& [records, count] : came_) {
       const int64_t before = pairs;
@@ -214,18 +215,15 @@ class Exchange {
       for (int64_t r = 0; r < count; ++r, record += record_) {
         const int32_t* slots = SlotsOf(record);
         for (int64_t j = 0; j < args_.top_k && slots[j] >= 0; ++j, ++pairs) {
-          CHECK(pairs < x_.rows && slots[j] < own_slots_, "slot {} of {}", slots[j], own_slots_);
-          if (j == 0) {
-            rows_.Unpack(record, x_.row(pairs));
-          } else {
-            std::copy_n(x_.row(pairs - 1), hidden_, x_.row(pairs));
-          }
+          CHECK(pairs < y_.rows && slots[j] < own_slots_, "slot {} of {}", slots[j], own_slots_);
+          x_at_[pairs] = static_cast<int32_t>(rows);
           ids_[pairs] = slots[j];
         }
+        if (slots[0] >= 0) rows_.Unpack(record, x_.row(rows++));
       }
       pairs_.push_back(pairs - before);
     }
-    if (pairs > 0) Compute(pairs);
+    if (pairs > 0) Compute(rows, pairs);
     if (sums_) Sum();
   }
 
@@ -250,9 +248,10 @@ class Exchange {
   }
 
   // A weight of 1 of a single expert leaves its row as it is.
-  void Compute(int64_t pairs) {
+  void Compute(int64_t rows, int64_t pairs) {
     if (!context_.workspace->measuring()) std::fill_n(ones_, pairs, 1.0f);
-    Experts(context_, {.x = x_.first_rows(pairs),
+    Experts(context_, {.x = x_.first_rows(rows),
+                       .x_at = x_at_,
                        .gate_up = args_.gate_up,
                        .down = args_.down,
                        .ids = ids_,
@@ -312,7 +311,7 @@ class Exchange {
   std::byte* packed_;  // scratch of rows_
   float *sent_, *received_;
   Matrix back_, x_, y_;
-  int32_t* ids_;
+  int32_t *ids_, *x_at_;
   float* ones_;
   std::vector<int64_t> rows_back_, pairs_;  // by rank
   std::vector<bool> goes_;                  // a token to each rank

@@ -25,15 +25,6 @@ int64_t ElementBytes(const cpu::GemmKernel* kernel) {
   return kernel != nullptr && kernel->rounds ? kBf16 : kFloat;
 }
 
-// The largest magnitude; not finite if one is not.
-float Largest(const float* row, int64_t cols) {
-  uint32_t most = 0;
-  for (int64_t c = 0; c < cols; ++c) {
-    most = std::max(most, std::bit_cast<uint32_t>(row[c]) & 0x7fffffffu);
-  }
-  return std::bit_cast<float>(most);
-}
-
 }  // namespace
 
 SentRows::SentRows(const Device& device, WeightFormat format, int64_t cols)
@@ -41,55 +32,76 @@ SentRows::SentRows(const Device& device, WeightFormat format, int64_t cols)
       cols_(cols),
       element_bytes_(ElementBytes(kernel_)) {}
 
-int64_t SentRows::floats() const {
-  return CeilDiv(cols_ * element_bytes_, kFloat) + (element_bytes_ == kInt8 ? 1 : 0);
-}
+bool SentRows::rounds() const { return element_bytes_ != kFloat; }
+bool SentRows::codes() const { return element_bytes_ == kInt8; }
+int64_t SentRows::part_floats() const { return CeilDiv(cols_ * element_bytes_, kFloat); }
+int64_t SentRows::floats() const { return part_floats() + (codes() ? 1 : 0); }
 
 int64_t SentRows::scratch_bytes() const {
-  return element_bytes_ == kFloat ? 0
-                                  : cpu::PackedActivations{kernel_, nullptr, 1, cols_}.row_bytes();
+  if (!rounds()) return 0;
+  return cpu::PackedActivations{kernel_, nullptr, 1, cols_ + 1}.row_bytes() + (cols_ + 1) * kFloat;
+}
+
+float SentRows::Largest(const float* row, int64_t cols) {
+  uint32_t most = 0;
+  for (int64_t c = 0; c < cols; ++c) {
+    most = std::max(most, std::bit_cast<uint32_t>(row[c]) & 0x7fffffffu);
+  }
+  return std::bit_cast<float>(most);
 }
 
 void SentRows::Pack(const float* row, std::byte* scratch, float* to) const {
-  if (element_bytes_ == kFloat) {
-    std::copy_n(row, cols_, to);
-    return;
-  }
-  const int64_t whole = cols_ * element_bytes_ / kFloat;
-  std::fill_n(to + whole, floats() - whole, 0.0f);
-  cpu::PackedActivations{kernel_, nullptr, 1, cols_}.PackAlone(row, scratch);
-  if (element_bytes_ == kernel_->layout->element_bytes) {
-    std::memcpy(to, scratch, static_cast<size_t>(cols_ * element_bytes_));
-  } else {  // rounded, and floats still
-    auto* halves = reinterpret_cast<uint16_t*>(to);
-    for (int64_t c = 0; c < cols_; ++c)
-      std::memcpy(halves + c, scratch + c * kFloat + kBf16, kBf16);
-  }
-  if (element_bytes_ == kInt8) to[floats() - 1] = Largest(row, cols_);
+  const float largest = codes() ? Largest(row, cols_) : 0.0f;
+  PackPart(row, largest, scratch, to);
+  if (codes()) to[part_floats()] = largest;
 }
 
 void SentRows::Unpack(const float* from, float* row) const {
-  if (element_bytes_ == kFloat) {
-    std::copy_n(from, cols_, row);
+  UnpackPart(from, codes() ? from[part_floats()] : 0.0f, row);
+}
+
+// The kernel sees the largest magnitude as a further column, which gives the row its scale.
+void SentRows::PackPart(const float* columns, float largest, std::byte* scratch, float* to) const {
+  if (!rounds()) {
+    std::copy_n(columns, cols_, to);
     return;
   }
-  if (element_bytes_ == kBf16) {
+  const int64_t whole = cols_ * element_bytes_ / kFloat;
+  std::fill_n(to + whole, part_floats() - whole, 0.0f);
+  auto* row = reinterpret_cast<float*>(scratch);
+  std::byte* packed = scratch + (cols_ + 1) * kFloat;
+  std::copy_n(columns, cols_, row);
+  row[cols_] = largest;
+  cpu::PackedActivations{kernel_, nullptr, 1, cols_ + 1}.PackAlone(row, packed);
+  if (element_bytes_ == kernel_->layout->element_bytes) {
+    std::memcpy(to, packed, static_cast<size_t>(cols_ * element_bytes_));
+    return;
+  }
+  auto* halves = reinterpret_cast<uint16_t*>(to);  // rounded, and floats still
+  for (int64_t c = 0; c < cols_; ++c) std::memcpy(halves + c, packed + c * kFloat + kBf16, kBf16);
+}
+
+void SentRows::UnpackPart(const float* from, float largest, float* columns) const {
+  if (!rounds()) {
+    std::copy_n(from, cols_, columns);
+    return;
+  }
+  if (!codes()) {
     const auto* halves = reinterpret_cast<const uint16_t*>(from);
-    for (int64_t c = 0; c < cols_; ++c) row[c] = FloatOfBf16(halves[c]);
+    for (int64_t c = 0; c < cols_; ++c) columns[c] = FloatOfBf16(halves[c]);
     return;
   }
-  const float most = from[floats() - 1];
-  if (!std::isfinite(most)) {
-    std::fill_n(row, cols_, std::numeric_limits<float>::quiet_NaN());
+  if (!std::isfinite(largest)) {
+    std::fill_n(columns, cols_, std::numeric_limits<float>::quiet_NaN());
     return;
   }
   // The largest come back as they were, so that the row's scale does; others have only to be
   // nearest to their code.
-  const float scale = most >= kLeast ? most / kMost : 0.0f;
+  const float scale = largest >= kLeast ? largest / kMost : 0.0f;
   const auto* codes = reinterpret_cast<const int8_t*>(from);
   for (int64_t c = 0; c < cols_; ++c) {
     const float x = static_cast<float>(codes[c]) * scale;
-    row[c] = codes[c] == kMost ? most : codes[c] == -kMost ? -most : x;
+    columns[c] = codes[c] == kMost ? largest : codes[c] == -kMost ? -largest : x;
   }
 }
 

@@ -23,6 +23,16 @@ class SentRows {
   void Pack(const float* row, std::byte* scratch, float* to) const;
   void Unpack(const float* from, float* row) const;
 
+  // The same for rows of which these columns are a part. Codes need the largest magnitude of the
+  // whole row, which the receiver has to know too.
+  bool rounds() const;  // false: rows travel as they are
+  bool codes() const;
+  int64_t part_floats() const;
+  void PackPart(const float* columns, float largest, std::byte* scratch, float* to) const;
+  void UnpackPart(const float* from, float largest, float* columns) const;
+  // Larger than all others if a number is not finite; as bits, magnitudes order like integers.
+  static float Largest(const float* row, int64_t cols);
+
  private:
   const cpu::GemmKernel* kernel_;  // null: a reference reads the rows
   const int64_t cols_;

@@ -85,16 +85,17 @@ void AddExpert(const Device& device, const float* x, const PackedMatrix& gate_up
 }
 
 void RunExperts(const OpContext& context, const ExpertsArgs& a, std::byte*) {
-  for (int64_t t = 0; t < a.x.rows; ++t) {
+  for (int64_t t = 0; t < a.out.rows; ++t) {
+    const float* x = a.x.row(a.x_at ? a.x_at[t] : t);
     float* y = a.out.row(t);
     std::fill_n(y, a.out.cols, 0.0f);
     for (int64_t j = 0; j < a.top_k; ++j) {
       const int64_t e = a.ids[t * a.top_k + j];
-      AddExpert(context.device, a.x.row(t), *a.gate_up, 2 * e, *a.down, e,
-                a.weights[t * a.top_k + j], a.limit, y);
+      AddExpert(context.device, x, *a.gate_up, 2 * e, *a.down, e, a.weights[t * a.top_k + j],
+                a.limit, y);
     }
     if (a.shared_down) {
-      AddExpert(context.device, a.x.row(t), *a.shared_gate_up, 0, *a.shared_down, 0,
+      AddExpert(context.device, x, *a.shared_gate_up, 0, *a.shared_down, 0,
                 a.shared_weight ? a.shared_weight[t] : 1.0f, a.shared_limit, y);
     }
   }

@@ -184,6 +184,7 @@ struct ExpertsScratch {
 };
 
 const char* ExpertsWhyNot(const Device&, const ExpertsArgs& a) {
+  if (a.x_at) return "tokens share rows";
   for (const PackedMatrix* w : {a.gate_up, a.down, a.shared_gate_up, a.shared_down}) {
     if (w == nullptr) continue;
     if (const char* why = CannotRead(w->format)) return why;
