@@ -169,6 +169,21 @@ TEST(ThreadGroup, ARankThatComesLateGetsTheErrorOfTheOthers) {
   EXPECT_EQ(errors, std::vector<std::string>(3, "no word from rank 2 within 1000 ms"));
 }
 
+// Nobody waits for the deadline after the group has ended.
+TEST(ThreadGroup, WhoWaitsForTheOthersHearsAtOnceThatTheGroupHasEnded) {
+  const int64_t start_us = MonotonicUs();
+  const auto errors = OnThreads(3, 4 * kLong, [](Communicator& comm) {
+    if (comm.rank() == 1) {
+      std::vector<std::byte> data(9);
+      return comm.Broadcast(0, data);
+    }
+    std::vector<std::byte> data(8);
+    return comm.Broadcast(0, data);
+  });
+  EXPECT_LT(MonotonicUs() - start_us, std::chrono::microseconds(kLong).count());
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("expected 9"));
+}
+
 TEST(ThreadGroup, SizesThatDisagreeAreAnErrorOfAll) {
   const auto errors = OnThreads(2, kLong, [](Communicator& comm) {
     std::vector<std::byte> data(comm.rank() == 0 ? 8 : 9);
@@ -298,6 +313,27 @@ TEST(TcpGroup, AStrangerWhoSaysNothingKeepsNobodyOut) {
       },
       port);
   EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+// One that knows the secret and was started for another group, or twice.
+TEST(TcpGroup, ACallerOfAnotherGroupKeepsNobodyOut) {
+  for (const int32_t claims : {0, 1, 2, 99}) {
+    const uint16_t port = FreePort();
+    Status introduced;
+    const auto errors = OnTcp(
+        2, kLong, [](Communicator& comm) { return comm.Barrier(); },
+        [&](int32_t rank) {
+          if (rank == 1) {
+            const int64_t end_us = MonotonicUs() + 10'000'000;
+            const Socket stranger = *Connect("127.0.0.1", port, end_us);
+            introduced = Introduce(stranger, SameSecret(0), {claims, 9, 1}, end_us);
+          }
+          return SameSecret(rank);
+        },
+        port);
+    EXPECT_TRUE(introduced);
+    EXPECT_EQ(errors, std::vector<std::string>(2)) << claims;
+  }
 }
 
 TEST(TcpGroup, SizesThatDisagreeAreAnErrorThatNamesThem) {

@@ -37,6 +37,13 @@ TEST(Launch, ReadsMpirun) {
   EXPECT_EQ(launch.ranks_here, 2);
 }
 
+TEST(Launch, TheFirstRankOfMpirunIsRankZero) {
+  const Result<Launch> launch =
+      Read({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
+  ASSERT_TRUE(launch) << launch.error().message;
+  EXPECT_EQ(launch->rank, 0);
+}
+
 TEST(Launch, ReadsSlurm) {
   std::map<std::string, std::string> variables = {{"SLURM_PROCID", "5"},
                                                   {"SLURM_STEP_NUM_TASKS", "9"},
@@ -56,6 +63,9 @@ TEST(Launch, ReadsSlurm) {
   launch = *Read(variables);
   EXPECT_EQ(launch.ranks_here, 1);
   EXPECT_EQ(launch.host, "alpha");
+  variables["SLURM_STEP_TASKS_PER_NODE"] = "5,4";
+  variables["SLURM_NODEID"] = "0";
+  EXPECT_EQ(Read(variables)->ranks_here, 5);
 }
 
 TEST(Launch, ReadsTorchrunAndLeavesItsPortAlone) {
@@ -89,6 +99,11 @@ TEST(Launch, RefusesWhatMakesNoSense) {
             "rank 0");
   EXPECT_EQ(Read({{"WORLD_SIZE", "2"}, {"RANK", "2"}, {"MASTER_ADDR", "a"}}).error().message,
             "torchrun says that this is rank 2 of 2");
+}
+
+TEST(Launch, OfSeveralErrorsTheFirstIsTold) {
+  EXPECT_EQ(Read({{"WORLD_SIZE", "2"}, {"RANK", "x"}, {"LOCAL_WORLD_SIZE", "y"}}).error().message,
+            "RANK=x: expected a number from 0");
 }
 
 }  // namespace

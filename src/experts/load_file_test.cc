@@ -48,6 +48,7 @@ TEST(LoadFile, ErrorsNameTheLineAndWhatIsWrong) {
   says(error("\"experts\":3", "\"experts\":0"),
        "line 1: \"experts\" must be a whole number from 2");
   says(error("[1,4]", "[4,1]"), "ascending");
+  says(error("[1,4]", "[]"), "must list the layers");
   says(error("[4,3,1]", "[4,3]"), "line 2: the counts of layer 1 must be 3 numbers");
   says(error("[0,4,4]", "[0,4,-4]"), "layer 4 must be whole numbers from 0");
   says(error("[0,4,4]", "[0,4,3]"), "layer 4 add up to 7; 4 tokens that choose 2 each give 8");

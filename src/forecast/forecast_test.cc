@@ -93,11 +93,38 @@ TEST(Forecast, DraftsAreVerifiedMadeAndCountedAsFarAsTheyAreRight) {
   double layer = 0;
   for (const PartForecast& part : plain.decode.parts) layer += part.flops;
   EXPECT_NEAR(head.flops, 2 * (layer + 8 * 4 * 64.0 * 64), head.flops * 1e-9);
+  const Forecast twice = Of(spec, {}, kWorkload, {.drafts = 4, .draft_acceptance = 0});
+  EXPECT_DOUBLE_EQ(twice.decode.parts.back().bytes, 2 * head.bytes);
+  EXPECT_DOUBLE_EQ(twice.decode.parts.back().arithmetic_seconds, 2 * head.arithmetic_seconds);
+  EXPECT_DOUBLE_EQ(twice.decode.parts.back().memory_seconds, 2 * head.memory_seconds);
+  // Passes have the bytes of the layer, the output head and the projection in bf16.
+  double bytes = 0;
+  for (const PartForecast& part : plain.decode.parts) bytes += part.bytes;
+  EXPECT_NEAR(head.bytes, 2 * (bytes + 2 * 2 * 64.0 * 64), head.bytes * 1e-9);
   for (size_t i = 0; i < plain.decode.parts.size(); ++i) {
     if (plain.decode.parts[i].part == "attention") continue;  // later rows have longer contexts
     EXPECT_NEAR(wrong.decode.parts[i].flops, 3 * plain.decode.parts[i].flops, head.flops * 1e-9)
         << plain.decode.parts[i].part;
   }
+}
+
+TEST(Forecast, RowsOfDraftsTravelBesideThoseOfTheModel) {
+  ModelSpec spec = Dense();
+  spec.draft = DraftSpec{.layers = spec.layers};
+  const Mesh mesh{.dp = 1, .tp = 2, .ep = 1};
+  const double plain = Of(spec, mesh, kWorkload).decode.sent_bytes;
+  // Three rows of each sequence are verified, and two passes of the head's one layer are made.
+  const double drafting = Of(spec, mesh, kWorkload, {.drafts = 2}).decode.sent_bytes;
+  EXPECT_GT(plain, 0);
+  EXPECT_GT(drafting, 4 * plain);
+}
+
+TEST(Forecast, AWorkloadMayFillTheWholeContext) {
+  const Workload full{.input_tokens = 4000, .output_tokens = 96, .concurrency = 1};
+  EXPECT_TRUE(ForecastOf(Dense(), {}, Machine(), full, {}));
+  const Workload beyond{.input_tokens = 4000, .output_tokens = 97, .concurrency = 1};
+  EXPECT_NE(ErrorOf(ForecastOf(Dense(), {}, Machine(), beyond, {})).find("context is 4096"),
+            std::string::npos);
 }
 
 TEST(Forecast, AHostsTimeGrowsWithTheSequencesOfAStep) {

@@ -32,10 +32,11 @@ TEST(Msgpack, WritesLengthsInTheirShortestForm) {
   out.Array(65536);
   out.Text(std::string(31, 'a'));
   out.Text(std::string(32, 'a'));
+  out.Text(std::string(255, 'a'));
   out.Text(std::string(256, 'a'));
   EXPECT_EQ(out.Take(), Bytes({0x9f, 0xdc, 0, 16, 0xdd, 0, 1, 0, 0, 0xbf}) + std::string(31, 'a') +
-                            Bytes({0xd9, 32}) + std::string(32, 'a') + Bytes({0xda, 1, 0}) +
-                            std::string(256, 'a'));
+                            Bytes({0xd9, 32}) + std::string(32, 'a') + Bytes({0xd9, 255}) +
+                            std::string(255, 'a') + Bytes({0xda, 1, 0}) + std::string(256, 'a'));
 }
 
 TEST(Batch, HasOneEventForBlocksThatFollowEachOther) {

@@ -26,6 +26,8 @@ TEST(PassedFields, WhatABrowserSaysAboutItsPageStaysHere) {
 TEST(PassedFields, FindsAValueWhateverTheCaseOfItsName) {
   EXPECT_EQ(FieldValue("A: 1\r\nX-Session-ID:  s 1 \r\n", "x-session-id"), "s 1");
   EXPECT_EQ(FieldValue("A: 1\r\n", "b"), "");
+  EXPECT_EQ(FieldValue("no field\r\nB: 2\r\n", "b"), "2");
+  EXPECT_EQ(FieldValue("no field\r\n", "no field"), "");
 }
 
 TEST(EventCutter, GivesWholeEventsAndKeepsTheRest) {

@@ -1,0 +1,84 @@
+// Two sockets that meet, and whom each of them believes.
+#include "comm/tcp_socket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+int64_t Soon() { return MonotonicUs() + 20'000'000; }
+
+// A connection on the loopback interface.
+struct Pair {
+  Socket listening = *Listen("127.0.0.1", 0);
+  Socket calling = *Connect("127.0.0.1", AddressOf(listening).port, Soon());
+  Socket answering = *Accept(listening, Soon());
+};
+
+int OptionOf(const Socket& socket, int level, int name) {
+  int value = -1;
+  socklen_t size = sizeof(value);
+  ::getsockopt(socket.fd(), level, name, &value, &size);
+  return value;
+}
+
+TEST(TcpSocket, TwoThatKnowTheSecretLearnWhoCalls) {
+  Pair pair;
+  Status introduced;
+  std::thread caller([&] {
+    introduced = Introduce(pair.calling, "xyzzy", {.rank = 3, .channel = 1, .port = 77}, Soon());
+  });
+  const Result<Caller> met = Meet(pair.answering, "xyzzy", Soon());
+  caller.join();
+  ASSERT_TRUE(met) << met.error().message;
+  EXPECT_TRUE(introduced);
+  EXPECT_EQ(met->rank, 3);
+  EXPECT_EQ(met->channel, 1);
+  EXPECT_EQ(met->port, 77);
+}
+
+// A stranger at the address of rank 0 must not get a model's activations.
+TEST(TcpSocket, WhoAnswersWithoutTheSecretIsNotBelieved) {
+  Pair pair;
+  const std::array<std::byte, 1024> anything = {};
+  ASSERT_TRUE(SendAll(pair.answering, anything, Soon()));
+  const Status introduced = Introduce(pair.calling, "xyzzy", {.rank = 1}, Soon());
+  ASSERT_FALSE(introduced);
+  EXPECT_EQ(introduced.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(introduced.error().message, HasSubstr("another secret"));
+}
+
+TEST(TcpSocket, WhoCallsWithoutTheSecretIsNotBelieved) {
+  Pair pair;
+  const std::array<std::byte, 1024> anything = {};
+  ASSERT_TRUE(SendAll(pair.calling, anything, Soon()));
+  const Result<Caller> met = Meet(pair.answering, "xyzzy", Soon());
+  ASSERT_FALSE(met);
+  EXPECT_EQ(met.error().code, ErrorCode::kInvalid);
+}
+
+TEST(TcpSocket, ShortMessagesDoNotWaitForMore) {
+  const Pair pair;
+  EXPECT_NE(OptionOf(pair.calling, IPPROTO_TCP, TCP_NODELAY), 0);
+  EXPECT_NE(OptionOf(pair.answering, IPPROTO_TCP, TCP_NODELAY), 0);
+}
+
+TEST(TcpSocket, APortCanBeListenedAtAgainAtOnce) {
+  const Pair pair;
+  EXPECT_NE(OptionOf(pair.listening, SOL_SOCKET, SO_REUSEADDR), 0);
+}
+
+}  // namespace
+}  // namespace braid
