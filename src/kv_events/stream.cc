@@ -1,6 +1,8 @@
 // A subscriber asks for all that is kept when it begins, and for a gap when it sees one.
 #include "kv_events/stream.h"
 
+#include <utility>
+
 namespace braid::kv {
 namespace {
 
@@ -14,11 +16,12 @@ std::optional<uint64_t> EventStream::Question(int64_t now_us) {
   if (!asks_ || !can_ask_) return {};
   if (asked_us_ == 0) {
     asked_us_ = now_us;
+    asked_from_ = next_;
     return next_;
   }
   if (now_us - asked_us_ >= kAnswerUs) {
     asks_ = false;
-    DeliverHeld();
+    DeliverHeld(false);
   }
   return {};
 }
@@ -37,14 +40,21 @@ void EventStream::GoOnAt(uint64_t number) {
   next_ = number;
 }
 
-void EventStream::DeliverHeld() {
-  for (const Held& held : held_) {
+// Until a gap that an answer may still fill.
+void EventStream::DeliverHeld(bool may_ask) {
+  while (!held_.empty()) {
+    if (may_ask && held_.front().number > next_) {
+      asks_ = true;
+      asked_us_ = 0;
+      return;
+    }
+    const Held held = std::move(held_.front());
+    held_.pop_front();
+    held_bytes_ -= static_cast<int64_t>(held.payload.size());
     if (held.number < next_) continue;
     if (held.number > next_) GoOnAt(held.number);
     Deliver(held.number, held.payload);
   }
-  held_.clear();
-  held_bytes_ = 0;
 }
 
 void EventStream::OnLive(uint64_t number, std::string_view payload) {
@@ -71,7 +81,7 @@ void EventStream::OnLive(uint64_t number, std::string_view payload) {
     return;
   }
   asks_ = false;
-  DeliverHeld();
+  DeliverHeld(false);
   if (number < next_) return;
   if (number > next_) GoOnAt(number);
   Deliver(number, payload);
@@ -80,8 +90,9 @@ void EventStream::OnLive(uint64_t number, std::string_view payload) {
 void EventStream::OnAnswer(uint64_t number, std::string_view payload) {
   if (!asks_ || asked_us_ == 0) return;  // of a question that is over
   if (payload.empty()) {
+    // Some batches may be younger than the answer. One that brought nothing would not do so again.
     asks_ = false;
-    return DeliverHeld();
+    return DeliverHeld(next_ > asked_from_);
   }
   if (number < next_) return;
   if (number > next_) GoOnAt(number);

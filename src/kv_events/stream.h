@@ -38,7 +38,7 @@ class EventStream {
   void Deliver(uint64_t number, std::string_view payload);
   // Nobody knows what happened in between.
   void GoOnAt(uint64_t number);
-  void DeliverHeld();
+  void DeliverHeld(bool may_ask);
 
   const bool can_ask_;
   Take take_;
@@ -46,7 +46,8 @@ class EventStream {
   std::optional<uint64_t> live_;  // the last number that came by itself
   bool asks_ = true;              // there is something to ask for, or it was asked
   int64_t asked_us_ = 0;          // 0: not yet
-  std::deque<Held> held_;         // came while something was asked for
+  uint64_t asked_from_ = 0;
+  std::deque<Held> held_;  // came while something was asked for
   int64_t held_bytes_ = 0;
   int64_t malformed_ = 0;
 };
