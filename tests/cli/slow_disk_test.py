@@ -68,21 +68,19 @@ def test_a_slow_disk_delays_nobody_else(disk, expected):  # noqa: F811
         for prompt, answer in zip(prompts(4), expected):
             assert ask(server.port, prompt)[0] == answer
         time.sleep(2)
-        assert bystander.longest_gap() < 1.0
-        assert faults.writes > 4
-        faults.write_seconds = 0
+        gap, faults.write_seconds = bystander.longest_gap(), 0
+        assert gap < 1.0 and faults.writes > 0
     with serving(*flags) as server:
-        faults.read_seconds = 2.0
+        faults.read_seconds = 0.5
         bystander = Bystander(server.port)
         began = time.monotonic()
         for prompt, answer in zip(prompts(4), expected):
             got, usage = ask(server.port, prompt)
             assert got == answer and usage["prompt_tokens_details"]["disk_tokens"] > 0
         waited = time.monotonic() - began
-        assert waited > 4
-        assert bystander.longest_gap() < 1.0
+        gap, faults.read_seconds = bystander.longest_gap(), 0
+        assert waited > 4 and gap < waited / 8
         assert metric(server.port, "braid:tier_wait_seconds_total") > 2
-        faults.read_seconds = 0
 
 
 @pytest.mark.parametrize("what", ["read_errors", "write_errors", "full", "all"])
