@@ -39,7 +39,7 @@ def address(served, what):
 
 
 def test_a_router_knows_prompts_that_it_did_not_send(start_router):
-    router = start_router({}, registration=True)
+    router = start_router({}, registration=True, lease_ms=20000)
     flags = [*FLAGS, "--register", f"http://127.0.0.1:{router.port}", "--register-name"]
     with serving(*flags, "a") as a, serving(*flags, "b") as b:
         wait_for(lambda: {e["state"] for e in router.engines().values()} == {"ready"}
@@ -66,7 +66,7 @@ def test_a_router_knows_prompts_that_it_did_not_send(start_router):
 
 def test_a_router_with_the_tokenizer_knows_texts(start_router):
     flags = ["--tokenizer", str(ROOT / "models/braid-tiny")]
-    router = start_router({}, *flags, registration=True)
+    router = start_router({}, *flags, registration=True, lease_ms=20000)
     register_flags = [*FLAGS, "--register", f"http://127.0.0.1:{router.port}", "--register-name"]
     words = " ".join(f"word{i * i % 97}" for i in range(60))
     asked = [{"role": "system", "content": words}, {"role": "user", "content": "Hello!"}]
