@@ -81,6 +81,8 @@ def main():
         for turn in range(options.turns):
             for i, form in enumerate(FORMS):
                 rates[form].append(measure(options, form, 29500 + 2 * (3 * turn + i)))
+                prefill, decode = rates[form][-1]
+                print(f"turn {turn}, {form}: {prefill:.1f}, {decode:.1f}", flush=True)
     finally:
         for host in HOSTS:
             subprocess.run(["ip", "netns", "del", host], check=False)
