@@ -61,6 +61,25 @@ def test_placements_on_several_meshes(braid, loads):
     assert "hierarchical" not in {row["placement"] for row in found["meshes"][0]["placements"]}
 
 
+def test_replicas_balance_many_ranks_and_order_alone_does_little(braid, loads):
+    """What deployments on 72 ranks report: replicas more than halve the experts' time of a decode
+    step, more of them balance better, and another order without replicas gains some percent."""
+    done = braid("experts", "plan", loads, "--model", CONFIGS / "deepseek_v3.json", "--weights",
+                 "fp8", "--hardware", "h100", "--json", "--mesh",
+                 "ranks=64,node=8,redundant=0;ranks=64,node=8,redundant=64;"
+                 "ranks=72,node=8,redundant=32")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    gains, balances = [], []
+    for mesh in json.loads(done.stdout)["meshes"]:
+        rows = {row["placement"]: row for row in mesh["placements"]}
+        order, best = rows["in order"], rows["incremental"]
+        gains.append(order["expert_seconds_per_step"] / best["expert_seconds_per_step"])
+        balances.append(best["balance_held_out"])
+    none, many, some = gains
+    assert 1 <= none < 1.35 and many > 1.8 and some > 2
+    assert balances[0] < balances[2] < balances[1] + 0.05 and balances[2] > 3 * balances[0]
+
+
 def test_hierarchical_where_groups_and_nodes_allow_it(braid, loads):
     done = braid("experts", "plan", loads, "--mesh", "ranks=32,node=8", "--groups", "8", "--json")
     rows = json.loads(done.stdout)["meshes"][0]["placements"]
