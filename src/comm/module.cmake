@@ -1,4 +1,4 @@
-target_link_libraries(braid_comm PRIVATE braid_crypto ${CMAKE_DL_LIBS})
+target_link_libraries(braid_comm PRIVATE braid_crypto)
 
 # comm_test's MpiRank as three processes. mpirun fails where a rank leaves a group that has ended,
 # so what the ranks print decides.

@@ -3,7 +3,6 @@
 // library (https://github.com/open-mpi/ompi, ompi/include/mpi.h.in).
 #include "comm/mpi_group.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -18,13 +17,13 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/system/shared_library.h"
 
 namespace braid {
 namespace {
 
 using Handle = void*;
 
-constexpr const char* kLibrary = "libmpi.so.40";
 constexpr int kSuccess = 0, kSerialized = 2;
 // Calls follow each other; a tag tells neighbours apart. Each of eight channels has so many of the
 // 32768 that there are at least.
@@ -59,37 +58,28 @@ struct Mpi {
 Error Unavailable(std::string message) { return {ErrorCode::kUnavailable, std::move(message)}; }
 
 Result<Mpi> LoadMpi() {
-  // Its plugins look for its symbols.
-  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) {
-    return Unavailable(
-        fmt::format("Open MPI 4.1 is needed to start ranks as processes, and {} cannot be loaded: "
-                    "{}. Install it (Debian: openmpi-bin)",
-                    kLibrary, ::dlerror()));
-  }
+  constexpr const char* kFiles[] = {"libmpi.so.40"};
+  ASSIGN_OR_RETURN(SharedLibrary library,
+                   SharedLibrary::Load({.product = "Open MPI 4.1",
+                                        .purpose = "to start ranks as processes",
+                                        .package = "openmpi-bin",
+                                        .files = kFiles,
+                                        .global = true}));
   Mpi mpi;
-  std::string missing;
-  const auto find = [&](const char* name, auto& to) {
-    void* symbol = ::dlsym(library, name);
-    if (symbol == nullptr) missing = name;
-    to = reinterpret_cast<std::decay_t<decltype(to)>>(symbol);
-  };
-  find("MPI_Init_thread", mpi.init);
-  find("MPI_Finalize", mpi.finalize);
-  find("MPI_Comm_rank", mpi.rank);
-  find("MPI_Comm_size", mpi.size);
-  find("MPI_Comm_set_errhandler", mpi.set_error_handler);
-  find("MPI_Isend", mpi.send);
-  find("MPI_Irecv", mpi.receive);
-  find("MPI_Test", mpi.test);
-  find("MPI_Get_count", mpi.count);
-  find("MPI_Error_string", mpi.error_text);
-  find("ompi_mpi_comm_world", mpi.world);
-  find("ompi_mpi_byte", mpi.byte);
-  find("ompi_mpi_errors_return", mpi.errors_return);
-  if (!missing.empty()) {
-    return Unavailable(fmt::format("{} has no {}; Open MPI 4.1 is needed", kLibrary, missing));
-  }
+  library.Find("MPI_Init_thread", mpi.init);
+  library.Find("MPI_Finalize", mpi.finalize);
+  library.Find("MPI_Comm_rank", mpi.rank);
+  library.Find("MPI_Comm_size", mpi.size);
+  library.Find("MPI_Comm_set_errhandler", mpi.set_error_handler);
+  library.Find("MPI_Isend", mpi.send);
+  library.Find("MPI_Irecv", mpi.receive);
+  library.Find("MPI_Test", mpi.test);
+  library.Find("MPI_Get_count", mpi.count);
+  library.Find("MPI_Error_string", mpi.error_text);
+  library.Find("ompi_mpi_comm_world", mpi.world);
+  library.Find("ompi_mpi_byte", mpi.byte);
+  library.Find("ompi_mpi_errors_return", mpi.errors_return);
+  RETURN_IF_ERROR(library.FoundAll());
   return mpi;
 }
 

@@ -1,2 +1,2 @@
 target_include_directories(braid_handoff SYSTEM PRIVATE ${UCX_INCLUDE})
-target_link_libraries(braid_handoff PRIVATE braid_crypto ${CMAKE_DL_LIBS})
+target_link_libraries(braid_handoff PRIVATE braid_crypto)

@@ -3,7 +3,6 @@
 // said where to, so no peer ever holds an address of this process.
 #include "handoff/transport.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/system/shared_library.h"
 
 namespace braid::handoff {
 namespace {
@@ -56,48 +56,35 @@ Result<Ucx> LoadUcx() {
   ::setenv("UCX_HANDLE_ERRORS", "none", 0);
   ::setenv("UCX_LOG_LEVEL", "fatal", 0);     // errors are returned, and it logs to stdout
   ::setenv("UCX_TCP_CM_REUSEADDR", "y", 0);  // an engine may start again at its port
-  constexpr const char* kLibraries[] = {"libucs.so.0", "libucp.so.0"};
-  std::vector<void*> libraries;
-  for (const char* name : kLibraries) {
-    libraries.push_back(::dlopen(name, RTLD_NOW | RTLD_GLOBAL));
-    if (libraries.back() == nullptr) {
-      return Unavailable(
-          fmt::format("UCX 1.13 is needed to move pages between engines, and {} "
-                      "cannot be loaded: {}. Install it (Debian: libucx0)",
-                      name, ::dlerror()));
-    }
-  }
+  constexpr const char* kFiles[] = {"libucs.so.0", "libucp.so.0"};
+  ASSIGN_OR_RETURN(SharedLibrary library,
+                   SharedLibrary::Load({.product = "UCX 1.13",
+                                        .purpose = "to move pages between engines",
+                                        .package = "libucx0",
+                                        .files = kFiles,
+                                        .global = true}));
   Ucx ucx{};
-  std::string missing;
-  const auto find = [&](const char* name, auto& to) {
-    void* symbol = nullptr;
-    for (void* library : libraries) symbol = symbol ? symbol : ::dlsym(library, name);
-    if (symbol == nullptr) missing = name;
-    to = reinterpret_cast<std::decay_t<decltype(to)>>(symbol);
-  };
-  find("ucp_init_version", ucx.init);
-  find("ucp_cleanup", ucx.cleanup);
-  find("ucp_config_read", ucx.config_read);
-  find("ucp_config_release", ucx.config_release);
-  find("ucp_worker_create", ucx.worker_create);
-  find("ucp_worker_destroy", ucx.worker_destroy);
-  find("ucp_worker_progress", ucx.progress);
-  find("ucp_worker_get_efd", ucx.get_efd);
-  find("ucp_worker_arm", ucx.arm);
-  find("ucp_worker_set_am_recv_handler", ucx.set_am_handler);
-  find("ucp_listener_create", ucx.listener_create);
-  find("ucp_listener_destroy", ucx.listener_destroy);
-  find("ucp_listener_query", ucx.listener_query);
-  find("ucp_ep_create", ucx.ep_create);
-  find("ucp_ep_close_nbx", ucx.ep_close);
-  find("ucp_am_send_nbx", ucx.am_send);
-  find("ucp_am_recv_data_nbx", ucx.am_receive);
-  find("ucp_request_free", ucx.request_free);
-  find("ucp_request_check_status", ucx.request_status);
-  find("ucs_status_string", ucx.text);
-  if (!missing.empty()) {
-    return Unavailable(fmt::format("libucp.so.0 has no {}; UCX 1.13 is needed", missing));
-  }
+  library.Find("ucp_init_version", ucx.init);
+  library.Find("ucp_cleanup", ucx.cleanup);
+  library.Find("ucp_config_read", ucx.config_read);
+  library.Find("ucp_config_release", ucx.config_release);
+  library.Find("ucp_worker_create", ucx.worker_create);
+  library.Find("ucp_worker_destroy", ucx.worker_destroy);
+  library.Find("ucp_worker_progress", ucx.progress);
+  library.Find("ucp_worker_get_efd", ucx.get_efd);
+  library.Find("ucp_worker_arm", ucx.arm);
+  library.Find("ucp_worker_set_am_recv_handler", ucx.set_am_handler);
+  library.Find("ucp_listener_create", ucx.listener_create);
+  library.Find("ucp_listener_destroy", ucx.listener_destroy);
+  library.Find("ucp_listener_query", ucx.listener_query);
+  library.Find("ucp_ep_create", ucx.ep_create);
+  library.Find("ucp_ep_close_nbx", ucx.ep_close);
+  library.Find("ucp_am_send_nbx", ucx.am_send);
+  library.Find("ucp_am_recv_data_nbx", ucx.am_receive);
+  library.Find("ucp_request_free", ucx.request_free);
+  library.Find("ucp_request_check_status", ucx.request_status);
+  library.Find("ucs_status_string", ucx.text);
+  RETURN_IF_ERROR(library.FoundAll());
   return ucx;
 }
 

@@ -1,45 +1,31 @@
 // See the header.
 #include "kv_events/zmq.h"
 
-#include <dlfcn.h>
-#include <fmt/format.h>
+#include "base/system/shared_library.h"
 
 namespace braid::kv {
 
 Result<Zmq> Zmq::Load() {
-  constexpr const char* kLibrary = "libzmq.so.5";
-  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("ZeroMQ 4 is needed for KV events, and {} cannot be loaded: {}. "
-                             "Install it (Debian: libzmq5)",
-                             kLibrary, ::dlerror()),
-                 "kv_events"};
-  }
+  constexpr const char* kFiles[] = {"libzmq.so.5"};
+  ASSIGN_OR_RETURN(SharedLibrary library, SharedLibrary::Load({.product = "ZeroMQ 4",
+                                                               .purpose = "for KV events",
+                                                               .package = "libzmq5",
+                                                               .files = kFiles}));
   Zmq zmq{};
-  std::string missing;
-  const auto find = [&](const char* name, auto& to) {
-    void* symbol = ::dlsym(library, name);
-    if (symbol == nullptr) missing = name;
-    to = reinterpret_cast<std::decay_t<decltype(to)>>(symbol);
-  };
-  find("zmq_ctx_new", zmq.ctx_new);
-  find("zmq_ctx_term", zmq.ctx_term);
-  find("zmq_socket", zmq.socket);
-  find("zmq_close", zmq.close);
-  find("zmq_setsockopt", zmq.setsockopt);
-  find("zmq_getsockopt", zmq.getsockopt);
-  find("zmq_bind", zmq.bind);
-  find("zmq_connect", zmq.connect);
-  find("zmq_send", zmq.send);
-  find("zmq_recv", zmq.recv);
-  find("zmq_poll", zmq.poll);
-  find("zmq_errno", zmq.error);
-  find("zmq_strerror", zmq.error_text);
-  if (!missing.empty()) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("{} has no {}; ZeroMQ 4 is needed", kLibrary, missing), "kv_events"};
-  }
+  library.Find("zmq_ctx_new", zmq.ctx_new);
+  library.Find("zmq_ctx_term", zmq.ctx_term);
+  library.Find("zmq_socket", zmq.socket);
+  library.Find("zmq_close", zmq.close);
+  library.Find("zmq_setsockopt", zmq.setsockopt);
+  library.Find("zmq_getsockopt", zmq.getsockopt);
+  library.Find("zmq_bind", zmq.bind);
+  library.Find("zmq_connect", zmq.connect);
+  library.Find("zmq_send", zmq.send);
+  library.Find("zmq_recv", zmq.recv);
+  library.Find("zmq_poll", zmq.poll);
+  library.Find("zmq_errno", zmq.error);
+  library.Find("zmq_strerror", zmq.error_text);
+  RETURN_IF_ERROR(library.FoundAll());
   return zmq;
 }
 
