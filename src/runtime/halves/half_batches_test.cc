@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <numeric>
+#include <semaphore>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "comm/thread_group.h"
 #include "ops/testing/test_context.h"
 #include "runtime/halves/overlap_choice.h"
+#include "runtime/rank_results.h"
 
 namespace braid {
 namespace {
@@ -171,6 +174,49 @@ TEST(HalfBatches, TheSecondNeverOvertakesTheFirst) {
   }
 }
 
+// A rank's messages that arrive when the other half has computed.
+class ArrivesLater final : public Communicator {
+ public:
+  explicit ArrivesLater(std::binary_semaphore& computed)
+      : Communicator(0, 2), computed_(computed) {}
+  bool in_time = false;
+
+ private:
+  Status Exchange(std::span<const Bytes>, std::span<const MutableBytes>) override {
+    in_time = computed_.try_acquire_for(std::chrono::seconds(60));
+    return {};
+  }
+  std::binary_semaphore& computed_;
+};
+
+TEST(HalfBatches, OneComputesWhileTheOtherWaitsForMessages) {
+  std::binary_semaphore computed(0);
+  ArrivesLater slow(computed);
+  ThreadGroup alone(1, std::chrono::seconds(60));
+  ops::TestContext test(Isa::kBase);
+  const CacheGeometry cache = Geometry();
+  const ModelSpec spec;
+  const auto groups = [](Communicator& group) {
+    return ops::Ranks{.tensor = &group, .experts = &group, .all = &group, .status = {}};
+  };
+  HalfBatches halves({.cache = cache,
+                      .pool = test.pool,
+                      .groups = {groups(slow), groups(alone.rank(0))},
+                      .workspace_bytes = 64,
+                      .spec = spec});
+  ops::Ranks ranks = groups(slow);
+  test.context.ranks = &ranks;
+  const Batch batch({{0, 4}, {0, 4}});
+  const Status status = halves.Run(test.context, batch.index(), [&](const HalfBatches::Half& half) {
+    half.watch.BeforeMixer(0);
+    half.watch.AfterMixer(0);
+    if (half.begin > 0) return computed.release();
+    EXPECT_TRUE(half.context.ranks->tensor->Barrier().ok());
+  });
+  EXPECT_TRUE(status.ok());
+  EXPECT_TRUE(slow.in_time);
+}
+
 TEST(HalfBatches, TellWhatHasEndedAGroup) {
   ThreadGroup first(2, std::chrono::milliseconds(50)), second(2, std::chrono::milliseconds(50));
   ops::TestContext test(Isa::kBase);
@@ -227,6 +273,23 @@ TEST(OverlapChoice, FollowsTheFirstRank) {
   EXPECT_EQ(cut, 630);  // every 64th shows what it takes
   EXPECT_FALSE(OverlapChoice(Overlap::kOff).Cuts(4000));
   EXPECT_TRUE(OverlapChoice(Overlap::kOn).Cuts(2));
+}
+
+TEST(OverlapChoice, IsToldWhatTheFirstRankHasMeasured) {
+  ThreadGroup group(2, std::chrono::seconds(60));
+  std::vector<int32_t> told(2);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      ResultExchange exchange;
+      StepDone out;
+      EXPECT_TRUE(
+          exchange.Share(group.rank(rank), rank == 0, {.halves_from = 500 + rank}, 0, out).ok());
+      told[static_cast<size_t>(rank)] = exchange.halves_from();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(told, std::vector<int32_t>(2, 500));
 }
 
 }  // namespace
