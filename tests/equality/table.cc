@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/rng.h"
 #include "base/system/thread_pool.h"
@@ -42,14 +43,20 @@ int UsableDevice() {
   return -1;
 }
 
+// One element of a row in bf16, or the scale of a row in int8, as packed.h lays them out.
 void InjectNanForTest(ModelWeights& weights) {
   const ops::PackedMatrix& embedding = weights.embedding.matrix;
-  CHECK(embedding.format == ops::WeightFormat::kBF16);
-  constexpr uint16_t kNan = 0x7fc0;
-  // One element, as packed.h lays them out: panel[k / 2][16][2].
   const int64_t row = kNanTokenForTest % ops::kPanelRows;
   std::byte* panel = embedding.data + kNanTokenForTest / ops::kPanelRows * embedding.panel_bytes();
-  std::memcpy(panel + row * 2 * static_cast<int64_t>(sizeof(kNan)), &kNan, sizeof(kNan));
+  if (embedding.format == ops::WeightFormat::kI8) {
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(kNan));
+    std::memcpy(panel + embedding.panel_bytes() - (ops::kPanelRows - row) * kBytes, &kNan, kBytes);
+  } else {
+    CHECK(embedding.format == ops::WeightFormat::kBF16);
+    constexpr uint16_t kNan = 0x7fc0;
+    std::memcpy(panel + row * 2 * static_cast<int64_t>(sizeof(kNan)), &kNan, sizeof(kNan));
+  }
   CHECK(std::isnan(embedding.At(0, kNanTokenForTest, 0)));
 }
 

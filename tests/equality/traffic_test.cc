@@ -189,6 +189,13 @@ TEST(ReduceFast, SendsFewerBytesForADifferenceOfRoundings) {
   run.Submit(target);
   run.Drain();
   ExpectSame(run.answer(kTarget), alone);
+
+  Machine halves({.model = Model::kQwen35Moe,
+                  .arithmetic = BestHere(Compute::kF32),
+                  .mesh = kMesh,
+                  .sums = true,
+                  .halves = true});
+  ExpectSame(Cold(halves, scored), got);
 }
 
 }  // namespace
