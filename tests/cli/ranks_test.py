@@ -130,9 +130,11 @@ def test_another_number_of_processes_is_refused(tiny):
     assert "mpirun has started 2 processes, and dp 1 x tp 4 x ep 1 has 4 ranks" in ran.stderr
 
 
-@pytest.fixture(params=[pytest.param(Group, marks=needs_mpi), TcpGroup])
+@pytest.fixture(params=[pytest.param([Group], marks=needs_mpi), [TcpGroup],
+                        [TcpGroup, "--two-batch-overlap", "on"]], ids=["mpi", "tcp", "tcp-halves"])
 def group(request):
-    group = request.param()
+    kind, *flags = request.param
+    group = kind(*flags)
     yield group
     if group.process.poll() is None:
         group.process.kill()
