@@ -26,10 +26,26 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int64_t kBlocksUntilKnown = 1 << 17;
 constexpr int64_t kBlocksMax = 1 << 22;
 constexpr size_t kIdleMax = 1024;
-constexpr int32_t kUnreadMax = 1024;
+constexpr int64_t kUnreadMax = 1 << 24;  // hashes and tokens
 constexpr std::chrono::milliseconds kUnreadWait{1};
 // Engines close a connection that was idle for 75 s.
 constexpr int64_t kIdleUs = 60'000'000;
+
+// Of a batch of events: about what it takes in memory, in hashes and tokens.
+int64_t SizeOf(const kv::EventBatch& batch) {
+  constexpr int64_t kEmpty = 64;
+  int64_t size = kEmpty;
+  for (const auto& event : batch.events) {
+    if (const auto* stored = std::get_if<kv::BlocksStored>(&event)) {
+      size += kEmpty + std::ssize(stored->hashes) + std::ssize(stored->tokens);
+    } else if (const auto* removed = std::get_if<kv::BlocksRemoved>(&event)) {
+      size += kEmpty + std::ssize(removed->hashes);
+    } else {
+      size += kEmpty;
+    }
+  }
+  return size;
+}
 
 std::string_view NameOf(State state) {
   constexpr std::string_view kNames[] = {"unknown", "ready", "not_ready", "lost"};
@@ -129,9 +145,10 @@ void Fleet::ReadEvents(FleetEngine& engine) {
     auto started = kv::Subscriber::Start([this](int32_t number, kv::EventBatch batch) {
       // Behind a network thread that is busy, publishers' sockets fill up.
       while (unread_ >= kUnreadMax && !ignores_) std::this_thread::sleep_for(kUnreadWait);
-      ++unread_;
-      asio::post(executor_, [this, number, read = std::move(batch)] {
-        --unread_;
+      const int64_t size = SizeOf(batch);
+      unread_ += size;
+      asio::post(executor_, [this, number, size, read = std::move(batch)] {
+        unread_ -= size;
         placer_.Held(number, read);
       });
     });

@@ -153,7 +153,7 @@ class Fleet {
   int32_t next_number_ = 0;
   bool closed_ = false;
   bool no_events_ = false;          // the library for them is not there
-  std::atomic<int32_t> unread_{0};  // batches of events on their way to the network thread
+  std::atomic<int64_t> unread_{0};  // size of the events on their way to the network thread
   std::atomic<bool> ignores_{false};
   std::unique_ptr<kv::Subscriber> subscriber_;  // null: no engine has events
 };

@@ -49,7 +49,7 @@ void HeldBlocks::Store(Rank& rank, const kv::BlocksStored& run, KnownPrefixes& k
     const uint64_t hash = run.hashes[i];
     const std::optional<uint64_t> parent_hash = std::exchange(before, hash);
     if (rank.contains(hash)) continue;
-    if (rank.size() >= kBlocksMax) return;
+    if (static_cast<size_t>(size()) >= blocks_max_ || counts_.size() >= blocks_max_) return;
     Block block{.parent = parent_hash, .chain = {}, .tail = {}, .keys = {}};
     const auto parent = parent_hash ? rank.find(*parent_hash) : rank.end();
     if (parent != rank.end()) ++parent->second.children;
@@ -95,6 +95,10 @@ void HeldBlocks::Remove(Rank& rank, uint64_t hash, KnownPrefixes& known) {
       --parent->second.children;
     }
   }
+  ReleaseKeys(block, known);
+}
+
+void HeldBlocks::ReleaseKeys(const Block& block, KnownPrefixes& known) {
   for (const uint64_t key : block.keys) {
     const auto count = counts_.find(key);
     if (--count->second > 0) continue;
@@ -104,7 +108,8 @@ void HeldBlocks::Remove(Rank& rank, uint64_t hash, KnownPrefixes& known) {
 }
 
 void HeldBlocks::ClearRank(Rank& rank, KnownPrefixes& known) {
-  while (!rank.empty()) Remove(rank, rank.begin()->first, known);
+  for (const auto& [hash, block] : rank) ReleaseKeys(block, known);
+  rank = {};
 }
 
 }  // namespace braid

@@ -18,13 +18,15 @@ namespace braid {
 
 class HeldBlocks {
  public:
-  // More are not followed.
   static constexpr size_t kBlocksMax = 1 << 20, kRanksMax = 64;
+
+  // Of all ranks together, `blocks_max` blocks are followed, and as many keys.
+  explicit HeldBlocks(size_t blocks_max = kBlocksMax) : blocks_max_(blocks_max) {}
 
   // What a batch says, into what is known of the engine. A block is resumable that nothing follows,
   // for a state at it is why it was published, and one where prompts part.
   void Apply(const kv::EventBatch& batch, KnownPrefixes& known);
-  void Clear() { *this = {}; }
+  void Clear() { *this = HeldBlocks(blocks_max_); }
   int64_t size() const;
 
  private:
@@ -42,7 +44,10 @@ class HeldBlocks {
   void Name(Block& block, const Block* parent, const kv::BlocksStored& run, size_t index);
   void Remove(Rank& rank, uint64_t hash, KnownPrefixes& known);
   void ClearRank(Rank& rank, KnownPrefixes& known);
+  // A rank has the block no more.
+  void ReleaseKeys(const Block& block, KnownPrefixes& known);
 
+  size_t blocks_max_;
   bool own_hashes_ = false;  // the engine's hashes are our keys
   std::map<int32_t, Rank> ranks_;
   boost::unordered_flat_map<uint64_t, int32_t> counts_;  // of the ranks' blocks with a key

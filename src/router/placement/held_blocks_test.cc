@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "base/clock.h"
 #include "router/placement/prompt_keys.h"
 
 namespace braid {
@@ -112,6 +114,38 @@ TEST_F(Held, ABlockIsThereWhileSomeRankHasIt) {
   Apply({.dp_rank = -1, .events = {kv::BlocksCleared{}}});
   EXPECT_EQ(Resumable(tokens), 0);
   EXPECT_EQ(held.size(), 0);
+}
+
+TEST_F(Held, NoMoreBlocksAreFollowedThanTheMost) {
+  held = HeldBlocks(3);
+  kv::EventBatch batch = Stored({1, 2}, Tokens(32), {}, 16);
+  Apply(batch);
+  batch.dp_rank = 1;
+  Apply(batch);
+  EXPECT_EQ(held.size(), 3) << "of both ranks";
+  held.Clear();
+  Apply(Stored({1, 2, 3}, Tokens(3 * 256), {}, 256));
+  EXPECT_EQ(held.size(), 1) << "it has four keys";
+}
+
+// The network thread clears: a cache of many blocks must not take longer than to tell of them.
+TEST_F(Held, ManyBlocksAreClearedInLessTimeThanTheyAreStored) {
+  constexpr int32_t kBlocks = 1 << 17;
+  std::vector<uint64_t> hashes(kBlocks);
+  std::iota(hashes.begin(), hashes.end(), 1);
+  const kv::EventBatch all = Stored(hashes, Tokens(kBlocks), {}, 1);
+  double least = 1e9;  // of the times that a clear takes, in those that a store takes
+  for (int i = 0; i < 3; ++i) {
+    const int64_t begin_us = MonotonicUs();
+    Apply(all);
+    const int64_t stored_us = MonotonicUs();
+    ASSERT_EQ(held.size(), kBlocks);
+    Apply({.dp_rank = 0, .events = {kv::BlocksCleared{}}});
+    ASSERT_EQ(held.size(), 0);
+    least = std::min(least, static_cast<double>(MonotonicUs() - stored_us) /
+                                static_cast<double>(stored_us - begin_us));
+  }
+  EXPECT_LT(least, 2);
 }
 
 TEST_F(Held, WhatWasSentIsKnownUntilTheEngineSaysOtherwise) {

@@ -45,7 +45,8 @@ void Placer::AddEngine(int32_t engine, int64_t blocks_max) {
   double work = 0;
   for (const auto& [number, other] : engines_) work += other.work;
   if (!engines_.empty()) work /= static_cast<double>(engines_.size());
-  engines_.emplace(engine, Engine{.known = KnownPrefixes(blocks_max), .held = {}, .work = work});
+  engines_.emplace(engine,
+                   Engine{.known = KnownPrefixes(blocks_max), .held = HeldBlocks(), .work = work});
 }
 
 void Placer::RemoveEngine(int32_t engine) { engines_.erase(engine); }
