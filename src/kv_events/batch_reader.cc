@@ -1,6 +1,7 @@
 // What another program publishes: every length is checked against the bytes that are there.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/rng.h"
 #include "kv_events/batch.h"
@@ -173,7 +174,8 @@ Result<EventBatch> DecodeBatch(std::string_view bytes) {
   if (head->number < 3) return batch;
   const auto rank = reader.Next();
   if (!rank || (rank->kind != Kind::kInteger && rank->kind != Kind::kNil)) return wrong;
-  batch.dp_rank = static_cast<int32_t>(static_cast<uint32_t>(rank->number));
+  if (rank->number > std::numeric_limits<int32_t>::max()) return wrong;
+  batch.dp_rank = static_cast<int32_t>(rank->number);
   return batch;
 }
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "kv_events/msgpack.h"
 
 namespace braid::kv {
@@ -110,6 +112,13 @@ TEST(Batch, BytesThatAreNoneAreRefusedWhereverTheyEnd) {
   EXPECT_FALSE(DecodeBatch(Bytes({0x92, 0, 0x91, 0x94, 0xab}) + "BlockStored" +
                            Bytes({0x91, 1, 0xc0, 0x91, 1})))
       << "no block size";
+}
+
+// A rank of -1 is the reader's own word for all ranks.
+TEST(Batch, ARankIsANumberFrom0) {
+  EXPECT_EQ(DecodeBatch(Bytes({0x93, 0, 0x90, 0xce, 0x7f, 0xff, 0xff, 0xff}))->dp_rank, INT32_MAX);
+  EXPECT_FALSE(DecodeBatch(Bytes({0x93, 0, 0x90, 0xce, 0x80, 0, 0, 0})));
+  EXPECT_FALSE(DecodeBatch(Bytes({0x93, 0, 0x90, 0xff})));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <charconv>
 #include <deque>
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kv_events/batch.h"
+#include "kv_events/frames.h"
 #include "kv_events/zmq.h"
 
 namespace braid::kv {
@@ -31,20 +31,6 @@ constexpr int64_t kKeptBytes = int64_t{64} << 20;
 constexpr int kHighWater = 100'000;         // messages that ZeroMQ holds for a slow gateway
 constexpr int kLingerMs = 1000;             // to send what is queued when the engine stops
 constexpr int64_t kRequestBytesMax = 1024;  // of a gateway's question
-
-using Number = std::array<unsigned char, 8>;
-Number BigEndian(uint64_t value) {
-  Number bytes;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<unsigned char>(value >> (8 * (7 - i)));
-  }
-  return bytes;
-}
-uint64_t FromBigEndian(const unsigned char* bytes) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(value); ++i) value = value << 8 | bytes[i];
-  return value;
-}
 
 Error Invalid(std::string message, const char* field) {
   return {ErrorCode::kInvalid, std::move(message), field};
@@ -199,7 +185,7 @@ void Publisher::State::SendQueued() {
   for (Queued& batch : batches) {
     const double seconds = epoch_seconds + static_cast<double>(MonotonicUs()) * 1e-6;
     std::string payload = EncodeBatch(batch.changes, seconds, batch.dp_rank);
-    const Number number = BigEndian(next);
+    const NumberFrame number = EncodeNumber(next);
     // Never waits: a gateway whose queue is full misses the message.
     zmq.send(events, topic.data(), topic.size(), Zmq::kSendMore);
     zmq.send(events, number.data(), number.size(), Zmq::kSendMore);
@@ -224,23 +210,14 @@ void Publisher::State::Keep(uint64_t number, std::string payload) {
 // A question: who asks, nothing, the first number wanted. Answers: who asked, nothing, number and
 // batch of each that is kept; at the end the number -1 without a batch.
 void Publisher::State::AnswerReplay() {
+  char buffer[kRequestBytesMax];
   std::vector<std::string> frames;
-  bool more = true;
-  while (more) {
-    char bytes[kRequestBytesMax];
-    const int size = zmq.recv(replay, bytes, sizeof(bytes), Zmq::kDontWait);
-    if (size < 0) return;
-    int flag = 0;
-    size_t flag_size = sizeof(flag);
-    more = zmq.getsockopt(replay, Zmq::kReceiveMore, &flag, &flag_size) == 0 && flag != 0;
-    if (frames.size() > 3) continue;
-    frames.emplace_back(bytes, std::min(static_cast<size_t>(size), sizeof(bytes)));
-  }
-  if (frames.size() != 3 || !frames[1].empty() || frames[2].size() != sizeof(Number)) return;
+  if (!ReceiveFrames(zmq, replay, buffer, &frames)) return;
+  if (frames.size() != 3 || !frames[1].empty() || frames[2].size() != sizeof(NumberFrame)) return;
   const std::string& asker = frames[0];
-  const uint64_t first = FromBigEndian(reinterpret_cast<const unsigned char*>(frames[2].data()));
+  const uint64_t first = DecodeNumber(frames[2]);
   const auto answer = [&](uint64_t value, std::string_view payload) {
-    const Number number = BigEndian(value);
+    const NumberFrame number = EncodeNumber(value);
     zmq.send(replay, asker.data(), asker.size(), Zmq::kSendMore | Zmq::kDontWait);
     zmq.send(replay, "", 0, Zmq::kSendMore | Zmq::kDontWait);
     zmq.send(replay, number.data(), number.size(), Zmq::kSendMore | Zmq::kDontWait);

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kv_events/frames.h"
 #include "kv_events/stream.h"
 #include "kv_events/zmq.h"
 
@@ -28,14 +28,6 @@ constexpr int kHighWater = 10'000;                       // messages that ZeroMQ
 constexpr int kLookMs = 200;
 constexpr int kAtOnce = 64;  // messages of a source before others have their turn
 constexpr int kNoLinger = 0;
-
-using Number = std::array<unsigned char, 8>;
-
-uint64_t NumberIn(std::string_view bytes) {
-  uint64_t value = 0;
-  for (const char c : bytes) value = value << 8 | static_cast<unsigned char>(c);
-  return value;
-}
 
 }  // namespace
 
@@ -54,7 +46,6 @@ struct Subscriber::State {
   void Close(Source& source) const;
   void Run();
   void Ask(Source& source) const;
-  bool Receive(void* socket);
   void Live(Source& source);
   void Answers(Source& source);
   void Command(std::function<void()> command);
@@ -105,11 +96,15 @@ void Subscriber::State::Close(Source& source) const {
 }
 
 void Subscriber::State::Open(int32_t number, const EventSource& at) {
+  // Batches of its former source may still be on their way to the caller.
+  take(number, {.dp_rank = -1, .events = {BlocksCleared{}}});
+  void* events = Connect(Zmq::kSub, at.events);
+  if (events == nullptr) return;
+  void* replay = at.replay.empty() ? nullptr : Connect(Zmq::kDealer, at.replay);
   auto source = std::make_unique<Source>(
-      !at.replay.empty(), [this, number](EventBatch batch) { take(number, std::move(batch)); });
-  source->events = Connect(Zmq::kSub, at.events);
-  if (source->events == nullptr) return;
-  if (!at.replay.empty()) source->replay = Connect(Zmq::kDealer, at.replay);
+      replay != nullptr, [this, number](EventBatch batch) { take(number, std::move(batch)); });
+  source->events = events;
+  source->replay = replay;
   sources[number] = std::move(source);
 }
 
@@ -117,41 +112,22 @@ void Subscriber::State::Ask(Source& source) const {
   if (source.replay == nullptr) return;
   const std::optional<uint64_t> first = source.stream.Question(MonotonicUs());
   if (!first) return;
-  Number bytes;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<unsigned char>(*first >> (8 * (7 - i)));
-  }
+  const NumberFrame number = EncodeNumber(*first);
   zmq.send(source.replay, "", 0, Zmq::kSendMore | Zmq::kDontWait);
-  zmq.send(source.replay, bytes.data(), bytes.size(), Zmq::kDontWait);
-}
-
-// All frames of a message into `frames`, at most four of them. False: there is no message.
-bool Subscriber::State::Receive(void* socket) {
-  frames.clear();
-  for (int more = 1; more != 0;) {
-    const int size = zmq.recv(socket, buffer.data(), buffer.size(), Zmq::kDontWait);
-    if (size < 0) return false;
-    const bool whole = static_cast<size_t>(size) <= buffer.size();
-    if (frames.size() < 4) {
-      frames.emplace_back(buffer.data(), whole ? static_cast<size_t>(size) : 0);
-    }
-    size_t flag_size = sizeof(more);
-    if (zmq.getsockopt(socket, Zmq::kReceiveMore, &more, &flag_size) != 0) return false;
-  }
-  return true;
+  zmq.send(source.replay, number.data(), number.size(), Zmq::kDontWait);
 }
 
 void Subscriber::State::Live(Source& source) {
-  for (int i = 0; i < kAtOnce && Receive(source.events); ++i) {
-    if (frames.size() != 3 || frames[1].size() != sizeof(Number)) continue;
-    source.stream.OnLive(NumberIn(frames[1]), frames[2]);
+  for (int i = 0; i < kAtOnce && ReceiveFrames(zmq, source.events, buffer, &frames); ++i) {
+    if (frames.size() != 3 || frames[1].size() != sizeof(NumberFrame)) continue;
+    source.stream.OnLive(DecodeNumber(frames[1]), frames[2]);
   }
 }
 
 void Subscriber::State::Answers(Source& source) {
-  for (int i = 0; i < kAtOnce && Receive(source.replay); ++i) {
-    if (frames.size() != 3 || frames[1].size() != sizeof(Number)) continue;
-    source.stream.OnAnswer(NumberIn(frames[1]), frames[2]);
+  for (int i = 0; i < kAtOnce && ReceiveFrames(zmq, source.replay, buffer, &frames); ++i) {
+    if (frames.size() != 3 || frames[1].size() != sizeof(NumberFrame)) continue;
+    source.stream.OnAnswer(DecodeNumber(frames[1]), frames[2]);
   }
 }
 

@@ -27,7 +27,8 @@ class Subscriber {
   static Result<std::unique_ptr<Subscriber>> Start(Take take);
   ~Subscriber();
 
-  // Any thread. A source that cannot be connected to is logged and left out.
+  // Any thread. The first batch of a source forgets all that was said of its number before. A
+  // source that cannot be connected to is logged and left out.
   void Add(int32_t source, EventSource at);
   void Remove(int32_t source);
 
