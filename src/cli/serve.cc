@@ -305,9 +305,12 @@ void ServeCommand::Register(const Engine& engine, const Server& server,
       .events = {},
       .handoff_host = {},
       .on_prefills = nullptr};
-  if (const kv::Publisher* events = engine.kv_events();
-      events && !options_.kv_events.bind.empty()) {
-    told.events = {events->events_at(), events->replay_at()};
+  // Routers come to where this engine listens, by TCP.
+  const kv::Publisher* events = engine.kv_events();
+  if (events != nullptr && !options_.kv_events.bind.empty()) {
+    const auto tcp = [](const std::string& at) { return at.starts_with("tcp://") ? at : ""; };
+    told.events.events = tcp(events->events_at());
+    if (!told.events.events.empty()) told.events.replay = tcp(events->replay_at());
   }
   if (role_ == "prefill") {
     told.handoff_host = options_.partners->listen.host;

@@ -192,7 +192,9 @@ def test_serve_registers_renews_and_leaves(start_router, tmp_path):
         return {row["name"]: row for row in data}
     flags = ["--threads", "1", "--draft", "off", "--register", f"http://127.0.0.1:{router.port}",
              "--register-key-file", str(key), "--register-name"]
-    with serving(*flags, "one") as served:
+    # Events that routers cannot read are not told to them.
+    local = ["--kv-events", f"ipc://{tmp_path}/events"]
+    with serving(*flags, "one", *local) as served:
         wait_for(lambda: any("not registered there: the API key is missing or wrong" in line
                              for line in served.log), 60)
         key.write_text("key-of-engines\n")

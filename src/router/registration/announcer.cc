@@ -14,6 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "base/log.h"
@@ -53,8 +54,9 @@ std::string ReachableUrl(const std::string& url, const std::string& own) {
 struct Announcer::State {
   struct Router {
     EngineAddress address;
-    std::string said;      // in the log, last
-    int32_t lease_ms = 0;  // > 0: it has this engine
+    std::string said;                        // in the log, last
+    int32_t lease_ms = 0;                    // > 0: it has this engine
+    std::vector<std::string> prefills = {};  // that it named last
     asio::steady_timer timer;
   };
 
@@ -67,6 +69,7 @@ struct Announcer::State {
   asio::awaitable<void> Announce(Router& router);
   asio::awaitable<void> Renew(Router& router);
   asio::awaitable<std::string> Tell(Router& router);
+  std::vector<std::string> Prefills() const;
   std::string Request(const Router& router, const std::string& own_host) const;
   void Say(Router& router, bool good, const std::string& what);
 
@@ -133,8 +136,16 @@ asio::awaitable<std::string> Announcer::State::Tell(Router& router) {
   Result<RegistrationLease> lease = ParseLease(answer.body);
   if (!lease) co_return "its answer is none to a registration: " + lease.error().message;
   router.lease_ms = lease->lease_ms;
-  if (options.on_prefills && !leaves) options.on_prefills(std::move(lease->prefills));
+  router.prefills = std::move(lease->prefills);
+  if (options.on_prefills && !leaves) options.on_prefills(Prefills());
   co_return "";
+}
+
+// Of all routers, each once.
+std::vector<std::string> Announcer::State::Prefills() const {
+  std::set<std::string> all;
+  for (const auto& router : routers) all.insert(router->prefills.begin(), router->prefills.end());
+  return {all.begin(), all.end()};
 }
 
 asio::awaitable<void> Announcer::State::Announce(Router& router) {

@@ -21,7 +21,8 @@ struct AnnouncerOptions {
   Registration registration;
   std::string handoff_host;   // of a prefill engine
   uint16_t handoff_port = 0;  // 0: it is none
-  // Gets the addresses of prefill engines with each lease, on the announcer's thread; may be empty.
+  // Gets the addresses of the prefill engines that any of the routers named last, with each lease,
+  // on the announcer's thread; may be empty.
   std::function<void(std::vector<std::string>)> on_prefills;
 };
 
