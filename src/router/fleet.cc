@@ -275,6 +275,8 @@ Status Fleet::CheckRegistration(const Registration& registration) {
 }
 
 Result<RegistrationLease> Fleet::Register(const Registration& registration) {
+  // The server listens a moment before the fleet starts.
+  if (!executor_) return Error{ErrorCode::kUnavailable, "the router is starting; try again"};
   EndRegistrations();
   FleetEngine* known = Find(registration.address.name);
   if (registration.leaves) {
