@@ -114,6 +114,14 @@ TEST(EventStream, HoldsABoundedNumberOfMessages) {
   ASSERT_EQ(ranks.size(), 5001u);
   EXPECT_EQ(ranks.front(), -1);
   EXPECT_EQ(ranks.back(), 5000);
+  // Of few messages, their bytes.
+  EventStream large(true, taken.take());
+  (void)large.Question(1);
+  const std::string payload(size_t{16} << 20, 'x');
+  for (uint64_t i = 1; i <= 4; ++i) large.OnLive(i, payload);
+  EXPECT_EQ(taken.Next(), Ranks{});
+  large.OnLive(5, payload);
+  EXPECT_GE(taken.Next().size(), 5u);
 }
 
 }  // namespace

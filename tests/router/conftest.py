@@ -96,7 +96,7 @@ class BadEngine:
     behave(connection, head, body)."""
 
     def __init__(self, behave):
-        self.behave, self.requests = behave, []
+        self.behave, self.requests, self.questions = behave, [], []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -122,6 +122,7 @@ class BadEngine:
                     data += connection.recv(65536)
                 body, data = data[:length], data[length:]
                 if head.startswith((b"GET /ready", b"GET /v1/loads", b"GET /metrics")):
+                    self.questions.append(head.decode())
                     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
                     continue
                 self.requests.append((head.decode(), body))

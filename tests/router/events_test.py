@@ -2,6 +2,7 @@
 by the usual libraries of ZeroMQ and MessagePack."""
 
 import itertools
+import json
 import pathlib
 import re
 import sys
@@ -125,4 +126,12 @@ def test_a_router_reads_other_programs_events(start_router, start_engine):
     wait_for(lambda: router.engines()["b"]["held_blocks"] == 0, 30)
     publisher.send_multipart([b"kv", next(number).to_bytes(8, "big"), b"\xc1"])
     wait_for(store, 30)
+    # The configuration says where an engine's events are, and a reload that they are elsewhere.
+    fixed = {"name": "a", "url": f"http://127.0.0.1:{engines['a'].port}"}
+    for events, held in [({"kv_events": f"tcp://127.0.0.1:{port}"}, 12), ({}, 0)]:
+        router.file.write_text(json.dumps({"engines": [{**fixed, **events}], "probe_ms": 50,
+                                           "registration": True, "lease_ms": 60000}))
+        assert router.post("/reload", None)[0] == 200
+        wait_for(lambda h=held: (store(), router.engines()["a"]["held_blocks"] == h)[1], 30)
+    assert router.engines()["a"]["prefix_blocks"] == 0
     publisher.close()

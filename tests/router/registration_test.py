@@ -164,6 +164,19 @@ def test_a_reload_keeps_engines_that_registered(start_router, engine, start_engi
     assert "registration" in refusal(router, "c", message(1), 403)
 
 
+def test_engines_that_registered_are_asked_with_the_key_of_engines(start_router, bad_engine):
+    engine = bad_engine(lambda *_: False)
+    config = {"registration": True, "lease_ms": 30000}
+    router = start_router({}, engine_key="key-1", **config)
+    assert register(router, "a", message(engine.port))[0] == 200
+    for key in ("key-1", "key-2"):
+        router.write({}, engine_key=key, **config)
+        assert router.post("/reload", None)[0] == 200
+        wait_for(lambda k=key: any(q.startswith("GET /v1/loads")
+                                   and f"Authorization: Bearer {k}\r\n" in q + "\r\n"
+                                   for q in engine.questions), 30)
+
+
 def test_prefill_engines_get_no_requests_and_are_told_to_others(open_router, engine, start_engine):
     router, prefill = open_router, start_engine()
     body = message(prefill.port, role="prefill", handoff="10.0.0.9:7000")
