@@ -489,8 +489,8 @@ void DiskTier::State::Warn(const Error& error) {
   const int64_t now = MonotonicUs();
   if (now - warned_us < kWarnEveryUs) return;
   warned_us = now;
-  LogWarning("cache directory {}: {}; what cannot be stored or read is computed again",
-             options.directory, error.message);
+  LogWarning("{}: {}; what cannot be stored or read is computed again",
+             on_disk() ? "cache directory " + options.directory : "pages in memory", error.message);
 }
 
 void DiskTier::Watch(EventSink& events) {

@@ -114,9 +114,13 @@ bool HostPages::EvictOldest(std::vector<KnownPart>& gone) {
 
 void HostPages::Clear() {
   std::lock_guard lock(mutex_);
-  std::vector<KnownPart> gone;
-  while (!order_.empty() && EvictOldest(gone)) {
-  }
+  std::erase_if(order_, [&](const KnownPart& part) {
+    const auto at = entries_.find(part);
+    if (at->second.users > 0) return false;
+    used_ -= RoundUp(at->second.bytes, kAlignment);
+    entries_.erase(at);
+    return true;
+  });
   if (order_.empty()) head_ = 0;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -84,6 +85,33 @@ TEST(HostPages, AClearForgetsAll) {
   EXPECT_EQ(pages->stats().bytes, 0);
   EXPECT_TRUE(Put(*pages, 2, 1024, gone));
   EXPECT_THAT(gone, IsEmpty());
+}
+
+// Also what was put in after a part that somebody copies: that one alone may stay.
+TEST(HostPages, AClearForgetsAllButWhatIsBeingCopied) {
+  constexpr size_t kLarge = 8 << 20;
+  const auto pages = *HostPages::Create(kLarge + 1024);
+  std::vector<KnownPart> gone;
+  std::vector<std::byte> large(kLarge);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(pages->Write(Part(1), Pieces(large), gone));
+    for (uint64_t small = 2; small < 6; ++small) EXPECT_TRUE(Put(*pages, small, 256, gone));
+    std::atomic<bool> begun = false, over = false;
+    std::thread reader([&] {
+      std::vector<std::byte> bytes(kLarge);
+      begun = true;
+      begun.notify_one();
+      while (!over && pages->Read(Part(1), Pieces(bytes))) {
+      }
+    });
+    begun.wait(false);
+    pages->Clear();
+    EXPECT_LE(pages->stats().parts, 1);
+    EXPECT_FALSE(pages->Has(Part(2)));
+    over = true;
+    reader.join();
+    pages->Clear();
+  }
 }
 
 // Parts of two sizes, as pages have them, in a memory of about 40.

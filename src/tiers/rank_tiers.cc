@@ -37,11 +37,14 @@ Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& option
     own_ranks.here.push_back(rank);
   }
   std::unique_ptr<RankTiers> all(new RankTiers(std::move(own_ranks)));
+  // Ranks of one process share memory as they share folders.
+  const auto here = static_cast<int32_t>(all->ranks_.here.size());
+  const int32_t memories = ranks.count / here * std::min(here, ranks.group);
   for (const int32_t rank : all->ranks_.here) {
     DiskTierOptions own = options;
     const int32_t number = rank % ranks.group;
     if (host_bytes > 0 && !all->hosts_.contains(number)) {
-      ASSIGN_OR_RETURN(all->hosts_[number], HostPages::Create(host_bytes / ranks.group));
+      ASSIGN_OR_RETURN(all->hosts_[number], HostPages::Create(host_bytes / memories));
     }
     if (host_bytes > 0) own.host = all->hosts_[number].get();
     if (ranks.count > 1 && !own.directory.empty()) {
@@ -60,8 +63,9 @@ Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& option
 // The tiers end what is under way, and say so, while the rest is there.
 RankTiers::~RankTiers() { tiers_.clear(); }
 
-// What the first rank's folder has is what there is, as far as anybody knows: what another rank has
-// lost is lost when it is asked for. Groups share folders, so one group's ranks have told it all.
+// What the first rank's folder has is what there is, as far as anybody knows, less what makes way
+// in any rank's: memory that groups share makes way for either, and what one rank lacks is lost for
+// all.
 void RankTiers::Watch(EventSink& events) {
   events_ = &events;
   for (size_t i = 0; i < tiers_.size(); ++i) {
@@ -72,9 +76,14 @@ void RankTiers::Watch(EventSink& events) {
 Mover& RankTiers::MoverOf(int32_t rank) { return *movers_.at(rank); }
 
 void RankTiers::Post(Event event) {
+  CHECK(events_ != nullptr, "a tier that nobody watches");
+  if (PagesKnown* known = std::get_if<PagesKnown>(&event)) {
+    known->added.clear();
+    if (!known->dropped.empty()) events_->Post(std::move(event));
+    return;
+  }
   PagesMoved* moved = std::get_if<PagesMoved>(&event);
   if (moved == nullptr) return;
-  CHECK(events_ != nullptr, "a move of a tier that nobody watches");
   if (leads()) {
     std::lock_guard lock(mutex_);
     const auto at = ends_.try_emplace(moved->move, Ends{ranks_.group, {}}).first;

@@ -27,7 +27,8 @@ struct TierRanks {
 
 class RankTiers final : public EventSink {
  public:
-  // The bound is of all folders together, and `host_bytes` (0: none) of all memory for pages.
+  // The bound is of all folders together, and `host_bytes` (0: none) of all memory for pages, also
+  // where processes divide it.
   static Result<std::unique_ptr<RankTiers>> Open(const DiskTierOptions& options,
                                                  const TierRanks& ranks, int64_t host_bytes = 0);
   ~RankTiers() override;

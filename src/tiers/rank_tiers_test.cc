@@ -146,9 +146,9 @@ TEST_F(RankTiersTest, ProcessesReportToTheFirstOne) {
   const auto carry_out = [&](const PageMove& move) {
     second->MoverOf(1).Start(move, reports);
     std::vector<Event> said;
-    while (said.empty()) {
+    while (said.empty() || !std::holds_alternative<PagesMoved>(said.back())) {
       reports.Wait(1'000'000);
-      said = reports.Take();
+      for (Event& event : reports.Take()) said.push_back(std::move(event));
     }
     first->MoverOf(0).Start(move, inbox_);
     ::usleep(20'000);
@@ -160,6 +160,55 @@ TEST_F(RankTiersTest, ProcessesReportToTheFirstOne) {
   EXPECT_EQ(carry_out(Move(Direction::kIn, 0, 1)).error, "");
   second->Clear();
   EXPECT_THAT(carry_out(Move(Direction::kIn, 0, 2)).lost, ElementsAre(0));
+}
+
+// Memory for two parts, which groups that are threads share: the scheduler hears of what makes way
+// whoever writes, and of what is there from the ends of moves alone.
+TEST_F(RankTiersTest, WhatMakesWayForAnyGroupIsTold) {
+  const auto tiers = *RankTiers::Open({.threads = 1}, {2, 1}, 128);
+  for (int32_t rank : {0, 1}) {
+    tiers->MoverOf(rank).Attach(arenas_[static_cast<size_t>(rank)].data(), kGeometry);
+  }
+  tiers->Watch(inbox_);
+  for (int64_t i = 0; i < 4; ++i) {
+    PageMove out = Move(Direction::kOut, 1, i);
+    out.parts[0].key.low = static_cast<uint64_t>(i);
+    tiers->MoverOf(1).Start(out, inbox_);
+    std::vector<uint64_t> dropped;
+    for (bool over = false; !over;) {
+      inbox_.Wait(1'000'000);
+      for (const Event& event : inbox_.Take()) {
+        over |= std::holds_alternative<PagesMoved>(event);
+        const auto* known = std::get_if<PagesKnown>(&event);
+        if (known == nullptr) continue;
+        EXPECT_THAT(known->added, IsEmpty());
+        for (const KnownPart& part : known->dropped) dropped.push_back(part.key.low);
+      }
+    }
+    if (i < 2) {
+      EXPECT_THAT(dropped, IsEmpty());
+    } else {
+      EXPECT_THAT(dropped, ElementsAre(static_cast<uint64_t>(i - 2)));
+    }
+  }
+}
+
+// Two groups as processes have half of the memory each; as threads they share all of it.
+TEST_F(RankTiersTest, AllMemoryTogetherIsTheBound) {
+  const auto kept = [&](const TierRanks& ranks) {
+    const auto tiers = *RankTiers::Open({.threads = 1}, ranks, 1024);
+    tiers->MoverOf(0).Attach(arenas_[0].data(), kGeometry);
+    tiers->Watch(inbox_);
+    for (int64_t i = 0; i < 20; ++i) {
+      PageMove out = Move(Direction::kOut, 0, i);
+      out.parts[0].key.low = static_cast<uint64_t>(i);
+      tiers->MoverOf(0).Start(out, inbox_);
+      EXPECT_EQ(Await().error, "");
+    }
+    return tiers->stats().host_bytes;
+  };
+  EXPECT_EQ(kept({2, 1, {0}}), 512);
+  EXPECT_EQ(kept({2, 1}), 1024);
 }
 
 // A folder of two ranks is not one of four, nor of one.
