@@ -21,6 +21,7 @@ Status CheckOptions(const EngineOptions& options) {
   if (options.mesh.ranks() > 1) return refuse("--tp, --dp or --ep", "a device is one rank");
   if (options.partners) return refuse("--role", "a device's pages do not move");
   if (!options.cache_dir.empty()) return refuse("--cache-dir", "a device's pages do not move");
+  if (options.cache_host_bytes > 0) return refuse("--cache-host", "a device's pages do not move");
   if (options.compute == "bf16") return refuse("--compute bf16", "a device computes in fp32");
   if (options.state_dtype != "fp32") {
     return refuse("--state-dtype " + options.state_dtype, "a device keeps state in fp32");
