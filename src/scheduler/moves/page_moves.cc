@@ -147,7 +147,8 @@ std::optional<Sequence*> PageMoves::End(const PagesMoved& event) {
   const bool all_lost = !event.error.empty() && event.lost.empty();
   std::set<int32_t> lost(event.lost.begin(), event.lost.end());
   for (const int32_t i : event.in_memory) {
-    if (std::cmp_greater_equal(i, move.parts.size())) continue;
+    // What one rank had in memory another one may have lost.
+    if (std::cmp_greater_equal(i, move.parts.size()) || all_lost || lost.contains(i)) continue;
     counts_.bytes_in_memory += PartBytes(config_.cache, move.parts[static_cast<size_t>(i)].kind);
   }
   for (size_t i = 0; i < move.parts.size(); ++i) {
