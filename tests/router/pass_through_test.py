@@ -8,6 +8,8 @@ import threading
 
 import pytest
 
+from conftest import wait_for
+
 CHAT = {"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 12, "seed": 5}
 TEXT = {"prompt": "Once upon a time", "max_tokens": 12, "seed": 5}
 RESPONSE = {"input": "Once upon a time", "max_output_tokens": 12, "temperature": 0, "store": False}
@@ -234,3 +236,13 @@ def test_a_slow_client_slows_its_engine_down(start_router, bad_engine):
                            b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert full.wait(20), "the engine is never held up"
     assert len(sent) < 40_000, "more than the sockets hold was taken"
+
+
+def test_the_cache_of_a_process_that_is_gone_is_forgotten(start_router, start_engine):
+    engine = start_engine()
+    router = start_router({"a": engine.port})
+    text = {"prompt": "Once upon a time " * 100, "max_tokens": 2}
+    assert router.post("/v1/completions", text)[0] == 200
+    assert router.engines()["a"]["prefix_blocks"] > 0
+    engine.process.kill()
+    wait_for(lambda: router.engines()["a"]["prefix_blocks"] == 0, 30)
