@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "comm/mpi_group.h"
@@ -313,6 +314,44 @@ TEST(TcpGroup, AStrangerWhoSaysNothingKeepsNobodyOut) {
       },
       port);
   EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
+// What ends one group of a process ends its others, although the other rank is still there.
+TEST(TcpGroup, WhoWaitsInAnotherGroupHearsThatTheProcessHasEnded) {
+  constexpr milliseconds kForever{600'000};
+  const uint16_t port = FreePort();
+  const std::vector<int32_t> members{0, 1};
+  std::string error;
+  std::latch joined(2), ended(1);
+  const int64_t start_us = MonotonicUs();
+  const auto play = [&](int32_t rank) {
+    const auto group = TcpGroup::Join({.rank = rank,
+                                       .size = 2,
+                                       .host = "127.0.0.1",
+                                       .port = port,
+                                       .secret = SameSecret(rank),
+                                       .deadline = kForever,
+                                       .join_deadline = kLong});
+    CHECK(group, "{}", group.error().message);
+    const auto first = (*group)->GroupOf(members, 0), second = (*group)->GroupOf(members, 1);
+    joined.arrive_and_wait();
+    std::thread waits([&] {
+      if (rank == 1) {
+        error = first->Barrier().error().message;
+        ended.count_down();
+      }
+    });
+    std::this_thread::sleep_for(milliseconds(50));
+    std::vector<std::byte> data(rank == 0 ? 8 : 9);
+    EXPECT_EQ(second->Broadcast(0, data).ok(), rank == 0);
+    ended.wait();
+    waits.join();
+  };
+  std::thread other([&] { play(1); });
+  play(0);
+  other.join();
+  EXPECT_LT(MonotonicUs() - start_us, std::chrono::microseconds(kForever).count() / 4);
+  EXPECT_EQ(error, "rank 0 sent 8 bytes to rank 1, which expected 9");
 }
 
 // One that knows the secret and was started for another group, or twice.

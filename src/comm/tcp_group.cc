@@ -36,16 +36,18 @@ struct FrameHeader {
   uint64_t bytes = 0;  // then the rank that it misses
 };
 
-// Errors of all groups of the process.
+// Why all groups of the process have ended: the first error, and the rank that it misses.
 struct Ended {
   std::mutex mutex;
   std::optional<Error> error;
-  std::atomic<bool> ended{false};
+  std::atomic<int32_t> missing{-1};  // -1: they have not
 
-  Error End(Error why) {
+  Error End(int32_t who, Error why) {
     std::lock_guard lock(mutex);
-    if (!error) error = std::move(why);
-    ended = true;
+    if (!error) {
+      error = std::move(why);
+      missing = who;
+    }
     return *error;
   }
 };
@@ -80,7 +82,9 @@ class TcpRank final : public Communicator {
 
  private:
   Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
-    if (parts_.ended.ended) return parts_.ended.End({});
+    if (const int32_t missing = parts_.ended.missing; missing >= 0) {
+      return parts_.ended.End(missing, {});
+    }
     ++call_;
     for (size_t i = 0; i < peers_.size(); ++i) {
       peers_[i] = {
@@ -100,6 +104,8 @@ class TcpRank final : public Communicator {
         _mm_pause();
       } else if (!Wait(end_us)) {
         return GiveUp(Member(Missing()));
+      } else if (const int32_t missing = parts_.ended.missing; missing >= 0) {
+        return GiveUp(missing);
       }
     }
   }
@@ -185,7 +191,7 @@ class TcpRank final : public Communicator {
       const FrameHeader farewell{kFarewell, static_cast<uint64_t>(missing)};
       (void)::send(fd(i), &farewell, sizeof(farewell), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    return parts_.ended.End({code, std::move(why)});
+    return parts_.ended.End(missing, {code, std::move(why)});
   }
 
   // Sends the rest of a frame that has begun: in its middle nobody would understand a farewell.
