@@ -246,7 +246,7 @@ Status Engine::State::OpenRanks() {
   std::vector<int32_t> here = {0};
   ASSIGN_OR_RETURN(experts_at, ExpertSlotsOf(options, spec, options.mesh));
   RETURN_IF_ERROR(CheckMesh(spec, options.mesh));
-  RETURN_IF_ERROR(CheckReduce(options, options.mesh));
+  RETURN_IF_ERROR(CheckRankChoices(options, options.mesh));
   if (options.mesh.ranks() > 1 || LaunchHere().several()) {
     ASSIGN_OR_RETURN(ranks, EngineRanks::Create(options));
     here = ranks->here();

@@ -55,7 +55,13 @@ EngineRanks::EngineRanks(const Mesh& mesh, std::unique_ptr<ProcessRank> process,
 
 EngineRanks::~EngineRanks() = default;
 
-Status CheckReduce(const EngineOptions& options, const Mesh& mesh) {
+Status CheckRankChoices(const EngineOptions& options, const Mesh& mesh) {
+  if (options.two_batch_overlap == "on" && mesh.ranks() == 1) {
+    return Error{ErrorCode::kInvalid,
+                 "--two-batch-overlap on needs several ranks, whose rows travel; name them with "
+                 "--tp, --dp or --ep",
+                 "two_batch_overlap"};
+  }
   if (options.reduce != "fast") return {};
   const auto wrong = [](std::string_view why) {
     return Error{ErrorCode::kInvalid, fmt::format("--reduce fast {}", why), "reduce"};

@@ -54,7 +54,7 @@ class EngineRanks {
 };
 
 // Whether --reduce fast suits the mesh and the other options.
-Status CheckReduce(const EngineOptions& options, const Mesh& mesh);
+Status CheckRankChoices(const EngineOptions& options, const Mesh& mesh);
 
 // What must be the same on all ranks.
 LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,

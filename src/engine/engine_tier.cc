@@ -39,6 +39,19 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
   if (!options.scheduler.prefix_cache) {
     return bad("keeps prefixes; leave out --no-prefix-cache");
   }
+  const int64_t least = parts.cache.page_bytes * options.mesh.ranks();
+  const auto no_room = [&](const char* flag, const char* field, int64_t bytes) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} {} has no room for a page of each rank: {} at least", flag,
+                             ByteText(bytes), ByteText(least)),
+                 field};
+  };
+  if (on_disk && options.cache_disk_bytes < least) {
+    return no_room("--cache-disk", "cache_disk", options.cache_disk_bytes);
+  }
+  if (options.cache_host_bytes > 0 && options.cache_host_bytes < least) {
+    return no_room("--cache-host", "cache_host", options.cache_host_bytes);
+  }
   ASSIGN_OR_RETURN(const std::string fingerprint, WholeFingerprintOf(options, parts));
   ASSIGN_OR_RETURN(const std::string files, FilesLine(options.model_dir));
   std::optional<PageCipher> cipher;

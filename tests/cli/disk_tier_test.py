@@ -257,6 +257,12 @@ def test_what_cannot_go_together_is_said(braid, tiny, tmp_path, flags, message):
     assert result.returncode != 0 and message in result.stderr
 
 
+@pytest.mark.parametrize("flag", ["--cache-disk", "--cache-host"])
+def test_a_tier_too_small_for_a_page_is_refused(braid, tiny, tmp_path, flag):
+    result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path, flag, "5K")
+    assert result.returncode != 0 and f"{flag} 5.00 KiB has no room for a page" in result.stderr
+
+
 def test_a_directory_that_cannot_be_used_is_named(braid, tiny, tmp_path):
     (tmp_path / "file").write_text("")
     result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path / "file")

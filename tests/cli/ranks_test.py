@@ -58,6 +58,11 @@ def test_sums_by_rank_are_an_exception_with_conditions(braid, tiny, alone, flags
     assert len(answer["token_ids"]) == len(alone["token_ids"])
 
 
+def test_halves_of_a_batch_need_ranks(braid, tiny):
+    ran = braid("run", tiny, *PROMPT, "--two-batch-overlap", "on")
+    assert ran.returncode != 0 and "needs several ranks" in ran.stderr
+
+
 def test_halves_of_a_batch_give_the_same(braid, tiny, alone):
     ran = braid("run", tiny, *PROMPT, "--tp", "2", "--ep", "2", "--two-batch-overlap", "on")
     assert ran.returncode == 0, ran.stderr
