@@ -52,8 +52,8 @@ struct Engine {
   int64_t on_ns = 0, paid_ns = 0;      // since when it runs or starts; of earlier times
   Plan plan;                           // in flight
   bool running = false;
-  int64_t life = 0, busy_ns = 0;
-  std::vector<int32_t> requests;  // that it has
+  int64_t life = 0, busy_ns = 0, step_ns = 0;  // the last: of the step in flight
+  std::vector<int32_t> requests;               // that it has
 };
 
 class Cluster {
@@ -360,6 +360,7 @@ void Cluster::Begin(int32_t which) {
   ++report_.steps;
   const auto ns = std::max<int64_t>(1, std::llround(StepSeconds(engine.plan) * 1e9));
   engine.busy_ns += ns;
+  engine.step_ns = ns;
   Add(now_ns_ + ns, Happening::kStepEnd, which, engine.life);
 }
 
@@ -401,7 +402,7 @@ void Cluster::EndMove(int32_t number) {
 
 void Cluster::EndStep(int32_t which) {
   Engine& engine = engines_[static_cast<size_t>(which)];
-  StepDone done{.step = engine.plan.step};
+  StepDone done{.step = engine.plan.step, .duration_us = engine.step_ns / 1000};
   ClusterMoment& moment = Now();
   for (const Row& row : engine.plan.rows) {
     RowResult& result = done.rows.emplace_back();
@@ -552,6 +553,7 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                          .dp_ranks = options.mesh.dp};
   ASSIGN_OR_RETURN(config.cache, clock.Cache(longest, options.running_max));
   config.handoff = options.prefill_engines > 0;
+  config.decode_latency_us = options.decode_latency_us;
   if (config.handoff && hardware.network_bytes_per_second <= 0 &&
       hardware.link_bytes_per_second <= 0) {
     return Error{ErrorCode::kInvalid,

@@ -25,6 +25,7 @@ struct ClusterOptions {
   ClusterRoute route = ClusterRoute::kLeastLoaded;
   int32_t running_max = 256;       // sequences of a group
   int32_t step_tokens_max = 8192;  // of all groups of an engine
+  int64_t decode_latency_us = 0;   // as --decode-latency-ms of `braid serve`; 0: no bound
   bool overlap = true;             // communication is hidden behind computation
   double fail_every_seconds = 0;   // mean time between failures of an engine; 0: none
   double repair_seconds = 60;

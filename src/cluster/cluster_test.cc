@@ -72,6 +72,25 @@ TEST(Cluster, OneRequestTakesTheTimeOfItsSteps) {
   EXPECT_NEAR(report.whole.mean(), prompt + 2 * decode, prompt * 0.02);
 }
 
+TEST(Cluster, ABoundOfDecodeLatencyCutsPromptsIntoShortSteps) {
+  std::vector<ClusterRequest> requests{
+      {.at_us = 0, .prompt = {{7, 64}}, .output_tokens = 2000, .answer_key = 8}};
+  for (uint64_t i = 0; i < 6; ++i) {  // the first ones teach what a prompt's token costs
+    requests.push_back({.at_us = 20'000 + static_cast<int64_t>(i) * 60'000,
+                        .prompt = {{20 + i, 4096}},
+                        .output_tokens = 1,
+                        .answer_key = 9});
+  }
+  ClusterOptions options;
+  const ClusterReport whole = Simulated(options, requests);
+  const double bound = whole.inter_token.Quantile(1) / 4;
+  options.decode_latency_us = static_cast<int64_t>(bound * 1e6);
+  const ClusterReport bounded = Simulated(options, requests);
+  EXPECT_EQ(bounded.finished, 7);
+  EXPECT_LT(bounded.inter_token.Quantile(0.99), bound * 1.2);
+  EXPECT_LT(bounded.inter_token.Quantile(1), whole.inter_token.Quantile(1) / 2);
+}
+
 TEST(Cluster, TheSameSeedGivesTheSameReport) {
   const ClusterOptions options{
       .engines = 3, .mesh = {.dp = 2, .tp = 1, .ep = 2}, .fail_every_seconds = 20, .seed = 4};
