@@ -10,7 +10,8 @@ its steps, then `braid bench offline` prefill and decode of each cell. The plan 
 of the parts, the table those of the cells. Prints predicted by measured for each cell, the share
 of cells within 15 %, and the median of each row: a median away from 1 is a systematic error. Two
 further groups of cells are the steps with drafts, and two ranks of one thread each; the links of
-the latter have the rates that `braid bench dispatch` measures. What the host adds to a step comes
+the latter have the rates that `braid bench dispatch` measures. A second table has what drafts
+gain, predicted and measured, if most of them are right. What the host adds to a step comes
 from a model of one tiny layer. Cells of more prompt tokens than --tokens-max are left out.
 --run-with puts a command before those that measure, for a machine that is busy.
 """
@@ -36,7 +37,7 @@ MODELS = {
                   "num_key_value_heads=2"),
 }  # fmt: skip
 SEQUENCES, CONTEXTS = (1, 8, 32, 64), (64, 256, 512, 1024)
-OUTPUT_TOKENS, DRAFTS = 24, 2
+OUTPUT_TOKENS, DRAFTS, ACCEPTANCE = 24, 2, 0.8
 
 
 class Bench:
@@ -179,6 +180,37 @@ def two_ranks(bench, name, options):
         )
 
 
+def speed_ups(bench, name, options):
+    """(weights, sequences, predicted, measured) of drafts of an artificial acceptance.
+
+    Runs after one_rank, whose calibration it uses.
+    """
+    model, lines = bench.model(name), bench.folder / f"{name}.jsonl"
+    device, found = bench.host(lines), []
+    context = CONTEXTS[1]
+    for weights in options.formats.split(","):
+        for sequences in [s for s, c in cells_of(options) if c == context]:
+            measured = bench.measure("bench", "drafts", model, "--weights", weights, "--repeat", 3,
+                                     "--sequences", sequences, "--input-tokens", context,
+                                     "--output-tokens", 2 * OUTPUT_TOKENS, "--draft", DRAFTS,
+                                     "--draft-acceptance", ACCEPTANCE)  # fmt: skip
+            right = measured["draft_acceptance_by_place"][0]
+            without, with_drafts = (
+                bench.plan(lines, device, model, weights, sequences, context, *words)["decode"]
+                for words in ((), ("--drafts", DRAFTS, "--draft-acceptance", right)))  # fmt: skip
+            found.append((weights, sequences, without / with_drafts, measured["speed_up"]))
+    return found
+
+
+def show_speed_ups(name, found):
+    print(f"\n{DRAFTS} drafts a step of the {name} model, {ACCEPTANCE} of them right (artificial):")
+    print("| weights | sequences | speed-up predicted | measured | ratio |")
+    print("|---" * 5 + "|")
+    for weights, sequences, predicted, measured in found:
+        print(f"| {weights} | {sequences} | {predicted:.2f} | {measured:.2f} | "
+              f"{predicted / measured:.2f} |")  # fmt: skip
+
+
 def show(rows):
     """One line for each family, format and kind; returns all ratios of predicted by measured."""
     everything, groups = [], {}
@@ -223,11 +255,15 @@ def main():
         rows = []
         for name in options.families.split(","):
             rows += one_rank(bench, name, options)
+        name = options.families.split(",")[0]
+        found = speed_ups(bench, name, options) if name == "hybrid" else []
         if not options.quick:
-            rows += two_ranks(bench, options.families.split(",")[0], options)
+            rows += two_ranks(bench, name, options)
     ratios = show(rows)
     within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
     print(f"\nwithin 15 %: {within} of {len(ratios)} cells ({within / len(ratios):.0%})")
+    if found:
+        show_speed_ups(name, found)
     if options.json:
         with open(options.json, "w") as file:
             json.dump([{"cell": cell, "measured": samples, "predicted": predicted}

@@ -33,7 +33,6 @@ class EvalCommand : public Command {
   Status Run() override;
 
  private:
-  Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files) const;
   Status RunTasks(std::vector<EvalTask>& tasks);
   void Print(const std::vector<EvalTask>& tasks) const;
 
@@ -43,38 +42,6 @@ class EvalCommand : public Command {
   int32_t concurrency_ = 32;
   bool json_ = false;
 };
-
-Result<std::vector<EvalTask>> EvalCommand::ReadTasks(const std::vector<std::string>& files) const {
-  std::vector<EvalTask> tasks;
-  for (const std::string& file : files) {
-    EvalTask task;
-    task.name = std::filesystem::path(file).stem().string();
-    ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file));
-    const size_t most = static_cast<size_t>(limit_.value_or(1 << 30));
-    for (const JsonLine& line : lines) {
-      const std::string place = fmt::format("{}:{}", file, line.number);
-      ASSIGN_OR_RETURN(EvalItem item, ParseEvalItem(line.object, place));
-      std::vector<EvalItem>& list = item.measures_perplexity() ? task.texts : task.chats;
-      if (list.size() < most) list.push_back(std::move(item));
-    }
-    tasks.push_back(std::move(task));
-  }
-  return tasks;
-}
-
-Result<Request> ChatRequest(const Engine& engine, const EvalItem& item) {
-  ASSIGN_OR_RETURN(json::array messages, NormalizeMessages(item.messages));
-  json::object context{{"messages", std::move(messages)},
-                       {"add_generation_prompt", true},
-                       {"enable_thinking", item.thinking}};
-  if (!item.tools.is_null()) context["tools"] = item.tools;
-  ASSIGN_OR_RETURN(RenderedPrompt prompt, RenderPrompt(engine, context));
-  Request request;
-  request.prompt = std::move(prompt.tokens);
-  request.stop.stop_tokens = engine.eos_tokens();
-  request.stop.new_tokens_max = kNewTokensMax;
-  return request;
-}
 
 // Every token of the text and of the end of text but the first counts.
 Result<Request> TextRequest(const Engine& engine, const EvalItem& item) {
@@ -179,7 +146,9 @@ Status EvalCommand::Run() {
   options_.model_dir = words_.front();
   options_.scheduler.running_max = concurrency_;
   if (FollowsAsRank()) return Engine::Follow(options_);
-  ASSIGN_OR_RETURN(std::vector<EvalTask> tasks, ReadTasks({words_.begin() + 1, words_.end()}));
+  ASSIGN_OR_RETURN(
+      std::vector<EvalTask> tasks,
+      ReadTasks({words_.begin() + 1, words_.end()}, static_cast<size_t>(limit_.value_or(1 << 30))));
   RETURN_IF_ERROR(RunTasks(tasks));
   Print(tasks);
   return {};
@@ -189,6 +158,37 @@ Status EvalCommand::Run() {
 
 double EvalTask::perplexity() const {
   return scored_tokens == 0 ? 0 : std::exp(-log_likelihood / static_cast<double>(scored_tokens));
+}
+
+Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files, size_t items_max) {
+  std::vector<EvalTask> tasks;
+  for (const std::string& file : files) {
+    EvalTask task;
+    task.name = std::filesystem::path(file).stem().string();
+    ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file));
+    for (const JsonLine& line : lines) {
+      const std::string place = fmt::format("{}:{}", file, line.number);
+      ASSIGN_OR_RETURN(EvalItem item, ParseEvalItem(line.object, place));
+      std::vector<EvalItem>& list = item.measures_perplexity() ? task.texts : task.chats;
+      if (list.size() < items_max) list.push_back(std::move(item));
+    }
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+Result<Request> ChatRequest(const Engine& engine, const EvalItem& item) {
+  ASSIGN_OR_RETURN(json::array messages, NormalizeMessages(item.messages));
+  json::object context{{"messages", std::move(messages)},
+                       {"add_generation_prompt", true},
+                       {"enable_thinking", item.thinking}};
+  if (!item.tools.is_null()) context["tools"] = item.tools;
+  ASSIGN_OR_RETURN(RenderedPrompt prompt, RenderPrompt(engine, context));
+  Request request;
+  request.prompt = std::move(prompt.tokens);
+  request.stop.stop_tokens = engine.eos_tokens();
+  request.stop.new_tokens_max = kNewTokensMax;
+  return request;
 }
 
 CommandPointer MakeEvalCommand() { return std::make_unique<EvalCommand>(); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/eval_checks.h"
+#include "engine/engine.h"
 
 namespace braid {
 
@@ -20,5 +21,10 @@ struct EvalTask {
 
   double perplexity() const;  // 0 when nothing was scored
 };
+
+// An item's chat as a request: greedy, up to 512 new tokens.
+Result<Request> ChatRequest(const Engine& engine, const EvalItem& item);
+// The tasks of the files, of each file at most so many items of a kind.
+Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files, size_t items_max);
 
 }  // namespace braid

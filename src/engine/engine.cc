@@ -281,6 +281,7 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                              .sampled_vocabulary = tokenizer ? tokenizer->vocabulary_size() : 0,
                              .constraints = grammars.get(),
                              .draft_tokens_max = limits.draft_tokens_max,
+                             .rehearsal = options.rehearsal,
                              .experts = recorder,
                              .home = device.home(),
                              .dispatch = options.dispatch(),

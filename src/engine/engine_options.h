@@ -14,6 +14,7 @@
 #include "model/loading/memory_plan.h"
 #include "model/loading/weight_choice.h"
 #include "parallel/mesh.h"
+#include "runtime/drafts/rehearsed_drafter.h"
 #include "runtime/experts/expert_balancer.h"
 #include "runtime/halves/overlap_choice.h"
 #include "runtime/rank_results.h"
@@ -38,12 +39,13 @@ struct EngineOptions {
   bool quantise_head = false;        // a quantised format for embedding and head too
   bool expand = false;               // load a model that takes far more memory than its files
   std::string draft = "auto";        // see ParseDraft
-  int32_t threads = 0;               // 0: Topology::DefaultThreads
-  int64_t memory_bytes = 0;          // weights, workspace and cache together; 0: derived
-  int64_t cache_bytes = 0;           // the cache alone, instead of memory_bytes; 0: derived
-  int32_t context_tokens_max = 0;    // 0: the model's, or what fits
-  SchedulerConfig scheduler;         // as far as it is the user's to choose: see scheduler/config.h
-  Mesh mesh;  // several ranks: threads of this process, or mpirun's processes
+  const Rehearsal* rehearsal = nullptr;  // to measure with, of one process; null: none
+  int32_t threads = 0;                   // 0: Topology::DefaultThreads
+  int64_t memory_bytes = 0;              // weights, workspace and cache together; 0: derived
+  int64_t cache_bytes = 0;               // the cache alone, instead of memory_bytes; 0: derived
+  int32_t context_tokens_max = 0;        // 0: the model's, or what fits
+  SchedulerConfig scheduler;  // as far as it is the user's to choose: see scheduler/config.h
+  Mesh mesh;                  // several ranks: threads of this process, or mpirun's processes
   std::string ep_dispatch = "auto";        // throughput, latency (DispatchForm)
   std::string reduce = "exact";            // fast: experts' rows are added up by rank
   std::string two_batch_overlap = "auto";  // on, off

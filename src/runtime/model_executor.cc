@@ -94,6 +94,7 @@ struct ModelExecutor::State {
                                                      .step_tokens_max = c.step_tokens_max,
                                                      .draft_tokens_max = c.draft_tokens_max,
                                                      .stand_in = c.draft_head,
+                                                     .rehearsal = c.rehearsal,
                                                      .dp_ranks = c.dp_ranks,
                                                      .samples = samples(),
                                                      .trace = c.trace});

@@ -17,7 +17,7 @@
 #include "model/spec.h"
 #include "model/weights.h"
 #include "ops/ranks.h"
-#include "runtime/drafts/drafter.h"
+#include "runtime/drafts/rehearsed_drafter.h"
 #include "runtime/experts/expert_balancer.h"
 #include "runtime/experts/expert_mover.h"
 #include "runtime/experts/expert_slots.h"
@@ -57,6 +57,8 @@ struct ModelExecutorConfig {
   // Asked in the place of the model's draft head; null: that itself, if it is used
   // (UseDraftHead). Must outlive the executor.
   Drafter* draft_head = nullptr;
+  // What the drafts of the model's head are replaced by; null: nothing. Outlives the executor.
+  const Rehearsal* rehearsal = nullptr;
   // Counts the experts that tokens choose, on several ranks each its own; null: nobody does. Must
   // outlive the executor.
   ExpertRecorder* experts = nullptr;

@@ -5,7 +5,7 @@ import json
 import pytest
 
 COMMANDS = [["serve"], ["router"], ["run"], ["score"], ["eval"], ["bench", "offline"],
-            ["bench", "agentic"], ["inspect"], ["plan"], ["experts", "plan"],
+            ["bench", "agentic"], ["bench", "drafts"], ["inspect"], ["plan"], ["experts", "plan"],
             ["simulate", "cluster"], ["convert"], ["doctor"], ["make-model"],
             ["version"]]  # fmt: skip
 

@@ -16,6 +16,7 @@ CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchBalanceCommand();
 CommandPointer MakeBenchDispatchCommand();
 CommandPointer MakeBenchAgenticCommand();
+CommandPointer MakeBenchDraftsCommand();
 CommandPointer MakeBenchHandoffCommand();
 CommandPointer MakeSimulateCommand();
 CommandPointer MakeSimulateClusterCommand();

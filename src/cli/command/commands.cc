@@ -55,6 +55,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench agentic models/braid-tiny\n"
      "  braid bench agentic models/braid-tiny --cache-share 0.5 --json\n",
      MakeBenchAgenticCommand},
+    {"bench", "drafts", "Measure how much faster answers come with drafts than without",
+     "  braid bench drafts models/braid-tiny models/eval/text.jsonl\n"
+     "  braid bench drafts MODEL --draft-acceptance 0.8 --draft 3 --sequences 8\n",
+     MakeBenchDraftsCommand},
     {"bench", "handoff", "Measure how fast pages go from one engine to another on this machine",
      "  braid bench handoff --part-kib 1536\n"
      "  UCX_TLS=tcp braid bench handoff --host 10.0.0.1 --json\n",

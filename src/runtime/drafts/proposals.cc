@@ -32,6 +32,9 @@ Proposals::Proposals(const Parts& parts) : parts_(parts) {
                                                          .slots = parts.running_max,
                                                          .pass_tokens_max = parts.step_tokens_max,
                                                          .dp_ranks = parts.dp_ranks});
+    if (parts.rehearsal != nullptr) {
+      rehearsed_ = std::make_unique<RehearsedDrafter>(*head_, *parts.rehearsal);
+    }
   }
 }
 
@@ -55,7 +58,8 @@ void Proposals::OfOneRank(const DraftRows& step, std::span<RowResult> results) {
 void Proposals::OfTheHead(const DraftRows& step, std::span<RowResult> results) {
   if (parts_.draft_tokens_max == 0 || head_ == nullptr) return;
   const TraceSpan span(parts_.trace, "draft", static_cast<int64_t>(step.plan.rows.size()));
-  Ask(*head_, DraftSource::kHead, step, results.subspan(step.first_row, step.plan.rows.size()));
+  Drafter& head = rehearsed_ != nullptr ? static_cast<Drafter&>(*rehearsed_) : *head_;
+  Ask(head, DraftSource::kHead, step, results.subspan(step.first_row, step.plan.rows.size()));
   if (parts_.dp_ranks == 1) return;  // the ranks of a group know what it proposed
   ops::Ranks& ranks = *step.context.ranks;
   if (ranks.status.ok()) ranks.status = Tell(step, results);

@@ -16,6 +16,7 @@
 #include "runtime/drafts/drafter.h"
 #include "runtime/drafts/head_drafter.h"
 #include "runtime/drafts/lookup_drafter.h"
+#include "runtime/drafts/rehearsed_drafter.h"
 #include "runtime/sampler.h"
 #include "scheduler/event.h"
 
@@ -42,8 +43,9 @@ class Proposals {
     ConstraintWorker& constraints;
     Slots& slots;
     int32_t running_max = 0, context_tokens_max = 0, step_tokens_max = 0;
-    int32_t draft_tokens_max = 0;  // 0: nobody proposes any
-    Drafter* stand_in = nullptr;   // asked in the place of the model's draft head
+    int32_t draft_tokens_max = 0;          // 0: nobody proposes any
+    Drafter* stand_in = nullptr;           // asked in the place of the model's draft head
+    const Rehearsal* rehearsal = nullptr;  // or what the head's drafts are replaced by
     int32_t dp_ranks = 1;
     bool samples = true;
     Trace* trace = nullptr;
@@ -68,8 +70,9 @@ class Proposals {
   Status Tell(const DraftRows& step, std::span<RowResult> results);
 
   const Parts parts_;
-  std::unique_ptr<LookupDrafter> lookup_;  // null: nobody looks up here
-  std::unique_ptr<HeadDrafter> head_;      // null: the model uses none
+  std::unique_ptr<LookupDrafter> lookup_;        // null: nobody looks up here
+  std::unique_ptr<HeadDrafter> head_;            // null: the model uses none
+  std::unique_ptr<RehearsedDrafter> rehearsed_;  // asked in the head's place; null: it is
   std::vector<DraftWish> wishes_;
   std::vector<int32_t>
       told_;  // of each row: how many drafts, -1: the head was not asked; then they
