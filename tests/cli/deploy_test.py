@@ -8,6 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -71,6 +73,83 @@ def test_the_image_and_the_unit_have_the_binary_of_make_dist():
     install = "install -m 755 build/dist/braid /usr/local/bin/\n"
     assert "ExecStart=/usr/local/bin/braid " in unit
     assert install in (ROOT / "deploy/README.md").read_text()
+
+
+def arguments(manifest, name):
+    """The command line of a deployment's container."""
+    (document,) = [text for text in manifest.split("\n---\n")
+                   if f"kind: Deployment\nmetadata:\n  name: {name}\n" in text]
+    listed = re.search(r"args: \[([^]]*)\]", document)[1]
+    return [word.strip().strip('"') for word in listed.split(",")]
+
+
+class Running:
+    """A process that prints where it listens."""
+
+    def __init__(self, words):
+        self.log = []
+        self.process = subprocess.Popen(
+            [os.environ.get("BRAID_BIN", ROOT / "build/release/braid"), *map(str, words)],
+            text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for line in self.process.stdout:
+            self.log.append(line)
+            if match := re.search(r"listening on http://\S+:(\d+)", line):
+                self.port = int(match[1])
+                break
+        threading.Thread(target=lambda: self.log.extend(self.process.stdout), daemon=True).start()
+
+    def get(self, path, body=None, key=None):
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+        return urllib.request.urlopen(urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", body, headers), timeout=60).read().decode()
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_the_command_lines_of_the_disaggregated_fleet_work_together(tmp_path, tiny):
+    manifest = (ROOT / "deploy/kubernetes/disaggregated.yaml").read_text()
+    readme = (ROOT / "deploy/README.md").read_text()
+    (tmp_path / "keys.json").write_text(re.search(r"^echo '(.*)' > keys.json$", readme, re.M)[1])
+    (tmp_path / "engine.key").write_text("ENGINE-KEY\n")
+    (tmp_path / "handoff.key").write_text("0123456789abcdef" * 2)
+    (tmp_path / "router.json").write_text(re.search(r"router.json: \|\n *(.*)", manifest)[1])
+    # Names inside the cluster, and mounted files, as they are on this machine.
+    here = {"0.0.0.0": "127.0.0.1", "8000": "0", "8080": "0", "0.0.0.0:7000": "127.0.0.1:0",
+            "/models/braid-tiny": tiny}
+    small = ["--threads", 1, "--max-model-len", 700, "--memory", "600M"]
+
+    def words(name):
+        return [here.get(word, word.replace("/etc/braid-router", str(tmp_path))
+                         .replace("/etc/braid", str(tmp_path)))
+                for word in arguments(manifest, name)]
+
+    running = []
+    try:
+        router = Running(words("braid-router"))
+        running.append(router)
+        here["http://braid-router:8080"] = f"http://127.0.0.1:{router.port}"
+        prefill = Running([*words("braid-prefill"), *small])
+        running.append(prefill)
+        decode = Running([*words("braid-decode"), *small])
+        running.append(decode)
+        wait_until(lambda: any("paired with the prefill engine" in line for line in decode.log))
+        body = json.dumps({"prompt": list(range(5, 205)), "max_tokens": 2}).encode()
+        assert '"length"' in router.get("/v1/completions", body, "CLIENT-KEY")
+        wait_until(lambda: re.search(r'handoffs_total{[^}]*end="done"[^}]*} 1',
+                                     decode.get("/metrics")))
+    finally:
+        for one in running:
+            one.process.terminate()
+        assert [one.process.wait(60) for one in running] == [0] * len(running)
+    # Engines reach the router before it is ready, which it is only once they are.
+    assert re.search(r"name: braid-router\nspec:\n  clusterIP: None\n"
+                     r"  publishNotReadyAddresses: true", manifest)
 
 
 def test_the_health_check_of_the_image_says_when_the_server_is_ready():
