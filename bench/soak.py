@@ -2,25 +2,32 @@
 """Many connections, many streams, and clients that leave: what becomes of every request.
 
     python3 bench/soak.py [--connections 1000] [--streams 200] [--abort 0.1] [--minutes 10]
+        [--router]
 
 Serves braid-tiny, keeps `connections` open, of which `streams` always have a stream, and runs in
 turns: without clients that leave, and with them. Every answer is checked (its tokens, its end),
-and at the end nothing may be left on the server. Prints one line a turn, then the figures:
+and at the end nothing may be left on the server. With --router all connections are to a router in
+front of it. Prints one line a turn, then the figures:
 
 * useful tokens/s: tokens that reached a client, also one that left later; the ratio of the turns;
-* processor time of the server's network thread for each streamed token;
+* processor time of the server's network thread, and of the router, for each streamed token;
 * pages used, requests running and waiting at the end; resident memory over the turns.
 
 Exit code 1 if an answer was wrong or something was left.
 """
 import argparse
 import asyncio
+import contextlib
 import json
+import os
 import pathlib
 import random
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import urllib.request
 from dataclasses import dataclass
@@ -155,21 +162,57 @@ def left_over(address):
         time.sleep(0.1)
 
 
+@contextlib.contextmanager
+def routing(address, wanted):
+    """The process and port of a router in front of the server, or none and the server's port."""
+    if not wanted:
+        yield None, int(address.rsplit(":", 1)[1])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "router.json"
+        config.write_text(json.dumps({"engines": [{"name": "a", "url": address}]}))
+        binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
+        router = subprocess.Popen([binary, "router", config, "--port", "0"], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+        line = next(line for line in router.stdout if "listening on" in line)
+        threading.Thread(target=router.stdout.read, daemon=True).start()
+        port = int(re.search(r"listening on http://\S+:(\d+)", line)[1])
+        end = time.monotonic() + 30
+        while True:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/ready")
+                break
+            assert time.monotonic() < end, "the router was not ready within 30 s"
+            time.sleep(0.1)
+        try:
+            yield router.pid, port
+        finally:
+            router.terminate()
+            assert router.wait(60) == 0
+
+
+def process_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--abort", type=float, default=0.1, help="share of streams that are left")
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--router", action="store_true", help="put a router in front of the server")
     options = parser.parse_args()
-    rates, sizes = {False: [], True: []}, []
-    with serving("--log-level", "error") as served:
+    rates, sizes, router_seconds = {False: [], True: []}, [], 0.0
+    with (serving("--log-level", "error") as served,
+          routing(served.address, options.router) as (router, port)):  # fmt: skip
         pid = served.process.pid
         network, total, begin = thread_seconds(pid, "braid-http"), Counts(), time.monotonic()
         while time.monotonic() - begin < options.minutes * 60 or len(sizes) % 2:
             leave = len(sizes) % 2 == 1
             share = options.abort if leave else 0
-            counts, seconds = asyncio.run(turn(served.port, options, share, len(sizes)))
+            counts, seconds = asyncio.run(turn(port, options, share, len(sizes)))
             rates[leave].append(counts.tokens / seconds)
             sizes.append(resident_mib(pid))
             for name, value in vars(counts).items():
@@ -177,11 +220,13 @@ def main():
             print(f"{counts.whole:6} whole, {counts.left:5} left by their clients, "
                   f"{rates[leave][-1]:7.0f} useful tokens/s, {sizes[-1]:6.0f} MiB", flush=True)
         network = thread_seconds(pid, "braid-http") - network
+        router_seconds = process_seconds(router) if router else 0.0
         streamed = metrics(served.address)("generation_tokens_total")
         left = left_over(served.address)
     ratio = statistics.median(rates[True]) / statistics.median(rates[False])
     print(f"{total.whole} answers whole, {total.left} left; useful tokens/s with clients that "
-          f"leave / without: {ratio:.3f}; network thread {network / streamed * 1e6:.1f} us a token")
+          f"leave / without: {ratio:.3f}; network thread {network / streamed * 1e6:.1f} us a token"
+          + (f", router {router_seconds / streamed * 1e6:.1f}" if options.router else ""))
     print("left at the end: " + ", ".join(f"{value:.0f} {name}" for name, value in left.items()))
     return 1 if any(left.values()) else 0
 
