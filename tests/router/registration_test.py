@@ -1,6 +1,7 @@
 """Engines that register: who may, what does not fit, leases that run out, reload, and `braid serve
 --register` itself."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -89,6 +90,18 @@ def test_an_engine_that_does_not_renew_leaves(start_router, engine):
     wait_for(lambda: router.engines() == {}, 30)
     assert router.post("/v1/completions", TEXT)[0] == 503
     wait_for(lambda: renew() and router.post("/v1/completions", TEXT)[0] == 200, 30)
+
+
+def test_one_that_does_not_renew_gets_nothing_new_while_it_answers(start_router, start_engine):
+    router, engine = start_router({}, registration=True, lease_ms=3000), start_engine(step_us=5000)
+    wait_for(lambda: register(router, "a", message(engine.port))[0] == 200
+             and router.engines().get("a", {}).get("state") == "ready", 30)  # fmt: skip
+    connection, _, _ = begin(router, "/v1/completions", {**LONG, "max_tokens": 4000})
+    wait_for(lambda: router.engines()["a"]["registered_ms_left"] <= 0, 30)
+    assert router.post("/v1/completions", TEXT)[0] == 503
+    assert router.engines()["a"]["requests"] == 1
+    connection.close()
+    wait_for(lambda: router.engines() == {}, 30)
 
 
 def test_only_engines_keys_register_and_keys_rotate(start_router, engine, tmp_path):
@@ -248,6 +261,32 @@ def test_decode_engines_find_prefill_engines_at_the_router(start_router):
         body["prompt"] = tokens[::-1]
         assert router.post("/v1/completions", body)[0] == 200
         wait_for(lambda: list(router.engines()) == ["d"], 60)
+
+
+def test_a_prefill_engine_of_the_flag_stays_and_a_stop_ends_the_registration(start_router):
+    router = start_router({}, registration=True, lease_ms=15000)
+    flags = ["--threads", "1", "--draft", "off", "--max-model-len", "700"]
+    prefill = ["--role", "prefill", "--handoff-listen"]
+    register_at = ["--register", f"http://127.0.0.1:{router.port}", "--register-name"]
+    with contextlib.ExitStack() as both:
+        with serving(*flags, *prefill, "127.0.0.1:0") as first:
+            def port():
+                return re.search(r"decode engines may come to port (\d+)", "".join(first.log))
+            wait_for(port, 60)
+            listens = f"127.0.0.1:{port()[1]}"
+            decode = both.enter_context(serving(*flags, "--role", "decode", "--prefill", listens,
+                                                *register_at, "d"))  # fmt: skip
+
+            def pairs():
+                return sum("paired with the prefill engine" in line for line in decode.log)
+            wait_for(lambda: pairs() == 1, 60)
+            both.enter_context(serving(*flags, *prefill, "127.0.0.1:0", *register_at, "p"))
+            wait_for(lambda: pairs() == 2, 60)
+        # The router does not know the one of the flag, which is looked for again nevertheless.
+        with serving(*flags, *prefill, listens):
+            wait_for(lambda: pairs() == 3, 60)
+    # Before the leases are over.
+    wait_for(lambda: router.engines() == {}, 10)
 
 
 def test_wrong_flags_are_refused(tmp_path):
