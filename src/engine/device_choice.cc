@@ -133,7 +133,8 @@ Status EngineDevice::Move(const ModelSpec& spec, ModelWeights& weights,
                                                .running_max = limits.running_max,
                                                .step_tokens_max = limits.step_tokens_max,
                                                .context_tokens_max = limits.context_tokens_max,
-                                               .kv_dtype = kv_dtype}));
+                                               .kv_dtype = kv_dtype,
+                                               .draft_tokens_max = limits.draft_tokens_max}));
   return {};
 }
 

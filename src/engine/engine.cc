@@ -175,8 +175,7 @@ Status Engine::State::ChooseDrafts() {
     scheduler.draft_tokens_max = options.recorded->draft_tokens_max;
     scheduler.draft_head = options.recorded->draft_head;
   } else {
-    const bool head = HasDraftHead(spec) && !device.used();
-    ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, head));
+    ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, HasDraftHead(spec)));
     draft.Apply(scheduler);
   }
   if (scheduler.draft_head && !HasDraftHead(spec)) {

@@ -3,7 +3,9 @@
 // rows: the choice must not depend on the batch (docs/decisions, prefix rule).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -124,6 +126,22 @@ const float* Constants(const OpContext& context, int64_t count, const Fill& fill
   fill(values.data());
   context.recorder->Write(std::as_bytes(std::span(values)), reinterpret_cast<std::byte*>(to));
   return to;
+}
+
+// Copies between places of the context's device, in the order of its ops.
+inline void CopyBytes(const OpContext& context, const void* from, void* to, int64_t bytes) {
+  if (context.recorder == nullptr) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  } else {
+    context.recorder->Copy(static_cast<const std::byte*>(from), static_cast<std::byte*>(to), bytes);
+  }
+}
+inline void ZeroBytes(const OpContext& context, void* to, int64_t bytes) {
+  if (context.recorder == nullptr) {
+    std::memset(to, 0, static_cast<size_t>(bytes));
+  } else {
+    context.recorder->Zero(static_cast<std::byte*>(to), bytes);
+  }
 }
 
 }  // namespace braid::ops

@@ -23,6 +23,7 @@ void TakeDrafts(const Plan& plan, const Row& row, Slot& slot) {
 
 void BatchRows::Lay(const Plan& plan, Slots& slots) {
   spans.clear();
+  slot_ids.clear();
   tokens.clear();
   wanted.clear();
   first_choices.clear();
@@ -31,6 +32,7 @@ void BatchRows::Lay(const Plan& plan, Slots& slots) {
     const auto begin = static_cast<int32_t>(tokens.size());
     Slot& slot = slots[row.slot];
     spans.push_back(slots.SpanOf(row, begin));
+    slot_ids.push_back(row.slot);
     const int32_t known = row.token_count - row.drafts;
     if (row.drafts > 0) TakeDrafts(plan, row, slot);
     first_choices.push_back(wanted.size() + (row.prompt_logprobs ? known - 1 : 0));

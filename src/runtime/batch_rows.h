@@ -23,6 +23,7 @@ struct BatchRows {
   };
 
   std::vector<ops::SequenceSpan> spans;
+  std::vector<SlotId> slot_ids;  // of the spans
   std::vector<TokenId> tokens;
   std::vector<Wanted> wanted;
   std::vector<size_t> first_choices;   // of each row: in `wanted`, after its known tokens

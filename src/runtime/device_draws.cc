@@ -21,6 +21,16 @@ TokenId Forced(const Slot& slot, const BatchRows::Wanted& wanted) {
   return wanted.sample ? slot.ForcedToken(wanted.position + 1) : TokenId{-1};
 }
 
+// By the request's rules, of the token at `position`; nothing is asked for.
+DeviceDraw KeyedDraw(const SamplingParams& p, int32_t position) {
+  return {.seed = p.seed,
+          .position = position,
+          .scale = p.temperature == 0.0f ? 0.0f : 1.0f / p.temperature,
+          .top_k = p.top_k,
+          .top_p = p.top_p,
+          .min_p = p.min_p};
+}
+
 }  // namespace
 
 TokenId FollowingToken(const Slot& slot, int32_t position) {
@@ -35,19 +45,19 @@ bool DeviceDraws(const Slot& slot, const BatchRows::Wanted& wanted) {
   return !both && slot.grammar.empty() && !Sampler::Adjusts(slot, wanted.position + 1);
 }
 
+DeviceDraw DraftDrawOf(const Slot& slot, int32_t length) {
+  DeviceDraw draw = KeyedDraw(slot.sampling, length);
+  draw.next = slot.ForcedToken(length);
+  if (draw.next < 0) draw.flags = DeviceDraw::kChoose;
+  return draw;
+}
+
 DeviceDraw DrawOf(const Slot& slot, const BatchRows::Wanted& wanted) {
-  DeviceDraw draw;
-  if (!DeviceDraws(slot, wanted)) return draw;
-  const SamplingParams& p = slot.sampling;
+  if (!DeviceDraws(slot, wanted)) return {};
+  DeviceDraw draw = KeyedDraw(slot.sampling, wanted.position + 1);
   const TokenId forced = Forced(slot, wanted);
-  draw = {.seed = p.seed,
-          .position = wanted.position + 1,
-          .scale = p.temperature == 0.0f ? 0.0f : 1.0f / p.temperature,
-          .top_k = p.top_k,
-          .top_p = p.top_p,
-          .min_p = p.min_p,
-          .next = forced,
-          .flags = std::max(TopOf(slot, wanted), 0)};
+  draw.next = forced;
+  draw.flags = std::max(TopOf(slot, wanted), 0);
   if (wanted.describe && draw.next < 0) draw.next = FollowingToken(slot, wanted.position);
   if (wanted.sample && forced < 0) draw.flags |= DeviceDraw::kChoose;
   const bool described = wanted.describe || slot.logprobs >= 0;

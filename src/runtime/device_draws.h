@@ -15,6 +15,10 @@ bool DeviceDraws(const Slot& slot, const BatchRows::Wanted& wanted);
 // For the device; one that asks for nothing where the host draws.
 ops::gpu::DeviceDraw DrawOf(const Slot& slot, const BatchRows::Wanted& wanted);
 
+// Of a draft after the slot's first `length` tokens. Penalties, bias and masks have no say: they
+// cost a draft that is wrong at most.
+ops::gpu::DeviceDraw DraftDrawOf(const Slot& slot, int32_t length);
+
 // The token that follows a position of the prompt, or -1.
 TokenId FollowingToken(const Slot& slot, int32_t position);
 

@@ -13,12 +13,15 @@
 #include "base/math.h"
 #include "base/quantities.h"
 #include "model/decoder.h"
+#include "model/draft_head.h"
+#include "runtime/drafts/head_drafter.h"
 #include "runtime/logits_rows.h"
 #include "runtime/slots.h"
 
 namespace braid {
 namespace {
 
+constexpr int64_t kTableBytes = RoundUp(int64_t{sizeof(ops::DeviceBatchTable)}, 64);
 constexpr int64_t kConstantBytes = int64_t{64} << 10;
 
 // The memory that a step of the most tokens needs, as many sequences or one of the longest context;
@@ -42,6 +45,14 @@ int64_t MeasureStep(const ModelSpec& spec, const ModelWeights& weights,
     input.sequences = {spans.data(), static_cast<int32_t>(spans.size()), config.step_tokens_max};
     const Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
     decoder.Forward(context, input, states);
+    if (spec.draft && spec.draft->used) {
+      const DraftHead head(spec, weights, plan, config.kv_dtype);
+      HeadDrafter::Measure(context, {.head = head,
+                                     .decoder = decoder,
+                                     .spec = spec,
+                                     .slots = config.running_max,
+                                     .pass_tokens_max = config.step_tokens_max});
+    }
     measuring.TakeMatrix(config.step_tokens_max, spec.hidden);  // the wanted ones
     const Matrix logits = measuring.TakeMatrix(kLogitsRows, spec.vocabulary);
     decoder.Logits(context, states.first_rows(std::min(kLogitsRows, config.step_tokens_max)),
@@ -126,18 +137,18 @@ Status ModelDevice::MoveWeights(ModelWeights& weights) {
 Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
   groups_ = static_cast<int32_t>(config_.cache.groups.size());
   entries_ = static_cast<int32_t>(CeilDiv(config_.context_tokens_max, kBlockTokens) + 1);
-  int64_t bytes = RoundUp(sizeof(ops::DeviceBatchTable), 64);
+  int64_t bytes = passes_max() * kTableBytes;
   const auto take = [&](int64_t count, int64_t size) {
     const int64_t at = bytes;
     bytes += RoundUp(count * size, 64);
     return at;
   };
-  const int64_t tokens = config_.step_tokens_max;
-  spans_at_ = take(tokens, sizeof(ops::DeviceSpan));
-  span_of_at_ = take(tokens, 4);
-  tokens_at_ = take(tokens, 4);
-  wanted_at_ = take(2 * tokens, 4);
-  draws_at_ = take(2 * tokens, sizeof(ops::gpu::DeviceDraw));
+  tokens_max_ = config_.step_tokens_max + (passes_max() - 1) * config_.running_max;
+  spans_at_ = take(tokens_max_, sizeof(ops::DeviceSpan));
+  span_of_at_ = take(tokens_max_, 4);
+  tokens_at_ = take(tokens_max_, 4);
+  wanted_at_ = take(int64_t{2} * config_.step_tokens_max, 4);
+  draws_at_ = take(draws_max(), sizeof(ops::gpu::DeviceDraw));
   tables_at_ = take(int64_t{config_.running_max} * groups_ * entries_, 8);
   // Logits, and the last states of all sequences.
   const int64_t results = 4 * (int64_t{kLogitsRows} * Workspace::StrideOf(spec.vocabulary) +
@@ -149,58 +160,85 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
   ASSIGN_OR_RETURN(inputs_, gpu_->Allocate(bytes, Place::kUpload));
   ASSIGN_OR_RETURN(results_, gpu_->Allocate(results, Place::kReadback));
   ASSIGN_OR_RETURN(drawn_,
-                   gpu_->Allocate(2 * tokens * static_cast<int64_t>(sizeof(ops::gpu::DeviceDrawn)),
+                   gpu_->Allocate(draws_max() * static_cast<int64_t>(sizeof(ops::gpu::DeviceDrawn)),
                                   Place::kReadback));
+  if (spec.draft && spec.draft->used) {
+    const CachePlan plan = CachePlanOf(spec, config_.kv_dtype);
+    ASSIGN_OR_RETURN(
+        draft_memory_,
+        gpu_->Allocate(HeadDrafter::Bytes(spec, plan, config_.running_max), Place::kDevice));
+  }
   std::memset(inputs_.host(), 0, static_cast<size_t>(bytes));
-  const auto address = [&](int64_t at) {
-    return reinterpret_cast<uint64_t>(inputs_.address() + at);
-  };
-  *Host<ops::DeviceBatchTable>(0) = {.spans = address(spans_at_),
-                                     .span_of = address(span_of_at_),
-                                     .tables = address(tables_at_),
-                                     .groups = groups_,
-                                     .entries = entries_};
   ASSIGN_OR_RETURN(vulkan::Memory constants, gpu_->Allocate(kConstantBytes, Place::kDevice));
   constants_ = std::make_unique<ops::DeviceConstants>(std::move(constants));
-  batch_ = {.table = inputs_.address(), .constants = constants_.get()};
   return {};
 }
 
 void ModelDevice::Apply(const Plan& plan, Slots& slots) {
-  auto* tables = Host<uint64_t>(tables_at_);
   for (const Admission& admission : plan.admissions) {
-    std::fill_n(tables + TableEntry(admission.slot, 0, 0), int64_t{groups_} * entries_, 0);
+    std::fill_n(Host<uint64_t>(tables_at_) + TableEntry(admission.slot, 0, 0),
+                int64_t{groups_} * entries_, 0);
   }
   bytes_laid_ = 0;
   for (const TableUpdate& update : plan.tables) {
     const int32_t group = update.group.value;
-    const std::byte* block =
-        slots[update.slot].blocks[static_cast<size_t>(group)][static_cast<size_t>(update.index)];
-    tables[TableEntry(update.slot, group, update.index)] = reinterpret_cast<uint64_t>(block);
-    bytes_laid_ += 8;
+    Point(update.slot, group, update.index,
+          slots[update.slot].blocks[static_cast<size_t>(group)][static_cast<size_t>(update.index)]);
   }
 }
 
-void ModelDevice::Lay(const Plan& plan, std::span<const ops::SequenceSpan> spans,
-                      std::span<const TokenId> tokens, std::span<const int32_t> wanted) {
-  CHECK(std::ssize(wanted) <= 2 * int64_t{config_.step_tokens_max});
-  for (size_t s = 0; s < spans.size(); ++s) {
-    const ops::SequenceSpan& span = spans[s];
-    Host<ops::DeviceSpan>(spans_at_)[s] = {span.token_begin, span.token_count, span.start,
-                                           plan.rows[s].slot.value};
-    std::fill_n(Host<int32_t>(span_of_at_) + span.token_begin, span.token_count,
-                static_cast<int32_t>(s));
+void ModelDevice::Point(SlotId slot, int32_t group, int64_t index, const std::byte* block) {
+  Host<uint64_t>(tables_at_)[TableEntry(slot, group, index)] = reinterpret_cast<uint64_t>(block);
+  bytes_laid_ += 8;
+}
+
+void ModelDevice::BeginPasses() { passes_ = pass_tokens_ = 0; }
+
+bool ModelDevice::HasRoom(int64_t tokens) const {
+  return passes_ < passes_max() && pass_tokens_ + tokens <= tokens_max_;
+}
+
+DevicePass ModelDevice::LayPass(std::span<const SlotId> slots, const ops::SequenceIndex& sequences,
+                                std::span<const TokenId> tokens) {
+  CHECK(HasRoom(sequences.tokens) && sequences.count <= sequences.tokens);
+  // Every sequence has a token, so the spans of all passes find room where their tokens do.
+  const int64_t spans_at = spans_at_ + pass_tokens_ * int64_t{sizeof(ops::DeviceSpan)};
+  const int64_t span_of_at = span_of_at_ + 4 * pass_tokens_,
+                tokens_at = tokens_at_ + 4 * pass_tokens_;
+  for (int32_t s = 0; s < sequences.count; ++s) {
+    const ops::SequenceSpan& span = sequences.spans[s];
+    Host<ops::DeviceSpan>(spans_at)[s] = {span.token_begin, span.token_count, span.start,
+                                          slots[static_cast<size_t>(s)].value};
+    std::fill_n(Host<int32_t>(span_of_at) + span.token_begin, span.token_count, s);
   }
-  std::copy(tokens.begin(), tokens.end(), Host<TokenId>(tokens_at_));
+  std::copy(tokens.begin(), tokens.end(), Host<TokenId>(tokens_at));
+  const auto address = [&](int64_t at) {
+    return reinterpret_cast<uint64_t>(inputs_.address() + at);
+  };
+  const int64_t table_at = passes_ * kTableBytes;
+  *Host<ops::DeviceBatchTable>(table_at) = {.spans = address(spans_at),
+                                            .span_of = address(span_of_at),
+                                            .tables = address(tables_at_),
+                                            .groups = groups_,
+                                            .entries = entries_};
+  bytes_laid_ += sequences.count * int64_t{sizeof(ops::DeviceSpan)} + 4 * sequences.tokens +
+                 static_cast<int64_t>(tokens.size_bytes()) + int64_t{sizeof(ops::DeviceBatchTable)};
+  ++passes_;
+  pass_tokens_ += sequences.tokens;
+  return {.batch = {.table = inputs_.address() + table_at,
+                    .spans = sequences.spans,
+                    .constants = constants_.get()},
+          .tokens = reinterpret_cast<TokenId*>(inputs_.address() + tokens_at)};
+}
+
+void ModelDevice::LayWanted(std::span<const int32_t> wanted) {
+  CHECK(std::ssize(wanted) <= 2 * int64_t{config_.step_tokens_max});
   std::copy(wanted.begin(), wanted.end(), Host<int32_t>(wanted_at_));
-  batch_.spans = spans.data();
-  bytes_laid_ += static_cast<int64_t>(spans.size_bytes() / sizeof(ops::SequenceSpan) *
-                                          sizeof(ops::DeviceSpan) +
-                                      2 * tokens.size_bytes() + wanted.size_bytes());
+  bytes_laid_ += static_cast<int64_t>(wanted.size_bytes());
 }
 
 void ModelDevice::LayDraws(std::span<const ops::gpu::DeviceDraw> draws) {
-  CHECK(std::ssize(draws) <= 2 * int64_t{config_.step_tokens_max});
+  CHECK(std::ssize(draws) <= draws_max());
   std::copy(draws.begin(), draws.end(), Host<ops::gpu::DeviceDraw>(draws_at_));
   bytes_laid_ += static_cast<int64_t>(draws.size_bytes());
 }
@@ -208,9 +246,6 @@ const ops::gpu::DeviceDraw* ModelDevice::draws() const {
   return reinterpret_cast<const ops::gpu::DeviceDraw*>(inputs_.address() + draws_at_);
 }
 
-const TokenId* ModelDevice::tokens() const {
-  return reinterpret_cast<const TokenId*>(inputs_.address() + tokens_at_);
-}
 const int32_t* ModelDevice::wanted() const {
   return reinterpret_cast<const int32_t*>(inputs_.address() + wanted_at_);
 }

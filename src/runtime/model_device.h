@@ -5,6 +5,7 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,10 +33,17 @@ struct ModelDeviceConfig {
   int32_t step_tokens_max = 0;
   int32_t context_tokens_max = 0;
   DType kv_dtype = DType::kF32;
+  int32_t draft_tokens_max = 0;
 };
 
 // What ops see of a Vulkan device: fp32 arithmetic, whatever the CPU does.
 inline Device VulkanDevice() { return {.vulkan = true}; }
+
+// A pass of tokens through layers, as it was laid.
+struct DevicePass {
+  ops::DeviceBatch batch;     // outlives the recording of the pass
+  TokenId* tokens = nullptr;  // on the device
+};
 
 class ModelDevice {
  public:
@@ -52,10 +60,18 @@ class ModelDevice {
 
   // The plan's admissions and changes of tables, as `slots` has them since Slots::Begin.
   void Apply(const Plan& plan, Slots& slots);
-  // A step's tokens and sequences; `wanted` are the tokens whose states are looked at.
-  void Lay(const Plan& plan, std::span<const ops::SequenceSpan> spans,
-           std::span<const TokenId> tokens, std::span<const int32_t> wanted);
-  // What is wanted of the distributions after `wanted` tokens.
+  // An entry of a sequence's table, for what is submitted from now on; null: a hole.
+  void Point(SlotId slot, int32_t group, int64_t index, const std::byte* block);
+  // Passes of one submission lie beside each other, as far as there is room: one of the most
+  // tokens, and those of chains of drafts. Afterwards those laid so far are forgotten.
+  void BeginPasses();
+  bool HasRoom(int64_t tokens) const;
+  // Sequences, each with its slot, and their tokens, which the device writes where none are given.
+  DevicePass LayPass(std::span<const SlotId> slots, const ops::SequenceIndex& sequences,
+                     std::span<const TokenId> tokens);
+  // The tokens whose states are looked at, of the model's own pass.
+  void LayWanted(std::span<const int32_t> wanted);
+  // What is wanted of the distributions after `wanted` tokens, or of those of drafts.
   void LayDraws(std::span<const ops::gpu::DeviceDraw> draws);
   const ops::gpu::DeviceDraw* draws() const;
   // Where the device says what became of each draw; the host reads it after Finish.
@@ -64,11 +80,10 @@ class ModelDevice {
   }
   std::span<const ops::gpu::DeviceDrawn> drawn_seen() const {
     return {reinterpret_cast<const ops::gpu::DeviceDrawn*>(drawn_.host()),
-            static_cast<size_t>(2 * config_.step_tokens_max)};
+            static_cast<size_t>(draws_max())};
   }
-  // Valid until the next Lay.
-  const ops::DeviceBatch& batch() const { return batch_; }
-  const TokenId* tokens() const;
+  // HeadDrafter::Bytes of the device's own; null: the model uses no draft head.
+  std::byte* draft_memory() const { return draft_memory_.address(); }
   const int32_t* wanted() const;
   // Written by the host: for this step, and once for all.
   int64_t bytes_laid() const { return bytes_laid_; }
@@ -86,6 +101,12 @@ class ModelDevice {
       : gpu_(std::move(gpu)), config_(config), recorder_(*gpu_) {}
   Status MoveWeights(ModelWeights& weights);
   Status Reserve(const ModelSpec& spec, int64_t workspace_bytes);
+  // Rows of logits that a step draws from: of the tokens whose states are wanted, or of drafts.
+  int64_t draws_max() const {
+    return std::max(int64_t{2} * config_.step_tokens_max,
+                    int64_t{config_.running_max} * config_.draft_tokens_max);
+  }
+  int64_t passes_max() const { return std::max(config_.draft_tokens_max, 1); }
   template <class T>
   T* Host(int64_t offset) const {
     return reinterpret_cast<T*>(inputs_.host() + offset);
@@ -97,14 +118,15 @@ class ModelDevice {
   std::unique_ptr<vulkan::Gpu> gpu_;
   ModelDeviceConfig config_;
   std::vector<vulkan::Memory> weights_;
-  vulkan::Memory arena_, workspace_, inputs_, results_, drawn_;
-  // Offsets into the inputs.
+  vulkan::Memory arena_, workspace_, inputs_, results_, drawn_, draft_memory_;
+  // Offsets into the inputs, which begin with the tables of all passes.
   int64_t spans_at_ = 0, span_of_at_ = 0, tokens_at_ = 0, wanted_at_ = 0, draws_at_ = 0;
   int64_t tables_at_ = 0;
   int32_t groups_ = 0, entries_ = 0;
+  int64_t tokens_max_ = 0;                // of the passes of a submission
+  int64_t passes_ = 0, pass_tokens_ = 0;  // laid so far
   int64_t results_used_ = 0;
   int64_t bytes_laid_ = 0;
-  ops::DeviceBatch batch_;
   std::unique_ptr<ops::DeviceConstants> constants_;
   vulkan::Recorder recorder_;
 };

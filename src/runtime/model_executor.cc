@@ -96,6 +96,7 @@ struct ModelExecutor::State {
                                                      .stand_in = c.draft_head,
                                                      .rehearsal = c.rehearsal,
                                                      .dp_ranks = c.dp_ranks,
+                                                     .home = c.home,
                                                      .samples = samples(),
                                                      .trace = c.trace});
     for (Mover* mover : config.movers) {
@@ -135,7 +136,6 @@ struct ModelExecutor::State {
   ops::OpContext RecordingContext() {
     ops::OpContext context{VulkanDevice(), &pool, &workspace, &choices};
     context.recorder = &config.home->recorder();
-    context.batch = &config.home->batch();
     return context;
   }
 
@@ -279,16 +279,17 @@ struct ModelExecutor::State {
 
   // The same on a device: one submission, which brings its choices, and the logits of at most
   // kLogitsRows rows that the host samples; one more for each further kLogitsRows of these.
-  void RunOnDevice(const Plan& plan, StepDone& out) {
+  void RunOnDevice(ops::OpContext context, const Plan& plan, Matrix all, StepDone& out) {
     ModelDevice& home = *config.home;
-    home.Lay(plan, rows.spans, rows.tokens, rows.wanted_tokens);
+    home.BeginPasses();
+    const DevicePass pass = home.LayPass(rows.slot_ids, rows.sequences(), rows.tokens);
+    context.batch = &pass.batch;
+    home.LayWanted(rows.wanted_tokens);
     draws.clear();
     for (const BatchRows::Wanted& w : rows.wanted) draws.push_back(DrawOf(SlotAt(plan, w), w));
     home.LayDraws(draws);
-    const ops::OpContext context = RecordingContext();
     WorkspaceScope scope(workspace);
-    Matrix all = workspace.TakeMatrix(std::ssize(rows.tokens), spec.hidden);
-    decoder.Forward(context, {.tokens = home.tokens(), .sequences = rows.sequences()}, all);
+    decoder.Forward(context, {.tokens = pass.tokens, .sequences = rows.sequences()}, all);
     Matrix states = workspace.TakeMatrix(std::ssize(rows.wanted_tokens), spec.hidden);
     ops::AddRows(context, {.rows = all, .at = home.wanted(), .out = states});
     last.clear();
@@ -436,17 +437,20 @@ struct ModelExecutor::State {
 
   // The plan's rows, whose results are `out`; then of all ranks.
   void Compute(const Plan& plan, StepDone& out) {
-    const ops::OpContext context = ContextOn(workspace);
+    const ops::OpContext context = config.home ? RecordingContext() : ContextOn(workspace);
     WorkspaceScope scope(workspace);
-    Matrix states = {};  // of the CPU
+    const Matrix states = workspace.TakeMatrix(std::ssize(rows.tokens), spec.hidden);
     if (config.home != nullptr) {
-      if (!plan.rows.empty()) RunOnDevice(plan, out);
-    } else {
-      states = workspace.TakeMatrix(std::ssize(rows.tokens), spec.hidden);
-      if (!plan.rows.empty() || !alone()) Run(context, plan, states, out);
+      if (!plan.rows.empty()) RunOnDevice(context, plan, states, out);
+    } else if (!plan.rows.empty() || !alone()) {
+      Run(context, plan, states, out);
     }
-    const DraftRows proposed{
-        .context = context, .plan = plan, .states = states, .rows = rows, .first_row = first_row};
+    const DraftRows proposed{.context = context,
+                             .plan = plan,
+                             .states = states,
+                             .rows = rows,
+                             .first_row = first_row,
+                             .status = &ranks.status};
     if (samples() && ranks.status.ok()) {
       for (size_t r = 0; r < plan.rows.size(); ++r) {
         if (plan.rows[r].sample) Accept(plan.rows[r], rows.first_choices[r], out.rows[r]);

@@ -494,6 +494,13 @@ void Recorder::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
   vkCmdCopyBuffer(gpu_.commands, source, target, 1, &region);
 }
 
+void Recorder::Zero(std::byte* to, int64_t bytes) {
+  if (bytes == 0 || !Begin()) return;
+  const auto [buffer, offset] = gpu_.BufferAt(to);
+  Order();
+  vkCmdFillBuffer(gpu_.commands, buffer, offset, static_cast<VkDeviceSize>(bytes), 0);
+}
+
 Status Recorder::Finish() {
   if (!recording_) return std::exchange(status_, {});
   recording_ = false;

@@ -120,6 +120,7 @@ class Recorder {
   // Up to 64 KiB, a multiple of 4, which are read now.
   void Write(std::span<const std::byte> from, std::byte* to);
   void Copy(const std::byte* from, std::byte* to, int64_t bytes);
+  void Zero(std::byte* to, int64_t bytes);  // a multiple of 4
   Status Finish();
 
  private:

@@ -63,6 +63,48 @@ TEST_P(VulkanModel, ADecodeStepIsOneSubmissionAndAllocatesNothing) {
   EXPECT_EQ(counters().pipelines, before.pipelines);
 }
 
+// The model's own submission verifies; the head's has the chains of all sequences.
+TEST(VulkanModelHead, AStepThatDraftsIsTwoSubmissions) {
+  if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  Machine& machine =
+      MachineOf({.model = Model::kQwen35, .arithmetic = ArithmeticsOnDevice()[0], .head = true});
+  const auto counters = [&] { return machine.home()->gpu().counters(); };
+  Engine run(machine, machine.config(Drafts::kHeadThree));
+  constexpr int64_t kRows = 5;
+  for (int64_t id = 0; id < kRows; ++id) {
+    Request request = MakeRequest(id, Tokens(static_cast<uint64_t>(id), 7), 200);
+    request.draft_tokens = id % 2 == 0 ? 3 : 2;
+    run.Submit(request);
+  }
+  for (int i = 0; i < 3; ++i) run.Step();
+  const vulkan::Counters before = counters();
+  constexpr int kSteps = 5;
+  for (int i = 0; i < kSteps; ++i) {
+    run.Step();
+    EXPECT_LE(machine.home()->bytes_laid(), kRows * (64 + 3 * 160) + 4096);
+  }
+  EXPECT_EQ(counters().submissions - before.submissions, 2 * kSteps);
+  EXPECT_EQ(counters().waits - before.waits, 2 * kSteps);
+  EXPECT_EQ(counters().allocations, before.allocations);
+  EXPECT_EQ(counters().pipelines, before.pipelines);
+  EXPECT_GT(run.stats().drafts, 0);
+}
+
+// Copies of states that the head has not seen go with the next step.
+TEST(VulkanModelHead, AStepThatDraftsNothingIsOneSubmission) {
+  if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  Machine& machine =
+      MachineOf({.model = Model::kQwen35, .arithmetic = ArithmeticsOnDevice()[0], .head = true});
+  Engine run(machine, machine.config(Drafts::kHeadThree));
+  Request request = MakeRequest(1, Tokens(1, 7), 50);
+  request.draft_tokens = 0;
+  run.Submit(request);
+  run.Step();
+  const int64_t before = machine.home()->gpu().counters().submissions;
+  for (int i = 0; i < 5; ++i) run.Step();
+  EXPECT_EQ(machine.home()->gpu().counters().submissions - before, 5);
+}
+
 INSTANTIATE_TEST_SUITE_P(Vulkan, VulkanModel,
                          ::testing::Values(Model::kQwen35Moe, Model::kKimiLinear));
 

@@ -480,6 +480,20 @@ INSTANTIATE_TEST_SUITE_P(Vulkan, EqualityTest,
                                             ::testing::Values(true),
                                             ::testing::Values(Drafts::kNone, Drafts::kThree)),
                          NameOfRow);
+
+// Draft heads there, of every family that has one.
+std::vector<Subject> HeadedOnDevice() {
+  std::vector<Subject> subjects = OnDevice();
+  std::erase_if(subjects, [](const Subject& subject) {
+    return !HasHead(subject.model) || subject.arithmetic != ArithmeticsOnDevice()[0];
+  });
+  return subjects;
+}
+INSTANTIATE_TEST_SUITE_P(
+    VulkanHead, EqualityTest,
+    ::testing::Combine(::testing::ValuesIn(HeadedOnDevice()), ::testing::Values(true),
+                       ::testing::Values(Drafts::kLookup, Drafts::kHeadOne, Drafts::kHeadThree)),
+    NameOfRow);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EqualityTest);
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EqualityTest,

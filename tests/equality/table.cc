@@ -294,9 +294,12 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
   if (inject_nan_for_test) InjectNanForTest(ranks[0].weights);
   if (head) {
     spec_ = opened.spec;
-    slow_head_ = std::make_unique<SlowHead>(
-        spec_, Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool)), device,
-        arithmetic->kv_dtype);
+    // On the CPU, whatever the subject computes on.
+    const Device slow =
+        arithmetic->vulkan ? DeviceOf(DetectCpu(), BestIsa(DetectCpu()), Compute::kF32) : device;
+    ModelWeights weights =
+        Must(LoadWeights(Must(BindWeights(spec_, opened.checkpoint, choice)), pool));
+    slow_head_ = std::make_unique<SlowHead>(spec_, std::move(weights), slow, arithmetic->kv_dtype);
   }
   kv_dtype_ = arithmetic->kv_dtype;
   if (!arithmetic->vulkan) AddMovers(ranks);
@@ -309,15 +312,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
              .vocabulary = opened.spec.vocabulary,
              .dp_ranks = mesh.dp,
              .report_freed = true};
-  if (arithmetic->vulkan) {
-    home_ = Must(ModelDevice::Create(Must(vulkan::Gpu::Open(UsableDevice())), ranks[0].spec,
-                                     ranks[0].weights,
-                                     {.cache = plan.geometry,
-                                      .running_max = 65,
-                                      .step_tokens_max = kStepTokens,
-                                      .context_tokens_max = plan.model_len_max,
-                                      .kv_dtype = arithmetic->kv_dtype}));
-  }
+  if (arithmetic->vulkan) MoveToDevice(ranks[0], plan);
   const ModelExecutorConfig executor{
       .cache = plan.geometry,
       .running_max = 65,
@@ -338,6 +333,17 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
       .poison_freed = true};
   executor_ = std::make_unique<RankThreads>(std::move(ranks), mesh, executor,
                                             moves ? moving.link : nullptr, moving.deadline);
+}
+
+void Machine::MoveToDevice(RankModel& model, const MemoryPlan& plan) {
+  home_ =
+      Must(ModelDevice::Create(Must(vulkan::Gpu::Open(UsableDevice())), model.spec, model.weights,
+                               {.cache = plan.geometry,
+                                .running_max = 65,
+                                .step_tokens_max = kStepTokens,
+                                .context_tokens_max = plan.model_len_max,
+                                .kv_dtype = kv_dtype_,
+                                .draft_tokens_max = kDraftsMax}));
 }
 
 void Machine::AddMovers(std::vector<RankModel>& ranks) {
@@ -376,22 +382,44 @@ const std::vector<std::vector<TokenId>>& Machine::DraftsOf(const Request& reques
                                                            const std::vector<TokenId>& output) {
   std::vector<TokenId> tokens = request.prompt;
   tokens.insert(tokens.end(), output.begin(), output.end());
-  const SamplingParams& p = request.sampling;
-  const HeadKey key(std::move(tokens), p.seed, p.temperature, p.repetition_penalty,
-                    request.stop.new_tokens_min, request.thinking.tokens_max);
+  const HeadKey key = KeyOf(request, std::move(tokens));
   auto at = head_drafts_.find(key);
   if (at == head_drafts_.end()) {
-    at = head_drafts_.emplace(key, slow_head_->DraftsOf(request, output, kDraftsMax)).first;
+    Request drawn = request;
+    if (home_ != nullptr) drawn.sampling.repetition_penalty = 1.0f;  // runtime/device_draws.h
+    at = head_drafts_.emplace(key, slow_head_->DraftsOf(drawn, output, kDraftsMax)).first;
   }
   return at->second;
+}
+
+Machine::HeadKey Machine::KeyOf(const Request& request, std::vector<TokenId> tokens) const {
+  const SamplingParams& p = request.sampling;
+  return {std::move(tokens),
+          p.seed,
+          p.temperature,
+          p.repetition_penalty,
+          request.stop.new_tokens_min,
+          request.thinking.tokens_max};
 }
 
 void Machine::ExpectDrafts(const Request& request, const std::vector<TokenId>& output,
                            int32_t length, const std::vector<TokenId>& drafts) {
   const auto made = static_cast<size_t>(length) - request.prompt.size();
   const std::vector<TokenId>& all = DraftsOf(request, output)[made];
-  EXPECT_EQ(drafts, std::vector(all.begin(), all.begin() + std::ssize(drafts)))
+  const std::vector<TokenId> slow(all.begin(), all.begin() + std::ssize(drafts));
+  if (home_ == nullptr) {
+    EXPECT_EQ(drafts, slow) << "after " << length << " tokens";
+    return;
+  }
+  ++proposals_;
+  not_of_the_slow_head_ += drafts == slow ? 0 : 1;
+  std::vector<TokenId> tokens = request.prompt;
+  tokens.insert(tokens.end(), output.begin(), output.begin() + static_cast<std::ptrdiff_t>(made));
+  std::vector<TokenId>& before = proposed_[KeyOf(request, std::move(tokens))];
+  const size_t both = std::min(before.size(), drafts.size());
+  EXPECT_EQ(Head(drafts, static_cast<int32_t>(both)), Head(before, static_cast<int32_t>(both)))
       << "after " << length << " tokens";
+  if (drafts.size() > both) before = drafts;
 }
 
 Machine& MachineOf(const Subject& subject, int copy) {
@@ -462,6 +490,7 @@ void Engine::CheckDrafts() {
     ++drafts_checked_;
   }
   drafts_.clear();
+  EXPECT_TRUE(machine_.AgreesWithSlowHead());
 }
 
 std::vector<TokenId> Tokens(uint64_t seed, int32_t count) {

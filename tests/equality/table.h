@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/loading/memory_plan.h"
 #include "model/spec.h"
 #include "parallel/mesh.h"
 #include "parallel/page_layout.h"
@@ -179,9 +180,12 @@ class Machine {
   bool has_state() const { return has_state_; }
   // With a head: what it may propose in a sequence (SlowHead::DraftsOf).
   bool has_head() const { return slow_head_ != nullptr; }
+  bool AgreesWithSlowHead() const { return not_of_the_slow_head_ * 20 <= proposals_; }
   const std::vector<std::vector<TokenId>>& DraftsOf(const Request& request,
                                                     const std::vector<TokenId>& output);
-  // What it proposed behind the first `length` tokens of a sequence is that.
+  // What it proposed behind the first `length` tokens of a sequence is that. A device's head rounds
+  // otherwise than the slow one, on the CPU: nearly all proposals are the slow head's, and whatever
+  // run they come from, they are the same.
   void ExpectDrafts(const Request& request, const std::vector<TokenId>& output, int32_t length,
                     const std::vector<TokenId>& drafts);
 
@@ -196,6 +200,8 @@ class Machine {
   // The sequence, and what of the request decides about its draws.
   using HeadKey = std::tuple<std::vector<TokenId>, uint64_t, float, float, int32_t, int32_t>;
   std::map<HeadKey, std::vector<std::vector<TokenId>>> head_drafts_;
+  std::map<HeadKey, std::vector<TokenId>> proposed_;  // on a device
+  int64_t proposals_ = 0, not_of_the_slow_head_ = 0;
   std::unique_ptr<ModelDevice> home_;
   ModelSpec experts_;  // of the whole model
   DType kv_dtype_ = DType::kF32;
@@ -208,7 +214,9 @@ class Machine {
     std::chrono::milliseconds deadline = kRankDeadline;
   };
   Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving);
+  HeadKey KeyOf(const Request& request, std::vector<TokenId> tokens) const;
   void AddMovers(std::vector<RankModel>& ranks);
+  void MoveToDevice(RankModel& model, const MemoryPlan& plan);
   std::unique_ptr<RankThreads> executor_;
 };
 

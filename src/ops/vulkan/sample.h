@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/ids.h"
 #include "ops/op.h"
 
 namespace braid::ops::gpu {
@@ -40,13 +41,16 @@ struct DeviceDrawn {
   } best[kBestMax] = {};  // in any order
 };
 
-// Of each row of logits; tokens at and past `sampled` are never chosen. `draws` and `drawn` are in
-// device memory.
+// Of each row of logits; tokens at and past `sampled` are never chosen. The tokens of the first
+// `told` rows also go to `ids`, where a pass may read them: those that are chosen, or `next`.
+// Pointers are into device memory.
 struct SampleRowsArgs {
   Matrix logits;
   int64_t sampled = 0;
   const DeviceDraw* draws = nullptr;
   DeviceDrawn* drawn = nullptr;
+  TokenId* ids = nullptr;
+  int64_t told = 0;
 };
 void RunSample(const OpContext& context, const SampleRowsArgs& args);
 

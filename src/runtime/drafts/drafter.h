@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "ops/op.h"
 #include "runtime/slots.h"
 
@@ -25,9 +26,10 @@ struct DraftWish {
 };
 
 struct DraftStep {
-  const ops::OpContext& context;
-  Matrix states;  // [tokens of the step, hidden], normed
+  const ops::OpContext& context;  // of the device where the states are
+  Matrix states;                  // [tokens of the step, hidden], normed
   std::span<const DraftWish> rows;
+  Status* status = nullptr;  // hears why a device has failed
 };
 
 class Drafter {

@@ -12,13 +12,18 @@
 // Ranks that divide the model make every pass together. The first of those that share tokens draws,
 // and tells the others. Ranks whose experts others need too agree before each pass that there is
 // one, and make it without tokens of their own.
+//
+// On a device the passes of a step, the chains' too, are one submission: each draft goes from the
+// sampler to the next pass there. Only a prompt's passes that find no room are submitted before.
 #pragma once
 
 #include <vector>
 
 #include "model/decoder.h"
 #include "model/draft_head.h"
+#include "ops/vulkan/sample.h"
 #include "runtime/drafts/drafter.h"
+#include "runtime/model_device.h"
 #include "runtime/sampler.h"
 
 namespace braid {
@@ -35,14 +40,24 @@ class HeadDrafter final : public Drafter {
     int32_t slots = 0;
     int32_t pass_tokens_max = 0;  // of one pass of the head
     int32_t dp_ranks = 1;
+    ModelDevice* home = nullptr;  // where the model lives, if not on the CPU
   };
   // What `parts` refers to outlives the drafter.
   explicit HeadDrafter(const Parts& parts);
 
   void Reset(SlotId id) override;
   void Propose(const DraftStep& step) override;
+  // What Propose needs is a matter of these.
+  struct Sizes {
+    const DraftHead& head;
+    const Decoder& decoder;
+    const ModelSpec& spec;
+    int32_t slots = 0;
+    int32_t pass_tokens_max = 0;
+  };
   // Takes from a measuring workspace what Propose needs at most.
-  void Measure(const ops::OpContext& context);
+  static void Measure(const ops::OpContext& context, const Sizes& sizes);
+  void Measure(const ops::OpContext& context) const;
 
   // Bytes beside the workspace.
   static int64_t Bytes(const ModelSpec& spec, const CachePlan& cache, int32_t slots);
@@ -64,39 +79,58 @@ class HeadDrafter final : public Drafter {
     size_t row;
     int32_t count;
   };
+  struct Lent {
+    size_t row;
+    int32_t position;
+  };
 
-  void Begin(const DraftWish& row);
+  void Begin(const DraftStep& step, const DraftWish& row);
   void KeepBlockStates(const DraftStep& step, const DraftWish& row) const;
   void KeepBlockState(const DraftStep& step, const DraftWish& row, int32_t end) const;
   void PlanRow(const DraftStep& step, size_t row);
-  void LendBlock(const DraftWish& row, int32_t position);
+  void LendBlock(const DraftStep& step, size_t row, int32_t position);
+  void PointTo(const DraftWish& row, int32_t position, std::byte* block) const;
   void MakeEntries(const DraftStep& step, Matrix last);
   void RunPass(const DraftStep& step, std::span<const Piece> pieces, Matrix last);
   const float* StateBefore(const DraftStep& step, const DraftWish& row, int32_t position) const;
   void KeepStates(const DraftStep& step, const DraftWish& row);
   void Guess(const DraftStep& step, Matrix last);
+  // The same on a device (head_drafter_device.cc).
+  void GuessThere(const DraftStep& step, Matrix last);
+  void LayChains(const DraftStep& step);
+  void RecordChains(const DraftStep& step, Matrix last);
+  void TakeChains(const DraftStep& step);
+  DevicePass LayPass(const DraftStep& step, std::span<const TokenId> tokens);
+  void ForwardThere(const DraftStep& step, const DevicePass& pass, Matrix before,
+                    Matrix states) const;
   void SampleDrafts(const DraftStep& step, Matrix last);
-  void Forward(const ops::OpContext& context, Matrix before, Matrix states);
+  void TakeStates(const DraftStep& step, const Piece& piece, Matrix to) const;
+  int64_t RowBytes() const { return hidden_ * int64_t{sizeof(float)}; }
+  void BeginPass();
+  ops::SequenceIndex sequences() const;
+  void Forward(const DraftStep& step, Matrix before, Matrix states);
   bool AnotherPass(const ops::OpContext& context, bool own);
   void TellDrafts(const ops::OpContext& context);
-  void AddSpan(const Slot& slot, int32_t begin, int32_t end);
+  void AddSpan(const DraftWish& row, int32_t begin, int32_t end);
   std::byte*& BlockOf(Slot& slot, int32_t position) const;
 
   const Parts parts_;
   const DraftHead head_;
   const int64_t hidden_;
   const size_t group_;  // of the head's cache
-  Buffer memory_;
+  Buffer memory_;       // of the CPU
   IdVector<SlotId, Progress> slots_;
   // Of the step at hand.
   std::vector<Piece> pieces_;
   std::vector<Chain> chains_;
-  std::vector<size_t> going_;      // the chains that go on; of each the last state
-  std::vector<std::byte**> lent_;  // entries of tables that name a spare block
-  std::vector<TokenId> tokens_;    // of a pass
+  std::vector<size_t> going_;    // the chains that go on; of each the last state
+  std::vector<Lent> lent_;       // entries of tables that name a spare block
+  std::vector<TokenId> tokens_;  // of a pass
   std::vector<ops::SequenceSpan> spans_;
+  std::vector<SlotId> span_slots_;
   std::vector<TokenId> drafts_;
-  std::vector<std::byte> go_on_;  // of the ranks that share experts
+  std::vector<ops::gpu::DeviceDraw> draws_;  // of all drafts, by depth
+  std::vector<std::byte> go_on_;             // of the ranks that share experts
 };
 
 }  // namespace braid

@@ -31,7 +31,8 @@ Proposals::Proposals(const Parts& parts) : parts_(parts) {
                                                          .sampler = parts.sampler,
                                                          .slots = parts.running_max,
                                                          .pass_tokens_max = parts.step_tokens_max,
-                                                         .dp_ranks = parts.dp_ranks});
+                                                         .dp_ranks = parts.dp_ranks,
+                                                         .home = parts.home});
     if (parts.rehearsal != nullptr) {
       rehearsed_ = std::make_unique<RehearsedDrafter>(*head_, *parts.rehearsal);
     }
@@ -96,7 +97,7 @@ void Proposals::Ask(Drafter& drafter, DraftSource source, const DraftRows& step,
                        .count = most,
                        .drafts = &result.drafts});
   }
-  drafter.Propose({step.context, step.states, wishes_});
+  drafter.Propose({step.context, step.states, wishes_, step.status});
 }
 
 // The head's drafts of each data-parallel rank to all. Sizes are those of the plan, which all know.

@@ -28,7 +28,8 @@ struct DraftRows {
   const Plan& plan;  // of this data-parallel rank
   Matrix states;     // of `rows`, normed
   const BatchRows& rows;
-  size_t first_row = 0;  // of this data-parallel rank's among the results of all
+  size_t first_row = 0;      // of this data-parallel rank's among the results of all
+  Status* status = nullptr;  // as in DraftStep
 };
 
 class Proposals {
@@ -47,6 +48,7 @@ class Proposals {
     Drafter* stand_in = nullptr;           // asked in the place of the model's draft head
     const Rehearsal* rehearsal = nullptr;  // or what the head's drafts are replaced by
     int32_t dp_ranks = 1;
+    ModelDevice* home = nullptr;  // where the model lives, if not on the CPU
     bool samples = true;
     Trace* trace = nullptr;
   };

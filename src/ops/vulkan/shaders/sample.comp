@@ -32,8 +32,9 @@ struct Drawn {
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Draws { Draw at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) writeonly buffer Results { Drawn at[]; };
 layout(push_constant) uniform Arguments {
-  uint64_t logits, draws, results;
+  uint64_t logits, draws, results, ids;
   int stride, vocabulary, sampled;
+  int told;  // rows whose tokens, or `next` where none is chosen, go to `ids` too
 } a;
 
 const int kSegments = 128, kDigits = 256, kLimbs = 4, kLimbBits = 11;
@@ -266,6 +267,8 @@ void main() {
   const int me = int(gl_LocalInvocationID.x), r = int(gl_WorkGroupID.x);
   draw = Draws(a.draws).at[r];
   const bool choose = (draw.flags & kChoose) != 0, describe = (draw.flags & kDescribe) != 0;
+  const bool tell = me == 0 && r < a.told;
+  if (tell && !choose) Ints(a.ids).at[r] = max(draw.next, 0);
   if (!choose && !describe) return;
   row = RowOf(a.logits, r, a.stride);
   Look();
@@ -300,6 +303,7 @@ void main() {
   }
   barrier();
   if (me != 0) return;
+  if (tell && choose) Ints(a.ids).at[r] = max(token, 0);
   results.at[r].token = token;
   results.at[r].finite = finite ? 1 : 0;
   results.at[r].most = most;
