@@ -8,10 +8,17 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/log.h"
+
 namespace braid {
 namespace {
 
 Error Bad(std::string message) { return {ErrorCode::kInvalid, std::move(message), "device"}; }
+
+std::string NameOf(const vulkan::DeviceFacts& facts) {
+  return fmt::format("vulkan:{} ({})", facts.index, facts.name);
+}
 
 // What a device cannot do yet.
 Status CheckOptions(const EngineOptions& options) {
@@ -107,10 +114,43 @@ Result<Machine> EngineDevice::Open(const EngineOptions& options) {
   ASSIGN_OR_RETURN(gpu_, OpenDevice(options, note));
   if (!note.empty()) fmt::print(stderr, "--device auto: the CPU ({})\n", note);
   if (!gpu_) return machine;
-  name_ = fmt::format("vulkan:{} ({})", gpu_->facts().index, gpu_->facts().name);
+  index_ = gpu_->facts().index;
+  name_ = NameOf(gpu_->facts());
   machine.device.compute = Compute::kF32;
   if (options.kv_dtype == "auto") machine.kv_dtype = DType::kF32;
   return machine;
+}
+
+Result<Reopened> EngineDevice::Reopen(const std::function<Result<ModelWeights>()>& load,
+                                      const ModelSpec& spec, const SchedulerConfig& limits,
+                                      DType kv_dtype) {
+  const int64_t start_us = MonotonicUs();
+  LogWarning("{} has failed; it is opened again", name_);
+  const auto loaded = [&]() -> Result<ModelWeights> {
+    RETURN_IF_ERROR(OpenAgain());
+    ASSIGN_OR_RETURN(ModelWeights weights, load());
+    RETURN_IF_ERROR(Move(spec, weights, limits, kv_dtype));
+    return weights;
+  };
+  Result<ModelWeights> weights = loaded();
+  if (!weights) {
+    const Error error{ErrorCode::kUnavailable,
+                      fmt::format("{} has failed and cannot be opened again: {}", name_,
+                                  weights.error().message)};
+    LogError("{}", error.message);
+    return error;
+  }
+  LogInfo("{} is open again after {:.1f} s", name_,
+          static_cast<double>(MonotonicUs() - start_us) * 1e-6);
+  return Reopened{home_.get(), *std::move(weights)};
+}
+
+Status EngineDevice::OpenAgain() {
+  home_.reset();
+  ASSIGN_OR_RETURN(gpu_, vulkan::Gpu::Open(index_));
+  if (NameOf(gpu_->facts()) == name_) return {};
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("{} was lost, and in its place is {}", name_, NameOf(gpu_->facts()))};
 }
 
 void EngineDevice::Bound(MemoryRequest& request) const {

@@ -1,6 +1,7 @@
 // Where a model runs: the CPU, or a device that Vulkan offers (--device).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "engine/engine_options.h"
 #include "model/loading/memory_plan.h"
 #include "runtime/model_device.h"
+#include "runtime/model_executor.h"
 #include "vulkan/gpu.h"
 
 namespace braid {
@@ -44,6 +46,10 @@ class EngineDevice {
   Status Move(const ModelSpec& spec, ModelWeights& weights, const SchedulerConfig& limits,
               DType kv_dtype);
   ModelDevice* home() const { return home_.get(); }
+  // Gives up the device, which has failed, and opens it again; weights are loaded again, for the
+  // device had the only copy.
+  Result<Reopened> Reopen(const std::function<Result<ModelWeights>()>& load, const ModelSpec& spec,
+                          const SchedulerConfig& limits, DType kv_dtype);
 
   // Whether "auto" takes the CPU after this error, which is then printed.
   static bool GivesWay(const EngineOptions& options, const Status& prepared);
@@ -52,6 +58,8 @@ class EngineDevice {
   std::unique_ptr<vulkan::Gpu> gpu_;  // until Move
   std::unique_ptr<ModelDevice> home_;
   std::string name_ = "cpu";
+  int index_ = -1;
+  Status OpenAgain();
 };
 
 }  // namespace braid

@@ -97,6 +97,7 @@ struct Engine::State {
   Result<Binding> Bind(const RankView& view) const;
   Result<ModelWeights> LoadModelWeights(Binding binding,
                                         const std::function<void(std::string)>& stage);
+  Result<Reopened> ReopenDevice();
   Status LoadRanks(Binding first, const std::function<void(std::string)>& stage);
   Status SetLimits();
   std::unique_ptr<ModelExecutor> ExecutorOf(const RankView& view, ModelWeights weights,
@@ -240,6 +241,14 @@ Result<ModelWeights> Engine::State::LoadModelWeights(
   });
 }
 
+Result<Reopened> Engine::State::ReopenDevice() {
+  const auto load = [&]() -> Result<ModelWeights> {
+    ASSIGN_OR_RETURN(Binding binding, Bind(views[0]));
+    return LoadModelWeights(std::move(binding), [](const std::string&) {});
+  };
+  return device.Reopen(load, spec, limits, machine.kv_dtype);
+}
+
 // One rank, or those of the mesh that are in this process.
 Status Engine::State::OpenRanks() {
   std::vector<int32_t> here = {0};
@@ -283,6 +292,7 @@ std::unique_ptr<ModelExecutor> Engine::State::ExecutorOf(const RankView& view, M
                              .rehearsal = options.rehearsal,
                              .experts = recorder,
                              .home = device.home(),
+                             .reopen = [this] { return ReopenDevice(); },
                              .dispatch = options.dispatch(),
                              .reduce_fast = options.reduce == "fast",
                              .experts_at = experts_at,

@@ -84,9 +84,21 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
   }
   std::unique_ptr<ModelDevice> device(new ModelDevice(std::move(gpu), config));
   // Weights last: after an error they are still on the host.
-  RETURN_IF_ERROR(device->Reserve(spec, workspace_bytes));
-  RETURN_IF_ERROR(device->MoveWeights(weights));
-  return device;
+  Status fits = device->Reserve(spec, workspace_bytes);
+  if (fits.ok()) fits = device->MoveWeights(weights);
+  if (fits.ok()) return device;
+  if (fits.error().code != ErrorCode::kExhausted) return fits.error();
+  int64_t weight_bytes = 0;
+  for (const Buffer& buffer : weights.memory) weight_bytes += buffer.bytes();
+  const int64_t cache_bytes = config.cache.page_bytes * config.cache.pages;
+  return Error{ErrorCode::kExhausted,
+               fmt::format("{}. In all {} are wanted there: weights {}, cache {}, steps {}; the "
+                           "device has {}. Lower --memory or --max-model-len, or use --device cpu",
+                           fits.error().message,
+                           ByteText(weight_bytes + cache_bytes + workspace_bytes),
+                           ByteText(weight_bytes), ByteText(cache_bytes), ByteText(workspace_bytes),
+                           ByteText(device->gpu().facts().memory_bytes)),
+               "device"};
 }
 
 // Pieces of the host's buffers, each from the beginning of a weight on.

@@ -130,6 +130,7 @@ struct ModelExecutor::State {
   }
 
   bool alone() const { return ranks.all == nullptr; }
+  bool lost() const { return config.home != nullptr && !ranks.status.ok(); }
   bool samples() const { return alone() || ranks.tensor->rank() == 0; }
 
   // Of ops that record for the device where the model lives.
@@ -557,8 +558,24 @@ ModelExecutor::~ModelExecutor() = default;
 void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 
 void ModelExecutor::Launch(Plan plan, EventSink& events) {
+  if (state_->lost()) Reopen();
   state_->sink = &events;
   events.Post(state_->RunStep(std::move(plan), events));
+  if (state_->lost()) events.Post(ArenasLost{state_->ranks.status.error().message});
+}
+
+// Everything that was of the old device goes with the old state.
+void ModelExecutor::Reopen() {
+  if (!state_->config.reopen) return;
+  Result<Reopened> opened = state_->config.reopen();
+  if (!opened) {
+    state_->ranks.status = opened.error();
+    return;
+  }
+  ModelExecutorConfig config = state_->config;
+  config.home = opened->home;
+  state_ = std::make_unique<State>(state_->spec, std::move(opened->weights), config);
+  BindEngineThread();
 }
 
 const ExpertMover* ModelExecutor::mover() const { return state_->expert_mover.get(); }
@@ -576,7 +593,8 @@ std::string ModelExecutor::ExplainOps() const {
 }
 
 int64_t ModelExecutor::arena_bytes() const {
-  return state_->config.home ? state_->config.home->arena_bytes() : state_->arena.bytes();
+  const CacheGeometry& cache = state_->config.cache;
+  return cache.page_bytes * cache.pages;
 }
 int64_t ModelExecutor::workspace_bytes() const {
   const HalfBatches* halves = state_->halves.get();

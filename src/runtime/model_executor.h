@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,12 @@
 #include "tensor/device.h"
 
 namespace braid {
+
+// A device that was opened anew.
+struct Reopened {
+  ModelDevice* home = nullptr;
+  ModelWeights weights;
+};
 
 // In debug and sanitizer builds.
 inline constexpr bool kPoisonFreed = BRAID_POISON_FREED;
@@ -62,8 +69,12 @@ struct ModelExecutorConfig {
   // Counts the experts that tokens choose, on several ranks each its own; null: nobody does. Must
   // outlive the executor.
   ExpertRecorder* experts = nullptr;
-  // Where the model lives, if not on the CPU. Must outlive the executor; weights are there.
+  // Where the model lives, if not on the CPU; weights are there. Must outlive the executor, or the
+  // next call of `reopen`.
   ModelDevice* home = nullptr;
+  // Opens a device anew that has failed, as the next step needs it; empty: nobody does, and all
+  // steps fail from then on.
+  std::function<Result<Reopened>()> reopen;
   // The groups of one of several ranks; none: one rank has everything. The communicators outlive
   // the executor.
   ops::Ranks ranks = {};
@@ -98,7 +109,7 @@ class ModelExecutor : public Executor {
   ModelExecutor(const ModelSpec& spec, ModelWeights weights, const ModelExecutorConfig& config);
   ~ModelExecutor() override;
 
-  // Runs the step; it is over when this returns.
+  // Runs the step; it is over when this returns. Where a device has failed, ArenasLost follows.
   void Launch(Plan plan, EventSink& events) override;
 
   // Of several ranks that count the experts of their tokens; null otherwise.
@@ -121,6 +132,7 @@ class ModelExecutor : public Executor {
 
  private:
   struct State;
+  void Reopen();
   std::unique_ptr<State> state_;
 };
 

@@ -78,6 +78,12 @@ struct FlushCache {
 // is alive; the driver's repair when an audit has found inconsistent accounting.
 struct ResetCache {};
 
+// The memory that the arenas lie in is lost, with all that was in it: requests that have blocks end
+// with this error, and every cached prefix is forgotten. Only while no step is in flight.
+struct ArenasLost {
+  std::string error;
+};
+
 // No plan has work in it while the scheduler is paused. A stop ends the pause.
 struct PauseRequested {
   bool paused = false;
@@ -95,7 +101,7 @@ struct MoveExperts {
 };
 
 using Event = std::variant<Submit, Abort, StepDone, PagesMoved, PagesKnown, Tick, FlushCache,
-                           ResetCache, PauseRequested, StopRequested, MoveExperts>;
+                           ResetCache, PauseRequested, StopRequested, MoveExperts, ArenasLost>;
 
 // Takes what happens, from any thread.
 struct EventSink {

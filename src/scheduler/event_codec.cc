@@ -32,6 +32,7 @@ enum class Kind : uint8_t {
   kStopRequested,
   kPagesKnown,
   kMoveExperts,
+  kArenasLost,
 };
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
@@ -282,6 +283,10 @@ void Fields(FlushCache& e, Coder& code) {
 template <class Coder>
 void Fields(ResetCache&, Coder&) {}
 template <class Coder>
+void Fields(ArenasLost& e, Coder& code) {
+  code(e.error);
+}
+template <class Coder>
 void Fields(PauseRequested& e, Coder& code) {
   code(e.paused);
 }
@@ -309,6 +314,7 @@ Kind KindOf(const ResetCache&) { return Kind::kResetCache; }
 Kind KindOf(const PauseRequested&) { return Kind::kPauseRequested; }
 Kind KindOf(const StopRequested&) { return Kind::kStopRequested; }
 Kind KindOf(const MoveExperts&) { return Kind::kMoveExperts; }
+Kind KindOf(const ArenasLost&) { return Kind::kArenasLost; }
 Kind KindOf(const PlanMark&) { return Kind::kPlan; }
 Kind KindOf(const LogStart&) { return Kind::kStart; }
 
@@ -365,6 +371,8 @@ std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
       return Decode<StopRequested>(payload);
     case Kind::kMoveExperts:
       return Decode<MoveExperts>(payload);
+    case Kind::kArenasLost:
+      return Decode<ArenasLost>(payload);
     case Kind::kPlan:
       return Decode<PlanMark>(payload);
     case Kind::kEnd:

@@ -43,6 +43,15 @@ TEST(EventCodec, ResultsComeBackWhole) {
   EXPECT_FALSE(reader.truncated());
 }
 
+TEST(EventCodec, LostArenasComeBackWithTheReason) {
+  std::string text;
+  AppendRecord(Event(ArenasLost{"the device is lost"}), text);
+  RecordReader reader(text);
+  const auto record = reader.Next();
+  ASSERT_TRUE(record.ok() && record->has_value());
+  EXPECT_EQ(std::get<ArenasLost>(std::get<Event>(**record)).error, "the device is lost");
+}
+
 TEST(EventCodec, AByteThatChangedIsNoticedAndAMissingEndIsToldFromIt) {
   std::string text;
   AppendRecord(Event(Results()), text);

@@ -37,6 +37,9 @@ class Replayer {
     if (std::holds_alternative<ResetCache>(event) && !scheduler_.idle()) {
       return Impossible("the cache is reset while requests are alive");
     }
+    if (std::holds_alternative<ArenasLost>(event) && scheduler_.in_flight()) {
+      return Impossible("arenas are lost while a step or a move uses them");
+    }
     scheduler_.Apply(event);
     for (const Output& output : scheduler_.TakeOutputs()) {
       if (output.finish) ids_.erase(output.id);

@@ -380,6 +380,33 @@ TEST_F(ScenarioTest, C6_88_AnAbortAfterAPreemptionFreesNothingTwice) {
   EXPECT_EQ(s_.stats().pages_cached, 0);
 }
 
+TEST_F(ScenarioTest, LostArenasEndWhatRunsAndForgetWhatIsCached) {
+  SchedulerConfig config = Config();
+  config.running_max = 1;
+  Use(config);
+  const RequestId done = Send(Make(200, 1));
+  Drain();
+  EXPECT_EQ(outputs_[done].finish, FinishReason::kLength);
+  EXPECT_GT(s_.stats().pages_cached, 0);
+  const RequestId runs = Send(Make(60, 250));
+  Step();
+  const Request big = Make(600, 30, 2000);
+  Send(big);
+  Step();
+  ASSERT_EQ(s_.stats().running, 1);
+  ASSERT_EQ(s_.stats().waiting, 1);
+  s_.Apply(ArenasLost{"the device is lost"});
+  Take();
+  EXPECT_EQ(outputs_[runs].finish, FinishReason::kError);
+  EXPECT_EQ(outputs_[runs].error, "the device is lost");
+  EXPECT_FALSE(outputs_[big.id].finish);
+  EXPECT_EQ(s_.stats().pages_cached, 0);
+  EXPECT_EQ(s_.stats().pages_used, 0);
+  EXPECT_TRUE(s_.Audit().ok());
+  Drain();
+  EXPECT_EQ(outputs_[big.id].finish, FinishReason::kLength);
+}
+
 TEST_F(ScenarioTest, C7_92_NobodyIsAdmittedBeforeASequenceThatWaitsForRoom) {
   Use(Config(12));
   Send(Make(300, 300));

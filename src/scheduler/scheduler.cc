@@ -34,6 +34,12 @@ void Scheduler::State::On(const ResetCache&) {
   admission.Reset();
 }
 
+void Scheduler::State::On(const ArenasLost& event) {
+  CHECK(!StepsOrMovesInFlight(), "arenas are lost while a step or a move uses them");
+  life_cycle.FailRunning(event.error);
+  for (DpRank& rank : ranks) rank.cache.Flush();
+}
+
 void Scheduler::State::On(const StopRequested& event) {
   stopping = true;
   if (event.now) life_cycle.AbortAll();
@@ -42,7 +48,7 @@ void Scheduler::State::On(const StopRequested& event) {
 bool Scheduler::State::Idle() const {
   const auto quiet = [](const DpRank& rank) { return rank.running.empty(); };
   return std::all_of(ranks.begin(), ranks.end(), quiet) && admission.queue().empty() &&
-         !planner.in_flight() && moves.idle();
+         !StepsOrMovesInFlight();
 }
 
 Result<Scheduler> Scheduler::Create(const SchedulerConfig& config) {
@@ -77,6 +83,8 @@ PrefixChanges Scheduler::TakePrefixChanges(DpRankId rank) {
 }
 
 bool Scheduler::idle() const { return state_->Idle(); }
+
+bool Scheduler::in_flight() const { return state_->StepsOrMovesInFlight(); }
 
 int32_t Scheduler::moves() const { return state_->moves.under_way(); }
 

@@ -86,6 +86,7 @@ class Scheduler {
   PrefixChanges TakePrefixChanges(DpRankId rank);
 
   bool idle() const;      // no request is alive, and no step or move in flight
+  bool in_flight() const;  // a step or a move
   int32_t moves() const;  // in flight
   bool paused() const;    // no plan has work in it until PauseRequested or StopRequested
   bool stopping() const;  // StopRequested has come

@@ -28,12 +28,14 @@ struct Scheduler::State {
   void On(const PagesKnown& event);
   void On(const FlushCache& event);
   void On(const ResetCache& event);
+  void On(const ArenasLost& event);
   void On(const PauseRequested& event) { paused = event.paused; }
   void On(const StopRequested& event);
   void On(const MoveExperts& event) { experts = event.slots; }
   void On(const Tick&) {}  // no rule reads time; logs carry it
 
   bool Idle() const;
+  bool StepsOrMovesInFlight() const { return planner.in_flight() || !moves.idle(); }
 
   Status AuditBlocks(DpRankId rank) const;
   Status AuditPins(DpRankId rank) const;

@@ -25,9 +25,7 @@ Error VulkanError(std::string_view what, VkResult result) {
   switch (result) {
     case VK_ERROR_DEVICE_LOST:
       return {ErrorCode::kUnavailable,
-              fmt::format("{}: the device is lost (its driver reset it or it was removed); "
-                          "restart braid",
-                          what)};
+              fmt::format("{}: the device is lost: its driver reset it, or it was removed", what)};
     case VK_ERROR_OUT_OF_DEVICE_MEMORY:
     case VK_ERROR_OUT_OF_HOST_MEMORY:
       return {ErrorCode::kExhausted, fmt::format("{}: out of memory", what)};
@@ -174,6 +172,7 @@ struct GpuState {
   Counters counters;
   std::map<KernelKey, VkPipeline> pipelines;
   std::map<std::byte*, Allocation> allocations;  // by their addresses
+  int64_t allocated_bytes = 0;
   Memory staging;
 
   ~GpuState();
@@ -198,6 +197,7 @@ Memory::~Memory() {
   CHECK(at != gpu_->allocations.end(), "device memory is freed twice");
   vkDestroyBuffer(gpu_->device, at->second.buffer, nullptr);
   vkFreeMemory(gpu_->device, at->second.memory, nullptr);
+  gpu_->allocated_bytes -= bytes_;
   gpu_->allocations.erase(at);
 }
 
@@ -404,7 +404,8 @@ Result<Memory> Gpu::Allocate(int64_t bytes, Place place) {
   if (result != VK_SUCCESS) {
     vkDestroyBuffer(s.device, made.buffer, nullptr);
     if (made.memory != nullptr) vkFreeMemory(s.device, made.memory, nullptr);
-    return exhausted("which are not free");
+    return exhausted(fmt::format("and of its {} bytes {} are in use here", s.facts.memory_bytes,
+                                 s.allocated_bytes));
   }
   const VkBufferDeviceAddressInfo address{.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
                                           .buffer = made.buffer};
@@ -414,6 +415,7 @@ Result<Memory> Gpu::Allocate(int64_t bytes, Place place) {
   memory.host_ = static_cast<std::byte*>(host);
   memory.bytes_ = bytes;
   s.allocations.emplace(memory.address_, made);
+  s.allocated_bytes += bytes;
   ++s.counters.allocations;
   return memory;
 }

@@ -1,9 +1,12 @@
 // The device itself: memory, copies, kernels, counters; and what is said when there is none.
 #include "vulkan/gpu.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <volk.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -41,6 +44,7 @@ TEST_F(Device, BytesGoThereAndComeBackInOneSubmission) {
   const Counters before = gpu_->counters();
   Recorder recorder(*gpu_);
   const uint32_t changed[] = {1, 2, 3};
+  recorder.Zero(there->address() + 4000, 40);
   recorder.Write(std::as_bytes(std::span(changed)), there->address() + 400);
   recorder.Copy(there->address(), back->address(), bytes / 2);
   recorder.Copy(there->address() + bytes / 2, back->address() + bytes / 2, bytes - bytes / 2);
@@ -50,6 +54,7 @@ TEST_F(Device, BytesGoThereAndComeBackInOneSubmission) {
   EXPECT_EQ(gpu_->counters().allocations, before.allocations);
   std::memcpy(got.data(), back->host(), static_cast<size_t>(bytes));
   for (size_t i = 0; i < 3; ++i) sent[100 + i] = changed[i];
+  std::fill_n(sent.begin() + 1000, 10, 0u);
   EXPECT_EQ(got, sent);
 }
 
@@ -65,6 +70,40 @@ TEST_F(Device, TooMuchMemoryIsAnErrorWithNumbers) {
   ASSERT_FALSE(memory.ok());
   EXPECT_EQ(memory.error().code, ErrorCode::kExhausted);
   EXPECT_THAT(memory.error().message, ::testing::HasSubstr("1125899906842624 bytes"));
+}
+
+// Injected where the program calls the driver.
+TEST_F(Device, MemoryThatIsNotFreeIsAnErrorWithBothNumbers) {
+  const auto used = gpu_->Allocate(1000, Place::kDevice);
+  ASSERT_TRUE(used.ok());
+  const PFN_vkAllocateMemory allocate = vkAllocateMemory;
+  vkAllocateMemory = [](VkDevice, const VkMemoryAllocateInfo*, const VkAllocationCallbacks*,
+                        VkDeviceMemory*) { return VK_ERROR_OUT_OF_DEVICE_MEMORY; };
+  const auto memory = gpu_->Allocate(4096, Place::kDevice);
+  vkAllocateMemory = allocate;
+  ASSERT_FALSE(memory.ok());
+  EXPECT_EQ(memory.error().code, ErrorCode::kExhausted);
+  EXPECT_THAT(memory.error().message, ::testing::HasSubstr("4096 bytes"));
+  EXPECT_THAT(memory.error().message,
+              ::testing::HasSubstr(fmt::format("and of its {} bytes 1000 are in use here",
+                                               gpu_->facts().memory_bytes)));
+}
+
+TEST_F(Device, ALostDeviceIsAnErrorByNameThatEndsWithIt) {
+  const auto memory = gpu_->Allocate(4096, Place::kDevice);
+  ASSERT_TRUE(memory.ok());
+  const PFN_vkQueueSubmit submit = vkQueueSubmit;
+  vkQueueSubmit = [](VkQueue, uint32_t, const VkSubmitInfo*, VkFence) {
+    return VK_ERROR_DEVICE_LOST;
+  };
+  Recorder recorder(*gpu_);
+  recorder.Zero(memory->address(), 4096);
+  const Status lost = recorder.Finish();
+  vkQueueSubmit = submit;
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(lost.error().message, ::testing::HasSubstr(gpu_->facts().name));
+  EXPECT_THAT(lost.error().message, ::testing::HasSubstr("the device is lost"));
 }
 
 TEST_F(Device, ADeviceThatIsNotThereIsNamed) {

@@ -86,6 +86,7 @@ def test_the_validation_layer_is_silent(braid, tiny, vulkan):
         (["--device", "vulkan", "--compute", "bf16"], "a device computes in fp32"),
         (["--device", "vulkan", "--weights", "fp8"], "weights of this format"),
         (["--device", "vulkan", "--memory", "100TiB"], "bytes of memory are wanted at once"),
+        (["--device", "vulkan", "--memory", "100TiB"], "; the device has "),
     ],
 )
 def test_what_does_not_go_is_refused_by_name(braid, tiny, vulkan, flags, said):

@@ -70,6 +70,16 @@ void LifeCycle::AbortAll() {
   for (const auto& [id, sequence] : sequences_) Abort(id, FinishReason::kAbort);
 }
 
+void LifeCycle::FailRunning(const std::string& error) {
+  for (const auto& [id, sequence] : sequences_) {
+    Sequence& s = *sequence;
+    if (!s.dp_rank.valid()) continue;  // it has none
+    s.error = error;
+    s.error_code = ErrorCode::kUnavailable;
+    Finish(s, FinishReason::kError);
+  }
+}
+
 void LifeCycle::CompleteRow(const RowInFlight& planned, const RowResult& result) {
   RowInFlight row = planned;
   Sequence& s = *row.sequence;

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "scheduler/admission/admission_control.h"
@@ -42,6 +43,8 @@ class LifeCycle {
   // Ends a request; ids that are unknown or have ended are ignored.
   void Abort(RequestId id, FinishReason reason);
   void AbortAll();
+  // Ends those that have blocks, which no row uses.
+  void FailRunning(const std::string& error);
   // A row has come back.
   void CompleteRow(const RowInFlight& planned, const RowResult& result);
   void CompleteMove(const PagesMoved& event);

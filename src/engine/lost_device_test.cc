@@ -1,0 +1,107 @@
+// An engine whose device fails: what ran ends with an error, what waits is answered by the device
+// that is opened again. Failures are injected where the program calls the driver.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <volk.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/generate.h"
+#include "engine/output_queue.h"
+#include "vulkan/gpu.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Until a device is opened, which looks the driver's functions up.
+VKAPI_ATTR VkResult VKAPI_CALL Lost(VkQueue, uint32_t, const VkSubmitInfo*, VkFence) {
+  return VK_ERROR_DEVICE_LOST;
+}
+
+class LostDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto devices = vulkan::ListDevices();
+    if (!devices || !(*devices)[0].missing.empty()) GTEST_SKIP() << "no Vulkan device can be used";
+    EngineOptions options;
+    options.model_dir = BRAID_SOURCE_DIR "/models/braid-tiny";
+    options.device = "vulkan:0";
+    options.threads = 1;
+    options.cache_bytes = 64 << 20;
+    options.context_tokens_max = 512;
+    options.scheduler.running_max = 2;
+    auto engine = Engine::Load(options);
+    CHECK(engine, "{}", engine.error().message);
+    engine_ = *std::move(engine);
+  }
+  // Of requests that come at once; two can run.
+  std::vector<RequestResult> Ask(int count) {
+    std::vector<std::unique_ptr<OutputQueue>> queues;
+    engine_->driver().SetPaused(true);
+    for (int i = 0; i < count; ++i) {
+      Request request = RequestFor(*engine_, kPrompt, {.max_tokens = 4, .temperature = 0});
+      request.stop.stop_tokens.clear();
+      request.id = engine_->driver().NewRequestId();
+      queues.push_back(std::make_unique<OutputQueue>());
+      CHECK(engine_->driver().Submit(request, queues.back().get()).ok());
+    }
+    engine_->driver().SetPaused(false);
+    std::vector<RequestResult> results;
+    for (const auto& queue : queues) {
+      RequestResult& result = results.emplace_back();
+      for (bool ended = false; !ended;) {
+        TimedOutput output = queue->Next();
+        ended = output.output.finish.has_value();
+        result.Add(std::move(output));
+      }
+    }
+    return results;
+  }
+  const std::vector<TokenId> kPrompt = std::vector<TokenId>(150, 11);
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(LostDevice, FailsWhatRunsAndIsOpenedAgainForWhatWaits) {
+  const std::vector<RequestResult> before = Ask(1);
+  ASSERT_EQ(before[0].error, "");
+  ASSERT_EQ(before[0].tokens.size(), 4u);
+  vkQueueSubmit = Lost;
+  const std::vector<RequestResult> during = Ask(3);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(during[static_cast<size_t>(i)].finish, FinishReason::kError);
+    EXPECT_THAT(during[static_cast<size_t>(i)].error, HasSubstr("the device is lost"));
+  }
+  EXPECT_EQ(during[2].error, "");
+  EXPECT_EQ(during[2].tokens, before[0].tokens);
+  EXPECT_EQ(during[2].cached_tokens, 0) << "the cache went with the device";
+  const std::vector<RequestResult> after = Ask(1);
+  EXPECT_EQ(after[0].tokens, before[0].tokens);
+  EXPECT_GT(after[0].cached_tokens, 0);
+}
+
+TEST_F(LostDevice, ThatIsGoneFailsRequestsByNameUntilItIsBack) {
+  vkQueueSubmit = Lost;
+  EXPECT_THAT(Ask(1)[0].error, HasSubstr("the device is lost"));
+  ASSERT_EQ(::setenv("VK_ICD_FILENAMES", "/nonexistent.json", 1), 0);
+  ASSERT_EQ(::setenv("VK_DRIVER_FILES", "/nonexistent.json", 1), 0);
+  for (int i = 0; i < 2; ++i) {
+    const std::string error = Ask(1)[0].error;
+    EXPECT_THAT(error, HasSubstr("vulkan:0 ("));
+    EXPECT_THAT(error, HasSubstr("cannot be opened again: no Vulkan"));
+  }
+  ::unsetenv("VK_ICD_FILENAMES");
+  ::unsetenv("VK_DRIVER_FILES");
+  const std::vector<RequestResult> back = Ask(1);
+  EXPECT_EQ(back[0].error, "");
+  EXPECT_EQ(back[0].tokens.size(), 4u);
+}
+
+}  // namespace
+}  // namespace braid
