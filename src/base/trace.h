@@ -14,12 +14,15 @@ namespace braid {
 
 class Trace {
  public:
-  // Thread 0 is the engine thread.
-  Trace(int threads, int64_t events_per_thread_max);
+  // Thread 0 is the engine thread. A device comes behind the threads.
+  Trace(int threads, int64_t events_per_thread_max, bool device = false);
 
   // Called by that thread only. `name` is a string literal; `count` is how many things (tasks,
   // tokens) the span covers, shown beside it.
   void Record(int thread, std::string_view name, int64_t start_ns, int64_t count);
+
+  // What a device has done, by the host's clock; called by the engine thread.
+  void RecordOnDevice(std::string_view name, int64_t start_ns, int64_t end_ns);
 
   // What the pool's loops are doing now; set by the thread that starts them.
   std::string_view label() const { return label_; }
@@ -33,7 +36,10 @@ class Trace {
     std::string_view name;
     int64_t start_ns, end_ns, count;
   };
+  void Add(size_t list, const Event& event);
+
   int64_t events_max_;
+  bool device_;
   std::string_view label_ = "loop";
   std::vector<std::vector<Event>> threads_;
 };

@@ -409,7 +409,7 @@ Status Engine::State::StartTrace() {
   if (options.trace_file.empty()) return {};
   RETURN_IF_ERROR(WriteFile(options.trace_file, ""));
   constexpr int64_t kEventsMax = 1 << 19;  // per thread: 20 MiB, about a minute of small steps
-  trace = std::make_unique<Trace>(machine.threads, kEventsMax);
+  trace = std::make_unique<Trace>(machine.threads, kEventsMax, device.used());
   return {};
 }
 

@@ -111,6 +111,7 @@ void Dispatch(std::string_view op, std::type_identity_t<std::span<const Impl<Arg
   if (context.workspace->measuring()) return;
   const TraceSpan span(context.pool->trace(), op);
   taken.run(context, args, scratch);
+  if (context.recorder != nullptr) context.recorder->Mark(op);
 }
 
 // `count` floats that fill(float*) computes on the host, where the context's device reads them.
@@ -134,6 +135,7 @@ inline void CopyBytes(const OpContext& context, const void* from, void* to, int6
     std::memcpy(to, from, static_cast<size_t>(bytes));
   } else {
     context.recorder->Copy(static_cast<const std::byte*>(from), static_cast<std::byte*>(to), bytes);
+    context.recorder->Mark("copy");
   }
 }
 inline void ZeroBytes(const OpContext& context, void* to, int64_t bytes) {

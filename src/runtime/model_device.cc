@@ -10,6 +10,7 @@
 
 #include "base/block.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/math.h"
 #include "base/quantities.h"
 #include "model/decoder.h"
@@ -91,14 +92,14 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
   int64_t weight_bytes = 0;
   for (const Buffer& buffer : weights.memory) weight_bytes += buffer.bytes();
   const int64_t cache_bytes = config.cache.page_bytes * config.cache.pages;
-  return Error{ErrorCode::kExhausted,
-               fmt::format("{}. In all {} are wanted there: weights {}, cache {}, steps {}; the "
-                           "device has {}. Lower --memory or --max-model-len, or use --device cpu",
-                           fits.error().message,
-                           ByteText(weight_bytes + cache_bytes + workspace_bytes),
-                           ByteText(weight_bytes), ByteText(cache_bytes), ByteText(workspace_bytes),
-                           ByteText(device->gpu().facts().memory_bytes)),
-               "device"};
+  return Error{
+      ErrorCode::kExhausted,
+      fmt::format("{}. In all {} are wanted there: weights {}, cache {}, steps {}; the "
+                  "device has {}. Lower --memory or --max-model-len, or use --device cpu",
+                  fits.error().message, ByteText(weight_bytes + cache_bytes + workspace_bytes),
+                  ByteText(weight_bytes), ByteText(cache_bytes), ByteText(workspace_bytes),
+                  ByteText(device->gpu().facts().memory_bytes)),
+      "device"};
 }
 
 // Pieces of the host's buffers, each from the beginning of a weight on.
@@ -267,6 +268,7 @@ Matrix ModelDevice::Return(Matrix rows) {
   CHECK(results_used_ + bytes <= results_.bytes());
   recorder_.Copy(reinterpret_cast<const std::byte*>(rows.data), results_.address() + results_used_,
                  bytes);
+  recorder_.Mark("copy");
   Matrix seen = rows;
   seen.data = reinterpret_cast<float*>(results_.host() + results_used_);
   results_used_ += bytes;
@@ -275,7 +277,21 @@ Matrix ModelDevice::Return(Matrix rows) {
 
 Status ModelDevice::Finish() {
   results_used_ = 0;
-  return recorder_.Finish();
+  const Status done = recorder_.Finish();
+  for (size_t i = 0; trace_ != nullptr && done.ok() && i < recorder_.timed().size(); ++i) {
+    const vulkan::TimedCommands& timed = recorder_.timed()[i];
+    trace_->RecordOnDevice(timed.name, timed.start_ns, timed.end_ns);
+  }
+  return done;
+}
+
+void ModelDevice::SetTrace(Trace* trace) {
+  if (trace == nullptr) return;
+  if (const Status times = recorder_.BeginTiming(); times.ok()) {
+    trace_ = trace;
+  } else {
+    LogWarning("--trace: {}", times.error().message);
+  }
 }
 
 }  // namespace braid

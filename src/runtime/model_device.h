@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/trace.h"
 #include "cache/geometry.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -89,6 +90,8 @@ class ModelDevice {
   int64_t bytes_laid() const { return bytes_laid_; }
   int64_t bytes_kept() const { return constants_->bytes_written(); }
 
+  // The device's times of what is submitted from now on go there; null: nothing is timed.
+  void SetTrace(Trace* trace);
   vulkan::Recorder& recorder() { return recorder_; }
   // Records that rows come back: the host sees them after Finish, until something is recorded
   // again.
@@ -129,6 +132,7 @@ class ModelDevice {
   int64_t bytes_laid_ = 0;
   std::unique_ptr<ops::DeviceConstants> constants_;
   vulkan::Recorder recorder_;
+  Trace* trace_ = nullptr;
 };
 
 }  // namespace braid

@@ -10,30 +10,16 @@
 #include <span>
 
 #include "model/decoder.h"
-#include "model/layer_context.h"
 #include "runtime/batch_rows.h"
 #include "runtime/constraint_worker.h"
 #include "runtime/device_draws.h"
 #include "runtime/drafts/proposals.h"
 #include "runtime/logits_rows.h"
+#include "runtime/recorded_routes.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
 
 namespace braid {
-namespace {
-
-class RecordedRoutes : public RouteSink {
- public:
-  explicit RecordedRoutes(ExpertRecorder* recorder) : recorder_(recorder) {}
-  void OnRoute(int32_t layer, std::span<const int32_t> experts) override {
-    recorder_->Count(layer, experts);
-  }
-
- private:
-  ExpertRecorder* recorder_;
-};
-
-}  // namespace
 
 struct ModelExecutor::State {
   const ModelSpec& spec;
@@ -127,6 +113,7 @@ struct ModelExecutor::State {
                              .spec = spec});
     }
     pool.set_trace(c.trace);
+    if (c.home != nullptr) c.home->SetTrace(c.trace);
   }
 
   bool alone() const { return ranks.all == nullptr; }

@@ -1,4 +1,4 @@
-// Vulkan itself: devices, allocations, pipelines, command buffers.
+// Devices, allocations, pipelines.
 #include "vulkan/gpu.h"
 
 #include <fmt/core.h>
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "vulkan/gpu_state.h"
 
 namespace braid::vulkan {
 namespace {
@@ -19,20 +20,6 @@ constexpr int64_t kStagingBytes = int64_t{16} << 20;
 std::string VersionText(uint32_t version) {
   return fmt::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
                      VK_API_VERSION_PATCH(version));
-}
-
-Error VulkanError(std::string_view what, VkResult result) {
-  switch (result) {
-    case VK_ERROR_DEVICE_LOST:
-      return {ErrorCode::kUnavailable,
-              fmt::format("{}: the device is lost: its driver reset it, or it was removed", what)};
-    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
-    case VK_ERROR_OUT_OF_HOST_MEMORY:
-      return {ErrorCode::kExhausted, fmt::format("{}: out of memory", what)};
-    default:
-      return {ErrorCode::kInternal,
-              fmt::format("{}: Vulkan error {}", what, static_cast<int>(result))};
-  }
 }
 
 std::string_view KindText(VkPhysicalDeviceType type) {
@@ -92,18 +79,6 @@ Result<std::vector<VkPhysicalDevice>> PhysicalDevices(VkInstance instance) {
   return devices;
 }
 
-constexpr uint32_t kNoFamily = ~0u;
-uint32_t ComputeFamily(VkPhysicalDevice device) {
-  uint32_t count = 0;
-  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, nullptr);
-  std::vector<VkQueueFamilyProperties> families(count);
-  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, families.data());
-  for (uint32_t i = 0; i < count; ++i) {
-    if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) return i;
-  }
-  return kNoFamily;
-}
-
 // What the kernels use beyond Vulkan 1.3's own.
 std::string Missing(VkPhysicalDevice device, uint32_t api_version) {
   if (api_version < VK_API_VERSION_1_3) {
@@ -149,39 +124,32 @@ DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
   return facts;
 }
 
-using KernelKey = std::pair<const char*, std::array<uint32_t, 6>>;
-
-struct Allocation {
-  VkBuffer buffer = nullptr;
-  VkDeviceMemory memory = nullptr;
-  int64_t bytes = 0;
-};
-
 }  // namespace
 
-struct GpuState {
-  VkInstance instance = nullptr;
-  VkPhysicalDevice physical = nullptr;
-  VkDevice device = nullptr;
-  VkQueue queue = nullptr;
-  VkCommandPool pool = nullptr;
-  VkCommandBuffer commands = nullptr;
-  VkFence fence = nullptr;
-  VkPipelineLayout layout = nullptr;
-  DeviceFacts facts;
-  Counters counters;
-  std::map<KernelKey, VkPipeline> pipelines;
-  std::map<std::byte*, Allocation> allocations;  // by their addresses
-  int64_t allocated_bytes = 0;
-  Memory staging;
+uint32_t ComputeFamily(VkPhysicalDevice device) {
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, families.data());
+  for (uint32_t i = 0; i < count; ++i) {
+    if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) return i;
+  }
+  return kNoFamily;
+}
 
-  ~GpuState();
-  Status Create();
-  Result<uint32_t> MemoryType(uint32_t types, Place place) const;
-  Result<VkPipeline> PipelineOf(const Kernel& kernel);
-  // The allocation that an address lies in, and how far.
-  std::pair<VkBuffer, uint64_t> BufferAt(const std::byte* address) const;
-};
+Error VulkanError(std::string_view what, VkResult result) {
+  switch (result) {
+    case VK_ERROR_DEVICE_LOST:
+      return {ErrorCode::kUnavailable,
+              fmt::format("{}: the device is lost: its driver reset it, or it was removed", what)};
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+      return {ErrorCode::kExhausted, fmt::format("{}: out of memory", what)};
+    default:
+      return {ErrorCode::kInternal,
+              fmt::format("{}: Vulkan error {}", what, static_cast<int>(result))};
+  }
+}
 
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(gpu_, other.gpu_);
@@ -207,6 +175,7 @@ GpuState::~GpuState() {
     staging = {};
     for (const auto& [key, pipeline] : pipelines) vkDestroyPipeline(device, pipeline, nullptr);
     vkDestroyPipelineLayout(device, layout, nullptr);
+    vkDestroyQueryPool(device, times, nullptr);
     vkDestroyFence(device, fence, nullptr);
     vkDestroyCommandPool(device, pool, nullptr);
     vkDestroyDevice(device, nullptr);
@@ -434,99 +403,6 @@ Status Gpu::Upload(std::span<const std::byte> from, std::byte* to) {
     from = from.subspan(count);
     to += count;
   }
-  return {};
-}
-
-bool Recorder::Begin() {
-  if (!status_.ok()) return false;
-  if (recording_) return true;
-  VkResult result = vkResetCommandPool(gpu_.device, gpu_.pool, 0);
-  const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-  if (result == VK_SUCCESS) result = vkBeginCommandBuffer(gpu_.commands, &begin);
-  if (result != VK_SUCCESS) {
-    status_ = VulkanError(gpu_.facts.name, result);
-    return false;
-  }
-  recording_ = true;
-  return true;
-}
-
-// What follows sees what was written before.
-void Recorder::Order() {
-  constexpr VkPipelineStageFlags kStages =
-      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-  const VkMemoryBarrier barrier{
-      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-      .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
-                       VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
-  vkCmdPipelineBarrier(gpu_.commands, kStages, kStages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
-}
-
-void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups) {
-  if (groups.x == 0 || groups.y == 0 || groups.z == 0 || !Begin()) return;
-  const Result<VkPipeline> pipeline = gpu_.PipelineOf(kernel);
-  if (!pipeline) {
-    status_ = pipeline.error();
-    return;
-  }
-  Order();
-  vkCmdBindPipeline(gpu_.commands, VK_PIPELINE_BIND_POINT_COMPUTE, *pipeline);
-  vkCmdPushConstants(gpu_.commands, gpu_.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                     static_cast<uint32_t>(arguments.size()), arguments.data());
-  vkCmdDispatch(gpu_.commands, static_cast<uint32_t>(groups.x), static_cast<uint32_t>(groups.y),
-                static_cast<uint32_t>(groups.z));
-  ++gpu_.counters.dispatches;
-}
-
-void Recorder::Write(std::span<const std::byte> from, std::byte* to) {
-  if (from.empty() || !Begin()) return;
-  const auto [buffer, offset] = gpu_.BufferAt(to);
-  Order();
-  vkCmdUpdateBuffer(gpu_.commands, buffer, offset, from.size(), from.data());
-}
-
-void Recorder::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
-  if (bytes == 0 || !Begin()) return;
-  const auto [source, source_at] = gpu_.BufferAt(from);
-  const auto [target, target_at] = gpu_.BufferAt(to);
-  Order();
-  const VkBufferCopy region{source_at, target_at, static_cast<VkDeviceSize>(bytes)};
-  vkCmdCopyBuffer(gpu_.commands, source, target, 1, &region);
-}
-
-void Recorder::Zero(std::byte* to, int64_t bytes) {
-  if (bytes == 0 || !Begin()) return;
-  const auto [buffer, offset] = gpu_.BufferAt(to);
-  Order();
-  vkCmdFillBuffer(gpu_.commands, buffer, offset, static_cast<VkDeviceSize>(bytes), 0);
-}
-
-Status Recorder::Finish() {
-  if (!recording_) return std::exchange(status_, {});
-  recording_ = false;
-  // The host reads what it may see.
-  const VkMemoryBarrier barrier{
-      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-      .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
-  vkCmdPipelineBarrier(gpu_.commands,
-                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-                       VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
-  VkResult result = vkEndCommandBuffer(gpu_.commands);
-  if (!status_.ok()) return std::exchange(status_, {});
-  const VkSubmitInfo submit{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                            .commandBufferCount = 1,
-                            .pCommandBuffers = &gpu_.commands};
-  if (result == VK_SUCCESS) result = vkQueueSubmit(gpu_.queue, 1, &submit, gpu_.fence);
-  ++gpu_.counters.submissions;
-  if (result == VK_SUCCESS) {
-    result = vkWaitForFences(gpu_.device, 1, &gpu_.fence, VK_TRUE, ~uint64_t{0});
-    ++gpu_.counters.waits;
-  }
-  if (result == VK_SUCCESS) result = vkResetFences(gpu_.device, 1, &gpu_.fence);
-  if (result != VK_SUCCESS) return VulkanError(gpu_.facts.name, result);
   return {};
 }
 

@@ -83,6 +83,13 @@ struct Counters {
   int64_t dispatches = 0;
 };
 
+// Commands as the device has timed them, by the host's clock: a submission begins when it is given
+// to the driver.
+struct TimedCommands {
+  std::string_view name;
+  int64_t start_ns = 0, end_ns = 0;
+};
+
 class Gpu {
  public:
   // The device with this index in ListDevices.
@@ -123,13 +130,27 @@ class Recorder {
   void Zero(std::byte* to, int64_t bytes);  // a multiple of 4
   Status Finish();
 
+  // From now on the device times what is recorded, by names, as far as it can and 4095 names go;
+  // before, a mark costs nothing. `name` is a literal: of what was recorded since the last mark.
+  Status BeginTiming();
+  void Mark(std::string_view name) {
+    if (timing_) [[unlikely]]
+      WriteMark(name);
+  }
+  const std::vector<TimedCommands>& timed() const { return timed_; }  // of the last Finish
+
  private:
   bool Begin();
+  void WriteMark(std::string_view name);
+  Status TakeTimes(int64_t submitted_ns);
   void Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups);
   void Order();
 
   GpuState& gpu_;
   bool recording_ = false;
+  bool timing_ = false;
+  std::vector<TimedCommands> timed_;
+  std::vector<uint64_t> ticks_;
   Status status_;
 };
 

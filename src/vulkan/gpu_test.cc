@@ -11,6 +11,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/clock.h"
 #include "vulkan/measure.h"
 
 namespace braid::vulkan {
@@ -56,6 +57,34 @@ TEST_F(Device, BytesGoThereAndComeBackInOneSubmission) {
   for (size_t i = 0; i < 3; ++i) sent[100 + i] = changed[i];
   std::fill_n(sent.begin() + 1000, 10, 0u);
   EXPECT_EQ(got, sent);
+}
+
+TEST_F(Device, TimesWhatItDoesByNames) {
+  const auto memory = gpu_->Allocate(1 << 20, Place::kDevice);
+  ASSERT_TRUE(memory.ok());
+  Recorder recorder(*gpu_);
+  recorder.Zero(memory->address(), 64);
+  recorder.Mark("nobody asks");
+  ASSERT_TRUE(recorder.Finish().ok());
+  EXPECT_TRUE(recorder.timed().empty());
+  const Status begun = recorder.BeginTiming();
+  if (!begun.ok()) GTEST_SKIP() << begun.error().message;
+  for (int round = 0; round < 2; ++round) {
+    const int64_t before_ns = MonotonicNs();
+    recorder.Zero(memory->address(), 1 << 20);
+    recorder.Mark("zero");
+    recorder.Copy(memory->address(), memory->address() + 1024, 1024);
+    recorder.Mark("copy");
+    ASSERT_TRUE(recorder.Finish().ok());
+    ASSERT_EQ(recorder.timed().size(), 2u);
+    const TimedCommands &first = recorder.timed()[0], &second = recorder.timed()[1];
+    EXPECT_EQ(first.name, "zero");
+    EXPECT_EQ(second.name, "copy");
+    EXPECT_GE(first.start_ns, before_ns);
+    EXPECT_LE(first.start_ns, first.end_ns);
+    EXPECT_EQ(first.end_ns, second.start_ns);
+    EXPECT_LE(second.start_ns, second.end_ns);
+  }
 }
 
 TEST_F(Device, ItsLimitsAreMeasured) {

@@ -75,6 +75,26 @@ def test_the_validation_layer_is_silent(braid, tiny, vulkan):
     assert "alidation" not in done.stderr
 
 
+def test_a_trace_has_what_the_device_did_by_its_clock(braid, tiny, vulkan, tmp_path):
+    file = tmp_path / "trace.json"
+    done = braid("run", tiny, "--token-ids", "[1, 2, 3]", "--max-tokens", "3", "--device", "vulkan",
+                 "--threads", "2", "--trace", file)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    events = json.loads(file.read_text())["traceEvents"]
+    lists = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}
+    assert set(lists) == {"engine", "compute 1", "device"}
+    there = [e for e in events if e["ph"] == "X" and e["tid"] == lists["device"]]
+    names = {e["name"] for e in there}
+    assert names >= {"linear", "attention", "linear_attention", "experts", "sample"}
+    steps = [e for e in events if e["ph"] == "X" and e["name"] == "step"]
+    for e in there:
+        assert any(s["ts"] <= e["ts"] and e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 1000
+                   for s in steps)  # fmt: skip
+    # One after the other.
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in zip(there, there[1:]))
+    assert sum(e["dur"] for e in there) > 0
+
+
 @pytest.mark.parametrize(
     "flags, said",
     [

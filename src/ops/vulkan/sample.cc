@@ -14,6 +14,7 @@ void RunSample(const OpContext& context, const SampleRowsArgs& args) {
             Address(args.ids),         Int(args.logits.stride), Int(args.logits.cols),
             Int(args.sampled),         Int(args.told)};
   context.recorder->Run(Kernel{"sample", kShaderSample}, a, {args.logits.rows});
+  context.recorder->Mark("sample");
 }
 
 }  // namespace braid::ops::gpu

@@ -1,0 +1,58 @@
+// What Gpu, Memory and Recorder share of Vulkan.
+#pragma once
+
+#include <volk.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "vulkan/gpu.h"
+
+namespace braid::vulkan {
+
+Error VulkanError(std::string_view what, VkResult result);
+
+inline constexpr uint32_t kNoFamily = ~0u;
+// Of queues that compute.
+uint32_t ComputeFamily(VkPhysicalDevice device);
+
+using KernelKey = std::pair<const char*, std::array<uint32_t, 6>>;
+
+struct Allocation {
+  VkBuffer buffer = nullptr;
+  VkDeviceMemory memory = nullptr;
+  int64_t bytes = 0;
+};
+
+struct GpuState {
+  VkInstance instance = nullptr;
+  VkPhysicalDevice physical = nullptr;
+  VkDevice device = nullptr;
+  VkQueue queue = nullptr;
+  VkCommandPool pool = nullptr;
+  VkCommandBuffer commands = nullptr;
+  VkFence fence = nullptr;
+  VkPipelineLayout layout = nullptr;
+  VkQueryPool times = nullptr;  // null: nothing is timed
+  uint64_t time_mask = 0;       // of valid bits
+  double tick_ns = 0;
+  DeviceFacts facts;
+  Counters counters;
+  std::map<KernelKey, VkPipeline> pipelines;
+  std::map<std::byte*, Allocation> allocations;  // by their addresses
+  int64_t allocated_bytes = 0;
+  Memory staging;
+
+  ~GpuState();
+  Status Create();
+  Result<uint32_t> MemoryType(uint32_t types, Place place) const;
+  Result<VkPipeline> PipelineOf(const Kernel& kernel);
+  // The allocation that an address lies in, and how far.
+  std::pair<VkBuffer, uint64_t> BufferAt(const std::byte* address) const;
+};
+
+}  // namespace braid::vulkan

@@ -1,0 +1,171 @@
+// Command buffers: one at a time, submitted once and waited for.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "vulkan/gpu_state.h"
+
+namespace braid::vulkan {
+namespace {
+
+constexpr uint32_t kTimesMax = 4096;  // in a submission
+
+uint32_t TimestampBits(VkPhysicalDevice device) {
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(device, &count, families.data());
+  return families[ComputeFamily(device)].timestampValidBits;
+}
+
+}  // namespace
+
+bool Recorder::Begin() {
+  if (!status_.ok()) return false;
+  if (recording_) return true;
+  VkResult result = vkResetCommandPool(gpu_.device, gpu_.pool, 0);
+  const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+  if (result == VK_SUCCESS) result = vkBeginCommandBuffer(gpu_.commands, &begin);
+  if (result != VK_SUCCESS) {
+    status_ = VulkanError(gpu_.facts.name, result);
+    return false;
+  }
+  recording_ = true;
+  if (timing_) {
+    timed_.clear();
+    vkCmdResetQueryPool(gpu_.commands, gpu_.times, 0, kTimesMax);
+    vkCmdWriteTimestamp(gpu_.commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, gpu_.times, 0);
+  }
+  return true;
+}
+
+// What follows sees what was written before.
+void Recorder::Order() {
+  constexpr VkPipelineStageFlags kStages =
+      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+  const VkMemoryBarrier barrier{
+      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+      .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                       VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
+  vkCmdPipelineBarrier(gpu_.commands, kStages, kStages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+}
+
+void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups) {
+  if (groups.x == 0 || groups.y == 0 || groups.z == 0 || !Begin()) return;
+  const Result<VkPipeline> pipeline = gpu_.PipelineOf(kernel);
+  if (!pipeline) {
+    status_ = pipeline.error();
+    return;
+  }
+  Order();
+  vkCmdBindPipeline(gpu_.commands, VK_PIPELINE_BIND_POINT_COMPUTE, *pipeline);
+  vkCmdPushConstants(gpu_.commands, gpu_.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                     static_cast<uint32_t>(arguments.size()), arguments.data());
+  vkCmdDispatch(gpu_.commands, static_cast<uint32_t>(groups.x), static_cast<uint32_t>(groups.y),
+                static_cast<uint32_t>(groups.z));
+  ++gpu_.counters.dispatches;
+}
+
+void Recorder::Write(std::span<const std::byte> from, std::byte* to) {
+  if (from.empty() || !Begin()) return;
+  const auto [buffer, offset] = gpu_.BufferAt(to);
+  Order();
+  vkCmdUpdateBuffer(gpu_.commands, buffer, offset, from.size(), from.data());
+}
+
+void Recorder::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
+  if (bytes == 0 || !Begin()) return;
+  const auto [source, source_at] = gpu_.BufferAt(from);
+  const auto [target, target_at] = gpu_.BufferAt(to);
+  Order();
+  const VkBufferCopy region{source_at, target_at, static_cast<VkDeviceSize>(bytes)};
+  vkCmdCopyBuffer(gpu_.commands, source, target, 1, &region);
+}
+
+void Recorder::Zero(std::byte* to, int64_t bytes) {
+  if (bytes == 0 || !Begin()) return;
+  const auto [buffer, offset] = gpu_.BufferAt(to);
+  Order();
+  vkCmdFillBuffer(gpu_.commands, buffer, offset, static_cast<VkDeviceSize>(bytes), 0);
+}
+
+Status Recorder::Finish() {
+  if (!recording_) return std::exchange(status_, {});
+  recording_ = false;
+  // The host reads what it may see.
+  const VkMemoryBarrier barrier{
+      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+      .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
+  vkCmdPipelineBarrier(gpu_.commands,
+                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                       VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+  VkResult result = vkEndCommandBuffer(gpu_.commands);
+  if (!status_.ok()) return std::exchange(status_, {});
+  const VkSubmitInfo submit{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                            .commandBufferCount = 1,
+                            .pCommandBuffers = &gpu_.commands};
+  const int64_t submitted_ns = timing_ ? MonotonicNs() : 0;
+  if (result == VK_SUCCESS) result = vkQueueSubmit(gpu_.queue, 1, &submit, gpu_.fence);
+  ++gpu_.counters.submissions;
+  if (result == VK_SUCCESS) {
+    result = vkWaitForFences(gpu_.device, 1, &gpu_.fence, VK_TRUE, ~uint64_t{0});
+    ++gpu_.counters.waits;
+  }
+  if (result == VK_SUCCESS) result = vkResetFences(gpu_.device, 1, &gpu_.fence);
+  if (result != VK_SUCCESS) return VulkanError(gpu_.facts.name, result);
+  return timing_ ? TakeTimes(submitted_ns) : Status();
+}
+
+Status Recorder::BeginTiming() {
+  CHECK(!recording_);
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(gpu_.physical, &properties);
+  const uint32_t bits = TimestampBits(gpu_.physical);
+  if (bits == 0) {
+    return Error{ErrorCode::kUnavailable, gpu_.facts.name + " has no clock for its commands"};
+  }
+  gpu_.tick_ns = static_cast<double>(properties.limits.timestampPeriod);
+  gpu_.time_mask = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+  const VkQueryPoolCreateInfo create{.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                     .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                     .queryCount = kTimesMax};
+  if (gpu_.times == nullptr) {
+    const VkResult result = vkCreateQueryPool(gpu_.device, &create, nullptr, &gpu_.times);
+    if (result != VK_SUCCESS) return VulkanError(gpu_.facts.name, result);
+  }
+  timing_ = true;
+  return {};
+}
+
+void Recorder::WriteMark(std::string_view name) {
+  const size_t at = timed_.size() + 1;
+  if (!recording_ || at >= kTimesMax) return;
+  vkCmdWriteTimestamp(gpu_.commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, gpu_.times,
+                      static_cast<uint32_t>(at));
+  timed_.push_back({name});
+}
+
+// Each mark's commands begin where those of the mark before end.
+Status Recorder::TakeTimes(int64_t submitted_ns) {
+  ticks_.resize(timed_.size() + 1);
+  const VkResult result = vkGetQueryPoolResults(
+      gpu_.device, gpu_.times, 0, static_cast<uint32_t>(ticks_.size()), ticks_.size() * 8,
+      ticks_.data(), 8, VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
+  if (result != VK_SUCCESS) return VulkanError(gpu_.facts.name, result);
+  const auto time_of = [&](size_t at) {
+    const uint64_t since = (ticks_[at] - ticks_[0]) & gpu_.time_mask;
+    return submitted_ns + static_cast<int64_t>(static_cast<double>(since) * gpu_.tick_ns);
+  };
+  for (size_t i = 0; i < timed_.size(); ++i) {
+    timed_[i].start_ns = time_of(i);
+    timed_[i].end_ns = time_of(i + 1);
+  }
+  return {};
+}
+
+}  // namespace braid::vulkan
