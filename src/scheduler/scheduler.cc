@@ -48,7 +48,7 @@ void Scheduler::State::On(const StopRequested& event) {
 bool Scheduler::State::Idle() const {
   const auto quiet = [](const DpRank& rank) { return rank.running.empty(); };
   return std::all_of(ranks.begin(), ranks.end(), quiet) && admission.queue().empty() &&
-         !StepsOrMovesInFlight();
+         !planner.in_flight() && moves.idle();
 }
 
 Result<Scheduler> Scheduler::Create(const SchedulerConfig& config) {
