@@ -73,7 +73,7 @@ async def stream(reader, writer, rng, leave, counts):
     """One stream; False if the client left it."""
     body = body_of(rng)
     text = json.dumps(body).encode()
-    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                  b"Content-Length: %d\r\n\r\n" % len(text) + text)
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
@@ -110,7 +110,7 @@ async def streamer(port, rng, share, counts, end):
 async def idler(port, end):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while time.monotonic() < end:
-        writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200"), head
         await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
