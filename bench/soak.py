@@ -73,7 +73,8 @@ async def stream(reader, writer, rng, leave, counts):
     """One stream; False if the client left it."""
     body = body_of(rng)
     text = json.dumps(body).encode()
-    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                 b"Content-Type: application/json\r\n"
                  b"Content-Length: %d\r\n\r\n" % len(text) + text)
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head

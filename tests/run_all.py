@@ -25,6 +25,7 @@ SHOWN_LINES = 40
 TOGETHER = 2  # parts at a time
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
+GROUPS = re.compile(r"rank|handoff|disk_tier|slow_disk|expert")
 SANITIZED = {
     "dev": {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
@@ -62,8 +63,13 @@ def parts_of(preset):
     venv, clients = ".venv/bin/python", ".venv-clients/bin/python"
     ctest = ["ctest", "--test-dir", build, "-V", "--no-tests=error", "-L"]
 
-    def pytest(folder, python_of_tests=venv):
-        return [python_of_tests, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", folder]
+    def pytest(*paths, python_of_tests=venv):
+        return [python_of_tests, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *paths]
+
+    def files(folder, of_groups):
+        """Tests of processes that work together, or the others: two parts that take as long."""
+        every = sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob("*_test.py"))
+        return [str(path) for path in every if bool(GROUPS.match(path.name)) == of_groups]
 
     return [
         Part("unit", [*ctest, "unit", "-j", "2"], alone=True),
@@ -76,7 +82,8 @@ def parts_of(preset):
         Part("golden", [python, "tests/golden/compare.py", binary,
                         *(["--few-cuts"] if preset in SANITIZED else [])],
              ["tests/golden/compare.py", binary]),
-        Part("cli", pytest("tests/cli"), ["tests/cli", venv, binary]),
+        Part("cli", pytest(*files("tests/cli", False)), ["tests/cli", venv, binary]),
+        Part("groups", pytest(*files("tests/cli", True)), ["tests/cli", venv, binary]),
         *([] if preset in SANITIZED else
           [Part("dist", pytest("tests/dist"), ["tests/dist", venv, binary])]),
         Part("formats", pytest("tests/formats"), ["tests/formats", venv, binary]),
@@ -85,7 +92,7 @@ def parts_of(preset):
         Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
         Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),
         Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
-        Part("clients", pytest("tests/clients", clients),
+        Part("clients", pytest("tests/clients", python_of_tests=clients),
              [clients, ".venv-openai2/bin/python", "tests/clients/node/node_modules", binary],
              timeout_s=3600, asked_for=True, alone=True),
     ]

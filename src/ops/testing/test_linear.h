@@ -57,8 +57,12 @@ inline std::vector<ExpertsCase> ExpertsCases() {
       {33, 48, 5, 24, 40, WeightFormat::kI8, WeightFormat::kI8, 0.2f, 0.0f}};
   for (const WeightFormatRow& format : WeightFormats()) {
     if (!format.quantised()) continue;
-    cases.push_back({21, 130, 5, 96, 40, format.format});
-    cases.push_back({37, 192, 5, 96, 40, format.format, WeightFormat::kI8});
+    // In turn: neighbours in the table share their kernels.
+    if (cases.size() % 2 == 0) {
+      cases.push_back({21, 130, 5, 96, 40, format.format});
+    } else {
+      cases.push_back({37, 192, 5, 96, 40, format.format, WeightFormat::kI8});
+    }
   }
   return cases;
 }
