@@ -42,7 +42,7 @@ def plant(shaders, mistake, folder):
 
 
 def passes(test, tests, env):
-    command = [test, "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={tests}"]
+    command = [test, "--gtest_brief=1", f"--gtest_filter={tests}"]
     env = os.environ | env
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if "SKIPPED" in done.stdout:
