@@ -27,7 +27,8 @@ struct TierCounts {
   int64_t parts_out = 0, bytes_out = 0, parts_in = 0, bytes_in = 0;
   int64_t bytes_in_memory = 0;  // of bytes_in: they came from there, and not from disk
   int64_t failed_out = 0, failed_in = 0;
-  int64_t wait_us = 0;  // of requests, for what came
+  // Of requests, for what came: how often, and how long together; from memory alone, and else.
+  int64_t waits_in_memory = 0, wait_in_memory_us = 0, waits = 0, wait_us = 0;
 };
 
 // A snapshot for metrics and /server_info.

@@ -45,42 +45,43 @@ MoveId PageMoves::Begin(Sequence& s, std::vector<KnownPart> parts) {
 bool PageMoves::idle() const {
   return under_way_.empty() &&
          std::all_of(resting_.begin(), resting_.end(),
-                     [](const Resting& resting) { return resting.leaves.empty(); });
+                     [](const Resting& resting) { return resting.paths.empty(); });
 }
 
 void PageMoves::Rest(DpRankId rank, PrefixNodeId leaf) {
   PrefixCache& cache = ranks_[rank].cache;
-  std::deque<PrefixNodeId>& leaves = resting_[rank].leaves;
+  std::deque<Path>& paths = resting_[rank].paths;
   cache.Refer(leaf);
-  leaves.push_back(leaf);
-  if (leaves.size() <= kRestingMax) return;
-  cache.Unrefer(leaves.front());
-  leaves.pop_front();
+  paths.push_back({leaf});
+  if (paths.size() <= kRestingMax) return;
+  cache.Unrefer(paths.front().leaf);
+  paths.pop_front();
 }
 
 void PageMoves::Forget() {
   for (const DpRankId r : resting_.ids()) {
-    for (const PrefixNodeId leaf : std::exchange(resting_[r].leaves, {})) {
-      ranks_[r].cache.Unrefer(leaf);
+    for (const Path& path : std::exchange(resting_[r].paths, {})) {
+      ranks_[r].cache.Unrefer(path.leaf);
     }
   }
 }
 
 void PageMoves::PlanWrites(DpRankId rank, std::vector<PageMove>& moves) {
   Resting& resting = resting_[rank];
-  while (!resting.leaves.empty() && resting.writes < kWritesMax) {
-    if (PlanWrite(rank, resting.leaves.front(), moves)) continue;
-    ranks_[rank].cache.Unrefer(resting.leaves.front());
-    resting.leaves.pop_front();
+  while (!resting.paths.empty() && resting.writes < kWritesMax) {
+    if (PlanWrite(rank, resting.paths.front(), moves)) continue;
+    ranks_[rank].cache.Unrefer(resting.paths.front().leaf);
+    resting.paths.pop_front();
   }
 }
 
-// One move of what the path has and the tier has not; false when there is no such thing.
-bool PageMoves::PlanWrite(DpRankId rank, PrefixNodeId leaf, std::vector<PageMove>& moves) {
+// One move of what the rest of the path has and the tier has not; false when there is no such
+// thing.
+bool PageMoves::PlanWrite(DpRankId rank, Path& resting, std::vector<PageMove>& moves) {
   PrefixCache& cache = ranks_[rank].cache;
   const PrefixIndex& index = cache.index();
   path_.clear();
-  for (PrefixNodeId node = leaf; index.depth(node) > 0; node = index.parent(node)) {
+  for (PrefixNodeId node = resting.leaf; index.depth(node) > 0; node = index.parent(node)) {
     path_.push_back(node);
   }
   std::reverse(path_.begin(), path_.end());
@@ -108,7 +109,7 @@ bool PageMoves::PlanWrite(DpRankId rank, PrefixNodeId leaf, std::vector<PageMove
     move.parts.push_back(part);
     bytes += PartBytes(config_.cache, kind);
   };
-  for (size_t i = 0; i < path_.size(); ++i) {
+  for (size_t& i = resting.next; i < path_.size(); ++i) {
     if (bytes >= kWriteBytes || move.parts.size() >= kWriteParts) break;
     if (has_full_ && !index.Carries(path_[i], GroupKind::kFull)) break;
     const size_t before = move.parts.size();
@@ -143,7 +144,11 @@ std::optional<Sequence*> PageMoves::End(const PagesMoved& event) {
   Moving move = std::move(at->second);
   under_way_.erase(at);
   if (move.sequence == nullptr) EndWrite(move);
-  if (move.direction == Direction::kIn && !move.parts.empty()) counts_.wait_us += event.duration_us;
+  if (move.direction == Direction::kIn && !move.parts.empty()) {
+    const bool memory = event.in_memory.size() == move.parts.size();
+    ++(memory ? counts_.waits_in_memory : counts_.waits);
+    (memory ? counts_.wait_in_memory_us : counts_.wait_us) += event.duration_us;
+  }
   const bool all_lost = !event.error.empty() && event.lost.empty();
   std::set<int32_t> lost(event.lost.begin(), event.lost.end());
   for (const int32_t i : event.in_memory) {

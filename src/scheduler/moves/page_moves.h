@@ -1,7 +1,8 @@
 // Which pages are on their way. A request's move is its own business; this knows whose it is. What
 // requests leave behind is written to the tier below the arena as soon as it rests, so that an
 // eviction loses nothing: of each path, from the root on, the keys and values up to its last state
-// that is kept, and such states, each once. Engine thread.
+// that is kept, and such states, each once. A path is gone through once: what could not be written
+// then, or has made way since, is tried again when something rests behind it. Engine thread.
 //
 // Invariant: the blocks of a move out are pinned, and so is the path before them, until its end.
 #pragma once
@@ -59,12 +60,16 @@ class PageMoves {
     std::vector<KnownPart> parts;
     std::vector<std::pair<PrefixNodeId, GroupKind>> pins;
   };
+  struct Path {
+    PrefixNodeId leaf;  // referred to
+    size_t next = 0;    // node from the root on, of which nothing was tried
+  };
   struct Resting {
-    std::deque<PrefixNodeId> leaves;  // each referred to
-    int32_t writes = 0;               // under way
+    std::deque<Path> paths;
+    int32_t writes = 0;  // under way
   };
 
-  bool PlanWrite(DpRankId rank, PrefixNodeId leaf, std::vector<PageMove>& moves);
+  bool PlanWrite(DpRankId rank, Path& resting, std::vector<PageMove>& moves);
   bool Known(const KnownPart& part) const {
     return tier_.Has(part.key, part.kind) || writing_.contains(part);
   }

@@ -1,0 +1,163 @@
+// What is written to a tier, how often, and what is counted of what comes back.
+#include "scheduler/moves/page_moves.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "scheduler/testing/scheduler_fixture.h"
+
+namespace braid {
+namespace {
+
+class PageMovesTest : public SchedulerFixture {
+ protected:
+  PageMovesTest() : SchedulerFixture(Config()) {}
+  static SchedulerConfig Config() {
+    SchedulerConfig config = BlockConfig();
+    config.tier = true;
+    return config;
+  }
+  static PagesMoved EndOf(const PageMove& move) {
+    PagesMoved end;
+    end.move = move.id;
+    end.duration_us = 1000;
+    return end;
+  }
+  // Runs until nothing is left to do; `end` says what becomes of a move. All parts of moves out.
+  template <class F>
+  std::vector<KnownPart> Run(F end) {
+    std::vector<KnownPart> out;
+    std::vector<PageMove> moves;
+    for (int turn = 0; turn < 1000 && !s_.idle(); ++turn) {
+      const Plan plan = Step();
+      moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
+      if (!plan.empty() || moves.empty()) continue;
+      for (const PageMove& move : std::exchange(moves, {})) {
+        for (const PagePart& part : move.parts) {
+          if (!move.in()) out.push_back({part.key, part.kind});
+        }
+        s_.Apply(end(move));
+        Take();
+      }
+    }
+    EXPECT_TRUE(s_.idle());
+    return out;
+  }
+  // The keys and values of a prompt, and one or two states.
+  static void ExpectEachOnce(const std::vector<KnownPart>& parts) {
+    EXPECT_GT(parts.size(), size_t{kBlocks});
+    EXPECT_LE(parts.size(), size_t{kBlocks + 2});
+    EXPECT_EQ(std::set<KnownPart>(parts.begin(), parts.end()).size(), parts.size());
+  }
+  static constexpr int32_t kBlocks = 60;  // of a prompt: more than two moves have parts
+};
+
+// A disk that is full: each part is tried once, and then there is rest.
+TEST_F(PageMovesTest, WhatCannotBeWrittenIsTriedAgainWithTheNextTurnOnly) {
+  const auto fails = [](const PageMove& move) {
+    PagesMoved end = EndOf(move);
+    end.error = "no space left";
+    return end;
+  };
+  for (int turn = 0; turn < 3; ++turn) {
+    Send(Make(64 * kBlocks + 1, 1));  // from the second turn on from what is in memory
+    ExpectEachOnce(turn < 2 ? Run(fails) : Run(EndOf));
+  }
+  Send(Make(64 * kBlocks + 1, 1));
+  EXPECT_TRUE(Run(EndOf).empty());
+}
+
+// A tier that is smaller than a conversation: what is written last drops what was written first.
+TEST_F(PageMovesTest, WhatMakesWayMeanwhileIsNotWrittenOverAndOver) {
+  std::vector<KnownPart> held;
+  const auto drops = [&](const PageMove& move) {
+    PagesKnown known;
+    for (const PagePart& part : move.parts) held.push_back({part.key, part.kind});
+    while (held.size() > 20) {
+      known.dropped.push_back(held.front());
+      held.erase(held.begin());
+    }
+    s_.Apply(known);
+    return EndOf(move);
+  };
+  Send(Make(64 * kBlocks + 1, 1));
+  ExpectEachOnce(Run(drops));
+}
+
+class ReadsTest : public PageMovesTest {
+ protected:
+  // Lets a tier take a prompt, and asks for it again when memory has forgotten it; the move that
+  // brings it ends as `end` says.
+  template <class F>
+  TierCounts CountsOf(F end) {
+    Use(Config());
+    Send(Make(64 * 4 + 1, 1));
+    Run(EndOf);
+    s_.Apply(FlushCache{});
+    Send(Make(64 * 4 + 1, 1));
+    const TierCounts before = s_.stats().tier;
+    int reads = 0;
+    Run([&](const PageMove& move) {
+      PagesMoved ended = EndOf(move);
+      if (!move.in()) return ended;
+      if (++reads == 1) {
+        EXPECT_EQ(move.parts.size(), 5u);
+        end(ended);
+      } else {
+        ended.error = "nothing is there any more";
+      }
+      return ended;
+    });
+    EXPECT_GE(reads, 1);
+    TierCounts counts = s_.stats().tier;
+    counts.parts_in -= before.parts_in;
+    return counts;
+  }
+};
+
+TEST_F(ReadsTest, WhatCameFromMemoryIsCountedApart) {
+  TierCounts counts = CountsOf([](PagesMoved&) {});
+  EXPECT_EQ(counts.parts_in, 5);
+  EXPECT_EQ(counts.bytes_in, 5 * 64);
+  EXPECT_EQ(counts.bytes_in_memory, 0);
+  EXPECT_EQ(counts.waits, 1);
+  EXPECT_EQ(counts.wait_us, 1000);
+  EXPECT_EQ(counts.waits_in_memory, 0);
+
+  counts = CountsOf([](PagesMoved& end) { end.in_memory = {1, 2}; });
+  EXPECT_EQ(counts.bytes_in_memory, 2 * 64);
+  EXPECT_EQ(counts.waits, 1);  // for the disk
+
+  counts = CountsOf([](PagesMoved& end) { end.in_memory = {0, 1, 2, 3, 4}; });
+  EXPECT_EQ(counts.bytes_in_memory, 5 * 64);
+  EXPECT_EQ(counts.waits, 0);
+  EXPECT_EQ(counts.waits_in_memory, 1);
+  EXPECT_EQ(counts.wait_in_memory_us, 1000);
+}
+
+// One rank had it in memory, another one has lost it.
+TEST_F(ReadsTest, ALostPartIsNotCountedAsReadFromMemory) {
+  TierCounts counts = CountsOf([](PagesMoved& end) {
+    end.error = "a part is lost";
+    end.lost = {3};
+    end.in_memory = {0, 3, 4};
+  });
+  EXPECT_EQ(counts.parts_in, 4);
+  EXPECT_EQ(counts.bytes_in, 4 * 64);
+  EXPECT_EQ(counts.bytes_in_memory, 2 * 64);
+  EXPECT_GE(counts.failed_in, 1);
+
+  counts = CountsOf([](PagesMoved& end) {
+    end.error = "all are lost";
+    end.in_memory = {0, 1, 2, 3, 4};
+  });
+  EXPECT_EQ(counts.bytes_in, 0);
+  EXPECT_EQ(counts.bytes_in_memory, 0);
+}
+
+}  // namespace
+}  // namespace braid
