@@ -201,14 +201,19 @@ void ServerMetrics::AddTier() {
                                     With("tier", "disk"));
   constexpr const char* kHits = "Prompt tokens whose pages came from a tier.";
   constexpr const char* kRead = "Bytes of pages that came from a tier.";
-  tier_ = {
-      counter("braid:tier_hits_total", kHits), counter("braid:tier_read_bytes_total", kRead),
-      counter("braid:tier_written_bytes_total", "Bytes of pages that a tier has taken."),
-      counter("braid:tier_failures_total",
-              "Parts of pages that could not be written to a tier or read from it."),
-      counter("braid:tier_wait_seconds_total", "Time that requests waited for pages of a tier.")};
+  constexpr const char* kWaits = "Prompts that waited for pages of a tier.";
+  constexpr const char* kWait = "Time that requests waited for pages of a tier.";
+  tier_ = {counter("braid:tier_hits_total", kHits),
+           counter("braid:tier_read_bytes_total", kRead),
+           counter("braid:tier_written_bytes_total", "Bytes of pages that a tier has taken."),
+           counter("braid:tier_failures_total",
+                   "Parts of pages that could not be written to a tier or read from it."),
+           counter("braid:tier_waits_total", kWaits),
+           counter("braid:tier_wait_seconds_total", kWait)};
   host_ = {counter("braid:tier_hits_total", kHits, "host"),
-           counter("braid:tier_read_bytes_total", kRead, "host")};
+           counter("braid:tier_read_bytes_total", kRead, "host"),
+           counter("braid:tier_waits_total", kWaits, "host"),
+           counter("braid:tier_wait_seconds_total", kWait, "host")};
 }
 
 void ServerMetrics::ShowTier(const SchedulerStats& scheduler) {
@@ -220,7 +225,10 @@ void ServerMetrics::ShowTier(const SchedulerStats& scheduler) {
   AdvanceTo(*host_[1], static_cast<double>(tier.bytes_in_memory));
   AdvanceTo(*tier_[2], static_cast<double>(tier.bytes_out));
   AdvanceTo(*tier_[3], static_cast<double>(tier.failed_in + tier.failed_out));
-  AdvanceTo(*tier_[4], static_cast<double>(tier.wait_us) / 1e6);
+  AdvanceTo(*tier_[4], static_cast<double>(tier.waits));
+  AdvanceTo(*tier_[5], static_cast<double>(tier.wait_us) / 1e6);
+  AdvanceTo(*host_[2], static_cast<double>(tier.waits_in_memory));
+  AdvanceTo(*host_[3], static_cast<double>(tier.wait_in_memory_us) / 1e6);
 }
 
 void ServerMetrics::CountFinish(FinishReason reason) {

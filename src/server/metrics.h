@@ -88,8 +88,8 @@ class ServerMetrics {
   prometheus::Counter& prefix_hits_;
   prometheus::Counter& preemptions_;
   prometheus::Gauge* tier_parts_;
-  std::array<prometheus::Counter*, 5> tier_;
-  std::array<prometheus::Counter*, 2> host_;    // tokens, bytes
+  std::array<prometheus::Counter*, 6> tier_;
+  std::array<prometheus::Counter*, 4> host_;    // tokens, bytes, waits, seconds
   std::array<prometheus::Counter*, 2> drafts_;  // verified, accepted
   std::array<prometheus::Counter*, kDraftPlaces> drafted_by_place_, accepted_by_place_;
   std::array<prometheus::Gauge*, kExpertWindows.size()> expert_balances_ = {};

@@ -33,6 +33,18 @@ std::string ValueOf(const std::string& text, const std::string& name,
   return "absent";
 }
 
+TEST(ServerMetrics, WaitsAreToldByTier) {
+  ServerMetrics metrics(Shown());
+  DriverStats stats;
+  stats.scheduler.tier = {
+      .waits_in_memory = 2, .wait_in_memory_us = 250'000, .waits = 3, .wait_us = 1'500'000};
+  const std::string text = metrics.Text({.driver = stats});
+  EXPECT_EQ(ValueOf(text, "braid:tier_waits_total", "tier=\"disk\""), "3");
+  EXPECT_EQ(ValueOf(text, "braid:tier_wait_seconds_total", "tier=\"disk\""), "1.5");
+  EXPECT_EQ(ValueOf(text, "braid:tier_waits_total", "tier=\"host\""), "2");
+  EXPECT_EQ(ValueOf(text, "braid:tier_wait_seconds_total", "tier=\"host\""), "0.25");
+}
+
 TEST(ServerMetrics, TheEnginesNumbersAreCopied) {
   ServerMetrics metrics(Shown());
   DriverStats stats{.step_us_last = 250'000, .paused = true, .audits = 4, .repairs = 2};

@@ -14,7 +14,6 @@ const kNames = {
   tier_read: "braid:tier_read_bytes_total",
   tier_written: "braid:tier_written_bytes_total",
   tier_failures: "braid:tier_failures_total",
-  tier_wait: "braid:tier_wait_seconds_total",
 };
 
 const kHistograms = {
@@ -80,6 +79,8 @@ export function parseMetrics(text) {
   values.finished = byLabel(samples, "braid:request_success_total", "finished_reason");
   values.reuse_stops = byLabel(samples, "braid:prefix_reuse_stops_total", "reason");
   values.lost_tokens = byLabel(samples, "braid:prefix_reuse_lost_tokens_total", "reason");
+  values.tier_waits = byLabel(samples, "braid:tier_waits_total", "tier");
+  values.tier_wait = byLabel(samples, "braid:tier_wait_seconds_total", "tier");
   values.blocks = samples
     .filter(({ name }) => name === "braid:cache_blocks")
     .map(({ labels, value }) => ({ group: labels.group, state: labels.state, value }));

@@ -183,8 +183,13 @@ function Disk({ metrics }) {
     ["Read", bytes(read)],
     ["Written", bytes(written)],
     ["Written for each generated token", generated > 0 ? bytes(written / generated) : "–"],
-    ["Time that requests waited", seconds(metrics.tier_wait ?? 0)],
   ];
+  for (const [tier, name] of [["disk", "the disk"], ["host", "memory beside the cache"]]) {
+    const waits = metrics.tier_waits?.[tier] ?? 0;
+    if (waits === 0) continue;
+    const mean = seconds(metrics.tier_wait[tier] / waits);
+    rows.push([`Prompts that waited for ${name}`, `${count(waits)}, ${mean} each`]);
+  }
   if (metrics.tier_failures > 0) rows.push(["Parts that failed", count(metrics.tier_failures)]);
   return (
     <section class="card" aria-label="Conversations on disk" data-testid="disk">
