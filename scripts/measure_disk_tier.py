@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What the disk tier is worth on this machine, as a table: the first token of a restored
 conversation against computing it, the speed of reading against the disk's own, a busy server with
-and without a directory, and conversations of four times the memory.
+and without a directory, what is written for each token, and conversations of four times the memory.
 
-    scripts/measure_disk_tier.py MODEL [--braid build/release/braid] [--tokens 20000]
-        [--dir DIR] [--rounds 3] [--flags "--kv-dtype bf16"]
+    scripts/measure_disk_tier.py [MODEL] [--braid build/release/braid] [--tokens 20000]
+        [--minutes 12] [--dir DIR] [--flags "--kv-dtype bf16"]
 
-Everything that is compared alternates within one run."""
+Without MODEL it makes a random one of 304 M parameters. Everything that is compared alternates
+within one run; how often, and how many tokens the busy server and the conversations have, follows
+from the time that the first conversation takes."""
 import argparse
 import http.client
 import json
@@ -18,10 +20,11 @@ import shlex
 import shutil
 import signal
 import statistics
+import struct
 import subprocess
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -90,106 +93,186 @@ def forget(directory):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def read_all(directory):
-    """Bytes a second of reading the files one after the other, with a queue of one."""
-    began, size = time.monotonic(), 0
-    for path in directory.rglob("*.pages"):
-        with open(path, "rb", buffering=0) as file:
-            while part := file.read(1 << 20):
-                size += len(part)
+def read_all(directory, readers):
+    """Bytes a second of reading the files: in order with a queue of one, or in parts by several."""
+    part = 1 << 20
+    places = [(path, at) for path in sorted(directory.rglob("*.pages"))
+              for at in range(0, path.stat().st_size, part)]
+
+    def read(place):
+        with open(place[0], "rb", buffering=0) as file:
+            file.seek(place[1])
+            return len(file.read(part))
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(readers) as pool:
+        size = sum(pool.map(read, places))
     return size / (time.monotonic() - began)
 
 
-def restored(args, directory):
-    ratios, speeds = [], []
-    for turn in range(args.rounds):
-        shutil.rmtree(directory, ignore_errors=True)
-        prompt = tokens(turn, args.tokens)
-        with Server(args, args.tokens + 64, "--cache-dir", str(directory)) as server:
-            computed = server.ask(prompt, 1)[0]
-            server.settle()
-        forget(directory)
-        raw = read_all(directory)
-        forget(directory)
-        with Server(args, args.tokens + 64, "--cache-dir", str(directory)) as server:
-            first, _, usage = server.ask(prompt, 1)
-            read = server.metric("braid:tier_read_bytes_total")
-            wait = server.metric("braid:tier_wait_seconds_total")
-        disk = usage["prompt_tokens_details"].get("disk_tokens", 0)
-        print(f"  {args.tokens} tokens computed: first after {computed:.3f} s; {disk} restored: "
-              f"{first:.3f} s, {read / 1e6:.1f} MB in {wait:.3f} s ({read / wait / 1e6:.0f} MB/s, "
-              f"the files one after the other {raw / 1e6:.0f} MB/s)")
-        ratios.append(first / computed)
-        speeds.append(read / wait / raw)
-    print(f"first token restored / computed: {statistics.median(ratios):.1%}")
-    print(f"reading pages / reading files: {statistics.median(speeds):.0%}")
+def written_twice(directory):
+    """Parts in the indexes of a directory, and those that are there again: entries of 64 bytes
+    behind a header of 64, a key of 16 first, a kind before the last 8."""
+    parts, seen = 0, set()
+    for path in directory.rglob("*.index"):
+        for entry in struct.iter_unpack("<16s36sI8s", path.read_bytes()[64:]):
+            parts += 1
+            seen.add((path.parent, entry[0], entry[2]))
+    return parts, parts - len(seen)
 
 
-def busy(args, directory):
-    """Tokens a second of four clients whose prompts are all new; and the processor's time for a
-    token, which other programs disturb less."""
-    def run(*flags):
-        with Server(args, 2048, *flags) as server:
-            server.ask(tokens(0, 600), 8)
-            made = [0] * 4
+class Measurement:
+    def __init__(self, args, scratch):
+        self.args = args
+        self.directory = pathlib.Path(scratch) / "pages"
+        self.began = time.monotonic()
+        self.rate = 0.0  # tokens of a prompt computed in a second
 
-            def client(number):
-                for i in range(6):
-                    server.ask(tokens(1000 * number + i, 700), 48)
-                    made[number] += 748
+    def left(self):
+        """Seconds of those that the run may take."""
+        return self.args.minutes * 60 - (time.monotonic() - self.began)
 
-            threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
+    def fresh(self):
+        shutil.rmtree(self.directory, ignore_errors=True)
+        return "--cache-dir", str(self.directory)
+
+    def measure_rate(self):
+        """From a prompt that is long enough; `restored` does it better."""
+        if self.rate == 0:
+            with Server(self.args, 4096) as server:
+                server.ask(tokens(1, 300), 1)
+                self.rate = 2000 / server.ask(tokens(2, 2000), 1)[0]
+        return self.rate
+
+    def restored(self):
+        count, ratios, shares, busiest = self.args.tokens, [], [], []
+        turn, took = 0, 0.0
+        while turn == 0 or (turn < self.args.rounds and self.left() - took > 0.55 * 60 *
+                            self.args.minutes):
+            began, flags = time.monotonic(), self.fresh()
+            prompt = tokens(turn, count)
+            with Server(self.args, count + 64, *flags) as server:
+                computed = server.ask(prompt, 1)[0]
+                server.settle()
+            self.rate = count / computed
+            print(f"  {count} tokens computed: first token after {computed:.2f} s")
+            for _ in range(4):
+                forget(self.directory)
+                one = read_all(self.directory, 1)
+                forget(self.directory)
+                eight = read_all(self.directory, 8)
+                forget(self.directory)
+                with Server(self.args, count + 64, *flags) as server:
+                    first, _, usage = server.ask(prompt, 1)
+                    read = server.metric("braid:tier_read_bytes_total")
+                    wait = server.metric("braid:tier_wait_seconds_total")
+                disk = usage["prompt_tokens_details"].get("disk_tokens", 0)
+                print(f"  {disk} restored: {first:.3f} s; {read / 1e6:.1f} MB in {wait:.3f} s: "
+                      f"{read / wait / 1e6:.0f} MB/s; the same files in order {one / 1e6:.0f} "
+                      f"MB/s, by 8 readers {eight / 1e6:.0f} MB/s", flush=True)
+                ratios.append(first / computed)
+                shares.append(read / wait / one)
+                busiest.append(read / wait / eight)
+            turn, took = turn + 1, time.monotonic() - began
+        print(f"first token restored / computed: {statistics.median(ratios):.2%} (at most "
+              f"{max(ratios):.2%} of {len(ratios)})")
+        print(f"reading pages / reading the same files in order: {statistics.median(shares):.0%} "
+              f"({min(shares):.0%} to {max(shares):.0%}); by 8 readers: "
+              f"{statistics.median(busiest):.0%} ({min(busiest):.0%} to {max(busiest):.0%})")
+
+    def serve_clients(self, length, *flags):
+        """Tokens a second of four clients whose prompts are all new, the processor's seconds for a
+        token, until nothing more is written, and bytes written for each token generated and for
+        each that was computed."""
+        generated = 32
+        with Server(self.args, 4096, *flags) as server:
+            server.ask(tokens(0, 200), 8)
+            before = server.metric("braid:tier_written_bytes_total")
+            prompts = [tokens(1000 + n, length) for n in range(8)]
             began, cpu = time.monotonic(), server.cpu_seconds()
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            with ThreadPoolExecutor(4) as clients:
+                list(clients.map(lambda prompt: server.ask(prompt, generated), prompts))
             seconds = time.monotonic() - began
+            if flags:
+                server.settle()
             cpu = server.cpu_seconds() - cpu
-            written = server.metric("braid:tier_written_bytes_total")
-        return sum(made) / seconds, cpu / sum(made), written / sum(made)
+            written = server.metric("braid:tier_written_bytes_total") - before
+        computed = 8 * (length + generated)
+        return (computed / seconds, cpu / computed, written / (8 * generated), written / computed)
 
-    ratios, cpu, wear = [], [], 0
-    for _ in range(args.rounds):
-        shutil.rmtree(directory, ignore_errors=True)
-        without, spent, _ = run()
-        with_tier, spent_with, wear = run("--cache-dir", str(directory))
-        again, spent_again, _ = run()
-        ratios.append(with_tier / ((without + again) / 2))
-        cpu.append(spent_with / ((spent + spent_again) / 2))
-        print(f"  {without:.0f} and {again:.0f} tokens/s without, {with_tier:.0f} with a directory")
-    print(f"busy server with / without: {statistics.median(ratios):.1%} of the tokens/s, "
-          f"{statistics.median(cpu):.1%} of the processor's time for a token; "
-          f"{wear / 1e3:.1f} kB written for each token computed")
+    def busy(self):
+        seconds = self.left() * (0.4 if self.args.only is None else 0.8) / (2 * self.args.rounds + 1)
+        length = int(min(max(self.measure_rate() * (seconds - 4) / 8 * 0.7, 100), 2000))
+        ratios, cpu, wear = [], [], (0, 0)
+        without = self.serve_clients(length)
+        for _ in range(self.args.rounds):
+            with_tier = self.serve_clients(length, *self.fresh())
+            again = self.serve_clients(length)
+            ratios.append(with_tier[0] / ((without[0] + again[0]) / 2))
+            cpu.append(with_tier[1] / ((without[1] + again[1]) / 2))
+            wear = with_tier[2:]
+            print(f"  prompts of {length} tokens: {without[0]:.0f} and {again[0]:.0f} tokens/s "
+                  f"without, {with_tier[0]:.0f} with a directory", flush=True)
+            without = again
+        print(f"busy server with / without: {statistics.median(ratios):.1%} of the tokens/s "
+              f"({min(ratios):.1%} to {max(ratios):.1%}), {statistics.median(cpu):.1%} of the "
+              f"processor's time for a token ({min(cpu):.1%} to {max(cpu):.1%})")
+        print(f"written: {wear[0] / 1e3:.1f} kB for each token generated, {wear[1] / 1e3:.1f} kB for "
+              "each computed")
+        self.tell_written_twice()
+
+    def tell_written_twice(self):
+        parts, again = written_twice(self.directory)
+        print(f"parts written: {parts}, of them written twice: {again}")
+
+    def agentic(self):
+        # A run has two: the first tells how much memory all conversations take.
+        seconds = self.left() / 5
+        each = self.measure_rate() * seconds * 0.6 / 6
+        first = int(min(max(each - 500, 600), 1500))
+        shape = ["--conversations", "6", "--turns", "6", "--first-tokens", str(first),
+                 "--turn-tokens", "100", "--output-tokens", "16"]
+        for flags in ((), self.fresh()):
+            command = [self.args.braid, "bench", "agentic", self.args.model, "--cache-share", "0.25",
+                       "--json", *shape, *shlex.split(self.args.flags), *flags]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  check=True, text=True)
+            report = json.loads(done.stdout)
+            print(f"four times the memory, {'with' if flags else 'without'} a directory: "
+                  f"{report['reuse']:.1%} of {report['reusable_tokens']} reusable tokens reused",
+                  flush=True)
+        self.tell_written_twice()
 
 
-def agentic(args, directory):
-    for flags in ([], ["--cache-dir", str(directory)]):
-        shutil.rmtree(directory, ignore_errors=True)
-        command = [args.braid, "bench", "agentic", args.model, "--cache-share", "0.25", "--json",
-                   *shlex.split(args.flags), *flags]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              check=True, text=True)
-        report = json.loads(done.stdout)
-        print(f"four times the memory, {'with' if flags else 'without'} a directory: "
-              f"{report['reuse']:.1%} of {report['reusable_tokens']} reusable tokens reused")
+def machine():
+    names = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    load = os.getloadavg()[0]
+    return f"{names[0] if names else 'unknown CPU'}, {os.cpu_count()} CPUs, load {load:.1f}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?")
     parser.add_argument("--braid", default=str(ROOT / "build/release/braid"))
     parser.add_argument("--tokens", type=int, default=20000)
     parser.add_argument("--dir", help="on the disk to measure (default: a temporary one)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=12, help="that the run may take, about")
     parser.add_argument("--flags", default="", help="further flags of the engine")
     parser.add_argument("--only", choices=["restored", "busy", "agentic"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
-        directory = pathlib.Path(scratch) / "pages"
-        for part in (restored, busy, agentic):
+        run = Measurement(args, scratch)
+        print(machine(), flush=True)
+        if args.model is None:
+            args.model = str(pathlib.Path(scratch) / "mid")
+            subprocess.run([args.braid, "make-model", args.model, "--shape",
+                            "mid,num_hidden_layers=4,hidden_size=512"], check=True,
+                           stdout=subprocess.DEVNULL)
+        for part in (run.restored, run.busy, run.agentic):
             if args.only in (None, part.__name__):
-                part(args, directory)
+                part()
+        print(f"{(time.monotonic() - run.began) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":
