@@ -201,7 +201,8 @@ class Measurement:
         return (computed / seconds, cpu / computed, written / (8 * generated), written / computed)
 
     def busy(self):
-        seconds = self.left() * (0.4 if self.args.only is None else 0.8) / (2 * self.args.rounds + 1)
+        share = 0.4 if self.args.only is None else 0.8
+        seconds = self.left() * share / (2 * self.args.rounds + 1)
         length = int(min(max(self.measure_rate() * (seconds - 4) / 8 * 0.7, 100), 2000))
         ratios, cpu, wear = [], [], (0, 0)
         without = self.serve_clients(length)
@@ -217,8 +218,8 @@ class Measurement:
         print(f"busy server with / without: {statistics.median(ratios):.1%} of the tokens/s "
               f"({min(ratios):.1%} to {max(ratios):.1%}), {statistics.median(cpu):.1%} of the "
               f"processor's time for a token ({min(cpu):.1%} to {max(cpu):.1%})")
-        print(f"written: {wear[0] / 1e3:.1f} kB for each token generated, {wear[1] / 1e3:.1f} kB for "
-              "each computed")
+        print(f"written: {wear[0] / 1e3:.1f} kB for each token generated, {wear[1] / 1e3:.1f} kB "
+              "for each computed")
         self.tell_written_twice()
 
     def tell_written_twice(self):
@@ -233,8 +234,8 @@ class Measurement:
         shape = ["--conversations", "6", "--turns", "6", "--first-tokens", str(first),
                  "--turn-tokens", "100", "--output-tokens", "16"]
         for flags in ((), self.fresh()):
-            command = [self.args.braid, "bench", "agentic", self.args.model, "--cache-share", "0.25",
-                       "--json", *shape, *shlex.split(self.args.flags), *flags]
+            command = [self.args.braid, "bench", "agentic", self.args.model, "--cache-share",
+                       "0.25", "--json", *shape, *shlex.split(self.args.flags), *flags]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                   check=True, text=True)
             report = json.loads(done.stdout)

@@ -209,6 +209,7 @@ Status Engine::State::PlanCache(const Binding& binding) {
   MemoryRequest request;
   request.kv_dtype = machine.kv_dtype;
   const int32_t ranks_here = ranks ? ranks->on_this_machine() : 1;
+  RETURN_IF_ERROR(CheckHostMemory(options, ranks_here));
   request.available_bytes = (AvailableMemory() - options.cache_host_bytes) / ranks_here;
   formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
@@ -367,6 +368,7 @@ void Engine::State::StartFollowers() {
   leader = std::make_unique<RankLeader>(
       *ranks->Groups(0).all, SharedStart(),
       [this](const Error& error) {
+        if (tier) tier->LoseOthers();
         std::lock_guard lock(lost_mutex);
         lost = error;
       },

@@ -57,6 +57,7 @@ struct EngineOptions {
   std::string cache_dir;  // pages that rest are written there and read again; empty: none
   int64_t cache_disk_bytes = kCacheDiskBytes;  // at most, of that directory
   int64_t cache_host_bytes = 0;                // of memory for pages beside the cache; 0: none
+  std::optional<int32_t> cache_host_node;      // the NUMA node that it is of; nullopt: any
   std::string cache_key_file;                  // to encrypt them with; empty: they are not
   std::string expert_loads;                    // file to record the experts' loads in; empty: none
   // The other part of a hand-off is another engine's; none: this one does all. Its fingerprint is

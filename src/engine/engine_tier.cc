@@ -2,11 +2,16 @@
 #include "engine/engine_tier.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/block.h"
+#include "base/log.h"
 #include "base/quantities.h"
+#include "base/system/control_groups.h"
+#include "base/system/topology.h"
 
 namespace braid {
 
@@ -62,7 +67,43 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                           .bytes_max = options.cache_disk_bytes,
                           .fingerprint = TierFingerprint(fingerprint, files),
                           .cipher = std::move(cipher)},
-                         {options.mesh.ranks(), options.mesh.tp, here}, options.cache_host_bytes);
+                         {options.mesh.ranks(), options.mesh.tp, here}, options.cache_host_bytes,
+                         options.cache_host_node.value_or(-1));
+}
+
+Status CheckHostMemory(const EngineOptions& options, int32_t ranks_here, const std::string& root) {
+  if (options.cache_host_bytes == 0) {
+    if (!options.cache_host_node) return {};
+    return Error{ErrorCode::kInvalid, "it says where --cache-host lies; give it a size",
+                 "cache_host_node"};
+  }
+  const int64_t bytes = options.cache_host_bytes / options.mesh.ranks() * ranks_here;
+  if (const int64_t available = AvailableMemory(root); bytes > available) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--cache-host {} is more than the {} of memory that are free here",
+                             ByteText(bytes), ByteText(available)),
+                 "cache_host"};
+  }
+  if (!options.cache_host_node) return {};
+  const std::vector<NodeMemory> nodes = MemoryNodes(root);
+  const auto at = std::ranges::find(nodes, *options.cache_host_node, &NodeMemory::node);
+  if (at == nodes.end()) {
+    std::vector<int> there;
+    for (const NodeMemory& node : nodes) there.push_back(node.node);
+    return Error{
+        ErrorCode::kInvalid,
+        fmt::format("NUMA node {} has no memory for this process; nodes that have some: {}",
+                    *options.cache_host_node,
+                    there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))),
+        "cache_host_node"};
+  }
+  if (bytes > at->free_bytes) {
+    LogWarning(
+        "--cache-host {} is more than the {} that are free on NUMA node {}: the rest will lie "
+        "on others",
+        ByteText(bytes), ByteText(at->free_bytes), at->node);
+  }
+  return {};
 }
 
 FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports) {
@@ -77,8 +118,10 @@ FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports) {
 std::string TierText(const RankTiers& tier, const EngineOptions& options) {
   std::string text;
   if (options.cache_host_bytes > 0) {
-    text = fmt::format("pages in memory beside the cache: at most {}\n",
-                       ByteText(options.cache_host_bytes));
+    text = fmt::format(
+        "pages in memory beside the cache: at most {}{}\n", ByteText(options.cache_host_bytes),
+        options.cache_host_node ? fmt::format(" on NUMA node {}", *options.cache_host_node)
+                                : std::string());
   }
   if (options.cache_dir.empty()) return text;
   const DiskTierStats stats = tier.stats();

@@ -22,6 +22,11 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                                             const FingerprintParts& parts,
                                             const std::vector<int32_t>& here);
 
+// Whether the machine has what --cache-host and --cache-host-node ask for. `ranks_here`: of this
+// machine. `root` holds sys/ and proc/.
+Status CheckHostMemory(const EngineOptions& options, int32_t ranks_here,
+                       const std::string& root = "/");
+
 // How often rank 0 asks the other processes for ends of moves while it has nothing else to say.
 inline constexpr int64_t kReportsUs = 1000;
 // What a process that follows rank 0 tells it of its tier (null: there is none), and hears of it.

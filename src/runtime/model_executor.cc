@@ -387,6 +387,7 @@ struct ModelExecutor::State {
     StepDone out;
     out.step = plan.step;
     if (!ranks.status.ok()) {
+      StartMoves(plan, events);  // each must end
       Fail(out);
       return out;
     }

@@ -76,6 +76,7 @@ struct DiskTier::State {
   bool Keep(const KnownPart& part, const PartPieces& pieces);
   Status ReadFile(const KnownPart& part, const PartPieces& pieces);
   Status WriteFile(const KnownPart& part, const PartPieces& pieces);
+  Status WriteEntry(int32_t id, const KnownPart& part, const PartPlace& place);
   Result<int32_t> Reserve(int64_t bytes, int64_t& offset);
   Result<int32_t> NewSegment();
   Status MakeRoom(int64_t bytes);
@@ -105,6 +106,7 @@ struct DiskTier::State {
   bool stopping = false;
   std::thread watch;
 
+  std::mutex index_mutex;  // of writing entries; taken before the other
   mutable std::mutex mutex;
   EventSink* events = nullptr;
   std::unordered_map<KnownPart, Place, PartHash> parts;
@@ -358,17 +360,32 @@ Status DiskTier::State::WriteFile(const KnownPart& part, const PartPieces& piece
     ASSIGN_OR_RETURN(id, Reserve(part_file.BytesOf(bytes), place.offset));
     fd = segments[id].pages;
   }
-  const Status status = part_file.Write(fd, part, pieces, place);
+  Status status = part_file.Write(fd, part, pieces, place);
+  if (status) status = WriteEntry(id, part, place);
   std::lock_guard lock(mutex);
   Segment& segment = segments[id];
   --segment.users;
   RETURN_IF_ERROR(status);
-  const SegmentEntry entry = part_file.EntryOf(part, place);
-  RETURN_IF_ERROR(
-      WriteAll(files, segment.index, std::as_bytes(std::span(&entry, 1)), segment.index_bytes));
-  segment.index_bytes += static_cast<int64_t>(sizeof(entry));
-  figures.written_bytes += place.bytes + static_cast<int64_t>(sizeof(entry));
+  figures.written_bytes += place.bytes + static_cast<int64_t>(sizeof(SegmentEntry));
   if (parts.try_emplace(part, Place{id, place}).second) segment.parts.push_back(part);
+  return {};
+}
+
+// One after the other, so that an index has no holes, and not under the mutex: whoever reads does
+// not wait for a slow disk to write.
+Status DiskTier::State::WriteEntry(int32_t id, const KnownPart& part, const PartPlace& place) {
+  const SegmentEntry entry = part_file.EntryOf(part, place);
+  std::lock_guard writer(index_mutex);
+  int fd = -1;
+  int64_t offset = 0;
+  {
+    std::lock_guard lock(mutex);
+    fd = segments[id].index;
+    offset = segments[id].index_bytes;
+  }
+  RETURN_IF_ERROR(WriteAll(files, fd, std::as_bytes(std::span(&entry, 1)), offset));
+  std::lock_guard lock(mutex);
+  segments[id].index_bytes += static_cast<int64_t>(sizeof(entry));
   return {};
 }
 

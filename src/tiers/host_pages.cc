@@ -10,6 +10,7 @@
 
 #include "base/math.h"
 #include "base/quantities.h"
+#include "base/system/topology.h"
 
 namespace braid {
 namespace {
@@ -18,7 +19,7 @@ constexpr int64_t kAlignment = 64;
 
 }  // namespace
 
-Result<std::unique_ptr<HostPages>> HostPages::Create(int64_t bytes) {
+Result<std::unique_ptr<HostPages>> HostPages::Create(int64_t bytes, int node) {
   void* memory = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -28,6 +29,7 @@ Result<std::unique_ptr<HostPages>> HostPages::Create(int64_t bytes) {
                  "cache_host"};
   }
   ::madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  PreferNode(static_cast<std::byte*>(memory), bytes, node);
   return std::unique_ptr<HostPages>(new HostPages(static_cast<std::byte*>(memory), bytes));
 }
 

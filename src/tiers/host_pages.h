@@ -19,8 +19,9 @@ namespace braid {
 class HostPages {
  public:
   // Reserves so much memory, in huge pages where the system has them; what is not used costs
-  // nothing. kUnavailable when it cannot be had.
-  static Result<std::unique_ptr<HostPages>> Create(int64_t bytes);
+  // nothing. Of a NUMA node as long as that has some; -1: of any. kUnavailable when it cannot be
+  // had.
+  static Result<std::unique_ptr<HostPages>> Create(int64_t bytes, int node = -1);
   ~HostPages();
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
@@ -38,6 +39,7 @@ class HostPages {
     int64_t parts = 0, bytes = 0;
   };
   Stats stats() const;
+  const std::byte* memory() const { return memory_; }
 
  private:
   struct Entry {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/system/test_page_policy.h"
 
 namespace braid {
 namespace {
@@ -49,6 +50,16 @@ bool Comes(HostPages& pages, uint64_t number, size_t size) {
   if (!pages.Read(Part(number), Pieces(bytes))) return false;
   EXPECT_EQ(bytes, BytesOf(number, size)) << number;
   return true;
+}
+
+TEST(HostPages, LieOnTheNodeThatIsAskedFor) {
+  const auto anywhere = *HostPages::Create(1 << 20);
+  const auto there = *HostPages::Create(1 << 20, 0);
+  if (PagePolicyAt(anywhere->memory()) < 0) GTEST_SKIP() << "the kernel tells no policies";
+  EXPECT_EQ(PagePolicyAt(anywhere->memory()), MPOL_DEFAULT);
+  for (const int64_t at : {0, (1 << 20) - 1}) {
+    EXPECT_EQ(PagePolicyAt(there->memory() + at), MPOL_PREFERRED) << at;
+  }
 }
 
 TEST(HostPages, TheOldestMakesWayAndIsNamed) {

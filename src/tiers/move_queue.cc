@@ -12,7 +12,9 @@
 namespace braid {
 
 void MoveQueue::Begin(int threads) {
-  for (int i = 0; i < std::max(threads, 1); ++i) {
+  const int count = std::max(threads, 1);
+  writers_ = count - (count > 1 ? std::max(count / 4, 1) : 0);
+  for (int i = 0; i < count; ++i) {
     threads_.emplace_back([this] { Work(); });
   }
 }
@@ -35,12 +37,10 @@ void MoveQueue::Start(const PageMove& move, EventSink& events) {
   job->left = move.parts.size();
   {
     std::lock_guard lock(mutex_);
-    // Somebody waits for what comes; what leaves has time.
-    std::vector<Task> tasks;
+    std::deque<Task>& tasks = move.in() ? reads_ : writes_;
     for (size_t i = 0; i < move.parts.size(); ++i) {
       tasks.push_back({job.get(), static_cast<int32_t>(i)});
     }
-    tasks_.insert(move.in() ? tasks_.begin() : tasks_.end(), tasks.begin(), tasks.end());
     jobs_.emplace(job.get(), std::move(job));
   }
   wake_.notify_all();
@@ -48,16 +48,19 @@ void MoveQueue::Start(const PageMove& move, EventSink& events) {
 
 void MoveQueue::Work() {
   ::pthread_setname_np(::pthread_self(), "braid-tier");
+  std::unique_lock lock(mutex_);
   while (true) {
-    Task task{};
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      task = tasks_.front();
-      tasks_.pop_front();
-    }
+    wake_.wait(lock, [&] { return stopping_ || !reads_.empty() || CanWrite(); });
+    const bool read = !reads_.empty();
+    if (!read && !CanWrite()) return;  // who writes takes what is left
+    std::deque<Task>& tasks = read ? reads_ : writes_;
+    const Task task = tasks.front();
+    tasks.pop_front();
+    writing_ += !read;
+    lock.unlock();
     Run(task);
+    lock.lock();
+    writing_ -= !read;
   }
 }
 

@@ -1,5 +1,9 @@
 // Threads that carry out moves, part by part; the thread that does the last part of a move posts
 // its end. The engine thread only queues, under a mutex that is held for a moment each time.
+//
+// Somebody waits for what comes in; what leaves has time. So parts that come in go first, and one
+// thread in four (of two or more, one at least) takes nothing else: a disk that keeps all others
+// with writing delays no reading.
 #pragma once
 
 #include <condition_variable>
@@ -53,12 +57,14 @@ class MoveQueue {
     int32_t part;
   };
   void Work();
+  bool CanWrite() const { return !writes_.empty() && writing_ < writers_; }
   void Run(const Task& task);
 
   const CarryOut carry_out_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Task> tasks_;
+  std::deque<Task> reads_, writes_;  // in the order in which they came
+  int writers_ = 1, writing_ = 0;    // threads: that may write, that do
   std::map<Job*, std::unique_ptr<Job>> jobs_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

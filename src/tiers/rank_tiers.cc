@@ -21,7 +21,8 @@ class RankTiers::RankMover final : public Mover {
     tier_.Attach(arena, geometry);
   }
   void Start(const PageMove& move, EventSink&) override {
-    if (move.dp_rank.value == group_) tier_.Start(move, all_);
+    all_.Begin(move);
+    if (move.dp_rank.value == group_) tier_.Start(move, all_.here_);
   }
 
  private:
@@ -31,7 +32,8 @@ class RankTiers::RankMover final : public Mover {
 };
 
 Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& options,
-                                                   const TierRanks& ranks, int64_t host_bytes) {
+                                                   const TierRanks& ranks, int64_t host_bytes,
+                                                   int host_node) {
   TierRanks own_ranks = ranks;
   for (int32_t rank = 0; ranks.here.empty() && rank < ranks.count; ++rank) {
     own_ranks.here.push_back(rank);
@@ -44,7 +46,7 @@ Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& option
     DiskTierOptions own = options;
     const int32_t number = rank % ranks.group;
     if (host_bytes > 0 && !all->hosts_.contains(number)) {
-      ASSIGN_OR_RETURN(all->hosts_[number], HostPages::Create(host_bytes / memories));
+      ASSIGN_OR_RETURN(all->hosts_[number], HostPages::Create(host_bytes / memories, host_node));
     }
     if (host_bytes > 0) own.host = all->hosts_[number].get();
     if (ranks.count > 1 && !own.directory.empty()) {
@@ -69,13 +71,25 @@ RankTiers::~RankTiers() { tiers_.clear(); }
 void RankTiers::Watch(EventSink& events) {
   events_ = &events;
   for (size_t i = 0; i < tiers_.size(); ++i) {
-    tiers_[i]->Watch(i == 0 && leads() ? events : *this);
+    tiers_[i]->Watch(i == 0 && leads() ? events : here_);
   }
 }
 
 Mover& RankTiers::MoverOf(int32_t rank) { return *movers_.at(rank); }
 
-void RankTiers::Post(Event event) {
+void RankTiers::Post(Event event) { Take(std::move(event), false); }
+
+// Where ranks are processes, rank 0 has a part in the moves of its own group alone.
+void RankTiers::Begin(const PageMove& move) {
+  if (!leads() || !several()) return;
+  std::lock_guard lock(mutex_);
+  const auto at = ends_.try_emplace(move.id).first;
+  at->second.of_here = move.dp_rank.value == 0 ? 1 : 0;
+  at->second.all.move = move.id;
+  EndIfOver(at);
+}
+
+void RankTiers::Take(Event event, bool here) {
   CHECK(events_ != nullptr, "a tier that nobody watches");
   if (PagesKnown* known = std::get_if<PagesKnown>(&event)) {
     known->added.clear();
@@ -84,22 +98,41 @@ void RankTiers::Post(Event event) {
   }
   PagesMoved* moved = std::get_if<PagesMoved>(&event);
   if (moved == nullptr) return;
-  if (leads()) {
-    std::lock_guard lock(mutex_);
-    const auto at = ends_.try_emplace(moved->move, Ends{ranks_.group, {}}).first;
-    PagesMoved& all = at->second.all;
-    std::set<int32_t> lost(all.lost.begin(), all.lost.end());
-    lost.insert(moved->lost.begin(), moved->lost.end());
-    all.move = moved->move;
-    all.lost.assign(lost.begin(), lost.end());
-    all.in_memory = moved->in_memory;  // ranks keep the same, as far as anybody needs to know
-    if (!moved->error.empty()) all.error = moved->error;
-    all.duration_us = std::max(all.duration_us, moved->duration_us);
-    if (--at->second.left > 0) return;
-    event = std::move(all);
-    ends_.erase(at);
+  if (!leads()) return events_->Post(std::move(event));
+  std::lock_guard lock(mutex_);
+  const auto at = ends_.try_emplace(moved->move).first;
+  if (!several()) at->second.of_here = ranks_.group;
+  PagesMoved& all = at->second.all;
+  std::set<int32_t> lost(all.lost.begin(), all.lost.end());
+  lost.insert(moved->lost.begin(), moved->lost.end());
+  all.move = moved->move;
+  all.lost.assign(lost.begin(), lost.end());
+  all.in_memory = moved->in_memory;  // ranks keep the same, as far as anybody needs to know
+  if (!moved->error.empty()) all.error = moved->error;
+  all.duration_us = std::max(all.duration_us, moved->duration_us);
+  ++(here ? at->second.here : at->second.elsewhere);
+  EndIfOver(at);
+}
+
+// The mutex is held.
+void RankTiers::EndIfOver(std::map<MoveId, Ends>::iterator at) {
+  const Ends& ends = at->second;
+  if (ends.of_here < 0 || ends.here < ends.of_here) return;
+  const bool whole = ends.of_here + ends.elsewhere == ranks_.group;
+  if (!whole && !others_lost_) return;
+  PagesMoved all = std::move(at->second.all);
+  if (!whole) {  // nobody knows what the lost rank has done: nothing is there
+    all.error = "the rank that has the other part is lost";
+    all.lost.clear();
   }
-  events_->Post(std::move(event));
+  ends_.erase(at);
+  events_->Post(std::move(all));
+}
+
+void RankTiers::LoseOthers() {
+  std::lock_guard lock(mutex_);
+  others_lost_ = true;
+  for (auto at = ends_.begin(); at != ends_.end();) EndIfOver(at++);
 }
 
 void RankTiers::Clear() {

@@ -3,7 +3,7 @@
 // one of them has lost is lost. One rank uses the directory itself.
 //
 // Ranks may be threads of one process, or processes with an object each: then that of rank 0 hears
-// of the others' ends by Post (runtime/lock_step.h brings them).
+// of the others' ends by Post (runtime/lock_step.h brings them), or that none come any more.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,10 @@ struct TierRanks {
 class RankTiers final : public EventSink {
  public:
   // The bound is of all folders together, and `host_bytes` (0: none) of all memory for pages, also
-  // where processes divide it.
+  // where processes divide it; of a NUMA node (-1: any).
   static Result<std::unique_ptr<RankTiers>> Open(const DiskTierOptions& options,
-                                                 const TierRanks& ranks, int64_t host_bytes = 0);
+                                                 const TierRanks& ranks, int64_t host_bytes = 0,
+                                                 int host_node = -1);
   ~RankTiers() override;
 
   // As DiskTier::Watch; before the first move. Of a process without rank 0: `events` gets the ends
@@ -40,24 +41,39 @@ class RankTiers final : public EventSink {
   void Clear();
   DiskTierStats stats() const;  // of all here; what can be read, of the rank with the fewest
 
-  // What the tiers of ranks say, here or elsewhere.
+  // What the tiers of other processes say.
   void Post(Event event) override;
+  // No other process says anything any more: moves are lost, over when they are over here.
+  void LoseOthers();
 
  private:
   class RankMover;
+  // What the tiers of this process say.
+  struct Here final : EventSink {
+    explicit Here(RankTiers& tiers) : all(tiers) {}
+    void Post(Event event) override { all.Take(std::move(event), true); }
+    RankTiers& all;
+  };
   struct Ends {
-    int32_t left = 0;
+    int32_t of_here = -1;             // ranks that take part here; -1: nobody knows yet
+    int32_t here = 0, elsewhere = 0;  // ranks that have reported
     PagesMoved all;
   };
   explicit RankTiers(TierRanks ranks) : ranks_(std::move(ranks)) {}
   bool leads() const { return ranks_.here.front() == 0; }
+  bool several() const { return std::ssize(ranks_.here) < ranks_.count; }  // processes
+  void Begin(const PageMove& move);
+  void Take(Event event, bool here);
+  void EndIfOver(std::map<MoveId, Ends>::iterator at);
 
   const TierRanks ranks_;
+  Here here_{*this};
   std::map<int32_t, std::unique_ptr<HostPages>> hosts_;  // by folder
   std::vector<std::unique_ptr<DiskTier>> tiers_;
   std::map<int32_t, std::unique_ptr<Mover>> movers_;  // by rank
   std::mutex mutex_;
-  std::map<MoveId, Ends> ends_;
+  std::map<MoveId, Ends> ends_;  // of moves that are not over; of rank 0's process
+  bool others_lost_ = false;
   EventSink* events_ = nullptr;
 };
 

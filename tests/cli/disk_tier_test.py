@@ -125,6 +125,42 @@ def test_ranks_that_are_processes_keep_their_pages(tmp_path, expected, start):
         answers(server.port, True)
 
 
+@pytest.mark.parametrize("start, moved", [pytest.param(Group, "written", marks=needs_mpi),
+                                          (TcpGroup, "read")], ids=["mpi", "tcp"])
+def test_a_rank_that_is_lost_while_pages_move_ends_the_group(tmp_path, expected, start, moved):
+    """No report of the lost rank's moves comes; nobody may wait for it."""
+    group = start("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "210MiB")
+    wrong = []
+
+    def client(port, first):
+        for i in range(first, first + 1000):
+            try:
+                got = ask(port, prompts(12)[i % 12])[0]
+            except (AssertionError, OSError, http.client.HTTPException, json.JSONDecodeError):
+                return
+            if got != expected[i % 12]:
+                wrong.append(i % 12)
+
+    try:
+        assert group.listening.wait(60), "".join(group.log)
+        port = int(group.address.rsplit(":", 1)[1])
+        threads = [threading.Thread(target=client, args=(port, 6 * i)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 60
+        while metric(port, f"braid:tier_{moved}_bytes_total") == 0 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert metric(port, "braid:tier_written_bytes_total") > 0
+        os.kill(group.pid_of(1), signal.SIGKILL)
+        for thread in threads:
+            thread.join(60)
+        group.ends_naming(1)
+        assert not wrong
+    finally:
+        if group.process.poll() is None:
+            group.process.kill()
+
+
 def settle(port):
     """Waits until nothing more is written."""
     before = -1.0

@@ -29,17 +29,35 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-std::map<int, int> NodeOfCpus(const std::string& root) {
-  std::map<int, int> nodes;
+// Folders of nodes, by number.
+std::map<int, std::string> NodeFolders(const std::string& root) {
+  std::map<int, std::string> folders;
   std::error_code failed;
   const std::string folder = root + "/sys/devices/system/node";
   for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
     const std::string name = entry.path().filename().string();
     if (name.rfind("node", 0) != 0 || name.size() < 5 || !std::isdigit(name[4])) continue;
-    const int node = std::atoi(name.c_str() + 4);
-    for (int cpu : ParseCpuList(FirstLine(entry.path().string() + "/cpulist"))) nodes[cpu] = node;
+    folders[std::atoi(name.c_str() + 4)] = entry.path().string();
+  }
+  return folders;
+}
+
+std::map<int, int> NodeOfCpus(const std::string& root) {
+  std::map<int, int> nodes;
+  for (const auto& [node, folder] : NodeFolders(root)) {
+    for (int cpu : ParseCpuList(FirstLine(folder + "/cpulist"))) nodes[cpu] = node;
   }
   return nodes;
+}
+
+// What follows the first line's `name` in a file; empty: no line has it.
+std::string Behind(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t at = line.find(name);
+    if (at != std::string::npos) return line.substr(at + name.size());
+  }
+  return {};
 }
 
 }  // namespace
@@ -114,6 +132,21 @@ ThreadPlaces Topology::PlacesOf(int threads) const {
     places.nodes.push_back(core.node);
   }
   return places;
+}
+
+std::vector<NodeMemory> MemoryNodes(const std::string& root) {
+  std::vector<NodeMemory> nodes;
+  const std::string list = Behind(root + "/proc/self/status", "Mems_allowed_list:");
+  const std::vector<int> allowed = ParseCpuList(list);
+  for (const auto& [node, folder] : NodeFolders(root)) {
+    const auto kib = [&](const char* name) {
+      return std::atoll(Behind(folder + "/meminfo", name).c_str());
+    };
+    const bool denied = !allowed.empty() && std::ranges::find(allowed, node) == allowed.end();
+    if (denied || kib(" MemTotal:") == 0) continue;
+    nodes.push_back({node, (kib(" MemFree:") + kib(" Inactive(file):")) * 1024});
+  }
+  return nodes;
 }
 
 void PreferNode(std::byte* begin, int64_t bytes, int node) {

@@ -42,6 +42,15 @@ std::vector<int> AffinityMask();
 // `root` holds sys/ and proc/self/cgroup. Missing files mean one node, no siblings, no quota.
 Topology ReadTopology(const std::vector<int>& mask, const std::string& root = "/");
 
+struct NodeMemory {
+  int node = 0;
+  int64_t free_bytes = 0;  // what is free, or caches files that nobody has used for a while
+};
+
+// The NUMA nodes of whose memory this process may have some, ascending, whether or not they have
+// cores. Empty where the kernel does not tell.
+std::vector<NodeMemory> MemoryNodes(const std::string& root = "/");
+
 // Asks the kernel to take pages of [begin, begin + bytes) that are not mapped yet from a NUMA node.
 // If the kernel refuses, the first thread that touches a page decides, as usual.
 void PreferNode(std::byte* begin, int64_t bytes, int node);

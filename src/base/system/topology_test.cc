@@ -59,6 +59,33 @@ TEST(Topology, HyperthreadsAreOneCoreAndCoresAreOrderedByNode) {
   EXPECT_EQ(one.nodes, 1);
 }
 
+TEST(Topology, MemoryIsOfNodesWithAndWithoutCores) {
+  const FakeRoot root("memory_nodes");
+  EXPECT_TRUE(MemoryNodes(root.path()).empty());
+  const auto put = [&](int node, int64_t total, int64_t free, int64_t inactive) {
+    root.Put(fmt::format("sys/devices/system/node/node{}/meminfo", node),
+             fmt::format("Node {0} MemTotal:       {1} kB\nNode {0} MemFree:        {2} kB\n"
+                         "Node {0} MemUsed:        1 kB\nNode {0} Inactive(anon): 7 kB\n"
+                         "Node {0} Inactive(file): {3} kB",
+                         node, total, free, inactive));
+  };
+  put(0, 1000, 500, 0);
+  put(2, 0, 0, 0);  // cores alone
+  put(10, 4000, 3000, 200);
+  root.Put("sys/devices/system/node/node0/cpulist", "0-3");
+  root.Put("sys/devices/system/node/possible", "0-10");
+  std::vector<NodeMemory> nodes = MemoryNodes(root.path());
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes[0].node, 0);
+  EXPECT_EQ(nodes[0].free_bytes, 500 * 1024);
+  EXPECT_EQ(nodes[1].node, 10);
+  EXPECT_EQ(nodes[1].free_bytes, 3200 * 1024);
+  root.Put("proc/self/status", "Name:\tbraid\nMems_allowed:\t00000001\nMems_allowed_list:\t0");
+  nodes = MemoryNodes(root.path());
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_EQ(nodes[0].node, 0);
+}
+
 TEST(Topology, PagesComeFromTheNodeThatIsPreferred) {
   constexpr size_t kBytes = 1 << 20;
   auto* pages = static_cast<std::byte*>(

@@ -274,6 +274,7 @@ Status BenchAgenticCommand::Run() {
     options_.cache_key_file.clear();
     options_.cache_disk_bytes = kCacheDiskBytes;
     options_.cache_host_bytes = 0;
+    options_.cache_host_node.reset();
   }
   ASSIGN_OR_RETURN(json::object report, Measure());
   if (cache_share_) {

@@ -61,6 +61,8 @@ void AddTierFlags(Flags& flags, EngineOptions& options) {
               "With --cache-dir: most bytes of that directory (default: 16GiB)");
   flags.Bytes("--cache-host", options.cache_host_bytes,
               "Keep pages of conversations in so much memory beyond --memory, in huge pages");
+  flags.Number("--cache-host-node", options.cache_host_node, {0, 1023},
+               "With --cache-host: take that memory from this NUMA node");
   flags.Text("--cache-key-file", options.cache_key_file,
              "With --cache-dir: encrypt pages there with the key in FILE, 64 hex digits");
 }
