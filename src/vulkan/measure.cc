@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kReadBytes = int64_t{256} << 20;
 constexpr int64_t kGroups = 1024, kThreads = 256;
+static_assert(kReadBytes / 16 % (8 * kGroups * kThreads) == 0);  // read.comp
 
 // Arguments of both kernels.
 struct Arguments {

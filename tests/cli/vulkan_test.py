@@ -75,6 +75,22 @@ def test_the_validation_layer_is_silent(braid, tiny, vulkan):
     assert "alidation" not in done.stderr
 
 
+def test_ops_are_measured_beside_the_devices_limits(braid, vulkan):
+    cases = ["--filter", "small", "--device", "vulkan", "--json"]
+    out = json.loads(braid("bench", "ops", *cases).stdout)
+    assert out["device"] == vulkan[0]["name"]
+    (case,) = out["results"]
+    assert case["candidate"] == "vulkan" and 0 < case["ns_min"] <= case["ns_median"]
+    assert case["limited_by"] in ("fp32", "memory")
+    slower = max(case["flops"] / out["limits"]["fma_fp32"],
+                 case["bytes"] / out["limits"]["memory_read"])  # fmt: skip
+    assert case["limit_ns"] == pytest.approx(slower * 1e9)
+    cases = ["sample", "--filter", "greedy", "--device", "vulkan", "--json"]
+    out = json.loads(braid("bench", "ops", *cases).stdout)
+    assert out["results"] == []
+    assert [case["name"] for case in out["left_out"]] == ["sample greedy of 65536"]
+
+
 def test_a_trace_has_what_the_device_did_by_its_clock(braid, tiny, vulkan, tmp_path):
     file = tmp_path / "trace.json"
     done = braid("run", tiny, "--token-ids", "[1, 2, 3]", "--max-tokens", "3", "--device", "vulkan",

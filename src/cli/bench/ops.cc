@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/math.h"
 #include "base/progress.h"
 #include "base/system/control_groups.h"
 #include "base/system/file.h"
+#include "cli/bench/bench_device.h"
 #include "cli/bench/machine_limits.h"
 #include "cli/bench/statistics.h"
 #include "cli/command/command_factories.h"
@@ -59,6 +62,16 @@ BenchWeights::BenchWeights(ops::WeightFormat format, int64_t count, int64_t n, i
   }
 }
 
+void BenchMatrix::Move(BenchDevice& device) {
+  device.Move(view.data, view.rows * view.stride);
+  memory = {};
+}
+
+void BenchWeights::Move(BenchDevice& device) {
+  device.Move(all.data, all.bytes());
+  memory = {};
+}
+
 ops::PackedMatrix BenchWeights::one(int64_t matrix) const {
   return {all.format, 1, all.n, all.k, all.data + matrix * all.matrix_bytes()};
 }
@@ -86,6 +99,8 @@ struct OpResult {
 constexpr double kSampleSeconds = 100e-6;
 constexpr double kCaseSeconds = 0.15;
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
+// Likewise on a device, where a sample is a submission.
+constexpr double kSubmissionSeconds = 2e-3;
 // Of reading memory, before and after each case: a shared machine gives twice as much at times.
 constexpr double kMemorySeconds = 0.1;
 
@@ -103,6 +118,8 @@ class BenchOpsCommand : public Command {
     flags.Number("--repeat", repeat_, {5, 1000}, "Least measurements per case; medians are shown");
     flags.Switch("--list", list_, "Print the names of the cases only");
     flags.Switch("--json", json_, "Print a JSON object");
+    flags.Text("--device", options_.device,
+               "Where ops run: cpu; vulkan or vulkan:N, beside the limits that are measured there");
     AddDeviceFlags(flags, options_);
     AddCacheTypeFlags(flags, options_);
   }
@@ -111,15 +128,22 @@ class BenchOpsCommand : public Command {
  private:
   ops::WeightFormat Weights() const;
   Result<std::vector<OpCase>> Cases(const Machine& machine) const;
+  Status OpenDevice();
   OpResult Measure(const OpCase& op, ThreadPool& pool, const MemoryMeter& memory) const;
+  Result<OpResult> MeasureThere(const OpCase& op, ThreadPool& pool);
+  void MeasureAll(const std::vector<OpCase>& cases, std::vector<OpResult>& results);
   void SetLimit(OpResult& result) const;
+  void PrintMachine() const;
   void PrintTable(const std::vector<OpResult>& results) const;
   json::object HardwareObject() const;
   void PrintJson(const std::vector<OpResult>& results) const;
 
   EngineOptions options_;
   Machine machine_;
-  MachineLimits limits_;
+  MachineLimits limits_;                 // of the CPU
+  std::unique_ptr<BenchDevice> device_;  // null: ops run on the CPU
+  // Cases that the device does not run, and why.
+  std::vector<std::pair<std::string, std::string>> left_out_;
   std::string family_, filter_, model_;
   std::string weights_ = "bf16";
   int32_t repeat_ = 5;
@@ -205,6 +229,58 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool,
   return result;
 }
 
+// Data are uploaded first; commands are recorded before the clock runs, which sees a submission and
+// its end.
+Result<OpResult> BenchOpsCommand::MeasureThere(const OpCase& op, ThreadPool& pool) {
+  OpResult result{.op = &op};
+  const auto lacks = [](std::string why) { return Error{ErrorCode::kInvalid, std::move(why)}; };
+  device_->BeginCase();
+  const std::unique_ptr<OpRun> run = op.make();
+  Workspace measuring = Workspace::Measuring();
+  std::string missing;
+  ops::OpContext context{.device = {.vulkan = true}, .pool = &pool, .workspace = &measuring};
+  context.missing = &missing;
+  run->Run(context, 0);
+  if (!missing.empty()) return lacks(missing);
+  if (!run->Move(*device_)) return lacks("it is the CPU's");
+  Workspace workspace = device_->MakeWorkspace(measuring.peak());
+  RETURN_IF_ERROR(device_->status());
+  ops::OpChoices choices;
+  context.workspace = &workspace;
+  context.choices = &choices;
+  context.recorder = &device_->recorder();
+  int64_t turn = 0;
+  const auto sample = [&](int64_t runs) -> Result<double> {
+    for (int64_t i = 0; i < runs; ++i) run->Run(context, turn++);
+    const int64_t start_ns = MonotonicNs();
+    RETURN_IF_ERROR(device_->recorder().Finish());
+    return static_cast<double>(MonotonicNs() - start_ns);
+  };
+  if (const Result<double> first = sample(1); !first) return first.error();
+  if (!choices.choices.empty()) result.taken = choices.choices.back().taken;
+  context.choices = nullptr;
+  int64_t runs = 1;
+  for (double took = 0; runs < (1 << 12) && took < kSubmissionSeconds * 1e9; runs *= 2) {
+    ASSIGN_OR_RETURN(took, sample(runs));
+  }
+  std::vector<double> ns;
+  const int64_t begin_ns = MonotonicNs();
+  while (static_cast<int32_t>(ns.size()) < repeat_ ||
+         static_cast<double>(MonotonicNs() - begin_ns) < kCaseSeconds * 1e9) {
+    ASSIGN_OR_RETURN(const double took, sample(runs));
+    ns.push_back(took / static_cast<double>(runs));
+  }
+  result.memory_read = op.source == Source::kMemory ? device_->limits().read_bytes_per_second : 0;
+  result.peak = device_->limits().fp32_operations_per_second;
+  result.ns_median = Median(ns);
+  result.ns_min = *std::min_element(ns.begin(), ns.end());
+  const double compute_ns = op.flops / result.peak * 1e9;
+  const double bytes_ns = result.memory_read > 0 ? op.bytes / result.memory_read * 1e9 : 0;
+  result.limit_ns = std::max(compute_ns, bytes_ns);
+  if (result.limit_ns > 0) result.limited_by = compute_ns > bytes_ns ? "fp32" : "memory";
+  return result;
+}
+
 void BenchOpsCommand::SetLimit(OpResult& result) const {
   const OpCase& op = *result.op;
   const Unit unit = UnitFor(machine_.device, op.weights);
@@ -221,7 +297,15 @@ void BenchOpsCommand::SetLimit(OpResult& result) const {
   result.limited_by = compute_ns > bytes_ns ? NameOf(unit) : source;
 }
 
-void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
+void BenchOpsCommand::PrintMachine() const {
+  if (device_) {
+    fmt::print("{} ({}), products in fp32, weights {}; medians, % of the limit\n\n",
+               device_->facts().name, device_->facts().driver, weights_);
+    fmt::print("{:<20} {:>8.1f} Gop/s\n{:<20} {:>8.1f} GB/s\n", "fp32",
+               device_->limits().fp32_operations_per_second * 1e-9, "memory",
+               device_->limits().read_bytes_per_second * 1e-9);
+    return;
+  }
   fmt::print("{}, {} threads, {}, products in {}, weights {}; medians, % of the limit\n\n",
              machine_.cpu.model_name, machine_.threads, NameOf(machine_.device.isa),
              machine_.device.compute == Compute::kF32 ? "fp32" : "bf16", weights_);
@@ -234,6 +318,10 @@ void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
         std::pair{"L2", bandwidth.l2_read}}) {
     fmt::print("{:<20} {:>8.1f} GB/s\n", name, rate * 1e-9);
   }
+}
+
+void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
+  PrintMachine();
   std::string_view family;
   for (const OpResult& result : results) {
     const OpCase& op = *result.op;
@@ -247,6 +335,8 @@ void BenchOpsCommand::PrintTable(const std::vector<OpResult>& results) const {
     }
     fmt::print("  {}\n", result.taken);
   }
+  if (!left_out_.empty()) fmt::print("\nnot on this device\n");
+  for (const auto& [name, why] : left_out_) fmt::print("  {:<44} {}\n", name, why);
 }
 
 // As a file of `braid plan --hardware`, for `--calibration`.
@@ -287,7 +377,14 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
                                 {"limited_by", result.limited_by},
                                 {"fraction_of_limit", result.limit_ns / result.ns_median}});
   }
+  json::object limits = device_ ? device_->LimitsObject() : LimitsObject(limits_);
+  json::array left_out;
+  for (const auto& [name, why] : left_out_) {
+    left_out.push_back(json::object{{"name", name}, {"why", why}});
+  }
   const json::object out{{"version", kVersion},
+                         {"device", device_ ? device_->facts().name : std::string("cpu")},
+                         {"left_out", std::move(left_out)},
                          {"cpu", machine_.cpu.model_name},
                          {"cores", machine_.cpu.topology.cores.size()},
                          {"threads", machine_.threads},
@@ -296,31 +393,54 @@ void BenchOpsCommand::PrintJson(const std::vector<OpResult>& results) const {
                          {"kv_dtype", NameOf(machine_.kv_dtype)},
                          {"state_dtype", NameOf(machine_.state_dtype)},
                          {"weights", weights_},
-                         {"hardware", HardwareObject()},
+                         {"hardware", device_ ? json::object() : HardwareObject()},
                          {"compiler", __VERSION__},
-                         {"limits", LimitsObject(limits_)},
+                         {"limits", std::move(limits)},
                          {"results", std::move(rows)}};
   fmt::print("{}\n", json::serialize(out));
 }
 
 Status BenchOpsCommand::Run() {
   ASSIGN_OR_RETURN(machine_, ResolveMachine(options_));
+  if (!list_) RETURN_IF_ERROR(OpenDevice());
   ASSIGN_OR_RETURN(const std::vector<OpCase> cases, Cases(machine_));
   if (list_) {
     for (const OpCase& op : cases) fmt::print("{:<18} {}\n", op.family, op.name);
     return {};
   }
+  std::vector<OpResult> results;
+  MeasureAll(cases, results);
+  json_ ? PrintJson(results) : PrintTable(results);
+  return {};
+}
+
+void BenchOpsCommand::MeasureAll(const std::vector<OpCase>& cases, std::vector<OpResult>& results) {
   ThreadPool pool(machine_.threads, machine_.places);
   pool.BindCaller();
-  limits_ = MeasureLimits(machine_.cpu, machine_.device.isa, pool);
-  const MemoryMeter memory(machine_.device.isa, pool);
-  std::vector<OpResult> results;
+  std::optional<MemoryMeter> memory;
+  if (!device_) {
+    limits_ = MeasureLimits(machine_.cpu, machine_.device.isa, pool);
+    memory.emplace(machine_.device.isa, pool);
+  }
   ProgressBar bar("bench", 0);
   for (const OpCase& op : cases) {
     bar.Show(static_cast<double>(results.size()) / static_cast<double>(cases.size()));
-    results.push_back(Measure(op, pool, memory));
+    if (memory) {
+      results.push_back(Measure(op, pool, *memory));
+    } else if (auto result = MeasureThere(op, pool); result) {
+      results.push_back(*std::move(result));
+    } else {
+      left_out_.emplace_back(fmt::format("{} {}", op.family, op.name), result.error().message);
+    }
   }
-  json_ ? PrintJson(results) : PrintTable(results);
+}
+
+// As the engine computes there (EngineDevice::Open).
+Status BenchOpsCommand::OpenDevice() {
+  ASSIGN_OR_RETURN(device_, BenchDevice::Open(options_));
+  if (!device_) return {};
+  machine_.device.compute = Compute::kF32;
+  if (options_.kv_dtype == "auto") machine_.kv_dtype = DType::kF32;
   return {};
 }
 

@@ -18,6 +18,8 @@
 
 namespace braid {
 
+class BenchDevice;  // cli/bench/bench_device.h
+
 // The data of one case.
 class OpRun {
  public:
@@ -25,6 +27,8 @@ class OpRun {
   // One execution. Data that must come from memory differs from one `turn` to the next: together
   // it is kColdBytes, more than the caches hold.
   virtual void Run(const ops::OpContext& context, int64_t turn) = 0;
+  // The data to a device, where Run records from then on; false: the case is the CPU's alone.
+  virtual bool Move(BenchDevice&) { return false; }
 };
 inline constexpr int64_t kColdBytes = int64_t{256} << 20;
 
@@ -85,6 +89,7 @@ void AddPoolCases(int threads, std::vector<OpCase>& cases);
 // A matrix with its memory, random values of about unit size.
 struct BenchMatrix {
   BenchMatrix(int64_t rows, int64_t cols);
+  void Move(BenchDevice& device);
   Buffer memory;
   Matrix view;
 };
@@ -93,6 +98,7 @@ struct BenchMatrix {
 struct BenchWeights {
   BenchWeights(ops::WeightFormat format, int64_t count, int64_t n, int64_t k);
   ops::PackedMatrix one(int64_t matrix) const;  // a single one of them
+  void Move(BenchDevice& device);
   ops::PackedMatrix all;
   Buffer memory;
 };

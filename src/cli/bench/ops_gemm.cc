@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cli/bench/bench_device.h"
 #include "cli/bench/ops.h"
 #include "ops/experts.h"
 #include "ops/linear.h"
@@ -28,6 +29,12 @@ class LinearRun : public OpRun {
   void Run(const ops::OpContext& context, int64_t turn) override {
     const ops::PackedMatrix w = weights_.one(turn % copies_);
     ops::Linear(context, {.x = x_.view, .w = &w, .y = y_.view, .exact = exact_});
+  }
+  bool Move(BenchDevice& device) override {
+    x_.Move(device);
+    y_.Move(device);
+    weights_.Move(device);
+    return true;
   }
 
  private:
@@ -90,7 +97,9 @@ class ExpertsRun : public OpRun {
         weights_(static_cast<size_t>(rows * shape.top_k), 1.0f / static_cast<float>(shape.top_k)) {
     for (int64_t d = 0; d < kDraws; ++d) {
       ids_.push_back(DrawExperts(shape, rows, static_cast<uint64_t>(d)));
+      ids_at_.push_back(ids_.back().data());
     }
+    weights_at_ = weights_.data();
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
     const ops::PackedMatrix gate_up = OfLayer(gate_up_.all, turn), down = OfLayer(down_.all, turn);
@@ -98,12 +107,19 @@ class ExpertsRun : public OpRun {
     ops::Experts(context, {.x = x_.view,
                            .gate_up = &gate_up,
                            .down = &down,
-                           .ids = ids_[static_cast<size_t>(turn % kDraws)].data(),
-                           .weights = weights_.data(),
+                           .ids = ids_at_[static_cast<size_t>(turn % kDraws)],
+                           .weights = weights_at_,
                            .top_k = static_cast<int32_t>(shape_.top_k),
                            .shared_gate_up = shared ? &shared_gate_up_.all : nullptr,
                            .shared_down = shared ? &shared_down_.all : nullptr,
                            .out = out_.view});
+  }
+  bool Move(BenchDevice& device) override {
+    for (BenchMatrix* matrix : {&x_, &out_}) matrix->Move(device);
+    for (BenchWeights* w : {&gate_up_, &down_, &shared_gate_up_, &shared_down_}) w->Move(device);
+    for (size_t d = 0; d < ids_.size(); ++d) device.Move(ids_at_[d], std::ssize(ids_[d]));
+    device.Move(weights_at_, std::ssize(weights_));
+    return true;
   }
 
  private:
@@ -119,6 +135,8 @@ class ExpertsRun : public OpRun {
   BenchWeights gate_up_, down_, shared_gate_up_, shared_down_;
   std::vector<float> weights_;
   std::vector<std::vector<int32_t>> ids_;
+  const float* weights_at_ = nullptr;  // here, or on a device
+  std::vector<const int32_t*> ids_at_;
 };
 
 void AddExperts(std::vector<OpCase>& cases, WeightFormat format, int64_t rows) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/math.h"
+#include "cli/bench/bench_device.h"
 #include "cli/bench/ops.h"
 #include "ops/kv_page.h"
 #include "ops/latent.h"
@@ -63,6 +64,16 @@ class BenchPages {
     }
   }
   std::byte* const* table(int64_t s) const { return tables_[static_cast<size_t>(s)].data(); }
+  void Move(BenchDevice& device) {
+    std::byte* there = memory_.data();
+    device.Move(there, memory_.bytes());
+    for (auto& table : tables_) {
+      for (std::byte*& page : table) {
+        if (page != nullptr) page = there + (page - memory_.data());
+      }
+    }
+    memory_ = {};
+  }
 
  private:
   Buffer memory_;
@@ -86,11 +97,21 @@ class Turns {
     return {spans_.data() + turn % groups_ * step_.sequences, static_cast<int32_t>(step_.sequences),
             static_cast<int32_t>(step_.rows())};
   }
+  // After that of the pages.
+  void Move(BenchDevice& device) {
+    for (int64_t group = 0; group < groups_; ++group) batches_.push_back(device.Lay(At(group)));
+  }
+  // Of that turn, on the device where the data are.
+  ops::OpContext On(ops::OpContext context, int64_t turn) const {
+    if (!batches_.empty()) context.batch = &batches_[static_cast<size_t>(turn % groups_)];
+    return context;
+  }
 
  private:
   BenchStep step_;
   int64_t groups_;
   std::vector<ops::SequenceSpan> spans_;
+  std::vector<ops::DeviceBatch> batches_;  // of the groups, on a device
 };
 
 int64_t LastBlock(const BenchStep& step) { return (step.context + step.tokens - 1) / kBlockTokens; }
@@ -113,11 +134,18 @@ class AttentionRun : public OpRun {
     pages_.Repeat(block_bytes_);
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
-    ops::Attention(context, {.shape = shape_,
-                             .sequences = turns_.At(turn),
-                             .q = q_.view,
-                             .scale = 0.0625f,
-                             .out = out_.view});
+    ops::Attention(turns_.On(context, turn), {.shape = shape_,
+                                              .sequences = turns_.At(turn),
+                                              .q = q_.view,
+                                              .scale = 0.0625f,
+                                              .out = out_.view});
+  }
+  bool Move(BenchDevice& device) override {
+    pages_.Move(device);
+    turns_.Move(device);
+    q_.Move(device);
+    out_.Move(device);
+    return true;
   }
 
  private:
@@ -236,12 +264,18 @@ class ConvRun : public OpRun {
     pages_.Fill(DType::kF32, ops::StateBlockBytes(shape));
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
-    ops::CausalConv(context, {.shape = shape_,
-                              .sequences = turns_.At(turn),
-                              .cache = {},
-                              .x = x_.view,
-                              .weight = weight_.view.data,
-                              .out = out_.view});
+    ops::CausalConv(turns_.On(context, turn), {.shape = shape_,
+                                               .sequences = turns_.At(turn),
+                                               .cache = {},
+                                               .x = x_.view,
+                                               .weight = weight_.view.data,
+                                               .out = out_.view});
+  }
+  bool Move(BenchDevice& device) override {
+    pages_.Move(device);
+    turns_.Move(device);
+    for (BenchMatrix* matrix : {&x_, &weight_, &out_}) matrix->Move(device);
+    return true;
   }
 
  private:
@@ -282,16 +316,22 @@ class LinearAttentionRun : public OpRun {
     pages_.Repeat(bytes);
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
-    ops::LinearAttentionStep(context, {.shape = shape_,
-                                       .sequences = turns_.At(turn),
-                                       .rule = rule_,
-                                       .qkv = qkv_.view,
-                                       .a = gates_.view,
-                                       .b = betas_.view,
-                                       .a_log = per_head_.view.row(0),
-                                       .dt_bias = per_head_.view.row(1),
-                                       .constant = per_head_.view.row(2),
-                                       .out = out_.view});
+    ops::LinearAttentionStep(turns_.On(context, turn), {.shape = shape_,
+                                                        .sequences = turns_.At(turn),
+                                                        .rule = rule_,
+                                                        .qkv = qkv_.view,
+                                                        .a = gates_.view,
+                                                        .b = betas_.view,
+                                                        .a_log = per_head_.view.row(0),
+                                                        .dt_bias = per_head_.view.row(1),
+                                                        .constant = per_head_.view.row(2),
+                                                        .out = out_.view});
+  }
+  bool Move(BenchDevice& device) override {
+    pages_.Move(device);
+    turns_.Move(device);
+    for (BenchMatrix* m : {&qkv_, &gates_, &betas_, &per_head_, &out_}) m->Move(device);
+    return true;
   }
 
  private:

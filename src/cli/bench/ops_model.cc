@@ -3,6 +3,7 @@
 // Operations and bytes of a case are those of CostsOf.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <variant>
@@ -24,6 +25,9 @@ class ChainRun : public OpRun {
   explicit ChainRun(std::vector<std::unique_ptr<OpRun>> runs) : runs_(std::move(runs)) {}
   void Run(const ops::OpContext& context, int64_t turn) override {
     for (const std::unique_ptr<OpRun>& run : runs_) run->Run(context, turn);
+  }
+  bool Move(BenchDevice& device) override {
+    return std::ranges::all_of(runs_, [&](const auto& run) { return run->Move(device); });
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "cli/bench/bench_device.h"
 #include "cli/bench/ops.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
@@ -17,12 +18,22 @@ namespace {
 
 constexpr int64_t kHidden = 2048;
 
+template <class Data>
+concept Moves = requires(Data data, BenchDevice& device) { data.MoveAll(device); };
+
 // A case whose data are a few matrices and whose run is a function of them.
 template <class Data, class F>
 class DataRun : public OpRun {
  public:
   DataRun(std::unique_ptr<Data> data, F f) : data_(std::move(data)), f_(std::move(f)) {}
   void Run(const ops::OpContext& context, int64_t turn) override { f_(context, *data_, turn); }
+  bool Move(BenchDevice& device) override {
+    if constexpr (Moves<Data>) {
+      data_->MoveAll(device);
+      return true;
+    }
+    return false;
+  }
 
  private:
   std::unique_ptr<Data> data_;
@@ -31,6 +42,9 @@ class DataRun : public OpRun {
 
 struct RowsData {
   RowsData(int64_t rows, int64_t cols) : x(rows, cols), delta(rows, cols), out(rows, cols) {}
+  void MoveAll(BenchDevice& device) {
+    for (BenchMatrix* matrix : {&x, &delta, &out}) matrix->Move(device);
+  }
   BenchMatrix x, delta, out;
 };
 
@@ -50,10 +64,20 @@ OpCase RowCase(std::string_view family, std::string_view what, int64_t rows, int
 
 struct RouteData {
   explicit RouteData(int64_t rows, int64_t experts = 64, int64_t top_k = 8)
-      : logits(rows, experts), ids(static_cast<size_t>(rows * top_k)), weights(ids.size()) {}
+      : logits(rows, experts), ids(static_cast<size_t>(rows * top_k)), weights(ids.size()) {
+    ids_at = ids.data();
+    weights_at = weights.data();
+  }
+  void MoveAll(BenchDevice& device) {
+    logits.Move(device);
+    device.Move(ids_at, std::ssize(ids));
+    device.Move(weights_at, std::ssize(weights));
+  }
   BenchMatrix logits;
   std::vector<int32_t> ids;
   std::vector<float> weights;
+  int32_t* ids_at = nullptr;  // here, or on a device
+  float* weights_at = nullptr;
 };
 
 struct SampleData {
@@ -142,8 +166,8 @@ std::unique_ptr<OpRun> MakeRouteRun(int64_t rows, int64_t experts, int64_t top_k
   const auto run = [top_k](const ops::OpContext& c, RouteData& d, int64_t) {
     ops::Route(c, {.logits = d.logits.view,
                    .top_k = static_cast<int32_t>(top_k),
-                   .ids = d.ids.data(),
-                   .weights = d.weights.data()});
+                   .ids = d.ids_at,
+                   .weights = d.weights_at});
   };
   return std::make_unique<DataRun<RouteData, decltype(run)>>(
       std::make_unique<RouteData>(rows, experts, top_k), run);
@@ -164,9 +188,8 @@ void AddRowCases(std::vector<OpCase>& cases) {
     AddNorms(cases, rows);
     using Route = void (*)(const ops::OpContext&, RouteData&, int64_t);
     constexpr Route kRoute = [](const ops::OpContext& c, RouteData& d, int64_t) {
-      ops::Route(
-          c,
-          {.logits = d.logits.view, .top_k = 8, .ids = d.ids.data(), .weights = d.weights.data()});
+      ops::Route(c,
+                 {.logits = d.logits.view, .top_k = 8, .ids = d.ids_at, .weights = d.weights_at});
     };
     cases.push_back({.family = "route",
                      .name = "top 8 of 64, " + Rows(rows),
