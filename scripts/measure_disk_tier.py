@@ -147,8 +147,9 @@ class Measurement:
     def restored(self):
         count, ratios, shares, busiest = self.args.tokens, [], [], []
         turn, took = 0, 0.0
-        while turn == 0 or (turn < self.args.rounds and self.left() - took > 0.55 * 60 *
-                            self.args.minutes):
+        share = 0.6 if self.args.only is None else 0.1  # of the time, for what comes after it
+        while turn == 0 or (turn < self.args.rounds
+                            and self.left() - took > share * 60 * self.args.minutes):
             began, flags = time.monotonic(), self.fresh()
             prompt = tokens(turn, count)
             with Server(self.args, count + 64, *flags) as server:
@@ -156,7 +157,7 @@ class Measurement:
                 server.settle()
             self.rate = count / computed
             print(f"  {count} tokens computed: first token after {computed:.2f} s")
-            for _ in range(4):
+            for _ in range(5):
                 forget(self.directory)
                 one = read_all(self.directory, 1)
                 forget(self.directory)
@@ -180,40 +181,40 @@ class Measurement:
               f"({min(shares):.0%} to {max(shares):.0%}); by 8 readers: "
               f"{statistics.median(busiest):.0%} ({min(busiest):.0%} to {max(busiest):.0%})")
 
-    def serve_clients(self, length, *flags):
+    def serve_clients(self, count, *flags):
         """Tokens a second of four clients whose prompts are all new, the processor's seconds for a
-        token, until nothing more is written, and bytes written for each token generated and for
-        each that was computed."""
-        generated = 32
+        token, and bytes written for each token generated and for each that was computed."""
+        length, generated = 700, 32
         with Server(self.args, 4096, *flags) as server:
             server.ask(tokens(0, 200), 8)
+            time.sleep(1)
             before = server.metric("braid:tier_written_bytes_total")
-            prompts = [tokens(1000 + n, length) for n in range(8)]
+            prompts = [tokens(1000 + n, length) for n in range(count)]
             began, cpu = time.monotonic(), server.cpu_seconds()
             with ThreadPoolExecutor(4) as clients:
                 list(clients.map(lambda prompt: server.ask(prompt, generated), prompts))
             seconds = time.monotonic() - began
-            if flags:
-                server.settle()
+            time.sleep(1.5)  # with a directory or without: what rests is written
             cpu = server.cpu_seconds() - cpu
             written = server.metric("braid:tier_written_bytes_total") - before
-        computed = 8 * (length + generated)
-        return (computed / seconds, cpu / computed, written / (8 * generated), written / computed)
+        computed = count * (length + generated)
+        return (computed / seconds, cpu / computed, written / (count * generated),
+                written / computed)
 
     def busy(self):
         share = 0.4 if self.args.only is None else 0.8
-        seconds = self.left() * share / (2 * self.args.rounds + 1)
-        length = int(min(max(self.measure_rate() * (seconds - 4) / 8 * 0.7, 100), 2000))
+        seconds = self.left() * share / (2 * self.args.rounds + 1) - 6  # a start, pauses, a stop
+        count = int(min(max(self.measure_rate() * seconds / 1000, 4), 40))
         ratios, cpu, wear = [], [], (0, 0)
-        without = self.serve_clients(length)
+        without = self.serve_clients(count)
         for _ in range(self.args.rounds):
-            with_tier = self.serve_clients(length, *self.fresh())
-            again = self.serve_clients(length)
+            with_tier = self.serve_clients(count, *self.fresh())
+            again = self.serve_clients(count)
             ratios.append(with_tier[0] / ((without[0] + again[0]) / 2))
             cpu.append(with_tier[1] / ((without[1] + again[1]) / 2))
             wear = with_tier[2:]
-            print(f"  prompts of {length} tokens: {without[0]:.0f} and {again[0]:.0f} tokens/s "
-                  f"without, {with_tier[0]:.0f} with a directory", flush=True)
+            print(f"  {count} prompts: {without[0]:.0f} and {again[0]:.0f} tokens/s without, "
+                  f"{with_tier[0]:.0f} with a directory", flush=True)
             without = again
         print(f"busy server with / without: {statistics.median(ratios):.1%} of the tokens/s "
               f"({min(ratios):.1%} to {max(ratios):.1%}), {statistics.median(cpu):.1%} of the "
@@ -246,9 +247,16 @@ class Measurement:
 
 
 def machine():
-    names = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    load = os.getloadavg()[0]
-    return f"{names[0] if names else 'unknown CPU'}, {os.cpu_count()} CPUs, load {load:.1f}"
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+
+    def first(name):
+        found = re.search(rf"^{name}\s*: (.*)", text, re.MULTILINE)
+        return found[1] if found else "?"
+
+    wide = [flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+            if flag in first("flags").split()]
+    return (f"{first('model name')}, family {first('cpu family')} model {first('model')}, "
+            f"{', '.join(wide)}; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
 
 
 def main():

@@ -299,6 +299,26 @@ def test_a_tier_too_small_for_a_page_is_refused(braid, tiny, tmp_path, flag):
     assert result.returncode != 0 and f"{flag} 5.00 KiB has no room for a page" in result.stderr
 
 
+def test_more_memory_beside_the_cache_than_there_is_is_refused(braid, tiny):
+    result = braid("run", tiny, "a", "--raw", "--cache-host", "4096TiB")
+    assert result.returncode != 0 and "--cache-host 4096" in result.stderr
+    assert "of memory that are free here" in result.stderr
+
+
+def test_a_bound_below_a_conversation_is_written_to_once_a_turn(tmp_path, expected):
+    """What is written drops what was written before it; that is not written again and again."""
+    with serving("--cache-dir", str(tmp_path), "--cache-disk", "2MiB", "--max-model-len", "2048"
+                 ) as server:
+        for prompt, answer in zip(prompts(3), expected):
+            assert ask(server.port, prompt)[0] == answer
+        for _ in range(50):
+            before = metric(server.port, "braid:tier_written_bytes_total")
+            time.sleep(0.5)
+            if metric(server.port, "braid:tier_written_bytes_total") == before:
+                break
+        assert 0 < metric(server.port, "braid:tier_written_bytes_total") == before
+
+
 def test_a_directory_that_cannot_be_used_is_named(braid, tiny, tmp_path):
     (tmp_path / "file").write_text("")
     result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path / "file")
