@@ -129,6 +129,15 @@ std::vector<Plot> PlotsOf(const std::vector<ClusterRun>& runs) {
     requests.series[0].points.emplace_back(at, m.running);
     requests.series[1].points.emplace_back(at, m.waiting);
   }
+  Plot balance{.title = "Balance of experts over time",
+               .x = "seconds",
+               .y = "mean over fullest rank",
+               .series = {{"steps that began"}}};
+  for (size_t i = 0; i < last.moments.size(); ++i) {
+    if (last.moments[i].steps == 0) continue;
+    balance.series[0].points.emplace_back((static_cast<double>(i) + 0.5) * last.moment_seconds,
+                                          last.moments[i].balance);
+  }
   std::vector<Plot> plots;
   if (runs.size() > 1) {
     Plot first{.title = "Time to first token by throughput",
@@ -161,6 +170,7 @@ std::vector<Plot> PlotsOf(const std::vector<ClusterRun>& runs) {
                    .x = "% of tokens",
                    .y = "ms",
                    .series = {Distribution("at most", last.inter_token, 1e3)}});
+  if (!balance.series[0].points.empty()) plots.push_back(std::move(balance));
   return plots;
 }
 

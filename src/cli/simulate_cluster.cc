@@ -1,14 +1,18 @@
 // `braid simulate cluster`: engines that serve a load in simulated time, from a config alone.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "base/system/file.h"
 #include "cli/cluster_page.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/pairs.h"
 #include "cluster/cluster.h"
+#include "experts/load_file.h"
+#include "forecast/expert_plan.h"
 #include "model/families/families.h"
 
 namespace braid {
@@ -41,6 +45,14 @@ class SimulateClusterCommand : public Command {
                  "Format of the weights");
     flags.Number("--expert-balance", expert_balance_, {0.001, 1},
                  "Mean load of the ranks that share experts over that of the fullest");
+    flags.Text("--expert-loads", loads_,
+               "Replay what tokens chose in a recorded run (--expert-loads of the engine), window "
+               "by window, instead of --expert-balance");
+    flags.Choice("--experts-placed", placed_, {"none", "once", "online"},
+                 "With --expert-loads: experts in order, placed by the first half of the windows, "
+                 "or placed again after each window; the second half is replayed");
+    flags.Number("--redundant-experts", redundant_, {0, kRedundantExpertsMax},
+                 "Further copies of experts per layer; ep divides experts and copies");
     flags.Number("--max-num-seqs", cluster_.running_max, {1, 1 << 16}, "Sequences of a dp group");
     flags.Number("--max-batch-tokens", cluster_.step_tokens_max, {64, 1 << 20},
                  "Most tokens of a step of an engine");
@@ -65,12 +77,14 @@ class SimulateClusterCommand : public Command {
 
  private:
   Status ReadFlags();
+  Status ReplayLoads(const ModelSpec& spec, const Hardware& machine);
   Result<std::vector<ClusterRun>> Simulate(const ModelSpec& spec, const Hardware& machine);
   void Print(const std::vector<ClusterRun>& runs, const std::string& title) const;
 
   std::string model_, hardware_, calibration_, mesh_text_, route_ = "least-loaded",
                                                            load_ = "random";
-  std::string trace_, rates_ = "1", weights_ = "bf16", html_;
+  std::string trace_, rates_ = "1", weights_ = "bf16", html_, loads_, placed_ = "online";
+  int32_t redundant_ = 0;
   double minutes_ = 10, expert_balance_ = 1;
   bool no_overlap_ = false, json_ = false;
   std::optional<uint64_t> seed_;
@@ -124,11 +138,44 @@ Status SimulateClusterCommand::ReadFlags() {
   return {};
 }
 
+// The balance of each window that placements have not seen.
+Status SimulateClusterCommand::ReplayLoads(const ModelSpec& spec, const Hardware& machine) {
+  if (loads_.empty()) return {};
+  if (cluster_.mesh.ep == 1) {
+    return Error{ErrorCode::kInvalid,
+                 "--expert-loads is about ranks that share experts; give a --mesh with ep",
+                 "--expert-loads"};
+  }
+  ASSIGN_OR_RETURN(const ExpertLoads loads, ReadExpertLoads(loads_));
+  const int32_t ep = cluster_.mesh.ep;
+  const auto linked = static_cast<int32_t>(machine.link_devices);
+  const ExpertShape shape{.experts = loads.experts,
+                          .redundant = redundant_,
+                          .ranks = ep,
+                          .ranks_per_node = linked > 0 && ep % linked == 0 ? linked : ep};
+  const ExpertMachine on{spec, machine};
+  const ExpertPlanOptions options{.step_tokens = cluster_.step_tokens_max};
+  ASSIGN_OR_RETURN(const std::vector<PlacementReport> reports,
+                   ComparePlacements(loads, shape, options, &on));
+  const PlacementMethod method =
+      placed_ == "none" ? PlacementMethod::kInOrder : PlacementMethod::kIncremental;
+  const auto report = std::ranges::find(reports, method, &PlacementReport::method);
+  CHECK(report != reports.end());
+  const std::vector<double>& balances =
+      placed_ == "once" ? report->windows_once : report->windows_online;
+  const size_t known = loads.windows.size() - balances.size();
+  for (size_t i = 0; i < balances.size(); ++i) {
+    cluster_.balances.push_back({loads.windows[known + i].passes, balances[i]});
+  }
+  return {};
+}
+
 Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec& spec,
                                                                  const Hardware& machine) {
   const ForecastOptions forecast{
       .format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16),
       .step_tokens_max = cluster_.step_tokens_max,
+      .redundant_experts = redundant_,
       .expert_balance = expert_balance_};
   std::vector<ClusterRequest> requests;
   if (!trace_.empty()) {
@@ -170,6 +217,7 @@ json::object ObjectOf(const ClusterRun& run) {
           {"failures", r.failures},
           {"seconds", r.seconds},
           {"busy", r.busy},
+          {"expert_balance", r.expert_balance},
           {"engine_seconds", r.engine_seconds},
           {"starts", r.starts},
           {"prefill_busy", r.prefill_busy},
@@ -203,6 +251,9 @@ void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
         run.rate, r.finished, static_cast<double>(r.output_tokens) / r.seconds, reused * 100,
         r.first_token.Quantile(0.5), r.first_token.Quantile(0.99),
         r.inter_token.Quantile(0.5) * 1e3, r.inter_token.Quantile(0.99) * 1e3, r.busy * 100);
+    if (!loads_.empty()) {
+      fmt::print("            balance of the ranks that share experts: {:.3f}\n", r.expert_balance);
+    }
     if (r.starts > 0) {
       fmt::print("            engines ran for {:.1f} hours in all, {} of them started\n",
                  r.engine_seconds / 3600, r.starts);
@@ -228,6 +279,7 @@ Status SimulateClusterCommand::Run() {
   const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+  RETURN_IF_ERROR(ReplayLoads(spec, machine));
   ASSIGN_OR_RETURN(const std::vector<ClusterRun> runs, Simulate(spec, machine));
   const std::string title = fmt::format(
       "{}: {} engines{} of {} x {} ({}), weights {}, {} of {:g} minutes, {}", model_,

@@ -53,12 +53,14 @@ struct Engine {
   Plan plan;                           // in flight
   bool running = false;
   int64_t life = 0, busy_ns = 0, step_ns = 0;  // the last: of the step in flight
+  size_t window = 0;                           // of ClusterOptions::balances
+  int64_t window_steps = 0;                    // of the window, so far
   std::vector<int32_t> requests;               // that it has
 };
 
 class Cluster {
  public:
-  Cluster(const StepClock& clock, const SchedulerConfig& config, const Hardware& hardware,
+  Cluster(StepClock& clock, const SchedulerConfig& config, const Hardware& hardware,
           const ClusterOptions& options, const std::vector<ClusterRequest>& requests)
       : clock_(clock),
         config_(config),
@@ -101,11 +103,12 @@ class Cluster {
   void ScheduleFailure(int32_t engine);
   void Scale();
   void SwitchOff(Engine& engine);
-  double StepSeconds(const Plan& plan);
-  double RankSeconds(std::span<const Row> rows);
+  void NextBalance(Engine& engine);
+  double StepSeconds(const Engine& engine);
+  double RankSeconds(std::span<const Row> rows, size_t window);
   ClusterMoment& Now();
 
-  const StepClock& clock_;
+  StepClock& clock_;
   const SchedulerConfig& config_;
   const Hardware& hardware_;
   const ClusterOptions& options_;
@@ -118,6 +121,8 @@ class Cluster {
   std::priority_queue<Happening, std::vector<Happening>, std::greater<>> queue_;
   std::unordered_map<uint64_t, double> step_seconds_;
   int64_t number_ = 0, now_ns_ = 0, open_ = 0;
+  double balance_sum_ = 0;
+  int64_t balanced_steps_ = 0;
   size_t turns_[2] = {};  // of round robin, of each kind of engines
   ClusterReport report_;
 };
@@ -207,6 +212,9 @@ Result<ClusterReport> Cluster::Run() {
     if (e < prefill) report_.prefill_busy += busy / report_.seconds / static_cast<double>(prefill);
   }
   report_.busy /= report_.engine_seconds;
+  if (balanced_steps_ > 0) {
+    report_.expert_balance = balance_sum_ / static_cast<double>(balanced_steps_);
+  }
   return std::move(report_);
 }
 
@@ -358,7 +366,8 @@ void Cluster::Begin(int32_t which) {
   if (!engine.running) return;
   for (const PageMove& move : engine.plan.moves) BeginMove(move);
   ++report_.steps;
-  const auto ns = std::max<int64_t>(1, std::llround(StepSeconds(engine.plan) * 1e9));
+  NextBalance(engine);
+  const auto ns = std::max<int64_t>(1, std::llround(StepSeconds(engine) * 1e9));
   engine.busy_ns += ns;
   engine.step_ns = ns;
   Add(now_ns_ + ns, Happening::kStepEnd, which, engine.life);
@@ -467,19 +476,35 @@ void Cluster::End(int32_t request) {
   Add(now_ns_ + requests_[static_cast<size_t>(next)].at_us * 1000, Happening::kArrival, next);
 }
 
+// The engine begins a step: of which window, and how even its ranks are.
+void Cluster::NextBalance(Engine& engine) {
+  if (options_.balances.empty()) return;
+  if (engine.window_steps == options_.balances[engine.window].steps) {
+    engine.window = (engine.window + 1) % options_.balances.size();
+    engine.window_steps = 0;
+  }
+  ++engine.window_steps;
+  const double balance = options_.balances[engine.window].balance;
+  clock_.SetExpertBalance(balance);
+  ClusterMoment& moment = Now();
+  moment.balance += (balance - moment.balance) / static_cast<double>(++moment.steps);
+  balance_sum_ += balance;
+  ++balanced_steps_;
+}
+
 // Groups wait for each other: the fullest decides.
-double Cluster::StepSeconds(const Plan& plan) {
+double Cluster::StepSeconds(const Engine& engine) {
   double seconds = 0;
-  std::span<const Row> rest = plan.rows;
-  for (const int32_t count : plan.dp_rank_rows) {
+  std::span<const Row> rest = engine.plan.rows;
+  for (const int32_t count : engine.plan.dp_rank_rows) {
     const auto rows = static_cast<size_t>(count);
-    if (rows > 0) seconds = std::max(seconds, RankSeconds(rest.first(rows)));
+    if (rows > 0) seconds = std::max(seconds, RankSeconds(rest.first(rows), engine.window));
     rest = rest.subspan(rows);
   }
   return seconds;
 }
 
-double Cluster::RankSeconds(std::span<const Row> rows) {
+double Cluster::RankSeconds(std::span<const Row> rows, size_t window) {
   StepRows prompts, decodes;
   for (const Row& row : rows) {
     StepRows& of = row.token_count > 1 ? prompts : decodes;
@@ -489,7 +514,7 @@ double Cluster::RankSeconds(std::span<const Row> rows) {
     of.logits_rows += row.sample ? 1 : 0;
   }
   // Nearly equal steps take the same time: contexts by 64 tokens, prompts by 16.
-  uint64_t key = 0;
+  uint64_t key = window;
   for (StepRows* of : {&prompts, &decodes}) {
     if (of->sequences == 0) continue;
     of->context_tokens = RoundUp(of->context_tokens / of->sequences, 64);
@@ -543,8 +568,7 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
     longest = std::max<int64_t>(longest, request.prompt_tokens() + request.output_tokens);
   }
   if (spec.context_tokens_max > 0) longest = std::min<int64_t>(longest, spec.context_tokens_max);
-  ASSIGN_OR_RETURN(const StepClock clock,
-                   StepClock::Create(spec, options.mesh, hardware, forecast));
+  ASSIGN_OR_RETURN(StepClock clock, StepClock::Create(spec, options.mesh, hardware, forecast));
   SchedulerConfig config{.context_tokens_max = static_cast<int32_t>(longest),
                          .step_tokens_max = options.step_tokens_max,
                          .running_max = options.running_max,

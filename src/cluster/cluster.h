@@ -17,6 +17,12 @@ namespace braid {
 
 enum class ClusterRoute : uint8_t { kRoundRobin, kLeastLoaded, kPrefix };
 
+// How even the ranks of an engine were in so many of its steps (ForecastOptions::expert_balance).
+struct ReplayedBalance {
+  int64_t steps = 1;
+  double balance = 1;
+};
+
 struct ClusterOptions {
   int32_t engines = 1;
   int32_t prefill_engines =
@@ -36,6 +42,8 @@ struct ClusterOptions {
   int32_t engines_min = 1;
   double start_seconds = 60;
   uint64_t seed = 1;
+  // Of each engine's steps, one after the other and again from the first; none: as the forecast.
+  std::vector<ReplayedBalance> balances = {};
 };
 
 // Counts in buckets of 2 % width: quantiles are exact to that.
@@ -57,6 +65,8 @@ class TimeHistogram {
 struct ClusterMoment {
   double input_tokens = 0, output_tokens = 0;  // computed during it
   double running = 0, waiting = 0;             // requests when it began
+  double balance = 0;  // of experts, the mean of the steps that began during it
+  int64_t steps = 0;   // with ClusterOptions::balances
 };
 
 struct ClusterReport {
@@ -72,6 +82,7 @@ struct ClusterReport {
   // Of a prompt's pages: from when both sides were ready. Their number is that of the transfers.
   TimeHistogram transfer;
   TimeHistogram first_token, inter_token, whole;
+  double expert_balance = 1;  // the mean of all steps, with ClusterOptions::balances
   double moment_seconds = 1;
   std::vector<ClusterMoment> moments;
 };

@@ -128,10 +128,13 @@ void Comparison::AddTimes(const Placed& placed, const Loads& loads, PlacementRep
 }
 
 void Comparison::AddOnline(Placed placed, PlacementReport& report) const {
+  const Placed once = placed;
   double balance = 0, moved = 0;
   const size_t held_out = windows().size() - known_;
   for (size_t at = known_; at < windows().size(); ++at) {
-    report.windows_online.push_back(EvenBalance(placed, SumOf(windows().subspan(at, 1))));
+    const Loads window = SumOf(windows().subspan(at, 1));
+    report.windows_online.push_back(EvenBalance(placed, window));
+    report.windows_once.push_back(EvenBalance(once, window));
     balance += report.windows_online.back();
     if (at + 1 == windows().size()) break;
     // As many windows as were known at first.

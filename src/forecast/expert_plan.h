@@ -43,6 +43,7 @@ struct PlacementReport {
   // Placed again after each held-out window by the windows so far, judged by the next one.
   double balance_online = 0;
   std::vector<double> windows_online;                    // the balance of each
+  std::vector<double> windows_once;                      // the same, as placed by the known windows
   double received_online = 0;                            // per placement
   std::optional<double> received_bytes, expert_seconds;  // seconds: of all layers of a step
   // Held out: [layer][rank], what the rank computes over what the mean rank does.

@@ -472,6 +472,11 @@ StepForecast StepClock::StepOf(const StepRows& prompts, const StepRows& decodes)
   return state_->forecaster->StepOf(prompts, decodes);
 }
 
+void StepClock::SetExpertBalance(double balance) {
+  CHECK(balance > 0 && balance <= 1, "a balance of {}", balance);
+  state_->options.expert_balance = balance;
+}
+
 Result<CacheGeometry> StepClock::Cache(int64_t tokens, int32_t running_max) const {
   // A step of the most tokens, of as many sequences.
   const Workload workload{.input_tokens = state_->options.step_tokens_max, .output_tokens = 1};

@@ -130,6 +130,8 @@ class StepClock {
   ~StepClock();
 
   StepForecast StepOf(const StepRows& prompts, const StepRows& decodes) const;
+  // Of the steps from now on (ForecastOptions::expert_balance), above 0 and at most 1.
+  void SetExpertBalance(double balance);
   // What the cache of the fullest device is made of: pages of what the weights, the workspace of
   // steps and exchange buffers leave of the memory. An error if a sequence of so many tokens does
   // not fit.

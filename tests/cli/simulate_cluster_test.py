@@ -62,6 +62,59 @@ def test_prompts_on_engines_of_their_own(braid):
     assert skewed["first_token_seconds"]["mean"] > even["first_token_seconds"]["mean"]
 
 
+RECORDED = CONFIGS.parent / "experts" / "recorded_loads.jsonl"
+
+
+@pytest.fixture
+def three_layers(tmp_path):
+    """The model of the recorded load: two layers of 256 experts, 8 a token, behind a dense one."""
+    config = json.loads((CONFIGS / "deepseek_v3.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"num_hidden_layers": 3, "first_k_dense_replace": 1}))
+    return path
+
+
+def test_a_recorded_load_on_72_ranks_is_balanced_as_deployments_say(braid, tmp_path, three_layers):
+    """Experts in order leave most of 72 ranks idle; replicas more than double the balance, order
+    alone does little, and a load that stays like itself needs to be placed no more than once."""
+    page = tmp_path / "page.html"
+
+    def replay(placed, redundant, ranks=72):
+        done = braid("simulate", "cluster", three_layers, "--hardware", "h200", "--weights", "fp8",
+                     "--mesh", f"dp={ranks},ep={ranks}", "--expert-loads", RECORDED,
+                     "--experts-placed", placed, "--redundant-experts", str(redundant),
+                     "--input-tokens", "4096", "--output-tokens", "32", "--rate", "200",
+                     "--minutes", "0.05", "--html", page, "--json")  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (run,) = json.loads(done.stdout)["runs"]
+        assert run["finished"] == run["requests"] > 0
+        return run
+
+    none, once, online = (replay(placed, 32) for placed in ("none", "once", "online"))
+    assert "Balance of experts over time</figcaption>" in page.read_text()
+    order, alone = replay("none", 0, ranks=64), replay("online", 0, ranks=64)
+    more = replay("online", 64, ranks=64)
+    balance = "expert_balance"
+    assert none[balance] < 0.35
+    assert once[balance] > 2 * none[balance] and online[balance] > 2 * none[balance]
+    assert abs(online[balance] - once[balance]) < 0.1
+    assert order[balance] <= alone[balance] < 1.5 * order[balance] < more[balance] / 2
+    assert none["busy"] > online["busy"]
+    first = "first_token_seconds"
+    assert none[first]["mean"] > online[first]["mean"]
+
+
+def test_a_recorded_load_must_be_of_the_model_and_its_ranks(braid, three_layers):
+    def refusal(*words):
+        done = braid("simulate", "cluster", *words, "--expert-loads", RECORDED)
+        assert done.returncode == 1
+        return done.stderr
+
+    assert "give a --mesh with ep" in refusal(three_layers)
+    assert "the loads are of" in refusal(MODEL, "--mesh", "dp=8,ep=8")
+    assert "32 redundant ones would" in refusal(three_layers, "--mesh", "dp=72,ep=72")
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
