@@ -1,6 +1,6 @@
-// Whether the experts should lie elsewhere, from what tokens chose lately: what a new placement
-// would save, and what it costs to move there. Layers are judged one by one, so that a layer whose
-// load is even stays as it is. Pure; any thread.
+// Whether the experts should lie elsewhere, from what tokens chose lately: what time a new
+// placement would save, counted in rows of an expert, and what it costs to move there. Layers are
+// judged one by one, so that a layer whose load is even stays as it is. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,33 @@ struct BalanceRules {
   // A layer whose fullest rank would not have at least this part fewer rows stays as it is: loads
   // change, and experts must not move to and fro.
   double gain_min = 0.05;
+  // Reading an expert's weights takes as long as computing so many rows of it: where few tokens
+  // choose it in a step, its rank reads it for them all the same, and so does every replica's.
+  double rows_per_read = 16;
   // Moving an expert keeps its receiver as busy as so many rows would.
   double rows_per_move = 64;
 };
 
 struct BalanceDecision {
-  std::vector<LayerSlots> next;  // of each layer
-  bool moves = false;            // it differs from the current placement
+  std::vector<LayerSlots> next;          // of each layer
+  bool moves = false;                    // it differs from the current placement
   double balance = 1, balance_next = 1;  // mean over fullest rank, summed over layers
   int64_t received = 0;                  // experts that ranks have to receive
 };
 
-// `counts`: of the window that just ended, [layer][expert]; the next one is taken to be like it.
+// What the tokens of the window that just ended chose; the next one is taken to be like it.
+struct BalanceWindow {
+  std::span<const int64_t> counts;  // [layer][expert]
+  // How many rows came in how many steps, which are taken to be alike: steps of prompts are longer
+  // than steps of tokens one by one. None: all came in one step.
+  struct Part {
+    int64_t steps = 1;
+    int64_t rows = 1;
+  };
+  std::span<const Part> parts = {};
+};
 // Replicas share an expert's load evenly.
 BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> current,
-                       std::span<const int64_t> counts, const BalanceRules& rules);
+                       const BalanceWindow& window, const BalanceRules& rules);
 
 }  // namespace braid

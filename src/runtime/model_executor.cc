@@ -348,6 +348,7 @@ struct ModelExecutor::State {
   // Of so many tokens of all ranks.
   void EndPass(int64_t pass_tokens) {
     if (config.experts == nullptr || !ranks.status.ok()) return;
+    if (config.balancer != nullptr) config.balancer->AddStep(pass_tokens);
     if (rank_counts == nullptr) return config.experts->EndPass(pass_tokens);
     const Result<bool> complete = rank_counts->EndPass(pass_tokens);
     if (!complete) {

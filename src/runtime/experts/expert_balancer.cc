@@ -4,7 +4,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <bit>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -19,6 +21,7 @@ struct ExpertBalancer::State {
   struct Question {
     std::vector<LayerSlots> placement;
     std::vector<int64_t> counts;
+    std::vector<BalanceWindow::Part> parts;
     EventSink* events = nullptr;
   };
 
@@ -26,6 +29,7 @@ struct ExpertBalancer::State {
   const BalancerOptions options;
   // Of the engine thread: since the last question.
   std::vector<int64_t> counts;
+  std::map<int, BalanceWindow::Part> parts;  // by the binary digits of a step's tokens
   int64_t steps = 0;
 
   mutable std::mutex mutex;
@@ -46,7 +50,8 @@ struct ExpertBalancer::State {
       if (stop) return;
       const Question asked = *std::exchange(question, std::nullopt);
       lock.unlock();
-      BalanceDecision decision = Decide(shape, asked.placement, asked.counts, options.rules);
+      BalanceDecision decision =
+          Decide(shape, asked.placement, {asked.counts, asked.parts}, options.rules);
       const bool moves = decision.moves && decision.balance < options.below;
       lock.lock();
       ++figures.decisions;
@@ -74,6 +79,14 @@ void ExpertBalancer::Stop() {
   if (state_->thread.joinable()) state_->thread.join();
 }
 
+void ExpertBalancer::AddStep(int64_t tokens) {
+  const auto digits = static_cast<int>(std::bit_width(static_cast<uint64_t>(tokens)));
+  BalanceWindow::Part& part =
+      state_->parts.try_emplace(digits, BalanceWindow::Part{.steps = 0, .rows = 0}).first->second;
+  ++part.steps;
+  part.rows += tokens;
+}
+
 bool ExpertBalancer::Count(const Window& window) {
   State& s = *state_;
   s.counts.resize(window.counts.size());
@@ -84,9 +97,12 @@ bool ExpertBalancer::Count(const Window& window) {
 
 void ExpertBalancer::Ask(std::vector<LayerSlots> placement, EventSink& events) {
   State& s = *state_;
+  std::vector<BalanceWindow::Part> parts;
+  for (const auto& [digits, part] : std::exchange(s.parts, {})) parts.push_back(part);
   {
     std::lock_guard lock(s.mutex);
-    s.question = State::Question{std::move(placement), std::exchange(s.counts, {}), &events};
+    s.question = State::Question{std::move(placement), std::exchange(s.counts, {}),
+                                 std::move(parts), &events};
   }
   s.steps = 0;
   s.changed.notify_all();

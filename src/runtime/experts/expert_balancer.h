@@ -40,6 +40,8 @@ class ExpertBalancer {
   void Add(const Window& window, EventSink& events, PlacementOf placement_of) {
     if (Count(window)) Ask(placement_of(), events);
   }
+  // Engine thread: of a step, so many tokens of all ranks; before the window that has it.
+  void AddStep(int64_t tokens);
   // No event is posted after it returns.
   void Stop();
 

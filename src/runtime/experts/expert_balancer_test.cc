@@ -1,0 +1,52 @@
+// What the balancer asks for, by how many tokens each step has.
+#include "runtime/experts/expert_balancer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <variant>
+#include <vector>
+
+namespace braid {
+namespace {
+
+struct Moves final : EventSink {
+  void Post(Event event) override { asked += std::holds_alternative<MoveExperts>(event) ? 1 : 0; }
+  std::atomic<int> asked = 0;
+};
+
+struct Steps {
+  int64_t count = 0, tokens = 0;  // of each
+};
+
+// Whether experts move after steps of 80,000 tokens in all, of which half choose expert 2.
+bool MovesAfter(const std::vector<Steps>& steps) {
+  constexpr ExpertShape kReplicas{.experts = 4, .redundant = 2, .ranks = 2, .ranks_per_node = 2};
+  const std::vector<int64_t> counts = {10000, 10000, 40000, 20000};
+  Moves moves;
+  ExpertBalancer balancer(kReplicas, {.every_steps = 10, .below = 1, .rules = {}});
+  for (const auto& [count, tokens] : steps) {
+    for (int64_t i = 0; i < count; ++i) balancer.AddStep(tokens);
+  }
+  balancer.Add({.counts = counts, .steps = 10, .moving = false}, moves,
+               [&] { return std::vector<LayerSlots>{InOrder(kReplicas)}; });
+  for (int i = 0; i < 6000 && balancer.figures().decisions == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  balancer.Stop();
+  EXPECT_EQ(balancer.figures().decisions, 1);
+  EXPECT_EQ(balancer.figures().moves, moves.asked);
+  return moves.asked > 0;
+}
+
+TEST(ExpertBalancer, JudgesStepsByTheirTokens) {
+  EXPECT_TRUE(MovesAfter({{10, 8000}}));
+  EXPECT_FALSE(MovesAfter({{10'000, 8}}));
+  // A prompt beside tokens that come one by one: its rows take most of the time.
+  EXPECT_TRUE(MovesAfter({{1, 60'000}, {500, 40}}));
+}
+
+}  // namespace
+}  // namespace braid
