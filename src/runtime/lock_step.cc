@@ -22,6 +22,8 @@ namespace braid {
 namespace {
 
 constexpr uint64_t kEnd = std::numeric_limits<uint64_t>::max();
+// Of the records of a message; a step's events are prompts of a few megabytes at most.
+constexpr uint64_t kRecordBytesMax = uint64_t{1} << 30;
 
 Bytes BytesOf(const uint64_t& value) { return std::as_bytes(std::span(&value, 1)); }
 
@@ -29,6 +31,17 @@ Bytes BytesOf(const std::string& text) { return std::as_bytes(std::span(text)); 
 
 bool AnySays(const std::vector<uint64_t>& sizes) {
   return std::ranges::any_of(sizes, [](uint64_t size) { return size > 0; });
+}
+
+// Before room is made for what the ranks are going to send.
+Status CheckSizes(const std::vector<uint64_t>& sizes) {
+  for (size_t rank = 0; rank < sizes.size(); ++rank) {
+    if (sizes[rank] <= kRecordBytesMax) continue;
+    return Error{ErrorCode::kInternal,
+                 fmt::format("rank {} has records of {} bytes to send; they must be at most {}",
+                             rank, sizes[rank], kRecordBytesMax)};
+  }
+  return {};
 }
 
 // The records that rank 0 sends, as they come.
@@ -75,6 +88,7 @@ class Received final : public RecordSource {
     text_.clear();
     RETURN_IF_ERROR(all_.AllGather(BytesOf(mine), std::as_writable_bytes(std::span(sizes_))));
     if (sizes_[0] == kEnd || !AnySays(sizes_)) return {};
+    RETURN_IF_ERROR(CheckSizes(sizes_));
     text_.resize(sizes_[0]);
     std::vector<Bytes> send(sizes_.size());
     std::vector<MutableBytes> receive(sizes_.size());
@@ -145,6 +159,7 @@ Status RankLeader::Exchange() {
   const uint64_t mine = pending_.size();
   RETURN_IF_ERROR(all_.AllGather(BytesOf(mine), std::as_writable_bytes(std::span(sizes_))));
   if (!AnySays(sizes_)) return {};
+  RETURN_IF_ERROR(CheckSizes(sizes_));
   std::vector<Bytes> send(sizes_.size(), BytesOf(pending_));
   std::vector<MutableBytes> receive;
   for (size_t rank = 0; rank < sizes_.size(); ++rank) {

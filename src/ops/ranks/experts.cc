@@ -123,6 +123,7 @@ class Exchange {
   void Pack(int64_t first, int64_t tokens) {
     const int64_t k = args_.top_k;
     rows_back_.assign(static_cast<size_t>(ranks_), 0);
+    packed_at_.assign(static_cast<size_t>(tokens), nullptr);
     if (sums_) std::fill_n(at_, tokens * k, -1);
     float* record = sent_;
     int32_t row = 0;
@@ -144,7 +145,7 @@ class Exchange {
         }
         if (here == 0) continue;
         if (sums_) *std::find(at_ + t * k, at_ + (t + 1) * k, -1) = row++;
-        rows_.Pack(args_.x.row(first + t), packed_, record);
+        PackRow(first + t, record, packed_at_[static_cast<size_t>(t)]);
         record += record_;
         ++header_[rank];
       }
@@ -152,6 +153,16 @@ class Exchange {
       for (int64_t r = header_[rank]; r < parcel_rows_; ++r, record += record_) {
         SlotsOf(record)[0] = -1;
       }
+    }
+  }
+
+  // A token's row is the same for every rank.
+  void PackRow(int64_t token, float* record, const float*& packed_at) {
+    if (packed_at == nullptr) {
+      rows_.Pack(args_.x.row(token), packed_, record);
+      packed_at = record;
+    } else {
+      std::copy_n(packed_at, rows_.floats(), record);
     }
   }
 
@@ -315,6 +326,7 @@ class Exchange {
   float* ones_;
   std::vector<int64_t> rows_back_, pairs_;  // by rank
   std::vector<bool> goes_;                  // a token to each rank
+  std::vector<const float*> packed_at_;  // of each token: its row in the first record that has it
   struct Records {
     float* first;
     int64_t count;

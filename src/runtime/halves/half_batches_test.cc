@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <numeric>
 #include <semaphore>
@@ -215,6 +216,37 @@ TEST(HalfBatches, OneComputesWhileTheOtherWaitsForMessages) {
   });
   EXPECT_TRUE(status.ok());
   EXPECT_TRUE(slow.in_time);
+}
+
+TEST(HalfBatches, SendRowsInTheFormOfTheStep) {
+  ThreadGroup alone(1, std::chrono::seconds(60));
+  ops::TestContext test(Isa::kBase);
+  const CacheGeometry cache = Geometry();
+  const ModelSpec spec;
+  Communicator& group = alone.rank(0);
+  ops::Ranks ranks{.tensor = &group, .experts = &group, .all = &group, .status = {}};
+  HalfBatches halves({.cache = cache,
+                      .pool = test.pool,
+                      .groups = {ranks, ranks},
+                      .workspace_bytes = 64,
+                      .spec = spec});
+  test.context.ranks = &ranks;
+  const Batch batch({{0, 4}, {0, 4}});
+  for (const int64_t parcel_rows : {5, 0}) {
+    ranks.parcel_rows = parcel_rows;
+    ranks.sums = parcel_rows > 0;
+    std::array<ops::Ranks, 2> seen;
+    const Status status = halves.Run(test.context, batch.index(), [&](const auto& half) {
+      half.watch.BeforeMixer(0);
+      half.watch.AfterMixer(0);
+      seen[half.begin > 0 ? 1 : 0] = *half.context.ranks;
+    });
+    EXPECT_TRUE(status.ok());
+    for (const ops::Ranks& of_half : seen) {
+      EXPECT_EQ(of_half.parcel_rows, parcel_rows);
+      EXPECT_EQ(of_half.sums, parcel_rows > 0);
+    }
+  }
 }
 
 TEST(HalfBatches, TellWhatHasEndedAGroup) {
