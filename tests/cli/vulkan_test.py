@@ -44,7 +44,7 @@ def test_a_device_answers_as_the_cpu_does(braid, tiny, vulkan):
     assert there["token_ids"] == here["token_ids"]
 
 
-@pytest.mark.parametrize("weights", ["int8", "q8_0", "int4", "q4_k"])
+@pytest.mark.parametrize("weights", ["int8", "q8_0", "int4", "q4_k", "fp8"])
 def test_quantised_weights_run_on_a_device(braid, tiny, vulkan, weights):
     done = braid("run", tiny, *PROMPT, "--device", "vulkan", "--weights", weights)
     assert "74" in answer(done)["text"]
@@ -83,7 +83,7 @@ def test_ops_are_measured_beside_the_devices_limits(braid, vulkan):
     assert case["candidate"] == "vulkan" and 0 < case["ns_min"] <= case["ns_median"]
     assert case["limited_by"] in ("fp32", "memory")
     slower = max(case["flops"] / out["limits"]["fma_fp32"],
-                 case["bytes"] / out["limits"]["memory_read"])  # fmt: skip
+                 case["bytes"] / case["memory_read"])  # fmt: skip
     assert case["limit_ns"] == pytest.approx(slower * 1e9)
     cases = ["sample", "--filter", "greedy", "--device", "vulkan", "--json"]
     out = json.loads(braid("bench", "ops", *cases).stdout)
@@ -120,7 +120,6 @@ def test_a_trace_has_what_the_device_did_by_its_clock(braid, tiny, vulkan, tmp_p
         (["--device", "vulkan", "--tp", "2"], "a device is one rank"),
         (["--device", "vulkan", "--mla", "expanded"], "use --mla absorbed"),
         (["--device", "vulkan", "--compute", "bf16"], "a device computes in fp32"),
-        (["--device", "vulkan", "--weights", "fp8"], "weights of this format"),
         (["--device", "vulkan", "--memory", "100TiB"], "bytes of memory are wanted at once"),
         (["--device", "vulkan", "--memory", "100TiB"], "; the device has "),
     ],

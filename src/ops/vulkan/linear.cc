@@ -46,6 +46,8 @@ std::optional<std::array<uint32_t, 6>> FormatConstants(WeightFormat format) {
       return {{3}};
     case WeightFormat::kI4:
       return {{4}};
+    case WeightFormat::kF8:
+      return {{6}};
     default:
       break;
   }
@@ -56,9 +58,7 @@ std::optional<std::array<uint32_t, 6>> FormatConstants(WeightFormat format) {
 }
 
 const char* CannotRead(WeightFormat format) {
-  return FormatConstants(format) ? nullptr
-                                 : "weights of this format (the device reads all but fp8; "
-                                   "--weights converts)";
+  return FormatConstants(format) ? nullptr : "weights of this format; --weights converts";
 }
 
 int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w) {

@@ -399,9 +399,8 @@ TEST_F(Vulkan, WhatTheDeviceCannotRunIsNamedWhileMemoryIsMeasured) {
   std::string missing;
   OpContext context{.device = {.vulkan = true}, .pool = &pool, .workspace = &measuring};
   context.missing = &missing;
-  PackedMatrix w{WeightFormat::kF8, 1, 16, 256, nullptr};
-  Linear(context, {.x = {nullptr, 1, 256, 256}, .w = &w, .y = {nullptr, 1, 16, 16}});
-  EXPECT_THAT(missing, ::testing::HasSubstr("linear: weights of this format"));
+  Route(context, {.logits = {nullptr, 1, 2000, 2000}, .top_k = 8});
+  EXPECT_THAT(missing, ::testing::HasSubstr("route: more than 1024 experts"));
 }
 
 }  // namespace

@@ -53,6 +53,32 @@ void AddBf16(uint64_t panel, int slice, int quad) {
   }
 }
 
+void AddFp8(uint64_t panel, int slice, int quad) {
+  for (int group = slice; group < a.depth / kFp8Columns; group += SLICES) {
+    const uint64_t block = panel + uint64_t(group) * uint64_t(kFp8Bytes);
+    float part[ROWS][4];
+    [[unroll]] for (int r = 0; r < ROWS; ++r) {
+      [[unroll]] for (int o = 0; o < 4; ++o) part[r][o] = 0.0;
+    }
+    for (int line = 0; line < kFp8Columns / 4; ++line) {
+      const uvec4 words = Lines(block + 64ul).at[line * 4 + quad];
+      [[unroll]] for (int j = 0; j < 4; ++j) {
+        const int c = group * kFp8Columns + 4 * line + j;
+        vec4 codes;
+        [[unroll]] for (int o = 0; o < 4; ++o) codes[o] = Fp8At(words, o, j);
+        [[unroll]] for (int r = 0; r < ROWS; ++r) {
+          const float x = c < a.k ? Floats(x_at[r]).at[c] : 0.0;
+          [[unroll]] for (int o = 0; o < 4; ++o) part[r][o] = fma(x, codes[o], part[r][o]);
+        }
+      }
+    }
+    [[unroll]] for (int o = 0; o < 4; ++o) {
+      const float scale = Floats(block).at[quad * 4 + o];
+      [[unroll]] for (int r = 0; r < ROWS; ++r) acc[r][o] = fma(part[r][o], scale, acc[r][o]);
+    }
+  }
+}
+
 int Dot(uint a_word, uint b_word) {
   int sum = 0;
   [[unroll]] for (int j = 0; j < 4; ++j) sum += SignedByte(a_word, j) * SignedByte(b_word, j);
@@ -181,6 +207,8 @@ void main() {
     AddF32(panel, slice, quad);
   } else if (FORMAT == kBF16) {
     AddBf16(panel, slice, quad);
+  } else if (FORMAT == kFp8) {
+    AddFp8(panel, slice, quad);
   } else if (FORMAT == kI8) {
     AddI8(panel, slice, quad);
   } else if (FORMAT == kGrouped) {

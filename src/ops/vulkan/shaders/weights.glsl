@@ -1,6 +1,6 @@
 // Weights as they lie packed (ops/packed.h): panels of 16 outputs, lines of 64 bytes.
 // Grouped formats (ops/cpu/kernels/weight_format.h) are constants too: FormatConstants (kernels.h).
-const uint kF32 = 0, kBF16 = 1, kI8 = 2, kQ8_0 = 3, kI4 = 4, kGrouped = 5;
+const uint kF32 = 0, kBF16 = 1, kI8 = 2, kQ8_0 = 3, kI4 = 4, kGrouped = 5, kFp8 = 6;
 layout(constant_id = 0) const uint LAYOUT = 0;
 layout(constant_id = 1) const uint NUMBERS = 0;  // a byte each: type | log2 of columns << 4
 layout(constant_id = 2) const uint VALUES0 = 0;  // what codes stand for, a byte each
@@ -101,6 +101,20 @@ float GroupedWeightAt(uint64_t panel, int lane, int col) {
   return based;
 }
 
+// fp8: blocks of 128 columns, 16 scales before 32 lines of four columns each. A line's pairs of
+// columns change in turns of four outputs.
+const int kFp8Columns = 128, kFp8Bytes = 64 + 32 * 64;
+// Column j of a line, of output o of the four in `words`.
+float Fp8At(uvec4 words, int o, int j) {
+  return OfE4M3(bitfieldExtract(words[j / 2 * 2 + o / 2], 8 * ((o & 1) * 2 + (j & 1)), 8));
+}
+float Fp8WeightAt(uint64_t panel, int lane, int col) {
+  const uint64_t block = panel + uint64_t(col / kFp8Columns) * uint64_t(kFp8Bytes);
+  const int line = col % kFp8Columns / 4;
+  const uvec4 words = Lines(block + 64ul).at[line * 4 + lane / 4];
+  return Fp8At(words, lane % 4, col % 4) * Floats(block).at[lane];
+}
+
 // One weight of a panel whose rows have `depth` columns, padding included.
 float WeightAt(uint64_t panel, int depth, int lane, int col) {
   if (FORMAT == kF32) return Floats(panel).at[col * 16 + lane];
@@ -113,6 +127,7 @@ float WeightAt(uint64_t panel, int depth, int lane, int col) {
     return float(SignedByte(word, col & 3)) * Floats(panel).at[depth * 4 + lane];
   }
   if (FORMAT == kGrouped) return GroupedWeightAt(panel, lane, col);
+  if (FORMAT == kFp8) return Fp8WeightAt(panel, lane, col);
   const int block_words = FORMAT == kQ8_0 ? 16 + 256 : 16 + 128;
   const uint64_t block = panel + 4ul * uint64_t(col / 64) * uint64_t(block_words);
   const int at = col % 64;
