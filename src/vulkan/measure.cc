@@ -40,14 +40,20 @@ Result<double> Time(Gpu& gpu, const Kernel& kernel, const Arguments& arguments) 
 
 }  // namespace
 
-Result<DeviceLimits> MeasureDevice(Gpu& gpu) {
+Result<double> MeasureReading(Gpu& gpu) {
   ASSIGN_OR_RETURN(const Memory from, gpu.Allocate(kReadBytes, Place::kDevice));
   ASSIGN_OR_RETURN(const Memory to, gpu.Allocate(kGroups * kThreads * 4, Place::kDevice));
-  Arguments arguments{reinterpret_cast<uint64_t>(from.address()),
-                      reinterpret_cast<uint64_t>(to.address()), kReadBytes / 16};
-  DeviceLimits limits;
+  const Arguments arguments{reinterpret_cast<uint64_t>(from.address()),
+                            reinterpret_cast<uint64_t>(to.address()), kReadBytes / 16};
   ASSIGN_OR_RETURN(const double reading, Time(gpu, {"read", kShaderRead}, arguments));
-  limits.read_bytes_per_second = kReadBytes / reading;
+  return kReadBytes / reading;
+}
+
+Result<DeviceLimits> MeasureDevice(Gpu& gpu) {
+  DeviceLimits limits;
+  ASSIGN_OR_RETURN(limits.read_bytes_per_second, MeasureReading(gpu));
+  ASSIGN_OR_RETURN(const Memory to, gpu.Allocate(kGroups * kThreads * 4, Place::kDevice));
+  Arguments arguments{0, reinterpret_cast<uint64_t>(to.address()), 0};
   // As many rounds as take some hundredths of a second.
   double computing = 0;
   for (arguments.count = 64; computing < 0.02 && arguments.count < (1 << 22);

@@ -12,5 +12,7 @@ struct DeviceLimits {
 };
 // The best of some repetitions, each with the time to submit it. Under a second each.
 Result<DeviceLimits> MeasureDevice(Gpu& gpu);
+// The first of them, as it is just now.
+Result<double> MeasureReading(Gpu& gpu);
 
 }  // namespace braid::vulkan

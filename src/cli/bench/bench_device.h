@@ -27,6 +27,7 @@ class BenchDevice {
 
   const vulkan::DeviceFacts& facts() const { return gpu_->facts(); }
   const vulkan::DeviceLimits& limits() const { return limits_; }  // of `braid doctor`
+  Result<double> MeasureReading() { return vulkan::MeasureReading(*gpu_); }
   json::object LimitsObject() const {
     return {{"fma_fp32", limits_.fp32_operations_per_second},
             {"memory_read", limits_.read_bytes_per_second}};

@@ -263,6 +263,11 @@ Result<OpResult> BenchOpsCommand::MeasureThere(const OpCase& op, ThreadPool& poo
   for (double took = 0; runs < (1 << 12) && took < kSubmissionSeconds * 1e9; runs *= 2) {
     ASSIGN_OR_RETURN(took, sample(runs));
   }
+  const bool from_memory = op.source == Source::kMemory;
+  double before = 0;
+  if (from_memory) {
+    ASSIGN_OR_RETURN(before, device_->MeasureReading());
+  }
   std::vector<double> ns;
   const int64_t begin_ns = MonotonicNs();
   while (static_cast<int32_t>(ns.size()) < repeat_ ||
@@ -270,7 +275,10 @@ Result<OpResult> BenchOpsCommand::MeasureThere(const OpCase& op, ThreadPool& poo
     ASSIGN_OR_RETURN(const double took, sample(runs));
     ns.push_back(took / static_cast<double>(runs));
   }
-  result.memory_read = op.source == Source::kMemory ? device_->limits().read_bytes_per_second : 0;
+  if (from_memory) {
+    ASSIGN_OR_RETURN(const double after, device_->MeasureReading());
+    result.memory_read = (before + after) / 2;
+  }
   result.peak = device_->limits().fp32_operations_per_second;
   result.ns_median = Median(ns);
   result.ns_min = *std::min_element(ns.begin(), ns.end());
