@@ -22,15 +22,20 @@ class Acceptance {
   int32_t chance(size_t place) const { return chance_[std::min(place, kDraftPlaces - 1)]; }
 
   // A draft at `place`, after right ones, was right or not. The mean is over about the last
-  // `weight` of them.
+  // `weight` of them; before there are so many, over all of them, where the first guess counts as
+  // kGuessWeight.
   void Note(size_t place, bool right, int32_t weight) {
-    int32_t& chance = chance_[std::min(place, kDraftPlaces - 1)];
+    const size_t at = std::min(place, kDraftPlaces - 1);
+    seen_[at] = std::min(seen_[at] + 1, weight);
     const int32_t target = right ? kWhole : 0;
-    chance += (target - chance) / weight;
+    chance_[at] += (target - chance_[at]) / std::min(weight, kGuessWeight + seen_[at]);
   }
 
  private:
+  static constexpr int32_t kGuessWeight = 3;
+
   std::array<int32_t, kDraftPlaces> chance_;
+  std::array<int32_t, kDraftPlaces> seen_ = {};
 };
 
 using Acceptances = std::array<Acceptance, kDraftSources>;

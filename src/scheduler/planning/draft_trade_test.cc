@@ -89,5 +89,20 @@ TEST(Acceptance, FollowsWhatItSees) {
   EXPECT_EQ(acceptance.chance(7), acceptance.chance(50));
 }
 
+// One request is enough to see that a head is no good.
+TEST(Acceptance, BelievesItsFirstGuessNoLongerThanAFewDrafts) {
+  Acceptance wrong(kWhole * 7 / 8), right(kWhole / 8);
+  for (int i = 0; i < 8; ++i) {
+    wrong.Note(0, false, 64);
+    right.Note(0, true, 64);
+  }
+  EXPECT_LT(wrong.chance(0), kWhole / 3);
+  EXPECT_GT(right.chance(0), kWhole * 2 / 3);
+  // Later it takes many to change its mind.
+  for (int i = 0; i < 200; ++i) wrong.Note(0, false, 64);
+  for (int i = 0; i < 4; ++i) wrong.Note(0, true, 64);
+  EXPECT_LT(wrong.chance(0), kWhole / 8);
+}
+
 }  // namespace
 }  // namespace braid

@@ -158,7 +158,7 @@ int32_t StepPlanner::DraftTokens(const Sequence& s) {
 // Looking up costs nothing, and what is proposed and not taken shows what taking it would bring. A
 // head's drafts cost time: as many as would pay now, and now and then one, to see.
 std::array<int8_t, kDraftSources> StepPlanner::DraftsWanted(const Sequence& s) const {
-  constexpr int32_t kLookEvery = 16, kProbeEvery = 32;
+  constexpr int32_t kLookEvery = 16, kProbeEvery = 64;
   const int32_t most = DraftTokensMax(config_, s.request);
   const auto wanted = [](int32_t count) { return static_cast<int8_t>(count); };
   if (!config_.draft_head || most == 0) {
