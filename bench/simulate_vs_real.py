@@ -167,7 +167,7 @@ def simulate(bench, folder, model, calibration, device, requests, handoff):
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
     words = ["simulate", "cluster", model, "--engines", 2, "--calibration", calibration,
              "--hardware", device, "--trace-file", trace, "--minutes", 100, "--no-overlap",
-             "--max-num-seqs", 64, "--max-batch-tokens", 2048, "--decode-latency-ms", 15, "--json",
+             "--max-num-seqs", 64, "--max-batch-tokens", 2048, "--decode-latency-ms", 12, "--json",
              "--route", "round-robin"]  # fmt: skip
     (run,) = json.loads(bench.run(*words, *(["--prefill-engines", 1] if handoff else [])))["runs"]
     figures = [run["output_tokens_per_second"]]

@@ -33,7 +33,7 @@ extern const std::string_view kPageHtml;  // web/dist/index.html, bundled by the
 namespace {
 
 // The default bound on the delay that a prompt causes to running answers.
-constexpr int64_t kDecodeLatencyUs = 15'000;
+constexpr int64_t kDecodeLatencyUs = 12'000;
 
 class ServeCommand : public Command {
  public:
