@@ -40,7 +40,7 @@ class Load:
         prompt = [self.draw.randrange(1, self.vocabulary) for _ in range(tokens)]
         body = json.dumps({"prompt": prompt, "max_tokens": answer_tokens, "ignore_eos": True,
                            "stream": True, "temperature": 1}).encode()  # fmt: skip
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
         writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                      b"Content-Type: application/json\r\n"
                      b"Content-Length: %d\r\n\r\n" % len(body) + body)  # fmt: skip
