@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <iterator>
 
@@ -18,19 +19,23 @@ constexpr Mistake kMistakes[] = {
 #include "pages.inc"
 };
 
-// Whether all tests pass with a mistake in the code.
-bool PassesWith(int mistake, int argc, char** argv) {
+// A process that runs the tests with a mistake in the code, for so many seconds at most: a mistake
+// may leave threads waiting for each other.
+pid_t StartWith(int mistake, unsigned seconds, int argc, char** argv) {
   std::fflush(stdout);
   const pid_t child = ::fork();
-  if (child == 0) {
-    if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(2);
-    if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(2);
-    ::alarm(60);  // a mistake may leave threads waiting for each other
-    braid::Plant(mistake);
-    ::testing::InitGoogleTest(&argc, argv);
-    GTEST_FLAG_SET(fail_fast, true);
-    ::_exit(RUN_ALL_TESTS());
-  }
+  if (child != 0) return child;
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(2);
+  if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(2);
+  ::alarm(seconds);
+  braid::Plant(mistake);
+  ::testing::InitGoogleTest(&argc, argv);
+  GTEST_FLAG_SET(fail_fast, true);
+  ::_exit(RUN_ALL_TESTS());
+}
+
+// Waits for it. Whether all tests passed.
+bool Passed(pid_t child) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -39,16 +44,21 @@ bool PassesWith(int mistake, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr int kCount = static_cast<int>(std::size(kMistakes)), kAtOnce = 8;
   int failures = 0;
-  if (!PassesWith(braid::kNoMistake, argc, argv)) {
+  if (!Passed(StartWith(braid::kNoMistake, 600, argc, argv))) {
     std::printf("the tests fail without a mistake\n");
     ++failures;
   }
-  for (int i = 0; i < static_cast<int>(std::size(kMistakes)); ++i) {
-    if (!PassesWith(i, argc, argv)) continue;
-    std::printf("no test finds: %s\n", kMistakes[i].what);
-    ++failures;
+  std::array<pid_t, kAtOnce> running = {};
+  for (int i = 0; i < kCount + kAtOnce; ++i) {
+    pid_t& place = running[static_cast<size_t>(i % kAtOnce)];
+    if (i >= kAtOnce && i - kAtOnce < kCount && Passed(place)) {
+      std::printf("no test finds: %s\n", kMistakes[i - kAtOnce].what);
+      ++failures;
+    }
+    if (i < kCount) place = StartWith(i, 30, argc, argv);
   }
-  std::printf("%zu mistakes, %d failures\n", std::size(kMistakes), failures);
+  std::printf("%d mistakes, %d failures\n", kCount, failures);
   return failures == 0 ? 0 : 1;
 }
