@@ -13,6 +13,7 @@ Without --model it makes a small one.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -23,6 +24,7 @@ import time
 
 from plan_vs_measured import Bench
 from simulate_vs_real import percentile, start, wait_ready
+from streams import token_times
 
 ANSWER_TOKENS = 1500
 
@@ -35,23 +37,9 @@ class Load:
         self.prompts, self.draw = prompts, random.Random(time.monotonic_ns())
         self.gaps, self.answered, self.end = [], 0, 0.0
 
-    async def ask(self, tokens, answer_tokens):
-        """Yields the time of each token."""
+    def ask(self, tokens, answer_tokens):
         prompt = [self.draw.randrange(1, self.vocabulary) for _ in range(tokens)]
-        body = json.dumps({"prompt": prompt, "max_tokens": answer_tokens, "ignore_eos": True,
-                           "stream": True, "temperature": 1}).encode()  # fmt: skip
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                     b"Content-Type: application/json\r\n"
-                     b"Content-Length: %d\r\n\r\n" % len(body) + body)  # fmt: skip
-        try:
-            while line := await reader.readline():
-                if line.startswith(b"data: {") and b'"choices":[{' in line:
-                    yield time.monotonic()
-                if line.startswith(b"HTTP/1.1") and b" 200 " not in line:
-                    raise SystemExit(f"{line.decode()}{(await reader.read()).decode()}")
-        finally:
-            writer.close()
+        return token_times(self.port, prompt=prompt, max_tokens=answer_tokens, temperature=1)
 
     async def stream(self):
         while time.monotonic() < self.end:
@@ -100,7 +88,7 @@ def measure(fleets, vocabulary, options):
     """Per fleet, of each round: {prompts: (p50, p99, prompts answered)}."""
     found = {name: [] for name in fleets}
     for _ in range(options.rounds):
-        for name, (_, port) in fleets.items():
+        for name, port in fleets.items():
             row = {}
             for prompts in (False, True):
                 load = asyncio.run(Load(port, vocabulary, options, prompts).run())
@@ -126,13 +114,16 @@ def main():
         model = pathlib.Path(options.model) if options.model else bench.model("hybrid")
         vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
         os.sched_setaffinity(0, range(os.cpu_count()))  # for the engines
-        fleets = {"one engine": serve(options, model, False), "a pair": serve(options, model, True)}
-        os.sched_setaffinity(0, {0})
-        time.sleep(2)
-        found = measure(fleets, vocabulary, options)
-        for processes, _ in fleets.values():
-            for process in processes:
-                process.terminate()
+        with contextlib.ExitStack() as running:
+            fleets = {}
+            for name, pair in (("one engine", False), ("a pair", True)):
+                processes, port = serve(options, model, pair)
+                for process in processes:
+                    running.callback(process.terminate)
+                fleets[name] = port
+            os.sched_setaffinity(0, {0})
+            time.sleep(2)
+            found = measure(fleets, vocabulary, options)
     figures = {}
     for name, rows in found.items():
         median = lambda prompts, i: statistics.median(row[prompts][i] for row in rows)  # noqa: E731

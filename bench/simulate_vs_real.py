@@ -28,6 +28,7 @@ import threading
 import time
 
 from plan_vs_measured import MODELS, Bench
+from streams import token_times
 
 PROMPT_TOKENS, ANSWER_TOKENS = (64, 512), (16, 96)
 CONTEXT = 1024
@@ -52,22 +53,11 @@ def start(command):
 async def ask(port, number, planned, vocabulary, results):
     at, prompt_tokens, answer_tokens = planned
     draw = random.Random(number)
-    body = json.dumps({"prompt": [draw.randrange(1, vocabulary) for _ in range(prompt_tokens)],
-                       "max_tokens": answer_tokens, "ignore_eos": True, "stream": True,
-                       "temperature": 0}).encode()  # fmt: skip
+    prompt = [draw.randrange(1, vocabulary) for _ in range(prompt_tokens)]
     await asyncio.sleep(at - time.monotonic())
     begin = time.monotonic()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                 b"Content-Type: application/json\r\n"
-                 b"Content-Length: %d\r\n\r\n" % len(body) + body)  # fmt: skip
-    times = []
-    while line := await reader.readline():
-        if line.startswith(b"data: {") and b'"choices":[{' in line:
-            times.append(time.monotonic())
-        if line.startswith(b"HTTP/1.1") and b" 200 " not in line:
-            raise SystemExit(f"request {number}: {line.decode()}{(await reader.read()).decode()}")
-    writer.close()
+    times = [at async for at in token_times(port, prompt=prompt, max_tokens=answer_tokens,
+                                            temperature=0)]  # fmt: skip
     # The last event says why the answer ended and may carry no token.
     results.append((begin, times[:answer_tokens]))
 
