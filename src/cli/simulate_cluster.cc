@@ -50,7 +50,7 @@ class SimulateClusterCommand : public Command {
                "by window, instead of --expert-balance");
     flags.Choice("--experts-placed", placed_, {"none", "once", "online"},
                  "With --expert-loads: experts in order, placed by the first half of the windows, "
-                 "or placed again after each window; the second half is replayed");
+                 "or placed again after each window (default); the second half is replayed");
     flags.Number("--redundant-experts", redundant_, {0, kRedundantExpertsMax},
                  "Further copies of experts per layer; ep divides experts and copies");
     flags.Number("--max-num-seqs", cluster_.running_max, {1, 1 << 16}, "Sequences of a dp group");
@@ -83,7 +83,7 @@ class SimulateClusterCommand : public Command {
 
   std::string model_, hardware_, calibration_, mesh_text_, route_ = "least-loaded",
                                                            load_ = "random";
-  std::string trace_, rates_ = "1", weights_ = "bf16", html_, loads_, placed_ = "online";
+  std::string trace_, rates_ = "1", weights_ = "bf16", html_, loads_, placed_;
   int32_t redundant_ = 0;
   double minutes_ = 10, expert_balance_ = 1;
   bool no_overlap_ = false, json_ = false;
@@ -99,6 +99,10 @@ Status SimulateClusterCommand::ReadFlags() {
   cluster_.mesh = {.dp = static_cast<int32_t>(dp),
                    .tp = static_cast<int32_t>(tp),
                    .ep = static_cast<int32_t>(ep)};
+  if (loads_.empty() && !placed_.empty()) {
+    return Error{ErrorCode::kInvalid, "--experts-placed goes with --expert-loads FILE",
+                 "--experts-placed"};
+  }
   cluster_.route = route_ == "prefix"        ? ClusterRoute::kPrefix
                    : route_ == "round-robin" ? ClusterRoute::kRoundRobin
                                              : ClusterRoute::kLeastLoaded;
