@@ -296,7 +296,9 @@ def test_what_cannot_go_together_is_said(braid, tiny, tmp_path, flags, message):
 @pytest.mark.parametrize("flag", ["--cache-disk", "--cache-host"])
 def test_a_tier_too_small_for_a_page_is_refused(braid, tiny, tmp_path, flag):
     result = braid("run", tiny, "a", "--raw", "--cache-dir", tmp_path, flag, "5K")
-    assert result.returncode != 0 and f"{flag} 5.00 KiB has no room for a page" in result.stderr
+    # The flag is named once.
+    assert result.returncode != 0
+    assert f"braid run: {flag} 5.00 KiB has no room for a page" in result.stderr
 
 
 def test_more_memory_beside_the_cache_than_there_is_is_refused(braid, tiny):

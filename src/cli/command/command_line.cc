@@ -122,7 +122,10 @@ int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
   std::fflush(stdout);
   if (status) return 0;
   const Error& error = status.error();
-  const bool named = error.field.empty() || error.message.find(error.field) != std::string::npos;
+  std::string flag = error.field;  // or the key of a file
+  std::ranges::replace(flag, '_', '-');
+  const bool named = error.message.find(error.field) != std::string::npos ||
+                     error.message.find(flag) != std::string::npos;
   fmt::print(stderr, "braid {}: {}{}\n", name, named ? "" : error.field + ": ", error.message);
   return 1;
 }
