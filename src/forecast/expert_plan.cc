@@ -92,7 +92,8 @@ double Comparison::BalanceOf(const Loads& loads, RankLoadsOf of) const {
     sum += std::accumulate(rank_loads.begin(), rank_loads.end(), 0.0);
     fullest += std::ranges::max(rank_loads);
   }
-  return fullest > 0 ? sum / (fullest * shape_.ranks) : 1;
+  // Ranks that are even may add up to a rounding more than their number times the fullest.
+  return fullest > 0 ? std::min(1.0, sum / (fullest * shape_.ranks)) : 1;
 }
 
 int64_t Comparison::ReceivedBy(const Placed& current, const Placed& next) const {

@@ -57,6 +57,21 @@ TEST(ExpertPlan, LayersCountByTheirLoad) {
   EXPECT_DOUBLE_EQ(Find(*reports, PlacementMethod::kInOrder).balance_held_out, 20.0 / (2 * 11));
 }
 
+TEST(ExpertPlan, NoBalanceIsAboveOne) {
+  // Three replicas of each expert, one on each of twelve ranks: thirds add up to a rounding more.
+  constexpr ExpertShape kThirds{.experts = 4, .redundant = 8, .ranks = 12, .ranks_per_node = 12};
+  for (int64_t count = 1; count < 200; ++count) {
+    const std::vector<int64_t> even(4, count);
+    const auto reports = ComparePlacements(Recorded({even, even}), kThirds, {}, nullptr);
+    ASSERT_TRUE(reports) << reports.error().message;
+    for (const PlacementReport& report : *reports) {
+      ASSERT_LE(report.balance_held_out, 1);
+      ASSERT_LE(report.windows_online[0], 1);
+    }
+    ASSERT_NEAR(Find(*reports, PlacementMethod::kIncremental).balance_held_out, 1, 1e-9);
+  }
+}
+
 TEST(ExpertPlan, EvenLoadsTakeTheTimeOfTheForecast) {
   const ModelSpec spec = Mixture();
   const auto& moe = std::get<MoeFfn>(spec.layers[0].ffn);
