@@ -585,7 +585,9 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                              "prefill engines need one to send pages",
                              hardware.name)};
   }
-  return Cluster(clock, config, hardware, options, requests).Run();
+  ASSIGN_OR_RETURN(ClusterReport report, Cluster(clock, config, hardware, options, requests).Run());
+  if (options.balances.empty()) report.expert_balance = forecast.expert_balance;
+  return report;
 }
 
 }  // namespace braid

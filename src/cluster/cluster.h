@@ -82,7 +82,7 @@ struct ClusterReport {
   // Of a prompt's pages: from when both sides were ready. Their number is that of the transfers.
   TimeHistogram transfer;
   TimeHistogram first_token, inter_token, whole;
-  double expert_balance = 1;  // the mean of all steps, with ClusterOptions::balances
+  double expert_balance = 1;  // the mean of all steps
   double moment_seconds = 1;
   std::vector<ClusterMoment> moments;
 };

@@ -91,6 +91,30 @@ TEST(Cluster, ABoundOfDecodeLatencyCutsPromptsIntoShortSteps) {
   EXPECT_LT(bounded.inter_token.Quantile(1), whole.inter_token.Quantile(1) / 2);
 }
 
+TEST(Cluster, StepsTakeTheBalancesThatAreReplayedOneAfterTheOther) {
+  const Mesh mesh{.dp = 2, .tp = 1, .ep = 2};
+  std::vector<ClusterRequest> requests;  // of one step each
+  for (uint64_t i = 0; i < 9; ++i) {
+    requests.push_back({.at_us = static_cast<int64_t>(i) * 10'000'000,
+                        .prompt = {{20 + i, 1024}},
+                        .output_tokens = 1,
+                        .answer_key = 8});
+  }
+  const ClusterReport report = Simulated({.mesh = mesh, .balances = {{4, 1}, {2, 0.5}}}, requests);
+  ASSERT_EQ(report.steps, 9);  // 4, 2, and 3 of the first balance again
+  EXPECT_NEAR(report.expert_balance, (7 + 2 * 0.5) / 9, 1e-9);
+  auto clock = StepClock::Create(Small(), mesh, Machine(), {});
+  const StepRows prompt{.tokens = 1024, .sequences = 1, .logits_rows = 1};
+  const double even = clock->StepOf(prompt, {}).seconds_with_overlap();
+  clock->SetExpertBalance(0.5);
+  const double uneven = clock->StepOf(prompt, {}).seconds_with_overlap();
+  EXPECT_GT(uneven, even * 1.05);
+  EXPECT_NEAR(report.first_token.mean(), (7 * even + 2 * uneven) / 9, even * 1e-3);
+  int64_t steps = 0;
+  for (const ClusterMoment& moment : report.moments) steps += moment.steps;
+  EXPECT_EQ(steps, 9);
+}
+
 TEST(Cluster, TheSameSeedGivesTheSameReport) {
   const ClusterOptions options{
       .engines = 3, .mesh = {.dp = 2, .tp = 1, .ep = 2}, .fail_every_seconds = 20, .seed = 4};
