@@ -116,7 +116,7 @@ TEST_F(RankTiersTest, WhatOneRankHasLostIsLost) {
 
 // The second group reads what the first one has written, at once.
 TEST_F(RankTiersTest, GroupsShareFoldersAndCarryOutTheirOwnMoves) {
-  const auto tiers = Open(4, 2);
+  auto tiers = Open(4, 2);
   ByteOf(0) = std::byte{1};
   ByteOf(1) = std::byte{2};
   for (int32_t rank = 0; rank < 4; ++rank) {
@@ -130,6 +130,8 @@ TEST_F(RankTiersTest, GroupsShareFoldersAndCarryOutTheirOwnMoves) {
   EXPECT_EQ(ByteOf(2), std::byte{1});
   EXPECT_EQ(ByteOf(3), std::byte{2});
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
+  tiers.reset();  // all that was begun has ended: each move once
+  EXPECT_THAT(Ended(), IsEmpty());
 }
 
 // Each rank has a process: what those beside the first say reaches it by others' hands.
