@@ -13,7 +13,7 @@ namespace braid {
 
 struct BalanceRules {
   double wanted = 0.95;  // balance at which a new placement of a layer is content
-  // A layer whose fullest rank would not have at least this part fewer rows stays as it is: loads
+  // A layer stays as it is if its slowest rank would not save at least this part of its time: loads
   // change, and experts must not move to and fro.
   double gain_min = 0.05;
   // Reading an expert's weights takes as long as computing so many rows of it: where few tokens
@@ -41,6 +41,7 @@ struct BalanceWindow {
   };
   std::span<const Part> parts = {};
 };
+
 // Replicas share an expert's load evenly.
 BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> current,
                        const BalanceWindow& window, const BalanceRules& rules);
