@@ -175,17 +175,17 @@ def routing(address, wanted):
         binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
         router = subprocess.Popen([binary, "router", config, "--port", "0"], text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
-        line = next(line for line in router.stdout if "listening on" in line)
-        threading.Thread(target=router.stdout.read, daemon=True).start()
-        port = int(re.search(r"listening on http://\S+:(\d+)", line)[1])
-        end = time.monotonic() + 30
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/ready")
-                break
-            assert time.monotonic() < end, "the router was not ready within 30 s"
-            time.sleep(0.1)
         try:
+            line = next(line for line in router.stdout if "listening on" in line)
+            threading.Thread(target=router.stdout.read, daemon=True).start()
+            port = int(re.search(r"listening on http://\S+:(\d+)", line)[1])
+            end = time.monotonic() + 30
+            while True:
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/ready")
+                    break
+                assert time.monotonic() < end, "the router was not ready within 30 s"
+                time.sleep(0.1)
             yield router.pid, port
         finally:
             router.terminate()

@@ -50,7 +50,7 @@ std::map<int, int> NodeOfCpus(const std::string& root) {
   return nodes;
 }
 
-// What follows the first line's `name` in a file; empty: no line has it.
+// What follows `name` in the first line of a file that has it; empty: no line has it.
 std::string Behind(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
