@@ -210,7 +210,7 @@ Status Engine::State::PlanCache(const Binding& binding) {
   request.kv_dtype = machine.kv_dtype;
   const int32_t ranks_here = ranks ? ranks->on_this_machine() : 1;
   RETURN_IF_ERROR(CheckHostMemory(options, ranks_here));
-  request.available_bytes = (AvailableMemory() - options.cache_host_bytes) / ranks_here;
+  request.available_bytes = (AvailableMemory() - HostBytesHere(options, ranks_here)) / ranks_here;
   formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   request.workspace_bytes =

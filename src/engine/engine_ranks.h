@@ -53,7 +53,7 @@ class EngineRanks {
   std::unique_ptr<Presence> presence_;
 };
 
-// Whether --reduce fast suits the mesh and the other options.
+// Whether --two-batch-overlap and --reduce fast suit the mesh and the other options.
 Status CheckRankChoices(const EngineOptions& options, const Mesh& mesh);
 
 // What must be the same on all ranks.

@@ -71,16 +71,20 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                          options.cache_host_node.value_or(-1));
 }
 
+int64_t HostBytesHere(const EngineOptions& options, int32_t ranks_here) {
+  return options.cache_host_bytes / options.mesh.ranks() * ranks_here;
+}
+
 Status CheckHostMemory(const EngineOptions& options, int32_t ranks_here, const std::string& root) {
   if (options.cache_host_bytes == 0) {
     if (!options.cache_host_node) return {};
     return Error{ErrorCode::kInvalid, "it says where --cache-host lies; give it a size",
                  "cache_host_node"};
   }
-  const int64_t bytes = options.cache_host_bytes / options.mesh.ranks() * ranks_here;
+  const int64_t bytes = HostBytesHere(options, ranks_here);
   if (const int64_t available = AvailableMemory(root); bytes > available) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("--cache-host {} is more than the {} of memory that are free here",
+                 fmt::format("--cache-host wants {} on this machine, which has {} free; lower it",
                              ByteText(bytes), ByteText(available)),
                  "cache_host"};
   }
@@ -99,9 +103,9 @@ Status CheckHostMemory(const EngineOptions& options, int32_t ranks_here, const s
   }
   if (bytes > at->free_bytes) {
     LogWarning(
-        "--cache-host {} is more than the {} that are free on NUMA node {}: the rest will lie "
+        "--cache-host wants {} on this machine, and NUMA node {} has {} free: the rest will lie "
         "on others",
-        ByteText(bytes), ByteText(at->free_bytes), at->node);
+        ByteText(bytes), at->node, ByteText(at->free_bytes));
   }
   return {};
 }

@@ -22,6 +22,9 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                                             const FingerprintParts& parts,
                                             const std::vector<int32_t>& here);
 
+// The part of --cache-host that lies on this machine, where so many of the ranks are.
+int64_t HostBytesHere(const EngineOptions& options, int32_t ranks_here);
+
 // Whether the machine has what --cache-host and --cache-host-node ask for. `ranks_here`: of this
 // machine. `root` holds sys/ and proc/.
 Status CheckHostMemory(const EngineOptions& options, int32_t ranks_here,

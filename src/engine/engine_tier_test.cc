@@ -42,6 +42,8 @@ TEST_F(HostMemoryTest, MoreThanIsFreeIsRefusedWithBothNumbers) {
   options_.mesh.dp = 4;
   EXPECT_TRUE(Check(2).ok());
   EXPECT_FALSE(Check(4).ok());
+  EXPECT_EQ(HostBytesHere(options_, 2), int64_t{6} << 30);
+  EXPECT_EQ(HostBytesHere(options_, 4), int64_t{12} << 30);
 }
 
 TEST_F(HostMemoryTest, ANodeThatIsNotThereIsRefused) {
