@@ -85,6 +85,8 @@ TEST_F(Device, TimesWhatItDoesByNames) {
     EXPECT_EQ(first.end_ns, second.start_ns);
     EXPECT_LE(second.start_ns, second.end_ns);
   }
+  ASSERT_TRUE(recorder.Finish().ok());
+  EXPECT_TRUE(recorder.timed().empty()) << "nothing was recorded";
 }
 
 TEST_F(Device, ItsLimitsAreMeasured) {

@@ -94,7 +94,10 @@ void Recorder::Zero(std::byte* to, int64_t bytes) {
 }
 
 Status Recorder::Finish() {
-  if (!recording_) return std::exchange(status_, {});
+  if (!recording_) {
+    timed_.clear();
+    return std::exchange(status_, {});
+  }
   recording_ = false;
   // The host reads what it may see.
   const VkMemoryBarrier barrier{
