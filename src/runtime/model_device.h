@@ -63,8 +63,9 @@ class ModelDevice {
   void Apply(const Plan& plan, Slots& slots);
   // An entry of a sequence's table, for what is submitted from now on; null: a hole.
   void Point(SlotId slot, int32_t group, int64_t index, const std::byte* block);
-  // Passes of one submission lie beside each other, as far as there is room: one of the most
-  // tokens, and those of chains of drafts. Afterwards those laid so far are forgotten.
+  // The inputs of all passes of a submission lie beside each other. There is room for a pass of the
+  // most tokens and for those of chains of drafts. BeginPasses makes all of it free again, so
+  // passes that were laid before must have been submitted.
   void BeginPasses();
   bool HasRoom(int64_t tokens) const;
   // Sequences, each with its slot, and their tokens, which the device writes where none are given.

@@ -29,7 +29,7 @@ struct DraftStep {
   const ops::OpContext& context;  // of the device where the states are
   Matrix states;                  // [tokens of the step, hidden], normed
   std::span<const DraftWish> rows;
-  Status* status = nullptr;  // hears why a device has failed
+  Status* status = nullptr;  // of the device: set when it fails
 };
 
 class Drafter {

@@ -47,7 +47,7 @@ class HeadDrafter final : public Drafter {
 
   void Reset(SlotId id) override;
   void Propose(const DraftStep& step) override;
-  // What Propose needs is a matter of these.
+  // What decides how much memory Propose needs.
   struct Sizes {
     const DraftHead& head;
     const Decoder& decoder;
