@@ -76,7 +76,8 @@ class BenchDraftsCommand : public Command {
 Status BenchDraftsCommand::Check(const Engine& engine) const {
   const SchedulerConfig& limits = engine.limits();
   if (limits.draft_tokens_max == 0) {
-    return Error{ErrorCode::kInvalid, "--draft off: there is nothing to compare", "draft"};
+    return Error{ErrorCode::kInvalid,
+                 "--draft off leaves nothing to compare; use auto, ngram or a number", "draft"};
   }
   if (!rehearsal_acceptance_) return {};
   if (!limits.draft_head) {
