@@ -78,6 +78,7 @@ TEST(VulkanModelHead, AStepThatDraftsIsTwoSubmissions) {
   }
   for (int i = 0; i < 3; ++i) run.Step();
   const vulkan::Counters before = counters();
+  const int64_t drafts = run.stats().drafts;
   constexpr int kSteps = 5;
   for (int i = 0; i < kSteps; ++i) {
     run.Step();
@@ -87,7 +88,27 @@ TEST(VulkanModelHead, AStepThatDraftsIsTwoSubmissions) {
   EXPECT_EQ(counters().waits - before.waits, 2 * kSteps);
   EXPECT_EQ(counters().allocations, before.allocations);
   EXPECT_EQ(counters().pipelines, before.pipelines);
-  EXPECT_GT(run.stats().drafts, 0);
+  EXPECT_EQ(run.stats().drafts - drafts, kSteps * (3 + 2 + 3 + 2 + 3)) << "chains of every length";
+}
+
+// Drain compares the target's drafts with those of the run before.
+TEST(VulkanModelHead, DraftsOfASequenceAreTheSameBesideOthers) {
+  if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  Machine& machine =
+      MachineOf({.model = Model::kQwen35, .arithmetic = ArithmeticsOnDevice()[0], .head = true});
+  Request target = MakeRequest(kTarget, Tokens(1, 70), 24);
+  target.sampling.temperature = 0.8f;
+  Engine alone(machine, machine.config(Drafts::kHeadThree));
+  const Answer want = alone.Ask(target);
+  Engine run(machine, machine.config(Drafts::kHeadThree));
+  for (int64_t id = 1; id <= 3; ++id) {
+    run.Submit(
+        MakeRequest(id, Tokens(static_cast<uint64_t>(id) + 1, 20 * static_cast<int>(id)), 30));
+    if (id == 2) run.Submit(target);
+  }
+  run.Drain();
+  ExpectSame(run.answer(kTarget), want);
+  EXPECT_GT(run.drafts_checked(), 10);
 }
 
 // Copies of states that the head has not seen go with the next step.
