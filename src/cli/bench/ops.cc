@@ -131,7 +131,7 @@ class BenchOpsCommand : public Command {
   Status OpenDevice();
   OpResult Measure(const OpCase& op, ThreadPool& pool, const MemoryMeter& memory) const;
   Result<OpResult> MeasureThere(const OpCase& op, ThreadPool& pool);
-  void MeasureAll(const std::vector<OpCase>& cases, std::vector<OpResult>& results);
+  Status MeasureAll(const std::vector<OpCase>& cases, std::vector<OpResult>& results);
   void SetLimit(OpResult& result) const;
   void PrintMachine() const;
   void PrintTable(const std::vector<OpResult>& results) const;
@@ -417,12 +417,14 @@ Status BenchOpsCommand::Run() {
     return {};
   }
   std::vector<OpResult> results;
-  MeasureAll(cases, results);
+  RETURN_IF_ERROR(MeasureAll(cases, results));
   json_ ? PrintJson(results) : PrintTable(results);
   return {};
 }
 
-void BenchOpsCommand::MeasureAll(const std::vector<OpCase>& cases, std::vector<OpResult>& results) {
+// Leaves out the cases that the device lacks a kernel or memory for; a device that fails ends it.
+Status BenchOpsCommand::MeasureAll(const std::vector<OpCase>& cases,
+                                   std::vector<OpResult>& results) {
   ThreadPool pool(machine_.threads, machine_.places);
   pool.BindCaller();
   std::optional<MemoryMeter> memory;
@@ -437,10 +439,14 @@ void BenchOpsCommand::MeasureAll(const std::vector<OpCase>& cases, std::vector<O
       results.push_back(Measure(op, pool, *memory));
     } else if (auto result = MeasureThere(op, pool); result) {
       results.push_back(*std::move(result));
-    } else {
+    } else if (const ErrorCode code = result.error().code;
+               code == ErrorCode::kInvalid || code == ErrorCode::kExhausted) {
       left_out_.emplace_back(fmt::format("{} {}", op.family, op.name), result.error().message);
+    } else {
+      return result.error();
     }
   }
+  return {};
 }
 
 // As the engine computes there (EngineDevice::Open).
