@@ -5,11 +5,13 @@ BRAID_TIER_KILLS=200 kills more often.
 """
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
 import pathlib
 import random
+import re
 import signal
 import sys
 import threading
@@ -234,6 +236,21 @@ def test_memory_beside_the_cache_is_a_tier_too(expected):
         assert metric(server.port, "braid:tier_hits_total", 'tier="host"') == restored
         assert metric(server.port, "braid:tier_hits_total", 'tier="disk"') == 0
         assert any("pages in memory beside the cache: at most 64" in line for line in server.log)
+
+
+def test_memory_beside_the_cache_is_of_the_node_that_is_named():
+    status = pathlib.Path("/proc/self/status").read_text()
+    node = re.search(r"Mems_allowed_list:\s*(\d+)", status)
+    get_mempolicy = 239
+    if (not node or not pathlib.Path(f"/sys/devices/system/node/node{node[1]}").exists()
+            or ctypes.CDLL(None).syscall(get_mempolicy, None, None, 0, None, 0) != 0):
+        pytest.skip("the kernel has no NUMA nodes, or tells no policies")
+    for flags in ((), ("--cache-host-node", node[1])):
+        # With one thread no weights are placed.
+        with serving("--cache-host", "64MiB", "--max-model-len", "1024", "--threads", "1",
+                     *flags) as server:
+            maps = pathlib.Path(f"/proc/{server.process.pid}/numa_maps").read_text()
+            assert bool(re.search(rf"^\w+ prefer.*:{node[1]}\b", maps, re.M)) == bool(flags)
 
 
 def test_a_flush_forgets_what_is_on_disk(tmp_path, expected):
