@@ -13,7 +13,6 @@ Without --model it makes a small one.
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import pathlib
@@ -67,21 +66,22 @@ class Load:
 
 
 def serve(options, model, pair):
+    """The port of a fleet."""
     flags = ["--port", 0, "--memory", "2G", "--draft", "off", "--max-model-len",
              options.tokens + 64, "--no-prefix-cache"]  # fmt: skip
     command = [options.braid, "serve", model, *flags]
     if not pair:
-        engine, port = start([*command, "--threads", 2])
+        _, port = start([*command, "--threads", 2])
         wait_ready(port)
-        return [engine], port
+        return port
     handoff = f"127.0.0.1:{20000 + random.randrange(20000)}"
-    prefill = start(["taskset", "-c", 0, *command, "--threads", 1, "--role", "prefill",
-                     "--handoff-listen", handoff])  # fmt: skip
-    decode = start(["taskset", "-c", 1, *command, "--threads", 1, "--role", "decode",
-                    "--prefill", handoff])  # fmt: skip
-    for _, port in (prefill, decode):
+    _, prefill = start(["taskset", "-c", 0, *command, "--threads", 1, "--role", "prefill",
+                        "--handoff-listen", handoff])  # fmt: skip
+    _, decode = start(["taskset", "-c", 1, *command, "--threads", 1, "--role", "decode",
+                       "--prefill", handoff])  # fmt: skip
+    for port in (prefill, decode):
         wait_ready(port)
-    return [prefill[0], decode[0]], decode[1]
+    return decode
 
 
 def measure(fleets, vocabulary, options):
@@ -114,16 +114,11 @@ def main():
         model = pathlib.Path(options.model) if options.model else bench.model("hybrid")
         vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
         os.sched_setaffinity(0, range(os.cpu_count()))  # for the engines
-        with contextlib.ExitStack() as running:
-            fleets = {}
-            for name, pair in (("one engine", False), ("a pair", True)):
-                processes, port = serve(options, model, pair)
-                for process in processes:
-                    running.callback(process.terminate)
-                fleets[name] = port
-            os.sched_setaffinity(0, {0})
-            time.sleep(2)
-            found = measure(fleets, vocabulary, options)
+        fleets = {name: serve(options, model, pair)
+                  for name, pair in (("one engine", False), ("a pair", True))}
+        os.sched_setaffinity(0, {0})
+        time.sleep(2)
+        found = measure(fleets, vocabulary, options)
     figures = {}
     for name, rows in found.items():
         median = lambda prompts, i: statistics.median(row[prompts][i] for row in rows)  # noqa: E731

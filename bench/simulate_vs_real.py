@@ -17,6 +17,7 @@ or fewer that met a prompt decide it.
 
 import argparse
 import asyncio
+import atexit
 import json
 import pathlib
 import random
@@ -41,8 +42,10 @@ def percentile(values, share):
 
 
 def start(command):
+    """A server, which ends with this program at the latest, and its port."""
     process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
                                stderr=subprocess.DEVNULL)  # fmt: skip
+    atexit.register(process.terminate)
     for line in process.stdout:
         if match := re.search(r"listening on http://\S+:(\d+)", line):
             threading.Thread(target=process.stdout.read, daemon=True).start()
