@@ -25,6 +25,14 @@ VKAPI_ATTR VkResult VKAPI_CALL Lost(VkQueue, uint32_t, const VkSubmitInfo*, VkFe
   return VK_ERROR_DEVICE_LOST;
 }
 
+int submissions_left = 0;
+PFN_vkQueueSubmit submit = nullptr;
+VKAPI_ATTR VkResult VKAPI_CALL LostLater(VkQueue queue, uint32_t count, const VkSubmitInfo* infos,
+                                         VkFence fence) {
+  if (submissions_left-- > 0) return submit(queue, count, infos, fence);
+  return VK_ERROR_DEVICE_LOST;
+}
+
 class LostDevice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -84,6 +92,21 @@ TEST_F(LostDevice, FailsWhatRunsAndIsOpenedAgainForWhatWaits) {
   const std::vector<RequestResult> after = Ask(1);
   EXPECT_EQ(after[0].tokens, before[0].tokens);
   EXPECT_GT(after[0].cached_tokens, 0);
+}
+
+TEST_F(LostDevice, FailsAStepWhoseDraftsAreLost) {
+  ASSERT_TRUE(engine_->limits().draft_head);
+  submit = std::exchange(vkQueueSubmit, LostLater);
+  submissions_left = 1;
+  const RequestResult lost = Ask(1)[0];
+  EXPECT_LT(submissions_left, 0);
+  EXPECT_EQ(lost.finish, FinishReason::kError);
+  EXPECT_THAT(lost.error, HasSubstr("the device is lost"));
+  EXPECT_EQ(lost.tokens.size(), 0u);
+  const RequestResult after = Ask(1)[0];
+  EXPECT_EQ(after.error, "");
+  EXPECT_EQ(after.tokens.size(), 4u);
+  EXPECT_EQ(after.cached_tokens, 0);
 }
 
 TEST_F(LostDevice, ThatIsGoneFailsRequestsByNameUntilItIsBack) {
