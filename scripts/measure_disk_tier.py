@@ -68,6 +68,12 @@ class Server:
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
                    if line.startswith(name))
 
+    def flush_memory(self):
+        connection = http.client.HTTPConnection("localhost", self.port, timeout=60)
+        connection.request("POST", "/flush_cache", '{"memory_only": true}',
+                           {"Content-Type": "application/json"})
+        assert connection.getresponse().status == 200
+
     def cpu_seconds(self):
         stat = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
         fields = stat.rsplit(")", 1)[1].split()
@@ -145,7 +151,8 @@ class Measurement:
         return self.rate
 
     def restored(self):
-        count, ratios, shares, busiest = self.args.tokens, [], [], []
+        count = self.args.tokens
+        found = {memory: {"seconds": [], "in order": [], "by 8": []} for memory in ("new", "used")}
         turn, took = 0, 0.0
         share = 0.6 if self.args.only is None else 0.1  # of the time, for what comes after it
         while turn == 0 or (turn < self.args.rounds
@@ -158,28 +165,43 @@ class Measurement:
             self.rate = count / computed
             print(f"  {count} tokens computed: first token after {computed:.2f} s")
             for _ in range(5):
-                forget(self.directory)
-                one = read_all(self.directory, 1)
-                forget(self.directory)
-                eight = read_all(self.directory, 8)
-                forget(self.directory)
                 with Server(self.args, count + 64, *flags) as server:
-                    first, _, usage = server.ask(prompt, 1)
-                    read = server.metric("braid:tier_read_bytes_total")
-                    wait = server.metric("braid:tier_wait_seconds_total")
-                disk = usage["prompt_tokens_details"].get("disk_tokens", 0)
-                print(f"  {disk} restored: {first:.3f} s; {read / 1e6:.1f} MB in {wait:.3f} s: "
-                      f"{read / wait / 1e6:.0f} MB/s; the same files in order {one / 1e6:.0f} "
-                      f"MB/s, by 8 readers {eight / 1e6:.0f} MB/s", flush=True)
-                ratios.append(first / computed)
-                shares.append(read / wait / one)
-                busiest.append(read / wait / eight)
+                    for memory in ("new", "used"):
+                        one, eight = self.speed_of_reading(1), self.speed_of_reading(8)
+                        forget(self.directory)
+                        self.restore(server, prompt, memory, (one, eight), found)
+                        found[memory]["seconds"][-1] /= computed
+                        server.flush_memory()
             turn, took = turn + 1, time.monotonic() - began
-        print(f"first token restored / computed: {statistics.median(ratios):.2%} (at most "
-              f"{max(ratios):.2%} of {len(ratios)})")
-        print(f"reading pages / reading the same files in order: {statistics.median(shares):.0%} "
-              f"({min(shares):.0%} to {max(shares):.0%}); by 8 readers: "
-              f"{statistics.median(busiest):.0%} ({min(busiest):.0%} to {max(busiest):.0%})")
+        for memory, of in found.items():
+            print(f"into memory that is {memory} to the process:")
+            ratios, shares, busiest = of["seconds"], of["in order"], of["by 8"]
+            print(f"first token restored / computed: {statistics.median(ratios):.2%} (at most "
+                  f"{max(ratios):.2%} of {len(ratios)})")
+            print(f"reading pages / reading the same files in order: "
+                  f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%}); "
+                  f"by 8 readers: {statistics.median(busiest):.0%} ({min(busiest):.0%} to "
+                  f"{max(busiest):.0%})")
+
+    def speed_of_reading(self, readers):
+        forget(self.directory)
+        return read_all(self.directory, readers)
+
+    def restore(self, server, prompt, memory, speeds, found):
+        """Asks with the prompt, whose pages are on disk, and appends what it took to `found`."""
+        read = server.metric("braid:tier_read_bytes_total")
+        wait = server.metric("braid:tier_wait_seconds_total")
+        first, _, usage = server.ask(prompt, 1)
+        read = server.metric("braid:tier_read_bytes_total") - read
+        wait = server.metric("braid:tier_wait_seconds_total") - wait
+        disk = usage["prompt_tokens_details"].get("disk_tokens", 0)
+        one, eight = speeds
+        print(f"  {disk} restored into {memory} memory: {first:.3f} s; {read / 1e6:.1f} MB in "
+              f"{wait:.3f} s: {read / wait / 1e6:.0f} MB/s; the same files in order "
+              f"{one / 1e6:.0f} MB/s, by 8 readers {eight / 1e6:.0f} MB/s", flush=True)
+        found[memory]["seconds"].append(first)
+        found[memory]["in order"].append(read / wait / one)
+        found[memory]["by 8"].append(read / wait / eight)
 
     def serve_clients(self, count, *flags):
         """Tokens a second of four clients whose prompts are all new, the processor's seconds for a

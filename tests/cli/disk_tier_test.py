@@ -264,6 +264,20 @@ def test_a_flush_forgets_what_is_on_disk(tmp_path, expected):
         assert got == expected[0] and usage["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+def test_a_flush_of_memory_only_leaves_what_is_on_disk(tmp_path, expected):
+    with serving("--cache-dir", str(tmp_path), "--max-model-len", "2048") as server:
+        assert ask(server.port, prompts(1)[0])[0] == expected[0]
+        settle(server.port)
+        for body, status in (('{"memory_only": "yes"}', 400), ('{"tiers": true}', 400),
+                             ('{"memory_only": true}', 200)):
+            connection = http.client.HTTPConnection("localhost", server.port, timeout=30)
+            connection.request("POST", "/flush_cache", body, {"Content-Type": "application/json"})
+            assert connection.getresponse().status == status
+        got, usage = ask(server.port, prompts(1)[0])
+        details = usage["prompt_tokens_details"]
+        assert got == expected[0] and details["disk_tokens"] == details["cached_tokens"] > 0
+
+
 def test_killed_at_any_moment_it_starts_again_and_says_the_same(tmp_path, expected):
     draw = random.Random(5)
     all_prompts = prompts(12)

@@ -186,6 +186,7 @@ ApiStatus CheckPresence(const ApiRequest& request, const json::object& body) {
       }
       break;
     case kPause:
+    case kFlush:
       break;
     case kDetokenize:
       if (!body.contains("tokens")) return Missing("tokens", "a list of token ids");

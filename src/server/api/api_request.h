@@ -32,6 +32,7 @@ enum Endpoint : uint32_t {
   kSeparateReasoning = 512,
   kAbort = 1024,
   kPause = 2048,
+  kFlush = 4096,
 };
 
 constexpr bool IsAnthropic(Endpoint endpoint) {
@@ -90,7 +91,7 @@ struct ApiRequest {
   std::vector<TokenId> tokens;  // detokenize
   // What the helpers take: a model's text and how to read it; the id of a request to end.
   std::string text, parser, request_id;
-  std::optional<bool> abort_all;
+  std::optional<bool> abort_all, memory_only;
 
   // How a token is chosen.
   std::optional<double> temperature, top_p, min_p;

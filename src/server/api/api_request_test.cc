@@ -22,6 +22,7 @@ std::string Body(Endpoint endpoint, const std::string& field) {
   if (endpoint == kDetokenize) return R"({"tokens": [1])" + rest + "}";
   if (endpoint == kResponses) return R"({"input": "a")" + rest + "}";
   if (endpoint == kAbort) return R"({"rid": "a")" + rest + "}";
+  if (endpoint == kPause || endpoint == kFlush) return fmt::format("{{{}}}", field);
   if (endpoint == kParseCalls || endpoint == kSeparateReasoning)
     return R"({"text": "a")" + rest + "}";
   if (endpoint == kMessages && field.find("\"max_tokens") == std::string::npos)
@@ -56,7 +57,7 @@ std::string With(Endpoint endpoint, std::string_view name, const std::string& va
 
 std::vector<Endpoint> EndpointsOf(const Field& field) {
   std::vector<Endpoint> endpoints;
-  for (uint32_t bit = kChat; bit <= kAbort; bit *= 2) {
+  for (uint32_t bit = kChat; bit <= kFlush; bit *= 2) {
     const auto endpoint = static_cast<Endpoint>(bit);
     if ((field.endpoints & endpoint) != 0) endpoints.push_back(endpoint);
   }

@@ -75,6 +75,7 @@ constexpr Field kFields[] = {
     {"request_id", kGenerate | kAbort, ParseRule{ParseRequestId, kString}},
     {"mode", kPause, ParseRule{ParsePauseMode, kString}},
     {"abort_all", kAbort, FlagRule{&ApiRequest::abort_all}},
+    {"memory_only", kFlush, FlagRule{&ApiRequest::memory_only}},
 
     {"temperature", kGenerate, NumberRule{&ApiRequest::temperature, 0, 2}},
     {"top_p", kGenerate, NumberRule{&ApiRequest::top_p, 0, 1, true}},

@@ -13,7 +13,7 @@ RouteAnswer Abort(RouteCall& call) {
 }
 
 RouteAnswer FlushCache(RouteCall& call) {
-  call.service().context.driver.FlushCache(true);
+  call.service().context.driver.FlushCache(!call.body.memory_only.value_or(false));
   return Ok();
 }
 
@@ -40,8 +40,11 @@ constexpr Route kRows[] = {
     {.method = Method::kPost,
      .path = "/flush_cache",
      .handler = FlushCache,
-     .summary = "Drop the cached prefixes that no request uses, in memory and on disk",
-     .access = Access::kAdmin},
+     .summary =
+         "Drop the cached prefixes that no request uses, in memory and (unless `memory_only`) "
+         "in tiers",
+     .access = Access::kAdmin,
+     .body = RouteBody{kFlush, "", true}},
     {.method = Method::kPost,
      .path = "/pause",
      .handler = Pause,
