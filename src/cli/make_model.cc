@@ -19,13 +19,15 @@ class MakeModelCommand : public Command {
     for (const Family& family : Families()) names.emplace_back(family.name);
     flags.Required("OUT", directory_, "Directory to write to");
     flags.Choice("--family", family_, std::move(names), "Model family");
-    flags.Text(
-        "--shape", shape_,
-        "tiny, mid or a published model (a wrong name lists them), then values for "
-        "keys of config.json: tiny,hidden_size=128,num_experts=5");
+    flags.Text("--shape", shape_,
+               "tiny, mid or a published model (a wrong name lists them), then values for "
+               "keys of config.json: tiny,hidden_size=128,num_experts=5");
     flags.Choice("--format", format_, MakeableFormats(), "Format of the weight matrices");
     flags.Switch("--quantize-head", head_,
                  "With a quantised format: also quantise the embedding and the output head");
+    flags.Number("--expert-skew", expert_skew_, {0, 10},
+                 "Let tokens choose experts by Zipf's law of this exponent, by the biases of the "
+                 "routers (default: random biases)");
     flags.Seed("--seed", seed_, "Random seed; equal seeds give equal files (default: 0)");
     flags.Number("--threads", threads_, {1, 1024}, "Number of threads (default: physical cores)");
   }
@@ -36,6 +38,7 @@ class MakeModelCommand : public Command {
   std::string family_{Families().front().name};
   std::string shape_ = "tiny", format_ = "bf16";
   bool head_ = false;
+  double expert_skew_ = 0;
   std::optional<uint64_t> seed_;
   int32_t threads_ = 0;
 };
@@ -65,6 +68,7 @@ Status MakeModelCommand::Run() {
   request.shape = SplitShape(shape_);
   request.weights = *ops::FindWeightFormat(format_);
   request.quantise_head = head_;
+  request.expert_skew = expert_skew_;
   request.seed = seed_.value_or(0);
   ProgressBar bar("writing " + directory_, 0.5);
   request.progress = [&](double fraction) { bar.Show(fraction); };

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -21,10 +22,11 @@
 #include "model/checkpoint/formats/export.h"
 #include "model/families/families.h"
 #include "model/families/published.h"
-#include "model/writing/convert_files.h"
-#include "model/writing/random_weights.h"
 #include "model/loading/weight_choice.h"
 #include "model/spec.h"
+#include "model/writing/convert_files.h"
+#include "model/writing/random_weights.h"
+#include "model/writing/skewed_routers.h"
 #include "tensor/tensor.h"
 
 namespace braid {
@@ -77,7 +79,7 @@ std::unordered_set<std::string> QuantisableTensors(const ModelSpec& spec, bool h
 // A tensor of the model in bf16, and the parts that it is written as.
 struct MadeTensor {
   TensorPlan plain;
-  StoredWeight weight;                   // its name and sizes
+  StoredWeight weight;                    // its name and sizes
   std::optional<WeightExport> quantised;  // of `weight`
   size_t first_part = 0;
 
@@ -105,8 +107,9 @@ struct Chunk {
 
 class ModelWriter {
  public:
-  ModelWriter(const MakeModelRequest& request, const ModelSpec& spec)
-      : request_(request), spec_(spec), random_(spec, request.seed) {}
+  ModelWriter(const MakeModelRequest& request, const ModelSpec& spec,
+              std::map<std::string, std::vector<float>> given)
+      : request_(request), spec_(spec), random_(spec, request.seed, std::move(given)) {}
 
   Result<MadeModel> Write(ThreadPool& pool);
   // What config.json must say of the tensors' format.
@@ -281,6 +284,10 @@ std::vector<std::string> MakeableFormats() {
 Result<MadeModel> MakeModel(const MakeModelRequest& request, ThreadPool& pool) {
   ASSIGN_OR_RETURN(json::object config, ConfigOf(request));
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(json::serialize(config), "shape"));
+  std::map<std::string, std::vector<float>> given;
+  if (request.expert_skew > 0) {
+    ASSIGN_OR_RETURN(given, SkewedBiases(spec, request.expert_skew, request.seed));
+  }
   std::error_code failed;
   std::filesystem::create_directories(request.directory, failed);
   if (failed) {
@@ -294,7 +301,7 @@ Result<MadeModel> MakeModel(const MakeModelRequest& request, ThreadPool& pool) {
                                request.directory, name)};
     }
   }
-  ModelWriter writer(request, spec);
+  ModelWriter writer(request, spec, std::move(given));
   ASSIGN_OR_RETURN(MadeModel made, writer.Write(pool));
   if (auto quantization = writer.Quantization()) SetQuantization(std::move(quantization), config);
   RETURN_IF_ERROR(

@@ -23,6 +23,8 @@ struct MakeModelRequest {
   // kBF16, or a quantised format: then the files are what `convert` makes of the model in bf16.
   ops::WeightFormat weights = ops::WeightFormat::kBF16;
   bool quantise_head = false;  // with a quantised format: embedding and head too
+  // Exponent of Zipf's law by which tokens choose experts; 0: as the random weights have it.
+  double expert_skew = 0;
   uint64_t seed = 0;
   int64_t shard_bytes_max = int64_t{4} << 30;
   std::function<void(double fraction)> progress;  // may be empty; called from the calling thread

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "base/rng.h"
 
@@ -54,17 +55,21 @@ Draw DrawOf(const TensorPlan& tensor, const ModelSpec& spec) {
   return {0.0, one};
 }
 
-// The normal distribution's quantiles at the middles of equal steps, by bisection.
+// By bisection.
+double NormalQuantile(double p) {
+  double low = -6, high = 6;
+  for (int step = 0; step < 50; ++step) {
+    const double middle = (low + high) / 2;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+  }
+  return low;
+}
+
+// At the middles of equal steps.
 std::unique_ptr<RandomWeights::Table> RandomWeights::NormalQuantiles() {
   auto table = std::make_unique<Table>();
   for (size_t i = 0; i < kQuantiles; ++i) {
-    const double want = (static_cast<double>(i) + 0.5) / kQuantiles;
-    double low = -6, high = 6;
-    for (int step = 0; step < 50; ++step) {
-      const double middle = (low + high) / 2;
-      (0.5 * std::erfc(-middle / std::sqrt(2.0)) < want ? low : high) = middle;
-    }
-    (*table)[i] = low;
+    (*table)[i] = NormalQuantile((static_cast<double>(i) + 0.5) / kQuantiles);
   }
   return table;
 }
@@ -77,13 +82,22 @@ std::unique_ptr<RandomWeights::Table> RandomWeights::UniformQuantiles() {
   return table;
 }
 
-RandomWeights::RandomWeights(const ModelSpec& spec, uint64_t seed)
-    : spec_(spec), seed_(seed), normal_(NormalQuantiles()), uniform_(UniformQuantiles()) {}
+RandomWeights::RandomWeights(const ModelSpec& spec, uint64_t seed,
+                             std::map<std::string, std::vector<float>> given)
+    : spec_(spec),
+      seed_(seed),
+      given_(std::move(given)),
+      normal_(NormalQuantiles()),
+      uniform_(UniformQuantiles()) {}
 
 // Four elements from each 64 random bits.
 template <class T, class Convert>
 void RandomWeights::FillAs(const TensorPlan& tensor, int64_t begin, int64_t count, T* out,
                            Convert convert) const {
+  if (const auto at = given_.find(tensor.name); at != given_.end()) {
+    std::transform(at->second.begin() + begin, at->second.begin() + begin + count, out, convert);
+    return;
+  }
   const Draw draw = DrawOf(tensor, spec_);
   const Table& unit = draw.uniform ? *uniform_ : *normal_;
   std::array<T, kQuantiles> values;
@@ -101,8 +115,7 @@ void RandomWeights::FillAs(const TensorPlan& tensor, int64_t begin, int64_t coun
   }
 }
 
-void RandomWeights::Fill(const TensorPlan& tensor, int64_t begin, int64_t count,
-                         float* out) const {
+void RandomWeights::Fill(const TensorPlan& tensor, int64_t begin, int64_t count, float* out) const {
   FillAs(tensor, begin, count, out, RoundToBf16);
 }
 

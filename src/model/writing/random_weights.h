@@ -6,7 +6,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "model/checkpoint/safetensors_writer.h"
 #include "model/spec.h"
@@ -19,12 +22,17 @@ struct Draw {
   bool uniform = false;
   DType dtype = DType::kBF16;  // of the tensor where it is not quantised
 };
+// The normal distribution's quantile of p in (0, 1), within [-6, 6].
+double NormalQuantile(double p);
+
 // By the tensor's name and shape.
 Draw DrawOf(const TensorPlan& tensor, const ModelSpec& spec);
 
 class RandomWeights {
  public:
-  RandomWeights(const ModelSpec& spec, uint64_t seed);
+  // `given`, by the tensor's name: all elements of tensors that are not random.
+  RandomWeights(const ModelSpec& spec, uint64_t seed,
+                std::map<std::string, std::vector<float>> given = {});
 
   // Elements [begin, begin + count) of a tensor, each a bf16 number; `begin` is a multiple of 4.
   void Fill(const TensorPlan& tensor, int64_t begin, int64_t count, float* out) const;
@@ -42,6 +50,7 @@ class RandomWeights {
 
   const ModelSpec& spec_;
   uint64_t seed_;
+  std::map<std::string, std::vector<float>> given_;
   std::unique_ptr<Table> normal_;
   std::unique_ptr<Table> uniform_;
 };
