@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "comm/step_times.h"
 #include "handoff/partners.h"
 #include "kv_events/publisher.h"
 #include "model/loading/memory_plan.h"
@@ -69,6 +71,8 @@ struct EngineOptions {
   bool balance_experts = false;    // move experts where the load is
   BalancerOptions balance;         // when
   int64_t balance_step_bytes = int64_t{1} << 20;  // that may travel in a step
+  // What the steps take on each rank, threads of this process, to measure with; null: nobody asks.
+  std::deque<StepTimes>* step_times = nullptr;
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
 

@@ -117,6 +117,17 @@ void EngineRanks::AddTo(int32_t rank, const EngineOptions& options, ModelExecuto
   executor.overlap = options.overlap(as_processes());
   executor.dp_rank = mesh_.GroupOf(rank);
   executor.dp_ranks = mesh_.dp;
+  if (options.step_times == nullptr) return;
+  StepTimes& times = options.step_times->at(static_cast<size_t>(rank));
+  ops::Ranks& groups = executor.ranks;
+  const auto time = [&](Communicator*& group, int32_t number) {
+    timed_.push_back(times.Timed(*group, number));
+    group = timed_.back().get();
+  };
+  time(groups.tensor, kTensorGroup);
+  time(groups.experts, kExpertsGroup);
+  time(groups.all, kAllGroup);
+  executor.times = &times;
 }
 
 Communicator& EngineRanks::Moves(int32_t rank) {

@@ -15,6 +15,9 @@
 
 namespace braid {
 
+// Of ops::Ranks, for StepPart.
+inline constexpr int32_t kTensorGroup = 0, kExpertsGroup = 1, kAllGroup = 2;
+
 class EngineRanks {
  public:
   // kInvalid when mpirun has started another number of processes than the mesh has ranks.
@@ -29,7 +32,8 @@ class EngineRanks {
   int32_t of_a_node() const;
   bool as_processes() const { return process_ != nullptr; }
   ops::Ranks Groups(int32_t rank);
-  // What makes the executor that of one of several ranks.
+  // What makes the executor that of one of several ranks. With EngineOptions::step_times its groups
+  // have the numbers of kTensorGroup and the like.
   void AddTo(int32_t rank, const EngineOptions& options, ModelExecutorConfig& executor);
   Communicator& Moves(int32_t rank);  // of the ranks that share experts, for moving them
 
@@ -50,6 +54,7 @@ class EngineRanks {
   const Mesh mesh_;
   std::unique_ptr<ProcessRank> process_;  // one of the two
   std::unique_ptr<ThreadRanks> threads_;
+  std::vector<std::unique_ptr<Communicator>> timed_;  // groups, with EngineOptions::step_times
   std::unique_ptr<Presence> presence_;
 };
 

@@ -549,7 +549,12 @@ void ModelExecutor::BindEngineThread() const { state_->pool.BindCaller(); }
 void ModelExecutor::Launch(Plan plan, EventSink& events) {
   if (state_->lost()) Reopen();
   state_->sink = &events;
-  events.Post(state_->RunStep(std::move(plan), events));
+  if (state_->config.times != nullptr) {
+    state_->config.times->Begin(static_cast<int64_t>(plan.tokens.size()));
+  }
+  StepDone done = state_->RunStep(std::move(plan), events);
+  if (state_->config.times != nullptr) state_->config.times->End(BesideStepOf(mover()));
+  events.Post(std::move(done));
   if (state_->lost()) events.Post(ArenasLost{state_->ranks.status.error().message});
 }
 

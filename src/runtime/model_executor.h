@@ -14,6 +14,7 @@
 
 #include "base/token_constraint.h"
 #include "base/trace.h"
+#include "comm/step_times.h"
 #include "experts/recorder.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -91,6 +92,9 @@ struct ModelExecutorConfig {
   Communicator* moves = nullptr;
   MoverLimits move_limits = {};
   ExpertBalancer* balancer = nullptr;
+  // What the steps take on this rank, whose groups it has made (StepTimes::Timed); null: nobody
+  // asks. Outlives the executor.
+  StepTimes* times = nullptr;
   // Which of how many data-parallel ranks this is; it carries out its own rows of every plan.
   int32_t dp_rank = 0, dp_ranks = 1;
   // Who carries out the plans' moves, by place; null: the scheduler plans none for it. They outlive

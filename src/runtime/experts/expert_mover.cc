@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/system/thread_time.h"
 
 namespace braid {
 namespace {
@@ -171,6 +172,7 @@ struct ExpertMover::State {
         changed.wait(lock, [&] { return ticks >= tick || ending; });
         if (ticks < tick) return;
         RunStep(lock, job, s);
+        figures.cpu_ns = ThreadCpuNs();
       }
     }
   }
@@ -387,6 +389,14 @@ void ExpertMover::Apply(std::span<const MoveVote> votes, ThreadPool& pool) {
 std::vector<LayerSlots> ExpertMover::placement() const {
   std::lock_guard lock(state_->mutex);
   return state_->rebalance.placement();
+}
+
+BesideStep BesideStepOf(const ExpertMover* mover) {
+  if (mover == nullptr) return {};
+  const MoveProgress progress = mover->progress();
+  return {.ended = progress.done + progress.dropped,
+          .under_way = progress.moving,
+          .cpu_ns = progress.cpu_ns};
 }
 
 MoveProgress ExpertMover::progress() const {

@@ -14,6 +14,7 @@
 
 #include "base/system/thread_pool.h"
 #include "comm/communicator.h"
+#include "comm/step_times.h"
 #include "experts/rebalance.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -25,6 +26,7 @@ struct MoveProgress {
   int64_t begun = 0, done = 0, dropped = 0;  // placements
   int64_t swaps = 0;                         // rounds
   int64_t bytes = 0;                         // that this rank received
+  int64_t cpu_ns = 0;                        // that this rank's thread has computed for moves
   bool moving = false;
   std::string failure;  // of the last one that was dropped, as far as this rank knows
 };
@@ -33,6 +35,10 @@ struct MoverLimits {
   int64_t step_bytes = int64_t{1} << 20;
   int32_t round_steps_max = 1 << 16;  // a round that takes longer is dropped
 };
+
+// Of a mover, which may be null, for StepTimes.
+class ExpertMover;
+BesideStep BesideStepOf(const ExpertMover* mover);
 
 class ExpertMover {
  public:
