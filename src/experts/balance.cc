@@ -15,28 +15,6 @@ double Fullest(const ExpertShape& shape, const LayerSlots& slots, std::span<cons
   return std::ranges::max(RankLoads(shape, slots, loads));
 }
 
-// What the rank that takes longest takes, in all steps. A slot is read in a step if any token
-// chooses it, and takes as long as that or as its rows, whichever is longer.
-double Longest(const ExpertShape& shape, const LayerSlots& slots, std::span<const double> loads,
-               std::span<const BalanceWindow::Part> parts, double rows_per_read) {
-  const Replicas replicas(shape, slots);
-  double all = 0;
-  for (const BalanceWindow::Part& part : parts) all += static_cast<double>(part.rows);
-  std::vector<double> ranks(static_cast<size_t>(shape.ranks));
-  for (int32_t slot = 0; all > 0 && slot < shape.slots(); ++slot) {
-    const int32_t expert = slots[static_cast<size_t>(slot)];
-    const double load =
-        loads[static_cast<size_t>(expert)] / static_cast<double>(replicas.Of(expert).size());
-    for (const BalanceWindow::Part& part : parts) {
-      const auto steps = static_cast<double>(part.steps);
-      const double rows = load * static_cast<double>(part.rows) / all / steps;
-      const double reads = rows_per_read * (1 - std::exp(-rows));
-      ranks[static_cast<size_t>(shape.RankOf(slot))] += std::max(rows, reads) * steps;
-    }
-  }
-  return std::ranges::max(ranks);
-}
-
 // Of the rank that receives most.
 int64_t MostReceived(const ExpertShape& shape, const LayerSlots& current, const LayerSlots& next) {
   const auto size = static_cast<size_t>(shape.slots_per_rank());
@@ -57,6 +35,27 @@ int64_t MostReceived(const ExpertShape& shape, const LayerSlots& current, const 
 
 }  // namespace
 
+// A slot is read in a step if any token chooses it.
+double LongestRank(const ExpertShape& shape, const LayerSlots& slots, std::span<const double> loads,
+                   std::span<const BalanceWindow::Part> parts, double rows_per_read) {
+  const Replicas replicas(shape, slots);
+  double all = 0;
+  for (const BalanceWindow::Part& part : parts) all += static_cast<double>(part.rows);
+  std::vector<double> ranks(static_cast<size_t>(shape.ranks));
+  for (int32_t slot = 0; all > 0 && slot < shape.slots(); ++slot) {
+    const int32_t expert = slots[static_cast<size_t>(slot)];
+    const double load =
+        loads[static_cast<size_t>(expert)] / static_cast<double>(replicas.Of(expert).size());
+    for (const BalanceWindow::Part& part : parts) {
+      const auto steps = static_cast<double>(part.steps);
+      const double rows = load * static_cast<double>(part.rows) / all / steps;
+      const double reads = rows_per_read * (1 - std::exp(-rows));
+      ranks[static_cast<size_t>(shape.RankOf(slot))] += std::max(rows, reads) * steps;
+    }
+  }
+  return std::ranges::max(ranks);
+}
+
 BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> current,
                        const BalanceWindow& window, const BalanceRules& rules) {
   const std::span<const int64_t> counts = window.counts;
@@ -74,7 +73,7 @@ BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> cur
     const double before = Fullest(shape, old, loads), after = Fullest(shape, next, loads);
     const double cost = rules.rows_per_move * static_cast<double>(MostReceived(shape, old, next));
     const auto time = [&](const LayerSlots& slots) {
-      return Longest(shape, slots, loads, parts, rules.rows_per_read);
+      return LongestRank(shape, slots, loads, parts, rules.rows_per_read);
     };
     const double time_before = time(old), saved = time_before - time(next);
     const bool pays = saved >= rules.gain_min * time_before && saved > cost;

@@ -42,7 +42,12 @@ struct BalanceWindow {
   std::span<const Part> parts = {};
 };
 
-// Replicas share an expert's load evenly.
+// What the rank that takes longest takes for a layer's experts in all steps, counted in rows of an
+// expert; a slot takes as long as its rows, or as it takes to read it, whichever is longer.
+// `loads`: rows of each expert in all steps. Replicas share an expert's load evenly.
+double LongestRank(const ExpertShape& shape, const LayerSlots& slots, std::span<const double> loads,
+                   std::span<const BalanceWindow::Part> parts, double rows_per_read);
+
 BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> current,
                        const BalanceWindow& window, const BalanceRules& rules);
 
