@@ -15,6 +15,7 @@ CommandPointer MakeBenchLoadCommand();
 CommandPointer MakeBenchOpsCommand();
 CommandPointer MakeBenchBalanceCommand();
 CommandPointer MakeBenchDispatchCommand();
+CommandPointer MakeBenchRebalanceCommand();
 CommandPointer MakeBenchAgenticCommand();
 CommandPointer MakeBenchDraftsCommand();
 CommandPointer MakeBenchHandoffCommand();

@@ -47,6 +47,10 @@ constexpr CommandEntry kCommands[] = {
      "  braid bench balance\n"
      "  braid bench balance --rows 8 --redundant 16 --json\n",
      MakeBenchBalanceCommand},
+    {"bench", "rebalance", "Measure what moving experts to where the load is saves and costs",
+     "  braid bench rebalance MODEL --redundant-experts 8\n"
+     "  braid bench rebalance MODEL --sequences 8 --by-rows --json\n",
+     MakeBenchRebalanceCommand},
     {"bench", "dispatch", "Compare two ways of bringing tokens to the experts of other ranks",
      "  braid bench dispatch\n"
      "  mpirun -n 4 braid bench dispatch --ranks 4 --json\n",
