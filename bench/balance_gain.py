@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What moving experts to where the load is saves in an engine whose tokens choose experts by Zipf's
 law, and what it costs on the way: `braid bench rebalance` with and without replicas, of prompts,
-of decode, and of decode in tiny batches, where the balancer leaves the experts in order and where
-placing them by rows alone shows why. Makes the model if the directory has none.
+of decode, and of decode in tiny batches, where the balancer judges by time as always, and for
+comparison by rows alone. Makes the model if the directory has none.
 
     bench/balance_gain.py skewed [--braid build/release/braid] [--skew 1.2] [--rounds 3]
         [--redundant 0,8] [--json]
