@@ -3,11 +3,13 @@
 arrive one after the other, of one engine and of a prefill and a decode engine.
 
     bench/gaps_beside_prompts.py [--braid build/release/braid] [--model DIR] [--tokens 16000]
-        [--streams 4] [--seconds 20] [--rounds 3] [--json]
+        [--streams 4] [--seconds 20] [--prompts 2] [--seconds-max 120] [--rounds 3] [--json]
 
 One engine has two threads. Of the pair each has one thread and a core of its own; the client shares
-the prefill engine's core. In each round both fleets are measured without and with prompts. Prints
-the medians of p50 and p99, and the ratio of p99 with prompts to that without in the same round.
+the prefill engine's core. In each round both fleets are measured without and with prompts: for
+--seconds, and with prompts until so many of them are answered as --prompts says, so that the ends
+of hand-offs are among what is measured. Prints the medians of p50 and p99, the ratio of p99 with
+prompts to that without in the same round, and the longest gap beside the end of a prompt.
 Without --model it makes a small one.
 """
 
@@ -26,6 +28,7 @@ from simulate_vs_real import percentile, start, wait_ready
 from streams import token_times
 
 ANSWER_TOKENS = 1500
+END_SECONDS = 0.5
 
 
 class Load:
@@ -34,34 +37,47 @@ class Load:
     def __init__(self, port, vocabulary, options, prompts):
         self.port, self.vocabulary, self.options = port, vocabulary, options
         self.prompts, self.draw = prompts, random.Random(time.monotonic_ns())
-        self.gaps, self.answered, self.end = [], 0, 0.0
+        self.gaps, self.answers = [], []
 
     def ask(self, tokens, answer_tokens):
         prompt = [self.draw.randrange(1, self.vocabulary) for _ in range(tokens)]
         return token_times(self.port, prompt=prompt, max_tokens=answer_tokens, temperature=1)
 
+    def over(self):
+        passed = time.monotonic() - self.begin
+        if passed >= self.options.seconds_max:
+            raise SystemExit(f"{len(self.answers)} prompts were answered within {passed:.0f} s")
+        wanted = self.options.prompts if self.prompts else 0
+        return passed >= self.options.seconds and len(self.answers) >= wanted
+
     async def stream(self):
-        while time.monotonic() < self.end:
+        while not self.over():
             before = None
             async for at in self.ask(20, ANSWER_TOKENS):
-                if before is not None and before > self.begin and at < self.end:
-                    self.gaps.append(at - before)
+                if before is not None and before > self.begin:
+                    self.gaps.append((before, at))
                 before = at
-                if at >= self.end:
+                if self.over():
                     break
 
     async def prompt(self):
-        while time.monotonic() < self.end:
-            async for _ in self.ask(self.options.tokens, 2):
-                if time.monotonic() >= self.end:
-                    return
-            self.answered += 1
+        while True:
+            first = None
+            async for at in self.ask(self.options.tokens, 2):
+                first = first or at
+            self.answers.append(first)
+
+    # The last pages of a prompt come shortly before its first token.
+    def longest_at_ends(self):
+        return max((b - a for a, b in self.gaps for at in self.answers
+                    if b > at - END_SECONDS and a < at), default=0)  # fmt: skip
 
     async def run(self):
         self.begin = time.monotonic() + 1  # until all streams have begun
-        self.end = self.begin + self.options.seconds
-        asked = [self.stream() for _ in range(self.options.streams)]
-        await asyncio.gather(*asked, *([self.prompt()] if self.prompts else []))
+        prompt = asyncio.create_task(self.prompt()) if self.prompts else None
+        await asyncio.gather(*(self.stream() for _ in range(self.options.streams)))
+        if prompt is not None:
+            prompt.cancel()
         return self
 
 
@@ -85,15 +101,16 @@ def serve(options, model, pair):
 
 
 def measure(fleets, vocabulary, options):
-    """Per fleet, of each round: {prompts: (p50, p99, prompts answered)}."""
+    """Per fleet, of each round: {prompts: (p50, p99, longest at ends, prompts answered)}."""
     found = {name: [] for name in fleets}
     for _ in range(options.rounds):
         for name, port in fleets.items():
             row = {}
             for prompts in (False, True):
                 load = asyncio.run(Load(port, vocabulary, options, prompts).run())
-                row[prompts] = (percentile(load.gaps, 0.5), percentile(load.gaps, 0.99),
-                                load.answered)  # fmt: skip
+                gaps = [b - a for a, b in load.gaps]
+                row[prompts] = (percentile(gaps, 0.5), percentile(gaps, 0.99),
+                                load.longest_at_ends(), len(load.answers))  # fmt: skip
             found[name].append(row)
     return found
 
@@ -105,6 +122,8 @@ def main():
     parser.add_argument("--tokens", type=int, default=16000)
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--prompts", type=int, default=2)
+    parser.add_argument("--seconds-max", type=float, default=120)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -127,18 +146,20 @@ def main():
             "p50_beside_prompts_ms": 1e3 * median(True, 0),
             "p99_beside_prompts_ms": 1e3 * median(True, 1),
             "p99_ratio": statistics.median(row[True][1] / row[False][1] for row in rows),
-            "prompts_answered": sum(row[True][2] for row in rows),
+            "longest_at_ends_ms": 1e3 * max(row[True][2] for row in rows),
+            "prompts_answered": sum(row[True][3] for row in rows),
         }  # fmt: skip
     if options.json:
         print(json.dumps(figures))
         return
     print(f"{options.streams} streams, prompts of {options.tokens} tokens; milliseconds")
     print(f"{'':12} {'idle p50':>9} {'p99':>7} {'beside p50':>11} {'p99':>7} {'p99 ratio':>10} "
-          f"{'prompts':>8}")  # fmt: skip
+          f"{'at ends':>8} {'prompts':>8}")  # fmt: skip
     for name, row in figures.items():
         print(f"{name:12} {row['p50_ms']:9.2f} {row['p99_ms']:7.2f} "
               f"{row['p50_beside_prompts_ms']:11.2f} {row['p99_beside_prompts_ms']:7.2f} "
-              f"{row['p99_ratio']:10.2f} {row['prompts_answered']:8}")  # fmt: skip
+              f"{row['p99_ratio']:10.2f} {row['longest_at_ends_ms']:8.1f} "
+              f"{row['prompts_answered']:8}")  # fmt: skip
 
 
 if __name__ == "__main__":
