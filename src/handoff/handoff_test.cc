@@ -1,6 +1,11 @@
 // Messages and parts; the rooms' promises are explored in tests/handoff.
 #include <gmock/gmock.h>
 
+#include <array>
+#include <vector>
+
+#include "base/rng.h"
+#include "handoff/checksum.h"
 #include "handoff/message.h"
 #include "handoff/pairing.h"
 #include "handoff/parts.h"
@@ -68,6 +73,33 @@ TEST(HandoffMessage, AChecksumSeesEveryBit) {
   std::vector<std::byte> swapped = bytes;
   std::swap_ranges(swapped.begin(), swapped.begin() + 8, swapped.begin() + 8);
   EXPECT_NE(Checksum(bytes.data(), bytes.size()), Checksum(swapped.data(), swapped.size()));
+}
+
+// The definition once more, word by word. Partners of one protocol version agree on its values.
+uint64_t ChecksumByWords(const std::vector<std::byte>& bytes) {
+  std::array<uint64_t, 16> lanes;
+  for (size_t i = 0; i < lanes.size(); ++i) lanes[i] = i + 1;
+  for (size_t at = 0; at < bytes.size() || at % 128 != 0; ++at) {
+    const auto byte = static_cast<uint64_t>(at < bytes.size() ? bytes[at] : std::byte{0});
+    uint64_t& lane = lanes[at / 8 % lanes.size()];
+    lane ^= byte << (at % 8 * 8);
+    if (at % 8 == 7) lane = (lane & 0xffffffff) * 0xfffeb81b + (lane >> 32);
+  }
+  uint64_t sum = bytes.size();
+  for (const uint64_t lane : lanes) sum = MixBits(sum ^ lane);
+  return sum;
+}
+
+TEST(HandoffMessage, AChecksumIsTheSameEverywhere) {
+  Rng rng(1);
+  for (const size_t size : {0, 1, 7, 8, 127, 128, 129, 256, 1000, 4096, 65536}) {
+    std::vector<std::byte> bytes(size + 1);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(rng.Below(256));
+    const std::vector<std::byte> odd(bytes.begin() + 1, bytes.end());
+    EXPECT_EQ(Checksum(bytes.data() + 1, size), ChecksumByWords(odd)) << size;
+  }
+  EXPECT_EQ(kProtocolVersion, 2u);
+  EXPECT_EQ(Checksum(reinterpret_cast<const std::byte*>("braid"), 5), 12317899538683295313u);
 }
 
 TEST(HandoffPairing, AProofIsOfKeySideAndBothNonces) {

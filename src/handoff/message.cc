@@ -3,11 +3,8 @@
 #include "handoff/message.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
-
-#include "base/rng.h"
 
 namespace braid::handoff {
 namespace {
@@ -127,29 +124,6 @@ std::optional<Message> Decode(std::string_view bytes) {
   std::visit([&](auto& m) { Fields(m, read); }, message.body);
   if (read.bad || !read.text.empty()) return {};
   return message;
-}
-
-// Four chains of 8 bytes, so that it runs at the speed of memory.
-uint64_t Checksum(const std::byte* data, size_t bytes) {
-  constexpr size_t kChains = 4, kRun = kChains * sizeof(uint64_t);
-  std::array<uint64_t, kChains> sums = {1, 2, 3, 4};
-  size_t at = 0;
-  for (; at + kRun <= bytes; at += kRun) {
-    std::array<uint64_t, kChains> words;
-    std::memcpy(words.data(), data + at, kRun);
-    for (size_t i = 0; i < kChains; ++i) {
-      sums[i] = (sums[i] ^ words[i]) * 0x9e3779b97f4a7c15ull;
-      sums[i] ^= sums[i] >> 29;
-    }
-  }
-  uint64_t sum = bytes;
-  for (; at < bytes; at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, data + at, std::min<size_t>(8, bytes - at));
-    sum = MixBits(sum + word + 1);
-  }
-  for (const uint64_t s : sums) sum = MixBits(sum ^ s);
-  return sum;
 }
 
 }  // namespace braid::handoff

@@ -48,7 +48,7 @@ struct Took {
 struct PartHead {
   RoomId room;
   PartKey part;
-  uint64_t checksum = 0;  // of the bytes
+  uint64_t checksum = 0;  // of the bytes (checksum.h)
 };
 // Prefill to decode: what the prompt's end gives. It may overtake parts.
 struct Last {
@@ -83,14 +83,11 @@ inline constexpr size_t kReasonBytesMax = 1024;
 inline constexpr size_t kFingerprintBytesMax = 8192;
 inline constexpr size_t kNonceBytesMax = 64;
 
-// Of these messages and what they mean.
-inline constexpr uint32_t kProtocolVersion = 1;
+// Of these messages and what they mean. 2: the checksum of checksum.h.
+inline constexpr uint32_t kProtocolVersion = 2;
 
 std::string Encode(const Message& message);
 // None for anything that Encode does not make, and for texts above their bounds.
 std::optional<Message> Decode(std::string_view bytes);
-
-// Of a part's bytes.
-uint64_t Checksum(const std::byte* data, size_t bytes);
 
 }  // namespace braid::handoff

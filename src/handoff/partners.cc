@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "handoff/checksum.h"
 #include "handoff/partners_state.h"
 #include "handoff/parts.h"
 #include "scheduler/event_codec.h"
@@ -216,15 +217,18 @@ void Partners::State::OnSent(uint64_t cookie, bool) {
   const auto at = reads.find(cookie);
   const Read read = std::move(at->second);
   reads.erase(at);
+  const auto way = flying.find(read.key.session);
+  way->second -= static_cast<int64_t>(read.size);
+  if (way->second == 0) flying.erase(way);
   if (read.early) {
     early_bytes -= static_cast<int64_t>(read.copy.size());
-    return;
+  } else {
+    gathered_bytes -= static_cast<int64_t>(read.copy.size());
+    PrefillRooms::Effects effects;
+    prefill.EndRead(read.key, effects);
+    Apply(effects);
   }
-  gathered_bytes -= static_cast<int64_t>(read.copy.size());
-  PrefillRooms::Effects effects;
-  prefill.EndRead(read.key, effects);
-  Apply(effects);
-  SendRest();
+  SendWaiting();
 }
 
 // The prefill engine that has the fewest rooms.
@@ -280,46 +284,76 @@ void Partners::State::Hand(const PageMove& move, RoomKey key, EventSink& events)
   }
   PrefillRooms::Effects effects;
   prefill.Hand(key, static_cast<int32_t>(parts.size()), std::move(result), MonotonicUs(), effects);
-  SendRest();
+  SendWaiting();
   Apply(effects);
 }
 
-// What was handed over, as far as there is room for copies of it.
+bool Partners::State::HasRoom(SessionId on_the_way_to) const {
+  const auto at = flying.find(on_the_way_to);
+  return at == flying.end() || at->second < options.flight_bytes;
+}
+
+// Somebody waits for the first token of what was handed over, so that goes first.
+void Partners::State::SendWaiting() {
+  SendRest();
+  SendEarly();
+}
+
+// What was handed over, as far as there is room for it on the way, and for copies.
 void Partners::State::SendRest() {
   for (const auto& [key, job] : jobs) {
-    while (!job->rest.empty() && gathered_bytes < kCopiesBytesMax) {
+    while (!job->rest.empty() && gathered_bytes < kCopiesBytesMax && HasRoom(key.session)) {
       const auto [part, page] = job->rest.front();
       job->rest.pop_front();
       if (!prefill.BeginRead(key)) continue;
-      if (page.data != nullptr) {
-        SendPart(key, part, {page.data, page.size}, {key, {}});
-        continue;
-      }
-      std::vector<std::byte> copy = pages.Gather(page);
+      std::vector<std::byte> copy;
+      if (page.data == nullptr) copy = pages.Gather(page);
       gathered_bytes += static_cast<int64_t>(copy.size());
-      const std::pair<const std::byte*, size_t> bytes{copy.data(), copy.size()};
-      SendPart(key, part, bytes, {key, std::move(copy)});
+      const std::byte* data = page.data != nullptr ? page.data : copy.data();
+      SendPart(part, data, {key, page.size, std::move(copy)});
     }
   }
 }
 
-void Partners::State::SendEarly(RoomKey key, PartKey part, std::vector<std::byte> copy) {
-  const auto at = jobs.find(key);
-  const auto size = static_cast<int64_t>(copy.size());
-  const bool wanted = at != jobs.end() && prefill.Open(key) && at->second->sent.insert(part).second;
-  if (!wanted) {
-    early_bytes -= size;
-    return;
+// Copies that nobody wants any more do not leave.
+void Partners::State::SendEarly() {
+  for (auto at = early.begin(); at != early.end();) {
+    auto& [session, waiting] = *at;
+    while (!waiting.empty()) {
+      const bool wanted = prefill.Open(waiting.front().key);
+      if (wanted && !HasRoom(session)) break;
+      EarlyPart part = std::move(waiting.front());
+      waiting.pop_front();
+      const size_t size = part.copy.size();
+      if (!wanted) {
+        early_bytes -= static_cast<int64_t>(size);
+        continue;
+      }
+      const auto job = jobs.find(part.key);
+      const bool computes = job != jobs.end() && job->second->events == nullptr;
+      if (computes) stats.early_bytes += static_cast<int64_t>(size);
+      const std::byte* data = part.copy.data();
+      SendPart(part.part, data, {part.key, size, std::move(part.copy), true});
+    }
+    at = waiting.empty() ? early.erase(at) : std::next(at);
   }
-  stats.early_bytes += size;
-  const std::pair<const std::byte*, size_t> bytes{copy.data(), copy.size()};
-  SendPart(key, part, bytes, {key, std::move(copy), true});
 }
 
-void Partners::State::SendPart(RoomKey key, PartKey part, std::pair<const std::byte*, size_t> bytes,
-                               Read read) {
-  const auto [data, size] = bytes;
+void Partners::State::TakeEarly(EarlyPart part) {
+  const auto at = jobs.find(part.key);
+  if (at == jobs.end() || !at->second->sent.insert(part.part).second) {
+    early_bytes -= static_cast<int64_t>(part.copy.size());
+    return;
+  }
+  early[part.key.session].push_back(std::move(part));
+  SendEarly();
+}
+
+void Partners::State::SendPart(PartKey part, const std::byte* data, Read read) {
+  const RoomKey key = read.key;
+  const size_t size = read.size;
   stats.bytes += static_cast<int64_t>(size);
+  flying[key.session] += static_cast<int64_t>(size);
   reads[++cookies] = std::move(read);
   const auto session = sessions.find(key.session);
   const ConnectionId to = session == sessions.end() ? ConnectionId() : session->second;
@@ -456,7 +490,7 @@ void Partners::Early(RequestId request, PartKey part, BlockId block) {
     return;
   }
   s.commands.push_back([&s, key = at->second->key, part, data = std::move(copy)]() mutable {
-    s.SendEarly(key, part, std::move(data));
+    s.TakeEarly({key, part, std::move(data)});
   });
   s.transport->Wake();
 }

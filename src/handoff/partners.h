@@ -36,6 +36,7 @@ struct PartnerOptions {
   std::optional<PageLayout> layout;  // of the ranks of this engine; none: one rank
   DecodeLimits decode;
   PrefillLimits prefill;
+  int64_t flight_bytes = Transport::kFlightBytes;  // to one partner at once; a part may exceed it
   // What carries messages and pages; tests have one of their own.
   std::function<Result<std::unique_ptr<Transport>>(Transport::Owner&)> transport =
       &Transport::Create;

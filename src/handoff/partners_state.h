@@ -78,8 +78,15 @@ struct Partners::State final : Transport::Owner {
   // A part that leaves, or a copy of it.
   struct Read {
     RoomKey key;
+    size_t size = 0;
     std::vector<std::byte> copy;  // empty: the page itself is read
     bool early = false;           // before the pages were handed over
+  };
+  // A copy that was made before the pages were handed over.
+  struct EarlyPart {
+    RoomKey key;
+    PartKey part;
+    std::vector<std::byte> copy;
   };
   // A move of which some ranks have not heard yet.
   struct Awaited {
@@ -125,6 +132,8 @@ struct Partners::State final : Transport::Owner {
   std::map<RoomId, Arrival> arrivals;
   std::map<uint64_t, Write> writes;
   std::map<uint64_t, Read> reads;
+  std::map<SessionId, int64_t> flying;               // bytes on their way; without entry none
+  std::map<SessionId, std::deque<EarlyPart>> early;  // to leave
   std::map<RoomKey, std::unique_ptr<Job>> jobs;
   std::vector<std::unique_ptr<Job>> over;  // released; their requests have not ended yet
   uint64_t cookies = 0;
@@ -174,9 +183,12 @@ struct Partners::State final : Transport::Owner {
   // Moves.
   void Receive(const PageMove& move, std::string request, EventSink& events);
   void Hand(const PageMove& move, RoomKey key, EventSink& events);
+  bool HasRoom(SessionId on_the_way_to) const;
+  void SendWaiting();
   void SendRest();
-  void SendEarly(RoomKey key, PartKey part, std::vector<std::byte> copy);
-  void SendPart(RoomKey key, PartKey part, std::pair<const std::byte*, size_t> bytes, Read read);
+  void SendEarly();
+  void TakeEarly(EarlyPart part);
+  void SendPart(PartKey part, const std::byte* data, Read read);
   void Finished(RoomKey key, const std::string& error);
 
   void OnAccepted(ConnectionId connection) override;

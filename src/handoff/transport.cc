@@ -170,6 +170,10 @@ class UcxTransport final : public Transport {
   // Ends of operations, and losses, are reported in Progress and not inside calls of UCX.
   void Report();
 
+  bool news() const {
+    return !requests_.empty() || !sent_.empty() || !received_.empty() || !messages_.empty();
+  }
+
   template <void (UcxTransport::*kEnd)(Operation*, ucs_status_t)>
   ucs_status_t Receive(Operation* receive, void* descriptor, void* to, size_t bytes);
 
@@ -215,6 +219,7 @@ class UcxTransport final : public Transport {
   ucp_worker_h worker_ = nullptr;
   ucp_listener_h listener_ = nullptr;
   int efd_ = -1, wake_ = -1;
+  bool idle_ = false;  // nothing was left to do when UCX was called last
   int64_t connected_ = 0;
   std::map<ConnectionId, Connection> connections_;
   std::vector<ucp_conn_request_h> requests_;
@@ -390,9 +395,11 @@ void UcxTransport::Close(ConnectionId id) {
   ucx_.request_free(closing);
 }
 
+// Returns as soon as there is something to report: data that has come is still in the caches then.
 void UcxTransport::Progress() {
-  while (ucx_.progress(worker_) != 0) {
-  }
+  do {
+    idle_ = ucx_.progress(worker_) == 0;
+  } while (!idle_ && !news());
   for (const ucp_conn_request_h request : std::exchange(requests_, {})) {
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
@@ -421,8 +428,7 @@ void UcxTransport::Report() {
 }
 
 void UcxTransport::Wait(int32_t most_ms) {
-  const bool news = !requests_.empty() || !sent_.empty() || !received_.empty();
-  if (news || !messages_.empty() || ucx_.arm(worker_) == UCS_ERR_BUSY) return;
+  if (!idle_ || news() || ucx_.arm(worker_) == UCS_ERR_BUSY) return;
   pollfd wait[] = {{efd_, POLLIN, 0}, {wake_, POLLIN, 0}};
   ::poll(wait, 2, most_ms);
   uint64_t count = 0;

@@ -32,6 +32,9 @@ class Transport {
   // Largest message without data.
   static constexpr size_t kMessageBytesMax = size_t{80} << 20;
   static constexpr size_t kHeaderBytesMax = 256;
+  // Data on its way to one receiver that keeps a link busy. More only waits, and leaves the caches
+  // between the checksum of a part and its copies.
+  static constexpr int64_t kFlightBytes = int64_t{4} << 20;
 
   // Where data is written, and what OnReceived is told then.
   struct Place {

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
+#include <variant>
 
 #include "base/clock.h"
 
@@ -97,6 +99,7 @@ std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerO
   const Side side = partners.side;
   partners.transport = network_.maker();
   partners.layout = machine.layout();
+  partners.flight_bytes = options_.flight_bytes;
   auto engine = std::make_unique<Engine>();
   SchedulerConfig& config = engine->config = machine.config(options_.drafts);
   config.handoff = true;
@@ -195,6 +198,32 @@ void Handed::AwaitRooms(int64_t count) {
     return sum;
   };
   Until([&] { return rooms() >= count; }, "prompts are not asked for");
+}
+
+std::string Handed::RefusalOf(uint32_t version) {
+  struct Stranger final : handoff::Transport::Owner {
+    void OnAccepted(handoff::ConnectionId) override {}
+    void OnLost(handoff::ConnectionId, const std::string&) override {}
+    void OnMessage(handoff::ConnectionId, std::string_view message) override {
+      answer = handoff::Decode(message);
+    }
+    handoff::Transport::Place OnData(handoff::ConnectionId, std::string_view, size_t) override {
+      return {};
+    }
+    void OnReceived(uint64_t, bool) override {}
+    void OnSent(uint64_t, bool) override {}
+    std::optional<handoff::Message> answer;
+  } stranger;
+  const auto transport = *network_.maker()(stranger);
+  const handoff::ConnectionId to = *transport->Connect({"loopback", prefill(0).port()});
+  transport->Send(to,
+                  handoff::Encode({handoff::SessionId(0), handoff::Hello{version, "", "n", ""}}));
+  while (!stranger.answer) {
+    transport->Progress();
+    transport->Wait(10);
+  }
+  const auto* refusal = std::get_if<handoff::Refusal>(&stranger.answer->body);
+  return refusal == nullptr ? "" : refusal->reason;
 }
 
 void Handed::AwaitHanded(int64_t count) {

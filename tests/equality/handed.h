@@ -29,6 +29,7 @@ struct HandedOptions {
   handoff::LoopbackFaults faults;
   // What is otherwise in the config of a side's engines.
   std::function<void(handoff::Side, SchedulerConfig&)> tune;
+  int64_t flight_bytes = handoff::Transport::kFlightBytes;
   // Where each engine has a folder for its pages, by its side and number; empty: none has.
   std::string directory;
 };
@@ -54,6 +55,10 @@ class Handed {
   // Until so many have been asked for, or are over.
   void AwaitRooms(int64_t count);
   void AwaitHanded(int64_t count);
+
+  // Why the first prefill engine refuses a decode engine of another protocol version; empty: it
+  // does not.
+  std::string RefusalOf(uint32_t version);
 
   handoff::Loopback& network() { return network_; }
   const handoff::Partners& prefill(size_t i) const { return *prefills_[i]->partners; }

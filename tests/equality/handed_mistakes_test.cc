@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "handoff/checksum.h"
 #include "tests/equality/handed.h"
 #include "tests/mistakes/each_found.h"
 
@@ -116,6 +117,27 @@ bool AnswersAre(const Subject& subject, Drafts drafts, const handoff::LoopbackFa
   return faults.damaged > 0 || (run.failed() == 0 && run.BytesAgree());
 }
 
+// One part is on its way at a time, and an older partner is refused.
+bool WaitsForRoom(const Subject& subject) {
+  const auto chunks = [](Side, SchedulerConfig& config) { config.chunk_tokens_max = 128; };
+  Handed run(subject, {.faults = {.delay_turns = 4}, .tune = chunks, .flight_bytes = 1});
+  run.Await(run.Submit(MakeRequest(kTarget, Tokens(8, 700), 2)));
+  run.AwaitHanded(1);
+  return run.failed() == 0 && run.network().sending_most == 1 && !run.RefusalOf(1).empty();
+}
+
+bool ChecksumSees() {
+  std::vector<std::byte> bytes(200, std::byte{3});
+  const uint64_t sum = handoff::Checksum(bytes.data(), bytes.size());
+  for (std::byte& byte : bytes) {
+    byte ^= std::byte{1};
+    if (handoff::Checksum(bytes.data(), bytes.size()) == sum) return false;
+    byte ^= std::byte{1};
+  }
+  bytes.back() = std::byte{0};
+  return handoff::Checksum(bytes.data(), 199) != handoff::Checksum(bytes.data(), 200);
+}
+
 // A long prompt is aborted beside one that goes on, and prompts go to both.
 bool AbortsAndShares(const Subject& subject) {
   Handed run(subject, {.prefills = 2, .faults = {.delay_turns = 20}});
@@ -157,7 +179,8 @@ bool Holds() {
          AnswersAre(hybrid, Drafts::kNone, {.damaged = 3}) &&
          AnswersAre(headed, Drafts::kHeadThree, {}) && AnswersAre(hybrid, Drafts::kNone, {}, 2) &&
          AnswersAre(hybrid, Drafts::kNone, {}, 1, 2) && AbortsAndShares(hybrid) &&
-         RestoredAndHanded(hybrid) && !::testing::Test::HasFailure() && TransportsHold();
+         RestoredAndHanded(hybrid) && WaitsForRoom(hybrid) && ChecksumSees() &&
+         !::testing::Test::HasFailure() && TransportsHold();
 }
 
 TEST(HandedMistakes, AreFound) { ExpectEachFound(kMistakes, Holds); }

@@ -207,7 +207,7 @@ TEST_P(HandedTest, PagesOfAbortedRequestsLandNowhereElse) {
   };
   handoff::LoopbackFaults late = kSlow;
   late.delay_turns = 60;
-  Handed run(subject(), {.drafts = drafts(), .faults = late, .tune = little});
+  Handed run(subject(), {.drafts = drafts(), .faults = late, .tune = little, .flight_bytes = 1});
   for (size_t i = 0; i < requests.size(); ++i) {
     const size_t leaves = run.Submit(MakeRequest(kTarget, Tokens(100 + i, 600), 4));
     const int64_t before = run.network().written;
@@ -276,6 +276,21 @@ TEST_P(HandedTest, APrefillEngineThatStopsAtOnceIsMadeUpFor) {
   ExpectSame(run.Await(ticket), want);
 }
 
+// Parts that find no room on the way wait for it, copies that left early too.
+TEST_P(HandedTest, OnePartAtATimeChangesNoAnswer) {
+  const std::vector<Request> requests = Requests();
+  const std::vector<Answer>& want = Want();
+  Learn(requests, want, 2, 2);
+  Handed run(subject(), {.drafts = drafts(), .faults = kSlow, .flight_bytes = 1});
+  std::vector<size_t> tickets;
+  for (const Request& request : requests) tickets.push_back(run.Submit(request));
+  for (size_t i = 0; i < requests.size(); ++i) ExpectSame(run.Await(tickets[i]), want[i]);
+  run.AwaitHanded(kHanded);
+  EXPECT_EQ(run.failed(), 0);
+  EXPECT_TRUE(run.BytesAgree());
+  EXPECT_EQ(run.network().sending_most, 1);
+}
+
 // Damaged parts and cut connections: the decode engine computes the prompt itself.
 TEST_P(HandedTest, ABadNetworkChangesNoAnswer) {
   const std::vector<Request> requests = Requests();
@@ -291,6 +306,12 @@ TEST_P(HandedTest, ABadNetworkChangesNoAnswer) {
   for (size_t i = 0; i < requests.size(); ++i) ExpectSame(run.Await(tickets[i]), want[i]);
   run.AwaitHanded(1);
   EXPECT_GT(run.failed(), 0);
+}
+
+TEST(HandedVersion, AnOlderPartnerIsRefusedByItsVersion) {
+  Handed run({Model::kQwen35Moe, BestHere(Compute::kF32)}, {});
+  EXPECT_EQ(run.RefusalOf(1), "the hand-off protocol's version is 1 there and 2 here");
+  EXPECT_EQ(run.RefusalOf(handoff::kProtocolVersion), "");
 }
 
 std::vector<HandedRow> Rows() {

@@ -67,6 +67,8 @@ class Loopback::End final : public Transport {
     }
     const uint64_t id = ++hub_.sends_;
     hub_.sending_[id] = {this, to, data};
+    hub_.sending_most =
+        std::max<int64_t>(hub_.sending_most, static_cast<int64_t>(hub_.sending_.size()));
     Item item{Item::kData, at->second.there, std::move(header)};
     item.send = id;
     item.size = data.size;

@@ -32,6 +32,8 @@ class Loopback {
 
   // Parts that came again: that were refused, and that were given a place.
   std::atomic<int64_t> refused = 0, taken = 0;
+  // Parts that were on their way at the same time, at most.
+  std::atomic<int64_t> sending_most = 0;
   // Bytes that arrived in a place.
   std::atomic<int64_t> written = 0;
 

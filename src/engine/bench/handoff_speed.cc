@@ -10,6 +10,8 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/math.h"
+#include "handoff/checksum.h"
 #include "handoff/message.h"
 #include "handoff/transport.h"
 #include "tensor/tensor.h"
@@ -30,7 +32,10 @@ int64_t Pages(const HandoffLoad& load) {
 // Where parts come to. Its pages are written one after the other.
 class Receiver final : public Transport::Owner {
  public:
-  explicit Receiver(const HandoffLoad& load) : load_(load), arena_(Pages(load) * load.part_bytes) {}
+  explicit Receiver(const HandoffLoad& load) : load_(load), arena_(Pages(load) * load.part_bytes) {
+    // The arena of an engine in service has its memory.
+    std::fill_n(arena_.data(), arena_.bytes(), std::byte{1});
+  }
 
   // The port goes to `tell`; returns when the sender has said that it has what it wants.
   int Run(const std::string& host, int tell) {
@@ -122,15 +127,15 @@ class Sender final : public Transport::Owner {
     int64_t sent = 0;
     heard_us_ = MonotonicUs();
     while (answer_.empty()) {
-      for (; sent < load_.parts && flying_ < load_.flight; ++sent, ++flying_) SendPart(sent);
-      const int32_t before = flying_;
+      for (; sent < load_.parts && flying_ < flight_; ++sent, ++flying_) SendPart(sent);
+      const int64_t before = flying_;
       transport_->Progress();
       if (flying_ != before) heard_us_ = MonotonicUs();
       if (!lost_.empty()) return Error{ErrorCode::kUnavailable, "the receiver is lost: " + lost_};
       if (MonotonicUs() - heard_us_ > kSilenceUs) {
         return Error{ErrorCode::kUnavailable, "no part has arrived for 20 s"};
       }
-      if (sent == load_.parts || flying_ == load_.flight) transport_->Wait(50);
+      if (sent == load_.parts || flying_ == flight_) transport_->Wait(50);
     }
     if (answer_ == std::to_string(load_.parts)) return {};
     return Error{ErrorCode::kInternal,
@@ -149,7 +154,9 @@ class Sender final : public Transport::Owner {
   Buffer arena_;
   std::unique_ptr<Transport> transport_;
   ConnectionId to_;
-  int32_t flying_ = 0;
+  // As partners do it (handoff/partners.h).
+  const int64_t flight_ = CeilDiv(Transport::kFlightBytes, load_.part_bytes);
+  int64_t flying_ = 0;
   int64_t heard_us_ = 0;
   std::string answer_, lost_;
 };

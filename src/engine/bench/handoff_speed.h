@@ -15,7 +15,6 @@ struct HandoffLoad {
   int64_t part_bytes = 0;
   int64_t parts = 0;  // of one repetition
   int32_t repeat = 0;
-  int32_t flight = 0;  // parts that are sent and not over, at most
 };
 
 // Seconds of each repetition. `host`: the address of this machine at which the receiver listens.
