@@ -177,6 +177,7 @@ GpuState::~GpuState() {
     vkDestroyPipelineLayout(device, layout, nullptr);
     vkDestroyQueryPool(device, times, nullptr);
     vkDestroyFence(device, fence, nullptr);
+    vkDestroySemaphore(device, hand_over, nullptr);
     vkDestroyCommandPool(device, pool, nullptr);
     vkDestroyDevice(device, nullptr);
   }
@@ -196,6 +197,7 @@ Status GpuState::Create() {
   VkPhysicalDeviceVulkan12Features features12{
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
       .pNext = &features13,
+      .timelineSemaphore = true,  // every driver of 1.2 has it
       .bufferDeviceAddress = true};
   const VkPhysicalDeviceFeatures2 features{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                            .pNext = &features12,
@@ -214,19 +216,32 @@ Status GpuState::Create() {
                                            .pushConstantRangeCount = 1,
                                            .pPushConstantRanges = &arguments};
   const VkFenceCreateInfo fences{.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+  const VkSemaphoreTypeCreateInfo counting{.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                           .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+  const VkSemaphoreCreateInfo semaphores{.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
+                                         .pNext = &counting};
   result = vkCreateCommandPool(device, &pools, nullptr, &pool);
-  if (result == VK_SUCCESS) {
-    const VkCommandBufferAllocateInfo buffers{
-        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-        .commandPool = pool,
-        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-        .commandBufferCount = 1};
-    result = vkAllocateCommandBuffers(device, &buffers, &commands);
-  }
   if (result == VK_SUCCESS) result = vkCreatePipelineLayout(device, &layouts, nullptr, &layout);
   if (result == VK_SUCCESS) result = vkCreateFence(device, &fences, nullptr, &fence);
+  if (result == VK_SUCCESS) result = vkCreateSemaphore(device, &semaphores, nullptr, &hand_over);
   if (result != VK_SUCCESS) return VulkanError("opening " + facts.name, result);
   return {};
+}
+
+VkResult GpuState::NextBuffer(VkCommandBuffer& buffer) {
+  if (begun == buffers.size()) {
+    const VkCommandBufferAllocateInfo one{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                          .commandPool = pool,
+                                          .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                          .commandBufferCount = 1};
+    VkCommandBuffer made = nullptr;
+    const VkResult result = vkAllocateCommandBuffers(device, &one, &made);
+    if (result != VK_SUCCESS) return result;
+    buffers.push_back(made);
+    ++counters.allocations;
+  }
+  buffer = buffers[begun++];
+  return VK_SUCCESS;
 }
 
 Result<uint32_t> GpuState::MemoryType(uint32_t types, Place place) const {

@@ -112,8 +112,21 @@ class Gpu {
 // The most bytes of arguments that a kernel takes.
 inline constexpr int64_t kArgumentBytesMax = 128;
 
+// What the host does between two submissions.
+class HostWork {
+ public:
+  virtual ~HostWork() = default;
+  virtual void Run() = 0;
+};
+
 // Commands in order: each sees what those before it wrote. Record, then Finish: one submission and
 // one wait. The first error sticks until Finish returns it.
+//
+// The host may take part: `work` of EndHandOver runs when the commands before BeginHandOver are
+// done, and reads what they wrote to memory of Place::kReadback. The commands between the two run
+// meanwhile; those after EndHandOver see what the host wrote. Each hand-over is one submission and
+// one wait more. Its work runs in the next EndHandOver or in Finish, so that the device does not
+// wait for commands to be recorded; after an error it does not run.
 class Recorder {
  public:
   explicit Recorder(Gpu& gpu) : gpu_(*gpu.state_) {}
@@ -128,6 +141,8 @@ class Recorder {
   void Write(std::span<const std::byte> from, std::byte* to);
   void Copy(const std::byte* from, std::byte* to, int64_t bytes);
   void Zero(std::byte* to, int64_t bytes);  // a multiple of 4
+  void BeginHandOver();
+  void EndHandOver(HostWork& work);
   Status Finish();
 
   // From now on the device times what is recorded, by names, as far as it can and 4095 names go;
@@ -145,9 +160,14 @@ class Recorder {
   Status TakeTimes(int64_t submitted_ns);
   void Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups);
   void Order();
+  void Close();
+  void Submit(bool last);
+  void RunHostWork();
 
   GpuState& gpu_;
-  bool recording_ = false;
+  bool recording_ = false;    // something was recorded since the last Finish
+  HostWork* work_ = nullptr;  // of the last submission
+  int64_t submitted_ns_ = 0;  // the first since the last Finish; 0: none, or not timed
   bool timing_ = false;
   std::vector<TimedCommands> timed_;
   std::vector<uint64_t> ticks_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "vulkan/gpu.h"
 
@@ -34,7 +35,12 @@ struct GpuState {
   VkDevice device = nullptr;
   VkQueue queue = nullptr;
   VkCommandPool pool = nullptr;
-  VkCommandBuffer commands = nullptr;
+  std::vector<VkCommandBuffer> buffers;  // of the pool
+  size_t begun = 0;                      // of them, since the last Finish
+  VkCommandBuffer commands = nullptr;    // that is recorded; null: the next command begins one
+  VkCommandBuffer handed = nullptr;      // up to BeginHandOver, until EndHandOver
+  VkSemaphore hand_over = nullptr;       // counts `handed` that are done
+  uint64_t hand_overs = 0;               // submitted
   VkFence fence = nullptr;
   VkPipelineLayout layout = nullptr;
   VkQueryPool times = nullptr;  // null: nothing is timed
@@ -49,6 +55,8 @@ struct GpuState {
 
   ~GpuState();
   Status Create();
+  // Another of the pool, which grows to the most that were in use at once.
+  VkResult NextBuffer(VkCommandBuffer& buffer);
   Result<uint32_t> MemoryType(uint32_t types, Place place) const;
   Result<VkPipeline> PipelineOf(const Kernel& kernel);
   // The allocation that an address lies in, and how far.

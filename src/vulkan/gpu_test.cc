@@ -7,6 +7,7 @@
 #include <volk.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -57,6 +58,94 @@ TEST_F(Device, BytesGoThereAndComeBackInOneSubmission) {
   for (size_t i = 0; i < 3; ++i) sent[100 + i] = changed[i];
   std::fill_n(sent.begin() + 1000, 10, 0u);
   EXPECT_EQ(got, sent);
+}
+
+// Adds one to every number that the device has left there.
+struct AddOne final : HostWork {
+  uint32_t* numbers = nullptr;
+  int64_t count = 0;
+  int runs = 0;
+  void Run() override {
+    ++runs;
+    for (int64_t i = 0; i < count; ++i) ++numbers[i];
+  }
+};
+
+// Numbers go to and fro; what is recorded within a hand-over does not see the host's.
+TEST_F(Device, TheHostTakesPartBetweenSubmissions) {
+  constexpr int64_t kCount = 100'000, kBytes = 4 * kCount;
+  auto there = gpu_->Allocate(kBytes, Place::kDevice);
+  auto beside = gpu_->Allocate(kBytes, Place::kReadback);
+  auto seen = gpu_->Allocate(kBytes, Place::kReadback);
+  ASSERT_TRUE(there.ok() && beside.ok() && seen.ok());
+  std::array<AddOne, 2> works;
+  for (AddOne& work : works) {
+    work.numbers = reinterpret_cast<uint32_t*>(seen->host());
+    work.count = kCount;
+  }
+  Recorder recorder(*gpu_);
+  int64_t allocations = 0;
+  for (int round = 0; round < 2; ++round) {
+    const Counters before = gpu_->counters();
+    recorder.Zero(there->address(), kBytes);
+    for (int i = 0; i < 5; ++i) {
+      recorder.Copy(there->address(), seen->address(), kBytes);
+      recorder.BeginHandOver();
+      if (i == 3) recorder.Copy(there->address(), beside->address(), kBytes);
+      recorder.EndHandOver(works[static_cast<size_t>(i % 2)]);
+      recorder.Copy(seen->address(), there->address(), kBytes);
+    }
+    EXPECT_EQ(works[0].runs + works[1].runs, 5 * round + 4) << "the last runs in Finish";
+    recorder.Copy(there->address(), seen->address(), kBytes);
+    ASSERT_TRUE(recorder.Finish().ok());
+    const auto all = [&](const Memory& memory, uint32_t value) {
+      const auto* numbers = reinterpret_cast<const uint32_t*>(memory.host());
+      return std::all_of(numbers, numbers + kCount, [&](uint32_t n) { return n == value; });
+    };
+    EXPECT_TRUE(all(*seen, 5));
+    EXPECT_TRUE(all(*beside, 3));
+    EXPECT_EQ(gpu_->counters().submissions, before.submissions + 6);
+    EXPECT_EQ(gpu_->counters().waits, before.waits + 6);
+    if (round > 0) {
+      EXPECT_EQ(gpu_->counters().allocations, allocations) << "buffers are kept";
+    }
+    allocations = gpu_->counters().allocations;
+  }
+}
+
+// Injected where the program calls the driver: in the first hand-over and in the wait for it.
+TEST_F(Device, AfterALossTheHostDoesNothingAndTheNextStepIsWhole) {
+  auto memory = gpu_->Allocate(4096, Place::kReadback);
+  ASSERT_TRUE(memory.ok());
+  Recorder recorder(*gpu_);
+  AddOne work;
+  const auto step = [&] {
+    recorder.Zero(memory->address(), 4096);
+    for (int i = 0; i < 2; ++i) {
+      recorder.BeginHandOver();
+      recorder.EndHandOver(work);
+    }
+    return recorder.Finish();
+  };
+  const PFN_vkQueueSubmit submit = vkQueueSubmit;
+  vkQueueSubmit = [](VkQueue, uint32_t, const VkSubmitInfo*, VkFence) {
+    return VK_ERROR_DEVICE_LOST;
+  };
+  const Status lost = step();
+  vkQueueSubmit = submit;
+  ASSERT_FALSE(lost.ok());
+  EXPECT_THAT(lost.error().message, ::testing::HasSubstr("the device is lost"));
+  EXPECT_EQ(work.runs, 0);
+  const PFN_vkWaitSemaphores wait = vkWaitSemaphores;
+  vkWaitSemaphores = [](VkDevice, const VkSemaphoreWaitInfo*, uint64_t) {
+    return VK_ERROR_DEVICE_LOST;
+  };
+  const Status lost_later = step();
+  vkWaitSemaphores = wait;
+  ASSERT_FALSE(lost_later.ok());
+  EXPECT_EQ(work.runs, 0);
+  ASSERT_TRUE(step().ok());
+  EXPECT_EQ(work.runs, 2);
 }
 
 TEST_F(Device, TimesWhatItDoesByNames) {

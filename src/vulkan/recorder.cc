@@ -1,5 +1,8 @@
-// Command buffers: one at a time, submitted once and waited for.
+// Command buffers: one at a time, submitted once and waited for. Where the host takes part there
+// are more: those up to a hand-over, which a semaphore counts, and those beside the host's work, in
+// one submission. They are all kept for the next step.
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -24,21 +27,28 @@ uint32_t TimestampBits(VkPhysicalDevice device) {
 
 bool Recorder::Begin() {
   if (!status_.ok()) return false;
-  if (recording_) return true;
-  VkResult result = vkResetCommandPool(gpu_.device, gpu_.pool, 0);
+  if (gpu_.commands != nullptr) return true;
+  VkResult result = VK_SUCCESS;
+  if (!recording_) {
+    gpu_.begun = 0;
+    result = vkResetCommandPool(gpu_.device, gpu_.pool, 0);
+  }
+  VkCommandBuffer commands = nullptr;
+  if (result == VK_SUCCESS) result = gpu_.NextBuffer(commands);
   const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                        .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-  if (result == VK_SUCCESS) result = vkBeginCommandBuffer(gpu_.commands, &begin);
+  if (result == VK_SUCCESS) result = vkBeginCommandBuffer(commands, &begin);
   if (result != VK_SUCCESS) {
     status_ = VulkanError(gpu_.facts.name, result);
     return false;
   }
-  recording_ = true;
-  if (timing_) {
+  gpu_.commands = commands;
+  if (timing_ && !recording_) {
     timed_.clear();
     vkCmdResetQueryPool(gpu_.commands, gpu_.times, 0, kTimesMax);
     vkCmdWriteTimestamp(gpu_.commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, gpu_.times, 0);
   }
+  recording_ = true;
   return true;
 }
 
@@ -93,13 +103,8 @@ void Recorder::Zero(std::byte* to, int64_t bytes) {
   vkCmdFillBuffer(gpu_.commands, buffer, offset, static_cast<VkDeviceSize>(bytes), 0);
 }
 
-Status Recorder::Finish() {
-  if (!recording_) {
-    timed_.clear();
-    return std::exchange(status_, {});
-  }
-  recording_ = false;
-  // The host reads what it may see.
+// Ends the commands that are recorded. The host reads what it may see of what they wrote.
+void Recorder::Close() {
   const VkMemoryBarrier barrier{
       .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
       .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
@@ -107,20 +112,97 @@ Status Recorder::Finish() {
   vkCmdPipelineBarrier(gpu_.commands,
                        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                        VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
-  VkResult result = vkEndCommandBuffer(gpu_.commands);
-  if (!status_.ok()) return std::exchange(status_, {});
-  const VkSubmitInfo submit{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+  const VkResult result = vkEndCommandBuffer(gpu_.commands);
+  if (result != VK_SUCCESS && status_.ok()) status_ = VulkanError(gpu_.facts.name, result);
+}
+
+void Recorder::BeginHandOver() {
+  if (!Begin()) return;
+  CHECK(gpu_.handed == nullptr, "a hand-over within another");
+  Close();
+  gpu_.handed = std::exchange(gpu_.commands, nullptr);
+}
+
+void Recorder::EndHandOver(HostWork& work) {
+  if (gpu_.commands != nullptr) Close();
+  RunHostWork();
+  if (!status_.ok()) return;
+  CHECK(gpu_.handed != nullptr, "the end of a hand-over that has not begun");
+  Submit(false);
+  work_ = &work;
+}
+
+// `handed` and what is recorded behind it, each where there is one.
+void Recorder::Submit(bool last) {
+  const uint64_t count = gpu_.hand_overs + 1;
+  const VkTimelineSemaphoreSubmitInfo counted{
+      .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+      .signalSemaphoreValueCount = 1,
+      .pSignalSemaphoreValues = &count};
+  const VkCommandBuffer handed = std::exchange(gpu_.handed, nullptr);
+  const VkCommandBuffer commands = std::exchange(gpu_.commands, nullptr);
+  std::array<VkSubmitInfo, 2> submits;
+  uint32_t submitted = 0;
+  if (handed != nullptr) {
+    gpu_.hand_overs = count;
+    submits[submitted++] = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                            .pNext = &counted,
                             .commandBufferCount = 1,
-                            .pCommandBuffers = &gpu_.commands};
-  const int64_t submitted_ns = timing_ ? MonotonicNs() : 0;
-  if (result == VK_SUCCESS) result = vkQueueSubmit(gpu_.queue, 1, &submit, gpu_.fence);
-  ++gpu_.counters.submissions;
-  if (result == VK_SUCCESS) {
-    result = vkWaitForFences(gpu_.device, 1, &gpu_.fence, VK_TRUE, ~uint64_t{0});
-    ++gpu_.counters.waits;
+                            .pCommandBuffers = &handed,
+                            .signalSemaphoreCount = 1,
+                            .pSignalSemaphores = &gpu_.hand_over};
   }
-  if (result == VK_SUCCESS) result = vkResetFences(gpu_.device, 1, &gpu_.fence);
-  if (result != VK_SUCCESS) return VulkanError(gpu_.facts.name, result);
+  if (commands != nullptr) {
+    submits[submitted++] = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                            .commandBufferCount = 1,
+                            .pCommandBuffers = &commands};
+  }
+  const VkFence fence = last ? gpu_.fence : nullptr;
+  if (submitted_ns_ == 0) submitted_ns_ = timing_ ? MonotonicNs() : 0;
+  const VkResult result = vkQueueSubmit(gpu_.queue, submitted, submits.data(), fence);
+  ++gpu_.counters.submissions;
+  if (result != VK_SUCCESS) status_ = VulkanError(gpu_.facts.name, result);
+}
+
+// That of the last hand-over, when the device has come so far.
+void Recorder::RunHostWork() {
+  HostWork* work = std::exchange(work_, nullptr);
+  if (work == nullptr || !status_.ok()) return;
+  const uint64_t awaited = gpu_.hand_overs;
+  const VkSemaphoreWaitInfo wait{.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                 .semaphoreCount = 1,
+                                 .pSemaphores = &gpu_.hand_over,
+                                 .pValues = &awaited};
+  const VkResult result = vkWaitSemaphores(gpu_.device, &wait, ~uint64_t{0});
+  ++gpu_.counters.waits;
+  if (result != VK_SUCCESS) {
+    status_ = VulkanError(gpu_.facts.name, result);
+    return;
+  }
+  work->Run();
+}
+
+Status Recorder::Finish() {
+  if (!recording_) {
+    timed_.clear();
+    return std::exchange(status_, {});
+  }
+  CHECK(gpu_.handed == nullptr || !status_.ok(), "a hand-over has no end");
+  if (Begin()) Close();
+  RunHostWork();
+  if (status_.ok()) Submit(true);
+  if (status_.ok()) {
+    VkResult result = vkWaitForFences(gpu_.device, 1, &gpu_.fence, VK_TRUE, ~uint64_t{0});
+    ++gpu_.counters.waits;
+    if (result == VK_SUCCESS) result = vkResetFences(gpu_.device, 1, &gpu_.fence);
+    if (result != VK_SUCCESS) status_ = VulkanError(gpu_.facts.name, result);
+  } else {
+    vkQueueWaitIdle(gpu_.queue);  // hand-overs may run that were submitted before the error
+  }
+  recording_ = false;
+  gpu_.commands = gpu_.handed = nullptr;
+  const int64_t submitted_ns = std::exchange(submitted_ns_, 0);
+  if (!status_.ok()) return std::exchange(status_, {});
   return timing_ ? TakeTimes(submitted_ns) : Status();
 }
 
@@ -147,7 +229,7 @@ Status Recorder::BeginTiming() {
 
 void Recorder::WriteMark(std::string_view name) {
   const size_t at = timed_.size() + 1;
-  if (!recording_ || at >= kTimesMax) return;
+  if (!recording_ || at >= kTimesMax || !Begin()) return;
   vkCmdWriteTimestamp(gpu_.commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, gpu_.times,
                       static_cast<uint32_t>(at));
   timed_.push_back({name});
