@@ -54,4 +54,15 @@ std::vector<Weight*> AllWeights(ModelWeights& weights) {
   return all;
 }
 
+std::vector<Weight*> RoutedWeights(ModelWeights& weights) {
+  std::vector<Weight*> routed;
+  for (std::vector<LayerWeights>* layers : {&weights.layers, &weights.draft.layers}) {
+    for (LayerWeights& layer : *layers) {
+      auto* moe = std::get_if<MoeFfnWeights>(&layer.ffn);
+      if (moe != nullptr) routed.insert(routed.end(), {&moe->gate_up, &moe->down});
+    }
+  }
+  return routed;
+}
+
 }  // namespace braid

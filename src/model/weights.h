@@ -88,5 +88,7 @@ struct ModelWeights {
 
 // Every member that is a weight, filled or not.
 std::vector<Weight*> AllWeights(ModelWeights& weights);
+// Of them, those of experts that a router chooses.
+std::vector<Weight*> RoutedWeights(ModelWeights& weights);
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "base/math.h"
 #include "base/quantities.h"
@@ -85,21 +86,38 @@ int64_t BytesOf(const BoundWeight& bound) {
   return IsMapped(bound) ? 0 : RoundUp(PackedBytes(bound.spec, *bound.weight), kAlignment);
 }
 
-// Gives every weight that is not mapped its place in one buffer; returns the sum of elements.
-int64_t Place(const std::vector<BoundWeight>& weights, std::byte* data) {
-  int64_t elements = 0;
-  for (const BoundWeight& bound : weights) {
-    const int64_t bytes = BytesOf(bound);
-    elements += bound.elements();
-    if (bytes == 0) continue;
-    if (bound.spec.use == WeightUse::kVector) {
-      bound.weight->vector = reinterpret_cast<const float*>(data);
-    } else {
-      bound.weight->matrix.data = data;
-    }
-    data += bytes;
+// Of each weight of the binding, whether it is of experts that a router chooses.
+std::vector<bool> AreRouted(const Binding& binding) {
+  const std::vector<Weight*> routed = RoutedWeights(*binding.model);
+  std::vector<bool> are;
+  for (const BoundWeight& bound : binding.weights) {
+    are.push_back(std::ranges::count(routed, bound.weight) > 0);
   }
-  return elements;
+  return are;
+}
+
+// Gives every weight that is not mapped its place: those of experts in the second buffer, so that
+// they can stay where the others leave.
+void Place(const Binding& binding) {
+  const std::vector<bool> routed = AreRouted(binding);
+  int64_t bytes[2] = {};
+  for (size_t i = 0; i < routed.size(); ++i) bytes[routed[i]] += BytesOf(binding.weights[i]);
+  std::byte* data[2] = {};
+  for (size_t i = 0; i < 2; ++i) {
+    if (bytes[i] > 0) data[i] = binding.model->memory.emplace_back(bytes[i]).data();
+  }
+  for (size_t i = 0; i < routed.size(); ++i) {
+    const BoundWeight& bound = binding.weights[i];
+    const int64_t own = BytesOf(bound);
+    if (own == 0) continue;
+    std::byte*& next = data[routed[i]];
+    if (bound.spec.use == WeightUse::kVector) {
+      bound.weight->vector = reinterpret_cast<const float*>(next);
+    } else {
+      bound.weight->matrix.data = next;
+    }
+    next += own;
+  }
 }
 
 // Places each node's part of every matrix (PackedMatrix::PartOf) on that node, whichever thread
@@ -247,12 +265,22 @@ int64_t PageableBytes(const Binding& binding) {
   return bytes;
 }
 
+int64_t RoutedBytes(const Binding& binding) {
+  const std::vector<bool> routed = AreRouted(binding);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < routed.size(); ++i) {
+    bytes += routed[i] ? binding.weights[i].weight->matrix.bytes() : 0;
+  }
+  return bytes;
+}
+
 Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadProgress& progress) {
   ModelWeights& model = *binding.model;
   RETURN_IF_ERROR(MapPanels(binding));
-  int64_t bytes = 0;
+  int64_t bytes = 0, elements = 0;
   for (const BoundWeight& bound : binding.weights) {
     bytes += BytesOf(bound);
+    elements += bound.elements();
     model.mapped_bytes += IsMapped(bound) ? bound.weight->matrix.bytes() : 0;
   }
   model.bytes = bytes + model.mapped_bytes;
@@ -263,8 +291,7 @@ Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadPr
         fmt::format("{}: the weights need {} of memory; {} are free",
                     binding.checkpoint->directory(), ByteText(model.bytes), ByteText(available))};
   }
-  model.memory.emplace_back(bytes);
-  const int64_t elements = Place(binding.weights, model.memory[0].data());
+  Place(binding);
   PlaceOnNodes(binding.weights, pool.nodes());
   ProgressMeter meter(progress, elements);
   RETURN_IF_ERROR(PackAll(binding, model.bytes <= available, pool, meter));

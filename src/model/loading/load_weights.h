@@ -16,9 +16,12 @@ using LoadProgress = std::function<void(double fraction)>;
 
 // Bytes of the experts that stay in a mapped checkpoint's file. They may exceed memory.
 int64_t PageableBytes(const Binding& binding);
+// Of all experts that a router chooses.
+int64_t RoutedBytes(const Binding& binding);
 
-// The checkpoint must outlive the weights. kExhausted when they need more memory than is available,
-// experts in a mapped file apart; such a file's experts are not read ahead then.
+// Routed experts have a buffer of their own. The checkpoint must outlive the weights. kExhausted
+// when they need more memory than is available, experts in a mapped file apart; such a file's
+// experts are not read ahead then.
 Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool,
                                  const LoadProgress& progress = {});
 
