@@ -118,6 +118,8 @@ Result<Machine> EngineDevice::Open(const EngineOptions& options) {
   name_ = NameOf(gpu_->facts());
   machine.device.compute = Compute::kF32;
   if (options.kv_dtype == "auto") machine.kv_dtype = DType::kF32;
+  hands_over_ = options.experts == "cpu";
+  host_ = machine;
   return machine;
 }
 
@@ -153,28 +155,42 @@ Status EngineDevice::OpenAgain() {
                fmt::format("{} was lost, and in its place is {}", name_, NameOf(gpu_->facts()))};
 }
 
-void EngineDevice::Bound(MemoryRequest& request) const {
+void EngineDevice::Bound(MemoryRequest& request, int64_t routed_bytes) {
   if (!gpu_) return;
+  handed_bytes_ = hands_over_ ? routed_bytes : 0;
+  request.weight_bytes -= handed_bytes_;
   const vulkan::DeviceFacts& facts = gpu_->facts();
   const bool shared = facts.kind != "discrete";
   request.available_bytes =
-      shared ? std::min(facts.memory_bytes, request.available_bytes) : facts.memory_bytes;
+      shared ? std::min(facts.memory_bytes, request.available_bytes - handed_bytes_)
+             : facts.memory_bytes;
   const double most = static_cast<double>(facts.buffer_bytes_max) / kArenaShare;
   const double fixed = static_cast<double>(request.weight_bytes + request.workspace_bytes);
   request.available_bytes =
       static_cast<int64_t>(std::min(static_cast<double>(request.available_bytes), fixed + most));
 }
 
+void EngineDevice::Divide(MemoryPlan& plan) const {
+  if (handed_bytes_ == 0) return;
+  plan.weight_bytes -= handed_bytes_;
+  plan.host_weight_bytes = handed_bytes_;
+  plan.host_scratch_bytes = home_->handed()->host_bytes();
+}
+
 Status EngineDevice::Move(const ModelSpec& spec, ModelWeights& weights,
                           const SchedulerConfig& limits, DType kv_dtype) {
   if (!gpu_) return {};
-  ASSIGN_OR_RETURN(home_, ModelDevice::Create(std::move(gpu_), spec, weights,
-                                              {.cache = limits.cache,
-                                               .running_max = limits.running_max,
-                                               .step_tokens_max = limits.step_tokens_max,
-                                               .context_tokens_max = limits.context_tokens_max,
-                                               .kv_dtype = kv_dtype,
-                                               .draft_tokens_max = limits.draft_tokens_max}));
+  ASSIGN_OR_RETURN(
+      home_, ModelDevice::Create(
+                 std::move(gpu_), spec, weights,
+                 {.cache = limits.cache,
+                  .running_max = limits.running_max,
+                  .step_tokens_max = limits.step_tokens_max,
+                  .context_tokens_max = limits.context_tokens_max,
+                  .kv_dtype = kv_dtype,
+                  .draft_tokens_max = limits.draft_tokens_max,
+                  .experts_on = handed_bytes_ > 0 ? std::optional(host_.device) : std::nullopt,
+                  .threads = host_.threads}));
   return {};
 }
 

@@ -40,12 +40,15 @@ class EngineDevice {
   Result<Machine> Open(const EngineOptions& options);
   bool used() const { return gpu_ != nullptr || home_ != nullptr; }
   const std::string& name() const { return name_; }
-  // The memory that there is: the device's, and no more for the arena than one allocation.
-  void Bound(MemoryRequest& request) const;
+  // The memory that there is: the device's, and no more for the arena than one allocation. Of the
+  // weights, `routed_bytes` are of experts, which the host may keep.
+  void Bound(MemoryRequest& request, int64_t routed_bytes);
   // The weights, and all else that a step needs.
   Status Move(const ModelSpec& spec, ModelWeights& weights, const SchedulerConfig& limits,
               DType kv_dtype);
   ModelDevice* home() const { return home_.get(); }
+  // After Move: what of the plan is the host's.
+  void Divide(MemoryPlan& plan) const;
   // Gives up the device, which has failed, and opens it again; weights are loaded again, for the
   // device had the only copy.
   Result<Reopened> Reopen(const std::function<Result<ModelWeights>()>& load, const ModelSpec& spec,
@@ -57,6 +60,9 @@ class EngineDevice {
  private:
   std::unique_ptr<vulkan::Gpu> gpu_;  // until Move
   std::unique_ptr<ModelDevice> home_;
+  Machine host_;
+  bool hands_over_ = false;   // routed experts stay with the host
+  int64_t handed_bytes_ = 0;  // their weights
   std::string name_ = "cpu";
   int index_ = -1;
   Status OpenAgain();

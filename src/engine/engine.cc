@@ -219,7 +219,7 @@ Status Engine::State::PlanCache(const Binding& binding) {
     request.workspace_bytes += WorkspaceBytes(spec, options.scheduler.step_tokens_max / 2);
   }
   if (!ranks && !device.used()) request.pageable_bytes = PageableBytes(binding);
-  device.Bound(request);
+  device.Bound(request, RoutedBytes(binding));
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
@@ -357,6 +357,7 @@ Status Engine::State::LoadRanks(Binding first, const std::function<void(std::str
         {std::move(counts), ExecutorOf(views[i], std::move(weights[i]), recorder), {}});
   }
   memory.workspace_bytes = executor->workspace_bytes() + DraftBytes() + move_bytes;
+  device.Divide(memory);
   return {};
 }
 
@@ -558,39 +559,33 @@ std::string Engine::PlanText() const {
 
 json::object Engine::PlanObject() const {
   const State& s = *state_;
-  return {{"architecture", s.spec.architecture},
-          {"weight_bytes", s.memory.weight_bytes},
-          {"mapped_weight_bytes", s.memory.mapped_bytes},
-          {"workspace_bytes", s.memory.workspace_bytes},
-          {"cache_bytes", s.memory.arena_bytes},
-          {"kv_bytes_per_token", s.memory.kv_bytes_per_token},
-          {"state_bytes_per_sequence", s.memory.state_bytes_per_sequence},
-          {"cache_tokens_one_sequence", SequenceTokensMax(s.memory.geometry)},
-          {"capacity", CapacityObject(s.memory)},
-          {"prefix_cache", s.limits.prefix_cache},
-          {"cache_dir", s.options.cache_dir},
-          {"cache_disk_bytes", s.options.cache_disk_bytes},
-          {"cache_host_bytes", s.options.cache_host_bytes},
-          {"draft_tokens_max", s.limits.draft_tokens_max},
-          {"draft_adapt", s.limits.draft_adapt},
-          {"draft_lookup", s.limits.draft_lookup},
-          {"draft_head", s.limits.draft_head},
-          {"draft_bytes", s.DraftBytes()},
-          {"context_tokens_max", s.limits.context_tokens_max},
-          {"step_tokens_max", s.limits.step_tokens_max},
-          {"running_max", s.limits.running_max},
-          {"dp", s.options.mesh.dp},
-          {"tp", s.options.mesh.tp},
-          {"ep", s.options.mesh.ep},
-          {"device", s.device.name()},
-          {"threads", s.machine.threads},
-          {"isa", std::string(NameOf(s.machine.device.isa))},
-          {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
-          {"kv_dtype", std::string(NameOf(s.machine.kv_dtype))},
-          {"state_dtype", std::string(NameOf(s.machine.state_dtype))},
-          {"mla", s.options.mla},
-          {"weights", FormatsText(s.formats)},
-          {"load_seconds", s.load_seconds}};
+  json::object object = MemoryObject(s.memory);
+  object.insert({{"architecture", s.spec.architecture},
+                 {"prefix_cache", s.limits.prefix_cache},
+                 {"cache_dir", s.options.cache_dir},
+                 {"cache_disk_bytes", s.options.cache_disk_bytes},
+                 {"cache_host_bytes", s.options.cache_host_bytes},
+                 {"draft_tokens_max", s.limits.draft_tokens_max},
+                 {"draft_adapt", s.limits.draft_adapt},
+                 {"draft_lookup", s.limits.draft_lookup},
+                 {"draft_head", s.limits.draft_head},
+                 {"draft_bytes", s.DraftBytes()},
+                 {"context_tokens_max", s.limits.context_tokens_max},
+                 {"step_tokens_max", s.limits.step_tokens_max},
+                 {"running_max", s.limits.running_max},
+                 {"dp", s.options.mesh.dp},
+                 {"tp", s.options.mesh.tp},
+                 {"ep", s.options.mesh.ep},
+                 {"device", s.device.name()},
+                 {"threads", s.machine.threads},
+                 {"isa", std::string(NameOf(s.machine.device.isa))},
+                 {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},
+                 {"kv_dtype", std::string(NameOf(s.machine.kv_dtype))},
+                 {"state_dtype", std::string(NameOf(s.machine.state_dtype))},
+                 {"mla", s.options.mla},
+                 {"weights", FormatsText(s.formats)},
+                 {"load_seconds", s.load_seconds}});
+  return object;
 }
 void Engine::Stop(bool now) { state_->driver->Stop(now); }
 void Engine::Join() {

@@ -32,6 +32,7 @@ inline constexpr int64_t kCacheDiskBytes = int64_t{16} << 30;
 struct EngineOptions {
   std::string model_dir;
   std::string device = "cpu";        // cpu, vulkan, vulkan:N, auto (engine/device_choice.h)
+  std::string experts = "auto";      // with a device, the routed ones: cpu, device, auto
   std::string compute = "auto";      // fp32, bf16, auto
   std::string isa = "auto";          // base, avx2, avx512, amx, auto
   std::string kv_dtype = "auto";     // fp32, bf16, int8, auto: as the arithmetic

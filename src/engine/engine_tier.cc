@@ -146,7 +146,7 @@ Result<std::unique_ptr<kv::Publisher>> OpenEvents(const EngineOptions& options, 
   return kv::Publisher::Start(options.kv_events);
 }
 
-json::array CapacityObject(const MemoryPlan& memory) {
+json::object MemoryObject(const MemoryPlan& memory) {
   json::array capacity;
   for (const MemoryPlan::Capacity& c : memory.Capacities()) {
     json::object row{{"tokens", c.tokens},
@@ -155,7 +155,16 @@ json::array CapacityObject(const MemoryPlan& memory) {
     if (memory.tier_bytes > 0) row["stored_conversations"] = c.stored;
     capacity.push_back(std::move(row));
   }
-  return capacity;
+  return {{"weight_bytes", memory.weight_bytes},
+          {"mapped_weight_bytes", memory.mapped_bytes},
+          {"host_weight_bytes", memory.host_weight_bytes},
+          {"host_scratch_bytes", memory.host_scratch_bytes},
+          {"workspace_bytes", memory.workspace_bytes},
+          {"cache_bytes", memory.arena_bytes},
+          {"kv_bytes_per_token", memory.kv_bytes_per_token},
+          {"state_bytes_per_sequence", memory.state_bytes_per_sequence},
+          {"cache_tokens_one_sequence", SequenceTokensMax(memory.geometry)},
+          {"capacity", std::move(capacity)}};
 }
 
 }  // namespace braid

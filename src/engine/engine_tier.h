@@ -42,7 +42,7 @@ std::string TierText(const RankTiers& tier, const EngineOptions& options);
 // of all.
 Result<std::unique_ptr<kv::Publisher>> OpenEvents(const EngineOptions& options, int32_t rank);
 
-// How many conversations the cache holds, for /server_info.
-json::array CapacityObject(const MemoryPlan& memory);
+// Memory, and how many conversations the cache holds, for /server_info.
+json::object MemoryObject(const MemoryPlan& memory);
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include "ops/cpu/route.h"
 #include "ops/reference/reference.h"
 #include "ops/vulkan/candidates.h"
+#include "ops/vulkan/handed_experts.h"
 
 namespace braid::ops {
 
@@ -104,6 +105,7 @@ void AddRows(const OpContext& context, const AddRowsArgs& args) {
 }
 
 void Experts(const OpContext& context, const ExpertsArgs& args) {
+  if (context.handed != nullptr) return gpu::HandOverExperts(context, args);
   static const Impl<ExpertsArgs> kList[] = {gpu::kExperts, cpu::kExperts, reference::kExperts};
   Dispatch("experts", kList, context, args);
 }

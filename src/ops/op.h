@@ -33,8 +33,9 @@ struct OpChoices {
   void Note(std::string_view op, std::string_view taken, std::vector<std::string> refused);
 };
 
-struct Ranks;        // ops/ranks.h
-struct DeviceBatch;  // ops/vulkan/batch.h
+struct Ranks;         // ops/ranks.h
+struct DeviceBatch;   // ops/vulkan/batch.h
+class HandedExperts;  // ops/vulkan/handed_experts.h
 
 struct OpContext {
   Device device;
@@ -45,7 +46,8 @@ struct OpContext {
   // Of a Vulkan device, whose candidates record what is to be done; null: ops run at once.
   vulkan::Recorder* recorder = nullptr;
   const DeviceBatch* batch = nullptr;
-  std::string* missing = nullptr;  // hears, while measuring, of an op that the device cannot run
+  HandedExperts* handed = nullptr;  // experts are computed on the host; null: as all else
+  std::string* missing = nullptr;   // hears, while measuring, of an op that the device cannot run
 };
 
 template <class Args>

@@ -26,12 +26,13 @@ constexpr int64_t kTableBytes = RoundUp(int64_t{sizeof(ops::DeviceBatchTable)}, 
 constexpr int64_t kConstantBytes = int64_t{64} << 10;
 
 // The memory that a step of the most tokens needs, as many sequences or one of the longest context;
-// and the first op that the device lacks, in `missing`.
+// and the first op that the device lacks, in `missing`. `handed`: as in OpContext.
 int64_t MeasureStep(const ModelSpec& spec, const ModelWeights& weights,
-                    const ModelDeviceConfig& config, std::string& missing) {
+                    const ModelDeviceConfig& config, ops::HandedExperts* handed,
+                    std::string& missing) {
   const CachePlan plan = CachePlanOf(spec, config.kv_dtype);
   const Decoder decoder(spec, weights, plan, config.kv_dtype);
-  ThreadPool pool(1);
+  ThreadPool pool(handed != nullptr ? config.threads : 1);
   const int32_t most = std::min(config.step_tokens_max, config.context_tokens_max);
   const ops::SequenceSpan longest{0, most, config.context_tokens_max - most, {}};
   std::vector<ops::SequenceSpan> many;
@@ -42,6 +43,7 @@ int64_t MeasureStep(const ModelSpec& spec, const ModelWeights& weights,
     Workspace measuring = Workspace::Measuring();
     ops::OpContext context{.device = VulkanDevice(), .pool = &pool, .workspace = &measuring};
     context.missing = &missing;
+    context.handed = handed;
     DecoderInput input;
     input.sequences = {spans.data(), static_cast<int32_t>(spans.size()), config.step_tokens_max};
     const Matrix states = measuring.TakeMatrix(config.step_tokens_max, spec.hidden);
@@ -68,6 +70,16 @@ const std::byte* DataOf(const Weight& weight) {
   return reinterpret_cast<const std::byte*>(weight.vector);
 }
 
+bool Holds(const Buffer& buffer, const std::byte* data) {
+  return data >= buffer.data() && data < buffer.data() + buffer.bytes();
+}
+
+int64_t BytesOf(const std::vector<Weight*>& weights) {
+  int64_t bytes = 0;
+  for (const Weight* weight : weights) bytes += weight->matrix.bytes();
+  return bytes;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan::Gpu> gpu,
@@ -76,7 +88,9 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
                                                          const ModelDeviceConfig& config) {
   const std::string name = gpu->facts().name;
   std::string missing;
-  const int64_t workspace_bytes = MeasureStep(spec, weights, config, missing);
+  auto handed = config.experts_on ? std::make_unique<ops::HandedExperts>(*config.experts_on)
+                                  : std::unique_ptr<ops::HandedExperts>();
+  const int64_t workspace_bytes = MeasureStep(spec, weights, config, handed.get(), missing);
   if (!missing.empty()) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("the device {} cannot run {}: {}. Use --device cpu", name,
@@ -84,6 +98,7 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
                  "device"};
   }
   std::unique_ptr<ModelDevice> device(new ModelDevice(std::move(gpu), config));
+  device->handed_ = std::move(handed);
   // Weights last: after an error they are still on the host.
   Status fits = device->Reserve(spec, workspace_bytes);
   if (fits.ok()) fits = device->MoveWeights(weights);
@@ -91,6 +106,7 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
   if (fits.error().code != ErrorCode::kExhausted) return fits.error();
   int64_t weight_bytes = 0;
   for (const Buffer& buffer : weights.memory) weight_bytes += buffer.bytes();
+  if (device->handed_ != nullptr) weight_bytes -= BytesOf(RoutedWeights(weights));
   const int64_t cache_bytes = config.cache.page_bytes * config.cache.pages;
   return Error{
       ErrorCode::kExhausted,
@@ -104,28 +120,23 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
 
 // Pieces of the host's buffers, each from the beginning of a weight on.
 Status ModelDevice::MoveWeights(ModelWeights& weights) {
-  const std::vector<Weight*> all = AllWeights(weights);
+  std::vector<Weight*> all = AllWeights(weights);
+  std::vector<Buffer> kept;
+  if (handed_ != nullptr) {
+    const std::vector<Weight*> routed = RoutedWeights(weights);
+    std::erase_if(all, [&](Weight* weight) { return std::ranges::count(routed, weight) > 0; });
+    std::vector<Buffer> leaving;
+    for (Buffer& buffer : weights.memory) {
+      const bool stays = std::ranges::any_of(
+          routed, [&](const Weight* weight) { return Holds(buffer, DataOf(*weight)); });
+      (stays ? kept : leaving).push_back(std::move(buffer));
+    }
+    weights.memory = std::move(leaving);
+  }
   const int64_t piece_max = std::min(gpu_->facts().buffer_bytes_max, int64_t{1} << 30);
   std::map<const std::byte*, std::byte*> moved;  // where a weight was, where it is
   for (const Buffer& buffer : weights.memory) {
-    std::vector<const std::byte*> begins;
-    const std::byte* end = buffer.data() + buffer.bytes();
-    for (const Weight* weight : all) {
-      const std::byte* data = DataOf(*weight);
-      if (data >= buffer.data() && data < end) begins.push_back(data);
-    }
-    std::sort(begins.begin(), begins.end());
-    for (size_t i = 0; i < begins.size();) {
-      size_t next = i + 1;
-      const auto end_of = [&](size_t j) { return j < begins.size() ? begins[j] : end; };
-      while (next < begins.size() && end_of(next + 1) - begins[i] <= piece_max) ++next;
-      const std::span<const std::byte> piece(begins[i], end_of(next));
-      ASSIGN_OR_RETURN(vulkan::Memory memory,
-                       gpu_->Allocate(std::ssize(piece), vulkan::Place::kDevice));
-      RETURN_IF_ERROR(gpu_->Upload(piece, memory.address()));
-      for (; i < next; ++i) moved[begins[i]] = memory.address() + (begins[i] - piece.data());
-      weights_.push_back(std::move(memory));
-    }
+    RETURN_IF_ERROR(MoveBuffer(buffer, all, piece_max, moved));
   }
   for (Weight* weight : all) {
     const std::byte* data = DataOf(*weight);
@@ -143,7 +154,29 @@ Status ModelDevice::MoveWeights(ModelWeights& weights) {
       weight->vector = reinterpret_cast<const float*>(at->second);
     }
   }
-  weights.memory.clear();
+  weights.memory = std::move(kept);
+  return {};
+}
+
+Status ModelDevice::MoveBuffer(const Buffer& buffer, std::span<Weight* const> all,
+                               int64_t piece_max, std::map<const std::byte*, std::byte*>& moved) {
+  std::vector<const std::byte*> begins;
+  const std::byte* end = buffer.data() + buffer.bytes();
+  for (const Weight* weight : all) {
+    if (Holds(buffer, DataOf(*weight))) begins.push_back(DataOf(*weight));
+  }
+  std::sort(begins.begin(), begins.end());
+  for (size_t i = 0; i < begins.size();) {
+    size_t next = i + 1;
+    const auto end_of = [&](size_t j) { return j < begins.size() ? begins[j] : end; };
+    while (next < begins.size() && end_of(next + 1) - begins[i] <= piece_max) ++next;
+    const std::span<const std::byte> piece(begins[i], end_of(next));
+    ASSIGN_OR_RETURN(vulkan::Memory memory,
+                     gpu_->Allocate(std::ssize(piece), vulkan::Place::kDevice));
+    RETURN_IF_ERROR(gpu_->Upload(piece, memory.address()));
+    for (; i < next; ++i) moved[begins[i]] = memory.address() + (begins[i] - piece.data());
+    weights_.push_back(std::move(memory));
+  }
   return {};
 }
 
@@ -181,6 +214,7 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
         draft_memory_,
         gpu_->Allocate(HeadDrafter::Bytes(spec, plan, config_.running_max), Place::kDevice));
   }
+  if (handed_ != nullptr) RETURN_IF_ERROR(handed_->Reserve(*gpu_));
   std::memset(inputs_.host(), 0, static_cast<size_t>(bytes));
   ASSIGN_OR_RETURN(vulkan::Memory constants, gpu_->Allocate(kConstantBytes, Place::kDevice));
   constants_ = std::make_unique<ops::DeviceConstants>(std::move(constants));

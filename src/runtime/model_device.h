@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "ops/op.h"
 #include "ops/vulkan/batch.h"
 #include "ops/vulkan/constants.h"
+#include "ops/vulkan/handed_experts.h"
 #include "ops/vulkan/sample.h"
 #include "scheduler/plan.h"
 #include "vulkan/gpu.h"
@@ -35,6 +38,9 @@ struct ModelDeviceConfig {
   int32_t context_tokens_max = 0;
   DType kv_dtype = DType::kF32;
   int32_t draft_tokens_max = 0;
+  // Where routed experts stay with the host: whose kernels compute them, in so many threads.
+  std::optional<Device> experts_on;
+  int threads = 1;
 };
 
 // What ops see of a Vulkan device: fp32 arithmetic, whatever the CPU does.
@@ -48,8 +54,9 @@ struct DevicePass {
 
 class ModelDevice {
  public:
-  // Moves the weights to the device; afterwards they point there. Errors name an op that the device
-  // cannot run for this model, or memory that it does not have.
+  // Moves the weights to the device; afterwards they point there, but for those of experts that
+  // stay with the host. Errors name an op that the device cannot run for this model, or memory that
+  // it does not have.
   static Result<std::unique_ptr<ModelDevice>> Create(std::unique_ptr<vulkan::Gpu> gpu,
                                                      const ModelSpec& spec, ModelWeights& weights,
                                                      const ModelDeviceConfig& config);
@@ -58,6 +65,9 @@ class ModelDevice {
   std::byte* arena() const { return arena_.address(); }
   int64_t arena_bytes() const { return arena_.bytes(); }
   Workspace MakeWorkspace() const { return {workspace_.address(), workspace_.bytes()}; }
+
+  // How experts on the host are computed; null: they are on the device.
+  ops::HandedExperts* handed() const { return handed_.get(); }
 
   // The plan's admissions and changes of tables, as `slots` has them since Slots::Begin.
   void Apply(const Plan& plan, Slots& slots);
@@ -104,6 +114,9 @@ class ModelDevice {
   ModelDevice(std::unique_ptr<vulkan::Gpu> gpu, const ModelDeviceConfig& config)
       : gpu_(std::move(gpu)), config_(config), recorder_(*gpu_) {}
   Status MoveWeights(ModelWeights& weights);
+  // Says in `moved` where what lay where lies now.
+  Status MoveBuffer(const Buffer& buffer, std::span<Weight* const> all, int64_t piece_max,
+                    std::map<const std::byte*, std::byte*>& moved);
   Status Reserve(const ModelSpec& spec, int64_t workspace_bytes);
   // Rows of logits that a step draws from: of the tokens whose states are wanted, or of drafts.
   int64_t draws_max() const {
@@ -132,6 +145,7 @@ class ModelDevice {
   int64_t results_used_ = 0;
   int64_t bytes_laid_ = 0;
   std::unique_ptr<ops::DeviceConstants> constants_;
+  std::unique_ptr<ops::HandedExperts> handed_;
   vulkan::Recorder recorder_;
   Trace* trace_ = nullptr;
 };

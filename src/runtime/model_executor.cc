@@ -124,6 +124,7 @@ struct ModelExecutor::State {
   ops::OpContext RecordingContext() {
     ops::OpContext context{VulkanDevice(), &pool, &workspace, &choices};
     context.recorder = &config.home->recorder();
+    context.handed = config.home->handed();
     return context;
   }
 

@@ -50,23 +50,46 @@ def test_quantised_weights_run_on_a_device(braid, tiny, vulkan, weights):
     assert "74" in answer(done)["text"]
 
 
-@pytest.mark.parametrize("name", ["qwen3_5_a", "qwen3_5_moe_a", "qwen3_next_a", "qwen3_a",
-                                  "qwen3_moe_a", "deepseek_v3_a", "kimi_linear_a", "ling_2_a",
-                                  "ling_3_a"])
-def test_goldens_hold_on_a_device(vulkan, name):
+@pytest.mark.parametrize("weights", ["auto", "fp32", "int8", "q4_k", "mxfp4"])
+def test_experts_stay_with_the_cpu_in_its_formats(braid, tiny, vulkan, weights):
+    flags = ["--device", "vulkan", "--experts", "cpu", "--weights", weights]
+    done = braid("run", tiny, *PROMPT, *flags, "--explain-ops")
+    assert "74" in answer(done)["text"]
+    (chosen,) = [line for line in done.stderr.splitlines() if line.startswith("experts ")]
+    assert chosen.split()[1] == "cpu", "by the CPU's kernels"
+    (chosen,) = [line for line in done.stderr.splitlines() if line.startswith("attention ")]
+    assert chosen.split()[1] == "vulkan"
+
+
+def goldens(name, *flags):
     done = subprocess.run(
         [sys.executable, ROOT / "tests/golden/compare.py", BINARY, "--only", name, "--few-cuts",
-         "--tolerance", "2e-3", "--device", "vulkan"],
+         "--tolerance", "2e-3", "--device", "vulkan", *flags],
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
 
 
-def test_the_validation_layer_is_silent(braid, tiny, vulkan):
+@pytest.mark.parametrize("name", ["qwen3_5_a", "qwen3_5_moe_a", "qwen3_next_a", "qwen3_a",
+                                  "qwen3_moe_a", "deepseek_v3_a", "kimi_linear_a", "ling_2_a",
+                                  "ling_3_a"])
+def test_goldens_hold_on_a_device(vulkan, name):
+    goldens(name)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_moe_a", "qwen3_next_a", "qwen3_moe_a", "deepseek_v3_a",
+                                  "kimi_linear_a", "ling_2_a", "ling_3_a"])
+def test_goldens_hold_with_experts_on_the_cpu(vulkan, name):
+    goldens(name, "--experts", "cpu")
+
+
+@pytest.mark.parametrize("experts", ["device", "cpu"])
+def test_the_validation_layer_is_silent(braid, tiny, vulkan, experts):
     checks = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"  # beside the core's
     env = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation", "VK_LAYER_ENABLES": checks}
     drawn = [*PROMPT[:1], "--temperature", "1", "--top-p", "0.9", "--seed", "5"]
-    done = braid("run", tiny, *drawn, "--device", "vulkan", "--max-tokens", "8", env=env)
+    done = braid("run", tiny, *drawn, "--device", "vulkan", "--experts", experts,
+                 "--max-tokens", "8", env=env)  # fmt: skip
     if done.returncode != 0 and "starting Vulkan" in done.stderr:
         pytest.skip("the validation layers are not installed")
     assert done.returncode == 0, done.stderr
@@ -109,6 +132,31 @@ def test_a_trace_has_what_the_device_did_by_its_clock(braid, tiny, vulkan, tmp_p
     # One after the other.
     assert all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in zip(there, there[1:]))
     assert sum(e["dur"] for e in there) > 0
+
+
+def test_a_trace_has_what_the_device_waits_for(braid, tiny, vulkan, tmp_path):
+    file = tmp_path / "trace.json"
+    done = braid("run", tiny, "--token-ids", "[1, 2, 3]", "--max-tokens", "3", "--device", "vulkan",
+                 "--experts", "cpu", "--draft", "off", "--trace", file)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    events = json.loads(file.read_text())["traceEvents"]
+    lists = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}
+    spans = [e for e in events if e["ph"] == "X"]
+    waits = [e for e in spans if e["tid"] == lists["device"] and e["name"] == "experts of the host"]
+    here = [e for e in spans if e["tid"] == lists["engine"] and e["name"] == "experts"]
+    config = json.loads((tiny / "config.json").read_text())
+    assert len(waits) == len(here) == 3 * config["num_hidden_layers"]
+    assert not [e for e in spans if e["tid"] == lists["device"] and e["name"] == "experts"]
+
+
+def test_the_plan_says_what_lies_where(braid, tiny, vulkan):
+    bench = ["bench", "offline", tiny, "--input-tokens", "8", "--output-tokens", "2", "--sequences",
+             "1", "--repeat", "1", "--json", "--draft", "off", "--device", "vulkan"]  # fmt: skip
+    there, divided = (json.loads(braid(*bench, "--experts", way).stdout)["engine"]
+                      for way in ("device", "cpu"))  # fmt: skip
+    assert there["host_weight_bytes"] == 0 < divided["host_weight_bytes"]
+    assert divided["weight_bytes"] + divided["host_weight_bytes"] == there["weight_bytes"]
+    assert divided["host_scratch_bytes"] > 0
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,37 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <variant>
 
 #include "tests/equality/table.h"
 
 namespace braid {
 namespace {
 
-class VulkanModel : public ::testing::TestWithParam<Model> {
+// A model, and whether its experts are the CPU's.
+class VulkanModel : public ::testing::TestWithParam<std::tuple<Model, bool>> {
  protected:
   void SetUp() override {
     if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
   }
-  static Machine& OnDevice() { return MachineOf({GetParam(), ArithmeticsOnDevice()[0]}); }
+  static Model model() { return std::get<0>(GetParam()); }
+  static bool handed() { return std::get<1>(GetParam()); }
+  static Machine& OnDevice() {
+    return MachineOf({model(), (handed() ? ArithmeticsHandedOver() : ArithmeticsOnDevice())[0]});
+  }
 };
+
+int64_t MixturesOf(Model model) {
+  const ModelSpec spec = TinySpec(model);
+  return std::ranges::count_if(spec.layers, [](const LayerSpec& layer) {
+    return std::holds_alternative<MoeFfn>(layer.ffn);
+  });
+}
 
 // The same distributions but for rounding, at every position of a prompt of three blocks.
 TEST_P(VulkanModel, AgreesWithTheCpu) {
-  Machine& cpu = MachineOf({GetParam(), BestHere(Compute::kF32)});
+  Machine& cpu = MachineOf({model(), BestHere(Compute::kF32)});
   Request request = MakeRequest(kTarget, Tokens(5, 200), 1);
   request.prompt_logprobs = 3;
   Engine there(OnDevice(), OnDevice().config()), here(cpu, cpu.config());
@@ -34,7 +48,7 @@ TEST_P(VulkanModel, AgreesWithTheCpu) {
 }
 
 // Of more rows than there are logits in memory at once, chosen in every way; one by the host.
-TEST_P(VulkanModel, ADecodeStepIsOneSubmissionAndAllocatesNothing) {
+TEST_P(VulkanModel, ADecodeStepIsASubmissionAndOneForEachHandOverAndAllocatesNothing) {
   Machine& machine = OnDevice();
   const auto counters = [&] { return machine.home()->gpu().counters(); };
   Engine run(machine, machine.config());
@@ -56,8 +70,9 @@ TEST_P(VulkanModel, ADecodeStepIsOneSubmissionAndAllocatesNothing) {
     run.Step();
     EXPECT_LE(machine.home()->bytes_laid(), 64 * kRows + 4096);
   }
-  EXPECT_EQ(counters().submissions - before.submissions, kSteps);
-  EXPECT_EQ(counters().waits - before.waits, kSteps);  // one, for the end of the step
+  const int64_t each = 1 + (handed() ? MixturesOf(model()) : 0);
+  EXPECT_EQ(counters().submissions - before.submissions, kSteps * each);
+  EXPECT_EQ(counters().waits - before.waits, kSteps * each);  // one, for the end of each
   EXPECT_EQ(machine.home()->bytes_kept(), kept);
   EXPECT_EQ(counters().allocations, before.allocations);
   EXPECT_EQ(counters().pipelines, before.pipelines);
@@ -126,8 +141,46 @@ TEST(VulkanModelHead, AStepThatDraftsNothingIsOneSubmission) {
   EXPECT_EQ(machine.home()->gpu().counters().submissions - before, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Vulkan, VulkanModel,
-                         ::testing::Values(Model::kQwen35Moe, Model::kKimiLinear));
+INSTANTIATE_TEST_SUITE_P(
+    Vulkan, VulkanModel,
+    ::testing::Combine(::testing::Values(Model::kQwen35Moe, Model::kKimiLinear), ::testing::Bool()),
+    [](const auto& model) {
+      return NameOf(std::get<0>(model.param)) + (std::get<1>(model.param) ? "_handed" : "");
+    });
+
+// Each layer's mixture is handed over in the model's step; the head's own in each of its passes.
+TEST(VulkanModelHead, WithExpertsOnTheCpuEachPassHandsOver) {
+  if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  Machine& machine = MachineOf(
+      {.model = Model::kQwen35Moe, .arithmetic = ArithmeticsHandedOver()[0], .head = true});
+  const auto counters = [&] { return machine.home()->gpu().counters(); };
+  Engine run(machine, machine.config(Drafts::kHeadThree));
+  Request request = MakeRequest(1, Tokens(1, 7), 200);
+  request.draft_tokens = 3;
+  run.Submit(request);
+  for (int i = 0; i < 3; ++i) run.Step();
+  const vulkan::Counters before = counters();
+  constexpr int64_t kSteps = 5, kPasses = 3;  // the chain's
+  for (int i = 0; i < kSteps; ++i) run.Step();
+  const int64_t each = MixturesOf(Model::kQwen35Moe) + 1 + kPasses + 1;
+  EXPECT_EQ(counters().submissions - before.submissions, kSteps * each);
+  EXPECT_EQ(counters().allocations, before.allocations);
+}
+
+// What is loaded for a device leaves the host, but for what stays there.
+TEST(VulkanModelMemory, OnlyRoutedExpertsStayWithTheHost) {
+  if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  EXPECT_EQ(MachineOf({Model::kQwen35Moe, ArithmeticsOnDevice()[0]}).host_weight_bytes(), 0);
+  Machine& handed = MachineOf({Model::kQwen35Moe, ArithmeticsHandedOver()[0]});
+  const ModelSpec spec = TinySpec(Model::kQwen35Moe);
+  int64_t experts = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* moe = std::get_if<MoeFfn>(&layer.ffn);
+    if (moe != nullptr) experts += int64_t{3} * 2 * moe->experts * moe->width * spec.hidden;
+  }
+  EXPECT_GE(handed.host_weight_bytes(), experts);
+  EXPECT_LE(handed.host_weight_bytes(), experts + (64 << 10));
+}
 
 TEST(VulkanModelErrors, AnOpThatTheDeviceLacksIsNamed) {
   if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";

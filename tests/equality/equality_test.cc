@@ -483,6 +483,32 @@ INSTANTIATE_TEST_SUITE_P(Vulkan, EqualityTest,
                                             ::testing::Values(Drafts::kNone, Drafts::kThree)),
                          NameOfRow);
 
+// With experts on the CPU: all families that have some, and the formats on one of them.
+std::vector<Subject> HandedOver() {
+  std::vector<Subject> subjects;
+  for (const Arithmetic* here : ArithmeticsHandedOver()) {
+    subjects.push_back({Model::kQwen35Moe, here});
+    if (here->weights) continue;
+    for (Model model : {Model::kDeepseekV3, Model::kQwen3Next, Model::kKimiLinear, Model::kLing2,
+                        Model::kLing3}) {
+      subjects.push_back({model, here});
+    }
+  }
+  return subjects;
+}
+INSTANTIATE_TEST_SUITE_P(VulkanHanded, EqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(HandedOver()),
+                                            ::testing::Values(true),
+                                            ::testing::Values(Drafts::kNone, Drafts::kThree)),
+                         NameOfRow);
+INSTANTIATE_TEST_SUITE_P(
+    VulkanHandedHead, EqualityTest,
+    ::testing::Combine(::testing::ValuesIn(HandedOver().empty()
+                                               ? std::vector<Subject>()
+                                               : std::vector(1, HandedOver().front())),
+                       ::testing::Values(true), ::testing::Values(Drafts::kHeadThree)),
+    NameOfRow);
+
 // Draft heads there, of every family that has one.
 std::vector<Subject> HeadedOnDevice() {
   std::vector<Subject> subjects = OnDevice();

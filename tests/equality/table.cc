@@ -154,6 +154,19 @@ std::vector<const Arithmetic*> ArithmeticsOnDevice() {
   return here;
 }
 
+std::vector<const Arithmetic*> ArithmeticsHandedOver() {
+  using Format = ops::WeightFormat;
+  static const Isa kIsa = BestIsa(DetectCpu());
+  static const Arithmetic kHanded[] = {
+      {"handed_bf16", kIsa, Compute::kF32, {}, DType::kF32, DType::kF32, true, true},
+      {"handed_int8", kIsa, Compute::kF32, Format::kI8, DType::kI8, DType::kF32, true, true},
+      {"handed_q8_0", kIsa, Compute::kF32, Format::kQ8_0, DType::kBF16, DType::kF32, true, true}};
+  std::vector<const Arithmetic*> here;
+  if (UsableDevice() < 0) return here;
+  for (const Arithmetic& arithmetic : kHanded) here.push_back(&arithmetic);
+  return here;
+}
+
 const Arithmetic* BestHere(Compute compute) {
   const Arithmetic* best = nullptr;
   for (const Arithmetic* arithmetic : ArithmeticsHere()) {
@@ -312,7 +325,9 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
              .vocabulary = opened.spec.vocabulary,
              .dp_ranks = mesh.dp,
              .report_freed = true};
-  if (arithmetic->vulkan) MoveToDevice(ranks[0], plan);
+  std::optional<Device> experts_on;
+  if (arithmetic->hands_over) experts_on = device;
+  if (arithmetic->vulkan) MoveToDevice(ranks[0], plan, experts_on);
   const ModelExecutorConfig executor{
       .cache = plan.geometry,
       .running_max = 65,
@@ -335,7 +350,8 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
                                             moves ? moving.link : nullptr, moving.deadline);
 }
 
-void Machine::MoveToDevice(RankModel& model, const MemoryPlan& plan) {
+void Machine::MoveToDevice(RankModel& model, const MemoryPlan& plan,
+                           const std::optional<Device>& experts_on) {
   home_ =
       Must(ModelDevice::Create(Must(vulkan::Gpu::Open(UsableDevice())), model.spec, model.weights,
                                {.cache = plan.geometry,
@@ -343,7 +359,10 @@ void Machine::MoveToDevice(RankModel& model, const MemoryPlan& plan) {
                                 .step_tokens_max = kStepTokens,
                                 .context_tokens_max = plan.model_len_max,
                                 .kv_dtype = kv_dtype_,
-                                .draft_tokens_max = kDraftsMax}));
+                                .draft_tokens_max = kDraftsMax,
+                                .experts_on = experts_on,
+                                .threads = 2}));
+  for (const Buffer& buffer : model.weights.memory) host_weight_bytes_ += buffer.bytes();
 }
 
 void Machine::AddMovers(std::vector<RankModel>& ranks) {

@@ -62,7 +62,8 @@ struct Arithmetic {
   std::optional<ops::WeightFormat> weights;
   DType kv_dtype;
   DType state_dtype = DType::kF32;
-  bool vulkan = false;  // on a device; `isa` is then that of the host's work
+  bool vulkan = false;      // on a device; `isa` is then that of the host's work
+  bool hands_over = false;  // of which experts are a part
 };
 struct Subject {
   Model model;
@@ -82,6 +83,8 @@ std::vector<const Arithmetic*> ArithmeticsHere();
 
 // Those of a Vulkan device; none where there is no device that can be used.
 std::vector<const Arithmetic*> ArithmeticsOnDevice();
+// The same with routed experts on the CPU, by its best kernels.
+std::vector<const Arithmetic*> ArithmeticsHandedOver();
 
 // The best arithmetic of a kind that this machine has, or null.
 const Arithmetic* BestHere(Compute compute);
@@ -171,7 +174,9 @@ class Machine {
   MoveExperts DrawMove();
   bool moves() const { return moves_; }
   Oracle& oracle() { return oracle_; }
-  ModelDevice* home() { return home_.get(); }          // null: the CPU
+  ModelDevice* home() { return home_.get(); }  // null: the CPU
+  // With a device: of the weights, when those that it reads are there.
+  int64_t host_weight_bytes() const { return host_weight_bytes_; }
   std::deque<MoverSwitch>& tiers() { return tiers_; }  // of each rank
   const Mesh& mesh() const { return mesh_; }
   std::deque<MoverSwitch>& peers() { return peers_; }  // of each rank
@@ -201,6 +206,7 @@ class Machine {
   using HeadKey = std::tuple<std::vector<TokenId>, uint64_t, float, float, int32_t, int32_t>;
   std::map<HeadKey, std::vector<std::vector<TokenId>>> head_drafts_;
   std::map<HeadKey, std::vector<TokenId>> proposed_;  // on a device
+  int64_t host_weight_bytes_ = 0;
   int64_t proposals_ = 0, not_of_the_slow_head_ = 0;
   std::unique_ptr<ModelDevice> home_;
   ModelSpec experts_;  // of the whole model
@@ -216,7 +222,8 @@ class Machine {
   Machine(const Subject& subject, bool inject_nan_for_test, const Moving& moving);
   HeadKey KeyOf(const Request& request, std::vector<TokenId> tokens) const;
   void AddMovers(std::vector<RankModel>& ranks);
-  void MoveToDevice(RankModel& model, const MemoryPlan& plan);
+  void MoveToDevice(RankModel& model, const MemoryPlan& plan,
+                    const std::optional<Device>& experts_on);
   std::unique_ptr<RankThreads> executor_;
 };
 

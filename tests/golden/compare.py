@@ -2,7 +2,7 @@
 """Compares the engine with the stored goldens, and with itself.
 
     python3 tests/golden/compare.py BRAID [--only NAME] [--tolerance 1e-4] [--few-cuts]
-        [--device vulkan]
+        [--device vulkan] [--experts cpu]
 
 Python's standard library only.  For every set (README.md says what they are):
 
@@ -76,8 +76,8 @@ class CheckFailed(Exception):
 class Engine:
     """Runs the binary on one model folder."""
 
-    def __init__(self, binary, model, device):
-        self.binary, self.model, self.device = binary, model, device
+    def __init__(self, binary, model, device, experts):
+        self.binary, self.model, self.device, self.experts = binary, model, device, experts
 
     def command(self, *words):
         """Standard output of one call."""
@@ -96,7 +96,8 @@ class Engine:
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
             f.writelines(json.dumps({"token_ids": ids}) + "\n" for ids in sequences)
             f.flush()
-            flags = ["--device", self.device, "--top", 5, "--compute", compute, *cut.flags()]
+            flags = ["--device", self.device, "--experts", self.experts, "--top", 5,
+                     "--compute", compute, *cut.flags()]  # fmt: skip
             lines = self.command("score", self.model, f.name, *flags).splitlines()
         if len(lines) != len(sequences):
             raise CheckFailed(f"score: {len(sequences)} lines in, {len(lines)} out")
@@ -107,7 +108,7 @@ class Engine:
         text = self.command(
             "run", self.model, "--token-ids", json.dumps(ids), "--json", "--temperature", 0,
             "--max-tokens", max_tokens, "--logprobs", 5, "--compute", compute,
-            "--device", self.device,
+            "--device", self.device, "--experts", self.experts,
         )  # fmt: skip
         return json.loads(text)
 
@@ -343,6 +344,7 @@ def main():
     p.add_argument("--tolerance", type=float, default=1e-4, help="fp32 log-probabilities")
     p.add_argument("--few-cuts", action="store_true", help=f"{len(FEW_CUTS)} of {len(CUTS)} cuts")
     p.add_argument("--device", default="cpu", help="as the engine's flag of this name")
+    p.add_argument("--experts", default="auto", help="likewise")
     args = p.parse_args()
     if not args.braid.is_file():
         p.error(f"{args.braid}: no such binary")
@@ -350,7 +352,7 @@ def main():
     for name in [args.only] if args.only else sets:
         cuts = FEW_CUTS if args.few_cuts else CUTS
         model = ROOT / "models" / "braid-tiny" if name == "braid_tiny" else HERE / name
-        engine = Engine(args.braid.resolve(), model, args.device)
+        engine = Engine(args.braid.resolve(), model, args.device, args.experts)
         GoldenSet(name, engine, args.tolerance, cuts, report).run()
     print(f"{report.passed} passed, {report.failed} failed")
     return 1 if report.failed else 0

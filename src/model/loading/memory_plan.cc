@@ -197,6 +197,11 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
       fmt::format("weights {}{}, workspace {}, cache {} ({} pages of {})",
                   ByteText(plan.weight_bytes), MappedText(plan), ByteText(plan.workspace_bytes),
                   ByteText(plan.arena_bytes), geometry.pages, ByteText(geometry.page_bytes))};
+  if (plan.host_weight_bytes > 0) {
+    lines.push_back(fmt::format(
+        "beside them, in the host's memory: experts {}, which the CPU computes, and {} of scratch",
+        ByteText(plan.host_weight_bytes), ByteText(plan.host_scratch_bytes)));
+  }
   if (plan.on_disk_bytes > 0) {
     lines.push_back(fmt::format(
         "{} of the experts stay on disk: a token reads about {} of them, less if some experts are "

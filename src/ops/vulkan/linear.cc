@@ -1,4 +1,4 @@
-// Products and experts. Weights are read as they lie packed; with weights whose codes are integers,
+// Products. Weights are read as they lie packed; with weights whose codes are integers,
 // rows of activations become integers first.
 #include "ops/linear.h"
 
@@ -148,103 +148,10 @@ void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::by
           scratch);
 }
 
-// Tokens whose experts' rows are in scratch at once.
-constexpr int64_t kTokensAtOnce = 128;
-
-struct ExpertsScratch {
-  ExpertsScratch(const ExpertsArgs& a, std::byte* memory) : next_(memory) {
-    const int64_t tokens = std::min(a.x.rows, kTokensAtOnce), pairs = tokens * a.top_k;
-    const int64_t shared = a.shared_down ? a.shared_down->k : 0;
-    gate_up = Take(pairs, 2 * a.down->k);
-    hidden = Take(pairs, a.down->k);
-    rows = Take(pairs, a.out.cols);
-    shared_gate_up = Take(tokens, 2 * shared);
-    shared_hidden = Take(tokens, shared);
-    shared_rows = Take(tokens, shared > 0 ? a.out.cols : 0);
-    codes = next_;
-    int64_t most = std::max(GemmScratch(tokens, *a.gate_up), GemmScratch(pairs, *a.down));
-    if (a.shared_down) {
-      most = std::max(
-          {most, GemmScratch(tokens, *a.shared_gate_up), GemmScratch(tokens, *a.shared_down)});
-    }
-    next_ += most;
-    bytes = next_ - memory;
-  }
-  Matrix gate_up, hidden, rows, shared_gate_up, shared_hidden, shared_rows;
-  std::byte* codes = nullptr;
-  int64_t bytes = 0;
-
- private:
-  Matrix Take(int64_t count, int64_t cols) {
-    const Matrix matrix{reinterpret_cast<float*>(next_), count, cols, RoundUp(cols, 16)};
-    next_ += 4 * count * matrix.stride;
-    return matrix;
-  }
-  std::byte* next_;
-};
-
-const char* ExpertsWhyNot(const Device&, const ExpertsArgs& a) {
-  if (a.x_at) return "tokens share rows";
-  for (const PackedMatrix* w : {a.gate_up, a.down, a.shared_gate_up, a.shared_down}) {
-    if (w == nullptr) continue;
-    if (const char* why = CannotRead(w->format)) return why;
-  }
-  return nullptr;
-}
-int64_t ExpertsBytes(const OpContext&, const ExpertsArgs& a) {
-  return ExpertsScratch(a, nullptr).bytes;
-}
-
-void RunSome(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s) {
-  const int64_t tokens = a.x.rows, pairs = tokens * a.top_k, width = a.down->k;
-  const Matrix gate_up = s.gate_up.first_rows(pairs), hidden = s.hidden.first_rows(pairs);
-  const Matrix rows = s.rows.first_rows(pairs);
-  RunGemm(context,
-          {.x = a.x,
-           .w = a.gate_up,
-           .y = gate_up,
-           .ids = a.ids,
-           .x_divisor = a.top_k,
-           .id_step = 2,
-           .z = 2,
-           .z_step = width},
-          s.codes);
-  RunGatedUnit(context, gate_up, hidden, a.limit);
-  RunGemm(context, {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .id_step = 1}, s.codes);
-  RunAdd(context, {.rows = rows, .weights = a.weights, .k = a.top_k, .out = a.out});
-  if (a.shared_down == nullptr) return;
-  const Matrix shared_gate_up = s.shared_gate_up.first_rows(tokens);
-  const Matrix shared_hidden = s.shared_hidden.first_rows(tokens);
-  const Matrix shared_rows = s.shared_rows.first_rows(tokens);
-  RunGemm(
-      context,
-      {.x = a.x, .w = a.shared_gate_up, .y = shared_gate_up, .z = 2, .z_step = a.shared_down->k},
-      s.codes);
-  RunGatedUnit(context, shared_gate_up, shared_hidden, a.shared_limit);
-  RunGemm(context, {.x = shared_hidden, .w = a.shared_down, .y = shared_rows}, s.codes);
-  RunAdd(context, {.rows = shared_rows, .weights = a.shared_weight, .add = true, .out = a.out});
-}
-
-void RunExperts(const OpContext& context, const ExpertsArgs& all, std::byte* scratch) {
-  const ExpertsScratch s(all, scratch);
-  for (int64_t begin = 0; begin < all.x.rows; begin += kTokensAtOnce) {
-    const int64_t count = std::min(kTokensAtOnce, all.x.rows - begin);
-    ExpertsArgs a = all;
-    a.x = all.x.some_rows(begin, count);
-    a.out = all.out.some_rows(begin, count);
-    a.ids += begin * all.top_k;
-    a.weights += begin * all.top_k;
-    if (a.shared_weight != nullptr) a.shared_weight += begin;
-    RunSome(context, a, s);
-  }
-}
-
 }  // namespace
 
 constinit const Impl<LinearArgs> kLinear = {"vulkan", LinearWhyNot, LinearScratch, RunLinear, true};
 constinit const Impl<HeadLinearArgs> kHeadLinear = {"vulkan", HeadLinearWhyNot, HeadLinearScratch,
                                                     RunHeadLinear, true};
-constinit const Impl<ExpertsArgs> kExperts = {"vulkan", ExpertsWhyNot, ExpertsBytes, RunExperts,
-                                              true};
 
 }  // namespace braid::ops::gpu

@@ -1,0 +1,231 @@
+// Mixtures of experts: on the device as a whole, or with the routed ones on the host, to which
+// their inputs are handed over.
+#include <algorithm>
+
+#include "ops/vulkan/candidates.h"
+#include "ops/vulkan/handed_experts.h"
+#include "ops/vulkan/kernels.h"
+
+namespace braid::ops {
+namespace gpu {
+namespace {
+
+// Tokens whose experts' rows are in scratch at once.
+constexpr int64_t kTokensAtOnce = 128;
+
+struct ExpertsScratch {
+  ExpertsScratch(const ExpertsArgs& a, std::byte* memory) : next_(memory) {
+    const int64_t tokens = std::min(a.x.rows, kTokensAtOnce), pairs = tokens * a.top_k;
+    const int64_t shared = a.shared_down ? a.shared_down->k : 0;
+    gate_up = Take(pairs, 2 * a.down->k);
+    hidden = Take(pairs, a.down->k);
+    rows = Take(pairs, a.out.cols);
+    shared_gate_up = Take(tokens, 2 * shared);
+    shared_hidden = Take(tokens, shared);
+    shared_rows = Take(tokens, shared > 0 ? a.out.cols : 0);
+    codes = next_;
+    int64_t most = std::max(GemmScratch(tokens, *a.gate_up), GemmScratch(pairs, *a.down));
+    if (a.shared_down) {
+      most = std::max(
+          {most, GemmScratch(tokens, *a.shared_gate_up), GemmScratch(tokens, *a.shared_down)});
+    }
+    next_ += most;
+    bytes = next_ - memory;
+  }
+  Matrix gate_up, hidden, rows, shared_gate_up, shared_hidden, shared_rows;
+  std::byte* codes = nullptr;
+  int64_t bytes = 0;
+
+ private:
+  Matrix Take(int64_t count, int64_t cols) {
+    const Matrix matrix{reinterpret_cast<float*>(next_), count, cols, RoundUp(cols, 16)};
+    next_ += 4 * count * matrix.stride;
+    return matrix;
+  }
+  std::byte* next_;
+};
+
+const char* ExpertsWhyNot(const Device&, const ExpertsArgs& a) {
+  if (a.x_at) return "tokens share rows";
+  for (const PackedMatrix* w : {a.gate_up, a.down, a.shared_gate_up, a.shared_down}) {
+    if (w == nullptr) continue;
+    if (const char* why = CannotRead(w->format)) return why;
+  }
+  return nullptr;
+}
+int64_t ExpertsBytes(const OpContext&, const ExpertsArgs& a) {
+  return ExpertsScratch(a, nullptr).bytes;
+}
+
+// out = the shared expert, or + it.
+void RunShared(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s, bool add) {
+  const int64_t tokens = a.x.rows;
+  const Matrix shared_gate_up = s.shared_gate_up.first_rows(tokens);
+  const Matrix shared_hidden = s.shared_hidden.first_rows(tokens);
+  const Matrix shared_rows = s.shared_rows.first_rows(tokens);
+  RunGemm(
+      context,
+      {.x = a.x, .w = a.shared_gate_up, .y = shared_gate_up, .z = 2, .z_step = a.shared_down->k},
+      s.codes);
+  RunGatedUnit(context, shared_gate_up, shared_hidden, a.shared_limit);
+  RunGemm(context, {.x = shared_hidden, .w = a.shared_down, .y = shared_rows}, s.codes);
+  RunAdd(context, {.rows = shared_rows, .weights = a.shared_weight, .add = add, .out = a.out});
+}
+
+void RunSome(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s) {
+  const int64_t tokens = a.x.rows, pairs = tokens * a.top_k, width = a.down->k;
+  const Matrix gate_up = s.gate_up.first_rows(pairs), hidden = s.hidden.first_rows(pairs);
+  const Matrix rows = s.rows.first_rows(pairs);
+  RunGemm(context,
+          {.x = a.x,
+           .w = a.gate_up,
+           .y = gate_up,
+           .ids = a.ids,
+           .x_divisor = a.top_k,
+           .id_step = 2,
+           .z = 2,
+           .z_step = width},
+          s.codes);
+  RunGatedUnit(context, gate_up, hidden, a.limit);
+  RunGemm(context, {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .id_step = 1}, s.codes);
+  RunAdd(context, {.rows = rows, .weights = a.weights, .k = a.top_k, .out = a.out});
+  if (a.shared_down != nullptr) RunShared(context, a, s, true);
+}
+// The tokens in pieces that scratch has room for.
+template <class Run>
+void ForPieces(const ExpertsArgs& all, const Run& run) {
+  for (int64_t begin = 0; begin < all.x.rows; begin += kTokensAtOnce) {
+    const int64_t count = std::min(kTokensAtOnce, all.x.rows - begin);
+    ExpertsArgs a = all;
+    a.x = all.x.some_rows(begin, count);
+    a.out = all.out.some_rows(begin, count);
+    a.ids += begin * all.top_k;
+    a.weights += begin * all.top_k;
+    if (a.shared_weight != nullptr) a.shared_weight += begin;
+    run(a);
+  }
+}
+
+void RunExperts(const OpContext& context, const ExpertsArgs& all, std::byte* scratch) {
+  const ExpertsScratch s(all, scratch);
+  ForPieces(all, [&](const ExpertsArgs& a) { RunSome(context, a, s); });
+}
+
+}  // namespace
+
+constinit const Impl<ExpertsArgs> kExperts = {"vulkan", ExpertsWhyNot, ExpertsBytes, RunExperts,
+                                              true};
+
+// The shared expert alone, as that of a mixture without others.
+ExpertsArgs SharedOf(ExpertsArgs args) {
+  args.top_k = 0;
+  return args;
+}
+
+void HandOverExperts(const OpContext& context, const ExpertsArgs& args) {
+  const bool shared = args.shared_down != nullptr;
+  CHECK(args.x_at == nullptr);
+  for (const PackedMatrix* w : {args.shared_gate_up, args.shared_down}) {
+    const char* why = w == nullptr ? nullptr : CannotRead(w->format);
+    if (why == nullptr) continue;
+    CHECK(context.missing != nullptr, "experts cannot run on this device: {}", why);
+    if (context.missing->empty()) *context.missing = std::string("experts: ") + why;
+    return;
+  }
+  WorkspaceScope scope(*context.workspace);
+  const ExpertsArgs beside = SharedOf(args);
+  std::byte* memory =
+      context.workspace->Take<std::byte>(shared ? ExpertsScratch(beside, nullptr).bytes : 0);
+  if (context.workspace->measuring()) return context.handed->Measure(context, args);
+  const TraceSpan span(context.pool->trace(), "hand over experts");
+  context.handed->Begin(context, args);
+  if (shared) {
+    const ExpertsScratch s(beside, memory);
+    ForPieces(beside, [&](const ExpertsArgs& a) { RunShared(context, a, s, false); });
+    context.recorder->Mark("shared expert");
+  }
+  context.handed->End(context, args, shared);
+}
+
+}  // namespace gpu
+
+HandedExperts::Places::Places(const ExpertsArgs& args) {
+  const auto take = [&](int64_t size) {
+    const int64_t at = bytes;
+    bytes += RoundUp(size, 64);
+    return at;
+  };
+  x = take(4 * args.x.rows * args.x.stride);
+  ids = take(4 * args.x.rows * args.top_k);
+  weights = take(4 * args.x.rows * args.top_k);
+  out = take(4 * args.x.rows * Workspace::StrideOf(args.out.cols));
+}
+
+OpContext HandedExperts::OnHost(const OpContext& context, Workspace& workspace) const {
+  return {.device = host_,
+          .pool = context.pool,
+          .workspace = &workspace,
+          .choices = workspace.measuring() ? nullptr : context.choices};
+}
+
+// The routed experts alone, as the host sees them; without memory while it is measured.
+ExpertsArgs HandedExperts::RoutedOf(const ExpertsArgs& args) const {
+  const Places places(args);
+  const auto at = [&]<class T>(int64_t offset, T*) {
+    return passed_.host() ? reinterpret_cast<T*>(passed_.host() + offset) : nullptr;
+  };
+  const int64_t stride = Workspace::StrideOf(args.out.cols);
+  float* const floats = nullptr;
+  return {.x = {at(places.x, floats), args.x.rows, args.x.cols, args.x.stride},
+          .gate_up = args.gate_up,
+          .down = args.down,
+          .ids = at(places.ids, static_cast<int32_t*>(nullptr)),
+          .weights = at(places.weights, floats),
+          .top_k = args.top_k,
+          .limit = args.limit,
+          .out = {at(places.out, floats), args.out.rows, args.out.cols, stride}};
+}
+
+void HandedExperts::Measure(const OpContext& context, const ExpertsArgs& args) {
+  passed_bytes_ = std::max(passed_bytes_, Places(args).bytes);
+  Workspace measuring = Workspace::Measuring();
+  Experts(OnHost(context, measuring), RoutedOf(args));
+  workspace_bytes_ = std::max(workspace_bytes_, measuring.peak());
+}
+
+Status HandedExperts::Reserve(vulkan::Gpu& gpu) {
+  if (passed_bytes_ == 0) return {};
+  ASSIGN_OR_RETURN(passed_, gpu.Allocate(passed_bytes_, vulkan::Place::kReadback));
+  workspace_ = Workspace(workspace_bytes_);
+  return {};
+}
+
+void HandedExperts::Begin(const OpContext& context, const ExpertsArgs& args) {
+  const Places at(args);
+  CHECK(at.bytes <= passed_.bytes(), "{} bytes to hand over of at most {}", at.bytes,
+        passed_.bytes());
+  const auto pass = [&](const void* from, int64_t to, int64_t bytes) {
+    context.recorder->Copy(static_cast<const std::byte*>(from), passed_.address() + to, bytes);
+  };
+  pass(args.x.data, at.x, 4 * args.x.rows * args.x.stride);
+  pass(args.ids, at.ids, 4 * args.x.rows * args.top_k);
+  pass(args.weights, at.weights, 4 * args.x.rows * args.top_k);
+  context.recorder->Mark("copy");
+  context.recorder->BeginHandOver();
+}
+
+void HandedExperts::End(const OpContext& context, const ExpertsArgs& args, bool add) {
+  Job& job = jobs_[next_++ % jobs_.size()];
+  job.context = OnHost(context, workspace_);
+  job.args = RoutedOf(args);
+  context.recorder->EndHandOver(job);
+  context.recorder->Mark("experts of the host");
+  Matrix sum = job.args.out;
+  sum.data = reinterpret_cast<float*>(passed_.address() + Places(args).out);
+  gpu::RunAdd(context, {.rows = sum, .add = add, .out = args.out});
+  context.recorder->Mark("add_rows");
+}
+
+void HandedExperts::Job::Run() { Experts(context, args); }
+
+}  // namespace braid::ops
