@@ -145,7 +145,8 @@ def test_a_trace_has_what_the_device_waits_for(braid, tiny, vulkan, tmp_path):
     waits = [e for e in spans if e["tid"] == lists["device"] and e["name"] == "experts of the host"]
     here = [e for e in spans if e["tid"] == lists["engine"] and e["name"] == "experts"]
     config = json.loads((tiny / "config.json").read_text())
-    assert len(waits) == len(here) == 3 * config["num_hidden_layers"]
+    assert len(waits) == 3 * config["num_hidden_layers"]
+    assert len(here) >= len(waits), "and the engine's thread took part in each"
     assert not [e for e in spans if e["tid"] == lists["device"] and e["name"] == "experts"]
 
 
