@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "base/rng.h"
+
 namespace braid {
 namespace {
 
@@ -40,6 +45,60 @@ TEST(Balance, WhatWasMovedForALoadStaysForTheSameLoad) {
   const BalanceDecision first = Decide(kTwo, kInOrder, {counts}, {});
   EXPECT_TRUE(first.moves);
   EXPECT_FALSE(Decide(kTwo, first.next, {counts}, {}).moves);
+}
+
+// Rows of experts in one step, drawn independently.
+std::vector<double> DrawStep(std::span<const double> means, Rng& rng) {
+  std::vector<double> rows;
+  for (const double mean : means) {
+    int n = -1;  // arrivals before the mean, which are exponentially far apart
+    for (double time = 0; time < mean; ++n) time -= std::log(1 - rng.Uniform());
+    rows.push_back(std::max(n, 0));
+  }
+  return rows;
+}
+
+// Zipf's law, the popular experts side by side.
+std::vector<double> Skewed(double rows) {
+  std::vector<double> loads;
+  for (int e = 1; e <= 64; ++e) loads.push_back(rows * 0.25 * std::pow(e, -1.2));
+  return loads;
+}
+
+TEST(Balance, ExpectsWhatTheLongestRankTakesInTheMeanOfManySteps) {
+  constexpr ExpertShape kFour{.experts = 64, .redundant = 0, .ranks = 4, .ranks_per_node = 4};
+  const LayerSlots slots = InOrder(kFour);
+  Rng rng(1);
+  for (const double rows : {4.0, 30.0, 300.0, 3000.0}) {
+    std::vector<double> loads = Skewed(rows);
+    // Ranks whose means are equal, which is when the slowest is far above them.
+    for (size_t e = 0; e < 64; ++e) loads[e] = Skewed(rows)[e % 16];
+    double sum = 0;
+    constexpr int kSteps = 4000;
+    for (int step = 0; step < kSteps; ++step) {
+      const std::vector<double> drawn = DrawStep(loads, rng);
+      std::vector<double> ranks(4);
+      for (size_t e = 0; e < 64; ++e) {
+        ranks[e / 16] += drawn[e] == 0 ? 0 : std::max(drawn[e], 16.0);
+      }
+      sum += std::ranges::max(ranks);
+    }
+    constexpr BalanceWindow::Part kOne[] = {{}};
+    const double expected = LongestRank(kFour, slots, loads, kOne, 16);
+    EXPECT_NEAR(expected / (sum / kSteps), 1, 0.03) << rows << " rows";
+  }
+}
+
+TEST(Balance, LeavesExpertsWhereTheyAreForStepsOfFewTokens) {
+  // The same choices, in steps of many rows and of few.
+  constexpr ExpertShape kFour{.experts = 64, .redundant = 0, .ranks = 4, .ranks_per_node = 4};
+  std::vector<LayerSlots> current = {InOrder(kFour)};
+  for (int32_t e = 0; e < 64; ++e) current[0][static_cast<size_t>(e)] = (e * 27 + 5) % 64;
+  std::vector<int64_t> counts;
+  for (const double load : Skewed(1'000'000)) counts.push_back(static_cast<int64_t>(load));
+  constexpr BalanceWindow::Part kMany[] = {{500, 1'000'000}}, kFew[] = {{4'000, 1'000'000}};
+  EXPECT_TRUE(Decide(kFour, current, {counts, kMany}, {}).moves);
+  EXPECT_FALSE(Decide(kFour, current, {counts, kFew}, {}).moves);
 }
 
 TEST(Balance, SpreadsNoExpertThatIsReadForFewRows) {
