@@ -1,14 +1,28 @@
-// Which registrations a fleet takes. No engine is asked anything: the network thread does not run.
+// Which registrations a fleet takes, and what it makes of the answers of engines that it asks. The
+// engines are sockets of the same thread.
 #include "router/fleet.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <map>
+
+#include "base/clock.h"
+
 namespace braid {
 namespace {
 
+namespace http = boost::beast::http;
+using asio::ip::tcp;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 Registration Number(size_t number, int64_t generation = 1) {
   Registration registration;
@@ -48,6 +62,396 @@ TEST(Fleet, HasAsManyEnginesAsItMay) {
   leaves.leaves = true;
   EXPECT_TRUE(fleet.Register(leaves));
   EXPECT_TRUE(fleet.Register(Number(kEnginesMax)));
+}
+
+TEST(Fleet, OfTwoEnginesThatContradictEachOtherTheLaterProcessStays) {
+  asio::io_context io;
+  RouterMetrics metrics;
+  Fleet fleet({.registration = true, .lease_ms = 600'000}, metrics);
+  fleet.Start(io.get_executor());
+  ASSERT_TRUE(fleet.Register(Number(1, 5)));
+  const auto refused = [&](const Registration& registration) {
+    const auto lease = fleet.Register(registration);
+    return lease ? std::string() : lease.error().message;
+  };
+  EXPECT_THAT(refused(Number(1, 4)), HasSubstr("after this engine's start"));
+  Registration elsewhere = Number(1, 9);
+  elsewhere.address.port = 77;
+  EXPECT_THAT(refused(elsewhere), HasSubstr("is registered as e1"));
+  Registration other = Number(2);
+  other.fingerprint = "the model: n\n";
+  EXPECT_THAT(refused(other), HasSubstr("the model is n here and m at engine e1"));
+  // A new process at the same address may serve another model, and have another name.
+  other.address.port = Number(1).address.port;
+  other.generation = 6;
+  EXPECT_EQ(refused(other), "");
+  EXPECT_FALSE(fleet.SetDraining("e1", true)) << "the former process is still there";
+  EXPECT_TRUE(fleet.SetDraining("e2", true));
+}
+
+TEST(Fleet, OnlyTheProcessItselfEndsItsRegistration) {
+  asio::io_context io;
+  RouterMetrics metrics;
+  Fleet fleet({.registration = true, .lease_ms = 600'000}, metrics);
+  fleet.Start(io.get_executor());
+  ASSERT_TRUE(fleet.Register(Number(1, 5)));
+  Registration leaves = Number(1, 4);  // a former process, late
+  leaves.leaves = true;
+  EXPECT_TRUE(fleet.Register(leaves));
+  leaves = Number(1, 5);
+  leaves.address.port = 77;
+  leaves.leaves = true;
+  EXPECT_TRUE(fleet.Register(leaves));
+  EXPECT_TRUE(fleet.SetDraining("e1", false)) << "another process ended its registration";
+  leaves.address.port = Number(1).address.port;
+  EXPECT_TRUE(fleet.Register(leaves));
+  EXPECT_FALSE(fleet.SetDraining("e1", false));
+}
+
+TEST(Fleet, EnginesThatRegisterAreToldThePrefillEngines) {
+  asio::io_context io;
+  RouterMetrics metrics;
+  Fleet fleet({.registration = true, .lease_ms = 600'000}, metrics);
+  fleet.Start(io.get_executor());
+  Registration prefills = Number(1);
+  prefills.prefills = true;
+  prefills.handoff = "127.0.0.1:7000";
+  ASSERT_TRUE(fleet.Register(prefills));
+  const auto lease = fleet.Register(Number(2));
+  ASSERT_TRUE(lease);
+  EXPECT_THAT(lease->prefills, testing::ElementsAre("127.0.0.1:7000"));
+  EXPECT_THAT(fleet.WhyNone(), HasSubstr("e1: it computes prompts for other engines only"));
+  prefills.leaves = true;
+  ASSERT_TRUE(fleet.Register(prefills));
+  EXPECT_THAT(fleet.Register(Number(2))->prefills, IsEmpty());
+}
+
+// An engine as the fleet sees it: it answers GETs by a table.
+class Engine {
+ public:
+  explicit Engine(asio::io_context& io)
+      : io_(io), acceptor_(io, tcp::endpoint(asio::ip::make_address("127.0.0.1"), 0)) {
+    asio::co_spawn(io_, Accept(), asio::detached);
+  }
+  EngineAddress Address(std::string name) const {
+    return {.name = std::move(name), .host = "127.0.0.1", .port = port_, .key = "k", .events = {}};
+  }
+  void Stop() {
+    acceptor_.close();
+    for (const auto& socket : sockets_) socket->close();
+  }
+
+  std::map<std::string, std::pair<int, std::string>, std::less<>> answers = {
+      {"/ready", {200, "{}"}}};
+  std::map<std::string, int> asked;
+  bool silent = false;
+
+ private:
+  static constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+
+  asio::awaitable<void> Accept() {
+    for (;;) {
+      auto [error, socket] = co_await acceptor_.async_accept(kTuple);
+      if (error) co_return;
+      sockets_.push_back(std::make_unique<tcp::socket>(std::move(socket)));
+      asio::co_spawn(io_, Serve(*sockets_.back()), asio::detached);
+    }
+  }
+  asio::awaitable<void> Serve(tcp::socket& socket) {
+    boost::beast::flat_buffer buffer;
+    for (;;) {
+      http::request<http::string_body> request;
+      auto [error, got] = co_await http::async_read(socket, buffer, request, kTuple);
+      if (error || silent) co_return;
+      const std::string path = request.target();
+      ++asked[path];
+      EXPECT_EQ(request[http::field::authorization], "Bearer k");
+      const auto at = answers.find(path);
+      http::response<http::string_body> response(
+          http::int_to_status(at == answers.end() ? 404 : static_cast<unsigned>(at->second.first)),
+          11);
+      if (at != answers.end()) response.body() = at->second.second;
+      response.prepare_payload();
+      auto [failed, sent] = co_await http::async_write(socket, response, kTuple);
+      if (failed) co_return;
+    }
+  }
+
+  asio::io_context& io_;
+  tcp::acceptor acceptor_;
+  const uint16_t port_ = acceptor_.local_endpoint().port();
+  std::vector<std::unique_ptr<tcp::socket>> sockets_;
+};
+
+class FleetTest : public testing::Test {
+ protected:
+  ~FleetTest() override {
+    fleet_.Close();
+    one_.Stop();
+    two_.Stop();
+    io_.run_for(std::chrono::milliseconds(50));
+  }
+  RouterConfig Config(const std::vector<EngineAddress>& engines) const {
+    return {.engines = engines,
+            .registration = true,
+            .engine_key = "k",
+            .probe_ms = 5,
+            .lease_ms = lease_ms_,
+            .connect_ms = 20'000};
+  }
+  void Start(const std::vector<EngineAddress>& engines) {
+    fleet_.Start(io_.get_executor());
+    fleet_.Apply(Config(engines));
+  }
+  template <class F>
+  bool Until(F done) {
+    const int64_t end_us = MonotonicUs() + 20'000'000;
+    while (!done() && MonotonicUs() < end_us) io_.run_one_for(std::chrono::milliseconds(10));
+    return done();
+  }
+  json::value Engines(size_t i, std::string_view field) {
+    const json::array list = fleet_.Json();
+    return i < list.size() ? list[i].at(field) : json::value("no such engine");
+  }
+  bool Is(size_t i, std::string_view state) {
+    return Until([&] { return Engines(i, "state") == json::value(state); });
+  }
+  std::string Chosen(std::span<const int32_t> tried = {}) {
+    const Fleet::Chosen chosen = fleet_.Choose(prompt_, tried);
+    return chosen.engine == nullptr ? "" : chosen.engine->address.name;
+  }
+  UpstreamPointer Connect(FleetEngine& engine, bool fresh = false) {
+    UpstreamPointer out;
+    bool done = false;
+    std::string why;
+    asio::co_spawn(
+        io_,
+        [&]() -> asio::awaitable<void> {
+          out = co_await fleet_.Connect(engine, fresh, &why);
+          done = true;
+        },
+        asio::detached);
+    EXPECT_TRUE(Until([&] { return done; }));
+    EXPECT_EQ(why, "");
+    return out;
+  }
+
+  int32_t lease_ms_ = 60'000;
+  asio::io_context io_;
+  RouterMetrics metrics_;
+  Engine one_{io_}, two_{io_};
+  PromptKeys prompt_{.blocks = {1, 2, 3}, .tokens = 192, .generates = true};
+  Fleet fleet_{Config({}), metrics_};
+};
+
+TEST_F(FleetTest, AnEngineGetsRequestsWhileItSaysThatItIsReady) {
+  one_.answers["/ready"] = {503, R"({"error":{"message":"it loads weights"}})"};
+  Start({one_.Address("a")});
+  EXPECT_EQ(fleet_.WhyNone(), "a: not asked yet");
+  ASSERT_TRUE(Is(0, "not_ready"));
+  EXPECT_FALSE(fleet_.AnyReady());
+  EXPECT_EQ(Chosen(), "");
+  EXPECT_EQ(fleet_.WhyNone(), "a: it loads weights");
+  one_.answers["/ready"] = {200, ""};
+  ASSERT_TRUE(Is(0, "ready"));
+  EXPECT_TRUE(fleet_.AnyReady());
+  EXPECT_TRUE(fleet_.HasOther({}));
+  EXPECT_EQ(Chosen(), "a");
+  EXPECT_EQ(Engines(0, "reason"), json::value(nullptr));
+  const std::vector<int32_t> tried = {fleet_.Choose(prompt_, {}).engine->number};
+  EXPECT_FALSE(fleet_.HasOther(tried));
+  EXPECT_EQ(Chosen(tried), "");
+  EXPECT_EQ(fleet_.WhyNone(), "a: tried already");
+}
+
+TEST_F(FleetTest, AnEngineThatIsGoneEndsItsRequestsAndIsForgotten) {
+  Start({one_.Address("a"), two_.Address("b")});
+  ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));
+  const Fleet::Chosen chosen = fleet_.Choose(prompt_, {});
+  ASSERT_NE(chosen.engine, nullptr);
+  const bool first = chosen.engine->address.name == "a";
+  Stay stay(*chosen.engine, 192);
+  EXPECT_EQ(Engines(first ? 0 : 1, "prefix_blocks"), 3);
+  (first ? one_ : two_).Stop();
+  ASSERT_TRUE(Is(first ? 0 : 1, "lost"));
+  EXPECT_TRUE(stay.lost());
+  EXPECT_EQ(Engines(first ? 0 : 1, "prefix_blocks"), 0) << "its cache is gone";
+  EXPECT_EQ(Chosen(), first ? "b" : "a");
+}
+
+TEST_F(FleetTest, AnEngineThatIsSilentIsLostWhenItsLeaseEnds) {
+  lease_ms_ = 100;
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  one_.silent = true;
+  ASSERT_TRUE(Is(0, "lost"));
+  EXPECT_EQ(Chosen(), "");
+}
+
+TEST_F(FleetTest, WorkThatOthersSentCountsAsLoad) {
+  one_.answers["/v1/loads"] = {
+      200,
+      R"({"loads":[{"num_running_reqs":3,"num_waiting_reqs":2},{"num_running_reqs":4},7,
+          {"num_running_reqs":-9,"num_waiting_reqs":"many"}]})"};
+  Start({one_.Address("a"), two_.Address("b")});
+  ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));
+  ASSERT_TRUE(Until([&] { return Engines(0, "other_requests") == 9; }));
+  EXPECT_EQ(Engines(1, "other_requests"), 0);
+  ASSERT_TRUE(Until([&] { return Engines(1, "load_status") == 404; }));
+  const Fleet::Chosen chosen = fleet_.Choose(prompt_, {});
+  EXPECT_EQ(chosen.engine->address.name, "b");
+  // Requests of the router itself are not counted twice.
+  const FleetEngine* idle = chosen.engine;
+  const std::vector<int32_t> tried = {idle->number};
+  FleetEngine* busy = fleet_.Choose(prompt_, tried).engine;
+  ASSERT_NE(busy, nullptr);
+  {
+    const Stay stay(*busy, 0);
+    EXPECT_EQ(Engines(0, "requests"), 1);
+    ASSERT_TRUE(Until([&] { return Engines(0, "other_requests") == 8; }));
+  }
+  EXPECT_EQ(Engines(0, "requests"), 0);
+  one_.answers["/v1/loads"] = {200, "no JSON"};
+  const int before = one_.asked["/v1/loads"];
+  ASSERT_TRUE(Until([&] { return one_.asked["/v1/loads"] > before + 1; }));
+  EXPECT_EQ(Engines(0, "state"), json::value("ready"));
+}
+
+TEST_F(FleetTest, TokensOfAPromptCountAsBacklogUntilItsFirstByte) {
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  {
+    Stay early(engine, 100);
+    const Stay late(engine, 30);
+    EXPECT_EQ(Engines(0, "backlog_tokens"), 130);
+    early.FirstByte();
+    EXPECT_EQ(Engines(0, "backlog_tokens"), 30);
+  }
+  EXPECT_EQ(Engines(0, "backlog_tokens"), 0);
+}
+
+TEST_F(FleetTest, NoMorePrefixesAreExpectedInACacheThanItHolds) {
+  one_.answers["/metrics"] = {
+      200, "x 1\nbraid:cache_config_info{block_size=\"64\",num_gpu_blocks=\"2\"} 1\ny 2\n"};
+  two_.answers["/metrics"] = {200,
+                              "vllm:cache_config_info{block_size=\"0\",num_gpu_blocks=\"x\"} 1\n"};
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  ASSERT_TRUE(Until([&] { return one_.asked["/v1/loads"] > 2; }));
+  EXPECT_EQ(Chosen(), "a");
+  EXPECT_EQ(Engines(0, "prefix_blocks"), 2);
+  EXPECT_EQ(one_.asked["/metrics"], 1) << "the size of a cache does not change";
+  fleet_.Apply(Config({two_.Address("b")}));
+  ASSERT_TRUE(Until([&] { return Chosen() == "b"; }));
+  ASSERT_TRUE(Until([&] { return two_.asked["/metrics"] > 1; }));
+  EXPECT_EQ(Engines(0, "prefix_blocks"), 3);
+}
+
+TEST_F(FleetTest, ADrainedEngineGetsNothingNew) {
+  Start({one_.Address("a"), two_.Address("b")});
+  ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));
+  EXPECT_FALSE(fleet_.SetDraining("c", true));
+  EXPECT_TRUE(fleet_.SetDraining("a", true));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Chosen(), "b");
+  EXPECT_TRUE(fleet_.SetDraining("b", true));
+  EXPECT_EQ(Chosen(), "");
+  EXPECT_EQ(fleet_.WhyNone(), "a: draining; b: draining");
+  EXPECT_TRUE(fleet_.SetDraining("a", false));
+  EXPECT_EQ(Chosen(), "a");
+}
+
+TEST_F(FleetTest, ConnectionsThatFailCloseTheWayToAnEngineAndRefusalsDoNot) {
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  for (int i = 0; i < 5; ++i) fleet_.Count(engine, RouterMetrics::Failure::kRefused);
+  EXPECT_EQ(Chosen(), "a");
+  for (int i = 0; i < 3; ++i) fleet_.Count(engine, RouterMetrics::Failure::kBroken);
+  EXPECT_EQ(Chosen(), "");
+  EXPECT_EQ(fleet_.WhyNone(), "a: its connections fail");
+  EXPECT_EQ(Engines(0, "breaker_open"), true);
+}
+
+TEST_F(FleetTest, IdleConnectionsAreUsedAgain) {
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  UpstreamPointer upstream = Connect(engine);
+  ASSERT_NE(upstream, nullptr);
+  EXPECT_FALSE(upstream->reused);
+  const Upstream* same = upstream.get();
+  fleet_.Return(engine, std::move(upstream));
+  EXPECT_EQ(Engines(0, "idle_connections"), 1);
+  upstream = Connect(engine, true);
+  EXPECT_FALSE(upstream->reused);
+  UpstreamPointer again = Connect(engine);
+  EXPECT_EQ(again.get(), same);
+  EXPECT_TRUE(again->reused);
+  EXPECT_EQ(Engines(0, "idle_connections"), 0);
+  fleet_.Return(engine, std::move(again));
+  one_.Stop();  // and with it the idle connection
+  ASSERT_TRUE(Is(0, "lost"));
+  EXPECT_EQ(Engines(0, "idle_connections"), 0);
+}
+
+TEST_F(FleetTest, AnEngineThatDoesNotRenewLeavesWhenItHasFinished) {
+  lease_ms_ = 150;
+  Start({});
+  Registration registration = Number(1);
+  registration.address = one_.Address("r");
+  registration.address.key.clear();
+  FleetEngine* engine = nullptr;
+  ASSERT_TRUE(Until([&] {
+    EXPECT_TRUE(fleet_.Register(registration));
+    engine = fleet_.Choose(prompt_, {}).engine;
+    return engine != nullptr;
+  }));
+  {
+    const Stay stay(*engine, 0);
+    ASSERT_TRUE(Until([&] { return engine->removed; }));
+    EXPECT_EQ(Chosen(), "");
+    EXPECT_FALSE(stay.lost()) << "what it has goes on";
+    EXPECT_EQ(fleet_.Json().size(), 1u);
+  }
+  EXPECT_TRUE(Until([&] { return fleet_.Json().empty(); }));
+}
+
+TEST_F(FleetTest, AnotherConfigurationKeepsWhatIsKnownOfEnginesThatStay) {
+  Start({one_.Address("a"), two_.Address("b")});
+  ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));
+  fleet_.SetDraining("b", true);
+  EXPECT_EQ(Chosen(), "a");
+  fleet_.Apply(Config({one_.Address("a")}));
+  EXPECT_EQ(Engines(0, "prefix_blocks"), 3);
+  ASSERT_TRUE(Until([&] { return fleet_.Json().size() == 1; }));
+  EXPECT_EQ(Chosen(), "a");
+  // The same address under another name is another engine.
+  fleet_.Apply(Config({one_.Address("c")}));
+  ASSERT_TRUE(Until([&] { return Chosen() == "c"; }));
+  ASSERT_TRUE(Until([&] { return fleet_.Json().size() == 1; }));
+  EXPECT_EQ(Engines(0, "prefix_blocks"), 3);
+}
+
+TEST_F(FleetTest, AnotherConfigurationEndsRegistrationsThatItForbids) {
+  Start({});
+  Registration registration = Number(1);
+  registration.address = one_.Address("r");
+  ASSERT_TRUE(fleet_.Register(registration));
+  registration.address = two_.Address("s");
+  ASSERT_TRUE(fleet_.Register(registration));
+  ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));
+  fleet_.Apply(Config({two_.Address("t")}));  // where "s" is
+  EXPECT_TRUE(fleet_.SetDraining("r", false));
+  EXPECT_FALSE(fleet_.SetDraining("s", false));
+  const auto conflict = fleet_.Register(registration);
+  ASSERT_FALSE(conflict);
+  EXPECT_THAT(conflict.error().message, HasSubstr("is in the router's configuration"));
+  RouterConfig without = Config({two_.Address("t")});
+  without.registration = false;
+  fleet_.Apply(without);
+  EXPECT_FALSE(fleet_.SetDraining("r", false));
+  EXPECT_TRUE(fleet_.SetDraining("t", false));
 }
 
 }  // namespace
