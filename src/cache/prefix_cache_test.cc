@@ -168,6 +168,49 @@ TEST_F(PrefixCacheTest, SpacesComeAndGoInAnyOrder) {
   EXPECT_EQ(index.nodes(), 0);
 }
 
+// Against a map of what is there: nodes of the index are found after any others have gone, and
+// however many there are.
+TEST_F(PrefixCacheTest, NodesThatComeAndGoAreFoundByTheirTokens) {
+  PrefixIndex index(geometry_);
+  const PrefixNodeId root = index.Root({});
+  Rng rng(11);
+  std::map<int32_t, PrefixNodeId> there;
+  const auto tokens_of = [](int32_t i) {
+    BlockTokens tokens;
+    for (size_t n = 0; n < tokens.size(); ++n) tokens[n] = static_cast<TokenId>(n) * 7 + i;
+    return tokens;
+  };
+  for (int32_t round = 0; round < 20000; ++round) {
+    const auto i = static_cast<int32_t>(rng.Below(6000));
+    const PrefixNodeId node = index.Child(root, tokens_of(i));
+    const auto [at, added] = there.try_emplace(i, node);
+    ASSERT_EQ(node, at->second) << "block " << i << " has two nodes";
+    if (!added) index.Unrefer(node);
+    if (added || rng.Below(2) == 0) continue;
+    index.Unrefer(node);
+    there.erase(at);
+  }
+  EXPECT_GT(there.size(), 1000u);
+  ASSERT_EQ(index.nodes(), static_cast<int64_t>(there.size()) + 1);
+  for (const auto& [i, node] : there) {
+    ASSERT_EQ(index.Child(root, tokens_of(i)), node) << i;
+    index.Unrefer(node);
+    index.Unrefer(node);
+  }
+  index.Unrefer(root);
+  EXPECT_EQ(index.nodes(), 0);
+}
+
+TEST_F(PrefixCacheTest, NothingIsKeptOfWhatWasEvicted) {
+  for (int i = 0; i < 20; ++i) Store(std::string{'a', static_cast<char>('a' + i)}, i);
+  EXPECT_GT(cache_.evictions(GroupKind::kFull), 0);
+  MakeRoom(30, 0);
+  EXPECT_EQ(cache_.index().nodes(), 0);
+  EXPECT_EQ(cache_.index().parts(GroupKind::kFull), 0);
+  EXPECT_EQ(cache_.index().parts(GroupKind::kState), 0);
+  EXPECT_EQ(Free(), 30);
+}
+
 // Against a list of what was stored: the deepest boundary at which some text ended, up to which
 // the tokens agree. Nothing is evicted, so nothing else may be found.
 TEST_F(PrefixCacheTest, C2_19_FindsWhatALinearSearchFinds) {
@@ -446,6 +489,27 @@ TEST_F(PackedCacheTest, C5_67_WhatWasEvictedInVainIsPutBack) {
   EXPECT_EQ(cache_.evictions(GroupKind::kFull), 0);
   EXPECT_EQ(Known("a"), 1);
   EXPECT_EQ(Found("c"), 1);
+}
+
+// Keys share a page with others that are in use: evicting them makes no room, so they come back,
+// and all counts with them.
+TEST_F(PackedCacheTest, KeysThatWereEvictedInVainAreFoundAgain) {
+  Store("a", 1);
+  const Holder pinned(*this, "b", 2);
+  Store("cd", 3);  // the first page has a, b, c and d
+  Store("e", 4);   // the second one; the other four have states
+  MakeRoom(0, 3);  // of which one is in use
+  for (const char* kinds : {"a", "cd", "e"}) EXPECT_EQ(Found(kinds), 0) << kinds;
+  const int64_t before = cache_.evictions(GroupKind::kFull);
+  MakeRoom(0, 4);  // that of "e" too
+  EXPECT_EQ(cache_.evictions(GroupKind::kFull) - before, 1);
+  EXPECT_EQ(Known("a"), 1);
+  EXPECT_EQ(Known("cd"), 2);
+  EXPECT_EQ(Known("e"), 0);
+  EXPECT_EQ(cache_.index().parts(GroupKind::kFull), 4);
+  Store("cde", 5);
+  EXPECT_EQ(Found("cde"), 3) << "what came back can be extended";
+  EXPECT_TRUE(cache_.Audit().ok()) << cache_.Audit().error().message;
 }
 
 }  // namespace

@@ -180,6 +180,19 @@ TEST_F(HandoffTest, PagesThatArrivedAreReusedAndNotBefore) {
   Drain();
 }
 
+TEST_F(HandoffTest, TheFirstTokenOfTheVocabularyArrivesAsAnyOther) {
+  const RequestId id = Send(MakeFor(RequestRole::kDecode, 200, 2));
+  Step();
+  End(id, 0);
+  Drain();
+  EXPECT_THAT(outputs_[id].tokens, ElementsAre(0, 7));
+  const RequestId outside = Send(MakeFor(RequestRole::kDecode, 200, 2, 3000));
+  Step();
+  End(outside, 5000);  // no token of this vocabulary: its prompt is computed here
+  Drain();
+  EXPECT_THAT(outputs_[outside].tokens, ElementsAre(7, 7));
+}
+
 TEST_F(HandoffTest, APromptThatDoesNotArriveIsComputedHere) {
   const RequestId id = Send(MakeFor(RequestRole::kDecode, 200, 2));
   Step();

@@ -157,6 +157,22 @@ TEST_F(LifeCycleTest, ARequestWithoutNewTokensEndsWithItsPrompt) {
   EXPECT_THAT(outputs[0].tokens, IsEmpty());
 }
 
+// A long prompt's are not gathered until it is computed.
+TEST_F(LifeCycleTest, PromptLogprobsComeWithEachChunk) {
+  SchedulerConfig config = Config();
+  config.step_tokens_max = 64;
+  Use(config);
+  Request r = Make(150, 1);
+  r.prompt_logprobs = 0;
+  Send(r);
+  for (const size_t tokens : {64u, 64u, 22u}) {
+    Step();
+    const std::vector<Output> outputs = life().TakeOutputs();
+    ASSERT_EQ(outputs.size(), 1u) << tokens;
+    EXPECT_EQ(outputs[0].prompt_logprobs.size(), tokens);
+  }
+}
+
 TEST_F(LifeCycleTest, LogprobsComeWithTheirTokensAndOnlyWhenAskedFor) {
   Request silent = Make(10), wants = Make(10);
   wants.logprobs = 0;

@@ -139,6 +139,27 @@ TEST_F(ReadsTest, WhatCameFromMemoryIsCountedApart) {
   EXPECT_EQ(counts.wait_in_memory_us, 1000);
 }
 
+// What a client and the metrics are told of a prompt of which four blocks came from the tier.
+TEST_F(ReadsTest, ARequestKnowsWhatItTookFromDiskAndFromMemory) {
+  const auto expect = [&](int32_t host, auto end) {
+    CountsOf(end);
+    const Reuse& reuse = outputs_[RequestId(next_id_ - 1)].reuse;
+    EXPECT_EQ(reuse.tokens, 256);
+    EXPECT_EQ(reuse.known, 256);
+    EXPECT_EQ(reuse.stored, 256);
+    EXPECT_EQ(reuse.host, host);
+    EXPECT_EQ(reuse.stop, ReuseStop::kComplete);
+    const SchedulerStats stats = s_.stats();
+    EXPECT_EQ(stats.stored_tokens, 256);
+    EXPECT_EQ(stats.host_tokens, host);
+    EXPECT_EQ(stats.prompt_tokens, 2 * 257);
+    EXPECT_EQ(stats.reused_tokens, 256);
+  };
+  expect(0, [](PagesMoved&) {});
+  expect(128, [](PagesMoved& end) { end.in_memory = {1, 2}; });
+  expect(256, [](PagesMoved& end) { end.in_memory = {0, 1, 2, 3, 4}; });
+}
+
 // One rank had it in memory, another one has lost it.
 TEST_F(ReadsTest, ALostPartIsNotCountedAsReadFromMemory) {
   TierCounts counts = CountsOf([](PagesMoved& end) {

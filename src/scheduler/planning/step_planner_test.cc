@@ -47,6 +47,32 @@ TEST_F(StepPlannerTest, AFirstRowComesWithItsAdmissionAndItsTables) {
   EXPECT_TRUE(planner().in_flight());
 }
 
+// The draft head is right, so tokens are looked up only now and then, to see whether that pays.
+TEST_F(StepPlannerTest, ADrafterThatIsWorseIsAskedSeldom) {
+  SchedulerConfig config = Config();
+  config.draft_tokens_max = 3;
+  config.draft_adapt = config.draft_head = true;
+  Use(config);
+  Send(Make(10, 1000));
+  int looked_up = 0, by_head = 0;
+  for (int step = 0; step < 200; ++step) {
+    const Plan plan = planner().Next();
+    ASSERT_EQ(plan.rows.size(), 1u);
+    const auto& propose = plan.rows[0].propose;
+    if (step >= 40) {
+      looked_up += propose[static_cast<size_t>(DraftSource::kLookup)] > 0;
+      by_head += propose[static_cast<size_t>(DraftSource::kHead)] > 0;
+    }
+    StepDone done = DoneOf(plan);
+    done.rows[0].accepted = plan.rows[0].drafts;
+    done.rows[0].drafts = {1, 2, 3};
+    done.rows[0].drafts_of = DraftSource::kHead;
+    Complete(done);
+  }
+  EXPECT_EQ(looked_up, 160 / 16);
+  EXPECT_EQ(by_head, 160);
+}
+
 TEST_F(StepPlannerTest, DecodeRowsComeBeforePrefillsWithinTheBudget) {
   SchedulerConfig config = Config();
   config.step_tokens_max = 65;
