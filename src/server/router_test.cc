@@ -519,6 +519,15 @@ TEST_F(RouterTest, TheLargestBodyGrowsWithTheContext) {
   EXPECT_EQ(router().BodyBytesMax(), size_t{8} << 20);
 }
 
+TEST_F(RouterTest, TheServerSaysWhichModelItServes) {
+  MakeReady();
+  const json::value body = *ParseJson(Get("/server_info", "root").body, "body");
+  EXPECT_EQ(body.at("model"), json::value("tiny"));
+  EXPECT_EQ(body.at("vocabulary"), 4073);
+  EXPECT_EQ(body.at("context_tokens_max"), kContext);
+  EXPECT_EQ(body.at("eos_token_ids"), (json::array{4064, 4066}));
+}
+
 TEST_F(RouterTest, ThePageForbidsToBeFramed) {
   const HttpResponse page = Get("/");
   EXPECT_EQ(page.body, "<p>page</p>");

@@ -283,6 +283,23 @@ TEST(ApiRequest, StopsAndBiasesHaveTheirLimits) {
   EXPECT_EQ(With(kChat, "logit_bias", R"({"1": "1"})"), "logit_bias.1");
 }
 
+TEST(ApiRequest, OptionsOfAStreamAreWhatTheClientSaid) {
+  const auto parsed = [](const std::string& options) {
+    const auto request =
+        Parse(kChat, Body(kChat, R"("stream": true, "stream_options": )" + options));
+    EXPECT_TRUE(request) << options;
+    return std::pair(request->include_usage, request->continuous_usage);
+  };
+  using Options = std::pair<std::optional<bool>, std::optional<bool>>;
+  EXPECT_EQ(parsed(R"({"include_usage": true})"), (Options{true, {}}));
+  EXPECT_EQ(parsed(R"({"include_usage": false, "continuous_usage_stats": true})"),
+            (Options{false, true}));
+  EXPECT_EQ(parsed(R"({"include_usage": null})"), (Options{false, {}}));
+  const auto biased = Parse(kChat, Body(kChat, R"("logit_bias": {"9": 1.5, "2": -3})"));
+  ASSERT_TRUE(biased);
+  EXPECT_EQ(biased->logit_bias, (std::vector<std::pair<TokenId, float>>{{2, -3.0f}, {9, 1.5f}}));
+}
+
 TEST(ApiRequest, FieldsThatContradictEachOtherAreRefused) {
   EXPECT_EQ(With(kChat, "max_tokens", "0"), "max_tokens");
   EXPECT_EQ(Refused(kCompletions, Body(kCompletions, R"("max_tokens": 0, "echo": true)")), "ok");

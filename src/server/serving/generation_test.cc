@@ -266,6 +266,7 @@ TEST_F(GenerationTest, TheActiveListShowsItsPhasesUntilItIsDestroyed) {
   EXPECT_EQ(view().id, generation->id());
   EXPECT_EQ(view().client_id, "client-1");
   EXPECT_EQ(view().path, "/v1/completions");
+  EXPECT_EQ(view().received_us, received_us_);
   EXPECT_EQ(view().prompt_tokens, 5);
   EXPECT_EQ(view().choices, 2);
   EXPECT_EQ(service_.active.WaitingTokens(), 10) << "of both choices";
@@ -279,6 +280,27 @@ TEST_F(GenerationTest, TheActiveListShowsItsPhasesUntilItIsDestroyed) {
   EXPECT_STREQ(view().phase(), "decode");
   generation.reset();
   EXPECT_TRUE(service_.active.List(admin).empty());
+}
+
+TEST_F(GenerationTest, EachOfItsTimesIsObservedOnce) {
+  RunEngine();
+  executor_.Allow(-1);
+  {
+    auto generation = Start(Plan({5}, 1, 4));
+    Finish(*generation, 1);
+  }
+  const std::string metrics = Metrics();
+  for (const char* name :
+       {"time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
+        "request_prefill_time_seconds", "request_decode_time_seconds",
+        "request_inference_time_seconds", "request_time_per_output_token_seconds",
+        "request_prompt_tokens", "request_generation_tokens"}) {
+    const std::string start = fmt::format("\nbraid:{}_count{{", name);
+    const size_t at = metrics.find(start);
+    ASSERT_NE(at, std::string::npos) << name;
+    const std::string line = metrics.substr(at + 1, metrics.find('\n', at + 1) - at - 1);
+    EXPECT_TRUE(line.ends_with(" 1")) << line;
+  }
 }
 
 TEST_F(GenerationTest, AnotherConnectionEndsItByItsId) {

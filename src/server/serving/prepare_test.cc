@@ -89,6 +89,34 @@ TEST_F(PrepareTest, AbsentSamplingFieldsTakeTheModelsDefaultsThenNeutralValues) 
   EXPECT_EQ(sampling.temperature, 0.5f);
 }
 
+TEST_F(PrepareTest, WhatIsAskedOfSamplingReachesTheEngine) {
+  const Request request = First(kCompletions, R"({"prompt": "a", "temperature": 0.5, "top_k": 3,
+      "top_p": 0.75, "min_p": 0.25, "repetition_penalty": 1.5, "presence_penalty": 0.5,
+      "frequency_penalty": -0.5, "seed": 9, "logit_bias": {"70": -1, "7": 2.5}, "min_tokens": 4,
+      "max_tokens": 8, "cache_salt": "s", "draft_tokens": 1})");
+  EXPECT_EQ(request.sampling, (SamplingParams{.temperature = 0.5f,
+                                              .top_k = 3,
+                                              .top_p = 0.75f,
+                                              .min_p = 0.25f,
+                                              .repetition_penalty = 1.5f,
+                                              .presence_penalty = 0.5f,
+                                              .frequency_penalty = -0.5f,
+                                              .seed = 9,
+                                              .logit_bias = {{7, 2.5f}, {70, -1.0f}}}));
+  EXPECT_EQ(request.stop.new_tokens_min, 4);
+  EXPECT_EQ(request.stop.new_tokens_max, 8);
+  EXPECT_EQ(request.cache_salt, "s");
+  EXPECT_EQ(request.draft_tokens, 1);
+  EXPECT_EQ(request.thinking, ThinkingLimit{});
+}
+
+TEST_F(PrepareTest, AThinkingBudgetReachesTheEngine) {
+  const Request request = First(kChat, R"({"messages": [{"role": "user", "content": "a"}],
+      "thinking_budget": 12})");
+  EXPECT_EQ(request.thinking.tokens_max, 12);
+  EXPECT_EQ(request.thinking.close, *tokenizer_.TokenToId("</think>"));
+}
+
 TEST_F(PrepareTest, ChoiceIOfEveryPromptDrawsWithSeedPlusI) {
   auto plan = Plan(kCompletions, R"({"prompt": ["a", "b"], "n": 2, "seed": -1})");
   auto& choices = plan->choices;
@@ -133,10 +161,8 @@ TEST_F(PrepareTest, APromptThatLeavesNoRoomIsRefusedWithTheNumbers) {
 TEST_F(PrepareTest, MorePromptLogprobsThanARequestMayHaveAreRefusedWithTheNumbers) {
   service_.context.card.context_tokens_max = 8192;
   const auto body = [](int n) {
-    return json::serialize(json::object{{"prompt", json::array(8000, 5)},
-                                        {"n", n},
-                                        {"max_tokens", 1},
-                                        {"prompt_logprobs", 20}});
+    return json::serialize(json::object{
+        {"prompt", json::array(8000, 5)}, {"n", n}, {"max_tokens", 1}, {"prompt_logprobs", 20}});
   };
   EXPECT_TRUE(Plan(kCompletions, body(6)));
   const ApiError refused = Error(kCompletions, body(7));
