@@ -206,8 +206,9 @@ std::optional<EndReason> Generation::Overdue(int64_t now_us) const {
 // Merges all new outputs of a choice into one delta.
 void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
   std::optional<ChoiceDelta> merged;
-  NoteAdmission(running);
-  for (Arrival& arrival : service_.mailboxes.Collect(running.id)) {
+  std::vector<Arrival> arrivals = service_.mailboxes.Collect(running.id);
+  NoteAdmission(running);  // after Collect: a request is admitted before its first output
+  for (Arrival& arrival : arrivals) {
     const Output& output = arrival.output;
     Count(running, output, arrival.at_us);
     running.engine_done = output.finish.has_value();
