@@ -329,7 +329,7 @@ std::optional<WeightFormat> FindWeightFormat(std::string_view name) {
 }
 
 float NumberOf(const std::byte* at, NumberType type) {
-  const auto byte = static_cast<uint8_t>(*at);
+  const auto byte = [at] { return static_cast<uint8_t>(*at); };
   uint16_t half;
   float whole;
   switch (type) {
@@ -343,13 +343,13 @@ float NumberOf(const std::byte* at, NumberType type) {
       std::memcpy(&half, at, sizeof half);
       return FloatOfF16(half) * 0.125f;
     case NumberType::kU8:
-      return static_cast<float>(byte);
+      return static_cast<float>(byte());
     case NumberType::kI8:
-      return static_cast<float>(static_cast<int8_t>(byte));
+      return static_cast<float>(static_cast<int8_t>(byte()));
     case NumberType::kF8:
-      return FloatOfE4M3(byte);
+      return FloatOfE4M3(byte());
     case NumberType::kE8M0:
-      return FloatOfE8M0(byte) * 0.5f;
+      return FloatOfE8M0(byte()) * 0.5f;
     default:
       return 1.0f;
   }

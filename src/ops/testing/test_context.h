@@ -2,6 +2,9 @@
 // comparison.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+#include "base/math.h"
 #include "base/rng.h"
 #include "ops/op.h"
 #include "ops/packed.h"
@@ -78,11 +83,37 @@ struct OwnedMatrix {
   Matrix view;
 };
 
+// Memory that ends where the process must not read: what reads behind it ends there.
+class GuardedBuffer {
+ public:
+  // bytes: a multiple of 64, to which data() is aligned.
+  explicit GuardedBuffer(int64_t bytes) {
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    size_ = static_cast<size_t>(RoundUp(bytes, page) + page);
+    void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    memory_ = static_cast<std::byte*>(memory);
+    std::byte* end = memory_ + size_ - page;
+    CHECK(mprotect(end, static_cast<size_t>(page), PROT_NONE) == 0);
+    data_ = end - bytes;
+  }
+  GuardedBuffer(GuardedBuffer&& other) noexcept
+      : size_(other.size_), memory_(std::exchange(other.memory_, nullptr)), data_(other.data_) {}
+  ~GuardedBuffer() {
+    if (memory_ != nullptr) munmap(memory_, size_);
+  }
+
+  std::byte* data() const { return data_; }
+
+ private:
+  size_t size_ = 0;
+  std::byte *memory_ = nullptr, *data_ = nullptr;
+};
+
 // `count` packed random matrices [n, k] with standard deviation k^-1/2.
 struct OwnedWeights {
-  OwnedWeights(Rng& rng, WeightFormat format, int64_t count, int64_t n, int64_t k) {
-    matrix = {format, count, n, k, nullptr};
-    memory = Buffer(matrix.bytes());
+  OwnedWeights(Rng& rng, WeightFormat format, int64_t count, int64_t n, int64_t k)
+      : matrix{format, count, n, k, nullptr}, memory(matrix.bytes()) {
     matrix.data = memory.data();
     const double scale = 1.0 / std::sqrt(static_cast<double>(k));
     const bool bf16 = format != WeightFormat::kF32;  // quantised weights come from bf16
@@ -106,7 +137,7 @@ struct OwnedWeights {
     }
   }
   PackedMatrix matrix;
-  Buffer memory;
+  GuardedBuffer memory;
 };
 
 inline bool SameBits(const float* a, const float* b, int64_t count) {
