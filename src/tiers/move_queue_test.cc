@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -105,6 +106,9 @@ class SlowWritesTest : public ::testing::TestWithParam<int> {
   std::unique_ptr<DiskTier> tier_;
 };
 
+// In which a thread that has nothing to do would take a part, on a busy machine too.
+constexpr std::chrono::milliseconds kWhile{200};
+
 // Whether the bytes of a part wait for the disk or, after them, its entry: what somebody waits for
 // comes all the same, and then the writes go on.
 TEST_P(SlowWritesTest, DelayNoReading) {
@@ -119,6 +123,7 @@ TEST_P(SlowWritesTest, DelayNoReading) {
     const PageMove out = Move(Direction::kOut, id, first, 3 * threads, 30);
     tier_->Start(out, inbox_);
     files_.AwaitHeld(entries ? 1 : writers);
+    EXPECT_FALSE(files_.HeldWithin(threads, kWhile)) << "no thread is left for what comes";
     std::fill_n(arena_.begin(), 5 * 64, std::byte{9});
     tier_->Start(Move(Direction::kIn, ++id, 0, 4), inbox_);
     ASSERT_EQ(Await(), MoveId(id));

@@ -1,6 +1,7 @@
 // For tests: files whose writes wait until they may go on.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -25,6 +26,11 @@ class HeldFiles final : public FileLayer {
   void AwaitHeld(int count = 1) {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] { return held_ >= count; });
+  }
+  // Whether so many writes wait before the time is over.
+  bool HeldWithin(int count, std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return wake_.wait_for(lock, time, [&] { return held_ >= count; });
   }
   int held() const {
     std::lock_guard lock(mutex_);
