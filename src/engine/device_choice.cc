@@ -118,7 +118,8 @@ Result<Machine> EngineDevice::Open(const EngineOptions& options) {
   name_ = NameOf(gpu_->facts());
   machine.device.compute = Compute::kF32;
   if (options.kv_dtype == "auto") machine.kv_dtype = DType::kF32;
-  hands_over_ = options.experts == "cpu";
+  if (options.experts == "cpu") experts_ = ExpertsWith::kHost;
+  if (options.experts == "device") experts_ = ExpertsWith::kDevice;
   host_ = machine;
   return machine;
 }
@@ -155,19 +156,18 @@ Status EngineDevice::OpenAgain() {
                fmt::format("{} was lost, and in its place is {}", name_, NameOf(gpu_->facts()))};
 }
 
-void EngineDevice::Bound(MemoryRequest& request, int64_t routed_bytes) {
-  if (!gpu_) return;
-  handed_bytes_ = hands_over_ ? routed_bytes : 0;
-  request.weight_bytes -= handed_bytes_;
+Result<MemoryPlan> EngineDevice::Plan(const ModelSpec& spec, const MemoryRequest& request,
+                                      int64_t routed_bytes) {
+  if (!gpu_) return PlanMemory(spec, request);
   const vulkan::DeviceFacts& facts = gpu_->facts();
-  const bool shared = facts.kind != "discrete";
-  request.available_bytes =
-      shared ? std::min(facts.memory_bytes, request.available_bytes - handed_bytes_)
-             : facts.memory_bytes;
-  const double most = static_cast<double>(facts.buffer_bytes_max) / kArenaShare;
-  const double fixed = static_cast<double>(request.weight_bytes + request.workspace_bytes);
-  request.available_bytes =
-      static_cast<int64_t>(std::min(static_cast<double>(request.available_bytes), fixed + most));
+  ASSIGN_OR_RETURN(MemoryPlan plan, PlanDeviceMemory(spec, request,
+                                                     {.memory_bytes = facts.memory_bytes,
+                                                      .buffer_bytes_max = facts.buffer_bytes_max,
+                                                      .shared = facts.kind != "discrete",
+                                                      .routed_bytes = routed_bytes,
+                                                      .experts = experts_}));
+  handed_bytes_ = plan.host_weight_bytes;
+  return plan;
 }
 
 void EngineDevice::Divide(MemoryPlan& plan) const {

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "engine/engine_options.h"
+#include "model/loading/device_plan.h"
 #include "model/loading/memory_plan.h"
 #include "runtime/model_device.h"
 #include "runtime/model_executor.h"
@@ -40,9 +41,10 @@ class EngineDevice {
   Result<Machine> Open(const EngineOptions& options);
   bool used() const { return gpu_ != nullptr || home_ != nullptr; }
   const std::string& name() const { return name_; }
-  // The memory that there is: the device's, and no more for the arena than one allocation. Of the
-  // weights, `routed_bytes` are of experts, which the host may keep.
-  void Bound(MemoryRequest& request, int64_t routed_bytes);
+  // Of the device's memory, or the CPU's. Of the weights, `routed_bytes` are of experts, which the
+  // host may keep.
+  Result<MemoryPlan> Plan(const ModelSpec& spec, const MemoryRequest& request,
+                          int64_t routed_bytes);
   // The weights, and all else that a step needs.
   Status Move(const ModelSpec& spec, ModelWeights& weights, const SchedulerConfig& limits,
               DType kv_dtype);
@@ -61,8 +63,8 @@ class EngineDevice {
   std::unique_ptr<vulkan::Gpu> gpu_;  // until Move
   std::unique_ptr<ModelDevice> home_;
   Machine host_;
-  bool hands_over_ = false;   // routed experts stay with the host
-  int64_t handed_bytes_ = 0;  // their weights
+  ExpertsWith experts_ = ExpertsWith::kAuto;  // as asked for
+  int64_t handed_bytes_ = 0;                  // weights of routed experts that stay with the host
   std::string name_ = "cpu";
   int index_ = -1;
   Status OpenAgain();

@@ -219,7 +219,6 @@ Status Engine::State::PlanCache(const Binding& binding) {
     request.workspace_bytes += WorkspaceBytes(spec, options.scheduler.step_tokens_max / 2);
   }
   if (!ranks && !device.used()) request.pageable_bytes = PageableBytes(binding);
-  device.Bound(request, RoutedBytes(binding));
   if (options.cache_bytes > 0) request.arena_bytes = options.cache_bytes;
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
@@ -228,7 +227,7 @@ Status Engine::State::PlanCache(const Binding& binding) {
   request.model_len_max = options.context_tokens_max;
   request.drafts = options.scheduler.draft_tokens_max > 0;
   request.running_max = std::min(options.scheduler.running_max, options.scheduler.step_tokens_max);
-  ASSIGN_OR_RETURN(memory, PlanMemory(views[0].spec, request));
+  ASSIGN_OR_RETURN(memory, device.Plan(views[0].spec, request, RoutedBytes(binding)));
   return options.recorded ? TakeRecorded(options, spec.vocabulary, memory) : Status();
 }
 

@@ -159,6 +159,7 @@ json::object MemoryObject(const MemoryPlan& memory) {
           {"mapped_weight_bytes", memory.mapped_bytes},
           {"host_weight_bytes", memory.host_weight_bytes},
           {"host_scratch_bytes", memory.host_scratch_bytes},
+          {"host_reason", memory.host_reason},
           {"workspace_bytes", memory.workspace_bytes},
           {"cache_bytes", memory.arena_bytes},
           {"kv_bytes_per_token", memory.kv_bytes_per_token},

@@ -160,6 +160,31 @@ def test_the_plan_says_what_lies_where(braid, tiny, vulkan):
     assert divided["host_scratch_bytes"] > 0
 
 
+def test_experts_leave_a_device_that_has_no_room_for_them(braid, tiny, vulkan):
+    config = json.loads((tiny / "config.json").read_text())
+    fixed = ["--weights", "fp32", "--draft", "off", "--max-batch-tokens", "64", "--json",
+             "--device", "vulkan", "--max-model-len", "256"]  # fmt: skip
+    bench = ["bench", "offline", tiny, "--input-tokens", "8", "--output-tokens", "2", "--sequences",
+             "1", "--repeat", "1"]  # fmt: skip
+    engine = json.loads(braid(*bench, *fixed, "--experts", "device").stdout)["engine"]
+    assert engine["host_reason"] == ""
+    less = engine["weight_bytes"]  # no room for the workspace
+    engine = json.loads(braid(*bench, *fixed, "--memory", str(less)).stdout)["engine"]
+    matrices = 3 * config["num_experts"] * config["moe_intermediate_size"] * config["hidden_size"]
+    assert engine["host_weight_bytes"] == 4 * matrices * config["num_hidden_layers"]
+    assert engine["weight_bytes"] + engine["host_weight_bytes"] == less
+    assert "with them, weights and workspace need" in engine["host_reason"]
+    run = ["run", tiny, *PROMPT, *fixed]
+    chosen = answer(braid(*run, "--memory", str(less)))
+    asked = answer(braid(*run, "--experts", "cpu"))
+    assert chosen["token_ids"] == asked["token_ids"]
+    done = braid(*run, "--memory", str(less), "--experts", "device")
+    assert done.returncode != 0 and "is too small: weights need" in done.stderr
+    done = braid(*run, "--memory", "1M")
+    assert done.returncode != 0 and "is too small: weights need" in done.stderr
+    assert "of experts on the CPU, weights and workspace still need" in done.stderr
+
+
 @pytest.mark.parametrize(
     "flags, said",
     [

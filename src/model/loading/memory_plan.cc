@@ -199,8 +199,9 @@ std::vector<std::string> DescribePlan(const MemoryPlan& plan) {
                   ByteText(plan.arena_bytes), geometry.pages, ByteText(geometry.page_bytes))};
   if (plan.host_weight_bytes > 0) {
     lines.push_back(fmt::format(
-        "beside them, in the host's memory: experts {}, which the CPU computes, and {} of scratch",
-        ByteText(plan.host_weight_bytes), ByteText(plan.host_scratch_bytes)));
+        "beside them, in the host's memory: experts {}, which the CPU computes, and {} of scratch "
+        "({})",
+        ByteText(plan.host_weight_bytes), ByteText(plan.host_scratch_bytes), plan.host_reason));
   }
   if (plan.on_disk_bytes > 0) {
     lines.push_back(fmt::format(

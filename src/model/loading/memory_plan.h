@@ -41,8 +41,9 @@ struct MemoryPlan {
   int64_t weight_bytes = 0;
   int64_t mapped_bytes = 0;  // of them, in the page cache: shared with other processes
   int64_t workspace_bytes = 0;
-  // Of experts that the host computes for a device, beside all the others.
+  // Of experts that the host computes for a device, beside all the others; and why it does.
   int64_t host_weight_bytes = 0, host_scratch_bytes = 0;
+  std::string host_reason;
   // Experts for which there is no room: the kernel reads them when tokens choose them and keeps
   // those that are chosen often. And what a token reads of them, if all are chosen equally often.
   int64_t on_disk_bytes = 0, disk_bytes_per_token = 0;
