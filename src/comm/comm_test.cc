@@ -30,8 +30,9 @@ constexpr milliseconds kLong{30'000}, kShort{1000};
 
 // Runs `body` on every rank of a group of threads; the errors of its calls, in order of rank.
 std::vector<std::string> OnThreads(int32_t size, milliseconds deadline,
-                                   const std::function<Status(Communicator&)>& body) {
-  ThreadGroup group(size, deadline);
+                                   const std::function<Status(Communicator&)>& body,
+                                   Spin spin = Spin::kBrief) {
+  ThreadGroup group(size, deadline, spin);
   std::vector<std::string> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   std::latch running(size);  // starting a thread is not part of any deadline
@@ -128,6 +129,7 @@ TEST(ThreadGroup, CollectivesGiveEveryRankTheSame) {
   for (const int32_t size : {1, 2, 3, 4, 7}) {
     EXPECT_EQ(OnThreads(size, kLong, CheckAll), std::vector<std::string>(size_t(size))) << size;
   }
+  EXPECT_EQ(OnThreads(2, kLong, CheckAll, Spin::kLong), std::vector<std::string>(2));
 }
 
 // The parts may change as soon as a call returns, short ones and long ones, by turns.
@@ -170,6 +172,17 @@ TEST(ThreadGroup, ALateRankGetsThePartsOfItsOwnCall) {
     return {};
   });
   EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+TEST(ThreadGroup, ARankThatSpinsLongWaitsUntilTheDeadlineToo) {
+  const auto errors = OnThreads(
+      2, kShort,
+      [](Communicator& comm) -> Status {
+        RETURN_IF_ERROR(comm.Barrier());
+        return comm.rank() == 1 ? Status() : comm.Barrier();
+      },
+      Spin::kLong);
+  EXPECT_EQ(errors, (std::vector<std::string>{"no word from rank 1 within 1000 ms", ""}));
 }
 
 TEST(ThreadGroup, ARankThatDoesNotComeIsNamedToAllAndEndsTheGroup) {

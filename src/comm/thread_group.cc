@@ -20,8 +20,9 @@
 namespace braid {
 namespace {
 
-// Looks at a counter before sleeping: about 20 us.
-constexpr int kSpins = 500;
+// Ticks of the time-stamp counter (2 to 4 per nanosecond) to look at a counter for before sleeping.
+// kLong is that of the pool's members (base/system/thread_pool.h).
+constexpr uint64_t kBriefTicks = 50'000, kLongTicks = 150'000;
 
 // Of all parts of a rank together that lie in a buffer: copying them twice takes less than waiting.
 constexpr size_t kBufferedBytesMost = 64 << 10;
@@ -41,10 +42,13 @@ struct alignas(64) Post {
 };
 
 struct Group {
-  Group(int32_t size, std::chrono::milliseconds limit)
-      : deadline(limit), posts(static_cast<size_t>(size)) {}
+  Group(int32_t size, std::chrono::milliseconds limit, Spin spin)
+      : deadline(limit),
+        spin_ticks(spin == Spin::kLong ? kLongTicks : kBriefTicks),
+        posts(static_cast<size_t>(size)) {}
 
   const std::chrono::milliseconds deadline;
+  const uint64_t spin_ticks;
   std::vector<Post> posts;
   std::atomic<int32_t> sleepers{0};
   std::atomic<bool> ended{false};
@@ -71,10 +75,11 @@ struct Group {
 
   // False when the time is over or the group has ended.
   bool Await(const std::atomic<uint64_t>& counter, uint64_t call, int64_t end_us) {
-    for (int i = 0; i < kSpins; ++i) {
+    const uint64_t start = __rdtsc();
+    do {
       if (counter.load(std::memory_order_acquire) >= call) return true;
       _mm_pause();
-    }
+    } while (__rdtsc() - start < spin_ticks);
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1);
     const auto done = [&] { return counter.load() >= call || ended.load(); };
@@ -197,8 +202,8 @@ struct ThreadGroup::State {
   std::vector<std::unique_ptr<ThreadRank>> ranks;
 };
 
-ThreadGroup::ThreadGroup(int32_t size, std::chrono::milliseconds deadline)
-    : state_(new State{Group(size, deadline), {}}) {
+ThreadGroup::ThreadGroup(int32_t size, std::chrono::milliseconds deadline, Spin spin)
+    : state_(new State{Group(size, deadline, spin), {}}) {
   CHECK(size >= 1, "{} ranks", size);
   for (int32_t rank = 0; rank < size; ++rank) {
     state_->ranks.push_back(std::make_unique<ThreadRank>(state_->group, rank, size));

@@ -8,9 +8,13 @@
 
 namespace braid {
 
+// How long a rank that waits looks for the others before it sleeps: some 20 us, or as long as a
+// member of a pool, which pays where every rank has a core of its own.
+enum class Spin { kBrief, kLong };
+
 class ThreadGroup {
  public:
-  ThreadGroup(int32_t size, std::chrono::milliseconds deadline);
+  ThreadGroup(int32_t size, std::chrono::milliseconds deadline, Spin spin = Spin::kBrief);
   ~ThreadGroup();
 
   // Used by one thread at a time; lives as long as the group.

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "base/system/topology.h"
 #include "comm/launch.h"
 #include "comm/mpi_group.h"
 
@@ -13,12 +14,18 @@ namespace braid {
 namespace {
 
 std::vector<std::unique_ptr<ThreadGroup>> MakeGroups(int32_t ranks, int32_t size,
-                                                     std::chrono::milliseconds deadline) {
+                                                     std::chrono::milliseconds deadline,
+                                                     Spin spin) {
   std::vector<std::unique_ptr<ThreadGroup>> groups;
   for (int32_t first = 0; first < ranks; first += size) {
-    groups.push_back(std::make_unique<ThreadGroup>(size, deadline));
+    groups.push_back(std::make_unique<ThreadGroup>(size, deadline, spin));
   }
   return groups;
+}
+
+// With fewer CPUs than ranks, a spinning rank takes the CPU of the rank that it waits for.
+Spin SpinOf(const Mesh& mesh) {
+  return mesh.ranks() <= std::ssize(AffinityMask()) ? Spin::kLong : Spin::kBrief;
 }
 
 // The ranks of the group of `size` consecutive ones that has `rank`.
@@ -32,12 +39,12 @@ std::vector<int32_t> MembersOf(int32_t rank, int32_t size) {
 
 ThreadRanks::ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline)
     : mesh_(mesh),
-      tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline)),
-      experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline)),
-      second_tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline)),
-      second_experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline)),
-      moves_(MakeGroups(mesh.ranks(), mesh.ep, deadline)),
-      all_(mesh.ranks(), deadline) {}
+      tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline, SpinOf(mesh))),
+      experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline, SpinOf(mesh))),
+      second_tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline, Spin::kBrief)),
+      second_experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline, Spin::kBrief)),
+      moves_(MakeGroups(mesh.ranks(), mesh.ep, deadline, Spin::kBrief)),
+      all_(mesh.ranks(), deadline, SpinOf(mesh)) {}
 
 ops::Ranks ThreadRanks::RanksOf(int32_t rank, const Groups& tensor, const Groups& experts) {
   return {.tensor = &tensor[static_cast<size_t>(rank / mesh_.tp)]->rank(rank % mesh_.tp),
