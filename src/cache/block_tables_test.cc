@@ -59,6 +59,30 @@ TEST_F(BlockTablesTest, C4_51_ATokenInsideABlockNeedsNothingAndTheNextBlocksFirs
   EXPECT_EQ(Cover(64, 65), (Entries{{0, 1}, {1, 1}}));
 }
 
+// What leaves for another engine: all keys, and the state that the sequence goes on from.
+TEST_F(BlockTablesTest, PartsOfAPromptAreItsKeysItsLastStateAndTheRowsBehindIt) {
+  Cover(0, 200);
+  std::vector<PagePart> parts;
+  tables_.AppendParts(0, 200, parts);
+  ASSERT_EQ(parts.size(), 6u);
+  std::vector<TableChange> entries;
+  tables_.AppendEntries(entries);
+  ASSERT_EQ(entries.size(), parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool state = parts[i].kind == GroupKind::kState;
+    EXPECT_EQ(state, i >= 4);
+    EXPECT_EQ(parts[i].index, entries[i].index);
+    EXPECT_EQ(GroupId(state ? 1 : 0), entries[i].group);
+    EXPECT_EQ(parts[i].blocks.by_group[state ? 1 : 0], entries[i].block);
+    EXPECT_TRUE(entries[i].block.valid());
+  }
+  EXPECT_EQ(parts[4].index, 2);
+  EXPECT_EQ(parts[5].index, 3);
+  parts.clear();
+  tables_.AppendParts(128, 200, parts);  // the first two blocks are there already
+  EXPECT_EQ(parts.size(), 4u);
+}
+
 TEST_F(BlockTablesTest, AReservationIsUsedBeforeThePool) {
   ASSERT_TRUE(tables_.Reserve({{2, 3}}, cache_));
   EXPECT_EQ(cache_.pool().pages_used(), 5);

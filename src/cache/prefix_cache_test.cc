@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "cache/block_tables.h"
+#include "cache/page_directory.h"
 
 namespace braid {
 namespace {
@@ -462,6 +463,51 @@ TEST_F(PrefixCacheTest, PrefixesOfATenantAreMarkedAndHaveHashesOfTheirOwn) {
   EXPECT_TRUE(changes.stored[0].shared);
   EXPECT_FALSE(changes.stored[1].shared);
   EXPECT_NE(changes.stored[0].hash, changes.stored[1].hash);
+}
+
+// A tier below that holds pages which the arena may lack.
+class TieredCacheTest : public PrefixCacheTest {
+ protected:
+  static PageKey KeyOf(const std::string& kinds, std::string_view tenant = "") {
+    PageKey key = RootPageKey(tenant, "");
+    for (const char kind : kinds) {
+      BlockTokens block;
+      std::fill(block.begin(), block.end(), kind);
+      key = ChildPageKey(key, block);
+    }
+    return key;
+  }
+  void Add(const std::string& kinds, GroupKind part) { tier_.Add({KeyOf(kinds), part}); }
+  int32_t Stored(const Text& text, const std::string& tenant = "") const {
+    const PrefixCache cache(geometry_, &tier_);
+    const PrefixMatch match = cache.Match({.tenant = tenant}, {text, {}}, 1 << 20);
+    EXPECT_EQ(match.tokens, 0);
+    return match.stored;
+  }
+  PageDirectory tier_;
+};
+
+TEST_F(TieredCacheTest, ATierIsFollowedWithoutAGapToItsDeepestState) {
+  for (const char* kinds : {"a", "ab", "abc"}) Add(kinds, GroupKind::kFull);
+  EXPECT_EQ(Stored(Blocks("abcd")), 0) << "keys without a state are of no use";
+  Add("ab", GroupKind::kState);
+  EXPECT_EQ(Stored(Blocks("abcd")), 128);
+  EXPECT_EQ(Stored(Blocks("axcd")), 0);
+  EXPECT_EQ(Stored(Blocks("abcd"), "somebody else"), 0);
+  tier_.Drop({KeyOf("a"), GroupKind::kFull});
+  EXPECT_EQ(Stored(Blocks("abcd")), 0) << "the first block is missing";
+}
+
+// There would be nothing to sample from.
+TEST_F(TieredCacheTest, ThePromptsLastTokenIsComputedThoughATierHasItsBlock) {
+  for (const char* kinds : {"a", "ab"}) {
+    Add(kinds, GroupKind::kFull);
+    Add(kinds, GroupKind::kState);
+  }
+  EXPECT_EQ(Stored(Blocks("ab")), 64);
+  Text longer = Blocks("ab");
+  longer.push_back('.');
+  EXPECT_EQ(Stored(longer), 128);
 }
 
 class PackedCacheTest : public PrefixCacheTest {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -67,6 +68,34 @@ TEST(TcpSocket, WhoCallsWithoutTheSecretIsNotBelieved) {
   const Result<Caller> met = Meet(pair.answering, "xyzzy", Soon());
   ASSERT_FALSE(met);
   EXPECT_EQ(met.error().code, ErrorCode::kInvalid);
+}
+
+// More than the buffers of both sides hold: the sender waits until the other one reads.
+TEST(TcpSocket, ALargeMessageArrivesWholeAtASlowReader) {
+  const Pair pair;
+  std::vector<std::byte> sent(16 << 20), got(sent.size());
+  for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i * 7 + i / 256);
+  Status sending;
+  std::thread sender([&] { sending = SendAll(pair.calling, sent, Soon()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const Status receiving = ReceiveAll(pair.answering, got, Soon());
+  sender.join();
+  EXPECT_TRUE(sending) << sending.error().message;
+  ASSERT_TRUE(receiving) << receiving.error().message;
+  EXPECT_TRUE(got == sent);
+}
+
+TEST(TcpSocket, AConnectionThatTakesOrBringsNothingIsGivenUp) {
+  const Pair pair;
+  std::vector<std::byte> bytes(64 << 20);
+  const int64_t begin_us = MonotonicUs();
+  const Status sending = SendAll(pair.calling, bytes, begin_us + 30'000);
+  ASSERT_FALSE(sending);
+  EXPECT_THAT(sending.error().message, HasSubstr("takes nothing"));
+  const Status receiving = ReceiveAll(pair.calling, bytes, MonotonicUs() + 30'000);
+  ASSERT_FALSE(receiving);
+  EXPECT_THAT(receiving.error().message, HasSubstr("brings nothing"));
+  EXPECT_GE(MonotonicUs() - begin_us, 60'000);
 }
 
 TEST(TcpSocket, ShortMessagesDoNotWaitForMore) {

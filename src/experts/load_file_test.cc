@@ -27,6 +27,14 @@ TEST(LoadFile, ReadsWhatItWrites) {
   EXPECT_EQ(*read, Example());
 }
 
+TEST(LoadFile, TheFirstLayerAndTheLastExpertMayCount) {
+  ExpertLoads loads{.model = "", .experts = 1, .top_k = 1, .layers = {0}};
+  loads.windows.push_back({.passes = 1, .tokens = 0, .counts = {{0}}});
+  const Result<ExpertLoads> read = ParseExpertLoads(TextOf(loads), "f");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, loads);
+}
+
 TEST(LoadFile, WindowsAddUp) {
   LoadWindow sum;
   for (const LoadWindow& window : Example().windows) sum += window;
@@ -49,6 +57,8 @@ TEST(LoadFile, ErrorsNameTheLineAndWhatIsWrong) {
        "line 1: \"experts\" must be a whole number from 2");
   says(error("[1,4]", "[4,1]"), "ascending");
   says(error("[1,4]", "[]"), "must list the layers");
+  says(error("[1,4]", "[-1,4]"), "ascending whole numbers from 0");
+  says(error("[1,4]", "[4,4]"), "ascending");
   says(error("[4,3,1]", "[4,3]"), "line 2: the counts of layer 1 must be 3 numbers");
   says(error("[0,4,4]", "[0,4,-4]"), "layer 4 must be whole numbers from 0");
   says(error("[0,4,4]", "[0,4,3]"), "layer 4 add up to 7; 4 tokens that choose 2 each give 8");

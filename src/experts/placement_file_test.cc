@@ -24,6 +24,22 @@ TEST(PlacementFile, ReadsSlotsByLayer) {
   EXPECT_EQ(by_layer[4], (LayerSlots{2, 1, 0, 1}));
 }
 
+TEST(PlacementFile, OneExpertOnOneRankIsAPlacement) {
+  const auto placement = ParseExpertPlacement(
+      R"({"braid_expert_placement": 1, "experts": 1, "ranks": 1, "ranks_per_node": 1,)"
+      R"( "redundant": 0, "layers": [0], "slots": [[0]]})",
+      "file");
+  ASSERT_TRUE(placement.ok()) << placement.error().message;
+  EXPECT_EQ(placement->ByLayer(), (std::vector<LayerSlots>{{0}}));
+  for (const char* field : {"\"experts\": 3", "\"ranks\": 2", "\"ranks_per_node\": 1"}) {
+    const std::string name(field, std::string_view(field).rfind(' '));
+    const auto none = ParseExpertPlacement(With(field, name + " 0"), "file");
+    ASSERT_FALSE(none.ok()) << field;
+    EXPECT_NE(none.error().message.find("must be a whole number from 1"), std::string::npos)
+        << none.error().message;
+  }
+}
+
 TEST(PlacementFile, NamesWhatIsWrong) {
   const auto error = [](const std::string& text) {
     const auto placement = ParseExpertPlacement(text, "file");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "base/rng.h"
@@ -63,6 +64,20 @@ TEST(PublishedPlacement, GlobalGivesTheExamplesSlots) {
   EXPECT_EQ(RankLoads(kPublished, row1, kRow1),
             (Loads{123, 123, 125.5, 118.5, 172, 157.5, 172, 164.5}));
   EXPECT_EQ(PlacePublished(kPublished, 3, kRow0), row0);  // 3 groups are not divided by 2 nodes
+}
+
+// What the forecast shows of a placement: every token is computed once, wherever it is sent.
+TEST(ChosenLoads, AddUpToTheWholeAndAreExactWithoutReplicas) {
+  const LayerSlots slots = PlaceGlobal(kPublished, kRow0);
+  const Loads chosen = ChosenLoads(kPublished, ReplicaChoices(kPublished, slots, 7), kRow0);
+  double sum = 0;
+  for (const double load : chosen) sum += load;
+  EXPECT_NEAR(sum, std::accumulate(kRow0.begin(), kRow0.end(), 0.0), 1e-9);
+  constexpr ExpertShape kOnce{.experts = 12, .redundant = 0, .ranks = 4, .ranks_per_node = 2};
+  const LayerSlots once = InOrder(kOnce);
+  const Loads exact = RankLoads(kOnce, once, kRow0);
+  const Loads sent = ChosenLoads(kOnce, ReplicaChoices(kOnce, once, 7), kRow0);
+  for (size_t r = 0; r < exact.size(); ++r) EXPECT_NEAR(sent[r], exact[r], 1e-9) << r;
 }
 
 TEST(ExpertShape, SaysWhatWouldDivide) {

@@ -71,6 +71,38 @@ TEST(ExpertRecorder, WritesEveryPassOnce) {
   }
 }
 
+// Two ranks that count their own tokens: one of them gets the other's before a window ends.
+TEST(ExpertRecorder, OneOfSeveralRanksCountsForAllOfThem) {
+  const std::string path = testing::TempDir() + "/ranks.jsonl";
+  ExpertRecorder first(Header()), second(Header());
+  ASSERT_TRUE(first.Open(path));
+  const std::vector<int32_t> of_first{0, 1}, of_second{2, 3};
+  for (int pass = 0; pass < 25; ++pass) {
+    for (const int32_t layer : {1, 3}) {
+      first.Count(layer, of_first);
+      second.Count(layer, of_second);
+    }
+    ASSERT_EQ(first.completes_window(), pass % 10 == 9);
+    if (first.completes_window()) {
+      std::vector<int64_t> open;
+      second.AppendOpen(open);
+      first.AddOpen(open);
+      second.ForgetOpen();
+    }
+    first.EndPass(2);
+    second.EndPass(2);
+  }
+  EXPECT_EQ(
+      first.last(),
+      (LoadWindow{.passes = 10, .tokens = 20, .counts = {{10, 10, 10, 10}, {10, 10, 10, 10}}}));
+  ASSERT_TRUE(first.Close(true));
+  const Result<ExpertLoads> read = ReadExpertLoads(path);
+  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_EQ(read->windows.size(), 1u) << "what the other rank has not told is left out";
+  EXPECT_EQ(read->windows[0].passes, 20);
+  EXPECT_EQ(read->windows[0].counts[0], (std::vector<int64_t>{20, 20, 20, 20}));
+}
+
 TEST(ExpertRecorder, AFileThatCannotBeWrittenIsAnError) {
   ExpertRecorder recorder(Header());
   const Status opened = recorder.Open(testing::TempDir() + "/none/loads.jsonl");

@@ -2,7 +2,8 @@
 """Measures whether the tests see: plants random one-line mutants and counts those that fail a test.
 
     python3 tests/mutation/mutation.py [--seed 1] [--per-module 30] [--module M…] [--files 8]
-                                       [--jobs 1] [--workers 1] [--unit-only] [--again] [--report]
+                                       [--jobs 1] [--workers 1] [--unit-only] [--suites S…]
+                                       [--again] [--report]
 
 1. Samples mutants in src/ (operators.py; tests/mutation/excluded.txt says what is left out).
 2. Builds the preset `mutation` once, with all of them behind switches ($BRAID_MUTANT); mutants that
@@ -273,6 +274,19 @@ def build(sample, targets):
         sample.store()
 
 
+def targets_of(options):
+    """What the suites that will judge run."""
+    targets = {f"{UNIT_OF.get(module, module)}_test" for module in options.module}
+    for suite in [] if options.unit_only else options.suites:
+        if suite in MODULES:
+            targets.add(f"{suite}_test")
+        elif suite in GTEST_SUITES:
+            targets.add(pathlib.Path(GTEST_SUITES[suite]).name)
+        else:
+            targets |= {"braid", "fake_server"}
+    return sorted(targets)
+
+
 def blamed(sample, output):
     """The mutants that stand on lines the compiler's errors name."""
     lines = set()
@@ -463,8 +477,7 @@ def measure(sample, results):
                 of_each(mine, lambda row: by_unit_tests(suite, reach, row, results))
         if sample.options.unit_only:
             return
-        units = [module for module in MODULES if module not in UNIT_OF]
-        for suite in [*units, *WIDE]:
+        for suite in sample.options.suites:
             mine = [row for row in rows if not results.done(row[2], suite)
                     and UNIT_OF.get(row[1], row[1]) != suite]
             if mine:
@@ -536,6 +549,9 @@ def main():
     parser.add_argument("--new", action="store_true", help="forget the sample and its results")
     parser.add_argument("--again", action="store_true", help="run survivors again: new tests")
     parser.add_argument("--unit-only", action="store_true", help="without the wider suites")
+    units = [module for module in MODULES if module not in UNIT_OF]
+    parser.add_argument("--suites", nargs="+", choices=[*units, *WIDE], default=[*units, *WIDE],
+                        help="of the wider suites, these only")
     parser.add_argument("--report", action="store_true", help="print what is known and end")
     options = parser.parse_args()
     if options.new and BUILD.exists():
@@ -558,11 +574,7 @@ def main():
         for path in BUILD.glob("reach.*.of"):
             path.unlink()
     if not options.report:
-        units = sorted({f"{UNIT_OF.get(module, module)}_test" for module in options.module})
-        wide = [] if options.unit_only else [
-            *[f"{module}_test" for module in MODULES if module not in UNIT_OF], "braid",
-            "fake_server", *[pathlib.Path(path).name for path in GTEST_SUITES.values()]]
-        build(sample, units + wide)
+        build(sample, targets_of(options))
         (BUILD / "ignored").unlink(missing_ok=True)
         measure(sample, results)
     report(sample, results)
