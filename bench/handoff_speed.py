@@ -2,10 +2,13 @@
 """Compares the rate at which pages go between engines with UCX's own bandwidth test.
 
     bench/handoff_speed.py build/release/braid [--part-kib 64,1024] [--tls tcp] [--rounds 3]
+        [--rate 10gbit]
 
 Alternates `braid bench handoff` with `ucx_perftest -t ucp_am_bw` (package ucx-utils) for parts of
 the same size, and prints the medians and their ratio. Two of UCX's rates are shown: of connections
-that notice when the other side dies (-e), which engines need, and of those that do not.
+that notice when the other side dies (-e), which engines need, and of those that do not. With --rate
+all three run on a link of that rate: the loopback device of a network namespace, which `tc` slows
+down (needs root), by TCP.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import time
 
 
@@ -45,7 +49,13 @@ def main():
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--tls", help="UCX_TLS of all three")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", help="of the link, as tc reads it: 10gbit")
     args = parser.parse_args()
+    if args.rate and "BRAID_SLOWED" not in os.environ:
+        slowed = ('ip link set lo up && tc qdisc add dev lo root tbf rate "$0" burst 4mb latency 50ms'
+                  ' && exec "$@"')  # fmt: skip
+        os.execvpe("unshare", ["unshare", "--net", "sh", "-c", slowed, args.rate, sys.executable,
+                               *sys.argv], dict(os.environ, BRAID_SLOWED="1", UCX_TLS="tcp"))  # fmt: skip
     environment = dict(os.environ, **({"UCX_TLS": args.tls} if args.tls else {}))
     for part_kib in map(int, args.part_kib.split(",")):
         size = part_kib * 1024

@@ -73,10 +73,11 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   flags.Text("--device", options.device,
              "Where the model runs: cpu; vulkan or vulkan:N, a device that `braid doctor` lists; "
              "auto: the first such device that is no software and can run the model, else the CPU");
-  flags.Choice("--experts", options.experts, {"auto", "cpu", "device"},
-               "With --device: who computes the experts that a router chooses, and has their "
-               "weights. cpu: the CPU, beside the shared expert on the device; auto: the device, or "
-               "the CPU where the device has no room for them");
+  flags.Choice(
+      "--experts", options.experts, {"auto", "cpu", "device"},
+      "With --device: who computes the experts that a router chooses, and has their "
+      "weights. cpu: the CPU, beside the shared expert on the device; auto: the device, or "
+      "the CPU where the device has no room for them");
   AddDeviceFlags(flags, options);
   AddWeightFlags(flags, options.weights, options.quantise_head);
   flags.Switch("--expand", options.expand,
