@@ -52,10 +52,11 @@ def main():
     parser.add_argument("--rate", help="of the link, as tc reads it: 10gbit")
     args = parser.parse_args()
     if args.rate and "BRAID_SLOWED" not in os.environ:
-        slowed = ('ip link set lo up && tc qdisc add dev lo root tbf rate "$0" burst 4mb latency 50ms'
-                  ' && exec "$@"')  # fmt: skip
+        slowed = ("ip link set lo up && tc qdisc add dev lo root tbf rate $0 burst 4mb"
+                  ' latency 50ms && exec "$@"')  # fmt: skip
         os.execvpe("unshare", ["unshare", "--net", "sh", "-c", slowed, args.rate, sys.executable,
-                               *sys.argv], dict(os.environ, BRAID_SLOWED="1", UCX_TLS="tcp"))  # fmt: skip
+                               *sys.argv],
+                   dict(os.environ, BRAID_SLOWED="1", UCX_TLS="tcp"))  # fmt: skip
     environment = dict(os.environ, **({"UCX_TLS": args.tls} if args.tls else {}))
     for part_kib in map(int, args.part_kib.split(",")):
         size = part_kib * 1024
