@@ -250,7 +250,7 @@ TEST(Rebalance, TheWrongExpertDropsTheRound) {
   };
   group.Begin({kAfter, kBefore});
   EXPECT_THAT(group.Run(), ElementsAre(MoveChange::kDrop));
-  EXPECT_THAT(group.ranks[0].failure(), HasSubstr("expert 1 arrived for slot 0 of layer 0"));
+  EXPECT_THAT(group.ranks[0].failure(), HasSubstr("expert 0 arrived for slot 0 of layer 0"));
 }
 
 TEST(Rebalance, ARoundThatLosesAPieceIsDroppedAfterItsSteps) {
