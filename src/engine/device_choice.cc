@@ -166,14 +166,13 @@ Result<MemoryPlan> EngineDevice::Plan(const ModelSpec& spec, const MemoryRequest
                                                       .shared = facts.kind != "discrete",
                                                       .routed_bytes = routed_bytes,
                                                       .experts = experts_}));
-  handed_bytes_ = plan.host_weight_bytes;
+  hands_over_ = plan.host_weight_bytes > 0;
   return plan;
 }
 
 void EngineDevice::Divide(MemoryPlan& plan) const {
-  if (handed_bytes_ == 0) return;
-  plan.weight_bytes -= handed_bytes_;
-  plan.host_weight_bytes = handed_bytes_;
+  if (!hands_over_) return;
+  plan.weight_bytes -= plan.host_weight_bytes;
   plan.host_scratch_bytes = home_->handed()->host_bytes();
 }
 
@@ -181,16 +180,16 @@ Status EngineDevice::Move(const ModelSpec& spec, ModelWeights& weights,
                           const SchedulerConfig& limits, DType kv_dtype) {
   if (!gpu_) return {};
   ASSIGN_OR_RETURN(
-      home_, ModelDevice::Create(
-                 std::move(gpu_), spec, weights,
-                 {.cache = limits.cache,
-                  .running_max = limits.running_max,
-                  .step_tokens_max = limits.step_tokens_max,
-                  .context_tokens_max = limits.context_tokens_max,
-                  .kv_dtype = kv_dtype,
-                  .draft_tokens_max = limits.draft_tokens_max,
-                  .experts_on = handed_bytes_ > 0 ? std::optional(host_.device) : std::nullopt,
-                  .threads = host_.threads}));
+      home_,
+      ModelDevice::Create(std::move(gpu_), spec, weights,
+                          {.cache = limits.cache,
+                           .running_max = limits.running_max,
+                           .step_tokens_max = limits.step_tokens_max,
+                           .context_tokens_max = limits.context_tokens_max,
+                           .kv_dtype = kv_dtype,
+                           .draft_tokens_max = limits.draft_tokens_max,
+                           .experts_on = hands_over_ ? std::optional(host_.device) : std::nullopt,
+                           .threads = host_.threads}));
   return {};
 }
 

@@ -49,7 +49,7 @@ class EngineDevice {
   Status Move(const ModelSpec& spec, ModelWeights& weights, const SchedulerConfig& limits,
               DType kv_dtype);
   ModelDevice* home() const { return home_.get(); }
-  // After Move: what of the plan is the host's.
+  // After Move, when the plan's weights are those that were loaded: takes the host's from them.
   void Divide(MemoryPlan& plan) const;
   // Gives up the device, which has failed, and opens it again; weights are loaded again, for the
   // device had the only copy.
@@ -64,7 +64,7 @@ class EngineDevice {
   std::unique_ptr<ModelDevice> home_;
   Machine host_;
   ExpertsWith experts_ = ExpertsWith::kAuto;  // as asked for
-  int64_t handed_bytes_ = 0;                  // weights of routed experts that stay with the host
+  bool hands_over_ = false;                   // routed experts stay with the host
   std::string name_ = "cpu";
   int index_ = -1;
   Status OpenAgain();
