@@ -47,11 +47,20 @@ TEST(Fleet, TakesARegistrationOnlyOnceItHasStarted) {
   EXPECT_TRUE(fleet.Register(Number(1)));
 }
 
-TEST(Fleet, HasAsManyEnginesAsItMay) {
-  asio::io_context io;
-  RouterMetrics metrics;
-  Fleet fleet({.registration = true, .lease_ms = 600'000}, metrics);
-  fleet.Start(io.get_executor());
+// A fleet that has started, and takes registrations that last.
+class RegistrationTest : public testing::Test {
+ protected:
+  RegistrationTest() { fleet.Start(io_.get_executor()); }
+
+ private:
+  asio::io_context io_;
+  RouterMetrics metrics_;
+
+ protected:
+  Fleet fleet{{.registration = true, .lease_ms = 600'000}, metrics_};
+};
+
+TEST_F(RegistrationTest, HasAsManyEnginesAsItMay) {
   for (size_t i = 0; i < kEnginesMax; ++i) ASSERT_TRUE(fleet.Register(Number(i))) << i;
   const auto more = fleet.Register(Number(kEnginesMax));
   ASSERT_FALSE(more);
@@ -64,11 +73,7 @@ TEST(Fleet, HasAsManyEnginesAsItMay) {
   EXPECT_TRUE(fleet.Register(Number(kEnginesMax)));
 }
 
-TEST(Fleet, OfTwoEnginesThatContradictEachOtherTheLaterProcessStays) {
-  asio::io_context io;
-  RouterMetrics metrics;
-  Fleet fleet({.registration = true, .lease_ms = 600'000}, metrics);
-  fleet.Start(io.get_executor());
+TEST_F(RegistrationTest, OfTwoEnginesThatContradictEachOtherTheLaterProcessStays) {
   ASSERT_TRUE(fleet.Register(Number(1, 5)));
   const auto refused = [&](const Registration& registration) {
     const auto lease = fleet.Register(registration);
@@ -89,11 +94,7 @@ TEST(Fleet, OfTwoEnginesThatContradictEachOtherTheLaterProcessStays) {
   EXPECT_TRUE(fleet.SetDraining("e2", true));
 }
 
-TEST(Fleet, OnlyTheProcessItselfEndsItsRegistration) {
-  asio::io_context io;
-  RouterMetrics metrics;
-  Fleet fleet({.registration = true, .lease_ms = 600'000}, metrics);
-  fleet.Start(io.get_executor());
+TEST_F(RegistrationTest, OnlyTheProcessItselfEndsItsRegistration) {
   ASSERT_TRUE(fleet.Register(Number(1, 5)));
   Registration leaves = Number(1, 4);  // a former process, late
   leaves.leaves = true;
@@ -108,11 +109,7 @@ TEST(Fleet, OnlyTheProcessItselfEndsItsRegistration) {
   EXPECT_FALSE(fleet.SetDraining("e1", false));
 }
 
-TEST(Fleet, EnginesThatRegisterAreToldThePrefillEngines) {
-  asio::io_context io;
-  RouterMetrics metrics;
-  Fleet fleet({.registration = true, .lease_ms = 600'000}, metrics);
-  fleet.Start(io.get_executor());
+TEST_F(RegistrationTest, EnginesThatRegisterAreToldThePrefillEngines) {
   Registration prefills = Number(1);
   prefills.prefills = true;
   prefills.handoff = "127.0.0.1:7000";
