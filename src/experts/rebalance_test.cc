@@ -253,6 +253,18 @@ TEST(Rebalance, TheWrongExpertDropsTheRound) {
   EXPECT_THAT(group.ranks[0].failure(), HasSubstr("expert 0 arrived for slot 0 of layer 0"));
 }
 
+TEST(Rebalance, NothingDamagedIsWrittenIntoABuffer) {
+  Group group;
+  group.Begin({kAfter, kBefore});
+  const MovePiece piece = group.ranks[1].NextStep().sends.at(0);
+  const Bytes& from = group.live[0][static_cast<size_t>(piece.source)];
+  const Bytes bytes(from.begin() + piece.begin, from.begin() + piece.end);
+  PieceHeader header = group.ranks[1].HeaderOf(piece, bytes);
+  ++header.checksum;
+  EXPECT_FALSE(group.ranks[0].Receive(header, bytes));
+  EXPECT_EQ(group.ranks[0].vote(), MoveVote::kFailed);
+}
+
 TEST(Rebalance, ARoundThatLosesAPieceIsDroppedAfterItsSteps) {
   Group group({.slot_bytes = {kSlotBytes, kSlotBytes}, .buffer_bytes = 1000, .step_bytes = 8}, 6);
   bool lost = false;
