@@ -2,7 +2,8 @@
 """What --experts cpu costs: the CPU alone, a device alone, and the device with experts on the CPU,
 turn by turn, by `braid bench offline`. Then the steps of the last taken apart, by its trace: the
 device's ops, the CPU's experts, and the time in which neither ran, which is what handing over
-costs. The CPU computes in fp32, as a device does.
+costs. The CPU computes in fp32, as a device does. Beside measured decoding of one sequence stands
+the rate that the start-up plan expects on the device.
 
     bench/handed_experts.py MODEL [--braid build/release/braid] [--turns 3] [--threads 2]
 """
@@ -16,6 +17,7 @@ import tempfile
 WAYS = {"cpu": "--compute fp32", "device": "--device DEVICE --experts device",
         "experts cpu": "--device DEVICE --experts cpu"}  # fmt: skip
 RATES = ("prefill_tokens_per_second", "decode_tokens_per_second")
+EXPECTED = "expected_tokens_per_second"  # by the engine's start-up plan; 0: of the CPU alone
 WAIT = "experts of the host"
 
 
@@ -28,7 +30,7 @@ def measure(options, way, *more):
                "--weights", options.weights, "--max-model-len", "4096",
                *way.replace("DEVICE", options.device).split(), *more]  # fmt: skip
     found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return [found[rate] for rate in RATES]
+    return [*(found[rate] for rate in RATES), found["engine"][EXPECTED]]
 
 
 def take_apart(options):
@@ -79,12 +81,16 @@ def main():
     for _ in range(options.turns):
         for name, way in WAYS.items():
             rates[name].append(measure(options, way))
-    print(f"{'':<12}{'prefill':>12}{'of cpu':>9}{'decode':>12}{'of cpu':>9}")
+    print(f"{'':<12}{'prefill':>12}{'of cpu':>9}{'decode':>12}{'of cpu':>9}{'expected':>12}"
+          f"{'by measured':>13}")  # fmt: skip
     for name, found in rates.items():
         line = f"{name:<12}"
         for i in range(len(RATES)):
             ratio = statistics.median(mine[i] / cpu[i] for mine, cpu in zip(found, rates["cpu"]))
             line += f"{statistics.median(rate[i] for rate in found):>12.1f}{ratio:>9.2f}"
+        if options.sequences == 1 and all(mine[2] > 0 for mine in found):
+            ratio = statistics.median(mine[2] / mine[1] for mine in found)
+            line += f"{statistics.median(mine[2] for mine in found):>12.1f}{ratio:>13.2f}"
         print(line)
     whole, device, experts, rest = take_apart(options)
     print(f"decode step {whole:.2f} ms: device {device:.2f}, experts {experts:.2f}, "

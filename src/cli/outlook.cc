@@ -7,6 +7,7 @@
 #include "base/system/control_groups.h"
 #include "cli/bench/machine_limits.h"
 #include "engine/engine_options.h"
+#include "model/loading/decode_rate.h"
 #include "model/loading/load_weights.h"
 #include "model/loading/memory_plan.h"
 
@@ -15,32 +16,6 @@ namespace {
 
 // Caches may hold weights of fewer bytes, and reading them is not what a step waits for.
 constexpr int64_t kMeasuredFrom = int64_t{1} << 30;
-// What decoding one sequence reaches of the memory's limit (docs/performance.md).
-constexpr double kReached = 0.88;
-
-// Bytes of one weight, on average over all but embedding, head and vectors.
-double BytesPerWeight(const ModelSpec& spec, const LoadReport& report) {
-  const ParameterCount count = ParametersOf(spec);
-  int64_t bytes = 0;
-  for (const WeightStorage& weight : report.weights) {
-    const bool table = &weight == &report.weights.front() || weight.part == "head";
-    if (!table) bytes += weight.packed_bytes;
-  }
-  const int64_t tables = count.embedding * (spec.tied_head ? 1 : 2);
-  return static_cast<double>(bytes) / static_cast<double>(count.total - tables);
-}
-
-double DecodeBytes(const ModelSpec& spec, const LoadReport& report, DType kv_dtype) {
-  const ops::PackedMatrix head{.format = RunningFormatsOf(report).head, .n = 1, .k = spec.hidden};
-  const StepShape shape{.tokens = 1,
-                        .sequences = 1,
-                        .bytes_per_weight = BytesPerWeight(spec, report),
-                        .bytes_per_head_weight = head.bytes_per_weight(),
-                        .kv_dtype = kv_dtype};
-  double bytes = 0;
-  for (const Cost& cost : CostsOf(spec, shape, 1)) bytes += cost.bytes;
-  return bytes;
-}
 
 std::string FormText(const Outlook& outlook, const Expansion& expansion,
                      const WeightChoice& choice) {
@@ -85,7 +60,8 @@ Result<Outlook> OutlookOf(const ModelSpec& spec, const Binding& binding,
   if (!out.fits || expansion.packed < kMeasuredFrom) return out;
   ThreadPool pool(machine.threads, machine.places);
   const double bandwidth = MemoryMeter(machine.device.isa, pool).Read(0.3);
-  out.tokens_per_second = kReached * bandwidth / DecodeBytes(spec, report, machine.kv_dtype);
+  out.tokens_per_second =
+      kReachedOnCpu * bandwidth / DecodeWorkOf(spec, report, machine.kv_dtype).bytes();
   out.text += fmt::format("; about {:.{}f} tokens/s", out.tokens_per_second,
                           out.tokens_per_second < 10 ? 1 : 0);
   return out;

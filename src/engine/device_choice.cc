@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "model/loading/load_weights.h"
+#include "runtime/device_rates.h"
 
 namespace braid {
 namespace {
@@ -157,17 +159,35 @@ Status EngineDevice::OpenAgain() {
 }
 
 Result<MemoryPlan> EngineDevice::Plan(const ModelSpec& spec, const MemoryRequest& request,
-                                      int64_t routed_bytes) {
+                                      const Binding& binding) {
   if (!gpu_) return PlanMemory(spec, request);
   const vulkan::DeviceFacts& facts = gpu_->facts();
   ASSIGN_OR_RETURN(MemoryPlan plan, PlanDeviceMemory(spec, request,
                                                      {.memory_bytes = facts.memory_bytes,
                                                       .buffer_bytes_max = facts.buffer_bytes_max,
                                                       .shared = facts.kind != "discrete",
-                                                      .routed_bytes = routed_bytes,
+                                                      .routed_bytes = RoutedBytes(binding),
                                                       .experts = experts_}));
   hands_over_ = plan.host_weight_bytes > 0;
+  Expect(spec, request, binding.report, plan.host_weight_bytes);
   return plan;
+}
+
+void EngineDevice::Expect(const ModelSpec& spec, const MemoryRequest& request,
+                          const LoadReport& report, int64_t host_bytes) {
+  const Result<DeviceRates> rates =
+      MeasureRates(*gpu_, {.device_bytes = request.weight_bytes - host_bytes,
+                           .host_bytes = host_bytes,
+                           .host = host_.device,
+                           .threads = host_.threads,
+                           .places = host_.places});
+  if (!rates) {
+    rate_text_ = "no expected rate: " + rates.error().message;
+    return;
+  }
+  const DecodeTime time = DecodeTimeOf(DecodeWorkOf(spec, report, request.kv_dtype), *rates);
+  rate_text_ = RateText(time, *rates);
+  tokens_per_second_ = 1 / time.seconds();
 }
 
 void EngineDevice::Divide(MemoryPlan& plan) const {

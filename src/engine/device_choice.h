@@ -11,6 +11,7 @@
 #include "engine/engine_options.h"
 #include "model/loading/device_plan.h"
 #include "model/loading/memory_plan.h"
+#include "model/loading/weight_binding.h"
 #include "runtime/model_device.h"
 #include "runtime/model_executor.h"
 #include "vulkan/gpu.h"
@@ -41,10 +42,14 @@ class EngineDevice {
   Result<Machine> Open(const EngineOptions& options);
   bool used() const { return gpu_ != nullptr || home_ != nullptr; }
   const std::string& name() const { return name_; }
-  // Of the device's memory, or the CPU's. Of the weights, `routed_bytes` are of experts, which the
-  // host may keep.
+  // Of the device's memory, or the CPU's. Of the binding's weights, the host may keep those of
+  // experts. Then measures what the expected rate is made of.
   Result<MemoryPlan> Plan(const ModelSpec& spec, const MemoryRequest& request,
-                          int64_t routed_bytes);
+                          const Binding& binding);
+  // Of one sequence without drafts, for the start-up plan: a line, empty on the CPU; tokens per
+  // second, 0 where nothing was measured.
+  const std::string& rate_text() const { return rate_text_; }
+  double tokens_per_second() const { return tokens_per_second_; }
   // The weights, and all else that a step needs.
   Status Move(const ModelSpec& spec, ModelWeights& weights, const SchedulerConfig& limits,
               DType kv_dtype);
@@ -67,7 +72,11 @@ class EngineDevice {
   bool hands_over_ = false;                   // routed experts stay with the host
   std::string name_ = "cpu";
   int index_ = -1;
+  std::string rate_text_;
+  double tokens_per_second_ = 0;
   Status OpenAgain();
+  void Expect(const ModelSpec& spec, const MemoryRequest& request, const LoadReport& report,
+              int64_t host_bytes);
 };
 
 }  // namespace braid

@@ -227,7 +227,7 @@ Status Engine::State::PlanCache(const Binding& binding) {
   request.model_len_max = options.context_tokens_max;
   request.drafts = options.scheduler.draft_tokens_max > 0;
   request.running_max = std::min(options.scheduler.running_max, options.scheduler.step_tokens_max);
-  ASSIGN_OR_RETURN(memory, device.Plan(views[0].spec, request, RoutedBytes(binding)));
+  ASSIGN_OR_RETURN(memory, device.Plan(views[0].spec, request, binding));
   return options.recorded ? TakeRecorded(options, spec.vocabulary, memory) : Status();
 }
 
@@ -546,6 +546,7 @@ std::string Engine::PlanText() const {
   }
   for (const std::string& line : DescribePlan(s.memory)) text += line + '\n';
   text += "machine: " + s.MachineText() + '\n';
+  if (s.device.used()) text += s.device.rate_text() + '\n';
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
                       s.limits.running_max);
   if (s.tier) text += TierText(*s.tier, s.options);
@@ -576,6 +577,7 @@ json::object Engine::PlanObject() const {
                  {"tp", s.options.mesh.tp},
                  {"ep", s.options.mesh.ep},
                  {"device", s.device.name()},
+                 {"expected_tokens_per_second", s.device.tokens_per_second()},
                  {"threads", s.machine.threads},
                  {"isa", std::string(NameOf(s.machine.device.isa))},
                  {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},

@@ -183,6 +183,13 @@ TEST_F(Device, ItsLimitsAreMeasured) {
   ASSERT_TRUE(limits.ok()) << limits.error().message;
   EXPECT_GT(limits->read_bytes_per_second, 1e7);
   EXPECT_GT(limits->fp32_operations_per_second, 1e7);
+  const auto submission = MeasureSubmission(*gpu_);
+  ASSERT_TRUE(submission.ok()) << submission.error().message;
+  EXPECT_GT(*submission, 1e-7);
+  EXPECT_LT(*submission, kReadBytes / limits->read_bytes_per_second) << "it reads nothing";
+  const auto least = MeasureReading(*gpu_, kReadBytesLeast);
+  ASSERT_TRUE(least.ok()) << least.error().message;
+  EXPECT_GT(*least, 1e7);
 }
 
 TEST_F(Device, TooMuchMemoryIsAnErrorWithNumbers) {

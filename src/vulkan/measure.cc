@@ -3,8 +3,10 @@
 #include "vulkan/measure.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 namespace braid {
@@ -14,9 +16,9 @@ extern const std::string_view kShaderRead, kShaderMultiply;
 namespace vulkan {
 namespace {
 
-constexpr int64_t kReadBytes = int64_t{256} << 20;
 constexpr int64_t kGroups = 1024, kThreads = 256;
-static_assert(kReadBytes / 16 % (8 * kGroups * kThreads) == 0);  // read.comp
+static_assert(kReadBytesLeast / 16 % (8 * kGroups * kThreads) == 0);  // read.comp
+static_assert(kReadBytes % kReadBytesLeast == 0);
 
 // Arguments of both kernels.
 struct Arguments {
@@ -40,18 +42,20 @@ Result<double> Time(Gpu& gpu, const Kernel& kernel, const Arguments& arguments) 
 
 }  // namespace
 
-Result<double> MeasureReading(Gpu& gpu) {
-  ASSIGN_OR_RETURN(const Memory from, gpu.Allocate(kReadBytes, Place::kDevice));
+Result<double> MeasureReading(Gpu& gpu, int64_t bytes) {
+  CHECK(bytes > 0 && bytes % kReadBytesLeast == 0, "{} bytes cannot be shared out", bytes);
+  ASSIGN_OR_RETURN(const Memory from, gpu.Allocate(bytes, Place::kDevice));
   ASSIGN_OR_RETURN(const Memory to, gpu.Allocate(kGroups * kThreads * 4, Place::kDevice));
   const Arguments arguments{reinterpret_cast<uint64_t>(from.address()),
-                            reinterpret_cast<uint64_t>(to.address()), kReadBytes / 16};
+                            reinterpret_cast<uint64_t>(to.address()),
+                            static_cast<int32_t>(bytes / 16)};
   ASSIGN_OR_RETURN(const double reading, Time(gpu, {"read", kShaderRead}, arguments));
-  return kReadBytes / reading;
+  return static_cast<double>(bytes) / reading;
 }
 
-Result<DeviceLimits> MeasureDevice(Gpu& gpu) {
+Result<DeviceLimits> MeasureDevice(Gpu& gpu, int64_t read_bytes) {
   DeviceLimits limits;
-  ASSIGN_OR_RETURN(limits.read_bytes_per_second, MeasureReading(gpu));
+  ASSIGN_OR_RETURN(limits.read_bytes_per_second, MeasureReading(gpu, read_bytes));
   ASSIGN_OR_RETURN(const Memory to, gpu.Allocate(kGroups * kThreads * 4, Place::kDevice));
   Arguments arguments{0, reinterpret_cast<uint64_t>(to.address()), 0};
   // As many rounds as take some hundredths of a second.
@@ -63,6 +67,20 @@ Result<DeviceLimits> MeasureDevice(Gpu& gpu) {
         2.0 * 16 * arguments.count * static_cast<double>(kGroups * kThreads) / computing;
   }
   return limits;
+}
+
+Result<double> MeasureSubmission(Gpu& gpu) {
+  ASSIGN_OR_RETURN(const Memory to, gpu.Allocate(64, Place::kDevice));
+  std::array<double, 15> seconds;
+  for (double& each : seconds) {
+    Recorder recorder(gpu);
+    recorder.Zero(to.address(), to.bytes());
+    const int64_t begin_ns = MonotonicNs();
+    RETURN_IF_ERROR(recorder.Finish());
+    each = static_cast<double>(MonotonicNs() - begin_ns) * 1e-9;
+  }
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 2];
 }
 
 }  // namespace vulkan

@@ -1,12 +1,17 @@
 """--device: a model on a Vulkan device, what is refused, and what is said where there is none."""
 
 import json
+import re
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
 from conftest import BINARY, ROOT
+
+sys.path.insert(0, str(ROOT / "tests"))
+from serving import serving  # noqa: E402
 
 NO_DRIVER = {"VK_ICD_FILENAMES": "/nonexistent.json", "VK_DRIVER_FILES": "/nonexistent.json"}
 PROMPT = ["How much is 62 + 12?", "--temperature", "0", "--json"]
@@ -158,6 +163,30 @@ def test_the_plan_says_what_lies_where(braid, tiny, vulkan):
     assert there["host_weight_bytes"] == 0 < divided["host_weight_bytes"]
     assert divided["weight_bytes"] + divided["host_weight_bytes"] == there["weight_bytes"]
     assert divided["host_scratch_bytes"] > 0
+
+
+def test_the_plan_says_what_rate_to_expect(vulkan):
+    number = r"(\d+(?:\.\d+)?)"
+    parts = {"device": "", "cpu": f", experts on the CPU {number}"}
+    for way, host in parts.items():
+        with serving("--device", "vulkan", "--experts", way) as served:
+            with urllib.request.urlopen(f"{served.address}/server_info", timeout=60) as answer:
+                info = json.load(answer)
+        line = re.compile(
+            rf"one sequence decodes about {number} tokens/s: of a token's {number} ms the device "
+            rf"has {number}{host}, submissions {number} \(measured: {number} GB/s, {number} Gop/s"
+        )
+        (found,) = [m for m in map(line.match, served.log) if m]
+        rate, whole, *spent = [float(n) for n in found.groups()[:-2]]
+        assert rate == pytest.approx(info["expected_tokens_per_second"], rel=0.05)
+        # Times have one digit behind the point.
+        assert whole == pytest.approx(sum(spent), abs=0.05 * (len(spent) + 1) + 0.01)
+        assert 1000 / (whole + 0.06) * 0.94 <= rate <= 1000 / (whole - 0.06) * 1.06
+
+
+def test_the_cpu_alone_has_no_such_line(tiny):
+    with serving(model=tiny) as served:
+        assert not [line for line in served.log if "one sequence decodes about" in line]
 
 
 def test_experts_leave_a_device_that_has_no_room_for_them(braid, tiny, vulkan):

@@ -4,18 +4,19 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace braid {
 namespace {
 
+using ops::cpu::BestRead;
+using ops::cpu::BestSeconds;
 using ops::cpu::MemoryLoops;
 using ops::cpu::PeakLoop;
 
 constexpr double kUnitSeconds = 0.08;
 constexpr double kRepeatSeconds = 300e-6;
-constexpr int64_t kMeterBytes = int64_t{512} << 20;
-constexpr int64_t kTaskBytes = int64_t{1} << 20;
+constexpr int64_t kMeterBytes = MemoryMeter::kBytes;
+constexpr int64_t kTaskBytes = MemoryMeter::kTaskBytes;
 
 struct UnitEntry {
   std::string_view key, name;
@@ -41,38 +42,6 @@ constexpr UnitEntry kUnits[] = {
      ops::cpu::PeakTileInt8},
 };
 const UnitEntry& EntryOf(Unit unit) { return kUnits[static_cast<int>(unit)]; }
-
-double SecondsSince(int64_t start_ns) {
-  return static_cast<double>(MonotonicNs() - start_ns) * 1e-9;
-}
-
-// The shortest run of f within the budget of seconds; f runs at least twice.
-template <class F>
-double BestSeconds(double budget, const F& f) {
-  double best = 1e30;
-  const int64_t begin_ns = MonotonicNs();
-  for (int runs = 0; runs < 2 || SecondsSince(begin_ns) < budget; ++runs) {
-    const int64_t start_ns = MonotonicNs();
-    f();
-    best = std::min(best, SecondsSince(start_ns));
-  }
-  return best;
-}
-
-MemoryLoops LoopsFor(Isa isa) {
-  if (isa >= Isa::kAvx512) return ops::cpu::MemoryLoopsAvx512();
-  return isa == Isa::kAvx2 ? ops::cpu::MemoryLoopsAvx2() : ops::cpu::MemoryLoopsBase();
-}
-
-// The faster of the ways to read.
-template <class F>
-double BestRead(const MemoryLoops& loops, double budget, const F& f) {
-  double best = 1e30;
-  for (const auto read : loops.read) {
-    best = std::min(best, BestSeconds(budget / 2, [&] { f(read); }));
-  }
-  return best;
-}
 
 // Every thread reads its own `bytes` of the buffer `passes` times.
 double CacheRead(const MemoryLoops& loops, const Buffer& buffer, int64_t bytes, ThreadPool& pool) {
@@ -129,30 +98,10 @@ double MeasureUnit(Unit unit, ThreadPool& pool) {
   return loop.operations_per_round * static_cast<double>(rounds * pool.threads()) / seconds;
 }
 
-MemoryMeter::MemoryMeter(Isa isa, ThreadPool& pool)
-    : loops_(LoopsFor(isa)), pool_(pool), buffer_(kMeterBytes) {
-  // Written once: pages that were never touched are all the same zero page.
-  pool.Run(kMeterBytes / kTaskBytes, [&](int64_t task, int) {
-    std::fill_n(buffer_.as<int64_t>() + task * (kTaskBytes / 8), kTaskBytes / 8, task);
-  });
-}
-
-// A pass over all of it, as long as a step's: shorter ones catch moments.
-double MemoryMeter::Read(double budget) const {
-  std::vector<int64_t> sums(kMeterBytes / kTaskBytes);
-  const double seconds = BestRead(loops_, budget, [&](auto read) {
-    pool_.Run(kMeterBytes / kTaskBytes, [&](int64_t task, int) {
-      sums[static_cast<size_t>(task)] = read(buffer_.data() + task * kTaskBytes, kTaskBytes);
-    });
-  });
-  for (int64_t sum : sums) CHECK(sum == 0, "an even number of equal words cancels");
-  return static_cast<double>(kMeterBytes) / seconds;
-}
-
 Bandwidth MeasureBandwidth(Isa isa, ThreadPool& pool) {
   constexpr int64_t kWindowBytes = int64_t{32} << 20;
   constexpr int64_t kTasks = kWindowBytes / kTaskBytes;
-  const MemoryLoops loops = LoopsFor(isa);
+  const MemoryLoops loops = ops::cpu::MemoryLoopsFor(isa);
   const MemoryMeter meter(isa, pool);
   const Buffer& buffer = meter.buffer();
   // Windows follow each other through the whole buffer: none is still in a cache when it is read.

@@ -8,10 +8,9 @@
 
 #include "base/json.h"
 #include "base/system/thread_pool.h"
-#include "ops/cpu/kernels/peak.h"
+#include "ops/cpu/memory_meter.h"
 #include "ops/packed.h"
 #include "tensor/device.h"
-#include "tensor/tensor.h"
 
 namespace braid {
 
@@ -37,19 +36,7 @@ Unit UnitFor(const Device& device, ops::WeightFormat weights);
 // Operations per second (a multiply-add is two), all threads of the pool together. 0.1 s.
 double MeasureUnit(Unit unit, ThreadPool& pool);
 
-// Reading far more than the caches hold: what a machine shared with others gives just now.
-class MemoryMeter {
- public:
-  MemoryMeter(Isa isa, ThreadPool& pool);
-  // Bytes per second, all threads of the pool together: the best pass in `budget` seconds.
-  double Read(double budget) const;
-  const Buffer& buffer() const { return buffer_; }
-
- private:
-  ops::cpu::MemoryLoops loops_;
-  ThreadPool& pool_;
-  Buffer buffer_;  // 512 MiB
-};
+using ops::cpu::MemoryMeter;
 
 // Bytes per second, all threads of the pool together. 0.6 s and 512 MiB.
 struct Bandwidth {
