@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <vector>
@@ -41,6 +42,7 @@ struct Ucx {
   decltype(&ucp_listener_create) listener_create;
   decltype(&ucp_listener_destroy) listener_destroy;
   decltype(&ucp_listener_query) listener_query;
+  decltype(&ucp_listener_reject) listener_reject;
   decltype(&ucp_ep_create) ep_create;
   decltype(&ucp_ep_close_nbx) ep_close;
   decltype(&ucp_am_send_nbx) am_send;
@@ -77,6 +79,7 @@ Result<Ucx> LoadUcx() {
   library.Find("ucp_listener_create", ucx.listener_create);
   library.Find("ucp_listener_destroy", ucx.listener_destroy);
   library.Find("ucp_listener_query", ucx.listener_query);
+  library.Find("ucp_listener_reject", ucx.listener_reject);
   library.Find("ucp_ep_create", ucx.ep_create);
   library.Find("ucp_ep_close_nbx", ucx.ep_close);
   library.Find("ucp_am_send_nbx", ucx.am_send);
@@ -104,19 +107,29 @@ Result<std::unique_ptr<AddressList>> Resolve(const HostPort& at) {
   return std::make_unique<AddressList>(list);
 }
 
+// Shuts down the socket that listens at a port of this process and its connections, whose
+// descriptors UCX does not tell. Returns how many connections there were.
+int ShutDownSockets(uint16_t port) {
+  int connections = 0;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    sockaddr_in at{};  // IPv6 has its port at the same place
+    socklen_t size = sizeof(at);
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) continue;
+    if ((at.sin_family != AF_INET && at.sin_family != AF_INET6) || ntohs(at.sin_port) != port) {
+      continue;
+    }
+    connections += ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0;
+    (void)::shutdown(fd, SHUT_RDWR);
+  }
+  return connections;
+}
+
 class UcxTransport final : public Transport {
  public:
   UcxTransport(const Ucx& ucx, Owner& owner) : ucx_(ucx), owner_(owner) {}
-  ~UcxTransport() override {
-    while (!connections_.empty()) Close(connections_.begin()->first);
-    while (worker_ != nullptr &&
-           ucx_.progress(worker_) != 0) {  // operations end; nobody is told any more
-    }
-    if (listener_ != nullptr) ucx_.listener_destroy(listener_);
-    if (worker_ != nullptr) ucx_.worker_destroy(worker_);
-    if (context_ != nullptr) ucx_.cleanup(context_);
-    if (wake_ >= 0) ::close(wake_);
-  }
+  ~UcxTransport() override;
   Status Open();
 
   Result<uint16_t> Listen(const HostPort& at) override;
@@ -159,6 +172,8 @@ class UcxTransport final : public Transport {
     if (status == UCS_OK) return {};
     return Error{ErrorCode::kUnavailable, fmt::format("UCX: {}: {}", what, ucx_.text(status))};
   }
+  void EndListening();
+  void Close(ucp_ep_h endpoint);
   Result<ConnectionId> Add(ucp_ep_params_t params);
   void Start(Operation* send, unsigned id);
   ConnectionId Find(ucp_ep_h endpoint) const;
@@ -218,6 +233,7 @@ class UcxTransport final : public Transport {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   ucp_listener_h listener_ = nullptr;
+  uint16_t port_ = 0;  // where it listens
   int efd_ = -1, wake_ = -1;
   bool idle_ = false;  // nothing was left to do when UCX was called last
   int64_t connected_ = 0;
@@ -227,6 +243,33 @@ class UcxTransport final : public Transport {
   std::vector<std::pair<uint64_t, bool>> sent_, received_;
   std::vector<std::pair<ConnectionId, std::string>> messages_;
 };
+
+// The owner is told nothing from here on.
+UcxTransport::~UcxTransport() {
+  for (const auto& [id, connection] : std::exchange(connections_, {})) Close(connection.endpoint);
+  while (worker_ != nullptr && ucx_.progress(worker_) != 0) continue;  // operations end
+  if (listener_ != nullptr) EndListening();
+  if (worker_ != nullptr) ucx_.worker_destroy(worker_);
+  if (context_ != nullptr) ucx_.cleanup(context_);
+  if (wake_ >= 0) ::close(wake_);
+}
+
+// The thread of UCX 1.13 accepts connections, and uses the listener when the first bytes of one
+// come, even if it has been destroyed. So connections that are not complete end first. Those that
+// are complete and not answered are refused, which UCX does not do by itself.
+void UcxTransport::EndListening() {
+  // A millisecond each; one that was accepted meanwhile is found by the next.
+  constexpr int kTriesLeast = 3, kTriesMost = 200;
+  for (int i = 0; (ShutDownSockets(port_) > 0 || i < kTriesLeast) && i < kTriesMost; ++i) {
+    while (ucx_.progress(worker_) != 0 || !requests_.empty()) {
+      for (const ucp_conn_request_h request : std::exchange(requests_, {})) {
+        (void)ucx_.listener_reject(listener_, request);
+      }
+    }
+    ::poll(nullptr, 0, 1);
+  }
+  ucx_.listener_destroy(listener_);
+}
 
 Status UcxTransport::Open() {
   wake_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -272,7 +315,8 @@ Result<uint16_t> UcxTransport::Listen(const HostPort& at) {
   RETURN_IF_ERROR(Check(ucx_.listener_query(listener_, &attributes), "its port"));
   sockaddr_in in{};
   std::memcpy(&in, &attributes.sockaddr, sizeof(in));  // IPv6 has its port at the same place
-  return ntohs(in.sin_port);
+  port_ = ntohs(in.sin_port);
+  return port_;
 }
 
 Result<ConnectionId> UcxTransport::Connect(const HostPort& to) {
@@ -386,6 +430,10 @@ void UcxTransport::Close(ConnectionId id) {
   if (at == connections_.end()) return;
   const ucp_ep_h endpoint = at->second.endpoint;
   connections_.erase(at);
+  Close(endpoint);
+}
+
+void UcxTransport::Close(ucp_ep_h endpoint) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;

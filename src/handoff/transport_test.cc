@@ -148,6 +148,32 @@ TEST_F(TransportTest, NoLateWriteLandsInPagesThatWereGivenBack) {
   EXPECT_LT(ends_[0].received, 24) << "no write was under way";
 }
 
+// A partner that comes back while an engine stops: the request for a connection is anywhere.
+TEST(Transport, EndsWhileOthersConnect) {
+  End other;
+  const auto connects = Transport::Create(other);
+  ASSERT_TRUE(connects);
+  for (int round = 0; round < 80; ++round) {
+    End owner;
+    auto listens = Transport::Create(owner);
+    ASSERT_TRUE(listens);
+    const Result<uint16_t> port = (*listens)->Listen({"127.0.0.1", 0});
+    ASSERT_TRUE(port);
+    for (int i = 0; i < 1 + round % 3; ++i) {
+      const auto to = (*connects)->Connect({"127.0.0.1", *port});
+      ASSERT_TRUE(to);
+      (*connects)->Send(*to, "hello");
+    }
+    const int64_t end_us = MonotonicUs() + round * 30;
+    while (MonotonicUs() < end_us) {
+      (*connects)->Progress();
+      if (round % 2 == 1) (*listens)->Progress();
+    }
+    listens->reset();
+    (*connects)->Progress();
+  }
+}
+
 TEST(HostPort, SaysWhatIsWrong) {
   EXPECT_EQ(ParseHostPort("10.0.0.1:7000")->port, 7000);
   EXPECT_EQ(ParseHostPort("[::1]:7000")->host, "::1");

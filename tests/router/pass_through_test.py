@@ -53,7 +53,7 @@ def test_status_headers_and_body_are_the_engines(start_router, engine, method, p
     texts = [re.findall(rb'"(?:text|content|delta)":"((?:[^"\\]|\\.)*)"', answer[2])
              for answer in (direct, through)]
     assert b"".join(texts[0]) == b"".join(texts[1])
-    ends = [re.sub(rb"\d+", b"", answer[2][-20:]) for answer in (direct, through)]
+    ends = [re.sub(rb"\d+", b"", answer[2])[-20:] for answer in (direct, through)]
     assert ends[0] == ends[1]
 
 
