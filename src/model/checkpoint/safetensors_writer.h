@@ -4,9 +4,11 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/system/new_file.h"
 #include "tensor/dtype.h"
 
 namespace braid {
@@ -24,20 +26,16 @@ class SafetensorsWriter {
  public:
   static Result<SafetensorsWriter> Create(const std::string& path,
                                           std::span<const TensorPlan> tensors);
-  SafetensorsWriter(SafetensorsWriter&& other) noexcept;
-  SafetensorsWriter& operator=(SafetensorsWriter&& other) noexcept;
-  ~SafetensorsWriter();  // an unfinished file is removed
 
   // Bytes [offset, offset + data.size()) of tensor `index`. Any thread.
   Status Write(size_t index, int64_t offset, std::span<const std::byte> data) const;
   // Every byte has been written: gives the file its name.
-  Status Finish();
+  Status Finish() { return file_.Finish(); }
 
  private:
-  SafetensorsWriter() = default;
-  std::string path_;
+  explicit SafetensorsWriter(NewFile file) : file_(std::move(file)) {}
+  NewFile file_;
   std::vector<int64_t> begin_;  // of each tensor in the file
-  int fd_ = -1;
 };
 
 }  // namespace braid

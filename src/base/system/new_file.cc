@@ -1,0 +1,66 @@
+// Positioned writes into a temporary file beside the one to be.
+#include "base/system/new_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace braid {
+namespace {
+
+Error SystemError(const std::string& path, const char* act) {
+  return {ErrorCode::kInternal, fmt::format("{}: cannot {}: {}", path, act, std::strerror(errno))};
+}
+
+std::string TemporaryName(const std::string& path) { return path + ".tmp"; }
+
+}  // namespace
+
+Result<NewFile> NewFile::Create(const std::string& path) {
+  NewFile file;
+  file.path_ = path;
+  const std::string temporary = TemporaryName(path);
+  file.fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.fd_ < 0) return SystemError(temporary, "create");
+  return file;
+}
+
+NewFile::NewFile(NewFile&& other) noexcept { *this = std::move(other); }
+
+NewFile& NewFile::operator=(NewFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+NewFile::~NewFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(TemporaryName(path_).c_str());
+}
+
+Status NewFile::Write(int64_t offset, std::span<const std::byte> data) const {
+  while (!data.empty()) {
+    const ssize_t n = ::pwrite(fd_, data.data(), data.size(), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SystemError(path_, "write");
+    data = data.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+  return {};
+}
+
+Status NewFile::Finish() {
+  if (::close(std::exchange(fd_, -1)) != 0) return SystemError(path_, "close");
+  if (std::rename(TemporaryName(path_).c_str(), path_.c_str()) != 0) {
+    return SystemError(path_, "rename");
+  }
+  return {};
+}
+
+}  // namespace braid

@@ -1,0 +1,32 @@
+// A file that is written in pieces and appears under its name only when it is complete. Move-only;
+// Write from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace braid {
+
+class NewFile {
+ public:
+  static Result<NewFile> Create(const std::string& path);
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&& other) noexcept;
+  ~NewFile();  // an unfinished file is removed
+
+  // Bytes [offset, offset + data.size()) of the file.
+  Status Write(int64_t offset, std::span<const std::byte> data) const;
+  // Every byte has been written: gives the file its name.
+  Status Finish();
+
+ private:
+  NewFile() = default;
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace braid

@@ -1,0 +1,61 @@
+// A file is there when it is complete, and not before.
+#include "base/system/new_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "base/check.h"
+#include "base/system/file.h"
+
+namespace braid {
+namespace {
+
+std::string MakeDirectory() {
+  std::string name = (std::filesystem::temp_directory_path() / "braid_new_file_XXXXXX").string();
+  CHECK(::mkdtemp(name.data()) != nullptr);
+  return name;
+}
+
+Status Write(const NewFile& file, int64_t offset, std::string_view text) {
+  return file.Write(offset, std::as_bytes(std::span(text)));
+}
+
+TEST(NewFile, AppearsWhenItIsFinishedWithWhatWasWrittenAnywhere) {
+  const std::string directory = MakeDirectory(), path = directory + "/a";
+  Result<NewFile> file = NewFile::Create(path);
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(Write(*file, 3, "later"));
+  ASSERT_TRUE(Write(*file, 0, "abc"));
+  EXPECT_FALSE(FileExists(path));
+  NewFile moved = std::move(*file);
+  ASSERT_TRUE(moved.Finish());
+  const Result<std::string> content = ReadFile(path, 100);
+  ASSERT_TRUE(content);
+  EXPECT_EQ(*content, "abclater");
+  std::filesystem::remove_all(directory);
+}
+
+TEST(NewFile, LeavesNothingWhenItIsNotFinished) {
+  const std::string directory = MakeDirectory();
+  {
+    Result<NewFile> file = NewFile::Create(directory + "/a");
+    ASSERT_TRUE(file);
+    ASSERT_TRUE(Write(*file, 0, "abc"));
+    EXPECT_FALSE(std::filesystem::is_empty(directory));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  std::filesystem::remove_all(directory);
+}
+
+TEST(NewFile, SaysWhereItCannotBeMade) {
+  const Result<NewFile> file = NewFile::Create("/nowhere/at/all");
+  ASSERT_FALSE(file);
+  EXPECT_NE(file.error().message.find("/nowhere/at/all"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace braid
