@@ -6,6 +6,7 @@
 #include <emmintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -24,13 +25,16 @@ int64_t UnitOf(const GroupedFormat& format) {
   return unit;
 }
 
-float LargestOf(NumberType type) {
-  return type == NumberType::kI8 ? 127.0f : type == NumberType::kF8 ? 448.0f : 255.0f;
+float LargestOf(NumberType type, int most) {
+  if (type == NumberType::kF8) return 448.0f;
+  if (most > 0) return static_cast<float>(most);
+  return type == NumberType::kI8 ? 127.0f : 255.0f;
 }
 
-// Writes the number nearest to x, which is not negative; of powers of two the next above it. What
-// is not finite becomes NaN where the type has it.
-void EncodeNumber(NumberType type, float x, std::byte* out) {
+// Writes the number nearest to x, which is not negative, of those up to `limit` where the type is
+// one of bytes; of powers of two the next above it. What is not finite becomes NaN where the type
+// has it.
+void EncodeNumber(NumberType type, float limit, float x, std::byte* out) {
   const bool finite = std::isfinite(x);
   if (type == NumberType::kF32) {
     const float value = finite ? x : NAN;
@@ -45,17 +49,23 @@ void EncodeNumber(NumberType type, float x, std::byte* out) {
     const int up = exponent - (part == 0.5f ? 1 : 0) + 128;
     *out = static_cast<std::byte>(!finite ? 255 : x > 0 ? std::clamp(up, 0, 254) : 0);
   } else if (type == NumberType::kF8) {
-    *out = std::byte{E4M3OfFloat(x > 0 ? std::min(x, LargestOf(type)) : 0.0f)};
+    *out = std::byte{E4M3OfFloat(x > 0 ? std::min(x, limit) : 0.0f)};
   } else {
-    const float integer = x > 0 ? std::nearbyint(std::min(x, LargestOf(type))) : 0.0f;
+    const float integer = x > 0 ? std::nearbyint(std::min(x, limit)) : 0.0f;
     *out = static_cast<std::byte>(static_cast<uint8_t>(integer));
   }
 }
 
 // Writes numbers i and i + 1 that come close to what the groups want, and gives what they make.
-std::byte* WriteNumbers(const GroupedFormat& format, int i, int64_t unit, float* wanted,
-                        std::byte* out) {
+struct NumberPair {
+  int first = 0;  // the index of the first
+  int most = 0;   // of integers
+};
+std::byte* WriteNumbers(const GroupedFormat& format, NumberPair numbers, int64_t unit,
+                        float* wanted, std::byte* out) {
+  const int i = numbers.first;
   const SharedNumber first = format.numbers[i], second = format.numbers[i + 1];
+  const float limit = LargestOf(second.type, numbers.most);
   const bool pair = second.type != NumberType::kNone, divides = format.divides && i == 0;
   const int64_t share = first.columns / format.group, groups = unit / format.group;
   std::byte* firsts = out;
@@ -65,9 +75,10 @@ std::byte* WriteNumbers(const GroupedFormat& format, int i, int64_t unit, float*
       most = std::isfinite(wanted[j]) ? std::max(most, wanted[j]) : NAN;
       if (std::isnan(most)) break;
     }
-    const float limit = pair ? LargestOf(second.type) : 1.0f;
+    const float over = pair ? limit : 1.0f;
     const float least = most > 0 || std::isnan(most) ? most : 1.0f;  // a divisor is not zero
-    EncodeNumber(first.type, divides ? limit / least : most / limit, out);
+    EncodeNumber(first.type, LargestOf(first.type, numbers.most),
+                 divides ? over / least : most / over, out);
   }
   for (int64_t g = 0; g < groups; ++g) {
     const float one = NumberOf(firsts + g / share * first.bytes(), first.type);
@@ -75,11 +86,41 @@ std::byte* WriteNumbers(const GroupedFormat& format, int i, int64_t unit, float*
       wanted[g] = one;
       continue;
     }
-    EncodeNumber(second.type, divides ? wanted[g] * one : one > 0 ? wanted[g] / one : 0.0f, out);
+    EncodeNumber(second.type, limit,
+                 divides   ? wanted[g] * one
+                 : one > 0 ? wanted[g] / one
+                           : 0.0f,
+                 out);
     wanted[g] = ScaleOf(divides, one, NumberOf(out, second.type));
     out += second.bytes();
   }
   return out;
+}
+
+struct Range {
+  float low = 0, high = 0;
+  bool finite = true;
+};
+Range RangeOf(const float* x, int64_t count) {
+  constexpr int64_t kLanes = 4;
+  float low[kLanes] = {}, high[kLanes] = {};
+  int32_t magnitude[kLanes] = {};  // as bits, which order like integers
+  for (int64_t c = 0; c < count; c += kLanes) {
+    for (int64_t i = 0; i < kLanes; ++i) {
+      low[i] = x[c + i] < low[i] ? x[c + i] : low[i];
+      high[i] = x[c + i] > high[i] ? x[c + i] : high[i];
+      magnitude[i] = std::max(magnitude[i], std::bit_cast<int32_t>(x[c + i]) & 0x7fffffff);
+    }
+  }
+  return {std::min(std::min(low[0], low[1]), std::min(low[2], low[3])),
+          std::max(std::max(high[0], high[1]), std::max(high[2], high[3])),
+          std::max(std::max(magnitude[0], magnitude[1]), std::max(magnitude[2], magnitude[3])) <
+              0x7f800000};
+}
+
+// x to the nearest integer, for |x| < 2^22: adding 1.5 * 2^23 leaves it in the low bits.
+int IntegerOf(float x) {
+  return static_cast<int>(std::bit_cast<uint32_t>(x + 12582912.0f) & 0x7fffff) - 0x400000;
 }
 
 // The code of a table whose value is nearest to x.
@@ -98,35 +139,43 @@ int NearestOf(const GroupedFormat& format, float x) {
 
 void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count, std::byte* codes,
                      std::byte* scales) {
+  QuantiseGrouped(format, 0, x, count, {codes, scales});
+}
+
+void QuantiseGrouped(const GroupedFormat& format, int integers_most, const float* x, int64_t count,
+                     const CodedUnit& out) {
   const int64_t unit = UnitOf(format);
   const auto least = static_cast<float>(format.Least()), most = static_cast<float>(format.Most());
   float padded[kUnitMax] = {}, scale[kGroupsMax], base[kGroupsMax] = {};
   std::copy_n(x, count, padded);
   for (int64_t g = 0; g < unit / format.group; ++g) {
-    const float* of = padded + g * format.group;
-    float low = 0, high = 0;
-    bool finite = true;
-    for (int64_t c = 0; c < format.group; ++c) {
-      low = std::min(low, of[c]);
-      high = std::max(high, of[c]);
-      finite = finite && std::isfinite(of[c]);
-    }
-    base[g] = !finite ? NAN : format.has_base() ? -low : 0.0f;
+    const Range range = RangeOf(padded + g * format.group, format.group);
+    base[g] = !range.finite ? NAN : format.has_base() ? -range.low : 0.0f;
     // Integers reach as far up as down; tables have other ends.
     const float down = format.values ? -least : most;
-    const float reach =
-        format.has_base() ? (high - low) / most : std::max(high / most, -low / down);
-    scale[g] = finite ? reach : NAN;
+    const float reach = format.has_base() ? (range.high - range.low) / most
+                                          : std::max(range.high / most, -range.low / down);
+    scale[g] = range.finite ? reach : NAN;
   }
-  std::byte* bases = WriteNumbers(format, 0, unit, scale, scales);
-  if (format.has_base()) WriteNumbers(format, 2, unit, base, bases);
-  for (int64_t c = 0; c < count; ++c) {
-    const int64_t g = c / format.group;
+  std::byte* bases = WriteNumbers(format, {0, integers_most}, unit, scale, out.scales);
+  if (format.has_base()) WriteNumbers(format, {2, integers_most}, unit, base, bases);
+  float of[kUnitMax];
+  for (int64_t g = 0; g < unit / format.group; ++g) {
     const float factor = scale[g] > 0 ? 1.0f / scale[g] : 0.0f;
-    const float of = factor > 0 ? (x[c] + base[g]) * factor : 0.0f;
-    const float code = std::nearbyint(std::clamp(of, least, most));
-    codes[c] = static_cast<std::byte>(format.values ? NearestOf(format, of)
-                                                    : static_cast<int>(code) + format.centre);
+    const float* from = padded + g * format.group;
+    float* to = of + g * format.group;
+    for (int64_t c = 0; c < format.group; ++c) to[c] = (from[c] + base[g]) * factor;
+    if (!(factor > 0)) std::fill_n(to, format.group, 0.0f);
+  }
+  if (format.values) {
+    for (int64_t c = 0; c < count; ++c) {
+      out.codes[c] = static_cast<std::byte>(NearestOf(format, of[c]));
+    }
+    return;
+  }
+  for (int64_t c = 0; c < count; ++c) {
+    const float code = std::max(least, std::min(of[c], most));
+    out.codes[c] = static_cast<std::byte>(IntegerOf(code) + format.centre);
   }
 }
 

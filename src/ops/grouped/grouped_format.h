@@ -12,6 +12,13 @@ namespace braid::ops {
 // What WeightFormatRow's functions of the same names do.
 void QuantiseGrouped(const GroupedFormat& format, const float* x, int64_t count, std::byte* codes,
                      std::byte* scales);
+// The same where integers that columns share are at most `most`; 0: what their types hold. Files
+// have them in fewer bits.
+struct CodedUnit {
+  std::byte *codes, *scales;
+};
+void QuantiseGrouped(const GroupedFormat& format, int most, const float* x, int64_t count,
+                     const CodedUnit& out);
 void PackGrouped(const GroupedFormat& format, const std::byte* const codes[kPanelRows],
                  int64_t words, std::byte* lines);
 float GroupedCodeAt(const GroupedFormat& format, const std::byte* lines, int64_t lane, int64_t col);
