@@ -17,14 +17,18 @@ class MakeModelCommand : public Command {
   void AddFlags(Flags& flags) override {
     std::vector<std::string> names;
     for (const Family& family : Families()) names.emplace_back(family.name);
-    flags.Required("OUT", directory_, "Directory to write to");
+    flags.Required("OUT", directory_, "Directory to write to, or a GGUF file to write");
     flags.Choice("--family", family_, std::move(names), "Model family");
     flags.Text("--shape", shape_,
                "tiny, mid or a published model (a wrong name lists them), then values for "
                "keys of config.json: tiny,hidden_size=128,num_experts=5");
-    flags.Choice("--format", format_, MakeableFormats(), "Format of the weight matrices");
+    std::vector<std::string> formats = MakeableFormats();
+    for (std::string& name : GgufMixtureNames()) formats.push_back(std::move(name));
+    flags.Choice("--format", format_, std::move(formats),
+                 "Format of the weight matrices; from q4_0 on a GGUF file of these types");
     flags.Switch("--quantize-head", head_,
-                 "With a quantised format: also quantise the embedding and the output head");
+                 "With a quantised format, but for GGUF files: also quantise the embedding and the "
+                 "output head");
     flags.Number("--expert-skew", expert_skew_, {0, 10},
                  "Let tokens choose experts by Zipf's law of this exponent, by the biases of the "
                  "routers (default: random biases)");
@@ -66,7 +70,14 @@ Status MakeModelCommand::Run() {
   request.directory = directory_;
   request.family = family_;
   request.shape = SplitShape(shape_);
-  request.weights = *ops::FindWeightFormat(format_);
+  request.gguf = FindGgufMixture(format_);
+  if (request.gguf != nullptr && head_) {
+    return Error{ErrorCode::kInvalid,
+                 "--quantize-head: a GGUF file's format says what becomes of the embedding and the "
+                 "head; leave the flag out",
+                 "quantize_head"};
+  }
+  if (request.gguf == nullptr) request.weights = *ops::FindWeightFormat(format_);
   request.quantise_head = head_;
   request.expert_skew = expert_skew_;
   request.seed = seed_.value_or(0);

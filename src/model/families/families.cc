@@ -144,8 +144,7 @@ Result<OpenedModel> OpenGguf(const std::string& path) {
   const json::string* name = at == gguf.metadata.end() ? nullptr : at->second.if_string();
   RETURN_IF_ERROR(CheckIsModel(gguf, name ? std::string_view(*name) : std::string_view()));
   std::vector<std::string_view> known;
-  for (const auto& make : kGgufFamilies) {
-    const GgufFamily family = make();
+  for (const GgufFamily& family : GgufFamilies()) {
     for (const GgufFamily::Architecture& architecture : family.architectures) {
       known.push_back(architecture.gguf);
       if (name && std::string_view(*name) == architecture.gguf) {
@@ -191,6 +190,12 @@ Result<OpenedModel> OpenModel(const std::string& named) {
   ASSIGN_OR_RETURN(const json::value config,
                    ReadJsonFile(path + "/config.json", {.bytes_max = kConfigBytesMax}));
   return OpenedModel{std::move(spec), std::move(checkpoint), config.get_object()};
+}
+
+std::vector<GgufFamily> GgufFamilies() {
+  std::vector<GgufFamily> families;
+  for (GgufFamily (*family)() : kGgufFamilies) families.push_back(family());
+  return families;
 }
 
 std::vector<Family> Families() {

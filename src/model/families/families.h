@@ -48,12 +48,16 @@ struct GgufFamily {
   json::object (*config)(GgufKeys& keys) = nullptr;  // without "architectures"
   // Gives the tensors their names; may adapt the spec to how the files store values.
   void (*map)(ModelSpec& spec, GgufNames& names) = nullptr;
+  // The metadata that `config` reads, without the architecture's name before the keys; an error for
+  // a model that they cannot describe.
+  Result<json::object> (*metadata)(const ModelSpec& spec) = nullptr;
 };
 GgufFamily Deepseek2Gguf();
 GgufFamily KimiLinearGguf();
 GgufFamily Qwen3Gguf();
 GgufFamily Qwen3_5Gguf();
 GgufFamily Qwen3NextGguf();
+std::vector<GgufFamily> GgufFamilies();
 
 std::vector<Family> Families();
 // By name; the error lists the names that exist.

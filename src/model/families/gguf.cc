@@ -64,8 +64,34 @@ Status GgufKeys::Finish() const {
   return Listed(file_.path(), "keys that are not known and may change the mathematics", unknown);
 }
 
+json::object CommonGgufKeys(const ModelSpec& spec, int64_t drafts) {
+  json::object keys = {{"block_count", static_cast<int64_t>(spec.layers.size()) + drafts},
+                       {"context_length", spec.context_tokens_max},
+                       {"embedding_length", spec.hidden},
+                       {"vocab_size", spec.vocabulary},
+                       {"attention.layer_norm_rms_epsilon", double{spec.norm.eps}}};
+  if (const auto* dense = FirstFfn<DenseFfn>(spec)) keys["feed_forward_length"] = dense->width;
+  if (const auto* moe = FirstFfn<MoeFfn>(spec)) {
+    keys["expert_count"] = moe->experts;
+    keys["expert_used_count"] = moe->top_k;
+    keys["expert_feed_forward_length"] = moe->width;
+  }
+  return keys;
+}
+
+int64_t DraftBlocks(const ModelSpec& spec) {
+  return spec.draft && spec.draft->declared && spec.draft->layers.size() == 1 ? 1 : 0;
+}
+
+Error NoGgufKeyFor(std::string_view what) {
+  return {ErrorCode::kInvalid,
+          fmt::format("GGUF files of this family have no key for {}; write another format", what),
+          "format"};
+}
+
 void GgufNames::Whole(const std::string& name, const std::string& tensor) {
-  const GgufTensor* found = file_.Find(tensor);
+  if (file_ == nullptr) return wanted.push_back({.name = name, .tensor = tensor});
+  const GgufTensor* found = file_->Find(tensor);
   if (found == nullptr) return;
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < found->shape.size(); ++i) rows *= found->shape[i];
@@ -74,11 +100,14 @@ void GgufNames::Whole(const std::string& name, const std::string& tensor) {
 
 void GgufNames::Rows(const std::string& name, std::vector<int64_t> shape,
                      const std::vector<GgufRows>& rows) {
+  if (file_ == nullptr) {
+    return wanted.push_back({.name = name, .tensor = {}, .rows = rows});
+  }
   GgufView view;
   TensorEntry entry{.name = name, .shape = std::move(shape)};
   last_ = nullptr;
   for (const GgufRows& part : rows) {
-    const GgufTensor* tensor = file_.Find(part.tensor);
+    const GgufTensor* tensor = file_->Find(part.tensor);
     if (tensor == nullptr) return;
     used_.insert(tensor->name);
     if (view.type == nullptr) {
@@ -107,16 +136,23 @@ void GgufNames::Rows(const std::string& name, std::vector<int64_t> shape,
 }
 
 void GgufNames::Columns(std::vector<GgufView::Columns> columns) {
+  if (file_ == nullptr) wanted.back().columns = columns;
   if (last_) last_->columns = std::move(columns);
 }
 
 void GgufNames::LogOfNegative() {
+  if (file_ == nullptr) wanted.back().log_of_negative = true;
   if (last_) last_->log_of_negative = true;
 }
 
+void GgufNames::StoredAs(std::vector<int64_t> shape) {
+  if (file_ == nullptr) wanted.back().stored = std::move(shape);
+}
+
 void GgufNames::LeaveOut(std::string_view prefix, std::string_view what) {
+  if (file_ == nullptr) return;
   int64_t count = 0, bytes = 0;
-  for (const GgufTensor& tensor : file_.tensors) {
+  for (const GgufTensor& tensor : file_->tensors) {
     if (!tensor.name.starts_with(prefix)) continue;
     used_.insert(tensor.name);
     ++count;
@@ -128,13 +164,13 @@ void GgufNames::LeaveOut(std::string_view prefix, std::string_view what) {
 }
 
 Status GgufNames::Finish() const {
-  if (!problems_.empty()) return Listed(file_.path(), "wrong tensors", problems_);
+  if (!problems_.empty()) return Listed(file_->path(), "wrong tensors", problems_);
   std::vector<std::string> unknown;
-  for (const GgufTensor& tensor : file_.tensors) {
+  for (const GgufTensor& tensor : file_->tensors) {
     if (!used_.contains(tensor.name)) unknown.push_back(tensor.name);
   }
   if (unknown.empty()) return {};
-  return Listed(file_.path(), "tensors that belong to no weight of the model", unknown);
+  return Listed(file_->path(), "tensors that belong to no weight of the model", unknown);
 }
 
 void MapFullAttention(const std::string& to, const std::string& from, GgufNames& names) {
@@ -164,6 +200,7 @@ void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const 
     gate_up.push_back({from + "ffn_up_exps.weight", e * moe.width, moe.width});
   }
   names.Rows(to + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, gate_up);
+  names.StoredAs({moe.experts, moe.width, hidden});
   names.Whole(to + "experts.down_proj", from + "ffn_down_exps.weight");
   names.Whole(to + "gate.weight", from + "ffn_gate_inp.weight");
 }

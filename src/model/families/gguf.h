@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "model/checkpoint/checkpoint.h"
@@ -40,6 +41,29 @@ class GgufKeys {
   std::set<std::string, std::less<>> used_;
 };
 
+// What every architecture says of a model in the same words: sizes of the model, its norms and its
+// blocks, of which `drafts` are a draft head's.
+json::object CommonGgufKeys(const ModelSpec& spec, int64_t drafts);
+// Blocks of the draft head that MapDraftHead maps: 1 or 0.
+int64_t DraftBlocks(const ModelSpec& spec);
+// The error of a metadata function: no key says `what`.
+Error NoGgufKeyFor(std::string_view what);
+// The first layer of a kind; null if there is none.
+template <class Kind>
+const Kind* FirstMixer(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const auto* mixer = std::get_if<Kind>(&layer.mixer)) return mixer;
+  }
+  return nullptr;
+}
+template <class Kind>
+const Kind* FirstFfn(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const auto* ffn = std::get_if<Kind>(&layer.ffn)) return ffn;
+  }
+  return nullptr;
+}
+
 // Rows of a tensor of the file.
 struct GgufRows {
   std::string tensor;
@@ -47,11 +71,22 @@ struct GgufRows {
   int64_t count = 0;
 };
 
+// What a mapping says of a weight, where there is no file.
+struct GgufWanted {
+  std::string name;  // the model's
+  std::string tensor;
+  std::vector<GgufRows> rows;   // in place of `tensor`
+  std::vector<int64_t> stored;  // the shape of its tensors; empty: see StoredAs
+  std::vector<GgufView::Columns> columns;
+  bool log_of_negative = false;
+};
+
 // Collects the tensors under the model's names. A tensor that the file lacks is left out: the
-// loader says what is missing.
+// loader says what is missing. Without a file it keeps what it is told, for files to be written.
 class GgufNames {
  public:
-  explicit GgufNames(const GgufFile& file) : file_(file) {}
+  explicit GgufNames(const GgufFile& file) : file_(&file) {}
+  GgufNames() = default;
 
   void Whole(const std::string& name, const std::string& tensor);
   // All of one element type and row length.
@@ -59,7 +94,10 @@ class GgufNames {
   // Of the last tensor that was given a name.
   void Columns(std::vector<GgufView::Columns> columns);
   void LogOfNegative();
-  bool Has(std::string_view tensor) const { return file_.Find(tensor) != nullptr; }
+  // The shape that the tensors of the last name have in files: where nothing is said, that of the
+  // weight for a whole tensor, and [rows, columns] for tensors named by rows.
+  void StoredAs(std::vector<int64_t> shape);
+  bool Has(std::string_view tensor) const { return !file_ || file_->Find(tensor) != nullptr; }
   // Tensors that no weight needs, with a line about them in left_out.
   void LeaveOut(std::string_view prefix, std::string_view what);
   // Tensors of the file that no code named.
@@ -68,11 +106,12 @@ class GgufNames {
   std::deque<GgufView> views;
   std::map<std::string, TensorEntry, std::less<>> tensors;
   std::vector<std::string> left_out;
+  std::vector<GgufWanted> wanted;  // without a file
 
  private:
   void Problem(std::string text) { problems_.push_back(std::move(text)); }
 
-  const GgufFile& file_;
+  const GgufFile* file_ = nullptr;
   std::set<std::string, std::less<>> used_;
   std::vector<std::string> problems_;
   GgufView* last_ = nullptr;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/families/families.h"
 #include "model/families/gguf.h"
@@ -93,6 +94,80 @@ json::object KimiConfig(GgufKeys& keys) {
   return config;
 }
 
+// Both architectures: latent attention, experts with sigmoid scores behind some dense layers.
+Result<json::object> LatentMetadata(const ModelSpec& spec, const LatentAttention& m) {
+  const auto* moe = FirstFfn<MoeFfn>(spec);
+  if (moe == nullptr) return NoGgufKeyFor("a model without experts");
+  if (moe->shared_width % moe->width != 0) {
+    return NoGgufKeyFor("shared experts that are no multiple of the others");
+  }
+  const auto dense = [](const LayerSpec& layer) {
+    return std::holds_alternative<DenseFfn>(layer.ffn);
+  };
+  const auto leading = std::ranges::find_if_not(spec.layers, dense) - spec.layers.begin();
+  if (std::ranges::count_if(spec.layers, dense) != leading) {
+    return NoGgufKeyFor("dense layers behind layers of experts");
+  }
+  json::object keys = CommonGgufKeys(spec, DraftBlocks(spec));
+  keys["attention.head_count"] = m.heads;
+  if (m.q_lora_rank > 0) keys["attention.q_lora_rank"] = m.q_lora_rank;
+  keys["attention.kv_lora_rank"] = m.latent_dim;
+  keys["attention.key_length"] = m.latent_dim + m.shared_dim;
+  keys["attention.value_length"] = m.latent_dim;
+  keys["attention.key_length_mla"] = m.key_dim + m.shared_dim;
+  keys["attention.value_length_mla"] = m.value_dim;
+  keys["rope.dimension_count"] = m.shared_dim;
+  keys["rope.freq_base"] = m.rotary.theta;
+  keys["leading_dense_block_count"] = static_cast<int64_t>(leading);
+  keys["expert_shared_count"] = moe->shared_width / moe->width;
+  keys["expert_weights_scale"] = double{moe->router.scale};
+  keys["expert_group_count"] = moe->router.groups;
+  keys["expert_group_used_count"] = moe->router.groups_kept;
+  keys["expert_gating_func"] = kSigmoidGating;
+  return keys;
+}
+
+Result<json::object> Deepseek2Metadata(const ModelSpec& spec) {
+  const auto& m = std::get<LatentAttention>(spec.layers.front().mixer);
+  if (!m.rotary.interleaved) return NoGgufKeyFor("rope_interleave=false");
+  ASSIGN_OR_RETURN(json::object keys, LatentMetadata(spec, m));
+  const auto* moe = FirstFfn<MoeFfn>(spec);
+  keys["attention.head_count_kv"] = 1;
+  keys["expert_weights_norm"] = moe->router.renormalise;
+  if (const int64_t drafts = DraftBlocks(spec)) keys["nextn_predict_layers"] = drafts;
+  if (!m.rotary.yarn) return keys;
+  const YarnSpec& yarn = *m.rotary.yarn;
+  keys["rope.scaling.type"] = "yarn";
+  keys["rope.scaling.factor"] = yarn.factor;
+  keys["rope.scaling.original_context_length"] = yarn.original_tokens;
+  keys["rope.scaling.yarn_beta_fast"] = yarn.beta_fast;
+  keys["rope.scaling.yarn_beta_slow"] = yarn.beta_slow;
+  // The scores' factor is (0.1 * mscale_all_dim * ln(factor) + 1)^2; cosines then have none.
+  const double factor = m.score_scale * std::sqrt(m.key_dim + m.shared_dim);
+  if (std::abs(factor - 1) < 1e-6) return keys;
+  if (m.rotary.scale != 1.0f) return NoGgufKeyFor("mscale that differs from mscale_all_dim");
+  keys["rope.scaling.yarn_log_multiplier"] = (std::sqrt(factor) - 1) / std::log(yarn.factor);
+  return keys;
+}
+
+Result<json::object> KimiMetadata(const ModelSpec& spec) {
+  const auto* full = FirstMixer<LatentAttention>(spec);
+  const auto* linear = FirstMixer<LinearAttention>(spec);
+  if (full == nullptr || linear == nullptr) return NoGgufKeyFor("layers of one kind of attention");
+  const auto* moe = FirstFfn<MoeFfn>(spec);
+  if (moe && !moe->router.renormalise) return NoGgufKeyFor("moe_renormalize=false");
+  ASSIGN_OR_RETURN(json::object keys, LatentMetadata(spec, *full));
+  keys["rope.freq_base"] = 10000.0;  // without effect
+  json::array heads;
+  for (const LayerSpec& layer : spec.layers) {
+    heads.push_back(std::holds_alternative<LatentAttention>(layer.mixer) ? 1 : 0);
+  }
+  keys["attention.head_count_kv"] = std::move(heads);
+  keys["kda.head_dim"] = linear->key_dim;
+  keys["ssm.conv_kernel"] = linear->conv_width;
+  return keys;
+}
+
 // The tensors of a module under their names here: each is "NAME.weight" on both sides.
 void MapWeights(const std::string& to, const std::string& from, GgufNames& names,
                 std::initializer_list<std::pair<const char*, const char*>> parts) {
@@ -135,9 +210,11 @@ void MapKda(const LinearAttention& m, const std::string& to, const std::string& 
         *part == 'v' ? int64_t{m.value_heads} * m.value_dim : int64_t{m.key_heads} * m.key_dim;
     names.Rows(fmt::format("{}{}_conv1d.weight", base, part), {channels, 1, m.conv_width},
                {{fmt::format("{}ssm_conv1d_{}.weight", from, part), 0, channels}});
+    names.StoredAs({1, channels, 1, m.conv_width});
   }
   names.Whole(base + "A_log", from + "ssm_a");
   names.LogOfNegative();
+  names.StoredAs({1, 1, m.value_heads, 1});
   names.Whole(base + "dt_bias", from + "ssm_dt.bias");
 }
 
@@ -188,13 +265,15 @@ void Map(ModelSpec& spec, GgufNames& names) {
 GgufFamily Deepseek2Gguf() {
   return {.architectures = {{"deepseek2", "DeepseekV3ForCausalLM"}},
           .config = Deepseek2Config,
-          .map = Map};
+          .map = Map,
+          .metadata = Deepseek2Metadata};
 }
 
 GgufFamily KimiLinearGguf() {
   return {.architectures = {{"kimi-linear", "KimiLinearForCausalLM"}},
           .config = KimiConfig,
-          .map = Map};
+          .map = Map,
+          .metadata = KimiMetadata};
 }
 
 }  // namespace braid

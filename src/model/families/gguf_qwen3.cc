@@ -22,10 +22,30 @@ json::object Config(GgufKeys& keys) {
   keys.Copy("expert_used_count", "num_experts_per_tok", config);
   keys.Copy("expert_feed_forward_length", "moe_intermediate_size", config);
   keys.Ignore("attention.value_length");
+  keys.Ignore("vocab_size");
   const GgufTensor* embedding = keys.Tensor("token_embd.weight");
   if (embedding && embedding->shape.size() == 2) config["vocab_size"] = embedding->shape[0];
   config["tie_word_embeddings"] = keys.Tensor("output.weight") == nullptr;
   return config;
+}
+
+Result<json::object> Metadata(const ModelSpec& spec) {
+  const auto& attention = std::get<FullAttention>(spec.layers.front().mixer);
+  if (attention.rotary.dims != attention.head_dim) {
+    return NoGgufKeyFor("heads of which only a part is rotated");
+  }
+  if (FirstFfn<MoeFfn>(spec) && FirstFfn<DenseFfn>(spec)) {
+    return NoGgufKeyFor("dense layers among layers of experts");
+  }
+  const auto* moe = FirstFfn<MoeFfn>(spec);
+  if (moe && !moe->router.renormalise) return NoGgufKeyFor("norm_topk_prob=false");
+  json::object keys = CommonGgufKeys(spec, 0);
+  keys["attention.head_count"] = attention.heads;
+  keys["attention.head_count_kv"] = attention.kv_heads;
+  keys["attention.key_length"] = attention.head_dim;
+  keys["attention.value_length"] = attention.head_dim;
+  keys["rope.freq_base"] = attention.rotary.theta;
+  return keys;
 }
 
 void Map(ModelSpec& spec, GgufNames& names) {
@@ -50,7 +70,8 @@ void Map(ModelSpec& spec, GgufNames& names) {
 GgufFamily Qwen3Gguf() {
   return {.architectures = {{"qwen3", "Qwen3ForCausalLM"}, {"qwen3moe", "Qwen3MoeForCausalLM"}},
           .config = Config,
-          .map = Map};
+          .map = Map,
+          .metadata = Metadata};
 }
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "model/families/families.h"
 #include "model/families/gguf.h"
@@ -37,6 +38,7 @@ json::object Config(GgufKeys& keys) {
   keys.Copy("full_attention_interval", "full_attention_interval", config);
   CopyLinear(keys, config);
   keys.Ignore("attention.value_length");
+  keys.Ignore("vocab_size");
   keys.Ignore("rope.dimension_sections");  // for text, mrope is plain RoPE
   const int64_t drafts = std::clamp<int64_t>(keys.IntOr("nextn_predict_layers", 0), 0, 8);
   const int64_t layers = std::max<int64_t>(0, keys.IntOr("block_count", 0)) - drafts;
@@ -60,6 +62,61 @@ json::object Config(GgufKeys& keys) {
   if (embedding && embedding->shape.size() == 2) config["vocab_size"] = embedding->shape[0];
   config["tie_word_embeddings"] = keys.Tensor("output.weight") == nullptr;
   return config;
+}
+
+void SayLinear(const LinearAttention& m, json::object& keys) {
+  keys["ssm.conv_kernel"] = m.conv_width;
+  keys["ssm.state_size"] = m.key_dim;
+  keys["ssm.group_count"] = m.key_heads;
+  keys["ssm.time_step_rank"] = m.value_heads;
+  keys["ssm.inner_size"] = int64_t{m.value_heads} * m.value_dim;
+}
+
+// The distance of full attention's layers, if they have one.
+std::optional<int64_t> IntervalOf(const std::vector<bool>& linear) {
+  const auto interval = std::ranges::find(linear, false) - linear.begin() + 1;
+  for (size_t i = 0; i < linear.size(); ++i) {
+    if (linear[i] != ((static_cast<int64_t>(i) + 1) % interval != 0)) return {};
+  }
+  return interval;
+}
+
+// Full attention, which a model may lack, is said as of the draft head, which always has it.
+Result<json::object> Metadata(const ModelSpec& spec) {
+  const auto* moe = FirstFfn<MoeFfn>(spec);
+  if (moe && !moe->router.renormalise) return NoGgufKeyFor("norm_topk_prob=false");
+  if (moe && FirstFfn<DenseFfn>(spec)) {
+    return NoGgufKeyFor("dense layers among layers of experts");
+  }
+  const auto& full = std::get<FullAttention>(spec.draft->layers.front().mixer);
+  if (!full.output_gate) return NoGgufKeyFor("attn_output_gate=false");
+  const int64_t drafts = DraftBlocks(spec);
+  json::object keys = CommonGgufKeys(spec, drafts);
+  if (moe) keys["expert_shared_feed_forward_length"] = moe->shared_width;
+  keys["attention.head_count"] = full.heads;
+  keys["attention.head_count_kv"] = full.kv_heads;
+  keys["attention.key_length"] = full.head_dim;
+  keys["attention.value_length"] = full.head_dim;
+  keys["rope.freq_base"] = full.rotary.theta;
+  keys["rope.dimension_count"] = full.rotary.dims;
+  std::vector<bool> linear;
+  for (const LayerSpec& layer : spec.layers) {
+    linear.push_back(std::holds_alternative<LinearAttention>(layer.mixer));
+  }
+  if (const auto interval = IntervalOf(linear)) keys["full_attention_interval"] = *interval;
+  linear.resize(linear.size() + static_cast<size_t>(drafts));
+  json::array& recurrent = keys["attention.recurrent_layers"].emplace_array();
+  for (const bool is : linear) recurrent.emplace_back(is);
+  if (const auto* m = FirstMixer<LinearAttention>(spec)) SayLinear(*m, keys);
+  if (drafts > 0) keys["nextn_predict_layers"] = drafts;
+  return keys;
+}
+
+// Readers of Qwen3.5 files want the parts of a position in an image, which text has alike.
+Result<json::object> MetadataWithSections(const ModelSpec& spec) {
+  ASSIGN_OR_RETURN(json::object keys, Metadata(spec));
+  keys["rope.dimension_sections"] = {11, 11, 10, 0};
+  return keys;
 }
 
 // The place of value head j in a file: heads of one key head follow each other here, and where a
@@ -183,11 +240,15 @@ GgufFamily Qwen3_5Gguf() {
   return {
       .architectures = {{"qwen35", "Qwen3_5ForCausalLM"}, {"qwen35moe", "Qwen3_5MoeForCausalLM"}},
       .config = Config,
-      .map = Map};
+      .map = Map,
+      .metadata = MetadataWithSections};
 }
 
 GgufFamily Qwen3NextGguf() {
-  return {.architectures = {{"qwen3next", "Qwen3NextForCausalLM"}}, .config = Config, .map = Map};
+  return {.architectures = {{"qwen3next", "Qwen3NextForCausalLM"}},
+          .config = Config,
+          .map = Map,
+          .metadata = Metadata};
 }
 
 }  // namespace braid

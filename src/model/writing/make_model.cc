@@ -25,6 +25,8 @@
 #include "model/loading/weight_choice.h"
 #include "model/spec.h"
 #include "model/writing/convert_files.h"
+#include "model/writing/make_gguf.h"
+#include "model/writing/model_tensors.h"
 #include "model/writing/random_weights.h"
 #include "model/writing/skewed_routers.h"
 #include "tensor/tensor.h"
@@ -36,35 +38,15 @@ constexpr int64_t kChunkElements = int64_t{1} << 20;
 
 // ------------------------------------------------------------------ tensors
 
-// The first source of every weight, each tensor once.
-std::vector<TensorPlan> PlanTensors(const ModelSpec& spec) {
-  std::vector<TensorPlan> plans;
-  std::unordered_set<std::string> seen;
-  auto add = [&](const WeightSpec& weight) {
-    for (const Piece& piece : weight.sources.front()) {
-      TensorPlan plan{.name = piece.tensor, .shape = piece.shape};
-      if (plan.name.starts_with('@')) plan.name = spec.prefixes.back() + plan.name.substr(1);
-      if (!seen.insert(plan.name).second) continue;
-      plan.dtype = DrawOf(plan, spec).dtype;
-      plans.push_back(std::move(plan));
-    }
-  };
-  for (const WeightSpec& weight : WeightsOf(spec)) add(weight);
-  if (spec.draft && spec.draft->declared) {
-    for (const WeightSpec& weight : DraftWeightsOf(spec)) add(weight);
-  }
-  return plans;
-}
-
 // The tensors all of whose rows are rows of weights that may be quantised.
-std::unordered_set<std::string> QuantisableTensors(const ModelSpec& spec, bool head) {
+std::unordered_set<std::string> QuantisableTensors(const ModelSpec& spec, ExpertTensors experts,
+                                                   bool head) {
   std::unordered_map<std::string, bool> allowed;
   for (const WeightSpec& weight : WeightsOf(spec)) {
     const bool may = weight.use == WeightUse::kMatrix && !weight.transpose && MayQuantise(weight) &&
                      (head || weight.quantisable != Quantisable::kHead);
-    for (const Piece& piece : weight.sources.front()) {
-      std::string name = piece.tensor;
-      if (name.starts_with('@')) name = spec.prefixes.back() + name.substr(1);
+    for (const Piece& piece : PiecesOf(weight, experts)) {
+      std::string name = NameOfPiece(piece, spec);
       const bool fits = may && piece.shape.back() == weight.k;
       const auto [at, first] = allowed.emplace(std::move(name), fits);
       if (!first) at->second = at->second && fits;
@@ -116,7 +98,7 @@ class ModelWriter {
   std::optional<json::object> Quantization() const;
 
  private:
-  std::vector<TensorPlan> Plan();
+  Result<std::vector<TensorPlan>> Plan();
   std::vector<Chunk> Chunks() const;
   Status WriteChunk(const CheckpointWriter& files, const Chunk& chunk, const Buffer& buffer) const;
 
@@ -129,20 +111,33 @@ class ModelWriter {
 };
 
 // Fills tensors_; returns their parts.
-std::vector<TensorPlan> ModelWriter::Plan() {
+Result<std::vector<TensorPlan>> ModelWriter::Plan() {
   std::unordered_set<std::string> quantisable;
+  int64_t columns = 1;
+  if (ops::IsQuantised(request_.weights)) columns = ExportColumns(request_.weights);
+  // Where scales have many columns, exporters write every expert by itself.
+  const ExpertTensors experts = columns > 1 ? ExpertTensors::kSingle : ExpertTensors::kStacked;
   if (ops::IsQuantised(request_.weights)) {
-    quantisable = QuantisableTensors(spec_, request_.quantise_head);
+    quantisable = QuantisableTensors(spec_, experts, request_.quantise_head);
   }
   std::vector<TensorPlan> parts;
-  for (TensorPlan& plan : PlanTensors(spec_)) {
+  for (TensorPlan& plan : PlanTensors(spec_, experts)) {
     MadeTensor& made = tensors_.emplace_back(MadeOf(std::move(plan)));
     made.first_part = parts.size();
     if (!quantisable.contains(made.plain.name)) {
       parts.push_back(made.plain);
       continue;
     }
-    made.quantised = WeightExport::Quantised(made.weight, request_.weights);
+    if (made.weight.k % columns != 0) {
+      return Error{
+          ErrorCode::kInvalid,
+          fmt::format("\"{}\" has rows of {}; {} has blocks of {} along a row: choose "
+                      "sizes that are multiples",
+                      made.plain.name, made.weight.k, ops::NameOf(request_.weights), columns),
+          "format"};
+    }
+    made.quantised =
+        WeightExport::Quantised(made.weight, request_.weights, random_.Largest(made.plain));
     for (const ExportPart& part : made.quantised->parts()) parts.push_back(part.plan);
   }
   return parts;
@@ -177,15 +172,18 @@ Status ModelWriter::WriteChunk(const CheckpointWriter& files, const Chunk& chunk
   }
   const auto* values = reinterpret_cast<const float*>(buffer.data());
   const std::vector<std::vector<std::byte>> bytes = made.quantised->RowsOf(values, chunk.count);
-  for (size_t part = 0; part < bytes.size(); ++part) {
-    const int64_t row_bytes = made.quantised->parts()[part].row_bytes;
-    RETURN_IF_ERROR(files.Write(made.first_part + part, chunk.row * row_bytes, bytes[part]));
+  const std::vector<ExportPart>& parts = made.quantised->parts();
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const std::vector<std::byte>& whole = parts[part].whole;
+    if (!whole.empty() && chunk.row > 0) continue;
+    RETURN_IF_ERROR(files.Write(made.first_part + part, chunk.row * parts[part].row_bytes,
+                                whole.empty() ? bytes[part] : whole));
   }
   return {};
 }
 
 Result<MadeModel> ModelWriter::Write(ThreadPool& pool) {
-  std::vector<TensorPlan> parts = Plan();
+  ASSIGN_OR_RETURN(std::vector<TensorPlan> parts, Plan());
   MadeModel made{.tensors = std::ssize(parts)};
   ASSIGN_OR_RETURN(
       CheckpointWriter files,
@@ -273,11 +271,53 @@ Result<json::object> ConfigOf(const MakeModelRequest& request) {
   return config;
 }
 
+// Makes the directory if it is not there; it must not hold a model.
+Status MakeDirectory(const std::string& directory) {
+  std::error_code failed;
+  std::filesystem::create_directories(directory, failed);
+  if (failed) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: cannot make the directory: {}", directory, failed.message())};
+  }
+  std::string held;
+  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
+    if (held.empty() && FileExists(directory + "/" + name)) held = name;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(directory, failed)) {
+    if (held.empty() && entry.path().extension() == ".gguf") held = entry.path().filename();
+  }
+  if (held.empty()) return {};
+  return Error{
+      ErrorCode::kInvalid,
+      fmt::format("{}: holds {} already; name an empty or a new directory", directory, held)};
+}
+
+// A GGUF file: the one that is named, or one in the directory that is.
+Result<MadeModel> MakeOneFile(const MakeModelRequest& request, const ModelSpec& spec,
+                              std::map<std::string, std::vector<float>> given, ThreadPool& pool) {
+  namespace fs = std::filesystem;
+  std::string path = request.directory;
+  if (!path.ends_with(".gguf")) {
+    RETURN_IF_ERROR(MakeDirectory(path));
+    const std::string name = fs::canonical(path).filename().string();
+    path = fmt::format("{}/{}-{}.gguf", path, name, request.gguf->file_name);
+  } else if (FileExists(path)) {
+    return Error{ErrorCode::kInvalid, path + ": is there already; name a new file"};
+  }
+  return MakeGguf({.path = path,
+                   .mixture = request.gguf,
+                   .seed = request.seed,
+                   .given = std::move(given),
+                   .progress = request.progress},
+                  spec, pool);
+}
+
 }  // namespace
 
 std::vector<std::string> MakeableFormats() {
   std::vector<std::string> names = ExportableFormats();
   std::erase(names, ops::NameOf(ops::WeightFormat::kF32));
+  for (std::string& name : DrawableFormats()) names.push_back(std::move(name));
   return names;
 }
 
@@ -288,19 +328,14 @@ Result<MadeModel> MakeModel(const MakeModelRequest& request, ThreadPool& pool) {
   if (request.expert_skew > 0) {
     ASSIGN_OR_RETURN(given, SkewedBiases(spec, request.expert_skew, request.seed));
   }
-  std::error_code failed;
-  std::filesystem::create_directories(request.directory, failed);
-  if (failed) {
-    return Error{ErrorCode::kInvalid, fmt::format("{}: cannot make the directory: {}",
-                                                  request.directory, failed.message())};
+  if (request.gguf != nullptr) return MakeOneFile(request, spec, std::move(given), pool);
+  if (request.directory.ends_with(".gguf")) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} names a GGUF file, and the format is not one of such files: {}",
+                             request.directory, fmt::join(GgufMixtureNames(), ", ")),
+                 "format"};
   }
-  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
-    if (FileExists(request.directory + "/" + name)) {
-      return Error{ErrorCode::kInvalid,
-                   fmt::format("{}: holds {} already; name an empty or a new directory",
-                               request.directory, name)};
-    }
-  }
+  RETURN_IF_ERROR(MakeDirectory(request.directory));
   ModelWriter writer(request, spec, std::move(given));
   ASSIGN_OR_RETURN(MadeModel made, writer.Write(pool));
   if (auto quantization = writer.Quantization()) SetQuantization(std::move(quantization), config);

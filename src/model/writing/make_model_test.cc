@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/formats/export.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
 #include "model/families/published.h"
@@ -91,7 +92,7 @@ TEST(MakeModel, WeightsHaveTheScaleThatKeepsInputsOfSizeOneAtSizeOne) {
 TEST(MakeModel, WritesQuantisedWeightsAsConvertWould) {
   ThreadPool pool(2);
   for (const char* family : {"qwen3_5_moe", "deepseek_v3"}) {
-    for (const std::string& name : MakeableFormats()) {
+    for (const std::string& name : ExportableFormats()) {
       const ops::WeightFormat format = *ops::FindWeightFormat(name);
       for (const bool head : {false, true}) {
         if (!ops::IsQuantised(format)) continue;

@@ -46,7 +46,10 @@ Draw DrawOf(const TensorPlan& tensor, const ModelSpec& spec) {
   if (name.ends_with(spec.embedding.substr(1) + ".weight")) return {0.0, embedding};
   if (name.ends_with("_bias")) return {0.0, 0.2, false, DType::kF32};
   if (tensor.shape.size() == 1) return {1.0 - spec.norm.offset, 0.2};
-  const double one = 1.0 / std::sqrt(static_cast<double>(tensor.shape.back()));
+  // The key half of kv_b_proj is stored the other way round.
+  const bool turned = name.ends_with(".k_b_proj.weight");
+  const int64_t inputs = turned ? tensor.shape[tensor.shape.size() - 2] : tensor.shape.back();
+  const double one = 1.0 / std::sqrt(static_cast<double>(inputs));
   for (const Rule& rule : kRules) {
     if (name.ends_with(rule.suffix)) {
       return {0.0, one * rule.gain * (rule.branch ? 0.4 * embedding : 1.0)};
@@ -113,6 +116,12 @@ void RandomWeights::FillAs(const TensorPlan& tensor, int64_t begin, int64_t coun
       bits >>= 16;
     }
   }
+}
+
+float RandomWeights::Largest(const TensorPlan& tensor) const {
+  const Draw draw = DrawOf(tensor, spec_);
+  const double end = (draw.uniform ? *uniform_ : *normal_).back();
+  return RoundToBf16(static_cast<float>(std::abs(draw.mean) + draw.deviation * end));
 }
 
 void RandomWeights::Fill(const TensorPlan& tensor, int64_t begin, int64_t count, float* out) const {

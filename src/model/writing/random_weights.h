@@ -37,6 +37,8 @@ class RandomWeights {
   // Elements [begin, begin + count) of a tensor, each a bf16 number; `begin` is a multiple of 4.
   void Fill(const TensorPlan& tensor, int64_t begin, int64_t count, float* out) const;
   void Fill(const TensorPlan& tensor, int64_t begin, int64_t count, uint16_t* out) const;
+  // The largest magnitude that a tensor may have.
+  float Largest(const TensorPlan& tensor) const;
 
  private:
   static constexpr int kQuantileBits = 12;

@@ -180,7 +180,8 @@ Result<json::object> SpecialTokens(const json::object& metadata, const json::arr
 }  // namespace
 
 Result<std::optional<GgufText>> ReadGgufText(const json::object& metadata) {
-  if (!Find(metadata, "tokenizer.ggml.model")) return std::optional<GgufText>();
+  const json::value* model = Find(metadata, "tokenizer.ggml.model");
+  if (!model || *model == "none") return std::optional<GgufText>();
   ASSIGN_OR_RETURN(const std::string text, TokenizerJson(metadata));
   ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::FromJson(text));
   const json::array& tokens = metadata.at("tokenizer.ggml.tokens").get_array();

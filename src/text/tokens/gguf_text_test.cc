@@ -39,6 +39,10 @@ TEST(GgufText, NoTokenizerIsNotAnError) {
   const Result<std::optional<GgufText>> text = ReadGgufText({});
   ASSERT_TRUE(text);
   EXPECT_FALSE(text->has_value());
+  const Result<std::optional<GgufText>> said =
+      ReadGgufText({{"tokenizer.ggml.model", "none"}, {"general.name", "x"}});
+  ASSERT_TRUE(said.ok());
+  EXPECT_FALSE(said->has_value());
 }
 
 TEST(GgufText, WordsAreMergedAndAddedTokensAreWhole) {

@@ -2,7 +2,11 @@
 #include "model/checkpoint/formats/export.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/math.h"
@@ -67,6 +71,62 @@ json::object Int4Config() {
       {{"num_bits", 4}, {"strategy", "group"}, {"group_size", ops::kInt4Columns}});
 }
 
+json::object Nvfp4Config() {
+  return {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {"group_size", 16}};
+}
+
+json::object Mxfp4Config() {
+  json::object config = CompressedTensors(
+      "mxfp4-pack-quantized",
+      {{"num_bits", 4}, {"strategy", "group"}, {"group_size", 32}, {"scale_dtype", "uint8"}});
+  config["config_groups"].get_object()["group_0"].get_object()["weights"].get_object()["type"] =
+      "float";
+  return config;
+}
+
+// A row of weights as a row of codes and one of scales, those times `scale`.
+using RowCoder = void (*)(const float* x, int64_t k, float scale, std::byte* codes,
+                          std::byte* scales);
+
+// Codes of a byte each become pairs, the first in the low bits.
+void PutPairs(const std::byte* codes, int64_t k, std::byte* pairs) {
+  for (int64_t i = 0; i < k / 2; ++i) pairs[i] = codes[2 * i] | codes[2 * i + 1] << 4;
+}
+
+void CodeMxfp4(const float* x, int64_t k, float, std::byte* pairs, std::byte* scales) {
+  std::vector<std::byte> codes(static_cast<size_t>(k));
+  ops::QuantiseRow(WeightFormat::kMxfp4, x, k, codes.data(), scales);
+  PutPairs(codes.data(), k, pairs);
+}
+
+// The nearest 4-bit float, ties to the even code.
+std::byte E2M1OfFloat(float x) {
+  constexpr float kMiddles[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+  const float magnitude = std::abs(x);
+  int code = 0;
+  for (int i = 0; i < 7; ++i) {
+    code += magnitude > kMiddles[i] || (magnitude == kMiddles[i] && i % 2 == 1) ? 1 : 0;
+  }
+  return static_cast<std::byte>(code | (x < 0 && code > 0 ? 8 : 0));
+}
+
+constexpr int64_t kNvfp4Block = 16;
+constexpr float kE2M1Most = 6.0f, kE4M3Most = 448.0f;
+
+void CodeNvfp4(const float* x, int64_t k, float scale, std::byte* pairs, std::byte* scales) {
+  std::byte codes[kNvfp4Block];
+  for (int64_t c = 0; c < k; c += kNvfp4Block, x += kNvfp4Block) {
+    float most = 0;
+    for (int64_t i = 0; i < kNvfp4Block; ++i) most = std::max(most, std::abs(x[i]));
+    const uint8_t local = E4M3OfFloat(std::min(most / kE2M1Most / scale, kE4M3Most));
+    const float step = FloatOfE4M3(local) * scale;
+    const float factor = step > 0 ? 1.0f / step : 0.0f;
+    for (int64_t i = 0; i < kNvfp4Block; ++i) codes[i] = E2M1OfFloat(x[i] * factor);
+    PutPairs(codes, kNvfp4Block, pairs + c / 2);
+    scales[c / kNvfp4Block] = std::byte{local};
+  }
+}
+
 // The tensors and the quantization_config of weights in a format.
 struct QuantisedExport {
   WeightFormat format;
@@ -76,11 +136,21 @@ struct QuantisedExport {
   std::string_view scale_suffix;
   std::string_view plain_key;  // of the list of modules that stay plain
   json::object (*config)();
+  // Of formats that only drawn weights are written in: columns of a scale, its type, the coder, and
+  // the suffix of a scale of all, if there is one.
+  int64_t columns = 1;
+  DType scale_type = DType::kF32;
+  RowCoder code = nullptr;
+  std::string_view whole_suffix = "";
 };
 constexpr QuantisedExport kExports[] = {
     {WeightFormat::kF8, "", DType::kF8E4M3, 1, "_scale_inv", "modules_to_not_convert", Fp8Config},
     {WeightFormat::kI8, "", DType::kI8, 1, "_scale", "ignore", Int8Config},
     {WeightFormat::kI4, "_packed", DType::kI32, ops::kCodesPerWord, "_scale", "ignore", Int4Config},
+    {WeightFormat::kNvfp4, "", DType::kU8, 2, "_scale", "ignore", Nvfp4Config, kNvfp4Block,
+     DType::kF8E4M3, CodeNvfp4, "_scale_2"},
+    {WeightFormat::kMxfp4, "_packed", DType::kU8, 2, "_scale", "ignore", Mxfp4Config, 32,
+     DType::kU8, CodeMxfp4},
 };
 
 const QuantisedExport& ExportOf(WeightFormat format) {
@@ -94,11 +164,21 @@ const QuantisedExport& ExportOf(WeightFormat format) {
 std::vector<std::string> ExportableFormats() {
   std::vector<std::string> names;
   for (const ops::WeightFormatRow& row : ops::WeightFormats()) {
-    const bool known = std::ranges::count(kExports, row.format, &QuantisedExport::format) > 0;
-    if (!row.quantised() || known) names.emplace_back(row.name);
+    const auto* at = std::ranges::find(kExports, row.format, &QuantisedExport::format);
+    if (!row.quantised() || (at != std::end(kExports) && !at->code)) names.emplace_back(row.name);
   }
   return names;
 }
+
+std::vector<std::string> DrawableFormats() {
+  std::vector<std::string> names;
+  for (const QuantisedExport& row : kExports) {
+    if (row.code) names.emplace_back(NameOf(row.format));
+  }
+  return names;
+}
+
+int64_t ExportColumns(WeightFormat format) { return ExportOf(format).columns; }
 
 void WeightExport::AddPart(std::string_view suffix, DType type, int64_t columns) {
   std::vector<int64_t> shape = {stored_->rows, columns};
@@ -114,13 +194,27 @@ WeightExport WeightExport::Plain(const StoredWeight& stored, DType plain) {
   return e;
 }
 
-WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightFormat format) {
+WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightFormat format,
+                                     float largest) {
   WeightExport e(stored);
   e.format_ = format;
   e.kept_ = stored.kept && stored.kept->format == format;
   const QuantisedExport& to = ExportOf(format);
   const ops::WeightFormatRow& row = ops::RowOf(format);
   e.AddPart(to.code_suffix, to.code_type, CeilDiv(stored.k, to.codes_per_element));
+  if (to.code) {
+    e.AddPart(to.scale_suffix, to.scale_type, stored.k / to.columns);
+    if (to.whole_suffix.empty()) return e;
+    e.scale_ = largest / (kE2M1Most * kE4M3Most);
+    const auto bits = std::bit_cast<std::array<std::byte, 4>>(e.scale_);
+    ExportPart whole;
+    whole.plan.name = stored.name + std::string(to.whole_suffix);
+    whole.plan.dtype = DType::kF32;
+    whole.plan.shape = {1};
+    whole.whole.assign(bits.begin(), bits.end());
+    e.parts_.push_back(std::move(whole));
+    return e;
+  }
   const DType scale = row.numbers[0].type == ops::NumberType::kF32 ? DType::kF32 : DType::kF16;
   e.AddPart(to.scale_suffix, scale, row.ScaleBytes(stored.k) / SizeOf(scale));
   return e;
@@ -129,6 +223,7 @@ WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightForm
 std::vector<std::vector<std::byte>> WeightExport::EmptyRows(int64_t count) const {
   std::vector<std::vector<std::byte>> bytes;
   for (const ExportPart& part : parts_) {
+    if (!part.whole.empty()) continue;
     bytes.emplace_back(static_cast<size_t>(count * part.row_bytes));
   }
   return bytes;
@@ -136,11 +231,17 @@ std::vector<std::vector<std::byte>> WeightExport::EmptyRows(int64_t count) const
 
 std::vector<std::vector<std::byte>> WeightExport::RowsOf(const float* values, int64_t count) const {
   CHECK(quantised());
+  const RowCoder code = ExportOf(format_).code;
+  const int64_t k = stored_->k;
   std::vector<std::vector<std::byte>> bytes = EmptyRows(count);
-  for (int64_t r = 0; r < count; ++r) {
-    ops::QuantiseRow(format_, values + r * stored_->k, stored_->k,
-                     bytes[0].data() + r * parts_[0].row_bytes,
-                     bytes[1].data() + r * parts_[1].row_bytes);
+  for (int64_t r = 0; r < count; ++r, values += k) {
+    std::byte* codes = bytes[0].data() + r * parts_[0].row_bytes;
+    std::byte* scales = bytes[1].data() + r * parts_[1].row_bytes;
+    if (code) {
+      code(values, k, scale_, codes, scales);
+    } else {
+      ops::QuantiseRow(format_, values, k, codes, scales);
+    }
   }
   return bytes;
 }

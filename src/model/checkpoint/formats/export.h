@@ -11,10 +11,11 @@
 
 namespace braid {
 
-// A tensor to write, a run of bytes for every row of the weight.
+// A tensor to write, a run of bytes for every row of the weight, or all of its bytes.
 struct ExportPart {
   TensorPlan plan;
   int64_t row_bytes = 0;
+  std::vector<std::byte> whole = {};
 };
 
 class WeightExport {
@@ -22,12 +23,14 @@ class WeightExport {
   // `plain` is the type where the weight is not quantised.
   static WeightExport Plain(const StoredWeight& stored, DType plain);
   // `format` is quantised and one of ExportableFormats(). Codes that the weight already has in it
-  // are copied.
-  static WeightExport Quantised(const StoredWeight& stored, ops::WeightFormat format);
+  // are copied. With a format of DrawableFormats() alone the numbers must be given (RowsOf); the
+  // largest magnitude of them all is `largest`.
+  static WeightExport Quantised(const StoredWeight& stored, ops::WeightFormat format,
+                                float largest = 0);
 
   const std::vector<ExportPart>& parts() const { return parts_; }
   bool quantised() const { return ops::IsQuantised(format_); }
-  // Bytes of rows [row, row + count), counted through all matrices, of every part.
+  // Bytes of rows [row, row + count), counted through all matrices, of every part that has rows.
   std::vector<std::vector<std::byte>> Rows(int64_t row, int64_t count) const;
   // The same of quantised weights from numbers [count][k] instead of the stored ones.
   std::vector<std::vector<std::byte>> RowsOf(const float* values, int64_t count) const;
@@ -39,12 +42,17 @@ class WeightExport {
 
   const StoredWeight* stored_;
   ops::WeightFormat format_ = ops::WeightFormat::kBF16;
+  float scale_ = 0;  // of all of the weight, where the format has one
   bool kept_ = false;
   std::vector<ExportPart> parts_;
 };
 
-// Names of the formats in which weights can be written.
+// Names of the formats in which weights can be written, and of those in which only weights whose
+// largest number is known beforehand can be.
 std::vector<std::string> ExportableFormats();
+std::vector<std::string> DrawableFormats();
+// Columns of a scale that must divide a row; 1 where any row can be written.
+int64_t ExportColumns(ops::WeightFormat format);
 
 // The modules ("model.layers.0.mlp.gate") of plain tensors that are matrices.
 std::vector<std::string> PlainModules(const std::vector<TensorPlan>& plain);
