@@ -18,7 +18,7 @@ double Distance(const MeasuredPart& point, double flops, double bytes) {
 }  // namespace
 
 Cost RowWorkOf(const ModelSpec& spec, int64_t tokens) {
-  double floats = 0;  // read and written for a token
+  double floats = 4.0 * spec.hidden;  // read and written for a token; here by the last norm
   for (const LayerSpec& layer : spec.layers) {
     floats += 2 * 4.0 * spec.hidden;
     const LinearAttention* m = std::get_if<LinearAttention>(&layer.mixer);

@@ -42,6 +42,13 @@ double InnerWidth(const MoeFfn& f) { return f.shared_width; }
 
 using Step = StepRows;
 
+// Of a sequence that decodes: the one that is sampled, and the drafts before the first wrong one.
+double TokensPerStep(const ForecastOptions& options) {
+  double tokens = 1;
+  for (int32_t i = 1; i <= options.drafts; ++i) tokens += std::pow(options.draft_acceptance, i);
+  return tokens;
+}
+
 class Forecaster {
  public:
   Forecaster(const ModelSpec& spec, const RankView& view, const Hardware& hardware,
@@ -60,7 +67,9 @@ class Forecaster {
 
  private:
   StepShape ShapeOf(const Step& step) const;
-  StepForecast Forecasted(const Step& step, std::vector<Cost> costs) const;
+  // Of layers of `spec`, which is the rank's or that of its draft head.
+  StepForecast Forecasted(const ModelSpec& spec, const Step& step, std::vector<Cost> costs) const;
+  StepForecast DraftPassOf(const Step& pass) const;
   void AddCommunication(const Step& step, StepForecast& out) const;
   void AddRouted(const MoeFfn& moe, double tokens, double element_bytes, StepForecast& out) const;
   void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
@@ -157,7 +166,7 @@ void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
 }
 
 StepForecast Forecaster::StepOf(const Step& step) const {
-  return Forecasted(step, CostsOf(shard_, ShapeOf(step), step.logits_rows));
+  return Forecasted(shard_, step, CostsOf(shard_, ShapeOf(step), step.logits_rows));
 }
 
 StepForecast Forecaster::StepOf(const Step& prompts, const Step& decodes) const {
@@ -175,44 +184,59 @@ StepForecast Forecaster::StepOf(const Step& prompts, const Step& decodes) const 
     costs[i].flops = a[i].flops + b[i].flops;
     costs[i].bytes = a[i].bytes + b[i].bytes;
   }
-  return Forecasted(all, costs);
+  return Forecasted(shard_, all, costs);
 }
 
-StepForecast Forecaster::DraftingStepOf(Step decodes) const {
-  if (options_.drafts == 0) return StepOf(decodes);
-  Step pass = decodes;
-  decodes.tokens *= 1 + options_.drafts;
-  decodes.logits_rows = decodes.tokens;
-  std::vector<Cost> costs = CostsOf(shard_, ShapeOf(decodes), decodes.logits_rows);
-  // A pass is the head's layers, its product of embedding and state, and the output head.
+// The head's layers, its product of embedding and state, and the output head.
+StepForecast Forecaster::DraftPassOf(const Step& pass) const {
   ModelSpec head = shard_;
   head.layers = spec_.draft->layers;
-  std::vector<Cost> passes = CostsOf(head, ShapeOf(pass), pass.logits_rows);
+  std::vector<Cost> costs = CostsOf(head, ShapeOf(pass), pass.logits_rows);
   const double projection = 2.0 * spec_.hidden * spec_.hidden / mesh_.tp;
-  passes.front().flops += 2 * projection * static_cast<double>(pass.tokens);
-  passes.front().bytes += 2 * projection;
-  passes.front().weight_bytes += 2 * projection;
-  StepForecast out = Forecasted(decodes, costs);
-  const StepForecast draft = Forecasted(pass, passes);
-  const double times = options_.drafts;
-  PartForecast part{.part = "draft head"};
-  for (const PartForecast& p : draft.parts) {
+  costs.front().flops += 2 * projection * static_cast<double>(pass.tokens);
+  costs.front().bytes += 2 * projection;
+  costs.front().weight_bytes += 2 * projection;
+  return Forecasted(head, pass, std::move(costs));
+}
+
+void AddTimes(const StepForecast& step, double times, PartForecast& part, StepForecast& out) {
+  for (const PartForecast& p : step.parts) {
     part.flops += times * p.flops;
     part.bytes += times * p.bytes;
     part.arithmetic_seconds += times * p.arithmetic_seconds;
     part.memory_seconds += times * p.memory_seconds;
     part.seconds += times * p.seconds;
   }
+  out.compute_seconds += times * step.compute_seconds;
+  out.sent_bytes += times * step.sent_bytes;
+  out.link_seconds += times * step.link_seconds;
+}
+
+// The first pass of the head sees every token that the step brought, those after it the draft
+// before. Between whole tokens of a sequence its time is interpolated.
+StepForecast Forecaster::DraftingStepOf(Step decodes) const {
+  if (options_.drafts == 0) return StepOf(decodes);
+  Step pass = decodes;
+  decodes.tokens *= 1 + options_.drafts;
+  decodes.logits_rows = decodes.tokens;
+  StepForecast out = StepOf(decodes);
+  PartForecast part{.part = "draft head"};
+  const double brought = TokensPerStep(options_), whole = std::floor(brought);
+  for (const double tokens : {whole, whole + 1}) {
+    Step first = pass;
+    first.tokens *= static_cast<int64_t>(tokens);
+    const double share = 1 - std::abs(brought - tokens);
+    if (share > 0) AddTimes(DraftPassOf(first), share, part, out);
+  }
+  if (options_.drafts > 1) AddTimes(DraftPassOf(pass), options_.drafts - 1, part, out);
   out.parts.push_back(part);
-  out.compute_seconds += part.seconds;
-  out.sent_bytes += times * draft.sent_bytes;
-  out.link_seconds += times * draft.link_seconds;
   return out;
 }
 
-StepForecast Forecaster::Forecasted(const Step& step, std::vector<Cost> costs) const {
+StepForecast Forecaster::Forecasted(const ModelSpec& spec, const Step& step,
+                                    std::vector<Cost> costs) const {
   StepForecast out;
-  if (hardware_.calibration.has(kRowWork)) costs.push_back(RowWorkOf(shard_, step.tokens));
+  if (hardware_.calibration.has(kRowWork)) costs.push_back(RowWorkOf(spec, step.tokens));
   for (const Cost& cost : costs) {
     auto at = std::ranges::find(out.parts, cost.part, &PartForecast::part);
     if (at == out.parts.end()) at = out.parts.insert(at, PartForecast{.part = cost.part});
@@ -430,9 +454,7 @@ Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardw
   const int64_t first = std::min(options.step_tokens_max, workload.input_tokens);
   forecast.prefill = forecaster.StepOf(
       {.tokens = first, .sequences = 1, .logits_rows = first == workload.input_tokens ? 1 : 0});
-  for (int32_t i = 1; i <= options.drafts; ++i) {
-    forecast.tokens_per_step += std::pow(options.draft_acceptance, i);
-  }
+  forecast.tokens_per_step = TokensPerStep(options);
   forecast.decode = forecaster.DraftingStepOf(
       {.tokens = sequences,
        .sequences = sequences,

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/json.h"
@@ -85,7 +86,7 @@ TEST(Forecast, DraftsAreVerifiedMadeAndCountedAsFarAsTheyAreRight) {
   EXPECT_EQ(right.tokens_per_step, 3);
   EXPECT_EQ(Of(spec, {}, kWorkload, {.drafts = 2, .draft_acceptance = 0.5}).tokens_per_step, 1.75);
   EXPECT_EQ(Of(spec, {}, kWorkload, {.drafts = 0, .draft_acceptance = 1}).tokens_per_step, 1);
-  EXPECT_DOUBLE_EQ(right.serial.inter_token_seconds, wrong.serial.inter_token_seconds / 3);
+  EXPECT_DOUBLE_EQ(right.serial.inter_token_seconds, right.decode.seconds_without_overlap() / 3);
   // The model's products see three rows of each sequence; the head makes two passes of its layer,
   // of its projection [hidden, 2 hidden] and of the output head.
   const PartForecast& head = wrong.decode.parts.back();
@@ -106,6 +107,48 @@ TEST(Forecast, DraftsAreVerifiedMadeAndCountedAsFarAsTheyAreRight) {
     EXPECT_NEAR(wrong.decode.parts[i].flops, 3 * plain.decode.parts[i].flops, head.flops * 1e-9)
         << plain.decode.parts[i].part;
   }
+}
+
+TEST(Forecast, TheHeadsFirstPassSeesAllTokensOfTheStepBefore) {
+  ModelSpec spec = Dense();
+  spec.draft = DraftSpec{.layers = spec.layers};
+  const auto head = [&](double acceptance, int32_t drafts) {
+    return Of(spec, {}, kWorkload, {.drafts = drafts, .draft_acceptance = acceptance})
+        .decode.parts.back()
+        .flops;
+  };
+  // Of a row: 12288 weights of attention, 49152 of the feed-forward, the projection [64, 128]; of
+  // each of 8 sequences in a pass: the output head [128, 64]; 4 heads of 16 meet 544 keys and half
+  // of the pass's own.
+  const auto pass = [](double rows_each) {
+    return 8 * (rows_each * 2 * (12288 + 49152 + 8192) + 2 * 8192 +
+                rows_each * 4 * (544 + (rows_each + 1) / 2) * 64);
+  };
+  EXPECT_DOUBLE_EQ(head(0, 1), pass(1));
+  EXPECT_DOUBLE_EQ(head(1, 1), pass(2));
+  EXPECT_DOUBLE_EQ(head(1, 2), pass(3) + pass(1));
+  EXPECT_DOUBLE_EQ(head(0.5, 2), 0.25 * pass(1) + 0.75 * pass(2) + pass(1));
+}
+
+TEST(Forecast, WorkOnRowsIsThatOfTheLayersThatRun) {
+  ModelSpec spec = Dense();
+  spec.draft = DraftSpec{.layers = spec.layers};
+  spec.layers = {spec.layers[0], spec.layers[0], spec.layers[0]};
+  Hardware measured = Machine();
+  measured.calibration = Calibration({{std::string(kRowWork), "", 0, 1e6, 1e-3}}, 1, 1);
+  const ForecastOptions options{.drafts = 2, .draft_acceptance = 1};
+  const StepForecast without = Of(spec, {}, kWorkload, options).decode;
+  const StepForecast with = Of(spec, {}, kWorkload, options, measured).decode;
+  // Norms read and write 4 floats of 64 channels: two for each layer and one at the end.
+  const auto bytes = [](double layers, double rows) {
+    return 8 * rows * (2 * layers + 1) * 4 * 64 * 4;
+  };
+  const auto at = std::ranges::find(with.parts, kRowWork, &PartForecast::part);
+  ASSERT_NE(at, with.parts.end());
+  EXPECT_DOUBLE_EQ(at->bytes, bytes(3, 3));
+  EXPECT_NEAR(with.parts.back().bytes - without.parts.back().bytes, bytes(1, 3) + bytes(1, 1), 1);
+  // A thousandth of a second for a million bytes.
+  EXPECT_NEAR(at->seconds, bytes(3, 3) * 1e-9, 1e-12);
 }
 
 TEST(Forecast, RowsOfDraftsTravelBesideThoseOfTheModel) {
