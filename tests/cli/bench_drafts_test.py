@@ -23,9 +23,12 @@ def test_the_artificial_acceptance_is_the_one_asked_for(braid, tiny, share):
     if share in (0, 1):
         # An answer may end among its drafts, which are then not counted as right.
         assert places[0] == pytest.approx(share, abs=0.05)
+        # Of 59 tokens after the first one, four come at a time or one.
+        assert found["tokens_per_step"] == pytest.approx(59 / 15 if share == 1 else 1, rel=0.07)
     else:
         assert 0.6 < places[0] < 0.9
         assert len(places) == 3
+        assert 1 + places[0] < found["tokens_per_step"] < 4
     assert found["speed_up"] > 0 and len(found["speed_up_by_round"]) == 1
 
 

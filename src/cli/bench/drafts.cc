@@ -19,6 +19,18 @@ namespace {
 
 using Answers = std::vector<RequestResult>;
 
+// Tokens that a sequence gets at once from its first token on, the mean over all.
+double TokensPerStepOf(const Answers& answers) {
+  int64_t tokens = 0, steps = 0;
+  for (const RequestResult& answer : answers) {
+    tokens += std::ssize(answer.tokens) - 1;
+    for (size_t i = 1; i < answer.token_us.size(); ++i) {
+      steps += answer.token_us[i] != answer.token_us[i - 1] ? 1 : 0;
+    }
+  }
+  return steps > 0 ? static_cast<double>(tokens) / static_cast<double>(steps) : 1;
+}
+
 // Tokens per second that a sequence gets from its first token on, the mean over all.
 double RateOf(const Answers& answers) {
   int64_t tokens = 0, us = 0;
@@ -53,6 +65,7 @@ class BenchDraftsCommand : public Command {
  private:
   struct Round {
     double without = 0, with = 0;  // tokens per second of a sequence
+    double tokens_per_step = 1;    // with drafts
     double ratio() const { return with / without; }
   };
 
@@ -140,7 +153,8 @@ Result<BenchDraftsCommand::Round> BenchDraftsCommand::RunRound(Driver& driver,
     return Error{ErrorCode::kInternal,
                  fmt::format("answer {} is not what it was without drafts", i)};
   }
-  return Round{.without = RateOf(without), .with = RateOf(with)};
+  return Round{
+      .without = RateOf(without), .with = RateOf(with), .tokens_per_step = TokensPerStepOf(with)};
 }
 
 void BenchDraftsCommand::Print(const std::vector<Round>& rounds,
@@ -153,6 +167,7 @@ void BenchDraftsCommand::Print(const std::vector<Round>& rounds,
   const double without = median([](const Round& r) { return r.without; });
   const double with = median([](const Round& r) { return r.with; });
   const double ratio = median([](const Round& r) { return r.ratio(); });
+  const double tokens_per_step = median([](const Round& r) { return r.tokens_per_step; });
   const DraftCounts& places = stats.drafts_by_place;
   json::array ratios, accepted;
   for (const Round& round : rounds) ratios.push_back(round.ratio());
@@ -167,6 +182,7 @@ void BenchDraftsCommand::Print(const std::vector<Round>& rounds,
                            {"tokens_per_second_with", with},
                            {"speed_up", ratio},
                            {"speed_up_by_round", std::move(ratios)},
+                           {"tokens_per_step", tokens_per_step},
                            {"acceptance_is_artificial", rehearsal_acceptance_.has_value()},
                            {"drafts", stats.drafts},
                            {"drafts_accepted", stats.drafts_accepted},
@@ -178,7 +194,8 @@ void BenchDraftsCommand::Print(const std::vector<Round>& rounds,
   for (size_t i = 0; i < rounds.size(); ++i) {
     fmt::print("{}{:.2f}", i == 0 ? "" : ", ", rounds[i].ratio());
   }
-  fmt::print(")\n{} of {} drafts were right{}; by place", stats.drafts_accepted, stats.drafts,
+  fmt::print(")\n{:.2f} tokens a step; {} of {} drafts were right{}; by place", tokens_per_step,
+             stats.drafts_accepted, stats.drafts,
              rehearsal_acceptance_ ? " (an artificial acceptance)" : "");
   for (const json::value& share : accepted) fmt::print(" {:.1f} %", share.as_double() * 100);
   fmt::print("\nall answers are those without drafts\n");
