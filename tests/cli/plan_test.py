@@ -75,6 +75,32 @@ def test_measured_parts_replace_the_formula(braid, tiny, tmp_path):
     assert done.returncode == 1 and "ops.json, line 1: hardware is missing" in done.stderr
 
 
+def test_every_part_of_a_decode_step_is_measured_as_it_is_planned(braid, tiny, tmp_path):
+    lines = tmp_path / "ops.json"
+    with open(lines, "w") as file:
+        for cases in ("8 ", "24 rows"):  # of 8 sequences, and with two drafts each
+            done = braid("bench", "ops", "--model", tiny, "--filter", cases, "--json")
+            assert done.returncode == 0, done.stderr
+            run = json.loads(done.stdout)
+            for result in run["results"]:
+                assert 0 < result["ns_min"] <= result["ns_median"]
+                result["ns_median"] = 1e9
+            file.write(json.dumps(run) + "\n")
+    config = json.loads((pathlib.Path(tiny) / "config.json").read_text())
+    layers = config["num_hidden_layers"]
+    full = config["layer_types"].count("full_attention")
+    expected = {"embedding, head": 1, "norms, convolutions": 1, "experts": layers,
+                "attention": full, "attention projections": full,
+                "linear attention": layers - full,
+                "linear attention projections": layers - full}  # fmt: skip
+    # After 96 tokens, half of the answer generated; each part of a layer takes a second.
+    words = ["--workload", "in=95,out=2,concurrency=8", "--calibration", lines]
+    for drafts in (0, 2):
+        found = plan(braid, tiny, *words, "--drafts", str(drafts))["decode"]["parts"]
+        seconds = {p["part"]: p["seconds"] for p in found if p["part"] != "draft head"}
+        assert seconds == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "words, said",
     [

@@ -204,8 +204,12 @@ OpResult BenchOpsCommand::Measure(const OpCase& op, ThreadPool& pool,
   int64_t turn = 0;
   const auto sample = [&](int64_t runs) {
     const int64_t start_ns = MonotonicNs();
-    for (int64_t i = 0; i < runs; ++i) run->Run(context, turn++);
-    return static_cast<double>(MonotonicNs() - start_ns);
+    double counted_ns = -1;
+    for (int64_t i = 0; i < runs; ++i) {
+      run->Run(context, turn++);
+      if (run->counted_ns() >= 0) counted_ns = std::max(0.0, counted_ns) + run->counted_ns();
+    }
+    return counted_ns >= 0 ? counted_ns : static_cast<double>(MonotonicNs() - start_ns);
   };
   sample(1);
   if (!choices.choices.empty()) result.taken = choices.choices.back().taken;

@@ -27,6 +27,8 @@ class OpRun {
   // One execution. Data that must come from memory differs from one `turn` to the next: together
   // it is kColdBytes, more than the caches hold.
   virtual void Run(const ops::OpContext& context, int64_t turn) = 0;
+  // Nanoseconds of the last Run that are the case's, where not all are; else below 0.
+  virtual double counted_ns() const { return -1; }
   // The data to a device, where Run records from then on; false: the case is the CPU's alone.
   virtual bool Move(BenchDevice&) { return false; }
 };
@@ -60,7 +62,7 @@ struct LinearShape {
   int64_t rows, n, k;
   ops::WeightFormat format;
   bool exact;
-  int64_t cold_weights = kColdBytes;
+  int64_t copies = 0;  // of the weights, which take turns; 0: as many as are kColdBytes
 };
 struct ExpertsShape {
   int64_t hidden, experts, top_k, width, shared_width;
@@ -69,11 +71,23 @@ struct ExpertsShape {
 std::unique_ptr<OpRun> MakeLinearRun(const LinearShape& shape);
 std::unique_ptr<OpRun> MakeExpertsRun(const ExpertsShape& shape, ops::WeightFormat format,
                                       int64_t rows);
-void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step);
+// What a layer does to queries, keys and values before attention and to its results, besides
+// products: none of it where there is no layer.
+struct AttentionRows {
+  bool of_layer = false;
+  bool gated = false;  // results, by numbers behind each head's query
+  int32_t rotary_pairs = 0;
+};
+void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step,
+                  AttentionRows rows = {});
 std::unique_ptr<OpRun> MakeConvRun(const ops::LinearAttentionShape& shape, const BenchStep& step);
 std::unique_ptr<OpRun> MakeNormRun(int64_t rows, int64_t cols);
 std::unique_ptr<OpRun> MakeGatedNormRun(int64_t rows, int64_t cols, int64_t head_dim);
 std::unique_ptr<OpRun> MakeRouteRun(int64_t rows, int64_t experts, int64_t top_k);
+std::unique_ptr<OpRun> MakeScalarGateRun(int64_t rows, int64_t hidden);
+std::unique_ptr<OpRun> MakeSwigluRun(int64_t rows, int64_t width);
+std::unique_ptr<OpRun> MakeEmbedRun(int64_t rows, int64_t vocabulary, int64_t hidden);
+// As the executor chooses tokens: of each row all is summed, then the best one found.
 std::unique_ptr<OpRun> MakeGreedyRun(int64_t rows, int64_t vocabulary);
 void AddLinearAttention(std::vector<OpCase>& cases, const ops::LinearAttentionShape& shape,
                         const ops::LinearAttentionRule& rule, BenchStep step);

@@ -24,7 +24,7 @@ class LinearRun : public OpRun {
       : exact_(s.exact),
         x_(s.rows, s.k),
         y_(s.rows, s.n),
-        copies_(ColdCopies(s.n * s.k, s.cold_weights)),
+        copies_(s.copies > 0 ? s.copies : ColdCopies(s.n * s.k)),
         weights_(s.format, copies_, s.n, s.k) {}
   void Run(const ops::OpContext& context, int64_t turn) override {
     const ops::PackedMatrix w = weights_.one(turn % copies_);
@@ -81,8 +81,9 @@ double BytesOfExpert(const ExpertsShape& shape, WeightFormat format) {
 
 class ExpertsRun : public OpRun {
  public:
-  // Several draws, so that one token's experts are cold again when they come around.
-  static constexpr int64_t kDraws = 16;
+  // Several draws, so that one token's experts are cold again when they come around: a prime, for
+  // each to meet each copy.
+  static constexpr int64_t kDraws = 61;
 
   ExpertsRun(const ExpertsShape& shape, WeightFormat format, int64_t rows)
       : shape_(shape),
@@ -92,8 +93,9 @@ class ExpertsRun : public OpRun {
         out_(rows, shape.hidden),
         gate_up_(format, layers_ * 2 * shape.experts, shape.width, shape.hidden),
         down_(format, layers_ * shape.experts, shape.hidden, shape.width),
-        shared_gate_up_(format, 2, std::max<int64_t>(1, shape.shared_width), shape.hidden),
-        shared_down_(format, 1, shape.hidden, std::max<int64_t>(1, shape.shared_width)),
+        shared_gate_up_(format, layers_ * 2, std::max<int64_t>(1, shape.shared_width),
+                        shape.hidden),
+        shared_down_(format, layers_, shape.hidden, std::max<int64_t>(1, shape.shared_width)),
         weights_(static_cast<size_t>(rows * shape.top_k), 1.0f / static_cast<float>(shape.top_k)) {
     for (int64_t d = 0; d < kDraws; ++d) {
       ids_.push_back(DrawExperts(shape, rows, static_cast<uint64_t>(d)));
@@ -103,6 +105,8 @@ class ExpertsRun : public OpRun {
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
     const ops::PackedMatrix gate_up = OfLayer(gate_up_.all, turn), down = OfLayer(down_.all, turn);
+    const ops::PackedMatrix shared_gate_up = OfLayer(shared_gate_up_.all, turn);
+    const ops::PackedMatrix shared_down = OfLayer(shared_down_.all, turn);
     const bool shared = shape_.shared_width > 0;
     ops::Experts(context, {.x = x_.view,
                            .gate_up = &gate_up,
@@ -110,8 +114,8 @@ class ExpertsRun : public OpRun {
                            .ids = ids_at_[static_cast<size_t>(turn % kDraws)],
                            .weights = weights_at_,
                            .top_k = static_cast<int32_t>(shape_.top_k),
-                           .shared_gate_up = shared ? &shared_gate_up_.all : nullptr,
-                           .shared_down = shared ? &shared_down_.all : nullptr,
+                           .shared_gate_up = shared ? &shared_gate_up : nullptr,
+                           .shared_down = shared ? &shared_down : nullptr,
                            .out = out_.view});
   }
   bool Move(BenchDevice& device) override {

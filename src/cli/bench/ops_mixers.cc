@@ -118,12 +118,17 @@ int64_t LastBlock(const BenchStep& step) { return (step.context + step.tokens - 
 
 class AttentionRun : public OpRun {
  public:
-  AttentionRun(const ops::AttentionShape& shape, const BenchStep& step, int64_t groups)
+  AttentionRun(const ops::AttentionShape& shape, const BenchStep& step, int64_t groups,
+               const AttentionRows& rows)
       : shape_(shape),
+        rows_(rows),
         block_bytes_(shape.kv_heads * shape.head_bytes()),
         pages_(groups * step.sequences, block_bytes_, BlocksUpTo(LastBlock(step))),
         turns_(step, groups, pages_),
         q_(step.rows(), int64_t{shape.heads} * shape.head_dim),
+        raw_(step.rows(), rows.of_layer ? q_.view.cols * (rows.gated ? 2 : 1) : 1),
+        kv_(step.rows(), rows.of_layer ? shape.kv_heads * (shape.head_dim + shape.out_dim()) : 1),
+        angles_(1, std::max(1, rows.rotary_pairs)),
         out_(step.rows(), shape.heads * shape.out_dim()) {
     pages_.FillFirst(shape.kv_dtype, 0, block_bytes_);
     for (int64_t head = 0; head < shape.kv_heads && shape.kv_dtype == DType::kI8; ++head) {
@@ -134,26 +139,58 @@ class AttentionRun : public OpRun {
     pages_.Repeat(block_bytes_);
   }
   void Run(const ops::OpContext& context, int64_t turn) override {
-    ops::Attention(turns_.On(context, turn), {.shape = shape_,
-                                              .sequences = turns_.At(turn),
-                                              .q = q_.view,
-                                              .scale = 0.0625f,
-                                              .out = out_.view});
+    const ops::OpContext on = turns_.On(context, turn);
+    if (rows_.of_layer) shape_.latent ? WriteLatent(on, turn) : WriteHeads(on, turn);
+    ops::Attention(on, {.shape = shape_,
+                        .sequences = turns_.At(turn),
+                        .q = q_.view,
+                        .scale = 0.0625f,
+                        .gate = rows_.gated ? raw_.view.columns(shape_.head_dim,
+                                                                q_.view.cols * 2 - shape_.head_dim)
+                                            : Matrix{},
+                        .gate_stride = rows_.gated ? 2 * int64_t{shape_.head_dim} : 0,
+                        .out = out_.view});
   }
   bool Move(BenchDevice& device) override {
     pages_.Move(device);
     turns_.Move(device);
-    q_.Move(device);
-    out_.Move(device);
+    for (BenchMatrix* matrix : {&q_, &raw_, &kv_, &angles_, &out_}) matrix->Move(device);
     return true;
   }
 
  private:
+  void WriteHeads(const ops::OpContext& on, int64_t turn) {
+    const int64_t keys = int64_t{shape_.kv_heads} * shape_.head_dim;
+    ops::NormRopeWriteKv(on, {.shape = shape_,
+                              .sequences = turns_.At(turn),
+                              .q = raw_.view,
+                              .q_stride = int64_t{shape_.head_dim} * (rows_.gated ? 2 : 1),
+                              .k = kv_.view.columns(0, keys),
+                              .v = kv_.view.columns(keys, kv_.view.cols - keys),
+                              .q_norm = raw_.view.data,
+                              .k_norm = raw_.view.data,
+                              .inverse_frequency = angles_.view.data,
+                              .rotary_pairs = rows_.rotary_pairs,
+                              .q_out = q_.view});
+  }
+  // Queries are written by the products of the absorbed form.
+  void WriteLatent(const ops::OpContext& on, int64_t turn) {
+    ops::WriteLatent(on, {.shape = shape_,
+                          .sequences = turns_.At(turn),
+                          .row = kv_.view.columns(0, shape_.head_dim),
+                          .norm = raw_.view.data,
+                          .rotation = {angles_.view.data, rows_.rotary_pairs},
+                          .q = q_.view,
+                          .q_out = q_.view});
+  }
+
   ops::AttentionShape shape_;
+  AttentionRows rows_;
   int64_t block_bytes_;
   BenchPages pages_;
   Turns turns_;
-  BenchMatrix q_, out_;
+  // raw_: queries before their norm, with the gates between them; kv_: keys and values.
+  BenchMatrix q_, raw_, kv_, angles_, out_;
 };
 
 }  // namespace
@@ -164,7 +201,8 @@ std::string BenchStep::Text() const {
                      : fmt::format("prefill, {}{} tokens after {}", many, tokens, context);
 }
 
-void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step) {
+void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, BenchStep step,
+                  AttentionRows of) {
   const auto rows = static_cast<double>(step.rows());
   const double keys =
       static_cast<double>(step.context) + (static_cast<double>(step.tokens) + 1) / 2;
@@ -173,16 +211,17 @@ void AddAttention(std::vector<OpCase>& cases, const ops::AttentionShape& shape, 
                        cached / kBlockTokens;
   const int64_t groups = ColdCopies(static_cast<int64_t>(bytes), step.cold_bytes);
   const bool expanded = !shape.latent && shape.value_dim > 0;
-  cases.push_back({.family = shape.latent ? "latent"
-                             : expanded   ? "expanded"
-                                          : "attention",
-                   .name = step.Text(),
-                   .weights = ops::WeightFormat::kBF16,
-                   .flops = 2.0 * rows * keys * shape.heads *
-                            static_cast<double>(shape.head_dim + shape.out_dim()),
-                   .bytes = bytes,
-                   .part = "attention",
-                   .make = [=] { return std::make_unique<AttentionRun>(shape, step, groups); }});
+  cases.push_back(
+      {.family = shape.latent ? "latent"
+                 : expanded   ? "expanded"
+                              : "attention",
+       .name = step.Text(),
+       .weights = ops::WeightFormat::kBF16,
+       .flops =
+           2.0 * rows * keys * shape.heads * static_cast<double>(shape.head_dim + shape.out_dim()),
+       .bytes = bytes,
+       .part = "attention",
+       .make = [=] { return std::make_unique<AttentionRun>(shape, step, groups, of); }});
 }
 
 namespace {

@@ -90,6 +90,26 @@ struct SampleData {
   TokenId token = 0;
 };
 
+struct EmbedData {
+  EmbedData(int64_t rows, int64_t vocabulary, int64_t hidden)
+      : table(ops::WeightFormat::kBF16, 1, vocabulary, hidden),
+        ids(static_cast<size_t>(rows)),
+        out(rows, hidden) {
+    Rng rng(static_cast<uint64_t>(rows));
+    for (TokenId& id : ids) id = static_cast<TokenId>(rng.Below(static_cast<uint64_t>(vocabulary)));
+    ids_at = ids.data();
+  }
+  void MoveAll(BenchDevice& device) {
+    table.Move(device);
+    device.Move(ids_at, std::ssize(ids));
+    out.Move(device);
+  }
+  BenchWeights table;
+  std::vector<TokenId> ids;
+  const TokenId* ids_at = nullptr;  // here, or on a device
+  BenchMatrix out;
+};
+
 constexpr auto kNorm = [](const ops::OpContext& c, RowsData& d, int64_t) {
   ops::RmsNorm(
       c, {.x = d.x.view, .delta = d.delta.view, .weight = d.delta.view.data, .out = d.out.view});
@@ -173,11 +193,36 @@ std::unique_ptr<OpRun> MakeRouteRun(int64_t rows, int64_t experts, int64_t top_k
       std::make_unique<RouteData>(rows, experts, top_k), run);
 }
 
+std::unique_ptr<OpRun> MakeScalarGateRun(int64_t rows, int64_t hidden) {
+  const auto run = [](const ops::OpContext& c, RowsData& d, int64_t) {
+    ops::ScalarGate(c, {.x = d.x.view, .weight = d.delta.view.data, .out = d.out.view.data});
+  };
+  return std::make_unique<DataRun<RowsData, decltype(run)>>(
+      std::make_unique<RowsData>(rows, hidden), run);
+}
+
+std::unique_ptr<OpRun> MakeSwigluRun(int64_t rows, int64_t width) {
+  const auto run = [](const ops::OpContext& c, RowsData& d, int64_t) {
+    ops::Swiglu(c, {.gate_up = d.x.view, .out = d.out.view.columns(0, d.x.view.cols / 2)});
+  };
+  return std::make_unique<DataRun<RowsData, decltype(run)>>(
+      std::make_unique<RowsData>(rows, 2 * width), run);
+}
+
+std::unique_ptr<OpRun> MakeEmbedRun(int64_t rows, int64_t vocabulary, int64_t hidden) {
+  const auto run = [](const ops::OpContext& c, EmbedData& d, int64_t) {
+    ops::Embed(c, {.table = &d.table.all, .ids = d.ids_at, .out = d.out.view});
+  };
+  return std::make_unique<DataRun<EmbedData, decltype(run)>>(
+      std::make_unique<EmbedData>(rows, vocabulary, hidden), run);
+}
+
 std::unique_ptr<OpRun> MakeGreedyRun(int64_t rows, int64_t vocabulary) {
   const auto run = [](const ops::OpContext& c, BenchMatrix& logits, int64_t) {
-    for (int64_t r = 0; r < logits.view.rows; ++r) {
-      ops::ArgMax(c, {logits.view.row(r), static_cast<size_t>(logits.view.cols)});
-    }
+    c.pool->Run(logits.view.rows, [&](int64_t r, int) {
+      const std::span<const float> row(logits.view.row(r), static_cast<size_t>(logits.view.cols));
+      if (ops::StatsOf(c, row).finite) ops::ArgMax(c, row);
+    });
   };
   return std::make_unique<DataRun<BenchMatrix, decltype(run)>>(
       std::make_unique<BenchMatrix>(rows, vocabulary), run);
