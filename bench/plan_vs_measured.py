@@ -11,9 +11,10 @@ of the parts, the table those of the cells. Prints predicted by measured for eac
 of cells within 15 %, and the median of each row: a median away from 1 is a systematic error. Two
 further groups of cells are the steps with drafts, and two ranks of one thread each; the links of
 the latter have the rates that `braid bench dispatch` measures. A second table has what drafts
-gain, predicted and measured, if most of them are right. What the host adds to a step comes
-from a model of one tiny layer. Cells of more prompt tokens than --tokens-max are left out.
---run-with puts a command before those that measure, for a machine that is busy.
+gain, predicted and measured, if most of them are right. What the host adds to a step is what traces
+of the model show between the last operation of a step and the first one of the next. Cells of more
+prompt tokens than --tokens-max are left out. --run-with puts a command before
+those that measure, for a machine that is busy.
 """
 
 import argparse
@@ -37,7 +38,7 @@ MODELS = {
                   "num_key_value_heads=2"),
 }  # fmt: skip
 SEQUENCES, CONTEXTS = (1, 8, 32, 64), (64, 256, 512, 1024)
-OUTPUT_TOKENS, DRAFTS, ACCEPTANCE = 24, 2, 0.8
+OUTPUT_TOKENS, DRAFTS, ACCEPTANCE = 128, 2, 0.8
 
 
 class Bench:
@@ -91,18 +92,33 @@ class Bench:
                 "decode": sequences / found["decode_tokens_per_second"],
                 "right": found["drafts_accepted"] / max(1, found["drafts"])}  # fmt: skip
 
-    def host(self, lines):
-        """The device of a calibration, with the host's time that a tiny model shows."""
-        path = self.folder / "host"
-        if not path.exists():
-            self.run("make-model", path, "--family", "qwen3", "--shape", "tiny,num_hidden_layers=1")
-        one, many = (statistics.median(self.offline(path, "bf16", n, 16, "--draft", "off")["decode"]
-                                       for _ in range(5)) for n in (1, 64))  # fmt: skip
+    def host_seconds(self, model, sequences):
+        """From a decode step's last operation to the next step's first one, by a trace."""
+        file = self.folder / "trace.json"
+        self.offline(model, "bf16", sequences, CONTEXTS[0], "--draft", "off", "--trace", file)
+        spans = [e for e in json.loads(file.read_text())["traceEvents"]
+                 if e["ph"] == "X" and e["tid"] == 0]  # fmt: skip
+        spans.sort(key=lambda e: (e["ts"], -e["dur"]))
+        steps = []
+        for e in spans:
+            if e["name"] == "step":
+                steps.append({"tokens": e["args"]["count"], "first": None, "end": 0})
+            elif steps:
+                steps[-1]["first"] = steps[-1]["first"] or e["ts"]
+                steps[-1]["end"] = max(steps[-1]["end"], e["ts"] + e["dur"])
+        return statistics.median((after["first"] - step["end"]) / 1e6
+                                 for step, after in zip(steps, steps[1:])
+                                 if step["tokens"] == after["tokens"] == sequences)  # fmt: skip
+
+    def host(self, lines, model):
+        """The device of a calibration, with the host's time that traces of the model show."""
+        one, many = (self.host_seconds(model, n) for n in (1, 64))
         device = json.loads(open(lines).readline())["hardware"]
         each = max(1e-9, (many - one) / 63)
         step = max(1e-9, one - each)
         for key, value in (("host_seconds", step), ("host_sequence_seconds", each)):
-            device["numbers"][key] = {"value": value, "source": "`braid bench offline`, tiny model"}
+            source = "`braid bench offline --trace`"
+            device["numbers"][key] = {"value": value, "source": source}
         file = lines.with_suffix(".hardware.json")
         file.write_text(json.dumps(device))
         return file
@@ -120,11 +136,11 @@ def median_of(samples, key):
     return statistics.median(sample[key] for sample in samples)
 
 
-def with_links(bench, lines):
+def with_links(bench, lines, model):
     """The device of a calibration with links as `braid bench dispatch` measures them."""
     found = bench.measure("bench", "dispatch", "--ranks", 2, "--hidden", 512, "--repeat", 5)
     least, most = found["results"][0]["throughput"], found["results"][-1]["throughput"]
-    path = bench.host(lines)
+    path = bench.host(lines, model)
     device = json.loads(path.read_text())
     source = "`braid bench dispatch`"
     device["numbers"] |= {
@@ -157,7 +173,7 @@ def one_rank(bench, name, options):
                 key = (name, weights, "drafts", *cell)
                 found = bench.offline(model, weights, *cell, "--draft", DRAFTS)
                 measured.setdefault(key, []).append(found)
-    device = bench.host(lines)
+    device = bench.host(lines, model)
     for (_, weights, kind, *cell), samples in measured.items():
         words = ["--drafts", DRAFTS, "--draft-acceptance", median_of(samples, "right")]
         yield (name, weights, kind, *cell), samples, bench.plan(
@@ -173,28 +189,39 @@ def two_ranks(bench, name, options):
         for cell in [cell for cell in cells_of(options) if cell[1] == CONTEXTS[1]]:
             found = bench.offline(model, weights, *cell, "--draft", "off", "--tp", 2)
             measured.setdefault(cell, []).append(found)
-    device = with_links(bench, lines)
+    device = with_links(bench, lines, model)
     for cell, samples in measured.items():
         yield (name, weights, "tp 2", *cell), samples, bench.plan(
             lines, device, model, weights, *cell, "--mesh", "tp=2,ep=2"
         )
 
 
+def acceptance_of(tokens_per_step, drafts):
+    """a of 1 + a + a^2 + ... up to `drafts` terms = tokens_per_step, by halving."""
+    least, most = 0.0, 1.0
+    for _ in range(40):
+        middle = (least + most) / 2
+        few = sum(middle**i for i in range(drafts + 1)) < tokens_per_step
+        least, most = (middle, most) if few else (least, middle)
+    return least
+
+
 def speed_ups(bench, name, options):
     """(weights, sequences, predicted, measured) of drafts of an artificial acceptance.
 
-    Runs after one_rank, whose calibration it uses.
+    Runs after one_rank, whose calibration it uses. Predicted are steps that bring as many tokens as
+    the measured ones, whose answers end among drafts.
     """
     model, lines = bench.model(name), bench.folder / f"{name}.jsonl"
-    device, found = bench.host(lines), []
+    device, found = bench.host(lines, model), []
     context = CONTEXTS[1]
     for weights in options.formats.split(","):
         for sequences in [s for s, c in cells_of(options) if c == context]:
             measured = bench.measure("bench", "drafts", model, "--weights", weights, "--repeat", 3,
                                      "--sequences", sequences, "--input-tokens", context,
-                                     "--output-tokens", 2 * OUTPUT_TOKENS, "--draft", DRAFTS,
+                                     "--output-tokens", OUTPUT_TOKENS, "--draft", DRAFTS,
                                      "--draft-acceptance", ACCEPTANCE)  # fmt: skip
-            right = measured["draft_acceptance_by_place"][0]
+            right = acceptance_of(measured["tokens_per_step"], DRAFTS)
             without, with_drafts = (
                 bench.plan(lines, device, model, weights, sequences, context, *words)["decode"]
                 for words in ((), ("--drafts", DRAFTS, "--draft-acceptance", right)))  # fmt: skip
