@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "model/loading/load_weights.h"
-#include "runtime/device_rates.h"
+#include "runtime/device/device_rates.h"
 
 namespace braid {
 namespace {
@@ -29,8 +29,6 @@ Status CheckOptions(const EngineOptions& options) {
   };
   if (options.mesh.ranks() > 1) return refuse("--tp, --dp or --ep", "a device is one rank");
   if (options.partners) return refuse("--role", "a device's pages do not move");
-  if (!options.cache_dir.empty()) return refuse("--cache-dir", "a device's pages do not move");
-  if (options.cache_host_bytes > 0) return refuse("--cache-host", "a device's pages do not move");
   if (options.compute == "bf16") return refuse("--compute bf16", "a device computes in fp32");
   if (options.state_dtype != "fp32") {
     return refuse("--state-dtype " + options.state_dtype, "a device keeps state in fp32");
@@ -118,11 +116,14 @@ Result<Machine> EngineDevice::Open(const EngineOptions& options) {
   if (!gpu_) return machine;
   index_ = gpu_->facts().index;
   name_ = NameOf(gpu_->facts());
+  computes_ = fmt::format("{} ({}, Vulkan {})", gpu_->facts().name, gpu_->facts().driver,
+                          gpu_->facts().version);
   machine.device.compute = Compute::kF32;
   if (options.kv_dtype == "auto") machine.kv_dtype = DType::kF32;
   if (options.experts == "cpu") experts_ = ExpertsWith::kHost;
   if (options.experts == "device") experts_ = ExpertsWith::kDevice;
   host_ = machine;
+  pages_move_ = !options.cache_dir.empty() || options.cache_host_bytes > 0;
   return machine;
 }
 
@@ -190,6 +191,11 @@ void EngineDevice::Expect(const ModelSpec& spec, const MemoryRequest& request,
   tokens_per_second_ = 1 / time.seconds();
 }
 
+std::string EngineDevice::PagesText() const {
+  if (!used()) return "";
+  return fmt::format("{}, experts on {}", computes_, hands_over_ ? "the CPU" : "it");
+}
+
 void EngineDevice::Divide(MemoryPlan& plan) const {
   if (!hands_over_) return;
   plan.weight_bytes -= plan.host_weight_bytes;
@@ -209,7 +215,8 @@ Status EngineDevice::Move(const ModelSpec& spec, ModelWeights& weights,
                            .kv_dtype = kv_dtype,
                            .draft_tokens_max = limits.draft_tokens_max,
                            .experts_on = hands_over_ ? std::optional(host_.device) : std::nullopt,
-                           .threads = host_.threads}));
+                           .threads = host_.threads,
+                           .pages_move = pages_move_}));
   return {};
 }
 

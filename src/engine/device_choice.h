@@ -56,6 +56,9 @@ class EngineDevice {
   ModelDevice* home() const { return home_.get(); }
   // After Move, when the plan's weights are those that were loaded: takes the host's from them.
   void Divide(MemoryPlan& plan) const;
+  // What decides about the bits of its pages: device, driver, who computes the experts; empty: the
+  // CPU computes everything.
+  std::string PagesText() const;
   // Gives up the device, which has failed, and opens it again; weights are loaded again, for the
   // device had the only copy.
   Result<Reopened> Reopen(const std::function<Result<ModelWeights>()>& load, const ModelSpec& spec,
@@ -70,6 +73,8 @@ class EngineDevice {
   Machine host_;
   ExpertsWith experts_ = ExpertsWith::kAuto;  // as asked for
   bool hands_over_ = false;                   // routed experts stay with the host
+  bool pages_move_ = false;                   // there is a tier
+  std::string computes_;                      // name and driver
   std::string name_ = "cpu";
   int index_ = -1;
   std::string rate_text_;

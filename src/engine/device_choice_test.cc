@@ -52,9 +52,9 @@ TEST(DeviceChoice, OptionsThatDoNotGoWithADeviceMeanTheCpuForAuto) {
   options = {.device = "auto", .state_dtype = "int8"};
   ASSERT_TRUE(OpenDevice(options, note).ok());
   EXPECT_THAT(note, HasSubstr("--state-dtype int8; a device keeps state in fp32"));
-  options = {.device = "auto", .cache_host_bytes = 1 << 20};
+  options = {.device = "auto", .expert_loads = "loads.json"};
   ASSERT_TRUE(OpenDevice(options, note).ok());
-  EXPECT_THAT(note, HasSubstr("--cache-host; a device's pages do not move"));
+  EXPECT_THAT(note, HasSubstr("--expert-loads; experts are counted on the CPU only"));
 }
 
 }  // namespace

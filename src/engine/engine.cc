@@ -104,7 +104,7 @@ struct Engine::State {
                                             ExpertRecorder* recorder);
   LogStart SharedStart() const { return StartOfRun(limits, spec, options, machine, experts_at); }
   FingerprintParts fingerprint_parts() const {
-    return {spec, *checkpoint, machine, memory.geometry, formats, options.mla};
+    return {spec, *checkpoint, machine, memory.geometry, formats, options.mla, device.PagesText()};
   }
   void StartFollowers();
   Status Prepare(const std::function<void(std::string)>& stage);

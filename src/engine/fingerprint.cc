@@ -148,7 +148,8 @@ Result<std::string> WholeFingerprintOf(const EngineOptions& options,
                    BindWeights(parts.spec, parts.checkpoint, options.weight_choice()));
   const std::map<std::string_view, int64_t> weights = WeightBytesOf(whole.report);
   const CacheGeometry cache{.groups = CachePlanOf(parts.spec, kv_dtype).groups};
-  return FingerprintOf({parts.spec, parts.checkpoint, parts.machine, cache, weights, parts.mla});
+  return FingerprintOf(
+      {parts.spec, parts.checkpoint, parts.machine, cache, weights, parts.mla, parts.device});
 }
 
 std::string ModelLinesOf(const FingerprintParts& parts) {
@@ -181,6 +182,7 @@ std::string FingerprintOf(const FingerprintParts& parts) {
   line("--compute", parts.machine.device.compute == Compute::kF32 ? "fp32" : "bf16");
   line("--isa", std::string(NameOf(parts.machine.device.isa)));
   line("--mla", parts.mla);
+  if (!parts.device.empty()) line("--device", parts.device);
   line("the cache", CacheText(parts.cache));
   return line.text;
 }

@@ -24,6 +24,7 @@ struct FingerprintParts {
   const CacheGeometry& cache;
   const std::map<std::string_view, int64_t>& weights;  // bytes of each format in memory
   const std::string& mla;
+  std::string device = {};  // EngineDevice::PagesText
 };
 
 // Lines of "name: value". Weights are told apart by names, shapes and samples of every tensor.

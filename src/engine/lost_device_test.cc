@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <volk.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,7 @@
 namespace braid {
 namespace {
 
+using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 // Until a device is opened, which looks the driver's functions up.
@@ -35,7 +38,8 @@ VKAPI_ATTR VkResult VKAPI_CALL LostLater(VkQueue queue, uint32_t count, const Vk
 
 class LostDevice : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Load(0); }
+  void Load(int64_t cache_host_bytes) {
     const auto devices = vulkan::ListDevices();
     if (!devices || !(*devices)[0].missing.empty()) GTEST_SKIP() << "no Vulkan device can be used";
     EngineOptions options;
@@ -43,6 +47,7 @@ class LostDevice : public ::testing::Test {
     options.device = "vulkan:0";
     options.threads = 1;
     options.cache_bytes = 64 << 20;
+    options.cache_host_bytes = cache_host_bytes;
     options.context_tokens_max = 512;
     options.scheduler.running_max = 2;
     auto engine = Engine::Load(options);
@@ -92,6 +97,28 @@ TEST_F(LostDevice, FailsWhatRunsAndIsOpenedAgainForWhatWaits) {
   const std::vector<RequestResult> after = Ask(1);
   EXPECT_EQ(after[0].tokens, before[0].tokens);
   EXPECT_GT(after[0].cached_tokens, 0);
+}
+
+// What was put beside the arena, the next device gets from there. A move that the loss meets ends.
+TEST_F(LostDevice, GetsItsPagesBackFromATier) {
+  if (engine_ == nullptr) return;
+  engine_.reset();
+  Load(int64_t{64} << 20);
+  const std::vector<RequestResult> before = Ask(1);
+  ASSERT_EQ(before[0].error, "");
+  // Of 150 tokens, two blocks and the state behind them.
+  const auto parts = [&] { return engine_->driver().stats().scheduler.tier_parts; };
+  for (int i = 0; i < 1000 && parts() < 3; ++i) std::this_thread::sleep_for(milliseconds(10));
+  ASSERT_EQ(parts(), 3);
+  for (const int left : {0, 1, 2}) {
+    submit = std::exchange(vkQueueSubmit, LostLater);  // opening a device sets it anew
+    submissions_left = left;
+    const std::vector<RequestResult> during = Ask(3);
+    EXPECT_THAT(during[0].error, HasSubstr("the device is lost")) << "after " << left;
+    EXPECT_EQ(during[2].error, "") << "after " << left;
+    EXPECT_EQ(during[2].tokens, before[0].tokens) << "after " << left;
+    EXPECT_EQ(during[2].cached_tokens, 128) << "after " << left;
+  }
 }
 
 TEST_F(LostDevice, FailsAStepWhoseDraftsAreLost) {

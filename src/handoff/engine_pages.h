@@ -13,6 +13,7 @@
 #include "cache/geometry.h"
 #include "cache/page_runs.h"
 #include "handoff/message.h"
+#include "scheduler/mover.h"
 #include "scheduler/plan.h"
 
 namespace braid::handoff {
@@ -32,8 +33,9 @@ class EnginePages {
       : layout_(std::move(layout)), ranks_(layout_ ? layout_->ranks.size() : 1) {}
 
   size_t ranks() const { return ranks_.size(); }
-  void Attach(size_t rank, std::byte* arena, const CacheGeometry& geometry) {
-    ranks_[rank] = {arena, &geometry};
+  void Attach(size_t rank, const Arena& arena, const CacheGeometry& geometry) {
+    CHECK(arena.access == nullptr, "the host reads and writes what partners exchange");
+    ranks_[rank] = {arena.data, &geometry};
   }
   // Of the first rank: the groups' kinds are those of all.
   const CacheGeometry& geometry() const { return *ranks_[0].geometry; }

@@ -415,9 +415,11 @@ void Partners::SetPrefills(const std::vector<HostPort>& found) {
   });
 }
 
-void Partners::Attach(std::byte* arena, const CacheGeometry& geometry) {
+void Partners::Attach(const Arena& arena, const CacheGeometry& geometry) {
   state_->pages.Attach(0, arena, geometry);
 }
+
+void Partners::Drain() { CHECK(false, "arenas of the host are not lost"); }
 
 Mover& Partners::MoverOf(int32_t rank) {
   if (rank == 0) return *this;

@@ -66,9 +66,10 @@ class Partners final : public Mover {
   // named last. A connection that stands goes on. Any thread.
   void SetPrefills(const std::vector<HostPort>& found);
 
-  void Attach(std::byte* arena, const CacheGeometry& geometry) override;
+  void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   // Of a kDecode request, after Expect; or of a kPrefill request that a partner asked for.
   void Start(const PageMove& move, EventSink& events) override;
+  void Drain() override;
   // With a layout: of each rank; the first one's is this. A move begins when all have started it:
   // whatever a rank did to its pages before is done.
   Mover& MoverOf(int32_t rank);

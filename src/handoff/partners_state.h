@@ -97,10 +97,11 @@ struct Partners::State final : Transport::Owner {
   class RankMover final : public Mover {
    public:
     RankMover(State& state, size_t rank) : state_(state), rank_(rank) {}
-    void Attach(std::byte* arena, const CacheGeometry& geometry) override {
+    void Attach(const Arena& arena, const CacheGeometry& geometry) override {
       state_.pages.Attach(rank_, arena, geometry);
     }
     void Start(const PageMove& move, EventSink&) override { state_.Begin(move.id, nullptr); }
+    void Drain() override { CHECK(false, "arenas of the host are not lost"); }
 
    private:
     State& state_;

@@ -74,6 +74,12 @@ bool Holds(const Buffer& buffer, const std::byte* data) {
   return data >= buffer.data() && data < buffer.data() + buffer.bytes();
 }
 
+std::vector<vulkan::Transfer::Piece> PiecesOf(std::span<const ArenaAccess::Piece> pieces) {
+  std::vector<vulkan::Transfer::Piece> all;
+  for (const ArenaAccess::Piece& piece : pieces) all.push_back({piece.there, piece.here});
+  return all;
+}
+
 int64_t BytesOf(const std::vector<Weight*>& weights) {
   int64_t bytes = 0;
   for (const Weight* weight : weights) bytes += weight->matrix.bytes();
@@ -215,10 +221,22 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
         gpu_->Allocate(HeadDrafter::Bytes(spec, plan, config_.running_max), Place::kDevice));
   }
   if (handed_ != nullptr) RETURN_IF_ERROR(handed_->Reserve(*gpu_));
+  if (config_.pages_move) {
+    ASSIGN_OR_RETURN(auto transfer, vulkan::Transfer::Create(*gpu_, arena_));
+    pages_.emplace(std::move(transfer));
+  }
   std::memset(inputs_.host(), 0, static_cast<size_t>(bytes));
   ASSIGN_OR_RETURN(vulkan::Memory constants, gpu_->Allocate(kConstantBytes, Place::kDevice));
   constants_ = std::make_unique<ops::DeviceConstants>(std::move(constants));
   return {};
+}
+
+Status ModelDevice::Pages::Fetch(std::span<const Piece> pieces) {
+  return transfer_->ToHost(PiecesOf(pieces));
+}
+
+Status ModelDevice::Pages::Store(std::span<const Piece> pieces) {
+  return transfer_->ToDevice(PiecesOf(pieces));
 }
 
 void ModelDevice::Apply(const Plan& plan, Slots& slots) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -24,8 +25,10 @@
 #include "ops/vulkan/constants.h"
 #include "ops/vulkan/handed_experts.h"
 #include "ops/vulkan/sample.h"
+#include "scheduler/mover.h"
 #include "scheduler/plan.h"
 #include "vulkan/gpu.h"
+#include "vulkan/transfer.h"
 
 namespace braid {
 
@@ -41,6 +44,7 @@ struct ModelDeviceConfig {
   // Where routed experts stay with the host: whose kernels compute them, in so many threads.
   std::optional<Device> experts_on;
   int threads = 1;
+  bool pages_move = false;  // movers take part (ModelExecutorConfig::movers)
 };
 
 // What ops see of a Vulkan device: fp32 arithmetic, whatever the CPU does.
@@ -63,6 +67,8 @@ class ModelDevice {
 
   const vulkan::Gpu& gpu() const { return *gpu_; }
   std::byte* arena() const { return arena_.address(); }
+  // For movers; nothing where pages do not move.
+  Arena moved_arena() { return pages_ ? Arena{arena_.address(), &*pages_} : Arena(); }
   int64_t arena_bytes() const { return arena_.bytes(); }
   Workspace MakeWorkspace() const { return {workspace_.address(), workspace_.bytes()}; }
 
@@ -111,6 +117,17 @@ class ModelDevice {
   Status Finish();
 
  private:
+  // The arena, for movers' threads.
+  class Pages final : public ArenaAccess {
+   public:
+    explicit Pages(std::unique_ptr<vulkan::Transfer> transfer) : transfer_(std::move(transfer)) {}
+    Status Fetch(std::span<const Piece> pieces) override;
+    Status Store(std::span<const Piece> pieces) override;
+
+   private:
+    std::unique_ptr<vulkan::Transfer> transfer_;
+  };
+
   ModelDevice(std::unique_ptr<vulkan::Gpu> gpu, const ModelDeviceConfig& config)
       : gpu_(std::move(gpu)), config_(config), recorder_(*gpu_) {}
   Status MoveWeights(ModelWeights& weights);
@@ -146,6 +163,7 @@ class ModelDevice {
   int64_t bytes_laid_ = 0;
   std::unique_ptr<ops::DeviceConstants> constants_;
   std::unique_ptr<ops::HandedExperts> handed_;
+  std::optional<Pages> pages_;  // lies in the arena
   vulkan::Recorder recorder_;
   Trace* trace_ = nullptr;
 };

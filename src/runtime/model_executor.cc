@@ -40,6 +40,7 @@ struct ModelExecutor::State {
   std::vector<ops::gpu::DeviceDraw> draws;
   std::vector<Matrix> last, seen;
   std::unique_ptr<Proposals> proposals;
+  PlanMoves moves;
   ops::Ranks ranks;
   std::unique_ptr<RankCounts> rank_counts;    // null: of one rank, or nobody counts
   std::unique_ptr<ExpertMover> expert_mover;  // null: experts stay where they are
@@ -63,6 +64,7 @@ struct ModelExecutor::State {
               c.context_tokens_max),
         sampler(model.vocabulary, c.sampled_vocabulary, c.threads),
         constraints(c.constraints, c.running_max, model.vocabulary),
+        moves(c.movers, c.home ? c.home->moved_arena() : Arena{arena.data()}, config.cache),
         ranks(c.ranks),
         overlap(c.overlap) {
     ranks.sums = c.reduce_fast;
@@ -85,10 +87,6 @@ struct ModelExecutor::State {
                                                      .home = c.home,
                                                      .samples = samples(),
                                                      .trace = c.trace});
-    for (Mover* mover : config.movers) {
-      CHECK(mover == nullptr || c.home == nullptr, "a device's pages do not move");
-      if (mover != nullptr) mover->Attach(arena.data(), config.cache);
-    }
     if (!alone()) {
       if (c.experts != nullptr) rank_counts = std::make_unique<RankCounts>(*c.experts, ranks);
       ChooseAllReplicas(spec, c.experts_at, *ranks.experts, weights, rank_counts.get());
@@ -362,14 +360,6 @@ struct ModelExecutor::State {
     }
   }
 
-  void StartMoves(const Plan& plan, EventSink& events) const {
-    for (const PageMove& move : plan.moves) {
-      Mover* mover = config.movers[static_cast<size_t>(move.place)];
-      CHECK(mover != nullptr, "nobody moves pages of place {}", static_cast<int>(move.place));
-      mover->Start(move, events);
-    }
-  }
-
   StepDone RunStep(Plan whole, EventSink& events) {
     requests.clear();
     first_row = 0;
@@ -388,8 +378,12 @@ struct ModelExecutor::State {
     const TraceSpan span(config.trace, "step", static_cast<int64_t>(plan.tokens.size()));
     StepDone out;
     out.step = plan.step;
+    // What the last step recorded and did not submit is of pages that may leave now.
+    if (config.home != nullptr && ranks.status.ok() && !plan.moves.empty()) {
+      ranks.status = config.home->Finish();
+    }
     if (!ranks.status.ok()) {
-      StartMoves(plan, events);  // each must end
+      lost() ? PlanMoves::End(plan, ranks.status.error(), events) : moves.Start(plan, events);
       Fail(out);
       return out;
     }
@@ -400,7 +394,7 @@ struct ModelExecutor::State {
     if (config.poison_freed && config.home == nullptr) Poison(plan);
     slots.Begin(plan);
     if (config.home != nullptr) config.home->Apply(plan, slots);
-    StartMoves(plan, events);
+    moves.Start(plan, events);
     for (const Admission& admission : plan.admissions) {
       constraints.Reset(admission.slot);
       proposals->Reset(admission.slot);
@@ -556,7 +550,9 @@ void ModelExecutor::Launch(Plan plan, EventSink& events) {
   StepDone done = state_->RunStep(std::move(plan), events);
   if (state_->config.times != nullptr) state_->config.times->End(BesideStepOf(mover()));
   events.Post(std::move(done));
-  if (state_->lost()) events.Post(ArenasLost{state_->ranks.status.error().message});
+  if (!state_->lost()) return;
+  state_->moves.Drain();
+  events.Post(ArenasLost{state_->ranks.status.error().message});
 }
 
 // Everything that was of the old device goes with the old state.

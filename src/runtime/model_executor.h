@@ -27,6 +27,7 @@
 #include "runtime/halves/half_batches.h"
 #include "runtime/halves/overlap_choice.h"
 #include "runtime/model_device.h"
+#include "runtime/plan_moves.h"
 #include "runtime/rank_results.h"
 #include "scheduler/executor.h"
 #include "scheduler/mover.h"
@@ -99,7 +100,7 @@ struct ModelExecutorConfig {
   int32_t dp_rank = 0, dp_ranks = 1;
   // Who carries out the plans' moves, by place; null: the scheduler plans none for it. They outlive
   // the executor.
-  std::array<Mover*, kPlaces> movers = {};
+  MoversByPlace movers = {};
   // Blocks that plans call freed (SchedulerConfig::report_freed) are filled with NaN, so that a
   // read of one ends in a request whose logits are not finite.
   bool poison_freed = kPoisonFreed;

@@ -37,6 +37,7 @@ void Scheduler::State::On(const ResetCache&) {
 void Scheduler::State::On(const ArenasLost& event) {
   CHECK(!StepsOrMovesInFlight(), "arenas are lost while a step or a move uses them");
   life_cycle.FailRunning(event.error);
+  moves.Forget();  // what rests is not written any more
   for (DpRank& rank : ranks) rank.cache.Flush();
 }
 

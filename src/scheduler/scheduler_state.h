@@ -35,7 +35,7 @@ struct Scheduler::State {
   void On(const Tick&) {}  // no rule reads time; logs carry it
 
   bool Idle() const;
-  bool StepsOrMovesInFlight() const { return planner.in_flight() || !moves.idle(); }
+  bool StepsOrMovesInFlight() const { return planner.in_flight() || moves.under_way() > 0; }
 
   Status AuditBlocks(DpRankId rank) const;
   Status AuditPins(DpRankId rank) const;

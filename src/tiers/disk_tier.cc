@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -71,6 +72,7 @@ struct DiskTier::State {
   void WatchOthers();
   MoveQueue::Carried CarryOut(const PageMove& move, const PagePart& part, int64_t began_us);
   PartPieces PiecesOf(const PagePart& part) const;
+  Status CarryByCopy(bool in, const KnownPart& part, const PartPieces& pieces, bool& in_memory);
   Status Read(const KnownPart& part, const PartPieces& pieces, bool& in_memory);
   Status Write(const KnownPart& part, const PartPieces& pieces);
   bool Keep(const KnownPart& part, const PartPieces& pieces);
@@ -98,7 +100,7 @@ struct DiskTier::State {
   FileLayer& files;
   const SegmentIdentity identity;
   const PartFile part_file;
-  std::byte* arena = nullptr;
+  Arena arena;
   const CacheGeometry* geometry = nullptr;
 
   std::mutex stop_mutex;
@@ -424,8 +426,8 @@ PartPieces DiskTier::State::PiecesOf(const PagePart& part) const {
   for (size_t g = 0; g < geometry->groups.size(); ++g) {
     const GroupGeometry& group = geometry->groups[g];
     if (group.kind != part.kind) continue;
-    std::byte* block = arena + BlockBytesOffset(*geometry, GroupId(static_cast<int32_t>(g)),
-                                                part.blocks.by_group[g]);
+    std::byte* block = arena.data + BlockBytesOffset(*geometry, GroupId(static_cast<int32_t>(g)),
+                                                     part.blocks.by_group[g]);
     pieces.emplace_back(block, static_cast<size_t>(group.block_bytes));
   }
   return pieces;
@@ -436,7 +438,9 @@ MoveQueue::Carried DiskTier::State::CarryOut(const PageMove& move, const PagePar
   const KnownPart name{part.key, part.kind};
   const PartPieces pieces = PiecesOf(part);
   MoveQueue::Carried carried;
-  carried.status = move.in() ? Read(name, pieces, carried.in_memory) : Write(name, pieces);
+  carried.status = arena.access != nullptr ? CarryByCopy(move.in(), name, pieces, carried.in_memory)
+                   : move.in()             ? Read(name, pieces, carried.in_memory)
+                                           : Write(name, pieces);
   std::lock_guard lock(mutex);
   (move.in() ? figures.read_us : figures.write_us) += MonotonicUs() - began_us;
   if (!carried.status) {
@@ -445,6 +449,27 @@ MoveQueue::Carried DiskTier::State::CarryOut(const PageMove& move, const PagePar
   }
   Tell();
   return carried;
+}
+
+// Of a device's arena: through a copy of the part, which is what is written or has been read.
+Status DiskTier::State::CarryByCopy(bool in, const KnownPart& part, const PartPieces& pieces,
+                                    bool& in_memory) {
+  size_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.size();
+  const auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  PartPieces here;
+  std::vector<ArenaAccess::Piece> both;
+  size_t at = 0;
+  for (const auto& piece : pieces) {
+    both.push_back({piece.data(), here.emplace_back(copy.get() + at, piece.size())});
+    at += piece.size();
+  }
+  if (!in) {
+    RETURN_IF_ERROR(arena.access->Fetch(both));
+    return Write(part, here);
+  }
+  RETURN_IF_ERROR(Read(part, here, in_memory));
+  return arena.access->Store(both);
 }
 
 // What is in memory, of what is there. What was on disk only is kept in memory too.
@@ -516,15 +541,17 @@ void DiskTier::Watch(EventSink& events) {
   state_->Tell();
 }
 
-void DiskTier::Attach(std::byte* arena, const CacheGeometry& geometry) {
+void DiskTier::Attach(const Arena& arena, const CacheGeometry& geometry) {
   state_->arena = arena;
   state_->geometry = &geometry;
 }
 
 void DiskTier::Start(const PageMove& move, EventSink& events) {
-  CHECK(state_->arena != nullptr, "a move before Attach");
+  CHECK(state_->arena.data != nullptr, "a move before Attach");
   state_->queue.Start(move, events);
 }
+
+void DiskTier::Drain() { state_->queue.Drain(); }
 
 void DiskTier::Clear() {
   State& s = *state_;

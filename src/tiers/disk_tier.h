@@ -55,8 +55,9 @@ class DiskTier final : public Mover {
   // From now on `events` is told what the tier holds: at once, and when other servers or the bound
   // change it. It outlives the tier.
   void Watch(EventSink& events);
-  void Attach(std::byte* arena, const CacheGeometry& geometry) override;
+  void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   void Start(const PageMove& move, EventSink& events) override;
+  void Drain() override;
   // Removes all that is not being written, of this fingerprint.
   void Clear();
 

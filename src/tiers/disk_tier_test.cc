@@ -58,7 +58,7 @@ class Server {
     auto tier = DiskTier::Open(options);
     EXPECT_TRUE(tier.ok()) << tier.error().message;
     tier_ = *std::move(tier);
-    tier_->Attach(arena_.data(), kGeometry);
+    tier_->Attach({arena_.data()}, kGeometry);
     tier_->Watch(inbox_);
     Take();
   }

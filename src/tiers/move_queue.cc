@@ -81,6 +81,7 @@ void MoveQueue::Run(const Task& task) {
       const auto at = jobs_.find(&job);
       ended = std::move(at->second);
       jobs_.erase(at);
+      ++posting_;
     }
   }
   if (ended == nullptr) return;
@@ -92,6 +93,14 @@ void MoveQueue::Run(const Task& task) {
                                  .in_memory = ended->in_memory,
                                  .logprob = {},
                                  .duration_us = MonotonicUs() - ended->began_us});
+  std::lock_guard lock(mutex_);
+  --posting_;
+  drained_.notify_all();
+}
+
+void MoveQueue::Drain() {
+  std::unique_lock lock(mutex_);
+  drained_.wait(lock, [&] { return jobs_.empty() && posting_ == 0; });
 }
 
 }  // namespace braid

@@ -41,6 +41,8 @@ class MoveQueue {
   void Stop();
   // As Mover::Start.
   void Start(const PageMove& move, EventSink& events);
+  // Returns when the ends of all moves are posted.
+  void Drain();
 
  private:
   // A move in work; its parts are done by any thread, the last one ends it.
@@ -66,6 +68,8 @@ class MoveQueue {
   std::deque<Task> reads_, writes_;  // in the order in which they came
   int writers_ = 1, writing_ = 0;    // threads: that may write, that do
   std::map<Job*, std::unique_ptr<Job>> jobs_;
+  int posting_ = 0;  // ends of jobs that are not in the map any more
+  std::condition_variable drained_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

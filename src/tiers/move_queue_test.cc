@@ -80,7 +80,7 @@ class SlowWritesTest : public ::testing::TestWithParam<int> {
                                 .files = &files_});
     EXPECT_TRUE(tier.ok());
     tier_ = *std::move(tier);
-    tier_->Attach(arena_.data(), kGeometry);
+    tier_->Attach({arena_.data()}, kGeometry);
   }
   ~SlowWritesTest() override {
     files_.Release();

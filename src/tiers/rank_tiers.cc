@@ -17,13 +17,14 @@ class RankTiers::RankMover final : public Mover {
  public:
   RankMover(RankTiers& all, DiskTier& tier, int32_t group)
       : all_(all), tier_(tier), group_(group) {}
-  void Attach(std::byte* arena, const CacheGeometry& geometry) override {
+  void Attach(const Arena& arena, const CacheGeometry& geometry) override {
     tier_.Attach(arena, geometry);
   }
   void Start(const PageMove& move, EventSink&) override {
     all_.Begin(move);
     if (move.dp_rank.value == group_) tier_.Start(move, all_.here_);
   }
+  void Drain() override { tier_.Drain(); }
 
  private:
   RankTiers& all_;

@@ -37,7 +37,7 @@ class RankTiersTest : public ::testing::Test {
                                  {count, group});
     EXPECT_TRUE(tiers.ok());
     for (int32_t rank = 0; rank < count; ++rank) {
-      (*tiers)->MoverOf(rank).Attach(arenas_[static_cast<size_t>(rank)].data(), kGeometry);
+      (*tiers)->MoverOf(rank).Attach({arenas_[static_cast<size_t>(rank)].data()}, kGeometry);
     }
     (*tiers)->Watch(inbox_);
     return *std::move(tiers);
@@ -143,8 +143,8 @@ TEST_F(RankTiersTest, ProcessesReportToTheFirstOne) {
   Inbox reports;
   const auto first = *RankTiers::Open(options, {2, 2, {0}});
   const auto second = *RankTiers::Open(options, {2, 2, {1}});
-  first->MoverOf(0).Attach(arenas_[0].data(), kGeometry);
-  second->MoverOf(1).Attach(arenas_[1].data(), kGeometry);
+  first->MoverOf(0).Attach({arenas_[0].data()}, kGeometry);
+  second->MoverOf(1).Attach({arenas_[1].data()}, kGeometry);
   first->Watch(inbox_);
   second->Watch(reports);
   const auto carry_out = [&](const PageMove& move) {
@@ -176,7 +176,7 @@ TEST_F(RankTiersTest, MovesEndWhenAnotherProcessIsLost) {
                                        .threads = 1,
                                        .files = &files},
                                       {4, 2, {0}});
-  first->MoverOf(0).Attach(arenas_[0].data(), kGeometry);
+  first->MoverOf(0).Attach({arenas_[0].data()}, kGeometry);
   first->Watch(inbox_);
   Mover& mover = first->MoverOf(0);
   const auto ends_lost = [&](int64_t id) {
@@ -223,7 +223,7 @@ TEST_F(RankTiersTest, MovesEndWhenAnotherProcessIsLost) {
 TEST_F(RankTiersTest, WhatMakesWayForAnyGroupIsTold) {
   const auto tiers = *RankTiers::Open({.threads = 1}, {2, 1}, 128);
   for (int32_t rank : {0, 1}) {
-    tiers->MoverOf(rank).Attach(arenas_[static_cast<size_t>(rank)].data(), kGeometry);
+    tiers->MoverOf(rank).Attach({arenas_[static_cast<size_t>(rank)].data()}, kGeometry);
   }
   tiers->Watch(inbox_);
   for (int64_t i = 0; i < 4; ++i) {
@@ -253,7 +253,7 @@ TEST_F(RankTiersTest, WhatMakesWayForAnyGroupIsTold) {
 TEST_F(RankTiersTest, AllMemoryTogetherIsTheBound) {
   const auto kept = [&](const TierRanks& ranks) {
     const auto tiers = *RankTiers::Open({.threads = 1}, ranks, 1024);
-    tiers->MoverOf(0).Attach(arenas_[0].data(), kGeometry);
+    tiers->MoverOf(0).Attach({arenas_[0].data()}, kGeometry);
     tiers->Watch(inbox_);
     for (int64_t i = 0; i < 20; ++i) {
       PageMove out = Move(Direction::kOut, 0, i);

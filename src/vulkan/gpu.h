@@ -1,6 +1,7 @@
 // A device that Vulkan 1.3 offers: its memory, its kernels, and the recorder of a step's commands.
 // Device memory is known by its addresses (buffer device addresses): a pointer into it may be
-// computed with on the host, and only the device may follow it. Used by one thread at a time.
+// computed with on the host, and only the device may follow it. Used by one thread at a time; other
+// threads may have a Transfer each (vulkan/transfer.h).
 #pragma once
 
 #include <array>
@@ -105,6 +106,7 @@ class Gpu {
 
  private:
   friend class Recorder;
+  friend class Transfer;
   explicit Gpu(std::unique_ptr<GpuState> state);
   std::unique_ptr<GpuState> state_;
 };

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@ struct GpuState {
   VkPhysicalDevice physical = nullptr;
   VkDevice device = nullptr;
   VkQueue queue = nullptr;
+  std::mutex queue_mutex;  // of submissions and waits: transfers have threads of their own
   VkCommandPool pool = nullptr;
   std::vector<VkCommandBuffer> buffers;  // of the pool
   size_t begun = 0;                      // of them, since the last Finish

@@ -3,6 +3,7 @@
 // one submission. They are all kept for the next step.
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -159,6 +160,7 @@ void Recorder::Submit(bool last) {
   }
   const VkFence fence = last ? gpu_.fence : nullptr;
   if (submitted_ns_ == 0) submitted_ns_ = timing_ ? MonotonicNs() : 0;
+  std::lock_guard lock(gpu_.queue_mutex);
   const VkResult result = vkQueueSubmit(gpu_.queue, submitted, submits.data(), fence);
   ++gpu_.counters.submissions;
   if (result != VK_SUCCESS) status_ = VulkanError(gpu_.facts.name, result);
@@ -197,6 +199,7 @@ Status Recorder::Finish() {
     if (result == VK_SUCCESS) result = vkResetFences(gpu_.device, 1, &gpu_.fence);
     if (result != VK_SUCCESS) status_ = VulkanError(gpu_.facts.name, result);
   } else {
+    std::lock_guard lock(gpu_.queue_mutex);
     vkQueueWaitIdle(gpu_.queue);  // hand-overs may run that were submitted before the error
   }
   recording_ = false;

@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 
 from conftest import BINARY, ROOT
+from disk_tier_test import ask, prompts, settle
 
 sys.path.insert(0, str(ROOT / "tests"))
 from serving import serving  # noqa: E402
@@ -88,19 +89,40 @@ def test_goldens_hold_with_experts_on_the_cpu(vulkan, name):
     goldens(name, "--experts", "cpu")
 
 
-@pytest.mark.parametrize("experts", ["device", "cpu"])
-def test_the_validation_layer_is_silent(braid, tiny, vulkan, experts):
-    checks = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"  # beside the core's
-    env = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation", "VK_LAYER_ENABLES": checks}
-    drawn = [*PROMPT[:1], "--temperature", "1", "--top-p", "0.9", "--seed", "5"]
-    done = braid("run", tiny, *drawn, "--device", "vulkan", "--experts", experts,
-                 "--max-tokens", "8", env=env)  # fmt: skip
+# The core's checks, and those of synchronisation.
+VALIDATED = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
+             "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}
+
+
+def validated(braid, tiny, *flags):
+    done = braid("run", tiny, "--device", "vulkan", "--max-tokens", "8", *flags, env=VALIDATED)
     if done.returncode != 0 and "starting Vulkan" in done.stderr:
         pytest.skip("the validation layers are not installed")
     assert done.returncode == 0, done.stderr
     for name in ("VUID", "SYNC-HAZARD"):
         assert name not in done.stdout + done.stderr
     assert "alidation" not in done.stderr
+
+
+@pytest.mark.parametrize("experts", ["device", "cpu"])
+def test_the_validation_layer_is_silent(braid, tiny, vulkan, experts):
+    drawn = [*PROMPT[:1], "--temperature", "1", "--top-p", "0.9", "--seed", "5"]
+    validated(braid, tiny, *drawn, "--experts", experts)
+
+
+def test_the_validation_layer_is_silent_over_pages_that_move(
+        braid, tiny, vulkan, tmp_path, monkeypatch):  # fmt: skip
+    validated(braid, tiny, *PROMPT)  # or skips
+    for name, value in VALIDATED.items():
+        monkeypatch.setenv(name, value)
+    flags = ["--device", "vulkan", "--cache-dir", str(tmp_path), "--memory", "200MiB",
+             "--max-model-len", "1024"]  # fmt: skip
+    for restored in (0, 128):
+        with serving(*flags) as served:
+            _, usage = ask(served.port, prompts(1, length=150)[0], tokens=4)
+            settle(served.port)
+        assert usage["prompt_tokens_details"].get("disk_tokens", 0) == restored
+        assert not [line for line in served.log if "VUID" in line or "SYNC-HAZARD" in line]
 
 
 def test_ops_are_measured_beside_the_devices_limits(braid, vulkan):
@@ -117,6 +139,25 @@ def test_ops_are_measured_beside_the_devices_limits(braid, vulkan):
     out = json.loads(braid("bench", "ops", *cases).stdout)
     assert out["results"] == []
     assert [case["name"] for case in out["left_out"]] == ["sample greedy of 65536"]
+
+
+def test_pages_of_a_device_outlive_the_server(vulkan, tmp_path):
+    flags = ["--cache-dir", str(tmp_path), "--max-model-len", "1024", "--memory", "200MiB"]
+    (prompt,) = prompts(1, length=200)
+    answers = []
+
+    def stored(*more):
+        with serving(*flags, *more) as served:
+            answer, usage = ask(served.port, prompt)
+            settle(served.port)
+        answers.append(answer)
+        return usage["prompt_tokens_details"].get("disk_tokens", 0)
+
+    assert [stored("--device", "vulkan", "--experts", "device") for _ in range(2)] == [0, 192]
+    assert answers[0] == answers[1]
+    # Who computes them decides about their bits.
+    assert stored("--device", "vulkan", "--experts", "cpu") == 0
+    assert stored("--compute", "fp32", "--kv-dtype", "fp32") == 0
 
 
 def test_a_trace_has_what_the_device_did_by_its_clock(braid, tiny, vulkan, tmp_path):

@@ -143,7 +143,6 @@ TEST_P(EqualityTest, WarmFromABlockThatDecodingCrossed) {
 }
 
 TEST_P(EqualityTest, RestoredFromDiskAndAfterARestart) {
-  if (machine().tiers().empty()) return;  // a device's pages do not move
   const std::string directory = fmt::format("{}equality_tier_{}", ::testing::TempDir(), ::getpid());
   std::filesystem::remove_all(directory);
   const auto ask = [&](WithTier& with, int32_t memory, int32_t disk) {

@@ -315,7 +315,7 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
     slow_head_ = std::make_unique<SlowHead>(spec_, std::move(weights), slow, arithmetic->kv_dtype);
   }
   kv_dtype_ = arithmetic->kv_dtype;
-  if (!arithmetic->vulkan) AddMovers(ranks);
+  AddMovers(ranks);
   const MemoryPlan plan = PlanOf(ranks[0].spec, subject);
   has_state_ = HasState(plan.geometry);
   config_ = {.cache = plan.geometry,
@@ -361,7 +361,8 @@ void Machine::MoveToDevice(RankModel& model, const MemoryPlan& plan,
                                 .kv_dtype = kv_dtype_,
                                 .draft_tokens_max = kDraftsMax,
                                 .experts_on = experts_on,
-                                .threads = 2}));
+                                .threads = 2,
+                                .pages_move = true}));
   for (const Buffer& buffer : model.weights.memory) host_weight_bytes_ += buffer.bytes();
 }
 

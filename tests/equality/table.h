@@ -146,14 +146,21 @@ class MoverSwitch final : public Mover {
     events_ = events;
     if (mover != nullptr) mover->Attach(arena_, *geometry_);
   }
-  void Attach(std::byte* arena, const CacheGeometry& geometry) override {
+  void Attach(const Arena& arena, const CacheGeometry& geometry) override {
     arena_ = arena;
     geometry_ = &geometry;
   }
-  void Start(const PageMove& move, EventSink&) override { mover_->Start(move, *events_); }
+  void Start(const PageMove& move, EventSink&) override {
+    mover_->Start(move, *events_);
+    if (at_once) mover_->Drain();
+  }
+  void Drain() override {
+    if (mover_ != nullptr) mover_->Drain();
+  }
+  bool at_once = false;  // moves are over before the step goes on
 
  private:
-  std::byte* arena_ = nullptr;
+  Arena arena_;
   const CacheGeometry* geometry_ = nullptr;
   Mover* mover_ = nullptr;
   EventSink* events_ = nullptr;

@@ -88,6 +88,30 @@ TEST_F(PageMovesTest, WhatMakesWayMeanwhileIsNotWrittenOverAndOver) {
   ExpectEachOnce(Run(drops));
 }
 
+// What still was to be written goes with the arena; what the tier has is asked for again.
+TEST_F(PageMovesTest, OfAnArenaThatIsLostNothingMoreIsWritten) {
+  Send(Make(64 * kBlocks + 1, 1));
+  std::vector<PageMove> moves;
+  for (int turn = 0; turn < 1000 && moves.empty(); ++turn) moves = Step().moves;
+  ASSERT_EQ(moves.size(), 2u);
+  size_t parts = 0;
+  for (const PageMove& move : moves) {
+    parts += move.parts.size();
+    s_.Apply(EndOf(move));
+  }
+  ASSERT_LT(parts, size_t{kBlocks});
+  EXPECT_FALSE(s_.in_flight());
+  EXPECT_FALSE(s_.idle()) << "there is more to write";
+  s_.Apply(ArenasLost{"the device is lost"});
+  Take();
+  EXPECT_TRUE(s_.idle());
+  EXPECT_EQ(s_.stats().pages_cached, 0);
+  EXPECT_TRUE(s_.Audit().ok());
+  Send(Make(64 * kBlocks + 1, 1));
+  EXPECT_GE(Run(EndOf).size() + parts, size_t{kBlocks});
+  EXPECT_TRUE(s_.Audit().ok());
+}
+
 class ReadsTest : public PageMovesTest {
  protected:
   // Lets a tier take a prompt, and asks for it again when memory has forgotten it; the move that

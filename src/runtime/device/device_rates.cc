@@ -1,5 +1,5 @@
 // See the header.
-#include "runtime/device_rates.h"
+#include "runtime/device/device_rates.h"
 
 #include <algorithm>
 
