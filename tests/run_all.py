@@ -79,11 +79,12 @@ def parts_of(preset):
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
         Part("simulation", [*ctest, "simulation", "-j", "2"], alone=True),
         Part("scenarios", [python, "tests/scenarios.py"]),
+        Part("cli", pytest(*files("tests/cli", False)), ["tests/cli", venv, binary]),
+        Part("groups", pytest(*files("tests/cli", True)), ["tests/cli", venv, binary]),
+        Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
         Part("golden", [python, "tests/golden/compare.py", binary,
                         *(["--few-cuts"] if preset in SANITIZED else [])],
              ["tests/golden/compare.py", binary]),
-        Part("cli", pytest(*files("tests/cli", False)), ["tests/cli", venv, binary]),
-        Part("groups", pytest(*files("tests/cli", True)), ["tests/cli", venv, binary]),
         *([] if preset in SANITIZED else
           [Part("dist", pytest("tests/dist"), ["tests/dist", venv, binary])]),
         Part("formats", pytest("tests/formats"), ["tests/formats", venv, binary]),
@@ -91,7 +92,6 @@ def parts_of(preset):
         Part("router", pytest("tests/router"), ["tests/router", venv, binary]),
         Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
         Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),
-        Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
         Part("clients", pytest("tests/clients", python_of_tests=clients),
              [clients, ".venv-openai2/bin/python", "tests/clients/node/node_modules", binary],
              timeout_s=3600, asked_for=True, alone=True),
@@ -227,7 +227,8 @@ def report(name, outcome):
 
 
 def run_parts(parts, preset, logs):
-    """Those that run alone first. Returns outcomes by name, in the order of `parts`."""
+    """Those that run alone first; `parts` has long ones first, so that both cores end together.
+    Returns outcomes by name, in the order of `parts`."""
     outcomes = {}
 
     def run(part):
