@@ -5,6 +5,7 @@
 #include "ops/cpu/experts.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/system/file.h"
 #include "ops/cpu/dispatch.h"
@@ -14,15 +15,17 @@ namespace braid::ops::cpu {
 namespace {
 
 constexpr int64_t kPassRows = 192;  // rows of one temporary tile: whole blocks of every form
-constexpr int64_t kUpCols = 64;     // columns of gate and of up per task
+constexpr int64_t kUpCols = 64;     // most columns of gate and of up per task
 constexpr int64_t kDownCols = 128;  // most columns of the output per task
 constexpr int64_t kTileFloats = kPassRows * 128;
 constexpr int64_t kTasksPerMember = 2;
+constexpr int64_t kUpTasksPerMember = 3;
 // By expert: the most rows of an expert on average, and the most outputs of the down product that
 // are stored (16 MiB).
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kDownFloatsMax = int64_t{1} << 22;
 static_assert(kPassRows % kFloatRows == 0 && kPassRows % kDotRows == 0);
+static_assert(kPackRows % kDotRows == 0);
 static_assert(2 * kUpCols <= 128 && kDownCols <= 128);
 
 // One expert's share of the step.
@@ -200,11 +203,16 @@ const std::byte* DownWeights(const Share& share, int64_t col) {
   return col < share.down->n ? share.down->panel(share.matrix, col / kPanelRows) : nullptr;
 }
 
+struct ColumnRange {
+  int64_t begin, count;
+};
+
 // h[:, col …] = silu(gate) * up for one group of columns of one expert. `next`: weights that are
 // read after it, or null.
-void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const std::byte* next,
-            float* tile) {
-  const int64_t width = share.gate_up->n, cols = std::min(kUpCols, width - col);
+void UpTask(const KernelTable& kernels, const Share& share, ColumnRange columns,
+            const std::byte* next, float* tile) {
+  const auto [col, cols] = columns;
+  const int64_t width = share.gate_up->n;
   for (int64_t row = 0; row < share.x.rows; row += kPassRows) {
     const int64_t rows = std::min(kPassRows, share.x.rows - row);
     for (int64_t part = 0; part < 2; ++part) {
@@ -225,9 +233,6 @@ void UpTask(const KernelTable& kernels, const Share& share, int64_t col, const s
   }
 }
 
-struct ColumnRange {
-  int64_t begin, count;
-};
 ColumnRange ColumnsOf(const ExpertsArgs& args, int64_t group, int64_t cols) {
   return {group * cols, std::min(cols, args.out.cols - group * cols)};
 }
@@ -349,6 +354,39 @@ void RequestPages(std::span<const Share> shares) {
   }
 }
 
+UpWork UpWorkOf(const ExpertsArgs& args, std::span<const Share> shares) {
+  UpWork work = {.experts = std::ssize(shares),
+                 .width = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0),
+                 .least = kPanelRows};
+  for (const Share& share : shares) {
+    work.rows += share.h.rows;
+    work.rows_most = std::max(work.rows_most, share.h.rows);
+    // Activations are packed by whole steps, unless by whole rows.
+    const int64_t step = int64_t{64} / share.h.kernel->layout->element_bytes;
+    if (!share.staged) work.least = std::max(work.least, step);
+  }
+  return work;
+}
+
+// What could only be packed by whole rows.
+void PackStaged(const OpContext& context, std::span<const Share> shares, double flops) {
+  struct Rows {
+    const Share* share;
+    int64_t row, count;
+  };
+  std::vector<Rows> tasks;
+  for (const Share& share : shares) {
+    for (int64_t row = 0; share.staged && row < share.h.rows; row += kPackRows) {
+      tasks.push_back({&share, row, std::min(kPackRows, share.h.rows - row)});
+    }
+  }
+  ForTasks(context, std::ssize(tasks), flops, [&](int64_t i, int) {
+    const auto [share, row, count] = tasks[static_cast<size_t>(i)];
+    const int64_t width = share->h.k;
+    PackTile(share->h, row, 0, {share->staged + row * width, count, width, width});
+  });
+}
+
 void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* scratch) {
   const KernelTable& kernels = *KernelsFor(context.device);
   Sorted s;
@@ -359,9 +397,8 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   RequestPages(shares);
   const double flops = FlopsOf(args);
   PackInputs(context, args, s, shares);
-  const int64_t widest = std::max(args.gate_up->n, args.shared_down ? args.shared_gate_up->n : 0);
-  const int64_t groups = CeilDiv(widest, kUpCols);
-  const int64_t up_tasks = std::ssize(shares) * groups;
+  const UpPlan plan = PlanUp(context.pool->threads(), UpWorkOf(args, shares));
+  const int64_t groups = plan.groups, up_tasks = std::ssize(shares) * groups;
   const TaskOrder order{shares, groups, args.shared_down != nullptr};
   const int64_t nodes = std::ssize(context.pool->nodes());
   auto node_of = [&](int64_t i) {
@@ -370,21 +407,16 @@ void RunExperts(const OpContext& context, const ExpertsArgs& args, std::byte* sc
   };
   ForPlacedTasks(context, up_tasks, flops, node_of, [&](int64_t i, int member) {
     const Share& share = order.ShareOf(i);
-    const int64_t col = i % groups * kUpCols;
+    const int64_t col = i % groups * plan.cols;
     if (col >= share.gate_up->n) return;
     const int64_t next = NextPlacedTask(context, i);
     const std::byte* weights = next < up_tasks
-                                   ? UpWeights(order.ShareOf(next), next % groups * kUpCols)
+                                   ? UpWeights(order.ShareOf(next), next % groups * plan.cols)
                                    : DownWeights(shares[0], (next - up_tasks) * kDownCols);
-    UpTask(kernels, share, col, weights, s.tiles + member * kTileFloats);
+    UpTask(kernels, share, {col, std::min(plan.cols, share.gate_up->n - col)}, weights,
+           s.tiles + member * kTileFloats);
   });
-  if (s.staged_floats > 0) {
-    ForTasks(context, std::ssize(shares), flops / 16, [&](int64_t i, int) {
-      const Share& share = shares[static_cast<size_t>(i)];
-      const int64_t width = share.h.k;
-      if (share.staged) PackTile(share.h, 0, 0, {share.staged, share.h.rows, width, width});
-    });
-  }
+  if (s.staged_floats > 0) PackStaged(context, shares, flops / 16);
   RunDown(context, args, s, shares, flops);
 }
 
@@ -406,6 +438,17 @@ DownPlan PlanDown(int64_t members, int64_t nodes, int64_t experts, int64_t rows,
   const int64_t lists = plan.by_expert ? experts : 1;
   while (plan.cols > kPanelRows && lists * CeilDiv(out_cols, plan.cols) < wanted) plan.cols /= 2;
   plan.tasks = lists * CeilDiv(out_cols, plan.cols);
+  return plan;
+}
+
+UpPlan PlanUp(int64_t members, const UpWork& work) {
+  UpPlan plan = {.cols = kUpCols};
+  const auto too_few = [&] {
+    return work.experts * CeilDiv(work.width, plan.cols) < kUpTasksPerMember * members ||
+           work.rows_most * plan.cols * members > work.rows * work.width;
+  };
+  while (members > 1 && plan.cols > work.least && too_few()) plan.cols /= 2;
+  plan.groups = CeilDiv(work.width, plan.cols);
   return plan;
 }
 

@@ -1,5 +1,5 @@
 // y = x W^T on the CPU: rows packed once, then tasks over groups of panels, each streaming its
-// weights once. Row-wise ops are one task per few rows.
+// weights once (PlanLinear). Row-wise ops are one task per few rows.
 #include "ops/cpu/gemm/linear.h"
 
 #include <algorithm>
@@ -17,15 +17,43 @@ constexpr int64_t kTaskBytes = 256 << 10;
 constexpr int64_t kPanelsMax = 32;
 constexpr int64_t kTaskRows = 384;
 // Rows of a task are a multiple of this: whole blocks of every activation layout.
-constexpr int64_t kWholeRows = 96;
+constexpr int64_t kWholeRows = 48;
 static_assert(kWholeRows % kFloatRows == 0 && kWholeRows % kDotRows == 0);
+// So many rows are few: reading the weights takes the time.
+constexpr int64_t kFewRows = 96;
+// How much longer than an equal part the fullest member may work.
+constexpr double kImbalanceMax = 1.2;
 
-int64_t PanelsPerTask(const LinearArgs& args, int64_t threads) {
-  if (args.x.rows > kWholeRows) return kPanelsMax;
-  const int64_t by_bytes = std::max<int64_t>(1, kTaskBytes / args.w->panel_bytes());
-  // Of a small matrix, such as a router's, every member takes a part.
-  const int64_t shared = CeilDiv(args.w->panels(), threads);
-  return std::min<int64_t>({64, RoundUp(by_bytes, 4), shared});
+// Few rows: every task streams its weights once. Where members have only some tasks each, they have
+// equally many; of a small matrix, such as a router's, every member takes a part.
+LinearPlan PlanOfFewRows(int64_t members, int64_t panels, int64_t panel_bytes) {
+  const int64_t by_bytes = std::max<int64_t>(1, kTaskBytes / panel_bytes);
+  int64_t each = std::min<int64_t>({64, RoundUp(by_bytes, 4), CeilDiv(panels, members)});
+  const int64_t rounds = CeilDiv(CeilDiv(panels, each), members);
+  if (rounds <= 4) each = CeilDiv(panels, rounds * members);
+  return {.panels = each, .rows = kFewRows};
+}
+
+// Many rows: the widest tasks that keep all members busy, else those that come closest to it.
+LinearPlan PlanOfManyRows(int64_t members, int64_t rows, int64_t panels) {
+  LinearPlan best;
+  double least = 0;
+  for (int64_t each = kPanelsMax; each >= 1; each /= 2) {
+    for (int64_t of :
+         {kTaskRows, int64_t{288}, int64_t{192}, int64_t{144}, int64_t{96}, kWholeRows}) {
+      const int64_t tasks = CeilDiv(panels, each) * CeilDiv(rows, of);
+      const int64_t fullest = CeilDiv(tasks, members) * std::min(each, panels) * std::min(of, rows);
+      const double imbalance =
+          static_cast<double>(fullest * members) / static_cast<double>(panels * rows);
+      const LinearPlan plan = {.panels = each, .rows = of};
+      if (tasks >= 2 * members && imbalance <= kImbalanceMax) return plan;
+      if (best.panels == 0 || imbalance < least) {
+        best = plan;
+        least = imbalance;
+      }
+    }
+  }
+  return best;
 }
 
 PackedActivations Operand(const OpContext& context, const LinearArgs& args, std::byte* data) {
@@ -44,39 +72,33 @@ void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scra
   const PackedActivations x = Operand(context, args, scratch);
   ForTasks(context, x.blocks(), static_cast<double>(x.rows * x.k) * 4,
            [&](int64_t b, int) { x.PackBlock(b, args.x, nullptr); });
-  const int64_t panels = PanelsPerTask(args, context.pool->threads());
-  const int64_t groups = CeilDiv(args.w->panels(), panels);
-  // Where panels alone are too few tasks, smaller parts of the rows make more.
-  const int64_t wanted = CeilDiv(int64_t{4} * context.pool->threads(), groups);
-  const int64_t rows =
-      std::clamp(RoundUp(CeilDiv(x.rows, wanted), kWholeRows), kWholeRows, kTaskRows);
-  const int64_t parts = CeilDiv(x.rows, rows);
+  const LinearPlan plan =
+      PlanLinear(context.pool->threads(), x.rows, args.w->panels(), args.w->panel_bytes());
   const double flops = 2.0 * static_cast<double>(x.rows * args.w->n * args.w->k);
   const bool past_caches = PastCaches(args.y);
   const int64_t nodes = std::ssize(context.pool->nodes());
-  auto node_of = [&](int64_t i) { return args.w->PartOf(0, i / parts * panels, nodes); };
-  ForPlacedTasks(context, groups * parts, flops, node_of, [&](int64_t i, int) {
-    const int64_t group = i / parts, row = i % parts * rows;
-    GemmTask task = TaskOf(x, *args.w, 0, row, std::min(rows, x.rows - row));
-    task.panel_begin = group * panels;
-    task.panel_end = std::min(task.panel_end, (group + 1) * panels);
+  auto node_of = [&](int64_t i) { return args.w->PartOf(0, i / plan.parts * plan.panels, nodes); };
+  ForPlacedTasks(context, plan.groups * plan.parts, flops, node_of, [&](int64_t i, int) {
+    const int64_t group = i / plan.parts, row = i % plan.parts * plan.rows;
+    GemmTask task = TaskOf(x, *args.w, 0, row, std::min(plan.rows, x.rows - row));
+    task.panel_begin = group * plan.panels;
+    task.panel_end = std::min(task.panel_end, (group + 1) * plan.panels);
     task.y = args.y.row(row) + task.panel_begin * kPanelRows;
     task.y_stride = args.y.stride;
     task.past_caches = past_caches;
-    const int64_t next = NextPlacedTask(context, i) / parts;
-    if (next > group && next < groups) task.next = args.w->panel(0, next * panels);
+    const int64_t next = NextPlacedTask(context, i) / plan.parts;
+    if (next > group && next < plan.groups) task.next = args.w->panel(0, next * plan.panels);
     x.kernel->run(task);
   });
 }
 
-// Row-wise loops take a few rows per task.
 template <class F>
 void ForRows(const OpContext& context, int64_t rows, int64_t cols, const F& f) {
-  constexpr int64_t kRowsPerTask = 16;
+  const int64_t each = RowsPerTask(context.pool->threads(), rows);
   const double flops = 8.0 * static_cast<double>(rows * cols);
-  ForTasks(context, CeilDiv(rows, kRowsPerTask), flops, [&](int64_t i, int) {
-    const int64_t end = std::min(rows, (i + 1) * kRowsPerTask);
-    for (int64_t r = i * kRowsPerTask; r < end; ++r) f(r);
+  ForTasks(context, CeilDiv(rows, each), flops, [&](int64_t i, int) {
+    const int64_t end = std::min(rows, (i + 1) * each);
+    for (int64_t r = i * each; r < end; ++r) f(r);
   });
 }
 
@@ -127,6 +149,18 @@ const char* WhyNotRows(const Device& device, const Args&) {
 }
 
 }  // namespace
+
+LinearPlan PlanLinear(int64_t members, int64_t rows, int64_t panels, int64_t panel_bytes) {
+  LinearPlan plan = rows > kFewRows ? PlanOfManyRows(members, rows, panels)
+                                    : PlanOfFewRows(members, panels, panel_bytes);
+  plan.groups = CeilDiv(panels, plan.panels);
+  plan.parts = CeilDiv(rows, plan.rows);
+  return plan;
+}
+
+int64_t RowsPerTask(int64_t members, int64_t rows) {
+  return std::clamp<int64_t>(rows / (4 * members), 1, 16);
+}
 
 constinit const Impl<LinearArgs> kLinear = {"cpu", WhyNotLinear, LinearScratch, RunLinear};
 constinit const Impl<SwigluArgs> kSwiglu = {"cpu", WhyNotRows, nullptr, RunSwiglu};
