@@ -52,7 +52,8 @@ def test_a_file_says_what_the_converter_says(braid, tmp_path, name):
 
 MODELS = {
     "qwen3_5_moe": "tiny,linear_num_value_heads=6,num_experts=5,mtp_num_hidden_layers=1",
-    "qwen3_5": "tiny,linear_num_value_heads=6,linear_key_head_dim=24",
+    # Rows of 50, and numbers are drawn by fours.
+    "qwen3_5": "tiny,linear_num_value_heads=6,linear_key_head_dim=24,hidden_size=50",
     "qwen3": "tiny,num_experts=5,num_attention_heads=6",
 }
 
