@@ -19,28 +19,6 @@ namespace {
 
 using Answers = std::vector<RequestResult>;
 
-// Tokens that a sequence gets at once from its first token on, the mean over all.
-double TokensPerStepOf(const Answers& answers) {
-  int64_t tokens = 0, steps = 0;
-  for (const RequestResult& answer : answers) {
-    tokens += std::ssize(answer.tokens) - 1;
-    for (size_t i = 1; i < answer.token_us.size(); ++i) {
-      steps += answer.token_us[i] != answer.token_us[i - 1] ? 1 : 0;
-    }
-  }
-  return steps > 0 ? static_cast<double>(tokens) / static_cast<double>(steps) : 1;
-}
-
-// Tokens per second that a sequence gets from its first token on, the mean over all.
-double RateOf(const Answers& answers) {
-  int64_t tokens = 0, us = 0;
-  for (const RequestResult& answer : answers) {
-    tokens += std::ssize(answer.tokens) - 1;
-    us += answer.token_us.back() - answer.token_us.front();
-  }
-  return us > 0 ? static_cast<double>(tokens) * 1e6 / static_cast<double>(us) : 0;
-}
-
 class BenchDraftsCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
@@ -64,14 +42,14 @@ class BenchDraftsCommand : public Command {
 
  private:
   struct Round {
-    double without = 0, with = 0;  // tokens per second of a sequence
-    double tokens_per_step = 1;    // with drafts
-    double ratio() const { return with / without; }
+    TokenRates without, with;
+    double ratio() const { return with.tokens_per_second / without.tokens_per_second; }
   };
 
   Status Check(const Engine& engine) const;
   Result<std::vector<Request>> MakeRequests(const Engine& engine) const;
   Result<Answers> Answer(Driver& driver, std::vector<Request> requests, int32_t drafts) const;
+  TokenRates Rates(const Answers& answers) const;
   Result<Round> RunRound(Driver& driver, const std::vector<Request>& requests,
                          const Answers& known) const;
   void Print(const std::vector<Round>& rounds, const SchedulerStats& stats) const;
@@ -143,6 +121,12 @@ Result<Answers> BenchDraftsCommand::Answer(Driver& driver, std::vector<Request> 
   return answers;
 }
 
+TokenRates BenchDraftsCommand::Rates(const Answers& answers) const {
+  std::vector<std::vector<int64_t>> times;
+  for (const RequestResult& answer : answers) times.push_back(answer.token_us);
+  return RatesOf(times, std::ssize(answers) <= sequences_);
+}
+
 Result<BenchDraftsCommand::Round> BenchDraftsCommand::RunRound(Driver& driver,
                                                                const std::vector<Request>& requests,
                                                                const Answers& known) const {
@@ -153,8 +137,7 @@ Result<BenchDraftsCommand::Round> BenchDraftsCommand::RunRound(Driver& driver,
     return Error{ErrorCode::kInternal,
                  fmt::format("answer {} is not what it was without drafts", i)};
   }
-  return Round{
-      .without = RateOf(without), .with = RateOf(with), .tokens_per_step = TokensPerStepOf(with)};
+  return Round{.without = Rates(without), .with = Rates(with)};
 }
 
 void BenchDraftsCommand::Print(const std::vector<Round>& rounds,
@@ -164,10 +147,10 @@ void BenchDraftsCommand::Print(const std::vector<Round>& rounds,
     for (const Round& round : rounds) values.push_back(of(round));
     return Median(values);
   };
-  const double without = median([](const Round& r) { return r.without; });
-  const double with = median([](const Round& r) { return r.with; });
+  const double without = median([](const Round& r) { return r.without.tokens_per_second; });
+  const double with = median([](const Round& r) { return r.with.tokens_per_second; });
   const double ratio = median([](const Round& r) { return r.ratio(); });
-  const double tokens_per_step = median([](const Round& r) { return r.tokens_per_step; });
+  const double tokens_per_step = median([](const Round& r) { return r.with.tokens_per_step; });
   const DraftCounts& places = stats.drafts_by_place;
   json::array ratios, accepted;
   for (const Round& round : rounds) ratios.push_back(round.ratio());

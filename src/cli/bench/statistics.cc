@@ -35,4 +35,23 @@ Interval WilsonInterval(int64_t right, int64_t n) {
   return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
 }
 
+TokenRates RatesOf(std::span<const std::vector<int64_t>> token_us, bool together) {
+  int64_t end_us = INT64_MAX;
+  for (const std::vector<int64_t>& times : token_us) {
+    if (together && !times.empty()) end_us = std::min(end_us, times.back());
+  }
+  int64_t tokens = 0, steps = 0, us = 0;
+  for (const std::vector<int64_t>& times : token_us) {
+    for (size_t i = 1; i < times.size() && times[i] <= end_us; ++i) {
+      ++tokens;
+      steps += times[i] != times[i - 1] ? 1 : 0;
+      us += times[i] - times[i - 1];
+    }
+  }
+  TokenRates rates;
+  if (us > 0) rates.tokens_per_second = static_cast<double>(tokens) * 1e6 / static_cast<double>(us);
+  if (steps > 0) rates.tokens_per_step = static_cast<double>(tokens) / static_cast<double>(steps);
+  return rates;
+}
+
 }  // namespace braid

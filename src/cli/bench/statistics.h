@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace braid {
@@ -18,5 +19,14 @@ struct Interval {
 
 // Wilson's 95 % interval of a share of `right` in `n`; [0, 1] when n is 0.
 Interval WilsonInterval(int64_t right, int64_t n);
+
+// How fast sequences got their tokens.
+struct TokenRates {
+  double tokens_per_second = 0;  // of a sequence from its first token on, the mean over all
+  double tokens_per_step = 1;    // that a sequence got at the same time
+};
+// From when tokens came, in microseconds, a list for each sequence. `together`: all began at once,
+// and they count until the first of them ends, for steps of fewer sequences are faster.
+TokenRates RatesOf(std::span<const std::vector<int64_t>> token_us, bool together);
 
 }  // namespace braid

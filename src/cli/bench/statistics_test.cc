@@ -29,5 +29,25 @@ TEST(Statistics, WilsonIntervalStaysInsideZeroAndOne) {
   EXPECT_EQ(WilsonInterval(0, 0).high, 1.0);
 }
 
+const std::vector<std::vector<int64_t>> kTimes = {{100, 110, 110, 120}, {100, 110, 120, 130, 140}};
+
+TEST(TokenRates, TokensAfterTheFirstCountOverTheirTime) {
+  const TokenRates rates = RatesOf(kTimes, false);
+  EXPECT_DOUBLE_EQ(rates.tokens_per_second, 7e6 / 60);
+  EXPECT_DOUBLE_EQ(rates.tokens_per_step, 7.0 / 6);
+}
+
+TEST(TokenRates, SequencesThatRunTogetherCountUntilOneEnds) {
+  const TokenRates rates = RatesOf(kTimes, true);
+  EXPECT_DOUBLE_EQ(rates.tokens_per_second, 5e6 / 40);
+  EXPECT_DOUBLE_EQ(rates.tokens_per_step, 5.0 / 4);
+}
+
+TEST(TokenRates, OneTokenHasNoRate) {
+  const std::vector<std::vector<int64_t>> one = {{100}, {}};
+  EXPECT_EQ(RatesOf(one, true).tokens_per_second, 0);
+  EXPECT_EQ(RatesOf(one, false).tokens_per_step, 1);
+}
+
 }  // namespace
 }  // namespace braid
