@@ -43,14 +43,14 @@ BenchWeights::BenchWeights(ops::WeightFormat format, int64_t count, int64_t n, i
   // fp32 panels take fp32 rows, all other formats rows in bf16.
   const DType dtype = format == ops::WeightFormat::kF32 ? DType::kF32 : DType::kBF16;
   std::vector<std::byte> rows(static_cast<size_t>(ops::kPanelRows * k * SizeOf(dtype)));
+  for (int64_t i = 0; i < ops::kPanelRows * k; ++i) {
+    const float value = static_cast<float>(rng.Below(2001)) * 1e-5f - 0.01f;
+    const uint16_t half = Bf16OfFloat(value);
+    std::memcpy(rows.data() + i * SizeOf(dtype),
+                dtype == DType::kBF16 ? static_cast<const void*>(&half) : &value,
+                static_cast<size_t>(SizeOf(dtype)));
+  }
   for (int64_t p = 0; p < all.panels(); ++p) {
-    for (int64_t i = 0; i < ops::kPanelRows * k; ++i) {
-      const float value = static_cast<float>(rng.Below(2001)) * 1e-5f - 0.01f;
-      const uint16_t half = Bf16OfFloat(value);
-      std::memcpy(rows.data() + i * SizeOf(dtype),
-                  dtype == DType::kBF16 ? static_cast<const void*>(&half) : &value,
-                  static_cast<size_t>(SizeOf(dtype)));
-    }
     const std::byte* pointers[ops::kPanelRows] = {};
     for (int64_t r = 0; r < ops::kPanelRows && p * ops::kPanelRows + r < n; ++r) {
       pointers[r] = rows.data() + r * k * SizeOf(dtype);

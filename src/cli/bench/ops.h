@@ -108,7 +108,7 @@ struct BenchMatrix {
   Matrix view;
 };
 
-// `count` packed matrices [n, k]; the first is random, the others are copies of it.
+// `count` packed matrices [n, k]. Their panels are random, all the same.
 struct BenchWeights {
   BenchWeights(ops::WeightFormat format, int64_t count, int64_t n, int64_t k);
   ops::PackedMatrix one(int64_t matrix) const;  // a single one of them
