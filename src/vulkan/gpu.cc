@@ -343,6 +343,7 @@ Result<std::unique_ptr<Gpu>> Gpu::Open(int index) {
   return std::unique_ptr<Gpu>(new Gpu(std::move(state)));
 }
 
+void Gpu::RefuseHostAddresses() { state_->host_addresses_refused = true; }
 const DeviceFacts& Gpu::facts() const { return state_->facts; }
 const Counters& Gpu::counters() const { return state_->counters; }
 

@@ -101,6 +101,9 @@ class Gpu {
   const Counters& counters() const;
   // kExhausted, with what was asked for and what there is.
   Result<Memory> Allocate(int64_t bytes, Place place);
+  // For tests: a kernel whose arguments name the host's memory ends the program. Software devices
+  // share the host's addresses, so kernels run on them which fail on hardware.
+  void RefuseHostAddresses();
   // Copies to device memory and waits; before the first step.
   Status Upload(std::span<const std::byte> from, std::byte* to);
 
@@ -158,6 +161,7 @@ class Recorder {
 
  private:
   bool Begin();
+  void RefuseHostAddresses(const Kernel& kernel, std::span<const std::byte> arguments) const;
   void WriteMark(std::string_view name);
   Status TakeTimes(int64_t submitted_ns);
   void Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups);

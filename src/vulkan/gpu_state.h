@@ -53,6 +53,7 @@ struct GpuState {
   std::map<KernelKey, VkPipeline> pipelines;
   std::map<std::byte*, Allocation> allocations;  // by their addresses
   int64_t allocated_bytes = 0;
+  bool host_addresses_refused = false;
   Memory staging;
 
   ~GpuState();

@@ -3,6 +3,8 @@
 // one submission. They are all kept for the next step.
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -25,6 +27,23 @@ uint32_t TimestampBits(VkPhysicalDevice device) {
 }
 
 }  // namespace
+
+// Arguments are addresses, or pairs of 32-bit numbers, which tests keep below 0x5000.
+void Recorder::RefuseHostAddresses(const Kernel& kernel,
+                                   std::span<const std::byte> arguments) const {
+  constexpr uint64_t kHostLeast = uint64_t{0x5000} << 32, kHostEnd = uint64_t{0x8000} << 32;
+  for (size_t at = 0; at + 8 <= arguments.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, arguments.data() + at, sizeof word);
+    if (word < kHostLeast || word >= kHostEnd) continue;
+    auto* const address = reinterpret_cast<std::byte*>(word);
+    auto owner = gpu_.allocations.upper_bound(address);
+    const bool known = owner != gpu_.allocations.begin() &&
+                       address - std::prev(owner)->first < std::prev(owner)->second.bytes;
+    CHECK(known, "{}: the argument at byte {} is an address outside device memory", kernel.name,
+          at);
+  }
+}
 
 bool Recorder::Begin() {
   if (!status_.ok()) return false;
@@ -72,6 +91,7 @@ void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> argumen
     status_ = pipeline.error();
     return;
   }
+  if (gpu_.host_addresses_refused) RefuseHostAddresses(kernel, arguments);
   Order();
   vkCmdBindPipeline(gpu_.commands, VK_PIPELINE_BIND_POINT_COMPUTE, *pipeline);
   vkCmdPushConstants(gpu_.commands, gpu_.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,

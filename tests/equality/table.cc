@@ -36,11 +36,14 @@ constexpr Arithmetic kArithmetics[] = {
 
 // The first Vulkan device that can be used, or -1.
 int UsableDevice() {
-  const auto devices = vulkan::ListDevices();
-  for (size_t i = 0; devices && i < devices->size(); ++i) {
-    if ((*devices)[i].missing.empty()) return static_cast<int>(i);
-  }
-  return -1;
+  static const int kUsable = [] {
+    const auto devices = vulkan::ListDevices();
+    for (size_t i = 0; devices && i < devices->size(); ++i) {
+      if ((*devices)[i].missing.empty()) return static_cast<int>(i);
+    }
+    return -1;
+  }();
+  return kUsable;
 }
 
 // One element of a row in bf16, or the scale of a row in int8, as packed.h lays them out.
@@ -352,17 +355,18 @@ Machine::Machine(const Subject& subject, bool inject_nan_for_test, const Moving&
 
 void Machine::MoveToDevice(RankModel& model, const MemoryPlan& plan,
                            const std::optional<Device>& experts_on) {
-  home_ =
-      Must(ModelDevice::Create(Must(vulkan::Gpu::Open(UsableDevice())), model.spec, model.weights,
-                               {.cache = plan.geometry,
-                                .running_max = 65,
-                                .step_tokens_max = kStepTokens,
-                                .context_tokens_max = plan.model_len_max,
-                                .kv_dtype = kv_dtype_,
-                                .draft_tokens_max = kDraftsMax,
-                                .experts_on = experts_on,
-                                .threads = 2,
-                                .pages_move = true}));
+  std::unique_ptr<vulkan::Gpu> gpu = Must(vulkan::Gpu::Open(UsableDevice()));
+  gpu->RefuseHostAddresses();
+  home_ = Must(ModelDevice::Create(std::move(gpu), model.spec, model.weights,
+                                   {.cache = plan.geometry,
+                                    .running_max = 65,
+                                    .step_tokens_max = kStepTokens,
+                                    .context_tokens_max = plan.model_len_max,
+                                    .kv_dtype = kv_dtype_,
+                                    .draft_tokens_max = kDraftsMax,
+                                    .experts_on = experts_on,
+                                    .threads = 2,
+                                    .pages_move = true}));
   for (const Buffer& buffer : model.weights.memory) host_weight_bytes_ += buffer.bytes();
 }
 

@@ -2,6 +2,7 @@
 // gated norm, output projection. Which of these a mixer has is data (model/spec.h).
 #include "model/mixers/linear_attention.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/block.h"
@@ -97,6 +98,11 @@ void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const La
                            .out = qkv});
   }
   if (m.qk_norm) NormRotate(m, w, c, qkv);
+  const float* constant = nullptr;
+  if (!m.constant_decay.empty()) {
+    constant = ops::KeptConstants(c.op, std::ssize(m.constant_decay),
+                                  [&](float* to) { std::ranges::copy(m.constant_decay, to); });
+  }
   const Matrix decay = FromLowRank(c, w.decay_up, gates.columns(rows.update, rows.decay));
   ops::LinearAttentionStep(c.op, {.shape = ShapeOf(m),
                                   .sequences = c.sequences,
@@ -107,7 +113,7 @@ void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const La
                                   .b = gates.columns(0, rows.update),
                                   .a_log = w.a_log.vector,
                                   .dt_bias = w.dt_bias.vector,
-                                  .constant = m.constant_decay.data(),
+                                  .constant = constant,
                                   .out = mixed});
   const bool grouped = m.norm_groups > 0;
   ops::GatedNorm(c.op, {.x = mixed,
