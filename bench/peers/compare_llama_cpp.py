@@ -43,8 +43,8 @@ def measure_braid(args, k):
 
 
 def rates_of(text):
-    """Rates from the one line of JSON among llama-batched-bench's output."""
-    for line in text.splitlines():
+    """Rates from the last line of JSON among llama-batched-bench's output."""
+    for line in reversed(text.splitlines()):
         if line.startswith("{") and '"speed_pp"' in line:
             row = json.loads(line)
             return {KEYS[0]: row["speed_pp"], KEYS[1]: row["speed_tg"]}
@@ -54,12 +54,14 @@ def rates_of(text):
 def measure_peer(args, k):
     """Rates of one round of llama.cpp."""
     tokens = k * (args.input_tokens + args.output_tokens)
+    # It compiles shaders when a step first needs them: on a GPU, measure the second of two passes.
+    passes = f"{k},{k}" if args.peer_layers_on_gpu > 0 else str(k)
     return rates_of(run([
         args.batched_bench, "-m", args.gguf, "-c", str(tokens + 64 * k), "-b", "2048",
         "-ub", str(args.peer_ubatch), "-npp", str(args.input_tokens),
-        "-ntg", str(args.output_tokens), "-npl", str(k), "-t", str(args.threads),
-        "-tb", str(args.threads), "-ngl", "0", "--output-format", "jsonl",
-        *args.peer_flags.split(),
+        "-ntg", str(args.output_tokens), "-npl", passes, "-t", str(args.threads),
+        "-tb", str(args.threads), "-ngl", str(args.peer_layers_on_gpu),
+        "--output-format", "jsonl", *args.peer_flags.split(),
     ]))  # fmt: skip
 
 
@@ -75,6 +77,13 @@ def main():
     p.add_argument("--gguf", required=True, help="the same checkpoint as GGUF")
     p.add_argument("--peer-flags", default="", help="e.g. '-fa on'")
     p.add_argument("--peer-ubatch", type=int, default=512, help="its physical batch")
+    p.add_argument(
+        "--peer-layers-on-gpu",
+        type=int,
+        default=0,
+        metavar="N",
+        help="99: all, beside --braid-flags '--device vulkan' (default: 0, the CPU alone)",
+    )
     p.add_argument("--input-tokens", type=int, default=512)
     p.add_argument("--output-tokens", type=int, default=64)
     p.add_argument("--sequences", type=int, nargs="+", default=[1])
