@@ -106,16 +106,18 @@ DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
   const VkPhysicalDeviceProperties& p = all.properties;
   VkPhysicalDeviceMemoryProperties memory;
   vkGetPhysicalDeviceMemoryProperties(device, &memory);
-  DeviceFacts facts{.index = index,
-                    .name = p.deviceName,
-                    .driver = fmt::format("{} {}", driver.driverName, driver.driverInfo),
-                    .version = VersionText(p.apiVersion),
-                    .kind = std::string(KindText(p.deviceType)),
-                    .buffer_bytes_max = static_cast<int64_t>(std::min<uint64_t>(
-                        properties11.maxMemoryAllocationSize, uint64_t{1} << 62)),
-                    .subgroup = static_cast<int32_t>(properties11.subgroupSize),
-                    .shared_bytes = static_cast<int32_t>(p.limits.maxComputeSharedMemorySize),
-                    .missing = Missing(device, p.apiVersion)};
+  DeviceFacts facts{
+      .index = index,
+      .name = p.deviceName,
+      .driver = fmt::format("{} {}", driver.driverName, driver.driverInfo),
+      .version = VersionText(p.apiVersion),
+      .kind = std::string(KindText(p.deviceType)),
+      .buffer_bytes_max = static_cast<int64_t>(
+          std::min<uint64_t>(properties11.maxMemoryAllocationSize, uint64_t{1} << 62)),
+      .subgroup = static_cast<int32_t>(properties11.subgroupSize),
+      .shared_bytes = static_cast<int32_t>(p.limits.maxComputeSharedMemorySize),
+      .invocations_max = static_cast<int32_t>(p.limits.maxComputeWorkGroupInvocations),
+      .missing = Missing(device, p.apiVersion)};
   for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
     const VkMemoryHeap& heap = memory.memoryHeaps[i];
     if ((heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) == 0) continue;

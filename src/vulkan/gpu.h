@@ -28,6 +28,7 @@ struct DeviceFacts {
   int64_t buffer_bytes_max = 0;  // of one allocation
   int32_t subgroup = 0;          // invocations that run together
   int32_t shared_bytes = 0;      // of a workgroup
+  int32_t invocations_max = 0;   // of a workgroup
   std::string missing;           // why braid cannot use it; empty: it can
 };
 
@@ -136,6 +137,7 @@ class Recorder {
  public:
   explicit Recorder(Gpu& gpu) : gpu_(*gpu.state_) {}
 
+  const DeviceFacts& facts() const;
   template <class Arguments>
   void Run(const Kernel& kernel, const Arguments& arguments, Groups groups) {
     static_assert(std::is_trivially_copyable_v<Arguments>);

@@ -72,6 +72,8 @@ bool Recorder::Begin() {
   return true;
 }
 
+const DeviceFacts& Recorder::facts() const { return gpu_.facts; }
+
 // What follows sees what was written before.
 void Recorder::Order() {
   constexpr VkPipelineStageFlags kStages =

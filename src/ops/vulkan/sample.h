@@ -51,6 +51,8 @@ struct SampleRowsArgs {
   DeviceDrawn* drawn = nullptr;
   TokenId* ids = nullptr;
   int64_t told = 0;
+  int32_t invocations =
+      0;  // of a workgroup, 128, 256 or 512, which changes no result; 0: the device's
 };
 void RunSample(const OpContext& context, const SampleRowsArgs& args);
 

@@ -170,6 +170,43 @@ TEST_F(VulkanSample, DescribesWhatTheHostDescribes) {
   }
 }
 
+TEST_F(VulkanSample, MoreInvocationsChooseAndDescribeTheSame) {
+  for (int64_t vocabulary : {90, 4099}) {
+    const OwnedMatrix logits = RandomLogits(8, std::ssize(kParams), vocabulary);
+    std::vector<DeviceDraw> draws;
+    for (const SampleParams& p : kParams) {
+      draws.push_back({.seed = 3,
+                       .position = static_cast<int32_t>(draws.size()),
+                       .scale = draws.empty() ? 0.0f : 1.0f / p.temperature,
+                       .top_k = p.top_k,
+                       .top_p = p.top_p,
+                       .min_p = p.min_p,
+                       .next = 1,
+                       .flags = DeviceDraw::kChoose | DeviceDraw::kDescribe | 3});
+    }
+    const auto of = [&](int32_t invocations) {
+      std::vector<DeviceDrawn> drawn(draws.size());
+      SampleRows(*device_, {.logits = logits.view,
+                            .sampled = vocabulary - 1,
+                            .draws = draws.data(),
+                            .drawn = drawn.data(),
+                            .invocations = invocations});
+      return drawn;
+    };
+    const std::vector<DeviceDrawn> want = of(128);
+    for (int32_t invocations : {256, 512}) {
+      const std::vector<DeviceDrawn> got = of(invocations);
+      for (size_t r = 0; r < want.size(); ++r) {
+        EXPECT_EQ(got[r].token, want[r].token) << invocations << " row " << r;
+        EXPECT_EQ(got[r].sum, want[r].sum);
+        EXPECT_EQ(got[r].most, want[r].most);
+        EXPECT_EQ(got[r].token_logit, want[r].token_logit);
+        EXPECT_EQ(got[r].best_count, 3);
+      }
+    }
+  }
+}
+
 TEST_F(VulkanSample, RowsThatTheHostSamplesAreLeftAlone) {
   const OwnedMatrix logits = RandomLogits(4, 2, 90);
   const auto drawn = Run(logits, {{}, {.scale = 1.0f, .flags = DeviceDraw::kChoose}}, 90);

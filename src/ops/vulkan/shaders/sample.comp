@@ -6,8 +6,9 @@
 // The draw finds its segment of the ids, its thread's part of that, and the token in it.
 #version 460
 #include "memory.glsl"
-const int THREADS = 128;
-layout(local_size_x = THREADS) in;
+layout(constant_id = 0) const uint INVOCATIONS = 128;
+layout(local_size_x_id = 0) in;
+const int THREADS = int(INVOCATIONS), kThreadsMax = 512;
 struct Draw {
   uint64_t seed;
   int position;
@@ -37,6 +38,7 @@ layout(push_constant) uniform Arguments {
   int told;  // rows whose tokens, or `next` where none is chosen, go to `ids` too
 } a;
 
+const int kLoads = 8;  // of an invocation at once
 const int kSegments = 128, kDigits = 256, kLimbs = 4, kLimbBits = 11;
 const float kOne = 1099511627776.0;  // 2^40
 const int kIdMax = 0xffffff;
@@ -44,7 +46,7 @@ shared uint all_most, pick_most, bad, best_count;
 shared int pick_id, found;
 shared uint histogram[kLimbs][kDigits];
 shared uint segment_low[kSegments], segment_high[kSegments];
-shared uint64_t parts[THREADS];
+shared uint64_t parts[kThreadsMax];
 
 Floats row;
 Draw draw;
@@ -239,11 +241,15 @@ void Look() {
   uint own_all = 0, own_pick = 0;
   int own_id = kIdMax;
   bool own_bad = false;
-  for (int id = me; id < a.vocabulary; id += 4 * THREADS) {
-    [[unroll]] for (int j = 0; j < 4; ++j) {
+  for (int id = me; id < a.vocabulary; id += kLoads * THREADS) {
+    float loaded[kLoads];
+    [[unroll]] for (int j = 0; j < kLoads; ++j) {
+      loaded[j] = row.at[min(id + j * THREADS, a.vocabulary - 1)];
+    }
+    [[unroll]] for (int j = 0; j < kLoads; ++j) {
       const int at = id + j * THREADS;
       if (at >= a.vocabulary) continue;
-      const float x = row.at[at];
+      const float x = loaded[j];
       const uint bits = floatBitsToUint(x);
       own_bad = own_bad || ((bits & 0x7f800000u) == 0x7f800000u && bits != 0xff800000u);
       const uint key = KeyOf(x);
@@ -279,9 +285,13 @@ void main() {
   if (finite && choose) token = draw.scale == 0.0 ? pick_id : DrawToken();
   if (finite && describe) {
     uint64_t own = 0;
-    for (int id = me; id < a.vocabulary; id += THREADS) {
-      const float x = row.at[id];
-      own += x == most ? uint64_t(kOne) : uint64_t(exp(x - most) * kOne);
+    for (int id = me; id < a.vocabulary; id += kLoads * THREADS) {
+      [[unroll]] for (int j = 0; j < kLoads; ++j) {
+        const int at = id + j * THREADS;
+        const float x = row.at[min(at, a.vocabulary - 1)];
+        const uint64_t weight = x == most ? uint64_t(kOne) : uint64_t(exp(x - most) * kOne);
+        own += at < a.vocabulary ? weight : 0ul;
+      }
     }
     const uint64_t sum = SumOfParts(own);
     const int best = draw.flags & kBestMask;
