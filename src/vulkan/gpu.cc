@@ -16,6 +16,7 @@ namespace braid::vulkan {
 namespace {
 
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
+constexpr int kRecordedLeast = 16;  // steps that are kept, where a step has one command buffer
 
 std::string VersionText(uint32_t version) {
   return fmt::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
@@ -167,6 +168,7 @@ Memory::~Memory() {
   CHECK(at != gpu_->allocations.end(), "device memory is freed twice");
   vkDestroyBuffer(gpu_->device, at->second.buffer, nullptr);
   vkFreeMemory(gpu_->device, at->second.memory, nullptr);
+  for (Recorded& recorded : gpu_->recorded) recorded.log.clear();  // they may name the buffer
   gpu_->allocated_bytes -= bytes_;
   gpu_->allocations.erase(at);
 }
@@ -212,6 +214,7 @@ Status GpuState::Create() {
   if (result != VK_SUCCESS) return VulkanError("opening " + facts.name, result);
   vkGetDeviceQueue(device, family, 0, &queue);
   const VkCommandPoolCreateInfo pools{.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                      .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                                       .queueFamilyIndex = family};
   const VkPushConstantRange arguments{VK_SHADER_STAGE_COMPUTE_BIT, 0, kArgumentBytesMax};
   const VkPipelineLayoutCreateInfo layouts{.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
@@ -226,24 +229,33 @@ Status GpuState::Create() {
   if (result == VK_SUCCESS) result = vkCreatePipelineLayout(device, &layouts, nullptr, &layout);
   if (result == VK_SUCCESS) result = vkCreateFence(device, &fences, nullptr, &fence);
   if (result == VK_SUCCESS) result = vkCreateSemaphore(device, &semaphores, nullptr, &hand_over);
+  for (int i = 0; i < kRecordedLeast && result == VK_SUCCESS; ++i) result = AddBuffer();
   if (result != VK_SUCCESS) return VulkanError("opening " + facts.name, result);
   return {};
 }
 
-VkResult GpuState::NextBuffer(VkCommandBuffer& buffer) {
-  if (begun == buffers.size()) {
-    const VkCommandBufferAllocateInfo one{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                          .commandPool = pool,
-                                          .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-                                          .commandBufferCount = 1};
-    VkCommandBuffer made = nullptr;
-    const VkResult result = vkAllocateCommandBuffers(device, &one, &made);
-    if (result != VK_SUCCESS) return result;
-    buffers.push_back(made);
-    ++counters.allocations;
-  }
-  buffer = buffers[begun++];
+VkResult GpuState::AddBuffer() {
+  const VkCommandBufferAllocateInfo one{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                        .commandPool = pool,
+                                        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                        .commandBufferCount = 1};
+  Recorded made;
+  const VkResult result = vkAllocateCommandBuffers(device, &one, &made.buffer);
+  if (result != VK_SUCCESS) return result;
+  recorded.push_back(std::move(made));
+  ++counters.allocations;
   return VK_SUCCESS;
+}
+
+VkResult GpuState::FreeBuffer(Recorded*& free) {
+  const auto oldest = std::ranges::min_element(recorded, {}, &Recorded::step);
+  if (oldest != recorded.end() && oldest->step != step) {
+    free = &*oldest;
+    return VK_SUCCESS;
+  }
+  const VkResult result = AddBuffer();
+  if (result == VK_SUCCESS) free = &recorded.back();
+  return result;
 }
 
 Result<uint32_t> GpuState::MemoryType(uint32_t types, Place place) const {

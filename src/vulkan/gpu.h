@@ -80,6 +80,7 @@ struct Groups {
 struct Counters {
   int64_t allocations = 0;
   int64_t pipelines = 0;
+  int64_t recordings = 0;  // command buffers; the others are those of earlier steps
   int64_t submissions = 0;
   int64_t waits = 0;
   int64_t dispatches = 0;
@@ -167,7 +168,6 @@ class Recorder {
   void WriteMark(std::string_view name);
   Status TakeTimes(int64_t submitted_ns);
   void Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups);
-  void Order();
   void Close();
   void Submit(bool last);
   void RunHostWork();

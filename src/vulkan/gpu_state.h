@@ -30,6 +30,14 @@ struct Allocation {
   int64_t bytes = 0;
 };
 
+// A command buffer and the commands in it (recorder.cc), which are submitted again where a later
+// step has the same.
+struct Recorded {
+  VkCommandBuffer buffer = nullptr;
+  std::vector<std::byte> log;
+  uint64_t step = 0;  // that used it last
+};
+
 struct GpuState {
   VkInstance instance = nullptr;
   VkPhysicalDevice physical = nullptr;
@@ -37,12 +45,14 @@ struct GpuState {
   VkQueue queue = nullptr;
   std::mutex queue_mutex;  // of submissions and waits: transfers have threads of their own
   VkCommandPool pool = nullptr;
-  std::vector<VkCommandBuffer> buffers;  // of the pool
-  size_t begun = 0;                      // of them, since the last Finish
-  VkCommandBuffer commands = nullptr;    // that is recorded; null: the next command begins one
-  VkCommandBuffer handed = nullptr;      // up to BeginHandOver, until EndHandOver
-  VkSemaphore hand_over = nullptr;       // counts `handed` that are done
-  uint64_t hand_overs = 0;               // submitted
+  std::vector<Recorded> recorded;      // of the pool
+  uint64_t step = 0;                   // that is being logged, or the last
+  bool logging = false;                // false: the next command begins a log
+  std::vector<std::byte> log;          // commands since the last Close
+  VkCommandBuffer commands = nullptr;  // closed and not submitted
+  VkCommandBuffer handed = nullptr;    // up to BeginHandOver, until EndHandOver
+  VkSemaphore hand_over = nullptr;     // counts `handed` that are done
+  uint64_t hand_overs = 0;             // submitted
   VkFence fence = nullptr;
   VkPipelineLayout layout = nullptr;
   VkQueryPool times = nullptr;  // null: nothing is timed
@@ -58,8 +68,10 @@ struct GpuState {
 
   ~GpuState();
   Status Create();
-  // Another of the pool, which grows to the most that were in use at once.
-  VkResult NextBuffer(VkCommandBuffer& buffer);
+  // One more in `recorded`.
+  VkResult AddBuffer();
+  // The one that was used longest ago, or another where this step uses all.
+  VkResult FreeBuffer(Recorded*& free);
   Result<uint32_t> MemoryType(uint32_t types, Place place) const;
   Result<VkPipeline> PipelineOf(const Kernel& kernel);
   // The allocation that an address lies in, and how far.

@@ -113,6 +113,38 @@ TEST_F(Device, TheHostTakesPartBetweenSubmissions) {
   }
 }
 
+TEST_F(Device, AStepWithTheCommandsOfAnEarlierOneIsNotRecordedAgain) {
+  const auto memory = gpu_->Allocate(4096, Place::kReadback);
+  auto other = gpu_->Allocate(4096, Place::kReadback);
+  ASSERT_TRUE(memory.ok() && other.ok());
+  Recorder recorder(*gpu_);
+  const auto recordings_of = [&](uint32_t value, std::byte* to, int64_t zeros) {
+    const int64_t before = gpu_->counters().recordings;
+    recorder.Write(std::as_bytes(std::span(&value, 1)), to);
+    recorder.Zero(to + 64, zeros);
+    EXPECT_TRUE(recorder.Finish().ok());
+    return gpu_->counters().recordings - before;
+  };
+  const auto value = [](const Memory& from) {
+    return *reinterpret_cast<const uint32_t*>(from.host());
+  };
+  EXPECT_EQ(recordings_of(1, memory->address(), 64), 1);
+  EXPECT_EQ(value(*memory), 1u);
+  EXPECT_EQ(recordings_of(2, memory->address(), 64), 1) << "other data";
+  EXPECT_EQ(value(*memory), 2u);
+  EXPECT_EQ(recordings_of(2, memory->address(), 128), 1) << "another size";
+  EXPECT_EQ(recordings_of(2, other->address(), 128), 1) << "another place";
+  EXPECT_EQ(value(*other), 2u);
+  EXPECT_EQ(recordings_of(1, memory->address(), 64), 0);
+  EXPECT_EQ(value(*memory), 1u);
+  EXPECT_EQ(recordings_of(2, other->address(), 128), 0);
+  for (uint32_t i = 10; i < 40; ++i) EXPECT_EQ(recordings_of(i, memory->address(), 64), 1);
+  EXPECT_EQ(value(*memory), 39u);
+  EXPECT_EQ(recordings_of(1, memory->address(), 64), 1) << "the oldest are given up";
+  *other = {};  // its buffer's name may be given to the next
+  EXPECT_EQ(recordings_of(1, memory->address(), 64), 1);
+}
+
 // Injected where the program calls the driver: in the first hand-over and in the wait for it.
 TEST_F(Device, AfterALossTheHostDoesNothingAndTheNextStepIsWhole) {
   auto memory = gpu_->Allocate(4096, Place::kReadback);

@@ -1,6 +1,9 @@
 // Command buffers: one at a time, submitted once and waited for. Where the host takes part there
 // are more: those up to a hand-over, which a semaphore counts, and those beside the host's work, in
-// one submission. They are all kept for the next step.
+// one submission.
+//
+// Commands are first written to a log. Where a command buffer of an earlier step has the same log,
+// it is submitted again: steps of decode differ in their inputs alone, which lie in memory.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,6 +20,96 @@ namespace braid::vulkan {
 namespace {
 
 constexpr uint32_t kTimesMax = 4096;  // in a submission
+
+// What follows sees what was written before.
+void Order(VkCommandBuffer buffer) {
+  constexpr VkPipelineStageFlags kStages =
+      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+  const VkMemoryBarrier barrier{
+      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+      .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                       VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
+  vkCmdPipelineBarrier(buffer, kStages, kStages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+}
+
+// In a log, `data_bytes` of arguments or of what is written follow it. No part is padding, because
+// logs are compared as bytes.
+enum class Kind : uint32_t { kDispatch, kWrite, kCopy, kZero, kBeginTiming, kTime };
+struct Command {
+  Kind kind = Kind::kDispatch;
+  uint32_t groups[3] = {};
+  uint32_t data_bytes = 0, unused = 0;
+  VkPipeline pipeline = nullptr;
+  VkBuffer from = nullptr, to = nullptr;
+  uint64_t from_at = 0, to_at = 0, bytes = 0;  // kTime: `bytes` is its number
+};
+
+void Add(std::vector<std::byte>& log, const Command& command,
+         std::span<const std::byte> data = {}) {
+  Command sized = command;
+  sized.data_bytes = static_cast<uint32_t>(data.size());
+  const auto bytes = std::as_bytes(std::span(&sized, 1));
+  log.insert(log.end(), bytes.begin(), bytes.end());
+  log.insert(log.end(), data.begin(), data.end());
+}
+
+void RecordCommand(const GpuState& gpu, VkCommandBuffer buffer, const Command& command,
+                   const std::byte* data) {
+  if (command.kind == Kind::kBeginTiming) {
+    vkCmdResetQueryPool(buffer, gpu.times, 0, kTimesMax);
+    vkCmdWriteTimestamp(buffer, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, gpu.times, 0);
+    return;
+  }
+  if (command.kind == Kind::kTime) {
+    vkCmdWriteTimestamp(buffer, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, gpu.times,
+                        static_cast<uint32_t>(command.bytes));
+    return;
+  }
+  Order(buffer);
+  switch (command.kind) {
+    case Kind::kDispatch:
+      vkCmdBindPipeline(buffer, VK_PIPELINE_BIND_POINT_COMPUTE, command.pipeline);
+      vkCmdPushConstants(buffer, gpu.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, command.data_bytes,
+                         data);
+      vkCmdDispatch(buffer, command.groups[0], command.groups[1], command.groups[2]);
+      break;
+    case Kind::kWrite:
+      vkCmdUpdateBuffer(buffer, command.to, command.to_at, command.data_bytes, data);
+      break;
+    case Kind::kCopy: {
+      const VkBufferCopy region{command.from_at, command.to_at, command.bytes};
+      vkCmdCopyBuffer(buffer, command.from, command.to, 1, &region);
+      break;
+    }
+    default:
+      vkCmdFillBuffer(buffer, command.to, command.to_at, command.bytes, 0);
+  }
+}
+
+// The log's commands into a command buffer.
+VkResult Record(const GpuState& gpu, Recorded& recorded) {
+  const VkCommandBuffer buffer = recorded.buffer;
+  const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+  recorded.log = gpu.log;
+  const VkResult result = vkBeginCommandBuffer(buffer, &begin);
+  if (result != VK_SUCCESS) return result;
+  for (size_t at = 0; at < recorded.log.size();) {
+    Command command;
+    std::memcpy(static_cast<void*>(&command), recorded.log.data() + at, sizeof command);
+    RecordCommand(gpu, buffer, command, recorded.log.data() + at + sizeof command);
+    at += sizeof command + command.data_bytes;
+  }
+  // The host reads what it may see of what they wrote.
+  const VkMemoryBarrier barrier{
+      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+      .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
+  vkCmdPipelineBarrier(buffer,
+                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                       VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+  return vkEndCommandBuffer(buffer);
+}
 
 uint32_t TimestampBits(VkPhysicalDevice device) {
   uint32_t count = 0;
@@ -47,44 +140,19 @@ void Recorder::RefuseHostAddresses(const Kernel& kernel,
 
 bool Recorder::Begin() {
   if (!status_.ok()) return false;
-  if (gpu_.commands != nullptr) return true;
-  VkResult result = VK_SUCCESS;
-  if (!recording_) {
-    gpu_.begun = 0;
-    result = vkResetCommandPool(gpu_.device, gpu_.pool, 0);
-  }
-  VkCommandBuffer commands = nullptr;
-  if (result == VK_SUCCESS) result = gpu_.NextBuffer(commands);
-  const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-  if (result == VK_SUCCESS) result = vkBeginCommandBuffer(commands, &begin);
-  if (result != VK_SUCCESS) {
-    status_ = VulkanError(gpu_.facts.name, result);
-    return false;
-  }
-  gpu_.commands = commands;
+  if (gpu_.logging) return true;
+  if (!recording_) ++gpu_.step;
+  gpu_.logging = true;
+  gpu_.log.clear();
   if (timing_ && !recording_) {
     timed_.clear();
-    vkCmdResetQueryPool(gpu_.commands, gpu_.times, 0, kTimesMax);
-    vkCmdWriteTimestamp(gpu_.commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, gpu_.times, 0);
+    Add(gpu_.log, {.kind = Kind::kBeginTiming});
   }
   recording_ = true;
   return true;
 }
 
 const DeviceFacts& Recorder::facts() const { return gpu_.facts; }
-
-// What follows sees what was written before.
-void Recorder::Order() {
-  constexpr VkPipelineStageFlags kStages =
-      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-  const VkMemoryBarrier barrier{
-      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-      .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
-                       VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
-  vkCmdPipelineBarrier(gpu_.commands, kStages, kStages, 0, 1, &barrier, 0, nullptr, 0, nullptr);
-}
 
 void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups) {
   if (groups.x == 0 || groups.y == 0 || groups.z == 0 || !Begin()) return;
@@ -94,49 +162,61 @@ void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> argumen
     return;
   }
   if (gpu_.host_addresses_refused) RefuseHostAddresses(kernel, arguments);
-  Order();
-  vkCmdBindPipeline(gpu_.commands, VK_PIPELINE_BIND_POINT_COMPUTE, *pipeline);
-  vkCmdPushConstants(gpu_.commands, gpu_.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                     static_cast<uint32_t>(arguments.size()), arguments.data());
-  vkCmdDispatch(gpu_.commands, static_cast<uint32_t>(groups.x), static_cast<uint32_t>(groups.y),
-                static_cast<uint32_t>(groups.z));
+  Add(gpu_.log,
+      {.kind = Kind::kDispatch,
+       .groups = {static_cast<uint32_t>(groups.x), static_cast<uint32_t>(groups.y),
+                  static_cast<uint32_t>(groups.z)},
+       .pipeline = *pipeline},
+      arguments);
   ++gpu_.counters.dispatches;
 }
 
 void Recorder::Write(std::span<const std::byte> from, std::byte* to) {
   if (from.empty() || !Begin()) return;
   const auto [buffer, offset] = gpu_.BufferAt(to);
-  Order();
-  vkCmdUpdateBuffer(gpu_.commands, buffer, offset, from.size(), from.data());
+  Add(gpu_.log, {.kind = Kind::kWrite, .to = buffer, .to_at = offset}, from);
 }
 
 void Recorder::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
   if (bytes == 0 || !Begin()) return;
   const auto [source, source_at] = gpu_.BufferAt(from);
   const auto [target, target_at] = gpu_.BufferAt(to);
-  Order();
-  const VkBufferCopy region{source_at, target_at, static_cast<VkDeviceSize>(bytes)};
-  vkCmdCopyBuffer(gpu_.commands, source, target, 1, &region);
+  Add(gpu_.log, {.kind = Kind::kCopy,
+                 .from = source,
+                 .to = target,
+                 .from_at = source_at,
+                 .to_at = target_at,
+                 .bytes = static_cast<uint64_t>(bytes)});
 }
 
 void Recorder::Zero(std::byte* to, int64_t bytes) {
   if (bytes == 0 || !Begin()) return;
   const auto [buffer, offset] = gpu_.BufferAt(to);
-  Order();
-  vkCmdFillBuffer(gpu_.commands, buffer, offset, static_cast<VkDeviceSize>(bytes), 0);
+  Add(gpu_.log,
+      {.kind = Kind::kZero, .to = buffer, .to_at = offset, .bytes = static_cast<uint64_t>(bytes)});
 }
 
-// Ends the commands that are recorded. The host reads what it may see of what they wrote.
+// Ends the commands that are logged, in `commands`.
 void Recorder::Close() {
-  const VkMemoryBarrier barrier{
-      .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-      .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
-      .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
-  vkCmdPipelineBarrier(gpu_.commands,
-                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-                       VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
-  const VkResult result = vkEndCommandBuffer(gpu_.commands);
-  if (result != VK_SUCCESS && status_.ok()) status_ = VulkanError(gpu_.facts.name, result);
+  gpu_.logging = false;
+  const auto same = std::ranges::find_if(gpu_.recorded, [&](const Recorded& recorded) {
+    return recorded.step != gpu_.step && !recorded.log.empty() && recorded.log == gpu_.log;
+  });
+  Recorded* taken = same == gpu_.recorded.end() ? nullptr : &*same;
+  if (taken == nullptr) {
+    VkResult result = gpu_.FreeBuffer(taken);
+    if (result == VK_SUCCESS) {
+      result = Record(gpu_, *taken);
+      ++gpu_.counters.recordings;
+    }
+    if (result != VK_SUCCESS) {
+      if (taken != nullptr) taken->log.clear();
+      if (status_.ok()) status_ = VulkanError(gpu_.facts.name, result);
+      return;
+    }
+  }
+  taken->step = gpu_.step;
+  gpu_.commands = taken->buffer;
 }
 
 void Recorder::BeginHandOver() {
@@ -147,7 +227,7 @@ void Recorder::BeginHandOver() {
 }
 
 void Recorder::EndHandOver(HostWork& work) {
-  if (gpu_.commands != nullptr) Close();
+  if (gpu_.logging) Close();
   RunHostWork();
   if (!status_.ok()) return;
   CHECK(gpu_.handed != nullptr, "the end of a hand-over that has not begun");
@@ -224,7 +304,7 @@ Status Recorder::Finish() {
     std::lock_guard lock(gpu_.queue_mutex);
     vkQueueWaitIdle(gpu_.queue);  // hand-overs may run that were submitted before the error
   }
-  recording_ = false;
+  recording_ = gpu_.logging = false;
   gpu_.commands = gpu_.handed = nullptr;
   const int64_t submitted_ns = std::exchange(submitted_ns_, 0);
   if (!status_.ok()) return std::exchange(status_, {});
@@ -255,8 +335,7 @@ Status Recorder::BeginTiming() {
 void Recorder::WriteMark(std::string_view name) {
   const size_t at = timed_.size() + 1;
   if (!recording_ || at >= kTimesMax || !Begin()) return;
-  vkCmdWriteTimestamp(gpu_.commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, gpu_.times,
-                      static_cast<uint32_t>(at));
+  Add(gpu_.log, {.kind = Kind::kTime, .bytes = at});
   timed_.push_back({name});
 }
 

@@ -76,6 +76,7 @@ TEST_P(VulkanModel, ADecodeStepIsASubmissionAndOneForEachHandOverAndAllocatesNot
   EXPECT_EQ(machine.home()->bytes_kept(), kept);
   EXPECT_EQ(counters().allocations, before.allocations);
   EXPECT_EQ(counters().pipelines, before.pipelines);
+  EXPECT_EQ(counters().recordings, before.recordings) << "steps of the same rows are recorded once";
 }
 
 // The model's own submission verifies; the head's has the chains of all sequences.
