@@ -1,6 +1,6 @@
 # braid_shader(target source symbol [-DNAME=VALUE ...]) compiles a GLSL compute shader for Vulkan
 # 1.3, checks it and embeds it as <symbol> (cmake/embed.cmake). Shaders include others of their
-# folder.
+# folder and the one above.
 include(embed)
 find_program(GLSLC glslc)
 find_program(SPIRV_VAL spirv-val)
@@ -11,7 +11,7 @@ endif()
 function(braid_shader target source symbol)
   get_filename_component(source ${source} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
   get_filename_component(folder ${source} DIRECTORY)
-  file(GLOB included CONFIGURE_DEPENDS ${folder}/*.glsl)
+  file(GLOB included CONFIGURE_DEPENDS ${folder}/*.glsl ${folder}/../*.glsl)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/embed)
   set(output ${CMAKE_BINARY_DIR}/embed/${symbol}.spv)
   add_custom_command(

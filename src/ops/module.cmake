@@ -44,14 +44,20 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
   LatentAttention.WrongDraftsLeaveNoTrace
   Vulkan.* VulkanSample.*)
 
-# Of the Vulkan candidates; products with one row and with eight rows of a workgroup.
+# Of the Vulkan candidates; products with so many rows of a workgroup.
 include(shaders)
-foreach(shader AddRows Attention Conv ConvWindow Delta Embed GatedNorm Quantise RmsNorm Route
-    Sample ScalarGate Swiglu WriteKv WriteLatent)
+foreach(shader AddRows Attention Conv ConvWindow Delta Embed products/ExpertRows
+    products/ExpertTiles GatedNorm products/Quantise RmsNorm Route Sample ScalarGate Swiglu WriteKv
+    WriteLatent)
+  get_filename_component(symbol ${shader} NAME)
   string(REGEX REPLACE "([a-z])([A-Z])" "\\1_\\2" file ${shader})
   string(TOLOWER ${file} file)
-  braid_shader(braid_ops src/ops/vulkan/shaders/${file}.comp kShader${shader})
+  braid_shader(braid_ops src/ops/vulkan/shaders/${file}.comp kShader${symbol})
 endforeach()
-foreach(rows 1 8)
-  braid_shader(braid_ops src/ops/vulkan/shaders/linear.comp kShaderLinear${rows} -DROWS=${rows})
+set(products src/ops/vulkan/shaders/products)
+foreach(rows 1 4 8)
+  braid_shader(braid_ops ${products}/linear.comp kShaderLinear${rows} -DROWS=${rows})
+endforeach()
+foreach(rows 32 64)
+  braid_shader(braid_ops ${products}/linear_tile.comp kShaderLinearTile${rows} -DTILE=${rows})
 endforeach()

@@ -97,8 +97,10 @@ std::string Missing(VkPhysicalDevice device, uint32_t api_version) {
 }
 
 DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
+  VkPhysicalDeviceVulkan13Properties properties13{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
   VkPhysicalDeviceVulkan11Properties properties11{
-      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES, .pNext = &properties13};
   VkPhysicalDeviceDriverProperties driver{
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, .pNext = &properties11};
   VkPhysicalDeviceProperties2 all{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
@@ -118,6 +120,7 @@ DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
       .subgroup = static_cast<int32_t>(properties11.subgroupSize),
       .shared_bytes = static_cast<int32_t>(p.limits.maxComputeSharedMemorySize),
       .invocations_max = static_cast<int32_t>(p.limits.maxComputeWorkGroupInvocations),
+      .fast_dots = properties13.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE,
       .missing = Missing(device, p.apiVersion)};
   for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
     const VkMemoryHeap& heap = memory.memoryHeaps[i];
@@ -195,9 +198,12 @@ Status GpuState::Create() {
                                        .queueFamilyIndex = family,
                                        .queueCount = 1,
                                        .pQueuePriorities = &priority};
-  // Every driver of 1.3 has it: sizes of workgroups as constants, which glslc writes.
+  // Every driver of 1.3 has both: products of four bytes each, and sizes of workgroups as
+  // constants, which glslc writes.
   VkPhysicalDeviceVulkan13Features features13{
-      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES, .maintenance4 = true};
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES,
+      .shaderIntegerDotProduct = true,
+      .maintenance4 = true};
   VkPhysicalDeviceVulkan12Features features12{
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
       .pNext = &features13,

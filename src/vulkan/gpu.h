@@ -29,6 +29,7 @@ struct DeviceFacts {
   int32_t subgroup = 0;          // invocations that run together
   int32_t shared_bytes = 0;      // of a workgroup
   int32_t invocations_max = 0;   // of a workgroup
+  bool fast_dots = false;        // products of four bytes each are one instruction
   std::string missing;           // why braid cannot use it; empty: it can
 };
 

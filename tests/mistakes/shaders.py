@@ -22,23 +22,24 @@ from plant import span_of  # noqa: E402
 def compiled(glslc, folder, mistake, out):
     """The kernel's SPIR-V, of the sources in a folder."""
     name = "".join("_" * (c.isupper() and i > 0) + c.lower()
-                   for i, c in enumerate(mistake["kernel"].rstrip("18")))  # fmt: skip
+                   for i, c in enumerate(mistake["kernel"].rstrip("0123456789")))  # fmt: skip
     subprocess.run(
         [glslc, "--target-env=vulkan1.3", "-O", "-I", folder, *mistake.get("flags", []), "-o", out,
-         folder / f"{name}.comp"], check=True,
+         *folder.rglob(f"{name}.comp")], check=True,
     )  # fmt: skip
     return out.read_bytes()
 
 
 def plant(shaders, mistake, folder):
     """A copy of the shaders with the mistake in it."""
-    folder.mkdir()
-    for source in shaders.iterdir():
+    for source in shaders.rglob("*.*"):
         text = source.read_text()
         if source.name == mistake["file"]:
             begin, end = span_of(text, mistake, mistake["what"])
             text = text[:begin] + mistake["wrong"] + text[end:]
-        (folder / source.name).write_text(text)
+        copy = folder / source.relative_to(shaders)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text)
 
 
 def passes(test, tests, env):

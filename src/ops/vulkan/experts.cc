@@ -10,12 +10,30 @@ namespace braid::ops {
 namespace gpu {
 namespace {
 
-// Tokens whose experts' rows are in scratch at once.
-constexpr int64_t kTokensAtOnce = 128;
+// Tokens whose experts' rows are in scratch at once: as many as bring a piece's weights to use, in
+// not much more scratch than this.
+int64_t TokensAtOnce(const ExpertsArgs& a) {
+  constexpr int64_t kBytes = int64_t{128} << 20;
+  if (a.top_k == 0) return 2048;
+  const int64_t bytes = 4 * a.top_k * (3 * a.down->k + a.out.cols);
+  return std::clamp<int64_t>(kBytes / bytes, 128, 2048);
+}
+int64_t ExpertsOf(const ExpertsArgs& a) { return a.top_k > 0 ? a.down->count : 0; }
+
+// Rows of a tile of one expert's tokens; 1: each row for itself, because experts have few.
+int64_t HeightOf(const ExpertsArgs& a) {
+  const int64_t pairs = a.x.rows * a.top_k, experts = ExpertsOf(a);
+  if (pairs < 2 * experts) return 1;
+  return pairs < 12 * experts ? 8 : pairs < 48 * experts ? 32 : 64;
+}
+int64_t MostTiles(const ExpertsArgs& a, int64_t height) {
+  const int64_t pairs = a.x.rows * a.top_k;
+  return std::min(pairs, pairs / height + ExpertsOf(a));
+}
 
 struct ExpertsScratch {
   ExpertsScratch(const ExpertsArgs& a, std::byte* memory) : next_(memory) {
-    const int64_t tokens = std::min(a.x.rows, kTokensAtOnce), pairs = tokens * a.top_k;
+    const int64_t tokens = std::min(a.x.rows, TokensAtOnce(a)), pairs = tokens * a.top_k;
     const int64_t shared = a.shared_down ? a.shared_down->k : 0;
     gate_up = Take(pairs, 2 * a.down->k);
     hidden = Take(pairs, a.down->k);
@@ -23,6 +41,9 @@ struct ExpertsScratch {
     shared_gate_up = Take(tokens, 2 * shared);
     shared_hidden = Take(tokens, shared);
     shared_rows = Take(tokens, shared > 0 ? a.out.cols : 0);
+    order = TakeInts(pairs);
+    begins = TakeInts(ExpertsOf(a));
+    tiles = TakeInts(1 + 3 * pairs);
     codes = next_;
     int64_t most = std::max(GemmScratch(tokens, *a.gate_up), GemmScratch(pairs, *a.down));
     if (a.shared_down) {
@@ -33,6 +54,7 @@ struct ExpertsScratch {
     bytes = next_ - memory;
   }
   Matrix gate_up, hidden, rows, shared_gate_up, shared_hidden, shared_rows;
+  int32_t *order = nullptr, *begins = nullptr, *tiles = nullptr;
   std::byte* codes = nullptr;
   int64_t bytes = 0;
 
@@ -41,6 +63,11 @@ struct ExpertsScratch {
     const Matrix matrix{reinterpret_cast<float*>(next_), count, cols, RoundUp(cols, 16)};
     next_ += 4 * count * matrix.stride;
     return matrix;
+  }
+  int32_t* TakeInts(int64_t count) {
+    auto* ints = reinterpret_cast<int32_t*>(next_);
+    next_ += RoundUp(4 * count, 64);
+    return ints;
   }
   std::byte* next_;
 };
@@ -72,7 +99,25 @@ void RunShared(const OpContext& context, const ExpertsArgs& a, const ExpertsScra
   RunAdd(context, {.rows = shared_rows, .weights = a.shared_weight, .add = add, .out = a.out});
 }
 
+// The rows of each expert, in tiles.
+Tiles SortRows(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s) {
+  const int64_t height = HeightOf(a), pairs = a.x.rows * a.top_k;
+  if (height == 1) return {};
+  struct {
+    uint64_t ids, order, begins;
+    int32_t count, unused = 0;
+  } const rows{Address(a.ids), Address(s.order), Address(s.begins), Int(pairs)};
+  context.recorder->Run(Kernel{"rows of experts", kShaderExpertRows}, rows, {ExpertsOf(a)});
+  struct {
+    uint64_t begins, tiles;
+    int32_t experts, count, height, unused = 0;
+  } const tiles{Address(s.begins), Address(s.tiles), Int(ExpertsOf(a)), Int(pairs), Int(height)};
+  context.recorder->Run(Kernel{"tiles of experts", kShaderExpertTiles}, tiles, {1});
+  return {s.tiles, s.order, MostTiles(a, height), height};
+}
+
 void RunSome(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s) {
+  const Tiles tiles = SortRows(context, a, s);
   const int64_t tokens = a.x.rows, pairs = tokens * a.top_k, width = a.down->k;
   const Matrix gate_up = s.gate_up.first_rows(pairs), hidden = s.hidden.first_rows(pairs);
   const Matrix rows = s.rows.first_rows(pairs);
@@ -81,21 +126,25 @@ void RunSome(const OpContext& context, const ExpertsArgs& a, const ExpertsScratc
            .w = a.gate_up,
            .y = gate_up,
            .ids = a.ids,
+           .tiles = tiles,
            .x_divisor = a.top_k,
            .id_step = 2,
            .z = 2,
            .z_step = width},
           s.codes);
   RunGatedUnit(context, gate_up, hidden, a.limit);
-  RunGemm(context, {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .id_step = 1}, s.codes);
+  RunGemm(context,
+          {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .tiles = tiles, .id_step = 1},
+          s.codes);
   RunAdd(context, {.rows = rows, .weights = a.weights, .k = a.top_k, .out = a.out});
   if (a.shared_down != nullptr) RunShared(context, a, s, true);
 }
 // The tokens in pieces that scratch has room for.
 template <class Run>
 void ForPieces(const ExpertsArgs& all, const Run& run) {
-  for (int64_t begin = 0; begin < all.x.rows; begin += kTokensAtOnce) {
-    const int64_t count = std::min(kTokensAtOnce, all.x.rows - begin);
+  const int64_t most = TokensAtOnce(all);
+  for (int64_t begin = 0; begin < all.x.rows; begin += most) {
+    const int64_t count = std::min(most, all.x.rows - begin);
     ExpertsArgs a = all;
     a.x = all.x.some_rows(begin, count);
     a.out = all.out.some_rows(begin, count);

@@ -16,9 +16,10 @@
 namespace braid {
 
 extern const std::string_view kShaderAddRows, kShaderAttention, kShaderConv, kShaderConvWindow,
-    kShaderDelta, kShaderEmbed, kShaderGatedNorm, kShaderLinear1, kShaderLinear8, kShaderQuantise,
-    kShaderRmsNorm, kShaderRoute, kShaderSample, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv,
-    kShaderWriteLatent;
+    kShaderDelta, kShaderEmbed, kShaderExpertRows, kShaderExpertTiles, kShaderGatedNorm,
+    kShaderLinear1, kShaderLinear4, kShaderLinear8, kShaderLinearTile32, kShaderLinearTile64,
+    kShaderQuantise, kShaderRmsNorm, kShaderRoute, kShaderSample, kShaderScalarGate, kShaderSwiglu,
+    kShaderWriteKv, kShaderWriteLatent;
 
 namespace ops::gpu {
 
@@ -46,6 +47,14 @@ inline int64_t FirstSpan(const OpContext& context, const SequenceIndex& sequence
   return sequences.spans - context.batch->spans;
 }
 
+// Rows by their experts: `list` and `order` as in shaders/products/product.glsl, of at most `most`
+// tiles of `height` rows.
+struct Tiles {
+  const int32_t* list = nullptr;
+  const int32_t* order = nullptr;
+  int64_t most = 0, height = 0;
+};
+
 // y = x W^T of `z` matrices from the first, whose outputs lie z_step columns apart. With `ids` row
 // r has matrices ids[r] * id_step + z, and its input is row r / x_divisor of x. With x_step matrix
 // z has the k columns from x_step * z on as its input. Outputs are scaled by sigmoid(gate[r][z]).
@@ -54,9 +63,12 @@ struct Gemm {
   const PackedMatrix* w = nullptr;
   Matrix y;  // [rows, z_step * z] or [rows, n]
   const int32_t* ids = nullptr;
+  Tiles tiles = {};  // with a list: in the place of ids
   int64_t x_divisor = 1, id_step = 0, z = 1, z_step = 0, x_step = 0;
-  Matrix gate = {};  // [rows, z] or empty
+  Matrix gate = {};    // [rows, z] or empty
+  int64_t height = 0;  // rows of a workgroup, one of kGemmHeights; 0: what suits
 };
+inline constexpr int64_t kGemmHeights[] = {1, 4, 8, 32, 64};
 // Of the codes of so many rows of x, where weights are integers; with x_step `z` of them each.
 int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w);
 void RunGemm(const OpContext& context, const Gemm& gemm, std::byte* scratch);

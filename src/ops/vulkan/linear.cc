@@ -84,12 +84,53 @@ uint64_t RunQuantise(const OpContext& context, const Gemm& p, std::byte* scratch
 
 }  // namespace
 
+namespace {
+
+// The kernel whose workgroups have `height` rows; for those of a tile four panels too.
+Kernel KernelOf(int64_t height, const std::array<uint32_t, 6>& format) {
+  switch (height) {
+    case 1:
+      return {"linear", kShaderLinear1, format};
+    case 4:
+      return {"linear of 4 rows", kShaderLinear4, format};
+    case 8:
+      return {"linear of 8 rows", kShaderLinear8, format};
+    case 32:
+      return {"linear in tiles of 32 rows", kShaderLinearTile32, format};
+    default:
+      CHECK(height == 64, "no kernel has {} rows", height);
+      return {"linear in tiles of 64 rows", kShaderLinearTile64, format};
+  }
+}
+constexpr bool IsTile(int64_t height) { return height >= 32; }
+
+// All kernels give a row the same bits. Tiles multiply faster, if there are enough of them.
+int64_t HeightFor(const Gemm& p) {
+  constexpr int64_t kTilesLeast = 96;
+  const int64_t rows = p.y.rows, across = CeilDiv(p.w->panels(), 4) * p.z;
+  if (p.height > 0) return p.height;
+  if (p.tiles.list != nullptr) return p.tiles.height;
+  if (p.ids != nullptr || rows == 1) return 1;
+  if (rows > 32 && across * CeilDiv(rows, 64) >= 2 * kTilesLeast) return 64;
+  if (rows > 16 && across * CeilDiv(rows, 32) >= kTilesLeast) return 32;
+  return rows <= 4 ? 4 : 8;
+}
+
+// X_READS of product.glsl.
+uint32_t ReadsOf(const Gemm& p) {
+  const bool aligned = Address(p.x.data) % 16 == 0 && p.x.stride % 4 == 0 && p.x_step % 4 == 0;
+  if (!aligned || p.w->k % 4 != 0) return 0;
+  return p.w->k % 32 == 0 ? 2 : 1;
+}
+
+}  // namespace
+
 void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
   const PackedMatrix& w = *p.w;
   const bool integers = RowOf(w.format).integers;
   const uint64_t scales = integers ? RunQuantise(context, p, scratch) : 0;
   struct {
-    uint64_t x, scales, w, y, ids, gate, panel_bytes, matrix_bytes;
+    uint64_t x, scales, w, y, ids, gate, tiles, order, panel_bytes, matrix_bytes;
     int32_t rows, n, k, depth, x_stride, y_stride, x_divisor, id_step, z_step, x_step, gate_stride;
     int32_t unused = 0;
   } const a{integers ? Address(scratch) : Address(p.x.data),
@@ -98,6 +139,8 @@ void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
             Address(p.y.data),
             Address(p.ids),
             Address(p.gate.data),
+            Address(p.tiles.list),
+            Address(p.tiles.order),
             static_cast<uint64_t>(w.panel_bytes()),
             static_cast<uint64_t>(w.matrix_bytes()),
             Int(p.y.rows),
@@ -111,11 +154,13 @@ void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
             Int(p.z_step),
             Int(p.x_step),
             Int(p.gate.stride)};
-  const bool one = p.ids != nullptr || p.y.rows <= 2;
-  const std::array<uint32_t, 6> format = *FormatConstants(w.format);
-  const Kernel kernel = one ? Kernel{"linear", kShaderLinear1, format}
-                            : Kernel{"linear of 8 rows", kShaderLinear8, format};
-  context.recorder->Run(kernel, a, {w.panels(), one ? p.y.rows : CeilDiv(p.y.rows, 8), p.z});
+  std::array<uint32_t, 6> format = *FormatConstants(w.format);
+  if (!integers) format[1] = ReadsOf(p);
+  if (context.recorder->facts().fast_dots) format[0] |= 1u << 25;  // DOTS of product.glsl
+  const int64_t height = HeightFor(p);
+  const int64_t across = IsTile(height) ? CeilDiv(w.panels(), 4) : w.panels();
+  const int64_t down = p.tiles.list != nullptr ? p.tiles.most : CeilDiv(p.y.rows, height);
+  context.recorder->Run(KernelOf(height, format), a, {across, down, p.z});
 }
 
 namespace {

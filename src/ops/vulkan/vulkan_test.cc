@@ -67,6 +67,51 @@ TEST_F(Vulkan, ARowsBitsDoNotDependOnTheRowsBesideIt) {
   }
 }
 
+// As Linear, by the kernel with so many rows of a workgroup.
+struct HeightArgs {
+  Matrix x;
+  const PackedMatrix* w = nullptr;
+  Matrix y;
+  int64_t height = 0;
+};
+void RunHeight(const OpContext& context, const HeightArgs& a) {
+  WorkspaceScope scope(*context.workspace);
+  std::byte* codes = context.workspace->Take<std::byte>(gpu::GemmScratch(a.x.rows, *a.w));
+  gpu::RunGemm(context, {.x = a.x, .w = a.w, .y = a.y, .height = a.height}, codes);
+}
+
+TEST_F(Vulkan, EveryKernelGivesARowTheSameBits) {
+  // Rows and outputs one below, at and above a tile; columns of part of a unit, of fewer pieces
+  // than there are, and of pieces of several units.
+  const std::tuple<int64_t, int64_t, int64_t> sizes[] = {
+      {65, 65, 1090}, {31, 64, 96}, {33, 129, 35}};
+  // Of each kind of planes, groups, bases and codes one.
+  for (WeightFormat format :
+       {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kF8, WeightFormat::kI8,
+        WeightFormat::kQ8_0, WeightFormat::kI4, WeightFormat::kQ6KM, WeightFormat::kQ5_1,
+        WeightFormat::kQ8KM, WeightFormat::kIQ4XS, WeightFormat::kNvfp4D, WeightFormat::kQ3K}) {
+    for (const auto& [rows, n, k] : sizes) {
+      Rng rng(static_cast<uint64_t>(n));
+      OwnedWeights w(rng, format, 1, n, k);
+      OwnedMatrix x(rng, rows, k), expected(rows, n), first(rows, n), y(rows, n);
+      Linear(base_.context, {.x = x.view, .w = &w.matrix, .y = expected.view});
+      for (int64_t height : gpu::kGemmHeights) {
+        OwnedMatrix& got = height == gpu::kGemmHeights[0] ? first : y;
+        HeightArgs args{device().In(x.view), device().In(&w.matrix), device().Out(got.view),
+                        height};
+        device().Run(RunHeight, args);
+        EXPECT_LT(RelativeError(got.view, expected.view), 1e-5)
+            << NameOf(format) << " " << height << " of " << rows << "x" << n << "x" << k;
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_TRUE(SameBits(got.view.row(r), first.view.row(r), n))
+              << NameOf(format) << " " << height << " row " << r << " of " << rows << "x" << n
+              << "x" << k;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Vulkan, EmbeddingsAreTheTablesRows) {
   for (const WeightFormatRow& row : WeightFormats()) {
     if (!Reads(row.format)) continue;

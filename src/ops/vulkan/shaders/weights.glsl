@@ -12,11 +12,8 @@ const int BITS = int(LAYOUT >> 8 & 15u), CENTRE = int(LAYOUT >> 12 & 255u);
 const int BLOCK = 64 << int(LAYOUT >> 20 & 3u), GROUP = 16 << int(LAYOUT >> 22 & 1u);
 const bool DIVIDES = (LAYOUT >> 23 & 1u) != 0, MAPPED = (LAYOUT >> 24 & 1u) != 0;
 
-float OfHalf(uint64_t address, int index) {
-  const uint word = Words(address + 4ul * uint64_t(index / 2)).at[0];
-  const vec2 both = unpackHalf2x16(word);
-  return (index & 1) == 0 ? both.x : both.y;
-}
+// Two halves as floats.
+vec4 OfHalves(uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
 
 int SignedByte(uint word, int index) { return bitfieldExtract(int(word), 8 * index, 8); }
 
@@ -50,29 +47,36 @@ float HalfOfE8M0(uint code) {
   return code > 1u ? uintBitsToFloat((code - 1u) << 23) : uintBitsToFloat(0x200000u << code);
 }
 
-// Number i of a column of a block; 1 where there is none.
-float NumberAt(uint64_t block, int i, int lane, int col) {
+// Number i of a column of a block, of four outputs; 1 where there is none.
+vec4 NumbersAt(uint64_t block, int i, int quad, int col) {
   const int type = NumberType(i);
-  if (type == kNone) return 1.0;
-  const int at = NumberOffset(i) + (col / NumberColumns(i) * 16 + lane) * NumberBytes(i);
-  const uint word = Words(block).at[at / 4];
-  if (type == kNumberF32) return uintBitsToFloat(word);
+  if (type == kNone) return vec4(1.0);
+  const uint64_t at = block + uint64_t(NumberOffset(i) + (col / NumberColumns(i) * 16 + 4 * quad) *
+                                                             NumberBytes(i));
+  if (type == kNumberF32) return uintBitsToFloat(Lines(at).at[0]);
   if (type <= kF16By8) {
-    const vec2 both = unpackHalf2x16(word);
-    const float value = (at & 2) == 0 ? both.x : both.y;
-    return type == kF16By8 ? value * 0.125 : value;
+    const vec4 values = OfHalves(Pairs(at).at[0]);
+    return type == kF16By8 ? values * 0.125 : values;
   }
-  if (type == kSigned8) return float(SignedByte(word, at & 3));
-  const uint code = bitfieldExtract(word, 8 * (at & 3), 8);
-  return type == kU8 ? float(code) : type == kF8 ? OfE4M3(code) : HalfOfE8M0(code);
+  const uint word = Words(at).at[0];
+  vec4 values;
+  [[unroll]] for (int o = 0; o < 4; ++o) {
+    const uint code = bitfieldExtract(word, 8 * o, 8);
+    values[o] = type == kSigned8 ? float(SignedByte(word, o))
+                : type == kU8    ? float(code)
+                : type == kF8    ? OfE4M3(code)
+                                 : HalfOfE8M0(code);
+  }
+  return values;
 }
-float ScaleAt(uint64_t block, int lane, int col) {
-  const float first = NumberAt(block, 0, lane, col), second = NumberAt(block, 1, lane, col);
-  return !DIVIDES ? first * second : first == 0.0 ? 0.0 : second / first;
+vec4 ScalesAt(uint64_t block, int quad, int col) {
+  const vec4 first = NumbersAt(block, 0, quad, col), second = NumbersAt(block, 1, quad, col);
+  if (!DIVIDES) return first * second;
+  return mix(second / first, vec4(0.0), equal(first, vec4(0.0)));
 }
 bool HasBase() { return NumberType(2) != kNone; }
-float BaseAt(uint64_t block, int lane, int col) {
-  return NumberAt(block, 2, lane, col) * NumberAt(block, 3, lane, col);
+vec4 BasesAt(uint64_t block, int quad, int col) {
+  return NumbersAt(block, 2, quad, col) * NumbersAt(block, 3, quad, col);
 }
 
 // Planes of the codes of 32 columns: the lowest bit of a plane in a code is also its first line.
@@ -95,9 +99,10 @@ float GroupedWeightAt(uint64_t panel, int lane, int col) {
     const uint bits = bitfieldExtract(Words(lines).at[line * 16 + lane], 8 * (at & 3), 8);
     code |= (bits >> (word % per_line * plane) & ((1u << plane) - 1u)) << PlaneShift(plane);
   }
-  precise const float scaled = float(int(Mapped(code)) - CENTRE) * ScaleAt(block, lane, at);
+  precise const float scaled =
+      float(int(Mapped(code)) - CENTRE) * ScalesAt(block, lane / 4, at)[lane % 4];
   if (!HasBase()) return scaled;
-  precise const float based = scaled - BaseAt(block, lane, at);
+  precise const float based = scaled - BasesAt(block, lane / 4, at)[lane % 4];
   return based;
 }
 
@@ -131,7 +136,7 @@ float WeightAt(uint64_t panel, int depth, int lane, int col) {
   const int block_words = FORMAT == kQ8_0 ? 16 + 256 : 16 + 128;
   const uint64_t block = panel + 4ul * uint64_t(col / 64) * uint64_t(block_words);
   const int at = col % 64;
-  const float scale = OfHalf(block, at / 32 * 16 + lane);
+  const float scale = OfHalves(Pairs(block).at[at / 32 * 4 + lane / 4])[lane % 4];
   if (FORMAT == kQ8_0) {
     return float(SignedByte(Words(block).at[16 + at / 4 * 16 + lane], at & 3)) * scale;
   }

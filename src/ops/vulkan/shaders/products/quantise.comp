@@ -2,8 +2,8 @@
 // with zeros to `depth` columns, and a scale per row. Workgroups: parts of `cols` columns that lie
 // x_step apart, each of which becomes a row; rows.
 #version 460
-#include "memory.glsl"
-#include "reduce.glsl"
+#include "../memory.glsl"
+#include "../reduce.glsl"
 layout(push_constant) uniform Arguments {
   uint64_t x, codes, scales;
   int cols, depth, stride, x_step;
