@@ -16,7 +16,8 @@ function(braid_shader target source symbol)
   set(output ${CMAKE_BINARY_DIR}/embed/${symbol}.spv)
   add_custom_command(
     OUTPUT ${output}
-    COMMAND ${GLSLC} --target-env=vulkan1.3 -O -Werror -I ${folder} ${ARGN} -o ${output} ${source}
+    COMMAND ${GLSLC} --target-env=vulkan1.3 -O -Werror -I ${folder} -I ${folder}/.. ${ARGN}
+      -o ${output} ${source}
     COMMAND ${SPIRV_VAL} --target-env vulkan1.3 ${output}
     DEPENDS ${source} ${included}
     COMMENT "Compiling ${symbol}"

@@ -46,13 +46,19 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
 
 # Of the Vulkan candidates; products with so many rows of a workgroup.
 include(shaders)
-foreach(shader AddRows Attention Conv ConvWindow Delta Embed products/ExpertRows
-    products/ExpertTiles GatedNorm products/Quantise RmsNorm Route Sample ScalarGate Swiglu WriteKv
-    WriteLatent)
-  get_filename_component(symbol ${shader} NAME)
+foreach(shader AddRows Conv ConvWindow Delta Embed products/ExpertRows products/ExpertTiles
+    GatedNorm products/Quantise RmsNorm Route Sample ScalarGate Swiglu WriteKv WriteLatent
+    attention/AttentionMerge)
   string(REGEX REPLACE "([a-z])([A-Z])" "\\1_\\2" file ${shader})
   string(TOLOWER ${file} file)
-  braid_shader(braid_ops src/ops/vulkan/shaders/${file}.comp kShader${symbol})
+  get_filename_component(shader ${shader} NAME)
+  braid_shader(braid_ops src/ops/vulkan/shaders/${file}.comp kShader${shader})
+endforeach()
+set(attention src/ops/vulkan/shaders/attention/attention.comp)
+braid_shader(braid_ops ${attention} kShaderAttention -DROWS=4 -DWIDE=2)
+braid_shader(braid_ops ${attention} kShaderAttentionWide -DROWS=4 -DWIDE=4)
+foreach(rows 1 2 4)
+  braid_shader(braid_ops ${attention} kShaderAttentionSplit${rows} -DROWS=${rows} -DWIDE=2 -DSPLIT)
 endforeach()
 set(products src/ops/vulkan/shaders/products)
 foreach(rows 1 4 8)

@@ -28,6 +28,11 @@ std::string_view Load(std::string_view symbol) {
   const std::string_view name = Load(#name);
 BRAID_CHOSEN(kShaderAddRows)
 BRAID_CHOSEN(kShaderAttention)
+BRAID_CHOSEN(kShaderAttentionMerge)
+BRAID_CHOSEN(kShaderAttentionSplit1)
+BRAID_CHOSEN(kShaderAttentionSplit2)
+BRAID_CHOSEN(kShaderAttentionSplit4)
+BRAID_CHOSEN(kShaderAttentionWide)
 BRAID_CHOSEN(kShaderConv)
 BRAID_CHOSEN(kShaderConvWindow)
 BRAID_CHOSEN(kShaderDelta)

@@ -23,16 +23,17 @@ def compiled(glslc, folder, mistake, out):
     """The kernel's SPIR-V, of the sources in a folder."""
     name = "".join("_" * (c.isupper() and i > 0) + c.lower()
                    for i, c in enumerate(mistake["kernel"].rstrip("0123456789")))  # fmt: skip
+    source, = folder.rglob(mistake.get("source", f"{name}.comp"))
     subprocess.run(
         [glslc, "--target-env=vulkan1.3", "-O", "-I", folder, *mistake.get("flags", []), "-o", out,
-         *folder.rglob(f"{name}.comp")], check=True,
+         source], check=True,
     )  # fmt: skip
     return out.read_bytes()
 
 
 def plant(shaders, mistake, folder):
     """A copy of the shaders with the mistake in it."""
-    for source in shaders.rglob("*.*"):
+    for source in [path for path in shaders.rglob("*") if path.is_file()]:
         text = source.read_text()
         if source.name == mistake["file"]:
             begin, end = span_of(text, mistake, mistake["what"])

@@ -1,7 +1,9 @@
-// Attention over pages: a workgroup per head and token.
+// Attention over pages. Tiles of rows walk over the blocks of keys, or blocks are split between
+// workgroups and their sums merged: one order of sums, so the choice may depend on the step.
 #include "ops/attention.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/vulkan/candidates.h"
 #include "ops/vulkan/kernels.h"
@@ -124,53 +126,192 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
                         {s.heads + (a.row.data != nullptr ? 1 : 0), a.sequences.tokens});
 }
 
-constexpr int64_t kTokensOfRun = 256 * kBlockTokens;  // attention.comp
+// attention.glsl's arguments.
+struct AttentionArguments {
+  uint64_t batch, q, gate, out, running, parts, slice;
+  int32_t first_span, spans, first_token, first_of_all;
+  int32_t heads, dims, q_stride, gate_stride, gate_head, out_stride, flags_group;
+  int32_t first_block, blocks, unit;
+  float scale;
+  int32_t unused = 0;
+};
 
-// The maximum and sum of every head between two runs.
+constexpr int64_t kChunksMax = 9;          // attention.glsl
+constexpr int64_t kBlocksWalked = 64;      // of a dispatch; lavapipe bounds the rounds of loops
+constexpr int64_t kBlocksSplit = 512;      // of a dispatch
+constexpr int64_t kPartsBytes = 32 << 20;  // of blocks whose sums wait to be merged
+constexpr int64_t kTile = 32;              // rows of the largest tile
+constexpr int64_t kFull = 256;             // workgroups that keep a device busy
+constexpr int32_t kTokensLong = 16;        // of a span that is a prompt's rather than drafts
+
+// Of a block of one token.
+int64_t PartBytes(const AttentionShape& s) { return 4 * s.heads * (s.out_dim() + 4); }
+
+int64_t RunningBytes(const AttentionArgs& a) {
+  return RoundUp(8 * kChunksMax * a.sequences.tokens * a.shape.heads, 64);
+}
+int64_t PartsBytes(const AttentionArgs& a) {
+  return std::min(kPartsBytes, PartBytes(a.shape) * a.sequences.tokens * kBlocksSplit);
+}
 int64_t AttentionScratch(const OpContext&, const AttentionArgs& a) {
-  return 8 * int64_t{a.sequences.tokens} * a.shape.heads;
+  return RunningBytes(a) + PartsBytes(a);
 }
 
+// Spans that follow each other and are computed in the same way.
+struct SpanRun {
+  int32_t first = 0, count = 0;  // of the op's
+  int64_t tokens = 0;
+  int64_t longest = 0;  // tokens of a span
+  int64_t blocks = 0;   // up to the last token of a span
+  int64_t tiles = 0;    // the largest, of one kv head
+};
+
+void Add(SpanRun& run, const SequenceSpan& span, int64_t group) {
+  ++run.count;
+  run.tokens += span.token_count;
+  run.longest = std::max(run.longest, int64_t{span.token_count});
+  run.blocks = std::max(run.blocks, CeilDiv(int64_t{span.start} + span.token_count, kBlockTokens));
+  run.tiles += CeilDiv(span.token_count * group, kTile);
+}
+
+// Units of tokens whose rows fill tiles, and their tiles.
+struct Units {
+  int64_t tokens, tiles;
+};
+Units UnitsOf(const SpanRun& run, int64_t group, int64_t tile) {
+  const int64_t tokens = tile / std::gcd(tile, group);
+  return {tokens, CeilDiv(std::min(tokens, run.longest) * group, tile)};
+}
+
+// attention.comp's dispatches for a run. A workgroup that walks over all blocks of its tile needs
+// no memory for them; where these would be too few to keep a device busy, blocks are split.
+class AttentionRuns {
+ public:
+  AttentionRuns(const OpContext& context, const AttentionArgs& a, std::byte* scratch)
+      : context_(context), a_(a), group_(a.shape.heads / a.shape.kv_heads) {
+    const AttentionShape& s = a.shape;
+    const bool lines = Address(a.q.data) % 16 == 0 && a.q.stride % 4 == 0;
+    arguments_ = {.batch = BatchOf(context),
+                  .q = Address(a.q.data),
+                  .gate = Address(a.gate.data),
+                  .out = Address(a.out.data),
+                  .running = Address(scratch),
+                  .parts = Address(scratch + RunningBytes(a)),
+                  .slice = static_cast<uint64_t>(a.cache.byte_offset),
+                  .first_of_all = Int(FirstToken(a.sequences)),
+                  .heads = s.heads | s.kv_heads << 16,
+                  .dims = Int(s.head_dim | s.out_dim() << 16),
+                  .q_stride = Int(a.q.stride),
+                  .gate_stride = Int(a.gate.stride),
+                  .gate_head = Int(a.gate_stride),
+                  .out_stride = Int(a.out.stride),
+                  .flags_group = (a.gate_per_head ? 1 : 0) | (a.cache.skip_first ? 2 : 0) |
+                                 (s.latent ? 4 : 0) | (lines ? 8 : 0) | a.cache.group << 4,
+                  .scale = a.scale};
+  }
+
+  void Run() {
+    const SequenceIndex& sequences = a_.sequences;
+    SpanRun run;
+    for (int32_t i = 0; i < sequences.count; ++i) {
+      const SequenceSpan& span = sequences.spans[i];
+      const bool other = run.count > 0 && (Long(span) != Long(sequences.spans[run.first]) ||
+                                           (!Long(span) && Fit(run, span) < kBlocksAtLeast));
+      if (other) {
+        Run(run);
+        run = {.first = i};
+      }
+      Add(run, span, group_);
+    }
+    if (run.count > 0) Run(run);
+  }
+
+ private:
+  static constexpr int64_t kBlocksAtLeast = 8;  // of short spans, in one dispatch
+
+  static bool Long(const SequenceSpan& span) { return span.token_count >= kTokensLong; }
+  // Blocks whose parts have room.
+  int64_t Fit(int64_t tokens) const {
+    return std::min(kBlocksSplit, PartsBytes(a_) / (PartBytes(a_.shape) * tokens));
+  }
+  int64_t Fit(const SpanRun& run, const SequenceSpan& span) const {
+    return Fit(run.tokens + span.token_count);
+  }
+
+  void Run(const SpanRun& run) {
+    if (run.tokens == 0) return;
+    const bool busy = run.tiles * a_.shape.kv_heads >= kFull || run.blocks <= kBlocksFew;
+    const bool is_long = Long(a_.sequences.spans[run.first]);
+    if (Fit(run.tokens) == 0 || run.blocks == 1 || (is_long && busy)) {
+      Walk(run);
+    } else {
+      Split(run);
+    }
+  }
+  static constexpr int64_t kBlocksFew = 4;
+
+  void Walk(const SpanRun& run) {
+    const bool wide = a_.shape.out_dim() > 256;
+    const Kernel kernel =
+        wide ? Kernel{"attention of wide values", kShaderAttentionWide, Constants(128)}
+             : Kernel{"attention", kShaderAttention, Constants(64)};
+    const Groups groups = Prepare(run, kTile);
+    arguments_.blocks = kBlocksWalked;
+    for (int64_t block = 0; block < run.blocks; block += kBlocksWalked) {
+      arguments_.first_block = Int(block);
+      context_.recorder->Run(kernel, arguments_, groups);
+    }
+  }
+
+  void Split(const SpanRun& run) {
+    const int64_t rows = run.longest * group_;
+    const int64_t tile = rows <= 8 ? 8 : rows <= 16 ? 16 : kTile;
+    const Kernel kernel =
+        tile == 8    ? Kernel{"attention of 8 rows", kShaderAttentionSplit1, Constants(64)}
+        : tile == 16 ? Kernel{"attention of 16 rows", kShaderAttentionSplit2, Constants(64)}
+                     : Kernel{"attention of 32 rows", kShaderAttentionSplit4, Constants(64)};
+    const Kernel merge{"attention's merge", kShaderAttentionMerge};
+    Groups groups = Prepare(run, tile);
+    const int64_t fit = std::min(Fit(run.tokens), run.blocks);
+    arguments_.blocks = Int(fit);
+    for (int64_t block = 0; block < run.blocks; block += fit) {
+      arguments_.first_block = Int(block);
+      groups.x = std::min(fit, run.blocks - block);
+      context_.recorder->Run(kernel, arguments_, groups);
+      context_.recorder->Run(
+          merge, arguments_,
+          {CeilDiv(a_.shape.out_dim(), int64_t{64}), run.tokens, a_.shape.heads});
+    }
+  }
+
+  // `width`: channels of a chunk of values.
+  std::array<uint32_t, 6> Constants(int64_t width) const {
+    return {0, TypeOf(a_.shape), static_cast<uint32_t>(CeilDiv(a_.shape.out_dim(), width))};
+  }
+
+  // Sets what all dispatches of a run have, and returns their workgroups.
+  Groups Prepare(const SpanRun& run, int64_t tile) {
+    const Units units = UnitsOf(run, group_, tile);
+    const SequenceSpan* spans = a_.sequences.spans + run.first;
+    const SequenceSpan& last = spans[run.count - 1];
+    arguments_.first_span = Int(FirstSpan(context_, a_.sequences) + run.first);
+    arguments_.spans = run.count;
+    arguments_.first_token = spans[0].token_begin;
+    arguments_.unit = Int(units.tokens | units.tiles << 16);
+    return {1,
+            (last.token_begin - spans[0].token_begin) / units.tokens + run.count - 1 +
+                CeilDiv(int64_t{last.token_count}, units.tokens),
+            a_.shape.kv_heads * units.tiles};
+  }
+
+  const OpContext& context_;
+  const AttentionArgs& a_;
+  const int64_t group_;  // query heads of a kv head
+  AttentionArguments arguments_;
+};
+
 void RunAttention(const OpContext& context, const AttentionArgs& a, std::byte* scratch) {
-  const AttentionShape& s = a.shape;
-  struct {
-    uint64_t batch, q, gate, out, running, slice, head_bytes, values_offset, scales_offset;
-    int32_t first_token, heads, kv_heads, head_dim, value_dim, value_stride, q_stride, gate_stride;
-    int32_t gate_head, out_stride, flags_group;
-    float scale;
-    int32_t run, unused = 0;
-  } arguments{BatchOf(context),
-              Address(a.q.data),
-              Address(a.gate.data),
-              Address(a.out.data),
-              Address(scratch),
-              static_cast<uint64_t>(a.cache.byte_offset),
-              static_cast<uint64_t>(s.head_bytes()),
-              static_cast<uint64_t>(s.latent ? 0 : s.keys_bytes()),
-              static_cast<uint64_t>(s.keys_bytes() + s.values_bytes()),
-              Int(FirstToken(a.sequences)),
-              s.heads,
-              s.kv_heads,
-              s.head_dim,
-              Int(s.out_dim()),
-              Int(s.value_stride()),
-              Int(a.q.stride),
-              Int(a.gate.stride),
-              Int(a.gate_stride),
-              Int(a.out.stride),
-              (a.gate_per_head ? 1 : 0) | (a.cache.skip_first ? 2 : 0) | a.cache.group << 2,
-              a.scale,
-              0};
-  int64_t keys = 0;
-  for (int32_t i = 0; i < a.sequences.count; ++i) {
-    const SequenceSpan& span = a.sequences.spans[i];
-    keys = std::max(keys, int64_t{span.start} + span.token_count);
-  }
-  const auto own = static_cast<uint32_t>(CeilDiv(s.out_dim(), 4 * kThreads));
-  const Kernel kernel{"attention", kShaderAttention, {0, TypeOf(s), own}};
-  for (; arguments.run * kTokensOfRun < keys; ++arguments.run) {
-    context.recorder->Run(kernel, arguments, {s.heads, a.sequences.tokens});
-  }
+  AttentionRuns(context, a, scratch).Run();
 }
 
 }  // namespace

@@ -301,29 +301,167 @@ TEST_F(Vulkan, AnglesOfFarPositionsAreExact) {
   }
 }
 
-TEST_F(Vulkan, ALongContextTakesSeveralRuns) {
-  // Two tokens with 16400 keys before them, most of which lie in one block.
-  const AttentionShape shape{2, 1, 8, DType::kF32};
-  constexpr int32_t kStart = 16400;
-  Rng rng(9);
-  TestPages pages(shape.head_bytes(), kBlockTokens);
-  for (int64_t i = 0; i < shape.head_bytes() / 4; ++i) {
-    reinterpret_cast<float*>(pages.table()[0])[i] = static_cast<float>(rng.Normal());
+// Blocks of random keys and values behind sequences of any length, which all share a few.
+struct SharedPages {
+  SharedPages(Rng& rng, const AttentionShape& shape, int64_t blocks_max)
+      : pages(BlockBytes(shape), 4 * kBlockTokens) {
+    for (int64_t b = 0; b < 4; ++b) {
+      for (int64_t h = 0; h < shape.kv_heads; ++h) Fill(rng, shape, pages.table()[b], h);
+    }
+    for (int64_t b = 0; b < blocks_max; ++b) table.push_back(pages.table()[b == 0 ? 3 : b % 3]);
   }
-  const std::vector<std::byte*> table(kStart / kBlockTokens + 1, pages.table()[0]);
-  SequenceSpan span{0, 2, kStart, {}};
-  span.tables[0] = table.data();
-  OwnedMatrix q(rng, 2, 16), gate(rng, 2, 16), out(2, 16), expected(2, 16);
-  AttentionArgs args{.shape = shape,
-                     .sequences = {&span, 1, 2},
-                     .q = q.view,
-                     .gate = gate.view,
-                     .gate_stride = 8,
-                     .out = expected.view};
-  Attention(base_.context, args);
-  args.out = out.view;
-  Attention(device(), args);
-  EXPECT_LT(RelativeError(out.view, expected.view), 1e-5);
+  // Of fp32: what a position's key and value hold.
+  void Set(const AttentionShape& shape, int64_t position, float value) {
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      auto* at = reinterpret_cast<float*>(table[static_cast<size_t>(position / kBlockTokens)] +
+                                          h * shape.head_bytes());
+      const int64_t slot = position % kBlockTokens;
+      std::fill_n(at + slot * shape.head_dim, shape.head_dim, value);
+      std::fill_n(at + shape.keys_bytes() / 4 + slot * shape.out_dim(), shape.out_dim(), value);
+    }
+  }
+  static void Fill(Rng& rng, const AttentionShape& shape, std::byte* block, int64_t head) {
+    std::byte* at = block + head * shape.head_bytes();
+    const int64_t rows = shape.keys_bytes() + shape.values_bytes();
+    if (shape.kv_dtype == DType::kF32) {
+      for (int64_t i = 0; i < rows / 4; ++i) {
+        reinterpret_cast<float*>(at)[i] = static_cast<float>(rng.Normal());
+      }
+      return;
+    }
+    CHECK(shape.kv_dtype == DType::kI8);
+    for (int64_t i = 0; i < rows; ++i) at[i] = static_cast<std::byte>(rng.Below(255) - 127);
+    auto* scales = reinterpret_cast<float*>(at + rows);
+    for (int64_t i = 0; i < (shape.head_bytes() - rows) / 4; ++i) {
+      scales[i] = 0.01f + 0.001f * static_cast<float>(i % 7);
+    }
+  }
+  TestPages pages;
+  std::vector<std::byte*> table;
+};
+
+TEST_F(Vulkan, ALongContextTakesSeveralRuns) {
+  struct LongCase {
+    AttentionShape shape;
+    int32_t start, tokens;
+  };
+  // Blocks that are split, more than a dispatch takes; prompts that walk over as many.
+  for (const LongCase& c : {LongCase{{2, 1, 8, DType::kF32}, 33000, 2},
+                            {{64, 64, 8, DType::kF32}, 4100, 128},
+                            {{3, 1, 8, DType::kF32}, 4050, 18}}) {
+    Rng rng(9);
+    const int64_t blocks = CeilDiv(int64_t{c.start} + c.tokens, kBlockTokens);
+    SharedPages pages(rng, c.shape, blocks);
+    pages.Set(c.shape, 0, std::numeric_limits<float>::quiet_NaN());  // is skipped
+    SequenceSpan span{0, c.tokens, c.start, {}};
+    span.tables[0] = pages.table.data();
+    const int64_t cols = c.shape.heads * c.shape.head_dim;
+    const int64_t out_cols = c.shape.heads * c.shape.out_dim();
+    OwnedMatrix q(rng, c.tokens, cols), gate(rng, c.tokens, out_cols);
+    OwnedMatrix out(c.tokens, out_cols), expected(c.tokens, out_cols), one(1, out_cols);
+    AttentionArgs args{.shape = c.shape,
+                       .sequences = {&span, 1, c.tokens},
+                       .cache = {.skip_first = true},
+                       .q = q.view,
+                       .gate = gate.view,
+                       .gate_stride = c.shape.out_dim(),
+                       .out = expected.view};
+    Attention(base_.context, args);
+    args.out = out.view;
+    Attention(device(), args);
+    EXPECT_LT(RelativeError(out.view, expected.view), 1e-5) << c.start;
+    // A token alone takes other kernels.
+    span = {0, 1, c.start + 1, span.tables};
+    args.sequences.tokens = 1;
+    args.q = RowsOf(q.view, 1, 1);
+    args.gate = RowsOf(gate.view, 1, 1);
+    args.out = one.view;
+    Attention(device(), args);
+    EXPECT_TRUE(SameBits(out.view.row(1), one.view.row(0), out_cols)) << c.start;
+  }
+}
+
+TEST_F(Vulkan, SequencesOfAStepGetTheBitsOfEachAlone) {
+  struct Piece {
+    int32_t start, tokens;
+  };
+  // Prompts, drafts and single tokens in any order; units of tokens that end within a span.
+  constexpr Piece kPieces[] = {{130, 1}, {64, 1},  {300, 4}, {0, 70}, {63, 17}, {0, 1},
+                               {200, 3}, {191, 1}, {5, 33},  {0, 2},  {127, 2}};
+  for (const AttentionShape& shape : {AttentionShape{6, 2, 24, DType::kF32},
+                                      {40, 2, 36, DType::kI8, 20},
+                                      {9, 1, 24, DType::kF32},
+                                      {2, 2, 8, DType::kF32, 264},
+                                      {16, 1, 12, DType::kI8, 320},
+                                      {13, 1, 580 - 4, DType::kF32, 516, true},
+                                      {4, 4, 20, DType::kF32}}) {
+    Rng rng(31);
+    const SharedPages pages(rng, shape, 6);
+    std::vector<SequenceSpan> spans;
+    int32_t tokens = 0;
+    for (const Piece& piece : kPieces) {
+      spans.push_back({tokens, piece.tokens, piece.start, {}});
+      spans.back().tables[0] = pages.table.data();
+      tokens += piece.tokens;
+    }
+    const int64_t cols = shape.heads * shape.head_dim, out_cols = shape.heads * shape.out_dim();
+    // Rows that do not begin on lines.
+    const OwnedMatrix q(rng, tokens, cols + 1);
+    OwnedMatrix all(tokens, out_cols), alone(tokens, out_cols), expected(tokens, out_cols);
+    AttentionArgs args{.shape = shape,
+                       .sequences = {spans.data(), static_cast<int32_t>(spans.size()), tokens},
+                       .cache = {.skip_first = true},
+                       .q = q.view.columns(0, cols),
+                       .scale = 0.2f,
+                       .out = expected.view};
+    Attention(base_.context, args);
+    args.out = all.view;
+    Attention(device(), args);
+    EXPECT_LT(RelativeError(all.view, expected.view), 1e-5) << shape.out_dim();
+    for (SequenceSpan span : spans) {
+      OwnedMatrix lines(span.token_count, cols);
+      for (int64_t r = 0; r < span.token_count; ++r) {
+        std::copy_n(q.view.row(span.token_begin + r), cols, lines.view.row(r));
+      }
+      args.q = lines.view;
+      args.out = RowsOf(alone.view, span.token_begin, span.token_count);
+      span.token_begin = 0;
+      args.sequences = {&span, 1, span.token_count};
+      Attention(device(), args);
+    }
+    EXPECT_TRUE(SameBits(all.values.data(), alone.values.data(), tokens * out_cols))
+        << shape.out_dim();
+    for (const SequenceSpan& of : spans) {  // the last token of each alone: by other kernels
+      const int32_t last = of.token_begin + of.token_count - 1;
+      SequenceSpan span{0, 1, of.start + of.token_count - 1, of.tables};
+      args.sequences = {&span, 1, 1};
+      args.q = RowsOf(q.view, last, 1).columns(0, cols);
+      args.out = RowsOf(alone.view, last, 1);
+      Attention(device(), args);
+      EXPECT_TRUE(SameBits(all.view.row(last), alone.view.row(last), out_cols)) << shape.out_dim();
+    }
+  }
+}
+
+TEST_F(Vulkan, WhatATokenDoesNotSeeMayBeAnything) {
+  // The last key of a prompt, of drafts, of tokens that end a block.
+  for (const auto& [start, tokens] : {std::pair(30, 40), {75, 3}, {100, 28}, {10, 16}}) {
+    const AttentionShape shape{6, 2, 24, DType::kF32};
+    Rng rng(5);
+    SharedPages pages(rng, shape, 3);
+    SequenceSpan span{0, tokens, start, {}};
+    span.tables[0] = pages.table.data();
+    const OwnedMatrix q(rng, tokens, 6 * 24);
+    OwnedMatrix out(tokens, 6 * 24), other(tokens, 6 * 24);
+    AttentionArgs args{
+        .shape = shape, .sequences = {&span, 1, tokens}, .q = q.view, .out = out.view};
+    Attention(device(), args);
+    pages.Set(shape, start + tokens - 1, std::numeric_limits<float>::quiet_NaN());
+    args.out = other.view;
+    Attention(device(), args);
+    EXPECT_TRUE(SameBits(out.view.data, other.view.data, (tokens - 1) * out.view.cols)) << start;
+    EXPECT_TRUE(std::isnan(other.view.row(tokens - 1)[0]));
+  }
 }
 
 TEST_F(Vulkan, HeadsAreNormedAndRotatedAsTheReferenceDoes) {

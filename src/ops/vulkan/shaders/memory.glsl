@@ -12,7 +12,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { flo
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Ints { int at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words { uint at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Lines { uvec4 at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Quads { vec4 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Fours { vec4 at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Pairs { uvec2 at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Addresses {
   uint64_t at[];

@@ -55,9 +55,9 @@ uint64_t InputOf(int r) {
 }
 // Columns c to c + 3 of a row.
 vec4 FourOf(uint64_t row, int c) {
-  if (X_READS == 2) return Quads(row).at[c / 4];
+  if (X_READS == 2) return Fours(row).at[c / 4];
   if (X_READS == 1) {
-    const vec4 four = Quads(row).at[min(c, a.k - 4) / 4];
+    const vec4 four = Fours(row).at[min(c, a.k - 4) / 4];
     return c < a.k ? four : vec4(0.0);
   }
   vec4 four;
@@ -84,7 +84,7 @@ vec4 OfLine(uvec4 line, int j, vec4 scale) {
 }
 vec4 Fp8Scale(uint64_t panel, int quad, int c) {
   if (FORMAT != kFp8) return vec4(1.0);
-  return Quads(panel + uint64_t(c / kFp8Columns * kFp8Bytes)).at[quad];
+  return Fours(panel + uint64_t(c / kFp8Columns * kFp8Bytes)).at[quad];
 }
 
 // The exact sum of the products of four signed bytes each, by OpSDot where that is fast.
