@@ -42,13 +42,13 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
   LatentAttention.MembersThatShareKeysGiveTheBitsOfOne
   LinearAttention.WrongDraftsLeaveNoTrace Attention.WrongDraftsLeaveNoTrace
   LatentAttention.WrongDraftsLeaveNoTrace
-  Vulkan.* VulkanSample.*)
+  Vulkan.* VulkanRecurrence.* VulkanSample.*)
 
 # Of the Vulkan candidates; products with so many rows of a workgroup.
 include(shaders)
-foreach(shader AddRows Conv ConvWindow Delta Embed products/ExpertRows products/ExpertTiles
-    GatedNorm products/Quantise RmsNorm Route Sample ScalarGate Swiglu WriteKv WriteLatent
-    attention/AttentionMerge)
+foreach(shader AddRows Embed products/ExpertRows products/ExpertTiles GatedNorm products/Quantise
+    RmsNorm Route Sample ScalarGate Swiglu WriteKv WriteLatent attention/AttentionMerge
+    recurrence/Conv recurrence/ConvWindow recurrence/Delta recurrence/DeltaRows recurrence/DeltaStep)
   string(REGEX REPLACE "([a-z])([A-Z])" "\\1_\\2" file ${shader})
   string(TOLOWER ${file} file)
   get_filename_component(shader ${shader} NAME)

@@ -69,12 +69,15 @@ struct LinearAttentionLayer {
 
 // Runs the layer over the sequence cut at `cuts`, one step a piece, in its own pages.
 struct LinearAttentionPass {
+  // Of which no step has run.
+  explicit LinearAttentionPass(const LinearAttentionLayer& layer)
+      : out(layer.x.view.rows, int64_t{layer.shape.value_heads} * layer.shape.value_dim),
+        convolved(layer.x.view.rows, layer.shape.conv_channels()),
+        pages(StateBlockBytes(layer.shape), layer.x.view.rows) {}
   template <class Context>
   LinearAttentionPass(Context& context, const LinearAttentionLayer& layer,
                       const std::vector<int64_t>& cuts)
-      : out(layer.x.view.rows, int64_t{layer.shape.value_heads} * layer.shape.value_dim),
-        convolved(layer.x.view.rows, layer.shape.conv_channels()),
-        pages(StateBlockBytes(layer.shape), layer.x.view.rows) {
+      : LinearAttentionPass(layer) {
     int64_t begin = 0;
     for (int64_t end : cuts) {
       Step(context, layer, begin, end);

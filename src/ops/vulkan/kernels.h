@@ -17,10 +17,11 @@ namespace braid {
 
 extern const std::string_view kShaderAddRows, kShaderAttention, kShaderAttentionMerge,
     kShaderAttentionSplit1, kShaderAttentionSplit2, kShaderAttentionSplit4, kShaderAttentionWide,
-    kShaderConv, kShaderConvWindow, kShaderDelta, kShaderEmbed, kShaderExpertRows,
-    kShaderExpertTiles, kShaderGatedNorm, kShaderLinear1, kShaderLinear4, kShaderLinear8,
-    kShaderLinearTile32, kShaderLinearTile64, kShaderQuantise, kShaderRmsNorm, kShaderRoute,
-    kShaderSample, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv, kShaderWriteLatent;
+    kShaderConv, kShaderConvWindow, kShaderDelta, kShaderDeltaRows, kShaderDeltaStep, kShaderEmbed,
+    kShaderExpertRows, kShaderExpertTiles, kShaderGatedNorm, kShaderLinear1, kShaderLinear4,
+    kShaderLinear8, kShaderLinearTile32, kShaderLinearTile64, kShaderQuantise, kShaderRmsNorm,
+    kShaderRoute, kShaderSample, kShaderScalarGate, kShaderSwiglu, kShaderWriteKv,
+    kShaderWriteLatent;
 
 namespace ops::gpu {
 

@@ -45,6 +45,18 @@ void RunEmbed(const OpContext& context, const EmbedArgs& args, std::byte*) {
                         {CeilDiv(args.out.cols, kThreads), args.out.rows});
 }
 
+// A wide row has as many invocations as keep all its loads in flight; on a software device they
+// would run one after another.
+uint32_t NormInvocations(const vulkan::DeviceFacts& facts, int64_t cols) {
+  constexpr int64_t kColumns = 4;  // of an invocation, rms_norm.comp
+  uint32_t invocations = kThreads;
+  while (facts.kind != "software" && invocations < 512 && invocations * kColumns < cols &&
+         invocations * 2 <= static_cast<uint32_t>(facts.invocations_max)) {
+    invocations *= 2;
+  }
+  return invocations;
+}
+
 void RunRmsNorm(const OpContext& context, const RmsNormArgs& args, std::byte*) {
   struct {
     uint64_t x, delta, weight, out;
@@ -55,7 +67,8 @@ void RunRmsNorm(const OpContext& context, const RmsNormArgs& args, std::byte*) {
             Int(args.x.cols),       Int(args.x.stride),
             Int(args.delta.stride), Int(args.out.stride),
             args.weight_offset,     args.eps};
-  context.recorder->Run(Kernel{"rms_norm", kShaderRmsNorm}, a, {args.x.rows});
+  const uint32_t invocations = NormInvocations(context.recorder->facts(), args.x.cols);
+  context.recorder->Run(Kernel{"rms_norm", kShaderRmsNorm, {invocations}}, a, {args.x.rows});
 }
 
 void RunGatedNorm(const OpContext& context, const GatedNormArgs& args, std::byte*) {

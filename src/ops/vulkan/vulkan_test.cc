@@ -135,19 +135,35 @@ TEST_F(Vulkan, EmbeddingsAreTheTablesRows) {
 
 TEST_F(Vulkan, NormsAgreeWithTheReference) {
   Rng rng(5);
-  OwnedMatrix x(rng, 9, 137), delta(rng, 9, 137), weight(rng, 1, 137), out(9, 137);
-  OwnedMatrix expected(9, 137), x2 = x;
-  RmsNormArgs args{.x = x.view,
-                   .delta = delta.view,
-                   .weight = weight.view.data,
-                   .weight_offset = 1.0f,
-                   .out = out.view};
-  RmsNorm(device(), args);
-  args.x = x2.view;
-  args.out = expected.view;
-  RmsNorm(base_.context, args);
-  EXPECT_TRUE(SameBits(x.values.data(), x2.values.data(), 9 * 137));
-  EXPECT_LT(RelativeError(out.view, expected.view), 2e-6);
+  // An invocation holds four columns and reads those behind them again.
+  for (int64_t cols : {1, 4, 63, 137, 256, 257, 600, 2048, 2051, 5000}) {
+    for (bool added : {true, false}) {
+      OwnedMatrix x(rng, 9, cols), delta(rng, 9, cols), weight(rng, 1, cols), out(9, cols);
+      OwnedMatrix expected(9, cols), x2 = x, sum = x, alone(1, cols);
+      RmsNormArgs args{.x = x.view,
+                       .delta = added ? delta.view : Matrix{},
+                       .weight = weight.view.data,
+                       .weight_offset = 1.0f,
+                       .out = out.view};
+      RmsNorm(device(), args);
+      args.x = x2.view;
+      args.out = expected.view;
+      RmsNorm(base_.context, args);
+      EXPECT_TRUE(SameBits(x.values.data(), x2.values.data(), 9 * cols));
+      EXPECT_LT(RelativeError(out.view, expected.view), 2e-6) << cols;
+      args.x = RowsOf(sum.view, 5, 1);
+      if (added) args.delta = RowsOf(delta.view, 5, 1);
+      args.out = alone.view;
+      RmsNorm(device(), args);
+      EXPECT_TRUE(SameBits(alone.view.row(0), out.view.row(5), cols)) << cols;
+      if (!added) continue;
+      args.x = RowsOf(sum.view, 6, 1);
+      args.delta = RowsOf(delta.view, 6, 1);
+      args.out = {};
+      RmsNorm(device(), args);
+      EXPECT_TRUE(SameBits(sum.view.row(6), x.view.row(6), cols)) << cols;
+    }
+  }
   for (bool per_channel : {false, true}) {
     for (GateActivation activation : {GateActivation::kSilu, GateActivation::kSigmoid}) {
       OwnedMatrix y(rng, 5, 3 * 24), gate(rng, 5, 3 * 24, 3.0), w(rng, 1, 3 * 24);
@@ -198,8 +214,8 @@ TEST_F(Vulkan, RoutersChooseTheReferencesExperts) {
       {.score = RouterScore::kSigmoid, .scale = 2.5f},
       {.score = RouterScore::kSigmoid, .groups = 8, .groups_kept = 3, .scale = 2.5f}};
   for (const RouterRule& rule : rules) {
-    for (int64_t experts : {8, 128, 512}) {
-      if (rule.groups > 1 && experts < 16) continue;
+    for (int64_t experts : {5, 8, 60, 128, 512}) {
+      if (rule.groups > 1 && experts % 16 != 0) continue;
       Rng rng(static_cast<uint64_t>(experts));
       OwnedMatrix logits(rng, 11, experts), bias(rng, 1, experts, 0.3);
       // Ties go to the smaller id.

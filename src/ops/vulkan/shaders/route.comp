@@ -16,6 +16,8 @@ shared int chosen[kExpertsMax];
 shared float score[kTopMax];
 shared int picked[kTopMax];
 
+const int kAtOnce = 8;  // experts that a loop compares; those behind the last are never chosen
+
 bool Better(float x, int i, float y, int j) { return x > y || (x == y && i < j); }
 
 void main() {
@@ -27,6 +29,11 @@ void main() {
     most = max(most, logit[e]);
     choice[e] = logit[e];
     if (a.sigmoid != 0) choice[e] = Sigmoid(logit[e]) + (a.bias != 0 ? Floats(a.bias).at[e] : 0.0);
+  }
+  const int padded = (a.experts + kAtOnce - 1) / kAtOnce * kAtOnce;
+  for (int e = a.experts + me; e < padded; e += THREADS) {
+    choice[e] = kNever;
+    chosen[e] = 0;
   }
   most = MaxOfAll(most);
   if (a.groups > 1) {
@@ -56,8 +63,10 @@ void main() {
   }
   for (int e = me; e < a.experts; e += THREADS) {
     int better = 0;
-    for (int f = 0; f < a.experts; ++f) {
-      if (Better(choice[f], f, choice[e], e)) ++better;
+    for (int f8 = 0; f8 < padded; f8 += kAtOnce) {
+      [[unroll]] for (int f = f8; f < f8 + kAtOnce; ++f) {
+        if (Better(choice[f], f, choice[e], e)) ++better;
+      }
     }
     chosen[e] = better < a.top_k ? 1 : 0;
   }
@@ -68,7 +77,9 @@ void main() {
   for (int e = me; e < a.experts; e += THREADS) {
     if (chosen[e] == 0) continue;
     int at = 0;
-    for (int f = 0; f < e; ++f) at += chosen[f];
+    for (int f8 = 0; f8 < e; f8 += kAtOnce) {
+      [[unroll]] for (int f = f8; f < f8 + kAtOnce; ++f) at += f < e ? chosen[f] : 0;
+    }
     if (at < a.top_k) picked[at] = e;
   }
   barrier();

@@ -1,24 +1,18 @@
-// The last inputs of every span go into the windows of its last token's page and of the last page
-// that it completes. Workgroups: channels / 64, spans, 2.
-#version 460
-#include "memory.glsl"
-#include "batch.glsl"
+// What the kernels of the convolution share. In a page stand the last inputs of its chunk, in turn.
 #include "state.glsl"
 layout(local_size_x = 64) in;
 layout(push_constant) uniform Arguments {
   uint64_t batch, x, weight, out_;
-  uint64_t window;
-  int first_span, channels, x_stride, out_stride, group, window_rows;
+  uint64_t window;  // bytes of the windows in a block
+  int first, channels, x_stride, out_stride, group, window_rows;
+  int few;  // the first is a span, whose tokens and windows one workgroup does
 } a;
 
-void main() {
-  const int c = int(gl_GlobalInvocationID.x);
-  if (c >= a.channels) return;
-  Batch batch = Batch(a.batch);
-  const Span span = Spans(batch.spans).at[a.first_span + int(gl_WorkGroupID.y)];
+// The last inputs of a span go into the window of its last token's page or, `completed`, of the
+// last page before that which it completes.
+void KeepInputs(Batch batch, Span span, int c, bool completed) {
   const int end = span.start + span.token_count;
   const int boundary = end / kBlockTokens * kBlockTokens;
-  const bool completed = gl_WorkGroupID.z == 1;
   if (completed && (boundary <= span.start || boundary == end)) return;
   const int chunk_end = completed ? boundary : end;
   const int chunk = (chunk_end - 1) / kBlockTokens;
