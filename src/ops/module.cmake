@@ -48,7 +48,8 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
 include(shaders)
 foreach(shader AddRows Embed products/ExpertRows products/ExpertTiles GatedNorm products/Quantise
     RmsNorm Route Sample ScalarGate Swiglu WriteKv WriteLatent attention/AttentionMerge
-    recurrence/Conv recurrence/ConvWindow recurrence/Delta recurrence/DeltaRows recurrence/DeltaStep)
+    recurrence/Conv recurrence/ConvWindow recurrence/Delta recurrence/DeltaRows
+    recurrence/DeltaStep)
   string(REGEX REPLACE "([a-z])([A-Z])" "\\1_\\2" file ${shader})
   string(TOLOWER ${file} file)
   get_filename_component(shader ${shader} NAME)

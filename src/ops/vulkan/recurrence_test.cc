@@ -187,5 +187,38 @@ TEST_F(VulkanRecurrence, WrongDraftsLeaveNoTrace) {
   }
 }
 
+TEST_F(VulkanRecurrence, StatePagesThatNobodyAskedForMayBeHoles) {
+  const LinearAttentionLayer layer(LinearAttentionShape{2, 6, 24, 40, 4}, 203);
+  const LinearAttentionPass whole(device(), layer, {});
+  LinearAttentionPass holes(device(), layer, {203});
+  holes.pages.MakeHole(0);
+  holes.pages.MakeHole(1);
+  holes.Step(device(), layer, 0, 203);
+  EXPECT_TRUE(SameBits(whole.out.values.data(), holes.out.values.data(),
+                       static_cast<int64_t>(whole.out.values.size())));
+}
+
+TEST_F(VulkanRecurrence, WrongDraftsOfALongSequenceLeaveNoTrace) {
+  constexpr int64_t kTokens = 150;
+  const int32_t drafts = 3;
+  LinearAttentionCase c = kLinearAttentionCases[2];
+  c.shape.drafts_max = drafts;
+  const LinearAttentionLayer layer(c, kTokens, 0.5);
+  const LinearAttentionPass whole(device(), layer, {});
+  LinearAttentionPass run(device(), layer, {kTokens});
+  run.pages.Spoil();
+  LinearAttentionLayer guessed(layer);
+  Rng rng(3);
+  for (const DraftRow& row : DraftRows(rng, kTokens, 41, drafts)) {
+    for (const OwnedMatrix* m : {&guessed.x, &guessed.a, &guessed.b}) Mislead(rng, row, m->view);
+    run.Step(device(), guessed, row.begin, row.end);
+    Restore(row, layer.x.view, guessed.x.view);
+    Restore(row, layer.a.view, guessed.a.view);
+    Restore(row, layer.b.view, guessed.b.view);
+  }
+  EXPECT_TRUE(SameBits(whole.out.values.data(), run.out.values.data(),
+                       static_cast<int64_t>(whole.out.values.size())));
+}
+
 }  // namespace
 }  // namespace braid::ops
