@@ -45,6 +45,8 @@ inline std::vector<ExpertsCase> ExpertsCases() {
   std::vector<ExpertsCase> cases = {
       {1, 64, 8, 32, 48},
       {5, 40, 7, 40, 24},
+      {4, 40, 16, 24, 0},  // fewer rows than two an expert
+      {2, 130, 9, 40, 0, WeightFormat::kI8},
       {33, 48, 5, 24, 0},
       {70, 256, 16, 64, 128},
       {401, 40, 2, 72, 8},
