@@ -5,7 +5,11 @@
 #include <volk.h>
 
 #include <cmath>
+#include <memory>
+#include <string>
 
+#include "ops/testing/test_linear.h"
+#include "ops/vulkan/test_device.h"
 #include "tests/equality/table.h"
 #include "tests/mistakes/each_found.h"
 #include "vulkan/gpu.h"
@@ -66,9 +70,29 @@ bool AfterALossTheHostRests() {
   return failed && !work.ran;
 }
 
+// More tokens than a device's scratch has room for at once: the last one's experts alone.
+bool PiecesChangeNothing() {
+  std::string why;
+  const std::unique_ptr<ops::TestDevice> device = ops::TestDevice::Open(&why);
+  const ops::Mixture mixture({2100, 32, 4, 16, 16});
+  ops::ExpertsArgs args = mixture.args;
+  ops::OwnedMatrix all(2100, 32), alone(1, 32);
+  args.out = all.view;
+  Experts(*device, args);
+  const int64_t last = args.x.rows - 1;
+  args.x = args.x.some_rows(last, 1);
+  args.ids += last * args.top_k;
+  args.weights += last * args.top_k;
+  args.shared_weight += last;
+  args.out = alone.view;
+  Experts(*device, args);
+  return ops::SameBits(all.view.row(last), alone.view.row(0), 32);
+}
+
 bool HandsOver() {
   Machine machine({Model::kQwen35Moe, ArithmeticsHandedOver()[0]});
-  return AgreesWithTheCpu(machine) && ChunksChangeNothing(machine) && AfterALossTheHostRests();
+  return AgreesWithTheCpu(machine) && ChunksChangeNothing(machine) && AfterALossTheHostRests() &&
+         PiecesChangeNothing();
 }
 
 TEST(HandOverMistakes, AreFound) {

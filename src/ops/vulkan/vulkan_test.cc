@@ -163,21 +163,25 @@ TEST_F(Vulkan, NormsAgreeWithTheReference) {
       EXPECT_TRUE(SameBits(sum.view.row(6), x.view.row(6), cols)) << cols;
     }
   }
-  for (bool per_channel : {false, true}) {
-    for (GateActivation activation : {GateActivation::kSilu, GateActivation::kSigmoid}) {
-      OwnedMatrix y(rng, 5, 3 * 24), gate(rng, 5, 3 * 24, 3.0), w(rng, 1, 3 * 24);
-      OwnedMatrix got(5, 72), want(5, 72);
-      GatedNormArgs gated{.x = y.view,
-                          .gate = gate.view,
-                          .weight = w.view.data,
-                          .weight_per_channel = per_channel,
-                          .head_dim = 24,
-                          .activation = activation,
-                          .out = want.view};
-      GatedNorm(base_.context, gated);
-      gated.out = got.view;
-      GatedNorm(device(), gated);
-      EXPECT_LT(RelativeError(got.view, want.view), 2e-6);
+  // Heads below a subgroup, of several, and wider than a workgroup.
+  for (int64_t head : {24, 128, 520}) {
+    for (bool per_channel : {false, true}) {
+      for (GateActivation activation : {GateActivation::kSilu, GateActivation::kSigmoid}) {
+        const int64_t cols = 3 * head;
+        OwnedMatrix y(rng, 5, cols), gate(rng, 5, cols, 3.0), w(rng, 1, cols);
+        OwnedMatrix got(5, cols), want(5, cols);
+        GatedNormArgs gated{.x = y.view,
+                            .gate = gate.view,
+                            .weight = w.view.data,
+                            .weight_per_channel = per_channel,
+                            .head_dim = head,
+                            .activation = activation,
+                            .out = want.view};
+        GatedNorm(base_.context, gated);
+        gated.out = got.view;
+        GatedNorm(device(), gated);
+        EXPECT_LT(RelativeError(got.view, want.view), 2e-6) << head;
+      }
     }
   }
 }
@@ -235,6 +239,29 @@ TEST_F(Vulkan, RoutersChooseTheReferencesExperts) {
   }
 }
 
+// The experts of a case against the reference, and tokens against themselves alone.
+void ExpectExperts(TestDevice& device, const TestContext& base, const ExpertsCase& c) {
+  Mixture mixture(c);
+  OwnedMatrix expected(c.tokens, c.hidden), out(c.tokens, c.hidden), alone(1, c.hidden);
+  mixture.args.out = expected.view;
+  Experts(base.context, mixture.args);
+  mixture.args.out = out.view;
+  Experts(device, mixture.args);
+  const bool rounded = RowOf(c.format).integers || RowOf(c.shared_format).integers;
+  EXPECT_LT(RelativeError(out.view, expected.view), rounded ? 2e-3 : 5e-6)
+      << c.tokens << " tokens of " << c.hidden;
+  for (int64_t t = c.tokens - 1; t >= 0; t -= 1 + c.tokens / 4) {
+    ExpertsArgs args = mixture.args;
+    args.x = RowsOf(mixture.x.view, t, 1);
+    args.ids += t * mixture.top_k;
+    args.weights += t * mixture.top_k;
+    if (args.shared_weight) args.shared_weight += t;
+    args.out = alone.view;
+    Experts(device, args);
+    ASSERT_TRUE(SameBits(out.view.row(t), alone.view.row(0), c.hidden)) << "token " << t;
+  }
+}
+
 TEST_F(Vulkan, ExpertsAgreeWithTheReferenceAndATokenWithItself) {
   int cases = 0;
   for (const ExpertsCase& c : ExpertsCases()) {
@@ -243,27 +270,14 @@ TEST_F(Vulkan, ExpertsAgreeWithTheReferenceAndATokenWithItself) {
     const bool grouped = c.format > WeightFormat::kQ8_0 && c.format != WeightFormat::kI4;
     if (grouped && c.format != WeightFormat::kQ4K) continue;
     ++cases;
-    Mixture mixture(c);
-    OwnedMatrix expected(c.tokens, c.hidden), out(c.tokens, c.hidden), alone(1, c.hidden);
-    mixture.args.out = expected.view;
-    Experts(base_.context, mixture.args);
-    mixture.args.out = out.view;
-    Experts(device(), mixture.args);
-    const bool rounded = RowOf(c.format).integers || RowOf(c.shared_format).integers;
-    EXPECT_LT(RelativeError(out.view, expected.view), rounded ? 2e-3 : 5e-6)
-        << c.tokens << " tokens of " << c.hidden;
-    for (int64_t t = 0; t < c.tokens; t += 1 + c.tokens / 4) {
-      ExpertsArgs args = mixture.args;
-      args.x = RowsOf(mixture.x.view, t, 1);
-      args.ids += t * mixture.top_k;
-      args.weights += t * mixture.top_k;
-      if (args.shared_weight) args.shared_weight += t;
-      args.out = alone.view;
-      Experts(device(), args);
-      ASSERT_TRUE(SameBits(out.view.row(t), alone.view.row(0), c.hidden)) << "token " << t;
-    }
+    ExpectExperts(device(), base_, c);
   }
   EXPECT_GT(cases, 12);
+}
+
+// More tokens than scratch has room for at once, and more experts than a workgroup has members.
+TEST_F(Vulkan, ManyTokensChooseAmongManyExperts) {
+  ExpectExperts(device(), base_, {2600, 64, 300, 16, 24});
 }
 
 TEST_F(Vulkan, AttentionAgreesWithTheReferenceAndAnyCutWithTheWhole) {
