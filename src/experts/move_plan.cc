@@ -132,6 +132,129 @@ class StepFiller {
   std::vector<std::vector<int64_t>> sent_, received_;  // [step][rank]
 };
 
+// The slots of a layer that change next: whole groups of such as have to change together, because
+// each needs the place of another. Of a rank at most `slots_max` where groups are no larger.
+class Part {
+ public:
+  Part(const ExpertShape& shape, LayerSlots now, const LayerSlots& next)
+      : shape_(shape),
+        next_(next),
+        after_(std::move(now)),
+        held_(static_cast<size_t>(shape.experts)),
+        changed_(static_cast<size_t>(shape.ranks)) {
+    for (const int32_t expert : after_) ++held_[static_cast<size_t>(expert)];
+  }
+
+  LayerSlots Take(int64_t slots_max) {
+    bool any = false;
+    for (size_t slot = 0; slot < after_.size(); ++slot) {
+      if (after_[slot] == next_[slot]) continue;
+      const std::vector<std::pair<size_t, int32_t>> group = Change(slot);
+      if (!any || std::ranges::max(changed_) <= slots_max) {
+        any = true;
+        continue;
+      }
+      for (const auto& [changed, before] : group) Set(changed, before, -1);
+    }
+    return after_;
+  }
+
+ private:
+  void Set(size_t slot, int32_t expert, int64_t count) {
+    --held_[static_cast<size_t>(after_[slot])];
+    ++held_[static_cast<size_t>(expert)];
+    after_[slot] = expert;
+    changed_[static_cast<size_t>(shape_.RankOf(static_cast<int32_t>(slot)))] += count;
+  }
+  // Gives a slot its next expert; one that nothing holds then comes to the slot that will hold it,
+  // and so on. Returns what the slots held.
+  std::vector<std::pair<size_t, int32_t>> Change(size_t slot) {
+    std::vector<std::pair<size_t, int32_t>> group;
+    while (true) {
+      const int32_t lost = after_[slot];
+      group.emplace_back(slot, lost);
+      Set(slot, next_[slot], 1);
+      if (held_[static_cast<size_t>(lost)] > 0) return group;
+      slot = static_cast<size_t>(std::ranges::find(next_, lost) - next_.begin());
+    }
+  }
+
+  const ExpertShape& shape_;
+  const LayerSlots& next_;
+  LayerSlots after_;
+  std::vector<int32_t> held_;     // slots of each expert
+  std::vector<int64_t> changed_;  // slots of each rank
+};
+
+class RoundMaker {
+ public:
+  RoundMaker(const ExpertShape& shape, const MoveLimits& limits)
+      : shape_(shape), limits_(limits), filler_(shape, limits.step_bytes) {}
+
+  Status AddLayer(int32_t layer, LayerSlots now, const LayerSlots& next) {
+    const int64_t slot_bytes = limits_.slot_bytes[static_cast<size_t>(layer)];
+    while (now != next) {
+      LayerSlots after = Part(shape_, now, next).Take(SlotsAtOnce(slot_bytes));
+      std::vector<SlotMove> moves = MovesOf(shape_, now, after);
+      const std::vector<int64_t> bytes = BufferBytes(shape_, moves, slot_bytes);
+      const int64_t most = std::ranges::max(bytes);
+      if (most > limits_.buffer_bytes) {
+        return Error{ErrorCode::kExhausted,
+                     fmt::format("moving the experts of layer {} needs a buffer of {} bytes on a "
+                                 "rank; it has {}",
+                                 layer, most, limits_.buffer_bytes)};
+      }
+      OpenRound(layer, ChangedBytes(now, after, slot_bytes));
+      for (const SlotMove& move : moves) {
+        if (Travels(move.kind)) filler_.Add(layer, move, slot_bytes);
+      }
+      rounds_.back().layers.push_back(layer);
+      rounds_.back().after.push_back(after);
+      rounds_.back().moves.push_back(std::move(moves));
+      now = std::move(after);
+    }
+    return {};
+  }
+  std::vector<MoveRound> Take() {
+    if (!rounds_.empty()) rounds_.back().steps = filler_.Take();
+    return std::move(rounds_);
+  }
+
+ private:
+  int64_t RoundBytes() const { return std::min(limits_.step_bytes, limits_.buffer_bytes); }
+  int64_t SlotsAtOnce(int64_t slot_bytes) const {
+    return std::max<int64_t>(1, RoundBytes() / slot_bytes);
+  }
+  std::vector<int64_t> ChangedBytes(const LayerSlots& now, const LayerSlots& after,
+                                    int64_t slot_bytes) const {
+    std::vector<int64_t> bytes(static_cast<size_t>(shape_.ranks));
+    for (size_t slot = 0; slot < now.size(); ++slot) {
+      if (now[slot] == after[slot]) continue;
+      bytes[static_cast<size_t>(shape_.RankOf(static_cast<int32_t>(slot)))] += slot_bytes;
+    }
+    return bytes;
+  }
+
+  // The last round, if it does not change the layer and has room; else a new one.
+  void OpenRound(int32_t layer, const std::vector<int64_t>& bytes) {
+    const auto full = [&](size_t r) { return used_[r] + bytes[r] > RoundBytes(); };
+    bool fits = !rounds_.empty() && rounds_.back().layers.back() != layer;
+    for (size_t r = 0; fits && r < bytes.size(); ++r) fits = !full(r);
+    if (!fits) {
+      if (!rounds_.empty()) rounds_.back().steps = filler_.Take();
+      rounds_.emplace_back();
+      used_.assign(bytes.size(), 0);
+    }
+    for (size_t r = 0; r < bytes.size(); ++r) used_[r] += bytes[r];
+  }
+
+  const ExpertShape& shape_;
+  const MoveLimits& limits_;
+  StepFiller filler_;
+  std::vector<MoveRound> rounds_;
+  std::vector<int64_t> used_;  // bytes of each rank that change in the last round
+};
+
 }  // namespace
 
 std::vector<SlotMove> MovesOf(const ExpertShape& shape, const LayerSlots& current,
@@ -153,39 +276,11 @@ Result<std::vector<MoveRound>> RoundsOf(const ExpertShape& shape,
                                         const MoveLimits& limits) {
   CHECK(current.size() == next.size() && limits.slot_bytes.size() == next.size());
   CHECK(limits.step_bytes > 0);
-  std::vector<MoveRound> rounds;
-  std::vector<int64_t> used;  // of each rank's buffer, in the last round
-  StepFiller filler(shape, limits.step_bytes);
+  RoundMaker maker(shape, limits);
   for (size_t layer = 0; layer < next.size(); ++layer) {
-    if (current[layer] == next[layer]) continue;
-    std::vector<SlotMove> moves = MovesOf(shape, current[layer], next[layer]);
-    std::vector<int64_t> bytes = BufferBytes(shape, moves, limits.slot_bytes[layer]);
-    const int64_t most = std::ranges::max(bytes);
-    if (most > limits.buffer_bytes) {
-      return Error{ErrorCode::kExhausted,
-                   fmt::format("moving the experts of layer {} needs a buffer of {} bytes on a "
-                               "rank; it has {}",
-                               layer, most, limits.buffer_bytes)};
-    }
-    const auto full = [&](size_t r) { return used[r] + bytes[r] > limits.buffer_bytes; };
-    bool fits = !rounds.empty();
-    for (size_t r = 0; fits && r < bytes.size(); ++r) fits = !full(r);
-    if (!fits) {
-      if (!rounds.empty()) rounds.back().steps = filler.Take();
-      rounds.emplace_back();
-      used.assign(bytes.size(), 0);
-    }
-    for (size_t r = 0; r < bytes.size(); ++r) used[r] += bytes[r];
-    for (const SlotMove& move : moves) {
-      if (Travels(move.kind)) {
-        filler.Add(static_cast<int32_t>(layer), move, limits.slot_bytes[layer]);
-      }
-    }
-    rounds.back().layers.push_back(static_cast<int32_t>(layer));
-    rounds.back().moves.push_back(std::move(moves));
+    RETURN_IF_ERROR(maker.AddLayer(static_cast<int32_t>(layer), current[layer], next[layer]));
   }
-  if (!rounds.empty()) rounds.back().steps = filler.Take();
-  return rounds;
+  return maker.Take();
 }
 
 }  // namespace braid

@@ -41,9 +41,12 @@ struct MovePiece {
   auto operator<=>(const MovePiece&) const = default;
 };
 
-// Layers that change together: their new weights are in buffers before any slot is overwritten.
+// Slots of one or more layers that change together: their new weights are in buffers before any
+// slot is overwritten. The slots of a layer that need not change together change in several rounds,
+// so that the step before which slots are overwritten takes little longer than others.
 struct MoveRound {
   std::vector<int32_t> layers;
+  std::vector<LayerSlots> after;              // each of the layers after the round
   std::vector<std::vector<SlotMove>> moves;   // of each of the layers
   std::vector<std::vector<MovePiece>> steps;  // pieces that travel during each step
 };
@@ -51,7 +54,9 @@ struct MoveRound {
 struct MoveLimits {
   std::vector<int64_t> slot_bytes;  // of a slot's weights, by layer
   int64_t buffer_bytes = 0;         // of a rank
-  int64_t step_bytes = 0;           // that a rank sends in a step, and that it receives
+  // That a rank sends in a step, receives in a step and overwrites between two steps; if slots that
+  // have to change together are more, these.
+  int64_t step_bytes = 0;
 };
 
 // All changes from `current` to `next` (by layer). The error says how large the buffer must be.

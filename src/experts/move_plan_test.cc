@@ -54,10 +54,78 @@ TEST(MovePlan, LayersThatStayTakeNoRound) {
   EXPECT_TRUE(RoundsOf(shape, {a, a, a}, {a, a, a}, limits)->empty());
 }
 
+std::vector<LayerSlots> Afters(const std::vector<MoveRound>& rounds) {
+  std::vector<LayerSlots> afters;
+  for (const MoveRound& round : rounds) afters.push_back(round.after.at(0));
+  return afters;
+}
+
+TEST(MovePlan, SlotsThatNeedNotChangeTogetherChangeInSeveralRounds) {
+  const ExpertShape shape{.experts = 6, .redundant = 2, .ranks = 2};
+  const MoveLimits one{.slot_bytes = {10}, .buffer_bytes = 100, .step_bytes = 10};
+  // 0 and 4 change places, and 1 and 5; 2 takes the place of a replica of 3 without more ado.
+  const LayerSlots before{0, 1, 2, 3, 4, 5, 3, 3}, after{4, 5, 2, 3, 0, 1, 2, 3};
+  const auto rounds = RoundsOf(shape, {before}, {after}, one);
+  ASSERT_TRUE(rounds);
+  EXPECT_EQ(Afters(*rounds),
+            (std::vector<LayerSlots>{
+                {4, 1, 2, 3, 0, 5, 3, 3}, {4, 5, 2, 3, 0, 1, 3, 3}, {4, 5, 2, 3, 0, 1, 2, 3}}));
+  const MoveLimits two{.slot_bytes = {10}, .buffer_bytes = 100, .step_bytes = 29};
+  const auto wider = RoundsOf(shape, {before}, {after}, two);
+  ASSERT_TRUE(wider);
+  EXPECT_EQ(Afters(*wider),
+            (std::vector<LayerSlots>{{4, 5, 2, 3, 0, 1, 3, 3}, {4, 5, 2, 3, 0, 1, 2, 3}}));
+  // A buffer of two slots bounds it as well.
+  EXPECT_EQ(Afters(*RoundsOf(shape, {before}, {after},
+                             {.slot_bytes = {10}, .buffer_bytes = 20, .step_bytes = 100})),
+            Afters(*wider));
+}
+
+TEST(MovePlan, EveryRoundLeavesAPlacementAndChangesASlotOnce) {
+  Rng rng(5);
+  for (int turn = 0; turn < 2000; ++turn) {
+    const auto ranks = static_cast<int32_t>(2 + rng.Below(4));
+    ExpertShape shape{.experts = ranks * static_cast<int32_t>(1 + rng.Below(5)), .ranks = ranks};
+    shape.redundant = ranks * static_cast<int32_t>(rng.Below(3));
+    const auto draw = [&] {
+      LayerSlots slots = InOrder(shape);
+      for (int32_t s = shape.experts; s < shape.slots(); ++s) {
+        slots[static_cast<size_t>(s)] = static_cast<int32_t>(rng.Below(shape.experts));
+      }
+      for (size_t i = slots.size(); i > 1; --i) {
+        std::swap(slots[i - 1], slots[static_cast<size_t>(rng.Below(static_cast<int64_t>(i)))]);
+      }
+      return slots;
+    };
+    const std::vector<LayerSlots> before{draw(), draw()}, next{draw(), draw()};
+    const MoveLimits limits{.slot_bytes = {10, 7},
+                            .buffer_bytes = 10 * shape.slots_per_rank(),
+                            .step_bytes = 1 + rng.Below(40)};
+    const auto rounds = RoundsOf(shape, before, next, limits);
+    ASSERT_TRUE(rounds);
+    std::vector<LayerSlots> now = before;
+    for (const MoveRound& round : *rounds) {
+      for (size_t i = 0; i < round.layers.size(); ++i) {
+        const auto layer = static_cast<size_t>(round.layers[i]);
+        ASSERT_TRUE(CheckSlots(shape, round.after[i]));
+        EXPECT_NE(now[layer], round.after[i]);
+        for (size_t s = 0; s < now[layer].size(); ++s) {
+          const int32_t expert = round.after[i][s];
+          ASSERT_TRUE(expert == now[layer][s] || expert == next[layer][s]);
+        }
+        EXPECT_EQ(round.moves[i], MovesOf(shape, now[layer], round.after[i]));
+        now[layer] = round.after[i];
+      }
+    }
+    ASSERT_EQ(now, next);
+  }
+}
+
 TEST(MovePlan, SaysHowLargeTheBufferMustBe) {
   const ExpertShape shape{.experts = 4, .ranks = 2, .ranks_per_node = 2};
   const MoveLimits limits{.slot_bytes = {10}, .buffer_bytes = 19, .step_bytes = 100};
-  const auto rounds = RoundsOf(shape, {{0, 1, 2, 3}}, {{2, 3, 0, 1}}, limits);
+  // Each takes the place of the next: no part of that leaves every expert somewhere.
+  const auto rounds = RoundsOf(shape, {{0, 1, 2, 3}}, {{2, 3, 1, 0}}, limits);
   ASSERT_FALSE(rounds);
   EXPECT_NE(rounds.error().message.find("layer 0 needs a buffer of 20 bytes on a rank; it has 19"),
             std::string::npos);

@@ -153,7 +153,7 @@ MoveChange Rebalance::Apply(std::span<const MoveVote> votes) {
       const bool own = move.kind == MoveKind::kOwnReceive;
       change.copies.push_back({layer, own ? move.source : move.slot, move.slot});
     }
-    placement_[static_cast<size_t>(layer)] = next_[static_cast<size_t>(layer)];
+    placement_[static_cast<size_t>(layer)] = round().after[i];
   }
   ++epoch_;
   rounds_.erase(rounds_.begin());

@@ -22,7 +22,9 @@ struct Seen {
 Status RunSeed(uint64_t seed, Fault fault, int32_t when, Seen* seen) {
   World world(seed);
   RETURN_IF_ERROR(world.Move(Fault::kNone, 0));
-  const int32_t steps = world.steps();
+  World ahead = world;
+  RETURN_IF_ERROR(ahead.Move(Fault::kNone, 0));
+  const int32_t steps = ahead.steps();
   // At the begin, in the middle, in the last step.
   RETURN_IF_ERROR(world.Move(fault, when == 0 ? 0 : when == 1 ? steps / 2 : steps - 1));
   if (seen != nullptr)

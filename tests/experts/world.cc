@@ -103,8 +103,10 @@ Status World::Move(Fault fault, int32_t when) {
   }
   const std::vector<LayerSlots>& after = ranks_.front().rebalance.placement();
   for (size_t layer = 0; layer < after.size(); ++layer) {
-    if (after[layer] != before[layer] && after[layer] != next[layer]) {
-      return Wrong(fmt::format("layer {} is neither as before nor as wanted", layer));
+    for (size_t slot = 0; slot < after[layer].size(); ++slot) {
+      const int32_t expert = after[layer][slot];
+      if (expert == before[layer][slot] || expert == next[layer][slot]) continue;
+      return Wrong(fmt::format("a slot of layer {} is neither as before nor as wanted", layer));
     }
   }
   reached_ = after == next;
@@ -245,7 +247,32 @@ Status World::Deliver() {
   return {};
 }
 
+// A rank overwrites no more bytes between two steps than it sends in one, but for one slot, or
+// those of a layer that have to change together: all but one receive an expert that no other slot
+// has.
+Status World::CheckSwap(const std::vector<LayerSlots>& before) const {
+  const std::vector<LayerSlots>& after = ranks_.front().rebalance.placement();
+  std::vector<int64_t> bytes(ranks_.size());
+  size_t layers = 0, others = 0;
+  int64_t most = limits_.step_bytes;
+  for (size_t layer = 0; layer < after.size(); ++layer) {
+    const LayerSlots &was = before[layer], &is = after[layer];
+    if (was == is) continue;
+    ++layers;
+    most = std::max(most, limits_.slot_bytes[layer]);
+    for (size_t slot = 0; slot < is.size(); ++slot) {
+      if (was[slot] == is[slot]) continue;
+      bytes[static_cast<size_t>(shape_.RankOf(static_cast<int32_t>(slot)))] +=
+          limits_.slot_bytes[layer];
+      others += std::ranges::count(is, is[slot]) > 1;
+    }
+  }
+  if (std::ranges::max(bytes) <= most || (layers == 1 && others <= 1)) return {};
+  return Wrong("a rank overwrites too much at once");
+}
+
 Status World::ApplyVotes() {
+  const std::vector<LayerSlots> before = ranks_.front().rebalance.placement();
   std::vector<MoveVote> votes;
   for (const Rank& rank : ranks_) votes.push_back(rank.rebalance.vote());
   std::set<MoveChange::Kind> kinds;
@@ -264,6 +291,7 @@ Status World::ApplyVotes() {
     travelled_.clear();
   }
   if (kinds.size() != 1) return Wrong("ranks do different things at the end of a step");
+  RETURN_IF_ERROR(CheckSwap(before));
   return Check();
 }
 

@@ -66,6 +66,7 @@ class World {
   Status Send(int32_t rank, const MoveStep& work);
   void Disturb(Fault fault, std::vector<Message>& sent);
   Status Deliver();
+  Status CheckSwap(const std::vector<LayerSlots>& before) const;
   Status ApplyVotes();
   Status Check() const;
   Status CheckChoices(int32_t layer, const LayerSlots& slots) const;
