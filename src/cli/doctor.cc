@@ -110,9 +110,10 @@ void PrintDevices(const Findings& f) {
       fmt::print("     cannot be used: {}\n", facts.missing);
       continue;
     }
-    fmt::print("     {:<15} {:>9.1f} Gop/s\n", "fp32", limits.fp32_operations_per_second * 1e-9);
-    fmt::print("     {:<15} {:>9.1f} GB/s\n", "memory, reading",
+    fmt::print("     {:<16} {:>9.1f} Gop/s\n", "fp32", limits.fp32_operations_per_second * 1e-9);
+    fmt::print("     {:<16} {:>9.1f} GB/s\n", "memory, reading",
                limits.read_bytes_per_second * 1e-9);
+    fmt::print("     {:<16} {:>9.1f} us\n", "a kernel's start", limits.start_seconds * 1e6);
   }
 }
 
@@ -163,7 +164,8 @@ void PrintJson(const Findings& f) {
                                    {"subgroup", facts.subgroup},
                                    {"missing", facts.missing},
                                    {"fma_fp32", limits.fp32_operations_per_second},
-                                   {"memory_read", limits.read_bytes_per_second}});
+                                   {"memory_read", limits.read_bytes_per_second},
+                                   {"kernel_start_seconds", limits.start_seconds}});
   }
   const Topology& topology = f.machine.cpu.topology;
   const json::object out{{"cpu", f.machine.cpu.model_name},

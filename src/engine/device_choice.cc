@@ -170,12 +170,12 @@ Result<MemoryPlan> EngineDevice::Plan(const ModelSpec& spec, const MemoryRequest
                                                       .routed_bytes = RoutedBytes(binding),
                                                       .experts = experts_}));
   hands_over_ = plan.host_weight_bytes > 0;
-  Expect(spec, request, binding.report, plan.host_weight_bytes);
+  Measure(spec, request, binding.report, plan.host_weight_bytes);
   return plan;
 }
 
-void EngineDevice::Expect(const ModelSpec& spec, const MemoryRequest& request,
-                          const LoadReport& report, int64_t host_bytes) {
+void EngineDevice::Measure(const ModelSpec& spec, const MemoryRequest& request,
+                           const LoadReport& report, int64_t host_bytes) {
   const Result<DeviceRates> rates =
       MeasureRates(*gpu_, {.device_bytes = request.weight_bytes - host_bytes,
                            .host_bytes = host_bytes,
@@ -186,8 +186,16 @@ void EngineDevice::Expect(const ModelSpec& spec, const MemoryRequest& request,
     rate_text_ = "no expected rate: " + rates.error().message;
     return;
   }
-  const DecodeTime time = DecodeTimeOf(DecodeWorkOf(spec, report, request.kv_dtype), *rates);
-  rate_text_ = RateText(time, *rates);
+  rates_ = *rates;
+  decode_ = DecodeWorkOf(spec, report, request.kv_dtype);
+}
+
+// The model's home knows how many kernels there are.
+void EngineDevice::Expect() {
+  if (!rates_) return;
+  decode_.kernels = home_->decode_step().dispatches + home_->decode_step().copies;
+  const DecodeTime time = DecodeTimeOf(decode_, *rates_);
+  rate_text_ = RateText(decode_, time, *rates_);
   tokens_per_second_ = 1 / time.seconds();
 }
 
@@ -217,6 +225,7 @@ Status EngineDevice::Move(const ModelSpec& spec, ModelWeights& weights,
                            .experts_on = hands_over_ ? std::optional(host_.device) : std::nullopt,
                            .threads = host_.threads,
                            .pages_move = pages_move_}));
+  Expect();
   return {};
 }
 

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
 #include "engine/engine_options.h"
+#include "model/loading/decode_rate.h"
 #include "model/loading/device_plan.h"
 #include "model/loading/memory_plan.h"
 #include "model/loading/weight_binding.h"
@@ -43,13 +45,16 @@ class EngineDevice {
   bool used() const { return gpu_ != nullptr || home_ != nullptr; }
   const std::string& name() const { return name_; }
   // Of the device's memory, or the CPU's. Of the binding's weights, the host may keep those of
-  // experts. Then measures what the expected rate is made of.
+  // experts. Then measures the rates that the expected one is made of.
   Result<MemoryPlan> Plan(const ModelSpec& spec, const MemoryRequest& request,
                           const Binding& binding);
-  // Of one sequence without drafts, for the start-up plan: a line, empty on the CPU; tokens per
-  // second, 0 where nothing was measured.
+  // Of one sequence without drafts, after Move, for the start-up plan: a line, empty on the CPU;
+  // tokens per second, 0 where nothing was measured.
   const std::string& rate_text() const { return rate_text_; }
   double tokens_per_second() const { return tokens_per_second_; }
+  // What it is made of: kernels and copies of a decode step, and what the start of one takes.
+  int64_t decode_kernels() const { return decode_.kernels; }
+  double start_seconds() const { return rates_ ? rates_->start_seconds : 0; }
   // The weights, and all else that a step needs.
   Status Move(const ModelSpec& spec, ModelWeights& weights, const SchedulerConfig& limits,
               DType kv_dtype);
@@ -77,11 +82,14 @@ class EngineDevice {
   std::string computes_;                      // name and driver
   std::string name_ = "cpu";
   int index_ = -1;
+  std::optional<DeviceRates> rates_;  // what Plan measured
+  DecodeWork decode_;
   std::string rate_text_;
   double tokens_per_second_ = 0;
   Status OpenAgain();
-  void Expect(const ModelSpec& spec, const MemoryRequest& request, const LoadReport& report,
-              int64_t host_bytes);
+  void Measure(const ModelSpec& spec, const MemoryRequest& request, const LoadReport& report,
+               int64_t host_bytes);
+  void Expect();
 };
 
 }  // namespace braid

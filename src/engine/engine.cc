@@ -578,6 +578,8 @@ json::object Engine::PlanObject() const {
                  {"ep", s.options.mesh.ep},
                  {"device", s.device.name()},
                  {"expected_tokens_per_second", s.device.tokens_per_second()},
+                 {"decode_kernels", s.device.decode_kernels()},
+                 {"kernel_start_seconds", s.device.start_seconds()},
                  {"threads", s.machine.threads},
                  {"isa", std::string(NameOf(s.machine.device.isa))},
                  {"compute", s.machine.device.compute == Compute::kF32 ? "fp32" : "bf16"},

@@ -108,7 +108,10 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
   // Weights last: after an error they are still on the host.
   Status fits = device->Reserve(spec, workspace_bytes);
   if (fits.ok()) fits = device->MoveWeights(weights);
-  if (fits.ok()) return device;
+  if (fits.ok()) {
+    device->CountDecodeStep(spec, weights);
+    return device;
+  }
   if (fits.error().code != ErrorCode::kExhausted) return fits.error();
   int64_t weight_bytes = 0;
   for (const Buffer& buffer : weights.memory) weight_bytes += buffer.bytes();
@@ -229,6 +232,36 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
   ASSIGN_OR_RETURN(vulkan::Memory constants, gpu_->Allocate(kConstantBytes, Place::kDevice));
   constants_ = std::make_unique<ops::DeviceConstants>(std::move(constants));
   return {};
+}
+
+// As ModelExecutor records it, but into a recorder that counts. Ops get no place for constants:
+// what they would put there would count as written.
+void ModelDevice::CountDecodeStep(const ModelSpec& spec, const ModelWeights& weights) {
+  const CachePlan plan = CachePlanOf(spec, config_.kv_dtype);
+  const Decoder decoder(spec, weights, plan, config_.kv_dtype);
+  ThreadPool pool(1);
+  Workspace workspace = MakeWorkspace();
+  vulkan::Recorder counting(*gpu_, decode_step_);
+  const ops::SequenceSpan span{.token_count = 1};
+  const SlotId slot{0};
+  const TokenId token = 0;
+  BeginPasses();
+  DevicePass pass = LayPass(std::span(&slot, 1), {&span, 1, 1}, std::span(&token, 1));
+  pass.batch.constants = nullptr;
+  ops::OpContext context{.device = VulkanDevice(), .pool = &pool, .workspace = &workspace};
+  context.recorder = &counting;
+  context.batch = &pass.batch;
+  context.handed = handed_.get();
+  const Matrix states = workspace.TakeMatrix(1, spec.hidden);
+  decoder.Forward(context, {.tokens = pass.tokens, .sequences = {&span, 1, 1}}, states);
+  const Matrix last = workspace.TakeMatrix(1, spec.hidden);
+  ops::AddRows(context, {.rows = states, .at = wanted(), .out = last});
+  const Matrix logits = workspace.TakeMatrix(1, spec.vocabulary);
+  decoder.Logits(context, last, logits);
+  ops::gpu::RunSample(
+      context, {.logits = logits, .sampled = spec.vocabulary, .draws = draws(), .drawn = drawn()});
+  CHECK(counting.Finish().ok());
+  decode_step_.writes = 0;  // of constants
 }
 
 Status ModelDevice::Pages::Fetch(std::span<const Piece> pieces) {

@@ -103,6 +103,9 @@ class ModelDevice {
   // HeadDrafter::Bytes of the device's own; null: the model uses no draft head.
   std::byte* draft_memory() const { return draft_memory_.address(); }
   const int32_t* wanted() const;
+  // What a decode step of one sequence asks of the device, of one whose token the device chooses
+  // and that has nothing in the cache, when all constants are there.
+  const vulkan::Counters& decode_step() const { return decode_step_; }
   // Written by the host: for this step, and once for all.
   int64_t bytes_laid() const { return bytes_laid_; }
   int64_t bytes_kept() const { return constants_->bytes_written(); }
@@ -135,6 +138,7 @@ class ModelDevice {
   Status MoveBuffer(const Buffer& buffer, std::span<Weight* const> all, int64_t piece_max,
                     std::map<const std::byte*, std::byte*>& moved);
   Status Reserve(const ModelSpec& spec, int64_t workspace_bytes);
+  void CountDecodeStep(const ModelSpec& spec, const ModelWeights& weights);
   // Rows of logits that a step draws from: of the tokens whose states are wanted, or of drafts.
   int64_t draws_max() const {
     return std::max(int64_t{2} * config_.step_tokens_max,
@@ -165,6 +169,7 @@ class ModelDevice {
   std::unique_ptr<ops::HandedExperts> handed_;
   std::optional<Pages> pages_;  // lies in the arena
   vulkan::Recorder recorder_;
+  vulkan::Counters decode_step_;
   Trace* trace_ = nullptr;
 };
 

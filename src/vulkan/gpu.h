@@ -85,6 +85,8 @@ struct Counters {
   int64_t submissions = 0;
   int64_t waits = 0;
   int64_t dispatches = 0;
+  int64_t copies = 0;  // and fills
+  int64_t writes = 0;  // of what the host has
 };
 
 // Commands as the device has timed them, by the host's clock: a submission begins when it is given
@@ -138,6 +140,8 @@ class HostWork {
 class Recorder {
  public:
   explicit Recorder(Gpu& gpu) : gpu_(*gpu.state_) {}
+  // Counts what would be recorded and submitted; nothing runs, neither there nor on the host.
+  Recorder(Gpu& gpu, Counters& counted) : gpu_(*gpu.state_), counted_(&counted) {}
 
   const DeviceFacts& facts() const;
   template <class Arguments>
@@ -165,6 +169,8 @@ class Recorder {
 
  private:
   bool Begin();
+  // Whether the command that `count` counts is to be recorded.
+  bool Adds(int64_t Counters::* count);
   void RefuseHostAddresses(const Kernel& kernel, std::span<const std::byte> arguments) const;
   void WriteMark(std::string_view name);
   Status TakeTimes(int64_t submitted_ns);
@@ -174,6 +180,7 @@ class Recorder {
   void RunHostWork();
 
   GpuState& gpu_;
+  Counters* counted_ = nullptr;
   bool recording_ = false;    // something was recorded since the last Finish
   HostWork* work_ = nullptr;  // of the last submission
   int64_t submitted_ns_ = 0;  // the first since the last Finish; 0: none, or not timed

@@ -113,6 +113,42 @@ TEST_F(Device, TheHostTakesPartBetweenSubmissions) {
   }
 }
 
+TEST_F(Device, CommandsThatAreCountedDoNotRun) {
+  constexpr int64_t kBytes = 4096;
+  const auto memory = gpu_->Allocate(kBytes, Place::kReadback);
+  ASSERT_TRUE(memory.ok());
+  std::memset(memory->host(), 1, kBytes);
+  std::vector<std::byte> seen(memory->host(), memory->host() + kBytes);
+  AddOne work;
+  const auto record = [&](Recorder& recorder) {
+    const uint32_t value = 7;
+    recorder.Zero(memory->address(), kBytes);
+    recorder.Zero(memory->address(), 0);  // no command
+    recorder.BeginHandOver();
+    recorder.EndHandOver(work);
+    recorder.Write(std::as_bytes(std::span(&value, 1)), memory->address());
+    recorder.Copy(memory->address(), memory->address() + 64, 64);
+    return recorder.Finish();
+  };
+  const Counters before = gpu_->counters();
+  Counters counted;
+  Recorder counting(*gpu_, counted);
+  ASSERT_TRUE(record(counting).ok());
+  EXPECT_EQ(work.runs, 0);
+  EXPECT_EQ(gpu_->counters().submissions, before.submissions);
+  EXPECT_EQ(gpu_->counters().copies, before.copies);
+  EXPECT_TRUE(std::ranges::equal(seen, std::span(memory->host(), kBytes)));
+  Recorder recorder(*gpu_);
+  ASSERT_TRUE(record(recorder).ok());
+  EXPECT_EQ(work.runs, 1);
+  EXPECT_EQ(counted.submissions, gpu_->counters().submissions - before.submissions);
+  EXPECT_EQ(counted.copies, gpu_->counters().copies - before.copies);
+  EXPECT_EQ(counted.writes, gpu_->counters().writes - before.writes);
+  EXPECT_EQ(counted.copies, 2);
+  EXPECT_EQ(counted.writes, 1);
+  EXPECT_EQ(counted.submissions, 2);
+}
+
 TEST_F(Device, AStepWithTheCommandsOfAnEarlierOneIsNotRecordedAgain) {
   const auto memory = gpu_->Allocate(4096, Place::kReadback);
   auto other = gpu_->Allocate(4096, Place::kReadback);
@@ -219,6 +255,8 @@ TEST_F(Device, ItsLimitsAreMeasured) {
   ASSERT_TRUE(submission.ok()) << submission.error().message;
   EXPECT_GT(*submission, 1e-7);
   EXPECT_LT(*submission, kReadBytes / limits->read_bytes_per_second) << "it reads nothing";
+  EXPECT_GT(limits->start_seconds, 1e-8);
+  EXPECT_LT(limits->start_seconds, kReadBytes / limits->read_bytes_per_second);
   const auto least = MeasureReading(*gpu_, kReadBytesLeast);
   ASSERT_TRUE(least.ok()) << least.error().message;
   EXPECT_GT(*least, 1e7);

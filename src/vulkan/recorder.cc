@@ -152,10 +152,18 @@ bool Recorder::Begin() {
   return true;
 }
 
+bool Recorder::Adds(int64_t Counters::* count) {
+  if (counted_ == nullptr && !Begin()) return false;
+  Counters& counters = counted_ != nullptr ? *counted_ : gpu_.counters;
+  ++(counters.*count);
+  return counted_ == nullptr;
+}
+
 const DeviceFacts& Recorder::facts() const { return gpu_.facts; }
 
 void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups) {
-  if (groups.x == 0 || groups.y == 0 || groups.z == 0 || !Begin()) return;
+  if (groups.x == 0 || groups.y == 0 || groups.z == 0) return;
+  if (!Adds(&Counters::dispatches)) return;
   const Result<VkPipeline> pipeline = gpu_.PipelineOf(kernel);
   if (!pipeline) {
     status_ = pipeline.error();
@@ -168,17 +176,16 @@ void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> argumen
                   static_cast<uint32_t>(groups.z)},
        .pipeline = *pipeline},
       arguments);
-  ++gpu_.counters.dispatches;
 }
 
 void Recorder::Write(std::span<const std::byte> from, std::byte* to) {
-  if (from.empty() || !Begin()) return;
+  if (from.empty() || !Adds(&Counters::writes)) return;
   const auto [buffer, offset] = gpu_.BufferAt(to);
   Add(gpu_.log, {.kind = Kind::kWrite, .to = buffer, .to_at = offset}, from);
 }
 
 void Recorder::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
-  if (bytes == 0 || !Begin()) return;
+  if (bytes == 0 || !Adds(&Counters::copies)) return;
   const auto [source, source_at] = gpu_.BufferAt(from);
   const auto [target, target_at] = gpu_.BufferAt(to);
   Add(gpu_.log, {.kind = Kind::kCopy,
@@ -190,7 +197,7 @@ void Recorder::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
 }
 
 void Recorder::Zero(std::byte* to, int64_t bytes) {
-  if (bytes == 0 || !Begin()) return;
+  if (bytes == 0 || !Adds(&Counters::copies)) return;
   const auto [buffer, offset] = gpu_.BufferAt(to);
   Add(gpu_.log,
       {.kind = Kind::kZero, .to = buffer, .to_at = offset, .bytes = static_cast<uint64_t>(bytes)});
@@ -220,13 +227,17 @@ void Recorder::Close() {
 }
 
 void Recorder::BeginHandOver() {
-  if (!Begin()) return;
+  if (counted_ != nullptr || !Begin()) return;
   CHECK(gpu_.handed == nullptr, "a hand-over within another");
   Close();
   gpu_.handed = std::exchange(gpu_.commands, nullptr);
 }
 
 void Recorder::EndHandOver(HostWork& work) {
+  if (counted_ != nullptr) {
+    ++counted_->submissions;
+    return;
+  }
   if (gpu_.logging) Close();
   RunHostWork();
   if (!status_.ok()) return;
@@ -287,6 +298,10 @@ void Recorder::RunHostWork() {
 }
 
 Status Recorder::Finish() {
+  if (counted_ != nullptr) {
+    ++counted_->submissions;
+    return {};
+  }
   if (!recording_) {
     timed_.clear();
     return std::exchange(status_, {});

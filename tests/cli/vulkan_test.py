@@ -130,6 +130,7 @@ def test_ops_are_measured_beside_the_devices_limits(braid, vulkan):
     out = json.loads(braid("bench", "ops", *cases).stdout)
     assert out["device"] == vulkan[0]["name"]
     (case,) = out["results"]
+    assert 0 < out["limits"]["kernel_start_seconds"] < 0.1
     assert case["candidate"] == "vulkan" and 0 < case["ns_min"] <= case["ns_median"]
     assert case["limited_by"] in ("fp32", "memory")
     slower = max(case["flops"] / out["limits"]["fma_fp32"],
@@ -215,10 +216,15 @@ def test_the_plan_says_what_rate_to_expect(vulkan):
                 info = json.load(answer)
         line = re.compile(
             rf"one sequence decodes about {number} tokens/s: of a token's {number} ms the device "
-            rf"has {number}{host}, submissions {number} \(measured: {number} GB/s, {number} Gop/s"
+            rf"has {number}, starts of (\d+) kernels {number}{host}, submissions {number} "
+            rf"\(measured: {number} GB/s, {number} Gop/s, {number} us a start"
         )
         (found,) = [m for m in map(line.match, served.log) if m]
-        rate, whole, *spent = [float(n) for n in found.groups()[:-2]]
+        rate, whole, device, kernels, *spent, _, _, start_us = [float(n) for n in found.groups()]
+        assert kernels == info["decode_kernels"] > 20
+        assert start_us == pytest.approx(info["kernel_start_seconds"] * 1e6, abs=0.06)
+        assert spent[0] == pytest.approx(kernels * info["kernel_start_seconds"] * 1e3, abs=0.06)
+        spent.append(device)
         assert rate == pytest.approx(info["expected_tokens_per_second"], rel=0.05)
         # Times have one digit behind the point.
         assert whole == pytest.approx(sum(spent), abs=0.05 * (len(spent) + 1) + 0.01)

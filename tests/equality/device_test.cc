@@ -79,6 +79,22 @@ TEST_P(VulkanModel, ADecodeStepIsASubmissionAndOneForEachHandOverAndAllocatesNot
   EXPECT_EQ(counters().recordings, before.recordings) << "steps of the same rows are recorded once";
 }
 
+// As counted when the model came to the device, for the rate that is expected of it.
+TEST_P(VulkanModel, ADecodeStepOfASequenceIsAsManyCommandsAsWereCounted) {
+  Machine& machine = OnDevice();
+  const auto counters = [&] { return machine.home()->gpu().counters(); };
+  Engine run(machine, machine.config());
+  run.Submit(MakeRequest(1, Tokens(1, 7), 40));
+  for (int i = 0; i < 2; ++i) run.Step();  // the prompt, and the constants
+  const vulkan::Counters before = counters(), &counted = machine.home()->decode_step();
+  run.Step();
+  EXPECT_EQ(counters().dispatches - before.dispatches, counted.dispatches);
+  EXPECT_EQ(counters().copies - before.copies, counted.copies);
+  EXPECT_EQ(counters().writes - before.writes, counted.writes);
+  EXPECT_EQ(counters().submissions - before.submissions, counted.submissions);
+  EXPECT_GT(counted.dispatches, 5 * std::ssize(TinySpec(model()).layers));
+}
+
 // The model's own submission verifies; the head's has the chains of all sequences.
 TEST(VulkanModelHead, AStepThatDraftsIsTwoSubmissions) {
   if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";

@@ -30,7 +30,8 @@ class BenchDevice {
   Result<double> MeasureReading() { return vulkan::MeasureReading(*gpu_); }
   json::object LimitsObject() const {
     return {{"fma_fp32", limits_.fp32_operations_per_second},
-            {"memory_read", limits_.read_bytes_per_second}};
+            {"memory_read", limits_.read_bytes_per_second},
+            {"kernel_start_seconds", limits_.start_seconds}};
   }
 
   // A case's data moves: afterwards the pointer is the device's. An error sticks until the next

@@ -313,9 +313,10 @@ void BenchOpsCommand::PrintMachine() const {
   if (device_) {
     fmt::print("{} ({}), products in fp32, weights {}; medians, % of the limit\n\n",
                device_->facts().name, device_->facts().driver, weights_);
-    fmt::print("{:<20} {:>8.1f} Gop/s\n{:<20} {:>8.1f} GB/s\n", "fp32",
-               device_->limits().fp32_operations_per_second * 1e-9, "memory",
-               device_->limits().read_bytes_per_second * 1e-9);
+    const vulkan::DeviceLimits& limits = device_->limits();
+    fmt::print("{:<20} {:>8.1f} Gop/s\n", "fp32", limits.fp32_operations_per_second * 1e-9);
+    fmt::print("{:<20} {:>8.1f} GB/s\n", "memory", limits.read_bytes_per_second * 1e-9);
+    fmt::print("{:<20} {:>8.1f} us\n", "start of a kernel", limits.start_seconds * 1e6);
     return;
   }
   fmt::print("{}, {} threads, {}, products in {}, weights {}; medians, % of the limit\n\n",

@@ -82,24 +82,28 @@ DecodeTime DecodeTimeOf(const DecodeWork& work, const DeviceRates& rates) {
   } else {
     time.device += SecondsOf(work.routed_bytes, work.routed_flops, rates);
   }
+  time.starts = static_cast<double>(work.kernels) * rates.start_seconds;
   time.submissions = (1 + (hands_over ? work.mixtures : 0)) * rates.submission_seconds;
   return time;
 }
 
-std::string RateText(const DecodeTime& time, const DeviceRates& rates) {
-  std::string text =
-      fmt::format("one sequence decodes about {}: of a token's {:.1f} ms the device has {:.1f}",
-                  SpeedText(1 / time.seconds()), time.seconds() * 1e3, time.device * 1e3);
+std::string RateText(const DecodeWork& work, const DecodeTime& time, const DeviceRates& rates) {
+  std::string text = fmt::format(
+      "one sequence decodes about {}: of a token's {:.1f} ms the device has {:.1f}, starts of {} "
+      "kernels {:.1f}",
+      SpeedText(1 / time.seconds()), time.seconds() * 1e3, time.device * 1e3, work.kernels,
+      time.starts * 1e3);
   if (rates.host_bytes_per_second > 0) {
     text += fmt::format(", experts on the CPU {:.1f}", time.host * 1e3);
   }
   return text +
-         fmt::format(", submissions {:.1f} (measured: {:.1f} GB/s, {:.0f} Gop/s{})",
-                     time.submissions * 1e3, rates.bytes_per_second * 1e-9,
-                     rates.operations_per_second * 1e-9,
-                     rates.host_bytes_per_second > 0
-                         ? fmt::format(", the CPU {:.1f} GB/s", rates.host_bytes_per_second * 1e-9)
-                         : std::string());
+         fmt::format(
+             ", submissions {:.1f} (measured: {:.1f} GB/s, {:.0f} Gop/s, {:.1f} us a start{})",
+             time.submissions * 1e3, rates.bytes_per_second * 1e-9,
+             rates.operations_per_second * 1e-9, rates.start_seconds * 1e6,
+             rates.host_bytes_per_second > 0
+                 ? fmt::format(", the CPU {:.1f} GB/s", rates.host_bytes_per_second * 1e-9)
+                 : std::string());
 }
 
 }  // namespace braid

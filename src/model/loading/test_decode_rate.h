@@ -97,37 +97,44 @@ class DecodeRateCases {
     const DecodeWork work{.parts = {{.flops = 10, .bytes = 100}, {.flops = 1000, .bytes = 10}},
                           .routed_bytes = 500,
                           .routed_flops = 100,
-                          .mixtures = 3};
+                          .mixtures = 3,
+                          .kernels = 40};
     DeviceRates rates{
         .bytes_per_second = 10, .operations_per_second = 100, .submission_seconds = 7};
+    rates.start_seconds = 0.5;
     const DecodeTime alone = DecodeTimeOf(work, rates);
     ExpectNear(alone.device, 10 + 10 + 50, "each part waits for bytes or for operations");
     Expect(alone.host == 0, "the host has nothing");
     ExpectNear(alone.submissions, 7, "a step is one submission");
-    ExpectNear(alone.seconds(), 77, "all together");
+    ExpectNear(alone.starts, 20, "each kernel has a start");
+    ExpectNear(alone.seconds(), 97, "all together");
     rates.host_bytes_per_second = 25;
     const DecodeTime both = DecodeTimeOf(work, rates);
     ExpectNear(both.device, 20, "the device has no experts");
     ExpectNear(both.host, 20 / kReachedOnCpu, "the host reads the experts");
     ExpectNear(both.submissions, 28, "each mixture is a submission more");
-    ExpectNear(both.seconds(), 48 + 20 / kReachedOnCpu, "all together, with the host");
+    ExpectNear(both.starts, 20, "kernels are those that were counted");
+    ExpectNear(both.seconds(), 68 + 20 / kReachedOnCpu, "all together, with the host");
   }
 
   void Texts() {
     DeviceRates rates{
         .bytes_per_second = 8.04e9, .operations_per_second = 31e9, .submission_seconds = 0.001};
-    DecodeTime time{.device = 0.031, .submissions = 0.001};
-    Expect(RateText(time, rates) ==
-               "one sequence decodes about 31 tokens/s: of a token's 32.0 ms the device has 31.0, "
-               "submissions 1.0 (measured: 8.0 GB/s, 31 Gop/s)",
-           RateText(time, rates));
+    rates.start_seconds = 8e-6;
+    const DecodeWork work{.kernels = 250};
+    DecodeTime time{.device = 0.029, .starts = 0.002, .submissions = 0.001};
+    Expect(RateText(work, time, rates) ==
+               "one sequence decodes about 31 tokens/s: of a token's 32.0 ms the device has 29.0, "
+               "starts of 250 kernels 2.0, submissions 1.0 (measured: 8.0 GB/s, 31 Gop/s, 8.0 us "
+               "a start)",
+           RateText(work, time, rates));
     rates.host_bytes_per_second = 20e9;
     time.host = 0.168;
-    Expect(RateText(time, rates) ==
+    Expect(RateText(work, time, rates) ==
                "one sequence decodes about 5.0 tokens/s: of a token's 200.0 ms the device has "
-               "31.0, experts on the CPU 168.0, submissions 1.0 (measured: 8.0 GB/s, 31 Gop/s, "
-               "the CPU 20.0 GB/s)",
-           RateText(time, rates));
+               "29.0, starts of 250 kernels 2.0, experts on the CPU 168.0, submissions 1.0 "
+               "(measured: 8.0 GB/s, 31 Gop/s, 8.0 us a start, the CPU 20.0 GB/s)",
+           RateText(work, time, rates));
   }
 
   ModelSpec spec_;

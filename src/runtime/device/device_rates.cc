@@ -15,7 +15,8 @@ Result<DeviceRates> MeasureRates(vulkan::Gpu& gpu, const RatesAsked& asked) {
                                    vulkan::kReadBytesLeast, vulkan::kReadBytes);
   ASSIGN_OR_RETURN(const vulkan::DeviceLimits limits, vulkan::MeasureDevice(gpu, bytes));
   DeviceRates rates{.bytes_per_second = limits.read_bytes_per_second,
-                    .operations_per_second = limits.fp32_operations_per_second};
+                    .operations_per_second = limits.fp32_operations_per_second,
+                    .start_seconds = limits.start_seconds};
   ASSIGN_OR_RETURN(rates.submission_seconds, vulkan::MeasureSubmission(gpu));
   if (asked.host_bytes == 0) return rates;
   using ops::cpu::MemoryMeter;
