@@ -345,13 +345,7 @@ TEST(Experts, ATokensBitsDoNotDependOnTheTokensBesideItOrOnTheThreads) {
       Experts(nodes.context, mixture.args);
       ASSERT_TRUE(SameBits(on_nodes.values.data(), together.values.data(), c.tokens * c.hidden));
       for (int64_t t = 0; t < c.tokens; t += 1 + c.tokens / 8) {
-        ExpertsArgs args = mixture.args;
-        args.x = RowsOf(mixture.x.view, t, 1);
-        args.ids += t * mixture.top_k;
-        args.weights += t * mixture.top_k;
-        if (args.shared_weight) args.shared_weight += t;
-        args.out = alone.view;
-        Experts(one.context, args);
+        Experts(one.context, mixture.Token(t, alone.view));
         ASSERT_TRUE(SameBits(together.view.row(t), alone.view.row(0), c.hidden))
             << NameOf(isa) << " token " << t << " of " << c.tokens;
       }

@@ -100,6 +100,16 @@ struct Mixture {
       args.shared_weight = shared_weight.view.data;
     }
   }
+  // One token's, alone.
+  ExpertsArgs Token(int64_t t, const Matrix& out) const {
+    ExpertsArgs one = args;
+    one.x = RowsOf(x.view, t, 1);
+    one.ids += t * top_k;
+    one.weights += t * top_k;
+    if (one.shared_weight) one.shared_weight += t;
+    one.out = out;
+    return one;
+  }
   Rng rng;
   OwnedWeights gate_up, down, shared_gate_up, shared_down;
   OwnedMatrix x, shared_weight;

@@ -251,13 +251,7 @@ void ExpectExperts(TestDevice& device, const TestContext& base, const ExpertsCas
   EXPECT_LT(RelativeError(out.view, expected.view), rounded ? 2e-3 : 5e-6)
       << c.tokens << " tokens of " << c.hidden;
   for (int64_t t = c.tokens - 1; t >= 0; t -= 1 + c.tokens / 4) {
-    ExpertsArgs args = mixture.args;
-    args.x = RowsOf(mixture.x.view, t, 1);
-    args.ids += t * mixture.top_k;
-    args.weights += t * mixture.top_k;
-    if (args.shared_weight) args.shared_weight += t;
-    args.out = alone.view;
-    Experts(device, args);
+    Experts(device, mixture.Token(t, alone.view));
     ASSERT_TRUE(SameBits(out.view.row(t), alone.view.row(0), c.hidden)) << "token " << t;
   }
 }
