@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -13,8 +14,10 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <deque>
+#include <limits>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -34,6 +37,7 @@ constexpr int64_t kFilesKept = 512;  // file descriptors kept for other uses
 constexpr size_t kReservedMax = 64;
 constexpr int64_t kTrimBytes = 4 << 20;
 constexpr int64_t kTrimEveryUs = 1'000'000;
+constexpr int kTrims = 8;  // at most, after large holds
 
 int32_t ConnectionsMax(const HttpOptions& options) {
   rlimit files{};
@@ -139,8 +143,10 @@ struct HttpServer::State {
   asio::steady_timer sweeper;
   int64_t next_id = 0;
   int64_t drain_end_us = 0;  // 0: not draining
-  int64_t most_held = 0;     // of the memory budget since the allocator was told to trim
   int64_t next_trim_us = 0;
+  int64_t kept_bytes = std::numeric_limits<int64_t>::max();  // resident after the last trim
+  bool trimmed = false;                                      // since kept_bytes was measured
+  int trims_due = 0;
   bool ended_answers = false;
   bool drain_done = false;
   std::function<void()> on_drained;
@@ -245,19 +251,25 @@ void HttpServer::State::SweepOnce() {
   }
 }
 
-// After many large requests the allocator keeps fragmented free memory; malloc_trim returns it once
-// no large hold is left.
+// After many large requests the allocator keeps fragmented free memory, which malloc_trim returns.
+// A hold ends before all that it stands for is freed, on several threads: the allocator is trimmed
+// again as long as more is resident than a second after the last time.
 void HttpServer::State::WatchMemory(int64_t now_us) {
   MemoryBudget& memory = host.api.memory();
-  memory.NoteResident(ResidentBytes());
-  most_held = std::max(most_held, memory.TakePeak());
+  const int64_t resident = ResidentBytes();
+  memory.NoteResident(resident);
+  if (memory.TakePeak() > kTrimBytes) trims_due = kTrims;
+  if (now_us < next_trim_us) return;
+  if (std::exchange(trimmed, false)) kept_bytes = resident;
+  kept_bytes = std::min(kept_bytes, resident);
   const MemoryBudget::Stats stats = memory.stats();
   const bool crowded =
       stats.process_limit_bytes > 0 && stats.resident_bytes > stats.process_limit_bytes / 10 * 9;
-  const bool quiet = most_held > kTrimBytes && stats.used_bytes < kTrimBytes;
-  if ((!quiet && !crowded) || now_us < next_trim_us) return;
+  const bool grown = stats.used_bytes < kTrimBytes && resident - kept_bytes > kTrimBytes;
+  if (!crowded && !(grown && trims_due > 0)) return;
   next_trim_us = now_us + kTrimEveryUs;
-  most_held = 0;
+  trimmed = true;
+  trims_due = std::max(0, trims_due - 1);
   asio::post(bulk_pool, [] { ::malloc_trim(0); });
 }
 
@@ -281,8 +293,7 @@ void HttpServer::State::FinishDrainIfEmpty() {
 std::string UrlOf(const HttpOptions& options, uint16_t port) {
   const std::string& host = options.host;
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  return fmt::format("{}://{}:{}", options.tls.certificate.empty() ? "http" : "https", shown,
-                     port);
+  return fmt::format("{}://{}:{}", options.tls.certificate.empty() ? "http" : "https", shown, port);
 }
 
 HttpServer::HttpServer(std::unique_ptr<State> state)
