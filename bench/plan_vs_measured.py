@@ -69,11 +69,12 @@ class Bench:
             self.run("make-model", path, "--family", family, "--shape", shape)
         return path
 
-    def calibrate(self, lines, model, formats, both_cores=False):
+    def calibrate(self, lines, model, formats, both_cores=False, threads=0):
         """Appends the parts of the model; of formats after the first only those with weights."""
         for number, weights in enumerate(formats):
             words = ["bench", "ops", "--model", model, "--weights", weights, "--json"]
             words += ["--filter", " row"] if number > 0 else []
+            words += ["--threads", threads] if threads > 0 else []
             if not both_cores:
                 done = subprocess.run([*self.run_with, self.braid, *map(str, words)],
                                       capture_output=True, text=True, check=True)  # fmt: skip

@@ -5,14 +5,16 @@
         [--busy 0.5] [--rounds 1] [--json FILE]
 
 Two fleets of two engines with a thread each: both behind `braid router`, and one that computes
-prompts for the other. Requests come at random (Poisson), as many as keep the engines busy for the
-part --busy of the time, with prompts and answers of random lengths. The engines and the simulation
-get the same ones, from one trace. The simulation's steps last as `braid bench ops` measures the
-model's parts with both cores busy, and pages go as fast as `braid bench handoff` measures. Prints
-throughput and latencies of both and their ratio. Without --model it makes a small one. On a busy
-machine give it priority, but no real-time class, whose threads wait for each other's time slices.
-A percentile at which gaps become as long as a prompt differs more than others: a few requests more
-or fewer that met a prompt decide it.
+prompts for the other. Requests come at random (Poisson), as many as keep the simulated engines of
+the first fleet busy for the part --busy of the time, with prompts and answers of random lengths.
+The engines and the simulation get the same ones, from one trace. The simulation's steps last as
+`braid bench ops` measures the model's parts, on one core while the other is idle and on both, and
+pages go as fast as `braid bench handoff` measures. Prints throughput and latencies of both and
+their ratio. Each round measures the parts again; medians of all rounds count. Without --model it
+makes a small one. On a busy machine give it priority, but no real-time class, whose threads wait
+for each other's time slices. The longer engines are busy, the more waiting multiplies an error of
+steps. A percentile at which gaps become as long as a prompt differs more than others: a few
+requests more or fewer that met a prompt decide it.
 """
 
 import argparse
@@ -33,6 +35,7 @@ from streams import token_times
 
 PROMPT_TOKENS, ANSWER_TOKENS = (64, 512), (16, 96)
 CONTEXT = 1024
+FLEETS = {"router": False, "prefill, decode": True}  # whether pages are handed over
 RATIOS = ("output tokens/s", "first token p50", "first token p99", "token p50", "token p99",
           "request p50", "request p99")  # fmt: skip
 
@@ -139,10 +142,9 @@ def device_of(bench, lines):
     return path
 
 
-def requests_of(options, plan_seconds):
-    """Arrival, prompt and answer, so many that two engines are busy for options.busy."""
+def requests_of(options, rate):
+    """Arrival, prompt and answer: `rate` requests a second on average."""
     draw = random.Random(options.seed)
-    rate = 2 * options.busy / plan_seconds
     requests, at = [], 0.0
     while True:
         at += draw.expovariate(rate)
@@ -151,14 +153,27 @@ def requests_of(options, plan_seconds):
         requests.append((at, draw.randint(*PROMPT_TOKENS), draw.randint(*ANSWER_TOKENS)))
 
 
-def simulate(bench, folder, model, calibration, device, requests, handoff):
+def requests_that_keep_busy(options, simulate_these):
+    """As many requests as keep the engines of a simulation busy for options.busy."""
+    rate, requests = 2.0, []
+    for _ in range(8):
+        requests = requests_of(options, rate)
+        _, busy = simulate_these(requests, False)
+        if abs(busy / options.busy - 1) < 0.03:
+            break
+        rate *= options.busy / busy
+    return requests
+
+
+def simulate(bench, folder, model, calibrations, device, requests, handoff):
     trace = folder / "trace.csv"
     rows = []
     for at, prompt, answer in requests:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(1_700_000_000 + int(at)))
         rows.append(f"{stamp}.{int(at % 1 * 1e7):07d},{prompt},{answer}\n")
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
-    words = ["simulate", "cluster", model, "--engines", 2, "--calibration", calibration,
+    words = ["simulate", "cluster", model, "--engines", 2, "--calibration", calibrations[0],
+             "--machine-engines", 2, "--calibration-shared", calibrations[1],
              "--hardware", device, "--trace-file", trace, "--minutes", 100, "--no-overlap",
              "--max-num-seqs", 64, "--max-batch-tokens", 2048, "--decode-latency-ms", 12, "--json",
              "--route", "round-robin"]  # fmt: skip
@@ -184,30 +199,31 @@ def main():
         folder = pathlib.Path(temporary)
         bench = Bench(options.braid, "", folder)
         model = pathlib.Path(options.model) if options.model else bench.model("attention")
-        lines = folder / "ops.jsonl"
-        bench.calibrate(lines, model, ["bf16"], both_cores=True)
-        device = device_of(bench, lines)
+        lines, shared = folder / "ops.jsonl", folder / "shared.jsonl"
         vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-        # An engine that runs eight requests of the mean length.
-        means = [sum(bounds) // 2 for bounds in (PROMPT_TOKENS, ANSWER_TOKENS)]
-        plan = json.loads(bench.run("plan", model, "--calibration", lines, "--workload",
-                                    f"in={means[0]},out={means[1]},concurrency=8", "--json"))
-        speed = plan["without_overlap"]["output_tokens_per_second"]
-        requests = requests_of(options, means[1] / speed)
-        found = {}
-        for name, handoff in (("router", False), ("prefill, decode", True)):
-            measured = []
-            for _ in range(options.rounds):
+        device, requests, measured = None, None, {name: [] for name in FLEETS}
+
+        def simulate_these(requests, handoff):
+            return simulate(bench, folder, model, (lines, shared), device, requests, handoff)
+
+        for _ in range(options.rounds):
+            bench.calibrate(lines, model, ["bf16"], threads=1)
+            bench.calibrate(shared, model, ["bf16"], both_cores=True)
+            device = device or device_of(bench, lines)
+            requests = requests or requests_that_keep_busy(options, simulate_these)
+            for name, handoff in FLEETS.items():
                 processes, port = serve(options, folder, model, handoff)
                 try:
-                    measured.append(asyncio.run(send(port, requests, vocabulary)))
+                    measured[name].append(asyncio.run(send(port, requests, vocabulary)))
                 finally:
                     for process in processes:
                         process.kill()
                         process.wait()
-            real = {key: statistics.median(run[key] for run in measured) for key in RATIOS}
-            simulated, busy = simulate(bench, folder, model, lines, device, requests, handoff)
-            found[name] = {"real": real, "simulated": simulated}
+        found = {}
+        for name, handoff in FLEETS.items():
+            real = {key: statistics.median(run[key] for run in measured[name]) for key in RATIOS}
+            simulated, busy = simulate_these(requests, handoff)
+            found[name] = {"real": real, "simulated": simulated, "rounds": measured[name]}
             print(f"{name}: {len(requests)} requests in {options.seconds:g} s, engines busy for "
                   f"{busy:.0%} in the simulation\n{'':18}{'real':>12}{'simulated':>12}{'ratio':>8}")
             for key in RATIOS:

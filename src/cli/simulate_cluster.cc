@@ -26,6 +26,10 @@ class SimulateClusterCommand : public Command {
     flags.Required("MODEL", model_, "Directory with a config.json, or the file; weights unused");
     flags.Text("--hardware", hardware_, "As for braid plan");
     flags.Text("--calibration", calibration_, "As for braid plan");
+    flags.Number("--machine-engines", cluster_.machine_engines, {1, 1 << 10},
+                 "Engines of one machine, which share its memory's bandwidth");
+    flags.Text("--calibration-shared", shared_calibration_,
+               "With --machine-engines: --calibration measured while all of them compute");
     flags.Number("--engines", cluster_.engines, {1, 1 << 16}, "Engines behind the router");
     flags.Number("--prefill-engines", cluster_.prefill_engines, {0, 1 << 16},
                  "Of the engines, those that compute prompts for the others; 0: each does all");
@@ -81,8 +85,8 @@ class SimulateClusterCommand : public Command {
   Result<std::vector<ClusterRun>> Simulate(const ModelSpec& spec, const Hardware& machine);
   void Print(const std::vector<ClusterRun>& runs, const std::string& title) const;
 
-  std::string model_, hardware_, calibration_, mesh_text_, route_ = "least-loaded",
-                                                           load_ = "random";
+  std::string model_, hardware_, calibration_, shared_calibration_, mesh_text_;
+  std::string route_ = "least-loaded", load_ = "random";
   std::string trace_, rates_ = "1", weights_ = "bf16", html_, loads_, placed_;
   int32_t redundant_ = 0;
   double minutes_ = 10, expert_balance_ = 1;
@@ -119,6 +123,11 @@ Status SimulateClusterCommand::ReadFlags() {
                  "--scale-requests works without --prefill-engines, and with --min-engines of at "
                  "most --engines",
                  "--scale-requests"};
+  }
+  if ((cluster_.machine_engines > 1) != !shared_calibration_.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 "--machine-engines above 1 and --calibration-shared FILE go together",
+                 "--machine-engines"};
   }
   cluster_.overlap = !no_overlap_;
   draw_.load = load_ == "agentic"    ? ClusterLoad::kAgentic
@@ -280,6 +289,9 @@ void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
 Status SimulateClusterCommand::Run() {
   RETURN_IF_ERROR(ReadFlags());
   ASSIGN_OR_RETURN(const Hardware machine, ReadCalibrated(hardware_, calibration_));
+  if (!shared_calibration_.empty()) {
+    ASSIGN_OR_RETURN(cluster_.shared, ReadCalibrated(hardware_, shared_calibration_));
+  }
   const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));

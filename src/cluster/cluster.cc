@@ -60,9 +60,10 @@ struct Engine {
 
 class Cluster {
  public:
-  Cluster(StepClock& clock, const SchedulerConfig& config, const Hardware& hardware,
+  // `clocks`: of an engine whose machine is otherwise idle, and of one whose neighbours compute.
+  Cluster(std::vector<StepClock>& clocks, const SchedulerConfig& config, const Hardware& hardware,
           const ClusterOptions& options, const std::vector<ClusterRequest>& requests)
-      : clock_(clock),
+      : clocks_(clocks),
         config_(config),
         hardware_(hardware),
         options_(options),
@@ -104,11 +105,12 @@ class Cluster {
   void Scale();
   void SwitchOff(Engine& engine);
   void NextBalance(Engine& engine);
-  double StepSeconds(const Engine& engine);
-  double RankSeconds(std::span<const Row> rows, size_t window);
+  double StepSeconds(int32_t which);
+  double BusyNeighbours(int32_t which) const;
+  double RankSeconds(std::span<const Row> rows, size_t window, size_t clock);
   ClusterMoment& Now();
 
-  StepClock& clock_;
+  std::vector<StepClock>& clocks_;
   const SchedulerConfig& config_;
   const Hardware& hardware_;
   const ClusterOptions& options_;
@@ -367,7 +369,7 @@ void Cluster::Begin(int32_t which) {
   for (const PageMove& move : engine.plan.moves) BeginMove(move);
   ++report_.steps;
   NextBalance(engine);
-  const auto ns = std::max<int64_t>(1, std::llround(StepSeconds(engine) * 1e9));
+  const auto ns = std::max<int64_t>(1, std::llround(StepSeconds(which) * 1e9));
   engine.busy_ns += ns;
   engine.step_ns = ns;
   Add(now_ns_ + ns, Happening::kStepEnd, which, engine.life);
@@ -485,26 +487,44 @@ void Cluster::NextBalance(Engine& engine) {
   }
   ++engine.window_steps;
   const double balance = options_.balances[engine.window].balance;
-  clock_.SetExpertBalance(balance);
+  for (StepClock& clock : clocks_) clock.SetExpertBalance(balance);
   ClusterMoment& moment = Now();
   moment.balance += (balance - moment.balance) / static_cast<double>(++moment.steps);
   balance_sum_ += balance;
   ++balanced_steps_;
 }
 
-// Groups wait for each other: the fullest decides.
-double Cluster::StepSeconds(const Engine& engine) {
-  double seconds = 0;
-  std::span<const Row> rest = engine.plan.rows;
-  for (const int32_t count : engine.plan.dp_rank_rows) {
-    const auto rows = static_cast<size_t>(count);
-    if (rows > 0) seconds = std::max(seconds, RankSeconds(rest.first(rows), engine.window));
-    rest = rest.subspan(rows);
+// The part of the other engines of its machine that compute, from 0 to 1.
+double Cluster::BusyNeighbours(int32_t which) const {
+  const int32_t first = which - which % options_.machine_engines;
+  const int32_t end = std::min(first + options_.machine_engines, options_.engines);
+  double busy = 0;
+  for (int32_t e = first; e < end; ++e) {
+    busy += e != which && engines_[static_cast<size_t>(e)].running ? 1 : 0;
   }
-  return seconds;
+  return busy / std::max(1, options_.machine_engines - 1);
 }
 
-double Cluster::RankSeconds(std::span<const Row> rows, size_t window) {
+// Groups wait for each other: the fullest decides.
+double Cluster::StepSeconds(int32_t which) {
+  const Engine& engine = engines_[static_cast<size_t>(which)];
+  double seconds[2] = {};
+  for (const size_t clock : {0, 1}) {
+    if (clock == 1 && options_.machine_engines == 1) continue;
+    std::span<const Row> rest = engine.plan.rows;
+    for (const int32_t count : engine.plan.dp_rank_rows) {
+      const auto rows = static_cast<size_t>(count);
+      if (rows > 0) {
+        seconds[clock] =
+            std::max(seconds[clock], RankSeconds(rest.first(rows), engine.window, clock));
+      }
+      rest = rest.subspan(rows);
+    }
+  }
+  return std::lerp(seconds[0], seconds[1], BusyNeighbours(which));
+}
+
+double Cluster::RankSeconds(std::span<const Row> rows, size_t window, size_t clock) {
   StepRows prompts, decodes;
   for (const Row& row : rows) {
     StepRows& of = row.token_count > 1 ? prompts : decodes;
@@ -514,7 +534,7 @@ double Cluster::RankSeconds(std::span<const Row> rows, size_t window) {
     of.logits_rows += row.sample ? 1 : 0;
   }
   // Nearly equal steps take the same time: contexts by 64 tokens, prompts by 16.
-  uint64_t key = window;
+  uint64_t key = MixBits(window * 2 + clock);
   for (StepRows* of : {&prompts, &decodes}) {
     if (of->sequences == 0) continue;
     of->context_tokens = RoundUp(of->context_tokens / of->sequences, 64);
@@ -526,34 +546,13 @@ double Cluster::RankSeconds(std::span<const Row> rows, size_t window) {
   }
   const auto [at, added] = step_seconds_.try_emplace(key, 0);
   if (added) {
-    const StepForecast step = clock_.StepOf(prompts, decodes);
+    const StepForecast step = clocks_[clock].StepOf(prompts, decodes);
     at->second = options_.overlap ? step.seconds_with_overlap() : step.seconds_without_overlap();
   }
   return at->second;
 }
 
 }  // namespace
-
-void TimeHistogram::Add(double seconds, int64_t count) {
-  const double place = std::log(std::max(seconds, kLeast) / kLeast) / std::log(kGrowth);
-  const auto bucket = static_cast<size_t>(place);
-  if (bucket >= buckets_.size()) buckets_.resize(bucket + 1);
-  buckets_[bucket] += count;
-  sum_ += seconds * static_cast<double>(count);
-  count_ += count;
-}
-
-double TimeHistogram::Quantile(double q) const {
-  const double wanted = q * static_cast<double>(count_);
-  int64_t seen = 0;
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    seen += buckets_[i];
-    if (seen > 0 && static_cast<double>(seen) >= wanted) {
-      return kLeast * std::pow(kGrowth, static_cast<double>(i) + 0.5);
-    }
-  }
-  return 0;
-}
 
 Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& hardware,
                                       const ForecastOptions& forecast,
@@ -568,14 +567,19 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
     longest = std::max<int64_t>(longest, request.prompt_tokens() + request.output_tokens);
   }
   if (spec.context_tokens_max > 0) longest = std::min<int64_t>(longest, spec.context_tokens_max);
-  ASSIGN_OR_RETURN(StepClock clock, StepClock::Create(spec, options.mesh, hardware, forecast));
+  CHECK(options.shared.has_value() == (options.machine_engines > 1));
+  std::vector<StepClock> clocks;
+  for (const Hardware& of : {hardware, options.shared.value_or(hardware)}) {
+    ASSIGN_OR_RETURN(StepClock clock, StepClock::Create(spec, options.mesh, of, forecast));
+    clocks.push_back(std::move(clock));
+  }
   SchedulerConfig config{.context_tokens_max = static_cast<int32_t>(longest),
                          .step_tokens_max = options.step_tokens_max,
                          .running_max = options.running_max,
                          .waiting_max = std::numeric_limits<int32_t>::max(),
                          .vocabulary = spec.vocabulary,
                          .dp_ranks = options.mesh.dp};
-  ASSIGN_OR_RETURN(config.cache, clock.Cache(longest, options.running_max));
+  ASSIGN_OR_RETURN(config.cache, clocks.front().Cache(longest, options.running_max));
   config.handoff = options.prefill_engines > 0;
   config.decode_latency_us = options.decode_latency_us;
   if (config.handoff && hardware.network_bytes_per_second <= 0 &&
@@ -585,7 +589,8 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                              "prefill engines need one to send pages",
                              hardware.name)};
   }
-  ASSIGN_OR_RETURN(ClusterReport report, Cluster(clock, config, hardware, options, requests).Run());
+  ASSIGN_OR_RETURN(ClusterReport report,
+                   Cluster(clocks, config, hardware, options, requests).Run());
   if (options.balances.empty()) report.expert_balance = forecast.expert_balance;
   return report;
 }

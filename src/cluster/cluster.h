@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
+#include "cluster/time_histogram.h"
 #include "cluster/workload.h"
 #include "forecast/forecast.h"
 
@@ -33,7 +35,13 @@ struct ClusterOptions {
   int32_t step_tokens_max = 8192;  // of all groups of an engine
   int64_t decode_latency_us = 0;   // as --decode-latency-ms of `braid serve`; 0: no bound
   bool overlap = true;             // communication is hidden behind computation
-  double fail_every_seconds = 0;   // mean time between failures of an engine; 0: none
+  // So many engines, one after the other, are on one machine and share its memory's bandwidth. A
+  // step that begins while all others of the machine compute lasts as on `shared`, one that begins
+  // while none does as on the hardware; between these in proportion. `shared` is set if there are
+  // several.
+  int32_t machine_engines = 1;
+  std::optional<Hardware> shared = std::nullopt;
+  double fail_every_seconds = 0;  // mean time between failures of an engine; 0: none
   double repair_seconds = 60;
   // Autoscaling: every ten seconds engines start or leave, so that each has so many requests; 0:
   // all of them run all the time. From engines_min to `engines` of them; one that leaves gets
@@ -44,21 +52,6 @@ struct ClusterOptions {
   uint64_t seed = 1;
   // Of each engine's steps, one after the other and again from the first; none: as the forecast.
   std::vector<ReplayedBalance> balances = {};
-};
-
-// Counts in buckets of 2 % width: quantiles are exact to that.
-class TimeHistogram {
- public:
-  void Add(double seconds, int64_t count = 1);
-  double Quantile(double q) const;  // 0 if empty
-  double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
-  int64_t count() const { return count_; }
-
- private:
-  static constexpr double kLeast = 1e-6, kGrowth = 1.02;
-  std::vector<int64_t> buckets_;
-  double sum_ = 0;
-  int64_t count_ = 0;
 };
 
 // Of the timeline: a two-hundredth of the time in which requests come.

@@ -91,6 +91,37 @@ TEST(Cluster, ABoundOfDecodeLatencyCutsPromptsIntoShortSteps) {
   EXPECT_LT(bounded.inter_token.Quantile(1), whole.inter_token.Quantile(1) / 2);
 }
 
+TEST(Cluster, EnginesOfAMachineSlowEachOtherWhileTheyCompute) {
+  Hardware shared = Machine();
+  shared.memory_bytes_per_second /= 4;
+  shared.bf16_flops /= 4;
+  const auto request = [](int64_t at_us, uint64_t key) {
+    return ClusterRequest{
+        .at_us = at_us, .prompt = {{key, 640}}, .output_tokens = 40, .answer_key = 8};
+  };
+  ClusterOptions options{.engines = 2, .route = ClusterRoute::kRoundRobin};
+  const double alone = Simulated(options, {request(0, 1)}).whole.mean();
+  options.machine_engines = 2;
+  options.shared = shared;
+  EXPECT_NEAR(Simulated(options, {request(0, 1)}).whole.mean(), alone, alone * 1e-9);
+  // One after the other they do not meet; at once all steps but the first one are four times as
+  // long. Engines of different machines never meet.
+  EXPECT_NEAR(Simulated(options, {request(0, 1), request(100'000'000, 2)}).whole.mean(), alone,
+              alone * 1e-9);
+  const double both = Simulated(options, {request(0, 1), request(0, 2)}).whole.mean();
+  EXPECT_GT(both, 2.5 * alone);
+  EXPECT_LT(both, 4 * alone);
+  options.engines = 4;  // round robin: the third engine is on the second machine
+  const ClusterReport three = Simulated(options, {request(0, 1), request(0, 2), request(0, 3)});
+  EXPECT_NEAR(three.whole.Quantile(0.01), alone, alone * 0.02);
+  EXPECT_NEAR(three.whole.mean(), (alone + 2 * both) / 3, alone * 0.01);
+  // Of three engines on a machine, one busy neighbour of two adds half of what both would.
+  options = {
+      .engines = 3, .route = ClusterRoute::kRoundRobin, .machine_engines = 3, .shared = shared};
+  const double half = Simulated(options, {request(0, 1), request(0, 2)}).whole.mean();
+  EXPECT_NEAR(half - alone, (both - alone) / 2, alone * 0.1);
+}
+
 TEST(Cluster, StepsTakeTheBalancesThatAreReplayedOneAfterTheOther) {
   const Mesh mesh{.dp = 2, .tp = 1, .ep = 2};
   std::vector<ClusterRequest> requests;  // of one step each

@@ -19,7 +19,7 @@ std::vector<BenchStep> StepsOf(const ModelSpec& spec) {
   std::vector<BenchStep> steps;
   // Attention begins a partition every 256 tokens, and a recurrence a chunk every 64.
   for (const int64_t context : {96, 288, 544, 1056, 4128}) {
-    for (const int64_t sequences : {1, 8, 32, 64}) {
+    for (const int64_t sequences : {1, 2, 4, 8, 16, 32, 64}) {
       if (context < spec.context_tokens_max && sequences * context <= kCachedTokensMax) {
         steps.push_back({sequences, context, 1});
       }
