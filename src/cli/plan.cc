@@ -35,7 +35,8 @@ class PlanCommand : public Command {
                "in=N,out=N,concurrency=N: tokens of a prompt and of an answer, requests at a time");
     flags.Choice("--weights", weights_, {"bf16", "fp8", "int8", "int4", "fp32", "any"},
                  "Format of the weights; any: with --search the best of bf16, fp8, int8, int4");
-    flags.Choice("--kv-dtype", kv_dtype_, {"fp32", "bf16", "int8"}, "Type of keys and values");
+    flags.Choice("--kv-dtype", kv_dtype_, {"auto", "fp32", "bf16", "int8"},
+                 "Type of keys and values; auto: as in the calibration, else bf16");
     flags.Choice("--state-dtype", state_dtype_, {"fp32", "bf16", "int8"},
                  "Type of recurrent state");
     flags.Number("--step-tokens", step_tokens_, {1, 1 << 20},
@@ -67,7 +68,7 @@ class PlanCommand : public Command {
   Result<SearchResult> Find(const ModelSpec& spec) const;
 
   std::string model_, hardware_, calibration_, mesh_text_, workload_text_;
-  std::string weights_ = "bf16", kv_dtype_ = "bf16", state_dtype_ = "fp32";
+  std::string weights_ = "bf16", kv_dtype_ = "auto", state_dtype_ = "fp32";
   int32_t step_tokens_ = 8192, redundant_ = 0, devices_ = 8;
   std::optional<double> inter_token_ms_, first_token_ms_;
   bool search_ = false, json_ = false;
@@ -98,10 +99,10 @@ Status PlanCommand::ReadFlags() {
     return Error{ErrorCode::kInvalid, "--weights any needs --search; name a format", "--weights"};
   }
   options_.format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16);
-  options_.kv_dtype = DTypeOf(kv_dtype_);
   options_.step_tokens_max = step_tokens_;
   options_.redundant_experts = redundant_;
   ASSIGN_OR_RETURN(machine_, ReadCalibrated(hardware_, calibration_));
+  options_.kv_dtype = kv_dtype_ == "auto" ? machine_.kv_dtype : DTypeOf(kv_dtype_);
   return {};
 }
 

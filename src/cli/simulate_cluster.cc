@@ -187,6 +187,7 @@ Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec
                                                                  const Hardware& machine) {
   const ForecastOptions forecast{
       .format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16),
+      .kv_dtype = machine.kv_dtype,
       .step_tokens_max = cluster_.step_tokens_max,
       .redundant_experts = redundant_,
       .expert_balance = expert_balance_};

@@ -1,6 +1,7 @@
 // Times from measurements: at them, between them, beyond them, and of parts that nobody measured.
 #include "forecast/calibration.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "forecast/forecast.h"
@@ -73,6 +74,13 @@ TEST(Calibration, LinesOfBenchOpsAreADeviceWithItsTimes) {
   EXPECT_NEAR(found->calibration.Seconds({"feed-forward", "", 4e6, 2e6, 0, 0}), 5, 1e-9);
   EXPECT_DOUBLE_EQ(found->calibration.Seconds({"experts", "", 1, 1, 0, 2}), 4);
   EXPECT_EQ(found->sources.back(), "times of 2 parts of steps: ops.json");
+  EXPECT_EQ(found->kv_dtype, DType::kBF16);
+  const auto with = [](std::string_view type) {
+    return ParseCalibration(fmt::format(R"({{"kv_dtype":"{}",{})", type, Line().substr(1)), "a");
+  };
+  EXPECT_EQ(with("f32")->kv_dtype, DType::kF32);
+  EXPECT_EQ(with("i8")->kv_dtype, DType::kI8);
+  EXPECT_FALSE(with("bool"));
 }
 
 TEST(Calibration, AnErrorNamesTheLineAndHowToWriteIt) {

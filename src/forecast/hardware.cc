@@ -130,6 +130,16 @@ Status ReadMeasured(const json::object& run, std::string_view source,
   return {};
 }
 
+// bf16 if the line does not say.
+Result<DType> KvDtypeOf(const json::object& run, std::string_view source) {
+  std::string name;
+  if (!TextOf(run, "kv_dtype", name)) return DType::kBF16;
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kI8}) {
+    if (name == NameOf(type)) return type;
+  }
+  return Wrong(source, "kv_dtype", fmt::format("is {}; it must be f32, bf16 or i8", name));
+}
+
 // 1 if there are none.
 double MedianOf(std::vector<double> values) {
   if (values.empty()) return 1;
@@ -214,6 +224,7 @@ Result<Hardware> ParseCalibration(std::string_view lines, std::string_view sourc
     }
     if (!hardware) {
       ASSIGN_OR_RETURN(hardware, ParseHardware(json::serialize(*device), where));
+      ASSIGN_OR_RETURN(hardware->kv_dtype, KvDtypeOf(*object, where));
     }
     RETURN_IF_ERROR(ReadMeasured(*object, where, parts, fractions));
   }
@@ -234,6 +245,7 @@ Result<Hardware> ReadCalibrated(const std::string& hardware, const std::string& 
   if (hardware.empty()) return measured;
   ASSIGN_OR_RETURN(Hardware named, ReadHardware(hardware));
   named.calibration = std::move(measured.calibration);
+  named.kv_dtype = measured.kv_dtype;
   named.sources.push_back(measured.sources.back());
   return named;
 }

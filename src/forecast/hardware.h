@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "forecast/calibration.h"
 #include "ops/weight_format.h"
+#include "tensor/dtype.h"
 
 namespace braid {
 
@@ -37,7 +38,8 @@ struct Hardware {
   double link_fraction = 1;
   double dollars_per_hour = 0;
   double watts = 0;
-  Calibration calibration;  // empty: all times are the limits
+  Calibration calibration;        // empty: all times are the limits
+  DType kv_dtype = DType::kBF16;  // of keys and values: as the calibration measured them
   // One line per number that was given: "memory_bytes 80000000000: NVIDIA ... data sheet".
   std::vector<std::string> sources;
 

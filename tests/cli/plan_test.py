@@ -76,7 +76,7 @@ def test_measured_parts_replace_the_formula(braid, tiny, tmp_path):
 
 
 def test_every_part_of_a_decode_step_is_measured_as_it_is_planned(braid, tiny, tmp_path):
-    lines = tmp_path / "ops.json"
+    lines, amounts = tmp_path / "ops.json", {}
     with open(lines, "w") as file:
         for cases in ("8 ", "24 rows"):  # of 8 sequences, and with two drafts each
             done = braid("bench", "ops", "--model", tiny, "--filter", cases, "--json")
@@ -85,6 +85,8 @@ def test_every_part_of_a_decode_step_is_measured_as_it_is_planned(braid, tiny, t
             for result in run["results"]:
                 assert 0 < result["ns_min"] <= result["ns_median"]
                 result["ns_median"] = 1e9
+                place = amounts.setdefault(result["part"], [])
+                place.append((result["flops"], result["bytes"]))
             file.write(json.dumps(run) + "\n")
     config = json.loads((pathlib.Path(tiny) / "config.json").read_text())
     layers = config["num_hidden_layers"]
@@ -99,6 +101,9 @@ def test_every_part_of_a_decode_step_is_measured_as_it_is_planned(braid, tiny, t
         found = plan(braid, tiny, *words, "--drafts", str(drafts))["decode"]["parts"]
         seconds = {p["part"]: p["seconds"] for p in found if p["part"] != "draft head"}
         assert seconds == pytest.approx(expected, rel=1e-3)
+        for part in found if drafts == 0 else []:
+            each = [part[key] / expected[part["part"]] for key in ("flops", "bytes")]
+            assert any(each == pytest.approx(one, rel=1e-6) for one in amounts[part["part"]]), part
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ def test_a_recorded_load_must_be_of_the_model_and_its_ranks(braid, three_layers)
         (["--rate", "fast"], "write numbers above 0"),
         (["--engines", "2", "--prefill-engines", "2"], "must be fewer than --engines 2"),
         (["--mesh", "tp=3"], "tp 3 does not divide"),
+        (["--engines", "2", "--machine-engines", "2"], "--calibration-shared FILE go together"),
         (["--experts-placed", "once"], "goes with --expert-loads FILE"),
         (["--hardware", "epyc_2core"], "memory of 23.5 GiB is too small"),
         (["--trace-file", MODEL], "line 1: not valid JSON"),
