@@ -131,7 +131,7 @@ Status InspectCommand::Run() {
   const WeightChoice choice = WeightChoiceOf(weights_, quantise_head_);
   ASSIGN_OR_RETURN(const Binding binding, BindWeights(spec, checkpoint, choice));
   if (!dump_.empty()) return Dump(binding);
-  ASSIGN_OR_RETURN(const Outlook outlook, OutlookOf(spec, binding, choice));
+  ASSIGN_OR_RETURN(const Outlook outlook, OutlookOf(spec, checkpoint, choice));
   Print(DescribeModel(spec, &checkpoint, &binding.report, choice), &binding.report, &outlook);
   return {};
 }

@@ -29,26 +29,41 @@ std::string FormText(const Outlook& outlook, const Expansion& expansion,
 
 }  // namespace
 
-Result<Outlook> OutlookOf(const ModelSpec& spec, const Binding& binding,
+Result<Outlook> OutlookOf(ModelSpec spec, const Checkpoint& checkpoint,
                           const WeightChoice& choice) {
+  const EngineOptions options;
+  ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(options));
+  ASSIGN_OR_RETURN(const DraftChoice draft, ParseDraft(options.draft, HasDraftHead(spec)));
+  SchedulerConfig scheduler = options.scheduler;
+  draft.Apply(scheduler);
+  if (draft.head) UseDraftHead(spec);
+  PlanState(spec, draft.tokens_max, machine.state_dtype);
+  ASSIGN_OR_RETURN(const Binding binding, BindWeights(spec, checkpoint, choice));
   const LoadReport& report = binding.report;
-  ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(EngineOptions{}));
   const Expansion expansion = ExpansionOf(report);
-  const SchedulerConfig scheduler;
   const int64_t available = AvailableMemory();
   Outlook out{.as_stored = expansion.formats.empty(),
               .needs_expand = !choice.format && expansion.must_be_asked_for(),
               .weight_bytes = expansion.packed};
-  const Result<MemoryPlan> plan =
-      PlanMemory(spec, {.kv_dtype = machine.kv_dtype,
-                        .available_bytes = available,
-                        .weight_bytes = expansion.packed,
-                        .pageable_bytes = PageableBytes(binding),
-                        .workspace_bytes = WorkspaceBytes(spec, scheduler.step_tokens_max),
-                        .running_max = scheduler.running_max});
+  const Result<MemoryPlan> plan = PlanMemory(
+      spec, {.kv_dtype = machine.kv_dtype,
+             .available_bytes = available,
+             .weight_bytes = expansion.packed,
+             .pageable_bytes = PageableBytes(binding),
+             .workspace_bytes = WorkspaceBytes(spec, scheduler.step_tokens_max) +
+                                DraftBytes(spec, CachePlanOf(spec, machine.kv_dtype), scheduler, 0),
+             .running_max = scheduler.running_max,
+             .drafts = draft.tokens_max > 0});
+  for (const WeightStorage& weight : report.weights) {
+    if (weight.part == "draft_head") out.draft_head_bytes += weight.packed_bytes;
+  }
   out.fits = plan.ok();
   out.context_tokens = plan ? plan->model_len_max : 0;
-  out.text = fmt::format("{}: {}; ", FormText(out, expansion, choice), ByteText(out.weight_bytes));
+  out.text = fmt::format("{}: {}", FormText(out, expansion, choice), ByteText(out.weight_bytes));
+  if (out.draft_head_bytes > 0) {
+    out.text += fmt::format(" with a draft head of {}", ByteText(out.draft_head_bytes));
+  }
+  out.text += "; ";
   out.text += plan ? fmt::format("fits, with sequences of up to {} tokens", out.context_tokens)
                    : fmt::format("does not fit: {}", plan.error().message);
   out.on_disk_bytes = plan ? plan->on_disk_bytes : 0;
@@ -72,6 +87,7 @@ json::object OutlookObject(const Outlook& outlook) {
           {"as_stored", outlook.as_stored},
           {"needs_expand", outlook.needs_expand},
           {"weight_bytes", outlook.weight_bytes},
+          {"draft_head_bytes", outlook.draft_head_bytes},
           {"fits", outlook.fits},
           {"context_tokens", outlook.context_tokens},
           {"on_disk_bytes", outlook.on_disk_bytes},

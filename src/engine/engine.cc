@@ -35,8 +35,6 @@
 #include "model/loading/memory_plan.h"
 #include "model/loading/weight_binding.h"
 #include "parallel/rank_view.h"
-#include "runtime/drafts/head_drafter.h"
-#include "runtime/drafts/lookup_drafter.h"
 #include "runtime/lock_step.h"
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
@@ -190,18 +188,8 @@ Status Engine::State::ChooseDrafts() {
 }
 
 int64_t Engine::State::DraftBytes() const {
-  const SchedulerConfig& scheduler = options.scheduler;
-  const int32_t longest = options.context_tokens_max > 0 ? options.context_tokens_max
-                                                         : std::numeric_limits<int32_t>::max();
-  int64_t bytes = 0;
-  if (scheduler.draft_tokens_max > 0) {
-    bytes += LookupDrafter::Bytes(scheduler.running_max, longest);
-  }
-  if (scheduler.draft_head) {
-    const CachePlan cache = CachePlanOf(views[0].spec, machine.kv_dtype);
-    bytes += HeadDrafter::Bytes(spec, cache, scheduler.running_max);
-  }
-  return bytes;
+  return braid::DraftBytes(spec, CachePlanOf(views[0].spec, machine.kv_dtype), options.scheduler,
+                           options.context_tokens_max);
 }
 
 // Runs before the weights are read, so that a model that does not fit fails at once.

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "base/quantities.h"
+#include "runtime/drafts/head_drafter.h"
+#include "runtime/drafts/lookup_drafter.h"
 
 namespace braid {
 
@@ -48,6 +51,15 @@ Result<DraftChoice> ParseDraft(std::string_view text, bool has_head) {
                  "draft"};
   }
   return DraftChoice{.tokens_max = count, .adapt = false, .lookup = !has_head, .head = has_head};
+}
+
+int64_t DraftBytes(const ModelSpec& spec, const CachePlan& cache, const SchedulerConfig& limits,
+                   int32_t context_tokens_max) {
+  if (limits.draft_tokens_max == 0) return 0;
+  const int32_t longest =
+      context_tokens_max > 0 ? context_tokens_max : std::numeric_limits<int32_t>::max();
+  const int64_t head = limits.draft_head ? HeadDrafter::Bytes(spec, cache, limits.running_max) : 0;
+  return LookupDrafter::Bytes(limits.running_max, longest) + head;
 }
 
 std::string DraftsText(const SchedulerConfig& limits, int64_t bytes) {

@@ -102,6 +102,10 @@ struct DraftChoice {
 // otherwise looked up.
 Result<DraftChoice> ParseDraft(std::string_view text, bool has_head);
 
+// Bytes at most that drafts take beside `cache`, which is a rank's; context_tokens_max 0: any.
+int64_t DraftBytes(const ModelSpec& spec, const CachePlan& cache, const SchedulerConfig& limits,
+                   int32_t context_tokens_max);
+
 // A line for the start; empty without drafts. `bytes`: beside the cache.
 std::string DraftsText(const SchedulerConfig& limits, int64_t bytes);
 

@@ -54,13 +54,27 @@ def test_the_head_of_a_file_drafts_as_the_checkpoints_does(braid, tmp_path):
     assert drafts_of(braid, tmp_path / "m.gguf") != found
 
 
+def without_head(metadata, tensors):
+    metadata["qwen35.nextn_predict_layers"] = 0
+    metadata["qwen35.block_count"] = 3
+    for name in [name for name in tensors if name.startswith("blk.3.")]:
+        del tensors[name]
+
+
 def test_inspect_says_what_becomes_of_the_head(braid, tmp_path):
     path = tmp_path / "m.gguf"
     gguf_models.write(path, GOLDEN / "qwen3_5_b")
-    facts = json.loads(braid("inspect", path, "--json"))["checkpoint"]
+    inspected = json.loads(braid("inspect", path, "--json"))
+    facts, outlook = inspected["checkpoint"], inspected["outlook"]
     assert facts["draft"][0].startswith("mtp.*: 15 tensors, ")
     assert facts["draft"][0].endswith(" (draft head, loaded where --draft uses it)")
     assert "skipped" not in facts
+    # The first line is about what `braid serve` loads.
+    assert outlook["draft_head_bytes"] > 0 and " with a draft head of " in outlook["text"]
+    gguf_models.write(path, GOLDEN / "qwen3_5_b", without_head)
+    bare = json.loads(braid("inspect", path, "--json"))["outlook"]
+    assert bare["draft_head_bytes"] == 0 and "draft" not in bare["text"]
+    assert outlook["weight_bytes"] - bare["weight_bytes"] == outlook["draft_head_bytes"]
     gguf_models.write(path, GOLDEN / "deepseek_v3_a")
     facts = json.loads(braid("inspect", path, "--json"))["checkpoint"]
     assert "loaded where --draft uses it" in facts["draft"][0]
