@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/system/file.h"
 #include "forecast/forecast.h"
 
 namespace braid {
@@ -44,7 +45,7 @@ TEST(Calibration, BeyondMeasurementsTheLimitsScale) {
 
 TEST(Calibration, OfRepeatedMeasurementsTheMedianCounts) {
   const auto part = [](double seconds) { return MeasuredPart{"attention", "", 1e6, 1e6, seconds}; };
-  const Calibration c({part(9), part(1), part(2)}, 1, 1);
+  const Calibration c({part(9), part(1), part(2), part(1.5), part(8)}, 1, 1);
   EXPECT_NEAR(c.Seconds({"attention", "", 1e6, 1e6, 0, 0}), 2, 1e-9);
 }
 
@@ -81,6 +82,31 @@ TEST(Calibration, LinesOfBenchOpsAreADeviceWithItsTimes) {
   EXPECT_EQ(with("f32")->kv_dtype, DType::kF32);
   EXPECT_EQ(with("i8")->kv_dtype, DType::kI8);
   EXPECT_FALSE(with("bool"));
+}
+
+TEST(Calibration, NamedHardwareTakesTheTimesOfAFile) {
+  const std::string path = testing::TempDir() + "/calibration_test.jsonl";
+  ASSERT_TRUE(WriteFile(path, R"({"kv_dtype":"f32",)" + Line().substr(1)));
+  const Result<Hardware> own = ReadCalibrated("", path), named = ReadCalibrated("h100", path);
+  ASSERT_TRUE(own && named);
+  EXPECT_EQ(own->name, "here");
+  EXPECT_EQ(named->name, "h100");
+  EXPECT_NEAR(named->calibration.Seconds({"feed-forward", "", 4e6, 2e6, 0, 0}), 5, 1e-9);
+  EXPECT_EQ(named->kv_dtype, DType::kF32);
+  EXPECT_EQ(named->sources.back(), own->sources.back());
+  EXPECT_EQ(ReadCalibrated("", "")->name, "h200");
+  EXPECT_EQ(ReadCalibrated("b200", "")->name, "b200");
+  EXPECT_FALSE(ReadCalibrated("h100", path + ".none"));
+}
+
+TEST(Calibration, WorkOnRowsIsReadAndWrittenInFloats) {
+  ModelSpec spec{.hidden = 64, .layers = {{.mixer = FullAttention{}}, {}}};
+  // Two norms of each layer and one at the end, which read and write 64 channels.
+  EXPECT_EQ(RowWorkOf(spec, 3).bytes, 3 * 4 * (2 * 2 + 1) * 4 * 64);
+  // 2 key heads of 8 and 4 value heads of 16: a convolution of 2 * 16 + 64 channels, and gates.
+  spec.layers[1].mixer = LinearAttention{
+      .key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 16, .conv_width = 4};
+  EXPECT_EQ(RowWorkOf(spec, 3).bytes, 3 * 4 * ((2 * 2 + 1) * 4 * 64 + 2 * (2 * 16 + 64) + 3 * 64));
 }
 
 TEST(Calibration, AnErrorNamesTheLineAndHowToWriteIt) {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "experts/placement.h"
 #include "forecast/formulas.h"
@@ -104,6 +106,113 @@ TEST(ExpertPlan, TheFullestRankDecidesAndIdleExpertsAreNotRead) {
   const Hardware slow{.memory_bytes_per_second = 1e3, .bf16_flops = 1e12};
   EXPECT_DOUBLE_EQ(FullestSeconds(kTwoRanks, {0, 1, 2, 3}, {moe, kOne}, 8, {spec, slow}),
                    2.0 * 3 * 64 * 32 / 1e3);
+}
+
+TEST(ExpertPlan, OnlinePlacementsAreJudgedByTheNextWindow) {
+  // Known: experts 0 and 1 are hot. Then 0 and 2 are, which an exchange evens out; then 0 and 1.
+  const ExpertLoads loads =
+      Recorded({{4, 4, 0, 0}, {4, 0, 4, 0}, {4, 0, 4, 0}, {4, 4, 0, 0}, {4, 4, 0, 0}});
+  const auto reports = ComparePlacements(loads, kTwoRanks, {.known = 0.2, .wanted = 1}, nullptr);
+  ASSERT_TRUE(reports) << reports.error().message;
+  using Balances = std::vector<double>;
+  const PlacementReport& order = Find(*reports, PlacementMethod::kInOrder);
+  EXPECT_EQ(order.windows_once, (Balances{1, 1, 0.5, 0.5}));
+  EXPECT_EQ(order.windows_online, order.windows_once);
+  EXPECT_EQ(order.balance_online, 0.75);
+  EXPECT_EQ(order.received_online, 0);
+  EXPECT_EQ(order.rank_loads, (std::vector<Balances>{{1.5, 0.5}}));  // 24 of 32
+  const PlacementReport& moved = Find(*reports, PlacementMethod::kIncremental);
+  // Each placement is by the one window before. Experts 0 and 1 lie apart after the first; whether
+  // 0 and 2 then do depends on which was exchanged, and they do from the second window on.
+  EXPECT_EQ(moved.windows_once.front(), moved.windows_online.front());
+  EXPECT_EQ(moved.windows_online[1], 1);
+  EXPECT_EQ(moved.windows_online[3], 1);
+  double sum = 0;
+  for (const double balance : moved.windows_online) sum += balance;
+  EXPECT_DOUBLE_EQ(moved.balance_online, sum / 4);
+  EXPECT_DOUBLE_EQ(moved.rank_loads[0][0] + moved.rank_loads[0][1], 2);
+}
+
+TEST(ExpertPlan, TheHierarchicalPlacementNeedsGroupsThatDivide) {
+  const ExpertLoads loads = Recorded({{1, 2, 3, 4}, {1, 2, 3, 4}});
+  const auto methods = [&](const ExpertShape& shape, int32_t groups) {
+    std::vector<std::string_view> names;
+    const auto reports = ComparePlacements(loads, shape, {.groups = groups}, nullptr);
+    for (const PlacementReport& report : *reports) names.push_back(NameOf(report.method));
+    return names;
+  };
+  constexpr ExpertShape kTwoNodes{.experts = 4, .ranks = 4, .ranks_per_node = 2};
+  const std::vector<std::string_view> all{"in order", "hierarchical", "global", "incremental"};
+  EXPECT_EQ(methods(kTwoNodes, 2), all);
+  EXPECT_EQ(methods(kTwoNodes, 4), all);
+  for (const int32_t groups : {0, 1, 3}) EXPECT_EQ(methods(kTwoNodes, groups).size(), 3u) << groups;
+  const auto placed = PlaceBy(PlacementMethod::kHierarchical, loads, kTwoNodes, {.groups = 1});
+  ASSERT_FALSE(placed);
+  EXPECT_NE(placed.error().message.find("1 groups of experts do not divide among 2 nodes"),
+            std::string::npos);
+  const auto in_order = PlaceBy(PlacementMethod::kInOrder, loads, kTwoNodes, {});
+  ASSERT_TRUE(in_order);
+  EXPECT_EQ(*in_order, std::vector<LayerSlots>(1, InOrder(kTwoNodes)));
+}
+
+TEST(ExpertPlan, ReceivedExpertsHaveTheirBytes) {
+  const ModelSpec spec = Mixture();
+  const Hardware hardware{.memory_bytes_per_second = 1e9, .bf16_flops = 1e12};
+  const ExpertMachine machine{spec, hardware};
+  const ExpertLoads loads = Recorded({{4, 4, 0, 0}, {4, 4, 0, 0}});
+  const auto reports =
+      ComparePlacements(loads, kTwoRanks, {.wanted = 1, .step_tokens = 8}, &machine);
+  ASSERT_TRUE(reports) << reports.error().message;
+  const PlacementReport& moved = Find(*reports, PlacementMethod::kIncremental);
+  EXPECT_EQ(*moved.received_bytes, 2 * 3 * 64 * 32 * 2.0);  // of two experts, in bf16
+  EXPECT_EQ(*Find(*reports, PlacementMethod::kInOrder).received_bytes, 0);
+  EXPECT_GT(*Find(*reports, PlacementMethod::kInOrder).expert_seconds, *moved.expert_seconds);
+}
+
+TEST(ExpertPlan, DrawnLoadsFollowZipfsLawAndDrift) {
+  ModelSpec spec = Mixture();
+  std::get<MoeFfn>(spec.layers[0].ffn) = {.experts = 64, .top_k = 4, .width = 32};
+  spec.layers.insert(spec.layers.begin(), {.mixer = FullAttention{}, .ffn = DenseFfn{.width = 8}});
+  spec.layers.push_back(spec.layers[1]);
+  const DrawnLoads drawn{.exponent = 1, .windows = 3, .tokens = 1000, .seed = 5};
+  const auto loads = DrawLoads(spec, drawn);
+  ASSERT_TRUE(loads);
+  EXPECT_EQ(loads->layers, (std::vector<int32_t>{1, 2}));
+  ASSERT_EQ(loads->windows.size(), 3u);
+  double harmonic = 0;
+  for (int i = 1; i <= 64; ++i) harmonic += 1.0 / i;
+  for (const LoadWindow& window : loads->windows) {
+    EXPECT_EQ(window.tokens, 1000);
+    ASSERT_EQ(window.counts.size(), 2u);
+    for (const auto& counts : window.counts) {
+      std::vector<int64_t> sorted = counts;
+      std::ranges::sort(sorted, std::greater());
+      int64_t sum = 0;
+      for (const int64_t count : sorted) sum += count;
+      EXPECT_EQ(sum, 4000);
+      // The first would have 843 of 1000 tokens; each next one its part of what is left.
+      for (const size_t place : {0u, 1u, 9u, 63u}) {
+        const double expected = 4000 / harmonic / static_cast<double>(place + 1);
+        EXPECT_NEAR(static_cast<double>(sorted[place]), expected, 2) << place;
+      }
+    }
+  }
+  // Layers have orders of their own, and two neighbours change places from window to window.
+  EXPECT_NE(loads->windows[0].counts[0], loads->windows[0].counts[1]);
+  for (size_t layer = 0; layer < 2; ++layer) {
+    int changed = 0;
+    for (size_t e = 0; e < 64; ++e) {
+      changed += loads->windows[0].counts[layer][e] != loads->windows[1].counts[layer][e];
+    }
+    EXPECT_LE(changed, 2);
+  }
+  EXPECT_EQ(DrawLoads(spec, drawn)->windows[2].counts, loads->windows[2].counts);
+  // No token chooses an expert twice, however steep the law is; nobody is without experts.
+  const auto steep = DrawLoads(spec, {.exponent = 9, .windows = 1, .tokens = 10});
+  ASSERT_TRUE(steep);
+  EXPECT_EQ(std::ranges::max(steep->windows[0].counts[0]), 10);
+  spec.layers.resize(1);
+  EXPECT_FALSE(DrawLoads(spec, drawn));
 }
 
 TEST(ExpertPlan, ErrorsSayWhatDoesNotFit) {

@@ -94,6 +94,11 @@ TEST(Forecast, DraftsAreVerifiedMadeAndCountedAsFarAsTheyAreRight) {
   double layer = 0;
   for (const PartForecast& part : plain.decode.parts) layer += part.flops;
   EXPECT_NEAR(head.flops, 2 * (layer + 8 * 4 * 64.0 * 64), head.flops * 1e-9);
+  const Forecast light =
+      Of(spec, {}, kWorkload, {.drafts = 2, .draft_acceptance = 0, .without_weight_bytes = true});
+  // What is left are keys and values, of two passes.
+  const auto kept = std::ranges::find(plain.decode.parts, "attention", &PartForecast::part);
+  EXPECT_NEAR(light.decode.parts.back().bytes, 2 * kept->bytes, 1);
   const Forecast twice = Of(spec, {}, kWorkload, {.drafts = 4, .draft_acceptance = 0});
   EXPECT_DOUBLE_EQ(twice.decode.parts.back().bytes, 2 * head.bytes);
   EXPECT_DOUBLE_EQ(twice.decode.parts.back().arithmetic_seconds, 2 * head.arithmetic_seconds);
@@ -222,6 +227,20 @@ TEST(Forecast, OfMemoryIsWhatTheCacheAndTheWeightsTake) {
   EXPECT_GE(forecast.memory.weights, 2 * count.total);
   EXPECT_LE(forecast.memory.weights, 2 * count.total + 2 * 1024);  // vectors are fp32
   EXPECT_TRUE(forecast.fits);
+  // Of 8 prompts of 512 tokens: three vectors of 64 channels and gate and up of 256.
+  EXPECT_EQ(forecast.memory.workspace, 4 * (8 * 512 * (3 * 64 + 2 * 256) + 8 * 128));
+  const ForecastOptions short_steps{.step_tokens_max = 4};  // of fewer tokens than sequences
+  EXPECT_EQ(Of(Dense(), {}, kWorkload, short_steps).memory.workspace,
+            4 * (8 * (3 * 64 + 2 * 256) + 8 * 128));
+  ModelSpec recurrent = Dense();
+  recurrent.layers.push_back(recurrent.layers[0]);
+  recurrent.layers[1].mixer = LinearAttention{
+      .key_heads = 2, .value_heads = 2, .key_dim = 16, .value_dim = 16, .conv_width = 4};
+  const CachePlan cache = CachePlanOf(recurrent, DType::kBF16);
+  ASSERT_EQ(cache.groups.size(), 2u);
+  const auto state = std::ranges::find_if(
+      cache.groups, [](const GroupGeometry& g) { return g.kind != GroupKind::kFull; });
+  EXPECT_EQ(Of(recurrent, {}, kWorkload).memory.state, 8 * 2 * state->block_bytes);
   Hardware small = Machine();
   small.memory_bytes = static_cast<double>(forecast.memory.total()) - 1;
   EXPECT_FALSE(Of(Dense(), {}, kWorkload, {}, small).fits);
@@ -253,7 +272,8 @@ TEST(Forecast, ExpertRanksOfSeveralGroupsSendRowsThereAndBack) {
   // A quarter of the experts for the tokens of all: the routed work of a quarter of the tokens.
   EXPECT_DOUBLE_EQ(experts(four).flops, experts(one).flops / 4);
   EXPECT_LT(experts(four).bytes, experts(one).bytes);
-  EXPECT_GT(four.memory.exchange_buffers, 0);
+  // Of the 1024 tokens of two prompts, two rows in bf16 there and two back, twice.
+  EXPECT_EQ(four.memory.exchange_buffers, 2 * 1024 * (2 * 64 * 2 + 2 * 64 * 2));
   EXPECT_EQ(one.memory.exchange_buffers, 0);
 }
 
@@ -290,6 +310,84 @@ TEST(Forecast, OverTheNetworkATokenGoesOnceToEachNode) {
   const double network = 2 * (2 * other * 64 * 2), links = 2 * (2 * 2 * 64 * 2) / 2.0;
   EXPECT_DOUBLE_EQ(forecast.decode.sent_bytes, network + links);
   EXPECT_DOUBLE_EQ(forecast.decode.link_seconds, network / 1e7);
+}
+
+TEST(Forecast, LayersOfAKindAddUp) {
+  ModelSpec three = Dense();
+  three.layers = {three.layers[0], three.layers[0], three.layers[0]};
+  const Forecast one = Of(Dense(), {}, kWorkload), all = Of(three, {}, kWorkload);
+  ASSERT_EQ(all.decode.parts.size(), one.decode.parts.size());
+  for (size_t i = 0; i < one.decode.parts.size(); ++i) {
+    const PartForecast &each = one.decode.parts[i], &sum = all.decode.parts[i];
+    const double times = each.part == "embedding, head" ? 1 : 3;
+    EXPECT_NEAR(sum.flops, times * each.flops, each.flops * 1e-9) << each.part;
+    EXPECT_NEAR(sum.bytes, times * each.bytes, each.bytes * 1e-9) << each.part;
+    EXPECT_NEAR(sum.seconds, times * each.seconds, each.seconds * 1e-9) << each.part;
+    EXPECT_NEAR(sum.arithmetic_seconds, times * each.arithmetic_seconds, 1e-15) << each.part;
+    EXPECT_NEAR(sum.memory_seconds, times * each.memory_seconds, 1e-15) << each.part;
+  }
+}
+
+TEST(Forecast, ExpertRanksOfOneGroupSumTheirOutputs) {
+  Hardware machine = Machine();
+  machine.exchange_seconds = 1e-3;
+  const Forecast two = Of(Mixture(), {.tp = 2, .ep = 2}, kWorkload, {}, machine);
+  // Gathers of 64 + 64 and 32 + 64 channels, of which half come, and sums of 64 that are scattered
+  // and gathered: three exchanges.
+  const double bytes = 8 * (64 + 64 + 32 + 64) * 2 / 2.0 + 2 * 8 * 64 * 2 / 2.0;
+  EXPECT_DOUBLE_EQ(two.decode.sent_bytes, bytes);
+  EXPECT_DOUBLE_EQ(two.decode.link_seconds, bytes / 1e8 + 3e-3);
+  EXPECT_EQ(two.memory.exchange_buffers, 0);
+  // A device that is alone exchanges nothing.
+  EXPECT_EQ(Of(Mixture(), {}, kWorkload, {}, machine).decode.link_seconds, 0);
+}
+
+TEST(Forecast, SpeedsAreThoseOfPromptsAndStepsInTurn) {
+  Hardware machine = Machine();
+  machine.dollars_per_hour = 3;
+  machine.watts = 500;
+  machine.host_seconds = 1e-3;
+  const Workload workload{.input_tokens = 1000, .output_tokens = 5, .concurrency = 6};
+  const ForecastOptions options{.step_tokens_max = 300};
+  const Mesh mesh{.tp = 2};
+  const Forecast forecast = Of(Dense(), mesh, workload, options, machine);
+  const auto clock = StepClock::Create(Dense(), mesh, machine, options);
+  ASSERT_TRUE(clock);
+  double prompt = 0;
+  for (const auto& [at, tokens] : {std::pair{0, 300}, {300, 300}, {600, 300}, {900, 100}}) {
+    const StepForecast step = clock->StepOf(
+        {.tokens = tokens, .sequences = 1, .context_tokens = at, .logits_rows = at == 900 ? 1 : 0},
+        {});
+    prompt += std::max(step.compute_seconds, step.link_seconds) + 1e-3;
+  }
+  const double step =
+      std::max(forecast.decode.compute_seconds, forecast.decode.link_seconds) + 1e-3;
+  const SpeedForecast& speed = forecast.overlapped;
+  EXPECT_DOUBLE_EQ(speed.first_token_seconds, prompt);
+  EXPECT_DOUBLE_EQ(speed.first_token_seconds_burst, prompt * 3.5);
+  EXPECT_DOUBLE_EQ(speed.inter_token_seconds, step);
+  EXPECT_DOUBLE_EQ(speed.inter_token_seconds_mean, (5 * prompt + 4 * step) / 4);
+  const double requests = 6 / (6 * prompt + 4 * step);
+  EXPECT_DOUBLE_EQ(speed.output_tokens_per_second, 5 * requests);
+  EXPECT_DOUBLE_EQ(speed.input_tokens_per_second, 1000 * requests);
+  EXPECT_DOUBLE_EQ(*speed.joules_per_million_output, 2 * 500 / (5 * requests) * 1e6);
+  EXPECT_DOUBLE_EQ(*speed.dollars_per_million_output, 2 * 3 / 3600.0 / (5 * requests) * 1e6);
+  machine.watts = machine.dollars_per_hour = 0;
+  const Forecast unpriced = Of(Dense(), mesh, workload, options, machine);
+  EXPECT_FALSE(unpriced.serial.joules_per_million_output);
+  EXPECT_FALSE(unpriced.serial.dollars_per_million_output);
+  // An answer of one token has no time between tokens.
+  const Workload one{.input_tokens = 1000, .output_tokens = 1, .concurrency = 6};
+  EXPECT_EQ(Of(Dense(), mesh, one, options, machine).serial.inter_token_seconds_mean, 0);
+}
+
+TEST(Forecast, AHostThatIsSlowerThanTheDeviceBoundsTheStep) {
+  Hardware machine = Machine();
+  machine.host_seconds = 10;
+  const StepForecast& step = Of(Dense(), {.tp = 4}, kWorkload, {}, machine).decode;
+  EXPECT_EQ(step.bound(), Bound::kHost);
+  EXPECT_DOUBLE_EQ(step.seconds_with_overlap(),
+                   std::max(step.compute_seconds, step.link_seconds) + 10);
 }
 
 TEST(Forecast, OverlapHidesTheShorterOfComputationAndCommunication) {
@@ -390,6 +488,32 @@ TEST(Search, FindsTheFastestMeshThatFitsAndKeepsTheBounds) {
   EXPECT_NE(none.error().message.find("inter-token latency"), std::string::npos);
 }
 
+TEST(Search, SaysHowManyMeshesThereAreAndWhyNoneWillDo) {
+  const auto refused = [](const SearchSpace& space, const Hardware& machine) {
+    const Result<SearchResult> found = SearchMesh(Mixture(), machine, kWorkload, {}, space);
+    return found ? "found " + MeshText(found->mesh) : found.error().message;
+  };
+  // Of one device; two groups or two ranks, with experts whole or shared; twice, for two formats.
+  const std::vector<ops::WeightFormat> two{ops::WeightFormat::kBF16, ops::WeightFormat::kI8};
+  const SearchSpace slow{.devices_max = 2, .formats = two, .inter_token_seconds_max = 1e-12};
+  EXPECT_NE(refused(slow, Machine()).find("none of 10 meshes"), std::string::npos);
+  EXPECT_NE(refused(slow, Machine()).find("10 the inter-token"), std::string::npos);
+  const SearchSpace late{.devices_max = 2, .first_token_seconds_max = 1e-12};
+  EXPECT_NE(refused(late, Machine()).find("5 exceed the time to first token, 0 the inter-token"),
+            std::string::npos);
+  Hardware small = Machine();
+  small.memory_bytes = 1000;
+  EXPECT_NE(refused({.devices_max = 2}, small).find("0 cannot divide the model or lack links, 5"),
+            std::string::npos);
+  Hardware lone = Machine();
+  lone.memory_bytes = 1000;
+  lone.link_devices = 1;
+  lone.network_bytes_per_second = 0;  // two groups without shared experts exchange nothing
+  EXPECT_NE(refused({.devices_max = 2}, lone).find("3 cannot divide the model or lack links, 2"),
+            std::string::npos)
+      << refused({.devices_max = 2}, lone);
+}
+
 TEST(Hardware, EveryKnownOneCanBeReadAndNamesItsSources) {
   for (const std::string_view name : KnownHardware()) {
     const Result<Hardware> hardware = ReadHardware(std::string(name));
@@ -413,6 +537,12 @@ TEST(Hardware, ErrorsNameTheKey) {
   EXPECT_NE(error(R"("memory": {"value": 5, "source": "s"})").find("memory is unknown"),
             std::string::npos);
   EXPECT_NE(ReadHardware("no-such").error().message.find("h100, h200"), std::string::npos);
+  for (const char* text : {R"({"name": "x"})", R"({"name": "x", "numbers": [1]})"}) {
+    const Result<Hardware> hardware = ParseHardware(text, "x.json");
+    ASSERT_FALSE(hardware);
+    EXPECT_NE(hardware.error().message.find("numbers must be an object"), std::string::npos)
+        << hardware.error().message;
+  }
 }
 
 TEST(Hardware, MeasuredFractionsLowerTheRates) {
