@@ -40,7 +40,7 @@ def serving(*flags, binary=None, model=ROOT / "models/braid-tiny", may_be_killed
             break
     timer.cancel()
     if address is None:
-        pytest.exit(f"{' '.join(command)} did not start:\n{''.join(log)}", returncode=1)
+        pytest.fail(f"{' '.join(command)} did not start:\n{''.join(log)}", pytrace=False)
     # The rest is read on, so that a full pipe never stops the server.
     threading.Thread(target=lambda: log.extend(process.stdout), daemon=True).start()
     try:

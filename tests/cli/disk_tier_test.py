@@ -21,9 +21,15 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from rank_group import Group, TcpGroup, needs_mpi  # noqa: E402
-from serving import serving  # noqa: E402
+import serving as servers  # noqa: E402
 
+# Keys and values as large on every machine, where memory is meant to be small.
+KV = ("--kv-dtype", "bf16")
 KILLS = int(os.environ.get("BRAID_TIER_KILLS", "20"))
+
+
+def serving(*flags, **more):
+    return servers.serving(*flags, *KV, **more)
 
 
 def ask(port, prompt, tokens=24, **more):
@@ -84,7 +90,7 @@ def test_each_rank_keeps_its_pages(tmp_path, expected, ranks):
 
 @contextlib.contextmanager
 def processes(start, *flags):
-    group = start(*flags, rank_seconds=20)
+    group = start(*flags, *KV, rank_seconds=20)
     try:
         assert group.listening.wait(60), "".join(group.log)
         yield int(group.address.rsplit(":", 1)[1])
@@ -131,7 +137,7 @@ def test_ranks_that_are_processes_keep_their_pages(tmp_path, expected, start):
                                           (TcpGroup, "read")], ids=["mpi", "tcp"])
 def test_a_rank_that_is_lost_while_pages_move_ends_the_group(tmp_path, expected, start, moved):
     """No report of the lost rank's moves comes; nobody may wait for it."""
-    group = start("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "210MiB")
+    group = start("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "210MiB", *KV)
     wrong = []
 
     def client(port, first):

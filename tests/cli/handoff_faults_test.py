@@ -33,7 +33,8 @@ KINDS = [kind for kind in itertools.product(PHASES, ("prefill", "decode"), HOWS)
 HOST = f"braid-{os.getpid()}"
 HERE, THERE = "10.99.8.1", "10.99.8.2"
 BINARY = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
-FLAGS = ["--threads", "1", "--draft", "off", "--max-model-len", "2200", "--memory", "120M"]
+FLAGS = ["--threads", "1", "--draft", "off", "--max-model-len", "2200", "--memory", "120M",
+         "--kv-dtype", "bf16"]  # fmt: skip
 ANSWERS_WITHIN = 600  # seconds; a silent partner is given up after 5
 CLIENTS = 4
 

@@ -17,7 +17,8 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from serving import serving  # noqa: E402
 
-FLAGS = ["--threads", "1", "--draft", "off", "--max-model-len", "4096", "--memory", "300M"]
+FLAGS = ["--threads", "1", "--draft", "off", "--max-model-len", "4096", "--memory", "300M",
+         "--kv-dtype", "bf16"]  # fmt: skip
 # How often a partner is killed or stopped in each phase; the suite takes the least.
 TIMES = int(os.environ.get("BRAID_HANDOFF_FAULTS", "1"))
 

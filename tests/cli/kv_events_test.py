@@ -19,7 +19,7 @@ from serving import serving  # noqa: E402
 BLOCK = 64
 FLAGS = ["--threads", "1", "--draft", "off", "--max-model-len", "700", "--kv-events",
          "tcp://127.0.0.1:*", "--kv-events-replay", "tcp://127.0.0.1:*",
-         "--kv-events-topic", "kv@one@tiny"]  # fmt: skip
+         "--kv-events-topic", "kv@one@tiny", "--kv-dtype", "bf16"]  # fmt: skip
 # The fields of events in their order, as the readers of the array form know them.
 STORED = ["block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium",
           "lora_name", "extra_keys"]  # fmt: skip

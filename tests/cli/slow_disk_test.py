@@ -12,8 +12,7 @@ import time
 
 import pytest
 
-from disk_tier_test import ask, expected, metric, prompts  # noqa: F401
-from serving import serving
+from disk_tier_test import ask, expected, metric, prompts, serving  # noqa: F401
 from slow_files import slow_files
 
 pytestmark = pytest.mark.skipif(os.environ.get("BRAID_TIER_FUSE") != "1",
