@@ -137,7 +137,8 @@ def test_ranks_that_are_processes_keep_their_pages(tmp_path, expected, start):
                                           (TcpGroup, "read")], ids=["mpi", "tcp"])
 def test_a_rank_that_is_lost_while_pages_move_ends_the_group(tmp_path, expected, start, moved):
     """No report of the lost rank's moves comes; nobody may wait for it."""
-    group = start("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "210MiB", *KV)
+    group = start("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "210MiB",
+                  *KV)
     wrong = []
 
     def client(port, first):

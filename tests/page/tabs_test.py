@@ -120,14 +120,16 @@ def test_a_tab_has_an_address_and_the_chat_is_kept(ready_page):
     expect(page.get_by_test_id("composer")).to_have_value("half a question")
 
 
-def test_facts_have_labels_and_units_that_a_person_reads(ready_page):
+def test_facts_have_labels_and_units_that_a_person_reads(ready_page, base_url):
+    with urllib.request.urlopen(f"{base_url}/server_info", timeout=30) as response:
+        kv_dtype = json.loads(response.read())["kv_dtype"]  # that of the machine's products
     page = ready_page()
     open_tab(page, "model")
     model = page.get_by_test_id("model")
     facts = {term: value for term, value in zip(model.locator("dt").all_inner_texts(),
                                                 model.locator("dd").all_inner_texts())}
     # Of two layers of the model and that of its draft head.
-    assert facts["KV cache per token"] == "1.5 KiB"
+    assert facts["KV cache per token"] == {"bf16": "1.5 KiB", "f32": "3.0 KiB"}[kv_dtype]
     # Three blocks of 0.83 MiB: by default a sequence that decodes keeps one for drafts beside two.
     assert facts["Recurrent state per sequence"] == "2.5 MiB"
     assert facts["Context length"] == "8,192 tokens"
