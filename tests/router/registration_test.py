@@ -228,7 +228,7 @@ def test_serve_registers_renews_and_leaves(start_router, tmp_path):
         wait_for(lambda: engines().get("one", {}).get("url")
                  == f"http://127.0.0.1:{served.port}", 60)
         # Another model of the same name does not fit.
-        with serving(*flags, "two", "--kv-dtype", "fp32") as other:
+        with serving(*flags, "two", "--kv-dtype", "int8") as other:
             wait_for(lambda: any("--kv-dtype is" in line for line in other.log), 60)
         wait_for(lambda: router.request("POST", "/v1/completions", TEXT, headers=root)[0] == 200,
                  60)
