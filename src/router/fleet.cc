@@ -417,7 +417,9 @@ json::array Fleet::Json() const {
   for (const auto& engine : engines_) {
     const bool ready = engine->state == State::kReady;
     const auto& registration = engine->registration;
+    // Rounded up: 0 says that it takes nothing new.
     const int64_t left_us = std::max<int64_t>(0, engine->registered_until_us - now_us);
+    const int64_t left_ms = (left_us + 999) / 1000;
     list.push_back(
         json::object{{"name", engine->address.name},
                      {"url", fmt::format("http://{}", engine->address.authority())},
@@ -426,7 +428,7 @@ json::array Fleet::Json() const {
                      {"draining", engine->draining},
                      {"removed", engine->removed},
                      {"registered", registration.has_value()},
-                     {"registered_ms_left", registration ? json::value(left_us / 1000) : nullptr},
+                     {"registered_ms_left", registration ? json::value(left_ms) : nullptr},
                      {"version", registration ? json::value(registration->program) : nullptr},
                      {"prefills", registration && registration->prefills},
                      {"breaker_open", !engine->breaker.closed()},
