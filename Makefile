@@ -100,10 +100,10 @@ mutation: setup-test
 	@python3 tests/mutation/mutation.py $(MUTATION_ARGS)
 
 asan: setup-test
-	@python3 tests/run_all.py --preset dev unit simulation golden cli groups http client
+	@python3 tests/run_all.py --preset dev unit simulation golden cli groups device http client
 
 tsan: setup-test
-	@python3 tests/run_all.py --preset tsan unit simulation golden cli groups http client
+	@python3 tests/run_all.py --preset tsan unit simulation golden cli groups device http client
 
 abuse: setup-test build
 	@.venv/bin/python tests/abuse/abuse.py --seconds $(ABUSE_SECONDS)

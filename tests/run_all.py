@@ -25,7 +25,9 @@ SHOWN_LINES = 40
 TOGETHER = 2  # parts at a time
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
+# Two parts beside `cli` of its folder, so that none takes longest by far.
 GROUPS = re.compile(r"rank|handoff|disk_tier|slow_disk|expert")
+DEVICE = re.compile(r"vulkan")
 SANITIZED = {
     "dev": {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
@@ -66,10 +68,12 @@ def parts_of(preset):
     def pytest(*paths, python_of_tests=venv):
         return [python_of_tests, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *paths]
 
-    def files(folder, of_groups):
-        """Tests of processes that work together, or the others: two parts that take as long."""
-        every = sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob("*_test.py"))
-        return [str(path) for path in every if bool(GROUPS.match(path.name)) == of_groups]
+    def cli_files(kind=None):
+        """Tests of the command line of one kind; None: those of no kind."""
+        every = sorted(path.relative_to(ROOT) for path in (ROOT / "tests/cli").glob("*_test.py"))
+        kinds = {path: next((k for k in (GROUPS, DEVICE) if k.match(path.name)), None)
+                 for path in every}
+        return [str(path) for path in every if kinds[path] is kind]
 
     return [
         Part("unit", [*ctest, "unit", "-j", "2"], alone=True),
@@ -79,9 +83,10 @@ def parts_of(preset):
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
         Part("simulation", [*ctest, "simulation", "-j", "2"], alone=True),
         Part("scenarios", [python, "tests/scenarios.py"]),
-        Part("cli", pytest(*files("tests/cli", False)), ["tests/cli", venv, binary]),
-        Part("groups", pytest(*files("tests/cli", True)), ["tests/cli", venv, binary]),
+        Part("device", pytest(*cli_files(DEVICE)), ["tests/cli", venv, binary]),
         Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
+        Part("groups", pytest(*cli_files(GROUPS)), ["tests/cli", venv, binary]),
+        Part("cli", pytest(*cli_files()), ["tests/cli", venv, binary]),
         Part("golden", [python, "tests/golden/compare.py", binary,
                         *(["--few-cuts"] if preset in SANITIZED else [])],
              ["tests/golden/compare.py", binary]),

@@ -71,7 +71,8 @@ def test_nothing_runs_while_paused_and_nothing_is_lost(served):
     thread = threading.Thread(target=lambda: answers.append(
         ask(served.port, "POST", "/v1/completions", USER, {**TEXT, "seed": 3})))
     thread.start()
-    time.sleep(0.5)
+    wait_for(lambda: ask(served.port, "GET", "/v1/running", USER)[1]["data"])
+    time.sleep(0.3)
     assert not answers
     running = ask(served.port, "GET", "/v1/running", USER)[1]["data"]
     assert [entry["phase"] for entry in running] == ["waiting"]

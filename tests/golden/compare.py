@@ -202,6 +202,7 @@ class GoldenSet:
         self.measured = json.loads((HERE / "measured.json").read_text())[name]
         self.sequences = [s["token_ids"] for s in self.scores]
         self.outputs = {}  # lines of `braid score` by arithmetic and cut
+        self.answers = {}  # of `braid run` by arithmetic and prompt
         self.stop = []
         if self.tiny:
             config = json.loads((engine.model / "generation_config.json").read_text())
@@ -269,6 +270,12 @@ class GoldenSet:
 
     def answer(self, golden, compute):
         """Greedy output of the engine, checked for its form."""
+        asked = (compute, tuple(golden["prompt_ids"]))
+        if asked not in self.answers:
+            self.answers[asked] = self.run_greedy(golden, compute)
+        return self.answers[asked]
+
+    def run_greedy(self, golden, compute):
         most = TINY_GREEDY_TOKENS if self.tiny else RANDOM_GREEDY_TOKENS
         out = self.engine.greedy(golden["prompt_ids"], most, compute)
         if len(out["logprobs"]) != len(out["token_ids"]):

@@ -219,21 +219,20 @@ def test_slow_heads_and_bodies_meet_absolute_deadlines(start_server):
                 except TimeoutError:
                     pass
         assert status_of(answer) == 408
-        assert 0.8 < time.monotonic() - start < 3
+        assert 0.8 < time.monotonic() - start < 10
     start = time.monotonic()
     assert exchange(server, b"") == b"", "an idle connection is closed without a word"
-    assert 0.8 < time.monotonic() - start < 3
+    assert 0.8 < time.monotonic() - start < 10
 
 
 def test_connections_above_the_limit_are_refused(start_server):
     server = start_server(connections_per_address_max=3)
     held = [server.connect() for _ in range(3)]
-    time.sleep(0.1)
     assert status_of(exchange(server, b"")) == 503
     for connection in held:
         connection.close()
-    time.sleep(0.2)
-    assert server.get("/health")[0] == 200
+    get = b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+    wait_for(lambda: status_of(exchange(server, get)) == 200)
 
 
 def test_probes_are_answered_where_all_connections_are_used_up(start_server):
@@ -262,12 +261,14 @@ def test_bodies_above_the_memory_for_all_of_them_are_refused(start_server):
     head = b"POST /tokenize HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000\r\n\r\n"
     with server.connect() as half:
         half.sendall(head + b"x")
-        time.sleep(0.3)  # until its head has been read
-        status, headers, _ = server.request("POST", "/tokenize", {"prompt": "a" * 300_000})
-        assert status == 503 and headers["Retry-After"]
+        long = {"prompt": "a" * 300_000}
+        # From the moment on at which the head has been read.
+        wait_for(lambda: server.post("/tokenize", long)[0] == 503)
+        assert server.metric("requests_shed_total") == 1
+        assert server.request("POST", "/tokenize", long)[1]["Retry-After"]
         assert server.post("/tokenize", {"prompt": "a" * 200})[0] == 200
-    assert server.metric("requests_shed_total") == 1
-    wait_for(lambda: server.post("/tokenize", {"prompt": "a" * 300_000})[0] == 200)
+    assert server.metric("requests_shed_total") == 2
+    wait_for(lambda: server.post("/tokenize", long)[0] == 200)
 
 
 def test_a_half_sent_request_that_is_given_up_leaves_the_server_well(server):

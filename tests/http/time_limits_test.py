@@ -23,11 +23,11 @@ def in_threads(server, bodies):
 def test_what_waits_too_long_is_refused(start_server):
     server = start_server(running=1, step_us=10000, queue_seconds_max=1)
     threads, answers = in_threads(server, [LONG])
-    time.sleep(0.3)
+    wait_for(lambda: server.metric("num_requests_running") == 1)
     begin = time.monotonic()
     status, error = server.post("/v1/completions", TEXT)
     assert status == 503 and error["error"]["code"] == "queue_timeout"
-    assert 0.8 < time.monotonic() - begin < 3
+    assert 0.8 < time.monotonic() - begin < 10
     status, headers, data = server.request("POST", "/v1/completions", {**TEXT, "stream": True})
     assert status == 200 and b'"code":"queue_timeout"' in data and data.endswith(b"[DONE]\n\n")
     for thread in threads:
@@ -67,7 +67,7 @@ def test_an_idle_connection_is_closed(start_server):
     with server.connect() as connection:
         begin = time.monotonic()
         assert connection.recv(1) == b""
-        assert 0.8 < time.monotonic() - begin < 3
+        assert 0.8 < time.monotonic() - begin < 10
 
 
 def test_a_connection_serves_so_many_requests(server):
