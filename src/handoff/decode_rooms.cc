@@ -47,13 +47,13 @@ bool DecodeRooms::BeginWrite(SessionId session, const PartHead& head, int64_t no
   return true;
 }
 
-void DecodeRooms::EndWrite(RoomId id, PartKey part, bool good, Effects& effects) {
+void DecodeRooms::EndWrite(RoomId id, PartKey part, const std::string& error, Effects& effects) {
   Room& room = rooms_.at(id);
   PartState& state = room.parts.at(part);
   CHECK(state == PartState::kWriting);
   --room.writing;
-  state = good ? PartState::kHere : PartState::kMissing;
-  if (!good) return Fail(id, "a page did not arrive as it was sent", effects);
+  state = error.empty() ? PartState::kHere : PartState::kMissing;
+  if (!error.empty()) return Fail(id, error, effects);
   Settle(id, effects);
 }
 
@@ -81,6 +81,12 @@ void DecodeRooms::Lost(SessionId session, const std::string& why, Effects& effec
     if (room.session == session) lost.push_back(id);
   }
   for (const RoomId id : lost) Fail(id, why, effects);
+}
+
+void DecodeRooms::LosePages(const std::string& why, Effects& effects) {
+  std::vector<RoomId> all;
+  for (const auto& [id, room] : rooms_) all.push_back(id);
+  for (const RoomId id : all) Fail(id, why, effects);
 }
 
 void DecodeRooms::Tick(int64_t now_us, Effects& effects) {

@@ -63,13 +63,15 @@ class DecodeRooms {
   // A part's bytes are about to come. True: they may be written into its page, and EndWrite
   // follows. False: they must be discarded.
   bool BeginWrite(SessionId session, const PartHead& head, int64_t now_us);
-  // `good`: all bytes are there, and their checksum is the head's.
-  void EndWrite(RoomId room, PartKey part, bool good, Effects& effects);
+  // The part is in its page; or an error says why it is not.
+  void EndWrite(RoomId room, PartKey part, const std::string& error, Effects& effects);
 
   void On(SessionId session, const Last& last, Effects& effects);
   void On(SessionId session, const Refusal& refusal, Effects& effects);
   // The connection has ended. Its writes end as well, and are reported.
   void Lost(SessionId session, const std::string& why, Effects& effects);
+  // The pages of all rooms are lost.
+  void LosePages(const std::string& why, Effects& effects);
   void Tick(int64_t now_us, Effects& effects);
 
   const std::map<RoomId, Room>& rooms() const { return rooms_; }

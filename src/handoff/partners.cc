@@ -57,6 +57,7 @@ void Partners::State::Run() {
     Drop(connection, kStops);
   }
   transport->Progress();
+  bytes->Finish();
 }
 
 bool Partners::State::Turn() {
@@ -68,6 +69,7 @@ bool Partners::State::Turn() {
     published = stats;
   }
   for (const auto& command : now) command();
+  bytes->Progress();
   transport->Progress();
   Tick(MonotonicUs());
   return true;
@@ -105,8 +107,8 @@ void Partners::State::Apply(PrefillRooms::Effects& effects) {
   for (const auto& [key, error] : effects.release) {
     const auto at = jobs.find(key);
     ++(error.empty() ? stats.done : stats.failed);
-    at->second->events->Post(
-        PagesMoved{.move = at->second->move, .error = error, .lost = {}, .logprob = {}});
+    EndMove(*at->second->events,
+            {.move = at->second->move, .error = error, .lost = {}, .logprob = {}});
     if (!at->second->ended) over.push_back(std::move(at->second));
     jobs.erase(at);
   }
@@ -197,19 +199,31 @@ void Partners::State::Deliver(const Outcome& outcome) {
   } else {
     ++stats.done;
   }
-  arrival.events->Post(std::move(moved));
+  EndMove(*arrival.events, std::move(moved));
+}
+
+void Partners::State::EndMove(EventSink& events, PagesMoved moved) {
+  events.Post(std::move(moved));
+  std::lock_guard lock(mutex);
+  if (--moving == 0) drained.notify_all();
 }
 
 void Partners::State::OnReceived(uint64_t cookie, bool whole) {
   const auto at = writes.find(cookie);
-  const Write write = std::move(at->second);
+  const Write write = at->second;
   writes.erase(at);
-  const std::byte* bytes = write.page.data != nullptr ? write.page.data : write.whole.data();
-  const bool good = whole && Checksum(bytes, write.page.size) == write.checksum;
-  if (good && write.page.data == nullptr) pages.Scatter(write.whole, write.page);
-  if (good) stats.bytes += static_cast<int64_t>(write.page.size);
+  const bool good = whole && Checksum(write.bytes, write.page.size) == write.checksum;
+  if (!good) return EndWrite(write, "a page did not arrive as it was sent");
+  bytes->Store(write.page, write.bytes, [this, write](const Status& status) {
+    if (status) stats.bytes += static_cast<int64_t>(write.page.size);
+    EndWrite(write, status ? "" : status.error().message);
+  });
+}
+
+void Partners::State::EndWrite(const Write& write, const std::string& error) {
+  bytes->Free(write.bytes);
   DecodeRooms::Effects effects;
-  decode.EndWrite(write.room, write.part, good, effects);
+  decode.EndWrite(write.room, write.part, error, effects);
   Apply(effects);
 }
 
@@ -220,15 +234,19 @@ void Partners::State::OnSent(uint64_t cookie, bool) {
   const auto way = flying.find(read.key.session);
   way->second -= static_cast<int64_t>(read.size);
   if (way->second == 0) flying.erase(way);
-  if (read.early) {
-    early_bytes -= static_cast<int64_t>(read.copy.size());
+  if (read.bytes == nullptr) {
+    early_bytes -= static_cast<int64_t>(read.early.size());
   } else {
-    gathered_bytes -= static_cast<int64_t>(read.copy.size());
-    PrefillRooms::Effects effects;
-    prefill.EndRead(read.key, effects);
-    Apply(effects);
+    bytes->Free(read.bytes);
+    if (!bytes->copies()) EndRead(read, "");
   }
   SendWaiting();
+}
+
+void Partners::State::EndRead(const Read& read, const std::string& error) {
+  PrefillRooms::Effects effects;
+  prefill.EndRead(read.key, error, effects);
+  Apply(effects);
 }
 
 // The prefill engine that has the fewest rooms.
@@ -255,8 +273,7 @@ void Partners::State::Receive(const PageMove& move, std::string request, EventSi
   if (!room) {
     ++stats.failed;
     if (error.empty()) error = "too many rooms are open";
-    events.Post(PagesMoved{.move = move.id, .error = error, .lost = {}, .logprob = {}});
-    return;
+    return EndMove(events, {.move = move.id, .error = error, .lost = {}, .logprob = {}});
   }
   arrivals[*room] = {move.id, move.request, &events, std::move(own)};
   Apply(effects);
@@ -265,9 +282,10 @@ void Partners::State::Receive(const PageMove& move, std::string request, EventSi
 void Partners::State::Hand(const PageMove& move, RoomKey key, EventSink& events) {
   const auto at = jobs.find(key);
   if (at == jobs.end()) {  // ended while other ranks had not heard of the move
-    events.Post(
-        PagesMoved{.move = move.id, .error = "the prompt was given up", .lost = {}, .logprob = {}});
-    return;
+    return EndMove(events, {.move = move.id,
+                            .error = "the prompt was given up",
+                            .lost = {},
+                            .logprob = {}});
   }
   Job& job = *at->second;
   job.move = move.id;
@@ -295,23 +313,55 @@ bool Partners::State::HasRoom(SessionId on_the_way_to) const {
 
 // Somebody waits for the first token of what was handed over, so that goes first.
 void Partners::State::SendWaiting() {
-  SendRest();
+  FetchRest();
+  SendFetched();
   SendEarly();
 }
 
-// What was handed over, as far as there is room for it on the way, and for copies.
-void Partners::State::SendRest() {
+// What was handed over, in order: copies as far as there is room for them, pages themselves as far
+// as there is room on the way.
+void Partners::State::FetchRest() {
   for (const auto& [key, job] : jobs) {
-    while (!job->rest.empty() && gathered_bytes < kCopiesBytesMax && HasRoom(key.session)) {
+    while (!job->rest.empty() && (bytes->copies() || HasRoom(key.session))) {
       const auto [part, page] = job->rest.front();
+      std::byte* to = bytes->Take(page);
+      if (to == nullptr) return;
       job->rest.pop_front();
-      if (!prefill.BeginRead(key)) continue;
-      std::vector<std::byte> copy;
-      if (page.data == nullptr) copy = pages.Gather(page);
-      gathered_bytes += static_cast<int64_t>(copy.size());
-      const std::byte* data = page.data != nullptr ? page.data : copy.data();
-      SendPart(part, data, {key, page.size, std::move(copy)});
+      if (!prefill.BeginRead(key)) {
+        bytes->Free(to);
+        continue;
+      }
+      bytes->Fetch(page, to, [this, read = Read{key, part, page.size, to, {}}](const Status& status) {
+        OnFetched(read, status);
+      });
     }
+  }
+}
+
+void Partners::State::OnFetched(Read read, const Status& status) {
+  if (status) fetched[read.key.session].push_back(read);
+  if (!status) bytes->Free(read.bytes);
+  if (bytes->copies()) EndRead(read, status ? "" : status.error().message);
+  bytes->copies() ? SendWaiting() : SendFetched();
+}
+
+// What nobody wants any more does not leave.
+void Partners::State::SendFetched() {
+  for (auto at = fetched.begin(); at != fetched.end();) {
+    auto& [session, waiting] = *at;
+    while (!waiting.empty()) {
+      const bool wanted = prefill.Open(waiting.front().key);
+      if (wanted && !HasRoom(session)) break;
+      Read read = std::move(waiting.front());
+      waiting.pop_front();
+      if (wanted) {
+        SendPart(std::move(read));
+      } else {
+        bytes->Free(read.bytes);
+        if (!bytes->copies()) EndRead(read, "");
+      }
+    }
+    at = waiting.empty() ? fetched.erase(at) : std::next(at);
   }
 }
 
@@ -332,8 +382,7 @@ void Partners::State::SendEarly() {
       const auto job = jobs.find(part.key);
       const bool computes = job != jobs.end() && job->second->events == nullptr;
       if (computes) stats.early_bytes += static_cast<int64_t>(size);
-      const std::byte* data = part.copy.data();
-      SendPart(part.part, data, {part.key, size, std::move(part.copy), true});
+      SendPart({part.key, part.part, size, nullptr, std::move(part.copy)});
     }
     at = waiting.empty() ? early.erase(at) : std::next(at);
   }
@@ -349,16 +398,17 @@ void Partners::State::TakeEarly(EarlyPart part) {
   SendEarly();
 }
 
-void Partners::State::SendPart(PartKey part, const std::byte* data, Read read) {
+void Partners::State::SendPart(Read read) {
   const RoomKey key = read.key;
   const size_t size = read.size;
   stats.bytes += static_cast<int64_t>(size);
   flying[key.session] += static_cast<int64_t>(size);
-  reads[++cookies] = std::move(read);
   const auto session = sessions.find(key.session);
   const ConnectionId to = session == sessions.end() ? ConnectionId() : session->second;
-  transport->SendData(to, Encode({key.session, PartHead{key.room, part, Checksum(data, size)}}),
-                      {data, size, cookies});
+  const std::byte* data = read.bytes != nullptr ? read.bytes : read.early.data();
+  const PartHead head{key.room, read.part, Checksum(data, size)};
+  reads[++cookies] = std::move(read);
+  transport->SendData(to, Encode({key.session, head}), {data, size, cookies});
 }
 
 Partners::Partners(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -383,8 +433,15 @@ Result<std::unique_ptr<Partners>> Partners::Create(PartnerOptions options) {
 }
 
 void Partners::Serve(Driver& driver) {
-  state_->driver = &driver;
-  state_->thread = std::thread([s = state_.get()] { s->Run(); });
+  State& s = *state_;
+  if (s.pages.apart()) {
+    const int64_t bytes = StagingBytes(s.options.staging_bytes, s.pages.block_bytes_max());
+    s.bytes = std::make_unique<Staging>(s.pages, bytes, [&s] { s.transport->Wake(); });
+  } else {
+    s.bytes = std::make_unique<PagesInPlace>();
+  }
+  s.driver = &driver;
+  s.thread = std::thread([&s] { s.Run(); });
 }
 
 void Partners::Leave() {
@@ -419,7 +476,24 @@ void Partners::Attach(const Arena& arena, const CacheGeometry& geometry) {
   state_->pages.Attach(0, arena, geometry);
 }
 
-void Partners::Drain() { CHECK(false, "arenas of the host are not lost"); }
+void Partners::Drain() {
+  State& s = *state_;
+  s.expected.clear();  // the lost step's
+  s.Command([&s] { s.LosePages(); });
+  std::unique_lock lock(s.mutex);
+  s.drained.wait(lock, [&s] { return s.moving == 0; });
+}
+
+// Moves that began come first, and prompts that have no pages yet may go on.
+void Partners::State::LosePages() {
+  DecodeRooms::Effects arriving;
+  decode.LosePages(kPagesLost, arriving);
+  Apply(arriving);
+  PrefillRooms::Effects leaving;
+  prefill.LosePages(kPagesLost, leaving);
+  Apply(leaving);
+  SendWaiting();
+}
 
 Mover& Partners::MoverOf(int32_t rank) {
   if (rank == 0) return *this;
@@ -438,6 +512,10 @@ void Partners::State::Begin(MoveId move, std::function<void()> command) {
 
 void Partners::Start(const PageMove& move, EventSink& events) {
   State& s = *state_;
+  {
+    std::lock_guard lock(s.mutex);
+    ++s.moving;
+  }
   if (move.in()) {
     auto expected = s.expected.extract(move.id);
     CHECK(!expected.empty(), "the pages of request {} were not expected", move.request.value);
@@ -479,7 +557,7 @@ int32_t Partners::WantedFrom(RequestId request) {
 
 void Partners::Early(RequestId request, PartKey part, BlockId block) {
   State& s = *state_;
-  if (s.pages.ranks() > 1) return;
+  if (s.pages.apart()) return;
   const Page page = s.pages.At(part.group, block);
   const auto size = static_cast<int64_t>(page.size);
   if (s.early_bytes.load() + size > kCopiesBytesMax) return;  // it leaves with the rest

@@ -14,6 +14,7 @@
 
 #include "cache/page_runs.h"
 #include "handoff/decode_rooms.h"
+#include "handoff/pages/staging.h"
 #include "handoff/pairing.h"
 #include "handoff/prefill_rooms.h"
 #include "handoff/transport.h"
@@ -23,8 +24,7 @@
 namespace braid::handoff {
 
 inline constexpr int64_t kPingUs = 500'000, kSilenceUs = 5'000'000;
-// Copies of pages on their way, at most: of those that leave while their prompt is computed, and
-// again of those that are put together from several ranks.
+// Copies that leave while their prompt is computed, at most.
 inline constexpr int64_t kCopiesBytesMax = int64_t{256} << 20;
 
 struct PartnerOptions {
@@ -37,6 +37,7 @@ struct PartnerOptions {
   DecodeLimits decode;
   PrefillLimits prefill;
   int64_t flight_bytes = Transport::kFlightBytes;  // to one partner at once; a part may exceed it
+  int64_t staging_bytes = kStagingBytes;  // for copies of pages that lie apart; or two blocks
   // What carries messages and pages; tests have one of their own.
   std::function<Result<std::unique_ptr<Transport>>(Transport::Owner&)> transport =
       &Transport::Create;
@@ -69,6 +70,7 @@ class Partners final : public Mover {
   void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   // Of a kDecode request, after Expect; or of a kPrefill request that a partner asked for.
   void Start(const PageMove& move, EventSink& events) override;
+  // After the loss of the arena: rooms that have pages end.
   void Drain() override;
   // With a layout: of each rank; the first one's is this. A move begins when all have started it:
   // whatever a rank did to its pages before is done.
@@ -80,7 +82,8 @@ class Partners final : public Mover {
   // The first token of the pages that a partner misses; -1: no partner asked for the request.
   int32_t WantedFrom(RequestId request);
   // A whole block of a prompt that is still computed: a copy of it leaves, if there is room. Not
-  // of several ranks: the others may still be at work on theirs.
+  // of pages that lie apart: other ranks may still be at work on theirs, and the engine thread does
+  // not wait for a device's copy.
   void Early(RequestId request, PartKey part, BlockId block);
 
   // A decode engine's: pages come, and none leave.

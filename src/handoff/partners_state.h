@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -17,12 +18,14 @@
 #include <utility>
 #include <vector>
 
-#include "handoff/engine_pages.h"
+#include "handoff/pages/engine_pages.h"
+#include "handoff/pages/page_bytes.h"
 #include "handoff/partners.h"
 
 namespace braid::handoff {
 
 inline constexpr const char* kStops = "this engine stops";
+inline constexpr const char* kPagesLost = "the device that has the pages has failed";
 
 inline std::string TextOf(const HostPort& at) { return fmt::format("{}:{}", at.host, at.port); }
 
@@ -54,7 +57,7 @@ struct Partners::State final : Transport::Owner {
     PartKey part;
     uint64_t checksum;
     Page page;
-    std::vector<std::byte> whole;  // of a page in pieces: its bytes, until they are all here
+    std::byte* bytes;
   };
   // A prompt that is computed for a partner. The driver calls it on the engine thread.
   struct Job final : OutputSink {
@@ -75,12 +78,13 @@ struct Partners::State final : Transport::Owner {
     EventSink* events = nullptr;  // not null: its pages are handed over
     bool ended = false;           // the driver knows it no more
   };
-  // A part that leaves, or a copy of it.
+  // A part that leaves.
   struct Read {
     RoomKey key;
+    PartKey part;
     size_t size = 0;
-    std::vector<std::byte> copy;  // empty: the page itself is read
-    bool early = false;           // before the pages were handed over
+    std::byte* bytes = nullptr;    // null: the copy
+    std::vector<std::byte> early;  // a copy that was made before the pages were handed over
   };
   // A copy that was made before the pages were handed over.
   struct EarlyPart {
@@ -101,7 +105,7 @@ struct Partners::State final : Transport::Owner {
       state_.pages.Attach(rank_, arena, geometry);
     }
     void Start(const PageMove& move, EventSink&) override { state_.Begin(move.id, nullptr); }
-    void Drain() override { CHECK(false, "arenas of the host are not lost"); }
+    void Drain() override {}  // the first rank's waits
 
    private:
     State& state_;
@@ -109,9 +113,10 @@ struct Partners::State final : Transport::Owner {
   };
 
   PartnerOptions options;
+  EnginePages pages;
+  std::unique_ptr<PageBytes> bytes;  // from Serve on
   std::unique_ptr<Transport> transport;
   uint16_t port = 0;
-  EnginePages pages;
   std::vector<std::unique_ptr<RankMover>> rank_movers;
   Driver* driver = nullptr;
   std::map<MoveId, std::string> expected;  // records of requests; engine thread
@@ -120,6 +125,8 @@ struct Partners::State final : Transport::Owner {
   std::vector<std::function<void()>> commands;
   std::map<RequestId, Job*> computing;  // by what the driver knows them as
   std::map<MoveId, Awaited> awaited;
+  int64_t moving = 0;  // moves whose end is not posted
+  std::condition_variable drained;
   bool ends = false, leaves = false;
   std::atomic<int64_t> early_bytes = 0;  // of copies that are still to leave
   PartnerStats published;
@@ -134,11 +141,11 @@ struct Partners::State final : Transport::Owner {
   std::map<uint64_t, Write> writes;
   std::map<uint64_t, Read> reads;
   std::map<SessionId, int64_t> flying;               // bytes on their way; without entry none
-  std::map<SessionId, std::deque<EarlyPart>> early;  // to leave
+  std::map<SessionId, std::deque<Read>> fetched;     // to leave
+  std::map<SessionId, std::deque<EarlyPart>> early;  // to leave when nothing else does
   std::map<RoomKey, std::unique_ptr<Job>> jobs;
   std::vector<std::unique_ptr<Job>> over;  // released; their requests have not ended yet
   uint64_t cookies = 0;
-  int64_t gathered_bytes = 0;  // copies of pages in pieces that are still to leave
   PartnerStats stats;
   std::thread thread;
 
@@ -186,10 +193,17 @@ struct Partners::State final : Transport::Owner {
   void Hand(const PageMove& move, RoomKey key, EventSink& events);
   bool HasRoom(SessionId on_the_way_to) const;
   void SendWaiting();
-  void SendRest();
+  void FetchRest();
+  void OnFetched(Read read, const Status& status);
+  void SendFetched();
   void SendEarly();
   void TakeEarly(EarlyPart part);
-  void SendPart(PartKey part, const std::byte* data, Read read);
+  void SendPart(Read read);
+  void EndRead(const Read& read, const std::string& error);
+  void EndWrite(const Write& write, const std::string& error);
+  // Posts it.
+  void EndMove(EventSink& events, PagesMoved moved);
+  void LosePages();
   void Finished(RoomKey key, const std::string& error);
 
   void OnAccepted(ConnectionId connection) override;

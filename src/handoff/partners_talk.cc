@@ -194,12 +194,14 @@ Transport::Place Partners::State::OnData(ConnectionId connection, std::string_vi
   if (arrival == arrivals.end()) return {};
   const auto page = arrival->second.pages.find(head->part);
   if (page == arrival->second.pages.end() || page->second.size != bytes) return {};
-  if (!decode.BeginWrite(message->session, *head, at->second.heard_us)) return {};
-  Write& write = writes[++cookies];
-  write = {head->room, head->part, head->checksum, page->second, {}};
-  if (write.page.data != nullptr) return {write.page.data, cookies};
-  write.whole.resize(write.page.size);
-  return {write.whole.data(), cookies};
+  std::byte* to = this->bytes->Take(page->second);
+  if (to == nullptr) return {.later = true};
+  if (!decode.BeginWrite(message->session, *head, at->second.heard_us)) {
+    this->bytes->Free(to);
+    return {};
+  }
+  writes[++cookies] = {head->room, head->part, head->checksum, page->second, to};
+  return {to, cookies};
 }
 
 }  // namespace braid::handoff

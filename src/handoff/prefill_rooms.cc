@@ -50,6 +50,14 @@ void PrefillRooms::Lost(SessionId session, Effects& effects) {
   for (const RoomKey& key : lost) Fail(key, "the decode engine is gone", false, effects);
 }
 
+void PrefillRooms::LosePages(const std::string& why, Effects& effects) {
+  std::vector<RoomKey> lost;
+  for (const auto& [key, room] : rooms_) {
+    if (room.handed) lost.push_back(key);
+  }
+  for (const RoomKey& key : lost) Fail(key, why, true, effects);
+}
+
 void PrefillRooms::Tick(int64_t now_us, Effects& effects) {
   std::vector<std::pair<RoomKey, const char*>> late;
   for (const auto& [key, room] : rooms_) {
@@ -71,10 +79,11 @@ bool PrefillRooms::BeginRead(RoomKey key) {
   return true;
 }
 
-void PrefillRooms::EndRead(RoomKey key, Effects& effects) {
+void PrefillRooms::EndRead(RoomKey key, const std::string& error, Effects& effects) {
   Room& room = rooms_.at(key);
   CHECK(room.reads > 0);
   --room.reads;
+  if (!error.empty() && room.error.empty()) return Fail(key, error, true, effects);
   Settle(key, effects);
 }
 

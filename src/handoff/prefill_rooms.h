@@ -53,6 +53,8 @@ class PrefillRooms {
   void On(SessionId session, const Cancel& cancel, Effects& effects);
   void On(SessionId session, const Took& took, Effects& effects);
   void Lost(SessionId session, Effects& effects);
+  // The pages of all rooms that were handed over are lost.
+  void LosePages(const std::string& why, Effects& effects);
   void Tick(int64_t now_us, Effects& effects);
 
   // Whether parts of the room are still wanted.
@@ -60,7 +62,8 @@ class PrefillRooms {
   // Of a room that was handed over: a page is about to be read. True: it may be, and EndRead
   // follows.
   bool BeginRead(RoomKey key);
-  void EndRead(RoomKey key, Effects& effects);
+  // An error: it could not be read.
+  void EndRead(RoomKey key, const std::string& error, Effects& effects);
 
   // The prompt is computed, and its pages stay until they are released.
   void Hand(RoomKey key, int32_t parts, std::string result, int64_t now_us, Effects& effects);

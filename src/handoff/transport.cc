@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -47,6 +48,7 @@ struct Ucx {
   decltype(&ucp_ep_close_nbx) ep_close;
   decltype(&ucp_am_send_nbx) am_send;
   decltype(&ucp_am_recv_data_nbx) am_receive;
+  decltype(&ucp_am_data_release) am_release;
   decltype(&ucp_request_free) request_free;
   decltype(&ucp_request_check_status) request_status;
   decltype(&ucs_status_string) text;
@@ -84,6 +86,7 @@ Result<Ucx> LoadUcx() {
   library.Find("ucp_ep_close_nbx", ucx.ep_close);
   library.Find("ucp_am_send_nbx", ucx.am_send);
   library.Find("ucp_am_recv_data_nbx", ucx.am_receive);
+  library.Find("ucp_am_data_release", ucx.am_release);
   library.Find("ucp_request_free", ucx.request_free);
   library.Find("ucp_request_check_status", ucx.request_status);
   library.Find("ucs_status_string", ucx.text);
@@ -168,6 +171,15 @@ class UcxTransport final : public Transport {
     std::string lost;  // not empty: to be reported
   };
 
+  // Data for which there was no place yet.
+  struct Held {
+    ConnectionId from;
+    std::string header;
+    void* descriptor = nullptr;  // of UCX, from which it is received; null: it is in `data`
+    std::vector<std::byte> data;
+    size_t size = 0;
+  };
+
   Status Check(ucs_status_t status, const char* what) const {
     if (status == UCS_OK) return {};
     return Error{ErrorCode::kUnavailable, fmt::format("UCX: {}: {}", what, ucx_.text(status))};
@@ -180,6 +192,10 @@ class UcxTransport final : public Transport {
   ucs_status_t TakeMessage(ConnectionId from, void* data, size_t bytes, bool rendezvous);
   ucs_status_t TakeData(ConnectionId from, std::string_view header, std::pair<void*, size_t> data,
                         bool rendezvous);
+  ucs_status_t TakeAt(const Place& place, ConnectionId from, std::pair<void*, size_t> data,
+                      bool rendezvous);
+  void ReceiveHeld();
+  void DropHeld(ConnectionId from);
   void EndMessage(Operation* receive, ucs_status_t status);
   void EndData(Operation* receive, ucs_status_t status);
   // Ends of operations, and losses, are reported in Progress and not inside calls of UCX.
@@ -238,6 +254,7 @@ class UcxTransport final : public Transport {
   bool idle_ = false;  // nothing was left to do when UCX was called last
   int64_t connected_ = 0;
   std::map<ConnectionId, Connection> connections_;
+  std::deque<Held> held_;  // in the order in which it came
   std::vector<ucp_conn_request_h> requests_;
   // To be reported.
   std::vector<std::pair<uint64_t, bool>> sent_, received_;
@@ -246,7 +263,10 @@ class UcxTransport final : public Transport {
 
 // The owner is told nothing from here on.
 UcxTransport::~UcxTransport() {
-  for (const auto& [id, connection] : std::exchange(connections_, {})) Close(connection.endpoint);
+  for (const auto& [id, connection] : std::exchange(connections_, {})) {
+    DropHeld(id);
+    Close(connection.endpoint);
+  }
   while (worker_ != nullptr && ucx_.progress(worker_) != 0) continue;  // operations end
   if (listener_ != nullptr) EndListening();
   if (worker_ != nullptr) ucx_.worker_destroy(worker_);
@@ -403,7 +423,49 @@ ucs_status_t UcxTransport::TakeMessage(ConnectionId from, void* data, size_t byt
 ucs_status_t UcxTransport::TakeData(ConnectionId from, std::string_view header,
                                     std::pair<void*, size_t> data, bool rendezvous) {
   if (!from.valid() || header.size() > kHeaderBytesMax) return UCS_OK;  // dropped
-  const Place place = owner_.OnData(from, header, data.second);
+  const bool waits = !held_.empty();
+  const Place place = waits ? Place{.later = true} : owner_.OnData(from, header, data.second);
+  if (place.later) {
+    Held& held = held_.emplace_back(from, std::string(header));
+    held.size = data.second;
+    if (rendezvous) {
+      held.descriptor = data.first;
+      return UCS_INPROGRESS;
+    }
+    const auto* begin = static_cast<const std::byte*>(data.first);
+    held.data.assign(begin, begin + data.second);
+    return UCS_OK;
+  }
+  return TakeAt(place, from, data, rendezvous);
+}
+
+// What waits first, until one waits on.
+void UcxTransport::ReceiveHeld() {
+  while (!held_.empty()) {
+    Held& held = held_.front();
+    const Place place = owner_.OnData(held.from, held.header, held.size);
+    if (place.later) return;
+    Held now = std::move(held);
+    held_.pop_front();
+    const bool rendezvous = now.descriptor != nullptr;
+    void* data = rendezvous ? now.descriptor : now.data.data();
+    const ucs_status_t status = TakeAt(place, now.from, {data, now.size}, rendezvous);
+    if (rendezvous && status == UCS_OK) ucx_.am_release(worker_, now.descriptor);
+  }
+}
+
+// Of a connection that is closed.
+void UcxTransport::DropHeld(ConnectionId from) {
+  std::erase_if(held_, [&](const Held& held) {
+    if (held.from != from) return false;
+    if (held.descriptor != nullptr) ucx_.am_release(worker_, held.descriptor);
+    return true;
+  });
+}
+
+// UCS_OK: the descriptor is not needed any more.
+ucs_status_t UcxTransport::TakeAt(const Place& place, ConnectionId from,
+                                  std::pair<void*, size_t> data, bool rendezvous) {
   if (place.data == nullptr) return UCS_OK;
   auto* receive = new Operation{.transport = this, .connection = from};
   receive->data.cookie = place.cookie;
@@ -430,6 +492,7 @@ void UcxTransport::Close(ConnectionId id) {
   if (at == connections_.end()) return;
   const ucp_ep_h endpoint = at->second.endpoint;
   connections_.erase(at);
+  DropHeld(id);
   Close(endpoint);
 }
 
@@ -445,6 +508,7 @@ void UcxTransport::Close(ucp_ep_h endpoint) {
 
 // Returns as soon as there is something to report: data that has come is still in the caches then.
 void UcxTransport::Progress() {
+  ReceiveHeld();
   do {
     idle_ = ucx_.progress(worker_) == 0;
   } while (!idle_ && !news());

@@ -40,6 +40,7 @@ class Transport {
   struct Place {
     std::byte* data = nullptr;  // null: nowhere, the data is dropped and OnReceived is not called
     uint64_t cookie = 0;
+    bool later = false;  // but it waits, and all data behind it: OnData is called again by Progress
   };
   struct Owner {
     virtual ~Owner() = default;

@@ -121,6 +121,7 @@ TEST_P(HandedTest, OneAndOneAnswerAsOne) {
 // Ranks share the heads at one side and not at the other.
 TEST_P(HandedTest, UnlikeRanksAnswerAsOne) {
   if (subject().model == Model::kBraidTiny) return;  // it takes long
+  if (subject().arithmetic->vulkan) return;          // a device is one rank
   const std::vector<Request> requests = Requests();
   const std::vector<Answer>& want = Want();
   for (const auto& [prefill_tp, decode_tp] : {std::pair(2, 1), std::pair(1, 2)}) {
@@ -341,6 +342,19 @@ std::string NameOfRow(const ::testing::TestParamInfo<HandedRow>& row) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, HandedTest, ::testing::ValuesIn(Rows()), NameOfRow);
+
+// Pages that lie on devices.
+std::vector<HandedRow> RowsOnDevice() {
+  std::vector<HandedRow> rows;
+  for (const Arithmetic* there : ArithmeticsOnDevice()) {
+    if (there->weights) continue;
+    rows.push_back({{Model::kQwen35Moe, there}});
+    rows.push_back({{Model::kQwen35, there}, Drafts::kHeadThree});
+    rows.push_back({{Model::kKimiLinear, there}, Drafts::kThree});
+  }
+  return rows;
+}
+INSTANTIATE_TEST_SUITE_P(VulkanRows, HandedTest, ::testing::ValuesIn(RowsOnDevice()), NameOfRow);
 
 }  // namespace
 }  // namespace braid

@@ -28,7 +28,7 @@ void Talk(std::string_view input) {
     if (!message) continue;
     const SessionId from = message->session;
     if (const auto* m = std::get_if<PartHead>(&message->body)) {
-      if (decode.BeginWrite(from, *m, 1)) decode.EndWrite(m->room, m->part, true, told);
+      if (decode.BeginWrite(from, *m, 1)) decode.EndWrite(m->room, m->part, "", told);
     }
     if (const auto* m = std::get_if<Last>(&message->body)) decode.On(from, *m, told);
     if (const auto* m = std::get_if<Refusal>(&message->body)) decode.On(from, *m, told);

@@ -110,11 +110,14 @@ class Loopback::End final : public Transport {
       again_.erase(again_.begin() + static_cast<std::ptrdiff_t>(i));
       ComeAgain(again);
     }
+    for (size_t count = held_.size(); count > 0 && TakeData(held_.front()); --count) {
+      held_.pop_front();
+    }
     while (std::optional<Item> item = Take()) Deliver(*item);
   }
 
   void Wait(int32_t most_ms) override {
-    const auto most = writes_.empty() && again_.empty() ? std::chrono::microseconds(most_ms * 1000)
+    const auto most = writes_.empty() && again_.empty() && held_.empty() ? std::chrono::microseconds(most_ms * 1000)
                                                         : std::chrono::microseconds(100);
     std::unique_lock lock(hub_.mutex_);
     changed_.wait_for(lock, most, [this] { return woken_ || !inbox_.empty(); });
@@ -243,15 +246,26 @@ class Loopback::End final : public Transport {
       default:
         break;
     }
+    if (!held_.empty() || !TakeData(item)) held_.push_back(item);
+  }
+
+  // False: it waits.
+  bool TakeData(const Item& item) {
+    if (!Stands(item.at)) return true;
     const Place place = owner_.OnData(item.at, item.text, item.size);
+    if (place.later) {
+      ++hub_.waited;
+      return false;
+    }
     if (place.data != nullptr) {
       const int64_t due = turn_ + 1 + rng_.Below(hub_.faults_.delay_turns + 1);
       writes_.push_back({due, item.at, item.text, item.send, item.size, place});
-      return;
+      return true;
     }
     std::lock_guard lock(hub_.mutex_);
     const auto at = hub_.sending_.find(item.send);
     if (at != hub_.sending_.end()) EndSend(at);
+    return true;
   }
 
   Loopback& hub_;
@@ -260,6 +274,7 @@ class Loopback::End final : public Transport {
   Rng rng_;
   int64_t turn_ = 0;
   std::vector<Write> writes_;
+  std::deque<Item> held_;  // parts for which there was no place yet
   std::vector<Again> again_;
   // Guarded by the mutex.
   std::condition_variable changed_;

@@ -34,6 +34,8 @@ class Loopback {
   std::atomic<int64_t> refused = 0, taken = 0;
   // Parts that were on their way at the same time, at most.
   std::atomic<int64_t> sending_most = 0;
+  // How often a part found no place.
+  std::atomic<int64_t> waited = 0;
   // Bytes that arrived in a place.
   std::atomic<int64_t> written = 0;
 

@@ -55,7 +55,7 @@ void EndWrite(World& w, int at, bool good) {
   if (job == nullptr || job->over) return w.Violate("a write lands in pages that are free");
   job->pages[static_cast<size_t>(write.part.index)] = good ? write.content : 0;
   DecodeRooms::Effects effects;
-  w.decodes[static_cast<size_t>(write.decode)].EndWrite(write.room, write.part, good, effects);
+  w.decodes[static_cast<size_t>(write.decode)].EndWrite(write.room, write.part, good ? "" : "damaged", effects);
   w.Take(write.decode, effects);
 }
 
@@ -66,7 +66,7 @@ void EndRead(World& w, int at) {
   if (work == nullptr || !work->pages_held) return w.Violate("a read of pages that are free");
   SendPart(w, *work, read.part.index);
   PrefillRooms::Effects effects;
-  w.prefills[static_cast<size_t>(read.prefill)].rooms.EndRead(read.key, effects);
+  w.prefills[static_cast<size_t>(read.prefill)].rooms.EndRead(read.key, "", effects);
   w.Take(read.prefill, effects);
 }
 
