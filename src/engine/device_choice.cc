@@ -28,7 +28,6 @@ Status CheckOptions(const EngineOptions& options) {
     return Bad(fmt::format("--device {} does not go with {}; {}", options.device, what, instead));
   };
   if (options.mesh.ranks() > 1) return refuse("--tp, --dp or --ep", "a device is one rank");
-  if (options.partners) return refuse("--role", "a device's pages do not move");
   if (options.compute == "bf16") return refuse("--compute bf16", "a device computes in fp32");
   if (options.state_dtype != "fp32") {
     return refuse("--state-dtype " + options.state_dtype, "a device keeps state in fp32");
@@ -123,7 +122,7 @@ Result<Machine> EngineDevice::Open(const EngineOptions& options) {
   if (options.experts == "cpu") experts_ = ExpertsWith::kHost;
   if (options.experts == "device") experts_ = ExpertsWith::kDevice;
   host_ = machine;
-  pages_move_ = !options.cache_dir.empty() || options.cache_host_bytes > 0;
+  pages_move_ = !options.cache_dir.empty() || options.cache_host_bytes > 0 || options.partners;
   return machine;
 }
 

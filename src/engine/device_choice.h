@@ -78,7 +78,7 @@ class EngineDevice {
   Machine host_;
   ExpertsWith experts_ = ExpertsWith::kAuto;  // as asked for
   bool hands_over_ = false;                   // routed experts stay with the host
-  bool pages_move_ = false;                   // there is a tier
+  bool pages_move_ = false;                   // there are a tier or partners
   std::string computes_;                      // name and driver
   std::string name_ = "cpu";
   int index_ = -1;

@@ -90,6 +90,9 @@ struct Engine::State {
   Status ChooseDrafts();
   int64_t move_bytes = 0;      // beside the cache
   int64_t DraftBytes() const;  // at most, beside the cache
+  int64_t StagingBytes() const {
+    return StagingBytesOf(options, spec, machine.kv_dtype, device.used());
+  }
   Status PlanCache(const Binding& binding);
   Status OpenRanks();
   Result<Binding> Bind(const RankView& view) const;
@@ -198,7 +201,8 @@ Status Engine::State::PlanCache(const Binding& binding) {
   request.kv_dtype = machine.kv_dtype;
   const int32_t ranks_here = ranks ? ranks->on_this_machine() : 1;
   RETURN_IF_ERROR(CheckHostMemory(options, ranks_here));
-  request.available_bytes = (AvailableMemory() - HostBytesHere(options, ranks_here)) / ranks_here;
+  const int64_t beside = HostBytesHere(options, ranks_here) + StagingBytes();
+  request.available_bytes = (AvailableMemory() - beside) / ranks_here;
   formats = WeightBytesOf(report);
   for (const auto& [format, bytes] : formats) request.weight_bytes += bytes;
   request.workspace_bytes =
@@ -211,7 +215,10 @@ Status Engine::State::PlanCache(const Binding& binding) {
   if (options.recorded) {
     request.arena_bytes = options.recorded->cache.page_bytes * options.recorded->cache.pages;
   }
-  if (options.memory_bytes > 0) request.total_bytes = options.memory_bytes / ranks_here;
+  if (options.memory_bytes > 0) {
+    const int64_t staged = device.used() ? 0 : StagingBytes();  // --memory is the device's
+    request.total_bytes = std::max<int64_t>(options.memory_bytes - staged, 0) / ranks_here;
+  }
   request.model_len_max = options.context_tokens_max;
   request.drafts = options.scheduler.draft_tokens_max > 0;
   request.running_max = std::min(options.scheduler.running_max, options.scheduler.step_tokens_max);
@@ -538,6 +545,7 @@ std::string Engine::PlanText() const {
   text += fmt::format("steps: at most {} tokens, {} sequences\n", s.limits.step_tokens_max,
                       s.limits.running_max);
   if (s.tier) text += TierText(*s.tier, s.options);
+  text += StagingText(s.StagingBytes());
   text += DraftsText(s.limits, s.DraftBytes());
   for (const std::string& line : s.report.draft) text += line + '\n';
   for (const std::string& line : s.report.skipped) text += line + '\n';
@@ -553,6 +561,7 @@ json::object Engine::PlanObject() const {
                  {"cache_dir", s.options.cache_dir},
                  {"cache_disk_bytes", s.options.cache_disk_bytes},
                  {"cache_host_bytes", s.options.cache_host_bytes},
+                 {"handoff_staging_bytes", s.StagingBytes()},
                  {"draft_tokens_max", s.limits.draft_tokens_max},
                  {"draft_adapt", s.limits.draft_adapt},
                  {"draft_lookup", s.limits.draft_lookup},

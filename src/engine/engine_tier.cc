@@ -12,6 +12,8 @@
 #include "base/quantities.h"
 #include "base/system/control_groups.h"
 #include "base/system/topology.h"
+#include "handoff/partners.h"
+#include "model/loading/memory_plan.h"
 
 namespace braid {
 
@@ -69,6 +71,22 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
                           .cipher = std::move(cipher)},
                          {options.mesh.ranks(), options.mesh.tp, here}, options.cache_host_bytes,
                          options.cache_host_node.value_or(-1));
+}
+
+int64_t StagingBytesOf(const EngineOptions& options, const ModelSpec& spec, DType kv_dtype,
+                       bool on_device) {
+  if (!options.partners || (!on_device && options.mesh.tp == 1)) return 0;
+  int64_t block_bytes_max = 0;
+  for (const GroupGeometry& group : CachePlanOf(spec, kv_dtype).groups) {
+    block_bytes_max = std::max(block_bytes_max, group.block_bytes);
+  }
+  return handoff::StagingBytes(options.partners->staging_bytes, block_bytes_max);
+}
+
+std::string StagingText(int64_t bytes) {
+  if (bytes == 0) return {};
+  return fmt::format("copies of pages between engines, in the host's memory: at most {}\n",
+                     ByteText(bytes));
 }
 
 int64_t HostBytesHere(const EngineOptions& options, int32_t ranks_here) {

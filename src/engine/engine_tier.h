@@ -35,7 +35,13 @@ inline constexpr int64_t kReportsUs = 1000;
 // What a process that follows rank 0 tells it of its tier (null: there is none), and hears of it.
 FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports);
 
-// The line that is printed at start.
+// Of the host's memory, for copies of pages that partners exchange; 0: they are read where they
+// are.
+int64_t StagingBytesOf(const EngineOptions& options, const ModelSpec& spec, DType kv_dtype,
+                       bool on_device);
+
+// The lines that are printed at start.
+std::string StagingText(int64_t bytes);
 std::string TierText(const RankTiers& tier, const EngineOptions& options);
 
 // Who publishes what is stored, if somebody is to (null: nobody). The first rank knows the prefixes

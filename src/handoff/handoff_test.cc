@@ -119,6 +119,10 @@ TEST(HandoffPairing, NamesWhatDiffers) {
             "kv is fp32 there and bf16 here");
   EXPECT_EQ(Difference("model: 1\n", "model: 1\nkv: fp32\n"), "kv is fp32 there and nothing here");
   EXPECT_EQ(Difference("model: 1\nkv: bf16\n", ""), "model is nothing there and 1 here");
+  // A line that one of them lacks in the middle.
+  const std::string cpu = "model: 1\ncache: 5\n", there = "model: 1\ndevice: x\ncache: 5\n";
+  EXPECT_EQ(Difference(cpu, there), "device is x there and nothing here");
+  EXPECT_EQ(Difference(there, cpu), "device is nothing there and x here");
 }
 
 CacheGeometry Hybrid() {

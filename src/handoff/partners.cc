@@ -282,10 +282,8 @@ void Partners::State::Receive(const PageMove& move, std::string request, EventSi
 void Partners::State::Hand(const PageMove& move, RoomKey key, EventSink& events) {
   const auto at = jobs.find(key);
   if (at == jobs.end()) {  // ended while other ranks had not heard of the move
-    return EndMove(events, {.move = move.id,
-                            .error = "the prompt was given up",
-                            .lost = {},
-                            .logprob = {}});
+    return EndMove(
+        events, {.move = move.id, .error = "the prompt was given up", .lost = {}, .logprob = {}});
   }
   Job& job = *at->second;
   job.move = move.id;
@@ -331,9 +329,10 @@ void Partners::State::FetchRest() {
         bytes->Free(to);
         continue;
       }
-      bytes->Fetch(page, to, [this, read = Read{key, part, page.size, to, {}}](const Status& status) {
-        OnFetched(read, status);
-      });
+      bytes->Fetch(page, to,
+                   [this, read = Read{key, part, page.size, to, {}}](const Status& status) {
+                     OnFetched(read, status);
+                   });
     }
   }
 }

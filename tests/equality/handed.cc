@@ -100,6 +100,7 @@ std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerO
   partners.transport = network_.maker();
   partners.layout = machine.layout();
   partners.flight_bytes = options_.flight_bytes;
+  partners.staging_bytes = options_.staging_bytes;
   auto engine = std::make_unique<Engine>();
   SchedulerConfig& config = engine->config = machine.config(options_.drafts);
   config.handoff = true;
@@ -165,6 +166,14 @@ const Answer& Handed::Await(size_t ticket) {
     }
   }
   return asked.answer;
+}
+
+void Handed::AwaitPart() {
+  Until([&] { return network_.sending_most > 0; }, "no part leaves");
+}
+
+void Handed::LosePages(Side side) {
+  (side == Side::kPrefill ? prefills_ : decodes_)[0]->partners->Drain();
 }
 
 void Handed::AwaitTokens(size_t ticket, size_t count) {

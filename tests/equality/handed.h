@@ -30,6 +30,7 @@ struct HandedOptions {
   // What is otherwise in the config of a side's engines.
   std::function<void(handoff::Side, SchedulerConfig&)> tune;
   int64_t flight_bytes = handoff::Transport::kFlightBytes;
+  int64_t staging_bytes = handoff::kStagingBytes;
   // Where each engine has a folder for its pages, by its side and number; empty: none has.
   std::string directory;
 };
@@ -47,6 +48,8 @@ class Handed {
     return Await(Submit(request, decode));
   }
   void Abort(size_t ticket);
+  // As when the device of the first engine of a side is lost, and comes back.
+  void LosePages(handoff::Side side);
   // When it has so many tokens, or has ended.
   void AwaitTokens(size_t ticket, size_t count);
   // The engines that compute prompts end what they do.
@@ -55,6 +58,8 @@ class Handed {
   // Until so many have been asked for, or are over.
   void AwaitRooms(int64_t count);
   void AwaitHanded(int64_t count);
+  // Until a part is on its way.
+  void AwaitPart();
 
   // Why the first prefill engine refuses a decode engine of another protocol version; empty: it
   // does not.

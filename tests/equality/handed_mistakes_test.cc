@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "handoff/checksum.h"
 #include "tests/equality/handed.h"
+#include "tests/handoff/staging_checks.h"
 #include "tests/mistakes/each_found.h"
 
 namespace braid {
@@ -31,6 +32,7 @@ struct End final : Transport::Owner {
   void OnMessage(ConnectionId from, std::string_view) override { froms.push_back(from); }
   Transport::Place OnData(ConnectionId, std::string_view header, size_t bytes) override {
     if (header == "drop") return {};
+    if (header == "late" && waits) return {.later = true};
     page.assign(bytes, std::byte{0});
     return {page.data(), 1};
   }
@@ -39,6 +41,7 @@ struct End final : Transport::Owner {
   std::vector<ConnectionId> accepted, froms;
   std::vector<std::byte> page;
   int received = 0, sent = 0, failed = 0, lost = 0;
+  bool waits = true;  // there is no place for "late" yet
 };
 
 // One listens, two connect.
@@ -67,6 +70,14 @@ bool TransportsHold() {
   }
   if (!until([&] { return ends[1].sent == 4 && ends[0].received == 2; })) return false;
   if (ends[0].page != page) return false;
+  // What finds no place comes when there is one, in its order.
+  transports[2]->SendData(out[2], "late", {page.data(), page.size(), 1});
+  transports[2]->SendData(out[2], "page", {page.data(), 100, 1});
+  until([end_us = MonotonicUs() + 200'000] { return MonotonicUs() > end_us; });
+  if (ends[0].received != 2) return false;
+  ends[0].waits = false;
+  if (!until([&] { return ends[0].received == 4 && ends[2].sent == 2; })) return false;
+  if (ends[0].page.size() != 100) return false;
   transports[0].reset();
   if (!until([&] { return ends[1].lost == 1; })) return false;
   transports[1]->SendData(out[1], "page", {page.data(), 64, 1});
@@ -108,7 +119,8 @@ bool AnswersAre(const Subject& subject, Drafts drafts, const handoff::LoopbackFa
                        .decode_tp = decode_tp,
                        .drafts = drafts,
                        .faults = faults,
-                       .tune = chunks});
+                       .tune = chunks,
+                       .staging_bytes = 1});
   for (const Request& request : Requests()) {
     const Answer want = Cold(MachineOf(alone), request);
     if (!Same(run.Ask(request), want)) return false;
@@ -118,12 +130,33 @@ bool AnswersAre(const Subject& subject, Drafts drafts, const handoff::LoopbackFa
 }
 
 // One part is on its way at a time, and an older partner is refused.
-bool WaitsForRoom(const Subject& subject) {
+bool WaitsForRoom(const Subject& subject, int tp) {
   const auto chunks = [](Side, SchedulerConfig& config) { config.chunk_tokens_max = 128; };
-  Handed run(subject, {.faults = {.delay_turns = 4}, .tune = chunks, .flight_bytes = 1});
+  Handed run(subject,
+             {.prefill_tp = tp, .faults = {.delay_turns = 4}, .tune = chunks, .flight_bytes = 1});
   run.Await(run.Submit(MakeRequest(kTarget, Tokens(8, 700), 2)));
   run.AwaitHanded(1);
   return run.failed() == 0 && run.network().sending_most == 1 && !run.RefusalOf(1).empty();
+}
+
+// Pages that are lost on either side end their rooms; the prompt is computed by the decode engine.
+bool LossesEnd(const Subject& subject) {
+  const Request request = MakeRequest(kTarget, Tokens(8, 300), 4);
+  const Answer want = Cold(MachineOf(subject), request);
+  for (const Side side : {Side::kPrefill, Side::kDecode}) {
+    Handed run(subject, {.prefill_tp = 2,
+                         .decode_tp = 2,
+                         .faults = {.delay_turns = 400},
+                         .flight_bytes = 1,
+                         .staging_bytes = 1});
+    const size_t ticket = run.Submit(request);
+    run.AwaitPart();
+    run.LosePages(side);
+    if (!Same(run.Await(ticket), want)) return false;
+    run.AwaitHanded(1);
+    if (run.failed() != 1) return false;
+  }
+  return true;
 }
 
 bool ChecksumSees() {
@@ -179,7 +212,8 @@ bool Holds() {
          AnswersAre(hybrid, Drafts::kNone, {.damaged = 3}) &&
          AnswersAre(headed, Drafts::kHeadThree, {}) && AnswersAre(hybrid, Drafts::kNone, {}, 2) &&
          AnswersAre(hybrid, Drafts::kNone, {}, 1, 2) && AbortsAndShares(hybrid) &&
-         RestoredAndHanded(hybrid) && WaitsForRoom(hybrid) && ChecksumSees() &&
+         handoff::StagingHolds() && LossesEnd(hybrid) && RestoredAndHanded(hybrid) &&
+         WaitsForRoom(hybrid, 1) && WaitsForRoom(hybrid, 2) && ChecksumSees() &&
          !::testing::Test::HasFailure() && TransportsHold();
 }
 

@@ -117,8 +117,9 @@ class Loopback::End final : public Transport {
   }
 
   void Wait(int32_t most_ms) override {
-    const auto most = writes_.empty() && again_.empty() && held_.empty() ? std::chrono::microseconds(most_ms * 1000)
-                                                        : std::chrono::microseconds(100);
+    const auto most = writes_.empty() && again_.empty() && held_.empty()
+                          ? std::chrono::microseconds(most_ms * 1000)
+                          : std::chrono::microseconds(100);
     std::unique_lock lock(hub_.mutex_);
     changed_.wait_for(lock, most, [this] { return woken_ || !inbox_.empty(); });
     woken_ = false;

@@ -55,7 +55,8 @@ void EndWrite(World& w, int at, bool good) {
   if (job == nullptr || job->over) return w.Violate("a write lands in pages that are free");
   job->pages[static_cast<size_t>(write.part.index)] = good ? write.content : 0;
   DecodeRooms::Effects effects;
-  w.decodes[static_cast<size_t>(write.decode)].EndWrite(write.room, write.part, good ? "" : "damaged", effects);
+  w.decodes[static_cast<size_t>(write.decode)].EndWrite(write.room, write.part,
+                                                        good ? "" : "damaged", effects);
   w.Take(write.decode, effects);
 }
 

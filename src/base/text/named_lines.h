@@ -12,7 +12,7 @@ struct LineDifference {
   std::string_view first, second;  // the values; "nothing" where the line is missing
 };
 
-// Views of the two texts; nullopt: they are equal.
+// Views of the two texts, which have their lines in the same order; nullopt: they are equal.
 std::optional<LineDifference> FirstDifference(std::string_view first, std::string_view second);
 
 }  // namespace braid

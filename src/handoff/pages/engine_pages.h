@@ -1,7 +1,7 @@
-// Where this engine's pages lie: in one arena of the host, in one of a device, or in pieces in those
-// of the ranks that share the heads. Partners exchange whole blocks, as one rank alone has them, so
-// engines that divide the heads differently understand each other. Any thread, while no rank
-// attaches.
+// Where this engine's pages lie: in one arena of the host, in one of a device, or in pieces in
+// those of the ranks that share the heads. Partners exchange whole blocks, as one rank alone has
+// them, so engines that divide the heads differently understand each other. Any thread, while no
+// rank attaches.
 #pragma once
 
 #include <cstddef>
