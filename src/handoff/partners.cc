@@ -231,6 +231,12 @@ void Partners::State::OnSent(uint64_t cookie, bool) {
   const auto at = reads.find(cookie);
   const Read read = std::move(at->second);
   reads.erase(at);
+  Land(read);
+  if (read.bytes != nullptr && !bytes->copies()) EndRead(read, "");
+  SendWaiting();
+}
+
+void Partners::State::Land(const Read& read) {
   const auto way = flying.find(read.key.session);
   way->second -= static_cast<int64_t>(read.size);
   if (way->second == 0) flying.erase(way);
@@ -238,9 +244,7 @@ void Partners::State::OnSent(uint64_t cookie, bool) {
     early_bytes -= static_cast<int64_t>(read.early.size());
   } else {
     bytes->Free(read.bytes);
-    if (!bytes->copies()) EndRead(read, "");
   }
-  SendWaiting();
 }
 
 void Partners::State::EndRead(const Read& read, const std::string& error) {
@@ -312,15 +316,13 @@ bool Partners::State::HasRoom(SessionId on_the_way_to) const {
 // Somebody waits for the first token of what was handed over, so that goes first.
 void Partners::State::SendWaiting() {
   FetchRest();
-  SendFetched();
   SendEarly();
 }
 
-// What was handed over, in order: copies as far as there is room for them, pages themselves as far
-// as there is room on the way.
+// What was handed over, in order, as far as there is room on the way, and for copies.
 void Partners::State::FetchRest() {
   for (const auto& [key, job] : jobs) {
-    while (!job->rest.empty() && (bytes->copies() || HasRoom(key.session))) {
+    while (!job->rest.empty() && HasRoom(key.session)) {
       const auto [part, page] = job->rest.front();
       std::byte* to = bytes->Take(page);
       if (to == nullptr) return;
@@ -329,6 +331,7 @@ void Partners::State::FetchRest() {
         bytes->Free(to);
         continue;
       }
+      flying[key.session] += static_cast<int64_t>(page.size);
       bytes->Fetch(page, to,
                    [this, read = Read{key, part, page.size, to, {}}](const Status& status) {
                      OnFetched(read, status);
@@ -337,31 +340,13 @@ void Partners::State::FetchRest() {
   }
 }
 
+// A copy that nobody wants any more does not leave.
 void Partners::State::OnFetched(Read read, const Status& status) {
-  if (status) fetched[read.key.session].push_back(read);
-  if (!status) bytes->Free(read.bytes);
-  if (bytes->copies()) EndRead(read, status ? "" : status.error().message);
-  bytes->copies() ? SendWaiting() : SendFetched();
-}
-
-// What nobody wants any more does not leave.
-void Partners::State::SendFetched() {
-  for (auto at = fetched.begin(); at != fetched.end();) {
-    auto& [session, waiting] = *at;
-    while (!waiting.empty()) {
-      const bool wanted = prefill.Open(waiting.front().key);
-      if (wanted && !HasRoom(session)) break;
-      Read read = std::move(waiting.front());
-      waiting.pop_front();
-      if (wanted) {
-        SendPart(std::move(read));
-      } else {
-        bytes->Free(read.bytes);
-        if (!bytes->copies()) EndRead(read, "");
-      }
-    }
-    at = waiting.empty() ? fetched.erase(at) : std::next(at);
-  }
+  const bool copied = bytes->copies();
+  if (copied) EndRead(read, status ? "" : status.error().message);
+  if (!copied || (status && prefill.Open(read.key))) return SendPart(std::move(read));
+  Land(read);
+  SendWaiting();
 }
 
 // Copies that nobody wants any more do not leave.
@@ -381,6 +366,7 @@ void Partners::State::SendEarly() {
       const auto job = jobs.find(part.key);
       const bool computes = job != jobs.end() && job->second->events == nullptr;
       if (computes) stats.early_bytes += static_cast<int64_t>(size);
+      flying[session] += static_cast<int64_t>(size);
       SendPart({part.key, part.part, size, nullptr, std::move(part.copy)});
     }
     at = waiting.empty() ? early.erase(at) : std::next(at);
@@ -401,7 +387,6 @@ void Partners::State::SendPart(Read read) {
   const RoomKey key = read.key;
   const size_t size = read.size;
   stats.bytes += static_cast<int64_t>(size);
-  flying[key.session] += static_cast<int64_t>(size);
   const auto session = sessions.find(key.session);
   const ConnectionId to = session == sessions.end() ? ConnectionId() : session->second;
   const std::byte* data = read.bytes != nullptr ? read.bytes : read.early.data();

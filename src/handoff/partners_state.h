@@ -140,8 +140,8 @@ struct Partners::State final : Transport::Owner {
   std::map<RoomId, Arrival> arrivals;
   std::map<uint64_t, Write> writes;
   std::map<uint64_t, Read> reads;
-  std::map<SessionId, int64_t> flying;               // bytes on their way; without entry none
-  std::map<SessionId, std::deque<Read>> fetched;     // to leave
+  // Bytes on their way, those that are copied for it included; without entry none.
+  std::map<SessionId, int64_t> flying;
   std::map<SessionId, std::deque<EarlyPart>> early;  // to leave when nothing else does
   std::map<RoomKey, std::unique_ptr<Job>> jobs;
   std::vector<std::unique_ptr<Job>> over;  // released; their requests have not ended yet
@@ -195,7 +195,8 @@ struct Partners::State final : Transport::Owner {
   void SendWaiting();
   void FetchRest();
   void OnFetched(Read read, const Status& status);
-  void SendFetched();
+  // It is not on its way any more.
+  void Land(const Read& read);
   void SendEarly();
   void TakeEarly(EarlyPart part);
   void SendPart(Read read);
