@@ -1,8 +1,8 @@
 // One attention tile: query rows of one kv head against one partition of at most 256 keys. A score
 // adds over channels in lanes and then across them; weighted values add over keys in ascending
-// order. Neither depends on which other rows share the tile. A few rows wait for memory, so lines are
-// fetched one by one between the products: a core has about two dozen requests at once, and a burst
-// leaves them idle after it.
+// order. Neither depends on which other rows share the tile. A few rows of fp32 wait for memory, so
+// its lines are fetched one by one between products: a core has two dozen requests at once, and
+// a burst leaves them idle after it. Rows of smaller numbers wait for arithmetic.
 #pragma once
 
 #include "ops/cpu/kernels/table.h"
@@ -37,10 +37,12 @@ struct Attend {
   static const std::byte* RowOf(const std::byte* page, int64_t key, int64_t dim) {
     return page + key % kPageKeys * dim * BytesOf(kKv);
   }
-  template <int kBytes>
-  static void Fetch(const std::byte* at) {
+  // Fetches numbers of fp32 that stand at `at`, as many as some vectors have, between products.
+  template <int kVectors, CacheFormat kKv>
+  static void FetchBetween(const std::byte* at) {
+    if constexpr (kKv != CacheFormat::kF32) return;
 #pragma GCC unroll 4
-    for (int byte = 0; byte < kBytes; byte += 64) __builtin_prefetch(at + byte, 0, 3);
+    for (int i = 0; i < kVectors * kLanes; i += 16) __builtin_prefetch(at + 4 * i, 0, 3);
   }
 
   // Keys that pass together: 32 registers hold the sums of four rows with four keys.
@@ -56,7 +58,7 @@ struct Attend {
     for (int i = 0; i < R * K; ++i) acc[i] = V::Zero();
     const int64_t at = key % kPageKeys * t.head_dim;
     for (int64_t d = 0; d < t.head_dim; d += kLanes) {
-      Fetch<K * kLanes * BytesOf(kKv)>(ahead + K * d * BytesOf(kKv));
+      FetchBetween<K, kKv>(ahead + K * d * BytesOf(kKv));
       F keys[K];
       for (int k = 0; k < K; ++k) keys[k] = LoadKv<kKv>(page, at + k * t.head_dim + d);
       for (int r = 0; r < R; ++r) {
@@ -101,7 +103,7 @@ struct Attend {
     const std::byte* ahead = slab.ahead + d * BytesOf(kKv);
     int64_t at = slab.begin % kPageKeys * t.value_stride + d;
     for (int64_t key = slab.begin; key < slab.end; ++key, at += t.value_stride) {
-      Fetch<C * kLanes * BytesOf(kKv)>(ahead);
+      FetchBetween<C, kKv>(ahead);
       ahead += t.value_stride * BytesOf(kKv);
       F v[C];
       for (int c = 0; c < C; ++c) v[c] = LoadKv<kKv>(page, at + c * kLanes);
@@ -163,7 +165,7 @@ struct Attend {
   // the following ones or, at the end, the first keys of the next partition.
   template <CacheFormat kKv>
   static void Values(const AttendTask& t) {
-    constexpr int64_t kSlabKeys = 64 / BytesOf(kKv);
+    constexpr int64_t kSlabKeys = kKv == CacheFormat::kF32 ? 16 : kPageKeys;
     static_assert(kPageKeys % kSlabKeys == 0);
     const int64_t last = LastLimit(t, 0, t.rows);
     for (int64_t begin = 0; begin < last; begin += kSlabKeys) {
@@ -180,9 +182,18 @@ struct Attend {
     }
   }
 
+  // Fetches the rows of one pass, from `key` on, into the second-level cache at once.
+  static void FetchRows(const AttendTask& t, const std::byte* page, int64_t key, int64_t dim) {
+    if (!page) return;
+    const int64_t row_bytes = BytesOf(t.kv) * dim;
+    const char* at = reinterpret_cast<const char*>(page) + key % kPageKeys * row_bytes;
+    const char* end = at + kKeysAtOnce * row_bytes;
+    for (; at < end; at += 64) __builtin_prefetch(at, 0, 2);
+  }
+
   // Rows [row, end), to which keys pass through the first-level cache once. The first of a task's
-  // rows fetch keys further on, at last the first values. The last keys may be joined by others of
-  // their page, whose scores are not read.
+  // rows fetch keys further on: of fp32 at last the first values, else values beside keys. The last
+  // keys may be joined by others of their page, whose scores are not read.
   template <CacheFormat kKv>
   static void Scores(const AttendTask& t, int row, int end) {
     constexpr int64_t kAhead = 16;
@@ -195,6 +206,11 @@ struct Attend {
           row > 0        ? own
           : next < last ? RowOf<kKv>(t.keys[next / kPageKeys], next, t.head_dim)
                          : RowOf<kKv>(t.values[0], next - last, t.value_stride);
+      if (kKv != CacheFormat::kF32 && row == 0) {
+        FetchRows(t, t.values[key / kPageKeys], key, t.value_stride);
+        FetchRows(t, next < kPartitionKeys ? t.keys[next / kPageKeys] : t.next_keys, next,
+                  t.head_dim);
+      }
       int r = row;
       for (; r + 4 <= end; r += 4, ahead = own) ScoreKeys<4, kKv>(t, r, key, page, ahead);
       for (; r < end; ++r, ahead = own) ScoreKeys<1, kKv>(t, r, key, page, ahead);
