@@ -1,6 +1,8 @@
 // One attention tile: query rows of one kv head against one partition of at most 256 keys. A score
 // adds over channels in lanes and then across them; weighted values add over keys in ascending
-// order. Neither depends on which other rows share the tile.
+// order. Neither depends on which other rows share the tile. A few rows of fp32 wait for memory, so
+// its lines are fetched one by one between products: a core has two dozen requests at once, and
+// a burst leaves them idle after it. Rows of smaller numbers wait for arithmetic.
 #pragma once
 
 #include "ops/cpu/kernels/table.h"
@@ -30,18 +32,33 @@ struct Attend {
     }
   }
 
+  // The row of a key in its page.
+  template <CacheFormat kKv>
+  static const std::byte* RowOf(const std::byte* page, int64_t key, int64_t dim) {
+    return page + key % kPageKeys * dim * BytesOf(kKv);
+  }
+  // Fetches numbers of fp32 that stand at `at`, as many as some vectors have, between products.
+  template <int kVectors, CacheFormat kKv>
+  static void FetchBetween(const std::byte* at) {
+    if constexpr (kKv != CacheFormat::kF32) return;
+#pragma GCC unroll 4
+    for (int i = 0; i < kVectors * kLanes; i += 16) __builtin_prefetch(at + 4 * i, 0, 3);
+  }
+
   // Keys that pass together: 32 registers hold the sums of four rows with four keys.
   static constexpr int kKeysAtOnce = kLanes == 16 ? 4 : 2;
 
-  // Scores of R query rows with the consecutive keys from `key` on.
+  // Scores of R query rows with the consecutive keys from `key` on. Fetches as many at `ahead`.
   template <int R, CacheFormat kKv>
-  static void ScoreKeys(const AttendTask& t, int row, int64_t key, const std::byte* page) {
+  static void ScoreKeys(const AttendTask& t, int row, int64_t key, const std::byte* page,
+                        const std::byte* ahead) {
     constexpr int K = kKeysAtOnce;
     F acc[R * K];
 #pragma GCC unroll 16
     for (int i = 0; i < R * K; ++i) acc[i] = V::Zero();
     const int64_t at = key % kPageKeys * t.head_dim;
     for (int64_t d = 0; d < t.head_dim; d += kLanes) {
+      FetchBetween<K, kKv>(ahead + K * d * BytesOf(kKv));
       F keys[K];
       for (int k = 0; k < K; ++k) keys[k] = LoadKv<kKv>(page, at + k * t.head_dim + d);
       for (int r = 0; r < R; ++r) {
@@ -64,21 +81,30 @@ struct Attend {
     }
   }
 
-  // acc[r] += score * value over keys [key_begin, key_end) of one page, R rows, C vectors of
-  // channels from d.
+  // Values of keys [begin, end) of one page, their channels from d on, and the row that is fetched
+  // while that of key `begin` is read; further ones follow it.
+  struct Slab {
+    int64_t d, begin, end;
+    const std::byte* ahead;
+  };
+
+  // acc[r] += score * value over the keys of a slab, R rows, C vectors of channels.
   template <int R, int C, CacheFormat kKv>
-  static void AddValues(const AttendTask& t, int row, int64_t d, int64_t key_begin,
-                        int64_t key_end) {
+  static void AddValues(const AttendTask& t, int row, const Slab& slab) {
+    const int64_t d = slab.d;
     F acc[R][C];
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < C; ++c) {
         float* out = t.out + (row + r) * t.value_dim + d + c * kLanes;
-        acc[r][c] = key_begin == 0 ? V::Zero() : V::Load(out);
+        acc[r][c] = slab.begin == 0 ? V::Zero() : V::Load(out);
       }
     }
-    const std::byte* page = t.values[key_begin / kPageKeys];
-    int64_t at = key_begin % kPageKeys * t.value_stride + d;
-    for (int64_t key = key_begin; key < key_end; ++key, at += t.value_stride) {
+    const std::byte* page = t.values[slab.begin / kPageKeys];
+    const std::byte* ahead = slab.ahead + d * BytesOf(kKv);
+    int64_t at = slab.begin % kPageKeys * t.value_stride + d;
+    for (int64_t key = slab.begin; key < slab.end; ++key, at += t.value_stride) {
+      FetchBetween<C, kKv>(ahead);
+      ahead += t.value_stride * BytesOf(kKv);
       F v[C];
       for (int c = 0; c < C; ++c) v[c] = LoadKv<kKv>(page, at + c * kLanes);
       for (int r = 0; r < R; ++r) {
@@ -93,32 +119,40 @@ struct Attend {
     }
   }
 
-  // The page from key `begin`, of rows that see different numbers of keys: together as far as all
-  // see, then one by one.
+  // A slab for rows that see different numbers of keys: together as far as all see, then one by
+  // one.
   template <int R, int C, CacheFormat kKv>
-  static void ValuesOfRows(const AttendTask& t, int row, int64_t d, int64_t begin) {
-    int64_t ends[R], common = begin + kPageKeys;
+  static void ValuesOfRows(const AttendTask& t, int row, const Slab& slab) {
+    int64_t ends[R], common = slab.end;
     for (int r = 0; r < R; ++r) {
-      ends[r] = t.limits[row + r] < begin + kPageKeys ? t.limits[row + r] : begin + kPageKeys;
+      ends[r] = t.limits[row + r] < slab.end ? t.limits[row + r] : slab.end;
       if (ends[r] < common) common = ends[r];
     }
-    if (common > begin) AddValues<R, C, kKv>(t, row, d, begin, common);
+    if (common > slab.begin) {
+      AddValues<R, C, kKv>(t, row, {slab.d, slab.begin, common, slab.ahead});
+    }
     for (int r = 0; r < R; ++r) {
-      const int64_t first = common > begin ? common : begin;
-      if (ends[r] > first) AddValues<1, C, kKv>(t, row + r, d, first, ends[r]);
+      const int64_t first = common > slab.begin ? common : slab.begin;
+      if (ends[r] > first) {
+        AddValues<1, C, kKv>(t, row + r, {slab.d, first, ends[r], slab.ahead});
+      }
     }
   }
 
-  // A page at a time, which the first-level cache holds. Vectors of channels outside, so that a
-  // page's lines are there for all rows.
+  // Vectors of channels outside, so that a slab's lines are there for all rows; the first fetch.
   template <int C, CacheFormat kKv>
-  static void ValuesOfPage(const AttendTask& t, int64_t d, int64_t begin) {
+  static void ValuesOfSlab(const AttendTask& t, const Slab& slab) {
     int row = 0;
+    Slab next = slab;
+    const std::byte* own =
+        RowOf<kKv>(t.values[slab.begin / kPageKeys], slab.begin, t.value_stride);
     if constexpr (kLanes == 16) {
-      for (; row + 8 <= t.rows; row += 8) ValuesOfRows<8, C, kKv>(t, row, d, begin);
+      for (; row + 8 <= t.rows; row += 8, next.ahead = own) {
+        ValuesOfRows<8, C, kKv>(t, row, next);
+      }
     }
-    for (; row + 4 <= t.rows; row += 4) ValuesOfRows<4, C, kKv>(t, row, d, begin);
-    for (; row < t.rows; ++row) ValuesOfRows<1, C, kKv>(t, row, d, begin);
+    for (; row + 4 <= t.rows; row += 4, next.ahead = own) ValuesOfRows<4, C, kKv>(t, row, next);
+    for (; row < t.rows; ++row, next.ahead = own) ValuesOfRows<1, C, kKv>(t, row, next);
   }
 
   static int64_t LastLimit(const AttendTask& t, int row, int end) {
@@ -127,18 +161,29 @@ struct Attend {
     return last;
   }
 
+  // As many keys at a time as the first-level cache holds beside those that are fetched, which are
+  // the following ones or, at the end, the first keys of the next partition.
   template <CacheFormat kKv>
   static void Values(const AttendTask& t) {
+    constexpr int64_t kSlabKeys = kKv == CacheFormat::kF32 ? 16 : kPageKeys;
+    static_assert(kPageKeys % kSlabKeys == 0);
     const int64_t last = LastLimit(t, 0, t.rows);
-    for (int64_t begin = 0; begin < last; begin += kPageKeys) {
+    for (int64_t begin = 0; begin < last; begin += kSlabKeys) {
+      const int64_t next = begin + kSlabKeys;
+      const std::byte* ahead =
+          next < last    ? RowOf<kKv>(t.values[next / kPageKeys], next, t.value_stride)
+          : t.next_keys ? t.next_keys
+                         : RowOf<kKv>(t.values[begin / kPageKeys], begin, t.value_stride);
       int64_t d = 0;
-      for (; d + 2 * kLanes <= t.value_dim; d += 2 * kLanes) ValuesOfPage<2, kKv>(t, d, begin);
-      for (; d < t.value_dim; d += kLanes) ValuesOfPage<1, kKv>(t, d, begin);
+      for (; d + 2 * kLanes <= t.value_dim; d += 2 * kLanes) {
+        ValuesOfSlab<2, kKv>(t, {d, begin, next, ahead});
+      }
+      for (; d < t.value_dim; d += kLanes) ValuesOfSlab<1, kKv>(t, {d, begin, next, ahead});
     }
   }
 
-  // Prefetches the rows of `dim` of one pass, from `key` on, into the second-level cache.
-  static void Fetch(const AttendTask& t, const std::byte* page, int64_t key, int64_t dim) {
+  // Fetches the rows of one pass, from `key` on, into the second-level cache at once.
+  static void FetchRows(const AttendTask& t, const std::byte* page, int64_t key, int64_t dim) {
     if (!page) return;
     const int64_t row_bytes = BytesOf(t.kv) * dim;
     const char* at = reinterpret_cast<const char*>(page) + key % kPageKeys * row_bytes;
@@ -146,22 +191,29 @@ struct Attend {
     for (; at < end; at += 64) __builtin_prefetch(at, 0, 2);
   }
 
-  // Rows [row, end), to which keys pass through the first-level cache once. While the first of a
-  // task's rows take them, their values and keys further on are fetched. The last keys may be
-  // joined by others of their page, whose scores are not read.
+  // Rows [row, end), to which keys pass through the first-level cache once. The first of a task's
+  // rows fetch keys further on: of fp32 at last the first values, else values beside keys. The last
+  // keys may be joined by others of their page, whose scores are not read.
   template <CacheFormat kKv>
   static void Scores(const AttendTask& t, int row, int end) {
     constexpr int64_t kAhead = 16;
     const int64_t last = LastLimit(t, row, end);
     for (int64_t key = 0; key < last; key += kKeysAtOnce) {
-      const int64_t page = key / kPageKeys, next = key + kAhead;
-      if (row == 0) {
-        Fetch(t, t.values[page], key, t.value_stride);
-        Fetch(t, next < kPartitionKeys ? t.keys[next / kPageKeys] : t.next_keys, next, t.head_dim);
+      const std::byte* page = t.keys[key / kPageKeys];
+      const std::byte* own = RowOf<kKv>(page, key, t.head_dim);
+      const int64_t next = key + kAhead;
+      const std::byte* ahead =
+          row > 0        ? own
+          : next < last ? RowOf<kKv>(t.keys[next / kPageKeys], next, t.head_dim)
+                         : RowOf<kKv>(t.values[0], next - last, t.value_stride);
+      if (kKv != CacheFormat::kF32 && row == 0) {
+        FetchRows(t, t.values[key / kPageKeys], key, t.value_stride);
+        FetchRows(t, next < kPartitionKeys ? t.keys[next / kPageKeys] : t.next_keys, next,
+                  t.head_dim);
       }
       int r = row;
-      for (; r + 4 <= end; r += 4) ScoreKeys<4, kKv>(t, r, key, t.keys[page]);
-      for (; r < end; ++r) ScoreKeys<1, kKv>(t, r, key, t.keys[page]);
+      for (; r + 4 <= end; r += 4, ahead = own) ScoreKeys<4, kKv>(t, r, key, page, ahead);
+      for (; r < end; ++r, ahead = own) ScoreKeys<1, kKv>(t, r, key, page, ahead);
     }
   }
 
