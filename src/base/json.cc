@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/system/file.h"
@@ -57,6 +59,15 @@ class DuplicateKeyScan {
   std::string_view text_;
 };
 
+// Boost makes an infinity of 1e400, which has no text in JSON.
+bool AllFinite(const json::value& value) {
+  if (value.is_double()) return std::isfinite(value.get_double());
+  if (value.is_array()) return std::ranges::all_of(value.get_array(), AllFinite);
+  if (!value.is_object()) return true;
+  return std::ranges::all_of(value.get_object(),
+                             [](const auto& member) { return AllFinite(member.value()); });
+}
+
 }  // namespace
 
 Result<json::value> ParseJson(std::string_view text, std::string_view what, JsonLimits limits) {
@@ -80,6 +91,10 @@ Result<json::value> ParseJson(std::string_view text, std::string_view what, Json
   if (std::string key = DuplicateKeyScan(text).Find(); !key.empty()) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("{}: the key \"{}\" appears twice in one object", what, key), key};
+  }
+  if (!AllFinite(value)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: a number is larger than a double can be (1.8e308)", what)};
   }
   return value;
 }

@@ -34,6 +34,14 @@ TEST(Json, EqualKeysOfDifferentObjectsAndEqualStringsAreNoDuplicates) {
   }
 }
 
+TEST(Json, NumbersThatNoDoubleHoldsAreRefusedWhereverTheyStand) {
+  for (const char* text :
+       {"1e400", "-1e400", "[1, [1e400]]", R"({"a": {"b": [-1e999]}})", "0e400"}) {
+    EXPECT_NE(ErrorOf(text), "") << text;
+  }
+  for (const char* text : {"1e308", "[-1.7e308, 0.0]", "1e-400"}) EXPECT_EQ(ErrorOf(text), "");
+}
+
 TEST(Json, WhatIsNoJsonOrTooMuchIsRefused) {
   for (const char* text : {"", "{", "[1,]", "{} x", "nul", "NaN", "[1e999", "\"\xff\""}) {
     EXPECT_THAT(ErrorOf(text), HasSubstr("not valid JSON near byte")) << text;
