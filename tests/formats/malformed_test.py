@@ -2,10 +2,12 @@
 message each, soon and with little memory."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
+import gguf_models
 import gguf_writer
 import stored
 from formats_test import quantise, shape_flags, write_model
@@ -18,6 +20,7 @@ NUMBERS = {"Q4_0": 0, "Q8_0": 0, "Q4_K": 0, "Q6_K": 208, "Q5_K": 2, "Q4_1": 2, "
            "Q5_1": 2, "Q3_K": 108, "Q2_K": 82, "IQ4_NL": 0, "IQ4_XS": 0, "IQ2_XXS": 0, "IQ2_XS": 0,
            "IQ2_S": 0, "IQ3_XXS": 0, "IQ3_S": 0, "IQ1_S": 0}
 NAN, INFINITY = 0x7E01, 0xFC00
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def refuse(words, least, *messages):  # noqa: F811
@@ -61,6 +64,23 @@ def test_tensors_that_a_type_cannot_have_are_refused(tmp_path, least, kind):  # 
         changed = gguf_writer.entry("blk.0.ffn_gate.weight", shape, of, 0)[:-8]
         path.write_bytes(whole[:at] + changed + whole[at + len(entry):])
         refuse(["inspect", path], least, "m.gguf: \"blk.0.ffn_gate.weight\"", message)
+
+
+@pytest.mark.parametrize("name, kind, shape", [
+    ("blk.0.ssm_conv1d.weight", "Q4_K", (None, 256)),  # more numbers in a row than the model has
+    ("blk.0.attn_qkv.weight", "F16", (None, 32)),  # half as many
+])  # fmt: skip
+def test_rows_of_another_length_than_the_models_are_refused(tmp_path, least, name,  # noqa: F811
+                                                            kind, shape):
+    path = tmp_path / "m.gguf"
+    metadata, values = gguf_models.model(ROOT / "tests/golden/qwen3_5_a")
+    tensors = {key: ("F32", v.shape, v.astype("<f4").tobytes()) for key, v in values.items()}
+    rows, columns = values[name].shape[0], shape[1]
+    row_bytes = {"Q4_K": 144 * columns // 256, "F16": 2 * columns}[kind]
+    tensors[name] = (kind, (rows, columns), bytes(rows * row_bytes))
+    gguf_writer.write(path, metadata, tensors)
+    for words in (["inspect", path], ["score", path, tmp_path / "none"]):
+        refuse(words, least, "m.gguf", f"rows of {name} have")
 
 
 @pytest.mark.parametrize("kind", NUMBERS)

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "base/quantities.h"
 
@@ -106,6 +108,7 @@ void GgufNames::Rows(const std::string& name, std::vector<int64_t> shape,
   GgufView view;
   TensorEntry entry{.name = name, .shape = std::move(shape)};
   last_ = nullptr;
+  int64_t elements = 0;
   for (const GgufRows& part : rows) {
     const GgufTensor* tensor = file_->Find(part.tensor);
     if (tensor == nullptr) return;
@@ -128,6 +131,13 @@ void GgufNames::Rows(const std::string& name, std::vector<int64_t> shape,
     }
     view.rows.push_back({tensor->data + part.begin * view.row_bytes, part.count});
     entry.bytes += part.count * view.row_bytes;
+    elements += part.count * tensor->columns();
+  }
+  const int64_t wanted_elements =
+      std::accumulate(entry.shape.begin(), entry.shape.end(), int64_t{1}, std::multiplies<>());
+  if (elements != wanted_elements) {
+    return Problem(fmt::format("the rows of {} have {} numbers and {} needs {}",
+                               rows.front().tensor, elements, name, wanted_elements));
   }
   views.push_back(std::move(view));
   last_ = &views.back();

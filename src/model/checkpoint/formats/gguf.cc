@@ -22,7 +22,13 @@ std::string Problem(const StoredWeight& w) {
   for (int64_t size : tensor.shape) elements *= size;
   // A vector may come in any dimensions, as long as its elements follow each other.
   const bool vector = w.matrices * w.rows == 1 && tensor.view->rows.size() == 1;
-  if (elements == w.elements() && (tensor.shape.back() == w.k || vector)) return {};
+  // Whole blocks are decoded.
+  const bool blocks = w.k % tensor.view->type->block_elements == 0;
+  if (elements == w.elements() && (tensor.shape.back() == w.k || vector) && blocks) return {};
+  if (!blocks) {
+    return fmt::format("\"{}\" has rows of {} numbers, which blocks of {} do not divide",
+                       tensor.name, w.k, tensor.view->type->name);
+  }
   const int64_t want[] = {w.matrices, w.rows, w.k};
   return fmt::format("\"{}\" has the shape {}; it must be {}", tensor.name, ShapeText(tensor.shape),
                      ShapeText(want));
