@@ -50,7 +50,7 @@ Grid ScaledGrid(const StoredWeight& w) {
 }
 
 std::vector<int64_t> WithMatrices(const StoredWeight& w, int64_t a, int64_t b) {
-  if (w.parts[0]->shape.size() == 3) return {w.matrices, a, b};
+  if (w.matrices > 1 || w.parts[0]->shape.size() == 3) return {w.matrices, a, b};
   return {a, b};
 }
 

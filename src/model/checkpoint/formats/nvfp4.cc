@@ -41,8 +41,13 @@ std::string Problem(const StoredWeight& w) {
   if (w.k % kBlock != 0) {
     return fmt::format("\"{}\" is in blocks of 16 along rows of {}", w.parts[kCodes]->name, w.k);
   }
-  std::string text = PartProblem(*w.parts[kCodes], kBytes, {{w.rows, w.k / 2}});
-  if (text.empty()) text = PartProblem(*w.parts[kScale], kFp8, {{w.rows, w.k / kBlock}});
+  std::vector<int64_t> codes = {w.rows, w.k / 2}, scales = {w.rows, w.k / kBlock};
+  if (w.matrices > 1) {
+    codes.insert(codes.begin(), w.matrices);
+    scales.insert(scales.begin(), w.matrices);
+  }
+  std::string text = PartProblem(*w.parts[kCodes], kBytes, codes);
+  if (text.empty()) text = PartProblem(*w.parts[kScale], kFp8, scales);
   return text.empty() ? GlobalProblem(w, w.format == &kNvfp4Packed) : text;
 }
 
