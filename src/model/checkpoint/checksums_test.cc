@@ -24,6 +24,13 @@ std::string Line(std::string_view sum, std::string_view name) {
   return std::string(sum) + "  " + std::string(name) + "\n";
 }
 
+TEST(Checksums, ALinkWithoutAFileIsNoError) {
+  const TestDirectory dir;
+  dir.Write("a.safetensors", "abc");
+  std::filesystem::create_symlink("nothing", std::filesystem::path(dir.path()) / "zz");
+  EXPECT_TRUE(VerifyChecksums(dir.path(), {}));
+}
+
 TEST(Checksums, AreComparedWithAListBesideTheFiles) {
   const TestDirectory dir;
   dir.Write("a.safetensors", "abc");
