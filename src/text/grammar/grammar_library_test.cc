@@ -345,6 +345,13 @@ TEST_F(GrammarLibraryTest, GbnfBecomesLark) {
   EXPECT_THAT(LarkFromGbnf("root ::= a\na ::= [b\n").error().message, HasSubstr("line 2"));
 }
 
+TEST_F(GrammarLibraryTest, ADotOfAGbnfGrammarIsAnyCharacter) {
+  const Result<std::string> lark = LarkFromGbnf("root ::= \"a\" .* any.\nany ::= [x-z]\n");
+  ASSERT_TRUE(lark);
+  const Status status = Library()->Check(GrammarText(GrammarKind::kLark, *lark)).status;
+  EXPECT_TRUE(status) << status.error().message << *lark;
+}
+
 TEST_F(GrammarLibraryTest, AChoiceIsOneOfTheTexts) {
   auto library = Library();
   const std::string text =

@@ -148,7 +148,7 @@ namespace {
 
 bool IsNameByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '-' || c == '.';
+         c == '-';
 }
 
 // A rule's name in Lark, where rules are lower-case words; "root" is where a grammar begins.
