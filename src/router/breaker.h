@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace braid {
 
@@ -21,9 +22,10 @@ class Breaker {
   void Withdraw() { trial_ = false; }
   void Succeeded() { *this = {}; }
   void Failed(int64_t now_us) {
-    trial_ = false;
+    const bool was_trial = std::exchange(trial_, false);
     ++failures_;
-    if (closed() && failures_ < kFailures) return;
+    // Many that began before it opened may fail together, and are one reason to wait.
+    if (closed() ? failures_ < kFailures : !was_trial) return;
     pause_us_ = closed() ? kFirstUs : std::min(2 * pause_us_, kMostUs);
     until_us_ = now_us + pause_us_;
   }

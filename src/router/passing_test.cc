@@ -91,7 +91,12 @@ TEST(Breaker, OpensAfterFailuresInARowAndTriesOneRequest) {
   breaker.Begin();
   breaker.Withdraw();
   EXPECT_TRUE(breaker.Allows(3 * kSecond)) << "a trial that said nothing";
-  for (int64_t i = 0; i < 10; ++i) breaker.Failed(0);
+  for (int64_t i = 0; i < 10; ++i) breaker.Failed(3 * kSecond);
+  EXPECT_TRUE(breaker.Allows(3 * kSecond)) << "older ones that fail together";
+  for (int64_t i = 0; i < 10; ++i) {
+    breaker.Begin();
+    breaker.Failed(0);
+  }
   EXPECT_TRUE(breaker.Allows(30 * kSecond)) << "at most 30 s";
   breaker.Succeeded();
   EXPECT_TRUE(breaker.closed());
