@@ -39,7 +39,7 @@ asio::awaitable<SmallAnswer> Exchange(Upstream& upstream, const std::string& req
 
 }  // namespace
 
-asio::awaitable<std::string> Upstream::Open(const Endpoints& endpoints, int32_t ms) {
+asio::awaitable<std::string> Upstream::Open(Endpoints endpoints, int32_t ms) {
   const int64_t end_us = MonotonicUs() + int64_t{ms} * 1000;
   std::string why = "its name has no address";
   for (const auto& endpoint : endpoints) {

@@ -23,7 +23,7 @@ class Upstream {
   explicit Upstream(const asio::any_io_executor& executor) : socket(executor) {}
 
   // Tries the addresses in turn, for `ms` in all. Why it failed; empty: it is open.
-  asio::awaitable<std::string> Open(const Endpoints& endpoints, int32_t ms);
+  asio::awaitable<std::string> Open(Endpoints endpoints, int32_t ms);
   // Whether the engine has closed a connection that was idle, or sent what nobody asked for.
   bool Stale();
   void Close();
