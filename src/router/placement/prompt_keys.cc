@@ -122,7 +122,12 @@ std::string_view SessionOf(const json::object& body) {
 bool NamesItems(const json::value& input) {
   if (!input.is_array()) return false;
   for (const json::value& item : input.get_array()) {
-    if (item.is_object() && TextAt(item.get_object(), "type") == "item_reference") return true;
+    if (!item.is_object()) continue;
+    const json::object& object = item.get_object();
+    if (TextAt(object, "type") == "item_reference") return true;
+    const json::value* type = object.if_contains("type");
+    const bool plain = type == nullptr || type->is_null();
+    if (plain && object.contains("id") && !object.contains("role")) return true;
   }
   return false;
 }

@@ -91,6 +91,13 @@ TEST(PromptKeys, AResponseNamesWhatItContinues) {
   const auto items =
       ReadPromptKeys(kResponses, R"({"input": [{"type": "item_reference", "id": "msg_1"}]})", {});
   EXPECT_TRUE(items.names_items);
+  const auto names_items = [](const char* body) {
+    return ReadPromptKeys(kResponses, body, {}).names_items;
+  };
+  EXPECT_TRUE(names_items(R"({"input": [{"id": "msg_1"}]})"));
+  EXPECT_TRUE(names_items(R"({"input": [{"id": "msg_1", "type": null}]})"));
+  EXPECT_FALSE(names_items(R"({"input": [{"id": "msg_1", "role": "user", "content": "x"}]})"));
+  EXPECT_FALSE(names_items(R"({"input": [{"id": "msg_1", "type": "message"}]})"));
 }
 
 TEST(PromptKeys, ABodyThatIsNotJsonHasNoBlocks) {
