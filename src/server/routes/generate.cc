@@ -135,10 +135,10 @@ RouteAnswer Begin(Service& service, GenerationPlan plan, const Planned& planned)
   for (const PlannedChoice& choice : plan.choices) {
     prompt_tokens += static_cast<int64_t>(choice.request.prompt.size());
   }
+  RETURN_IF_ERROR(CheckWaiting(service, prompt_tokens));  // before it costs the tenant tokens
   TenantLoad::Entry entry = service.tenants.Enter(planned.caller, prompt_tokens, MonotonicUs());
   if (entry.place == nullptr) return OverLimit(service, planned.caller, entry);
   plan.place = std::move(entry.place);
-  RETURN_IF_ERROR(CheckWaiting(service, prompt_tokens));
   Result<std::unique_ptr<Generation>, ApiError> started =
       Generation::Start(service, std::move(plan), planned.origin, planned.wake);
   if (!started) {
