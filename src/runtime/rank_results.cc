@@ -21,7 +21,6 @@ Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots) {
   keep(plan.admissions);
   keep(plan.tables);
   keep(plan.rows);
-  std::erase_if(plan.moves, [&](const PageMove& m) { return m.dp_rank != DpRankId(dp_rank); });
   std::erase_if(plan.released, others);
   for (SlotId& slot : plan.released) slot = SlotId(slot.value - dp_rank * slots);
   return plan;

@@ -13,7 +13,7 @@
 namespace braid {
 
 // What of a plan is a data-parallel rank's, in slots that count from 0. Its rows' tokens stay where
-// they are.
+// they are, and so do all moves: movers know whose they are, and count the ends of others' moves.
 Plan PlanOf(Plan plan, int32_t dp_rank, int32_t slots);
 
 // How tokens come to the ranks that have their experts (ops::Ranks::parcel_rows).

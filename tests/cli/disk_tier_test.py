@@ -4,6 +4,7 @@ memory was too small for it, and every answer is what it would be without.
 BRAID_TIER_KILLS=200 kills more often.
 """
 
+import concurrent.futures
 import contextlib
 import ctypes
 import http.client
@@ -89,8 +90,8 @@ def test_each_rank_keeps_its_pages(tmp_path, expected, ranks):
 
 
 @contextlib.contextmanager
-def processes(start, *flags):
-    group = start(*flags, *KV, rank_seconds=20)
+def processes(start, *flags, **more):
+    group = start(*flags, *KV, rank_seconds=20, **more)
     try:
         assert group.listening.wait(60), "".join(group.log)
         yield int(group.address.rsplit(":", 1)[1])
@@ -131,6 +132,23 @@ def test_ranks_that_are_processes_keep_their_pages(tmp_path, expected, start):
     # Threads go on with what processes have left.
     with serving(*flags, "--tp", "2") as server:
         answers(server.port, True)
+
+
+@pytest.mark.parametrize("start", [pytest.param(Group, marks=needs_mpi), TcpGroup],
+                         ids=["mpi", "tcp"])
+def test_groups_that_are_processes_keep_their_pages(tmp_path, expected, start):
+    flags = ("--cache-dir", str(tmp_path), "--max-model-len", "2048", "--memory", "256MiB")
+    restored = []
+    for turn in range(2):
+        with processes(start, *flags, mesh=("--dp", "2", "--ep", "2")) as port:
+            # At once, so that both groups have some.
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(lambda p: ask(port, p), prompts(4)))
+            assert [got for got, _ in answers] == expected[:4]
+            restored.append(sum(usage["prompt_tokens_details"].get("disk_tokens", 0)
+                                for _, usage in answers))
+            settle(port)
+    assert restored == [0, sum((len(p) - 1) // 64 * 64 for p in prompts(4))]
 
 
 @pytest.mark.parametrize("start, moved", [pytest.param(Group, "written", marks=needs_mpi),

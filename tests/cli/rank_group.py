@@ -21,8 +21,8 @@ def launch(ranks):
 class Group:
     """`braid serve` as two processes; lines of all of them in `log`."""
 
-    def __init__(self, *flags, rank_seconds=2):
-        command = [*launch(2), BINARY, "serve", str(TINY), "--port", "0", "--tp", "2",
+    def __init__(self, *flags, rank_seconds=2, mesh=("--tp", "2")):
+        command = [*launch(2), BINARY, "serve", str(TINY), "--port", "0", *mesh,
                    "--threads", "1", "--rank-seconds", str(rank_seconds), *flags]  # fmt: skip
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -67,8 +67,8 @@ def torchrun_environments(ranks, secret="xyzzy"):
 class TcpGroup(Group):
     """The same without mpirun."""
 
-    def __init__(self, *flags, rank_seconds=2):
-        command = [BINARY, "serve", str(TINY), "--port", "0", "--tp", "2", "--threads", "1",
+    def __init__(self, *flags, rank_seconds=2, mesh=("--tp", "2")):
+        command = [BINARY, "serve", str(TINY), "--port", "0", *mesh, "--threads", "1",
                    "--rank-seconds", str(rank_seconds), *flags]  # fmt: skip
         self.processes = [
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
