@@ -476,7 +476,10 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options,
   auto state = std::make_unique<State>();
   state->options = options;
   const Status prepared = OrEnd(state->Prepare(stage), state->ranks.get());
-  if (EngineDevice::GivesWay(options, prepared)) return Load(OnCpu(options), stage);
+  if (EngineDevice::GivesWay(options, prepared)) {
+    state.reset();  // its ports and memory are needed again
+    return Load(OnCpu(options), stage);
+  }
   RETURN_IF_ERROR(prepared);
   stage("starting the engine");
   RETURN_IF_ERROR(state->StartEngine());
