@@ -68,5 +68,5 @@ def test_a_device_and_a_cpu_do_not_pair_and_say_why(vulkan):  # noqa: F811
     with prefilling("--kv-dtype", "fp32") as prefill:
         where = f"127.0.0.1:{handoff_port(prefill)}"
         with serving("--role", "decode", "--prefill", where, "--draft", "off", *DEVICE) as decode:
-            until(lambda: "--device is nothing there and" in "".join(decode.log))
+            until(lambda: "refuses this engine: --device is" in "".join(decode.log))
             assert metric(decode, "handoff_partners") == 0

@@ -323,25 +323,23 @@ TEST_P(HandedTest, APrefillEngineThatStopsAtOnceIsMadeUpFor) {
 }
 
 // Parts that find no room on the way wait for it, copies that left early too.
-// Ranks and devices exchange copies of their pages: here two fit at a time, and more come.
+// Ranks and devices exchange copies of their pages: here two fit at a time, and more come at once
+// from one rank, which sends its pages themselves.
 TEST_P(HandedTest, LittleRoomForCopiesChangesNoAnswer) {
   if (subject().model == Model::kBraidTiny) return;  // it takes long
   const int tp = on_device() ? 1 : 2;
   const std::vector<Request> requests = Requests();
   Learn(requests, Want(), 2, 2);
-  Handed run(subject(), {.prefills = 2,
-                         .prefill_tp = tp,
-                         .decode_tp = tp,
-                         .drafts = drafts(),
-                         .faults = kSlow,
-                         .staging_bytes = 1});
+  Handed run(subject(), {.decode_tp = tp, .drafts = drafts(), .faults = kSlow, .staging_bytes = 1});
   std::vector<size_t> tickets;
   for (const Request& request : requests) tickets.push_back(run.Submit(request));
   for (size_t i = 0; i < requests.size(); ++i) ExpectSame(run.Await(tickets[i]), Want()[i]);
   run.AwaitHanded(handed());
   EXPECT_EQ(run.failed(), 0);
   EXPECT_TRUE(run.BytesAgree());
-  EXPECT_GT(run.network().waited, 0);
+  if (!on_device()) {
+    EXPECT_GT(run.network().waited, 0);
+  }
 }
 
 TEST_P(HandedTest, OnePartAtATimeChangesNoAnswer) {

@@ -79,7 +79,9 @@ def test_rows_of_another_length_than_the_models_are_refused(tmp_path, least, nam
     row_bytes = {"Q4_K": 144 * columns // 256, "F16": 2 * columns}[kind]
     tensors[name] = (kind, (rows, columns), bytes(rows * row_bytes))
     gguf_writer.write(path, metadata, tensors)
-    for words in (["inspect", path], ["score", path, tmp_path / "none"]):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"token_ids": [1, 2, 3]}) + "\n")
+    for words in (["inspect", path], ["score", path, prompts]):
         refuse(words, least, "m.gguf", f"rows of {name} have")
 
 
