@@ -80,8 +80,7 @@ def test_a_client_that_left_two_bombs_does_not_hold_up_a_plain_chat():
 
 def test_what_is_over_its_budget_is_told_which_limit():
     with serving("--grammar-cpu-ms", "300") as served:
-        for schema in (all_of(20), multiple_of(9999991)):
-            first = time.monotonic()
+        for schema in (multiple_of(9999991), all_of(20)):
             status, answer = ask(served, of_schema(schema))
             assert status == 400, answer
             error = answer["error"]
@@ -89,11 +88,9 @@ def test_what_is_over_its_budget_is_told_which_limit():
             assert error["param"] == "response_format.json_schema.schema"
             assert re.search(r"300 ms of CPU|MiB of memory|units of work", error["message"]), error
         # The verdict is kept: it does not cost anything again.
-        first = time.monotonic() - first
         begin = time.monotonic()
-        for _ in range(4):
-            assert ask(served, of_schema(multiple_of(9999991)))[0] == 400
-        assert time.monotonic() - begin < 2 * first
+        assert ask(served, of_schema(multiple_of(9999991)))[0] == 400
+        assert time.monotonic() - begin < 0.25
     with serving("--grammar-memory", "16M", "--grammar-cpu-ms", "30000") as served:
         status, answer = ask(served, of_schema(multiple_of(9999991)))
         assert status == 400 and "16 MiB of memory" in answer["error"]["message"], answer

@@ -172,7 +172,7 @@ def test_a_client_that_leaves_frees_its_request_within_a_step(slow_server, strea
     connection.close()
     if stream:  # the response object held the socket too
         connection.sock = None
-    wait_for(lambda: slow_server.metric("num_requests_running") == 0, 10)
+    wait_for(lambda: slow_server.metric("num_requests_running") == 0, 2)
     assert slow_server.metric("scheduler_steps_total") - steps <= 3
     assert slow_server.metric("kv_cache_usage_perc") == 0
 
@@ -185,7 +185,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(start_server):
     second.sock.close()
     second.close()
     del second, _
-    wait_for(lambda: server.metric("num_requests_waiting") == 0, 10)
+    wait_for(lambda: server.metric("num_requests_waiting") == 0, 2)
     first.close()
 
 
@@ -282,7 +282,7 @@ def test_draining_lets_running_answers_finish(start_server):
     with pytest.raises(ConnectionRefusedError):
         server.connect()
     assert response.read().endswith(b"data: [DONE]\n\n")
-    assert server.process.wait(20) == 0
+    assert server.process.wait(5) == 0
 
 
 def test_draining_ends_with_an_error_event_at_its_deadline(start_server):
@@ -291,10 +291,10 @@ def test_draining_ends_with_an_error_event_at_its_deadline(start_server):
     server.terminate()
     start = time.monotonic()
     last = response.read().decode().split("\n\n")
-    assert 0.5 < time.monotonic() - start < 10
+    assert 0.5 < time.monotonic() - start < 4
     assert json.loads(last[-3][6:])["error"]["code"] == "shutting_down"
     assert last[-2:] == ["data: [DONE]", ""]
-    assert server.process.wait(20) == 0
+    assert server.process.wait(5) == 0
 
 
 def refuses(server):
@@ -311,7 +311,7 @@ def test_a_second_signal_stops_at_once(start_server):
     server.terminate()
     wait_for(lambda: refuses(server))  # the first signal has arrived
     server.terminate()
-    assert server.process.wait(10) == 0
+    assert server.process.wait(3) == 0
     connection.close()
 
 
@@ -342,6 +342,6 @@ def test_f7_aborts_at_every_moment_leave_nothing_behind(start_server):
         thread.start()
     for thread in threads:
         thread.join()
-    server.wait_idle(10)
+    server.wait_idle(1 if os.environ.get("BRAID_PRESET", "release") == "release" else 10)
     assert server.metric("kv_cache_usage_perc") == 0
     assert server.post(TEXT, {**LONG, "max_tokens": 3})[0] == 200

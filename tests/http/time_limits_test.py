@@ -27,7 +27,7 @@ def test_what_waits_too_long_is_refused(start_server):
     begin = time.monotonic()
     status, error = server.post("/v1/completions", TEXT)
     assert status == 503 and error["error"]["code"] == "queue_timeout"
-    assert 0.8 < time.monotonic() - begin < 10
+    assert 0.8 < time.monotonic() - begin < 3
     status, headers, data = server.request("POST", "/v1/completions", {**TEXT, "stream": True})
     assert status == 200 and b'"code":"queue_timeout"' in data and data.endswith(b"[DONE]\n\n")
     for thread in threads:
@@ -67,7 +67,7 @@ def test_an_idle_connection_is_closed(start_server):
     with server.connect() as connection:
         begin = time.monotonic()
         assert connection.recv(1) == b""
-        assert 0.8 < time.monotonic() - begin < 10
+        assert 0.8 < time.monotonic() - begin < 3
 
 
 def test_a_connection_serves_so_many_requests(server):
