@@ -76,12 +76,7 @@ bool Partners::State::Turn() {
 }
 
 void Partners::State::Tick(int64_t now_us) {
-  DecodeRooms::Effects arriving;
-  decode.Tick(now_us, arriving);
-  Apply(arriving);
-  PrefillRooms::Effects leaving;
-  prefill.Tick(now_us, leaving);
-  Apply(leaving);
+  Change([&](auto& rooms, auto& effects) { rooms.Tick(now_us, effects); });
   std::vector<ConnectionId> silent;
   for (auto& [connection, peer] : peers) {
     if (now_us - peer.heard_us >= kSilenceUs) silent.push_back(connection);
@@ -241,7 +236,7 @@ void Partners::State::Land(const Read& read) {
   way->second -= static_cast<int64_t>(read.size);
   if (way->second == 0) flying.erase(way);
   if (read.bytes == nullptr) {
-    early_bytes -= static_cast<int64_t>(read.early.size());
+    early_bytes -= static_cast<int64_t>(read.size);
   } else {
     bytes->Free(read.bytes);
   }
@@ -356,30 +351,30 @@ void Partners::State::SendEarly() {
     while (!waiting.empty()) {
       const bool wanted = prefill.Open(waiting.front().key);
       if (wanted && !HasRoom(session)) break;
-      EarlyPart part = std::move(waiting.front());
+      Read read = std::move(waiting.front());
       waiting.pop_front();
-      const size_t size = part.copy.size();
+      const auto size = static_cast<int64_t>(read.size);
       if (!wanted) {
-        early_bytes -= static_cast<int64_t>(size);
+        early_bytes -= size;
         continue;
       }
-      const auto job = jobs.find(part.key);
+      const auto job = jobs.find(read.key);
       const bool computes = job != jobs.end() && job->second->events == nullptr;
-      if (computes) stats.early_bytes += static_cast<int64_t>(size);
-      flying[session] += static_cast<int64_t>(size);
-      SendPart({part.key, part.part, size, nullptr, std::move(part.copy)});
+      if (computes) stats.early_bytes += size;
+      flying[session] += size;
+      SendPart(std::move(read));
     }
     at = waiting.empty() ? early.erase(at) : std::next(at);
   }
 }
 
-void Partners::State::TakeEarly(EarlyPart part) {
-  const auto at = jobs.find(part.key);
-  if (at == jobs.end() || !at->second->sent.insert(part.part).second) {
-    early_bytes -= static_cast<int64_t>(part.copy.size());
+void Partners::State::TakeEarly(Read read) {
+  const auto at = jobs.find(read.key);
+  if (at == jobs.end() || !at->second->sent.insert(read.part).second) {
+    early_bytes -= static_cast<int64_t>(read.size);
     return;
   }
-  early[part.key.session].push_back(std::move(part));
+  early[read.key.session].push_back(std::move(read));
   SendEarly();
 }
 
@@ -389,7 +384,7 @@ void Partners::State::SendPart(Read read) {
   stats.bytes += static_cast<int64_t>(size);
   const auto session = sessions.find(key.session);
   const ConnectionId to = session == sessions.end() ? ConnectionId() : session->second;
-  const std::byte* data = read.bytes != nullptr ? read.bytes : read.early.data();
+  const std::byte* data = read.bytes != nullptr ? read.bytes : read.copy.data();
   const PartHead head{key.room, read.part, Checksum(data, size)};
   reads[++cookies] = std::move(read);
   transport->SendData(to, Encode({key.session, head}), {data, size, cookies});
@@ -470,12 +465,7 @@ void Partners::Drain() {
 
 // Moves that began come first, and prompts that have no pages yet may go on.
 void Partners::State::LosePages() {
-  DecodeRooms::Effects arriving;
-  decode.LosePages(kPagesLost, arriving);
-  Apply(arriving);
-  PrefillRooms::Effects leaving;
-  prefill.LosePages(kPagesLost, leaving);
-  Apply(leaving);
+  Change([](auto& rooms, auto& effects) { rooms.LosePages(kPagesLost, effects); });
   SendWaiting();
 }
 
@@ -553,8 +543,8 @@ void Partners::Early(RequestId request, PartKey part, BlockId block) {
     s.early_bytes -= size;
     return;
   }
-  s.commands.push_back([&s, key = at->second->key, part, data = std::move(copy)]() mutable {
-    s.TakeEarly({key, part, std::move(data)});
+  s.commands.push_back([&s, key = at->second->key, part, size, data = std::move(copy)]() mutable {
+    s.TakeEarly({key, part, static_cast<size_t>(size), nullptr, std::move(data)});
   });
   s.transport->Wake();
 }

@@ -83,14 +83,8 @@ struct Partners::State final : Transport::Owner {
     RoomKey key;
     PartKey part;
     size_t size = 0;
-    std::byte* bytes = nullptr;    // null: the copy
-    std::vector<std::byte> early;  // a copy that was made before the pages were handed over
-  };
-  // A copy that was made before the pages were handed over.
-  struct EarlyPart {
-    RoomKey key;
-    PartKey part;
-    std::vector<std::byte> copy;
+    std::byte* bytes = nullptr;   // null: the copy
+    std::vector<std::byte> copy;  // made before the pages were handed over
   };
   // A move of which some ranks have not heard yet.
   struct Awaited {
@@ -142,7 +136,7 @@ struct Partners::State final : Transport::Owner {
   std::map<uint64_t, Read> reads;
   // Bytes on their way, those that are copied for it included; without entry none.
   std::map<SessionId, int64_t> flying;
-  std::map<SessionId, std::deque<EarlyPart>> early;  // to leave when nothing else does
+  std::map<SessionId, std::deque<Read>> early;  // to leave when nothing else does
   std::map<RoomKey, std::unique_ptr<Job>> jobs;
   std::vector<std::unique_ptr<Job>> over;  // released; their requests have not ended yet
   uint64_t cookies = 0;
@@ -198,13 +192,23 @@ struct Partners::State final : Transport::Owner {
   // It is not on its way any more.
   void Land(const Read& read);
   void SendEarly();
-  void TakeEarly(EarlyPart part);
+  void TakeEarly(Read read);
   void SendPart(Read read);
   void EndRead(const Read& read, const std::string& error);
   void EndWrite(const Write& write, const std::string& error);
   // Posts it.
   void EndMove(EventSink& events, PagesMoved moved);
   void LosePages();
+  // Calls change(rooms, effects) for those of both sides.
+  template <class F>
+  void Change(F change) {
+    DecodeRooms::Effects arriving;
+    change(decode, arriving);
+    Apply(arriving);
+    PrefillRooms::Effects leaving;
+    change(prefill, leaving);
+    Apply(leaving);
+  }
   void Finished(RoomKey key, const std::string& error);
 
   void OnAccepted(ConnectionId connection) override;

@@ -65,6 +65,9 @@ void AddFaults(const World& w, std::vector<Action>& actions) {
   for (size_t i = 0; i < w.writes.size(); ++i) {
     actions.push_back({What::kDamage, static_cast<int>(i)});
   }
+  for (size_t i = 0; i < w.reads.size(); ++i) {
+    actions.push_back({What::kFailRead, static_cast<int>(i)});
+  }
   for (size_t j = 0; j < w.jobs.size(); ++j) {
     if (w.jobs[j].room.valid() && !w.jobs[j].over && !w.jobs[j].stopped) {
       actions.push_back({What::kAbortJob, static_cast<int>(j)});
@@ -77,9 +80,11 @@ void AddFaults(const World& w, std::vector<Action>& actions) {
       actions.push_back({What::kFailWork, static_cast<int>(i), static_cast<int>(p)});
     }
     actions.push_back({What::kDiePrefill, static_cast<int>(p)});
+    actions.push_back({What::kLosePrefillPages, static_cast<int>(p)});
   }
   for (size_t d = 0; d < w.decodes.size(); ++d) {
     actions.push_back({What::kDieDecode, static_cast<int>(d)});
+    actions.push_back({What::kLoseDecodePages, static_cast<int>(d)});
   }
   actions.push_back({What::kExpire});
 }
@@ -199,7 +204,7 @@ std::pair<uint64_t, uint64_t> KeyOf(const World& w) {
       Key one;
       one.Add(work.request);
       one.Add(work.key.session.value);
-      one.Add(work.sent * 8 + work.aborted * 4 + work.pages_held * 2 + work.gone);
+      one.Add(work.sent * 16 + work.lost * 8 + work.aborted * 4 + work.pages_held * 2 + work.gone);
       works.push_back(one.value().first);
     }
     sorted(works);

@@ -10,8 +10,9 @@ namespace braid::handoff {
 
 struct Bounds {
   int prefills = 2, decodes = 2, rooms = 3;
-  int parts = 2;   // of a room; the first leaves while the prompt is computed
-  int faults = 1;  // losses, duplicates, strays, damage, aborts, deaths, deadlines, in all
+  int parts = 2;  // of a room; the first leaves while the prompt is computed
+  // Losses, duplicates, strays, damage, aborts, deaths, failed devices, deadlines, in all.
+  int faults = 1;
 };
 
 struct Explored {

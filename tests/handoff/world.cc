@@ -7,10 +7,29 @@
 namespace braid::handoff {
 namespace {
 
-constexpr const char* kNames[] = {
-    "open",   "deliver", "end-write", "end-read",     "early",       "hand",
-    "fail",   "notice",  "orphan",    "lose",         "twice",       "stray",
-    "damage", "abort",   "fail-work", "prefill-dies", "decode-dies", "expire"};
+constexpr const char* kNames[] = {"open",
+                                  "deliver",
+                                  "end-write",
+                                  "end-read",
+                                  "early",
+                                  "hand",
+                                  "fail",
+                                  "notice",
+                                  "orphan",
+                                  "lose",
+                                  "twice",
+                                  "stray",
+                                  "damage",
+                                  "fail-read",
+                                  "lose-prefill-pages",
+                                  "lose-decode-pages",
+                                  "abort",
+                                  "fail-work",
+                                  "prefill-dies",
+                                  "decode-dies",
+                                  "expire"};
+static_assert(std::size(kNames) == static_cast<size_t>(What::kExpire) + 1);
+
 void Deliver(World& w, const Letter& letter) {
   const SessionId session = letter.message.session;
   const size_t to = static_cast<size_t>(letter.to);
@@ -44,7 +63,7 @@ void SendPart(World& w, const Work& work, int part) {
   w.letters.push_back({w.ends_of[static_cast<size_t>(work.key.session.value)].second,
                        true,
                        {work.key.session, PartHead{work.key.room, {GroupId(0), part}, 0}},
-                       ContentOf(work.request, part),
+                       work.lost ? 1 : ContentOf(work.request, part),
                        false});
 }
 
@@ -60,14 +79,16 @@ void EndWrite(World& w, int at, bool good) {
   w.Take(write.decode, effects);
 }
 
-void EndRead(World& w, int at) {
+void EndRead(World& w, int at, bool good) {
   const Read read = w.reads[static_cast<size_t>(at)];
   w.reads.erase(w.reads.begin() + at);
   Work* work = w.WorkOf(read.prefill, read.key);
   if (work == nullptr || !work->pages_held) return w.Violate("a read of pages that are free");
-  SendPart(w, *work, read.part.index);
+  good &= !work->lost;
+  if (good) SendPart(w, *work, read.part.index);
   PrefillRooms::Effects effects;
-  w.prefills[static_cast<size_t>(read.prefill)].rooms.EndRead(read.key, "", effects);
+  w.prefills[static_cast<size_t>(read.prefill)].rooms.EndRead(read.key, good ? "" : "lost",
+                                                              effects);
   w.Take(read.prefill, effects);
 }
 
@@ -151,6 +172,44 @@ void Notice(World& w, int at) {
   }
 }
 
+void Orphan(World& w, int at) {
+  const auto [prefill, session] = w.orphaned[static_cast<size_t>(at)];
+  w.orphaned.erase(w.orphaned.begin() + at);
+  PrefillRooms::Effects effects;
+  w.prefills[static_cast<size_t>(prefill)].rooms.Lost(session, effects);
+  w.Take(prefill, effects);
+}
+
+// Comes from another session, with other bytes.
+void Stray(World& w, Letter letter) {
+  const SessionId session = letter.message.session;
+  letter.content = 1;
+  letter.stray = true;
+  letter.message.session =
+      w.SessionOf(1 - w.ends_of[static_cast<size_t>(session.value)].first, letter.to);
+  w.letters.push_back(std::move(letter));
+}
+
+// A device fails, with the pages of all that an engine has handed over, or is to receive.
+void LosePrefillPages(World& w, int prefill) {
+  Prefill& p = w.prefills[static_cast<size_t>(prefill)];
+  for (Work& work : p.works) work.lost = work.pages_held;
+  PrefillRooms::Effects effects;
+  p.rooms.LosePages("lost", effects);
+  w.Take(prefill, effects);
+}
+
+void LoseDecodePages(World& w, int decode) {
+  for (size_t j = 0; j < w.jobs.size(); ++j) {
+    Job& job = w.jobs[j];
+    const bool here = w.DecodeOf(static_cast<int>(j)) == decode && job.room.valid() && !job.over;
+    if (here) job.pages.assign(job.pages.size(), 0);
+  }
+  DecodeRooms::Effects effects;
+  w.decodes[static_cast<size_t>(decode)].LosePages("lost", effects);
+  w.Take(decode, effects);
+}
+
 }  // namespace
 
 void ExpireAll(World& w) {
@@ -186,7 +245,13 @@ void Act(World& w, const Action& a) {
     case What::kEndWrite:
       return EndWrite(w, a.at, true);
     case What::kEndRead:
-      return EndRead(w, a.at);
+      return EndRead(w, a.at, true);
+    case What::kFailRead:
+      return EndRead(w, a.at, false);
+    case What::kLosePrefillPages:
+      return LosePrefillPages(w, a.at);
+    case What::kLoseDecodePages:
+      return LoseDecodePages(w, a.at);
     case What::kEarly: {
       Work& work = w.prefills[engine].works[at];
       return SendPart(w, work, work.sent++);
@@ -198,13 +263,8 @@ void Act(World& w, const Action& a) {
       return FailWork(w, a.engine, a.at);
     case What::kNotice:
       return Notice(w, a.at);
-    case What::kOrphan: {
-      const auto [prefill, session] = w.orphaned[at];
-      w.orphaned.erase(w.orphaned.begin() + a.at);
-      PrefillRooms::Effects effects;
-      w.prefills[static_cast<size_t>(prefill)].rooms.Lost(session, effects);
-      return w.Take(prefill, effects);
-    }
+    case What::kOrphan:
+      return Orphan(w, a.at);
     case What::kLose:
       w.silent = true;
       w.letters.erase(w.letters.begin() + a.at);
@@ -212,15 +272,8 @@ void Act(World& w, const Action& a) {
     case What::kTwice:
       w.letters.push_back(w.letters[at]);
       return;
-    case What::kStray: {  // from another session, with other bytes
-      Letter stray = w.letters[at];
-      stray.content = 1;
-      stray.stray = true;
-      stray.message.session = w.SessionOf(
-          1 - w.ends_of[static_cast<size_t>(stray.message.session.value)].first, stray.to);
-      w.letters.push_back(stray);
-      return;
-    }
+    case What::kStray:
+      return Stray(w, w.letters[at]);
     case What::kDamage:
       return EndWrite(w, a.at, false);
     case What::kAbortJob: {

@@ -60,6 +60,7 @@ struct Work {
   int request = 0;
   int sent = 0;  // parts
   bool aborted = false, pages_held = false, gone = false;
+  bool lost = false;  // its pages
 };
 
 struct Prefill {
@@ -153,7 +154,7 @@ struct World {
     for (const auto& [key, ask] : effects.submit) {
       if (WorkOf(prefill, key) != nullptr) Violate("a room's prompt is computed twice");
       prefills[static_cast<size_t>(prefill)].works.push_back(
-          {key, std::stoi(ask.request), 0, false, false, false});
+          {.key = key, .request = std::stoi(ask.request)});
     }
     for (const RoomKey& key : effects.abort) {
       Work* work = WorkOf(prefill, key);
@@ -186,6 +187,9 @@ enum class What : uint8_t {
   kTwice,
   kStray,
   kDamage,
+  kFailRead,
+  kLosePrefillPages,
+  kLoseDecodePages,
   kAbortJob,
   kFailWork,
   kDiePrefill,
