@@ -123,6 +123,18 @@ void CheckAborted(World& w) {
   }
 }
 
+// Nobody waits for the other side with pages that are lost: the arena can be replaced.
+void CheckLost(World& w) {
+  for (size_t p = 0; p < w.prefills.size(); ++p) {
+    for (const Work& work : w.prefills[p].works) {
+      const bool reads = std::ranges::any_of(w.reads, [&](const Read& read) {
+        return read.prefill == static_cast<int>(p) && read.key == work.key;
+      });
+      if (work.lost && work.pages_held && !reads) w.Violate("lost pages are held");
+    }
+  }
+}
+
 // The state as bytes, without the trail that led to it.
 class Key {
  public:
@@ -275,6 +287,7 @@ Explored Explore(const Bounds& bounds) {
       World next = world;
       Act(next, action);
       CheckAborted(next);
+      CheckLost(next);
       if (!next.violation.empty()) {
         explored.violation = next.violation;
         break;
