@@ -1,5 +1,6 @@
 """API keys of `braid serve`: who gets in, limits of a key, reading the file again."""
 
+import concurrent.futures
 import http.client
 import json
 import pathlib
@@ -81,6 +82,35 @@ def test_a_key_has_so_many_requests_at_once(keyed):
     end = time.monotonic() + 20
     while ask(port, "POST", "/v1/completions", ANN, TEXT)[0] != 200:
         assert time.monotonic() < end, "the place is given back when the client leaves"
+
+
+def test_what_a_full_queue_refuses_costs_no_tokens(tmp_path):
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [
+        {"name": "ann", "key": ANN, "tokens_per_minute": 1500},
+        {"name": "root", "key": ROOT_KEY, "admin": True}]}))
+    flags = ("--memory", "120M", "--max-model-len", "1024", "--kv-dtype", "bf16",
+             "--login-failures", "0")
+    body = {"prompt": [5] * 900, "max_tokens": 1}
+    with serving("--api-key-file", str(path), *flags) as served, \
+            concurrent.futures.ThreadPoolExecutor(100) as pool:  # fmt: skip
+        info = ask(served.port, "GET", "/server_info", ROOT_KEY)[1]
+        most = next(row["value"] for row in info["limits"]
+                    if row["name"] == "waiting_prompt_tokens")
+        assert ask(served.port, "POST", "/pause", ROOT_KEY, {})[0] == 200
+        count = most // 900
+        waiting = [pool.submit(ask, served.port, "POST", "/v1/completions", ROOT_KEY, body)
+                   for _ in range(count)]
+        end = time.monotonic() + 20
+        while len(ask(served.port, "GET", "/v1/running", ROOT_KEY)[1]["data"]) < count:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        for _ in range(3):
+            status, error, _ = ask(served.port, "POST", "/v1/completions", ANN, body)
+            assert status == 503 and "prompt tokens are waiting" in error["error"]["message"]
+        assert ask(served.port, "POST", "/resume", ROOT_KEY)[0] == 200
+        assert [answer.result()[0] for answer in waiting] == [200] * count
+        assert ask(served.port, "POST", "/v1/completions", ANN, body)[0] == 200
 
 
 def test_compiling_for_one_tenant_does_not_take_all_threads(keyed):

@@ -105,6 +105,32 @@ class Made {
   StoredWeight stored_;
 };
 
+// Rows behind the first matrix would be read behind the tensor.
+TEST(KeptCodes, OneMatrixIsNotSeveralThatAreStacked) {
+  for (const int64_t there : {1, 2}) {
+    const auto shape = [&](int64_t rows, int64_t columns) {
+      return there == 1 ? std::vector{rows, columns} : std::vector{there, rows, columns};
+    };
+    Made fp8(kFp8Blocks, 128, 256, 2);
+    fp8.quantization.block_rows = fp8.quantization.block_columns = 128;
+    fp8.Part(0, DType::kF8E4M3, shape(128, 256));
+    fp8.Scales(1, DType::kF32, shape(1, 2));
+    EXPECT_EQ(kFp8Blocks.problem(fp8.stored()) == "", there == 2);
+
+    Made nvfp4(kNvfp4Packed, 16, 64, 2);
+    nvfp4.Part(0, DType::kU8, shape(16, 32));
+    nvfp4.Part(1, DType::kF8E4M3, shape(16, 4));
+    const float global = 4;
+    std::memcpy(nvfp4.Part(2, DType::kF32, {1}).data(), &global, sizeof(global));
+    EXPECT_EQ(kNvfp4Packed.problem(nvfp4.stored()) == "", there == 2)
+        << kNvfp4Packed.problem(nvfp4.stored());
+    if (there == 2) {
+      fp8.ExpectKept();
+      nvfp4.ExpectKept();
+    }
+  }
+}
+
 TEST(KeptCodes, Fp8OfBlocksThatAre128WideOrMultiples) {
   for (auto [rows, columns, kept] :
        {std::tuple(128, 128, true), {1, 128, true}, {7, 256, true}, {128, 64, false}}) {

@@ -133,6 +133,9 @@ TEST(Patterns, MatchAsRegularExpressionsDo) {
 TEST(Patterns, APatternThatBacktracksTooLongMatchesNothing) {
   EXPECT_FALSE(MatchesPattern("(a*)*(a*)*(a*)*b$", std::string(900, 'a')));
   EXPECT_FALSE(MatchesPattern(std::string(5000, '('), "a"));
+  // Nested as deep as the budget allows, on a stack of 8 MB.
+  const std::string deep = std::string(500, '(') + "." + std::string(500, ')') + "*";
+  EXPECT_FALSE(MatchesPattern(deep, std::string(1000, 'a')));
 }
 
 }  // namespace
