@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <volk.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -28,38 +29,43 @@ VKAPI_ATTR VkResult VKAPI_CALL Lost(VkQueue, uint32_t, const VkSubmitInfo*, VkFe
   return VK_ERROR_DEVICE_LOST;
 }
 
-int submissions_left = 0;
+int submissions_left = 0;  // counted atomically: several threads may submit
 PFN_vkQueueSubmit submit = nullptr;
 VKAPI_ATTR VkResult VKAPI_CALL LostLater(VkQueue queue, uint32_t count, const VkSubmitInfo* infos,
                                          VkFence fence) {
-  if (submissions_left-- > 0) return submit(queue, count, infos, fence);
+  if (std::atomic_ref(submissions_left).fetch_sub(1) > 0) return submit(queue, count, infos, fence);
   return VK_ERROR_DEVICE_LOST;
 }
 
 class LostDevice : public ::testing::Test {
  protected:
-  void SetUp() override { Load(0); }
-  void Load(int64_t cache_host_bytes) {
+  void SetUp() override {
     const auto devices = vulkan::ListDevices();
     if (!devices || !(*devices)[0].missing.empty()) GTEST_SKIP() << "no Vulkan device can be used";
+    engine_ = Load(Options());
+  }
+  static EngineOptions Options() {
     EngineOptions options;
     options.model_dir = BRAID_SOURCE_DIR "/models/braid-tiny";
     options.device = "vulkan:0";
     options.threads = 1;
     options.cache_bytes = 64 << 20;
-    options.cache_host_bytes = cache_host_bytes;
     options.context_tokens_max = 512;
     options.scheduler.running_max = 2;
+    return options;
+  }
+  static std::unique_ptr<Engine> Load(const EngineOptions& options) {
     auto engine = Engine::Load(options);
     CHECK(engine, "{}", engine.error().message);
-    engine_ = *std::move(engine);
+    return *std::move(engine);
   }
   // Of requests that come at once; two can run.
-  std::vector<RequestResult> Ask(int count) {
+  std::vector<RequestResult> Ask(int count) { return Ask(count, kPrompt); }
+  std::vector<RequestResult> Ask(int count, const std::vector<TokenId>& prompt) {
     std::vector<std::unique_ptr<OutputQueue>> queues;
     engine_->driver().SetPaused(true);
     for (int i = 0; i < count; ++i) {
-      Request request = RequestFor(*engine_, kPrompt, {.max_tokens = 4, .temperature = 0});
+      Request request = RequestFor(*engine_, prompt, {.max_tokens = 4, .temperature = 0});
       request.stop.stop_tokens.clear();
       request.id = engine_->driver().NewRequestId();
       queues.push_back(std::make_unique<OutputQueue>());
@@ -103,7 +109,9 @@ TEST_F(LostDevice, FailsWhatRunsAndIsOpenedAgainForWhatWaits) {
 TEST_F(LostDevice, GetsItsPagesBackFromATier) {
   if (engine_ == nullptr) return;
   engine_.reset();
-  Load(int64_t{64} << 20);
+  EngineOptions options = Options();
+  options.cache_host_bytes = int64_t{64} << 20;
+  engine_ = Load(options);
   const std::vector<RequestResult> before = Ask(1);
   ASSERT_EQ(before[0].error, "");
   // Of 150 tokens, two blocks and the state behind them.
@@ -118,6 +126,46 @@ TEST_F(LostDevice, GetsItsPagesBackFromATier) {
     EXPECT_EQ(during[2].error, "") << "after " << left;
     EXPECT_EQ(during[2].tokens, before[0].tokens) << "after " << left;
     EXPECT_EQ(during[2].cached_tokens, 128) << "after " << left;
+  }
+}
+
+// Of an engine that computes prompts or of one that answers: their rooms end, and the next prompt's
+// pages are handed over on what is opened again.
+TEST_F(LostDevice, HandsPagesOverAgain) {
+  if (engine_ == nullptr) return;
+  const auto prompt = [](int i) { return std::vector<TokenId>(70, 20 + i); };
+  const auto ask = [&](int i) { return Ask(1, prompt(i))[0]; };
+  std::vector<std::vector<TokenId>> want;
+  for (int i = 0; i < 4; ++i) want.push_back(ask(i).tokens);
+  EngineOptions options = Options();
+  options.partners.emplace().side = handoff::Side::kPrefill;
+  options.partners->listen = {"127.0.0.1", 0};
+  const std::unique_ptr<Engine> prefill = Load(options);
+  options.partners.emplace().prefills = {{"127.0.0.1", prefill->partners()->port()}};
+  engine_ = Load(options);
+  const auto until = [&](auto holds) {
+    for (int i = 0; i < 2000 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    return holds();
+  };
+  const auto stats = [&] { return engine_->partners()->stats(); };
+  ASSERT_TRUE(until([&] { return stats().partners == 1; }));
+  // The first submission is of a step that computes a prompt, the fifth is at the other engine.
+  for (size_t i = 0; const int left : {0, 4}) {
+    SCOPED_TRACE(left);
+    submit = std::exchange(vkQueueSubmit, LostLater);
+    submissions_left = left;
+    const RequestResult during = ask(static_cast<int>(i));
+    EXPECT_LT(submissions_left, 0);
+    if (during.error.empty()) {
+      EXPECT_EQ(during.tokens, want[i]);
+    } else {
+      EXPECT_THAT(during.error, HasSubstr("the device is lost"));
+    }
+    const int64_t done = stats().done;
+    const RequestResult after = ask(static_cast<int>(++i));
+    EXPECT_EQ(after.error, "");
+    EXPECT_EQ(after.tokens, want[i++]);
+    EXPECT_TRUE(until([&] { return stats().done == done + 1; }));
   }
 }
 
