@@ -217,7 +217,8 @@ Status Engine::State::PlanCache(const Binding& binding) {
   }
   if (options.memory_bytes > 0) {
     const int64_t staged = device.used() ? 0 : StagingBytes();  // --memory is the device's
-    request.total_bytes = std::max<int64_t>(options.memory_bytes - staged, 0) / ranks_here;
+    RETURN_IF_ERROR(CheckStaging(options, staged));
+    request.total_bytes = (options.memory_bytes - staged) / ranks_here;
   }
   request.model_len_max = options.context_tokens_max;
   request.drafts = options.scheduler.draft_tokens_max > 0;

@@ -83,6 +83,15 @@ int64_t StagingBytesOf(const EngineOptions& options, const ModelSpec& spec, DTyp
   return handoff::StagingBytes(options.partners->staging_bytes, block_bytes_max);
 }
 
+Status CheckStaging(const EngineOptions& options, int64_t staging_bytes) {
+  if (options.memory_bytes > staging_bytes) return {};
+  return Error{ErrorCode::kInvalid,
+               fmt::format("memory of {} is too small: copies of pages between engines take {} of "
+                           "it, and weights, workspace and cache need the rest",
+                           ByteText(options.memory_bytes), ByteText(staging_bytes)),
+               "memory"};
+}
+
 std::string StagingText(int64_t bytes) {
   if (bytes == 0) return {};
   return fmt::format("copies of pages between engines, in the host's memory: at most {}\n",

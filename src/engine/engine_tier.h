@@ -40,6 +40,9 @@ FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports);
 int64_t StagingBytesOf(const EngineOptions& options, const ModelSpec& spec, DType kv_dtype,
                        bool on_device);
 
+// Whether --memory has room for so many.
+Status CheckStaging(const EngineOptions& options, int64_t staging_bytes);
+
 // The lines that are printed at start.
 std::string StagingText(int64_t bytes);
 std::string TierText(const RankTiers& tier, const EngineOptions& options);

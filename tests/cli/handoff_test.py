@@ -327,6 +327,8 @@ def test_partners_need_one_key(tmp_path):
     ("--prefill a:1", "--role decode and --prefill HOST:PORT,… go together"),
     ("--role decode --prefill a", "a is not HOST:PORT"),
     ("--role prefill --handoff-listen 0.0.0.0:0", "give all partners a --handoff-key-file"),
+    ("--role decode --prefill a:1 --tp 2 --memory 50M",
+     "memory of 50.0 MiB is too small: copies of pages between engines take 64.0 MiB"),
     ("--role decode --prefill a:1 --dp 2", "--role prefill and decode need one group of ranks"),
     ("--role decode --prefill a:1 --draft off --event-log /tmp/x", "--event-log holds no pages"),
 ])  # fmt: skip
