@@ -72,9 +72,9 @@ void EngineRelay::Stop(EndReason) {
 }
 
 std::string EngineRelay::RequestHead(const FleetEngine& engine) const {
-  std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n{}X-Request-Id: {}\r\n",
-                                 order_.method, order_.target, engine.address.authority(),
-                                 order_.fields, order_.request_id);
+  std::string head =
+      fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n{}X-Request-Id: {}\r\n", order_.method,
+                  order_.target, engine.address.authority(), order_.fields, order_.request_id);
   if (order_.method != "GET" || !order_.body.empty()) {
     head += fmt::format("Content-Length: {}\r\n", order_.body.size());
   }
@@ -108,10 +108,8 @@ asio::awaitable<Relay::End> EngineRelay::Run(ClientOutput& client) {
     if (outcome != Try::kAgain) co_return End{.complete = outcome == Try::kComplete};
   }
   if (tried_.empty() && !stopped_) {
-    last_error_ = {503,
-                   fmt::format("no engine can take the request: {}", fleet_.WhyNone()),
-                   {},
-                   "no_engine"};
+    last_error_ = {
+        503, fmt::format("no engine can take the request: {}", fleet_.WhyNone()), {}, "no_engine"};
   }
   if (began_) {
     const Try outcome = co_await Broken(client, WhyEnded());
@@ -133,8 +131,10 @@ asio::awaitable<EngineRelay::Try> EngineRelay::TryEngine(const Fleet::Chosen& ch
     answer.upstream = co_await fleet_.Connect(engine, fresh, &why);
     if (client.gone() || stopped_) co_return Try::kAgain;
     if (answer.upstream == nullptr) {
-      last_error_ = {502, fmt::format("engine {} cannot be reached: {}", engine.address.name, why),
-                     {}, "engine_unreachable"};
+      last_error_ = {502,
+                     fmt::format("engine {} cannot be reached: {}", engine.address.name, why),
+                     {},
+                     "engine_unreachable"};
       fleet_.Count(engine, Failure::kConnect);
       co_return Try::kAgain;
     }
@@ -160,8 +160,8 @@ asio::awaitable<EngineRelay::Try> EngineRelay::TryEngine(const Fleet::Chosen& ch
   engine.breaker.Succeeded();
   Try outcome = Try::kAgain;
   if (ShouldPassOver(answer)) {
-    last_error_ = {answer.status(), fmt::format("engine {} answered {}", engine.address.name,
-                                                answer.status())};
+    last_error_ = {answer.status(),
+                   fmt::format("engine {} answered {}", engine.address.name, answer.status())};
     fleet_.Count(engine, Failure::kRefused);
   } else {
     outcome = co_await PassOn(stay, answer, client);
@@ -236,8 +236,10 @@ asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer
   const bool streams = View(parser.get()[http::field::content_type]).starts_with("text/event-str");
   if (began_ && (!streams || answer.status() != 200)) {
     co_return co_await Broken(
-        client, {502, fmt::format("engine {} answered {}", engine.address.name, answer.status()),
-                 {}, "engine_lost"});
+        client, {502,
+                 fmt::format("engine {} answered {}", engine.address.name, answer.status()),
+                 {},
+                 "engine_lost"});
   }
   streams_ = streams;
   piece_.resize(kPieceBytes);
@@ -301,7 +303,8 @@ asio::awaitable<bool> EngineRelay::Give(std::string_view bytes, Stay& stay, Answ
     stay.FirstByte();
     outcome_.first_byte_us = MonotonicUs() - order_.received_us;
     if (order_.prompt.generates) fleet_.metrics().ObserveFirstByte(outcome_.first_byte_us);
-    order_.body = {};
+    std::string().swap(order_.body);  // frees it; an assignment would keep the memory
+    client.BodyFreed();
   }
   if (order_.endpoint == kResponses) ReadIds(bytes, stay.engine());
   co_return co_await client.Write(bytes);

@@ -28,7 +28,17 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr int64_t kLingerSeconds = 2;
 constexpr int64_t kReservedSeconds = 2;
 
-using BodyParser = http::request_parser<http::string_body>;
+constexpr std::string_view kNoRoom = "too many request bodies at once; try again";
+constexpr int kOver = 0;  // the status of a refusal that nobody reads: the client has left
+
+// A body in a string that grows as the bytes arrive, whatever Content-Length promises.
+struct ArrivingBody : http::string_body {
+  class reader : public http::string_body::reader {
+   public:
+    using http::string_body::reader::reader;
+    void init(const boost::optional<uint64_t>&, boost::beast::error_code& error) { error = {}; }
+  };
+};
 
 // Preparation runs at a lower priority than the engine, whose threads wait for each other, and
 // large bodies at a lower one than small ones.
@@ -63,7 +73,7 @@ HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
 }
 
 // The API sees HEAD as GET.
-HttpRequest RequestOf(http::request<http::string_body> message, std::string_view head) {
+HttpRequest RequestOf(http::request<ArrivingBody> message, std::string_view head) {
   std::string_view target = View(message.target());
   HttpRequest request;
   request.method = message.method() == http::verb::head ? std::string_view("GET")
@@ -88,6 +98,13 @@ HttpRequest RequestOf(http::request<http::string_body> message, std::string_view
 }  // namespace
 
 void DeleteRelay::operator()(Relay* relay) const { delete relay; }
+
+// A request of which the body is read.
+struct HttpConnection::Body {
+  http::request_parser<ArrivingBody> parser;
+  uint64_t limit = 0;
+  int64_t spare = 0;  // bytes of memory that must stay free beside it
+};
 
 HttpConnection::HttpConnection(int64_t id, asio::ip::tcp::socket socket, HttpPeer peer,
                                ConnectionHost& host)
@@ -192,7 +209,6 @@ asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
 // Consumes the head including its blank line. Otherwise returns why it could not, with status 0 if
 // the connection is over.
 asio::awaitable<std::optional<HttpRefusal>> HttpConnection::ReadHead(std::string* head) {
-  constexpr int kOver = 0;
   bool alive = co_await AwaitFirstByte();
   if (!alive) co_return HttpRefusal{kOver, {}};
   if (!reserved_) SetDeadline(host_.options.header_seconds_max);
@@ -226,7 +242,7 @@ asio::awaitable<std::optional<HttpConnection::Incoming>> HttpConnection::ReadReq
   }
   if (!refusal) refusal = CheckHead(head);
   if (refusal) {
-    if (refusal->status != 0) co_await Refuse(refusal->status, refusal->message);
+    if (refusal->status != kOver) co_await Refuse(refusal->status, refusal->message);
     co_return std::nullopt;
   }
   Incoming incoming;
@@ -237,10 +253,12 @@ asio::awaitable<std::optional<HttpConnection::Incoming>> HttpConnection::ReadReq
 }
 
 asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incoming) {
-  BodyParser parser;
-  uint64_t limit = host_.api.BodyBytesMax();
+  Body body{.limit = host_.api.BodyBytesMax()};
+  // Memory to prepare the largest body stays free, so that every body that is read can be prepared.
+  body.spare = host_.api.PrepareTimesBody() * static_cast<int64_t>(body.limit);
+  auto& parser = body.parser;
   parser.header_limit(static_cast<uint32_t>(head.size() + 1));
-  parser.body_limit(limit);
+  parser.body_limit(body.limit);
   auto on_chunk = [](uint64_t, boost::beast::string_view extension,
                      boost::beast::error_code& error) {
     if (extension.size() > limits::kChunkExtensionBytesMax)
@@ -251,53 +269,61 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   parser.put(asio::buffer(head), error);
   if (error == http::error::need_more) error = {};
   if (error || !parser.is_header_done()) {
-    HttpRefusal refusal = RefusalOf(error, limit);
+    HttpRefusal refusal = RefusalOf(error, body.limit);
     co_await Refuse(refusal.status, refusal.message);
     co_return false;
   }
-  auto length = parser.content_length();
-  auto reserved = static_cast<int64_t>(length ? *length : parser.chunked() ? limit : 0);
-  // Memory to prepare the largest body stays free, so that every body that is read can be prepared.
-  const int64_t spare = host_.api.PrepareTimesBody() * static_cast<int64_t>(limit);
-  incoming->body_hold.reset();
-  if (reserved > 0) {
-    std::optional<MemoryBudget::Hold> hold = host_.api.memory().Take(reserved, spare);
-    if (!hold) {
-      co_await Refuse(503, "too many request bodies at once; try again");
-      co_return false;
-    }
-    incoming->body_hold.emplace(*std::move(hold));
+  const auto length = static_cast<int64_t>(parser.content_length().value_or(0));
+  // A body that has no room now is not sent in vain.
+  if (length > 0 && !host_.api.memory().Take(length, body.spare)) {
+    co_await Refuse(503, std::string(kNoRoom));
+    co_return false;
   }
   if (!parser.get()[http::field::expect].empty() && parser.get().version() >= 11) {
     bool written = co_await WriteBytes("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return false;
   }
-  int64_t seconds = reserved / static_cast<int64_t>(limits::kBodyBytesPerSecond);
-  SetDeadline(host_.options.body_seconds_base + seconds);
-  if (!parser.is_done()) {
-    auto [read_error, bytes] = co_await http::async_read(stream_, buffer_, parser, kTuple);
-    error = read_error;
-  }
+  const int64_t most = parser.chunked() ? static_cast<int64_t>(body.limit) : length;
+  SetDeadline(host_.options.body_seconds_base +
+              most / static_cast<int64_t>(limits::kBodyBytesPerSecond));
+  incoming->body_hold.emplace(host_.api.memory(), 0);
+  const std::optional<HttpRefusal> refusal = co_await Receive(body, *incoming->body_hold);
   deadline_us_ = 0;
-  if (timed_out_) {
-    co_await Refuse(408, "the body did not arrive in time");
-    co_return false;
-  }
-  bool left = error == http::error::partial_message || error == http::error::end_of_stream ||
-              error.category() == boost::system::system_category();
-  if (error && !left) {
-    HttpRefusal refusal = RefusalOf(error, limit);
-    co_await Refuse(refusal.status, refusal.message);
-  }
-  if (error) co_return false;
+  if (refusal && refusal->status != kOver) co_await Refuse(refusal->status, refusal->message);
+  if (refusal) co_return false;
 
-  http::request<http::string_body> message = parser.release();
+  http::request<ArrivingBody> message = parser.release();
   incoming->http_1_1 = message.version() >= 11;
   incoming->keep_alive = message.keep_alive();
   incoming->head = message.method() == http::verb::head;
   incoming->request = RequestOf(std::move(message), head);
   incoming->request.peer = peer_;
   co_return true;
+}
+
+// Reads the rest of a body. The hold is of the bytes that have arrived: what clients announce and
+// do not send takes no memory from others.
+asio::awaitable<std::optional<HttpRefusal>> HttpConnection::Receive(Body& body,
+                                                                    MemoryBudget::Hold& hold) {
+  auto& parser = body.parser;
+  for (;;) {
+    boost::beast::error_code error;
+    while (!error && !parser.is_done() && buffer_.size() > 0) {
+      buffer_.consume(parser.put(buffer_.data(), error));
+    }
+    if (error && error != http::error::need_more) co_return RefusalOf(error, body.limit);
+    const int64_t more = std::ssize(parser.get().body()) - hold.bytes();
+    if (more > 0 && !hold.Grow(more, body.spare)) co_return HttpRefusal{503, std::string(kNoRoom)};
+    if (parser.is_done()) co_return std::nullopt;
+    // What is left is the unfinished head of a chunk, or of what follows the last one.
+    if (buffer_.size() > limits::kHeadBytesMax) {
+      co_return HttpRefusal{400, "the head of a chunk has no end"};
+    }
+    auto [failed, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    buffer_.commit(bytes);
+    if (timed_out_) co_return HttpRefusal{408, "the body did not arrive in time"};
+    if (failed) co_return HttpRefusal{kOver, {}};
+  }
 }
 
 asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
@@ -409,7 +435,6 @@ asio::awaitable<bool> HttpConnection::SendRelayed(Incoming& incoming,
 
 void HttpConnection::Begin(int status, std::string_view fields, std::optional<uint64_t> length) {
   Incoming& incoming = *relayed_;
-  incoming.body_hold.reset();  // it cannot be sent again from here on
   relay_chunked_ = !length && incoming.http_1_1;
   if (!length && !relay_chunked_) incoming.keep_alive = false;
   if (host_.draining) incoming.keep_alive = false;

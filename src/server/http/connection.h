@@ -59,7 +59,8 @@ class HttpConnection final : private ClientOutput {
  private:
   struct Incoming {
     HttpRequest request;
-    std::optional<MemoryBudget::Hold> body_hold;  // until the request is prepared
+    // Of what has come of the body, until the request is prepared or a relay has freed it.
+    std::optional<MemoryBudget::Hold> body_hold;
     bool head = false;
     bool keep_alive = false;
     bool http_1_1 = false;
@@ -70,6 +71,8 @@ class HttpConnection final : private ClientOutput {
   asio::awaitable<std::optional<HttpRefusal>> ReadHead(std::string* head);
   asio::awaitable<std::optional<Incoming>> ReadRequest();
   asio::awaitable<bool> ReadBody(std::string head, Incoming* incoming);
+  struct Body;
+  asio::awaitable<std::optional<HttpRefusal>> Receive(Body& body, MemoryBudget::Hold& hold);
   asio::awaitable<bool> Serve(Incoming incoming);
   asio::awaitable<Reply> Ask(HttpRequest request);
   Reply Prepare(HttpRequest request, braid::Wake wake);
@@ -77,6 +80,7 @@ class HttpConnection final : private ClientOutput {
   asio::awaitable<bool> SendRelayed(Incoming& incoming, const std::string& request_id);
   void Begin(int status, std::string_view fields, std::optional<uint64_t> length) override;
   asio::awaitable<bool> Write(std::string_view piece) override;
+  void BodyFreed() override { relayed_->body_hold.reset(); }
   bool gone() const override { return gone_; }
   asio::awaitable<void> WatchClient();
   asio::awaitable<bool> WriteResponse(const HttpResponse& response, const Incoming& incoming,

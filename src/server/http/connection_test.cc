@@ -11,11 +11,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <list>
 #include <mutex>
 #include <thread>
 
 #include "server/http/http_server.h"
 #include "server/http/limits.h"
+#include "server/http/relay.h"
 
 namespace braid {
 namespace {
@@ -36,6 +41,30 @@ struct Script {
   Wake wake;
   std::vector<EndReason> ended;
   std::atomic<bool> destroyed = false;
+  std::atomic<bool> frees_body = false;  // a relay may free the body of its request
+};
+
+// Gives a comment first, then an event when it has freed the body.
+class ScriptedRelay final : public Relay {
+ public:
+  explicit ScriptedRelay(Script& script) : script_(script) {}
+
+  asio::awaitable<End> Run(ClientOutput& client) override {
+    client.Begin(200, "Content-Type: text/event-stream\r\n", std::nullopt);
+    co_await client.Write(": ping\n\n");
+    asio::steady_timer timer(co_await asio::this_coro::executor);
+    while (!script_.frees_body) {
+      timer.expires_after(std::chrono::milliseconds(1));
+      co_await timer.async_wait(asio::use_awaitable);
+    }
+    client.BodyFreed();
+    co_await client.Write("data: 1\n\n");
+    co_return End{.complete = true};
+  }
+  void Stop(EndReason) override {}
+
+ private:
+  Script& script_;
 };
 
 class ScriptedAnswer final : public Answer {
@@ -73,7 +102,8 @@ class ScriptedAnswer final : public Answer {
   Script& script_;
 };
 
-// Answers every request with its line and body, or with the script's answer at /answer.
+// Answers every request with its line and body, with the script's answer at /answer, or with a
+// relay at /relay.
 class EchoApi final : public HttpApi {
  public:
   size_t BodyBytesMax() const override { return kBodyMax; }
@@ -88,6 +118,8 @@ class EchoApi final : public HttpApi {
     if (request.path == "/answer") {
       script.wake = std::move(wake);
       reply.content = std::make_unique<ScriptedAnswer>(script);
+    } else if (request.path == "/relay") {
+      reply.content = RelayPointer(new ScriptedRelay(script));
     } else if (response_.body.empty()) {
       std::get<HttpResponse>(reply.content).body = request.method + " " + request.body;
     }
@@ -322,6 +354,56 @@ TEST_F(HttpConnectionTest, ABodyThatMemoryHasNoRoomForIsRefusedAndAReadOneGivesI
   EXPECT_THAT(Answer("GET /x HTTP/1.1"), StartsWith("HTTP/1.1 200")) << "it needs none";
   api_.memory().SetLimits({.server_bytes = most + 1});
   EXPECT_THAT(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "x"), StartsWith("HTTP/1.1 200"));
+}
+
+// Room for one of the largest bodies beside the preparation of another.
+constexpr int64_t kRoomForOne = static_cast<int64_t>(kBodyMax) * (limits::kPrepareTimesBody + 1);
+
+TEST_F(HttpConnectionTest, AnnouncedBytesTakeNoMemoryFromThoseThatArrive) {
+  api_.memory().SetLimits({.server_bytes = kRoomForOne});
+  Connect();
+  std::list<Client> slow;
+  for (int i = 0; i < 4; ++i) {
+    slow.emplace_back(server_->port());
+    slow.back().Send(Request("POST /x HTTP/1.1", "Content-Length: 900\r\n", "x"));
+    slow.emplace_back(server_->port());
+    slow.back().Send(Request("POST /x HTTP/1.1", "Transfer-Encoding: chunked\r\n", "1\r\nx\r\n"));
+  }
+  while (api_.memory().stats().used_bytes < 8) std::this_thread::yield();
+  EXPECT_EQ(api_.memory().stats().used_bytes, 8) << "what has arrived";
+  EXPECT_THAT(Answer("POST /x HTTP/1.1", "Content-Length: 992\r\n", std::string(992, 'y')),
+              StartsWith("HTTP/1.1 200"));
+  slow.back().Send("0\r\n\r\n");
+  EXPECT_THAT(slow.back().ReadTo("POST x"), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(api_.memory().stats().shed, 0);
+}
+
+TEST_F(HttpConnectionTest, ABodyThatOutgrowsTheMemoryIsRefusedOnItsWay) {
+  api_.memory().SetLimits({.server_bytes = kRoomForOne});
+  Client first = Connect(), second = Connect();
+  first.Send(Request("POST /x HTTP/1.1", "Content-Length: 1000\r\n", std::string(600, 'x')));
+  while (api_.memory().stats().used_bytes != 600) std::this_thread::yield();
+  second.Send(Request("POST /x HTTP/1.1", "Transfer-Encoding: chunked\r\n",
+                      "191\r\n" + std::string(0x191, 'y')));
+  EXPECT_THAT(second.ReadAll(), StartsWith("HTTP/1.1 503"));
+  first.Send(std::string(400, 'x'));
+  EXPECT_THAT(first.ReadTo("xxx"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpConnectionTest, ARelayedBodyIsCountedUntilTheRelayHasFreedIt) {
+  Client client = Connect();
+  client.Send(Request("POST /relay HTTP/1.1", "Content-Length: 500\r\n", std::string(500, 'x')));
+  client.ReadTo(": ping\n\n");
+  EXPECT_EQ(api_.memory().stats().used_bytes, 500) << "a comment is no answer";
+  api_.script.frees_body = true;
+  client.ReadTo("data: 1\n\n");
+  EXPECT_EQ(api_.memory().stats().used_bytes, 0);
+}
+
+TEST_F(HttpConnectionTest, TheHeadOfAChunkHasAnEnd) {
+  EXPECT_THAT(Answer("POST /x HTTP/1.1", "Transfer-Encoding: chunked\r\n",
+                     "1;" + std::string(limits::kHeadBytesMax + (64 << 10), 'e')),
+              StartsWith("HTTP/1.1 400"));
 }
 
 TEST_F(HttpConnectionTest, AnAmbiguousHeadIsRefusedAndEndsTheConnection) {

@@ -13,19 +13,31 @@ void MemoryBudget::SetLimits(Limits limits) {
   process_bytes_ = limits.process_bytes;
 }
 
-std::optional<MemoryBudget::Hold> MemoryBudget::Take(int64_t bytes, int64_t spare) {
+// Counts `bytes` more of a hold that has `hold_bytes` with them, if they fit.
+bool MemoryBudget::Add(int64_t bytes, int64_t hold_bytes, int64_t spare) {
   const int64_t used = used_ += bytes;
-  Hold hold(*this, bytes);
   const int64_t process = process_bytes_;
   const bool fits = used + spare <= server_bytes_ &&
-                    (process == 0 || bytes < kSmallBytes ||
+                    (process == 0 || hold_bytes < kSmallBytes ||
                      resident_ + std::max<int64_t>(used - used_then_, 0) <= process);
   if (!fits) {
+    used_ -= bytes;
     ++shed_;
-    return std::nullopt;
+    return false;
   }
   for (int64_t peak = peak_; peak < used && !peak_.compare_exchange_weak(peak, used);) continue;
-  return hold;
+  return true;
+}
+
+std::optional<MemoryBudget::Hold> MemoryBudget::Take(int64_t bytes, int64_t spare) {
+  if (!Add(bytes, bytes, spare)) return std::nullopt;
+  return Hold(*this, bytes);
+}
+
+bool MemoryBudget::Hold::Grow(int64_t more, int64_t spare) {
+  if (!budget_->Add(more, bytes_ + more, spare)) return false;
+  bytes_ += more;
+  return true;
 }
 
 void MemoryBudget::NoteResident(int64_t bytes) {

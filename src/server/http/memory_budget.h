@@ -32,6 +32,9 @@ class MemoryBudget {
     ~Hold() {
       if (budget_ != nullptr) budget_->used_ -= bytes_;
     }
+    int64_t bytes() const { return bytes_; }
+    // Holds `more` bytes, too. False, and counted as shed, unless they plus `spare` are free.
+    bool Grow(int64_t more, int64_t spare);
 
    private:
     MemoryBudget* budget_;
@@ -53,6 +56,8 @@ class MemoryBudget {
   int64_t TakePeak() { return peak_.exchange(used_); }
 
  private:
+  bool Add(int64_t bytes, int64_t hold_bytes, int64_t spare);
+
   std::atomic<int64_t> server_bytes_, process_bytes_;
   std::atomic<int64_t> used_{0}, peak_{0}, shed_{0};
   std::atomic<int64_t> resident_{0};

@@ -34,6 +34,31 @@ TEST(MemoryBudget, AHoldThatMovesIsGivenBackOnce) {
   EXPECT_EQ(budget.stats().used_bytes, 0);
 }
 
+TEST(MemoryBudget, AHoldGrowsWhileThereIsRoomAndGivesAllBack) {
+  MemoryBudget budget({.server_bytes = 100});
+  {
+    auto hold = budget.Take(10, 0);
+    ASSERT_TRUE(hold);
+    EXPECT_TRUE(hold->Grow(50, 40));
+    EXPECT_FALSE(hold->Grow(20, 21)) << "spare bytes must be there too";
+    EXPECT_EQ(hold->bytes(), 60);
+    EXPECT_EQ(budget.stats().used_bytes, 60) << "what was refused is not held";
+    EXPECT_TRUE(hold->Grow(20, 20));
+    EXPECT_EQ(budget.TakePeak(), 80);
+  }
+  EXPECT_EQ(budget.stats().used_bytes, 0);
+  EXPECT_EQ(budget.stats().shed, 1);
+}
+
+TEST(MemoryBudget, AHoldThatGrowsInSmallStepsIsLargeInTheEnd) {
+  constexpr int64_t kMib = 1 << 20;
+  MemoryBudget budget({.server_bytes = 1000 * kMib, .process_bytes = 500 * kMib});
+  budget.NoteResident(500 * kMib);
+  auto hold = budget.Take(kMib - 1, 0);
+  ASSERT_TRUE(hold);
+  EXPECT_FALSE(hold->Grow(1, 0)) << "resident memory is at its limit";
+}
+
 TEST(MemoryBudget, ResidentMemoryCountsWhateverIsHeld) {
   constexpr int64_t kMib = 1 << 20;
   MemoryBudget budget({.server_bytes = 1000 * kMib, .process_bytes = 500 * kMib});

@@ -22,6 +22,8 @@ class ClientOutput {
   // Writes a piece of the body; an empty one only sends a head that has not left yet. False if the
   // client is gone or does not read.
   virtual boost::asio::awaitable<bool> Write(std::string_view piece) = 0;
+  // The relay has freed the body of the request, whose memory is counted until then.
+  virtual void BodyFreed() = 0;
   virtual bool gone() const = 0;
 };
 
