@@ -135,7 +135,7 @@ asio::awaitable<EngineRelay::Try> EngineRelay::TryEngine(const Fleet::Chosen& ch
                      fmt::format("engine {} cannot be reached: {}", engine.address.name, why),
                      {},
                      "engine_unreachable"};
-      fleet_.Count(engine, Failure::kConnect);
+      fleet_.Count(stay, Failure::kConnect);
       co_return Try::kAgain;
     }
     upstream_ = answer.upstream.get();
@@ -154,15 +154,15 @@ asio::awaitable<EngineRelay::Try> EngineRelay::TryEngine(const Fleet::Chosen& ch
                                stay.lost() ? "was lost" : "closed the connection"),
                    {},
                    "engine_lost"};
-    fleet_.Count(engine, stay.lost() ? Failure::kLost : Failure::kBroken);
+    fleet_.Count(stay, stay.lost() ? Failure::kLost : Failure::kBroken);
     co_return Try::kAgain;
   }
-  engine.breaker.Succeeded();
+  stay.Succeeded();
   Try outcome = Try::kAgain;
   if (ShouldPassOver(answer)) {
     last_error_ = {answer.status(),
                    fmt::format("engine {} answered {}", engine.address.name, answer.status())};
-    fleet_.Count(engine, Failure::kRefused);
+    fleet_.Count(stay, Failure::kRefused);
   } else {
     outcome = co_await PassOn(stay, answer, client);
   }
@@ -253,7 +253,7 @@ asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer
     const boost::system::error_code error = co_await ReadPiece(answer, &bytes);
     if (client.gone()) co_return Try::kCut;
     if (error) {
-      fleet_.Count(engine, stay.lost() ? Failure::kLost : Failure::kBroken);
+      fleet_.Count(stay, stay.lost() ? Failure::kLost : Failure::kBroken);
       last_error_ = {502,
                      fmt::format("engine {} was lost while it answered; send the request again",
                                  engine.address.name),

@@ -93,16 +93,16 @@ int64_t CapacityTokens(std::string_view metrics) {
 
 }  // namespace
 
-Stay::Stay(FleetEngine& engine, int64_t tokens) : engine_(engine), tokens_(tokens) {
+Stay::Stay(FleetEngine& engine, int64_t tokens)
+    : engine_(engine), tokens_(tokens), trial_(engine.breaker.Begin(MonotonicUs())) {
   engine_.stays.insert(this);
   engine_.backlog_tokens += tokens_;
-  engine_.breaker.Begin();
   engine_.metrics.requests->Increment();
 }
 
 Stay::~Stay() {
   FirstByte();
-  engine_.breaker.Withdraw();
+  engine_.breaker.Withdraw(trial_, MonotonicUs());
   engine_.stays.erase(this);
   engine_.metrics.requests->Decrement();
   // An engine that is gone from the configuration is waited for by its watch.
@@ -112,6 +112,12 @@ Stay::~Stay() {
 void Stay::FirstByte() {
   engine_.backlog_tokens -= tokens_;
   tokens_ = 0;
+}
+
+void Stay::Succeeded() { engine_.breaker.Succeeded(std::exchange(trial_, Breaker::kNone)); }
+
+void Stay::Failed() {
+  engine_.breaker.Failed(std::exchange(trial_, Breaker::kNone), MonotonicUs());
 }
 
 void Stay::EngineLost() {
@@ -372,10 +378,11 @@ void Fleet::Return(FleetEngine& engine, UpstreamPointer upstream) {
   engine.idle.push_back(std::move(upstream));
 }
 
-void Fleet::Count(FleetEngine& engine, RouterMetrics::Failure failure) {
+void Fleet::Count(Stay& stay, RouterMetrics::Failure failure) {
+  FleetEngine& engine = stay.engine();
   engine.metrics.failures[static_cast<size_t>(failure)]->Increment();
   if (failure == RouterMetrics::Failure::kRefused) return;
-  engine.breaker.Failed(MonotonicUs());
+  stay.Failed();
   // The watch finds out sooner whether the engine is there at all.
   engine.AskNow();
 }

@@ -73,6 +73,9 @@ class Stay {
   // The connection that is closed when the engine is lost; null: none.
   void Use(Upstream* upstream) { upstream_ = upstream; }
   void FirstByte();
+  // How it ended, for the breaker; a stay that ends without either says nothing.
+  void Succeeded();
+  void Failed();
   void EngineLost();
   bool lost() const { return lost_; }
   FleetEngine& engine() { return engine_; }
@@ -81,6 +84,7 @@ class Stay {
   FleetEngine& engine_;
   Upstream* upstream_ = nullptr;
   int64_t tokens_;
+  Breaker::Trial trial_;
   bool lost_ = false;
 };
 
@@ -115,7 +119,7 @@ class Fleet {
   asio::awaitable<UpstreamPointer> Connect(FleetEngine& engine, bool fresh, std::string* why);
   void Return(FleetEngine& engine, UpstreamPointer upstream);
 
-  void Count(FleetEngine& engine, RouterMetrics::Failure failure);
+  void Count(Stay& stay, RouterMetrics::Failure failure);
   // Why there is no engine for a request: "a: connection refused; b: loading".
   std::string WhyNone() const;
   bool AnyReady() const;

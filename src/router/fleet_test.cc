@@ -362,12 +362,30 @@ TEST_F(FleetTest, ConnectionsThatFailCloseTheWayToAnEngineAndRefusalsDoNot) {
   Start({one_.Address("a")});
   ASSERT_TRUE(Is(0, "ready"));
   FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
-  for (int i = 0; i < 5; ++i) fleet_.Count(engine, RouterMetrics::Failure::kRefused);
+  Stay stay(engine, 0);
+  for (int i = 0; i < 5; ++i) fleet_.Count(stay, RouterMetrics::Failure::kRefused);
   EXPECT_EQ(Chosen(), "a");
-  for (int i = 0; i < 3; ++i) fleet_.Count(engine, RouterMetrics::Failure::kBroken);
+  for (int i = 0; i < 3; ++i) fleet_.Count(stay, RouterMetrics::Failure::kBroken);
   EXPECT_EQ(Chosen(), "");
   EXPECT_EQ(fleet_.WhyNone(), "a: its connections fail");
   EXPECT_EQ(Engines(0, "breaker_open"), true);
+}
+
+TEST_F(FleetTest, OnlyTheTrialSaysWhetherAnEngineIsBack) {
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  auto older = std::make_unique<Stay>(engine, 0);
+  for (int i = 0; i < 3; ++i) fleet_.Count(*older, RouterMetrics::Failure::kBroken);
+  ASSERT_TRUE(Until([&] { return Chosen() == "a"; })) << "after a pause";
+  Stay trial(engine, 0);
+  EXPECT_EQ(Chosen(), "");
+  older->Succeeded();
+  older.reset();
+  EXPECT_EQ(Chosen(), "") << "it began before";
+  trial.Succeeded();
+  EXPECT_EQ(Chosen(), "a");
+  EXPECT_EQ(Engines(0, "breaker_open"), false);
 }
 
 TEST_F(FleetTest, IdleConnectionsAreUsedAgain) {

@@ -71,36 +71,52 @@ TEST(EventCutter, CommentsAreNoPartOfAnAnswer) {
   EXPECT_FALSE(OnlyComments(": a\n\ndata: 1\n\n"));
 }
 
+constexpr int64_t kSecond = 1'000'000;
+constexpr auto kNone = Breaker::kNone;
+
 TEST(Breaker, OpensAfterFailuresInARowAndTriesOneRequest) {
-  constexpr int64_t kSecond = 1'000'000;
   Breaker breaker;
-  breaker.Failed(0);
-  breaker.Failed(0);
-  breaker.Succeeded();
-  breaker.Failed(0);
-  breaker.Failed(0);
+  breaker.Failed(kNone, 0);
+  breaker.Failed(kNone, 0);
+  breaker.Succeeded(kNone);
+  breaker.Failed(kNone, 0);
+  breaker.Failed(kNone, 0);
   EXPECT_TRUE(breaker.Allows(0)) << "not in a row";
-  breaker.Failed(0);
+  EXPECT_EQ(breaker.Begin(0), kNone);
+  breaker.Failed(kNone, 0);
   EXPECT_FALSE(breaker.Allows(kSecond - 1));
   EXPECT_TRUE(breaker.Allows(kSecond));
-  breaker.Begin();
+  Breaker::Trial trial = breaker.Begin(kSecond);
   EXPECT_FALSE(breaker.Allows(kSecond)) << "one trial at a time";
-  breaker.Failed(kSecond);
+  breaker.Failed(trial, kSecond);
   EXPECT_FALSE(breaker.Allows(3 * kSecond - 1)) << "twice as long";
   EXPECT_TRUE(breaker.Allows(3 * kSecond));
-  breaker.Begin();
-  breaker.Withdraw();
+  trial = breaker.Begin(3 * kSecond);
+  breaker.Withdraw(trial, 3 * kSecond);
   EXPECT_TRUE(breaker.Allows(3 * kSecond)) << "a trial that said nothing";
-  for (int64_t i = 0; i < 10; ++i) breaker.Failed(3 * kSecond);
+  for (int64_t i = 0; i < 10; ++i) breaker.Failed(kNone, 3 * kSecond);
   EXPECT_TRUE(breaker.Allows(3 * kSecond)) << "older ones that fail together";
-  for (int64_t i = 0; i < 10; ++i) {
-    breaker.Begin();
-    breaker.Failed(0);
-  }
+  for (int64_t i = 0; i < 10; ++i) breaker.Failed(breaker.Begin(0), 0);
   EXPECT_TRUE(breaker.Allows(30 * kSecond)) << "at most 30 s";
-  breaker.Succeeded();
+  breaker.Succeeded(breaker.Begin(30 * kSecond));
   EXPECT_TRUE(breaker.closed());
   EXPECT_TRUE(breaker.Allows(0));
+}
+
+TEST(Breaker, ALongTrialIsFollowedByAnotherAndOnlyTrialsCount) {
+  Breaker breaker;
+  for (int i = 0; i < 3; ++i) breaker.Failed(kNone, 0);
+  const Breaker::Trial first = breaker.Begin(kSecond);
+  EXPECT_FALSE(breaker.Allows(2 * kSecond - 1));
+  EXPECT_TRUE(breaker.Allows(2 * kSecond)) << "an answer may take minutes";
+  const Breaker::Trial second = breaker.Begin(2 * kSecond);
+  breaker.Withdraw(kNone, 2 * kSecond);
+  breaker.Withdraw(first, 2 * kSecond);
+  EXPECT_FALSE(breaker.Allows(2 * kSecond)) << "the second one has not ended";
+  breaker.Succeeded(kNone);
+  EXPECT_FALSE(breaker.closed()) << "it began before";
+  breaker.Succeeded(second);
+  EXPECT_TRUE(breaker.closed());
 }
 
 }  // namespace
