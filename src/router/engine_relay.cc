@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -41,6 +42,24 @@ int64_t LastSequence(std::string_view events) {
   return number;
 }
 
+// The error of an engine that does not have what a request refers to; nullopt: another answer.
+std::optional<ApiError> LackingIn(int status, std::string_view body) {
+  constexpr std::string_view kCodes[] = {"previous_response_not_found", "item_not_found",
+                                         "not_found"};
+  const Result<json::value> value = ParseJson(body, "answer");
+  if (!value || !value->is_object()) return std::nullopt;
+  const json::value* error = value->get_object().if_contains("error");
+  if (error == nullptr || !error->is_object()) return std::nullopt;
+  const auto text = [&](std::string_view name) {
+    const json::value* field = error->get_object().if_contains(name);
+    return field != nullptr && field->is_string() ? std::string(field->get_string())
+                                                  : std::string();
+  };
+  ApiError lacking{status, text("message"), text("param"), text("code")};
+  if (std::ranges::count(kCodes, lacking.code) == 0) return std::nullopt;
+  return lacking;
+}
+
 // Headers of an answer that pass through, each with its CRLF.
 std::string FieldsForClient(const http::fields& fields) {
   const std::string connection(View(fields[http::field::connection]));
@@ -60,6 +79,7 @@ struct EngineRelay::Answer {
   UpstreamPointer upstream;
   std::optional<http::response_parser<http::buffer_body>> parser;
   bool any_byte = false;  // of the answer came
+  size_t begun = 0;       // bytes of the body that are in piece_ and were not passed on
 
   int status() { return static_cast<int>(parser->get().result_int()); }
 };
@@ -136,6 +156,7 @@ asio::awaitable<EngineRelay::Try> EngineRelay::TryEngine(const Fleet::Chosen& ch
                      {},
                      "engine_unreachable"};
       fleet_.Count(stay, Failure::kConnect);
+      missed_ = true;
       co_return Try::kAgain;
     }
     upstream_ = answer.upstream.get();
@@ -155,19 +176,58 @@ asio::awaitable<EngineRelay::Try> EngineRelay::TryEngine(const Fleet::Chosen& ch
                    {},
                    "engine_lost"};
     fleet_.Count(stay, stay.lost() ? Failure::kLost : Failure::kBroken);
+    missed_ = true;
     co_return Try::kAgain;
   }
   stay.Succeeded();
-  Try outcome = Try::kAgain;
-  if (ShouldPassOver(answer)) {
-    last_error_ = {answer.status(),
-                   fmt::format("engine {} answered {}", engine.address.name, answer.status())};
-    fleet_.Count(stay, Failure::kRefused);
-  } else {
-    outcome = co_await PassOn(stay, answer, client);
-  }
+  const Try outcome = co_await UseAnswer(stay, answer, client);
   upstream_ = nullptr;
   co_return outcome;
+}
+
+// Passes an answer on, or says that another engine should be asked: this one has no room, or does
+// not have the stored response that another may have.
+asio::awaitable<EngineRelay::Try> EngineRelay::UseAnswer(Stay& stay, Answer& answer,
+                                                         ClientOutput& client) {
+  const std::string& name = stay.engine().address.name;
+  const std::optional<ApiError> lacking = co_await ReadLacking(answer, client);
+  if (client.gone() || stopped_) co_return Try::kAgain;
+  // Others do not have the response of an engine that is known.
+  const bool busy = answer.status() == 503 && !found_stored_;
+  if ((busy || lacking) && MayAskOther()) {
+    last_error_ = lacking.value_or(ApiError{503, fmt::format("engine {} answered 503", name)});
+    missed_ = missed_ || busy;
+    fleet_.Count(stay, Failure::kRefused);
+    co_return Try::kAgain;
+  }
+  // That no engine has it would be for good.
+  if (lacking && (missed_ || fleet_.HasPaused())) {
+    last_error_ = {503,
+                   fmt::format("an engine that may have it is busy or cannot be reached; try "
+                               "again ({})",
+                               lacking->message),
+                   lacking->param, "engine_unavailable"};
+    co_return Try::kAgain;
+  }
+  co_return co_await PassOn(stay, answer, client);
+}
+
+// If an engine may not have the response or item that the request names: why it does not. The
+// beginning of the body is in piece_ then.
+asio::awaitable<std::optional<ApiError>> EngineRelay::ReadLacking(Answer& answer,
+                                                                  ClientOutput& client) {
+  const int status = answer.status();
+  if (began_ || !looks_for_stored() || (status != 400 && status != 404)) co_return std::nullopt;
+  piece_.resize(kPieceBytes);
+  while (!answer.parser->is_done() && answer.begun < piece_.size()) {
+    size_t bytes = 0;
+    const boost::system::error_code error = co_await ReadPiece(answer, &bytes);
+    // PassOn gets a lasting error again.
+    if (error || client.gone()) co_return std::nullopt;
+    answer.begun += bytes;
+  }
+  if (!answer.parser->is_done()) co_return std::nullopt;
+  co_return LackingIn(status, std::string_view(piece_.data(), answer.begun));
 }
 
 // Sends the request and reads the head of the answer.
@@ -195,13 +255,14 @@ asio::awaitable<bool> EngineRelay::ReadHead(Answer& answer) {
   co_return true;
 }
 
-// Reads some of the body into piece_: what has come, without waiting for more.
+// Reads some of the body into piece_, behind what has begun: what has come, without waiting for
+// more.
 asio::awaitable<boost::system::error_code> EngineRelay::ReadPiece(Answer& answer, size_t* bytes) {
   auto& parser = *answer.parser;
   auto& buffer = answer.upstream->buffer;
   auto& body = parser.get().body();
-  body.data = piece_.data();
-  body.size = piece_.size();
+  body.data = piece_.data() + answer.begun;
+  body.size = piece_.size() - answer.begun;
   for (;;) {
     boost::system::error_code error;
     while (!error && buffer.size() > 0 && !parser.is_done()) {
@@ -209,7 +270,7 @@ asio::awaitable<boost::system::error_code> EngineRelay::ReadPiece(Answer& answer
     }
     const bool wait = error == http::error::need_more;
     if (wait || error == http::error::need_buffer) error = {};
-    *bytes = piece_.size() - body.size;
+    *bytes = piece_.size() - answer.begun - body.size;
     if (error || *bytes > 0 || parser.is_done()) co_return error;
     // What is left is the unfinished head of a chunk.
     if (buffer.size() > kReadBytes) co_return http::error::bad_chunk;
@@ -221,12 +282,9 @@ asio::awaitable<boost::system::error_code> EngineRelay::ReadPiece(Answer& answer
   }
 }
 
-// Whether another engine should be asked in place of passing this answer on: one that has no room,
-// or does not know a response that another may have.
-bool EngineRelay::ShouldPassOver(const Answer& answer) const {
-  if (began_ || std::ssize(tried_) >= AttemptsMax() || !fleet_.HasOther(tried_)) return false;
-  const int status = static_cast<int>(answer.parser->get().result_int());
-  return status == 503 || (looks_for_stored() && (status == 400 || status == 404));
+// Whether another engine can be asked in place of passing an answer on.
+bool EngineRelay::MayAskOther() const {
+  return !began_ && std::ssize(tried_) < AttemptsMax() && fleet_.HasOther(tried_);
 }
 
 asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer,
@@ -244,8 +302,9 @@ asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer
   streams_ = streams;
   piece_.resize(kPieceBytes);
   bool done = parser.is_done();
-  if (done) {
-    const bool given = co_await Give({}, stay, answer, client);
+  const std::string_view begun(piece_.data(), std::exchange(answer.begun, 0));
+  if (done || !begun.empty()) {
+    const bool given = co_await Give(begun, stay, answer, client);
     if (!given) co_return Try::kCut;
   }
   while (!done) {

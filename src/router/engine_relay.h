@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,11 +59,13 @@ class EngineRelay final : public Relay {
   asio::awaitable<bool> Ask(Stay& stay, Answer& answer);
   asio::awaitable<bool> ReadHead(Answer& answer);
   asio::awaitable<boost::system::error_code> ReadPiece(Answer& answer, size_t* bytes);
+  asio::awaitable<Try> UseAnswer(Stay& stay, Answer& answer, ClientOutput& client);
+  asio::awaitable<std::optional<ApiError>> ReadLacking(Answer& answer, ClientOutput& client);
   asio::awaitable<Try> PassOn(Stay& stay, Answer& answer, ClientOutput& client);
   asio::awaitable<bool> Give(std::string_view bytes, Stay& stay, Answer& answer,
                              ClientOutput& client);
   asio::awaitable<Try> Broken(ClientOutput& client, ApiError error);
-  bool ShouldPassOver(const Answer& answer) const;
+  bool MayAskOther() const;
   int64_t AttemptsMax() const;
   // Whether it needs something stored at an engine that is not known.
   bool looks_for_stored() const {
@@ -81,13 +84,14 @@ class EngineRelay final : public Relay {
   ApiError last_error_{.status = 502};
   EventCutter cutter_;
   std::string piece_;
-  std::string seen_;            // of a stored response's beginning, until its id was in it
-  int64_t sequence_ = 0;        // of the next event (Responses)
-  bool began_ = false;          // the client has a head
-  bool committed_ = false;      // and a part of the body that is not a comment
-  bool streams_ = false;        // of events
-  bool stopped_ = false;        // by Stop
-  bool found_stored_ = false;   // the engine is that of the stored response
+  std::string seen_;           // of a stored response's beginning, until its id was in it
+  int64_t sequence_ = 0;       // of the next event (Responses)
+  bool began_ = false;         // the client has a head
+  bool committed_ = false;     // and a part of the body that is not a comment
+  bool streams_ = false;       // of events
+  bool stopped_ = false;       // by Stop
+  bool found_stored_ = false;  // the engine is that of the stored response
+  bool missed_ = false;        // an engine was busy or could not be reached
 };
 
 }  // namespace braid

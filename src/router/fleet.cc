@@ -354,6 +354,14 @@ bool Fleet::HasOther(std::span<const int32_t> tried) const {
   });
 }
 
+bool Fleet::HasPaused() const {
+  const int64_t now_us = MonotonicUs();
+  return std::ranges::any_of(engines_, [&](const auto& engine) {
+    return engine->state == State::kReady && !engine->draining && !engine->removed &&
+           !engine->breaker.Allows(now_us);
+  });
+}
+
 asio::awaitable<UpstreamPointer> Fleet::Connect(FleetEngine& engine, bool fresh, std::string* why) {
   const int64_t oldest_us = MonotonicUs() - kIdleUs;
   while (!fresh && !engine.idle.empty()) {

@@ -114,6 +114,8 @@ class Fleet {
   Chosen Choose(const PromptKeys& prompt, std::span<const int32_t> tried);
   // Whether Choose would find another one.
   bool HasOther(std::span<const int32_t> tried) const;
+  // Whether an engine that says that it is ready gets nothing now, because its connections fail.
+  bool HasPaused() const;
 
   // An open connection, from those that are idle or a new one; null: `why` says why not.
   asio::awaitable<UpstreamPointer> Connect(FleetEngine& engine, bool fresh, std::string* why);
