@@ -1,5 +1,6 @@
 """The network half: framing, sizes, deadlines, keep-alive, connections."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -260,15 +261,28 @@ def test_bodies_above_the_memory_for_all_of_them_are_refused(start_server):
     server = start_server(memory_bytes=356 << 20)
     head = b"POST /tokenize HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000\r\n\r\n"
     with server.connect() as half:
-        half.sendall(head + b"x")
+        half.sendall(head + b"x" * 3_900_000)
         long = {"prompt": "a" * 300_000}
-        # From the moment on at which the head has been read.
+        # From the moment on at which the bytes have been read.
         wait_for(lambda: server.post("/tokenize", long)[0] == 503)
         assert server.metric("requests_shed_total") == 1
         assert server.request("POST", "/tokenize", long)[1]["Retry-After"]
         assert server.post("/tokenize", {"prompt": "a" * 200})[0] == 200
     assert server.metric("requests_shed_total") == 2
     wait_for(lambda: server.post("/tokenize", long)[0] == 200)
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 4000000\r\n\r\n{",
+                                     b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"])
+def test_bodies_that_are_announced_and_not_sent_take_no_memory_from_others(start_server, framing):
+    server = start_server(memory_bytes=356 << 20)  # as above
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(server.connect()).sendall(
+                b"POST /tokenize HTTP/1.1\r\n" + HOST + framing)
+        wait_for(lambda: server.metric(r'server_memory_bytes\{[^}]*kind="used"[^}]*\}') >= 8)
+        assert server.post("/tokenize", {"no_field": "a" * 3_000_000})[0] == 400
+    assert server.metric("requests_shed_total") == 0
 
 
 def test_a_half_sent_request_that_is_given_up_leaves_the_server_well(server):

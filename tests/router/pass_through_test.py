@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import os
+import pathlib
 import re
 import socket
 import threading
@@ -211,6 +213,34 @@ def test_the_router_keeps_1000_idle_connections(start_router, engine):
     finally:
         for connection in connections:
             connection.close()
+
+
+@pytest.mark.skipif(os.environ.get("BRAID_PRESET", "release") != "release",
+                    reason="a sanitizer keeps freed memory")
+def test_a_body_is_freed_when_its_answer_begins(start_router, bad_engine):
+    ended = threading.Event()
+
+    def stream(connection, head, body):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                           b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
+        ended.wait(30)
+        connection.sendall(b"0\r\n\r\n")
+        return True
+    router = start_router({"a": bad_engine(stream).port})
+
+    def resident():
+        status = pathlib.Path(f"/proc/{router.process.pid}/status").read_text("ascii")
+        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+    before = resident()
+    body = json.dumps({"prompt": "a" * (20 << 20), "stream": True})
+    connection = http.client.HTTPConnection("127.0.0.1", router.port, timeout=30)
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.readline() == b"data: 1\n"
+    wait_for(lambda: resident() < before + 10)
+    ended.set()
+    response.read()
+    connection.close()
 
 
 def test_a_slow_client_slows_its_engine_down(start_router, bad_engine):
