@@ -126,6 +126,68 @@ def test_the_last_refusal_is_passed_on(start_router, bad_engine):
     assert (status, headers["Retry-After"], body) == (503, "7", b"{}")
 
 
+def test_what_a_busy_engine_may_have_stored_is_not_said_to_be_unknown(start_router, bad_engine,
+                                                                       engine):
+    busy = bad_engine(refuse)
+    router = start_router({"busy": busy.port, "good": engine.port}, policy="round_robin")
+    body = {"input": "a", "previous_response_id": "resp_x"}
+    for _ in range(4):
+        assert router.post("/v1/responses", body)[0] == 503
+        assert router.get("/v1/responses/resp_x")[0] == 503
+    assert len(busy.requests) == 8
+    # Without it, the others' word is final.
+    router = start_router({"good": engine.port}, policy="round_robin")
+    assert router.post("/v1/responses", body)[0] == 400
+    assert router.get("/v1/responses/resp_x")[0] == 404
+
+
+def test_what_an_engine_that_breaks_off_may_have_stored_is_not_said_to_be_unknown(
+        start_router, bad_engine, engine):
+    bad = bad_engine(hang_up)
+    router = start_router({"bad": bad.port, "good": engine.port}, policy="round_robin")
+    for _ in range(8):  # the way to it is closed after three failures
+        status, _ = router.post("/v1/responses", {"input": "a", "previous_response_id": "resp_x"})
+        assert status in (502, 503)
+    assert len(bad.requests) >= 3
+
+
+def test_a_busy_engine_that_has_a_response_answers_itself(start_router, bad_engine, engine):
+    def once(connection, head, body):
+        if len(home.requests) > 1:
+            return refuse(connection, head, body)
+        connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{"id":"resp_home1"}')
+        return True
+    home = bad_engine(once)
+    router = start_router({"home": home.port})
+    assert router.post("/v1/responses", {"input": "a"})[1]["id"] == "resp_home1"
+    router.write({"home": home.port, "good": engine.port})
+    assert router.request("POST", "/reload")[0] == 200
+    wait_for(lambda: router.engines().get("good", {}).get("state") == "ready")
+    status, headers, body = router.request("POST", "/v1/responses", {
+        "input": "a", "previous_response_id": "resp_home1"})
+    assert (status, headers["Retry-After"], body) == (503, "7", b"{}")
+    assert router.metric("router_retries_total") == 0
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_other_errors_of_requests_for_what_is_stored_are_final(start_router, bad_engine, whole):
+    error = json.dumps({"error": {"message": "no", "type": "invalid_request_error",
+                                  "param": "temperature", "code": None}}).encode()
+    error += b" " * (0 if whole else 40_000)
+
+    def wrong(connection, head, body):
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nX-Own: 1\r\nContent-Length: %d\r\n\r\n"
+                           % len(error))
+        for at in range(0, len(error), 50):
+            connection.sendall(error[at:at + 50])
+        return True
+    router = start_router({"a": bad_engine(wrong).port, "b": bad_engine(wrong).port})
+    status, headers, body = router.request("POST", "/v1/responses", {
+        "temperature": 99, "input": "a", "previous_response_id": "resp_x"})
+    assert (status, headers["X-Own"], body) == (400, "1", error)
+    assert router.metric("router_retries_total") == 0
+
+
 def test_a_request_is_tried_at_so_many_engines(start_router, bad_engine):
     bad = [bad_engine(hang_up) for _ in range(4)]
     router = start_router({str(i): one.port for i, one in enumerate(bad)}, attempts=2)
