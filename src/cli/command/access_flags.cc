@@ -117,6 +117,7 @@ Result<std::vector<ApiKey>> AccessFlags::ReadKeys() const {
   const bool two = !admin_api_key_.empty();
   if (!api_key_.empty()) keys.push_back({.name = "default", .key = api_key_, .admin = !two});
   if (two) keys.push_back({.name = "admin", .key = admin_api_key_, .admin = true});
+  RETURN_IF_ERROR(CheckLimits(keys));
   return keys;
 }
 

@@ -89,6 +89,25 @@ Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view
   return keys;
 }
 
+Status CheckLimits(const std::vector<ApiKey>& keys) {
+  std::map<std::string_view, const ApiKey*> first;
+  for (const ApiKey& key : keys) {
+    const ApiKey& other = *first.try_emplace(key.name, &key).first->second;
+    if (key.requests_max == other.requests_max &&
+        key.tokens_per_minute == other.tokens_per_minute) {
+      continue;
+    }
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("the keys of {} have different limits: requests_max {} and {}, "
+                             "tokens_per_minute {} and {} (0: none); limits hold for a name, so "
+                             "all of its keys must have the same",
+                             key.name, other.requests_max, key.requests_max,
+                             other.tokens_per_minute, key.tokens_per_minute),
+                 key.name};
+  }
+  return {};
+}
+
 KeyDigest::KeyDigest(std::string_view key) {
   const int done =
       EVP_Digest(key.data(), key.size(), bytes_.data(), nullptr, EVP_sha256(), nullptr);
@@ -162,7 +181,7 @@ TenantLoad::Entry TenantLoad::Enter(const Caller& caller, int64_t prompt_tokens,
     tenant.tokens->Take(wanted, now_us);
   }
   ++tenant.requests;
-  return {std::make_unique<Place>(*this, caller.name)};
+  return {std::make_unique<Place>(*this, caller.name, prompt_tokens)};
 }
 
 int32_t TenantLoad::SecondsUntilCompile(const std::string& tenant, int64_t now_us) {

@@ -31,6 +31,8 @@ struct ApiKey {
 // "tokens_per_minute": 6000}, …]}. kInvalid with the path of the wrong value. Several keys may
 // share a name.
 Result<std::vector<ApiKey>> ParseApiKeys(std::string_view text, std::string_view what);
+// Limits are a name's, so all of its keys have the same; the error names one that does not.
+Status CheckLimits(const std::vector<ApiKey>& keys);
 
 // The SHA-256 of a key. Digests have equal lengths, so the time of a comparison tells neither where
 // two keys differ nor how long the right key is.
@@ -83,17 +85,21 @@ class TenantLoad {
   // A place among a tenant's requests, given back when it is destroyed.
   class Place {
    public:
-    Place(TenantLoad& load, std::string tenant) : load_(load), tenant_(std::move(tenant)) {}
+    Place(TenantLoad& load, std::string tenant, int64_t prompt_tokens)
+        : load_(load), tenant_(std::move(tenant)), prompt_tokens_(prompt_tokens) {}
     ~Place() { load_.Leave(tenant_); }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
     // Takes generated tokens from the tenant's budget.
     void Spend(int64_t tokens, int64_t now_us) { load_.Spend(tenant_, tokens, now_us); }
+    // Gives those of the prompt back: the request did not begin. Once.
+    void GiveTokensBack(int64_t now_us) { load_.Spend(tenant_, -prompt_tokens_, now_us); }
     const std::string& tenant() const { return tenant_; }
 
    private:
     TenantLoad& load_;
     const std::string tenant_;
+    const int64_t prompt_tokens_;
   };
   struct Entry {
     std::unique_ptr<Place> place;     // null: refused

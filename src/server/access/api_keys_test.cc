@@ -93,6 +93,25 @@ TEST(ApiKeys, WrongFilesSayWhereAndShowNoKey) {
   EXPECT_THAT(shown, testing::Not(testing::HasSubstr("12345678")));
 }
 
+TEST(ApiKeys, TheKeysOfANameHaveTheSameLimits) {
+  const ApiKey one{.name = "a", .key = "12345678", .requests_max = 2, .tokens_per_minute = 60};
+  ApiKey two = one;
+  two.admin = true;
+  EXPECT_TRUE(CheckLimits({one, two}));
+  two.name = "b";
+  two.requests_max = 3;
+  EXPECT_TRUE(CheckLimits({one, two}));
+  two.name = "a";
+  const Status requests = CheckLimits({one, two});
+  ASSERT_FALSE(requests);
+  EXPECT_THAT(requests.error().message, testing::HasSubstr("requests_max 2 and 3"));
+  two.requests_max = 2;
+  two.tokens_per_minute = 0;
+  const Status tokens = CheckLimits({one, two});
+  ASSERT_FALSE(tokens);
+  EXPECT_THAT(tokens.error().message, testing::HasSubstr("tokens_per_minute 60 and 0"));
+}
+
 TEST(ApiKeys, TheSchemeOfTheHeaderHasNoCase) {
   EXPECT_EQ(BearerKey("Bearer abc"), "abc");
   EXPECT_EQ(BearerKey("bearer abc"), "abc");

@@ -89,7 +89,10 @@ Result<std::unique_ptr<Generation>, ApiError> Generation::Start(Service& service
   shown.choices = started.choices_per_prompt_;
   shown.wake = wake;
   service.active.Add(shown);
-  RETURN_IF_ERROR(started.Submit(std::move(wake)));
+  if (ApiStatus submitted = started.Submit(std::move(wake)); !submitted) {
+    if (started.place_ != nullptr) started.place_->GiveTokensBack(MonotonicUs());
+    return submitted.error();
+  }
   return generation;
 }
 

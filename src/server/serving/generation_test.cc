@@ -374,5 +374,17 @@ TEST_F(GenerationTest, GeneratedTokensAreTakenFromItsTenantsMinute) {
       << "5 of the prompt and 3 of the answer";
 }
 
+TEST_F(GenerationTest, ARequestThatDoesNotBeginCostsItsTenantNothing) {
+  const Caller caller{.name = "ann", .tokens_per_minute = 8};
+  const auto full = Start(Plan({5}, 3, 3));  // the queue
+  GenerationPlan plan = Plan({8}, 1, 3);
+  plan.place = service_.tenants.Enter(caller, 8, MonotonicUs()).place;
+  ASSERT_NE(plan.place, nullptr);
+  const auto refused = TryStart(std::move(plan));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, 503);
+  EXPECT_NE(service_.tenants.Enter(caller, 8, MonotonicUs()).place, nullptr);
+}
+
 }  // namespace
 }  // namespace braid
