@@ -73,6 +73,12 @@ Status RouterCommand::Run() {
   fmt::print("listening on {}\n", server->url());
   if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
   std::fflush(stdout);
+  if (!access_.has_keys()) {
+    LogInfo(
+        "no keys here: engines check them and count wrong ones of all clients against this "
+        "router's address; give the router the engines' --api-key-file, or start them with "
+        "--login-failures 0");
+  }
   access_.WaitForStop(signals, [&] { ReadAgain(*server); });
   access_.Drain(
       signals, [&](int32_t seconds) { server->Drain(seconds); }, [&] { server->StopNow(); });

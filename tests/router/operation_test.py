@@ -26,6 +26,7 @@ def test_keys_are_those_of_the_server(start_router, engine, tmp_path):
     # The engine has no keys of its own here: the router alone decides.
     router = start_router({"a": engine.port}, "--api-key-file", str(keys), ready=False)
     wait_for(lambda: router.get("/ready")[0] == 200)
+    assert not any("--login-failures 0" in line for line in router.log)
     assert router.post("/v1/completions", TEXT)[0] == 401
     assert router.post("/v1/completions", TEXT, **key("wrong-key"))[0] == 401
     assert router.post("/v1/completions", TEXT, **key("key-of-ann"))[0] == 200
@@ -45,6 +46,25 @@ def test_keys_are_those_of_the_server(start_router, engine, tmp_path):
     router.hang_up()
     wait_for(lambda: router.post("/v1/completions", TEXT, **key("key-of-bob"))[0] == 200)
     assert router.post("/v1/completions", TEXT, **key("key-of-ann"))[0] == 401
+
+
+def test_a_router_without_keys_says_what_engines_count(start_router, engine):
+    router = start_router({"a": engine.port})
+    wait_for(lambda: any("--login-failures 0" in line for line in router.log))
+
+
+def test_the_keys_of_a_name_have_the_same_limits(tmp_path):
+    keys, config = tmp_path / "keys.json", tmp_path / "router.json"
+    keys.write_text(json.dumps({"keys": [
+        {"name": "default", "key": "key-of-default", "tokens_per_minute": 60}]}))
+    config.write_text(json.dumps({"engines": [], "registration": True}))
+    binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
+    done = subprocess.run([binary, "router", str(config), "--port", "0", "--api-key", "other-key",
+                           "--api-key-file", str(keys)], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == 1
+    assert "the keys of default have different limits" in done.stderr
+    assert "tokens_per_minute 60 and 0" in done.stderr
 
 
 def test_pages_of_other_origins_are_refused(start_router, engine):

@@ -29,6 +29,9 @@ class AccessFlags {
   // Into a configuration. kInvalid for an origin that no browser sends.
   Status Fill(AccessConfig& config) const;
   Result<std::vector<ApiKey>> ReadKeys() const;
+  bool has_keys() const {
+    return !api_key_.empty() || !api_key_file_.empty() || !admin_api_key_.empty();
+  }
   RequestLog* request_log() const { return log_.get(); }
   bool has_admin_port() const { return admin_port_.has_value(); }
 
