@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/system/file.h"
+#include "base/text/cut_text.h"
 
 namespace braid {
 namespace {
@@ -130,9 +131,7 @@ std::string JsonExcerpt(const json::value& value, size_t bytes_max) {
   std::string text =
       value.is_double() ? fmt::format("{}", value.get_double()) : json::serialize(value);
   if (text.size() <= bytes_max) return text;
-  size_t end = bytes_max;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "…";
+  return std::string(CutText(text, bytes_max)) + "…";
 }
 
 }  // namespace braid

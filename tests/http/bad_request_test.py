@@ -173,3 +173,21 @@ def test_bad_requests_are_counted_and_leave_nothing_behind(server):
     assert server.post(CHAT, chat(n=0))[0] == 400
     assert server.metric("admission_rejections_total") == before + 1
     server.wait_idle()
+
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+CUT = [("/v1/completions", {"prompt": "a", "x" * 63 + "é": 1}),
+       ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [TOOL],
+                                 "tool_choice": {"type": "function",
+                                                 "function": {"name": "x" * 63 + "é"}}}),
+       ("/v1/completions", {"prompt": "a", "model": "x" * 511 + "é"}),
+       ("/v1/responses", {"input": "a", "previous_response_id": "x" * 127 + "é"}),
+       ("/v1/responses", {"input": [{"type": "item_reference", "id": "x" * 127 + "é"}]})]
+
+
+@pytest.mark.parametrize("path, body", CUT)
+def test_errors_show_whole_characters_of_what_was_sent(server, path, body):
+    status, _, data = server.request("POST", path, body)
+    assert status in (400, 404)
+    message = json.loads(data.decode("utf-8"))["error"]["message"]
+    assert "x" * 40 in message and "é" not in message

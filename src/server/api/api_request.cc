@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text/cut_text.h"
 #include "server/api/conversation.h"
 #include "server/api/fields.h"
 #include "server/api/limits.h"
@@ -112,7 +113,7 @@ struct FieldReader {
 };
 
 ApiError UnknownField(std::string_view path) {
-  const std::string shown(path.substr(0, limits::kShownBytesMax));
+  const std::string shown(CutText(path, limits::kShownBytesMax));
   return {400, fmt::format("{}: unknown field; leave it out, or see /openapi.json", shown), shown,
           "unknown_parameter"};
 }
@@ -209,7 +210,7 @@ ApiStatus CheckConstraints(const ApiRequest& request) {
     if (known) continue;
     return ApiError{400,
                     fmt::format("tool_choice: there is no tool named \"{}\" in tools",
-                                name.substr(0, limits::kShownBytesMax)),
+                                CutText(name, limits::kShownBytesMax)),
                     "tool_choice"};
   }
   if (!forced && !request.grammar) return {};

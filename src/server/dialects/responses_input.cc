@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/text/cut_text.h"
 #include "server/api/conversation.h"
 #include "server/api/limits.h"
 #include "server/api/parsers.h"
@@ -30,7 +31,7 @@ ApiStatus CheckSize(const OwnResponses& own, const std::string& path, const ApiR
 }
 
 std::string Shown(std::string_view id) {
-  return json::serialize(json::string(id.substr(0, limits::kRequestIdBytesMax)));
+  return json::serialize(json::string(CutText(id, limits::kRequestIdBytesMax)));
 }
 
 std::string_view StringAt(const json::object& object, std::string_view key) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/text/cut_text.h"
 #include "server/api/limits.h"
 #include "server/routes/json_response.h"
 #include "server/routes/route.h"
@@ -36,7 +37,7 @@ std::optional<ActiveRequestView> FindActive(const Service& service, std::string_
 }
 
 ApiError NotFound(std::string_view id) {
-  const std::string shown = json::serialize(json::string(id.substr(0, limits::kRequestIdBytesMax)));
+  const std::string shown = json::serialize(json::string(CutText(id, limits::kRequestIdBytesMax)));
   return {404, fmt::format("this key has no response {}, stored or in progress", shown), "id",
           "not_found"};
 }

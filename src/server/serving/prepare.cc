@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/text/cut_text.h"
 #include "server/api/limits.h"
 #include "text/answer/reasoning.h"
 
@@ -151,7 +152,7 @@ ApiStatus CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t
 
 ApiStatus CheckModel(const ModelCard& card, const std::string& model) {
   if (model.empty() || model == card.name) return {};
-  std::string shown = json::serialize(json::string(model.substr(0, kModelBytesMax)));
+  std::string shown = json::serialize(json::string(CutText(model, kModelBytesMax)));
   return ApiError{404,
                   fmt::format("model: {} is not served; this server has \"{}\"", shown, card.name),
                   "model", "model_not_found"};
