@@ -155,7 +155,7 @@ json::object OpenAiFormat::ChatChunkChoice(const ChoiceDelta& delta) const {
   return choice;
 }
 
-json::object OpenAiFormat::TextChoice(const ChoiceDelta& delta) const {
+json::object OpenAiFormat::TextChoice(const ChoiceDelta& delta) {
   const Tokenizer* tokenizer = generation_.service().context.tokenizer;
   LegacyLogprobs logprobs(tokenizer, shape_.logprobs);
   std::string text;
@@ -175,11 +175,9 @@ json::object OpenAiFormat::TextChoice(const ChoiceDelta& delta) const {
       text += piece;
     }
     if (detokenizer) text += detokenizer->Flush();
+    echoed_characters_[delta.index] = CountCharacters(text);
   }
-  int64_t begin = 0;
-  if (shape_.echo && tokenizer != nullptr && !delta.logprobs.empty()) {
-    begin = CountCharacters(tokenizer->Decode(generation_.prompt(delta.index), false));
-  }
+  const int64_t begin = shape_.echo ? echoed_characters_[delta.index] : 0;
   for (size_t i = 0; i < delta.logprobs.size(); ++i) {
     logprobs.Add(delta.logprobs[i], begin + delta.text_offsets[i]);
   }

@@ -1,6 +1,7 @@
 // The JSON of chat completions and text completions, whole and in chunks.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ class OpenAiFormat final : public AnswerFormat {
   json::array ToolCalls(const ChoiceDelta& delta) const;
   json::object ChatChoice(const ChoiceDelta& delta) const;
   json::object ChatChunkChoice(const ChoiceDelta& delta) const;
-  json::object TextChoice(const ChoiceDelta& delta) const;
+  json::object TextChoice(const ChoiceDelta& delta);
   void AddUsage(json::object* answer) const;
   void AddEnd(const ChoiceDelta& delta, json::object* choice) const;
   void AddTokenIds(const ChoiceDelta& delta, json::object* choice) const;
@@ -32,6 +33,7 @@ class OpenAiFormat final : public AnswerFormat {
 
   const Generation& generation_;
   AnswerShape shape_;
+  std::map<int32_t, int64_t> echoed_characters_;  // of prompts that were echoed, by choice
 };
 
 }  // namespace braid
