@@ -177,6 +177,30 @@ def test_a_client_that_leaves_frees_its_request_within_a_step(slow_server, strea
     assert slow_server.metric("kv_cache_usage_perc") == 0
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_response_that_ends_early_is_stored_as_far_as_it_came(slow_server, leaves):
+    connection = http.client.HTTPConnection("127.0.0.1", slow_server.port, timeout=60)
+    connection.request("POST", "/v1/responses", json.dumps(
+        {"input": "a", "max_output_tokens": 4000, "ignore_eos": True}),
+        {"Content-Type": "application/json"})
+
+    def running():
+        return [r for r in slow_server.get("/v1/running")[1]["data"] if r["output_tokens"] > 20]
+    wait_for(running)
+    path = f"/v1/responses/{running()[0]['id']}"
+    if leaves:
+        connection.close()
+    else:
+        assert slow_server.request("POST", f"{path}/cancel")[0] == 200
+        assert connection.getresponse().status == 499
+    wait_for(lambda: slow_server.get(path)[1]["status"] != "in_progress")
+    stored = slow_server.get(path)[1]
+    assert stored["status"] == ("incomplete" if leaves else "cancelled")
+    assert stored["usage"]["output_tokens"] > 20
+    assert "".join(part["text"] for item in stored["output"] for part in item["content"])
+    connection.close()
+
+
 def test_a_client_that_leaves_while_it_waits_is_forgotten(start_server):
     server = start_server(running=1, step_us=5000, drain_seconds=1)
     first, _ = open_stream(server, TEXT, LONG)

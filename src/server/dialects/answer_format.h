@@ -41,6 +41,8 @@ class AnswerFormat {
   virtual std::string Events(const ChoiceDelta& delta) = 0;
   // The SSE events after the last delta: usage, the error if there was one, the end.
   virtual std::string End() = 0;
+  // Takes note of a delta of an answer that is not streamed, which may end before it is whole.
+  virtual void Note(const ChoiceDelta& /*delta*/) {}
   // The whole answer; one merged delta for each choice, by index.
   virtual json::object Whole(const std::vector<ChoiceDelta>& choices) = 0;
 };

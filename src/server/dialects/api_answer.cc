@@ -28,6 +28,7 @@ AnswerStep ApiAnswer::TakeEvents(const std::vector<ChoiceDelta>& deltas) {
 
 AnswerStep ApiAnswer::TakeWhole(std::vector<ChoiceDelta> deltas) {
   for (ChoiceDelta& delta : deltas) {
+    format_->Note(delta);
     auto same = std::find_if(merged_.begin(), merged_.end(),
                              [&](const ChoiceDelta& d) { return d.index == delta.index; });
     if (same == merged_.end()) {
@@ -39,6 +40,7 @@ AnswerStep ApiAnswer::TakeWhole(std::vector<ChoiceDelta> deltas) {
   AnswerStep step{.last = generation_->finished()};
   if (!step.last) return step;
   if (generation_->error()) {
+    format_.reset();  // it stores a response as far as it came, before its client reads the end
     step.response = ErrorResponse(*generation_->error(), endpoint_ == kMessages);
     return step;
   }

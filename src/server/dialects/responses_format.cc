@@ -191,13 +191,16 @@ std::string ResponsesFormat::Events(const ChoiceDelta& delta) {
     events += Event("response.created", {{"response", Envelope("in_progress")}});
     events += Event("response.in_progress", {{"response", Envelope("in_progress")}});
   }
-  blocks_.Add(delta.events, Sink(&events));
-  if (delta.finish) {
-    blocks_.End(Sink(&events));
-    done_ = true;
-    cut_ = *delta.finish == FinishReason::kLength;
-  }
+  Add(delta, Sink(&events));
   return events;
+}
+
+void ResponsesFormat::Add(const ChoiceDelta& delta, const AnswerBlocks::Sink& sink) {
+  blocks_.Add(delta.events, sink);
+  if (!delta.finish) return;
+  blocks_.End(sink);
+  done_ = true;
+  cut_ = *delta.finish == FinishReason::kLength;
 }
 
 std::string ResponsesFormat::End() {
@@ -207,11 +210,6 @@ std::string ResponsesFormat::End() {
   return Event(type, {{"response", Finished()}});
 }
 
-json::object ResponsesFormat::Whole(const std::vector<ChoiceDelta>& choices) {
-  blocks_.Add(choices.front().events, {});
-  done_ = true;
-  cut_ = choices.front().finish == FinishReason::kLength;
-  return Finished();
-}
+json::object ResponsesFormat::Whole(const std::vector<ChoiceDelta>&) { return Finished(); }
 
 }  // namespace braid

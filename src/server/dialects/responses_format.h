@@ -19,9 +19,11 @@ class ResponsesFormat final : public AnswerFormat {
 
   std::string Events(const ChoiceDelta& delta) override;
   std::string End() override;
+  void Note(const ChoiceDelta& delta) override { Add(delta, {}); }
   json::object Whole(const std::vector<ChoiceDelta>& choices) override;
 
  private:
+  void Add(const ChoiceDelta& delta, const AnswerBlocks::Sink& sink);
   json::object Envelope(std::string_view status) const;
   json::object Ended() const;
   // The same; the store has it too.
