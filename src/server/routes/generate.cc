@@ -152,8 +152,9 @@ RouteAnswer Begin(Service& service, GenerationPlan plan, const Planned& planned)
 // The continuation of a request whose grammar has been compiled: an answer or an error, which is
 // counted and logged here because the router has long returned.
 PendingAnswer::Begin BeginWhenCompiled(const RouteCall& call, Planned planned) {
-  HttpRequest http = call.http;
-  http.body.clear();
+  // What the log needs of it: a copy of all would keep the body's memory.
+  HttpRequest http{
+      .method = call.http.method, .path = call.http.path, .received_us = call.http.received_us};
   return [&server = call.server, &service = call.service(), planned = std::move(planned),
           http = std::move(http)](GenerationPlan plan,
                                   const GrammarLibrary::Checked& checked) -> ReplyContent {
