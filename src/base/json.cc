@@ -9,6 +9,7 @@
 
 #include "base/system/file.h"
 #include "base/text/cut_text.h"
+#include "base/text/written_json.h"
 
 namespace braid {
 namespace {
@@ -71,7 +72,8 @@ bool AllFinite(const json::value& value) {
 
 }  // namespace
 
-Result<json::value> ParseJson(std::string_view text, std::string_view what, JsonLimits limits) {
+Result<json::value> ParseWrittenJson(std::string_view text, std::string_view what,
+                                     JsonLimits limits) {
   if (text.size() > limits.bytes_max) {
     return Error{ErrorCode::kInvalid, fmt::format("{}: {} bytes of JSON, at most {} are accepted",
                                                   what, text.size(), limits.bytes_max)};
@@ -89,13 +91,18 @@ Result<json::value> ParseJson(std::string_view text, std::string_view what, Json
                  fmt::format("{}: not valid JSON near byte {}: {}", what, used, ec.message())};
   }
   json::value value = parser.release();
-  if (std::string key = DuplicateKeyScan(text).Find(); !key.empty()) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: the key \"{}\" appears twice in one object", what, key), key};
-  }
   if (!AllFinite(value)) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("{}: a number is larger than a double can be (1.8e308)", what)};
+  }
+  return value;
+}
+
+Result<json::value> ParseJson(std::string_view text, std::string_view what, JsonLimits limits) {
+  ASSIGN_OR_RETURN(json::value value, ParseWrittenJson(text, what, limits));
+  if (std::string key = DuplicateKeyScan(text).Find(); !key.empty()) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: the key \"{}\" appears twice in one object", what, key), key};
   }
   return value;
 }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/text/written_json.h"
+
 namespace braid {
 namespace {
 
@@ -23,6 +25,14 @@ TEST(Json, AKeyThatStandsTwiceInOneObjectIsRefusedAndNamed) {
     EXPECT_EQ(value.error().field, "a") << text;
     EXPECT_THAT(value.error().message, HasSubstr("appears twice")) << text;
   }
+}
+
+TEST(Json, OfEqualKeysThatAModelWroteTheLastCounts) {
+  EXPECT_EQ(*ParseWrittenJson(R"({"a": 1, "b": {"c": 2, "c": 3}, "a": 4})", "it"),
+            json::parse(R"({"b": {"c": 3}, "a": 4})"));
+  EXPECT_FALSE(ParseWrittenJson("{\"a\": 1", "it").ok());
+  EXPECT_FALSE(ParseWrittenJson("[1e400]", "it").ok());
+  EXPECT_FALSE(ParseWrittenJson("[[[1]]]", "it", {.depth_max = 2}).ok());
 }
 
 TEST(Json, EqualKeysOfDifferentObjectsAndEqualStringsAreNoDuplicates) {

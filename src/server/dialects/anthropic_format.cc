@@ -1,6 +1,7 @@
 // Input tokens from the prefix cache are counted separately, as the API does.
 #include "server/dialects/anthropic_format.h"
 
+#include "base/text/written_json.h"
 #include "server/dialects/stream_error.h"
 #include "server/http/framing.h"
 
@@ -22,7 +23,7 @@ json::value StopReason(const ChoiceDelta& delta) {
 
 // The arguments of a truncated call do not parse; it is shown with an empty input.
 json::value InputOf(const AnswerBlock& block) {
-  Result<json::value> input = ParseJson(block.text, "arguments");
+  Result<json::value> input = ParseWrittenJson(block.text, "arguments");
   return input && input->is_object() ? *std::move(input) : json::value(json::object{});
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text/written_json.h"
+
 namespace braid {
 namespace {
 
@@ -54,12 +56,12 @@ std::string BareName(std::string_view header, const ToolFormat& format) {
 // What a model means by arguments that are no object: the text of one is that object, null is none.
 // Anything else stays as it is.
 std::string ObjectMeant(std::string text) {
-  const Result<json::value> value = ParseJson(text, "arguments");
+  const Result<json::value> value = ParseWrittenJson(text, "arguments");
   if (!value) return text;
   if (value->is_null()) return "{}";
   if (!value->is_string()) return text;
   const std::string inner(value->get_string());
-  const Result<json::value> meant = ParseJson(inner, "arguments");
+  const Result<json::value> meant = ParseWrittenJson(inner, "arguments");
   return meant && meant->is_object() ? inner : text;
 }
 

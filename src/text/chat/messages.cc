@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/text/written_json.h"
 #include "text/chat/chat_template.h"
 
 namespace braid {
@@ -52,7 +53,7 @@ Status ParseArguments(json::value* call, const std::string& path) {
     *arguments = json::object();
     return {};
   }
-  Result<json::value> parsed = ParseJson(text, at);
+  Result<json::value> parsed = ParseWrittenJson(text, at);
   if (parsed && parsed->is_object()) *arguments = *std::move(parsed);
   return {};
 }

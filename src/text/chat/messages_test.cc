@@ -26,7 +26,7 @@ TEST(MessagesTest, JoinsTextPartsAndParsesArguments) {
 }
 
 TEST(MessagesTest, LeavesArgumentsThatAreNoJsonObjectAsText) {
-  for (const char* text : {"{\"city\": \"Par", "[1]", "Paris", "{\"a\": 1, \"a\": 2}"}) {
+  for (const char* text : {"{\"city\": \"Par", "[1]", "Paris"}) {
     const json::value sent = json::array{
         json::object{{"role", "assistant"},
                      {"tool_calls",
@@ -35,6 +35,15 @@ TEST(MessagesTest, LeavesArgumentsThatAreNoJsonObjectAsText) {
     ASSERT_TRUE(messages) << text;
     EXPECT_EQ(json::value(*messages), sent);
   }
+}
+
+// As the model wrote them, and as the client, which may have read them, sends them back.
+TEST(MessagesTest, TheLastOfEqualKeysInArgumentsCounts) {
+  auto messages = NormalizeMessages(json::parse(R"([{"role": "assistant", "tool_calls": [
+      {"function": {"name": "f", "arguments": "{\"a\": 1, \"a\": {\"b\": 2, \"b\": 3}}"}}]}])"));
+  ASSERT_TRUE(messages) << messages.error().message;
+  EXPECT_EQ(json::value(*messages), json::parse(R"([{"role": "assistant", "tool_calls": [
+      {"function": {"name": "f", "arguments": {"a": {"b": 3}}}}]}])"));
 }
 
 TEST(MessagesTest, ErrorsNameTheField) {

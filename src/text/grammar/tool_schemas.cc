@@ -2,6 +2,7 @@
 // a schema says does not change how a written value is read.
 #include "text/grammar/tool_schemas.h"
 
+#include "base/text/written_json.h"
 #include "text/answer/json_scanner.h"
 
 namespace braid {
@@ -131,7 +132,7 @@ JsonKinds ToolSchemas::KindsOf(std::string_view tool, std::string_view parameter
 std::string TypedJson(std::string_view text, JsonKinds kinds) {
   if ((kinds & ~kStringKind) == 0) return Quoted(text);
   const std::string_view word = JsonWord(Trimmed(text));
-  const Result<json::value> value = ParseJson(word, "value");
+  const Result<json::value> value = ParseWrittenJson(word, "value");
   // A quoted string where a string may stand is taken with its quotes, for a model that writes
   // strings without quotes means them.
   if (value && !value->is_string() && (KindOf(*value) & kinds) != 0) return std::string(word);

@@ -76,6 +76,7 @@ TEST(TypedJson, AValueIsReadAsOneOfItsKindsOrIsAString) {
   EXPECT_EQ(TypedJson("[1, 2]", kArrayKind), "[1, 2]");
   EXPECT_EQ(TypedJson("[1, 2", kArrayKind), "\"[1, 2\"");
   EXPECT_EQ(TypedJson("{}", kObjectKind), "{}");
+  EXPECT_EQ(TypedJson(R"({"a": 1, "a": 2})", kObjectKind), R"({"a": 1, "a": 2})");
   EXPECT_EQ(TypedJson("  ", kNumberKind), "\"  \"");
   EXPECT_EQ(TypedJson("a \"b\"\n", kStringKind), R"("a \"b\"\n")");
 }
