@@ -2,13 +2,17 @@
 // a schema says does not change how a written value is read.
 #include "text/grammar/tool_schemas.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/text/written_json.h"
 #include "text/answer/json_scanner.h"
+#include "text/grammar/schema_rules.h"
 
 namespace braid {
 namespace {
 
-constexpr int kSchemaDepthMax = 16;
+constexpr size_t kPartsMax = 256;
 
 const json::value* Find(const json::value* value, std::string_view key) {
   return value != nullptr && value->is_object() ? value->get_object().if_contains(key) : nullptr;
@@ -26,54 +30,59 @@ JsonKinds KindNamed(const json::value& type) {
   return 0;
 }
 
-class SchemaReader {
- public:
-  explicit SchemaReader(const json::value& root) : root_(root) {}
-
-  // 0: the schema does not say.
-  JsonKinds Kinds(const json::value& schema, int depth) const {
-    if (!schema.is_object() || depth > kSchemaDepthMax) return 0;
-    if (const json::value* ref = Find(&schema, "$ref"); ref != nullptr && ref->is_string()) {
-      const json::value* target = Resolve(ref->get_string());
-      return target == nullptr ? JsonKinds{0} : Kinds(*target, depth + 1);
-    }
-    JsonKinds kinds = 0;
-    if (const json::value* type = Find(&schema, "type")) {
-      if (!type->is_array()) return KindNamed(*type);
-      for (const json::value& one : type->get_array()) kinds |= KindNamed(one);
-      return kinds;
-    }
-    if (const json::value* only = Find(&schema, "const")) return KindOf(*only);
-    if (const json::value* values = Find(&schema, "enum"); values && values->is_array()) {
-      for (const json::value& one : values->get_array()) kinds |= KindOf(one);
-      return kinds;
+// `schema`, what it refers to and what its combinations list, for as long as visit(part) says to go
+// on below a part; each part once, so circles end. False: there are more than kPartsMax.
+template <class Visit>
+bool VisitParts(const json::value& schema, const json::value& root, const Visit& visit) {
+  std::vector<const json::value*> parts = {&schema};
+  const auto add = [&](const json::value* part) {
+    if (part != nullptr && std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+  };
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i == kPartsMax) return false;
+    const json::value* part = parts[i];
+    if (!part->is_object() || !visit(*part)) continue;
+    if (const json::value* ref = Find(part, "$ref"); ref != nullptr && ref->is_string()) {
+      add(FindByReference(root, ref->get_string()));
     }
     for (std::string_view key : {"anyOf", "oneOf", "allOf"}) {
-      const json::value* options = Find(&schema, key);
+      const json::value* options = Find(part, key);
       if (options == nullptr || !options->is_array()) continue;
-      for (const json::value& one : options->get_array()) kinds |= Kinds(one, depth + 1);
-      return kinds;
+      for (size_t o = 0; o < options->get_array().size() && parts.size() <= kPartsMax; ++o) {
+        add(&options->get_array()[o]);
+      }
     }
-    if (Find(&schema, "properties") != nullptr) return kObjectKind;
-    return Find(&schema, "items") != nullptr ? kArrayKind : JsonKinds{0};
   }
+  return true;
+}
 
- private:
-  // "#/$defs/City"
-  const json::value* Resolve(std::string_view ref) const {
-    if (!ref.starts_with("#/")) return nullptr;
-    const json::value* at = &root_;
-    ref.remove_prefix(2);
-    while (at != nullptr && !ref.empty()) {
-      const size_t slash = std::min(ref.find('/'), ref.size());
-      at = Find(at, ref.substr(0, slash));
-      ref.remove_prefix(std::min(slash + 1, ref.size()));
-    }
-    return at;
+// What a part says itself; 0: nothing.
+JsonKinds OwnKinds(const json::value& schema) {
+  JsonKinds kinds = 0;
+  if (const json::value* type = Find(&schema, "type")) {
+    if (!type->is_array()) return KindNamed(*type);
+    for (const json::value& one : type->get_array()) kinds |= KindNamed(one);
+    return kinds;
   }
+  if (const json::value* only = Find(&schema, "const")) return KindOf(*only);
+  if (const json::value* values = Find(&schema, "enum"); values && values->is_array()) {
+    for (const json::value& one : values->get_array()) kinds |= KindOf(one);
+    return kinds;
+  }
+  if (Find(&schema, "properties") != nullptr) return kObjectKind;
+  return Find(&schema, "items") != nullptr ? kArrayKind : JsonKinds{0};
+}
 
-  const json::value& root_;
-};
+// 0: the schema does not say.
+JsonKinds KindsIn(const json::value& schema, const json::value& root) {
+  JsonKinds kinds = 0;
+  const bool all = VisitParts(schema, root, [&](const json::value& part) {
+    const JsonKinds own = OwnKinds(part);
+    kinds |= own;
+    return own == 0;
+  });
+  return all ? kinds : JsonKinds{0};
+}
 
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
@@ -113,12 +122,15 @@ ToolSchemas::ToolSchemas(const json::array& tools) {
     if (name == nullptr || !name->is_string()) continue;
     Parameters& parameters = tools_[std::string(name->get_string())];
     const json::value* schema = Find(function, "parameters");
-    const json::value* properties = Find(schema, "properties");
-    if (properties == nullptr || !properties->is_object()) continue;
-    const SchemaReader reader(*schema);
-    for (const auto& [key, property] : properties->get_object()) {
-      parameters[std::string(key)] = reader.Kinds(property, 0);
-    }
+    if (schema == nullptr) continue;
+    VisitParts(*schema, *schema, [&](const json::value& part) {
+      const json::value* properties = Find(&part, "properties");
+      if (properties == nullptr || !properties->is_object()) return true;
+      for (const auto& [key, property] : properties->get_object()) {
+        parameters[std::string(key)] |= KindsIn(property, *schema);
+      }
+      return true;
+    });
   }
 }
 

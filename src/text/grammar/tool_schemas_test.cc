@@ -53,6 +53,47 @@ TEST(ToolSchemas, ReferencesAreFollowedInsideTheSchema) {
       << "a circle ends";
 }
 
+// The kinds of the parameter "x" of a tool with these parameters.
+JsonKinds KindsInWhole(const std::string& parameters) {
+  const std::string tools = R"([{"function": {"name": "f", "parameters": )" + parameters + "}}]";
+  return ToolSchemas(json::parse(tools).as_array()).KindsOf("f", "x");
+}
+
+TEST(ToolSchemas, ParametersMayStandBehindAReferenceOrInACombination) {
+  constexpr std::string_view kDefinition = R"({"p": {"properties": {"x": {"type": "string"}}}})";
+  const auto with = [&](std::string_view rest, std::string_view place = "$defs") {
+    return KindsInWhole("{" + std::string(rest) + ", \"" + std::string(place) +
+                        "\": " + std::string(kDefinition) + "}");
+  };
+  EXPECT_EQ(with(R"("$ref": "#/$defs/p")"), kStringKind);
+  EXPECT_EQ(with(R"("$ref": "#/definitions/p")", "definitions"), kStringKind);
+  EXPECT_EQ(with(R"("$ref": "#/a~1b/p")", "a/b"), kStringKind);
+  EXPECT_EQ(with(R"("allOf": [{"properties": {"y": {}}}, {"$ref": "#/$defs/p"}])"), kStringKind);
+  EXPECT_EQ(with(R"("properties": {"x": {"type": "null"}}, "$ref": "#/$defs/p")"),
+            kStringKind | kNullKind);
+  EXPECT_EQ(with(R"("anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/p"}])"), kStringKind)
+      << "a circle ends";
+}
+
+TEST(ToolSchemas, ReferencesThatMeetAgainAndAgainTakeNoMoreTime) {
+  std::string definitions = R"("d0": {"type": "string"})";
+  for (int i = 1; i < 64; ++i) {
+    const std::string below = "{\"$ref\": \"#/$defs/d" + std::to_string(i - 1) + "\"}";
+    definitions += ", \"d" + std::to_string(i) + "\": {\"anyOf\": [" + below + ", " + below + "]}";
+  }
+  EXPECT_EQ(KindsOf(R"({"$ref": "#/$defs/d63"})", "{" + definitions + "}"), kStringKind);
+}
+
+TEST(ToolSchemas, MoreAlternativesThanAreReadMayBeAnything) {
+  const auto kinds = [](int alternatives) {
+    std::string list = R"({"const": "a"})";
+    for (int i = 1; i < alternatives; ++i) list += R"(, {"const": "a"})";
+    return KindsOf("{\"anyOf\": [" + list + "]}");
+  };
+  EXPECT_EQ(kinds(255), kStringKind);
+  EXPECT_EQ(kinds(256), kAnyKind);
+}
+
 TEST(ToolSchemas, WhatIsNotSaidMayBeAnything) {
   EXPECT_EQ(KindsOf("{}"), kAnyKind);
   EXPECT_EQ(KindsOf(R"({"type": "imaginary"})"), kAnyKind);
