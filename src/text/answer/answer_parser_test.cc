@@ -206,6 +206,78 @@ std::vector<Case> ParameterCases() {
   };
 }
 
+// Values, keys and calls that a model leaves unclosed: no text is lost, no argument invented.
+std::vector<Case> UnclosedCases() {
+  const std::string open = "<tool_call>\n<function=get_weather>\n";
+  const std::string close = "</function>\n</tool_call>";
+  const std::string city = "<parameter=city>\n", days = "<parameter=days>\n3\n</parameter>\n";
+  const std::string now = "<tool_call>\n<function=now>\n" + close;
+  const Call paris{"get_weather", R"({"city": "Paris"})", "", true};
+  const Call both{"get_weather", kParis, "", true}, no_arguments{"now", "{}", "", true};
+  return {
+      {"qwen3_xml", open + city + "Paris\n" + close, {"", "", {paris}}},
+      {"qwen3_xml", open + city + "Paris\n" + close + "\nDone.", {"\nDone.", "", {paris}}},
+      {"qwen3_xml", open + city + "Paris" + close + "Done.", {"Done.", "", {paris}}},
+      {"qwen3_xml", open + city + "Paris\n</tool_call>", {"", "", {paris}}},
+      {"qwen3_xml", open + city + "Paris\n" + days + close, {"", "", {both}}},
+      {"qwen3_xml",
+       open + "<parameter=days>\n3\n<parameter=note>\nnull\n" + close,
+       {"", "", {{"get_weather", R"({"days": 3, "note": null})", "", true}}}},
+      {"qwen3_xml",
+       open + city + "Paris\n" + close + "\n" + now + "\nSo.",
+       {"\nSo.", "", {paris, no_arguments}}},
+      {"qwen3_xml",
+       open + city + "Paris\n" + close + "\n" + open + days + close,
+       {"", "", {paris, {"get_weather", R"({"days": 3})", "", true}}}},
+      // A value that is closed is all before that, and one that is cut off may yet be closed.
+      {"qwen3_xml",
+       open + city + "a <parameter=b>\n" + close + "\n <tool_cal c\n</parameter>\n" + close,
+       {"",
+        "",
+        {{"get_weather", R"({"city": "a <parameter=b>\n</function>\n</tool_call>\n <tool_cal c"})",
+          "", true}}}},
+      {"qwen3_xml",
+       open + city + "Paris\n" + close + "\nDo",
+       {"", "", {{"get_weather", R"({"city": "Paris\n</function>\n</tool_call>\nDo)"}}},
+       false,
+       true},
+      // A key without its end, and a call without its own.
+      {"qwen3_xml",
+       open + "<parameter=city\nParis\n</parameter>\n" + days + close,
+       {"", "", {{"get_weather", R"({"days": 3})", "", true}}}},
+      {"qwen3_xml",
+       open + days + open + city + "Paris\n</parameter>\n" + close,
+       {"", "", {{"get_weather", R"({"days": 3})", "", true}, paris}}},
+      {"qwen3_xml",
+       open + days + "So it is <b.\n",
+       {"So it is <b.\n", "", {{"get_weather", R"({"days": 3})", "", true}}}},
+      {"qwen3_xml",
+       "<function=now>\nWell.\n" + now + "\nSo.",
+       {"Well.\nSo.", "", {no_arguments, no_arguments}}},
+      {"glm",
+       "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris\n"
+       "<arg_key>days</arg_key>\n<arg_value>3</tool_call>\nDone.",
+       {"\nDone.", "", {both}}},
+      {"glm",
+       "<tool_call>get_weather\n<arg_key>city\n<arg_value>Paris</arg_value>\n"
+       "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+       {"", "", {{"get_weather", R"({"days": 3})", "", true}}}},
+      // Text behind a call that is not closed keeps its fences and brackets.
+      {"qwen3_xml",
+       "<function=now>\n</function>\n\n```sh\nls\n```",
+       {"\n\n```sh\nls\n```", "", {no_arguments}}},
+      {"hermes",
+       "<tool_call>{\"name\": \"now\", \"arguments\": {}}\n```sh\nls\n```\n",
+       {"\n```sh\nls\n```\n", "", {no_arguments}}},
+      {"hermes",
+       "<tool_call>{\"name\": \"now\", \"arguments\": {}}}\n```\n</tool_call>",
+       {"", "", {no_arguments}}},
+      {"deepseek_v3",
+       "<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```\n```sh\nls\n```",
+       {"\n```sh\nls\n```", "", {no_arguments}}},
+  };
+}
+
 std::vector<Case> TokenTagCases() {
   const std::string begin = "<｜tool▁calls▁begin｜>", end = "<｜tool▁calls▁end｜>";
   const std::string open = "<｜tool▁call▁begin｜>", close = "<｜tool▁call▁end｜>";
@@ -239,7 +311,7 @@ std::vector<Case> TokenTagCases() {
 
 std::vector<Case> AllCases() {
   std::vector<Case> all = HermesCases();
-  for (auto* more : {&ObjectlessCases, &ParameterCases, &TokenTagCases}) {
+  for (auto* more : {&ObjectlessCases, &ParameterCases, &UnclosedCases, &TokenTagCases}) {
     for (Case& c : (*more)()) all.push_back(std::move(c));
   }
   return all;
@@ -277,7 +349,8 @@ TEST(AnswerParser, WholeCallsHaveArgumentsThatAreJson) {
   for (const Case& c : AllCases()) {
     for (const Call& call : Read(c, {c.text}).calls) {
       if (!call.whole) continue;
-      EXPECT_TRUE(ParseWrittenJson(call.arguments, "arguments")) << c.text << "\n" << call.arguments;
+      EXPECT_TRUE(ParseWrittenJson(call.arguments, "arguments")) << c.text << "\n"
+                                                                 << call.arguments;
     }
   }
 }
@@ -323,7 +396,8 @@ TEST(AnswerParser, AnyTextIsReadWithoutLossOrDelay) {
                                           "[",
                                           "]",
                                           "1",
-                                          "x"};
+                                          "x",
+                                          "```"};
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     Rng rng(seed);
     Case c{.format = std::string(ToolFormats()[seed % ToolFormats().size()].name),
@@ -395,8 +469,7 @@ TEST(AnswerParser, LongArgumentsThatAreNoObjectAreWhole) {
   std::string list = "[0";
   while (list.size() < 200'000) list += ", " + std::to_string(list.size());
   list += "]";
-  const std::string text =
-      R"(<tool_call>{"name": "now", "arguments": )" + list + "}</tool_call>";
+  const std::string text = R"(<tool_call>{"name": "now", "arguments": )" + list + "}</tool_call>";
   const Answer expected{"", "", {{"now", list, "", true}}};
   EXPECT_EQ(Read({"hermes", text, {}}, {text}), expected);
   const size_t half = text.size() / 2;

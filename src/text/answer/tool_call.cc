@@ -1,5 +1,6 @@
 // A state machine over the text that is held. Held between pushes is what may be the beginning of a
-// tag, and the header of a call, which is bounded; values pass through.
+// tag, the header of a call, which is bounded, and what follows where a value would end that no tag
+// has closed; other values pass through.
 #include "text/answer/tool_call.h"
 
 #include <algorithm>
@@ -27,7 +28,9 @@ std::string Trimmed(std::string_view text) {
 // text.size() if nowhere.
 size_t FindTag(std::string_view text, std::span<const std::string_view> tags) {
   std::string firsts;
-  for (std::string_view tag : tags) firsts += tag.substr(0, 1);
+  for (std::string_view tag : tags) {
+    if (!tag.empty() && firsts.find(tag[0]) == std::string::npos) firsts += tag[0];
+  }
   for (size_t at = text.find_first_of(firsts); at != std::string_view::npos;
        at = text.find_first_of(firsts, at + 1)) {
     const std::string_view rest = text.substr(at);
@@ -102,6 +105,11 @@ void ToolCallParser::Push(std::string_view text, int32_t* calls, AnswerEvents* e
 
 void ToolCallParser::Flush(bool cut, int32_t* calls, AnswerEvents* events) {
   Push({}, calls, events);
+  while (!cut && stage_ == Stage::kValue && unclosed_end_ != std::string::npos) {
+    EndUnclosedValue();
+    while (Step()) {
+    }
+  }
   if (stage_ == Stage::kText) {
     EmitOutside(Take(Held().size()));
     if (!after_call_) AddEvent({options_.outside, std::exchange(blanks_, {})}, events_);
@@ -115,8 +123,15 @@ void ToolCallParser::Flush(bool cut, int32_t* calls, AnswerEvents* events) {
   } else if (stage_ == Stage::kValue && value_started_) {
     EmitValue(Take(Held().size()));
   }
-  if (begun_ && !cut) CloseOpenCall();
+  if (begun_ && !cut) {
+    if (!stray_.empty()) stray_ += Take(Held().size());
+    CloseOpenCall();
+  }
+  if (!after_call_) AddEvent({options_.outside, std::exchange(blanks_, {})}, events_);
+  stray_.clear();
   at_ = text_.size();
+  seen_ = 0;
+  unclosed_end_ = std::string::npos;
   stage_ = Stage::kText;
 }
 
@@ -124,7 +139,7 @@ void ToolCallParser::Flush(bool cut, int32_t* calls, AnswerEvents* events) {
 void ToolCallParser::CloseOpenCall() {
   if (stage_ == Stage::kValue) {
     if (streams_value_ && !value_started_) EmitArguments("\"");
-    EndValue();
+    EndValue(false);
   }
   if (stage_ == Stage::kArguments && scanner_.started()) {
     if (scanner_.in_string()) return;  // the rest of the string is unknown
@@ -279,7 +294,9 @@ void ToolCallParser::EndCall() {
   AddEvent({AnswerEvent::Kind::kCallEnd, {}, call_}, events_);
   begun_ = false;
   after_call_ = true;
+  seen_ = 0;
   stage_ = Stage::kText;
+  if (!stray_.empty()) EmitOutside(std::exchange(stray_, {}));
 }
 
 bool ToolCallParser::StepHeader() {
@@ -377,38 +394,53 @@ bool ToolCallParser::StepSkip() {
   return true;
 }
 
+// Here begins another call.
+bool ToolCallParser::Opens() const {
+  return std::ranges::any_of(
+      format_.open, [&](std::string_view tag) { return !tag.empty() && Held().starts_with(tag); });
+}
+
 bool ToolCallParser::StepParameter() {
-  DropBlanks();
-  if (Held().empty()) return false;
+  const std::array<std::string_view, 5> tags = {format_.key_begin, format_.body_end, format_.close,
+                                                format_.open[0], format_.open[1]};
+  if (stray_.empty()) DropBlanks();
+  stray_ += Take(FindTag(Held(), tags));
+  if (Opens()) {
+    CloseOpenCall();
+    return true;
+  }
   if (Held().starts_with(format_.key_begin)) {
+    stray_.clear();
     Take(format_.key_begin.size());
     stage_ = Stage::kKey;
     return true;
   }
   const bool body_end = !format_.body_end.empty() && Held().starts_with(format_.body_end);
-  if (body_end || Held().starts_with(format_.close)) {
-    EndArguments();
-    if (body_end) Take(format_.body_end.size());
-    stage_ = Stage::kClose;
-    return true;
-  }
-  if (MayBecome(format_.key_begin) || MayBecome(format_.close) || MayBecome(format_.body_end)) {
-    return false;
-  }
-  Take(1);  // nothing else belongs between parameters
+  if (!body_end && !Held().starts_with(format_.close)) return false;
+  stray_.clear();
+  EndArguments();
+  if (body_end) Take(format_.body_end.size());
+  stage_ = Stage::kClose;
   return true;
 }
 
 bool ToolCallParser::StepKey() {
   const std::string_view seen = Held().substr(0, kHeaderBytesMax);
-  const size_t end = seen.find(format_.key_end);
-  if (end == std::string_view::npos) {
+  const size_t end = FindTag(seen, {&format_.key_end, 1});
+  const bool ended = seen.substr(end).starts_with(format_.key_end);
+  const std::string key = Trimmed(seen.substr(0, end));
+  // A key is one line: this one was left unclosed.
+  if (key.find('\n') != std::string::npos) {
+    stage_ = Stage::kParameter;
+    return true;
+  }
+  if (!ended) {
     if (seen.size() < kHeaderBytesMax) return false;
     Take(kHeaderBytesMax);  // no key is that long: like all that does not belong here
     stage_ = Stage::kParameter;
     return true;
   }
-  key_ = Trimmed(Held().substr(0, end));
+  key_ = key;
   Take(end + format_.key_end.size());
   repeated_ = std::find(keys_.begin(), keys_.end(), key_) != keys_.end();
   if (!repeated_) {
@@ -425,6 +457,8 @@ bool ToolCallParser::StepKey() {
 
 // A piece of a value, without its tags.
 void ToolCallParser::EmitValue(std::string_view text) {
+  if (text.empty()) return;
+  line_start_ = text.back() == '\n';
   if (!streams_value_) {
     value_ += text;
     return;
@@ -432,7 +466,7 @@ void ToolCallParser::EmitValue(std::string_view text) {
   std::string out;
   // A newline at the end of the piece may be the one before the closing tag.
   std::string all = std::exchange(value_, {}) + std::string(text);
-  if (format_.value_newlines && all.ends_with('\n')) {
+  if (line_start_) {
     value_ = "\n";
     all.pop_back();
   }
@@ -440,18 +474,28 @@ void ToolCallParser::EmitValue(std::string_view text) {
   EmitArguments(std::move(out));
 }
 
-void ToolCallParser::EndValue() {
+// The newline before a tag of another line is not part of the value.
+void ToolCallParser::EndValue(bool closed) {
+  if ((format_.value_newlines || !closed) && value_.ends_with('\n')) value_.pop_back();
   if (streams_value_) {
-    EmitArguments("\"");
+    EmitArguments(value_.empty() ? "\"" : "\\n\"");
   } else {
-    std::string_view value = value_;
-    if (format_.value_newlines && value.ends_with('\n')) value.remove_suffix(1);
-    EmitArguments(TypedJson(value, schemas_.KindsOf(name_, key_)));
+    EmitArguments(TypedJson(value_, schemas_.KindsOf(name_, key_)));
   }
   value_.clear();
+  seen_ = 0;
+  unclosed_end_ = std::string::npos;
   stage_ = Stage::kParameter;
 }
 
+void ToolCallParser::EndUnclosedValue() {
+  if (unclosed_end_ != std::string::npos) EmitValue(Take(unclosed_end_));
+  EndValue(false);
+}
+
+// A value is all text up to its closing tag, what tags there may be in it. If a model leaves it
+// unclosed, it ends at the next line that begins with a key, or at the first tag that closes a
+// call, when the next call or the end of the text comes before a closing tag.
 bool ToolCallParser::StepValue() {
   if (!value_started_) {
     if (!format_.value_begin.empty()) {
@@ -463,27 +507,56 @@ bool ToolCallParser::StepValue() {
     }
     if (format_.value_newlines && Held().starts_with('\n')) Take(1);
     value_started_ = true;
+    line_start_ = true;
     if (streams_value_) EmitArguments("\"");
   }
-  const size_t end = FindTag(Held(), {&format_.value_end, 1});
-  if (end > 0) EmitValue(Take(end));
-  if (!Held().starts_with(format_.value_end)) return false;
-  Take(format_.value_end.size());
-  EndValue();
+  const std::array<std::string_view, 6> tags = {format_.value_end, format_.key_begin,
+                                                format_.body_end,  format_.close,
+                                                format_.open[0],   format_.open[1]};
+  const bool waits = unclosed_end_ != std::string::npos;
+  const size_t at = seen_ + FindTag(Held().substr(seen_), tags);
+  const bool line_start = at == 0 ? line_start_ : Held()[at - 1] == '\n';
+  if (!waits) EmitValue(Take(at));
+  seen_ = waits ? at : 0;
+  const std::string_view rest = Held().substr(seen_);
+  const auto* tag = std::ranges::find_if(
+      tags, [&](std::string_view one) { return !one.empty() && rest.starts_with(one); });
+  if (tag == tags.end()) return false;
+  const bool key = tag == &tags[1], closes = tag == &tags[2] || tag == &tags[3];
+  if (tag == &tags[0]) {
+    EmitValue(Take(seen_));
+    Take(tag->size());
+    EndValue(true);
+  } else if (key ? line_start : !closes && waits) {
+    EndUnclosedValue();
+  } else {
+    if (closes && !waits) unclosed_end_ = 0;
+    seen_ += tag->size();
+  }
   return true;
 }
 
 bool ToolCallParser::StepClose() {
-  // Blanks, a fence's end, a bracket too many.
-  Take(std::min(Held().find_first_not_of(" \t\r\n`}"), Held().size()));
-  if (Held().empty()) return false;
-  if (Held().starts_with(format_.close)) {
-    Take(format_.close.size());
-  } else if (MayBecome(format_.close)) {
+  // Blanks, a fence's end, a bracket too many, if a closing tag follows.
+  seen_ = std::min(Held().find_first_not_of(" \t\r\n`}", seen_), Held().size());
+  const std::string_view rest = Held().substr(seen_);
+  if (rest.starts_with(format_.close)) {
+    Take(seen_ + format_.close.size());
+  } else if (format_.close.starts_with(rest)) {
     return false;
+  } else if (format_.body == ToolFormat::Body::kJsonArguments) {
+    TakeFence();
   }
   EndCall();
   return true;
+}
+
+// What the format writes between arguments and closing tag.
+void ToolCallParser::TakeFence() {
+  const std::string fence =
+      Trimmed(format_.write_end.substr(0, format_.write_end.find(format_.close)));
+  const size_t begin = std::min(Held().find_first_not_of(kBlanks), Held().size());
+  if (!fence.empty() && Held().substr(begin).starts_with(fence)) Take(begin + fence.size());
 }
 
 }  // namespace braid

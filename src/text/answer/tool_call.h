@@ -4,7 +4,8 @@
 //
 // Text that only looks like the beginning of a call stays text. A call of a tool that was not
 // offered is still a call, so that the client can tell the model. Blanks before and between calls
-// are dropped.
+// are dropped. What a model leaves unclosed ends where the next part of a call begins, or with the
+// call; the text behind it stays text.
 #pragma once
 
 #include <string>
@@ -73,7 +74,10 @@ class ToolCallParser {
   void EmitJson(std::string text);
   void EndJson();
   void EmitValue(std::string_view text);
-  void EndValue();
+  void EndValue(bool closed);
+  void EndUnclosedValue();
+  bool Opens() const;
+  void TakeFence();
   std::string_view Held() const { return std::string_view(text_).substr(at_); }
   bool InHeader() const { return stage_ != Stage::kText && !begun_; }
   size_t HeaderBytes() const { return at_ - header_at_; }
@@ -91,6 +95,7 @@ class ToolCallParser {
   // are what was taken since the call's opening tag, until its name is known.
   std::string text_;
   size_t at_ = 0, header_at_ = 0;
+  size_t seen_ = 0;     // kValue, kClose: bytes of Held() that need not be looked at again
   std::string blanks_;  // outside calls: dropped if a call follows
   std::string opener_;  // the tag that began it
   std::string name_;
@@ -100,6 +105,10 @@ class ToolCallParser {
   std::string key_;     // kParameters: of the value that is read
   std::vector<std::string> keys_;
   std::string value_;  // kParameters: a value that is not streamed, or the newline held back
+  // kParameters: where in Held() the value ends if no closing tag comes; npos: nowhere yet.
+  size_t unclosed_end_ = std::string::npos;
+  bool line_start_ = false;  // what was emitted of the value is nothing, or ends with a newline
+  std::string stray_;        // kParameters: text between parameters, or behind an unclosed call
   JsonScanner scanner_;
   bool after_call_ = false;  // nothing but blanks came since a call
   bool begun_ = false;       // the name is known
