@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "text/grammar/schema_rules.h"
 #include "text/grammar/tool_grammar.h"
@@ -15,6 +16,7 @@ namespace braid {
 namespace {
 
 constexpr std::string_view kAnyText = "/(.|\\n)*/";
+constexpr std::string_view kName = "{NAME}", kNumber = "{N}";  // ToolFormat::write_begin
 
 const json::value* Find(const json::value& value, std::string_view key) {
   return value.is_object() ? value.get_object().if_contains(key) : nullptr;
@@ -29,13 +31,6 @@ json::value ParametersOf(const json::value& tool) {
 bool IsStrict(const json::value& tool) {
   const json::value* strict = Find(tool.at("function"), "strict");
   return strict != nullptr && *strict == json::value(true);
-}
-
-// {NAME} in a row of data is the tool's name.
-std::string Filled(std::string_view pattern, std::string_view name) {
-  std::string out(pattern);
-  if (const size_t at = out.find("{NAME}"); at != std::string::npos) out.replace(at, 6, name);
-  return out;
 }
 
 bool Requires(const json::value& schema, std::string_view key) {
@@ -182,7 +177,6 @@ std::optional<TokenId> LarkWriter::Special(std::string_view tag) const {
 }
 
 std::string LarkWriter::Text(std::string_view text, std::span<const std::string_view> tags) const {
-  constexpr std::string_view kNumber = "{N}";
   std::string out;
   while (!text.empty()) {
     size_t at = text.size();
@@ -195,17 +189,8 @@ std::string LarkWriter::Text(std::string_view text, std::span<const std::string_
         next = tag;
       }
     }
-    const bool number = text.find(kNumber) < at;
-    if (number) {
-      at = text.find(kNumber);
-      next = kNumber;
-    }
     if (at > 0) out += LarkLiteral(text.substr(0, at)) + " ";
-    if (number) {
-      out += "/[0-9]{1,2}/ ";
-    } else if (!next.empty()) {
-      out += fmt::format("<[{}]> ", *Special(next));
-    }
+    if (!next.empty()) out += fmt::format("<[{}]> ", *Special(next));
     text.remove_prefix(std::min(at + next.size(), text.size()));
   }
   return out;
@@ -214,13 +199,34 @@ std::string LarkWriter::Text(std::string_view text, std::span<const std::string_
 CallRules::CallRules(const ToolFormat& format, const Tokenizer& tokenizer)
     : format_(format), writer_(tokenizer), tags_(format_.tags()) {}
 
+// A row of data as rules: {NAME} is the tool's name, whatever it holds, {N} a number.
+std::string CallRules::Filled(std::string_view pattern, std::string_view name) const {
+  std::string out, text;
+  const auto end_text = [&] { out += writer_.Text(std::exchange(text, {}), tags_); };
+  while (!pattern.empty()) {
+    if (pattern.starts_with(kName)) {
+      text += name;
+      pattern.remove_prefix(kName.size());
+    } else if (pattern.starts_with(kNumber)) {
+      end_text();
+      out += "/[0-9]{1,2}/ ";
+      pattern.remove_prefix(kNumber.size());
+    } else {
+      text += pattern[0];
+      pattern.remove_prefix(1);
+    }
+  }
+  end_text();
+  return out;
+}
+
 Result<std::string> CallRules::Add(const json::value& tool, const Options& options) {
   const std::string rule = fmt::format("call_{}", count_++);
   const std::string name(tool.at("function").at("name").as_string());
-  std::string written = Filled(format_.write_begin, name);
+  std::string_view written = format_.write_begin;
   const size_t behind = options.behind.empty() ? std::string::npos : written.find(options.behind);
-  if (behind != std::string::npos) written.erase(0, behind + options.behind.size());
-  const std::string begin = writer_.Text(written, tags_);
+  if (behind != std::string::npos) written.remove_prefix(behind + options.behind.size());
+  const std::string begin = Filled(written, name);
   const std::string end = writer_.Text(format_.write_end, tags_);
   std::string body = rule + "_arguments";
   if (format_.body != ToolFormat::Body::kParameters) {

@@ -57,6 +57,7 @@ class CallRules {
     const json::value& root;
     bool strict = false;
   };
+  std::string Filled(std::string_view pattern, std::string_view name) const;
   Result<std::string> Parameters(const std::string& rule, const json::value& tool);
   Status AddParameter(const Parameter& parameter);
   Result<std::string> Texts(const json::value& schema, const Parameter& parameter) const;

@@ -73,6 +73,26 @@ class GrammarLibraryTest : public testing::Test {
     return tokenizer_.Decode(ids, false);
   }
 
+  // Whether a grammar allows a text, and the end behind it.
+  bool Accepts(GrammarLibrary& library, const std::string& text, std::string_view answer) const {
+    const Status status = library.Check(text).status;
+    EXPECT_TRUE(status) << status.error().message << "\n" << text;
+    if (!status) return false;
+    auto constraint = *library.Start(text, false);
+    std::vector<uint32_t> words(4096 / 32);
+    const auto allows = [&](TokenId id) {
+      return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+    };
+    const std::vector<TokenId> ids = *tokenizer_.Encode(answer, false);
+    for (const TokenId id : ids) {
+      EXPECT_TRUE(constraint->Mask(words));
+      if (!allows(id)) return false;
+      EXPECT_TRUE(constraint->Accept(id));
+    }
+    EXPECT_TRUE(constraint->Mask(words));
+    return allows(end_);
+  }
+
   Tokenizer tokenizer_;
   TokenId end_;
 };
@@ -242,25 +262,11 @@ TEST_F(GrammarLibraryTest, StrictToolsAreHeldToTheirSchemasWithinFreeText) {
                                       "tools")
                                 ->as_array();
   auto library = Library();
-  Rng rng(7);
   for (const ToolFormat& format : ToolFormats()) {
     const std::string text =
         GrammarText(GrammarKind::kLark,
                     *ToolGrammarText({.format = format, .tools = tools, .lazy = true}, tokenizer_));
-    const Status status = library->Check(text).status;
-    ASSERT_TRUE(status) << format.name << ": " << status.error().message << "\n" << text;
-    const auto accepts = [&](std::string_view answer) {
-      auto constraint = *library->Start(text, false);
-      std::vector<uint32_t> words(4096 / 32);
-      const auto ids = *tokenizer_.Encode(answer, false);
-      for (const TokenId id : ids) {
-        EXPECT_TRUE(constraint->Mask(words));
-        if ((words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) return false;
-        EXPECT_TRUE(constraint->Accept(id));
-      }
-      EXPECT_TRUE(constraint->Mask(words));
-      return (words[static_cast<size_t>(end_) / 32] >> (end_ % 32) & 1) != 0;
-    };
+    const auto accepts = [&](std::string_view answer) { return Accepts(*library, text, answer); };
     const auto call = [&](std::string_view name, const json::object& arguments) {
       std::string out(format.write_begin);
       out.replace(out.find("{NAME}"), 6, name);
@@ -350,6 +356,31 @@ TEST_F(GrammarLibraryTest, ADotOfAGbnfGrammarIsAnyCharacter) {
   ASSERT_TRUE(lark);
   const Status status = Library()->Check(GrammarText(GrammarKind::kLark, *lark)).status;
   EXPECT_TRUE(status) << status.error().message << *lark;
+}
+
+// Text of a request and names of tools may look like the places in a format's rows of data.
+TEST_F(GrammarLibraryTest, PlacesOfFormatsInTextsAreText) {
+  auto library = Library();
+  const json::value tag = *ParseJson(R"({"triggers": ["<f="], "structures": [
+      {"begin": "<f={N}{NAME}>", "schema": {"type": "integer"}, "end": "{N}</f>"}]})",
+                                     "tag");
+  const std::string structure = GrammarText(GrammarKind::kLark, StructuralTagText(tag, tokenizer_));
+  EXPECT_TRUE(Accepts(*library, structure, "So: <f={N}{NAME}>12{N}</f>"));
+  EXPECT_FALSE(Accepts(*library, structure, "So: <f=7{NAME}>12{N}</f>"));
+  EXPECT_FALSE(Accepts(*library, structure, "So: <f={N}{NAME}>12 7</f>"));
+  const json::array tools = ParseJson(R"([{"function": {"name": "f{N}"}}])", "tools")->as_array();
+  const std::string call = GrammarText(
+      GrammarKind::kLark,
+      *ToolGrammarText({.format = *FindToolFormat("kimi"), .tools = tools}, tokenizer_));
+  const auto calls = [&](std::string_view name) {
+    return Accepts(*library, call,
+                   fmt::format("<|tool_calls_section_begin|><|tool_call_begin|>functions.{}:3"
+                               "<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+                               "<|tool_calls_section_end|>",
+                               name));
+  };
+  EXPECT_TRUE(calls("f{N}"));
+  EXPECT_FALSE(calls("f3"));
 }
 
 TEST_F(GrammarLibraryTest, AChoiceIsOneOfTheTexts) {
