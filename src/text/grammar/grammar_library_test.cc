@@ -358,6 +358,59 @@ TEST_F(GrammarLibraryTest, ADotOfAGbnfGrammarIsAnyCharacter) {
   EXPECT_TRUE(status) << status.error().message << *lark;
 }
 
+TEST_F(GrammarLibraryTest, AClassOfAGbnfGrammarHoldsWhatItsSyntaxSays) {
+  struct Case {
+    std::string_view written;
+    std::vector<std::string_view> in, out;
+  };
+  const std::vector<Case> cases = {{"[[(]", {"[", "("}, {"]", "a"}},
+                                   {"[][]", {}, {}},
+                                   {"[a-]", {"a", "-"}, {"b"}},
+                                   {"[-a]", {"a", "-"}, {"b"}},
+                                   {"[a-c-]", {"b", "-"}, {"d"}},
+                                   {"[a\\-c]", {"a", "-", "c"}, {"b", "\\"}},
+                                   {"[+--]", {"+", ",", "-"}, {"."}},
+                                   {"[\\]x]", {"]", "x"}, {"\\"}},
+                                   {"[\\[\\\\]", {"[", "\\"}, {"x"}},
+                                   {"[^\\n\"]", {"a", "^", "'"}, {"\n", "\""}},
+                                   {"[a^]", {"a", "^"}, {"b"}},
+                                   {"[a&&b~~c]", {"a", "b", "c", "&", "~"}, {"d"}},
+                                   {"[#/.*]", {"#", "/", ".", "*"}, {"a"}},
+                                   {"[\\x41-\\x43]", {"A", "B", "C"}, {"D", "x"}},
+                                   {"[\\u00e9\\U0001F600]", {"é", "😀"}, {"e", "U"}},
+                                   {"[ぁ-ゟ]", {"あ", "ゟ"}, {"ア", "a"}},
+                                   {"[\\w ]", {"a", "_", " "}, {"-"}}};
+  auto library = Library();
+  for (const Case& c : cases) {
+    const Result<std::string> lark = LarkFromGbnf(fmt::format("root ::= {}\n", c.written));
+    ASSERT_EQ(lark.ok(), !c.in.empty()) << c.written;
+    if (!lark) continue;
+    const std::string text = GrammarText(GrammarKind::kLark, *lark);
+    for (std::string_view one : c.in) EXPECT_TRUE(Accepts(*library, text, one)) << c.written << one;
+    for (std::string_view one : c.out) {
+      EXPECT_FALSE(Accepts(*library, text, one)) << c.written << one;
+    }
+  }
+  const auto error = [](std::string_view rule) {
+    return LarkFromGbnf(fmt::format("root ::= a\na ::= {}\n", rule)).error().message;
+  };
+  EXPECT_THAT(error("[]"), HasSubstr("line 2 of the grammar: a class of characters is empty"));
+  EXPECT_THAT(error("[z-a]"), HasSubstr("ends before it begins"));
+  EXPECT_THAT(error("[a-\\q]"), HasSubstr("\\q is no escape"));
+  EXPECT_THAT(error("[\\x4]"), HasSubstr("\\x needs 2 hexadecimal digits"));
+  EXPECT_THAT(error("[\\uD800]"), HasSubstr("\\uD800 is no character"));
+  EXPECT_THAT(error("[\\U00110000]"), HasSubstr("is no character"));
+  EXPECT_THAT(error("[a\\"), HasSubstr("a backslash"));
+}
+
+TEST_F(GrammarLibraryTest, EscapesOfAGbnfStringAreThoseOfItsClasses) {
+  const Result<std::string> lark = LarkFromGbnf(R"(root ::= "\x41\u00e9\U0001F600\"\[\\\n" '"\'é')"
+                                                "\n");
+  ASSERT_TRUE(lark) << lark.error().message;
+  auto library = Library();
+  EXPECT_TRUE(Accepts(*library, GrammarText(GrammarKind::kLark, *lark), "Aé😀\"[\\\n\"'é"));
+}
+
 // Text of a request and names of tools may look like the places in a format's rows of data.
 TEST_F(GrammarLibraryTest, PlacesOfFormatsInTextsAreText) {
   auto library = Library();

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
 #include <optional>
 #include <span>
 
@@ -204,49 +206,117 @@ class GbnfReader {
     return {};
   }
 
-  // The end of what begins with `close`'s opener at at_, past the closing byte; 0 if it has none.
-  size_t EndOf(char close) const {
-    for (size_t i = at_ + 1; i < source_.size() && source_[i] != '\n'; ++i) {
-      if (source_[i] == '\\') {
-        ++i;
-      } else if (source_[i] == close) {
-        return i + 1;
-      }
+  bool EndsLine(size_t at) const { return at >= source_.size() || source_[at] == '\n'; }
+
+  // The number that so many hexadecimal digits are.
+  Result<uint32_t> Hexadecimal(size_t at, size_t digits) const {
+    uint32_t value = 0;
+    const std::string_view text = source_.substr(at, digits);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (error != std::errc() || text.size() < digits || end != text.data() + digits) {
+      return Wrong(fmt::format("\\{} needs {} hexadecimal digits", source_[at - 1], digits));
     }
-    return 0;
+    if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) {
+      return Wrong(fmt::format("\\{}{} is no character of Unicode", source_[at - 1], text));
+    }
+    return value;
+  }
+
+  // The character at *at as it stands there; then *at is behind it.
+  uint32_t Plain(size_t* at) const {
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(source_[i]); };
+    const unsigned char lead = byte((*at)++);
+    const int more = lead < 0xc0 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
+    uint32_t value = more == 0 ? lead : lead & (0x3f >> more);
+    for (int i = 0; i < more && *at < source_.size(); ++i) {
+      value = value << 6 | (byte((*at)++) & 0x3f);
+    }
+    return value;
+  }
+
+  // The same, but it may be escaped.
+  Result<uint32_t> Character(size_t* at) const {
+    if (source_[*at] != '\\') return Plain(at);
+    if (EndsLine(*at + 1)) return Wrong("a backslash stands at the end of a line");
+    const char name = source_[*at + 1];
+    *at += 2;
+    if (name == 'n') return '\n';
+    if (name == 'r') return '\r';
+    if (name == 't') return '\t';
+    const size_t digits = name == 'x' ? 2 : name == 'u' ? 4 : name == 'U' ? 8 : 0;
+    if (digits > 0) {
+      *at += digits;
+      return Hexadecimal(*at - digits, digits);
+    }
+    if (IsNameByte(name) && name != '-' && name != '_') {
+      return Wrong(fmt::format("\\{} is no escape; \\n, \\r, \\t, \\x, \\u and \\U are", name));
+    }
+    --*at;
+    return Plain(at);
+  }
+
+  // As it stands in a string of Lark, which is one of JSON.
+  static std::string InString(uint32_t c) {
+    if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') return std::string(1, static_cast<char>(c));
+    if (c < 0x10000) return fmt::format("\\u{:04x}", c);
+    return fmt::format("\\u{:04x}\\u{:04x}", 0xd7c0 + (c >> 10), 0xdc00 + (c & 0x3ff));
+  }
+
+  // As it stands in a class of a regular expression, where some signs have meanings.
+  static std::string InClass(uint32_t c) {
+    const bool plain = c < 0x80 && std::isalnum(static_cast<int>(c)) != 0;
+    return plain ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{{{:x}}}", c);
   }
 
   Status String(char quote) {
-    const size_t end = EndOf(quote);
-    if (end == 0) return Wrong("a string has no end");
     std::string text;
-    for (char byte : source_.substr(at_ + 1, end - at_ - 2)) {
-      if (byte == '"' && quote == '\'') text += '\\';
-      text += byte;
+    size_t at = at_ + 1;
+    while (!EndsLine(at) && source_[at] != quote) {
+      ASSIGN_OR_RETURN(const uint32_t c, Character(&at));
+      text += InString(c);
     }
-    if (text.empty()) {
-      out_ += " (\"\")";
-    } else {
-      out_ += " \"" + text + "\" ";
-    }
-    at_ = end;
+    if (EndsLine(at)) return Wrong("a string has no end");
+    out_ += text.empty() ? " (\"\")" : " \"" + text + "\" ";
+    at_ = at + 1;
     return {};
   }
 
+  // Characters and ranges; a minus that is first or last is one of them. \d, \s and \w are those of
+  // regular expressions.
   Status Class() {
-    const size_t end = EndOf(']');
-    if (end == 0) return Wrong("a class of characters has no end");
-    std::string text;
-    for (char c : source_.substr(at_, end - at_))
-      text += c == '/' ? std::string("\\/") : std::string(1, c);
-    out_ += " /" + text + "/";
-    at_ = end;
+    std::string items;
+    size_t at = at_ + 1;
+    const bool negated = source_.substr(at).starts_with('^');
+    if (negated) ++at;
+    while (!EndsLine(at) && source_[at] != ']') {
+      const std::string_view rest = source_.substr(at);
+      if (rest.size() > 1 && rest[0] == '\\' &&
+          std::string_view("dDsSwW").find(rest[1]) != std::string_view::npos) {
+        items += rest.substr(0, 2);
+        at += 2;
+        continue;
+      }
+      ASSIGN_OR_RETURN(const uint32_t first, Character(&at));
+      uint32_t last = first;
+      if (!EndsLine(at + 1) && source_[at] == '-' && source_[at + 1] != ']') {
+        ++at;
+        ASSIGN_OR_RETURN(last, Character(&at));
+      }
+      if (last < first) return Wrong("a range of characters ends before it begins");
+      items += InClass(first);
+      if (last > first) items += "-" + InClass(last);
+    }
+    if (EndsLine(at)) return Wrong("a class of characters has no end");
+    if (items.empty()) return Wrong("a class of characters is empty");
+    out_ += fmt::format(" /[{}{}]/", negated ? "^" : "", items);
+    at_ = at + 1;
     return {};
   }
 
   // A repetition: {2}, {2,}, {2,5}.
   Status Braces() {
-    const size_t end = EndOf('}');
+    const size_t close = source_.find('}', at_);
+    const size_t end = close == std::string_view::npos ? 0 : close + 1;
     const std::string_view text = source_.substr(at_, end == 0 ? 0 : end - at_);
     if (end == 0 || text.find_first_not_of("{}0123456789, ") != std::string_view::npos) {
       return Wrong("a repetition must be {m}, {m,} or {m,n}");
