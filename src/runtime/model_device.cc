@@ -1,5 +1,5 @@
 // Placing and passing. Weights keep the form in which they lie on the host; their buffers are cut
-// where a weight begins, because a device bounds single allocations.
+// where a weight begins (device/weight_pieces.h).
 #include "runtime/model_device.h"
 
 #include <fmt/core.h>
@@ -15,6 +15,7 @@
 #include "base/quantities.h"
 #include "model/decoder.h"
 #include "model/draft_head.h"
+#include "runtime/device/weight_pieces.h"
 #include "runtime/drafts/head_drafter.h"
 #include "runtime/logits_rows.h"
 #include "runtime/slots.h"
@@ -170,20 +171,18 @@ Status ModelDevice::MoveWeights(ModelWeights& weights) {
 Status ModelDevice::MoveBuffer(const Buffer& buffer, std::span<Weight* const> all,
                                int64_t piece_max, std::map<const std::byte*, std::byte*>& moved) {
   std::vector<const std::byte*> begins;
-  const std::byte* end = buffer.data() + buffer.bytes();
   for (const Weight* weight : all) {
     if (Holds(buffer, DataOf(*weight))) begins.push_back(DataOf(*weight));
   }
-  std::sort(begins.begin(), begins.end());
-  for (size_t i = 0; i < begins.size();) {
-    size_t next = i + 1;
-    const auto end_of = [&](size_t j) { return j < begins.size() ? begins[j] : end; };
-    while (next < begins.size() && end_of(next + 1) - begins[i] <= piece_max) ++next;
-    const std::span<const std::byte> piece(begins[i], end_of(next));
+  const std::byte* end = buffer.data() + buffer.bytes();
+  for (const std::span<const std::byte> piece : WeightPieces(begins, end, piece_max)) {
     ASSIGN_OR_RETURN(vulkan::Memory memory,
                      gpu_->Allocate(std::ssize(piece), vulkan::Place::kDevice));
     RETURN_IF_ERROR(gpu_->Upload(piece, memory.address()));
-    for (; i < next; ++i) moved[begins[i]] = memory.address() + (begins[i] - piece.data());
+    for (const std::byte* begin : begins) {
+      if (begin < piece.data() || begin >= piece.data() + piece.size()) continue;
+      moved[begin] = memory.address() + (begin - piece.data());
+    }
     weights_.push_back(std::move(memory));
   }
   return {};
