@@ -62,7 +62,7 @@ void Rebalance::StartRound() {
   std::ranges::sort(expected_);
 }
 
-MoveStep Rebalance::NextStep() {
+MoveStep Rebalance::NextStep() const {
   MoveStep work;
   if (!moving()) return work;
   if (step_ == 0) {
@@ -79,8 +79,11 @@ MoveStep Rebalance::NextStep() {
       if (shape_.RankOf(piece.source) == rank_) work.sends.push_back(piece);
     }
   }
-  ++step_;
   return work;
+}
+
+void Rebalance::EndStep() {
+  if (moving()) ++step_;
 }
 
 PieceHeader Rebalance::HeaderOf(const MovePiece& piece, std::span<const std::byte> bytes) const {
@@ -128,8 +131,8 @@ void Rebalance::Fail(std::string why) {
 MoveVote Rebalance::vote() const {
   if (!moving()) return MoveVote::kBusy;
   if (!failure_.empty()) return MoveVote::kFailed;
-  const bool sent = step_ >= std::max(round().steps.size(), size_t{1});
-  return sent && expected_.empty() ? MoveVote::kReady : MoveVote::kBusy;
+  const bool done = step_ >= std::max(round().steps.size(), size_t{1});
+  return done && expected_.empty() ? MoveVote::kReady : MoveVote::kBusy;
 }
 
 MoveChange Rebalance::Apply(std::span<const MoveVote> votes) {

@@ -6,7 +6,7 @@
 // Every rank makes the same calls of Begin and Apply in the same order, Apply once a step with the
 // same votes everywhere (they travel with the step's exchange), so no rank swaps alone. NextStep
 // gives what travels next, at a pace that may differ between ranks. Moving bytes is the caller's:
-// it tells what arrived. One thread at a time.
+// it tells what was done and what arrived. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,10 @@ class Rebalance {
   Status Begin(std::vector<LayerSlots> next);
   bool moving() const { return !rounds_.empty(); }
 
-  // What the rank does during this step.
-  MoveStep NextStep();
+  // What the rank does next; EndStep says that the copies are made and the pieces sent, of this
+  // attempt. Until then a rank is not ready.
+  MoveStep NextStep() const;
+  void EndStep();
   PieceHeader HeaderOf(const MovePiece& piece, std::span<const std::byte> bytes) const;
   PieceHeader Describe(const MovePiece& piece) const;  // the same without the checksum
   // Something arrived. True: the bytes belong into the buffer of header.slot at header.begin.
@@ -92,7 +94,7 @@ class Rebalance {
   std::vector<LayerSlots> placement_, next_;
   int64_t epoch_ = 0, attempt_ = 0;
   std::vector<MoveRound> rounds_;    // the first is under way
-  size_t step_ = 0;                  // of the round: calls of NextStep
+  size_t step_ = 0;                  // of the round: calls of EndStep
   int32_t waited_ = 0;               // calls of Apply, equally many on all ranks
   std::vector<MovePiece> expected_;  // by this rank, not received so far; sorted
   std::string failure_;

@@ -68,6 +68,7 @@ class Group {
         if (on_the_way) on_the_way(header, bytes);
         if (!bytes.empty()) Arrive(header, bytes);
       }
+      rank.EndStep();
       EXPECT_LE(sent, 8);
     }
     std::vector<MoveVote> votes;

@@ -131,7 +131,7 @@ Status World::RunStep(Fault fault) {
   }
   const size_t before = network_.size();
   for (int32_t r = 0; r < shape_.ranks; ++r) {
-    RETURN_IF_ERROR(Send(r, ranks_[static_cast<size_t>(r)].rebalance.NextStep()));
+    RETURN_IF_ERROR(Work(ranks_[static_cast<size_t>(r)], r));
   }
   std::vector<Message> sent(
       std::make_move_iterator(network_.begin() + static_cast<ptrdiff_t>(before)),
@@ -145,6 +145,16 @@ Status World::RunStep(Fault fault) {
     return Check();
   }
   return ApplyVotes();
+}
+
+// A rank's thread takes up what a step brings, and is done before the step ends or later.
+Status World::Work(Rank& rank, int32_t number) {
+  if (!rank.work) rank.work = rank.rebalance.NextStep();
+  if (rng_.Below(4) == 0) return {};
+  RETURN_IF_ERROR(Send(number, *rank.work));
+  rank.work.reset();
+  rank.rebalance.EndStep();
+  return {};
 }
 
 Status World::Send(int32_t rank, const MoveStep& work) {
@@ -288,6 +298,7 @@ Status World::ApplyVotes() {
     rank.buffers.clear();
     rank.buffer_bytes = 0;
     rank.no_memory = false;
+    rank.work.reset();
     travelled_.clear();
   }
   if (kinds.size() != 1) return Wrong("ranks do different things at the end of a step");

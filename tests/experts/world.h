@@ -51,6 +51,7 @@ class World {
     std::map<std::pair<int32_t, int32_t>, std::vector<std::byte>> buffers = {};  // (layer, slot)
     int64_t buffer_bytes = 0;
     bool no_memory = false;
+    std::optional<MoveStep> work = {};  // that its thread has taken up and not done
   };
   struct Message {
     int64_t due = 0;
@@ -63,6 +64,7 @@ class World {
   std::vector<std::byte>& Live(int32_t layer, int32_t slot);
   Result<std::vector<std::byte>*> BufferOf(int32_t layer, int32_t slot);
   Status RunStep(Fault fault);
+  Status Work(Rank& rank, int32_t number);
   Status Send(int32_t rank, const MoveStep& work);
   void Disturb(Fault fault, std::vector<Message>& sent);
   Status Deliver();

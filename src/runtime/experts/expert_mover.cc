@@ -210,6 +210,7 @@ struct ExpertMover::State {
       return FailJob(job, lost->message);
     }
     if (current && !pieces.empty()) Unpack(lock, job, pieces);
+    if (current && Current(job)) rebalance.EndStep();
   }
 
   void FailJob(const Job& job, const std::string& why) {

@@ -1,0 +1,138 @@
+// One rank's mover beside a group that the test plays: when it votes, what it exchanges and from
+// where. That whole groups move experts and answer alike, tests/equality shows.
+#include "runtime/experts/expert_mover.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace braid {
+namespace {
+
+constexpr auto kLong = std::chrono::seconds(20);
+
+// The first rank's view of a group that brings zeros. Exchanges wait while the gate is closed.
+class PlayedGroup final : public Communicator {
+ public:
+  explicit PlayedGroup(int32_t ranks) : Communicator(0, ranks) {}
+
+  void CloseGate() { SetGate(true); }
+  void OpenGate() { SetGate(false); }
+  // False: they did not come for a long time.
+  bool AwaitCalls(int32_t calls) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [&] { return calls_ >= calls; });
+  }
+  std::function<void(std::span<const Bytes>, std::span<const MutableBytes>)> look;
+
+ private:
+  void SetGate(bool closed) {
+    std::lock_guard lock(mutex_);
+    closed_ = closed;
+    changed_.notify_all();
+  }
+  Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
+    std::unique_lock lock(mutex_);
+    if (look) look(send, receive);
+    ++calls_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !closed_; });
+    for (const MutableBytes part : receive) std::ranges::fill(part, std::byte{0});
+    return {};
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int32_t calls_ = 0;
+  bool closed_ = false;
+};
+
+// A layer's experts on the first rank, 3 KiB each: the bytes of a slot are the number that it had.
+struct Rank {
+  static constexpr int64_t kMatrixBytes = 1024;
+
+  Rank(int32_t experts, int32_t redundant, int32_t ranks, MoverLimits limits)
+      : group(ranks), slots{.redundant = redundant} {
+    const int64_t count = (experts + redundant) / ranks;
+    spec.layers.emplace_back();
+    spec.layers[0].ffn = MoeFfn{.experts = experts};
+    weights.layers.emplace_back();
+    MoeFfnWeights moe;
+    const auto matrices = [&](int64_t each) {
+      const Buffer& memory = weights.memory.emplace_back(count * each * kMatrixBytes);
+      for (int64_t i = 0; i < count; ++i) {
+        std::memset(memory.data() + i * each * kMatrixBytes, static_cast<int>(i + 1),
+                    static_cast<size_t>(each * kMatrixBytes));
+      }
+      ops::PackedMatrix matrix{.format = ops::WeightFormat::kF32, .count = count * each};
+      matrix.n = matrix.k = 16;
+      matrix.data = memory.data();
+      return matrix;
+    };
+    moe.gate_up.matrix = matrices(2);
+    moe.down.matrix = matrices(1);
+    EXPECT_EQ(moe.down.matrix.matrix_bytes(), kMatrixBytes);
+    weights.layers[0].ffn = std::move(moe);
+    mover = std::make_unique<ExpertMover>(ExpertMover::Parts{
+        .spec = spec, .weights = weights, .slots = slots, .group = group, .limits = limits});
+  }
+  ~Rank() { group.OpenGate(); }
+
+  // The numbers of what the slots hold, by their gates, up and down matrices.
+  std::vector<std::array<int, 3>> Held() const {
+    const auto& moe = std::get<MoeFfnWeights>(weights.layers[0].ffn);
+    std::vector<std::array<int, 3>> held;
+    for (int64_t i = 0; i < moe.down.matrix.count; ++i) {
+      const auto last = [&](const ops::PackedMatrix& matrix, int64_t number) {
+        return static_cast<int>(matrix.data[(number + 1) * kMatrixBytes - 1]);
+      };
+      held.push_back({last(moe.gate_up.matrix, 2 * i), last(moe.gate_up.matrix, 2 * i + 1),
+                      last(moe.down.matrix, i)});
+    }
+    return held;
+  }
+  bool AwaitReady() const {
+    const auto end = std::chrono::steady_clock::now() + kLong;
+    while (mover->vote() != MoveVote::kReady) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+
+  PlayedGroup group;
+  ExpertSlots slots;
+  ModelSpec spec;
+  ModelWeights weights;
+  std::unique_ptr<ExpertMover> mover;
+};
+
+// The rank copies within itself and sends, and nothing is on its way to it.
+TEST(ExpertMover, IsNotReadyBeforeItsStepIsDone) {
+  Rank rank(3, 1, 2, {.step_bytes = 64 << 10});
+  ASSERT_EQ(rank.mover->placement()[0], (LayerSlots{0, 1, 2, 0}));
+  rank.group.CloseGate();
+  rank.mover->Begin({{1, 0, 2, 1}});
+  EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy);
+  rank.mover->Step();
+  ASSERT_TRUE(rank.group.AwaitCalls(1));
+  EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy) << "it is at work";
+  rank.group.OpenGate();
+  ASSERT_TRUE(rank.AwaitReady());
+  using Held = std::vector<std::array<int, 3>>;
+  EXPECT_EQ(rank.Held(), (Held{{1, 1, 1}, {2, 2, 2}}));
+  ThreadPool pool(1);
+  rank.mover->Apply(std::array{MoveVote::kReady, MoveVote::kReady}, pool);
+  EXPECT_EQ(rank.Held(), (Held{{2, 2, 2}, {1, 1, 1}}));
+  EXPECT_EQ(rank.mover->placement()[0], (LayerSlots{1, 0, 2, 1}));
+}
+
+}  // namespace
+}  // namespace braid
