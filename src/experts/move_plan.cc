@@ -87,16 +87,17 @@ std::vector<int64_t> BufferBytes(const ExpertShape& shape, const std::vector<Slo
 // Puts pieces into steps, each into the first in which both ranks may send and receive it.
 class StepFiller {
  public:
-  StepFiller(const ExpertShape& shape, int64_t step_bytes)
-      : shape_(shape), step_bytes_(step_bytes) {}
+  StepFiller(const ExpertShape& shape, const MoveLimits& limits)
+      : shape_(shape), step_bytes_(limits.step_bytes), header_bytes_(limits.header_bytes) {}
 
   void Add(int32_t layer, const SlotMove& move, int64_t slot_bytes) {
-    for (int64_t begin = 0; begin < slot_bytes; begin += step_bytes_) {
-      Add({.layer = layer,
-           .slot = move.slot,
-           .source = move.source,
-           .begin = begin,
-           .end = std::min(slot_bytes, begin + step_bytes_)});
+    const int64_t most = step_bytes_ - header_bytes_;
+    size_t step = 0;
+    for (int64_t begin = 0; begin < slot_bytes; begin += most) {
+      const int64_t end = std::min(slot_bytes, begin + most);
+      // Where a piece did not fit, the next one of its size does not either.
+      if (end - begin < most) step = 0;
+      step = Add({layer, move.slot, move.source, begin, end}, step);
     }
   }
   std::vector<std::vector<MovePiece>> Take() {
@@ -106,11 +107,12 @@ class StepFiller {
   }
 
  private:
-  void Add(const MovePiece& piece) {
-    const int64_t bytes = piece.end - piece.begin;
+  // From step `step` on; returns the step.
+  size_t Add(const MovePiece& piece, size_t step) {
+    const int64_t bytes = piece.end - piece.begin + header_bytes_;
     const auto from = static_cast<size_t>(shape_.RankOf(piece.source));
     const auto to = static_cast<size_t>(shape_.RankOf(piece.slot));
-    for (size_t step = 0;; ++step) {
+    for (;; ++step) {
       if (step == steps_.size()) {
         steps_.emplace_back();
         sent_.emplace_back(static_cast<size_t>(shape_.ranks));
@@ -122,12 +124,12 @@ class StepFiller {
       sent_[step][from] += bytes;
       received_[step][to] += bytes;
       steps_[step].push_back(piece);
-      return;
+      return step;
     }
   }
 
   const ExpertShape& shape_;
-  const int64_t step_bytes_;
+  const int64_t step_bytes_, header_bytes_;
   std::vector<std::vector<MovePiece>> steps_;
   std::vector<std::vector<int64_t>> sent_, received_;  // [step][rank]
 };
@@ -189,7 +191,7 @@ class Part {
 class RoundMaker {
  public:
   RoundMaker(const ExpertShape& shape, const MoveLimits& limits)
-      : shape_(shape), limits_(limits), filler_(shape, limits.step_bytes) {}
+      : shape_(shape), limits_(limits), filler_(shape, limits) {}
 
   Status AddLayer(int32_t layer, LayerSlots now, const LayerSlots& next) {
     const int64_t slot_bytes = limits_.slot_bytes[static_cast<size_t>(layer)];
@@ -275,7 +277,7 @@ Result<std::vector<MoveRound>> RoundsOf(const ExpertShape& shape,
                                         const std::vector<LayerSlots>& next,
                                         const MoveLimits& limits) {
   CHECK(current.size() == next.size() && limits.slot_bytes.size() == next.size());
-  CHECK(limits.step_bytes > 0);
+  CHECK(limits.header_bytes >= 0 && limits.header_bytes < limits.step_bytes);
   RoundMaker maker(shape, limits);
   for (size_t layer = 0; layer < next.size(); ++layer) {
     RETURN_IF_ERROR(maker.AddLayer(static_cast<int32_t>(layer), current[layer], next[layer]));

@@ -55,8 +55,9 @@ struct MoveLimits {
   std::vector<int64_t> slot_bytes;  // of a slot's weights, by layer
   int64_t buffer_bytes = 0;         // of a rank
   // That a rank sends in a step, receives in a step and overwrites between two steps; if slots that
-  // have to change together are more, these.
+  // have to change together are more, it overwrites these.
   int64_t step_bytes = 0;
+  int64_t header_bytes = 0;  // that travel with each piece and count; fewer than step_bytes
 };
 
 // All changes from `current` to `next` (by layer). The error says how large the buffer must be.

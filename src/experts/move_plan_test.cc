@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/rng.h"
+#include "base/system/thread_time.h"
 
 namespace braid {
 namespace {
@@ -119,6 +121,43 @@ TEST(MovePlan, EveryRoundLeavesAPlacementAndChangesASlotOnce) {
     }
     ASSERT_EQ(now, next);
   }
+}
+
+TEST(MovePlan, HeadersOfPiecesCountAsBytesOfTheirStep) {
+  const ExpertShape shape{.experts = 4, .ranks = 2, .ranks_per_node = 2};
+  const MoveLimits limits{
+      .slot_bytes = {10}, .buffer_bytes = 20, .step_bytes = 9, .header_bytes = 3};
+  const auto rounds = RoundsOf(shape, {{0, 1, 2, 3}}, {{2, 3, 1, 0}}, limits);
+  ASSERT_TRUE(rounds);
+  ASSERT_EQ(rounds->size(), 1U);
+  int64_t bytes = 0;
+  for (const auto& pieces : (*rounds)[0].steps) {
+    int64_t from[2] = {};
+    for (const MovePiece& piece : pieces) {
+      bytes += piece.end - piece.begin;
+      from[shape.RankOf(piece.source)] += piece.end - piece.begin + limits.header_bytes;
+    }
+    EXPECT_LE(std::max(from[0], from[1]), limits.step_bytes);
+  }
+  EXPECT_EQ(bytes, 4 * 10);
+}
+
+TEST(MovePlan, TakesNoLongerForAPieceOfMany) {
+  const ExpertShape shape{.experts = 4, .ranks = 2, .ranks_per_node = 2};
+  // The least of several runs.
+  const auto time_of = [&](int64_t slot_bytes) {
+    int64_t least = INT64_MAX;
+    for (int run = 0; run < 5; ++run) {
+      const int64_t start = ThreadCpuNs();
+      EXPECT_TRUE(
+          RoundsOf(shape, {{0, 1, 2, 3}}, {{2, 1, 0, 3}},
+                   {.slot_bytes = {slot_bytes}, .buffer_bytes = slot_bytes, .step_bytes = 1}));
+      least = std::min(least, ThreadCpuNs() - start);
+    }
+    return least;
+  };
+  constexpr int64_t kPieces = 2000, kTimes = 16;
+  EXPECT_LT(time_of(kTimes * kPieces), kTimes * 5 * time_of(kPieces));
 }
 
 TEST(MovePlan, SaysHowLargeTheBufferMustBe) {

@@ -27,7 +27,8 @@ World::World(uint64_t seed) : rng_(seed) {
     limits_.slot_bytes.push_back(i > 0 && alike ? limits_.slot_bytes[0] : 8 + rng_.Below(60));
   }
   const int64_t largest = std::ranges::max(limits_.slot_bytes);
-  limits_.step_bytes = 4 + rng_.Below(2 * largest);
+  limits_.header_bytes = rng_.Below(4);
+  limits_.step_bytes = limits_.header_bytes + 4 + rng_.Below(2 * largest);
   limits_.buffer_bytes = largest * shape_.slots_per_rank() * (1 + rng_.Below(3));
   round_steps_max_ = 400;
   const std::vector<LayerSlots> placement = DrawPlacement();
@@ -171,7 +172,7 @@ Status World::Send(int32_t rank, const MoveStep& work) {
                     .header = {},
                     .bytes = {live.begin() + piece.begin, live.begin() + piece.end}};
     message.header = ranks_[static_cast<size_t>(rank)].rebalance.HeaderOf(piece, message.bytes);
-    bytes_sent += piece.end - piece.begin;
+    bytes_sent += piece.end - piece.begin + limits_.header_bytes;
     const int32_t to = shape_.RankOf(piece.slot);
     if (!travelled_.emplace(piece.layer, to, message.header.expert, piece.begin).second) {
       return Wrong(fmt::format("rank {} receives expert {} twice", to, message.header.expert));

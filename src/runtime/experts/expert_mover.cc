@@ -90,10 +90,36 @@ ExpertShape ShapeOfAll(const ExpertMover::Parts& parts) {
 MoveLimits LimitsOf(const ExpertMover::Parts& parts, const std::vector<MoverLayer>& layers) {
   MoveLimits limits{.slot_bytes = {},
                     .buffer_bytes = ExpertMover::BufferBytes(parts.spec, parts.weights),
-                    .step_bytes = parts.limits.step_bytes};
+                    .step_bytes = parts.limits.step_bytes,
+                    .header_bytes = sizeof(PieceHeader)};
   for (const MoverLayer& layer : layers) limits.slot_bytes.push_back(layer.slot_bytes());
   return limits;
 }
+
+int64_t MessageBytes(const MovePiece& piece) {
+  return int64_t{sizeof(PieceHeader)} + piece.end - piece.begin;
+}
+
+// A step's messages in one direction, one after the other.
+struct Messages {
+  Buffer memory;
+  std::vector<MutableBytes> parts;  // by partner
+
+  Messages(int64_t step_bytes, int32_t ranks)
+      : memory(step_bytes), parts(static_cast<size_t>(ranks)) {}
+
+  void Divide(std::span<const int64_t> bytes) {
+    int64_t at = 0;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      parts[i] = {memory.data() + at, static_cast<size_t>(bytes[i])};
+      at += bytes[i];
+    }
+    CHECK(at <= memory.bytes(), "messages of {} bytes in a step of {}", at, memory.bytes());
+  }
+  void Zero() {
+    for (const MutableBytes part : parts) std::ranges::fill(part, std::byte{0});
+  }
+};
 
 }  // namespace
 
@@ -122,7 +148,7 @@ struct ExpertMover::State {
 
   // Of the thread.
   std::optional<Error> lost;  // the group for moves has ended
-  std::vector<std::vector<std::byte>> sent, received;
+  Messages sent, received;
   std::thread thread;
 
   explicit State(const Parts& p)
@@ -132,8 +158,8 @@ struct ExpertMover::State {
         buffer(BufferBytes(p.spec, p.weights)),
         rebalance(shape, p.group.rank(), FirstPlacement(p, shape, layers), LimitsOf(p, layers),
                   p.limits.round_steps_max),
-        sent(static_cast<size_t>(shape.ranks)),
-        received(static_cast<size_t>(shape.ranks)),
+        sent(p.limits.step_bytes, shape.ranks),
+        received(p.limits.step_bytes, shape.ranks),
         thread([this] { Run(); }) {}
 
   int32_t rank() const { return parts.group.rank(); }
@@ -220,43 +246,45 @@ struct ExpertMover::State {
   // Messages of known sizes: pieces with their headers; of a round that was dropped, zeros.
   void Pack(const std::vector<MovePiece>& pieces, const std::vector<MovePiece>& sends,
             std::vector<PieceHeader>& headers) {
-    for (auto& message : sent) message.clear();
-    for (auto& message : received) message.clear();
-    size_t next = 0;
+    std::vector<int64_t> out(static_cast<size_t>(shape.ranks)), in = out;  // bytes, by partner
     for (const MovePiece& piece : pieces) {
-      const auto from = static_cast<size_t>(shape.RankOf(piece.source));
-      const auto to = static_cast<size_t>(shape.RankOf(piece.slot));
-      const auto bytes = sizeof(PieceHeader) + static_cast<size_t>(piece.end - piece.begin);
-      if (to == static_cast<size_t>(rank())) received[from].resize(received[from].size() + bytes);
-      if (from != static_cast<size_t>(rank())) continue;
-      const size_t at = sent[to].size();
-      sent[to].resize(at + bytes);
-      if (sends.empty()) continue;
-      const MovePiece& send = sends[next];
-      std::byte* data = sent[to].data() + at + sizeof(PieceHeader);
+      const int32_t from = shape.RankOf(piece.source), to = shape.RankOf(piece.slot);
+      const int64_t bytes = MessageBytes(piece);
+      if (from == rank()) out[static_cast<size_t>(to)] += bytes;
+      if (to == rank()) in[static_cast<size_t>(from)] += bytes;
+    }
+    sent.Divide(out);
+    received.Divide(in);
+    if (sends.empty()) return sent.Zero();
+    std::vector<size_t> at(out.size());
+    for (size_t i = 0; i < sends.size(); ++i) {
+      const MovePiece& send = sends[i];
+      const auto to = static_cast<size_t>(shape.RankOf(send.slot));
+      std::byte* message = sent.parts[to].data() + at[to];
+      at[to] += static_cast<size_t>(MessageBytes(send));
+      std::byte* data = message + sizeof(PieceHeader);
       layer(send.layer).Read(Local(send.source), send.begin, send.end, data);
-      PieceHeader& header = headers[next++];
+      PieceHeader& header = headers[i];
       header.checksum = ChecksumOf(header, {data, static_cast<size_t>(send.end - send.begin)});
-      std::memcpy(sent[to].data() + at, &header, sizeof(header));
+      std::memcpy(message, &header, sizeof(header));
     }
   }
 
   Status Exchange() {
-    std::vector<Bytes> send(sent.begin(), sent.end());
-    std::vector<MutableBytes> receive(received.begin(), received.end());
-    return parts.group.AllToAllV(send, receive);
+    const std::vector<Bytes> send(sent.parts.begin(), sent.parts.end());
+    return parts.group.AllToAllV(send, received.parts);
   }
 
   // Bytes are in the buffer before the state machine knows of them.
   void Unpack(std::unique_lock<std::mutex>& lock, const Job& job,
               const std::vector<MovePiece>& pieces) {
-    std::vector<size_t> at(received.size());
+    std::vector<size_t> at(received.parts.size());
     for (const MovePiece& piece : pieces) {
       if (shape.RankOf(piece.slot) != rank()) continue;
       if (!Current(job)) return;
       std::byte* place = places.at({piece.layer, piece.slot});
       const auto from = static_cast<size_t>(shape.RankOf(piece.source));
-      const std::byte* message = received[from].data() + at[from];
+      const std::byte* message = received.parts[from].data() + at[from];
       const auto count = static_cast<size_t>(piece.end - piece.begin);
       at[from] += sizeof(PieceHeader) + count;
       lock.unlock();

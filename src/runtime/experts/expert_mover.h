@@ -1,6 +1,6 @@
 // Moves experts to other slots while the group serves (experts/rebalance.h): one rank's part. A
 // thread of its own exchanges pieces of weights with the other ranks' threads, as many bytes for
-// each step of the engine as the limit allows, into a buffer that the memory plan counted. The
+// each step of the engine as the limit allows, through buffers that the memory plan counted. The
 // engine thread votes with every step's exchange and swaps between two steps, when all are ready.
 //
 // Every rank makes the same calls in the same order, so all threads exchange the same pieces, also
@@ -32,8 +32,8 @@ struct MoveProgress {
 };
 
 struct MoverLimits {
-  int64_t step_bytes = int64_t{1} << 20;
-  int32_t round_steps_max = 1 << 16;  // a round that takes longer is dropped
+  int64_t step_bytes = int64_t{1} << 20;  // sent and received, with the headers of pieces
+  int32_t round_steps_max = 1 << 16;      // a round that takes longer is dropped
 };
 
 // Of a mover, which may be null, for StepTimes.
@@ -68,7 +68,8 @@ class ExpertMover {
 
   MoveProgress progress() const;  // any thread
 
-  // Bytes of the buffer: the largest layer's experts on this rank.
+  // Bytes of the buffer: the largest layer's experts on this rank. Messages take twice `step_bytes`
+  // beside it.
   static int64_t BufferBytes(const ModelSpec& spec, const ModelWeights& weights);
 
  private:

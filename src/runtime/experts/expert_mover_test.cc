@@ -134,5 +134,33 @@ TEST(ExpertMover, IsNotReadyBeforeItsStepIsDone) {
   EXPECT_EQ(rank.mover->placement()[0], (LayerSlots{1, 0, 2, 1}));
 }
 
+// Whoever the partners are, and with the headers of all pieces.
+TEST(ExpertMover, TheMessagesOfAStepFillNoMoreThanItsBytes) {
+  constexpr int64_t kStepBytes = 1500;
+  Rank rank(6, 0, 3, {.step_bytes = kStepBytes});
+  std::array<std::vector<std::pair<uintptr_t, uintptr_t>>, 2> places;  // sent, received
+  bool both = false;                                                   // partners, in one step
+  rank.group.look = [&](std::span<const Bytes> send, std::span<const MutableBytes> receive) {
+    both = both || (!send[1].empty() && !send[2].empty());
+    const auto add = [&](size_t to, const void* data, size_t bytes) {
+      const auto begin = reinterpret_cast<uintptr_t>(data);
+      if (bytes > 0) places[to].emplace_back(begin, begin + bytes);
+    };
+    for (const Bytes part : send) add(0, part.data(), part.size());
+    for (const MutableBytes part : receive) add(1, part.data(), part.size());
+  };
+  rank.mover->Begin({{2, 4, 5, 0, 3, 1}});
+  for (int32_t step = 1; step <= 5; ++step) {
+    rank.mover->Step();
+    ASSERT_TRUE(rank.group.AwaitCalls(step));
+  }
+  EXPECT_TRUE(both);
+  for (const auto& all : places) {
+    ASSERT_FALSE(all.empty());
+    const auto end = std::ranges::max(all, {}, [](const auto& place) { return place.second; });
+    EXPECT_LE(end.second - std::ranges::min(all).first, kStepBytes);
+  }
+}
+
 }  // namespace
 }  // namespace braid
