@@ -134,6 +134,22 @@ TEST(ExpertMover, IsNotReadyBeforeItsStepIsDone) {
   EXPECT_EQ(rank.mover->placement()[0], (LayerSlots{1, 0, 2, 1}));
 }
 
+// The other ranks' threads do so too, and would wait for it.
+TEST(ExpertMover, ExchangesTheStepsOfARoundThatWasDropped) {
+  Rank rank(2, 0, 2, {.step_bytes = 1500});
+  rank.mover->Begin({{1, 0}});
+  rank.mover->Step();
+  ASSERT_TRUE(rank.group.AwaitCalls(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits for the next step
+  ThreadPool pool(1);
+  rank.mover->Apply(std::array{MoveVote::kBusy, MoveVote::kFailed}, pool);
+  EXPECT_FALSE(rank.mover->progress().moving);
+  rank.mover->Step();
+  EXPECT_TRUE(rank.group.AwaitCalls(2));
+  rank.mover->Step();
+  EXPECT_TRUE(rank.group.AwaitCalls(3));
+}
+
 // Whoever the partners are, and with the headers of all pieces.
 TEST(ExpertMover, TheMessagesOfAStepFillNoMoreThanItsBytes) {
   constexpr int64_t kStepBytes = 1500;
