@@ -91,8 +91,9 @@ Result<int64_t> MoveBytesOf(const EngineOptions& options, const ModelSpec& spec,
                  " is a mapped checkpoint, whose experts stay in its file; load "
                  "the one that it was made from");
   }
-  if (options.balance_step_bytes < 1 || options.balance_step_bytes > (int64_t{1} << 30)) {
-    return wrong("--balance-step-bytes must be from 1 to 1G");
+  if (options.balance_step_bytes < (int64_t{64} << 10) ||
+      options.balance_step_bytes > (int64_t{1} << 30)) {
+    return wrong("--balance-step-bytes must be from 64K to 1G");
   }
   std::map<int32_t, int64_t> layers;
   for (const BoundWeight& bound : binding.weights) {

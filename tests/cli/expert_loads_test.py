@@ -154,3 +154,8 @@ def test_what_cannot_be_balanced_is_refused(braid, tiny):
     done = braid("run", tiny, *RUN, "--balance-experts")
     assert done.returncode == 1
     assert "one rank has all experts; start with --ep of at least 2" in done.stderr
+    for count in (65535, (1 << 30) + 1):
+        done = braid("run", tiny, *RUN, "--tp", "2", "--ep", "2", "--balance-experts",
+                     "--balance-step-bytes", count)  # fmt: skip
+        assert done.returncode == 1
+        assert "--balance-step-bytes must be from 64K to 1G" in done.stderr
