@@ -99,12 +99,10 @@ struct Rank {
     return held;
   }
   bool AwaitReady() const {
-    const auto end = std::chrono::steady_clock::now() + kLong;
-    while (mover->vote() != MoveVote::kReady) {
-      if (std::chrono::steady_clock::now() > end) return false;
+    for (int i = 0; i < 20'000 && mover->vote() != MoveVote::kReady; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    return true;
+    return mover->vote() == MoveVote::kReady;
   }
 
   PlayedGroup group;
