@@ -274,6 +274,31 @@ TEST(TcpGroup, CollectivesGiveEveryRankTheSame) {
   }
 }
 
+// As where a machine's own table has its name at an address that no other machine reaches.
+TEST(TcpGroup, RanksMeetThatKnowTheFirstByDifferentAddresses) {
+  const std::vector<int32_t> members{0, 1, 2};
+  const char* const hosts[] = {"127.0.1.1", "127.0.0.1", "127.0.0.3"};
+  const uint16_t port = FreePort();
+  std::vector<std::string> errors(members.size());
+  std::vector<std::thread> threads;
+  for (const int32_t r : members) {
+    threads.emplace_back([&, r] {
+      const auto group = TcpGroup::Join({.rank = r,
+                                         .size = 3,
+                                         .host = hosts[r],
+                                         .port = port,
+                                         .elsewhere = true,
+                                         .secret = SameSecret(r),
+                                         .deadline = kLong,
+                                         .join_deadline = kLong});
+      const Status status = group ? CheckAll(*(*group)->GroupOf(members, 0)) : group.error();
+      if (!status) errors[static_cast<size_t>(r)] = status.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
 TEST(TcpGroup, ARankThatDoesNotComeIsNamedToAllAndEndsTheGroup) {
   std::latch over(2);
   const auto errors = OnTcp(

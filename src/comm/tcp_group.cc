@@ -292,7 +292,7 @@ Status TcpGroup::State::AcceptAll(const Socket& listening, int32_t count, int64_
 // Rank 0 knows where everybody is, and tells all.
 Result<std::vector<SocketAddress>> TcpGroup::State::TellAddresses(int64_t end_us) {
   struct Entry {
-    char host[64] = {};
+    char host[64] = {};  // empty: on the machine of rank 0
     uint16_t port = 0;
   };
   std::vector<Entry> table(static_cast<size_t>(options.size));
@@ -302,7 +302,8 @@ Result<std::vector<SocketAddress>> TcpGroup::State::TellAddresses(int64_t end_us
   } else {
     for (size_t rank = 1; rank < table.size(); ++rank) {
       const SocketAddress at = PeerOf(sockets[0][rank]);
-      at.host.copy(table[rank].host, sizeof(Entry::host) - 1);
+      const bool beside = options.elsewhere && IsLoopback(at.host);
+      if (!beside) at.host.copy(table[rank].host, sizeof(Entry::host) - 1);
       table[rank].port = ports[rank];
     }
     for (size_t rank = 1; rank < table.size(); ++rank) {
@@ -310,7 +311,10 @@ Result<std::vector<SocketAddress>> TcpGroup::State::TellAddresses(int64_t end_us
     }
   }
   std::vector<SocketAddress> addresses;
-  for (const Entry& entry : table) addresses.push_back({entry.host, entry.port});
+  for (const Entry& entry : table) {
+    const bool beside = options.rank > 0 && entry.host[0] == '\0';
+    addresses.push_back({beside ? PeerOf(sockets[0][0]).host : entry.host, entry.port});
+  }
   return addresses;
 }
 
@@ -321,7 +325,9 @@ Status TcpGroup::State::Join() {
   for (int32_t c = 0; c < kChannels; ++c) sockets.emplace_back(static_cast<size_t>(options.size));
   const SocketAddress first{options.host, options.port};
   if (options.rank == 0) {
-    ASSIGN_OR_RETURN(const Socket listening, Listen(options.host, options.port));
+    ASSIGN_OR_RETURN(const Socket listening, options.elsewhere
+                                                 ? ListenEverywhere(options.port)
+                                                 : Listen(options.host, options.port, end_us));
     RETURN_IF_ERROR(AcceptAll(listening, after, end_us));
     RETURN_IF_ERROR(TellAddresses(end_us).ok() ? Status()
                                                : Status(Error{ErrorCode::kUnavailable,
@@ -330,7 +336,8 @@ Status TcpGroup::State::Join() {
   }
   // The address from which this rank reaches rank 0 is where the others find it.
   ASSIGN_OR_RETURN(Socket socket, Connect(first.host, first.port, end_us));
-  ASSIGN_OR_RETURN(const Socket listening, Listen(AddressOf(socket).host, 0));
+  ASSIGN_OR_RETURN(const Socket listening,
+                   options.elsewhere ? ListenEverywhere(0) : Listen(AddressOf(socket).host, 0));
   const uint16_t port = AddressOf(listening).port;
   RETURN_IF_ERROR(Introduce(socket, options.secret, {options.rank, 0, port}, end_us));
   sockets[0][0] = std::move(socket);

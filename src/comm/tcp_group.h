@@ -1,7 +1,8 @@
 // A group of processes that connect to each other by TCP: those that Slurm, torchrun or a
 // LeaderWorkerSet started. They prove to each other that they know the same secret; what they send
 // afterwards is neither encrypted nor signed. Rank 0 listens at its address, the others at the
-// address from which they reach it.
+// address from which they reach it; all of them at all addresses where ranks are on other machines,
+// since a machine may know its own name by one that is only its own.
 #pragma once
 
 #include <chrono>
@@ -17,7 +18,8 @@ struct TcpOptions {
   int32_t rank = 0, size = 1;
   std::string host;  // of rank 0
   uint16_t port = 0;
-  std::string secret;  // the same for all
+  bool elsewhere = false;  // some ranks are on other machines
+  std::string secret;      // the same for all
   std::chrono::milliseconds deadline{10'000};
   // How long the others may take to start.
   std::chrono::milliseconds join_deadline{30'000};

@@ -25,6 +25,7 @@
 namespace braid {
 namespace {
 
+constexpr int64_t kAgainUs = 50'000;
 constexpr size_t kNonceBytes = 32, kProofBytes = 32;
 using Nonce = std::array<char, kNonceBytes>;
 using Proof = std::array<char, kProofBytes>;
@@ -53,6 +54,14 @@ Result<Addresses> Resolve(const std::string& host, uint16_t port, bool passive) 
   return Addresses(found, &::freeaddrinfo);
 }
 
+// Bound to no address yet.
+int Open(int family) {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  return fd;
+}
+
 // False when the time is over.
 bool Await(int fd, short events, int64_t end_us) {
   const int64_t ms = (end_us - MonotonicUs() + 999) / 1000;
@@ -69,7 +78,12 @@ SocketAddress Named(const sockaddr_storage& address, socklen_t size) {
   char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
   ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof(host), port,
                 sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-  return {host, static_cast<uint16_t>(std::strtol(port, nullptr, 10))};
+  // Of IPv4, at a socket of both.
+  constexpr std::string_view kMapped = "::ffff:";
+  std::string_view plain = host;
+  if (plain.starts_with(kMapped) && plain.find('.') != plain.npos)
+    plain.remove_prefix(kMapped.size());
+  return {std::string(plain), static_cast<uint16_t>(std::strtol(port, nullptr, 10))};
 }
 
 Nonce DrawNonce() {
@@ -109,29 +123,44 @@ Socket::~Socket() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Result<Socket> Listen(const std::string& host, uint16_t port) {
-  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, port, true));
-  Socket socket(::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1;
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(socket.fd(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
+Result<Socket> Listen(const std::string& host, uint16_t port, int64_t end_us) {
+  Result<Addresses> addresses = Resolve(host, port, true);
+  while (!addresses && MonotonicUs() < end_us) {
+    ::usleep(kAgainUs);
+    addresses = Resolve(host, port, true);
+  }
+  if (!addresses) return addresses.error();
+  Socket socket(Open((*addresses)->ai_family));
+  if (::bind(socket.fd(), (*addresses)->ai_addr, (*addresses)->ai_addrlen) != 0 ||
       ::listen(socket.fd(), SOMAXCONN) != 0) {
     return Failed(fmt::format("cannot listen at {}:{}", host, port));
   }
   return socket;
 }
 
+Result<Socket> ListenEverywhere(uint16_t port) {
+  Socket both(Open(AF_INET6));
+  const int off = 0;
+  ::setsockopt(both.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  sockaddr_in6 at = {};
+  at.sin6_family = AF_INET6;
+  at.sin6_port = htons(port);
+  if (::bind(both.fd(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) == 0 &&
+      ::listen(both.fd(), SOMAXCONN) == 0) {
+    return both;
+  }
+  return Listen("0.0.0.0", port);
+}
+
 Result<Socket> Connect(const std::string& host, uint16_t port, int64_t end_us) {
-  constexpr int64_t kAgainUs = 50'000;
   Status last = Error{ErrorCode::kUnavailable, fmt::format("{}:{} does not answer", host, port)};
   while (MonotonicUs() < end_us) {
     Result<Addresses> addresses = Resolve(host, port, false);
-    if (!addresses) {
-      last = addresses.error();
-    } else {
-      const addrinfo& to = **addresses;
-      Socket socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      int error = ::connect(socket.fd(), to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
+    if (!addresses) last = addresses.error();
+    for (const addrinfo* to = addresses ? addresses->get() : nullptr; to != nullptr;
+         to = to->ai_next) {
+      Socket socket(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      int error = ::connect(socket.fd(), to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
       if (error == EINPROGRESS && Await(socket.fd(), POLLOUT, end_us)) {
         socklen_t size = sizeof(error);
         ::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -157,6 +186,8 @@ Result<Socket> Accept(const Socket& listening, int64_t end_us) {
   }
   return Error{ErrorCode::kUnavailable, "nobody connects"};
 }
+
+bool IsLoopback(const std::string& host) { return host.starts_with("127.") || host == "::1"; }
 
 SocketAddress AddressOf(const Socket& socket) {
   sockaddr_storage address = {};

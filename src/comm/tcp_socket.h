@@ -31,11 +31,16 @@ struct SocketAddress {
   uint16_t port = 0;
 };
 
-// Listens at an address of this machine; port 0: any that is free.
-Result<Socket> Listen(const std::string& host, uint16_t port);
-// Tries until `end_us` (base/clock.h), for the other side may start later.
+// Listens at an address of this machine; port 0: any that is free. A name is looked up until
+// `end_us` (base/clock.h), at least once.
+Result<Socket> Listen(const std::string& host, uint16_t port, int64_t end_us = 0);
+// At all addresses of this machine, of IPv4 and of IPv6 where it has that.
+Result<Socket> ListenEverywhere(uint16_t port);
+// Tries all addresses until `end_us`, for the other side may start later.
 Result<Socket> Connect(const std::string& host, uint16_t port, int64_t end_us);
 Result<Socket> Accept(const Socket& listening, int64_t end_us);
+// Whether this machine alone reaches itself there.
+bool IsLoopback(const std::string& host);
 SocketAddress AddressOf(const Socket& socket);  // this side
 SocketAddress PeerOf(const Socket& socket);
 

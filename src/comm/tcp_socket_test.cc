@@ -98,6 +98,19 @@ TEST(TcpSocket, AConnectionThatTakesOrBringsNothingIsGivenUp) {
   EXPECT_GE(MonotonicUs() - begin_us, 60'000);
 }
 
+TEST(TcpSocket, ListensAtEveryAddress) {
+  const Socket listening = *ListenEverywhere(0);
+  for (const char* host : {"127.0.0.1", "127.0.1.1", "localhost"}) {
+    const Result<Socket> calling = Connect(host, AddressOf(listening).port, Soon());
+    ASSERT_TRUE(calling) << host;
+    const Socket answering = *Accept(listening, Soon());
+    EXPECT_TRUE(IsLoopback(PeerOf(answering).host)) << PeerOf(answering).host;
+    EXPECT_EQ(PeerOf(answering).host, AddressOf(*calling).host);
+  }
+  EXPECT_FALSE(IsLoopback("10.0.0.1"));
+  EXPECT_FALSE(IsLoopback("::2"));
+}
+
 TEST(TcpSocket, ShortMessagesDoNotWaitForMore) {
   const Pair pair;
   EXPECT_NE(OptionOf(pair.calling, IPPROTO_TCP, TCP_NODELAY), 0);

@@ -89,6 +89,7 @@ Result<std::unique_ptr<ProcessRank>> ProcessRank::Join(const Mesh& mesh,
                                                    .size = launch.ranks,
                                                    .host = launch.host,
                                                    .port = launch.port,
+                                                   .elsewhere = launch.ranks_here < launch.ranks,
                                                    .secret = secret,
                                                    .deadline = deadline,
                                                    .join_deadline = 3 * deadline}));

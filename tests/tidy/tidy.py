@@ -64,8 +64,8 @@ CONSTRUCTS = [
     (r"^(?:std::atomic<[^>]*>|(?:volatile )?\w[\w:<>]*\s+g_\w+)[^()]*[;={]", "",
      "no globals: pass it"),
 ]
-ANY_ADDRESS = (r"0\.0\.0" r"\.0", r"^src/server/listener|_test\.cc$",
-               "only the listener may bind to every address")
+ANY_ADDRESS = (r"0\.0\.0" r"\.0", r"^src/(server/listener|comm/tcp_socket)|_test\.cc$",
+               "only the listeners of servers and ranks may bind to every address")
 
 NAME_PARTS = {"manager", "helper", "helpers", "util", "utils", "common", "misc", "impl", "handler",
               "info"}
