@@ -79,7 +79,8 @@ void Partners::State::Tick(int64_t now_us) {
   Change([&](auto& rooms, auto& effects) { rooms.Tick(now_us, effects); });
   std::vector<ConnectionId> silent;
   for (auto& [connection, peer] : peers) {
-    if (now_us - peer.heard_us >= kSilenceUs) silent.push_back(connection);
+    const bool refused = peer.refused && now_us - peer.said_us >= kFarewellUs;
+    if (refused || now_us - peer.heard_us >= kSilenceUs) silent.push_back(connection);
     if (peer.session.valid() && now_us - peer.said_us >= kPingUs) {
       TellPeer(connection, peer.session, Ping{});
     }

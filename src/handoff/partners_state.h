@@ -27,6 +27,9 @@ namespace braid::handoff {
 inline constexpr const char* kStops = "this engine stops";
 inline constexpr const char* kPagesLost = "the device that has the pages has failed";
 
+// In which a peer hears that it is refused.
+inline constexpr int64_t kFarewellUs = 1'000'000;
+
 inline std::string TextOf(const HostPort& at) { return fmt::format("{}:{}", at.host, at.port); }
 
 struct Partners::State final : Transport::Owner {
@@ -37,11 +40,13 @@ struct Partners::State final : Transport::Owner {
     Nonces nonces;
     SessionId session;  // invalid: not paired yet
     int64_t heard_us = 0, said_us = 0;
+    bool refused = false;  // it is no partner: closed when it has heard so
   };
   // A prefill engine to connect to.
   struct Prefill {
     HostPort at;
     int64_t tried_us = 0;  // when a connection was begun last
+    int32_t failures = 0;  // since it was paired
     std::string refused;   // what was said of it last
   };
   // A move that brings pages.
@@ -131,6 +136,8 @@ struct Partners::State final : Transport::Owner {
   std::map<ConnectionId, Peer> peers;
   std::map<SessionId, ConnectionId> sessions;
   std::map<std::string, Prefill> prefills;  // by HOST:PORT
+  int64_t strangers_since_us = 0;           // of the minute in which
+  int32_t strangers_said = 0;               // so many were refused in the log
   std::map<RoomId, Arrival> arrivals;
   std::map<uint64_t, Write> writes;
   std::map<uint64_t, Read> reads;
@@ -167,7 +174,10 @@ struct Partners::State final : Transport::Owner {
   bool Turn();
   void Tick(int64_t now_us);
   void Connect(int64_t now_us);
-  // Whether this is not what was said of the prefill engine last.
+  // A connection came to nothing: the next one to a prefill engine comes later.
+  void Failed(Peer& peer, const std::string& what, const std::string& why);
+  // Whether this is not what was said of the prefill engine last; of others, whether not much has
+  // been said.
   bool IsNews(const Peer& peer, const std::string& what);
   void Tell(SessionId to, Body body);
   void TellPeer(ConnectionId to, SessionId session, Body body);

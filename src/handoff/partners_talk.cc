@@ -12,6 +12,9 @@ namespace braid::handoff {
 namespace {
 
 constexpr int64_t kReconnectUs = 1'000'000;
+constexpr int32_t kDoublings = 3;       // of that, as connections fail
+constexpr int32_t kStrangersSaid = 10;  // refusals in the log, a minute: anybody may connect
+constexpr int64_t kMinuteUs = 60'000'000;
 constexpr size_t kPeersMax = 64, kNonceBytes = 16;
 
 }  // namespace
@@ -25,19 +28,22 @@ void Partners::State::Connect(int64_t now_us) {
   if (gone) return;
   for (auto& [text, prefill_engine] : prefills) {
     const auto is_it = [&](const auto& entry) { return entry.second.prefill == text; };
-    if (now_us - prefill_engine.tried_us < kReconnectUs || std::ranges::any_of(peers, is_it)) {
+    const int64_t pause_us = kReconnectUs << std::min(prefill_engine.failures, kDoublings);
+    if (now_us - prefill_engine.tried_us < pause_us || std::ranges::any_of(peers, is_it)) continue;
+    const Result<ConnectionId> connection = transport->Connect(prefill_engine.at);
+    if (connection && !connection->valid()) continue;  // its name is being looked up
+    prefill_engine.tried_us = now_us;
+    Peer made{.name = "prefill engine " + text,
+              .prefill = text,
+              .nonces = {},
+              .session = {},
+              .heard_us = now_us,
+              .said_us = now_us};
+    if (!connection) {
+      Failed(made, "cannot be reached", connection.error().message);
       continue;
     }
-    prefill_engine.tried_us = now_us;
-    const Result<ConnectionId> connection = transport->Connect(prefill_engine.at);
-    if (!connection) continue;
-    Peer& peer = peers[*connection];
-    peer = {.name = "prefill engine " + text,
-            .prefill = text,
-            .nonces = {},
-            .session = {},
-            .heard_us = now_us,
-            .said_us = now_us};
+    Peer& peer = peers[*connection] = std::move(made);
     peer.nonces.decode = SecureRandomHex(kNonceBytes);
     TellPeer(*connection, SessionId(0),
              Hello{kProtocolVersion, options.fingerprint, peer.nonces.decode, ""});
@@ -46,7 +52,20 @@ void Partners::State::Connect(int64_t now_us) {
 
 bool Partners::State::IsNews(const Peer& peer, const std::string& what) {
   const auto at = peer.prefill ? prefills.find(*peer.prefill) : prefills.end();
-  return at == prefills.end() || std::exchange(at->second.refused, what) != what;
+  if (at != prefills.end()) return std::exchange(at->second.refused, what) != what;
+  const int64_t now_us = MonotonicUs();
+  if (now_us - strangers_since_us >= kMinuteUs) {
+    strangers_since_us = now_us;
+    strangers_said = 0;
+  }
+  return strangers_said++ < kStrangersSaid;
+}
+
+void Partners::State::Failed(Peer& peer, const std::string& what, const std::string& why) {
+  peer.refused = true;
+  const auto at = peer.prefill ? prefills.find(*peer.prefill) : prefills.end();
+  if (at != prefills.end()) ++at->second.failures;
+  if (IsNews(peer, why)) LogError("the {} {}: {}", peer.name, what, why);
 }
 
 void Partners::State::TellPeer(ConnectionId to, SessionId session, Body body) {
@@ -93,16 +112,21 @@ void Partners::State::OnHello(ConnectionId from, Peer& peer, const Hello& hello)
 void Partners::State::Paired(ConnectionId from, Peer& peer) {
   peer.session = SessionOf(peer.nonces);
   sessions[peer.session] = from;
+  transport->Trust(from);
   if (options.side == Side::kPrefill) prefill.Joined(peer.session);
-  (void)IsNews(peer, "");
+  if (const auto at = peer.prefill ? prefills.find(*peer.prefill) : prefills.end();
+      at != prefills.end()) {
+    at->second.refused.clear();
+    at->second.failures = 0;
+  }
   ++stats.partners;
   LogInfo("paired with the {}", peer.name);
 }
 
 void Partners::State::Refuse(ConnectionId from, const std::string& why) {
-  const Peer& peer = peers.at(from);
-  TellPeer(from, SessionId(0), Refusal{RoomId(0), why});
-  if (IsNews(peer, why)) LogError("the {} is no partner: {}", peer.name, why);
+  const std::string reason = why.substr(0, kReasonBytesMax);  // it has words of the other side
+  TellPeer(from, SessionId(0), Refusal{RoomId(0), reason});
+  Failed(peers.at(from), "is no partner", reason);
 }
 
 // Closing ends what is under way, which is reported before the rooms learn of it.
@@ -112,12 +136,19 @@ void Partners::State::Drop(ConnectionId connection, const std::string& why) {
 }
 
 void Partners::State::OnAccepted(ConnectionId connection) {
-  bool gone = driver == nullptr || peers.size() >= kPeersMax;
+  bool gone = driver == nullptr || options.side != Side::kPrefill;
   {
     std::lock_guard lock(mutex);
     gone |= leaves;
   }
-  if (gone || options.side != Side::kPrefill) return transport->Close(connection);
+  // Whoever is not paired keeps nobody out: the oldest of them makes way.
+  if (!gone && peers.size() >= kPeersMax) {
+    const auto stranger = std::ranges::find_if(
+        peers, [](const auto& entry) { return !entry.second.session.valid(); });
+    gone = stranger == peers.end();
+    if (!gone) Drop(stranger->first, "others came");
+  }
+  if (gone) return transport->Close(connection);
   const int64_t now_us = MonotonicUs();
   peers[connection] = {.name = fmt::format("decode engine of connection {}", connection.value),
                        .prefill = {},
@@ -155,11 +186,10 @@ void Partners::State::OnMessage(ConnectionId connection, std::string_view bytes)
   const std::optional<Message> message = Decode(bytes);
   if (!message) return;
   if (!peer.session.valid()) {
+    if (peer.refused) return;
     if (const auto* hello = std::get_if<Hello>(&message->body)) OnHello(connection, peer, *hello);
     if (const auto* refusal = std::get_if<Refusal>(&message->body); refusal && peer.prefill) {
-      if (IsNews(peer, refusal->reason)) {
-        LogError("the {} refuses this engine: {}", peer.name, refusal->reason);
-      }
+      Failed(peer, "refuses this engine", refusal->reason);
     }
     return;
   }

@@ -4,129 +4,32 @@
 #include "handoff/transport.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <vector>
 
 #include "base/check.h"
-#include "base/system/shared_library.h"
+#include "base/clock.h"
+#include "handoff/ucx.h"
 
 namespace braid::handoff {
 namespace {
 
 constexpr unsigned kMessageId = 1, kDataId = 2;
+// What may wait of a stranger: a partner's first messages come right behind its proof.
+constexpr size_t kStrangerWaitingMax = 64, kStrangerWaitingBytesMax = size_t{64} << 10;
+constexpr int64_t kProgressUs = 10'000;
 
-Error Unavailable(std::string message) { return {ErrorCode::kUnavailable, std::move(message)}; }
-
-struct Ucx {
-  decltype(&ucp_init_version) init;
-  decltype(&ucp_cleanup) cleanup;
-  decltype(&ucp_config_read) config_read;
-  decltype(&ucp_config_release) config_release;
-  decltype(&ucp_worker_create) worker_create;
-  decltype(&ucp_worker_destroy) worker_destroy;
-  decltype(&ucp_worker_progress) progress;
-  decltype(&ucp_worker_get_efd) get_efd;
-  decltype(&ucp_worker_arm) arm;
-  decltype(&ucp_worker_set_am_recv_handler) set_am_handler;
-  decltype(&ucp_listener_create) listener_create;
-  decltype(&ucp_listener_destroy) listener_destroy;
-  decltype(&ucp_listener_query) listener_query;
-  decltype(&ucp_listener_reject) listener_reject;
-  decltype(&ucp_ep_create) ep_create;
-  decltype(&ucp_ep_close_nbx) ep_close;
-  decltype(&ucp_am_send_nbx) am_send;
-  decltype(&ucp_am_recv_data_nbx) am_receive;
-  decltype(&ucp_am_data_release) am_release;
-  decltype(&ucp_request_free) request_free;
-  decltype(&ucp_request_check_status) request_status;
-  decltype(&ucs_status_string) text;
-};
-
-Result<Ucx> LoadUcx() {
-  // Not to take SIGHUP for its debugger, nor crashes.
-  ::setenv("UCX_DEBUG_SIGNO", "0", 0);
-  ::setenv("UCX_HANDLE_ERRORS", "none", 0);
-  ::setenv("UCX_LOG_LEVEL", "fatal", 0);     // errors are returned, and it logs to stdout
-  ::setenv("UCX_TCP_CM_REUSEADDR", "y", 0);  // an engine may start again at its port
-  constexpr const char* kFiles[] = {"libucs.so.0", "libucp.so.0"};
-  ASSIGN_OR_RETURN(SharedLibrary library,
-                   SharedLibrary::Load({.product = "UCX 1.13",
-                                        .purpose = "to move pages between engines",
-                                        .package = "libucx0",
-                                        .files = kFiles,
-                                        .global = true}));
-  Ucx ucx{};
-  library.Find("ucp_init_version", ucx.init);
-  library.Find("ucp_cleanup", ucx.cleanup);
-  library.Find("ucp_config_read", ucx.config_read);
-  library.Find("ucp_config_release", ucx.config_release);
-  library.Find("ucp_worker_create", ucx.worker_create);
-  library.Find("ucp_worker_destroy", ucx.worker_destroy);
-  library.Find("ucp_worker_progress", ucx.progress);
-  library.Find("ucp_worker_get_efd", ucx.get_efd);
-  library.Find("ucp_worker_arm", ucx.arm);
-  library.Find("ucp_worker_set_am_recv_handler", ucx.set_am_handler);
-  library.Find("ucp_listener_create", ucx.listener_create);
-  library.Find("ucp_listener_destroy", ucx.listener_destroy);
-  library.Find("ucp_listener_query", ucx.listener_query);
-  library.Find("ucp_listener_reject", ucx.listener_reject);
-  library.Find("ucp_ep_create", ucx.ep_create);
-  library.Find("ucp_ep_close_nbx", ucx.ep_close);
-  library.Find("ucp_am_send_nbx", ucx.am_send);
-  library.Find("ucp_am_recv_data_nbx", ucx.am_receive);
-  library.Find("ucp_am_data_release", ucx.am_release);
-  library.Find("ucp_request_free", ucx.request_free);
-  library.Find("ucp_request_check_status", ucx.request_status);
-  library.Find("ucs_status_string", ucx.text);
-  RETURN_IF_ERROR(library.FoundAll());
-  return ucx;
-}
-
-struct AddressList {
-  explicit AddressList(addrinfo* list) : first(list) {}
-  ~AddressList() { ::freeaddrinfo(first); }
-  AddressList(const AddressList&) = delete;
-  AddressList& operator=(const AddressList&) = delete;
-  addrinfo* const first;
-};
-
-Result<std::unique_ptr<AddressList>> Resolve(const HostPort& at) {
-  addrinfo hints{}, *list = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  const int code = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &list);
-  if (code != 0) return Unavailable(fmt::format("{}: {}", at.host, ::gai_strerror(code)));
-  return std::make_unique<AddressList>(list);
-}
-
-// Shuts down the socket that listens at a port of this process and its connections, whose
-// descriptors UCX does not tell. Returns how many connections there were.
-int ShutDownSockets(uint16_t port) {
-  int connections = 0;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
-    sockaddr_in at{};  // IPv6 has its port at the same place
-    socklen_t size = sizeof(at);
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) continue;
-    if ((at.sin_family != AF_INET && at.sin_family != AF_INET6) || ntohs(at.sin_port) != port) {
-      continue;
-    }
-    connections += ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0;
-    (void)::shutdown(fd, SHUT_RDWR);
-  }
-  return connections;
+ucs_sock_addr_t Sockaddr(const NetAddress& address) {
+  return {reinterpret_cast<const sockaddr*>(&address.bytes), address.size};
 }
 
 class UcxTransport final : public Transport {
@@ -137,6 +40,7 @@ class UcxTransport final : public Transport {
 
   Result<uint16_t> Listen(const HostPort& at) override;
   Result<ConnectionId> Connect(const HostPort& to) override;
+  void Trust(ConnectionId connection) override;
   void Send(ConnectionId to, std::string message) override {
     auto* send = new Operation{.transport = this, .connection = to, .text = std::move(message)};
     Start(send, kMessageId);
@@ -166,9 +70,20 @@ class UcxTransport final : public Transport {
     Data data;
     bool counts = false;  // it is reported
   };
+  // A message that waits for those before it.
+  struct Waiting {
+    void* descriptor = nullptr;  // of UCX, from which it is received; null: it is `text`
+    std::string text;
+    size_t size = 0;
+  };
   struct Connection {
     ucp_ep_h endpoint = nullptr;
-    std::string lost;  // not empty: to be reported
+    std::string lost = {};  // not empty: to be reported
+    bool trusted = false;
+    // Messages that are being received, or that the owner has not been told.
+    size_t coming = 0, coming_bytes = 0;
+    std::deque<Waiting> waiting = {};
+    size_t waiting_bytes = 0;  // of their texts
   };
 
   // Data for which there was no place yet.
@@ -194,6 +109,9 @@ class UcxTransport final : public Transport {
                         bool rendezvous);
   ucs_status_t TakeAt(const Place& place, ConnectionId from, std::pair<void*, size_t> data,
                       bool rendezvous);
+  void ReceiveWaiting(ConnectionId from, Connection& of);
+  void Told(ConnectionId from, size_t bytes);
+  void DropWaiting(Connection& of);
   void ReceiveHeld();
   void DropHeld(ConnectionId from);
   void EndMessage(Operation* receive, ucs_status_t status);
@@ -246,6 +164,7 @@ class UcxTransport final : public Transport {
 
   const Ucx ucx_;
   Owner& owner_;
+  std::optional<NameLookup> names_{[this] { Wake(); }};
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   ucp_listener_h listener_ = nullptr;
@@ -263,8 +182,10 @@ class UcxTransport final : public Transport {
 
 // The owner is told nothing from here on.
 UcxTransport::~UcxTransport() {
-  for (const auto& [id, connection] : std::exchange(connections_, {})) {
+  names_.reset();  // it wakes this
+  for (auto& [id, connection] : std::exchange(connections_, {})) {
     DropHeld(id);
+    DropWaiting(connection);
     Close(connection.endpoint);
   }
   while (worker_ != nullptr && ucx_.progress(worker_) != 0) continue;  // operations end
@@ -322,10 +243,10 @@ Status UcxTransport::Open() {
 }
 
 Result<uint16_t> UcxTransport::Listen(const HostPort& at) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<AddressList> address, Resolve(at));
+  ASSIGN_OR_RETURN(const std::vector<NetAddress> addresses, Resolve(at));
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {address->first->ai_addr, address->first->ai_addrlen};
+  params.sockaddr = Sockaddr(addresses.front());
   params.conn_handler = {&OnRequest, this};
   const Status status = Check(ucx_.listener_create(worker_, &params, &listener_),
                               fmt::format("listen at {}:{}", at.host, at.port).c_str());
@@ -340,11 +261,12 @@ Result<uint16_t> UcxTransport::Listen(const HostPort& at) {
 }
 
 Result<ConnectionId> UcxTransport::Connect(const HostPort& to) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<AddressList> address, Resolve(to));
+  ASSIGN_OR_RETURN(const std::optional<NetAddress> address, names_->Next(to));
+  if (!address) return ConnectionId();
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr = {address->first->ai_addr, address->first->ai_addrlen};
+  params.sockaddr = Sockaddr(*address);
   return Add(params);
 }
 
@@ -355,7 +277,7 @@ Result<ConnectionId> UcxTransport::Add(ucp_ep_params_t params) {
   Connection connection;
   RETURN_IF_ERROR(Check(ucx_.ep_create(worker_, &params, &connection.endpoint), "a connection"));
   const ConnectionId id(connected_++);
-  connections_.emplace(id, connection);
+  connections_.emplace(id, std::move(connection));
   return id;
 }
 
@@ -407,22 +329,85 @@ ucs_status_t UcxTransport::Receive(Operation* receive, void* descriptor, void* t
   return UCS_INPROGRESS;
 }
 
+void UcxTransport::Trust(ConnectionId connection) {
+  const auto at = connections_.find(connection);
+  if (at == connections_.end()) return;
+  at->second.trusted = true;
+  ReceiveWaiting(connection, at->second);
+}
+
 ucs_status_t UcxTransport::TakeMessage(ConnectionId from, void* data, size_t bytes,
                                        bool rendezvous) {
-  if (!from.valid() || bytes > kMessageBytesMax) return UCS_OK;  // dropped
-  auto* receive = new Operation{.transport = this, .connection = from};
-  if (!rendezvous) {
-    receive->text.assign(static_cast<const char*>(data), bytes);
-    EndMessage(receive, UCS_OK);
-    return UCS_OK;
+  const auto at = connections_.find(from);
+  if (at == connections_.end() || !at->second.lost.empty()) return UCS_OK;  // dropped
+  Connection& of = at->second;
+  Waiting& message = of.waiting.emplace_back();
+  message.size = bytes;
+  if (rendezvous) {
+    message.descriptor = data;
+  } else {
+    message.text.assign(static_cast<const char*>(data), bytes);
+    of.waiting_bytes += bytes;
   }
-  receive->text.resize(bytes);
-  return Receive<&UcxTransport::EndMessage>(receive, data, receive->text.data(), bytes);
+  ReceiveWaiting(from, of);
+  if (!of.trusted &&
+      (of.waiting.size() > kStrangerWaitingMax || of.waiting_bytes > kStrangerWaitingBytesMax)) {
+    of.lost = "it sends more than one message before it is paired";
+  }
+  return rendezvous ? UCS_INPROGRESS : UCS_OK;
+}
+
+// As many as may come at once. UCX has the rest, but for small ones.
+void UcxTransport::ReceiveWaiting(ConnectionId from, Connection& of) {
+  const size_t most = of.trusted ? kMessageBytesMax : kStrangerBytesMax;
+  while (!of.waiting.empty() && of.lost.empty()) {
+    const size_t size = of.waiting.front().size;
+    if (size > most) {
+      of.lost = fmt::format("it sends a message of {} bytes, at most {} are taken{}", size, most,
+                            of.trusted ? "" : " before it is paired");
+      return;
+    }
+    if (of.coming > 0 && (!of.trusted || size > most - of.coming_bytes)) return;
+    Waiting next = std::move(of.waiting.front());
+    of.waiting.pop_front();
+    of.waiting_bytes -= next.text.size();
+    ++of.coming;
+    of.coming_bytes += size;
+    auto* receive =
+        new Operation{.transport = this, .connection = from, .text = std::move(next.text)};
+    if (next.descriptor == nullptr) {
+      EndMessage(receive, UCS_OK);
+      continue;
+    }
+    receive->text.resize(size);
+    (void)Receive<&UcxTransport::EndMessage>(receive, next.descriptor, receive->text.data(), size);
+  }
+}
+
+// A message has been told, so another may come.
+void UcxTransport::Told(ConnectionId from, size_t bytes) {
+  const auto at = connections_.find(from);
+  if (at == connections_.end()) return;
+  --at->second.coming;
+  at->second.coming_bytes -= bytes;
+  ReceiveWaiting(from, at->second);
+}
+
+// Of a connection that is closed.
+void UcxTransport::DropWaiting(Connection& of) {
+  for (const Waiting& message : std::exchange(of.waiting, {})) {
+    if (message.descriptor != nullptr) ucx_.am_release(worker_, message.descriptor);
+  }
 }
 
 ucs_status_t UcxTransport::TakeData(ConnectionId from, std::string_view header,
                                     std::pair<void*, size_t> data, bool rendezvous) {
-  if (!from.valid() || header.size() > kHeaderBytesMax) return UCS_OK;  // dropped
+  const auto at = connections_.find(from);
+  if (at == connections_.end() || header.size() > kHeaderBytesMax) return UCS_OK;  // dropped
+  if (!at->second.trusted) {
+    if (at->second.lost.empty()) at->second.lost = "it sends pages before it is paired";
+    return UCS_OK;
+  }
   const bool waits = !held_.empty();
   const Place place = waits ? Place{.later = true} : owner_.OnData(from, header, data.second);
   if (place.later) {
@@ -478,7 +463,12 @@ ucs_status_t UcxTransport::TakeAt(const Place& place, ConnectionId from,
 }
 
 void UcxTransport::EndMessage(Operation* receive, ucs_status_t status) {
-  if (status == UCS_OK) messages_.emplace_back(receive->connection, std::move(receive->text));
+  const auto at = connections_.find(receive->connection);
+  if (status == UCS_OK) {
+    messages_.emplace_back(receive->connection, std::move(receive->text));
+  } else if (at != connections_.end() && at->second.lost.empty()) {
+    at->second.lost = ucx_.text(status);
+  }
   delete receive;
 }
 
@@ -491,6 +481,7 @@ void UcxTransport::Close(ConnectionId id) {
   const auto at = connections_.find(id);
   if (at == connections_.end()) return;
   const ucp_ep_h endpoint = at->second.endpoint;
+  DropWaiting(at->second);
   connections_.erase(at);
   DropHeld(id);
   Close(endpoint);
@@ -507,11 +498,13 @@ void UcxTransport::Close(ucp_ep_h endpoint) {
 }
 
 // Returns as soon as there is something to report: data that has come is still in the caches then.
+// And soon in any case: the owner has more to do than to drop what comes.
 void UcxTransport::Progress() {
   ReceiveHeld();
+  const int64_t end_us = MonotonicUs() + kProgressUs;
   do {
     idle_ = ucx_.progress(worker_) == 0;
-  } while (!idle_ && !news());
+  } while (!idle_ && !news() && MonotonicUs() < end_us);
   for (const ucp_conn_request_h request : std::exchange(requests_, {})) {
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
@@ -527,7 +520,9 @@ void UcxTransport::Report() {
   }
   for (const auto& [cookie, whole] : std::exchange(sent_, {})) owner_.OnSent(cookie, whole);
   for (const auto& [from, message] : std::exchange(messages_, {})) {
-    if (connections_.contains(from)) owner_.OnMessage(from, message);
+    if (!connections_.contains(from)) continue;
+    owner_.OnMessage(from, message);
+    Told(from, message.size());
   }
   std::vector<std::pair<ConnectionId, std::string>> lost;
   for (auto& [id, connection] : connections_) {

@@ -14,16 +14,12 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "handoff/name_lookup.h"
 
 namespace braid::handoff {
 
 using ConnectionId = StrongId<struct ConnectionTag, int64_t>;
 
-// A name or an address, and a port.
-struct HostPort {
-  std::string host;
-  uint16_t port = 0;
-};
 // "10.0.0.1:7000", "[::1]:7000", "prefill:7000".
 Result<HostPort> ParseHostPort(std::string_view text);
 
@@ -31,6 +27,7 @@ class Transport {
  public:
   // Largest message without data.
   static constexpr size_t kMessageBytesMax = size_t{80} << 20;
+  static constexpr size_t kStrangerBytesMax = size_t{16} << 10;
   static constexpr size_t kHeaderBytesMax = 256;
   // Data on its way to one receiver that keeps a link busy. More only waits, and leaves the caches
   // between the checksum of a part and its copies.
@@ -58,8 +55,12 @@ class Transport {
 
   // The port that it listens on.
   virtual Result<uint16_t> Listen(const HostPort& at) = 0;
-  // A connection that may turn out not to stand: then it is lost.
+  // A connection that may turn out not to stand: then it is lost. Invalid: the name is being looked
+  // up; Wait returns when it has been, and then this is to be called again.
   virtual Result<ConnectionId> Connect(const HostPort& to) = 0;
+  // The owner knows who is at the other end. Until then a connection is a stranger's: it brings one
+  // message of kStrangerBytesMax at a time, and no data. One that sends more is lost.
+  virtual void Trust(ConnectionId connection) = 0;
   virtual void Send(ConnectionId to, std::string message) = 0;
   struct Data {
     const std::byte* bytes = nullptr;  // stay until OnSent

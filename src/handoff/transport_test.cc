@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,14 +18,23 @@ namespace {
 using ::testing::HasSubstr;
 
 struct End final : Transport::Owner {
-  void OnAccepted(ConnectionId connection) override { accepted = connection; }
+  void OnAccepted(ConnectionId connection) override {
+    accepted = connection;
+    if (trusts != nullptr) trusts->Trust(connection);
+  }
   void OnLost(ConnectionId, const std::string& why) override { lost = why; }
   void OnMessage(ConnectionId from, std::string_view message) override {
     last_from = from;
     messages.emplace_back(message);
+    if (message == "proof") owns->Trust(from);
   }
   Transport::Place OnData(ConnectionId, std::string_view header, size_t bytes) override {
-    if (header == "drop") return {};
+    ++offered;
+    if (header == "drop") {
+      const int64_t end_us = MonotonicUs() + drop_us;
+      while (MonotonicUs() < end_us) continue;
+      return {};
+    }
     page.assign(bytes, std::byte{0});
     return {page.data(), 7};
   }
@@ -37,7 +48,10 @@ struct End final : Transport::Owner {
   std::string lost;
   std::vector<std::string> messages;
   std::vector<std::byte> page;
-  int received = 0, ended = 0, sent = 0, failed = 0;
+  int received = 0, ended = 0, sent = 0, failed = 0, offered = 0;
+  int64_t drop_us = 0;          // that it takes to drop data
+  Transport* owns = nullptr;    // the transport whose owner this is
+  Transport* trusts = nullptr;  // not null: whoever connects is trusted
 };
 
 class TransportTest : public ::testing::Test {
@@ -47,15 +61,17 @@ class TransportTest : public ::testing::Test {
       auto made = Transport::Create(ends_[i]);
       EXPECT_TRUE(made) << (made ? "" : made.error().message);
       transports_[i] = std::move(*made);
+      ends_[i].owns = ends_[i].trusts = transports_[i].get();
     }
     const Result<uint16_t> port = transports_[0]->Listen({"127.0.0.1", 0});
     EXPECT_TRUE(port) << (port ? "" : port.error().message);
     port_ = *port;
     out_ = *transports_[1]->Connect({"127.0.0.1", port_});
+    transports_[1]->Trust(out_);
   }
   template <class F>
   bool Until(F done) {
-    const int64_t end_us = MonotonicUs() + 20'000'000;
+    const int64_t end_us = MonotonicUs() + 60'000'000;
     while (!done() && MonotonicUs() < end_us) {
       for (auto& transport : transports_) {
         if (transport) transport->Progress();
@@ -113,6 +129,87 @@ TEST_F(TransportTest, NoticesAnEndThatIsGone) {
 TEST_F(TransportTest, LosesAConnectionToNobody) {
   const auto out = transports_[1]->Connect({"127.0.0.1", 1});
   EXPECT_TRUE(!out || Until([&] { return !ends_[1].lost.empty(); }));
+}
+
+// Whoever has not proved anything takes little memory here, and no place.
+TEST_F(TransportTest, AStrangerWhoSendsMuchIsLost) {
+  ends_[0].trusts = nullptr;
+  transports_[1]->Send(out_, std::string(Transport::kStrangerBytesMax, 'x'));
+  ASSERT_TRUE(Until([&] { return ends_[0].messages.size() == 1; }));
+  EXPECT_EQ(ends_[0].lost, "");
+  transports_[1]->Send(out_, std::string(Transport::kStrangerBytesMax + 1, 'x'));
+  ASSERT_TRUE(Until([&] { return !ends_[0].lost.empty() && !ends_[1].lost.empty(); }));
+  EXPECT_THAT(ends_[0].lost, HasSubstr("16385 bytes, at most 16384"));
+  ends_[0].lost.clear();
+  out_ = *transports_[1]->Connect({"127.0.0.1", port_});
+  for (int i = 0; i < 4; ++i) transports_[1]->Send(out_, std::string(40 << 20, 'x'));
+  ASSERT_TRUE(Until([&] { return !ends_[0].lost.empty(); }));
+  EXPECT_EQ(ends_[0].messages.size(), 1u);
+}
+
+TEST_F(TransportTest, AStrangersDataIsNotOffered) {
+  for (const size_t bytes : {size_t{64}, size_t{5} << 20}) {
+    ends_[0].trusts = nullptr;
+    ends_[0].lost.clear();
+    const ConnectionId out = *transports_[1]->Connect({"127.0.0.1", port_});
+    const std::vector<std::byte> page(bytes);
+    transports_[1]->SendData(out, "head", {page.data(), page.size(), 1});
+    ASSERT_TRUE(Until([&] { return !ends_[0].lost.empty(); })) << bytes;
+    EXPECT_EQ(ends_[0].offered, 0) << bytes;
+    transports_[1]->Close(out);
+  }
+}
+
+// A partner does not wait for the other side to read its proof before it goes on.
+TEST_F(TransportTest, MessagesBehindAProofWaitForIt) {
+  ends_[0].trusts = nullptr;
+  const std::vector<std::string> sent = {"proof", std::string(3 << 20, 'x'), "short",
+                                         std::string(50 << 20, 'y'), std::string(40 << 20, 'z')};
+  for (const std::string& message : sent) transports_[1]->Send(out_, message);
+  ASSERT_TRUE(Until([&] { return ends_[0].messages.size() == sent.size(); })) << ends_[0].lost;
+  EXPECT_TRUE(ends_[0].messages == sent);
+}
+
+// The owner has other partners.
+TEST_F(TransportTest, ComesBackFromDataThatNobodyWants) {
+  transports_[1]->Send(out_, "hello");
+  ASSERT_TRUE(Until([&] { return !ends_[0].messages.empty(); }));
+  constexpr int kTurns = 3, kOnTheWay = 50'000;
+  std::atomic<bool> enough = false, over = false;
+  const std::vector<std::byte> page(64);
+  std::thread flood([&] {
+    const int64_t end_us = MonotonicUs() + 30'000'000;
+    for (int begun = 0; !enough && MonotonicUs() < end_us; transports_[1]->Progress()) {
+      for (; begun - ends_[1].sent < kOnTheWay; ++begun) {
+        transports_[1]->SendData(out_, "drop", {page.data(), page.size(), 1});
+      }
+    }
+    over = true;
+  });
+  ends_[0].drop_us = 50;  // so the next is there before one has been dropped
+  int turns = 0;
+  while (turns < kTurns && !over) {
+    transports_[0]->Progress();
+    turns += ends_[0].offered > 1000;
+  }
+  EXPECT_FALSE(over) << turns << " turns";
+  enough = true;
+  flood.join();
+}
+
+// And the address after the first one, where nobody answers at that.
+TEST_F(TransportTest, LooksNamesUpWhileOthersAreServed) {
+  ConnectionId named = *transports_[1]->Connect({"localhost", port_});
+  EXPECT_FALSE(named.valid()) << "the caller waited for the name";
+  ASSERT_TRUE(Until([&] {
+    if (!named.valid() || !ends_[1].lost.empty()) {
+      ends_[1].lost.clear();
+      named = *transports_[1]->Connect({"localhost", port_});
+      if (named.valid()) transports_[1]->Send(named, "by name");
+    }
+    return !ends_[0].messages.empty();
+  }));
+  EXPECT_EQ(ends_[0].messages[0], "by name");
 }
 
 // Canaries: when a write into a page of a closed connection has ended, the page has other owners,

@@ -75,6 +75,12 @@ class Loopback::End final : public Transport {
     at->second.other->Put(std::move(item));
   }
 
+  void Trust(ConnectionId connection) override {
+    std::lock_guard lock(hub_.mutex_);
+    const auto at = connections_.find(connection);
+    if (at != connections_.end()) at->second.trusted = true;
+  }
+
   void Close(ConnectionId connection) override {
     std::lock_guard lock(hub_.mutex_);
     const auto at = connections_.find(connection);
@@ -152,6 +158,7 @@ class Loopback::End final : public Transport {
   struct Link {
     End* other = nullptr;  // null: it does not stand
     ConnectionId there;
+    bool trusted = false;
   };
   // A part that has a place and waits for its bytes.
   struct Write {
@@ -183,6 +190,11 @@ class Loopback::End final : public Transport {
   bool Stands(ConnectionId connection) {
     std::lock_guard lock(hub_.mutex_);
     return connections_.contains(connection);
+  }
+  bool Trusted(ConnectionId connection) {
+    std::lock_guard lock(hub_.mutex_);
+    const auto at = connections_.find(connection);
+    return at != connections_.end() && at->second.trusted;
   }
   // The connection, and with it what it sends. The mutex is held.
   void Forget(ConnectionId connection) {
@@ -253,6 +265,7 @@ class Loopback::End final : public Transport {
   // False: it waits.
   bool TakeData(const Item& item) {
     if (!Stands(item.at)) return true;
+    CHECK(Trusted(item.at), "pages on a connection that is not paired");
     const Place place = owner_.OnData(item.at, item.text, item.size);
     if (place.later) {
       ++hub_.waited;

@@ -1,0 +1,81 @@
+// Names whose answers are slow, wrong, or several addresses.
+#include "handoff/name_lookup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <latch>
+#include <semaphore>
+
+namespace braid::handoff {
+namespace {
+
+using ::testing::HasSubstr;
+
+NetAddress Numbered(int last) {
+  return Resolve({"127.0.0." + std::to_string(last), 7000}, true)->front();
+}
+
+// The last byte of an address of IPv4; -1: none.
+int NumberOf(const std::optional<NetAddress>& address) {
+  if (!address || address->bytes.ss_family != AF_INET) return -1;
+  return static_cast<int>(
+      ntohl(reinterpret_cast<const sockaddr_in*>(&address->bytes)->sin_addr.s_addr) & 0xff);
+}
+
+TEST(NameLookup, WhoAsksDoesNotWaitForTheAnswer) {
+  std::latch answered(1);
+  std::counting_semaphore<> woken(0);
+  NameLookup lookup([&] { woken.release(); },
+                    [&](const HostPort&) -> Result<std::vector<NetAddress>> {
+                      answered.wait();
+                      return std::vector{Numbered(1)};
+                    });
+  for (int i = 0; i < 3; ++i) {
+    const auto next = lookup.Next({"slow", 7000});
+    ASSERT_TRUE(next);
+    EXPECT_FALSE(next->has_value());
+    EXPECT_EQ(NumberOf(*lookup.Next({"127.0.0.9", 7000})), 9) << "an address waited for a name";
+  }
+  answered.count_down();
+  woken.acquire();
+  EXPECT_EQ(NumberOf(*lookup.Next({"slow", 7000})), 1);
+}
+
+TEST(NameLookup, GivesAllAddressesAndThenAsksAgain) {
+  std::counting_semaphore<> woken(0);
+  int answers = 0;
+  NameLookup lookup([&] { woken.release(); },
+                    [&](const HostPort&) -> Result<std::vector<NetAddress>> {
+                      ++answers;
+                      return std::vector{Numbered(10 * answers), Numbered(10 * answers + 1)};
+                    });
+  for (int round = 1; round <= 2; ++round) {
+    EXPECT_EQ(NumberOf(*lookup.Next({"two", 7000})), -1);
+    woken.acquire();
+    EXPECT_EQ(NumberOf(*lookup.Next({"two", 7000})), 10 * round);
+    EXPECT_EQ(NumberOf(*lookup.Next({"two", 7000})), 10 * round + 1);
+  }
+}
+
+TEST(NameLookup, TellsAnErrorAndAsksAgain) {
+  std::counting_semaphore<> woken(0);
+  bool fails = true;
+  NameLookup lookup([&] { woken.release(); },
+                    [&](const HostPort& at) -> Result<std::vector<NetAddress>> {
+                      if (!std::exchange(fails, false)) return std::vector{Numbered(1)};
+                      return Error{ErrorCode::kUnavailable, at.host + " is not known"};
+                    });
+  ASSERT_TRUE(lookup.Next({"late", 7000}));
+  woken.acquire();
+  const auto failed = lookup.Next({"late", 7000});
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, HasSubstr("late is not known"));
+  EXPECT_EQ(NumberOf(*lookup.Next({"late", 7000})), -1);
+  woken.acquire();
+  EXPECT_EQ(NumberOf(*lookup.Next({"late", 7000})), 1);
+}
+
+}  // namespace
+}  // namespace braid::handoff
