@@ -40,7 +40,9 @@ void AdmissionControl::Withdraw(Sequence& s) {
 }
 
 void AdmissionControl::ChargeComputed(Sequence& s) {
-  queue_.Charge(s, std::max<int64_t>(std::exchange(s.computed, 0), 0));
+  const int64_t more = std::max<int64_t>(s.computed, 0);
+  queue_.Charge(s, more);
+  s.computed -= more;
 }
 
 int64_t AdmissionControl::CacheVersion() const {
@@ -168,10 +170,12 @@ bool AdmissionControl::AdmitTo(Sequence& s, DpRankId r) {
   }
   queue_.Admitted(s);
   queue_.Erase(s);
-  // For what is to be computed at once; ChargeComputed adds what came on top.
-  const int32_t charge = s.known_tokens() - std::max(s.planned, s.arriving);
+  // For what is to be computed at once, less what an earlier admission charged and nobody computed;
+  // ChargeComputed adds what comes on top.
+  const int64_t now = s.known_tokens() - std::max(s.planned, s.arriving);
+  const int64_t charge = std::max<int64_t>(now + s.computed, 0);
   queue_.Charge(s, charge);
-  s.computed = -charge;
+  s.computed -= charge;
   s.waiting = false;
   const int32_t slot = rank.free_slots.Lowest();
   rank.free_slots.Erase(slot);

@@ -27,7 +27,8 @@ class AdmissionControl {
   // Followers that wait for no more than `published` tokens of the leader can be admitted.
   void WakeFollowers(Sequence& leader, int32_t published);
   // The sequence gives its blocks back: its tenant is charged for what was computed on top of what
-  // the admission charged.
+  // the admission charged. What that charged and nobody computed is not charged again, where the
+  // sequence comes to wait again.
   void ChargeComputed(Sequence& s);
   // What a sequence awaited from a tier is there: up to `end` it is reused,
   // and at most so many tokens came from disk.

@@ -167,8 +167,31 @@ TEST_F(AdmissionControlTest, ATenantIsChargedForWhatIsComputedAndOnce) {
   EXPECT_THAT(Admit(), ElementsAre(big.id.value));
   EXPECT_EQ(s.computed, -300);
   parts_->life_cycle.Abort(big.id, FinishReason::kAbort);
-  EXPECT_EQ(s.computed, 0);
+  EXPECT_EQ(s.computed, -300);
   EXPECT_THAT(Admit(), ElementsAre(small.id.value));  // although it came last
+}
+
+// Nothing of it was computed before it lost its blocks.
+TEST_F(AdmissionControlTest, WhatIsAdmittedAgainIsChargedOnce) {
+  SchedulerConfig config = Config();
+  config.running_max = 1;
+  Use(config);
+  std::vector<Request> requests;
+  for (const char* tenant : {"b", "b", "a", "a"}) {
+    const auto i = static_cast<int32_t>(requests.size());
+    requests.push_back(Make(i == 0 ? 400 : i == 2 ? 300 : 20, 50, 1000 * i));
+    requests.back().tenant = tenant;
+  }
+  for (const Request& request : requests) Send(request);
+  const auto id = [&](size_t i) { return requests[i].id.value; };
+  EXPECT_THAT(Admit(), ElementsAre(id(0)));
+  parts_->life_cycle.Abort(requests[0].id, FinishReason::kAbort);
+  ASSERT_THAT(Admit(), ElementsAre(id(2)));
+  parts_->life_cycle.Preempt(*rank().running[0]);
+  rank().preempted = false;
+  ASSERT_THAT(Admit(), ElementsAre(id(2)));
+  parts_->life_cycle.Abort(requests[2].id, FinishReason::kAbort);
+  EXPECT_THAT(Admit(), ElementsAre(id(3))) << "its tenant was charged 300 tokens, the other 400";
 }
 
 TEST_F(AdmissionControlTest, ReuseIsCountedAtTheFirstAdmissionOnly) {
