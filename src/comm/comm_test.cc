@@ -222,6 +222,25 @@ TEST(ThreadGroup, WhoWaitsForTheOthersHearsAtOnceThatTheGroupHasEnded) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("expected 9"));
 }
 
+// Nobody waits in one group for a rank that another group has given up.
+TEST(ThreadGroup, GroupsThatShareTheirEndEndTogether) {
+  GroupEnd end;
+  ThreadGroup pair(2, kShort, Spin::kBrief, {4, &end});
+  ThreadGroup other(2, 4 * kLong, Spin::kBrief, {0, &end});
+  const int64_t start_us = MonotonicUs();
+  Status waits;
+  std::thread waiting([&] { waits = other.rank(0).Barrier(); });
+  const Status ended = pair.rank(0).Barrier();
+  waiting.join();
+  const Status later = other.rank(1).Barrier();
+  EXPECT_LT(MonotonicUs() - start_us, std::chrono::microseconds(kLong).count());
+  for (const Status& status : {ended, waits, later}) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(status.error().message, "no word from rank 5 within 1000 ms");
+  }
+}
+
 TEST(ThreadGroup, SizesThatDisagreeAreAnErrorOfAll) {
   const auto errors = OnThreads(2, kLong, [](Communicator& comm) {
     std::vector<std::byte> data(comm.rank() == 0 ? 8 : 9);

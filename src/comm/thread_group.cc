@@ -7,11 +7,12 @@
 #include <fmt/format.h>
 #include <immintrin.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -23,6 +24,8 @@ namespace {
 // Ticks of the time-stamp counter (2 to 4 per nanosecond) to look at a counter for before sleeping.
 // kLong is that of the pool's members (base/system/thread_pool.h).
 constexpr uint64_t kBriefTicks = 50'000, kLongTicks = 150'000;
+// A rank that sleeps looks so often whether another group has ended its own.
+constexpr int64_t kLookUs = 100'000;
 
 // Of all parts of a rank together that lie in a buffer: copying them twice takes less than waiting.
 constexpr size_t kBufferedBytesMost = 64 << 10;
@@ -42,19 +45,22 @@ struct alignas(64) Post {
 };
 
 struct Group {
-  Group(int32_t size, std::chrono::milliseconds limit, Spin spin)
+  Group(int32_t size, std::chrono::milliseconds limit, Spin spin, const AmongGroups& among)
       : deadline(limit),
         spin_ticks(spin == Spin::kLong ? kLongTicks : kBriefTicks),
+        first(among.first),
+        end(among.end != nullptr ? *among.end : own_end),
         posts(static_cast<size_t>(size)) {}
 
   const std::chrono::milliseconds deadline;
   const uint64_t spin_ticks;
+  const int32_t first;
+  GroupEnd own_end;
+  GroupEnd& end;
   std::vector<Post> posts;
   std::atomic<int32_t> sleepers{0};
-  std::atomic<bool> ended{false};
   std::mutex mutex;
   std::condition_variable changed;
-  std::optional<Error> error;  // under the mutex; why the group ended
 
   void Notify() {
     if (sleepers.load() == 0) return;
@@ -66,11 +72,10 @@ struct Group {
 
   // The first error is everybody's.
   Error End(Error why) {
+    Error everybodys = end.End(std::move(why));
     std::lock_guard lock(mutex);
-    if (!error) error = std::move(why);
-    ended.store(true);
     changed.notify_all();
-    return *error;
+    return everybodys;
   }
 
   // False when the time is over or the group has ended.
@@ -82,8 +87,11 @@ struct Group {
     } while (__rdtsc() - start < spin_ticks);
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1);
-    const auto done = [&] { return counter.load() >= call || ended.load(); };
-    changed.wait_for(lock, std::chrono::microseconds(end_us - MonotonicUs()), done);
+    while (counter.load() < call && !end.ended()) {
+      const int64_t left_us = end_us - MonotonicUs();
+      if (left_us <= 0) break;
+      changed.wait_for(lock, std::chrono::microseconds(std::min(left_us, kLookUs)));
+    }
     sleepers.fetch_sub(1);
     return counter.load() >= call;
   }
@@ -96,7 +104,7 @@ class ThreadRank final : public Communicator {
  private:
   Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
     // Others may still copy from a buffer only where the last call failed.
-    if (group_.ended.load()) return group_.End({});
+    if (group_.end.ended()) return group_.End({});
     Post& own = group_.posts[static_cast<size_t>(rank())];
     const uint64_t call = ++calls_;
     const bool buffered = Show(send, own.shown[call % 2]);
@@ -165,13 +173,13 @@ class ThreadRank final : public Communicator {
   Status Copy(Post& post, uint64_t call, int32_t from, MutableBytes to) {
     post.readers.fetch_add(1);
     Status status;
-    if (group_.ended.load()) {
+    if (group_.end.ended()) {
       status = group_.End({});
     } else if (const Bytes part = post.shown[call % 2].parts[static_cast<size_t>(rank())];
                part.size() != to.size()) {
-      status = group_.End(
-          {ErrorCode::kInternal, fmt::format("rank {} sent {} bytes to rank {}, which expected {}",
-                                             from, part.size(), rank(), to.size())});
+      status = group_.End({ErrorCode::kInternal,
+                           fmt::format("rank {} sent {} bytes to rank {}, which expected {}",
+                                       Member(from), part.size(), Member(rank()), to.size())});
     } else if (!part.empty()) {
       std::memcpy(to.data(), part.data(), part.size());
     }
@@ -184,12 +192,15 @@ class ThreadRank final : public Communicator {
     std::vector<int32_t> missing;
     for (int32_t r = 0; r < size(); ++r) {
       const Post& post = group_.posts[static_cast<size_t>(r)];
-      if (r != rank() && (post.*counter).load() < call) missing.push_back(r);
+      if (r != rank() && (post.*counter).load() < call) missing.push_back(Member(r));
     }
     return group_.End(
         {ErrorCode::kUnavailable, fmt::format("no word from rank {} within {} ms",
                                               fmt::join(missing, ", "), group_.deadline.count())});
   }
+
+  // Errors name ranks by their numbers among all.
+  int32_t Member(int32_t rank) const { return group_.first + rank; }
 
   Group& group_;
   uint64_t calls_ = 0;
@@ -197,13 +208,21 @@ class ThreadRank final : public Communicator {
 
 }  // namespace
 
+Error GroupEnd::End(Error why) {
+  std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(why);
+  ended_.store(true);
+  return *error_;
+}
+
 struct ThreadGroup::State {
   Group group;
   std::vector<std::unique_ptr<ThreadRank>> ranks;
 };
 
-ThreadGroup::ThreadGroup(int32_t size, std::chrono::milliseconds deadline, Spin spin)
-    : state_(new State{Group(size, deadline, spin), {}}) {
+ThreadGroup::ThreadGroup(int32_t size, std::chrono::milliseconds deadline, Spin spin,
+                         const AmongGroups& among)
+    : state_(new State{Group(size, deadline, spin, among), {}}) {
   CHECK(size >= 1, "{} ranks", size);
   for (int32_t rank = 0; rank < size; ++rank) {
     state_->ranks.push_back(std::make_unique<ThreadRank>(state_->group, rank, size));

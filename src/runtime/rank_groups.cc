@@ -14,11 +14,11 @@ namespace braid {
 namespace {
 
 std::vector<std::unique_ptr<ThreadGroup>> MakeGroups(int32_t ranks, int32_t size,
-                                                     std::chrono::milliseconds deadline,
-                                                     Spin spin) {
+                                                     std::chrono::milliseconds deadline, Spin spin,
+                                                     GroupEnd& end) {
   std::vector<std::unique_ptr<ThreadGroup>> groups;
   for (int32_t first = 0; first < ranks; first += size) {
-    groups.push_back(std::make_unique<ThreadGroup>(size, deadline, spin));
+    groups.push_back(std::make_unique<ThreadGroup>(size, deadline, spin, AmongGroups{first, &end}));
   }
   return groups;
 }
@@ -39,12 +39,12 @@ std::vector<int32_t> MembersOf(int32_t rank, int32_t size) {
 
 ThreadRanks::ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline)
     : mesh_(mesh),
-      tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline, SpinOf(mesh))),
-      experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline, SpinOf(mesh))),
-      second_tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline, Spin::kBrief)),
-      second_experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline, Spin::kBrief)),
-      moves_(MakeGroups(mesh.ranks(), mesh.ep, deadline, Spin::kBrief)),
-      all_(mesh.ranks(), deadline, SpinOf(mesh)) {}
+      tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline, SpinOf(mesh), end_)),
+      experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline, SpinOf(mesh), end_)),
+      second_tensor_(MakeGroups(mesh.ranks(), mesh.tp, deadline, Spin::kBrief, end_)),
+      second_experts_(MakeGroups(mesh.ranks(), mesh.ep, deadline, Spin::kBrief, end_)),
+      moves_(MakeGroups(mesh.ranks(), mesh.ep, deadline, Spin::kBrief, end_)),
+      all_(mesh.ranks(), deadline, SpinOf(mesh), {0, &end_}) {}
 
 ops::Ranks ThreadRanks::RanksOf(int32_t rank, const Groups& tensor, const Groups& experts) {
   return {.tensor = &tensor[static_cast<size_t>(rank / mesh_.tp)]->rank(rank % mesh_.tp),

@@ -12,7 +12,7 @@
 
 namespace braid {
 
-// Of ranks that are threads of this process.
+// Of ranks that are threads of this process. An error of one group is an error of all.
 class ThreadRanks {
  public:
   ThreadRanks(const Mesh& mesh, std::chrono::milliseconds deadline);
@@ -28,6 +28,7 @@ class ThreadRanks {
   ops::Ranks RanksOf(int32_t rank, const Groups& tensor, const Groups& experts);
 
   const Mesh mesh_;
+  GroupEnd end_;
   Groups tensor_, experts_, second_tensor_, second_experts_, moves_;
   ThreadGroup all_;
 };
