@@ -83,9 +83,11 @@ Status Driver::Submit(Request request, OutputSink* sink) {
 
 void Driver::Abort(RequestId id, FinishReason reason) { Post(braid::Abort{id, reason}); }
 
+// The tiers first, and once more in the event's place: what was planned between may not stay. The
+// engine thread has little to remove then.
 void Driver::FlushCache(bool tiers) {
-  Post(braid::FlushCache{tiers});
   if (tiers && state_->config.clear_tiers) state_->config.clear_tiers();
+  Post(braid::FlushCache{tiers});
 }
 
 void Driver::Post(Event event) { state_->inbox.Post(std::move(event)); }
@@ -179,6 +181,8 @@ void Driver::State::Apply(const Event& event) {
   if (config.event_log != nullptr) config.event_log->Add(event);
   if (config.followers != nullptr) config.followers->Add(event);
   if (std::holds_alternative<StepDone>(event) && --in_flight == 0) figures.step_started_us = 0;
+  const auto* flush = std::get_if<braid::FlushCache>(&event);
+  if (flush != nullptr && flush->tiers && config.clear_tiers) config.clear_tiers();
   scheduler.Apply(event);
 }
 

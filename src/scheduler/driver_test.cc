@@ -249,6 +249,8 @@ TEST_F(DriverTest, AFlushClearsTheTiersOnlyWhenItSaysSo) {
   EXPECT_EQ(cleared, 0);
   driver_->FlushCache(true);
   EXPECT_EQ(cleared, 1);
+  driver_->Turn();
+  EXPECT_EQ(cleared, 2) << "of what was planned before the event";
 }
 
 TEST_F(DriverTest, BooksAreCheckedWhileNothingRuns) {

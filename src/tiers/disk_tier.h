@@ -58,7 +58,8 @@ class DiskTier final : public Mover {
   void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   void Start(const PageMove& move, EventSink& events) override;
   void Drain() override;
-  // Removes all that is not being written, of this fingerprint.
+  // Removes all of this fingerprint but what other servers are writing. Of moves that have begun,
+  // nothing will be there either: what they were to write is lost.
   void Clear();
 
   DiskTierStats stats() const;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -57,17 +58,18 @@ bool HostPages::Read(const KnownPart& part, const PartPieces& pieces) {
     from += piece.size();
   }
   std::lock_guard lock(mutex_);
-  --entries_.at(part).users;
+  Leave(part, entries_.at(part));
   return true;
 }
 
-bool HostPages::Write(const KnownPart& part, const PartPieces& pieces,
+bool HostPages::Write(const KnownPart& part, const PartPieces& pieces, int64_t began_us,
                       std::vector<KnownPart>& gone) {
   int64_t bytes = 0;
   for (const auto& piece : pieces) bytes += std::ssize(piece);
   std::byte* to = nullptr;
   {
     std::lock_guard lock(mutex_);
+    if (began_us <= cleared_us_) return false;
     if (const auto at = entries_.find(part); at != entries_.end()) return at->second.whole;
     const int64_t room = RoundUp(bytes, kAlignment);
     if (!MakeRoom(room, gone)) return false;
@@ -83,9 +85,18 @@ bool HostPages::Write(const KnownPart& part, const PartPieces& pieces,
   }
   std::lock_guard lock(mutex_);
   Entry& entry = entries_.at(part);
-  --entry.users;
-  entry.whole = true;
-  return true;
+  const bool stays = !entry.gone;
+  entry.whole = stays;
+  Leave(part, entry);
+  return stays;
+}
+
+// Who has copied it does so no more.
+void HostPages::Leave(const KnownPart& part, Entry& entry) {
+  if (--entry.users > 0 || !entry.gone) return;
+  used_ -= RoundUp(entry.bytes, kAlignment);
+  std::erase(order_, part);
+  entries_.erase(part);
 }
 
 // So many bytes from head_ on; at the end of the memory it begins anew. False: they are being used.
@@ -114,11 +125,16 @@ bool HostPages::EvictOldest(std::vector<KnownPart>& gone) {
   return true;
 }
 
-void HostPages::Clear() {
+void HostPages::Clear(int64_t now_us) {
   std::lock_guard lock(mutex_);
+  cleared_us_ = std::max(cleared_us_, now_us);
   std::erase_if(order_, [&](const KnownPart& part) {
     const auto at = entries_.find(part);
-    if (at->second.users > 0) return false;
+    if (at->second.users > 0) {
+      at->second.gone = true;
+      at->second.whole = false;
+      return false;
+    }
     used_ -= RoundUp(at->second.bytes, kAlignment);
     entries_.erase(at);
     return true;

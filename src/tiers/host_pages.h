@@ -29,11 +29,12 @@ class HostPages {
   bool Has(const KnownPart& part) const;
   // Copies the part out; false: it is not there.
   bool Read(const KnownPart& part, const PartPieces& pieces);
-  // Copies the part in and appends to `gone` what made way. True: it is there now, or was before.
-  // False: there is no room for it.
-  bool Write(const KnownPart& part, const PartPieces& pieces, std::vector<KnownPart>& gone);
-  // Forgets all that nobody copies.
-  void Clear();
+  // Copies the part in, of a move that began at a time, and appends to `gone` what made way. True:
+  // it is there now, or was before. False: there is no room for it, or it was cleared meanwhile.
+  bool Write(const KnownPart& part, const PartPieces& pieces, int64_t began_us,
+             std::vector<KnownPart>& gone);
+  // Forgets all, also what moves that have begun by `now_us` are still to write.
+  void Clear(int64_t now_us);
 
   struct Stats {
     int64_t parts = 0, bytes = 0;
@@ -46,10 +47,12 @@ class HostPages {
     int64_t offset = 0, bytes = 0;
     int32_t users = 0;   // that copy it in or out
     bool whole = false;  // it may be read
+    bool gone = false;   // cleared; the last user takes it away
   };
   HostPages(std::byte* memory, int64_t bytes) : memory_(memory), size_(bytes) {}
   bool MakeRoom(int64_t bytes, std::vector<KnownPart>& gone);
   bool EvictOldest(std::vector<KnownPart>& gone);
+  void Leave(const KnownPart& part, Entry& entry);
 
   std::byte* const memory_;
   const int64_t size_;
@@ -58,6 +61,7 @@ class HostPages {
   std::deque<KnownPart> order_;  // from the oldest on, which is the first behind head_
   int64_t head_ = 0;             // where the next part begins
   int64_t used_ = 0;
+  int64_t cleared_us_ = -1;
 };
 
 }  // namespace braid

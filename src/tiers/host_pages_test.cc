@@ -40,9 +40,11 @@ PartPieces Pieces(std::vector<std::byte>& bytes) {
   return {all.first(bytes.size() / 3), all.subspan(bytes.size() / 3)};
 }
 
-bool Put(HostPages& pages, uint64_t number, size_t size, std::vector<KnownPart>& gone) {
+// Of a move that began at a time.
+bool Put(HostPages& pages, uint64_t number, size_t size, std::vector<KnownPart>& gone,
+         int64_t began_us = 1) {
   std::vector<std::byte> bytes = BytesOf(number, size);
-  return pages.Write(Part(number), Pieces(bytes), gone);
+  return pages.Write(Part(number), Pieces(bytes), began_us, gone);
 }
 
 bool Comes(HostPages& pages, uint64_t number, size_t size) {
@@ -87,41 +89,64 @@ TEST(HostPages, WhatIsLargerThanTheMemoryIsNotKept) {
   EXPECT_TRUE(Comes(*pages, 1, 500));
 }
 
-TEST(HostPages, AClearForgetsAll) {
+TEST(HostPages, AClearForgetsAllAndWhatWasToCome) {
   const auto pages = *HostPages::Create(1024);
   std::vector<KnownPart> gone;
-  EXPECT_TRUE(Put(*pages, 1, 500, gone));
-  pages->Clear();
+  EXPECT_TRUE(Put(*pages, 1, 500, gone, 4));
+  pages->Clear(5);
   EXPECT_FALSE(Comes(*pages, 1, 500));
   EXPECT_EQ(pages->stats().bytes, 0);
-  EXPECT_TRUE(Put(*pages, 2, 1024, gone));
+  EXPECT_FALSE(Put(*pages, 1, 500, gone, 5)) << "its move had begun";
+  EXPECT_EQ(pages->stats().bytes, 0);
+  EXPECT_TRUE(Put(*pages, 2, 1024, gone, 6));
   EXPECT_THAT(gone, IsEmpty());
 }
 
-// Also what was put in after a part that somebody copies: that one alone may stay.
-TEST(HostPages, AClearForgetsAllButWhatIsBeingCopied) {
+// Also what was put in after a part that somebody copies, and that one when it is copied.
+TEST(HostPages, AClearForgetsWhatIsBeingCopied) {
   constexpr size_t kLarge = 8 << 20;
   const auto pages = *HostPages::Create(kLarge + 1024);
   std::vector<KnownPart> gone;
   std::vector<std::byte> large(kLarge);
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_TRUE(pages->Write(Part(1), Pieces(large), gone));
-    for (uint64_t small = 2; small < 6; ++small) EXPECT_TRUE(Put(*pages, small, 256, gone));
-    std::atomic<bool> begun = false, over = false;
+  for (int64_t i = 0; i < 20; ++i) {
+    EXPECT_TRUE(pages->Write(Part(1), Pieces(large), i + 1, gone));
+    for (uint64_t small = 2; small < 6; ++small) {
+      EXPECT_TRUE(Put(*pages, small, 256, gone, i + 1));
+    }
+    std::atomic<int> read = 0;
     std::thread reader([&] {
       std::vector<std::byte> bytes(kLarge);
-      begun = true;
-      begun.notify_one();
-      while (!over && pages->Read(Part(1), Pieces(bytes))) {
+      while (pages->Read(Part(1), Pieces(bytes))) {
+        ++read;
+        read.notify_one();
       }
     });
-    begun.wait(false);
-    pages->Clear();
+    read.wait(0);
+    pages->Clear(i + 1);
     EXPECT_LE(pages->stats().parts, 1);
-    EXPECT_FALSE(pages->Has(Part(2)));
-    over = true;
+    for (uint64_t part = 1; part < 6; ++part) EXPECT_FALSE(pages->Has(Part(part)));
     reader.join();
-    pages->Clear();
+    EXPECT_EQ(pages->stats().parts, 0);
+    EXPECT_EQ(pages->stats().bytes, 0);
+  }
+}
+
+// What was being copied in does not come back.
+TEST(HostPages, AClearForgetsWhatIsBeingPutIn) {
+  constexpr size_t kLarge = 8 << 20;
+  const auto pages = *HostPages::Create(kLarge);
+  std::vector<std::byte> large(kLarge);
+  for (int64_t i = 0; i < 20; ++i) {
+    std::thread writer([&] {
+      std::vector<KnownPart> gone;
+      (void)pages->Write(Part(1), Pieces(large), i + 1, gone);
+    });
+    while (i % 4 != 0 && pages->stats().parts == 0) std::this_thread::yield();
+    pages->Clear(i + 1);
+    EXPECT_FALSE(pages->Has(Part(1)));
+    writer.join();
+    EXPECT_FALSE(pages->Has(Part(1)));
+    EXPECT_EQ(pages->stats().bytes, 0);
   }
 }
 

@@ -1,4 +1,4 @@
-// For tests: files whose writes wait until they may go on.
+// For tests: files whose writes, or reads, wait until they may go on.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,16 @@ class HeldFiles final : public FileLayer {
     std::lock_guard lock(mutex_);
     left_ = after;
   }
+  void HoldReads() {
+    std::lock_guard lock(mutex_);
+    reads_left_ = 0;
+  }
   void Release() {
     std::lock_guard lock(mutex_);
-    left_ = kAll;
+    left_ = reads_left_ = kAll;
     wake_.notify_all();
   }
-  // Returns when so many writes wait.
+  // Returns when so many wait.
   void AwaitHeld(int count = 1) {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] { return held_ >= count; });
@@ -36,26 +40,32 @@ class HeldFiles final : public FileLayer {
     std::lock_guard lock(mutex_);
     return held_;
   }
+  int64_t ReadAt(int fd, void* data, size_t size, int64_t offset) override {
+    Await(reads_left_);
+    return FileLayer::ReadAt(fd, data, size, offset);
+  }
   int64_t WriteAt(int fd, const void* data, size_t size, int64_t offset) override {
-    {
-      std::unique_lock lock(mutex_);
-      if (left_ > 0) {
-        --left_;
-      } else {
-        ++held_;
-        wake_.notify_all();
-        wake_.wait(lock, [&] { return left_ > 0; });
-        --held_;
-      }
-    }
+    Await(left_);
     return FileLayer::WriteAt(fd, data, size, offset);
   }
 
  private:
   static constexpr int64_t kAll = int64_t{1} << 60;
+  void Await(int64_t& left) {
+    std::unique_lock lock(mutex_);
+    if (left > 0) {
+      --left;
+      return;
+    }
+    ++held_;
+    wake_.notify_all();
+    wake_.wait(lock, [&] { return left > 0; });
+    --held_;
+  }
+
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  int64_t left_ = kAll;
+  int64_t left_ = kAll, reads_left_ = kAll;
   int held_ = 0;
 };
 

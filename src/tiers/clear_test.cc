@@ -1,0 +1,145 @@
+// A clear while pages move: whatever was under way, nothing of it is there afterwards, nor at a
+// later start.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/inbox.h"
+#include "tiers/disk_tier.h"
+#include "tiers/test_held_files.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+const CacheGeometry kGeometry = {
+    .groups = {{"keys", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 8};
+
+class ClearTest : public ::testing::Test {
+ protected:
+  ClearTest() : directory_(::testing::TempDir() + "clear" + std::to_string(::getpid())) {
+    std::filesystem::remove_all(directory_);
+  }
+  ~ClearTest() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<DiskTier> Open() {
+    auto tier = DiskTier::Open({.directory = directory_,
+                                .host = host_.get(),
+                                .bytes_max = 1 << 20,
+                                .fingerprint = TierFingerprint("a: b\n", "c: d\n"),
+                                .threads = 1,
+                                .files = &files_,
+                                .watch_us = 1000});
+    EXPECT_TRUE(tier.ok());
+    (*tier)->Attach({arena_.data()}, kGeometry);
+    (*tier)->Watch(inbox_);
+    return *std::move(tier);
+  }
+  void Start(DiskTier& tier, Direction direction, uint64_t key) {
+    PagePart part{.index = 0, .kind = GroupKind::kFull, .blocks = {}, .key = {key, 1}};
+    part.blocks.by_group[0] = BlockId(3);
+    tier.Start({.id = MoveId(moves_++),
+                .place = Place::kDisk,
+                .direction = direction,
+                .slot = {},
+                .request = {},
+                .parts = {part}},
+               inbox_);
+  }
+  // The next move that ends; moves end in their order, for there is one thread.
+  PagesMoved Ended() {
+    while (ended_.empty()) {
+      inbox_.Wait(1'000'000);
+      for (Event& event : inbox_.Take()) {
+        if (auto* moved = std::get_if<PagesMoved>(&event)) ended_.push_back(std::move(*moved));
+      }
+    }
+    PagesMoved moved = std::move(ended_.front());
+    ended_.erase(ended_.begin());
+    return moved;
+  }
+  // Files of segments.
+  int64_t files() const {
+    return std::ranges::count_if(
+        std::filesystem::directory_iterator(directory_),
+        [](const auto& at) { return at.path().extension() != ".fingerprint"; });
+  }
+  std::byte* block() { return arena_.data() + BlockBytesOffset(kGeometry, GroupId(0), BlockId(3)); }
+
+  const std::string directory_;
+  HeldFiles files_;
+  std::vector<std::byte> arena_ = std::vector<std::byte>(64 * 8);
+  std::unique_ptr<HostPages> host_;
+  Inbox inbox_;
+  std::vector<PagesMoved> ended_;
+  int64_t moves_ = 0;
+};
+
+// In the middle of the pages (after the index's header), and of the entry.
+TEST_F(ClearTest, WhatIsBeingWrittenOrWaitsIsGone) {
+  for (const int64_t writes : {1, 2}) {
+    std::filesystem::remove_all(directory_);
+    host_ = *HostPages::Create(1 << 20);
+    std::unique_ptr<DiskTier> tier = Open();
+    files_.Hold(writes);
+    Start(*tier, Direction::kOut, 7);
+    Start(*tier, Direction::kOut, 8);
+    files_.AwaitHeld();
+    tier->Clear();
+    EXPECT_EQ(files(), 0) << "also of one who is killed now";
+    files_.Release();
+    for (int move = 0; move < 2; ++move) {
+      const PagesMoved moved = Ended();
+      EXPECT_THAT(moved.error, HasSubstr("the cache was cleared"));
+      EXPECT_EQ(moved.lost.size(), 1u);
+    }
+    EXPECT_EQ(tier->stats().parts, 0);
+    EXPECT_EQ(tier->stats().host_parts, 0);
+    EXPECT_EQ(tier->stats().segments, 0);
+    EXPECT_EQ(files(), 0);
+    Start(*tier, Direction::kOut, 9);  // of later
+    EXPECT_EQ(Ended().error, "");
+    EXPECT_EQ(tier->stats().host_parts, 1);
+    tier = nullptr;
+    tier = Open();
+    EXPECT_EQ(tier->stats().parts, 1);
+    for (const uint64_t key : {7, 8, 9}) {
+      host_->Clear(0);
+      Start(*tier, Direction::kIn, key);
+      EXPECT_EQ(Ended().error.empty(), key == 9) << key;
+    }
+  }
+}
+
+TEST_F(ClearTest, WhatIsBeingReadComesAndIsGone) {
+  std::unique_ptr<DiskTier> tier = Open();
+  *block() = std::byte{5};
+  Start(*tier, Direction::kOut, 7);
+  EXPECT_EQ(Ended().error, "");
+  host_ = *HostPages::Create(1 << 20);
+  tier = nullptr;
+  tier = Open();
+  *block() = std::byte{0};
+  files_.HoldReads();
+  Start(*tier, Direction::kIn, 7);
+  files_.AwaitHeld();
+  tier->Clear();
+  EXPECT_EQ(files(), 0);
+  files_.Release();
+  EXPECT_EQ(Ended().error, "");
+  EXPECT_EQ(*block(), std::byte{5});
+  EXPECT_EQ(tier->stats().host_parts, 0);
+  EXPECT_EQ(tier->stats().segments, 0);
+  Start(*tier, Direction::kIn, 7);
+  EXPECT_NE(Ended().error, "");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,248 @@
+// The segments of a tier's directory: what is there, what makes way, where the next part goes.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/math.h"
+#include "tiers/disk_tier_state.h"
+
+namespace braid {
+namespace {
+
+Error Unusable(const std::string& path, const char* what) {
+  return {ErrorCode::kInvalid, fmt::format("{}: {}: {}", path, what, std::strerror(errno)),
+          "cache_dir"};
+}
+
+}  // namespace
+
+Status DiskTier::State::Open() {
+  if (!on_disk()) return {};
+  std::error_code error;
+  if (!std::filesystem::exists(options.directory, error)) {
+    std::filesystem::create_directories(options.directory, error);
+    if (error) {
+      return Error{ErrorCode::kInvalid,
+                   fmt::format("{}: cannot be made: {}", options.directory, error.message()),
+                   "cache_dir"};
+    }
+    std::filesystem::permissions(options.directory, std::filesystem::perms::owner_all, error);
+  }
+  if (::access(options.directory.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return Unusable(options.directory, "pages cannot be read and written here");
+  }
+  const auto listed = ListSegments(options.directory, options.fingerprint);
+  if (!listed) return listed.error();
+  if (const Status written = WriteLines(options.directory, options.fingerprint); !written) {
+    Warn(written.error());
+  }
+  std::lock_guard lock(mutex);
+  Look();
+  if (!locked_out.empty()) {
+    LogWarning(
+        "cache directory {}: of a segment (perhaps of more) {}; what it has is computed again",
+        options.directory, locked_out);
+  }
+  return {};
+}
+
+// Finds out what is there; the mutex is held. Whatever cannot be read counts for the bound only.
+void DiskTier::State::Look() {
+  Result<std::vector<SegmentName>> listed = ListSegments(options.directory, options.fingerprint);
+  if (!listed) return Warn(listed.error());
+  std::map<std::string, int32_t> known;
+  for (const auto& [id, segment] : segments) known.emplace(segment.stem, id);
+  others.clear();
+  for (const SegmentName& name : *listed) {
+    const auto at = known.find(name.stem);
+    int32_t id = -1;
+    if (at != known.end()) {
+      id = at->second;
+      known.erase(at);
+    } else if (name.same) {
+      const Result<int32_t> opened = OpenSegment(name);
+      if (opened) id = *opened;
+    }
+    if (id < 0) {
+      others.emplace(name.stem, name);
+      continue;
+    }
+    Segment& segment = segments[id];
+    if (segment.own) continue;
+    struct stat info;
+    if (::fstat(segment.pages, &info) != 0) continue;
+    segment.bytes = info.st_size;
+    const auto entries = ReadEntries(files, {.fd = segment.index, .pages_bytes = info.st_size},
+                                     identity, segment.index_bytes);
+    if (entries) {
+      Learn(id, *entries);
+    } else if (entries.error().code == ErrorCode::kUnavailable) {
+      locked_out = entries.error().message;
+    }
+  }
+  for (const auto& [stem, id] : known) {  // removed by another server
+    if (segments[id].users == 0 && id != active) Forget(id);
+  }
+}
+
+Result<int32_t> DiskTier::State::OpenSegment(const SegmentName& name) {
+  Segment segment{.stem = name.stem, .used_us = name.changed_us, .parts = {}};
+  segment.pages = ::open(name.pages().c_str(), O_RDWR | O_CLOEXEC);
+  segment.index = ::open(name.index().c_str(), O_RDONLY | O_CLOEXEC);
+  if (segment.pages < 0 || segment.index < 0) {
+    const Error error = Unusable(name.stem, "a segment cannot be opened");
+    if (segment.pages >= 0) ::close(segment.pages);
+    if (segment.index >= 0) ::close(segment.index);
+    return error;
+  }
+  segments.emplace(next_segment, std::move(segment));
+  return next_segment++;
+}
+
+void DiskTier::State::Learn(int32_t id, const std::vector<SegmentEntry>& entries) {
+  for (const SegmentEntry& e : entries) {
+    const KnownPart part = part_file.PartOf(e);
+    if (!parts.try_emplace(part, Place{id, e.place}).second) continue;
+    segments[id].parts.push_back(part);
+    news.added.push_back(part);
+  }
+}
+
+void DiskTier::State::ForgetParts(int32_t id) {
+  for (const KnownPart& part : std::exchange(segments[id].parts, {})) {
+    const auto at = parts.find(part);
+    if (at == parts.end() || at->second.segment != id) continue;
+    parts.erase(at);
+    ++figures.dropped;
+    if (options.host == nullptr || !options.host->Has(part)) news.dropped.push_back(part);
+  }
+}
+
+void DiskTier::State::Forget(int32_t id) {
+  ForgetParts(id);
+  const Segment& segment = segments[id];
+  ::close(segment.pages);
+  ::close(segment.index);
+  segments.erase(id);
+}
+
+// Deletes a segment that nobody uses or writes to.
+bool DiskTier::State::Remove(int32_t id) {
+  return id != active && segments[id].users == 0 && Delete(id);
+}
+
+// Unless another server writes to it. Whoever here still reads or writes does so in files that have
+// no name any more.
+bool DiskTier::State::Delete(int32_t id) {
+  Segment& segment = segments[id];
+  if (::flock(segment.pages, LOCK_EX | LOCK_NB) != 0) return false;
+  RemoveFiles(segment.stem);
+  ForgetParts(id);
+  segment.gone = true;
+  ++segment.users;
+  Leave(id);
+  return true;
+}
+
+// One of its users does not need the segment any more.
+void DiskTier::State::Leave(int32_t id) {
+  Segment& segment = segments[id];
+  if (--segment.users == 0 && segment.gone) Forget(id);
+}
+
+// Until so many bytes more stay within the bound.
+Status DiskTier::State::MakeRoom(int64_t bytes) {
+  const auto total = [&] {
+    int64_t sum = bytes + std::ssize(options.fingerprint.lines);
+    for (const auto& [id, segment] : segments) sum += segment.bytes + segment.index_bytes;
+    for (const auto& [stem, name] : others) sum += name.bytes;
+    return sum;
+  };
+  if (total() <= options.bytes_max) return {};
+  std::vector<std::pair<int64_t, int32_t>> order;
+  for (const auto& [id, segment] : segments) order.emplace_back(segment.used_us, id);
+  std::vector<std::pair<int64_t, std::string>> foreign;
+  for (const auto& [stem, name] : others) foreign.emplace_back(name.changed_us, stem);
+  std::sort(order.begin(), order.end());
+  std::sort(foreign.begin(), foreign.end());
+  // What nobody here can read goes first.
+  for (size_t i = 0; i < foreign.size() && total() > options.bytes_max; ++i) {
+    const SegmentName name = others[foreign[i].second];
+    const int fd = ::open(name.pages().c_str(), O_RDWR | O_CLOEXEC);
+    const bool free = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (free) {
+      RemoveFiles(name.stem);
+      others.erase(name.stem);
+    }
+    if (fd >= 0) ::close(fd);
+  }
+  for (size_t i = 0; i < order.size() && total() > options.bytes_max; ++i) Remove(order[i].second);
+  if (total() <= options.bytes_max) return {};
+  return Error{ErrorCode::kExhausted,
+               fmt::format("{}: {} bytes more do not fit the bound of {}: what is there is being "
+                           "used",
+                           options.directory, bytes, options.bytes_max)};
+}
+
+Result<int32_t> DiskTier::State::NewSegment() {
+  const std::string stem = NewSegmentStem(options.directory, options.fingerprint);
+  constexpr int kMode = S_IRUSR | S_IWUSR;
+  Segment segment{.stem = stem, .used_us = UnixSeconds() * 1'000'000, .own = true, .parts = {}};
+  segment.pages = ::open((stem + ".pages").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  segment.index = ::open((stem + ".index").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+  const std::string header = SegmentHeader(identity);
+  Status status;
+  if (segment.pages < 0 || segment.index < 0) {
+    status = Unusable(stem, "a segment cannot be made");
+  } else if (::flock(segment.pages, LOCK_EX | LOCK_NB) != 0) {
+    status = Unusable(stem, "a segment cannot be locked");
+  } else {
+    status = WriteAll(files, segment.index, std::as_bytes(std::span(header)), 0);
+  }
+  if (!status) {
+    if (segment.pages >= 0) ::close(segment.pages);
+    if (segment.index >= 0) ::close(segment.index);
+    RemoveFiles(stem);
+    return status.error();
+  }
+  segment.index_bytes = kSegmentHeaderBytes;
+  segments.emplace(next_segment, std::move(segment));
+  return next_segment++;
+}
+
+// Room at the end of the segment in progress, whose user the caller is from now on.
+Result<int32_t> DiskTier::State::Reserve(int64_t bytes, int64_t& offset) {
+  const int64_t room = RoundUp(bytes, kStoredAlignment);
+  const int64_t more = room + static_cast<int64_t>(sizeof(SegmentEntry)) + kSegmentHeaderBytes;
+  if (more > options.bytes_max) {
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("a part of {} bytes does not fit the bound of {}", bytes, options.bytes_max)};
+  }
+  if (active >= 0 && segments[active].bytes > 0 && segments[active].bytes + room > SegmentBytes()) {
+    ::flock(segments[active].pages, LOCK_UN);
+    active = -1;
+  }
+  RETURN_IF_ERROR(MakeRoom(more));
+  if (active < 0) {
+    ASSIGN_OR_RETURN(active, NewSegment());
+  }
+  Segment& segment = segments[active];
+  offset = segment.bytes;
+  segment.bytes += room;
+  segment.used_us = UnixSeconds() * 1'000'000;
+  ++segment.users;
+  return active;
+}
+
+}  // namespace braid

@@ -1,0 +1,120 @@
+// What disk_tier.cc (moves) and disk_segments.cc (what is in the directory) share. One mutex guards
+// index and segments; bytes are read and written without it, through descriptors that stay open
+// while somebody uses them. The engine thread takes that of the queue only.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "tiers/disk_tier.h"
+#include "tiers/move_queue.h"
+#include "tiers/part_file.h"
+
+namespace braid {
+
+struct DiskTier::State {
+  // Of what the bound is divided into at least.
+  static constexpr int64_t kSegmentsLeast = 8;
+  static constexpr int64_t kWarnEveryUs = 60'000'000;
+
+  explicit State(const DiskTierOptions& o)
+      : options(o),
+        files(o.files != nullptr ? *o.files : system),
+        identity{o.fingerprint.digits, o.cipher ? o.cipher->id() : ""},
+        part_file(files, options.fingerprint.common, options.cipher ? &*options.cipher : nullptr),
+        queue([this](const PageMove& move, const PagePart& part, int64_t began_us) {
+          return CarryOut(move, part, began_us);
+        }) {}
+
+  // A pair of files.
+  struct Segment {
+    std::string stem;
+    int pages = -1, index = -1;
+    int64_t bytes = 0;        // of NAME.pages that are given away or there
+    int64_t index_bytes = 0;  // of NAME.index that were read or written
+    int64_t used_us = 0;
+    int32_t users = 0;  // threads that read or write it
+    bool own = false;   // this tier appends to it, or did
+    bool gone = false;  // its files are removed; the last user closes it
+    std::vector<KnownPart> parts;
+  };
+  struct Place {
+    int32_t segment = 0;
+    PartPlace at;
+  };
+  // A part that moves.
+  struct Task {
+    KnownPart part;
+    PartPieces pieces;
+    int64_t began_us = 0;    // when its move began
+    bool in_memory = false;  // it came from there
+  };
+
+  Status Open();
+  void WatchOthers();
+  MoveQueue::Carried CarryOut(const PageMove& move, const PagePart& part, int64_t began_us);
+  PartPieces PiecesOf(const PagePart& part) const;
+  Status CarryByCopy(bool in, Task& task);
+  Status Read(Task& task);
+  Status Write(const Task& task);
+  bool Keep(const Task& task);
+  Status ReadFile(const Task& task);
+  Status WriteFile(const Task& task);
+  Status CheckCleared(const Task& task) const;
+  Status WriteEntry(int32_t id, const KnownPart& part, const PartPlace& place);
+  Result<int32_t> Reserve(int64_t bytes, int64_t& offset);
+  Result<int32_t> NewSegment();
+  Status MakeRoom(int64_t bytes);
+  bool Remove(int32_t id);
+  bool Delete(int32_t id);
+  void Forget(int32_t id);
+  void ForgetParts(int32_t id);
+  void Leave(int32_t id);
+  void Learn(int32_t id, const std::vector<SegmentEntry>& entries);
+  void Look();
+  Result<int32_t> OpenSegment(const SegmentName& name);
+  void Tell();
+  void Warn(const Error& error);
+  bool on_disk() const { return !options.directory.empty(); }
+  int64_t SegmentBytes() const {
+    return std::clamp<int64_t>(options.bytes_max / kSegmentsLeast, kStoredAlignment,
+                               options.segment_bytes_max);
+  }
+
+  DiskTierOptions options;
+  FileLayer system;
+  FileLayer& files;
+  const SegmentIdentity identity;
+  const PartFile part_file;
+  Arena arena;
+  const CacheGeometry* geometry = nullptr;
+
+  std::mutex stop_mutex;
+  std::condition_variable stop;
+  bool stopping = false;
+  std::thread watch;
+
+  std::mutex index_mutex;  // of writing entries; taken before the other
+  mutable std::mutex mutex;
+  EventSink* events = nullptr;
+  std::unordered_map<KnownPart, Place, PartHash> parts;
+  std::map<int32_t, Segment> segments;
+  std::map<std::string, SegmentName> others;  // by stem: of other fingerprints, or not readable
+  int32_t next_segment = 0;
+  int32_t active = -1;
+  PagesKnown news;  // that `events` has not been told
+  DiskTierStats figures;
+  std::string locked_out;  // why segments of this fingerprint cannot be read
+  int64_t warned_us = -kWarnEveryUs;
+  int64_t cleared_us = -1;  // moves that had begun by then write nothing any more
+  MoveQueue queue;          // last: its threads use the rest
+};
+
+}  // namespace braid
