@@ -3,12 +3,13 @@
 
     python3 tests/run_all.py [--preset release|dev|tsan] [PART...]
 
-Parts that use all cores by themselves, or that time what they see, run alone; the others run two at
-a time. A part that fails does not hide the others. Each part's output goes to a file of its own in
+Two parts run at a time: one that mostly waits (for a server, a page, a limit of time) beside one
+that computes and gives way to it, so that no core is idle and what the first one times is its own.
+A part that fails does not hide the others. Each part's output goes to a file of its own in
 build/test-logs/PRESET, and the end of it is shown when the part fails. A part's counts are in the
 last line that begins with "N passed" or "N failed" (pytest's words; GoogleTest's are added up); a
-part that exits non-zero has at least one failure, and so has one whose sanitizer wrote a report,
-in whichever process that was.
+part that exits non-zero has at least one failure, and so has one whose sanitizer wrote a report, in
+whichever process that was.
 """
 import argparse
 import concurrent.futures
@@ -17,12 +18,13 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
-TOGETHER = 2  # parts at a time
+GIVING_WAY = ["nice", "-n", "19"]
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
 # Two parts beside `cli` of its folder, so that none takes longest by far.
@@ -46,7 +48,7 @@ class Part:
     needs: list = field(default_factory=list)  # files without which the part is a failure
     timeout_s: int = 1800
     asked_for: bool = False  # runs only when it is named
-    alone: bool = False  # uses all cores, or measures time
+    waits: bool = False  # mostly; those that compute give way to it
 
 
 @dataclass
@@ -76,16 +78,17 @@ def parts_of(preset):
         return [str(path) for path in every if kinds[path] is kind]
 
     return [
-        Part("unit", [*ctest, "unit", "-j", "2"], alone=True),
+        Part("unit", [*ctest, "unit", "-j", "2"]),
         Part("tidy", [python, "tests/tidy/tidy.py"]),
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
         Part("mutation-self", [python, "tests/mutation/operators_test.py"]),
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
-        Part("simulation", [*ctest, "simulation", "-j", "2"], alone=True),
+        Part("simulation", [*ctest, "simulation", "-j", "2"]),
         Part("scenarios", [python, "tests/scenarios.py"]),
         Part("device", pytest(*cli_files(DEVICE)), ["tests/cli", venv, binary]),
-        Part("page", pytest("tests/page"), ["tests/page", venv, binary]),
-        Part("groups", pytest(*cli_files(GROUPS)), ["tests/cli", venv, binary]),
+        Part("http", pytest("tests/http"), ["tests/http", venv, binary], waits=True),
+        Part("page", pytest("tests/page"), ["tests/page", venv, binary], waits=True),
+        Part("groups", pytest(*cli_files(GROUPS)), ["tests/cli", venv, binary], waits=True),
         Part("cli", pytest(*cli_files()), ["tests/cli", venv, binary]),
         Part("golden", [python, "tests/golden/compare.py", binary,
                         *(["--few-cuts"] if preset in SANITIZED else [])],
@@ -93,13 +96,12 @@ def parts_of(preset):
         *([] if preset in SANITIZED else
           [Part("dist", pytest("tests/dist"), ["tests/dist", venv, binary])]),
         Part("formats", pytest("tests/formats"), ["tests/formats", venv, binary]),
-        Part("http", pytest("tests/http"), ["tests/http", venv, binary], alone=True),
-        Part("router", pytest("tests/router"), ["tests/router", venv, binary]),
-        Part("client", pytest("tests/client"), ["tests/client", venv, binary]),
+        Part("client", pytest("tests/client"), ["tests/client", venv, binary], waits=True),
+        Part("router", pytest("tests/router"), ["tests/router", venv, binary], waits=True),
         Part("page-dist", [python, "web/check_dist.py"], ["web/check_dist.py"]),
         Part("clients", pytest("tests/clients", python_of_tests=clients),
              [clients, ".venv-openai2/bin/python", "tests/clients/node/node_modules", binary],
-             timeout_s=3600, asked_for=True, alone=True),
+             timeout_s=3600, asked_for=True, waits=True),
     ]
 
 
@@ -154,8 +156,9 @@ def show(line):
 def run_command(part, log, env):
     """Runs the command with its output in the log; returns the exit code, or None past the time."""
     start = time.monotonic()
+    command = part.command if part.waits else [*GIVING_WAY, *part.command]
     with open(log, "wb") as out:
-        process = subprocess.Popen(part.command, cwd=ROOT, env=env, stdout=out,
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out,
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         try:
             while process.poll() is None:
@@ -232,19 +235,26 @@ def report(name, outcome):
 
 
 def run_parts(parts, preset, logs):
-    """Those that run alone first; `parts` has long ones first, so that both cores end together.
+    """Both kinds in the order of `parts`; who has no more of its own kind helps with the other.
     Returns outcomes by name, in the order of `parts`."""
     outcomes = {}
+    left = list(parts)
+    lock = threading.Lock()
 
-    def run(part):
-        outcomes[part.name] = run_part(part, preset, logs)
-        report(part.name, outcomes[part.name])
+    def taken(waits):
+        with lock:
+            part = next((part for part in left if part.waits == waits), left[0] if left else None)
+            if part:
+                left.remove(part)
+            return part
 
-    for part in parts:
-        if part.alone:
-            run(part)
-    with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
-        list(pool.map(run, [part for part in parts if not part.alone]))
+    def work(waits):
+        while part := taken(waits):
+            outcomes[part.name] = run_part(part, preset, logs)
+            report(part.name, outcomes[part.name])
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, [True, False]))
     return {part.name: outcomes[part.name] for part in parts}
 
 
